@@ -1,0 +1,242 @@
+/* Control messages between a client and the daemon: one SOCK_SEQPACKET message each way on the Unix socket
+ * RUN_DIR/NAME.sock, file descriptors with SCM_RIGHTS. A request is uroce_request, then the struct of its
+ * command; a response is uroce_response, then the struct of its command when status is 0. Commands of one
+ * connection are answered in order. Handles are numbers that the daemon gave out to this session. */
+#pragma once
+
+#include "abi/segment.h"
+
+#define UROCE_DEFAULT_RUN_DIR "/run/uroce"
+#define UROCE_MAX_MESSAGE 4096u
+#define UROCE_MAX_MESSAGE_FDS 32u
+
+enum uroce_command {
+  UROCE_CMD_HELLO = 1,
+  UROCE_CMD_QUERY_DEVICE,
+  UROCE_CMD_QUERY_PORT,
+  UROCE_CMD_QUERY_GID,
+  UROCE_CMD_ALLOC_PD,
+  UROCE_CMD_DEALLOC_PD,
+  UROCE_CMD_REG_MR,
+  UROCE_CMD_DEREG_MR,
+  UROCE_CMD_CREATE_CHANNEL,
+  UROCE_CMD_DESTROY_CHANNEL,
+  UROCE_CMD_CREATE_CQ,
+  UROCE_CMD_DESTROY_CQ,
+  UROCE_CMD_CREATE_QP,
+  UROCE_CMD_MODIFY_QP,
+  UROCE_CMD_QUERY_QP,
+  UROCE_CMD_DESTROY_QP,
+  UROCE_CMD_CREATE_AH,
+  UROCE_CMD_DESTROY_AH,
+  UROCE_CMD_ADMIN, /* urocectl */
+};
+
+struct uroce_request {
+  uint32_t command;
+  uint32_t sequence;
+};
+struct uroce_response {
+  uint32_t command;
+  uint32_t sequence;
+  int32_t status;  /* 0 or a positive errno */
+  uint32_t fds;    /* descriptors that came with it */
+};
+
+/* Chunks that the client has not seen yet, in the order of the descriptors that came with the response. */
+struct uroce_new_chunks {
+  uint32_t count;
+  uint32_t first; /* number of the first; they are consecutive */
+  struct {
+    uint64_t bytes;
+    uint32_t client_writes;
+    uint32_t reserved;
+  } chunk[4];
+};
+
+/* HELLO. Descriptors of the answer: chunks 0 and 1, then one eventfd a worker, then the event pipe. */
+struct uroce_hello_request {
+  uint32_t version; /* UROCE_ABI_VERSION */
+  uint32_t pid;     /* in the client's namespace; the daemon trusts SO_PEERCRED only */
+  char program[32];
+};
+struct uroce_hello_response {
+  uint32_t version;
+  uint32_t workers;
+  uint32_t session;
+  uint32_t reserved;
+  struct uroce_new_chunks chunks;
+  struct uroce_place header;    /* uroce_session_header */
+  struct uroce_place doorbells; /* uroce_doorbells[workers] */
+};
+
+/* QUERY_DEVICE: no request body. */
+struct uroce_device_response {
+  char name[32];
+  char fw_version[32];
+  uint64_t node_guid;      /* big-endian */
+  uint64_t sys_image_guid; /* big-endian */
+  uint64_t max_mr_size, page_size_cap;
+  uint32_t vendor_id, vendor_part_id, hw_version;
+  uint32_t max_qp, max_qp_wr, device_cap_flags, max_sge, max_sge_rd;
+  uint32_t max_cq, max_cqe, max_mr, max_pd;
+  uint32_t max_qp_rd_atom, max_res_rd_atom, max_qp_init_rd_atom, atomic_cap;
+  uint32_t max_srq, max_srq_wr, max_srq_sge, max_ah, max_mw;
+  uint32_t max_mcast_grp, max_mcast_qp_attach, max_total_mcast_qp_attach;
+  uint32_t max_pkeys, phys_port_cnt, max_inline;
+  uint32_t max_xrcd;
+  uint64_t device_cap_flags_ex;
+};
+
+/* QUERY_PORT: no request body. */
+struct uroce_port_response {
+  uint32_t state;        /* ibv_port_state */
+  uint32_t max_mtu;      /* ibv_mtu */
+  uint32_t active_mtu;
+  uint32_t gid_tbl_len;
+  uint32_t port_cap_flags;
+  uint32_t max_msg_sz;
+  uint32_t pkey_tbl_len;
+  uint32_t active_speed, active_width;
+  uint32_t phys_state;
+  uint32_t port_cap_flags2;
+  uint32_t reserved;
+};
+
+struct uroce_gid_request {
+  uint32_t index;
+  uint32_t reserved;
+};
+struct uroce_gid_response {
+  uint8_t gid[16];
+  uint32_t type; /* ibv_gid_type_sysfs: 1 is RoCE v2 */
+  uint32_t ndev_ifindex;
+  uint8_t mac[6];
+  uint16_t vlan; /* 0xffff: none */
+  char ndev[16];
+};
+
+struct uroce_handle { /* ALLOC_PD answer, DEALLOC_PD, DEREG_MR, DESTROY_* requests */
+  uint32_t handle;
+  uint32_t reserved;
+};
+
+/* REG_MR: where the bytes are. The pieces cover [addr, addr + length) page by page, in order; `fd` is the index of
+ * the descriptor that came along. piece_count 0: indirect, reached with process_vm_readv and writev. */
+#define UROCE_MAX_MR_PIECES 64u
+struct uroce_mr_piece {
+  uint32_t fd;
+  uint32_t reserved;
+  uint64_t offset; /* in the file, bytes, page-aligned */
+  uint64_t bytes;  /* page-aligned */
+};
+struct uroce_reg_mr_request {
+  uint32_t pd;
+  uint32_t access; /* ibv_access_flags */
+  uint64_t addr;   /* first byte, client virtual address */
+  uint64_t length; /* bytes */
+  uint64_t iova;
+  uint32_t piece_count;
+  uint32_t reserved;
+  struct uroce_mr_piece piece[UROCE_MAX_MR_PIECES];
+};
+struct uroce_reg_mr_response {
+  uint32_t handle;
+  uint32_t lkey, rkey;
+  uint32_t reserved;
+};
+
+/* CREATE_CHANNEL: no request body. The descriptor is the read end of a pipe; each event is one uint64_t, the
+ * `cookie` of its CQ. */
+struct uroce_create_cq_request {
+  uint32_t entries;     /* at least */
+  uint32_t channel;     /* handle; 0: none */
+  uint64_t cookie;
+};
+struct uroce_create_cq_response {
+  uint32_t handle;
+  uint32_t entries; /* a power of two */
+  struct uroce_new_chunks chunks;
+  struct uroce_place ring;   /* uroce_cqe[entries], daemon writes */
+  struct uroce_place client; /* uroce_cq_client_block */
+};
+
+struct uroce_create_qp_request {
+  uint32_t type; /* ibv_qp_type */
+  uint32_t pd, send_cq, recv_cq;
+  uint32_t srq; /* handle; 0: none */
+  uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
+  uint32_t sq_sig_all;
+  uint32_t xrcd;
+  uint64_t cookie; /* comes back with asynchronous events */
+};
+struct uroce_create_qp_response {
+  uint32_t handle;
+  uint32_t qpn;
+  uint32_t worker;
+  uint32_t doorbell_bit;
+  uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline; /* as granted */
+  uint32_t sq_entries, sq_stride, rq_entries, rq_stride;
+  uint32_t reserved;
+  struct uroce_new_chunks chunks;
+  struct uroce_place client; /* uroce_qp_client_block */
+  struct uroce_place daemon; /* uroce_qp_daemon_block */
+  struct uroce_place sq, rq; /* rings */
+};
+
+/* An address vector, as ibv_ah_attr. */
+struct uroce_av {
+  uint8_t dgid[16];
+  uint32_t flow_label;
+  uint8_t sgid_index;
+  uint8_t hop_limit;
+  uint8_t traffic_class;
+  uint8_t is_global;
+  uint16_t dlid;
+  uint8_t sl;
+  uint8_t port_num;
+  uint32_t reserved;
+};
+struct uroce_qp_attr {
+  uint32_t state, cur_state; /* ibv_qp_state */
+  uint32_t path_mtu;         /* ibv_mtu */
+  uint32_t qkey, rq_psn, sq_psn, dest_qpn, access_flags;
+  uint32_t sqd_notify, pkey_index, port, timeout, retry_cnt, rnr_retry, min_rnr_timer;
+  uint32_t max_rd_atomic, max_dest_rd_atomic, path_mig_state, rate_limit;
+  uint32_t reserved;
+  struct uroce_av av;
+};
+struct uroce_modify_qp_request {
+  uint32_t handle;
+  uint32_t mask; /* ibv_qp_attr_mask */
+  struct uroce_qp_attr attr;
+};
+struct uroce_query_qp_response {
+  struct uroce_qp_attr attr;
+  uint32_t sq_draining;
+  uint32_t reserved;
+};
+
+struct uroce_create_ah_request {
+  uint32_t pd;
+  uint32_t reserved;
+  struct uroce_av av;
+};
+
+/* ADMIN: request body is a JSON object {"command": "show", ...} as text; the answer's descriptor is a memfd
+ * with the JSON answer. `bytes` is its length. */
+struct uroce_admin_response {
+  uint64_t bytes;
+};
+
+/* What comes out of the event pipe. */
+struct uroce_async_event {
+  uint32_t type; /* ibv_event_type */
+  uint32_t object; /* port number for port events */
+  uint64_t cookie;
+};
+
+#ifdef __cplusplus
+static_assert(sizeof(uroce_request) + sizeof(uroce_reg_mr_request) <= UROCE_MAX_MESSAGE);
+static_assert(sizeof(uroce_async_event) == 16);
+#endif

@@ -1,0 +1,192 @@
+/* The entries of the queues that a client and the daemon share. Numbers of opcodes, flags and statuses are
+ * those of rdma-core's infiniband/verbs.h, so that the shim passes them through. C-compatible: plain data,
+ * fixed sizes, host byte order unless said otherwise. */
+#pragma once
+
+#ifdef __cplusplus
+#include <cstddef>
+#include <cstdint>
+#else
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+#define UROCE_CACHE_LINE 64
+
+/* ibv_wr_opcode. */
+enum uroce_wr_opcode {
+  UROCE_WR_RDMA_WRITE = 0,
+  UROCE_WR_RDMA_WRITE_WITH_IMM = 1,
+  UROCE_WR_SEND = 2,
+  UROCE_WR_SEND_WITH_IMM = 3,
+  UROCE_WR_RDMA_READ = 4,
+  UROCE_WR_ATOMIC_CMP_AND_SWP = 5,
+  UROCE_WR_ATOMIC_FETCH_AND_ADD = 6,
+  UROCE_WR_LOCAL_INV = 7,
+  UROCE_WR_BIND_MW = 8,
+  UROCE_WR_SEND_WITH_INV = 9,
+  UROCE_WR_FLUSH = 14,
+  UROCE_WR_ATOMIC_WRITE = 15,
+  UROCE_WR_REG_MR = 32, /* ours: fast registration, uroce/dv.h */
+};
+
+/* ibv_send_flags. */
+enum uroce_send_flag {
+  UROCE_SEND_FENCE = 1,
+  UROCE_SEND_SIGNALED = 2,
+  UROCE_SEND_SOLICITED = 4,
+  UROCE_SEND_INLINE = 8,
+};
+
+/* ibv_wc_status. */
+enum uroce_wc_status {
+  UROCE_WC_SUCCESS = 0,
+  UROCE_WC_LOC_LEN_ERR,
+  UROCE_WC_LOC_QP_OP_ERR,
+  UROCE_WC_LOC_EEC_OP_ERR,
+  UROCE_WC_LOC_PROT_ERR,
+  UROCE_WC_WR_FLUSH_ERR,
+  UROCE_WC_MW_BIND_ERR,
+  UROCE_WC_BAD_RESP_ERR,
+  UROCE_WC_LOC_ACCESS_ERR,
+  UROCE_WC_REM_INV_REQ_ERR,
+  UROCE_WC_REM_ACCESS_ERR,
+  UROCE_WC_REM_OP_ERR,
+  UROCE_WC_RETRY_EXC_ERR,
+  UROCE_WC_RNR_RETRY_EXC_ERR,
+  UROCE_WC_LOC_RDD_VIOL_ERR,
+  UROCE_WC_REM_INV_RD_REQ_ERR,
+  UROCE_WC_REM_ABORT_ERR,
+  UROCE_WC_INV_EECN_ERR,
+  UROCE_WC_INV_EEC_STATE_ERR,
+  UROCE_WC_FATAL_ERR,
+  UROCE_WC_RESP_TIMEOUT_ERR,
+  UROCE_WC_GENERAL_ERR,
+};
+
+/* ibv_wc_opcode. */
+enum uroce_wc_opcode {
+  UROCE_WC_SEND = 0,
+  UROCE_WC_RDMA_WRITE = 1,
+  UROCE_WC_RDMA_READ = 2,
+  UROCE_WC_COMP_SWAP = 3,
+  UROCE_WC_FETCH_ADD = 4,
+  UROCE_WC_BIND_MW = 5,
+  UROCE_WC_LOCAL_INV = 6,
+  UROCE_WC_FLUSH = 8,
+  UROCE_WC_ATOMIC_WRITE = 9,
+  UROCE_WC_RECV = 128,
+  UROCE_WC_RECV_RDMA_WITH_IMM = 129,
+};
+
+/* ibv_wc_flags. */
+enum uroce_wc_flag {
+  UROCE_WC_GRH = 1,
+  UROCE_WC_WITH_IMM = 2,
+  UROCE_WC_IP_CSUM_OK = 4,
+  UROCE_WC_WITH_INV = 8,
+};
+
+/* ibv_sge. */
+struct uroce_sge {
+  uint64_t addr;
+  uint32_t length; /* bytes; here 0 means 0 bytes */
+  uint32_t lkey;
+};
+
+/* A send queue entry: this header, then num_sge scatter elements, or inline_length bytes of payload when
+ * UROCE_SEND_INLINE is set. Entries stand `stride` bytes apart (a multiple of 64, set when the QP is made). */
+struct uroce_sq_entry {
+  uint64_t wr_id;
+  uint8_t opcode; /* uroce_wr_opcode */
+  uint8_t flags;  /* uroce_send_flag */
+  uint16_t num_sge;
+  uint32_t inline_length; /* bytes */
+  uint32_t imm_data;      /* big-endian as in ibv_send_wr; or the R_Key to invalidate, host order */
+  uint32_t rkey;          /* remote key; new key of a bind or a fast registration */
+  uint64_t remote_addr;   /* remote virtual address; first address of a bind or a fast registration */
+  union {
+    struct {
+      uint64_t compare_add;
+      uint64_t swap;
+    } atomic;
+    struct {
+      uint32_t ah; /* address handle, of this session */
+      uint32_t remote_qpn;
+      uint32_t remote_qkey;
+      uint32_t reserved;
+    } ud;
+    struct {
+      uint32_t lkey;   /* MR that the window is bound to */
+      uint32_t access; /* ibv_access_flags */
+      uint64_t length; /* bytes */
+    } bind;
+  };
+  uint32_t remote_srqn; /* XRC */
+  uint32_t mw_handle;
+  uint64_t reserved;
+};
+
+/* A receive queue entry: this header, then num_sge scatter elements; `stride` bytes apart. */
+struct uroce_rq_entry {
+  uint64_t wr_id;
+  uint32_t num_sge;
+  uint32_t reserved;
+};
+
+/* A completion queue entry. `phase` is written last, with release; the client reads it with acquire. In lap
+ * n (from 0) of the ring a valid entry has phase (n + 1) & 1 (a fresh ring is all zero). */
+struct uroce_cqe {
+  uint64_t wr_id;
+  uint32_t qpn;
+  uint8_t status; /* uroce_wc_status */
+  uint8_t opcode; /* uroce_wc_opcode */
+  uint8_t wc_flags;
+  uint8_t pad0;
+  uint32_t byte_len;
+  uint32_t imm_data; /* as in ibv_wc: big-endian immediate, or invalidated R_Key */
+  uint32_t src_qp;
+  uint32_t vendor_err;
+  uint64_t timestamp; /* CLOCK_MONOTONIC ns when the completion was made */
+  uint32_t pkey_index;
+  uint32_t srqn;
+  uint8_t sl;
+  uint8_t vlan_sl;
+  uint16_t vlan_id;
+  uint32_t reserved[2];
+  uint8_t pad1[3];
+  uint8_t phase;
+};
+
+/* Indices count entries since the queue was made, modulo 2^32; the slot is index & (entries - 1), so the
+ * number of entries is a power of two. A queue is empty when both are equal. */
+struct uroce_producer_line { /* client writes, daemon reads */
+  uint32_t index;
+  uint32_t pad[15];
+};
+struct uroce_qp_client_block {
+  struct uroce_producer_line sq;
+  struct uroce_producer_line rq;
+};
+struct uroce_qp_daemon_block { /* daemon writes, client reads */
+  uint32_t sq_consumer;        /* every SQ entry before this one may be overwritten */
+  uint32_t rq_consumer;
+  uint32_t pad[14];
+};
+struct uroce_cq_client_block { /* client writes, daemon reads */
+  uint32_t consumer;           /* CQEs polled so far */
+  uint32_t pad0[15];
+  uint32_t arm; /* (serial number << 1) | solicited only; a new value arms the CQ once */
+  uint32_t pad1[15];
+};
+
+#ifdef __cplusplus
+static_assert(sizeof(uroce_sge) == 16);
+static_assert(sizeof(uroce_sq_entry) == 64);
+static_assert(sizeof(uroce_rq_entry) == 16);
+static_assert(sizeof(uroce_cqe) == 64);
+static_assert(offsetof(uroce_cqe, phase) == 63);
+static_assert(sizeof(uroce_qp_client_block) == 2 * UROCE_CACHE_LINE);
+static_assert(sizeof(uroce_qp_daemon_block) == UROCE_CACHE_LINE);
+static_assert(sizeof(uroce_cq_client_block) == 2 * UROCE_CACHE_LINE);
+#endif

@@ -1,0 +1,62 @@
+/* The memory that one session (one opened device context of one client) shares with the daemon.
+ *
+ *   chunk 0 (client writes)                    chunk 1 (daemon writes, client maps it read-only)
+ *   +--------------------------------+         +--------------------------------+
+ *   | uroce_doorbells, one a worker  |         | uroce_session_header           |
+ *   | QP client blocks, SQ, RQ rings |         | uroce_worker_line, one a worker|
+ *   | CQ client blocks               |         | QP daemon blocks, CQ rings     |
+ *   +--------------------------------+         +--------------------------------+
+ *   chunks 2, 3, ...: more of either kind, handed over with the object that first needs them.
+ *
+ * Each chunk is a memfd that the daemon makes (hugepages where it can) and seals against shrinking; those the
+ * daemon writes carry F_SEAL_FUTURE_WRITE too, so a client can't map them writable. No pointer crosses: a
+ * place is a chunk number and an offset. */
+#pragma once
+
+#include "abi/queue_entries.h"
+
+#define UROCE_ABI_VERSION 1u
+#define UROCE_ABI_MAGIC 0x65636f7275ull /* "uroce" */
+
+#define UROCE_MAX_WORKERS 16u
+#define UROCE_DOORBELL_GROUPS 4u /* summary words a worker */
+#define UROCE_MAX_SESSION_QPS (UROCE_DOORBELL_GROUPS * 64u * 64u)
+
+/* A place in shared memory. */
+struct uroce_place {
+  uint32_t chunk;
+  uint32_t reserved;
+  uint64_t offset; /* bytes */
+};
+
+/* Doorbells of one session at one worker: one bit a QP, and a summary bit for each non-zero leaf word.
+ * The client sets the leaf bit, then the summary bit (both fetch_or); the worker exchanges the summary word
+ * with zero, then each leaf word found. */
+struct uroce_doorbells {
+  uint64_t summary[UROCE_DOORBELL_GROUPS];
+  uint64_t pad[8 - UROCE_DOORBELL_GROUPS];
+  uint64_t leaf[UROCE_DOORBELL_GROUPS * 64];
+};
+
+/* What a worker tells one session's clients. */
+struct uroce_worker_line {
+  uint32_t sleeping; /* non-zero: write the worker's eventfd after ringing */
+  uint32_t pad[15];
+};
+
+struct uroce_session_header {
+  uint32_t version; /* UROCE_ABI_VERSION; published last, with release */
+  uint32_t workers;
+  uint64_t magic;
+  uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the conductor's last round */
+  uint32_t yield;        /* non-zero: fewer cores than pollers, yield on an empty poll */
+  uint32_t dead;         /* non-zero: the device is gone for good */
+  uint32_t pad0[8];
+  struct uroce_worker_line worker[UROCE_MAX_WORKERS];
+};
+
+#ifdef __cplusplus
+static_assert(sizeof(uroce_doorbells) == 64 + UROCE_DOORBELL_GROUPS * 512);
+static_assert(sizeof(uroce_worker_line) == UROCE_CACHE_LINE);
+static_assert(sizeof(uroce_session_header) == 64 + UROCE_MAX_WORKERS * UROCE_CACHE_LINE);
+#endif

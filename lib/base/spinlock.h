@@ -1,0 +1,35 @@
+// A lock for sections of a few instructions. Satisfies Lockable.
+#pragma once
+
+#include <atomic>
+
+namespace uroce::base {
+
+inline void cpu_relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+class Spinlock {
+ public:
+  Spinlock() = default;
+  // Moving an object that holds a lock (before others know of it) starts with a free one.
+  Spinlock(const Spinlock&) {}
+  Spinlock& operator=(const Spinlock&) { return *this; }
+
+  void lock() {
+    while (flag_.exchange(true, std::memory_order_acquire)) {
+      while (flag_.load(std::memory_order_relaxed)) cpu_relax();
+    }
+  }
+  bool try_lock() { return !flag_.exchange(true, std::memory_order_acquire); }
+  void unlock() { flag_.store(false, std::memory_order_release); }
+
+ private:
+  std::atomic<bool> flag_{false};
+};
+
+}  // namespace uroce::base

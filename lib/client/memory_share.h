@@ -1,0 +1,42 @@
+// Makes any memory of this process reachable for the daemon (ARCHITECTURE.md, "Sharing memory").
+//
+// Anonymous private memory is moved, page by page and while other threads go on writing, into one memfd of this
+// process in which a page's file offset is its virtual address; memory that is shared already is passed as it is;
+// what can't be moved is left to indirect access. Thread-safe. One per process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace uroce::client {
+
+/// A run of pages in a file. The descriptor stays open at least until the matching unshare().
+struct SharedPiece {
+  int fd = -1;
+  std::uint64_t offset = 0;  ///< bytes, page-aligned
+  std::uint64_t bytes = 0;   ///< page-aligned
+};
+
+struct SharedRange {
+  std::vector<SharedPiece> pieces;  ///< cover the pages of the range in order; empty: indirect access only
+};
+
+class MemoryShare {
+ public:
+  static MemoryShare& instance();
+
+  /// Shares the pages that hold [address, address + bytes), and counts a user of each. `writable`: the daemon shall
+  /// be able to write. errno: 0, EFAULT (not mapped, or not writable though it must be), ENOMEM.
+  int share(const void* address, std::size_t bytes, bool writable, SharedRange& out);
+
+  /// Undoes one share() of the same range. Pages without users become ordinary private anonymous memory again.
+  void unshare(const void* address, std::size_t bytes);
+
+ private:
+  MemoryShare();
+  struct Impl;
+  Impl* impl_;  // never freed: programs deregister from static destructors
+};
+
+}  // namespace uroce::client

@@ -1,0 +1,100 @@
+// Keys to checked spans: the MRs and MWs of every client of the daemon.
+//
+// Threads: the conductor inserts and erases; workers resolve, and invalidate MWs and fast-registration MRs. An
+// entry is published with a release store of its state, and its memory is unmapped only after every
+// worker has passed a quiescent point (the conductor sees to that), so a resolved span is good until the
+// worker's current duty cycle ends. Never allocates after construction, never throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+
+#include "base/types.h"
+
+namespace uroce::memory {
+
+/// Access rights, numbered as ibv_access_flags.
+enum Access : std::uint32_t {
+  kLocalRead = 0,  ///< implied by every MR
+  kLocalWrite = 1,
+  kRemoteWrite = 2,
+  kRemoteRead = 4,
+  kRemoteAtomic = 8,
+  kMwBind = 16,
+  kZeroBased = 32,
+  kOnDemand = 64,
+};
+
+/// How the daemon reaches memory that it cannot map (stacks, private file mappings): copies through the kernel.
+/// Supplied by the engine; false when the bytes cannot be reached.
+struct IndirectIo {
+  bool (*read)(void* context, std::uint64_t client_address, std::byte* to, std::size_t bytes) = nullptr;
+  bool (*write)(void* context, std::uint64_t client_address, const std::byte* from, std::size_t bytes) = nullptr;
+  void* context = nullptr;
+};
+
+/// What an MR is made of.
+struct Region {
+  PdId pd;
+  std::uint32_t access = 0;        ///< Access bits
+  std::uint64_t iova = 0;          ///< first address as work requests name it
+  std::uint64_t length = 0;        ///< bytes
+  std::byte* base = nullptr;       ///< where the daemon has it mapped; nullptr: indirect
+  std::uint64_t client_address = 0;  ///< first address in the client, for indirect access
+  const IndirectIo* indirect = nullptr;
+};
+
+/// A checked piece of memory. `data` is directly usable; when it is nullptr go through `indirect`.
+struct Span {
+  std::byte* data = nullptr;
+  std::uint64_t client_address = 0;
+  const IndirectIo* indirect = nullptr;
+
+  /// Copies between this span, at `offset`, and private memory. False: unreachable (indirect memory only).
+  bool read(std::size_t offset, std::byte* to, std::size_t bytes) const;
+  bool write(std::size_t offset, const std::byte* from, std::size_t bytes) const;
+};
+
+/// Why a key does not resolve: each is counted by the caller.
+enum class Verdict : std::uint8_t {
+  kOk = 0,
+  kNoSuchKey,   ///< unknown, invalidated, or of another PD
+  kOutOfRange,  ///< outside [iova, iova + length)
+  kNoAccess,    ///< the MR lacks a right that `need` names
+};
+
+class Table {
+ public:
+  /// Room for `capacity` keys (at most 2^20); keys are drawn with `seed` so that they can't be guessed.
+  Table(std::uint32_t capacity, std::uint64_t seed);
+  ~Table();
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  /// L_Key and R_Key are equal. nullopt: the table is full.
+  std::optional<Key> insert(const Region& region);
+  /// No resolve succeeds from now on; the slot is reused only after release().
+  bool retire(Key key);
+  /// After every worker has passed a quiescent point.
+  void release(Key key);
+
+  /// Checks key, PD, bounds (without wrap-around) and rights, and yields the bytes [address, address + length).
+  /// `need` is an OR of Access; local reads need none. length 0 is for the caller to skip (no key is checked
+  /// for zero-length operations, IBTA vol. 1, 9.7.4.1.5).
+  Verdict resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
+                  Span& out) const;
+
+  /// Copy of an entry's description (control path, urocectl). nullopt: no such key.
+  std::optional<Region> describe(Key key) const;
+
+  std::uint32_t size() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace uroce::memory

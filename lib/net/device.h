@@ -1,0 +1,54 @@
+// What the engine asks of an Ethernet device. A compile-time concept: the packet path makes no virtual call.
+// One object serves one worker (one queue pair of the port); only that worker's thread calls it.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/frame.h"
+#include "wire/packet.h"
+
+namespace uroce::net {
+
+struct DeviceInfo {
+  wire::Mac mac{};
+  std::uint32_t mtu = 1500;        ///< bytes behind the Ethernet header
+  bool checksum_offload = false;   ///< honours base::kIpChecksumNeeded
+  bool link_up = true;
+  std::uint64_t speed_mbps = 0;    ///< 0: unknown
+};
+
+/// Statistics of a device, cumulative.
+struct DeviceCounters {
+  std::uint64_t rx_packets = 0, rx_bytes = 0, rx_dropped = 0;
+  std::uint64_t tx_packets = 0, tx_bytes = 0, tx_dropped = 0;
+};
+
+/// receive   fills up to out.size() frames and returns how many; each must be given back with release
+/// release   gives received frames back
+/// allocate  yields up to out.size() empty frames of at least MTU + 18 bytes to fill; each is then either
+///           transmitted or discarded
+/// transmit  takes frames from the front and returns how many; those it did not take (the port is busy) stay the
+///           caller's, who offers them again
+/// discard   gives back allocated frames that are not to be sent
+/// wake_fd   becomes readable when a frame arrives after arm_wake returned true; -1: this device cannot wake a
+///           sleeper, poll it
+/// arm_wake  before sleeping: false when frames are waiting already
+/// disarm_wake  after sleeping
+template <class D>
+concept PacketDevice = requires(D device, const D constant, std::span<base::Frame> frames) {
+  { device.receive(frames) } -> std::same_as<std::size_t>;
+  { device.release(frames) };
+  { device.allocate(frames) } -> std::same_as<std::size_t>;
+  { device.transmit(frames) } -> std::same_as<std::size_t>;
+  { device.discard(frames) };
+  { device.wake_fd() } -> std::same_as<int>;
+  { device.arm_wake() } -> std::same_as<bool>;
+  { device.disarm_wake() };
+  { constant.info() } -> std::same_as<DeviceInfo>;
+  { constant.counters() } -> std::same_as<DeviceCounters>;
+};
+
+}  // namespace uroce::net

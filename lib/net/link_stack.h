@@ -1,0 +1,60 @@
+// The little of Ethernet, ARP, ICMP, ND that a RoCE port needs beside RoCE, sans-IO: answers for the port's
+// addresses, and next hops for others. Owned by worker 0, which feeds it every frame that is not RoCE.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/types.h"
+#include "wire/packet.h"
+
+namespace uroce::net {
+
+struct InterfaceAddress {
+  wire::Address address;
+  std::uint8_t prefix_bits = 24;  ///< of the 32 or 128 bits
+};
+
+struct LinkConfig {
+  wire::Mac mac{};
+  std::uint32_t mtu = 1500;
+  std::vector<InterfaceAddress> addresses;
+  std::optional<wire::Address> gateway4, gateway6;
+  std::uint32_t max_neighbours = 4096;
+};
+
+enum class Resolution : std::uint8_t { kResolved, kPending, kFailed, kNoRoute };
+
+class LinkStack {
+ public:
+  explicit LinkStack(const LinkConfig& config);
+  ~LinkStack();
+
+  /// Frames in. ARP, ICMP and ICMPv6 echo, neighbour discovery; anything else is counted and ignored. What it
+  /// learns or wants to answer comes out of next_frame.
+  void receive(std::span<const std::byte> frame, Nanos now);
+
+  /// Copies the next frame to send into `to` and returns its length; 0: none.
+  std::size_t next_frame(std::span<std::byte> to);
+
+  /// MAC address of the next hop towards `destination`; starts asking when it is unknown (3 tries, 1 s apart;
+  /// then kFailed for a second). Multicast and own addresses resolve at once.
+  Resolution resolve(const wire::Address& destination, Nanos now, wire::Mac& out);
+
+  void advance(Nanos now);
+  Nanos next_timeout() const;
+
+  bool is_local(const wire::Address& address) const;
+  void add_address(const InterfaceAddress& address);
+  void remove_address(const wire::Address& address);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace uroce::net

@@ -1,0 +1,73 @@
+// What ibv_modify_qp and ibv_query_qp speak of, in the transport's terms. Numbers are those of ibv_qp_state,
+// ibv_qp_type and ibv_qp_attr_mask.
+#pragma once
+
+#include <cstdint>
+
+#include "base/types.h"
+#include "wire/packet.h"
+
+namespace uroce::proto {
+
+enum class QpType : std::uint8_t { kRc = 2, kUc = 3, kUd = 4, kXrcSend = 9, kXrcRecv = 10 };
+enum class QpState : std::uint8_t { kReset = 0, kInit, kRtr, kRts, kSqd, kSqe, kErr, kUnknown };
+
+enum AttrMask : std::uint32_t {
+  kAttrState = 1 << 0,
+  kAttrCurState = 1 << 1,
+  kAttrSqdNotify = 1 << 2,
+  kAttrAccessFlags = 1 << 3,
+  kAttrPkeyIndex = 1 << 4,
+  kAttrPort = 1 << 5,
+  kAttrQkey = 1 << 6,
+  kAttrAv = 1 << 7,
+  kAttrPathMtu = 1 << 8,
+  kAttrTimeout = 1 << 9,
+  kAttrRetryCnt = 1 << 10,
+  kAttrRnrRetry = 1 << 11,
+  kAttrRqPsn = 1 << 12,
+  kAttrMaxRdAtomic = 1 << 13,
+  kAttrAltPath = 1 << 14,
+  kAttrMinRnrTimer = 1 << 15,
+  kAttrSqPsn = 1 << 16,
+  kAttrMaxDestRdAtomic = 1 << 17,
+  kAttrPathMigState = 1 << 18,
+  kAttrCap = 1 << 19,
+  kAttrDestQpn = 1 << 20,
+  kAttrRateLimit = 1 << 25,
+};
+
+/// Attributes; which of them count is said by an AttrMask. The engine has resolved the address vector into
+/// `path` (GID index, next hop, VLAN) and checked port and P_Key index.
+struct QpAttr {
+  QpState state = QpState::kReset;
+  QpState cur_state = QpState::kReset;
+  bool sqd_notify = false;
+  std::uint32_t access = 0;       ///< memory::Access bits that the QP allows its peer
+  std::uint32_t qkey = 0;
+  wire::PathAddress path;
+  std::uint32_t path_mtu = 1024;  ///< bytes: 256, 512, 1024, 2048 or 4096
+  std::uint8_t timeout = 0;       ///< 4.096 us * 2^timeout; 0: none
+  std::uint8_t retry_cnt = 0;     ///< 0-7
+  std::uint8_t rnr_retry = 0;     ///< 0-7; 7: forever
+  std::uint8_t min_rnr_timer = 0; ///< RNR code, 0-31
+  Psn rq_psn, sq_psn;
+  std::uint8_t max_rd_atomic = 0;       ///< as initiator
+  std::uint8_t max_dest_rd_atomic = 0;  ///< as responder
+  Qpn dest_qpn;
+  std::uint16_t pkey_index = 0;
+  std::uint8_t port = 1;
+  std::uint32_t rate_limit = 0;   ///< kbit/s, 0: none
+};
+
+/// Result of a check, as ibv_modify_qp's errno: 0, EINVAL, EOPNOTSUPP. `what` names the attribute for the log.
+struct ModifyVerdict {
+  int error = 0;
+  const char* what = "";
+};
+
+/// Whether `mask` may be given for this transition of a QP of this type: required and optional attributes
+/// (IBTA vol. 1, 10.3.1 and table 96 ff. / 11.2.5.2), and the range of each value.
+ModifyVerdict check_modify(QpType type, QpState current, const QpAttr& attr, std::uint32_t mask);
+
+}  // namespace uroce::proto

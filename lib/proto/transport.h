@@ -1,0 +1,146 @@
+// The transport of one worker: all its QPs as state machines, sans-IO.
+//
+// Contract. The owner, always on one thread, in any order:
+//   receive(packet, now)   packets in: parsed and ICRC-checked by wire::parse, steered here by destination QPN
+//   doorbell(qp)           a client published send queue entries
+//   advance(now)           time in: fires the timers that are due; next_timeout() says when that is worth while
+//   transmit(burst, now)   packets out: fills frames, QPs in round-robin order, each within its budget; call it
+//                          again while it fills the burst
+//   create / modify / query / destroy, set_cq, set_srq, set_address_handle ...: the conductor's commands
+// receive() and advance() only change state: acknowledges, READ responses and requests all leave in transmit().
+// Completions go into the CQs as they come about; touched_cqs() lists those that may owe an event. Asynchronous
+// events come out of take_events(). Nothing here reads a clock, makes a system call (but through a Region's
+// IndirectIo), allocates after construction and create(), logs or throws.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/frame.h"
+#include "base/types.h"
+#include "memory/table.h"
+#include "proto/attributes.h"
+#include "proto/counters.h"
+#include "queue/completion_queue.h"
+#include "queue/work_queue.h"
+#include "wire/packet.h"
+
+namespace uroce::proto {
+
+/// Index of a QP in its transport's table.
+struct QpIndex {
+  std::uint32_t value = 0;
+  bool operator==(const QpIndex&) const = default;
+};
+
+struct TransportConfig {
+  std::uint32_t max_qps = 1024;          ///< of this worker
+  std::uint32_t max_cqs = 65536;         ///< of the daemon
+  std::uint32_t max_srqs = 4096;
+  std::uint32_t receive_ring_bytes = 4u << 20;  ///< what READs may have on the way to us, all QPs together
+  std::uint32_t quantum_packets = 16;    ///< a QP's turn in transmit()
+  bool offload_ip_checksum = false;
+  std::uint64_t seed = 1;                ///< of whatever must not be guessed
+};
+
+/// What a QP is made with. The rings' entries were checked to be as large as their shapes say.
+struct QpCreate {
+  QpType type = QpType::kRc;
+  Qpn qpn;
+  PdId pd;
+  CqId send_cq, recv_cq;
+  bool has_srq = false;
+  SrqId srq;
+  bool signal_all = false;       ///< sq_sig_all
+  queue::WorkConsumer sq, rq;    ///< rq unused with an SRQ
+  std::uint32_t max_send_sge = 1, max_recv_sge = 1, max_inline = 0;
+  std::span<std::byte> sq_shadow;  ///< sq.count() * sq.stride() bytes, private, aligned to 64, live until destroy()
+  std::span<std::byte> responder_resources;  ///< kResponderResourceBytes * max_dest_rd_atomic limit, likewise
+  std::uint64_t owner = 0;       ///< session, for address handles and events
+  std::uint32_t xrcd = 0;
+};
+
+/// Frames to fill, from the device.
+struct TxBurst {
+  std::span<base::Frame> frames;
+  std::size_t count = 0;  ///< filled so far
+  bool full() const { return count == frames.size(); }
+};
+
+/// ibv_event_type numbers.
+enum class AsyncEvent : std::uint8_t {
+  kQpFatal = 1,
+  kQpRequestError = 2,
+  kQpAccessError = 3,
+  kCommEstablished = 4,
+  kSqDrained = 5,
+  kCqError = 0,
+  kSrqError = 14,
+  kSrqLimitReached = 15,
+  kQpLastWqeReached = 16,
+};
+struct Event {
+  AsyncEvent type{};
+  std::uint32_t object = 0;  ///< QPN, CqId or SrqId
+  std::uint64_t owner = 0;
+};
+
+/// What ibv_query_qp and urocectl show of a QP.
+struct QpSnapshot {
+  QpType type{};
+  QpState state{};
+  QpAttr attr;            ///< as set, with the current PSNs
+  std::uint32_t sq_outstanding = 0;  ///< WQEs posted and not completed
+  std::uint32_t psns_in_flight = 0;
+  std::uint32_t window_bytes = 0;
+  std::uint8_t retries_left = 0, rnr_retries_left = 0;
+  bool sq_draining = false;
+  QpCounters counters;
+};
+
+class Transport {
+ public:
+  static constexpr std::size_t kResponderResourceBytes = 64;  ///< each
+  static constexpr std::uint8_t kMaxRdAtomic = 128;
+
+  Transport(const TransportConfig& config, memory::Table& memory);
+  ~Transport();
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  // Objects that QPs refer to. nullptr removes. The pointed-to queue outlives its registration.
+  void set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner);
+  void set_srq(SrqId id, struct Srq* srq);
+
+  /// errno: 0, ENOMEM (table full), EEXIST (QPN in use).
+  int create(const QpCreate& create, QpIndex& out);
+  /// Checks with check_modify() and applies. Entering ERR flushes, entering RESET empties both queues.
+  ModifyVerdict modify(QpIndex qp, const QpAttr& attr, std::uint32_t mask, Nanos now);
+  bool query(QpIndex qp, QpSnapshot& out) const;
+  void destroy(QpIndex qp);
+
+  void receive(const wire::RxPacket& packet, Nanos now);
+  void doorbell(QpIndex qp);
+  void advance(Nanos now);
+  /// kNever: no timer runs.
+  Nanos next_timeout() const;
+  /// Fills frames until the burst is full or no QP may send now. True: some QP still wants to send.
+  bool transmit(TxBurst& burst, Nanos now);
+  bool wants_transmit() const;
+
+  /// CQs that got an entry since the last call; valid until the next call of anything here.
+  std::span<queue::CqProducer* const> touched_cqs();
+  /// Copies out up to out.size() events; the rest stay.
+  std::size_t take_events(std::span<Event> out);
+
+  const Counters& counters() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace uroce::proto

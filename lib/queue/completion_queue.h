@@ -1,0 +1,130 @@
+// Completion queues in shared memory: a ring of 64-byte entries with a phase byte. The daemon produces; the
+// client consumes and tells how far it got, so that the daemon sees an overrun before it overwrites.
+//
+// Edges: CqProducer::push (release on phase) pairs with CqConsumer::peek (acquire). Arming is a store-load
+// (Dekker) pair: CqConsumer::arm stores the arm word, then a seq_cst fence, and the program polls once more;
+// CqProducer::take_event has a seq_cst fence between the last push and its read of the arm word. So either
+// the program sees the entry or the daemon sees that the CQ is armed.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "abi/queue_entries.h"
+#include "base/spinlock.h"
+
+namespace uroce::queue {
+
+inline std::uint8_t cqe_phase(std::uint32_t index, std::uint32_t count) {
+  return static_cast<std::uint8_t>(((index / count) + 1) & 1);
+}
+
+/// The daemon's end; workers that share a CQ lock it (`shared`).
+class CqProducer {
+ public:
+  CqProducer() = default;
+  CqProducer(uroce_cqe* ring, std::uint32_t count, const uroce_cq_client_block* client)
+      : ring_(ring), count_(count), client_(client) {}
+
+  /// Appends an entry (its phase byte is set here). False on overrun: nothing is written, and the CQ is in
+  /// error from then on (IBTA vol. 1, 11.6.3.2 affiliated asynchronous error).
+  bool push(const uroce_cqe& entry, bool solicited) {
+    if (shared_) lock_.lock();
+    const bool ok = push_locked(entry, solicited);
+    if (shared_) lock_.unlock();
+    return ok;
+  }
+
+  /// Whether a completion event is due now. Call after the pushes of one duty cycle; true at most once for
+  /// each arming.
+  bool take_event() {
+    if (!pushed_) return false;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const std::uint32_t arm = load(client_->arm);
+    const bool armed = arm != last_arm_;
+    const bool matches = armed && ((arm & 1) == 0 || pushed_solicited_);
+    pushed_ = pushed_solicited_ = false;
+    if (!matches) return false;
+    last_arm_ = arm;
+    return true;
+  }
+
+  bool in_error() const { return error_; }
+  std::uint32_t count() const { return count_; }
+  std::uint32_t produced() const { return head_; }
+  void set_shared(bool shared) { shared_ = shared; }
+
+ private:
+  static std::uint32_t load(const std::uint32_t& word) {
+    return std::atomic_ref(const_cast<std::uint32_t&>(word)).load(std::memory_order_acquire);
+  }
+
+  bool push_locked(const uroce_cqe& entry, bool solicited) {
+    if (error_) return false;
+    if (head_ - cached_consumer_ >= count_) {
+      cached_consumer_ = load(client_->consumer);
+      // A hostile consumer index can only harm its own CQ: it never moves the slot that is written.
+      if (head_ - cached_consumer_ >= count_) {
+        error_ = true;
+        return false;
+      }
+    }
+    uroce_cqe& slot = ring_[head_ & (count_ - 1)];
+    std::memcpy(&slot, &entry, offsetof(uroce_cqe, phase));
+    std::atomic_ref(slot.phase).store(cqe_phase(head_, count_), std::memory_order_release);
+    ++head_;
+    pushed_ = true;
+    // An unsuccessful completion counts as solicited (IBTA vol. 1, 11.4.2.2).
+    pushed_solicited_ |= solicited || entry.status != UROCE_WC_SUCCESS;
+    return true;
+  }
+
+  uroce_cqe* ring_ = nullptr;
+  std::uint32_t count_ = 0;
+  const uroce_cq_client_block* client_ = nullptr;
+  std::uint32_t head_ = 0;
+  std::uint32_t cached_consumer_ = 0;
+  std::uint32_t last_arm_ = 0;
+  bool pushed_ = false;
+  bool pushed_solicited_ = false;
+  bool error_ = false;
+  bool shared_ = false;
+  base::Spinlock lock_;
+};
+
+/// The client's end. Not thread-safe.
+class CqConsumer {
+ public:
+  CqConsumer() = default;
+  CqConsumer(const uroce_cqe* ring, std::uint32_t count, uroce_cq_client_block* client)
+      : ring_(ring), count_(count), client_(client) {}
+
+  /// The oldest entry, or nullptr when there is none. Valid until pop() and publish().
+  const uroce_cqe* peek() const {
+    const uroce_cqe& slot = ring_[tail_ & (count_ - 1)];
+    const std::uint8_t phase = std::atomic_ref(const_cast<std::uint8_t&>(slot.phase))
+                                   .load(std::memory_order_acquire);
+    return phase == cqe_phase(tail_, count_) ? &slot : nullptr;
+  }
+  void pop() { ++tail_; }
+  /// Gives the popped slots back to the daemon.
+  void publish() { std::atomic_ref(client_->consumer).store(tail_, std::memory_order_release); }
+
+  void arm(bool solicited_only) {
+    arm_sn_ += 2;
+    std::atomic_ref(client_->arm)
+        .store(arm_sn_ | static_cast<std::uint32_t>(solicited_only), std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+
+ private:
+  const uroce_cqe* ring_ = nullptr;
+  std::uint32_t count_ = 0;
+  uroce_cq_client_block* client_ = nullptr;
+  std::uint32_t tail_ = 0;
+  std::uint32_t arm_sn_ = 0;
+};
+
+}  // namespace uroce::queue

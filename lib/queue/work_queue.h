@@ -1,0 +1,112 @@
+// Send and receive queues in shared memory: one ring of fixed-stride entries, one producer (the client,
+// under its own lock) and one consumer (the worker that owns the QP).
+//
+// Edges: Producer::publish (release on the producer index) pairs with Consumer::available (acquire);
+// Consumer::publish_consumed (release on the consumer index) pairs with Producer::free_entries (acquire).
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "abi/queue_entries.h"
+
+namespace uroce::queue {
+
+/// Geometry of a ring, fixed when the queue is made. Each side keeps its own copy.
+struct RingShape {
+  std::byte* entries = nullptr;
+  std::uint32_t count = 0;   ///< a power of two
+  std::uint32_t stride = 0;  ///< bytes
+
+  std::byte* at(std::uint32_t index) const {
+    return entries + std::size_t{index & (count - 1)} * stride;
+  }
+};
+
+/// The client's end. Not thread-safe.
+class WorkProducer {
+ public:
+  WorkProducer() = default;
+  WorkProducer(RingShape ring, std::uint32_t* producer, const std::uint32_t* consumer)
+      : ring_(ring), producer_(producer), consumer_(consumer) {}
+
+  /// Slot for the next entry, or nullptr when the ring is full. Call advance() to keep it.
+  std::byte* next() {
+    if (head_ - cached_consumer_ >= ring_.count) {
+      cached_consumer_ = std::atomic_ref(*const_cast<std::uint32_t*>(consumer_))
+                             .load(std::memory_order_acquire);
+      if (head_ - cached_consumer_ >= ring_.count) return nullptr;
+    }
+    return ring_.at(head_);
+  }
+  void advance() { ++head_; }
+  /// Takes back what was advanced since the last publish (ibv_wr_abort).
+  void rewind() { head_ = *producer_; }
+  /// Shows all entries advanced so far to the daemon.
+  void publish() { std::atomic_ref(*producer_).store(head_, std::memory_order_release); }
+
+  std::uint32_t head() const { return head_; }
+  std::uint32_t consumer() const {
+    return std::atomic_ref(*const_cast<std::uint32_t*>(consumer_)).load(std::memory_order_acquire);
+  }
+  const RingShape& ring() const { return ring_; }
+  /// The queue as it was when made (QP reset): both sides start again at zero.
+  void reset() {
+    head_ = cached_consumer_ = 0;
+    std::atomic_ref(*producer_).store(0, std::memory_order_release);
+  }
+
+ private:
+  RingShape ring_;
+  std::uint32_t* producer_ = nullptr;
+  const std::uint32_t* consumer_ = nullptr;
+  std::uint32_t head_ = 0;
+  std::uint32_t cached_consumer_ = 0;
+};
+
+/// The daemon's end. The client may write anything at any time into the ring and the producer index: an entry
+/// is copied out exactly once, and a producer index more than `count` ahead counts as `count` ahead.
+class WorkConsumer {
+ public:
+  WorkConsumer() = default;
+  WorkConsumer(RingShape ring, const std::uint32_t* producer, std::uint32_t* consumer)
+      : ring_(ring), producer_(producer), consumer_(consumer) {}
+
+  /// Entries published and not yet copied out; at most count.
+  std::uint32_t available() const {
+    const std::uint32_t n =
+        std::atomic_ref(*const_cast<std::uint32_t*>(producer_)).load(std::memory_order_acquire) - next_;
+    return n <= ring_.count ? n : ring_.count;
+  }
+  /// Copies the next entry's first `bytes` (at most the stride) to `to`, and moves on.
+  void copy_next(void* to, std::size_t bytes) {
+    assert(bytes <= ring_.stride);
+    std::memcpy(to, ring_.at(next_), bytes);
+    ++next_;
+  }
+  /// Tells the client that entries before `index` may be overwritten.
+  void publish_consumed(std::uint32_t index) {
+    std::atomic_ref(*consumer_).store(index, std::memory_order_release);
+  }
+  /// Index of the entry that copy_next copies next.
+  std::uint32_t next_index() const { return next_; }
+  const std::byte* peek_address() const { return ring_.at(next_); }
+  std::uint32_t stride() const { return ring_.stride; }
+  std::uint32_t count() const { return ring_.count; }
+  void reset() {
+    next_ = 0;
+    publish_consumed(0);
+  }
+
+ private:
+  RingShape ring_;
+  const std::uint32_t* producer_ = nullptr;
+  std::uint32_t* consumer_ = nullptr;
+  std::uint32_t next_ = 0;
+};
+
+}  // namespace uroce::queue

@@ -1,0 +1,39 @@
+// The invariant CRC of RoCEv2 (annex A17.3.3), alone and fused with the copy of the payload. The fastest
+// implementation that the CPU has is chosen at the first use.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace uroce::wire {
+
+/// One way to compute it. CRC states are neither pre- nor post-inverted beyond what seed() and finish() do.
+struct CrcEngine {
+  std::string_view name;  ///< "portable", "pclmulqdq", "vpclmulqdq"
+  bool (*supported)();
+  /// State after `bytes` more.
+  std::uint32_t (*update)(std::uint32_t state, const std::byte* data, std::size_t bytes);
+  /// The same, and copies them to `to` (no overlap).
+  std::uint32_t (*copy)(std::uint32_t state, std::byte* to, const std::byte* from, std::size_t bytes);
+};
+
+/// All that this build has, slowest first; the portable one is always there.
+std::span<const CrcEngine> crc_engines();
+/// The fastest that this CPU supports.
+const CrcEngine& crc_engine();
+
+/// State after the masked pseudo-LRH, IP header, UDP header and BTH: `ip` is the start of the IP header,
+/// `ip_bytes` its length (20 or more for IPv4, 40 for IPv6); 8 bytes of UDP and 12 of BTH follow it. The bytes
+/// are masked on the way and not changed.
+std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes);
+
+/// What goes on the wire, little-endian, behind payload and pad.
+constexpr std::uint32_t icrc_finish(std::uint32_t state) { return ~state; }
+
+/// The ICRC of a whole packet: from the IP header at `ip` through `covered` bytes of BTH, headers, payload
+/// and pad behind the UDP header.
+std::uint32_t icrc_of(const std::byte* ip, std::size_t ip_bytes, std::size_t covered);
+
+}  // namespace uroce::wire
