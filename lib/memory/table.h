@@ -1,9 +1,13 @@
 // Keys to checked spans: the MRs and MWs of every client of the daemon.
 //
-// Threads: the conductor inserts and erases; workers resolve, and invalidate MWs and fast-registration MRs. An
-// entry is published with a release store of its state, and its memory is unmapped only after every
-// worker has passed a quiescent point (the conductor sees to that), so a resolved span is good until the
-// worker's current duty cycle ends. Never allocates after construction, never throws.
+// Threads: the conductor inserts, retires and releases; workers resolve, and invalidate MWs and fast-registration
+// MRs. An entry is published with a release store of its live key (pairs with the acquire in resolve), and its
+// memory is unmapped and its slot released only after every worker has passed a quiescent point (the conductor
+// sees to that), so a resolved span is good until the worker's current duty cycle ends. Never allocates after
+// construction, never throws. A table costs address space at once and memory only as it fills.
+//
+// A key is permute(nonce | slot) << 8 | tag: the permutation is keyed, nonce and tag are drawn anew with each
+// insert, so neither the next key nor another client's can be told from one's own.
 #pragma once
 
 #include <cstddef>
@@ -36,6 +40,14 @@ struct IndirectIo {
   void* context = nullptr;
 };
 
+/// What a key stands for. Only some kinds can be invalidated by work requests (IBTA vol. 1, 10.6.7.2.3).
+enum class Kind : std::uint8_t {
+  kRegistered = 0,  ///< ibv_reg_mr: lives until it is deregistered
+  kFast,            ///< fast registration
+  kWindow1,         ///< memory window, type 1
+  kWindow2,         ///< memory window, type 2
+};
+
 /// What an MR is made of.
 struct Region {
   PdId pd;
@@ -45,6 +57,7 @@ struct Region {
   std::byte* base = nullptr;       ///< where the daemon has it mapped; nullptr: indirect
   std::uint64_t client_address = 0;  ///< first address in the client, for indirect access
   const IndirectIo* indirect = nullptr;
+  Kind kind = Kind::kRegistered;
 };
 
 /// A checked piece of memory. `data` is directly usable; when it is nullptr go through `indirect`.
@@ -74,9 +87,9 @@ class Table {
   Table(const Table&) = delete;
   Table& operator=(const Table&) = delete;
 
-  /// L_Key and R_Key are equal. nullopt: the table is full.
+  /// L_Key and R_Key are equal. nullopt: the table is full, or iova + length passes 2^64.
   std::optional<Key> insert(const Region& region);
-  /// No resolve succeeds from now on; the slot is reused only after release().
+  /// No resolve succeeds from now on; the slot is reused only after release(). False: no such key.
   bool retire(Key key);
   /// After every worker has passed a quiescent point.
   void release(Key key);
@@ -87,10 +100,17 @@ class Table {
   Verdict resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
                   Span& out) const;
 
+  /// LOCAL_INV, SEND with invalidate: no resolve succeeds from now on, while the key stays its owner's until
+  /// retire(). kNoSuchKey: unknown, of another PD, or invalid already; kNoAccess: an MR of ibv_reg_mr or a type 1
+  /// window, which can't be invalidated.
+  Verdict invalidate(Key key, PdId pd);
+
   /// Copy of an entry's description (control path, urocectl). nullopt: no such key.
   std::optional<Region> describe(Key key) const;
 
+  /// Keys inserted and not retired.
   std::uint32_t size() const;
+  std::uint32_t capacity() const;
 
  private:
   struct Impl;
