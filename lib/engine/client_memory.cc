@@ -1,0 +1,191 @@
+#include "engine/client_memory.h"
+
+#include <linux/magic.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+#include "engine/sigbus_guard.h"
+
+namespace uroce::engine {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kExtentBytes = 64u << 20;
+constexpr std::uint64_t kPrefaultBytes = 64u << 20;
+constexpr std::uint64_t kMaxFileOffset = std::uint64_t{1} << 62;
+// vm.max_map_count is 65,530 by default, and the daemon needs some for itself.
+constexpr std::size_t kMaxMappings = 60'000;
+
+std::atomic<std::size_t> g_mappings{0};
+
+struct FileKind {
+  bool allowed = false;
+  std::uint64_t page_bytes = kPage;
+};
+
+// A fault in a file of a network or user-space file system can take for ever; it would stop a worker.
+FileKind classify(int fd) {
+  struct statfs info {};
+  if (::fstatfs(fd, &info) != 0) return {};
+  switch (static_cast<std::uint32_t>(info.f_type)) {
+    case HUGETLBFS_MAGIC:
+      return {true, static_cast<std::uint64_t>(info.f_bsize)};
+    case TMPFS_MAGIC:
+    case RAMFS_MAGIC:
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:
+      return {true, kPage};
+    default:
+      return {};
+  }
+}
+
+bool sane(const uroce_mr_piece& piece, std::uint64_t page_bytes) {
+  return piece.bytes != 0 && piece.bytes % kPage == 0 && piece.offset % page_bytes == 0 &&
+         piece.offset < kMaxFileOffset && piece.bytes < kMaxFileOffset;
+}
+
+// Faults now rather than one by one under load. Missing pages of the file come into being, as pinning would make them.
+void prefault(std::byte* base, std::uint64_t bytes, bool writable) {
+#ifdef MADV_POPULATE_WRITE
+  ::madvise(base, std::min(bytes, kPrefaultBytes), writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+#else
+  static_cast<void>(base), static_cast<void>(bytes), static_cast<void>(writable);
+#endif
+}
+
+int protection(bool writable) { return writable ? PROT_READ | PROT_WRITE : PROT_READ; }
+
+}  // namespace
+
+struct ClientMemory::Extent {
+  std::byte* base = nullptr;
+  std::uint64_t map_bytes = 0;
+  std::size_t maps = 0;  ///< of the kernel's, when every piece counts as one
+  std::uint32_t users = 0;
+  // Of a run of one file, that other MRs may share; inode 0 otherwise.
+  dev_t device = 0;
+  ino_t inode = 0;
+  bool writable = false;
+  std::uint64_t offset = 0;
+};
+
+ClientMemory::~ClientMemory() {
+  for (Extent& extent : extents_) {
+    SigbusGuard::instance().remove(extent.base);
+    ::munmap(extent.base, extent.map_bytes);
+    g_mappings -= extent.maps;
+  }
+}
+
+ClientMemory::Extent* ClientMemory::find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes,
+                                         bool writable) {
+  for (Extent& extent : extents_) {
+    if (extent.inode == inode && extent.device == device && extent.writable == writable && offset >= extent.offset &&
+        offset - extent.offset <= extent.map_bytes && bytes <= extent.map_bytes - (offset - extent.offset)) {
+      return &extent;
+    }
+  }
+  return nullptr;
+}
+
+int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable, Hold& out) {
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return EBADF;
+  const FileKind kind = classify(fd);
+  if (!kind.allowed) return EOPNOTSUPP;
+  if (!sane(piece, kPage)) return EINVAL;
+  const bool huge = kind.page_bytes != kPage;
+  Extent* extent = find(info.st_dev, info.st_ino, piece.offset, piece.bytes, writable);
+  if (extent == nullptr) {
+    // Hugepages are reserved for what is mapped, so such a file is mapped no further than needed.
+    const std::uint64_t unit = huge ? kind.page_bytes : kExtentBytes;
+    const std::uint64_t start = piece.offset / unit * unit;
+    const std::uint64_t end = (piece.offset + piece.bytes + unit - 1) / unit * unit;
+    if (g_mappings >= kMaxMappings) return ENOMEM;
+    void* base = ::mmap(nullptr, end - start, protection(writable), MAP_SHARED | MAP_NORESERVE, fd,
+                        static_cast<off_t>(start));
+    if (base == MAP_FAILED) return errno == EPERM ? EACCES : errno;
+    if (!SigbusGuard::instance().add(base, end - start, kind.page_bytes, session_)) {
+      ::munmap(base, end - start);
+      return ENOMEM;
+    }
+    ++g_mappings, ++mapping_count_;
+    extents_.push_back({static_cast<std::byte*>(base), end - start, 1, 0, info.st_dev, info.st_ino, writable, start});
+    extent = &extents_.back();
+  }
+  ++extent->users;
+  out.extent_ = extent;
+  out.base_ = extent->base + (piece.offset - extent->offset);
+  prefault(out.base_, piece.bytes, writable);
+  return 0;
+}
+
+int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable,
+                             Hold& out) {
+  std::uint64_t total = 0;
+  for (const uroce_mr_piece& piece : pieces) {
+    const FileKind kind = classify(fds[piece.fd].get());
+    if (!kind.allowed) return EOPNOTSUPP;
+    // Hugepages can't stand at an arbitrary place behind another piece.
+    if (kind.page_bytes != kPage) return EOPNOTSUPP;
+    if (!sane(piece, kPage)) return EINVAL;
+    total += piece.bytes;
+    if (total >= kMaxFileOffset) return EINVAL;
+  }
+  if (g_mappings + pieces.size() >= kMaxMappings) return ENOMEM;
+  void* window = ::mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (window == MAP_FAILED) return ENOMEM;
+  std::byte* const base = static_cast<std::byte*>(window);
+  int error = 0;
+  std::uint64_t done = 0;
+  for (const uroce_mr_piece& piece : pieces) {
+    if (::mmap(base + done, piece.bytes, protection(writable), MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+               fds[piece.fd].get(), static_cast<off_t>(piece.offset)) == MAP_FAILED) {
+      error = errno == EPERM ? EACCES : errno;
+      break;
+    }
+    done += piece.bytes;
+  }
+  if (error == 0 && !SigbusGuard::instance().add(base, total, kPage, session_)) error = ENOMEM;
+  if (error != 0) {
+    ::munmap(window, total);
+    return error;
+  }
+  g_mappings += pieces.size(), mapping_count_ += pieces.size();
+  extents_.push_back({base, total, pieces.size(), 1, 0, 0, writable, 0});
+  out.extent_ = &extents_.back();
+  out.base_ = base;
+  prefault(base, total, writable);
+  return 0;
+}
+
+int ClientMemory::map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable,
+                      Hold& out) {
+  if (pieces.empty()) return EINVAL;
+  for (const uroce_mr_piece& piece : pieces) {
+    if (piece.fd >= fds.size()) return EINVAL;
+  }
+  return pieces.size() == 1 ? map_shared(pieces[0], fds[pieces[0].fd].get(), writable, out)
+                            : map_joined(pieces, fds, writable, out);
+}
+
+void ClientMemory::unmap(Hold& hold) {
+  Extent* const extent = hold.extent_;
+  hold = {};
+  if (extent == nullptr || --extent->users != 0) return;
+  SigbusGuard::instance().remove(extent->base);
+  ::munmap(extent->base, extent->map_bytes);
+  g_mappings -= extent->maps, mapping_count_ -= extent->maps;
+  extents_.remove_if([extent](const Extent& e) { return &e == extent; });
+}
+
+}  // namespace uroce::engine

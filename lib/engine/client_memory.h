@@ -1,0 +1,59 @@
+// A client's memory as the daemon has it mapped. Files come from the client and are hostile: only file systems whose
+// faults the kernel serves by itself are mapped, and SigbusGuard stands behind every mapping.
+//
+// MRs in one file share mappings: a run of pages is mapped as part of a whole aligned extent, counted by its MRs, so that
+// 10,000 small MRs in one heap cost a few mappings. Used by the conductor alone.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <span>
+#include <vector>
+
+#include "abi/control.h"
+#include "engine/unique_fd.h"
+
+namespace uroce::engine {
+
+class ClientMemory {
+  struct Extent;
+
+ public:
+  /// What one MR holds.
+  class Hold {
+   public:
+    std::byte* base() const { return base_; }  ///< of the first piece's first byte
+
+   private:
+    friend class ClientMemory;
+    std::byte* base_ = nullptr;
+    Extent* extent_ = nullptr;
+  };
+
+  explicit ClientMemory(std::uint64_t session) : session_(session) {}
+  ~ClientMemory();
+  ClientMemory(const ClientMemory&) = delete;
+  ClientMemory& operator=(const ClientMemory&) = delete;
+
+  /// Maps the pieces side by side. `writable`: the daemon will write. errno: 0, EINVAL (pieces that make no sense),
+  /// EACCES (a file opened for reading only), EOPNOTSUPP (a file system that may block us), ENOMEM.
+  int map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable, Hold& out);
+  /// Once no worker uses it any more.
+  void unmap(Hold& hold);
+
+  std::size_t mappings() const { return mapping_count_; }
+
+ private:
+  int map_shared(const uroce_mr_piece& piece, int fd, bool writable, Hold& out);
+  int map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable, Hold& out);
+  Extent* find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes, bool writable);
+
+  std::uint64_t session_;
+  std::list<Extent> extents_;
+  std::size_t mapping_count_ = 0;
+};
+
+}  // namespace uroce::engine

@@ -1,0 +1,36 @@
+// The objects of one kind that one session has, by the numbers it was given. A number is never given out twice in a
+// session's life, so a stale one finds nothing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+namespace uroce::engine {
+
+template <class T>
+class HandleTable {
+ public:
+  std::uint32_t add(std::unique_ptr<T> object) {
+    const std::uint32_t handle = ++last_;
+    objects_.emplace(handle, std::move(object));
+    return handle;
+  }
+  /// nullptr: no such handle.
+  T* find(std::uint32_t handle) const {
+    const auto it = objects_.find(handle);
+    return it == objects_.end() ? nullptr : it->second.get();
+  }
+  void erase(std::uint32_t handle) { objects_.erase(handle); }
+  void clear() { objects_.clear(); }
+  std::size_t size() const { return objects_.size(); }
+  auto begin() const { return objects_.begin(); }
+  auto end() const { return objects_.end(); }
+
+ private:
+  std::unordered_map<std::uint32_t, std::unique_ptr<T>> objects_;
+  std::uint32_t last_ = 0;  // 2^32 commands on one session take a day of nothing else; a wrap closes nothing
+};
+
+}  // namespace uroce::engine

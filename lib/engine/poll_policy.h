@@ -1,0 +1,65 @@
+// When a worker that finds nothing to do goes on looking, hands its core over, or sleeps. Sans-IO.
+//
+// A worker with a core to itself spins for `idle_alone`, which hides the cost of sleeping from anybody who talks to it
+// in that time. Where cores are fewer than pollers each moment of spinning is taken from the program it waits for.
+// Yielding would do for programs that yield too, but one that spins on its own memory (ib_write_lat) keeps the core
+// for its whole time slice; only a thread that sleeps and is woken gets in before. So there the worker sleeps as
+// soon as it finds nothing.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace uroce::engine {
+
+enum class IdleAction : std::uint8_t { kSpin, kYield, kSleep };
+
+struct PollPolicyConfig {
+  bool busy = false;               ///< never sleep
+  Nanos idle_alone = 200 * kMicrosecond;
+  Nanos idle_shared = 0;
+  bool wakeable = true;            ///< arriving frames wake a sleeper
+  Nanos min_nap = 50 * kMicrosecond;  ///< timed sleeps of a worker that frames can't wake
+  Nanos max_nap = kMillisecond;
+};
+
+class PollPolicy {
+ public:
+  explicit PollPolicy(const PollPolicyConfig& config) : config_(config), nap_(config.min_nap) {}
+
+  void worked() {
+    idle_since_ = kNever;
+    nap_ = config_.min_nap;
+  }
+
+  /// After a step that found nothing. `few_cores`: pollers outnumber cores.
+  IdleAction idle(Nanos now, bool few_cores) {
+    if (config_.busy) return few_cores ? IdleAction::kYield : IdleAction::kSpin;
+    if (idle_since_ == kNever) idle_since_ = now;
+    const Nanos patience = few_cores ? config_.idle_shared : config_.idle_alone;
+    if (now - idle_since_ >= patience) return IdleAction::kSleep;
+    return few_cores ? IdleAction::kYield : IdleAction::kSpin;
+  }
+
+  /// How long to sleep at most, `until_timer` from now at the latest.
+  Nanos nap(Nanos until_timer) {
+    if (config_.wakeable) return until_timer;
+    const Nanos nap = nap_;
+    nap_ = std::min(nap_ + nap_ / 8, config_.max_nap);
+    return std::min(nap, until_timer);
+  }
+
+ private:
+  PollPolicyConfig config_;
+  Nanos idle_since_ = kNever;
+  Nanos nap_;
+};
+
+/// Whether those who poll outnumber the cores they may run on.
+constexpr bool few_cores(std::uint32_t cores, std::uint32_t workers, std::uint32_t active_sessions) {
+  return cores < workers + active_sessions;
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,16 @@
+#include "engine/session.h"
+
+#include <cstring>
+
+namespace uroce::engine {
+
+PrivateBlock::PrivateBlock(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;
+  const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded)));
+  if (data_ == nullptr) return;
+  std::memset(data_.get(), 0, bytes);
+  bytes_ = bytes;
+}
+
+}  // namespace uroce::engine

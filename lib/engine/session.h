@@ -1,0 +1,143 @@
+// One opened device context of one client: what it owns. Used by the conductor alone; workers see the SessionPorts, Cqs
+// and queues in here, which therefore stay until every worker has let go of them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "abi/control.h"
+#include "engine/accounts.h"
+#include "engine/arena.h"
+#include "engine/client_memory.h"
+#include "engine/handle_table.h"
+#include "engine/indirect.h"
+#include "engine/unique_fd.h"
+#include "engine/worker.h"
+#include "proto/transport.h"
+
+namespace uroce::engine {
+
+/// Memory of the daemon's own, zeroed, aligned to 64 bytes.
+class PrivateBlock {
+ public:
+  PrivateBlock() = default;
+  /// Empty on lack of memory.
+  explicit PrivateBlock(std::size_t bytes);
+  std::span<std::byte> span() const { return {data_.get(), bytes_}; }
+  bool valid() const { return data_ != nullptr; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte, Free> data_;
+  std::size_t bytes_ = 0;
+};
+
+struct PdObject {
+  PdId id;
+  std::uint32_t users = 0;
+};
+
+struct MrObject {
+  Key key;
+  ClientMemory::Hold hold;
+  PdObject* pd = nullptr;
+  std::uint64_t addr = 0, length = 0;
+  std::uint32_t access = 0;
+  bool indirect = false;
+};
+
+struct ChannelObject {
+  UniqueFd write_end;
+  std::uint32_t users = 0;
+};
+
+struct CqObject {
+  std::unique_ptr<Cq> cq;
+  CqId id;
+  std::uint32_t entries = 0;
+  SharedBlock ring, client;
+  ChannelObject* channel = nullptr;
+  std::uint64_t cookie = 0;
+  std::uint32_t users = 0;
+};
+
+struct QpObject {
+  proto::QpType type{};
+  Qpn qpn;
+  std::uint32_t worker = 0, bit = 0;
+  proto::QpIndex index;
+  PdObject* pd = nullptr;
+  CqObject *send_cq = nullptr, *recv_cq = nullptr;
+  SharedBlock client;  ///< producer indices, SQ and RQ
+  SharedBlock daemon;  ///< consumer indices
+  PrivateBlock sq_shadow, responder_resources;
+  std::uint64_t cookie = 0;
+  uroce_qp_attr attr{};  ///< as the client last set it
+  bool connected = false;  ///< in RTR or later
+};
+
+struct AhObject {
+  PdObject* pd = nullptr;
+  uroce_av av{};
+  wire::PathAddress path;
+};
+
+/// Who is at the other end of a socket.
+struct Peer {
+  pid_t pid = 0;
+  uid_t uid = 0;
+  UniqueFd pidfd;  ///< invalid: unknown process, no indirect memory
+};
+
+struct Session {
+  Session(std::uint64_t number, Peer from, UniqueFd socket_fd, bool hugepages)
+      : id(number), peer(std::move(from)), socket(std::move(socket_fd)), arena(hugepages), memory(number) {}
+
+  std::uint64_t id;
+  Peer peer;
+  UniqueFd socket;
+  std::string program;
+
+  // From HELLO on.
+  bool greeted = false;
+  uroce_session_header* header = nullptr;
+  std::vector<std::unique_ptr<SessionPort>> ports;  ///< by worker
+  std::vector<UniqueFd> eventfds;
+  UniqueFd events;  ///< write end of the event pipe
+  std::vector<uroce_async_event> events_owed;
+  std::unique_ptr<IndirectMemory> indirect;
+
+  Arena arena;
+  ClientMemory memory;
+  HandleTable<PdObject> pds;
+  HandleTable<MrObject> mrs;
+  HandleTable<ChannelObject> channels;
+  HandleTable<CqObject> cqs;
+  HandleTable<QpObject> qps;
+  HandleTable<AhObject> ahs;
+  std::uint32_t connected_qps = 0;
+
+  /// Objects of this session in its user's account.
+  Usage usage;
+
+  /// A request that waits for the network; no other is read from this session meanwhile.
+  struct Parked {
+    std::vector<std::byte> message;
+    std::uint64_t since_ns = 0;
+  };
+  std::optional<Parked> parked;
+  bool doomed = false;  ///< to be closed at the end of the round
+};
+
+}  // namespace uroce::engine

@@ -1,0 +1,256 @@
+#include "engine/worker.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+
+#include "engine/qpn.h"
+
+namespace uroce::engine {
+namespace {
+
+constexpr std::size_t kSteerBurst = 32;
+constexpr Nanos kEventRetry = kMillisecond;
+
+std::atomic_ref<std::uint32_t> sleeping(SessionPort& port) { return std::atomic_ref(port.line->sleeping); }
+
+void watch(int epoll, int fd) {
+  epoll_event event{};
+  // Edge-triggered: every write wakes once and nobody has to read the counter.
+  event.events = EPOLLIN | EPOLLET;
+  event.data.fd = fd;
+  ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+}  // namespace
+
+EventBox::EventBox() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+void EventBox::put(std::span<const proto::Event> events) {
+  {
+    std::lock_guard lock(mutex_);
+    events_.insert(events_.end(), events.begin(), events.end());
+  }
+  ::eventfd_write(fd_.get(), 1);
+}
+
+std::vector<proto::Event> EventBox::take() {
+  eventfd_t ignored;
+  ::eventfd_read(fd_.get(), &ignored);
+  std::lock_guard lock(mutex_);
+  return std::exchange(events_, {});
+}
+
+WorkerCore::WorkerCore(const WorkerConfig& config, WorkerShared& shared, memory::Table& memory,
+                       net::LinkStack* link)
+    : config_(config),
+      shared_(shared),
+      link_(link),
+      transport_(config.transport, memory),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  watch(epoll_.get(), wake_fd_.get());
+  for (std::uint32_t i = 0; config.workers > 1 && i < config.workers; ++i) {
+    from_.push_back(std::make_unique<PacketRing>(config.frame_bytes));
+  }
+  shared_.workers.push_back(this);
+}
+
+WorkerCore::~WorkerCore() { std::erase(shared_.workers, this); }
+
+void WorkerCore::call(const Mailbox::Function& function) {
+  if (!threaded_.load(std::memory_order_acquire)) {
+    function(*this);
+    return;
+  }
+  mailbox_.call(function, [this] { wake(); });
+}
+
+void WorkerCore::wake() {
+  if (asleep_.load(std::memory_order_seq_cst)) ::eventfd_write(wake_fd_.get(), 1);
+}
+
+// ---------------------------------------------------------------- frames in
+
+void WorkerCore::receive(std::span<const base::Frame> frames, Nanos now) {
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    if (i + 1 < frames.size()) __builtin_prefetch(frames[i + 1].data);
+    const wire::ParseOptions options{.check_icrc = true,
+                                     .check_ip_checksum = (frames[i].flags & base::kIpChecksumGood) == 0};
+    handle(frames[i].bytes(), options, now);
+  }
+}
+
+void WorkerCore::handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now) {
+  wire::RxPacket packet;
+  const wire::ParseVerdict verdict = wire::parse(frame, options, packet);
+  ++counters_.parse[static_cast<std::size_t>(verdict)];
+  if (verdict == wire::ParseVerdict::kOk) [[likely]] {
+    if (config_.workers > 1) {
+      const std::uint32_t owner = worker_of(packet.bth.dest_qpn);
+      if (owner != config_.index && owner < config_.workers) return steer(owner, frame);
+    }
+    transport_.receive(packet, now);
+    return;
+  }
+  if (verdict != wire::ParseVerdict::kNotRoce) return;
+  if (link_ == nullptr) return steer(0, frame);
+  link_->receive(frame, now);
+  link_dirty_ = true;
+}
+
+void WorkerCore::steer(std::uint32_t worker, std::span<const std::byte> frame) {
+  WorkerCore& other = *shared_.workers[worker];
+  const bool taken = other.from_[config_.index]->push(frame);
+  ++(taken ? counters_.steered_away : counters_.steer_dropped);
+  other.wake();
+}
+
+bool WorkerCore::receive_steered(Nanos now) {
+  bool any = false;
+  for (auto& ring : from_) {
+    for (std::size_t i = 0; i < kSteerBurst; ++i) {
+      const std::span<const std::byte> frame = ring->front();
+      if (frame.empty()) break;
+      // The worker that received it has checked the sums.
+      handle(frame, {.check_icrc = false, .check_ip_checksum = false}, now);
+      ring->pop();
+      any = true;
+    }
+  }
+  return any;
+}
+
+// ---------------------------------------------------------------- clients
+
+bool WorkerCore::serve_doorbells() {
+  bool any = false;
+  for (SessionPort* port : ports_) {
+    port->bells.drain([&](std::uint32_t bit) {
+      any = true;
+      const std::uint32_t qp = bit < port->qp_of_bit.size() ? port->qp_of_bit[bit] : SessionPort::kNoQp;
+      if (qp == SessionPort::kNoQp) {
+        ++counters_.bad_doorbells;
+      } else {
+        transport_.doorbell({qp});
+      }
+    });
+  }
+  return any;
+}
+
+void WorkerCore::advance(Nanos now) {
+  transport_.advance(now);
+  if (link_ != nullptr && (link_dirty_ || now >= link_deadline_)) {
+    link_->advance(now);
+    link_deadline_ = link_->next_timeout();
+    link_dirty_ = true;
+  }
+}
+
+void WorkerCore::publish(Nanos now) {
+  send_completion_events(now);
+  proto::Event events[32];
+  if (const std::size_t n = transport_.take_events(events); n != 0) shared_.events.put({events, n});
+}
+
+bool WorkerCore::write_event(Cq& cq) {
+  const ssize_t n = ::write(cq.channel_fd, &cq.cookie, sizeof(cq.cookie));
+  if (n < 0 && errno == EAGAIN) return false;
+  ++counters_.events_sent;  // or the client has closed its end, and nobody waits
+  return true;
+}
+
+void WorkerCore::send_completion_events(Nanos now) {
+  for (queue::CqProducer* producer : transport_.touched_cqs()) {
+    Cq& cq = static_cast<Cq&>(*producer);
+    if (cq.channel_fd < 0 || !cq.take_event()) continue;
+    if (write_event(cq)) continue;
+    // Its reader is slow. One event owed is enough: whoever reads it finds all completions.
+    if (!cq.event_owed.exchange(true, std::memory_order_acq_rel)) owed_events_.push_back(&cq);
+    ++counters_.events_delayed;
+    retry_events_at_ = now + kEventRetry;
+  }
+  if (owed_events_.empty() || now < retry_events_at_) return;
+  std::erase_if(owed_events_, [&](Cq* cq) {
+    if (!write_event(*cq)) return false;
+    cq->event_owed.store(false, std::memory_order_release);
+    return true;
+  });
+  retry_events_at_ = now + kEventRetry;
+}
+
+std::size_t WorkerCore::next_link_frame(std::span<std::byte> to) {
+  const std::size_t n = link_ == nullptr ? 0 : link_->next_frame(to);
+  if (n == 0) link_dirty_ = false;
+  return n;
+}
+
+// ---------------------------------------------------------------- sleeping
+
+void WorkerCore::announce_sleep() {
+  asleep_.store(true, std::memory_order_seq_cst);
+  for (SessionPort* port : ports_) sleeping(*port).store(1, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+bool WorkerCore::work_waiting() const {
+  if (mailbox_.waiting() || !owed_events_.empty()) return true;
+  for (const auto& ring : from_) {
+    if (!ring->empty()) return true;
+  }
+  return std::ranges::any_of(ports_, [](const SessionPort* port) { return port->bells.any(); });
+}
+
+void WorkerCore::wait(Nanos limit) {
+  ++counters_.sleeps;
+  epoll_event events[16];
+  timespec timeout{};
+  timeout.tv_sec = static_cast<time_t>(std::min(limit, 3600 * kSecond) / kSecond);
+  timeout.tv_nsec = static_cast<long>(limit % kSecond);
+  ::epoll_pwait2(epoll_.get(), events, std::size(events), limit == kNever ? nullptr : &timeout, nullptr);
+}
+
+void WorkerCore::end_sleep() {
+  for (SessionPort* port : ports_) sleeping(*port).store(0, std::memory_order_relaxed);
+  asleep_.store(false, std::memory_order_relaxed);
+}
+
+Nanos WorkerCore::until_timer(Nanos now) const {
+  const Nanos next = std::min(transport_.next_timeout(), link_deadline_);
+  if (next == kNever) return kNever;
+  return next > now ? next - now : 0;
+}
+
+void WorkerCore::watch_device(int wake_fd) {
+  if (wake_fd < 0) return;
+  epoll_event event{};
+  // Level-triggered: the device's disarm_wake() says when it has been seen.
+  event.events = EPOLLIN;
+  event.data.fd = wake_fd;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_fd, &event);
+}
+
+// ---------------------------------------------------------------- commands
+
+void WorkerCore::attach(SessionPort& port) {
+  ports_.push_back(&port);
+  watch(epoll_.get(), port.eventfd);
+}
+
+void WorkerCore::detach(SessionPort& port) {
+  std::erase(ports_, &port);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, port.eventfd, nullptr);
+}
+
+void WorkerCore::set_cq(CqId id, Cq* cq, std::uint64_t session) { transport_.set_cq(id, cq, session); }
+
+void WorkerCore::remove_cq(CqId id, Cq* cq) {
+  transport_.set_cq(id, nullptr, 0);
+  std::erase(owed_events_, cq);
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,166 @@
+// A worker without its device: what one poll-mode thread owns, and the parts of its duty cycle that do not touch the
+// port. WorkerLoop (worker_loop.h) puts a device around it; tests and benchmarks call the same functions.
+//
+// Call contract. On the worker's thread only: everything but call(), wake() and set_threaded(). The conductor changes
+// what is in here through call(): the function runs on the worker's thread between two duty cycles, and call() returns
+// when it has run. Without a thread (tests, before start) it runs at once on the caller's.
+//
+// Edges: sleeping is a store-load pair with each of those who wake. announce_sleep() stores asleep_ and every session's
+// `sleeping`, fences, then work_waiting() looks at doorbells, mailbox and packet rings; the others store their work,
+// then read the flag, all seq_cst.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/frame.h"
+#include "base/types.h"
+#include "engine/mailbox.h"
+#include "engine/packet_ring.h"
+#include "engine/poll_policy.h"
+#include "engine/unique_fd.h"
+#include "net/device.h"
+#include "net/link_stack.h"
+#include "proto/transport.h"
+#include "queue/completion_queue.h"
+#include "queue/doorbell.h"
+#include "wire/packet.h"
+
+namespace uroce::engine {
+
+/// A CQ, made by the conductor and fed by workers. Stays where it is from set_cq to its removal everywhere.
+struct Cq : queue::CqProducer {
+  using CqProducer::CqProducer;
+  int channel_fd = -1;         ///< write end of the completion channel; -1: none
+  std::uint64_t cookie = 0;    ///< what is written to it
+  std::atomic<bool> event_owed{false};  ///< the channel was full
+};
+
+/// One session as one worker sees it. Belongs to the worker from attach() to detach().
+struct SessionPort {
+  static constexpr std::uint32_t kNoQp = ~0u;
+
+  std::uint64_t session = 0;
+  queue::DoorbellReader bells;
+  uroce_worker_line* line = nullptr;
+  int eventfd = -1;                      ///< clients write it after ringing when `line` says sleeping
+  std::vector<std::uint32_t> qp_of_bit;  ///< QpIndex, or kNoQp
+};
+
+/// What a worker counts for itself; copied out on its own thread.
+struct WorkerCounters {
+  std::uint64_t parse[static_cast<std::size_t>(wire::ParseVerdict::kCount)] = {};
+  std::uint64_t steps = 0, sleeps = 0;
+  std::uint64_t bad_doorbells = 0;      ///< bits that belong to no QP of their session
+  std::uint64_t steered_away = 0, steer_dropped = 0;
+  std::uint64_t events_sent = 0, events_delayed = 0;
+};
+
+/// Asynchronous events on their way to the conductor. Any worker writes, the conductor reads.
+class EventBox {
+ public:
+  EventBox();
+  void put(std::span<const proto::Event> events);
+  std::vector<proto::Event> take();
+  int fd() const { return fd_.get(); }  ///< readable when there are some
+
+ private:
+  UniqueFd fd_;
+  std::mutex mutex_;
+  std::vector<proto::Event> events_;
+};
+
+/// What all workers of a daemon share.
+struct WorkerShared {
+  std::vector<class WorkerCore*> workers;
+  EventBox events;
+  std::atomic<bool> few_cores{false};
+};
+
+struct WorkerConfig {
+  std::uint32_t index = 0;
+  std::uint32_t workers = 1;
+  proto::TransportConfig transport;
+  PollPolicyConfig poll;
+  int cpu = -1;                      ///< to run on; -1: any
+  std::uint32_t frame_bytes = 9600;  ///< of the largest frame
+};
+
+class WorkerCore {
+ public:
+  WorkerCore(const WorkerConfig& config, WorkerShared& shared, memory::Table& memory, net::LinkStack* link);
+  ~WorkerCore();
+  WorkerCore(const WorkerCore&) = delete;
+  WorkerCore& operator=(const WorkerCore&) = delete;
+
+  // Any thread.
+  void call(const Mailbox::Function& function);
+  void wake();
+  void set_threaded(bool threaded) { threaded_.store(threaded, std::memory_order_release); }
+
+  // The duty cycle.
+  void receive(std::span<const base::Frame> frames, Nanos now);
+  bool receive_steered(Nanos now);
+  bool serve_doorbells();
+  bool serve_commands() { return mailbox_.serve(*this); }
+  /// Timers.
+  void advance(Nanos now);
+  /// Completion events and asynchronous events that came about in this cycle.
+  void publish(Nanos now);
+  bool link_has_frames() const { return link_dirty_; }
+  std::size_t next_link_frame(std::span<std::byte> to);
+
+  // Sleeping.
+  void announce_sleep();
+  bool work_waiting() const;
+  /// Returns when woken or after `limit`.
+  void wait(Nanos limit);
+  void end_sleep();
+  /// Time from `now` to the next timer; kNever: none.
+  Nanos until_timer(Nanos now) const;
+  void watch_device(int wake_fd);
+
+  // Commands.
+  proto::Transport& transport() { return transport_; }
+  net::LinkStack* link() { return link_; }
+  /// The link stack was used: frames of its may wait.
+  void touch_link() { link_dirty_ = true; }
+  void attach(SessionPort& port);
+  void detach(SessionPort& port);
+  void set_cq(CqId id, Cq* cq, std::uint64_t session);
+  void remove_cq(CqId id, Cq* cq);
+
+  const WorkerConfig& config() const { return config_; }
+  WorkerShared& shared() { return shared_; }
+  WorkerCounters& counters() { return counters_; }
+  /// Set by the loop: reads the device's counters.
+  std::function<net::DeviceCounters()> device_counters;
+
+ private:
+  void handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now);
+  void steer(std::uint32_t worker, std::span<const std::byte> frame);
+  void send_completion_events(Nanos now);
+  bool write_event(Cq& cq);
+
+  WorkerConfig config_;
+  WorkerShared& shared_;
+  net::LinkStack* link_;  // worker 0 only
+  proto::Transport transport_;
+  Mailbox mailbox_;
+  std::vector<SessionPort*> ports_;
+  std::vector<std::unique_ptr<PacketRing>> from_;  // by sending worker; empty with one worker
+  std::vector<Cq*> owed_events_;
+  Nanos retry_events_at_ = 0;
+  Nanos link_deadline_ = kNever;
+  bool link_dirty_ = false;
+  WorkerCounters counters_;
+  UniqueFd epoll_, wake_fd_;
+  std::atomic<bool> asleep_{false};
+  std::atomic<bool> threaded_{false};
+};
+
+}  // namespace uroce::engine

@@ -1,0 +1,160 @@
+// A worker with its device: the duty cycle, and when to sleep between cycles.
+//
+//   step(now)   one duty cycle: receive, steered packets, commands, doorbells, timers, transmit, events. True: there
+//               was something to do. The same function serves production, tests and benchmarks.
+//   run(stop)   cycles until `stop`, sleeping as PollPolicy says.
+#pragma once
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <span>
+
+#include "base/spinlock.h"
+#include "engine/clock.h"
+#include "engine/worker.h"
+#include "net/device.h"
+
+namespace uroce::engine {
+
+/// Gives the calling thread a name, its CPU, timers without slack and a short scheduling slice.
+void prepare_worker_thread(const WorkerConfig& config);
+
+template <net::PacketDevice Device>
+class WorkerLoop {
+ public:
+  static constexpr std::size_t kBurst = 64;
+  static constexpr std::size_t kTransmitBudget = 128;  ///< frames a step
+
+  WorkerLoop(WorkerCore& core, Device& device)
+      : core_(core), device_(device), policy_(poll_config(core, device)) {
+    core_.device_counters = [this] { return device_.counters(); };
+    core_.watch_device(device_.wake_fd());
+  }
+  ~WorkerLoop() {
+    device_.discard(std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_));
+    core_.device_counters = nullptr;
+  }
+  WorkerLoop(const WorkerLoop&) = delete;
+  WorkerLoop& operator=(const WorkerLoop&) = delete;
+
+  bool step(Nanos now) {
+    ++core_.counters().steps;
+    const std::size_t received = device_.receive(rx_);
+    if (received != 0) {
+      const auto frames = std::span(rx_).first(received);
+      core_.receive(frames, now);
+      device_.release(frames);
+    }
+    bool worked = received != 0;
+    worked |= core_.receive_steered(now);
+    worked |= core_.serve_commands();
+    worked |= core_.serve_doorbells();
+    core_.advance(now);
+    worked |= transmit(now);
+    core_.publish(now);
+    return worked;
+  }
+
+  void run(const std::atomic<bool>& stop) {
+    prepare_worker_thread(core_.config());
+    while (!stop.load(std::memory_order_relaxed)) {
+      const Nanos now = monotonic_now();
+      if (step(now)) {
+        policy_.worked();
+        continue;
+      }
+      switch (policy_.idle(now, core_.shared().few_cores.load(std::memory_order_relaxed))) {
+        case IdleAction::kSpin:
+          base::cpu_relax();
+          break;
+        case IdleAction::kYield:
+          ::sched_yield();
+          break;
+        case IdleAction::kSleep:
+          sleep(now, stop);
+          break;
+      }
+    }
+    core_.serve_commands();
+  }
+
+ private:
+  /// Frames that the port refused are offered again at this pace when there is nothing else to do.
+  static constexpr Nanos kBackpressureNap = 20 * kMicrosecond;
+
+  static PollPolicyConfig poll_config(const WorkerCore& core, Device& device) {
+    PollPolicyConfig config = core.config().poll;
+    config.wakeable = device.wake_fd() >= 0;
+    return config;
+  }
+
+  void sleep(Nanos now, const std::atomic<bool>& stop) {
+    core_.announce_sleep();
+    if (!core_.work_waiting() && !stop.load(std::memory_order_seq_cst) && device_.arm_wake()) {
+      Nanos limit = policy_.nap(core_.until_timer(now));
+      if (refused_ != 0) limit = std::min(limit, kBackpressureNap);
+      if (limit != 0) core_.wait(limit);
+    }
+    device_.disarm_wake();
+    core_.end_sleep();
+  }
+
+  /// Room for at least one frame in tx_[tx_begin_, tx_end_).
+  bool refill() {
+    if (tx_begin_ == tx_end_) {
+      tx_begin_ = 0;
+      tx_end_ = device_.allocate(tx_);
+    }
+    return tx_begin_ != tx_end_;
+  }
+
+  /// Offers the first `count` frames; those that the port refuses stay first in line.
+  bool offer(std::size_t count) {
+    const std::size_t taken = device_.transmit(std::span(tx_).subspan(tx_begin_, count));
+    tx_begin_ += taken;
+    refused_ = count - taken;
+    return refused_ == 0;
+  }
+
+  bool transmit(Nanos now) {
+    bool sent = false;
+    if (refused_ != 0) {
+      const std::size_t before = refused_;
+      const bool all = offer(refused_);
+      sent = refused_ != before;
+      if (!all) return sent;
+    }
+    while (core_.link_has_frames()) {
+      if (!refill()) return sent;
+      base::Frame& frame = tx_[tx_begin_];
+      const std::size_t n = core_.next_link_frame({frame.data, frame.capacity});
+      if (n == 0) break;
+      frame.length = static_cast<std::uint32_t>(n);
+      frame.flags = 0;
+      sent = true;
+      if (!offer(1)) return sent;
+    }
+    for (std::size_t total = 0; total < kTransmitBudget && core_.transport().wants_transmit();) {
+      if (!refill()) return sent;
+      proto::TxBurst burst{std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_)};
+      core_.transport().transmit(burst, now);
+      if (burst.count == 0) break;
+      sent = true;
+      total += burst.count;
+      if (!offer(burst.count)) return sent;
+    }
+    return sent;
+  }
+
+  WorkerCore& core_;
+  Device& device_;
+  PollPolicy policy_;
+  std::array<base::Frame, kBurst> rx_{};
+  std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, up to tx_end_ empty
+  std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;
+};
+
+}  // namespace uroce::engine
