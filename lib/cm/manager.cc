@@ -1,0 +1,231 @@
+#include "cm/manager.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "cm/manager_impl.h"
+#include "cm/manager_send.h"
+
+namespace uroce::cm {
+namespace {
+
+/// Private data longer than its area is cut off.
+template <std::size_t N>
+void fill(PrivateData<N>& area, std::span<const std::byte> from) {
+  std::copy_n(from.begin(), std::min(from.size(), N), area.begin());
+}
+
+}  // namespace
+
+Manager::Manager(const ManagerConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+Manager::~Manager() = default;
+
+int Manager::listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie) {
+  if (impl_->listener_of(service) != nullptr) return EADDRINUSE;
+  for (Listener& listener : impl_->listeners) {
+    // A slot whose former connections still wait for an answer is not reused: they count in `waiting`.
+    if (listener.used || listener.waiting != 0) continue;
+    listener = {service, cookie, std::max(backlog, 1u), 0, true};
+    return 0;
+  }
+  return ENOMEM;
+}
+
+void Manager::unlisten(std::uint64_t service) {
+  if (Listener* listener = impl_->listener_of(service)) listener->used = false;
+}
+
+std::optional<ConnectionId> Manager::connect(const Peer& peer, Req req, std::uint64_t cookie, Nanos now) {
+  Connection* c = impl_->allocate(peer, cookie);
+  if (c == nullptr) return std::nullopt;
+  c->active = true;
+  c->state = State::kReqSent;
+  c->transaction = impl_->next_transaction++;
+  c->local_qpn = req.local_qpn;
+  req.local_id = impl_->id_of(*c).value;
+  req.local_ca_guid = impl_->config.ca_guid;
+  req.max_cm_retries = impl_->config.max_retries;
+  impl_->send_until_answered(*c, req, now);
+  return impl_->id_of(*c);
+}
+
+bool Manager::accept(ConnectionId id, Rep rep, std::uint64_t cookie, Nanos now) {
+  Connection* c = impl_->find(id, State::kReqReceived);
+  if (c == nullptr) return false;
+  impl_->leave_backlog(*c);
+  c->state = State::kRepSent;
+  c->cookie = cookie;
+  c->local_qpn = rep.local_qpn;
+  rep.local_id = id.value;
+  rep.remote_id = c->remote_id;
+  rep.local_ca_guid = impl_->config.ca_guid;
+  impl_->send_until_answered(*c, rep, now);
+  return true;
+}
+
+bool Manager::reject(ConnectionId id, RejReason reason, std::span<const std::byte> private_data, Nanos now) {
+  Connection* c = impl_->find(id);
+  if (c == nullptr) return false;
+  Rej rej;
+  switch (c->state) {
+    case State::kReqReceived: rej.answered = Answered::kReq; break;
+    case State::kRepReceived: rej.answered = Answered::kRep; break;
+    default: return false;
+  }
+  rej.local_id = id.value;
+  rej.remote_id = c->remote_id;
+  rej.reason = reason;
+  fill(rej.private_data, private_data);
+  impl_->send_once(c->peer, c->transaction, rej);
+  // The REJ stays at hand: a repeated REQ is refused again (in TIMEWAIT), not taken for a new one.
+  c->last_attribute = Attribute::kRej;
+  rej.emit(c->last);
+  impl_->enter_timewait(*c, now);
+  return true;
+}
+
+bool Manager::establish(ConnectionId id, std::span<const std::byte> private_data, Nanos) {
+  Connection* c = impl_->find(id);
+  if (c == nullptr) return false;
+  if (c->state == State::kRepSent) {
+    c->state = State::kEstablished;
+    impl_->deadlines.clear(impl_->slot_of(*c));
+    impl_->emit(EventType::kEstablished, *c);
+    return true;
+  }
+  if (c->state != State::kRepReceived) return false;
+  Rtu rtu;
+  rtu.local_id = id.value;
+  rtu.remote_id = c->remote_id;
+  fill(rtu.private_data, private_data);
+  c->state = State::kEstablished;
+  impl_->deadlines.clear(impl_->slot_of(*c));
+  c->last_attribute = Attribute::kRtu;
+  rtu.emit(c->last);
+  impl_->send_again(*c);
+  return true;
+}
+
+bool Manager::delay(ConnectionId id, std::uint8_t service_timeout, Nanos) {
+  Connection* c = impl_->find(id);
+  if (c == nullptr || (c->state != State::kReqReceived && c->state != State::kRepReceived)) return false;
+  Mra mra;
+  mra.local_id = id.value;
+  mra.remote_id = c->remote_id;
+  mra.answered = c->state == State::kReqReceived ? Answered::kReq : Answered::kRep;
+  mra.service_timeout = service_timeout;
+  impl_->send_once(c->peer, c->transaction, mra);
+  return true;
+}
+
+bool Manager::disconnect(ConnectionId id, Nanos now) {
+  Connection* c = impl_->find(id);
+  if (c == nullptr || (c->state != State::kEstablished && c->state != State::kRepSent)) return false;
+  Dreq dreq;
+  dreq.local_id = id.value;
+  dreq.remote_id = c->remote_id;
+  dreq.remote_qpn = c->remote_qpn;
+  c->state = State::kDreqSent;
+  c->transaction = impl_->next_transaction++;
+  impl_->send_until_answered(*c, dreq, now);
+  return true;
+}
+
+void Manager::abandon(ConnectionId id, Nanos now) {
+  Connection* c = impl_->find(id);
+  if (c == nullptr) return;
+  c->abandoned = true;
+  switch (c->state) {
+    case State::kReqReceived:
+    case State::kRepReceived: reject(id, RejReason::kConsumerDefined, {}, now); break;
+    case State::kEstablished:
+    case State::kRepSent: disconnect(id, now); break;
+    case State::kReqSent:
+    case State::kSidrSent:
+    case State::kSidrReceived: impl_->close(*c); break;
+    default: break;
+  }
+}
+
+std::optional<ConnectionId> Manager::sidr_request(const Peer& peer, SidrReq req, std::uint64_t cookie, Nanos now) {
+  Connection* c = impl_->allocate(peer, cookie);
+  if (c == nullptr) return std::nullopt;
+  c->active = true;
+  c->state = State::kSidrSent;
+  c->transaction = impl_->next_transaction++;
+  req.request_id = impl_->id_of(*c).value;
+  impl_->send_until_answered(*c, req, now);
+  return impl_->id_of(*c);
+}
+
+bool Manager::sidr_respond(ConnectionId id, SidrRep rep, Nanos) {
+  Connection* c = impl_->find(id, State::kSidrReceived);
+  if (c == nullptr) return false;
+  rep.request_id = c->remote_id;
+  impl_->send_once(c->peer, c->transaction, rep);
+  impl_->close(*c);
+  return true;
+}
+
+void Manager::Impl::enter_timewait(Connection& c, Nanos now) {
+  leave_backlog(c);
+  c.state = State::kTimewait;
+  deadlines.set(slot_of(c), now + config.timewait);
+}
+
+void Manager::Impl::timed_out(Connection& c, Nanos now) {
+  if (c.state == State::kTimewait || c.state == State::kReqReceived || c.state == State::kSidrReceived) {
+    // A request that its listener never answered is given up after the peer must have done so itself.
+    close(c);
+    return;
+  }
+  if (c.retries_left > 0) {
+    --c.retries_left;
+    ++counters.retries;
+    send_again(c);
+    deadlines.set(slot_of(c), now + c.timeout);
+    return;
+  }
+  switch (c.state) {
+    case State::kDreqSent:
+      emit(EventType::kDisconnected, c);
+      enter_timewait(c, now);
+      break;
+    case State::kRepSent: {
+      Rej rej;
+      rej.local_id = id_of(c).value;
+      rej.remote_id = c.remote_id;
+      rej.answered = Answered::kRep;
+      rej.reason = RejReason::kTimeout;
+      send_once(c.peer, c.transaction, rej);
+      emit(EventType::kUnreachable, c);
+      enter_timewait(c, now);
+      break;
+    }
+    default:
+      emit(EventType::kUnreachable, c);
+      close(c);
+  }
+}
+
+void Manager::advance(Nanos now) {
+  std::uint32_t slot;
+  while (impl_->events.room() >= kEventsPerStep && impl_->deadlines.pop_due(now, slot)) {
+    impl_->timed_out(impl_->table[slot], now);
+  }
+}
+
+Nanos Manager::next_timeout() const { return impl_->deadlines.next(); }
+bool Manager::take_message(Message& out) { return impl_->outgoing.pop(out); }
+bool Manager::take_event(Event& out) { return impl_->events.pop(out); }
+
+State Manager::state(ConnectionId id) const {
+  const Connection* c = static_cast<const Impl&>(*impl_).find(id);
+  return c == nullptr ? State::kFree : c->state;
+}
+std::uint32_t Manager::connections() const {
+  return static_cast<std::uint32_t>(impl_->table.size() - impl_->free_count);
+}
+const ManagerCounters& Manager::counters() const { return impl_->counters; }
+
+}  // namespace uroce::cm

@@ -1,0 +1,143 @@
+// The connection manager of one port, sans-IO: CM messages and time in, CM messages and events out (IBTA vol. 1,
+// chapter 12, with the RDMA IP CM service of annex A11 in the private data).
+//
+// Contract. One thread calls all of it. connect, accept, reject, establish, disconnect say what the consumer wants;
+// receive() takes each CM message that arrived, advance() the time. Then take_message() is drained into GSI packets
+// and take_event() to the consumers. A connection lives from connect() or its kRequest event until its kClosed
+// event; its id is not used again soon. Nothing here allocates after construction.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/types.h"
+#include "cm/messages.h"
+
+namespace uroce::cm {
+
+/// Local communication id: names a connection on this side, and on the wire.
+struct ConnectionId {
+  std::uint32_t value = 0;
+  bool operator==(const ConnectionId&) const = default;
+};
+
+enum class State : std::uint8_t {
+  kFree,
+  kReqSent,
+  kReqReceived,
+  kRepSent,
+  kRepReceived,
+  kEstablished,
+  kDreqSent,
+  kDreqReceived,
+  kTimewait,
+  kSidrSent,
+  kSidrReceived,
+};
+std::string_view name(State state);
+
+/// Where messages of a connection go.
+struct Peer {
+  wire::Address local, remote;
+  bool operator==(const Peer&) const = default;
+};
+
+enum class EventType : std::uint8_t {
+  kRequest,        ///< passive: a REQ came for a listener; accept() or reject()
+  kResponse,       ///< active: a REP came; establish() or reject()
+  kEstablished,    ///< passive: the RTU came, or traffic did
+  kRejected,       ///< the peer said no; `reject` says why
+  kUnreachable,    ///< no answer to a REQ or REP after all retries
+  kDisconnected,   ///< the peer sent a DREQ, or answered ours, or never will
+  kClosed,         ///< TIMEWAIT is over or the connection never was; the id is gone
+  kSidrRequest,
+  kSidrResponse,
+};
+
+struct Event {
+  EventType type{};
+  ConnectionId id;
+  std::uint64_t cookie = 0;  ///< the consumer's, from connect() or of the listener
+  Peer peer;
+  Req req;         ///< kRequest
+  Rep rep;         ///< kResponse
+  Rej reject;      ///< kRejected
+  SidrReq sidr_req;
+  SidrRep sidr_rep;
+};
+
+/// A message to send, or one that came: what stands in the MAD besides the fixed header.
+struct Message {
+  Attribute attribute{};
+  std::uint64_t transaction = 0;
+  Peer peer;
+  std::array<std::byte, kMessageBytes> bytes{};
+};
+
+struct ManagerConfig {
+  std::uint32_t max_connections = 65536;
+  std::uint32_t max_listeners = 4096;
+  std::uint32_t max_pending_events = 4096;
+  Nanos response_timeout = 4'294'967'296;  ///< 4.096 us * 2^20, what Linux asks for
+  Nanos timewait = 2 * kSecond;
+  std::uint8_t max_retries = 15;
+  std::uint64_t seed = 1;  ///< of ids and transactions
+  std::uint64_t ca_guid = 0;
+};
+
+/// Counted by reason; readable at any time.
+struct ManagerCounters {
+  std::uint64_t received[9] = {}, sent[9] = {};  ///< by attribute - 0x10
+  std::uint64_t duplicates = 0, retries = 0, stale = 0, unmatched = 0, out_of_state = 0, backlog_full = 0, table_full = 0;
+};
+
+class Manager {
+ public:
+  explicit Manager(const ManagerConfig& config);
+  ~Manager();
+  Manager(const Manager&) = delete;
+  Manager& operator=(const Manager&) = delete;
+
+  // Listeners. EADDRINUSE when the service is taken, ENOMEM when the table is full.
+  int listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie);
+  void unlisten(std::uint64_t service);
+
+  /// Sends a REQ. local_id, CA GUID and timeouts of `req` are filled in here. nullopt: the table is full.
+  std::optional<ConnectionId> connect(const Peer& peer, Req req, std::uint64_t cookie, Nanos now);
+  /// Answers a request with a REP; ids and GUID are filled in. False: no such connection in that state.
+  bool accept(ConnectionId id, Rep rep, std::uint64_t cookie, Nanos now);
+  /// Refuses a request or a response.
+  bool reject(ConnectionId id, RejReason reason, std::span<const std::byte> private_data, Nanos now);
+  /// Active: sends the RTU. Passive: the first packet came before the RTU (COMM_EST).
+  bool establish(ConnectionId id, std::span<const std::byte> private_data, Nanos now);
+  /// Tells the peer that a request or response takes its time (MRA).
+  bool delay(ConnectionId id, std::uint8_t service_timeout, Nanos now);
+  bool disconnect(ConnectionId id, Nanos now);
+  /// The consumer is gone: whatever the state calls for is sent (REJ, DREQ), and no event comes any more.
+  void abandon(ConnectionId id, Nanos now);
+
+  std::optional<ConnectionId> sidr_request(const Peer& peer, SidrReq req, std::uint64_t cookie, Nanos now);
+  bool sidr_respond(ConnectionId id, SidrRep rep, Nanos now);
+
+  void receive(const Message& message, Nanos now);
+  void advance(Nanos now);
+  Nanos next_timeout() const;
+
+  bool take_message(Message& out);
+  bool take_event(Event& out);
+
+  State state(ConnectionId id) const;
+  std::uint32_t connections() const;
+  const ManagerCounters& counters() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace uroce::cm

@@ -1,0 +1,128 @@
+// The inside of Manager: the connection table and what its handlers share. Included by manager*.cc only.
+#pragma once
+
+#include <vector>
+
+#include "base/deadline_heap.h"
+#include "base/fixed_index.h"
+#include "cm/manager.h"
+
+namespace uroce::cm {
+
+/// The most events that one message or one timeout brings about. Without room for them neither is handled: the peer
+/// repeats itself, and the timer stays due. So no event is ever lost.
+inline constexpr std::size_t kEventsPerStep = 2;
+
+struct Connection {
+  State state = State::kFree;
+  bool active = false;     ///< we sent the REQ
+  bool abandoned = false;  ///< no consumer: no events
+  bool remote_known = false;  ///< stands in by_remote
+  std::uint8_t retries_left = 0;
+  std::uint32_t generation = 0;
+  std::uint32_t remote_id = 0;
+  Qpn local_qpn, remote_qpn;
+  std::uint64_t remote_guid = 0;
+  std::uint64_t cookie = 0;
+  std::uint64_t transaction = 0;
+  Nanos timeout = 0;
+  std::uint32_t listener = 0;
+  bool in_backlog = false;
+  Peer peer;
+  Attribute last_attribute{};  ///< of the message that is sent again
+  std::array<std::byte, kMessageBytes> last{};
+};
+
+struct Listener {
+  std::uint64_t service = 0;
+  std::uint64_t cookie = 0;
+  std::uint32_t backlog = 0, waiting = 0;
+  bool used = false;
+};
+
+/// First in, first out, of fixed capacity.
+template <class T>
+class FixedQueue {
+ public:
+  explicit FixedQueue(std::size_t capacity) : items_(capacity) {}
+  bool push(const T& item) {
+    if (count_ == items_.size()) return false;
+    items_[(first_ + count_++) % items_.size()] = item;
+    return true;
+  }
+  bool pop(T& item) {
+    if (count_ == 0) return false;
+    item = items_[first_];
+    first_ = (first_ + 1) % items_.size();
+    --count_;
+    return true;
+  }
+  std::size_t room() const { return items_.size() - count_; }
+
+ private:
+  std::vector<T> items_;
+  std::size_t first_ = 0, count_ = 0;
+};
+
+struct Manager::Impl {
+  explicit Impl(const ManagerConfig& config);
+
+  // table.
+  Connection* find(ConnectionId id);
+  const Connection* find(ConnectionId id) const;
+  Connection* find(ConnectionId id, State state);
+  Connection* allocate(const Peer& peer, std::uint64_t cookie);
+  ConnectionId id_of(const Connection& c) const;
+  std::uint32_t slot_of(const Connection& c) const { return static_cast<std::uint32_t>(&c - table.data()); }
+  void set_remote(Connection& c, std::uint32_t remote_id, std::uint64_t guid, Qpn qpn);
+  void forget_remote(Connection& c);
+  Connection* by_remote_id(std::uint32_t remote_id, std::uint64_t guid, const Peer& peer);
+  Connection* by_remote_qpn(Qpn qpn, std::uint64_t guid, const Peer& peer);
+  void close(Connection& c);
+  void leave_backlog(Connection& c);
+  Listener* listener_of(std::uint64_t service);
+
+  // sending.
+  template <class M>
+  void send_once(const Peer& peer, std::uint64_t transaction, const M& message);
+  template <class M>
+  void send_until_answered(Connection& c, const M& message, Nanos now);
+  void send_again(const Connection& c);
+  void queue(const Message& message);
+  void refuse(const Message& request, std::uint32_t remote_id, Answered answered, RejReason reason);
+
+  // events.
+  Event& new_event(EventType type, const Connection& c);
+  void emit(const Event& event, const Connection& c);
+  void emit(EventType type, const Connection& c);
+
+  // transitions (manager.cc) and handlers (manager_receive.cc).
+  void enter_timewait(Connection& c, Nanos now);
+  void timed_out(Connection& c, Nanos now);
+  void on_req(const Message& message, Nanos now);
+  void on_duplicate_req(Connection& c, const Message& message);
+  void on_mra(const Message& message, Nanos now);
+  void on_rej(const Message& message, Nanos now);
+  void on_rep(const Message& message, Nanos now);
+  void on_rtu(const Message& message);
+  void on_dreq(const Message& message, Nanos now);
+  void on_drep(const Message& message, Nanos now);
+  void on_sidr_req(const Message& message, Nanos now);
+  void on_sidr_rep(const Message& message);
+
+  ManagerConfig config;
+  std::vector<Connection> table;
+  std::vector<std::uint32_t> free_slots;  ///< a ring: the slot free for longest is used next
+  std::size_t free_first = 0, free_count = 0;
+  std::vector<Listener> listeners;
+  base::FixedIndex by_remote, by_qpn;
+  base::DeadlineHeap deadlines;
+  FixedQueue<Message> outgoing;
+  FixedQueue<Event> events;
+  ManagerCounters counters;
+  std::uint64_t next_transaction;
+  std::uint32_t id_mask;
+  Event scratch;
+};
+
+}  // namespace uroce::cm
