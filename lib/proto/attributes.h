@@ -58,6 +58,7 @@ struct QpAttr {
   std::uint16_t pkey_index = 0;
   std::uint8_t port = 1;
   std::uint32_t rate_limit = 0;   ///< kbit/s, 0: none
+  std::uint8_t path_mig_state = 0;  ///< ibv_mig_state; only 0 (migrated): there is no alternate path
 };
 
 /// Result of a check, as ibv_modify_qp's errno: 0, EINVAL, EOPNOTSUPP. `what` names the attribute for the log.
@@ -67,7 +68,8 @@ struct ModifyVerdict {
 };
 
 /// Whether `mask` may be given for this transition of a QP of this type: required and optional attributes
-/// (IBTA vol. 1, 10.3.1 and table 96 ff. / 11.2.5.2), and the range of each value.
+/// (IBTA vol. 1, 10.3.1 and table 96 ff. / 11.2.5.2), and the range of each value. Without kAttrState the QP stays
+/// in its state. With kAttrCurState, attr.cur_state must be what `current` is.
 ModifyVerdict check_modify(QpType type, QpState current, const QpAttr& attr, std::uint32_t mask);
 
 }  // namespace uroce::proto
