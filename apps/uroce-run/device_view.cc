@@ -1,0 +1,114 @@
+#include "device_view.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <vector>
+
+namespace uroce::run {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string failed(const std::string& what) { return what + ": " + std::strerror(errno); }
+
+bool write_file(const char* path, const std::string& text) {
+  const int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  close(fd);
+  return written;
+}
+
+/// The same user and group inside: a program sees no difference, and gains nothing.
+std::string enter_namespaces(bool user_namespace) {
+  if (!user_namespace) {
+    if (unshare(CLONE_NEWNS) != 0) return failed("no mount namespace");
+    return {};
+  }
+  const std::string user = std::to_string(geteuid()), group = std::to_string(getegid());
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
+    return failed("no user namespace (is kernel.unprivileged_userns_clone 0, or user.max_user_namespaces?)");
+  }
+  if (!write_file("/proc/self/setgroups", "deny") || !write_file("/proc/self/uid_map", user + " " + user + " 1") ||
+      !write_file("/proc/self/gid_map", group + " " + group + " 1")) {
+    return failed("cannot map the user into a namespace");
+  }
+  return {};
+}
+
+/// Puts one entry of /dev at `target`: a symlink as it is, all else by a bind mount.
+bool bind_entry(const fs::path& source, const fs::path& target) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(source, error);
+  if (error) return true;  // gone meanwhile
+  if (fs::is_symlink(status)) {
+    fs::copy_symlink(source, target, error);
+    return !error;
+  }
+  if (fs::is_directory(status)) {
+    return mkdir(target.c_str(), 0755) == 0 &&
+           mount(source.c_str(), target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) == 0;
+  }
+  const int fd = open(target.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd < 0) return false;
+  close(fd);
+  return mount(source.c_str(), target.c_str(), nullptr, MS_BIND, nullptr) == 0;
+}
+
+/// /dev is rebuilt by bind mounts, not overlaid: an overlay would hide /dev/shm and the other mounts below it. The new
+/// one is put together over the run directory's own dev/, which nobody needs behind that.
+std::string rebuild_dev(const fs::path& run_dir) {
+  const fs::path stage = run_dir / "dev";
+  std::error_code error;
+  std::vector<std::string> devices;
+  for (const auto& entry : fs::directory_iterator(stage / "infiniband", error)) {
+    devices.push_back(entry.path().filename());
+  }
+  if (error) return (stage / "infiniband").string() + ": " + error.message();
+  if (mount("uroce-dev", stage.c_str(), "tmpfs", MS_NOSUID, "mode=0755") != 0) return failed("no tmpfs for /dev");
+  std::string problem;
+  for (const auto& entry : fs::directory_iterator("/dev", error)) {
+    if (entry.path().filename() == "infiniband") continue;
+    if (!bind_entry(entry.path(), stage / entry.path().filename())) problem = failed("bind " + entry.path().string());
+  }
+  if (mkdir((stage / "infiniband").c_str(), 0755) != 0) problem = failed("mkdir infiniband");
+  for (const std::string& name : devices) {
+    if (symlink("/dev/null", (stage / "infiniband" / name).c_str()) != 0) problem = failed("symlink " + name);
+  }
+  if (problem.empty() && mount(stage.c_str(), "/dev", nullptr, MS_MOVE, nullptr) != 0) problem = failed("move to /dev");
+  if (!problem.empty()) umount2(stage.c_str(), MNT_DETACH);
+  return problem;
+}
+
+std::string overlay_sys_class(const fs::path& run_dir) {
+  const std::string ours = run_dir / "sys/class";
+  if (ours.find_first_of(":,\\") != std::string::npos) return ours + ": an overlay takes no ':', ',' or '\\' in a path";
+  const std::string layers = "lowerdir=" + ours + ":/sys/class";
+  if (mount("uroce-sys", "/sys/class", "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, layers.c_str()) != 0) {
+    return failed("no overlay on /sys/class");
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string enter_device_view(const std::string& run_dir, bool user_namespace) {
+  if (std::string problem = enter_namespaces(user_namespace); !problem.empty()) return problem;
+  // Mounts made outside still arrive; ours do not leave.
+  if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) return failed("cannot part from the mounts");
+  // The tree first: the stage of /dev covers only run_dir/dev, but a failure there shall not cost /sys.
+  const std::string sys = overlay_sys_class(run_dir);
+  const std::string dev = rebuild_dev(run_dir);
+  return sys.empty() || dev.empty() ? sys + dev : sys + "; " + dev;
+}
+
+}  // namespace uroce::run

@@ -1,0 +1,178 @@
+// uroce-run: starts a program with uroce's libraries in front of the system's, and the devices' files in /sys and
+// /dev where that costs the program nothing.
+#include <getopt.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "abi/control.h"
+#include "device_view.h"
+
+namespace uroce::run {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kHelp[] =
+    R"(uroce-run [-d NAME]... [OPTIONS] PROGRAM [ARGS...]
+
+Starts PROGRAM with uroce's libibverbs and librdmacm in front of the system's, which stay untouched.
+
+  -d, --device NAME   show the program this device only; again for more, in this order (default: all)
+  --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else )" UROCE_DEFAULT_RUN_DIR R"()
+  --view MODE         what the program finds in /dev/infiniband and /sys/class/infiniband, for those that look there
+                      themselves (UCX, Open MPI, NCCL): `auto` (default) shows the devices where a mount namespace is
+                      free of side effects, that is as root; `always` also makes a user namespace, in which the user
+                      stays the same but setuid programs gain nothing; `never` leaves both folders alone
+  --print-libdir      print the folder of the two libraries, and end
+  -h, --help          this text
+
+The environment that PROGRAM gets: LD_LIBRARY_PATH with that folder in front, UROCE_RUN_DIR, UROCE_DEVICES (-d).
+Exit status: PROGRAM's own; 1 no daemon, 2 wrong usage, 126 and 127 PROGRAM cannot be started or is not there.
+)";
+
+enum class View { kAuto, kAlways, kNever };
+
+struct Options {
+  std::vector<std::string> devices;
+  std::string run_dir;
+  View view = View::kAuto;
+  bool print_libdir = false;
+  char** program = nullptr;
+};
+
+[[noreturn]] void fail(int status, const std::string& message) {
+  std::fprintf(stderr, "uroce-run: %s\n", message.c_str());
+  std::exit(status);
+}
+
+View parse_view(const std::string& text) {
+  if (text == "auto") return View::kAuto;
+  if (text == "always") return View::kAlways;
+  if (text == "never") return View::kNever;
+  fail(2, "--view " + text + ": give auto, always or never");
+}
+
+Options parse_options(int argc, char** argv) {
+  enum { kRunDir = 256, kViewMode, kPrintLibdir };
+  const option long_options[] = {{"device", required_argument, nullptr, 'd'},
+                                 {"run-dir", required_argument, nullptr, kRunDir},
+                                 {"view", required_argument, nullptr, kViewMode},
+                                 {"print-libdir", no_argument, nullptr, kPrintLibdir},
+                                 {"help", no_argument, nullptr, 'h'},
+                                 {nullptr, 0, nullptr, 0}};
+  Options options;
+  const char* from_env = std::getenv("UROCE_RUN_DIR");
+  options.run_dir = from_env != nullptr && *from_env != 0 ? from_env : UROCE_DEFAULT_RUN_DIR;
+  int option = 0;
+  while ((option = getopt_long(argc, argv, "+d:h", long_options, nullptr)) != -1) {
+    switch (option) {
+      case 'd': options.devices.emplace_back(optarg); break;
+      case kRunDir: options.run_dir = optarg; break;
+      case kViewMode: options.view = parse_view(optarg); break;
+      case kPrintLibdir: options.print_libdir = true; break;
+      case 'h': std::fputs(kHelp, stdout); std::exit(0);
+      default: fail(2, "see uroce-run --help");
+    }
+  }
+  if (optind < argc) options.program = argv + optind;
+  if (options.program == nullptr && !options.print_libdir) fail(2, "no PROGRAM given; see uroce-run --help");
+  return options;
+}
+
+/// Beside the program in a build folder; else where `meson install` puts it.
+std::string library_dir() {
+  std::error_code error;
+  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+  std::vector<fs::path> places = {here / "lib"};
+  for (const char* sub : {"lib", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64"}) {
+    places.push_back(here.parent_path() / sub / "uroce");
+  }
+  for (const fs::path& place : places) {
+    if (fs::exists(place / "libibverbs.so.1", error)) return place;
+  }
+  fail(1, "no libibverbs.so.1 in " + places.front().string() + "; build it with `./quickstart.sh build`");
+}
+
+/// Empty when a daemon serves `name`, else why not.
+std::string probe(const std::string& run_dir, const std::string& name) {
+  const std::string path = run_dir + "/" + name + ".sock";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return path + ": longer than the path of a socket may be";
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (fd < 0) return std::strerror(errno);
+  const int result = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  const int problem = errno;
+  close(fd);
+  return result == 0 ? std::string() : path + ": " + std::strerror(problem);
+}
+
+void check_daemons(const Options& options) {
+  const std::string remedy = "; start one with `uroced --name " +
+                             (options.devices.empty() ? "uroce0" : options.devices.front()) +
+                             " --port loopback --ip 192.0.2.1/24`, or two with `quickstart.sh up`";
+  for (const std::string& name : options.devices) {
+    if (std::string problem = probe(options.run_dir, name); !problem.empty()) {
+      fail(1, "no daemon serves " + name + " (" + problem + ")" + remedy);
+    }
+  }
+  if (!options.devices.empty()) return;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(options.run_dir, error)) {
+    if (entry.path().extension() != ".sock") continue;
+    if (probe(options.run_dir, entry.path().stem()).empty()) return;
+  }
+  fail(1, "no daemon listens in " + options.run_dir + remedy);
+}
+
+void set_environment(const Options& options, const std::string& libraries) {
+  const char* old = std::getenv("LD_LIBRARY_PATH");
+  const std::string path = old != nullptr && *old != 0 ? libraries + ":" + old : libraries;
+  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  setenv("UROCE_RUN_DIR", options.run_dir.c_str(), 1);
+  if (options.devices.empty()) return;
+  std::string list;
+  for (const std::string& name : options.devices) list += (list.empty() ? "" : ",") + name;
+  setenv("UROCE_DEVICES", list.c_str(), 1);
+}
+
+void show_devices(const Options& options) {
+  std::error_code error;
+  const bool root = geteuid() == 0;
+  if (options.view == View::kNever || (options.view == View::kAuto && !root)) return;
+  const std::string problem = enter_device_view(fs::absolute(options.run_dir, error), !root);
+  if (problem.empty() || options.view == View::kAuto) return;
+  std::fprintf(stderr,
+               "uroce-run: note: the program does not see the devices in /dev and /sys (%s); "
+               "most programs need neither\n",
+               problem.c_str());
+}
+
+}  // namespace
+}  // namespace uroce::run
+
+int main(int argc, char** argv) {
+  using namespace uroce::run;
+  const Options options = parse_options(argc, argv);
+  const std::string libraries = library_dir();
+  if (options.print_libdir) {
+    std::printf("%s\n", libraries.c_str());
+    return 0;
+  }
+  check_daemons(options);
+  set_environment(options, libraries);
+  show_devices(options);
+  execvp(options.program[0], options.program);
+  const int problem = errno;
+  fail(problem == ENOENT ? 127 : 126, std::string(options.program[0]) + ": " + std::strerror(problem));
+}

@@ -1,0 +1,168 @@
+// urocectl: looks into running daemons, and disturbs them on demand.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <thread>
+
+#include "daemon_client.h"
+#include "options.h"
+#include "table.h"
+
+namespace uroce::ctl {
+namespace {
+
+std::atomic<bool> g_stop{false};
+
+void stop_on_signal() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { g_stop.store(true); };
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+/// In slices, so that Ctrl-C ends it soon.
+void wait_for(double seconds) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!g_stop.load() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+std::vector<std::string> chosen(const Options& options) {
+  if (!options.devices.empty()) return options.devices;
+  std::vector<std::string> names = running_daemons(options.run_dir);
+  if (names.empty()) {
+    fail(1, "no daemon listens in " + options.run_dir +
+                "; start one with `uroced --name uroce0 --port loopback --ip 192.0.2.1/24`, or two with "
+                "`quickstart.sh up`");
+  }
+  return names;
+}
+
+/// Who is meant, where meaning all would be a surprise.
+std::string only(const Options& options) {
+  const std::vector<std::string> names = chosen(options);
+  if (names.size() != 1) fail(2, options.command + " is for one daemon: say which with -d NAME");
+  return names.front();
+}
+
+Json must(const Options& options, const std::string& name, const Json& request) {
+  Answer answer = ask(options.run_dir, name, request);
+  if (!answer.problem.empty()) fail(1, name + ": " + answer.problem);
+  return std::move(answer.json);
+}
+
+int print_answers(const Options& options, const Json& request) {
+  Json all = Json::object();
+  for (const std::string& name : chosen(options)) all[name] = must(options, name, request);
+  if (options.json) {
+    std::printf("%s\n", all.dump(2).c_str());
+    return 0;
+  }
+  for (const auto& [name, answer] : all.items()) {
+    if (all.size() > 1) std::printf("== %s\n", name.c_str());
+    std::fputs(tables(answer).c_str(), stdout);
+  }
+  return 0;
+}
+
+int show(const Options& options) {
+  return print_answers(options, {{"command", "show"}, {"what", options.argument.empty() ? "all" : options.argument}});
+}
+
+void print_numbers(const std::map<std::string, std::int64_t>& values) {
+  for (const auto& [name, value] : values) {
+    if (value != 0) std::printf("  %-48s %20lld\n", name.c_str(), static_cast<long long>(value));
+  }
+}
+
+int watch(const Options& options) {
+  stop_on_signal();
+  const std::vector<std::string> names = chosen(options);
+  std::map<std::string, std::map<std::string, std::int64_t>> before;
+  for (double elapsed = 0; !g_stop.load(); elapsed += options.interval_s) {
+    for (const std::string& name : names) {
+      const Json answer = must(options, name, {{"command", "stat"}});
+      auto now = numbers(answer);
+      if (before.contains(name)) {
+        auto change = now;
+        for (auto& [path, value] : change) value -= before[name][path];
+        if (options.json) {
+          std::printf("%s\n", Json{{"device", name}, {"seconds", elapsed}, {"change", change}}.dump().c_str());
+        } else {
+          std::printf("-- %s, %.1f s, change in %.2f s\n", name.c_str(), elapsed, options.interval_s);
+          print_numbers(change);
+        }
+      }
+      before[name] = std::move(now);
+    }
+    std::fflush(stdout);
+    wait_for(options.interval_s);
+  }
+  return 0;
+}
+
+int stat(const Options& options) {
+  if (options.watch) return watch(options);
+  const Json request = {{"command", "stat"}};
+  if (options.json) return print_answers(options, request);
+  for (const std::string& name : chosen(options)) {
+    std::printf("%s\n", name.c_str());
+    print_numbers(numbers(must(options, name, request)));
+  }
+  return 0;
+}
+
+int fault(const Options& options) {
+  const std::string name = only(options);
+  const Json answer = must(options, name, {{"command", "fault"}, {"settings", options.argument}});
+  if (options.json) {
+    std::printf("%s\n", Json{{name, answer}}.dump(2).c_str());
+  } else {
+    std::printf("%s: faults %s\n", name.c_str(), options.argument.c_str());
+  }
+  return 0;
+}
+
+int trace(const Options& options) {
+  const std::string name = only(options);
+  if (options.argument == "stop") {
+    must(options, name, {{"command", "trace"}, {"stop", true}});
+    std::printf("%s: trace stopped\n", name.c_str());
+    return 0;
+  }
+  stop_on_signal();
+  const std::string file = std::filesystem::absolute(options.argument);
+  must(options, name, {{"command", "trace"}, {"file", file}});
+  std::error_code error;
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  std::fprintf(stderr, "%s: tracing to %s; Ctrl-C ends it\n", name.c_str(), file.c_str());
+  while (!g_stop.load()) {
+    wait_for(1.0);
+    const auto bytes = std::filesystem::file_size(file, error);
+    if (terminal && !error) std::fprintf(stderr, "\r%llu bytes ", static_cast<unsigned long long>(bytes));
+  }
+  must(options, name, {{"command", "trace"}, {"stop", true}});
+  const auto bytes = std::filesystem::file_size(file, error);
+  std::fprintf(stderr, "%s%s: %llu bytes in %s\n", terminal ? "\r" : "", name.c_str(),
+               static_cast<unsigned long long>(error ? 0 : bytes), file.c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace uroce::ctl
+
+int main(int argc, char** argv) {
+  using namespace uroce::ctl;
+  const Options options = parse_options(argc, argv);
+  if (options.command == "show") return show(options);
+  if (options.command == "stat") return stat(options);
+  if (options.command == "fault") return fault(options);
+  return trace(options);
+}

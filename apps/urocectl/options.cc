@@ -1,0 +1,94 @@
+#include "options.h"
+
+#include <getopt.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "abi/control.h"
+
+namespace uroce::ctl {
+namespace {
+
+constexpr char kHelp[] =
+    R"(urocectl [-d NAME]... [--json] [--run-dir DIR] COMMAND
+
+  show [all|devices|sessions|qps|mrs|cqs]   what a daemon holds: QPs with their states and counters, ...
+  stat [--watch [--interval S]]             counters that are not zero, under the names of rxe and mlx5; --watch prints
+                                            what changed each second until Ctrl-C
+  fault SETTINGS                            injects faults from now on: drop=0.01,dup=0.01,reorder=0.05,
+                                            delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both
+  fault off                                 no more
+  trace FILE                                writes what passes the port to FILE (pcapng) until Ctrl-C
+  trace stop                                ends a trace that somebody left running
+
+  -d, --device NAME   this daemon; again for more (default: all that listen)
+  --json              the daemons' answers as JSON, an object from name to answer
+  --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else )" UROCE_DEFAULT_RUN_DIR R"()
+  --watch             repeat
+  --interval S        seconds between two rounds of --watch (default: 1)
+  -h, --help          this text
+
+Exit status: 0; 1 no such daemon, or it refused; 2 wrong usage.
+)";
+
+bool one_of(const std::string& word, std::initializer_list<const char*> allowed) {
+  return std::any_of(allowed.begin(), allowed.end(), [&](const char* each) { return word == each; });
+}
+
+void check(const Options& options, int extra) {
+  if (options.command.empty()) fail(2, "no command given: show, stat, fault or trace; see urocectl --help");
+  if (!one_of(options.command, {"show", "stat", "fault", "trace"})) {
+    fail(2, options.command + ": no such command; give show, stat, fault or trace");
+  }
+  if (extra > 0) fail(2, options.command + " takes one argument at most; see urocectl --help");
+  if (options.command == "show" &&
+      !one_of(options.argument, {"", "all", "devices", "sessions", "qps", "mrs", "cqs"})) {
+    fail(2, "show " + options.argument + ": give all, devices, sessions, qps, mrs or cqs");
+  }
+  if (options.command == "stat" && !options.argument.empty()) fail(2, "stat takes no argument");
+  if (options.command == "fault" && options.argument.empty()) fail(2, "fault: give settings (drop=0.01,...) or `off`");
+  if (options.command == "trace" && options.argument.empty()) fail(2, "trace: give a file to write, or `stop`");
+  if (options.watch && options.command != "stat") fail(2, "--watch goes with stat");
+  if (options.interval_s < 0.01 || options.interval_s > 3600) fail(2, "--interval: give 0.01 to 3600 seconds");
+}
+
+}  // namespace
+
+void fail(int status, const std::string& message) {
+  std::fprintf(stderr, "urocectl: %s\n", message.c_str());
+  std::exit(status);
+}
+
+Options parse_options(int argc, char** argv) {
+  enum { kJson = 256, kRunDir, kWatch, kInterval };
+  const option long_options[] = {{"device", required_argument, nullptr, 'd'},
+                                 {"json", no_argument, nullptr, kJson},
+                                 {"run-dir", required_argument, nullptr, kRunDir},
+                                 {"watch", no_argument, nullptr, kWatch},
+                                 {"interval", required_argument, nullptr, kInterval},
+                                 {"help", no_argument, nullptr, 'h'},
+                                 {nullptr, 0, nullptr, 0}};
+  Options options;
+  const char* from_env = std::getenv("UROCE_RUN_DIR");
+  options.run_dir = from_env != nullptr && *from_env != 0 ? from_env : UROCE_DEFAULT_RUN_DIR;
+  int option = 0;
+  while ((option = getopt_long(argc, argv, "d:h", long_options, nullptr)) != -1) {
+    switch (option) {
+      case 'd': options.devices.emplace_back(optarg); break;
+      case kJson: options.json = true; break;
+      case kRunDir: options.run_dir = optarg; break;
+      case kWatch: options.watch = true; break;
+      case kInterval: options.interval_s = std::atof(optarg); break;
+      case 'h': std::fputs(kHelp, stdout); std::exit(0);
+      default: fail(2, "see urocectl --help");
+    }
+  }
+  if (optind < argc) options.command = argv[optind++];
+  if (optind < argc) options.argument = argv[optind++];
+  check(options, argc - optind);
+  return options;
+}
+
+}  // namespace uroce::ctl
