@@ -1,5 +1,9 @@
 // The little of Ethernet, ARP, ICMP, ND that a RoCE port needs beside RoCE, sans-IO: answers for the port's
 // addresses, and next hops for others. Owned by worker 0, which feeds it every frame that is not RoCE.
+//
+// Who may change what we believe: an entry comes about when somebody here asks (resolve) or when a neighbour asks for
+// one of our addresses; answers and announcements change entries that exist and make none. Nobody can claim one of our
+// own addresses, or one outside our prefixes. All state is bounded.
 #pragma once
 
 #include <cstddef>
@@ -29,6 +33,20 @@ struct LinkConfig {
 
 enum class Resolution : std::uint8_t { kResolved, kPending, kFailed, kNoRoute };
 
+/// What came in and what was done about it, cumulative.
+struct LinkCounters {
+  std::uint64_t received = 0;       ///< frames fed
+  std::uint64_t malformed = 0;      ///< too short, bad checksum, bad field
+  std::uint64_t ignored = 0;        ///< not for us, or a protocol that we don't speak
+  std::uint64_t arp_requests = 0, arp_replies = 0;        ///< received
+  std::uint64_t solicitations = 0, advertisements = 0;    ///< received
+  std::uint64_t echo_requests = 0;  ///< answered
+  std::uint64_t address_conflicts = 0;  ///< another station claims an address of ours
+  std::uint64_t asked = 0;          ///< ARP requests and solicitations sent
+  std::uint64_t unreachable = 0;    ///< neighbours that did not answer
+  std::uint64_t dropped = 0;        ///< answers that found the output queue full
+};
+
 class LinkStack {
  public:
   explicit LinkStack(const LinkConfig& config);
@@ -38,7 +56,7 @@ class LinkStack {
   /// learns or wants to answer comes out of next_frame.
   void receive(std::span<const std::byte> frame, Nanos now);
 
-  /// Copies the next frame to send into `to` and returns its length; 0: none.
+  /// Copies the next frame to send into `to` and returns its length; 0: none. A frame longer than `to` is lost.
   std::size_t next_frame(std::span<std::byte> to);
 
   /// MAC address of the next hop towards `destination`; starts asking when it is unknown (3 tries, 1 s apart;
@@ -51,6 +69,9 @@ class LinkStack {
   bool is_local(const wire::Address& address) const;
   void add_address(const InterfaceAddress& address);
   void remove_address(const wire::Address& address);
+
+  const LinkCounters& counters() const;
+  std::size_t neighbours() const;
 
  private:
   struct Impl;

@@ -1,0 +1,52 @@
+// ARP for IPv4 over Ethernet (RFC 826; announcements and conflicts as RFC 5227).
+#include "net/link_impl.h"
+
+namespace uroce::net {
+namespace {
+
+constexpr std::size_t kArpBytes = 28;
+constexpr std::uint16_t kRequest = 1, kReply = 2;
+
+}  // namespace
+
+void LinkStack::Impl::receive_arp(const LinkFrame& frame, Nanos now) {
+  const std::byte* arp = frame.body.data();
+  if (frame.body.size() < kArpBytes || get16(arp) != 1 || get16(arp + 2) != kEtherIpv4 || get8(arp + 4) != 6 ||
+      get8(arp + 5) != 4) {
+    ++counters.malformed;
+    return;
+  }
+  const std::uint16_t operation = get16(arp + 6);
+  const wire::Mac sender_mac = get_mac(arp + 8);
+  const wire::Address sender = v4_address(arp + 14), target = v4_address(arp + 24);
+  if (operation == kRequest) ++counters.arp_requests;
+  if (operation == kReply) ++counters.arp_replies;
+  // A sender that differs from the frame's own is forged or relayed: proxies answer with their own address.
+  if ((operation != kRequest && operation != kReply) || sender_mac != frame.source) {
+    ++counters.malformed;
+    return;
+  }
+  if (local(sender)) return defend(sender, now);
+  if (!local(target)) return confirm(sender, sender_mac, now);
+  if (operation == kReply) return confirm(sender, sender_mac, now);
+  learn(sender, sender_mac, now);
+  send_arp(false, sender_mac, sender_mac, target, sender);
+}
+
+void LinkStack::Impl::send_arp(bool request, const wire::Mac& to, const wire::Mac& target_mac,
+                               const wire::Address& sender, const wire::Address& target) {
+  const std::span<std::byte> body = start_frame(to, kEtherArp, kArpBytes);
+  if (body.empty()) return;
+  std::byte* arp = body.data();
+  put16(arp, 1);  // Ethernet
+  put16(arp + 2, kEtherIpv4);
+  put8(arp + 4, 6);
+  put8(arp + 5, 4);
+  put16(arp + 6, request ? kRequest : kReply);
+  put_mac(arp + 8, config.mac);
+  put_v4(arp + 14, sender);
+  put_mac(arp + 18, target_mac);
+  put_v4(arp + 24, target);
+}
+
+}  // namespace uroce::net

@@ -1,0 +1,125 @@
+// Echo replies over IPv4 (RFC 792) and IPv6 (RFC 4443), and the checks of the IP headers in front of them.
+#include <algorithm>
+
+#include "net/link_impl.h"
+
+namespace uroce::net {
+namespace {
+
+constexpr std::size_t kIp4Bytes = 20, kIp6Bytes = 40, kIcmpBytes = 8;
+constexpr std::uint8_t kEchoReply4 = 0, kEchoRequest4 = 8, kEchoRequest6 = 128, kEchoReply6 = 129;
+constexpr std::uint8_t kSolicitation = 135, kAdvertisement = 136;
+
+/// Sum of the pseudo header of ICMPv6 (RFC 8200, 8.1) over `ip` with a payload of `bytes`.
+std::uint32_t pseudo_sum(const std::byte* ip, std::size_t bytes) {
+  return sum16(ip + 8, 32, static_cast<std::uint32_t>(bytes) + kProtoIcmpV6);
+}
+
+}  // namespace
+
+void LinkStack::Impl::receive_ipv4(const LinkFrame& frame) {
+  const std::byte* ip = frame.body.data();
+  if (frame.body.size() < kIp4Bytes || get8(ip) != 0x45 || get16(ip + 2) < kIp4Bytes ||
+      get16(ip + 2) > frame.body.size() || sum16(ip, kIp4Bytes) != 0xffff) {
+    ++counters.malformed;
+    return;
+  }
+  const bool fragment = (get16(ip + 6) & 0x3fff) != 0;
+  if (fragment || get8(ip + 9) != kProtoIcmp || frame.destination != config.mac || !local(v4_address(ip + 16))) {
+    ++counters.ignored;
+    return;
+  }
+  answer_echo4(frame, frame.body.first(get16(ip + 2)));
+}
+
+void LinkStack::Impl::answer_echo4(const LinkFrame& frame, std::span<const std::byte> ip) {
+  const std::span<const std::byte> icmp = ip.subspan(kIp4Bytes);
+  if (icmp.size() < kIcmpBytes || sum16(icmp.data(), icmp.size()) != 0xffff) {
+    ++counters.malformed;
+    return;
+  }
+  const wire::Address source = v4_address(ip.data() + 12);
+  const bool from_one = !source.is_multicast() && get8(ip.data() + 12) != 0 && get8(ip.data() + 12) < 224;
+  if (get8(icmp.data()) != kEchoRequest4 || get8(icmp.data() + 1) != 0 || !from_one || local(source) ||
+      ip.size() > config.mtu) {
+    ++counters.ignored;
+    return;
+  }
+  const std::span<std::byte> reply = start_frame(frame.source, kEtherIpv4, ip.size());
+  if (reply.empty()) return;
+  ++counters.echo_requests;
+  std::byte* to = reply.data();
+  put8(to, 0x45);
+  put8(to + 1, get8(ip.data() + 1) & 0xfc);
+  put16(to + 2, static_cast<unsigned>(ip.size()));
+  put16(to + 4, 0);
+  put16(to + 6, 0x4000);  // don't fragment
+  put8(to + 8, 64);
+  put8(to + 9, kProtoIcmp);
+  std::memcpy(to + 12, ip.data() + 16, 4);
+  std::memcpy(to + 16, ip.data() + 12, 4);
+  put16(to + 10, 0);
+  put16(to + 10, fold_checksum(sum16(to, kIp4Bytes)));
+  std::byte* body = to + kIp4Bytes;
+  std::memcpy(body, icmp.data(), icmp.size());
+  put8(body, kEchoReply4);
+  put16(body + 2, 0);
+  put16(body + 2, fold_checksum(sum16(body, icmp.size())));
+}
+
+void LinkStack::Impl::receive_ipv6(const LinkFrame& frame, Nanos now) {
+  const std::byte* ip = frame.body.data();
+  if (frame.body.size() < kIp6Bytes || get8(ip) >> 4 != 6 || kIp6Bytes + get16(ip + 4) > frame.body.size()) {
+    ++counters.malformed;
+    return;
+  }
+  if (get8(ip + 6) != kProtoIcmpV6) {
+    ++counters.ignored;
+    return;
+  }
+  const std::span<const std::byte> packet = frame.body.first(kIp6Bytes + get16(ip + 4));
+  const std::span<const std::byte> icmp = packet.subspan(kIp6Bytes);
+  if (icmp.size() < kIcmpBytes || sum16(icmp.data(), icmp.size(), pseudo_sum(ip, icmp.size())) != 0xffff ||
+      v6_address(ip + 8).is_multicast()) {
+    ++counters.malformed;
+    return;
+  }
+  switch (get8(icmp.data())) {
+    case kSolicitation:
+      return receive_solicitation(frame, packet, now);
+    case kAdvertisement:
+      return receive_advertisement(packet, now);
+    case kEchoRequest6:
+      return answer_echo6(frame, packet);
+    default:
+      ++counters.ignored;
+  }
+}
+
+void LinkStack::Impl::answer_echo6(const LinkFrame& frame, std::span<const std::byte> ip) {
+  const std::span<const std::byte> icmp = ip.subspan(kIp6Bytes);
+  const wire::Address source = v6_address(ip.data() + 8), destination = v6_address(ip.data() + 24);
+  if (frame.destination != config.mac || !local(destination) || get8(icmp.data() + 1) != 0 || local(source) ||
+      source == wire::Address{} || ip.size() > config.mtu) {
+    ++counters.ignored;
+    return;
+  }
+  const std::span<std::byte> reply = start_frame(frame.source, kEtherIpv6, ip.size());
+  if (reply.empty()) return;
+  ++counters.echo_requests;
+  std::byte* to = reply.data();
+  std::fill_n(to, 4, std::byte{0});
+  put8(to, 0x60);
+  put16(to + 4, static_cast<unsigned>(icmp.size()));
+  put8(to + 6, kProtoIcmpV6);
+  put8(to + 7, 64);
+  put_v6(to + 8, destination);
+  put_v6(to + 24, source);
+  std::byte* body = to + kIp6Bytes;
+  std::memcpy(body, icmp.data(), icmp.size());
+  put8(body, kEchoReply6);
+  put16(body + 2, 0);
+  put16(body + 2, fold_checksum(sum16(body, icmp.size(), pseudo_sum(to, icmp.size()))));
+}
+
+}  // namespace uroce::net

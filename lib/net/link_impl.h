@@ -1,0 +1,88 @@
+// What the parts of LinkStack share (link_stack.cc, arp.cc, icmp.cc, neighbour_discovery.cc).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "net/bytes.h"
+#include "net/link_stack.h"
+#include "net/neighbour_table.h"
+
+namespace uroce::net {
+
+/// Frames that wait to be sent, bounded; the slots keep their memory.
+class OutQueue {
+ public:
+  static constexpr std::size_t kSlots = 64;
+
+  /// A slot of `bytes` bytes to fill; empty: no room.
+  std::span<std::byte> push(std::size_t bytes);
+  std::size_t pop(std::span<std::byte> to);
+
+ private:
+  std::vector<std::byte> slots_[kSlots];
+  std::size_t head_ = 0, count_ = 0;
+};
+
+/// One received frame behind its Ethernet header and VLAN tag.
+struct LinkFrame {
+  wire::Mac source{}, destination{};
+  std::uint16_t ether_type = 0;
+  std::span<const std::byte> body;
+};
+
+struct LinkStack::Impl {
+  explicit Impl(const LinkConfig& settings) : config(settings), table(settings.max_neighbours) {}
+
+  // arp.cc
+  void receive_arp(const LinkFrame& frame, Nanos now);
+  void send_arp(bool request, const wire::Mac& to, const wire::Mac& target_mac, const wire::Address& sender,
+                const wire::Address& target);
+  // icmp.cc
+  void receive_ipv4(const LinkFrame& frame);
+  void answer_echo4(const LinkFrame& frame, std::span<const std::byte> ip);
+  void receive_ipv6(const LinkFrame& frame, Nanos now);
+  void answer_echo6(const LinkFrame& frame, std::span<const std::byte> ip);
+  // neighbour_discovery.cc
+  void receive_solicitation(const LinkFrame& frame, std::span<const std::byte> ip, Nanos now);
+  void receive_advertisement(std::span<const std::byte> ip, Nanos now);
+  void send_solicitation(const wire::Address& target, const wire::Mac* unicast);
+  void send_advertisement(const wire::Mac& to_mac, const wire::Address& to, const wire::Address& target,
+                          bool solicited);
+
+  // link_stack.cc
+  bool addressed_to_us(const wire::Mac& destination) const;
+  bool local(const wire::Address& address) const;
+  bool on_link(const wire::Address& address) const;
+  /// Whether `mac` may stand for `address`: a unicast neighbour that is not ourselves.
+  bool believable(const wire::Address& address, const wire::Mac& mac);
+  /// The own address to speak from towards `target`, nullptr: none of that family.
+  const wire::Address* source_for(const wire::Address& target) const;
+  /// An answer, or an announcement of an address that we know already.
+  void confirm(const wire::Address& address, const wire::Mac& mac, Nanos now);
+  /// A neighbour who asked for us: it will be answered, so remember it.
+  void learn(const wire::Address& address, const wire::Mac& mac, Nanos now);
+  void ask(Neighbour& neighbour, Nanos now);
+  void announce(const wire::Address& address);
+  /// A conflict on `address`: say that it is ours, at most once a second.
+  void defend(const wire::Address& address, Nanos now);
+  /// Ethernet header and `bytes` more; empty: no room.
+  std::span<std::byte> start_frame(const wire::Mac& to, std::uint16_t ether_type, std::size_t bytes);
+
+  LinkConfig config;
+  NeighbourTable table;
+  OutQueue out;
+  LinkCounters counters;
+  std::vector<wire::Address> to_announce;
+  Nanos defend_after = 0;
+};
+
+inline constexpr Nanos kAskInterval = kSecond;
+inline constexpr std::uint8_t kAskTries = 3;
+inline constexpr Nanos kFailedPause = kSecond;
+/// An answer older than this is checked again when the entry is used (RFC 4861 REACHABLE_TIME).
+inline constexpr Nanos kConfirmAge = 30 * kSecond;
+
+}  // namespace uroce::net

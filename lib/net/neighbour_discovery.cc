@@ -1,0 +1,129 @@
+// Neighbour solicitation and advertisement (RFC 4861, 4.3, 4.4, 7).
+#include "net/link_impl.h"
+
+namespace uroce::net {
+namespace {
+
+constexpr std::size_t kIp6Bytes = 40, kNdBytes = 24, kOptionBytes = 8;
+constexpr std::uint8_t kSolicitation = 135, kAdvertisement = 136;
+constexpr std::uint8_t kSourceOption = 1, kTargetOption = 2;
+constexpr std::uint32_t kSolicited = 0x40000000, kOverride = 0x20000000;
+
+/// What both messages must meet (7.1.1, 7.1.2). False: malformed.
+bool well_formed(std::span<const std::byte> ip) {
+  const std::span<const std::byte> nd = ip.subspan(kIp6Bytes);
+  if (get8(ip.data() + 7) != 255 || nd.size() < kNdBytes || get8(nd.data() + 1) != 0) return false;
+  if (v6_address(nd.data() + 8).is_multicast()) return false;
+  for (std::span<const std::byte> rest = nd.subspan(kNdBytes); !rest.empty();) {
+    if (rest.size() < 2) return false;
+    const std::size_t bytes = std::size_t{8} * get8(rest.data() + 1);
+    if (bytes == 0 || bytes > rest.size()) return false;
+    rest = rest.subspan(bytes);
+  }
+  return true;
+}
+
+/// The link-layer address option of `type`. False: there is none.
+bool find_option(std::span<const std::byte> ip, std::uint8_t type, wire::Mac& mac) {
+  for (std::span<const std::byte> rest = ip.subspan(kIp6Bytes + kNdBytes); !rest.empty();) {
+    const std::size_t bytes = std::size_t{8} * get8(rest.data() + 1);
+    if (get8(rest.data()) == type && bytes == kOptionBytes) {
+      mac = get_mac(rest.data() + 2);
+      return true;
+    }
+    rest = rest.subspan(bytes);
+  }
+  return false;
+}
+
+void emit(std::byte* ip, const wire::Address& from, const wire::Address& to, std::uint8_t type, std::uint32_t flags,
+          const wire::Address& target, std::uint8_t option, const wire::Mac& mac) {
+  constexpr std::size_t kBody = kNdBytes + kOptionBytes;
+  put16(ip, 0x6000);
+  put16(ip + 2, 0);
+  put16(ip + 4, kBody);
+  put8(ip + 6, kProtoIcmpV6);
+  put8(ip + 7, 255);
+  put_v6(ip + 8, from);
+  put_v6(ip + 24, to);
+  std::byte* nd = ip + kIp6Bytes;
+  put8(nd, type);
+  put8(nd + 1, 0);
+  put16(nd + 2, 0);
+  put16(nd + 4, flags >> 16);
+  put16(nd + 6, flags & 0xffff);
+  put_v6(nd + 8, target);
+  put8(nd + 24, option);
+  put8(nd + 25, 1);
+  put_mac(nd + 26, mac);
+  put16(nd + 2, fold_checksum(sum16(nd, kBody, sum16(ip + 8, 32, kBody + kProtoIcmpV6))));
+}
+
+}  // namespace
+
+void LinkStack::Impl::receive_solicitation(const LinkFrame& frame, std::span<const std::byte> ip, Nanos now) {
+  ++counters.solicitations;
+  if (!well_formed(ip)) {
+    ++counters.malformed;
+    return;
+  }
+  const wire::Address source = v6_address(ip.data() + 8), target = v6_address(ip.data() + kIp6Bytes + 8);
+  wire::Mac mac{};
+  const bool has_mac = find_option(ip, kSourceOption, mac);
+  if (!local(target)) {
+    ++counters.ignored;
+    return;
+  }
+  if (source == wire::Address{}) {  // somebody checks whether the address is free
+    if (has_mac) {
+      ++counters.malformed;
+      return;
+    }
+    return defend(target, now);
+  }
+  if (local(source)) return defend(source, now);
+  if (has_mac) learn(source, mac, now);
+  send_advertisement(has_mac && is_unicast(mac) ? mac : frame.source, source, target, true);
+}
+
+void LinkStack::Impl::receive_advertisement(std::span<const std::byte> ip, Nanos now) {
+  ++counters.advertisements;
+  const bool to_group = v6_address(ip.data() + 24).is_multicast();
+  const bool good = well_formed(ip);
+  const std::uint32_t flags = good ? get32(ip.data() + kIp6Bytes + 4) : 0;
+  if (!good || (to_group && (flags & kSolicited) != 0)) {
+    ++counters.malformed;
+    return;
+  }
+  const wire::Address target = v6_address(ip.data() + kIp6Bytes + 8);
+  if (local(target)) return defend(target, now);
+  wire::Mac mac{};
+  Neighbour* known = table.find(target);
+  if (known == nullptr || !find_option(ip, kTargetOption, mac)) return;
+  const bool different = known->state == Neighbour::State::kReachable && known->mac != mac;
+  if (different && (flags & kOverride) == 0) return;
+  confirm(target, mac, now);
+}
+
+void LinkStack::Impl::send_solicitation(const wire::Address& target, const wire::Mac* unicast) {
+  const wire::Address* from = source_for(target);
+  if (from == nullptr) return;
+  const auto& t = target.bytes;
+  wire::Address group;
+  group.bytes = {0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, t[13], t[14], t[15]};
+  const wire::Mac group_mac{0x33, 0x33, 0xff, t[13], t[14], t[15]};
+  const auto body = start_frame(unicast != nullptr ? *unicast : group_mac, kEtherIpv6,
+                                kIp6Bytes + kNdBytes + kOptionBytes);
+  if (body.empty()) return;
+  emit(body.data(), *from, unicast != nullptr ? target : group, kSolicitation, 0, target, kSourceOption, config.mac);
+}
+
+void LinkStack::Impl::send_advertisement(const wire::Mac& to_mac, const wire::Address& to,
+                                         const wire::Address& target, bool solicited) {
+  const auto body = start_frame(to_mac, kEtherIpv6, kIp6Bytes + kNdBytes + kOptionBytes);
+  if (body.empty()) return;
+  emit(body.data(), target, to, kAdvertisement, (solicited ? kSolicited : 0) | kOverride, target, kTargetOption,
+       config.mac);
+}
+
+}  // namespace uroce::net

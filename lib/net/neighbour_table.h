@@ -1,0 +1,60 @@
+// IP address -> MAC address, bounded. Sans-IO.
+//
+// An entry is pending (asked, no answer yet), reachable or failed. Who asks is LinkStack; this keeps the states:
+//   find            the entry of an address
+//   add             a new one; when the table is full the one that was used longest ago makes room, entries that
+//                   nobody here ever asked for first
+//   due             the next pending or failed entry whose time has come
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "base/types.h"
+#include "wire/packet.h"
+
+namespace uroce::net {
+
+struct Neighbour {
+  enum class State : std::uint8_t { kPending, kReachable, kFailed };
+
+  wire::Address address;
+  wire::Mac mac{};
+  State state = State::kPending;
+  bool wanted = false;         ///< somebody here resolved it, not only a stranger's request
+  std::uint8_t tries = 0;      ///< requests sent since the last answer
+  Nanos confirmed_at = 0;      ///< last answer
+  Nanos used_at = 0;
+  Nanos deadline = kNever;     ///< pending or probing: next try; failed: end of the pause
+};
+
+class NeighbourTable {
+ public:
+  explicit NeighbourTable(std::uint32_t capacity);
+
+  Neighbour* find(const wire::Address& address);
+  Neighbour& add(const wire::Address& address, Nanos now);
+  void erase(const wire::Address& address);
+
+  /// Sets the deadline of an entry; kNever: none.
+  void schedule(Neighbour& neighbour, Nanos deadline);
+  /// An entry whose deadline is not after `now`, taken off the schedule; nullptr: none.
+  Neighbour* due(Nanos now);
+  Nanos next_deadline() const;
+
+  std::size_t size() const { return entries_.size(); }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const wire::Address& address) const;
+  };
+  void evict();
+  void unschedule(const wire::Address& address);
+
+  std::uint32_t capacity_;
+  std::unordered_map<wire::Address, Neighbour, Hash> entries_;
+  std::vector<wire::Address> scheduled_;  // few: only those being asked for
+};
+
+}  // namespace uroce::net
