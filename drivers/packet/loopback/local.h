@@ -1,0 +1,167 @@
+// Frames to ourselves never reach the port: Local hands them back to receive() in the buffers that they were written
+// to, without a copy. A frame to a multicast group goes out and comes back as a copy, as RoCE wants it for groups that
+// have members here.
+//
+// Every PacketDevice contract holds (net/device.h). One object serves one worker, so a frame comes back to the worker
+// that sent it, and the engine steers it from there.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "base/frame.h"
+#include "net/device.h"
+
+namespace uroce::loopback {
+
+template <net::PacketDevice Inner>
+class Local {
+ public:
+  static constexpr std::uint32_t kSlots = 512;
+  /// In Frame::flags from receive to release: the buffer was allocated here, not received by the port.
+  static constexpr std::uint32_t kOwnBuffer = 1u << 31;
+
+  template <class... Args>
+  explicit Local(Args&&... args) : inner_(std::forward<Args>(args)...) {
+    refresh();
+  }
+  ~Local() {
+    while (tail_ != head_) {
+      inner_.discard(std::span(&ring_[tail_ % kSlots], 1));
+      ++tail_;
+    }
+  }
+  Local(const Local&) = delete;
+  Local& operator=(const Local&) = delete;
+
+  std::size_t receive(std::span<base::Frame> frames) {
+    std::size_t count = std::min<std::size_t>(frames.size(), head_ - tail_);
+    for (std::size_t i = 0; i < count; ++i) frames[i] = ring_[tail_++ % kSlots];
+    if (count == frames.size()) return count;
+    return count + inner_.receive(frames.subspan(count));
+  }
+
+  void release(std::span<base::Frame> frames) {
+    for_runs(frames, [](const base::Frame& frame) { return (frame.flags & kOwnBuffer) != 0; },
+             [this](std::span<base::Frame> run, bool own) {
+               if (own) {
+                 inner_.discard(run);
+               } else {
+                 inner_.release(run);
+               }
+               return run.size();
+             });
+  }
+
+  std::size_t allocate(std::span<base::Frame> frames) { return inner_.allocate(frames); }
+  void discard(std::span<base::Frame> frames) { inner_.discard(frames); }
+
+  std::size_t transmit(std::span<base::Frame> frames) {
+    return for_runs(frames, [this](const base::Frame& frame) { return kind_of(frame); },
+                    [this](std::span<base::Frame> run, Kind kind) {
+                      if (kind == Kind::kLocal) return deliver(run);
+                      return kind == Kind::kGroup ? send_to_group(run) : inner_.transmit(run);
+                    });
+  }
+
+  int wake_fd() { return inner_.wake_fd(); }
+  bool arm_wake() { return head_ == tail_ && inner_.arm_wake(); }
+  void disarm_wake() { inner_.disarm_wake(); }
+  net::DeviceInfo info() const { return inner_.info(); }
+  net::DeviceCounters counters() const {
+    net::DeviceCounters all = inner_.counters();
+    all.rx_packets += packets_;
+    all.rx_bytes += bytes_;
+    all.tx_packets += packets_;
+    all.tx_bytes += bytes_;
+    return all;
+  }
+
+  Inner& inner() { return inner_; }
+
+ private:
+  enum class Kind : unsigned char { kLocal, kGroup, kOther };
+
+  void refresh() {
+    const wire::Mac mac = inner_.info().mac;
+    std::memcpy(&own_, mac.data(), mac.size());
+  }
+
+  static std::uint64_t destination(const base::Frame& frame) {
+    std::uint64_t mac = 0;
+    if (frame.length >= 6) std::memcpy(&mac, frame.data, 6);
+    return mac;
+  }
+  Kind kind_of(const base::Frame& frame) const {
+    if (destination(frame) == own_) return Kind::kLocal;
+    return is_ip_group(frame) ? Kind::kGroup : Kind::kOther;
+  }
+
+  /// Calls `handle` for each run of frames of one kind until one is not taken whole; returns how many were.
+  template <class Classify, class Handle>
+  static std::size_t for_runs(std::span<base::Frame> frames, Classify classify, Handle handle) {
+    std::size_t begin = 0;
+    while (begin < frames.size()) {
+      const auto is = classify(frames[begin]);
+      std::size_t end = begin + 1;
+      while (end < frames.size() && classify(frames[end]) == is) ++end;
+      const std::size_t taken = handle(frames.subspan(begin, end - begin), is);
+      begin += taken;
+      if (begin != end) break;
+    }
+    return begin;
+  }
+
+  std::size_t deliver(std::span<base::Frame> frames) {
+    const std::size_t count = std::min<std::size_t>(frames.size(), kSlots - (head_ - tail_));
+    for (const base::Frame& frame : frames.first(count)) {
+      base::Frame& slot = ring_[head_++ % kSlots];
+      slot = frame;
+      slot.flags = kOwnBuffer | base::kIpChecksumGood;  // it came from our own memory
+      bytes_ += frame.length;
+    }
+    packets_ += count;
+    return count;
+  }
+
+  std::size_t send_to_group(std::span<base::Frame> frames) {
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      base::Frame copy = copy_of(frames[i]);
+      const bool taken = inner_.transmit(frames.subspan(i, 1)) == 1;
+      if (copy.data != nullptr && (!taken || deliver(std::span(&copy, 1)) == 0)) inner_.discard(std::span(&copy, 1));
+      if (!taken) return i;
+    }
+    return frames.size();
+  }
+
+  static bool is_ip_group(const base::Frame& frame) {
+    if (frame.length < 6) return false;
+    const auto* mac = reinterpret_cast<const unsigned char*>(frame.data);
+    return (mac[0] == 0x01 && mac[1] == 0 && mac[2] == 0x5e) || (mac[0] == 0x33 && mac[1] == 0x33);
+  }
+
+  /// An empty frame when there is no buffer.
+  base::Frame copy_of(const base::Frame& frame) {
+    base::Frame copy;
+    if (inner_.allocate(std::span(&copy, 1)) == 0) return {};
+    if (copy.capacity < frame.length) {
+      inner_.discard(std::span(&copy, 1));
+      return {};
+    }
+    std::memcpy(copy.data, frame.data, frame.length);
+    copy.length = frame.length;
+    return copy;
+  }
+
+  Inner inner_;
+  std::uint64_t own_ = 0;  // MAC address, as loaded
+  std::uint32_t head_ = 0, tail_ = 0;
+  std::uint64_t packets_ = 0, bytes_ = 0;
+  base::Frame ring_[kSlots];
+};
+
+}  // namespace uroce::loopback

@@ -1,0 +1,54 @@
+// A device without a port: buffers, and a wire with nobody on it. `--port loopback` is Local<Port>: both QPs on one
+// daemon, with no DPDK, no hugepages, no privileges.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/frame.h"
+#include "net/device.h"
+
+namespace uroce::loopback {
+
+struct PortOptions {
+  wire::Mac mac{0x02, 0, 0, 0, 0, 1};
+  std::uint32_t mtu = 9000;
+  std::uint32_t buffers = 2048;
+};
+
+class Port {
+ public:
+  /// Throws std::bad_alloc when there is no memory for the buffers.
+  explicit Port(const PortOptions& options);
+  ~Port();
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  std::size_t receive(std::span<base::Frame>) { return 0; }
+  void release(std::span<base::Frame> frames) { discard(frames); }
+  std::size_t allocate(std::span<base::Frame> frames);
+  std::size_t transmit(std::span<base::Frame> frames);
+  void discard(std::span<base::Frame> frames);
+
+  int wake_fd() const { return wake_fd_; }
+  bool arm_wake() { return true; }
+  void disarm_wake() {}
+  net::DeviceInfo info() const;
+  net::DeviceCounters counters() const { return counters_; }
+
+  std::size_t free_buffers() const { return free_.size(); }
+
+ private:
+  PortOptions options_;
+  std::uint32_t stride_ = 0;
+  std::size_t bytes_ = 0;
+  std::byte* memory_ = nullptr;
+  std::vector<std::byte*> free_;  // the last one given back goes out first: it is still in the cache
+  int wake_fd_ = -1;
+  net::DeviceCounters counters_;
+};
+
+}  // namespace uroce::loopback
