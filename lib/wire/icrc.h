@@ -17,10 +17,14 @@ struct CrcEngine {
   std::uint32_t (*update)(std::uint32_t state, const std::byte* data, std::size_t bytes);
   /// The same, and copies them to `to` (no overlap).
   std::uint32_t (*copy)(std::uint32_t state, std::byte* to, const std::byte* from, std::size_t bytes);
+  /// As update, but with `ones` ORed into the first 64 bytes: kOnesBytes bytes, zero from the 64th on.
+  std::uint32_t (*update_masked)(std::uint32_t state, const std::byte* data, std::size_t bytes,
+                                 const std::byte* ones);
+  static constexpr std::size_t kOnesBytes = 128;
 };
 
 /// All that this build has, slowest first; the portable one is always there.
-std::span<const CrcEngine> crc_engines();
+std::span<const CrcEngine* const> crc_engines();
 /// The fastest that this CPU supports.
 const CrcEngine& crc_engine();
 

@@ -1,5 +1,5 @@
-// Every BTH opcode, one row each: its service, its headers, its place in a message (IBTA vol. 1, 9.2.1, tables 35-38;
-// RoCEv2 annex A17 for CNP). Lengths, offsets and names are derived from the rows at compile time.
+// Every BTH opcode: its service, its headers, its place in a message (IBTA vol. 1, 9.2.1, tables 35-38; RoCEv2
+// annex A17 for CNP). One row an operation, one a service; lengths, offsets and names are derived at compile time.
 #pragma once
 
 #include <array>
@@ -44,6 +44,7 @@ constexpr std::uint8_t opcode(Service service, Operation operation) {
   return static_cast<std::uint8_t>(static_cast<std::uint8_t>(service) << 5 | static_cast<std::uint8_t>(operation));
 }
 inline constexpr std::uint8_t kCnpOpcode = 0x81;
+inline constexpr std::uint8_t kCnpReservedBytes = 16;  ///< zero, behind the BTH of a CNP; counted as header
 
 /// Extended headers and roles of an opcode.
 enum OpcodeFlag : std::uint32_t {
@@ -72,8 +73,8 @@ enum OpcodeFlag : std::uint32_t {
 };
 
 struct OpcodeInfo {
-  std::string_view name;          ///< "RC SEND_ONLY"; empty: no such opcode
-  std::uint32_t flags = 0;        ///< OpcodeFlag
+  std::string_view name;    ///< "RC SEND_ONLY"; empty: no such opcode
+  std::uint32_t flags = 0;  ///< OpcodeFlag
   Service service = Service::kNone;
   Operation operation{};
   std::uint8_t header_bytes = 0;  ///< BTH and extended headers

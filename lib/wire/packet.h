@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/types.h"
+#include "wire/bytes.h"
 #include "wire/opcode.h"
 
 namespace uroce::wire {
@@ -49,12 +50,12 @@ struct RxPacket {
   const OpcodeInfo* info = nullptr;
   const std::byte* bth_start = nullptr;  ///< extended headers by info->…offsets from here
   const std::byte* payload = nullptr;
-  std::uint32_t payload_bytes = 0;       ///< without pad
-  const std::byte* ip = nullptr;         ///< IP header (the UD receive area wants it)
-  std::uint8_t ip_bytes = 0;             ///< 20 or 40
-  bool ce = false;                       ///< ECN congestion experienced
-  bool multicast = false;                ///< destination address is a group
-  std::uint16_t vlan = 0;                ///< TCI, 0 when untagged
+  std::uint32_t payload_bytes = 0;  ///< without pad
+  const std::byte* ip = nullptr;    ///< IP header (the UD receive area wants it)
+  std::uint8_t ip_bytes = 0;        ///< 20 or 40
+  bool ce = false;                  ///< ECN congestion experienced
+  bool multicast = false;           ///< destination address is a group
+  std::uint16_t vlan = 0;           ///< TCI, 0 when untagged
   Mac source_mac{};
   Address source() const;
   Address destination() const;
@@ -63,13 +64,13 @@ struct RxPacket {
 /// Why a frame is no RoCE packet for us; each has a counter of that name (dump.h names them).
 enum class ParseVerdict : std::uint8_t {
   kOk = 0,
-  kNotRoce,         ///< another protocol: ARP, ICMP, ...
-  kTruncated,       ///< shorter than its headers say
-  kBadIpHeader,     ///< version, IHL, checksum, fragment, IPv4 options
+  kNotRoce,      ///< another protocol: ARP, ICMP, ...
+  kTruncated,    ///< shorter than its headers say
+  kBadIpHeader,  ///< version, IHL, checksum, fragment, IPv4 options
   kBadUdpLength,
   kUnknownOpcode,
   kBadTransportVersion,
-  kBadLength,       ///< headers + pad + ICRC exceed the packet, or payload where none may be
+  kBadLength,  ///< headers + pad + ICRC exceed the packet, or payload where none may be
   kBadPad,
   kBadIcrc,
   kCount,
@@ -90,7 +91,7 @@ struct PathAddress {
   Address source, dest;               ///< both IPv4 or both IPv6
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 64;
-  std::uint32_t flow_label = 0;       ///< 20 bits; 0: derive the source port from the QPNs
+  std::uint32_t flow_label = 0;  ///< 20 bits; 0: derive the source port from the QPNs
   std::uint16_t source_port = 0xc000;
 };
 
@@ -121,8 +122,32 @@ class FrameTemplate {
   bool v4_ = true;
 };
 
-void emit(const Bth& bth, std::byte* to);
-Bth parse_bth(const std::byte* from);
+inline void emit(const Bth& bth, std::byte* to) {
+  const unsigned byte1 =
+      unsigned{bth.solicited} << 7 | unsigned{bth.migreq} << 6 | (bth.pad & 3u) << 4 | (bth.version & 15u);
+  store8(to, bth.opcode);
+  store8(to + 1, static_cast<std::uint8_t>(byte1));
+  store16(to + 2, bth.pkey);
+  store32(to + 4, std::uint32_t{bth.fecn} << 31 | std::uint32_t{bth.becn} << 30 | (bth.dest_qpn.value & 0xffffff));
+  store32(to + 8, std::uint32_t{bth.ack_req} << 31 | bth.psn.value());
+}
+
+inline Bth parse_bth(const std::byte* from) {
+  const std::uint32_t first = load32(from), qpn = load32(from + 4), psn = load32(from + 8);
+  Bth bth;
+  bth.opcode = static_cast<std::uint8_t>(first >> 24);
+  bth.solicited = (first & 0x800000) != 0;
+  bth.migreq = (first & 0x400000) != 0;
+  bth.pad = (first >> 20) & 3;
+  bth.version = (first >> 16) & 15;
+  bth.pkey = static_cast<std::uint16_t>(first);
+  bth.fecn = (qpn & 0x80000000) != 0;
+  bth.becn = (qpn & 0x40000000) != 0;
+  bth.dest_qpn = Qpn{qpn & 0xffffff};
+  bth.ack_req = (psn & 0x80000000) != 0;
+  bth.psn = Psn(psn);
+  return bth;
+}
 
 /// Extended headers as values. parse_ reads and emit writes exactly kBytes.
 struct Reth {
@@ -130,8 +155,12 @@ struct Reth {
   std::uint64_t address = 0;
   Key rkey;
   std::uint32_t length = 0;
-  static Reth parse(const std::byte* from);
-  void emit(std::byte* to) const;
+  static Reth parse(const std::byte* from) { return {load64(from), Key{load32(from + 8)}, load32(from + 12)}; }
+  void emit(std::byte* to) const {
+    store64(to, address);
+    store32(to + 8, rkey.value);
+    store32(to + 12, length);
+  }
 };
 struct AtomicEth {
   static constexpr std::size_t kBytes = 28;
@@ -139,53 +168,70 @@ struct AtomicEth {
   Key rkey;
   std::uint64_t swap_or_add = 0;
   std::uint64_t compare = 0;
-  static AtomicEth parse(const std::byte* from);
-  void emit(std::byte* to) const;
+  static AtomicEth parse(const std::byte* from) {
+    return {load64(from), Key{load32(from + 8)}, load64(from + 12), load64(from + 20)};
+  }
+  void emit(std::byte* to) const {
+    store64(to, address);
+    store32(to + 8, rkey.value);
+    store64(to + 12, swap_or_add);
+    store64(to + 20, compare);
+  }
 };
 struct Aeth {
   static constexpr std::size_t kBytes = 4;
   std::uint8_t syndrome = 0;
   Msn msn;
-  static Aeth parse(const std::byte* from);
-  void emit(std::byte* to) const;
+  static Aeth parse(const std::byte* from) { return {load8(from), Msn(load32(from))}; }
+  void emit(std::byte* to) const { store32(to, std::uint32_t{syndrome} << 24 | msn.value()); }
 };
 struct AtomicAckEth {
   static constexpr std::size_t kBytes = 8;
   std::uint64_t original = 0;
-  static AtomicAckEth parse(const std::byte* from);
-  void emit(std::byte* to) const;
+  static AtomicAckEth parse(const std::byte* from) { return {load64(from)}; }
+  void emit(std::byte* to) const { store64(to, original); }
 };
 struct Deth {
   static constexpr std::size_t kBytes = 8;
   std::uint32_t qkey = 0;
   Qpn source_qpn;
-  static Deth parse(const std::byte* from);
-  void emit(std::byte* to) const;
+  static Deth parse(const std::byte* from) { return {load32(from), Qpn{load32(from + 4) & 0xffffff}}; }
+  void emit(std::byte* to) const {
+    store32(to, qkey);
+    store32(to + 4, source_qpn.value & 0xffffff);
+  }
 };
 /// Immediate data, as it stands on the wire (big-endian, passed through unchanged).
 struct ImmDt {
   static constexpr std::size_t kBytes = 4;
   std::uint32_t value = 0;
-  static ImmDt parse(const std::byte* from);
-  void emit(std::byte* to) const;
+  static ImmDt parse(const std::byte* from) { return {load_raw<std::uint32_t>(from)}; }
+  void emit(std::byte* to) const { store_raw(to, value); }
 };
 struct Ieth {
   static constexpr std::size_t kBytes = 4;
   Key rkey;
-  static Ieth parse(const std::byte* from);
-  void emit(std::byte* to) const;
+  static Ieth parse(const std::byte* from) { return {Key{load32(from)}}; }
+  void emit(std::byte* to) const { store32(to, rkey.value); }
 };
 struct XrcEth {
   static constexpr std::size_t kBytes = 4;
   std::uint32_t srqn = 0;
-  static XrcEth parse(const std::byte* from);
-  void emit(std::byte* to) const;
+  static XrcEth parse(const std::byte* from) { return {load32(from) & 0xffffff}; }
+  void emit(std::byte* to) const { store32(to, srqn & 0xffffff); }
 };
 struct Rdeth {
   static constexpr std::size_t kBytes = 4;
   std::uint32_t ee_context = 0;
-  static Rdeth parse(const std::byte* from);
-  void emit(std::byte* to) const;
+  static Rdeth parse(const std::byte* from) { return {load32(from) & 0xffffff}; }
+  void emit(std::byte* to) const { store32(to, ee_context & 0xffffff); }
+};
+/// FLUSH: type in bits 0-3, selectivity level in bits 4-5.
+struct Feth {
+  static constexpr std::size_t kBytes = 4;
+  std::uint32_t bits = 0;
+  static Feth parse(const std::byte* from) { return {load32(from)}; }
+  void emit(std::byte* to) const { store32(to, bits); }
 };
 
 /// AETH syndromes (IBTA vol. 1, table 44).

@@ -1,0 +1,92 @@
+#include "wire/icrc.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "wire/icrc_engines.h"
+
+namespace uroce::wire {
+namespace {
+
+using Ones = std::array<std::byte, CrcEngine::kOnesBytes>;
+constexpr std::size_t kBehindIp = 8 + 12;  // UDP, BTH
+
+// What counts as ones, by its place in IP, UDP and BTH.
+constexpr Ones ones_of_v4(std::size_t ip_bytes) {
+  Ones ones{};
+  const std::byte all{0xff};
+  ones[1] = ones[8] = ones[10] = ones[11] = all;  // type of service, time to live, header checksum
+  ones[ip_bytes + 6] = ones[ip_bytes + 7] = all;  // UDP checksum
+  ones[ip_bytes + 8 + 4] = all;                   // BTH: FECN, BECN, reserved
+  return ones;
+}
+constexpr Ones ones_of_v6() {
+  Ones ones{};
+  const std::byte all{0xff};
+  ones[0] = std::byte{0x0f};
+  ones[1] = ones[2] = ones[3] = ones[7] = all;  // traffic class, flow label, hop limit
+  ones[40 + 6] = ones[40 + 7] = all;
+  ones[40 + 8 + 4] = all;
+  return ones;
+}
+alignas(64) constexpr Ones kOnesV4 = ones_of_v4(20);
+alignas(64) constexpr Ones kOnesV6 = ones_of_v6();
+
+bool is_v6(const std::byte* ip) { return (static_cast<unsigned>(*ip) >> 4) == 6; }
+
+// IPv4 with options: the masked fields may lie past the first 64 bytes.
+std::uint32_t begin_with_options(const std::byte* ip, std::size_t ip_bytes) {
+  std::array<std::byte, 60 + kBehindIp> header;
+  const std::size_t bytes = std::min(ip_bytes, std::size_t{60}) + kBehindIp;
+  const Ones ones = ones_of_v4(bytes - kBehindIp);
+  for (std::size_t i = 0; i < bytes; ++i) header[i] = ip[i] | ones[i];
+  return crc_engine().update(detail::kSeed, header.data(), bytes);
+}
+
+const CrcEngine* const kAll[] = {
+    &detail::kPortableEngine,
+#if defined(__x86_64__)
+    &detail::kPclmulEngine,
+    &detail::kVpclmulEngine,
+#endif
+};
+
+// Engines are tables of functions: any thread may find out which is the best one.
+std::atomic<const CrcEngine*> chosen{nullptr};
+
+const CrcEngine& choose() {
+  const CrcEngine* best = &detail::kPortableEngine;
+  for (const CrcEngine* engine : kAll) {
+    if (engine->supported()) best = engine;
+  }
+  chosen.store(best, std::memory_order_relaxed);
+  return *best;
+}
+
+}  // namespace
+
+std::span<const CrcEngine* const> crc_engines() { return kAll; }
+
+const CrcEngine& crc_engine() {
+  const CrcEngine* engine = chosen.load(std::memory_order_relaxed);
+  return engine != nullptr ? *engine : choose();
+}
+
+std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes) {
+  if (is_v6(ip)) return crc_engine().update_masked(detail::kSeed, ip, 40 + kBehindIp, kOnesV6.data());
+  if (ip_bytes == 20) return crc_engine().update_masked(detail::kSeed, ip, 20 + kBehindIp, kOnesV4.data());
+  return begin_with_options(ip, ip_bytes);
+}
+
+std::uint32_t icrc_of(const std::byte* ip, std::size_t ip_bytes, std::size_t covered) {
+  if (!is_v6(ip) && ip_bytes != 20) {
+    const std::size_t begun = ip_bytes + kBehindIp;
+    return icrc_finish(crc_engine().update(begin_with_options(ip, ip_bytes), ip + begun, covered - 12));
+  }
+  const std::byte* ones = is_v6(ip) ? kOnesV6.data() : kOnesV4.data();
+  return icrc_finish(crc_engine().update_masked(detail::kSeed, ip, ip_bytes + 8 + covered, ones));
+}
+
+}  // namespace uroce::wire

@@ -1,0 +1,156 @@
+// Folding with PCLMULQDQ, 16 bytes at a time in four chains.
+//
+// A message may be preceded by zeros without changing its remainder as long as the state is zero there. So the odd
+// bytes stand in the first block, behind zeros, and every later block is a full one: no byte loop at the end.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "wire/icrc_engines.h"
+
+#define UROCE_TARGET __attribute__((target("sse4.2,pclmul")))
+
+namespace uroce::wire::detail {
+namespace {
+
+constexpr FoldBy k128 = fold_by(128), k256 = fold_by(256), k384 = fold_by(384), k512 = fold_by(512);
+
+UROCE_TARGET inline __m128i constant(FoldBy k) {
+  return _mm_set_epi64x(static_cast<long long>(k.high), static_cast<long long>(k.low));
+}
+UROCE_TARGET inline __m128i load(const std::byte* from) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+UROCE_TARGET inline void store(std::byte* to, __m128i value) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), value);
+}
+UROCE_TARGET inline __m128i fold(__m128i value, __m128i k) {
+  return _mm_xor_si128(_mm_clmulepi64_si128(value, k, 0x00), _mm_clmulepi64_si128(value, k, 0x11));
+}
+
+// 128 bits to the 32-bit state: to 96 and 64 bits, then Barrett.
+UROCE_TARGET inline std::uint32_t reduce(__m128i x) {
+  const __m128i low32 = _mm_set_epi32(0, 0, 0, -1);
+  const __m128i k = _mm_set_epi64x(static_cast<long long>(fold_constant(64)), static_cast<long long>(k128.high));
+  x = _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_srli_si128(x, 8));
+  x = _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(x, low32), k, 0x10), _mm_srli_si128(x, 4));
+  const __m128i barrett = _mm_set_epi64x(0x1f7011641, 0x1db710641);
+  __m128i q = _mm_clmulepi64_si128(_mm_and_si128(x, low32), barrett, 0x10);
+  q = _mm_clmulepi64_si128(_mm_and_si128(q, low32), barrett, 0x00);
+  return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(x, q), 1));
+}
+
+// pshufb control that moves the first r bytes of a block to its end and clears the rest: 16 bytes at kShift + r.
+alignas(16) constexpr std::array<std::uint8_t, 32> kShift = [] {
+  std::array<std::uint8_t, 32> shift{};
+  for (std::uint8_t i = 0; i < 32; ++i) shift[i] = i < 16 ? 0x80 : static_cast<std::uint8_t>(i - 16);
+  return shift;
+}();
+
+// 4 to 15 bytes, to the end of a block.
+UROCE_TARGET inline __m128i load_short(const std::byte* from, std::size_t bytes) {
+  if (bytes >= 8) {
+    const auto first = load_raw<std::uint64_t>(from);
+    const auto last = load_raw<std::uint64_t>(from + bytes - 8);
+    const std::uint64_t low = bytes == 8 ? 0 : first << (8 * (16 - bytes));
+    return _mm_set_epi64x(static_cast<long long>(last), static_cast<long long>(low));
+  }
+  const std::uint64_t first = load_raw<std::uint32_t>(from);
+  const std::uint64_t last = load_raw<std::uint32_t>(from + bytes - 4);
+  return _mm_set_epi64x(static_cast<long long>(last << 32 | first << (8 * (8 - bytes))), 0);
+}
+inline void copy_short(std::byte* to, const std::byte* from, std::size_t bytes) {
+  if (bytes >= 8) {
+    const auto first = load_raw<std::uint64_t>(from), last = load_raw<std::uint64_t>(from + bytes - 8);
+    store_raw(to, first);
+    store_raw(to + bytes - 8, last);
+  } else {
+    const auto first = load_raw<std::uint32_t>(from), last = load_raw<std::uint32_t>(from + bytes - 4);
+    store_raw(to, first);
+    store_raw(to + bytes - 4, last);
+  }
+}
+
+// One body for all three: a pass that may copy and may set masked bits of the first 64 bytes.
+template <bool kCopy, bool kMask>
+struct Pass {
+  std::byte* to;
+  const std::byte* from;
+  const std::byte* ones;
+
+  UROCE_TARGET __m128i block(std::size_t at, bool masked) const {
+    __m128i value = load(from + at);
+    if (kMask && masked) value = _mm_or_si128(value, load(ones + at));
+    if (kCopy) store(to + at, value);
+    return value;
+  }
+
+  // The first block, with `bytes` modulo 16 odd bytes of 4 to 15.
+  UROCE_TARGET __m128i odd_block(__m128i state, std::size_t bytes, std::size_t odd) const {
+    const __m128i shift = load(reinterpret_cast<const std::byte*>(kShift.data()) + odd);
+    if (bytes >= 16) return _mm_shuffle_epi8(_mm_xor_si128(block(0, true), state), shift);
+    __m128i value = load_short(from, bytes);
+    if (kMask) value = _mm_or_si128(value, load_short(ones, bytes));
+    if (kCopy) copy_short(to, from, bytes);
+    return _mm_xor_si128(value, _mm_shuffle_epi8(state, shift));
+  }
+
+  // Four chains; x stands for the 16 bytes before `at`.
+  UROCE_TARGET __m128i fold_many(__m128i x, std::size_t& at, std::size_t bytes) const {
+    const __m128i k = constant(k512);
+    __m128i a = x, b = block(at, false), c = block(at + 16, false), d = block(at + 32, false);
+    for (at += 48; bytes - at >= 64; at += 64) {
+      a = _mm_xor_si128(fold(a, k), block(at, false));
+      b = _mm_xor_si128(fold(b, k), block(at + 16, false));
+      c = _mm_xor_si128(fold(c, k), block(at + 32, false));
+      d = _mm_xor_si128(fold(d, k), block(at + 48, false));
+    }
+    return _mm_xor_si128(_mm_xor_si128(fold(a, constant(k384)), fold(b, constant(k256))),
+                         _mm_xor_si128(fold(c, constant(k128)), d));
+  }
+
+  UROCE_TARGET std::uint32_t run(std::uint32_t state, std::size_t bytes) const {
+    const std::size_t odd = bytes % 16;
+    std::size_t at = 0;
+    __m128i x;
+    if (odd < 4) {
+      for (; at < odd; ++at) {
+        const std::byte next = kMask ? from[at] | ones[at] : from[at];
+        if (kCopy) to[at] = next;
+        state = byte_step(state, next);
+      }
+      if (at == bytes) return state;
+      x = _mm_xor_si128(block(at, true), _mm_cvtsi32_si128(static_cast<int>(state)));
+      at += 16;
+    } else {
+      x = odd_block(_mm_cvtsi32_si128(static_cast<int>(state)), bytes, odd);
+      at = odd;
+    }
+    const __m128i k = constant(k128);
+    if (kMask) {
+      for (; at < 64 && at < bytes; at += 16) x = _mm_xor_si128(fold(x, k), block(at, true));
+    }
+    if (bytes - at >= 7 * 16) x = fold_many(x, at, bytes);
+    for (; at < bytes; at += 16) x = _mm_xor_si128(fold(x, k), block(at, false));
+    return reduce(x);
+  }
+};
+
+UROCE_TARGET std::uint32_t update(std::uint32_t state, const std::byte* data, std::size_t bytes) {
+  return Pass<false, false>{nullptr, data, nullptr}.run(state, bytes);
+}
+UROCE_TARGET std::uint32_t copy(std::uint32_t state, std::byte* to, const std::byte* from, std::size_t bytes) {
+  return Pass<true, false>{to, from, nullptr}.run(state, bytes);
+}
+UROCE_TARGET std::uint32_t update_masked(std::uint32_t state, const std::byte* data, std::size_t bytes,
+                                         const std::byte* ones) {
+  return Pass<false, true>{nullptr, data, ones}.run(state, bytes);
+}
+
+bool supported() { return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2"); }
+
+}  // namespace
+
+constinit const CrcEngine kPclmulEngine = {"pclmulqdq", supported, update, copy, update_masked};
+
+}  // namespace uroce::wire::detail
+#endif

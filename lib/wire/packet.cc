@@ -1,0 +1,213 @@
+#include "wire/packet.h"
+
+#include <algorithm>
+
+#include "wire/headers.h"
+#include "wire/icrc.h"
+
+namespace uroce::wire {
+namespace {
+
+constexpr std::array<std::uint8_t, 12> kV4Prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+constexpr std::size_t kIcrcAndBth = kBthBytes + kIcrcBytes;
+
+Address v4_address(const std::byte* from) {
+  Address address;
+  std::copy(kV4Prefix.begin(), kV4Prefix.end(), address.bytes.begin());
+  std::memcpy(&address.bytes[12], from, 4);
+  return address;
+}
+Address v6_address(const std::byte* from) {
+  Address address;
+  std::memcpy(address.bytes.data(), from, 16);
+  return address;
+}
+
+// One's complement sum of 20 bytes as big-endian words: 0xffff when the checksum in them is right.
+std::uint32_t v4_header_sum(const std::byte* ip) {
+  std::uint64_t sum = std::uint64_t{load_raw<std::uint32_t>(ip)} + load_raw<std::uint32_t>(ip + 4) +
+                      load_raw<std::uint32_t>(ip + 8) + load_raw<std::uint32_t>(ip + 12) +
+                      load_raw<std::uint32_t>(ip + 16);
+  sum = (sum & 0xffffffff) + (sum >> 32);
+  sum = (sum & 0xffff) + (sum >> 16);
+  sum = (sum & 0xffff) + (sum >> 16);
+  return static_cast<std::uint32_t>(sum);
+}
+
+/// What the network layer says: where UDP starts, and how long it is at most.
+struct Network {
+  const std::byte* udp;
+  std::uint32_t udp_bytes;
+};
+
+// `bytes`: from the IP header to the end of the frame.
+ParseVerdict parse_v4(const std::byte* ip, std::size_t bytes, bool check_sum, RxPacket& out, Network& network) {
+  if (bytes < 20) return ParseVerdict::kTruncated;
+  if (load8(ip + 9) != 17) return ParseVerdict::kNotRoce;
+  const std::size_t header = (load8(ip) & 15u) * 4u;
+  const std::uint16_t fragment = load16(ip + 6);
+  if (load8(ip) >> 4 != 4 || header < 20 || (fragment & 0x1fff) != 0) return ParseVerdict::kBadIpHeader;
+  if (bytes < header + 8) return ParseVerdict::kTruncated;
+  if (load16(ip + header + 2) != kRoceUdpPort) return ParseVerdict::kNotRoce;
+  if (header != 20 || (fragment & 0x2000) != 0) return ParseVerdict::kBadIpHeader;
+  if (check_sum && v4_header_sum(ip) != 0xffff) return ParseVerdict::kBadIpHeader;
+  const std::uint32_t total = load16(ip + 2);
+  if (total > bytes) return ParseVerdict::kTruncated;
+  if (total < 28) return ParseVerdict::kBadIpHeader;
+  network = {ip + 20, total - 20};
+  out.ip_bytes = 20;
+  out.ce = (load8(ip + 1) & 3) == 3;
+  out.multicast = load8(ip + 16) >> 4 == 0xe;
+  return ParseVerdict::kOk;
+}
+
+ParseVerdict parse_v6(const std::byte* ip, std::size_t bytes, RxPacket& out, Network& network) {
+  if (bytes < 40) return ParseVerdict::kTruncated;
+  if (load8(ip + 6) != 17) return ParseVerdict::kNotRoce;
+  if (load8(ip) >> 4 != 6) return ParseVerdict::kBadIpHeader;
+  if (bytes < 48) return ParseVerdict::kTruncated;
+  if (load16(ip + 42) != kRoceUdpPort) return ParseVerdict::kNotRoce;
+  const std::uint32_t payload = load16(ip + 4);
+  if (payload > bytes - 40) return ParseVerdict::kTruncated;
+  if (payload < 8) return ParseVerdict::kBadIpHeader;
+  network = {ip + 40, payload};
+  out.ip_bytes = 40;
+  out.ce = (load8(ip + 1) & 0x30) == 0x30;
+  out.multicast = load8(ip + 24) == 0xff;
+  return ParseVerdict::kOk;
+}
+
+// BTH to ICRC: `bytes` of them.
+ParseVerdict parse_transport(const std::byte* bth, std::uint32_t bytes, RxPacket& out) {
+  if (bytes < kIcrcAndBth) return ParseVerdict::kBadLength;
+  out.bth = parse_bth(bth);
+  const OpcodeInfo& info = kOpcodes[out.bth.opcode];
+  if (!info.known()) return ParseVerdict::kUnknownOpcode;
+  if (out.bth.version != 0) return ParseVerdict::kBadTransportVersion;
+  const std::uint32_t headers = info.header_bytes + std::uint32_t{kIcrcBytes};
+  if (bytes < headers) return ParseVerdict::kBadLength;
+  const std::uint32_t rest = bytes - headers;
+  if (rest < out.bth.pad || rest % 4 != 0) return ParseVerdict::kBadPad;
+  if (rest != 0 && !info.has(kHasPayload)) return ParseVerdict::kBadLength;
+  out.info = &info;
+  out.bth_start = bth;
+  out.payload = bth + info.header_bytes;
+  out.payload_bytes = rest - out.bth.pad;
+  return ParseVerdict::kOk;
+}
+
+}  // namespace
+
+bool Address::is_v4() const { return std::equal(kV4Prefix.begin(), kV4Prefix.end(), bytes.begin()); }
+bool Address::is_multicast() const { return is_v4() ? bytes[12] >> 4 == 0xe : bytes[0] == 0xff; }
+
+Address RxPacket::source() const { return ip_bytes == 20 ? v4_address(ip + 12) : v6_address(ip + 8); }
+Address RxPacket::destination() const { return ip_bytes == 20 ? v4_address(ip + 16) : v6_address(ip + 24); }
+
+ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options, RxPacket& out) {
+  const std::byte* const start = frame.data();
+  const std::size_t size = frame.size();
+  if (size < EthernetHeader::kBytes) return ParseVerdict::kTruncated;
+  std::size_t ip_at = EthernetHeader::kBytes;
+  std::uint16_t type = load16(start + 12);
+  out.vlan = 0;
+  for (int tags = 0; tags < 2 && (type == kEtherTypeVlan || type == kEtherTypeServiceVlan); ++tags) {
+    if (size < ip_at + VlanTag::kBytes) return ParseVerdict::kTruncated;
+    out.vlan = load16(start + ip_at);
+    type = load16(start + ip_at + 2);
+    ip_at += VlanTag::kBytes;
+  }
+  const std::byte* const ip = start + ip_at;
+  Network network;
+  ParseVerdict verdict;
+  if (type == kEtherTypeIpv4) {
+    verdict = parse_v4(ip, size - ip_at, options.check_ip_checksum, out, network);
+  } else if (type == kEtherTypeIpv6) {
+    verdict = parse_v6(ip, size - ip_at, out, network);
+  } else {
+    return ParseVerdict::kNotRoce;
+  }
+  if (verdict != ParseVerdict::kOk) return verdict;
+  if (load16(network.udp + 4) != network.udp_bytes) return ParseVerdict::kBadUdpLength;
+  const std::uint32_t ib_bytes = network.udp_bytes - 8;
+  verdict = parse_transport(network.udp + 8, ib_bytes, out);
+  if (verdict != ParseVerdict::kOk) return verdict;
+  out.ip = ip;
+  std::memcpy(out.source_mac.data(), start + 6, 6);
+  if (options.check_icrc) {
+    const std::size_t covered = ib_bytes - kIcrcBytes;
+    if (icrc_of(ip, out.ip_bytes, covered) != load_raw<std::uint32_t>(out.bth_start + covered)) {
+      return ParseVerdict::kBadIcrc;
+    }
+  }
+  return ParseVerdict::kOk;
+}
+
+std::uint16_t source_port(std::uint32_t flow_label, Qpn local, Qpn remote) {
+  if (flow_label == 0) {
+    std::uint64_t v = std::uint64_t{local.value} * remote.value;
+    v ^= v >> 20;
+    v ^= v >> 40;
+    flow_label = static_cast<std::uint32_t>(v & 0xfffff);
+  }
+  return static_cast<std::uint16_t>(0xc000 | ((flow_label & 0x3fff) ^ ((flow_label & 0xfc000) >> 14)));
+}
+
+FrameTemplate::FrameTemplate(const PathAddress& path) : v4_(path.dest.is_v4()) {
+  std::byte* at = bytes_.data();
+  const std::uint16_t type = v4_ ? kEtherTypeIpv4 : kEtherTypeIpv6;
+  EthernetHeader{path.dest_mac, path.source_mac, path.vlan ? kEtherTypeVlan : type}.emit(at);
+  at += EthernetHeader::kBytes;
+  if (path.vlan) {
+    VlanTag{*path.vlan, type}.emit(at);
+    at += VlanTag::kBytes;
+  }
+  ip_offset_ = static_cast<std::uint8_t>(at - bytes_.data());
+  if (v4_) {
+    Ipv4Header ip;
+    ip.traffic_class = path.traffic_class;
+    ip.ttl = path.hop_limit;
+    std::copy_n(path.source.bytes.begin() + 12, 4, ip.source.begin());
+    std::copy_n(path.dest.bytes.begin() + 12, 4, ip.dest.begin());
+    ip.emit(at);
+    ip_sum_ = v4_header_sum(at);
+    at += Ipv4Header::kBytes;
+  } else {
+    Ipv6Header ip;
+    ip.traffic_class = path.traffic_class;
+    ip.flow_label = path.flow_label;
+    ip.hop_limit = path.hop_limit;
+    ip.source = path.source.bytes;
+    ip.dest = path.dest.bytes;
+    ip.emit(at);
+    at += Ipv6Header::kBytes;
+  }
+  UdpHeader{path.source_port, kRoceUdpPort, 0, 0}.emit(at);
+  header_bytes_ = static_cast<std::uint8_t>(at + UdpHeader::kBytes - bytes_.data());
+}
+
+std::size_t FrameTemplate::emit(std::byte* to, std::size_t ib_bytes, bool offload_checksum) const {
+  const std::size_t bytes = header_bytes_;
+  const std::size_t udp_bytes = ib_bytes + UdpHeader::kBytes;
+  std::byte* const ip = to + ip_offset_;
+  // Fixed sizes that overlap: 42 to 46 bytes with IPv4, 62 to 66 with IPv6.
+  std::memcpy(to, bytes_.data(), 32);
+  if (v4_) {
+    std::memcpy(to + bytes - 16, bytes_.data() + bytes - 16, 16);
+    const auto total = swap_bytes(static_cast<std::uint16_t>(udp_bytes + Ipv4Header::kBytes));
+    store_raw(ip + 2, total);
+    if (!offload_checksum) {
+      std::uint32_t sum = ip_sum_ + total;
+      sum = (sum & 0xffff) + (sum >> 16);
+      store_raw(ip + 10, static_cast<std::uint16_t>(~sum));
+    }
+  } else {
+    std::memcpy(to + 32, bytes_.data() + 32, 16);
+    std::memcpy(to + bytes - 32, bytes_.data() + bytes - 32, 32);
+    store16(ip + 4, static_cast<std::uint16_t>(udp_bytes));
+  }
+  store16(to + bytes - 4, static_cast<std::uint16_t>(udp_bytes));
+  return bytes;
+}
+
+}  // namespace uroce::wire
