@@ -19,7 +19,17 @@
 namespace uroce::engine {
 
 class ClientMemory {
-  struct Extent;
+  struct Extent {
+    std::byte* base = nullptr;
+    std::uint64_t map_bytes = 0;
+    std::size_t maps = 0;  ///< of the kernel's, when every piece counts as one
+    std::uint32_t users = 0;
+    // Of a run of one file, that other MRs may share; inode 0 otherwise.
+    dev_t device = 0;
+    ino_t inode = 0;
+    bool writable = false;
+    std::uint64_t offset = 0;
+  };
 
  public:
   /// What one MR holds.

@@ -1,7 +1,5 @@
 #include "engine/session.h"
 
-#include <cstring>
-
 namespace uroce::engine {
 
 PrivateBlock::PrivateBlock(std::size_t bytes) {
@@ -9,7 +7,6 @@ PrivateBlock::PrivateBlock(std::size_t bytes) {
   const std::size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   data_.reset(static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded)));
   if (data_ == nullptr) return;
-  std::memset(data_.get(), 0, bytes);
   bytes_ = bytes;
 }
 

@@ -26,7 +26,7 @@
 
 namespace uroce::engine {
 
-/// Memory of the daemon's own, zeroed, aligned to 64 bytes.
+/// Memory of the daemon's own, aligned to 64 bytes, not initialized: pages that nobody uses cost nothing.
 class PrivateBlock {
  public:
   PrivateBlock() = default;
@@ -84,13 +84,30 @@ struct QpObject {
   PrivateBlock sq_shadow, responder_resources;
   std::uint64_t cookie = 0;
   uroce_qp_attr attr{};  ///< as the client last set it
-  bool connected = false;  ///< in RTR or later
+  std::size_t charged_bytes = 0;
+  bool connected = false;  ///< in RTR, RTS or SQD
 };
 
 struct AhObject {
   PdObject* pd = nullptr;
   uroce_av av{};
   wire::PathAddress path;
+};
+
+/// Doorbell bits of one session at one worker.
+struct DoorbellBits {
+  std::vector<std::uint32_t> free;
+  std::uint32_t next = 0;
+
+  std::optional<std::uint32_t> allocate() {
+    if (!free.empty()) {
+      const std::uint32_t bit = free.back();
+      free.pop_back();
+      return bit;
+    }
+    if (next >= UROCE_MAX_SESSION_QPS) return std::nullopt;
+    return next++;
+  }
 };
 
 /// Who is at the other end of a socket.
@@ -114,6 +131,7 @@ struct Session {
   uroce_session_header* header = nullptr;
   std::vector<std::unique_ptr<SessionPort>> ports;  ///< by worker
   std::vector<UniqueFd> eventfds;
+  std::vector<DoorbellBits> bits;  ///< by worker
   UniqueFd events;  ///< write end of the event pipe
   std::vector<uroce_async_event> events_owed;
   std::unique_ptr<IndirectMemory> indirect;

@@ -1,0 +1,72 @@
+// CREATE_AH, DESTROY_AH, and the path behind an address vector.
+#include <algorithm>
+
+#include "engine/clock.h"
+#include "engine/commands/commands.h"
+
+namespace uroce::engine::commands {
+
+int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& out) {
+  // RoCE has no LIDs: every address vector is global (annex A17.4).
+  if (av.is_global != 1 || av.reserved != 0 || av.flow_label >= 1u << 20 || av.port_num > 1) return EINVAL;
+  const auto source = conductor.port().gids().at(av.sgid_index);
+  if (!source) return EINVAL;
+  wire::Address destination;
+  std::ranges::copy(av.dgid, destination.bytes.begin());
+  if (destination == wire::Address{} || destination.is_v4() != source->is_v4()) return EINVAL;
+  net::Resolution resolution = net::Resolution::kNoRoute;
+  wire::Mac mac{};
+  // Worker 0 owns the link stack.
+  conductor.workers().workers[0]->call([&](WorkerCore& worker) {
+    if (worker.link() == nullptr) return;
+    resolution = worker.link()->resolve(destination, monotonic_now(), mac);
+    worker.touch_link();
+  });
+  switch (resolution) {
+    case net::Resolution::kPending:
+      return kParked;
+    case net::Resolution::kFailed:
+      return ETIMEDOUT;
+    case net::Resolution::kNoRoute:
+      return EHOSTUNREACH;
+    case net::Resolution::kResolved:
+      break;
+  }
+  out = {};
+  out.source_mac = conductor.port().mac();
+  out.dest_mac = mac;
+  out.source = *source;
+  out.dest = destination;
+  out.traffic_class = av.traffic_class;
+  out.hop_limit = av.hop_limit != 0 ? av.hop_limit : 64;
+  out.flow_label = av.flow_label;
+  return 0;
+}
+
+int create_ah(Call& call) {
+  uroce_create_ah_request request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  Session& session = call.session;
+  PdObject* pd = session.pds.find(request.pd);
+  if (pd == nullptr) return EINVAL;
+  if (session.ahs.size() >= kMaxAh) return ENOMEM;
+  auto ah = std::make_unique<AhObject>();
+  if (const int status = resolve_path(call.conductor, request.av, ah->path)) return status;
+  ah->pd = pd;
+  ah->av = request.av;
+  ++pd->users;
+  call.reply.put(uroce_handle{session.ahs.add(std::move(ah)), 0});
+  return 0;
+}
+
+int destroy_ah(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  const AhObject* ah = call.session.ahs.find(request.handle);
+  if (ah == nullptr) return EINVAL;
+  --ah->pd->users;
+  call.session.ahs.erase(request.handle);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

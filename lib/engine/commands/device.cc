@@ -1,0 +1,27 @@
+// QUERY_DEVICE, QUERY_PORT, QUERY_GID.
+#include "engine/commands/commands.h"
+
+namespace uroce::engine::commands {
+
+int query_device(Call& call) {
+  if (!call.body.empty()) return EINVAL;
+  call.reply.put(call.conductor.port().device());
+  return 0;
+}
+
+int query_port(Call& call) {
+  if (!call.body.empty()) return EINVAL;
+  call.reply.put(call.conductor.port().port());
+  return 0;
+}
+
+int query_gid(Call& call) {
+  uroce_gid_request request;
+  uroce_gid_response response;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  if (!call.conductor.port().gid(request.index, response)) return ENOENT;
+  call.reply.put(response);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

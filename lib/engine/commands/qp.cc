@@ -1,0 +1,194 @@
+// CREATE_QP, DESTROY_QP.
+#include <algorithm>
+#include <bit>
+
+#include "engine/commands/commands.h"
+
+namespace uroce::engine::commands {
+namespace {
+
+constexpr std::size_t kLine = UROCE_CACHE_LINE;
+
+/// Geometry of the queues, as granted.
+struct Shape {
+  std::uint32_t sq_entries, sq_stride, rq_entries, rq_stride;
+
+  std::size_t sq_bytes() const { return std::size_t{sq_entries} * sq_stride; }
+  std::size_t rq_bytes() const { return std::size_t{rq_entries} * rq_stride; }
+  std::size_t client_bytes() const { return sizeof(uroce_qp_client_block) + sq_bytes() + rq_bytes(); }
+};
+
+std::uint32_t round_up(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
+
+int check(const uroce_create_qp_request& request) {
+  if (request.type != static_cast<std::uint32_t>(proto::QpType::kRc)) return EOPNOTSUPP;
+  if (request.srq != 0 || request.xrcd != 0) return EOPNOTSUPP;
+  if (request.max_send_wr > kMaxQpWr || request.max_recv_wr > kMaxQpWr || request.max_send_sge > kMaxSge ||
+      request.max_recv_sge > kMaxSge || request.max_inline > kMaxInline || request.sq_sig_all > 1) {
+    return EINVAL;
+  }
+  return 0;
+}
+
+Shape shape_of(const uroce_create_qp_request& request) {
+  const std::uint32_t send_sges = std::max(request.max_send_sge, 1u), recv_sges = std::max(request.max_recv_sge, 1u);
+  const std::uint32_t sq_payload = std::max(static_cast<std::uint32_t>(send_sges * sizeof(uroce_sge)), request.max_inline);
+  return {.sq_entries = std::bit_ceil(std::max(request.max_send_wr, 1u)),
+          .sq_stride = static_cast<std::uint32_t>(kLine) + round_up(sq_payload, kLine),
+          .rq_entries = std::bit_ceil(std::max(request.max_recv_wr, 1u)),
+          .rq_stride = round_up(static_cast<std::uint32_t>(sizeof(uroce_rq_entry) + recv_sges * sizeof(uroce_sge)), 32)};
+}
+
+Usage usage_of(const Shape& shape) {
+  return {.qps = 1, .bytes = shape.client_bytes() + sizeof(uroce_qp_daemon_block)};
+}
+
+bool find_objects(Session& session, const uroce_create_qp_request& request, QpObject& qp) {
+  qp.pd = session.pds.find(request.pd);
+  qp.send_cq = session.cqs.find(request.send_cq);
+  qp.recv_cq = session.cqs.find(request.recv_cq);
+  return qp.pd != nullptr && qp.send_cq != nullptr && qp.recv_cq != nullptr;
+}
+
+// Memory, number and doorbell. What was taken before a failure is given back by drop().
+int acquire(Conductor& conductor, Session& session, const Shape& shape, QpObject& qp) {
+  const auto client = session.arena.allocate(ChunkKind::kClientWrites, shape.client_bytes());
+  if (client) qp.client = *client;
+  const auto daemon = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_qp_daemon_block));
+  if (daemon) qp.daemon = *daemon;
+  qp.sq_shadow = PrivateBlock(shape.sq_bytes());
+  qp.responder_resources =
+      PrivateBlock(proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic);
+  if (!client || !daemon || !qp.sq_shadow.valid() || !qp.responder_resources.valid()) return ENOMEM;
+  qp.worker = conductor.choose_worker();
+  const auto bit = session.bits[qp.worker].allocate();
+  if (!bit) return ENOMEM;
+  qp.bit = *bit;
+  const auto qpn = conductor.qpns(qp.worker).allocate();
+  if (!qpn) {
+    session.bits[qp.worker].free.push_back(qp.bit);
+    return ENOMEM;
+  }
+  qp.qpn = *qpn;
+  return 0;
+}
+
+void drop(Conductor& conductor, Session& session, const QpObject& qp) {
+  if (qp.qpn.value != 0) {
+    conductor.qpns(qp.worker).release(qp.qpn);
+    session.bits[qp.worker].free.push_back(qp.bit);
+  }
+  if (qp.client.data != nullptr) session.arena.free(qp.client);
+  if (qp.daemon.data != nullptr) session.arena.free(qp.daemon);
+}
+
+proto::QpCreate describe(const Session& session, const uroce_create_qp_request& request, const Shape& shape,
+                         const QpObject& qp) {
+  auto* client = reinterpret_cast<uroce_qp_client_block*>(qp.client.data);
+  auto* daemon = reinterpret_cast<uroce_qp_daemon_block*>(qp.daemon.data);
+  std::byte* const sq = qp.client.data + sizeof(uroce_qp_client_block);
+  std::byte* const rq = sq + shape.sq_bytes();
+  proto::QpCreate create;
+  create.type = qp.type;
+  create.qpn = qp.qpn;
+  create.pd = qp.pd->id;
+  create.send_cq = qp.send_cq->id;
+  create.recv_cq = qp.recv_cq->id;
+  create.signal_all = request.sq_sig_all != 0;
+  create.sq = queue::WorkConsumer({sq, shape.sq_entries, shape.sq_stride}, &client->sq.index, &daemon->sq_consumer);
+  create.rq = queue::WorkConsumer({rq, shape.rq_entries, shape.rq_stride}, &client->rq.index, &daemon->rq_consumer);
+  create.max_send_sge = std::max(request.max_send_sge, 1u);
+  create.max_recv_sge = std::max(request.max_recv_sge, 1u);
+  create.max_inline = shape.sq_stride - static_cast<std::uint32_t>(kLine);
+  create.sq_shadow = qp.sq_shadow.span().first(shape.sq_bytes());
+  create.responder_resources = qp.responder_resources.span();
+  create.owner = session.id;
+  return create;
+}
+
+// On the worker's thread.
+int create_on_worker(WorkerCore& worker, SessionPort& port, const proto::QpCreate& create, QpObject& qp) {
+  if (port.qp_of_bit.size() <= qp.bit) port.qp_of_bit.resize(std::bit_ceil(qp.bit + 64), SessionPort::kNoQp);
+  const int error = worker.transport().create(create, qp.index);
+  if (error == 0) port.qp_of_bit[qp.bit] = qp.index.value;
+  return error;
+}
+
+uroce_create_qp_response respond(const uroce_create_qp_request& request, const Shape& shape, const QpObject& qp) {
+  uroce_create_qp_response r{};
+  r.qpn = qp.qpn.value;
+  r.worker = qp.worker;
+  r.doorbell_bit = qp.bit;
+  r.max_send_wr = shape.sq_entries;
+  r.max_recv_wr = shape.rq_entries;
+  r.max_send_sge = std::max(request.max_send_sge, 1u);
+  r.max_recv_sge = std::max(request.max_recv_sge, 1u);
+  r.max_inline = shape.sq_stride - static_cast<std::uint32_t>(kLine);
+  r.sq_entries = shape.sq_entries;
+  r.sq_stride = shape.sq_stride;
+  r.rq_entries = shape.rq_entries;
+  r.rq_stride = shape.rq_stride;
+  r.client = r.sq = r.rq = qp.client.place;
+  r.sq.offset += sizeof(uroce_qp_client_block);
+  r.rq.offset = r.sq.offset + shape.sq_bytes();
+  r.daemon = qp.daemon.place;
+  return r;
+}
+
+}  // namespace
+
+int create_qp(Call& call) {
+  uroce_create_qp_request request;
+  if (!call.read(request)) return EINVAL;
+  if (const int error = check(request)) return error;
+  Session& session = call.session;
+  auto qp = std::make_unique<QpObject>();
+  if (!find_objects(session, request, *qp)) return EINVAL;
+  const Shape shape = shape_of(request);
+  if (const int error = call.conductor.charge(session, usage_of(shape))) return error;
+  int error = acquire(call.conductor, session, shape, *qp);
+  if (error == 0) {
+    qp->type = static_cast<proto::QpType>(request.type);
+    const proto::QpCreate create = describe(session, request, shape, *qp);
+    call.conductor.workers().workers[qp->worker]->call([&](WorkerCore& worker) {
+      error = create_on_worker(worker, *session.ports[qp->worker], create, *qp);
+    });
+  }
+  if (error != 0) {
+    drop(call.conductor, session, *qp);
+    call.conductor.refund(session, usage_of(shape));
+    return error;
+  }
+  qp->cookie = request.cookie;
+  qp->charged_bytes = usage_of(shape).bytes;
+  ++qp->pd->users, ++qp->send_cq->users, ++qp->recv_cq->users;
+  ++call.conductor.qps_of_worker(qp->worker);
+  call.conductor.qp_targets()[qp->qpn.value] = {&session, request.cookie};
+  uroce_create_qp_response response = respond(request, shape, *qp);
+  response.chunks = session.arena.take_new_chunks(call.reply.fds);
+  response.handle = session.qps.add(std::move(qp));
+  call.reply.put(response);
+  return 0;
+}
+
+int destroy_qp(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  Session& session = call.session;
+  QpObject* qp = session.qps.find(request.handle);
+  if (qp == nullptr) return EINVAL;
+  call.conductor.workers().workers[qp->worker]->call([&](WorkerCore& worker) {
+    session.ports[qp->worker]->qp_of_bit[qp->bit] = SessionPort::kNoQp;
+    worker.transport().destroy(qp->index);
+  });
+  call.conductor.qp_targets().erase(qp->qpn.value);
+  --call.conductor.qps_of_worker(qp->worker);
+  if (qp->connected) --session.connected_qps;
+  --qp->pd->users, --qp->send_cq->users, --qp->recv_cq->users;
+  drop(call.conductor, session, *qp);
+  call.conductor.refund(session, {.qps = 1, .bytes = qp->charged_bytes});
+  session.qps.erase(request.handle);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

@@ -1,0 +1,131 @@
+// The control thread: sessions and their objects, one request at a time.
+//
+// Call contract. One thread for everything. listen() and serve() are the daemon; open_session(), handle() and
+// close_session() are the same without sockets, for tests and fuzzing. Worker-owned state is changed only through
+// WorkerCore::call, so a request that returns has taken effect, and what a worker may still read is freed only after
+// that worker has run a command.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/accounts.h"
+#include "engine/config.h"
+#include "engine/port.h"
+#include "engine/presence.h"
+#include "engine/qpn.h"
+#include "engine/session.h"
+#include "engine/worker.h"
+#include "memory/table.h"
+#include "net/link_stack.h"
+
+namespace uroce::engine {
+
+/// What a request is answered with.
+struct Reply {
+  int status = 0;  ///< 0 or an errno; kParked: later
+  std::vector<std::byte> body;
+  std::vector<UniqueFd> fds;
+
+  template <class T>
+  void put(const T& value) {
+    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
+    body.assign(bytes, bytes + sizeof(T));
+  }
+};
+inline constexpr int kParked = -1;
+
+class Conductor {
+ public:
+  Conductor(const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers, memory::Table& memory,
+            std::uint64_t seed);
+  ~Conductor();
+  Conductor(const Conductor&) = delete;
+  Conductor& operator=(const Conductor&) = delete;
+
+  absl::Status listen(const std::string& path);
+  void serve(const std::atomic<bool>& stop, Presence* presence);
+  /// Marks every session's device dead and closes all.
+  void shut_down();
+
+  Session& open_session(Peer peer, UniqueFd socket);
+  /// Executes one message: header and body of a request. The reply's status is kParked when the answer must wait.
+  Reply handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds);
+  void close_session(Session& session);
+
+  // For the commands (commands/*.cc) and admin.cc.
+  const DaemonConfig& config() const { return config_; }
+  const Port& port() const { return port_; }
+  WorkerShared& workers() { return workers_; }
+  memory::Table& memory() { return memory_; }
+  Accounts& accounts() { return accounts_; }
+  QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }
+  const std::unordered_map<std::uint64_t, std::unique_ptr<Session>>& sessions() const { return sessions_; }
+
+  /// Charges the session's user: 0 or ENOMEM, with a log line that names the limit.
+  int charge(Session& session, const Usage& more);
+  void refund(Session& session, const Usage& less);
+
+  PdId new_pd() { return {++last_pd_}; }
+  std::optional<CqId> allocate_cq_id();
+  void release_cq_id(CqId id) { free_cq_ids_.push_back(id.value); }
+  /// The worker with the fewest QPs.
+  std::uint32_t choose_worker() const;
+  std::uint32_t& qps_of_worker(std::uint32_t worker) { return qp_counts_[worker]; }
+  /// Runs `function` on every worker: afterwards none holds anything from before.
+  void on_all_workers(const Mailbox::Function& function);
+  void quiesce() {
+    on_all_workers([](WorkerCore&) {});
+  }
+
+  // Asynchronous events find their object by number.
+  struct EventTarget {
+    Session* session = nullptr;
+    std::uint64_t cookie = 0;
+  };
+  std::unordered_map<std::uint32_t, EventTarget>& qp_targets() { return qp_targets_; }
+  std::unordered_map<std::uint32_t, EventTarget>& cq_targets() { return cq_targets_; }
+  void send_event(Session& session, const uroce_async_event& event);
+  /// Who polls has changed: say so at once.
+  void hurry_heartbeat() { next_heartbeat_ = 0; }
+  Nanos started() const { return started_; }
+
+ private:
+  void accept_all();
+  void read_session(Session& session);
+  bool answer(Session& session, const uroce_request& request, Reply& reply);
+  void retry_parked(Nanos now);
+  void deliver_worker_events();
+  void heartbeat(Nanos now, Presence* presence);
+  void drop_doomed();
+  void watch(int fd, std::uint64_t tag, bool readable);
+  Session* session(std::uint64_t id);
+
+  const DaemonConfig& config_;
+  WorkerShared& workers_;
+  memory::Table& memory_;
+  Port port_;
+  Accounts accounts_;
+  std::vector<QpnAllocator> qpns_;
+  std::vector<std::uint32_t> qp_counts_;
+  std::vector<std::uint32_t> free_cq_ids_;
+  std::uint32_t next_cq_id_ = 0;
+  std::uint32_t last_pd_;
+  std::uint64_t last_session_ = 0;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
+  std::unordered_map<std::uint32_t, EventTarget> qp_targets_, cq_targets_;
+  UniqueFd epoll_, listener_;
+  std::size_t parked_ = 0;
+  Nanos next_heartbeat_ = 0;
+  bool accept_paused_ = false;
+  Nanos started_;
+};
+
+}  // namespace uroce::engine

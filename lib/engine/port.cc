@@ -1,0 +1,138 @@
+#include "engine/port.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+
+#include "proto/transport.h"
+
+namespace uroce::engine {
+namespace {
+
+constexpr std::uint32_t kRcRnrNakGen = 1u << 12;  // ibv_device_cap_flags
+constexpr std::uint32_t kSysImageGuid = 1u << 11;
+constexpr std::uint32_t kCmSupported = 1u << 16;  // port capability
+constexpr std::uint32_t kStateDown = 1, kStateActive = 4;
+constexpr std::uint32_t kPhysPolling = 2, kPhysLinkUp = 5;
+constexpr std::uint32_t kMtu4096 = 5;
+
+std::uint64_t eui64(const wire::Mac& mac) {
+  const std::uint8_t bytes[8] = {static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4],
+                                 mac[5]};
+  std::uint64_t guid;
+  std::memcpy(&guid, bytes, sizeof(guid));
+  return guid;
+}
+
+struct Speed {
+  std::uint64_t mbps;
+  std::uint32_t speed, width;  // as ibv_port_attr encodes them
+};
+// The InfiniBand rate that comes nearest from below.
+constexpr Speed kSpeeds[] = {{100'000, 32, 2}, {56'000, 16, 2}, {40'000, 4, 2}, {25'000, 32, 1},
+                             {14'000, 16, 1},  {10'000, 4, 1},  {5'000, 2, 1},  {0, 1, 1}};
+constexpr std::uint64_t kSpeedOfMemory = 25'000;  // for ports that are no wire
+
+}  // namespace
+
+std::uint32_t path_mtu_of_link(std::uint32_t link_mtu) {
+  std::uint32_t mtu = 1;
+  while (mtu < kMtu4096 && (128u << (mtu + 1)) + 80 <= link_mtu) ++mtu;
+  return mtu;
+}
+
+std::string gid_text(std::span<const std::uint8_t, 16> gid) {
+  char text[40];
+  char* at = text;
+  for (std::size_t i = 0; i < 16; i += 2) {
+    at += std::snprintf(at, 6, "%02x%02x%s", gid[i], gid[i + 1], i == 14 ? "" : ":");
+  }
+  return text;
+}
+
+std::string address_text(const wire::Address& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.is_v4()) {
+    ::inet_ntop(AF_INET, address.bytes.data() + 12, text, sizeof(text));
+  } else {
+    ::inet_ntop(AF_INET6, address.bytes.data(), text, sizeof(text));
+  }
+  return text;
+}
+
+std::string guid_text(std::uint64_t big_endian) {
+  std::uint8_t b[8];
+  std::memcpy(b, &big_endian, sizeof(b));
+  char text[24];
+  std::snprintf(text, sizeof(text), "%02x%02x:%02x%02x:%02x%02x:%02x%02x", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
+                b[7]);
+  return text;
+}
+
+Port::Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t workers)
+    : name_(config.name),
+      mac_(device.mac),
+      link_mtu_(config.mtu != 0 ? config.mtu : device.mtu),
+      gids_(config.addresses) {
+  describe_device(config, workers);
+  describe_port(device);
+}
+
+void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
+  uroce_device_response& d = device_;
+  std::snprintf(d.name, sizeof(d.name), "%s", config.name.c_str());
+  std::snprintf(d.fw_version, sizeof(d.fw_version), "0.1.0");
+  d.node_guid = d.sys_image_guid = eui64(mac_);
+  d.max_mr_size = kMaxMrBytes;
+  d.page_size_cap = 0xfffff000;
+  d.vendor_id = 0xffffff;
+  d.max_qp = workers * config.max_qps;
+  d.max_qp_wr = kMaxQpWr;
+  d.device_cap_flags = kRcRnrNakGen | kSysImageGuid;
+  d.device_cap_flags_ex = d.device_cap_flags;
+  d.max_sge = d.max_sge_rd = kMaxSge;
+  d.max_cq = config.max_cqs;
+  d.max_cqe = kMaxCqe;
+  d.max_mr = config.max_mrs;
+  d.max_pd = kMaxPd;
+  d.max_qp_rd_atom = d.max_qp_init_rd_atom = proto::Transport::kMaxRdAtomic;
+  d.max_res_rd_atom = d.max_qp * proto::Transport::kMaxRdAtomic;
+  d.atomic_cap = 1;
+  d.max_ah = kMaxAh;
+  d.max_pkeys = 1;
+  d.phys_port_cnt = 1;
+  d.max_inline = kMaxInline;
+}
+
+void Port::describe_port(const net::DeviceInfo& device) {
+  uroce_port_response& p = port_;
+  p.state = device.link_up ? kStateActive : kStateDown;
+  p.phys_state = device.link_up ? kPhysLinkUp : kPhysPolling;
+  p.max_mtu = kMtu4096;
+  p.active_mtu = path_mtu_of_link(link_mtu_);
+  p.gid_tbl_len = static_cast<std::uint32_t>(gids_.size());
+  p.port_cap_flags = kCmSupported;
+  p.max_msg_sz = 1u << 31;
+  p.pkey_tbl_len = 1;
+  const std::uint64_t mbps = device.speed_mbps != 0 ? device.speed_mbps : kSpeedOfMemory;
+  const Speed& speed = *std::ranges::find_if(kSpeeds, [mbps](const Speed& s) { return mbps >= s.mbps; });
+  p.active_speed = speed.speed;
+  p.active_width = speed.width;
+}
+
+bool Port::gid(std::uint32_t index, uroce_gid_response& out) const {
+  const auto gid = gids_.at(index);
+  if (!gid) return false;
+  out = {};
+  std::ranges::copy(gid->bytes, out.gid);
+  out.type = 1;
+  std::ranges::copy(mac_, out.mac);
+  out.vlan = 0xffff;
+  std::snprintf(out.ndev, sizeof(out.ndev), "%s", name_.c_str());
+  return true;
+}
+
+}  // namespace uroce::engine
