@@ -1,0 +1,115 @@
+// Address handles, and addresses taken from received headers.
+#include <endian.h>
+
+#include <cstring>
+#include <memory>
+
+#include "export.h"
+#include "objects.h"
+
+namespace uroce::verbs {
+namespace {
+
+// Index of a GID in the table; -1 and errno when it is not there.
+int find_gid(ibv_context* context, std::uint8_t port, const ibv_gid& gid) {
+  ibv_port_attr attr{};
+  if (const int error = query_port_ex(context, port, &attr, sizeof(attr)); error != 0) {
+    errno = error;
+    return -1;
+  }
+  for (int i = 0; i < attr.gid_tbl_len; ++i) {
+    ibv_gid_entry entry{};
+    if (ibv_query_gid_ex(context, port, static_cast<std::uint32_t>(i), &entry, 0) != 0) continue;
+    if (std::memcmp(entry.gid.raw, gid.raw, sizeof(gid.raw)) == 0) return i;
+  }
+  errno = ENOENT;
+  return -1;
+}
+
+ibv_gid mapped(const std::byte* ipv4) {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xff;
+  std::memcpy(gid.raw + 12, ipv4, 4);
+  return gid;
+}
+
+// The 40 bytes before a datagram: an IPv6 header, or 20 unused bytes and an IPv4 header. True when it is one of them.
+bool read_network_header(const ibv_grh& grh, ibv_gid& source, ibv_gid& destination, ibv_global_route& route) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&grh);
+  const auto* const ipv4 = bytes + 20;
+  if (std::to_integer<unsigned>(bytes[0]) >> 4 == 6) {
+    const std::uint32_t word = be32toh(grh.version_tclass_flow);
+    route.flow_label = word & 0xfffff;
+    route.traffic_class = static_cast<std::uint8_t>(word >> 20);
+    source = grh.sgid;
+    destination = grh.dgid;
+    return true;
+  }
+  if (ipv4[0] != std::byte{0x45}) return false;
+  route.flow_label = 0;
+  route.traffic_class = std::to_integer<std::uint8_t>(ipv4[1]);
+  source = mapped(ipv4 + 12);
+  destination = mapped(ipv4 + 16);
+  return true;
+}
+
+}  // namespace
+}  // namespace uroce::verbs
+
+using namespace uroce;
+using namespace uroce::verbs;
+
+UROCE_EXPORT ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  return guarded<ibv_ah*>(nullptr, [&]() -> ibv_ah* {
+    auto ah = std::make_unique<Ah>();
+    uroce_create_ah_request request{};
+    request.pd = pd->handle;
+    request.av = to_av(*attr);
+    uroce_handle reply{};
+    if (const int error = session_of(pd->context).call(UROCE_CMD_CREATE_AH, request, reply); error != 0) {
+      return null_with(error);
+    }
+    ah->ah = {pd->context, pd, reply.handle};
+    return &ah.release()->ah;
+  });
+}
+UROCE_VERSIONS_1_0_AND_1_1(create_ah, ibv_create_ah);
+
+UROCE_EXPORT int destroy_ah(ibv_ah* ah) {
+  const int error = session_of(ah->context).release(UROCE_CMD_DESTROY_AH, ah->handle);
+  if (error == 0) delete reinterpret_cast<Ah*>(ah);
+  return failed(error);
+}
+UROCE_VERSIONS_1_0_AND_1_1(destroy_ah, ibv_destroy_ah);
+
+UROCE_EXPORT int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* wc, ibv_grh* grh,
+                                     ibv_ah_attr* attr) {
+  *attr = {};
+  attr->dlid = wc->slid;
+  attr->sl = wc->sl;
+  attr->src_path_bits = wc->dlid_path_bits;
+  attr->port_num = port;
+  if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
+  ibv_gid own{};
+  if (!read_network_header(*grh, attr->grh.dgid, own, attr->grh)) {
+    errno = EINVAL;
+    return -1;
+  }
+  const int index = find_gid(context, port, own);
+  if (index < 0) return -1;
+  attr->is_global = 1;
+  attr->grh.sgid_index = static_cast<std::uint8_t>(index);
+  attr->grh.hop_limit = 0xff;
+  return 0;
+}
+
+UROCE_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t port) {
+  ibv_ah_attr attr;
+  return ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) == 0 ? create_ah(pd, &attr) : nullptr;
+}
+
+// The daemon finds the neighbour itself when it sends: nobody here knows its MAC address.
+UROCE_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, std::uint8_t*, std::uint16_t*) {
+  errno = EOPNOTSUPP;
+  return -1;
+}

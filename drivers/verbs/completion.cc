@@ -1,0 +1,210 @@
+// Completion queues and channels.
+#include <unistd.h>
+
+#include <memory>
+
+#include "export.h"
+#include "objects.h"
+
+namespace uroce::verbs {
+namespace {
+
+void to_wc(const uroce_cqe& in, ibv_wc& out) {
+  out.wr_id = in.wr_id;
+  out.status = static_cast<ibv_wc_status>(in.status);
+  out.opcode = static_cast<ibv_wc_opcode>(in.opcode);
+  out.vendor_err = in.vendor_err;
+  out.byte_len = in.byte_len;
+  out.imm_data = in.imm_data;
+  out.qp_num = in.qpn;
+  out.src_qp = in.src_qp;
+  out.wc_flags = in.wc_flags;
+  out.pkey_index = static_cast<std::uint16_t>(in.pkey_index);
+  out.slid = 0;
+  out.sl = in.sl;
+  out.dlid_path_bits = 0;
+}
+
+// An armed CQ has an event coming when the daemon is gone, for what is flushed then: once for each CQ.
+Cq* next_flushed(Context& context, ibv_comp_channel* channel) {
+  const std::lock_guard lock(context.objects_mutex);
+  for (const auto& [cookie, cq] : context.cqs) {
+    if (cq->cq.channel != channel || cq->flush_told || !cq->queue.has_flushed()) continue;
+    cq->flush_told = true;
+    return cq;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ibv_cq* create_cq(ibv_context* context, const uroce_create_cq_request& shape, void* cq_context,
+                  ibv_comp_channel* channel) {
+  Context& owner = *as_context(context);
+  auto cq = std::make_unique<Cq>();
+  uroce_create_cq_request request = shape;
+  request.channel = channel != nullptr ? reinterpret_cast<Channel*>(channel)->handle : 0;
+  {
+    const std::lock_guard lock(owner.objects_mutex);
+    request.cookie = cq->cookie = owner.next_cookie++;
+    owner.cqs.emplace(cq->cookie, cq.get());
+  }
+  const int error = client::CompletionQueue::create(*owner.session, request, cq->queue);
+  if (error != 0) {
+    const std::lock_guard lock(owner.objects_mutex);
+    owner.cqs.erase(cq->cookie);
+    return null_with(error);
+  }
+  ibv_cq& made = cq->cq;
+  made.context = context;
+  made.channel = channel;
+  made.cq_context = cq_context;
+  made.handle = cq->queue.made().handle;
+  made.cqe = static_cast<int>(cq->queue.made().entries);
+  pthread_mutex_init(&made.mutex, nullptr);
+  pthread_cond_init(&made.cond, nullptr);
+  if (channel != nullptr) {
+    pthread_mutex_lock(&context->mutex);
+    ++channel->refcnt;
+    pthread_mutex_unlock(&context->mutex);
+  }
+  return &cq.release()->cq;
+}
+
+int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
+  return as_cq(cq)->queue.poll(count, [&wc](const uroce_cqe& entry) { to_wc(entry, *wc++); });
+}
+
+int req_notify_cq(ibv_cq* cq, int solicited_only) {
+  Cq& queue = *as_cq(cq);
+  if (queue.queue.session().lost()) return queue.queue.session().presence() == client::Presence::kForked ? ENODEV : EIO;
+  queue.queue.arm(solicited_only != 0);
+  return 0;
+}
+
+}  // namespace uroce::verbs
+
+using namespace uroce;
+using namespace uroce::verbs;
+
+UROCE_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  return guarded<ibv_comp_channel*>(nullptr, [&]() -> ibv_comp_channel* {
+    auto channel = std::make_unique<Channel>();
+    uroce_handle reply{};
+    client::ReceivedFds fds;
+    const int error = session_of(context).call(UROCE_CMD_CREATE_CHANNEL, {},
+                                               std::as_writable_bytes(std::span(&reply, 1)), {}, &fds);
+    if (error != 0) return null_with(error);
+    channel->channel = {context, fds.take(0), 0};
+    channel->handle = reply.handle;
+    return &channel.release()->channel;
+  });
+}
+
+UROCE_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  ibv_context* const context = channel->context;
+  pthread_mutex_lock(&context->mutex);
+  const bool busy = channel->refcnt != 0;
+  pthread_mutex_unlock(&context->mutex);
+  if (busy) return failed(EBUSY);
+  auto* const destroyed = reinterpret_cast<Channel*>(channel);
+  if (const int error = session_of(context).release(UROCE_CMD_DESTROY_CHANNEL, destroyed->handle); error != 0) {
+    return failed(error);
+  }
+  client::sys::close(channel->fd);
+  delete destroyed;
+  return 0;
+}
+
+UROCE_EXPORT ibv_cq* create_cq_1_1(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                                   int comp_vector) {
+  return guarded<ibv_cq*>(nullptr, [&]() -> ibv_cq* {
+    if (cqe < 1 || comp_vector < 0 || comp_vector >= context->num_comp_vectors) return null_with(EINVAL);
+    uroce_create_cq_request shape{};
+    shape.entries = static_cast<std::uint32_t>(cqe);
+    return create_cq(context, shape, cq_context, channel);
+  });
+}
+UROCE_VERSIONS_1_0_AND_1_1(create_cq_1_1, ibv_create_cq);
+
+UROCE_EXPORT int resize_cq(ibv_cq* cq, int cqe) {
+  if (cqe < 1) return failed(EINVAL);
+  // A CQ may have more entries than asked for.
+  return cqe <= cq->cqe ? 0 : failed(EOPNOTSUPP);
+}
+UROCE_VERSIONS_1_0_AND_1_1(resize_cq, ibv_resize_cq);
+
+UROCE_EXPORT int destroy_cq(ibv_cq* cq) {
+  Cq* const destroyed = as_cq(cq);
+  Context& owner = *as_context(cq->context);
+  if (const int error = destroyed->queue.destroy(); error != 0) return failed(error);
+  {
+    const std::lock_guard lock(owner.objects_mutex);
+    owner.cqs.erase(destroyed->cookie);
+  }
+  // No more events come; those that were handed out must be acknowledged first (ibv_ack_cq_events(3)).
+  if (owner.session->presence() != client::Presence::kForked) {
+    pthread_mutex_lock(&cq->mutex);
+    while (cq->comp_events_completed != destroyed->comp_delivered ||
+           cq->async_events_completed != destroyed->async_delivered) {
+      pthread_cond_wait(&cq->cond, &cq->mutex);
+    }
+    pthread_mutex_unlock(&cq->mutex);
+  }
+  if (cq->channel != nullptr) {
+    pthread_mutex_lock(&cq->context->mutex);
+    --cq->channel->refcnt;
+    pthread_mutex_unlock(&cq->context->mutex);
+  }
+  pthread_cond_destroy(&cq->cond);
+  pthread_mutex_destroy(&cq->mutex);
+  delete destroyed;
+  return 0;
+}
+UROCE_VERSIONS_1_0_AND_1_1(destroy_cq, ibv_destroy_cq);
+
+UROCE_EXPORT int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
+  Context& owner = *as_context(channel->context);
+  for (;;) {
+    if (owner.session->presence() == client::Presence::kForked) {
+      errno = ENODEV;
+      return -1;
+    }
+    std::uint64_t cookie;
+    // Interruptible, and a cancellation point, as callers of this function expect.
+    const ssize_t got = read(channel->fd, &cookie, sizeof(cookie));
+    if (got < 0) return -1;
+    Cq* found = nullptr;
+    if (got == sizeof(cookie)) {
+      const std::lock_guard lock(owner.objects_mutex);
+      const auto at = owner.cqs.find(cookie);
+      if (at == owner.cqs.end()) continue;  // of a CQ that is no more
+      found = at->second;
+      pthread_mutex_lock(&found->cq.mutex);
+      ++found->comp_delivered;
+      pthread_mutex_unlock(&found->cq.mutex);
+    } else {
+      owner.session->set_dead();  // the daemon held the other end
+      found = next_flushed(owner, channel);
+      if (found == nullptr) {
+        errno = EIO;
+        return -1;
+      }
+      pthread_mutex_lock(&found->cq.mutex);
+      ++found->comp_delivered;
+      pthread_mutex_unlock(&found->cq.mutex);
+    }
+    *cq = &found->cq;
+    *cq_context = found->cq.cq_context;
+    return 0;
+  }
+}
+UROCE_VERSIONS_1_0_AND_1_1(get_cq_event, ibv_get_cq_event);
+
+UROCE_EXPORT void ack_cq_events(ibv_cq* cq, unsigned count) {
+  pthread_mutex_lock(&cq->mutex);
+  cq->comp_events_completed += count;
+  pthread_cond_signal(&cq->cond);
+  pthread_mutex_unlock(&cq->mutex);
+}
+UROCE_VERSIONS_1_0_AND_1_1(ack_cq_events, ibv_ack_cq_events);

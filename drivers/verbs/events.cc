@@ -1,0 +1,126 @@
+// Asynchronous events. They come through a pipe, which ends when the daemon does: that is the last event.
+#include <unistd.h>
+
+#include "export.h"
+#include "objects.h"
+
+namespace uroce::verbs {
+namespace {
+
+enum class Element { kPort, kDevice, kCq, kQp, kOther };
+
+Element element_of(std::uint32_t type) {
+  switch (type) {
+    case IBV_EVENT_CQ_ERR:
+      return Element::kCq;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return Element::kQp;
+    case IBV_EVENT_DEVICE_FATAL:
+      return Element::kDevice;
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_GID_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+      return Element::kPort;
+    default:
+      return Element::kOther;
+  }
+}
+
+// False: of an object that is no more, or of a kind that this library does not make.
+bool translate(Context& owner, const uroce_async_event& in, ibv_async_event& out) {
+  const std::lock_guard lock(owner.objects_mutex);
+  out.event_type = static_cast<ibv_event_type>(in.type);
+  switch (element_of(in.type)) {
+    case Element::kDevice:
+      if (owner.fatal_told) return false;
+      owner.fatal_told = true;
+      return true;
+    case Element::kPort:
+      out.element.port_num = static_cast<int>(in.object);
+      return true;
+    case Element::kCq: {
+      const auto at = owner.cqs.find(in.cookie);
+      if (at == owner.cqs.end()) return false;
+      pthread_mutex_lock(&at->second->cq.mutex);
+      ++at->second->async_delivered;
+      pthread_mutex_unlock(&at->second->cq.mutex);
+      out.element.cq = &at->second->cq;
+      return true;
+    }
+    case Element::kQp: {
+      const auto at = owner.qps.find(in.cookie);
+      if (at == owner.qps.end()) return false;
+      pthread_mutex_lock(&at->second->qp.mutex);
+      ++at->second->async_delivered;
+      pthread_mutex_unlock(&at->second->qp.mutex);
+      out.element.qp = &at->second->qp;
+      return true;
+    }
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+}  // namespace uroce::verbs
+
+using namespace uroce;
+using namespace uroce::verbs;
+
+UROCE_EXPORT int get_async_event(ibv_context* context, ibv_async_event* event) {
+  Context& owner = *as_context(context);
+  for (;;) {
+    if (owner.session->presence() == client::Presence::kForked) {
+      errno = ENODEV;
+      return -1;
+    }
+    uroce_async_event in{};
+    // Interruptible, and a cancellation point, as callers of this function expect.
+    const ssize_t got = read(context->async_fd, &in, sizeof(in));
+    if (got < 0) return -1;
+    if (got != sizeof(in)) in = {IBV_EVENT_DEVICE_FATAL, 0, 0};
+    if (in.type == IBV_EVENT_DEVICE_FATAL) owner.session->set_dead();
+    if (translate(owner, in, *event)) return 0;
+    if (got != sizeof(in)) {
+      errno = EIO;
+      return -1;
+    }
+  }
+}
+UROCE_VERSIONS_1_0_AND_1_1(get_async_event, ibv_get_async_event);
+
+UROCE_EXPORT void ack_async_event(ibv_async_event* event) {
+  pthread_mutex_t* mutex;
+  pthread_cond_t* changed;
+  std::uint32_t* completed;
+  switch (element_of(event->event_type)) {
+    case Element::kCq:
+      mutex = &event->element.cq->mutex;
+      changed = &event->element.cq->cond;
+      completed = &event->element.cq->async_events_completed;
+      break;
+    case Element::kQp:
+      mutex = &event->element.qp->mutex;
+      changed = &event->element.qp->cond;
+      completed = &event->element.qp->events_completed;
+      break;
+    default:
+      return;
+  }
+  pthread_mutex_lock(mutex);
+  ++*completed;
+  pthread_cond_signal(changed);
+  pthread_mutex_unlock(mutex);
+}
+UROCE_VERSIONS_1_0_AND_1_1(ack_async_event, ibv_ack_async_event);

@@ -1,0 +1,9 @@
+// Fork needs no preparation: pages of registered memory are private again in a child, and the child loses its parent's
+// contexts (client/session.h, client/memory_share.h).
+#include "export.h"
+#include "objects.h"
+
+UROCE_EXPORT int ibv_fork_init() { return 0; }
+UROCE_EXPORT ibv_fork_status ibv_is_fork_initialized() { return IBV_FORK_UNNEEDED; }
+UROCE_EXPORT int ibv_dontfork_range(void*, std::size_t) { return 0; }
+UROCE_EXPORT int ibv_dofork_range(void*, std::size_t) { return 0; }

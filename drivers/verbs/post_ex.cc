@@ -1,0 +1,173 @@
+// ibv_wr_*: work requests built call by call between ibv_wr_start and ibv_wr_complete, straight in the ring. The QP's
+// lock is held in between, as ibv_wr_start(3) has it.
+#include <algorithm>
+#include <cstring>
+
+#include "objects.h"
+
+namespace uroce::verbs {
+namespace {
+
+Qp& of(ibv_qp_ex* ex) { return *reinterpret_cast<Qp*>(ex); }
+
+void fail(Qp& qp, int error) {
+  if (qp.build_error == 0) qp.build_error = error;
+  qp.building = nullptr;
+}
+
+// The next entry, with its header filled; nullptr once something has gone wrong.
+uroce_sq_entry* begin(ibv_qp_ex* ex, uroce_wr_opcode opcode) {
+  Qp& qp = of(ex);
+  if (qp.build_error != 0) return nullptr;
+  uroce_sq_entry* const entry = qp.queue.next_send();
+  if (entry == nullptr) {
+    fail(qp, ENOMEM);
+    return nullptr;
+  }
+  *entry = {};
+  entry->wr_id = ex->wr_id;
+  entry->opcode = static_cast<std::uint8_t>(opcode);
+  entry->flags =
+      static_cast<std::uint8_t>(ex->wr_flags & (UROCE_SEND_FENCE | UROCE_SEND_SIGNALED | UROCE_SEND_SOLICITED));
+  qp.queue.keep_send();
+  qp.building = entry;
+  return entry;
+}
+
+void begin_rdma(ibv_qp_ex* ex, uroce_wr_opcode opcode, std::uint32_t rkey, std::uint64_t addr, __be32 imm = 0) {
+  if (uroce_sq_entry* const entry = begin(ex, opcode); entry != nullptr) {
+    entry->rkey = rkey;
+    entry->remote_addr = addr;
+    entry->imm_data = imm;
+  }
+}
+
+void begin_atomic(ibv_qp_ex* ex, uroce_wr_opcode opcode, std::uint32_t rkey, std::uint64_t addr, std::uint64_t operand,
+                  std::uint64_t swap) {
+  if (uroce_sq_entry* const entry = begin(ex, opcode); entry != nullptr) {
+    entry->rkey = rkey;
+    entry->remote_addr = addr;
+    entry->atomic = {operand, swap};
+  }
+}
+
+void wr_compare_swap(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, std::uint64_t compare, std::uint64_t swap) {
+  begin_atomic(ex, UROCE_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
+}
+void wr_fetch_add(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, std::uint64_t add) {
+  begin_atomic(ex, UROCE_WR_ATOMIC_FETCH_AND_ADD, rkey, addr, add, 0);
+}
+void wr_local_inv(ibv_qp_ex* ex, std::uint32_t rkey) {
+  if (uroce_sq_entry* const entry = begin(ex, UROCE_WR_LOCAL_INV); entry != nullptr) entry->imm_data = rkey;
+}
+void wr_read(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr) { begin_rdma(ex, UROCE_WR_RDMA_READ, rkey, addr); }
+void wr_write(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr) {
+  begin_rdma(ex, UROCE_WR_RDMA_WRITE, rkey, addr);
+}
+void wr_write_imm(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, __be32 imm) {
+  begin_rdma(ex, UROCE_WR_RDMA_WRITE_WITH_IMM, rkey, addr, imm);
+}
+void wr_send(ibv_qp_ex* ex) { begin(ex, UROCE_WR_SEND); }
+void wr_send_imm(ibv_qp_ex* ex, __be32 imm) {
+  if (uroce_sq_entry* const entry = begin(ex, UROCE_WR_SEND_WITH_IMM); entry != nullptr) entry->imm_data = imm;
+}
+void wr_send_inv(ibv_qp_ex* ex, std::uint32_t rkey) {
+  if (uroce_sq_entry* const entry = begin(ex, UROCE_WR_SEND_WITH_INV); entry != nullptr) entry->imm_data = rkey;
+}
+
+uroce_sq_entry* building(Qp& qp) { return qp.build_error == 0 ? qp.building : nullptr; }
+
+void set_sge_list(ibv_qp_ex* ex, std::size_t count, const ibv_sge* list) {
+  Qp& qp = of(ex);
+  uroce_sq_entry* const entry = building(qp);
+  if (entry == nullptr) return;
+  if (count > qp.queue.made().max_send_sge) return fail(qp, EINVAL);
+  entry->num_sge = static_cast<std::uint16_t>(count);
+  if (count != 0) std::memcpy(reinterpret_cast<std::byte*>(entry + 1), list, count * sizeof(*list));
+}
+
+void set_sge(ibv_qp_ex* ex, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length) {
+  const ibv_sge sge{addr, length, lkey};
+  set_sge_list(ex, 1, &sge);
+}
+
+void set_inline_list(ibv_qp_ex* ex, std::size_t count, const ibv_data_buf* list) {
+  Qp& qp = of(ex);
+  uroce_sq_entry* const entry = building(qp);
+  if (entry == nullptr) return;
+  const std::size_t most = qp.queue.made().max_inline;
+  auto* const to = reinterpret_cast<std::byte*>(entry + 1);
+  std::size_t total = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (list[i].length > most - total) return fail(qp, EINVAL);
+    std::memcpy(to + total, list[i].addr, list[i].length);
+    total += list[i].length;
+  }
+  entry->flags |= UROCE_SEND_INLINE;
+  entry->inline_length = static_cast<std::uint32_t>(total);
+}
+
+void set_inline(ibv_qp_ex* ex, void* addr, std::size_t length) {
+  const ibv_data_buf buffer{addr, length};
+  set_inline_list(ex, 1, &buffer);
+}
+
+void wr_start(ibv_qp_ex* ex) {
+  Qp& qp = of(ex);
+  qp.queue.sq_lock.lock();
+  qp.building = nullptr;
+  qp.build_error = 0;
+  if (qp.queue.session().lost()) {
+    qp.build_error = EIO;
+  } else if (qp.qp.state < IBV_QPS_RTS) {
+    qp.build_error = EINVAL;
+  }
+}
+
+int wr_complete(ibv_qp_ex* ex) {
+  Qp& qp = of(ex);
+  const int error = qp.build_error;
+  if (error != 0) {
+    qp.queue.drop_sends();
+  } else if (qp.building != nullptr) {
+    qp.queue.kick_send();
+  }
+  qp.queue.sq_lock.unlock();
+  return error;
+}
+
+void wr_abort(ibv_qp_ex* ex) {
+  of(ex).queue.drop_sends();
+  of(ex).queue.sq_lock.unlock();
+}
+
+constexpr std::uint64_t kRcOperations =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+    IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
+
+}  // namespace
+
+int fill_work_requests(Qp& qp, std::uint64_t operations) {
+  if (qp.qp.qp_type != IBV_QPT_RC || (operations & ~kRcOperations) != 0) return EOPNOTSUPP;
+  ibv_qp_ex& ex = qp.ex;
+  ex.wr_atomic_cmp_swp = wr_compare_swap;
+  ex.wr_atomic_fetch_add = wr_fetch_add;
+  ex.wr_local_inv = wr_local_inv;
+  ex.wr_rdma_read = wr_read;
+  ex.wr_rdma_write = wr_write;
+  ex.wr_rdma_write_imm = wr_write_imm;
+  ex.wr_send = wr_send;
+  ex.wr_send_imm = wr_send_imm;
+  ex.wr_send_inv = wr_send_inv;
+  ex.wr_set_inline_data = set_inline;
+  ex.wr_set_inline_data_list = set_inline_list;
+  ex.wr_set_sge = set_sge;
+  ex.wr_set_sge_list = set_sge_list;
+  ex.wr_start = wr_start;
+  ex.wr_complete = wr_complete;
+  ex.wr_abort = wr_abort;
+  return 0;
+}
+
+}  // namespace uroce::verbs

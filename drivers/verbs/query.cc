@@ -1,0 +1,212 @@
+// What a device and its port are.
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+#include "export.h"
+#include "objects.h"
+
+namespace uroce::verbs {
+namespace {
+
+int ask_device(ibv_context* context, uroce_device_response& reply) {
+  return session_of(context).call(UROCE_CMD_QUERY_DEVICE, {}, std::as_writable_bytes(std::span(&reply, 1)));
+}
+
+void fill(const uroce_device_response& in, ibv_device_attr& out) {
+  out = {};
+  std::memcpy(out.fw_ver, in.fw_version, std::min(sizeof(out.fw_ver) - 1, sizeof(in.fw_version)));
+  out.node_guid = in.node_guid;
+  out.sys_image_guid = in.sys_image_guid;
+  out.max_mr_size = in.max_mr_size;
+  out.page_size_cap = in.page_size_cap;
+  out.vendor_id = in.vendor_id;
+  out.vendor_part_id = in.vendor_part_id;
+  out.hw_ver = in.hw_version;
+  out.max_qp = static_cast<int>(in.max_qp);
+  out.max_qp_wr = static_cast<int>(in.max_qp_wr);
+  out.device_cap_flags = in.device_cap_flags;
+  out.max_sge = static_cast<int>(in.max_sge);
+  out.max_sge_rd = static_cast<int>(in.max_sge_rd);
+  out.max_cq = static_cast<int>(in.max_cq);
+  out.max_cqe = static_cast<int>(in.max_cqe);
+  out.max_mr = static_cast<int>(in.max_mr);
+  out.max_pd = static_cast<int>(in.max_pd);
+  out.max_qp_rd_atom = static_cast<int>(in.max_qp_rd_atom);
+  out.max_res_rd_atom = static_cast<int>(in.max_res_rd_atom);
+  out.max_qp_init_rd_atom = static_cast<int>(in.max_qp_init_rd_atom);
+  out.atomic_cap = static_cast<ibv_atomic_cap>(in.atomic_cap);
+  out.max_mw = static_cast<int>(in.max_mw);
+  out.max_mcast_grp = static_cast<int>(in.max_mcast_grp);
+  out.max_mcast_qp_attach = static_cast<int>(in.max_mcast_qp_attach);
+  out.max_total_mcast_qp_attach = static_cast<int>(in.max_total_mcast_qp_attach);
+  out.max_ah = static_cast<int>(in.max_ah);
+  out.max_srq = static_cast<int>(in.max_srq);
+  out.max_srq_wr = static_cast<int>(in.max_srq_wr);
+  out.max_srq_sge = static_cast<int>(in.max_srq_sge);
+  out.max_pkeys = static_cast<std::uint16_t>(in.max_pkeys);
+  out.phys_port_cnt = static_cast<std::uint8_t>(in.phys_port_cnt);
+}
+
+int ask_gid(ibv_context* context, std::uint32_t port, std::uint32_t index, uroce_gid_response& reply) {
+  if (port != 1) return EINVAL;
+  const uroce_gid_request request{index, 0};
+  return session_of(context).call(UROCE_CMD_QUERY_GID, request, reply);
+}
+
+ibv_gid_entry to_entry(const uroce_gid_response& in, std::uint32_t index) {
+  ibv_gid_entry entry{};
+  std::memcpy(entry.gid.raw, in.gid, sizeof(entry.gid.raw));
+  entry.gid_index = index;
+  entry.port_num = 1;
+  entry.gid_type = in.type == 1 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
+  entry.ndev_ifindex = in.ndev_ifindex;
+  return entry;
+}
+
+bool empty(const uroce_gid_response& gid) {
+  return std::all_of(std::begin(gid.gid), std::end(gid.gid), [](std::uint8_t b) { return b == 0; });
+}
+
+}  // namespace
+
+int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std::size_t bytes) {
+  if (port != 1) return EINVAL;
+  uroce_port_response in{};
+  const int error = session_of(context).call(UROCE_CMD_QUERY_PORT, {}, std::as_writable_bytes(std::span(&in, 1)));
+  if (error != 0) return error;
+  ibv_port_attr out{};
+  out.state = static_cast<ibv_port_state>(in.state);
+  out.max_mtu = static_cast<ibv_mtu>(in.max_mtu);
+  out.active_mtu = static_cast<ibv_mtu>(in.active_mtu);
+  out.gid_tbl_len = static_cast<int>(in.gid_tbl_len);
+  out.port_cap_flags = in.port_cap_flags;
+  out.port_cap_flags2 = static_cast<std::uint16_t>(in.port_cap_flags2);
+  out.max_msg_sz = in.max_msg_sz;
+  out.pkey_tbl_len = static_cast<std::uint16_t>(in.pkey_tbl_len);
+  out.max_vl_num = 1;
+  out.active_width = static_cast<std::uint8_t>(in.active_width);
+  out.active_speed = static_cast<std::uint8_t>(in.active_speed);
+  out.phys_state = static_cast<std::uint8_t>(in.phys_state);
+  out.link_layer = IBV_LINK_LAYER_ETHERNET;
+  std::memset(attr, 0, bytes);
+  std::memcpy(attr, &out, std::min(bytes, sizeof(out)));
+  return 0;
+}
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                    std::size_t bytes) {
+  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  if (bytes < sizeof(attr->orig_attr)) return EINVAL;
+  uroce_device_response in{};
+  if (const int error = ask_device(context, in); error != 0) return error;
+  ibv_device_attr_ex out{};
+  fill(in, out.orig_attr);
+  out.completion_timestamp_mask = ~std::uint64_t{0};
+  out.hca_core_clock = 1'000'000;  // kHz: time stamps are in nanoseconds
+  out.device_cap_flags_ex = in.device_cap_flags_ex != 0 ? in.device_cap_flags_ex : in.device_cap_flags;
+  out.phys_port_cnt_ex = in.phys_port_cnt;
+  std::memset(attr, 0, bytes);
+  std::memcpy(attr, &out, std::min(bytes, sizeof(out)));
+  return 0;
+}
+
+int query_rt_values(ibv_context*, ibv_values_ex* values) {
+  if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EOPNOTSUPP;
+  clock_gettime(CLOCK_MONOTONIC, &values->raw_clock);
+  return 0;
+}
+
+}  // namespace uroce::verbs
+
+using namespace uroce;
+using namespace uroce::verbs;
+
+UROCE_EXPORT int query_device(ibv_context* context, ibv_device_attr* attr) {
+  uroce_device_response in{};
+  if (const int error = ask_device(context, in); error != 0) return failed(error);
+  fill(in, *attr);
+  return 0;
+}
+UROCE_VERSIONS_1_0_AND_1_1(query_device, ibv_query_device);
+
+UROCE_EXPORT int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
+  // Callers of this version may have the struct as it was before port_cap_flags2 came.
+  constexpr std::size_t kOldBytes = offsetof(ibv_port_attr, port_cap_flags2);
+  static_assert(kOldBytes == 48);
+  return failed(query_port_ex(context, port, attr, kOldBytes));
+}
+UROCE_VERSIONS_1_0_AND_1_1(query_port, ibv_query_port);
+
+UROCE_EXPORT int query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid) {
+  uroce_gid_response in{};
+  if (const int error = ask_gid(context, port, static_cast<std::uint32_t>(index), in); error != 0) {
+    errno = error;
+    return -1;
+  }
+  std::memcpy(gid->raw, in.gid, sizeof(gid->raw));
+  return 0;
+}
+UROCE_VERSIONS_1_0_AND_1_1(query_gid, ibv_query_gid);
+
+UROCE_EXPORT int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index,
+                                   ibv_gid_entry* out, std::uint32_t flags, std::size_t entry_size) {
+  if (flags != 0) return EOPNOTSUPP;
+  uroce_gid_response in{};
+  if (const int error = ask_gid(context, port, index, in); error != 0) return error;
+  if (empty(in)) return ENODATA;
+  const ibv_gid_entry entry = to_entry(in, index);
+  std::memset(out, 0, entry_size);
+  std::memcpy(out, &entry, std::min(entry_size, sizeof(entry)));
+  return 0;
+}
+
+UROCE_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t most,
+                                          std::uint32_t flags, std::size_t entry_size) {
+  if (flags != 0) return -EOPNOTSUPP;
+  if (entry_size == 0) return -EINVAL;
+  ibv_port_attr port{};
+  if (const int error = query_port_ex(context, 1, &port, sizeof(port)); error != 0) return -error;
+  std::size_t found = 0;
+  for (int i = 0; i < port.gid_tbl_len; ++i) {
+    uroce_gid_response in{};
+    const auto index = static_cast<std::uint32_t>(i);
+    if (const int error = ask_gid(context, 1, index, in); error != 0) return -error;
+    if (empty(in)) continue;
+    if (found == most) return -EINVAL;
+    const ibv_gid_entry entry = to_entry(in, index);
+    auto* const out = reinterpret_cast<std::byte*>(entries) + found++ * entry_size;
+    std::memset(out, 0, entry_size);
+    std::memcpy(out, &entry, std::min(entry_size, sizeof(entry)));
+  }
+  return static_cast<ssize_t>(found);
+}
+
+/// Provider-private; `type` is enum ibv_gid_type_sysfs: 0 IB or RoCE v1, 1 RoCE v2.
+UROCE_EXPORT int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int* type) {
+  uroce_gid_response in{};
+  if (const int error = ask_gid(context, port, index, in); error != 0) {
+    errno = error;
+    return -1;
+  }
+  *type = in.type == 1 ? 1 : 0;
+  return 0;
+}
+
+// One P_Key, the default one with full membership, as on every RoCE port.
+UROCE_EXPORT int query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) {
+  if (port != 1 || index != 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  *pkey = 0xffff;
+  return 0;
+}
+UROCE_VERSIONS_1_0_AND_1_1(query_pkey, ibv_query_pkey);
+
+UROCE_EXPORT int ibv_get_pkey_index(ibv_context*, std::uint8_t port, __be16 pkey) {
+  // Membership (the top bit) is no part of the key.
+  if (port == 1 && (pkey & htobe16(0x7fff)) == htobe16(0x7fff)) return 0;
+  errno = EINVAL;
+  return -1;
+}

@@ -1,0 +1,253 @@
+// Queue pairs: making, moving, asking.
+#include <cstring>
+#include <memory>
+
+#include "export.h"
+#include "objects.h"
+
+namespace uroce::verbs {
+namespace {
+
+uroce_qp_attr to_wire(const ibv_qp_attr& in, int mask) {
+  uroce_qp_attr out{};
+  out.state = in.qp_state;
+  out.cur_state = in.cur_qp_state;
+  out.path_mtu = in.path_mtu;
+  out.qkey = in.qkey;
+  out.rq_psn = in.rq_psn;
+  out.sq_psn = in.sq_psn;
+  out.dest_qpn = in.dest_qp_num;
+  out.access_flags = in.qp_access_flags;
+  out.sqd_notify = in.en_sqd_async_notify;
+  out.pkey_index = in.pkey_index;
+  out.port = in.port_num;
+  out.timeout = in.timeout;
+  out.retry_cnt = in.retry_cnt;
+  out.rnr_retry = in.rnr_retry;
+  out.min_rnr_timer = in.min_rnr_timer;
+  out.max_rd_atomic = in.max_rd_atomic;
+  out.max_dest_rd_atomic = in.max_dest_rd_atomic;
+  out.path_mig_state = in.path_mig_state;
+  // Programs built before rate_limit was added pass a shorter struct.
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) out.rate_limit = in.rate_limit;
+  out.av = to_av(in.ah_attr);
+  return out;
+}
+
+void from_wire(const uroce_query_qp_response& in, ibv_qp_attr& out) {
+  std::memset(&out, 0, offsetof(ibv_qp_attr, rate_limit));
+  const uroce_qp_attr& attr = in.attr;
+  out.qp_state = static_cast<ibv_qp_state>(attr.state);
+  out.cur_qp_state = static_cast<ibv_qp_state>(attr.state);
+  out.path_mtu = static_cast<ibv_mtu>(attr.path_mtu);
+  out.path_mig_state = static_cast<ibv_mig_state>(attr.path_mig_state);
+  out.qkey = attr.qkey;
+  out.rq_psn = attr.rq_psn;
+  out.sq_psn = attr.sq_psn;
+  out.dest_qp_num = attr.dest_qpn;
+  out.qp_access_flags = attr.access_flags;
+  out.pkey_index = static_cast<std::uint16_t>(attr.pkey_index);
+  out.en_sqd_async_notify = static_cast<std::uint8_t>(attr.sqd_notify);
+  out.sq_draining = static_cast<std::uint8_t>(in.sq_draining);
+  out.max_rd_atomic = static_cast<std::uint8_t>(attr.max_rd_atomic);
+  out.max_dest_rd_atomic = static_cast<std::uint8_t>(attr.max_dest_rd_atomic);
+  out.min_rnr_timer = static_cast<std::uint8_t>(attr.min_rnr_timer);
+  out.port_num = static_cast<std::uint8_t>(attr.port);
+  out.timeout = static_cast<std::uint8_t>(attr.timeout);
+  out.retry_cnt = static_cast<std::uint8_t>(attr.retry_cnt);
+  out.rnr_retry = static_cast<std::uint8_t>(attr.rnr_retry);
+  ibv_ah_attr& ah = out.ah_attr;
+  std::memcpy(ah.grh.dgid.raw, attr.av.dgid, sizeof(ah.grh.dgid.raw));
+  ah.grh.flow_label = attr.av.flow_label;
+  ah.grh.sgid_index = attr.av.sgid_index;
+  ah.grh.hop_limit = attr.av.hop_limit;
+  ah.grh.traffic_class = attr.av.traffic_class;
+  ah.dlid = attr.av.dlid;
+  ah.sl = attr.av.sl;
+  ah.is_global = attr.av.is_global;
+  ah.port_num = attr.av.port_num;
+}
+
+ibv_qp_cap granted(const uroce_create_qp_response& made) {
+  return {made.max_send_wr, made.max_recv_wr, made.max_send_sge, made.max_recv_sge, made.max_inline};
+}
+
+void attach(Qp& qp) {
+  ibv_cq* const send = qp.qp.send_cq;
+  ibv_cq* const receive = qp.qp.recv_cq;
+  if (send == receive) {
+    if (send != nullptr) as_cq(send)->queue.attach(&qp.queue, true, true);
+    return;
+  }
+  if (send != nullptr) as_cq(send)->queue.attach(&qp.queue, true, false);
+  if (receive != nullptr) as_cq(receive)->queue.attach(&qp.queue, false, true);
+}
+
+void detach(Qp& qp) {
+  if (qp.qp.send_cq != nullptr) as_cq(qp.qp.send_cq)->queue.detach(&qp.queue);
+  if (qp.qp.recv_cq != nullptr) as_cq(qp.qp.recv_cq)->queue.detach(&qp.queue);
+}
+
+std::uint64_t remember(Context& context, Qp* qp) {
+  const std::lock_guard lock(context.objects_mutex);
+  const std::uint64_t cookie = context.next_cookie++;
+  context.qps.emplace(cookie, qp);
+  return cookie;
+}
+
+void forget(Context& context, std::uint64_t cookie) {
+  const std::lock_guard lock(context.objects_mutex);
+  context.qps.erase(cookie);
+}
+
+// `attr` beyond sq_sig_all counts only where comp_mask says so.
+Qp* make(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
+  Context& owner = *as_context(context);
+  if (attr.srq != nullptr) return null_with(EOPNOTSUPP);
+  if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return null_with(EINVAL);
+  auto qp = std::make_unique<Qp>();
+  uroce_create_qp_request request{};
+  request.type = attr.qp_type;
+  request.pd = pd->handle;
+  request.send_cq = attr.send_cq->handle;
+  request.recv_cq = attr.recv_cq->handle;
+  request.max_send_wr = attr.cap.max_send_wr;
+  request.max_recv_wr = attr.cap.max_recv_wr;
+  request.max_send_sge = attr.cap.max_send_sge;
+  request.max_recv_sge = attr.cap.max_recv_sge;
+  request.max_inline = attr.cap.max_inline_data;
+  request.sq_sig_all = attr.sq_sig_all != 0;
+  request.cookie = qp->cookie = remember(owner, qp.get());
+  if (const int error = client::QueuePair::create(*owner.session, request, qp->queue); error != 0) {
+    forget(owner, qp->cookie);
+    return null_with(error);
+  }
+  ibv_qp& made = qp->qp;
+  made.context = context;
+  made.qp_context = attr.qp_context;
+  made.pd = pd;
+  made.send_cq = attr.send_cq;
+  made.recv_cq = attr.recv_cq;
+  made.handle = qp->queue.made().handle;
+  made.qp_num = qp->queue.made().qpn;
+  made.state = IBV_QPS_RESET;
+  made.qp_type = attr.qp_type;
+  pthread_mutex_init(&made.mutex, nullptr);
+  pthread_cond_init(&made.cond, nullptr);
+  qp->signal_all = attr.sq_sig_all != 0;
+  attach(*qp);
+  attr.cap = granted(qp->queue.made());
+  return qp.release();
+}
+
+}  // namespace
+
+uroce_av to_av(const ibv_ah_attr& attr) {
+  uroce_av av{};
+  std::memcpy(av.dgid, attr.grh.dgid.raw, sizeof(av.dgid));
+  av.flow_label = attr.grh.flow_label;
+  av.sgid_index = attr.grh.sgid_index;
+  av.hop_limit = attr.grh.hop_limit;
+  av.traffic_class = attr.grh.traffic_class;
+  av.is_global = attr.is_global;
+  av.dlid = attr.dlid;
+  av.sl = attr.sl;
+  av.port_num = attr.port_num;
+  return av;
+}
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {
+    constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    if ((attr->comp_mask & ~kKnown) != 0) return null_with(EOPNOTSUPP);
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return null_with(EINVAL);
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0) {
+      return null_with(EOPNOTSUPP);
+    }
+    Qp* const qp = make(context, attr->pd, *attr);
+    if (qp == nullptr) return nullptr;
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
+      if (const int error = fill_work_requests(*qp, attr->send_ops_flags); error != 0) {
+        ibv_destroy_qp(&qp->qp);
+        return null_with(error);
+      }
+      qp->extended = true;
+    }
+    return &qp->qp;
+  });
+}
+
+}  // namespace uroce::verbs
+
+using namespace uroce;
+using namespace uroce::verbs;
+
+UROCE_EXPORT ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {
+    ibv_qp_init_attr_ex extended{};
+    std::memcpy(static_cast<void*>(&extended), attr, sizeof(*attr));
+    Qp* const qp = make(pd->context, pd, extended);
+    if (qp == nullptr) return nullptr;
+    attr->cap = extended.cap;
+    return &qp->qp;
+  });
+}
+UROCE_VERSIONS_1_0_AND_1_1(create_qp, ibv_create_qp);
+
+UROCE_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) { return as_qp(qp)->extended ? &as_qp(qp)->ex : nullptr; }
+
+UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  Qp& modified = *as_qp(qp);
+  uroce_modify_qp_request request{};
+  request.handle = qp->handle;
+  request.mask = static_cast<std::uint32_t>(mask);
+  request.attr = to_wire(*attr, mask);
+  const int error = modified.queue.session().call(UROCE_CMD_MODIFY_QP, std::as_bytes(std::span(&request, 1)), {});
+  if (error != 0) return failed(error);
+  if ((mask & IBV_QP_STATE) != 0) {
+    qp->state = attr->qp_state;
+    if (attr->qp_state == IBV_QPS_RESET) modified.queue.reset();
+  }
+  return 0;
+}
+UROCE_VERSIONS_1_0_AND_1_1(modify_qp, ibv_modify_qp);
+
+UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) {
+  const Qp& asked = *as_qp(qp);
+  const uroce_handle request{qp->handle, 0};
+  uroce_query_qp_response reply{};
+  if (const int error = asked.queue.session().call(UROCE_CMD_QUERY_QP, request, reply); error != 0) {
+    return failed(error);
+  }
+  from_wire(reply, *attr);
+  attr->cap = granted(asked.queue.made());
+  qp->state = attr->qp_state;
+  *init = {};
+  init->qp_context = qp->qp_context;
+  init->send_cq = qp->send_cq;
+  init->recv_cq = qp->recv_cq;
+  init->srq = qp->srq;
+  init->cap = attr->cap;
+  init->qp_type = qp->qp_type;
+  init->sq_sig_all = asked.signal_all;
+  return 0;
+}
+UROCE_VERSIONS_1_0_AND_1_1(query_qp, ibv_query_qp);
+
+UROCE_EXPORT int destroy_qp(ibv_qp* qp) {
+  Qp* const destroyed = as_qp(qp);
+  Context& owner = *as_context(qp->context);
+  if (const int error = destroyed->queue.destroy(); error != 0) return failed(error);
+  forget(owner, destroyed->cookie);
+  if (owner.session->presence() != client::Presence::kForked) {
+    detach(*destroyed);
+    pthread_mutex_lock(&qp->mutex);
+    while (qp->events_completed != destroyed->async_delivered) pthread_cond_wait(&qp->cond, &qp->mutex);
+    pthread_mutex_unlock(&qp->mutex);
+  }
+  pthread_cond_destroy(&qp->cond);
+  pthread_mutex_destroy(&qp->mutex);
+  delete destroyed;
+  return 0;
+}
+UROCE_VERSIONS_1_0_AND_1_1(destroy_qp, ibv_destroy_qp);

@@ -1,0 +1,84 @@
+#include "client/completion_queue.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <bit>
+
+namespace uroce::client {
+
+int CompletionQueue::create(Session& session, const uroce_create_cq_request& request, CompletionQueue& out) {
+  uroce_create_cq_response& made = out.made_;
+  if (const int error = session.call_and_map(UROCE_CMD_CREATE_CQ, request, made); error != 0) return error;
+  out.session_ = &session;
+  auto* const client = static_cast<uroce_cq_client_block*>(session.at(made.client, sizeof(uroce_cq_client_block)));
+  const bool plausible = std::has_single_bit(made.entries) && made.entries <= (1u << 26);
+  const auto* const ring =
+      plausible ? static_cast<const uroce_cqe*>(session.at(made.ring, made.entries * sizeof(uroce_cqe))) : nullptr;
+  if (client == nullptr || ring == nullptr) {
+    out.destroy();
+    return EPROTO;
+  }
+  out.consumer_ = {ring, made.entries, client};
+  return 0;
+}
+
+void CompletionQueue::polled_in_vain() {
+  // How often to look at the clock: a yield may take a time slice of another program, a bare poll some nanoseconds.
+  constexpr std::uint32_t kPollsYielding = 16, kPollsSpinning = 2048;
+  const bool yield = session_->should_yield();
+  if (empty_polls_ % (yield ? kPollsYielding : kPollsSpinning) == 0) session_->check_alive();
+  if (yield) sched_yield();
+}
+
+const uroce_cqe* CompletionQueue::front() {
+  if (flushed_waiting_) return &flushed_;
+  if (const uroce_cqe* const entry = consumer_.peek(); entry != nullptr) return entry;
+  if (session_->presence() == Presence::kDead && next_flushed(flushed_)) {
+    flushed_waiting_ = true;
+    return &flushed_;
+  }
+  ++empty_polls_;
+  return nullptr;
+}
+
+void CompletionQueue::pop() {
+  if (flushed_waiting_) {
+    flushed_waiting_ = false;
+  } else {
+    consumer_.pop();
+  }
+}
+
+void CompletionQueue::attach(QueuePair* qp, bool sends, bool receives) {
+  const std::lock_guard lock(lock_);
+  users_.push_back({qp, sends, receives});
+}
+
+void CompletionQueue::detach(QueuePair* qp) {
+  const std::lock_guard lock(lock_);
+  std::erase_if(users_, [qp](const User& user) { return user.qp == qp; });
+}
+
+bool CompletionQueue::has_flushed() {
+  const std::lock_guard lock(lock_);
+  if (flushed_waiting_ || consumer_.peek() != nullptr) return true;
+  return std::any_of(users_.begin(), users_.end(), [](const User& user) {
+    return (user.sends && user.qp->sends_outstanding()) || (user.receives && user.qp->receives_outstanding());
+  });
+}
+
+bool CompletionQueue::next_flushed(uroce_cqe& out) {
+  for (const User& user : users_) {
+    out = {};
+    out.status = UROCE_WC_WR_FLUSH_ERR;
+    out.qpn = user.qp->made().qpn;
+    out.opcode = UROCE_WC_SEND;
+    if (user.sends && user.qp->flush_send(out.wr_id)) return true;
+    out.opcode = UROCE_WC_RECV;
+    if (user.receives && user.qp->flush_receive(out.wr_id)) return true;
+  }
+  return false;
+}
+
+}  // namespace uroce::client

@@ -1,0 +1,93 @@
+// The client's end of a CQ. Any thread polls and arms.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+#include "base/spinlock.h"
+#include "client/queue_pair.h"
+#include "client/session.h"
+#include "queue/completion_queue.h"
+
+namespace uroce::client {
+
+class CompletionQueue {
+ public:
+  /// errno: what the daemon says to CREATE_CQ.
+  static int create(Session& session, const uroce_create_cq_request& request, CompletionQueue& out);
+  int destroy() { return session_->release(UROCE_CMD_DESTROY_CQ, made_.handle); }
+
+  Session& session() const { return *session_; }
+  const uroce_create_cq_response& made() const { return made_; }
+
+  /// Hands up to `most` entries, oldest first, to take(const uroce_cqe&). Returns how many; -1 in a forked child. With
+  /// the daemon gone, what its QPs have outstanding comes as flushed.
+  template <class Take>
+  int poll(int most, Take&& take) {
+    if (session_->presence() == Presence::kForked) return -1;
+    int got = 0;
+    {
+      const std::lock_guard lock(lock_);
+      while (got < most) {
+        const uroce_cqe* const entry = consumer_.peek();
+        if (entry == nullptr) break;
+        take(*entry);
+        consumer_.pop();
+        ++got;
+      }
+      if (got != 0) {
+        consumer_.publish();
+        empty_polls_ = 0;
+        return got;
+      }
+      if (session_->lost()) [[unlikely]] {
+        uroce_cqe flushed;
+        while (got < most && next_flushed(flushed)) {
+          take(flushed);
+          ++got;
+        }
+        return got;
+      }
+      ++empty_polls_;
+    }
+    polled_in_vain();
+    return 0;
+  }
+  /// One entry at a time, for extended CQs: front(), any number of reads, pop(). The caller holds `lock()` throughout.
+  base::Spinlock& lock() { return lock_; }
+  const uroce_cqe* front();
+  void pop();
+  void publish() { consumer_.publish(); }
+  void polled_in_vain();
+
+  /// Asks for an event with the next (solicited) entry. Entries that are there already cause none.
+  void arm(bool solicited_only) {
+    const std::lock_guard lock(lock_);
+    consumer_.arm(solicited_only);
+  }
+
+  /// QPs that complete here, for next_flushed().
+  void attach(QueuePair* qp, bool sends, bool receives);
+  void detach(QueuePair* qp);
+  /// With the daemon gone: whether a poll would find something.
+  bool has_flushed();
+
+ private:
+  struct User {
+    QueuePair* qp;
+    bool sends, receives;
+  };
+  bool next_flushed(uroce_cqe& out);
+
+  Session* session_ = nullptr;
+  queue::CqConsumer consumer_;
+  base::Spinlock lock_;
+  std::uint32_t empty_polls_ = 0;
+  bool flushed_waiting_ = false;  ///< flushed_ was shown by front() and not popped
+  uroce_cqe flushed_{};
+  std::vector<User> users_;
+  uroce_create_cq_response made_{};
+};
+
+}  // namespace uroce::client

@@ -1,0 +1,82 @@
+#include "client/queue_pair.h"
+
+#include <bit>
+#include <mutex>
+
+namespace uroce::client {
+namespace {
+
+bool plausible(std::uint32_t entries, std::uint32_t stride, std::size_t header) {
+  return std::has_single_bit(entries) && entries <= (1u << 24) && stride >= header && stride <= (1u << 16);
+}
+
+}  // namespace
+
+int QueuePair::create(Session& session, const uroce_create_qp_request& request, QueuePair& out) {
+  uroce_create_qp_response& made = out.made_;
+  if (const int error = session.call_and_map(UROCE_CMD_CREATE_QP, request, made); error != 0) return error;
+  out.session_ = &session;
+  auto* const client = static_cast<uroce_qp_client_block*>(session.at(made.client, sizeof(uroce_qp_client_block)));
+  auto* const daemon = static_cast<uroce_qp_daemon_block*>(session.at(made.daemon, sizeof(uroce_qp_daemon_block)));
+  const bool has_rq = made.rq_entries != 0;
+  bool good = client != nullptr && daemon != nullptr && made.worker < session.workers() &&
+              made.doorbell_bit < UROCE_MAX_SESSION_QPS &&
+              plausible(made.sq_entries, made.sq_stride, sizeof(uroce_sq_entry)) &&
+              (!has_rq || plausible(made.rq_entries, made.rq_stride, sizeof(uroce_rq_entry)));
+  if (good) {
+    auto* const sq = static_cast<std::byte*>(session.at(made.sq, std::size_t{made.sq_entries} * made.sq_stride));
+    auto* const rq =
+        has_rq ? static_cast<std::byte*>(session.at(made.rq, std::size_t{made.rq_entries} * made.rq_stride)) : nullptr;
+    good = sq != nullptr && (rq != nullptr || !has_rq);
+    out.sq_ = {{sq, made.sq_entries, made.sq_stride}, &client->sq.index, &daemon->sq_consumer};
+    out.rq_ = {{rq, made.rq_entries, made.rq_stride}, &client->rq.index, &daemon->rq_consumer};
+  }
+  if (!good) {
+    out.destroy();
+    return EPROTO;
+  }
+  out.bell_ = {session.doorbells(made.worker), session.worker_line(made.worker)};
+  return 0;
+}
+
+void QueuePair::wake() {
+  const std::uint64_t one = 1;
+  (void)sys::write(session_->worker_event(made_.worker), &one, sizeof(one));
+}
+
+void QueuePair::reset() {
+  const std::scoped_lock lock(sq_lock, rq_lock);
+  sq_.reset();
+  if (made_.rq_entries != 0) rq_.reset();
+}
+
+bool QueuePair::sends_outstanding() {
+  const std::lock_guard lock(sq_lock);
+  return static_cast<std::int32_t>(sq_.head() - sq_.consumer() - sq_flushed_) > 0;
+}
+
+bool QueuePair::receives_outstanding() {
+  const std::lock_guard lock(rq_lock);
+  return made_.rq_entries != 0 && static_cast<std::int32_t>(rq_.head() - rq_.consumer() - rq_flushed_) > 0;
+}
+
+bool QueuePair::flush_send(std::uint64_t& wr_id) {
+  const std::lock_guard lock(sq_lock);
+  const std::uint32_t index = sq_.consumer() + sq_flushed_;
+  if (static_cast<std::int32_t>(sq_.head() - index) <= 0) return false;
+  wr_id = reinterpret_cast<const uroce_sq_entry*>(sq_.ring().at(index))->wr_id;
+  ++sq_flushed_;
+  return true;
+}
+
+bool QueuePair::flush_receive(std::uint64_t& wr_id) {
+  if (made_.rq_entries == 0) return false;
+  const std::lock_guard lock(rq_lock);
+  const std::uint32_t index = rq_.consumer() + rq_flushed_;
+  if (static_cast<std::int32_t>(rq_.head() - index) <= 0) return false;
+  wr_id = reinterpret_cast<const uroce_rq_entry*>(rq_.ring().at(index))->wr_id;
+  ++rq_flushed_;
+  return true;
+}
+
+}  // namespace uroce::client

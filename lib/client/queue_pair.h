@@ -1,0 +1,60 @@
+// The client's end of a QP: rings to write into, and a doorbell.
+//
+// Contract. Senders hold `sq_lock` from next_send() to kick_send(), receivers `rq_lock` from next_receive() to
+// publish(): one publication and at most one doorbell for any number of entries.
+#pragma once
+
+#include <cstdint>
+
+#include "base/spinlock.h"
+#include "client/session.h"
+#include "queue/doorbell.h"
+#include "queue/work_queue.h"
+
+namespace uroce::client {
+
+class QueuePair {
+ public:
+  /// errno: what the daemon says to CREATE_QP. `out` keeps a pointer to the session.
+  static int create(Session& session, const uroce_create_qp_request& request, QueuePair& out);
+  /// The rings stay mapped until the session ends.
+  int destroy() { return session_->release(UROCE_CMD_DESTROY_QP, made_.handle); }
+
+  Session& session() const { return *session_; }
+  const uroce_create_qp_response& made() const { return made_; }
+
+  uroce_sq_entry* next_send() { return reinterpret_cast<uroce_sq_entry*>(sq_.next()); }
+  void keep_send() { sq_.advance(); }
+  void drop_sends() { sq_.rewind(); }
+  void kick_send() {
+    sq_.publish();
+    if (bell_.ring(made_.doorbell_bit)) wake();
+  }
+
+  uroce_rq_entry* next_receive() { return reinterpret_cast<uroce_rq_entry*>(rq_.next()); }
+  void keep_receive() { rq_.advance(); }
+  void publish_receives() { rq_.publish(); }
+
+  /// After the daemon has moved the QP to RESET.
+  void reset();
+
+  /// With the daemon gone: the work requests that never completed, one after the other, each once. False: no more.
+  bool flush_send(std::uint64_t& wr_id);
+  bool flush_receive(std::uint64_t& wr_id);
+
+  bool sends_outstanding();
+  bool receives_outstanding();
+
+  base::Spinlock sq_lock, rq_lock;
+
+ private:
+  void wake();
+
+  Session* session_ = nullptr;
+  queue::WorkProducer sq_, rq_;
+  queue::DoorbellRinger bell_;
+  std::uint32_t sq_flushed_ = 0, rq_flushed_ = 0;  ///< entries handed out by flush_*, counted from the consumer
+  uroce_create_qp_response made_{};
+};
+
+}  // namespace uroce::client

@@ -1,0 +1,85 @@
+#include "client/run_dir.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "abi/control.h"
+#include "client/system.h"
+
+namespace uroce::client {
+namespace {
+
+bool answers(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) return false;
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  const int fd = sys::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (fd < 0) return false;
+  const bool ok = sys::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+  sys::close(fd);
+  return ok;
+}
+
+std::vector<std::string> candidates() {
+  std::vector<std::string> names;
+  if (const char* wanted = secure_getenv("UROCE_DEVICES"); wanted != nullptr && *wanted != '\0') {
+    std::string_view rest = wanted;
+    while (!rest.empty()) {
+      const std::size_t comma = std::min(rest.find(','), rest.size());
+      if (comma != 0) names.emplace_back(rest.substr(0, comma));
+      rest.remove_prefix(std::min(comma + 1, rest.size()));
+    }
+    return names;
+  }
+  DIR* const dir = opendir(run_dir().c_str());
+  if (dir == nullptr) return names;
+  constexpr std::string_view kSuffix = ".sock";
+  while (const dirent* entry = readdir(dir)) {
+    const std::string_view name = entry->d_name;
+    if (name.size() <= kSuffix.size() || !name.ends_with(kSuffix)) continue;
+    names.emplace_back(name.substr(0, name.size() - kSuffix.size()));
+  }
+  closedir(dir);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+std::string run_dir() {
+  const char* dir = secure_getenv("UROCE_RUN_DIR");
+  return dir != nullptr && *dir != '\0' ? dir : UROCE_DEFAULT_RUN_DIR;
+}
+
+std::string socket_path(const std::string& device) { return run_dir() + "/" + device + ".sock"; }
+
+std::vector<std::string> list_devices() {
+  std::vector<std::string> names = candidates();
+  // Names longer than struct ibv_device holds, or such that lead elsewhere, can't be devices.
+  std::erase_if(names, [](const std::string& name) {
+    return name.size() > 31 || name.find('/') != std::string::npos || !answers(socket_path(name));
+  });
+  return names;
+}
+
+std::string device_file(const std::string& device, const std::string& file) {
+  const std::string path = run_dir() + "/sys/class/infiniband/" + device + "/" + file;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  char text[256];
+  const ssize_t n = ::read(fd, text, sizeof(text));
+  ::close(fd);
+  if (n <= 0) return {};
+  const std::string_view all(text, static_cast<std::size_t>(n));
+  return std::string(all.substr(0, all.find('\n')));
+}
+
+}  // namespace uroce::client

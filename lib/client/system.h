@@ -1,0 +1,41 @@
+// System calls of the session's socket, made directly: a preloaded librspreload wraps the C library's socket calls of
+// the whole process, ours included, and keeps books of descriptors that are none of its business. Unlike the C
+// library's they are no cancellation points. All return -1 and set errno on failure.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+
+namespace uroce::client::sys {
+
+inline int socket(int domain, int type, int protocol) {
+  return static_cast<int>(::syscall(SYS_socket, domain, type, protocol));
+}
+inline int connect(int fd, const sockaddr* address, socklen_t bytes) {
+  return static_cast<int>(::syscall(SYS_connect, fd, address, bytes));
+}
+inline ssize_t send_message(int fd, const msghdr* message, int flags) {
+  long n;
+  do {
+    n = ::syscall(SYS_sendmsg, fd, message, flags);
+  } while (n < 0 && errno == EINTR);
+  return n;
+}
+inline ssize_t receive_message(int fd, msghdr* message, int flags) {
+  long n;
+  do {
+    n = ::syscall(SYS_recvmsg, fd, message, flags);
+  } while (n < 0 && errno == EINTR);
+  return n;
+}
+inline void close(int fd) {
+  if (fd >= 0) (void)::syscall(SYS_close, fd);
+}
+inline ssize_t write(int fd, const void* data, std::size_t bytes) { return ::syscall(SYS_write, fd, data, bytes); }
+
+}  // namespace uroce::client::sys
