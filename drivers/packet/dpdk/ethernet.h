@@ -1,0 +1,66 @@
+// Opens an Ethernet port through DPDK: any ethdev, named by a vdev string or a PCI address. Needs a started Eal.
+//
+//   open       finds the driver, sizes the buffers, starts the port
+//   queues     one Port for each worker, owned by the caller; they must be gone before the Ethernet
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "drivers/packet/dpdk/port.h"
+#include "net/device.h"
+
+namespace uroce::dpdk {
+
+struct EthernetOptions {
+  std::string port;                ///< "net_memif0,role=server,..." or "0000:03:00.0"
+  std::uint32_t queues = 1;        ///< one a worker
+  std::uint32_t mtu = 0;           ///< bytes behind the Ethernet header; 0: what the port has, 9000 at most
+  std::optional<wire::Mac> mac;    ///< nullopt: the port's own
+  std::uint32_t buffers = 4096;    ///< mbufs a queue, at least
+  std::function<void(bool)> on_link_change;  ///< called on a thread of the port's; may be empty
+};
+
+/// A vdev string taken apart: the name in front, then key=value pairs.
+struct VdevSpec {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> arguments;
+
+  static VdevSpec parse(std::string_view text);
+  std::string argument(std::string_view key, std::string_view otherwise = {}) const;
+  std::string text() const;
+  bool is(std::string_view driver) const;  ///< "net_memif" is the driver of "net_memif0"
+};
+
+/// What a queue's buffers and the largest frame take of EAL's memory, in MiB.
+std::uint32_t memory_needed(const EthernetOptions& options);
+
+class Ethernet {
+ public:
+  /// nullptr and an error that names the remedy.
+  static std::unique_ptr<Ethernet> open(const EthernetOptions& options, std::string& error);
+  ~Ethernet();
+  Ethernet(const Ethernet&) = delete;
+  Ethernet& operator=(const Ethernet&) = delete;
+
+  QueueConfig queue(std::uint32_t index);
+  /// Once all Ports exist: lets frames pass. Before stop() nothing but the Ports' owners uses them.
+  void start(const std::vector<Port*>& ports);
+  void stop();
+
+  const net::DeviceInfo& info() const;
+  /// "memif, server end, waiting for its peer", for a person.
+  std::string describe() const;
+
+ private:
+  struct Impl;
+  explicit Ethernet(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace uroce::dpdk

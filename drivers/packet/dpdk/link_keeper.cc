@@ -1,0 +1,112 @@
+#include "drivers/packet/dpdk/link_keeper.h"
+
+#include <pthread.h>
+#include <rte_ethdev.h>
+#include <rte_interrupts.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+namespace uroce::dpdk {
+namespace {
+
+constexpr long kHoldMs = 100;  // what a lost peer may go unnoticed
+constexpr long kDownMs = 10;      // between looks while it is down
+constexpr long kReconnectMs = 100;   // until a server that was not there is tried again
+constexpr long kHandshakeMs = 1000;  // that one that was there may take to answer
+
+void pause_us(long microseconds) { std::this_thread::sleep_for(std::chrono::microseconds(microseconds)); }
+
+}  // namespace
+
+LinkKeeper::LinkKeeper(std::uint16_t port, bool client, GateKeeper& keeper, std::vector<Gate*> gates,
+                       std::function<void(bool up)> on_change)
+    : port_(port),
+      client_(client),
+      keeper_(keeper),
+      gates_(std::move(gates)),
+      on_change_(std::move(on_change)),
+      event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      handle_(rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE)) {
+  keeper_.closed.store(true, std::memory_order_seq_cst);
+  rte_intr_fd_set(handle_, event_);
+  rte_intr_type_set(handle_, RTE_INTR_HANDLE_EXT);
+  rte_intr_callback_register(handle_, on_interrupt, this);
+  thread_ = std::thread([this] { run(); });
+}
+
+LinkKeeper::~LinkKeeper() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  rte_intr_callback_unregister_sync(handle_, on_interrupt, this);
+  rte_intr_instance_free(handle_);
+  ::close(event_);
+  close_gate();
+}
+
+void LinkKeeper::on_interrupt(void* self) { static_cast<LinkKeeper*>(self)->hold(); }
+
+void LinkKeeper::wait(std::unique_lock<std::mutex>& lock, long milliseconds) {
+  changed_.wait_for(lock, std::chrono::milliseconds(milliseconds), [this] { return stop_; });
+}
+
+bool LinkKeeper::link_up() const {
+  rte_eth_link link{};
+  return rte_eth_link_get_nowait(port_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
+}
+
+/// On the interrupt thread, which runs nothing else meanwhile. The event stays readable while the link is up: whatever
+/// else is ready is handled between two calls, with the gate closed.
+void LinkKeeper::hold() {
+  std::unique_lock lock(mutex_);
+  if (stop_ || !link_up()) {
+    std::uint64_t count;
+    [[maybe_unused]] const ssize_t n = ::read(event_, &count, sizeof(count));
+    return;
+  }
+  keeper_.closed.store(false, std::memory_order_seq_cst);
+  wait(lock, kHoldMs);
+  close_gate();
+}
+
+void LinkKeeper::close_gate() {
+  keeper_.closed.store(true, std::memory_order_seq_cst);
+  for (Gate* gate : gates_) {
+    for (int looks = 0; gate->inside.load(std::memory_order_seq_cst); ++looks) {
+      if (looks > 100) pause_us(5);
+    }
+  }
+}
+
+void LinkKeeper::run() {
+  ::pthread_setname_np(::pthread_self(), "link-keeper");
+  bool was_up = false;
+  long until_retry = 0;
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    const bool up = link_up();
+    if (up != was_up && on_change_) on_change_(up);
+    was_up = up;
+    if (up) {
+      const std::uint64_t one = 1;
+      [[maybe_unused]] const ssize_t n = ::write(event_, &one, sizeof(one));
+    } else if (client_ && (until_retry -= kDownMs) <= 0) {
+      until_retry = reconnect() ? kHandshakeMs : kReconnectMs;
+    }
+    wait(lock, up ? kHoldMs : kDownMs);
+  }
+}
+
+/// The link is down, so the gate is closed: hold() has returned, or will find it down. True: there is a server.
+bool LinkKeeper::reconnect() {
+  rte_eth_dev_stop(port_);
+  return rte_eth_dev_start(port_) == 0;
+}
+
+}  // namespace uroce::dpdk

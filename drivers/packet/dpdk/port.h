@@ -1,0 +1,80 @@
+// One queue pair of an ethdev as a PacketDevice: one worker's share of an Ethernet port (ethernet.h opens it).
+//
+// Frames are mbufs, in place: Frame::handle is the rte_mbuf. Each queue has its own mempool, sized so that a frame of
+// the largest size fits one buffer; frames that a driver delivers in several segments are made contiguous.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/frame.h"
+#include "drivers/packet/dpdk/waker.h"
+#include "net/device.h"
+
+struct rte_mbuf;
+struct rte_mempool;
+
+namespace uroce::dpdk {
+
+/// Keeps workers out of a driver while its link changes (link_keeper.h).
+/// Edges: enter() stores `inside` and then loads `closed`; LinkKeeper stores `closed` and then loads `inside`; all
+/// seq_cst, so one of them sees the other.
+struct alignas(64) Gate {
+  std::atomic<bool> inside{false};
+};
+struct alignas(64) GateKeeper {
+  std::atomic<bool> closed{false};
+};
+
+struct QueueConfig {
+  std::uint16_t port = 0;
+  std::uint16_t queue = 0;
+  rte_mempool* pool = nullptr;
+  net::DeviceInfo info;
+  bool tx_prepare = false;             ///< offloads are on: let the driver look at each frame first
+  const GateKeeper* keeper = nullptr;  ///< nullptr: the driver needs none
+  Waker* waker = nullptr;              ///< nullptr: nothing can wake a sleeper
+};
+
+class Port {
+ public:
+  static constexpr std::size_t kBurst = 64;
+
+  explicit Port(const QueueConfig& config);
+  ~Port();
+  Port(const Port&) = delete;
+  Port& operator=(const Port&) = delete;
+
+  std::size_t receive(std::span<base::Frame> frames);
+  void release(std::span<base::Frame> frames);
+  std::size_t allocate(std::span<base::Frame> frames);
+  std::size_t transmit(std::span<base::Frame> frames);
+  void discard(std::span<base::Frame> frames) { release(frames); }
+
+  int wake_fd() const;
+  bool arm_wake();
+  void disarm_wake();
+  net::DeviceInfo info() const;
+  net::DeviceCounters counters() const;
+
+  Gate& gate() { return gate_; }
+
+ private:
+  /// Inside the driver while it lives; false: the link is changing, and nothing passes.
+  class Visit;
+
+  std::size_t burst(rte_mbuf** mbufs, std::size_t limit);
+  rte_mbuf* contiguous(rte_mbuf* mbuf);
+  void attach_thread();
+
+  QueueConfig config_;
+  Gate gate_;
+  bool attached_ = false;
+  rte_mbuf* kept_[kBurst];  // received by arm_wake's look at the ring
+  std::size_t kept_begin_ = 0, kept_end_ = 0;
+  net::DeviceCounters counters_;
+};
+
+}  // namespace uroce::dpdk
