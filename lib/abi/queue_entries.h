@@ -94,6 +94,22 @@ struct uroce_sge {
   uint32_t lkey;
 };
 
+struct uroce_wr_atomic {
+  uint64_t compare_add;
+  uint64_t swap;
+};
+struct uroce_wr_ud {
+  uint32_t ah; /* address handle, of this session */
+  uint32_t remote_qpn;
+  uint32_t remote_qkey;
+  uint32_t reserved;
+};
+struct uroce_wr_bind {
+  uint32_t lkey;   /* MR that the window is bound to */
+  uint32_t access; /* ibv_access_flags */
+  uint64_t length; /* bytes */
+};
+
 /* A send queue entry: this header, then num_sge scatter elements, or inline_length bytes of payload when
  * UROCE_SEND_INLINE is set. Entries stand `stride` bytes apart (a multiple of 64, set when the QP is made). */
 struct uroce_sq_entry {
@@ -106,21 +122,9 @@ struct uroce_sq_entry {
   uint32_t rkey;          /* remote key; new key of a bind or a fast registration */
   uint64_t remote_addr;   /* remote virtual address; first address of a bind or a fast registration */
   union {
-    struct {
-      uint64_t compare_add;
-      uint64_t swap;
-    } atomic;
-    struct {
-      uint32_t ah; /* address handle, of this session */
-      uint32_t remote_qpn;
-      uint32_t remote_qkey;
-      uint32_t reserved;
-    } ud;
-    struct {
-      uint32_t lkey;   /* MR that the window is bound to */
-      uint32_t access; /* ibv_access_flags */
-      uint64_t length; /* bytes */
-    } bind;
+    struct uroce_wr_atomic atomic;
+    struct uroce_wr_ud ud;
+    struct uroce_wr_bind bind;
   };
   uint32_t remote_srqn; /* XRC */
   uint32_t mw_handle;

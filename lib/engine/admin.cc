@@ -150,9 +150,10 @@ Json show_cqs(Conductor& conductor) {
       std::uint32_t produced = 0;
       bool failed = false;
       // All workers feed it; one at rest is enough for a number to show.
+      const Cq& queue = *cq->cq;
       conductor.workers().workers[0]->call([&](WorkerCore&) {
-        produced = cq->cq->produced();
-        failed = cq->cq->in_error();
+        produced = queue.produced();
+        failed = queue.in_error();
       });
       list.push_back({{"cq", cq->id.value},
                       {"session", id},

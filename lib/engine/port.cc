@@ -127,9 +127,9 @@ bool Port::gid(std::uint32_t index, uroce_gid_response& out) const {
   const auto gid = gids_.at(index);
   if (!gid) return false;
   out = {};
-  std::ranges::copy(gid->bytes, out.gid);
+  std::memcpy(out.gid, gid->bytes.data(), sizeof(out.gid));
   out.type = 1;
-  std::ranges::copy(mac_, out.mac);
+  std::memcpy(out.mac, mac_.data(), sizeof(out.mac));
   out.vlan = 0xffff;
   std::snprintf(out.ndev, sizeof(out.ndev), "%s", name_.c_str());
   return true;
