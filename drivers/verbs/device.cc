@@ -33,11 +33,11 @@ Device* make_device(const std::string& name, int index) {
   std::snprintf(device.dev_name, sizeof(device.dev_name), "uverbs%d", index);
   const std::string classes = client::run_dir() + "/sys/class/";
   std::snprintf(device.ibdev_path, sizeof(device.ibdev_path), "%sinfiniband/%s", classes.c_str(), name.c_str());
-  std::snprintf(device.dev_path, sizeof(device.dev_path), "%sinfiniband_verbs/%s", classes.c_str(), device.dev_name);
-  // A daemon may have put the character device that programs look for under a name of its own choice.
+  // The daemon has put the character device that programs look for under a name of its own choice.
   if (const std::string node = client::device_file(name, "uverbs"); !node.empty()) {
     std::snprintf(device.dev_name, sizeof(device.dev_name), "%s", node.c_str());
   }
+  std::snprintf(device.dev_path, sizeof(device.dev_path), "%sinfiniband_verbs/%s", classes.c_str(), device.dev_name);
   made->guid = parse_guid(client::device_file(name, "node_guid"));
   made->index = index;
   made->references = 1;
