@@ -121,11 +121,13 @@ int stat(const Options& options) {
 
 int fault(const Options& options) {
   const std::string name = only(options);
-  const Json answer = must(options, name, {{"command", "fault"}, {"settings", options.argument}});
+  Json request = {{"command", "fault"}};
+  if (!options.argument.empty()) request["settings"] = options.argument;
+  const Json answer = must(options, name, request);
   if (options.json) {
     std::printf("%s\n", Json{{name, answer}}.dump(2).c_str());
   } else {
-    std::printf("%s: faults %s\n", name.c_str(), options.argument.c_str());
+    std::printf("%s\n%s", name.c_str(), tables(answer).c_str());
   }
   return 0;
 }

@@ -14,12 +14,14 @@ namespace {
 constexpr char kHelp[] =
     R"(urocectl [-d NAME]... [--json] [--run-dir DIR] COMMAND
 
-  show [all|devices|sessions|qps|mrs|cqs]   what a daemon holds: QPs with their states and counters, ...
+  show [all|devices|sessions|qps|mrs|cqs|errors]
+                                            what a daemon holds: QPs with their states and counters, ...
   stat [--watch [--interval S]]             counters that are not zero, under the names of rxe and mlx5; --watch prints
                                             what changed each second until Ctrl-C
   fault SETTINGS                            injects faults from now on: drop=0.01,dup=0.01,reorder=0.05,
                                             delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both
   fault off                                 no more
+  fault                                     the settings as they are
   trace FILE                                writes what passes the port to FILE (pcapng) until Ctrl-C
   trace stop                                ends a trace that somebody left running
 
@@ -44,11 +46,10 @@ void check(const Options& options, int extra) {
   }
   if (extra > 0) fail(2, options.command + " takes one argument at most; see urocectl --help");
   if (options.command == "show" &&
-      !one_of(options.argument, {"", "all", "devices", "sessions", "qps", "mrs", "cqs"})) {
-    fail(2, "show " + options.argument + ": give all, devices, sessions, qps, mrs or cqs");
+      !one_of(options.argument, {"", "all", "devices", "sessions", "qps", "mrs", "cqs", "errors"})) {
+    fail(2, "show " + options.argument + ": give all, devices, sessions, qps, mrs, cqs or errors");
   }
   if (options.command == "stat" && !options.argument.empty()) fail(2, "stat takes no argument");
-  if (options.command == "fault" && options.argument.empty()) fail(2, "fault: give settings (drop=0.01,...) or `off`");
   if (options.command == "trace" && options.argument.empty()) fail(2, "trace: give a file to write, or `stop`");
   if (options.watch && options.command != "stat") fail(2, "--watch goes with stat");
   if (options.interval_s < 0.01 || options.interval_s > 3600) fail(2, "--interval: give 0.01 to 3600 seconds");

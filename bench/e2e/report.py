@@ -1,0 +1,72 @@
+"""A table for people, JSON for programs, plots of both."""
+import json
+import pathlib
+import subprocess
+
+
+class Report:
+    """One row a figure: what it is, ours, TCP's (or None), the bar it has to meet (or None)."""
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, name, program, size, unit, value, tcp=None, bar=None):
+        """`bar` is (text, holds)."""
+        ratio = value / tcp if tcp else None
+        self.rows.append({'name': name, 'program': program, 'size': size, 'unit': unit, 'value': value, 'tcp': tcp,
+                          'ratio': ratio, 'bar': bar})
+
+    def table(self):
+        heads = ['what', 'program', 'bytes', 'unit', 'uroce', 'TCP', 'uroce/TCP', 'bar']
+        lines = [heads]
+        for row in self.rows:
+            bar = '' if row['bar'] is None else f'{row["bar"][0]}: {"holds" if row["bar"][1] else "MISSED"}'
+            lines.append([row['name'], row['program'], _bytes(row['size']), row['unit'], _number(row['value']),
+                          _number(row['tcp']), _number(row['ratio']), bar])
+        widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
+        return '\n'.join('  '.join(cell.ljust(width) if i in (0, 1, 7) else cell.rjust(width)
+                                   for i, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)
+
+    def write_json(self, path):
+        keys = ('name', 'program', 'size', 'unit', 'value', 'tcp', 'ratio')
+        pathlib.Path(path).write_text(json.dumps([{key: row[key] for key in keys} for row in self.rows], indent=2) + '\n')
+
+    def missed(self):
+        return [row for row in self.rows if row['bar'] is not None and not row['bar'][1]]
+
+
+def _number(value):
+    return '-' if value is None else f'{value:.3g}' if value < 1000 else f'{value:.0f}'
+
+
+def _bytes(size):
+    for unit, factor in (('Mi', 1 << 20), ('Ki', 1 << 10)):
+        if size and size % factor == 0:
+            return f'{size // factor} {unit}'
+    return str(size) if size else ''
+
+
+PLOT = '''set terminal svg size 800,500 font "sans,12" background "white"
+set output "{svg}"
+set title "{title}"
+set xlabel "message size (bytes)"
+set ylabel "{ylabel}"
+set logscale x 2
+{scale}
+set grid
+set key {key}
+plot {curves}
+'''
+
+
+def plot(svg, title, ylabel, curves, log_y=False):
+    """`curves` is name to {size: value}. Needs gnuplot."""
+    data = '\n'.join(f'${"c" + str(i)} << EOD\n' + '\n'.join(f'{x} {y}' for x, y in sorted(curve.items())) + '\nEOD'
+                     for i, curve in enumerate(curves.values()))
+    drawn = ', '.join(f'$c{i} using 1:2 with linespoints lw 2 title "{name.replace("_", chr(92) * 2 + "_")}"'
+                      for i, name in enumerate(curves))
+    script = data + '\n' + PLOT.format(svg=svg, title=title, ylabel=ylabel, curves=drawn, key='left top',
+                                       scale='set logscale y' if log_y else 'set yrange [0:*]')
+    done = subprocess.run(['gnuplot'], input=script, text=True, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise RuntimeError('gnuplot: ' + done.stderr.strip())

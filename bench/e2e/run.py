@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""run.py [--build DIR] [--json FILE] [--plots DIR] [--rounds N] [--bars-only]: RDMA programs over two daemons next to TCP.
+
+Each figure and what it is compared with are measured in turn, several times; the median of each counts. As root.
+"""
+import argparse
+import pathlib
+import signal
+import statistics
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / 'tests/e2e')]
+
+from cases_behaviour import system_calls  # noqa: E402
+from programs import figures, run_pair  # noqa: E402
+from report import Report, plot  # noqa: E402
+from rig import ROOT, Failure, Rig  # noqa: E402
+from tcp import Tcp  # noqa: E402
+
+PLOT_SIZES = [1 << i for i in range(1, 24)]
+TCP_SIZES = [1 << i for i in range(1, 24, 3)]
+
+
+def progress(text):
+    print(f'.. {text}', file=sys.stderr, flush=True)
+
+
+def machine():
+    with open('/proc/cpuinfo') as info:
+        rows = [row.split(':', 1)[1].strip() for row in info if row.startswith('model name')]
+    return f'{rows[0] if rows else "unknown CPU"}, {len(rows)} cores'
+
+
+def bandwidth(rig, devices, program, args, timeout=120):
+    """Gbit/s by size."""
+    rows = figures(run_pair(rig, devices, [program, '-F', '--report_gbits'] + args, timeout))
+    if not rows:
+        raise Failure(f'{program} measured nothing')
+    return {size: columns[1] for size, _, columns in rows}
+
+
+def latency(rig, devices, program, args, timeout=120):
+    """Typical half round trip in us, by size."""
+    rows = figures(run_pair(rig, devices, [program, '-F'] + args, timeout))
+    if not rows:
+        raise Failure(f'{program} measured nothing')
+    return {size: (columns[2] if len(columns) > 2 else columns[0]) for size, _, columns in rows}
+
+
+def in_turn(rounds, ours, theirs):
+    """Medians of both, measured alternately."""
+    pairs = [(ours(), theirs()) for _ in range(rounds)]
+    return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
+
+
+def measure_bars(build, tcp, report, rounds):
+    rig = Rig(build)
+    try:
+        devices = rig.pair()
+        progress('ib_write_bw 64 KiB against iperf3')
+        ours, theirs = in_turn(rounds,
+                               lambda: bandwidth(rig, devices, 'ib_write_bw', ['-s', '65536', '-D', '2'])[65536],
+                               lambda: tcp.bandwidth(1 << 17, 2))
+        report.add('WRITE bandwidth', 'ib_write_bw', 65536, 'Gbit/s', ours, theirs, ('>= 3 x TCP', ours >= 3 * theirs))
+        for program, name in (('ib_read_bw', 'READ bandwidth'), ('ib_send_bw', 'SEND bandwidth')):
+            progress(program)
+            value = bandwidth(rig, devices, program, ['-s', '65536', '-n', '5000'])[65536]
+            report.add(name, program, 65536, 'Gbit/s', value, theirs)
+        progress('ib_send_lat and ib_write_lat 2 B against a TCP ping-pong')
+        tcp_us = lambda: tcp.latency([2])[2]  # noqa: E731
+        ours, theirs = in_turn(rounds, lambda: latency(rig, devices, 'ib_send_lat', ['-s', '2', '-n', '5000'])[2], tcp_us)
+        report.add('SEND latency', 'ib_send_lat', 2, 'us', ours, theirs, ('<= TCP', ours <= theirs))
+        ours, theirs = in_turn(rounds, lambda: latency(rig, devices, 'ib_write_lat', ['-s', '2', '-n', '2000'])[2], tcp_us)
+        report.add('WRITE latency', 'ib_write_lat', 2, 'us', ours, theirs, ('<= 100 us', ours <= 100))
+        progress('ibv_rc_pingpong')
+        output = run_pair(rig, devices, ['ibv_rc_pingpong', '-g', '0', '-c', '-n', '10000'], 120)
+        micros = float(output.split(' usec/iter')[0].split()[-1])
+        report.add('ping-pong, data checked', 'ibv_rc_pingpong', 4096, 'us', micros / 2, tcp.latency([4096])[4096])
+        progress('system calls of posting and polling')
+        few, many = 2000, 102000
+        base = system_calls(rig, devices, ['ib_write_bw', '-s', '4096', '-n', str(few), '-F'])
+        load = system_calls(rig, devices, ['ib_write_bw', '-s', '4096', '-n', str(many), '-F'])
+        calls = sum(max(load[name] - base.get(name, 0), 0) for name in load if name != 'sched_yield')
+        report.add('system calls a message', 'ib_write_bw', 4096, 'calls', calls / (many - few), None,
+                   ('0', calls / (many - few) < 0.001))
+    finally:
+        rig.close()
+    rig = Rig(build)
+    try:
+        devices = rig.single()
+        progress('one daemon: ib_write_lat 2 B against a TCP ping-pong')
+        ours, theirs = in_turn(rounds, lambda: latency(rig, devices, 'ib_write_lat', ['-s', '2', '-n', '5000'])[2],
+                               lambda: tcp.latency([2])[2])
+        report.add('WRITE latency, one daemon', 'ib_write_lat', 2, 'us', ours, theirs, ('<= TCP', ours <= theirs))
+    finally:
+        rig.close()
+
+
+def measure_sizes(build, tcp, report, plots):
+    """Everything over message size."""
+    rig = Rig(build)
+    try:
+        devices = rig.pair()
+        bw, lat = {}, {}
+        for program in ('ib_write_bw', 'ib_read_bw', 'ib_send_bw'):
+            progress(f'{program}, all sizes')
+            bw[program] = bandwidth(rig, devices, program, ['-a', '-n', '500'], 300)
+        for program in ('ib_send_lat', 'ib_write_lat', 'ib_read_lat'):
+            progress(f'{program}, all sizes')
+            lat[program] = latency(rig, devices, program, ['-a', '-n', '300'], 300)
+    finally:
+        rig.close()
+    progress('TCP, several sizes')
+    tcp_bw = {size: tcp.bandwidth(size) for size in TCP_SIZES}
+    tcp_lat = tcp.latency(PLOT_SIZES, 500)
+    for program, curve in bw.items():
+        for size in TCP_SIZES:
+            report.add('bandwidth over size', program, size, 'Gbit/s', curve[size], tcp_bw[size])
+    for program, curve in lat.items():
+        for size in TCP_SIZES:
+            report.add('latency over size', program, size, 'us', curve[size], tcp_lat[size])
+    if plots is None:
+        return
+    plots.mkdir(parents=True, exist_ok=True)
+    plot(plots / 'bandwidth.svg', 'Two uroced over memif, and TCP over veth', 'Gbit/s',
+         dict(bw, **{'TCP (iperf3)': tcp_bw}))
+    plot(plots / 'latency.svg', 'Half a round trip', 'us', dict(lat, **{'TCP ping-pong': tcp_lat}), True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--build', type=pathlib.Path, default=ROOT / 'build', help='build folder (default: build)')
+    parser.add_argument('--json', metavar='FILE', help='write the figures there')
+    parser.add_argument('--plots', type=pathlib.Path, metavar='DIR', help='draw bandwidth.svg and latency.svg there')
+    parser.add_argument('--rounds', type=int, default=3, help='measurements a bar (default: 3)')
+    parser.add_argument('--bars-only', action='store_true', help='leave out the figures over message size')
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    report, build = Report(), options.build.resolve()
+    try:
+        with Tcp(build) as tcp:
+            measure_bars(build, tcp, report, options.rounds)
+            if not options.bars_only:
+                measure_sizes(build, tcp, report, options.plots)
+    except KeyboardInterrupt:
+        print('stopped', file=sys.stderr)
+        return 130
+    except (Failure, RuntimeError) as problem:
+        print(f'bench/e2e/run.py: {problem}', file=sys.stderr)
+        return 1
+    print(machine())
+    print(report.table())
+    if options.json:
+        report.write_json(options.json)
+    if options.plots and not options.bars_only:
+        print(f'plots: {options.plots}/bandwidth.svg, {options.plots}/latency.svg')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""What else must hold: verified data, death of either side, system calls, idle cost."""
+import os
+import re
+import signal
+import time
+
+from programs import Pair, check_figures, run_pair
+from rig import Failure, wait_until
+
+
+def verify(options, timeout=120):
+    """tests/e2e/verify: random operations whose every byte is checked."""
+    def run(rig, devices):
+        output = run_pair(rig, devices, [rig.build / 'tests/e2e/verify'] + options, timeout)
+        if 'every byte as expected' not in output:
+            raise Failure('verify did not finish:\n' + output)
+    return run
+
+
+def verify_cases(long):
+    cases = {'verify': ['-n', '200', '-s', '1'], 'verify -e': ['-e', '-n', '60', '-s', '2'],
+             'verify shared memory': ['-k', 'shared', '-n', '60', '-s', '3'],
+             'verify file mapping': ['-k', 'file', '-n', '60', '-s', '4'],
+             'verify PSN wrap': ['-P', '0xfffff0', '-n', '60', '-s', '5'],
+             'verify over IPv6': ['-g', '1', '-n', '60', '-s', '6']}
+    for mtu in (256, 512, 2048, 4096):
+        cases[f'verify -m {mtu}'] = ['-m', str(mtu), '-n', '60', '-s', str(mtu)]
+    if long:
+        for seed in range(100, 120):
+            cases[f'verify seed {seed}'] = ['-n', '1000', '-s', str(seed), '-m', str(256 << seed % 5)]
+    return {name: verify(options, 600 if long else 120) for name, options in cases.items()}
+
+
+def faulty_verify_cases(long):
+    cases = {'verify': ['-n', '60', '-s', '1'], 'verify -e': ['-e', '-n', '30', '-s', '2'],
+             'verify -m 4096': ['-m', '4096', '-n', '60', '-s', '7'],
+             'verify -m 256': ['-m', '256', '-n', '20', '-x', '100000', '-s', '8']}
+    if long:
+        for seed in range(200, 210):
+            cases[f'verify seed {seed}'] = ['-n', '500', '-s', str(seed)]
+    return {name: verify(options, 900 if long else 180) for name, options in cases.items()}
+
+
+def rows(rig, device, what):
+    answer = rig.ctl('-d', device, 'show', what)[device]
+    return answer[what] if isinstance(answer, dict) else answer
+
+
+def nothing_left(rig, device):
+    return all(len(rows(rig, device, what)) == 0 for what in ('sessions', 'qps', 'mrs', 'cqs'))
+
+
+def killed_client(rig, devices):
+    """SIGKILL in full traffic: everything of the client is gone within a second."""
+    pair = Pair(rig, devices[0], devices[1], ['ib_write_bw', '-q', '8', '-D', '20', '-s', '65536', '-F'])
+    if not wait_until(lambda: len(rows(rig, devices[1], 'qps')) >= 8, 15):
+        raise Failure('no QPs while a program runs\n' + rig.describe(pair.server, pair.client))
+    time.sleep(1.0)
+    pair.client.signal(signal.SIGKILL)
+    if devices[0] != devices[1]:
+        if not wait_until(lambda: nothing_left(rig, devices[1]), 1.0):
+            raise Failure(f'left behind: {rig.ctl("-d", devices[1], "show")}')
+    pair.server.signal(signal.SIGKILL)
+    if not wait_until(lambda: nothing_left(rig, devices[0]), 1.0):
+        raise Failure(f'left behind: {rig.ctl("-d", devices[0], "show")}')
+    pair.end()
+
+
+def nothing_stays(rig, devices):
+    """After programs that ended as they should nothing is left, and memory does not grow."""
+    for _ in range(5):
+        run_pair(rig, devices, ['ib_send_bw', '-n', '100', '-q', '4', '-F'])
+    for device in set(devices):
+        if not wait_until(lambda: nothing_left(rig, device), 1.0):
+            raise Failure(f'left behind: {rig.ctl("-d", device, "show")}')
+
+
+def killed_daemon(rig, devices):
+    """The daemon dies: its clients see errors and end, none hangs."""
+    pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-D', '20', '-s', '4096', '-F'])
+    wait_until(lambda: len(rows(rig, devices[1], 'qps')) >= 1, 15)
+    time.sleep(1.0)
+    rig.daemons[devices[1]].signal(signal.SIGKILL)
+    status = pair.client.wait(10)
+    if status is None or status == 0:
+        raise Failure(f'client exit {status} after its daemon died\n' + rig.describe(pair.client))
+    if devices[0] == devices[1] and pair.server.wait(10) in (None, 0):
+        raise Failure('the server goes on after its daemon died\n' + rig.describe(pair.server))
+    pair.end()
+
+
+def stopped_daemon(rig, devices):
+    """SIGTERM under traffic: a clean end, and errors for the clients."""
+    pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-D', '20', '-s', '4096', '-F'])
+    wait_until(lambda: len(rows(rig, devices[1], 'qps')) >= 1, 15)
+    time.sleep(0.5)
+    daemon = rig.daemons[devices[1]]
+    daemon.signal(signal.SIGTERM)
+    if daemon.wait(5) != 0:
+        raise Failure('the daemon did not end cleanly\n' + daemon.describe())
+    if pair.client.wait(10) in (None, 0):
+        raise Failure('the client goes on without its daemon\n' + rig.describe(pair.client))
+    pair.end()
+
+
+def cpu_seconds(pid):
+    with open(f'/proc/{pid}/stat') as stat:
+        fields = stat.read().rsplit(')', 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK')
+
+
+def idle_cost(rig, devices):
+    """A daemon with nothing to do uses less than 2 % of a core, also after it had something."""
+    run_pair(rig, devices, ['ib_send_bw', '-n', '100', '-F'])
+    time.sleep(1.0)
+    for device in set(devices):
+        pid = rig.daemons[device].pid
+        before, seconds = cpu_seconds(pid), 4.0
+        time.sleep(seconds)
+        used = (cpu_seconds(pid) - before) / seconds
+        if used >= 0.02:
+            raise Failure(f'{device} uses {used:.1%} of a core while idle')
+
+
+def idle_with_client(rig, devices):
+    """The same while a program holds QPs and waits for events."""
+    pair = Pair(rig, devices[0], devices[1], ['ibv_rc_pingpong', '-g', '0', '-e', '-n', '100000000'])
+    time.sleep(1.0)
+    pair.client.signal(signal.SIGSTOP)
+    time.sleep(1.0)
+    try:
+        for device in set(devices):
+            pid = rig.daemons[device].pid
+            before, seconds = cpu_seconds(pid), 3.0
+            time.sleep(seconds)
+            used = (cpu_seconds(pid) - before) / seconds
+            if used >= 0.02:
+                raise Failure(f'{device} uses {used:.1%} of a core while its clients wait')
+    finally:
+        pair.client.signal(signal.SIGCONT)
+        pair.client.signal(signal.SIGKILL)
+        pair.end()
+
+
+CALL_ROW = re.compile(r'^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$', re.M)
+
+
+def system_calls(rig, devices, args):
+    """Calls that the client of a pair makes from start to end, by name."""
+    table = rig.logs / 'strace.txt'
+    pair = Pair(rig, devices[0], devices[1], args, (), ['strace', '-f', '-c', '-o', str(table)])
+    check_figures(pair.finish(120))
+    return {name: int(count) for count, name in CALL_ROW.findall(table.read_text()) if name != 'total'}
+
+
+def no_system_calls(command):
+    """Posting and polling make no system call a message. sched_yield, by which pollers that outnumber the cores hand
+    them over, comes with polling in vain, so it is not counted."""
+    def run(rig, devices):
+        few, many = 2000, 202000
+        base = system_calls(rig, devices, command + ['-n', str(few), '-F'])
+        loaded = system_calls(rig, devices, command + ['-n', str(many), '-F'])
+        extra = {name: loaded[name] - base.get(name, 0) for name in loaded if name != 'sched_yield'}
+        calls = sum(count for count in extra.values() if count > 0)
+        if calls / (many - few) > 0.001:
+            raise Failure(f'{calls} system calls for {many - few} messages: {extra}')
+        print(f'     {calls} system calls for {many - few} messages', flush=True)
+    return run
+
+
+def counters_move(rig, devices):
+    """urocectl stat counts what passes, under the names that rxe and mlx5 use."""
+    text = str(rig.ctl('-d', devices[0], 'stat'))
+    for name in ('out_of_sequence', 'duplicate_request', 'rnr_nak_retry_err', 'packet_seq_err',
+                 'local_ack_timeout_err'):
+        if name not in text:
+            raise Failure(f'no counter {name} in: {text}')
+
+
+def faults_on_demand(rig, devices):
+    """Faults switched on and off while the daemon runs leave their trace in the counters."""
+    rig.ctl('-d', devices[1], 'fault', 'drop=0.02,seed=3')
+    try:
+        run_pair(rig, devices, ['ib_write_bw', '-s', '65536', '-n', '300', '-u', '12', '-F'], 120)
+    finally:
+        rig.ctl('-d', devices[1], 'fault', 'off')
+    stats = ' '.join(str(rig.ctl('-d', device, 'stat')) for device in set(devices))
+    found = re.search(r"'retransmitted_pkts': ([1-9]\d*)", stats)
+    if not found:
+        raise Failure('nothing was sent again although frames were dropped: ' + stats)
+    run_pair(rig, devices, ['ib_write_bw', '-s', '65536', '-n', '300', '-F'])
+
+
+def behaviour_cases(long):
+    cases = verify_cases(long)
+    cases.update({'a killed client leaves nothing': killed_client, 'ended programs leave nothing': nothing_stays,
+                  'an idle daemon costs nothing': idle_cost, 'waiting clients cost nothing': idle_with_client,
+                  'counters': counters_move, 'faults on demand': faults_on_demand,
+                  'no system calls: ib_write_bw': no_system_calls(['ib_write_bw', '-s', '4096']),
+                  'no system calls: ib_send_bw': no_system_calls(['ib_send_bw', '-s', '64'])})
+    return cases
+
+
+def last_cases():
+    """They end the daemons, so each has its own."""
+    return {'the daemon is killed': killed_daemon, 'the daemon is stopped': stopped_daemon}

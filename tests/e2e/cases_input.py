@@ -1,0 +1,93 @@
+"""Bad input: one line that says what, why and what to do, and an exit status that is not zero."""
+import subprocess
+
+from rig import Failure
+
+
+def refuses(rig, args, words, env=None):
+    """`args` ends with a status that is not 0 and a short text that holds each of `words`."""
+    try:
+        done = subprocess.run([str(a) for a in args], env=env or rig.env, capture_output=True, text=True, timeout=20)
+    except subprocess.TimeoutExpired as hung:
+        raise Failure(f'{" ".join(map(str, args))}: still running\n{hung.stdout}{hung.stderr}') from hung
+    text = done.stderr.strip()
+    if done.returncode == 0:
+        raise Failure(f'{" ".join(map(str, args))}: exit 0\n{done.stdout}{text}')
+    if done.returncode < 0:
+        raise Failure(f'{" ".join(map(str, args))}: ended by signal {-done.returncode}\n{text}')
+    said = [line for line in text.split('\n') if 'uroce' in line.split(':')[0]]
+    if len(said) != 1:
+        raise Failure(f'{" ".join(map(str, args))}: expected one line from us, got:\n{text}')
+    missing = [word for word in words if word not in text]
+    if missing:
+        raise Failure(f'{" ".join(map(str, args))}: does not say {missing}:\n{text}')
+
+
+def daemon_refuses(args, words):
+    def run(rig):
+        refuses(rig, [rig.apps / 'uroced', '--run-dir', rig.run_dir, '--no-hugepages', *args], words)
+    return run
+
+
+def busy_name(rig):
+    rig.single()
+    refuses(rig, [rig.apps / 'uroced', '--name', 'uroce0', '--port', 'loopback', '--ip', '192.0.2.1/24', '--run-dir',
+                  rig.run_dir], ['uroce0'])
+
+
+def no_daemon(rig):
+    refuses(rig, [rig.apps / 'uroce-run', '-d', 'uroce7', 'ibv_devices'], ['uroce7', 'uroced'])
+    refuses(rig, [rig.apps / 'uroce-run', 'ibv_devices'], ['no daemon', 'uroced'])
+    refuses(rig, [rig.apps / 'urocectl', 'show'], ['no daemon', 'uroced'])
+    refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce7', 'stat'], ['uroce7'])
+
+
+def wrong_usage(rig):
+    rig.single()
+    refuses(rig, [rig.apps / 'uroce-run'], ['PROGRAM'])
+    refuses(rig, [rig.apps / 'uroce-run', '-d', 'uroce0', '/nonexistent'], ['/nonexistent'])
+    refuses(rig, [rig.apps / 'uroce-run', '--view', 'sideways', 'true'], ['auto'])
+    refuses(rig, [rig.apps / 'urocectl', 'dance'], ['show'])
+    refuses(rig, [rig.apps / 'urocectl', 'show', 'dances'], ['qps'])
+    refuses(rig, [rig.apps / 'urocectl', '--interval', 'x', 'stat', '--watch'], ['seconds'])
+    refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'drop=2'], ['drop'])
+    refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'dorp=0.1'], ['dorp', 'drop'])
+    refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce0', 'trace', '/nonexistent/file'], ['/nonexistent/file'])
+
+
+def unreachable_peer(rig):
+    """A QP whose peer nobody answers for ends with an error, soon."""
+    from programs import Pair
+    devices = rig.pair()
+    pair = Pair(rig, devices[0], devices[1], ['ibv_rc_pingpong', '-g', '0', '-n', '100000000'])
+    if pair.client.wait(1.0) is not None:
+        raise Failure('the program ended early\n' + rig.describe(pair.client))
+    rig.daemons[devices[0]].signal(9)
+    status = pair.client.wait(30)
+    if status in (None, 0):
+        raise Failure(f'client exit {status} without a peer\n' + rig.describe(pair.client))
+    if 'retry' not in pair.client.output().lower():
+        raise Failure('no word of retries\n' + rig.describe(pair.client))
+    pair.end()
+
+
+def input_cases(long):
+    """Each gets a rig without daemons."""
+    del long
+    ip = ['--ip', '192.0.2.1/24']
+    loop = ['--port', 'loopback']
+    return {
+        'unknown flag': daemon_refuses(['--colour', 'blue'], ['--colour']),
+        'no port': daemon_refuses(['--name', 'uroce0'] + ip, ['--port']),
+        'no address': daemon_refuses(['--name', 'uroce0'] + loop, ['--ip']),
+        'bad address': daemon_refuses(['--name', 'uroce0', '--ip', '192.0.2.1000'] + loop, ['192.0.2.1000']),
+        'bad name': daemon_refuses(['--name', 'a/b'] + ip + loop, ['a/b']),
+        'bad fault': daemon_refuses(['--fault', 'drop=2'] + ip + loop, ['drop']),
+        'missing config': daemon_refuses(['--config', '/nonexistent.toml'], ['/nonexistent.toml']),
+        'port that cannot start': daemon_refuses(['--port', 'net_af_packet0,iface=nonexistent0'] + ip, ['nonexistent0']),
+        'no such driver': daemon_refuses(['--port', 'net_teapot0'] + ip, ['net_teapot0']),
+        'run directory that is a file': lambda rig: refuses(
+            rig, [rig.apps / 'uroced', '--run-dir', '/etc/hostname', *ip, *loop], ['/etc/hostname']),
+        'busy name': busy_name, 'no daemon': no_daemon, 'wrong usage': wrong_usage,
+        'unreachable peer': unreachable_peer,
+    }

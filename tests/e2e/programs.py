@@ -1,0 +1,62 @@
+"""Runs the two ends of a program that was written for a network of RDMA machines, and reads its figures."""
+import re
+
+from rig import Failure, listening, wait_until
+
+
+class Pair:
+    """Server and client of one program. The client is started once the server listens."""
+
+    def __init__(self, rig, server_device, client_device, args, client_args=(), prefix=()):
+        self.rig = rig
+        self.port = rig.ports.take()
+        program, options = str(args[0]), [str(a) for a in args[1:]]
+        common = [program, '-p', str(self.port)] + options
+        self.server = rig.start(server_device, common, program.split('/')[-1] + '-server')
+        if not wait_until(lambda: listening(self.port) or not self.server.alive(), 20) or not self.server.alive():
+            raise Failure('the server does not listen\n' + rig.describe(self.server))
+        self.client = rig.start(client_device, common + list(client_args) + ['127.0.0.1'],
+                                program.split('/')[-1] + '-client', prefix)
+
+    def finish(self, timeout):
+        """Waits for both; the client's output. Raises Failure unless both end with 0."""
+        status = self.client.wait(timeout)
+        server_status = self.server.wait(5 if status is not None else 0)
+        if status is None or server_status is None:
+            text = self.rig.describe(self.server, self.client)
+            self.end()
+            raise Failure(f'still running after {timeout} s\n{text}')
+        if status != 0 or server_status != 0:
+            raise Failure(f'client exit {status}, server exit {server_status}\n'
+                          + self.rig.describe(self.server, self.client))
+        return self.client.output()
+
+    def end(self):
+        self.client.end(0.5)
+        self.server.end(0.5)
+
+
+def run_pair(rig, devices, args, timeout=30, client_args=()):
+    return Pair(rig, devices[0], devices[1], args, client_args).finish(timeout)
+
+
+ROW = re.compile(r'^\s*(\d+)\s+(\d+)((?:\s+[\d.]+)+)\s*$', re.M)
+
+
+def figures(output):
+    """The table of a perftest program: a list of (bytes, iterations, [columns])."""
+    return [(int(size), int(count), [float(x) for x in rest.split()]) for size, count, rest in ROW.findall(output)]
+
+
+def check_figures(output, sizes=None):
+    """A perftest program measured something, for all of `sizes` if given."""
+    rows = figures(output)
+    if not rows:
+        raise Failure('no figures in the output:\n' + output)
+    seen = [row[0] for row in rows]
+    if sizes is not None and seen != list(sizes):
+        raise Failure(f'figures for sizes {seen}, expected {list(sizes)}')
+    for size, _, columns in rows:
+        if all(value == 0 for value in columns):
+            raise Failure(f'only zeroes for {size} bytes:\n{output}')
+    return rows

@@ -1,0 +1,211 @@
+"""Daemons and programs of one test: started, watched, and ended by process id, nothing else touched."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+class Failure(Exception):
+    """A case did not hold; the text says what was seen."""
+
+
+class Process:
+    """A program whose output goes to a file, so that it never blocks on us."""
+
+    def __init__(self, name, args, env, log_dir, cwd=None):
+        self.name, self.args = name, [str(a) for a in args]
+        fd, path = tempfile.mkstemp(prefix=name + '-', suffix='.log', dir=log_dir)
+        self.log = pathlib.Path(path)
+        self.popen = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=fd, stderr=subprocess.STDOUT,
+                                      env=env, cwd=cwd)
+        os.close(fd)
+        self.pid = self.popen.pid
+
+    def output(self):
+        return self.log.read_text(errors='replace')
+
+    def alive(self):
+        return self.popen.poll() is None
+
+    def wait(self, timeout):
+        """Exit status, or None when it still runs after `timeout` seconds."""
+        try:
+            return self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def signal(self, number):
+        if self.alive():
+            self.popen.send_signal(number)
+
+    def end(self, patience=3.0):
+        """Ends it politely, then not. Returns the exit status."""
+        self.signal(signal.SIGTERM)
+        if self.wait(patience) is None:
+            self.signal(signal.SIGKILL)
+            self.popen.wait()
+        return self.popen.returncode
+
+    def describe(self, lines=40):
+        text = self.output().strip().split('\n')
+        shown = '\n'.join('    | ' + line for line in text[-lines:])
+        state = 'runs' if self.alive() else f'exit {self.popen.returncode}'
+        return f'  {self.name} ({state}): {" ".join(self.args)}\n{shown}'
+
+
+def wait_until(condition, timeout, interval=0.02):
+    """True as soon as condition() is; False after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(interval)
+    return True
+
+
+def listening(port):
+    """Whether some program listens on this TCP port."""
+    wanted = f':{port:04X}'
+    for table in ('/proc/net/tcp', '/proc/net/tcp6'):
+        try:
+            with open(table) as rows:
+                for row in rows:
+                    fields = row.split()
+                    if len(fields) > 3 and fields[3] == '0A' and fields[1].endswith(wanted):
+                        return True
+        except OSError:
+            pass
+    return False
+
+
+class Ports:
+    """TCP ports for the programs' own talk over 127.0.0.1, each used once."""
+
+    def __init__(self, first=18600):
+        self.next = first + os.getpid() % 2000 * 10
+
+    def take(self):
+        while True:
+            self.next = self.next + 1 if self.next < 39000 else 18600
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind(('0.0.0.0', self.next))
+                    return self.next
+                except OSError:
+                    continue
+
+
+class Rig:
+    """A run directory of its own, the daemons that serve in it and the programs that use them."""
+
+    ports = Ports()
+
+    def __init__(self, build, hugepages=None):
+        self.build = pathlib.Path(build).resolve()
+        self.apps = self.build / 'apps'
+        for program in ('uroced', 'uroce-run', 'urocectl'):
+            if not (self.apps / program).exists():
+                raise Failure(f'{self.apps / program} is not there; build it with ./quickstart.sh build')
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix='uroce-'))
+        os.chmod(self.dir, 0o755)
+        self.run_dir = self.dir / 'run'
+        self.logs = self.dir / 'logs'
+        self.logs.mkdir()
+        self.run_dir.mkdir()
+        self.env = dict(os.environ, UROCE_RUN_DIR=str(self.run_dir))
+        self.daemons, self.programs = {}, []
+        self.hugepages = free_hugepages() >= 64 if hugepages is None else hugepages
+
+    def daemon(self, name, port, ips, extra=(), prefix=(), timeout=30):
+        """Starts a daemon and waits for its line that it is ready."""
+        args = list(prefix) + [self.apps / 'uroced', '--name', name, '--port', port, '--run-dir', self.run_dir]
+        for ip in ips:
+            args += ['--ip', ip]
+        if not self.hugepages:
+            args.append('--no-hugepages')
+        process = Process(name, args + list(extra), self.env, self.logs)
+        self.daemons[name] = process
+        ready = f'uroced: {name} ready'
+        wait_until(lambda: ready in process.output() or not process.alive(), timeout)
+        if ready not in process.output() or not process.alive():
+            raise Failure(f'{name} did not get ready\n{process.describe()}')
+        return process
+
+    def pair(self, extra=(), extra0=(), extra1=()):
+        """Two daemons joined by memif: uroce0 and uroce1."""
+        link = f'socket={self.run_dir}/memif.sock,id=0,bsize=9216,rsize=10'
+        self.daemon('uroce0', f'net_memif0,role=server,{link}', ['192.0.2.1/24', '2001:db8::1/64'],
+                    list(extra) + list(extra0))
+        self.daemon('uroce1', f'net_memif0,role=client,{link}', ['192.0.2.2/24', '2001:db8::2/64'],
+                    list(extra) + list(extra1))
+        return 'uroce0', 'uroce1'
+
+    def single(self, extra=()):
+        """One daemon with no port: both ends are on it."""
+        self.daemon('uroce0', 'loopback', ['192.0.2.1/24', '2001:db8::1/64'], extra)
+        return 'uroce0', 'uroce0'
+
+    def start(self, device, args, name=None, prefix=(), env=None):
+        """A program over one device."""
+        command = list(prefix) + [self.apps / 'uroce-run', '-d', device] + list(args)
+        process = Process(name or pathlib.Path(str(args[0])).name, command, env or self.env, self.logs)
+        self.programs.append(process)
+        return process
+
+    def run(self, device, args, timeout=20, expect=0):
+        """A program from start to end; its output."""
+        process = self.start(device, args)
+        status = process.wait(timeout)
+        if status is None:
+            raise Failure(f'still running after {timeout} s\n{self.describe(process)}')
+        if expect is not None and status != expect:
+            raise Failure(f'exit {status}, expected {expect}\n{self.describe(process)}')
+        return process.output()
+
+    def ctl(self, *args, timeout=10):
+        """urocectl's answer, parsed."""
+        done = subprocess.run([self.apps / 'urocectl', '--json', *args], env=self.env, capture_output=True,
+                              text=True, timeout=timeout)
+        if done.returncode != 0:
+            raise Failure(f'urocectl {" ".join(args)}: exit {done.returncode}: {done.stderr.strip()}')
+        return json.loads(done.stdout)
+
+    def describe(self, *processes):
+        """What both sides and the daemons said."""
+        daemons = [d.describe(15) for d in self.daemons.values()]
+        return '\n'.join([p.describe() for p in processes] + daemons)
+
+    def end_programs(self):
+        for process in self.programs:
+            process.end(1.0)
+        self.programs = []
+
+    def dead_daemons(self):
+        return [d for d in self.daemons.values() if not d.alive()]
+
+    def close(self):
+        """Ends everything; what a daemon's end looked like when it was not clean."""
+        self.end_programs()
+        unclean = []
+        for process in self.daemons.values():
+            was_alive = process.alive()
+            if process.end(10.0) != 0 and was_alive:
+                unclean.append(process.describe())
+        shutil.rmtree(self.dir, ignore_errors=True)
+        return '\n'.join(unclean)
+
+
+def free_hugepages():
+    try:
+        with open('/proc/meminfo') as rows:
+            return next(int(row.split()[1]) for row in rows if row.startswith('HugePages_Free'))
+    except (OSError, StopIteration):
+        return 0

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""run.py [--build DIR] [--long] [--only PATTERN] [--list]: whole daemons, unmodified programs, real processes.
+
+As root. Ends with `N passed, N failed, N skipped`; the exit status says whether all passed.
+"""
+import argparse
+import fnmatch
+import os
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from cases_behaviour import behaviour_cases, faulty_verify_cases, last_cases  # noqa: E402
+from cases_input import input_cases  # noqa: E402
+from cases_network import network_cases  # noqa: E402
+from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
+from rig import ROOT, Failure, Rig  # noqa: E402
+
+FAULTS = 'drop=0.01,reorder=0.01,seed=7'
+
+
+class Group:
+    """Cases that share daemons. `start(rig)` brings the daemons up and returns the two devices."""
+
+    def __init__(self, name, start, cases, own_rig=False):
+        self.name, self.start, self.cases, self.own_rig = name, start, cases, own_rig
+
+
+def groups(long):
+    faulty = dict(faulty_cases(long), **faulty_verify_cases(long))
+    shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long))
+    return [
+        Group('input', None, input_cases(long), True),
+        Group('network', None, network_cases(long), True),
+        Group('two', lambda rig: rig.pair(), shared),
+        Group('one', lambda rig: rig.single(), shared),
+        Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
+        Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),
+        Group('two end', lambda rig: rig.pair(), last_cases(), True),
+        Group('one end', lambda rig: rig.single(), last_cases(), True),
+    ]
+
+
+class Runner:
+    def __init__(self, options):
+        self.options = options
+        self.passed, self.failed = 0, []
+
+    def run_case(self, name, case, *args):
+        print(f'run  {name}', flush=True)
+        began = time.monotonic()
+        try:
+            case(*args)
+            problem = None
+        except Failure as failure:
+            problem = str(failure)
+        except Exception:  # a defect of the test shows as a failure of the case
+            problem = traceback.format_exc()
+        seconds = time.monotonic() - began
+        if problem is None:
+            self.passed += 1
+            print(f'ok   {name} ({seconds:.1f} s)', flush=True)
+        else:
+            self.failed.append(name)
+            print(f'FAIL {name} ({seconds:.1f} s)\n{problem}', flush=True)
+        return problem is None
+
+    def run_alone(self, name, group, case):
+        """One case with daemons of its own, or none."""
+        rig = Rig(self.options.build)
+        try:
+            if group.start is None:
+                self.run_case(name, case, rig)
+            else:
+                self.run_case(name, lambda: case(rig, group.start(rig)))
+        finally:
+            rig.close()
+
+    def run_group(self, group, names):
+        if group.own_rig:
+            for name in names:
+                self.run_alone(f'{group.name}: {name}', group, group.cases[name])
+            return
+        rig, devices = None, None
+        for name in names:
+            title = f'{group.name}: {name}'
+            if rig is None:
+                rig = Rig(self.options.build)
+                try:
+                    devices = group.start(rig)
+                except Failure as failure:
+                    self.failed.append(title)
+                    print(f'FAIL {title}\n{failure}', flush=True)
+                    rig.close()
+                    rig = None
+                    continue
+            good = self.run_case(title, group.cases[name], rig, devices)
+            rig.end_programs()
+            if rig.dead_daemons():
+                self.failed.append(title + ': daemon')
+                print(f'FAIL {title}: a daemon is gone\n{rig.describe()}', flush=True)
+                good = False
+            if not good:  # the next case starts with fresh daemons
+                rig.close()
+                rig = None
+        if rig is not None:
+            self.close(group, rig)
+
+    def close(self, group, rig):
+        unclean = rig.close()
+        if unclean:
+            self.failed.append(f'{group.name}: end of the daemons')
+            print(f'FAIL {group.name}: a daemon did not end cleanly\n{unclean}', flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--build', default=ROOT / 'build', help='build folder (default: build)')
+    parser.add_argument('--long', action='store_true', help='the whole cross product of options, and soaks')
+    parser.add_argument('--only', default='*', metavar='PATTERN', help='cases whose name matches, e.g. "two: ib_*"')
+    parser.add_argument('--list', action='store_true', help='print the names of the cases')
+    options = parser.parse_args()
+    if os.geteuid() != 0 and not options.list:
+        print('run.py: needs root: network namespaces, memory of other processes', file=sys.stderr)
+        return 1
+    runner = Runner(options)
+    for group in groups(options.long):
+        names = [n for n in group.cases if fnmatch.fnmatch(f'{group.name}: {n}', options.only)]
+        if options.list:
+            print('\n'.join(f'{group.name}: {n}' for n in names))
+        elif names:
+            runner.run_group(group, names)
+    if options.list:
+        return 0
+    for name in runner.failed:
+        print(f'failed: {name}')
+    print(f'{runner.passed} passed, {len(runner.failed)} failed, 0 skipped')
+    return 1 if runner.failed or runner.passed == 0 else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())

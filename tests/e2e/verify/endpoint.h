@@ -1,0 +1,82 @@
+// One end of verify: a device, its memory, an RC QP, and a TCP connection to the other end.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "schedule.h"
+
+namespace uroce::verify {
+
+struct Options {
+  std::string device;  ///< empty: the first
+  std::string host;    ///< empty: this is the server
+  int port = 18515;
+  int gid_index = 0;
+  std::uint64_t seed = 1;
+  std::uint32_t batches = 200;
+  Limits limits;
+  bool events = false;      ///< sleep on completion events
+  std::string memory = "heap";  ///< heap, shared, file
+  std::int64_t psn = -1;    ///< first PSN; -1: random
+};
+
+[[noreturn]] void fail(const std::string& what);
+
+/// What the other end needs to know.
+struct Peer {
+  std::uint32_t qpn = 0, psn = 0, rkey = 0;
+  std::uint32_t reserved = 0;
+  std::uint64_t address = 0;
+  std::uint8_t gid[16] = {};
+};
+
+class Endpoint {
+ public:
+  explicit Endpoint(const Options& options);
+
+  // Memory: `region` is what the client reads and writes at the server, slots are for what is sent and received.
+  std::byte* region() { return memory_; }
+  std::byte* slot(std::size_t i) { return memory_ + limits_.region_bytes + i * stride(); }
+  /// Distance of two slots; the bytes behind max_bytes are a guard.
+  std::size_t stride() const { return limits_.max_bytes + 64; }
+  std::uint32_t lkey() const { return mr_->lkey; }
+
+  ibv_qp* qp() { return qp_; }
+  const Peer& peer() const { return peer_; }
+  std::uint32_t max_inline() const { return max_inline_; }
+
+  /// The next completion, at most `seconds` from now.
+  ibv_wc wait_completion(double seconds);
+
+  // One letter on the TCP connection.
+  void tell(char letter);
+  void await(char letter);
+
+ private:
+  void open_device(const Options& options);
+  void make_memory(const std::string& kind);
+  void make_qp();
+  void connect_tcp(const Options& options);
+  void connect_qp(const Options& options);
+
+  Limits limits_;
+  bool events_ = false;
+  std::byte* memory_ = nullptr;
+  std::size_t memory_bytes_ = 0;
+  int tcp_ = -1;
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  ibv_mr* mr_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+  ibv_qp* qp_ = nullptr;
+  std::uint32_t max_inline_ = 0;
+  Peer self_, peer_;
+};
+
+}  // namespace uroce::verify

@@ -1,0 +1,80 @@
+#include "schedule.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace uroce::verify {
+
+void fill(std::uint64_t seed, std::byte* to, std::size_t bytes) {
+  std::uint64_t state = seed | 1;
+  for (std::size_t i = 0; i < bytes; i += 8) {
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    std::memcpy(to + i, &state, std::min<std::size_t>(8, bytes - i));
+  }
+}
+
+Schedule::Schedule(std::uint64_t seed, const Limits& limits)
+    : random_(seed), limits_(limits), image_(limits.region_bytes) {
+  fill(seed, image_.data(), image_.size());
+}
+
+std::uint32_t Schedule::draw_size() {
+  const std::uint32_t mtu = limits_.mtu;
+  std::uint32_t bytes = 0;
+  switch (below(8)) {
+    case 0: bytes = 0; break;
+    case 1:
+    case 2: bytes = 1 + below(64); break;
+    case 3:
+    case 4: bytes = 1 + below(2 * mtu); break;
+    case 5: bytes = mtu * (1 + below(8)) - 1 + below(3); break;
+    case 6: bytes = 1 + below(64 * 1024); break;
+    default: bytes = 1 + below(limits_.max_bytes); break;
+  }
+  return std::min(bytes, limits_.max_bytes);
+}
+
+std::vector<Operation> Schedule::next_batch() {
+  std::vector<Operation> batch(1 + below(limits_.batch));
+  for (std::size_t i = 0; i < batch.size(); ++i) {
+    Operation& op = batch[i];
+    op.kind = static_cast<Kind>(below(7));
+    op.bytes = op.is_atomic() ? 8 : draw_size();
+    op.offset = below(limits_.region_bytes - op.bytes);
+    if (op.is_atomic()) op.offset &= ~std::uint64_t{7};
+    op.pieces = op.bytes == 0 ? 0 : op.is_atomic() ? 1 : 1 + below(std::min(op.bytes, 4u));
+    op.signaled = i + 1 == batch.size() || below(4) == 0;
+    op.inlined = !op.returns_data() && below(2) == 0;
+    op.immediate = static_cast<std::uint32_t>(random_());
+    op.pattern = random_();
+    op.value = random_();
+    // Half of the comparisons hit, if nothing in this batch comes in between.
+    if (below(2) == 0 && op.is_atomic()) std::memcpy(&op.compare, image_.data() + op.offset, 8);
+    op.fence = below(8) == 0;
+    for (std::size_t j = 0; j < i; ++j) {
+      const Operation& earlier = batch[j];
+      if (!earlier.returns_data()) continue;
+      op.fence |= op.offset < earlier.offset + earlier.bytes && earlier.offset < op.offset + op.bytes;
+    }
+  }
+  return batch;
+}
+
+std::vector<std::byte> Schedule::execute(const Operation& op) {
+  std::vector<std::byte> returned;
+  std::byte* at = image_.data() + op.offset;
+  if (op.kind == Kind::kWrite || op.kind == Kind::kWriteImm) fill(op.pattern, at, op.bytes);
+  if (!op.returns_data()) return returned;
+  returned.assign(at, at + op.bytes);
+  if (!op.is_atomic()) return returned;
+  std::uint64_t value = 0;
+  std::memcpy(&value, at, 8);
+  if (op.kind == Kind::kFetchAdd) value += op.value;
+  if (op.kind == Kind::kCompareSwap && value == op.compare) value = op.value;
+  std::memcpy(at, &value, 8);
+  return returned;
+}
+
+}  // namespace uroce::verify

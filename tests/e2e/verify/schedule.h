@@ -1,0 +1,63 @@
+// What verify does, in which order, and what memory must look like afterwards. Both ends draw the same operations from
+// the same seed, so that neither has to trust what the other says.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+namespace uroce::verify {
+
+enum class Kind : std::uint8_t { kSend, kSendImm, kWrite, kWriteImm, kRead, kCompareSwap, kFetchAdd };
+
+struct Operation {
+  Kind kind = Kind::kWrite;
+  std::uint32_t bytes = 0;
+  std::uint64_t offset = 0;       ///< in the server's region
+  std::uint32_t pieces = 0;       ///< scatter elements; 0 when there are no bytes
+  bool fence = false;
+  bool signaled = true;
+  bool inlined = false;           ///< if the QP can
+  std::uint32_t immediate = 0;
+  std::uint64_t pattern = 0;      ///< seed of the bytes
+  std::uint64_t compare = 0, value = 0;
+
+  bool takes_receive() const { return kind == Kind::kSend || kind == Kind::kSendImm || kind == Kind::kWriteImm; }
+  bool is_atomic() const { return kind == Kind::kCompareSwap || kind == Kind::kFetchAdd; }
+  bool returns_data() const { return kind == Kind::kRead || is_atomic(); }
+};
+
+struct Limits {
+  std::uint32_t max_bytes = 1u << 20;
+  std::uint32_t region_bytes = 4u << 20;
+  std::uint32_t mtu = 1024;
+  std::uint32_t batch = 16;       ///< operations at most
+};
+
+/// Fills `to` with bytes that depend on `seed` and their place only.
+void fill(std::uint64_t seed, std::byte* to, std::size_t bytes);
+
+class Schedule {
+ public:
+  Schedule(std::uint64_t seed, const Limits& limits);
+
+  /// The next operations; the last one is signaled. An operation that touches what an earlier READ or atomic of the
+  /// batch touches is fenced, since the transport promises no order there otherwise.
+  std::vector<Operation> next_batch();
+
+  /// What the server's region holds when every operation so far has been executed.
+  std::vector<std::byte>& image() { return image_; }
+  /// Executes one operation on the image; what it returns to the client (READ, atomics).
+  std::vector<std::byte> execute(const Operation& operation);
+
+ private:
+  std::uint32_t draw_size();
+  std::uint32_t below(std::uint32_t n) { return n == 0 ? 0 : static_cast<std::uint32_t>(random_() % n); }
+
+  std::mt19937_64 random_;
+  Limits limits_;
+  std::vector<std::byte> image_;
+};
+
+}  // namespace uroce::verify

@@ -1,0 +1,161 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds, and runs the tests. The last line is `N passed, N failed, N skipped`.
+set -uo pipefail
+top=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source=tests/setup.sh
+. "$top/tests/setup.sh"
+
+usage() {
+  cat <<'HELP'
+tests/run.sh [OPTIONS]      (as root, on Debian 12)
+
+  --long             soaks, more seeds, the whole cross product of program options
+  --clang            also compile everything with clang 14
+  --asan             also run the tests under address and undefined behaviour sanitizers
+  --tsan             also run those of threads and shared memory under the thread sanitizer
+  --fuzz-seconds N   also fuzz with libFuzzer, N seconds a target
+  --only PATTERN     only tests and end-to-end cases whose name matches (shell pattern)
+  --jobs N           compile and test N at a time (default: the cores there are)
+  --help             this text
+
+Without options: an optimised gcc build in build/, unit tests, simulation, golden packets, model, tidy, end to end.
+With CI=true in the environment all of the above but --long, a minute for each fuzz target.
+HELP
+}
+
+long= clang= asan= tsan= fuzz_seconds=0 only='*' jobs=$(nproc)
+if [ "${CI:-}" = true ]; then clang=1 asan=1 tsan=1 fuzz_seconds=60; fi
+need_value() { [ $# -ge 2 ] || die "$1 needs a value; see tests/run.sh --help"; }
+while [ $# -gt 0 ]; do
+  case $1 in
+    --long) long=1 ;;
+    --clang) clang=1 ;;
+    --asan) asan=1 ;;
+    --tsan) tsan=1 ;;
+    --fuzz-seconds) need_value "$@"; fuzz_seconds=$2; shift ;;
+    --only) need_value "$@"; only=$2; shift ;;
+    --jobs) need_value "$@"; jobs=$2; shift ;;
+    --help) usage; exit 0 ;;
+    *) die "$1: no such option; see tests/run.sh --help" ;;
+  esac
+  shift
+done
+[[ $fuzz_seconds =~ ^[0-9]+$ && $jobs =~ ^[1-9][0-9]*$ ]] || die "--fuzz-seconds and --jobs take a number"
+
+work=$(mktemp -d)
+results=$work/results
+: >"$results"
+finish() {
+  give_back_hugepages
+  rm -rf "$work"
+}
+trap finish EXIT
+trap 'exit 130' INT TERM
+
+count() { printf '%s %s %s\n' "$1" "$2" "$3" >>"$results"; }
+
+# stage NAME COMMAND...: runs it, says how long it took, counts a failure that the command did not count itself.
+stage() {
+  local name=$1 began=$SECONDS status before
+  shift
+  before=$(awk '{f += $2} END {print f + 0}' "$results")
+  say "== $name"
+  ("$@")
+  status=$?
+  if [ $status -ne 0 ] && [ "$(awk '{f += $2} END {print f + 0}' "$results")" = "$before" ]; then
+    count 0 1 0
+    say "FAIL $name (exit $status)"
+  fi
+  say "== $name took $((SECONDS - began)) s"
+  return $status
+}
+
+# tests_of FOLDER [MESON TEST OPTIONS...]: meson's tests, each gtest case counted.
+tests_of() {
+  local folder=$1 names
+  shift
+  mkdir -p "$work/xml"
+  find "$work/xml" -name '*.xml' -delete
+  mapfile -t names < <(python3 "$top/tests/summary.py" --list "$folder" "$only" "${pick:-*}")
+  [ ${#names[@]} -eq 0 ] && return 0
+  GTEST_OUTPUT="xml:$work/xml/" meson test -C "$folder" --no-rebuild --num-processes "$jobs" --print-errorlogs \
+    "$@" "${names[@]}"
+  local status=$?
+  python3 "$top/tests/summary.py" --count "$folder" "$work/xml" >>"$results"
+  return $status
+}
+
+gcc_tests() {
+  [ -n "$long" ] && export UROCE_SIM_SEEDS=200000
+  tests_of "$top/build" -t "$([ -n "$long" ] && echo 30 || echo 4)"
+}
+
+asan_tests() {
+  export UROCE_SIM_SEEDS=200 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 \
+    UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14
+  pick='!once' tests_of "$top/build-asan" -t 8
+}
+
+tsan_tests() {
+  # Without address randomisation: gcc's runtime does not know the layouts of newer kernels.
+  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 UROCE_SIM_SEEDS=50
+  pick='threads' tests_of "$top/build-tsan" -t 8 --wrap='setarch -R'
+}
+
+fuzz() {
+  local target failed=0
+  for target in "$top"/build-asan/tests/fuzz/*-fuzzer; do
+    local name
+    name=$(basename "$target" -fuzzer)
+    mkdir -p "$work/fuzz/$name"
+    if (cd "$work/fuzz" && "$target" -max_total_time="$fuzz_seconds" -print_final_stats=0 -verbosity=0 -timeout=20 \
+      "$work/fuzz/$name" "$top/tests/fuzz/corpus/$name" >"$work/fuzz/$name.log" 2>&1); then
+      count 1 0 0
+      say "ok   fuzz $name, $fuzz_seconds s"
+    else
+      count 0 1 0
+      failed=1
+      say "FAIL fuzz $name"
+      tail -n 40 "$work/fuzz/$name.log"
+      # The input that did it, to be put into the corpus.
+      for input in "$work"/fuzz/crash-* "$work"/fuzz/timeout-* "$work"/fuzz/oom-*; do
+        [ -f "$input" ] && say "input: $(base64 -w0 "$input")"
+      done
+    fi
+  done
+  return $failed
+}
+
+end_to_end() {
+  local status
+  python3 "$top/tests/e2e/run.py" --build "$top/build" --only "$only" ${long:+--long} | tee "$work/e2e.log"
+  status=${PIPESTATUS[0]}
+  tail -n 1 "$work/e2e.log" | awk '/passed,/ {print $1, $3, $5}' >>"$results"
+  return "$status"
+}
+
+began=$SECONDS
+stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
+reserve_hugepages 512
+stage 'build (gcc)' build_into "$top/build" g++ && stage 'tests (gcc)' gcc_tests
+[ "$only" = '*' ] && stage 'tidy' python3 "$top/tests/tidy/tidy.py" --results "$results"
+if [ "$(id -u)" = 0 ]; then
+  [ -x "$top/build/apps/uroced" ] && stage 'end to end' end_to_end
+else
+  say "needs root: network namespaces and the memory of other processes; did the tests above instead"
+  count 0 0 1
+fi
+[ -n "$clang" ] && stage 'build (clang)' build_into "$top/build-clang" clang++-14
+if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then
+  stage 'build (sanitizers)' build_into "$top/build-asan" clang++-14 -Db_sanitize=address,undefined -Db_lundef=false \
+    -Doptimization=1 -Dfuzzers=true && {
+    [ -n "$asan" ] && stage 'tests (address, undefined)' asan_tests
+    [ "$fuzz_seconds" -gt 0 ] && stage 'fuzz' fuzz
+  }
+fi
+if [ -n "$tsan" ]; then
+  stage 'build (thread sanitizer)' build_into "$top/build-tsan" g++ -Db_sanitize=thread -Doptimization=1 &&
+    stage 'tests (threads)' tsan_tests
+fi
+say "all stages took $((SECONDS - began)) s"
+awk '{p += $1; f += $2; s += $3} END {printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0}' "$results"

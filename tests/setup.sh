@@ -1,0 +1,50 @@
+# Sourced by tests/run.sh and quickstart.sh: packages, build folders, hugepages. Needs $top, the project's folder.
+
+say() { printf '%s\n' "$*"; }
+die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
+
+# Installs what the given lists name and the machine lacks.
+install_packages() {
+  local missing=() name
+  for name in $(cat "$@"); do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  command -v apt-get >/dev/null || die "needs the Debian packages ${missing[*]}; install what they hold and try again"
+  [ "$(id -u)" = 0 ] || die "needs packages; run as root, or first: apt-get install ${missing[*]}"
+  say "installing ${#missing[@]} packages: ${missing[*]}"
+  apt-get update -qq || die "apt-get update failed; is there a network and a package source?"
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
+    die "apt-get could not install: ${missing[*]}"
+}
+
+# build_into FOLDER COMPILER [MESON OPTIONS...]: configures once, then compiles what changed.
+build_into() {
+  local folder=$1 compiler=$2 launcher=
+  shift 2
+  command -v ccache >/dev/null && launcher='ccache '
+  if [ ! -f "$folder/build.ninja" ]; then
+    CXX="$launcher$compiler" meson setup "$@" "$folder" "$top" >"$folder.log" 2>&1 ||
+      { tail -n 30 "$folder.log" >&2; return 1; }
+    mv "$folder.log" "$folder/setup.log"
+  fi
+  ninja -C "$folder" ${jobs:+-j "$jobs"} >"$folder/ninja.log" 2>&1 || { tail -n 60 "$folder/ninja.log" >&2; return 1; }
+}
+
+hugepages_file=/proc/sys/vm/nr_hugepages
+
+# Makes sure that COUNT 2 MiB pages are free, if the machine lets us. Sets hugepages_before to what to go back to.
+reserve_hugepages() {
+  hugepages_before=
+  local free total
+  free=$(awk '/^HugePages_Free/ {print $2}' /proc/meminfo)
+  total=$(cat "$hugepages_file" 2>/dev/null) || return 0
+  [ "${free:-0}" -ge "$1" ] && return 0
+  { echo $((total + $1 - free)) >"$hugepages_file"; } 2>/dev/null || { say "no right to reserve hugepages: going on without"; return 0; }
+  hugepages_before=$total
+}
+
+give_back_hugepages() {
+  [ -n "${hugepages_before:-}" ] && echo "$hugepages_before" >"$hugepages_file"
+  hugepages_before=
+}

@@ -1,0 +1,70 @@
+"""Who may include whom (ARCHITECTURE.md)."""
+import re
+
+# Folder to the folders of lib/ (and drivers/packet) that it may use beside itself.
+ALLOWED = {
+    'lib/base': set(),
+    'lib/abi': set(),
+    'lib/queue': {'abi', 'base'},
+    'lib/wire': {'base'},
+    'lib/memory': {'base'},
+    'lib/net': {'base', 'wire'},
+    'lib/proto': {'base', 'abi', 'queue', 'wire', 'memory'},
+    'lib/cm': {'base', 'abi', 'queue', 'wire', 'memory'},
+    'lib/engine': {'base', 'abi', 'queue', 'wire', 'memory', 'net', 'proto', 'cm'},
+    'lib/client': {'abi', 'base', 'queue'},
+    'drivers/packet': {'net', 'base', 'wire'},
+    'drivers/verbs': {'client', 'abi', 'base', 'queue'},
+    'drivers/rdmacm': {'client', 'abi', 'base', 'queue'},
+}
+FOLDERS = {'base', 'abi', 'queue', 'wire', 'memory', 'net', 'proto', 'cm', 'engine', 'client'}
+SANS_IO = ('lib/wire/', 'lib/memory/', 'lib/proto/', 'lib/cm/')
+# A clock, a system call, an allocation, a log or an exception has no place in sans-IO code.
+BANNED_HEADERS = re.compile(r'^(chrono|thread|mutex|iostream|fstream|cstdio|stdexcept|unistd\.h|sys/.*|time\.h|ctime|'
+                            r'pthread\.h|fcntl\.h|poll\.h)$')
+BANNED_WORDS = re.compile(r'\b(throw|printf|clock_gettime|std::chrono|gettimeofday)\b')
+INCLUDE = re.compile(r'^\s*#\s*include\s+(<([^>]+)>|"([^"]+)")', re.M)
+
+
+def _owner(name):
+    return next((folder for folder in ALLOWED if name.startswith(folder + '/')), None)
+
+
+def _check_system(name, header):
+    if header.startswith('rte_') and not name.startswith(('drivers/packet/dpdk/', 'apps/uroced/', 'tests/unit/packet/',
+                                                          'bench/')):
+        return 'DPDK belongs to drivers/packet/dpdk and to where apps/uroced starts EAL'
+    if header.startswith(('infiniband/', 'rdma/')) and not name.startswith(('drivers/verbs/', 'drivers/rdmacm/',
+                                                                            'tests/')):
+        return 'infiniband headers belong to drivers/verbs and drivers/rdmacm'
+    if name.startswith(SANS_IO) and BANNED_HEADERS.match(header):
+        return 'sans-IO code has no use for it'
+    if name.startswith(('lib/base/', 'lib/abi/')) and '/' in header and not header.startswith('sys/'):
+        return 'the standard library only'
+    return None
+
+
+def _check_project(name, header):
+    folder = header.split('/')[0] if '/' in header else None
+    if folder in ('apps', 'tests', 'bench') and not name.startswith(folder + '/'):
+        return 'nothing includes apps, tests or bench'
+    owner = _owner(name)
+    if owner is None or folder not in FOLDERS or owner.endswith('/' + folder):
+        return None
+    if folder not in ALLOWED[owner]:
+        return f'{owner} may include {", ".join(sorted(ALLOWED[owner])) or "the standard library only"}'
+    return None
+
+
+def breaches(files):
+    for name, text in files.items():
+        if not name.endswith(('.h', '.cc')):
+            continue
+        for found in INCLUDE.finditer(text):
+            reason = _check_system(name, found.group(2)) if found.group(2) else _check_project(name, found.group(3))
+            if reason:
+                yield f'{name}: includes {found.group(2) or found.group(3)}: {reason}'
+        if name.startswith(SANS_IO):
+            code = re.sub(r'//[^\n]*', '', text)
+            for word in sorted(set(BANNED_WORDS.findall(code))):
+                yield f'{name}: uses {word}, which sans-IO code may not'

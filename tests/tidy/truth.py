@@ -1,0 +1,68 @@
+"""Documents against the tree: files that they name exist, options that they show are options."""
+import pathlib
+import re
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Program to the file that holds its help text.
+HELP = {'uroce-run': 'apps/uroce-run', 'urocectl': 'apps/urocectl', 'uroced': 'apps/uroced',
+        'quickstart.sh': 'quickstart.sh', 'tests/run.sh': 'tests/run.sh'}
+OPTION = re.compile(r'(?<![\w-])--[a-z][a-z0-9-]+')
+
+
+def _source(place, files):
+    return '\n'.join(text for name, text in files.items() if name == place or name.startswith(place + '/'))
+
+
+def _named_files(files):
+    """`path/with/slash.ext` in a document must be there."""
+    for name in ('README.md', 'ARCHITECTURE.md', 'STYLE.md'):
+        if name not in files:
+            yield f'{name} is missing'
+            continue
+        for path in set(re.findall(r'`((?:[\w.-]+/)+[\w.-]+\.(?:cc|h|py|sh|md|toml|txt))`', files[name])):
+            if not any(place == path or place.endswith('/' + path) for place in files):
+                yield f'{name}: names {path}, which is not there'
+
+
+def _shown_options(files):
+    """An option that README shows on a line with one of our programs is in that program's source."""
+    for line in files.get('README.md', '').split('\n'):
+        programs = [program for program in HELP if re.search(rf'(?<![\w-]){re.escape(program)}(?![\w-])', line)]
+        if not programs:
+            continue
+        known = '\n'.join(_source(HELP[program], files) for program in programs)
+        for option in OPTION.findall(line.split('| ')[0] if line.startswith('  ') else line):
+            if option not in known and option.removeprefix('--') not in known:
+                yield f'README.md: shows {option} with {" and ".join(programs)}, which does not know it'
+
+
+def _knobs(files):
+    """Every knob of config/uroced.toml is read by the daemon, and the other way round where names are quoted."""
+    toml = files.get('config/uroced.toml')
+    if toml is None:
+        yield 'config/uroced.toml is missing'
+        return
+    source = _source('apps/uroced', files)
+    for knob in set(re.findall(r'^#?\s?([a-z][a-z0-9_]+)\s*=', toml, re.M)):
+        if f'"{knob}"' not in source:
+            yield f'config/uroced.toml: the daemon reads no {knob}'
+
+
+def _help_texts(files):
+    """What getopt_long takes is in the help text, and the other way round."""
+    for program in ('apps/uroce-run', 'apps/urocectl'):
+        source = _source(program, files)
+        taken = {'--' + name for name in re.findall(r'\{"([a-z-]+)", (?:no|required)_argument', source)}
+        help_text = ''.join(re.findall(r'kHelp\[\] =\s*R"\((.*?)\n\)"', source, re.S))
+        shown = set(OPTION.findall(help_text))
+        for option in sorted(taken - shown):
+            yield f'{program}: takes {option}, but its help does not say so'
+        for option in sorted(shown - taken - {'--name', '--port', '--ip'}):
+            yield f'{program}: its help shows {option}, which it does not take'
+
+
+def breaches(files):
+    yield from _named_files(files)
+    yield from _shown_options(files)
+    yield from _knobs(files)
+    yield from _help_texts(files)
