@@ -40,15 +40,10 @@ class CqProducer {
   /// Whether a completion event is due now. Call after the pushes of one duty cycle; true at most once for
   /// each arming.
   bool take_event() {
-    if (!pushed_) return false;
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    const std::uint32_t arm = load(client_->arm);
-    const bool armed = arm != last_arm_;
-    const bool matches = armed && ((arm & 1) == 0 || pushed_solicited_);
-    pushed_ = pushed_solicited_ = false;
-    if (!matches) return false;
-    last_arm_ = arm;
-    return true;
+    if (shared_) lock_.lock();
+    const bool due = take_event_locked();
+    if (shared_) lock_.unlock();
+    return due;
   }
 
   bool in_error() const { return error_; }
@@ -59,6 +54,18 @@ class CqProducer {
  private:
   static std::uint32_t load(const std::uint32_t& word) {
     return std::atomic_ref(const_cast<std::uint32_t&>(word)).load(std::memory_order_acquire);
+  }
+
+  bool take_event_locked() {
+    if (!pushed_) return false;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const std::uint32_t arm = load(client_->arm);
+    const bool armed = arm != last_arm_;
+    const bool matches = armed && ((arm & 1) == 0 || pushed_solicited_);
+    pushed_ = pushed_solicited_ = false;
+    if (!matches) return false;
+    last_arm_ = arm;
+    return true;
   }
 
   bool push_locked(const uroce_cqe& entry, bool solicited) {
