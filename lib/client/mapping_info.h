@@ -33,6 +33,8 @@ class MappingReader {
  public:
   /// 0, or errno: there is no /proc.
   int open(bool force_text = false);
+  /// Not to be left open between uses: the program may close the descriptor, and give the number to a file of its own.
+  void close() { fd_.reset(); }
 
   /// The mapping that holds `address`, or else the next one above it. 0, ENOENT (none), or another errno.
   int at_or_after(std::uintptr_t address, Mapping& out);

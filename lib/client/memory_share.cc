@@ -304,6 +304,7 @@ int MemoryShare::share(const void* address, std::size_t bytes, bool writable, Sh
       error = impl_->share(reinterpret_cast<std::uintptr_t>(address), bytes, writable, pieces, count);
     } catch (...) {  // of our containers, which reserve: not expected
     }
+    impl_->reader.close();
   }
   if (error != 0) return error;
   try {  // the program's malloc, so not under our lock
@@ -324,6 +325,7 @@ void MemoryShare::unshare(const void* address, std::size_t bytes) {
     impl_->unshare(reinterpret_cast<std::uintptr_t>(address), bytes);
   } catch (...) {
   }
+  impl_->reader.close();
 }
 
 }  // namespace uroce::client

@@ -14,8 +14,12 @@ bool MemoryShare::Impl::find_mappings(Ranges& out) {
   Mapping mapping;
   for (std::uintptr_t at = 0; reader.at_or_after(at, mapping) == 0; at = mapping.end) {
     if (!mapping.shared || !is_ours(mapping)) continue;
-    if (!out.push({mapping.start, mapping.end, mapping.offset, mapping.protection()})) return false;
+    if (!out.push({mapping.start, mapping.end, mapping.offset, mapping.protection()})) {
+      reader.close();
+      return false;
+    }
   }
+  reader.close();
   return true;
 }
 
