@@ -25,12 +25,20 @@ void to_wc(const uroce_cqe& in, ibv_wc& out) {
   out.dlid_path_bits = 0;
 }
 
+// Counts an event that its receiver must acknowledge, before the CQ can be destroyed by another thread.
+void deliver(Cq& cq) {
+  pthread_mutex_lock(&cq.cq.mutex);
+  ++cq.comp_delivered;
+  pthread_mutex_unlock(&cq.cq.mutex);
+}
+
 // An armed CQ has an event coming when the daemon is gone, for what is flushed then: once for each CQ.
 Cq* next_flushed(Context& context, ibv_comp_channel* channel) {
   const std::lock_guard lock(context.objects_mutex);
   for (const auto& [cookie, cq] : context.cqs) {
     if (cq->cq.channel != channel || cq->flush_told || !cq->queue.has_flushed()) continue;
     cq->flush_told = true;
+    deliver(*cq);
     return cq;
   }
   return nullptr;
@@ -180,9 +188,8 @@ UROCE_EXPORT int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_
       const auto at = owner.cqs.find(cookie);
       if (at == owner.cqs.end()) continue;  // of a CQ that is no more
       found = at->second;
-      pthread_mutex_lock(&found->cq.mutex);
-      ++found->comp_delivered;
-      pthread_mutex_unlock(&found->cq.mutex);
+      deliver(*found);
+      found->queue.event_came();
     } else {
       owner.session->set_dead();  // the daemon held the other end
       found = next_flushed(owner, channel);
@@ -190,9 +197,6 @@ UROCE_EXPORT int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_
         errno = EIO;
         return -1;
       }
-      pthread_mutex_lock(&found->cq.mutex);
-      ++found->comp_delivered;
-      pthread_mutex_unlock(&found->cq.mutex);
     }
     *cq = &found->cq;
     *cq_context = found->cq.cq_context;

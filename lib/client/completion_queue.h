@@ -61,10 +61,16 @@ class CompletionQueue {
   void publish() { consumer_.publish(); }
   void polled_in_vain();
 
-  /// Asks for an event with the next (solicited) entry. Entries that are there already cause none.
+  /// Asks for an event with the next (solicited) entry. Entries that are there already cause none. A request for any
+  /// entry stands until its event comes, whatever is asked for meanwhile (IBTA vol. 1, 11.4.2.2).
   void arm(bool solicited_only) {
     const std::lock_guard lock(lock_);
-    consumer_.arm(solicited_only);
+    armed_for_any_ |= !solicited_only;
+    consumer_.arm(!armed_for_any_);
+  }
+  void event_came() {
+    const std::lock_guard lock(lock_);
+    armed_for_any_ = false;
   }
 
   /// QPs that complete here, for next_flushed().
@@ -84,6 +90,7 @@ class CompletionQueue {
   queue::CqConsumer consumer_;
   base::Spinlock lock_;
   std::uint32_t empty_polls_ = 0;
+  bool armed_for_any_ = false;
   bool flushed_waiting_ = false;  ///< flushed_ was shown by front() and not popped
   uroce_cqe flushed_{};
   std::vector<User> users_;

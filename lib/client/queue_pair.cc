@@ -1,13 +1,22 @@
 #include "client/queue_pair.h"
 
+#include <algorithm>
 #include <bit>
 #include <mutex>
 
 namespace uroce::client {
 namespace {
 
-bool plausible(std::uint32_t entries, std::uint32_t stride, std::size_t header) {
-  return std::has_single_bit(entries) && entries <= (1u << 24) && stride >= header && stride <= (1u << 16);
+bool plausible(std::uint32_t entries, std::uint32_t stride, std::size_t needed) {
+  return std::has_single_bit(entries) && entries <= (1u << 24) && stride >= needed && stride <= (1u << 16);
+}
+
+// What an entry takes with as many scatter elements, or inline bytes, as the caller may put in.
+std::size_t sq_entry_bytes(const uroce_create_qp_response& made) {
+  return sizeof(uroce_sq_entry) + std::max<std::size_t>(made.max_send_sge * sizeof(uroce_sge), made.max_inline);
+}
+std::size_t rq_entry_bytes(const uroce_create_qp_response& made) {
+  return sizeof(uroce_rq_entry) + made.max_recv_sge * sizeof(uroce_sge);
 }
 
 }  // namespace
@@ -21,8 +30,8 @@ int QueuePair::create(Session& session, const uroce_create_qp_request& request, 
   const bool has_rq = made.rq_entries != 0;
   bool good = client != nullptr && daemon != nullptr && made.worker < session.workers() &&
               made.doorbell_bit < UROCE_MAX_SESSION_QPS &&
-              plausible(made.sq_entries, made.sq_stride, sizeof(uroce_sq_entry)) &&
-              (!has_rq || plausible(made.rq_entries, made.rq_stride, sizeof(uroce_rq_entry)));
+              plausible(made.sq_entries, made.sq_stride, sq_entry_bytes(made)) &&
+              (!has_rq || plausible(made.rq_entries, made.rq_stride, rq_entry_bytes(made)));
   if (good) {
     auto* const sq = static_cast<std::byte*>(session.at(made.sq, std::size_t{made.sq_entries} * made.sq_stride));
     auto* const rq =

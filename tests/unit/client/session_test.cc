@@ -1,0 +1,228 @@
+// Sessions, queue pairs and completion queues against a daemon that the test plays.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "client/completion_queue.h"
+#include "client/queue_pair.h"
+#include "client/run_dir.h"
+#include "client/session.h"
+#include "fake_daemon.h"
+
+namespace uroce::client::test {
+namespace {
+
+uroce_cqe completion(std::uint64_t wr_id) {
+  uroce_cqe entry{};
+  entry.wr_id = wr_id;
+  return entry;
+}
+
+class SessionTest : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_EQ(Session::open(daemon.socket_path(), session), 0); }
+  void make_queues() {
+    ASSERT_EQ(QueuePair::create(*session, {}, qp), 0);
+    ASSERT_EQ(CompletionQueue::create(*session, {}, cq), 0);
+    cq.attach(&qp, true, true);
+  }
+  void send(std::uint64_t wr_id) {
+    uroce_sq_entry* const entry = qp.next_send();
+    ASSERT_NE(entry, nullptr);
+    entry->wr_id = wr_id;
+    qp.keep_send();
+  }
+  std::vector<uroce_cqe> poll(int most = 16) {
+    std::vector<uroce_cqe> out;
+    cq.poll(most, [&](const uroce_cqe& entry) { out.push_back(entry); });
+    return out;
+  }
+  void wait_until_lost() {
+    for (int i = 0; i < 500 && !session->lost(); ++i) {
+      session->check_alive();
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+
+  FakeDaemon daemon;
+  std::unique_ptr<Session> session;
+  QueuePair qp;
+  CompletionQueue cq;
+};
+
+TEST_F(SessionTest, GreetsAndMapsWhatTheDaemonShares) {
+  EXPECT_EQ(session->workers(), 1u);
+  EXPECT_FALSE(session->lost());
+  EXPECT_NE(session->at({0, 0, 0}, FakeDaemon::kChunkBytes), nullptr);
+  EXPECT_EQ(session->at({0, 0, 1}, FakeDaemon::kChunkBytes), nullptr);
+  EXPECT_EQ(session->at({0, 0, ~std::uint64_t{0}}, 1), nullptr);
+  EXPECT_EQ(session->at({2, 0, 0}, 1), nullptr);
+}
+
+TEST_F(SessionTest, AnotherVersionOfTheLayoutIsRefused) {
+  daemon.version = UROCE_ABI_VERSION + 1;
+  std::unique_ptr<Session> other;
+  EXPECT_EQ(Session::open(daemon.socket_path(), other), EPROTO);
+  EXPECT_EQ(other, nullptr);
+}
+
+TEST_F(SessionTest, PlacesOutsideTheChunksAreRefused) {
+  daemon.misplace = true;
+  EXPECT_EQ(QueuePair::create(*session, {}, qp), EPROTO);
+  EXPECT_EQ(CompletionQueue::create(*session, {}, cq), EPROTO);
+  EXPECT_FALSE(session->lost());
+}
+
+TEST_F(SessionTest, TheDaemonsErrnoComesBack) {
+  daemon.status = ENOSPC;
+  EXPECT_EQ(QueuePair::create(*session, {}, qp), ENOSPC);
+  EXPECT_EQ(session->release(UROCE_CMD_DEALLOC_PD, 1), ENOSPC);
+}
+
+TEST_F(SessionTest, ManyEntriesArePublishedTogetherAndRingOnce) {
+  make_queues();
+  queue::WorkConsumer sq = daemon.sq();
+  for (std::uint64_t i = 0; i < FakeDaemon::kEntries; ++i) send(100 + i);
+  EXPECT_EQ(sq.available(), 0u);
+  EXPECT_EQ(qp.next_send(), nullptr) << "the ring is full";
+  qp.kick_send();
+  ASSERT_EQ(sq.available(), FakeDaemon::kEntries);
+  uroce_sq_entry copy;
+  sq.copy_next(&copy, sizeof(copy));
+  EXPECT_EQ(copy.wr_id, 100u);
+  EXPECT_EQ(daemon.bells().leaf[70 / 64], std::uint64_t{1} << (70 % 64));
+  EXPECT_EQ(daemon.bells().summary[0], std::uint64_t{1} << (70 / 64));
+  EXPECT_EQ(daemon.wakes(), 0) << "the worker is awake";
+}
+
+TEST_F(SessionTest, ASleepingWorkerIsWoken) {
+  make_queues();
+  daemon.header().worker[0].sleeping = 1;
+  send(1);
+  qp.kick_send();
+  EXPECT_EQ(daemon.wakes(), 1);
+}
+
+TEST_F(SessionTest, CompletionsArePolledInOrderThroughManyLaps) {
+  make_queues();
+  for (std::uint64_t i = 0; i < 5 * FakeDaemon::kEntries; i += 3) {
+    for (std::uint64_t k = 0; k < 3; ++k) ASSERT_TRUE(daemon.cq().push(completion(i + k), false));
+    const std::vector<uroce_cqe> got = poll();
+    ASSERT_EQ(got.size(), 3u);
+    for (std::uint64_t k = 0; k < 3; ++k) EXPECT_EQ(got[k].wr_id, i + k);
+  }
+  EXPECT_TRUE(poll().empty());
+}
+
+TEST_F(SessionTest, AnyRequestOutlastsASolicitedOne) {
+  make_queues();
+  cq.arm(false);
+  cq.arm(true);
+  ASSERT_TRUE(daemon.cq().push(completion(1), false));
+  EXPECT_TRUE(daemon.cq().take_event());
+  cq.event_came();
+  cq.arm(true);
+  ASSERT_TRUE(daemon.cq().push(completion(2), false));
+  EXPECT_FALSE(daemon.cq().take_event());
+}
+
+TEST_F(SessionTest, ADeadDaemonIsNoticedByPollingAndOutstandingWorkIsFlushedOnce) {
+  make_queues();
+  for (std::uint64_t i = 0; i < 4; ++i) send(i);
+  qp.kick_send();
+  queue::WorkConsumer sq = daemon.sq();
+  sq.publish_consumed(1);
+  ASSERT_TRUE(daemon.cq().push(completion(0), false));
+  uroce_rq_entry* const receive = qp.next_receive();
+  receive->wr_id = 50;
+  qp.keep_receive();
+  qp.publish_receives();
+  daemon.die();
+  std::vector<uroce_cqe> all;
+  for (int i = 0; i < 10'000'000 && all.size() < 5; ++i) {
+    for (const uroce_cqe& entry : poll()) all.push_back(entry);
+  }
+  ASSERT_EQ(all.size(), 5u);
+  EXPECT_EQ(all[0].status, UROCE_WC_SUCCESS);
+  for (std::size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ(all[i].status, UROCE_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(all[i].qpn, 0x123456u);
+    EXPECT_EQ(all[i].wr_id, i < 4 ? i : 50);
+  }
+  EXPECT_TRUE(poll().empty());
+  EXPECT_EQ(session->presence(), Presence::kDead);
+  EXPECT_EQ(qp.destroy(), 0) << "nothing is left to give back";
+}
+
+TEST_F(SessionTest, ACallToADyingDaemonEndsWithEio) {
+  daemon.die_at_next_command = true;
+  EXPECT_EQ(QueuePair::create(*session, {}, qp), EIO);
+  EXPECT_TRUE(session->lost());
+}
+
+TEST_F(SessionTest, AFreshHeartbeatMakesNoSystemCallAndAStaleOneLooksAtTheSocket) {
+  daemon.header().heartbeat_ns = monotonic_now() + 3600 * kSecond;
+  daemon.die();
+  session->check_alive();
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  daemon.header().heartbeat_ns = monotonic_now();
+  session->check_alive();
+  EXPECT_FALSE(session->lost());
+  wait_until_lost();
+  EXPECT_TRUE(session->lost());
+}
+
+TEST_F(SessionTest, TheDeadFlagEndsTheSession) {
+  daemon.header().dead = 1;
+  wait_until_lost();
+  EXPECT_TRUE(session->lost());
+}
+
+TEST_F(SessionTest, AChildCannotTouchItsParentsQueues) {
+  make_queues();
+  const pid_t child = fork();
+  if (child == 0) {
+    bool good = session->presence() == Presence::kForked;
+    good = good && QueuePair::create(*session, {}, qp) == ENODEV;
+    uroce_sq_entry* const entry = qp.next_send();  // as a post would, had it started before the fork
+    if (entry != nullptr) {
+      entry->wr_id = 666;
+      qp.keep_send();
+      qp.kick_send();
+    }
+    uroce_cqe dropped;
+    good = good && cq.poll(1, [&](const uroce_cqe& e) { dropped = e; }) == -1;
+    std::unique_ptr<Session> own;
+    good = good && Session::open(daemon.socket_path(), own) == 0;
+    _exit(good ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(daemon.sq().available(), 0u);
+  EXPECT_EQ(daemon.bells().summary[0], 0u);
+  EXPECT_FALSE(session->lost());
+  EXPECT_EQ(session->release(UROCE_CMD_DEALLOC_PD, 1), 0) << "the parent goes on";
+}
+
+TEST(RunDir, OnlyDevicesThatAnswerAreListedInTheOrderAskedFor) {
+  FakeDaemon daemon;
+  ASSERT_EQ(setenv("UROCE_RUN_DIR", daemon.run_dir().c_str(), 1), 0);
+  const std::string stale = daemon.run_dir() + "/stale.sock";
+  fclose(fopen(stale.c_str(), "w"));
+  EXPECT_EQ(list_devices(), std::vector<std::string>{"fake"});
+  ASSERT_EQ(setenv("UROCE_DEVICES", "other,../fake,,fake", 1), 0);
+  EXPECT_EQ(list_devices(), std::vector<std::string>{"fake"});
+  ASSERT_EQ(setenv("UROCE_DEVICES", "other", 1), 0);
+  EXPECT_TRUE(list_devices().empty());
+  unsetenv("UROCE_DEVICES");
+  unsetenv("UROCE_RUN_DIR");
+  unlink(stale.c_str());
+}
+
+}  // namespace
+}  // namespace uroce::client::test
