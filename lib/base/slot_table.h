@@ -1,0 +1,76 @@
+// Objects of one trivially copyable type in a fixed number of slots, named by index. Memory is touched only as slots
+// are used; a free slot's index comes back last-freed first. Not thread-safe; no allocation after construction.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <type_traits>
+
+namespace uroce::base {
+
+template <class T>
+class SlotTable {
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+
+ public:
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+  explicit SlotTable(std::uint32_t capacity)
+      : capacity_(capacity),
+        slots_(static_cast<Slot*>(::operator new(std::size_t{capacity} * sizeof(Slot), kAlign))) {}
+  ~SlotTable() { ::operator delete(slots_, kAlign); }
+  SlotTable(const SlotTable&) = delete;
+  SlotTable& operator=(const SlotTable&) = delete;
+
+  /// Index of a slot that now holds a fresh T, or kNone when all are taken.
+  std::uint32_t allocate() {
+    std::uint32_t index = free_;
+    if (index != kNone) {
+      free_ = slots_[index].next_free;
+    } else if (fresh_ < capacity_) {
+      index = fresh_++;
+    } else {
+      return kNone;
+    }
+    new (&slots_[index].object) T();
+    slots_[index].next_free = kUsed;
+    ++used_;
+    return index;
+  }
+
+  void release(std::uint32_t index) {
+    assert(holds(index));
+    slots_[index].next_free = free_;
+    free_ = index;
+    --used_;
+  }
+
+  bool holds(std::uint32_t index) const { return index < fresh_ && slots_[index].next_free == kUsed; }
+  T& operator[](std::uint32_t index) { return slots_[index].object; }
+  const T& operator[](std::uint32_t index) const { return slots_[index].object; }
+  const T* address(std::uint32_t index) const { return &slots_[index].object; }
+
+  std::uint32_t size() const { return used_; }
+  std::uint32_t capacity() const { return capacity_; }
+  /// Every index ever used is below this.
+  std::uint32_t limit() const { return fresh_; }
+
+ private:
+  static constexpr std::uint32_t kUsed = kNone - 1;
+  struct alignas(64) Slot {
+    T object;
+    std::uint32_t next_free;
+  };
+  static constexpr std::align_val_t kAlign{alignof(Slot)};
+
+  std::uint32_t capacity_;
+  Slot* slots_;
+  std::uint32_t fresh_ = 0;
+  std::uint32_t free_ = kNone;
+  std::uint32_t used_ = 0;
+};
+
+}  // namespace uroce::base

@@ -1,0 +1,116 @@
+#include "proto/core.h"
+
+#include <algorithm>
+
+namespace uroce::proto {
+
+Core::Core(const TransportConfig& cfg, memory::Table& table)
+    : config(cfg),
+      memory(table),
+      crc(wire::crc_engine()),
+      qps(cfg.max_qps),
+      cold(cfg.max_qps),
+      by_qpn(cfg.max_qps),
+      timers(cfg.max_qps),
+      cqs_(cfg.max_cqs),
+      events_(std::size_t{cfg.max_qps} * 2 + 64) {
+  touched_.reserve(cfg.max_cqs);
+  touched_out_.reserve(cfg.max_cqs);
+}
+
+void Core::remove_active(Qp& qp) {
+  if (!qp.active) return;
+  qp.active = false;
+  std::uint32_t previous = kNoQp;
+  for (std::uint32_t i = active_head_; i != qp.self; i = qps[i].next_active) previous = i;
+  (previous == kNoQp ? active_head_ : qps[previous].next_active) = qp.next_active;
+  if (active_tail_ == qp.self) active_tail_ = previous;
+}
+
+bool Core::take_read_budget(Qp& qp, std::uint32_t cost) {
+  // One request is let through whatever its size, else a small ring would stop all READs.
+  if (read_budget_used_ != 0 && read_budget_used_ + cost > config.receive_ring_bytes) {
+    if (!qp.waits_for_read_budget) {
+      qp.waits_for_read_budget = true;
+      qp.next_read_waiter = kNoQp;
+      (waiter_tail_ == kNoQp ? waiter_head_ : qps[waiter_tail_].next_read_waiter) = qp.self;
+      waiter_tail_ = qp.self;
+    }
+    return false;
+  }
+  read_budget_used_ += cost;
+  qp.read_budget_used += cost;
+  return true;
+}
+
+void Core::give_read_budget(Qp& qp, std::uint32_t cost) {
+  cost = std::min(cost, qp.read_budget_used);
+  qp.read_budget_used -= cost;
+  read_budget_used_ -= cost;
+  // All waiters try again once a quarter is free; those that find none wait again, behind the others.
+  if (waiter_head_ == kNoQp || read_budget_used_ > config.receive_ring_bytes / 4 * 3) return;
+  for (std::uint32_t i = waiter_head_; i != kNoQp; i = qps[i].next_read_waiter) {
+    qps[i].waits_for_read_budget = false;
+    wake_sender(qps[i]);
+  }
+  waiter_head_ = waiter_tail_ = kNoQp;
+}
+
+void Core::remove_read_waiter(Qp& qp) {
+  if (!qp.waits_for_read_budget) return;
+  qp.waits_for_read_budget = false;
+  std::uint32_t previous = kNoQp;
+  for (std::uint32_t i = waiter_head_; i != qp.self; i = qps[i].next_read_waiter) previous = i;
+  (previous == kNoQp ? waiter_head_ : qps[previous].next_read_waiter) = qp.next_read_waiter;
+  if (waiter_tail_ == qp.self) waiter_tail_ = previous;
+}
+
+void Core::push(CqId id, const uroce_cqe& cqe, bool solicited) {
+  if (id.value >= cqs_.size() || cqs_[id.value].cq == nullptr) return;
+  CqSlot& slot = cqs_[id.value];
+  if (!slot.cq->push(cqe, solicited) && !slot.failed) {
+    slot.failed = true;
+    raise(AsyncEvent::kCqError, id.value, slot.owner);
+  }
+  if (!slot.touched) {
+    slot.touched = true;
+    touched_.push_back(id.value);
+  }
+}
+
+void Core::set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner) {
+  if (id.value >= cqs_.size()) return;
+  CqSlot& slot = cqs_[id.value];
+  slot.cq = cq;
+  slot.owner = owner;
+  slot.failed = false;
+}
+
+std::span<queue::CqProducer* const> Core::touched_cqs() {
+  touched_out_.clear();
+  for (const std::uint32_t id : touched_) {
+    cqs_[id].touched = false;
+    if (cqs_[id].cq != nullptr) touched_out_.push_back(cqs_[id].cq);
+  }
+  touched_.clear();
+  return touched_out_;
+}
+
+void Core::raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner) {
+  if (events_count_ == events_.size()) return;  // nobody reads them
+  std::size_t at = events_first_ + events_count_++;
+  if (at >= events_.size()) at -= events_.size();
+  events_[at] = {type, object, owner};
+}
+
+std::size_t Core::take_events(std::span<Event> out) {
+  std::size_t taken = 0;
+  while (taken < out.size() && events_count_ != 0) {
+    out[taken++] = events_[events_first_];
+    if (++events_first_ == events_.size()) events_first_ = 0;
+    --events_count_;
+  }
+  return taken;
+}
+
+}  // namespace uroce::proto

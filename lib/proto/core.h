@@ -1,0 +1,114 @@
+// What the parts of a transport (requester, completer, responder, ...) share: the tables, the active list, timers,
+// completions and events. Each part is a few functions over a Core and a Qp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/slot_table.h"
+#include "base/timer_wheel.h"
+#include "memory/table.h"
+#include "proto/counters.h"
+#include "proto/packet_builder.h"
+#include "proto/qp.h"
+#include "proto/qpn_table.h"
+#include "proto/transport.h"
+
+namespace uroce::proto {
+
+class Core {
+ public:
+  Core(const TransportConfig& config, memory::Table& memory);
+
+  const TransportConfig config;
+  memory::Table& memory;
+  const wire::CrcEngine& crc;
+  Counters counters;
+  base::SlotTable<Qp> qps;
+  std::vector<QpCold> cold;  ///< by QP slot
+  QpnTable by_qpn;
+  base::TimerWheel timers;   ///< by QP slot
+  Nanos now = 0;             ///< of the current call
+
+  // --- active list: QPs that may have something to send, first in, first out ---
+  void activate(Qp& qp) {
+    if (qp.active) return;
+    qp.active = true;
+    qp.next_active = kNoQp;
+    (active_tail_ == kNoQp ? active_head_ : qps[active_tail_].next_active) = qp.self;
+    active_tail_ = qp.self;
+  }
+  /// The requester may have something to send.
+  void wake_sender(Qp& qp) {
+    qp.send_state = SendState::kReady;
+    activate(qp);
+  }
+  Qp* take_active() {
+    if (active_head_ == kNoQp) return nullptr;
+    Qp& qp = qps[active_head_];
+    active_head_ = qp.next_active;
+    if (active_head_ == kNoQp) active_tail_ = kNoQp;
+    qp.active = false;
+    return &qp;
+  }
+  bool any_active() const { return active_head_ != kNoQp; }
+  /// The QP after `qp` in the list: to be prefetched.
+  std::uint32_t active_head() const { return active_head_; }
+  void remove_active(Qp& qp);
+
+  // --- timers: the wheel has one deadline a QP, never later than the earliest of the QP's own ---
+  void want_timer(Qp& qp, Nanos deadline) {
+    if (deadline >= qp.wheel_deadline) return;
+    qp.wheel_deadline = deadline;
+    timers.set(qp.self, deadline);
+  }
+
+  // --- bytes of READ responses that may be on their way, all QPs together ---
+  bool take_read_budget(Qp& qp, std::uint32_t cost);
+  void give_read_budget(Qp& qp, std::uint32_t cost);
+  void remove_read_waiter(Qp& qp);
+
+  // --- completions ---
+  /// Makes a CQE of this QP; the caller fills in what differs.
+  uroce_cqe make_cqe(const Qp& qp, std::uint64_t wr_id, std::uint8_t status) const {
+    uroce_cqe cqe{};
+    cqe.wr_id = wr_id;
+    cqe.qpn = qp.qpn.value;
+    cqe.status = status;
+    cqe.src_qp = qp.dest_qpn.value;
+    cqe.timestamp = now;
+    return cqe;
+  }
+  void push(CqId id, const uroce_cqe& cqe, bool solicited);
+  void set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner);
+  std::span<queue::CqProducer* const> touched_cqs();
+  /// Puts QPs whose CQ overran into error: after the push, when no one is in the middle of a QP.
+  bool cq_failed(CqId id) const { return id.value < cqs_.size() && cqs_[id.value].failed; }
+
+  // --- events ---
+  void raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner);
+  std::size_t take_events(std::span<Event> out);
+
+  std::byte staging[4096];  ///< for memory that isn't mapped
+
+ private:
+  struct CqSlot {
+    queue::CqProducer* cq = nullptr;
+    std::uint64_t owner = 0;
+    bool touched = false;
+    bool failed = false;
+  };
+
+  std::uint32_t active_head_ = kNoQp, active_tail_ = kNoQp;
+  std::uint32_t waiter_head_ = kNoQp, waiter_tail_ = kNoQp;
+  std::uint64_t read_budget_used_ = 0;
+  std::vector<CqSlot> cqs_;
+  std::vector<std::uint32_t> touched_;
+  std::vector<queue::CqProducer*> touched_out_;
+  std::vector<Event> events_;  // a ring
+  std::size_t events_first_ = 0, events_count_ = 0;
+};
+
+}  // namespace uroce::proto

@@ -1,0 +1,26 @@
+// How a QP ends its work: error, drain, reset.
+#pragma once
+
+#include "proto/core.h"
+
+namespace uroce::proto {
+
+/// To ERR: every WQE still posted completes with WR_FLUSH_ERR, send queue first, each queue in order.
+void enter_error(Core& core, Qp& qp);
+
+/// Raises the event that belongs to a local failure, and goes to ERR.
+void fail_fatally(Core& core, Qp& qp);
+
+/// Flushes what was posted since to a QP in ERR. True: there was something.
+bool flush_posted(Core& core, Qp& qp);
+
+/// The same by the clock: receives are posted without a doorbell. Sets the timer for the next look.
+void poll_flush(Core& core, Qp& qp);
+
+/// In SQD: raises the event once all that was begun is complete.
+void check_drained(Core& core, Qp& qp);
+
+/// Whatever links the QP to others (lists, timer, budget) is undone.
+void detach(Core& core, Qp& qp);
+
+}  // namespace uroce::proto

@@ -1,0 +1,138 @@
+#include "proto/modify.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "proto/flush.h"
+#include "proto/requester.h"
+
+namespace uroce::proto {
+namespace {
+
+/// The attributes that are kept as they are, for query.
+void remember(QpAttr& kept, const QpAttr& attr, std::uint32_t mask) {
+  if (mask & kAttrAccessFlags) kept.access = attr.access;
+  if (mask & kAttrPkeyIndex) kept.pkey_index = attr.pkey_index;
+  if (mask & kAttrPort) kept.port = attr.port;
+  if (mask & kAttrQkey) kept.qkey = attr.qkey;
+  if (mask & kAttrAv) kept.path = attr.path;
+  if (mask & kAttrPathMtu) kept.path_mtu = attr.path_mtu;
+  if (mask & kAttrTimeout) kept.timeout = attr.timeout;
+  if (mask & kAttrRetryCnt) kept.retry_cnt = attr.retry_cnt;
+  if (mask & kAttrRnrRetry) kept.rnr_retry = attr.rnr_retry;
+  if (mask & kAttrRqPsn) kept.rq_psn = attr.rq_psn;
+  if (mask & kAttrSqPsn) kept.sq_psn = attr.sq_psn;
+  if (mask & kAttrMaxRdAtomic) kept.max_rd_atomic = attr.max_rd_atomic;
+  if (mask & kAttrMaxDestRdAtomic) kept.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  if (mask & kAttrMinRnrTimer) kept.min_rnr_timer = attr.min_rnr_timer;
+  if (mask & kAttrDestQpn) kept.dest_qpn = attr.dest_qpn;
+  if (mask & kAttrRateLimit) kept.rate_limit = attr.rate_limit;
+}
+
+void set_path(Qp& qp, const QpAttr& kept) {
+  wire::PathAddress path = kept.path;
+  path.source_port = wire::source_port(path.flow_label, qp.qpn, qp.dest_qpn);
+  qp.path = wire::FrameTemplate(path);
+  qp.peer_v4 = path.dest.is_v4();
+  std::memcpy(qp.peer, path.dest.bytes.data(), sizeof qp.peer);
+}
+
+void apply(Qp& qp, const QpAttr& kept, std::uint32_t mask) {
+  if (mask & kAttrAccessFlags) qp.access = kept.access;
+  if (mask & kAttrPathMtu) {
+    qp.mtu = kept.path_mtu;
+    qp.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(kept.path_mtu));
+    qp.window.reset(qp.full_packet_cost());
+  }
+  if (mask & kAttrTimeout) {
+    qp.ack_timeout = kept.timeout == 0 ? 0 : Nanos{4096} << (kept.timeout & 31);
+  }
+  if (mask & kAttrRetryCnt) qp.retry_cnt = qp.retries_left = kept.retry_cnt;
+  if (mask & kAttrRnrRetry) qp.rnr_retry = qp.rnr_retries_left = kept.rnr_retry;
+  if (mask & kAttrRqPsn) qp.epsn = kept.rq_psn;
+  if (mask & kAttrSqPsn) qp.psn = qp.una = qp.max_psn = qp.ack_asked = kept.sq_psn;
+  if (mask & kAttrMaxRdAtomic) qp.max_reads = std::min(kept.max_rd_atomic, Transport::kMaxRdAtomic);
+  if (mask & kAttrMaxDestRdAtomic) {
+    qp.resource_count = kept.max_dest_rd_atomic;
+    qp.resource_next = qp.resource_used = qp.resource_pending = qp.resource_at = 0;
+  }
+  if (mask & kAttrMinRnrTimer) qp.min_rnr_timer = kept.min_rnr_timer & 31;
+  if (mask & kAttrDestQpn) qp.dest_qpn = kept.dest_qpn;
+  if (mask & (kAttrAv | kAttrDestQpn)) set_path(qp, kept);
+}
+
+/// What is under way goes on; nothing new begins. An acknowledge that nobody was asked for is asked for now.
+void start_drain(Core& core, Qp& qp, bool notify) {
+  qp.state = QpState::kSqd;
+  qp.sqd_pending = true;
+  qp.sqd_notify = notify;
+  if (qp.una != qp.psn && !qp.ack_asked.after(qp.una) && !qp.rnr_waiting) requester::rewind(core, qp);
+  core.wake_sender(qp);
+  check_drained(core, qp);
+}
+
+void change_state(Core& core, Qp& qp, QpState to, const QpAttr& attr, std::uint32_t mask) {
+  switch (to) {
+    case QpState::kReset: return reset(core, qp);
+    case QpState::kErr: return enter_error(core, qp);
+    case QpState::kSqd:
+      if (qp.state != QpState::kSqd) start_drain(core, qp, (mask & kAttrSqdNotify) != 0 && attr.sqd_notify);
+      return;
+    case QpState::kRts:
+      qp.state = to;
+      qp.sqd_pending = false;
+      core.wake_sender(qp);
+      return;
+    default: qp.state = to;
+  }
+}
+
+}  // namespace
+
+void reset(Core& core, Qp& qp) {
+  detach(core, qp);
+  const Qp old = qp;
+  qp = Qp{};
+  qp.type = old.type;
+  qp.signal_all = old.signal_all;
+  qp.has_srq = old.has_srq;
+  qp.self = old.self;
+  qp.qpn = old.qpn;
+  qp.pd = old.pd;
+  qp.resource_limit = old.resource_limit;
+  qp.sq = old.sq;
+  qp.rq = old.rq;
+  qp.shadow = old.shadow;
+  qp.resources = old.resources;
+  qp.send_cq = old.send_cq;
+  qp.recv_cq = old.recv_cq;
+  qp.max_send_sge = old.max_send_sge;
+  qp.max_recv_sge = old.max_recv_sge;
+  qp.max_inline = old.max_inline;
+  qp.srq = old.srq;
+  qp.owner = old.owner;
+  qp.counters = old.counters;
+  qp.sq.reset();
+  if (qp.rq.count() != 0) qp.rq.reset();
+  core.cold[qp.self] = QpCold{};
+}
+
+ModifyVerdict modify(Core& core, Qp& qp, const QpAttr& attr, std::uint32_t mask) {
+  if ((mask & kAttrCurState) != 0 && attr.cur_state != qp.state) return {22, "cur_qp_state"};
+  const ModifyVerdict verdict = check_modify(qp.type, qp.state, attr, mask);
+  if (verdict.error != 0) return verdict;
+  if ((mask & kAttrMaxDestRdAtomic) != 0 && attr.max_dest_rd_atomic > qp.resource_limit) {
+    return {22, "max_dest_rd_atomic"};
+  }
+  const QpState to = (mask & kAttrState) != 0 ? attr.state : qp.state;
+  if (to != QpState::kReset) {
+    QpAttr& kept = core.cold[qp.self].attr;
+    remember(kept, attr, mask);
+    apply(qp, kept, mask);
+  }
+  if ((mask & kAttrState) != 0) change_state(core, qp, to, attr, mask);
+  return {};
+}
+
+}  // namespace uroce::proto

@@ -1,0 +1,75 @@
+// One packet into one frame: headers from the QP's template, payload copied with the CRC computed on the way. Use:
+// start(), write the extended headers at extended(), seal(), payload() as often as needed, finish().
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/frame.h"
+#include "base/types.h"
+#include "wire/icrc.h"
+#include "wire/packet.h"
+
+namespace uroce::proto {
+
+class PacketBuilder {
+ public:
+  PacketBuilder(const wire::CrcEngine& crc, bool offload_checksum) : crc_(crc), offload_(offload_checksum) {}
+
+  /// False: the frame is too small for it, and nothing was written. bth.pad is filled in.
+  bool start(base::Frame& frame, const wire::FrameTemplate& path, wire::Bth bth, std::size_t extended_bytes,
+             std::size_t payload_bytes) {
+    const std::size_t pad = (0 - payload_bytes) & 3;
+    const std::size_t ib_bytes =
+        wire::kBthBytes + extended_bytes + payload_bytes + pad + wire::kIcrcBytes;
+    const std::size_t total = path.header_bytes() + ib_bytes;
+    if (total > frame.capacity) return false;
+    bth.pad = static_cast<std::uint8_t>(pad);
+    std::byte* const bth_start = frame.data + path.emit(frame.data, ib_bytes, offload_);
+    wire::emit(bth, bth_start);
+    frame.length = static_cast<std::uint32_t>(total);
+    frame.flags = offload_ ? std::uint32_t{base::kIpChecksumNeeded} : 0u;
+    ip_ = frame.data + path.ip_offset();
+    ip_bytes_ = path.ip_bytes();
+    extended_ = bth_start + wire::kBthBytes;
+    extended_bytes_ = extended_bytes;
+    pad_ = pad;
+    return true;
+  }
+
+  std::byte* extended() const { return extended_; }
+
+  /// Headers are complete: the CRC starts over them.
+  void seal() {
+    state_ = wire::icrc_begin(ip_, ip_bytes_);
+    at_ = extended_ + extended_bytes_;
+    if (extended_bytes_ != 0) state_ = crc_.update(state_, extended_, extended_bytes_);
+  }
+
+  void payload(const std::byte* from, std::size_t bytes) {
+    state_ = crc_.copy(state_, at_, from, bytes);
+    at_ += bytes;
+  }
+
+  void finish() {
+    if (pad_ != 0) {
+      std::memset(at_, 0, pad_);
+      state_ = crc_.update(state_, at_, pad_);
+      at_ += pad_;
+    }
+    const std::uint32_t icrc = wire::icrc_finish(state_);
+    std::memcpy(at_, &icrc, sizeof icrc);
+  }
+
+ private:
+  const wire::CrcEngine& crc_;
+  std::byte* ip_ = nullptr;
+  std::byte* extended_ = nullptr;
+  std::byte* at_ = nullptr;
+  std::size_t ip_bytes_ = 0, extended_bytes_ = 0, pad_ = 0;
+  std::uint32_t state_ = 0;
+  bool offload_;
+};
+
+}  // namespace uroce::proto

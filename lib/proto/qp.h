@@ -1,0 +1,212 @@
+// The state of one QP. Trivially copyable and free of pointers to other QPs (indices link them), so that a worker can
+// be written down and a QP can move. Fields are grouped by who works on them; the groups that every packet touches
+// come first.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "abi/queue_entries.h"
+#include "base/types.h"
+#include "proto/attributes.h"
+#include "proto/counters.h"
+#include "proto/window.h"
+#include "queue/work_queue.h"
+#include "wire/packet.h"
+
+namespace uroce::proto {
+
+inline constexpr std::uint32_t kMaxSge = 32;         ///< of a receive WQE
+inline constexpr std::uint32_t kMaxMessage = 1u << 31;  ///< bytes
+inline constexpr std::uint32_t kReadChunkPackets = 32;  ///< a longer READ goes out as several requests
+inline constexpr std::uint32_t kNoQp = ~std::uint32_t{0};
+
+/// What a send WQE does.
+enum class Kind : std::uint8_t { kSend, kWrite, kRead, kAtomic, kLocalInvalidate, kInvalid };
+
+/// The private, checked copy of a send queue entry, in sq_shadow: scatter elements or inline payload follow it, as
+/// in the entry.
+struct Wqe {
+  std::uint64_t wr_id;
+  std::uint8_t opcode;  ///< uroce_wr_opcode
+  std::uint8_t flags;   ///< uroce_send_flag
+  std::uint16_t num_sge;
+  std::uint32_t length;  ///< of the payload or of the READ, bytes
+  std::uint32_t imm_data;
+  std::uint32_t rkey;
+  std::uint64_t remote_addr;
+  union {
+    struct {
+      std::uint64_t compare_add, swap;
+    } atomic;
+    struct {
+      std::uint32_t ah, remote_qpn, remote_qkey, reserved;
+    } ud;
+  };
+  std::uint32_t remote_srqn;
+  std::uint32_t first_psn;
+  std::uint32_t psn_count;
+  Kind kind;
+  std::uint8_t status;  ///< uroce_wc_status it is to fail with when its turn to complete comes
+  std::uint8_t reserved[2];
+
+  const uroce_sge* sges() const { return reinterpret_cast<const uroce_sge*>(this + 1); }
+  const std::byte* inline_data() const { return reinterpret_cast<const std::byte*>(this + 1); }
+  bool is_inline() const { return (flags & UROCE_SEND_INLINE) != 0; }
+  Psn first() const { return Psn(first_psn); }
+  Psn end() const { return Psn(first_psn + psn_count); }
+};
+static_assert(sizeof(Wqe) == sizeof(uroce_sq_entry));
+
+/// A place in a scatter list.
+struct SgeCursor {
+  std::uint32_t index = 0;
+  std::uint32_t offset = 0;  ///< within that element
+};
+
+/// The receive WQE that a message fills: private copy.
+struct ReceiveWqe {
+  std::uint64_t wr_id = 0;
+  std::uint32_t num_sge = 0;
+  std::uint32_t status = 0;  ///< uroce_wc_status of a bad entry
+  uroce_sge sge[kMaxSge];
+};
+
+/// A READ or atomic that the responder can answer, again if need be.
+struct Resource {
+  std::uint64_t address;
+  std::uint64_t result;  ///< of an atomic: the original value
+  std::uint32_t rkey;
+  std::uint32_t length;
+  std::uint32_t first_psn, psn_count;
+  std::uint32_t next_psn;   ///< of the answer now going out
+  std::uint32_t start_psn;  ///< first of that answer
+  std::uint32_t end_psn;    ///< one past its last
+  std::uint32_t end_offset; ///< bytes of the original where that answer ends
+  std::uint32_t msn;
+  std::uint8_t atomic;
+  std::uint8_t pending;  ///< an answer is to be sent, or is going out
+  std::uint8_t replay;
+};
+static_assert(sizeof(Resource) <= 64);
+
+/// What the requester knows of itself: it may have something to send, has nothing, or waits for an acknowledge, a
+/// timer or another's READs.
+enum class SendState : std::uint8_t { kReady, kIdle, kBlocked };
+
+/// The message that the responder is in the middle of.
+enum class Message : std::uint8_t { kNone, kSend, kWrite };
+
+/// What acknowledgement the responder owes.
+enum class Owed : std::uint8_t { kNothing, kAck, kNak };
+
+struct Qp {
+  // --- every packet ---
+  QpState state = QpState::kReset;
+  QpType type = QpType::kRc;
+  std::uint8_t mtu_shift = 10;
+  bool active = false;       ///< in the active list
+  bool signal_all = false;
+  bool has_srq = false;
+  bool peer_v4 = false;
+  bool in_error_list = false;
+  std::uint32_t self = kNoQp;
+  std::uint32_t next_active = kNoQp;
+  std::uint32_t next_read_waiter = kNoQp;
+  bool waits_for_read_budget = false;
+  std::uint16_t pkey = wire::kDefaultPkey;
+  Qpn qpn, dest_qpn;
+  PdId pd;
+  std::uint32_t mtu = 1024;
+
+  // --- requester ---
+  std::uint32_t sq_head = 0;     ///< oldest WQE that isn't complete
+  std::uint32_t sq_cursor = 0;   ///< WQE that is sent next
+  std::uint32_t sq_started = 0;  ///< first WQE that never was begun
+  std::uint32_t sq_fetched = 0;  ///< first WQE not copied out of the ring yet
+  std::uint32_t sq_known = 0;    ///< entries known to be in the ring and not copied out
+  Psn psn;                       ///< of the packet that is sent next
+  Psn una;                       ///< oldest PSN that isn't acknowledged
+  Psn max_psn;                   ///< one past the newest PSN ever sent
+  Psn ack_asked;                 ///< one past the newest PSN sent with AckReq, if after una
+  std::uint32_t cost_sent = 0, cost_acked = 0;  ///< running sums; the difference is in flight
+  std::uint32_t cost_since_ack_req = 0;
+  SgeCursor send_at;
+  std::uint8_t reads_in_flight = 0;  ///< READ requests and atomics
+  std::uint8_t max_reads = 0;
+  SendState send_state = SendState::kIdle;
+  bool retrying = false;  ///< went back to una, and no progress since
+  bool rnr_waiting = false;
+  std::uint8_t retries_left = 0, rnr_retries_left = 0;
+  bool sqd_pending = false;  ///< SQ drain was asked for and isn't complete
+  bool sqd_notify = false;
+  Window window;
+  Nanos ack_deadline = kNever;
+  Nanos ack_timeout = 0;  ///< 0: none
+  Nanos rnr_deadline = kNever;
+  Nanos wheel_deadline = kNever;  ///< what the timer wheel has for this QP
+
+  // --- completer ---
+  SgeCursor read_at;
+  std::uint32_t read_budget_used = 0;
+
+  // --- responder ---
+  Psn epsn;
+  Msn msn;
+  Message message = Message::kNone;
+  Owed owed = Owed::kNothing;
+  bool owed_newest = false;    ///< the ACK is for the newest PSN received when it leaves, else for owed_psn
+  std::uint8_t nak_syndrome = 0;
+  std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK
+  bool nak_sent = false;       ///< sequence or RNR NAK given, and not back in sequence since
+  bool responder_dead = false; ///< a fatal NAK is owed or given
+  bool have_receive = false;   ///< `receive` is taken out of the queue
+  std::uint8_t resource_count = 0, resource_limit = 0;
+  std::uint8_t resource_next = 0, resource_used = 0, resource_pending = 0, resource_at = 0;
+  Psn owed_psn;
+  std::uint32_t access = 0;
+  std::uint32_t receive_offset = 0;  ///< bytes of the message so far
+  SgeCursor receive_at;
+  std::uint64_t write_address = 0;
+  std::uint32_t write_left = 0;
+  Key write_rkey;
+
+  // --- queues and path ---
+  queue::WorkConsumer sq, rq;
+  std::byte* shadow = nullptr;
+  Resource* resources = nullptr;
+  CqId send_cq, recv_cq;
+  wire::FrameTemplate path;
+  std::byte peer[16] = {};  ///< address that packets must come from, as in the IP header
+
+  // --- seldom ---
+  Nanos flush_interval = 0;
+  std::uint32_t max_send_sge = 1, max_recv_sge = 1, max_inline = 0;
+  SrqId srq;
+  std::uint64_t owner = 0;
+  std::uint8_t min_rnr_timer = 0;
+  std::uint8_t retry_cnt = 0, rnr_retry = 0;
+  bool established = false;  ///< COMM_EST was reported
+  QpCounters counters;
+  ReceiveWqe receive;
+
+  const Wqe& wqe(std::uint32_t index) const {
+    return *reinterpret_cast<const Wqe*>(shadow + std::size_t{index & (sq.count() - 1)} * sq.stride());
+  }
+  Wqe& wqe(std::uint32_t index) {
+    return *reinterpret_cast<Wqe*>(shadow + std::size_t{index & (sq.count() - 1)} * sq.stride());
+  }
+  std::uint32_t in_flight() const { return cost_sent - cost_acked; }
+  std::uint32_t full_packet_cost() const { return mtu + kPacketCost; }
+};
+
+static_assert(std::is_trivially_copyable_v<Qp>);
+static_assert(sizeof(Qp) <= 2048);
+
+/// What only control commands look at.
+struct QpCold {
+  QpAttr attr;
+};
+
+}  // namespace uroce::proto

@@ -1,0 +1,60 @@
+// QPN to slot, by open addressing. At most half full, so a lookup reads one cache line as a rule.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "base/types.h"
+
+namespace uroce::proto {
+
+class QpnTable {
+ public:
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+
+  explicit QpnTable(std::uint32_t capacity)
+      : shift_(32 - static_cast<unsigned>(std::bit_width(capacity | 7u)) - 1), entries_(std::size_t{1} << (32 - shift_)) {}
+
+  std::uint32_t find(Qpn qpn) const {
+    for (std::uint32_t i = home(qpn.value);; i = (i + 1) & mask()) {
+      const Entry& entry = entries_[i];
+      if (entry.slot == kNone) return kNone;
+      if (entry.qpn == qpn.value) return entry.slot;
+    }
+  }
+
+  /// The QPN must not be there yet.
+  void insert(Qpn qpn, std::uint32_t slot) {
+    std::uint32_t i = home(qpn.value);
+    while (entries_[i].slot != kNone) i = (i + 1) & mask();
+    entries_[i] = {qpn.value, slot};
+  }
+
+  void erase(Qpn qpn) {
+    std::uint32_t hole = home(qpn.value);
+    while (entries_[hole].qpn != qpn.value) hole = (hole + 1) & mask();
+    // Entries behind that were pushed past the hole move back into it.
+    for (std::uint32_t i = (hole + 1) & mask(); entries_[i].slot != kNone; i = (i + 1) & mask()) {
+      const std::uint32_t from_home = (i - home(entries_[i].qpn)) & mask();
+      if (from_home < ((i - hole) & mask())) continue;
+      entries_[hole] = entries_[i];
+      hole = i;
+    }
+    entries_[hole].slot = kNone;
+  }
+
+ private:
+  struct Entry {
+    std::uint32_t qpn = 0;
+    std::uint32_t slot = kNone;
+  };
+
+  std::uint32_t mask() const { return static_cast<std::uint32_t>(entries_.size()) - 1; }
+  std::uint32_t home(std::uint32_t qpn) const { return (qpn * 0x9e3779b1u) >> shift_; }
+
+  unsigned shift_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace uroce::proto

@@ -1,0 +1,21 @@
+// Receive WQEs: taken from the shared ring when a message needs one, completed when it ends.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/core.h"
+
+namespace uroce::proto {
+
+enum class Taken : std::uint8_t { kOk, kNone, kBad };
+
+/// Copies the next receive WQE out and checks it; kBad: it is malformed and must fail with qp.receive.status.
+Taken take_receive(Core& core, Qp& qp);
+
+/// Completes the taken receive WQE with success. The caller has filled in opcode, byte_len, flags, immediate.
+void complete_receive(Core& core, Qp& qp, uroce_cqe& cqe, bool solicited);
+
+/// Completes the taken receive WQE with an error; the QP's way to ERR is the caller's.
+void fail_receive(Core& core, Qp& qp, std::uint8_t status);
+
+}  // namespace uroce::proto

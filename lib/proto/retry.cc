@@ -1,0 +1,122 @@
+#include "proto/retry.h"
+
+#include <algorithm>
+#include <array>
+
+#include "proto/flush.h"
+#include "proto/requester.h"
+#include "proto/wqe.h"
+
+namespace uroce::proto {
+namespace {
+
+/// In units of 10 us; code 0 is the longest.
+constexpr std::array<std::uint32_t, 32> kRnrDelays = {
+    65536, 1,   2,   3,   4,   6,   8,    12,   16,   24,   32,   48,   64,    96,    128,   192,
+    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+
+void acknowledge_timeout(Core& core, Qp& qp) {
+  qp.ack_deadline = kNever;
+  if (qp.una == qp.psn) return;
+  ++core.counters.local_ack_timeout_err;
+  ++qp.counters.local_ack_timeout_err;
+  if (qp.retries_left == 0) {
+    ++core.counters.retry_exceeded_err;
+    fail_send(core, qp, UROCE_WC_RETRY_EXC_ERR);
+    return;
+  }
+  --qp.retries_left;
+  qp.window.on_timeout();
+  requester::rewind(core, qp);
+  qp.retrying = true;
+  core.wake_sender(qp);
+}
+
+}  // namespace
+
+Nanos rnr_delay(std::uint8_t timer_code) { return kRnrDelays[timer_code & 31] * (10 * kMicrosecond); }
+
+void complete_send(Core& core, Qp& qp) {
+  const Wqe& wqe = qp.wqe(qp.sq_head);
+  ++qp.sq_head;
+  if (!qp.signal_all && (wqe.flags & UROCE_SEND_SIGNALED) == 0) return;
+  uroce_cqe cqe = core.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);
+  cqe.opcode = send_row(wqe.opcode).wc_opcode;
+  cqe.byte_len = wqe.length;
+  qp.sq.publish_consumed(qp.sq_head);
+  core.push(qp.send_cq, cqe, false);
+}
+
+void fail_send(Core& core, Qp& qp, std::uint8_t status) {
+  const Wqe& wqe = qp.wqe(qp.sq_head);
+  uroce_cqe cqe = core.make_cqe(qp, wqe.wr_id, status);
+  cqe.opcode = send_row(wqe.opcode).wc_opcode;
+  cqe.vendor_err = status;
+  ++qp.sq_head;
+  qp.sq.publish_consumed(qp.sq_head);
+  ++core.counters.req_cqe_error;
+  core.push(qp.send_cq, cqe, true);
+  enter_error(core, qp);
+}
+
+void retry_from_una(Core& core, Qp& qp) {
+  if (qp.retrying) return;
+  if (qp.retries_left == 0) {
+    ++core.counters.retry_exceeded_err;
+    fail_send(core, qp, UROCE_WC_RETRY_EXC_ERR);
+    return;
+  }
+  --qp.retries_left;
+  qp.window.on_loss();
+  requester::rewind(core, qp);
+  qp.retrying = true;
+  core.wake_sender(qp);
+}
+
+void wait_for_receiver(Core& core, Qp& qp, std::uint8_t timer_code) {
+  if (qp.rnr_waiting) return;
+  if (qp.rnr_retries_left == 0) {
+    ++core.counters.rnr_nak_retry_err;
+    ++qp.counters.rnr_nak_retry_err;
+    fail_send(core, qp, UROCE_WC_RNR_RETRY_EXC_ERR);
+    return;
+  }
+  if (qp.rnr_retry != 7) --qp.rnr_retries_left;
+  requester::rewind(core, qp);
+  qp.rnr_waiting = true;
+  qp.send_state = SendState::kBlocked;
+  qp.rnr_deadline = core.now + rnr_delay(timer_code);
+  core.want_timer(qp, qp.rnr_deadline);
+}
+
+void progressed(Core& core, Qp& qp, std::uint32_t acked) {
+  qp.retrying = false;
+  qp.retries_left = qp.retry_cnt;
+  qp.rnr_retries_left = qp.rnr_retry;
+  qp.window.on_ack(acked);
+  qp.ack_deadline = kNever;
+  if (qp.una != qp.psn && qp.ack_timeout != 0) {
+    qp.ack_deadline = core.now + qp.ack_timeout;
+    core.want_timer(qp, qp.ack_deadline);
+  }
+  if (qp.sqd_pending) check_drained(core, qp);
+  requester::resume(core, qp);
+}
+
+void on_timer(Core& core, Qp& qp) {
+  qp.wheel_deadline = kNever;
+  if (qp.state == QpState::kErr) {
+    poll_flush(core, qp);
+    return;
+  }
+  if (qp.rnr_deadline <= core.now) {
+    qp.rnr_deadline = kNever;
+    qp.rnr_waiting = false;
+    core.wake_sender(qp);
+  }
+  if (qp.ack_deadline <= core.now) acknowledge_timeout(core, qp);
+  const Nanos next = std::min(qp.rnr_deadline, qp.ack_deadline);
+  if (next != kNever) core.want_timer(qp, next);
+}
+
+}  // namespace uroce::proto

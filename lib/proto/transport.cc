@@ -1,0 +1,240 @@
+#include "proto/transport.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "proto/completer.h"
+#include "proto/core.h"
+#include "proto/flush.h"
+#include "proto/modify.h"
+#include "proto/requester.h"
+#include "proto/responder.h"
+#include "proto/retry.h"
+
+namespace uroce::proto {
+namespace {
+
+bool accepts_packets(QpState state) {
+  return state == QpState::kRtr || state == QpState::kRts || state == QpState::kSqd;
+}
+
+/// Whether the packet comes from the address that the QP is connected to.
+bool from_peer(const Qp& qp, const wire::RxPacket& packet) {
+  if (packet.ip_bytes == 40) return std::memcmp(packet.ip + 8, qp.peer, 16) == 0;
+  return qp.peer_v4 && std::memcmp(packet.ip + 12, qp.peer + 12, 4) == 0;
+}
+
+wire::Service service_of(QpType type) {
+  switch (type) {
+    case QpType::kRc: return wire::Service::kRc;
+    case QpType::kUc: return wire::Service::kUc;
+    case QpType::kUd: return wire::Service::kUd;
+    default: return wire::Service::kXrc;
+  }
+}
+
+/// Rings with fewer bytes an entry than a header, or none at all where there must be some, are refused.
+int check_create(const QpCreate& create) {
+  if (create.type != QpType::kRc) return EOPNOTSUPP;
+  if (create.sq.count() == 0 || create.sq.stride() < sizeof(uroce_sq_entry)) return EINVAL;
+  if (create.sq_shadow.size() < std::size_t{create.sq.count()} * create.sq.stride()) return EINVAL;
+  if (!create.has_srq && create.rq.count() != 0 && create.rq.stride() < sizeof(uroce_rq_entry)) return EINVAL;
+  if (create.max_recv_sge > kMaxSge) return EINVAL;
+  return 0;
+}
+
+}  // namespace
+
+struct Transport::Impl : Core {
+  using Core::Core;
+
+  Qp* find(QpIndex index) { return qps.holds(index.value) ? &qps[index.value] : nullptr; }
+
+  void check_cqs(Qp& qp) {
+    if (cq_failed(qp.send_cq) || cq_failed(qp.recv_cq)) fail_fatally(*this, qp);
+  }
+
+  void dispatch(Qp& qp, const wire::RxPacket& packet);
+  bool turn(Qp& qp, TxBurst& burst);
+};
+
+Transport::Transport(const TransportConfig& config, memory::Table& memory)
+    : impl_(std::make_unique<Impl>(config, memory)) {}
+Transport::~Transport() = default;
+
+void Transport::set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner) { impl_->set_cq(id, cq, owner); }
+void Transport::set_srq(SrqId, Srq*) {}
+
+int Transport::create(const QpCreate& create, QpIndex& out) {
+  if (const int error = check_create(create); error != 0) return error;
+  if (impl_->by_qpn.find(create.qpn) != QpnTable::kNone) return EEXIST;
+  const std::uint32_t slot = impl_->qps.allocate();
+  if (slot == impl_->qps.kNone) return ENOMEM;
+  Qp& qp = impl_->qps[slot];
+  qp.type = create.type;
+  qp.self = slot;
+  qp.qpn = create.qpn;
+  qp.pd = create.pd;
+  qp.send_cq = create.send_cq;
+  qp.recv_cq = create.recv_cq;
+  qp.has_srq = create.has_srq;
+  qp.srq = create.srq;
+  qp.signal_all = create.signal_all;
+  qp.sq = create.sq;
+  qp.rq = create.has_srq ? queue::WorkConsumer{} : create.rq;
+  qp.max_send_sge = create.max_send_sge;
+  qp.max_recv_sge = create.max_recv_sge;
+  qp.max_inline = create.max_inline;
+  qp.shadow = create.sq_shadow.data();
+  qp.resources = reinterpret_cast<Resource*>(create.responder_resources.data());
+  qp.resource_limit = static_cast<std::uint8_t>(
+      std::min<std::size_t>(create.responder_resources.size() / kResponderResourceBytes, kMaxRdAtomic));
+  qp.owner = create.owner;
+  impl_->cold[slot] = QpCold{};
+  impl_->by_qpn.insert(create.qpn, slot);
+  out.value = slot;
+  return 0;
+}
+
+ModifyVerdict Transport::modify(QpIndex index, const QpAttr& attr, std::uint32_t mask, Nanos now) {
+  impl_->now = now;
+  Qp* const qp = impl_->find(index);
+  if (qp == nullptr) return {EINVAL, "no such QP"};
+  return proto::modify(*impl_, *qp, attr, mask);
+}
+
+bool Transport::query(QpIndex index, QpSnapshot& out) const {
+  Qp* const found = impl_->find(index);
+  if (found == nullptr) return false;
+  const Qp& qp = *found;
+  out = QpSnapshot{};
+  out.type = qp.type;
+  out.state = qp.state;
+  out.attr = impl_->cold[index.value].attr;
+  out.attr.state = out.attr.cur_state = qp.state;
+  out.attr.rq_psn = qp.epsn;
+  out.attr.sq_psn = qp.psn;
+  // In RESET and before the client has emptied its end, what the ring shows is of the past.
+  const bool counts = qp.state == QpState::kRts || qp.state == QpState::kSqd;
+  out.sq_outstanding = qp.sq_fetched - qp.sq_head + (counts ? qp.sq.available() : 0);
+  out.psns_in_flight = requester::psns_between(qp.una, qp.psn);
+  out.window_bytes = qp.window.bytes();
+  out.retries_left = qp.retries_left;
+  out.rnr_retries_left = qp.rnr_retries_left;
+  out.sq_draining = qp.sqd_pending;
+  out.counters = qp.counters;
+  return true;
+}
+
+void Transport::destroy(QpIndex index) {
+  Qp* const qp = impl_->find(index);
+  if (qp == nullptr) return;
+  detach(*impl_, *qp);
+  impl_->by_qpn.erase(qp->qpn);
+  impl_->qps.release(index.value);
+}
+
+void Transport::receive(const wire::RxPacket& packet, Nanos now) {
+  Impl& impl = *impl_;
+  impl.now = now;
+  const std::uint32_t slot = impl.by_qpn.find(packet.bth.dest_qpn);
+  if (slot == QpnTable::kNone) {
+    ++impl.counters.drop_no_qp;
+    return;
+  }
+  Qp& qp = impl.qps[slot];
+  if (!accepts_packets(qp.state)) {
+    ++impl.counters.drop_bad_state;
+    return;
+  }
+  if ((packet.bth.pkey & 0x7fff) != (qp.pkey & 0x7fff)) {
+    ++impl.counters.drop_bad_pkey;
+    return;
+  }
+  if (qp.type != QpType::kUd && !from_peer(qp, packet)) {
+    ++impl.counters.drop_wrong_source;
+    return;
+  }
+  ++impl.counters.rcvd_pkts;
+  impl.counters.rcvd_bytes += packet.payload_bytes;
+  ++qp.counters.rcvd_pkts;
+  impl.counters.np_ecn_marked_roce_packets += packet.ce;
+  impl.dispatch(qp, packet);
+  impl.check_cqs(qp);
+}
+
+void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
+  const wire::OpcodeInfo& info = *packet.info;
+  if (info.service != service_of(qp.type)) {
+    if (info.service == wire::Service::kCnp) {
+      ++counters.rp_cnp_handled;
+      qp.window.on_cnp();
+    } else {
+      ++counters.drop_wrong_service;
+    }
+    return;
+  }
+  if (qp.state == QpState::kRtr && !qp.established) {
+    qp.established = true;
+    raise(AsyncEvent::kCommEstablished, qp.qpn.value, qp.owner);
+  }
+  if (info.has(wire::kResponse)) {
+    if (qp.state == QpState::kRtr) {
+      ++counters.drop_bad_state;  // nothing was ever sent
+      return;
+    }
+    completer::receive(*this, qp, packet);
+  } else {
+    responder::receive(*this, qp, packet);
+  }
+}
+
+void Transport::doorbell(QpIndex index) {
+  Qp* const qp = impl_->find(index);
+  if (qp == nullptr) return;
+  if (qp->state == QpState::kRts) {
+    impl_->wake_sender(*qp);
+  } else if (qp->state == QpState::kErr) {
+    flush_posted(*impl_, *qp);
+  }
+}
+
+void Transport::advance(Nanos now) {
+  Impl& impl = *impl_;
+  impl.now = now;
+  impl.timers.advance(now, [&impl](std::uint32_t slot) {
+    Qp& qp = impl.qps[slot];
+    on_timer(impl, qp);
+    impl.check_cqs(qp);
+  });
+}
+
+Nanos Transport::next_timeout() const { return impl_->timers.next_timeout(); }
+
+/// One QP's turn: first what it owes its peer, then its own requests. True: it has more to send.
+bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
+  std::uint32_t budget = config.quantum_packets;
+  bool more = responder::owes(qp) && responder::run(*this, qp, burst, budget);
+  if (qp.send_state == SendState::kReady) more |= requester::run(*this, qp, burst, budget);
+  check_cqs(qp);
+  return more && qp.state != QpState::kErr;
+}
+
+bool Transport::transmit(TxBurst& burst, Nanos now) {
+  Impl& impl = *impl_;
+  impl.now = now;
+  while (!burst.full()) {
+    Qp* const qp = impl.take_active();
+    if (qp == nullptr) return false;
+    if (impl.turn(*qp, burst)) impl.activate(*qp);
+  }
+  return impl.any_active();
+}
+
+bool Transport::wants_transmit() const { return impl_->any_active(); }
+
+std::span<queue::CqProducer* const> Transport::touched_cqs() { return impl_->touched_cqs(); }
+std::size_t Transport::take_events(std::span<Event> out) { return impl_->take_events(out); }
+const Counters& Transport::counters() const { return impl_->counters; }
+
+}  // namespace uroce::proto

@@ -1,0 +1,58 @@
+// The congestion window of one QP, in bytes, and the hooks through which a congestion control drives it. The one here
+// is additive increase, multiplicative decrease with slow start; another (DCQCN) has the same four hooks.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace uroce::proto {
+
+/// What a packet costs beyond its payload: headers and a descriptor.
+inline constexpr std::uint32_t kPacketCost = 64;
+
+class Window {
+ public:
+  static constexpr std::uint32_t kStart = 128u << 10;
+  static constexpr std::uint32_t kLargest = 2u << 20;
+
+  /// As before the first packet; `packet` is the cost of a full one, and the least that the window gets.
+  void reset(std::uint32_t packet) {
+    smallest_ = packet;
+    bytes_ = std::max(kStart, packet);
+    threshold_ = kLargest;
+    credit_ = 0;
+  }
+
+  std::uint32_t bytes() const { return bytes_; }
+
+  void on_ack(std::uint32_t acked) {
+    if (bytes_ >= kLargest) return;
+    if (bytes_ < threshold_) {
+      bytes_ = std::min(bytes_ + acked, kLargest);
+      return;
+    }
+    credit_ += acked;
+    if (credit_ >= bytes_) {
+      credit_ -= bytes_;
+      bytes_ = std::min(bytes_ + smallest_, kLargest);
+    }
+  }
+  void on_loss() {
+    threshold_ = bytes_ = std::max(bytes_ / 2, smallest_);
+    credit_ = 0;
+  }
+  void on_cnp() { on_loss(); }
+  void on_timeout() {
+    threshold_ = std::max(bytes_ / 2, smallest_);
+    bytes_ = smallest_;
+    credit_ = 0;
+  }
+
+ private:
+  std::uint32_t bytes_ = kStart;
+  std::uint32_t threshold_ = kLargest;  // slow start below
+  std::uint32_t credit_ = 0;            // acknowledged since the last increase
+  std::uint32_t smallest_ = 4096;
+};
+
+}  // namespace uroce::proto

@@ -1,0 +1,150 @@
+#include "proto/wqe.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace uroce::proto {
+namespace {
+
+using wire::Operation;
+using Extra = SendRow::Extra;
+
+constexpr std::size_t kRows = UROCE_WR_SEND_WITH_INV + 1;
+
+constexpr std::array<SendRow, kRows + 1> make_rows() {
+  std::array<SendRow, kRows + 1> rows{};
+  rows[UROCE_WR_RDMA_WRITE] = {Kind::kWrite,           Operation::kWriteFirst, Operation::kWriteMiddle,
+                               Operation::kWriteLast,  Operation::kWriteOnly,  Extra::kNone,
+                               UROCE_WC_RDMA_WRITE};
+  rows[UROCE_WR_RDMA_WRITE_WITH_IMM] = {Kind::kWrite,
+                                        Operation::kWriteFirst,
+                                        Operation::kWriteMiddle,
+                                        Operation::kWriteLastImm,
+                                        Operation::kWriteOnlyImm,
+                                        Extra::kImmediate,
+                                        UROCE_WC_RDMA_WRITE};
+  rows[UROCE_WR_SEND] = {Kind::kSend,          Operation::kSendFirst, Operation::kSendMiddle,
+                         Operation::kSendLast, Operation::kSendOnly,  Extra::kNone,
+                         UROCE_WC_SEND};
+  rows[UROCE_WR_SEND_WITH_IMM] = {Kind::kSend,
+                                  Operation::kSendFirst,
+                                  Operation::kSendMiddle,
+                                  Operation::kSendLastImm,
+                                  Operation::kSendOnlyImm,
+                                  Extra::kImmediate,
+                                  UROCE_WC_SEND};
+  rows[UROCE_WR_SEND_WITH_INV] = {Kind::kSend,
+                                  Operation::kSendFirst,
+                                  Operation::kSendMiddle,
+                                  Operation::kSendLastInvalidate,
+                                  Operation::kSendOnlyInvalidate,
+                                  Extra::kInvalidate,
+                                  UROCE_WC_SEND};
+  rows[UROCE_WR_RDMA_READ].kind = Kind::kRead;
+  rows[UROCE_WR_RDMA_READ].wc_opcode = UROCE_WC_RDMA_READ;
+  rows[UROCE_WR_RDMA_READ].only = Operation::kReadRequest;
+  rows[UROCE_WR_ATOMIC_CMP_AND_SWP].kind = Kind::kAtomic;
+  rows[UROCE_WR_ATOMIC_CMP_AND_SWP].wc_opcode = UROCE_WC_COMP_SWAP;
+  rows[UROCE_WR_ATOMIC_CMP_AND_SWP].only = Operation::kCompareSwap;
+  rows[UROCE_WR_ATOMIC_FETCH_AND_ADD].kind = Kind::kAtomic;
+  rows[UROCE_WR_ATOMIC_FETCH_AND_ADD].wc_opcode = UROCE_WC_FETCH_ADD;
+  rows[UROCE_WR_ATOMIC_FETCH_AND_ADD].only = Operation::kFetchAdd;
+  rows[UROCE_WR_LOCAL_INV].kind = Kind::kLocalInvalidate;
+  rows[UROCE_WR_LOCAL_INV].wc_opcode = UROCE_WC_LOCAL_INV;
+  return rows;
+}
+constexpr auto kSendRows = make_rows();
+
+/// Whether the QP's type has this kind of operation.
+bool supported(const Qp& qp, Kind kind) {
+  switch (qp.type) {
+    case QpType::kRc: return kind != Kind::kInvalid;
+    case QpType::kUc: return kind == Kind::kSend || kind == Kind::kWrite || kind == Kind::kLocalInvalidate;
+    default: return kind == Kind::kSend;
+  }
+}
+
+std::uint8_t refuse(std::uint64_t& reason, std::uint8_t status) {
+  ++reason;
+  return status;
+}
+
+/// Room for what follows the header, bytes.
+std::uint32_t tail_room(const Qp& qp) {
+  return qp.sq.stride() - static_cast<std::uint32_t>(sizeof(uroce_sq_entry));
+}
+
+/// Copies the scatter list behind the header and adds up its lengths.
+std::uint8_t take_sges(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
+  const std::uint32_t bytes = wqe.num_sge * static_cast<std::uint32_t>(sizeof(uroce_sge));
+  if (wqe.num_sge > qp.max_send_sge || bytes > tail_room(qp)) {
+    return refuse(core.counters.bad_wqe_sge_count, UROCE_WC_LOC_QP_OP_ERR);
+  }
+  std::memcpy(static_cast<void*>(&wqe + 1), ring_entry + sizeof(uroce_sq_entry), bytes);
+  std::uint64_t length = 0;
+  for (std::uint32_t i = 0; i < wqe.num_sge; ++i) length += wqe.sges()[i].length;
+  if (length > kMaxMessage) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+  wqe.length = static_cast<std::uint32_t>(length);
+  return UROCE_WC_SUCCESS;
+}
+
+/// Checks the header in `wqe` (wqe.length still holds the inline length) and takes the rest of the entry.
+std::uint8_t check(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
+  const std::uint32_t inline_length = wqe.length;
+  wqe.length = 0;
+  if (!supported(qp, wqe.kind)) return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  if (wqe.is_inline()) {
+    if (wqe.kind != Kind::kSend && wqe.kind != Kind::kWrite) {
+      return refuse(core.counters.bad_wqe_flags, UROCE_WC_LOC_QP_OP_ERR);
+    }
+    if (inline_length > qp.max_inline || inline_length > tail_room(qp)) {
+      return refuse(core.counters.bad_wqe_inline, UROCE_WC_LOC_QP_OP_ERR);
+    }
+    std::memcpy(static_cast<void*>(&wqe + 1), ring_entry + sizeof(uroce_sq_entry), inline_length);
+    wqe.length = inline_length;
+    return UROCE_WC_SUCCESS;
+  }
+  const std::uint8_t status = take_sges(core, qp, ring_entry, wqe);
+  if (status != UROCE_WC_SUCCESS) return status;
+  if (wqe.kind == Kind::kAtomic) {
+    if (wqe.length < 8) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+    wqe.length = 8;
+  }
+  if ((wqe.kind == Kind::kAtomic || wqe.kind == Kind::kRead) && qp.max_reads == 0) {
+    return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  }
+  return UROCE_WC_SUCCESS;
+}
+
+std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
+  return bytes == 0 ? 1 : ((bytes - 1) >> qp.mtu_shift) + 1;
+}
+
+}  // namespace
+
+const SendRow& send_row(std::uint8_t opcode) { return kSendRows[std::min<std::size_t>(opcode, kRows)]; }
+
+bool fetch_wqe(Core& core, Qp& qp) {
+  if (qp.sq_known == 0) qp.sq_known = qp.sq.available();
+  // A client that publishes more than the ring holds must not reach WQEs that are still in use.
+  if (qp.sq_known == 0 || qp.sq_fetched - qp.sq_head >= qp.sq.count()) return false;
+  const std::byte* const ring_entry = qp.sq.peek_address();
+  Wqe& wqe = qp.wqe(qp.sq_fetched);
+  static_assert(offsetof(Wqe, num_sge) == offsetof(uroce_sq_entry, num_sge));
+  static_assert(offsetof(Wqe, length) == offsetof(uroce_sq_entry, inline_length));
+  static_assert(offsetof(Wqe, atomic) == offsetof(uroce_sq_entry, atomic));
+  static_assert(offsetof(Wqe, remote_srqn) == offsetof(uroce_sq_entry, remote_srqn));
+  // Header first, then as much of the rest as the private header says: every byte is read once.
+  qp.sq.copy_next(&wqe, sizeof(uroce_sq_entry));
+  wqe.kind = send_row(wqe.opcode).kind;
+  wqe.status = check(core, qp, ring_entry, wqe);
+  wqe.psn_count = wqe.kind == Kind::kLocalInvalidate ? 0
+                  : wqe.kind == Kind::kAtomic        ? 1
+                                                     : packets_of(qp, wqe.length);
+  --qp.sq_known;
+  ++qp.sq_fetched;
+  return true;
+}
+
+}  // namespace uroce::proto
