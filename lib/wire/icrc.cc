@@ -50,6 +50,7 @@ const CrcEngine* const kAll[] = {
 #if defined(__x86_64__)
     &detail::kPclmulEngine,
     &detail::kVpclmulEngine,
+    &detail::kGfniEngine,
 #endif
 };
 

@@ -11,7 +11,7 @@ namespace uroce::wire {
 
 /// One way to compute it. CRC states are neither pre- nor post-inverted beyond what seed() and finish() do.
 struct CrcEngine {
-  std::string_view name;  ///< "portable", "pclmulqdq", "vpclmulqdq"
+  std::string_view name;  ///< "portable", "pclmulqdq", "vpclmulqdq", "gfni"
   bool (*supported)();
   /// State after `bytes` more.
   std::uint32_t (*update)(std::uint32_t state, const std::byte* data, std::size_t bytes);

@@ -23,13 +23,18 @@ constexpr std::uint32_t reflect(std::uint32_t value) {
   return out;
 }
 
+/// r * x modulo the polynomial, highest power in the highest bit.
+constexpr std::uint32_t times_x(std::uint32_t r) { return (r << 1) ^ ((r & 0x80000000) != 0 ? kPolynomial : 0); }
+/// x^n modulo the polynomial.
+constexpr std::uint32_t power(unsigned n) {
+  std::uint32_t r = 1;
+  for (unsigned i = 0; i < n; ++i) r = times_x(r);
+  return r;
+}
+
 /// x^n modulo the polynomial, reflected, shifted by one as the carry-less product of reflected operands wants it
 /// (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", 2009).
-constexpr std::uint64_t fold_constant(unsigned n) {
-  std::uint32_t r = 1;
-  for (unsigned i = 0; i < n; ++i) r = (r << 1) ^ ((r & 0x80000000) != 0 ? kPolynomial : 0);
-  return std::uint64_t{reflect(r)} << 1;
-}
+constexpr std::uint64_t fold_constant(unsigned n) { return std::uint64_t{reflect(power(n))} << 1; }
 /// What moves a 128-bit remainder `bits` further: its low and its high half are multiplied by these.
 struct FoldBy {
   std::uint64_t low, high;
@@ -70,6 +75,7 @@ extern const CrcEngine kPortableEngine;
 #if defined(__x86_64__)
 extern const CrcEngine kPclmulEngine;
 extern const CrcEngine kVpclmulEngine;
+extern const CrcEngine kGfniEngine;
 #endif
 
 }  // namespace uroce::wire::detail

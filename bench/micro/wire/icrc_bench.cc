@@ -1,0 +1,107 @@
+// ICRC alone and fused with the copy, each engine, against memcpy over the same buffers in the same run.
+//
+// In cache: one pair of buffers. Cold: pairs spread over 256 MiB, so that source and destination come from memory.
+#include <benchmark/benchmark.h>
+
+#include <array>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "wire/icrc.h"
+
+namespace uroce::wire {
+namespace {
+
+constexpr std::size_t kColdBytes = std::size_t{256} << 20;
+
+/// `slots` pairs of buffers, visited in turn.
+class Buffers {
+ public:
+  Buffers(std::size_t bytes, std::size_t total)
+      : stride_((bytes + 127) / 64 * 64),
+        slots_(std::max<std::size_t>(1, total / (2 * stride_))),
+        memory_(2 * slots_ * stride_, std::byte{0x5a}) {}
+  void next() { at_ = at_ + 1 == slots_ ? 0 : at_ + 1; }
+  const std::byte* from() const { return &memory_[at_ * stride_]; }
+  std::byte* to() { return &memory_[(slots_ + at_) * stride_]; }
+
+ private:
+  std::size_t stride_, slots_, at_ = 0;
+  std::vector<std::byte> memory_;
+};
+
+std::size_t footprint(const benchmark::State& state) { return state.range(1) != 0 ? kColdBytes : 0; }
+
+void memcpy_bench(benchmark::State& state) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  Buffers buffers(bytes, footprint(state));
+  for (auto _ : state) {
+    std::memcpy(buffers.to(), buffers.from(), bytes);
+    benchmark::ClobberMemory();
+    buffers.next();
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * bytes));
+}
+
+void copy_bench(benchmark::State& state, const CrcEngine* engine) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  Buffers buffers(bytes, footprint(state));
+  std::uint32_t crc = 1;
+  for (auto _ : state) {
+    // Each packet has a CRC of its own: no chain from one to the next.
+    benchmark::DoNotOptimize(crc = engine->copy(0xdebb20e3, buffers.to(), buffers.from(), bytes));
+    benchmark::ClobberMemory();
+    buffers.next();
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * bytes));
+}
+
+void update_bench(benchmark::State& state, const CrcEngine* engine) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  Buffers buffers(bytes, footprint(state));
+  std::uint32_t crc = 1;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(crc = engine->update(0xdebb20e3, buffers.from(), bytes));
+    buffers.next();
+  }
+  state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * bytes));
+}
+
+// The header's state feeds the payload's: what one packet on the way out costs.
+void packet_bench(benchmark::State& state) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const auto ip_bytes = static_cast<std::size_t>(state.range(1));
+  Buffers buffers(bytes, 0);
+  std::array<std::byte, 128> header{};
+  header[0] = static_cast<std::byte>(ip_bytes == 40 ? 0x60 : 0x45);
+  std::uint32_t crc = 0;
+  for (auto _ : state) {
+    crc = icrc_begin(header.data(), ip_bytes);
+    if (bytes != 0) crc = crc_engine().copy(crc, buffers.to(), buffers.from(), bytes);
+    benchmark::DoNotOptimize(crc = icrc_finish(crc));
+    benchmark::ClobberMemory();
+  }
+}
+
+const int registered = [] {
+  const std::vector<std::int64_t> sizes = {16, 64, 128, 256, 1024, 4096, 65536};
+  const auto sized = [&](benchmark::internal::Benchmark* bench) {
+    bench->ArgNames({"bytes", "cold"});
+    for (const std::int64_t size : sizes) bench->Args({size, 0});
+    bench->Args({4096, 1});
+  };
+  sized(benchmark::RegisterBenchmark("memcpy", memcpy_bench));
+  for (const CrcEngine* engine : crc_engines()) {
+    if (!engine->supported()) continue;
+    sized(benchmark::RegisterBenchmark(("icrc_copy/" + std::string(engine->name)).c_str(), copy_bench, engine));
+    sized(benchmark::RegisterBenchmark(("icrc/" + std::string(engine->name)).c_str(), update_bench, engine));
+  }
+  benchmark::RegisterBenchmark("icrc_of_packet", packet_bench)
+      ->ArgNames({"payload", "ip"})
+      ->ArgsProduct({{0, 64, 256, 4096}, {20, 40}});
+  return 0;
+}();
+
+}  // namespace
+}  // namespace uroce::wire

@@ -1,0 +1,137 @@
+// The bulk of a long message without carry-less multiplication, whose rate bounds icrc_vpclmul.cc: with 8x8 bit
+// matrices (GF2P8AFFINEQB), of which a CPU does two to four times as many.
+//
+// Call the message's 64-byte blocks y0, y1, ... To move a byte of block i by 6 blocks is to multiply it by x^3072,
+// and modulo the polynomial that equals a sum of four bytes, at the same place in blocks i+3, i+4, i+5 and i+6,
+// each an 8x8 matrix times the byte: 32 unknown bits for 32 bits of remainder. Multiplication does not care where
+// in a block the byte stands, so each matrix holds for all 64, and block i is folded into the next six with four
+// instructions:
+//   y[i] = data[i] + A3 y[i-3] + A4 y[i-4] + A5 y[i-5] + A6 y[i-6]
+#if defined(__x86_64__)
+#include "wire/icrc_avx512.h"
+
+#define UROCE_GFNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,pclmul,vpclmulqdq,bmi2,gfni")))
+
+namespace uroce::wire::detail {
+namespace {
+
+constexpr unsigned kMatrices = 4;
+constexpr unsigned kOffset[kMatrices] = {4, 6, 7, 8};
+constexpr unsigned kWindow = kOffset[kMatrices - 1];
+
+/// Matrix m moves a byte kOffset[m] blocks on, in the operand format of GF2P8AFFINEQB.
+constexpr std::array<std::uint64_t, kMatrices> make_matrices() {
+  // One equation for each power of the remainder: bits 0-31 say which unknowns are in it (8 for each matrix, by the
+  // power that they stand for), bits 32-39 for which powers of the input its right side is one.
+  std::array<std::uint64_t, 32> equation{};
+  const auto enter = [&](unsigned blocks, unsigned column) {
+    std::uint32_t r = power(512 * blocks);
+    for (unsigned u = 0; u < 8; ++u, r = times_x(r)) {
+      for (unsigned i = 0; i < 32; ++i) equation[i] |= std::uint64_t{(r >> i) & 1} << (column + u);
+    }
+  };
+  for (unsigned m = 0; m < kMatrices; ++m) enter(kWindow - kOffset[m], 8 * m);
+  enter(kWindow, 32);
+  for (unsigned c = 0; c < 32; ++c) {
+    unsigned pivot = c;
+    while ((equation[pivot] >> c & 1) == 0) ++pivot;  // past the end, and no constant, were there no solution
+    std::swap(equation[c], equation[pivot]);
+    for (unsigned i = 0; i < 32; ++i) {
+      if (i != c && (equation[i] >> c & 1) != 0) equation[i] ^= equation[c];
+    }
+  }
+  // A byte's bit t stands for power 7 - t; row i of a matrix is byte 7 - i of its operand.
+  std::array<std::uint64_t, kMatrices> matrices{};
+  for (unsigned m = 0; m < kMatrices; ++m) {
+    for (unsigned out = 0; out < 8; ++out) {
+      for (unsigned in = 0; in < 8; ++in) {
+        matrices[m] |= (equation[8 * m + 7 - out] >> (32 + 7 - in) & 1) << (8 * (7 - out) + in);
+      }
+    }
+  }
+  return matrices;
+}
+constexpr auto kMatrix = make_matrices();
+
+struct Affine {
+  static constexpr std::size_t kBlocks = kOffset[0] - 1 + 2 * kWindow;
+
+  template <unsigned kIndex>
+  UROCE_GFNI static inline __m512i times(__m512i y) {
+    return _mm512_gf2p8affine_epi64_epi8(y, _mm512_set1_epi64(static_cast<long long>(kMatrix[kIndex])), 0);
+  }
+  /// The next y, from those kOffset blocks ago.
+  UROCE_GFNI static inline __m512i next(__m512i data, __m512i y0, __m512i y1, __m512i y2, __m512i y3) {
+    return avx512::xor3(avx512::xor3(data, times<3>(y3), times<2>(y2)), times<1>(y1), times<0>(y0));
+  }
+
+  template <class P>
+  UROCE_GFNI static inline __m512i fold(const P& pass, __m512i x, std::size_t& at, std::size_t bytes) {
+    const __m512i none = _mm512_setzero_si512();
+    // The last y, oldest first.
+    __m512i a = none, b = none, c = none, d = none, e = x, f = pass.block(at), g = pass.block(at + 64),
+            h = pass.block(at + 128);
+    std::size_t blocks = (bytes - at) / 64 - (kOffset[0] - 1) - kWindow;
+    at += 64 * (kOffset[0] - 1);
+    for (; blocks % kWindow != 0; --blocks, at += 64) {
+      const __m512i y = next(pass.block(at), e, c, b, a);
+      a = b, b = c, c = d, d = e, e = f, f = g, g = h, h = y;
+    }
+    for (; blocks != 0; blocks -= kWindow, at += 64 * kWindow) {
+      a = next(pass.block(at), e, c, b, a);
+      b = next(pass.block(at + 64), f, d, c, b);
+      c = next(pass.block(at + 128), g, e, d, c);
+      d = next(pass.block(at + 192), h, f, e, d);
+      e = next(pass.block(at + 256), a, g, f, e);
+      f = next(pass.block(at + 320), b, h, g, f);
+      g = next(pass.block(at + 384), c, a, h, g);
+      h = next(pass.block(at + 448), d, b, a, h);
+    }
+    return end(pass, at, a, b, c, d, e, f, g, h);
+  }
+
+  /// The last blocks take in what is before them, and clmul joins them.
+  template <class P>
+  UROCE_GFNI static inline __m512i end(const P& pass, std::size_t& at, __m512i a, __m512i b, __m512i c, __m512i d,
+                                       __m512i e, __m512i f, __m512i g, __m512i h) {
+    const __m512i s = next(pass.block(at), e, c, b, a);
+    const __m512i t = next(pass.block(at + 64), f, d, c, b);
+    const __m512i u = next(pass.block(at + 128), g, e, d, c);
+    const __m512i v = next(pass.block(at + 192), h, f, e, d);
+    const __m512i w = _mm512_xor_si512(avx512::xor3(pass.block(at + 256), times<1>(g), times<2>(f)), times<3>(e));
+    const __m512i x = _mm512_xor_si512(avx512::xor3(pass.block(at + 320), times<1>(h), times<2>(g)), times<3>(f));
+    const __m512i y = avx512::xor3(pass.block(at + 384), times<2>(h), times<3>(g));
+    const __m512i z = _mm512_xor_si512(pass.block(at + 448), times<3>(h));
+    at += 64 * kWindow;
+    __m512i sum = z;
+    sum = avx512::fold(s, avx512::constant(fold_by(7 * 512)), sum);
+    sum = avx512::fold(t, avx512::constant(fold_by(6 * 512)), sum);
+    sum = avx512::fold(u, avx512::constant(fold_by(5 * 512)), sum);
+    sum = avx512::fold(v, avx512::constant(fold_by(4 * 512)), sum);
+    sum = avx512::fold(w, avx512::constant(fold_by(3 * 512)), sum);
+    sum = avx512::fold(x, avx512::constant(fold_by(2 * 512)), sum);
+    sum = avx512::fold(y, avx512::constant(fold_by(1 * 512)), sum);
+    return sum;
+  }
+};
+
+UROCE_GFNI std::uint32_t update(std::uint32_t state, const std::byte* data, std::size_t bytes) {
+  return avx512::Pass<false, false, Affine>{nullptr, data, nullptr}.run(state, bytes);
+}
+UROCE_GFNI std::uint32_t copy(std::uint32_t state, std::byte* to, const std::byte* from, std::size_t bytes) {
+  // With stores in between, the matrices gain nothing in the first level of cache and lose behind it.
+  return avx512::Pass<true, false, avx512::FourChains>{to, from, nullptr}.run(state, bytes);
+}
+UROCE_GFNI std::uint32_t update_masked(std::uint32_t state, const std::byte* data, std::size_t bytes,
+                                       const std::byte* ones) {
+  return avx512::Pass<false, true, Affine>{nullptr, data, ones}.run(state, bytes);
+}
+
+bool supported() { return avx512::supported() && __builtin_cpu_supports("gfni"); }
+
+}  // namespace
+
+constinit const CrcEngine kGfniEngine = {"gfni", supported, update, copy, update_masked};
+
+}  // namespace uroce::wire::detail
+#endif
