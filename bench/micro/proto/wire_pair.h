@@ -1,0 +1,222 @@
+// Two transports on one core, joined by an in-memory wire: every frame is parsed and its ICRC checked on arrival. The
+// client's side of the queues is part of the loop: posting, doorbells, polling.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "memory/table.h"
+#include "proto/transport.h"
+#include "queue/completion_queue.h"
+#include "queue/work_queue.h"
+#include "wire/packet.h"
+
+namespace uroce::bench {
+
+inline void require(bool good, const char* what) {
+  if (good) return;
+  std::fprintf(stderr, "bench: %s\n", what);
+  std::abort();
+}
+
+struct Queues {
+  std::uint32_t sq_entries = 256, rq_entries = 256;
+  std::uint32_t mtu = 4096;
+};
+
+struct Qp {
+  proto::QpIndex index;
+  queue::WorkProducer sq, rq;
+  uroce_qp_client_block client{};
+  uroce_qp_daemon_block daemon{};
+  std::unique_ptr<std::byte[]> memory;
+};
+
+/// One transport, one MR, one CQ, any number of QPs.
+class Side {
+ public:
+  static constexpr std::uint32_t kCqEntries = 1u << 16;
+  static constexpr std::uint32_t kBurst = 32;
+  static constexpr std::uint32_t kFrameBytes = 4096 + 256;
+  static constexpr std::uint32_t kStride = 128;
+  static constexpr std::uint64_t kIova = 0x100000;
+
+  Side(std::uint8_t id, std::uint32_t qps, std::size_t memory_bytes)
+      : id_(id), memory_(memory_bytes), table_(64, id + 1u), transport_(config(qps), table_), ring_(kCqEntries) {
+    producer_ = queue::CqProducer(ring_.data(), kCqEntries, &cq_client_);
+    consumer_ = queue::CqConsumer(ring_.data(), kCqEntries, &cq_client_);
+    transport_.set_cq(CqId{0}, &producer_, 1);
+    memory::Region region;
+    region.pd = PdId{1};
+    region.access = 15;
+    region.iova = kIova;
+    region.length = memory_bytes;
+    region.base = memory_.data();
+    key_ = *table_.insert(region);
+    frame_memory_.resize(std::size_t{kBurst} * kFrameBytes);
+    for (std::uint32_t i = 0; i < kBurst; ++i) {
+      frames_[i].data = frame_memory_.data() + std::size_t{i} * kFrameBytes;
+      frames_[i].capacity = kFrameBytes;
+    }
+    for (std::size_t i = 0; i < memory_bytes; ++i) memory_[i] = static_cast<std::byte>(i * 7 + id);
+  }
+
+  void add_qp(std::uint32_t number, const Queues& queues) {
+    qps_.push_back(std::make_unique<Qp>());
+    Qp& qp = *qps_.back();
+    const std::size_t sq_bytes = std::size_t{queues.sq_entries} * kStride;
+    const std::size_t rq_bytes = std::size_t{queues.rq_entries} * 32;
+    constexpr std::size_t kResources = 16 * proto::Transport::kResponderResourceBytes * 8;
+    qp.memory.reset(new std::byte[2 * sq_bytes + rq_bytes + kResources + 64]());
+    auto* at = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(qp.memory.get()) + 63) & ~std::uintptr_t{63});
+    const queue::RingShape sq{at, queues.sq_entries, kStride};
+    proto::QpCreate create;
+    create.sq_shadow = {at + sq_bytes, sq_bytes};
+    create.responder_resources = {at + 2 * sq_bytes, kResources};
+    const queue::RingShape rq{at + 2 * sq_bytes + kResources, queues.rq_entries, 32};
+    qp.sq = queue::WorkProducer(sq, &qp.client.sq.index, &qp.daemon.sq_consumer);
+    qp.rq = queue::WorkProducer(rq, &qp.client.rq.index, &qp.daemon.rq_consumer);
+    create.qpn = Qpn{0x1000 + number};
+    create.pd = PdId{1};
+    create.sq = queue::WorkConsumer(sq, &qp.client.sq.index, &qp.daemon.sq_consumer);
+    create.rq = queue::WorkConsumer(rq, &qp.client.rq.index, &qp.daemon.rq_consumer);
+    create.max_inline = 0;
+    create.owner = 1;
+    require(transport_.create(create, qp.index) == 0, "no QP");
+    connect(qp, number, queues.mtu);
+  }
+
+  std::byte* next_send(std::uint32_t qp) { return qps_[qp]->sq.next(); }
+
+  /// Posts one request with one scatter element. False: the queue is full.
+  bool post(std::uint32_t number, std::uint8_t opcode, bool signaled, std::uint64_t offset, std::uint32_t bytes,
+            Key remote, std::uint64_t wr_id) {
+    Qp& qp = *qps_[number];
+    std::byte* slot = qp.sq.next();
+    if (slot == nullptr) return false;
+    auto* entry = reinterpret_cast<uroce_sq_entry*>(slot);
+    entry->wr_id = wr_id;
+    entry->opcode = opcode;
+    entry->flags = signaled ? std::uint8_t{UROCE_SEND_SIGNALED} : std::uint8_t{0};
+    entry->num_sge = 1;
+    entry->inline_length = 0;
+    entry->imm_data = 0;
+    entry->rkey = remote.value;
+    entry->remote_addr = kIova + offset;
+    const uroce_sge sge{kIova + offset, bytes, key_.value};
+    std::memcpy(slot + sizeof(uroce_sq_entry), &sge, sizeof(sge));
+    qp.sq.advance();
+    return true;
+  }
+  void ring(std::uint32_t number) {
+    qps_[number]->sq.publish();
+    transport_.doorbell(qps_[number]->index);
+  }
+  void post_receive(std::uint32_t number, std::uint64_t offset, std::uint32_t bytes) {
+    Qp& qp = *qps_[number];
+    std::byte* slot = qp.rq.next();
+    require(slot != nullptr, "receive queue full");
+    const uroce_rq_entry entry{1, 1, 0};
+    const uroce_sge sge{kIova + offset, bytes, key_.value};
+    std::memcpy(slot, &entry, sizeof(entry));
+    std::memcpy(slot + sizeof(entry), &sge, sizeof(sge));
+    qp.rq.advance();
+  }
+  void publish_receives(std::uint32_t number) { qps_[number]->rq.publish(); }
+
+  /// Completions found; every one must be a success.
+  std::uint32_t poll() {
+    std::uint32_t found = 0;
+    for (const uroce_cqe* cqe = consumer_.peek(); cqe != nullptr; cqe = consumer_.peek()) {
+      require(cqe->status == UROCE_WC_SUCCESS, "a completion in error");
+      consumer_.pop();
+      ++found;
+    }
+    if (found != 0) consumer_.publish();
+    return found;
+  }
+
+  /// Sends one burst into `peer`. True: there may be more.
+  bool step(Side& peer, Nanos now) {
+    proto::TxBurst burst{std::span(frames_), 0};
+    for (base::Frame& frame : frames_) frame.flags = 0;
+    const bool more = transport_.transmit(burst, now);
+    for (std::size_t i = 0; i < burst.count; ++i) {
+      wire::RxPacket packet;
+      const auto verdict = wire::parse(frames_[i].bytes(), {}, packet);
+      require(verdict == wire::ParseVerdict::kOk, "a frame that does not parse");
+      peer.transport_.receive(packet, now);
+    }
+    return more;
+  }
+  bool wants_transmit() const { return transport_.wants_transmit(); }
+  proto::Transport& transport() { return transport_; }
+  Key key() const { return key_; }
+  std::byte* memory() { return memory_.data(); }
+  std::byte* frame(std::uint32_t i) { return frames_[i % kBurst].data; }
+
+ private:
+  static proto::TransportConfig config(std::uint32_t qps) {
+    proto::TransportConfig config;
+    config.max_qps = qps;
+    config.max_cqs = 4;
+    config.max_srqs = 4;
+    return config;
+  }
+
+  void connect(Qp& qp, std::uint32_t number, std::uint32_t mtu) {
+    using namespace proto;
+    QpAttr attr;
+    attr.state = QpState::kInit;
+    attr.access = 15;
+    require(transport_.modify(qp.index, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, 0).error == 0,
+            "INIT");
+    attr.state = QpState::kRtr;
+    for (wire::Address* address : {&attr.path.source, &attr.path.dest}) {
+      address->bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 0};
+    }
+    attr.path.source.bytes[15] = static_cast<std::uint8_t>(id_ + 1);
+    attr.path.dest.bytes[15] = static_cast<std::uint8_t>(2 - id_);
+    attr.path_mtu = mtu;
+    attr.dest_qpn = Qpn{0x1000 + number};
+    attr.rq_psn = attr.sq_psn = Psn(1000);
+    attr.max_dest_rd_atomic = attr.max_rd_atomic = 16;
+    attr.min_rnr_timer = 1;
+    require(transport_.modify(qp.index, attr,
+                              kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic |
+                                  kAttrMinRnrTimer,
+                              0).error == 0,
+            "RTR");
+    attr.state = QpState::kRts;
+    attr.timeout = 14;
+    attr.retry_cnt = attr.rnr_retry = 7;
+    require(transport_.modify(qp.index, attr,
+                              kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn |
+                                  kAttrMaxRdAtomic,
+                              0).error == 0,
+            "RTS");
+  }
+
+  std::uint8_t id_;
+  std::vector<std::byte> memory_;
+  memory::Table table_;
+  proto::Transport transport_;
+  std::vector<uroce_cqe> ring_;
+  uroce_cq_client_block cq_client_{};
+  queue::CqProducer producer_;
+  queue::CqConsumer consumer_;
+  Key key_;
+  std::vector<std::byte> frame_memory_;
+  std::array<base::Frame, kBurst> frames_{};
+  std::vector<std::unique_ptr<Qp>> qps_;
+};
+
+}  // namespace uroce::bench

@@ -1,0 +1,167 @@
+#include "tests/sim/host.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace uroce::sim {
+namespace {
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kResponderResources = 128;
+
+std::size_t round_up(std::size_t bytes) { return (bytes + kLine - 1) & ~(kLine - 1); }
+
+proto::TransportConfig transport_config(const HostSettings& settings) {
+  proto::TransportConfig config;
+  config.max_qps = settings.max_qps;
+  config.max_cqs = settings.cqs;
+  config.max_srqs = 4;
+  config.receive_ring_bytes = settings.receive_ring_bytes;
+  config.quantum_packets = settings.quantum_packets;
+  config.offload_ip_checksum = settings.offload_ip_checksum;
+  config.seed = settings.seed;
+  return config;
+}
+
+wire::Address address_of(const HostSettings& settings) {
+  wire::Address address;
+  if (settings.ipv6) {
+    address.bytes = {0x20, 0x01, 0x0d, 0xb8};
+  } else {
+    address.bytes[10] = address.bytes[11] = 0xff;
+    address.bytes[12] = 192;
+    address.bytes[14] = 2;
+  }
+  address.bytes[15] = static_cast<std::uint8_t>(settings.id + 1);
+  return address;
+}
+
+wire::Mac mac_of(std::uint32_t id) { return {0x02, 0, 0, 0, 0, static_cast<std::uint8_t>(id + 1)}; }
+
+}  // namespace
+
+AlignedBytes::AlignedBytes(std::size_t bytes) : memory_(new std::byte[bytes + kLine]()), size_(bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory_.get());
+  data_ = memory_.get() + (kLine - address % kLine) % kLine;
+}
+
+SimCq::SimCq(std::uint32_t entries) : ring_(entries) {
+  producer = queue::CqProducer(ring_.data(), entries, &client_);
+  consumer = queue::CqConsumer(ring_.data(), entries, &client_);
+}
+
+Host::Host(const HostSettings& host_settings)
+    : settings(host_settings),
+      table(4096, host_settings.seed),
+      transport(transport_config(host_settings), table),
+      frame_memory_(std::size_t{kBurst} * kFrameBytes) {
+  for (std::uint32_t i = 0; i < kBurst; ++i) {
+    frames_[i].data = frame_memory_.data() + std::size_t{i} * kFrameBytes;
+    frames_[i].capacity = kFrameBytes;
+  }
+  for (std::uint32_t i = 0; i < settings.cqs; ++i) {
+    cqs.push_back(std::make_unique<SimCq>(settings.cq_entries));
+    transport.set_cq(CqId{i}, &cqs.back()->producer, 1);
+  }
+}
+
+int Host::create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqId recv_cq, SimQp& out) {
+  out.sizes = sizes;
+  out.qpn = qpn;
+  const auto sq_stride = static_cast<std::uint32_t>(
+      round_up(sizeof(uroce_sq_entry) +
+               std::max<std::size_t>(sizes.max_send_sge * sizeof(uroce_sge), sizes.max_inline)));
+  const auto rq_stride = static_cast<std::uint32_t>(
+      std::bit_ceil(sizeof(uroce_rq_entry) + sizes.max_recv_sge * sizeof(uroce_sge)));
+  out.sq_ring = AlignedBytes(std::size_t{sizes.sq_entries} * sq_stride);
+  out.rq_ring = AlignedBytes(std::size_t{sizes.rq_entries} * rq_stride);
+  out.shadow = AlignedBytes(out.sq_ring.size());
+  out.resources = AlignedBytes(kResponderResources * proto::Transport::kResponderResourceBytes);
+  const queue::RingShape sq{out.sq_ring.data(), sizes.sq_entries, sq_stride};
+  const queue::RingShape rq{out.rq_ring.data(), sizes.rq_entries, rq_stride};
+  out.sq = queue::WorkProducer(sq, &out.client.sq.index, &out.daemon.sq_consumer);
+  out.rq = queue::WorkProducer(rq, &out.client.rq.index, &out.daemon.rq_consumer);
+
+  proto::QpCreate create;
+  create.type = proto::QpType::kRc;
+  create.qpn = qpn;
+  create.pd = pd;
+  create.send_cq = send_cq;
+  create.recv_cq = recv_cq;
+  create.signal_all = sizes.signal_all;
+  create.sq = queue::WorkConsumer(sq, &out.client.sq.index, &out.daemon.sq_consumer);
+  create.rq = queue::WorkConsumer(rq, &out.client.rq.index, &out.daemon.rq_consumer);
+  create.max_send_sge = sizes.max_send_sge;
+  create.max_recv_sge = sizes.max_recv_sge;
+  create.max_inline = sizes.max_inline;
+  create.sq_shadow = out.shadow.span();
+  create.responder_resources = out.resources.span();
+  create.owner = 1;
+  return transport.create(create, out.index);
+}
+
+wire::PathAddress Host::path_to(const Host& peer) const {
+  wire::PathAddress path;
+  path.source_mac = mac_of(settings.id);
+  path.dest_mac = mac_of(peer.settings.id);
+  path.vlan = settings.vlan;
+  path.source = address_of(settings);
+  path.dest = address_of(peer.settings);
+  path.traffic_class = 0x20;
+  return path;
+}
+
+wire::ParseVerdict Host::receive(std::span<const std::byte> frame, Nanos now) {
+  wire::RxPacket packet;
+  const wire::ParseOptions options{.check_icrc = true, .check_ip_checksum = !settings.offload_ip_checksum};
+  const wire::ParseVerdict verdict = wire::parse(frame, options, packet);
+  if (verdict != wire::ParseVerdict::kOk) {
+    ++frames_refused_;
+    return verdict;
+  }
+  ++frames_taken_;
+  transport.receive(packet, now);
+  return verdict;
+}
+
+proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c, Nanos now) {
+  proto::QpAttr attr;
+  attr.state = proto::QpState::kInit;
+  attr.access = c.access;
+  using namespace proto;
+  ModifyVerdict verdict = host.transport.modify(
+      qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now);
+  if (verdict.error != 0) return verdict;
+  attr.state = QpState::kRtr;
+  attr.path = c.path;
+  attr.path_mtu = c.path_mtu;
+  attr.dest_qpn = c.dest_qpn;
+  attr.rq_psn = c.rq_psn;
+  attr.max_dest_rd_atomic = c.max_dest_rd_atomic;
+  attr.min_rnr_timer = c.min_rnr_timer;
+  verdict = host.transport.modify(qp, attr,
+                                  kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn |
+                                      kAttrMaxDestRdAtomic | kAttrMinRnrTimer,
+                                  now);
+  if (verdict.error != 0) return verdict;
+  attr.state = QpState::kRts;
+  attr.timeout = c.timeout;
+  attr.retry_cnt = c.retry_cnt;
+  attr.rnr_retry = c.rnr_retry;
+  attr.sq_psn = c.sq_psn;
+  attr.max_rd_atomic = c.max_rd_atomic;
+  return host.transport.modify(
+      qp, attr,
+      kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn | kAttrMaxRdAtomic, now);
+}
+
+proto::ModifyVerdict change_state(Host& host, proto::QpIndex qp, proto::QpState state, Nanos now, bool notify) {
+  proto::QpAttr attr;
+  attr.state = state;
+  attr.sqd_notify = notify;
+  const std::uint32_t mask = proto::kAttrState | (notify ? std::uint32_t{proto::kAttrSqdNotify} : 0u);
+  return host.transport.modify(qp, attr, mask, now);
+}
+
+}  // namespace uroce::sim

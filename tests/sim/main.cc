@@ -1,0 +1,130 @@
+// sim [--seeds N] [--first S] [--jobs J]     runs seeds S, S+1, ...; stops at the first that fails
+// sim --seed S [--trace]                     one seed, with every packet, post and completion
+// sim --mutations [--seeds N]                shows that the simulator notices faults: N seeds of each kind
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "tests/sim/world.h"
+
+namespace {
+
+using uroce::sim::Mutation;
+using uroce::sim::WorldOptions;
+using uroce::sim::WorldReport;
+using uroce::sim::run_world;
+
+struct Options {
+  std::uint64_t first = 1, seeds = 1000;
+  unsigned jobs = 1;
+  bool single = false, trace = false, mutations = false, keep_going = false;
+};
+
+[[noreturn]] void usage(const char* argument) {
+  std::fprintf(stderr,
+               "sim: %s is no option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
+               "--mutations\n",
+               argument);
+  std::exit(2);
+}
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string name = argv[i];
+    const auto number = [&]() -> std::uint64_t {
+      if (i + 1 >= argc) usage(argv[i]);
+      return std::strtoull(argv[++i], nullptr, 0);
+    };
+    if (name == "--seeds") options.seeds = number();
+    else if (name == "--first") options.first = number();
+    else if (name == "--jobs") options.jobs = static_cast<unsigned>(number());
+    else if (name == "--seed") options.single = true, options.first = number(), options.seeds = 1;
+    else if (name == "--trace") options.trace = true;
+    else if (name == "--mutations") options.mutations = true;
+    else if (name == "--keep-going") options.keep_going = true;
+    else usage(argv[i]);
+  }
+  return options;
+}
+
+/// Seeds first + lane, first + lane + jobs, ... Returns how many failed.
+int run_lane(const Options& options, unsigned lane) {
+  int failures = 0;
+  std::uint64_t frames = 0, completions = 0, harmed = 0, damaged = 0, count = 0;
+  for (std::uint64_t i = lane; i < options.seeds; i += options.jobs) {
+    const WorldReport report = run_world({.seed = options.first + i, .trace = options.trace});
+    frames += report.frames;
+    completions += report.completions;
+    harmed += report.harmed;
+    damaged += report.damaged;
+    ++count;
+    if (report.failure.empty()) continue;
+    ++failures;
+    std::printf("seed %llu: %s  again: sim --seed %llu --trace\n",
+                static_cast<unsigned long long>(options.first + i), report.failure.c_str(),
+                static_cast<unsigned long long>(options.first + i));
+    std::fflush(stdout);
+    if (!options.keep_going) break;
+  }
+  std::printf("%llu seeds, %llu frames (%llu harmed, %llu of them damaged), %llu completions, %d failures\n",
+              static_cast<unsigned long long>(count), static_cast<unsigned long long>(frames),
+              static_cast<unsigned long long>(harmed), static_cast<unsigned long long>(damaged),
+              static_cast<unsigned long long>(completions), failures);
+  return failures;
+}
+
+int run_all(const Options& options) {
+  if (options.jobs <= 1) return run_lane(options, 0) == 0 ? 0 : 1;
+  std::vector<pid_t> children;
+  for (unsigned lane = 0; lane < options.jobs; ++lane) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const int failures = run_lane(options, lane);
+      std::fflush(stdout);
+      _exit(failures == 0 ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  int result = 0;
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) result = 1;
+  }
+  return result;
+}
+
+int run_mutations(const Options& options) {
+  int result = 0;
+  for (int kind = 1; kind < uroce::sim::kMutations; ++kind) {
+    std::uint64_t struck = 0, noticed = 0;
+    for (std::uint64_t i = 0; i < options.seeds; ++i) {
+      const auto mutation = static_cast<Mutation>(kind);
+      const WorldReport report = run_world({.seed = options.first + i, .mutation = mutation});
+      struck += report.mutated;
+      noticed += report.mutated && !report.failure.empty();
+      if (report.mutated && report.failure.empty()) {
+        std::printf("seed %llu: %s went unnoticed\n", static_cast<unsigned long long>(options.first + i),
+                    uroce::sim::name_of(mutation));
+        result = 1;
+      }
+    }
+    std::printf("%s: noticed %llu of %llu\n", uroce::sim::name_of(static_cast<Mutation>(kind)),
+                static_cast<unsigned long long>(noticed), static_cast<unsigned long long>(struck));
+    if (struck == 0) result = 1;
+  }
+  return result;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  return options.mutations ? run_mutations(options) : run_all(options);
+}

@@ -1,0 +1,333 @@
+#include "tests/sim/world.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <sstream>
+
+#include "wire/dump.h"
+#include "wire/icrc.h"
+
+namespace uroce::sim {
+namespace {
+
+constexpr std::uint64_t kMostSteps = 3'000'000;
+constexpr Nanos kLongestRun = 900 * kSecond;
+
+bool is_send(std::span<const std::byte> frame) {
+  const std::size_t bth = bth_offset(frame);
+  if (bth + 12 > frame.size()) return false;
+  const auto operation = std::to_integer<std::uint8_t>(frame[bth]) & 0x1f;
+  return operation <= 5 || operation == 0x16 || operation == 0x17;
+}
+
+NetworkSettings draw_network(Random& random, bool harmless) {
+  NetworkSettings settings;
+  settings.latency = 500 + random.below(random.chance(0.2) ? 200'000 : 5'000);
+  settings.jitter = random.chance(0.5) ? 0 : random.below(static_cast<std::uint32_t>(settings.latency));
+  settings.reorder_by = 100 + random.below(20'000);
+  if (harmless) return settings;
+  constexpr double kRates[] = {0, 0.002, 0.01, 0.05, 0.2};
+  settings.drop = random.pick(kRates);
+  settings.duplicate = random.pick(kRates);
+  settings.reorder = random.pick(kRates);
+  settings.corrupt = random.pick(kRates) / 2;
+  return settings;
+}
+
+}  // namespace
+
+const char* name_of(Mutation mutation) {
+  constexpr const char* kNames[kMutations] = {"none",   "drop-completion", "double-completion", "swap-completions",
+                                              "status", "stray-byte",      "forge"};
+  return kNames[static_cast<int>(mutation)];
+}
+
+World::World(const WorldOptions& options) : options_(options), random_(options.seed) {
+  harmless_ = random_.chance(0.3);
+  mortal_ = random_.chance(0.05);
+  one_host_ = random_.chance(0.1);
+  network_settings_ = draw_network(random_, harmless_);
+  harmless_ = network_settings_.harmless();
+  network_ = std::make_unique<Network>(network_settings_, random_.next());
+  HostSettings settings;
+  settings.ipv6 = random_.chance(0.3);
+  if (random_.chance(0.2)) settings.vlan = static_cast<std::uint16_t>(random_.between(1, 4094));
+  settings.offload_ip_checksum = random_.chance(0.2);
+  for (std::uint32_t id = 0; id < (one_host_ ? 1u : 2u); ++id) {
+    settings.id = id;
+    settings.seed = random_.next();
+    settings.cqs = random_.between(1, 3);
+    settings.quantum_packets = random_.chance(0.5) ? 16 : random_.between(1, 64);
+    settings.receive_ring_bytes = random_.chance(0.7) ? 4u << 20 : random_.between(8192, 200'000);
+    hosts_.push_back(std::make_unique<Host>(settings));
+  }
+  Setting setting;
+  setting.network = network_.get();
+  setting.host[0] = hosts_.front().get();
+  setting.host[1] = hosts_.back().get();
+  setting.harmless = harmless_;
+  setting.mortal = mortal_;
+  setting.longest_trip = network_settings_.latency + network_settings_.jitter + network_settings_.reorder_by + 100'000;
+  constexpr std::uint32_t kSizes[] = {64, 512, 4096, 4096, 20'000, 70'000};
+  setting.largest_message = random_.chance(0.01) ? 400'000 : random_.pick(kSizes);
+  if (options_.trace) {
+    setting.trace = [this](const std::string& text) {
+      std::printf("%12.3f us  %s\n", static_cast<double>(now_) / 1e3, text.c_str());
+    };
+  }
+  const std::uint32_t count = random_.chance(0.7) ? 1 : random_.between(2, 4);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    pairs_.push_back(std::make_unique<Pair>(setting, i, random_.next()));
+  }
+  if (mortal_) death_at_ = random_.below(500'000);
+  mutation_countdown_ = random_.between(1, 10);
+}
+
+void World::run() {
+  for (auto& pair : pairs_) pair->begin(now_);
+  while (!all_closed()) step();
+  check_end();
+}
+
+bool World::all_closed() const {
+  return std::all_of(pairs_.begin(), pairs_.end(), [](const auto& pair) { return pair->closed(); });
+}
+
+Nanos World::next_moment() const {
+  Nanos next = std::min(network_->next_arrival(), death_at_);
+  for (const auto& host : hosts_) {
+    next = std::min(next, host->transport.next_timeout());
+    if (host->transport.wants_transmit()) next = std::min(next, now_ + 300);
+  }
+  for (const auto& pair : pairs_) next = std::min(next, pair->next_action());
+  return next;
+}
+
+void World::step() {
+  if (++steps_ > kMostSteps) throw Violation("no end after " + std::to_string(steps_) + " steps");
+  const Nanos next = next_moment();
+  if (next == kNever) {
+    poll();
+    take_events();
+    finish_pairs();
+    if (!all_closed() && next_moment() == kNever) throw Violation("deadlock: nothing will ever happen");
+    return;
+  }
+  now_ = std::max(now_, next);
+  if (now_ > kLongestRun) throw Violation("no end within the virtual time allowed");
+  if (now_ >= death_at_) {
+    network_->die();
+    death_at_ = kNever;
+  }
+  deliver();
+  for (auto& host : hosts_) {
+    if (host->transport.next_timeout() <= now_) host->transport.advance(now_);
+  }
+  for (auto& pair : pairs_) {
+    if (pair->next_action() <= now_) pair->act(now_);
+  }
+  transmit();
+  if (random_.chance(0.3)) {
+    poll();
+    take_events();
+    finish_pairs();
+  }
+}
+
+void World::deliver() {
+  const auto take = [this](const Arrival& arrival, std::span<const std::byte> frame) {
+    trace(arrival.damaged ? "damaged" : "arrives", frame);
+    const wire::ParseVerdict verdict = hosts_[arrival.to]->receive(frame, now_);
+    if (!arrival.damaged && verdict != wire::ParseVerdict::kOk) {
+      throw Violation("a good frame was refused: " + std::string(wire::parse_verdict_name(verdict)));
+    }
+  };
+  const std::uint32_t most = random_.between(1, 64);
+  for (std::uint32_t i = 0; i < most && network_->receive(now_, take); ++i) {
+  }
+}
+
+void World::transmit() {
+  for (std::uint32_t id = 0; id < hosts_.size(); ++id) {
+    const std::uint32_t bursts = random_.between(1, 3);
+    for (std::uint32_t i = 0; i < bursts; ++i) {
+      const std::uint64_t before = hosts_[id]->frames_sent();
+      const bool more =
+          hosts_[id]->transmit(now_, [&](std::span<const std::byte> frame) { send(id, frame); });
+      if (more && hosts_[id]->frames_sent() == before) throw Violation("transmit wants more and sends nothing");
+      if (!more) break;
+    }
+  }
+}
+
+void World::send(std::uint32_t from, std::span<const std::byte> frame) {
+  trace("sends  ", frame);
+  const auto to = static_cast<std::uint32_t>(one_host_ ? 0 : 1 - from);
+  if (options_.mutation == Mutation::kForge && is_send(frame) && strike()) {
+    std::vector<std::byte> forged(frame.begin(), frame.end());
+    const std::size_t bth = bth_offset(frame);
+    const std::size_t ip = bth - 8 - (hosts_[0]->settings.ipv6 ? 40 : 20);
+    const std::size_t covered = frame.size() - bth - wire::kIcrcBytes;
+    const auto operation = std::to_integer<std::uint8_t>(frame[bth]) & 0x1f;
+    if (covered > 16 + 4) {
+      forged[bth + 12 + (operation > 4 || operation == 3 ? 4 : 0)] ^= std::byte{1};
+      const std::uint32_t icrc = wire::icrc_of(forged.data() + ip, bth - 8 - ip, covered);
+      std::memcpy(forged.data() + bth + covered, &icrc, sizeof(icrc));
+      network_->send(to, forged, now_);
+      return;
+    }
+    mutated_ = false;
+    mutation_countdown_ = 1;
+  }
+  network_->send(to, frame, now_);
+}
+
+bool World::strike() {
+  if (mutated_ || --mutation_countdown_ != 0) return false;
+  mutated_ = true;
+  return true;
+}
+
+void World::poll() {
+  for (auto& host : hosts_) {
+    for (auto& cq : host->cqs) {
+      if (cq->producer.in_error()) throw Violation("a CQ overran that has room");
+      for (const uroce_cqe* cqe = cq->consumer.peek(); cqe != nullptr; cqe = cq->consumer.peek()) {
+        const uroce_cqe copy = *cqe;
+        cq->consumer.pop();
+        cq->consumer.publish();
+        dispatch(*host, copy);
+      }
+    }
+    host->transport.touched_cqs();
+  }
+}
+
+void World::dispatch(Host& host, const uroce_cqe& cqe) {
+  if (options_.trace) {
+    std::printf("%12.3f us  host %u CQE QPN %u wr_id %llx status %u opcode %u length %u\n",
+                static_cast<double>(now_) / 1e3, host.settings.id, cqe.qpn, static_cast<unsigned long long>(cqe.wr_id),
+                cqe.status, cqe.opcode, cqe.byte_len);
+  }
+  std::vector<uroce_cqe> deliver{cqe};
+  switch (options_.mutation) {
+    case Mutation::kDropCompletion:
+      if (strike()) deliver.clear();
+      break;
+    case Mutation::kDoubleCompletion:
+      if (strike()) deliver.push_back(cqe);
+      break;
+    case Mutation::kStatus:
+      if (cqe.status == UROCE_WC_SUCCESS && strike()) deliver[0].status = UROCE_WC_GENERAL_ERR;
+      break;
+    case Mutation::kStrayByte:
+      if (strike()) pairs_[0]->end(0).arena[7] ^= std::byte{1};
+      break;
+    case Mutation::kSwapCompletions:
+      // Two of the same QP and queue: the first waits for the second.
+      if (!held_.empty() && held_[0].qpn == cqe.qpn && (held_[0].opcode & 0x80) == (cqe.opcode & 0x80)) {
+        deliver.push_back(held_[0]);
+        held_.clear();
+      } else if (cqe.status == UROCE_WC_SUCCESS && strike()) {
+        held_ = deliver;
+        deliver.clear();
+      }
+      break;
+    default: break;
+  }
+  for (const uroce_cqe& each : deliver) {
+    const bool known = std::any_of(pairs_.begin(), pairs_.end(), [&](auto& pair) {
+      return !pair->closed() && pair->on_completion(host, each);
+    });
+    if (!known) throw Violation("a completion for no QP: QPN " + std::to_string(each.qpn));
+  }
+}
+
+void World::take_events() {
+  proto::Event events[16];
+  for (auto& host : hosts_) {
+    while (const std::size_t count = host->transport.take_events(events)) {
+      for (std::size_t i = 0; i < count; ++i) {
+        for (auto& pair : pairs_) {
+          if (!pair->closed()) pair->on_event(*host, events[i], now_);
+        }
+      }
+    }
+  }
+}
+
+void World::finish_pairs() {
+  for (auto& pair : pairs_) {
+    if (pair->closed() || !pair->done()) continue;
+    plain_ &= pair->ended_normally();
+    pair->finish(now_, [this] { poll(); });
+  }
+}
+
+void World::check_end() const {
+  for (const auto& host : hosts_) {
+    const proto::Counters& counters = host->transport.counters();
+    const auto expect = [&](bool good, const char* what) {
+      if (!good) throw Violation(std::string("counters: ") + what);
+    };
+    expect(counters.sent_pkts == host->frames_sent(), "sent_pkts is not the number of frames sent");
+    expect(counters.rcvd_pkts <= host->frames_taken(), "rcvd_pkts is more than frames that arrived");
+    if (host->transport.next_timeout() != kNever) throw Violation("a timer runs though there is no QP");
+    if (host->transport.wants_transmit()) throw Violation("there is something to send though there is no QP");
+    if (!harmless_ || mortal_ || !plain_) continue;
+    expect(counters.local_ack_timeout_err == 0, "an ACK timeout though nothing was lost");
+    expect(counters.packet_seq_err == 0, "a sequence NAK though nothing was lost");
+    if (counters.rnr_nak_rcvd != 0 || hosts_.front()->transport.counters().rnr_nak_rcvd != 0 ||
+        hosts_.back()->transport.counters().rnr_nak_rcvd != 0) {
+      continue;
+    }
+    expect(counters.retransmitted_pkts == 0, "a retransmission though nothing was lost");
+    expect(counters.duplicate_request == 0, "a duplicate though nothing was lost");
+    expect(counters.out_of_sequence == 0, "out of sequence though nothing was reordered");
+  }
+}
+
+void World::trace(const char* what, std::span<const std::byte> frame) const {
+  if (!options_.trace) return;
+  char text[wire::kDumpBytes];
+  const std::string_view line = wire::dump(frame, text);
+  std::printf("%12.3f us  %s %.*s\n", static_cast<double>(now_) / 1e3, what, static_cast<int>(line.size()),
+              line.data());
+}
+
+std::string World::describe() const {
+  std::ostringstream out;
+  out << "  at " << static_cast<double>(now_) / 1e3 << " us of virtual time; drop " << network_settings_.drop
+      << " duplicate " << network_settings_.duplicate << " reorder " << network_settings_.reorder << " corrupt "
+      << network_settings_.corrupt << " latency " << network_settings_.latency << (mortal_ ? ", mortal" : "")
+      << (one_host_ ? ", one host" : "") << ", " << network_->under_way() << " under way\n";
+  for (const auto& pair : pairs_) out << "  " << pair->describe() << '\n';
+  return out.str();
+}
+
+WorldReport World::report() const {
+  WorldReport report;
+  for (const auto& host : hosts_) report.frames += host->frames_sent();
+  for (const auto& pair : pairs_) report.completions += pair->completions();
+  report.harmed = network_->harmed();
+  report.damaged = network_->damaged();
+  report.virtual_time = now_;
+  report.mutated = mutated_ && held_.empty();
+  return report;
+}
+
+WorldReport run_world(const WorldOptions& options) {
+  World world(options);
+  std::string failure;
+  try {
+    world.run();
+  } catch (const Violation& violation) {
+    failure = violation.what();
+    failure += '\n' + world.describe();
+  }
+  WorldReport report = world.report();
+  report.failure = failure;
+  return report;
+}
+
+}  // namespace uroce::sim

@@ -1,0 +1,81 @@
+// One simulated world: two hosts, a network, a few connections, one seed. The same seed gives the same run.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/sim/host.h"
+#include "tests/sim/network.h"
+#include "tests/sim/pair.h"
+
+namespace uroce::sim {
+
+/// Faults of the harness itself: each must be noticed, or the simulation could not fail.
+enum class Mutation : std::uint8_t {
+  kNone,
+  kDropCompletion,
+  kDoubleCompletion,
+  kSwapCompletions,
+  kStatus,      ///< a success becomes an error
+  kStrayByte,   ///< one byte outside every buffer changes
+  kForge,       ///< one payload byte of a SEND changes on the way, ICRC made good
+};
+inline constexpr int kMutations = 7;
+const char* name_of(Mutation mutation);
+
+struct WorldOptions {
+  std::uint64_t seed = 1;
+  bool trace = false;
+  Mutation mutation = Mutation::kNone;
+};
+
+struct WorldReport {
+  std::string failure;  ///< empty: all is as the model says
+  std::uint64_t frames = 0, harmed = 0, completions = 0, damaged = 0;
+  Nanos virtual_time = 0;
+  bool mutated = false;
+};
+
+WorldReport run_world(const WorldOptions& options);
+
+class World {
+ public:
+  explicit World(const WorldOptions& options);
+  /// Throws Violation.
+  void run();
+  WorldReport report() const;
+  std::string describe() const;
+
+ private:
+  void step();
+  Nanos next_moment() const;
+  void deliver();
+  void transmit();
+  void send(std::uint32_t from, std::span<const std::byte> frame);
+  void poll();
+  void dispatch(Host& host, const uroce_cqe& cqe);
+  void take_events();
+  void finish_pairs();
+  void check_end() const;
+  bool strike();
+  void trace(const char* what, std::span<const std::byte> frame) const;
+  bool all_closed() const;
+
+  const WorldOptions options_;
+  Random random_;
+  Nanos now_ = 0;
+  bool ipv6_ = false, one_host_ = false, mortal_ = false, harmless_ = false, plain_ = true;
+  Nanos death_at_ = kNever;
+  NetworkSettings network_settings_;
+  std::vector<std::unique_ptr<Host>> hosts_;
+  std::unique_ptr<Network> network_;
+  std::vector<std::unique_ptr<Pair>> pairs_;
+  std::uint32_t mutation_countdown_ = 0;
+  bool mutated_ = false;
+  std::vector<uroce_cqe> held_;
+  std::uint64_t steps_ = 0;
+};
+
+}  // namespace uroce::sim
