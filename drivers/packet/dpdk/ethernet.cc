@@ -237,15 +237,20 @@ std::string Ethernet::Impl::start_port() {
   return {};
 }
 
-/// The port's own address, unless we are told another: then it must take it, or show us all frames.
+/// The port's own address, unless we are told another: then it must take it, or show us all frames. Software ports have
+/// made-up ones, and net_tap's is that of the kernel's end.
 void Ethernet::Impl::choose_mac() {
   rte_ether_addr own{};
   rte_eth_macaddr_get(port, &own);
   std::memcpy(info.mac.data(), own.addr_bytes, info.mac.size());
-  if (!options.mac || *options.mac == info.mac) return;
-  info.mac = *options.mac;
-  std::memcpy(own.addr_bytes, info.mac.data(), info.mac.size());
-  if (rte_eth_dev_default_mac_addr_set(port, &own) != 0) rte_eth_promiscuous_enable(port);
+  const bool made_up = software_mtu && !spec.is("net_af_packet");
+  if (made_up || options.mac) {
+    const wire::Mac wanted = options.mac.value_or(options.fallback_mac);
+    if (wanted == info.mac) return;
+    info.mac = wanted;
+    std::memcpy(own.addr_bytes, info.mac.data(), info.mac.size());
+    if (made_up || rte_eth_dev_default_mac_addr_set(port, &own) != 0) rte_eth_promiscuous_enable(port);
+  }
 }
 
 void Ethernet::Impl::make_wakers() {
@@ -316,10 +321,10 @@ Ethernet::~Ethernet() {
 
 const net::DeviceInfo& Ethernet::info() const { return impl_->info; }
 
-std::string Ethernet::describe() const {
-  std::string text = impl_->device.driver_name == nullptr ? "unknown driver" : impl_->device.driver_name;
-  if (impl_->memif) text += impl_->client ? ", client end" : ", server end";
-  return text + ", MTU " + std::to_string(impl_->info.mtu);
+std::string Ethernet::waiting_for() const {
+  if (!impl_->memif) return {};
+  const std::string socket = impl_->spec.argument("socket", "/run/memif.sock");
+  return std::string("the memif ") + (impl_->client ? "server" : "client") + " at " + socket;
 }
 
 }  // namespace uroce::dpdk

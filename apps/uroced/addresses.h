@@ -1,0 +1,26 @@
+// IP and MAC addresses as people write them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "net/link_stack.h"
+#include "wire/packet.h"
+
+namespace uroce::daemon {
+
+std::optional<wire::Address> parse_address(std::string_view text);
+/// "192.0.2.1/24"; without a length /24 or /64.
+std::optional<net::InterfaceAddress> parse_interface_address(std::string_view text);
+std::optional<wire::Mac> parse_mac(std::string_view text);
+
+std::string to_string(const wire::Address& address);
+std::string to_string(const wire::Mac& mac);
+
+/// A locally administered address that stays the same for a name and an address.
+wire::Mac derive_mac(std::string_view name, const wire::Address& address);
+/// fe80::/64 with the modified EUI-64 of the MAC address (RFC 4291, appendix A).
+net::InterfaceAddress link_local(const wire::Mac& mac);
+
+}  // namespace uroce::daemon

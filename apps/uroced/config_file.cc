@@ -1,0 +1,96 @@
+// The configuration file: TOML, the keys of the knobs and nothing else.
+#include <toml++/toml.h>
+
+#include "apps/uroced/settings.h"
+
+namespace uroce::daemon {
+namespace {
+
+struct Reader {
+  const std::string& path;
+  Settings& settings;
+
+  std::string at(const toml::node& node) const {
+    return path + ":" + std::to_string(node.source().begin.line) + ": ";
+  }
+
+  static const Knob* find(const std::string& key) {
+    for (const Knob& knob : knobs()) {
+      if (key == knob.key) return &knob;
+    }
+    return nullptr;
+  }
+
+  static bool is_table(const std::string& key) {
+    for (const Knob& knob : knobs()) {
+      if (std::string_view(knob.key).substr(0, key.size() + 1) == key + ".") return true;
+    }
+    return false;
+  }
+
+  static std::string unknown(const std::string& key) {
+    std::vector<std::string> names;
+    for (const Knob& knob : knobs()) names.emplace_back(knob.key);
+    const std::string near = nearest(key, names);
+    return "there is no key \"" + key + "\"" + (near.empty() ? "" : "; is \"" + near + "\" meant?") +
+           " config/uroced.toml lists all";
+  }
+
+  std::string set(const Knob& knob, const toml::node& node, bool first) {
+    std::string text;
+    if (const auto* value = node.as_string()) {
+      text = value->get();
+    } else if (const auto* number = node.as_integer()) {
+      text = std::to_string(number->get());
+    } else if (const auto* flag = node.as_boolean()) {
+      text = flag->get() ? "true" : "false";
+    } else {
+      return at(node) + knob.key + " must be a string, a whole number, or true or false";
+    }
+    const std::string allowed = apply(knob, settings, text, first);
+    return allowed.empty() ? "" : at(node) + knob.key + " = \"" + text + "\": it must be " + allowed;
+  }
+
+  std::string read_value(const std::string& key, const toml::node& node) {
+    const Knob* knob = find(key);
+    if (knob == nullptr) return at(node) + unknown(key);
+    const toml::array* list = node.as_array();
+    if (list == nullptr) return set(*knob, node, true);
+    if (!knob->repeats) return at(node) + key + " takes one value, not a list";
+    bool first = true;
+    for (const toml::node& element : *list) {
+      if (std::string error = set(*knob, element, first); !error.empty()) return error;
+      first = false;
+    }
+    return {};
+  }
+
+  std::string read_table(const std::string& prefix, const toml::table& table) {
+    for (const auto& [name, node] : table) {
+      const std::string key = prefix + std::string(name.str());
+      std::string error;
+      if (const toml::table* inner = node.as_table()) {
+        error = is_table(key) ? read_table(key + ".", *inner) : at(node) + unknown(key);
+      } else {
+        error = read_value(key, node);
+      }
+      if (!error.empty()) return error;
+    }
+    return {};
+  }
+};
+
+}  // namespace
+
+std::string read_config_file(const std::string& path, Settings& settings) {
+  try {
+    const toml::table table = toml::parse_file(path);
+    return Reader{path, settings}.read_table("", table);
+  } catch (const toml::parse_error& error) {
+    const auto line = error.source().begin.line;
+    const std::string where = path + (line != 0 ? ":" + std::to_string(line) : "");
+    return where + ": " + std::string(error.description()) + ". Correct the file, or start without --config";
+  }
+}
+
+}  // namespace uroce::daemon

@@ -1,0 +1,242 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <limits>
+
+#include "apps/uroced/addresses.h"
+#include "apps/uroced/settings.h"
+
+namespace uroce::daemon {
+namespace {
+
+using Values = std::vector<std::string>;
+
+/// A number of at least `least` and at most `most`, with an optional suffix k, M or G of powers of 1024.
+template <class T>
+std::string set_number(T& value, std::string_view text, std::uint64_t least, std::uint64_t most) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  const unsigned shift = suffix.empty() ? 0 : suffix == "k" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : 64;
+  const bool fits = error == std::errc{} && shift < 64 && number <= std::numeric_limits<std::uint64_t>::max() >> shift;
+  if (!fits || number << shift < least || number << shift > most) {
+    return "a number from " + std::to_string(least) + " to " + std::to_string(most);
+  }
+  value = static_cast<T>(number << shift);
+  return {};
+}
+
+std::string set_bool(bool& value, std::string_view text) {
+  if (text != "true" && text != "false") return "true or false";
+  value = text == "true";
+  return {};
+}
+
+bool is_device_name(std::string_view text) {
+  return !text.empty() && text.size() < 32 && text.front() != '.' && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' || c == '.';
+  });
+}
+
+std::string set_cpus(std::vector<int>& cpus, std::string_view text) {
+  static const std::string kAllowed = "CPU numbers and ranges such as 2,4-5";
+  std::vector<int> list;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const std::string_view part = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    const std::size_t dash = part.find('-');
+    int first = 0, last = 0;
+    const auto number = [](std::string_view s, int& value) {
+      return set_number(value, s, 0, 1023).empty();
+    };
+    if (!number(part.substr(0, dash), first)) return kAllowed;
+    last = first;
+    if (dash != std::string_view::npos && !number(part.substr(dash + 1), last)) return kAllowed;
+    if (last < first) return kAllowed;
+    for (int cpu = first; cpu <= last; ++cpu) list.push_back(cpu);
+  }
+  cpus = std::move(list);
+  return {};
+}
+
+std::string show_cpus(const std::vector<int>& cpus) {
+  std::string text;
+  for (const int cpu : cpus) text += (text.empty() ? "" : ",") + std::to_string(cpu);
+  return text;
+}
+
+std::string add_address(std::vector<net::InterfaceAddress>& list, std::string_view text) {
+  const auto address = parse_interface_address(text);
+  if (!address) return "an address of this daemon with its prefix, such as 192.0.2.1/24 or 2001:db8::1/64";
+  list.push_back(*address);
+  return {};
+}
+
+std::string add_gateway(std::vector<wire::Address>& list, std::string_view text) {
+  const auto address = parse_address(text);
+  if (!address) return "an address such as 192.0.2.254";
+  list.push_back(*address);
+  return {};
+}
+
+const char* name_of(engine::LogLevel level) {
+  switch (level) {
+    case engine::LogLevel::kError:
+      return "error";
+    case engine::LogLevel::kWarning:
+      return "warning";
+    case engine::LogLevel::kInfo:
+      return "info";
+    case engine::LogLevel::kDebug:
+      break;
+  }
+  return "debug";
+}
+
+constexpr std::uint64_t kMax32 = std::numeric_limits<std::uint32_t>::max();
+
+// Each row: flag, value, key, repeats, help, set, show.
+#define UROCE_NUMBER(flag, value, key, help, member, least, most)                                              \
+  Knob {                                                                                                       \
+    flag, value, key, false, help,                                                                             \
+        [](Settings& s, std::string_view text) { return set_number(s.member, text, least, most); },            \
+        [](const Settings& s) -> Values { return {std::to_string(s.member)}; }                                 \
+  }
+
+const std::array kKnobs{
+    Knob{"name", "NAME", "name", false, "name of the RDMA device; the daemon listens on RUN_DIR/NAME.sock",
+         [](Settings& s, std::string_view text) -> std::string {
+           if (!is_device_name(text)) return "1 to 31 letters, digits, '_', '-' or '.'";
+           s.engine.name = text;
+           return {};
+         },
+         [](const Settings& s) -> Values { return {s.engine.name}; }},
+    Knob{"port", "SPEC", "port", false,
+         "Ethernet port: loopback, a DPDK device (net_memif0,role=server,...) or a PCI address",
+         [](Settings& s, std::string_view text) -> std::string {
+           if (text.empty()) return "loopback, a DPDK device or a PCI address";
+           s.port = text;
+           return {};
+         },
+         [](const Settings& s) -> Values { return {s.port}; }},
+    Knob{"ip", "ADDRESS/BITS", "ip", true, "address of the port, IPv4 or IPv6; the first is GID 0",
+         [](Settings& s, std::string_view text) { return add_address(s.engine.addresses, text); },
+         [](const Settings& s) {
+           Values all;
+           for (const auto& own : s.engine.addresses) {
+             all.push_back(to_string(own.address) + "/" + std::to_string(own.prefix_bits));
+           }
+           return all;
+         }},
+    Knob{"gateway", "ADDRESS", "gateway", true, "next hop to addresses outside the prefixes, one of each family",
+         [](Settings& s, std::string_view text) { return add_gateway(s.gateways, text); },
+         [](const Settings& s) {
+           Values all;
+           for (const auto& gateway : s.gateways) all.push_back(to_string(gateway));
+           return all;
+         }},
+    Knob{"mac", "MAC", "mac", false, "Ethernet address; default: the port's own, or one made from name and address",
+         [](Settings& s, std::string_view text) -> std::string {
+           s.mac = parse_mac(text);
+           return s.mac || text.empty() ? "" : "a unicast address such as 02:00:00:00:00:01";
+         },
+         [](const Settings& s) -> Values { return {s.mac ? to_string(*s.mac) : ""}; }},
+    UROCE_NUMBER("mtu", "BYTES", "mtu", "largest packet behind the Ethernet header; 0: what the port has", engine.mtu, 0,
+                 65000),
+    Knob{"run-dir", "DIR", "run_dir", false, "folder of sockets, locks and the sysfs-like tree",
+         [](Settings& s, std::string_view text) -> std::string {
+           if (text.empty()) return "a folder";
+           s.engine.run_dir = text;
+           return {};
+         },
+         [](const Settings& s) -> Values { return {s.engine.run_dir}; }},
+    UROCE_NUMBER("workers", "N", "workers.count", "poll-mode threads, each with a queue of the port", workers, 1, 16),
+    Knob{"cpus", "LIST", "workers.cpus", false, "CPUs the workers run on, in turn; default: where the kernel puts them",
+         [](Settings& s, std::string_view text) { return set_cpus(s.engine.cpus, text); },
+         [](const Settings& s) -> Values { return {show_cpus(s.engine.cpus)}; }},
+    Knob{"poll-mode", "MODE", "workers.poll_mode", false, "adaptive: sleep when idle; busy: never sleep",
+         [](Settings& s, std::string_view text) -> std::string {
+           if (text != "adaptive" && text != "busy") return "adaptive or busy";
+           s.engine.poll_mode = text == "busy" ? engine::PollMode::kBusy : engine::PollMode::kAdaptive;
+           return {};
+         },
+         [](const Settings& s) -> Values {
+           return {s.engine.poll_mode == engine::PollMode::kBusy ? "busy" : "adaptive"};
+         }},
+    UROCE_NUMBER("idle-us", "US", "workers.idle_us", "microseconds without work before a worker with its own core sleeps",
+                 engine.idle_us, 0, 10'000'000),
+    UROCE_NUMBER("idle-shared-us", "US", "workers.idle_shared_us", "the same where cores are fewer than pollers",
+                 engine.idle_shared_us, 0, 10'000'000),
+    Knob{"no-hugepages", nullptr, "memory.hugepages", false, "use ordinary memory even where there are hugepages",
+         [](Settings& s, std::string_view text) { return set_bool(s.hugepages, text); },
+         [](const Settings& s) -> Values { return {s.hugepages ? "true" : "false"}; }},
+    UROCE_NUMBER("buffers", "N", "memory.buffers", "packet buffers of each worker, at least", buffers, 256, 1 << 20),
+    UROCE_NUMBER("receive-ring-bytes", "BYTES", "memory.receive_ring_bytes",
+                 "READ responses that may be under way to a worker", engine.receive_ring_bytes, 65536, kMax32),
+    UROCE_NUMBER("max-qps", "N", "limits.max_qps", "queue pairs of each worker", engine.max_qps, 1, 1 << 20),
+    UROCE_NUMBER("max-cqs", "N", "limits.max_cqs", "completion queues", engine.max_cqs, 1, 1 << 20),
+    UROCE_NUMBER("max-mrs", "N", "limits.max_mrs", "memory regions", engine.max_mrs, 1, 1 << 20),
+    UROCE_NUMBER("user-qps", "N", "limits.user_qps", "queue pairs of one user; 0: no limit", engine.limits.qps, 0, kMax32),
+    UROCE_NUMBER("user-cqs", "N", "limits.user_cqs", "completion queues of one user; 0: no limit", engine.limits.cqs, 0,
+                 kMax32),
+    UROCE_NUMBER("user-mrs", "N", "limits.user_mrs", "memory regions of one user; 0: no limit", engine.limits.mrs, 0,
+                 kMax32),
+    UROCE_NUMBER("user-bytes", "BYTES", "limits.user_bytes", "memory of one user's queues; 0: no limit",
+                 engine.limits.bytes, 0, std::uint64_t{1} << 50),
+    Knob{"fault", "SPEC", "debug.fault", false,
+         "faults to inject: drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both",
+         [](Settings& s, std::string_view text) -> std::string {
+           s.fault = text;
+           return {};
+         },
+         [](const Settings& s) -> Values { return {s.fault}; }},
+    Knob{"pcap", "FILE", "debug.pcap", false, "write what passes to a pcapng file",
+         [](Settings& s, std::string_view text) -> std::string {
+           s.pcap = text;
+           return {};
+         },
+         [](const Settings& s) -> Values { return {s.pcap}; }},
+    UROCE_NUMBER("seed", "N", "debug.seed", "seed of keys and QP numbers, to repeat a run; 0: from the kernel",
+                 engine.seed, 0, std::numeric_limits<std::uint64_t>::max()),
+    Knob{"log-level", "LEVEL", "log_level", false, "error, warning, info or debug",
+         [](Settings& s, std::string_view text) -> std::string {
+           return engine::parse_log_level(text, s.log_level) ? "" : "error, warning, info or debug";
+         },
+         [](const Settings& s) -> Values { return {name_of(s.log_level)}; }},
+};
+#undef UROCE_NUMBER
+
+}  // namespace
+
+std::span<const Knob> knobs() { return kKnobs; }
+
+std::string apply(const Knob& knob, Settings& settings, std::string_view text, bool first) {
+  if (first && std::string_view(knob.flag) == "ip") settings.engine.addresses.clear();
+  if (first && std::string_view(knob.flag) == "gateway") settings.gateways.clear();
+  return knob.set(settings, text);
+}
+
+std::string nearest(std::string_view text, const std::vector<std::string>& names) {
+  std::string best;
+  std::size_t best_distance = std::max<std::size_t>(text.size() / 2, 2) + 1;
+  for (const std::string& name : names) {
+    std::vector<std::size_t> row(name.size() + 1);
+    for (std::size_t j = 0; j <= name.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= text.size(); ++i) {  // Levenshtein, one row at a time
+      std::size_t diagonal = row[0]++;
+      for (std::size_t j = 1; j <= name.size(); ++j) {
+        const std::size_t keep = diagonal + (text[i - 1] == name[j - 1] ? 0 : 1);
+        diagonal = row[j];
+        row[j] = std::min({row[j] + 1, row[j - 1] + 1, keep});
+      }
+    }
+    if (row.back() < best_distance) {
+      best_distance = row.back();
+      best = name;
+    }
+  }
+  return best;
+}
+
+}  // namespace uroce::daemon

@@ -1,0 +1,30 @@
+#include "apps/uroced/ports.h"
+#include "apps/uroced/serve.h"
+#include "drivers/packet/loopback/port.h"
+
+namespace uroce::daemon {
+namespace {
+
+std::string serve_loopback(const Settings& settings, const std::atomic<bool>& stop) {
+  using Device = DeviceStack<loopback::Port>;
+  const auto& own = settings.engine.addresses;
+  loopback::PortOptions options;
+  options.mac = settings.mac.value_or(derive_mac(settings.engine.name, own.empty() ? wire::Address{} : own[0].address));
+  if (settings.engine.mtu != 0) options.mtu = settings.engine.mtu;
+  options.buffers = settings.buffers;
+  packet::Controls controls(settings.engine.name);
+  std::vector<std::unique_ptr<Device>> devices;
+  for (std::uint32_t i = 0; i < settings.workers; ++i) {
+    devices.push_back(std::make_unique<Device>(controls.recorder(), i, controls.faults(), i, options));
+  }
+  if (std::string error = prepare(controls, settings); !error.empty()) return error;
+  return serve_over(settings, devices, controls, "loopback", stop);
+}
+
+}  // namespace
+
+std::string serve(const Settings& settings, const std::atomic<bool>& stop) {
+  return settings.port == "loopback" ? serve_loopback(settings, stop) : serve_dpdk(settings, stop);
+}
+
+}  // namespace uroce::daemon

@@ -1,0 +1,60 @@
+// Runs a daemon over devices that exist: what all kinds of ports share.
+#pragma once
+
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/uroced/addresses.h"
+#include "apps/uroced/settings.h"
+#include "drivers/packet/controls.h"
+#include "drivers/packet/fault/injector.h"
+#include "drivers/packet/loopback/local.h"
+#include "drivers/packet/pcap/capture.h"
+#include "engine/daemon.h"
+
+namespace uroce::daemon {
+
+/// From the outside in: captured as the engine sees it, faults, own frames turned round, the port.
+template <net::PacketDevice Inner>
+using DeviceStack = pcap::Capture<fault::Injector<loopback::Local<Inner>>>;
+
+/// What the settings ask of faults and capture before the first frame.
+inline std::string prepare(packet::Controls& controls, const Settings& settings) {
+  if (std::string error = controls.set_fault(settings.fault); !error.empty()) return "--fault: " + error;
+  if (settings.pcap.empty()) return {};
+  if (std::string error = controls.start_capture(settings.pcap); !error.empty()) return "--pcap: " + error;
+  return {};
+}
+
+inline void say_ready(const engine::DaemonConfig& config, const std::string& port) {
+  std::string addresses;
+  for (const auto& own : config.addresses) addresses += " " + to_string(own.address);
+  std::printf("uroced: %s ready:%s on %s, pid %d\n", config.name.c_str(), addresses.c_str(), port.c_str(),
+              static_cast<int>(::getpid()));
+  std::fflush(stdout);
+}
+
+template <net::PacketDevice Device>
+std::string serve_over(const Settings& settings, const std::vector<std::unique_ptr<Device>>& devices,
+                       packet::Controls& controls, const std::string& port_text, const std::atomic<bool>& stop) {
+  engine::DaemonConfig config = settings.engine;
+  const net::DeviceInfo info = devices.front()->info();
+  config.addresses.push_back(link_local(info.mac));
+  config.port = settings.port;
+  config.hugepages = settings.hugepages;
+  config.mtu = info.mtu;
+  config.controls = &controls;
+  for (const wire::Address& gateway : settings.gateways) {
+    (gateway.is_v4() ? config.gateway4 : config.gateway6) = gateway;
+  }
+  config.on_ready = [&] { say_ready(config, port_text); };
+  std::vector<Device*> each;
+  for (const auto& device : devices) each.push_back(device.get());
+  const absl::Status status = engine::run_daemon<Device>(config, each, stop);
+  return status.ok() ? "" : std::string(status.message().data(), status.message().size());
+}
+
+}  // namespace uroce::daemon

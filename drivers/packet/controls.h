@@ -1,0 +1,32 @@
+// What urocectl can change in a daemon's device stack: its fault plan and its recorder.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "drivers/packet/fault/plan.h"
+#include "drivers/packet/pcap/recorder.h"
+#include "net/device_controls.h"
+
+namespace uroce::packet {
+
+class Controls : public net::DeviceControls {
+ public:
+  explicit Controls(std::string interface) : recorder_(std::move(interface)) {}
+
+  std::string set_fault(std::string_view settings) override;
+  std::string start_capture(std::string_view path) override { return recorder_.start(std::string(path)); }
+  std::string stop_capture() override { return recorder_.stop(); }
+  std::vector<std::pair<std::string, std::string>> describe() const override;
+
+  fault::SharedPlan& faults() { return faults_; }
+  pcap::Recorder& recorder() { return recorder_; }
+
+ private:
+  fault::SharedPlan faults_;
+  pcap::Recorder recorder_;
+};
+
+}  // namespace uroce::packet

@@ -1,0 +1,168 @@
+// Drops, duplicates, reorders, delays and corrupts frames on their way to and from the device inside, as a SharedPlan
+// says. While it is off it costs one relaxed load a burst.
+#pragma once
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <ctime>
+#include <span>
+#include <utility>
+
+#include "base/frame.h"
+#include "drivers/packet/fault/lane.h"
+#include "drivers/packet/fault/plan.h"
+#include "net/device.h"
+
+namespace uroce::fault {
+
+template <net::PacketDevice Inner>
+class Injector {
+ public:
+  static constexpr std::size_t kBurst = 64;
+  /// In Frame::flags from receive to release: a duplicate, in a buffer that was allocated here.
+  static constexpr std::uint32_t kCopy = 1u << 30;
+
+  /// `index` tells the workers' sequences apart.
+  template <class... Args>
+  Injector(SharedPlan& plan, std::uint32_t index, Args&&... inner)
+      : inner_(std::forward<Args>(inner)...), shared_(plan), index_(index) {}
+  ~Injector() {
+    for (Lane* lane : {&receive_, &transmit_}) {
+      lane->start(Plan{}, false, 0);
+      lane->ripen(0);
+    }
+    for (base::Frame& frame : receive_.ready()) release(std::span(&frame, 1));
+    for (base::Frame& frame : transmit_.ready()) inner_.discard(std::span(&frame, 1));
+  }
+  Injector(const Injector&) = delete;
+  Injector& operator=(const Injector&) = delete;
+
+  std::size_t receive(std::span<base::Frame> frames) {
+    if (quiet()) return inner_.receive(frames);
+    const Nanos now = clock();
+    transmit_.ripen(now);
+    flush();
+    std::array<base::Frame, kBurst> burst;
+    const std::size_t count =
+        receive_.ready().size() < kBurst ? inner_.receive(std::span(burst).first(std::min(frames.size(), kBurst))) : 0;
+    for (base::Frame& frame : std::span(burst).first(count)) meet(receive_, frame, now, true);
+    receive_.ripen(now);
+    std::size_t out = 0;
+    while (out < frames.size() && !receive_.ready().empty()) {
+      frames[out++] = receive_.ready().front();
+      receive_.ready().pop_front();
+    }
+    return out;
+  }
+
+  void release(std::span<base::Frame> frames) {
+    if (!copies_out_) return inner_.release(frames);
+    for (base::Frame& frame : frames) {
+      const auto one = std::span(&frame, 1);
+      if ((frame.flags & kCopy) != 0) {
+        inner_.discard(one);
+      } else {
+        inner_.release(one);
+      }
+    }
+  }
+
+  std::size_t allocate(std::span<base::Frame> frames) { return inner_.allocate(frames); }
+  void discard(std::span<base::Frame> frames) { inner_.discard(frames); }
+
+  std::size_t transmit(std::span<base::Frame> frames) {
+    if (quiet()) return inner_.transmit(frames);
+    flush();
+    if (transmit_.ready().size() >= Lane::kMaxWaiting) return 0;
+    const Nanos now = clock();
+    for (base::Frame& frame : frames) meet(transmit_, frame, now, false);
+    transmit_.ripen(now);
+    flush();
+    return frames.size();
+  }
+
+  int wake_fd() { return inner_.wake_fd(); }
+  /// While frames wait here somebody must come back for them.
+  bool arm_wake() {
+    if (receive_.empty() && transmit_.empty()) return inner_.arm_wake();
+    ::sched_yield();
+    return false;
+  }
+  void disarm_wake() { inner_.disarm_wake(); }
+  net::DeviceInfo info() const { return inner_.info(); }
+  net::DeviceCounters counters() const { return inner_.counters(); }
+
+  Inner& inner() { return inner_; }
+
+ private:
+  static Nanos clock() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<Nanos>(now.tv_sec) * kSecond + static_cast<Nanos>(now.tv_nsec);
+  }
+
+  /// True: nothing to inject and nothing left over from when there was.
+  bool quiet() {
+    const std::uint32_t version = shared_.version();
+    if (version != seen_) {
+      seen_ = version;
+      const Plan plan = shared_.plan();
+      receive_.start(plan, plan.receive, 2ull * index_);
+      transmit_.start(plan, plan.transmit, 2ull * index_ + 1);
+      busy_ = true;
+    }
+    if (!busy_) return true;
+    busy_ = receive_.active() || transmit_.active() || !receive_.empty() || !transmit_.empty();
+    return !busy_;
+  }
+
+  void meet(Lane& lane, base::Frame& frame, Nanos now, bool received) {
+    if (!lane.active()) return lane.pass(frame);
+    const Verdict verdict = lane.judge(now, shared_);
+    if (verdict.drop) {
+      const auto one = std::span(&frame, 1);
+      return received ? inner_.release(one) : inner_.discard(one);
+    }
+    base::Frame copy;
+    const bool twice = verdict.duplicate && duplicate(frame, copy, received);
+    if (verdict.corrupt) lane.corrupt(frame);
+    if (verdict.hold_until != 0) {
+      lane.hold(frame, verdict);
+    } else {
+      lane.pass(frame);
+    }
+    if (twice) lane.pass(copy);
+  }
+
+  bool duplicate(const base::Frame& frame, base::Frame& copy, bool received) {
+    if (inner_.allocate(std::span(&copy, 1)) == 0) return false;
+    if (copy.capacity < frame.length) return inner_.discard(std::span(&copy, 1)), false;
+    std::memcpy(copy.data, frame.data, frame.length);
+    copy.length = frame.length;
+    copy.flags = received ? (frame.flags & base::kIpChecksumGood) | kCopy : frame.flags;
+    copies_out_ |= received;
+    return true;
+  }
+
+  void flush() {
+    auto& ready = transmit_.ready();
+    while (!ready.empty()) {
+      if (inner_.transmit(std::span(&ready.front(), 1)) == 0) return;
+      ready.pop_front();
+    }
+  }
+
+  Inner inner_;
+  SharedPlan& shared_;
+  std::uint32_t index_;
+  std::uint32_t seen_ = 0;
+  bool busy_ = false;
+  bool copies_out_ = false;  // a duplicate was once handed out: look at flags in release
+  Lane receive_, transmit_;
+};
+
+}  // namespace uroce::fault

@@ -1,0 +1,52 @@
+// What faults to inject, how often, and what has been done so far. Shared by all workers' injectors; changed while they
+// run.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/types.h"
+
+namespace uroce::fault {
+
+/// Chances are of each frame, 0 to 1.
+struct Plan {
+  double drop = 0, duplicate = 0, reorder = 0, delay = 0, corrupt = 0;
+  Nanos delay_by = 200 * kMicrosecond;
+  std::uint64_t seed = 1;
+  bool receive = true, transmit = true;
+
+  bool active() const { return drop > 0 || duplicate > 0 || reorder > 0 || delay > 0 || corrupt > 0; }
+
+  /// "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both" or "off". Returns an
+  /// error that names the value, what is allowed and what to do; empty: parsed.
+  static std::string parse(std::string_view text, Plan& out);
+  std::string text() const;
+};
+
+/// Edges: set() publishes version_ with release after the plan; Injector reads it relaxed each burst, and plan() (under
+/// the mutex) when it has changed.
+class SharedPlan {
+ public:
+  enum Count : std::uint8_t { kDropped, kDuplicated, kReordered, kDelayed, kCorrupted, kCounts };
+
+  void set(const Plan& plan);
+  Plan plan() const;
+  std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
+
+  void count(Count what) { counts_[what].fetch_add(1, std::memory_order_relaxed); }
+  std::vector<std::pair<std::string, std::string>> describe() const;
+
+ private:
+  mutable std::mutex mutex_;
+  Plan plan_;
+  std::atomic<std::uint32_t> version_{0};
+  std::atomic<std::uint64_t> counts_[kCounts] = {};
+};
+
+}  // namespace uroce::fault
