@@ -1,0 +1,200 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
+#include "engine/accounts.h"
+#include "engine/log.h"
+#include "engine/packet_ring.h"
+#include "engine/poll_policy.h"
+#include "engine/presence.h"
+#include "engine/qpn.h"
+
+namespace uroce::engine {
+namespace {
+
+TEST(PollPolicy, SpinsForItsPatienceOnACoreOfItsOwnThenSleeps) {
+  PollPolicy policy({.idle_alone = 100});
+  EXPECT_EQ(policy.idle(1000, false), IdleAction::kSpin);
+  EXPECT_EQ(policy.idle(1099, false), IdleAction::kSpin);
+  EXPECT_EQ(policy.idle(1100, false), IdleAction::kSleep);
+  policy.worked();
+  EXPECT_EQ(policy.idle(1101, false), IdleAction::kSpin);
+}
+
+TEST(PollPolicy, SleepsAtOnceWhereCoresAreFew) {
+  PollPolicy policy({.idle_alone = 100, .idle_shared = 0});
+  EXPECT_EQ(policy.idle(1000, true), IdleAction::kSleep);
+}
+
+TEST(PollPolicy, HandsTheCoreOverWhileItIsPatientWhereCoresAreFew) {
+  PollPolicy policy({.idle_shared = 10});
+  EXPECT_EQ(policy.idle(1000, true), IdleAction::kYield);
+  EXPECT_EQ(policy.idle(1010, true), IdleAction::kSleep);
+}
+
+TEST(PollPolicy, BusyNeverSleeps) {
+  PollPolicy policy({.busy = true, .idle_alone = 1, .idle_shared = 0});
+  for (Nanos now = 0; now < 100 * kSecond; now += kSecond) {
+    EXPECT_EQ(policy.idle(now, false), IdleAction::kSpin);
+    EXPECT_EQ(policy.idle(now, true), IdleAction::kYield);
+  }
+}
+
+TEST(PollPolicy, AWorkerThatFramesCannotWakeNapsEverLongerUntilThereIsWork) {
+  PollPolicy policy({.wakeable = false, .min_nap = 50, .max_nap = 400});
+  EXPECT_EQ(policy.nap(kNever), 50u);
+  Nanos last = 50;
+  for (int i = 0; i < 100; ++i) {
+    const Nanos nap = policy.nap(kNever);
+    EXPECT_GE(nap, last);
+    EXPECT_LE(nap, 400u);
+    last = nap;
+  }
+  EXPECT_EQ(last, 400u);
+  EXPECT_EQ(policy.nap(7), 7u);
+  policy.worked();
+  EXPECT_EQ(policy.nap(kNever), 50u);
+}
+
+TEST(PollPolicy, AWakeableWorkerSleepsUntilItsNextTimer) {
+  PollPolicy policy({.wakeable = true});
+  EXPECT_EQ(policy.nap(kNever), kNever);
+  EXPECT_EQ(policy.nap(5 * kSecond), 5 * kSecond);
+}
+
+TEST(PollPolicy, CoresAreFewWhenPollersOutnumberThem) {
+  EXPECT_TRUE(few_cores(2, 2, 1));
+  EXPECT_TRUE(few_cores(1, 1, 1));
+  EXPECT_FALSE(few_cores(2, 1, 1));
+  EXPECT_FALSE(few_cores(64, 2, 2));
+}
+
+class PresenceTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/uroce-presence-XXXXXX";
+    dir_ = ::mkdtemp(name);
+  }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  std::string path() const { return dir_ + "/presence"; }
+  std::string dir_;
+};
+
+TEST_F(PresenceTest, AddsUpAllLivingDaemons) {
+  Presence a, b;
+  ASSERT_TRUE(a.open(path()).ok());
+  ASSERT_TRUE(b.open(path()).ok());
+  a.publish(1, 2);
+  b.publish(3, 4);
+  EXPECT_EQ(a.total().daemons, 2u);
+  EXPECT_EQ(b.total().workers, 4u);
+  EXPECT_EQ(a.total().sessions, 6u);
+}
+
+TEST_F(PresenceTest, ForgetsADaemonThatWasKilled) {
+  Presence mine;
+  ASSERT_TRUE(mine.open(path()).ok());
+  mine.publish(1, 0);
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    auto* theirs = new Presence;
+    const bool ok = theirs->open(path()).ok();
+    theirs->publish(7, 7);
+    const char byte = ok ? 'y' : 'n';
+    if (::write(ready[1], &byte, 1) != 1) ::_exit(1);
+    ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_EQ(byte, 'y');
+  EXPECT_EQ(mine.total().workers, 8u);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(mine.total().workers, 1u);
+  EXPECT_EQ(mine.total().daemons, 1u);
+}
+
+TEST(Qpn, NumbersAreUniqueCarryTheWorkerAndSpareTheReserved) {
+  for (const std::uint32_t worker : {0u, 1u, 15u}) {
+    QpnAllocator allocator(worker, 99);
+    std::vector<bool> seen(1u << 24);
+    std::size_t count = 0;
+    while (const auto qpn = allocator.allocate()) {
+      ASSERT_FALSE(seen[qpn->value]);
+      seen[qpn->value] = true;
+      ++count;
+      ASSERT_EQ(worker_of(*qpn), worker);
+      ASSERT_GE(qpn->value, 2u);
+      ASSERT_NE(qpn->value, 0xffffffu);
+    }
+    EXPECT_GE(count, (1u << 20) - 2);
+  }
+}
+
+TEST(Qpn, AFreedNumberDoesNotComeBackSoonAndSeedsDiffer) {
+  QpnAllocator a(0, 1), b(0, 2);
+  const Qpn first = *a.allocate();
+  a.release(first);
+  std::set<std::uint32_t> of_a, of_b;
+  for (int i = 0; i < 10'000; ++i) {
+    of_a.insert(a.allocate()->value);
+    of_b.insert(b.allocate()->value);
+  }
+  EXPECT_FALSE(of_a.contains(first.value));
+  std::vector<std::uint32_t> common;
+  std::set_intersection(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(), std::back_inserter(common));
+  EXPECT_LT(common.size(), 500u);
+}
+
+TEST(Accounts, HoldEachUserToItsLimits) {
+  Accounts accounts({.qps = 2, .cqs = 1, .mrs = 0, .bytes = 1000});
+  EXPECT_EQ(accounts.charge(1, {.qps = 2, .bytes = 900}), nullptr);
+  EXPECT_STREQ(accounts.charge(1, {.qps = 1}), "QPs");
+  EXPECT_STREQ(accounts.charge(1, {.bytes = 101}), "bytes");
+  EXPECT_EQ(accounts.charge(2, {.qps = 1}), nullptr);
+  EXPECT_EQ(accounts.charge(1, {.mrs = 1'000'000}), nullptr);
+  accounts.refund(1, {.qps = 1});
+  EXPECT_EQ(accounts.charge(1, {.qps = 1}), nullptr);
+  EXPECT_STREQ(accounts.charge(3, {.bytes = ~std::uint64_t{0}}), "bytes");
+}
+
+TEST(ErrorLog, CountsRepetitionsInsteadOfKeepingThem) {
+  ErrorLog errors;
+  EXPECT_TRUE(errors.record("a", 1));
+  EXPECT_FALSE(errors.record("a", 5));
+  EXPECT_TRUE(errors.record("b", 6));
+  ASSERT_EQ(errors.entries().size(), 2u);
+  EXPECT_EQ(errors.entries()[0].count, 2u);
+  EXPECT_EQ(errors.entries()[0].first_ns, 1u);
+  EXPECT_EQ(errors.entries()[0].last_ns, 5u);
+  for (int i = 0; i < 1000; ++i) errors.record("text " + std::to_string(i), 7);
+  EXPECT_EQ(errors.entries().size(), ErrorLog::kMaxDistinct);
+}
+
+TEST(PacketRing, KeepsOrderAndLosesWhatDoesNotFit) {
+  PacketRing ring(64);
+  EXPECT_TRUE(ring.front().empty());
+  std::byte frame[65] = {};
+  EXPECT_FALSE(ring.push(frame));
+  for (std::uint32_t i = 0; i < PacketRing::kSlots; ++i) {
+    frame[0] = static_cast<std::byte>(i);
+    ASSERT_TRUE(ring.push({frame, 60}));
+  }
+  EXPECT_FALSE(ring.push({frame, 60}));
+  for (std::uint32_t i = 0; i < PacketRing::kSlots; ++i) {
+    ASSERT_EQ(ring.front().size(), 60u);
+    EXPECT_EQ(ring.front()[0], static_cast<std::byte>(i));
+    ring.pop();
+  }
+  EXPECT_TRUE(ring.empty());
+}
+
+}  // namespace
+}  // namespace uroce::engine
