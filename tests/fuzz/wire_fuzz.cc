@@ -1,0 +1,57 @@
+// Any frame: parse() reads nothing outside it, what it accepts is consistent, and dump() can show it. Since no
+// mutation keeps a right ICRC, each input is tried as it is and once more with the ICRC made right.
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "wire/dump.h"
+#include "wire/icrc.h"
+#include "wire/packet.h"
+
+namespace {
+
+using namespace uroce::wire;
+
+void demand(bool holds) {
+  if (!holds) std::abort();
+}
+
+ParseVerdict check(std::span<const std::byte> frame, const ParseOptions& options) {
+  RxPacket packet;
+  const ParseVerdict verdict = parse(frame, options, packet);
+  demand(verdict < ParseVerdict::kCount);
+  if (verdict != ParseVerdict::kOk) return verdict;
+  const std::byte* const end = frame.data() + frame.size();
+  demand(packet.ip >= frame.data() && packet.ip + packet.ip_bytes + 8 == packet.bth_start);
+  demand(packet.payload == packet.bth_start + packet.info->header_bytes);
+  demand(packet.payload + packet.payload_bytes + packet.bth.pad + kIcrcBytes <= end);
+  demand((packet.payload_bytes + packet.bth.pad) % 4 == 0);
+  demand(packet.payload_bytes == 0 || packet.info->has(kHasPayload));
+  demand(packet.info == &kOpcodes[packet.bth.opcode]);
+  demand(packet.multicast == packet.destination().is_multicast() || packet.ip_bytes == 40);
+  char text[kDumpBytes];
+  const std::string_view line = dump(frame, text);
+  demand(!line.empty() && line.size() < sizeof text);
+  return verdict;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const auto exact = std::make_unique<std::byte[]>(size);
+  if (size != 0) std::memcpy(exact.get(), data, size);
+  const std::span<std::byte> frame(exact.get(), size);
+  const ParseVerdict as_is = check(frame, {});
+  const ParseVerdict lenient = check(frame, {.check_icrc = false, .check_ip_checksum = false});
+  demand(as_is != ParseVerdict::kOk || lenient == ParseVerdict::kOk);
+  if (lenient != ParseVerdict::kOk) return 0;
+  RxPacket packet;
+  parse(frame, {.check_icrc = false, .check_ip_checksum = false}, packet);
+  const auto covered =
+      static_cast<std::size_t>(packet.payload - packet.bth_start) + packet.payload_bytes + packet.bth.pad;
+  store_raw(&frame[static_cast<std::size_t>(packet.bth_start - frame.data()) + covered],
+            icrc_of(packet.ip, packet.ip_bytes, covered));
+  demand(check(frame, {.check_ip_checksum = false}) == ParseVerdict::kOk);
+  return 0;
+}

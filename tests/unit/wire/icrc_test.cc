@@ -1,0 +1,161 @@
+// One suite over every implementation of the ICRC, against one bit at a time.
+#include "wire/icrc.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "packets.h"
+
+namespace uroce::wire {
+namespace {
+
+std::uint32_t bitwise(std::uint32_t state, const std::byte* data, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) {
+    state ^= static_cast<std::uint32_t>(data[i]);
+    for (int bit = 0; bit < 8; ++bit) state = (state >> 1) ^ ((state & 1) != 0 ? 0xedb88320 : 0);
+  }
+  return state;
+}
+
+std::vector<std::byte> random_bytes(std::size_t bytes, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<std::byte> out(bytes);
+  std::generate(out.begin(), out.end(), [&] { return static_cast<std::byte>(random()); });
+  return out;
+}
+
+class Icrc : public ::testing::TestWithParam<const CrcEngine*> {
+ protected:
+  void SetUp() override {
+    if (!engine().supported()) GTEST_SKIP() << "this CPU has no " << engine().name;
+  }
+  const CrcEngine& engine() const { return *GetParam(); }
+
+  void check(const std::byte* from, std::size_t bytes, std::uint32_t state) {
+    const std::uint32_t right = bitwise(state, from, bytes);
+    ASSERT_EQ(engine().update(state, from, bytes), right) << bytes << " bytes";
+    constexpr std::size_t kMargin = 80;
+    for (const std::size_t offset : {std::size_t{0}, std::size_t{1}, std::size_t{22}, std::size_t{63}}) {
+      std::vector<std::byte> to(kMargin + offset + bytes + kMargin, std::byte{0xa5});
+      ASSERT_EQ(engine().copy(state, &to[kMargin + offset], from, bytes), right) << bytes << " bytes";
+      const auto begin = to.begin() + static_cast<std::ptrdiff_t>(kMargin + offset);
+      const auto end = begin + static_cast<std::ptrdiff_t>(bytes);
+      ASSERT_TRUE(std::equal(begin, end, from)) << bytes << " bytes";
+      const auto untouched = [](std::byte b) { return b == std::byte{0xa5}; };
+      ASSERT_TRUE(std::all_of(to.begin(), begin, untouched)) << bytes << " bytes";
+      ASSERT_TRUE(std::all_of(end, to.end(), untouched)) << bytes << " bytes";
+    }
+  }
+};
+
+TEST_P(Icrc, IsRightForEveryShortLengthAtEveryOffset) {
+  const auto data = random_bytes(512, 1);
+  std::mt19937 random(2);
+  for (std::size_t bytes = 0; bytes <= 300; ++bytes) {
+    for (std::size_t offset = 0; offset < 64; offset += 1 + bytes % 7) {
+      check(&data[offset], bytes, static_cast<std::uint32_t>(random()));
+    }
+  }
+}
+
+TEST_P(Icrc, IsRightForLongLengths) {
+  const auto data = random_bytes(70'000, 3);
+  for (std::size_t bytes = 300; bytes < 2'200; bytes += 3) check(&data[bytes % 61], bytes, 0xdebb20e3);
+  for (std::size_t bytes = 4'030; bytes < 4'230; ++bytes) check(&data[bytes % 61], bytes, ~0u);
+  for (const std::size_t bytes : {8'192u, 9'000u, 65'535u, 65'536u}) check(data.data(), bytes, 0);
+}
+
+TEST_P(Icrc, GoesOnWhereItStopped) {
+  const auto data = random_bytes(5'000, 4);
+  std::mt19937 random(5);
+  for (int round = 0; round < 500; ++round) {
+    std::uint32_t state = 0xdebb20e3;
+    std::size_t at = 0;
+    while (at < data.size()) {
+      const std::size_t next = std::min<std::size_t>(data.size() - at, random() % (round % 2 == 0 ? 40 : 1'500));
+      state = engine().update(state, &data[at], next);
+      at += next;
+    }
+    ASSERT_EQ(state, bitwise(0xdebb20e3, data.data(), data.size()));
+  }
+}
+
+TEST_P(Icrc, SetsTheMaskedBitsOnTheWay) {
+  const auto data = random_bytes(2'100, 6);
+  auto ones = random_bytes(CrcEngine::kOnesBytes, 7);
+  std::fill(ones.begin() + 64, ones.end(), std::byte{0});
+  for (std::size_t bytes = 0; bytes < 2'000; bytes += bytes < 300 ? 1 : 13) {
+    auto masked = data;
+    for (std::size_t i = 0; i < 64; ++i) masked[i] |= ones[i];
+    ASSERT_EQ(engine().update_masked(0xdebb20e3, data.data(), bytes, ones.data()),
+              bitwise(0xdebb20e3, masked.data(), bytes))
+        << bytes << " bytes";
+  }
+}
+
+// Not one byte before or behind the buffers is touched: they end, or begin, where memory does.
+TEST_P(Icrc, StaysInsideItsBuffers) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const auto map = [&] {
+    auto* base = static_cast<std::byte*>(mmap(nullptr, 4 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    EXPECT_EQ(mprotect(base + page, 2 * page, PROT_READ | PROT_WRITE), 0);
+    return base;
+  };
+  std::byte* const from = map();
+  std::byte* const to = map();
+  const auto data = random_bytes(2 * page, 8);
+  std::copy(data.begin(), data.end(), from + page);
+  for (std::size_t bytes = 0; bytes <= 1'200; bytes += bytes < 300 ? 1 : 7) {
+    for (const std::size_t start : {page, 3 * page - bytes}) {
+      const std::uint32_t right = bitwise(1, from + start, bytes);
+      ASSERT_EQ(engine().update(1, from + start, bytes), right);
+      ASSERT_EQ(engine().copy(1, to + start, from + start, bytes), right);
+      ASSERT_TRUE(std::equal(to + start, to + start + bytes, from + start));
+    }
+  }
+  munmap(from, 4 * page);
+  munmap(to, 4 * page);
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryEngine, Icrc, ::testing::ValuesIn(crc_engines().begin(), crc_engines().end()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+TEST(IcrcChoice, IsTheLastThatTheCpuHas) {
+  const CrcEngine* best = nullptr;
+  for (const CrcEngine* engine : crc_engines()) best = engine->supported() ? engine : best;
+  EXPECT_EQ(&crc_engine(), best);
+  EXPECT_EQ(crc_engines().front()->name, "portable");
+}
+
+// icrc_begin and icrc_of against the annex's own words: a pseudo LRH of ones, then the packet with the variant
+// fields all ones. IPv4 options move those behind the header.
+TEST(IcrcOfPacket, MasksWhatRoutersMayChange) {
+  for (const std::size_t ip_bytes : {std::size_t{20}, std::size_t{24}, std::size_t{60}, std::size_t{40}}) {
+    const bool v6 = ip_bytes == 40;
+    auto packet = random_bytes(ip_bytes + 8 + 12 + 200, 9);
+    packet[0] = static_cast<std::byte>(v6 ? 0x65 : 0x40 | ip_bytes / 4);
+    std::vector<std::byte> masked(8, std::byte{0xff});
+    masked.insert(masked.end(), packet.begin(), packet.end());
+    std::byte* const ip = &masked[8];
+    if (v6) {
+      ip[0] |= std::byte{0x0f};
+      for (const int at : {1, 2, 3, 7}) ip[at] = std::byte{0xff};
+    } else {
+      for (const int at : {1, 8, 10, 11}) ip[at] = std::byte{0xff};
+    }
+    for (const std::size_t at : {ip_bytes + 6, ip_bytes + 7, ip_bytes + 12}) ip[at] = std::byte{0xff};
+    const auto before = packet;
+    EXPECT_EQ(icrc_begin(packet.data(), ip_bytes), bitwise(~0u, masked.data(), 8 + ip_bytes + 20)) << ip_bytes;
+    EXPECT_EQ(icrc_of(packet.data(), ip_bytes, 212), ~bitwise(~0u, masked.data(), masked.size())) << ip_bytes;
+    EXPECT_EQ(packet, before) << "changed";
+  }
+}
+
+}  // namespace
+}  // namespace uroce::wire
