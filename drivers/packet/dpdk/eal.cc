@@ -17,10 +17,10 @@
 namespace uroce::dpdk {
 namespace {
 
-/// What DPDK logs: the last error is kept for our own one-line messages.
+/// What DPDK logs. The first error is kept for our own one-line messages: those that follow only pass it on.
 struct LogKeeper {
   std::mutex mutex;
-  std::string last_error;
+  std::string first_error;
   bool verbose = false;
 };
 LogKeeper& log_keeper() {
@@ -34,7 +34,8 @@ ssize_t keep_log(void*, const char* text, std::size_t bytes) {
   if (keeper.verbose) ::fwrite(text, 1, bytes, stderr);
   std::string_view line(text, bytes);
   while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())) != 0) line.remove_suffix(1);
-  if (!line.empty() && rte_log_cur_msg_loglevel() <= static_cast<int>(RTE_LOG_ERR)) keeper.last_error = line;
+  const bool error = rte_log_cur_msg_loglevel() <= static_cast<int>(RTE_LOG_ERR);
+  if (!line.empty() && error && keeper.first_error.empty()) keeper.first_error = line;
   return static_cast<ssize_t>(bytes);
 }
 
@@ -78,10 +79,10 @@ bool is_pci_address(std::string_view port) {
   return true;
 }
 
-std::string take_last_error() {
+std::string take_error() {
   LogKeeper& keeper = log_keeper();
   std::lock_guard lock(keeper.mutex);
-  return std::exchange(keeper.last_error, {});
+  return std::exchange(keeper.first_error, {});
 }
 
 std::string Eal::start(const EalOptions& options) {
@@ -111,7 +112,7 @@ std::string Eal::start(const EalOptions& options) {
     started_ = true;
     return {};
   }
-  const std::string said = take_last_error();
+  const std::string said = take_error();
   return "DPDK does not start (" + (said.empty() ? std::string(rte_strerror(rte_errno)) : said) +
          "): try --no-hugepages, or --log-level debug to see all that it says";
 }

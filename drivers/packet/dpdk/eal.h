@@ -39,7 +39,7 @@ class Eal {
 /// "0000:03:00.0" or "03:00.0".
 bool is_pci_address(std::string_view port);
 
-/// The last error that DPDK or a driver of its logged, without newline; forgets it.
-std::string take_last_error();
+/// The first error that DPDK or a driver of its logged since the last call, without newline.
+std::string take_error();
 
 }  // namespace uroce::dpdk

@@ -17,6 +17,7 @@ namespace {
 
 constexpr std::uint32_t kHeaderBytes = 18;     // Ethernet, 802.1Q
 constexpr std::uint32_t kJumboMtu = 9000;
+constexpr std::uint32_t kLeastRoom = 2048;     // that drivers may count on, whatever the MTU
 constexpr std::uint16_t kDescriptors = 1024;
 constexpr unsigned kPoolCache = 256;           // the buffers that stay warm in a core's cache
 constexpr std::uint32_t kMemifBuffer = 2048;   // the driver's default bsize
@@ -48,7 +49,7 @@ VdevSpec with_defaults(VdevSpec spec) {
 }
 
 std::string driver_said(const std::string& otherwise) {
-  const std::string said = take_last_error();
+  const std::string said = take_error();
   return said.empty() ? otherwise : said;
 }
 
@@ -128,7 +129,7 @@ std::string Ethernet::Impl::probe() {
   spec = with_defaults(VdevSpec::parse(options.port));
   memif = spec.is("net_memif");
   client = memif && spec.argument("role", "client") != "server";
-  take_last_error();
+  take_error();
   if (!is_pci_address(options.port) && rte_dev_probe(spec.text().c_str()) != 0) {
     return "port \"" + options.port + "\" does not start: " + driver_said("no DPDK driver of that name") +
            ". Give a DPDK device such as net_memif0,role=server,socket=PATH, a PCI address, or loopback";
@@ -201,7 +202,7 @@ std::string Ethernet::Impl::make_queues() {
   const std::uint32_t held = memif ? 2 * ring : static_cast<std::uint32_t>(receive) + send;
   const std::uint32_t count = std::max(options.buffers, held + 1024);
   const std::uint32_t room = std::min<std::uint32_t>(
-      std::max<std::uint32_t>((info.mtu + kHeaderBytes + 63) / 64 * 64, memif ? memif_mtu(spec) + kHeaderBytes : 0) +
+      std::max({(info.mtu + kHeaderBytes + 63) / 64 * 64, memif ? memif_mtu(spec) + kHeaderBytes : 0, kLeastRoom}) +
           RTE_PKTMBUF_HEADROOM, 65535);
   for (std::uint16_t queue = 0; queue < options.queues; ++queue) {
     const std::string name = "uroce_pool_" + std::to_string(queue);
@@ -287,7 +288,7 @@ std::unique_ptr<Ethernet> Ethernet::open(const EthernetOptions& options, std::st
   }
   impl.choose_mac();
   impl.make_wakers();
-  take_last_error();
+  take_error();
   return self;
 }
 

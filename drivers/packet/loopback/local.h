@@ -1,6 +1,6 @@
 // Frames to ourselves never reach the port: Local hands them back to receive() in the buffers that they were written
-// to, without a copy. A frame to a multicast group goes out and comes back as a copy, as RoCE wants it for groups that
-// have members here.
+// to, without a copy. A RoCE packet to a multicast group goes out and comes back as a copy: the group may have members
+// here.
 //
 // Every PacketDevice contract holds (net/device.h). One object serves one worker, so a frame comes back to the worker
 // that sent it, and the engine steers it from there.
@@ -98,7 +98,7 @@ class Local {
   }
   Kind kind_of(const base::Frame& frame) const {
     if (destination(frame) == own_) return Kind::kLocal;
-    return is_ip_group(frame) ? Kind::kGroup : Kind::kOther;
+    return is_group(frame) ? Kind::kGroup : Kind::kOther;
   }
 
   /// Calls `handle` for each run of frames of one kind until one is not taken whole; returns how many were.
@@ -138,10 +138,15 @@ class Local {
     return frames.size();
   }
 
-  static bool is_ip_group(const base::Frame& frame) {
-    if (frame.length < 6) return false;
-    const auto* mac = reinterpret_cast<const unsigned char*>(frame.data);
-    return (mac[0] == 0x01 && mac[1] == 0 && mac[2] == 0x5e) || (mac[0] == 0x33 && mac[1] == 0x33);
+  /// A RoCE packet to a multicast group: ARP and neighbour discovery are nothing that we say to ourselves.
+  static bool is_group(const base::Frame& frame) {
+    constexpr std::size_t kIp4 = 14 + 20 + 8, kIp6 = 14 + 40 + 8;
+    if (frame.length < kIp4) return false;
+    const auto* b = reinterpret_cast<const unsigned char*>(frame.data);
+    if ((b[0] & 1) == 0) return false;
+    const auto roce = [b](std::size_t udp) { return (b[udp + 2] << 8 | b[udp + 3]) == wire::kRoceUdpPort; };
+    if (b[12] == 0x08 && b[13] == 0x00) return b[14] == 0x45 && b[23] == 17 && roce(34);
+    return b[12] == 0x86 && b[13] == 0xdd && frame.length >= kIp6 && b[20] == 17 && roce(54);
   }
 
   /// An empty frame when there is no buffer.
