@@ -45,7 +45,8 @@ def describe_device(rig, devices):
 
 def pingpong_cases(long):
     cases = {'-c': ['-c'], '-c -e': ['-c', '-e'], '-c -n 10000': ['-c', '-n', '10000'],
-             '-e -n 10000': ['-e', '-n', '10000'], '-c -g 1': ['-c', '-g', '1']}
+             '-e -n 10000': ['-e', '-n', '10000'], '-c -g 1': ['-c', '-g', '1'],
+             '-c -N': ['-c', '-N'], '-c -t': ['-c', '-t']}
     for mtu in MTUS:
         cases[f'-c -m {mtu}'] = ['-c', '-m', str(mtu)]
     for size in (1, 2, 7, 64, 1000, 4096, 4097, 65536, 1048576):
