@@ -112,17 +112,27 @@ TEST(MemoryShareMove, NoWriteIsLostAroundRegistrations) {
   ::munmap(at, kBytes);
 }
 
-TEST(MemoryShareMove, NoWriteIsLostToAbsentPages) {
-  constexpr std::size_t kBytes = 64 * kPage;
-  for (int round = 0; round < 50; ++round) {
-    unsigned char* at = map_anonymous(kBytes);  // nothing there yet: the writers meet the move on their first faults
-    Writers writers(at, kBytes, 2);
-    Shared shared(at, kBytes);
-    ASSERT_TRUE(shared.direct());
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-    shared.stop();
-    writers.stop();
-    ::munmap(at, kBytes);
+TEST(MemoryShareMove, NoFirstWriteToAPageIsLost) {
+  constexpr std::size_t kPages = 4096;
+  for (int round = 0; round < 20; ++round) {
+    unsigned char* at = map_anonymous(kPages * kPage);
+    std::atomic<std::size_t> page = 0;
+    std::thread writer([&] {
+      for (; page < kPages; ++page) {
+        const std::size_t place = page * 2731 % kPages;  // up and down, all over the range
+        reinterpret_cast<volatile std::size_t*>(at + place * kPage)[round] = place + 1;
+      }
+    });
+    while (page < 10) std::this_thread::yield();
+    for (std::size_t part = 0; page < kPages; part = (part + 1) % 8) {
+      Shared shared(at + part * kPages / 8 * kPage, kPages / 8 * kPage);
+      ASSERT_TRUE(shared.direct());
+    }
+    writer.join();
+    std::size_t lost = 0;
+    for (std::size_t i = 0; i < kPages; ++i) lost += reinterpret_cast<std::size_t*>(at + i * kPage)[round] != i + 1;
+    EXPECT_EQ(lost, 0u);
+    ::munmap(at, kPages * kPage);
   }
 }
 
