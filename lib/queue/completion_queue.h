@@ -49,6 +49,7 @@ class CqProducer {
   bool in_error() const { return error_; }
   std::uint32_t count() const { return count_; }
   std::uint32_t produced() const { return head_; }
+  /// Before a second worker learns of the CQ.
   void set_shared(bool shared) { shared_ = shared; }
 
  private:
