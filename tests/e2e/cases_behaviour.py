@@ -142,7 +142,7 @@ def idle_with_client(rig, devices):
         pair.end()
 
 
-CALL_ROW = re.compile(r'^\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:\d+\s+)?(\w+)$', re.M)
+CALL_ROW = re.compile(r'^[ \t]*[\d.]+[ \t]+[\d.]+[ \t]+\d+[ \t]+(\d+)[ \t]+(?:\d+[ \t]+)?(\w+)$', re.M)
 
 
 def system_calls(rig, devices, args):

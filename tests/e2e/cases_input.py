@@ -78,8 +78,10 @@ def input_cases(long):
     loop = ['--port', 'loopback']
     return {
         'unknown flag': daemon_refuses(['--colour', 'blue'], ['--colour']),
-        'no port': daemon_refuses(['--name', 'uroce0'] + ip, ['--port']),
-        'no address': daemon_refuses(['--name', 'uroce0'] + loop, ['--ip']),
+        'bad number': daemon_refuses(['--workers', 'many'] + ip + loop, ['--workers', 'many']),
+        'too many workers': daemon_refuses(['--workers', '99'] + ip + loop, ['99']),
+        'bad MTU': daemon_refuses(['--mtu', '7'] + ip + loop, ['7']),
+        'bad poll mode': daemon_refuses(['--poll-mode', 'lazy'] + ip + loop, ['adaptive', 'busy']),
         'bad address': daemon_refuses(['--name', 'uroce0', '--ip', '192.0.2.1000'] + loop, ['192.0.2.1000']),
         'bad name': daemon_refuses(['--name', 'a/b'] + ip + loop, ['a/b']),
         'bad fault': daemon_refuses(['--fault', 'drop=2'] + ip + loop, ['drop']),

@@ -40,7 +40,7 @@ def run_pair(rig, devices, args, timeout=30, client_args=()):
     return Pair(rig, devices[0], devices[1], args, client_args).finish(timeout)
 
 
-ROW = re.compile(r'^\s*(\d+)\s+(\d+)((?:\s+[\d.]+)+)\s*$', re.M)
+ROW = re.compile(r'^[ \t]*(\d+)[ \t]+(\d+)((?:[ \t]+[\d.]+)+)[ \t]*$', re.M)
 
 
 def figures(output):
