@@ -160,6 +160,20 @@ void on_send_completion(Flow& flow, const uroce_cqe& cqe, const Surroundings& ar
   }
 }
 
+bool silent_rest(const Flow& flow) {
+  return !flow.failed &&
+         std::none_of(flow.works.begin() + static_cast<std::ptrdiff_t>(flow.completed), flow.works.end(),
+                      [](const Work& work) { return work.signaled || work.must_fail != 0; });
+}
+
+void complete_rest(Flow& flow, const std::vector<std::byte>& arena) {
+  for (; flow.completed < flow.works.size(); ++flow.completed) {
+    const Work& work = flow.works[flow.completed];
+    if (work.lands) expect_landed(work.local, work.payload, arena, describe(work));
+  }
+  if (!flow.failed) flow.succeeded = flow.completed;
+}
+
 void on_receive_completion(Flow& flow, const uroce_cqe& cqe, const Surroundings& around,
                            const std::vector<std::byte>& arena, Qpn requester) {
   if (flow.received == flow.receives.size()) fail("receive completion of no receive: " + text(cqe));
@@ -289,7 +303,14 @@ void check_memory(const Memory& memory, const Flow& out, const Flow& in, std::ui
   };
   const std::size_t succeeded = out.failed ? out.succeeded : out.works.size();
   for (std::size_t i = 0; i < out.works.size(); ++i) {
-    if (out.works[i].lands) land(out.works[i].local, out.works[i].payload, i < succeeded);
+    const Work& work = out.works[i];
+    if (work.lands) land(work.local, work.payload, i < succeeded);
+    // A refused READ may have gone out in parts, some of which were good: what it leaves is not defined.
+    if (work.must_fail != 0 && work.entry.opcode == UROCE_WR_RDMA_READ) {
+      over_pieces(work.local, work.length, [&](std::size_t at, std::size_t, std::size_t bytes) {
+        std::memcpy(&image[at], &arena[at], bytes);
+      });
+    }
   }
   for (std::size_t i = 0; i < in.consuming.size() && i < in.receives.size(); ++i) {
     const Work& work = in.works[in.consuming[i]];

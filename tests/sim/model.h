@@ -90,6 +90,11 @@ void on_send_completion(Flow& flow, const uroce_cqe& cqe, const Surroundings& ar
 void on_receive_completion(Flow& flow, const uroce_cqe& cqe, const Surroundings& around,
                            const std::vector<std::byte>& arena, Qpn requester);
 
+/// Whether no completion is due for any work that is left, if all of them succeed.
+bool silent_rest(const Flow& flow);
+/// They did.
+void complete_rest(Flow& flow, const std::vector<std::byte>& arena);
+
 /// What an end's memory held when the connection began, and where its zones are.
 struct Memory {
   const std::vector<std::byte>* arena = nullptr;  ///< now

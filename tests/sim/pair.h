@@ -18,6 +18,7 @@ struct Setting {
   Host* host[2] = {};
   bool harmless = true;        ///< the network loses and reorders nothing
   bool mortal = false;         ///< the network will die
+  bool only_normal = false;    ///< no connection ends in an error
   Nanos longest_trip = 0;      ///< one way, for the choice of timeouts
   std::uint32_t largest_message = 1024;
   std::function<void(const std::string&)> trace;  ///< may be empty
@@ -56,6 +57,7 @@ class Pair {
   void post_works(int side);
   void post_receives(int side);
   void change_states(int side, Nanos now);
+  bool works_done(const End& end) const;
   bool side_done(int side) const;
   Surroundings surroundings(int side) const;
   int side_of(const Host& host, std::uint32_t qpn) const;

@@ -44,7 +44,7 @@ const char* name_of(Mutation mutation) {
 
 World::World(const WorldOptions& options) : options_(options), random_(options.seed) {
   harmless_ = random_.chance(0.3);
-  mortal_ = random_.chance(0.05);
+  mortal_ = random_.chance(0.05) && options.mutation == Mutation::kNone;
   one_host_ = random_.chance(0.1);
   network_settings_ = draw_network(random_, harmless_);
   harmless_ = network_settings_.harmless();
@@ -67,6 +67,7 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
   setting.host[1] = hosts_.back().get();
   setting.harmless = harmless_;
   setting.mortal = mortal_;
+  setting.only_normal = options.mutation != Mutation::kNone;  // a cut-off message might hide the fault
   setting.longest_trip = network_settings_.latency + network_settings_.jitter + network_settings_.reorder_by + 100'000;
   constexpr std::uint32_t kSizes[] = {64, 512, 4096, 4096, 20'000, 70'000};
   setting.largest_message = random_.chance(0.01) ? 400'000 : random_.pick(kSizes);
@@ -163,23 +164,25 @@ void World::transmit() {
 void World::send(std::uint32_t from, std::span<const std::byte> frame) {
   trace("sends  ", frame);
   const auto to = static_cast<std::uint32_t>(one_host_ ? 0 : 1 - from);
-  if (options_.mutation == Mutation::kForge && is_send(frame) && strike()) {
-    std::vector<std::byte> forged(frame.begin(), frame.end());
-    const std::size_t bth = bth_offset(frame);
-    const std::size_t ip = bth - 8 - (hosts_[0]->settings.ipv6 ? 40 : 20);
-    const std::size_t covered = frame.size() - bth - wire::kIcrcBytes;
-    const auto operation = std::to_integer<std::uint8_t>(frame[bth]) & 0x1f;
-    if (covered > 16 + 4) {
-      forged[bth + 12 + (operation > 4 || operation == 3 ? 4 : 0)] ^= std::byte{1};
-      const std::uint32_t icrc = wire::icrc_of(forged.data() + ip, bth - 8 - ip, covered);
-      std::memcpy(forged.data() + bth + covered, &icrc, sizeof(icrc));
-      network_->send(to, forged, now_);
-      return;
-    }
-    mutated_ = false;
-    mutation_countdown_ = 1;
-  }
+  if (options_.mutation == Mutation::kForge && is_send(frame) && send_forged(to, frame)) return;
   network_->send(to, frame, now_);
+}
+
+bool World::send_forged(std::uint32_t to, std::span<const std::byte> frame) {
+  const std::size_t bth = bth_offset(frame);
+  const std::size_t ip_bytes = hosts_[0]->settings.ipv6 ? 40 : 20;
+  const std::size_t covered = frame.size() - bth - wire::kIcrcBytes;
+  const auto operation = std::to_integer<std::uint8_t>(frame[bth]) & 0x1f;
+  const std::size_t payload = operation > 4 || operation == 3 ? 16 : 12;
+  if (covered < payload + 4) return false;  // less than four bytes may be pad
+  // Every time from then on: a forged packet that is lost comes again.
+  if (!mutated_ && !strike()) return false;
+  std::vector<std::byte> forged(frame.begin(), frame.end());
+  forged[bth + payload] ^= std::byte{1};
+  const std::uint32_t icrc = wire::icrc_of(forged.data() + bth - 8 - ip_bytes, ip_bytes, covered);
+  std::memcpy(forged.data() + bth + covered, &icrc, sizeof(icrc));
+  network_->send(to, forged, now_);
+  return true;
 }
 
 bool World::strike() {

@@ -60,6 +60,7 @@ class World {
   void finish_pairs();
   void check_end() const;
   bool strike();
+  bool send_forged(std::uint32_t to, std::span<const std::byte> frame);
   void trace(const char* what, std::span<const std::byte> frame) const;
   bool all_closed() const;
 
