@@ -73,8 +73,9 @@ class WorkProducer {
 class WorkConsumer {
  public:
   WorkConsumer() = default;
-  WorkConsumer(RingShape ring, const std::uint32_t* producer, std::uint32_t* consumer)
-      : ring_(ring), producer_(producer), consumer_(consumer) {}
+  /// `next`: index of the entry to copy first, other than 0 when a running queue is taken over.
+  WorkConsumer(RingShape ring, const std::uint32_t* producer, std::uint32_t* consumer, std::uint32_t next = 0)
+      : ring_(ring), producer_(producer), consumer_(consumer), next_(next) {}
 
   /// Entries published and not yet copied out; at most count.
   std::uint32_t available() const {

@@ -1,0 +1,92 @@
+/* The doorbell and its sleeping worker (lib/queue/doorbell.h), over a memory whose stores may be delayed.
+ *
+ * Every plain store goes through a one-place store buffer of its thread, which drains at any time; a fence and an atomic
+ * read-modify-write wait until it is empty. That is x86's order, the weakest that the code's seq_cst operations leave.
+ * Two clients ring QPs of one leaf word; the worker serves, and sleeps when it finds nothing.
+ * Checked: nobody is left waiting (no invalid end state), and each ring that was made is served.
+ */
+#define RINGS 2
+#define CLIENTS 2
+
+byte producer[CLIENTS];       /* published indices: plain stores before the bell, so in program order with the RMW */
+bool leaf[CLIENTS];           /* one bit a QP */
+bool summary;
+bool sleeping;                /* in memory */
+bool buffered, buffer_value;  /* the worker's store to `sleeping`, on its way */
+chan wake = [4] of { bit };   /* the eventfd: full is as good as written */
+byte served[CLIENTS];
+byte done;
+
+proctype Drain() {            /* the worker's store buffer */
+end:
+  do
+  :: atomic { buffered -> sleeping = buffer_value; buffered = false }
+  od
+}
+
+#ifdef NO_FENCE
+#define FENCE skip
+#else
+#define FENCE !buffered
+#endif
+
+proctype Client(byte qp) {
+  byte i = 0;
+  do
+  :: i < RINGS ->
+     i++;
+     producer[qp] = i;        /* release: visible before the bit */
+     atomic { leaf[qp] = true };
+     atomic { summary = true };
+     if
+     :: sleeping -> if :: nfull(wake) -> wake!1 :: full(wake) fi
+     :: else
+     fi
+  :: else -> break
+  od;
+  done++
+}
+
+proctype Worker() {
+  byte q;
+  bool found;
+serve:
+  found = false;
+  if
+  :: atomic { summary -> summary = false };
+     q = 0;
+     do
+     :: q < CLIENTS ->
+        if
+        :: atomic { leaf[q] -> leaf[q] = false }; served[q] = producer[q]; found = true
+        :: else
+        fi;
+        q++
+     :: else -> break
+     od
+  :: else
+  fi;
+  if
+  :: found -> goto serve
+  :: else
+  fi;
+  /* Nothing: announce, fence, look once more. */
+  atomic { !buffered -> buffered = true; buffer_value = true };
+  FENCE;
+  if
+  :: summary -> skip
+  :: else ->
+end_asleep:
+     wake?1
+  fi;
+  atomic { !buffered -> buffered = true; buffer_value = false };
+  goto serve
+}
+
+init {
+  atomic { run Drain(); run Worker(); run Client(0); run Client(1) }
+  /* When all clients are done and nothing moves any more, everything has been served. */
+  (done == CLIENTS);
+  (timeout);
+  assert(served[0] == RINGS && served[1] == RINGS)
+}
