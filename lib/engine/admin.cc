@@ -56,7 +56,7 @@ Json show_devices(Conductor& conductor) {
                        {"mac", mac},
                        {"mtu", port.link_mtu()},
                        {"active_mtu", port.active_mtu_bytes()},
-                       {"state", port.port().state == 4 ? "ACTIVE" : "DOWN"},
+                       {"state", port.up() ? "ACTIVE" : "DOWN"},
                        {"gids", gids},
                        {"workers", conductor.workers().workers.size()},
                        {"cores", usable_cores()},

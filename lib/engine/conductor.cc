@@ -7,6 +7,7 @@
 #include "engine/clock.h"
 #include "engine/commands/commands.h"
 #include "engine/log.h"
+#include "engine/sysfs_tree.h"
 
 namespace uroce::engine {
 namespace {
@@ -163,6 +164,18 @@ void Conductor::deliver_worker_events() {
     if (it == targets.end() || it->second.session->id != event.owner) continue;
     send_event(*it->second.session, {static_cast<std::uint32_t>(event.type), 0, it->second.cookie});
   }
+}
+
+void Conductor::refresh_link() {
+  constexpr std::uint32_t kPortActive = 9, kPortError = 10;  // ibv_event_type
+  bool up = port_.up();
+  workers_.workers[0]->call([&](WorkerCore& worker) {
+    if (worker.device_info) up = worker.device_info().link_up;
+  });
+  if (!port_.set_link(up)) return;
+  log(LogLevel::kDebug, "%s: the link is %s", config_.name.c_str(), up ? "up" : "down");
+  write_link_state(config_.run_dir, config_.name, port_);
+  for (auto& [id, session] : sessions_) send_event(*session, {up ? kPortActive : kPortError, 1, 0});
 }
 
 void Conductor::shut_down() {

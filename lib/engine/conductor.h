@@ -63,6 +63,8 @@ class Conductor {
   // For the commands (commands/*.cc) and admin.cc.
   const DaemonConfig& config() const { return config_; }
   const Port& port() const { return port_; }
+  /// Asks the device whether the link is up, and tells all clients when that has changed.
+  void refresh_link();
   WorkerShared& workers() { return workers_; }
   memory::Table& memory() { return memory_; }
   Accounts& accounts() { return accounts_; }
@@ -123,7 +125,7 @@ class Conductor {
   std::unordered_map<std::uint32_t, EventTarget> qp_targets_, cq_targets_;
   UniqueFd epoll_, listener_;
   std::size_t parked_ = 0;
-  Nanos next_heartbeat_ = 0;
+  Nanos next_heartbeat_ = 0, next_link_check_ = 0;
   bool accept_paused_ = false;
   Nanos started_;
 };

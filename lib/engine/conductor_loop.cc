@@ -25,6 +25,7 @@ namespace uroce::engine {
 namespace {
 
 constexpr Nanos kHeartbeat = 100 * kMillisecond;
+constexpr Nanos kLinkCheck = 500 * kMillisecond;
 constexpr Nanos kParkedRetry = kMillisecond;
 constexpr Nanos kParkedLimit = 5 * kSecond;
 constexpr std::size_t kMaxSessions = 4096;
@@ -225,6 +226,10 @@ void Conductor::drop_doomed() {
 
 void Conductor::heartbeat(Nanos now, Presence* presence) {
   next_heartbeat_ = now + kHeartbeat;
+  if (now >= next_link_check_) {
+    next_link_check_ = now + kLinkCheck;
+    refresh_link();
+  }
   std::uint32_t active = 0;
   for (auto& [id, session] : sessions_) active += session->connected_qps != 0;
   const auto workers = static_cast<std::uint32_t>(workers_.workers.size());

@@ -109,8 +109,7 @@ void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
 
 void Port::describe_port(const net::DeviceInfo& device) {
   uroce_port_response& p = port_;
-  p.state = device.link_up ? kStateActive : kStateDown;
-  p.phys_state = device.link_up ? kPhysLinkUp : kPhysPolling;
+  set_link(device.link_up);
   p.max_mtu = kMtu4096;
   p.active_mtu = path_mtu_of_link(link_mtu_);
   p.gid_tbl_len = static_cast<std::uint32_t>(gids_.size());
@@ -121,6 +120,15 @@ void Port::describe_port(const net::DeviceInfo& device) {
   const Speed& speed = *std::ranges::find_if(kSpeeds, [mbps](const Speed& s) { return mbps >= s.mbps; });
   p.active_speed = speed.speed;
   p.active_width = speed.width;
+}
+
+bool Port::up() const { return port_.state == kStateActive; }
+
+bool Port::set_link(bool up) {
+  const std::uint32_t before = port_.state;
+  port_.state = up ? kStateActive : kStateDown;
+  port_.phys_state = up ? kPhysLinkUp : kPhysPolling;
+  return port_.state != before;
 }
 
 bool Port::gid(std::uint32_t index, uroce_gid_response& out) const {

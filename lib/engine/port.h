@@ -36,6 +36,9 @@ class Port {
   /// False: no such index.
   bool gid(std::uint32_t index, uroce_gid_response& out) const;
   std::uint32_t link_mtu() const { return link_mtu_; }
+  bool up() const;
+  /// False: it was so already.
+  bool set_link(bool up);
 
  private:
   void describe_device(const DaemonConfig& config, std::uint32_t workers);

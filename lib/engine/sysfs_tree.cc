@@ -70,11 +70,14 @@ void write_device(Tree& tree, const fs::path& dir, const std::string& name, cons
   tree.file(dir / "device/local_cpulist", all_cpus());
 }
 
+void write_state(Tree& tree, const fs::path& dir, const Port& port) {
+  tree.file(dir / "state", port.up() ? "4: ACTIVE" : "1: DOWN");
+  tree.file(dir / "phys_state", port.up() ? "5: LinkUp" : "2: Polling");
+}
+
 void write_port(Tree& tree, const fs::path& dir, const std::string& name, const Port& port) {
   const uroce_port_response& p = port.port();
-  const bool up = p.state == 4;
-  tree.file(dir / "state", up ? "4: ACTIVE" : "1: DOWN");
-  tree.file(dir / "phys_state", up ? "5: LinkUp" : "2: Polling");
+  write_state(tree, dir, port);
   tree.file(dir / "link_layer", "Ethernet");
   tree.file(dir / "lid", "0x0");
   tree.file(dir / "lid_mask_count", "0");
@@ -110,6 +113,13 @@ absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& nam
     return absl::PermissionDeniedError("can't write " + tree.failed().string() + ": is the run directory writable?");
   }
   return absl::OkStatus();
+}
+
+void write_link_state(const std::string& run_dir, const std::string& name, const Port& port) {
+  const fs::path dir = device_dir(run_dir, name) / "ports/1";
+  std::error_code error;
+  Tree tree;
+  if (fs::exists(dir, error)) write_state(tree, dir, port);
 }
 
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name) {

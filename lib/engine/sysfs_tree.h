@@ -12,6 +12,8 @@ namespace uroce::engine {
 /// RUN_DIR/sys/class/infiniband/NAME/..., RUN_DIR/sys/class/infiniband_verbs/uverbs-NAME/..., and
 /// RUN_DIR/dev/infiniband/uverbs-NAME (a link to /dev/null). Replaces what was there.
 absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
+/// The port's state alone; nothing where there is no tree.
+void write_link_state(const std::string& run_dir, const std::string& name, const Port& port);
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name);
 
 }  // namespace uroce::engine

@@ -137,8 +137,9 @@ class WorkerCore {
   const WorkerConfig& config() const { return config_; }
   WorkerShared& shared() { return shared_; }
   WorkerCounters& counters() { return counters_; }
-  /// Set by the loop: reads the device's counters.
+  /// Set by the loop: what the device says now.
   std::function<net::DeviceCounters()> device_counters;
+  std::function<net::DeviceInfo()> device_info;
 
  private:
   void handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now);

@@ -31,11 +31,13 @@ class WorkerLoop {
   WorkerLoop(WorkerCore& core, Device& device)
       : core_(core), device_(device), policy_(poll_config(core, device)) {
     core_.device_counters = [this] { return device_.counters(); };
+    core_.device_info = [this] { return device_.info(); };
     core_.watch_device(device_.wake_fd());
   }
   ~WorkerLoop() {
     device_.discard(std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_));
     core_.device_counters = nullptr;
+    core_.device_info = nullptr;
   }
   WorkerLoop(const WorkerLoop&) = delete;
   WorkerLoop& operator=(const WorkerLoop&) = delete;

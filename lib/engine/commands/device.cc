@@ -11,6 +11,7 @@ int query_device(Call& call) {
 
 int query_port(Call& call) {
   if (!call.body.empty()) return EINVAL;
+  call.conductor.refresh_link();
   call.reply.put(call.conductor.port().port());
   return 0;
 }
