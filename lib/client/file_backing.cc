@@ -9,7 +9,8 @@
 
 namespace uroce::client {
 
-// Only regular files (a memfd, shared memory and hugetlbfs are): a device's memory means nothing to another process.
+// Only regular files (a memfd, shared memory and hugetlbfs are): a device's memory means nothing to another
+// process.
 bool FileBacking::matches(int fd, const Key& key) {
   struct stat status;
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;

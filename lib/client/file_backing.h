@@ -15,8 +15,8 @@ class FileBacking {
  public:
   explicit FileBacking(Arena& arena) : arena_(&arena), files_(ArenaAllocator<Files::value_type>(&arena)) {}
 
-  /// A descriptor of the file behind a shared mapping, and counts a user of it; -1 if none can be had. `path` is what the
-  /// kernel shows for the mapping.
+  /// A descriptor of the file behind a shared mapping, and counts a user of it; -1 if none can be had. `path` is
+  /// what the kernel shows for the mapping.
   int acquire(const Mapping& mapping, const char* path, bool writable);
   void release(int fd);
   /// In a child of fork: closes all.

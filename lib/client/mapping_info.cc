@@ -239,7 +239,8 @@ bool ThreadList::may_hold_thread(const Mapping& mapping, std::uintptr_t start, s
   for (std::size_t i = 0; i < count_; ++i) {
     const std::uintptr_t block = entries_[i].block;
     if (block < mapping.start || block >= mapping.end) continue;
-    // The stack of a thread lies below its control block, in the same mapping; the main thread has its own elsewhere.
+    // The stack of a thread lies below its control block, in the same mapping; the main thread has its own
+    // elsewhere.
     const std::uintptr_t low = entries_[i].main ? std::max(block - kThreadBlockReach, main_start_) : mapping.start;
     if (start < block + 4096 && end > low) return true;
   }

@@ -33,7 +33,8 @@ class MappingReader {
  public:
   /// 0, or errno: there is no /proc.
   int open(bool force_text = false);
-  /// Not to be left open between uses: the program may close the descriptor, and give the number to a file of its own.
+  /// Not to be left open between uses: the program may close the descriptor, and give the number to a file of its
+  /// own.
   void close() { fd_.reset(); }
 
   /// The mapping that holds `address`, or else the next one above it. 0, ENOENT (none), or another errno.
@@ -54,15 +55,15 @@ class MappingReader {
 
   RawFd fd_;
   bool text_ = false;
-  Mapping last_;             // text: where the reading stands
-  std::size_t filled_ = 0;   // text: bytes in text_buffer_
-  std::size_t taken_ = 0;    // text: bytes of them that were parsed
+  Mapping last_;            // text: where the reading stands
+  std::size_t filled_ = 0;  // text: bytes in text_buffer_
+  std::size_t taken_ = 0;   // text: bytes of them that were parsed
   char path_[kPathBytes] = {};
   char buffer_[2 * kPathBytes];
 };
 
-/// The threads of this process (bounded), for two questions: is there more than one, and which memory is the stack or
-/// the control block of one of them.
+/// The threads of this process (bounded), for two questions: is there more than one, and which memory is the stack
+/// or the control block of one of them.
 class ThreadList {
  public:
   static constexpr std::size_t kMaxThreads = 1024;
@@ -74,8 +75,8 @@ class ThreadList {
   /// Whether [start, end), which lies in `mapping`, may hold a thread's stack or control block.
   bool may_hold_thread(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end) const;
 
-  /// To be called once, early: notes where the main thread's thread-local memory begins. It has no mapping of its own:
-  /// what the program maps later joins it.
+  /// To be called once, early: notes where the main thread's thread-local memory begins. It has no mapping of its
+  /// own: what the program maps later joins it.
   static void note_main_thread();
 
  private:

@@ -22,8 +22,9 @@ constexpr std::uintptr_t kMallocHeapBytes = std::uintptr_t{64} << 20;
 constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 constexpr std::uint32_t kMovesBetweenCounts = 1024;
 
-// glibc's fork writes into the header of every malloc arena in the child before our handler runs there. The headers of
-// thread arenas lie at the start of their heaps (aligned to 64 MiB), which begin with a pointer to the header behind.
+// glibc's fork writes into the header of every malloc arena in the child before our handler runs there. The headers
+// of thread arenas lie at the start of their heaps (aligned to 64 MiB), which begin with a pointer to the header
+// behind.
 [[gnu::no_sanitize_address]] bool holds_malloc_arena(std::uintptr_t start, std::uintptr_t end) {
   const std::uintptr_t heap = (start + kMallocHeapBytes - 1) & ~(kMallocHeapBytes - 1);
   for (std::uintptr_t at = heap; at < end; at += kMallocHeapBytes) {
@@ -70,7 +71,8 @@ bool MemoryShare::Impl::ensure_file() {
   raw_syscall(SYS_prlimit64, 0, 1 /* RLIMIT_FSIZE */, nullptr, limits);
   if (limits[0] < kFileBytes) return false;
   if (raw_syscall(SYS_ftruncate, created.get(), kFileBytes) != 0) return false;
-  if (raw_syscall(SYS_fcntl, created.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return false;
+  if (raw_syscall(SYS_fcntl, created.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return false;
   if (::fstat(created.get(), &status) != 0) return false;
   file = std::move(created);
   file_inode = status.st_ino;
@@ -79,7 +81,8 @@ bool MemoryShare::Impl::ensure_file() {
   return true;
 }
 
-int MemoryShare::Impl::survey(std::uintptr_t start, std::uintptr_t end, bool writable, Parts& parts, bool& reach_only) {
+int MemoryShare::Impl::survey(std::uintptr_t start, std::uintptr_t end, bool writable, Parts& parts,
+                              bool& reach_only) {
   reach_only = false;
   if (reader.open() != 0 || !threads.read()) {
     reach_only = true;  // no /proc, or threads beyond counting: nothing is moved blindly
@@ -174,7 +177,8 @@ bool MemoryShare::Impl::move(Part& part) {
   Piece& piece = part.piece;
   const std::uint64_t place = place_for(piece.address, piece.bytes, part.heap);
   if (place >= kFileBytes || !leftover.add(place, place + piece.bytes)) return false;
-  const int error = mover.to_shared(piece.address, piece.bytes, part.protection, threads.single(), file.get(), place);
+  const int error =
+      mover.to_shared(piece.address, piece.bytes, part.protection, threads.single(), file.get(), place);
   leftover.remove(place, place + piece.bytes, [](std::uint64_t, std::uint64_t) {});
   if (error != 0) {
     if (error != EBUSY) restore(piece.address, place, piece.bytes);
@@ -190,7 +194,8 @@ bool MemoryShare::Impl::join(const Parts& parts, ArenaVector<Piece>& pieces) {
   for (const Part& part : parts) {
     if (!pieces.empty()) {
       Piece& last = pieces.back();
-      if (last.fd == part.piece.fd && last.moved && part.piece.moved && last.offset + last.bytes == part.piece.offset) {
+      if (last.fd == part.piece.fd && last.moved && part.piece.moved &&
+          last.offset + last.bytes == part.piece.offset) {
         last.bytes += part.piece.bytes;
         continue;
       }

@@ -1,8 +1,8 @@
 // Makes any memory of this process reachable for the daemon (ARCHITECTURE.md, "Sharing memory").
 //
-// Anonymous private memory is moved, while other threads go on writing, into one sealed memfd of this process; memory
-// that is shared already is passed as it is; what can't be moved is left to indirect access. Thread-safe, and a child
-// of fork gets private copies. One per process.
+// Anonymous private memory is moved, while other threads go on writing, into one sealed memfd of this process;
+// memory that is shared already is passed as it is; what can't be moved is left to indirect access. Thread-safe,
+// and a child of fork gets private copies. One per process.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,10 @@
 
 namespace uroce::client {
 
-/// A run of pages in a file. The descriptor stays open at least until the matching unshare(). A file of the program's
-/// own may be read-only if it wasn't asked for as writable, may be not sealed (the program can truncate it), and may be
-/// on hugetlbfs, where only multiples of the huge page (st_blksize of fstat) can be mapped: round out.
+/// A run of pages in a file. The descriptor stays open at least until the matching unshare(). A file of the
+/// program's own may be read-only if it wasn't asked for as writable, may be not sealed (the program can truncate
+/// it), and may be on hugetlbfs, where only multiples of the huge page (st_blksize of fstat) can be mapped: round
+/// out.
 struct SharedPiece {
   int fd = -1;
   std::uint64_t offset = 0;  ///< bytes, page-aligned
@@ -21,7 +22,8 @@ struct SharedPiece {
 };
 
 struct SharedRange {
-  std::vector<SharedPiece> pieces;  ///< cover the pages of the range in order, at most 64; empty: indirect access only
+  /// Cover the pages of the range in order, at most 64. Empty: indirect access only.
+  std::vector<SharedPiece> pieces;
 };
 
 class MemoryShare {

@@ -1,6 +1,6 @@
-// A child of fork must not share moved pages with its parent. It copies them before it goes on, and the parent's fork
-// returns when that is done: until then the parent's other threads are kept from writing to them, so that the child gets
-// the memory as it was.
+// A child of fork must not share moved pages with its parent. It copies them before it goes on, and the parent's
+// fork returns when that is done: until then the parent's other threads are kept from writing to them, so that the
+// child gets the memory as it was.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -21,8 +21,8 @@ constexpr int kChildCopyMs = 10'000;  // for a child that is stopped or starved;
 
 std::atomic<MemoryShare::Impl*> MemoryShare::Impl::watched = nullptr;
 
-// Handlers run in the order of registration in the child: the sooner ours, the fewer others have written to pages that
-// are the parent's still.
+// Handlers run in the order of registration in the child: the sooner ours, the fewer others have written to pages
+// that are the parent's still.
 void MemoryShare::Impl::on_load() {
   ThreadList::note_main_thread();
   pthread_atfork(

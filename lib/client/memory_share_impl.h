@@ -1,8 +1,9 @@
 // The state behind MemoryShare. It lives in a mapping of its own, never in the program's heap.
 //
-// Places in the file. A page of the brk heap has its address as offset, so that neighbours merge into one mapping and
-// one piece. Any other range gets a place of its own with kPlaceBytes unused behind it: the program may mremap() a
-// registered block (realloc does) and let it grow, and what it grows into must not be a neighbour's memory.
+// Places in the file. A page of the brk heap has its address as offset, so that neighbours merge into one mapping
+// and one piece. Any other range gets a place of its own with kPlaceBytes unused behind it: the program may
+// mremap() a registered block (realloc does) and let it grow, and what it grows into must not be a neighbour's
+// memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -80,7 +81,9 @@ struct MemoryShare::Impl {
   void drop(ArenaVector<Piece>& pieces);
   void release_files(const Parts& parts);
   std::uint64_t place_for(std::uintptr_t address, std::size_t bytes, bool heap);
-  bool taken(std::uint64_t start, std::uint64_t end) const { return users.any(start, end) || leftover.any(start, end); }
+  bool taken(std::uint64_t start, std::uint64_t end) const {
+    return users.any(start, end) || leftover.any(start, end);
+  }
   void restore(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes);
   bool restore_at(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes, int protection);
   bool restore_home(std::uintptr_t address, std::uint64_t offset, std::uint64_t& bytes, bool& elsewhere);

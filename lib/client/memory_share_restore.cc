@@ -24,10 +24,10 @@ bool MemoryShare::Impl::find_mappings(Ranges& out) {
 }
 
 /// True when the pages are private now.
-bool MemoryShare::Impl::restore_at(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes, int protection) {
+bool MemoryShare::Impl::restore_at(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes,
+                                   int protection) {
   bool in_place = false;
-  const int error =
-      mover.to_private(address, bytes, protection, threads.single(), file.get(), offset, in_place);
+  const int error = mover.to_private(address, bytes, protection, threads.single(), file.get(), offset, in_place);
   // A private mapping of the file shows what gets to its place in the file, wherever it has no copy of its own.
   if (error == 0 && in_place) leftover.add(offset, offset + bytes);
   return error == 0;

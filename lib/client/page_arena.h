@@ -1,5 +1,5 @@
-// Memory of our own bookkeeping, apart from the program's heap: the heap's pages are what is moved, its locks may be
-// held by a thread that waits for the move, and a custom malloc may be what called us. Not thread-safe.
+// Memory of our own bookkeeping, apart from the program's heap: the heap's pages are what is moved, its locks may
+// be held by a thread that waits for the move, and a custom malloc may be what called us. Not thread-safe.
 #pragma once
 
 #include <sys/mman.h>
@@ -56,8 +56,8 @@ class Arena {
   /// Makes sure that the next `nodes` small allocations succeed.
   bool reserve(std::size_t nodes) {
     while (free_nodes_ < nodes) {
-      auto* slab = static_cast<std::byte*>(
-          map_pages(0, kSlabBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS));
+      auto* slab =
+          static_cast<std::byte*>(map_pages(0, kSlabBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS));
       if (slab == nullptr) return false;
       for (std::size_t at = 0; at < kSlabBytes; at += kNodeBytes) release(slab + at, kNodeBytes);
     }

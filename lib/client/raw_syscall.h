@@ -1,5 +1,5 @@
-// System calls that touch nothing of the thread: no errno (thread-local memory may be on a page that is protected just
-// now), no cancellation point. Result as the kernel gives it: negative values are -errno.
+// System calls that touch nothing of the thread: no errno (thread-local memory may be on a page that is protected
+// just now), no cancellation point. Result as the kernel gives it: negative values are -errno.
 #pragma once
 
 #include <sys/syscall.h>

@@ -13,10 +13,10 @@ namespace uroce::client {
 
 namespace {
 
-constexpr unsigned long kNewUserfault = _IO(0xAA, 0x00);             // USERFAULTFD_IOC_NEW
-constexpr std::uint64_t kFeatureWriteProtect = 1;                    // UFFD_FEATURE_PAGEFAULT_FLAG_WP
-constexpr std::uint64_t kFeatureMissingShared = 1 << 5;              // UFFD_FEATURE_MISSING_SHMEM
-constexpr std::uint64_t kFeatureWriteProtectShared = 1 << 12;        // UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+constexpr unsigned long kNewUserfault = _IO(0xAA, 0x00);       // USERFAULTFD_IOC_NEW
+constexpr std::uint64_t kFeatureWriteProtect = 1;              // UFFD_FEATURE_PAGEFAULT_FLAG_WP
+constexpr std::uint64_t kFeatureMissingShared = 1 << 5;        // UFFD_FEATURE_MISSING_SHMEM
+constexpr std::uint64_t kFeatureWriteProtectShared = 1 << 12;  // UFFD_FEATURE_WP_HUGETLBFS_SHMEM
 
 long open_descriptor(Userfault::Mode mode) {
   if (mode == Userfault::Mode::kUserOnly) {

@@ -1,4 +1,5 @@
-// Holds back whoever touches a range of memory while it is replaced (userfaultfd: write protection, and absent pages).
+// Holds back whoever touches a range of memory while it is replaced (userfaultfd: write protection, and absent
+// pages).
 #pragma once
 
 #include <cstddef>
@@ -13,8 +14,8 @@ class Userfault {
  public:
   enum class Mode : std::uint8_t {
     kUnknown,
-    kFull,       ///< system calls of other threads wait, too
-    kUserOnly,   ///< what an unprivileged process gets: system calls of other threads into the range get EFAULT
+    kFull,      ///< system calls of other threads wait, too
+    kUserOnly,  ///< what an unprivileged process gets: system calls of other threads into the range get EFAULT
     kForbidden,
   };
 
@@ -25,8 +26,8 @@ class Userfault {
   /// Whether memory that is shared already can be protected (Linux 5.19).
   bool guards_shared() { return mode() != Mode::kForbidden && guards_shared_; }
 
-  /// Write-protects the pages of [start, start + bytes) and catches accesses to absent ones. 0 or errno; EBUSY: some
-  /// other userfaultfd is there already.
+  /// Write-protects the pages of [start, start + bytes) and catches accesses to absent ones. 0 or errno; EBUSY:
+  /// some other userfaultfd is there already.
   int protect(std::uintptr_t start, std::size_t bytes);
   /// The range was replaced: lets go who waits.
   void wake(std::uintptr_t start, std::size_t bytes);

@@ -23,8 +23,8 @@ constexpr std::size_t kPage = 4096;
 struct Memory {
   explicit Memory(std::size_t n)
       : bytes(n),
-        at(static_cast<char*>(::mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                                     -1, 0))) {}
+        at(static_cast<char*>(
+            ::mmap(nullptr, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0))) {}
   ~Memory() { ::munmap(at, bytes); }
   std::size_t bytes;
   char* at;

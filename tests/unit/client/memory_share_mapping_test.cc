@@ -110,8 +110,8 @@ TEST(MemoryShareMapping, MovedByTheProgramWhileRegistered) {
   const DaemonView view(shared);
   // Grows on its way, as realloc() of a large block does, over a neighbour that is registered, too.
   unsigned char* beyond = at + 4 * kPage;
-  void* blocker = ::mmap(beyond, 8 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE,
-                         -1, 0);
+  void* blocker =
+      ::mmap(beyond, 8 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
   auto* neighbour = static_cast<unsigned char*>(blocker == MAP_FAILED ? map_anonymous(8 * kPage) : blocker);
   std::memset(neighbour, 3, 8 * kPage);
   Shared other(neighbour, 8 * kPage);

@@ -38,8 +38,8 @@ TEST(MemoryShareParts, UsersOfPagesAgreeWithCountingThemSingly) {
       ASSERT_EQ(unused, expected);
     }
     const std::uint64_t start = random() % kPages, end = start + 1 + random() % (kPages - start);
-    const auto first = std::find_if(model.begin() + static_cast<long>(start), model.begin() + static_cast<long>(end),
-                                    [](std::uint32_t n) { return n > 0; });
+    const auto first = std::find_if(model.begin() + static_cast<long>(start),
+                                    model.begin() + static_cast<long>(end), [](std::uint32_t n) { return n > 0; });
     ASSERT_EQ(users.any(start, end), first != model.begin() + static_cast<long>(end));
     ASSERT_EQ(users.unused_until(start, end), static_cast<std::uint64_t>(first - model.begin()));
     ASSERT_EQ(users.used_until(start) > start, model[start] > 0);

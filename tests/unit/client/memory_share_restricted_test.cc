@@ -157,7 +157,8 @@ TEST(MemoryShareRestricted, AProcessThatMayNotReadItself) {
 
 TEST(MemoryShareRestricted, SystemCallsOfOtherThreadsWaitForTheMove) {
   Userfault userfault;
-  if (userfault.mode() != Userfault::Mode::kFull) GTEST_SKIP() << "takes CAP_SYS_PTRACE or vm.unprivileged_userfaultfd";
+  if (userfault.mode() != Userfault::Mode::kFull)
+    GTEST_SKIP() << "takes CAP_SYS_PTRACE or vm.unprivileged_userfaultfd";
   unsigned char* at = map_anonymous(16 * kPage);
   std::memset(at, 1, 16 * kPage);
   const int zero = ::open("/dev/zero", O_RDONLY | O_CLOEXEC);
