@@ -67,7 +67,7 @@ void start_drain(Core& core, Qp& qp, bool notify) {
   qp.state = QpState::kSqd;
   qp.sqd_pending = true;
   qp.sqd_notify = notify;
-  if (qp.una != qp.psn && !qp.ack_asked.after(qp.una) && !qp.rnr_waiting) requester::rewind(core, qp);
+  if (qp.ack_asked != qp.psn && qp.sq_cursor == qp.sq_started && !qp.rnr_waiting) requester::rewind(core, qp);
   core.wake_sender(qp);
   check_drained(core, qp);
 }

@@ -9,12 +9,19 @@
 namespace uroce::proto::requester {
 namespace {
 
-enum class Step : std::uint8_t { kSent, kBlocked, kDone, kFailed };
+/// kAgain: look at the WQE under the cursor afresh.
+enum class Step : std::uint8_t { kSent, kBlocked, kAgain, kFailed };
 
-/// What goes wrong with a WQE before it is sent shows when all before it are complete.
+/// What goes wrong with a WQE before it is sent shows when all before it are complete. If nobody was asked to
+/// acknowledge the last of those, they go out once more, and now the last one asks.
 Step stop_at(Core& core, Qp& qp, Wqe& wqe, std::uint8_t status) {
+  const bool known = wqe.status != UROCE_WC_SUCCESS;
   wqe.status = status;
-  if (qp.sq_cursor != qp.sq_head) return Step::kBlocked;
+  if (qp.sq_cursor != qp.sq_head) {
+    if (known || qp.ack_asked == qp.psn) return Step::kBlocked;
+    rewind(core, qp);
+    return Step::kAgain;
+  }
   fail_send(core, qp, status);
   return Step::kFailed;
 }
@@ -23,14 +30,14 @@ Step stop_at(Core& core, Qp& qp, Wqe& wqe, std::uint8_t status) {
 /// repeat it.
 Step invalidate_locally(Core& core, Qp& qp, Wqe& wqe) {
   if (qp.sq_cursor != qp.sq_head) return Step::kBlocked;
-  if (core.memory.invalidate(Key{wqe.rkey}, qp.pd) != memory::Verdict::kOk) {
+  if (core.memory.invalidate(Key{wqe.imm_data}, qp.pd) != memory::Verdict::kOk) {
     return stop_at(core, qp, wqe, UROCE_WC_MW_BIND_ERR);
   }
   ++qp.sq_cursor;
   ++qp.sq_started;
   complete_send(core, qp);
   qp.sq.publish_consumed(qp.sq_head);
-  return Step::kDone;
+  return Step::kAgain;
 }
 
 /// First touch of a WQE: kSent means that its packets may go now.
@@ -173,7 +180,8 @@ Step send_read(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t offset = index << qp.mtu_shift;
   const std::uint32_t bytes = (end == wqe.psn_count ? wqe.length : end << qp.mtu_shift) - offset;
   const std::uint32_t cost = cost_of(bytes, end - index);
-  if (qp.in_flight() != 0 && qp.in_flight() + cost > qp.window.bytes()) return Step::kBlocked;
+  bool probe = false;
+  if (!window_lets(qp, cost, probe)) return Step::kBlocked;
   if (index == 0 && !writable(core, qp.pd, wqe.sges(), wqe.num_sge)) {
     return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
   }
@@ -188,7 +196,8 @@ Step send_read(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
 Step send_atomic(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t cost = cost_of(wqe.length, 1);
   if (qp.reads_in_flight >= qp.max_reads) return Step::kBlocked;
-  if (qp.in_flight() != 0 && qp.in_flight() + cost > qp.window.bytes()) return Step::kBlocked;
+  bool probe = false;
+  if (!window_lets(qp, cost, probe)) return Step::kBlocked;
   if (!writable(core, qp.pd, wqe.sges(), wqe.num_sge)) return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
   if (!core.take_read_budget(qp, cost)) return Step::kBlocked;
   const bool swap = wqe.opcode == UROCE_WR_ATOMIC_CMP_AND_SWP;
@@ -224,7 +233,6 @@ bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
     Wqe& wqe = qp.wqe(qp.sq_cursor);
     Step step = Step::kSent;
     if (qp.sq_cursor == qp.sq_started) step = begin(core, qp, wqe);
-    if (step == Step::kDone) continue;
     if (step == Step::kSent) {
       if (budget == 0 || burst.full()) {
         qp.send_state = SendState::kReady;
@@ -232,6 +240,7 @@ bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
       }
       step = send_packet(core, qp, wqe, burst);
     }
+    if (step == Step::kAgain) continue;
     if (step != Step::kSent) {
       qp.send_state = SendState::kBlocked;
       return false;

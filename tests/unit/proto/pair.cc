@@ -1,0 +1,244 @@
+#include "tests/unit/proto/pair.h"
+
+namespace uroce::proto::test {
+namespace {
+
+wire::Address v4(std::uint8_t host) {
+  wire::Address address;
+  address.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, host};
+  return address;
+}
+
+std::uint32_t round_up(std::size_t bytes) { return static_cast<std::uint32_t>((bytes + 63) / 64 * 64); }
+
+}  // namespace
+
+std::uint32_t big_endian(std::uint32_t value) { return __builtin_bswap32(value); }
+
+End::End(const Options& chosen, Qpn number, std::uint8_t host) : options(chosen), qpn(number), memory(kMemory) {
+  TransportConfig config;
+  config.max_qps = 8;
+  config.max_cqs = 8;
+  config.receive_ring_bytes = options.receive_ring_bytes;
+  config.quantum_packets = options.quantum;
+  transport = std::make_unique<Transport>(config, table);
+  key = *table.insert({.pd = pd, .access = kAllAccess, .iova = kIova, .length = kMemory, .base = memory.data()});
+
+  for (std::uint32_t i = 0; i < 2; ++i) {
+    cq_ring_[i].resize(options.cq_entries);
+    cq_[i] = queue::CqProducer(cq_ring_[i].data(), options.cq_entries, &cq_client_[i]);
+    consumer_[i] = queue::CqConsumer(cq_ring_[i].data(), options.cq_entries, &cq_client_[i]);
+    transport->set_cq(CqId{i}, &cq_[i], 1);
+  }
+  sq_stride_ = round_up(sizeof(uroce_sq_entry) + std::max<std::size_t>(options.max_sge * 16, options.max_inline));
+  rq_stride_ = round_up(sizeof(uroce_rq_entry) + options.max_sge * 16);
+  sq_ring_.resize(options.entries * sq_stride_ / 64);
+  rq_ring_.resize(options.entries * rq_stride_ / 64);
+  shadow_.resize(sq_ring_.size());
+  resources_.resize(Transport::kMaxRdAtomic);
+  const queue::RingShape sq{sq_ring_[0].bytes, options.entries, sq_stride_};
+  const queue::RingShape rq{rq_ring_[0].bytes, options.entries, rq_stride_};
+  sq_ = queue::WorkProducer(sq, &client_.sq.index, &daemon_.sq_consumer);
+  rq_ = queue::WorkProducer(rq, &client_.rq.index, &daemon_.rq_consumer);
+  QpCreate create;
+  create.type = options.type;
+  create.qpn = qpn;
+  create.pd = pd;
+  create.send_cq = CqId{0};
+  create.recv_cq = CqId{1};
+  create.signal_all = options.signal_all;
+  create.sq = queue::WorkConsumer(sq, &client_.sq.index, &daemon_.sq_consumer);
+  create.rq = queue::WorkConsumer(rq, &client_.rq.index, &daemon_.rq_consumer);
+  create.max_send_sge = create.max_recv_sge = options.max_sge;
+  create.max_inline = options.max_inline;
+  create.sq_shadow = {shadow_[0].bytes, shadow_.size() * 64};
+  create.responder_resources = {resources_[0].bytes, resources_.size() * 64};
+  create.owner = 42;
+  EXPECT_EQ(transport->create(create, qp), 0);
+  path.source = v4(host);
+  path.source_mac = {2, 0, 0, 0, 0, host};
+}
+
+void End::fill(std::uint64_t offset, std::size_t bytes, std::uint8_t seed) {
+  for (std::size_t i = 0; i < bytes; ++i) *at(offset + i) = static_cast<std::byte>(seed + i * 7 + (i >> 8));
+}
+
+void End::post(const Work& work) {
+  uroce_sq_entry entry{};
+  entry.wr_id = work.wr_id;
+  entry.opcode = work.opcode;
+  entry.flags = work.flags;
+  entry.num_sge = static_cast<std::uint16_t>(work.sges.size());
+  entry.imm_data = work.imm;
+  entry.rkey = work.rkey;
+  entry.remote_addr = work.remote;
+  entry.atomic.compare_add = work.compare_add;
+  entry.atomic.swap = work.swap;
+  if (!work.inline_data.empty()) {
+    entry.flags |= UROCE_SEND_INLINE;
+    entry.inline_length = static_cast<std::uint32_t>(work.inline_data.size());
+  }
+  std::byte* const slot = sq_.next();
+  ASSERT_NE(slot, nullptr);
+  std::memcpy(slot, &entry, sizeof entry);
+  if (work.inline_data.empty()) {
+    if (!work.sges.empty()) std::memcpy(slot + sizeof entry, work.sges.data(), work.sges.size() * sizeof(uroce_sge));
+  } else {
+    std::memcpy(slot + sizeof entry, work.inline_data.data(), work.inline_data.size());
+  }
+  sq_.advance();
+  sq_.publish();
+  ring();
+}
+
+void End::post_raw(const uroce_sq_entry& entry, const std::vector<uroce_sge>& sges) {
+  std::byte* const slot = sq_.next();
+  ASSERT_NE(slot, nullptr);
+  std::memcpy(slot, &entry, sizeof entry);
+  if (!sges.empty()) std::memcpy(slot + sizeof entry, sges.data(), sges.size() * sizeof(uroce_sge));
+  sq_.advance();
+  sq_.publish();
+  ring();
+}
+
+void End::post_receive(std::uint64_t wr_id, const std::vector<uroce_sge>& sges) {
+  std::byte* const slot = rq_.next();
+  ASSERT_NE(slot, nullptr);
+  const uroce_rq_entry entry{wr_id, static_cast<std::uint32_t>(sges.size()), 0};
+  std::memcpy(slot, &entry, sizeof entry);
+  const std::size_t room = (rq_stride_ - sizeof entry) / sizeof(uroce_sge);
+  if (!sges.empty()) {
+    std::memcpy(slot + sizeof entry, sges.data(), std::min(room, sges.size()) * sizeof(uroce_sge));
+  }
+  rq_.advance();
+  rq_.publish();
+}
+
+std::vector<uroce_cqe> End::poll(bool receive_cq) {
+  std::vector<uroce_cqe> out;
+  queue::CqConsumer& cq = consumer_[receive_cq ? 1 : 0];
+  while (const uroce_cqe* entry = cq.peek()) {
+    out.push_back(*entry);
+    cq.pop();
+  }
+  cq.publish();
+  return out;
+}
+
+std::vector<Event> End::events() {
+  std::array<Event, 32> out;
+  const std::size_t count = transport->take_events(out);
+  return {out.begin(), out.begin() + static_cast<std::ptrdiff_t>(count)};
+}
+
+QpSnapshot End::snapshot() const {
+  QpSnapshot out;
+  EXPECT_TRUE(transport->query(qp, out));
+  return out;
+}
+
+ModifyVerdict End::to(QpState state, Nanos now, bool notify) {
+  QpAttr attr;
+  attr.state = state;
+  attr.sqd_notify = notify;
+  const ModifyVerdict verdict = transport->modify(
+      qp, attr, static_cast<std::uint32_t>(kAttrState) | (notify ? std::uint32_t{kAttrSqdNotify} : 0u), now);
+  if (state == QpState::kReset && verdict.error == 0) {
+    sq_.reset();
+    rq_.reset();
+  }
+  return verdict;
+}
+
+namespace {
+
+void connect(End& end, const End& peer, Nanos now) {
+  const bool rc = end.options.type == QpType::kRc;
+  end.path.dest = peer.path.source;
+  end.path.dest_mac = peer.path.source_mac;
+  QpAttr attr;
+  attr.state = QpState::kInit;
+  attr.access = end.options.access;
+  EXPECT_STREQ(end.transport->modify(end.qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now).what,
+               "");
+  attr.state = QpState::kRtr;
+  attr.path = end.path;
+  attr.path_mtu = end.options.mtu;
+  attr.dest_qpn = peer.qpn;
+  attr.rq_psn = Psn(peer.options.psn);
+  attr.max_dest_rd_atomic = end.options.max_dest_rd_atomic;
+  attr.min_rnr_timer = end.options.min_rnr_timer;
+  std::uint32_t mask = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
+  if (rc) mask |= kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
+  EXPECT_STREQ(end.transport->modify(end.qp, attr, mask, now).what, "");
+  attr.state = QpState::kRts;
+  attr.sq_psn = Psn(end.options.psn);
+  attr.timeout = end.options.timeout;
+  attr.retry_cnt = end.options.retry_cnt;
+  attr.rnr_retry = end.options.rnr_retry;
+  attr.max_rd_atomic = end.options.max_rd_atomic;
+  mask = kAttrState | kAttrSqPsn;
+  if (rc) mask |= kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxRdAtomic;
+  EXPECT_STREQ(end.transport->modify(end.qp, attr, mask, now).what, "");
+}
+
+}  // namespace
+
+Pair::Pair(const Options& first, std::optional<Options> second)
+    : a(first, Qpn{0x11}, 1), b(second.value_or(first), Qpn{0x22}, 2) {
+  connect(a, b, now);
+  connect(b, a, now);
+}
+
+std::vector<Packet> Pair::take(End& from) {
+  std::vector<Packet> out;
+  std::vector<std::byte> buffer(4096 + wire::kMaxOverhead);
+  for (;;) {
+    base::Frame frame{buffer.data(), 0, static_cast<std::uint32_t>(buffer.size()), 0, nullptr};
+    TxBurst burst{{&frame, 1}, 0};
+    from.transport->transmit(burst, now);
+    if (burst.count == 0) return out;
+    Packet packet;
+    packet.bytes.assign(buffer.begin(), buffer.begin() + frame.length);
+    EXPECT_EQ(wire::parse(packet.bytes, {}, packet.rx), wire::ParseVerdict::kOk);
+    out.push_back(std::move(packet));  // the bytes stay where they are
+  }
+}
+
+void Pair::deliver(End& to, const Packet& packet) { to.transport->receive(packet.rx, now); }
+
+void Pair::run(const std::function<bool(const End& from, const Packet&)>& lose) {
+  for (bool busy = true; busy;) {
+    busy = false;
+    for (End* from : {&a, &b}) {
+      for (Packet& packet : take(*from)) {
+        busy = true;
+        if (!lose || !lose(*from, packet)) deliver(from == &a ? b : a, packet);
+        log.push_back(std::move(packet));
+      }
+    }
+  }
+}
+
+void Pair::pass(Nanos time) {
+  now += time;
+  a.transport->advance(now);
+  b.transport->advance(now);
+  run();
+}
+
+void Pair::settle(Nanos time, const std::function<bool(const End& from, const Packet&)>& lose) {
+  const Nanos end = now + time;
+  run(lose);
+  for (;;) {
+    const Nanos next = std::min(a.transport->next_timeout(), b.transport->next_timeout());
+    if (next > end) break;
+    now = std::max(now, next);
+    a.transport->advance(now);
+    b.transport->advance(now);
+    run(lose);
+  }
+  now = end;
+}
+
+}  // namespace uroce::proto::test

@@ -1,0 +1,139 @@
+// Two transports with one QP each, joined by a wire that a test can hold, look into, drop from and replay. Time moves
+// only when the test says so.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "memory/table.h"
+#include "proto/transport.h"
+#include "queue/completion_queue.h"
+#include "queue/work_queue.h"
+#include "wire/packet.h"
+
+namespace uroce::proto::test {
+
+inline constexpr std::uint32_t kAllAccess =
+    memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead | memory::kRemoteAtomic;
+
+/// A packet on its way, parsed.
+struct Packet {
+  std::vector<std::byte> bytes;
+  wire::RxPacket rx;
+
+  wire::Operation operation() const { return rx.info->operation; }
+  std::uint32_t psn() const { return rx.bth.psn.value(); }
+  wire::Aeth aeth() const { return wire::Aeth::parse(rx.bth_start + rx.info->aeth); }
+  wire::Reth reth() const { return wire::Reth::parse(rx.bth_start + rx.info->reth); }
+  bool is_nak(wire::Nak code) const {
+    return operation() == wire::Operation::kAcknowledge && aeth().syndrome == static_cast<std::uint8_t>(code);
+  }
+};
+
+struct Options {
+  QpType type = QpType::kRc;
+  std::uint32_t mtu = 256;
+  std::uint32_t entries = 64;
+  std::uint32_t cq_entries = 256;
+  std::uint32_t max_sge = 4, max_inline = 128;
+  std::uint8_t max_rd_atomic = 4, max_dest_rd_atomic = 4;
+  std::uint8_t timeout = 14, retry_cnt = 7, rnr_retry = 7, min_rnr_timer = 12;
+  std::uint32_t psn = 100;
+  std::uint32_t access = kAllAccess;
+  bool signal_all = false;
+  std::uint32_t receive_ring_bytes = 4u << 20;
+  std::uint32_t quantum = 16;
+};
+
+/// What a test posts; the rest of the entry follows from it.
+struct Work {
+  std::uint64_t wr_id = 0;
+  std::uint8_t opcode = UROCE_WR_SEND;
+  std::uint8_t flags = UROCE_SEND_SIGNALED;
+  std::vector<uroce_sge> sges;
+  std::uint64_t remote = 0;
+  std::uint32_t rkey = 0;
+  std::uint32_t imm = 0;
+  std::uint64_t compare_add = 0, swap = 0;
+  std::vector<std::byte> inline_data;
+};
+
+class End {
+ public:
+  static constexpr std::size_t kMemory = 1u << 20;
+  static constexpr std::uint64_t kIova = 0x10000;
+
+  End(const Options& options, Qpn qpn, std::uint8_t host);
+
+  uroce_sge sge(std::uint64_t offset, std::uint32_t length) const { return {kIova + offset, length, key.value}; }
+  std::byte* at(std::uint64_t offset) { return memory.data() + offset; }
+  void fill(std::uint64_t offset, std::size_t bytes, std::uint8_t seed);
+
+  void post(const Work& work);
+  void post_raw(const uroce_sq_entry& entry, const std::vector<uroce_sge>& sges);
+  void post_receive(std::uint64_t wr_id, const std::vector<uroce_sge>& sges);
+  void ring() { transport->doorbell(qp); }
+  std::vector<uroce_cqe> poll(bool receive_cq = false);
+  std::vector<Event> events();
+  QpSnapshot snapshot() const;
+  ModifyVerdict to(QpState state, Nanos now, bool notify = false);
+  const Counters& counters() const { return transport->counters(); }
+
+  Options options;
+  memory::Table table{256, 7};
+  std::unique_ptr<Transport> transport;
+  QpIndex qp;
+  Qpn qpn;
+  PdId pd{3};
+  Key key;
+  wire::PathAddress path;
+  std::vector<std::byte> memory;
+
+ private:
+  struct alignas(64) Line {
+    std::byte bytes[64];
+  };
+  std::uint32_t sq_stride_ = 0, rq_stride_ = 0;
+  std::vector<Line> sq_ring_, rq_ring_, shadow_, resources_;
+  uroce_qp_client_block client_{};
+  uroce_qp_daemon_block daemon_{};
+  queue::WorkProducer sq_, rq_;
+  std::vector<uroce_cqe> cq_ring_[2];
+  uroce_cq_client_block cq_client_[2] = {};
+  queue::CqProducer cq_[2];
+  queue::CqConsumer consumer_[2];
+};
+
+/// Ends a and b; b's peer is a.
+class Pair {
+ public:
+  explicit Pair(const Options& a = {}, std::optional<Options> b = {});
+
+  /// Takes what `from` wants to send now.
+  std::vector<Packet> take(End& from);
+  void deliver(End& to, const Packet& packet);
+  /// Exchanges packets until both are silent; `lose` says which packets vanish.
+  void run(const std::function<bool(const End& from, const Packet&)>& lose = {});
+  /// Moves time on, fires timers, and runs.
+  void pass(Nanos time);
+  /// Jumps from timer to timer, running in between, for at most `time`.
+  void settle(Nanos time, const std::function<bool(const End& from, const Packet&)>& lose = {});
+
+  Nanos now = kSecond;
+  End a, b;
+  std::vector<Packet> log;  ///< all that run() carried or lost
+};
+
+std::uint32_t big_endian(std::uint32_t value);
+
+}  // namespace uroce::proto::test
