@@ -60,7 +60,7 @@ TEST(Parse, EachDefectHasItsReason) {
       {"half an Ethernet header", V::kTruncated, [](Bytes& f) { f.resize(13); }, false},
       {"no IP header", V::kTruncated, [](Bytes& f) { f.resize(20); }, false},
       {"no UDP header", V::kTruncated, [](Bytes& f) { f.resize(40); }, false},
-      {"cut in the payload", V::kTruncated, [](Bytes& f) { f.resize(f.size() - 8); }, false},
+      {"cut in the payload", V::kTruncated, [](Bytes& f) { f.erase(f.end() - 8, f.end()); }, false},
       {"ARP", V::kNotRoce, [](Bytes& f) { store16(&f[12], kEtherTypeArp); }},
       {"ICMP", V::kNotRoce, [](Bytes& f) { set_ip_byte(f, 9, 1); }},
       {"another port", V::kNotRoce, [](Bytes& f) { store16(&f[kUdp4 + 2], 4790); }},
