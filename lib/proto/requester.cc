@@ -52,12 +52,24 @@ Step begin(Core& core, Qp& qp, Wqe& wqe) {
   return Step::kSent;
 }
 
-/// Whether nothing follows the current WQE right away, so that its acknowledge must be asked for.
-bool last_for_now(Core& core, Qp& qp) {
+/// Whether nothing follows the current WQE, whose last packet costs `cost`, right away, so that its acknowledge must
+/// be asked for.
+bool last_for_now(Core& core, Qp& qp, std::uint32_t cost) {
   const std::uint32_t next = qp.sq_cursor + 1;
   if (next == qp.sq_fetched && !fetch_wqe(core, qp)) return true;
   const Wqe& wqe = qp.wqe(next);
-  return wqe.status != UROCE_WC_SUCCESS || wqe.kind == Kind::kLocalInvalidate || qp.state != QpState::kRts;
+  if (wqe.status != UROCE_WC_SUCCESS || qp.state != QpState::kRts) return true;
+  if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.reads_in_flight != 0) return true;
+  switch (wqe.kind) {
+    case Kind::kLocalInvalidate: return true;
+    case Kind::kRead:
+    case Kind::kAtomic: {
+      const std::uint32_t packets = std::min(wqe.psn_count, kReadChunkPackets);
+      const std::uint32_t answer = cost_of(std::min(wqe.length, packets << qp.mtu_shift), packets);
+      return qp.reads_in_flight >= qp.max_reads || qp.in_flight() + cost + answer > qp.window.bytes();
+    }
+    default: return false;
+  }
 }
 
 /// Whether `cost` more bytes fit. When the window is full and nobody was asked for an acknowledge (it may have
@@ -98,7 +110,7 @@ wire::Operation operation_of(const SendRow& row, bool first, bool last) {
 }
 
 /// One packet of a SEND or WRITE.
-Step send_data(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
+Step send_data(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
   const SendRow& row = send_row(wqe.opcode);
   const std::uint32_t index = psns_between(wqe.first(), qp.psn);
   const std::uint32_t offset = index << qp.mtu_shift;
@@ -114,7 +126,10 @@ Step send_data(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const bool extra = last && row.extra != SendRow::Extra::kNone;
   qp.cost_since_ack_req += cost;
   ask |= qp.cost_since_ack_req >= qp.window.bytes() / 4;
-  if (last) ask |= qp.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(core, qp);
+  // The last packet of a turn asks, so that whatever happens before the next (a drain, an error) finds all asked for.
+  ask |= budget == 1 || burst.count + 1 == burst.frames.size();
+  ask |= qp.in_flight() + cost + qp.full_packet_cost() > qp.window.bytes();
+  if (last) ask = ask || qp.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(core, qp, cost);
 
   const wire::Bth bth{
       .opcode = wire::opcode(wire::Service::kRc, operation_of(row, first, last)),
@@ -208,13 +223,13 @@ Step send_atomic(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
   return Step::kSent;
 }
 
-Step send_packet(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
+Step send_packet(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
   // A WQE that failed halfway stays where it is until it is the oldest.
   if (wqe.status != UROCE_WC_SUCCESS) return stop_at(core, qp, wqe, wqe.status);
   switch (wqe.kind) {
     case Kind::kRead: return send_read(core, qp, wqe, burst);
     case Kind::kAtomic: return send_atomic(core, qp, wqe, burst);
-    default: return send_data(core, qp, wqe, burst);
+    default: return send_data(core, qp, wqe, burst, budget);
   }
 }
 
@@ -238,7 +253,7 @@ bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
         qp.send_state = SendState::kReady;
         return true;
       }
-      step = send_packet(core, qp, wqe, burst);
+      step = send_packet(core, qp, wqe, burst, budget);
     }
     if (step == Step::kAgain) continue;
     if (step != Step::kSent) {
