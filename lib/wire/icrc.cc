@@ -75,19 +75,16 @@ const CrcEngine& crc_engine() {
   return engine != nullptr ? *engine : choose();
 }
 
-std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes) {
-  if (is_v6(ip)) return crc_engine().update_masked(detail::kSeed, ip, 40 + kBehindIp, kOnesV6.data());
-  if (ip_bytes == 20) return crc_engine().update_masked(detail::kSeed, ip, 20 + kBehindIp, kOnesV4.data());
-  return begin_with_options(ip, ip_bytes);
+std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes, std::size_t headers) {
+  if (!is_v6(ip) && ip_bytes != 20) {
+    return crc_engine().update(begin_with_options(ip, ip_bytes), ip + ip_bytes + kBehindIp, headers - 12);
+  }
+  const std::byte* ones = is_v6(ip) ? kOnesV6.data() : kOnesV4.data();
+  return crc_engine().update_masked(detail::kSeed, ip, ip_bytes + 8 + headers, ones);
 }
 
 std::uint32_t icrc_of(const std::byte* ip, std::size_t ip_bytes, std::size_t covered) {
-  if (!is_v6(ip) && ip_bytes != 20) {
-    const std::size_t begun = ip_bytes + kBehindIp;
-    return icrc_finish(crc_engine().update(begin_with_options(ip, ip_bytes), ip + begun, covered - 12));
-  }
-  const std::byte* ones = is_v6(ip) ? kOnesV6.data() : kOnesV4.data();
-  return icrc_finish(crc_engine().update_masked(detail::kSeed, ip, ip_bytes + 8 + covered, ones));
+  return icrc_finish(icrc_begin(ip, ip_bytes, covered));
 }
 
 }  // namespace uroce::wire

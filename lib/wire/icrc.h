@@ -30,8 +30,9 @@ const CrcEngine& crc_engine();
 
 /// State after the masked pseudo-LRH, IP header, UDP header and BTH: `ip` is the start of the IP header,
 /// `ip_bytes` its length (20 or more for IPv4, 40 for IPv6); 8 bytes of UDP and 12 of BTH follow it. The bytes
-/// are masked on the way and not changed.
-std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes);
+/// are masked on the way and not changed. `headers`, 12 or more, takes in the extended headers behind the BTH as
+/// well: cheaper than an update of their own, since headers that were just written are slow to load twice.
+std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes, std::size_t headers = 12);
 
 /// What goes on the wire, little-endian, behind payload and pad.
 constexpr std::uint32_t icrc_finish(std::uint32_t state) { return ~state; }

@@ -35,8 +35,7 @@ std::size_t build(const FrameTemplate& frame, std::byte* to, const std::byte* pa
   Reth{0x1000, Key{42}, static_cast<std::uint32_t>(bytes)}.emit(bth + info.reth);
   if (icrc) {
     const std::byte* const ip = to + frame.ip_offset();
-    std::uint32_t crc = icrc_begin(ip, frame.ip_bytes());
-    crc = crc_engine().update(crc, bth + kBthBytes, info.header_bytes - kBthBytes);
+    std::uint32_t crc = icrc_begin(ip, frame.ip_bytes(), info.header_bytes);
     crc = crc_engine().copy(crc, bth + info.header_bytes, payload, bytes);
     store_raw(bth + ib_bytes - kIcrcBytes, icrc_finish(crc));
   }

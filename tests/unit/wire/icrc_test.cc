@@ -152,6 +152,7 @@ TEST(IcrcOfPacket, MasksWhatRoutersMayChange) {
     for (const std::size_t at : {ip_bytes + 6, ip_bytes + 7, ip_bytes + 12}) ip[at] = std::byte{0xff};
     const auto before = packet;
     EXPECT_EQ(icrc_begin(packet.data(), ip_bytes), bitwise(~0u, masked.data(), 8 + ip_bytes + 20)) << ip_bytes;
+    EXPECT_EQ(icrc_begin(packet.data(), ip_bytes, 52), bitwise(~0u, masked.data(), 8 + ip_bytes + 60)) << ip_bytes;
     EXPECT_EQ(icrc_of(packet.data(), ip_bytes, 212), ~bitwise(~0u, masked.data(), masked.size())) << ip_bytes;
     EXPECT_EQ(packet, before) << "changed";
   }
