@@ -83,7 +83,7 @@ TEST_F(ConductorTest, OneClientCannotNameAnothersObjects) {
   mallory.hello();
   const std::uint32_t pd = alice.alloc_pd();
   const ClientCq cq = alice.create_cq(16);
-  std::byte* data;
+  std::byte* data = nullptr;
   const Reply mr = alice.reg_mr(pd, 0x10000, 4096, kReadWrite, data);
   ASSERT_EQ(mr.status, 0);
   const ClientQp qp = alice.create_qp(TestClient::qp_request(pd, cq.made.handle));
@@ -101,7 +101,7 @@ TEST_F(ConductorTest, RegistrationsThatMakeNoSenseAreRefused) {
   TestClient client(conductor);
   client.hello();
   const std::uint32_t pd = client.alloc_pd();
-  std::byte* data;
+  std::byte* data = nullptr;
   EXPECT_EQ(client.reg_mr(pd + 1, 0x10000, 4096, kReadWrite, data).status, EINVAL);
   EXPECT_EQ(client.reg_mr(pd, 0x10000, 4096, memory::kRemoteWrite, data).status, EINVAL);
   EXPECT_EQ(client.reg_mr(pd, 0x10000, 4096, 1u << 15, data).status, EINVAL);
@@ -127,7 +127,7 @@ TEST_F(ConductorTest, KeysEndWithTheirRegion) {
   TestClient client(conductor);
   client.hello();
   const std::uint32_t pd = client.alloc_pd();
-  std::byte* data;
+  std::byte* data = nullptr;
   const auto mr = TestClient::value<uroce_reg_mr_response>(client.reg_mr(pd, 0x10000, 8192, kReadWrite, data));
   EXPECT_TRUE(daemon.memory.describe(Key{mr.rkey}));
   EXPECT_EQ(client.destroy(UROCE_CMD_DEALLOC_PD, pd), EBUSY);
@@ -247,7 +247,7 @@ TEST_F(ConductorTest, AClosedSessionLeavesNothingBehind) {
     const std::uint32_t pd = client.alloc_pd();
     const auto channel = TestClient::value<uroce_handle>(client.send(UROCE_CMD_CREATE_CHANNEL, std::span<const std::byte>{}));
     const ClientCq cq = client.create_cq(16, channel.handle, 5);
-    std::byte* data;
+    std::byte* data = nullptr;
     ASSERT_EQ(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data).status, 0);
     for (int i = 0; i < 100; ++i) {
       const ClientQp qp = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
@@ -295,7 +295,7 @@ TEST_F(ConductorTest, AdminShowsWhatThereIsAndChangesNothingForStrangers) {
   client.hello();
   const std::uint32_t pd = client.alloc_pd();
   const ClientCq cq = client.create_cq(16);
-  std::byte* data;
+  std::byte* data = nullptr;
   ASSERT_EQ(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data).status, 0);
   EXPECT_NE(client.create_qp(TestClient::qp_request(pd, cq.made.handle)).made.handle, 0u);
   const auto ask = [&](const char* text) {

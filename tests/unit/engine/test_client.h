@@ -2,6 +2,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -24,6 +25,7 @@ struct ClientQp {
   uroce_create_qp_response made{};
   queue::WorkProducer sq, rq;
   queue::DoorbellRinger bell;
+  int wake_fd = -1;
 
   void post_send(const uroce_sq_entry& entry, std::span<const uroce_sge> sges) {
     std::byte* slot = sq.next();
@@ -31,7 +33,7 @@ struct ClientQp {
     std::memcpy(slot + sizeof(entry), sges.data(), sges.size_bytes());
     sq.advance();
     sq.publish();
-    bell.ring(made.doorbell_bit);
+    if (bell.ring(made.doorbell_bit)) ::eventfd_write(wake_fd, 1);
   }
   void post_recv(std::uint64_t wr_id, std::span<const uroce_sge> sges) {
     std::byte* slot = rq.next();
@@ -145,6 +147,7 @@ class TestClient {
     const auto* daemon = at<uroce_qp_daemon_block>(qp.made.daemon);
     qp.sq = {{at<std::byte>(qp.made.sq), qp.made.sq_entries, qp.made.sq_stride}, &client->sq.index, &daemon->sq_consumer};
     qp.rq = {{at<std::byte>(qp.made.rq), qp.made.rq_entries, qp.made.rq_stride}, &client->rq.index, &daemon->rq_consumer};
+    qp.wake_fd = hello_fd(qp.made.worker);
     qp.bell = {doorbells() + qp.made.worker, &header()->worker[qp.made.worker]};
     return qp;
   }

@@ -1,0 +1,119 @@
+// What a hostile client can do to the daemon: any control message, any bytes in its queues and doorbells, any frame.
+//
+// The input is a list of records: kind (1 byte), argument (1 byte), length (2 bytes, little-endian), then that many bytes.
+//   kind 0   control message: command = argument & 0x7f, a memfd comes along when argument & 0x80; the bytes are the body
+//   kind 1   the bytes go into the memory of QP `argument` (of those made), behind its producer indices, then it rings
+//   kind 2   the bytes are a frame that arrives
+//   kind 3   the bytes go over the producer indices of QP `argument`, then it rings
+//   kind 4   doorbell bit = the first two bytes
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "../unit/engine/test_client.h"
+#include "../unit/engine/test_daemon.h"
+#include "engine/log.h"
+#include "engine/sigbus_guard.h"
+
+namespace {
+
+using namespace uroce;
+using namespace uroce::engine;
+using namespace uroce::engine::testing;
+
+DaemonConfig fuzz_config() {
+  set_log_level(LogLevel::kError);
+  SigbusGuard::instance().install();
+  DaemonConfig config = test_config();
+  config.max_qps = 64;
+  config.max_cqs = 64;
+  config.max_mrs = 256;
+  config.limits = {.qps = 32, .cqs = 32, .mrs = 64, .bytes = 32u << 20};
+  return config;
+}
+
+class Attack {
+ public:
+  explicit Attack(TestDaemon& daemon) : daemon_(daemon), client_(*daemon.conductor) { client_.hello(); }
+
+  void record(std::uint8_t kind, std::uint8_t argument, std::span<const std::byte> bytes) {
+    switch (kind % 5) {
+      case 0:
+        control(argument, bytes);
+        break;
+      case 1:
+        scribble(argument, sizeof(uroce_qp_client_block), bytes);
+        break;
+      case 2:
+        daemon_.devices[0].inject(bytes);
+        break;
+      case 3:
+        scribble(argument, 0, bytes);
+        break;
+      default:
+        ring(bytes.size() >= 2 ? static_cast<std::uint32_t>(bytes[0]) | static_cast<std::uint32_t>(bytes[1]) << 8 : 0);
+    }
+    for (int i = 0; i < 4; ++i) daemon_.loops[0]->step(now_ += 10 * kMicrosecond);
+  }
+
+ private:
+  void control(std::uint8_t argument, std::span<const std::byte> body) {
+    std::vector<UniqueFd> fds;
+    if ((argument & 0x80) != 0) {
+      fds.emplace_back(::memfd_create("fuzz", MFD_CLOEXEC));
+      if (::ftruncate(fds[0].get(), 65536) != 0) return;
+    }
+    const Reply reply = client_.send(argument & 0x7f, body, std::move(fds));
+    if ((argument & 0x7f) == UROCE_CMD_CREATE_QP && reply.status == 0) {
+      qps_.push_back(TestClient::value<uroce_create_qp_response>(reply).handle);
+    }
+  }
+  void scribble(std::uint8_t which, std::size_t offset, std::span<const std::byte> bytes) {
+    if (qps_.empty()) return;
+    QpObject* qp = client_.session().qps.find(qps_[which % qps_.size()]);
+    if (qp == nullptr) return;
+    std::memcpy(qp->client.data + offset, bytes.data(), std::min(bytes.size(), qp->client.bytes - offset));
+    auto* block = reinterpret_cast<uroce_qp_client_block*>(qp->client.data);
+    if (offset != 0) {
+      ++block->sq.index;
+      ++block->rq.index;
+    }
+    ring(qp->bit);
+  }
+  void ring(std::uint32_t bit) {
+    queue::DoorbellRinger(client_.doorbells(), &client_.header()->worker[0]).ring(bit % UROCE_MAX_SESSION_QPS);
+  }
+
+  TestDaemon& daemon_;
+  TestClient client_;
+  std::vector<std::uint32_t> qps_;
+  Nanos now_ = monotonic_now();
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static TestDaemon* const daemon = new TestDaemon(fuzz_config());
+  {
+    Attack attack(*daemon);
+    for (int records = 0; size >= 4 && records < 64; ++records) {
+      const std::size_t length = std::min<std::size_t>(data[2] | data[3] << 8, std::min<std::size_t>(size - 4, 4000));
+      attack.record(data[0], data[1], std::as_bytes(std::span(data + 4, length)));
+      data += 4 + length;
+      size -= 4 + length;
+    }
+  }
+  daemon->settle();
+  while (SigbusGuard::instance().take_offender() != 0) {
+  }
+  // A session that is closed leaves nothing, whatever it did.
+  if (daemon->memory.size() != 0 || !daemon->conductor->sessions().empty() ||
+      !daemon->conductor->accounts().users().empty()) {
+    __builtin_trap();
+  }
+  return 0;
+}
