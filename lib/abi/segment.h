@@ -40,7 +40,8 @@ struct uroce_doorbells {
 
 /* What a worker tells one session's clients. */
 struct uroce_worker_line {
-  uint32_t sleeping; /* non-zero: write the worker's eventfd after ringing */
+  /* Non-zero while the worker sleeps, another number each time: write its eventfd after ringing, once for each number. */
+  uint32_t sleeping;
   uint32_t pad[15];
 };
 

@@ -48,11 +48,6 @@ int QueuePair::create(Session& session, const uroce_create_qp_request& request, 
   return 0;
 }
 
-void QueuePair::wake() {
-  const std::uint64_t one = 1;
-  (void)sys::write(session_->worker_event(made_.worker), &one, sizeof(one));
-}
-
 void QueuePair::reset() {
   const std::scoped_lock lock(sq_lock, rq_lock);
   sq_.reset();

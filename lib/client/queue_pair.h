@@ -28,7 +28,7 @@ class QueuePair {
   void drop_sends() { sq_.rewind(); }
   void kick_send() {
     sq_.publish();
-    if (bell_.ring(made_.doorbell_bit)) wake();
+    if (const std::uint32_t sleep = bell_.ring(made_.doorbell_bit); sleep != 0) session_->wake(made_.worker, sleep);
   }
 
   uroce_rq_entry* next_receive() { return reinterpret_cast<uroce_rq_entry*>(rq_.next()); }
@@ -48,8 +48,6 @@ class QueuePair {
   base::Spinlock sq_lock, rq_lock;
 
  private:
-  void wake();
-
   Session* session_ = nullptr;
   queue::WorkProducer sq_, rq_;
   queue::DoorbellRinger bell_;

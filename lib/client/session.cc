@@ -211,6 +211,11 @@ void* Session::at(const uroce_place& place, std::size_t bytes) const {
   return chunk.base + place.offset;
 }
 
+void Session::write_event(std::uint32_t worker) {
+  const std::uint64_t one = 1;
+  (void)sys::write(worker_events_[worker], &one, sizeof(one));
+}
+
 void Session::set_dead() {
   Presence alive = Presence::kAlive;
   presence_.compare_exchange_strong(alive, Presence::kDead);

@@ -7,6 +7,7 @@
 // Nothing here throws but std::bad_alloc.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -106,7 +107,10 @@ class Session {
   }
 
   std::uint32_t workers() const { return workers_; }
-  int worker_event(std::uint32_t worker) const { return worker_events_[worker]; }
+  /// After ringing, with what the ring gave: one system call for each time that the worker sleeps.
+  void wake(std::uint32_t worker, std::uint32_t sleep) {
+    if (woken_[worker].exchange(sleep, std::memory_order_relaxed) != sleep) write_event(worker);
+  }
   uroce_doorbells* doorbells(std::uint32_t worker) const { return doorbells_ + worker; }
   const uroce_worker_line* worker_line(std::uint32_t worker) const { return &header_->worker[worker]; }
   /// Read end of the pipe of uroce_async_event.
@@ -129,6 +133,7 @@ class Session {
                std::span<const int> fds, ReceivedFds* received);
   int receive(std::uint32_t command, std::span<std::byte> reply, ReceivedFds& received);
   void abandon_in_child();
+  void write_event(std::uint32_t worker);
   friend class SessionRegistry;
 
   std::atomic<Presence> presence_{Presence::kAlive};
@@ -138,6 +143,7 @@ class Session {
   int socket_ = -1;
   int event_fd_ = -1;
   std::vector<int> worker_events_;
+  std::array<std::atomic<std::uint32_t>, UROCE_MAX_WORKERS> woken_{};  ///< sleeps that somebody here ends
 
   std::mutex call_mutex_;
   std::uint32_t sequence_ = 0;

@@ -193,7 +193,9 @@ std::size_t WorkerCore::next_link_frame(std::span<std::byte> to) {
 
 void WorkerCore::announce_sleep() {
   asleep_.store(true, std::memory_order_seq_cst);
-  for (SessionPort* port : ports_) sleeping(*port).store(1, std::memory_order_relaxed);
+  // A number of its own for each sleep, so that a client that rings on and on writes the eventfd once.
+  if (++sleep_number_ == 0) sleep_number_ = 1;
+  for (SessionPort* port : ports_) sleeping(*port).store(sleep_number_, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

@@ -161,6 +161,7 @@ class WorkerCore {
   WorkerCounters counters_;
   UniqueFd epoll_, wake_fd_;
   std::atomic<bool> asleep_{false};
+  std::uint32_t sleep_number_ = 0;
   std::atomic<bool> threaded_{false};
 };
 

@@ -20,12 +20,12 @@ class DoorbellRinger {
   DoorbellRinger() = default;
   DoorbellRinger(uroce_doorbells* bells, const uroce_worker_line* worker) : bells_(bells), worker_(worker) {}
 
-  /// Rings for the QP with this bit. True: the worker sleeps, write its eventfd.
-  bool ring(std::uint32_t bit) {
+  /// Rings for the QP with this bit. Not zero: the worker sleeps; write its eventfd, once for each number.
+  std::uint32_t ring(std::uint32_t bit) {
     const std::uint32_t leaf = bit / 64;
     std::atomic_ref(bells_->leaf[leaf]).fetch_or(std::uint64_t{1} << (bit % 64));
     std::atomic_ref(bells_->summary[leaf / 64]).fetch_or(std::uint64_t{1} << (leaf % 64));
-    return std::atomic_ref(const_cast<std::uint32_t&>(worker_->sleeping)).load() != 0;
+    return std::atomic_ref(const_cast<std::uint32_t&>(worker_->sleeping)).load();
   }
 
  private:

@@ -11,8 +11,10 @@
 byte producer[CLIENTS];       /* published indices: plain stores before the bell, so in program order with the RMW */
 bool leaf[CLIENTS];           /* one bit a QP */
 bool summary;
-bool sleeping;                /* in memory */
-bool buffered, buffer_value;  /* the worker's store to `sleeping`, on its way */
+byte sleeping;                /* in memory: 0, or the number of the sleep */
+bool buffered;                /* the worker's store to `sleeping`, on its way */
+byte buffer_value;
+byte woken;                   /* the clients' own: the sleep that one of them ends (Session::wake) */
 chan wake = [4] of { bit };   /* the eventfd: full is as good as written */
 byte served[CLIENTS];
 byte done;
@@ -32,14 +34,21 @@ end:
 
 proctype Client(byte qp) {
   byte i = 0;
+  byte seen, before;
   do
   :: i < RINGS ->
      i++;
      producer[qp] = i;        /* release: visible before the bit */
      atomic { leaf[qp] = true };
      atomic { summary = true };
+     seen = sleeping;
      if
-     :: sleeping -> if :: nfull(wake) -> wake!1 :: full(wake) fi
+     :: seen != 0 ->
+        atomic { before = woken; woken = seen };
+        if
+        :: before != seen -> if :: nfull(wake) -> wake!1 :: full(wake) fi
+        :: else
+        fi
      :: else
      fi
   :: else -> break
@@ -48,7 +57,7 @@ proctype Client(byte qp) {
 }
 
 proctype Worker() {
-  byte q;
+  byte q, sleeps = 0;
   bool found;
 serve:
   found = false;
@@ -71,7 +80,8 @@ serve:
   :: else
   fi;
   /* Nothing: announce, fence, look once more. */
-  atomic { !buffered -> buffered = true; buffer_value = true };
+  sleeps++;
+  atomic { !buffered -> buffered = true; buffer_value = sleeps };
   FENCE;
   if
   :: summary -> skip
@@ -79,7 +89,7 @@ serve:
 end_asleep:
      wake?1
   fi;
-  atomic { !buffered -> buffered = true; buffer_value = false };
+  atomic { !buffered -> buffered = true; buffer_value = 0 };
   goto serve
 }
 

@@ -99,12 +99,18 @@ TEST_F(SessionTest, ManyEntriesArePublishedTogetherAndRingOnce) {
   EXPECT_EQ(daemon.wakes(), 0) << "the worker is awake";
 }
 
-TEST_F(SessionTest, ASleepingWorkerIsWoken) {
+TEST_F(SessionTest, ASleepingWorkerIsWokenOnceEachTime) {
   make_queues();
   daemon.header().worker[0].sleeping = 1;
-  send(1);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    send(i);
+    qp.kick_send();
+  }
+  EXPECT_EQ(daemon.wakes(), 1) << "the same sleep";
+  daemon.header().worker[0].sleeping = 2;
+  send(3);
   qp.kick_send();
-  EXPECT_EQ(daemon.wakes(), 1);
+  EXPECT_EQ(daemon.wakes(), 1) << "the next one";
 }
 
 TEST_F(SessionTest, CompletionsArePolledInOrderThroughManyLaps) {
