@@ -187,6 +187,8 @@ void Port::disarm_wake() {
 
 net::DeviceInfo Port::info() const {
   net::DeviceInfo info = config_.info;
+  // A memif's peer comes and goes as it likes: that is no reason to call the port down, and QPs retry.
+  if (config_.keeper != nullptr) return info;
   rte_eth_link link{};
   if (rte_eth_link_get_nowait(config_.port, &link) == 0) {
     info.link_up = link.link_status == RTE_ETH_LINK_UP;

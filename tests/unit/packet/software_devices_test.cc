@@ -1,0 +1,102 @@
+// The conformance suite over every device that needs no DPDK.
+#include "drivers/packet/controls.h"
+#include "drivers/packet/fault/injector.h"
+#include "drivers/packet/loopback/local.h"
+#include "drivers/packet/loopback/port.h"
+#include "drivers/packet/pcap/capture.h"
+#include "tests/unit/packet/conformance.h"
+
+namespace uroce::packet_test {
+namespace {
+
+constexpr loopback::PortOptions kOptions{};
+
+/// Both ends are one device, which sends to itself.
+struct SelfRig {
+  bool ready() const { return true; }
+  std::string why() const { return {}; }
+  void settle() {}
+  wire::Mac to() const { return kOptions.mac; }
+};
+
+struct LoopbackRig : SelfRig {
+  loopback::Local<loopback::Port> device{kOptions};
+  auto& sender() { return device; }
+  auto& receiver() { return device; }
+};
+
+struct IdleFaultRig : SelfRig {
+  packet::Controls controls{"test"};
+  fault::Injector<loopback::Local<loopback::Port>> device{controls.faults(), 0u, kOptions};
+  auto& sender() { return device; }
+  auto& receiver() { return device; }
+};
+
+/// Faults that change nothing: all frames go the long way.
+struct BusyFaultRig : IdleFaultRig {
+  BusyFaultRig() { EXPECT_EQ(controls.set_fault("drop=1e-300"), ""); }
+};
+
+struct CaptureRig : SelfRig {
+  packet::Controls controls{"test"};
+  pcap::Capture<fault::Injector<loopback::Local<loopback::Port>>> device{controls.recorder(), 0u, controls.faults(), 0u,
+                                                                         kOptions};
+  CaptureRig() { EXPECT_EQ(controls.start_capture("/dev/null"), ""); }
+  auto& sender() { return device; }
+  auto& receiver() { return device; }
+};
+
+using Rigs = ::testing::Types<LoopbackRig, IdleFaultRig, BusyFaultRig, CaptureRig>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Software, Conformance, Rigs);
+
+using Device = loopback::Local<loopback::Port>;
+static_assert(net::PacketDevice<fault::Injector<Device>>);
+static_assert(net::PacketDevice<pcap::Capture<Device>>);
+
+TEST(Local, hands_over_the_very_buffer_that_was_written) {
+  Device device(kOptions);
+  base::Frame out;
+  ASSERT_EQ(device.allocate(std::span(&out, 1)), 1u);
+  fill(out, kOptions.mac, 4170, 1);
+  const std::byte* written = out.data;
+  ASSERT_EQ(device.transmit(std::span(&out, 1)), 1u);
+  base::Frame in;
+  ASSERT_EQ(device.receive(std::span(&in, 1)), 1u);
+  EXPECT_EQ(in.data, written);
+  EXPECT_NE(in.flags & base::kIpChecksumGood, 0u);
+  device.release(std::span(&in, 1));
+  EXPECT_EQ(device.inner().free_buffers(), kOptions.buffers);
+}
+
+TEST(Local, a_roce_multicast_goes_out_and_comes_back) {
+  Device device(kOptions);
+  base::Frame out;
+  ASSERT_EQ(device.allocate(std::span(&out, 1)), 1u);
+  fill(out, {0x01, 0, 0x5e, 1, 2, 3}, 100, 1);
+  out.data[12] = std::byte{0x08};
+  out.data[13] = std::byte{0x00};
+  out.data[14] = std::byte{0x45};
+  out.data[23] = std::byte{17};
+  out.data[36] = std::byte{4791 >> 8};
+  out.data[37] = std::byte{4791 & 0xff};
+  ASSERT_EQ(device.transmit(std::span(&out, 1)), 1u);
+  EXPECT_EQ(device.inner().counters().tx_packets, 1u);
+  base::Frame in;
+  ASSERT_EQ(device.receive(std::span(&in, 1)), 1u);
+  device.release(std::span(&in, 1));
+  EXPECT_EQ(device.inner().free_buffers(), kOptions.buffers);
+}
+
+TEST(Local, frames_to_others_go_to_the_port) {
+  Device device(kOptions);
+  base::Frame out;
+  ASSERT_EQ(device.allocate(std::span(&out, 1)), 1u);
+  fill(out, {2, 0, 0, 0, 0, 9}, 100, 1);
+  ASSERT_EQ(device.transmit(std::span(&out, 1)), 1u);
+  base::Frame in;
+  EXPECT_EQ(device.receive(std::span(&in, 1)), 0u);
+  EXPECT_EQ(device.inner().counters().tx_packets, 1u);
+}
+
+}  // namespace
+}  // namespace uroce::packet_test
