@@ -1,0 +1,116 @@
+// What uroced makes of its flags and its configuration file.
+#include "apps/uroced/settings.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "apps/uroced/addresses.h"
+
+namespace uroce::daemon {
+namespace {
+
+std::string parse(std::vector<std::string> arguments, CommandLine& line) {
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  return parse_command_line(argv, line);
+}
+
+class SettingsTest : public ::testing::Test {
+ protected:
+  SettingsTest() : path_(::testing::TempDir() + "uroced_settings_" + std::to_string(::getpid()) + ".toml") {
+    ::unsetenv("UROCE_RUN_DIR");
+  }
+  ~SettingsTest() override { std::remove(path_.c_str()); }
+
+  std::string read(const std::string& text) {
+    std::ofstream(path_) << text;
+    return read_config_file(path_, settings_);
+  }
+
+  std::string path_;
+  Settings settings_;
+};
+
+TEST_F(SettingsTest, the_documented_file_names_every_knob_with_its_default) {
+  const std::string path = UROCE_CONFIG_DIR "/uroced.toml";
+  ASSERT_EQ(read_config_file(path, settings_), "");
+  const Settings defaults;
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (const Knob& knob : knobs()) {
+    EXPECT_EQ(knob.show(settings_), knob.show(defaults)) << knob.key;
+    const std::string key = knob.key;
+    EXPECT_NE(text.find("\n" + key.substr(key.find('.') + 1) + " = "), std::string::npos) << key << " is not documented";
+    EXPECT_NE(help_text().find(std::string("--") + knob.flag), std::string::npos) << knob.flag;
+  }
+}
+
+TEST_F(SettingsTest, the_examples_are_valid) {
+  for (const char* name : {"memif-server", "memif-client", "pci-nic", "tap", "af_packet"}) {
+    Settings settings;
+    EXPECT_EQ(read_config_file(std::string(UROCE_CONFIG_DIR "/examples/") + name + ".toml", settings), "") << name;
+  }
+}
+
+TEST_F(SettingsTest, flags_override_the_file) {
+  ASSERT_EQ(read("name = \"a\"\nip = [\"192.0.2.1/24\", \"2001:db8::1/64\"]\n[workers]\ncount = 3\n"), "");
+  CommandLine line;
+  ASSERT_EQ(parse({"--workers", "2", "--config", path_, "--ip=192.0.2.7/25", "--no-hugepages"}, line), "");
+  EXPECT_EQ(line.settings.engine.name, "a");
+  EXPECT_EQ(line.settings.workers, 2u);
+  EXPECT_FALSE(line.settings.hugepages);
+  ASSERT_EQ(line.settings.engine.addresses.size(), 1u);
+  EXPECT_EQ(to_string(line.settings.engine.addresses[0].address), "192.0.2.7");
+  EXPECT_EQ(line.settings.engine.addresses[0].prefix_bits, 25);
+}
+
+TEST_F(SettingsTest, a_wrong_key_is_named_with_its_line_and_the_nearest_right_one) {
+  EXPECT_EQ(read("name = \"a\"\n[workers]\ncuont = 3\n"),
+            path_ + ":3: there is no key \"workers.cuont\"; is \"workers.count\" meant? config/uroced.toml lists all");
+  EXPECT_NE(read("[wrokers]\ncount = 3\n"), "");
+  EXPECT_NE(read("name = 3.5\n"), "");
+  EXPECT_NE(read("name = [\"a\", \"b\"]\n"), "");
+  EXPECT_NE(read("name = \"a\n"), "");
+  EXPECT_NE(read_config_file("/nonexistent.toml", settings_), "");
+}
+
+TEST_F(SettingsTest, each_wrong_flag_is_told_what_is_allowed) {
+  const std::vector<std::vector<std::string>> wrong{
+      {"--nmae", "x"}, {"--name"}, {"--name", ""}, {"--name", "../x"}, {"--mtu", "99999"}, {"--mtu", "1x"}, {"--ip", "192.0.2"},
+      {"--ip", "192.0.2.1/33"}, {"--ip", "224.0.0.1"}, {"--gateway", "x"}, {"--mac", "ff:ff:ff:ff:ff:ff"}, {"--mac", "02:00"},
+      {"--workers", "0"}, {"--workers", "17"}, {"--cpus", "3-1"}, {"--cpus", "a"}, {"--poll-mode", "lazy"},
+      {"--log-level", "loud"}, {"--no-hugepages=1"}, {"stray"}, {"--port", ""}};
+  for (const auto& arguments : wrong) {
+    CommandLine line;
+    const std::string error = parse(arguments, line);
+    EXPECT_NE(error, "") << arguments[0];
+    EXPECT_EQ(error.find('\n'), std::string::npos) << "one line";
+  }
+  CommandLine line;
+  EXPECT_EQ(parse({"--nmae", "x"}, line), "there is no flag --nmae; is --name meant? See uroced --help");
+}
+
+TEST_F(SettingsTest, sizes_take_suffixes_and_cpus_take_ranges) {
+  CommandLine line;
+  ASSERT_EQ(parse({"--receive-ring-bytes", "8M", "--cpus", "1,4-6", "--user-bytes", "2G"}, line), "");
+  EXPECT_EQ(line.settings.engine.receive_ring_bytes, 8u << 20);
+  EXPECT_EQ(line.settings.engine.limits.bytes, 2ull << 30);
+  EXPECT_EQ(line.settings.engine.cpus, (std::vector<int>{1, 4, 5, 6}));
+}
+
+TEST_F(SettingsTest, addresses_read_as_written_and_macs_stay_the_same) {
+  for (const char* text : {"192.0.2.1", "2001:db8::1", "fe80::1"}) EXPECT_EQ(to_string(*parse_address(text)), text);
+  EXPECT_EQ(parse_interface_address("192.0.2.1")->prefix_bits, 24);
+  EXPECT_EQ(parse_interface_address("2001:db8::1")->prefix_bits, 64);
+  const auto address = *parse_address("192.0.2.1");
+  EXPECT_EQ(derive_mac("uroce0", address), derive_mac("uroce0", address));
+  EXPECT_NE(derive_mac("uroce0", address), derive_mac("uroce1", address));
+  EXPECT_EQ(derive_mac("uroce0", address)[0], 0x02);
+  EXPECT_EQ(to_string(link_local({0x02, 0x11, 0x22, 0x33, 0x44, 0x55}).address), "fe80::11:22ff:fe33:4455");
+}
+
+}  // namespace
+}  // namespace uroce::daemon
