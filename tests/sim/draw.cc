@@ -125,7 +125,7 @@ std::uint32_t receive_room(const End& end) {
 bool draw_good(End& end, End& peer, Random& random, const WorkLimits& limits, Work& work) {
   const std::uint8_t opcode = work.entry.opcode;
   if (opcode == UROCE_WR_LOCAL_INV) {
-    work.entry.imm_data = work.entry.rkey = end.perishable.back().value;
+    work.entry.imm_data = end.perishable.back().value;
     end.perishable.pop_back();
     return true;
   }
@@ -205,7 +205,7 @@ void spoil_remote(End& peer, Random& random, Work& work) {
 void spoil_local(End& end, Random& random, Work& work) {
   const bool has_sge = (work.entry.flags & UROCE_SEND_INLINE) == 0 && work.length != 0;
   if (work.entry.opcode == UROCE_WR_LOCAL_INV) {
-    work.entry.imm_data = work.entry.rkey = end.target.key.value;  // registered memory can't be invalidated
+    work.entry.imm_data = end.target.key.value;  // registered memory can't be invalidated
     work.must_fail = status_bit(UROCE_WC_LOC_QP_OP_ERR) | status_bit(UROCE_WC_LOC_PROT_ERR) |
                      status_bit(UROCE_WC_MW_BIND_ERR) | status_bit(UROCE_WC_LOC_ACCESS_ERR);
     return;

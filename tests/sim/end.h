@@ -50,6 +50,7 @@ struct End {
   std::uint32_t extra_receives = 0; ///< posted beyond what the peer needs
   std::size_t receive_owed = 0;     ///< bytes of the peer's messages that have no receive yet
   Nanos next_action = 0;
+  Nanos pause = 0;                  ///< grows while there is nothing to do
   bool moved_to_error = false;
   std::vector<std::size_t> open_reads;  ///< works whose target or landing bytes may still be in use
 

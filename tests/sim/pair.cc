@@ -74,6 +74,7 @@ void Pair::begin(Nanos now) {
     limits_[side].max_message = random_.chance(0.5) ? std::min(setting_.largest_message, mtu_ * 3)
                                                     : setting_.largest_message;
     end.next_action = now + random_.below(20'000);
+    end.pause = 4'000;
   }
   if (ending_ != Ending::kNormal) {
     End& bad = ends_[ending_ == Ending::kNoReceives ? 1 - bad_side_ : bad_side_];
@@ -129,10 +130,12 @@ void Pair::act(Nanos now) {
     if (end.out.failed || end.in_error()) end.works_left = std::min(end.works_left, random_.below(4));
     if (ends_[1 - side].out.failed || ends_[1 - side].in_error()) end.works_left = std::min(end.works_left, 2u);
     change_states(side, now);
-    if (random_.chance(0.6)) post_receives(side);
-    if (random_.chance(0.7)) post_works(side);
+    bool posted = false;
+    if (random_.chance(0.6)) posted |= post_receives(side);
+    if (random_.chance(0.7)) posted |= post_works(side);
     const bool idle = side_done(side) && side_done(1 - side);
-    end.next_action = idle ? kNever : now + 200 + random_.below(random_.chance(0.1) ? 400'000 : 8'000);
+    end.pause = posted ? 4'000 : std::min<Nanos>(end.pause * 3 / 2, 1'000'000);
+    end.next_action = idle ? kNever : now + 200 + end.pause + random_.below(random_.chance(0.1) ? 400'000 : 4'000);
   }
 }
 
@@ -169,7 +172,7 @@ void Pair::on_event(const Host& host, const proto::Event& event, Nanos now) {
   drain_until_ = now + random_.below(2'000'000);
 }
 
-void Pair::post_works(int side) {
+bool Pair::post_works(int side) {
   End& end = ends_[side];
   End& peer = ends_[1 - side];
   std::uint32_t burst = random_.chance(0.2) ? 100 : random_.between(1, 6);
@@ -188,12 +191,13 @@ void Pair::post_works(int side) {
     --end.works_left;
     posted = true;
   }
-  if (!posted) return;
+  if (!posted) return false;
   end.qp->sq.publish();
   end.host->transport.doorbell(end.qp->index);
+  return true;
 }
 
-void Pair::post_receives(int side) {
+bool Pair::post_receives(int side) {
   End& end = ends_[side];
   Flow& in = ends_[1 - side].out;
   bool posted = false;
@@ -207,6 +211,7 @@ void Pair::post_receives(int side) {
     if (!eager_receives_ && random_.chance(0.3)) break;
   }
   if (posted) end.qp->rq.publish();
+  return posted;
 }
 
 int Pair::side_of(const Host& host, std::uint32_t qpn) const {

@@ -54,8 +54,8 @@ class Pair {
 
   void set_up_ends();
   void connect_ends(Nanos now);
-  void post_works(int side);
-  void post_receives(int side);
+  bool post_works(int side);  ///< true: something was posted
+  bool post_receives(int side);
   void change_states(int side, Nanos now);
   bool works_done(const End& end) const;
   bool side_done(int side) const;

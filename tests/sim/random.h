@@ -33,7 +33,7 @@ class Random {
       std::memcpy(to, &word, 8);
     }
     const std::uint64_t word = next();
-    std::memcpy(to, &word, bytes);
+    if (bytes != 0) std::memcpy(to, &word, bytes);
   }
   template <class T, std::size_t N>
   const T& pick(const T (&options)[N]) {

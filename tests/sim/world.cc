@@ -70,7 +70,7 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
   setting.only_normal = options.mutation != Mutation::kNone;  // a cut-off message might hide the fault
   setting.longest_trip = network_settings_.latency + network_settings_.jitter + network_settings_.reorder_by + 100'000;
   constexpr std::uint32_t kSizes[] = {64, 512, 4096, 4096, 20'000, 70'000};
-  setting.largest_message = random_.chance(0.01) ? 400'000 : random_.pick(kSizes);
+  setting.largest_message = random_.chance(0.01) && network_settings_.drop < 0.1 ? 400'000 : random_.pick(kSizes);
   if (options_.trace) {
     setting.trace = [this](const std::string& text) {
       std::printf("%12.3f us  %s\n", static_cast<double>(now_) / 1e3, text.c_str());

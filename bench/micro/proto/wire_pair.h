@@ -149,12 +149,13 @@ class Side {
     proto::TxBurst burst{std::span(frames_), 0};
     for (base::Frame& frame : frames_) frame.flags = 0;
     const bool more = transport_.transmit(burst, now);
+    std::array<wire::RxPacket, kBurst> packets;
     for (std::size_t i = 0; i < burst.count; ++i) {
-      wire::RxPacket packet;
-      const auto verdict = wire::parse(frames_[i].bytes(), {}, packet);
+      const auto verdict = wire::parse(frames_[i].bytes(), {}, packets[i]);
       require(verdict == wire::ParseVerdict::kOk, "a frame that does not parse");
-      peer.transport_.receive(packet, now);
+      peer.transport_.prefetch(packets[i].bth.dest_qpn);
     }
+    for (std::size_t i = 0; i < burst.count; ++i) peer.transport_.receive(packets[i], now);
     return more;
   }
   bool wants_transmit() const { return transport_.wants_transmit(); }

@@ -1,0 +1,154 @@
+// Live connections for the fuzzers of the transport: who may be harmed, and what must stay as it was.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tests/sim/end.h"
+#include "tests/sim/host.h"
+
+namespace uroce::fuzz {
+
+[[noreturn]] inline void fail(const char* what) {
+  std::fprintf(stderr, "fuzz: %s\n", what);
+  std::abort();
+}
+
+/// Takes numbers off the front of the input; zeros when it is used up.
+class Input {
+ public:
+  Input(const std::uint8_t* data, std::size_t size) : data_(data), size_(size) {}
+  bool empty() const { return size_ == 0; }
+  std::uint8_t byte() { return static_cast<std::uint8_t>(number(1)); }
+  std::uint64_t number(std::size_t bytes) {
+    std::uint64_t value = 0;
+    for (std::size_t i = 0; i < bytes; ++i) {
+      if (size_ == 0) break;
+      value |= std::uint64_t{*data_++} << (8 * i);
+      --size_;
+    }
+    return value;
+  }
+  void copy(std::byte* to, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; ++i) to[i] = static_cast<std::byte>(byte());
+  }
+
+ private:
+  const std::uint8_t* data_;
+  std::size_t size_;
+};
+
+/// A is attacked, or attacks; B is its peer; C is another client of A's daemon, in another PD, whom nothing may touch.
+struct Fixture {
+  sim::Host host_a, host_b;
+  sim::End a, b, c, d;  // c is connected to d
+  sim::Random random{1};
+  Nanos now = 1000;
+
+  Fixture() : host_a(settings(0)), host_b(settings(1)) {
+    const sim::ZoneSizes zones{2048, 4096, 8192, 8192};
+    const sim::QueueSizes queues{16, 16, 4, 4, 64, false};
+    sim::set_up(a, host_a, random, zones, queues, Qpn{0x11}, PdId{1});
+    sim::set_up(b, host_b, random, zones, queues, Qpn{0x12}, PdId{1});
+    sim::set_up(c, host_a, random, zones, queues, Qpn{0x13}, PdId{2});
+    sim::set_up(d, host_b, random, zones, queues, Qpn{0x14}, PdId{2});
+    for (sim::End* end : {&a, &b, &c, &d}) sim::begin_connection(*end, random);
+    join(a, b);
+    join(c, d);
+  }
+
+  static sim::HostSettings settings(std::uint32_t id) {
+    sim::HostSettings settings;
+    settings.id = id;
+    settings.cqs = 1;
+    settings.cq_entries = 256;
+    settings.max_qps = 4;
+    settings.seed = 7 + id;
+    return settings;
+  }
+
+  void join(sim::End& one, sim::End& other) {
+    sim::End* const ends[2] = {&one, &other};
+    for (int side = 0; side < 2; ++side) {
+      sim::Connection connection;
+      connection.path = ends[side]->host->path_to(*ends[1 - side]->host);
+      connection.dest_qpn = ends[1 - side]->qp->qpn;
+      connection.sq_psn = Psn(0xfffff0u);
+      connection.rq_psn = Psn(0xfffff0u);
+      connection.path_mtu = 256;
+      connection.timeout = 8;
+      connection.retry_cnt = 2;
+      connection.rnr_retry = 2;
+      connection.max_rd_atomic = connection.max_dest_rd_atomic = 4;
+      if (sim::connect(*ends[side]->host, ends[side]->qp->index, connection, now).error != 0) fail("connect");
+    }
+  }
+
+  void post_receives(sim::End& end, sim::End& peer, int count) {
+    for (int i = 0; i < count; ++i) {
+      sim::draw_receive(end, peer, random, {512, 4}, false);
+      if (!sim::post(end, peer.out.receives.back())) break;
+    }
+    end.qp->rq.publish();
+  }
+
+  void post_works(sim::End& end, sim::End& peer, int count) {
+    for (int i = 0; i < count; ++i) {
+      sim::draw_work(end, peer, random, {600, 4}, sim::Ending::kNormal);
+      if (!sim::post(end, end.out.works.back())) break;
+    }
+    end.qp->sq.publish();
+    end.host->transport.doorbell(end.qp->index);
+  }
+
+  /// Everything but these zones is as it was when the connection began.
+  static void expect_untouched(const sim::End& end, std::initializer_list<const sim::Zone*> but) {
+    std::vector<std::byte> expected = end.memory.initial;
+    for (const sim::Zone* zone : but) {
+      for (std::size_t i = zone->piece.offset; i < zone->piece.offset + zone->piece.length; ++i) {
+        expected[i] = end.arena[i];
+      }
+    }
+    if (expected != end.arena) fail("memory changed that nobody had the right to change");
+  }
+
+  /// Sends what `host` has to send; each frame must be good. take(frame) gets it.
+  template <class Take>
+  void flush(sim::Host& host, Take&& take) {
+    for (int burst = 0; burst < 64; ++burst) {
+      const bool more = host.transmit(now, [&](std::span<const std::byte> frame) {
+        wire::RxPacket packet;
+        if (wire::parse(frame, {}, packet) != wire::ParseVerdict::kOk) fail("sent a frame that does not parse");
+        take(frame);
+      });
+      if (!more) return;
+    }
+  }
+
+  void poll(sim::Host& host) {
+    for (auto& cq : host.cqs) {
+      while (const uroce_cqe* cqe = cq->consumer.peek()) {
+        if (cqe->qpn < 0x11 || cqe->qpn > 0x14) fail("completion for a QP that does not exist");
+        cq->consumer.pop();
+        cq->consumer.publish();
+      }
+    }
+    proto::Event events[8];
+    while (host.transport.take_events(events) != 0) {
+    }
+    host.transport.touched_cqs();
+  }
+
+  void advance(Nanos by) {
+    now += by;
+    host_a.transport.advance(now);
+    host_b.transport.advance(now);
+  }
+};
+
+}  // namespace uroce::fuzz
