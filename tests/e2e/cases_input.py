@@ -1,6 +1,7 @@
 """Bad input: one line that says what, why and what to do, and an exit status that is not zero."""
 import subprocess
 
+from programs import Pair
 from rig import Failure
 
 
@@ -57,17 +58,16 @@ def wrong_usage(rig):
 
 def unreachable_peer(rig):
     """A QP whose peer nobody answers for ends with an error, soon."""
-    from programs import Pair
     devices = rig.pair()
-    pair = Pair(rig, devices[0], devices[1], ['ibv_rc_pingpong', '-g', '0', '-n', '100000000'])
+    pair = Pair(rig, devices[0], devices[1], ['ib_write_bw', '-D', '60', '-F'])
     if pair.client.wait(1.0) is not None:
         raise Failure('the program ended early\n' + rig.describe(pair.client))
     rig.daemons[devices[0]].signal(9)
     status = pair.client.wait(30)
     if status in (None, 0):
         raise Failure(f'client exit {status} without a peer\n' + rig.describe(pair.client))
-    if 'retry' not in pair.client.output().lower():
-        raise Failure('no word of retries\n' + rig.describe(pair.client))
+    if 'status 12' not in pair.client.output():  # IBV_WC_RETRY_EXC_ERR
+        raise Failure('no word of exhausted retries\n' + rig.describe(pair.client))
     pair.end()
 
 

@@ -6,13 +6,14 @@ As root. Ends with `N passed, N failed, N skipped`; the exit status says whether
 import argparse
 import fnmatch
 import os
+import signal
 import sys
 import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from cases_behaviour import behaviour_cases, faulty_verify_cases, last_cases  # noqa: E402
+from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, last_cases  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
@@ -38,6 +39,8 @@ def groups(long):
         Group('one', lambda rig: rig.single(), shared),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),
+        Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),
+        Group('one busy', lambda rig: rig.single(['--poll-mode', 'busy']), busy_cases()),
         Group('two end', lambda rig: rig.pair(), last_cases(), True),
         Group('one end', lambda rig: rig.single(), last_cases(), True),
     ]
@@ -46,7 +49,7 @@ def groups(long):
 class Runner:
     def __init__(self, options):
         self.options = options
-        self.passed, self.failed = 0, []
+        self.passed, self.failed, self.rig = 0, [], None
 
     def run_case(self, name, case, *args):
         print(f'run  {name}', flush=True)
@@ -83,18 +86,27 @@ class Runner:
             for name in names:
                 self.run_alone(f'{group.name}: {name}', group, group.cases[name])
             return
-        rig, devices = None, None
+        self.rig = None
+        try:
+            self.run_shared(group, names)
+        finally:
+            if self.rig is not None:
+                self.close(group, self.rig)
+
+    def run_shared(self, group, names):
+        """Cases that share daemons; after a failure the next one gets fresh ones."""
+        devices = None
         for name in names:
-            title = f'{group.name}: {name}'
+            rig, title = self.rig, f'{group.name}: {name}'
             if rig is None:
-                rig = Rig(self.options.build)
+                rig = self.rig = Rig(self.options.build)
                 try:
                     devices = group.start(rig)
                 except Failure as failure:
                     self.failed.append(title)
                     print(f'FAIL {title}\n{failure}', flush=True)
                     rig.close()
-                    rig = None
+                    self.rig = None
                     continue
             good = self.run_case(title, group.cases[name], rig, devices)
             rig.end_programs()
@@ -102,11 +114,9 @@ class Runner:
                 self.failed.append(title + ': daemon')
                 print(f'FAIL {title}: a daemon is gone\n{rig.describe()}', flush=True)
                 good = False
-            if not good:  # the next case starts with fresh daemons
+            if not good:
                 rig.close()
-                rig = None
-        if rig is not None:
-            self.close(group, rig)
+                self.rig = None
 
     def close(self, group, rig):
         unclean = rig.close()
@@ -125,6 +135,8 @@ def main():
     if os.geteuid() != 0 and not options.list:
         print('run.py: needs root: network namespaces, memory of other processes', file=sys.stderr)
         return 1
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     runner = Runner(options)
     for group in groups(options.long):
         names = [n for n in group.cases if fnmatch.fnmatch(f'{group.name}: {n}', options.only)]
