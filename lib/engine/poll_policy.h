@@ -4,7 +4,9 @@
 // in that time. Where cores are fewer than pollers each moment of spinning is taken from the program it waits for.
 // Yielding would do for programs that yield too, but one that spins on its own memory (ib_write_lat) keeps the core
 // for its whole time slice; only a thread that sleeps and is woken gets in before. So there the worker sleeps as
-// soon as it finds nothing.
+// soon as it finds nothing, unless a few microseconds of spinning have paid off lately: a client that posts without a
+// pause on the other core would otherwise pay a system call for each wake. A spin that fails ends that, and the next try
+// comes ever later.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +21,8 @@ enum class IdleAction : std::uint8_t { kSpin, kYield, kSleep };
 struct PollPolicyConfig {
   bool busy = false;               ///< never sleep
   Nanos idle_alone = 200 * kMicrosecond;
-  Nanos idle_shared = 0;
+  Nanos idle_shared = 0;           ///< at least; more while it pays off
+  Nanos max_shared = 8 * kMicrosecond;
   bool wakeable = true;            ///< arriving frames wake a sleeper
   Nanos min_nap = 50 * kMicrosecond;  ///< timed sleeps of a worker that frames can't wake
   Nanos max_nap = kMillisecond;
@@ -30,7 +33,12 @@ class PollPolicy {
   explicit PollPolicy(const PollPolicyConfig& config) : config_(config), nap_(config.min_nap) {}
 
   void worked() {
+    if (idle_since_ != kNever && !slept_ && spin_ != 0) {
+      spin_ = std::min(spin_ * 2, config_.max_shared);
+      tries_after_ = kFirstTry;
+    }
     idle_since_ = kNever;
+    slept_ = false;
     nap_ = config_.min_nap;
   }
 
@@ -38,9 +46,21 @@ class PollPolicy {
   IdleAction idle(Nanos now, bool few_cores) {
     if (config_.busy) return few_cores ? IdleAction::kYield : IdleAction::kSpin;
     if (idle_since_ == kNever) idle_since_ = now;
-    const Nanos patience = few_cores ? config_.idle_shared : config_.idle_alone;
-    if (now - idle_since_ >= patience) return IdleAction::kSleep;
-    return few_cores ? IdleAction::kYield : IdleAction::kSpin;
+    const Nanos patience = few_cores ? std::max(config_.idle_shared, spin_) : config_.idle_alone;
+    if (!slept_ && now - idle_since_ < patience) return IdleAction::kSpin;
+    if (spin_ != 0 && !slept_) {
+      spin_ = 0;
+      tries_after_ = std::min(tries_after_ * 2, kLastTry);
+      until_try_ = tries_after_;
+    }
+    return IdleAction::kSleep;
+  }
+
+  /// After a sleep of `duration`.
+  void slept(Nanos duration) {
+    slept_ = true;
+    if (spin_ != 0 || duration > kShortSleep) return;
+    if (--until_try_ == 0) spin_ = kFirstSpin;
   }
 
   /// How long to sleep at most, `until_timer` from now at the latest.
@@ -52,8 +72,15 @@ class PollPolicy {
   }
 
  private:
+  static constexpr Nanos kShortSleep = 20 * kMicrosecond;
+  static constexpr Nanos kFirstSpin = 4 * kMicrosecond;
+  static constexpr std::uint32_t kFirstTry = 4, kLastTry = 1024;  // short sleeps before spinning is tried
+
   PollPolicyConfig config_;
   Nanos idle_since_ = kNever;
+  bool slept_ = false;  // since it last worked
+  Nanos spin_ = 0;      // what is tried where cores are few; 0: nothing
+  std::uint32_t tries_after_ = kFirstTry, until_try_ = kFirstTry;
   Nanos nap_;
 };
 

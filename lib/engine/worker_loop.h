@@ -99,6 +99,7 @@ class WorkerLoop {
       Nanos limit = policy_.nap(core_.until_timer(now));
       if (refused_ != 0) limit = std::min(limit, kBackpressureNap);
       if (limit != 0) core_.wait(limit);
+      policy_.slept(monotonic_now() - now);
     }
     device_.disarm_wake();
     core_.end_sleep();

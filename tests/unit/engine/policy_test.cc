@@ -31,10 +31,47 @@ TEST(PollPolicy, SleepsAtOnceWhereCoresAreFew) {
   EXPECT_EQ(policy.idle(1000, true), IdleAction::kSleep);
 }
 
-TEST(PollPolicy, HandsTheCoreOverWhileItIsPatientWhereCoresAreFew) {
-  PollPolicy policy({.idle_shared = 10});
-  EXPECT_EQ(policy.idle(1000, true), IdleAction::kYield);
-  EXPECT_EQ(policy.idle(1010, true), IdleAction::kSleep);
+TEST(PollPolicy, WhereCoresAreFewItSpinsOnlyWhileThatPaysOff) {
+  PollPolicy policy({.idle_shared = 0});
+  Nanos now = 1000;
+  const auto sleep_shortly = [&] {
+    EXPECT_EQ(policy.idle(now, true), IdleAction::kSleep);
+    policy.slept(kMicrosecond);
+    policy.worked();
+  };
+  for (int i = 0; i < 4; ++i) sleep_shortly();
+  // Short sleeps: spinning is worth a try, and as long as work comes meanwhile it goes on.
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(policy.idle(now, true), IdleAction::kSpin);
+    EXPECT_EQ(policy.idle(now += 3 * kMicrosecond, true), IdleAction::kSpin);
+    policy.worked();
+  }
+  // Nothing came: back to sleeping at once, and the next try comes later than the first.
+  EXPECT_EQ(policy.idle(now, true), IdleAction::kSpin);
+  EXPECT_EQ(policy.idle(now += 8 * kMicrosecond, true), IdleAction::kSleep);
+  policy.slept(kMicrosecond);
+  policy.worked();
+  for (int i = 0; i < 7; ++i) sleep_shortly();
+  EXPECT_EQ(policy.idle(now, true), IdleAction::kSpin);
+}
+
+TEST(PollPolicy, LongSleepsAreNoReasonToSpin) {
+  PollPolicy policy({.idle_shared = 0});
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(policy.idle(1000, true), IdleAction::kSleep);
+    policy.slept(kMillisecond);
+    policy.worked();
+  }
+}
+
+TEST(PollPolicy, AWakeForNothingIsFollowedBySleepAtOnce) {
+  PollPolicy policy({.idle_alone = 100});
+  EXPECT_EQ(policy.idle(1000, false), IdleAction::kSpin);
+  EXPECT_EQ(policy.idle(1100, false), IdleAction::kSleep);
+  policy.slept(50);
+  EXPECT_EQ(policy.idle(1150, false), IdleAction::kSleep);
+  policy.worked();
+  EXPECT_EQ(policy.idle(1200, false), IdleAction::kSpin);
 }
 
 TEST(PollPolicy, BusyNeverSleeps) {
