@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <new>
 #include <type_traits>
+#include <vector>
 
 namespace uroce::base {
 
@@ -20,7 +21,8 @@ class SlotTable {
 
   explicit SlotTable(std::uint32_t capacity)
       : capacity_(capacity),
-        slots_(static_cast<Slot*>(::operator new(std::size_t{capacity} * sizeof(Slot), kAlign))) {}
+        slots_(static_cast<Slot*>(::operator new(std::size_t{capacity} * sizeof(Slot), kAlign))),
+        links_(capacity) {}
   ~SlotTable() { ::operator delete(slots_, kAlign); }
   SlotTable(const SlotTable&) = delete;
   SlotTable& operator=(const SlotTable&) = delete;
@@ -29,26 +31,26 @@ class SlotTable {
   std::uint32_t allocate() {
     std::uint32_t index = free_;
     if (index != kNone) {
-      free_ = slots_[index].next_free;
+      free_ = links_[index];
     } else if (fresh_ < capacity_) {
       index = fresh_++;
     } else {
       return kNone;
     }
     new (&slots_[index].object) T();
-    slots_[index].next_free = kUsed;
+    links_[index] = kUsed;
     ++used_;
     return index;
   }
 
   void release(std::uint32_t index) {
     assert(holds(index));
-    slots_[index].next_free = free_;
+    links_[index] = free_;
     free_ = index;
     --used_;
   }
 
-  bool holds(std::uint32_t index) const { return index < fresh_ && slots_[index].next_free == kUsed; }
+  bool holds(std::uint32_t index) const { return index < fresh_ && links_[index] == kUsed; }
   T& operator[](std::uint32_t index) { return slots_[index].object; }
   const T& operator[](std::uint32_t index) const { return slots_[index].object; }
   const T* address(std::uint32_t index) const { return &slots_[index].object; }
@@ -62,12 +64,12 @@ class SlotTable {
   static constexpr std::uint32_t kUsed = kNone - 1;
   struct alignas(64) Slot {
     T object;
-    std::uint32_t next_free;
   };
   static constexpr std::align_val_t kAlign{alignof(Slot)};
 
   std::uint32_t capacity_;
   Slot* slots_;
+  std::vector<std::uint32_t> links_;  // of a free slot the next one, else kUsed; apart, so that holds() is cheap
   std::uint32_t fresh_ = 0;
   std::uint32_t free_ = kNone;
   std::uint32_t used_ = 0;

@@ -1,6 +1,7 @@
 #include "proto/core.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace uroce::proto {
 
@@ -12,6 +13,8 @@ Core::Core(const TransportConfig& cfg, memory::Table& table)
       cold(cfg.max_qps),
       by_qpn(cfg.max_qps),
       timers(cfg.max_qps),
+      active_(std::bit_ceil(cfg.max_qps)),
+      active_mask_(std::bit_ceil(cfg.max_qps) - 1),
       cqs_(cfg.max_cqs),
       events_(std::size_t{cfg.max_qps} * 2 + 64) {
   touched_.reserve(cfg.max_cqs);
@@ -21,10 +24,12 @@ Core::Core(const TransportConfig& cfg, memory::Table& table)
 void Core::remove_active(Qp& qp) {
   if (!qp.active) return;
   qp.active = false;
-  std::uint32_t previous = kNoQp;
-  for (std::uint32_t i = active_head_; i != qp.self; i = qps[i].next_active) previous = i;
-  (previous == kNoQp ? active_head_ : qps[previous].next_active) = qp.next_active;
-  if (active_tail_ == qp.self) active_tail_ = previous;
+  std::uint32_t kept = active_head_;
+  for (std::uint32_t i = active_head_; i != active_tail_; ++i) {
+    const std::uint32_t index = active_[i & active_mask_];
+    if (index != qp.self) active_[kept++ & active_mask_] = index;
+  }
+  active_tail_ = kept;
 }
 
 bool Core::take_read_budget(Qp& qp, std::uint32_t cost) {

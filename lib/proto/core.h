@@ -36,9 +36,7 @@ class Core {
   void activate(Qp& qp) {
     if (qp.active) return;
     qp.active = true;
-    qp.next_active = kNoQp;
-    (active_tail_ == kNoQp ? active_head_ : qps[active_tail_].next_active) = qp.self;
-    active_tail_ = qp.self;
+    active_[active_tail_++ & active_mask_] = qp.self;
   }
   /// The requester may have something to send.
   void wake_sender(Qp& qp) {
@@ -46,16 +44,16 @@ class Core {
     activate(qp);
   }
   Qp* take_active() {
-    if (active_head_ == kNoQp) return nullptr;
-    Qp& qp = qps[active_head_];
-    active_head_ = qp.next_active;
-    if (active_head_ == kNoQp) active_tail_ = kNoQp;
+    if (active_head_ == active_tail_) return nullptr;
+    Qp& qp = qps[active_[active_head_++ & active_mask_]];
     qp.active = false;
     return &qp;
   }
-  bool any_active() const { return active_head_ != kNoQp; }
-  /// The QP after `qp` in the list: to be prefetched.
-  std::uint32_t active_head() const { return active_head_; }
+  bool any_active() const { return active_head_ != active_tail_; }
+  /// The QP that comes `ahead` after the next one: to be prefetched.
+  Qp* peek_active(std::uint32_t ahead) {
+    return ahead < active_tail_ - active_head_ ? &qps[active_[(active_head_ + ahead) & active_mask_]] : nullptr;
+  }
   void remove_active(Qp& qp);
 
   // --- timers: the wheel has one deadline a QP, never later than the earliest of the QP's own ---
@@ -101,7 +99,9 @@ class Core {
     bool failed = false;
   };
 
-  std::uint32_t active_head_ = kNoQp, active_tail_ = kNoQp;
+  std::vector<std::uint32_t> active_;  // a ring with room for every QP
+  std::uint32_t active_mask_;
+  std::uint32_t active_head_ = 0, active_tail_ = 0;
   std::uint32_t waiter_head_ = kNoQp, waiter_tail_ = kNoQp;
   std::uint64_t read_budget_used_ = 0;
   std::vector<CqSlot> cqs_;

@@ -42,9 +42,8 @@ class PacketBuilder {
 
   /// Headers are complete: the CRC starts over them.
   void seal() {
-    state_ = wire::icrc_begin(ip_, ip_bytes_);
+    state_ = wire::icrc_begin(ip_, ip_bytes_, wire::kBthBytes + extended_bytes_);
     at_ = extended_ + extended_bytes_;
-    if (extended_bytes_ != 0) state_ = crc_.update(state_, extended_, extended_bytes_);
   }
 
   void payload(const std::byte* from, std::size_t bytes) {

@@ -25,6 +25,13 @@ inline constexpr std::uint32_t kNoQp = ~std::uint32_t{0};
 /// What a send WQE does.
 enum class Kind : std::uint8_t { kSend, kWrite, kRead, kAtomic, kLocalInvalidate, kInvalid };
 
+struct WqeAtomic {
+  std::uint64_t compare_add, swap;
+};
+struct WqeUd {
+  std::uint32_t ah, remote_qpn, remote_qkey, reserved;
+};
+
 /// The private, checked copy of a send queue entry, in sq_shadow: scatter elements or inline payload follow it, as
 /// in the entry.
 struct Wqe {
@@ -37,12 +44,8 @@ struct Wqe {
   std::uint32_t rkey;
   std::uint64_t remote_addr;
   union {
-    struct {
-      std::uint64_t compare_add, swap;
-    } atomic;
-    struct {
-      std::uint32_t ah, remote_qpn, remote_qkey, reserved;
-    } ud;
+    WqeAtomic atomic;
+    WqeUd ud;
   };
   std::uint32_t remote_srqn;
   std::uint32_t first_psn;
@@ -101,26 +104,42 @@ enum class Message : std::uint8_t { kNone, kSend, kWrite };
 /// What acknowledgement the responder owes.
 enum class Owed : std::uint8_t { kNothing, kAck, kNak };
 
-struct Qp {
-  // --- every packet ---
+struct alignas(64) Qp {
+  // --- line 0: every packet, either way; what the responder needs for a packet in sequence ---
   QpState state = QpState::kReset;
   QpType type = QpType::kRc;
   std::uint8_t mtu_shift = 10;
-  bool active = false;       ///< in the active list
-  bool signal_all = false;
-  bool has_srq = false;
-  bool peer_v4 = false;
-  bool in_error_list = false;
-  std::uint32_t self = kNoQp;
-  std::uint32_t next_active = kNoQp;
-  std::uint32_t next_read_waiter = kNoQp;
-  bool waits_for_read_budget = false;
+  bool active = false;  ///< in the active list
+  SendState send_state = SendState::kIdle;
+  Message message = Message::kNone;
+  Owed owed = Owed::kNothing;
+  bool owed_newest = false;     ///< the ACK is for the newest PSN received when it leaves, else for owed_psn
+  bool nak_sent = false;        ///< sequence or RNR NAK given, and not back in sequence since
+  bool responder_dead = false;  ///< a fatal NAK is owed or given
+  bool have_receive = false;    ///< `receive` is taken out of the queue
+  bool established = false;     ///< COMM_EST was reported
+  std::uint8_t resource_pending = 0;
+  std::uint8_t nak_syndrome = 0;
   std::uint16_t pkey = wire::kDefaultPkey;
+  std::uint32_t self = kNoQp;
   Qpn qpn, dest_qpn;
   PdId pd;
   std::uint32_t mtu = 1024;
+  std::uint32_t peer_v4 = 0;  ///< address that packets must come from, as in the IP header; 0: it is `peer`
+  Psn epsn;
+  Msn msn;
+  Psn owed_psn;
+  std::uint32_t access = 0;
+  std::uint32_t receive_offset = 0;  ///< bytes of the message so far
+  std::uint32_t unused = 0;
 
-  // --- requester ---
+  // --- line 1: messages of many packets; counters ---
+  QpCounters counters;
+  std::uint64_t write_address = 0;
+  std::uint32_t write_left = 0;
+  Key write_rkey;
+
+  // --- lines 2 and 3: requester and completer ---
   std::uint32_t sq_head = 0;     ///< oldest WQE that isn't complete
   std::uint32_t sq_cursor = 0;   ///< WQE that is sent next
   std::uint32_t sq_started = 0;  ///< first WQE that never was begun
@@ -129,66 +148,51 @@ struct Qp {
   Psn psn;                       ///< of the packet that is sent next
   Psn una;                       ///< oldest PSN that isn't acknowledged
   Psn max_psn;                   ///< one past the newest PSN ever sent
-  Psn ack_asked;                 ///< one past the newest PSN sent with AckReq, if after una
+  Psn ack_asked;                 ///< one past the newest PSN that an acknowledge was asked for
   std::uint32_t cost_sent = 0, cost_acked = 0;  ///< running sums; the difference is in flight
   std::uint32_t cost_since_ack_req = 0;
-  SgeCursor send_at;
-  std::uint8_t reads_in_flight = 0;  ///< READ requests and atomics
-  std::uint8_t max_reads = 0;
-  SendState send_state = SendState::kIdle;
-  bool retrying = false;  ///< went back to una, and no progress since
-  bool rnr_waiting = false;
-  std::uint8_t retries_left = 0, rnr_retries_left = 0;
-  bool sqd_pending = false;  ///< SQ drain was asked for and isn't complete
-  bool sqd_notify = false;
   Window window;
   Nanos ack_deadline = kNever;
-  Nanos ack_timeout = 0;  ///< 0: none
-  Nanos rnr_deadline = kNever;
+  Nanos ack_timeout = 0;          ///< 0: none
   Nanos wheel_deadline = kNever;  ///< what the timer wheel has for this QP
+  SgeCursor send_at, read_at;
+  bool signal_all = false;
+  bool retrying = false;  ///< went back to una, and no progress since
+  bool rnr_waiting = false;
+  bool sqd_pending = false;  ///< SQ drain was asked for and isn't complete
+  std::uint8_t reads_in_flight = 0;  ///< READ requests and atomics
+  std::uint8_t max_reads = 0;
+  std::uint8_t retries_left = 0, rnr_retries_left = 0;
 
-  // --- completer ---
-  SgeCursor read_at;
-  std::uint32_t read_budget_used = 0;
-
-  // --- responder ---
-  Psn epsn;
-  Msn msn;
-  Message message = Message::kNone;
-  Owed owed = Owed::kNothing;
-  bool owed_newest = false;    ///< the ACK is for the newest PSN received when it leaves, else for owed_psn
-  std::uint8_t nak_syndrome = 0;
-  std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK
-  bool nak_sent = false;       ///< sequence or RNR NAK given, and not back in sequence since
-  bool responder_dead = false; ///< a fatal NAK is owed or given
-  bool have_receive = false;   ///< `receive` is taken out of the queue
-  std::uint8_t resource_count = 0, resource_limit = 0;
-  std::uint8_t resource_next = 0, resource_used = 0, resource_pending = 0, resource_at = 0;
-  Psn owed_psn;
-  std::uint32_t access = 0;
-  std::uint32_t receive_offset = 0;  ///< bytes of the message so far
-  SgeCursor receive_at;
-  std::uint64_t write_address = 0;
-  std::uint32_t write_left = 0;
-  Key write_rkey;
-
-  // --- queues and path ---
-  queue::WorkConsumer sq, rq;
+  // --- lines 4 to 6: send queue and path ---
+  queue::WorkConsumer sq;
   std::byte* shadow = nullptr;
-  Resource* resources = nullptr;
   CqId send_cq, recv_cq;
   wire::FrameTemplate path;
-  std::byte peer[16] = {};  ///< address that packets must come from, as in the IP header
+  std::uint32_t read_budget_used = 0;
+  std::uint8_t retry_cnt = 0, rnr_retry = 0;
+  bool sqd_notify = false;
+  bool waits_for_read_budget = false;
+  Nanos rnr_deadline = kNever;
+
+  // --- receives, READs and atomics of the peer ---
+  queue::WorkConsumer rq;
+  SgeCursor receive_at;
+  Resource* resources = nullptr;
+  std::uint8_t resource_count = 0, resource_limit = 0;
+  std::uint8_t resource_next = 0, resource_used = 0, resource_at = 0;
+  std::uint8_t min_rnr_timer = 0;
+  std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK
+  bool has_srq = false;
+  std::uint32_t max_recv_sge = 1;
 
   // --- seldom ---
-  Nanos flush_interval = 0;
-  std::uint32_t max_send_sge = 1, max_recv_sge = 1, max_inline = 0;
+  std::byte peer[16] = {};
+  std::uint32_t next_read_waiter = kNoQp;
+  std::uint32_t max_send_sge = 1, max_inline = 0;
   SrqId srq;
   std::uint64_t owner = 0;
-  std::uint8_t min_rnr_timer = 0;
-  std::uint8_t retry_cnt = 0, rnr_retry = 0;
-  bool established = false;  ///< COMM_EST was reported
-  QpCounters counters;
+  Nanos flush_interval = 0;
   ReceiveWqe receive;
 
   const Wqe& wqe(std::uint32_t index) const {
@@ -202,6 +206,7 @@ struct Qp {
 };
 
 static_assert(std::is_trivially_copyable_v<Qp>);
+static_assert(offsetof(Qp, counters) == 64 && offsetof(Qp, sq_head) == 128 && offsetof(Qp, sq) <= 256);
 static_assert(sizeof(Qp) <= 2048);
 
 /// What only control commands look at.

@@ -96,6 +96,7 @@ class WorkConsumer {
   /// Index of the entry that copy_next copies next.
   std::uint32_t next_index() const { return next_; }
   const std::byte* peek_address() const { return ring_.at(next_); }
+  const void* producer_address() const { return producer_; }
   std::uint32_t stride() const { return ring_.stride; }
   std::uint32_t count() const { return ring_.count; }
   void reset() {

@@ -192,16 +192,20 @@ Pair::Pair(const Options& first, std::optional<Options> second)
 
 std::vector<Packet> Pair::take(End& from) {
   std::vector<Packet> out;
-  std::vector<std::byte> buffer(4096 + wire::kMaxOverhead);
+  constexpr std::uint32_t kFrames = 32, kBytes = 4096 + wire::kMaxOverhead;
+  std::vector<std::byte> buffer(kFrames * kBytes);
+  std::array<base::Frame, kFrames> frames;
   for (;;) {
-    base::Frame frame{buffer.data(), 0, static_cast<std::uint32_t>(buffer.size()), 0, nullptr};
-    TxBurst burst{{&frame, 1}, 0};
+    for (std::uint32_t i = 0; i < kFrames; ++i) frames[i] = {buffer.data() + i * kBytes, 0, kBytes, 0, nullptr};
+    TxBurst burst{frames, 0};
     from.transport->transmit(burst, now);
     if (burst.count == 0) return out;
-    Packet packet;
-    packet.bytes.assign(buffer.begin(), buffer.begin() + frame.length);
-    EXPECT_EQ(wire::parse(packet.bytes, {}, packet.rx), wire::ParseVerdict::kOk);
-    out.push_back(std::move(packet));  // the bytes stay where they are
+    for (std::size_t i = 0; i < burst.count; ++i) {
+      Packet packet;
+      packet.bytes.assign(frames[i].data, frames[i].data + frames[i].length);
+      EXPECT_EQ(wire::parse(packet.bytes, {}, packet.rx), wire::ParseVerdict::kOk);
+      out.push_back(std::move(packet));  // the bytes stay where they are
+    }
   }
 }
 

@@ -1,0 +1,341 @@
+// What the requester does about losses, refusals, limits and bad entries.
+#include <utility>
+
+#include "tests/unit/proto/pair.h"
+
+namespace uroce::proto::test {
+namespace {
+
+using wire::Nak;
+using wire::Operation;
+
+Work write_of(Pair& pair, std::uint32_t bytes, std::uint64_t to = 0, std::uint8_t flags = UROCE_SEND_SIGNALED) {
+  return {.opcode = UROCE_WR_RDMA_WRITE,
+          .flags = flags,
+          .sges = {pair.a.sge(0, bytes)},
+          .remote = End::kIova + to,
+          .rkey = pair.b.key.value};
+}
+Work read_of(Pair& pair, std::uint32_t bytes, std::uint64_t from = 0, std::uint64_t to = 500000) {
+  return {.opcode = UROCE_WR_RDMA_READ,
+          .sges = {pair.a.sge(to, bytes)},
+          .remote = End::kIova + from,
+          .rkey = pair.b.key.value};
+}
+std::size_t count(const std::vector<Packet>& packets, Operation operation) {
+  std::size_t n = 0;
+  for (const Packet& packet : packets) n += packet.operation() == operation;
+  return n;
+}
+
+TEST(Requester, TimesOutNoEarlierThanConfigured) {
+  Options options;
+  options.timeout = 10;  // 4.194304 ms
+  Pair pair(options);
+  pair.a.post(write_of(pair, 10));
+  EXPECT_EQ(pair.take(pair.a).size(), 1u);
+  pair.now += 4194303;
+  pair.a.transport->advance(pair.now);
+  EXPECT_TRUE(pair.take(pair.a).empty());
+  EXPECT_LE(pair.a.transport->next_timeout(), pair.now + 1024);
+  pair.now += 1025;
+  pair.a.transport->advance(pair.now);
+  EXPECT_EQ(pair.take(pair.a).size(), 1u);
+  EXPECT_EQ(pair.a.counters().local_ack_timeout_err, 1u);
+}
+
+TEST(Requester, TimeoutZeroWaitsForever) {
+  Options options;
+  options.timeout = 0;
+  Pair pair(options);
+  pair.a.post(write_of(pair, 10));
+  EXPECT_EQ(pair.take(pair.a).size(), 1u);
+  EXPECT_EQ(pair.a.transport->next_timeout(), kNever);
+  pair.now += 1000 * kSecond;
+  pair.a.transport->advance(pair.now);
+  EXPECT_TRUE(pair.take(pair.a).empty());
+}
+
+TEST(Requester, GivesUpAfterRetryCntAndFlushesTheRest) {
+  Options options;
+  options.retry_cnt = 2;
+  Pair pair(options);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    Work work = write_of(pair, 10, 0, 0);
+    work.wr_id = i;
+    pair.a.post(work);
+  }
+  pair.settle(10 * kSecond, [](const End&, const Packet&) { return true; });
+  const auto sent = pair.a.poll();
+  ASSERT_EQ(sent.size(), 3u);
+  EXPECT_EQ(sent[0].status, UROCE_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(sent[1].status, UROCE_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(sent[2].wr_id, 2u);
+  EXPECT_EQ(pair.log.size(), 9u) << "three packets, first and twice again";
+  EXPECT_EQ(pair.a.counters().retry_exceeded_err, 1u);
+}
+
+TEST(Requester, RnrRetriesRunOut) {
+  Options options;
+  options.rnr_retry = 2;
+  Pair pair(options);
+  pair.a.post({.sges = {pair.a.sge(0, 1)}});
+  pair.settle(kSecond);
+  ASSERT_EQ(pair.a.poll()[0].status, UROCE_WC_RNR_RETRY_EXC_ERR);
+  EXPECT_EQ(pair.b.counters().rnr_nak_sent, 3u);
+  EXPECT_EQ(pair.a.counters().rnr_nak_retry_err, 1u);
+}
+
+TEST(Requester, RnrRetrySevenIsForever) {
+  Pair pair;
+  pair.a.post({.sges = {pair.a.sge(0, 1)}});
+  pair.settle(kSecond);
+  EXPECT_TRUE(pair.a.poll().empty());
+  EXPECT_GT(pair.b.counters().rnr_nak_sent, 1000u);
+}
+
+TEST(Requester, GoesBackToWhatTheSequenceNakNames) {
+  Pair pair;
+  for (int i = 0; i < 6; ++i) pair.a.post(write_of(pair, 10, 64 * i));
+  bool lost = false;
+  pair.run([&](const End& from, const Packet& packet) {
+    return &from == &pair.a && packet.psn() == 102 && !std::exchange(lost, true);
+  });
+  EXPECT_EQ(pair.a.poll().size(), 6u);
+  EXPECT_EQ(pair.a.counters().packet_seq_err, 1u);
+  EXPECT_EQ(pair.a.counters().retransmitted_pkts, 4u);
+  EXPECT_EQ(pair.a.counters().local_ack_timeout_err, 0u);
+}
+
+TEST(Requester, ReadResumesWhereTheResponseWasLost) {
+  Pair pair;
+  pair.b.fill(0, 5000, 9);
+  pair.a.post(read_of(pair, 5000));
+  bool lost = false;
+  pair.run([&](const End& from, const Packet& packet) {
+    return &from == &pair.b && packet.psn() == 107 && !std::exchange(lost, true);
+  });
+  EXPECT_EQ(pair.a.poll().size(), 1u);
+  EXPECT_EQ(std::memcmp(pair.a.at(500000), pair.b.at(0), 5000), 0);
+  EXPECT_EQ(pair.a.counters().implied_nak_seq_err, 1u);
+  std::vector<std::uint32_t> requests;
+  for (const Packet& packet : pair.log) {
+    if (packet.operation() == Operation::kReadRequest) requests.push_back(packet.psn());
+  }
+  EXPECT_EQ(requests, (std::vector<std::uint32_t>{100, 107}));
+}
+
+TEST(Requester, LostAtomicAnswerIsImpliedByALaterAcknowledge) {
+  Pair pair;
+  pair.a.post({.opcode = UROCE_WR_ATOMIC_FETCH_AND_ADD,
+               .sges = {pair.a.sge(0, 8)},
+               .remote = End::kIova,
+               .rkey = pair.b.key.value,
+               .compare_add = 3});
+  pair.a.post(write_of(pair, 10, 64));
+  bool lost = false;
+  pair.run([&](const End&, const Packet& packet) {
+    return packet.operation() == Operation::kAtomicAcknowledge && !std::exchange(lost, true);
+  });
+  EXPECT_EQ(pair.a.poll().size(), 2u);
+  std::uint64_t value = 0;
+  std::memcpy(&value, pair.b.at(0), 8);
+  EXPECT_EQ(value, 3u) << "executed once";
+  EXPECT_EQ(pair.a.counters().implied_nak_seq_err, 1u);
+}
+
+TEST(Requester, KeepsNoMoreReadsOutstandingThanAllowed) {
+  Options options;
+  options.max_rd_atomic = 2;
+  Pair pair(options);
+  for (int i = 0; i < 5; ++i) pair.a.post(read_of(pair, 10));
+  EXPECT_EQ(count(pair.take(pair.a), Operation::kReadRequest), 2u);
+}
+
+TEST(Requester, LongReadIsAskedForInPieces) {
+  Options options;
+  options.max_rd_atomic = 2;
+  Pair pair(options);
+  pair.a.post(read_of(pair, 256 * 100 + 5));
+  auto requests = pair.take(pair.a);
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].reth().length, 32u * 256);
+  EXPECT_EQ(requests[1].psn(), 132u);
+  EXPECT_EQ(requests[1].reth().address, End::kIova + 32 * 256);
+  for (const Packet& packet : requests) pair.deliver(pair.b, packet);
+  pair.run();
+  EXPECT_EQ(pair.a.poll().size(), 1u);
+}
+
+TEST(Requester, ReadResponsesUnderWayStayBelowTheReceiveRing) {
+  Options options;
+  options.receive_ring_bytes = 3 * 32 * (256 + 64);
+  options.max_rd_atomic = options.max_dest_rd_atomic = 16;
+  Pair pair(options);
+  for (int i = 0; i < 10; ++i) pair.a.post(read_of(pair, 32 * 256));
+  EXPECT_EQ(pair.take(pair.a).size(), 3u);
+}
+
+TEST(Requester, FenceWaitsForReads) {
+  Pair pair;
+  pair.a.post(read_of(pair, 10));
+  pair.a.post(write_of(pair, 10, 0, UROCE_SEND_FENCE | UROCE_SEND_SIGNALED));
+  auto packets = pair.take(pair.a);
+  ASSERT_EQ(packets.size(), 1u);
+  pair.deliver(pair.b, packets[0]);
+  for (const Packet& packet : pair.take(pair.b)) pair.deliver(pair.a, packet);
+  packets = pair.take(pair.a);
+  ASSERT_EQ(packets.size(), 1u);
+  EXPECT_EQ(packets[0].operation(), Operation::kWriteOnly);
+}
+
+TEST(Requester, WindowHalvesOnLossAndGrowsWithAcknowledges) {
+  Pair pair;
+  const std::uint32_t start = pair.a.snapshot().window_bytes;
+  pair.a.post(write_of(pair, 300000));
+  pair.run();
+  const std::uint32_t grown = pair.a.snapshot().window_bytes;
+  EXPECT_GT(grown, start);
+  pair.a.post(write_of(pair, 1000));
+  bool lost = false;
+  pair.run([&](const End&, const Packet& packet) {
+    return packet.operation() == Operation::kWriteMiddle && !std::exchange(lost, true);
+  });
+  EXPECT_LT(pair.a.snapshot().window_bytes, grown);
+  EXPECT_GE(pair.a.snapshot().window_bytes, grown / 2);
+}
+
+TEST(Requester, AsksForAnAcknowledgeWithinAQuarterOfTheWindow) {
+  Options options;
+  options.quantum = 10000;
+  Pair pair(options);
+  pair.a.post(write_of(pair, 900000));
+  std::uint32_t since = 0, most = 0;
+  for (const Packet& packet : pair.take(pair.a)) {
+    since = packet.rx.bth.ack_req ? 0 : since + packet.rx.payload_bytes;
+    most = std::max(most, since);
+  }
+  EXPECT_LE(most, pair.a.snapshot().window_bytes / 4);
+}
+
+TEST(Requester, LocalInvalidateWaitsForWhatIsBeforeItAndIsNotRepeated) {
+  Pair pair;
+  const Key fast = *pair.a.table.insert({.pd = pair.a.pd,
+                                         .access = kAllAccess,
+                                         .iova = 0,
+                                         .length = 64,
+                                         .base = pair.a.at(0),
+                                         .kind = memory::Kind::kFast});
+  Work uses = write_of(pair, 8);
+  uses.sges = {{0, 8, fast.value}};
+  pair.a.post(uses);
+  pair.a.post({.opcode = UROCE_WR_LOCAL_INV, .imm = fast.value});
+  pair.a.post(write_of(pair, 8));
+  int losses = 2;
+  pair.settle(kSecond, [&](const End& from, const Packet&) { return &from == &pair.a && losses-- > 0; });
+  const auto sent = pair.a.poll();
+  ASSERT_EQ(sent.size(), 3u);
+  for (const uroce_cqe& cqe : sent) EXPECT_EQ(cqe.status, UROCE_WC_SUCCESS);
+  EXPECT_EQ(sent[1].opcode, UROCE_WC_LOCAL_INV);
+  memory::Span span;
+  EXPECT_NE(pair.a.table.resolve(fast, pair.a.pd, 0, 8, 0, span), memory::Verdict::kOk);
+}
+
+struct BadEntry {
+  const char* name;
+  std::function<void(uroce_sq_entry&, std::vector<uroce_sge>&)> spoil;
+  std::uint8_t status;
+  std::uint64_t Counters::* counter;
+};
+class BadEntries : public testing::TestWithParam<BadEntry> {};
+
+TEST_P(BadEntries, FailAloneAfterGoodOnesBeforeThem) {
+  Pair pair;
+  pair.a.post(write_of(pair, 8, 0, 0));
+  uroce_sq_entry entry{};
+  entry.wr_id = 77;
+  entry.opcode = UROCE_WR_RDMA_WRITE;
+  entry.num_sge = 1;
+  entry.remote_addr = End::kIova;
+  entry.rkey = pair.b.key.value;
+  std::vector<uroce_sge> sges{pair.a.sge(0, 8)};
+  GetParam().spoil(entry, sges);
+  pair.a.post_raw(entry, sges);
+  pair.run();
+  const auto sent = pair.a.poll();
+  ASSERT_EQ(sent.size(), 1u) << "the unsignaled one before it succeeded";
+  EXPECT_EQ(sent[0].wr_id, 77u);
+  EXPECT_EQ(sent[0].status, GetParam().status);
+  EXPECT_EQ(pair.a.snapshot().state, QpState::kErr);
+  if (GetParam().counter != nullptr) {
+    EXPECT_EQ(pair.a.counters().*GetParam().counter, 1u);
+  }
+  EXPECT_EQ(pair.b.snapshot().state, QpState::kRts);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, BadEntries,
+    testing::Values(
+        BadEntry{"opcode", [](auto& e, auto&) { e.opcode = 200; }, UROCE_WC_LOC_QP_OP_ERR,
+                 &Counters::bad_wqe_opcode},
+        BadEntry{"bind", [](auto& e, auto&) { e.opcode = UROCE_WR_BIND_MW; }, UROCE_WC_LOC_QP_OP_ERR,
+                 &Counters::bad_wqe_opcode},
+        BadEntry{"sge_count", [](auto& e, auto&) { e.num_sge = 65535; }, UROCE_WC_LOC_QP_OP_ERR,
+                 &Counters::bad_wqe_sge_count},
+        BadEntry{"inline_length",
+                 [](auto& e, auto&) {
+                   e.flags = UROCE_SEND_INLINE;
+                   e.inline_length = 0xffffffff;
+                 },
+                 UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_inline},
+        BadEntry{"inline_read",
+                 [](auto& e, auto&) {
+                   e.opcode = UROCE_WR_RDMA_READ;
+                   e.flags = UROCE_SEND_INLINE;
+                 },
+                 UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_flags},
+        BadEntry{"length",
+                 [](auto& e, auto& sges) {
+                   sges = {{0, 0x80000000u, 0}, {0, 1, 0}};
+                   e.num_sge = 2;
+                 },
+                 UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length},
+        BadEntry{"lkey", [](auto&, auto& sges) { sges[0].lkey ^= 0x100; }, UROCE_WC_LOC_PROT_ERR, nullptr},
+        BadEntry{"bounds", [](auto&, auto& sges) { sges[0].addr += End::kMemory; }, UROCE_WC_LOC_PROT_ERR, nullptr},
+        BadEntry{"invalidate", [](auto& e, auto&) { e.opcode = UROCE_WR_LOCAL_INV; }, UROCE_WC_MW_BIND_ERR, nullptr},
+        BadEntry{"atomic_length",
+                 [](auto& e, auto& sges) {
+                   e.opcode = UROCE_WR_ATOMIC_FETCH_AND_ADD;
+                   sges[0].length = 4;
+                 },
+                 UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length}),
+    [](const auto& param) { return param.param.name; });
+
+TEST(Requester, ResponsesOutOfTheBlueAreDropped) {
+  Pair pair;
+  pair.a.post(write_of(pair, 8));
+  for (const Packet& packet : pair.take(pair.a)) pair.deliver(pair.b, packet);
+  const auto answers = pair.take(pair.b);
+  wire::RxPacket future = answers[0].rx;
+  future.bth.psn = Psn(101);
+  pair.a.transport->receive(future, pair.now);
+  EXPECT_TRUE(pair.a.poll().empty());
+  pair.deliver(pair.a, answers[0]);
+  pair.deliver(pair.a, answers[0]);
+  EXPECT_EQ(pair.a.poll().size(), 1u);
+  EXPECT_EQ(pair.a.counters().drop_unexpected, 2u);
+}
+
+TEST(Requester, ReadResponseOfTheWrongLengthIsABadResponse) {
+  Pair pair;
+  pair.a.post(read_of(pair, 600));
+  for (const Packet& packet : pair.take(pair.a)) pair.deliver(pair.b, packet);
+  const auto answers = pair.take(pair.b);
+  wire::RxPacket shorter = answers[0].rx;
+  shorter.payload_bytes -= 4;
+  pair.a.transport->receive(shorter, pair.now);
+  ASSERT_EQ(pair.a.poll()[0].status, UROCE_WC_BAD_RESP_ERR);
+}
+
+}  // namespace
+}  // namespace uroce::proto::test
