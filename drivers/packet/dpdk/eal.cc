@@ -6,6 +6,7 @@
 #include <rte_log.h>
 #include <sched.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include <cctype>
 #include <cstdlib>
@@ -56,14 +57,18 @@ std::string lcores_argument(const cpu_set_t& allowed) {
 }
 
 std::vector<std::string> arguments(const EalOptions& options, bool hugepages, const cpu_set_t& allowed) {
-  std::vector<std::string> args{options.name, "--in-memory",   "--no-telemetry", "--single-file-segments",
-                                "--lcores",   lcores_argument(allowed)};
+  std::vector<std::string> args{options.name, "--no-telemetry", "--lcores", lcores_argument(allowed)};
+  if (hugepages) {
+    args.insert(args.end(), {"--in-memory", "--single-file-segments"});
+  } else {  // both of these want hugepages
+    args.insert(args.end(), {"--no-shconf", "--no-huge", "-m", std::to_string(options.memory_mib)});
+    args.insert(args.end(), {"--file-prefix", "uroced-" + std::to_string(::getpid())});
+  }
   if (is_pci_address(options.port)) {
     args.insert(args.end(), {"-a", options.port});
   } else {
     args.insert(args.end(), {"--no-pci", "--iova-mode=va"});
   }
-  if (!hugepages) args.insert(args.end(), {"--no-huge", "-m", std::to_string(options.memory_mib)});
   args.push_back(options.verbose ? "--log-level=*:info" : "--log-level=*:error");
   return args;
 }

@@ -205,7 +205,7 @@ std::string Ethernet::Impl::make_queues() {
       std::max({(info.mtu + kHeaderBytes + 63) / 64 * 64, memif ? memif_mtu(spec) + kHeaderBytes : 0, kLeastRoom}) +
           RTE_PKTMBUF_HEADROOM, 65535);
   for (std::uint16_t queue = 0; queue < options.queues; ++queue) {
-    const std::string name = "uroce_pool_" + std::to_string(queue);
+    const std::string name = "uroce_" + std::to_string(port) + "_" + std::to_string(queue);
     rte_mempool* pool =
         rte_pktmbuf_pool_create(name.c_str(), count, kPoolCache, 0, static_cast<std::uint16_t>(room), SOCKET_ID_ANY);
     if (pool == nullptr) {
@@ -317,6 +317,7 @@ Ethernet::~Ethernet() {
   stop();
   rte_eth_dev_stop(impl_->port);
   rte_eth_dev_close(impl_->port);
+  if (!is_pci_address(impl_->options.port)) rte_dev_remove(impl_->device.device);  // so that its name is free again
   for (rte_mempool* pool : impl_->pools) rte_mempool_free(pool);
 }
 

@@ -17,6 +17,16 @@ constexpr long kDownMs = 10;      // between looks while it is down
 constexpr long kReconnectMs = 100;   // until a server that was not there is tried again
 constexpr long kHandshakeMs = 1000;  // that one that was there may take to answer
 
+/// All keepers of the process.
+struct Registry {
+  std::mutex mutex;
+  std::vector<LinkKeeper*> keepers;
+};
+Registry& registry() {
+  static Registry all;
+  return all;
+}
+
 void pause_us(long microseconds) { std::this_thread::sleep_for(std::chrono::microseconds(microseconds)); }
 
 }  // namespace
@@ -33,6 +43,10 @@ LinkKeeper::LinkKeeper(std::uint16_t port, bool client, GateKeeper& keeper, std:
   keeper_.closed.store(true, std::memory_order_seq_cst);
   rte_intr_fd_set(handle_, event_);
   rte_intr_type_set(handle_, RTE_INTR_HANDLE_EXT);
+  {
+    std::lock_guard all(registry().mutex);
+    registry().keepers.push_back(this);
+  }
   rte_intr_callback_register(handle_, on_interrupt, this);
   thread_ = std::thread([this] { run(); });
 }
@@ -47,6 +61,8 @@ LinkKeeper::~LinkKeeper() {
   rte_intr_callback_unregister_sync(handle_, on_interrupt, this);
   rte_intr_instance_free(handle_);
   ::close(event_);
+  std::lock_guard all(registry().mutex);
+  std::erase(registry().keepers, this);
   close_gate();
 }
 
@@ -62,17 +78,27 @@ bool LinkKeeper::link_up() const {
 }
 
 /// On the interrupt thread, which runs nothing else meanwhile. The event stays readable while the link is up: whatever
-/// else is ready is handled between two calls, with the gate closed.
+/// else is ready is handled between two calls, with all gates closed. The thread is one for all ports of the process, so
+/// any keeper's event opens the gates of all.
 void LinkKeeper::hold() {
   std::unique_lock lock(mutex_);
-  if (stop_ || !link_up()) {
+  bool any = false;
+  {
+    std::lock_guard all(registry().mutex);
+    for (LinkKeeper* keeper : registry().keepers) {
+      if (!keeper->link_up()) continue;
+      keeper->keeper_.closed.store(false, std::memory_order_seq_cst);
+      any = true;
+    }
+  }
+  if (stop_ || !any || !link_up()) {
     std::uint64_t count;
     [[maybe_unused]] const ssize_t n = ::read(event_, &count, sizeof(count));
-    return;
+  } else {
+    wait(lock, kHoldMs);
   }
-  keeper_.closed.store(false, std::memory_order_seq_cst);
-  wait(lock, kHoldMs);
-  close_gate();
+  std::lock_guard all(registry().mutex);
+  for (LinkKeeper* keeper : registry().keepers) keeper->close_gate();
 }
 
 void LinkKeeper::close_gate() {

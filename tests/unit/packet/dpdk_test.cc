@@ -1,0 +1,180 @@
+// The conformance suite over a real DPDK link: two memif ports of one process, without hugepages or privileges. And what
+// is special to it: waking the peer, a peer that goes away and comes back.
+#include <poll.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+
+#include "drivers/packet/dpdk/eal.h"
+#include "drivers/packet/dpdk/ethernet.h"
+#include "tests/unit/packet/conformance.h"
+
+namespace uroce::packet_test {
+namespace {
+
+const std::string& start_eal() {
+  static dpdk::Eal eal;
+  static const std::string error = [] {
+    dpdk::EalOptions options;
+    options.hugepages = false;
+    options.memory_mib = 256;
+    return eal.start(options);
+  }();
+  return error;
+}
+
+/// One end of a memif link.
+struct End {
+  End(const std::string& socket, bool server) {
+    dpdk::EthernetOptions options;
+    static int made = 0;  // a name serves once: 22.11 leaves the listener of a closed memif behind
+    options.port = "net_memif" + std::to_string(made++) + ",role=" + (server ? "server" : "client") +
+                   ",socket=" + socket + ",rsize=8";
+    options.fallback_mac = {2, 0, 0, 0, 0, static_cast<std::uint8_t>(server ? 1 : 2)};
+    options.buffers = 2048;
+    options.on_link_change = [this](bool is_up) { up = is_up; };
+    ethernet = dpdk::Ethernet::open(options, error);
+    if (ethernet == nullptr) return;
+    port = std::make_unique<dpdk::Port>(ethernet->queue(0));
+    ethernet->start({port.get()});
+  }
+  ~End() {
+    if (ethernet != nullptr) ethernet->stop();
+    port.reset();
+  }
+
+  bool wait_for(bool state) const {
+    for (int i = 0; i < 3000 && up != state; ++i) ::usleep(1000);
+    ::usleep(20'000);  // the gate opens a moment after the link is up
+    return up == state;
+  }
+
+  std::atomic<bool> up{false};
+  std::string error;
+  std::unique_ptr<dpdk::Ethernet> ethernet;
+  std::unique_ptr<dpdk::Port> port;
+};
+
+struct MemifRig {
+  MemifRig() {
+    why_ = start_eal();
+    if (!why_.empty()) return;
+    folder_ = ::testing::TempDir() + "uroce_memif_" + std::to_string(::getpid());
+    std::filesystem::create_directories(folder_);
+    static int rigs = 0;
+    link = folder_ + "/link" + std::to_string(rigs++);
+    server = std::make_unique<End>(link, true);
+    client = std::make_unique<End>(link, false);
+    if (!server->error.empty() || !client->error.empty()) {
+      why_ = server->error + client->error;
+    } else if (!server->wait_for(true) || !client->wait_for(true)) {
+      why_ = "the link does not come up";
+    }
+  }
+  ~MemifRig() {
+    client.reset();
+    server.reset();
+    if (!folder_.empty()) std::filesystem::remove_all(folder_);
+  }
+  bool ready() const { return why_.empty(); }
+  std::string why() const { return why_; }
+  void settle() {}
+  dpdk::Port& sender() { return *client->port; }
+  dpdk::Port& receiver() { return *server->port; }
+  wire::Mac to() { return server->port->info().mac; }
+
+  std::string why_, folder_, link;
+  std::unique_ptr<End> server, client;
+};
+
+using Rigs = ::testing::Types<MemifRig>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Dpdk, Conformance, Rigs);
+
+bool send_one(dpdk::Port& port, const wire::Mac& to) {
+  base::Frame frame;
+  if (port.allocate(std::span(&frame, 1)) != 1) return false;
+  fill(frame, to, 100, 1);
+  return port.transmit(std::span(&frame, 1)) == 1;
+}
+
+bool readable(int fd, int milliseconds) {
+  pollfd entry{.fd = fd, .events = POLLIN, .revents = 0};
+  return ::poll(&entry, 1, milliseconds) == 1;
+}
+
+TEST(Memif, a_sender_wakes_its_sleeping_peer_once) {
+  MemifRig rig;
+  ASSERT_TRUE(rig.ready()) << rig.why();
+  for (int round = 0; round < 100; ++round) {
+    ASSERT_TRUE(rig.receiver().arm_wake());
+    ASSERT_FALSE(readable(rig.receiver().wake_fd(), 0));
+    ASSERT_TRUE(send_one(rig.sender(), rig.to()));
+    ASSERT_TRUE(readable(rig.receiver().wake_fd(), 1000));
+    rig.receiver().disarm_wake();
+    EXPECT_FALSE(readable(rig.receiver().wake_fd(), 0));
+    ASSERT_TRUE(send_one(rig.sender(), rig.to())) << "awake: nobody rings";
+    EXPECT_FALSE(readable(rig.receiver().wake_fd(), 0));
+    base::Frame in[8];
+    const std::size_t got = rig.receiver().receive(in);
+    EXPECT_EQ(got, 2u);
+    rig.receiver().release(std::span(in).first(got));
+  }
+}
+
+TEST(Memif, a_peer_that_goes_away_under_traffic_and_comes_back_is_met_again) {
+  MemifRig rig;
+  ASSERT_TRUE(rig.ready()) << rig.why();
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> arrived{0};
+  std::thread worker([&] {
+    while (!stop) {
+      send_one(rig.receiver(), {2, 0, 0, 0, 0, 2});
+      base::Frame in[32];
+      const std::size_t got = rig.receiver().receive(in);
+      arrived += got;
+      rig.receiver().release(std::span(in).first(got));
+    }
+  });
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t before = arrived;
+    for (int i = 0; i < 2000 && arrived == before; ++i) send_one(rig.sender(), rig.to()), ::usleep(100);
+    EXPECT_GT(arrived, before) << "round " << round;
+    rig.client.reset();
+    EXPECT_TRUE(rig.server->wait_for(false));
+    rig.client = std::make_unique<End>(rig.link, false);
+    ASSERT_EQ(rig.client->error, "");
+    EXPECT_TRUE(rig.client->wait_for(true));
+    EXPECT_TRUE(rig.server->wait_for(true));
+  }
+  stop = true;
+  worker.join();
+}
+
+TEST(Memif, errors_say_what_to_do) {
+  ASSERT_EQ(start_eal(), "");
+  const std::pair<const char*, const char*> wrong[] = {{"net_memif5,role=emperor", "emperor"}, {"net_nonesuch0", "net_nonesuch0"}};
+  for (const auto& [port, word] : wrong) {
+    dpdk::EthernetOptions options;
+    options.port = port;
+    std::string error;
+    EXPECT_EQ(dpdk::Ethernet::open(options, error), nullptr);
+    EXPECT_NE(error.find(word), std::string::npos) << error;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+}
+
+TEST(Vdev, a_spec_is_taken_apart_and_put_together) {
+  const dpdk::VdevSpec spec = dpdk::VdevSpec::parse("net_memif0,role=server,bsize=9216");
+  EXPECT_EQ(spec.argument("role"), "server");
+  EXPECT_EQ(spec.argument("id", "0"), "0");
+  EXPECT_TRUE(spec.is("net_memif"));
+  EXPECT_FALSE(spec.is("net_mem"));
+  EXPECT_EQ(spec.text(), "net_memif0,role=server,bsize=9216");
+  EXPECT_TRUE(dpdk::is_pci_address("0000:03:00.0"));
+  EXPECT_TRUE(dpdk::is_pci_address("03:00.1"));
+  EXPECT_FALSE(dpdk::is_pci_address("net_memif0"));
+}
+
+}  // namespace
+}  // namespace uroce::packet_test
