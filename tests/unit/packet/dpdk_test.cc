@@ -95,7 +95,9 @@ bool send_one(dpdk::Port& port, const wire::Mac& to) {
   base::Frame frame;
   if (port.allocate(std::span(&frame, 1)) != 1) return false;
   fill(frame, to, 100, 1);
-  return port.transmit(std::span(&frame, 1)) == 1;
+  if (port.transmit(std::span(&frame, 1)) == 1) return true;
+  port.discard(std::span(&frame, 1));
+  return false;
 }
 
 bool readable(int fd, int milliseconds) {
