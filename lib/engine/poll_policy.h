@@ -5,8 +5,8 @@
 // Yielding would do for programs that yield too, but one that spins on its own memory (ib_write_lat) keeps the core
 // for its whole time slice; only a thread that sleeps and is woken gets in before. So there the worker sleeps as
 // soon as it finds nothing, unless a few microseconds of spinning have paid off lately: a client that posts without a
-// pause on the other core would otherwise pay a system call for each wake. A spin that fails ends that, and the next try
-// comes ever later.
+// pause on the other core would otherwise pay a system call for each wake. Spins that fail more often than one in five
+// end that, and the next try comes ever later.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,8 @@ class PollPolicy {
   void worked() {
     if (idle_since_ != kNever && !slept_ && spin_ != 0) {
       spin_ = std::min(spin_ * 2, config_.max_shared);
-      tries_after_ = kFirstTry;
+      score_ = std::min(score_ + 1, kMaxScore);
+      if (score_ == kMaxScore) tries_after_ = kFirstTry;
     }
     idle_since_ = kNever;
     slept_ = false;
@@ -48,8 +49,9 @@ class PollPolicy {
     if (idle_since_ == kNever) idle_since_ = now;
     const Nanos patience = few_cores ? std::max(config_.idle_shared, spin_) : config_.idle_alone;
     if (!slept_ && now - idle_since_ < patience) return IdleAction::kSpin;
-    if (spin_ != 0 && !slept_) {
+    if (spin_ != 0 && !slept_ && (score_ -= kFailure) < 0) {
       spin_ = 0;
+      score_ = 0;
       tries_after_ = std::min(tries_after_ * 2, kLastTry);
       until_try_ = tries_after_;
     }
@@ -73,6 +75,7 @@ class PollPolicy {
 
  private:
   static constexpr Nanos kShortSleep = 20 * kMicrosecond;
+  static constexpr int kMaxScore = 32, kFailure = 4;
   static constexpr Nanos kFirstSpin = 4 * kMicrosecond;
   static constexpr std::uint32_t kFirstTry = 4, kLastTry = 1024;  // short sleeps before spinning is tried
 
@@ -80,6 +83,7 @@ class PollPolicy {
   Nanos idle_since_ = kNever;
   bool slept_ = false;  // since it last worked
   Nanos spin_ = 0;      // what is tried where cores are few; 0: nothing
+  int score_ = 0;       // of the spins so far
   std::uint32_t tries_after_ = kFirstTry, until_try_ = kFirstTry;
   Nanos nap_;
 };
