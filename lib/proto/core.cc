@@ -38,11 +38,13 @@ bool Core::take_read_budget(Qp& qp, std::uint32_t cost) {
     if (!qp.waits_for_read_budget) {
       qp.waits_for_read_budget = true;
       qp.next_read_waiter = kNoQp;
-      (waiter_tail_ == kNoQp ? waiter_head_ : qps[waiter_tail_].next_read_waiter) = qp.self;
-      waiter_tail_ = qp.self;
+      Waiters& list = waiters_[qp.read_round == read_round_ ? 1 : 0];
+      (list.tail == kNoQp ? list.head : qps[list.tail].next_read_waiter) = qp.self;
+      list.tail = qp.self;
     }
     return false;
   }
+  qp.read_round = read_round_;
   read_budget_used_ += cost;
   qp.read_budget_used += cost;
   return true;
@@ -52,22 +54,38 @@ void Core::give_read_budget(Qp& qp, std::uint32_t cost) {
   cost = std::min(cost, qp.read_budget_used);
   qp.read_budget_used -= cost;
   read_budget_used_ -= cost;
-  // All waiters try again once a quarter is free; those that find none wait again, behind the others.
-  if (waiter_head_ == kNoQp || read_budget_used_ > config.receive_ring_bytes / 4 * 3) return;
-  for (std::uint32_t i = waiter_head_; i != kNoQp; i = qps[i].next_read_waiter) {
-    qps[i].waits_for_read_budget = false;
-    wake_sender(qps[i]);
+  // All waiters try again once a quarter is free: before whoever is active already (the QP that gives had its share),
+  // and those that got nothing in the last round before those that did. Who finds none waits again.
+  const bool any = waiters_[0].head != kNoQp || waiters_[1].head != kNoQp;
+  if (!any || read_budget_used_ > config.receive_ring_bytes / 4 * 3) return;
+  ++read_round_;
+  std::uint32_t last_first = kNoQp;
+  for (Waiters& list : waiters_) {
+    for (std::uint32_t i = list.head; i != kNoQp;) {
+      const std::uint32_t next = qps[i].next_read_waiter;
+      qps[i].next_read_waiter = last_first;
+      last_first = i;
+      i = next;
+    }
+    list = Waiters{};
   }
-  waiter_head_ = waiter_tail_ = kNoQp;
+  for (std::uint32_t i = last_first; i != kNoQp; i = qps[i].next_read_waiter) {
+    qps[i].waits_for_read_budget = false;
+    wake_sender_first(qps[i]);
+  }
 }
 
 void Core::remove_read_waiter(Qp& qp) {
   if (!qp.waits_for_read_budget) return;
   qp.waits_for_read_budget = false;
-  std::uint32_t previous = kNoQp;
-  for (std::uint32_t i = waiter_head_; i != qp.self; i = qps[i].next_read_waiter) previous = i;
-  (previous == kNoQp ? waiter_head_ : qps[previous].next_read_waiter) = qp.next_read_waiter;
-  if (waiter_tail_ == qp.self) waiter_tail_ = previous;
+  for (Waiters& list : waiters_) {
+    std::uint32_t previous = kNoQp, i = list.head;
+    for (; i != kNoQp && i != qp.self; i = qps[i].next_read_waiter) previous = i;
+    if (i == kNoQp) continue;
+    (previous == kNoQp ? list.head : qps[previous].next_read_waiter) = qp.next_read_waiter;
+    if (list.tail == qp.self) list.tail = previous;
+    return;
+  }
 }
 
 void Core::push(CqId id, const uroce_cqe& cqe, bool solicited) {

@@ -43,6 +43,13 @@ class Core {
     qp.send_state = SendState::kReady;
     activate(qp);
   }
+  /// The same, ahead of those that are active already.
+  void wake_sender_first(Qp& qp) {
+    qp.send_state = SendState::kReady;
+    if (qp.active) return;
+    qp.active = true;
+    active_[--active_head_ & active_mask_] = qp.self;
+  }
   Qp* take_active() {
     if (active_head_ == active_tail_) return nullptr;
     Qp& qp = qps[active_[active_head_++ & active_mask_]];
@@ -102,7 +109,12 @@ class Core {
   std::vector<std::uint32_t> active_;  // a ring with room for every QP
   std::uint32_t active_mask_;
   std::uint32_t active_head_ = 0, active_tail_ = 0;
-  std::uint32_t waiter_head_ = kNoQp, waiter_tail_ = kNoQp;
+  /// QPs that found no budget, first come first: [0] those that got none in this round, [1] those that got some.
+  struct Waiters {
+    std::uint32_t head = kNoQp, tail = kNoQp;
+  };
+  Waiters waiters_[2];
+  std::uint32_t read_round_ = 1;
   std::uint64_t read_budget_used_ = 0;
   std::vector<CqSlot> cqs_;
   std::vector<std::uint32_t> touched_;

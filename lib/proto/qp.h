@@ -189,6 +189,7 @@ struct alignas(64) Qp {
   // --- seldom ---
   std::byte peer[16] = {};
   std::uint32_t next_read_waiter = kNoQp;
+  std::uint32_t read_round = 0;  ///< in which it last got READ budget
   std::uint32_t max_send_sge = 1, max_inline = 0;
   SrqId srq;
   std::uint64_t owner = 0;

@@ -94,8 +94,6 @@ class Side {
     connect(qp, number, queues.mtu);
   }
 
-  std::byte* next_send(std::uint32_t qp) { return qps_[qp]->sq.next(); }
-
   /// Posts one request with one scatter element. False: the queue is full.
   bool post(std::uint32_t number, std::uint8_t opcode, bool signaled, std::uint64_t offset, std::uint32_t bytes,
             Key remote, std::uint64_t wr_id) {
@@ -217,6 +215,7 @@ class Side {
   Key key_;
   std::vector<std::byte> frame_memory_;
   std::array<base::Frame, kBurst> frames_{};
+  std::array<wire::RxPacket, kBurst> packets_{};
   std::vector<std::unique_ptr<Qp>> qps_;
 };
 
