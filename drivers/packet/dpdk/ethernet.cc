@@ -315,6 +315,8 @@ void Ethernet::stop() { impl_->link.reset(); }
 Ethernet::~Ethernet() {
   if (!impl_->found) return;
   stop();
+  std::optional<InterruptsHeld> held;
+  if (impl_->memif) held.emplace();
   rte_eth_dev_stop(impl_->port);
   rte_eth_dev_close(impl_->port);
   if (!is_pci_address(impl_->options.port)) rte_dev_remove(impl_->device.device);  // so that its name is free again

@@ -56,4 +56,23 @@ class LinkKeeper {
   std::thread thread_;
 };
 
+/// While it lives EAL's interrupt thread stands still: closing a memif races with the driver's own handling of a peer
+/// that goes at the same moment.
+class InterruptsHeld {
+ public:
+  InterruptsHeld();
+  ~InterruptsHeld();
+  InterruptsHeld(const InterruptsHeld&) = delete;
+  InterruptsHeld& operator=(const InterruptsHeld&) = delete;
+
+ private:
+  static void on_interrupt(void* self);
+
+  int event_ = -1;
+  rte_intr_handle* handle_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false, release_ = false;
+};
+
 }  // namespace uroce::dpdk
