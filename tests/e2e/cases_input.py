@@ -1,8 +1,10 @@
 """Bad input: one line that says what, why and what to do, and an exit status that is not zero."""
+import signal
 import subprocess
 
+from cases_behaviour import rows
 from programs import Pair
-from rig import Failure
+from rig import Failure, wait_until
 
 
 def refuses(rig, args, words, env=None):
@@ -60,14 +62,16 @@ def unreachable_peer(rig):
     """A QP whose peer nobody answers for ends with an error, soon."""
     devices = rig.pair()
     pair = Pair(rig, devices[0], devices[1], ['ib_write_bw', '-D', '60', '-F'])
-    if pair.client.wait(1.0) is not None:
-        raise Failure('the program ended early\n' + rig.describe(pair.client))
-    rig.daemons[devices[0]].signal(9)
+    if not wait_until(lambda: any(row['outstanding'] for row in rows(rig, devices[1], 'qps')), 15):
+        raise Failure('the program posts nothing\n' + rig.describe(pair.client))
+    pair.server.signal(signal.SIGSTOP)  # so that the programs' own TCP connection stays
+    rig.daemons[devices[0]].signal(signal.SIGKILL)
     status = pair.client.wait(30)
     if status in (None, 0):
         raise Failure(f'client exit {status} without a peer\n' + rig.describe(pair.client))
     if 'status 12' not in pair.client.output():  # IBV_WC_RETRY_EXC_ERR
         raise Failure('no word of exhausted retries\n' + rig.describe(pair.client))
+    pair.server.signal(signal.SIGKILL)
     pair.end()
 
 

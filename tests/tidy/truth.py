@@ -43,8 +43,8 @@ def _knobs(files):
         yield 'config/uroced.toml is missing'
         return
     source = _source('apps/uroced', files)
-    for knob in set(re.findall(r'^#?\s?([a-z][a-z0-9_]+)\s*=', toml, re.M)):
-        if f'"{knob}"' not in source:
+    for knob in set(re.findall(r'^#? ?([a-z][a-z0-9_]+) = ', toml, re.M)):
+        if f'"{knob}"' not in source and f'"{knob.replace("_", "-")}"' not in source:
             yield f'config/uroced.toml: the daemon reads no {knob}'
 
 
