@@ -31,7 +31,11 @@ def listed(build, pattern, pick):
 
 def gtest_cases(path):
     root = ElementTree.parse(path).getroot()
-    skipped = sum(1 for case in root.iter('testcase') if case.get('result') == 'skipped')
+    names = [f'{case.get("classname")}.{case.get("name")}' for case in root.iter('testcase')
+             if case.get('result') == 'skipped']
+    for name in names:
+        print(f'skipped: {name}', file=sys.stderr)
+    skipped = len(names)
     total, failed = int(root.get('tests', 0)), int(root.get('failures', 0)) + int(root.get('errors', 0))
     return total - failed - skipped, failed, skipped
 

@@ -44,7 +44,7 @@ def _knobs(files):
         return
     source = _source('apps/uroced', files)
     for knob in set(re.findall(r'^#? ?([a-z][a-z0-9_]+) = ', toml, re.M)):
-        if f'"{knob}"' not in source and f'"{knob.replace("_", "-")}"' not in source:
+        if not any(f'{before}{name}"' in source for before in '".' for name in (knob, knob.replace('_', '-'))):
             yield f'config/uroced.toml: the daemon reads no {knob}'
 
 
