@@ -43,6 +43,7 @@ void settle(Core& core, Qp& qp, std::uint32_t acked) {
 }
 
 void implied_nak(Core& core, Qp& qp) {
+  if (qp.retrying) return;  // the rest of the burst that the loss was in
   ++core.counters.implied_nak_seq_err;
   retry_from_una(core, qp);
 }
@@ -115,7 +116,7 @@ void on_read_response(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const Wqe& wqe = qp.wqe(qp.sq_head);
   const std::uint32_t index = psns_between(wqe.first(), qp.una);
   const bool last = index + 1 == wqe.psn_count;
-  const bool ends = last || ((index + 1) & (kReadChunkPackets - 1)) == 0;
+  const bool ends = last || ((index + 1) & (qp.read_chunk - 1)) == 0;
   const std::uint32_t bytes = last ? wqe.length - (index << qp.mtu_shift) : qp.mtu;
   if (packet.payload_bytes != bytes || ends != packet.info->has(wire::kLast | wire::kOnly)) {
     settle(core, qp, acked);

@@ -39,12 +39,15 @@ void set_path(Qp& qp, const QpAttr& kept) {
   if (path.dest.is_v4()) std::memcpy(&qp.peer_v4, qp.peer + 12, sizeof qp.peer_v4);
 }
 
-void apply(Qp& qp, const QpAttr& kept, std::uint32_t mask) {
+void apply(const Core& core, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrAccessFlags) qp.access = kept.access;
   if (mask & kAttrPathMtu) {
     qp.mtu = kept.path_mtu;
     qp.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(kept.path_mtu));
     qp.window.reset(qp.full_packet_cost());
+    // The answer to one request never exceeds the receive ring.
+    const std::uint32_t ring_packets = std::max(1u, core.config.receive_ring_bytes / qp.full_packet_cost());
+    qp.read_chunk = std::min(kReadChunkPackets, std::bit_floor(ring_packets));
   }
   if (mask & kAttrTimeout) {
     qp.ack_timeout = kept.timeout == 0 ? 0 : Nanos{4096} << (kept.timeout & 31);
@@ -130,7 +133,7 @@ ModifyVerdict modify(Core& core, Qp& qp, const QpAttr& attr, std::uint32_t mask)
   if (to != QpState::kReset) {
     QpAttr& kept = core.cold[qp.self].attr;
     remember(kept, attr, mask);
-    apply(qp, kept, mask);
+    apply(core, qp, kept, mask);
   }
   if ((mask & kAttrState) != 0) change_state(core, qp, to, attr, mask);
   return {};

@@ -19,7 +19,7 @@ namespace uroce::proto {
 
 inline constexpr std::uint32_t kMaxSge = 32;         ///< of a receive WQE
 inline constexpr std::uint32_t kMaxMessage = 1u << 31;  ///< bytes
-inline constexpr std::uint32_t kReadChunkPackets = 32;  ///< a longer READ goes out as several requests
+inline constexpr std::uint32_t kReadChunkPackets = 32;  ///< a longer READ goes out as several requests, a power of 2
 inline constexpr std::uint32_t kNoQp = ~std::uint32_t{0};
 
 /// What a send WQE does.
@@ -170,6 +170,7 @@ struct alignas(64) Qp {
   CqId send_cq, recv_cq;
   wire::FrameTemplate path;
   std::uint32_t read_budget_used = 0;
+  std::uint32_t read_chunk = kReadChunkPackets;  ///< packets of answer that one READ request may ask for; 2^n
   std::uint8_t retry_cnt = 0, rnr_retry = 0;
   bool sqd_notify = false;
   bool waits_for_read_budget = false;

@@ -64,7 +64,7 @@ bool last_for_now(Core& core, Qp& qp, std::uint32_t cost) {
     case Kind::kLocalInvalidate: return true;
     case Kind::kRead:
     case Kind::kAtomic: {
-      const std::uint32_t packets = std::min(wqe.psn_count, kReadChunkPackets);
+      const std::uint32_t packets = std::min(wqe.psn_count, qp.read_chunk);
       const std::uint32_t answer = cost_of(std::min(wqe.length, packets << qp.mtu_shift), packets);
       return qp.reads_in_flight >= qp.max_reads || qp.in_flight() + cost + answer > qp.window.bytes();
     }
@@ -191,7 +191,7 @@ Step send_request(Core& core, Qp& qp, TxBurst& burst, std::uint8_t opcode, const
 Step send_read(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
   if (qp.reads_in_flight >= qp.max_reads) return Step::kBlocked;
   const std::uint32_t index = psns_between(wqe.first(), qp.psn);
-  const std::uint32_t end = std::min((index | (kReadChunkPackets - 1)) + 1, wqe.psn_count);
+  const std::uint32_t end = std::min((index | (qp.read_chunk - 1)) + 1, wqe.psn_count);
   const std::uint32_t offset = index << qp.mtu_shift;
   const std::uint32_t bytes = (end == wqe.psn_count ? wqe.length : end << qp.mtu_shift) - offset;
   const std::uint32_t cost = cost_of(bytes, end - index);
