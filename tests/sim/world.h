@@ -67,7 +67,7 @@ class World {
   const WorldOptions options_;
   Random random_;
   Nanos now_ = 0;
-  bool ipv6_ = false, one_host_ = false, mortal_ = false, harmless_ = false, plain_ = true;
+  bool one_host_ = false, mortal_ = false, harmless_ = false, plain_ = true;
   Nanos death_at_ = kNever;
   NetworkSettings network_settings_;
   std::vector<std::unique_ptr<Host>> hosts_;
