@@ -64,8 +64,8 @@ bool bind_entry(const fs::path& source, const fs::path& target) {
   return mount(source.c_str(), target.c_str(), nullptr, MS_BIND, nullptr) == 0;
 }
 
-/// /dev is rebuilt by bind mounts, not overlaid: an overlay would hide /dev/shm and the other mounts below it. The new
-/// one is put together over the run directory's own dev/, which nobody needs behind that.
+/// /dev is rebuilt by bind mounts, not overlaid: an overlay would hide /dev/shm and the other mounts below it. The
+/// new one is put together over the run directory's own dev/, which nobody needs behind that.
 std::string rebuild_dev(const fs::path& run_dir) {
   const fs::path stage = run_dir / "dev";
   std::error_code error;
@@ -78,20 +78,23 @@ std::string rebuild_dev(const fs::path& run_dir) {
   std::string problem;
   for (const auto& entry : fs::directory_iterator("/dev", error)) {
     if (entry.path().filename() == "infiniband") continue;
-    if (!bind_entry(entry.path(), stage / entry.path().filename())) problem = failed("bind " + entry.path().string());
+    if (!bind_entry(entry.path(), stage / entry.path().filename()))
+      problem = failed("bind " + entry.path().string());
   }
   if (mkdir((stage / "infiniband").c_str(), 0755) != 0) problem = failed("mkdir infiniband");
   for (const std::string& name : devices) {
     if (symlink("/dev/null", (stage / "infiniband" / name).c_str()) != 0) problem = failed("symlink " + name);
   }
-  if (problem.empty() && mount(stage.c_str(), "/dev", nullptr, MS_MOVE, nullptr) != 0) problem = failed("move to /dev");
+  if (problem.empty() && mount(stage.c_str(), "/dev", nullptr, MS_MOVE, nullptr) != 0)
+    problem = failed("move to /dev");
   if (!problem.empty()) umount2(stage.c_str(), MNT_DETACH);
   return problem;
 }
 
 std::string overlay_sys_class(const fs::path& run_dir) {
   const std::string ours = run_dir / "sys/class";
-  if (ours.find_first_of(":,\\") != std::string::npos) return ours + ": an overlay takes no ':', ',' or '\\' in a path";
+  if (ours.find_first_of(":,\\") != std::string::npos)
+    return ours + ": an overlay takes no ':', ',' or '\\' in a path";
   const std::string layers = "lowerdir=" + ours + ":/sys/class";
   if (mount("uroce-sys", "/sys/class", "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, layers.c_str()) != 0) {
     return failed("no overlay on /sys/class");

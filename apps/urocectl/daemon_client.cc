@@ -29,7 +29,9 @@ class Fd {
   int fd_;
 };
 
-std::string socket_path(const std::string& run_dir, const std::string& name) { return run_dir + "/" + name + ".sock"; }
+std::string socket_path(const std::string& run_dir, const std::string& name) {
+  return run_dir + "/" + name + ".sock";
+}
 
 /// Empty, or why there is no connection.
 std::string connect_to(int fd, const std::string& path) {

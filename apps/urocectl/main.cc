@@ -73,7 +73,8 @@ int print_answers(const Options& options, const Json& request) {
 }
 
 int show(const Options& options) {
-  return print_answers(options, {{"command", "show"}, {"what", options.argument.empty() ? "all" : options.argument}});
+  return print_answers(options,
+                       {{"command", "show"}, {"what", options.argument.empty() ? "all" : options.argument}});
 }
 
 void print_numbers(const std::map<std::string, std::int64_t>& values) {

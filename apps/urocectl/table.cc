@@ -74,7 +74,8 @@ std::string table(const Json& list) {
 
 void collect(const Json& value, const std::string& path, std::map<std::string, std::int64_t>& out) {
   if (value.is_number()) {
-    out[path] = value.is_number_float() ? static_cast<std::int64_t>(value.get<double>()) : value.get<std::int64_t>();
+    out[path] =
+        value.is_number_float() ? static_cast<std::int64_t>(value.get<double>()) : value.get<std::int64_t>();
   } else if (value.is_object()) {
     for (const auto& [name, inner] : value.items()) collect(inner, path.empty() ? name : path + "." + name, out);
   } else if (value.is_array()) {

@@ -80,10 +80,10 @@ def words(files):
 
 def columns(files):
     for name, text in files.items():
-        if pathlib.PurePath(name).suffix not in CPP and not name.endswith('.md'):
+        if pathlib.PurePath(name).suffix not in CPP and not name.endswith(('README.md', 'ARCHITECTURE.md', 'STYLE.md')):
             continue
         for number, line in enumerate(text.split('\n'), 1):
-            if len(line) > MAX_COLUMNS + 4:
+            if len(line) > MAX_COLUMNS and not line.startswith('|'):
                 yield f'{name}:{number}: {len(line)} columns, at most {MAX_COLUMNS}'
 
 

@@ -51,7 +51,8 @@ void Endpoint::open_device(const Options& options) {
   ibv_device** list = ibv_get_device_list(&count);
   if (list == nullptr || count == 0) fail("no RDMA device; start a daemon");
   for (int i = 0; i < count && context_ == nullptr; ++i) {
-    if (options.device.empty() || options.device == ibv_get_device_name(list[i])) context_ = ibv_open_device(list[i]);
+    if (options.device.empty() || options.device == ibv_get_device_name(list[i]))
+      context_ = ibv_open_device(list[i]);
   }
   ibv_free_device_list(list);
   if (context_ == nullptr) fail("cannot open device " + options.device);
@@ -72,7 +73,8 @@ void Endpoint::make_memory(const std::string& kind) {
   } else if (kind == "file") {
     // A private mapping of a file cannot be moved: the daemon reaches it from outside.
     std::FILE* file = std::tmpfile();
-    if (file == nullptr || ftruncate(fileno(file), static_cast<off_t>(memory_bytes_)) != 0) fail(with_errno("tmpfile"));
+    if (file == nullptr || ftruncate(fileno(file), static_cast<off_t>(memory_bytes_)) != 0)
+      fail(with_errno("tmpfile"));
     memory = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fileno(file), 0);
   } else {
     fail("memory " + kind + ": give heap, shared or file");
@@ -114,7 +116,8 @@ void Endpoint::connect_tcp(const Options& options) {
     tcp_ = accept(fd, nullptr, nullptr);
     close(fd);
   } else {
-    if (inet_pton(AF_INET, options.host.c_str(), &address.sin_addr) != 1) fail(options.host + ": give an IPv4 address");
+    if (inet_pton(AF_INET, options.host.c_str(), &address.sin_addr) != 1)
+      fail(options.host + ": give an IPv4 address");
     if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) fail(with_errno("connect"));
     tcp_ = fd;
   }
@@ -158,8 +161,9 @@ void Endpoint::connect_qp(const Options& options) {
   attr.retry_cnt = 7;
   attr.rnr_retry = 7;
   attr.max_rd_atomic = 8;
-  if (ibv_modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                    IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
+  if (ibv_modify_qp(qp_, &attr,
+                    IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                        IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
     fail(with_errno("modify to RTS"));
   }
 }

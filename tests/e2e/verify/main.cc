@@ -1,7 +1,8 @@
-// verify [-d DEVICE] [-g GID] [-p PORT] [-s SEED] [-n BATCHES] [-m MTU] [-x MAX_BYTES] [-k heap|shared|file] [-P PSN]
+// verify [-d DEVICE] [-g GID] [-p PORT] [-s SEED] [-n BATCHES] [-m MTU] [-x MAX_BYTES] [-k heap|shared|file] [-P
+// PSN]
 //        [-e] [HOST]
-// Moves random data with every operation of a reliable connection and checks every byte, completion and immediate value
-// at both ends. Without HOST it is the server.
+// Moves random data with every operation of a reliable connection and checks every byte, completion and immediate
+// value at both ends. Without HOST it is the server.
 #include <unistd.h>
 
 #include <algorithm>
@@ -147,7 +148,8 @@ void check_receive(Endpoint& end, const Operation& op, std::size_t i, const std:
   const bool has_immediate = op.kind != Kind::kSend;
   if (((wc.wc_flags & IBV_WC_WITH_IMM) != 0) != has_immediate) fail(place + "flag of the immediate value");
   if (has_immediate && wc.imm_data != op.immediate) fail(place + "immediate value");
-  if (wc.opcode != (op.kind == Kind::kWriteImm ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV)) fail(place + "wc.opcode");
+  if (wc.opcode != (op.kind == Kind::kWriteImm ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV))
+    fail(place + "wc.opcode");
   if (op.kind == Kind::kWriteImm) return check_guard(end, i, 0, place);
   std::vector<std::byte> wanted(op.bytes);
   fill(op.pattern, wanted.data(), wanted.size());

@@ -1,5 +1,5 @@
-// What verify does, in which order, and what memory must look like afterwards. Both ends draw the same operations from
-// the same seed, so that neither has to trust what the other says.
+// What verify does, in which order, and what memory must look like afterwards. Both ends draw the same operations
+// from the same seed, so that neither has to trust what the other says.
 #pragma once
 
 #include <cstddef>
