@@ -152,7 +152,7 @@ TEST(ReadWindow, ManyDeepReadersNeverHaveMoreUnderWayThanTheReceiveRingHolds) {
 }
 
 TEST(ReadWindow, AReadLargerThanTheReceiveRingComesInParts) {
-  Crowd crowd(2, 256u << 10, 1u << 20, 4096);
+  Crowd crowd(2, 16384, 1u << 20, 4096);
   crowd.post(UROCE_WR_RDMA_READ);
   crowd.run(1'000'000);
   EXPECT_EQ(crowd.total(), 2u * kDepth);
