@@ -104,6 +104,24 @@ void next_wqe(Qp& qp) {
   qp.send_at = {};
 }
 
+/// Whether a packet of this cost is to ask for an acknowledge whatever it carries: each quarter of the window, and
+/// where the window ends. The last packet of a turn asks too, so that whatever happens before the next (a drain, an
+/// error) finds all asked for.
+bool at_limit(const Qp& qp, std::uint32_t cost) {
+  return qp.cost_since_ack_req >= qp.window.bytes() / 4 ||
+         qp.in_flight() + cost + qp.full_packet_cost() > qp.window.bytes();
+}
+
+/// The extended headers of a SEND or WRITE: RETH first, immediate or key last.
+void emit_extended(std::byte* at, const Wqe& wqe, bool reth, SendRow::Extra extra) {
+  if (reth) {
+    wire::Reth{wqe.remote_addr, Key{wqe.rkey}, wqe.length}.emit(at);
+    at += wire::Reth::kBytes;
+  }
+  if (extra == SendRow::Extra::kImmediate) wire::ImmDt{wqe.imm_data}.emit(at);
+  if (extra == SendRow::Extra::kInvalidate) wire::Ieth{Key{wqe.imm_data}}.emit(at);
+}
+
 wire::Operation operation_of(const SendRow& row, bool first, bool last) {
   if (first) return last ? row.only : row.first;
   return last ? row.last : row.middle;
@@ -125,10 +143,7 @@ Step send_data(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budge
   const bool reth = first && wqe.kind == Kind::kWrite;
   const bool extra = last && row.extra != SendRow::Extra::kNone;
   qp.cost_since_ack_req += cost;
-  ask |= qp.cost_since_ack_req >= qp.window.bytes() / 4;
-  // The last packet of a turn asks, so that whatever happens before the next (a drain, an error) finds all asked for.
-  ask |= budget == 1 || burst.count + 1 == burst.frames.size();
-  ask |= qp.in_flight() + cost + qp.full_packet_cost() > qp.window.bytes();
+  ask = ask || at_limit(qp, cost) || budget == 1 || burst.count + 1 == burst.frames.size();
   if (last) ask = ask || qp.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(core, qp, cost);
 
   const wire::Bth bth{
@@ -143,13 +158,7 @@ Step send_data(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budge
   PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
   const std::size_t extended = (reth ? wire::Reth::kBytes : 0) + (extra ? wire::ImmDt::kBytes : 0);
   if (builder.start(frame, qp.path, bth, extended, bytes)) {
-    std::byte* at = builder.extended();
-    if (reth) {
-      wire::Reth{wqe.remote_addr, Key{wqe.rkey}, wqe.length}.emit(at);
-      at += wire::Reth::kBytes;
-    }
-    if (extra && row.extra == SendRow::Extra::kImmediate) wire::ImmDt{wqe.imm_data}.emit(at);
-    if (extra && row.extra == SendRow::Extra::kInvalidate) wire::Ieth{Key{wqe.imm_data}}.emit(at);
+    emit_extended(builder.extended(), wqe, reth, extra ? row.extra : SendRow::Extra::kNone);
     builder.seal();
     if (wqe.is_inline()) {
       builder.payload(wqe.inline_data() + offset, bytes);
