@@ -78,52 +78,56 @@ tests_of() {
   find "$work/xml" -name '*.xml' -delete
   mapfile -t names < <(python3 "$top/tests/summary.py" --list "$folder" "$only" "${pick:-*}")
   [ ${#names[@]} -eq 0 ] && return 0
-  GTEST_OUTPUT="xml:$work/xml/" meson test -C "$folder" --no-rebuild --num-processes "$jobs" --print-errorlogs \
+  GTEST_OUTPUT="xml:$work/xml/" meson test -C "$folder" ${prebuilt---no-rebuild} --num-processes "$jobs" --print-errorlogs \
     "$@" "${names[@]}"
   local status=$?
   python3 "$top/tests/summary.py" --count "$folder" "$work/xml" >>"$results"
   return $status
 }
 
-gcc_tests() {
-  [ -n "$long" ] && export UROCE_SIM_SEEDS=200000
-  tests_of "$top/build" -t "$([ -n "$long" ] && echo 30 || echo 4)"
-}
+gcc_tests() { tests_of "$top/build" -t 4; }
+
+long_simulation() { "$top/build/tests/sim/sim" --seeds 200000 && count 1 0 0; }
 
 asan_tests() {
-  export UROCE_SIM_SEEDS=200 ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 \
+  export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 \
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14
   pick='!once' tests_of "$top/build-asan" -t 8
 }
 
 tsan_tests() {
   # Without address randomisation: gcc's runtime does not know the layouts of newer kernels.
-  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1 UROCE_SIM_SEEDS=50
-  pick='threads' tests_of "$top/build-tsan" -t 8 --wrap='setarch -R'
+  export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
+  pick='threads' prebuilt='' tests_of "$top/build-tsan" -t 8 --wrap='setarch -R'
 }
 
-fuzz() {
-  local target failed=0
-  for target in "$top"/build-asan/tests/fuzz/*-fuzzer; do
-    local name
-    name=$(basename "$target" -fuzzer)
-    mkdir -p "$work/fuzz/$name"
-    if (cd "$work/fuzz" && "$target" -max_total_time="$fuzz_seconds" -print_final_stats=0 -verbosity=0 -timeout=20 \
-      "$work/fuzz/$name" "$top/tests/fuzz/corpus/$name" >"$work/fuzz/$name.log" 2>&1); then
-      count 1 0 0
-      say "ok   fuzz $name, $fuzz_seconds s"
-    else
-      count 0 1 0
-      failed=1
-      say "FAIL fuzz $name"
-      tail -n 40 "$work/fuzz/$name.log"
-      # The input that did it, to be put into the corpus.
-      for input in "$work"/fuzz/crash-* "$work"/fuzz/timeout-* "$work"/fuzz/oom-*; do
-        [ -f "$input" ] && say "input: $(base64 -w0 "$input")"
-      done
-    fi
+# fuzz_one NAME: fuzzes for the given time; prints the input that broke it, to be put into the corpus.
+fuzz_one() {
+  local name=$1 place=$work/fuzz/$1 input
+  mkdir -p "$place/found"
+  if (cd "$place" && "$top/build-asan/tests/fuzz/$name-fuzzer" -max_total_time="$fuzz_seconds" -verbosity=0 -timeout=20 \
+    found "$top/tests/fuzz/corpus/$name" >log 2>&1); then
+    count 1 0 0
+    say "ok   fuzz $name, $fuzz_seconds s"
+    return
+  fi
+  count 0 1 0
+  say "FAIL fuzz $name"
+  tail -n 40 "$place/log"
+  for input in "$place"/crash-* "$place"/timeout-* "$place"/oom-*; do
+    [ -f "$input" ] && say "input: $(base64 -w0 "$input")"
   done
-  return $failed
+}
+
+# As many at a time as there are jobs.
+fuzz() {
+  local target
+  export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14
+  for target in "$top"/build-asan/tests/fuzz/*-fuzzer; do
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+    fuzz_one "$(basename "$target" -fuzzer)" &
+  done
+  wait
 }
 
 end_to_end() {
@@ -137,7 +141,10 @@ end_to_end() {
 began=$SECONDS
 stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
 reserve_hugepages 512
-stage 'build (gcc)' build_into "$top/build" g++ && stage 'tests (gcc)' gcc_tests
+stage 'build (gcc)' build_into "$top/build" g++ && {
+  stage 'tests (gcc)' gcc_tests
+  [ -n "$long" ] && stage 'long simulation' long_simulation
+}
 [ "$only" = '*' ] && stage 'tidy' python3 "$top/tests/tidy/tidy.py" --results "$results"
 if [ "$(id -u)" = 0 ]; then
   [ -x "$top/build/apps/uroced" ] && stage 'end to end' end_to_end
@@ -145,7 +152,7 @@ else
   say "needs root: network namespaces and the memory of other processes; did the tests above instead"
   count 0 0 1
 fi
-[ -n "$clang" ] && stage 'build (clang)' build_into "$top/build-clang" clang++-14
+[ -n "$clang" ] && stage 'build (clang)' build_into "$top/build-clang" clang++-14 -Doptimization=0
 if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then
   stage 'build (sanitizers)' build_into "$top/build-asan" clang++-14 -Db_sanitize=address,undefined -Db_lundef=false \
     -Doptimization=1 -Dfuzzers=true && {
@@ -154,8 +161,9 @@ if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then
   }
 fi
 if [ -n "$tsan" ]; then
-  stage 'build (thread sanitizer)' build_into "$top/build-tsan" g++ -Db_sanitize=thread -Doptimization=1 &&
-    stage 'tests (threads)' tsan_tests
+  # meson compiles only what the chosen tests need.
+  targets=build.ninja stage 'setup (thread sanitizer)' build_into "$top/build-tsan" g++ -Db_sanitize=thread \
+    -Doptimization=1 && stage 'build and tests (threads)' tsan_tests
 fi
 say "all stages took $((SECONDS - began)) s"
 awk '{p += $1; f += $2; s += $3} END {printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0}' "$results"

@@ -18,7 +18,7 @@ install_packages() {
     die "apt-get could not install: ${missing[*]}"
 }
 
-# build_into FOLDER COMPILER [MESON OPTIONS...]: configures once, then compiles what changed.
+# build_into FOLDER COMPILER [MESON OPTIONS...]: configures once, then compiles what changed ($targets, or all).
 build_into() {
   local folder=$1 compiler=$2 launcher=
   shift 2
@@ -28,7 +28,7 @@ build_into() {
       { tail -n 30 "$folder.log" >&2; return 1; }
     mv "$folder.log" "$folder/setup.log"
   fi
-  ninja -C "$folder" ${jobs:+-j "$jobs"} >"$folder/ninja.log" 2>&1 || { tail -n 60 "$folder/ninja.log" >&2; return 1; }
+  ninja -C "$folder" ${jobs:+-j "$jobs"} ${targets:-} >"$folder/ninja.log" 2>&1 || { tail -n 60 "$folder/ninja.log" >&2; return 1; }
 }
 
 hugepages_file=/proc/sys/vm/nr_hugepages
