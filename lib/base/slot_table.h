@@ -5,7 +5,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
+#include <memory_resource>
 #include <new>
 #include <type_traits>
 #include <vector>
@@ -19,11 +19,12 @@ class SlotTable {
  public:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  explicit SlotTable(std::uint32_t capacity)
+  explicit SlotTable(std::uint32_t capacity, std::pmr::memory_resource* memory = std::pmr::get_default_resource())
       : capacity_(capacity),
-        slots_(static_cast<Slot*>(::operator new(std::size_t{capacity} * sizeof(Slot), kAlign))),
-        links_(capacity) {}
-  ~SlotTable() { ::operator delete(slots_, kAlign); }
+        memory_(memory),
+        slots_(static_cast<Slot*>(memory->allocate(capacity * sizeof(Slot), alignof(Slot)))),
+        links_(capacity, memory) {}
+  ~SlotTable() { memory_->deallocate(slots_, capacity_ * sizeof(Slot), alignof(Slot)); }
   SlotTable(const SlotTable&) = delete;
   SlotTable& operator=(const SlotTable&) = delete;
 
@@ -56,7 +57,7 @@ class SlotTable {
   const T* address(std::uint32_t index) const { return &slots_[index].object; }
 
   std::uint32_t size() const { return used_; }
-  std::uint32_t capacity() const { return capacity_; }
+  std::uint32_t capacity() const { return static_cast<std::uint32_t>(capacity_); }
   /// Every index ever used is below this.
   std::uint32_t limit() const { return fresh_; }
 
@@ -65,11 +66,11 @@ class SlotTable {
   struct alignas(64) Slot {
     T object;
   };
-  static constexpr std::align_val_t kAlign{alignof(Slot)};
 
-  std::uint32_t capacity_;
+  std::size_t capacity_;
+  std::pmr::memory_resource* memory_;
   Slot* slots_;
-  std::vector<std::uint32_t> links_;  // of a free slot the next one, else kUsed; apart, so that holds() is cheap
+  std::pmr::vector<std::uint32_t> links_;  // of a free slot the next one, else kUsed; apart, so that holds() is cheap
   std::uint32_t fresh_ = 0;
   std::uint32_t free_ = kNone;
   std::uint32_t used_ = 0;

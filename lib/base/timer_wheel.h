@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "base/types.h"
@@ -16,7 +17,8 @@ namespace uroce::base {
 
 class TimerWheel {
  public:
-  explicit TimerWheel(std::uint32_t capacity) : nodes_(capacity) {
+  explicit TimerWheel(std::uint32_t capacity, std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : nodes_(capacity, memory) {
     for (std::uint32_t& head : heads_) head = kNone;
   }
 
@@ -143,7 +145,7 @@ class TimerWheel {
     return {kLevels, 0, 0};
   }
 
-  std::vector<Node> nodes_;
+  std::pmr::vector<Node> nodes_;
   std::uint32_t heads_[kLevels * kSlots + 1];
   std::uint64_t occupied_[kLevels] = {};
   std::uint64_t elapsed_ = 0;

@@ -19,6 +19,7 @@
 
 #include "base/frame.h"
 #include "base/types.h"
+#include "engine/huge_pages.h"
 #include "engine/mailbox.h"
 #include "engine/packet_ring.h"
 #include "engine/poll_policy.h"
@@ -143,6 +144,8 @@ class WorkerCore {
 
  private:
   void handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now);
+  /// Parses, counts, and deals with all but the packets of this worker's own QPs: true for one of those.
+  bool sort(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out, Nanos now);
   void steer(std::uint32_t worker, std::span<const std::byte> frame);
   void send_completion_events(Nanos now);
   bool write_event(Cq& cq);
@@ -150,6 +153,8 @@ class WorkerCore {
   WorkerConfig config_;
   WorkerShared& shared_;
   net::LinkStack* link_;  // worker 0 only
+  HugePages huge_pages_;
+  std::pmr::monotonic_buffer_resource qp_tables_{HugePages::kPage, &huge_pages_};
   proto::Transport transport_;
   Mailbox mailbox_;
   std::vector<SessionPort*> ports_;

@@ -27,7 +27,7 @@ class Core {
   const wire::CrcEngine& crc;
   Counters counters;
   base::SlotTable<Qp> qps;
-  std::vector<QpCold> cold;  ///< by QP slot
+  std::pmr::vector<QpCold> cold;  ///< by QP slot
   QpnTable by_qpn;
   base::TimerWheel timers;   ///< by QP slot
   Nanos now = 0;             ///< of the current call
@@ -106,7 +106,7 @@ class Core {
     bool failed = false;
   };
 
-  std::vector<std::uint32_t> active_;  // a ring with room for every QP
+  std::pmr::vector<std::uint32_t> active_;  // a ring with room for every QP
   std::uint32_t active_mask_;
   std::uint32_t active_head_ = 0, active_tail_ = 0;
   /// QPs that found no budget, first come first: [0] those that got none in this round, [1] those that got some.

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <memory_resource>
 #include <vector>
 
 #include "base/types.h"
@@ -13,8 +14,9 @@ class QpnTable {
  public:
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
 
-  explicit QpnTable(std::uint32_t capacity)
-      : shift_(32 - static_cast<unsigned>(std::bit_width(capacity | 7u)) - 1), entries_(std::size_t{1} << (32 - shift_)) {}
+  explicit QpnTable(std::uint32_t capacity, std::pmr::memory_resource* memory = std::pmr::get_default_resource())
+      : shift_(32 - static_cast<unsigned>(std::bit_width(capacity | 7u)) - 1),
+        entries_(std::size_t{1} << (32 - shift_), memory) {}
 
   std::uint32_t find(Qpn qpn) const {
     for (std::uint32_t i = home(qpn.value);; i = (i + 1) & mask()) {
@@ -54,7 +56,7 @@ class QpnTable {
   std::uint32_t home(std::uint32_t qpn) const { return (qpn * 0x9e3779b1u) >> shift_; }
 
   unsigned shift_;
-  std::vector<Entry> entries_;
+  std::pmr::vector<Entry> entries_;
 };
 
 }  // namespace uroce::proto

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <memory_resource>
 #include <span>
 
 #include "base/frame.h"
@@ -44,6 +45,8 @@ struct TransportConfig {
   std::uint32_t quantum_packets = 16;    ///< a QP's turn in transmit()
   bool offload_ip_checksum = false;
   std::uint64_t seed = 1;                ///< of whatever must not be guessed
+  /// Of the tables with a row a QP. One that yields huge pages keeps thousands of active QPs cheap.
+  std::pmr::memory_resource* resource = std::pmr::get_default_resource();
 };
 
 /// What a QP is made with. The rings' entries were checked to be as large as their shapes say.

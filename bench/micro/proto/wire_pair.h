@@ -10,9 +10,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
+#include <memory_resource>
+#include <new>
 #include <vector>
 
+#include "engine/huge_pages.h"
 #include "memory/table.h"
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
@@ -37,7 +39,6 @@ struct Qp {
   queue::WorkProducer sq, rq;
   uroce_qp_client_block client{};
   uroce_qp_daemon_block daemon{};
-  std::unique_ptr<std::byte[]> memory;
 };
 
 /// One transport, one MR, one CQ, any number of QPs.
@@ -50,7 +51,7 @@ class Side {
   static constexpr std::uint64_t kIova = 0x100000;
 
   Side(std::uint8_t id, std::uint32_t qps, std::size_t memory_bytes)
-      : id_(id), memory_(memory_bytes), table_(64, id + 1u), transport_(config(qps), table_), ring_(kCqEntries) {
+      : id_(id), memory_(memory_bytes), table_(64, id + 1u), transport_(config(qps, queues_memory_), table_), ring_(kCqEntries) {
     producer_ = queue::CqProducer(ring_.data(), kCqEntries, &cq_client_);
     consumer_ = queue::CqConsumer(ring_.data(), kCqEntries, &cq_client_);
     transport_.set_cq(CqId{0}, &producer_, 1);
@@ -70,13 +71,12 @@ class Side {
   }
 
   void add_qp(std::uint32_t number, const Queues& queues) {
-    qps_.push_back(std::make_unique<Qp>());
+    qps_.push_back(std::pmr::polymorphic_allocator<>(&queues_memory_).new_object<Qp>());
     Qp& qp = *qps_.back();
     const std::size_t sq_bytes = std::size_t{queues.sq_entries} * kStride;
     const std::size_t rq_bytes = std::size_t{queues.rq_entries} * 32;
     constexpr std::size_t kResources = 16 * proto::Transport::kResponderResourceBytes * 8;
-    qp.memory.reset(new std::byte[2 * sq_bytes + rq_bytes + kResources + 64]());
-    auto* at = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(qp.memory.get()) + 63) & ~std::uintptr_t{63});
+    auto* at = static_cast<std::byte*>(queues_memory_.allocate(2 * sq_bytes + rq_bytes + kResources, 64));
     const queue::RingShape sq{at, queues.sq_entries, kStride};
     proto::QpCreate create;
     create.sq_shadow = {at + sq_bytes, sq_bytes};
@@ -163,11 +163,12 @@ class Side {
   std::byte* frame(std::uint32_t i) { return frames_[i % kBurst].data; }
 
  private:
-  static proto::TransportConfig config(std::uint32_t qps) {
+  static proto::TransportConfig config(std::uint32_t qps, std::pmr::memory_resource& tables) {
     proto::TransportConfig config;
     config.max_qps = qps;
     config.max_cqs = 4;
     config.max_srqs = 4;
+    config.resource = &tables;
     return config;
   }
 
@@ -205,6 +206,9 @@ class Side {
   }
 
   std::uint8_t id_;
+  // As in the daemon: tables and rings in huge pages.
+  engine::HugePages huge_pages_;
+  std::pmr::monotonic_buffer_resource queues_memory_{engine::HugePages::kPage, &huge_pages_};
   std::vector<std::byte> memory_;
   memory::Table table_;
   proto::Transport transport_;
@@ -216,7 +220,7 @@ class Side {
   std::vector<std::byte> frame_memory_;
   std::array<base::Frame, kBurst> frames_{};
   std::array<wire::RxPacket, kBurst> packets_{};
-  std::vector<std::unique_ptr<Qp>> qps_;
+  std::vector<Qp*> qps_;  // in queues_memory_, trivial to destroy
 };
 
 }  // namespace uroce::bench
