@@ -149,7 +149,7 @@ def main():
     for name in runner.failed:
         print(f'failed: {name}')
     print(f'{runner.passed} passed, {len(runner.failed)} failed, 0 skipped')
-    return 1 if runner.failed or runner.passed == 0 else 0
+    return 1 if runner.failed or (runner.passed == 0 and options.only == '*') else 0
 
 
 if __name__ == '__main__':

@@ -5,7 +5,8 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Program to the file that holds its help text.
 HELP = {'uroce-run': 'apps/uroce-run', 'urocectl': 'apps/urocectl', 'uroced': 'apps/uroced',
-        'quickstart.sh': 'quickstart.sh', 'tests/run.sh': 'tests/run.sh'}
+        'quickstart.sh': 'quickstart.sh', 'tests/run.sh': 'tests/run.sh',
+        'bench/e2e/run.py': 'bench/e2e', 'tests/e2e/run.py': 'tests/e2e'}
 OPTION = re.compile(r'(?<![\w-])--[a-z][a-z0-9-]+')
 
 
@@ -20,6 +21,7 @@ def _named_files(files):
             yield f'{name} is missing'
             continue
         for path in set(re.findall(r'`((?:[\w.-]+/)+[\w.-]+\.(?:cc|h|py|sh|md|toml|txt))`', files[name])):
+            path = path.removeprefix('./')
             if not any(place == path or place.endswith('/' + path) for place in files):
                 yield f'{name}: names {path}, which is not there'
 
