@@ -68,7 +68,8 @@ int Session::open(const std::string& socket_path, std::unique_ptr<Session>& out)
   std::unique_ptr<Session> session(new Session);
   session->socket_ = sys::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (session->socket_ < 0) return errno;
-  if (sys::connect(session->socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return errno;
+  if (sys::connect(session->socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    return errno;
   SessionRegistry::instance().add(session.get());
   const int error = session->hello();
   if (error == 0) out = std::move(session);
@@ -189,6 +190,11 @@ int Session::release(std::uint32_t command, std::uint32_t handle) {
 int Session::map_chunks(const uroce_new_chunks& chunks, ReceivedFds& fds) {
   if (chunks.count > std::size(chunks.chunk) || fds.count() < chunks.count) return EPROTO;
   const std::lock_guard lock(chunk_mutex_);
+  try {
+    chunks_.reserve(chunks_.size() + chunks.count);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
   for (std::uint32_t i = 0; i < chunks.count; ++i) {
     if (chunks.first + i != chunks_.size() || chunks_.size() >= kMaxChunks) return EPROTO;
     const bool writable = chunks.chunk[i].client_writes != 0;
@@ -239,17 +245,17 @@ void Session::check_alive() {
   if (::syscall(SYS_ppoll, &peer, 1, &no_wait, nullptr, 0) > 0) set_dead();
 }
 
-// Runs between fork and the child's first own instruction, so only with what is safe there. The child's copies of the
-// descriptors would keep the session alive when the parent dies; its copies of the writable chunks are the parent's
-// queues. Fresh pages take their place, so that a stray write harms nobody.
+// Runs between fork and the child's first own instruction, so only with what is safe there. The child's copies of
+// the descriptors would keep the session alive when the parent dies; its copies of the writable chunks are the
+// parent's queues. Fresh pages take their place, so that a stray write harms nobody.
 void Session::abandon_in_child() {
   presence_.store(Presence::kForked);
   sys::close(socket_);
   socket_ = -1;
   for (const Chunk& chunk : chunks_) {
     if (!chunk.writable) continue;
-    mmap(chunk.base, chunk.bytes, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-         0);
+    mmap(chunk.base, chunk.bytes, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+         -1, 0);
   }
 }
 
