@@ -30,8 +30,8 @@ Starts PROGRAM with uroce's libibverbs and librdmacm in front of the system's, w
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else )" UROCE_DEFAULT_RUN_DIR R"()
   --view MODE         what the program finds in /dev/infiniband and /sys/class/infiniband, for those that look
                       there themselves (UCX, Open MPI, NCCL): `auto` (default) shows the devices where a mount
-                      namespace is free of side effects, that is as root; `always` also makes a user namespace, in which the user
-                      stays the same but setuid programs gain nothing; `never` leaves both folders alone
+                      namespace is free of side effects, that is as root; `always` also makes a user namespace, in
+                      which the user stays the same but setuid programs gain nothing; `never` leaves both alone
   --print-libdir      print the folder of the two libraries, and end
   -h, --help          this text
 

@@ -57,7 +57,8 @@ std::string to_string(const wire::Address& address) {
 
 std::string to_string(const wire::Mac& mac) {
   char text[18];
-  std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+  std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4],
+                mac[5]);
   return text;
 }
 

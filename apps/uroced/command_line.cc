@@ -28,11 +28,13 @@ struct Given {
 };
 
 /// Splits the arguments into flags and values. --config goes to `config`.
-std::string split(std::span<char* const> arguments, std::vector<Given>& given, std::string& config, CommandLine& out) {
+std::string split(std::span<char* const> arguments, std::vector<Given>& given, std::string& config,
+                  CommandLine& out) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     std::string_view text = arguments[i];
     if (text == "-h") text = "--help";
-    if (text.substr(0, 2) != "--") return "\"" + std::string(text) + "\" is no flag: uroced takes flags only, see --help";
+    if (text.substr(0, 2) != "--")
+      return "\"" + std::string(text) + "\" is no flag: uroced takes flags only, see --help";
     text.remove_prefix(2);
     const std::size_t equals = text.find('=');
     const std::string_view name = text.substr(0, equals);
@@ -98,7 +100,8 @@ std::string help_text() {
   text +=
       "  --version\n      print the version\n"
       "  --help\n      print this\n\n"
-      "Numbers of bytes take k, M and G. SIGINT and SIGTERM end it. Exit code 1: it could not start; 2: wrong usage.\n\n"
+      "Numbers of bytes take k, M and G. SIGINT and SIGTERM end it. Exit code 1: it could not start; 2: wrong "
+      "usage.\n\n"
       "Examples:\n"
       "  uroced --name uroce0 --port loopback --ip 192.0.2.1/24\n"
       "  uroced --name uroce0 --port net_memif0,role=server,socket=/run/uroce/memif.sock --ip 192.0.2.1/24\n"

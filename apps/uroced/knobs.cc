@@ -18,7 +18,8 @@ std::string set_number(T& value, std::string_view text, std::uint64_t least, std
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
   const unsigned shift = suffix.empty() ? 0 : suffix == "k" ? 10 : suffix == "M" ? 20 : suffix == "G" ? 30 : 64;
-  const bool fits = error == std::errc{} && shift < 64 && number <= std::numeric_limits<std::uint64_t>::max() >> shift;
+  const bool fits =
+      error == std::errc{} && shift < 64 && number <= std::numeric_limits<std::uint64_t>::max() >> shift;
   if (!fits || number << shift < least || number << shift > most) {
     return "a number from " + std::to_string(least) + " to " + std::to_string(most);
   }
@@ -33,9 +34,11 @@ std::string set_bool(bool& value, std::string_view text) {
 }
 
 bool is_device_name(std::string_view text) {
-  return !text.empty() && text.size() < 32 && text.front() != '.' && std::all_of(text.begin(), text.end(), [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '-' || c == '.';
-  });
+  return !text.empty() && text.size() < 32 && text.front() != '.' &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
+                  c == '-' || c == '.';
+         });
 }
 
 std::string set_cpus(std::vector<int>& cpus, std::string_view text) {
@@ -142,8 +145,18 @@ const std::array kKnobs{
            return s.mac || text.empty() ? "" : "a unicast address such as 02:00:00:00:00:01";
          },
          [](const Settings& s) -> Values { return {s.mac ? to_string(*s.mac) : ""}; }},
-    UROCE_NUMBER("mtu", "BYTES", "mtu", "largest packet behind the Ethernet header; 0: what the port has", engine.mtu, 0,
-                 65000),
+    Knob{"mtu", "BYTES", "mtu", false, "largest packet behind the Ethernet header; 0: what the port has",
+         [](Settings& s, std::string_view text) -> std::string {
+           // The smallest path MTU and its headers.
+           constexpr std::uint32_t kLeast = 256 + 80;
+           if (text == "0") {
+             s.engine.mtu = 0;
+             return {};
+           }
+           const std::string allowed = set_number(s.engine.mtu, text, kLeast, 65000);
+           return allowed.empty() ? allowed : "0, or " + allowed;
+         },
+         [](const Settings& s) -> Values { return {std::to_string(s.engine.mtu)}; }},
     Knob{"run-dir", "DIR", "run_dir", false, "folder of sockets, locks and the sysfs-like tree",
          [](Settings& s, std::string_view text) -> std::string {
            if (text.empty()) return "a folder";
@@ -151,8 +164,10 @@ const std::array kKnobs{
            return {};
          },
          [](const Settings& s) -> Values { return {s.engine.run_dir}; }},
-    UROCE_NUMBER("workers", "N", "workers.count", "poll-mode threads, each with a queue of the port", workers, 1, 16),
-    Knob{"cpus", "LIST", "workers.cpus", false, "CPUs the workers run on, in turn; default: where the kernel puts them",
+    UROCE_NUMBER("workers", "N", "workers.count", "poll-mode threads, each with a queue of the port", workers, 1,
+                 16),
+    Knob{"cpus", "LIST", "workers.cpus", false,
+         "CPUs the workers run on, in turn; default: where the kernel puts them",
          [](Settings& s, std::string_view text) { return set_cpus(s.engine.cpus, text); },
          [](const Settings& s) -> Values { return {show_cpus(s.engine.cpus)}; }},
     Knob{"poll-mode", "MODE", "workers.poll_mode", false, "adaptive: sleep when idle; busy: never sleep",
@@ -164,28 +179,32 @@ const std::array kKnobs{
          [](const Settings& s) -> Values {
            return {s.engine.poll_mode == engine::PollMode::kBusy ? "busy" : "adaptive"};
          }},
-    UROCE_NUMBER("idle-us", "US", "workers.idle_us", "microseconds without work before a worker with its own core sleeps",
-                 engine.idle_us, 0, 10'000'000),
+    UROCE_NUMBER("idle-us", "US", "workers.idle_us",
+                 "microseconds without work before a worker with its own core sleeps", engine.idle_us, 0,
+                 10'000'000),
     UROCE_NUMBER("idle-shared-us", "US", "workers.idle_shared_us", "the same where cores are fewer than pollers",
                  engine.idle_shared_us, 0, 10'000'000),
     Knob{"no-hugepages", nullptr, "memory.hugepages", false, "use ordinary memory even where there are hugepages",
          [](Settings& s, std::string_view text) { return set_bool(s.hugepages, text); },
          [](const Settings& s) -> Values { return {s.hugepages ? "true" : "false"}; }},
-    UROCE_NUMBER("buffers", "N", "memory.buffers", "packet buffers of each worker, at least", buffers, 256, 1 << 20),
+    UROCE_NUMBER("buffers", "N", "memory.buffers", "packet buffers of each worker, at least", buffers, 256,
+                 1 << 20),
     UROCE_NUMBER("receive-ring-bytes", "BYTES", "memory.receive_ring_bytes",
                  "READ responses that may be under way to a worker", engine.receive_ring_bytes, 65536, kMax32),
     UROCE_NUMBER("max-qps", "N", "limits.max_qps", "queue pairs of each worker", engine.max_qps, 1, 1 << 20),
     UROCE_NUMBER("max-cqs", "N", "limits.max_cqs", "completion queues", engine.max_cqs, 1, 1 << 20),
     UROCE_NUMBER("max-mrs", "N", "limits.max_mrs", "memory regions", engine.max_mrs, 1, 1 << 20),
-    UROCE_NUMBER("user-qps", "N", "limits.user_qps", "queue pairs of one user; 0: no limit", engine.limits.qps, 0, kMax32),
-    UROCE_NUMBER("user-cqs", "N", "limits.user_cqs", "completion queues of one user; 0: no limit", engine.limits.cqs, 0,
+    UROCE_NUMBER("user-qps", "N", "limits.user_qps", "queue pairs of one user; 0: no limit", engine.limits.qps, 0,
                  kMax32),
-    UROCE_NUMBER("user-mrs", "N", "limits.user_mrs", "memory regions of one user; 0: no limit", engine.limits.mrs, 0,
-                 kMax32),
+    UROCE_NUMBER("user-cqs", "N", "limits.user_cqs", "completion queues of one user; 0: no limit",
+                 engine.limits.cqs, 0, kMax32),
+    UROCE_NUMBER("user-mrs", "N", "limits.user_mrs", "memory regions of one user; 0: no limit", engine.limits.mrs,
+                 0, kMax32),
     UROCE_NUMBER("user-bytes", "BYTES", "limits.user_bytes", "memory of one user's queues; 0: no limit",
                  engine.limits.bytes, 0, std::uint64_t{1} << 50),
     Knob{"fault", "SPEC", "debug.fault", false,
-         "faults to inject: drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both",
+         "faults to inject: "
+         "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both",
          [](Settings& s, std::string_view text) -> std::string {
            s.fault = text;
            return {};

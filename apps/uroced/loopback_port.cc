@@ -9,7 +9,8 @@ std::string serve_loopback(const Settings& settings, const std::atomic<bool>& st
   using Device = DeviceStack<loopback::Port>;
   const auto& own = settings.engine.addresses;
   loopback::PortOptions options;
-  options.mac = settings.mac.value_or(derive_mac(settings.engine.name, own.empty() ? wire::Address{} : own[0].address));
+  options.mac =
+      settings.mac.value_or(derive_mac(settings.engine.name, own.empty() ? wire::Address{} : own[0].address));
   if (settings.engine.mtu != 0) options.mtu = settings.engine.mtu;
   options.buffers = settings.buffers;
   packet::Controls controls(settings.engine.name);

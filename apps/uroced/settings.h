@@ -1,5 +1,5 @@
-// Everything that uroced can be told, by flag or by configuration file, as one table of knobs: name, default, unit and
-// parser of each. Flags, the file's keys, --help and the suggestions in error messages all come from the table.
+// Everything that uroced can be told, by flag or by configuration file, as one table of knobs: name, default, unit
+// and parser of each. Flags, the file's keys, --help and the suggestions in error messages all come from the table.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,8 @@ struct CommandLine {
   bool help = false, version = false;
 };
 
-/// Reads the flags, and the file that --config names before them. An error says what, why and what to do; empty: good.
+/// Reads the flags, and the file that --config names before them. An error says what, why and what to do; empty:
+/// good.
 std::string parse_command_line(std::span<char* const> arguments, CommandLine& out);
 
 /// Reads a configuration file into `settings`.

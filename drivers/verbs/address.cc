@@ -33,7 +33,8 @@ ibv_gid mapped(const std::byte* ipv4) {
   return gid;
 }
 
-// The 40 bytes before a datagram: an IPv6 header, or 20 unused bytes and an IPv4 header. True when it is one of them.
+// The 40 bytes before a datagram: an IPv6 header, or 20 unused bytes and an IPv4 header. True when it is one of
+// them.
 bool read_network_header(const ibv_grh& grh, ibv_gid& source, ibv_gid& destination, ibv_global_route& route) {
   const auto* const bytes = reinterpret_cast<const std::byte*>(&grh);
   const auto* const ipv4 = bytes + 20;

@@ -85,7 +85,8 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
   Cq& queue = *as_cq(cq);
-  if (queue.queue.session().lost()) return queue.queue.session().presence() == client::Presence::kForked ? ENODEV : EIO;
+  if (queue.queue.session().lost())
+    return queue.queue.session().presence() == client::Presence::kForked ? ENODEV : EIO;
   queue.queue.arm(solicited_only != 0);
   return 0;
 }

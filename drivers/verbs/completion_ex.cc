@@ -69,7 +69,8 @@ void read_tm_info(ibv_cq_ex*, ibv_wc_tm_info* info) { *info = {}; }
 std::uint64_t read_wallclock(ibv_cq_ex* cq) {
   timespec real{};
   clock_gettime(CLOCK_REALTIME, &real);
-  const std::uint64_t wall = static_cast<std::uint64_t>(real.tv_sec) * kSecond + static_cast<std::uint64_t>(real.tv_nsec);
+  const std::uint64_t wall =
+      static_cast<std::uint64_t>(real.tv_sec) * kSecond + static_cast<std::uint64_t>(real.tv_nsec);
   return wall - client::monotonic_now() + entry_of(cq).timestamp;
 }
 

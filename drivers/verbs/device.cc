@@ -37,7 +37,8 @@ Device* make_device(const std::string& name, int index) {
   if (const std::string node = client::device_file(name, "uverbs"); !node.empty()) {
     std::snprintf(device.dev_name, sizeof(device.dev_name), "%s", node.c_str());
   }
-  std::snprintf(device.dev_path, sizeof(device.dev_path), "%sinfiniband_verbs/%s", classes.c_str(), device.dev_name);
+  std::snprintf(device.dev_path, sizeof(device.dev_path), "%sinfiniband_verbs/%s", classes.c_str(),
+                device.dev_name);
   made->guid = parse_guid(client::device_file(name, "node_guid"));
   made->index = index;
   made->references = 1;

@@ -1,5 +1,5 @@
-// What stands behind the structs of infiniband/verbs.h: each begins with the public struct, so that a pointer to the
-// one is a pointer to the other.
+// What stands behind the structs of infiniband/verbs.h: each begins with the public struct, so that a pointer to
+// the one is a pointer to the other.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -130,8 +130,8 @@ uroce_av to_av(const ibv_ah_attr& attr);
 // post.cc, post_ex.cc
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
-/// Fills the function pointers of ibv_qp_ex. errno: 0, EOPNOTSUPP when an operation is asked for that this type of QP
-/// does not have.
+/// Fills the function pointers of ibv_qp_ex. errno: 0, EOPNOTSUPP when an operation is asked for that this type of
+/// QP does not have.
 int fill_work_requests(Qp& qp, std::uint64_t operations);
 
 }  // namespace uroce::verbs

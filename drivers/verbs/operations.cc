@@ -1,5 +1,5 @@
-// The function pointers of a context: inline verbs of infiniband/verbs.h go through them. A slot that the header takes
-// for "not supported" when null stays null; the others must answer.
+// The function pointers of a context: inline verbs of infiniband/verbs.h go through them. A slot that the header
+// takes for "not supported" when null stays null; the others must answer.
 #include "export.h"
 #include "objects.h"
 

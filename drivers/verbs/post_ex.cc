@@ -1,5 +1,5 @@
-// ibv_wr_*: work requests built call by call between ibv_wr_start and ibv_wr_complete, straight in the ring. The QP's
-// lock is held in between, as ibv_wr_start(3) has it.
+// ibv_wr_*: work requests built call by call between ibv_wr_start and ibv_wr_complete, straight in the ring. The
+// QP's lock is held in between, as ibv_wr_start(3) has it.
 #include <algorithm>
 #include <cstring>
 
@@ -42,8 +42,8 @@ void begin_rdma(ibv_qp_ex* ex, uroce_wr_opcode opcode, std::uint32_t rkey, std::
   }
 }
 
-void begin_atomic(ibv_qp_ex* ex, uroce_wr_opcode opcode, std::uint32_t rkey, std::uint64_t addr, std::uint64_t operand,
-                  std::uint64_t swap) {
+void begin_atomic(ibv_qp_ex* ex, uroce_wr_opcode opcode, std::uint32_t rkey, std::uint64_t addr,
+                  std::uint64_t operand, std::uint64_t swap) {
   if (uroce_sq_entry* const entry = begin(ex, opcode); entry != nullptr) {
     entry->rkey = rkey;
     entry->remote_addr = addr;
@@ -51,7 +51,8 @@ void begin_atomic(ibv_qp_ex* ex, uroce_wr_opcode opcode, std::uint32_t rkey, std
   }
 }
 
-void wr_compare_swap(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, std::uint64_t compare, std::uint64_t swap) {
+void wr_compare_swap(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, std::uint64_t compare,
+                     std::uint64_t swap) {
   begin_atomic(ex, UROCE_WR_ATOMIC_CMP_AND_SWP, rkey, addr, compare, swap);
 }
 void wr_fetch_add(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, std::uint64_t add) {
@@ -60,7 +61,9 @@ void wr_fetch_add(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, std::ui
 void wr_local_inv(ibv_qp_ex* ex, std::uint32_t rkey) {
   if (uroce_sq_entry* const entry = begin(ex, UROCE_WR_LOCAL_INV); entry != nullptr) entry->imm_data = rkey;
 }
-void wr_read(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr) { begin_rdma(ex, UROCE_WR_RDMA_READ, rkey, addr); }
+void wr_read(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr) {
+  begin_rdma(ex, UROCE_WR_RDMA_READ, rkey, addr);
+}
 void wr_write(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr) {
   begin_rdma(ex, UROCE_WR_RDMA_WRITE, rkey, addr);
 }
@@ -142,9 +145,9 @@ void wr_abort(ibv_qp_ex* ex) {
 }
 
 constexpr std::uint64_t kRcOperations =
-    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-    IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-    IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+    IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 }  // namespace
 

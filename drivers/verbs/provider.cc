@@ -1,5 +1,5 @@
-// What libibverbs offers to its own providers (libmlx5, libefa, ...): programs pull those in, and the loader demands
-// every symbol. Their devices do not exist here, so nobody calls these; whoever does gets a clean failure.
+// What libibverbs offers to its own providers (libmlx5, libefa, ...): programs pull those in, and the loader
+// demands every symbol. Their devices do not exist here, so nobody calls these; whoever does gets a clean failure.
 #include <cstddef>
 
 #include "export.h"

@@ -10,8 +10,8 @@
 
 UROCE_EXPORT const char* ibv_get_sysfs_path() {
   // Callers keep the pointer; never freed.
-  static const std::string* const path =
-      uroce::verbs::guarded<std::string*>(nullptr, [] { return new std::string(uroce::client::run_dir() + "/sys"); });
+  static const std::string* const path = uroce::verbs::guarded<std::string*>(
+      nullptr, [] { return new std::string(uroce::client::run_dir() + "/sys"); });
   return path != nullptr ? path->c_str() : nullptr;
 }
 

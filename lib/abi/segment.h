@@ -40,7 +40,8 @@ struct uroce_doorbells {
 
 /* What a worker tells one session's clients. */
 struct uroce_worker_line {
-  /* Non-zero while the worker sleeps, another number each time: write its eventfd after ringing, once for each number. */
+  /* Non-zero while the worker sleeps, another number each time: write its eventfd after ringing, once for each
+   * number. */
   uint32_t sleeping;
   uint32_t pad[15];
 };

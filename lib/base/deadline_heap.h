@@ -1,5 +1,5 @@
-// The earliest of one deadline for each of a fixed number of slots: a binary heap that knows where each slot stands.
-// Set, clear and pop are O(log n). For control-path timers; the data path has its timer wheel.
+// The earliest of one deadline for each of a fixed number of slots: a binary heap that knows where each slot
+// stands. Set, clear and pop are O(log n). For control-path timers; the data path has its timer wheel.
 #pragma once
 
 #include <cstddef>

@@ -42,7 +42,8 @@ class FixedIndex {
 
   bool erase(std::uint64_t hash, std::uint32_t slot) {
     std::size_t hole = home(hash);
-    while (cells_[hole].slot != kNone && !(cells_[hole].hash == hash && cells_[hole].slot == slot)) hole = next(hole);
+    while (cells_[hole].slot != kNone && !(cells_[hole].hash == hash && cells_[hole].slot == slot))
+      hole = next(hole);
     if (cells_[hole].slot == kNone) return false;
     for (std::size_t at = next(hole); cells_[at].slot != kNone; at = next(at)) {
       // A cell may move into the hole unless its home lies cyclically in (hole, at].

@@ -1,5 +1,6 @@
-// Objects of one trivially copyable type in a fixed number of slots, named by index. Memory is touched only as slots
-// are used; a free slot's index comes back last-freed first. Not thread-safe; no allocation after construction.
+// Objects of one trivially copyable type in a fixed number of slots, named by index. Memory is touched only as
+// slots are used; a free slot's index comes back last-freed first. Not thread-safe; no allocation after
+// construction.
 #pragma once
 
 #include <cassert>
@@ -70,7 +71,8 @@ class SlotTable {
   std::size_t capacity_;
   std::pmr::memory_resource* memory_;
   Slot* slots_;
-  std::pmr::vector<std::uint32_t> links_;  // of a free slot the next one, else kUsed; apart, so that holds() is cheap
+  std::pmr::vector<std::uint32_t>
+      links_;  // of a free slot the next one, else kUsed; apart, so that holds() is cheap
   std::uint32_t fresh_ = 0;
   std::uint32_t free_ = kNone;
   std::uint32_t used_ = 0;

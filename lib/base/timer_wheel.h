@@ -1,5 +1,5 @@
-// Timers named by index, one deadline each, in a hierarchical wheel: eight levels of 64 slots, a level's slot as wide
-// as the level below it. Setting, cancelling and firing are O(1); nothing is allocated after construction.
+// Timers named by index, one deadline each, in a hierarchical wheel: eight levels of 64 slots, a level's slot as
+// wide as the level below it. Setting, cancelling and firing are O(1); nothing is allocated after construction.
 //
 // Contract. advance(now, fire) calls fire(index) for each timer whose deadline has come, none before it and none
 // more than a tick (1.024 us) after it; fire may set and cancel any timer. Time never goes back.

@@ -21,8 +21,8 @@ class CompletionQueue {
   Session& session() const { return *session_; }
   const uroce_create_cq_response& made() const { return made_; }
 
-  /// Hands up to `most` entries, oldest first, to take(const uroce_cqe&). Returns how many; -1 in a forked child. With
-  /// the daemon gone, what its QPs have outstanding comes as flushed.
+  /// Hands up to `most` entries, oldest first, to take(const uroce_cqe&). Returns how many; -1 in a forked child.
+  /// With the daemon gone, what its QPs have outstanding comes as flushed.
   template <class Take>
   int poll(int most, Take&& take) {
     if (session_->presence() == Presence::kForked) return -1;
@@ -54,15 +54,16 @@ class CompletionQueue {
     polled_in_vain();
     return 0;
   }
-  /// One entry at a time, for extended CQs: front(), any number of reads, pop(). The caller holds `lock()` throughout.
+  /// One entry at a time, for extended CQs: front(), any number of reads, pop(). The caller holds `lock()`
+  /// throughout.
   base::Spinlock& lock() { return lock_; }
   const uroce_cqe* front();
   void pop();
   void publish() { consumer_.publish(); }
   void polled_in_vain();
 
-  /// Asks for an event with the next (solicited) entry. Entries that are there already cause none. A request for any
-  /// entry stands until its event comes, whatever is asked for meanwhile (IBTA vol. 1, 11.4.2.2).
+  /// Asks for an event with the next (solicited) entry. Entries that are there already cause none. A request for
+  /// any entry stands until its event comes, whatever is asked for meanwhile (IBTA vol. 1, 11.4.2.2).
   void arm(bool solicited_only) {
     const std::lock_guard lock(lock_);
     armed_for_any_ |= !solicited_only;

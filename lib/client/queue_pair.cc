@@ -35,7 +35,8 @@ int QueuePair::create(Session& session, const uroce_create_qp_request& request, 
   if (good) {
     auto* const sq = static_cast<std::byte*>(session.at(made.sq, std::size_t{made.sq_entries} * made.sq_stride));
     auto* const rq =
-        has_rq ? static_cast<std::byte*>(session.at(made.rq, std::size_t{made.rq_entries} * made.rq_stride)) : nullptr;
+        has_rq ? static_cast<std::byte*>(session.at(made.rq, std::size_t{made.rq_entries} * made.rq_stride))
+               : nullptr;
     good = sq != nullptr && (rq != nullptr || !has_rq);
     out.sq_ = {{sq, made.sq_entries, made.sq_stride}, &client->sq.index, &daemon->sq_consumer};
     out.rq_ = {{rq, made.rq_entries, made.rq_stride}, &client->rq.index, &daemon->rq_consumer};

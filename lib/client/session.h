@@ -1,8 +1,9 @@
 // One opened device context: the connection to a daemon and the memory shared with it (abi/segment.h).
 //
-// Contract. Any thread calls anything. call() is one round trip under a mutex. lost() is a plain load, cheap enough for
-// every post and poll; it turns true, once and for good, when the daemon is found gone (by call(), check_alive() or the
-// owner of the event pipe) and in the child after a fork, where the session stays the parent's.
+// Contract. Any thread calls anything. call() is one round trip under a mutex. lost() is a plain load, cheap enough
+// for every post and poll; it turns true, once and for good, when the daemon is found gone (by call(),
+// check_alive() or the owner of the event pipe) and in the child after a fork, where the session stays the
+// parent's.
 //
 // Nothing here throws but std::bad_alloc.
 #pragma once
@@ -65,17 +66,18 @@ enum class Presence : std::uint8_t {
 
 class Session {
  public:
-  /// Connects to the daemon at `socket_path` and maps what it shares. errno: 0, ENOENT, ECONNREFUSED, EACCES, EPROTO
-  /// (another ABI version), ENOMEM, EIO.
+  /// Connects to the daemon at `socket_path` and maps what it shares. errno: 0, ENOENT, ECONNREFUSED, EACCES,
+  /// EPROTO (another ABI version), ENOMEM, EIO.
   static int open(const std::string& socket_path, std::unique_ptr<Session>& out);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Sends a command and waits for its answer. `reply` is filled with zeroes where the daemon sent less. errno: what the
-  /// daemon answered; EIO when it is gone; ENODEV in the child after a fork.
+  /// Sends a command and waits for its answer. `reply` is filled with zeroes where the daemon sent less. errno:
+  /// what the daemon answered; EIO when it is gone; ENODEV in the child after a fork.
   int call(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,
-           std::span<const int> fds = {}, ReceivedFds* received = nullptr, const uroce_new_chunks* chunks = nullptr);
+           std::span<const int> fds = {}, ReceivedFds* received = nullptr,
+           const uroce_new_chunks* chunks = nullptr);
   template <class Request, class Reply>
   int call(std::uint32_t command, const Request& request, Reply& reply, ReceivedFds* received = nullptr) {
     return call(command, std::as_bytes(std::span(&request, 1)), std::as_writable_bytes(std::span(&reply, 1)), {},
@@ -85,8 +87,8 @@ class Session {
   template <class Request, class Reply>
   int call_and_map(std::uint32_t command, const Request& request, Reply& reply) {
     ReceivedFds fds;
-    return call(command, std::as_bytes(std::span(&request, 1)), std::as_writable_bytes(std::span(&reply, 1)), {}, &fds,
-                &reply.chunks);
+    return call(command, std::as_bytes(std::span(&request, 1)), std::as_writable_bytes(std::span(&reply, 1)), {},
+                &fds, &reply.chunks);
   }
   /// A command whose only argument is a handle. Succeeds when the daemon is gone: nothing is left to give back.
   int release(std::uint32_t command, std::uint32_t handle);
@@ -98,8 +100,8 @@ class Session {
   bool lost() const { return presence() != Presence::kAlive; }
   void set_dead();
 
-  /// To be called now and then by who polls in vain: looks at the heartbeat, and at the socket when that is old. Makes a
-  /// system call at most every 50 ms, and none while the daemon is well.
+  /// To be called now and then by who polls in vain: looks at the heartbeat, and at the socket when that is old.
+  /// Makes a system call at most every 50 ms, and none while the daemon is well.
   void check_alive();
   /// Few cores: a poller that finds nothing hands its core over.
   bool should_yield() const {

@@ -1,5 +1,5 @@
-// System calls of the session's socket, made directly: a preloaded librspreload wraps the C library's socket calls of
-// the whole process, ours included, and keeps books of descriptors that are none of its business. Unlike the C
+// System calls of the session's socket, made directly: a preloaded librspreload wraps the C library's socket calls
+// of the whole process, ours included, and keeps books of descriptors that are none of its business. Unlike the C
 // library's they are no cancellation points. All return -1 and set errno on failure.
 #pragma once
 

@@ -93,7 +93,8 @@ struct ManagerConfig {
 /// Counted by reason; readable at any time.
 struct ManagerCounters {
   std::uint64_t received[9] = {}, sent[9] = {};  ///< by attribute - 0x10
-  std::uint64_t duplicates = 0, retries = 0, stale = 0, unmatched = 0, out_of_state = 0, backlog_full = 0, table_full = 0;
+  std::uint64_t duplicates = 0, retries = 0, stale = 0, unmatched = 0, out_of_state = 0, backlog_full = 0,
+                table_full = 0;
 };
 
 class Manager {

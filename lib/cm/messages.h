@@ -1,5 +1,5 @@
-// The messages of the InfiniBand CM (IBTA vol. 1, 12.6): values with parse and emit. A message is the 232 bytes behind
-// the common MAD header; which one it is, the MAD's attribute id says.
+// The messages of the InfiniBand CM (IBTA vol. 1, 12.6): values with parse and emit. A message is the 232 bytes
+// behind the common MAD header; which one it is, the MAD's attribute id says.
 #pragma once
 
 #include <array>

@@ -235,7 +235,8 @@ Json stat(Conductor& conductor) {
   });
   Json transport = Json::object(), parse = Json::object();
   const auto* values = reinterpret_cast<const std::uint64_t*>(&sums.transport);
-  for (std::size_t i = 0; i < proto::kCounterCount; ++i) transport[std::string(proto::kCounterNames[i])] = values[i];
+  for (std::size_t i = 0; i < proto::kCounterCount; ++i)
+    transport[std::string(proto::kCounterNames[i])] = values[i];
   for (std::size_t i = 0; i < std::size(sums.worker.parse); ++i) {
     parse[std::string(wire::parse_verdict_name(static_cast<wire::ParseVerdict>(i)))] = sums.worker.parse[i];
   }

@@ -1,17 +1,18 @@
-// What urocectl asks (UROCE_CMD_ADMIN): JSON in, JSON out. Every answer is an object; one with "error" (text: what is
-// wrong, what is allowed, what to do) means that nothing was done.
+// What urocectl asks (UROCE_CMD_ADMIN): JSON in, JSON out. Every answer is an object; one with "error" (text: what
+// is wrong, what is allowed, what to do) means that nothing was done.
 //
 //   {"command": "show", "what": "all"|"devices"|"sessions"|"qps"|"mrs"|"cqs"|"errors"}
 //       -> for each kind asked for, under its name, a list of flat objects:
-//          devices   name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers_exceed_cores, uptime_s
-//          sessions  session, program, pid, uid, qps, cqs, mrs, pds, shared_bytes, mappings
-//          qps       qpn, session, program, type, state, dest_qpn, dest, path_mtu, sq_psn, rq_psn, outstanding,
+//          devices   name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers_exceed_cores,
+//          uptime_s sessions  session, program, pid, uid, qps, cqs, mrs, pds, shared_bytes, mappings qps       qpn,
+//          session, program, type, state, dest_qpn, dest, path_mtu, sq_psn, rq_psn, outstanding,
 //                    psns_in_flight, window_bytes, retries_left, rnr_retries_left, worker, counters {name: number}
-//          mrs       session, program, addr, length, access, indirect, and key (for root and the daemon's user only)
-//          cqs       cq, session, program, entries, produced, channel, error
-//          errors    text, count, first, last (seconds since 1970)
+//          mrs       session, program, addr, length, access, indirect, and key (for root and the daemon's user
+//          only) cqs       cq, session, program, entries, produced, channel, error errors    text, count, first,
+//          last (seconds since 1970)
 //   {"command": "stat"}
-//       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "controls": {name: text}}
+//       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "controls": {name:
+//       text}}
 //          sums over all workers. Names in "transport" are those of rxe and mlx5 where they have the counter.
 //   {"command": "fault"}                         -> {"settings": {name: text}}
 //   {"command": "fault", "settings": "drop=0.01,seed=7"|"off"}  -> the same, afterwards       (*)

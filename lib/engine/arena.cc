@@ -23,15 +23,16 @@ struct Mapping {
   std::byte* base = nullptr;
 };
 
-// F_SEAL_SHRINK keeps the client from cutting the file off under us. F_SEAL_FUTURE_WRITE, set after our own mapping,
-// leaves the client no way to write.
+// F_SEAL_SHRINK keeps the client from cutting the file off under us. F_SEAL_FUTURE_WRITE, set after our own
+// mapping, leaves the client no way to write.
 std::optional<Mapping> map_sealed(std::size_t bytes, bool huge, ChunkKind kind) {
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u);
   Mapping mapping{UniqueFd(::memfd_create("uroce", flags))};
   if (!mapping.fd.valid()) return std::nullopt;
   const int fd = mapping.fd.get();
   // Hugepages are taken now, or their lack would be a SIGBUS later. Ordinary pages come with their first use.
-  if (huge ? ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0 : ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
+  if (huge ? ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0
+           : ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
     return std::nullopt;
   }
   void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);

@@ -53,7 +53,8 @@ bool sane(const uroce_mr_piece& piece, std::uint64_t page_bytes) {
          piece.offset < kMaxFileOffset && piece.bytes < kMaxFileOffset;
 }
 
-// Faults now rather than one by one under load. Missing pages of the file come into being, as pinning would make them.
+// Faults now rather than one by one under load. Missing pages of the file come into being, as pinning would make
+// them.
 void prefault(std::byte* base, std::uint64_t bytes, bool writable) {
 #ifdef MADV_POPULATE_WRITE
   ::madvise(base, std::min(bytes, kPrefaultBytes), writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
@@ -77,8 +78,9 @@ ClientMemory::~ClientMemory() {
 ClientMemory::Extent* ClientMemory::find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes,
                                          bool writable) {
   for (Extent& extent : extents_) {
-    if (extent.inode == inode && extent.device == device && extent.writable == writable && offset >= extent.offset &&
-        offset - extent.offset <= extent.map_bytes && bytes <= extent.map_bytes - (offset - extent.offset)) {
+    if (extent.inode == inode && extent.device == device && extent.writable == writable &&
+        offset >= extent.offset && offset - extent.offset <= extent.map_bytes &&
+        bytes <= extent.map_bytes - (offset - extent.offset)) {
       return &extent;
     }
   }
@@ -107,7 +109,8 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable,
       return ENOMEM;
     }
     ++g_mappings, ++mapping_count_;
-    extents_.push_back({static_cast<std::byte*>(base), end - start, 1, 0, info.st_dev, info.st_ino, writable, start});
+    extents_.push_back(
+        {static_cast<std::byte*>(base), end - start, 1, 0, info.st_dev, info.st_ino, writable, start});
     extent = &extents_.back();
   }
   ++extent->users;

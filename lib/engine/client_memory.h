@@ -1,8 +1,8 @@
-// A client's memory as the daemon has it mapped. Files come from the client and are hostile: only file systems whose
-// faults the kernel serves by itself are mapped, and SigbusGuard stands behind every mapping.
+// A client's memory as the daemon has it mapped. Files come from the client and are hostile: only file systems
+// whose faults the kernel serves by itself are mapped, and SigbusGuard stands behind every mapping.
 //
-// MRs in one file share mappings: a run of pages is mapped as part of a whole aligned extent, counted by its MRs, so that
-// 10,000 small MRs in one heap cost a few mappings. Used by the conductor alone.
+// MRs in one file share mappings: a run of pages is mapped as part of a whole aligned extent, counted by its MRs,
+// so that 10,000 small MRs in one heap cost a few mappings. Used by the conductor alone.
 #pragma once
 
 #include <sys/types.h>

@@ -113,7 +113,8 @@ Session* Conductor::session(std::uint64_t id) {
 
 int Conductor::charge(Session& session, const Usage& more) {
   if (const char* what = accounts_.charge(session.peer.uid, more)) {
-    log(LogLevel::kWarning, "user %u has reached its limit of %s; raise [limits] in the configuration or close programs",
+    log(LogLevel::kWarning,
+        "user %u has reached its limit of %s; raise [limits] in the configuration or close programs",
         static_cast<unsigned>(session.peer.uid), what);
     return ENOMEM;
   }

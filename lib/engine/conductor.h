@@ -2,8 +2,8 @@
 //
 // Call contract. One thread for everything. listen() and serve() are the daemon; open_session(), handle() and
 // close_session() are the same without sockets, for tests and fuzzing. Worker-owned state is changed only through
-// WorkerCore::call, so a request that returns has taken effect, and what a worker may still read is freed only after
-// that worker has run a command.
+// WorkerCore::call, so a request that returns has taken effect, and what a worker may still read is freed only
+// after that worker has run a command.
 #pragma once
 
 #include <atomic>

@@ -128,7 +128,8 @@ absl::Status Conductor::listen(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError("the socket's path " + path + " is longer than 107 bytes; use a shorter --run-dir");
+    return absl::InvalidArgumentError("the socket's path " + path +
+                                      " is longer than 107 bytes; use a shorter --run-dir");
   }
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -266,7 +267,8 @@ void Conductor::serve(const std::atomic<bool>& stop, Presence* presence) {
     Nanos limit = next_heartbeat_ > now ? next_heartbeat_ - now : 0;
     if (parked_ != 0) limit = std::min(limit, kParkedRetry);
     epoll_event events[64];
-    const int n = ::epoll_wait(epoll_.get(), events, std::size(events), static_cast<int>((limit + kMillisecond - 1) / kMillisecond));
+    const int n = ::epoll_wait(epoll_.get(), events, std::size(events),
+                               static_cast<int>((limit + kMillisecond - 1) / kMillisecond));
     for (int i = 0; i < n; ++i) {
       const std::uint64_t tag = events[i].data.u64;
       if (tag == kListenerTag) {

@@ -75,8 +75,8 @@ struct Daemon::Impl {
         memory(c.max_mrs, seed ^ 0x6d656d6f7279u),
         link(link_config(config, device)) {
     for (std::uint32_t i = 0; i < workers; ++i) {
-      cores.push_back(std::make_unique<WorkerCore>(worker_config(config, device, i, workers, seed ^ 0x70736e), shared,
-                                                   memory, i == 0 ? &link : nullptr));
+      cores.push_back(std::make_unique<WorkerCore>(worker_config(config, device, i, workers, seed ^ 0x70736e),
+                                                   shared, memory, i == 0 ? &link : nullptr));
     }
     conductor = std::make_unique<Conductor>(config, device, shared, memory, seed ^ 0x71706e);
   }
@@ -128,7 +128,8 @@ absl::Status Daemon::open() {
     return absl::InvalidArgumentError("the port has no address; give at least one with --ip, such as 192.0.2.1/24");
   }
   if (impl_->cores.size() > UROCE_MAX_WORKERS) {
-    return absl::InvalidArgumentError("at most " + std::to_string(UROCE_MAX_WORKERS) + " workers; use fewer --workers");
+    return absl::InvalidArgumentError("at most " + std::to_string(UROCE_MAX_WORKERS) +
+                                      " workers; use fewer --workers");
   }
   ::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit();

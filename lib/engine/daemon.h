@@ -1,10 +1,11 @@
 // A whole daemon: workers over the given devices, and the conductor on the calling thread.
 //
-//   run_daemon(config, devices, stop)   serves until `stop` becomes true (a signal handler may set it: the conductor
+//   run_daemon(config, devices, stop)   serves until `stop` becomes true (a signal handler may set it: the
+//   conductor
 //                                       looks at it after every interrupted wait and ten times a second)
 //
-// devices[i] is used by worker i's thread alone, from the call until the return. Everything that was made in the run
-// directory is gone when it returns, and clients have seen their device die.
+// devices[i] is used by worker i's thread alone, from the call until the return. Everything that was made in the
+// run directory is gone when it returns, and clients have seen their device die.
 #pragma once
 
 #include <atomic>

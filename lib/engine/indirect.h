@@ -1,5 +1,5 @@
-// Memory of a client that can't be mapped, reached through the kernel (process_vm_readv, process_vm_writev). Called by
-// workers; the process is checked to be still the one that connected.
+// Memory of a client that can't be mapped, reached through the kernel (process_vm_readv, process_vm_writev). Called
+// by workers; the process is checked to be still the one that connected.
 #pragma once
 
 #include <sys/types.h>

@@ -1,12 +1,12 @@
 // When a worker that finds nothing to do goes on looking, hands its core over, or sleeps. Sans-IO.
 //
-// A worker with a core to itself spins for `idle_alone`, which hides the cost of sleeping from anybody who talks to it
-// in that time. Where cores are fewer than pollers each moment of spinning is taken from the program it waits for.
-// Yielding would do for programs that yield too, but one that spins on its own memory (ib_write_lat) keeps the core
-// for its whole time slice; only a thread that sleeps and is woken gets in before. So there the worker sleeps as
-// soon as it finds nothing, unless a few microseconds of spinning have paid off lately: a client that posts without a
-// pause on the other core would otherwise pay a system call for each wake. Spins that fail more often than one in five
-// end that, and the next try comes ever later.
+// A worker with a core to itself spins for `idle_alone`, which hides the cost of sleeping from anybody who talks to
+// it in that time. Where cores are fewer than pollers each moment of spinning is taken from the program it waits
+// for. Yielding would do for programs that yield too, but one that spins on its own memory (ib_write_lat) keeps the
+// core for its whole time slice; only a thread that sleeps and is woken gets in before. So there the worker sleeps
+// as soon as it finds nothing, unless a few microseconds of spinning have paid off lately: a client that posts
+// without a pause on the other core would otherwise pay a system call for each wake. Spins that fail more often
+// than one in five end that, and the next try comes ever later.
 #pragma once
 
 #include <algorithm>

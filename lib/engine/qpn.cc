@@ -30,7 +30,8 @@ QpnAllocator::QpnAllocator(std::uint32_t worker, std::uint64_t seed)
 std::uint32_t QpnAllocator::scramble(std::uint32_t value) const {
   std::uint32_t left = value >> kHalfBits, right = value & kHalfMask;
   for (std::uint32_t round = 0; round < 4; ++round) {
-    const std::uint32_t f = static_cast<std::uint32_t>(mix(seed_ ^ (std::uint64_t{round} << 56) ^ right)) & kHalfMask;
+    const std::uint32_t f =
+        static_cast<std::uint32_t>(mix(seed_ ^ (std::uint64_t{round} << 56) ^ right)) & kHalfMask;
     const std::uint32_t swapped = left ^ f;
     left = right;
     right = swapped;

@@ -1,6 +1,6 @@
 // Queue pair numbers: 24 bits, of which the top 4 name the worker, so that steering a packet is one shift. The rest
-// walks through all 2^20 values in an order that depends on the seed: a number comes back only after all others, and
-// the next one can't be guessed from the last.
+// walks through all 2^20 values in an order that depends on the seed: a number comes back only after all others,
+// and the next one can't be guessed from the last.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// One opened device context of one client: what it owns. Used by the conductor alone; workers see the SessionPorts, Cqs
-// and queues in here, which therefore stay until every worker has let go of them.
+// One opened device context of one client: what it owns. Used by the conductor alone; workers see the SessionPorts,
+// Cqs and queues in here, which therefore stay until every worker has let go of them.
 #pragma once
 
 #include <sys/types.h>

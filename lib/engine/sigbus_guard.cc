@@ -37,8 +37,8 @@ bool patch(std::uintptr_t address) {
     if (base == 0 || address < base || address - base >= g_ranges[i].bytes.load()) continue;
     const std::size_t page = g_ranges[i].page_bytes.load();
     void* place = reinterpret_cast<void*>(address & ~(page - 1));
-    if (::mmap(place, page, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) ==
-        MAP_FAILED) {
+    if (::mmap(place, page, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+               0) == MAP_FAILED) {
       return false;
     }
     report(g_ranges[i].session.load());

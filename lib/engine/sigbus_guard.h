@@ -1,8 +1,8 @@
-// Keeps a client from killing the daemon by cutting off a file that the daemon has mapped: the SIGBUS handler puts zero
-// pages over the place and marks the session, which the conductor then ends.
+// Keeps a client from killing the daemon by cutting off a file that the daemon has mapped: the SIGBUS handler puts
+// zero pages over the place and marks the session, which the conductor then ends.
 //
-// add() and remove() on any thread; the handler reads a fixed table without locks. A fault elsewhere is a bug of ours and
-// kills the daemon as it should.
+// add() and remove() on any thread; the handler reads a fixed table without locks. A fault elsewhere is a bug of
+// ours and kills the daemon as it should.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ class SigbusGuard {
   /// Installs the handler (once).
   void install();
 
-  /// Guards [base, base + bytes) for `session` (not 0). `page_bytes`: of the mapping, 4096 or a hugepage. False: the
-  /// table is full.
+  /// Guards [base, base + bytes) for `session` (not 0). `page_bytes`: of the mapping, 4096 or a hugepage. False:
+  /// the table is full.
   bool add(const void* base, std::size_t bytes, std::size_t page_bytes, std::uint64_t session);
   void remove(const void* base);
 

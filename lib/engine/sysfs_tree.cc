@@ -110,7 +110,8 @@ absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& nam
     return absl::PermissionDeniedError(node(run_dir, name).string() + ": " + error.message());
   }
   if (!tree.failed().empty()) {
-    return absl::PermissionDeniedError("can't write " + tree.failed().string() + ": is the run directory writable?");
+    return absl::PermissionDeniedError("can't write " + tree.failed().string() +
+                                       ": is the run directory writable?");
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// What programs read in /sys and /dev beside libibverbs, written under the run directory: uroce-run shows it in those
-// places, and the shim points ibdev_path into it.
+// What programs read in /sys and /dev beside libibverbs, written under the run directory: uroce-run shows it in
+// those places, and the shim points ibdev_path into it.
 #pragma once
 
 #include <string>

@@ -1,13 +1,13 @@
-// A worker without its device: what one poll-mode thread owns, and the parts of its duty cycle that do not touch the
-// port. WorkerLoop (worker_loop.h) puts a device around it; tests and benchmarks call the same functions.
+// A worker without its device: what one poll-mode thread owns, and the parts of its duty cycle that do not touch
+// the port. WorkerLoop (worker_loop.h) puts a device around it; tests and benchmarks call the same functions.
 //
-// Call contract. On the worker's thread only: everything but call(), wake() and set_threaded(). The conductor changes
-// what is in here through call(): the function runs on the worker's thread between two duty cycles, and call() returns
-// when it has run. Without a thread (tests, before start) it runs at once on the caller's.
+// Call contract. On the worker's thread only: everything but call(), wake() and set_threaded(). The conductor
+// changes what is in here through call(): the function runs on the worker's thread between two duty cycles, and
+// call() returns when it has run. Without a thread (tests, before start) it runs at once on the caller's.
 //
-// Edges: sleeping is a store-load pair with each of those who wake. announce_sleep() stores asleep_ and every session's
-// `sleeping`, fences, then work_waiting() looks at doorbells, mailbox and packet rings; the others store their work,
-// then read the flag, all seq_cst.
+// Edges: sleeping is a store-load pair with each of those who wake. announce_sleep() stores asleep_ and every
+// session's `sleeping`, fences, then work_waiting() looks at doorbells, mailbox and packet rings; the others store
+// their work, then read the flag, all seq_cst.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,7 @@
 // A worker with its device: the duty cycle, and when to sleep between cycles.
 //
-//   step(now)   one duty cycle: receive, steered packets, commands, doorbells, timers, transmit, events. True: there
+//   step(now)   one duty cycle: receive, steered packets, commands, doorbells, timers, transmit, events. True:
+//   there
 //               was something to do. The same function serves production, tests and benchmarks.
 //   run(stop)   cycles until `stop`, sleeping as PollPolicy says.
 #pragma once

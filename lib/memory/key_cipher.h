@@ -1,5 +1,5 @@
-// A keyed permutation of 24-bit numbers: four Feistel rounds over 12-bit halves. It hides which slot a key names; it
-// need not withstand more than guessing, since a guess that fails moves the guesser's QP to error.
+// A keyed permutation of 24-bit numbers: four Feistel rounds over 12-bit halves. It hides which slot a key names;
+// it need not withstand more than guessing, since a guess that fails moves the guesser's QP to error.
 #pragma once
 
 #include <array>

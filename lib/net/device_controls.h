@@ -1,5 +1,5 @@
-// What urocectl can change in the device stack while it runs: fault injection and capture. Thread-safe. The fault and
-// pcap devices implement it.
+// What urocectl can change in the device stack while it runs: fault injection and capture. Thread-safe. The fault
+// and pcap devices implement it.
 #pragma once
 
 #include <string>

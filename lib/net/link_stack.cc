@@ -164,11 +164,13 @@ void LinkStack::receive(std::span<const std::byte> bytes, Nanos now) {
   frame.source = get_mac(bytes.data() + 6);
   frame.ether_type = get16(bytes.data() + 12);
   frame.body = bytes.subspan(kEthernetBytes);
-  if (frame.ether_type == kEtherVlan && frame.body.size() >= kVlanTagBytes && (get16(frame.body.data()) & 0xfff) == 0) {
+  if (frame.ether_type == kEtherVlan && frame.body.size() >= kVlanTagBytes &&
+      (get16(frame.body.data()) & 0xfff) == 0) {
     frame.ether_type = get16(frame.body.data() + 2);  // a priority tag: no VLAN
     frame.body = frame.body.subspan(kVlanTagBytes);
   }
-  if (!impl_->addressed_to_us(frame.destination) || !is_unicast(frame.source) || frame.source == impl_->config.mac) {
+  if (!impl_->addressed_to_us(frame.destination) || !is_unicast(frame.source) ||
+      frame.source == impl_->config.mac) {
     ++impl_->counters.ignored;
     return;
   }

@@ -1,9 +1,9 @@
 // The little of Ethernet, ARP, ICMP, ND that a RoCE port needs beside RoCE, sans-IO: answers for the port's
 // addresses, and next hops for others. Owned by worker 0, which feeds it every frame that is not RoCE.
 //
-// Who may change what we believe: an entry comes about when somebody here asks (resolve) or when a neighbour asks for
-// one of our addresses; answers and announcements change entries that exist and make none. Nobody can claim one of our
-// own addresses, or one outside our prefixes. All state is bounded.
+// Who may change what we believe: an entry comes about when somebody here asks (resolve) or when a neighbour asks
+// for one of our addresses; answers and announcements change entries that exist and make none. Nobody can claim one
+// of our own addresses, or one outside our prefixes. All state is bounded.
 #pragma once
 
 #include <cstddef>

@@ -115,7 +115,8 @@ void LinkStack::Impl::send_solicitation(const wire::Address& target, const wire:
   const auto body = start_frame(unicast != nullptr ? *unicast : group_mac, kEtherIpv6,
                                 kIp6Bytes + kNdBytes + kOptionBytes);
   if (body.empty()) return;
-  emit(body.data(), *from, unicast != nullptr ? target : group, kSolicitation, 0, target, kSourceOption, config.mac);
+  emit(body.data(), *from, unicast != nullptr ? target : group, kSolicitation, 0, target, kSourceOption,
+       config.mac);
 }
 
 void LinkStack::Impl::send_advertisement(const wire::Mac& to_mac, const wire::Address& to,

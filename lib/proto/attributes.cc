@@ -50,7 +50,8 @@ constexpr Row kRows[] = {
     {QpState::kInit, QpState::kInit, kConnected, kNothing, kPlace | kAttrAccessFlags},
     {QpState::kInit, QpState::kInit, kUd, kNothing, kPlace | kAttrQkey},
 
-    {QpState::kInit, QpState::kRtr, kRc | kXt, kPeer | kResponder, kAttrAltPath | kAttrAccessFlags | kAttrPkeyIndex},
+    {QpState::kInit, QpState::kRtr, kRc | kXt, kPeer | kResponder,
+     kAttrAltPath | kAttrAccessFlags | kAttrPkeyIndex},
     {QpState::kInit, QpState::kRtr, kUc | kXi, kPeer, kAttrAltPath | kAttrAccessFlags | kAttrPkeyIndex},
     {QpState::kInit, QpState::kRtr, kUd, kNothing, kAttrPkeyIndex | kAttrQkey},
 
@@ -95,12 +96,32 @@ const Row* find_row(QpType type, QpState from, QpState to) {
 }
 
 const char* name_of(std::uint32_t bit) {
-  constexpr const char* kNames[] = {
-      "state",         "cur_state",   "en_sqd_async_notify", "qp_access_flags",    "pkey_index",     "port_num",
-      "qkey",          "ah_attr",     "path_mtu",            "timeout",            "retry_cnt",      "rnr_retry",
-      "rq_psn",        "max_rd_atomic", "alt_ah_attr",       "min_rnr_timer",      "sq_psn",
-      "max_dest_rd_atomic", "path_mig_state", "cap", "dest_qp_num", "attr_mask", "attr_mask", "attr_mask", "attr_mask",
-      "rate_limit"};
+  constexpr const char* kNames[] = {"state",
+                                    "cur_state",
+                                    "en_sqd_async_notify",
+                                    "qp_access_flags",
+                                    "pkey_index",
+                                    "port_num",
+                                    "qkey",
+                                    "ah_attr",
+                                    "path_mtu",
+                                    "timeout",
+                                    "retry_cnt",
+                                    "rnr_retry",
+                                    "rq_psn",
+                                    "max_rd_atomic",
+                                    "alt_ah_attr",
+                                    "min_rnr_timer",
+                                    "sq_psn",
+                                    "max_dest_rd_atomic",
+                                    "path_mig_state",
+                                    "cap",
+                                    "dest_qp_num",
+                                    "attr_mask",
+                                    "attr_mask",
+                                    "attr_mask",
+                                    "attr_mask",
+                                    "rate_limit"};
   static_assert(sizeof(kNames) / sizeof(kNames[0]) == kLastAttr + 1);
   return bit <= kLastAttr ? kNames[bit] : "attr_mask";
 }

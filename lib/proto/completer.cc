@@ -12,8 +12,8 @@ using requester::psns_between;
 
 bool is_answered(const Wqe& wqe) { return wqe.kind == Kind::kRead || wqe.kind == Kind::kAtomic; }
 
-/// Acknowledges everything before `upto`, which lies within [una, max_psn]. Stops at a READ or atomic, since only its
-/// own response ends it: false. Adds to `acked` what left the window.
+/// Acknowledges everything before `upto`, which lies within [una, max_psn]. Stops at a READ or atomic, since only
+/// its own response ends it: false. Adds to `acked` what left the window.
 bool acknowledge(Core& core, Qp& qp, Psn upto, std::uint32_t& acked) {
   while (qp.una != upto) {
     const Wqe& wqe = qp.wqe(qp.sq_head);

@@ -54,8 +54,8 @@ void Core::give_read_budget(Qp& qp, std::uint32_t cost) {
   cost = std::min(cost, qp.read_budget_used);
   qp.read_budget_used -= cost;
   read_budget_used_ -= cost;
-  // All waiters try again once a quarter is free: before whoever is active already (the QP that gives had its share),
-  // and those that got nothing in the last round before those that did. Who finds none waits again.
+  // All waiters try again once a quarter is free: before whoever is active already (the QP that gives had its
+  // share), and those that got nothing in the last round before those that did. Who finds none waits again.
   const bool any = waiters_[0].head != kNoQp || waiters_[1].head != kNoQp;
   if (!any || read_budget_used_ > config.receive_ring_bytes / 4 * 3) return;
   ++read_round_;

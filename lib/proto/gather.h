@@ -28,8 +28,8 @@ inline bool copy_out(Core& core, const memory::Span& span, std::uint32_t bytes, 
 }
 
 /// Appends the next `bytes` (at most a packet) of the list to the packet. False: an element isn't accessible.
-inline bool gather(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t count, SgeCursor& at, std::uint32_t bytes,
-                   PacketBuilder& builder) {
+inline bool gather(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t count, SgeCursor& at,
+                   std::uint32_t bytes, PacketBuilder& builder) {
   while (bytes != 0) {
     if (at.index >= count) return false;
     const uroce_sge& sge = sges[at.index];

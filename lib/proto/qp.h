@@ -1,6 +1,6 @@
-// The state of one QP. Trivially copyable and free of pointers to other QPs (indices link them), so that a worker can
-// be written down and a QP can move. Fields are grouped by who works on them; the groups that every packet touches
-// come first.
+// The state of one QP. Trivially copyable and free of pointers to other QPs (indices link them), so that a worker
+// can be written down and a QP can move. Fields are grouped by who works on them; the groups that every packet
+// touches come first.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ namespace uroce::proto {
 
 inline constexpr std::uint32_t kMaxSge = 32;         ///< of a receive WQE
 inline constexpr std::uint32_t kMaxMessage = 1u << 31;  ///< bytes
-inline constexpr std::uint32_t kReadChunkPackets = 32;  ///< a longer READ goes out as several requests, a power of 2
+inline constexpr std::uint32_t kReadChunkPackets =
+    32;  ///< a longer READ goes out as several requests, a power of 2
 inline constexpr std::uint32_t kNoQp = ~std::uint32_t{0};
 
 /// What a send WQE does.

@@ -52,8 +52,8 @@ Step begin(Core& core, Qp& qp, Wqe& wqe) {
   return Step::kSent;
 }
 
-/// Whether nothing follows the current WQE, whose last packet costs `cost`, right away, so that its acknowledge must
-/// be asked for.
+/// Whether nothing follows the current WQE, whose last packet costs `cost`, right away, so that its acknowledge
+/// must be asked for.
 bool last_for_now(Core& core, Qp& qp, std::uint32_t cost) {
   const std::uint32_t next = qp.sq_cursor + 1;
   if (next == qp.sq_fetched && !fetch_wqe(core, qp)) return true;
@@ -178,8 +178,8 @@ Step send_data(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budge
 }
 
 /// Sends a request that is answered by a response of its own; `packets` PSNs, `cost` bytes of window.
-Step send_request(Core& core, Qp& qp, TxBurst& burst, std::uint8_t opcode, const auto& header, std::uint32_t packets,
-                  std::uint32_t cost) {
+Step send_request(Core& core, Qp& qp, TxBurst& burst, std::uint8_t opcode, const auto& header,
+                  std::uint32_t packets, std::uint32_t cost) {
   const wire::Bth bth{.opcode = opcode, .pkey = qp.pkey, .dest_qpn = qp.dest_qpn, .psn = qp.psn};
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
@@ -211,8 +211,8 @@ Step send_read(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
   }
   if (!core.take_read_budget(qp, cost)) return Step::kBlocked;
   const wire::Reth header{wqe.remote_addr + offset, Key{wqe.rkey}, bytes};
-  send_request(core, qp, burst, wire::opcode(wire::Service::kRc, wire::Operation::kReadRequest), header, end - index,
-               cost);
+  send_request(core, qp, burst, wire::opcode(wire::Service::kRc, wire::Operation::kReadRequest), header,
+               end - index, cost);
   if (end == wqe.psn_count) next_wqe(qp);
   return Step::kSent;
 }

@@ -22,7 +22,9 @@ inline void resume(Core& core, Qp& qp) {
 }
 
 /// Packet costs, in window bytes.
-constexpr std::uint32_t cost_of(std::uint32_t bytes, std::uint32_t packets) { return bytes + packets * kPacketCost; }
+constexpr std::uint32_t cost_of(std::uint32_t bytes, std::uint32_t packets) {
+  return bytes + packets * kPacketCost;
+}
 
 /// PSNs from `from` up to `to`.
 constexpr std::uint32_t psns_between(Psn from, Psn to) { return (to.value() - from.value()) & Psn::kMask; }

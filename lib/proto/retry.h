@@ -7,8 +7,8 @@
 
 namespace uroce::proto {
 
-/// Completes the oldest send WQE with success. The consumer index is published before each CQE; the caller publishes
-/// it once more after a run of completions.
+/// Completes the oldest send WQE with success. The consumer index is published before each CQE; the caller
+/// publishes it once more after a run of completions.
 void complete_send(Core& core, Qp& qp);
 
 /// Completes the oldest send WQE with `status`, and puts the QP into error.

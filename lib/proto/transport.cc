@@ -54,8 +54,8 @@ struct Transport::Impl : Core {
     if (cq_failed(qp.send_cq) || cq_failed(qp.recv_cq)) fail_fatally(*this, qp);
   }
 
-  /// With thousands of QPs none is in the cache when its turn comes: the state of one some turns ahead is fetched now,
-  /// and what the state of a nearer one points to.
+  /// With thousands of QPs none is in the cache when its turn comes: the state of one some turns ahead is fetched
+  /// now, and what the state of a nearer one points to.
   void prefetch_ahead() {
     if (const Qp* later = peek_active(8)) prefetch_state<7>(*later);
     if (const Qp* next = peek_active(4); next != nullptr && next->send_state == SendState::kReady) {

@@ -126,7 +126,8 @@ class Transport {
   void destroy(QpIndex qp);
 
   void receive(const wire::RxPacket& packet, Nanos now);
-  /// A packet for this QPN will come in soon: brings the QP's state into the cache. Worth while a few packets ahead.
+  /// A packet for this QPN will come in soon: brings the QP's state into the cache. Worth while a few packets
+  /// ahead.
   void prefetch(Qpn qpn) const;
   void doorbell(QpIndex qp);
   void advance(Nanos now);

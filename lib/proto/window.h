@@ -1,5 +1,5 @@
-// The congestion window of one QP, in bytes, and the hooks through which a congestion control drives it. The one here
-// is additive increase, multiplicative decrease with slow start; another (DCQCN) has the same four hooks.
+// The congestion window of one QP, in bytes, and the hooks through which a congestion control drives it. The one
+// here is additive increase, multiplicative decrease with slow start; another (DCQCN) has the same four hooks.
 #pragma once
 
 #include <algorithm>

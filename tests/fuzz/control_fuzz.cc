@@ -1,11 +1,12 @@
-// What a hostile client can do to the daemon: any control message, any bytes in its queues and doorbells, any frame.
+// What a hostile client can do to the daemon: any control message, any bytes in its queues and doorbells, any
+// frame.
 //
-// The input is a list of records: kind (1 byte), argument (1 byte), length (2 bytes, little-endian), then that many bytes.
-//   kind 0   control message: command = argument & 0x7f, a memfd comes along when argument & 0x80; the bytes are the body
-//   kind 1   the bytes go into the memory of QP `argument` (of those made), behind its producer indices, then it rings
-//   kind 2   the bytes are a frame that arrives
-//   kind 3   the bytes go over the producer indices of QP `argument`, then it rings
-//   kind 4   doorbell bit = the first two bytes
+// The input is a list of records: kind (1 byte), argument (1 byte), length (2 bytes, little-endian), then that many
+// bytes.
+//   kind 0   control message: command = argument & 0x7f, a memfd comes along when argument & 0x80; the bytes are
+//   the body kind 1   the bytes go into the memory of QP `argument` (of those made), behind its producer indices,
+//   then it rings kind 2   the bytes are a frame that arrives kind 3   the bytes go over the producer indices of QP
+//   `argument`, then it rings kind 4   doorbell bit = the first two bytes
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
@@ -55,7 +56,8 @@ class Attack {
         scribble(argument, 0, bytes);
         break;
       default:
-        ring(bytes.size() >= 2 ? static_cast<std::uint32_t>(bytes[0]) | static_cast<std::uint32_t>(bytes[1]) << 8 : 0);
+        ring(bytes.size() >= 2 ? static_cast<std::uint32_t>(bytes[0]) | static_cast<std::uint32_t>(bytes[1]) << 8
+                               : 0);
     }
     for (int i = 0; i < 4; ++i) daemon_.loops[0]->step(now_ += 10 * kMicrosecond);
   }
@@ -101,7 +103,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   {
     Attack attack(*daemon);
     for (int records = 0; size >= 4 && records < 64; ++records) {
-      const std::size_t length = std::min<std::size_t>(data[2] | data[3] << 8, std::min<std::size_t>(size - 4, 4000));
+      const std::size_t length =
+          std::min<std::size_t>(data[2] | data[3] << 8, std::min<std::size_t>(size - 4, 4000));
       attack.record(data[0], data[1], std::as_bytes(std::span(data + 4, length)));
       data += 4 + length;
       size -= 4 + length;

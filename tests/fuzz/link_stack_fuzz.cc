@@ -1,5 +1,5 @@
-// LinkStack fed with hostile frames. The input is a list of frames, each behind two bytes of length (big-endian); time
-// goes on between them.
+// LinkStack fed with hostile frames. The input is a list of frames, each behind two bytes of length (big-endian);
+// time goes on between them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -43,7 +43,8 @@ class Input {
   std::size_t size_;
 };
 
-/// A is attacked, or attacks; B is its peer; C is another client of A's daemon, in another PD, whom nothing may touch.
+/// A is attacked, or attacks; B is its peer; C is another client of A's daemon, in another PD, whom nothing may
+/// touch.
 struct Fixture {
   sim::Host host_a, host_b;
   sim::End a, b, c, d;  // c is connected to d

@@ -1,8 +1,8 @@
 // A hostile client: any bytes in its queues, any producer index, at any time. Its peer and the daemon's other
 // clients must not notice more than a broken connection.
 //
-// Input: steps. Each begins with a byte that says what is done: a send entry, a receive entry, raw bytes somewhere in
-// a ring, an index, a doorbell, time, a change of state.
+// Input: steps. Each begins with a byte that says what is done: a send entry, a receive entry, raw bytes somewhere
+// in a ring, an index, a doorbell, time, a change of state.
 #include <algorithm>
 #include <cstring>
 

@@ -1,5 +1,5 @@
-// Random work that is predictable: hazards that verbs leave undefined (a WRITE into bytes that an earlier, unfinished
-// READ may read again, a SEND out of bytes that a READ is landing in) get a fence.
+// Random work that is predictable: hazards that verbs leave undefined (a WRITE into bytes that an earlier,
+// unfinished READ may read again, a SEND out of bytes that a READ is landing in) get a fence.
 #include <algorithm>
 #include <cstring>
 
@@ -104,7 +104,8 @@ std::uint8_t draw_opcode(const End& end, const End& peer, Random& random, const 
   constexpr std::uint8_t kReads[] = {UROCE_WR_RDMA_READ, UROCE_WR_RDMA_READ, UROCE_WR_ATOMIC_CMP_AND_SWP,
                                      UROCE_WR_ATOMIC_FETCH_AND_ADD};
   if (!limits.may_consume) {
-    return limits.max_rd_atomic != 0 && random.chance(0.4) ? random.pick(kReads) : std::uint8_t{UROCE_WR_RDMA_WRITE};
+    return limits.max_rd_atomic != 0 && random.chance(0.4) ? random.pick(kReads)
+                                                           : std::uint8_t{UROCE_WR_RDMA_WRITE};
   }
   if (!peer.perishable.empty() && random.chance(0.05)) return UROCE_WR_SEND_WITH_INV;
   if (!end.perishable.empty() && random.chance(0.03)) return UROCE_WR_LOCAL_INV;

@@ -31,7 +31,8 @@ void drop_perishable(End& end) {
 }
 
 std::uint64_t draw_iova(Random& random) {
-  // Anywhere but at the very top: the harness itself must not wrap. Atomics need the target aligned, as the arena is.
+  // Anywhere but at the very top: the harness itself must not wrap. Atomics need the target aligned, as the arena
+  // is.
   return (random.next() >> 1) & ~std::uint64_t{63};
 }
 

@@ -58,7 +58,8 @@ struct End {
 };
 
 /// Makes arena, zones and MRs, and a QP.
-void set_up(End& end, Host& host, Random& random, const ZoneSizes& zones, const QueueSizes& queues, Qpn qpn, PdId pd);
+void set_up(End& end, Host& host, Random& random, const ZoneSizes& zones, const QueueSizes& queues, Qpn qpn,
+            PdId pd);
 /// Takes the memory as it is now for the beginning of a connection.
 void begin_connection(End& end, Random& random);
 /// The keys leave the table: what a client that closes leaves behind is nothing.

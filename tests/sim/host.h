@@ -1,5 +1,5 @@
-// One end of the virtual wire: a transport with its memory table, CQs and QPs, and the client's ends of their queues,
-// all in plain memory. No clock and no socket.
+// One end of the virtual wire: a transport with its memory table, CQs and QPs, and the client's ends of their
+// queues, all in plain memory. No clock and no socket.
 #pragma once
 
 #include <array>

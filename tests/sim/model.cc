@@ -61,13 +61,16 @@ void book_success(Flow& flow, const uroce_cqe& cqe, const std::vector<std::byte>
   if (index == flow.works.size()) fail("completion of no work: " + text(cqe));
   const Work& work = flow.works[index];
   check(work);
-  if (cqe.wr_id != work.entry.wr_id) fail("completion out of order or lost: " + text(cqe) + ", due " + describe(work));
-  if (cqe.opcode != completion_opcode(work.entry.opcode)) fail("wrong opcode: " + text(cqe) + ", " + describe(work));
+  if (cqe.wr_id != work.entry.wr_id)
+    fail("completion out of order or lost: " + text(cqe) + ", due " + describe(work));
+  if (cqe.opcode != completion_opcode(work.entry.opcode))
+    fail("wrong opcode: " + text(cqe) + ", " + describe(work));
   if (work.lands && cqe.byte_len != work.length) fail("wrong byte_len: " + text(cqe) + ", " + describe(work));
   flow.completed = flow.succeeded = index + 1;
 }
 
-void book_failure(Flow& flow, const uroce_cqe& cqe, const Surroundings& around, const std::vector<std::byte>& arena) {
+void book_failure(Flow& flow, const uroce_cqe& cqe, const Surroundings& around,
+                  const std::vector<std::byte>& arena) {
   // Unsignaled successes before it say nothing: the first one that has this wr_id and is reachable.
   std::size_t index = flow.completed;
   while (index < flow.works.size() && flow.works[index].entry.wr_id != cqe.wr_id) {
@@ -201,7 +204,8 @@ void on_receive_completion(Flow& flow, const uroce_cqe& cqe, const Surroundings&
   const bool write = work.entry.opcode == UROCE_WR_RDMA_WRITE_WITH_IMM;
   const bool invalidate = work.entry.opcode == UROCE_WR_SEND_WITH_INV;
   const bool immediate = write || work.entry.opcode == UROCE_WR_SEND_WITH_IMM;
-  if (cqe.opcode != (write ? UROCE_WC_RECV_RDMA_WITH_IMM : UROCE_WC_RECV)) fail("wrong receive opcode: " + text(cqe));
+  if (cqe.opcode != (write ? UROCE_WC_RECV_RDMA_WITH_IMM : UROCE_WC_RECV))
+    fail("wrong receive opcode: " + text(cqe));
   if (cqe.byte_len != work.length) fail("wrong receive length: " + text(cqe) + ", " + describe(work));
   const int flags = (immediate ? UROCE_WC_WITH_IMM : 0) | (invalidate ? UROCE_WC_WITH_INV : 0);
   if (cqe.wc_flags != flags) fail("wrong receive flags: " + text(cqe) + ", " + describe(work));
@@ -262,7 +266,8 @@ bool some_prefix_fits(const Memory& memory, const Flow& in, std::uint32_t mtu) {
     if (work.modifies_target) {
       if (work.entry.opcode == UROCE_WR_RDMA_WRITE || work.entry.opcode == UROCE_WR_RDMA_WRITE_WITH_IMM) {
         for (std::size_t done = 0; done < work.length; done += mtu) {
-          replay.write(work.target + done, work.payload.data() + done, std::min<std::size_t>(mtu, work.length - done));
+          replay.write(work.target + done, work.payload.data() + done,
+                       std::min<std::size_t>(mtu, work.length - done));
           if (possible && replay.matches()) return true;
         }
       } else {

@@ -1,7 +1,7 @@
 // What must come out: the reference model of one direction of a connection. Works are executed here at once and in
-// the order in which they were posted, with no packets, no time and no loss; whatever the transports did, the client
-// must see the same bytes, completions, statuses and order. Where a failure cuts a direction short, the model knows
-// which prefixes of it are possible.
+// the order in which they were posted, with no packets, no time and no loss; whatever the transports did, the
+// client must see the same bytes, completions, statuses and order. Where a failure cuts a direction short, the
+// model knows which prefixes of it are possible.
 #pragma once
 
 #include <cstddef>
@@ -102,7 +102,8 @@ struct Memory {
   Piece target;  ///< the zone that the peer's WRITEs and atomics change
 };
 
-/// Every byte of an end's memory: `out` is the flow in which it is requester, `in` the one in which it is responder.
+/// Every byte of an end's memory: `out` is the flow in which it is requester, `in` the one in which it is
+/// responder.
 void check_memory(const Memory& memory, const Flow& out, const Flow& in, std::uint32_t mtu);
 
 /// Executes a work on the model's images, in posting order.

@@ -98,11 +98,13 @@ void Pair::connect_ends(Nanos now) {
     c.sq_psn = psn[side];
     c.rq_psn = psn[1 - side];
     c.path_mtu = mtu_;
-    c.timeout = timer_optional && random_.chance(0.1) ? std::uint8_t{0} : timeout_code(setting_.longest_trip, random_);
+    c.timeout =
+        timer_optional && random_.chance(0.1) ? std::uint8_t{0} : timeout_code(setting_.longest_trip, random_);
     c.retry_cnt = may_lose ? 7 : static_cast<std::uint8_t>(random_.below(8));
     if (setting_.mortal) c.retry_cnt = static_cast<std::uint8_t>(setting_.harmless ? random_.below(8) : 7);
     c.rnr_retry = eager_receives_ && setting_.harmless ? static_cast<std::uint8_t>(random_.below(8)) : 7;
-    if (ending_ == Ending::kNoReceives && side != bad_side_) c.rnr_retry = static_cast<std::uint8_t>(random_.below(4));
+    if (ending_ == Ending::kNoReceives && side != bad_side_)
+      c.rnr_retry = static_cast<std::uint8_t>(random_.below(4));
     c.min_rnr_timer = static_cast<std::uint8_t>(random_.between(1, 12));
     c.max_dest_rd_atomic = static_cast<std::uint8_t>(random_.between(1, 16));
   }
@@ -150,7 +152,8 @@ void Pair::change_states(int side, Nanos now) {
   if (drain_ == Drain::kPlanned && !end.out.works.empty() && random_.chance(0.3)) {
     trace("client drains QP " + std::to_string(end.qp->qpn.value));
     drain_ = Drain::kAsked;
-    if (change_state(*end.host, end.qp->index, proto::QpState::kSqd, now, true).error != 0) throw Violation("to SQD");
+    if (change_state(*end.host, end.qp->index, proto::QpState::kSqd, now, true).error != 0)
+      throw Violation("to SQD");
   } else if (drain_ == Drain::kDrained && now >= drain_until_) {
     if (end.out.completed != drained_at_) throw Violation("a work completed while the send queue was drained");
     drain_ = Drain::kOver;
@@ -246,7 +249,8 @@ bool Pair::on_completion(const Host& host, const uroce_cqe& cqe) {
                            ? (cqe.opcode & 0x80) != 0
                            : in.received < in.receives.size() && in.receives[in.received].wr_id == cqe.wr_id;
   if (receive) {
-    on_receive_completion(in, cqe, surroundings(side), end.arena, cqe.status == 0 ? ends_[1 - side].qp->qpn : Qpn{});
+    on_receive_completion(in, cqe, surroundings(side), end.arena,
+                          cqe.status == 0 ? ends_[1 - side].qp->qpn : Qpn{});
     if (cqe.status == 0 && (cqe.wc_flags & UROCE_WC_WITH_INV) != 0) {
       memory::Span span;
       if (end.host->table.resolve(Key{cqe.imm_data}, end.pd, end.target.iova, 1, 0, span) == memory::Verdict::kOk) {
@@ -287,7 +291,8 @@ bool Pair::finish(Nanos now, const std::function<void()>& poll) {
   }
   for (int side = 0; side < 2; ++side) {
     const End& end = ends_[side];
-    const bool cause = end.out.failed || ends_[1 - side].out.receive_failed || end.moved_to_error || ending_ == Ending::kBadRemote;
+    const bool cause =
+        end.out.failed || ends_[1 - side].out.receive_failed || end.moved_to_error || ending_ == Ending::kBadRemote;
     if (end.in_error() && !cause) throw Violation("a QP is in ERR without a cause");
     if (!end.in_error() && (end.out.failed || ends_[1 - side].out.receive_failed)) {
       throw Violation("a QP completed in error and isn't in ERR");
@@ -295,7 +300,8 @@ bool Pair::finish(Nanos now, const std::function<void()>& poll) {
     if (end.in_error()) continue;
     proto::QpSnapshot snapshot;
     end.host->transport.query(end.qp->index, snapshot);
-    if (snapshot.sq_outstanding != 0 || snapshot.psns_in_flight != 0) throw Violation("done, but works outstanding");
+    if (snapshot.sq_outstanding != 0 || snapshot.psns_in_flight != 0)
+      throw Violation("done, but works outstanding");
     // What is left of the receives is flushed, in order, and the one that a message had begun too.
     if (change_state(*end.host, end.qp->index, proto::QpState::kErr, now).error != 0) throw Violation("to ERR");
   }
@@ -308,7 +314,8 @@ bool Pair::finish(Nanos now, const std::function<void()>& poll) {
   for (End& end : ends_) {
     setting_.network->forget(end.qp->qpn);
     if (again) {
-      if (change_state(*end.host, end.qp->index, proto::QpState::kReset, now).error != 0) throw Violation("to RESET");
+      if (change_state(*end.host, end.qp->index, proto::QpState::kReset, now).error != 0)
+        throw Violation("to RESET");
       end.qp->sq.reset();
       end.qp->rq.reset();
     } else {
@@ -335,13 +342,14 @@ std::string Pair::describe() const {
     proto::QpSnapshot snapshot;
     if (!closed_) end.host->transport.query(end.qp->index, snapshot);
     out << "\n  side " << side << ": QPN " << end.qp->qpn.value << " state " << static_cast<int>(snapshot.state)
-        << " sq_psn " << end.connection.sq_psn.value() << " works " << end.out.works.size() << " (+" << end.works_left
-        << " to post) completed " << end.out.completed << (end.out.failed ? " failed" : "") << ", receives "
-        << in.receives.size() << " of " << in.consuming.size() << " messages, received " << in.received
-        << ", sq_entries " << end.qp->sizes.sq_entries << " rd_atomic " << int{end.connection.max_rd_atomic}
-        << " timeout " << int{end.connection.timeout} << " retry_cnt " << int{end.connection.retry_cnt}
-        << " rnr_retry " << int{end.connection.rnr_retry} << " outstanding " << snapshot.sq_outstanding
-        << " psns_in_flight " << snapshot.psns_in_flight << " drain " << static_cast<int>(drain_);
+        << " sq_psn " << end.connection.sq_psn.value() << " works " << end.out.works.size() << " (+"
+        << end.works_left << " to post) completed " << end.out.completed << (end.out.failed ? " failed" : "")
+        << ", receives " << in.receives.size() << " of " << in.consuming.size() << " messages, received "
+        << in.received << ", sq_entries " << end.qp->sizes.sq_entries << " rd_atomic "
+        << int{end.connection.max_rd_atomic} << " timeout " << int{end.connection.timeout} << " retry_cnt "
+        << int{end.connection.retry_cnt} << " rnr_retry " << int{end.connection.rnr_retry} << " outstanding "
+        << snapshot.sq_outstanding << " psns_in_flight " << snapshot.psns_in_flight << " drain "
+        << static_cast<int>(drain_);
   }
   return out.str();
 }

@@ -105,7 +105,8 @@ class Crowd {
   void add_qp(std::uint32_t id, std::uint32_t number, std::uint32_t mtu) {
     qps_[id].push_back(std::make_unique<SimQp>());
     SimQp& qp = *qps_[id].back();
-    const QueueSizes sizes{.sq_entries = 16, .rq_entries = 2, .max_send_sge = 1, .max_recv_sge = 1, .max_inline = 0};
+    const QueueSizes sizes{
+        .sq_entries = 16, .rq_entries = 2, .max_send_sge = 1, .max_recv_sge = 1, .max_inline = 0};
     ASSERT_EQ(hosts_[id]->create_qp(sizes, Qpn{0x100 + number}, PdId{1}, CqId{0}, CqId{0}, qp), 0);
     Connection c;
     c.path = hosts_[id]->path_to(*hosts_[1 - id]);

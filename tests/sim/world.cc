@@ -68,7 +68,8 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
   setting.harmless = harmless_;
   setting.mortal = mortal_;
   setting.only_normal = options.mutation != Mutation::kNone;  // a cut-off message might hide the fault
-  setting.longest_trip = network_settings_.latency + network_settings_.jitter + network_settings_.reorder_by + 100'000;
+  setting.longest_trip =
+      network_settings_.latency + network_settings_.jitter + network_settings_.reorder_by + 100'000;
   constexpr std::uint32_t kSizes[] = {64, 512, 4096, 4096, 20'000, 70'000};
   setting.largest_message = random_.chance(0.01) && network_settings_.drop < 0.1 ? 400'000 : random_.pick(kSizes);
   if (options_.trace) {
@@ -209,8 +210,8 @@ void World::poll() {
 void World::dispatch(Host& host, const uroce_cqe& cqe) {
   if (options_.trace) {
     std::printf("%12.3f us  host %u CQE QPN %u wr_id %llx status %u opcode %u length %u\n",
-                static_cast<double>(now_) / 1e3, host.settings.id, cqe.qpn, static_cast<unsigned long long>(cqe.wr_id),
-                cqe.status, cqe.opcode, cqe.byte_len);
+                static_cast<double>(now_) / 1e3, host.settings.id, cqe.qpn,
+                static_cast<unsigned long long>(cqe.wr_id), cqe.status, cqe.opcode, cqe.byte_len);
   }
   std::vector<uroce_cqe> deliver{cqe};
   switch (options_.mutation) {

@@ -1,5 +1,5 @@
-// Two transports on one core, joined by an in-memory wire: every frame is parsed and its ICRC checked on arrival. The
-// client's side of the queues is part of the loop: posting, doorbells, polling.
+// Two transports on one core, joined by an in-memory wire: every frame is parsed and its ICRC checked on arrival.
+// The client's side of the queues is part of the loop: posting, doorbells, polling.
 #pragma once
 
 #include <algorithm>
@@ -51,7 +51,11 @@ class Side {
   static constexpr std::uint64_t kIova = 0x100000;
 
   Side(std::uint8_t id, std::uint32_t qps, std::size_t memory_bytes)
-      : id_(id), memory_(memory_bytes), table_(64, id + 1u), transport_(config(qps, queues_memory_), table_), ring_(kCqEntries) {
+      : id_(id),
+        memory_(memory_bytes),
+        table_(64, id + 1u),
+        transport_(config(qps, queues_memory_), table_),
+        ring_(kCqEntries) {
     producer_ = queue::CqProducer(ring_.data(), kCqEntries, &cq_client_);
     consumer_ = queue::CqConsumer(ring_.data(), kCqEntries, &cq_client_);
     transport_.set_cq(CqId{0}, &producer_, 1);
@@ -177,8 +181,9 @@ class Side {
     QpAttr attr;
     attr.state = QpState::kInit;
     attr.access = 15;
-    require(transport_.modify(qp.index, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, 0).error == 0,
-            "INIT");
+    require(
+        transport_.modify(qp.index, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, 0).error == 0,
+        "INIT");
     attr.state = QpState::kRtr;
     for (wire::Address* address : {&attr.path.source, &attr.path.dest}) {
       address->bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 0};
@@ -190,10 +195,12 @@ class Side {
     attr.rq_psn = attr.sq_psn = Psn(1000);
     attr.max_dest_rd_atomic = attr.max_rd_atomic = 16;
     attr.min_rnr_timer = 1;
-    require(transport_.modify(qp.index, attr,
-                              kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic |
-                                  kAttrMinRnrTimer,
-                              0).error == 0,
+    require(transport_
+                    .modify(qp.index, attr,
+                            kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic |
+                                kAttrMinRnrTimer,
+                            0)
+                    .error == 0,
             "RTR");
     attr.state = QpState::kRts;
     attr.timeout = 14;

@@ -92,7 +92,8 @@ std::string take_error() {
 
 std::string Eal::start(const EalOptions& options) {
   log_keeper().verbose = options.verbose;
-  FILE* stream = ::fopencookie(nullptr, "w", {.read = nullptr, .write = keep_log, .seek = nullptr, .close = nullptr});
+  FILE* stream =
+      ::fopencookie(nullptr, "w", {.read = nullptr, .write = keep_log, .seek = nullptr, .close = nullptr});
   if (stream != nullptr) {
     ::setvbuf(stream, nullptr, _IOLBF, 1024);
     rte_openlog_stream(stream);

@@ -1,5 +1,5 @@
-// Starts DPDK's environment for this process alone: no shared runtime files, no telemetry socket, no threads bound to
-// cores, memory in hugepages when enough are free and in ordinary pages otherwise.
+// Starts DPDK's environment for this process alone: no shared runtime files, no telemetry socket, no threads bound
+// to cores, memory in hugepages when enough are free and in ordinary pages otherwise.
 #pragma once
 
 #include <cstdint>

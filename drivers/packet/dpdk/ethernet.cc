@@ -137,7 +137,8 @@ std::string Ethernet::Impl::probe() {
   if (rte_eth_dev_get_port_by_name(spec.name.c_str(), &port) != 0) {
     std::uint16_t only = 0;
     if (!is_pci_address(options.port) || rte_eth_dev_count_avail() != 1) {
-      return "port \"" + options.port + "\": no DPDK driver takes it. Bind the device to vfio-pci (dpdk-devbind.py), or "
+      return "port \"" + options.port +
+             "\": no DPDK driver takes it. Bind the device to vfio-pci (dpdk-devbind.py), or "
              "check the address with lspci";
     }
     RTE_ETH_FOREACH_DEV(only) { port = only; }
@@ -145,8 +146,9 @@ std::string Ethernet::Impl::probe() {
   found = true;
   if (rte_eth_dev_info_get(port, &device) != 0) return "port \"" + options.port + "\" does not say what it can do";
   if (options.queues > device.max_rx_queues || options.queues > device.max_tx_queues) {
-    return "port \"" + options.port + "\" has " + std::to_string(std::min(device.max_rx_queues, device.max_tx_queues)) +
-           " queues, " + std::to_string(options.queues) + " workers want one each: lower --workers";
+    return "port \"" + options.port + "\" has " +
+           std::to_string(std::min(device.max_rx_queues, device.max_tx_queues)) + " queues, " +
+           std::to_string(options.queues) + " workers want one each: lower --workers";
   }
   return {};
 }
@@ -157,7 +159,8 @@ std::string Ethernet::Impl::choose_mtu() {
   rte_eth_dev_get_mtu(port, &own);
   std::uint32_t most = software_mtu ? 65535u - kHeaderBytes - RTE_PKTMBUF_HEADROOM : device.max_mtu;
   if (memif) most = memif_mtu(spec);
-  if (spec.is("net_af_packet")) most = to_number(spec.argument("framesz"), 2048) - 96;  // behind the kernel's header
+  if (spec.is("net_af_packet"))
+    most = to_number(spec.argument("framesz"), 2048) - 96;  // behind the kernel's header
   std::uint32_t mtu = options.mtu != 0 ? options.mtu : memif ? std::min(most, kJumboMtu) : own;
   if (mtu > most) {
     return "MTU " + std::to_string(mtu) + " is more than port \"" + options.port + "\" carries: at most " +
@@ -172,7 +175,8 @@ void Ethernet::Impl::choose_offloads() {
   conf.rxmode.mtu = software_mtu && info.mtu > 1500 ? 1500 : info.mtu;
   conf.rxmode.offloads = device.rx_offload_capa & RTE_ETH_RX_OFFLOAD_IPV4_CKSUM;
   // All buffers of a queue come from one pool and are held once: drivers that can, free them in bulk.
-  conf.txmode.offloads = device.tx_offload_capa & (RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE);
+  conf.txmode.offloads =
+      device.tx_offload_capa & (RTE_ETH_TX_OFFLOAD_IPV4_CKSUM | RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE);
   if (!mtu_is_ours(spec)) conf.rxmode.offloads |= device.rx_offload_capa & RTE_ETH_RX_OFFLOAD_SCATTER;
   info.checksum_offload = (conf.txmode.offloads & RTE_ETH_TX_OFFLOAD_IPV4_CKSUM) != 0;
   if (options.queues > 1) {
@@ -206,8 +210,8 @@ std::string Ethernet::Impl::make_queues() {
           RTE_PKTMBUF_HEADROOM, 65535);
   for (std::uint16_t queue = 0; queue < options.queues; ++queue) {
     const std::string name = "uroce_" + std::to_string(port) + "_" + std::to_string(queue);
-    rte_mempool* pool =
-        rte_pktmbuf_pool_create(name.c_str(), count, kPoolCache, 0, static_cast<std::uint16_t>(room), SOCKET_ID_ANY);
+    rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), count, kPoolCache, 0,
+                                                static_cast<std::uint16_t>(room), SOCKET_ID_ANY);
     if (pool == nullptr) {
       return "no memory for " + std::to_string(count) + " buffers of " + std::to_string(room) +
              " bytes: free some hugepages (see /proc/meminfo) or lower --mtu or --workers";
@@ -238,8 +242,8 @@ std::string Ethernet::Impl::start_port() {
   return {};
 }
 
-/// The port's own address, unless we are told another: then it must take it, or show us all frames. Software ports have
-/// made-up ones, and net_tap's is that of the kernel's end.
+/// The port's own address, unless we are told another: then it must take it, or show us all frames. Software ports
+/// have made-up ones, and net_tap's is that of the kernel's end.
 void Ethernet::Impl::choose_mac() {
   rte_ether_addr own{};
   rte_eth_macaddr_get(port, &own);
@@ -282,7 +286,8 @@ std::unique_ptr<Ethernet> Ethernet::open(const EthernetOptions& options, std::st
   Impl& impl = *self->impl_;
   impl.options = options;
   using Step = std::string (Impl::*)();
-  for (const Step step : {&Impl::probe, &Impl::choose_mtu, &Impl::configure, &Impl::make_queues, &Impl::start_port}) {
+  for (const Step step :
+       {&Impl::probe, &Impl::choose_mtu, &Impl::configure, &Impl::make_queues, &Impl::start_port}) {
     error = (impl.*step)();
     if (!error.empty()) return nullptr;
   }

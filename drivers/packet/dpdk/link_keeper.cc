@@ -77,9 +77,9 @@ bool LinkKeeper::link_up() const {
   return rte_eth_link_get_nowait(port_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
-/// On the interrupt thread, which runs nothing else meanwhile. The event stays readable while the link is up: whatever
-/// else is ready is handled between two calls, with all gates closed. The thread is one for all ports of the process, so
-/// any keeper's event opens the gates of all.
+/// On the interrupt thread, which runs nothing else meanwhile. The event stays readable while the link is up:
+/// whatever else is ready is handled between two calls, with all gates closed. The thread is one for all ports of
+/// the process, so any keeper's event opens the gates of all.
 void LinkKeeper::hold() {
   std::unique_lock lock(mutex_);
   bool any = false;
@@ -136,7 +136,8 @@ bool LinkKeeper::reconnect() {
 }
 
 InterruptsHeld::InterruptsHeld()
-    : event_(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)), handle_(rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE)) {
+    : event_(::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)),
+      handle_(rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE)) {
   rte_intr_fd_set(handle_, event_);
   rte_intr_type_set(handle_, RTE_INTR_HANDLE_EXT);
   if (rte_intr_callback_register(handle_, on_interrupt, this) != 0) return;

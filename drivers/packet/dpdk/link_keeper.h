@@ -1,9 +1,11 @@
 // Keeps a memif link up, and workers out of the driver while it changes.
 //
-// DPDK's memif driver handles its control socket on EAL's interrupt thread and unmaps the shared rings there when the
-// peer goes away, whatever the workers are doing in them. And its client end never connects again by itself. So:
+// DPDK's memif driver handles its control socket on EAL's interrupt thread and unmaps the shared rings there when
+// the peer goes away, whatever the workers are doing in them. And its client end never connects again by itself.
+// So:
 //
-//   - While the link is up, the interrupt thread is held in a callback of ours (hold); it gets out ten times a second
+//   - While the link is up, the interrupt thread is held in a callback of ours (hold); it gets out ten times a
+//   second
 //     for a moment, and only while the workers stand outside the driver (GateKeeper, Gate in port.h). So nothing of
 //     the control socket is handled while a worker may look at a ring.
 //   - While the link is down the gate is closed and the interrupt thread runs free; a client tries to connect every
@@ -26,7 +28,8 @@ namespace uroce::dpdk {
 
 class LinkKeeper {
  public:
-  /// The gate starts closed. A client's port has not been started; a server's has. `on_change` is called on the keeper's thread with the state of the link.
+  /// The gate starts closed. A client's port has not been started; a server's has. `on_change` is called on the
+  /// keeper's thread with the state of the link.
   LinkKeeper(std::uint16_t port, bool client, GateKeeper& keeper, std::vector<Gate*> gates,
              std::function<void(bool up)> on_change);
   /// Leaves the gate closed.
@@ -56,8 +59,8 @@ class LinkKeeper {
   std::thread thread_;
 };
 
-/// While it lives EAL's interrupt thread stands still: closing a memif races with the driver's own handling of a peer
-/// that goes at the same moment.
+/// While it lives EAL's interrupt thread stands still: closing a memif races with the driver's own handling of a
+/// peer that goes at the same moment.
 class InterruptsHeld {
  public:
   InterruptsHeld();

@@ -101,7 +101,8 @@ std::size_t Port::receive(std::span<base::Frame> frames) {
   } else {
     count = burst(mbufs, frames.size());
   }
-  for (std::size_t i = 0; i < std::min<std::size_t>(count, 4); ++i) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
+  for (std::size_t i = 0; i < std::min<std::size_t>(count, 4); ++i)
+    rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], void*));
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (i + 4 < count) rte_prefetch0(rte_pktmbuf_mtod(mbufs[i + 4], void*));

@@ -1,7 +1,7 @@
 // One queue pair of an ethdev as a PacketDevice: one worker's share of an Ethernet port (ethernet.h opens it).
 //
-// Frames are mbufs, in place: Frame::handle is the rte_mbuf. Each queue has its own mempool, sized so that a frame of
-// the largest size fits one buffer; frames that a driver delivers in several segments are made contiguous.
+// Frames are mbufs, in place: Frame::handle is the rte_mbuf. Each queue has its own mempool, sized so that a frame
+// of the largest size fits one buffer; frames that a driver delivers in several segments are made contiguous.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // How a sleeping worker learns that frames have arrived. One object for each queue, made by ethernet.h; which one
-// depends on what the driver has: receive interrupts, a peer on this machine that rings (wake_channel.h), or neither:
-// then a timer makes the worker look by itself.
+// depends on what the driver has: receive interrupts, a peer on this machine that rings (wake_channel.h), or
+// neither: then a timer makes the worker look by itself.
 #pragma once
 
 #include <cstdint>
@@ -41,8 +41,8 @@ class TimerWaker : public Waker {
   long nap_ns_ = 0;
 };
 
-/// A queue's receive interrupt. `drains`: the descriptor is an eventfd that stays readable until it is read; that of
-/// net_tap, the tun device itself, must not be read here.
+/// A queue's receive interrupt. `drains`: the descriptor is an eventfd that stays readable until it is read; that
+/// of net_tap, the tun device itself, must not be read here.
 class InterruptWaker : public Waker {
  public:
   InterruptWaker(std::uint16_t port, std::uint16_t queue, int fd, bool drains)

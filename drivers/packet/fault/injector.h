@@ -1,5 +1,5 @@
-// Drops, duplicates, reorders, delays and corrupts frames on their way to and from the device inside, as a SharedPlan
-// says. While it is off it costs one relaxed load a burst.
+// Drops, duplicates, reorders, delays and corrupts frames on their way to and from the device inside, as a
+// SharedPlan says. While it is off it costs one relaxed load a burst.
 #pragma once
 
 #include <sched.h>
@@ -47,8 +47,9 @@ class Injector {
     transmit_.ripen(now);
     flush();
     std::array<base::Frame, kBurst> burst;
-    const std::size_t count =
-        receive_.ready().size() < kBurst ? inner_.receive(std::span(burst).first(std::min(frames.size(), kBurst))) : 0;
+    const std::size_t count = receive_.ready().size() < kBurst
+                                  ? inner_.receive(std::span(burst).first(std::min(frames.size(), kBurst)))
+                                  : 0;
     for (base::Frame& frame : std::span(burst).first(count)) meet(receive_, frame, now, true);
     receive_.ripen(now);
     std::size_t out = 0;

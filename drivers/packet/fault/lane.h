@@ -1,4 +1,5 @@
-// One direction of an injector: what happens to each frame, drawn from a seeded generator, and the frames that wait.
+// One direction of an injector: what happens to each frame, drawn from a seeded generator, and the frames that
+// wait.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,11 @@ bool parse_chance(std::string_view text, double& value) {
 bool parse_time(std::string_view text, Nanos& value) {
   const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
   const std::string_view unit = text.substr(digits);
-  const Nanos scale = unit == "ns" ? 1 : unit == "us" ? kMicrosecond : unit == "ms" ? kMillisecond : unit == "s" ? kSecond : 0;
+  const Nanos scale = unit == "ns"   ? 1
+                      : unit == "us" ? kMicrosecond
+                      : unit == "ms" ? kMillisecond
+                      : unit == "s"  ? kSecond
+                                     : 0;
   std::uint64_t number = 0;
   if (scale == 0 || !parse_number(text.substr(0, digits), number) || number > 10 * kSecond / scale) return false;
   value = number * scale;
@@ -74,7 +78,8 @@ std::string Plan::parse(std::string_view text, Plan& out) {
     const std::string allowed = set_one(plan, key, part.substr(std::min(equals + 1, part.size())));
     if (!allowed.empty()) {
       return "fault setting \"" + std::string(part) + "\": it must be " + allowed +
-             "; for example drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=both, or off";
+             "; for example drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=both, "
+             "or off";
     }
   }
   out = plan;

@@ -1,5 +1,5 @@
-// What faults to inject, how often, and what has been done so far. Shared by all workers' injectors; changed while they
-// run.
+// What faults to inject, how often, and what has been done so far. Shared by all workers' injectors; changed while
+// they run.
 #pragma once
 
 #include <atomic>
@@ -23,14 +23,14 @@ struct Plan {
 
   bool active() const { return drop > 0 || duplicate > 0 || reorder > 0 || delay > 0 || corrupt > 0; }
 
-  /// "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both" or "off". Returns an
-  /// error that names the value, what is allowed and what to do; empty: parsed.
+  /// "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both" or "off". Returns
+  /// an error that names the value, what is allowed and what to do; empty: parsed.
   static std::string parse(std::string_view text, Plan& out);
   std::string text() const;
 };
 
-/// Edges: set() publishes version_ with release after the plan; Injector reads it relaxed each burst, and plan() (under
-/// the mutex) when it has changed.
+/// Edges: set() publishes version_ with release after the plan; Injector reads it relaxed each burst, and plan()
+/// (under the mutex) when it has changed.
 class SharedPlan {
  public:
   enum Count : std::uint8_t { kDropped, kDuplicated, kReordered, kDelayed, kCorrupted, kCounts };

@@ -1,9 +1,9 @@
-// Frames to ourselves never reach the port: Local hands them back to receive() in the buffers that they were written
-// to, without a copy. A RoCE packet to a multicast group goes out and comes back as a copy: the group may have members
-// here.
+// Frames to ourselves never reach the port: Local hands them back to receive() in the buffers that they were
+// written to, without a copy. A RoCE packet to a multicast group goes out and comes back as a copy: the group may
+// have members here.
 //
-// Every PacketDevice contract holds (net/device.h). One object serves one worker, so a frame comes back to the worker
-// that sent it, and the engine steers it from there.
+// Every PacketDevice contract holds (net/device.h). One object serves one worker, so a frame comes back to the
+// worker that sent it, and the engine steers it from there.
 #pragma once
 
 #include <algorithm>
@@ -132,7 +132,8 @@ class Local {
     for (std::size_t i = 0; i < frames.size(); ++i) {
       base::Frame copy = copy_of(frames[i]);
       const bool taken = inner_.transmit(frames.subspan(i, 1)) == 1;
-      if (copy.data != nullptr && (!taken || deliver(std::span(&copy, 1)) == 0)) inner_.discard(std::span(&copy, 1));
+      if (copy.data != nullptr && (!taken || deliver(std::span(&copy, 1)) == 0))
+        inner_.discard(std::span(&copy, 1));
       if (!taken) return i;
     }
     return frames.size();

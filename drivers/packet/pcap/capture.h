@@ -56,7 +56,8 @@ class Capture {
   static void add(Tap& tap, std::span<const base::Frame> frames, Direction direction) {
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
-    const auto time = static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
+    const auto time =
+        static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
     for (const base::Frame& frame : frames) tap.add(frame, direction, time);
   }
 

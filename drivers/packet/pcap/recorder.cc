@@ -108,7 +108,8 @@ std::string Recorder::start(const std::string& path) {
   std::lock_guard lock(mutex_);
   if (thread_.joinable()) return "a capture to " + path_ + " is running: stop it first";
   std::FILE* file = std::fopen(path.c_str(), "wbe");
-  if (file == nullptr) return "can't write " + path + " (" + std::strerror(errno) + "): give a file that can be written";
+  if (file == nullptr)
+    return "can't write " + path + " (" + std::strerror(errno) + "): give a file that can be written";
   std::setvbuf(file, nullptr, _IOFBF, kFileBuffer);
   file_ = file;
   path_ = path;

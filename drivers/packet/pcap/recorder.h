@@ -1,5 +1,6 @@
-// Writes what the workers' Capture devices see to one pcapng file (draft-ietf-opsawg-pcapng), on a thread of its own:
-// a worker only copies a frame into its ring, and drops the copy (counted in the file) when the disk is too slow.
+// Writes what the workers' Capture devices see to one pcapng file (draft-ietf-opsawg-pcapng), on a thread of its
+// own: a worker only copies a frame into its ring, and drops the copy (counted in the file) when the disk is too
+// slow.
 #pragma once
 
 #include <atomic>
@@ -52,7 +53,8 @@ class Recorder {
   /// Workers: the tap of worker `index` while recording, else nullptr. One load when off.
   Tap* tap(std::uint32_t index) const {
     // Pairs with the release in start(): a tap is whole when it is seen.
-    return on_.load(std::memory_order_acquire) && index < kTaps ? taps_[index].load(std::memory_order_acquire) : nullptr;
+    return on_.load(std::memory_order_acquire) && index < kTaps ? taps_[index].load(std::memory_order_acquire)
+                                                                : nullptr;
   }
   /// Before the workers run: makes room for worker `index`.
   void expect(std::uint32_t index);

@@ -1,5 +1,6 @@
-// One function for each control command (abi/control.h); one file for each group. They return 0 or an errno and fill the
-// reply. What a client sent is in `body`: each command copies it once, checks the copy, and uses only that.
+// One function for each control command (abi/control.h); one file for each group. They return 0 or an errno and
+// fill the reply. What a client sent is in `body`: each command copies it once, checks the copy, and uses only
+// that.
 #pragma once
 
 #include <cerrno>

@@ -65,7 +65,8 @@ int hello(Call& call) {
   if (!call.read(request) || session.greeted || session.header != nullptr) return EINVAL;
   session.program = program_name(request.program);
   if (request.version != UROCE_ABI_VERSION) {
-    log(LogLevel::kWarning, "%s speaks version %u of the shared-memory layout, this daemon %u; install both from one build",
+    log(LogLevel::kWarning,
+        "%s speaks version %u of the shared-memory layout, this daemon %u; install both from one build",
         session.program.c_str(), request.version, UROCE_ABI_VERSION);
     return EPROTO;
   }

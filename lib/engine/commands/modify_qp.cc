@@ -105,7 +105,8 @@ int refuse(const Session& session, const QpObject& qp, const char* what, int err
   return error;
 }
 
-int resolve_for(Conductor& conductor, const QpObject& qp, const uroce_modify_qp_request& request, proto::QpAttr& attr) {
+int resolve_for(Conductor& conductor, const QpObject& qp, const uroce_modify_qp_request& request,
+                proto::QpAttr& attr) {
   if ((request.mask & proto::kAttrAv) == 0) return 0;
   if (const int status = resolve_path(conductor, request.attr.av, attr.path)) return status;
   const bool renamed = (request.mask & proto::kAttrDestQpn) != 0;
@@ -124,7 +125,8 @@ int modify_qp(Call& call) {
   if (qp == nullptr) return EINVAL;
   if ((request.mask & proto::kAttrCap) != 0) return EOPNOTSUPP;
   proto::QpAttr attr;
-  if (!convert(request.attr, request.mask, attr)) return refuse(session, *qp, "a value does not fit its field", EINVAL);
+  if (!convert(request.attr, request.mask, attr))
+    return refuse(session, *qp, "a value does not fit its field", EINVAL);
   if (const char* what = check_port(call.conductor, request.attr, request.mask)) {
     return refuse(session, *qp, what, EINVAL);
   }

@@ -52,7 +52,8 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
     if (session.indirect == nullptr) return EOPNOTSUPP;
     if (const int error = session.indirect->probe(request.addr)) {
       log(LogLevel::kWarning,
-          "memory of %s can't be reached through the kernel (%s); run the daemon as root, or as the program's user with "
+          "memory of %s can't be reached through the kernel (%s); run the daemon as root, or as the program's user "
+          "with "
           "kernel.yama.ptrace_scope=0",
           session.program.c_str(), std::strerror(error));
       return error == EFAULT ? EFAULT : EPERM;

@@ -31,12 +31,15 @@ int check(const uroce_create_qp_request& request) {
 }
 
 Shape shape_of(const uroce_create_qp_request& request) {
-  const std::uint32_t send_sges = std::max(request.max_send_sge, 1u), recv_sges = std::max(request.max_recv_sge, 1u);
-  const std::uint32_t sq_payload = std::max(static_cast<std::uint32_t>(send_sges * sizeof(uroce_sge)), request.max_inline);
+  const std::uint32_t send_sges = std::max(request.max_send_sge, 1u),
+                      recv_sges = std::max(request.max_recv_sge, 1u);
+  const std::uint32_t sq_payload =
+      std::max(static_cast<std::uint32_t>(send_sges * sizeof(uroce_sge)), request.max_inline);
   return {.sq_entries = std::bit_ceil(std::max(request.max_send_wr, 1u)),
           .sq_stride = static_cast<std::uint32_t>(kLine) + round_up(sq_payload, kLine),
           .rq_entries = std::bit_ceil(std::max(request.max_recv_wr, 1u)),
-          .rq_stride = round_up(static_cast<std::uint32_t>(sizeof(uroce_rq_entry) + recv_sges * sizeof(uroce_sge)), 32)};
+          .rq_stride =
+              round_up(static_cast<std::uint32_t>(sizeof(uroce_rq_entry) + recv_sges * sizeof(uroce_sge)), 32)};
 }
 
 Usage usage_of(const Shape& shape) {

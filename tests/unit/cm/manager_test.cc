@@ -33,7 +33,8 @@ ManagerConfig config(std::uint64_t seed) {
 /// Both ends and the wire between them.
 class World {
  public:
-  explicit World(std::uint64_t seed = 1) : ends{Manager(config(seed)), Manager(config(seed + 1000))}, random_(seed) {}
+  explicit World(std::uint64_t seed = 1)
+      : ends{Manager(config(seed)), Manager(config(seed + 1000))}, random_(seed) {}
 
   double loss = 0, duplicate = 0;
   Nanos max_delay = 0;
@@ -240,7 +241,8 @@ TEST(CmManager, QpThatConnectsAnewMakesItsOldConnectionStale) {
 TEST(CmManager, BacklogBoundsRequestsThatNobodyHasAnswered) {
   World world;
   world.ends[1].listen(kService, 2, 99);
-  for (std::uint32_t qpn = 20; qpn < 25; ++qpn) world.ends[0].connect(world.peer_of(0), request(qpn), qpn, world.now);
+  for (std::uint32_t qpn = 20; qpn < 25; ++qpn)
+    world.ends[0].connect(world.peer_of(0), request(qpn), qpn, world.now);
   world.run(kMillisecond);
   const auto first = world.take(1, EventType::kRequest);
   EXPECT_EQ(first.size(), 2u);

@@ -48,7 +48,8 @@ TEST_F(ConductorTest, AClientOfAnotherVersionIsTurnedAway) {
 
 TEST_F(ConductorTest, PortSaysWhatTheLinkCarries) {
   TestClient client(conductor);
-  const auto port = TestClient::value<uroce_port_response>(client.send(UROCE_CMD_QUERY_PORT, std::span<const std::byte>{}));
+  const auto port =
+      TestClient::value<uroce_port_response>(client.send(UROCE_CMD_QUERY_PORT, std::span<const std::byte>{}));
   EXPECT_EQ(port.active_mtu, 5u);
   EXPECT_EQ(port.gid_tbl_len, 1u);
   EXPECT_EQ(path_mtu_of_link(1500), 3u);
@@ -154,7 +155,8 @@ TEST_F(ConductorTest, QueuesBeyondTheDeviceAreRefused) {
   EXPECT_EQ(status([](auto& r) { r.max_inline = ~0u; }), EINVAL);
   EXPECT_EQ(status([](auto& r) { r.type = 8; }), EOPNOTSUPP);
   EXPECT_EQ(status([](auto& r) { r.srq = 1; }), EOPNOTSUPP);
-  EXPECT_EQ(status([](auto& r) { r.max_send_wr = kMaxQpWr, r.max_send_sge = kMaxSge, r.max_inline = kMaxInline; }), 0);
+  EXPECT_EQ(status([](auto& r) { r.max_send_wr = kMaxQpWr, r.max_send_sge = kMaxSge, r.max_inline = kMaxInline; }),
+            0);
   EXPECT_EQ(client.create_cq(kMaxCqe + 1).made.handle, 0u);
   EXPECT_EQ(client.create_cq(0).made.handle, 0u);
 }
@@ -245,7 +247,8 @@ TEST_F(ConductorTest, AClosedSessionLeavesNothingBehind) {
     TestClient client(conductor);
     client.hello();
     const std::uint32_t pd = client.alloc_pd();
-    const auto channel = TestClient::value<uroce_handle>(client.send(UROCE_CMD_CREATE_CHANNEL, std::span<const std::byte>{}));
+    const auto channel =
+        TestClient::value<uroce_handle>(client.send(UROCE_CMD_CREATE_CHANNEL, std::span<const std::byte>{}));
     const ClientCq cq = client.create_cq(16, channel.handle, 5);
     std::byte* data = nullptr;
     ASSERT_EQ(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data).status, 0);

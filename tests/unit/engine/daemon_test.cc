@@ -46,7 +46,8 @@ Answer receive_answer(int fd, int timeout_ms = 3000) {
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * UROCE_MAX_MESSAGE_FDS)];
   iovec part{buffer.data(), buffer.size()};
   msghdr header{};
-  header.msg_iov = &part, header.msg_iovlen = 1, header.msg_control = control, header.msg_controllen = sizeof(control);
+  header.msg_iov = &part, header.msg_iovlen = 1, header.msg_control = control,
+  header.msg_controllen = sizeof(control);
   const ssize_t n = ::recvmsg(fd, &header, MSG_CMSG_CLOEXEC);
   answer.closed = n <= 0;
   if (n < static_cast<ssize_t>(sizeof(uroce_response))) return answer;
@@ -214,7 +215,8 @@ TEST_F(DaemonTest, WhenItStopsClientsSeeTheirDeviceDie) {
   std::memcpy(&response, hello.body.data(), sizeof(response));
   void* chunk = ::mmap(nullptr, response.chunks.chunk[1].bytes, PROT_READ, MAP_SHARED, hello.fds[1].get(), 0);
   ASSERT_NE(chunk, MAP_FAILED);
-  const auto* header = reinterpret_cast<uroce_session_header*>(static_cast<std::byte*>(chunk) + response.header.offset);
+  const auto* header =
+      reinterpret_cast<uroce_session_header*>(static_cast<std::byte*>(chunk) + response.header.offset);
   EXPECT_EQ(header->dead, 0u);
   stop_daemon();
   EXPECT_EQ(header->dead, 1u);

@@ -1,4 +1,5 @@
-// A device without a port: what is sent to it comes back, as between two QPs of one daemon; or goes to a peer device.
+// A device without a port: what is sent to it comes back, as between two QPs of one daemon; or goes to a peer
+// device.
 #pragma once
 
 #include <sys/eventfd.h>

@@ -1,4 +1,5 @@
-// A client of a conductor without a socket: requests as bytes, answers as values, shared memory mapped as a client maps it.
+// A client of a conductor without a socket: requests as bytes, answers as values, shared memory mapped as a client
+// maps it.
 #pragma once
 
 #include <fcntl.h>
@@ -95,7 +96,9 @@ class TestClient {
   /// What HELLO brought behind the chunks: eventfds, then the event pipe.
   int hello_fd(std::size_t index) const { return hello_fds_[hello_.chunks.count + index].get(); }
 
-  std::uint32_t alloc_pd() { return value<uroce_handle>(send(UROCE_CMD_ALLOC_PD, std::span<const std::byte>{})).handle; }
+  std::uint32_t alloc_pd() {
+    return value<uroce_handle>(send(UROCE_CMD_ALLOC_PD, std::span<const std::byte>{})).handle;
+  }
 
   /// Registers `bytes` (page-aligned) of a new memfd, as if it lay at `addr`. `data` is our mapping of it.
   Reply reg_mr(std::uint32_t pd, std::uint64_t addr, std::size_t bytes, std::uint32_t access, std::byte*& data,
@@ -123,7 +126,8 @@ class TestClient {
     cq.made = value<uroce_create_cq_response>(reply);
     map(cq.made.chunks, reply);
     if (cq.made.entries != 0) {
-      cq.ring = queue::CqConsumer(at<uroce_cqe>(cq.made.ring), cq.made.entries, at<uroce_cq_client_block>(cq.made.client));
+      cq.ring = queue::CqConsumer(at<uroce_cqe>(cq.made.ring), cq.made.entries,
+                                  at<uroce_cq_client_block>(cq.made.client));
     }
     return cq;
   }
@@ -145,8 +149,12 @@ class TestClient {
     if (qp.made.sq_entries == 0) return qp;
     auto* client = at<uroce_qp_client_block>(qp.made.client);
     const auto* daemon = at<uroce_qp_daemon_block>(qp.made.daemon);
-    qp.sq = {{at<std::byte>(qp.made.sq), qp.made.sq_entries, qp.made.sq_stride}, &client->sq.index, &daemon->sq_consumer};
-    qp.rq = {{at<std::byte>(qp.made.rq), qp.made.rq_entries, qp.made.rq_stride}, &client->rq.index, &daemon->rq_consumer};
+    qp.sq = {{at<std::byte>(qp.made.sq), qp.made.sq_entries, qp.made.sq_stride},
+             &client->sq.index,
+             &daemon->sq_consumer};
+    qp.rq = {{at<std::byte>(qp.made.rq), qp.made.rq_entries, qp.made.rq_stride},
+             &client->rq.index,
+             &daemon->rq_consumer};
     qp.wake_fd = hello_fd(qp.made.worker);
     qp.bell = {doorbells() + qp.made.worker, &header()->worker[qp.made.worker]};
     return qp;
@@ -165,7 +173,8 @@ class TestClient {
     if (const int error = to_rtr(qp, dest_qpn, gid)) return error;
     request.attr = {};
     request.attr.state = 3;
-    request.attr.timeout = 14, request.attr.retry_cnt = 7, request.attr.rnr_retry = 7, request.attr.max_rd_atomic = 1;
+    request.attr.timeout = 14, request.attr.retry_cnt = 7, request.attr.rnr_retry = 7,
+    request.attr.max_rd_atomic = 1;
     request.mask = proto::kAttrState | proto::kAttrTimeout | proto::kAttrRetryCnt | proto::kAttrRnrRetry |
                    proto::kAttrSqPsn | proto::kAttrMaxRdAtomic;
     return send(UROCE_CMD_MODIFY_QP, request).status;
@@ -182,8 +191,8 @@ class TestClient {
     request.attr.av.port_num = 1;
     request.attr.av.hop_limit = 1;
     std::memcpy(request.attr.av.dgid, gid.data(), 16);
-    request.mask = proto::kAttrState | proto::kAttrAv | proto::kAttrPathMtu | proto::kAttrDestQpn | proto::kAttrRqPsn |
-                   proto::kAttrMaxDestRdAtomic | proto::kAttrMinRnrTimer;
+    request.mask = proto::kAttrState | proto::kAttrAv | proto::kAttrPathMtu | proto::kAttrDestQpn |
+                   proto::kAttrRqPsn | proto::kAttrMaxDestRdAtomic | proto::kAttrMinRnrTimer;
     return send(UROCE_CMD_MODIFY_QP, request).status;
   }
 

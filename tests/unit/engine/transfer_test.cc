@@ -21,7 +21,9 @@ class TransferTest : public ::testing::TestWithParam<std::uint32_t> {
   void SetUp() override {
     client.hello();
     pd = client.alloc_pd();
-    channel = TestClient::value<uroce_handle>(channel_reply = client.send(UROCE_CMD_CREATE_CHANNEL, std::span<const std::byte>{})).handle;
+    channel = TestClient::value<uroce_handle>(
+                  channel_reply = client.send(UROCE_CMD_CREATE_CHANNEL, std::span<const std::byte>{}))
+                  .handle;
     cq = client.create_cq(64, channel, 0x1234);
     const Reply mr = client.reg_mr(pd, kBase, 65536, kAllAccess, data);
     ASSERT_EQ(mr.status, 0);

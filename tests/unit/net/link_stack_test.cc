@@ -17,8 +17,22 @@ constexpr wire::Mac kOwnMac{0x02, 0, 0, 0, 0, 1}, kPeerMac{0x02, 0, 0, 0, 0, 2},
 
 wire::Address v4(unsigned a, unsigned b, unsigned c, unsigned d) {
   wire::Address address;
-  address.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, static_cast<std::uint8_t>(a), static_cast<std::uint8_t>(b),
-                   static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(d)};
+  address.bytes = {0,
+                   0,
+                   0,
+                   0,
+                   0,
+                   0,
+                   0,
+                   0,
+                   0,
+                   0,
+                   0xff,
+                   0xff,
+                   static_cast<std::uint8_t>(a),
+                   static_cast<std::uint8_t>(b),
+                   static_cast<std::uint8_t>(c),
+                   static_cast<std::uint8_t>(d)};
   return address;
 }
 wire::Address v6(std::uint8_t last) {
@@ -320,10 +334,12 @@ TEST_F(LinkStackTest, survives_random_and_mutated_frames) {
   std::mt19937_64 random(7);
   Bytes out(4096);
   resolve(v6(2), 0);
-  const Bytes seeds[] = {echo4(64), next(), arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 2), v4(192, 0, 2, 1))};
+  const Bytes seeds[] = {echo4(64), next(),
+                         arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 2), v4(192, 0, 2, 1))};
   for (int round = 0; round < 50'000; ++round) {
     Bytes frame = seeds[random() % 3];
-    for (std::uint64_t i = random() % 6; i != 0 && !frame.empty(); --i) frame[random() % frame.size()] = static_cast<std::byte>(random());
+    for (std::uint64_t i = random() % 6; i != 0 && !frame.empty(); --i)
+      frame[random() % frame.size()] = static_cast<std::byte>(random());
     if (random() % 3 == 0) frame.resize(random() % (frame.size() + 1));
     // A heap block of exactly this size: the sanitizers see each byte beyond it.
     stack_.receive(Bytes(frame), static_cast<Nanos>(round) * kMillisecond);

@@ -80,7 +80,8 @@ TEST_F(CaptureTest, tshark_reads_it) {
   pass(10, 60);
   ASSERT_EQ(controls_.stop_capture(), "");
   const std::string command =
-      "tshark -n -r " + path_ + " -T fields -e frame.interface_name -e frame.packet_flags_direction -e frame.len 2>/dev/null";
+      "tshark -n -r " + path_ +
+      " -T fields -e frame.interface_name -e frame.packet_flags_direction -e frame.len 2>/dev/null";
   FILE* pipe = ::popen(command.c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   std::string output;

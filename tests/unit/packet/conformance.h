@@ -1,5 +1,5 @@
-// One suite for every device: what net/device.h promises. A Rig makes the device whose own transmit comes back to its
-// own receive (or whose peer's does), and brings frames round:
+// One suite for every device: what net/device.h promises. A Rig makes the device whose own transmit comes back to
+// its own receive (or whose peer's does), and brings frames round:
 //
 //   struct Rig { auto& sender(); auto& receiver(); wire::Mac to(); void settle(); };
 #pragma once
@@ -158,7 +158,8 @@ TYPED_TEST_P(Conformance, it_does_not_sleep_over_a_frame_that_is_there) {
 }
 
 TYPED_TEST_P(Conformance, counters_count) {
-  const net::DeviceCounters sent_before = this->rig_.sender().counters(), got_before = this->rig_.receiver().counters();
+  const net::DeviceCounters sent_before = this->rig_.sender().counters(),
+                            got_before = this->rig_.receiver().counters();
   ASSERT_EQ(this->exchange(0, 100, 100).size(), 100u);
   const net::DeviceCounters sent = this->rig_.sender().counters(), got = this->rig_.receiver().counters();
   EXPECT_EQ(sent.tx_packets - sent_before.tx_packets, 100u);

@@ -1,5 +1,5 @@
-// The conformance suite over a real DPDK link: two memif ports of one process, without hugepages or privileges. And what
-// is special to it: waking the peer, a peer that goes away and comes back.
+// The conformance suite over a real DPDK link: two memif ports of one process, without hugepages or privileges. And
+// what is special to it: waking the peer, a peer that goes away and comes back.
 #include <poll.h>
 #include <unistd.h>
 
@@ -155,7 +155,8 @@ TEST(Memif, a_peer_that_goes_away_under_traffic_and_comes_back_is_met_again) {
 
 TEST(Memif, errors_say_what_to_do) {
   ASSERT_EQ(start_eal(), "");
-  const std::pair<const char*, const char*> wrong[] = {{"net_memif5,role=emperor", "emperor"}, {"net_nonesuch0", "net_nonesuch0"}};
+  const std::pair<const char*, const char*> wrong[] = {{"net_memif5,role=emperor", "emperor"},
+                                                       {"net_nonesuch0", "net_nonesuch0"}};
   for (const auto& [port, word] : wrong) {
     dpdk::EthernetOptions options;
     options.port = port;

@@ -50,7 +50,8 @@ class FaultTest : public ::testing::Test {
   std::uint32_t send(std::uint32_t first) {
     base::Frame out[32];
     const std::size_t have = device_.allocate(std::span(out).first(std::min(32u, kFrames - first)));
-    for (std::size_t i = 0; i < have; ++i) fill(out[i], options_.mac, kLength, first + static_cast<std::uint32_t>(i));
+    for (std::size_t i = 0; i < have; ++i)
+      fill(out[i], options_.mac, kLength, first + static_cast<std::uint32_t>(i));
     const std::size_t taken = device_.transmit(std::span(out).first(have));
     device_.discard(std::span(out).subspan(taken, have - taken));
     return static_cast<std::uint32_t>(taken);
@@ -75,7 +76,9 @@ TEST_F(FaultTest, drops_the_share_asked_for) {
   EXPECT_EQ(free_buffers(), options_.buffers) << "no buffer is lost with its frame";
 }
 
-TEST_F(FaultTest, drops_in_both_directions_add_up) { EXPECT_NEAR(run("drop=0.1,direction=both").lost(), 0.19, 0.015); }
+TEST_F(FaultTest, drops_in_both_directions_add_up) {
+  EXPECT_NEAR(run("drop=0.1,direction=both").lost(), 0.19, 0.015);
+}
 
 TEST_F(FaultTest, duplicates_arrive_twice_and_their_buffers_come_back) {
   const Outcome outcome = run("dup=0.2,direction=tx");
@@ -123,12 +126,13 @@ TEST_F(FaultTest, switched_off_it_lets_go_what_it_holds) {
 
 TEST(FaultPlan, says_what_is_wrong_with_a_setting) {
   fault::Plan plan;
-  for (const char* bad : {"", "drop", "drop=2", "drop=-1", "drop=nan", "dorp=0.1", "delay=0.1:5", "delay=0.1:5h", "seed=x",
-                          "direction=up", "drop=0.1,,"}) {
+  for (const char* bad : {"", "drop", "drop=2", "drop=-1", "drop=nan", "dorp=0.1", "delay=0.1:5", "delay=0.1:5h",
+                          "seed=x", "direction=up", "drop=0.1,,"}) {
     EXPECT_NE(fault::Plan::parse(bad, plan), "") << bad;
   }
   EXPECT_NE(fault::Plan::parse("dorp=0.1", plan).find("dorp=0.1"), std::string::npos);
-  EXPECT_EQ(fault::Plan::parse("drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx", plan),
+  EXPECT_EQ(fault::Plan::parse("drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx",
+                               plan),
             "");
   EXPECT_EQ(plan.delay_by, 200 * kMicrosecond);
   EXPECT_FALSE(plan.transmit);

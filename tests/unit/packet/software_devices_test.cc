@@ -39,8 +39,8 @@ struct BusyFaultRig : IdleFaultRig {
 
 struct CaptureRig : SelfRig {
   packet::Controls controls{"test"};
-  pcap::Capture<fault::Injector<loopback::Local<loopback::Port>>> device{controls.recorder(), 0u, controls.faults(), 0u,
-                                                                         kOptions};
+  pcap::Capture<fault::Injector<loopback::Local<loopback::Port>>> device{controls.recorder(), 0u, controls.faults(),
+                                                                         0u, kOptions};
   CaptureRig() { EXPECT_EQ(controls.start_capture("/dev/null"), ""); }
   auto& sender() { return device; }
   auto& receiver() { return device; }

@@ -263,8 +263,13 @@ TEST(Attributes, ValuesAreHeldToTheirRanges) {
       {"max_dest_rd_atomic", [](QpAttr& a) { a.max_dest_rd_atomic = 129; }, false},
       {"dest_qp_num", [](QpAttr& a) { a.dest_qpn = Qpn{0xffffff}; }, true},
       {"dest_qp_num", [](QpAttr& a) { a.dest_qpn = Qpn{0x1000000}; }, false},
-      {"ah_attr", [](QpAttr& a) { a.path.dest.bytes = {0xff, 2}; }, false},
-      {"ah_attr", [](QpAttr& a) { a.path.dest.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 1, 2, 3, 4}; }, false},
+      {"ah_attr",
+       [](QpAttr& a) {
+         a.path.dest.bytes = {0xff, 2};
+       },
+       false},
+      {"ah_attr", [](QpAttr& a) { a.path.dest.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 1, 2, 3, 4}; },
+       false},
       {"ah_attr", [](QpAttr& a) { a.path.flow_label = 0x100000; }, false},
   };
   for (const Case& c : rtr) {

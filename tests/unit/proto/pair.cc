@@ -82,7 +82,8 @@ void End::post(const Work& work) {
   ASSERT_NE(slot, nullptr);
   std::memcpy(slot, &entry, sizeof entry);
   if (work.inline_data.empty()) {
-    if (!work.sges.empty()) std::memcpy(slot + sizeof entry, work.sges.data(), work.sges.size() * sizeof(uroce_sge));
+    if (!work.sges.empty())
+      std::memcpy(slot + sizeof entry, work.sges.data(), work.sges.size() * sizeof(uroce_sge));
   } else {
     std::memcpy(slot + sizeof entry, work.inline_data.data(), work.inline_data.size());
   }
@@ -159,8 +160,9 @@ void connect(End& end, const End& peer, Nanos now) {
   QpAttr attr;
   attr.state = QpState::kInit;
   attr.access = end.options.access;
-  EXPECT_STREQ(end.transport->modify(end.qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now).what,
-               "");
+  EXPECT_STREQ(
+      end.transport->modify(end.qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now).what,
+      "");
   attr.state = QpState::kRtr;
   attr.path = end.path;
   attr.path_mtu = end.options.mtu;

@@ -1,5 +1,5 @@
-// Two transports with one QP each, joined by a wire that a test can hold, look into, drop from and replay. Time moves
-// only when the test says so.
+// Two transports with one QP each, joined by a wire that a test can hold, look into, drop from and replay. Time
+// moves only when the test says so.
 #pragma once
 
 #include <gtest/gtest.h>

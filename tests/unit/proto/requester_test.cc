@@ -273,43 +273,45 @@ TEST_P(BadEntries, FailAloneAfterGoodOnesBeforeThem) {
   EXPECT_EQ(pair.b.snapshot().state, QpState::kRts);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Each, BadEntries,
-    testing::Values(
-        BadEntry{"opcode", [](auto& e, auto&) { e.opcode = 200; }, UROCE_WC_LOC_QP_OP_ERR,
-                 &Counters::bad_wqe_opcode},
-        BadEntry{"bind", [](auto& e, auto&) { e.opcode = UROCE_WR_BIND_MW; }, UROCE_WC_LOC_QP_OP_ERR,
-                 &Counters::bad_wqe_opcode},
-        BadEntry{"sge_count", [](auto& e, auto&) { e.num_sge = 65535; }, UROCE_WC_LOC_QP_OP_ERR,
-                 &Counters::bad_wqe_sge_count},
-        BadEntry{"inline_length",
-                 [](auto& e, auto&) {
-                   e.flags = UROCE_SEND_INLINE;
-                   e.inline_length = 0xffffffff;
-                 },
-                 UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_inline},
-        BadEntry{"inline_read",
-                 [](auto& e, auto&) {
-                   e.opcode = UROCE_WR_RDMA_READ;
-                   e.flags = UROCE_SEND_INLINE;
-                 },
-                 UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_flags},
-        BadEntry{"length",
-                 [](auto& e, auto& sges) {
-                   sges = {{0, 0x80000000u, 0}, {0, 1, 0}};
-                   e.num_sge = 2;
-                 },
-                 UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length},
-        BadEntry{"lkey", [](auto&, auto& sges) { sges[0].lkey ^= 0x100; }, UROCE_WC_LOC_PROT_ERR, nullptr},
-        BadEntry{"bounds", [](auto&, auto& sges) { sges[0].addr += End::kMemory; }, UROCE_WC_LOC_PROT_ERR, nullptr},
-        BadEntry{"invalidate", [](auto& e, auto&) { e.opcode = UROCE_WR_LOCAL_INV; }, UROCE_WC_MW_BIND_ERR, nullptr},
-        BadEntry{"atomic_length",
-                 [](auto& e, auto& sges) {
-                   e.opcode = UROCE_WR_ATOMIC_FETCH_AND_ADD;
-                   sges[0].length = 4;
-                 },
-                 UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length}),
-    [](const auto& param) { return param.param.name; });
+INSTANTIATE_TEST_SUITE_P(Each, BadEntries,
+                         testing::Values(BadEntry{"opcode", [](auto& e, auto&) { e.opcode = 200; },
+                                                  UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_opcode},
+                                         BadEntry{"bind", [](auto& e, auto&) { e.opcode = UROCE_WR_BIND_MW; },
+                                                  UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_opcode},
+                                         BadEntry{"sge_count", [](auto& e, auto&) { e.num_sge = 65535; },
+                                                  UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_sge_count},
+                                         BadEntry{"inline_length",
+                                                  [](auto& e, auto&) {
+                                                    e.flags = UROCE_SEND_INLINE;
+                                                    e.inline_length = 0xffffffff;
+                                                  },
+                                                  UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_inline},
+                                         BadEntry{"inline_read",
+                                                  [](auto& e, auto&) {
+                                                    e.opcode = UROCE_WR_RDMA_READ;
+                                                    e.flags = UROCE_SEND_INLINE;
+                                                  },
+                                                  UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_flags},
+                                         BadEntry{"length",
+                                                  [](auto& e, auto& sges) {
+                                                    sges = {{0, 0x80000000u, 0}, {0, 1, 0}};
+                                                    e.num_sge = 2;
+                                                  },
+                                                  UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length},
+                                         BadEntry{"lkey", [](auto&, auto& sges) { sges[0].lkey ^= 0x100; },
+                                                  UROCE_WC_LOC_PROT_ERR, nullptr},
+                                         BadEntry{"bounds", [](auto&, auto& sges) { sges[0].addr += End::kMemory; },
+                                                  UROCE_WC_LOC_PROT_ERR, nullptr},
+                                         BadEntry{"invalidate",
+                                                  [](auto& e, auto&) { e.opcode = UROCE_WR_LOCAL_INV; },
+                                                  UROCE_WC_MW_BIND_ERR, nullptr},
+                                         BadEntry{"atomic_length",
+                                                  [](auto& e, auto& sges) {
+                                                    e.opcode = UROCE_WR_ATOMIC_FETCH_AND_ADD;
+                                                    sges[0].length = 4;
+                                                  },
+                                                  UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length}),
+                         [](const auto& param) { return param.param.name; });
 
 TEST(Requester, ResponsesOutOfTheBlueAreDropped) {
   Pair pair;

@@ -27,7 +27,8 @@ TEST(TimerWheel, FiresNoneEarlyAndNoneATickLate) {
       wheel.set(index, deadline[index]);
     }
     if (random() % 3 != 0) continue;
-    now = random() % 2 != 0 ? now + random() % 100000 : std::max(now, std::min(wheel.next_timeout(), now + kSecond));
+    now =
+        random() % 2 != 0 ? now + random() % 100000 : std::max(now, std::min(wheel.next_timeout(), now + kSecond));
     wheel.advance(now, [&](std::uint32_t fired) {
       ASSERT_LE(deadline[fired], now);
       deadline[fired] = kNever;

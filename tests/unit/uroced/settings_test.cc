@@ -43,7 +43,8 @@ TEST_F(SettingsTest, the_documented_file_names_every_knob_with_its_default) {
   for (const Knob& knob : knobs()) {
     EXPECT_EQ(knob.show(settings_), knob.show(defaults)) << knob.key;
     const std::string key = knob.key;
-    EXPECT_NE(text.find("\n" + key.substr(key.find('.') + 1) + " = "), std::string::npos) << key << " is not documented";
+    EXPECT_NE(text.find("\n" + key.substr(key.find('.') + 1) + " = "), std::string::npos)
+        << key << " is not documented";
     EXPECT_NE(help_text().find(std::string("--") + knob.flag), std::string::npos) << knob.flag;
   }
 }
@@ -68,8 +69,9 @@ TEST_F(SettingsTest, flags_override_the_file) {
 }
 
 TEST_F(SettingsTest, a_wrong_key_is_named_with_its_line_and_the_nearest_right_one) {
-  EXPECT_EQ(read("name = \"a\"\n[workers]\ncuont = 3\n"),
-            path_ + ":3: there is no key \"workers.cuont\"; is \"workers.count\" meant? config/uroced.toml lists all");
+  EXPECT_EQ(
+      read("name = \"a\"\n[workers]\ncuont = 3\n"),
+      path_ + ":3: there is no key \"workers.cuont\"; is \"workers.count\" meant? config/uroced.toml lists all");
   EXPECT_NE(read("[wrokers]\ncount = 3\n"), "");
   EXPECT_NE(read("name = 3.5\n"), "");
   EXPECT_NE(read("name = [\"a\", \"b\"]\n"), "");
@@ -78,11 +80,27 @@ TEST_F(SettingsTest, a_wrong_key_is_named_with_its_line_and_the_nearest_right_on
 }
 
 TEST_F(SettingsTest, each_wrong_flag_is_told_what_is_allowed) {
-  const std::vector<std::vector<std::string>> wrong{
-      {"--nmae", "x"}, {"--name"}, {"--name", ""}, {"--name", "../x"}, {"--mtu", "99999"}, {"--mtu", "1x"}, {"--ip", "192.0.2"},
-      {"--ip", "192.0.2.1/33"}, {"--ip", "224.0.0.1"}, {"--gateway", "x"}, {"--mac", "ff:ff:ff:ff:ff:ff"}, {"--mac", "02:00"},
-      {"--workers", "0"}, {"--workers", "17"}, {"--cpus", "3-1"}, {"--cpus", "a"}, {"--poll-mode", "lazy"},
-      {"--log-level", "loud"}, {"--no-hugepages=1"}, {"stray"}, {"--port", ""}};
+  const std::vector<std::vector<std::string>> wrong{{"--nmae", "x"},
+                                                    {"--name"},
+                                                    {"--name", ""},
+                                                    {"--name", "../x"},
+                                                    {"--mtu", "99999"},
+                                                    {"--mtu", "1x"},
+                                                    {"--ip", "192.0.2"},
+                                                    {"--ip", "192.0.2.1/33"},
+                                                    {"--ip", "224.0.0.1"},
+                                                    {"--gateway", "x"},
+                                                    {"--mac", "ff:ff:ff:ff:ff:ff"},
+                                                    {"--mac", "02:00"},
+                                                    {"--workers", "0"},
+                                                    {"--workers", "17"},
+                                                    {"--cpus", "3-1"},
+                                                    {"--cpus", "a"},
+                                                    {"--poll-mode", "lazy"},
+                                                    {"--log-level", "loud"},
+                                                    {"--no-hugepages=1"},
+                                                    {"stray"},
+                                                    {"--port", ""}};
   for (const auto& arguments : wrong) {
     CommandLine line;
     const std::string error = parse(arguments, line);
