@@ -28,7 +28,10 @@ void CompletionQueue::polled_in_vain() {
   constexpr std::uint32_t kPollsYielding = 16, kPollsSpinning = 2048;
   const bool yield = session_->should_yield();
   if (empty_polls_ % (yield ? kPollsYielding : kPollsSpinning) == 0) session_->check_alive();
-  if (yield) sched_yield();
+  if (!yield) return;
+  waiting_.store(true, std::memory_order_relaxed);
+  session_->tell_waiting(true);
+  sched_yield();
 }
 
 const uroce_cqe* CompletionQueue::front() {

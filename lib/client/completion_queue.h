@@ -1,6 +1,7 @@
 // The client's end of a CQ. Any thread polls and arms.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -37,8 +38,7 @@ class CompletionQueue {
         ++got;
       }
       if (got != 0) {
-        consumer_.publish();
-        empty_polls_ = 0;
+        publish();
         return got;
       }
       if (session_->lost()) [[unlikely]] {
@@ -59,7 +59,13 @@ class CompletionQueue {
   base::Spinlock& lock() { return lock_; }
   const uroce_cqe* front();
   void pop();
-  void publish() { consumer_.publish(); }
+  void publish() {
+    consumer_.publish();
+    empty_polls_ = 0;
+    if (!waiting_.load(std::memory_order_relaxed)) return;
+    waiting_.store(false, std::memory_order_relaxed);
+    session_->tell_waiting(false);
+  }
   void polled_in_vain();
 
   /// Asks for an event with the next (solicited) entry. Entries that are there already cause none. A request for
@@ -91,6 +97,7 @@ class CompletionQueue {
   queue::CqConsumer consumer_;
   base::Spinlock lock_;
   std::uint32_t empty_polls_ = 0;
+  std::atomic<bool> waiting_{false};  ///< the workers were told so
   bool armed_for_any_ = false;
   bool flushed_waiting_ = false;  ///< flushed_ was shown by front() and not popped
   uroce_cqe flushed_{};

@@ -108,6 +108,16 @@ class Session {
     return std::atomic_ref(const_cast<std::uint32_t&>(header_->yield)).load(std::memory_order_relaxed) != 0;
   }
 
+  /// Tells the workers that somebody here has polled in vain and hands the core over, or that the wait is over: a
+  /// worker that shares our core then takes turns with us, which is quicker than to sleep and be woken.
+  void tell_waiting(bool waiting) {
+    for (std::uint32_t i = 0; i < workers_; ++i) {
+      const std::atomic_ref polls(doorbells_[i].polls);
+      const std::uint32_t count = polls.load(std::memory_order_relaxed) & ~1u;
+      polls.store(waiting ? (count + 2) | 1 : count, std::memory_order_relaxed);
+    }
+  }
+
   std::uint32_t workers() const { return workers_; }
   /// After ringing, with what the ring gave: one system call for each time that the worker sleeps.
   void wake(std::uint32_t worker, std::uint32_t sleep) {

@@ -2,9 +2,9 @@
 //
 // A worker with a core to itself spins for `idle_alone`, which hides the cost of sleeping from anybody who talks to
 // it in that time. Where cores are fewer than pollers each moment of spinning is taken from the program it waits
-// for. Yielding would do for programs that yield too, but one that spins on its own memory (ib_write_lat) keeps the
-// core for its whole time slice; only a thread that sleeps and is woken gets in before. So there the worker sleeps
-// as soon as it finds nothing, unless a few microseconds of spinning have paid off lately: a client that posts
+// for. While a client says that it polls in vain and yields, the worker yields too: taking turns is the quickest.
+// But a program that spins on its own memory (ib_write_lat) keeps the core for its whole time slice; only a thread
+// that sleeps and is woken gets in before. So otherwise the worker sleeps as soon as it finds nothing, unless a few microseconds of spinning have paid off lately: a client that posts
 // without a pause on the other core would otherwise pay a system call for each wake. Spins that fail more often
 // than one in five end that, and the next try comes ever later.
 #pragma once
@@ -38,14 +38,17 @@ class PollPolicy {
       score_ = std::min(score_ + 1, kMaxScore);
       if (score_ == kMaxScore) tries_after_ = kFirstTry;
     }
+    good_turns_ += yielded_ ? 1 : 0;
+    yielded_ = false;
     idle_since_ = kNever;
     slept_ = false;
     nap_ = config_.min_nap;
   }
 
-  /// After a step that found nothing. `few_cores`: pollers outnumber cores.
-  IdleAction idle(Nanos now, bool few_cores) {
+  /// After a step that found nothing. `few_cores`: pollers outnumber cores; `turns`: a client waits and yields.
+  IdleAction idle(Nanos now, bool few_cores, bool turns = false) {
     if (config_.busy) return few_cores ? IdleAction::kYield : IdleAction::kSpin;
+    if (few_cores && turns && now >= turns_again_at_) return IdleAction::kYield;
     if (idle_since_ == kNever) idle_since_ = now;
     const Nanos patience = few_cores ? std::max(config_.idle_shared, spin_) : config_.idle_alone;
     if (!slept_ && now - idle_since_ < patience) return IdleAction::kSpin;
@@ -56,6 +59,16 @@ class PollPolicy {
       until_try_ = tries_after_;
     }
     return IdleAction::kSleep;
+  }
+
+  /// After a yield of `duration`, at `now`. One that took long went to somebody who does not yield back: no turns for
+  /// a while, and for ever longer unless many went well since the last one.
+  void yielded(Nanos now, Nanos duration) {
+    yielded_ = true;
+    if (duration <= kCostlyYield) return;
+    no_turns_ = good_turns_ >= kManyTurns ? kFirstPause : std::min(no_turns_ * 2, kLastPause);
+    good_turns_ = 0;
+    turns_again_at_ = now + no_turns_;
   }
 
   /// After a sleep of `duration`.
@@ -75,6 +88,9 @@ class PollPolicy {
 
  private:
   static constexpr Nanos kShortSleep = 20 * kMicrosecond;
+  static constexpr Nanos kCostlyYield = 25 * kMicrosecond;
+  static constexpr Nanos kFirstPause = kMillisecond / 2, kLastPause = 64 * kMillisecond;
+  static constexpr std::uint32_t kManyTurns = 128;
   static constexpr int kMaxScore = 32, kFailure = 4;
   static constexpr Nanos kFirstSpin = 4 * kMicrosecond;
   static constexpr std::uint32_t kFirstTry = 4, kLastTry = 1024;  // short sleeps before spinning is tried
@@ -82,6 +98,9 @@ class PollPolicy {
   PollPolicyConfig config_;
   Nanos idle_since_ = kNever;
   bool slept_ = false;  // since it last worked
+  bool yielded_ = false;  // since it last worked
+  std::uint32_t good_turns_ = 0;  // that were followed by work
+  Nanos no_turns_ = kFirstPause, turns_again_at_ = 0;
   Nanos spin_ = 0;      // what is tried where cores are few; 0: nothing
   int score_ = 0;       // of the spins so far
   std::uint32_t tries_after_ = kFirstTry, until_try_ = kFirstTry;

@@ -223,6 +223,21 @@ void WorkerCore::announce_sleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
+bool WorkerCore::clients_take_turns(Nanos now) {
+  // A client that went off to do something else is forgotten after this long.
+  constexpr Nanos kFresh = 100 * kMicrosecond;
+  bool any = false;
+  for (SessionPort* port : ports_) {
+    const std::uint32_t polls = port->bells.polls();
+    if (polls != port->polls) {
+      port->polls = polls;
+      port->polls_at = now;
+    }
+    any |= (polls & 1) != 0 && now - port->polls_at < kFresh;
+  }
+  return any;
+}
+
 bool WorkerCore::work_waiting() const {
   if (mailbox_.waiting() || !owed_events_.empty()) return true;
   for (const auto& ring : from_) {

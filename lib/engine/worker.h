@@ -50,6 +50,8 @@ struct SessionPort {
   uroce_worker_line* line = nullptr;
   int eventfd = -1;                      ///< clients write it after ringing when `line` says sleeping
   std::vector<std::uint32_t> qp_of_bit;  ///< QpIndex, or kNoQp
+  std::uint32_t polls = 0;               ///< of its clients, as last seen
+  Nanos polls_at = 0;                    ///< when they last changed
 };
 
 /// What a worker counts for itself; copied out on its own thread.
@@ -118,6 +120,8 @@ class WorkerCore {
   // Sleeping.
   void announce_sleep();
   bool work_waiting() const;
+  /// Whether some client polls in vain right now and hands its core over.
+  bool clients_take_turns(Nanos now);
   /// Returns when woken or after `limit`.
   void wait(Nanos limit);
   void end_sleep();

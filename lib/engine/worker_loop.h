@@ -69,12 +69,14 @@ class WorkerLoop {
         policy_.worked();
         continue;
       }
-      switch (policy_.idle(now, core_.shared().few_cores.load(std::memory_order_relaxed))) {
+      const bool few_cores = core_.shared().few_cores.load(std::memory_order_relaxed);
+      switch (policy_.idle(now, few_cores, few_cores && core_.clients_take_turns(now))) {
         case IdleAction::kSpin:
           base::cpu_relax();
           break;
         case IdleAction::kYield:
           ::sched_yield();
+          policy_.yielded(now, monotonic_now() - now);
           break;
         case IdleAction::kSleep:
           sleep(now, stop);

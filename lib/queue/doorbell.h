@@ -45,6 +45,9 @@ class DoorbellReader {
     return all != 0;
   }
 
+  /// uroce_doorbells::polls, a hint and no more.
+  std::uint32_t polls() const { return std::atomic_ref(bells_->polls).load(std::memory_order_relaxed); }
+
   /// Calls found(bit) for each QP that rang since the last call. A client can set any bit: the caller checks
   /// that a QP of that session has it.
   template <class Found>

@@ -57,6 +57,33 @@ TEST(PollPolicy, WhereCoresAreFewItSpinsOnlyWhileThatPaysOff) {
   EXPECT_EQ(policy.idle(now, true), IdleAction::kSpin);
 }
 
+TEST(PollPolicy, WhereCoresAreFewItTakesTurnsWithAClientThatYieldsAndSleepsOnceThatStops) {
+  PollPolicy policy({.idle_shared = 0});
+  for (Nanos now = 0; now < kSecond; now += kMillisecond) EXPECT_EQ(policy.idle(now, true, true), IdleAction::kYield);
+  EXPECT_EQ(policy.idle(kSecond, true, false), IdleAction::kSleep);
+}
+
+TEST(PollPolicy, YieldsThatTakeLongEndTakingTurnsForEverLongerUntilManyWentWell) {
+  PollPolicy policy({.idle_shared = 0});
+  Nanos now = 0;
+  const auto pause_after_a_long_yield = [&] {
+    EXPECT_EQ(policy.idle(now, true, true), IdleAction::kYield);
+    policy.yielded(now, kMillisecond);
+    const Nanos start = now;
+    while (policy.idle(now, true, true) == IdleAction::kSleep) now += 100 * kMicrosecond;
+    return now - start;
+  };
+  EXPECT_EQ(pause_after_a_long_yield(), kMillisecond);
+  EXPECT_EQ(pause_after_a_long_yield(), 2 * kMillisecond);
+  for (int i = 0; i < 10; ++i) pause_after_a_long_yield();
+  EXPECT_EQ(pause_after_a_long_yield(), 64 * kMillisecond);
+  for (int i = 0; i < 200; ++i) {
+    policy.yielded(now, kMicrosecond);
+    policy.worked();
+  }
+  EXPECT_EQ(pause_after_a_long_yield(), kMillisecond / 2);
+}
+
 TEST(PollPolicy, LongSleepsAreNoReasonToSpin) {
   PollPolicy policy({.idle_shared = 0});
   for (int i = 0; i < 100; ++i) {
