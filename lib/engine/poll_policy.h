@@ -61,8 +61,8 @@ class PollPolicy {
     return IdleAction::kSleep;
   }
 
-  /// After a yield of `duration`, at `now`. One that took long went to somebody who does not yield back: no turns for
-  /// a while, and for ever longer unless many went well since the last one.
+  /// After a yield of `duration`, at `now`. One that took long went to somebody who does not yield back: no turns
+  /// for a while, and for ever longer unless many went well since the last one.
   void yielded(Nanos now, Nanos duration) {
     yielded_ = true;
     if (duration <= kCostlyYield) return;

@@ -59,7 +59,8 @@ TEST(PollPolicy, WhereCoresAreFewItSpinsOnlyWhileThatPaysOff) {
 
 TEST(PollPolicy, WhereCoresAreFewItTakesTurnsWithAClientThatYieldsAndSleepsOnceThatStops) {
   PollPolicy policy({.idle_shared = 0});
-  for (Nanos now = 0; now < kSecond; now += kMillisecond) EXPECT_EQ(policy.idle(now, true, true), IdleAction::kYield);
+  for (Nanos now = 0; now < kSecond; now += kMillisecond)
+    EXPECT_EQ(policy.idle(now, true, true), IdleAction::kYield);
   EXPECT_EQ(policy.idle(kSecond, true, false), IdleAction::kSleep);
 }
 
