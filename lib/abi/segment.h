@@ -34,7 +34,7 @@ struct uroce_place {
  * with zero, then each leaf word found. */
 struct uroce_doorbells {
   uint64_t summary[UROCE_DOORBELL_GROUPS];
-  uint32_t polls; /* by the client: 2 more for each empty poll that yielded; odd while the last poll found nothing */
+  uint32_t polls; /* by the client: 2 more for each empty poll that yielded; odd while the last one found nothing */
   uint32_t pad0;
   uint64_t pad[7 - UROCE_DOORBELL_GROUPS];
   uint64_t leaf[UROCE_DOORBELL_GROUPS * 64];
