@@ -4,6 +4,7 @@
 #if defined(__GNUC__) && !defined(__clang__)
 // gcc 12 takes the undefined operands of its own intrinsics for uninitialised variables (bug 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 #include <immintrin.h>
 
@@ -12,11 +13,11 @@
 
 #include "wire/icrc_engines.h"
 
-#define UROCE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,pclmul,vpclmulqdq,bmi2")))
+#define UROCE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,pclmul,vpclmulqdq,bmi2")))
 
 namespace uroce::wire::detail::avx512 {
 
-inline constexpr FoldBy k128 = fold_by(128), k256 = fold_by(256), k384 = fold_by(384), k512 = fold_by(512);
+inline constexpr FoldBy k512 = fold_by(512);
 
 UROCE_AVX512 inline __m512i constant(FoldBy k) {
   return _mm512_set4_epi64(static_cast<long long>(k.high), static_cast<long long>(k.low),
@@ -31,56 +32,96 @@ UROCE_AVX512 inline __m512i fold(__m512i value, __m512i k, __m512i more) {
   return xor3(_mm512_clmulepi64_epi128(value, k, 0x00), _mm512_clmulepi64_epi128(value, k, 0x11), more);
 }
 
-// 512 bits to 128: the first three lanes are moved to the last one.
-UROCE_AVX512 inline __m128i join_lanes(__m512i x) {
-  const __m512i k = _mm512_set_epi64(0, 0, static_cast<long long>(k128.high), static_cast<long long>(k128.low),
-                                     static_cast<long long>(k256.high), static_cast<long long>(k256.low),
-                                     static_cast<long long>(k384.high), static_cast<long long>(k384.low));
-  const __m512i moved = fold(x, k, _mm512_maskz_mov_epi64(0xc0, x));
-  const __m256i half = _mm256_xor_si256(_mm512_castsi512_si256(moved), _mm512_extracti64x4_epi64(moved, 1));
-  return _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+/// What multiplies the eight halves of lanes of a block with so many blocks behind it: to 95 bits each that stand at
+/// the very end.
+struct alignas(64) ToEnd {
+  std::array<std::uint64_t, 8> half;
+};
+constexpr ToEnd to_end(unsigned blocks) {
+  ToEnd k{};
+  for (unsigned i = 0; i < 8; ++i) k.half[i] = fold_constant(512 * blocks + 64 * (7 - i) + 32);
+  return k;
+}
+template <unsigned kBlocks>
+inline constexpr ToEnd kToEnd = to_end(kBlocks);
+
+/// `value`, with kBlocks blocks behind it, moved to the end, plus `more`. The lanes are still to be added up.
+template <unsigned kBlocks>
+UROCE_AVX512 inline __m512i moved(__m512i value, __m512i more) {
+  return fold(value, _mm512_load_si512(kToEnd<kBlocks>.half.data()), more);
+}
+template <unsigned kBlocks>
+UROCE_AVX512 inline __m512i moved(__m512i value) {
+  const __m512i k = _mm512_load_si512(kToEnd<kBlocks>.half.data());
+  return _mm512_xor_si512(_mm512_clmulepi64_epi128(value, k, 0x00), _mm512_clmulepi64_epi128(value, k, 0x11));
 }
 
-// 128 bits to the 32-bit state: to 96 and 64 bits, then Barrett.
-UROCE_AVX512 inline std::uint32_t reduce(__m128i x) {
-  const __m128i low32 = _mm_set_epi32(0, 0, 0, -1);
-  const __m128i k = _mm_set_epi64x(static_cast<long long>(fold_constant(64)), static_cast<long long>(k128.high));
-  x = _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_srli_si128(x, 8));
-  x = _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(x, low32), k, 0x10), _mm_srli_si128(x, 4));
-  const __m128i barrett = _mm_set_epi64x(0x1f7011641, 0x1db710641);
-  __m128i q = _mm_clmulepi64_si128(_mm_and_si128(x, low32), barrett, 0x10);
-  q = _mm_clmulepi64_si128(_mm_and_si128(q, low32), barrett, 0x00);
-  return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(x, q), 1));
+/// The 32-bit state from lanes of 95 bits, by Barrett: bits 1 to 63 of their sum are divided, the rest is the
+/// remainder.
+UROCE_AVX512 inline std::uint32_t reduce(__m512i lanes) {
+  const __m256i half = _mm256_xor_si256(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
+  const __m128i x = _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+  const __m128i k = _mm_set_epi64x(static_cast<long long>(kWholePolynomial),
+                                   static_cast<long long>(barrett_quotient()));
+  const __m128i quotient = _mm_clmulepi64_si128(x, k, 0x00);
+  return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(x, _mm_clmulepi64_si128(quotient, k, 0x10)), 2));
 }
 
-/// Bulk::fold(pass, x, at, bytes) folds from Bulk::kBlocks blocks on; x stands for the 64 bytes before `at`, which
-/// it moves on. What it leaves, less than a few blocks, is folded one by one.
+// Masked lanes are not accessed, so an access may begin `pad` bytes before its array; but where those lie in a page
+// that is not mapped, finding out that nothing is wrong takes the CPU 150 ns. At the start of a page they are shifted
+// in the register instead.
+inline bool starts_page(const std::byte* at, std::size_t pad) {
+  return (reinterpret_cast<std::uintptr_t>(at) & 4095) < pad;
+}
+/// Byte i of the result is byte i + by of `value`, modulo 64.
+UROCE_AVX512 inline __m512i shifted(__m512i value, std::size_t by) {
+  alignas(64) static constexpr auto kNumbers = [] {
+    std::array<std::uint8_t, 64> numbers{};
+    for (std::uint8_t i = 0; i < 64; ++i) numbers[i] = i;
+    return numbers;
+  }();
+  return _mm512_permutexvar_epi8(
+      _mm512_add_epi8(_mm512_load_si512(kNumbers.data()), _mm512_set1_epi8(static_cast<char>(by))), value);
+}
+/// 64 - pad bytes behind pad zeros; pad is 1 to 60. The address is an integer as it lies before the array.
+UROCE_AVX512 inline __m512i load_behind(const std::byte* from, std::size_t pad) {
+  if (starts_page(from, pad)) return shifted(_mm512_maskz_loadu_epi8(~__mmask64{0} >> pad, from), 64 - pad);
+  return _mm512_maskz_loadu_epi8(~__mmask64{0} << pad,
+                                 reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) - pad));
+}
+UROCE_AVX512 inline void store_behind(std::byte* to, __m512i value, std::size_t pad) {
+  if (starts_page(to, pad)) return _mm512_mask_storeu_epi8(to, ~__mmask64{0} >> pad, shifted(value, pad));
+  _mm512_mask_storeu_epi8(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(to) - pad),
+                          ~__mmask64{0} << pad, value);
+}
+
+/// Bulk::run(pass, x, at, bytes) takes over where Bulk::kBlocks blocks or more are left at `at`; x stands for the 64
+/// bytes before.
 template <bool kCopy, bool kMask, class Bulk>
 struct Pass {
   std::byte* to;
   const std::byte* from;
   const std::byte* ones;
 
-  UROCE_AVX512 __m512i block(std::size_t at) const {
+  [[gnu::always_inline]] UROCE_AVX512 inline __m512i block(std::size_t at) const {
     const __m512i value = load(from + at);
     if (kCopy) _mm512_storeu_si512(to + at, value);
     return value;
+  }
+  [[gnu::always_inline]] UROCE_AVX512 inline __m512i next(std::size_t& at) const {
+    at += 64;
+    return block(at - 64);
+  }
+  [[gnu::always_inline]] UROCE_AVX512 inline __m512i step(__m512i x, std::size_t& at) const {
+    return fold(x, constant(k512), next(at));
   }
 
   // The first block: `odd` bytes of 4 to 63 behind zeros, the state on the first four of them.
   UROCE_AVX512 __m512i odd_block(std::uint32_t state, std::size_t odd) const {
     const std::size_t pad = 64 - odd;
-    const __mmask64 used = ~__mmask64{0} << pad;
-    // Lanes that are masked out are not accessed; the addresses are integers as they lie before the arrays.
-    const auto source = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) - pad);
-    __m512i value = _mm512_maskz_loadu_epi8(used, source);
-    if (kMask) {
-      const auto mask = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(ones) - pad);
-      value = _mm512_or_si512(value, _mm512_maskz_loadu_epi8(used, mask));
-    }
-    if (kCopy) {
-      _mm512_mask_storeu_epi8(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(to) - pad), used, value);
-    }
+    __m512i value = load_behind(from, pad);
+    if (kMask) value = _mm512_or_si512(value, load_behind(ones, pad));
+    if (kCopy) store_behind(to, value, pad);
     const auto turned = static_cast<int>(std::rotl(state, static_cast<int>(8 * (pad & 3))));
     return _mm512_xor_si512(value, _mm512_maskz_mov_epi8(__mmask64{15} << pad, _mm512_set1_epi32(turned)));
   }
@@ -108,9 +149,9 @@ struct Pass {
         at += 64;
       }
     }
-    if (bytes - at >= Bulk::kBlocks * 64) x = Bulk::fold(*this, x, at, bytes);
-    for (; at < bytes; at += 64) x = fold(x, constant(k512), block(at));
-    return reduce(join_lanes(x));
+    if (bytes - at >= Bulk::kBlocks * 64) return Bulk::run(*this, x, at, bytes);
+    while (at < bytes) x = step(x, at);
+    return reduce(moved<0>(x));
   }
 };
 
@@ -119,24 +160,25 @@ struct FourChains {
   static constexpr std::size_t kBlocks = 7;
 
   template <class P>
-  UROCE_AVX512 static inline __m512i fold(const P& pass, __m512i x, std::size_t& at, std::size_t bytes) {
+  UROCE_AVX512 static inline std::uint32_t run(P pass, __m512i x, std::size_t at, std::size_t bytes) {
     const __m512i k = constant(fold_by(2048));
-    __m512i a = x, b = pass.block(at), c = pass.block(at + 64), d = pass.block(at + 128);
-    for (at += 192; bytes - at >= 256; at += 256) {
-      a = avx512::fold(a, k, pass.block(at));
-      b = avx512::fold(b, k, pass.block(at + 64));
-      c = avx512::fold(c, k, pass.block(at + 128));
-      d = avx512::fold(d, k, pass.block(at + 192));
+    while ((bytes - at) % 256 != 192) x = pass.step(x, at);
+    __m512i a = x, b = pass.next(at), c = pass.next(at), d = pass.next(at);
+    while (at != bytes) {
+      a = fold(a, k, pass.next(at));
+      b = fold(b, k, pass.next(at));
+      c = fold(c, k, pass.next(at));
+      d = fold(d, k, pass.next(at));
     }
-    d = avx512::fold(c, constant(fold_by(512)), d);
-    return avx512::fold(a, constant(fold_by(1536)), avx512::fold(b, constant(fold_by(1024)), d));
+    return reduce(moved<3>(a, moved<2>(b, moved<1>(c, moved<0>(d)))));
   }
 };
 
 inline bool supported() {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-         __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("bmi2");
+         __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("vpclmulqdq") &&
+         __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("bmi2");
 }
 
 }  // namespace uroce::wire::detail::avx512

@@ -41,6 +41,20 @@ struct FoldBy {
 };
 constexpr FoldBy fold_by(unsigned bits) { return {fold_constant(bits + 32), fold_constant(bits - 32)}; }
 
+/// The quotient of x^95 by the polynomial, and the polynomial, reflected: with them a remainder of 95 bits is reduced
+/// to 32 (Barrett).
+constexpr std::uint64_t barrett_quotient() {
+  std::uint64_t quotient = 0, rest = 0;
+  for (unsigned i = 0; i < 96; ++i) {
+    rest = rest << 1 | (i == 0 ? 1 : 0);
+    if ((rest >> 32) == 0) continue;
+    rest ^= std::uint64_t{1} << 32 | kPolynomial;
+    quotient |= std::uint64_t{1} << (i - 32);
+  }
+  return quotient;
+}
+inline constexpr std::uint64_t kWholePolynomial = std::uint64_t{kReflectedPolynomial} << 1 | 1;
+
 static_assert(fold_by(512).low == 0x154442bd4 && fold_by(512).high == 0x1c6e41596);
 static_assert(fold_by(128).low == 0x1751997d0 && fold_by(128).high == 0x0ccaa009e);
 

@@ -11,7 +11,8 @@
 #if defined(__x86_64__)
 #include "wire/icrc_avx512.h"
 
-#define UROCE_GFNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,pclmul,vpclmulqdq,bmi2,gfni")))
+#define UROCE_GFNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,pclmul,vpclmulqdq,bmi2,gfni")))
+#define UROCE_GFNI_INLINE [[gnu::always_inline]] UROCE_GFNI inline
 
 namespace uroce::wire::detail {
 namespace {
@@ -54,72 +55,58 @@ constexpr std::array<std::uint64_t, kMatrices> make_matrices() {
 }
 constexpr auto kMatrix = make_matrices();
 
-// With nine instructions to a block the CPU does not look far enough ahead itself. Packets of a message follow each
-// other in memory, so what lies past the end is the next one's; a prefetch does not fault.
+// Packets of a message follow each other in memory, so what lies past the end is the next one's; a prefetch does not
+// fault.
 constexpr std::size_t kAhead = 1024;
 
 struct Affine {
-  static constexpr std::size_t kBlocks = kOffset[0] - 1 + 2 * kWindow;
+  static constexpr std::size_t kBlocks = 2 * kWindow - 1;
 
   template <unsigned kIndex>
-  UROCE_GFNI static inline __m512i times(__m512i y) {
+  UROCE_GFNI_INLINE static __m512i times(__m512i y) {
     return _mm512_gf2p8affine_epi64_epi8(y, _mm512_set1_epi64(static_cast<long long>(kMatrix[kIndex])), 0);
   }
   /// The next y, from those kOffset blocks ago.
-  UROCE_GFNI static inline __m512i next(__m512i data, __m512i y0, __m512i y1, __m512i y2, __m512i y3) {
+  UROCE_GFNI_INLINE static __m512i next(__m512i data, __m512i y0, __m512i y1, __m512i y2, __m512i y3) {
     return avx512::xor3(avx512::xor3(data, times<3>(y3), times<2>(y2)), times<1>(y1), times<0>(y0));
   }
 
+  // The pass is a copy whose address nobody has: else each store might change its pointers, and they were loaded
+  // again for each block.
   template <class P>
-  UROCE_GFNI static inline __m512i fold(const P& pass, __m512i x, std::size_t& at, std::size_t bytes) {
-    const __m512i none = _mm512_setzero_si512();
+  [[gnu::noinline]] UROCE_GFNI static std::uint32_t run(P pass, __m512i x, std::size_t at, std::size_t bytes) {
+    while ((bytes - at) % (64 * kWindow) != 64 * (kWindow - 1)) x = pass.step(x, at);
     // The last y, oldest first.
-    __m512i a = none, b = none, c = none, d = none, e = x, f = pass.block(at), g = pass.block(at + 64),
-            h = pass.block(at + 128);
-    std::size_t blocks = (bytes - at) / 64 - (kOffset[0] - 1) - kWindow;
-    at += 64 * (kOffset[0] - 1);
-    for (; blocks % kWindow != 0; --blocks, at += 64) {
-      const __m512i y = next(pass.block(at), e, c, b, a);
-      a = b, b = c, c = d, d = e, e = f, f = g, g = h, h = y;
-    }
-    for (; blocks != 0; blocks -= kWindow, at += 64 * kWindow) {
+    __m512i a = x, b = pass.next(at), c = pass.next(at), d = pass.next(at);
+    __m512i e = _mm512_xor_si512(pass.next(at), times<0>(a));
+    __m512i f = _mm512_xor_si512(pass.next(at), times<0>(b));
+    __m512i g = avx512::xor3(pass.next(at), times<1>(a), times<0>(c));
+    __m512i h = _mm512_xor_si512(avx512::xor3(pass.next(at), times<2>(a), times<1>(b)), times<0>(d));
+    while (bytes - at != 64 * kWindow) {
       for (std::size_t i = 0; i < kWindow; ++i) {
         _mm_prefetch(reinterpret_cast<const char*>(pass.from + at + kAhead + 64 * i), _MM_HINT_T0);
       }
-      a = next(pass.block(at), e, c, b, a);
-      b = next(pass.block(at + 64), f, d, c, b);
-      c = next(pass.block(at + 128), g, e, d, c);
-      d = next(pass.block(at + 192), h, f, e, d);
-      e = next(pass.block(at + 256), a, g, f, e);
-      f = next(pass.block(at + 320), b, h, g, f);
-      g = next(pass.block(at + 384), c, a, h, g);
-      h = next(pass.block(at + 448), d, b, a, h);
+      a = next(pass.next(at), e, c, b, a);
+      b = next(pass.next(at), f, d, c, b);
+      c = next(pass.next(at), g, e, d, c);
+      d = next(pass.next(at), h, f, e, d);
+      e = next(pass.next(at), a, g, f, e);
+      f = next(pass.next(at), b, h, g, f);
+      g = next(pass.next(at), c, a, h, g);
+      h = next(pass.next(at), d, b, a, h);
     }
-    return end(pass, at, a, b, c, d, e, f, g, h);
-  }
-
-  /// The last blocks take in what is before them, and clmul joins them.
-  template <class P>
-  UROCE_GFNI static inline __m512i end(const P& pass, std::size_t& at, __m512i a, __m512i b, __m512i c, __m512i d,
-                                       __m512i e, __m512i f, __m512i g, __m512i h) {
-    const __m512i s = next(pass.block(at), e, c, b, a);
-    const __m512i t = next(pass.block(at + 64), f, d, c, b);
-    const __m512i u = next(pass.block(at + 128), g, e, d, c);
-    const __m512i v = next(pass.block(at + 192), h, f, e, d);
-    const __m512i w = _mm512_xor_si512(avx512::xor3(pass.block(at + 256), times<1>(g), times<2>(f)), times<3>(e));
-    const __m512i x = _mm512_xor_si512(avx512::xor3(pass.block(at + 320), times<1>(h), times<2>(g)), times<3>(f));
-    const __m512i y = avx512::xor3(pass.block(at + 384), times<2>(h), times<3>(g));
-    const __m512i z = _mm512_xor_si512(pass.block(at + 448), times<3>(h));
-    at += 64 * kWindow;
-    __m512i sum = z;
-    sum = avx512::fold(s, avx512::constant(fold_by(7 * 512)), sum);
-    sum = avx512::fold(t, avx512::constant(fold_by(6 * 512)), sum);
-    sum = avx512::fold(u, avx512::constant(fold_by(5 * 512)), sum);
-    sum = avx512::fold(v, avx512::constant(fold_by(4 * 512)), sum);
-    sum = avx512::fold(w, avx512::constant(fold_by(3 * 512)), sum);
-    sum = avx512::fold(x, avx512::constant(fold_by(2 * 512)), sum);
-    sum = avx512::fold(y, avx512::constant(fold_by(1 * 512)), sum);
-    return sum;
+    // The last blocks take in what is before them, and clmul moves each of them to the end.
+    const __m512i s = next(pass.next(at), e, c, b, a);
+    __m512i sum = avx512::moved<7>(s);
+    sum = avx512::moved<6>(next(pass.next(at), f, d, c, b), sum);
+    sum = avx512::moved<5>(next(pass.next(at), g, e, d, c), sum);
+    sum = avx512::moved<4>(next(pass.next(at), h, f, e, d), sum);
+    const __m512i w = _mm512_xor_si512(avx512::xor3(pass.next(at), times<3>(e), times<2>(f)), times<1>(g));
+    sum = avx512::moved<3>(w, sum);
+    const __m512i v = _mm512_xor_si512(avx512::xor3(pass.next(at), times<3>(f), times<2>(g)), times<1>(h));
+    sum = avx512::moved<2>(v, sum);
+    sum = avx512::moved<1>(avx512::xor3(pass.next(at), times<3>(g), times<2>(h)), sum);
+    return avx512::reduce(avx512::moved<0>(_mm512_xor_si512(pass.next(at), times<3>(h)), sum));
   }
 };
 

@@ -5,6 +5,7 @@
 // at 1.25 times memcpy's time in the same run; compare the minima of several repetitions. Buffers start at
 // multiples of 64 bytes.
 #include <benchmark/benchmark.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <cstring>
@@ -71,6 +72,25 @@ void update_bench(benchmark::State& state, const CrcEngine* engine) {
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * bytes));
 }
 
+// Both buffers start where a page that is not mapped ends.
+void page_start_bench(benchmark::State& state, const CrcEngine* engine) {
+  constexpr std::size_t kPage = 4096;
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  void* const area = mmap(nullptr, 4 * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  auto* const base = static_cast<std::byte*>(area);
+  if (area == MAP_FAILED || mprotect(base + kPage, kPage, PROT_READ | PROT_WRITE) != 0 ||
+      mprotect(base + 3 * kPage, kPage, PROT_READ | PROT_WRITE) != 0) {
+    state.SkipWithError("mmap");
+    return;
+  }
+  std::uint32_t crc = 1;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(crc = engine->copy(0xdebb20e3, base + 3 * kPage, base + kPage, bytes));
+    benchmark::ClobberMemory();
+  }
+  munmap(area, 4 * kPage);
+}
+
 // The header's state feeds the payload's: what one packet on the way out costs.
 void packet_bench(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
@@ -99,6 +119,10 @@ const int registered = [] {
     if (!engine->supported()) continue;
     sized(benchmark::RegisterBenchmark(("icrc_copy/" + std::string(engine->name)).c_str(), copy_bench, engine));
     sized(benchmark::RegisterBenchmark(("icrc/" + std::string(engine->name)).c_str(), update_bench, engine));
+    benchmark::RegisterBenchmark(("icrc_copy_at_page/" + std::string(engine->name)).c_str(), page_start_bench, engine)
+        ->ArgName("bytes")
+        ->Arg(16)
+        ->Arg(60);
   }
   benchmark::RegisterBenchmark("icrc_of_packet", packet_bench)
       ->ArgNames({"payload", "ip"})

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -121,6 +123,36 @@ TEST_P(Icrc, StaysInsideItsBuffers) {
   }
   munmap(from, 4 * page);
   munmap(to, 4 * page);
+}
+
+// Accesses that would begin before the page are made otherwise: with either buffer, or the ones to set, at its start.
+TEST_P(Icrc, IsRightAtTheStartOfAPage) {
+  constexpr std::size_t kPage = 4096;
+  struct alignas(kPage) Page {
+    std::array<std::byte, kPage> bytes;
+  };
+  const auto from = std::make_unique<std::array<Page, 2>>();
+  const auto to = std::make_unique<std::array<Page, 2>>();
+  const auto ones = std::make_unique<std::array<Page, 2>>();
+  const auto data = random_bytes(kPage, 10);
+  for (std::size_t bytes = 0; bytes <= 260; ++bytes) {
+    for (const std::size_t start : {0, 1, 17, 59, 60, 64}) {
+      for (const std::size_t other : {0, 30, 64}) {
+        std::byte* const source = (*from)[1].bytes.data() + start;
+        std::byte* const target = (*to)[1].bytes.data() + other;
+        std::byte* const mask = (*ones)[1].bytes.data() + other;
+        std::copy_n(data.begin(), bytes, source);
+        std::copy_n(data.begin() + 1'000, std::min<std::size_t>(bytes, 64), mask);
+        std::vector<std::byte> masked(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(bytes));
+        for (std::size_t i = 0; i < std::min<std::size_t>(bytes, 64); ++i) masked[i] |= mask[i];
+        const std::byte before = target[-1], behind = target[bytes];
+        ASSERT_EQ(engine().copy(1, target, source, bytes), bitwise(1, source, bytes)) << bytes << " bytes";
+        ASSERT_TRUE(std::equal(source, source + bytes, target)) << bytes << " bytes";
+        ASSERT_TRUE(target[-1] == before && target[bytes] == behind) << bytes << " bytes";
+        ASSERT_EQ(engine().update_masked(1, source, bytes, mask), bitwise(1, masked.data(), bytes)) << bytes;
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(EveryEngine, Icrc, ::testing::ValuesIn(crc_engines().begin(), crc_engines().end()),
