@@ -13,7 +13,8 @@
 
 #include "wire/icrc_engines.h"
 
-#define UROCE_AVX512 __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,pclmul,vpclmulqdq,bmi2")))
+#define UROCE_AVX512_TARGETS "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,pclmul,vpclmulqdq,bmi2"
+#define UROCE_AVX512 __attribute__((target(UROCE_AVX512_TARGETS)))
 
 namespace uroce::wire::detail::avx512 {
 
@@ -32,8 +33,8 @@ UROCE_AVX512 inline __m512i fold(__m512i value, __m512i k, __m512i more) {
   return xor3(_mm512_clmulepi64_epi128(value, k, 0x00), _mm512_clmulepi64_epi128(value, k, 0x11), more);
 }
 
-/// What multiplies the eight halves of lanes of a block with so many blocks behind it: to 95 bits each that stand at
-/// the very end.
+/// What multiplies the eight halves of a block's lanes, with so many blocks behind it: the products, 95 bits each,
+/// stand at the end of the message.
 struct alignas(64) ToEnd {
   std::array<std::uint64_t, 8> half;
 };
@@ -61,15 +62,16 @@ UROCE_AVX512 inline __m512i moved(__m512i value) {
 UROCE_AVX512 inline std::uint32_t reduce(__m512i lanes) {
   const __m256i half = _mm256_xor_si256(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
   const __m128i x = _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-  const __m128i k = _mm_set_epi64x(static_cast<long long>(kWholePolynomial),
-                                   static_cast<long long>(barrett_quotient()));
+  const __m128i k =
+      _mm_set_epi64x(static_cast<long long>(kWholePolynomial), static_cast<long long>(barrett_quotient()));
   const __m128i quotient = _mm_clmulepi64_si128(x, k, 0x00);
-  return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(x, _mm_clmulepi64_si128(quotient, k, 0x10)), 2));
+  return static_cast<std::uint32_t>(
+      _mm_extract_epi32(_mm_xor_si128(x, _mm_clmulepi64_si128(quotient, k, 0x10)), 2));
 }
 
 // Masked lanes are not accessed, so an access may begin `pad` bytes before its array; but where those lie in a page
-// that is not mapped, finding out that nothing is wrong takes the CPU 150 ns. At the start of a page they are shifted
-// in the register instead.
+// that is not mapped, finding out that nothing is wrong takes the CPU 150 ns. At the start of a page they are
+// shifted in the register instead.
 inline bool starts_page(const std::byte* at, std::size_t pad) {
   return (reinterpret_cast<std::uintptr_t>(at) & 4095) < pad;
 }
@@ -91,12 +93,12 @@ UROCE_AVX512 inline __m512i load_behind(const std::byte* from, std::size_t pad) 
 }
 UROCE_AVX512 inline void store_behind(std::byte* to, __m512i value, std::size_t pad) {
   if (starts_page(to, pad)) return _mm512_mask_storeu_epi8(to, ~__mmask64{0} >> pad, shifted(value, pad));
-  _mm512_mask_storeu_epi8(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(to) - pad),
-                          ~__mmask64{0} << pad, value);
+  _mm512_mask_storeu_epi8(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(to) - pad), ~__mmask64{0} << pad,
+                          value);
 }
 
-/// Bulk::run(pass, x, at, bytes) takes over where Bulk::kBlocks blocks or more are left at `at`; x stands for the 64
-/// bytes before.
+/// Bulk::run(pass, x, at, bytes) takes over where Bulk::kBlocks blocks or more are left at `at`; x stands for the
+/// 64 bytes before.
 template <bool kCopy, bool kMask, class Bulk>
 struct Pass {
   std::byte* to;

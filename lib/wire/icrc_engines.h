@@ -41,8 +41,8 @@ struct FoldBy {
 };
 constexpr FoldBy fold_by(unsigned bits) { return {fold_constant(bits + 32), fold_constant(bits - 32)}; }
 
-/// The quotient of x^95 by the polynomial, and the polynomial, reflected: with them a remainder of 95 bits is reduced
-/// to 32 (Barrett).
+/// The quotient of x^95 by the polynomial, and the polynomial itself, reflected: these reduce 95 bits to 32
+/// (Barrett).
 constexpr std::uint64_t barrett_quotient() {
   std::uint64_t quotient = 0, rest = 0;
   for (unsigned i = 0; i < 96; ++i) {

@@ -11,7 +11,7 @@
 #if defined(__x86_64__)
 #include "wire/icrc_avx512.h"
 
-#define UROCE_GFNI __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,pclmul,vpclmulqdq,bmi2,gfni")))
+#define UROCE_GFNI __attribute__((target(UROCE_AVX512_TARGETS ",gfni")))
 #define UROCE_GFNI_INLINE [[gnu::always_inline]] UROCE_GFNI inline
 
 namespace uroce::wire::detail {
@@ -55,8 +55,8 @@ constexpr std::array<std::uint64_t, kMatrices> make_matrices() {
 }
 constexpr auto kMatrix = make_matrices();
 
-// Packets of a message follow each other in memory, so what lies past the end is the next one's; a prefetch does not
-// fault.
+// Packets of a message follow each other in memory, so what lies past the end is the next one's; a prefetch does
+// not fault.
 constexpr std::size_t kAhead = 1024;
 
 struct Affine {

@@ -119,7 +119,8 @@ const int registered = [] {
     if (!engine->supported()) continue;
     sized(benchmark::RegisterBenchmark(("icrc_copy/" + std::string(engine->name)).c_str(), copy_bench, engine));
     sized(benchmark::RegisterBenchmark(("icrc/" + std::string(engine->name)).c_str(), update_bench, engine));
-    benchmark::RegisterBenchmark(("icrc_copy_at_page/" + std::string(engine->name)).c_str(), page_start_bench, engine)
+    benchmark::RegisterBenchmark(("icrc_copy_at_page/" + std::string(engine->name)).c_str(), page_start_bench,
+                                 engine)
         ->ArgName("bytes")
         ->Arg(16)
         ->Arg(60);

@@ -125,7 +125,8 @@ TEST_P(Icrc, StaysInsideItsBuffers) {
   munmap(to, 4 * page);
 }
 
-// Accesses that would begin before the page are made otherwise: with either buffer, or the ones to set, at its start.
+// Accesses that would begin before the page are made otherwise: with either buffer, or the ones to set, at its
+// start.
 TEST_P(Icrc, IsRightAtTheStartOfAPage) {
   constexpr std::size_t kPage = 4096;
   struct alignas(kPage) Page {
@@ -142,6 +143,7 @@ TEST_P(Icrc, IsRightAtTheStartOfAPage) {
         std::byte* const target = (*to)[1].bytes.data() + other;
         std::byte* const mask = (*ones)[1].bytes.data() + other;
         std::copy_n(data.begin(), bytes, source);
+        (*ones)[1].bytes.fill(std::byte{0});
         std::copy_n(data.begin() + 1'000, std::min<std::size_t>(bytes, 64), mask);
         std::vector<std::byte> masked(data.begin(), data.begin() + static_cast<std::ptrdiff_t>(bytes));
         for (std::size_t i = 0; i < std::min<std::size_t>(bytes, 64); ++i) masked[i] |= mask[i];
