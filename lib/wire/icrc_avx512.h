@@ -18,7 +18,7 @@
 
 namespace uroce::wire::detail::avx512 {
 
-inline constexpr FoldBy k512 = fold_by(512);
+inline constexpr FoldBy k512 = fold_by(512), k2048 = fold_by(2048);
 
 UROCE_AVX512 inline __m512i constant(FoldBy k) {
   return _mm512_set4_epi64(static_cast<long long>(k.high), static_cast<long long>(k.low),
@@ -63,7 +63,7 @@ UROCE_AVX512 inline std::uint32_t reduce(__m512i lanes) {
   const __m256i half = _mm256_xor_si256(_mm512_castsi512_si256(lanes), _mm512_extracti64x4_epi64(lanes, 1));
   const __m128i x = _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
   const __m128i k =
-      _mm_set_epi64x(static_cast<long long>(kWholePolynomial), static_cast<long long>(barrett_quotient()));
+      _mm_set_epi64x(static_cast<long long>(kWholePolynomial), static_cast<long long>(kBarrettQuotient));
   const __m128i quotient = _mm_clmulepi64_si128(x, k, 0x00);
   return static_cast<std::uint32_t>(
       _mm_extract_epi32(_mm_xor_si128(x, _mm_clmulepi64_si128(quotient, k, 0x10)), 2));
@@ -163,7 +163,7 @@ struct FourChains {
 
   template <class P>
   UROCE_AVX512 static inline std::uint32_t run(P pass, __m512i x, std::size_t at, std::size_t bytes) {
-    const __m512i k = constant(fold_by(2048));
+    const __m512i k = constant(k2048);
     while ((bytes - at) % 256 != 192) x = pass.step(x, at);
     __m512i a = x, b = pass.next(at), c = pass.next(at), d = pass.next(at);
     while (at != bytes) {

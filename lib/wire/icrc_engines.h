@@ -53,6 +53,7 @@ constexpr std::uint64_t barrett_quotient() {
   }
   return quotient;
 }
+inline constexpr std::uint64_t kBarrettQuotient = barrett_quotient();
 inline constexpr std::uint64_t kWholePolynomial = std::uint64_t{kReflectedPolynomial} << 1 | 1;
 
 static_assert(fold_by(512).low == 0x154442bd4 && fold_by(512).high == 0x1c6e41596);

@@ -7,7 +7,8 @@
 // in a block the byte stands, so each matrix holds for all 64, and block i is folded into the next eight with four
 // instructions:
 //   y[i] = data[i] + A0 y[i-4] + A1 y[i-6] + A2 y[i-7] + A3 y[i-8]
-// A nearer first offset would save work at the end, but its chain of additions is then what bounds the loop.
+// With a nearer first offset the chain of additions is what bounds the loop. Folding some of the blocks with clmul
+// instead made copies slower.
 #if defined(__x86_64__)
 #include "wire/icrc_avx512.h"
 
@@ -110,9 +111,8 @@ struct Affine {
   }
 };
 
-/// From here on the matrices are faster than clmul, whose end takes less time.
-constexpr std::size_t kLong = 1536;
-static_assert(kLong >= 64 * (Affine::kBlocks + 2));
+/// From here on the matrices have work for more than one window, and are faster than clmul.
+constexpr std::size_t kLong = 64 * (Affine::kBlocks + 1);
 
 // Not inline: a short one shall not pay for this one's registers.
 template <bool kCopy, bool kMask>

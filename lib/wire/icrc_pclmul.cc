@@ -13,6 +13,7 @@ namespace uroce::wire::detail {
 namespace {
 
 constexpr FoldBy k128 = fold_by(128), k256 = fold_by(256), k384 = fold_by(384), k512 = fold_by(512);
+constexpr FoldBy kToEnd = {fold_constant(64 + 32), fold_constant(32)};
 
 UROCE_TARGET inline __m128i constant(FoldBy k) {
   return _mm_set_epi64x(static_cast<long long>(k.high), static_cast<long long>(k.low));
@@ -27,16 +28,14 @@ UROCE_TARGET inline __m128i fold(__m128i value, __m128i k) {
   return _mm_xor_si128(_mm_clmulepi64_si128(value, k, 0x00), _mm_clmulepi64_si128(value, k, 0x11));
 }
 
-// 128 bits to the 32-bit state: to 96 and 64 bits, then Barrett.
+// 128 bits to the 32-bit state: both halves to 95 bits at the end of the message, then Barrett.
 UROCE_TARGET inline std::uint32_t reduce(__m128i x) {
-  const __m128i low32 = _mm_set_epi32(0, 0, 0, -1);
-  const __m128i k = _mm_set_epi64x(static_cast<long long>(fold_constant(64)), static_cast<long long>(k128.high));
-  x = _mm_xor_si128(_mm_clmulepi64_si128(x, k, 0x00), _mm_srli_si128(x, 8));
-  x = _mm_xor_si128(_mm_clmulepi64_si128(_mm_and_si128(x, low32), k, 0x10), _mm_srli_si128(x, 4));
-  const __m128i barrett = _mm_set_epi64x(0x1f7011641, 0x1db710641);
-  __m128i q = _mm_clmulepi64_si128(_mm_and_si128(x, low32), barrett, 0x10);
-  q = _mm_clmulepi64_si128(_mm_and_si128(q, low32), barrett, 0x00);
-  return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(x, q), 1));
+  const __m128i barrett =
+      _mm_set_epi64x(static_cast<long long>(kWholePolynomial), static_cast<long long>(kBarrettQuotient));
+  x = fold(x, constant(kToEnd));
+  const __m128i quotient = _mm_clmulepi64_si128(x, barrett, 0x00);
+  return static_cast<std::uint32_t>(
+      _mm_extract_epi32(_mm_xor_si128(x, _mm_clmulepi64_si128(quotient, barrett, 0x10)), 2));
 }
 
 // pshufb control that moves the first r bytes of a block to its end and clears the rest: 16 bytes at kShift + r.
