@@ -39,7 +39,7 @@ def main():
     ns = "ns_per_message"
     bars = [
         ("fused copy + ICRC, 4 KiB, in cache, VPCLMULQDQ, of memcpy", "x", "<=", 1.25,
-         ratio(fused, best(wire, "memcpy/bytes:4096/cold:0"))),
+         ratio(fused, best(wire, "memcpy/bytes:4096/KiB:0"))),
         ("QP pair, WRITE 64 KiB, MTU 4096, of two fused copies a packet", "", ">=", 0.60,
          best(proto, "BM_Write64K", "of_two_fused_copies", most=True)),
         ("QP pair, WRITE 64 B, one signaled in 64, both ends", "ns", "<=", 250.0, best(proto, "BM_Write64", ns)),

@@ -11,7 +11,7 @@ for program in wire proto; do
 done
 out=$(mktemp -d) || exit 2
 trap 'rm -rf "$out"' EXIT
-declare -A filter=([wire]='^(memcpy|icrc_copy/.*)/bytes:4096/cold:0' [proto]='.')
+declare -A filter=([wire]='^(memcpy|icrc_copy/.*)/bytes:4096/KiB:0$' [proto]='.')
 for program in wire proto; do
   "$build/bench/micro/$program/$program" --benchmark_filter="${filter[$program]}" \
     --benchmark_min_time="${UROCE_BENCH_TIME:-0.5}" \

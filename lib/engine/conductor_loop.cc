@@ -25,6 +25,8 @@ namespace uroce::engine {
 namespace {
 
 constexpr Nanos kHeartbeat = 100 * kMillisecond;
+// While clients are connected: who polls on the machine's other daemons changes what is best here.
+constexpr Nanos kActiveHeartbeat = 10 * kMillisecond;
 constexpr Nanos kLinkCheck = 500 * kMillisecond;
 constexpr Nanos kParkedRetry = kMillisecond;
 constexpr Nanos kParkedLimit = 5 * kSecond;
@@ -226,13 +228,13 @@ void Conductor::drop_doomed() {
 }
 
 void Conductor::heartbeat(Nanos now, Presence* presence) {
-  next_heartbeat_ = now + kHeartbeat;
   if (now >= next_link_check_) {
     next_link_check_ = now + kLinkCheck;
     refresh_link();
   }
   std::uint32_t active = 0;
   for (auto& [id, session] : sessions_) active += session->connected_qps != 0;
+  next_heartbeat_ = now + (active != 0 ? kActiveHeartbeat : kHeartbeat);
   const auto workers = static_cast<std::uint32_t>(workers_.workers.size());
   Pollers pollers{1, workers, active};
   if (presence != nullptr) {

@@ -45,7 +45,7 @@ struct Qp {
 class Side {
  public:
   static constexpr std::uint32_t kCqEntries = 1u << 16;
-  static constexpr std::uint32_t kBurst = 32;
+  static constexpr std::uint32_t kBurst = 16;
   static constexpr std::uint32_t kFrameBytes = 4096 + 256;
   static constexpr std::uint32_t kStride = 128;
   static constexpr std::uint64_t kIova = 0x100000;
