@@ -192,7 +192,9 @@ Verdict Table::resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t le
   const std::uint64_t offset = address - entry->iova;
   if (offset > entry->length || length > entry->length - offset) return Verdict::kOutOfRange;
   if ((entry->access & need) != need) return Verdict::kNoAccess;
-  out.data = entry->base == nullptr ? nullptr : entry->base + offset;
+  // As a number: a region may claim to reach beyond what a pointer into one object can.
+  const auto base = reinterpret_cast<std::uintptr_t>(entry->base);
+  out.data = base == 0 ? nullptr : reinterpret_cast<std::byte*>(base + offset);
   out.client_address = entry->client_address + offset;
   out.indirect = entry->indirect;
   return Verdict::kOk;
