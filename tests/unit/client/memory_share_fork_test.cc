@@ -182,7 +182,7 @@ TEST(MemoryShareFork, TheHeapOfAChildWorks) {
 }
 
 /// The start of the malloc heap of a thread that holds `block`; null where malloc isn't glibc's.
-__attribute__((noinline, no_sanitize("address"))) unsigned char* heap_of(void* block) {
+__attribute__((noinline, no_sanitize("address", "thread"))) unsigned char* heap_of(void* block) {
   MappingReader reader;
   Mapping mapping;
   const auto heap = reinterpret_cast<std::uintptr_t>(block) & ~((std::uintptr_t{64} << 20) - 1);
