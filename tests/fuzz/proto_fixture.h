@@ -53,11 +53,12 @@ struct Fixture {
 
   Fixture() : host_a(settings(0)), host_b(settings(1)) {
     const sim::ZoneSizes zones{2048, 4096, 8192, 8192};
-    const sim::QueueSizes queues{16, 16, 4, 4, 64, false};
-    sim::set_up(a, host_a, random, zones, queues, Qpn{0x11}, PdId{1});
-    sim::set_up(b, host_b, random, zones, queues, Qpn{0x12}, PdId{1});
-    sim::set_up(c, host_a, random, zones, queues, Qpn{0x13}, PdId{2});
-    sim::set_up(d, host_b, random, zones, queues, Qpn{0x14}, PdId{2});
+    // Each client has a CQ of its own: one may overrun its own.
+    const sim::QueueSizes first{16, 16, 4, 4, 64, false, CqId{0}}, second{16, 16, 4, 4, 64, false, CqId{1}};
+    sim::set_up(a, host_a, random, zones, first, Qpn{0x11}, PdId{1});
+    sim::set_up(b, host_b, random, zones, first, Qpn{0x12}, PdId{1});
+    sim::set_up(c, host_a, random, zones, second, Qpn{0x13}, PdId{2});
+    sim::set_up(d, host_b, random, zones, second, Qpn{0x14}, PdId{2});
     for (sim::End* end : {&a, &b, &c, &d}) sim::begin_connection(*end, random);
     join(a, b);
     join(c, d);
@@ -66,7 +67,7 @@ struct Fixture {
   static sim::HostSettings settings(std::uint32_t id) {
     sim::HostSettings settings;
     settings.id = id;
-    settings.cqs = 1;
+    settings.cqs = 2;
     settings.cq_entries = 256;
     settings.max_qps = 4;
     settings.seed = 7 + id;

@@ -63,8 +63,8 @@ void set_up(End& end, Host& host, Random& random, const ZoneSizes& zones, const 
   }
   end.foreign = insert(end, end.target.piece, end.target.iova, 15, PdId{pd.value + 1000});
   end.qp = std::make_unique<SimQp>();
-  end.send_cq = CqId{random.below(host.settings.cqs)};
-  end.recv_cq = CqId{random.below(host.settings.cqs)};
+  end.send_cq = queues.cq.value_or(CqId{random.below(host.settings.cqs)});
+  end.recv_cq = queues.cq.value_or(CqId{random.below(host.settings.cqs)});
   if (host.create_qp(queues, qpn, pd, end.send_cq, end.recv_cq, *end.qp) != 0) throw Violation("no QP");
 }
 

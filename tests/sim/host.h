@@ -39,6 +39,7 @@ struct QueueSizes {
   std::uint32_t sq_entries = 16, rq_entries = 16;
   std::uint32_t max_send_sge = 4, max_recv_sge = 4, max_inline = 64;
   bool signal_all = false;
+  std::optional<CqId> cq = {};  ///< of both queues; none: any of the host's
 };
 
 /// A CQ with both its ends.
