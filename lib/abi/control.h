@@ -30,6 +30,25 @@ enum uroce_command {
   UROCE_CMD_CREATE_AH,
   UROCE_CMD_DESTROY_AH,
   UROCE_CMD_ADMIN, /* urocectl */
+  UROCE_CMD_CREATE_SRQ,
+  UROCE_CMD_MODIFY_SRQ,
+  UROCE_CMD_QUERY_SRQ,
+  UROCE_CMD_DESTROY_SRQ,
+  UROCE_CMD_OPEN_XRCD,
+  UROCE_CMD_CLOSE_XRCD,
+  UROCE_CMD_OPEN_QP,
+  UROCE_CMD_ATTACH_MCAST,
+  UROCE_CMD_DETACH_MCAST,
+  UROCE_CMD_ALLOC_MW,
+  UROCE_CMD_DEALLOC_MW,
+  UROCE_CMD_REREG_MR,
+  UROCE_CMD_ALLOC_NULL_MR,
+  UROCE_CMD_ALLOC_FAST_MR,
+  UROCE_CMD_RESIZE_CQ,
+  UROCE_CMD_MODIFY_CQ,
+  UROCE_CMD_IMPORT_DEVICE,
+  UROCE_CMD_IMPORT_PD,
+  UROCE_CMD_IMPORT_MR,
 };
 
 struct uroce_request {
@@ -86,6 +105,11 @@ struct uroce_device_response {
   uint32_t max_pkeys, phys_port_cnt, max_inline;
   uint32_t max_xrcd;
   uint64_t device_cap_flags_ex;
+  uint64_t odp_general_caps; /* ibv_odp_general_caps */
+  uint32_t rc_odp_caps, uc_odp_caps, ud_odp_caps, xrc_odp_caps; /* ibv_odp_transport_cap_bits */
+  uint64_t completion_timestamp_mask;
+  uint64_t core_clock_khz;
+  uint64_t max_dm_size; /* bytes, of each ibv_alloc_dm */
 };
 
 /* QUERY_PORT: no request body. */
@@ -122,7 +146,9 @@ struct uroce_handle { /* ALLOC_PD answer, DEALLOC_PD, DEREG_MR, DESTROY_* reques
 };
 
 /* REG_MR: where the bytes are. The pieces cover [addr, addr + length) page by page, in order; `fd` is the index of
- * the descriptor that came along. piece_count 0: indirect, reached with process_vm_readv and writev. */
+ * the descriptor that came along. piece_count 0: indirect, reached with process_vm_readv and writev. With
+ * IBV_ACCESS_ON_DEMAND an indirect region may have holes, and addr 0 with length 2^64 - 1 is the whole address
+ * space (implicit). */
 #define UROCE_MAX_MR_PIECES 64u
 struct uroce_mr_piece {
   uint32_t fd;
@@ -146,6 +172,42 @@ struct uroce_reg_mr_response {
   uint32_t reserved;
 };
 
+/* REREG_MR: what of `mr` counts is said by `mask`; the pieces come with UROCE_REREG_TRANSLATION, and also without
+ * where the new access writes and the old did not (addr and length as registered). The keys change. After an error
+ * the region is as it was. Answer: uroce_reg_mr_response, with the same handle. */
+enum uroce_rereg_mask { /* ibv_rereg_mr_flags */
+  UROCE_REREG_TRANSLATION = 1,
+  UROCE_REREG_PD = 2,
+  UROCE_REREG_ACCESS = 4,
+};
+struct uroce_rereg_mr_request {
+  uint32_t handle;
+  uint32_t mask;
+  struct uroce_reg_mr_request mr;
+};
+
+/* ALLOC_NULL_MR: a region of all addresses whose L_Key reads zeroes and drops what is written. Request:
+ * uroce_handle of the PD; answer: uroce_reg_mr_response. Freed by DEREG_MR. */
+
+/* ALLOC_FAST_MR: a key that UROCE_WR_REG_MR work requests give a range of a registered MR, and LOCAL_INV or the
+ * peer's SEND with invalidate take away again. Answer: uroce_reg_mr_response. Freed by DEREG_MR. */
+struct uroce_alloc_fast_mr_request {
+  uint32_t pd;
+  uint32_t reserved;
+  uint64_t max_bytes; /* of a range */
+};
+
+/* ALLOC_MW. DEALLOC_MW takes uroce_handle. In the UROCE_WR_BIND_MW entry mw_handle is the R_Key now and rkey
+ * the one to be: equal but for the lowest byte. */
+struct uroce_alloc_mw_request {
+  uint32_t pd;
+  uint32_t type; /* ibv_mw_type: 1 or 2 */
+};
+struct uroce_alloc_mw_response {
+  uint32_t handle;
+  uint32_t rkey;
+};
+
 /* CREATE_CHANNEL: no request body. The descriptor is the read end of a pipe; each event is one uint64_t, the
  * `cookie` of its CQ. */
 struct uroce_create_cq_request {
@@ -161,6 +223,87 @@ struct uroce_create_cq_response {
   struct uroce_place client; /* uroce_cq_client_block */
 };
 
+/* RESIZE_CQ: entries that were not polled yet move to the new ring and keep their indices modulo 2^32. The client
+ * polls nothing from the request until it reads the new ring (it holds the CQ's lock). EINVAL: more entries wait
+ * than would fit. */
+struct uroce_resize_cq_request {
+  uint32_t handle;
+  uint32_t entries; /* at least */
+};
+struct uroce_resize_cq_response {
+  uint32_t entries; /* a power of two */
+  uint32_t reserved;
+  struct uroce_new_chunks chunks;
+  struct uroce_place ring;
+};
+
+/* MODIFY_CQ: an event waits for `count` entries or `period_us` after the first, whichever comes first. 0: no
+ * moderation. */
+struct uroce_modify_cq_request {
+  uint32_t handle;
+  uint32_t count;     /* at most 65535 */
+  uint32_t period_us; /* at most 65535 */
+  uint32_t reserved;
+};
+
+/* CREATE_SRQ. The client posts under a lock of its own: an entry into the ring, then the producer index. `srqn` is
+ * what a peer's XRC packets name, and what CQEs say. */
+struct uroce_create_srq_request {
+  uint32_t pd;
+  uint32_t type; /* ibv_srq_type: 0 basic, 1 XRC */
+  uint32_t max_wr, max_sge;
+  uint32_t limit; /* 0: no event wanted */
+  uint32_t xrcd;  /* handle; XRC only, else 0 */
+  uint32_t cq;    /* handle; XRC only, else 0 */
+  uint32_t reserved;
+  uint64_t cookie; /* comes back with asynchronous events */
+};
+struct uroce_create_srq_response {
+  uint32_t handle;
+  uint32_t srqn;
+  uint32_t max_wr, max_sge; /* as granted */
+  uint32_t entries, stride;
+  struct uroce_new_chunks chunks;
+  struct uroce_place client; /* uroce_producer_line */
+  struct uroce_place daemon; /* uroce_srq_daemon_block */
+  struct uroce_place ring;   /* uroce_rq_entry, `stride` bytes apart */
+};
+
+/* MODIFY_SRQ. With UROCE_SRQ_MAX_WR the daemon moves what is posted to a new ring; indices go on, and the client
+ * posts nothing meanwhile (it holds the SRQ's lock). */
+enum uroce_srq_mask { /* ibv_srq_attr_mask */
+  UROCE_SRQ_MAX_WR = 1,
+  UROCE_SRQ_LIMIT = 2,
+};
+struct uroce_modify_srq_request {
+  uint32_t handle;
+  uint32_t mask;
+  uint32_t max_wr;
+  uint32_t limit;
+};
+struct uroce_modify_srq_response {
+  uint32_t max_wr;  /* as granted */
+  uint32_t entries; /* of the new ring; 0: the ring is the same */
+  struct uroce_new_chunks chunks;
+  struct uroce_place ring;
+};
+/* QUERY_SRQ: uroce_handle. */
+struct uroce_query_srq_response {
+  uint32_t max_wr, max_sge;
+  uint32_t limit; /* 0 once the event was raised */
+  uint32_t reserved;
+};
+
+/* OPEN_XRCD: of the file whose descriptor comes along, shared by all who open one of the same file; or a private
+ * one without a descriptor. Answer: uroce_handle. EAGAIN: it does not exist and O_CREAT is not given; EINVAL: it
+ * does, and O_EXCL is. CLOSE_XRCD: uroce_handle; EBUSY while this session has QPs or SRQs in it. */
+struct uroce_open_xrcd_request {
+  uint32_t oflags; /* O_CREAT, O_EXCL */
+  uint32_t reserved;
+};
+
+/* CREATE_QP. What a type does not have is 0: a UD, UC or RC QP has no xrcd; an XRC initiator (IBV_QPT_XRC_SEND) has
+ * no recv_cq, srq, xrcd, max_recv_*; an XRC target (IBV_QPT_XRC_RECV) has an xrcd and nothing else. */
 struct uroce_create_qp_request {
   uint32_t type; /* ibv_qp_type */
   uint32_t pd, send_cq, recv_cq;
@@ -170,6 +313,8 @@ struct uroce_create_qp_request {
   uint32_t xrcd;
   uint64_t cookie; /* comes back with asynchronous events */
 };
+/* A queue that the QP does not have (a receive queue beside an SRQ, both of an XRC target) has 0 entries, and its
+ * place, like `client` and `daemon` of an XRC target, means nothing. */
 struct uroce_create_qp_response {
   uint32_t handle;
   uint32_t qpn;
@@ -182,6 +327,21 @@ struct uroce_create_qp_response {
   struct uroce_place client; /* uroce_qp_client_block */
   struct uroce_place daemon; /* uroce_qp_daemon_block */
   struct uroce_place sq, rq; /* rings */
+};
+
+/* OPEN_QP: an XRC target that another session may have made in this domain. It lives until all have destroyed it or
+ * ended. Answer: uroce_create_qp_response. */
+struct uroce_open_qp_request {
+  uint32_t xrcd;
+  uint32_t qpn;
+  uint64_t cookie;
+};
+
+/* ATTACH_MCAST, DETACH_MCAST: a UD QP and a group (an IPv4 one as ::ffff:a.b.c.d). No answer body. */
+struct uroce_mcast_request {
+  uint32_t qp;
+  uint32_t lid; /* ignored: RoCE has none */
+  uint8_t gid[16];
 };
 
 /* An address vector, as ibv_ah_attr. */
@@ -217,10 +377,30 @@ struct uroce_query_qp_response {
   uint32_t reserved;
 };
 
+/* CREATE_AH. The handle in the answer is what uroce_wr_ud::ah names. */
 struct uroce_create_ah_request {
   uint32_t pd;
   uint32_t reserved;
   struct uroce_av av;
+};
+
+/* IMPORT_DEVICE: the descriptor that comes along is another session's share descriptor, which is the memfd of its
+ * chunk 0. From then on this session may import that one's PDs and MRs. No bodies. What is imported lives as long
+ * as the session that made it; whoever imports has a socket, queues and events of its own. ENOENT: no session of
+ * this daemon has that descriptor. */
+
+/* IMPORT_PD: uroce_handle of the other session's PD; answer: uroce_handle, one of this session, freed by
+ * DEALLOC_PD. */
+
+/* IMPORT_MR: an MR of the other session that lies in the imported PD. Nothing has to be given back. */
+struct uroce_import_mr_request {
+  uint32_t pd; /* of this session, imported */
+  uint32_t mr; /* of the other session */
+};
+struct uroce_import_mr_response {
+  uint32_t lkey, rkey;
+  uint64_t addr; /* as registered */
+  uint64_t length;
 };
 
 /* ADMIN: request body is a JSON object {"command": "show", ...} as text; the answer's descriptor is a memfd
@@ -237,6 +417,8 @@ struct uroce_async_event {
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(uroce_request) + sizeof(uroce_reg_mr_request) <= UROCE_MAX_MESSAGE);
+static_assert(sizeof(uroce_request) + sizeof(uroce_rereg_mr_request) <= UROCE_MAX_MESSAGE);
+static_assert(sizeof(uroce_mcast_request) == 24);
+static_assert(sizeof(uroce_create_srq_request) == 40);
 static_assert(sizeof(uroce_async_event) == 16);
 #endif

@@ -177,6 +177,10 @@ struct uroce_qp_daemon_block { /* daemon writes, client reads */
   uint32_t rq_consumer;
   uint32_t pad[14];
 };
+struct uroce_srq_daemon_block { /* daemon writes, client reads */
+  uint32_t consumer;            /* every entry before this one may be overwritten */
+  uint32_t pad[15];
+};
 struct uroce_cq_client_block { /* client writes, daemon reads */
   uint32_t consumer;           /* CQEs polled so far */
   uint32_t pad0[15];

@@ -6,20 +6,44 @@
 #include <bit>
 
 namespace uroce::client {
+namespace {
+
+const uroce_cqe* ring_at(const Session& session, const uroce_place& place, std::uint32_t entries) {
+  const bool plausible = std::has_single_bit(entries) && entries <= (1u << 26);
+  return plausible ? static_cast<const uroce_cqe*>(session.at(place, entries * sizeof(uroce_cqe))) : nullptr;
+}
+
+}  // namespace
 
 int CompletionQueue::create(Session& session, const uroce_create_cq_request& request, CompletionQueue& out) {
   uroce_create_cq_response& made = out.made_;
   if (const int error = session.call_and_map(UROCE_CMD_CREATE_CQ, request, made); error != 0) return error;
   out.session_ = &session;
   auto* const client = static_cast<uroce_cq_client_block*>(session.at(made.client, sizeof(uroce_cq_client_block)));
-  const bool plausible = std::has_single_bit(made.entries) && made.entries <= (1u << 26);
-  const auto* const ring =
-      plausible ? static_cast<const uroce_cqe*>(session.at(made.ring, made.entries * sizeof(uroce_cqe))) : nullptr;
+  const uroce_cqe* const ring = ring_at(session, made.ring, made.entries);
   if (client == nullptr || ring == nullptr) {
     out.destroy();
     return EPROTO;
   }
   out.consumer_ = {ring, made.entries, client};
+  return 0;
+}
+
+int CompletionQueue::resize(std::uint32_t entries) {
+  const uroce_resize_cq_request request{made_.handle, entries};
+  uroce_resize_cq_response reply{};
+  const std::lock_guard lock(lock_);
+  // What was popped and not published would be taken for entries that wait.
+  consumer_.publish();
+  if (const int error = session_->call_and_map(UROCE_CMD_RESIZE_CQ, request, reply); error != 0) return error;
+  const uroce_cqe* const ring = ring_at(*session_, reply.ring, reply.entries);
+  if (ring == nullptr) {
+    session_->set_dead();  // the daemon writes where we can't read
+    return EPROTO;
+  }
+  consumer_.move_to(ring, reply.entries);
+  made_.entries = reply.entries;
+  made_.ring = reply.ring;
   return 0;
 }
 

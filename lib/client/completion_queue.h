@@ -19,6 +19,10 @@ class CompletionQueue {
   static int create(Session& session, const uroce_create_cq_request& request, CompletionQueue& out);
   int destroy() { return session_->release(UROCE_CMD_DESTROY_CQ, made_.handle); }
 
+  /// Asks for a ring of at least `entries`; what waits in the old one moves. errno: what the daemon says to
+  /// RESIZE_CQ. Not between front() and pop().
+  int resize(std::uint32_t entries);
+
   Session& session() const { return *session_; }
   const uroce_create_cq_response& made() const { return made_; }
 
@@ -80,7 +84,8 @@ class CompletionQueue {
     armed_for_any_ = false;
   }
 
-  /// QPs that complete here, for next_flushed().
+  /// QPs and SRQs that complete here, for next_flushed(). An SRQ's receives are flushed once, by whichever CQ asks
+  /// first.
   void attach(QueuePair* qp, bool sends, bool receives);
   void detach(QueuePair* qp);
   /// With the daemon gone: whether a poll would find something.

@@ -4,6 +4,8 @@
 #include <bit>
 #include <mutex>
 
+#include "client/shared_receive_queue.h"
+
 namespace uroce::client {
 namespace {
 
@@ -22,24 +24,34 @@ std::size_t rq_entry_bytes(const uroce_create_qp_response& made) {
 }  // namespace
 
 int QueuePair::create(Session& session, const uroce_create_qp_request& request, QueuePair& out) {
-  uroce_create_qp_response& made = out.made_;
-  if (const int error = session.call_and_map(UROCE_CMD_CREATE_QP, request, made); error != 0) return error;
+  if (const int error = session.call_and_map(UROCE_CMD_CREATE_QP, request, out.made_); error != 0) return error;
+  return adopt(session, out);
+}
+
+int QueuePair::open(Session& session, const uroce_open_qp_request& request, QueuePair& out) {
+  if (const int error = session.call_and_map(UROCE_CMD_OPEN_QP, request, out.made_); error != 0) return error;
+  return adopt(session, out);
+}
+
+int QueuePair::adopt(Session& session, QueuePair& out) {
+  const uroce_create_qp_response& made = out.made_;
   out.session_ = &session;
+  const bool has_sq = made.sq_entries != 0, has_rq = made.rq_entries != 0;
+  if (!has_sq && !has_rq) return 0;
   auto* const client = static_cast<uroce_qp_client_block*>(session.at(made.client, sizeof(uroce_qp_client_block)));
   auto* const daemon = static_cast<uroce_qp_daemon_block*>(session.at(made.daemon, sizeof(uroce_qp_daemon_block)));
-  const bool has_rq = made.rq_entries != 0;
   bool good = client != nullptr && daemon != nullptr && made.worker < session.workers() &&
               made.doorbell_bit < UROCE_MAX_SESSION_QPS &&
-              plausible(made.sq_entries, made.sq_stride, sq_entry_bytes(made)) &&
+              (!has_sq || plausible(made.sq_entries, made.sq_stride, sq_entry_bytes(made))) &&
               (!has_rq || plausible(made.rq_entries, made.rq_stride, rq_entry_bytes(made)));
   if (good) {
-    auto* const sq = static_cast<std::byte*>(session.at(made.sq, std::size_t{made.sq_entries} * made.sq_stride));
-    auto* const rq =
-        has_rq ? static_cast<std::byte*>(session.at(made.rq, std::size_t{made.rq_entries} * made.rq_stride))
-               : nullptr;
-    good = sq != nullptr && (rq != nullptr || !has_rq);
-    out.sq_ = {{sq, made.sq_entries, made.sq_stride}, &client->sq.index, &daemon->sq_consumer};
-    out.rq_ = {{rq, made.rq_entries, made.rq_stride}, &client->rq.index, &daemon->rq_consumer};
+    const auto ring = [&](const uroce_place& place, std::uint32_t entries, std::uint32_t stride) {
+      void* const at = entries != 0 ? session.at(place, std::size_t{entries} * stride) : nullptr;
+      good &= at != nullptr || entries == 0;
+      return queue::RingShape{static_cast<std::byte*>(at), entries, stride};
+    };
+    out.sq_ = {ring(made.sq, made.sq_entries, made.sq_stride), &client->sq.index, &daemon->sq_consumer};
+    out.rq_ = {ring(made.rq, made.rq_entries, made.rq_stride), &client->rq.index, &daemon->rq_consumer};
   }
   if (!good) {
     out.destroy();
@@ -51,21 +63,24 @@ int QueuePair::create(Session& session, const uroce_create_qp_request& request, 
 
 void QueuePair::reset() {
   const std::scoped_lock lock(sq_lock, rq_lock);
-  sq_.reset();
+  if (made_.sq_entries != 0) sq_.reset();
   if (made_.rq_entries != 0) rq_.reset();
 }
 
 bool QueuePair::sends_outstanding() {
+  if (made_.sq_entries == 0) return false;
   const std::lock_guard lock(sq_lock);
   return static_cast<std::int32_t>(sq_.head() - sq_.consumer() - sq_flushed_) > 0;
 }
 
 bool QueuePair::receives_outstanding() {
+  if (srq_ != nullptr) return srq_->outstanding();
   const std::lock_guard lock(rq_lock);
   return made_.rq_entries != 0 && static_cast<std::int32_t>(rq_.head() - rq_.consumer() - rq_flushed_) > 0;
 }
 
 bool QueuePair::flush_send(std::uint64_t& wr_id) {
+  if (made_.sq_entries == 0) return false;
   const std::lock_guard lock(sq_lock);
   const std::uint32_t index = sq_.consumer() + sq_flushed_;
   if (static_cast<std::int32_t>(sq_.head() - index) <= 0) return false;
@@ -75,6 +90,7 @@ bool QueuePair::flush_send(std::uint64_t& wr_id) {
 }
 
 bool QueuePair::flush_receive(std::uint64_t& wr_id) {
+  if (srq_ != nullptr) return srq_->flush(wr_id);
   if (made_.rq_entries == 0) return false;
   const std::lock_guard lock(rq_lock);
   const std::uint32_t index = rq_.consumer() + rq_flushed_;

@@ -13,10 +13,14 @@
 
 namespace uroce::client {
 
+class SharedReceiveQueue;
+
 class QueuePair {
  public:
   /// errno: what the daemon says to CREATE_QP. `out` keeps a pointer to the session.
   static int create(Session& session, const uroce_create_qp_request& request, QueuePair& out);
+  /// The same for an XRC target that somebody has made (OPEN_QP).
+  static int open(Session& session, const uroce_open_qp_request& request, QueuePair& out);
   /// The rings stay mapped until the session ends.
   int destroy() { return session_->release(UROCE_CMD_DESTROY_QP, made_.handle); }
 
@@ -45,10 +49,16 @@ class QueuePair {
   bool sends_outstanding();
   bool receives_outstanding();
 
+  /// Whose receives flush_receive gives when the QP has none of its own. Before the QP completes anything.
+  void set_srq(SharedReceiveQueue* srq) { srq_ = srq; }
+
   base::Spinlock sq_lock, rq_lock;
 
  private:
+  static int adopt(Session& session, QueuePair& out);
+
   Session* session_ = nullptr;
+  SharedReceiveQueue* srq_ = nullptr;
   queue::WorkProducer sq_, rq_;
   queue::DoorbellRinger bell_;
   std::uint32_t sq_flushed_ = 0, rq_flushed_ = 0;  ///< entries handed out by flush_*, counted from the consumer

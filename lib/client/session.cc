@@ -80,6 +80,7 @@ Session::~Session() {
   SessionRegistry::instance().remove(this);
   sys::close(socket_);
   sys::close(event_fd_);
+  sys::close(share_fd_);
   for (const int fd : worker_events_) sys::close(fd);
   for (const Chunk& chunk : chunks_) munmap(chunk.base, chunk.bytes);
 }
@@ -202,7 +203,11 @@ int Session::map_chunks(const uroce_new_chunks& chunks, ReceivedFds& fds) {
     void* const base =
         mmap(nullptr, chunks.chunk[i].bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, fd, 0);
     const int error = errno;
-    sys::close(fd);
+    if (chunks_.empty()) {
+      share_fd_ = fd;
+    } else {
+      sys::close(fd);
+    }
     if (base == MAP_FAILED) return error;
     chunks_.push_back({static_cast<std::byte*>(base), chunks.chunk[i].bytes, writable});
   }

@@ -128,6 +128,8 @@ class Session {
   /// Read end of the pipe of uroce_async_event.
   int event_fd() const { return event_fd_; }
   int socket() const { return socket_; }
+  /// What another process may be given so that it can import this session's PDs and MRs (IMPORT_DEVICE).
+  int share_fd() const { return share_fd_; }
 
  private:
   struct Chunk {
@@ -154,6 +156,7 @@ class Session {
   std::uint32_t workers_ = 0;
   int socket_ = -1;
   int event_fd_ = -1;
+  int share_fd_ = -1;  ///< the memfd of chunk 0
   std::vector<int> worker_events_;
   std::array<std::atomic<std::uint32_t>, UROCE_MAX_WORKERS> woken_{};  ///< sleeps that somebody here ends
 

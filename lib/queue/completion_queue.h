@@ -46,6 +46,16 @@ class CqProducer {
     return due;
   }
 
+  /// Moves what the client has not polled to `ring`, zeroed, of `count` entries, and goes on there with the same
+  /// indices. The client polls nothing meanwhile. On the thread of a worker that feeds the CQ. False: more entries
+  /// wait than fit, nothing has changed.
+  bool resize(uroce_cqe* ring, std::uint32_t count) {
+    if (shared_) lock_.lock();
+    const bool ok = resize_locked(ring, count);
+    if (shared_) lock_.unlock();
+    return ok;
+  }
+
   bool in_error() const { return error_; }
   std::uint32_t count() const { return count_; }
   std::uint32_t produced() const { return head_; }
@@ -66,6 +76,23 @@ class CqProducer {
     pushed_ = pushed_solicited_ = false;
     if (!matches) return false;
     last_arm_ = arm;
+    return true;
+  }
+
+  bool resize_locked(uroce_cqe* ring, std::uint32_t count) {
+    const std::uint32_t waiting = head_ - load(client_->consumer);
+    if (waiting > count_ || waiting > count) return false;
+    for (std::uint32_t i = head_ - waiting; i != head_; ++i) {
+      uroce_cqe& slot = ring[i & (count - 1)];
+      std::memcpy(&slot, &ring_[i & (count_ - 1)], offsetof(uroce_cqe, phase));
+      slot.phase = cqe_phase(i, count);
+    }
+    // Zero would look valid in every other lap.
+    for (std::uint32_t i = head_; i != head_ - waiting + count; ++i) {
+      ring[i & (count - 1)].phase = cqe_phase(i, count) ^ 1;
+    }
+    ring_ = ring;
+    count_ = count;
     return true;
   }
 
@@ -119,6 +146,12 @@ class CqConsumer {
   void pop() { ++tail_; }
   /// Gives the popped slots back to the daemon.
   void publish() { std::atomic_ref(client_->consumer).store(tail_, std::memory_order_release); }
+
+  /// A ring of another size takes over, with the same indices (CqProducer::resize).
+  void move_to(const uroce_cqe* ring, std::uint32_t count) {
+    ring_ = ring;
+    count_ = count;
+  }
 
   void arm(bool solicited_only) {
     arm_sn_ += 2;

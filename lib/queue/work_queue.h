@@ -54,6 +54,8 @@ class WorkProducer {
     return std::atomic_ref(*const_cast<std::uint32_t*>(consumer_)).load(std::memory_order_acquire);
   }
   const RingShape& ring() const { return ring_; }
+  /// A ring of another size takes over; indices go on (SRQ resize).
+  void move_to(RingShape ring) { ring_ = ring; }
   /// The queue as it was when made (QP reset): both sides start again at zero.
   void reset() {
     head_ = cached_consumer_ = 0;
