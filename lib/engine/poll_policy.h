@@ -39,8 +39,6 @@ class PollPolicy {
       score_ = std::min(score_ + 1, kMaxScore);
       if (score_ == kMaxScore) tries_after_ = kFirstTry;
     }
-    good_turns_ += yielded_ ? 1 : 0;
-    yielded_ = false;
     idle_since_ = kNever;
     slept_ = false;
     nap_ = config_.min_nap;
@@ -49,7 +47,7 @@ class PollPolicy {
   /// After a step that found nothing. `few_cores`: pollers outnumber cores; `turns`: a client waits and yields.
   IdleAction idle(Nanos now, bool few_cores, bool turns = false) {
     if (config_.busy) return few_cores ? IdleAction::kYield : IdleAction::kSpin;
-    if (few_cores && turns && now >= turns_again_at_) return IdleAction::kYield;
+    if (few_cores && turns && lost(now) <= kMayLose) return IdleAction::kYield;
     if (idle_since_ == kNever) idle_since_ = now;
     const Nanos patience = few_cores ? std::max(config_.idle_shared, spin_) : config_.idle_alone;
     if (!slept_ && now - idle_since_ < patience) return IdleAction::kSpin;
@@ -62,14 +60,12 @@ class PollPolicy {
     return IdleAction::kSleep;
   }
 
-  /// After a yield of `duration`, at `now`. One that took long went to somebody who does not yield back: no turns
-  /// for a while, and for ever longer unless many went well since the last one.
+  /// After a yield of `duration`, at `now`. One that took long went to somebody who does not yield back: a few of
+  /// these happen to anybody, but no more than every eighth moment is given away like that.
   void yielded(Nanos now, Nanos duration) {
-    yielded_ = true;
     if (duration <= kCostlyYield) return;
-    no_turns_ = good_turns_ >= kManyTurns ? kFirstPause : std::min(no_turns_ * 2, kLastPause);
-    good_turns_ = 0;
-    turns_again_at_ = now + no_turns_;
+    lost_ = lost(now) + duration;
+    lost_at_ = now;
   }
 
   /// After a sleep of `duration`.
@@ -90,18 +86,20 @@ class PollPolicy {
  private:
   static constexpr Nanos kShortSleep = 20 * kMicrosecond;
   static constexpr Nanos kCostlyYield = 25 * kMicrosecond;
-  static constexpr Nanos kFirstPause = kMillisecond / 2, kLastPause = 64 * kMillisecond;
-  static constexpr std::uint32_t kManyTurns = 128;
+  static constexpr Nanos kMayLose = 8 * kMillisecond;
   static constexpr int kMaxScore = 32, kFailure = 4;
   static constexpr Nanos kFirstSpin = 4 * kMicrosecond;
   static constexpr std::uint32_t kFirstTry = 4, kLastTry = 1024;  // short sleeps before spinning is tried
 
+  Nanos lost(Nanos now) const {
+    const Nanos regained = (now - lost_at_) / 8;
+    return lost_ > regained ? lost_ - regained : 0;
+  }
+
   PollPolicyConfig config_;
   Nanos idle_since_ = kNever;
   bool slept_ = false;  // since it last worked
-  bool yielded_ = false;  // since it last worked
-  std::uint32_t good_turns_ = 0;  // that were followed by work
-  Nanos no_turns_ = kFirstPause, turns_again_at_ = 0;
+  Nanos lost_ = 0, lost_at_ = 0;  // in costly yields, at that time
   Nanos spin_ = 0;      // what is tried where cores are few; 0: nothing
   int score_ = 0;       // of the spins so far
   std::uint32_t tries_after_ = kFirstTry, until_try_ = kFirstTry;
