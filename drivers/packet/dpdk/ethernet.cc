@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "drivers/packet/dpdk/af_packet.h"
 #include "drivers/packet/dpdk/eal.h"
 #include "drivers/packet/dpdk/link_keeper.h"
 #include "drivers/packet/dpdk/wake_channel.h"
@@ -40,11 +41,13 @@ std::uint32_t memif_mtu(const VdevSpec& spec) {
   return bytes > kHeaderBytes ? bytes - kHeaderBytes : 0;
 }
 
-/// Fills in what makes a memif carry 4096-byte RoCE packets, unless the user said otherwise.
-VdevSpec with_defaults(VdevSpec spec) {
+/// Fills in what makes a memif carry 4096-byte RoCE packets and an af_packet what its interface does, unless the
+/// user said otherwise.
+VdevSpec with_defaults(VdevSpec spec, std::uint32_t mtu) {
   if (spec.is("net_memif") && spec.argument("bsize").empty()) {
     spec.arguments.emplace_back("bsize", std::to_string(kMemifOurBuffer));
   }
+  if (spec.is("net_af_packet")) add_af_packet_rings(spec, mtu != 0 ? mtu : interface_mtu(spec.argument("iface")));
   return spec;
 }
 
@@ -103,7 +106,7 @@ struct Ethernet::Impl {
   std::uint16_t port = 0;
   bool found = false;    // the driver has made the port
   bool started = false;  // by rte_eth_dev_start
-  bool memif = false, client = false;
+  bool memif = false, client = false, af_packet = false;
   bool software_mtu = false;
   rte_eth_dev_info device{};
   rte_eth_conf conf{};
@@ -126,8 +129,9 @@ struct Ethernet::Impl {
 };
 
 std::string Ethernet::Impl::probe() {
-  spec = with_defaults(VdevSpec::parse(options.port));
+  spec = with_defaults(VdevSpec::parse(options.port), options.mtu);
   memif = spec.is("net_memif");
+  af_packet = spec.is("net_af_packet");
   client = memif && spec.argument("role", "client") != "server";
   take_error();
   if (!is_pci_address(options.port) && rte_dev_probe(spec.text().c_str()) != 0) {
@@ -157,11 +161,12 @@ std::string Ethernet::Impl::choose_mtu() {
   software_mtu = mtu_is_ours(spec);
   std::uint16_t own = 1500;
   rte_eth_dev_get_mtu(port, &own);
+  if (af_packet) own = static_cast<std::uint16_t>(std::min(interface_mtu(spec.argument("iface")), 65535u));
   std::uint32_t most = software_mtu ? 65535u - kHeaderBytes - RTE_PKTMBUF_HEADROOM : device.max_mtu;
   if (memif) most = memif_mtu(spec);
-  if (spec.is("net_af_packet"))
-    most = to_number(spec.argument("framesz"), 2048) - 96;  // behind the kernel's header
-  std::uint32_t mtu = options.mtu != 0 ? options.mtu : memif ? std::min(most, kJumboMtu) : own;
+  if (af_packet) most = to_number(spec.argument("framesz"), kAfPacketFrame) - kAfPacketFrameOverhead;
+  std::uint32_t mtu = options.mtu;
+  if (mtu == 0) mtu = memif ? std::min(most, kJumboMtu) : std::min<std::uint32_t>(own, af_packet ? most : own);
   if (mtu > most) {
     return "MTU " + std::to_string(mtu) + " is more than port \"" + options.port + "\" carries: at most " +
            std::to_string(most) + (memif ? " with this bsize" : "") + ". Lower --mtu" +
@@ -206,7 +211,8 @@ std::string Ethernet::Impl::make_queues() {
   const std::uint32_t held = memif ? 2 * ring : static_cast<std::uint32_t>(receive) + send;
   const std::uint32_t count = std::max(options.buffers, held + 1024);
   const std::uint32_t room = std::min<std::uint32_t>(
-      std::max({(info.mtu + kHeaderBytes + 63) / 64 * 64, memif ? memif_mtu(spec) + kHeaderBytes : 0, kLeastRoom}) +
+      std::max({(info.mtu + kHeaderBytes + 63) / 64 * 64, memif ? memif_mtu(spec) + kHeaderBytes : 0, kLeastRoom,
+                af_packet ? to_number(spec.argument("framesz"), kAfPacketFrame) : 0}) +
           RTE_PKTMBUF_HEADROOM, 65535);
   for (std::uint16_t queue = 0; queue < options.queues; ++queue) {
     const std::string name = "uroce_" + std::to_string(port) + "_" + std::to_string(queue);
@@ -237,7 +243,9 @@ std::string Ethernet::Impl::start_port() {
     return "port \"" + options.port + "\" does not start: " + driver_said(rte_strerror(-result));
   }
   started = true;
-  if (software_mtu && !memif) rte_eth_dev_set_mtu(port, static_cast<std::uint16_t>(info.mtu));
+  // An interface that others use as well keeps its MTU where that does.
+  const bool raise = af_packet ? info.mtu > interface_mtu(spec.argument("iface")) : software_mtu && !memif;
+  if (raise) rte_eth_dev_set_mtu(port, static_cast<std::uint16_t>(info.mtu));
   rte_eth_allmulticast_enable(port);
   return {};
 }

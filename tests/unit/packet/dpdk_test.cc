@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 
+#include "drivers/packet/dpdk/af_packet.h"
 #include "drivers/packet/dpdk/eal.h"
 #include "drivers/packet/dpdk/ethernet.h"
 #include "tests/unit/packet/conformance.h"
@@ -165,6 +166,24 @@ TEST(Memif, errors_say_what_to_do) {
     EXPECT_NE(error.find(word), std::string::npos) << error;
     EXPECT_EQ(error.find('\n'), std::string::npos) << error;
   }
+}
+
+TEST(AfPacket, rings_take_what_the_interface_carries_unless_told_otherwise) {
+  const auto with = [](const char* text, std::uint32_t mtu) {
+    dpdk::VdevSpec spec = dpdk::VdevSpec::parse(text);
+    dpdk::add_af_packet_rings(spec, mtu);
+    return spec.text();
+  };
+  EXPECT_EQ(with("net_af_packet0,iface=eth0", 1500),
+            "net_af_packet0,iface=eth0,framesz=2048,blocksz=65536,framecnt=1024");
+  EXPECT_EQ(with("net_af_packet0,iface=eth0", 4200),
+            "net_af_packet0,iface=eth0,framesz=8192,blocksz=65536,framecnt=1024");
+  EXPECT_EQ(with("net_af_packet0,iface=eth0,framecnt=64", 65521),
+            "net_af_packet0,iface=eth0,framecnt=64,framesz=131072,blocksz=131072");
+  EXPECT_EQ(with("net_af_packet0,iface=eth0,framesz=4096,blocksz=4096", 9000),
+            "net_af_packet0,iface=eth0,framesz=4096,blocksz=4096");
+  EXPECT_GE(dpdk::interface_mtu("lo"), 1280u);
+  EXPECT_EQ(dpdk::interface_mtu("no such one"), 0u);
 }
 
 TEST(Vdev, a_spec_is_taken_apart_and_put_together) {
