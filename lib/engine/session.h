@@ -18,6 +18,7 @@
 #include "engine/accounts.h"
 #include "engine/arena.h"
 #include "engine/client_memory.h"
+#include "engine/cm_objects.h"
 #include "engine/handle_table.h"
 #include "engine/indirect.h"
 #include "engine/unique_fd.h"
@@ -144,6 +145,7 @@ struct Session {
   HandleTable<CqObject> cqs;
   HandleTable<QpObject> qps;
   HandleTable<AhObject> ahs;
+  CmObjects cm;
   std::uint32_t connected_qps = 0;
 
   /// Objects of this session in its user's account.

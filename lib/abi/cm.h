@@ -1,0 +1,158 @@
+/* Control messages of connection management (drivers/rdmacm), on the same socket as abi/control.h. A CM id in the
+ * daemon is one rdma_cm_id on one device; its handle is never given out twice to a session. What happens to it is
+ * told by uroce_cm_event records in the pipe of its channel, in order. */
+#pragma once
+
+#include "abi/control.h"
+
+#define UROCE_CMD_CM_FIRST 64u
+#define UROCE_CM_MAX_PRIVATE_DATA 224u
+
+enum uroce_cm_command {
+  UROCE_CMD_CM_OPEN_CHANNEL = UROCE_CMD_CM_FIRST,
+  UROCE_CMD_CM_CLOSE_CHANNEL, /* uroce_handle */
+  UROCE_CMD_CM_CREATE_ID,
+  UROCE_CMD_CM_DESTROY_ID, /* uroce_handle */
+  UROCE_CMD_CM_RESOLVE_ADDRESS,
+  UROCE_CMD_CM_RESOLVE_ROUTE, /* uroce_handle */
+  UROCE_CMD_CM_LISTEN,
+  UROCE_CMD_CM_CONNECT,
+  UROCE_CMD_CM_ACCEPT,
+  UROCE_CMD_CM_REJECT,
+  UROCE_CMD_CM_ESTABLISH,  /* uroce_handle: RTU, or the first packet came before it */
+  UROCE_CMD_CM_DISCONNECT, /* uroce_handle */
+  UROCE_CMD_CM_MIGRATE,
+  UROCE_CMD_CM_JOIN,
+  UROCE_CMD_CM_POST,
+  UROCE_CMD_CM_END,
+};
+
+/* An IP address and port, as the client's sockaddr says. family 0: none. */
+struct uroce_cm_address {
+  uint8_t gid[16]; /* IPv4 as ::ffff:a.b.c.d; all zero, or ::ffff:0.0.0.0: any */
+  uint16_t family; /* AF_INET or AF_INET6 */
+  uint16_t port;   /* host order */
+  uint32_t scope;
+};
+
+/* OPEN_CHANNEL, with one descriptor: the write end of a pipe of uroce_cm_event. Answer: uroce_handle. */
+struct uroce_cm_channel_request {
+  uint32_t device; /* comes back in every event */
+  uint32_t reserved;
+};
+
+enum uroce_cm_id_flags {
+  UROCE_CM_REUSE_ADDRESS = 1,
+  UROCE_CM_ONLY_FAMILY = 2, /* an IPv6 wildcard that leaves IPv4 alone */
+};
+/* CREATE_ID: made and bound. Errors: EADDRINUSE, ENODEV (no such address here), EADDRNOTAVAIL (no port left). */
+struct uroce_cm_create_id_request {
+  uint32_t channel;
+  uint32_t port_space; /* rdma_port_space */
+  uint32_t flags;
+  uint32_t qp_type; /* ibv_qp_type */
+  struct uroce_cm_address source; /* port 0: any */
+};
+/* What an id is bound to. Also the answer to RESOLVE_ADDRESS and LISTEN. */
+struct uroce_cm_bound_response {
+  uint32_t handle;
+  uint32_t sgid_index; /* ~0: any address */
+  struct uroce_cm_address source;
+  uint8_t gid[16];
+};
+
+/* RESOLVE_ADDRESS: ENETUNREACH when no route leads there; else ADDR_RESOLVED or ADDR_ERROR follow. */
+struct uroce_cm_resolve_request {
+  uint32_t handle;
+  uint32_t timeout_ms;
+  struct uroce_cm_address source; /* family 0: as bound, or as the route says */
+  struct uroce_cm_address destination;
+};
+
+struct uroce_cm_listen_request {
+  uint32_t handle;
+  uint32_t backlog;
+};
+
+/* CONNECT and ACCEPT. */
+struct uroce_cm_parameters {
+  uint32_t qpn;
+  uint32_t qkey;         /* datagram ids */
+  uint32_t ece_vendor, ece_options;
+  uint8_t responder_resources, initiator_depth;
+  uint8_t flow_control, retry_count, rnr_retry_count;
+  uint8_t srq;
+  uint8_t traffic_class;
+  uint8_t ack_timeout;   /* 4.096 us * 2^n; 0: the daemon's choice */
+  uint8_t qp_type;       /* ibv_qp_type */
+  uint8_t private_data_bytes;
+  uint8_t reserved[6];
+  uint8_t private_data[UROCE_CM_MAX_PRIVATE_DATA];
+};
+struct uroce_cm_connect_request {
+  uint32_t handle;
+  uint32_t reserved;
+  struct uroce_cm_parameters parameters;
+};
+
+struct uroce_cm_reject_request {
+  uint32_t handle;
+  uint16_t reason; /* 0: consumer defined */
+  uint8_t private_data_bytes;
+  uint8_t reserved;
+  uint8_t private_data[UROCE_CM_MAX_PRIVATE_DATA];
+};
+
+struct uroce_cm_migrate_request {
+  uint32_t handle;
+  uint32_t channel;
+};
+
+/* JOIN: MULTICAST_JOIN follows, with `context`. Membership of the QP is ATTACH_MCAST's business. */
+struct uroce_cm_join_request {
+  uint32_t handle;
+  uint32_t reserved;
+  uint64_t context;
+  struct uroce_cm_address group;
+};
+
+/* What the QP of an id needs to know of the path and the peer (rdma_init_qp_attr). */
+struct uroce_cm_path {
+  uint8_t gid[16]; /* of the peer */
+  uint32_t sgid_index;
+  uint32_t local_psn, remote_psn; /* first PSN that we expect, and that the peer expects */
+  uint32_t remote_qpn;
+  uint8_t path_mtu; /* ibv_mtu */
+  uint8_t ack_timeout, retry_count, rnr_retry_count;
+  uint8_t responder_resources, initiator_depth; /* ours */
+  uint8_t hop_limit, traffic_class;
+  uint32_t flow_label;
+  uint32_t qkey;
+};
+
+/* One record in a channel's pipe. */
+struct uroce_cm_event {
+  uint32_t type;   /* rdma_cm_event_type */
+  int32_t status;  /* 0, a negative errno, or the reason of a REJ */
+  uint32_t device; /* of the channel */
+  uint32_t handle; /* of the id; for CONNECT_REQUEST the new id */
+  uint32_t listener; /* handle; CONNECT_REQUEST */
+  uint32_t qp_type;
+  uint64_t context; /* MULTICAST_* */
+  struct uroce_cm_address source, destination; /* CONNECT_REQUEST */
+  struct uroce_cm_path path;
+  struct uroce_cm_parameters parameters; /* the peer's */
+};
+
+/* POST: writes a record into a channel of this session, for an event that was read from another. */
+struct uroce_cm_post_request {
+  uint32_t channel;
+  uint32_t reserved;
+  struct uroce_cm_event event;
+};
+
+#ifdef __cplusplus
+static_assert(sizeof(uroce_cm_event) % 8 == 0 && sizeof(uroce_cm_event) <= 512); /* written to a pipe whole */
+static_assert(sizeof(uroce_cm_create_id_request) % 8 == 0 && sizeof(uroce_cm_bound_response) % 8 == 0);
+static_assert(sizeof(uroce_cm_connect_request) % 8 == 0 && sizeof(uroce_cm_reject_request) % 8 == 0);
+#endif
