@@ -104,10 +104,18 @@ struct uroce_wr_ud {
   uint32_t remote_qkey;
   uint32_t reserved;
 };
+/* BIND_MW: mw_handle is the window's R_Key as it is, rkey as it is to be (another low byte), remote_addr the first
+ * address. REG_MR: the same of an MR for fast registration, remote_addr in the client's memory; with
+ * IBV_ACCESS_ZERO_BASED the MR's own addresses begin at 0. */
 struct uroce_wr_bind {
   uint32_t lkey;   /* MR that the window is bound to */
   uint32_t access; /* ibv_access_flags */
   uint64_t length; /* bytes */
+};
+struct uroce_wr_flush {
+  uint32_t type;   /* 1: global visibility, 2: persistence */
+  uint32_t level;  /* 0: the range, 1: the whole MR */
+  uint64_t length; /* bytes, from remote_addr on */
 };
 
 /* A send queue entry: this header, then num_sge scatter elements, or inline_length bytes of payload when
@@ -125,6 +133,7 @@ struct uroce_sq_entry {
     struct uroce_wr_atomic atomic;
     struct uroce_wr_ud ud;
     struct uroce_wr_bind bind;
+    struct uroce_wr_flush flush;
   };
   uint32_t remote_srqn; /* XRC */
   uint32_t mw_handle;

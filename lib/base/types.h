@@ -56,5 +56,6 @@ using Key = Id<struct KeyTag>;    ///< L_Key or R_Key
 using PdId = Id<struct PdTag>;    ///< protection domain, unique in the daemon
 using CqId = Id<struct CqTag>;    ///< index into the daemon's CQ table
 using SrqId = Id<struct SrqTag>;  ///< index into the daemon's SRQ table
+using AhId = Id<struct AhTag>;    ///< address handle, unique in the daemon
 
 }  // namespace uroce

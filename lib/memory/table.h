@@ -30,6 +30,9 @@ enum Access : std::uint32_t {
   kMwBind = 16,
   kZeroBased = 32,
   kOnDemand = 64,
+  kFlushGlobal = 256,
+  kFlushPersistent = 512,
+  kRemoteRights = kRemoteWrite | kRemoteRead | kRemoteAtomic | kFlushGlobal | kFlushPersistent,
 };
 
 /// How the daemon reaches memory that it cannot map (stacks, private file mappings): copies through the kernel.
@@ -60,6 +63,27 @@ struct Region {
   Kind kind = Kind::kRegistered;
 };
 
+/// What a bind work request asks for (IBTA vol. 1, 10.6.7.2).
+struct Binding {
+  Key window;   ///< as it is now; its low byte isn't looked at
+  Key new_key;  ///< the same but for the low byte
+  Key mr;
+  PdId pd;
+  Qpn qpn;  ///< a type 2 window serves this QP only
+  std::uint64_t address = 0, length = 0;  ///< bytes; 0 unbinds a type 1 window
+  std::uint32_t access = 0;
+};
+
+/// What a fast registration work request asks for.
+struct FastRegistration {
+  Key key;      ///< as it is now; its low byte isn't looked at
+  Key new_key;  ///< the same but for the low byte
+  PdId pd;
+  std::uint64_t address = 0;  ///< in the client; with kZeroBased the MR's own addresses begin at 0
+  std::uint64_t length = 0;   ///< bytes
+  std::uint32_t access = 0;
+};
+
 /// A checked piece of memory. `data` is directly usable; when it is nullptr go through `indirect`.
 struct Span {
   std::byte* data = nullptr;
@@ -76,7 +100,7 @@ enum class Verdict : std::uint8_t {
   kOk = 0,
   kNoSuchKey,   ///< unknown, invalidated, or of another PD
   kOutOfRange,  ///< outside [iova, iova + length)
-  kNoAccess,    ///< the MR lacks a right that `need` names
+  kNoAccess,    ///< the MR lacks a right that `need` names, or what is asked for may not be done to it
 };
 
 class Table {
@@ -89,21 +113,38 @@ class Table {
 
   /// L_Key and R_Key are equal. nullopt: the table is full, or iova + length passes 2^64.
   std::optional<Key> insert(const Region& region);
-  /// No resolve succeeds from now on; the slot is reused only after release(). False: no such key.
+  /// A window that is bound to nothing: kWindow1 or kWindow2. Of its key the low byte is the consumer's, so any
+  /// key it ever had names it in retire(), release() and describe().
+  std::optional<Key> allocate_window(PdId pd, Kind kind);
+  /// An MR for fast registration, valid only once register_fast() says of what: `region` is the memory that may be
+  /// named, `region.access` what may be done to it. Its key is the consumer's as a window's is.
+  std::optional<Key> allocate_fast(const Region& region);
+  /// No resolve succeeds from now on; the slot is reused only after release(). False: no such key, or windows are
+  /// bound to it.
   bool retire(Key key);
+  /// Windows that are bound to this MR.
+  std::uint32_t windows(Key mr) const;
   /// After every worker has passed a quiescent point.
   void release(Key key);
 
   /// Checks key, PD, bounds (without wrap-around) and rights, and yields the bytes [address, address + length).
   /// `need` is an OR of Access; local reads need none. length 0 is for the caller to skip (no key is checked
-  /// for zero-length operations, IBTA vol. 1, 9.7.4.1.5).
-  Verdict resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
-                  Span& out) const;
+  /// for zero-length operations, IBTA vol. 1, 9.7.4.1.5). `qpn`: of the QP whose peer asks; a window resolves for
+  /// remote rights only.
+  Verdict resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need, Span& out,
+                  Qpn qpn = {}) const;
 
   /// LOCAL_INV, SEND with invalidate: no resolve succeeds from now on, while the key stays its owner's until
   /// retire(). kNoSuchKey: unknown, of another PD, or invalid already; kNoAccess: an MR of ibv_reg_mr or a type 1
-  /// window, which can't be invalidated.
-  Verdict invalidate(Key key, PdId pd);
+  /// window, which can't be invalidated, an MR with windows, or a window of another QP.
+  Verdict invalidate(Key key, PdId pd, Qpn qpn = {});
+
+  /// Work requests, on workers. kNoSuchKey: window or MR unknown, invalid, of another PD, or a new key that isn't
+  /// its own; kOutOfRange; kNoAccess: the MR may not be bound to, or not with these rights, or a type 2 window is
+  /// bound already.
+  Verdict bind(const Binding& request);
+  /// The same for a fast registration; kNoAccess: it is valid already, or rights that the memory hasn't.
+  Verdict register_fast(const FastRegistration& request);
 
   /// Copy of an entry's description (control path, urocectl). nullopt: no such key.
   std::optional<Region> describe(Key key) const;

@@ -13,9 +13,13 @@ Core::Core(const TransportConfig& cfg, memory::Table& table)
       cold(cfg.max_qps, cfg.resource),
       by_qpn(cfg.max_qps, cfg.resource),
       timers(cfg.max_qps, cfg.resource),
+      address_handles(cfg.max_ahs, cfg.resource),
+      multicast(cfg.max_attachments),
+      port_mtu(cfg.port_mtu),
       active_(std::bit_ceil(cfg.max_qps), cfg.resource),
       active_mask_(std::bit_ceil(cfg.max_qps) - 1),
       cqs_(cfg.max_cqs),
+      srqs_(cfg.max_srqs),
       events_(std::size_t{cfg.max_qps} * 2 + 64) {
   touched_.reserve(cfg.max_cqs);
   touched_out_.reserve(cfg.max_cqs);
@@ -107,6 +111,10 @@ void Core::set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner) {
   slot.cq = cq;
   slot.owner = owner;
   slot.failed = false;
+}
+
+void Core::set_srq(SrqId id, Srq* srq) {
+  if (id.value < srqs_.size()) srqs_[id.value] = srq;
 }
 
 std::span<queue::CqProducer* const> Core::touched_cqs() {

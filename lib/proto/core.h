@@ -10,10 +10,13 @@
 #include "base/slot_table.h"
 #include "base/timer_wheel.h"
 #include "memory/table.h"
+#include "proto/address_handles.h"
 #include "proto/counters.h"
+#include "proto/multicast.h"
 #include "proto/packet_builder.h"
 #include "proto/qp.h"
 #include "proto/qpn_table.h"
+#include "proto/srq.h"
 #include "proto/transport.h"
 
 namespace uroce::proto {
@@ -31,6 +34,9 @@ class Core {
   QpnTable by_qpn;
   base::TimerWheel timers;   ///< by QP slot
   Nanos now = 0;             ///< of the current call
+  AddressHandles address_handles;
+  MulticastTable multicast;
+  std::uint32_t port_mtu;
 
   // --- active list: QPs that may have something to send, first in, first out ---
   void activate(Qp& qp) {
@@ -89,6 +95,9 @@ class Core {
   void push(CqId id, const uroce_cqe& cqe, bool solicited);
   void set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner);
   std::span<queue::CqProducer* const> touched_cqs();
+  void set_srq(SrqId id, Srq* srq);
+  /// nullptr: there is none of that number.
+  Srq* srq(SrqId id) const { return id.value < srqs_.size() ? srqs_[id.value] : nullptr; }
   /// Puts QPs whose CQ overran into error: after the push, when no one is in the middle of a QP.
   bool cq_failed(CqId id) const { return id.value < cqs_.size() && cqs_[id.value].failed; }
 
@@ -117,6 +126,7 @@ class Core {
   std::uint32_t read_round_ = 1;
   std::uint64_t read_budget_used_ = 0;
   std::vector<CqSlot> cqs_;
+  std::vector<Srq*> srqs_;
   std::vector<std::uint32_t> touched_;
   std::vector<queue::CqProducer*> touched_out_;
   std::vector<Event> events_;  // a ring

@@ -74,6 +74,7 @@ struct ReceiveWqe {
   std::uint64_t wr_id = 0;
   std::uint32_t num_sge = 0;
   std::uint32_t status = 0;  ///< uroce_wc_status of a bad entry
+  PdId pd;                   ///< of the memory that it names
   uroce_sge sge[kMaxSge];
 };
 

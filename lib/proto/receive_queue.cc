@@ -5,28 +5,62 @@
 
 namespace uroce::proto {
 
-Taken take_receive(Core& core, Qp& qp) {
-  if (qp.has_srq || qp.rq.count() == 0 || qp.rq.available() == 0) return Taken::kNone;
-  const std::byte* const ring_entry = qp.rq.peek_address();
+namespace {
+
+/// Copies the next entry of a ring that isn't empty.
+Taken copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd, ReceiveWqe& wqe) {
+  const std::byte* const ring_entry = ring.peek_address();
   // Header first, then as many elements as the private header says: every byte is read once.
   uroce_rq_entry header;
-  qp.rq.copy_next(&header, sizeof header);
-  ReceiveWqe& wqe = qp.receive;
+  ring.copy_next(&header, sizeof header);
   wqe.wr_id = header.wr_id;
   wqe.num_sge = header.num_sge;
   wqe.status = UROCE_WC_SUCCESS;
-  qp.have_receive = true;
-  qp.receive_at = {};
-  qp.rq.publish_consumed(qp.rq.next_index());
-  const std::uint32_t room = (qp.rq.stride() - static_cast<std::uint32_t>(sizeof header)) / sizeof(uroce_sge);
-  if (wqe.num_sge > std::min({qp.max_recv_sge, kMaxSge, room})) {
-    ++core.counters.bad_wqe_sge_count;
+  wqe.pd = pd;
+  const std::uint32_t room = (ring.stride() - static_cast<std::uint32_t>(sizeof header)) / sizeof(uroce_sge);
+  const bool fits = wqe.num_sge <= std::min({max_sge, kMaxSge, room});
+  if (fits) {
+    std::memcpy(wqe.sge, ring_entry + sizeof header, wqe.num_sge * sizeof(uroce_sge));
+  } else {
     wqe.num_sge = 0;
     wqe.status = UROCE_WC_LOC_QP_OP_ERR;
-    return Taken::kBad;
   }
-  std::memcpy(wqe.sge, ring_entry + sizeof header, wqe.num_sge * sizeof(uroce_sge));
-  return Taken::kOk;
+  ring.publish_consumed(ring.next_index());
+  return fits ? Taken::kOk : Taken::kBad;
+}
+
+Taken take_shared(Core& core, Qp& qp) {
+  Srq* const srq = core.srq(qp.srq);
+  if (srq == nullptr) return Taken::kNone;
+  bool limit_reached = false;
+  const Taken taken = srq->take(qp.receive, limit_reached);
+  if (limit_reached) core.raise(AsyncEvent::kSrqLimitReached, srq->id.value, srq->owner);
+  return taken;
+}
+
+}  // namespace
+
+Taken Srq::take(ReceiveWqe& out, bool& limit_reached) {
+  const std::lock_guard guard(lock_);
+  if (ring_.available() == 0) return Taken::kNone;
+  const Taken taken = copy_next(ring_, max_sge, pd, out);
+  limit_reached = reaches_limit();
+  return taken;
+}
+
+Taken take_receive(Core& core, Qp& qp) {
+  Taken taken;
+  if (qp.has_srq) {
+    taken = take_shared(core, qp);
+    if (taken == Taken::kNone) return taken;
+  } else {
+    if (qp.rq.count() == 0 || qp.rq.available() == 0) return Taken::kNone;
+    taken = copy_next(qp.rq, qp.max_recv_sge, qp.pd, qp.receive);
+  }
+  qp.have_receive = true;
+  qp.receive_at = {};
+  core.counters.bad_wqe_sge_count += taken == Taken::kBad;
+  return taken;
 }
 
 void complete_receive(Core& core, Qp& qp, uroce_cqe& cqe, bool solicited) {

@@ -7,7 +7,7 @@
 
 namespace uroce::proto {
 
-enum class Taken : std::uint8_t { kOk, kNone, kBad };
+enum class Taken : std::uint8_t { kOk, kNone, kBad };  ///< kBad: it is to fail with its `status`
 
 /// Copies the next receive WQE out and checks it; kBad: it is malformed and must fail with qp.receive.status.
 Taken take_receive(Core& core, Qp& qp);

@@ -30,7 +30,7 @@ Step stop_at(Core& core, Qp& qp, Wqe& wqe, std::uint8_t status) {
 /// repeat it.
 Step invalidate_locally(Core& core, Qp& qp, Wqe& wqe) {
   if (qp.sq_cursor != qp.sq_head) return Step::kBlocked;
-  if (core.memory.invalidate(Key{wqe.imm_data}, qp.pd) != memory::Verdict::kOk) {
+  if (core.memory.invalidate(Key{wqe.imm_data}, qp.pd, qp.qpn) != memory::Verdict::kOk) {
     return stop_at(core, qp, wqe, UROCE_WC_MW_BIND_ERR);
   }
   ++qp.sq_cursor;

@@ -39,7 +39,7 @@ bool have_receive(Core& core, Qp& qp) {
 /// Puts a SEND's payload into the receive WQE. False: it doesn't fit or the memory isn't ours to write.
 bool deposit(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const ReceiveWqe& wqe = qp.receive;
-  switch (scatter(core, qp.pd, wqe.sge, wqe.num_sge, qp.receive_at, packet.payload, packet.payload_bytes)) {
+  switch (scatter(core, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, packet.payload, packet.payload_bytes)) {
     case Scattered::kOk: return true;
     case Scattered::kNoRoom:
       ++core.counters.resp_local_length_error;
@@ -117,7 +117,7 @@ void receive_send(Core& core, Qp& qp, const wire::RxPacket& packet) {
   }
   if (info.has(wire::kHasIeth)) {
     const Key key = wire::Ieth::parse(packet.bth_start + info.ieth).rkey;
-    if (core.memory.invalidate(key, qp.pd) != memory::Verdict::kOk) {
+    if (core.memory.invalidate(key, qp.pd, qp.qpn) != memory::Verdict::kOk) {
       fail_receive(core, qp, UROCE_WC_REM_INV_REQ_ERR);
       return refuse_access(core, qp);
     }

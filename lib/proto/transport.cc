@@ -80,7 +80,23 @@ Transport::Transport(const TransportConfig& config, memory::Table& memory)
 Transport::~Transport() = default;
 
 void Transport::set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner) { impl_->set_cq(id, cq, owner); }
-void Transport::set_srq(SrqId, Srq*) {}
+void Transport::set_srq(SrqId id, Srq* srq) { impl_->set_srq(id, srq); }
+void Transport::set_address_handle(AhId id, PdId pd, const wire::PathAddress* path) {
+  impl_->address_handles.set(id, pd, path);
+}
+void Transport::set_port_mtu(std::uint32_t bytes) { impl_->port_mtu = bytes; }
+
+int Transport::attach_multicast(QpIndex index, const wire::Address& group) {
+  const Qp* const qp = impl_->find(index);
+  if (qp == nullptr || qp->type != QpType::kUd || !group.is_multicast()) return EINVAL;
+  return impl_->multicast.attach(group, index.value);
+}
+int Transport::detach_multicast(QpIndex index, const wire::Address& group) {
+  return impl_->find(index) == nullptr ? EINVAL : impl_->multicast.detach(group, index.value);
+}
+bool Transport::wants_multicast(const wire::Address& group) const {
+  return !impl_->multicast.members(group).empty();
+}
 
 int Transport::create(const QpCreate& create, QpIndex& out) {
   if (const int error = check_create(create); error != 0) return error;
@@ -147,6 +163,7 @@ void Transport::destroy(QpIndex index) {
   Qp* const qp = impl_->find(index);
   if (qp == nullptr) return;
   detach(*impl_, *qp);
+  if (qp->type == QpType::kUd) impl_->multicast.forget(index.value);
   impl_->by_qpn.erase(qp->qpn);
   impl_->qps.release(index.value);
 }

@@ -31,6 +31,8 @@
 
 namespace uroce::proto {
 
+class Srq;
+
 /// Index of a QP in its transport's table.
 struct QpIndex {
   std::uint32_t value = 0;
@@ -40,7 +42,10 @@ struct QpIndex {
 struct TransportConfig {
   std::uint32_t max_qps = 1024;          ///< of this worker
   std::uint32_t max_cqs = 65536;         ///< of the daemon
-  std::uint32_t max_srqs = 4096;
+  std::uint32_t max_srqs = 4096;         ///< of the daemon
+  std::uint32_t max_ahs = 65536;         ///< of the daemon
+  std::uint32_t max_attachments = 65536; ///< of this worker's QPs to multicast groups
+  std::uint32_t port_mtu = 4096;         ///< bytes: the largest UD message
   std::uint32_t receive_ring_bytes = 4u << 20;  ///< what READs may have on the way to us, all QPs together
   std::uint32_t quantum_packets = 16;    ///< a QP's turn in transmit()
   bool offload_ip_checksum = false;
@@ -116,7 +121,17 @@ class Transport {
 
   // Objects that QPs refer to. nullptr removes. The pointed-to queue outlives its registration.
   void set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner);
-  void set_srq(SrqId id, struct Srq* srq);
+  void set_srq(SrqId id, Srq* srq);
+  /// A QP of another PD may not use it.
+  void set_address_handle(AhId id, PdId pd, const wire::PathAddress* path);
+  /// Bytes: 256, 512, 1024, 2048 or 4096.
+  void set_port_mtu(std::uint32_t bytes);
+
+  /// errno: 0, EINVAL (no UD QP, no group, or for detach not attached), ENOMEM. Attaching twice counts once.
+  int attach_multicast(QpIndex qp, const wire::Address& group);
+  int detach_multicast(QpIndex qp, const wire::Address& group);
+  /// Whether a QP of this worker is attached to the group.
+  bool wants_multicast(const wire::Address& group) const;
 
   /// errno: 0, ENOMEM (table full), EEXIST (QPN in use).
   int create(const QpCreate& create, QpIndex& out);

@@ -101,6 +101,19 @@ class WorkConsumer {
   const void* producer_address() const { return producer_; }
   std::uint32_t stride() const { return ring_.stride; }
   std::uint32_t count() const { return ring_.count; }
+  /// Goes on with `other`'s ring and indices: what is published and not copied out yet is copied there, each entry
+  /// to its index. False, and nothing done: it has too few entries.
+  bool move_to(const WorkConsumer& other) {
+    const std::uint32_t posted = available();
+    if (posted > other.ring_.count) return false;
+    const std::size_t bytes = ring_.stride < other.ring_.stride ? ring_.stride : other.ring_.stride;
+    for (std::uint32_t i = next_; i != next_ + posted; ++i) std::memcpy(other.ring_.at(i), ring_.at(i), bytes);
+    const std::uint32_t next = next_;
+    *this = other;
+    next_ = next;
+    publish_consumed(next);
+    return true;
+  }
   void reset() {
     next_ = 0;
     publish_consumed(0);

@@ -124,9 +124,9 @@ TEST_F(TableTest, OnlyFastRegistrationsAndTypeTwoWindowsCanBeInvalidated) {
     const Key key = *table.insert(r);
     const bool may = kind == Kind::kFast || kind == Kind::kWindow2;
     EXPECT_EQ(table.invalidate(key, PdId{8}), Verdict::kNoSuchKey);
-    EXPECT_EQ(resolve(key, 0, 16), Verdict::kOk);
+    EXPECT_EQ(resolve(key, 0, 16, kRemoteRead), Verdict::kOk);
     EXPECT_EQ(table.invalidate(key, kPd), may ? Verdict::kOk : Verdict::kNoAccess);
-    EXPECT_EQ(resolve(key, 0, 16), may ? Verdict::kNoSuchKey : Verdict::kOk);
+    EXPECT_EQ(resolve(key, 0, 16, kRemoteRead), may ? Verdict::kNoSuchKey : Verdict::kOk);
     EXPECT_EQ(table.invalidate(key, kPd), may ? Verdict::kNoSuchKey : Verdict::kNoAccess);
     EXPECT_TRUE(table.describe(key).has_value());
     EXPECT_TRUE(table.retire(key));

@@ -1,0 +1,193 @@
+// The inside of the key table, for its own files: entries, and who may touch them.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <type_traits>
+
+#include "base/spinlock.h"
+#include "memory/key_cipher.h"
+#include "memory/table.h"
+
+namespace uroce::memory {
+
+inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
+inline constexpr std::uint32_t kMaxCapacity = 1u << 20;
+inline constexpr std::uint32_t kSpread = 4096;  // slots that are used once before any is used again: 512 KiB
+
+/// Who may touch a slot. Read and written under the table's lock only.
+enum class Use : std::uint8_t { kFree = 0, kInserted, kRetired };
+
+/// One slot: a cache line that resolve() reads, and one that it doesn't. All zero: free, never used.
+struct alignas(64) Entry {
+  // `live` is the published key, 0 when nothing may resolve. An MR's plain fields are written before it is stored
+  // with release, and again only after release(), when no worker looks any more. Windows and fast MRs change while
+  // workers look: pd and kind stay, the rest is read and written as `version` (odd: being written) says.
+  std::uint32_t live;
+  std::uint32_t pd;
+  std::uint32_t access;
+  Kind kind;
+  std::uint8_t reserved[3];
+  std::uint64_t iova;
+  std::uint64_t length;
+  std::byte* base;
+  std::uint64_t client_address;
+  const IndirectIo* indirect;
+  std::uint32_t qpn;  // a type 2 window: the only QP that it serves; else 0
+  std::uint32_t version;
+
+  // Under the lock.
+  std::uint32_t key;      // as given out, or as the last bind made it, until release()
+  std::uint32_t next;     // in the list of free slots
+  std::uint32_t parent;   // a bound window: the slot of its MR; else kNone
+  std::uint32_t windows;  // bound to this MR
+  Use use;
+  // Of a fast MR: the memory that may be named.
+  std::uint32_t limit_access;
+  std::uint64_t limit_length;
+  std::byte* limit_base;
+  std::uint64_t limit_client_address;
+};
+static_assert(sizeof(Entry) == 128 && offsetof(Entry, key) == 64);
+static_assert(std::is_trivially_default_constructible_v<Entry>);
+
+inline std::uint32_t load_live(const Entry& entry) {
+  // Pairs with the release store in insert().
+  return std::atomic_ref(const_cast<std::uint32_t&>(entry.live)).load(std::memory_order_acquire);
+}
+
+/// A field that others may read meanwhile.
+template <class T>
+void store(T& field, T value) {
+  std::atomic_ref(field).store(value, std::memory_order_relaxed);
+}
+template <class T>
+T load(const T& field) {
+  return std::atomic_ref(const_cast<T&>(field)).load(std::memory_order_relaxed);
+}
+
+/// While it lives, readers of the entry wait. Pairs with resolve_changing(). Under the lock.
+class Change {
+ public:
+  explicit Change(Entry& entry) : entry_(entry) {
+    store(entry_.version, entry_.version + 1);
+    std::atomic_thread_fence(std::memory_order_release);
+  }
+  ~Change() { std::atomic_ref(entry_.version).store(entry_.version + 1, std::memory_order_release); }
+  Change(const Change&) = delete;
+  Change& operator=(const Change&) = delete;
+
+ private:
+  Entry& entry_;
+};
+
+struct Table::Impl {
+  Impl(std::uint32_t slots, std::uint64_t seed)
+      : capacity(std::clamp(slots, 1u, kMaxCapacity)),
+        index_mask(std::bit_ceil(capacity) - 1),
+        random(seed),
+        cipher(random) {
+    // calloc, and not a vector: zero pages appear only when touched, and all zero is a free entry.
+    const std::size_t bytes = std::size_t{capacity} * sizeof(Entry);
+    allocation = std::calloc(1, bytes + alignof(Entry));
+    if (allocation == nullptr) throw std::bad_alloc();
+    const auto address = reinterpret_cast<std::uintptr_t>(allocation);
+    const std::uintptr_t aligned = (address + alignof(Entry) - 1) & ~std::uintptr_t{alignof(Entry) - 1};
+    entries = reinterpret_cast<Entry*>(aligned);
+  }
+  ~Impl() { std::free(allocation); }
+
+  /// The slot that a key names, whether or not the key is live there; nullptr: outside the table.
+  Entry* slot(Key key) const {
+    const std::uint32_t index = cipher.decrypt(key.value >> 8) & index_mask;
+    return index < capacity ? &entries[index] : nullptr;
+  }
+
+  /// The slot in which this key was inserted and not released. Under the lock.
+  Entry* owned(Key key) const {
+    Entry* entry = slot(key);
+    if (entry == nullptr || entry->use == Use::kFree) return nullptr;
+    const std::uint32_t differs = entry->key ^ key.value;
+    return (entry->kind == Kind::kRegistered ? differs : differs >> 8) == 0 ? entry : nullptr;
+  }
+
+  /// A window or fast MR that a work request may change, given a new key of its own. Under the lock.
+  Entry* changeable(Key key, Key new_key, PdId pd) const {
+    Entry* entry = slot(key);
+    if (entry == nullptr || entry->use != Use::kInserted || entry->kind == Kind::kRegistered) return nullptr;
+    const std::uint32_t differs = (entry->key ^ key.value) | (entry->key ^ new_key.value);
+    return differs >> 8 == 0 && new_key.value != 0 && entry->pd == pd.value ? entry : nullptr;
+  }
+
+  std::uint32_t index_of(const Entry& entry) const { return static_cast<std::uint32_t>(&entry - entries); }
+
+  /// A slot with a key that isn't live yet; nullptr: the table is full. Under the lock.
+  Entry* claim(PdId pd, Kind kind) {
+    const std::uint32_t index = take();
+    if (index == kNone) return nullptr;
+    Entry& entry = entries[index];
+    entry.key = draw_key(index);
+    entry.pd = pd.value;
+    entry.kind = kind;
+    entry.use = Use::kInserted;
+    entry.parent = kNone;
+    entry.windows = entry.qpn = 0;
+    entry.limit_length = 0;
+    ++inserted;
+    return &entry;
+  }
+
+  /// Nothing resolves any more; the MR of a window has one less. Under the lock.
+  void disable(Entry& entry) {
+    const Change change(entry);
+    store(entry.live, 0u);
+    if (entry.parent == kNone) return;
+    --entries[entry.parent].windows;
+    entry.parent = kNone;
+  }
+
+  /// A fresh slot while that is cheap, then the one that has been free longest. Under the lock.
+  std::uint32_t take() {
+    if (fresh < capacity && (fresh < kSpread || free_head == kNone)) return fresh++;
+    if (free_head == kNone) return kNone;
+    const std::uint32_t index = free_head;
+    free_head = entries[index].next;
+    if (free_head == kNone) free_tail = kNone;
+    return index;
+  }
+
+  void give_back(std::uint32_t index) {
+    entries[index].next = kNone;
+    (free_tail == kNone ? free_head : entries[free_tail].next) = index;
+    free_tail = index;
+  }
+
+  /// Never 0, which means "not live", and never the slot's last key.
+  std::uint32_t draw_key(std::uint32_t index) {
+    for (;;) {
+      const std::uint64_t bits = random();
+      const std::uint32_t nonce = static_cast<std::uint32_t>(bits >> 8) & 0xffffff & ~index_mask;
+      const std::uint32_t key = cipher.encrypt(nonce | index) << 8 | static_cast<std::uint32_t>(bits & 0xff);
+      if (key != 0 && key != entries[index].key) return key;
+    }
+  }
+
+  const std::uint32_t capacity;
+  const std::uint32_t index_mask;
+  std::mt19937_64 random;
+  const KeyCipher cipher;
+  void* allocation = nullptr;
+  Entry* entries = nullptr;
+
+  // Workers take the lock to bind and invalidate only.
+  mutable base::Spinlock lock;
+  std::uint32_t fresh = 0;  // slots below were used at least once
+  std::uint32_t free_head = kNone, free_tail = kNone;
+  std::uint32_t inserted = 0;
+};
+
+}  // namespace uroce::memory
