@@ -32,4 +32,16 @@ class Spinlock {
   std::atomic<bool> flag_{false};
 };
 
+/// Holds a lock for a scope.
+class SpinGuard {
+ public:
+  explicit SpinGuard(Spinlock& lock) : lock_(lock) { lock_.lock(); }
+  ~SpinGuard() { lock_.unlock(); }
+  SpinGuard(const SpinGuard&) = delete;
+  SpinGuard& operator=(const SpinGuard&) = delete;
+
+ private:
+  Spinlock& lock_;
+};
+
 }  // namespace uroce::base

@@ -1,11 +1,18 @@
 #include "memory/table.h"
 
+#include <cstdlib>
 #include <cstring>
-#include <mutex>
+#include <new>
 
 #include "memory/table_impl.h"
 
 namespace uroce::memory {
+
+void* zeroed(std::size_t bytes) {
+  void* const memory = std::calloc(1, bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
 
 bool Span::read(std::size_t offset, std::byte* to, std::size_t bytes) const {
   if (bytes == 0) return true;
@@ -32,7 +39,7 @@ Table::~Table() = default;
 
 std::optional<Key> Table::insert(const Region& region) {
   if (region.length != 0 && region.iova + (region.length - 1) < region.iova) return std::nullopt;
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   Entry* const entry = impl_->claim(region.pd, region.kind);
   if (entry == nullptr) return std::nullopt;
   entry->access = region.access;
@@ -47,7 +54,7 @@ std::optional<Key> Table::insert(const Region& region) {
 }
 
 bool Table::retire(Key key) {
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   Entry* entry = impl_->owned(key);
   if (entry == nullptr || entry->use != Use::kInserted || entry->windows != 0) return false;
   entry->use = Use::kRetired;
@@ -58,7 +65,7 @@ bool Table::retire(Key key) {
 }
 
 void Table::release(Key key) {
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   Entry* entry = impl_->owned(key);
   if (entry == nullptr || entry->use != Use::kRetired) return;
   entry->use = Use::kFree;
@@ -118,7 +125,7 @@ Verdict Table::resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t le
 }
 
 std::optional<Region> Table::describe(Key key) const {
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   const Entry* entry = impl_->owned(key);
   if (entry == nullptr || entry->use != Use::kInserted) return std::nullopt;
   return Region{.pd = PdId{entry->pd},
@@ -132,13 +139,13 @@ std::optional<Region> Table::describe(Key key) const {
 }
 
 std::uint32_t Table::windows(Key mr) const {
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   const Entry* entry = impl_->owned(mr);
   return entry == nullptr ? 0 : entry->windows;
 }
 
 std::uint32_t Table::size() const {
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   return impl_->inserted;
 }
 

@@ -6,7 +6,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
-#include <new>
 #include <type_traits>
 
 #include "base/spinlock.h"
@@ -18,6 +17,9 @@ namespace uroce::memory {
 inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
 inline constexpr std::uint32_t kMaxCapacity = 1u << 20;
 inline constexpr std::uint32_t kSpread = 4096;  // slots that are used once before any is used again: 512 KiB
+
+/// Zero pages that appear only when touched. std::free() takes them back.
+void* zeroed(std::size_t bytes);
 
 /// Who may touch a slot. Read and written under the table's lock only.
 enum class Use : std::uint8_t { kFree = 0, kInserted, kRetired };
@@ -91,10 +93,8 @@ struct Table::Impl {
         index_mask(std::bit_ceil(capacity) - 1),
         random(seed),
         cipher(random) {
-    // calloc, and not a vector: zero pages appear only when touched, and all zero is a free entry.
     const std::size_t bytes = std::size_t{capacity} * sizeof(Entry);
-    allocation = std::calloc(1, bytes + alignof(Entry));
-    if (allocation == nullptr) throw std::bad_alloc();
+    allocation = zeroed(bytes + alignof(Entry));
     const auto address = reinterpret_cast<std::uintptr_t>(allocation);
     const std::uintptr_t aligned = (address + alignof(Entry) - 1) & ~std::uintptr_t{alignof(Entry) - 1};
     entries = reinterpret_cast<Entry*>(aligned);

@@ -1,5 +1,4 @@
 // Keys that work requests change: memory windows and MRs for fast registration.
-#include <mutex>
 
 #include "memory/table.h"
 #include "memory/table_impl.h"
@@ -42,7 +41,7 @@ Verdict check_mr(const Entry& mr, const Binding& request) {
 }  // namespace
 
 std::optional<Key> Table::allocate_window(PdId pd, Kind kind) {
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   Entry* const entry = impl_->claim(pd, kind);
   if (entry == nullptr) return std::nullopt;
   return Key{entry->key};
@@ -50,7 +49,7 @@ std::optional<Key> Table::allocate_window(PdId pd, Kind kind) {
 
 std::optional<Key> Table::allocate_fast(const Region& region) {
   if (region.length == 0) return std::nullopt;
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   Entry* const entry = impl_->claim(region.pd, Kind::kFast);
   if (entry == nullptr) return std::nullopt;
   const Change change(*entry);
@@ -63,7 +62,7 @@ std::optional<Key> Table::allocate_fast(const Region& region) {
 }
 
 Verdict Table::bind(const Binding& request) {
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   Entry* const window = impl_->changeable(request.window, request.new_key, request.pd);
   if (window == nullptr || window->kind == Kind::kFast) return Verdict::kNoSuchKey;
   if (window->kind == Kind::kWindow2) {
@@ -95,7 +94,7 @@ Verdict Table::bind(const Binding& request) {
 }
 
 Verdict Table::register_fast(const FastRegistration& request) {
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   Entry* const entry = impl_->changeable(request.key, request.new_key, request.pd);
   if (entry == nullptr || entry->kind != Kind::kFast || entry->limit_length == 0) return Verdict::kNoSuchKey;
   if (entry->live != 0) return Verdict::kNoAccess;
@@ -120,7 +119,7 @@ Verdict Table::invalidate(Key key, PdId pd, Qpn qpn) {
     return Verdict::kNoSuchKey;
   }
   if (entry->kind != Kind::kFast && entry->kind != Kind::kWindow2) return Verdict::kNoAccess;
-  const std::lock_guard guard(impl_->lock);
+  const base::SpinGuard guard(impl_->lock);
   if (load_live(*entry) != key.value) return Verdict::kNoSuchKey;  // another worker was first, or retire()
   if (entry->windows != 0 || (entry->qpn != 0 && entry->qpn != qpn.value)) return Verdict::kNoAccess;
   impl_->disable(*entry);

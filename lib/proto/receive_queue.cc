@@ -41,7 +41,7 @@ Taken take_shared(Core& core, Qp& qp) {
 }  // namespace
 
 Taken Srq::take(ReceiveWqe& out, bool& limit_reached) {
-  const std::lock_guard guard(lock_);
+  const base::SpinGuard guard(lock_);
   if (ring_.available() == 0) return Taken::kNone;
   const Taken taken = copy_next(ring_, max_sge, pd, out);
   limit_reached = reaches_limit();

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <mutex>
 
 #include "base/spinlock.h"
 #include "base/types.h"
@@ -56,23 +55,23 @@ class Srq {
 
   /// 0: no event. One event a call. True: already fewer are posted, and the event is the caller's to raise.
   bool set_limit(std::uint32_t limit) {
-    const std::lock_guard guard(lock_);
+    const base::SpinGuard guard(lock_);
     limit_ = limit;
     return reaches_limit();
   }
   /// As set; 0 once it was reached.
   std::uint32_t limit() const {
-    const std::lock_guard guard(lock_);
+    const base::SpinGuard guard(lock_);
     return limit_;
   }
   /// Goes on with another ring, to which the posted entries are copied under their indices; the client posts
   /// nothing meanwhile. False: more are posted than it has entries.
   bool resize(const queue::WorkConsumer& ring) {
-    const std::lock_guard guard(lock_);
+    const base::SpinGuard guard(lock_);
     return ring_.move_to(ring);
   }
   std::uint32_t posted() const {
-    const std::lock_guard guard(lock_);
+    const base::SpinGuard guard(lock_);
     return ring_.available();
   }
 
