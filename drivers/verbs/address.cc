@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <span>
 
 #include "export.h"
 #include "objects.h"
@@ -108,6 +109,30 @@ UROCE_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh,
   ibv_ah_attr attr;
   return ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) == 0 ? create_ah(pd, &attr) : nullptr;
 }
+
+namespace uroce::verbs {
+namespace {
+
+int change_membership(std::uint32_t command, ibv_qp* qp, const ibv_gid& gid, std::uint16_t lid) {
+  uroce_mcast_request request{};
+  request.qp = qp->handle;
+  request.lid = lid;
+  std::memcpy(request.gid, gid.raw, sizeof(request.gid));
+  return session_of(qp->context).call(command, std::as_bytes(std::span(&request, 1)), {});
+}
+
+}  // namespace
+}  // namespace uroce::verbs
+
+UROCE_EXPORT int attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
+  return failed(change_membership(UROCE_CMD_ATTACH_MCAST, qp, *gid, lid));
+}
+UROCE_VERSIONS_1_0_AND_1_1(attach_mcast, ibv_attach_mcast);
+
+UROCE_EXPORT int detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
+  return failed(change_membership(UROCE_CMD_DETACH_MCAST, qp, *gid, lid));
+}
+UROCE_VERSIONS_1_0_AND_1_1(detach_mcast, ibv_detach_mcast);
 
 // The daemon finds the neighbour itself when it sends: nobody here knows its MAC address.
 UROCE_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, std::uint8_t*, std::uint16_t*) {

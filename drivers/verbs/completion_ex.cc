@@ -1,6 +1,6 @@
 // Extended CQs: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_*.
 //
-// The CQ's lock is held from a successful start_poll to end_poll, unless the CQ is single-threaded.
+// The CQ's lock is held from a successful start_poll to end_poll; a single-threaded CQ has it turned off.
 #include <ctime>
 
 #include "export.h"
@@ -29,9 +29,9 @@ int start_poll(ibv_cq_ex* ex, ibv_poll_cq_attr* attr) {
   if (attr->comp_mask != 0) return EINVAL;
   Cq& cq = of(ex);
   if (cq.queue.session().presence() == client::Presence::kForked) return ENODEV;
-  if (!cq.single_threaded) cq.queue.lock().lock();
+  cq.queue.lock().lock();
   if (advance(cq)) return 0;
-  if (!cq.single_threaded) cq.queue.lock().unlock();
+  cq.queue.lock().unlock();
   cq.queue.polled_in_vain();
   return ENOENT;
 }
@@ -47,7 +47,7 @@ void end_poll(ibv_cq_ex* ex) {
   if (cq.current != nullptr) cq.queue.pop();
   cq.current = nullptr;
   cq.queue.publish();
-  if (!cq.single_threaded) cq.queue.lock().unlock();
+  cq.queue.lock().unlock();
 }
 
 ibv_wc_opcode read_opcode(ibv_cq_ex* cq) { return static_cast<ibv_wc_opcode>(entry_of(cq).opcode); }
@@ -94,7 +94,9 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     ibv_cq* const made = create_cq(context, shape, attr->cq_context, attr->channel);
     if (made == nullptr) return nullptr;
     Cq& cq = *as_cq(made);
-    cq.single_threaded = has_flags && (attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+    const bool alone = has_flags && (attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
+    const bool in_domain = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+    if (alone || (in_domain && unlocked(attr->parent_domain))) cq.queue.lock().turn_off();
     ibv_cq_ex& ex = cq.ex;
     ex.start_poll = start_poll;
     ex.next_poll = next_poll;

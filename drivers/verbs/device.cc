@@ -100,7 +100,7 @@ UROCE_EXPORT ibv_context* open_device(ibv_device* device) {
     Context* const made = opened.release();
     ibv_context& context = made->base.context;
     context.device = device;
-    context.cmd_fd = made->session->socket();
+    context.cmd_fd = made->session->share_fd();  // which a program may hand to another (import.cc)
     context.async_fd = made->session->event_fd();
     context.num_comp_vectors = static_cast<int>(made->session->workers());
     pthread_mutex_init(&context.mutex, nullptr);

@@ -7,7 +7,7 @@
 namespace uroce::verbs {
 namespace {
 
-enum class Element { kPort, kDevice, kCq, kQp, kOther };
+enum class Element { kPort, kDevice, kCq, kQp, kSrq, kOther };
 
 Element element_of(std::uint32_t type) {
   switch (type) {
@@ -22,6 +22,9 @@ Element element_of(std::uint32_t type) {
     case IBV_EVENT_PATH_MIG_ERR:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
       return Element::kQp;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return Element::kSrq;
     case IBV_EVENT_DEVICE_FATAL:
       return Element::kDevice;
     case IBV_EVENT_PORT_ACTIVE:
@@ -65,6 +68,15 @@ bool translate(Context& owner, const uroce_async_event& in, ibv_async_event& out
       ++at->second->async_delivered;
       pthread_mutex_unlock(&at->second->qp.mutex);
       out.element.qp = &at->second->qp;
+      return true;
+    }
+    case Element::kSrq: {
+      const auto at = owner.srqs.find(in.cookie);
+      if (at == owner.srqs.end()) return false;
+      pthread_mutex_lock(&at->second->srq.mutex);
+      ++at->second->async_delivered;
+      pthread_mutex_unlock(&at->second->srq.mutex);
+      out.element.srq = &at->second->srq;
       return true;
     }
     default:
@@ -114,6 +126,11 @@ UROCE_EXPORT void ack_async_event(ibv_async_event* event) {
       mutex = &event->element.qp->mutex;
       changed = &event->element.qp->cond;
       completed = &event->element.qp->events_completed;
+      break;
+    case Element::kSrq:
+      mutex = &event->element.srq->mutex;
+      changed = &event->element.srq->cond;
+      completed = &event->element.srq->events_completed;
       break;
     default:
       return;

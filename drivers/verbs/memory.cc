@@ -1,6 +1,4 @@
-// Protection domains and memory regions.
-#include "client/memory_share.h"
-
+// Memory regions of ordinary memory.
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
@@ -9,23 +7,18 @@
 #include <span>
 #include <vector>
 
+#include "client/memory_share.h"
 #include "export.h"
 #include "objects.h"
+#include "uroce/dv.h"
 
 namespace uroce::verbs {
 namespace {
 
 constexpr unsigned kWritable =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
-constexpr unsigned kKnown = kWritable | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB;
-
-int check_access(unsigned access) {
-  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return EOPNOTSUPP;
-  if ((access & ~kKnown) != 0) return EINVAL;
-  // Whoever lets others write must be able to write (ibv_reg_mr(3)).
-  const bool remote_writes = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
-  return remote_writes && (access & IBV_ACCESS_LOCAL_WRITE) == 0 ? EINVAL : 0;
-}
+constexpr unsigned kKnown = kWritable | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
+                            IBV_ACCESS_ON_DEMAND | UROCE_DV_ACCESS_FLUSH_GLOBAL | UROCE_DV_ACCESS_FLUSH_PERSISTENT;
 
 // Fills the request's pieces, joined where they adjoin, and lists each descriptor once. False: more pieces or
 // descriptors than a message holds.
@@ -72,22 +65,161 @@ int announce(client::Session& session, uroce_reg_mr_request& request, const clie
                       std::as_writable_bytes(std::span(&reply, 1)), fds);
 }
 
-ibv_mr* reg_mr(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
-  access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
-  if (const int error = check_access(access); error != 0) return null_with(error);
+// The whole address space, of which pages are looked up when they are used.
+bool implicit(const void* addr, std::size_t length, unsigned access) {
+  return addr == nullptr && length == SIZE_MAX && (access & IBV_ACCESS_ON_DEMAND) != 0;
+}
+
+int check_range(const void* addr, std::size_t length, unsigned access) {
+  if (implicit(addr, length, access)) return 0;
   const auto first = reinterpret_cast<std::uintptr_t>(addr);
-  if (length == 0 || first + length < first) return null_with(EINVAL);
-  client::Session& session = session_of(pd->context);
-  if (session.lost()) return null_with(session.presence() == client::Presence::kForked ? ENODEV : EIO);
+  return length == 0 || first + length < first ? EINVAL : 0;
+}
+
+// Takes the pages, or none of a region on demand: what is mapped there may change at any time.
+int take(const void* addr, std::size_t length, unsigned access, client::SharedRange& range) {
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
+  return client::MemoryShare::instance().share(addr, length, (access & kWritable) != 0, range);
+}
+
+void give_back(void* addr, std::size_t length, unsigned access) {
+  if ((access & IBV_ACCESS_ON_DEMAND) == 0) client::MemoryShare::instance().unshare(addr, length);
+}
+
+ibv_mr* alloc_fast_mr(ibv_pd* pd, std::size_t max_bytes) {
+  const uroce_alloc_fast_mr_request request{pd->handle, 0, max_bytes};
+  uroce_reg_mr_response reply{};
   auto mr = std::make_unique<Mr>();
-  mr->writable = (access & kWritable) != 0;
-  client::MemoryShare& share = client::MemoryShare::instance();
+  if (const int error = session_of(pd->context).call(UROCE_CMD_ALLOC_FAST_MR, request, reply); error != 0) {
+    return null_with(error);
+  }
+  return finish_mr(std::move(mr), pd, nullptr, max_bytes, reply);
+}
+
+ibv_mr* reg_mr(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
+  return register_range(pd, addr, length, iova, access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
+}
+
+// Which of ibv_rereg_mr's arguments can't be (ibv_rereg_mr(3)); 0: none.
+int check_rereg(const Mr& mr, int flags, const ibv_pd* pd, const void* addr, std::size_t length, unsigned access) {
+  if (mr.kind != MrKind::kShared || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || flags == 0) return EINVAL;
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const bool changes_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+  if (moves && addr == nullptr) return EINVAL;
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && (pd == nullptr || pd->context != mr.mr.context)) return EINVAL;
+  if (!changes_access) return access != 0 ? EINVAL : moves ? check_range(addr, length, mr.access) : 0;
+  if (!moves && ((access ^ mr.access) & IBV_ACCESS_ON_DEMAND) != 0) return EINVAL;
+  if (const int error = check_access(access); error != 0) return error;
+  return moves ? check_range(addr, length, access) : 0;
+}
+
+struct Range {
+  void* addr;
+  std::size_t length;
+  unsigned access;
+};
+
+// Gives the region what `now` says. The pages of the old range are the caller's to give back.
+int change(Mr& mr, int flags, ibv_pd* pd, const Range& now, bool with_pages) {
+  client::Session& session = session_of(mr.mr.context);
   client::SharedRange range;
-  if (const int error = share.share(addr, length, mr->writable, range); error != 0) return null_with(error);
+  if (with_pages) {
+    if (const int error = take(now.addr, now.length, now.access, range); error != 0) return error;
+  }
+  uroce_rereg_mr_request request{};
+  request.handle = mr.mr.handle;
+  request.mask = static_cast<std::uint32_t>(flags);
+  request.mr.pd = ((flags & IBV_REREG_MR_CHANGE_PD) != 0 ? pd : mr.mr.pd)->handle;
+  request.mr.access = now.access;
+  request.mr.addr = reinterpret_cast<std::uintptr_t>(now.addr);
+  request.mr.length = now.length;
+  request.mr.iova = request.mr.addr;
+  uroce_reg_mr_response reply{};
+  std::vector<int> fds;
+  if (!describe(range, request.mr, fds)) {
+    request.mr.piece_count = 0;
+    fds.clear();
+  }
+  if (with_pages && request.mr.piece_count == 0) allow_daemon(session);
+  const int error = session.call(UROCE_CMD_REREG_MR, std::as_bytes(std::span(&request, 1)),
+                                 std::as_writable_bytes(std::span(&reply, 1)), fds);
+  if (error != 0) {
+    if (with_pages) give_back(now.addr, now.length, now.access);
+    return error;
+  }
+  forget_mr(mr);
+  mr.mr.lkey = reply.lkey;
+  mr.mr.rkey = reply.rkey;
+  return 0;
+}
+
+int rereg(Mr& mr, int flags, ibv_pd* pd, void* addr, std::size_t length, unsigned access) {
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const Range before{mr.addr, mr.mr.length, mr.access};
+  const Range now{moves ? addr : mr.addr, moves ? length : mr.mr.length,
+                  (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : mr.access};
+  const bool with_pages = moves || ((now.access & kWritable) != 0 && (before.access & kWritable) == 0);
+  if (const int error = change(mr, flags, pd, now, with_pages); error != 0) return error;
+  if (with_pages) give_back(before.addr, before.length, before.access);
+  if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
+    as_pd(mr.mr.pd)->users.fetch_sub(1);
+    as_pd(pd)->users.fetch_add(1);
+    mr.mr.pd = pd;
+  }
+  mr.addr = now.addr;
+  mr.mr.addr = now.addr;
+  mr.mr.length = now.length;
+  mr.access = now.access;
+  remember_mr(mr);
+  return 0;
+}
+
+}  // namespace
+
+int check_access(unsigned access) {
+  if ((access & ~kKnown) != 0) return EINVAL;
+  // Whoever lets others write must be able to write (ibv_reg_mr(3)).
+  const bool remote_writes = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
+  return remote_writes && (access & IBV_ACCESS_LOCAL_WRITE) == 0 ? EINVAL : 0;
+}
+
+void remember_mr(Mr& mr) {
+  Context& owner = *as_context(mr.mr.context);
+  const std::lock_guard lock(owner.objects_mutex);
+  owner.mrs[mr.mr.lkey] = &mr;
+}
+
+void forget_mr(const Mr& mr) {
+  Context& owner = *as_context(mr.mr.context);
+  const std::lock_guard lock(owner.objects_mutex);
+  const auto at = owner.mrs.find(mr.mr.lkey);
+  if (at != owner.mrs.end() && at->second == &mr) owner.mrs.erase(at);
+}
+
+ibv_mr* finish_mr(std::unique_ptr<Mr> mr, ibv_pd* pd, void* addr, std::size_t length,
+                  const uroce_reg_mr_response& made) {
+  mr->mr = {pd->context, pd, addr, length, made.handle, made.lkey, made.rkey};
+  as_pd(pd)->users.fetch_add(1);
+  remember_mr(*mr);
+  return &mr.release()->mr;
+}
+
+ibv_mr* register_range(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
+  if ((access & UROCE_DV_ACCESS_FAST) != 0) return alloc_fast_mr(pd, length);
+  if (const int error = check_access(access); error != 0) return null_with(error);
+  if (const int error = check_range(addr, length, access); error != 0) return null_with(error);
+  client::Session& session = session_of(pd->context);
+  if (session.lost()) return null_with(lost_error(session));
+  auto mr = std::make_unique<Mr>();
+  mr->kind = MrKind::kShared;
+  mr->access = access;
+  mr->addr = addr;
+  client::SharedRange range;
+  if (const int error = take(addr, length, access, range); error != 0) return null_with(error);
   uroce_reg_mr_request request{};
   request.pd = pd->handle;
   request.access = access;
-  request.addr = first;
+  request.addr = reinterpret_cast<std::uintptr_t>(addr);
   request.length = length;
   request.iova = iova;
   uroce_reg_mr_response reply{};
@@ -98,38 +230,16 @@ ibv_mr* reg_mr(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, u
     error = ENOMEM;
   }
   if (error != 0) {
-    share.unshare(addr, length);
+    give_back(addr, length, access);
     return null_with(error);
   }
-  mr->mr = {pd->context, pd, addr, length, reply.handle, reply.lkey, reply.rkey};
-  return &mr.release()->mr;
+  return finish_mr(std::move(mr), pd, addr, length, reply);
 }
 
-}  // namespace
 }  // namespace uroce::verbs
 
 using namespace uroce;
 using namespace uroce::verbs;
-
-UROCE_EXPORT ibv_pd* alloc_pd(ibv_context* context) {
-  return guarded<ibv_pd*>(nullptr, [&]() -> ibv_pd* {
-    auto pd = std::make_unique<Pd>();
-    uroce_handle reply{};
-    const int error =
-        session_of(context).call(UROCE_CMD_ALLOC_PD, {}, std::as_writable_bytes(std::span(&reply, 1)));
-    if (error != 0) return null_with(error);
-    pd->pd = {context, reply.handle};
-    return &pd.release()->pd;
-  });
-}
-UROCE_VERSIONS_1_0_AND_1_1(alloc_pd, ibv_alloc_pd);
-
-UROCE_EXPORT int dealloc_pd(ibv_pd* pd) {
-  const int error = session_of(pd->context).release(UROCE_CMD_DEALLOC_PD, pd->handle);
-  if (error == 0) delete reinterpret_cast<Pd*>(pd);
-  return failed(error);
-}
-UROCE_VERSIONS_1_0_AND_1_1(dealloc_pd, ibv_dealloc_pd);
 
 UROCE_EXPORT ibv_mr* reg_mr_1_1(ibv_pd* pd, void* addr, std::size_t length, int access) {
   return guarded<ibv_mr*>(nullptr, [&] {
@@ -139,8 +249,7 @@ UROCE_EXPORT ibv_mr* reg_mr_1_1(ibv_pd* pd, void* addr, std::size_t length, int 
 UROCE_VERSIONS_1_0_AND_1_1(reg_mr_1_1, ibv_reg_mr);
 
 UROCE_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, int access) {
-  return guarded<ibv_mr*>(nullptr,
-                          [&] { return reg_mr(pd, addr, length, iova, static_cast<unsigned>(access)); });
+  return guarded<ibv_mr*>(nullptr, [&] { return reg_mr(pd, addr, length, iova, static_cast<unsigned>(access)); });
 }
 
 UROCE_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova,
@@ -149,22 +258,33 @@ UROCE_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, std::size_t length
 }
 
 UROCE_EXPORT int dereg_mr(ibv_mr* mr) {
+  auto* const freed = reinterpret_cast<Mr*>(mr);
   client::Session& session = session_of(mr->context);
-  if (const int error = session.release(UROCE_CMD_DEREG_MR, mr->handle); error != 0) return failed(error);
-  // In a forked child the pages are its own already.
-  if (session.presence() != client::Presence::kForked) {
-    client::MemoryShare::instance().unshare(mr->addr, mr->length);
+  if (!freed->imported) {
+    if (const int error = session.release(UROCE_CMD_DEREG_MR, mr->handle); error != 0) return failed(error);
   }
-  delete reinterpret_cast<Mr*>(mr);
+  // In a forked child the pages are its own already.
+  if (freed->kind == MrKind::kShared && session.presence() != client::Presence::kForked) {
+    give_back(freed->addr, mr->length, freed->access);
+  }
+  forget_mr(*freed);
+  if (freed->dm != nullptr) freed->dm->users.fetch_sub(1);
+  as_pd(mr->pd)->users.fetch_sub(1);
+  delete freed;
   return 0;
 }
 UROCE_VERSIONS_1_0_AND_1_1(dereg_mr, ibv_dereg_mr);
 
-UROCE_EXPORT int ibv_rereg_mr(ibv_mr*, int, ibv_pd*, void*, std::size_t, int) {
-  errno = EOPNOTSUPP;
-  return IBV_REREG_MR_ERR_INPUT;  // the region is as it was
-}
-
-UROCE_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, int, int) {
-  return null_with(EOPNOTSUPP);
+UROCE_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, std::size_t length, int access) {
+  const unsigned wanted = static_cast<unsigned>(access) & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+  Mr& changed = *reinterpret_cast<Mr*>(mr);
+  int error = check_rereg(changed, flags, pd, addr, length, wanted);
+  if (error != 0) {
+    errno = error;
+    return IBV_REREG_MR_ERR_INPUT;
+  }
+  error = guarded_errno([&] { return rereg(changed, flags, pd, addr, length, wanted); });
+  if (error == 0) return 0;
+  errno = error;
+  return IBV_REREG_MR_ERR_CMD;  // the region is as it was
 }

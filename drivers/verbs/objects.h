@@ -11,10 +11,12 @@
 #include <mutex>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 #include "client/completion_queue.h"
 #include "client/queue_pair.h"
 #include "client/session.h"
+#include "client/shared_receive_queue.h"
 
 #undef ibv_query_port
 #undef ibv_reg_mr
@@ -36,6 +38,8 @@ static_assert(offsetof(Device, behind) == 664);
 
 struct Cq;
 struct Qp;
+struct Srq;
+struct Mr;
 
 struct Context {
   verbs_context base;
@@ -46,16 +50,56 @@ struct Context {
   std::uint64_t next_cookie = 1;
   std::unordered_map<std::uint64_t, Cq*> cqs;
   std::unordered_map<std::uint64_t, Qp*> qps;
+  std::unordered_map<std::uint64_t, Srq*> srqs;
+  std::unordered_map<std::uint32_t, Mr*> mrs;  ///< by L_Key
   bool fatal_told = false;
+};
+
+struct Td {
+  ibv_td td;
+  std::atomic<int> users;  ///< parent domains
 };
 
 struct Pd {
   ibv_pd pd;
+  // Of a parent domain: what it is made of.
+  Pd* parent;
+  Td* td;
+  std::atomic<int> children;
+  std::atomic<int> users;  ///< of a parent domain: the daemon knows only its PD
 };
+
+/// What `addr` and `length` of a region say.
+enum class MrKind : std::uint8_t {
+  kBare,    ///< nothing of this process that wants giving back
+  kShared,  ///< a range of this process
+};
+
+struct Dm;
 
 struct Mr {
   ibv_mr mr;
-  bool writable;
+  MrKind kind;
+  bool imported;  ///< another session's to give back
+  unsigned access;
+  void* addr;  ///< as shared; the public one is null where it is device memory
+  Dm* dm;
+};
+
+struct Mw {
+  ibv_mw mw;
+};
+
+struct Dm {
+  ibv_dm dm;
+  void* data;
+  std::size_t length, mapped;
+  std::atomic<int> users;  ///< regions
+};
+
+struct Xrcd {
+  ibv_xrcd xrcd;
+  std::uint32_t handle;
 };
 
 struct Ah {
@@ -65,6 +109,8 @@ struct Ah {
 struct Channel {
   ibv_comp_channel channel;
   std::uint32_t handle;
+  std::mutex waiting_mutex;
+  std::vector<std::uint64_t> waiting;  ///< cookies of CQs that were armed over entries
 };
 
 struct Cq {
@@ -75,18 +121,29 @@ struct Cq {
   std::uint64_t cookie;
   std::uint32_t comp_delivered, async_delivered;  ///< events handed out; under cq.mutex
   bool flush_told;                                ///< one event after the daemon's death
-  bool single_threaded;
-  const uroce_cqe* current;  ///< between start_poll and end_poll
+  bool waiting;                                   ///< in Channel::waiting; under its mutex
+  const uroce_cqe* current;                       ///< between start_poll and end_poll
   client::CompletionQueue queue;
+};
+
+/// ibv_qp_ex as rdma-core 45 and later know it: one more operation.
+struct QpOperations {
+  ibv_qp_ex ex;
+  void (*wr_flush)(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_addr, std::size_t length,
+                   std::uint8_t type, std::uint8_t level);
 };
 
 struct Qp {
   union {
     ibv_qp qp;
     ibv_qp_ex ex;
+    QpOperations operations;
   };
   bool extended;  ///< ex is valid
   bool signal_all;
+  std::uint32_t allowed;       ///< operations of this type: a bit for each ibv_wr_opcode up to 15
+  std::uint32_t max_datagram;  ///< UD: bytes that fit the port; 0 before INIT
+  Xrcd* xrcd;
   std::uint64_t cookie;
   std::uint32_t async_delivered;  ///< under qp.mutex
   // ibv_wr_*, under queue.sq_lock: the entry being built, and the first error since wr_start.
@@ -96,12 +153,25 @@ struct Qp {
   client::QueuePair queue;
 };
 
+struct Srq {
+  ibv_srq srq;
+  std::uint64_t cookie;
+  std::uint32_t async_delivered;  ///< under srq.mutex
+  client::SharedReceiveQueue queue;
+};
+
 inline Context* as_context(ibv_context* context) {
   return reinterpret_cast<Context*>(reinterpret_cast<std::byte*>(context) - offsetof(verbs_context, context));
 }
 inline client::Session& session_of(ibv_context* context) { return *as_context(context)->session; }
 inline Cq* as_cq(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
 inline Qp* as_qp(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
+inline Srq* as_srq(ibv_srq* srq) { return reinterpret_cast<Srq*>(srq); }
+inline Pd* as_pd(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
+/// What a post or a query answers when lost().
+inline int lost_error(const client::Session& session) {
+  return session.presence() == client::Presence::kForked ? ENODEV : EIO;
+}
 
 // device.cc
 void release(Device* device);
@@ -122,10 +192,12 @@ ibv_cq* create_cq(ibv_context* context, const uroce_create_cq_request& shape, vo
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr);
 int poll_cq(ibv_cq* cq, int count, ibv_wc* wc);
 int req_notify_cq(ibv_cq* cq, int solicited_only);
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);
 
 // queue_pair.cc
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);
 uroce_av to_av(const ibv_ah_attr& attr);
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr);
 
 // post.cc, post_ex.cc
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr);
@@ -133,5 +205,44 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 /// Fills the function pointers of ibv_qp_ex. errno: 0, EOPNOTSUPP when an operation is asked for that this type of
 /// QP does not have.
 int fill_work_requests(Qp& qp, std::uint64_t operations);
+/// Operations that a type of QP has: a bit for each ibv_wr_opcode, TSO and drivers' own not among them.
+std::uint32_t operations_of(ibv_qp_type type);
+/// UD: whether the payload goes into one packet.
+bool datagram_fits(const Qp& qp, const uroce_sq_entry& entry);
+
+// shared_receive.cc, xrc.cc
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr);
+int get_srq_num(ibv_srq* srq, std::uint32_t* number);
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr);
+int close_xrcd(ibv_xrcd* xrcd);
+
+// window.cc
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+int dealloc_mw(ibv_mw* mw);
+
+// memory.cc, memory_kinds.cc
+/// EINVAL: unknown bits, or remote writes without local ones.
+int check_access(unsigned access);
+/// ibv_reg_mr_iova2 without optional access bits.
+ibv_mr* register_range(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access);
+/// Fills in what is public, and lists the region in its context.
+ibv_mr* finish_mr(std::unique_ptr<Mr> mr, ibv_pd* pd, void* addr, std::size_t length,
+                  const uroce_reg_mr_response& made);
+void remember_mr(Mr& mr);
+void forget_mr(const Mr& mr);
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count);
+ibv_mr* alloc_null_mr(ibv_pd* pd);
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length, unsigned access);
+ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr);
+int free_dm(ibv_dm* dm);
+
+// domain.cc
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);
+int dealloc_td(ibv_td* td);
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
+/// Whether the threads that use what is made in this domain take turns.
+inline bool unlocked(ibv_pd* pd) { return pd != nullptr && as_pd(pd)->td != nullptr; }
 
 }  // namespace uroce::verbs

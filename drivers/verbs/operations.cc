@@ -4,19 +4,6 @@
 #include "objects.h"
 
 namespace uroce::verbs {
-namespace {
-
-ibv_mw* alloc_mw(ibv_pd*, ibv_mw_type) { return null_with(EOPNOTSUPP); }
-int bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EOPNOTSUPP; }
-int dealloc_mw(ibv_mw*) { return EOPNOTSUPP; }
-
-int post_srq_recv(ibv_srq*, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  *bad_wr = wr;
-  return EOPNOTSUPP;
-}
-
-}  // namespace
-
 void fill_operations(Context& context) {
   ibv_context_ops& ops = context.base.context.ops;
   ops.alloc_mw = alloc_mw;
@@ -32,6 +19,20 @@ void fill_operations(Context& context) {
   context.base.query_rt_values = query_rt_values;
   context.base.create_cq_ex = create_cq_ex;
   context.base.create_qp_ex = create_qp_ex;
+  context.base.open_qp = open_qp;
+  context.base.create_srq_ex = create_srq_ex;
+  context.base.get_srq_num = get_srq_num;
+  context.base.open_xrcd = open_xrcd;
+  context.base.close_xrcd = close_xrcd;
+  context.base.modify_cq = modify_cq;
+  context.base.advise_mr = advise_mr;
+  context.base.alloc_null_mr = alloc_null_mr;
+  context.base.alloc_dm = alloc_dm;
+  context.base.free_dm = free_dm;
+  context.base.reg_dm_mr = reg_dm_mr;
+  context.base.alloc_td = alloc_td;
+  context.base.dealloc_td = dealloc_td;
+  context.base.alloc_parent_domain = alloc_parent_domain;
 }
 
 }  // namespace uroce::verbs

@@ -1,23 +1,32 @@
-// ibv_post_send and ibv_post_recv: entries into the ring, one publication, one doorbell.
+// ibv_post_send, ibv_post_recv and ibv_post_srq_recv: entries into the ring, one publication, one doorbell.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
 
 #include "objects.h"
+#include "uroce/dv.h"
 
 namespace uroce::verbs {
 namespace {
 
 constexpr unsigned kSendFlags = UROCE_SEND_FENCE | UROCE_SEND_SIGNALED | UROCE_SEND_SOLICITED | UROCE_SEND_INLINE;
 
-int lost_error(const client::Session& session) {
-  return session.presence() == client::Presence::kForked ? ENODEV : EIO;
-}
+constexpr std::uint32_t bit(unsigned opcode) { return 1u << opcode; }
 
-bool known(ibv_wr_opcode opcode) { return opcode <= IBV_WR_SEND_WITH_INV && opcode != IBV_WR_BIND_MW; }
+constexpr std::uint32_t kSends = bit(UROCE_WR_SEND) | bit(UROCE_WR_SEND_WITH_IMM);
+constexpr std::uint32_t kWrites = bit(UROCE_WR_RDMA_WRITE) | bit(UROCE_WR_RDMA_WRITE_WITH_IMM);
+constexpr std::uint32_t kLocal = bit(UROCE_WR_LOCAL_INV) | bit(UROCE_WR_BIND_MW);
+constexpr std::uint32_t kCarryData = kSends | kWrites | bit(UROCE_WR_SEND_WITH_INV) | bit(UROCE_WR_ATOMIC_WRITE);
 
-bool carries_data_out(ibv_wr_opcode opcode) {
-  return opcode <= IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_SEND_WITH_INV;
+int check_operation(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw) {
+  const auto opcode = static_cast<unsigned>(wr.opcode);
+  if (opcode == UROCE_WR_REG_MR) return (qp.allowed & bit(UROCE_WR_LOCAL_INV)) != 0 ? 0 : EINVAL;
+  if (opcode == IBV_WR_TSO || opcode == IBV_WR_DRIVER1 || opcode > UROCE_WR_ATOMIC_WRITE) return EOPNOTSUPP;
+  if ((qp.allowed & bit(opcode)) == 0) return EINVAL;
+  // A window of type 1 is bound by ibv_bind_mw only (ibv_bind_mw(3)).
+  if (opcode == IBV_WR_BIND_MW && wr.bind_mw.mw->type != (by_bind_mw ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2))
+    return EINVAL;
+  return 0;
 }
 
 // Payload goes into the entry now: the program may reuse its buffers at once.
@@ -36,61 +45,92 @@ int copy_inline(const ibv_send_wr& wr, std::uint32_t most, uroce_sq_entry& entry
   return 0;
 }
 
-void write_operation(const ibv_send_wr& wr, uroce_sq_entry& entry) {
+void write_bind(const ibv_send_wr& wr, std::uint32_t current_key, uroce_sq_entry& entry) {
+  const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
+  entry.mw_handle = current_key;
+  entry.rkey = wr.bind_mw.rkey;
+  entry.remote_addr = info.addr;
+  entry.bind = {info.mr != nullptr ? info.mr->lkey : 0, info.mw_access_flags, info.length};
+}
+
+// What the operation is about, other than its payload.
+void write_operation(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry) {
   entry.remote_addr = 0;
   entry.rkey = 0;
   entry.atomic = {};
-  switch (wr.opcode) {
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+  switch (static_cast<unsigned>(wr.opcode)) {
+    case UROCE_WR_ATOMIC_CMP_AND_SWP:
+    case UROCE_WR_ATOMIC_FETCH_AND_ADD:
       entry.remote_addr = wr.wr.atomic.remote_addr;
       entry.rkey = wr.wr.atomic.rkey;
       entry.atomic = {wr.wr.atomic.compare_add, wr.wr.atomic.swap};
-      break;
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-    case IBV_WR_RDMA_READ:
+      return;
+    case UROCE_WR_RDMA_WRITE:
+    case UROCE_WR_RDMA_WRITE_WITH_IMM:
+    case UROCE_WR_RDMA_READ:
+    case UROCE_WR_ATOMIC_WRITE:
       entry.remote_addr = wr.wr.rdma.remote_addr;
       entry.rkey = wr.wr.rdma.rkey;
-      break;
+      return;
+    case UROCE_WR_FLUSH:
+      entry.remote_addr = wr.wr.rdma.remote_addr;
+      entry.rkey = wr.wr.rdma.rkey;
+      entry.flush = {UROCE_DV_FLUSH_TYPE(wr.bind_mw.bind_info.mw_access_flags),
+                     UROCE_DV_FLUSH_LEVEL(wr.bind_mw.bind_info.mw_access_flags), wr.bind_mw.bind_info.length};
+      return;
+    case UROCE_WR_BIND_MW:
+      return write_bind(wr, wr.bind_mw.mw->rkey, entry);
+    case UROCE_WR_REG_MR:
+      return write_bind(wr, wr.wr.rdma.rkey, entry);
     default:
-      break;
+      if (qp.qp.qp_type != IBV_QPT_UD) return;
+      entry.ud = {wr.wr.ud.ah->handle, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey, 0};
   }
 }
 
-int write_entry(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry) {
-  const uroce_create_qp_response& made = qp.queue.made();
-  if (!known(wr.opcode)) return EOPNOTSUPP;
-  if (wr.num_sge < 0) return EINVAL;
-  const unsigned flags = wr.send_flags & kSendFlags;
-  entry.wr_id = wr.wr_id;
-  entry.opcode = static_cast<std::uint8_t>(wr.opcode);
-  entry.flags = static_cast<std::uint8_t>(flags);
-  entry.imm_data = wr.imm_data;  // invalidate_rkey shares its place
-  entry.remote_srqn = 0;
-  entry.mw_handle = 0;
-  entry.reserved = 0;
-  write_operation(wr, entry);
-  if ((flags & UROCE_SEND_INLINE) != 0) {
-    return carries_data_out(wr.opcode) ? copy_inline(wr, made.max_inline, entry) : EINVAL;
-  }
-  const auto count = static_cast<std::uint32_t>(wr.num_sge);
-  if (count > made.max_send_sge) return EINVAL;
-  entry.num_sge = static_cast<std::uint16_t>(count);
+// Entries that carry no payload have no scatter list either: the program need not have filled it in.
+bool takes_list(unsigned opcode) {
+  return opcode != UROCE_WR_LOCAL_INV && opcode != UROCE_WR_BIND_MW && opcode != UROCE_WR_REG_MR &&
+         opcode != UROCE_WR_FLUSH;
+}
+
+int write_list(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry) {
+  entry.num_sge = 0;
   entry.inline_length = 0;
+  if (!takes_list(wr.opcode)) return 0;
+  if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.queue.made().max_send_sge) return EINVAL;
+  const auto count = static_cast<std::uint32_t>(wr.num_sge);
+  entry.num_sge = static_cast<std::uint16_t>(count);
   static_assert(sizeof(ibv_sge) == sizeof(uroce_sge));
   if (count != 0) std::memcpy(reinterpret_cast<std::byte*>(&entry + 1), wr.sg_list, count * sizeof(uroce_sge));
   return 0;
 }
 
-}  // namespace
+int write_entry(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw, uroce_sq_entry& entry) {
+  if (const int error = check_operation(qp, wr, by_bind_mw); error != 0) return error;
+  unsigned flags = wr.send_flags & kSendFlags;
+  entry.wr_id = wr.wr_id;
+  entry.opcode = static_cast<std::uint8_t>(wr.opcode);
+  entry.imm_data = wr.imm_data;  // invalidate_rkey shares its place
+  entry.remote_srqn = qp.qp.qp_type == IBV_QPT_XRC_SEND ? wr.qp_type.xrc.remote_srqn : 0;
+  entry.mw_handle = 0;
+  entry.reserved = 0;
+  write_operation(qp, wr, entry);
+  if (!takes_list(wr.opcode)) flags &= ~unsigned{UROCE_SEND_INLINE};
+  entry.flags = static_cast<std::uint8_t>(flags);
+  const bool inlined = (flags & UROCE_SEND_INLINE) != 0;
+  if (inlined && (kCarryData & bit(wr.opcode)) == 0) return EINVAL;
+  const int error = inlined ? copy_inline(wr, qp.queue.made().max_inline, entry) : write_list(qp, wr, entry);
+  if (error != 0 || qp.qp.qp_type != IBV_QPT_UD) return error;
+  return datagram_fits(qp, entry) ? 0 : EINVAL;
+}
 
-int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
+int post_chain(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr, bool by_bind_mw) {
   Qp& qp = *as_qp(ibv);
   int error = 0;
   if (qp.queue.session().lost()) [[unlikely]] {
     error = lost_error(qp.queue.session());
-  } else if (ibv->state < IBV_QPS_RTS) [[unlikely]] {
+  } else if (ibv->state < IBV_QPS_RTS || qp.queue.made().sq_entries == 0) [[unlikely]] {
     error = EINVAL;
   }
   if (error != 0) {
@@ -101,16 +141,71 @@ int post_send(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
   bool posted = false;
   for (; wr != nullptr; wr = wr->next) {
     uroce_sq_entry* const entry = qp.queue.next_send();
-    error = entry != nullptr ? write_entry(qp, *wr, *entry) : ENOMEM;
+    error = entry != nullptr ? write_entry(qp, *wr, by_bind_mw, *entry) : ENOMEM;
     if (error != 0) {
       *bad_wr = wr;
       break;
     }
     qp.queue.keep_send();
     posted = true;
+    if (wr->opcode == IBV_WR_BIND_MW) [[unlikely]]
+      wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
   }
   if (posted) qp.queue.kick_send();
   return error;
+}
+
+void write_receive(const ibv_recv_wr& wr, uroce_rq_entry& entry) {
+  const auto count = static_cast<std::uint32_t>(wr.num_sge);
+  entry.wr_id = wr.wr_id;
+  entry.num_sge = count;
+  entry.reserved = 0;
+  if (count != 0) std::memcpy(reinterpret_cast<std::byte*>(&entry + 1), wr.sg_list, count * sizeof(uroce_sge));
+}
+
+bool too_many(const ibv_recv_wr& wr, std::uint32_t most) {
+  return wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > most;
+}
+
+}  // namespace
+
+std::uint32_t operations_of(ibv_qp_type type) {
+  switch (type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_XRC_SEND:
+      return kSends | kWrites | kLocal | bit(UROCE_WR_SEND_WITH_INV) | bit(UROCE_WR_RDMA_READ) |
+             bit(UROCE_WR_ATOMIC_CMP_AND_SWP) | bit(UROCE_WR_ATOMIC_FETCH_AND_ADD) | bit(UROCE_WR_FLUSH) |
+             bit(UROCE_WR_ATOMIC_WRITE);
+    case IBV_QPT_UC:
+      return kSends | kWrites | kLocal;
+    case IBV_QPT_UD:
+      return kSends;
+    default:
+      return 0;
+  }
+}
+
+bool datagram_fits(const Qp& qp, const uroce_sq_entry& entry) {
+  std::uint64_t total = entry.inline_length;
+  const auto* const list = reinterpret_cast<const uroce_sge*>(&entry + 1);
+  for (std::uint32_t i = 0; i < entry.num_sge; ++i) total += list[i].length;
+  return total <= qp.max_datagram;
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) { return post_chain(qp, wr, bad_wr, false); }
+
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  // The kernel refuses these too: a QP and a window of different domains, a region of another.
+  if (mw->pd != qp->pd || (bind->bind_info.mr != nullptr && bind->bind_info.mr->pd != mw->pd)) return EPERM;
+  ibv_send_wr wr{};
+  ibv_send_wr* bad;
+  wr.wr_id = bind->wr_id;
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = bind->send_flags;
+  wr.bind_mw.mw = mw;
+  wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+  wr.bind_mw.bind_info = bind->bind_info;
+  return post_chain(qp, &wr, &bad, true);
 }
 
 int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
@@ -129,19 +224,37 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   const std::lock_guard lock(qp.queue.rq_lock);
   for (; wr != nullptr; wr = wr->next) {
     uroce_rq_entry* const entry = qp.queue.next_receive();
-    const auto count = static_cast<std::uint32_t>(wr->num_sge);
-    error = entry == nullptr ? ENOMEM : wr->num_sge < 0 || count > made.max_recv_sge ? EINVAL : 0;
+    error = entry == nullptr ? ENOMEM : too_many(*wr, made.max_recv_sge) ? EINVAL : 0;
     if (error != 0) {
       *bad_wr = wr;
       break;
     }
-    entry->wr_id = wr->wr_id;
-    entry->num_sge = count;
-    entry->reserved = 0;
-    if (count != 0) std::memcpy(reinterpret_cast<std::byte*>(entry + 1), wr->sg_list, count * sizeof(uroce_sge));
+    write_receive(*wr, *entry);
     qp.queue.keep_receive();
   }
   qp.queue.publish_receives();
+  return error;
+}
+
+int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  client::SharedReceiveQueue& srq = as_srq(ibv)->queue;
+  if (srq.session().lost()) [[unlikely]] {
+    *bad_wr = wr;
+    return lost_error(srq.session());
+  }
+  int error = 0;
+  const std::lock_guard lock(srq.lock);
+  for (; wr != nullptr; wr = wr->next) {
+    uroce_rq_entry* const entry = srq.next();
+    error = entry == nullptr ? ENOMEM : too_many(*wr, srq.made().max_sge) ? EINVAL : 0;
+    if (error != 0) {
+      *bad_wr = wr;
+      break;
+    }
+    write_receive(*wr, *entry);
+    srq.keep();
+  }
+  srq.publish();
   return error;
 }
 

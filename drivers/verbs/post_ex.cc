@@ -1,6 +1,7 @@
 // ibv_wr_*: work requests built call by call between ibv_wr_start and ibv_wr_complete, straight in the ring. The
 // QP's lock is held in between, as ibv_wr_start(3) has it.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "objects.h"
@@ -78,6 +79,37 @@ void wr_send_inv(ibv_qp_ex* ex, std::uint32_t rkey) {
   if (uroce_sq_entry* const entry = begin(ex, UROCE_WR_SEND_WITH_INV); entry != nullptr) entry->imm_data = rkey;
 }
 
+void wr_bind_mw(ibv_qp_ex* ex, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+  if (mw->type != IBV_MW_TYPE_2) return fail(of(ex), EINVAL);
+  uroce_sq_entry* const entry = begin(ex, UROCE_WR_BIND_MW);
+  if (entry == nullptr) return;
+  entry->mw_handle = mw->rkey;
+  entry->rkey = rkey;
+  entry->remote_addr = info->addr;
+  entry->bind = {info->mr != nullptr ? info->mr->lkey : 0, info->mw_access_flags, info->length};
+  mw->rkey = rkey;
+}
+
+void wr_atomic_write(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, const void* value) {
+  constexpr std::uint32_t kBytes = 8;
+  uroce_sq_entry* const entry = begin(ex, UROCE_WR_ATOMIC_WRITE);
+  if (entry == nullptr) return;
+  entry->rkey = rkey;
+  entry->remote_addr = addr;
+  entry->flags |= UROCE_SEND_INLINE;
+  entry->inline_length = kBytes;
+  std::memcpy(entry + 1, value, kBytes);
+}
+
+void wr_flush(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, std::size_t length, std::uint8_t type,
+              std::uint8_t level) {
+  uroce_sq_entry* const entry = begin(ex, UROCE_WR_FLUSH);
+  if (entry == nullptr) return;
+  entry->rkey = rkey;
+  entry->remote_addr = addr;
+  entry->flush = {type, level, length};
+}
+
 uroce_sq_entry* building(Qp& qp) { return qp.build_error == 0 ? qp.building : nullptr; }
 
 void set_sge_list(ibv_qp_ex* ex, std::size_t count, const ibv_sge* list) {
@@ -87,6 +119,7 @@ void set_sge_list(ibv_qp_ex* ex, std::size_t count, const ibv_sge* list) {
   if (count > qp.queue.made().max_send_sge) return fail(qp, EINVAL);
   entry->num_sge = static_cast<std::uint16_t>(count);
   if (count != 0) std::memcpy(reinterpret_cast<std::byte*>(entry + 1), list, count * sizeof(*list));
+  if (qp.qp.qp_type == IBV_QPT_UD && !datagram_fits(qp, *entry)) fail(qp, EINVAL);
 }
 
 void set_sge(ibv_qp_ex* ex, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length) {
@@ -108,11 +141,20 @@ void set_inline_list(ibv_qp_ex* ex, std::size_t count, const ibv_data_buf* list)
   }
   entry->flags |= UROCE_SEND_INLINE;
   entry->inline_length = static_cast<std::uint32_t>(total);
+  if (qp.qp.qp_type == IBV_QPT_UD && !datagram_fits(qp, *entry)) fail(qp, EINVAL);
 }
 
 void set_inline(ibv_qp_ex* ex, void* addr, std::size_t length) {
   const ibv_data_buf buffer{addr, length};
   set_inline_list(ex, 1, &buffer);
+}
+
+void set_ud_addr(ibv_qp_ex* ex, ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey) {
+  if (uroce_sq_entry* const entry = building(of(ex)); entry != nullptr) entry->ud = {ah->handle, qpn, qkey, 0};
+}
+
+void set_xrc_srqn(ibv_qp_ex* ex, std::uint32_t srqn) {
+  if (uroce_sq_entry* const entry = building(of(ex)); entry != nullptr) entry->remote_srqn = srqn;
 }
 
 void wr_start(ibv_qp_ex* ex) {
@@ -121,7 +163,7 @@ void wr_start(ibv_qp_ex* ex) {
   qp.building = nullptr;
   qp.build_error = 0;
   if (qp.queue.session().lost()) {
-    qp.build_error = EIO;
+    qp.build_error = lost_error(qp.queue.session());
   } else if (qp.qp.state < IBV_QPS_RTS) {
     qp.build_error = EINVAL;
   }
@@ -144,18 +186,37 @@ void wr_abort(ibv_qp_ex* ex) {
   of(ex).queue.sq_lock.unlock();
 }
 
-constexpr std::uint64_t kRcOperations =
-    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-    IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
+// The ibv_wr_opcode that each bit of ibv_qp_create_send_ops_flags stands for, in the order of the bits.
+constexpr std::uint8_t kOpcodeOfBit[] = {UROCE_WR_RDMA_WRITE,
+                                         UROCE_WR_RDMA_WRITE_WITH_IMM,
+                                         UROCE_WR_SEND,
+                                         UROCE_WR_SEND_WITH_IMM,
+                                         UROCE_WR_RDMA_READ,
+                                         UROCE_WR_ATOMIC_CMP_AND_SWP,
+                                         UROCE_WR_ATOMIC_FETCH_AND_ADD,
+                                         UROCE_WR_LOCAL_INV,
+                                         UROCE_WR_BIND_MW,
+                                         UROCE_WR_SEND_WITH_INV,
+                                         IBV_WR_TSO,
+                                         UROCE_WR_FLUSH,
+                                         UROCE_WR_ATOMIC_WRITE};
+
+bool has_all(std::uint32_t allowed, std::uint64_t operations) {
+  if (operations >> std::size(kOpcodeOfBit) != 0) return false;
+  for (; operations != 0; operations &= operations - 1) {
+    if ((allowed >> kOpcodeOfBit[std::countr_zero(operations)] & 1) == 0) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
 int fill_work_requests(Qp& qp, std::uint64_t operations) {
-  if (qp.qp.qp_type != IBV_QPT_RC || (operations & ~kRcOperations) != 0) return EOPNOTSUPP;
+  if (!has_all(qp.allowed, operations)) return EOPNOTSUPP;
   ibv_qp_ex& ex = qp.ex;
   ex.wr_atomic_cmp_swp = wr_compare_swap;
   ex.wr_atomic_fetch_add = wr_fetch_add;
+  ex.wr_bind_mw = wr_bind_mw;
   ex.wr_local_inv = wr_local_inv;
   ex.wr_rdma_read = wr_read;
   ex.wr_rdma_write = wr_write;
@@ -163,6 +224,8 @@ int fill_work_requests(Qp& qp, std::uint64_t operations) {
   ex.wr_send = wr_send;
   ex.wr_send_imm = wr_send_imm;
   ex.wr_send_inv = wr_send_inv;
+  ex.wr_set_ud_addr = set_ud_addr;
+  ex.wr_set_xrc_srqn = set_xrc_srqn;
   ex.wr_set_inline_data = set_inline;
   ex.wr_set_inline_data_list = set_inline_list;
   ex.wr_set_sge = set_sge;
@@ -170,6 +233,8 @@ int fill_work_requests(Qp& qp, std::uint64_t operations) {
   ex.wr_start = wr_start;
   ex.wr_complete = wr_complete;
   ex.wr_abort = wr_abort;
+  ex.wr_atomic_write = wr_atomic_write;
+  qp.operations.wr_flush = wr_flush;
   return 0;
 }
 

@@ -102,6 +102,11 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   if (const int error = ask_device(context, in); error != 0) return error;
   ibv_device_attr_ex out{};
   fill(in, out.orig_attr);
+  out.odp_caps.general_caps = in.odp_general_caps;
+  out.odp_caps.per_transport_caps = {in.rc_odp_caps, in.uc_odp_caps, in.ud_odp_caps};
+  out.xrc_odp_caps = in.xrc_odp_caps;
+  out.max_dm_size = in.max_dm_size;
+  out.cq_mod_caps = {UINT16_MAX, UINT16_MAX};
   out.completion_timestamp_mask = ~std::uint64_t{0};
   out.hca_core_clock = 1'000'000;  // kHz: time stamps are in nanoseconds
   out.device_cap_flags_ex = in.device_cap_flags_ex != 0 ? in.device_cap_flags_ex : in.device_cap_flags;

@@ -100,44 +100,97 @@ void forget(Context& context, std::uint64_t cookie) {
   context.qps.erase(cookie);
 }
 
+// What the type has no use for is left out: programs may leave anything there.
+uroce_create_qp_request to_request(const ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
+  const bool target = attr.qp_type == IBV_QPT_XRC_RECV, sends = !target;
+  const bool receives = sends && attr.qp_type != IBV_QPT_XRC_SEND;
+  if (!sends) attr.send_cq = nullptr;
+  if (!receives) attr.recv_cq = nullptr, attr.srq = nullptr;
+  if (!target) attr.xrcd = nullptr;
+  uroce_create_qp_request request{};
+  request.type = attr.qp_type;
+  request.sq_sig_all = attr.sq_sig_all != 0;
+  if (target) {
+    request.xrcd = reinterpret_cast<const Xrcd*>(attr.xrcd)->handle;
+    return request;
+  }
+  request.pd = pd->handle;
+  request.send_cq = attr.send_cq->handle;
+  request.max_send_wr = attr.cap.max_send_wr;
+  request.max_send_sge = attr.cap.max_send_sge;
+  request.max_inline = attr.cap.max_inline_data;
+  if (!receives) return request;
+  request.recv_cq = attr.recv_cq->handle;
+  if (attr.srq != nullptr) {
+    request.srq = attr.srq->handle;
+  } else {
+    request.max_recv_wr = attr.cap.max_recv_wr;
+    request.max_recv_sge = attr.cap.max_recv_sge;
+  }
+  return request;
+}
+
+int check(const ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
+  switch (attr.qp_type) {
+    case IBV_QPT_RC:
+    case IBV_QPT_UC:
+    case IBV_QPT_UD:
+      return pd != nullptr && attr.send_cq != nullptr && attr.recv_cq != nullptr ? 0 : EINVAL;
+    case IBV_QPT_XRC_SEND:
+      return pd != nullptr && attr.send_cq != nullptr ? 0 : EINVAL;
+    case IBV_QPT_XRC_RECV:
+      return attr.xrcd != nullptr ? 0 : EINVAL;
+    default:
+      return EOPNOTSUPP;
+  }
+}
+
+void fill(ibv_context* context, ibv_qp_type type, void* qp_context, Qp& qp) {
+  ibv_qp& made = qp.qp;
+  made.context = context;
+  made.qp_context = qp_context;
+  made.handle = qp.queue.made().handle;
+  made.qp_num = qp.queue.made().qpn;
+  made.state = IBV_QPS_RESET;
+  made.qp_type = type;
+  pthread_mutex_init(&made.mutex, nullptr);
+  pthread_cond_init(&made.cond, nullptr);
+  qp.allowed = operations_of(type);
+}
+
 // `attr` beyond sq_sig_all counts only where comp_mask says so.
 Qp* make(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   Context& owner = *as_context(context);
-  if (attr.srq != nullptr) return null_with(EOPNOTSUPP);
-  if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return null_with(EINVAL);
+  if (const int error = check(pd, attr); error != 0) return null_with(error);
   auto qp = std::make_unique<Qp>();
-  uroce_create_qp_request request{};
-  request.type = attr.qp_type;
-  request.pd = pd->handle;
-  request.send_cq = attr.send_cq->handle;
-  request.recv_cq = attr.recv_cq->handle;
-  request.max_send_wr = attr.cap.max_send_wr;
-  request.max_recv_wr = attr.cap.max_recv_wr;
-  request.max_send_sge = attr.cap.max_send_sge;
-  request.max_recv_sge = attr.cap.max_recv_sge;
-  request.max_inline = attr.cap.max_inline_data;
-  request.sq_sig_all = attr.sq_sig_all != 0;
+  uroce_create_qp_request request = to_request(pd, attr);
   request.cookie = qp->cookie = remember(owner, qp.get());
   if (const int error = client::QueuePair::create(*owner.session, request, qp->queue); error != 0) {
     forget(owner, qp->cookie);
     return null_with(error);
   }
-  ibv_qp& made = qp->qp;
-  made.context = context;
-  made.qp_context = attr.qp_context;
-  made.pd = pd;
-  made.send_cq = attr.send_cq;
-  made.recv_cq = attr.recv_cq;
-  made.handle = qp->queue.made().handle;
-  made.qp_num = qp->queue.made().qpn;
-  made.state = IBV_QPS_RESET;
-  made.qp_type = attr.qp_type;
-  pthread_mutex_init(&made.mutex, nullptr);
-  pthread_cond_init(&made.cond, nullptr);
+  fill(context, attr.qp_type, attr.qp_context, *qp);
+  qp->qp.pd = attr.qp_type == IBV_QPT_XRC_RECV ? nullptr : pd;
+  qp->qp.send_cq = attr.send_cq;
+  qp->qp.recv_cq = attr.recv_cq;
+  qp->qp.srq = attr.srq;
+  qp->xrcd = reinterpret_cast<Xrcd*>(attr.xrcd);
   qp->signal_all = attr.sq_sig_all != 0;
+  if (attr.srq != nullptr) qp->queue.set_srq(&as_srq(attr.srq)->queue);
+  if (unlocked(qp->qp.pd)) {
+    qp->queue.sq_lock.turn_off();
+    qp->queue.rq_lock.turn_off();
+  }
   attach(*qp);
+  if (qp->qp.pd != nullptr) as_pd(qp->qp.pd)->users.fetch_add(1);
   attr.cap = granted(qp->queue.made());
   return qp.release();
+}
+
+// Bytes that one packet of the port takes.
+std::uint32_t datagram_bytes(ibv_context* context) {
+  ibv_port_attr port{};
+  return query_port_ex(context, 1, &port, sizeof(port)) == 0 ? 128u << port.active_mtu : 0;
 }
 
 }  // namespace
@@ -158,14 +211,14 @@ uroce_av to_av(const ibv_ah_attr& attr) {
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {
-    constexpr std::uint32_t kKnown =
-        IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
+                                     IBV_QP_INIT_ATTR_CREATE_FLAGS;
     if ((attr->comp_mask & ~kKnown) != 0) return null_with(EOPNOTSUPP);
-    if ((attr->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attr->pd == nullptr) return null_with(EINVAL);
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0) {
       return null_with(EOPNOTSUPP);
     }
-    Qp* const qp = make(context, attr->pd, *attr);
+    if ((attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0) attr->xrcd = nullptr;
+    Qp* const qp = make(context, (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? attr->pd : nullptr, *attr);
     if (qp == nullptr) return nullptr;
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
       if (const int error = fill_work_requests(*qp, attr->send_ops_flags); error != 0) {
@@ -178,6 +231,30 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   });
 }
 
+ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
+  return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {
+    constexpr std::uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+    if ((attr->comp_mask & ~(kNeeded | IBV_QP_OPEN_ATTR_CONTEXT)) != 0) return null_with(EOPNOTSUPP);
+    if ((attr->comp_mask & kNeeded) != kNeeded || attr->qp_type != IBV_QPT_XRC_RECV || attr->xrcd == nullptr) {
+      return null_with(EINVAL);
+    }
+    Context& owner = *as_context(context);
+    auto qp = std::make_unique<Qp>();
+    uroce_open_qp_request request{};
+    request.xrcd = reinterpret_cast<Xrcd*>(attr->xrcd)->handle;
+    request.qpn = attr->qp_num;
+    request.cookie = qp->cookie = remember(owner, qp.get());
+    if (const int error = client::QueuePair::open(*owner.session, request, qp->queue); error != 0) {
+      forget(owner, qp->cookie);
+      return null_with(error);
+    }
+    const bool has_context = (attr->comp_mask & IBV_QP_OPEN_ATTR_CONTEXT) != 0;
+    fill(context, IBV_QPT_XRC_RECV, has_context ? attr->qp_context : nullptr, *qp);
+    qp->xrcd = reinterpret_cast<Xrcd*>(attr->xrcd);
+    return &qp.release()->qp;
+  });
+}
+
 }  // namespace uroce::verbs
 
 using namespace uroce;
@@ -187,6 +264,7 @@ UROCE_EXPORT ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
   return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {
     ibv_qp_init_attr_ex extended{};
     std::memcpy(static_cast<void*>(&extended), attr, sizeof(*attr));
+    if (pd == nullptr) return null_with(EINVAL);
     Qp* const qp = make(pd->context, pd, extended);
     if (qp == nullptr) return nullptr;
     attr->cap = extended.cap;
@@ -206,6 +284,9 @@ UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   const int error = modified.queue.session().call(UROCE_CMD_MODIFY_QP, std::as_bytes(std::span(&request, 1)), {});
   if (error != 0) return failed(error);
   if ((mask & IBV_QP_STATE) != 0) {
+    if (qp->qp_type == IBV_QPT_UD && attr->qp_state == IBV_QPS_INIT) {
+      modified.max_datagram = datagram_bytes(qp->context);
+    }
     qp->state = attr->qp_state;
     if (attr->qp_state == IBV_QPS_RESET) modified.queue.reset();
   }
@@ -240,6 +321,7 @@ UROCE_EXPORT int destroy_qp(ibv_qp* qp) {
   Context& owner = *as_context(qp->context);
   if (const int error = destroyed->queue.destroy(); error != 0) return failed(error);
   forget(owner, destroyed->cookie);
+  if (qp->pd != nullptr) as_pd(qp->pd)->users.fetch_sub(1);
   if (owner.session->presence() != client::Presence::kForked) {
     detach(*destroyed);
     pthread_mutex_lock(&qp->mutex);

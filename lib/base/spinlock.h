@@ -44,4 +44,21 @@ class SpinGuard {
   Spinlock& lock_;
 };
 
+/// A Spinlock that can be turned off, before a second thread knows of it, where the threads promise to take turns.
+class OptionalSpinlock {
+ public:
+  void turn_off() { on_ = false; }
+  void lock() {
+    if (on_) lock_.lock();
+  }
+  bool try_lock() { return !on_ || lock_.try_lock(); }
+  void unlock() {
+    if (on_) lock_.unlock();
+  }
+
+ private:
+  Spinlock lock_;
+  bool on_ = true;
+};
+
 }  // namespace uroce::base

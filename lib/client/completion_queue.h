@@ -60,7 +60,7 @@ class CompletionQueue {
   }
   /// One entry at a time, for extended CQs: front(), any number of reads, pop(). The caller holds `lock()`
   /// throughout.
-  base::Spinlock& lock() { return lock_; }
+  base::OptionalSpinlock& lock() { return lock_; }
   const uroce_cqe* front();
   void pop();
   void publish() {
@@ -74,10 +74,17 @@ class CompletionQueue {
 
   /// Asks for an event with the next (solicited) entry. Entries that are there already cause none. A request for
   /// any entry stands until its event comes, whatever is asked for meanwhile (IBTA vol. 1, 11.4.2.2).
-  void arm(bool solicited_only) {
+  /// True: it was armed for any entry while some waited here.
+  bool arm(bool solicited_only) {
     const std::lock_guard lock(lock_);
     armed_for_any_ |= !solicited_only;
     consumer_.arm(!armed_for_any_);
+    return armed_for_any_ && consumer_.peek() != nullptr;
+  }
+  /// Whether a poll would find something.
+  bool has_entries() {
+    const std::lock_guard lock(lock_);
+    return consumer_.peek() != nullptr;
   }
   void event_came() {
     const std::lock_guard lock(lock_);
@@ -100,7 +107,7 @@ class CompletionQueue {
 
   Session* session_ = nullptr;
   queue::CqConsumer consumer_;
-  base::Spinlock lock_;
+  base::OptionalSpinlock lock_;
   std::uint32_t empty_polls_ = 0;
   std::atomic<bool> waiting_{false};  ///< the workers were told so
   bool armed_for_any_ = false;

@@ -52,7 +52,7 @@ class QueuePair {
   /// Whose receives flush_receive gives when the QP has none of its own. Before the QP completes anything.
   void set_srq(SharedReceiveQueue* srq) { srq_ = srq; }
 
-  base::Spinlock sq_lock, rq_lock;
+  base::OptionalSpinlock sq_lock, rq_lock;
 
  private:
   static int adopt(Session& session, QueuePair& out);

@@ -35,7 +35,7 @@ class SharedReceiveQueue {
   bool flush(std::uint64_t& wr_id);
   bool outstanding();
 
-  base::Spinlock lock;
+  base::OptionalSpinlock lock;
 
  private:
   bool map_ring(const uroce_place& place, std::uint32_t entries, queue::RingShape& out) const;

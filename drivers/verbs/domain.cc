@@ -1,0 +1,74 @@
+// Protection domains; thread domains, and parent domains that join the two. What is made in a parent domain with
+// a thread domain takes no locks: its user promises that one thread at a time uses it (ibv_alloc_td(3)).
+#include <memory>
+#include <span>
+
+#include "export.h"
+#include "objects.h"
+
+namespace uroce::verbs {
+
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
+  return guarded<ibv_td*>(nullptr, [&]() -> ibv_td* {
+    if (attr->comp_mask != 0) return null_with(EOPNOTSUPP);
+    auto td = std::make_unique<Td>();
+    td->td.context = context;
+    return &td.release()->td;
+  });
+}
+
+int dealloc_td(ibv_td* td) {
+  auto* const freed = reinterpret_cast<Td*>(td);
+  if (freed->users.load() != 0) return failed(EBUSY);
+  delete freed;
+  return 0;
+}
+
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
+  return guarded<ibv_pd*>(nullptr, [&]() -> ibv_pd* {
+    // Queues lie in memory shared with the daemon: a program's allocator can't provide it.
+    if ((attr->comp_mask & ~std::uint32_t{IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT}) != 0)
+      return null_with(EOPNOTSUPP);
+    if (attr->pd == nullptr || as_pd(attr->pd)->parent != nullptr) return null_with(EINVAL);
+    auto pd = std::make_unique<Pd>();
+    pd->pd = {context, attr->pd->handle};
+    pd->parent = as_pd(attr->pd);
+    pd->td = reinterpret_cast<Td*>(attr->td);
+    pd->parent->children.fetch_add(1);
+    if (pd->td != nullptr) pd->td->users.fetch_add(1);
+    return &pd.release()->pd;
+  });
+}
+
+}  // namespace uroce::verbs
+
+using namespace uroce;
+using namespace uroce::verbs;
+
+UROCE_EXPORT ibv_pd* alloc_pd(ibv_context* context) {
+  return guarded<ibv_pd*>(nullptr, [&]() -> ibv_pd* {
+    auto pd = std::make_unique<Pd>();
+    uroce_handle reply{};
+    const int error =
+        session_of(context).call(UROCE_CMD_ALLOC_PD, {}, std::as_writable_bytes(std::span(&reply, 1)));
+    if (error != 0) return null_with(error);
+    pd->pd = {context, reply.handle};
+    return &pd.release()->pd;
+  });
+}
+UROCE_VERSIONS_1_0_AND_1_1(alloc_pd, ibv_alloc_pd);
+
+UROCE_EXPORT int dealloc_pd(ibv_pd* pd) {
+  Pd* const freed = as_pd(pd);
+  if (freed->children.load() != 0) return failed(EBUSY);
+  if (freed->parent != nullptr) {
+    if (freed->users.load() != 0) return failed(EBUSY);
+    freed->parent->children.fetch_sub(1);
+    if (freed->td != nullptr) freed->td->users.fetch_sub(1);
+  } else if (const int error = session_of(pd->context).release(UROCE_CMD_DEALLOC_PD, pd->handle); error != 0) {
+    return failed(error);
+  }
+  delete freed;
+  return 0;
+}
+UROCE_VERSIONS_1_0_AND_1_1(dealloc_pd, ibv_dealloc_pd);

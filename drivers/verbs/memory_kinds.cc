@@ -1,0 +1,202 @@
+// Memory regions of other than ordinary memory, and advice on regions on demand.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "export.h"
+#include "objects.h"
+
+namespace uroce::verbs {
+namespace {
+
+std::size_t page_size() {
+  static const auto bytes = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return bytes;
+}
+std::uint64_t round_down(std::uint64_t value) { return value / page_size() * page_size(); }
+std::uint64_t round_up(std::uint64_t value) { return round_down(value + page_size() - 1); }
+
+bool inside(const Dm& dm, std::uint64_t offset, std::size_t length) {
+  return offset <= dm.length && length <= dm.length - offset;
+}
+
+int copy_to(ibv_dm* to, std::uint64_t offset, const void* from, std::size_t length) {
+  const Dm& dm = *reinterpret_cast<Dm*>(to);
+  if (!inside(dm, offset, length)) return EINVAL;
+  std::memcpy(static_cast<std::byte*>(dm.data) + offset, from, length);
+  return 0;
+}
+
+int copy_from(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) {
+  const Dm& dm = *reinterpret_cast<Dm*>(from);
+  if (!inside(dm, offset, length)) return EINVAL;
+  std::memcpy(to, static_cast<const std::byte*>(dm.data) + offset, length);
+  return 0;
+}
+
+// Memory that the daemon maps as it is, so that nothing moves when it is registered.
+void* map_shared(std::size_t bytes) {
+  const int fd = memfd_create("uroce-dm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (fd < 0) return nullptr;
+  void* data = MAP_FAILED;
+  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
+    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+    data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  }
+  const int error = errno;
+  client::sys::close(fd);
+  errno = error;
+  return data != MAP_FAILED ? data : nullptr;
+}
+
+// Whether the range lies in a region on demand of this domain, with the access that the advice needs.
+int check_advised(Context& owner, const ibv_pd* pd, const ibv_sge& sge, bool write) {
+  const std::lock_guard lock(owner.objects_mutex);
+  const auto at = owner.mrs.find(sge.lkey);
+  if (at == owner.mrs.end() || at->second->mr.pd->handle != pd->handle) return ENOENT;
+  const Mr& mr = *at->second;
+  if ((mr.access & IBV_ACCESS_ON_DEMAND) == 0) return EINVAL;
+  if (write && (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0) return EPERM;
+  const auto first = reinterpret_cast<std::uintptr_t>(mr.mr.addr);
+  const bool fits =
+      sge.addr >= first && sge.addr - first <= mr.mr.length && sge.length <= mr.mr.length - (sge.addr - first);
+  return fits ? 0 : EFAULT;
+}
+
+// Linux before 5.14 has no such advice: the pages then come when they are used.
+int populate(const ibv_sge& sge, bool write) {
+#ifndef MADV_POPULATE_READ
+  constexpr int MADV_POPULATE_READ = 22, MADV_POPULATE_WRITE = 23;
+#endif
+  if (sge.length == 0) return 0;
+  const std::uint64_t first = round_down(sge.addr);
+  void* const at = reinterpret_cast<void*>(static_cast<std::uintptr_t>(first));
+  const std::size_t bytes = round_up(sge.addr + sge.length) - first;
+  if (madvise(at, bytes, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0 || errno == EINVAL) return 0;
+  return errno == ENOMEM ? EFAULT : errno;
+}
+
+}  // namespace
+
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count) {
+  constexpr auto kNoFault = static_cast<ibv_advise_mr_advice>(2);  // IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
+  if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
+      advice != kNoFault) {
+    return EOPNOTSUPP;
+  }
+  if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0 || list == nullptr) return EINVAL;
+  const bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+  Context& owner = *as_context(pd->context);
+  for (const ibv_sge& sge : std::span(list, count)) {
+    if (const int error = check_advised(owner, pd, sge, write); error != 0) return error;
+  }
+  if (advice == kNoFault) return 0;
+  for (const ibv_sge& sge : std::span(list, count)) {
+    if (const int error = populate(sge, write); error != 0) return error;
+  }
+  return 0;
+}
+
+ibv_mr* alloc_null_mr(ibv_pd* pd) {
+  return guarded<ibv_mr*>(nullptr, [&]() -> ibv_mr* {
+    auto mr = std::make_unique<Mr>();
+    const uroce_handle request{pd->handle, 0};
+    uroce_reg_mr_response reply{};
+    if (const int error = session_of(pd->context).call(UROCE_CMD_ALLOC_NULL_MR, request, reply); error != 0) {
+      return null_with(error);
+    }
+    return finish_mr(std::move(mr), pd, nullptr, SIZE_MAX, reply);
+  });
+}
+
+ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr) {
+  return guarded<ibv_dm*>(nullptr, [&]() -> ibv_dm* {
+    if (attr->comp_mask != 0) return null_with(EOPNOTSUPP);
+    ibv_device_attr_ex device{};
+    if (const int error = query_device_ex(context, nullptr, &device, sizeof(device)); error != 0) {
+      return null_with(error);
+    }
+    if (attr->length == 0 || static_cast<std::size_t>(std::countr_zero(page_size())) < attr->log_align_req) {
+      return null_with(EINVAL);
+    }
+    if (attr->length > device.max_dm_size) return null_with(ENOMEM);
+    auto dm = std::make_unique<Dm>();
+    dm->length = attr->length;
+    dm->mapped = round_up(attr->length);
+    dm->data = map_shared(dm->mapped);
+    if (dm->data == nullptr) return null_with(errno);
+    dm->dm.context = context;
+    dm->dm.memcpy_to_dm = copy_to;
+    dm->dm.memcpy_from_dm = copy_from;
+    return &dm.release()->dm;
+  });
+}
+
+int free_dm(ibv_dm* dm) {
+  auto* const freed = reinterpret_cast<Dm*>(dm);
+  if (freed->users.load() != 0) return failed(EBUSY);
+  munmap(freed->data, freed->mapped);
+  delete freed;
+  return 0;
+}
+
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* ibv, std::uint64_t offset, std::size_t length, unsigned access) {
+  return guarded<ibv_mr*>(nullptr, [&]() -> ibv_mr* {
+    Dm& dm = *reinterpret_cast<Dm*>(ibv);
+    access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+    // Device memory has no address of its own: regions of it begin at 0 (ibv_alloc_dm(3)).
+    if ((access & IBV_ACCESS_ZERO_BASED) == 0 || (access & IBV_ACCESS_ON_DEMAND) != 0 ||
+        !inside(dm, offset, length)) {
+      return null_with(EINVAL);
+    }
+    ibv_mr* const made = register_range(pd, static_cast<std::byte*>(dm.data) + offset, length, 0, access);
+    if (made == nullptr) return nullptr;
+    auto& mr = *reinterpret_cast<Mr*>(made);
+    mr.dm = &dm;
+    dm.users.fetch_add(1);
+    made->addr = nullptr;
+    return made;
+  });
+}
+
+}  // namespace uroce::verbs
+
+using namespace uroce;
+using namespace uroce::verbs;
+
+// The daemon maps the buffer, as any process may where the exporter lets it (udmabuf). What lies in a device that
+// can't be mapped is refused: EOPNOTSUPP.
+UROCE_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
+                                       int fd, int flags) {
+  return guarded<ibv_mr*>(nullptr, [&]() -> ibv_mr* {
+    const unsigned access = static_cast<unsigned>(flags) & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+    if (const int error = check_access(access); error != 0) return null_with(error);
+    if (length == 0 || offset + length < offset || (access & IBV_ACCESS_ON_DEMAND) != 0) return null_with(EINVAL);
+    const std::uint64_t first = round_down(offset), bytes = round_up(offset + length) - first;
+    void* const probe = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(first));
+    if (probe == MAP_FAILED) return null_with(errno == EBADF ? EBADF : EOPNOTSUPP);
+    munmap(probe, bytes);
+    auto mr = std::make_unique<Mr>();
+    mr->access = access;
+    uroce_reg_mr_request request{};
+    request.pd = pd->handle;
+    request.access = access;
+    request.addr = offset - first;  // where in its first page
+    request.length = length;
+    request.iova = iova;
+    request.piece_count = 1;
+    request.piece[0] = {0, 0, first, bytes};
+    uroce_reg_mr_response reply{};
+    const int error = session_of(pd->context)
+                          .call(UROCE_CMD_REG_MR, std::as_bytes(std::span(&request, 1)),
+                                std::as_writable_bytes(std::span(&reply, 1)), std::span(&fd, 1));
+    if (error != 0) return null_with(error);
+    return finish_mr(std::move(mr), pd, nullptr, length, reply);
+  });
+}

@@ -1,0 +1,29 @@
+// Memory windows. Binding is a work request: post.cc and post_ex.cc.
+#include <memory>
+
+#include "export.h"
+#include "objects.h"
+
+namespace uroce::verbs {
+
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  return guarded<ibv_mw*>(nullptr, [&]() -> ibv_mw* {
+    if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return null_with(EINVAL);
+    auto mw = std::make_unique<Mw>();
+    const uroce_alloc_mw_request request{pd->handle, static_cast<std::uint32_t>(type)};
+    uroce_alloc_mw_response reply{};
+    if (const int error = session_of(pd->context).call(UROCE_CMD_ALLOC_MW, request, reply); error != 0) {
+      return null_with(error);
+    }
+    mw->mw = {pd->context, pd, reply.rkey, reply.handle, type};
+    return &mw.release()->mw;
+  });
+}
+
+int dealloc_mw(ibv_mw* mw) {
+  const int error = session_of(mw->context).release(UROCE_CMD_DEALLOC_MW, mw->handle);
+  if (error == 0) delete reinterpret_cast<Mw*>(mw);
+  return failed(error);
+}
+
+}  // namespace uroce::verbs
