@@ -145,7 +145,8 @@ int Endpoint::post(const StreamFlow::Write& w, bool with_imm) {
   ibv_sge sges[2];
   sges[0] = {address_of(send_buffer() + w.source.offset), w.source.first, send_mr_->lkey};
   sges[1] = {address_of(send_buffer()), w.source.second, send_mr_->lkey};
-  return post_write(w.wr_id, sges, w.source.second > 0 ? 2 : 1, w.remote_addr, w.key, with_imm ? &w.imm : nullptr, false);
+  return post_write(w.wr_id, sges, w.source.second > 0 ? 2 : 1, w.remote_addr, w.key, with_imm ? &w.imm : nullptr,
+                    false);
 }
 
 int Endpoint::post_inline(const StreamFlow::Write& w, const void* data, std::uint32_t length, bool with_imm) {

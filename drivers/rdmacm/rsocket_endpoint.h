@@ -18,8 +18,8 @@ struct EndpointConfig {
   std::uint32_t iomap_entries = 0;
 };
 
-/// A QP with its CQ and PD, the buffers of both directions and the lists that the peer writes. The PD is its own: what
-/// one peer was given a key for is out of every other's reach. Functions return 0 or -errno.
+/// A QP with its CQ and PD, the buffers of both directions and the lists that the peer writes. The PD is its own:
+/// what one peer was given a key for is out of every other's reach. Functions return 0 or -errno.
 ///
 /// The socket's mutex guards it, but for what the buffers hold.
 class Endpoint {
@@ -57,7 +57,8 @@ class Endpoint {
   int post(const StreamFlow::Write& w, bool with_imm);
   /// The same with data of the caller's, at most config().inline_size bytes.
   int post_inline(const StreamFlow::Write& w, const void* data, std::uint32_t length, bool with_imm);
-  /// A credit update; its target goes to the list at `list` of the peer, which is of the other byte order if `swap`.
+  /// A credit update; its target goes to the list at `list` of the peer, which is of the other byte order if
+  /// `swap`.
   int post_update(const StreamFlow::Update& u, const Target& list, bool swap);
   /// An empty RDMA WRITE: with `imm`, a message; without, a sign that the peer still answers.
   int post_control(std::uint64_t wr_id, const std::uint32_t* imm);

@@ -60,7 +60,9 @@ StreamFlow::Write StreamFlow::send(std::uint32_t length, bool inline_data) {
   return w;
 }
 
-StreamFlow::Write StreamFlow::write(std::uint32_t length, bool inline_data) { return take(length, inline_data, false); }
+StreamFlow::Write StreamFlow::write(std::uint32_t length, bool inline_data) {
+  return take(length, inline_data, false);
+}
 
 StreamFlow::Write StreamFlow::send_iomap(std::uint32_t index, std::uint32_t length, bool inline_data) {
   Write w = take(length, inline_data, true);

@@ -1,4 +1,5 @@
-// What an rsocket stream may send and what it has received: credits, targets, send slots and both rings, in numbers.
+// What an rsocket stream may send and what it has received: credits, targets, send slots and both rings, in
+// numbers.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +11,12 @@
 
 namespace uroce::rdmacm {
 
-/// Accounting of one stream; no verbs, no memory of its own, no time. Not thread-safe: the socket's mutex guards it.
+/// Accounting of one stream; no verbs, no memory of its own, no time. Not thread-safe: the socket's mutex guards
+/// it.
 ///
 /// Each message that carries data takes one credit; the peer gives credits back when its application has read the
-/// message. Bytes go into targets, which are halves of the peer's receive buffer, each used up before the next. Control
-/// messages need no credit, only one of kControlSlots of the send queue that are kept for them.
+/// message. Bytes go into targets, which are halves of the peer's receive buffer, each used up before the next.
+/// Control messages need no credit, only one of kControlSlots of the send queue that are kept for them.
 class StreamFlow {
  public:
   static constexpr std::uint32_t kControlSlots = 4;
@@ -46,10 +48,10 @@ class StreamFlow {
   struct Update {
     std::uint32_t imm = 0;
     bool has_target = false;
-    std::uint32_t target_index = 0;    ///< entry of the peer's list to write
-    std::uint32_t buffer_offset = 0;   ///< of the half that is free
+    std::uint32_t target_index = 0;   ///< entry of the peer's list to write
+    std::uint32_t buffer_offset = 0;  ///< of the half that is free
     std::uint32_t buffer_length = 0;
-    std::uint32_t control_slot = 0;    ///< which of kControlSlots carries it
+    std::uint32_t control_slot = 0;  ///< which of kControlSlots carries it
     std::uint64_t wr_id = 0;
   };
   enum class Event { kNothing, kData, kCredits, kDisconnect, kShutdown, kProtocolError };

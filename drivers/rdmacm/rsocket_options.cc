@@ -118,7 +118,8 @@ int Stream::set_rdma_option(int name, const void* value, socklen_t length) {
 
 int Stream::set_protocol_option(int level, int name, const void* value, socklen_t length) {
   int number = 0;
-  if (level == IPPROTO_TCP && (name == TCP_MAXSEG || name == TCP_CONGESTION || name == TCP_KEEPCNT || name == TCP_KEEPINTVL)) {
+  if (level == IPPROTO_TCP &&
+      (name == TCP_MAXSEG || name == TCP_CONGESTION || name == TCP_KEEPCNT || name == TCP_KEEPINTVL)) {
     return 0;  // RC has its own
   }
   if (!read_int(value, length, number)) return -EINVAL;

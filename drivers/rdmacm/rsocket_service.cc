@@ -46,8 +46,7 @@ bool Service::start() {
   channel_ = rdma_create_event_channel();
   if (channel_ == nullptr) return false;
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  const bool ready =
-      wake_fd_ >= 0 && fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) == 0;
+  const bool ready = wake_fd_ >= 0 && fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) == 0;
   // Signals are the application's.
   sigset_t all, before;
   sigfillset(&all);

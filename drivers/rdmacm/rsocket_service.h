@@ -1,5 +1,5 @@
-// The thread that works for all rsockets of a process: connection events, keepalives, and what datagram sockets learn
-// of their peers.
+// The thread that works for all rsockets of a process: connection events, keepalives, and what datagram sockets
+// learn of their peers.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -14,8 +14,8 @@ namespace uroce::rdmacm {
 class Stream;
 class DatagramResolver;
 
-/// One for each process, made with the first socket and never ended: sockets may be used while the process ends. After
-/// a fork the child gets a new one. Thread-safe.
+/// One for each process, made with the first socket and never ended: sockets may be used while the process ends.
+/// After a fork the child gets a new one. Thread-safe.
 class Service {
  public:
   /// Null, with errno, when there can be none.

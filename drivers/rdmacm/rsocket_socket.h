@@ -67,8 +67,8 @@ class BufferCursor {
   mutable std::size_t index_ = 0, offset_ = 0;
 };
 
-/// Calls return what the socket call of the name does, with -errno for an error. Thread-safe; close() is the last call,
-/// made once, and others under way end with an error.
+/// Calls return what the socket call of the name does, with -errno for an error. Thread-safe; close() is the last
+/// call, made once, and others under way end with an error.
 class Socket {
  public:
   Socket(int domain, int type) : domain_(domain), type_(type) {}
@@ -99,8 +99,8 @@ class Socket {
 
   /// Which of `events`, and of POLLERR and POLLHUP, hold now.
   virtual short ready(short events) = 0;
-  /// The same, before a sleep: this thread watches until unwatch(), and `sleep_on` gets the descriptors that tell of
-  /// what comes in.
+  /// The same, before a sleep: this thread watches until unwatch(), and `sleep_on` gets the descriptors that tell
+  /// of what comes in.
   virtual short watch(short events, int waker, std::vector<pollfd>& sleep_on) = 0;
   virtual void unwatch(int waker) = 0;
 

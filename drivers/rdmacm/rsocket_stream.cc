@@ -8,27 +8,10 @@
 
 #include <array>
 #include <cerrno>
-#include <chrono>
 
 #include "rsocket_service.h"
 
 namespace uroce::rdmacm {
-
-std::uint64_t now_us() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
-}
-
-int sleep_until_woken(std::unique_lock<std::mutex>& lock, int waker, int channel_fd, bool& channel_ready) {
-  pollfd fds[] = {{waker, POLLIN, 0}, {channel_fd, POLLIN, 0}};
-  lock.unlock();
-  const int result = ::poll(fds, 2, -1);
-  const int error = errno;
-  drain_waker();
-  lock.lock();
-  channel_ready = result > 0 && fds[1].revents != 0;
-  return result < 0 ? -error : 0;
-}
 
 std::shared_ptr<Stream> Stream::make(int domain) {
   Service* service = Service::get();
@@ -46,8 +29,8 @@ Stream::Stream(int domain, rdma_cm_id* id) : Socket(domain, SOCK_STREAM), id_(id
   number_ = eventfd(0, EFD_NONBLOCK);
   id_->context = this;
   const Defaults& d = defaults();
-  settings_.sizes = {d.send_buffer, d.receive_buffer, d.sq_size, d.rq_size, d.inline_size,
-                     iomap_count(iomap_scale(d.iomap_entries))};
+  settings_.sizes = {d.send_buffer, d.receive_buffer, d.sq_size,
+                     d.rq_size,     d.inline_size,    iomap_count(iomap_scale(d.iomap_entries))};
 }
 
 Stream::~Stream() {
@@ -84,7 +67,9 @@ int Stream::accept(std::shared_ptr<Socket>& accepted) {
   return 0;
 }
 
-bool Stream::nonblocking(int flags) const { return (flags & MSG_DONTWAIT) != 0 || (status_flags & O_NONBLOCK) != 0; }
+bool Stream::nonblocking(int flags) const {
+  return (flags & MSG_DONTWAIT) != 0 || (status_flags & O_NONBLOCK) != 0;
+}
 
 int Stream::await_connection(std::unique_lock<std::mutex>& lock, bool nonblock) {
   if (state_ == State::kConnecting) {
@@ -164,13 +149,17 @@ void Stream::arm() {
   armed_ = ibv_req_notify_cq(endpoint_.cq(), 0) == 0;
 }
 
-void Stream::take_cq_event() {
-  if (!endpoint_.exists()) return;
+void Stream::take_events() {
+  if (!armed_ || !endpoint_.exists()) return;
   ibv_cq* cq = nullptr;
   void* context = nullptr;
   if (ibv_get_cq_event(endpoint_.channel(), &cq, &context) != 0) return;
   ibv_ack_cq_events(cq, 1);
   armed_ = false;
+}
+
+void Stream::sleep_on(std::vector<pollfd>& fds) const {
+  if (endpoint_.exists()) fds.push_back({endpoint_.channel()->fd, POLLIN, 0});
 }
 
 void Stream::fail(int error) {
@@ -193,7 +182,8 @@ int Stream::send_error() const {
 int Stream::shutdown(int how) {
   std::unique_lock lock(mutex_);
   progress();
-  if (state_ != State::kConnected) return state_ == State::kDisconnected || state_ == State::kFailed ? 0 : -ENOTCONN;
+  if (state_ != State::kConnected)
+    return state_ == State::kDisconnected || state_ == State::kFailed ? 0 : -ENOTCONN;
   if (how != SHUT_WR) readable_ = false;
   const bool told = !writable_;  // the peer knows already that nothing more is sent
   if (how != SHUT_RD) writable_ = false;
@@ -206,7 +196,8 @@ int Stream::shutdown(int how) {
       const std::uint32_t imm = message(end ? ControlMessage::kDisconnect : ControlMessage::kShutdown);
       if (const int failed = endpoint_.post_control(flow_.control(), &imm)) fail(-failed);
     }
-    const bool abort = settings_.linger_set && settings_.linger_time.l_onoff != 0 && settings_.linger_time.l_linger == 0;
+    const bool abort =
+        settings_.linger_set && settings_.linger_time.l_onoff != 0 && settings_.linger_time.l_linger == 0;
     const auto sent = [this] { return flow_.all_sent() || state_ != State::kConnected; };
     if (!abort) {
       while (wait(lock, false, sent) == -EINTR) {
@@ -302,9 +293,9 @@ short Stream::ready_locked(short events) {
 short Stream::watch(short events, int waker, std::vector<pollfd>& sleep_on) {
   const std::lock_guard lock(mutex_);
   watchers_.add(waker);
-  if (armed_) take_cq_event();
+  take_events();
   arm();
-  if (endpoint_.exists()) sleep_on.push_back({endpoint_.channel()->fd, POLLIN, 0});
+  this->sleep_on(sleep_on);
   return ready_locked(events);
 }
 

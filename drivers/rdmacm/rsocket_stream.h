@@ -12,11 +12,13 @@
 #include "rsocket_endpoint.h"
 #include "rsocket_flow.h"
 #include "rsocket_socket.h"
+#include "rsocket_wait.h"
 
 namespace uroce::rdmacm {
 
-/// Connection events come on the Service's thread (on_event), everything else on the application's. Locks are taken in
-/// the order of their declaration. Whoever finds completions acts on all of them and wakes the threads that sleep.
+/// Connection events come on the Service's thread (on_event), everything else on the application's. Locks are taken
+/// in the order of their declaration. Whoever finds completions acts on all of them and wakes the threads that
+/// sleep.
 class Stream final : public Socket, public std::enable_shared_from_this<Stream> {
  public:
   /// Null with errno when there is no CM.
@@ -46,8 +48,8 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int unmap(void* buffer, std::size_t length);
   ssize_t write_at(const void* from, std::size_t length, off_t offset, int flags);
 
-  /// An event of this socket's id, or, of a listening one, of a new id. Streams that have to be closed once the event
-  /// is acknowledged are added to `failed`.
+  /// An event of this socket's id, or, of a listening one, of a new id. Streams that have to be closed once the
+  /// event is acknowledged are added to `failed`.
   void on_event(const rdma_cm_event& event, std::vector<std::shared_ptr<Stream>>& failed);
   void send_keepalive();
 
@@ -76,20 +78,26 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
 
   bool nonblocking(int flags) const;
   template <class Done>
-  int wait(std::unique_lock<std::mutex>& lock, bool nonblock, const Done& done);
+  int wait(std::unique_lock<std::mutex>& lock, bool nonblock, const Done& done) {
+    return wait_until(*this, lock, nonblock, done);
+  }
+  template <class S, class Done>
+  friend int wait_until(S&, std::unique_lock<std::mutex>&, bool, const Done&);
   int await_connection(std::unique_lock<std::mutex>& lock, bool nonblock);
   void progress();
   void handle(const ibv_wc& wc, std::uint32_t& receives);
   void handle_message(std::uint32_t imm);
   void send_updates();
   void arm();
-  void take_cq_event();
+  void take_events();
+  void sleep_on(std::vector<pollfd>& fds) const;
+  bool closed() const { return state_ == State::kClosed; }
   void fail(int error);
   void end_connection(State state);
   short ready_locked(short events);
   int send_error() const;
   int post_data(BufferCursor& cursor, std::uint32_t length, std::unique_lock<std::mutex>& lock);
-  int post_direct(BufferCursor& cursor, std::uint32_t length, StreamFlow::Write w, std::unique_lock<std::mutex>& lock,
+  int post_copied(BufferCursor& cursor, const StreamFlow::Write& w, std::unique_lock<std::mutex>& lock,
                   bool with_imm);
   int await_room(std::unique_lock<std::mutex>& lock, bool nonblock);
   int tell_mappings(std::unique_lock<std::mutex>& lock, bool nonblock);
@@ -124,17 +132,17 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   bool readable_ = false, writable_ = false;  ///< may still become so
   bool armed_ = false;
   bool connect_told_ = false;
-  int error_ = 0;          ///< what SO_ERROR tells, once
-  int failure_ = 0;        ///< why the state is kFailed
+  int error_ = 0;    ///< what SO_ERROR tells, once
+  int failure_ = 0;  ///< why the state is kFailed
   int resolve_tries_ = 0;
   sockaddr_storage destination_{};
   Settings settings_;
   Endpoint endpoint_;
   StreamFlow flow_;
   Watchers watchers_;
-  Target peer_list_;       ///< where the peer's targets lie; its iomap entries follow
+  Target peer_list_;  ///< where the peer's targets lie; its iomap entries follow
   std::uint32_t peer_iomap_entries_ = 0;
-  bool swap_ = false;      ///< the peer is of the other byte order
+  bool swap_ = false;  ///< the peer is of the other byte order
   std::list<Mapping> mappings_;
   bool mappings_to_tell_ = false;
 
@@ -144,42 +152,5 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   std::deque<std::shared_ptr<Stream>> accepted_;
   std::weak_ptr<Stream> listener_;  ///< of a stream in a listener's accepting_
 };
-
-/// Unlocks, sleeps until the waker or the channel of completions (or -1) tells of something, and locks. 0 or -EINTR.
-int sleep_until_woken(std::unique_lock<std::mutex>& lock, int waker, int channel_fd, bool& channel_ready);
-std::uint64_t now_us();
-
-// done() is asked with the lock held; true ends the wait. -EAGAIN when it would block and may not, -EINTR after a
-// signal, -EBADF when the socket was closed meanwhile.
-template <class Done>
-int Stream::wait(std::unique_lock<std::mutex>& lock, bool nonblock, const Done& done) {
-  progress();
-  if (done()) return 0;
-  if (nonblock) return -EAGAIN;
-  for (const std::uint64_t end = now_us() + defaults().polling_us; now_us() < end;) {
-    lock.unlock();
-    lock.lock();
-    progress();
-    if (done()) return 0;
-  }
-  const int waker = waker_fd();
-  watchers_.add(waker);
-  int result = 0;
-  while (result == 0) {
-    arm();
-    progress();
-    if (done() || state_ == State::kClosed) break;
-    bool channel_ready = false;
-    result = sleep_until_woken(lock, waker, endpoint_.exists() ? endpoint_.channel()->fd : -1, channel_ready);
-    if (channel_ready) take_cq_event();
-    progress();
-    if (done()) {
-      result = 0;
-      break;
-    }
-  }
-  watchers_.remove(waker);
-  return state_ == State::kClosed ? -EBADF : result;
-}
 
 }  // namespace uroce::rdmacm

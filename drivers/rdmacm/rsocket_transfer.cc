@@ -32,9 +32,9 @@ int Stream::await_room(std::unique_lock<std::mutex>& lock, bool nonblock) {
   return writable_ ? 0 : send_error();
 }
 
-// Posts `length` bytes that the flow has granted room for. The lock is dropped while they are copied.
-int Stream::post_direct(BufferCursor& cursor, std::uint32_t length, StreamFlow::Write w,
-                        std::unique_lock<std::mutex>& lock, bool with_imm) {
+// Posts what w has room for. The lock is dropped while it is copied.
+int Stream::post_copied(BufferCursor& cursor, const StreamFlow::Write& w, std::unique_lock<std::mutex>& lock,
+                        bool with_imm) {
   std::byte* const buffer = endpoint_.send_buffer();
   lock.unlock();
   cursor.copy_out(buffer + w.source.offset, w.source.first);
@@ -47,7 +47,7 @@ int Stream::post_direct(BufferCursor& cursor, std::uint32_t length, StreamFlow::
 int Stream::post_data(BufferCursor& cursor, std::uint32_t length, std::unique_lock<std::mutex>& lock) {
   const bool inline_data = length <= std::min(endpoint_.config().inline_size, kMostInline);
   const StreamFlow::Write w = flow_.send(length, inline_data);
-  if (!inline_data) return post_direct(cursor, length, w, lock, true);
+  if (!inline_data) return post_copied(cursor, w, lock, true);
   std::array<std::byte, kMostInline> data;
   cursor.copy_out(data.data(), length);
   return endpoint_.post_inline(w, data.data(), length, true);
@@ -139,9 +139,8 @@ off_t Stream::map(void* buffer, std::size_t length, int protection, off_t offset
 
 int Stream::unmap(void* buffer, std::size_t length) {
   const std::lock_guard lock(mutex_);
-  const auto at = std::find_if(mappings_.begin(), mappings_.end(), [&](const Mapping& m) {
-    return m.buffer == buffer && m.length == length;
-  });
+  const auto at = std::find_if(mappings_.begin(), mappings_.end(),
+                               [&](const Mapping& m) { return m.buffer == buffer && m.length == length; });
   if (at == mappings_.end()) return -EINVAL;
   if (const int failed = ibv_dereg_mr(at->mr)) return -failed;
   mappings_.erase(at);
@@ -160,8 +159,9 @@ int Stream::tell_mappings(std::unique_lock<std::mutex>& lock, bool nonblock) {
     const auto at = std::find_if(mappings_.begin(), mappings_.end(), [](const Mapping& m) { return !m.told; });
     if (at == mappings_.end()) break;
     at->told = true;
-    IomapEntry entry{static_cast<std::uint64_t>(at->offset),
-                     {reinterpret_cast<std::uint64_t>(at->buffer), at->mr->rkey, static_cast<std::uint32_t>(at->length)}};
+    IomapEntry entry{
+        static_cast<std::uint64_t>(at->offset),
+        {reinterpret_cast<std::uint64_t>(at->buffer), at->mr->rkey, static_cast<std::uint32_t>(at->length)}};
     if (swap_) entry = swapped(entry);
     const auto index = static_cast<std::uint32_t>(at->index);
     const bool inline_data = endpoint_.config().inline_size >= sizeof(entry);
@@ -175,7 +175,7 @@ int Stream::tell_mappings(std::unique_lock<std::mutex>& lock, bool nonblock) {
       const iovec vector{&entry, sizeof(entry)};
       const Buffers from{&vector, 1};
       BufferCursor cursor(from);
-      failed = post_direct(cursor, sizeof(entry), w, lock, true);
+      failed = post_copied(cursor, w, lock, true);
     }
     if (failed != 0) return failed;
   }
@@ -224,7 +224,7 @@ ssize_t Stream::write_at(const void* from, std::size_t length, off_t offset, int
       StreamFlow::Write w = flow_.write(part, false);
       w.remote_addr = target.addr;
       w.key = target.key;
-      failed = post_direct(cursor, part, w, lock, false);
+      failed = post_copied(cursor, w, lock, false);
       if (failed == 0) sent += part;
     }
     if (failed != 0) return sent > 0 ? static_cast<ssize_t>(sent) : failed;

@@ -1,5 +1,5 @@
-// What two rsockets say to each other: the private data of REQ and REP, the 32-bit messages in immediate data, and the
-// entries that one writes into the other's memory. Source: rdma-core, librdmacm/docs/rsocket and rsocket(7).
+// What two rsockets say to each other: the private data of REQ and REP, the 32-bit messages in immediate data, and
+// the entries that one writes into the other's memory. Source: rdma-core, librdmacm/docs/rsocket and rsocket(7).
 #pragma once
 
 #include <endian.h>
@@ -112,7 +112,8 @@ struct Greeting {
     put(at + 12, htobe32(t.length));
   }
   static Target decode_target(const std::uint8_t* at) {
-    return {be64toh(get<std::uint64_t>(at)), be32toh(get<std::uint32_t>(at + 8)), be32toh(get<std::uint32_t>(at + 12))};
+    return {be64toh(get<std::uint64_t>(at)), be32toh(get<std::uint32_t>(at + 8)),
+            be32toh(get<std::uint32_t>(at + 12))};
   }
 };
 
