@@ -63,7 +63,8 @@ int Datagram::Path::create(const Defaults& sizes) {
   if (fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) != 0) return last_error();
   cq = ibv_create_cq(id->verbs, static_cast<int>(receives + sends), nullptr, channel, 0);
   if (cq == nullptr) return last_error();
-  if ((mr = ibv_reg_mr(pd, memory, size, IBV_ACCESS_LOCAL_WRITE)) == nullptr) return last_error();
+  constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;
+  if ((mr = ibv_reg_mr(pd, memory, size, kLocalWrite)) == nullptr) return last_error();
   ibv_qp_init_attr attr{};
   attr.send_cq = attr.recv_cq = cq;
   attr.qp_type = IBV_QPT_UD;
