@@ -139,11 +139,15 @@ void StreamFlow::adopt(volatile Target* list, bool swap) {
   for (std::uint32_t n = 0; n < kTargets; ++n) {
     const std::uint32_t at = (target_ + n) % kTargets;
     if (targets_[at].length != 0) continue;
-    const std::uint32_t length = list[at].length;
-    if (length == 0) return;
-    const Target read{list[at].addr, list[at].key, length};
+    // The peer may be writing another entry meanwhile; this one is whole when its length is.
+    const std::uint64_t sizes =
+        __atomic_load_n(reinterpret_cast<volatile std::uint64_t*>(&list[at].key), __ATOMIC_ACQUIRE);
+    Target read;
+    std::memcpy(&read.key, &sizes, sizeof(sizes));
+    if (read.length == 0) return;
+    read.addr = __atomic_load_n(&list[at].addr, __ATOMIC_RELAXED);
     targets_[at] = swap ? swapped(read) : read;
-    list[at].length = 0;
+    __atomic_store_n(reinterpret_cast<volatile std::uint64_t*>(&list[at].key), 0, __ATOMIC_RELAXED);
   }
 }
 
