@@ -66,7 +66,6 @@ def bandwidth_options(program, long):
                ['-b', '-q', '8', '-s', '1024', '-n', '200'], ['-t', '512', '-s', '1024', '-n', '2000']]
     if program in TAKES_EVENTS:
         options += [['-e', '-s', '4096', '-n', '500'], ['-e', '-q', '4', '-s', '4096', '-n', '100']]
-        # With SENDs both ways perftest waits for one kind of event when only the other is due, and may wait for ever.
         options += [['-e', '-b', '-q', '4', '-s', '4096', '-n', '100']] if program == 'ib_read_bw' else []
     if program in TAKES_INLINE:
         options += [['-I', '64', '-s', '64', '-n', '2000'], ['-I', '32', '-s', '2', '-n', '1000']]

@@ -17,6 +17,7 @@ from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, la
 from cases_input import input_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
+from cases_verbs import verbs_cases  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
 
 FAULTS = 'drop=0.01,reorder=0.01,seed=7'
@@ -31,7 +32,7 @@ class Group:
 
 def groups(long):
     faulty = dict(faulty_cases(long), **faulty_verify_cases(long))
-    shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long))
+    shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases())
     return [
         Group('input', None, input_cases(long), True),
         Group('network', None, network_cases(long), True),

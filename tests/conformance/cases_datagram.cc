@@ -1,0 +1,217 @@
+// UD: address handles, Q_Keys, the header in front of the payload, multicast.
+#include <cstring>
+
+#include "fixtures.h"
+
+namespace conformance {
+namespace {
+
+constexpr std::size_t kHeader = 40;
+constexpr std::size_t kHalf = 32768;
+
+int send_datagram(Side& side, ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey, std::size_t bytes,
+                  std::uint64_t id = 1) {
+  ibv_sge sge = side.buffer.sge(0, bytes);
+  ibv_send_wr wr{};
+  wr.wr_id = id;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.ud = {ah, qpn, qkey};
+  return side.post(wr);
+}
+
+CONFORMANCE_CASE(ud_send, "IBTA vol. 1, 9.8.3; ibv_poll_cq(3)") {
+  Pair pair(bench, IBV_QPT_UD);
+  pair.left.buffer.fill(7);
+  CHECK_OK(pair.right.post_recv(kHalf, kHeader + 500, 3));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 500));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  const ibv_wc wc = wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  CHECK_EQ(wc.byte_len, kHeader + 500);
+  CHECK((wc.wc_flags & IBV_WC_GRH) != 0);
+  CHECK_EQ(wc.src_qp, pair.left.qp->qp_num);
+  CHECK_EQ(wc.qp_num, pair.right.qp->qp_num);
+  CHECK(pair.right.buffer.holds(7, kHalf + kHeader, 500, 0));
+}
+
+CONFORMANCE_CASE(ud_header_of_ipv4, "IBTA annex A17.4.5.2") {
+  Pair pair(bench, IBV_QPT_UD);
+  CHECK_OK(pair.right.post_recv(0, kHeader + 8));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  const std::uint8_t* const ip = pair.right.buffer.data() + 20;
+  CHECK_EQ(int{ip[0]}, 0x45);
+  CHECK_EQ(int{ip[9]}, 17);
+  CHECK(std::memcmp(ip + 12, bench.left.gid.raw + 12, 4) == 0);
+  CHECK(std::memcmp(ip + 16, bench.right.gid.raw + 12, 4) == 0);
+}
+
+CONFORMANCE_CASE(ud_reply_to_a_completion, "ibv_create_ah_from_wc(3)") {
+  Pair pair(bench, IBV_QPT_UD);
+  CHECK_OK(pair.right.post_recv(0, kHeader + 8));
+  CHECK_OK(pair.left.post_recv(kHalf, kHeader + 16));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 8));
+  ibv_wc wc = wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  auto* const grh = reinterpret_cast<ibv_grh*>(pair.right.buffer.data());
+  const Ah back(CHECK_MADE(ibv_create_ah_from_wc(pair.right.pd, &wc, grh, 1)));
+  CHECK_OK(send_datagram(pair.right, back.get(), wc.src_qp, kQkey, 16));
+  CHECK_EQ(wait_success(pair.left.cq.get(), IBV_WC_RECV).byte_len, kHeader + 16);
+  wait_success(pair.right.cq.get(), IBV_WC_SEND);
+}
+
+CONFORMANCE_CASE(ud_wrong_qkey_is_dropped, "IBTA vol. 1, 10.2.5") {
+  Pair pair(bench, IBV_QPT_UD);
+  CHECK_OK(pair.right.post_recv(0, kHeader + 8));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey + 1, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  CHECK(stays_empty(pair.right.cq.get()));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 8));
+  wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+}
+
+CONFORMANCE_CASE(ud_controlled_qkey_is_the_qps_own, "IBTA vol. 1, 10.2.5") {
+  Pair pair(bench, IBV_QPT_UD);
+  CHECK_OK(pair.right.post_recv(0, kHeader + 8));
+  // With the high bit set the QP's own Q_Key is sent.
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, 0x80000000u | 5, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  wait_success(pair.right.cq.get(), IBV_WC_RECV);
+}
+
+CONFORMANCE_CASE(ud_largest_message, "IBTA vol. 1, 9.8.3: one packet") {
+  Pair pair(bench, IBV_QPT_UD);
+  const std::size_t most = bench.mtu_bytes();
+  pair.left.buffer.fill(4);
+  CHECK_OK(pair.right.post_recv(kHalf, kHeader + most));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, most));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  CHECK_EQ(wait_success(pair.right.cq.get(), IBV_WC_RECV).byte_len, kHeader + most);
+  CHECK(pair.right.buffer.holds(4, kHalf + kHeader, most, 0));
+}
+
+CONFORMANCE_CASE(ud_too_large_a_message, "IBTA vol. 1, 10.8.3.3; ibv_post_send(3)") {
+  Pair pair(bench, IBV_QPT_UD);
+  CHECK_OK(pair.right.post_recv(0, 20000));
+  const int error =
+      send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, bench.mtu_bytes() + 1, 6);
+  // Refused at once, or completed: never delivered, and the QP goes on.
+  if (error == 0) CHECK_EQ(wait(pair.left.cq.get()).wr_id, 6u);
+  CHECK(stays_empty(pair.right.cq.get(), std::chrono::milliseconds(20)));
+}
+
+CONFORMANCE_CASE(ud_without_receive_is_dropped, "IBTA vol. 1, 9.8.3") {
+  Pair pair(bench, IBV_QPT_UD);
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  CHECK_OK(pair.right.post_recv(0, kHeader + 8, 4));
+  CHECK(stays_empty(pair.right.cq.get(), std::chrono::milliseconds(20)));
+}
+
+CONFORMANCE_CASE(ud_receive_too_small, "IBTA vol. 1, 9.8.3.2") {
+  Pair pair(bench, IBV_QPT_UD);
+  CHECK_OK(pair.right.post_recv(0, kHeader + 8, 4));
+  CHECK_OK(pair.right.post_recv(kHalf, kHeader + 100, 5));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 100));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  // A local length error, or the message is dropped and the receive stays.
+  ibv_wc wc{};
+  const auto before = stays_empty(pair.right.cq.get(), std::chrono::milliseconds(20));
+  if (!before) return;
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 8));
+  wc = wait(pair.right.cq.get());
+  CHECK_EQ(wc.wr_id, 4u);
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+}
+
+CONFORMANCE_CASE(ud_has_sends_only, "ibv_post_send(3), table of opcodes") {
+  Pair pair(bench, IBV_QPT_UD);
+  CHECK(pair.left.write(0, 8, 0, 0) != 0);
+  CHECK(pair.left.read(0, 8, 0, 0) != 0);
+}
+
+CONFORMANCE_CASE(ud_to_several, "ibv_create_ah(3)") {
+  Pair pair(bench, IBV_QPT_UD);
+  Side third(bench.right, IBV_QPT_UD, 4096, {});
+  CHECK_OK(to_init(third.qp.get(), 0));
+  CHECK_OK(to_rtr(bench.right, third.qp.get(), bench.left, 0, bench.mtu()));
+  CHECK_OK(third.post_recv(0, 100, 33));
+  CHECK_OK(pair.right.post_recv(0, 100, 22));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), third.qp->qp_num, kQkey, 8, 1));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 8, 2));
+  CHECK_EQ(wait_success(third.cq.get(), IBV_WC_RECV).wr_id, 33u);
+  CHECK_EQ(wait_success(pair.right.cq.get(), IBV_WC_RECV).wr_id, 22u);
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+}
+
+CONFORMANCE_CASE(ud_domain_of_the_handle, "IBTA vol. 1, 10.2.3") {
+  Pair pair(bench, IBV_QPT_UD);
+  const Pd other = make_pd(bench.left);
+  const Ah foreign = make_ah(bench.left, other.get(), bench.right);
+  CHECK_OK(pair.right.post_recv(0, 100));
+  if (send_datagram(pair.left, foreign.get(), pair.right.qp->qp_num, kQkey, 8, 5) == 0) {
+    CHECK(wait(pair.left.cq.get()).status != IBV_WC_SUCCESS);
+  }
+  CHECK(stays_empty(pair.right.cq.get(), std::chrono::milliseconds(20)));
+}
+
+ibv_gid group(std::uint8_t last) {
+  ibv_gid gid{};
+  gid.raw[10] = gid.raw[11] = 0xff;
+  gid.raw[12] = 239;
+  gid.raw[13] = 18;
+  gid.raw[15] = last;
+  return gid;
+}
+
+Ah group_handle(const End& from, ibv_pd* pd, const ibv_gid& gid) {
+  End to;
+  to.gid = gid;
+  return make_ah(from, pd, to);
+}
+
+CONFORMANCE_CASE(ud_multicast_reaches_each_member_once, "ibv_attach_mcast(3)") {
+  if (bench.right.attr.max_mcast_grp == 0) throw Skipped{"max_mcast_grp is 0"};
+  Pair pair(bench, IBV_QPT_UD);
+  Side third(bench.right, IBV_QPT_UD, 4096, {});
+  CHECK_OK(to_init(third.qp.get(), 0));
+  CHECK_OK(to_rtr(bench.right, third.qp.get(), bench.left, 0, bench.mtu()));
+  const ibv_gid gid = group(5);
+  CHECK_OK(ibv_attach_mcast(pair.right.qp.get(), &gid, 0));
+  CHECK_OK(ibv_attach_mcast(third.qp.get(), &gid, 0));
+  for (int i = 0; i < 2; ++i) {
+    CHECK_OK(pair.right.post_recv(0, 100, 22));
+    CHECK_OK(third.post_recv(0, 100, 33));
+    CHECK_OK(pair.left.post_recv(0, 100, 11));
+  }
+  const Ah to_group = group_handle(bench.left, pair.left.pd, gid);
+  CHECK_OK(send_datagram(pair.left, to_group.get(), 0xffffff, kQkey, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  CHECK_EQ(wait_success(pair.right.cq.get(), IBV_WC_RECV).wr_id, 22u);
+  CHECK_EQ(wait_success(third.cq.get(), IBV_WC_RECV).wr_id, 33u);
+  CHECK(stays_empty(pair.right.cq.get(), std::chrono::milliseconds(20)));
+  CHECK(stays_empty(pair.left.cq.get(), std::chrono::milliseconds(1)));
+  CHECK_OK(ibv_detach_mcast(third.qp.get(), &gid, 0));
+  CHECK_OK(send_datagram(pair.left, to_group.get(), 0xffffff, kQkey, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  CHECK(stays_empty(third.cq.get(), std::chrono::milliseconds(20)));
+  CHECK_OK(ibv_detach_mcast(pair.right.qp.get(), &gid, 0));
+}
+
+CONFORMANCE_CASE(ud_multicast_takes_a_ud_qp, "ibv_attach_mcast(3)") {
+  if (bench.left.attr.max_mcast_grp == 0) throw Skipped{"max_mcast_grp is 0"};
+  const ibv_gid gid = group(6);
+  Side connected(bench.left, IBV_QPT_RC, 4096, {});
+  CHECK(ibv_attach_mcast(connected.qp.get(), &gid, 0) != 0);
+  Side datagram(bench.left, IBV_QPT_UD, 4096, {});
+  CHECK(ibv_detach_mcast(datagram.qp.get(), &gid, 0) != 0);
+}
+
+}  // namespace
+}  // namespace conformance

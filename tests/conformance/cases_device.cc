@@ -1,0 +1,203 @@
+// What a device and its port say of themselves, domains of threads, and what is refused.
+#include <unistd.h>
+
+#include <cstring>
+
+#include "fixtures.h"
+
+namespace conformance {
+namespace {
+
+CONFORMANCE_CASE(device_has_limits, "ibv_query_device(3)") {
+  const ibv_device_attr& attr = bench.left.attr;
+  CHECK(attr.max_qp > 0 && attr.max_qp_wr > 0 && attr.max_sge > 0 && attr.max_cq > 0 && attr.max_cqe > 0);
+  CHECK(attr.max_mr > 0 && attr.max_pd > 0 && attr.max_mr_size >= 1u << 20);
+  CHECK(attr.phys_port_cnt >= 1 && attr.max_pkeys >= 1);
+  CHECK((attr.page_size_cap & 4096) != 0);
+}
+
+CONFORMANCE_CASE(device_has_a_guid, "ibv_get_device_guid(3)") {
+  CHECK(ibv_get_device_guid(bench.left.context->device) != 0);
+  CHECK(bench.left.attr.node_guid != 0);
+  CHECK(bench.left.attr.sys_image_guid != 0);
+}
+
+CONFORMANCE_CASE(device_extended_query_agrees, "ibv_query_device_ex(3)") {
+  ibv_device_attr_ex extended{};
+  CHECK_OK(ibv_query_device_ex(bench.left.context, nullptr, &extended));
+  CHECK_EQ(extended.orig_attr.max_qp, bench.left.attr.max_qp);
+  CHECK_EQ(extended.orig_attr.max_cqe, bench.left.attr.max_cqe);
+}
+
+CONFORMANCE_CASE(port_is_active, "ibv_query_port(3)") {
+  const ibv_port_attr& port = bench.left.port;
+  CHECK_EQ(static_cast<int>(port.state), int{IBV_PORT_ACTIVE});
+  CHECK_EQ(int{port.link_layer}, int{IBV_LINK_LAYER_ETHERNET});
+  CHECK(port.active_mtu >= IBV_MTU_256 && port.active_mtu <= port.max_mtu);
+  CHECK(port.gid_tbl_len > 0 && port.pkey_tbl_len > 0 && port.max_msg_sz >= 1u << 20);
+  ibv_port_attr none{};
+  CHECK(ibv_query_port(bench.left.context, 0, &none) != 0);
+  CHECK(ibv_query_port(bench.left.context, static_cast<std::uint8_t>(bench.left.attr.phys_port_cnt + 1), &none) !=
+        0);
+}
+
+CONFORMANCE_CASE(port_gid_table, "ibv_query_gid_table(3)") {
+  std::vector<ibv_gid_entry> entries(static_cast<std::size_t>(bench.left.port.gid_tbl_len));
+  const ssize_t count = ibv_query_gid_table(bench.left.context, entries.data(), entries.size(), 0);
+  CHECK(count > 0);
+  bool found = false;
+  for (ssize_t i = 0; i < count; ++i) {
+    const ibv_gid_entry& entry = entries[static_cast<std::size_t>(i)];
+    found |= std::memcmp(entry.gid.raw, bench.left.gid.raw, 16) == 0;
+    ibv_gid same{};
+    CHECK_EQ(ibv_query_gid(bench.left.context, 1, static_cast<int>(entry.gid_index), &same), 0);
+    CHECK(std::memcmp(entry.gid.raw, same.raw, 16) == 0);
+  }
+  CHECK(found);
+  ibv_gid none{};
+  CHECK(ibv_query_gid(bench.left.context, 1, bench.left.port.gid_tbl_len, &none) != 0);
+}
+
+CONFORMANCE_CASE(port_default_pkey, "IBTA annex A17.7.1; ibv_get_pkey_index(3)") {
+  __be16 key = 0;
+  CHECK_EQ(ibv_query_pkey(bench.left.context, 1, 0, &key), 0);
+  CHECK_EQ(key, htobe16(0xffff));
+  CHECK_EQ(ibv_get_pkey_index(bench.left.context, 1, htobe16(0xffff)), 0);
+  CHECK(ibv_get_pkey_index(bench.left.context, 1, htobe16(0x1234)) < 0);
+}
+
+CONFORMANCE_CASE(device_clock_runs, "ibv_query_rt_values_ex(3)") {
+  ibv_values_ex values{};
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  CHECK_OK(ibv_query_rt_values_ex(bench.left.context, &values));
+  const timespec first = values.raw_clock;
+  values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+  CHECK_OK(ibv_query_rt_values_ex(bench.left.context, &values));
+  const timespec& second = values.raw_clock;
+  CHECK(second.tv_sec > first.tv_sec || (second.tv_sec == first.tv_sec && second.tv_nsec >= first.tv_nsec));
+}
+
+CONFORMANCE_CASE(qp_type_that_nobody_has, "ibv_create_qp(3)") {
+  Side side(bench.left, IBV_QPT_RC, 64, {});
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = side.cq.get();
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = static_cast<ibv_qp_type>(77);
+  CHECK(ibv_create_qp(side.pd, &init) == nullptr);
+}
+
+CONFORMANCE_CASE(qp_larger_than_the_device, "ibv_create_qp(3)") {
+  Side side(bench.left, IBV_QPT_RC, 64, {});
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = side.cq.get();
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {static_cast<std::uint32_t>(bench.left.attr.max_qp_wr) + 1, 1, 1, 1, 0};
+  CHECK(ibv_create_qp(side.pd, &init) == nullptr);
+  init.cap = {1, 1, static_cast<std::uint32_t>(bench.left.attr.max_sge) + 1, 1, 0};
+  CHECK(ibv_create_qp(side.pd, &init) == nullptr);
+}
+
+CONFORMANCE_CASE(qp_of_the_largest_size, "ibv_query_device(3), max_qp_wr, max_sge") {
+  QpOptions options;
+  options.send_wr = options.recv_wr = static_cast<std::uint32_t>(bench.left.attr.max_qp_wr);
+  options.send_sge = options.recv_sge = 1;
+  { Side side(bench.left, IBV_QPT_RC, 64, options); }
+  options.send_wr = options.recv_wr = 1;
+  options.send_sge = options.recv_sge = static_cast<std::uint32_t>(bench.left.attr.max_sge);
+  Side side(bench.left, IBV_QPT_RC, 64, options);
+}
+
+CONFORMANCE_CASE(qp_granted_at_least_what_was_asked, "ibv_create_qp(3)") {
+  QpOptions options;
+  options.send_wr = 33;
+  options.inline_bytes = 20;
+  Side side(bench.left, IBV_QPT_RC, 64, options);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  CHECK_OK(ibv_query_qp(side.qp.get(), &attr, IBV_QP_CAP | IBV_QP_STATE, &init));
+  CHECK(init.cap.max_send_wr >= 33 && init.cap.max_inline_data >= 20 && init.cap.max_recv_sge >= 2);
+  CHECK_EQ(static_cast<int>(attr.qp_state), int{IBV_QPS_RESET});
+  CHECK_EQ(init.send_cq, side.cq.get());
+}
+
+CONFORMANCE_CASE(qp_query_says_what_was_set, "ibv_query_qp(3)") {
+  Pair pair(bench);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  CHECK_OK(
+      ibv_query_qp(pair.left.qp.get(), &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU, &init));
+  CHECK_EQ(static_cast<int>(attr.qp_state), int{IBV_QPS_RTS});
+  CHECK_EQ(attr.dest_qp_num, pair.right.qp->qp_num);
+  CHECK_EQ(static_cast<int>(attr.path_mtu), static_cast<int>(bench.mtu()));
+  CHECK(std::memcmp(attr.ah_attr.grh.dgid.raw, bench.right.gid.raw, 16) == 0);
+  CHECK_EQ(int{attr.retry_cnt}, 7);
+}
+
+CONFORMANCE_CASE(qp_transition_that_is_none, "ibv_modify_qp(3); IBTA vol. 1, 10.3") {
+  Side side(bench.left, IBV_QPT_RC, 64, {});
+  CHECK(to_rts(side.qp.get()) != 0);
+  CHECK(to_rtr(bench.left, side.qp.get(), bench.right, 1, bench.mtu()) != 0);
+  CHECK_OK(to_init(side.qp.get(), kAll));
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;  // without what it needs
+  CHECK(ibv_modify_qp(side.qp.get(), &attr, IBV_QP_STATE) != 0);
+  // It is where it was.
+  ibv_qp_init_attr init{};
+  CHECK_OK(ibv_query_qp(side.qp.get(), &attr, IBV_QP_STATE, &init));
+  CHECK_EQ(static_cast<int>(attr.qp_state), int{IBV_QPS_INIT});
+}
+
+CONFORMANCE_CASE(domain_of_a_thread, "ibv_alloc_td(3); ibv_alloc_parent_domain(3)") {
+  ibv_td_init_attr td_init{};
+  Td td(CHECK_MADE(ibv_alloc_td(bench.left.context, &td_init)));
+  Pd pd = make_pd(bench.left);
+  ibv_parent_domain_init_attr init{};
+  init.pd = pd.get();
+  init.td = td.get();
+  const Pd parent(CHECK_MADE(ibv_alloc_parent_domain(bench.left.context, &init)));
+  CHECK(ibv_dealloc_td(td.get()) != 0);  // in use
+  CHECK(pd.destroy() != 0);
+  Side alone(bench.left, IBV_QPT_RC, 4096, {}, parent.get());
+  Side peer(bench.right, IBV_QPT_RC, 4096, {});
+  CHECK_OK(to_init(alone.qp.get(), kAll));
+  CHECK_OK(to_init(peer.qp.get(), kAll));
+  CHECK_OK(to_rtr(bench.left, alone.qp.get(), bench.right, peer.qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rtr(bench.right, peer.qp.get(), bench.left, alone.qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rts(alone.qp.get()));
+  CHECK_OK(to_rts(peer.qp.get()));
+  CHECK_OK(peer.post_recv(0, 64));
+  CHECK_OK(alone.send(0, 64));
+  wait_success(alone.cq.get(), IBV_WC_SEND);
+  wait_success(peer.cq.get(), IBV_WC_RECV);
+}
+
+CONFORMANCE_CASE(device_imported, "ibv_import_device(3); ibv_import_pd(3); ibv_import_mr(3)") {
+  Pair pair(bench);
+  const int fd = dup(bench.right.context->cmd_fd);
+  CHECK(fd >= 0);
+  ibv_context* const context = ibv_import_device(fd);
+  if (context == nullptr && errno == EOPNOTSUPP) throw Skipped{"ibv_import_device: not supported"};
+  CHECK(context != nullptr);
+  ibv_pd* const pd = CHECK_MADE(ibv_import_pd(context, pair.right.pd->handle));
+  ibv_mr* const mr = CHECK_MADE(ibv_import_mr(pd, pair.right.buffer.mr()->handle));
+  CHECK_EQ(mr->rkey, pair.right.buffer.rkey());
+  CHECK_EQ(mr->length, pair.right.buffer.size());
+  ibv_unimport_mr(mr);
+  ibv_unimport_pd(pd);
+  CHECK_EQ(ibv_close_device(context), 0);
+  // What was imported is still its owner's.
+  CHECK_OK(pair.left.write(0, 8, pair.right.buffer.address(), pair.right.buffer.rkey()));
+  wait_success(pair.left.cq.get(), IBV_WC_RDMA_WRITE);
+  close(fd);
+}
+
+CONFORMANCE_CASE(ece_has_no_options, "ibv_query_ece(3); ibv_set_ece(3)") {
+  Side side(bench.left, IBV_QPT_RC, 64, {});
+  ibv_ece ece{};
+  CHECK_OK(ibv_query_ece(side.qp.get(), &ece));
+  ece.comp_mask = 1;
+  CHECK(ibv_set_ece(side.qp.get(), &ece) != 0);
+}
+
+}  // namespace
+}  // namespace conformance

@@ -1,0 +1,172 @@
+// ibv_wr_*: work requests built call by call.
+#include <cstring>
+
+#include "fixtures.h"
+
+namespace conformance {
+namespace {
+
+constexpr std::size_t kHalf = 32768;
+
+struct Extended {
+  explicit Extended(Bench& bench, ibv_qp_type type, std::uint64_t operations)
+      : pair(bench, type, 65536, with(operations)) {
+    qp = ibv_qp_to_qp_ex(pair.left.qp.get());
+    CHECK(qp != nullptr);
+    qp->wr_flags = IBV_SEND_SIGNALED;
+  }
+  static QpOptions with(std::uint64_t operations) {
+    QpOptions options;
+    options.operations = operations;
+    options.inline_bytes = 64;
+    return options;
+  }
+  void set(std::size_t offset, std::size_t length) {
+    ibv_wr_set_sge(qp, pair.left.buffer.mr()->lkey, pair.left.buffer.address(offset),
+                   static_cast<std::uint32_t>(length));
+  }
+  Pair pair;
+  ibv_qp_ex* qp;
+};
+
+CONFORMANCE_CASE(wr_batch_of_all_kinds, "ibv_wr_post(3)") {
+  Extended x(bench, IBV_QPT_RC,
+             IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+                 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                 IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM);
+  Pair& pair = x.pair;
+  pair.left.buffer.fill(11);
+  for (std::uint64_t i = 0; i < 3; ++i) CHECK_OK(pair.right.post_recv(kHalf + i * 100, 100, i));
+  ibv_wr_start(x.qp);
+  x.qp->wr_id = 1;
+  ibv_wr_rdma_write(x.qp, pair.right.buffer.rkey(), pair.right.buffer.address(0));
+  x.set(0, 4096);
+  x.qp->wr_id = 2;
+  ibv_wr_send(x.qp);
+  x.set(0, 50);
+  x.qp->wr_id = 3;
+  ibv_wr_send_imm(x.qp, htobe32(99));
+  x.set(0, 50);
+  x.qp->wr_id = 4;
+  ibv_wr_rdma_write_imm(x.qp, pair.right.buffer.rkey(), pair.right.buffer.address(4096), htobe32(98));
+  x.set(0, 10);
+  x.qp->wr_id = 5;
+  ibv_wr_rdma_read(x.qp, pair.right.buffer.rkey(), pair.right.buffer.address(0));
+  x.set(kHalf, 4096);
+  x.qp->wr_id = 6;
+  ibv_wr_atomic_fetch_add(x.qp, pair.right.buffer.rkey(), pair.right.buffer.address(8192), 5);
+  x.set(kHalf + 8192, 8);
+  CHECK_EQ(ibv_wr_complete(x.qp), 0);
+  const ibv_wc_opcode expected[] = {IBV_WC_RDMA_WRITE, IBV_WC_SEND,      IBV_WC_SEND,
+                                    IBV_WC_RDMA_WRITE, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD};
+  for (std::uint64_t i = 0; i < 6; ++i) CHECK_EQ(wait_success(pair.left.cq.get(), expected[i]).wr_id, i + 1);
+  wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  CHECK_EQ(wait_success(pair.right.cq.get(), IBV_WC_RECV).imm_data, htobe32(99));
+  CHECK_EQ(wait_success(pair.right.cq.get(), IBV_WC_RECV_RDMA_WITH_IMM).imm_data, htobe32(98));
+  CHECK(pair.left.buffer.holds(11, kHalf, 4096, 0));
+}
+
+CONFORMANCE_CASE(wr_abort_leaves_nothing, "ibv_wr_post(3), ibv_wr_abort") {
+  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
+  ibv_wr_start(x.qp);
+  x.qp->wr_id = 1;
+  ibv_wr_rdma_write(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address());
+  x.set(0, 8);
+  ibv_wr_abort(x.qp);
+  ibv_wr_start(x.qp);
+  x.qp->wr_id = 2;
+  ibv_wr_rdma_write(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address());
+  x.set(0, 8);
+  CHECK_EQ(ibv_wr_complete(x.qp), 0);
+  CHECK_EQ(wait_success(x.pair.left.cq.get(), IBV_WC_RDMA_WRITE).wr_id, 2u);
+  CHECK(stays_empty(x.pair.left.cq.get(), std::chrono::milliseconds(5)));
+}
+
+CONFORMANCE_CASE(wr_error_posts_nothing, "ibv_wr_post(3), ibv_wr_complete") {
+  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  CHECK_OK(ibv_query_qp(x.pair.left.qp.get(), &attr, IBV_QP_CAP, &init));
+  ibv_wr_start(x.qp);
+  for (std::uint32_t i = 0; i < init.cap.max_send_wr + 1; ++i) {
+    ibv_wr_rdma_write(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address());
+    x.set(0, 8);
+  }
+  CHECK(ibv_wr_complete(x.qp) != 0);
+  CHECK(stays_empty(x.pair.left.cq.get(), std::chrono::milliseconds(5)));
+}
+
+CONFORMANCE_CASE(wr_inline_list, "ibv_wr_post(3), ibv_wr_set_inline_data_list") {
+  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_SEND);
+  char first[] = "abcdef", second[] = "ghij";
+  ibv_data_buf list[2] = {{first, 6}, {second, 4}};
+  CHECK_OK(x.pair.right.post_recv(0, 64));
+  ibv_wr_start(x.qp);
+  ibv_wr_send(x.qp);
+  ibv_wr_set_inline_data_list(x.qp, 2, list);
+  CHECK_EQ(ibv_wr_complete(x.qp), 0);
+  CHECK_EQ(wait_success(x.pair.right.cq.get(), IBV_WC_RECV).byte_len, 10u);
+  wait_success(x.pair.left.cq.get(), IBV_WC_SEND);
+  CHECK(std::memcmp(x.pair.right.buffer.data(), "abcdefghij", 10) == 0);
+}
+
+CONFORMANCE_CASE(wr_to_a_datagram_address, "ibv_wr_post(3), ibv_wr_set_ud_addr") {
+  Extended x(bench, IBV_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM);
+  x.pair.left.buffer.fill(12);
+  CHECK_OK(x.pair.right.post_recv(0, 200));
+  ibv_wr_start(x.qp);
+  ibv_wr_send_imm(x.qp, htobe32(5));
+  ibv_wr_set_ud_addr(x.qp, x.pair.ah_to_right.get(), x.pair.right.qp->qp_num, kQkey);
+  x.set(0, 100);
+  CHECK_EQ(ibv_wr_complete(x.qp), 0);
+  wait_success(x.pair.left.cq.get(), IBV_WC_SEND);
+  const ibv_wc wc = wait_success(x.pair.right.cq.get(), IBV_WC_RECV);
+  CHECK_EQ(wc.imm_data, htobe32(5));
+  CHECK(x.pair.right.buffer.holds(12, 40, 100, 0));
+}
+
+CONFORMANCE_CASE(wr_operation_that_the_type_lacks, "ibv_create_qp_ex(3), send_ops_flags") {
+  ibv_qp_init_attr_ex init{};
+  Side side(bench.left, IBV_QPT_RC, 64, {});
+  init.qp_type = IBV_QPT_UD;
+  init.pd = side.pd;
+  init.send_cq = init.recv_cq = side.cq.get();
+  init.cap = {1, 1, 1, 1, 0};
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.send_ops_flags = IBV_QP_EX_WITH_RDMA_READ;
+  CHECK(ibv_create_qp_ex(bench.left.context, &init) == nullptr);
+}
+
+CONFORMANCE_CASE(wr_window_bound, "ibv_wr_post(3), ibv_wr_bind_mw") {
+  if ((bench.left.attr.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) == 0) {
+    throw Skipped{"the device has no such windows"};
+  }
+  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV);
+  Buffer buffer(x.pair.left.pd, 4096, kAll | IBV_ACCESS_MW_BIND);
+  const Mw mw(CHECK_MADE(ibv_alloc_mw(x.pair.left.pd, IBV_MW_TYPE_2)));
+  const std::uint32_t key = ibv_inc_rkey(mw->rkey);
+  const ibv_mw_bind_info info{buffer.mr(), buffer.address(), 4096, IBV_ACCESS_REMOTE_WRITE};
+  ibv_wr_start(x.qp);
+  ibv_wr_bind_mw(x.qp, mw.get(), key, &info);
+  CHECK_EQ(ibv_wr_complete(x.qp), 0);
+  wait_success(x.pair.left.cq.get(), IBV_WC_BIND_MW);
+  x.pair.right.buffer.fill(1);
+  CHECK_OK(x.pair.right.write(0, 64, buffer.address(), key));
+  wait_success(x.pair.right.cq.get(), IBV_WC_RDMA_WRITE);
+  CHECK(buffer.holds(1, 0, 64, 0));
+}
+
+CONFORMANCE_CASE(wr_atomic_write, "IBTA vol. 1, annex A19; ibv_wr_atomic_write of later rdma-core") {
+  constexpr std::uint64_t kAtomicWrite = std::uint64_t{1} << 40;  // IBV_DEVICE_ATOMIC_WRITE of later rdma-core
+  if ((bench.left.extended.device_cap_flags_ex & kAtomicWrite) == 0) throw Skipped{"no IBV_DEVICE_ATOMIC_WRITE"};
+  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_WRITE);
+  const std::uint64_t value = 0x1122334455667788;
+  ibv_wr_start(x.qp);
+  ibv_wr_atomic_write(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address(64), &value);
+  CHECK_EQ(ibv_wr_complete(x.qp), 0);
+  wait_success(x.pair.left.cq.get(), IBV_WC_ATOMIC_WRITE);
+  CHECK(std::memcmp(x.pair.right.buffer.data() + 64, &value, 8) == 0);
+}
+
+}  // namespace
+}  // namespace conformance

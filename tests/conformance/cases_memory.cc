@@ -1,0 +1,331 @@
+// Memory regions of all kinds, and windows.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "fixtures.h"
+
+namespace conformance {
+namespace {
+
+int poll_write(Pair& pair, std::uint64_t remote, std::uint32_t rkey, std::size_t bytes = 64) {
+  CHECK_OK(pair.left.write(0, bytes, remote, rkey));
+  return wait(pair.left.cq.get()).status;
+}
+
+CONFORMANCE_CASE(mr_of_no_bytes_is_refused, "ibv_reg_mr(3)") {
+  const Pd pd = make_pd(bench.left);
+  int word = 0;
+  ibv_mr* const mr = ibv_reg_mr(pd.get(), &word, 0, kLocal);
+  if (mr != nullptr) ibv_dereg_mr(mr);  // rxe and some adapters make one that nothing fits into
+  ibv_mr* const unmapped = ibv_reg_mr(pd.get(), reinterpret_cast<void*>(4096), 4096, kLocal);
+  CHECK(unmapped == nullptr);
+}
+
+CONFORMANCE_CASE(mr_remote_write_takes_local_write, "ibv_reg_mr(3), access") {
+  const Pd pd = make_pd(bench.left);
+  int word = 0;
+  CHECK(ibv_reg_mr(pd.get(), &word, sizeof(word), IBV_ACCESS_REMOTE_WRITE) == nullptr);
+  CHECK_EQ(errno, EINVAL);
+  CHECK(ibv_reg_mr(pd.get(), &word, sizeof(word), IBV_ACCESS_REMOTE_ATOMIC) == nullptr);
+}
+
+CONFORMANCE_CASE(mr_domain_in_use_is_not_freed, "ibv_dealloc_pd(3)") {
+  Pd pd = make_pd(bench.left);
+  Buffer buffer(pd.get(), 4096);
+  CHECK(pd.destroy() != 0);
+}
+
+CONFORMANCE_CASE(mr_optional_access_is_accepted, "ibv_reg_mr(3), IBV_ACCESS_RELAXED_ORDERING") {
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 4096, kAll | IBV_ACCESS_RELAXED_ORDERING);
+  CHECK_EQ(poll_write(pair, buffer.address(), buffer.rkey()), int{IBV_WC_SUCCESS});
+}
+
+CONFORMANCE_CASE(mr_with_an_address_of_its_own, "ibv_reg_mr_iova(3)") {
+  Pair pair(bench);
+  constexpr std::uint64_t kIova = 0x7000000000;
+  std::vector<std::uint8_t> memory(16384);
+  // Address and I/O address agree in their place in the page.
+  const std::uint64_t iova = kIova + (reinterpret_cast<std::uintptr_t>(memory.data()) & 4095);
+  const Mr mr(CHECK_MADE(ibv_reg_mr_iova(pair.right.pd, memory.data(), memory.size(), iova, kAll)));
+  pair.left.buffer.fill(3);
+  CHECK_EQ(poll_write(pair, iova + 8000, mr->rkey), int{IBV_WC_SUCCESS});
+  CHECK(std::memcmp(memory.data() + 8000, pair.left.buffer.data(), 64) == 0);
+  CHECK(poll_write(pair, iova + 16384 - 63, mr->rkey) != IBV_WC_SUCCESS);
+}
+
+CONFORMANCE_CASE(mr_deregistered_key_is_gone, "ibv_dereg_mr(3)") {
+  Pair pair(bench);
+  std::uint64_t address = 0;
+  std::uint32_t key = 0;
+  {
+    Buffer buffer(pair.right.pd, 4096);
+    address = buffer.address();
+    key = buffer.rkey();
+  }
+  CHECK_EQ(poll_write(pair, address, key), int{IBV_WC_REM_ACCESS_ERR});
+}
+
+CONFORMANCE_CASE(mr_rereg_translation, "ibv_rereg_mr(3)") {
+  Pair pair(bench);
+  Buffer first(pair.right.pd, 4096);
+  std::vector<std::uint8_t> second(8192);
+  const int result =
+      ibv_rereg_mr(first.mr(), IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, second.data(), second.size(), 0);
+  if (result != 0 && errno == EOPNOTSUPP) throw Skipped{"ibv_rereg_mr: EOPNOTSUPP"};
+  CHECK_EQ(result, 0);
+  CHECK_EQ(first.mr()->addr, static_cast<void*>(second.data()));
+  CHECK_EQ(first.mr()->length, second.size());
+  pair.left.buffer.fill(9);
+  const auto address = reinterpret_cast<std::uintptr_t>(second.data());
+  CHECK_EQ(poll_write(pair, address + 5000, first.rkey()), int{IBV_WC_SUCCESS});
+  CHECK(std::memcmp(second.data() + 5000, pair.left.buffer.data(), 64) == 0);
+  CHECK(poll_write(pair, first.address(), first.rkey()) != IBV_WC_SUCCESS || first.address() == address);
+}
+
+CONFORMANCE_CASE(mr_rereg_access, "ibv_rereg_mr(3)") {
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 4096, IBV_ACCESS_REMOTE_READ);
+  const int result = ibv_rereg_mr(buffer.mr(), IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kAll);
+  if (result != 0 && errno == EOPNOTSUPP) throw Skipped{"ibv_rereg_mr: EOPNOTSUPP"};
+  CHECK_EQ(result, 0);
+  pair.left.buffer.fill(4);
+  CHECK_EQ(poll_write(pair, buffer.address(), buffer.rkey()), int{IBV_WC_SUCCESS});
+  CHECK(buffer.holds(4, 0, 64, 0));
+}
+
+CONFORMANCE_CASE(mr_rereg_domain, "ibv_rereg_mr(3)") {
+  Pair pair(bench);
+  const Pd other = make_pd(bench.right);
+  Buffer buffer(pair.right.pd, 4096);
+  const int result = ibv_rereg_mr(buffer.mr(), IBV_REREG_MR_CHANGE_PD, other.get(), nullptr, 0, 0);
+  if (result != 0 && errno == EOPNOTSUPP) throw Skipped{"ibv_rereg_mr: EOPNOTSUPP"};
+  CHECK_EQ(result, 0);
+  CHECK_EQ(buffer.mr()->pd, other.get());
+  CHECK_EQ(poll_write(pair, buffer.address(), buffer.rkey()), int{IBV_WC_REM_ACCESS_ERR});
+  CHECK_EQ(ibv_rereg_mr(buffer.mr(), IBV_REREG_MR_CHANGE_PD, pair.right.pd, nullptr, 0, 0), 0);
+}
+
+CONFORMANCE_CASE(mr_rereg_nonsense, "ibv_rereg_mr(3), RETURN VALUE") {
+  const Pd pd = make_pd(bench.left);
+  Buffer buffer(pd.get(), 4096);
+  CHECK_EQ(ibv_rereg_mr(buffer.mr(), 1 << 20, nullptr, nullptr, 0, 0), int{IBV_REREG_MR_ERR_INPUT});
+  CHECK_EQ(ibv_rereg_mr(buffer.mr(), IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, nullptr, 0, 0),
+           int{IBV_REREG_MR_ERR_INPUT});
+}
+
+CONFORMANCE_CASE(mr_of_nothing_reads_zeroes, "ibv_alloc_null_mr(3)") {
+  Pair pair(bench);
+  const Mr null(CHECK_MADE(ibv_alloc_null_mr(pair.left.pd)));
+  pair.right.buffer.fill(1);
+  ibv_sge list[2] = {{64, 100, null->lkey}, pair.left.buffer.sge(0, 100)};
+  ibv_send_wr wr{};
+  wr.sg_list = list;
+  wr.num_sge = 2;
+  wr.opcode = IBV_WR_RDMA_READ;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma = {pair.right.buffer.address(), pair.right.buffer.rkey()};
+  CHECK_OK(pair.left.post(wr));
+  wait_success(pair.left.cq.get(), IBV_WC_RDMA_READ);
+  CHECK(pair.left.buffer.holds(1, 0, 100, 100));  // the first 100 bytes went nowhere
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  CHECK_OK(pair.left.post(wr));
+  wait_success(pair.left.cq.get(), IBV_WC_RDMA_WRITE);
+  for (int i = 0; i < 100; ++i) CHECK_EQ(int{pair.right.buffer.data()[i]}, 0);
+}
+
+CONFORMANCE_CASE(mr_of_device_memory, "ibv_alloc_dm(3)") {
+  if (bench.right.extended.max_dm_size == 0) throw Skipped{"max_dm_size is 0"};
+  Pair pair(bench);
+  ibv_alloc_dm_attr attr{};
+  attr.length = 8192;
+  Dm dm(CHECK_MADE(ibv_alloc_dm(bench.right.context, &attr)));
+  Mr mr(CHECK_MADE(ibv_reg_dm_mr(pair.right.pd, dm.get(), 4096, 4096, kAll | IBV_ACCESS_ZERO_BASED)));
+  CHECK(ibv_free_dm(dm.get()) != 0);  // in use
+  pair.left.buffer.fill(30);
+  CHECK_EQ(poll_write(pair, 8, mr->rkey), int{IBV_WC_SUCCESS});
+  std::uint8_t got[64];
+  CHECK_OK(ibv_memcpy_from_dm(got, dm.get(), 4096 + 8, sizeof(got)));
+  CHECK(std::memcmp(got, pair.left.buffer.data(), sizeof(got)) == 0);
+  const std::uint64_t value = 11;
+  CHECK_OK(ibv_memcpy_to_dm(dm.get(), 4096 + 128, &value, sizeof(value)));
+  ibv_sge sge = pair.left.buffer.sge(0, 8);
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.atomic = {128, 4, 0, mr->rkey};
+  CHECK_OK(pair.left.post(wr));
+  wait_success(pair.left.cq.get(), IBV_WC_FETCH_ADD);
+  std::uint64_t now = 0;
+  CHECK_OK(ibv_memcpy_from_dm(&now, dm.get(), 4096 + 128, sizeof(now)));
+  CHECK_EQ(now, 15u);
+  CHECK(ibv_memcpy_to_dm(dm.get(), 8190, &value, sizeof(value)) != 0);
+}
+
+bool on_demand(const Bench& bench, std::uint64_t what) {
+  return (bench.right.extended.odp_caps.general_caps & what) == what;
+}
+
+CONFORMANCE_CASE(mr_on_demand, "ibv_reg_mr(3), IBV_ACCESS_ON_DEMAND; ibv_advise_mr(3)") {
+  if (!on_demand(bench, IBV_ODP_SUPPORT)) throw Skipped{"no IBV_ODP_SUPPORT"};
+  Pair pair(bench);
+  constexpr std::size_t kBytes = 1 << 20;
+  void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  Mr mr(CHECK_MADE(ibv_reg_mr(pair.right.pd, memory, kBytes, kAll | IBV_ACCESS_ON_DEMAND)));
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  pair.left.buffer.fill(2);
+  CHECK_EQ(poll_write(pair, address + 70000, mr->rkey), int{IBV_WC_SUCCESS});
+  CHECK(std::memcmp(static_cast<std::uint8_t*>(memory) + 70000, pair.left.buffer.data(), 64) == 0);
+  ibv_sge sge{address, 65536, mr->lkey};
+  CHECK_OK(ibv_advise_mr(pair.right.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1));
+  // New memory at the same address is what the region shows from then on.
+  CHECK(mmap(memory, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == memory);
+  CHECK_EQ(poll_write(pair, address + 70000, mr->rkey), int{IBV_WC_SUCCESS});
+  CHECK(std::memcmp(static_cast<std::uint8_t*>(memory) + 70000, pair.left.buffer.data(), 64) == 0);
+  CHECK_OK(mr.destroy());
+  munmap(memory, kBytes);
+}
+
+CONFORMANCE_CASE(mr_of_the_whole_address_space, "ibv_reg_mr(3), implicit on demand") {
+  if (!on_demand(bench, IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT)) throw Skipped{"no IBV_ODP_SUPPORT_IMPLICIT"};
+  Pair pair(bench);
+  const Mr mr(CHECK_MADE(ibv_reg_mr(pair.right.pd, nullptr, SIZE_MAX, kAll | IBV_ACCESS_ON_DEMAND)));
+  std::uint8_t stack[128] = {};
+  pair.left.buffer.fill(2);
+  CHECK_EQ(poll_write(pair, reinterpret_cast<std::uintptr_t>(stack), mr->rkey), int{IBV_WC_SUCCESS});
+  CHECK(std::memcmp(stack, pair.left.buffer.data(), 64) == 0);
+}
+
+CONFORMANCE_CASE(mr_advice_on_what_is_not_ours, "ibv_advise_mr(3)") {
+  if (!on_demand(bench, IBV_ODP_SUPPORT)) throw Skipped{"no IBV_ODP_SUPPORT"};
+  const Pd pd = make_pd(bench.right);
+  ibv_sge sge{4096, 4096, 0x12345};
+  CHECK(ibv_advise_mr(pd.get(), IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1) != 0);
+}
+
+ibv_send_wr bind_request(ibv_mw* mw, std::uint32_t key, const Buffer& buffer, std::size_t offset,
+                         std::size_t length) {
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_BIND_MW;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.bind_mw.mw = mw;
+  wr.bind_mw.rkey = key;
+  wr.bind_mw.bind_info = {buffer.mr(), buffer.address(offset), length,
+                          IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+  return wr;
+}
+
+constexpr int kBindable = kAll | IBV_ACCESS_MW_BIND;
+
+void need_windows(const Bench& bench, unsigned flag) {
+  if ((bench.right.attr.device_cap_flags & flag) == 0) throw Skipped{"the device has no such windows"};
+}
+
+CONFORMANCE_CASE(mw_type_1, "ibv_bind_mw(3)") {
+  need_windows(bench, IBV_DEVICE_MEM_WINDOW);
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 8192, kBindable);
+  const Mw mw(CHECK_MADE(ibv_alloc_mw(pair.right.pd, IBV_MW_TYPE_1)));
+  ibv_mw_bind bind{};
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_info = {buffer.mr(), buffer.address(1000), 2000, IBV_ACCESS_REMOTE_WRITE};
+  CHECK_OK(ibv_bind_mw(pair.right.qp.get(), mw.get(), &bind));
+  wait_success(pair.right.cq.get(), IBV_WC_BIND_MW);
+  pair.left.buffer.fill(6);
+  CHECK_EQ(poll_write(pair, buffer.address(1000), mw->rkey), int{IBV_WC_SUCCESS});
+  CHECK(buffer.holds(6, 1000, 64, 0));
+  // Bound to nothing, its key opens nothing.
+  bind.bind_info.length = 0;
+  CHECK_OK(ibv_bind_mw(pair.right.qp.get(), mw.get(), &bind));
+  wait_success(pair.right.cq.get(), IBV_WC_BIND_MW);
+  CHECK_EQ(poll_write(pair, buffer.address(1000), mw->rkey), int{IBV_WC_REM_ACCESS_ERR});
+}
+
+CONFORMANCE_CASE(mw_type_2, "ibv_post_send(3), IBV_WR_BIND_MW") {
+  need_windows(bench, IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 8192, kBindable);
+  const Mw mw(CHECK_MADE(ibv_alloc_mw(pair.right.pd, IBV_MW_TYPE_2)));
+  const std::uint32_t key = ibv_inc_rkey(mw->rkey);
+  ibv_send_wr wr = bind_request(mw.get(), key, buffer, 1000, 2000);
+  CHECK_OK(pair.right.post(wr));
+  wait_success(pair.right.cq.get(), IBV_WC_BIND_MW);
+  CHECK_EQ(poll_write(pair, buffer.address(2936), key), int{IBV_WC_SUCCESS});
+  CHECK_EQ(poll_write(pair, buffer.address(2937), key), int{IBV_WC_REM_ACCESS_ERR});
+}
+
+CONFORMANCE_CASE(mw_invalidated_by_the_peer, "ibv_post_send(3), IBV_WR_SEND_WITH_INV") {
+  need_windows(bench, IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 8192, kBindable);
+  const Mw mw(CHECK_MADE(ibv_alloc_mw(pair.right.pd, IBV_MW_TYPE_2)));
+  const std::uint32_t key = ibv_inc_rkey(mw->rkey);
+  ibv_send_wr wr = bind_request(mw.get(), key, buffer, 0, 4096);
+  CHECK_OK(pair.right.post(wr));
+  wait_success(pair.right.cq.get(), IBV_WC_BIND_MW);
+  CHECK_EQ(poll_write(pair, buffer.address(), key), int{IBV_WC_SUCCESS});
+  CHECK_OK(pair.right.post_recv(0, 64));
+  ibv_send_wr invalidate{};
+  invalidate.opcode = IBV_WR_SEND_WITH_INV;
+  invalidate.send_flags = IBV_SEND_SIGNALED;
+  invalidate.invalidate_rkey = key;
+  CHECK_OK(pair.left.post(invalidate));
+  const ibv_wc wc = wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  CHECK((wc.wc_flags & IBV_WC_WITH_INV) != 0);
+  CHECK_EQ(wc.invalidated_rkey, key);
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  CHECK_EQ(poll_write(pair, buffer.address(), key), int{IBV_WC_REM_ACCESS_ERR});
+}
+
+CONFORMANCE_CASE(mw_invalidated_locally, "ibv_post_send(3), IBV_WR_LOCAL_INV") {
+  need_windows(bench, IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 8192, kBindable);
+  const Mw mw(CHECK_MADE(ibv_alloc_mw(pair.right.pd, IBV_MW_TYPE_2)));
+  const std::uint32_t key = ibv_inc_rkey(mw->rkey);
+  ibv_send_wr wr = bind_request(mw.get(), key, buffer, 0, 4096);
+  CHECK_OK(pair.right.post(wr));
+  wait_success(pair.right.cq.get(), IBV_WC_BIND_MW);
+  ibv_send_wr invalidate{};
+  invalidate.opcode = IBV_WR_LOCAL_INV;
+  invalidate.send_flags = IBV_SEND_SIGNALED;
+  invalidate.invalidate_rkey = key;
+  CHECK_OK(pair.right.post(invalidate));
+  wait_success(pair.right.cq.get(), IBV_WC_LOCAL_INV);
+  // It can be bound again, to another key.
+  const std::uint32_t next = ibv_inc_rkey(key);
+  wr = bind_request(mw.get(), next, buffer, 4096, 4096);
+  CHECK_OK(pair.right.post(wr));
+  wait_success(pair.right.cq.get(), IBV_WC_BIND_MW);
+  CHECK_EQ(poll_write(pair, buffer.address(4096), next), int{IBV_WC_SUCCESS});
+  CHECK_EQ(poll_write(pair, buffer.address(), key), int{IBV_WC_REM_ACCESS_ERR});
+}
+
+CONFORMANCE_CASE(mw_region_without_the_right, "ibv_bind_mw(3), IBV_ACCESS_MW_BIND") {
+  need_windows(bench, IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 4096);
+  const Mw mw(CHECK_MADE(ibv_alloc_mw(pair.right.pd, IBV_MW_TYPE_2)));
+  ibv_send_wr wr = bind_request(mw.get(), ibv_inc_rkey(mw->rkey), buffer, 0, 4096);
+  const int error = pair.right.post(wr);
+  if (error == 0) wait_status(pair.right.cq.get(), IBV_WC_MW_BIND_ERR);
+}
+
+CONFORMANCE_CASE(mw_past_its_region, "ibv_bind_mw(3)") {
+  need_windows(bench, IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B);
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 4096, kBindable);
+  const Mw mw(CHECK_MADE(ibv_alloc_mw(pair.right.pd, IBV_MW_TYPE_2)));
+  ibv_send_wr wr = bind_request(mw.get(), ibv_inc_rkey(mw->rkey), buffer, 8, 4096);
+  const int error = pair.right.post(wr);
+  if (error == 0) wait_status(pair.right.cq.get(), IBV_WC_MW_BIND_ERR);
+}
+
+}  // namespace
+}  // namespace conformance

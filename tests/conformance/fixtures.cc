@@ -1,0 +1,294 @@
+#include "fixtures.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <algorithm>
+
+namespace conformance {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(5);
+
+std::string& leaks() {
+  static std::string text;
+  return text;
+}
+
+void find_address(End& end) {
+  CHECK_OK(ibv_query_port(end.context, 1, &end.port));
+  for (int i = 0; i < end.port.gid_tbl_len; ++i) {
+    ibv_gid_entry entry{};
+    if (ibv_query_gid_ex(end.context, 1, static_cast<std::uint32_t>(i), &entry, 0) != 0) continue;
+    const bool ipv4 = entry.gid.raw[10] == 0xff && entry.gid.raw[11] == 0xff && entry.gid.raw[0] == 0;
+    if (entry.gid_type != IBV_GID_TYPE_ROCE_V2 || !ipv4) continue;
+    end.gid_index = i;
+    end.gid = entry.gid;
+    return;
+  }
+  throw Failed{std::string(ibv_get_device_name(end.context->device)) + " has no RoCE v2 GID of an IPv4 address"};
+}
+
+End open_end(const std::string& name) {
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  End end;
+  for (int i = 0; i < count && end.context == nullptr; ++i) {
+    if (name == ibv_get_device_name(list[i])) end.context = ibv_open_device(list[i]);
+  }
+  if (list != nullptr) ibv_free_device_list(list);
+  if (end.context == nullptr) throw Failed{"no device " + name};
+  CHECK_OK(ibv_query_device(end.context, &end.attr));
+  if (ibv_query_device_ex(end.context, nullptr, &end.extended) != 0) end.extended = {};
+  find_address(end);
+  return end;
+}
+
+}  // namespace
+
+Bench::Bench(const std::string& l, const std::string& r) : left(open_end(l)), right(open_end(r)) {}
+Bench::~Bench() {
+  ibv_close_device(right.context);
+  ibv_close_device(left.context);
+}
+
+void add_leak(const char* what) {
+  leaks() += std::string(what) + ": could not be destroyed: " + std::strerror(errno) + "; ";
+}
+std::string take_leaks() { return std::exchange(leaks(), {}); }
+
+Pd make_pd(const End& end) { return Pd(CHECK_MADE(ibv_alloc_pd(end.context))); }
+
+Cq make_cq(const End& end, int entries, ibv_comp_channel* channel, void* context) {
+  return Cq(CHECK_MADE(ibv_create_cq(end.context, entries, context, channel, 0)));
+}
+
+Buffer::Buffer(ibv_pd* pd, std::size_t bytes, int access)
+    : memory_(bytes), mr_(CHECK_MADE(ibv_reg_mr(pd, memory_.data(), bytes, access))) {}
+
+void Buffer::fill(std::uint8_t seed) {
+  for (std::size_t i = 0; i < memory_.size(); ++i) memory_[i] = static_cast<std::uint8_t>(seed + i * 7 + (i >> 8));
+}
+
+bool Buffer::holds(std::uint8_t seed, std::size_t offset, std::size_t length, std::size_t from) const {
+  for (std::size_t i = 0; i < length; ++i) {
+    const std::size_t at = from + i;
+    if (memory_[offset + i] != static_cast<std::uint8_t>(seed + at * 7 + (at >> 8))) return false;
+  }
+  return true;
+}
+
+QpObject make_qp(const End& end, ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, ibv_qp_type type,
+                 const QpOptions& options) {
+  ibv_qp_init_attr_ex init{};
+  init.send_cq = send_cq;
+  init.recv_cq = recv_cq;
+  init.srq = options.srq;
+  init.cap = {options.send_wr, options.srq != nullptr ? 0 : options.recv_wr, options.send_sge,
+              options.srq != nullptr ? 0 : options.recv_sge, options.inline_bytes};
+  init.qp_type = type;
+  init.sq_sig_all = options.signal_all;
+  if (options.operations == 0) {
+    ibv_qp_init_attr plain{};
+    std::memcpy(static_cast<void*>(&plain), &init, sizeof(plain));
+    return QpObject(CHECK_MADE(ibv_create_qp(pd, &plain)));
+  }
+  init.pd = pd;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.send_ops_flags = options.operations;
+  return QpObject(CHECK_MADE(ibv_create_qp_ex(end.context, &init)));
+}
+
+int to_init(ibv_qp* qp, int access) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+  if (qp->qp_type == IBV_QPT_UD) {
+    attr.qkey = kQkey;
+    mask |= IBV_QP_QKEY;
+  } else {
+    // A UC responder does no READs and atomics.
+    attr.qp_access_flags =
+        static_cast<unsigned>(qp->qp_type == IBV_QPT_UC ? access & IBV_ACCESS_REMOTE_WRITE : access);
+    mask |= IBV_QP_ACCESS_FLAGS;
+  }
+  return ibv_modify_qp(qp, &attr, mask);
+}
+
+int to_rtr(const End& end, ibv_qp* qp, const End& peer, std::uint32_t peer_qpn, ibv_mtu mtu,
+           const QpOptions& options) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  int mask = IBV_QP_STATE;
+  if (qp->qp_type != IBV_QPT_UD) {
+    attr.path_mtu = mtu;
+    attr.dest_qp_num = peer_qpn;
+    attr.rq_psn = options.psn;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.port_num = 1;
+    attr.ah_attr.grh.dgid = peer.gid;
+    attr.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(end.gid_index);
+    attr.ah_attr.grh.hop_limit = 64;
+    mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  }
+  if (qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_XRC_RECV) {
+    attr.max_dest_rd_atomic = options.reads;
+    attr.min_rnr_timer = 1;
+    mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  }
+  return ibv_modify_qp(qp, &attr, mask);
+}
+
+int to_rts(ibv_qp* qp, const QpOptions& options) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTS;
+  attr.sq_psn = options.psn;
+  int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+  if (qp->qp_type == IBV_QPT_RC || qp->qp_type == IBV_QPT_XRC_SEND) {
+    attr.timeout = options.timeout;
+    attr.retry_cnt = options.retries;
+    attr.rnr_retry = options.rnr_retries;
+    attr.max_rd_atomic = options.reads;
+    mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  } else if (qp->qp_type == IBV_QPT_XRC_RECV) {
+    attr.timeout = options.timeout;
+    mask |= IBV_QP_TIMEOUT;
+  }
+  return ibv_modify_qp(qp, &attr, mask);
+}
+
+int to_error(ibv_qp* qp) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_ERR;
+  return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+Side::Side(const End& e, ibv_qp_type type, std::size_t bytes, const QpOptions& options, ibv_pd* domain,
+           ibv_comp_channel* channel)
+    : end(e),
+      own_pd(domain == nullptr ? make_pd(e) : Pd()),
+      pd(domain == nullptr ? own_pd.get() : domain),
+      cq(make_cq(e, 256, channel)),
+      buffer(pd, bytes),
+      qp(make_qp(e, pd, cq.get(), cq.get(), type, options)) {}
+
+int Side::post_recv(std::size_t offset, std::size_t length, std::uint64_t id) {
+  ibv_sge sge = buffer.sge(offset, length);
+  ibv_recv_wr wr{id, nullptr, &sge, 1}, *bad;
+  return ibv_post_recv(qp.get(), &wr, &bad);
+}
+
+int Side::post(ibv_send_wr& wr) {
+  ibv_send_wr* bad;
+  return ibv_post_send(qp.get(), &wr, &bad);
+}
+
+int Side::send(std::size_t offset, std::size_t length, std::uint64_t id, unsigned flags) {
+  ibv_sge sge = buffer.sge(offset, length);
+  ibv_send_wr wr{};
+  wr.wr_id = id;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = flags;
+  return post(wr);
+}
+
+int Side::write(std::size_t offset, std::size_t length, std::uint64_t remote, std::uint32_t rkey, std::uint64_t id,
+                unsigned flags) {
+  ibv_sge sge = buffer.sge(offset, length);
+  ibv_send_wr wr{};
+  wr.wr_id = id;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = flags;
+  wr.wr.rdma = {remote, rkey};
+  return post(wr);
+}
+
+int Side::read(std::size_t offset, std::size_t length, std::uint64_t remote, std::uint32_t rkey, std::uint64_t id) {
+  ibv_sge sge = buffer.sge(offset, length);
+  ibv_send_wr wr{};
+  wr.wr_id = id;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_RDMA_READ;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.rdma = {remote, rkey};
+  return post(wr);
+}
+
+Pair::Pair(Bench& bench, ibv_qp_type type, std::size_t bytes, const QpOptions& options)
+    : left(bench.left, type, bytes, options), right(bench.right, type, bytes, options) {
+  for (Side* side : {&left, &right}) {
+    Side& peer = side == &left ? right : left;
+    CHECK_OK(to_init(side->qp.get(), options.access));
+    CHECK_OK(to_rtr(side->end, side->qp.get(), peer.end, peer.qp->qp_num, bench.mtu(), options));
+    CHECK_OK(to_rts(side->qp.get(), options));
+  }
+  if (type == IBV_QPT_UD) ah_to_right = make_ah(bench.left, left.pd, bench.right);
+}
+
+Ah make_ah(const End& from, ibv_pd* pd, const End& to) {
+  ibv_ah_attr attr{};
+  attr.is_global = 1;
+  attr.port_num = 1;
+  attr.grh.dgid = to.gid;
+  attr.grh.sgid_index = static_cast<std::uint8_t>(from.gid_index);
+  attr.grh.hop_limit = 64;
+  return Ah(CHECK_MADE(ibv_create_ah(pd, &attr)));
+}
+
+ibv_wc wait(ibv_cq* cq) {
+  const auto end = std::chrono::steady_clock::now() + kPatience;
+  ibv_wc wc{};
+  for (;;) {
+    const int got = ibv_poll_cq(cq, 1, &wc);
+    if (got == 1) return wc;
+    if (got < 0) throw Failed{"ibv_poll_cq: " + std::to_string(got)};
+    if (std::chrono::steady_clock::now() > end) throw Failed{"no completion within 5 s"};
+    sched_yield();
+  }
+}
+
+ibv_wc wait_status(ibv_cq* cq, ibv_wc_status status) {
+  const ibv_wc wc = wait(cq);
+  if (wc.status != status) {
+    throw Failed{std::string("completed with '") + ibv_wc_status_str(wc.status) + "', not '" +
+                 ibv_wc_status_str(status) + "', wr_id " + std::to_string(wc.wr_id)};
+  }
+  return wc;
+}
+
+ibv_wc wait_success(ibv_cq* cq, ibv_wc_opcode opcode) {
+  const ibv_wc wc = wait_status(cq, IBV_WC_SUCCESS);
+  CHECK_EQ(static_cast<int>(wc.opcode), static_cast<int>(opcode));
+  return wc;
+}
+
+bool stays_empty(ibv_cq* cq, std::chrono::milliseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  ibv_wc wc;
+  while (std::chrono::steady_clock::now() < end) {
+    if (ibv_poll_cq(cq, 1, &wc) != 0) return false;
+    sched_yield();
+  }
+  return true;
+}
+
+bool readable(int fd, int milliseconds) {
+  pollfd one{fd, POLLIN, 0};
+  return poll(&one, 1, milliseconds) == 1;
+}
+
+ibv_async_event wait_event(ibv_context* context) {
+  if (!readable(context->async_fd, 5000)) throw Failed{"no asynchronous event within 5 s"};
+  ibv_async_event event{};
+  CHECK_OK(ibv_get_async_event(context, &event));
+  ibv_ack_async_event(&event);
+  return event;
+}
+
+}  // namespace conformance

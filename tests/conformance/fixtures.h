@@ -1,0 +1,191 @@
+// Two ends of a connection, in one process: both on one device, or on two that can reach each other.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "harness.h"
+
+namespace conformance {
+
+/// One opened device, and the address that its QPs use.
+struct End {
+  ibv_context* context = nullptr;
+  ibv_device_attr attr{};
+  ibv_device_attr_ex extended{};
+  ibv_port_attr port{};
+  int gid_index = -1;
+  ibv_gid gid{};
+};
+
+class Bench {
+ public:
+  /// Failed when a device is not there or has no RoCE v2 address.
+  Bench(const std::string& left, const std::string& right);
+  ~Bench();
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  End left, right;
+  /// The smaller of both ports.
+  ibv_mtu mtu() const {
+    return left.port.active_mtu < right.port.active_mtu ? left.port.active_mtu : right.port.active_mtu;
+  }
+  std::size_t mtu_bytes() const { return std::size_t{128} << mtu(); }
+};
+
+/// A verbs object that is destroyed at the end of its scope; a refusal then fails the case.
+template <class T, int (*Destroy)(T*)>
+class Owned {
+ public:
+  Owned() = default;
+  explicit Owned(T* object) : object_(object) {}
+  Owned(Owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Owned& operator=(Owned&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  ~Owned() {
+    if (object_ != nullptr && Destroy(object_) != 0) note_leak(__PRETTY_FUNCTION__);
+  }
+  T* get() const { return object_; }
+  T* operator->() const { return object_; }
+  /// What the device says to destroying it now; it is gone when that is 0.
+  int destroy() {
+    const int error = Destroy(object_);
+    if (error == 0) object_ = nullptr;
+    return error;
+  }
+  T* release() { return std::exchange(object_, nullptr); }
+
+ private:
+  static void note_leak(const char* what);
+  T* object_ = nullptr;
+};
+
+/// What could not be destroyed since the last call; empty: nothing.
+std::string take_leaks();
+void add_leak(const char* what);
+
+template <class T, int (*Destroy)(T*)>
+void Owned<T, Destroy>::note_leak(const char* what) {
+  add_leak(what);
+}
+
+inline int destroy_mw(ibv_mw* mw) { return ibv_dealloc_mw(mw); }
+inline int destroy_td(ibv_td* td) { return ibv_dealloc_td(td); }
+inline int destroy_dm(ibv_dm* dm) { return ibv_free_dm(dm); }
+inline int destroy_xrcd(ibv_xrcd* xrcd) { return ibv_close_xrcd(xrcd); }
+
+using Pd = Owned<ibv_pd, ibv_dealloc_pd>;
+using Mr = Owned<ibv_mr, ibv_dereg_mr>;
+using Cq = Owned<ibv_cq, ibv_destroy_cq>;
+using QpObject = Owned<ibv_qp, ibv_destroy_qp>;
+using Srq = Owned<ibv_srq, ibv_destroy_srq>;
+using Ah = Owned<ibv_ah, ibv_destroy_ah>;
+using Channel = Owned<ibv_comp_channel, ibv_destroy_comp_channel>;
+using Mw = Owned<ibv_mw, destroy_mw>;
+using Td = Owned<ibv_td, destroy_td>;
+using Dm = Owned<ibv_dm, destroy_dm>;
+using Xrcd = Owned<ibv_xrcd, destroy_xrcd>;
+
+constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;
+constexpr int kAll =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr std::uint32_t kQkey = 0x11111111;
+
+Pd make_pd(const End& end);
+Cq make_cq(const End& end, int entries, ibv_comp_channel* channel = nullptr, void* context = nullptr);
+
+/// Memory of the program's, registered whole.
+class Buffer {
+ public:
+  Buffer(ibv_pd* pd, std::size_t bytes, int access = kAll);
+  std::uint8_t* data() { return memory_.data(); }
+  std::size_t size() const { return memory_.size(); }
+  std::uint64_t address(std::size_t offset = 0) const {
+    return reinterpret_cast<std::uintptr_t>(memory_.data()) + offset;
+  }
+  ibv_mr* mr() const { return mr_.get(); }
+  std::uint32_t rkey() const { return mr_->rkey; }
+  ibv_sge sge(std::size_t offset, std::size_t length) const {
+    return {address(offset), static_cast<std::uint32_t>(length), mr_->lkey};
+  }
+  void fill(std::uint8_t seed);
+  /// Whether [offset, offset + length) is what fill(seed) puts at [from, ...).
+  bool holds(std::uint8_t seed, std::size_t offset, std::size_t length, std::size_t from) const;
+
+ private:
+  std::vector<std::uint8_t> memory_;
+  Mr mr_;
+};
+
+struct QpOptions {
+  std::uint32_t send_wr = 16, recv_wr = 16, send_sge = 2, recv_sge = 2, inline_bytes = 0;
+  bool signal_all = false;
+  ibv_srq* srq = nullptr;
+  std::uint64_t operations = 0;  ///< not 0: ibv_create_qp_ex
+  int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  std::uint8_t reads = 4;  ///< outstanding READs and atomics, both ways
+  std::uint8_t retries = 7, rnr_retries = 7, timeout = 14;
+  std::uint32_t psn = 0x123456;
+};
+
+QpObject make_qp(const End& end, ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, ibv_qp_type type,
+                 const QpOptions& options = {});
+/// RESET to INIT, for a QP of any type.
+int to_init(ibv_qp* qp, int access);
+int to_rtr(const End& end, ibv_qp* qp, const End& peer, std::uint32_t peer_qpn, ibv_mtu mtu,
+           const QpOptions& options = {});
+int to_rts(ibv_qp* qp, const QpOptions& options = {});
+int to_error(ibv_qp* qp);
+
+/// One end of a connection with what it needs.
+struct Side {
+  Side(const End& end, ibv_qp_type type, std::size_t bytes, const QpOptions& options, ibv_pd* domain = nullptr,
+       ibv_comp_channel* channel = nullptr);
+  const End& end;
+  Pd own_pd;
+  ibv_pd* pd;
+  Cq cq;
+  Buffer buffer;
+  QpObject qp;
+
+  /// errno of the post.
+  int post_recv(std::size_t offset, std::size_t length, std::uint64_t id = 1);
+  int post(ibv_send_wr& wr);
+  int send(std::size_t offset, std::size_t length, std::uint64_t id = 2, unsigned flags = IBV_SEND_SIGNALED);
+  int write(std::size_t offset, std::size_t length, std::uint64_t remote, std::uint32_t rkey, std::uint64_t id = 3,
+            unsigned flags = IBV_SEND_SIGNALED);
+  int read(std::size_t offset, std::size_t length, std::uint64_t remote, std::uint32_t rkey, std::uint64_t id = 4);
+};
+
+/// Two connected sides (RC, UC), or two that are ready (UD).
+struct Pair {
+  explicit Pair(Bench& bench, ibv_qp_type type = IBV_QPT_RC, std::size_t bytes = 65536,
+                const QpOptions& options = {});
+  Side left, right;
+  Ah ah_to_right;  ///< UD
+};
+
+/// An address handle of `pd` for `to`.
+Ah make_ah(const End& from, ibv_pd* pd, const End& to);
+
+/// The next completion, within 5 s.
+ibv_wc wait(ibv_cq* cq);
+/// The same, which must be a success of this kind.
+ibv_wc wait_success(ibv_cq* cq, ibv_wc_opcode opcode);
+ibv_wc wait_status(ibv_cq* cq, ibv_wc_status status);
+/// Whether the CQ stays empty for so long.
+bool stays_empty(ibv_cq* cq, std::chrono::milliseconds time = std::chrono::milliseconds(50));
+/// The next asynchronous event, within 5 s, acknowledged.
+ibv_async_event wait_event(ibv_context* context);
+/// Whether a descriptor becomes readable within this time.
+bool readable(int fd, int milliseconds);
+
+}  // namespace conformance
