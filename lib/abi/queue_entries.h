@@ -75,6 +75,7 @@ enum uroce_wc_opcode {
   UROCE_WC_LOCAL_INV = 6,
   UROCE_WC_FLUSH = 8,
   UROCE_WC_ATOMIC_WRITE = 9,
+  UROCE_WC_REG_MR = 16, /* ours, as UROCE_WR_REG_MR */
   UROCE_WC_RECV = 128,
   UROCE_WC_RECV_RDMA_WITH_IMM = 129,
 };

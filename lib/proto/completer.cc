@@ -10,7 +10,7 @@ namespace {
 using requester::cost_of;
 using requester::psns_between;
 
-bool is_answered(const Wqe& wqe) { return wqe.kind == Kind::kRead || wqe.kind == Kind::kAtomic; }
+bool is_answered(const Wqe& wqe) { return wqe.kind >= Kind::kRead; }
 
 /// Acknowledges everything before `upto`, which lies within [una, max_psn]. Stops at a READ or atomic, since only
 /// its own response ends it: false. Adds to `acked` what left the window.
@@ -87,13 +87,14 @@ void on_acknowledge(Core& core, Qp& qp, const wire::RxPacket& packet) {
 
 /// The part that READ and atomic responses share: everything before is acknowledged, and the oldest WQE is the one
 /// that this answers. False: it isn't, and that was dealt with.
-bool expect(Core& core, Qp& qp, const wire::RxPacket& packet, Kind kind, std::uint32_t& acked) {
+bool expect(Core& core, Qp& qp, const wire::RxPacket& packet, std::uint32_t& acked) {
   if (!acknowledge(core, qp, packet.bth.psn, acked)) {
     settle(core, qp, acked);
     implied_nak(core, qp);
     return false;
   }
-  if (qp.wqe(qp.sq_head).kind != kind) {
+  const bool atomic = packet.info->has(wire::kAtomic);
+  if (!is_answered(qp.wqe(qp.sq_head)) || atomic != (qp.wqe(qp.sq_head).kind == Kind::kAtomic)) {
     settle(core, qp, acked);
     fail_send(core, qp, UROCE_WC_BAD_RESP_ERR);
     return false;
@@ -112,12 +113,14 @@ void book_response(Core& core, Qp& qp, std::uint32_t cost, bool ends) {
 
 void on_read_response(Core& core, Qp& qp, const wire::RxPacket& packet) {
   std::uint32_t acked = 0;
-  if (!expect(core, qp, packet, Kind::kRead, acked)) return;
+  if (!expect(core, qp, packet, acked)) return;
   const Wqe& wqe = qp.wqe(qp.sq_head);
   const std::uint32_t index = psns_between(wqe.first(), qp.una);
   const bool last = index + 1 == wqe.psn_count;
   const bool ends = last || ((index + 1) & (qp.read_chunk - 1)) == 0;
-  const std::uint32_t bytes = last ? wqe.length - (index << qp.mtu_shift) : qp.mtu;
+  // A FLUSH or ATOMIC WRITE is confirmed without data.
+  const std::uint32_t length = wqe.kind == Kind::kRead ? wqe.length : 0;
+  const std::uint32_t bytes = last ? length - (index << qp.mtu_shift) : qp.mtu;
   if (packet.payload_bytes != bytes || ends != packet.info->has(wire::kLast | wire::kOnly)) {
     settle(core, qp, acked);
     return fail_send(core, qp, UROCE_WC_BAD_RESP_ERR);
@@ -135,7 +138,7 @@ void on_read_response(Core& core, Qp& qp, const wire::RxPacket& packet) {
 
 void on_atomic_response(Core& core, Qp& qp, const wire::RxPacket& packet) {
   std::uint32_t acked = 0;
-  if (!expect(core, qp, packet, Kind::kAtomic, acked)) return;
+  if (!expect(core, qp, packet, acked)) return;
   const Wqe& wqe = qp.wqe(qp.sq_head);
   const std::uint64_t original =
       wire::AtomicAckEth::parse(packet.bth_start + packet.info->atomic_ack_eth).original;

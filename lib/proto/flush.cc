@@ -27,6 +27,7 @@ bool flush_send_queue(Core& core, Qp& qp) {
     flush_send_wqe(core, qp, wqe.wr_id, wqe.opcode);
     any = true;
   }
+  if (qp.sq.count() == 0) return any;
   // At most a ring's worth: a client that goes on posting waits for the next round.
   for (std::uint32_t left = qp.sq.available(); left != 0; --left) {
     uroce_sq_entry entry;
@@ -47,7 +48,7 @@ bool flush_receive_queue(Core& core, Qp& qp) {
     fail_receive(core, qp, UROCE_WC_WR_FLUSH_ERR);
     any = true;
   }
-  if (qp.has_srq) return any;
+  if (qp.has_srq || qp.rq.count() == 0) return any;
   for (std::uint32_t left = qp.rq.available(); left != 0; --left) {
     uroce_rq_entry entry;
     qp.rq.copy_next(&entry, sizeof entry);
@@ -77,12 +78,20 @@ void enter_error(Core& core, Qp& qp) {
   qp.cost_sent = qp.cost_acked;
   qp.rnr_waiting = qp.retrying = qp.sqd_pending = false;
   qp.owed = Owed::kNothing;
+  qp.cnp_owed = false;
   qp.resource_pending = 0;
   qp.message = Message::kNone;
   flush_posted(core, qp);
-  if (qp.has_srq) core.raise(AsyncEvent::kQpLastWqeReached, qp.qpn.value, qp.owner);
+  if (qp.has_srq && qp.type != QpType::kXrcRecv) core.raise(AsyncEvent::kQpLastWqeReached, qp.qpn.value, qp.owner);
   qp.flush_interval = kFirstLook;
   core.want_timer(qp, core.now + kFirstLook);
+}
+
+void enter_send_error(Core& core, Qp& qp) {
+  qp.state = QpState::kSqe;
+  qp.sqd_pending = false;
+  qp.send_state = SendState::kIdle;
+  flush_send_queue(core, qp);
 }
 
 void fail_fatally(Core& core, Qp& qp) {
@@ -93,6 +102,7 @@ void fail_fatally(Core& core, Qp& qp) {
 
 bool flush_posted(Core& core, Qp& qp) {
   const bool sends = flush_send_queue(core, qp);
+  if (qp.state == QpState::kSqe) return sends;
   const bool receives = flush_receive_queue(core, qp);
   return sends || receives;
 }

@@ -49,6 +49,7 @@ void apply(const Core& core, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
     const std::uint32_t ring_packets = std::max(1u, core.config.receive_ring_bytes / qp.full_packet_cost());
     qp.read_chunk = std::min(kReadChunkPackets, std::bit_floor(ring_packets));
   }
+  if (mask & kAttrQkey) qp.qkey = kept.qkey;
   if (mask & kAttrTimeout) {
     qp.ack_timeout = kept.timeout == 0 ? 0 : Nanos{4096} << (kept.timeout & 31);
   }
@@ -72,7 +73,7 @@ void start_drain(Core& core, Qp& qp, bool notify) {
   qp.sqd_pending = true;
   qp.sqd_notify = notify;
   if (qp.ack_asked != qp.psn && qp.sq_cursor == qp.sq_started && !qp.rnr_waiting) requester::rewind(core, qp);
-  core.wake_sender(qp);
+  if (qp.sq.count() != 0) core.wake_sender(qp);
   check_drained(core, qp);
 }
 
@@ -86,7 +87,7 @@ void change_state(Core& core, Qp& qp, QpState to, const QpAttr& attr, std::uint3
     case QpState::kRts:
       qp.state = to;
       qp.sqd_pending = false;
-      core.wake_sender(qp);
+      if (qp.sq.count() != 0) core.wake_sender(qp);
       return;
     default: qp.state = to;
   }
@@ -94,11 +95,19 @@ void change_state(Core& core, Qp& qp, QpState to, const QpAttr& attr, std::uint3
 
 }  // namespace
 
+void set_datagram_mtu(Qp& qp) {
+  if (qp.type != QpType::kUd) return;
+  qp.mtu = 4096;
+  qp.mtu_shift = 12;
+}
+
 void reset(Core& core, Qp& qp) {
   detach(core, qp);
   const Qp old = qp;
   qp = Qp{};
   qp.type = old.type;
+  qp.service = old.service;
+  qp.xrcd = old.xrcd;
   qp.signal_all = old.signal_all;
   qp.has_srq = old.has_srq;
   qp.self = old.self;
@@ -117,7 +126,8 @@ void reset(Core& core, Qp& qp) {
   qp.srq = old.srq;
   qp.owner = old.owner;
   qp.counters = old.counters;
-  qp.sq.reset();
+  set_datagram_mtu(qp);
+  if (qp.sq.count() != 0) qp.sq.reset();
   if (qp.rq.count() != 0) qp.rq.reset();
   core.cold[qp.self] = QpCold{};
 }

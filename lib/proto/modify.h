@@ -7,6 +7,9 @@ namespace uroce::proto {
 
 ModifyVerdict modify(Core& core, Qp& qp, const QpAttr& attr, std::uint32_t mask);
 
+/// A message of a UD QP is one packet, however long; the port's MTU is what limits it.
+void set_datagram_mtu(Qp& qp);
+
 /// As just made: both queues empty, nothing outstanding.
 void reset(Core& core, Qp& qp);
 

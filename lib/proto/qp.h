@@ -24,7 +24,21 @@ inline constexpr std::uint32_t kReadChunkPackets =
 inline constexpr std::uint32_t kNoQp = ~std::uint32_t{0};
 
 /// What a send WQE does.
-enum class Kind : std::uint8_t { kSend, kWrite, kRead, kAtomic, kLocalInvalidate, kInvalid };
+enum class Kind : std::uint8_t {
+  kSend,
+  kWrite,
+  kRead,
+  // Of one PSN, or none.
+  kAtomic,
+  kAtomicWrite,
+  kFlush,
+  kLocalInvalidate,
+  kBind,
+  kRegister,
+  kInvalid,
+};
+/// Executed here, nothing is sent.
+constexpr bool is_local(Kind kind) { return kind >= Kind::kLocalInvalidate; }
 
 struct WqeAtomic {
   std::uint64_t compare_add, swap;
@@ -47,9 +61,14 @@ struct Wqe {
   union {
     WqeAtomic atomic;
     WqeUd ud;
+    uroce_wr_bind bind;
+    uroce_wr_flush flush;
   };
   std::uint32_t remote_srqn;
-  std::uint32_t first_psn;
+  union {
+    std::uint32_t first_psn;
+    std::uint32_t mw_handle;  ///< of a WQE that is local
+  };
   std::uint32_t psn_count;
   Kind kind;
   std::uint8_t status;  ///< uroce_wc_status it is to fail with when its turn to complete comes
@@ -78,7 +97,11 @@ struct ReceiveWqe {
   uroce_sge sge[kMaxSge];
 };
 
-/// A READ or atomic that the responder can answer, again if need be.
+/// With what the responder answers: READ responses, the latter empty after a FLUSH or ATOMIC WRITE, or an atomic
+/// acknowledge.
+enum class Answer : std::uint8_t { kData, kConfirmation, kAtomic };
+
+/// A request that the responder can answer, again if need be.
 struct Resource {
   std::uint64_t address;
   std::uint64_t result;  ///< of an atomic: the original value
@@ -90,7 +113,8 @@ struct Resource {
   std::uint32_t end_psn;    ///< one past its last
   std::uint32_t end_offset; ///< bytes of the original where that answer ends
   std::uint32_t msn;
-  std::uint8_t atomic;
+  std::uint32_t pd;
+  Answer answer;
   std::uint8_t pending;  ///< an answer is to be sent, or is going out
   std::uint8_t replay;
 };
@@ -119,9 +143,9 @@ struct alignas(64) Qp {
   bool nak_sent = false;        ///< sequence or RNR NAK given, and not back in sequence since
   bool responder_dead = false;  ///< a fatal NAK is owed or given
   bool have_receive = false;    ///< `receive` is taken out of the queue
-  bool established = false;     ///< COMM_EST was reported
+  bool cnp_owed = false;        ///< the peer is to be told of congestion
   std::uint8_t resource_pending = 0;
-  std::uint8_t nak_syndrome = 0;
+  wire::Service service = wire::Service::kRc;  ///< follows from the type
   std::uint16_t pkey = wire::kDefaultPkey;
   std::uint32_t self = kNoQp;
   Qpn qpn, dest_qpn;
@@ -133,7 +157,7 @@ struct alignas(64) Qp {
   Psn owed_psn;
   std::uint32_t access = 0;
   std::uint32_t receive_offset = 0;  ///< bytes of the message so far
-  std::uint32_t unused = 0;
+  std::uint32_t qkey = 0;
 
   // --- line 1: messages of many packets; counters ---
   QpCounters counters;
@@ -185,8 +209,10 @@ struct alignas(64) Qp {
   std::uint8_t resource_count = 0, resource_limit = 0;
   std::uint8_t resource_next = 0, resource_used = 0, resource_at = 0;
   std::uint8_t min_rnr_timer = 0;
+  std::uint8_t nak_syndrome = 0;
   std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK
   bool has_srq = false;
+  bool established = false;  ///< COMM_EST was reported
   std::uint32_t max_recv_sge = 1;
 
   // --- seldom ---
@@ -197,6 +223,8 @@ struct alignas(64) Qp {
   SrqId srq;
   std::uint64_t owner = 0;
   Nanos flush_interval = 0;
+  Nanos next_cnp = 0;  ///< none is sent before
+  std::uint32_t xrcd = 0;
   ReceiveWqe receive;
 
   const Wqe& wqe(std::uint32_t index) const {

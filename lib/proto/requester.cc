@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "proto/gather.h"
+#include "proto/data_packet.h"
+#include "proto/local_work.h"
 #include "proto/retry.h"
-#include "proto/wqe.h"
 
 namespace uroce::proto::requester {
 namespace {
@@ -28,11 +28,9 @@ Step stop_at(Core& core, Qp& qp, Wqe& wqe, std::uint8_t status) {
 
 /// Executed once, when all before it are complete: what they use stays valid for their retries, and a retry can't
 /// repeat it.
-Step invalidate_locally(Core& core, Qp& qp, Wqe& wqe) {
+Step change_key(Core& core, Qp& qp, Wqe& wqe) {
   if (qp.sq_cursor != qp.sq_head) return Step::kBlocked;
-  if (core.memory.invalidate(Key{wqe.imm_data}, qp.pd, qp.qpn) != memory::Verdict::kOk) {
-    return stop_at(core, qp, wqe, UROCE_WC_MW_BIND_ERR);
-  }
+  if (!execute_locally(core, qp, wqe)) return stop_at(core, qp, wqe, UROCE_WC_MW_BIND_ERR);
   ++qp.sq_cursor;
   ++qp.sq_started;
   complete_send(core, qp);
@@ -45,7 +43,7 @@ Step begin(Core& core, Qp& qp, Wqe& wqe) {
   if (qp.state != QpState::kRts) return Step::kBlocked;
   if (wqe.status != UROCE_WC_SUCCESS) return stop_at(core, qp, wqe, wqe.status);
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.reads_in_flight != 0) return Step::kBlocked;
-  if (wqe.kind == Kind::kLocalInvalidate) return invalidate_locally(core, qp, wqe);
+  if (is_local(wqe.kind)) return change_key(core, qp, wqe);
   wqe.first_psn = qp.psn.value();
   ++qp.sq_started;
   qp.send_at = {};
@@ -60,16 +58,11 @@ bool last_for_now(Core& core, Qp& qp, std::uint32_t cost) {
   const Wqe& wqe = qp.wqe(next);
   if (wqe.status != UROCE_WC_SUCCESS || qp.state != QpState::kRts) return true;
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.reads_in_flight != 0) return true;
-  switch (wqe.kind) {
-    case Kind::kLocalInvalidate: return true;
-    case Kind::kRead:
-    case Kind::kAtomic: {
-      const std::uint32_t packets = std::min(wqe.psn_count, qp.read_chunk);
-      const std::uint32_t answer = cost_of(std::min(wqe.length, packets << qp.mtu_shift), packets);
-      return qp.reads_in_flight >= qp.max_reads || qp.in_flight() + cost + answer > qp.window.bytes();
-    }
-    default: return false;
-  }
+  if (wqe.kind < Kind::kRead) return false;
+  if (is_local(wqe.kind)) return true;
+  const std::uint32_t packets = std::min(wqe.psn_count, qp.read_chunk);
+  const std::uint32_t answer = cost_of(std::min(wqe.length, packets << qp.mtu_shift), packets);
+  return qp.reads_in_flight >= qp.max_reads || qp.in_flight() + cost + answer > qp.window.bytes();
 }
 
 /// Whether `cost` more bytes fit. When the window is full and nobody was asked for an acknowledge (it may have
@@ -112,80 +105,47 @@ bool at_limit(const Qp& qp, std::uint32_t cost) {
          qp.in_flight() + cost + qp.full_packet_cost() > qp.window.bytes();
 }
 
-/// The extended headers of a SEND or WRITE: RETH first, immediate or key last.
-void emit_extended(std::byte* at, const Wqe& wqe, bool reth, SendRow::Extra extra) {
-  if (reth) {
-    wire::Reth{wqe.remote_addr, Key{wqe.rkey}, wqe.length}.emit(at);
-    at += wire::Reth::kBytes;
-  }
-  if (extra == SendRow::Extra::kImmediate) wire::ImmDt{wqe.imm_data}.emit(at);
-  if (extra == SendRow::Extra::kInvalidate) wire::Ieth{Key{wqe.imm_data}}.emit(at);
-}
-
-wire::Operation operation_of(const SendRow& row, bool first, bool last) {
-  if (first) return last ? row.only : row.first;
-  return last ? row.last : row.middle;
-}
-
 /// One packet of a SEND or WRITE.
 Step send_data(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
-  const SendRow& row = send_row(wqe.opcode);
-  const std::uint32_t index = psns_between(wqe.first(), qp.psn);
-  const std::uint32_t offset = index << qp.mtu_shift;
-  const std::uint32_t left = wqe.length - offset;
-  const bool first = index == 0;
-  const bool last = left <= qp.mtu;
-  const std::uint32_t bytes = last ? left : qp.mtu;
-  const std::uint32_t cost = cost_of(bytes, 1);
+  const DataPart part = part_of(qp, wqe);
+  const std::uint32_t cost = cost_of(part.bytes, 1);
   bool ask = false;
   if (!window_lets(qp, cost, ask)) return Step::kBlocked;
 
-  const bool reth = first && wqe.kind == Kind::kWrite;
-  const bool extra = last && row.extra != SendRow::Extra::kNone;
   qp.cost_since_ack_req += cost;
   ask = ask || at_limit(qp, cost) || budget == 1 || burst.count + 1 == burst.frames.size();
-  if (last) ask = ask || qp.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(core, qp, cost);
-
-  const wire::Bth bth{
-      .opcode = wire::opcode(wire::Service::kRc, operation_of(row, first, last)),
-      .solicited = last && (wqe.flags & UROCE_SEND_SOLICITED) != 0,
-      .pkey = qp.pkey,
-      .dest_qpn = qp.dest_qpn,
-      .ack_req = ask,
-      .psn = qp.psn,
-  };
-  base::Frame& frame = burst.frames[burst.count];
-  PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
-  const std::size_t extended = (reth ? wire::Reth::kBytes : 0) + (extra ? wire::ImmDt::kBytes : 0);
-  if (builder.start(frame, qp.path, bth, extended, bytes)) {
-    emit_extended(builder.extended(), wqe, reth, extra ? row.extra : SendRow::Extra::kNone);
-    builder.seal();
-    if (wqe.is_inline()) {
-      builder.payload(wqe.inline_data() + offset, bytes);
-    } else if (!gather(core, qp.pd, wqe.sges(), wqe.num_sge, qp.send_at, bytes, builder)) {
-      return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
-    }
-    builder.finish();
-    ++burst.count;
+  if (part.last) {
+    ask = ask || qp.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(core, qp, cost);
   }
+  const base::Frame& frame = burst.frames[burst.count];
+  if (!build_data(core, qp, wqe, part, ask, burst)) return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
   sent(core, qp, 1, cost, frame.length);
   if (ask) {
     qp.ack_asked = qp.psn;
     qp.cost_since_ack_req = 0;
   }
-  if (last) next_wqe(qp);
+  if (part.last) next_wqe(qp);
   return Step::kSent;
 }
 
-/// Sends a request that is answered by a response of its own; `packets` PSNs, `cost` bytes of window.
-Step send_request(Core& core, Qp& qp, TxBurst& burst, std::uint8_t opcode, const auto& header,
-                  std::uint32_t packets, std::uint32_t cost) {
-  const wire::Bth bth{.opcode = opcode, .pkey = qp.pkey, .dest_qpn = qp.dest_qpn, .psn = qp.psn};
+/// Sends a request that is answered by a response of its own; `packets` PSNs, `cost` bytes of window, and of the
+/// WQE's own memory `payload` bytes.
+Step send_request(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, const auto& header, std::uint32_t packets,
+                  std::uint32_t cost, std::uint32_t payload = 0) {
+  const wire::Bth bth{.opcode = wire::opcode(qp.service, send_row(wqe.opcode).only),
+                      .pkey = qp.pkey,
+                      .dest_qpn = qp.dest_qpn,
+                      .psn = qp.psn};
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
-  if (builder.start(frame, qp.path, bth, header.kBytes, 0)) {
-    header.emit(builder.extended());
+  const std::size_t xrc = xrceth_bytes(qp);
+  if (builder.start(frame, qp.path, bth, xrc + header.kBytes, payload)) {
+    if (xrc != 0) wire::XrcEth{wqe.remote_srqn}.emit(builder.extended());
+    header.emit(builder.extended() + xrc);
     builder.seal();
+    if (payload != 0 && !add_payload(core, qp, wqe, {.bytes = payload}, builder)) {
+      return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
+    }
     builder.finish();
     ++burst.count;
   }
@@ -194,6 +154,12 @@ Step send_request(Core& core, Qp& qp, TxBurst& burst, std::uint8_t opcode, const
   qp.ack_asked = qp.psn;  // its answer acknowledges all before it
   qp.cost_since_ack_req = 0;
   return Step::kSent;
+}
+
+/// Whether one more request of a single PSN, answered by a response of `cost`, may go.
+bool may_ask(Core& core, Qp& qp, std::uint32_t cost) {
+  bool probe = false;
+  return qp.reads_in_flight < qp.max_reads && window_lets(qp, cost, probe) && core.take_read_budget(qp, cost);
 }
 
 /// One request of a READ: at most kReadChunkPackets of answer, so that a long READ comes in at our pace.
@@ -211,25 +177,45 @@ Step send_read(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
   }
   if (!core.take_read_budget(qp, cost)) return Step::kBlocked;
   const wire::Reth header{wqe.remote_addr + offset, Key{wqe.rkey}, bytes};
-  send_request(core, qp, burst, wire::opcode(wire::Service::kRc, wire::Operation::kReadRequest), header,
-               end - index, cost);
+  send_request(core, qp, wqe, burst, header, end - index, cost);
   if (end == wqe.psn_count) next_wqe(qp);
   return Step::kSent;
 }
 
 Step send_atomic(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t cost = cost_of(wqe.length, 1);
-  if (qp.reads_in_flight >= qp.max_reads) return Step::kBlocked;
-  bool probe = false;
-  if (!window_lets(qp, cost, probe)) return Step::kBlocked;
   if (!writable(core, qp.pd, wqe.sges(), wqe.num_sge)) return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
-  if (!core.take_read_budget(qp, cost)) return Step::kBlocked;
+  if (!may_ask(core, qp, cost)) return Step::kBlocked;
   const bool swap = wqe.opcode == UROCE_WR_ATOMIC_CMP_AND_SWP;
   const wire::AtomicEth header{wqe.remote_addr, Key{wqe.rkey}, swap ? wqe.atomic.swap : wqe.atomic.compare_add,
                                swap ? wqe.atomic.compare_add : 0};
-  send_request(core, qp, burst, wire::opcode(wire::Service::kRc, send_row(wqe.opcode).only), header, 1, cost);
+  send_request(core, qp, wqe, burst, header, 1, cost);
   next_wqe(qp);
   return Step::kSent;
+}
+
+struct FlushHeader {
+  static constexpr std::size_t kBytes = wire::Feth::kBytes + wire::Reth::kBytes;
+  wire::Feth feth;
+  wire::Reth reth;
+  void emit(std::byte* to) const {
+    feth.emit(to);
+    reth.emit(to + wire::Feth::kBytes);
+  }
+};
+
+/// A FLUSH or ATOMIC WRITE: answered by an empty READ response.
+Step send_confirmed(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
+  const std::uint32_t cost = cost_of(0, 1);
+  if (!may_ask(core, qp, cost)) return Step::kBlocked;
+  const bool flush = wqe.kind == Kind::kFlush;
+  const auto bytes = flush ? static_cast<std::uint32_t>(wqe.flush.length) : wqe.length;
+  const wire::Reth reth{wqe.remote_addr, Key{wqe.rkey}, bytes};
+  const FlushHeader flush_header{{(wqe.flush.type & 15) | (wqe.flush.level & 3) << 4}, reth};
+  const Step step = flush ? send_request(core, qp, wqe, burst, flush_header, 1, cost)
+                          : send_request(core, qp, wqe, burst, reth, 1, cost, bytes);
+  if (step == Step::kSent) next_wqe(qp);
+  return step;
 }
 
 Step send_packet(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
@@ -238,6 +224,8 @@ Step send_packet(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t bud
   switch (wqe.kind) {
     case Kind::kRead: return send_read(core, qp, wqe, burst);
     case Kind::kAtomic: return send_atomic(core, qp, wqe, burst);
+    case Kind::kAtomicWrite:
+    case Kind::kFlush: return send_confirmed(core, qp, wqe, burst);
     default: return send_data(core, qp, wqe, burst, budget);
   }
 }

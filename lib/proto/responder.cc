@@ -1,5 +1,7 @@
 #include "proto/responder.h"
 
+#include <cstring>
+
 #include "proto/flush.h"
 
 namespace uroce::proto::responder {
@@ -15,6 +17,8 @@ void receive_in_sequence(Core& core, Qp& qp, const wire::RxPacket& packet) {
   if (info.operation == wire::Operation::kCompareSwap || info.operation == wire::Operation::kFetchAdd) {
     return receive_atomic(core, qp, packet);
   }
+  if (info.operation == wire::Operation::kAtomicWrite) return receive_atomic_write(core, qp, packet);
+  if (info.operation == wire::Operation::kFlush) return receive_flush(core, qp, packet);
   refuse_invalid(core, qp);
 }
 
@@ -43,15 +47,15 @@ void receive_duplicate(Core& core, Qp& qp, const wire::RxPacket& packet) {
   ++qp.counters.duplicate_request;
   if (packet.info->has(wire::kSend | wire::kWrite)) return repeat_message(core, qp, packet.bth.psn);
   if (packet.info->operation == wire::Operation::kReadRequest) return repeat_read(core, qp, packet);
-  if (packet.info->has(wire::kAtomic)) return repeat_atomic(core, qp, packet);
-  ++core.counters.drop_unexpected;
+  if (packet.info->has(wire::kHasAtomicEth)) return repeat_atomic(core, qp, packet);
+  repeat_confirmation(core, qp, packet);
 }
 
 /// Sends the ACK or NAK that is owed.
 void send_owed(Core& core, Qp& qp, TxBurst& burst) {
   const bool ack = qp.owed == Owed::kAck;
   const Psn psn = ack && qp.owed_newest ? qp.epsn - 1 : qp.owed_psn;
-  const wire::Bth bth{.opcode = wire::opcode(wire::Service::kRc, wire::Operation::kAcknowledge),
+  const wire::Bth bth{.opcode = wire::opcode(qp.service, wire::Operation::kAcknowledge),
                       .pkey = qp.pkey,
                       .dest_qpn = qp.dest_qpn,
                       .psn = psn};
@@ -68,6 +72,23 @@ void send_owed(Core& core, Qp& qp, TxBurst& burst) {
     core.counters.acks_sent += ack;
   }
   qp.owed = Owed::kNothing;
+}
+
+void send_cnp(Core& core, Qp& qp, TxBurst& burst) {
+  const wire::Bth bth{.opcode = wire::kCnpOpcode, .pkey = qp.pkey, .becn = true, .dest_qpn = qp.dest_qpn};
+  base::Frame& frame = burst.frames[burst.count];
+  PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
+  if (builder.start(frame, qp.path, bth, wire::kCnpReservedBytes, 0)) {
+    std::memset(builder.extended(), 0, wire::kCnpReservedBytes);
+    builder.seal();
+    builder.finish();
+    ++burst.count;
+    ++core.counters.sent_pkts;
+    ++qp.counters.sent_pkts;
+    core.counters.sent_bytes += frame.length;
+    ++core.counters.np_cnp_sent;
+  }
+  qp.cnp_owed = false;
 }
 
 void finish_fatally(Core& core, Qp& qp) {
@@ -130,7 +151,36 @@ void refuse_fatally(Core& core, Qp& qp, wire::Nak code, AsyncEvent event, Psn ps
   core.activate(qp);
 }
 
+void receive_xrc(Core& core, Qp& qp, const wire::RxPacket& packet) {
+  if (!qp.responder_dead && packet.bth.psn == qp.epsn && starts(*packet.info)) {
+    const Srq* const srq =
+        core.srq(SrqId{wire::XrcEth::parse(packet.bth_start + packet.info->xrceth).srqn});
+    if (srq == nullptr || !srq->xrc || srq->xrcd != qp.xrcd) {
+      ++core.counters.drop_bad_srq;
+      return refuse_invalid(core, qp);
+    }
+    qp.srq = srq->id;
+    qp.pd = srq->pd;
+    qp.recv_cq = srq->cq;
+  }
+  receive(core, qp, packet);
+}
+
+void note_congestion(Core& core, Qp& qp) {
+  ++core.counters.np_ecn_marked_roce_packets;
+  // A datagram's sender has no flow that could be slowed.
+  if (qp.type == QpType::kUd || core.now < qp.next_cnp) return;
+  qp.next_cnp = core.now + kCnpInterval;
+  qp.cnp_owed = true;
+  core.activate(qp);
+}
+
 bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
+  if (qp.cnp_owed) {
+    if (budget == 0 || burst.full()) return true;
+    send_cnp(core, qp, burst);
+    --budget;
+  }
   if (qp.resource_pending != 0 && run_resources(core, qp, burst, budget)) return true;
   if (qp.owed == Owed::kNothing) return false;
   if (budget == 0 || burst.full()) return true;

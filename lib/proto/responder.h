@@ -11,22 +11,45 @@ namespace uroce::proto::responder {
 /// A request packet for an RC QP.
 void receive(Core& core, Qp& qp, const wire::RxPacket& packet);
 
+/// The same for an XRC target QP: PD, SRQ and CQ are those that the message names.
+void receive_xrc(Core& core, Qp& qp, const wire::RxPacket& packet);
+
+/// A packet arrived with ECN's mark: a congestion notification is owed, at most one in kCnpInterval.
+inline constexpr Nanos kCnpInterval = 50 * kMicrosecond;
+void note_congestion(Core& core, Qp& qp);
+
 /// Sends up to `budget` packets of what is owed (and counts it down). True: there is more.
 bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
-inline bool owes(const Qp& qp) { return qp.owed != Owed::kNothing || qp.resource_pending != 0; }
+inline bool owes(const Qp& qp) {
+  return (static_cast<unsigned>(qp.owed) | unsigned{qp.resource_pending} | unsigned{qp.cnp_owed}) != 0;
+}
 
 // --- between the responder's files ---
+
+/// Whether the packet continues or starts a message of this kind as it may, with a payload as long as its place
+/// wants: FIRST and MIDDLE a full MTU, LAST at least a byte, none more than the MTU.
+bool well_formed(const Qp& qp, const wire::RxPacket& packet, Message kind);
+/// Completes the receive of a message of `bytes` that this packet ends.
+void deliver(Core& core, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes);
+/// The part of a WRITE that this packet carries. False: it may not be written.
+bool store(Core& core, Qp& qp, const wire::RxPacket& packet);
+
+inline bool starts(const wire::OpcodeInfo& info) { return info.has(wire::kFirst | wire::kOnly); }
+inline bool ends(const wire::OpcodeInfo& info) { return info.has(wire::kLast | wire::kOnly); }
 
 /// Executed in sequence; the packet's PSN is epsn.
 void receive_send(Core& core, Qp& qp, const wire::RxPacket& packet);
 void receive_write(Core& core, Qp& qp, const wire::RxPacket& packet);
 void receive_read(Core& core, Qp& qp, const wire::RxPacket& packet);
 void receive_atomic(Core& core, Qp& qp, const wire::RxPacket& packet);
+void receive_atomic_write(Core& core, Qp& qp, const wire::RxPacket& packet);
+void receive_flush(Core& core, Qp& qp, const wire::RxPacket& packet);
 
 /// A READ or atomic that was executed before: answered again if it is known and the same, else dropped.
 void repeat_read(Core& core, Qp& qp, const wire::RxPacket& packet);
 void repeat_atomic(Core& core, Qp& qp, const wire::RxPacket& packet);
+void repeat_confirmation(Core& core, Qp& qp, const wire::RxPacket& packet);
 /// Whether a READ or atomic that is still known follows this PSN.
 bool resource_after(const Qp& qp, Psn psn);
 

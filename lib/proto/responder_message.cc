@@ -4,13 +4,6 @@
 #include "proto/responder.h"
 
 namespace uroce::proto::responder {
-namespace {
-
-bool starts(const wire::OpcodeInfo& info) { return info.has(wire::kFirst | wire::kOnly); }
-bool ends(const wire::OpcodeInfo& info) { return info.has(wire::kLast | wire::kOnly); }
-
-/// Whether the packet continues or starts a message of this kind as it may, with a payload as long as its place
-/// wants: FIRST and MIDDLE a full MTU, LAST at least a byte, none more than the MTU.
 bool well_formed(const Qp& qp, const wire::RxPacket& packet, Message kind) {
   const wire::OpcodeInfo& info = *packet.info;
   if (qp.message != (starts(info) ? Message::kNone : kind)) return false;
@@ -18,6 +11,30 @@ bool well_formed(const Qp& qp, const wire::RxPacket& packet, Message kind) {
   if (ends(info)) return !info.has(wire::kLast) || packet.payload_bytes != 0;
   return packet.payload_bytes == qp.mtu;
 }
+
+void deliver(Core& core, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes) {
+  uroce_cqe cqe = core.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
+  cqe.opcode = opcode;
+  cqe.byte_len = bytes;
+  if (packet.info->has(wire::kHasImmDt)) {
+    cqe.wc_flags = UROCE_WC_WITH_IMM;
+    cqe.imm_data = wire::ImmDt::parse(packet.bth_start + packet.info->immdt).value;
+  } else if (packet.info->has(wire::kHasIeth)) {
+    cqe.wc_flags = UROCE_WC_WITH_INV;
+    cqe.imm_data = wire::Ieth::parse(packet.bth_start + packet.info->ieth).rkey.value;
+  }
+  complete_receive(core, qp, cqe, packet.bth.solicited);
+}
+
+bool store(Core& core, Qp& qp, const wire::RxPacket& packet) {
+  if (packet.payload_bytes == 0) return true;
+  memory::Span span;
+  return core.memory.resolve(qp.write_rkey, qp.pd, qp.write_address, packet.payload_bytes, memory::kRemoteWrite,
+                             span, qp.qpn) == memory::Verdict::kOk &&
+         span.write(0, packet.payload, packet.payload_bytes);
+}
+
+namespace {
 
 /// Gets the receive WQE that the message needs. False: there is none or it is bad, and the peer is told.
 bool have_receive(Core& core, Qp& qp) {
@@ -54,29 +71,6 @@ bool deposit(Core& core, Qp& qp, const wire::RxPacket& packet) {
   return false;
 }
 
-void deliver(Core& core, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes) {
-  uroce_cqe cqe = core.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
-  cqe.opcode = opcode;
-  cqe.byte_len = bytes;
-  if (packet.info->has(wire::kHasImmDt)) {
-    cqe.wc_flags = UROCE_WC_WITH_IMM;
-    cqe.imm_data = wire::ImmDt::parse(packet.bth_start + packet.info->immdt).value;
-  } else if (packet.info->has(wire::kHasIeth)) {
-    cqe.wc_flags = UROCE_WC_WITH_INV;
-    cqe.imm_data = wire::Ieth::parse(packet.bth_start + packet.info->ieth).rkey.value;
-  }
-  complete_receive(core, qp, cqe, packet.bth.solicited);
-}
-
-/// The part of a WRITE that this packet carries.
-bool store(Core& core, Qp& qp, const wire::RxPacket& packet) {
-  if (packet.payload_bytes == 0) return true;
-  memory::Span span;
-  return core.memory.resolve(qp.write_rkey, qp.pd, qp.write_address, packet.payload_bytes, memory::kRemoteWrite,
-                             span) == memory::Verdict::kOk &&
-         span.write(0, packet.payload, packet.payload_bytes);
-}
-
 /// Takes the RETH of the first packet, and checks the whole range at once. False: refused.
 bool begin_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
@@ -87,7 +81,8 @@ bool begin_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
   }
   if (reth.length != 0) {
     memory::Span span;
-    if (core.memory.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span) !=
+    if (core.memory.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span,
+                            qp.qpn) !=
         memory::Verdict::kOk) {
       refuse_access(core, qp);
       return false;

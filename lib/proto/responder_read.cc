@@ -69,6 +69,7 @@ void note(const Qp& qp, Resource& resource, std::uint64_t address, Key rkey, std
   resource.first_psn = resource.next_psn = resource.start_psn = qp.epsn.value();
   resource.end_psn = (qp.epsn + resource.psn_count).value();
   resource.msn = qp.msn.value();
+  resource.pd = qp.pd.value;
 }
 
 /// The PSNs of the request are taken: what was owed for earlier ones is acknowledged by its answer.
@@ -98,14 +99,23 @@ std::uint64_t execute(const memory::Span& span, bool swap, const wire::AtomicEth
   return old;
 }
 
+/// A FLUSH or ATOMIC WRITE was executed.
+void confirm(Core& core, Qp& qp, Resource& resource, const wire::Reth& reth) {
+  ++qp.msn;
+  note(qp, resource, reth.address, reth.rkey, 0);
+  resource.answer = Answer::kConfirmation;
+  accept_answered(core, qp, 1);
+  queue_answer(core, qp, resource);
+}
+
 /// One packet of a READ's answer. False: the memory is gone, and the peer is told.
 bool send_read_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) {
   const Psn psn(resource.next_psn);
   const std::uint32_t offset = between(Psn(resource.first_psn), psn) << qp.mtu_shift;
   const std::uint32_t bytes = std::min(qp.mtu, resource.end_offset - offset);
   memory::Span span;
-  if (bytes != 0 && core.memory.resolve(Key{resource.rkey}, qp.pd, resource.address + offset, bytes,
-                                        memory::kRemoteRead, span) != memory::Verdict::kOk) {
+  if (bytes != 0 && core.memory.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes,
+                                        memory::kRemoteRead, span, qp.qpn) != memory::Verdict::kOk) {
     return false;
   }
   const bool first = resource.next_psn == resource.start_psn;
@@ -113,7 +123,7 @@ bool send_read_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) 
   using wire::Operation;
   const Operation operation = first ? (last ? Operation::kReadResponseOnly : Operation::kReadResponseFirst)
                                     : (last ? Operation::kReadResponseLast : Operation::kReadResponseMiddle);
-  const wire::Bth bth{.opcode = wire::opcode(wire::Service::kRc, operation),
+  const wire::Bth bth{.opcode = wire::opcode(qp.service, operation),
                       .pkey = qp.pkey,
                       .dest_qpn = qp.dest_qpn,
                       .psn = psn};
@@ -133,7 +143,7 @@ bool send_read_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) 
 }
 
 void send_atomic_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) {
-  const wire::Bth bth{.opcode = wire::opcode(wire::Service::kRc, wire::Operation::kAtomicAcknowledge),
+  const wire::Bth bth{.opcode = wire::opcode(qp.service, wire::Operation::kAtomicAcknowledge),
                       .pkey = qp.pkey,
                       .dest_qpn = qp.dest_qpn,
                       .psn = Psn(resource.first_psn)};
@@ -161,7 +171,8 @@ void receive_read(Core& core, Qp& qp, const wire::RxPacket& packet) {
   if ((qp.access & memory::kRemoteRead) == 0 || reth.length > kMaxMessage) return refuse_invalid(core, qp);
   if (reth.length != 0) {
     memory::Span span;
-    if (core.memory.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteRead, span) !=
+    if (core.memory.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteRead, span,
+                            qp.qpn) !=
         memory::Verdict::kOk) {
       return refuse_access(core, qp);
     }
@@ -179,7 +190,7 @@ void receive_atomic(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const wire::AtomicEth request = wire::AtomicEth::parse(packet.bth_start + packet.info->atomic_eth);
   if ((qp.access & memory::kRemoteAtomic) == 0 || request.address % 8 != 0) return refuse_invalid(core, qp);
   memory::Span span;
-  if (core.memory.resolve(request.rkey, qp.pd, request.address, 8, memory::kRemoteAtomic, span) !=
+  if (core.memory.resolve(request.rkey, qp.pd, request.address, 8, memory::kRemoteAtomic, span, qp.qpn) !=
       memory::Verdict::kOk) {
     return refuse_access(core, qp);
   }
@@ -194,16 +205,75 @@ void receive_atomic(Core& core, Qp& qp, const wire::RxPacket& packet) {
   ++qp.msn;
   ++core.counters.rx_atomic_requests;
   note(qp, *resource, request.address, request.rkey, 0);
-  resource->atomic = 1;
+  resource->answer = Answer::kAtomic;
   resource->result = original;
   accept_answered(core, qp, 1);
+  queue_answer(core, qp, *resource);
+}
+
+void receive_atomic_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
+  const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
+  const bool allowed = (qp.access & memory::kRemoteWrite) != 0;
+  if (!allowed || reth.address % 8 != 0 || reth.length != 8 || packet.payload_bytes != 8) {
+    return refuse_invalid(core, qp);
+  }
+  memory::Span span;
+  if (core.memory.resolve(reth.rkey, qp.pd, reth.address, 8, memory::kRemoteWrite, span, qp.qpn) !=
+      memory::Verdict::kOk) {
+    return refuse_access(core, qp);
+  }
+  Resource* const resource = new_resource(qp);
+  if (resource == nullptr) return refuse_invalid(core, qp);
+  if (span.data != nullptr && reinterpret_cast<std::uintptr_t>(span.data) % 8 == 0) {
+    std::uint64_t value;
+    std::memcpy(&value, packet.payload, sizeof value);
+    std::atomic_ref(*reinterpret_cast<std::uint64_t*>(span.data)).store(value, std::memory_order_release);
+  } else if (!span.write(0, packet.payload, 8)) {
+    return refuse_fatally(core, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
+  }
+  ++core.counters.rx_write_requests;
+  confirm(core, qp, *resource, reth);
+}
+
+void receive_flush(Core& core, Qp& qp, const wire::RxPacket& packet) {
+  const wire::Feth feth = wire::Feth::parse(packet.bth_start + packet.info->feth);
+  const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
+  constexpr std::uint32_t kGlobal = 1, kPersistent = 2, kWholeRegion = 1;
+  const std::uint32_t type = feth.bits & 15, level = feth.bits >> 4 & 3;
+  const std::uint32_t need = ((type & kGlobal) != 0 ? std::uint32_t{memory::kFlushGlobal} : 0u) |
+                             ((type & kPersistent) != 0 ? std::uint32_t{memory::kFlushPersistent} : 0u);
+  if (need == 0 || (type & ~(kGlobal | kPersistent)) != 0 || level > kWholeRegion || (qp.access & need) != need) {
+    return refuse_invalid(core, qp);
+  }
+  memory::Span span;
+  const std::uint32_t length = level == kWholeRegion ? 0 : reth.length;
+  if (core.memory.resolve(reth.rkey, qp.pd, reth.address, length, need, span, qp.qpn) != memory::Verdict::kOk) {
+    return refuse_access(core, qp);
+  }
+  Resource* const resource = new_resource(qp);
+  if (resource == nullptr) return refuse_invalid(core, qp);
+  // What came before is in memory that all threads share.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  confirm(core, qp, *resource, reth);
+}
+
+void repeat_confirmation(Core& core, Qp& qp, const wire::RxPacket& packet) {
+  Resource* const resource = find_resource(qp, packet.bth.psn);
+  const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
+  if (resource == nullptr || resource->answer != Answer::kConfirmation || reth.address != resource->address ||
+      reth.rkey.value != resource->rkey) {
+    ++core.counters.drop_unexpected;
+    return;
+  }
+  resource->replay = 1;
+  resource->next_psn = resource->first_psn;
   queue_answer(core, qp, *resource);
 }
 
 void repeat_read(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   Resource* const resource = find_resource(qp, packet.bth.psn);
-  if (resource == nullptr || resource->atomic) {
+  if (resource == nullptr || resource->answer != Answer::kData) {
     ++core.counters.drop_unexpected;
     return;
   }
@@ -226,7 +296,7 @@ void repeat_read(Core& core, Qp& qp, const wire::RxPacket& packet) {
 void repeat_atomic(Core& core, Qp& qp, const wire::RxPacket& packet) {
   Resource* const resource = find_resource(qp, packet.bth.psn);
   const wire::AtomicEth request = wire::AtomicEth::parse(packet.bth_start + packet.info->atomic_eth);
-  if (resource == nullptr || !resource->atomic || request.address != resource->address ||
+  if (resource == nullptr || resource->answer != Answer::kAtomic || request.address != resource->address ||
       request.rkey.value != resource->rkey) {
     ++core.counters.drop_unexpected;
     return;
@@ -244,7 +314,7 @@ bool run_resources(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
     }
     if (budget == 0 || burst.full()) return true;
     --budget;
-    if (resource.atomic) {
+    if (resource.answer == Answer::kAtomic) {
       send_atomic_response(core, qp, resource, burst);
     } else if (!send_read_response(core, qp, resource, burst)) {
       qp.resource_pending = 0;

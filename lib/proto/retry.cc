@@ -56,7 +56,11 @@ void fail_send(Core& core, Qp& qp, std::uint8_t status) {
   qp.sq.publish_consumed(qp.sq_head);
   ++core.counters.req_cqe_error;
   core.push(qp.send_cq, cqe, true);
-  enter_error(core, qp);
+  if (qp.type == QpType::kUc || qp.type == QpType::kUd) {
+    enter_send_error(core, qp);
+  } else {
+    enter_error(core, qp);
+  }
 }
 
 void retry_from_una(Core& core, Qp& qp) {

@@ -10,12 +10,13 @@
 #include "proto/requester.h"
 #include "proto/responder.h"
 #include "proto/retry.h"
+#include "proto/unacknowledged.h"
 
 namespace uroce::proto {
 namespace {
 
 bool accepts_packets(QpState state) {
-  return state == QpState::kRtr || state == QpState::kRts || state == QpState::kSqd;
+  return state >= QpState::kRtr && state <= QpState::kSqe;
 }
 
 /// Whether the packet comes from the address that the QP is connected to.
@@ -33,10 +34,16 @@ wire::Service service_of(QpType type) {
   }
 }
 
+bool is_acknowledged(QpType type) { return type != QpType::kUc && type != QpType::kUd; }
+
+constexpr CqId kNoCq{~std::uint32_t{0}};
+constexpr Qpn kMulticastQpn{0xffffff};
+
 /// Rings with fewer bytes an entry than a header, or none at all where there must be some, are refused.
 int check_create(const QpCreate& create) {
-  if (create.type != QpType::kRc) return EOPNOTSUPP;
-  if (create.sq.count() == 0 || create.sq.stride() < sizeof(uroce_sq_entry)) return EINVAL;
+  const bool sends = create.type != QpType::kXrcRecv;
+  if (sends != (create.sq.count() != 0)) return EINVAL;
+  if (sends && create.sq.stride() < sizeof(uroce_sq_entry)) return EINVAL;
   if (create.sq_shadow.size() < std::size_t{create.sq.count()} * create.sq.stride()) return EINVAL;
   if (!create.has_srq && create.rq.count() != 0 && create.rq.stride() < sizeof(uroce_rq_entry)) return EINVAL;
   if (create.max_recv_sge > kMaxSge) return EINVAL;
@@ -71,7 +78,13 @@ struct Transport::Impl : Core {
     for (std::size_t i = 0; i < kLines; ++i) __builtin_prefetch(line + i * 64, 1);
   }
 
+  /// A packet for this QP, or for a group that it is attached to.
+  void receive(Qp& qp, const wire::RxPacket& packet);
+  /// A packet for a group, or for nobody.
+  void receive_without_qp(const wire::RxPacket& packet);
   void dispatch(Qp& qp, const wire::RxPacket& packet);
+  void dispatch_by_type(Qp& qp, const wire::RxPacket& packet);
+  void dispatch_foreign(Qp& qp, const wire::RxPacket& packet);
   bool turn(Qp& qp, TxBurst& burst);
 };
 
@@ -105,16 +118,20 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   if (slot == impl_->qps.kNone) return ENOMEM;
   Qp& qp = impl_->qps[slot];
   qp.type = create.type;
+  qp.service = service_of(create.type);
+  qp.xrcd = create.xrcd;
+  set_datagram_mtu(qp);
   qp.self = slot;
   qp.qpn = create.qpn;
   qp.pd = create.pd;
-  qp.send_cq = create.send_cq;
-  qp.recv_cq = create.recv_cq;
-  qp.has_srq = create.has_srq;
+  // An XRC QP has one of the two; where its receives complete each SRQ says.
+  qp.send_cq = create.type == QpType::kXrcRecv ? kNoCq : create.send_cq;
+  qp.recv_cq = qp.service == wire::Service::kXrc ? kNoCq : create.recv_cq;
+  qp.has_srq = create.has_srq || create.type == QpType::kXrcRecv;
   qp.srq = create.srq;
   qp.signal_all = create.signal_all;
   qp.sq = create.sq;
-  qp.rq = create.has_srq ? queue::WorkConsumer{} : create.rq;
+  qp.rq = qp.has_srq || create.type == QpType::kXrcSend ? queue::WorkConsumer{} : create.rq;
   qp.max_send_sge = create.max_send_sge;
   qp.max_recv_sge = create.max_recv_sge;
   qp.max_inline = create.max_inline;
@@ -149,7 +166,7 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
   out.attr.sq_psn = qp.psn;
   // In RESET and before the client has emptied its end, what the ring shows is of the past.
   const bool counts = qp.state == QpState::kRts || qp.state == QpState::kSqd;
-  out.sq_outstanding = qp.sq_fetched - qp.sq_head + (counts ? qp.sq.available() : 0);
+  out.sq_outstanding = qp.sq_fetched - qp.sq_head + (counts && qp.sq.count() != 0 ? qp.sq.available() : 0);
   out.psns_in_flight = requester::psns_between(qp.una, qp.psn);
   out.window_bytes = qp.window.bytes();
   out.retries_left = qp.retries_left;
@@ -172,55 +189,75 @@ void Transport::receive(const wire::RxPacket& packet, Nanos now) {
   Impl& impl = *impl_;
   impl.now = now;
   const std::uint32_t slot = impl.by_qpn.find(packet.bth.dest_qpn);
-  if (slot == QpnTable::kNone) {
-    ++impl.counters.drop_no_qp;
-    return;
-  }
-  Qp& qp = impl.qps[slot];
+  if (slot == QpnTable::kNone) return impl.receive_without_qp(packet);
+  impl.receive(impl.qps[slot], packet);
+}
+
+void Transport::Impl::receive_without_qp(const wire::RxPacket& packet) {
+  const bool to_group = packet.multicast && packet.bth.dest_qpn == kMulticastQpn &&
+                        packet.info->service == wire::Service::kUd;
+  const auto members = to_group ? multicast.members(packet.destination())
+                                : std::span<const MulticastTable::Attachment>();
+  if (members.empty()) ++counters.drop_no_qp;
+  for (const MulticastTable::Attachment& member : members) receive(qps[member.qp], packet);
+}
+
+void Transport::Impl::receive(Qp& qp, const wire::RxPacket& packet) {
   if (!accepts_packets(qp.state)) {
-    ++impl.counters.drop_bad_state;
+    ++counters.drop_bad_state;
     return;
   }
   if ((packet.bth.pkey & 0x7fff) != (qp.pkey & 0x7fff)) {
-    ++impl.counters.drop_bad_pkey;
+    ++counters.drop_bad_pkey;
     return;
   }
   if (qp.type != QpType::kUd && !from_peer(qp, packet)) {
-    ++impl.counters.drop_wrong_source;
+    ++counters.drop_wrong_source;
     return;
   }
-  ++impl.counters.rcvd_pkts;
-  impl.counters.rcvd_bytes += packet.payload_bytes;
+  ++counters.rcvd_pkts;
+  counters.rcvd_bytes += packet.payload_bytes;
   ++qp.counters.rcvd_pkts;
-  impl.counters.np_ecn_marked_roce_packets += packet.ce;
-  impl.dispatch(qp, packet);
-  impl.check_cqs(qp);
+  if (packet.ce) [[unlikely]] responder::note_congestion(*this, qp);
+  dispatch(qp, packet);
+  check_cqs(qp);
 }
 
 void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
-  if (info.service != service_of(qp.type)) {
-    if (info.service == wire::Service::kCnp) {
-      ++counters.rp_cnp_handled;
-      qp.window.on_cnp();
-    } else {
-      ++counters.drop_wrong_service;
-    }
-    return;
-  }
+  if (info.service != qp.service) return dispatch_foreign(qp, packet);
+  if (qp.type == QpType::kUd) return unacknowledged::receive_datagram(*this, qp, packet);
   if (qp.state == QpState::kRtr && !qp.established) {
     qp.established = true;
     raise(AsyncEvent::kCommEstablished, qp.qpn.value, qp.owner);
   }
-  if (info.has(wire::kResponse)) {
-    if (qp.state == QpState::kRtr) {
-      ++counters.drop_bad_state;  // nothing was ever sent
-      return;
-    }
-    completer::receive(*this, qp, packet);
-  } else {
+  if (qp.type != QpType::kRc) [[unlikely]] return dispatch_by_type(qp, packet);
+  if (!info.has(wire::kResponse)) {
     responder::receive(*this, qp, packet);
+  } else if (qp.state == QpState::kRtr) {
+    ++counters.drop_bad_state;  // nothing was ever sent
+  } else {
+    completer::receive(*this, qp, packet);
   }
+}
+
+void Transport::Impl::dispatch_by_type(Qp& qp, const wire::RxPacket& packet) {
+  const bool response = packet.info->has(wire::kResponse);
+  if (qp.type == QpType::kUc) return unacknowledged::receive_connected(*this, qp, packet);
+  if (qp.type == QpType::kXrcRecv && !response) return responder::receive_xrc(*this, qp, packet);
+  if (qp.type == QpType::kXrcSend && response && qp.state != QpState::kRtr) {
+    return completer::receive(*this, qp, packet);
+  }
+  ++counters.drop_wrong_service;
+}
+
+void Transport::Impl::dispatch_foreign(Qp& qp, const wire::RxPacket& packet) {
+  if (packet.info->service != wire::Service::kCnp || qp.type == QpType::kUd) {
+    ++counters.drop_wrong_service;
+    return;
+  }
+  ++counters.rp_cnp_handled;
+  qp.window.on_cnp();
 }
 
 void Transport::prefetch(Qpn qpn) const {
@@ -231,9 +268,9 @@ void Transport::prefetch(Qpn qpn) const {
 void Transport::doorbell(QpIndex index) {
   Qp* const qp = impl_->find(index);
   if (qp == nullptr) return;
-  if (qp->state == QpState::kRts) {
+  if (qp->state == QpState::kRts && qp->type != QpType::kXrcRecv) {
     impl_->wake_sender(*qp);
-  } else if (qp->state == QpState::kErr) {
+  } else if (qp->state == QpState::kErr || qp->state == QpState::kSqe) {
     flush_posted(*impl_, *qp);
   }
 }
@@ -254,7 +291,10 @@ Nanos Transport::next_timeout() const { return impl_->timers.next_timeout(); }
 bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   std::uint32_t budget = config.quantum_packets;
   bool more = responder::owes(qp) && responder::run(*this, qp, burst, budget);
-  if (qp.send_state == SendState::kReady) more |= requester::run(*this, qp, burst, budget);
+  if (qp.send_state == SendState::kReady) {
+    more |= is_acknowledged(qp.type) ? requester::run(*this, qp, burst, budget)
+                                     : unacknowledged::run(*this, qp, burst, budget);
+  }
   check_cqs(qp);
   return more && qp.state != QpState::kErr;
 }

@@ -10,7 +10,7 @@ namespace {
 using wire::Operation;
 using Extra = SendRow::Extra;
 
-constexpr std::size_t kRows = UROCE_WR_SEND_WITH_INV + 1;
+constexpr std::size_t kRows = UROCE_WR_REG_MR + 1;
 
 constexpr std::array<SendRow, kRows + 1> make_rows() {
   std::array<SendRow, kRows + 1> rows{};
@@ -52,16 +52,33 @@ constexpr std::array<SendRow, kRows + 1> make_rows() {
   rows[UROCE_WR_ATOMIC_FETCH_AND_ADD].only = Operation::kFetchAdd;
   rows[UROCE_WR_LOCAL_INV].kind = Kind::kLocalInvalidate;
   rows[UROCE_WR_LOCAL_INV].wc_opcode = UROCE_WC_LOCAL_INV;
+  rows[UROCE_WR_BIND_MW].kind = Kind::kBind;
+  rows[UROCE_WR_BIND_MW].wc_opcode = UROCE_WC_BIND_MW;
+  rows[UROCE_WR_REG_MR].kind = Kind::kRegister;
+  rows[UROCE_WR_REG_MR].wc_opcode = UROCE_WC_REG_MR;
+  rows[UROCE_WR_FLUSH].kind = Kind::kFlush;
+  rows[UROCE_WR_FLUSH].wc_opcode = UROCE_WC_FLUSH;
+  rows[UROCE_WR_FLUSH].only = Operation::kFlush;
+  rows[UROCE_WR_ATOMIC_WRITE].kind = Kind::kAtomicWrite;
+  rows[UROCE_WR_ATOMIC_WRITE].wc_opcode = UROCE_WC_ATOMIC_WRITE;
+  rows[UROCE_WR_ATOMIC_WRITE].only = Operation::kAtomicWrite;
   return rows;
 }
 constexpr auto kSendRows = make_rows();
 
-/// Whether the QP's type has this kind of operation.
-bool supported(const Qp& qp, Kind kind) {
+constexpr bool is_local_key(Kind kind) { return is_local(kind) && kind != Kind::kInvalid; }
+
+/// Whether the QP's type has this operation.
+bool supported(const Qp& qp, const Wqe& wqe) {
+  const Kind kind = wqe.kind;
+  if (qp.type == QpType::kRc) [[likely]] return kind != Kind::kInvalid;
+  const bool invalidates = wqe.opcode == UROCE_WR_SEND_WITH_INV;
   switch (qp.type) {
-    case QpType::kRc: return kind != Kind::kInvalid;
-    case QpType::kUc: return kind == Kind::kSend || kind == Kind::kWrite || kind == Kind::kLocalInvalidate;
-    default: return kind == Kind::kSend;
+    case QpType::kXrcSend: return kind != Kind::kInvalid && kind != Kind::kFlush && kind != Kind::kAtomicWrite;
+    // SEND with invalidate is of the services with acknowledges.
+    case QpType::kUc: return (kind == Kind::kSend && !invalidates) || kind == Kind::kWrite || is_local_key(kind);
+    case QpType::kUd: return kind == Kind::kSend && !invalidates;
+    default: return false;
   }
 }
 
@@ -89,13 +106,42 @@ std::uint8_t take_sges(Core& core, const Qp& qp, const std::byte* ring_entry, Wq
   return UROCE_WC_SUCCESS;
 }
 
+/// What the operation says of its length, known by now, and of the QP.
+std::uint8_t check_length(Core& core, const Qp& qp, Wqe& wqe) {
+  if (qp.type == QpType::kUd && wqe.length > core.port_mtu) {
+    return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+  }
+  if (wqe.kind < Kind::kRead) return UROCE_WC_SUCCESS;
+  if (is_local(wqe.kind)) {
+    wqe.length = 0;  // it has no use for a scatter list
+    return UROCE_WC_SUCCESS;
+  }
+  if (qp.max_reads == 0) return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  switch (wqe.kind) {
+    case Kind::kAtomic:
+      if (wqe.length < 8) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+      wqe.length = 8;
+      break;
+    case Kind::kAtomicWrite:
+      if (wqe.length != 8) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+      break;
+    case Kind::kFlush:
+      if (wqe.length != 0 || wqe.flush.length > kMaxMessage) {
+        return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+      }
+      break;
+    default: break;
+  }
+  return UROCE_WC_SUCCESS;
+}
+
 /// Checks the header in `wqe` (wqe.length still holds the inline length) and takes the rest of the entry.
 std::uint8_t check(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
   const std::uint32_t inline_length = wqe.length;
   wqe.length = 0;
-  if (!supported(qp, wqe.kind)) return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  if (!supported(qp, wqe)) return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
   if (wqe.is_inline()) {
-    if (wqe.kind != Kind::kSend && wqe.kind != Kind::kWrite) {
+    if (wqe.kind != Kind::kSend && wqe.kind != Kind::kWrite && wqe.kind != Kind::kAtomicWrite) {
       return refuse(core.counters.bad_wqe_flags, UROCE_WC_LOC_QP_OP_ERR);
     }
     if (inline_length > qp.max_inline || inline_length > tail_room(qp)) {
@@ -103,18 +149,10 @@ std::uint8_t check(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& w
     }
     std::memcpy(static_cast<void*>(&wqe + 1), ring_entry + sizeof(uroce_sq_entry), inline_length);
     wqe.length = inline_length;
-    return UROCE_WC_SUCCESS;
+    return check_length(core, qp, wqe);
   }
   const std::uint8_t status = take_sges(core, qp, ring_entry, wqe);
-  if (status != UROCE_WC_SUCCESS) return status;
-  if (wqe.kind == Kind::kAtomic) {
-    if (wqe.length < 8) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
-    wqe.length = 8;
-  }
-  if ((wqe.kind == Kind::kAtomic || wqe.kind == Kind::kRead) && qp.max_reads == 0) {
-    return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
-  }
-  return UROCE_WC_SUCCESS;
+  return status == UROCE_WC_SUCCESS ? check_length(core, qp, wqe) : status;
 }
 
 std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
@@ -139,9 +177,7 @@ bool fetch_wqe(Core& core, Qp& qp) {
   qp.sq.copy_next(&wqe, sizeof(uroce_sq_entry));
   wqe.kind = send_row(wqe.opcode).kind;
   wqe.status = check(core, qp, ring_entry, wqe);
-  wqe.psn_count = wqe.kind == Kind::kLocalInvalidate ? 0
-                  : wqe.kind == Kind::kAtomic        ? 1
-                                                     : packets_of(qp, wqe.length);
+  wqe.psn_count = wqe.kind <= Kind::kRead ? packets_of(qp, wqe.length) : is_local(wqe.kind) ? 0 : 1;
   --qp.sq_known;
   ++qp.sq_fetched;
   return true;

@@ -32,6 +32,23 @@ End::End(const Options& chosen, Qpn number, std::uint8_t host) : options(chosen)
   }
   sq_stride_ = round_up(sizeof(uroce_sq_entry) + std::max<std::size_t>(options.max_sge * 16, options.max_inline));
   rq_stride_ = round_up(sizeof(uroce_rq_entry) + options.max_sge * 16);
+  if (options.srq || options.type == QpType::kXrcRecv) {
+    srq_key = *table.insert(
+        {.pd = kSrqPd, .access = kAllAccess, .iova = kIova, .length = kMemory, .base = memory.data()});
+    SrqCreate create{.id = kSrq,
+                     .pd = kSrqPd,
+                     .owner = 43,
+                     .xrc = options.type == QpType::kXrcRecv,
+                     .xrcd = kXrcd,
+                     .cq = CqId{1},
+                     .max_sge = options.max_sge};
+    srq_ring_.resize(options.entries * rq_stride_ / 64);
+    const queue::RingShape shape{srq_ring_[0].bytes, options.entries, rq_stride_};
+    create.ring = queue::WorkConsumer(shape, &srq_client_.index, &srq_consumer_);
+    srq_producer_ = queue::WorkProducer(shape, &srq_client_.index, &srq_consumer_);
+    srq = std::make_unique<Srq>(create);
+    transport->set_srq(kSrq, srq.get());
+  }
   sq_ring_.resize(options.entries * sq_stride_ / 64);
   rq_ring_.resize(options.entries * rq_stride_ / 64);
   shadow_.resize(sq_ring_.size());
@@ -54,6 +71,10 @@ End::End(const Options& chosen, Qpn number, std::uint8_t host) : options(chosen)
   create.sq_shadow = {shadow_[0].bytes, shadow_.size() * 64};
   create.responder_resources = {resources_[0].bytes, resources_.size() * 64};
   create.owner = 42;
+  create.has_srq = options.srq;
+  create.srq = options.srq ? kSrq : SrqId{};
+  create.xrcd = kXrcd;
+  if (options.type == QpType::kXrcRecv) create.sq = {};
   EXPECT_EQ(transport->create(create, qp), 0);
   path.source = v4(host);
   path.source_mac = {2, 0, 0, 0, 0, host};
@@ -74,6 +95,11 @@ void End::post(const Work& work) {
   entry.remote_addr = work.remote;
   entry.atomic.compare_add = work.compare_add;
   entry.atomic.swap = work.swap;
+  entry.remote_srqn = work.srqn;
+  entry.mw_handle = work.handle;
+  if (work.ud) entry.ud = *work.ud;
+  if (work.bind) entry.bind = *work.bind;
+  if (work.flush) entry.flush = *work.flush;
   if (!work.inline_data.empty()) {
     entry.flags |= UROCE_SEND_INLINE;
     entry.inline_length = static_cast<std::uint32_t>(work.inline_data.size());
@@ -103,7 +129,11 @@ void End::post_raw(const uroce_sq_entry& entry, const std::vector<uroce_sge>& sg
 }
 
 void End::post_receive(std::uint64_t wr_id, const std::vector<uroce_sge>& sges) {
-  std::byte* const slot = rq_.next();
+  post_to(srq ? srq_producer_ : rq_, wr_id, sges);
+}
+
+void End::post_to(queue::WorkProducer& ring, std::uint64_t wr_id, const std::vector<uroce_sge>& sges) const {
+  std::byte* const slot = ring.next();
   ASSERT_NE(slot, nullptr);
   const uroce_rq_entry entry{wr_id, static_cast<std::uint32_t>(sges.size()), 0};
   std::memcpy(slot, &entry, sizeof entry);
@@ -111,8 +141,17 @@ void End::post_receive(std::uint64_t wr_id, const std::vector<uroce_sge>& sges) 
   if (!sges.empty()) {
     std::memcpy(slot + sizeof entry, sges.data(), std::min(room, sges.size()) * sizeof(uroce_sge));
   }
-  rq_.advance();
-  rq_.publish();
+  ring.advance();
+  ring.publish();
+}
+
+bool End::resize_srq(std::uint32_t entries) {
+  std::vector<Line> bigger(entries * rq_stride_ / 64);
+  const queue::RingShape shape{bigger[0].bytes, entries, rq_stride_};
+  if (!srq->resize(queue::WorkConsumer(shape, &srq_client_.index, &srq_consumer_))) return false;
+  srq_ring_.swap(bigger);
+  srq_producer_.move_to(shape);
+  return true;
 }
 
 std::vector<uroce_cqe> End::poll(bool receive_cq) {
@@ -153,10 +192,27 @@ ModifyVerdict End::to(QpState state, Nanos now, bool notify) {
 
 namespace {
 
+void connect_datagram(End& end, Nanos now) {
+  end.transport->set_address_handle(kPeer, end.pd, &end.path);
+  QpAttr attr;
+  attr.state = QpState::kInit;
+  attr.qkey = end.options.qkey;
+  EXPECT_STREQ(
+      end.transport->modify(end.qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey, now).what, "");
+  attr.state = QpState::kRtr;
+  EXPECT_STREQ(end.transport->modify(end.qp, attr, kAttrState, now).what, "");
+  attr.state = QpState::kRts;
+  attr.sq_psn = Psn(end.options.psn);
+  EXPECT_STREQ(end.transport->modify(end.qp, attr, kAttrState | kAttrSqPsn, now).what, "");
+}
+
 void connect(End& end, const End& peer, Nanos now) {
-  const bool rc = end.options.type == QpType::kRc;
+  const QpType type = end.options.type;
+  const bool responds = type == QpType::kRc || type == QpType::kXrcRecv;
+  const bool requests = type == QpType::kRc || type == QpType::kXrcSend;
   end.path.dest = peer.path.source;
   end.path.dest_mac = peer.path.source_mac;
+  if (type == QpType::kUd) return connect_datagram(end, now);
   QpAttr attr;
   attr.state = QpState::kInit;
   attr.access = end.options.access;
@@ -171,7 +227,7 @@ void connect(End& end, const End& peer, Nanos now) {
   attr.max_dest_rd_atomic = end.options.max_dest_rd_atomic;
   attr.min_rnr_timer = end.options.min_rnr_timer;
   std::uint32_t mask = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
-  if (rc) mask |= kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
+  if (responds) mask |= kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
   EXPECT_STREQ(end.transport->modify(end.qp, attr, mask, now).what, "");
   attr.state = QpState::kRts;
   attr.sq_psn = Psn(end.options.psn);
@@ -180,7 +236,8 @@ void connect(End& end, const End& peer, Nanos now) {
   attr.rnr_retry = end.options.rnr_retry;
   attr.max_rd_atomic = end.options.max_rd_atomic;
   mask = kAttrState | kAttrSqPsn;
-  if (rc) mask |= kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxRdAtomic;
+  if (type == QpType::kXrcRecv) mask |= kAttrTimeout;
+  if (requests) mask |= kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxRdAtomic;
   EXPECT_STREQ(end.transport->modify(end.qp, attr, mask, now).what, "");
 }
 
@@ -190,6 +247,15 @@ Pair::Pair(const Options& first, std::optional<Options> second)
     : a(first, Qpn{0x11}, 1), b(second.value_or(first), Qpn{0x22}, 2) {
   connect(a, b, now);
   connect(b, a, now);
+}
+
+Pair Pair::of(QpType type, bool srq) {
+  Options options;
+  options.type = type;
+  options.srq = srq;
+  Options peer = options;
+  if (type == QpType::kXrcSend) peer.type = QpType::kXrcRecv;
+  return Pair(options, peer);
 }
 
 std::vector<Packet> Pair::take(End& from) {
@@ -212,6 +278,12 @@ std::vector<Packet> Pair::take(End& from) {
 }
 
 void Pair::deliver(End& to, const Packet& packet) { to.transport->receive(packet.rx, now); }
+
+void Pair::deliver_marked(End& to, const Packet& packet) {
+  wire::RxPacket marked = packet.rx;
+  marked.ce = true;
+  to.transport->receive(marked, now);
+}
 
 void Pair::run(const std::function<bool(const End& from, const Packet&)>& lose) {
   for (bool busy = true; busy;) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "memory/table.h"
+#include "proto/srq.h"
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
 #include "queue/work_queue.h"
@@ -53,7 +54,14 @@ struct Options {
   bool signal_all = false;
   std::uint32_t receive_ring_bytes = 4u << 20;
   std::uint32_t quantum = 16;
+  std::uint32_t qkey = 0x1234;
+  bool srq = false;
 };
+
+inline constexpr SrqId kSrq{9};
+inline constexpr std::uint32_t kXrcd = 5;
+inline constexpr PdId kSrqPd{4};
+inline constexpr AhId kPeer{1};  ///< address handle of the other end
 
 /// What a test posts; the rest of the entry follows from it.
 struct Work {
@@ -66,6 +74,11 @@ struct Work {
   std::uint32_t imm = 0;
   std::uint64_t compare_add = 0, swap = 0;
   std::vector<std::byte> inline_data;
+  std::optional<uroce_wr_ud> ud;
+  std::optional<uroce_wr_bind> bind;
+  std::optional<uroce_wr_flush> flush;
+  std::uint32_t srqn = kSrq.value;
+  std::uint32_t handle = 0;
 };
 
 class End {
@@ -82,6 +95,9 @@ class End {
   void post(const Work& work);
   void post_raw(const uroce_sq_entry& entry, const std::vector<uroce_sge>& sges);
   void post_receive(std::uint64_t wr_id, const std::vector<uroce_sge>& sges);
+  void post_to(queue::WorkProducer& ring, std::uint64_t wr_id, const std::vector<uroce_sge>& sges) const;
+  /// Another ring for the SRQ, with so many entries.
+  bool resize_srq(std::uint32_t entries);
   void ring() { transport->doorbell(qp); }
   std::vector<uroce_cqe> poll(bool receive_cq = false);
   std::vector<Event> events();
@@ -96,6 +112,8 @@ class End {
   Qpn qpn;
   PdId pd{3};
   Key key;
+  Key srq_key;  ///< the same memory in the SRQ's PD
+  std::unique_ptr<Srq> srq;
   wire::PathAddress path;
   std::vector<std::byte> memory;
 
@@ -104,7 +122,10 @@ class End {
     std::byte bytes[64];
   };
   std::uint32_t sq_stride_ = 0, rq_stride_ = 0;
-  std::vector<Line> sq_ring_, rq_ring_, shadow_, resources_;
+  std::vector<Line> sq_ring_, rq_ring_, shadow_, resources_, srq_ring_;
+  uroce_producer_line srq_client_{};
+  std::uint32_t srq_consumer_ = 0;
+  queue::WorkProducer srq_producer_;
   uroce_qp_client_block client_{};
   uroce_qp_daemon_block daemon_{};
   queue::WorkProducer sq_, rq_;
@@ -118,12 +139,15 @@ class End {
 class Pair {
  public:
   explicit Pair(const Options& a = {}, std::optional<Options> b = {});
+  static Pair of(QpType type, bool srq = false);
 
   /// Takes what `from` wants to send now.
   std::vector<Packet> take(End& from);
   void deliver(End& to, const Packet& packet);
   /// Exchanges packets until both are silent; `lose` says which packets vanish.
   void run(const std::function<bool(const End& from, const Packet&)>& lose = {});
+  /// Once more what is on its way, with the congestion mark of ECN.
+  void deliver_marked(End& to, const Packet& packet);
   /// Moves time on, fires timers, and runs.
   void pass(Nanos time);
   /// Jumps from timer to timer, running in between, for at most `time`.

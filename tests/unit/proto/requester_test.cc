@@ -277,7 +277,15 @@ INSTANTIATE_TEST_SUITE_P(Each, BadEntries,
                          testing::Values(BadEntry{"opcode", [](auto& e, auto&) { e.opcode = 200; },
                                                   UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_opcode},
                                          BadEntry{"bind", [](auto& e, auto&) { e.opcode = UROCE_WR_BIND_MW; },
-                                                  UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_opcode},
+                                                  UROCE_WC_MW_BIND_ERR, nullptr},
+                                         BadEntry{"register", [](auto& e, auto&) { e.opcode = UROCE_WR_REG_MR; },
+                                                  UROCE_WC_MW_BIND_ERR, nullptr},
+                                         BadEntry{"atomic_write_length",
+                                                  [](auto& e, auto& sges) {
+                                                    e.opcode = UROCE_WR_ATOMIC_WRITE;
+                                                    sges[0].length = 9;
+                                                  },
+                                                  UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length},
                                          BadEntry{"sge_count", [](auto& e, auto&) { e.num_sge = 65535; },
                                                   UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_sge_count},
                                          BadEntry{"inline_length",
