@@ -189,13 +189,9 @@ struct uroce_rereg_mr_request {
 /* ALLOC_NULL_MR: a region of all addresses whose L_Key reads zeroes and drops what is written. Request:
  * uroce_handle of the PD; answer: uroce_reg_mr_response. Freed by DEREG_MR. */
 
-/* ALLOC_FAST_MR: a key that UROCE_WR_REG_MR work requests give a range of a registered MR, and LOCAL_INV or the
- * peer's SEND with invalidate take away again. Answer: uroce_reg_mr_response. Freed by DEREG_MR. */
-struct uroce_alloc_fast_mr_request {
-  uint32_t pd;
-  uint32_t reserved;
-  uint64_t max_bytes; /* of a range */
-};
+/* ALLOC_FAST_MR: uroce_reg_mr_request of the memory and the most access that may ever be given. The key is good for
+ * nothing until a UROCE_WR_REG_MR work request gives it a range of that memory; LOCAL_INV or the peer's SEND with
+ * invalidate take the range away again. Answer: uroce_reg_mr_response. Freed by DEREG_MR. */
 
 /* ALLOC_MW. DEALLOC_MW takes uroce_handle. In the UROCE_WR_BIND_MW entry mw_handle is the R_Key now and rkey
  * the one to be: equal but for the lowest byte. */
@@ -237,8 +233,8 @@ struct uroce_resize_cq_response {
   struct uroce_place ring;
 };
 
-/* MODIFY_CQ: an event waits for `count` entries or `period_us` after the first, whichever comes first. 0: no
- * moderation. */
+/* MODIFY_CQ: an event waits for `count` entries or `period_us` after the first, whichever comes first. 0
+ * and 0: no moderation; a count without a period has the longest. */
 struct uroce_modify_cq_request {
   uint32_t handle;
   uint32_t count;     /* at most 65535 */

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
@@ -69,7 +70,9 @@ bool Arena::add_chunk(ChunkKind kind, std::size_t bytes) {
     mapping = map_sealed(size, false, kind);
   }
   if (!mapping) return false;
-  Chunk chunk{kind, mapping->base, size, 0, {}, std::move(mapping->fd)};
+  struct stat info {};
+  if (::fstat(mapping->fd.get(), &info) != 0) info = {};
+  Chunk chunk{kind, mapping->base, size, 0, {}, std::move(mapping->fd), info.st_dev, info.st_ino};
   chunk.holes.emplace(0, size);
   chunks_.push_back(std::move(chunk));
   total_bytes_ += size;

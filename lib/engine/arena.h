@@ -6,6 +6,8 @@
 // first names the chunk, and is closed here.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -45,6 +47,10 @@ class Arena {
   /// Chunks made since the last call, for the response, and their descriptors in the same order. At most 4.
   uroce_new_chunks take_new_chunks(std::vector<UniqueFd>& fds);
 
+  /// Whether this file is the first chunk's memfd.
+  bool is_first_chunk(dev_t device, ino_t inode) const {
+    return !chunks_.empty() && chunks_[0].device == device && chunks_[0].inode == inode;
+  }
   std::size_t total_bytes() const { return total_bytes_; }
   std::size_t chunks() const { return chunks_.size(); }
 
@@ -56,6 +62,8 @@ class Arena {
     std::size_t fresh;  ///< bytes from here on were never handed out and are zero
     std::map<std::size_t, std::size_t> holes;  ///< offset -> bytes, merged
     UniqueFd fd;        ///< until the client has it
+    dev_t device;
+    ino_t inode;
   };
   std::optional<SharedBlock> take(std::uint32_t number, std::size_t bytes);
   bool add_chunk(ChunkKind kind, std::size_t bytes);

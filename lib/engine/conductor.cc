@@ -40,8 +40,27 @@ constexpr CommandRow kCommands[] = {
     {commands::create_ah},
     {commands::destroy_ah},
     {commands::admin, true},
+    {commands::create_srq},
+    {commands::modify_srq},
+    {commands::query_srq},
+    {commands::destroy_srq},
+    {commands::open_xrcd},
+    {commands::close_xrcd},
+    {commands::open_qp},
+    {commands::attach_mcast},
+    {commands::detach_mcast},
+    {commands::alloc_mw},
+    {commands::dealloc_mw},
+    {commands::rereg_mr},
+    {commands::alloc_null_mr},
+    {commands::alloc_fast_mr},
+    {commands::resize_cq},
+    {commands::modify_cq},
+    {commands::import_device},
+    {commands::import_pd},
+    {commands::import_mr},
 };
-static_assert(std::size(kCommands) == UROCE_CMD_ADMIN + 1);
+static_assert(std::size(kCommands) == UROCE_CMD_IMPORT_MR + 1);
 
 }  // namespace
 
@@ -53,6 +72,9 @@ Conductor::Conductor(const DaemonConfig& config, const net::DeviceInfo& device, 
       port_(config, device, static_cast<std::uint32_t>(workers.workers.size())),
       accounts_(config.limits),
       qp_counts_(workers.workers.size()),
+      cq_ids_(0, config.max_cqs),
+      srq_ids_(1, config.max_srqs),
+      ah_ids_(1, kMaxAh),
       last_pd_(static_cast<std::uint32_t>(seed) & 0xffff),
       started_(monotonic_now()) {
   for (std::uint32_t i = 0; i < workers.workers.size(); ++i) qpns_.emplace_back(i, seed + i);
@@ -111,6 +133,28 @@ Session* Conductor::session(std::uint64_t id) {
   return it == sessions_.end() ? nullptr : it->second.get();
 }
 
+bool Conductor::join_group(const wire::Address& group) {
+  if (groups_.size() >= kMaxGroups && !groups_.contains(group)) return false;
+  if (groups_[group]++ != 0) return true;
+  workers_.workers[0]->call([&](WorkerCore& worker) {
+    if (worker.link() == nullptr) return;
+    worker.link()->join(group, monotonic_now());
+    worker.touch_link();
+  });
+  return true;
+}
+
+void Conductor::leave_group(const wire::Address& group) {
+  const auto it = groups_.find(group);
+  if (it == groups_.end() || --it->second != 0) return;
+  groups_.erase(it);
+  workers_.workers[0]->call([&](WorkerCore& worker) {
+    if (worker.link() == nullptr) return;
+    worker.link()->leave(group, monotonic_now());
+    worker.touch_link();
+  });
+}
+
 int Conductor::charge(Session& session, const Usage& more) {
   if (const char* what = accounts_.charge(session.peer.uid, more)) {
     log(LogLevel::kWarning,
@@ -129,14 +173,29 @@ void Conductor::refund(Session& session, const Usage& less) {
   session.usage.mrs -= less.mrs, session.usage.bytes -= less.bytes;
 }
 
-std::optional<CqId> Conductor::allocate_cq_id() {
-  if (!free_cq_ids_.empty()) {
-    const CqId id{free_cq_ids_.back()};
-    free_cq_ids_.pop_back();
-    return id;
+std::shared_ptr<XrcDomain> Conductor::find_xrc_domain(dev_t device, ino_t inode) const {
+  const auto it = xrc_domains_.find({device, inode});
+  return it == xrc_domains_.end() ? nullptr : it->second.lock();
+}
+
+std::shared_ptr<XrcDomain> Conductor::new_xrc_domain() {
+  auto domain = std::make_shared<XrcDomain>();
+  domain->id = ++last_xrc_domain_;
+  return domain;
+}
+
+void Conductor::publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain) {
+  std::erase_if(xrc_domains_, [](const auto& entry) { return entry.second.expired(); });
+  xrc_domains_[{domain->device, domain->inode}] = domain;
+}
+
+void Conductor::forget_qp(const Session& session, const QpObject& qp) {
+  const auto [first, end] = qp_targets_.equal_range(qp.qpn.value);
+  for (auto it = first; it != end; ++it) {
+    if (it->second.session != &session || it->second.cookie != qp.cookie) continue;
+    qp_targets_.erase(it);
+    return;
   }
-  if (next_cq_id_ >= config_.max_cqs) return std::nullopt;
-  return CqId{next_cq_id_++};
 }
 
 std::uint32_t Conductor::choose_worker() const {
@@ -156,14 +215,26 @@ void Conductor::send_event(Session& session, const uroce_async_event& event) {
   if (session.events_owed.size() < kMaxOwed) session.events_owed.push_back(event);
 }
 
+Conductor::EventTargets& Conductor::targets_of(proto::AsyncEvent type) {
+  switch (type) {
+    case proto::AsyncEvent::kCqError:
+      return cq_targets_;
+    case proto::AsyncEvent::kSrqError:
+    case proto::AsyncEvent::kSrqLimitReached:
+      return srq_targets_;
+    default:
+      return qp_targets_;
+  }
+}
+
 void Conductor::deliver_worker_events() {
   for (const proto::Event& event : workers_.events.take()) {
-    const bool of_cq = event.type == proto::AsyncEvent::kCqError;
-    auto& targets = of_cq ? cq_targets_ : qp_targets_;
-    const auto it = targets.find(event.object);
-    // The object may have been destroyed meanwhile.
-    if (it == targets.end() || it->second.session->id != event.owner) continue;
-    send_event(*it->second.session, {static_cast<std::uint32_t>(event.type), 0, it->second.cookie});
+    const auto [first, end] = targets_of(event.type).equal_range(event.object);
+    for (auto it = first; it != end; ++it) {
+      // The object may have been destroyed meanwhile, and its number be another's.
+      if (event.owner != commands::kNoSession && it->second.session->id != event.owner) continue;
+      send_event(*it->second.session, {static_cast<std::uint32_t>(event.type), 0, it->second.cookie});
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,6 +19,7 @@
 #include "absl/status/status.h"
 #include "engine/accounts.h"
 #include "engine/config.h"
+#include "engine/number_pool.h"
 #include "engine/port.h"
 #include "engine/presence.h"
 #include "engine/qpn.h"
@@ -71,13 +73,27 @@ class Conductor {
   QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }
   const std::unordered_map<std::uint64_t, std::unique_ptr<Session>>& sessions() const { return sessions_; }
 
+  /// nullptr: no such session.
+  Session* session(std::uint64_t id);
+
+  /// One member more, or less, of a group: the port joins with the first and leaves with the last. False: the
+  /// device has no room for another group.
+  bool join_group(const wire::Address& group);
+  void leave_group(const wire::Address& group);
+
   /// Charges the session's user: 0 or ENOMEM, with a log line that names the limit.
   int charge(Session& session, const Usage& more);
   void refund(Session& session, const Usage& less);
 
+  /// nullptr: no session has one of this file.
+  std::shared_ptr<XrcDomain> find_xrc_domain(dev_t device, ino_t inode) const;
+  std::shared_ptr<XrcDomain> new_xrc_domain();
+  void publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain);
+
   PdId new_pd() { return {++last_pd_}; }
-  std::optional<CqId> allocate_cq_id();
-  void release_cq_id(CqId id) { free_cq_ids_.push_back(id.value); }
+  NumberPool& cq_ids() { return cq_ids_; }
+  NumberPool& srq_ids() { return srq_ids_; }
+  NumberPool& ah_ids() { return ah_ids_; }
   /// The worker with the fewest QPs.
   std::uint32_t choose_worker() const;
   std::uint32_t& qps_of_worker(std::uint32_t worker) { return qp_counts_[worker]; }
@@ -92,8 +108,11 @@ class Conductor {
     Session* session = nullptr;
     std::uint64_t cookie = 0;
   };
-  std::unordered_map<std::uint32_t, EventTarget>& qp_targets() { return qp_targets_; }
-  std::unordered_map<std::uint32_t, EventTarget>& cq_targets() { return cq_targets_; }
+  using EventTargets = std::unordered_multimap<std::uint32_t, EventTarget>;
+  EventTargets& qp_targets() { return qp_targets_; }  ///< an XRC target has one for each user
+  EventTargets& cq_targets() { return cq_targets_; }
+  EventTargets& srq_targets() { return srq_targets_; }
+  void forget_qp(const Session& session, const QpObject& qp);
   void send_event(Session& session, const uroce_async_event& event);
   /// Who polls has changed: say so at once.
   void hurry_heartbeat() { next_heartbeat_ = 0; }
@@ -104,11 +123,11 @@ class Conductor {
   void read_session(Session& session);
   bool answer(Session& session, const uroce_request& request, Reply& reply);
   void retry_parked(Nanos now);
+  EventTargets& targets_of(proto::AsyncEvent type);
   void deliver_worker_events();
   void heartbeat(Nanos now, Presence* presence);
   void drop_doomed();
   void watch(int fd, std::uint64_t tag, bool readable);
-  Session* session(std::uint64_t id);
 
   const DaemonConfig& config_;
   WorkerShared& workers_;
@@ -117,12 +136,14 @@ class Conductor {
   Accounts accounts_;
   std::vector<QpnAllocator> qpns_;
   std::vector<std::uint32_t> qp_counts_;
-  std::vector<std::uint32_t> free_cq_ids_;
-  std::uint32_t next_cq_id_ = 0;
+  NumberPool cq_ids_, srq_ids_, ah_ids_;
   std::uint32_t last_pd_;
   std::uint64_t last_session_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
-  std::unordered_map<std::uint32_t, EventTarget> qp_targets_, cq_targets_;
+  EventTargets qp_targets_, cq_targets_, srq_targets_;
+  std::map<std::pair<dev_t, ino_t>, std::weak_ptr<XrcDomain>> xrc_domains_;  ///< of files
+  std::uint32_t last_xrc_domain_ = 0;
+  std::map<wire::Address, std::uint32_t> groups_;  ///< members
   UniqueFd epoll_, listener_;
   std::size_t parked_ = 0;
   Nanos next_heartbeat_ = 0, next_link_check_ = 0;

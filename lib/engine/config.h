@@ -43,7 +43,8 @@ struct DaemonConfig {
   UserLimits limits;
   std::uint32_t max_qps = 16384;     ///< of each worker
   std::uint32_t max_cqs = 65536;
-  std::uint32_t max_mrs = 1u << 17;  ///< at most 2^20
+  std::uint32_t max_srqs = 65536;
+  std::uint32_t max_mrs = 1u << 17;  ///< at most 2^20, windows included
   std::uint32_t receive_ring_bytes = 4u << 20;  ///< READ responses that may be under way to a worker
   bool hugepages = true;             ///< queues in hugepages where there are any
 

@@ -41,6 +41,10 @@ WorkerConfig worker_config(const DaemonConfig& config, const net::DeviceInfo& de
   worker.workers = workers;
   worker.transport.max_qps = config.max_qps;
   worker.transport.max_cqs = config.max_cqs;
+  worker.transport.max_srqs = config.max_srqs;
+  worker.transport.max_ahs = kMaxAh;
+  worker.transport.max_attachments = kMaxAttachments;
+  worker.transport.port_mtu = 128u << path_mtu_of_link(link_config(config, device).mtu);
   worker.transport.receive_ring_bytes = config.receive_ring_bytes;
   worker.transport.offload_ip_checksum = device.checksum_offload;
   worker.transport.seed = seed + index;

@@ -17,6 +17,8 @@ class HandleTable {
     objects_.emplace(handle, std::move(object));
     return handle;
   }
+  /// Under a number of the caller's choice, which must be free. A table has numbers of one origin only.
+  void add_as(std::uint32_t handle, std::unique_ptr<T> object) { objects_.emplace(handle, std::move(object)); }
   /// nullptr: no such handle.
   T* find(std::uint32_t handle) const {
     const auto it = objects_.find(handle);

@@ -20,7 +20,11 @@ inline constexpr std::uint32_t kMaxSge = 32;
 inline constexpr std::uint32_t kMaxInline = 1024;
 inline constexpr std::uint32_t kMaxCqe = 1u << 20;
 inline constexpr std::uint32_t kMaxPd = 1u << 20;
-inline constexpr std::uint32_t kMaxAh = 65536;
+inline constexpr std::uint32_t kMaxAh = 65536;  ///< of the daemon
+inline constexpr std::uint32_t kMaxSrqWr = 1u << 20;
+inline constexpr std::uint32_t kMaxGroups = 8192;
+inline constexpr std::uint32_t kMaxGroupsOfQp = 1024;
+inline constexpr std::uint32_t kMaxAttachments = 65536;  ///< of one worker's QPs
 inline constexpr std::uint64_t kMaxMrBytes = 1ull << 47;
 
 class Port {

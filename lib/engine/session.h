@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "abi/control.h"
@@ -23,6 +24,7 @@
 #include "engine/indirect.h"
 #include "engine/unique_fd.h"
 #include "engine/worker.h"
+#include "proto/srq.h"
 #include "proto/transport.h"
 
 namespace uroce::engine {
@@ -45,17 +47,31 @@ class PrivateBlock {
 };
 
 struct PdObject {
-  PdId id;
+  PdId id;  ///< of another session's PD when it was imported
   std::uint32_t users = 0;
 };
 
+enum class MrKind : std::uint8_t {
+  kMemory,
+  kFast,  ///< for fast registration
+  kNull,
+};
+
 struct MrObject {
+  MrKind kind = MrKind::kMemory;
   Key key;
   ClientMemory::Hold hold;
   PdObject* pd = nullptr;
-  std::uint64_t addr = 0, length = 0;
+  std::uint64_t addr = 0, length = 0, iova = 0;
   std::uint32_t access = 0;
   bool indirect = false;
+  bool writable = false;  ///< the daemon's mapping is
+};
+
+struct MwObject {
+  Key key;  ///< as it was allocated; binding changes its low byte
+  PdObject* pd = nullptr;
+  bool retired = false;  ///< together with the memory that it was bound to
 };
 
 struct ChannelObject {
@@ -73,6 +89,44 @@ struct CqObject {
   std::uint32_t users = 0;
 };
 
+/// A shared receive queue.
+struct SrqObject {
+  std::unique_ptr<proto::Srq> srq;
+  SrqId id;
+  PdObject* pd = nullptr;
+  struct XrcdObject* xrcd = nullptr;  ///< XRC only
+  CqObject* cq = nullptr;             ///< XRC only
+  std::uint32_t entries = 0, stride = 0, max_sge = 0;
+  SharedBlock client, daemon, ring;
+  std::uint64_t cookie = 0;
+  std::uint32_t users = 0;
+};
+
+/// An XRC domain. One of a file is found by the file and shared by sessions.
+struct XrcDomain {
+  std::uint32_t id = 0;
+  UniqueFd file;  ///< keeps the inode's number from being used again; invalid: private
+  dev_t device = 0;
+  ino_t inode = 0;
+  std::unordered_map<std::uint32_t, std::weak_ptr<struct XrcTarget>> targets;  ///< by QPN
+};
+
+/// An XRC target QP, which all sessions that made or opened it have together.
+struct XrcTarget {
+  std::shared_ptr<XrcDomain> domain;
+  Qpn qpn;
+  std::uint32_t worker = 0;
+  proto::QpIndex index;
+  PrivateBlock responder_resources;
+  uroce_qp_attr attr{};
+  std::uint32_t users = 0;  ///< the last one destroys it
+};
+
+struct XrcdObject {
+  std::shared_ptr<XrcDomain> domain;
+  std::uint32_t users = 0;
+};
+
 struct QpObject {
   proto::QpType type{};
   Qpn qpn;
@@ -84,11 +138,19 @@ struct QpObject {
   SharedBlock daemon;  ///< consumer indices
   PrivateBlock sq_shadow, responder_resources;
   std::uint64_t cookie = 0;
-  uroce_qp_attr attr{};  ///< as the client last set it
+  uroce_qp_attr own_attr{};  ///< as the client last set it
   std::size_t charged_bytes = 0;
   bool connected = false;  ///< in RTR, RTS or SQD
+  std::vector<wire::Address> groups;  ///< that it is attached to
+  SrqObject* srq = nullptr;
+  XrcdObject* xrcd = nullptr;
+  std::shared_ptr<XrcTarget> target;  ///< of an XRC target: owns what is here for other types
+
+  uroce_qp_attr& attr() { return target ? target->attr : own_attr; }
+  const uroce_qp_attr& attr() const { return target ? target->attr : own_attr; }
 };
 
+/// Its handle is its AhId.
 struct AhObject {
   PdObject* pd = nullptr;
   uroce_av av{};
@@ -141,12 +203,16 @@ struct Session {
   ClientMemory memory;
   HandleTable<PdObject> pds;
   HandleTable<MrObject> mrs;
+  HandleTable<MwObject> mws;
   HandleTable<ChannelObject> channels;
   HandleTable<CqObject> cqs;
   HandleTable<QpObject> qps;
+  HandleTable<SrqObject> srqs;
+  HandleTable<XrcdObject> xrcds;
   HandleTable<AhObject> ahs;
   CmObjects cm;
   std::uint32_t connected_qps = 0;
+  std::uint64_t imported = 0;  ///< session whose PDs and MRs this one may import; 0: none
 
   /// Objects of this session in its user's account.
   Usage usage;

@@ -111,6 +111,7 @@ bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions
   ++counters_.parse[static_cast<std::size_t>(verdict)];
   if (verdict == wire::ParseVerdict::kOk) [[likely]] {
     if (config_.workers == 1) return true;
+    if (out.multicast) return sort_multicast(frame, options);
     const std::uint32_t owner = worker_of(out.bth.dest_qpn);
     if (owner == config_.index || owner >= config_.workers) return true;
     steer(owner, frame);
@@ -124,6 +125,14 @@ bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions
   link_->receive(frame, now);
   link_dirty_ = true;
   return false;
+}
+
+bool WorkerCore::sort_multicast(std::span<const std::byte> frame, const wire::ParseOptions& options) {
+  // Each worker may have members. Who received it from the port, and therefore checks it, tells the others.
+  for (std::uint32_t i = 0; options.check_icrc && i < config_.workers; ++i) {
+    if (i != config_.index) steer(i, frame);
+  }
+  return true;
 }
 
 void WorkerCore::steer(std::uint32_t worker, std::span<const std::byte> frame) {
@@ -188,16 +197,38 @@ bool WorkerCore::write_event(Cq& cq) {
   return true;
 }
 
+void WorkerCore::send_event(Cq& cq, Nanos now) {
+  if (!cq.take_event() || write_event(cq)) return;
+  // Its reader is slow. One event owed is enough: whoever reads it finds all completions.
+  if (!cq.event_owed.exchange(true, std::memory_order_acq_rel)) owed_events_.push_back(&cq);
+  ++counters_.events_delayed;
+  retry_events_at_ = now + kEventRetry;
+}
+
+void WorkerCore::release_held_events(Nanos now) {
+  std::erase_if(held_events_, [&](const HeldEvent& held) {
+    Cq& cq = *held.cq;
+    const std::uint32_t made = cq.produced(), count = cq.event_count.load(std::memory_order_relaxed);
+    const bool enough = count != 0 && made - cq.event_at.load(std::memory_order_relaxed) >= count;
+    if (now < held.until && !enough && cq.moderated()) return false;
+    cq.event_at.store(made, std::memory_order_relaxed);
+    cq.event_held.store(false, std::memory_order_release);
+    send_event(cq, now);
+    return true;
+  });
+}
+
 void WorkerCore::send_completion_events(Nanos now) {
   for (queue::CqProducer* producer : transport_.touched_cqs()) {
     Cq& cq = static_cast<Cq&>(*producer);
-    if (cq.channel_fd < 0 || !cq.take_event()) continue;
-    if (write_event(cq)) continue;
-    // Its reader is slow. One event owed is enough: whoever reads it finds all completions.
-    if (!cq.event_owed.exchange(true, std::memory_order_acq_rel)) owed_events_.push_back(&cq);
-    ++counters_.events_delayed;
-    retry_events_at_ = now + kEventRetry;
+    if (cq.channel_fd < 0) continue;
+    if (!cq.moderated()) {
+      send_event(cq, now);
+    } else if (!cq.event_held.exchange(true, std::memory_order_acq_rel)) {
+      held_events_.push_back({&cq, now + cq.event_period.load(std::memory_order_relaxed)});
+    }
   }
+  if (!held_events_.empty()) release_held_events(now);
   if (owed_events_.empty() || now < retry_events_at_) return;
   std::erase_if(owed_events_, [&](Cq* cq) {
     if (!write_event(*cq)) return false;
@@ -261,7 +292,8 @@ void WorkerCore::end_sleep() {
 }
 
 Nanos WorkerCore::until_timer(Nanos now) const {
-  const Nanos next = std::min(transport_.next_timeout(), link_deadline_);
+  Nanos next = std::min(transport_.next_timeout(), link_deadline_);
+  for (const HeldEvent& held : held_events_) next = std::min(next, held.until);
   if (next == kNever) return kNever;
   return next > now ? next - now : 0;
 }
@@ -292,6 +324,7 @@ void WorkerCore::set_cq(CqId id, Cq* cq, std::uint64_t session) { transport_.set
 void WorkerCore::remove_cq(CqId id, Cq* cq) {
   transport_.set_cq(id, nullptr, 0);
   std::erase(owed_events_, cq);
+  std::erase_if(held_events_, [cq](const HeldEvent& held) { return held.cq == cq; });
 }
 
 }  // namespace uroce::engine

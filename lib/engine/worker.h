@@ -36,6 +36,20 @@ namespace uroce::engine {
 /// A CQ, made by the conductor and fed by workers. Stays where it is from set_cq to its removal everywhere.
 struct Cq : queue::CqProducer {
   using CqProducer::CqProducer;
+
+  /// Events wait for so many entries, or so long after the first; 0 and 0: for nothing.
+  void moderate(std::uint32_t count, Nanos period) {
+    event_period.store(period, std::memory_order_relaxed);
+    event_count.store(count, std::memory_order_relaxed);
+  }
+  bool moderated() const {
+    return event_count.load(std::memory_order_relaxed) > 1 || event_period.load(std::memory_order_relaxed) != 0;
+  }
+
+  std::atomic<std::uint32_t> event_count{0};
+  std::atomic<Nanos> event_period{0};
+  std::atomic<std::uint32_t> event_at{0};  ///< entries made when the last event was due
+  std::atomic<bool> event_held{false};     ///< some worker waits for the count or the time
   int channel_fd = -1;         ///< write end of the completion channel; -1: none
   std::uint64_t cookie = 0;    ///< what is written to it
   std::atomic<bool> event_owed{false};  ///< the channel was full
@@ -150,9 +164,13 @@ class WorkerCore {
   void handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now);
   /// Parses, counts, and deals with all but the packets of this worker's own QPs: true for one of those.
   bool sort(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out, Nanos now);
+  /// A copy for every other worker; true: and one for this one.
+  bool sort_multicast(std::span<const std::byte> frame, const wire::ParseOptions& options);
   void steer(std::uint32_t worker, std::span<const std::byte> frame);
   void send_completion_events(Nanos now);
   bool write_event(Cq& cq);
+  void send_event(Cq& cq, Nanos now);
+  void release_held_events(Nanos now);
 
   WorkerConfig config_;
   WorkerShared& shared_;
@@ -165,6 +183,12 @@ class WorkerCore {
   std::vector<std::unique_ptr<PacketRing>> from_;  // by sending worker; empty with one worker
   std::vector<Cq*> owed_events_;
   Nanos retry_events_at_ = 0;
+  /// CQs whose events wait for more entries, or for a time.
+  struct HeldEvent {
+    Cq* cq;
+    Nanos until;
+  };
+  std::vector<HeldEvent> held_events_;
   Nanos link_deadline_ = kNever;
   bool link_dirty_ = false;
   WorkerCounters counters_;

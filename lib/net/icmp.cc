@@ -9,6 +9,7 @@ namespace {
 constexpr std::size_t kIp4Bytes = 20, kIp6Bytes = 40, kIcmpBytes = 8;
 constexpr std::uint8_t kEchoReply4 = 0, kEchoRequest4 = 8, kEchoRequest6 = 128, kEchoReply6 = 129;
 constexpr std::uint8_t kSolicitation = 135, kAdvertisement = 136;
+constexpr std::uint8_t kHopByHop = 0;
 
 /// Sum of the pseudo header of ICMPv6 (RFC 8200, 8.1) over `ip` with a payload of `bytes`.
 std::uint32_t pseudo_sum(const std::byte* ip, std::size_t bytes) {
@@ -17,8 +18,9 @@ std::uint32_t pseudo_sum(const std::byte* ip, std::size_t bytes) {
 
 }  // namespace
 
-void LinkStack::Impl::receive_ipv4(const LinkFrame& frame) {
+void LinkStack::Impl::receive_ipv4(const LinkFrame& frame, Nanos now) {
   const std::byte* ip = frame.body.data();
+  if (frame.body.size() >= kIp4Bytes && receive_igmp(frame.body, now)) return;
   if (frame.body.size() < kIp4Bytes || get8(ip) != 0x45 || get16(ip + 2) < kIp4Bytes ||
       get16(ip + 2) > frame.body.size() || sum16(ip, kIp4Bytes) != 0xffff) {
     ++counters.malformed;
@@ -73,6 +75,7 @@ void LinkStack::Impl::receive_ipv6(const LinkFrame& frame, Nanos now) {
     ++counters.malformed;
     return;
   }
+  if (get8(ip + 6) == kHopByHop) return receive_query6(frame, now);
   if (get8(ip + 6) != kProtoIcmpV6) {
     ++counters.ignored;
     return;
@@ -94,6 +97,23 @@ void LinkStack::Impl::receive_ipv6(const LinkFrame& frame, Nanos now) {
     default:
       ++counters.ignored;
   }
+}
+
+// Nothing but a querier's message comes to us behind hop-by-hop options.
+void LinkStack::Impl::receive_query6(const LinkFrame& frame, Nanos now) {
+  const std::byte* ip = frame.body.data();
+  const std::span<const std::byte> rest = frame.body.subspan(kIp6Bytes, get16(ip + 4));
+  const std::size_t options = rest.size() < 8 ? 8 : 8 * (std::size_t{1} + get8(rest.data() + 1));
+  if (rest.size() < options || get8(rest.data()) != kProtoIcmpV6) {
+    ++counters.ignored;
+    return;
+  }
+  const std::span<const std::byte> icmp = rest.subspan(options);
+  if (icmp.size() < kIcmpBytes || sum16(icmp.data(), icmp.size(), pseudo_sum(ip, icmp.size())) != 0xffff) {
+    ++counters.malformed;
+    return;
+  }
+  receive_mld(icmp, now);
 }
 
 void LinkStack::Impl::answer_echo6(const LinkFrame& frame, std::span<const std::byte> ip) {

@@ -8,6 +8,7 @@
 
 #include "net/bytes.h"
 #include "net/link_stack.h"
+#include "net/membership.h"
 #include "net/neighbour_table.h"
 
 namespace uroce::net {
@@ -20,6 +21,8 @@ class OutQueue {
   /// A slot of `bytes` bytes to fill; empty: no room.
   std::span<std::byte> push(std::size_t bytes);
   std::size_t pop(std::span<std::byte> to);
+  /// Half is left to answers.
+  bool has_room() const { return count_ < kSlots / 2; }
 
  private:
   std::vector<std::byte> slots_[kSlots];
@@ -41,9 +44,10 @@ struct LinkStack::Impl {
   void send_arp(bool request, const wire::Mac& to, const wire::Mac& target_mac, const wire::Address& sender,
                 const wire::Address& target);
   // icmp.cc
-  void receive_ipv4(const LinkFrame& frame);
+  void receive_ipv4(const LinkFrame& frame, Nanos now);
   void answer_echo4(const LinkFrame& frame, std::span<const std::byte> ip);
   void receive_ipv6(const LinkFrame& frame, Nanos now);
+  void receive_query6(const LinkFrame& frame, Nanos now);
   void answer_echo6(const LinkFrame& frame, std::span<const std::byte> ip);
   // neighbour_discovery.cc
   void receive_solicitation(const LinkFrame& frame, std::span<const std::byte> ip, Nanos now);
@@ -51,6 +55,15 @@ struct LinkStack::Impl {
   void send_solicitation(const wire::Address& target, const wire::Mac* unicast);
   void send_advertisement(const wire::Mac& to_mac, const wire::Address& to, const wire::Address& target,
                           bool solicited);
+
+  // membership.cc
+  /// False: no IGMP at all.
+  bool receive_igmp(std::span<const std::byte> ip, Nanos now);
+  void receive_mld(std::span<const std::byte> mld, Nanos now);
+  void report_groups(Nanos now);
+  void report(const wire::Address& group, Report what, Nanos now);
+  void send_igmp(const wire::Address& group, Report what, bool old);
+  void send_mld(const wire::Address& group, Report what, bool old);
 
   // link_stack.cc
   bool addressed_to_us(const wire::Mac& destination) const;
@@ -60,6 +73,8 @@ struct LinkStack::Impl {
   bool believable(const wire::Address& address, const wire::Mac& mac);
   /// The own address to speak from towards `target`, nullptr: none of that family.
   const wire::Address* source_for(const wire::Address& target) const;
+  /// A link-local address of ours, or :: (RFC 3810, 5.2.13).
+  wire::Address link_local_source() const;
   /// An answer, or an announcement of an address that we know already.
   void confirm(const wire::Address& address, const wire::Mac& mac, Nanos now);
   /// A neighbour who asked for us: it will be answered, so remember it.
@@ -75,9 +90,12 @@ struct LinkStack::Impl {
   NeighbourTable table;
   OutQueue out;
   LinkCounters counters;
+  Membership members;
   std::vector<wire::Address> to_announce;
   Nanos defend_after = 0;
 };
+
+wire::Mac multicast_mac(const wire::Address& group);
 
 inline constexpr Nanos kAskInterval = kSecond;
 inline constexpr std::uint8_t kAskTries = 3;

@@ -36,13 +36,13 @@ bool is_broadcast(const wire::Address& address, const LinkConfig& config) {
   });
 }
 
+}  // namespace
+
 wire::Mac multicast_mac(const wire::Address& group) {
   const auto& b = group.bytes;
   if (!group.is_v4()) return {0x33, 0x33, b[12], b[13], b[14], b[15]};  // RFC 2464, 7
   return {0x01, 0x00, 0x5e, static_cast<std::uint8_t>(b[13] & 0x7f), b[14], b[15]};  // RFC 1112, 6.4
 }
-
-}  // namespace
 
 std::span<std::byte> OutQueue::push(std::size_t bytes) {
   if (count_ == kSlots) return {};
@@ -82,6 +82,13 @@ const wire::Address* LinkStack::Impl::source_for(const wire::Address& target) co
     if (any == nullptr) any = &own.address;
   }
   return any;
+}
+
+wire::Address LinkStack::Impl::link_local_source() const {
+  for (const InterfaceAddress& own : config.addresses) {
+    if (!own.address.is_v4() && is_link_local(own.address)) return own.address;
+  }
+  return {};
 }
 
 bool LinkStack::Impl::addressed_to_us(const wire::Mac& destination) const {
@@ -178,7 +185,7 @@ void LinkStack::receive(std::span<const std::byte> bytes, Nanos now) {
     case kEtherArp:
       return impl_->receive_arp(frame, now);
     case kEtherIpv4:
-      return impl_->receive_ipv4(frame);
+      return impl_->receive_ipv4(frame, now);
     case kEtherIpv6:
       return impl_->receive_ipv6(frame, now);
     default:
@@ -218,6 +225,7 @@ Resolution LinkStack::resolve(const wire::Address& destination, Nanos now, wire:
 void LinkStack::advance(Nanos now) {
   for (const wire::Address& address : impl_->to_announce) impl_->announce(address);
   impl_->to_announce.clear();
+  impl_->report_groups(now);
   while (Neighbour* neighbour = impl_->table.due(now)) {
     if (neighbour->state == Neighbour::State::kFailed) {
       impl_->table.erase(neighbour->address);
@@ -232,7 +240,8 @@ void LinkStack::advance(Nanos now) {
 }
 
 Nanos LinkStack::next_timeout() const {
-  return impl_->to_announce.empty() ? impl_->table.next_deadline() : 0;
+  if (!impl_->to_announce.empty()) return 0;
+  return std::min(impl_->table.next_deadline(), impl_->members.next_deadline());
 }
 
 bool LinkStack::is_local(const wire::Address& address) const { return impl_->local(address); }

@@ -44,6 +44,7 @@ struct LinkCounters {
   std::uint64_t address_conflicts = 0;  ///< another station claims an address of ours
   std::uint64_t asked = 0;          ///< ARP requests and solicitations sent
   std::uint64_t unreachable = 0;    ///< neighbours that did not answer
+  std::uint64_t group_reports = 0;  ///< IGMP and MLD reports sent
   std::uint64_t dropped = 0;        ///< answers that found the output queue full
 };
 
@@ -69,6 +70,11 @@ class LinkStack {
   bool is_local(const wire::Address& address) const;
   void add_address(const InterfaceAddress& address);
   void remove_address(const wire::Address& address);
+
+  /// Membership of the port in a multicast group, as the switches and routers of the link learn it: reports (IGMPv3,
+  /// MLDv2; the older versions where a querier speaks them) when it begins, when they ask, and when it ends.
+  void join(const wire::Address& group, Nanos now);
+  void leave(const wire::Address& group, Nanos now);
 
   const LinkCounters& counters() const;
   std::size_t neighbours() const;

@@ -58,7 +58,12 @@ class CqProducer {
 
   bool in_error() const { return error_; }
   std::uint32_t count() const { return count_; }
-  std::uint32_t produced() const { return head_; }
+  std::uint32_t produced() const {
+    if (shared_) lock_.lock();
+    const std::uint32_t head = head_;
+    if (shared_) lock_.unlock();
+    return head;
+  }
   /// Before a second worker learns of the CQ.
   void set_shared(bool shared) { shared_ = shared; }
 
@@ -126,7 +131,7 @@ class CqProducer {
   bool pushed_solicited_ = false;
   bool error_ = false;
   bool shared_ = false;
-  base::Spinlock lock_;
+  mutable base::Spinlock lock_;
 };
 
 /// The client's end. Not thread-safe.

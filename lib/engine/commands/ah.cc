@@ -49,13 +49,19 @@ int create_ah(Call& call) {
   Session& session = call.session;
   PdObject* pd = session.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
-  if (session.ahs.size() >= kMaxAh) return ENOMEM;
   auto ah = std::make_unique<AhObject>();
   if (const int status = resolve_path(call.conductor, request.av, ah->path)) return status;
+  const auto number = call.conductor.ah_ids().allocate();
+  if (!number) return ENOMEM;
+  ah->path.source_port = wire::source_port(ah->path.flow_label, Qpn{*number}, Qpn{});
   ah->pd = pd;
   ah->av = request.av;
   ++pd->users;
-  call.reply.put(uroce_handle{session.ahs.add(std::move(ah)), 0});
+  const wire::PathAddress path = ah->path;
+  call.conductor.on_all_workers(
+      [&](WorkerCore& worker) { worker.transport().set_address_handle(AhId{*number}, pd->id, &path); });
+  session.ahs.add_as(*number, std::move(ah));
+  call.reply.put(uroce_handle{*number, 0});
   return 0;
 }
 
@@ -64,6 +70,9 @@ int destroy_ah(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const AhObject* ah = call.session.ahs.find(request.handle);
   if (ah == nullptr) return EINVAL;
+  call.conductor.on_all_workers(
+      [&](WorkerCore& worker) { worker.transport().set_address_handle(AhId{request.handle}, PdId{}, nullptr); });
+  call.conductor.ah_ids().release(request.handle);
   --ah->pd->users;
   call.session.ahs.erase(request.handle);
   return 0;

@@ -48,9 +48,39 @@ int destroy_qp(Call& call);
 int create_ah(Call& call);
 int destroy_ah(Call& call);
 int admin(Call& call);
+int create_srq(Call& call);
+int modify_srq(Call& call);
+int query_srq(Call& call);
+int destroy_srq(Call& call);
+int open_xrcd(Call& call);
+int close_xrcd(Call& call);
+int open_qp(Call& call);
+int attach_mcast(Call& call);
+int detach_mcast(Call& call);
+int alloc_mw(Call& call);
+int dealloc_mw(Call& call);
+int rereg_mr(Call& call);
+int alloc_null_mr(Call& call);
+int alloc_fast_mr(Call& call);
+int resize_cq(Call& call);
+int modify_cq(Call& call);
+int import_device(Call& call);
+int import_pd(Call& call);
+int import_mr(Call& call);
 
 /// Path of an address vector. 0, EINVAL, ETIMEDOUT, EHOSTUNREACH, or kParked while the neighbour is being asked.
 int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& out);
+
+/// Owner of what sessions have together; no session has this number.
+inline constexpr std::uint64_t kNoSession = 0;
+
+/// An XRC target QP in the domain, with no users yet. 0 or ENOMEM.
+int make_xrc_target(Conductor& conductor, std::shared_ptr<XrcDomain> domain, std::shared_ptr<XrcTarget>& out);
+/// One user less; the last one destroys it.
+void release_xrc_target(Conductor& conductor, XrcTarget& target);
+/// One user more: `qp`, with type, xrcd and target set, becomes the session's.
+uroce_create_qp_response add_target(Conductor& conductor, Session& session, std::unique_ptr<QpObject> qp,
+                                    std::uint64_t cookie);
 
 /// Everything that a session owns, workers first.
 void release_all(Conductor& conductor, Session& session);

@@ -65,7 +65,7 @@ const char* check_port(const Conductor& conductor, const uroce_qp_attr& attr, st
 
 // The client's view for a later query.
 void remember(QpObject& qp, const uroce_qp_attr& from, std::uint32_t mask) {
-  uroce_qp_attr& to = qp.attr;
+  uroce_qp_attr& to = qp.attr();
   const auto keep = [mask](proto::AttrMask bit, auto value, auto& field) {
     if ((mask & bit) != 0) field = value;
   };
@@ -107,10 +107,11 @@ int refuse(const Session& session, const QpObject& qp, const char* what, int err
 
 int resolve_for(Conductor& conductor, const QpObject& qp, const uroce_modify_qp_request& request,
                 proto::QpAttr& attr) {
-  if ((request.mask & proto::kAttrAv) == 0) return 0;
+  // Of UD packets the path is in their address handles; check_modify refuses one here.
+  if ((request.mask & proto::kAttrAv) == 0 || qp.type == proto::QpType::kUd) return 0;
   if (const int status = resolve_path(conductor, request.attr.av, attr.path)) return status;
   const bool renamed = (request.mask & proto::kAttrDestQpn) != 0;
-  const Qpn remote{renamed ? request.attr.dest_qpn : qp.attr.dest_qpn};
+  const Qpn remote{renamed ? request.attr.dest_qpn : qp.attr().dest_qpn};
   attr.path.source_port = wire::source_port(attr.path.flow_label, qp.qpn, remote);
   return 0;
 }
@@ -151,7 +152,7 @@ int query_qp(Call& call) {
   proto::QpSnapshot now;
   if (!snapshot_of(call.conductor, *qp, now)) return EINVAL;
   uroce_query_qp_response response{};
-  response.attr = qp->attr;
+  response.attr = qp->attr();
   response.attr.state = response.attr.cur_state = static_cast<std::uint32_t>(now.state);
   response.attr.rq_psn = now.attr.rq_psn.value();
   response.attr.sq_psn = now.attr.sq_psn.value();

@@ -1,4 +1,4 @@
-// REG_MR, DEREG_MR.
+// REG_MR, REREG_MR, ALLOC_NULL_MR, ALLOC_FAST_MR, DEREG_MR.
 #include "engine/commands/commands.h"
 #include "engine/log.h"
 
@@ -6,31 +6,41 @@ namespace uroce::engine::commands {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kWholeAddressSpace = ~std::uint64_t{0};
 constexpr std::uint32_t kWritingAccess = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteAtomic;
 constexpr std::uint32_t kKnownAccess =
-    kWritingAccess | memory::kRemoteRead | memory::kMwBind | memory::kZeroBased;
+    memory::kLocalWrite | memory::kRemoteRights | memory::kMwBind | memory::kZeroBased | memory::kOnDemand;
 // IBV_ACCESS_OPTIONAL_RANGE: hints that a device may ignore (relaxed ordering).
 constexpr std::uint32_t kOptionalAccess = 0x3ff00000;
 constexpr std::uint32_t kHugetlbAccess = 1u << 7;
 
 // The body may end behind the last piece that it counts.
-bool read_request(const Call& call, uroce_reg_mr_request& out) {
+bool parse(std::span<const std::byte> body, uroce_reg_mr_request& out) {
   constexpr std::size_t kHead = offsetof(uroce_reg_mr_request, piece);
-  if (call.body.size() < kHead || call.body.size() > sizeof(out)) return false;
+  if (body.size() < kHead || body.size() > sizeof(out)) return false;
   out = {};
-  std::memcpy(&out, call.body.data(), call.body.size());
+  std::memcpy(&out, body.data(), body.size());
   return out.reserved == 0 && out.piece_count <= UROCE_MAX_MR_PIECES &&
-         call.body.size() >= kHead + out.piece_count * sizeof(uroce_mr_piece);
+         body.size() >= kHead + out.piece_count * sizeof(uroce_mr_piece);
 }
 
-int check(const uroce_reg_mr_request& request) {
-  const std::uint32_t access = request.access & ~(kOptionalAccess | kHugetlbAccess);
-  if ((access & memory::kOnDemand) != 0) return EOPNOTSUPP;
+int check_access(std::uint32_t asked) {
+  const std::uint32_t access = asked & ~(kOptionalAccess | kHugetlbAccess);
   if ((access & ~kKnownAccess) != 0) return EINVAL;
   // Remote write and atomic need local write (IBTA vol. 1, 10.6.3.1; ibv_reg_mr(3)).
   if ((access & (memory::kRemoteWrite | memory::kRemoteAtomic)) != 0 && (access & memory::kLocalWrite) == 0) {
     return EINVAL;
   }
+  return 0;
+}
+
+bool is_implicit(const uroce_reg_mr_request& request) {
+  return (request.access & memory::kOnDemand) != 0 && request.addr == 0 && request.iova == 0 &&
+         request.length == kWholeAddressSpace && request.piece_count == 0;
+}
+
+int check_range(const uroce_reg_mr_request& request) {
+  if (is_implicit(request)) return 0;
   if (request.length == 0 || request.length > kMaxMrBytes) return EINVAL;
   if (request.addr + request.length < request.addr || request.iova + request.length < request.iova) return EINVAL;
   if (request.piece_count == 0) return 0;
@@ -46,69 +56,195 @@ int check(const uroce_reg_mr_request& request) {
   return total == span ? 0 : EINVAL;
 }
 
+int reach_through_kernel(Session& session, const uroce_reg_mr_request& request) {
+  if (session.indirect == nullptr) return EOPNOTSUPP;
+  const int error = session.indirect->probe(request.addr);
+  // What is not there yet may be when it is used.
+  if (error == 0 || (error == EFAULT && (request.access & memory::kOnDemand) != 0)) return 0;
+  log(LogLevel::kWarning,
+      "memory of %s can't be reached through the kernel (%s); run the daemon as root, or as the program's user "
+      "with "
+      "kernel.yama.ptrace_scope=0",
+      session.program.c_str(), std::strerror(error));
+  return error == EFAULT ? EFAULT : EPERM;
+}
+
 int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory::Region& region) {
   Session& session = call.session;
+  region.client_address = request.addr;
   if (request.piece_count == 0) {
-    if (session.indirect == nullptr) return EOPNOTSUPP;
-    if (const int error = session.indirect->probe(request.addr)) {
-      log(LogLevel::kWarning,
-          "memory of %s can't be reached through the kernel (%s); run the daemon as root, or as the program's user "
-          "with "
-          "kernel.yama.ptrace_scope=0",
-          session.program.c_str(), std::strerror(error));
-      return error == EFAULT ? EFAULT : EPERM;
-    }
+    if (const int error = reach_through_kernel(session, request)) return error;
     mr.indirect = true;
-    region.client_address = request.addr;
     region.indirect = &session.indirect->io();
     return 0;
   }
-  const bool writable = (request.access & kWritingAccess) != 0;
+  mr.writable = (request.access & kWritingAccess) != 0;
   const std::span pieces(request.piece, request.piece_count);
-  if (const int error = session.memory.map(pieces, call.fds, writable, mr.hold)) return error;
+  if (const int error = session.memory.map(pieces, call.fds, mr.writable, mr.hold)) return error;
   region.base = mr.hold.base() + request.addr % kPage;
-  region.client_address = request.addr;
   return 0;
 }
 
-}  // namespace
+memory::Region describe(const uroce_reg_mr_request& request, const PdObject& pd) {
+  memory::Region region;
+  region.pd = pd.id;
+  region.access = request.access & kKnownAccess;
+  region.iova = (request.access & memory::kZeroBased) != 0 ? 0 : request.iova;
+  region.length = request.length;
+  return region;
+}
 
-int reg_mr(Call& call) {
+void remember(MrObject& mr, const uroce_reg_mr_request& request, PdObject& pd, Key key) {
+  mr.key = key;
+  mr.pd = &pd;
+  mr.addr = request.addr;
+  mr.length = request.length;
+  mr.iova = request.iova;
+  mr.access = request.access & kKnownAccess;
+}
+
+// A new object of the session's, which has been charged for it.
+int add(Call& call, std::unique_ptr<MrObject> mr, const uroce_reg_mr_request& request, PdObject& pd,
+        const memory::Region& region) {
+  Session& session = call.session;
+  memory::Table& table = call.conductor.memory();
+  const auto key = mr->kind == MrKind::kFast ? table.allocate_fast(region) : table.insert(region);
+  if (!key) {
+    session.memory.unmap(mr->hold);
+    return ENOMEM;
+  }
+  remember(*mr, request, pd, *key);
+  ++pd.users;
+  call.reply.put(uroce_reg_mr_response{session.mrs.add(std::move(mr)), key->value, key->value, 0});
+  return 0;
+}
+
+int make(Call& call, MrKind kind) {
   uroce_reg_mr_request request;
-  if (!read_request(call, request)) return EINVAL;
-  if (const int error = check(request)) return error;
+  if (!parse(call.body, request)) return EINVAL;
+  if (const int error = check_access(request.access)) return error;
+  if (const int error = check_range(request)) return error;
   Session& session = call.session;
   PdObject* pd = session.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
   const Usage usage{.mrs = 1};
   if (const int error = call.conductor.charge(session, usage)) return error;
   auto mr = std::make_unique<MrObject>();
-  memory::Region region;
-  region.pd = pd->id;
-  region.access = request.access & kKnownAccess;
-  region.iova = (request.access & memory::kZeroBased) != 0 ? 0 : request.iova;
-  region.length = request.length;
+  mr->kind = kind;
+  memory::Region region = describe(request, *pd);
   int error = locate(call, request, *mr, region);
-  if (error == 0) {
-    const auto key = call.conductor.memory().insert(region);
-    if (key) {
-      mr->key = *key;
-    } else {
-      session.memory.unmap(mr->hold);
-      error = ENOMEM;
-    }
+  if (error == 0) error = add(call, std::move(mr), request, *pd, region);
+  if (error != 0) call.conductor.refund(session, usage);
+  return error;
+}
+
+/// False: windows are bound to it.
+bool withdraw(Conductor& conductor, Key key) {
+  if (!conductor.memory().retire(key)) return false;
+  conductor.quiesce();
+  conductor.memory().release(key);
+  return true;
+}
+
+bool parse_rereg(const Call& call, uroce_rereg_mr_request& out) {
+  constexpr std::size_t kHead = offsetof(uroce_rereg_mr_request, mr);
+  if (call.body.size() < kHead) return false;
+  std::memcpy(&out, call.body.data(), kHead);
+  return parse(call.body.subspan(kHead), out.mr);
+}
+
+// What the mask leaves out stays as it was.
+void fill_from(const MrObject& mr, std::uint32_t mask, uroce_reg_mr_request& request) {
+  if ((mask & UROCE_REREG_ACCESS) == 0) request.access = mr.access;
+  if ((mask & UROCE_REREG_TRANSLATION) != 0) return;
+  request.addr = mr.addr;
+  request.length = mr.length;
+  request.iova = mr.iova;
+}
+
+// Fills `next` and `region` for the region as it is to be.
+int relocate(Call& call, const uroce_rereg_mr_request& request, const MrObject& mr, MrObject& next,
+             memory::Region& region) {
+  if ((request.mask & UROCE_REREG_TRANSLATION) != 0 || request.mr.piece_count != 0) {
+    return locate(call, request.mr, next, region);
   }
-  if (error != 0) {
-    call.conductor.refund(session, usage);
-    return error;
+  const bool writes = (request.mr.access & kWritingAccess) != 0;
+  if (writes && !mr.writable && !mr.indirect) return EINVAL;
+  next.hold = mr.hold;
+  next.indirect = mr.indirect;
+  next.writable = mr.writable;
+  region.client_address = mr.addr;
+  if (mr.indirect) {
+    region.indirect = &call.session.indirect->io();
+  } else {
+    region.base = mr.hold.base() + mr.addr % kPage;
   }
-  mr->pd = pd;
-  mr->addr = request.addr;
-  mr->length = request.length;
-  mr->access = region.access;
+  return 0;
+}
+
+}  // namespace
+
+int reg_mr(Call& call) { return make(call, MrKind::kMemory); }
+int alloc_fast_mr(Call& call) { return make(call, MrKind::kFast); }
+
+int alloc_null_mr(Call& call) {
+  static constexpr memory::IndirectIo kNothing{
+      .read =
+          [](void*, std::uint64_t, std::byte* to, std::size_t bytes) {
+            std::memset(to, 0, bytes);
+            return true;
+          },
+      .write = [](void*, std::uint64_t, const std::byte*, std::size_t) { return true; }};
+  uroce_handle handle;
+  if (!call.read(handle) || handle.reserved != 0) return EINVAL;
+  Session& session = call.session;
+  PdObject* pd = session.pds.find(handle.handle);
+  if (pd == nullptr) return EINVAL;
+  if (const int error = call.conductor.charge(session, {.mrs = 1})) return error;
+  uroce_reg_mr_request request{};
+  request.access = memory::kLocalWrite;
+  request.length = kWholeAddressSpace;
+  auto mr = std::make_unique<MrObject>();
+  mr->kind = MrKind::kNull;
+  memory::Region region = describe(request, *pd);
+  region.indirect = &kNothing;
+  const int error = add(call, std::move(mr), request, *pd, region);
+  if (error != 0) call.conductor.refund(session, {.mrs = 1});
+  return error;
+}
+
+int rereg_mr(Call& call) {
+  constexpr std::uint32_t kAll = UROCE_REREG_TRANSLATION | UROCE_REREG_PD | UROCE_REREG_ACCESS;
+  uroce_rereg_mr_request request;
+  if (!parse_rereg(call, request) || request.mask == 0 || (request.mask & ~kAll) != 0) return EINVAL;
+  Session& session = call.session;
+  memory::Table& table = call.conductor.memory();
+  MrObject* mr = session.mrs.find(request.handle);
+  if (mr == nullptr || mr->kind != MrKind::kMemory) return EINVAL;
+  PdObject* pd = (request.mask & UROCE_REREG_PD) != 0 ? session.pds.find(request.mr.pd) : mr->pd;
+  if (pd == nullptr) return EINVAL;
+  fill_from(*mr, request.mask, request.mr);
+  if (const int error = check_access(request.mr.access)) return error;
+  if (const int error = check_range(request.mr)) return error;
+  MrObject next;
+  memory::Region region = describe(request.mr, *pd);
+  if (const int error = relocate(call, request, *mr, next, region)) return error;
+  const bool moved = (request.mask & UROCE_REREG_TRANSLATION) != 0 || request.mr.piece_count != 0;
+  const auto key = table.insert(region);
+  const bool done = key && withdraw(call.conductor, mr->key);
+  if (!done) {
+    if (key) withdraw(call.conductor, *key);
+    if (moved) session.memory.unmap(next.hold);
+    return key ? EBUSY : ENOMEM;
+  }
+  if (moved) session.memory.unmap(mr->hold);
+  --mr->pd->users;
   ++pd->users;
-  const std::uint32_t key = mr->key.value;
-  call.reply.put(uroce_reg_mr_response{session.mrs.add(std::move(mr)), key, key, 0});
+  mr->hold = next.hold;
+  mr->indirect = next.indirect;
+  mr->writable = next.writable;
+  remember(*mr, request.mr, *pd, *key);
+  call.reply.put(uroce_reg_mr_response{request.handle, key->value, key->value, 0});
   return 0;
 }
 
@@ -118,9 +254,7 @@ int dereg_mr(Call& call) {
   Session& session = call.session;
   MrObject* mr = session.mrs.find(request.handle);
   if (mr == nullptr) return EINVAL;
-  call.conductor.memory().retire(mr->key);
-  call.conductor.quiesce();
-  call.conductor.memory().release(mr->key);
+  if (!withdraw(call.conductor, mr->key)) return EBUSY;
   session.memory.unmap(mr->hold);
   --mr->pd->users;
   session.mrs.erase(request.handle);

@@ -9,9 +9,9 @@ namespace {
 
 constexpr std::size_t kLine = UROCE_CACHE_LINE;
 
-/// Geometry of the queues, as granted.
+/// Geometry of the queues, as granted. A queue that the QP does not have has 0 entries.
 struct Shape {
-  std::uint32_t sq_entries, sq_stride, rq_entries, rq_stride;
+  std::uint32_t sq_entries = 0, sq_stride = 0, rq_entries = 0, rq_stride = 0;
 
   std::size_t sq_bytes() const { return std::size_t{sq_entries} * sq_stride; }
   std::size_t rq_bytes() const { return std::size_t{rq_entries} * rq_stride; }
@@ -20,9 +20,25 @@ struct Shape {
 
 std::uint32_t round_up(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
 
+proto::QpType type_of(const uroce_create_qp_request& request) { return static_cast<proto::QpType>(request.type); }
+
+bool is_xrc_target(const uroce_create_qp_request& request) { return type_of(request) == proto::QpType::kXrcRecv; }
+
 int check(const uroce_create_qp_request& request) {
-  if (request.type != static_cast<std::uint32_t>(proto::QpType::kRc)) return EOPNOTSUPP;
-  if (request.srq != 0 || request.xrcd != 0) return EOPNOTSUPP;
+  switch (request.type <= 0xff ? type_of(request) : proto::QpType{}) {
+    case proto::QpType::kRc:
+    case proto::QpType::kUc:
+    case proto::QpType::kUd:
+      if (request.xrcd != 0) return EINVAL;
+      break;
+    case proto::QpType::kXrcSend:
+      if ((request.recv_cq | request.srq | request.xrcd) != 0) return EINVAL;
+      break;
+    case proto::QpType::kXrcRecv:
+      return (request.pd | request.send_cq | request.recv_cq | request.srq) != 0 ? EINVAL : 0;
+    default:
+      return EOPNOTSUPP;
+  }
   if (request.max_send_wr > kMaxQpWr || request.max_recv_wr > kMaxQpWr || request.max_send_sge > kMaxSge ||
       request.max_recv_sge > kMaxSge || request.max_inline > kMaxInline || request.sq_sig_all > 1) {
     return EINVAL;
@@ -35,11 +51,13 @@ Shape shape_of(const uroce_create_qp_request& request) {
                       recv_sges = std::max(request.max_recv_sge, 1u);
   const std::uint32_t sq_payload =
       std::max(static_cast<std::uint32_t>(send_sges * sizeof(uroce_sge)), request.max_inline);
-  return {.sq_entries = std::bit_ceil(std::max(request.max_send_wr, 1u)),
-          .sq_stride = static_cast<std::uint32_t>(kLine) + round_up(sq_payload, kLine),
-          .rq_entries = std::bit_ceil(std::max(request.max_recv_wr, 1u)),
-          .rq_stride =
-              round_up(static_cast<std::uint32_t>(sizeof(uroce_rq_entry) + recv_sges * sizeof(uroce_sge)), 32)};
+  Shape shape{.sq_entries = std::bit_ceil(std::max(request.max_send_wr, 1u)),
+              .sq_stride = static_cast<std::uint32_t>(kLine) + round_up(sq_payload, kLine)};
+  if (request.srq != 0 || type_of(request) == proto::QpType::kXrcSend) return shape;
+  shape.rq_entries = std::bit_ceil(std::max(request.max_recv_wr, 1u));
+  shape.rq_stride =
+      round_up(static_cast<std::uint32_t>(sizeof(uroce_rq_entry) + recv_sges * sizeof(uroce_sge)), 32);
+  return shape;
 }
 
 Usage usage_of(const Shape& shape) {
@@ -49,8 +67,28 @@ Usage usage_of(const Shape& shape) {
 bool find_objects(Session& session, const uroce_create_qp_request& request, QpObject& qp) {
   qp.pd = session.pds.find(request.pd);
   qp.send_cq = session.cqs.find(request.send_cq);
+  if (qp.pd == nullptr || qp.send_cq == nullptr) return false;
+  if (qp.type == proto::QpType::kXrcSend) return true;
   qp.recv_cq = session.cqs.find(request.recv_cq);
-  return qp.pd != nullptr && qp.send_cq != nullptr && qp.recv_cq != nullptr;
+  if (request.srq != 0) {
+    qp.srq = session.srqs.find(request.srq);
+    if (qp.srq == nullptr || qp.srq->xrcd != nullptr) return false;
+  }
+  return qp.recv_cq != nullptr;
+}
+
+void count_users(QpObject& qp, std::uint32_t change) {
+  if (qp.pd != nullptr) qp.pd->users += change;
+  if (qp.send_cq != nullptr) qp.send_cq->users += change;
+  if (qp.recv_cq != nullptr) qp.recv_cq->users += change;
+  if (qp.srq != nullptr) qp.srq->users += change;
+  if (qp.xrcd != nullptr) qp.xrcd->users += change;
+}
+
+// Only who answers READs and atomics has something to remember.
+std::size_t responder_bytes(proto::QpType type) {
+  const bool reliable = type == proto::QpType::kRc || type == proto::QpType::kXrcRecv;
+  return reliable ? proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic : 0;
 }
 
 // Memory, number and doorbell. What was taken before a failure is given back by drop().
@@ -60,8 +98,7 @@ int acquire(Conductor& conductor, Session& session, const Shape& shape, QpObject
   const auto daemon = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_qp_daemon_block));
   if (daemon) qp.daemon = *daemon;
   qp.sq_shadow = PrivateBlock(shape.sq_bytes());
-  qp.responder_resources =
-      PrivateBlock(proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic);
+  qp.responder_resources = PrivateBlock(responder_bytes(qp.type));
   if (!client || !daemon || !qp.sq_shadow.valid() || !qp.responder_resources.valid()) return ENOMEM;
   qp.worker = conductor.choose_worker();
   const auto bit = session.bits[qp.worker].allocate();
@@ -96,10 +133,15 @@ proto::QpCreate describe(const Session& session, const uroce_create_qp_request& 
   create.qpn = qp.qpn;
   create.pd = qp.pd->id;
   create.send_cq = qp.send_cq->id;
-  create.recv_cq = qp.recv_cq->id;
+  create.recv_cq = qp.recv_cq != nullptr ? qp.recv_cq->id : qp.send_cq->id;
+  create.has_srq = qp.srq != nullptr;
+  if (qp.srq != nullptr) create.srq = qp.srq->id;
   create.signal_all = request.sq_sig_all != 0;
   create.sq = queue::WorkConsumer({sq, shape.sq_entries, shape.sq_stride}, &client->sq.index, &daemon->sq_consumer);
-  create.rq = queue::WorkConsumer({rq, shape.rq_entries, shape.rq_stride}, &client->rq.index, &daemon->rq_consumer);
+  if (shape.rq_entries != 0) {
+    create.rq =
+        queue::WorkConsumer({rq, shape.rq_entries, shape.rq_stride}, &client->rq.index, &daemon->rq_consumer);
+  }
   create.max_send_sge = std::max(request.max_send_sge, 1u);
   create.max_recv_sge = std::max(request.max_recv_sge, 1u);
   create.max_inline = shape.sq_stride - static_cast<std::uint32_t>(kLine);
@@ -125,7 +167,7 @@ uroce_create_qp_response respond(const uroce_create_qp_request& request, const S
   r.max_send_wr = shape.sq_entries;
   r.max_recv_wr = shape.rq_entries;
   r.max_send_sge = std::max(request.max_send_sge, 1u);
-  r.max_recv_sge = std::max(request.max_recv_sge, 1u);
+  r.max_recv_sge = shape.rq_entries != 0 ? std::max(request.max_recv_sge, 1u) : 0;
   r.max_inline = shape.sq_stride - static_cast<std::uint32_t>(kLine);
   r.sq_entries = shape.sq_entries;
   r.sq_stride = shape.sq_stride;
@@ -138,24 +180,56 @@ uroce_create_qp_response respond(const uroce_create_qp_request& request, const S
   return r;
 }
 
+int create_target(Call& call, const uroce_create_qp_request& request) {
+  Session& session = call.session;
+  auto qp = std::make_unique<QpObject>();
+  qp->type = proto::QpType::kXrcRecv;
+  qp->xrcd = session.xrcds.find(request.xrcd);
+  if (qp->xrcd == nullptr) return EINVAL;
+  if (const int error = call.conductor.charge(session, {.qps = 1})) return error;
+  if (const int error = make_xrc_target(call.conductor, qp->xrcd->domain, qp->target)) {
+    call.conductor.refund(session, {.qps = 1});
+    return error;
+  }
+  call.reply.put(add_target(call.conductor, session, std::move(qp), request.cookie));
+  return 0;
+}
+
 }  // namespace
+
+uroce_create_qp_response add_target(Conductor& conductor, Session& session, std::unique_ptr<QpObject> qp,
+                                    std::uint64_t cookie) {
+  XrcTarget& target = *qp->target;
+  ++target.users;
+  qp->qpn = target.qpn;
+  qp->worker = target.worker;
+  qp->index = target.index;
+  qp->cookie = cookie;
+  count_users(*qp, 1);
+  conductor.qp_targets().emplace(qp->qpn.value, Conductor::EventTarget{&session, cookie});
+  uroce_create_qp_response response{};
+  response.qpn = qp->qpn.value;
+  response.worker = qp->worker;
+  response.handle = session.qps.add(std::move(qp));
+  return response;
+}
 
 int create_qp(Call& call) {
   uroce_create_qp_request request;
   if (!call.read(request)) return EINVAL;
   if (const int error = check(request)) return error;
+  if (is_xrc_target(request)) return create_target(call, request);
   Session& session = call.session;
   auto qp = std::make_unique<QpObject>();
+  qp->type = type_of(request);
   if (!find_objects(session, request, *qp)) return EINVAL;
   const Shape shape = shape_of(request);
   if (const int error = call.conductor.charge(session, usage_of(shape))) return error;
   int error = acquire(call.conductor, session, shape, *qp);
   if (error == 0) {
-    qp->type = static_cast<proto::QpType>(request.type);
     const proto::QpCreate create = describe(session, request, shape, *qp);
-    call.conductor.workers().workers[qp->worker]->call([&](WorkerCore& worker) {
-      error = create_on_worker(worker, *session.ports[qp->worker], create, *qp);
-    });
+    call.conductor.workers().workers[qp->worker]->call(
+        [&](WorkerCore& worker) { error = create_on_worker(worker, *session.ports[qp->worker], create, *qp); });
   }
   if (error != 0) {
     drop(call.conductor, session, *qp);
@@ -164,9 +238,9 @@ int create_qp(Call& call) {
   }
   qp->cookie = request.cookie;
   qp->charged_bytes = usage_of(shape).bytes;
-  ++qp->pd->users, ++qp->send_cq->users, ++qp->recv_cq->users;
+  count_users(*qp, 1);
   ++call.conductor.qps_of_worker(qp->worker);
-  call.conductor.qp_targets()[qp->qpn.value] = {&session, request.cookie};
+  call.conductor.qp_targets().emplace(qp->qpn.value, Conductor::EventTarget{&session, request.cookie});
   uroce_create_qp_response response = respond(request, shape, *qp);
   response.chunks = session.arena.take_new_chunks(call.reply.fds);
   response.handle = session.qps.add(std::move(qp));
@@ -180,15 +254,20 @@ int destroy_qp(Call& call) {
   Session& session = call.session;
   QpObject* qp = session.qps.find(request.handle);
   if (qp == nullptr) return EINVAL;
-  call.conductor.workers().workers[qp->worker]->call([&](WorkerCore& worker) {
-    session.ports[qp->worker]->qp_of_bit[qp->bit] = SessionPort::kNoQp;
-    worker.transport().destroy(qp->index);
-  });
-  call.conductor.qp_targets().erase(qp->qpn.value);
-  --call.conductor.qps_of_worker(qp->worker);
+  if (!qp->groups.empty()) return EBUSY;  // ibv_attach_mcast(3)
+  call.conductor.forget_qp(session, *qp);
   if (qp->connected) --session.connected_qps;
-  --qp->pd->users, --qp->send_cq->users, --qp->recv_cq->users;
-  drop(call.conductor, session, *qp);
+  count_users(*qp, ~0u);
+  if (qp->target) {
+    release_xrc_target(call.conductor, *qp->target);
+  } else {
+    call.conductor.workers().workers[qp->worker]->call([&](WorkerCore& worker) {
+      session.ports[qp->worker]->qp_of_bit[qp->bit] = SessionPort::kNoQp;
+      worker.transport().destroy(qp->index);
+    });
+    --call.conductor.qps_of_worker(qp->worker);
+    drop(call.conductor, session, *qp);
+  }
   call.conductor.refund(session, {.qps = 1, .bytes = qp->charged_bytes});
   session.qps.erase(request.handle);
   return 0;

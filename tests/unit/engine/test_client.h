@@ -54,7 +54,9 @@ struct ClientCq {
 class TestClient {
  public:
   explicit TestClient(Conductor& conductor, uid_t uid = 0)
-      : conductor_(conductor), session_(&conductor.open_session(Peer{::getpid(), uid, UniqueFd()}, UniqueFd())) {}
+      : TestClient(conductor, Peer{::getpid(), uid, UniqueFd()}) {}
+  TestClient(Conductor& conductor, Peer peer)
+      : conductor_(conductor), session_(&conductor.open_session(std::move(peer), UniqueFd())) {}
   ~TestClient() {
     if (session_ != nullptr) close();
     for (const Chunk& chunk : chunks_) ::munmap(chunk.base, chunk.bytes);
@@ -91,6 +93,8 @@ class TestClient {
     hello_fds_ = std::move(reply.fds);
     return hello_;
   }
+  /// The memfd of a chunk that HELLO brought.
+  UniqueFd chunk_fd(std::size_t index) const { return UniqueFd(::dup(hello_fds_[index].get())); }
   const uroce_session_header* header() { return at<uroce_session_header>(hello_.header); }
   uroce_doorbells* doorbells() { return at<uroce_doorbells>(hello_.doorbells); }
   /// What HELLO brought behind the chunks: eventfds, then the event pipe.

@@ -26,6 +26,7 @@ inline DaemonConfig test_config() {
   config.max_qps = 1024;
   config.max_cqs = 1024;
   config.max_mrs = 4096;
+  config.max_srqs = 256;
   config.hugepages = false;
   config.seed = 7;
   return config;
@@ -46,6 +47,7 @@ class TestDaemon {
       worker.workers = workers;
       worker.transport.max_qps = config.max_qps;
       worker.transport.max_cqs = config.max_cqs;
+      worker.transport.max_srqs = config.max_srqs;
       cores.push_back(std::make_unique<WorkerCore>(worker, shared, memory, i == 0 ? link.get() : nullptr));
       loops.push_back(std::make_unique<WorkerLoop<MemoryDevice>>(*cores[i], devices[i]));
     }

@@ -1,0 +1,58 @@
+// The multicast groups that the port is a member of, and when each has to be reported (RFC 3376 and 3810 for hosts,
+// their compatibility with version 2 and 1). Sources are never filtered, so a group's state is one record.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "base/types.h"
+#include "wire/packet.h"
+
+namespace uroce::net {
+
+/// What a report says of a group; numbers as in the records of IGMPv3 and MLDv2.
+enum class Report : std::uint8_t { kIs = 2, kLeft = 3, kJoined = 4 };
+
+class Membership {
+ public:
+  struct Due {
+    wire::Address group;
+    Report report;
+  };
+
+  void join(const wire::Address& group, Nanos now);
+  /// True: it was a member, and a report that it is no more is due.
+  bool leave(const wire::Address& group);
+  bool contains(const wire::Address& group) const { return groups_.contains(group); }
+
+  /// A querier asks for `group`, or for all of a family when that is zero: answers fall due within `within`.
+  void asked(bool v4, const wire::Address& group, Nanos now, Nanos within);
+  /// The querier speaks the older version only; forgotten after a while.
+  void saw_old_querier(bool v4, Nanos now) { old_until_[v4] = now + kOldQuerierTime; }
+  bool speaks_old(bool v4, Nanos now) const { return now < old_until_[v4]; }
+
+  /// The next report that is due; taken off the list.
+  std::optional<Due> take_due(Nanos now);
+  Nanos next_deadline() const { return next_; }
+
+ private:
+  static constexpr Nanos kOldQuerierTime = 260 * kSecond;
+  static constexpr Nanos kRepeat = kSecond;
+  static constexpr std::uint8_t kTimes = 2;  ///< a change is reported, against loss
+
+  struct Group {
+    Nanos deadline = kNever;
+    std::uint8_t joins_left = 0;
+  };
+  void recompute();
+
+  std::map<wire::Address, Group> groups_;
+  Nanos next_ = kNever;
+  Nanos old_until_[2] = {};
+};
+
+/// All systems and all nodes: everybody is a member and nobody says so.
+bool is_reported(const wire::Address& group);
+
+}  // namespace uroce::net
