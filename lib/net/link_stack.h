@@ -71,8 +71,8 @@ class LinkStack {
   void add_address(const InterfaceAddress& address);
   void remove_address(const wire::Address& address);
 
-  /// Membership of the port in a multicast group, as the switches and routers of the link learn it: reports (IGMPv3,
-  /// MLDv2; the older versions where a querier speaks them) when it begins, when they ask, and when it ends.
+  /// Membership of the port in a multicast group, as the switches and routers of the link learn it: reports
+  /// (IGMPv3, MLDv2; the older versions where a querier speaks them) when it begins, when they ask, when it ends.
   void join(const wire::Address& group, Nanos now);
   void leave(const wire::Address& group, Nanos now);
 
