@@ -79,7 +79,7 @@ struct Transport::Impl : Core {
   }
 
   /// A packet for this QP, or for a group that it is attached to.
-  void receive(Qp& qp, const wire::RxPacket& packet);
+  [[gnu::always_inline]] void receive(Qp& qp, const wire::RxPacket& packet);
   /// A packet for a group, or for nobody.
   void receive_without_qp(const wire::RxPacket& packet);
   void dispatch(Qp& qp, const wire::RxPacket& packet);
@@ -185,24 +185,18 @@ void Transport::destroy(QpIndex index) {
   impl_->qps.release(index.value);
 }
 
-void Transport::receive(const wire::RxPacket& packet, Nanos now) {
-  Impl& impl = *impl_;
-  impl.now = now;
-  const std::uint32_t slot = impl.by_qpn.find(packet.bth.dest_qpn);
-  if (slot == QpnTable::kNone) return impl.receive_without_qp(packet);
-  impl.receive(impl.qps[slot], packet);
+void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
+  const wire::OpcodeInfo& info = *packet.info;
+  const bool plain = qp.type == QpType::kRc && info.service == wire::Service::kRc && qp.state != QpState::kRtr;
+  if (!plain) [[unlikely]] return dispatch_by_type(qp, packet);
+  if (info.has(wire::kResponse)) {
+    completer::receive(*this, qp, packet);
+  } else {
+    responder::receive(*this, qp, packet);
+  }
 }
 
-void Transport::Impl::receive_without_qp(const wire::RxPacket& packet) {
-  const bool to_group = packet.multicast && packet.bth.dest_qpn == kMulticastQpn &&
-                        packet.info->service == wire::Service::kUd;
-  const auto members = to_group ? multicast.members(packet.destination())
-                                : std::span<const MulticastTable::Attachment>();
-  if (members.empty()) ++counters.drop_no_qp;
-  for (const MulticastTable::Attachment& member : members) receive(qps[member.qp], packet);
-}
-
-void Transport::Impl::receive(Qp& qp, const wire::RxPacket& packet) {
+inline void Transport::Impl::receive(Qp& qp, const wire::RxPacket& packet) {
   if (!accepts_packets(qp.state)) {
     ++counters.drop_bad_state;
     return;
@@ -223,32 +217,41 @@ void Transport::Impl::receive(Qp& qp, const wire::RxPacket& packet) {
   check_cqs(qp);
 }
 
-void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
-  const wire::OpcodeInfo& info = *packet.info;
-  if (info.service != qp.service) return dispatch_foreign(qp, packet);
+void Transport::receive(const wire::RxPacket& packet, Nanos now) {
+  Impl& impl = *impl_;
+  impl.now = now;
+  const std::uint32_t slot = impl.by_qpn.find(packet.bth.dest_qpn);
+  if (slot == QpnTable::kNone) return impl.receive_without_qp(packet);
+  impl.receive(impl.qps[slot], packet);
+}
+
+void Transport::Impl::receive_without_qp(const wire::RxPacket& packet) {
+  const bool to_group = packet.multicast && packet.bth.dest_qpn == kMulticastQpn &&
+                        packet.info->service == wire::Service::kUd;
+  const auto members = to_group ? multicast.members(packet.destination())
+                                : std::span<const MulticastTable::Attachment>();
+  if (members.empty()) ++counters.drop_no_qp;
+  for (const MulticastTable::Attachment& member : members) receive(qps[member.qp], packet);
+}
+
+void Transport::Impl::dispatch_by_type(Qp& qp, const wire::RxPacket& packet) {
+  if (packet.info->service != qp.service) return dispatch_foreign(qp, packet);
   if (qp.type == QpType::kUd) return unacknowledged::receive_datagram(*this, qp, packet);
   if (qp.state == QpState::kRtr && !qp.established) {
     qp.established = true;
     raise(AsyncEvent::kCommEstablished, qp.qpn.value, qp.owner);
   }
-  if (qp.type != QpType::kRc) [[unlikely]] return dispatch_by_type(qp, packet);
-  if (!info.has(wire::kResponse)) {
-    responder::receive(*this, qp, packet);
-  } else if (qp.state == QpState::kRtr) {
-    ++counters.drop_bad_state;  // nothing was ever sent
-  } else {
-    completer::receive(*this, qp, packet);
-  }
-}
-
-void Transport::Impl::dispatch_by_type(Qp& qp, const wire::RxPacket& packet) {
-  const bool response = packet.info->has(wire::kResponse);
   if (qp.type == QpType::kUc) return unacknowledged::receive_connected(*this, qp, packet);
-  if (qp.type == QpType::kXrcRecv && !response) return responder::receive_xrc(*this, qp, packet);
-  if (qp.type == QpType::kXrcSend && response && qp.state != QpState::kRtr) {
-    return completer::receive(*this, qp, packet);
+  const bool response = packet.info->has(wire::kResponse);
+  if (response && qp.type != QpType::kXrcRecv && qp.state != QpState::kRtr) {
+    completer::receive(*this, qp, packet);
+  } else if (!response && qp.type == QpType::kRc) {
+    responder::receive(*this, qp, packet);
+  } else if (!response && qp.type == QpType::kXrcRecv) {
+    responder::receive_xrc(*this, qp, packet);
+  } else {
+    ++counters.drop_bad_state;  // an answer where nothing was ever sent, a request where nothing is served
   }
-  ++counters.drop_wrong_service;
 }
 
 void Transport::Impl::dispatch_foreign(Qp& qp, const wire::RxPacket& packet) {
