@@ -1,4 +1,4 @@
-// Memory windows and fast registration: who may bind what, what invalidates, and that a reader never sees a mixture.
+// Memory windows and fast registration: who may bind what, what invalidates, and that no reader sees a mixture.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -92,7 +92,8 @@ TEST_F(WindowsTest, TypeOneMovesAndTypeTwoMustBeInvalidatedFirst) {
 }
 
 TEST_F(WindowsTest, RefuseWhatTheSpecificationForbids) {
-  const Key window = *table.allocate_window(kPd, Kind::kWindow2), first = *table.allocate_window(kPd, Kind::kWindow1);
+  const Key window = *table.allocate_window(kPd, Kind::kWindow2);
+  const Key first = *table.allocate_window(kPd, Kind::kWindow1);
   const auto with = [&](auto change) {
     Binding request = binding(window, mr);
     change(request);
@@ -155,8 +156,8 @@ TEST_F(WindowsTest, FastRegistrationGivesNoMoreThanItsMemoryAllows) {
   EXPECT_EQ(table.register_fast(request), Verdict::kOk);
 }
 
-// One worker moves a window between two regions of different lengths and places; others resolve meanwhile, each time
-// one binding or the other.
+// One worker moves a window between two ranges of different lengths; others resolve meanwhile, each time one binding
+// or the other.
 TEST(WindowsConcurrency, ReadersNeverSeeHalfABinding) {
   Table table(64, 9);
   std::vector<std::byte> memory(16384);
