@@ -54,7 +54,8 @@ inline bool add_payload(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part
 }
 
 /// Builds the packet that is at qp.psn; `count` grows when there is a frame. False: its memory isn't accessible.
-[[gnu::always_inline]] inline bool build_data(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part, bool ask, TxBurst& burst) {
+[[gnu::always_inline]] inline bool build_data(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part, bool ask,
+                                              TxBurst& burst) {
   const SendRow& row = send_row(wqe.opcode);
   const bool reth = part.first && wqe.kind == Kind::kWrite;
   const bool extra = part.last && row.extra != SendRow::Extra::kNone;

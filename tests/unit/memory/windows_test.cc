@@ -156,8 +156,8 @@ TEST_F(WindowsTest, FastRegistrationGivesNoMoreThanItsMemoryAllows) {
   EXPECT_EQ(table.register_fast(request), Verdict::kOk);
 }
 
-// One worker moves a window between two ranges of different lengths; others resolve meanwhile, each time one binding
-// or the other.
+// One worker moves a window between two ranges of different lengths; others resolve meanwhile, each time one or the
+// other.
 TEST(WindowsConcurrency, ReadersNeverSeeHalfABinding) {
   Table table(64, 9);
   std::vector<std::byte> memory(16384);
