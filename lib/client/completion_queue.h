@@ -53,7 +53,7 @@ class CompletionQueue {
         }
         return got;
       }
-      ++empty_polls_;
+      count_empty_poll();
     }
     polled_in_vain();
     return 0;
@@ -65,7 +65,7 @@ class CompletionQueue {
   void pop();
   void publish() {
     consumer_.publish();
-    empty_polls_ = 0;
+    empty_polls_.store(0, std::memory_order_relaxed);
     if (!waiting_.load(std::memory_order_relaxed)) return;
     waiting_.store(false, std::memory_order_relaxed);
     session_->tell_waiting(false);
@@ -99,6 +99,9 @@ class CompletionQueue {
   bool has_flushed();
 
  private:
+  void count_empty_poll() {
+    empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
   struct User {
     QueuePair* qp;
     bool sends, receives;
@@ -108,7 +111,7 @@ class CompletionQueue {
   Session* session_ = nullptr;
   queue::CqConsumer consumer_;
   base::OptionalSpinlock lock_;
-  std::uint32_t empty_polls_ = 0;
+  std::atomic<std::uint32_t> empty_polls_{0};  ///< written with lock_ held
   std::atomic<bool> waiting_{false};  ///< the workers were told so
   bool armed_for_any_ = false;
   bool flushed_waiting_ = false;  ///< flushed_ was shown by front() and not popped
