@@ -53,16 +53,16 @@ void allow_daemon(const client::Session& session) {
   }
 }
 
-int announce(client::Session& session, uroce_reg_mr_request& request, const client::SharedRange& range,
-             uroce_reg_mr_response& reply) {
+int announce(client::Session& session, std::uint32_t command, uroce_reg_mr_request& request,
+             const client::SharedRange& range, uroce_reg_mr_response& reply) {
   std::vector<int> fds;
   if (!describe(range, request, fds)) {
     request.piece_count = 0;
     fds.clear();
   }
   if (request.piece_count == 0) allow_daemon(session);
-  return session.call(UROCE_CMD_REG_MR, std::as_bytes(std::span(&request, 1)),
-                      std::as_writable_bytes(std::span(&reply, 1)), fds);
+  return session.call(command, std::as_bytes(std::span(&request, 1)), std::as_writable_bytes(std::span(&reply, 1)),
+                      fds);
 }
 
 // The whole address space, of which pages are looked up when they are used.
@@ -84,16 +84,6 @@ int take(const void* addr, std::size_t length, unsigned access, client::SharedRa
 
 void give_back(void* addr, std::size_t length, unsigned access) {
   if ((access & IBV_ACCESS_ON_DEMAND) == 0) client::MemoryShare::instance().unshare(addr, length);
-}
-
-ibv_mr* alloc_fast_mr(ibv_pd* pd, std::size_t max_bytes) {
-  const uroce_alloc_fast_mr_request request{pd->handle, 0, max_bytes};
-  uroce_reg_mr_response reply{};
-  auto mr = std::make_unique<Mr>();
-  if (const int error = session_of(pd->context).call(UROCE_CMD_ALLOC_FAST_MR, request, reply); error != 0) {
-    return null_with(error);
-  }
-  return finish_mr(std::move(mr), pd, nullptr, max_bytes, reply);
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
@@ -205,13 +195,14 @@ ibv_mr* finish_mr(std::unique_ptr<Mr> mr, ibv_pd* pd, void* addr, std::size_t le
 }
 
 ibv_mr* register_range(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
-  if ((access & UROCE_DV_ACCESS_FAST) != 0) return alloc_fast_mr(pd, length);
+  const bool fast = (access & UROCE_DV_ACCESS_FAST) != 0;
+  access &= ~UROCE_DV_ACCESS_FAST;
   if (const int error = check_access(access); error != 0) return null_with(error);
   if (const int error = check_range(addr, length, access); error != 0) return null_with(error);
   client::Session& session = session_of(pd->context);
   if (session.lost()) return null_with(lost_error(session));
   auto mr = std::make_unique<Mr>();
-  mr->kind = MrKind::kShared;
+  mr->kind = fast ? MrKind::kFast : MrKind::kShared;
   mr->access = access;
   mr->addr = addr;
   client::SharedRange range;
@@ -225,7 +216,7 @@ ibv_mr* register_range(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t
   uroce_reg_mr_response reply{};
   int error;
   try {
-    error = announce(session, request, range, reply);
+    error = announce(session, fast ? UROCE_CMD_ALLOC_FAST_MR : UROCE_CMD_REG_MR, request, range, reply);
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
@@ -264,7 +255,7 @@ UROCE_EXPORT int dereg_mr(ibv_mr* mr) {
     if (const int error = session.release(UROCE_CMD_DEREG_MR, mr->handle); error != 0) return failed(error);
   }
   // In a forked child the pages are its own already.
-  if (freed->kind == MrKind::kShared && session.presence() != client::Presence::kForked) {
+  if (freed->kind != MrKind::kBare && session.presence() != client::Presence::kForked) {
     give_back(freed->addr, mr->length, freed->access);
   }
   forget_mr(*freed);

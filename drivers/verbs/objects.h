@@ -73,6 +73,7 @@ struct Pd {
 enum class MrKind : std::uint8_t {
   kBare,    ///< nothing of this process that wants giving back
   kShared,  ///< a range of this process
+  kFast,    ///< the same, that work requests give parts of to its key
 };
 
 struct Dm;

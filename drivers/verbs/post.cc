@@ -81,6 +81,7 @@ void write_operation(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry)
     case UROCE_WR_BIND_MW:
       return write_bind(wr, wr.bind_mw.mw->rkey, entry);
     case UROCE_WR_REG_MR:
+      // The memory is the region's own: no other region is named.
       return write_bind(wr, wr.wr.rdma.rkey, entry);
     default:
       if (qp.qp.qp_type != IBV_QPT_UD) return;

@@ -2,12 +2,12 @@
  * atomic write, flush. All go through the public ibv_post_send and ibv_reg_mr_iova2, so a program that uses this
  * header links with nothing else; another vendor's device answers EINVAL or EOPNOTSUPP. C and C++.
  *
- * A fast registration gives a range of a registered MR (`source`, in the same PD) to a key that was allocated
- * beforehand, in order with the other work requests of the send queue:
+ * A fast registration opens a range of memory that was shared beforehand under another key, in order with the other
+ * work requests of the send queue:
  *
- *   struct ibv_mr *fast = uroce_dv_alloc_fast_mr(pd, 1 << 20);
+ *   struct ibv_mr *fast = uroce_dv_reg_fast_mr(pd, memory, 1 << 20, IBV_ACCESS_REMOTE_READ);
  *   uint32_t key = ibv_inc_rkey(fast->rkey);
- *   uroce_dv_post_reg_mr(qp, wr_id, IBV_SEND_SIGNALED, fast, key, source, addr, length, IBV_ACCESS_REMOTE_READ);
+ *   uroce_dv_post_reg_mr(qp, wr_id, IBV_SEND_SIGNALED, fast, key, memory + 4096, 100, IBV_ACCESS_REMOTE_READ);
  *   ... the peer uses `key`, then invalidates it by SEND with invalidate (or we do, by IBV_WR_LOCAL_INV) ...
  *   ibv_dereg_mr(fast);
  */
@@ -32,7 +32,7 @@ extern "C" {
 /* Access of an MR (ibv_access_flags of later rdma-core): peers may flush it. */
 #define UROCE_DV_ACCESS_FLUSH_GLOBAL (1u << 8)
 #define UROCE_DV_ACCESS_FLUSH_PERSISTENT (1u << 9)
-/* Given to ibv_reg_mr_iova2: a key without a range yet, `length` bytes at most. */
+/* Given to ibv_reg_mr_iova2: the key opens nothing yet. */
 #define UROCE_DV_ACCESS_FAST (1u << 30)
 
 enum uroce_dv_flush_type { UROCE_DV_FLUSH_GLOBAL = 1, UROCE_DV_FLUSH_PERSISTENT = 2 };
@@ -43,9 +43,11 @@ enum uroce_dv_flush_level { UROCE_DV_FLUSH_RANGE = 0, UROCE_DV_FLUSH_MR = 1 };
 #define UROCE_DV_FLUSH_TYPE(flags) ((uint32_t)(flags) & 0xffu)
 #define UROCE_DV_FLUSH_LEVEL(flags) ((uint32_t)(flags) >> 8)
 
-/* A key for fast registrations of up to max_bytes; ibv_dereg_mr frees it. NULL and errno: EOPNOTSUPP, ENOMEM. */
-static inline struct ibv_mr *uroce_dv_alloc_fast_mr(struct ibv_pd *pd, size_t max_bytes) {
-  return ibv_reg_mr_iova2(pd, NULL, max_bytes, 0, UROCE_DV_ACCESS_FAST);
+/* A key for fast registrations within [addr, addr + length) with at most this access; ibv_dereg_mr frees it. NULL and
+ * errno: as ibv_reg_mr. */
+static inline struct ibv_mr *uroce_dv_reg_fast_mr(struct ibv_pd *pd, void *addr, size_t length,
+                                                  unsigned int access) {
+  return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, access | UROCE_DV_ACCESS_FAST);
 }
 
 static inline int uroce_dv_post_one(struct ibv_qp *qp, struct ibv_send_wr *wr, uint32_t opcode) {
@@ -54,12 +56,12 @@ static inline int uroce_dv_post_one(struct ibv_qp *qp, struct ibv_send_wr *wr, u
   return ibv_post_send(qp, wr, &bad);
 }
 
-/* Gives [addr, addr + length) of `source` to `fast`, whose key becomes `key` (its old one with another low byte).
+/* Opens [addr, addr + length) of `fast`, whose key becomes `key` (its old one with another low byte).
  * Completes with IBV_WC_SUCCESS, or IBV_WC_MW_BIND_ERR and the QP in error. The key is fast->rkey and ->lkey from
  * the post on. errno values as ibv_post_send. */
 static inline int uroce_dv_post_reg_mr(struct ibv_qp *qp, uint64_t wr_id, unsigned int send_flags,
-                                       struct ibv_mr *fast, uint32_t key, struct ibv_mr *source, uint64_t addr,
-                                       uint64_t length, unsigned int access) {
+                                       struct ibv_mr *fast, uint32_t key, void *addr, uint64_t length,
+                                       unsigned int access) {
   struct ibv_send_wr wr;
   int error;
   memset(&wr, 0, sizeof(wr));
@@ -67,8 +69,7 @@ static inline int uroce_dv_post_reg_mr(struct ibv_qp *qp, uint64_t wr_id, unsign
   wr.send_flags = send_flags;
   wr.wr.rdma.rkey = fast->rkey;
   wr.bind_mw.rkey = key;
-  wr.bind_mw.bind_info.mr = source;
-  wr.bind_mw.bind_info.addr = addr;
+  wr.bind_mw.bind_info.addr = (uintptr_t)addr;
   wr.bind_mw.bind_info.length = length;
   wr.bind_mw.bind_info.mw_access_flags = access;
   error = uroce_dv_post_one(qp, &wr, UROCE_DV_WR_REG_MR);
