@@ -51,7 +51,8 @@ void CompletionQueue::polled_in_vain() {
   // How often to look at the clock: a yield may take a time slice of another program, a bare poll some nanoseconds.
   constexpr std::uint32_t kPollsYielding = 16, kPollsSpinning = 2048;
   const bool yield = session_->should_yield();
-  if (empty_polls_.load(std::memory_order_relaxed) % (yield ? kPollsYielding : kPollsSpinning) == 0) session_->check_alive();
+  const std::uint32_t polls = empty_polls_.load(std::memory_order_relaxed);
+  if (polls % (yield ? kPollsYielding : kPollsSpinning) == 0) session_->check_alive();
   if (!yield) return;
   waiting_.store(true, std::memory_order_relaxed);
   session_->tell_waiting(true);

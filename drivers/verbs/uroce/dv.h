@@ -43,8 +43,8 @@ enum uroce_dv_flush_level { UROCE_DV_FLUSH_RANGE = 0, UROCE_DV_FLUSH_MR = 1 };
 #define UROCE_DV_FLUSH_TYPE(flags) ((uint32_t)(flags) & 0xffu)
 #define UROCE_DV_FLUSH_LEVEL(flags) ((uint32_t)(flags) >> 8)
 
-/* A key for fast registrations within [addr, addr + length) with at most this access; ibv_dereg_mr frees it. NULL and
- * errno: as ibv_reg_mr. */
+/* A key for fast registrations within [addr, addr + length), with at most this access; ibv_dereg_mr frees it. NULL
+ * and errno: as ibv_reg_mr. */
 static inline struct ibv_mr *uroce_dv_reg_fast_mr(struct ibv_pd *pd, void *addr, size_t length,
                                                   unsigned int access) {
   return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, access | UROCE_DV_ACCESS_FAST);
