@@ -16,7 +16,9 @@ proto::TransportConfig transport_config(const HostSettings& settings) {
   proto::TransportConfig config;
   config.max_qps = settings.max_qps;
   config.max_cqs = settings.cqs;
-  config.max_srqs = 4;
+  config.max_srqs = 16;
+  config.max_ahs = 16;
+  config.max_attachments = 16;
   config.receive_ring_bytes = settings.receive_ring_bytes;
   config.quantum_packets = settings.quantum_packets;
   config.offload_ip_checksum = settings.offload_ip_checksum;
@@ -49,6 +51,16 @@ AlignedBytes::AlignedBytes(std::size_t bytes) : memory_(new std::byte[bytes + kL
 SimCq::SimCq(std::uint32_t entries) : ring_(entries) {
   producer = queue::CqProducer(ring_.data(), entries, &client_);
   consumer = queue::CqConsumer(ring_.data(), entries, &client_);
+}
+
+SimSrq::SimSrq(proto::SrqCreate create, std::uint32_t entries) {
+  const auto stride = static_cast<std::uint32_t>(
+      std::bit_ceil(sizeof(uroce_rq_entry) + create.max_sge * sizeof(uroce_sge)));
+  ring_ = AlignedBytes(std::size_t{entries} * stride);
+  const queue::RingShape shape{ring_.data(), entries, stride};
+  create.ring = queue::WorkConsumer(shape, &client_.index, &consumer_);
+  producer = queue::WorkProducer(shape, &client_.index, &consumer_);
+  srq = std::make_unique<proto::Srq>(create);
 }
 
 Host::Host(const HostSettings& host_settings)
@@ -84,13 +96,18 @@ int Host::create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqI
   out.rq = queue::WorkProducer(rq, &out.client.rq.index, &out.daemon.rq_consumer);
 
   proto::QpCreate create;
-  create.type = proto::QpType::kRc;
+  create.type = sizes.type;
+  create.has_srq = sizes.srq.has_value();
+  create.srq = sizes.srq.value_or(SrqId{});
+  create.xrcd = kXrcd;
   create.qpn = qpn;
   create.pd = pd;
   create.send_cq = send_cq;
   create.recv_cq = recv_cq;
   create.signal_all = sizes.signal_all;
-  create.sq = queue::WorkConsumer(sq, &out.client.sq.index, &out.daemon.sq_consumer);
+  if (sizes.type != proto::QpType::kXrcRecv) {
+    create.sq = queue::WorkConsumer(sq, &out.client.sq.index, &out.daemon.sq_consumer);
+  }
   create.rq = queue::WorkConsumer(rq, &out.client.rq.index, &out.daemon.rq_consumer);
   create.max_send_sge = sizes.max_send_sge;
   create.max_recv_sge = sizes.max_recv_sge;
@@ -125,11 +142,34 @@ wire::ParseVerdict Host::receive(std::span<const std::byte> frame, Nanos now) {
   return verdict;
 }
 
-proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c, Nanos now) {
-  proto::QpAttr attr;
-  attr.state = proto::QpState::kInit;
-  attr.access = c.access;
+namespace {
+
+proto::ModifyVerdict connect_datagram(Host& host, proto::QpIndex qp, const Connection& c, Nanos now) {
   using namespace proto;
+  QpAttr attr;
+  attr.state = QpState::kInit;
+  attr.qkey = c.qkey;
+  ModifyVerdict verdict =
+      host.transport.modify(qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey, now);
+  if (verdict.error != 0) return verdict;
+  attr.state = QpState::kRtr;
+  verdict = host.transport.modify(qp, attr, kAttrState, now);
+  if (verdict.error != 0) return verdict;
+  attr.state = QpState::kRts;
+  attr.sq_psn = c.sq_psn;
+  return host.transport.modify(qp, attr, kAttrState | kAttrSqPsn, now);
+}
+
+}  // namespace
+
+proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c, Nanos now) {
+  using namespace proto;
+  if (c.type == QpType::kUd) return connect_datagram(host, qp, c, now);
+  const bool responds = c.type == QpType::kRc || c.type == QpType::kXrcRecv;
+  const bool requests = c.type == QpType::kRc || c.type == QpType::kXrcSend;
+  QpAttr attr;
+  attr.state = QpState::kInit;
+  attr.access = c.access;
   ModifyVerdict verdict = host.transport.modify(
       qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now);
   if (verdict.error != 0) return verdict;
@@ -140,10 +180,9 @@ proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c,
   attr.rq_psn = c.rq_psn;
   attr.max_dest_rd_atomic = c.max_dest_rd_atomic;
   attr.min_rnr_timer = c.min_rnr_timer;
-  verdict = host.transport.modify(qp, attr,
-                                  kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn |
-                                      kAttrMaxDestRdAtomic | kAttrMinRnrTimer,
-                                  now);
+  std::uint32_t mask = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
+  if (responds) mask |= kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
+  verdict = host.transport.modify(qp, attr, mask, now);
   if (verdict.error != 0) return verdict;
   attr.state = QpState::kRts;
   attr.timeout = c.timeout;
@@ -151,9 +190,10 @@ proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c,
   attr.rnr_retry = c.rnr_retry;
   attr.sq_psn = c.sq_psn;
   attr.max_rd_atomic = c.max_rd_atomic;
-  return host.transport.modify(
-      qp, attr,
-      kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn | kAttrMaxRdAtomic, now);
+  mask = kAttrState | kAttrSqPsn;
+  if (c.type == QpType::kXrcRecv) mask |= kAttrTimeout;
+  if (requests) mask |= kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxRdAtomic;
+  return host.transport.modify(qp, attr, mask, now);
 }
 
 proto::ModifyVerdict change_state(Host& host, proto::QpIndex qp, proto::QpState state, Nanos now, bool notify) {

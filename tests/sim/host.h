@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "memory/table.h"
+#include "proto/srq.h"
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
 #include "queue/work_queue.h"
@@ -40,6 +41,23 @@ struct QueueSizes {
   std::uint32_t max_send_sge = 4, max_recv_sge = 4, max_inline = 64;
   bool signal_all = false;
   std::optional<CqId> cq = {};  ///< of both queues; none: any of the host's
+  proto::QpType type = proto::QpType::kRc;
+  std::optional<SrqId> srq = {};
+};
+
+inline constexpr std::uint32_t kXrcd = 3;
+
+/// A shared receive queue with both its ends.
+class SimSrq {
+ public:
+  SimSrq(proto::SrqCreate create, std::uint32_t entries);
+  std::unique_ptr<proto::Srq> srq;
+  queue::WorkProducer producer;
+
+ private:
+  AlignedBytes ring_;
+  uroce_producer_line client_{};
+  std::uint32_t consumer_ = 0;
 };
 
 /// A CQ with both its ends.
@@ -127,6 +145,8 @@ struct Connection {
   std::uint8_t timeout = 14, retry_cnt = 7, rnr_retry = 7, min_rnr_timer = 1;
   std::uint8_t max_rd_atomic = 1, max_dest_rd_atomic = 1;
   std::uint32_t access = 0xf;
+  std::uint32_t qkey = 0;
+  proto::QpType type = proto::QpType::kRc;
 };
 
 /// RESET -> INIT -> RTR -> RTS. The failed transition's verdict, or one with error 0.
