@@ -1,6 +1,6 @@
 /* Control messages of connection management (drivers/rdmacm), on the same socket as abi/control.h. A CM id in the
  * daemon is one rdma_cm_id on one device; its handle is never given out twice to a session. What happens to it is
- * told by uroce_cm_event records in the pipe of its channel, in order. */
+ * told by uroce_cm_event records on the socket of its channel, in order. */
 #pragma once
 
 #include "abi/control.h"
@@ -35,7 +35,8 @@ struct uroce_cm_address {
   uint32_t scope;
 };
 
-/* OPEN_CHANNEL, with one descriptor: the write end of a pipe of uroce_cm_event. Answer: uroce_handle. */
+/* OPEN_CHANNEL, with one descriptor: the sending end of an AF_UNIX SOCK_SEQPACKET pair, each message of which is
+ * one uroce_cm_event. Answer: uroce_handle. */
 struct uroce_cm_channel_request {
   uint32_t device; /* comes back in every event */
   uint32_t reserved;
@@ -130,7 +131,7 @@ struct uroce_cm_path {
   uint32_t qkey;
 };
 
-/* One record in a channel's pipe. */
+/* One message on a channel's socket. */
 struct uroce_cm_event {
   uint32_t type;   /* rdma_cm_event_type */
   int32_t status;  /* 0, a negative errno, or the reason of a REJ */
@@ -152,7 +153,7 @@ struct uroce_cm_post_request {
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(uroce_cm_event) % 8 == 0 && sizeof(uroce_cm_event) <= 512); /* written to a pipe whole */
+static_assert(sizeof(uroce_cm_event) % 8 == 0 && sizeof(uroce_cm_event) <= 512); 
 static_assert(sizeof(uroce_cm_create_id_request) % 8 == 0 && sizeof(uroce_cm_bound_response) % 8 == 0);
 static_assert(sizeof(uroce_cm_connect_request) % 8 == 0 && sizeof(uroce_cm_reject_request) % 8 == 0);
 #endif

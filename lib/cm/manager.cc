@@ -20,19 +20,31 @@ void fill(PrivateData<N>& area, std::span<const std::byte> from) {
 Manager::Manager(const ManagerConfig& config) : impl_(std::make_unique<Impl>(config)) {}
 Manager::~Manager() = default;
 
-int Manager::listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie) {
-  if (impl_->listener_of(service) != nullptr) return EADDRINUSE;
-  for (Listener& listener : impl_->listeners) {
+int Manager::listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie, const Where& where) {
+  std::vector<Listener>& all = impl_->listeners;
+  std::size_t& end = impl_->listeners_end;
+  Listener* free = nullptr;
+  for (std::size_t i = 0; i < end; ++i) {
+    if (all[i].used && all[i].service == service && all[i].where.overlaps(where)) return EADDRINUSE;
     // A slot whose former connections still wait for an answer is not reused: they count in `waiting`.
-    if (listener.used || listener.waiting != 0) continue;
-    listener = {service, cookie, std::max(backlog, 1u), 0, true};
-    return 0;
+    if (!all[i].used && all[i].waiting == 0 && free == nullptr) free = &all[i];
   }
-  return ENOMEM;
+  if (free == nullptr && end < all.size()) free = &all[end++];
+  if (free == nullptr) return ENOMEM;
+  *free = {service, where, cookie, std::max(backlog, 1u), 0, true};
+  return 0;
 }
 
-void Manager::unlisten(std::uint64_t service) {
-  if (Listener* listener = impl_->listener_of(service)) listener->used = false;
+void Manager::unlisten(std::uint64_t service, const Where& where) {
+  for (std::size_t i = 0; i < impl_->listeners_end; ++i) {
+    Listener& listener = impl_->listeners[i];
+    if (listener.used && listener.service == service && listener.where == where) listener.used = false;
+  }
+  while (impl_->listeners_end != 0) {
+    const Listener& last = impl_->listeners[impl_->listeners_end - 1];
+    if (last.used || last.waiting != 0) break;
+    --impl_->listeners_end;
+  }
 }
 
 std::optional<ConnectionId> Manager::connect(const Peer& peer, Req req, std::uint64_t cookie, Nanos now) {
@@ -68,9 +80,14 @@ bool Manager::reject(ConnectionId id, RejReason reason, std::span<const std::byt
   if (c == nullptr) return false;
   Rej rej;
   switch (c->state) {
-    case State::kReqReceived: rej.answered = Answered::kReq; break;
-    case State::kRepReceived: rej.answered = Answered::kRep; break;
-    default: return false;
+    case State::kReqReceived:
+      rej.answered = Answered::kReq;
+      break;
+    case State::kRepReceived:
+      rej.answered = Answered::kRep;
+      break;
+    default:
+      return false;
   }
   rej.local_id = id.value;
   rej.remote_id = c->remote_id;
@@ -137,13 +154,20 @@ void Manager::abandon(ConnectionId id, Nanos now) {
   c->abandoned = true;
   switch (c->state) {
     case State::kReqReceived:
-    case State::kRepReceived: reject(id, RejReason::kConsumerDefined, {}, now); break;
+    case State::kRepReceived:
+      reject(id, RejReason::kConsumerDefined, {}, now);
+      break;
     case State::kEstablished:
-    case State::kRepSent: disconnect(id, now); break;
+    case State::kRepSent:
+      disconnect(id, now);
+      break;
     case State::kReqSent:
     case State::kSidrSent:
-    case State::kSidrReceived: impl_->close(*c); break;
-    default: break;
+    case State::kSidrReceived:
+      impl_->close(*c);
+      break;
+    default:
+      break;
   }
 }
 

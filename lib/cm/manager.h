@@ -47,14 +47,29 @@ struct Peer {
   bool operator==(const Peer&) const = default;
 };
 
+/// The local addresses that a listener serves.
+struct Where {
+  std::optional<wire::Address> address;  ///< this one; else all of the families
+  bool ipv4 = true, ipv6 = true;
+
+  bool serves(const wire::Address& local) const {
+    return address ? *address == local : local.is_v4() ? ipv4 : ipv6;
+  }
+  bool overlaps(const Where& other) const {
+    if (address || other.address) return address == other.address;
+    return (ipv4 && other.ipv4) || (ipv6 && other.ipv6);
+  }
+  bool operator==(const Where&) const = default;
+};
+
 enum class EventType : std::uint8_t {
-  kRequest,        ///< passive: a REQ came for a listener; accept() or reject()
-  kResponse,       ///< active: a REP came; establish() or reject()
-  kEstablished,    ///< passive: the RTU came, or traffic did
-  kRejected,       ///< the peer said no; `reject` says why
-  kUnreachable,    ///< no answer to a REQ or REP after all retries
-  kDisconnected,   ///< the peer sent a DREQ, or answered ours, or never will
-  kClosed,         ///< TIMEWAIT is over or the connection never was; the id is gone
+  kRequest,       ///< passive: a REQ came for a listener; accept() or reject()
+  kResponse,      ///< active: a REP came; establish() or reject()
+  kEstablished,   ///< passive: the RTU came, or traffic did
+  kRejected,      ///< the peer said no; `reject` says why
+  kUnreachable,   ///< no answer to a REQ or REP after all retries
+  kDisconnected,  ///< the peer sent a DREQ, or answered ours, or never will
+  kClosed,        ///< TIMEWAIT is over or the connection never was; the id is gone
   kSidrRequest,
   kSidrResponse,
 };
@@ -64,9 +79,9 @@ struct Event {
   ConnectionId id;
   std::uint64_t cookie = 0;  ///< the consumer's, from connect() or of the listener
   Peer peer;
-  Req req;         ///< kRequest
-  Rep rep;         ///< kResponse
-  Rej reject;      ///< kRejected
+  Req req;     ///< kRequest
+  Rep rep;     ///< kResponse
+  Rej reject;  ///< kRejected
   SidrReq sidr_req;
   SidrRep sidr_rep;
 };
@@ -104,9 +119,10 @@ class Manager {
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
 
-  // Listeners. EADDRINUSE when the service is taken, ENOMEM when the table is full.
-  int listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie);
-  void unlisten(std::uint64_t service);
+  // Listeners. EADDRINUSE when the service is taken there, ENOMEM when the table is full. One at the address that a
+  // request came to goes before one at any.
+  int listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie, const Where& where = {});
+  void unlisten(std::uint64_t service, const Where& where = {});
 
   /// Sends a REQ. local_id, CA GUID and timeouts of `req` are filled in here. nullopt: the table is full.
   std::optional<ConnectionId> connect(const Peer& peer, Req req, std::uint64_t cookie, Nanos now);

@@ -15,8 +15,8 @@ inline constexpr std::size_t kEventsPerStep = 2;
 
 struct Connection {
   State state = State::kFree;
-  bool active = false;     ///< we sent the REQ
-  bool abandoned = false;  ///< no consumer: no events
+  bool active = false;        ///< we sent the REQ
+  bool abandoned = false;     ///< no consumer: no events
   bool remote_known = false;  ///< stands in by_remote
   std::uint8_t retries_left = 0;
   std::uint32_t generation = 0;
@@ -35,6 +35,7 @@ struct Connection {
 
 struct Listener {
   std::uint64_t service = 0;
+  Where where;
   std::uint64_t cookie = 0;
   std::uint32_t backlog = 0, waiting = 0;
   bool used = false;
@@ -80,7 +81,7 @@ struct Manager::Impl {
   Connection* by_remote_qpn(Qpn qpn, std::uint64_t guid, const Peer& peer);
   void close(Connection& c);
   void leave_backlog(Connection& c);
-  Listener* listener_of(std::uint64_t service);
+  Listener* listener_of(std::uint64_t service, const wire::Address& local);
 
   // sending.
   template <class M>
@@ -115,6 +116,7 @@ struct Manager::Impl {
   std::vector<std::uint32_t> free_slots;  ///< a ring: the slot free for longest is used next
   std::size_t free_first = 0, free_count = 0;
   std::vector<Listener> listeners;
+  std::size_t listeners_end = 0;  ///< none is used from here on
   base::FixedIndex by_remote, by_qpn;
   base::DeadlineHeap deadlines;
   FixedQueue<Message> outgoing;

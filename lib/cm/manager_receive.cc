@@ -18,15 +18,24 @@ void Manager::receive(const Message& message, Nanos now) {
   if (index < 9) ++impl_->counters.received[index];
   if (impl_->events.room() < kEventsPerStep) return;
   switch (message.attribute) {
-    case Attribute::kReq: return impl_->on_req(message, now);
-    case Attribute::kMra: return impl_->on_mra(message, now);
-    case Attribute::kRej: return impl_->on_rej(message, now);
-    case Attribute::kRep: return impl_->on_rep(message, now);
-    case Attribute::kRtu: return impl_->on_rtu(message);
-    case Attribute::kDreq: return impl_->on_dreq(message, now);
-    case Attribute::kDrep: return impl_->on_drep(message, now);
-    case Attribute::kSidrReq: return impl_->on_sidr_req(message, now);
-    case Attribute::kSidrRep: return impl_->on_sidr_rep(message);
+    case Attribute::kReq:
+      return impl_->on_req(message, now);
+    case Attribute::kMra:
+      return impl_->on_mra(message, now);
+    case Attribute::kRej:
+      return impl_->on_rej(message, now);
+    case Attribute::kRep:
+      return impl_->on_rep(message, now);
+    case Attribute::kRtu:
+      return impl_->on_rtu(message);
+    case Attribute::kDreq:
+      return impl_->on_dreq(message, now);
+    case Attribute::kDrep:
+      return impl_->on_drep(message, now);
+    case Attribute::kSidrReq:
+      return impl_->on_sidr_req(message, now);
+    case Attribute::kSidrRep:
+      return impl_->on_sidr_rep(message);
   }
   ++impl_->counters.unmatched;
 }
@@ -46,7 +55,7 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
     }
     return;
   }
-  Listener* listener = listener_of(req.service_id);
+  Listener* listener = listener_of(req.service_id, message.peer.local);
   if (listener == nullptr) return refuse(message, req.local_id, Answered::kReq, RejReason::kInvalidServiceId);
   // Beyond the backlog a REQ is dropped: the peer asks again.
   if (listener->waiting >= listener->backlog) {
@@ -78,11 +87,13 @@ void Manager::Impl::on_duplicate_req(Connection& c, const Message& message) {
       mra.answered = Answered::kReq;
       return send_once(c.peer, c.transaction, mra);
     }
-    case State::kRepSent: return send_again(c);
+    case State::kRepSent:
+      return send_again(c);
     case State::kTimewait:
       if (c.last_attribute == Attribute::kRej) return send_again(c);
       return refuse(message, c.remote_id, Answered::kReq, RejReason::kStaleConnection);
-    default: return;  // the REP got through, its RTU too: nothing to say
+    default:
+      return;  // the REP got through, its RTU too: nothing to say
   }
 }
 
@@ -200,8 +211,11 @@ void Manager::Impl::on_dreq(const Message& message, Nanos now) {
       emit(EventType::kDisconnected, *c);
       enter_timewait(*c, now);
       break;
-    case State::kTimewait: ++counters.duplicates; break;
-    default: ++counters.out_of_state;
+    case State::kTimewait:
+      ++counters.duplicates;
+      break;
+    default:
+      ++counters.out_of_state;
   }
 }
 
@@ -226,7 +240,11 @@ void Manager::Impl::on_sidr_req(const Message& message, Nanos now) {
     ++counters.duplicates;
     return;
   }
-  Listener* listener = listener_of(req.service_id);
+  Listener* listener = listener_of(req.service_id, message.peer.local);
+  if (listener != nullptr && listener->waiting >= listener->backlog) {
+    ++counters.backlog_full;
+    return;
+  }
   Connection* c = nullptr;
   if (listener != nullptr) c = allocate(message.peer, listener->cookie);
   if (c == nullptr) {
@@ -237,6 +255,9 @@ void Manager::Impl::on_sidr_req(const Message& message, Nanos now) {
   }
   c->state = State::kSidrReceived;
   c->transaction = message.transaction;
+  c->listener = static_cast<std::uint32_t>(listener - listeners.data());
+  c->in_backlog = true;
+  ++listener->waiting;
   set_remote(*c, req.request_id, 0, Qpn{0});
   deadlines.set(slot_of(*c), now + config.response_timeout * (config.max_retries + 1u));
   Event& event = new_event(EventType::kSidrRequest, *c);

@@ -21,17 +21,28 @@ std::uint64_t hash_of(std::uint32_t number, std::uint64_t guid, const Peer& peer
 
 std::string_view name(State state) {
   switch (state) {
-    case State::kFree: return "free";
-    case State::kReqSent: return "REQ sent";
-    case State::kReqReceived: return "REQ received";
-    case State::kRepSent: return "REP sent";
-    case State::kRepReceived: return "REP received";
-    case State::kEstablished: return "established";
-    case State::kDreqSent: return "DREQ sent";
-    case State::kDreqReceived: return "DREQ received";
-    case State::kTimewait: return "timewait";
-    case State::kSidrSent: return "SIDR_REQ sent";
-    case State::kSidrReceived: return "SIDR_REQ received";
+    case State::kFree:
+      return "free";
+    case State::kReqSent:
+      return "REQ sent";
+    case State::kReqReceived:
+      return "REQ received";
+    case State::kRepSent:
+      return "REP sent";
+    case State::kRepReceived:
+      return "REP received";
+    case State::kEstablished:
+      return "established";
+    case State::kDreqSent:
+      return "DREQ sent";
+    case State::kDreqReceived:
+      return "DREQ received";
+    case State::kTimewait:
+      return "timewait";
+    case State::kSidrSent:
+      return "SIDR_REQ sent";
+    case State::kSidrReceived:
+      return "SIDR_REQ received";
   }
   return "?";
 }
@@ -131,11 +142,15 @@ void Manager::Impl::close(Connection& c) {
   free_slots[(free_first + free_count++) % free_slots.size()] = slot_of(c);
 }
 
-Listener* Manager::Impl::listener_of(std::uint64_t service) {
-  for (Listener& listener : listeners) {
-    if (listener.used && listener.service == service) return &listener;
+Listener* Manager::Impl::listener_of(std::uint64_t service, const wire::Address& local) {
+  Listener* found = nullptr;
+  for (std::size_t i = 0; i < listeners_end; ++i) {
+    Listener& listener = listeners[i];
+    if (!listener.used || listener.service != service || !listener.where.serves(local)) continue;
+    if (listener.where.address) return &listener;
+    found = &listener;
   }
-  return nullptr;
+  return found;
 }
 
 void Manager::Impl::queue(const Message& message) {

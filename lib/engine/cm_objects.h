@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 
 #include "abi/cm.h"
 #include "cm/manager.h"
@@ -12,24 +13,24 @@
 
 namespace uroce::engine {
 
-/// The write end of an event channel of the client's.
+/// The sending end of an event channel of the client's.
 struct CmChannel {
-  UniqueFd pipe;
+  UniqueFd socket;
   std::uint32_t device = 0;
   std::uint32_t users = 0;
-  std::deque<uroce_cm_event> owed;  ///< the pipe was full
+  std::deque<uroce_cm_event> owed;  ///< the socket was full
 };
 
 enum class CmIdState : std::uint8_t {
   kBound,
   kResolving,
-  kResolved,   ///< the neighbour is known
+  kResolved,  ///< the neighbour is known
   kListening,
   kRequested,  ///< made for a request that nobody has answered yet
   kConnecting,
   kResponded,  ///< the peer has accepted: to be established
   kConnected,
-  kClosed,     ///< was rejected, given up or disconnected
+  kClosed,  ///< was rejected, given up or disconnected
 };
 
 struct Session;
@@ -43,14 +44,11 @@ struct CmId {
   std::uint64_t cookie = 0;  ///< of a listener, in the manager
   cm::PortSpace space{};
   std::uint32_t qp_type = 0, flags = 0;
-  bool owns_port = false;    ///< stands in the port table; those made for requests share their listener's
+  bool owns_port = false;  ///< stands in the port table; those made for requests share their listener's
   uroce_cm_address source{}, destination{};
   Nanos resolve_until = 0;
-  cm::ConnectionId connection;
-  bool has_connection = false;
+  std::optional<cm::ConnectionId> connection;
   bool was_connected = false;
-  CmId* listener = nullptr;    ///< while kRequested
-  std::uint32_t waiting = 0;   ///< of a listener: its ids in kRequested
   uroce_cm_path path{};
 };
 

@@ -71,6 +71,7 @@ Conductor::Conductor(const DaemonConfig& config, const net::DeviceInfo& device, 
       memory_(memory),
       port_(config, device, static_cast<std::uint32_t>(workers.workers.size())),
       accounts_(config.limits),
+      cm_(*this, seed ^ 0x636d),
       qp_counts_(workers.workers.size()),
       cq_ids_(0, config.max_cqs),
       srq_ids_(1, config.max_srqs),
@@ -100,6 +101,12 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
     return reply;
   }
   std::memcpy(&request, message.data(), sizeof(request));
+  commands::Call call{*this, session, message.subspan(sizeof(request)), fds, reply};
+  if (request.command >= UROCE_CMD_CM_FIRST && request.command < UROCE_CMD_CM_END) {
+    reply.status = session.greeted ? cm_.run(request.command, call) : EINVAL;
+    if (reply.status != 0) reply.body.clear();
+    return reply;
+  }
   const bool known = request.command < std::size(kCommands) && kCommands[request.command].run != nullptr;
   if (!known) {
     reply.status = EOPNOTSUPP;
@@ -110,7 +117,6 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
     reply.status = EINVAL;
     return reply;
   }
-  commands::Call call{*this, session, message.subspan(sizeof(request)), fds, reply};
   reply.status = row.run(call);
   if (reply.status != 0) {
     reply.body.clear();
@@ -121,6 +127,7 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
 }
 
 void Conductor::close_session(Session& session) {
+  cm_.release(session, monotonic_now());
   commands::release_all(*this, session);
   if (session.parked) --parked_;
   log(LogLevel::kDebug, "session %llu (%s, process %d) is closed", static_cast<unsigned long long>(session.id),
@@ -251,6 +258,7 @@ void Conductor::refresh_link() {
 }
 
 void Conductor::shut_down() {
+  cm_.device_gone();
   for (auto& [id, session] : sessions_) {
     if (session->header == nullptr) continue;
     std::atomic_ref(session->header->dead).store(1, std::memory_order_release);

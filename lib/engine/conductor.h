@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "engine/accounts.h"
+#include "engine/cm.h"
 #include "engine/config.h"
 #include "engine/number_pool.h"
 #include "engine/port.h"
@@ -70,6 +71,7 @@ class Conductor {
   WorkerShared& workers() { return workers_; }
   memory::Table& memory() { return memory_; }
   Accounts& accounts() { return accounts_; }
+  CmService& cm() { return cm_; }
   QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }
   const std::unordered_map<std::uint64_t, std::unique_ptr<Session>>& sessions() const { return sessions_; }
 
@@ -134,6 +136,7 @@ class Conductor {
   memory::Table& memory_;
   Port port_;
   Accounts accounts_;
+  CmService cm_;
   std::vector<QpnAllocator> qpns_;
   std::vector<std::uint32_t> qp_counts_;
   NumberPool cq_ids_, srq_ids_, ah_ids_;

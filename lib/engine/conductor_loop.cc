@@ -33,7 +33,7 @@ constexpr Nanos kParkedLimit = 5 * kSecond;
 constexpr std::size_t kMaxSessions = 4096;
 
 // What an epoll event is about: the listener, the workers' events, or a session (its socket or its process).
-constexpr std::uint64_t kListenerTag = 0, kWorkersTag = 1, kFirstSessionTag = 2;
+constexpr std::uint64_t kListenerTag = 0, kWorkersTag = 1, kGsiTag = 2, kFirstSessionTag = 3;
 constexpr std::uint64_t tag_of(std::uint64_t session, bool process) {
   return kFirstSessionTag + session * 2 + static_cast<std::uint64_t>(process);
 }
@@ -146,6 +146,7 @@ absl::Status Conductor::listen(const std::string& path) {
   listener_ = std::move(socket);
   watch(listener_.get(), kListenerTag, true);
   watch(workers_.events.fd(), kWorkersTag, true);
+  watch(workers_.gsi.fd(), kGsiTag, true);
   return absl::OkStatus();
 }
 
@@ -266,7 +267,9 @@ void Conductor::serve(const std::atomic<bool>& stop, Presence* presence) {
     if (now >= next_heartbeat_) heartbeat(now, presence);
     if (parked_ != 0) retry_parked(now);
     drop_doomed();
-    Nanos limit = next_heartbeat_ > now ? next_heartbeat_ - now : 0;
+    if (now >= cm_.next_timeout()) cm_.step(now);
+    Nanos limit = std::min(next_heartbeat_, cm_.next_timeout());
+    limit = limit > now ? limit - now : 0;
     if (parked_ != 0) limit = std::min(limit, kParkedRetry);
     epoll_event events[64];
     const int n = ::epoll_wait(epoll_.get(), events, std::size(events),
@@ -277,6 +280,8 @@ void Conductor::serve(const std::atomic<bool>& stop, Presence* presence) {
         accept_all();
       } else if (tag == kWorkersTag) {
         deliver_worker_events();
+      } else if (tag == kGsiTag) {
+        cm_.step(monotonic_now());
       } else if (Session* session = this->session((tag - kFirstSessionTag) / 2)) {
         const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
         const bool hung_up = (events[i].events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;

@@ -110,11 +110,16 @@ bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions
   const wire::ParseVerdict verdict = wire::parse(frame, options, out);
   ++counters_.parse[static_cast<std::size_t>(verdict)];
   if (verdict == wire::ParseVerdict::kOk) [[likely]] {
-    if (config_.workers == 1) return true;
-    if (out.multicast) return sort_multicast(frame, options);
-    const std::uint32_t owner = worker_of(out.bth.dest_qpn);
-    if (owner == config_.index || owner >= config_.workers) return true;
-    steer(owner, frame);
+    if (config_.workers != 1) {
+      if (out.multicast) return sort_multicast(frame, options);
+      const std::uint32_t owner = worker_of(out.bth.dest_qpn);
+      if (owner != config_.index && owner < config_.workers) {
+        steer(owner, frame);
+        return false;
+      }
+    }
+    if (out.bth.dest_qpn.value != kGsiQpn || link_ == nullptr) [[likely]] return true;
+    shared_.gsi.receive(out, *link_);
     return false;
   }
   if (verdict != wire::ParseVerdict::kNotRoce) return false;
@@ -176,7 +181,9 @@ bool WorkerCore::serve_doorbells() {
 }
 
 void WorkerCore::advance(Nanos now) {
+  now_ = now;
   transport_.advance(now);
+  if (link_ != nullptr) shared_.gsi.advance(now);
   if (link_ != nullptr && (link_dirty_ || now >= link_deadline_)) {
     link_->advance(now);
     link_deadline_ = link_->next_timeout();
@@ -240,8 +247,12 @@ void WorkerCore::send_completion_events(Nanos now) {
 
 std::size_t WorkerCore::next_link_frame(std::span<std::byte> to) {
   const std::size_t n = link_ == nullptr ? 0 : link_->next_frame(to);
-  if (n == 0) link_dirty_ = false;
-  return n;
+  if (n != 0) return n;
+  link_dirty_ = false;
+  if (!gsi_waits()) return 0;
+  const std::size_t mad = shared_.gsi.next_frame(to, *link_, now_);
+  link_dirty_ = true;  // it may have asked for a neighbour
+  return mad;
 }
 
 // ---------------------------------------------------------------- sleeping
@@ -270,7 +281,7 @@ bool WorkerCore::clients_take_turns(Nanos now) {
 }
 
 bool WorkerCore::work_waiting() const {
-  if (mailbox_.waiting() || !owed_events_.empty()) return true;
+  if (mailbox_.waiting() || gsi_waits() || !owed_events_.empty()) return true;
   for (const auto& ring : from_) {
     if (!ring->empty()) return true;
   }
@@ -293,6 +304,7 @@ void WorkerCore::end_sleep() {
 
 Nanos WorkerCore::until_timer(Nanos now) const {
   Nanos next = std::min(transport_.next_timeout(), link_deadline_);
+  if (link_ != nullptr) next = std::min(next, shared_.gsi.next_timeout());
   for (const HeldEvent& held : held_events_) next = std::min(next, held.until);
   if (next == kNever) return kNever;
   return next > now ? next - now : 0;

@@ -19,6 +19,7 @@
 
 #include "base/frame.h"
 #include "base/types.h"
+#include "engine/cm_gsi.h"
 #include "engine/huge_pages.h"
 #include "engine/mailbox.h"
 #include "engine/packet_ring.h"
@@ -95,6 +96,7 @@ class EventBox {
 struct WorkerShared {
   std::vector<class WorkerCore*> workers;
   EventBox events;
+  GsiPort gsi;  ///< between worker 0 and the conductor
   std::atomic<bool> few_cores{false};
 };
 
@@ -128,7 +130,7 @@ class WorkerCore {
   void advance(Nanos now);
   /// Completion events and asynchronous events that came about in this cycle.
   void publish(Nanos now);
-  bool link_has_frames() const { return link_dirty_; }
+  bool link_has_frames() const { return link_dirty_ || gsi_waits(); }
   std::size_t next_link_frame(std::span<std::byte> to);
 
   // Sleeping.
@@ -161,6 +163,7 @@ class WorkerCore {
   std::function<net::DeviceInfo()> device_info;
 
  private:
+  bool gsi_waits() const { return link_ != nullptr && shared_.gsi.waiting(); }
   void handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now);
   /// Parses, counts, and deals with all but the packets of this worker's own QPs: true for one of those.
   bool sort(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out, Nanos now);
@@ -190,6 +193,7 @@ class WorkerCore {
   };
   std::vector<HeldEvent> held_events_;
   Nanos link_deadline_ = kNever;
+  Nanos now_ = 0;  ///< of this duty cycle
   bool link_dirty_ = false;
   WorkerCounters counters_;
   UniqueFd epoll_, wake_fd_;

@@ -1,0 +1,374 @@
+// Connection management through the control commands, QP 1 and the device, on one thread.
+#include "engine/cm.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <deque>
+
+#include "engine/cm_event_types.h"
+#include "test_client.h"
+#include "test_daemon.h"
+
+namespace uroce::engine::testing {
+namespace {
+
+constexpr std::uint32_t kTcp = 0x0106, kUdp = 0x0111;
+
+uroce_cm_address at(std::uint8_t last, std::uint16_t port) {
+  uroce_cm_address address{};
+  const wire::Address ip = ipv4(last);
+  std::memcpy(address.gid, ip.bytes.data(), 16);
+  if (last == 0) std::memset(address.gid + 12, 0, 4);
+  address.family = kFamilyIp4;
+  address.port = port;
+  return address;
+}
+
+/// One client with one event channel.
+struct Party {
+  explicit Party(TestDaemon& d) : daemon(d), client(*d.conductor) {
+    client.hello();
+    int pair[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
+    receiver.reset(pair[0]);
+    std::vector<UniqueFd> fds;
+    fds.emplace_back(pair[1]);
+    const Reply reply = client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{5, 0}, std::move(fds));
+    EXPECT_EQ(reply.status, 0);
+    channel = TestClient::value<uroce_handle>(reply).handle;
+  }
+
+  Reply create(std::uint32_t space, const uroce_cm_address& source, std::uint32_t flags = 0) {
+    uroce_cm_create_id_request request{};
+    request.channel = channel;
+    request.port_space = space;
+    request.qp_type = space == kUdp ? kTypeUd : kTypeRc;
+    request.flags = flags;
+    request.source = source;
+    return client.send(UROCE_CMD_CM_CREATE_ID, request);
+  }
+  std::uint32_t id(std::uint32_t space = kTcp, const uroce_cm_address& source = at(0, 0)) {
+    const Reply reply = create(space, source);
+    EXPECT_EQ(reply.status, 0);
+    return TestClient::value<uroce_cm_bound_response>(reply).handle;
+  }
+  std::uint32_t listener(std::uint16_t port, std::uint32_t space = kTcp, std::uint32_t backlog = 0) {
+    const std::uint32_t handle = id(space, at(1, port));
+    EXPECT_EQ(client.send(UROCE_CMD_CM_LISTEN, uroce_cm_listen_request{handle, backlog}).status, 0);
+    return handle;
+  }
+  int resolve(std::uint32_t handle, const uroce_cm_address& destination, std::uint32_t timeout_ms = 1000) {
+    uroce_cm_resolve_request request{};
+    request.handle = handle;
+    request.timeout_ms = timeout_ms;
+    request.destination = destination;
+    return client.send(UROCE_CMD_CM_RESOLVE_ADDRESS, request).status;
+  }
+  int call(std::uint32_t command, std::uint32_t handle) {
+    return client.send(command, uroce_handle{handle, 0}).status;
+  }
+  uroce_cm_connect_request parameters(std::uint32_t handle, std::uint32_t qpn, std::uint8_t bytes = 0) {
+    uroce_cm_connect_request request{};
+    request.handle = handle;
+    request.parameters.qpn = qpn;
+    request.parameters.qp_type = kTypeRc;
+    request.parameters.responder_resources = 4;
+    request.parameters.initiator_depth = 2;
+    request.parameters.retry_count = 7;
+    request.parameters.rnr_retry_count = 6;
+    request.parameters.private_data_bytes = bytes;
+    for (int i = 0; i < bytes; ++i) request.parameters.private_data[i] = static_cast<std::uint8_t>(i + 1);
+    return request;
+  }
+  /// An id whose REQ is under way.
+  std::uint32_t connecting(std::uint16_t port, std::uint32_t qpn, std::uint8_t bytes = 0) {
+    const std::uint32_t handle = id();
+    EXPECT_EQ(resolve(handle, at(1, port)), 0);
+    EXPECT_EQ(client.send(UROCE_CMD_CM_CONNECT, parameters(handle, qpn, bytes)).status, 0);
+    return handle;
+  }
+
+  bool take(uroce_cm_event& event) { return ::recv(receiver.get(), &event, sizeof(event), 0) == sizeof(event); }
+  /// The next event; its type is ~0 when none comes.
+  uroce_cm_event next() {
+    uroce_cm_event event{};
+    event.type = ~0u;
+    daemon.run_until([&] {
+      daemon.conductor->cm().step(monotonic_now());
+      return take(event);
+    });
+    return event;
+  }
+  uroce_cm_event next(std::uint32_t type) {
+    const uroce_cm_event event = next();
+    EXPECT_EQ(event.type, type);
+    return event;
+  }
+
+  TestDaemon& daemon;
+  TestClient client;
+  UniqueFd receiver;
+  std::uint32_t channel = 0;
+};
+
+class CmTest : public ::testing::Test {
+ protected:
+  /// Both ends of an established connection.
+  void establish() {
+    passive.listener(7000);
+    active_id = active.connecting(7000, 100);
+    active.next(kAddrResolved);
+    passive_id = passive.next(kConnectRequest).handle;
+    ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, passive.parameters(passive_id, 200)).status, 0);
+    active.next(kConnectResponse);
+    ASSERT_EQ(active.call(UROCE_CMD_CM_ESTABLISH, active_id), 0);
+    passive.next(kEstablished);
+  }
+
+  TestDaemon daemon;
+  Party passive{daemon}, active{daemon};
+  std::uint32_t active_id = 0, passive_id = 0;
+};
+
+TEST_F(CmTest, BothEndsLearnWhatTheOtherOffers) {
+  const std::uint32_t listener = passive.listener(7000);
+  const std::uint32_t id = active.connecting(7000, 100, 56);
+  EXPECT_EQ(active.next(kAddrResolved).handle, id);
+  const uroce_cm_event request = passive.next(kConnectRequest);
+  EXPECT_EQ(request.listener, listener);
+  EXPECT_EQ(request.device, 5u);
+  EXPECT_EQ(request.parameters.qpn, 100u);
+  EXPECT_EQ(request.parameters.private_data_bytes, 56);
+  EXPECT_EQ(request.parameters.private_data[55], 56);
+  // Swapped: what one may have under way is what the other keeps resources for.
+  EXPECT_EQ(request.parameters.initiator_depth, 4);
+  EXPECT_EQ(request.parameters.responder_resources, 2);
+  EXPECT_EQ(request.destination.gid[15], 1);
+  EXPECT_NE(request.destination.port, 0);
+  auto answer = passive.parameters(request.handle, 200, 196);
+  answer.parameters.initiator_depth = 1;
+  answer.parameters.responder_resources = 200;
+  ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, answer).status, 0);
+  const uroce_cm_event response = active.next(kConnectResponse);
+  EXPECT_EQ(response.path.remote_qpn, 200u);
+  EXPECT_EQ(response.path.remote_psn, request.path.local_psn);
+  EXPECT_EQ(response.path.local_psn, request.path.remote_psn);
+  EXPECT_EQ(response.path.responder_resources, 1);
+  EXPECT_EQ(response.path.initiator_depth, 2);  // no more than we asked for
+  EXPECT_EQ(response.parameters.private_data[195], 196);
+}
+
+TEST_F(CmTest, PartingIsToldToBothAndTimewaitEnds) {
+  establish();
+  ASSERT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, active_id), 0);
+  EXPECT_EQ(passive.next(kDisconnected).handle, passive_id);
+  EXPECT_EQ(active.next(kDisconnected).handle, active_id);
+  EXPECT_EQ(passive.call(UROCE_CMD_CM_DISCONNECT, passive_id), 0);
+  daemon.conductor->cm().step(monotonic_now() + 10 * kSecond);
+  EXPECT_EQ(passive.next(kTimewaitExit).handle, passive_id);
+  EXPECT_EQ(active.next(kTimewaitExit).handle, active_id);
+}
+
+TEST_F(CmTest, AClientThatDiesIsPartedFromItsPeers) {
+  establish();
+  active.client.close();
+  EXPECT_EQ(passive.next(kDisconnected).handle, passive_id);
+}
+
+TEST_F(CmTest, ADestroyedIdIsPartedFromItsPeer) {
+  establish();
+  ASSERT_EQ(passive.call(UROCE_CMD_CM_DESTROY_ID, passive_id), 0);
+  EXPECT_EQ(active.next(kDisconnected).handle, active_id);
+}
+
+TEST_F(CmTest, ARequestThatNobodyListensForIsRefused) {
+  active.connecting(7001, 100);
+  active.next(kAddrResolved);
+  EXPECT_EQ(active.next(kRejected).status, static_cast<int>(cm::RejReason::kInvalidServiceId));
+}
+
+TEST_F(CmTest, ARejectCarriesItsPrivateData) {
+  passive.listener(7000);
+  active.connecting(7000, 100);
+  active.next(kAddrResolved);
+  uroce_cm_reject_request refusal{};
+  refusal.handle = passive.next(kConnectRequest).handle;
+  refusal.private_data_bytes = 3;
+  std::memcpy(refusal.private_data, "no!", 3);
+  ASSERT_EQ(passive.client.send(UROCE_CMD_CM_REJECT, refusal).status, 0);
+  const uroce_cm_event told = active.next(kRejected);
+  EXPECT_EQ(told.status, static_cast<int>(cm::RejReason::kConsumerDefined));
+  EXPECT_EQ(std::memcmp(told.parameters.private_data, "no!", 4), 0);
+}
+
+TEST_F(CmTest, PrivateDataOfEveryLengthThatFitsIsTaken) {
+  passive.listener(7000);
+  for (unsigned bytes = 0; bytes < 256; ++bytes) {
+    const std::uint32_t handle = active.id();
+    ASSERT_EQ(active.resolve(handle, at(1, 7000)), 0);
+    active.next(kAddrResolved);
+    auto request = active.parameters(handle, 1000 + bytes);
+    request.parameters.private_data_bytes = static_cast<std::uint8_t>(bytes);
+    const int status = active.client.send(UROCE_CMD_CM_CONNECT, request).status;
+    EXPECT_EQ(status, bytes <= 56 ? 0 : EINVAL) << bytes;
+    if (status == 0) {
+      EXPECT_EQ(passive.next(kConnectRequest).parameters.qpn, 1000 + bytes);
+    }
+    ASSERT_EQ(active.call(UROCE_CMD_CM_DESTROY_ID, handle), 0);
+  }
+}
+
+TEST_F(CmTest, APortIsTakenOnce) {
+  passive.listener(7000);
+  EXPECT_EQ(active.create(kTcp, at(1, 7000)).status, EADDRINUSE);
+  EXPECT_EQ(active.create(kTcp, at(0, 7000)).status, EADDRINUSE);
+  EXPECT_EQ(active.create(kUdp, at(1, 7000)).status, 0);
+  EXPECT_EQ(active.create(kTcp, at(77, 7002)).status, ENODEV);
+}
+
+TEST_F(CmTest, TwoIdsThatAllowItShareAPortAndOneListens) {
+  const auto first =
+      TestClient::value<uroce_cm_bound_response>(passive.create(kTcp, at(1, 7000), UROCE_CM_REUSE_ADDRESS));
+  const auto second =
+      TestClient::value<uroce_cm_bound_response>(active.create(kTcp, at(1, 7000), UROCE_CM_REUSE_ADDRESS));
+  ASSERT_NE(second.handle, 0u);
+  EXPECT_EQ(passive.client.send(UROCE_CMD_CM_LISTEN, uroce_cm_listen_request{first.handle, 0}).status, 0);
+  EXPECT_EQ(active.client.send(UROCE_CMD_CM_LISTEN, uroce_cm_listen_request{second.handle, 0}).status, EADDRINUSE);
+}
+
+TEST_F(CmTest, AnAddressThatNobodyAnswersIsGivenUp) {
+  const std::uint32_t handle = active.id();
+  ASSERT_EQ(active.resolve(handle, at(77, 7000), 20), 0);
+  const uroce_cm_event told = active.next(kAddrError);
+  EXPECT_EQ(told.handle, handle);
+  EXPECT_EQ(told.status, -ETIMEDOUT);
+}
+
+TEST_F(CmTest, ADatagramServiceTellsItsQp) {
+  passive.listener(7000, kUdp);
+  const std::uint32_t handle = active.id(kUdp);
+  ASSERT_EQ(active.resolve(handle, at(1, 7000)), 0);
+  active.next(kAddrResolved);
+  auto request = active.parameters(handle, 100, 180);
+  request.parameters.qp_type = kTypeUd;
+  ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, request).status, 0);
+  const uroce_cm_event asked = passive.next(kConnectRequest);
+  EXPECT_EQ(asked.parameters.private_data_bytes, 180);
+  ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, passive.parameters(asked.handle, 300, 136)).status, 0);
+  const uroce_cm_event told = active.next(kEstablished);
+  EXPECT_EQ(told.parameters.qpn, 300u);
+  EXPECT_EQ(told.parameters.qkey, kUdpQkey);
+  EXPECT_EQ(told.parameters.private_data[135], 136);
+}
+
+TEST_F(CmTest, EventsWaitForASlowReaderInOrder) {
+  passive.listener(7000);
+  constexpr std::uint32_t kMany = 1500;  // more than the socket holds
+  for (std::uint32_t i = 0; i < kMany; ++i) active.connecting(7000, 1 + i);
+  daemon.settle();
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    const uroce_cm_event event = passive.next(kConnectRequest);
+    ASSERT_EQ(event.parameters.qpn, 1 + i);
+  }
+}
+
+TEST_F(CmTest, AFloodOfRequestsIsBoundedByTheBacklog) {
+  passive.listener(7000, kTcp, 20);
+  for (std::uint32_t i = 0; i < 200; ++i) active.connecting(7000, 1 + i);
+  daemon.settle();
+  daemon.conductor->cm().step(monotonic_now());
+  EXPECT_EQ(passive.client.session().cm.ids.size(), 1u + 20u);
+  EXPECT_EQ(daemon.conductor->cm().manager().counters().backlog_full, 180u);
+}
+
+TEST_F(CmTest, AClosedListenerLeavesNothingBehind) {
+  const std::uint32_t listener = passive.listener(7000);
+  active.connecting(7000, 100);
+  active.next(kAddrResolved);
+  passive.next(kConnectRequest);
+  ASSERT_EQ(passive.call(UROCE_CMD_CM_DESTROY_ID, listener), 0);
+  ASSERT_EQ(passive.call(UROCE_CMD_CM_CLOSE_CHANNEL, passive.channel), 0);
+  EXPECT_EQ(active.next(kRejected).status, static_cast<int>(cm::RejReason::kConsumerDefined));
+  EXPECT_EQ(passive.client.session().cm.ids.size(), 0u);
+}
+
+TEST_F(CmTest, CommandsOutOfStateAreRefused) {
+  const std::uint32_t handle = active.id();
+  EXPECT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, active.parameters(handle, 1)).status, EINVAL);
+  EXPECT_EQ(active.client.send(UROCE_CMD_CM_ACCEPT, active.parameters(handle, 1)).status, EINVAL);
+  EXPECT_EQ(active.call(UROCE_CMD_CM_ESTABLISH, handle), EINVAL);
+  EXPECT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, handle), EINVAL);
+  EXPECT_EQ(active.call(UROCE_CMD_CM_RESOLVE_ROUTE, handle), EINVAL);
+  EXPECT_EQ(active.call(UROCE_CMD_CM_DESTROY_ID, handle + 1), EINVAL);
+  // What another session owns can't be named.
+  EXPECT_EQ(passive.call(UROCE_CMD_CM_DESTROY_ID, handle), EINVAL);
+}
+
+TEST_F(CmTest, AChannelMustBeASocketThatNeverBlocksUs) {
+  int pipe_fds[2];
+  ASSERT_EQ(::pipe(pipe_fds), 0);
+  UniqueFd reader(pipe_fds[0]);
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(pipe_fds[1]);
+  EXPECT_EQ(active.client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{}, std::move(fds)).status,
+            EINVAL);
+}
+
+/// A MAD as a peer at 192.0.2.9 would send it.
+std::vector<std::byte> frame_of(std::span<const std::byte, kMadBytes> mad, const MemoryDevice& device) {
+  wire::PathAddress path;
+  path.dest_mac = device.info().mac;
+  path.source = ipv4(9);
+  path.dest = ipv4(1);
+  std::vector<std::byte> frame(kMaxGsiFrame);
+  frame.resize(emit_gsi_frame(path, mad, Psn(0), frame));
+  return frame;
+}
+
+TEST_F(CmTest, MalformedDatagramsAreCountedAndDropped) {
+  cm::Message message{cm::Attribute::kReq, 7, {}, {}};
+  std::array<std::byte, kMadBytes> mad;
+  emit_mad(message, mad);
+  cm::Message back;
+  ASSERT_TRUE(parse_mad(mad, back));
+  EXPECT_EQ(back.transaction, 7u);
+  const auto deliver = [&](std::size_t offset, std::uint8_t value) {
+    auto changed = mad;
+    changed[offset] = std::byte{value};
+    const std::vector<std::byte> bytes = frame_of(changed, daemon.devices[0]);
+    wire::RxPacket packet;
+    ASSERT_EQ(wire::parse(bytes, {}, packet), wire::ParseVerdict::kOk);
+    daemon.shared.gsi.receive(packet, *daemon.link);
+  };
+  for (const std::size_t offset : {0, 1, 2, 3, 16, 17}) deliver(offset, 0x77);
+  EXPECT_EQ(daemon.shared.gsi.counters().bad_mad, 6u);
+  EXPECT_EQ(daemon.shared.gsi.counters().received, 0u);
+  deliver(4, 0);
+  EXPECT_EQ(daemon.shared.gsi.counters().received, 1u);
+}
+
+TEST_F(CmTest, APacketForQpOneThatIsNoDatagramIsDropped) {
+  cm::Message message{cm::Attribute::kReq, 7, {}, {}};
+  std::array<std::byte, kMadBytes> mad;
+  emit_mad(message, mad);
+  std::vector<std::byte> bytes = frame_of(mad, daemon.devices[0]);
+  wire::RxPacket packet;
+  ASSERT_EQ(wire::parse(bytes, {}, packet), wire::ParseVerdict::kOk);
+  for (int fault = 0; fault < 4; ++fault) {
+    wire::RxPacket bad = packet;
+    std::vector<std::byte> copy = bytes;
+    bad.bth_start = copy.data() + (packet.bth_start - bytes.data());
+    bad.ip = copy.data() + (packet.ip - bytes.data());
+    if (fault == 0) bad.bth.opcode = 4;  // RC SEND_ONLY
+    if (fault == 1) bad.payload_bytes = 255;
+    if (fault == 2) copy[14 + 20 + 8 + 12] ^= std::byte{1};  // Q_Key
+    if (fault == 3) copy[14 + 16 + 3] = std::byte{44};       // not our address
+    daemon.shared.gsi.receive(bad, *daemon.link);
+    EXPECT_EQ(daemon.shared.gsi.counters().bad_packet, static_cast<std::uint64_t>(fault + 1)) << fault;
+  }
+}
+
+}  // namespace
+}  // namespace uroce::engine::testing
