@@ -224,7 +224,6 @@ void Stream::on_request(const rdma_cm_event& event, std::vector<std::shared_ptr<
 
 int Stream::begin_accept(const rdma_cm_event& event, const Settings& inherited) {
   const std::lock_guard lock(mutex_);
-  if (number_ < 0) return -EMFILE;
   const auto peer = Greeting::decode(event.param.conn.private_data, event.param.conn.private_data_len);
   if (!peer || peer->list.length == 0) return -EPROTO;
   settings_.sizes = inherited.sizes;

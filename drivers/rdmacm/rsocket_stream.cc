@@ -18,7 +18,7 @@ std::shared_ptr<Stream> Stream::make(int domain) {
   rdma_cm_id* id = nullptr;
   if (service == nullptr || rdma_create_id(service->channel(), &id, nullptr, RDMA_PS_TCP) != 0) return nullptr;
   auto stream = std::make_shared<Stream>(domain, id);
-  if (stream->number_ >= 0) return stream;
+  if (stream->take_number()) return stream;
   const int error = errno;
   stream->close();
   errno = error;
@@ -26,11 +26,16 @@ std::shared_ptr<Stream> Stream::make(int domain) {
 }
 
 Stream::Stream(int domain, rdma_cm_id* id) : Socket(domain, SOCK_STREAM), id_(id) {
-  number_ = eventfd(0, EFD_NONBLOCK);
   id_->context = this;
   const Defaults& d = defaults();
   settings_.sizes = {d.send_buffer, d.receive_buffer, d.sq_size,
                      d.rq_size,     d.inline_size,    iomap_count(iomap_scale(d.iomap_entries))};
+}
+
+// Taken in the call that returns it, not before: librspreload tells its descriptors from ours by their order.
+bool Stream::take_number() {
+  number_ = eventfd(0, EFD_NONBLOCK);
+  return number_ >= 0;
 }
 
 Stream::~Stream() {
@@ -62,8 +67,10 @@ int Stream::accept(std::shared_ptr<Socket>& accepted) {
   std::unique_lock lock(mutex_);
   if (state_ != State::kListening) return -EINVAL;
   if (const int failed = wait(lock, nonblocking(0), [this] { return !accepted_.empty(); })) return failed;
-  accepted = std::move(accepted_.front());
+  const std::shared_ptr<Stream> stream = accepted_.front();
+  if (!stream->take_number()) return -errno;
   accepted_.pop_front();
+  accepted = stream;
   return 0;
 }
 

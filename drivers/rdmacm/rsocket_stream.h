@@ -76,6 +76,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
     std::vector<std::byte> route;
   };
 
+  bool take_number();
   bool nonblocking(int flags) const;
   template <class Done>
   int wait(std::unique_lock<std::mutex>& lock, bool nonblock, const Done& done) {
