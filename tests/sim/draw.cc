@@ -74,7 +74,7 @@ void draw_target(End& peer, Random& random, Work& work, std::uint32_t align) {
   const Zone& zone = peer.target;
   const std::uint32_t room = zone.piece.length - work.length;
   work.target = zone.piece.offset + (random.below(room + 1) & ~(align - 1));
-  work.entry.rkey = zone.key.value;
+  work.entry.rkey = random.chance(0.2) ? peer.window.value : zone.key.value;
   work.entry.remote_addr = zone.address(work.target);
 }
 
@@ -103,6 +103,9 @@ std::uint8_t draw_opcode(const End& end, const End& peer, Random& random, const 
                                      UROCE_WR_SEND,       UROCE_WR_SEND,       UROCE_WR_SEND_WITH_IMM};
   constexpr std::uint8_t kReads[] = {UROCE_WR_RDMA_READ, UROCE_WR_RDMA_READ, UROCE_WR_ATOMIC_CMP_AND_SWP,
                                      UROCE_WR_ATOMIC_FETCH_AND_ADD};
+  constexpr std::uint8_t kYoung[] = {UROCE_WR_ATOMIC_WRITE, UROCE_WR_FLUSH};
+  if (end.reliable_plain() && limits.max_rd_atomic != 0 && random.chance(0.1)) return random.pick(kYoung);
+  if (!end.unbound.empty() && random.chance(0.03)) return UROCE_WR_BIND_MW;
   if (!limits.may_consume) {
     return limits.max_rd_atomic != 0 && random.chance(0.4) ? random.pick(kReads)
                                                            : std::uint8_t{UROCE_WR_RDMA_WRITE};
@@ -122,12 +125,51 @@ std::uint32_t receive_room(const End& end) {
   return static_cast<std::uint32_t>(end.receive.piece.length - end.receive.used - end.receive_owed);
 }
 
+/// A bind or fast registration of the whole target zone.
+void draw_key_work(End& end, Work& work) {
+  const Key key = end.unbound.back();
+  end.unbound.pop_back();
+  const auto region = end.host->table.describe(key);
+  const bool fast = region->kind == memory::Kind::kFast;
+  const std::uint32_t window_access = memory::kRemoteWrite | memory::kRemoteRead | memory::kRemoteAtomic;
+  work.entry.opcode = fast ? UROCE_WR_REG_MR : UROCE_WR_BIND_MW;
+  work.entry.flags |= UROCE_SEND_SIGNALED;
+  work.entry.mw_handle = key.value;
+  work.entry.rkey = (key.value & ~0xffu) | ((key.value + 1) & 0xff);
+  work.entry.remote_addr = end.target.iova;
+  work.entry.bind = {end.target.key.value, window_access | (fast ? memory::kLocalWrite : memory::kLocalRead),
+                     end.target.piece.length};
+}
+
+/// Eight bytes at once, or nothing but a confirmation.
+void draw_confirmed(End& end, End& peer, Random& random, Work& work) {
+  if (work.entry.opcode == UROCE_WR_FLUSH) {
+    const bool whole = random.chance(0.3);
+    work.entry.rkey = peer.target.key.value;
+    work.entry.remote_addr = peer.target.iova;
+    work.entry.flush = {1, whole, random.below(peer.target.piece.length + 1)};
+    return;
+  }
+  work.length = 8;
+  draw_source(end, random, work);
+  draw_target(peer, random, work, 8);
+  work.modifies_target = true;
+}
+
 /// Fills in a good work of this opcode. False: no room for it.
 bool draw_good(End& end, End& peer, Random& random, const WorkLimits& limits, Work& work) {
   const std::uint8_t opcode = work.entry.opcode;
   if (opcode == UROCE_WR_LOCAL_INV) {
     work.entry.imm_data = end.perishable.back().value;
     end.perishable.pop_back();
+    return true;
+  }
+  if (opcode == UROCE_WR_BIND_MW) {
+    draw_key_work(end, work);
+    return true;
+  }
+  if (opcode == UROCE_WR_ATOMIC_WRITE || opcode == UROCE_WR_FLUSH) {
+    draw_confirmed(end, peer, random, work);
     return true;
   }
   if (opcode == UROCE_WR_ATOMIC_CMP_AND_SWP || opcode == UROCE_WR_ATOMIC_FETCH_AND_ADD) {
@@ -247,6 +289,7 @@ void draw_work(End& end, End& peer, Random& random, const WorkLimits& limits, En
     if (random.chance(0.2)) work.entry.flags |= UROCE_SEND_SOLICITED;
     if (draw_good(end, peer, random, limits, work)) break;
   }
+  if (peer.srq_id) work.entry.remote_srqn = peer.srq_id->value;
   const bool last = end.works_left <= 1;
   if (last || random.chance(0.6)) work.entry.flags |= UROCE_SEND_SIGNALED;
   work.signaled = end.qp->sizes.signal_all || (work.entry.flags & UROCE_SEND_SIGNALED) != 0;

@@ -7,6 +7,8 @@ namespace uroce::sim {
 namespace {
 
 constexpr std::uint32_t kGap = 256;
+constexpr std::uint32_t kTargetAccess = 15 | memory::kMwBind | memory::kFlushGlobal;
+constexpr std::uint32_t kWindowAccess = memory::kRemoteWrite | memory::kRemoteRead | memory::kRemoteAtomic;
 
 Key insert(End& end, const Piece& piece, std::uint64_t iova, std::uint32_t access, PdId pd,
            memory::Kind kind = memory::Kind::kRegistered) {
@@ -24,10 +26,54 @@ Key insert(End& end, const Piece& piece, std::uint64_t iova, std::uint32_t acces
 
 void drop_perishable(End& end) {
   for (Key key : end.all_perishable) {
-    end.host->table.retire(key);
+    if (!end.host->table.retire(key)) throw Violation("a key can't be retired");
     end.host->table.release(key);
   }
   end.all_perishable.clear();
+}
+
+/// A window over the whole target zone.
+Key bind_window(End& end, memory::Kind kind) {
+  const Key window = *end.host->table.allocate_window(end.pd, kind);
+  const Key bound{(window.value & ~0xffu) | ((window.value + 1) & 0xff)};
+  const memory::Binding request{.window = window,
+                                .new_key = bound,
+                                .mr = end.target.key,
+                                .pd = end.pd,
+                                .qpn = end.qp->qpn,
+                                .address = end.target.iova,
+                                .length = end.target.piece.length,
+                                .access = kWindowAccess};
+  if (end.host->table.bind(request) != memory::Verdict::kOk) throw Violation("a window can't be bound");
+  return bound;
+}
+
+Key allocate_fast(End& end) {
+  return *end.host->table.allocate_fast({.pd = end.pd,
+                                         .access = 15,
+                                         .length = end.target.piece.length,
+                                         .base = end.arena.data() + end.target.piece.offset,
+                                         .client_address = end.target.iova});
+}
+
+void draw_keys(End& end, Random& random) {
+  end.perishable.clear();
+  end.perished.clear();
+  end.unbound.clear();
+  end.window = bind_window(end, random.chance(0.5) ? memory::Kind::kWindow1 : memory::Kind::kWindow2);
+  for (std::uint32_t i = random.below(6); i > 0; --i) {
+    end.perishable.push_back(random.chance(0.5) ? insert(end, end.target.piece, end.target.iova, 15, end.pd,
+                                                         memory::Kind::kFast)
+                                                : bind_window(end, memory::Kind::kWindow2));
+  }
+  for (std::uint32_t i = random.below(5); i > 0; --i) {
+    end.unbound.push_back(random.chance(0.5)
+                              ? allocate_fast(end)
+                              : *end.host->table.allocate_window(end.pd, memory::Kind::kWindow2));
+  }
+  end.all_perishable = end.perishable;
+  end.all_perishable.push_back(end.window);
+  end.all_perishable.insert(end.all_perishable.end(), end.unbound.begin(), end.unbound.end());
 }
 
 std::uint64_t draw_iova(Random& random) {
@@ -56,7 +102,7 @@ void set_up(End& end, Host& host, Random& random, const ZoneSizes& zones, const 
   }
   end.arena.resize(offset);
   random.fill(end.arena.data(), end.arena.size());
-  const std::uint32_t access[] = {0, 15, 0, memory::kLocalWrite, memory::kLocalWrite};
+  const std::uint32_t access[] = {0, kTargetAccess, 0, memory::kLocalWrite, memory::kLocalWrite};
   for (int i = 0; i < 5; ++i) {
     order[i]->iova = draw_iova(random);
     order[i]->key = insert(end, order[i]->piece, order[i]->iova, access[i], pd);
@@ -65,6 +111,7 @@ void set_up(End& end, Host& host, Random& random, const ZoneSizes& zones, const 
   end.qp = std::make_unique<SimQp>();
   end.send_cq = queues.cq.value_or(CqId{random.below(host.settings.cqs)});
   end.recv_cq = queues.cq.value_or(CqId{random.below(host.settings.cqs)});
+  end.srq_id = queues.srq;
   if (host.create_qp(queues, qpn, pd, end.send_cq, end.recv_cq, *end.qp) != 0) throw Violation("no QP");
 }
 
@@ -78,21 +125,27 @@ void begin_connection(End& end, Random& random) {
   end.open_reads.clear();
   end.moved_to_error = false;
   drop_perishable(end);
-  end.perishable.clear();
-  end.perished.clear();
   end.receive_owed = 0;
-  for (std::uint32_t i = random.below(6); i > 0; --i) {
-    end.perishable.push_back(
-        insert(end, end.target.piece, end.target.iova, 15, end.pd, memory::Kind::kFast));
-  }
-  end.all_perishable = end.perishable;
+  draw_keys(end, random);
+  if (!end.srq_id) return;
+  const bool xrc = end.qp->sizes.type == proto::QpType::kXrcRecv;
+  end.srq = std::make_unique<SimSrq>(proto::SrqCreate{.id = *end.srq_id,
+                                                      .pd = end.pd,
+                                                      .owner = 1,
+                                                      .xrc = xrc,
+                                                      .xrcd = kXrcd,
+                                                      .cq = end.recv_cq,
+                                                      .max_sge = end.qp->sizes.max_recv_sge},
+                                     end.qp->sizes.rq_entries);
+  end.host->transport.set_srq(*end.srq_id, end.srq->srq.get());
 }
 
 void tear_down(End& end) {
   end.host->transport.destroy(end.qp->index);
+  if (end.srq_id) end.host->transport.set_srq(*end.srq_id, nullptr);
   drop_perishable(end);
   for (const Zone* zone : {&end.source[0], &end.source[1], &end.target, &end.landing, &end.receive}) {
-    end.host->table.retire(zone->key);
+    if (!end.host->table.retire(zone->key)) throw Violation("a region can't be retired");
     end.host->table.release(zone->key);
   }
   end.host->table.retire(end.foreign);
@@ -118,7 +171,7 @@ bool post(End& end, const Work& work) {
 }
 
 bool post(End& end, const Receive& receive) {
-  std::byte* slot = end.qp->rq.next();
+  std::byte* slot = end.receive_ring().next();
   if (slot == nullptr) return false;
   uroce_rq_entry entry{};
   entry.wr_id = receive.wr_id;
@@ -127,7 +180,7 @@ bool post(End& end, const Receive& receive) {
   if (!receive.sges.empty()) {
     std::memcpy(slot + sizeof(entry), receive.sges.data(), receive.sges.size() * sizeof(uroce_sge));
   }
-  end.qp->rq.advance();
+  end.receive_ring().advance();
   return true;
 }
 

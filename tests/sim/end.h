@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "tests/sim/host.h"
@@ -40,10 +41,14 @@ struct End {
   Memory memory;
   Zone source[2], target, landing, receive;
   Key foreign;                 ///< an MR over the target zone in another PD
-  std::vector<Key> perishable; ///< fast registrations that the peer, or the end itself, may invalidate once
+  Key window;                  ///< over the target zone, good for the whole connection
+  std::vector<Key> perishable; ///< fast registrations and windows that the peer, or the end itself, may invalidate
+  std::vector<Key> unbound;    ///< such that a work may make valid
   std::vector<Key> all_perishable;
   std::vector<Key> perished;   ///< such, for which an invalidation by the peer has been posted
   Connection connection;
+  std::optional<SrqId> srq_id;
+  std::unique_ptr<SimSrq> srq;  ///< made anew for each connection
 
   Flow out;  ///< this end is the requester; the peer's receives of it
   std::uint32_t works_left = 0;     ///< to be posted
@@ -55,6 +60,8 @@ struct End {
   std::vector<std::size_t> open_reads;  ///< works whose target or landing bytes may still be in use
 
   bool in_error() const;
+  bool reliable_plain() const { return qp->sizes.type == proto::QpType::kRc; }
+  queue::WorkProducer& receive_ring() { return srq ? srq->producer : qp->rq; }
 };
 
 /// Makes arena, zones and MRs, and a QP.

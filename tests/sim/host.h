@@ -144,7 +144,7 @@ struct Connection {
   std::uint32_t path_mtu = 1024;
   std::uint8_t timeout = 14, retry_cnt = 7, rnr_retry = 7, min_rnr_timer = 1;
   std::uint8_t max_rd_atomic = 1, max_dest_rd_atomic = 1;
-  std::uint32_t access = 0xf;
+  std::uint32_t access = 0xf | memory::kFlushGlobal;
   std::uint32_t qkey = 0;
   proto::QpType type = proto::QpType::kRc;
 };

@@ -24,6 +24,10 @@ std::uint8_t completion_opcode(std::uint8_t opcode) {
     case UROCE_WR_ATOMIC_CMP_AND_SWP: return UROCE_WC_COMP_SWAP;
     case UROCE_WR_ATOMIC_FETCH_AND_ADD: return UROCE_WC_FETCH_ADD;
     case UROCE_WR_LOCAL_INV: return UROCE_WC_LOCAL_INV;
+    case UROCE_WR_BIND_MW: return UROCE_WC_BIND_MW;
+    case UROCE_WR_REG_MR: return UROCE_WC_REG_MR;
+    case UROCE_WR_ATOMIC_WRITE: return UROCE_WC_ATOMIC_WRITE;
+    case UROCE_WR_FLUSH: return UROCE_WC_FLUSH;
     default: return UROCE_WC_SEND;
   }
 }
@@ -124,6 +128,7 @@ void apply(Work& work, std::vector<std::byte>& requester_image, std::vector<std:
   switch (work.entry.opcode) {
     case UROCE_WR_RDMA_WRITE:
     case UROCE_WR_RDMA_WRITE_WITH_IMM:
+    case UROCE_WR_ATOMIC_WRITE:
       if (work.length != 0) std::memcpy(target, work.payload.data(), work.length);
       return;
     case UROCE_WR_RDMA_READ: work.payload.assign(target, target + work.length); break;
@@ -264,7 +269,7 @@ bool some_prefix_fits(const Memory& memory, const Flow& in, std::uint32_t mtu) {
     const Work& work = in.works[e];
     if (work.must_fail != 0) return false;
     if (work.modifies_target) {
-      if (work.entry.opcode == UROCE_WR_RDMA_WRITE || work.entry.opcode == UROCE_WR_RDMA_WRITE_WITH_IMM) {
+      if (work.entry.opcode != UROCE_WR_ATOMIC_CMP_AND_SWP && work.entry.opcode != UROCE_WR_ATOMIC_FETCH_AND_ADD) {
         for (std::size_t done = 0; done < work.length; done += mtu) {
           replay.write(work.target + done, work.payload.data() + done,
                        std::min<std::size_t>(mtu, work.length - done));

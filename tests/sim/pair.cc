@@ -44,6 +44,7 @@ void Pair::set_up_ends() {
   zones.target = setting_.largest_message + 64;
   zones.landing = zones.receive = std::max(16384u, setting_.largest_message * 6);
   constexpr std::uint32_t kEntries[] = {2, 4, 16, 64, 128};
+  const bool xrc = random_.chance(0.15), shared = random_.chance(0.2);
   const Qpn base{0x100 + random_.below(0x700000) * 2};
   for (int side = 0; side < 2; ++side) {
     QueueSizes queues;
@@ -53,6 +54,8 @@ void Pair::set_up_ends() {
     queues.max_recv_sge = random_.between(1, 6);
     queues.max_inline = random_.chance(0.3) ? 0 : random_.between(1, 256);
     queues.signal_all = random_.chance(0.2);
+    if (xrc) queues.type = side == 0 ? proto::QpType::kXrcSend : proto::QpType::kXrcRecv;
+    if (xrc ? side == 1 : shared) queues.srq = SrqId{index_ * 2 + static_cast<std::uint32_t>(side) + 1};
     sim::set_up(ends_[side], *setting_.host[side], random_, zones, queues,
                 Qpn{base.value + static_cast<std::uint32_t>(side)}, PdId{index_ * 2 + 1});
   }
@@ -66,10 +69,14 @@ void Pair::begin(Nanos now) {
   mtu_ = random_.pick(kMtus);
   drain_ = ending_ == Ending::kNormal && !setting_.mortal && random_.chance(0.2) ? Drain::kPlanned : Drain::kNone;
   drain_side_ = static_cast<int>(random_.below(2));
+  if (is_xrc()) {
+    drain_side_ = 0;
+    bad_side_ = ending_ == Ending::kBadReceive || ending_ == Ending::kNoReceives ? 1 : 0;
+  }
   for (int side = 0; side < 2; ++side) {
     End& end = ends_[side];
     begin_connection(end, random_);
-    end.works_left = random_.chance(0.1) ? 0 : random_.between(1, 60);
+    end.works_left = random_.chance(0.1) || (is_xrc() && side == 1) ? 0 : random_.between(1, 60);
     end.extra_receives = random_.below(5);
     limits_[side].max_message = random_.chance(0.5) ? std::min(setting_.largest_message, mtu_ * 3)
                                                     : setting_.largest_message;
@@ -77,7 +84,7 @@ void Pair::begin(Nanos now) {
     end.pause = 4'000;
   }
   if (ending_ != Ending::kNormal) {
-    End& bad = ends_[ending_ == Ending::kNoReceives ? 1 - bad_side_ : bad_side_];
+    End& bad = ends_[is_xrc() ? 0 : ending_ == Ending::kNoReceives ? 1 - bad_side_ : bad_side_];
     bad.works_left = std::max<std::uint32_t>(bad.works_left, static_cast<std::uint32_t>(bad_at_) + 3);
   }
   connect_ends(now);
@@ -115,6 +122,7 @@ void Pair::connect_ends(Nanos now) {
     limits_[side].max_rd_atomic = c.max_rd_atomic;
   }
   for (End& end : ends_) {
+    end.connection.type = end.qp->sizes.type;
     const proto::ModifyVerdict verdict = connect(*end.host, end.qp->index, end.connection, now);
     if (verdict.error != 0) throw Violation(std::string("connect: ") + verdict.what);
   }
@@ -201,19 +209,20 @@ bool Pair::post_works(int side) {
 }
 
 bool Pair::post_receives(int side) {
+  if (is_xrc() && side == 0) return false;
   End& end = ends_[side];
   Flow& in = ends_[1 - side].out;
   bool posted = false;
   std::size_t wanted = in.consuming.size() + end.extra_receives + (eager_receives_ ? 8 : 0);
   if (ending_ == Ending::kNoReceives && side == bad_side_) wanted = std::min(wanted, bad_at_);
-  while (in.receives.size() < wanted && end.qp->rq.next() != nullptr) {
+  while (in.receives.size() < wanted && end.receive_ring().next() != nullptr) {
     const bool bad = ending_ == Ending::kBadReceive && side == bad_side_ && in.receives.size() == bad_at_ / 4;
     draw_receive(end, ends_[1 - side], random_, limits_[1 - side], bad);
     if (!post(end, in.receives.back())) throw Violation("the receive queue had a slot and has none");
     posted = true;
     if (!eager_receives_ && random_.chance(0.3)) break;
   }
-  if (posted) end.qp->rq.publish();
+  if (posted) end.receive_ring().publish();
   return posted;
 }
 
@@ -238,7 +247,7 @@ Surroundings Pair::surroundings(int side) const {
   return around;
 }
 
-bool Pair::on_completion(const Host& host, const uroce_cqe& cqe) {
+bool Pair::on_completion(const Host& host, CqId cq, const uroce_cqe& cqe) {
   const int side = side_of(host, cqe.qpn);
   if (side < 0) return false;
   End& end = ends_[side];
@@ -248,20 +257,32 @@ bool Pair::on_completion(const Host& host, const uroce_cqe& cqe) {
   const bool receive = cqe.status == UROCE_WC_SUCCESS
                            ? (cqe.opcode & 0x80) != 0
                            : in.received < in.receives.size() && in.receives[in.received].wr_id == cqe.wr_id;
+  if (cq != (receive ? end.recv_cq : end.send_cq)) throw Violation("a completion in another CQ");
   if (receive) {
     on_receive_completion(in, cqe, surroundings(side), end.arena,
                           cqe.status == 0 ? ends_[1 - side].qp->qpn : Qpn{});
     if (cqe.status == 0 && (cqe.wc_flags & UROCE_WC_WITH_INV) != 0) {
       memory::Span span;
-      if (end.host->table.resolve(Key{cqe.imm_data}, end.pd, end.target.iova, 1, 0, span) == memory::Verdict::kOk) {
+      if (end.host->table.resolve(Key{cqe.imm_data}, end.pd, end.target.iova, 1, memory::kRemoteRead, span,
+                                  end.qp->qpn) == memory::Verdict::kOk) {
         throw Violation("an invalidated key still resolves");
       }
     }
   } else {
+    const std::size_t from = end.out.completed;
     on_send_completion(end.out, cqe, surroundings(side), end.arena);
+    if (cqe.status == UROCE_WC_SUCCESS) take_new_keys(end, from);
     std::erase_if(end.open_reads, [&](std::size_t index) { return index < end.out.completed; });
   }
   return true;
+}
+
+void Pair::take_new_keys(End& end, std::size_t from) {
+  for (std::size_t i = from; i < end.out.completed; ++i) {
+    const uroce_sq_entry& entry = end.out.works[i].entry;
+    if (entry.opcode != UROCE_WR_BIND_MW && entry.opcode != UROCE_WR_REG_MR) continue;
+    end.perishable.push_back(Key{entry.rkey});
+  }
 }
 
 bool Pair::works_done(const End& end) const {
@@ -278,7 +299,7 @@ bool Pair::side_done(int side) const {
   if (!works_done(end)) return false;
   if (side == drain_side_ && (drain_ == Drain::kAsked || drain_ == Drain::kDrained)) return false;
   if (ending_ == Ending::kToError && side == bad_side_ && !end.moved_to_error) return false;
-  if (end.in_error()) return in.received == in.receives.size();
+  if (end.in_error()) return end.srq || in.received == in.receives.size();
   return in.failed || in.received == in.consuming.size();
 }
 
@@ -308,7 +329,8 @@ bool Pair::finish(Nanos now, const std::function<void()>& poll) {
   poll();
   for (int side = 0; side < 2; ++side) {
     const Flow& in = ends_[1 - side].out;
-    if (in.received != in.receives.size()) throw Violation("receives were not flushed");
+    const std::size_t left = ends_[side].srq ? ends_[side].srq->srq->posted() : 0;
+    if (in.received + left != in.receives.size()) throw Violation("receives were not flushed, or lost");
   }
   const bool again = lives_left_ > 0 && !setting_.mortal;
   for (End& end : ends_) {
@@ -349,7 +371,7 @@ std::string Pair::describe() const {
         << int{end.connection.max_rd_atomic} << " timeout " << int{end.connection.timeout} << " retry_cnt "
         << int{end.connection.retry_cnt} << " rnr_retry " << int{end.connection.rnr_retry} << " outstanding "
         << snapshot.sq_outstanding << " psns_in_flight " << snapshot.psns_in_flight << " drain "
-        << static_cast<int>(drain_);
+        << static_cast<int>(drain_) << (end.srq_id ? " SRQ" : "") << (is_xrc() ? " XRC" : "");
   }
   return out.str();
 }

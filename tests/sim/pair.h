@@ -35,7 +35,7 @@ class Pair {
   /// Lets the clients that are due post, receive and change states.
   void act(Nanos now);
   /// A completion out of a CQ of `host`. True: it was this pair's.
-  bool on_completion(const Host& host, const uroce_cqe& cqe);
+  bool on_completion(const Host& host, CqId cq, const uroce_cqe& cqe);
   void on_event(const Host& host, const proto::Event& event, Nanos now);
   /// Everything that had to complete has completed.
   bool done() const;
@@ -53,6 +53,9 @@ class Pair {
   enum class Drain : std::uint8_t { kNone, kPlanned, kAsked, kDrained, kOver };
 
   void set_up_ends();
+  bool is_xrc() const { return ends_[0].qp->sizes.type == proto::QpType::kXrcSend; }
+  /// Keys that works have made valid may be used and invalidated.
+  static void take_new_keys(End& end, std::size_t from);
   void connect_ends(Nanos now);
   bool post_works(int side);  ///< true: something was posted
   bool post_receives(int side);

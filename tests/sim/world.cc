@@ -173,8 +173,10 @@ bool World::send_forged(std::uint32_t to, std::span<const std::byte> frame) {
   const std::size_t bth = bth_offset(frame);
   const std::size_t ip_bytes = hosts_[0]->settings.ipv6 ? 40 : 20;
   const std::size_t covered = frame.size() - bth - wire::kIcrcBytes;
-  const auto operation = std::to_integer<std::uint8_t>(frame[bth]) & 0x1f;
-  const std::size_t payload = operation > 4 || operation == 3 ? 16 : 12;
+  const auto opcode = std::to_integer<std::uint8_t>(frame[bth]);
+  const auto operation = opcode & 0x1f;
+  const bool xrc = opcode >> 5 == static_cast<std::uint8_t>(wire::Service::kXrc);
+  const std::size_t payload = (operation > 4 || operation == 3 ? 16 : 12) + (xrc ? 4 : 0);
   if (covered < payload + 4) return false;  // less than four bytes may be pad
   // Every time from then on: a forged packet that is lost comes again.
   if (!mutated_ && !strike()) return false;
@@ -194,20 +196,21 @@ bool World::strike() {
 
 void World::poll() {
   for (auto& host : hosts_) {
-    for (auto& cq : host->cqs) {
+    for (std::uint32_t cq_index = 0; cq_index < host->cqs.size(); ++cq_index) {
+      SimCq* const cq = host->cqs[cq_index].get();
       if (cq->producer.in_error()) throw Violation("a CQ overran that has room");
       for (const uroce_cqe* cqe = cq->consumer.peek(); cqe != nullptr; cqe = cq->consumer.peek()) {
         const uroce_cqe copy = *cqe;
         cq->consumer.pop();
         cq->consumer.publish();
-        dispatch(*host, copy);
+        dispatch(*host, cq_index, copy);
       }
     }
     host->transport.touched_cqs();
   }
 }
 
-void World::dispatch(Host& host, const uroce_cqe& cqe) {
+void World::dispatch(Host& host, std::uint32_t cq, const uroce_cqe& cqe) {
   if (options_.trace) {
     std::printf("%12.3f us  host %u CQE QPN %u wr_id %llx status %u opcode %u length %u\n",
                 static_cast<double>(now_) / 1e3, host.settings.id, cqe.qpn,
@@ -225,7 +228,10 @@ void World::dispatch(Host& host, const uroce_cqe& cqe) {
       if (cqe.status == UROCE_WC_SUCCESS && strike()) deliver[0].status = UROCE_WC_GENERAL_ERR;
       break;
     case Mutation::kStrayByte:
-      if (strike()) pairs_[0]->end(0).arena[7] ^= std::byte{1};
+      // Not while the receives that are left are flushed: memory was checked before.
+      if (cqe.status == UROCE_WC_SUCCESS && !pairs_[0]->closed() && strike()) {
+        pairs_[0]->end(0).arena[7] ^= std::byte{1};
+      }
       break;
     case Mutation::kSwapCompletions:
       // Two of the same QP and queue: the first waits for the second.
@@ -241,7 +247,7 @@ void World::dispatch(Host& host, const uroce_cqe& cqe) {
   }
   for (const uroce_cqe& each : deliver) {
     const bool known = std::any_of(pairs_.begin(), pairs_.end(), [&](auto& pair) {
-      return !pair->closed() && pair->on_completion(host, each);
+      return !pair->closed() && pair->on_completion(host, CqId{cq}, each);
     });
     if (!known) throw Violation("a completion for no QP: QPN " + std::to_string(each.qpn));
   }

@@ -55,7 +55,7 @@ class World {
   void transmit();
   void send(std::uint32_t from, std::span<const std::byte> frame);
   void poll();
-  void dispatch(Host& host, const uroce_cqe& cqe);
+  void dispatch(Host& host, std::uint32_t cq, const uroce_cqe& cqe);
   void take_events();
   void finish_pairs();
   void check_end() const;
