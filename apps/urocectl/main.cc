@@ -133,6 +133,19 @@ int fault(const Options& options) {
   return 0;
 }
 
+int link(const Options& options) {
+  if (options.argument.empty()) return print_answers(options, {{"command", "link"}});
+  const std::string name = only(options);
+  const Json answer =
+      must(options, name, {{"command", "link"}, {"change", options.argument}, {"address", options.address}});
+  if (options.json) {
+    std::printf("%s\n", Json{{name, answer}}.dump(2).c_str());
+  } else {
+    std::fputs(tables(answer).c_str(), stdout);
+  }
+  return 0;
+}
+
 int trace(const Options& options) {
   const std::string name = only(options);
   if (options.argument == "stop") {
@@ -167,5 +180,6 @@ int main(int argc, char** argv) {
   if (options.command == "show") return show(options);
   if (options.command == "stat") return stat(options);
   if (options.command == "fault") return fault(options);
+  if (options.command == "link") return link(options);
   return trace(options);
 }

@@ -24,6 +24,11 @@ constexpr char kHelp[] =
   fault                                     the settings as they are
   trace FILE                                writes what passes the port to FILE (pcapng) until Ctrl-C
   trace stop                                ends a trace that somebody left running
+  link down                                 frames are lost both ways and clients get IBV_EVENT_PORT_ERR
+  link up                                   until now
+  link add ADDRESS[/PREFIX]                 another address, and GID, of the port: 192.0.2.9/24, 2001:db8::9/64
+  link remove ADDRESS                       not any more; QPs that use it stay as they are
+  link                                      the port as it is
 
   -d, --device NAME   this daemon; again for more (default: all that listen)
   --json              the daemons' answers as JSON, an object from name to answer
@@ -39,12 +44,24 @@ bool one_of(const std::string& word, std::initializer_list<const char*> allowed)
   return std::any_of(allowed.begin(), allowed.end(), [&](const char* each) { return word == each; });
 }
 
-void check(const Options& options, int extra) {
-  if (options.command.empty()) fail(2, "no command given: show, stat, fault or trace; see urocectl --help");
-  if (!one_of(options.command, {"show", "stat", "fault", "trace"})) {
-    fail(2, options.command + ": no such command; give show, stat, fault or trace");
+void check_link(const Options& options, int extra) {
+  if (!one_of(options.argument, {"", "up", "down", "add", "remove"})) {
+    fail(2, "link " + options.argument + ": give up, down, add ADDRESS or remove ADDRESS");
   }
-  if (extra > 0) fail(2, options.command + " takes one argument at most; see urocectl --help");
+  const bool needs = options.argument == "add" || options.argument == "remove";
+  if (needs != !options.address.empty() || extra > 0) {
+    fail(2, "link " + options.argument + (needs ? " takes one address" : " takes no more arguments"));
+  }
+}
+
+void check(const Options& options, int extra) {
+  if (options.command.empty()) fail(2, "no command given: show, stat, fault, trace or link; see urocectl --help");
+  if (!one_of(options.command, {"show", "stat", "fault", "trace", "link"})) {
+    fail(2, options.command + ": no such command; give show, stat, fault, trace or link");
+  }
+  if (options.command == "link") return check_link(options, extra);
+  if (extra > 0 || !options.address.empty())
+    fail(2, options.command + " takes one argument at most; see urocectl --help");
   if (options.command == "show" &&
       !one_of(options.argument, {"", "all", "devices", "sessions", "qps", "mrs", "cqs", "errors"})) {
     fail(2, "show " + options.argument + ": give all, devices, sessions, qps, mrs, cqs or errors");
@@ -77,17 +94,31 @@ Options parse_options(int argc, char** argv) {
   int option = 0;
   while ((option = getopt_long(argc, argv, "d:h", long_options, nullptr)) != -1) {
     switch (option) {
-      case 'd': options.devices.emplace_back(optarg); break;
-      case kJson: options.json = true; break;
-      case kRunDir: options.run_dir = optarg; break;
-      case kWatch: options.watch = true; break;
-      case kInterval: options.interval_s = std::atof(optarg); break;
-      case 'h': std::fputs(kHelp, stdout); std::exit(0);
-      default: fail(2, "see urocectl --help");
+      case 'd':
+        options.devices.emplace_back(optarg);
+        break;
+      case kJson:
+        options.json = true;
+        break;
+      case kRunDir:
+        options.run_dir = optarg;
+        break;
+      case kWatch:
+        options.watch = true;
+        break;
+      case kInterval:
+        options.interval_s = std::atof(optarg);
+        break;
+      case 'h':
+        std::fputs(kHelp, stdout);
+        std::exit(0);
+      default:
+        fail(2, "see urocectl --help");
     }
   }
   if (optind < argc) options.command = argv[optind++];
   if (optind < argc) options.argument = argv[optind++];
+  if (optind < argc) options.address = argv[optind++];
   check(options, argc - optind);
   return options;
 }

@@ -1,8 +1,10 @@
 #include "engine/admin.h"
 
+#include <arpa/inet.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -47,7 +49,10 @@ const char* type_name(proto::QpType type) {
 Json show_devices(Conductor& conductor) {
   const Port& port = conductor.port();
   Json gids = Json::array();
-  for (std::size_t i = 0; i < port.gids().size(); ++i) gids.push_back(address_text(*port.gids().at(i)));
+  for (std::size_t i = 0; i < port.gids().size(); ++i) {
+    const auto gid = port.gids().at(i);
+    gids.push_back(gid ? address_text(*gid) : std::string());
+  }
   char mac[18];
   const wire::Mac& m = port.mac();
   std::snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]);
@@ -74,7 +79,10 @@ Json show_sessions(Conductor& conductor) {
                     {"uid", s->peer.uid},
                     {"qps", s->qps.size()},
                     {"cqs", s->cqs.size()},
+                    {"srqs", s->srqs.size()},
                     {"mrs", s->mrs.size()},
+                    {"mws", s->mws.size()},
+                    {"ahs", s->ahs.size()},
                     {"pds", s->pds.size()},
                     {"shared_bytes", s->arena.total_bytes()},
                     {"mappings", s->memory.mappings()}});
@@ -294,6 +302,58 @@ Json trace(Conductor& conductor, const Session& asker, const Json& request) {
   return stop ? Json::object() : Json{{"file", file}};
 }
 
+/// "192.0.2.1/24" or "2001:db8::1", the prefix optional.
+bool parse_address(const std::string& text, net::InterfaceAddress& out) {
+  const std::size_t slash = text.find('/');
+  const std::string host = text.substr(0, slash);
+  std::uint8_t bytes[16];
+  const bool v4 = ::inet_pton(AF_INET, host.c_str(), bytes) == 1;
+  if (!v4 && ::inet_pton(AF_INET6, host.c_str(), bytes) != 1) return false;
+  out.address = {};
+  if (v4) {
+    out.address.bytes[10] = out.address.bytes[11] = 0xff;
+    std::copy_n(bytes, 4, out.address.bytes.begin() + 12);
+  } else {
+    std::copy_n(bytes, 16, out.address.bytes.begin());
+  }
+  const unsigned most = v4 ? 32 : 128;
+  unsigned bits = v4 ? 24 : 64;
+  if (slash != std::string::npos) {
+    const char* const end = text.data() + text.size();
+    const auto read = std::from_chars(text.data() + slash + 1, end, bits);
+    if (read.ec != std::errc{} || read.ptr != end || bits > most) return false;
+  }
+  out.prefix_bits = static_cast<std::uint8_t>(bits);
+  return !out.address.is_multicast() && out.address != wire::Address{};
+}
+
+std::string change_address(Conductor& conductor, const std::string& text, bool add) {
+  net::InterfaceAddress address;
+  if (!parse_address(text, address)) {
+    return "\"" + text + "\" is no address; give one such as 192.0.2.9/24 or 2001:db8::9/64";
+  }
+  const bool done = add ? conductor.add_address(address) : conductor.remove_address(address.address);
+  if (done) return {};
+  return add ? text + " is an address of the port already, or the table of " +
+                   std::to_string(net::GidTable::kMost) + " is full"
+             : text + " is no address of the port; see urocectl show devices";
+}
+
+Json link(Conductor& conductor, const Session& asker, const Json& request) {
+  const std::string change = text_of(request, "change"), address = text_of(request, "address");
+  if (change.empty()) return {{"devices", show_devices(conductor)}};
+  if (!privileged(asker)) return refused();
+  if (change == "up" || change == "down") {
+    conductor.enable_link(change == "up");
+  } else if (change == "add" || change == "remove") {
+    const std::string problem = change_address(conductor, address, change == "add");
+    if (!problem.empty()) return error(problem);
+  } else {
+    return error("link has no \"" + change + "\"; it has up, down, add ADDRESS, remove ADDRESS");
+  }
+  return {{"devices", show_devices(conductor)}};
+}
+
 Json dispatch(Conductor& conductor, const Session& asker, std::string_view text) {
   const Json request = Json::parse(text, nullptr, false);
   if (!request.is_object()) return error("a request is a JSON object with \"command\"");
@@ -305,7 +365,8 @@ Json dispatch(Conductor& conductor, const Session& asker, std::string_view text)
   if (command == "stat") return stat(conductor);
   if (command == "fault") return fault(conductor, asker, request);
   if (command == "trace") return trace(conductor, asker, request);
-  return error("no command \"" + command + "\"; there are show, stat, fault, trace");
+  if (command == "link") return link(conductor, asker, request);
+  return error("no command \"" + command + "\"; there are show, stat, fault, trace, link");
 }
 
 }  // namespace

@@ -245,16 +245,52 @@ void Conductor::deliver_worker_events() {
   }
 }
 
+void Conductor::tell_all(std::uint32_t event) {
+  for (auto& [id, session] : sessions_) send_event(*session, {event, 1, 0});
+}
+
 void Conductor::refresh_link() {
   constexpr std::uint32_t kPortActive = 9, kPortError = 10;  // ibv_event_type
   bool up = port_.up();
   workers_.workers[0]->call([&](WorkerCore& worker) {
     if (worker.device_info) up = worker.device_info().link_up;
   });
+  up = up && !workers_.link_disabled.load(std::memory_order_relaxed);
   if (!port_.set_link(up)) return;
   log(LogLevel::kDebug, "%s: the link is %s", config_.name.c_str(), up ? "up" : "down");
   write_link_state(config_.run_dir, config_.name, port_);
-  for (auto& [id, session] : sessions_) send_event(*session, {up ? kPortActive : kPortError, 1, 0});
+  tell_all(up ? kPortActive : kPortError);
+}
+
+void Conductor::enable_link(bool enabled) {
+  workers_.link_disabled.store(!enabled, std::memory_order_relaxed);
+  refresh_link();
+}
+
+bool Conductor::add_address(const net::InterfaceAddress& address) {
+  if (!port_.add_gid(address.address)) return false;
+  workers_.workers[0]->call([&](WorkerCore& worker) {
+    if (worker.link() == nullptr) return;
+    worker.link()->add_address(address);
+    worker.touch_link();
+  });
+  gids_changed();
+  return true;
+}
+
+bool Conductor::remove_address(const wire::Address& address) {
+  if (!port_.remove_gid(address)) return false;
+  workers_.workers[0]->call([&](WorkerCore& worker) {
+    if (worker.link() != nullptr) worker.link()->remove_address(address);
+  });
+  gids_changed();
+  return true;
+}
+
+void Conductor::gids_changed() {
+  constexpr std::uint32_t kGidChange = 18;  // IBV_EVENT_GID_CHANGE
+  rewrite_gids(config_.run_dir, config_.name, port_);
+  tell_all(kGidChange);
 }
 
 void Conductor::shut_down() {

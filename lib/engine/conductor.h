@@ -68,6 +68,11 @@ class Conductor {
   const Port& port() const { return port_; }
   /// Asks the device whether the link is up, and tells all clients when that has changed.
   void refresh_link();
+  /// What urocectl link does. `enabled` false: nothing passes the port until it is true again.
+  void enable_link(bool enabled);
+  /// False: as GidTable says. Clients are told that the table has changed.
+  bool add_address(const net::InterfaceAddress& address);
+  bool remove_address(const wire::Address& address);
   WorkerShared& workers() { return workers_; }
   memory::Table& memory() { return memory_; }
   Accounts& accounts() { return accounts_; }
@@ -93,6 +98,8 @@ class Conductor {
   void publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain);
 
   PdId new_pd() { return {++last_pd_}; }
+  /// One for each QP that answers READs and atomics.
+  SlotPool& responder_slots() { return responder_slots_; }
   NumberPool& cq_ids() { return cq_ids_; }
   NumberPool& srq_ids() { return srq_ids_; }
   NumberPool& ah_ids() { return ah_ids_; }
@@ -125,8 +132,10 @@ class Conductor {
   void read_session(Session& session);
   bool answer(Session& session, const uroce_request& request, Reply& reply);
   void retry_parked(Nanos now);
+  void gids_changed();
   EventTargets& targets_of(proto::AsyncEvent type);
   void deliver_worker_events();
+  void tell_all(std::uint32_t event);
   void heartbeat(Nanos now, Presence* presence);
   void drop_doomed();
   void watch(int fd, std::uint64_t tag, bool readable);
@@ -140,6 +149,7 @@ class Conductor {
   std::vector<QpnAllocator> qpns_;
   std::vector<std::uint32_t> qp_counts_;
   NumberPool cq_ids_, srq_ids_, ah_ids_;
+  SlotPool responder_slots_{proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic};
   std::uint32_t last_pd_;
   std::uint64_t last_session_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;

@@ -21,9 +21,9 @@ enum class PollMode : std::uint8_t {
 
 /// What the clients of one user may hold together. 0: no limit of this kind.
 struct UserLimits {
-  std::uint32_t qps = 16384;
+  std::uint32_t qps = 262144;
   std::uint32_t cqs = 32768;
-  std::uint32_t mrs = 131072;
+  std::uint32_t mrs = 1048576;  ///< and windows
   std::uint64_t bytes = 16ull << 30;  ///< of queues in shared memory
 };
 
@@ -44,7 +44,7 @@ struct DaemonConfig {
   std::uint32_t max_qps = 16384;     ///< of each worker
   std::uint32_t max_cqs = 65536;
   std::uint32_t max_srqs = 65536;
-  std::uint32_t max_mrs = 1u << 17;  ///< at most 2^20, windows included
+  std::uint32_t max_mrs = 1u << 20;  ///< at most 2^20, windows included
   std::uint32_t receive_ring_bytes = 4u << 20;  ///< READ responses that may be under way to a worker
   bool hugepages = true;             ///< queues in hugepages where there are any
 

@@ -12,16 +12,35 @@
 namespace uroce::engine {
 namespace {
 
-constexpr std::uint32_t kRcRnrNakGen = 1u << 12;  // ibv_device_cap_flags
-constexpr std::uint32_t kSysImageGuid = 1u << 11;
+enum DeviceCap : std::uint32_t {  // ibv_device_cap_flags
+  kUdAvPortEnforce = 1u << 6,
+  kPortActiveEvent = 1u << 10,
+  kSysImageGuid = 1u << 11,
+  kRcRnrNakGen = 1u << 12,
+  kSrqResize = 1u << 13,
+  kMemWindow = 1u << 17,
+  kXrc = 1u << 20,
+  kMemMgtExtensions = 1u << 21,
+  kMemWindow2B = 1u << 24,
+};
+enum OdpCap : std::uint32_t {  // ibv_odp_transport_cap_bits
+  kOdpSend = 1,
+  kOdpReceive = 2,
+  kOdpWrite = 4,
+  kOdpRead = 8,
+  kOdpAtomic = 16,
+  kOdpSrqReceive = 32,
+};
+constexpr std::uint64_t kOdpSupport = 1, kOdpImplicit = 2;  // ibv_odp_general_caps
+constexpr std::uint64_t kNanosecondsInKhz = 1'000'000;
 constexpr std::uint32_t kCmSupported = 1u << 16;  // port capability
 constexpr std::uint32_t kStateDown = 1, kStateActive = 4;
 constexpr std::uint32_t kPhysPolling = 2, kPhysLinkUp = 5;
 constexpr std::uint32_t kMtu4096 = 5;
 
 std::uint64_t eui64(const wire::Mac& mac) {
-  const std::uint8_t bytes[8] = {static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4],
-                                 mac[5]};
+  const std::uint8_t bytes[8] = {
+      static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
   std::uint64_t guid;
   std::memcpy(&guid, bytes, sizeof(guid));
   return guid;
@@ -91,17 +110,34 @@ void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
   d.vendor_id = 0xffffff;
   d.max_qp = workers * config.max_qps;
   d.max_qp_wr = kMaxQpWr;
-  d.device_cap_flags = kRcRnrNakGen | kSysImageGuid;
+  d.device_cap_flags = kUdAvPortEnforce | kPortActiveEvent | kSysImageGuid | kRcRnrNakGen | kSrqResize |
+                       kMemWindow | kXrc | kMemMgtExtensions | kMemWindow2B;
   d.device_cap_flags_ex = d.device_cap_flags;
   d.max_sge = d.max_sge_rd = kMaxSge;
   d.max_cq = config.max_cqs;
   d.max_cqe = kMaxCqe;
-  d.max_mr = config.max_mrs;
+  // One table holds both.
+  d.max_mr = config.max_mrs - config.max_mrs / 2;
+  d.max_mw = config.max_mrs / 2;
   d.max_pd = kMaxPd;
   d.max_qp_rd_atom = d.max_qp_init_rd_atom = proto::Transport::kMaxRdAtomic;
   d.max_res_rd_atom = d.max_qp * proto::Transport::kMaxRdAtomic;
   d.atomic_cap = 1;
-  d.max_ah = kMaxAh;
+  d.max_ah = kMaxAh - 1;
+  d.max_srq = config.max_srqs - 1;
+  d.max_srq_wr = kMaxSrqWr;
+  d.max_srq_sge = kMaxSge;
+  d.max_xrcd = kMaxXrcd;
+  d.max_mcast_grp = kMaxGroups;
+  d.max_mcast_qp_attach = kMaxAttachments;
+  d.max_total_mcast_qp_attach = workers * kMaxAttachments;
+  d.odp_general_caps = kOdpSupport | kOdpImplicit;
+  d.rc_odp_caps = d.xrc_odp_caps = kOdpSend | kOdpReceive | kOdpWrite | kOdpRead | kOdpAtomic | kOdpSrqReceive;
+  d.uc_odp_caps = kOdpSend | kOdpReceive | kOdpWrite | kOdpSrqReceive;
+  d.ud_odp_caps = kOdpSend | kOdpReceive | kOdpSrqReceive;
+  d.completion_timestamp_mask = ~std::uint64_t{0};
+  d.core_clock_khz = kNanosecondsInKhz;
+  d.max_dm_size = kMaxDeviceMemory;
   d.max_pkeys = 1;
   d.phys_port_cnt = 1;
   d.max_inline = kMaxInline;
@@ -131,11 +167,23 @@ bool Port::set_link(bool up) {
   return port_.state != before;
 }
 
+bool Port::add_gid(const wire::Address& gid) {
+  const bool added = gids_.add(gid);
+  port_.gid_tbl_len = static_cast<std::uint32_t>(gids_.size());
+  return added;
+}
+
+bool Port::remove_gid(const wire::Address& gid) {
+  const bool removed = gids_.remove(gid);
+  port_.gid_tbl_len = static_cast<std::uint32_t>(gids_.size());
+  return removed;
+}
+
 bool Port::gid(std::uint32_t index, uroce_gid_response& out) const {
-  const auto gid = gids_.at(index);
-  if (!gid) return false;
+  if (index >= gids_.size()) return false;
+  const wire::Address gid = gids_.at(index).value_or(wire::Address{});
   out = {};
-  std::memcpy(out.gid, gid->bytes.data(), sizeof(out.gid));
+  std::memcpy(out.gid, gid.bytes.data(), sizeof(out.gid));
   out.type = 1;
   std::memcpy(out.mac, mac_.data(), sizeof(out.mac));
   out.vlan = 0xffff;

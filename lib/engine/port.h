@@ -15,17 +15,19 @@
 namespace uroce::engine {
 
 /// The most that one object may ask for.
-inline constexpr std::uint32_t kMaxQpWr = 16384;
+inline constexpr std::uint32_t kMaxQpWr = 1u << 20;
 inline constexpr std::uint32_t kMaxSge = 32;
 inline constexpr std::uint32_t kMaxInline = 1024;
 inline constexpr std::uint32_t kMaxCqe = 1u << 20;
 inline constexpr std::uint32_t kMaxPd = 1u << 20;
 inline constexpr std::uint32_t kMaxAh = 65536;  ///< of the daemon
 inline constexpr std::uint32_t kMaxSrqWr = 1u << 20;
+inline constexpr std::uint32_t kMaxXrcd = 4096;  ///< of a session; each may be a descriptor of the daemon
 inline constexpr std::uint32_t kMaxGroups = 8192;
 inline constexpr std::uint32_t kMaxGroupsOfQp = 1024;
 inline constexpr std::uint32_t kMaxAttachments = 65536;  ///< of one worker's QPs
 inline constexpr std::uint64_t kMaxMrBytes = 1ull << 47;
+inline constexpr std::uint64_t kMaxDeviceMemory = 1ull << 30;
 
 class Port {
  public:
@@ -37,12 +39,15 @@ class Port {
   const wire::Mac& mac() const { return mac_; }
   /// Largest path MTU in bytes.
   std::uint32_t active_mtu_bytes() const { return 128u << port_.active_mtu; }
-  /// False: no such index.
+  /// False: no such index. Of an empty entry the GID is zero.
   bool gid(std::uint32_t index, uroce_gid_response& out) const;
   std::uint32_t link_mtu() const { return link_mtu_; }
   bool up() const;
   /// False: it was so already.
   bool set_link(bool up);
+  /// False: as GidTable says.
+  bool add_gid(const wire::Address& gid);
+  bool remove_gid(const wire::Address& gid);
 
  private:
   void describe_device(const DaemonConfig& config, std::uint32_t workers);

@@ -22,6 +22,7 @@
 #include "engine/cm_objects.h"
 #include "engine/handle_table.h"
 #include "engine/indirect.h"
+#include "engine/slot_pool.h"
 #include "engine/unique_fd.h"
 #include "engine/worker.h"
 #include "proto/srq.h"
@@ -117,7 +118,7 @@ struct XrcTarget {
   Qpn qpn;
   std::uint32_t worker = 0;
   proto::QpIndex index;
-  PrivateBlock responder_resources;
+  SlotPool::Slot responder_resources;
   uroce_qp_attr attr{};
   std::uint32_t users = 0;  ///< the last one destroys it
 };
@@ -136,7 +137,8 @@ struct QpObject {
   CqObject *send_cq = nullptr, *recv_cq = nullptr;
   SharedBlock client;  ///< producer indices, SQ and RQ
   SharedBlock daemon;  ///< consumer indices
-  PrivateBlock sq_shadow, responder_resources;
+  PrivateBlock sq_shadow;
+  SlotPool::Slot responder_resources;
   std::uint64_t cookie = 0;
   uroce_qp_attr own_attr{};  ///< as the client last set it
   std::size_t charged_bytes = 0;

@@ -75,8 +75,19 @@ void write_state(Tree& tree, const fs::path& dir, const Port& port) {
   tree.file(dir / "phys_state", port.up() ? "5: LinkUp" : "2: Polling");
 }
 
+// An empty entry is a zero GID, whose attributes can't be read.
+void write_gids(Tree& tree, const fs::path& dir, const std::string& name, const Port& port) {
+  for (std::uint32_t i = 0; i < port.port().gid_tbl_len; ++i) {
+    const std::string index = std::to_string(i);
+    const auto gid = port.gids().at(i);
+    tree.file(dir / "gids" / index, gid_text(gid.value_or(wire::Address{}).bytes));
+    if (!gid) continue;
+    tree.file(dir / "gid_attrs/types" / index, "RoCE v2");
+    tree.file(dir / "gid_attrs/ndevs" / index, name);
+  }
+}
+
 void write_port(Tree& tree, const fs::path& dir, const std::string& name, const Port& port) {
-  const uroce_port_response& p = port.port();
   write_state(tree, dir, port);
   tree.file(dir / "link_layer", "Ethernet");
   tree.file(dir / "lid", "0x0");
@@ -85,12 +96,7 @@ void write_port(Tree& tree, const fs::path& dir, const std::string& name, const 
   tree.file(dir / "sm_sl", "0");
   tree.file(dir / "cap_mask", "0x00010000");
   tree.file(dir / "pkeys/0", "0xffff");
-  for (std::uint32_t i = 0; i < p.gid_tbl_len; ++i) {
-    const std::string index = std::to_string(i);
-    tree.file(dir / "gids" / index, gid_text(port.gids().at(i)->bytes));
-    tree.file(dir / "gid_attrs/types" / index, "RoCE v2");
-    tree.file(dir / "gid_attrs/ndevs" / index, name);
-  }
+  write_gids(tree, dir, name, port);
 }
 
 }  // namespace
@@ -121,6 +127,15 @@ void write_link_state(const std::string& run_dir, const std::string& name, const
   std::error_code error;
   Tree tree;
   if (fs::exists(dir, error)) write_state(tree, dir, port);
+}
+
+void rewrite_gids(const std::string& run_dir, const std::string& name, const Port& port) {
+  const fs::path dir = device_dir(run_dir, name) / "ports/1";
+  std::error_code error;
+  if (!fs::exists(dir, error)) return;
+  for (const char* part : {"gids", "gid_attrs/types", "gid_attrs/ndevs"}) fs::remove_all(dir / part, error);
+  Tree tree;
+  write_gids(tree, dir, name, port);
 }
 
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name) {

@@ -14,6 +14,8 @@ namespace uroce::engine {
 absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
 /// The port's state alone; nothing where there is no tree.
 void write_link_state(const std::string& run_dir, const std::string& name, const Port& port);
+/// The port's GIDs alone, likewise.
+void rewrite_gids(const std::string& run_dir, const std::string& name, const Port& port);
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name);
 
 }  // namespace uroce::engine

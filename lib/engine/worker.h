@@ -98,6 +98,7 @@ struct WorkerShared {
   EventBox events;
   GsiPort gsi;  ///< between worker 0 and the conductor
   std::atomic<bool> few_cores{false};
+  std::atomic<bool> link_disabled{false};  ///< urocectl link down: frames are lost both ways
 };
 
 struct WorkerConfig {

@@ -48,7 +48,7 @@ class WorkerLoop {
     const std::size_t received = device_.receive(rx_);
     if (received != 0) {
       const auto frames = std::span(rx_).first(received);
-      core_.receive(frames, now);
+      if (!link_disabled()) core_.receive(frames, now);
       device_.release(frames);
     }
     bool worked = received != 0;
@@ -90,6 +90,8 @@ class WorkerLoop {
   /// Frames that the port refused are offered again at this pace when there is nothing else to do.
   static constexpr Nanos kBackpressureNap = 20 * kMicrosecond;
 
+  bool link_disabled() const { return core_.shared().link_disabled.load(std::memory_order_relaxed); }
+
   static PollPolicyConfig poll_config(const WorkerCore& core, Device& device) {
     PollPolicyConfig config = core.config().poll;
     config.wakeable = device.wake_fd() >= 0;
@@ -119,7 +121,14 @@ class WorkerLoop {
 
   /// Offers the first `count` frames; those that the port refuses stay first in line.
   bool offer(std::size_t count) {
-    const std::size_t taken = device_.transmit(std::span(tx_).subspan(tx_begin_, count));
+    const auto frames = std::span(tx_).subspan(tx_begin_, count);
+    if (link_disabled()) [[unlikely]] {
+      device_.discard(frames);
+      tx_begin_ += count;
+      refused_ = 0;
+      return true;
+    }
+    const std::size_t taken = device_.transmit(frames);
     tx_begin_ += taken;
     refused_ = count - taken;
     return refused_ == 0;

@@ -1,6 +1,8 @@
-// The port's GIDs: entry i is the i-th configured address, IPv4 as ::ffff:a.b.c.d; all are RoCE v2.
+// The port's GIDs: entry i is the i-th address, IPv4 as ::ffff:a.b.c.d; all are RoCE v2. An entry keeps its index
+// as long as it is there; what was removed leaves an empty one, which the next address takes.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -17,14 +19,37 @@ class GidTable {
  public:
   GidTable() = default;
   explicit GidTable(std::span<const InterfaceAddress> addresses) {
-    for (const InterfaceAddress& entry : addresses) gids_.push_back(entry.address);
+    for (const InterfaceAddress& entry : addresses) gids_.emplace_back(entry.address);
   }
 
+  static constexpr std::size_t kMost = 256;
+
+  /// Entries up to the last that isn't empty.
   std::size_t size() const { return gids_.size(); }
-  /// nullopt: no such entry.
+  /// nullopt: no such entry, or an empty one.
   std::optional<wire::Address> at(std::size_t index) const {
     if (index >= gids_.size()) return std::nullopt;
     return gids_[index];
+  }
+  /// False: it is there already, or the table is full.
+  bool add(const wire::Address& gid) {
+    if (find(gid)) return false;
+    const auto empty = std::find(gids_.begin(), gids_.end(), std::nullopt);
+    if (empty == gids_.end() && gids_.size() >= kMost) return false;
+    if (empty != gids_.end()) {
+      *empty = gid;
+    } else {
+      gids_.emplace_back(gid);
+    }
+    return true;
+  }
+  /// False: it isn't there.
+  bool remove(const wire::Address& gid) {
+    const auto index = find(gid);
+    if (!index) return false;
+    gids_[*index].reset();
+    while (!gids_.empty() && !gids_.back()) gids_.pop_back();
+    return true;
   }
   std::optional<std::size_t> find(const wire::Address& gid) const {
     for (std::size_t i = 0; i < gids_.size(); ++i) {
@@ -34,7 +59,7 @@ class GidTable {
   }
 
  private:
-  std::vector<wire::Address> gids_;
+  std::vector<std::optional<wire::Address>> gids_;
 };
 
 }  // namespace uroce::net

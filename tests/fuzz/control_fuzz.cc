@@ -4,9 +4,13 @@
 // The input is a list of records: kind (1 byte), argument (1 byte), length (2 bytes, little-endian), then that many
 // bytes.
 //   kind 0   control message: command = argument & 0x7f, a memfd comes along when argument & 0x80; the bytes are
-//   the body kind 1   the bytes go into the memory of QP `argument` (of those made), behind its producer indices,
-//   then it rings kind 2   the bytes are a frame that arrives kind 3   the bytes go over the producer indices of QP
-//   `argument`, then it rings kind 4   doorbell bit = the first two bytes
+//   the
+//            body
+//   kind 1   the bytes go into the memory of QP `argument` (of those made), behind its producer indices, then it
+//   rings kind 2   the bytes are a frame that arrives kind 3   the bytes go over the producer indices of QP
+//   `argument`, then it rings kind 4   doorbell bit = the first two bytes kind 5   the bytes go into the ring of
+//   SRQ `argument` (of those made), which gets as many entries more as the
+//            first says
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 
@@ -33,6 +37,7 @@ DaemonConfig fuzz_config() {
   config.max_qps = 64;
   config.max_cqs = 64;
   config.max_mrs = 256;
+  config.max_srqs = 32;
   config.limits = {.qps = 32, .cqs = 32, .mrs = 64, .bytes = 32u << 20};
   return config;
 }
@@ -42,7 +47,7 @@ class Attack {
   explicit Attack(TestDaemon& daemon) : daemon_(daemon), client_(*daemon.conductor) { client_.hello(); }
 
   void record(std::uint8_t kind, std::uint8_t argument, std::span<const std::byte> bytes) {
-    switch (kind % 5) {
+    switch (kind % 6) {
       case 0:
         control(argument, bytes);
         break;
@@ -54,6 +59,9 @@ class Attack {
         break;
       case 3:
         scribble(argument, 0, bytes);
+        break;
+      case 5:
+        post_srq(argument, bytes);
         break;
       default:
         ring(bytes.size() >= 2 ? static_cast<std::uint32_t>(bytes[0]) | static_cast<std::uint32_t>(bytes[1]) << 8
@@ -73,11 +81,20 @@ class Attack {
     if ((argument & 0x7f) == UROCE_CMD_CREATE_QP && reply.status == 0) {
       qps_.push_back(TestClient::value<uroce_create_qp_response>(reply).handle);
     }
+    if ((argument & 0x7f) == UROCE_CMD_CREATE_SRQ && reply.status == 0) {
+      srqs_.push_back(TestClient::value<uroce_create_srq_response>(reply).handle);
+    }
+  }
+  void post_srq(std::uint8_t which, std::span<const std::byte> bytes) {
+    const SrqObject* srq = srqs_.empty() ? nullptr : client_.session().srqs.find(srqs_[which % srqs_.size()]);
+    if (srq == nullptr || bytes.empty()) return;
+    std::memcpy(srq->ring.data, bytes.data(), std::min(bytes.size(), srq->ring.bytes));
+    reinterpret_cast<uroce_producer_line*>(srq->client.data)->index += static_cast<std::uint32_t>(bytes[0]);
   }
   void scribble(std::uint8_t which, std::size_t offset, std::span<const std::byte> bytes) {
     if (qps_.empty()) return;
     QpObject* qp = client_.session().qps.find(qps_[which % qps_.size()]);
-    if (qp == nullptr) return;
+    if (qp == nullptr || qp->client.data == nullptr) return;
     std::memcpy(qp->client.data + offset, bytes.data(), std::min(bytes.size(), qp->client.bytes - offset));
     auto* block = reinterpret_cast<uroce_qp_client_block*>(qp->client.data);
     if (offset != 0) {
@@ -92,7 +109,7 @@ class Attack {
 
   TestDaemon& daemon_;
   TestClient client_;
-  std::vector<std::uint32_t> qps_;
+  std::vector<std::uint32_t> qps_, srqs_;
   Nanos now_ = monotonic_now();
 };
 

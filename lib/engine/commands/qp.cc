@@ -86,10 +86,7 @@ void count_users(QpObject& qp, std::uint32_t change) {
 }
 
 // Only who answers READs and atomics has something to remember.
-std::size_t responder_bytes(proto::QpType type) {
-  const bool reliable = type == proto::QpType::kRc || type == proto::QpType::kXrcRecv;
-  return reliable ? proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic : 0;
-}
+bool answers(proto::QpType type) { return type == proto::QpType::kRc; }
 
 // Memory, number and doorbell. What was taken before a failure is given back by drop().
 int acquire(Conductor& conductor, Session& session, const Shape& shape, QpObject& qp) {
@@ -98,8 +95,9 @@ int acquire(Conductor& conductor, Session& session, const Shape& shape, QpObject
   const auto daemon = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_qp_daemon_block));
   if (daemon) qp.daemon = *daemon;
   qp.sq_shadow = PrivateBlock(shape.sq_bytes());
-  qp.responder_resources = PrivateBlock(responder_bytes(qp.type));
-  if (!client || !daemon || !qp.sq_shadow.valid() || !qp.responder_resources.valid()) return ENOMEM;
+  if (answers(qp.type)) qp.responder_resources = conductor.responder_slots().allocate();
+  if (!client || !daemon || !qp.sq_shadow.valid()) return ENOMEM;
+  if (answers(qp.type) && !qp.responder_resources) return ENOMEM;
   qp.worker = conductor.choose_worker();
   const auto bit = session.bits[qp.worker].allocate();
   if (!bit) return ENOMEM;
@@ -122,8 +120,8 @@ void drop(Conductor& conductor, Session& session, const QpObject& qp) {
   if (qp.daemon.data != nullptr) session.arena.free(qp.daemon);
 }
 
-proto::QpCreate describe(const Session& session, const uroce_create_qp_request& request, const Shape& shape,
-                         const QpObject& qp) {
+proto::QpCreate describe(Conductor& conductor, const Session& session, const uroce_create_qp_request& request,
+                         const Shape& shape, const QpObject& qp) {
   auto* client = reinterpret_cast<uroce_qp_client_block*>(qp.client.data);
   auto* daemon = reinterpret_cast<uroce_qp_daemon_block*>(qp.daemon.data);
   std::byte* const sq = qp.client.data + sizeof(uroce_qp_client_block);
@@ -146,7 +144,7 @@ proto::QpCreate describe(const Session& session, const uroce_create_qp_request& 
   create.max_recv_sge = std::max(request.max_recv_sge, 1u);
   create.max_inline = shape.sq_stride - static_cast<std::uint32_t>(kLine);
   create.sq_shadow = qp.sq_shadow.span().first(shape.sq_bytes());
-  create.responder_resources = qp.responder_resources.span();
+  create.responder_resources = conductor.responder_slots().span(qp.responder_resources);
   create.owner = session.id;
   return create;
 }
@@ -227,7 +225,7 @@ int create_qp(Call& call) {
   if (const int error = call.conductor.charge(session, usage_of(shape))) return error;
   int error = acquire(call.conductor, session, shape, *qp);
   if (error == 0) {
-    const proto::QpCreate create = describe(session, request, shape, *qp);
+    const proto::QpCreate create = describe(call.conductor, session, request, shape, *qp);
     call.conductor.workers().workers[qp->worker]->call(
         [&](WorkerCore& worker) { error = create_on_worker(worker, *session.ports[qp->worker], create, *qp); });
   }

@@ -7,8 +7,6 @@
 namespace uroce::engine::commands {
 namespace {
 
-constexpr std::size_t kMaxXrcds = 4096;  // each may be a descriptor of the daemon
-
 int open_domain(Call& call, std::uint32_t flags, std::shared_ptr<XrcDomain>& out) {
   struct stat info {};
   const bool of_file = !call.fds.empty();
@@ -34,7 +32,7 @@ int open_xrcd(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   if ((request.oflags & ~static_cast<std::uint32_t>(O_CREAT | O_EXCL)) != 0) return EINVAL;
   Session& session = call.session;
-  if (session.xrcds.size() >= kMaxXrcds) return ENOMEM;
+  if (session.xrcds.size() >= kMaxXrcd) return ENOMEM;
   auto object = std::make_unique<XrcdObject>();
   if (const int error = open_domain(call, request.oflags, object->domain)) return error;
   call.reply.put(uroce_handle{session.xrcds.add(std::move(object)), 0});
@@ -70,9 +68,8 @@ int open_qp(Call& call) {
 
 int make_xrc_target(Conductor& conductor, std::shared_ptr<XrcDomain> domain, std::shared_ptr<XrcTarget>& out) {
   auto target = std::make_shared<XrcTarget>();
-  target->responder_resources =
-      PrivateBlock(proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic);
-  if (!target->responder_resources.valid()) return ENOMEM;
+  target->responder_resources = conductor.responder_slots().allocate();
+  if (!target->responder_resources) return ENOMEM;
   target->worker = conductor.choose_worker();
   const auto qpn = conductor.qpns(target->worker).allocate();
   if (!qpn) return ENOMEM;
@@ -81,7 +78,7 @@ int make_xrc_target(Conductor& conductor, std::shared_ptr<XrcDomain> domain, std
   create.type = proto::QpType::kXrcRecv;
   create.qpn = *qpn;
   create.xrcd = domain->id;
-  create.responder_resources = target->responder_resources.span();
+  create.responder_resources = conductor.responder_slots().span(target->responder_resources);
   create.owner = kNoSession;
   int error = 0;
   conductor.workers().workers[target->worker]->call(

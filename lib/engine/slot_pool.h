@@ -1,0 +1,60 @@
+// Blocks of one size whose pages cost nothing before they are used: a QP's room for what its peer may ask of it is
+// 8 KiB, and most QPs never use any. Used by the conductor alone.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace uroce::engine {
+
+class SlotPool {
+ public:
+  /// A multiple of the page size.
+  explicit SlotPool(std::size_t slot_bytes) : slot_bytes_(slot_bytes) {}
+  ~SlotPool() {
+    for (std::byte* slab : slabs_) ::munmap(slab, slot_bytes_ * kSlots);
+  }
+  SlotPool(const SlotPool&) = delete;
+  SlotPool& operator=(const SlotPool&) = delete;
+
+  struct Return {
+    SlotPool* pool = nullptr;
+    void operator()(std::byte* slot) const { pool->release(slot); }
+  };
+  /// Zeroed. It goes before the pool does. nullptr: no memory.
+  using Slot = std::unique_ptr<std::byte, Return>;
+  Slot allocate() {
+    if (free_.empty() && !add_slab()) return {nullptr, {this}};
+    Slot slot{free_.back(), {this}};
+    free_.pop_back();
+    return slot;
+  }
+  std::span<std::byte> span(const Slot& slot) const { return {slot.get(), slot ? slot_bytes_ : 0}; }
+
+ private:
+  static constexpr std::size_t kSlots = 512;
+
+  bool add_slab() {
+    free_.reserve(slabs_.size() * kSlots + kSlots);  // so that release() never allocates
+    void* base = ::mmap(nullptr, slot_bytes_ * kSlots, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return false;
+    ::madvise(base, slot_bytes_ * kSlots, MADV_NOHUGEPAGE);
+    slabs_.push_back(static_cast<std::byte*>(base));
+    for (std::size_t i = kSlots; i-- > 0;) free_.push_back(slabs_.back() + i * slot_bytes_);
+    return true;
+  }
+  void release(std::byte* slot) {
+    ::madvise(slot, slot_bytes_, MADV_DONTNEED);
+    free_.push_back(slot);
+  }
+
+  std::size_t slot_bytes_;
+  std::vector<std::byte*> slabs_, free_;
+};
+
+}  // namespace uroce::engine
