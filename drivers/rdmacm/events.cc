@@ -241,6 +241,11 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
   event.event.id = &owner.id;
   fill_parameters(event, record, owner.id.qp_type == IBV_QPT_UD);
   switch (record.type) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED: {
+      // The thread that asked may not have heard yet where its id is bound.
+      const std::lock_guard lock(owner.binding_mutex);
+      return true;
+    }
     case RDMA_CM_EVENT_ROUTE_RESOLVED:
       owner.path.path_mtu = record.path.path_mtu;
       if (const int error = fill_route(owner)) {

@@ -271,7 +271,10 @@ UROCE_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
 UROCE_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms) {
   return guarded(-1, [&] {
     if (bytes_of(destination) == 0 || (source != nullptr && bytes_of(source) == 0)) return fail(EINVAL);
-    if (const int error = resolve(as_id(id), source, destination, timeout_ms)) return fail(error);
+    {
+      const std::lock_guard lock(as_id(id).binding_mutex);
+      if (const int error = resolve(as_id(id), source, destination, timeout_ms)) return fail(error);
+    }
     return complete(as_id(id));
   });
 }
@@ -299,7 +302,6 @@ UROCE_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) {
       uroce_cm_bound_response reply{};
       if (const int error = binding.device->call(UROCE_CMD_CM_LISTEN, request, reply)) return fail(error);
     }
-    listener.listening = true;
     return 0;
   });
 }

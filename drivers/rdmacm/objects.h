@@ -76,7 +76,7 @@ struct CmId {
   bool synchronous = false;  ///< the channel is its own
   std::uint32_t flags = 0;   ///< uroce_cm_id_flags
   std::uint8_t traffic_class = 0, ack_timeout = 0;
-  bool listening = false, connect_failed = false;
+  bool connect_failed = false;
   std::uint8_t initiator_depth = 0, responder_resources = 0;
   uroce_cm_path path{};
   bool has_peer = false;  ///< path tells of a peer's QP
@@ -87,6 +87,8 @@ struct CmId {
   std::vector<std::unique_ptr<Multicast>> multicast;  ///< under mutex
   std::uint64_t last_group = 0;                       ///< under mutex
 
+  /// Held while the id is being bound, which an event about it may overtake. Before Registry::mutex.
+  std::mutex binding_mutex;
   std::mutex mutex;
   std::condition_variable acknowledged;
   std::uint32_t events_given = 0, events_acknowledged = 0;

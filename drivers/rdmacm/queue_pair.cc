@@ -153,7 +153,7 @@ int create_qp(CmId& owner, ibv_qp_init_attr_ex& attr) {
     destroy_own_cqs(id);
     return error;
   }
-  id.pd = qp->pd;
+  id.pd = attr.pd;
   id.qp = qp;
   return 0;
 }
