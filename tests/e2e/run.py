@@ -14,6 +14,7 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, last_cases  # noqa: E402
+from cases_connections import connection_cases, connection_last_cases, same_daemon_cases  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
@@ -36,13 +37,13 @@ def groups(long):
     return [
         Group('input', None, input_cases(long), True),
         Group('network', None, network_cases(long), True),
-        Group('two', lambda rig: rig.pair(), shared),
-        Group('one', lambda rig: rig.single(), shared),
+        Group('two', lambda rig: rig.pair(), dict(shared, **connection_cases(long))),
+        Group('one', lambda rig: rig.single(), dict(shared, **connection_cases(long), **same_daemon_cases())),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),
         Group('one busy', lambda rig: rig.single(['--poll-mode', 'busy']), busy_cases()),
-        Group('two end', lambda rig: rig.pair(), last_cases(), True),
+        Group('two end', lambda rig: rig.pair(), dict(last_cases(), **connection_last_cases()), True),
         Group('one end', lambda rig: rig.single(), last_cases(), True),
     ]
 

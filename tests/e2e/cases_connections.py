@@ -1,0 +1,171 @@
+"""Programs that connect with librdmacm: rping and its kin, unmodified; refusals, deaths, set-up in bulk."""
+import re
+import signal
+import time
+
+from rig import Failure, wait_until
+
+ADDRESS = '192.0.2.1'  # of the first device
+
+
+class Two:
+    """Server and client; a server of connections can't be seen to listen, so the client is started after a while."""
+
+    def __init__(self, rig, devices, server, client):
+        self.rig = rig
+        self.server = rig.start(devices[0], server, str(server[0]) + '-server')
+        time.sleep(0.4)
+        self.client = rig.start(devices[1], client, str(client[0]) + '-client')
+
+    def finish(self, timeout=20, server_ends=True):
+        status = self.client.wait(timeout)
+        server_status = self.server.wait(5) if server_ends else 0
+        if status != 0 or server_status != 0:
+            raise Failure(f'client exit {status}, server exit {server_status}\n'
+                          + self.rig.describe(self.server, self.client))
+        if not server_ends:
+            self.server.end(1)
+        return self.client.output()
+
+
+def two(server, client, server_ends=True, says=None, timeout=20):
+    def run(rig, devices):
+        output = Two(rig, devices, server, client).finish(timeout, server_ends)
+        if says is not None and not re.search(says, output):
+            raise Failure(f'the client does not say "{says}":\n{output}')
+    return run
+
+
+def rping(options, address=ADDRESS):
+    return two(['rping', '-s', '-a', address] + options, ['rping', '-c', '-a', address] + options)
+
+
+def persistent_rping(rig, devices):
+    """rping -P serves one client after the other."""
+    server = rig.start(devices[0], ['rping', '-s', '-P', '-a', ADDRESS])
+    time.sleep(0.4)
+    for _ in range(3):
+        rig.run(devices[1], ['rping', '-c', '-a', ADDRESS, '-V', '-C', '3'])
+    if not server.alive():
+        raise Failure('the server is gone\n' + rig.describe(server))
+    server.end(1)
+
+
+def nobody_listens(rig, devices):
+    process = rig.start(devices[1], ['rping', '-c', '-a', ADDRESS, '-p', '7999', '-C', '1'])
+    status = process.wait(10)
+    if status in (0, None) or 'REJECTED' not in process.output():
+        raise Failure(f'exit {status} without a server\n{rig.describe(process)}')
+
+
+def nobody_answers(rig, devices):
+    process = rig.start(devices[1], ['rping', '-c', '-a', '192.0.2.99', '-C', '1'])
+    status = process.wait(10)
+    if status in (0, None) or 'ADDR_ERROR, error -110' not in process.output():
+        raise Failure(f'exit {status} for a silent address\n{rig.describe(process)}')
+
+
+def no_such_address(rig, devices):
+    process = rig.start(devices[0], ['rping', '-s', '-a', '198.51.100.1'])
+    status = process.wait(10)
+    if status in (0, None) or 'No such device' not in process.output():
+        raise Failure(f'exit {status} for an address of no device\n{rig.describe(process)}')
+
+
+def port_in_use(rig, devices):
+    first = rig.start(devices[0], ['rping', '-s', '-a', ADDRESS])
+    time.sleep(0.4)
+    second = rig.start(devices[0], ['rping', '-s', '-a', ADDRESS])
+    status = second.wait(10)
+    if status in (0, None) or 'Address already in use' not in second.output():
+        raise Failure(f'exit {status} for a port that is taken\n{rig.describe(first, second)}')
+    first.end(1)
+
+
+def killed_peer(rig, devices):
+    """SIGKILL of either side while data flows: the other is told."""
+    for victim in ('client', 'server'):
+        pair = Two(rig, devices, ['rping', '-s', '-a', ADDRESS], ['rping', '-c', '-a', ADDRESS, '-C', '10000000'])
+        time.sleep(0.3)
+        killed = getattr(pair, victim)
+        left = pair.server if victim == 'client' else pair.client
+        if not killed.alive():
+            raise Failure('it does not run\n' + rig.describe(pair.server, pair.client))
+        killed.signal(signal.SIGKILL)
+        if not wait_until(lambda p=left: 'DISCONNECT EVENT' in p.output() or not p.alive(), 5):
+            raise Failure(f'the {victim} was killed and nobody told\n' + rig.describe(left))
+        left.end(1)
+
+
+def dead_daemon(rig, devices):
+    """The daemon is gone while an rping waits for a client: it hears of it."""
+    server = rig.start(devices[0], ['rping', '-s', '-a', ADDRESS])
+    time.sleep(0.4)
+    rig.daemons[devices[0]].signal(signal.SIGKILL)
+    if server.wait(5) is None:
+        raise Failure('the program still waits\n' + rig.describe(server))
+
+
+def set_up_in_bulk(rounds, count):
+    """cmtime: all connections come about, over and over, and the daemon does not grow."""
+    def run(rig, devices):
+        server = rig.start(devices[0], ['cmtime'])
+        time.sleep(0.4)
+        sizes = []
+        for _ in range(rounds):
+            output = rig.run(devices[1], ['cmtime', '-s', ADDRESS, '-c', str(count)], timeout=60)
+            if 'error' in output.lower() or 'failure' in output or not re.search(r'connect +:', output):
+                raise Failure('cmtime failed:\n' + output)
+            sizes.append(resident_kb(rig.daemons[devices[0]].pid))
+        server.end(1)
+        if rounds > 2 and sizes[-1] > sizes[1] * 1.05 + 4096:
+            raise Failure(f'the daemon grows: {sizes} KiB')
+    return run
+
+
+def resident_kb(pid):
+    with open(f'/proc/{pid}/status') as rows:
+        return next(int(row.split()[1]) for row in rows if row.startswith('VmRSS'))
+
+
+def perftest(program, options):
+    return two([program, '-R', '-F'] + options, [program, '-R', '-F'] + options + [ADDRESS])
+
+
+def connection_cases(long):
+    cases = {'rping -v -V -C 10': rping(['-v', '-V', '-C', '10']),
+             'rping -q': rping(['-q', '-C', '5', '-V']), 'rping -p': rping(['-p', '7555', '-C', '3']),
+             'rping over IPv6': rping(['-V', '-C', '3'], '2001:db8::1'), 'rping -P': persistent_rping}
+    for size in ('23', '100', '4096', '65535'):
+        cases[f'rping -S {size}'] = rping(['-V', '-C', '20', '-S', size])
+    cases.update({
+        'ucmatose': two(['ucmatose', '-c', '10', '-C', '20'], ['ucmatose', '-s', ADDRESS, '-c', '10', '-C', '20']),
+        'ucmatose -m': two(['ucmatose', '-m'], ['ucmatose', '-m', '-s', ADDRESS]),
+        'udaddy': two(['udaddy', '-c', '3'], ['udaddy', '-s', ADDRESS, '-c', '3']),
+        'rdma_client': two(['rdma_server'], ['rdma_client', '-s', ADDRESS]),
+        'rdma_xclient': two(['rdma_xserver'], ['rdma_xclient', '-s', ADDRESS]),
+        'rdma_xclient -c x': two(['rdma_xserver', '-c', 'x'], ['rdma_xclient', '-c', 'x', '-s', ADDRESS]),
+        'mckey': joined, 'nobody listens': nobody_listens, 'nobody answers': nobody_answers, 'no such address': no_such_address,
+        'port in use': port_in_use, 'killed peer': killed_peer,
+        'cmtime': set_up_in_bulk(10 if long else 4, 1000),
+    })
+    for program, options in (('ib_write_bw', ['-n', '200']), ('ib_send_lat', ['-n', '200']), ('ib_read_bw', ['-n', '200']),
+                             ('ib_send_bw', ['-c', 'UD', '-n', '200'])):
+        cases[f'{program} -R {" ".join(options)}'] = perftest(program, options)
+    return cases
+
+
+def joined(rig, devices):
+    """mckey: what is sent to a group arrives, at another daemon and on the same one."""
+    mine = {'uroce0': '192.0.2.1', 'uroce1': '192.0.2.2'}
+    two(['mckey', '-m', '239.1.1.1', '-b', mine[devices[0]]],
+        ['mckey', '-m', '239.1.1.1', '-b', mine[devices[1]], '-s'], says='return status 0')(rig, devices)
+
+
+def same_daemon_cases():
+    """Only where both ends share an address that the programs' own TCP connection reaches, too."""
+    return {'qperf -cm 1': two(['qperf'], ['qperf', '-cm', '1', '127.0.0.1', 'rc_lat'], False, r'latency += ')}
+
+
+def connection_last_cases():
+    return {'dead daemon under librdmacm': dead_daemon}
