@@ -14,7 +14,7 @@ namespace {
 constexpr char kHelp[] =
     R"(urocectl [-d NAME]... [--json] [--run-dir DIR] COMMAND
 
-  show [all|devices|sessions|qps|mrs|cqs|errors]
+  show [all|devices|sessions|qps|mrs|cqs|srqs|errors]
                                             what a daemon holds: QPs with their states and counters, ...
   stat [--watch [--interval S]]             counters that are not zero, under the names of rxe and mlx5;
                                             --watch prints what changed each second until Ctrl-C
@@ -63,8 +63,8 @@ void check(const Options& options, int extra) {
   if (extra > 0 || !options.address.empty())
     fail(2, options.command + " takes one argument at most; see urocectl --help");
   if (options.command == "show" &&
-      !one_of(options.argument, {"", "all", "devices", "sessions", "qps", "mrs", "cqs", "errors"})) {
-    fail(2, "show " + options.argument + ": give all, devices, sessions, qps, mrs, cqs or errors");
+      !one_of(options.argument, {"", "all", "devices", "sessions", "qps", "mrs", "cqs", "srqs", "errors"})) {
+    fail(2, "show " + options.argument + ": give all, devices, sessions, qps, mrs, cqs, srqs or errors");
   }
   if (options.command == "stat" && !options.argument.empty()) fail(2, "stat takes no argument");
   if (options.command == "trace" && options.argument.empty()) fail(2, "trace: give a file to write, or `stop`");

@@ -175,6 +175,23 @@ Json show_cqs(Conductor& conductor) {
   return list;
 }
 
+Json show_srqs(Conductor& conductor) {
+  Json list = Json::array();
+  for (const auto& [id, session] : conductor.sessions()) {
+    for (const auto& [handle, srq] : session->srqs) {
+      list.push_back({{"srq", srq->id.value},
+                      {"session", id},
+                      {"program", session->program},
+                      {"type", srq->xrcd != nullptr ? "XRC" : "basic"},
+                      {"entries", srq->entries},
+                      {"posted", srq->srq->posted()},
+                      {"limit", srq->srq->limit()},
+                      {"qps", srq->users}});
+    }
+  }
+  return list;
+}
+
 Json show_errors() {
   Json list = Json::array();
   for (const LoggedError& entry : ErrorLog::instance().entries()) {
@@ -194,9 +211,10 @@ Json show(Conductor& conductor, const Session& asker, const std::string& what) {
   if (all || what == "qps") answer["qps"] = show_qps(conductor);
   if (all || what == "mrs") answer["mrs"] = show_mrs(conductor, asker);
   if (all || what == "cqs") answer["cqs"] = show_cqs(conductor);
+  if (all || what == "srqs") answer["srqs"] = show_srqs(conductor);
   if (all || what == "errors") answer["errors"] = show_errors();
   if (answer.empty()) {
-    return error("show has no \"" + what + "\"; it has all, devices, sessions, qps, mrs, cqs, errors");
+    return error("show has no \"" + what + "\"; it has all, devices, sessions, qps, mrs, cqs, srqs, errors");
   }
   return answer;
 }

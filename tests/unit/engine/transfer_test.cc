@@ -150,6 +150,33 @@ TEST_P(TransferTest, APortThatRefusesFramesDelaysThemAndLosesNone) {
   EXPECT_EQ(now.counters.retransmitted_pkts, 0u);
 }
 
+TEST_P(TransferTest, AModeratedCqWaitsForTheCountOrTheTime) {
+  const uroce_sge from = sge(0, 8);
+  const auto readable = [&] {
+    pollfd fd{channel_reply.fds[0].get(), POLLIN, 0};
+    return ::poll(&fd, 1, 0) == 1;
+  };
+  ASSERT_EQ(client.send(UROCE_CMD_MODIFY_CQ, uroce_modify_cq_request{cq.made.handle, 3, 60000, 0}).status, 0);
+  cq.ring.arm(false);
+  for (int i = 0; i < 2; ++i) a.post_send(write(4096), std::span(&from, 1));
+  ASSERT_NE(wait_cqe(), nullptr);
+  daemon.settle();
+  EXPECT_FALSE(readable());
+  a.post_send(write(4096), std::span(&from, 1));
+  ASSERT_TRUE(daemon.run_until(readable));
+  std::uint64_t cookie = 0;
+  ASSERT_EQ(::read(channel_reply.fds[0].get(), &cookie, 8), 8);
+
+  ASSERT_EQ(client.send(UROCE_CMD_MODIFY_CQ, uroce_modify_cq_request{cq.made.handle, 0, 3000, 0}).status, 0);
+  cq.ring.arm(false);
+  const Nanos before = monotonic_now();
+  a.post_send(write(4096), std::span(&from, 1));
+  ASSERT_TRUE(daemon.run_until(readable));
+  EXPECT_GE(monotonic_now() - before, 3 * kMillisecond);
+  EXPECT_EQ(client.send(UROCE_CMD_MODIFY_CQ, uroce_modify_cq_request{cq.made.handle, 1u << 16, 0, 0}).status,
+            EINVAL);
+}
+
 TEST_P(TransferTest, DoorbellsOfStrangersAndNobodyAreCountedAndIgnored) {
   queue::DoorbellRinger bell(client.doorbells(), &client.header()->worker[0]);
   for (std::uint32_t bit : {3000u, UROCE_MAX_SESSION_QPS - 1}) bell.ring(bit);
