@@ -10,7 +10,7 @@ usage() {
 tests/run.sh [OPTIONS]      (as root, on Debian 12)
 
   --long             soaks, more seeds, the whole cross product of program options
-  --clang            also compile everything with clang 14
+  --clang            also compile everything with clang 14 (--asan and --fuzz-seconds do it anyway)
   --asan             also run the tests under address and undefined behaviour sanitizers
   --tsan             also run those of threads and shared memory under the thread sanitizer
   --fuzz-seconds N   also fuzz with libFuzzer, N seconds a target
@@ -24,7 +24,7 @@ HELP
 }
 
 long= clang= asan= tsan= fuzz_seconds=0 only='*' jobs=$(nproc)
-if [ "${CI:-}" = true ]; then clang=1 asan=1 tsan=1 fuzz_seconds=60; fi
+if [ "${CI:-}" = true ]; then asan=1 tsan=1 fuzz_seconds=60; fi
 need_value() { [ $# -ge 2 ] || die "$1 needs a value; see tests/run.sh --help"; }
 while [ $# -gt 0 ]; do
   case $1 in
@@ -152,6 +152,8 @@ else
   say "needs root: network namespaces and the memory of other processes; did the tests above instead"
   count 0 0 1
 fi
+# The sanitizers' build is clang's too, of the same sources with the same warnings.
+if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then clang=; fi
 [ -n "$clang" ] && stage 'build (clang)' build_into "$top/build-clang" clang++-14 -Doptimization=0
 if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then
   stage 'build (sanitizers)' build_into "$top/build-asan" clang++-14 -Db_sanitize=address,undefined -Db_lundef=false \
