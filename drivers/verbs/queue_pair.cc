@@ -8,6 +8,13 @@
 namespace uroce::verbs {
 namespace {
 
+// Programs set for both XRC types what RC has (perftest); the kernel's verbs drop what the type has not.
+int meaningful(ibv_qp_type type, int mask) {
+  if (type == IBV_QPT_XRC_SEND) return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  if (type == IBV_QPT_XRC_RECV) return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+  return mask;
+}
+
 uroce_qp_attr to_wire(const ibv_qp_attr& in, int mask) {
   uroce_qp_attr out{};
   out.state = in.qp_state;
@@ -279,7 +286,7 @@ UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   Qp& modified = *as_qp(qp);
   uroce_modify_qp_request request{};
   request.handle = qp->handle;
-  request.mask = static_cast<std::uint32_t>(mask);
+  request.mask = static_cast<std::uint32_t>(meaningful(qp->qp_type, mask));
   request.attr = to_wire(*attr, mask);
   const int error = modified.queue.session().call(UROCE_CMD_MODIFY_QP, std::as_bytes(std::span(&request, 1)), {});
   if (error != 0) return failed(error);
