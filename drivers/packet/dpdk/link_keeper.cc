@@ -63,6 +63,7 @@ LinkKeeper::~LinkKeeper() {
   ::close(event_);
   std::lock_guard all(registry().mutex);
   std::erase(registry().keepers, this);
+  keeper_.up.store(false, std::memory_order_relaxed);
   close_gate();
 }
 
@@ -87,6 +88,7 @@ void LinkKeeper::hold() {
     std::lock_guard all(registry().mutex);
     for (LinkKeeper* keeper : registry().keepers) {
       if (!keeper->link_up()) continue;
+      keeper->keeper_.up.store(true, std::memory_order_relaxed);
       keeper->keeper_.closed.store(false, std::memory_order_seq_cst);
       any = true;
     }
@@ -117,6 +119,7 @@ void LinkKeeper::run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     const bool up = link_up();
+    if (!up) keeper_.up.store(false, std::memory_order_relaxed);
     if (up != was_up && on_change_) on_change_(up);
     was_up = up;
     if (up) {

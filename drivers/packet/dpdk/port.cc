@@ -53,6 +53,10 @@ class Port::Visit {
   bool open_ = true;
 };
 
+bool Port::link_was_up() const {
+  return config_.keeper != nullptr && config_.keeper->up.load(std::memory_order_relaxed);
+}
+
 Port::Port(const QueueConfig& config) : config_(config) {}
 
 Port::~Port() { rte_pktmbuf_free_bulk(kept_ + kept_begin_, static_cast<unsigned>(kept_end_ - kept_begin_)); }
@@ -65,7 +69,8 @@ void Port::attach_thread() {
 
 std::size_t Port::burst(rte_mbuf** mbufs, std::size_t limit) {
   const Visit visit(*this);
-  if (!visit) return 0;
+  shut_out_ = !visit;
+  if (shut_out_) return 0;
   return rte_eth_rx_burst(config_.port, config_.queue, mbufs, static_cast<std::uint16_t>(std::min(limit, kBurst)));
 }
 
@@ -138,6 +143,7 @@ std::size_t Port::transmit(std::span<base::Frame> frames) {
   std::size_t taken = 0;
   {
     const Visit visit(*this);
+    if (!visit && link_was_up()) return 0;
     if (!visit) {  // a link that is down loses what is sent, as a cable does
       counters_.tx_dropped += frames.size();
       release(frames);
@@ -179,7 +185,8 @@ bool Port::arm_wake() {
   config_.waker->arm();
   kept_begin_ = 0;
   kept_end_ = burst(kept_, kBurst);
-  return kept_end_ == 0;
+  // Who sent before we armed wakes nobody, and a closed gate hides what he sent.
+  return kept_end_ == 0 && !(shut_out_ && link_was_up());
 }
 
 void Port::disarm_wake() {

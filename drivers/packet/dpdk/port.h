@@ -26,6 +26,7 @@ struct alignas(64) Gate {
 };
 struct alignas(64) GateKeeper {
   std::atomic<bool> closed{false};
+  std::atomic<bool> up{false};  ///< the link was, when last looked at: a closed gate opens again in a moment
 };
 
 struct QueueConfig {
@@ -64,6 +65,8 @@ class Port {
  private:
   /// Inside the driver while it lives; false: the link is changing, and nothing passes.
   class Visit;
+  /// The link was up when last looked at: if the gate is closed nevertheless, it opens again in a moment.
+  bool link_was_up() const;
 
   std::size_t burst(rte_mbuf** mbufs, std::size_t limit);
   rte_mbuf* contiguous(rte_mbuf* mbuf);
@@ -72,6 +75,7 @@ class Port {
   QueueConfig config_;
   Gate gate_;
   bool attached_ = false;
+  bool shut_out_ = false;  // burst() found the gate closed
   rte_mbuf* kept_[kBurst];  // received by arm_wake's look at the ring
   std::size_t kept_begin_ = 0, kept_end_ = 0;
   net::DeviceCounters counters_;
