@@ -41,8 +41,9 @@ class MulticastTable {
     std::erase_if(rows_, [qp](const Attachment& row) { return row.qp == qp; });
   }
   std::span<const Attachment> members(const wire::Address& group) const {
-    const auto found = std::ranges::equal_range(rows_, group, {}, &Attachment::group);
-    return {found.begin(), found.end()};
+    const auto first = std::ranges::lower_bound(rows_, group, {}, &Attachment::group);
+    const auto last = std::ranges::upper_bound(first, rows_.end(), group, {}, &Attachment::group);
+    return {first, last};
   }
 
  private:

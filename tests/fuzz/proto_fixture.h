@@ -51,17 +51,32 @@ struct Fixture {
   sim::Random random{1};
   Nanos now = 1000;
 
-  Fixture() : host_a(settings(0)), host_b(settings(1)) {
+  static constexpr SrqId kSrq{2};
+  static constexpr std::uint32_t kQkey = 0x1234;
+
+  /// `type` is A's; B's is what is connected to it.
+  explicit Fixture(proto::QpType type = proto::QpType::kRc, bool shared = false)
+      : host_a(settings(0)), host_b(settings(1)) {
     const sim::ZoneSizes zones{2048, 4096, 8192, 8192};
     // Each client has a CQ of its own: one may overrun its own.
-    const sim::QueueSizes first{16, 16, 4, 4, 64, false, CqId{0}}, second{16, 16, 4, 4, 64, false, CqId{1}};
+    sim::QueueSizes first{16, 16, 4, 4, 64, false, CqId{0}};
+    const sim::QueueSizes second{16, 16, 4, 4, 64, false, CqId{1}};
+    first.type = type;
+    const bool xrc = type == proto::QpType::kXrcSend;
+    if (shared && !xrc) first.srq = SrqId{1};
     sim::set_up(a, host_a, random, zones, first, Qpn{0x11}, PdId{1});
+    if (xrc) first.type = proto::QpType::kXrcRecv;
+    if (shared || xrc) first.srq = kSrq;
     sim::set_up(b, host_b, random, zones, first, Qpn{0x12}, PdId{1});
     sim::set_up(c, host_a, random, zones, second, Qpn{0x13}, PdId{2});
     sim::set_up(d, host_b, random, zones, second, Qpn{0x14}, PdId{2});
     for (sim::End* end : {&a, &b, &c, &d}) sim::begin_connection(*end, random);
     join(a, b);
     join(c, d);
+    // 1: to B; 2: to A itself; 3: another PD's.
+    const wire::PathAddress paths[] = {host_a.path_to(host_b), host_a.path_to(host_a)};
+    for (std::uint32_t i = 0; i < 2; ++i) host_a.transport.set_address_handle(AhId{i + 1}, PdId{1}, &paths[i]);
+    host_a.transport.set_address_handle(AhId{3}, PdId{2}, &paths[0]);
   }
 
   static sim::HostSettings settings(std::uint32_t id) {
@@ -83,6 +98,8 @@ struct Fixture {
       connection.sq_psn = Psn(0xfffff0u);
       connection.rq_psn = Psn(0xfffff0u);
       connection.path_mtu = 256;
+      connection.type = ends[side]->qp->sizes.type;
+      connection.qkey = kQkey;
       connection.timeout = 8;
       connection.retry_cnt = 2;
       connection.rnr_retry = 2;
@@ -96,7 +113,7 @@ struct Fixture {
       sim::draw_receive(end, peer, random, {512, 4}, false);
       if (!sim::post(end, peer.out.receives.back())) break;
     }
-    end.qp->rq.publish();
+    end.receive_ring().publish();
   }
 
   void post_works(sim::End& end, sim::End& peer, int count) {

@@ -56,10 +56,10 @@ SimCq::SimCq(std::uint32_t entries) : ring_(entries) {
 SimSrq::SimSrq(proto::SrqCreate create, std::uint32_t entries) {
   const auto stride = static_cast<std::uint32_t>(
       std::bit_ceil(sizeof(uroce_rq_entry) + create.max_sge * sizeof(uroce_sge)));
-  ring_ = AlignedBytes(std::size_t{entries} * stride);
-  const queue::RingShape shape{ring_.data(), entries, stride};
-  create.ring = queue::WorkConsumer(shape, &client_.index, &consumer_);
-  producer = queue::WorkProducer(shape, &client_.index, &consumer_);
+  ring = AlignedBytes(std::size_t{entries} * stride);
+  const queue::RingShape shape{ring.data(), entries, stride};
+  create.ring = queue::WorkConsumer(shape, &client.index, &consumer_);
+  producer = queue::WorkProducer(shape, &client.index, &consumer_);
   srq = std::make_unique<proto::Srq>(create);
 }
 

@@ -53,10 +53,10 @@ class SimSrq {
   SimSrq(proto::SrqCreate create, std::uint32_t entries);
   std::unique_ptr<proto::Srq> srq;
   queue::WorkProducer producer;
+  AlignedBytes ring;
+  uroce_producer_line client{};
 
  private:
-  AlignedBytes ring_;
-  uroce_producer_line client_{};
   std::uint32_t consumer_ = 0;
 };
 

@@ -1,0 +1,14 @@
+// A hostile client of the other QP types, with shared receive queues, windows and fast registrations.
+//
+// Input: a byte for the type, then the steps of hostile_client.h.
+#include "tests/fuzz/hostile_client.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using uroce::proto::QpType;
+  constexpr QpType kTypes[] = {QpType::kRc, QpType::kUc, QpType::kUd, QpType::kXrcSend};
+  uroce::fuzz::Input input(data, size);
+  const std::uint8_t control = input.byte();
+  uroce::fuzz::Fixture world(kTypes[control % 4], (control & 4) != 0);
+  uroce::fuzz::run_hostile_client(world, input);
+  return 0;
+}
