@@ -252,6 +252,29 @@ Json controls_json(const Conductor& conductor) {
   return values;
 }
 
+/// The general services interface and the connection manager behind it.
+Json connections_json(Conductor& conductor) {
+  constexpr const char* kNames[] = {"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep"};
+  const GsiCounters gsi = conductor.workers().gsi.counters();
+  const cm::Manager& manager = conductor.cm().manager();
+  const cm::ManagerCounters& counters = manager.counters();
+  Json out = {{"connections", manager.connections()}, {"mads_received", gsi.received}, {"mads_sent", gsi.sent},
+              {"bad_packets", gsi.bad_packet},        {"bad_mads", gsi.bad_mad},       {"overflows", gsi.overflow},
+              {"unresolved", gsi.unresolved}};
+  for (std::size_t i = 0; i < std::size(kNames); ++i) {
+    out[std::string(kNames[i]) + "_received"] = counters.received[i];
+    out[std::string(kNames[i]) + "_sent"] = counters.sent[i];
+  }
+  out["duplicates"] = counters.duplicates;
+  out["retries"] = counters.retries;
+  out["stale"] = counters.stale;
+  out["unmatched"] = counters.unmatched;
+  out["out_of_state"] = counters.out_of_state;
+  out["backlog_full"] = counters.backlog_full;
+  out["table_full"] = counters.table_full;
+  return out;
+}
+
 Json stat(Conductor& conductor) {
   Sums sums;
   conductor.on_all_workers([&](WorkerCore& worker) {
@@ -285,6 +308,7 @@ Json stat(Conductor& conductor) {
             {"tx_packets", d.tx_packets},
             {"tx_bytes", d.tx_bytes},
             {"tx_dropped", d.tx_dropped}}},
+          {"cm", connections_json(conductor)},
           {"controls", controls_json(conductor)}};
 }
 
