@@ -42,8 +42,15 @@ UNRELIABLE = ['ib_send_bw -c UC -s 4096 -n 400', 'ib_send_bw -c UC -a -n 20', 'i
               'ib_send_bw -c UC -q 4 -I 64 -s 64 -n 400', 'ib_write_bw -c UC -a -n 20', 'ib_write_bw -c UC -b -q 4 -n 200',
               'ib_send_lat -c UC -s 64 -n 400', 'ib_write_lat -c UC -I 32 -s 32 -n 400',
               'ib_send_bw -c UD -s 1024 -n 400', 'ib_send_bw -c UD -a -n 100', 'ib_send_bw -c UD -e -s 64 -n 400',
-              'ib_send_bw -c UD -b -q 4 -s 64 -n 100', 'ib_send_bw -c UD --use-srq -q 4 -s 1024 -n 100',
+              'ib_send_bw -c UD -b -q 4 -s 64 -n 100', 'ib_send_bw -c UD --use-srq -s 1024 -n 400',
               'ib_send_lat -c UD -s 64 -n 400', 'ib_send_lat -c UD -e -I 64 -s 64 -n 400']
+
+# Memory of other kinds: on demand (explicit, implicit, with advice), of the device; and a multicast group.
+MEMORY = ['ibv_rc_pingpong -c -o', 'ibv_rc_pingpong -c -O', 'ibv_rc_pingpong -c -o -P', 'ibv_rc_pingpong -c -j',
+          'ibv_rc_pingpong -c -N -o', 'ibv_srq_pingpong -c -o', 'ibv_xsrq_pingpong -o']
+ON_DEMAND = ['ib_send_bw --odp -s 4096 -n 400', 'ib_write_bw --odp -s 65536 -n 200', 'ib_read_bw --odp -s 4096 -n 400',
+             'ib_send_bw -c UD -g -x 1 --ipv6 -s 64 -n 200',
+             'ib_send_bw -c UD -g -M 0:0:0:0:0:0:0:0:0:0:255:255:239:1:1:1 -s 64 -n 200']
 
 SHARED = ['ib_send_bw --use-srq -q 4 -s 4096 -n 400', 'ib_send_bw --use-srq -e -s 4096 -n 400', 'ib_send_lat --use-srq -n 400',
           'ib_send_bw -c XRC -s 4096 -n 400', 'ib_send_bw -c XRC -q 4 -e -n 200', 'ib_send_bw -c XRC -b -n 200',
@@ -59,7 +66,7 @@ BOTH_WAYS = ['ib_send_bw -e -b -q 4 -s 4096 -n 100', 'ib_atomic_bw -e -b -q 4 -n
 
 def verbs_cases():
     cases = {'conformance': conformance, 'stress': stress}
-    cases.update({command: pingpong(command.split()) for command in PINGPONGS})
+    cases.update({command: pingpong(command.split()) for command in PINGPONGS + MEMORY})
     cases.update({command: perftest(command.split(), None, 300 if ' -a' in command else 60)
-                  for command in UNRELIABLE + SHARED + BOTH_WAYS})
+                  for command in UNRELIABLE + SHARED + BOTH_WAYS + ON_DEMAND})
     return cases
