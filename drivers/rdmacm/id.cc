@@ -160,7 +160,8 @@ int resolve(CmId& id, const sockaddr* source, const sockaddr* destination, int t
     std::vector<Device*> devices = Registry::instance().devices(again);
     if (devices.size() > 1 && !to_self) {
       // An address of our own is reached on its own device.
-      std::ranges::stable_partition(devices, [&](Device* device) { return owns(*device, request.destination); });
+      std::stable_partition(devices.begin(), devices.end(),
+                            [&](Device* device) { return owns(*device, request.destination); });
     }
     for (Device* device : devices) {
       const int failed = resolve_on(id, *device, request, to_self);
