@@ -225,6 +225,7 @@ int migrate(CmId& id, rdma_event_channel* to) {
     if (const int error = handle_of(as_channel(to), *binding.device, request.channel)) return error;
     if (const int error = binding.device->call(UROCE_CMD_CM_MIGRATE, request)) return error;
   }
+  const std::lock_guard lock(Registry::instance().mutex);  // under which others look for it
   id.id.channel = to;
   return 0;
 }
