@@ -29,8 +29,21 @@ Taken copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd, Recei
   return fits ? Taken::kOk : Taken::kBad;
 }
 
-Taken take_shared(Core& core, Qp& qp) {
+/// An XRC target's SRQ can be destroyed in the middle of a message, and its number and its CQ's be another's by
+/// then. No PD number comes twice.
+Srq* live_srq(Core& core, const Qp& qp) {
   Srq* const srq = core.srq(qp.srq);
+  if (srq == nullptr || qp.type != QpType::kXrcRecv) return srq;
+  return srq->pd == qp.pd && srq->cq == qp.recv_cq ? srq : nullptr;
+}
+
+void push_receive(Core& core, const Qp& qp, const uroce_cqe& cqe, bool solicited) {
+  if (qp.type == QpType::kXrcRecv && live_srq(core, qp) == nullptr) return;
+  core.push(qp.recv_cq, cqe, solicited);
+}
+
+Taken take_shared(Core& core, Qp& qp) {
+  Srq* const srq = live_srq(core, qp);
   if (srq == nullptr) return Taken::kNone;
   bool limit_reached = false;
   const Taken taken = srq->take(qp.receive, limit_reached);
@@ -65,7 +78,7 @@ Taken take_receive(Core& core, Qp& qp) {
 
 void complete_receive(Core& core, Qp& qp, uroce_cqe& cqe, bool solicited) {
   qp.have_receive = false;
-  core.push(qp.recv_cq, cqe, solicited);
+  push_receive(core, qp, cqe, solicited);
 }
 
 void fail_receive(Core& core, Qp& qp, std::uint8_t status) {
@@ -74,7 +87,7 @@ void fail_receive(Core& core, Qp& qp, std::uint8_t status) {
   cqe.opcode = UROCE_WC_RECV;
   cqe.vendor_err = status;
   ++(status == UROCE_WC_WR_FLUSH_ERR ? core.counters.resp_cqe_flush_error : core.counters.resp_cqe_error);
-  core.push(qp.recv_cq, cqe, true);
+  push_receive(core, qp, cqe, true);
 }
 
 }  // namespace uroce::proto

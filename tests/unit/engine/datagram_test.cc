@@ -64,6 +64,18 @@ class DatagramTest : public ::testing::TestWithParam<std::uint32_t> {
     if (error == 0) error = modify(qp, 2, rtr | (reliable ? rc_rtr : 0), dest);
     return error != 0 ? error : modify(qp, 3, proto::kAttrSqPsn | (reliable ? rc_rts : 0));
   }
+  int start_xrc(const ClientQp& initiator, const ClientQp& target) {
+    constexpr std::uint32_t kInit = proto::kAttrPkeyIndex | proto::kAttrPort | proto::kAttrAccessFlags;
+    constexpr std::uint32_t kRtr = proto::kAttrAv | proto::kAttrPathMtu | proto::kAttrDestQpn | proto::kAttrRqPsn;
+    constexpr std::uint32_t kRts = proto::kAttrTimeout | proto::kAttrRetryCnt | proto::kAttrRnrRetry |
+                                   proto::kAttrSqPsn | proto::kAttrMaxRdAtomic;
+    constexpr std::uint32_t kResponds = proto::kAttrMaxDestRdAtomic | proto::kAttrMinRnrTimer;
+    int error = modify(target, 1, kInit);
+    if (error == 0) error = modify(target, 2, kRtr | kResponds, initiator.made.qpn);
+    if (error == 0) error = modify(initiator, 1, kInit);
+    if (error == 0) error = modify(initiator, 2, kRtr, target.made.qpn);
+    return error == 0 ? modify(initiator, 3, kRts) : error;
+  }
   std::uint32_t create_ah(const wire::Address& to) {
     uroce_create_ah_request request{};
     request.pd = pd;
@@ -280,20 +292,7 @@ TEST_P(DatagramTest, AnXrcTargetServesWhoeverOpensIt) {
   ClientQp initiator = client.create_qp(initiator_request, &status);
   ASSERT_EQ(status, 0);
   EXPECT_EQ(initiator.made.rq_entries, 0u);
-  ASSERT_EQ(modify(target, 1, proto::kAttrPkeyIndex | proto::kAttrPort | proto::kAttrAccessFlags), 0);
-  ASSERT_EQ(modify(target, 2,
-                   proto::kAttrAv | proto::kAttrPathMtu | proto::kAttrDestQpn | proto::kAttrRqPsn |
-                       proto::kAttrMaxDestRdAtomic | proto::kAttrMinRnrTimer,
-                   initiator.made.qpn),
-            0);
-  ASSERT_EQ(modify(initiator, 1, proto::kAttrPkeyIndex | proto::kAttrPort | proto::kAttrAccessFlags), 0);
-  ASSERT_EQ(modify(initiator, 2, proto::kAttrAv | proto::kAttrPathMtu | proto::kAttrDestQpn | proto::kAttrRqPsn,
-                   target.made.qpn),
-            0);
-  ASSERT_EQ(modify(initiator, 3,
-                   proto::kAttrTimeout | proto::kAttrRetryCnt | proto::kAttrRnrRetry | proto::kAttrSqPsn |
-                       proto::kAttrMaxRdAtomic),
-            0);
+  ASSERT_EQ(start_xrc(initiator, target), 0);
   std::memcpy(data, "xrc", 3);
   post_srq(srq, 3, sge(4096, 64));
   uroce_sq_entry entry = send_entry();
@@ -306,6 +305,45 @@ TEST_P(DatagramTest, AnXrcTargetServesWhoeverOpensIt) {
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_QP, target.made.handle), 0);
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_SRQ, srq.handle), 0);
   EXPECT_EQ(client.destroy(UROCE_CMD_CLOSE_XRCD, xrcd), 0);
+}
+
+TEST_P(DatagramTest, AnSrqThatGoesInTheMiddleOfAMessageLeavesNothingBehind) {
+  const std::uint32_t xrcd =
+      TestClient::value<uroce_handle>(client.send(UROCE_CMD_OPEN_XRCD, uroce_open_xrcd_request{O_CREAT, 0})).handle;
+  const auto srq = create_srq(xrcd);
+  uroce_create_qp_request target_request{};
+  target_request.type = kXrcRecv;
+  target_request.xrcd = xrcd;
+  const ClientQp target = client.create_qp(target_request);
+  auto initiator_request = request(kXrcSend);
+  const ClientCq other_cq = client.create_cq(64);
+  initiator_request.send_cq = other_cq.made.handle;
+  initiator_request.recv_cq = initiator_request.max_recv_wr = initiator_request.max_recv_sge = 0;
+  ClientQp initiator = client.create_qp(initiator_request);
+  ASSERT_EQ(start_xrc(initiator, target), 0);
+  // One packet of a message of eight has come through; then the SRQ and its CQ go, and their numbers come back.
+  post_srq(srq, 3, sge(16384, 8192));
+  uroce_sq_entry entry = send_entry();
+  entry.remote_srqn = srq.srqn;
+  const uroce_sge from = sge(0, 8192);
+  const std::uint32_t worker = initiator.made.worker;
+  daemon.settle();  // the port has announced itself
+  daemon.devices[worker].set_credit(1);
+  initiator.post_send(entry, std::span(&from, 1));
+  daemon.settle();
+  ASSERT_EQ(client.at<uroce_srq_daemon_block>(srq.daemon)->consumer, 1u);
+  const CqId id = client.session().cqs.find(cq.made.handle)->id;
+  ASSERT_EQ(client.destroy(UROCE_CMD_DESTROY_SRQ, srq.handle), 0);
+  ASSERT_EQ(client.destroy(UROCE_CMD_DESTROY_CQ, cq.made.handle), 0);
+  uroce_cqe ring[16] = {};
+  uroce_cq_client_block block{};
+  Cq foreign(ring, 16, &block);
+  daemon.conductor->on_all_workers([&](WorkerCore& core) { core.set_cq(id, &foreign, 99); });
+  daemon.devices[worker].set_credit(1u << 30);
+  daemon.run_until([&] { return other_cq.ring.peek() != nullptr; });
+  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_QP, target.made.handle), 0);
+  EXPECT_EQ(foreign.produced(), 0u);
+  daemon.conductor->on_all_workers([&](WorkerCore& core) { core.remove_cq(id, &foreign); });
 }
 
 TEST_P(DatagramTest, NothingOfAKilledClientRemains) {
