@@ -56,7 +56,7 @@ bool SocketAddress::any() const {
 
 std::shared_ptr<Datagram> Datagram::make(int domain) {
   // The plain socket, whatever is preloaded.
-  const auto udp = static_cast<int>(syscall(SYS_socket, domain, SOCK_DGRAM | SOCK_NONBLOCK, 0));
+  const int udp = high_number(static_cast<int>(syscall(SYS_socket, domain, SOCK_DGRAM | SOCK_NONBLOCK, 0)));
   return udp < 0 ? nullptr : std::make_shared<Datagram>(domain, udp);
 }
 
@@ -249,8 +249,12 @@ int Datagram::local_name(sockaddr* addr, socklen_t* length) {
 
 int Datagram::set_option(int level, int name, const void* value, socklen_t length) {
   const std::lock_guard lock(mutex_);
-  if (level != SOL_RDMA) return ::setsockopt(udp_, level, name, value, length) == 0 ? 0 : -errno;
   std::uint32_t number = 0;
+  if (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF) && length >= sizeof(number)) {
+    std::memcpy(&number, value, sizeof(number));
+    (name == SO_RCVBUF ? sizes_.receive_buffer : sizes_.send_buffer) = std::min(number, 1u << 30) << 1;
+  }
+  if (level != SOL_RDMA) return ::setsockopt(udp_, level, name, value, length) == 0 ? 0 : -errno;
   if (!paths_.empty() || value == nullptr || length < sizeof(number)) return -EINVAL;
   std::memcpy(&number, value, sizeof(number));
   const std::uint32_t size = std::clamp<std::uint32_t>(number, 1, 0xfffe);

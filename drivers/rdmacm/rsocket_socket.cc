@@ -1,5 +1,6 @@
 #include "rsocket_socket.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -38,6 +39,15 @@ void read_setting(const char* name, std::uint32_t& value) {
 }
 
 }  // namespace
+
+int high_number(int fd) {
+  // Below FD_SETSIZE, and below the usual limit of descriptors.
+  constexpr int kFirst = 512;
+  const int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD, kFirst);
+  if (moved < 0) return fd;
+  ::close(fd);
+  return moved;
+}
 
 int waker_fd() { return waker.fd; }
 

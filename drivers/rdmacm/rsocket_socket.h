@@ -21,6 +21,10 @@ int waker_fd();
 /// Takes what has woken this thread.
 void drain_waker();
 
+/// The descriptor, moved to a number above those that programs get from the kernel: select under librspreload takes
+/// a program's descriptor for an rsocket when an rsocket's number is the lower one. -1 stays -1.
+int high_number(int fd);
+
 /// Threads that sleep until a socket changes, by their wakers. The socket's mutex guards it.
 class Watchers {
  public:

@@ -32,9 +32,8 @@ Stream::Stream(int domain, rdma_cm_id* id) : Socket(domain, SOCK_STREAM), id_(id
                      d.rq_size,     d.inline_size,    iomap_count(iomap_scale(d.iomap_entries))};
 }
 
-// Taken in the call that returns it, not before: librspreload tells its descriptors from ours by their order.
 bool Stream::take_number() {
-  number_ = eventfd(0, EFD_NONBLOCK);
+  number_ = high_number(eventfd(0, EFD_NONBLOCK));
   return number_ >= 0;
 }
 
@@ -287,7 +286,8 @@ short Stream::ready_locked(short events) {
       if (flow_.readable() > 0 || !readable_) found |= POLLIN;
       if (!writable_ || flow_.can_send()) found |= POLLOUT;
       found &= events;
-      if (state_ == State::kDisconnected) found |= POLLHUP;
+      // Pollers take a hangup for the end: what came before it is read first.
+      if (state_ == State::kDisconnected && flow_.readable() == 0) found |= POLLHUP;
       if (state_ == State::kFailed) found |= POLLERR;
       return found;
     case State::kClosed:

@@ -18,6 +18,7 @@ from cases_connections import connection_cases, connection_last_cases, same_daem
 from cases_input import input_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
+from cases_rsockets import datagram_cases, rsocket_cases  # noqa: E402
 from cases_verbs import verbs_cases  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
 
@@ -37,8 +38,10 @@ def groups(long):
     return [
         Group('input', None, input_cases(long), True),
         Group('network', None, network_cases(long), True),
-        Group('two', lambda rig: rig.pair(), dict(shared, **connection_cases(long))),
-        Group('one', lambda rig: rig.single(), dict(shared, **connection_cases(long), **same_daemon_cases())),
+        Group('two', lambda rig: rig.pair(), dict(shared, **connection_cases(long), **rsocket_cases(long),
+                                                         **datagram_cases())),
+        Group('one', lambda rig: rig.single(), dict(shared, **connection_cases(long), **same_daemon_cases(),
+                                                            **rsocket_cases(long))),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),

@@ -1,0 +1,170 @@
+"""rsockets: the programs of rdmacm-utils, and plain TCP programs under librspreload."""
+import contextlib
+import os
+import subprocess
+
+from rig import Failure, wait_until
+
+PRELOAD = ['env', 'LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so']
+ADDRESS = '192.0.2.1'
+# What a client says that came before its server.
+EARLY = ('refused', 'unreachable', 'Connection reset')
+
+
+def connect(rig, device, server, args, timeout, name):
+    """Runs a client to its end, again while its server does not listen yet; its output."""
+    outcome = []
+
+    def attempt():
+        client = rig.start(device, args, name)
+        status = client.wait(timeout)
+        if status is None:
+            client.end(0.5)
+            raise Failure(f'still running after {timeout} s\n{rig.describe(server, client)}')
+        output = client.output()
+        if status != 0 and any(word in output for word in EARLY) and server.alive():
+            return False
+        if status != 0:
+            raise Failure(f'client exit {status}\n{rig.describe(server, client)}')
+        outcome.append(output)
+        return True
+
+    if not wait_until(attempt, 15, 0.2):
+        raise Failure('the server does not listen\n' + rig.describe(server))
+    return outcome[0]
+
+
+def run_both(rig, devices, server_args, client_args, timeout=20, ends=True):
+    """The client's output; the server ends by itself, with 0, or is ended."""
+    name = client_args[len(PRELOAD)] if client_args[0] == 'env' else client_args[0]
+    server = rig.start(devices[0], server_args, name + '-server')
+    output = connect(rig, devices[1], server, client_args, timeout, name + '-client')
+    if not ends:
+        server.end(1.0)
+    elif (status := server.wait(5)) != 0:
+        raise Failure(f'server exit {status}\n{rig.describe(server)}')
+    return output
+
+
+def stream(options, program='rstream', prefix=()):
+    """rstream and riostream: figures of a test, from both ends."""
+    def run(rig, devices):
+        common = ['-p', str(rig.ports.take())] + options
+        output = run_both(rig, devices, [*prefix, program, '-b', ADDRESS, *common],
+                          [*prefix, program, '-s', ADDRESS, *common])
+        if 'custom' not in output:
+            raise Failure('no figures:\n' + output)
+    return run
+
+
+def copy_file(rig, devices):
+    """rcopy: a file arrives as it was."""
+    source, target = rig.dir / 'source', rig.dir / 'target'
+    source.write_bytes(os.urandom(5_000_001))
+    port = str(rig.ports.take())
+    run_both(rig, devices, ['rcopy', '-p', port], ['rcopy', str(source), f'{ADDRESS}:{target}', '-p', port], ends=False)
+    if target.read_bytes() != source.read_bytes():
+        raise Failure('the file changed on its way')
+
+
+def iperf(options):
+    """iperf3, which knows of TCP only."""
+    def run(rig, devices):
+        port = str(rig.ports.take())
+        output = run_both(rig, devices, PRELOAD + ['iperf3', '-4', '-s', '-1', '-B', ADDRESS, '-p', port],
+                          PRELOAD + ['iperf3', '-4', '-c', ADDRESS, '-p', port, '-n', '50M', '--forceflush', *options])
+        rows = [line for line in output.split('\n') if 'receiver' in line]
+        if not rows or ' 0.00 Bytes' in rows[-1]:
+            raise Failure('nothing was received:\n' + output)
+    return run
+
+
+def netcat(rig, devices):
+    """What goes into one nc comes out of the other."""
+    source, target = rig.dir / 'source', rig.dir / 'target'
+    source.write_bytes(os.urandom(3_000_001))
+    port = str(rig.ports.take())
+    run_both(rig, devices,
+             PRELOAD + ['sh', '-c', f'exec nc.traditional -l -s {ADDRESS} -p {port} < /dev/null > {target}'],
+             PRELOAD + ['sh', '-c', f'exec nc.openbsd -v -N -4 {ADDRESS} {port} < {source}'])
+    if target.read_bytes() != source.read_bytes():
+        raise Failure('the data changed on its way')
+
+
+def preload_symbols(rig, devices):
+    """Debian's librspreload finds every call that it makes in our library."""
+    needed = subprocess.run(['nm', '-D', '--undefined-only', PRELOAD[1].split('=')[1]], capture_output=True, text=True,
+                            check=True).stdout
+    here = subprocess.run(['nm', '-D', '--defined-only', rig.apps / 'lib/librdmacm.so.1'], capture_output=True,
+                          text=True, check=True).stdout
+    symbols = [line.split()[-1] for line in needed.split('\n') if 'RDMACM_' in line]
+    missing = [s for s in symbols if s.replace('@', '@@') not in here]
+    if not symbols or missing:
+        raise Failure(f'librspreload needs {symbols}; missing: {missing}')
+
+
+@contextlib.contextmanager
+def two_hosts():
+    """Two namespaces, joined, with the daemons' addresses in the kernel: datagram sockets meet over UDP first."""
+    names = [f'uroce-rs-{os.getpid()}-{side}' for side in 'ab']
+
+    def ip(*args):
+        subprocess.run(['ip', *args], check=True, capture_output=True)
+
+    made = []
+    try:
+        for name in names:
+            ip('netns', 'add', name)
+            made.append(name)
+        ip('-n', names[0], 'link', 'add', 'host0', 'type', 'veth', 'peer', 'name', 'host0', 'netns', names[1])
+        for name, address in zip(names, (ADDRESS, '192.0.2.2')):
+            ip('-n', name, 'addr', 'add', address + '/24', 'dev', 'host0')
+            ip('-n', name, 'link', 'set', 'lo', 'up')
+            ip('-n', name, 'link', 'set', 'host0', 'up')
+        yield [['ip', 'netns', 'exec', name] for name in names]
+    finally:
+        for name in made:
+            subprocess.run(['ip', 'netns', 'del', name], check=False)
+
+
+def datagrams(options):
+    """udpong: datagrams meet over UDP, and go on from QP to QP."""
+    def run(rig, devices):
+        with two_hosts() as hosts:
+            common = ['-p', str(rig.ports.take()), '-T', 'b', *options]
+            server = rig.start(devices[0], ['udpong', '-b', ADDRESS, *common], 'udpong-server', hosts[0])
+            client = rig.start(devices[1], ['udpong', '-s', ADDRESS, *common], 'udpong-client', hosts[1])
+            status = client.wait(20)
+            server.end(0.5)
+            if status != 0 or 'custom' not in client.output():
+                raise Failure(f'client exit {status}\n{rig.describe(server, client)}')
+            kernel = subprocess.run(hosts[0] + ['cat', '/sys/class/net/host0/statistics/rx_bytes'], capture_output=True,
+                                    text=True, check=True).stdout
+            if int(kernel) > 50_000:
+                raise Failure(f'{kernel.strip()} bytes went through the kernel, not from QP to QP')
+    return run
+
+
+def rsocket_cases(long):
+    """Name to function(rig, devices), for two daemons and for one."""
+    small = ['-S', '65536', '-C', '20', '-I', '5']
+    cases = {f'rstream -T {mode}': stream(['-T', mode] + small) for mode in 'abnrv'}
+    cases['rstream -T b, 64 bytes'] = stream(['-T', 'b', '-S', '64', '-C', '1', '-I', '500'])
+    cases['rstream -T b, 1 MB'] = stream(['-T', 'b', '-S', '1000000', '-C', '20', '-I', '1'])
+    cases['rstream -k 1'] = stream(['-T', 'b', '-k', '1'] + small)
+    cases['rstream -B 4096 -i 0'] = stream(['-T', 'b', '-B', '4096', '-i', '0'] + small)
+    cases['rstream -T s under librspreload'] = stream(['-T', 's', '-T', 'b'] + small, prefix=PRELOAD)
+    cases['rstream -T s -T a under librspreload'] = stream(['-T', 's', '-T', 'a'] + small, prefix=PRELOAD)
+    cases['riostream'] = stream(['-T', 'b', '-T', 'v', '-S', '20000', '-C', '5', '-I', '3'], 'riostream')
+    cases.update({'rcopy': copy_file, 'nc under librspreload': netcat, 'symbols of librspreload': preload_symbols,
+                  'iperf3 under librspreload': iperf([]), 'iperf3 -R under librspreload': iperf(['-R'])})
+    if long:
+        cases.update({f'rstream -T {mode}, long': stream(['-T', mode, '-S', '65536', '-C', '1000', '-I', '20'])
+                      for mode in 'abnv'})
+    return cases
+
+
+def datagram_cases():
+    """For two daemons."""
+    return {'udpong': datagrams(['-C', '500', '-S', '1000']), 'udpong -T e': datagrams(['-T', 'e', '-C', '200']),
+            'udpong -T e -T a': datagrams(['-T', 'e', '-T', 'a', '-C', '200'])}
