@@ -173,10 +173,10 @@ bool too_many(const ibv_recv_wr& wr, std::uint32_t most) {
 std::uint32_t operations_of(ibv_qp_type type) {
   switch (type) {
     case IBV_QPT_RC:
+      return operations_of(IBV_QPT_XRC_SEND) | bit(UROCE_WR_FLUSH) | bit(UROCE_WR_ATOMIC_WRITE);
     case IBV_QPT_XRC_SEND:
       return kSends | kWrites | kLocal | bit(UROCE_WR_SEND_WITH_INV) | bit(UROCE_WR_RDMA_READ) |
-             bit(UROCE_WR_ATOMIC_CMP_AND_SWP) | bit(UROCE_WR_ATOMIC_FETCH_AND_ADD) | bit(UROCE_WR_FLUSH) |
-             bit(UROCE_WR_ATOMIC_WRITE);
+             bit(UROCE_WR_ATOMIC_CMP_AND_SWP) | bit(UROCE_WR_ATOMIC_FETCH_AND_ADD);
     case IBV_QPT_UC:
       return kSends | kWrites | kLocal;
     case IBV_QPT_UD:
