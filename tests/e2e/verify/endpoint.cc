@@ -110,7 +110,7 @@ void Endpoint::connect_tcp(const Options& options) {
   if (options.host.empty()) {
     const int on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_addr.s_addr = htonl(options.any_address ? INADDR_ANY : INADDR_LOOPBACK);
     if (bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) fail(with_errno("bind"));
     if (listen(fd, 1) != 0) fail(with_errno("listen"));
     tcp_ = accept(fd, nullptr, nullptr);
@@ -157,7 +157,7 @@ void Endpoint::connect_qp(const Options& options) {
   }
   attr.qp_state = IBV_QPS_RTS;
   attr.sq_psn = self_.psn;
-  attr.timeout = 12;
+  attr.timeout = options.timeout;
   attr.retry_cnt = 7;
   attr.rnr_retry = 7;
   attr.max_rd_atomic = 8;

@@ -23,6 +23,8 @@ struct Options {
   bool events = false;      ///< sleep on completion events
   std::string memory = "heap";  ///< heap, shared, file
   std::int64_t psn = -1;    ///< first PSN; -1: random
+  std::uint8_t timeout = 12;
+  bool any_address = false;  ///< listen on all of the machine's addresses, not on 127.0.0.1 alone
 };
 
 [[noreturn]] void fail(const std::string& what);

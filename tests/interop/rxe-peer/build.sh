@@ -29,13 +29,13 @@ fetch_kernel() { # -> $kdeb
 		pkg=$(apt-cache depends linux-image-amd64 |
 			sed -n 's/^ *Depends: *\(linux-image-[^ ]*-amd64\).*/\1/p' | head -n 1)
 	fi
-	[ -n "$pkg" ] || die "no Debian kernel package found"
+	[ -n "$pkg" ] || { note "no Debian kernel package found; is there a network and a package source?"; exit 3; }
 	mkdir -p "$CACHE/deb"
 	kdeb=$(ls -t "$CACHE/deb/${pkg}_"*.deb 2>/dev/null | head -n 1)
 	[ -n "$kdeb" ] && return 0
 	note "downloading $pkg"
 	(cd "$CACHE/deb" && { apt_get download "$pkg" || { apt_get update && apt_get download "$pkg"; }; }) \
-		>"$CACHE/apt.log" 2>&1 || { tail -n 5 "$CACHE/apt.log" >&2; die "download failed"; }
+		>"$CACHE/apt.log" 2>&1 || { tail -n 5 "$CACHE/apt.log" >&2; note "can't download $pkg"; exit 3; }
 	kdeb=$(ls -t "$CACHE/deb/${pkg}_"*.deb | head -n 1)
 }
 
@@ -117,6 +117,8 @@ add_programs() { # root: programs with their libraries, and the shell
 		[ -e "$f" ] && { add_file "$f" "$root" || exit 1; }
 	done
 	add_file /lib/x86_64-linux-gnu/libgcc_s.so.1 "$root" || exit 1 # for pthread_exit
+	# for programs that tests bring along
+	add_file /usr/lib/x86_64-linux-gnu/libstdc++.so.6 "$root" || exit 1
 	mkdir -p "$root/etc/libibverbs.d"
 	echo 'driver rxe' >"$root/etc/libibverbs.d/rxe.driver"
 	echo 'driver siw' >"$root/etc/libibverbs.d/siw.driver"

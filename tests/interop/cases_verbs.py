@@ -1,0 +1,160 @@
+"""Programs that exchange addresses over TCP: each with the server in Linux and with the server here."""
+from programs import check_figures
+from rig import Failure
+from link import LINUX, OURS, OURS6, UROCE
+
+MTUS = [256, 512, 1024, 2048, 4096]
+BANDWIDTH = ['ib_write_bw', 'ib_read_bw', 'ib_send_bw']
+LATENCY = ['ib_write_lat', 'ib_read_lat', 'ib_send_lat']
+ATOMIC = ['ib_atomic_bw', 'ib_atomic_lat']
+# 1.07 s: the guest may be an emulated machine, and nobody shall take its slowness for loss.
+PATIENT = ['-u', '18']
+
+
+def ping(address, size):
+    """The daemon answers the guest's kernel."""
+    def run(site):
+        output = site.peer.run(f'ping -c 3 -s {size} {address}', timeout=20)
+        if ' 0% packet loss' not in output:
+            raise Failure(output)
+    return run
+
+
+def pingpong(program, served_by, args, family=4):
+    def run(site):
+        ours, theirs = site.gids[family]
+        server, client = site.run_pair(served_by, [program, '-g', ours] + args, [program, '-g', theirs] + args)
+        for output in (server, client):
+            if 'iters in' not in output or 'invalid data' in output:
+                raise Failure(f'{program} did not finish its rounds:\n{server}{client}')
+    return run
+
+
+def perftest(program, served_by, args, family=4, limit=60, patience=tuple(PATIENT)):
+    def run(site):
+        ours, theirs = site.gids[family]
+        common = list(patience) + ['-F'] + args
+        _, client = site.run_pair(served_by, [program, '-d', 'uroce0', '-x', ours] + common,
+                                  [program, '-d', 'rxe0', '-x', theirs] + common, limit)
+        check_figures(client)
+    return run
+
+
+def verify(served_by, args, family=4, limit=120, timeout='18'):
+    """Every operation of RC with random sizes; each byte, completion and immediate value is checked at both ends."""
+    def run(site):
+        ours, theirs = site.gids[family]
+        program = str(site.rig.build / 'tests/e2e/verify')
+        common = ['-a', '-u', timeout] + args
+        outputs = site.run_pair(served_by, [program, '-d', 'uroce0', '-g', ours] + common,
+                                ['verify', '-d', 'rxe0', '-g', theirs] + common, limit)
+        if any('every byte as expected' not in output for output in outputs):
+            raise Failure('\n'.join(outputs))
+    return run
+
+
+def both(name, make):
+    """make(served_by) for each server."""
+    return {f'{name}, {served_by} serves': make(served_by) for served_by in (LINUX, UROCE)}
+
+
+def named(program, args, family=4):
+    return ' '.join([program, *args] + ([] if family == 4 else [f'(IPv{family})' if family == 6 else f'({family})']))
+
+
+def ping_cases():
+    return {f'ping {address} {size}': ping(address, size) for address in (OURS, OURS6) for size in (56, 4000)}
+
+
+def pingpong_cases():
+    cases = {}
+    for family, args in ((4, ['-c', '-n', '100']), (6, ['-c', '-e', '-n', '50', '-s', '10000', '-m', '2048']),
+                         ('link-local', ['-c', '-n', '50'])):
+        cases.update(both(named('ibv_rc_pingpong', args, family),
+                          lambda side, a=args, f=family: pingpong('ibv_rc_pingpong', side, a, f)))
+    return cases
+
+
+def short_perftest_cases():
+    """Each program once with each server; path MTUs and address families in turn."""
+    cases = {}
+    turn = 0
+    for program in BANDWIDTH + LATENCY + ATOMIC:
+        for served_by in (LINUX, UROCE):
+            mtu, family = MTUS[turn % 5], (4, 6)[turn // 2 % 2]
+            args = ['-m', str(mtu), '-n', '20']
+            args += ['-A', ('FETCH_AND_ADD', 'CMP_AND_SWAP')[turn % 2]] if program in ATOMIC else ['-s', '20000']
+            cases[f'{named(program, args, family)}, {served_by} serves'] = perftest(program, served_by, args, family)
+            turn += 1
+    return cases
+
+
+def all_perftest_cases():
+    """Every program, path MTU and address family, with both servers."""
+    cases = {}
+    for family in (4, 6):
+        for mtu in MTUS:
+            for program in BANDWIDTH + LATENCY + ATOMIC:
+                variants = [['-A', 'FETCH_AND_ADD'], ['-A', 'CMP_AND_SWAP']] if program in ATOMIC else [
+                    ['-s', '2'], ['-s', '65536']]
+                for more in variants:
+                    args = ['-m', str(mtu), '-n', '50'] + more
+                    cases.update(both(named(program, args, family),
+                                      lambda side, p=program, a=args, f=family: perftest(p, side, a, f)))
+    for program in BANDWIDTH:
+        for args in (['-a', '-n', '10'], ['-q', '8', '-s', '4096', '-n', '50'], ['-b', '-s', '65536', '-n', '50']):
+            cases.update(both(named(program, args), lambda side, p=program, a=args: perftest(p, side, a, 4, 200)))
+    return cases
+
+
+def verify_cases(long):
+    cases = {}
+    batches = '200' if long else '12'
+    for family, mtu in [(f, m) for f in (4, 6) for m in MTUS] if long else [(4, 4096), (6, 1024), (4, 256)]:
+        args = ['-n', batches, '-m', str(mtu), '-x', '50000', '-s', str(mtu + family)]
+        cases.update(both(named('verify', args, family), lambda side, a=args, f=family: verify(side, a, f, 600)))
+    return cases
+
+
+def clean_cases(long):
+    """On a wire that loses nothing."""
+    cases = dict(ping_cases(), **pingpong_cases(), **short_perftest_cases(), **verify_cases(long))
+    if long:
+        cases.update(all_perftest_cases())
+    return cases
+
+
+NETEM = {'loss 1%': ['loss', '1%'], 'reorder 5%': ['delay', '2ms', 'reorder', '95%', '50%'],
+         'duplicate 5%': ['duplicate', '5%'], 'delay 10 ms': ['delay', '10ms']}
+
+
+def disturbed(words, case):
+    """The case while the packets that the guest sends suffer."""
+    def run(site):
+        site.peer.netem(*words)
+        try:
+            case(site)
+        finally:
+            site.peer.netem()
+    return run
+
+
+def netem_cases(long):
+    """verify only towards Linux: rdma_rxe's own requester fails it on such a wire, also between two Linux machines."""
+    cases = {}
+    for name, words in NETEM.items():
+        batches = '100' if long else '6'
+        inner = {'verify, linux serves': verify(LINUX, ['-n', batches, '-m', '1024', '-x', '30000', '-s', '5'], 4, 600,
+                                                '14')}
+        inner.update(both('ibv_rc_pingpong', lambda side: pingpong('ibv_rc_pingpong', side,
+                                                                   ['-c', '-n', '50', '-s', '10000'])))
+        for program in BANDWIDTH:
+            inner.update(both(program, lambda side, p=program: perftest(p, side, ['-s', '20000', '-n', '50'], 6, 120,
+                                                                        ('-u', '14'))))
+        if long:
+            for program in BANDWIDTH + LATENCY + ATOMIC:
+                size = [] if program in ATOMIC else ['-s', '20000']
+                inner.update(both(program, lambda side, p=program, s=size: perftest(p, side, s + ['-n', '100'], 4, 300,
+                                                                                    ('-u', '14'))))
+        cases.update({f'{case}, {name}': disturbed(words, run) for case, run in inner.items()})
+    return cases

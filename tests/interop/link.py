@@ -1,0 +1,125 @@
+"""A daemon at one end of the wire and the Linux peer at the other, and programs with one end in each."""
+import shlex
+import subprocess
+
+import peer as peers
+from peer import OURS, OURS6, TALK_HERE, TALK_THERE, TAP, THEIRS, THEIRS6
+from rig import Failure, Rig, wait_until
+
+LINUX, UROCE = 'linux', 'uroce'  # who serves
+
+
+class Site:
+    """One guest and one daemon. `seen`: frames that the daemon sends pass the kernel's queue, where captures see them."""
+
+    def __init__(self, build, seen=False):
+        self.rig = Rig(build)
+        self.device = f'net_af_packet0,iface={TAP}' + (',qdisc_bypass=0' if seen else '')
+        self.peer = self.trace = None
+        self.port = 18600
+        try:
+            self.peer = peers.Peer(self.rig.logs)
+            self.start_daemon()
+            self.gids = {4: (0, self.peer.gid_index(THEIRS)), 6: (1, self.peer.gid_index('2001:0db8')),
+                         'link-local': (2, self.peer.gid_index('fe80'))}
+            self.peer.copy(self.rig.build / 'tests/e2e/verify', '/bin/verify')
+        except BaseException:
+            self.close()
+            raise
+
+    def start_daemon(self, ips=(OURS + '/25', OURS6 + '/64'), extra=()):
+        self.daemon = self.rig.daemon('uroce0', self.device, ips, extra, prefix=self.peer.inside())
+
+    def sessions(self):
+        return self.rig.ctl('show')['uroce0']['sessions']
+
+    def take_port(self):
+        self.port += 1
+        return self.port
+
+    def here(self, args, name=None, env=None):
+        """A program at our end."""
+        return self.rig.start('uroce0', args, name, self.peer.inside(), env)
+
+    def there(self, args, limit):
+        """A program in the guest, at most `limit` seconds."""
+        process = self.peer.start(shlex.join(str(a) for a in args), limit)
+        self.rig.programs.append(process)
+        return process
+
+    def listens(self, process, port):
+        """Whether somebody in the network namespace of `process` listens on this TCP port."""
+        wanted = f':{port:04X}'
+        for table in ('tcp', 'tcp6'):
+            try:
+                with open(f'/proc/{process.pid}/net/{table}') as rows:
+                    if any(row.split()[3:4] == ['0A'] and row.split()[1].endswith(wanted) for row in rows):
+                        return True
+            except OSError:
+                pass
+        return False
+
+    def wait_tcp(self, server, served_by, port):
+        if served_by == LINUX:
+            self.peer.run(f'wait-tcp {port} 20', timeout=25, expect=None)
+        else:
+            wait_until(lambda: self.listens(server, port) or not server.alive(), 20)
+        if not server.alive():
+            raise Failure('the server does not listen\n' + self.rig.describe(server))
+
+    def start_pair(self, served_by, here, there, limit, prelude=None):
+        """Server and client of a program that talks over TCP first. `here` and `there` are their command lines."""
+        port = self.take_port()
+        here, there = here[:1] + ['-p', port] + here[1:], there[:1] + ['-p', port] + there[1:]
+        if served_by == LINUX:
+            server = self.there(there, limit)
+            self.wait_tcp(server, served_by, port)
+            return server, self.here(here + [TALK_THERE])
+        server = self.here(here)
+        self.wait_tcp(server, served_by, port)
+        return server, self.there(there + [TALK_HERE], limit)
+
+    def finish(self, server, client, limit):
+        """Both must end with 0; what server and client said."""
+        status = client.wait(limit)
+        server_status = server.wait(8 if status is not None else 0)
+        if status != 0 or server_status != 0:
+            text = self.rig.describe(server, client)
+            client.end(0.5)
+            server.end(0.5)
+            raise Failure(f'client exit {status}, server exit {server_status} (None: still running after {limit} s)\n'
+                          + text)
+        return server.output(), client.output()
+
+    def run_pair(self, served_by, here, there, limit=40):
+        return self.finish(*self.start_pair(served_by, here, there, limit), limit)
+
+    def healthy(self):
+        return self.daemon.alive() and self.peer.tool('status').returncode == 0
+
+    def start_capture(self, theirs, ours):
+        """What the guest's end of the tap and our port see, until end_capture."""
+        self.peer.capture(theirs)
+        self.trace = subprocess.Popen([self.rig.apps / 'urocectl', '-d', 'uroce0', 'trace', ours], env=self.rig.env,
+                                      stderr=subprocess.PIPE, text=True)
+        self.trace.stderr.readline()
+
+    def end_capture(self):
+        self.peer.end_capture()
+        if self.trace is not None:
+            self.trace.terminate()
+            self.trace.wait(10)
+            self.trace.stderr.close()
+            self.trace = None
+
+    def close(self):
+        """Ends everything; what was not clean."""
+        if self.peer is not None:
+            self.end_capture()
+        unclean = self.rig.close()
+        if self.peer is not None:
+            self.peer.down()
+        return unclean
+
+
+__all__ = ['LINUX', 'OURS', 'OURS6', 'Site', 'TALK_HERE', 'TALK_THERE', 'THEIRS', 'THEIRS6', 'UROCE']

@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""run.py [--build DIR] [--long] [--only PATTERN] [--list] [--keep]: this stack and Linux Soft-RoCE on one wire.
+
+As root. Ends with `N passed, N failed, N skipped`. Where the guest's kernel can't be had (no network, no package source)
+it says so and counts one skipped.
+"""
+import argparse
+import fnmatch
+import os
+import pathlib
+import shutil
+import signal
+import sys
+import time
+import traceback
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / 'e2e')]
+
+import captures  # noqa: E402
+import peer as peers  # noqa: E402
+from cases_ends import end_cases  # noqa: E402
+from cases_verbs import clean_cases, netem_cases  # noqa: E402
+from link import Site  # noqa: E402
+from rig import ROOT, Failure  # noqa: E402
+
+
+class Group:
+    """Cases that share a guest and a daemon. `captured`: both ends write down what passes; `clean`: nothing is lost."""
+
+    def __init__(self, name, cases, captured=False, clean=False):
+        self.name, self.cases, self.captured, self.clean = name, cases, captured, clean
+
+
+def groups(long):
+    return [Group('clean', clean_cases(long), True, True), Group('netem', netem_cases(long), True),
+            Group('ends', end_cases())]
+
+
+class Runner:
+    def __init__(self, options):
+        self.options = options
+        self.passed, self.failed, self.site = 0, [], None
+
+    def report(self, name, began, problem):
+        seconds = time.monotonic() - began
+        if problem is None:
+            self.passed += 1
+            print(f'ok   {name} ({seconds:.1f} s)', flush=True)
+            return True
+        self.failed.append(name)
+        print(f'FAIL {name} ({seconds:.1f} s)\n{problem}', flush=True)
+        return False
+
+    def attempt(self, name, action):
+        began = time.monotonic()
+        try:
+            action()
+            return self.report(name, began, None)
+        except Failure as failure:
+            return self.report(name, began, str(failure))
+        except Exception:  # a defect of the test shows as a failure of the case
+            return self.report(name, began, traceback.format_exc())
+
+    def start(self, captured):
+        """A fresh guest and daemon."""
+        self.close()
+        self.site = Site(self.options.build, captured)
+        self.pieces = getattr(self, 'pieces', 0) + 1
+        if captured:
+            folder = pathlib.Path(self.options.keep or self.site.rig.dir)
+            names = [str(folder / f'{side}-{self.pieces}.{kind}') for side, kind in (('linux', 'pcap'), ('uroce', 'pcapng'))]
+            self.site.start_capture(*names)
+            self.captures = names
+
+    def close(self):
+        if self.site is None:
+            return
+        site, self.site = self.site, None
+        unclean = site.close()
+        if unclean:
+            self.failed.append('end of the daemon')
+            print(f'FAIL the daemon did not end cleanly\n{unclean}', flush=True)
+
+    def run_group(self, group, names):
+        fresh = False
+        for name in names:
+            title = f'{group.name}: {name}'
+            if not fresh:
+                began = time.monotonic()
+                try:
+                    self.start(group.captured)
+                except Failure as failure:
+                    self.report(title, began, str(failure))
+                    continue
+                fresh = True
+            good = self.attempt(title, lambda: group.cases[name](self.site))
+            self.site.rig.end_programs()
+            if not self.site.healthy():
+                self.report(title + ': the daemon or the guest is gone', time.monotonic(), self.site.rig.describe())
+                good = fresh = False
+            if not good and group.captured and fresh:
+                self.check_captures(group)
+                fresh = False
+        if fresh and group.captured:
+            self.check_captures(group)
+        self.close()
+
+    def check_captures(self, group):
+        """What both ends saw of this site."""
+        self.site.end_capture()
+        for path in self.captures:
+            def look(path=path):
+                print('     ' + captures.check(path, group.clean), flush=True)
+            self.attempt(f'{group.name}: capture {os.path.basename(path)}', look)
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument('--build', default=ROOT / 'build', help='build folder (default: build)')
+    parser.add_argument('--long', action='store_true', help='every program, path MTU, family and disturbance')
+    parser.add_argument('--only', default='*', metavar='PATTERN', help='cases whose name matches, e.g. "clean: ib_*"')
+    parser.add_argument('--list', action='store_true', help='print the names of the cases')
+    parser.add_argument('--keep', metavar='DIR', help='leave the captures there')
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    chosen = []
+    for group in groups(options.long):
+        names = [name for name in group.cases if fnmatch.fnmatch(f'{group.name}: {name}', options.only)]
+        chosen.append((group, names))
+        if options.list:
+            print('\n'.join(f'{group.name}: {name}' for name in names))
+    if options.list:
+        return 0
+    if os.geteuid() != 0 or shutil.which('ip') is None:
+        print('run.py: needs root and iproute2: network namespaces, taps, a guest', file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        peers.build()
+    except peers.Unavailable as why:
+        print(f'skipped: there is no Linux peer on this machine: {why}\n0 passed, 0 failed, 1 skipped')
+        return 0
+    runner = Runner(options)
+    try:
+        for group, names in chosen:
+            if names:
+                runner.run_group(group, names)
+    finally:
+        runner.close()
+    for name in runner.failed:
+        print(f'failed: {name}')
+    print(f'{runner.passed} passed, {len(runner.failed)} failed, 0 skipped')
+    return 1 if runner.failed or (runner.passed == 0 and options.only == '*') else 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
