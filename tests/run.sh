@@ -18,7 +18,8 @@ tests/run.sh [OPTIONS]      (as root, on Debian 12)
   --jobs N           compile and test N at a time (default: the cores there are)
   --help             this text
 
-Without options: an optimised gcc build in build/, unit tests, simulation, golden packets, model, tidy, end to end.
+Without options: an optimised gcc build in build/, unit tests, simulation, golden packets, model, tidy, end to end,
+the Linux peer.
 With CI=true in the environment all of the above but --long, a minute for each fuzz target.
 HELP
 }
@@ -138,6 +139,15 @@ end_to_end() {
   return "$status"
 }
 
+# This stack and Linux Soft-RoCE, in an emulated machine, on one wire.
+interop() {
+  local status
+  python3 "$top/tests/interop/run.py" --build "$top/build" --only "$only" ${long:+--long} | tee "$work/interop.log"
+  status=${PIPESTATUS[0]}
+  tail -n 1 "$work/interop.log" | awk '/passed,/ {print $1, $3, $5}' >>"$results"
+  return "$status"
+}
+
 began=$SECONDS
 stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
 reserve_hugepages 512
@@ -147,7 +157,7 @@ stage 'build (gcc)' build_into "$top/build" g++ && {
 }
 [ "$only" = '*' ] && stage 'tidy' python3 "$top/tests/tidy/tidy.py" --results "$results"
 if [ "$(id -u)" = 0 ]; then
-  [ -x "$top/build/apps/uroced" ] && stage 'end to end' end_to_end
+  [ -x "$top/build/apps/uroced" ] && stage 'end to end' end_to_end && stage 'Linux peer' interop
 else
   say "needs root: network namespaces and the memory of other processes; did the tests above instead"
   count 0 0 1

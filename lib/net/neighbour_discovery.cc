@@ -99,7 +99,12 @@ void LinkStack::Impl::receive_advertisement(std::span<const std::byte> ip, Nanos
   if (local(target)) return defend(target, now);
   wire::Mac mac{};
   Neighbour* known = table.find(target);
-  if (known == nullptr || !find_option(ip, kTargetOption, mac)) return;
+  if (known == nullptr) return;
+  if (!find_option(ip, kTargetOption, mac)) {
+    // The answer to a solicitation that went to it alone may leave out what we then know (RFC 4861, 4.4).
+    if (known->state == Neighbour::State::kReachable && (flags & kSolicited) != 0) confirm(target, known->mac, now);
+    return;
+  }
   const bool different = known->state == Neighbour::State::kReachable && known->mac != mac;
   if (different && (flags & kOverride) == 0) return;
   confirm(target, mac, now);

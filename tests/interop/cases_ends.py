@@ -8,8 +8,9 @@ from cases_verbs import pingpong
 from rig import Failure, wait_until
 from link import LINUX, UROCE
 
-# 4.096 us * 2^14, seven retries: less than a second, whatever the device adds.
-QUICK = ['-u', '14', '-F', '-s', '4096', '-D', '20']
+# 4.096 us * 2^14, seven retries: less than a second. rdma_rxe takes seven retries for retries without end, so its
+# programs notice a peer that is gone only when their own time is up.
+QUICK = ['-u', '14', '-F', '-s', '4096', '-D', '6']
 
 
 def transfer(site, served_by, program='ib_write_bw'):
@@ -58,12 +59,13 @@ def guest_program_killed(site):
 
 
 def our_program_killed(site):
-    """The daemon takes the QP of a killed program down; the guest's program is told by its retries."""
+    """The daemon takes the QP of a killed program down at once, and serves on."""
     server, client = transfer(site, UROCE)
     server.signal(signal.SIGKILL)
-    must_end(site, client, 25)
-    if not wait_until(lambda: not site.sessions(), 5, 0.2):
+    if not wait_until(lambda: not site.sessions(), 3, 0.2):
         raise Failure('the daemon still has the session of the killed program\n' + site.rig.describe())
+    must_end(site, client, 25)
+    pingpong('ibv_rc_pingpong', UROCE, ['-c', '-n', '20'])(site)
 
 
 def daemon_killed(site):

@@ -142,19 +142,16 @@ def disturbed(words, case):
 def netem_cases(long):
     """verify only towards Linux: rdma_rxe's own requester fails it on such a wire, also between two Linux machines."""
     cases = {}
+    patience = ('-u', '16')
+    programs = BANDWIDTH + LATENCY + ATOMIC if long else ['ib_send_bw']
     for name, words in NETEM.items():
-        batches = '100' if long else '6'
-        inner = {'verify, linux serves': verify(LINUX, ['-n', batches, '-m', '1024', '-x', '30000', '-s', '5'], 4, 600,
-                                                '14')}
+        args = ['-n', '100' if long else '6', '-m', '1024', '-x', '30000', '-s', '5']
+        inner = {'verify, linux serves': verify(LINUX, args, 4, 600, '17')}
         inner.update(both('ibv_rc_pingpong', lambda side: pingpong('ibv_rc_pingpong', side,
                                                                    ['-c', '-n', '50', '-s', '10000'])))
-        for program in BANDWIDTH:
-            inner.update(both(program, lambda side, p=program: perftest(p, side, ['-s', '20000', '-n', '50'], 6, 120,
-                                                                        ('-u', '14'))))
-        if long:
-            for program in BANDWIDTH + LATENCY + ATOMIC:
-                size = [] if program in ATOMIC else ['-s', '20000']
-                inner.update(both(program, lambda side, p=program, s=size: perftest(p, side, s + ['-n', '100'], 4, 300,
-                                                                                    ('-u', '14'))))
+        for program in programs:
+            size = [] if program in ATOMIC else ['-s', '20000']
+            inner.update(both(program, lambda side, p=program, s=size: perftest(p, side, s + ['-n', '50'], 6, 300,
+                                                                                patience)))
         cases.update({f'{case}, {name}': disturbed(words, run) for case, run in inner.items()})
     return cases

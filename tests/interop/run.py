@@ -99,9 +99,7 @@ class Runner:
             if not self.site.healthy():
                 self.report(title + ': the daemon or the guest is gone', time.monotonic(), self.site.rig.describe())
                 good = fresh = False
-            if not good and group.captured and fresh:
-                self.check_captures(group)
-                fresh = False
+            fresh = fresh and good
         if fresh and group.captured:
             self.check_captures(group)
         self.close()

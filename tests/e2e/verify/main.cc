@@ -1,5 +1,5 @@
-// verify [-d DEVICE] [-g GID] [-p PORT] [-s SEED] [-n BATCHES] [-m MTU] [-x MAX_BYTES] [-k heap|shared|file] [-P PSN]
-//        [-u TIMEOUT] [-a] [-e] [HOST]
+// verify [-d DEVICE] [-g GID] [-p PORT] [-s SEED] [-n BATCHES] [-m MTU] [-x MAX_BYTES] [-k heap|shared|file]
+//        [-P PSN] [-u TIMEOUT] [-a] [-e] [HOST]
 // Moves random data with every operation of a reliable connection and checks every byte, completion and immediate
 // value at both ends. Without HOST it is the server.
 #include <unistd.h>

@@ -316,6 +316,56 @@ TEST_F(LinkStackTest, solicits_and_takes_an_advertisement) {
   EXPECT_EQ(peer.neighbours(), 1u) << "the peer has learnt us from the question";
 }
 
+/// An advertisement of v6(2) for us without its address, as Linux answers a solicitation that went to it alone.
+Bytes bare_advertisement(unsigned flags) {
+  Bytes frame = hex(
+      "020000000001 020000000002 86dd 60000000 0018 3a ff 20010db8000000000000000000000002"
+      "20010db8000000000000000000000001 88 00 0000 00000000 20010db8000000000000000000000002");
+  put_mac(&frame[6], kPeerMac);
+  put8(&frame[58], flags);
+  put16(&frame[56], fold_checksum(sum16(&frame[54], 24, sum16(&frame[22], 32, 24 + 58))));
+  return frame;
+}
+
+/// The same with it.
+Bytes full_advertisement() {
+  Bytes frame = bare_advertisement(0x40);
+  const Bytes option = hex("02 01 020000000002");
+  frame.insert(frame.end(), option.begin(), option.end());
+  put_mac(&frame[80], kPeerMac);
+  put16(&frame[18], 32);
+  put16(&frame[56], 0);
+  put16(&frame[56], fold_checksum(sum16(&frame[54], 32, sum16(&frame[22], 32, 32 + 58))));
+  return frame;
+}
+
+TEST_F(LinkStackTest, a_solicited_answer_without_an_address_confirms_the_one_we_have) {
+  resolve(v6(2), 0);
+  next();
+  stack_.receive(bare_advertisement(0x40), 0);
+  EXPECT_EQ(resolve(v6(2), 0), Resolution::kPending) << "which address would that be?";
+  stack_.receive(full_advertisement(), 0);
+  for (Nanos now = 31 * kSecond; now < 400 * kSecond; now += 31 * kSecond) {
+    ASSERT_EQ(resolve(v6(2), now), Resolution::kResolved) << now / kSecond;
+    ASSERT_FALSE(next().empty()) << "it is asked again";
+    stack_.receive(bare_advertisement(0x40), now);
+    stack_.advance(now + 5 * kSecond);
+    ASSERT_TRUE(next().empty()) << "no second try";
+  }
+  EXPECT_EQ(stack_.counters().unreachable, 0u);
+}
+
+TEST_F(LinkStackTest, an_unsolicited_advertisement_without_an_address_confirms_nothing) {
+  resolve(v6(2), 0);
+  next();
+  stack_.receive(full_advertisement(), 0);
+  resolve(v6(2), 31 * kSecond);
+  next();
+  stack_.receive(bare_advertisement(0), 31 * kSecond);
+  stack_.advance(36 * kSecond);
+  EXPECT_FALSE(next().empty()) << "a second try";
+}
+
 TEST_F(LinkStackTest, ignores_discovery_that_came_through_a_router) {
   resolve(v6(2), 0);
   Bytes question = next();
