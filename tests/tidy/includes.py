@@ -35,7 +35,8 @@ def _check_system(name, header):
                                                           'bench/')):
         return 'DPDK belongs to drivers/packet/dpdk and to where apps/uroced starts EAL'
     if header.startswith(('infiniband/', 'rdma/')) and not name.startswith(('drivers/verbs/', 'drivers/rdmacm/',
-                                                                            'tests/', 'bench/e2e/')):
+                                                                            'apps/uroce-ping/', 'tests/',
+                                                                            'bench/e2e/')):
         return 'infiniband headers belong to drivers/verbs and drivers/rdmacm'
     if name.startswith(SANS_IO) and BANNED_HEADERS.match(header):
         return 'sans-IO code has no use for it'

@@ -20,6 +20,12 @@ Schedule::Schedule(std::uint64_t seed, const Limits& limits)
   fill(seed, image_.data(), image_.size());
 }
 
+Kind Schedule::draw_kind() {
+  if (limits_.kinds.empty()) return static_cast<Kind>(below(7));
+  const char letter = limits_.kinds[below(static_cast<std::uint32_t>(limits_.kinds.size()))];
+  return static_cast<Kind>(std::strchr(kKindLetters, letter) - kKindLetters);
+}
+
 std::uint32_t Schedule::draw_size() {
   const std::uint32_t mtu = limits_.mtu;
   std::uint32_t bytes = 0;
@@ -40,7 +46,7 @@ std::vector<Operation> Schedule::next_batch() {
   std::vector<Operation> batch(1 + below(limits_.batch));
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Operation& op = batch[i];
-    op.kind = static_cast<Kind>(below(7));
+    op.kind = draw_kind();
     op.bytes = op.is_atomic() ? 8 : draw_size();
     op.offset = below(limits_.region_bytes - op.bytes);
     if (op.is_atomic()) op.offset &= ~std::uint64_t{7};

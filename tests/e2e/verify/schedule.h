@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace uroce::verify {
@@ -33,7 +34,10 @@ struct Limits {
   std::uint32_t region_bytes = 4u << 20;
   std::uint32_t mtu = 1024;
   std::uint32_t batch = 16;       ///< operations at most
+  std::string kinds;              ///< a letter of kKindLetters for each kind that may be drawn; empty: all
 };
+/// SEND, with immediate, WRITE, with immediate, READ, compare and swap, fetch and add: in the order of Kind.
+inline constexpr char kKindLetters[] = "sSwWrcf";
 
 /// Fills `to` with bytes that depend on `seed` and their place only.
 void fill(std::uint64_t seed, std::byte* to, std::size_t bytes);
@@ -52,6 +56,7 @@ class Schedule {
   std::vector<std::byte> execute(const Operation& operation);
 
  private:
+  Kind draw_kind();
   std::uint32_t draw_size();
   std::uint32_t below(std::uint32_t n) { return n == 0 ? 0 : static_cast<std::uint32_t>(random_() % n); }
 

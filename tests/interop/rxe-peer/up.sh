@@ -29,7 +29,7 @@ start_guest() { # number tap ip ip6 count
 		args+=(-chardev "socket,id=x$k,path=$dir/exec.$k.sock,server=on,wait=off"
 			-device "virtserialport,chardev=x$k,name=rxe.exec.$k")
 	done
-	timeout 60 "${in_ns[@]}" qemu-system-x86_64 \
+	timeout 60 "${in_ns[@]}" nice -n "$NICE" qemu-system-x86_64 \
 		-name "$PROG-$NETNS-g$g" -M "pc,accel=$ACCEL" -cpu max -smp "$SMP" -m "$MEM" \
 		-nodefaults -no-user-config -display none -no-reboot \
 		-kernel "$CACHE/kernel" -initrd "$CACHE/initramfs" \
@@ -73,7 +73,7 @@ up_options() {
 		--bridge) bridge=1; shift; continue ;;
 		--dgram) DGRAM=1; shift; continue ;;
 		--netns | --tap | --peer-ip | --host-ip | --peer-ip6 | --host-ip6 | --mtu | --count | \
-			--smp | --mem | --accel | --boot-timeout | --lifetime | --append)
+			--smp | --mem | --accel | --nice | --boot-timeout | --lifetime | --append)
 			[ $# -ge 2 ] || die "$1 wants a value" ;;
 		*) usage >&2; exit 2 ;;
 		esac
@@ -92,6 +92,7 @@ up_options() {
 		--boot-timeout) valid_num "$1" "$2"; boot=$2 ;;
 		--lifetime) valid_num "$1" "$2"; life=$2 ;;
 		--append) APPEND=$2 ;;
+		--nice) NICE=$2 ;;
 		esac
 		shift 2
 	done
@@ -145,7 +146,7 @@ wait_for_guest() { # number
 cmd_up() {
 	local tap=rxe-tap0 pip=192.0.2.2/24 hip=192.0.2.1/24 pip6='' hip6='' count=1 bridge=0
 	local boot=180 life=3600 g d t0=$SECONDS
-	MTU=4200 SMP=1 MEM=512 ACCEL=${RXE_PEER_ACCEL:-} APPEND='' DGRAM=0
+	MTU=4200 SMP=1 MEM=512 ACCEL=${RXE_PEER_ACCEL:-} APPEND='' DGRAM=0 NICE=0
 	up_options "$@"
 	# KVM only on a CPU that has it; /dev/kvm alone says too little
 	[ -n "$ACCEL" ] || { [ -w /dev/kvm ] && grep -qw 'vmx\|svm' /proc/cpuinfo && ACCEL=kvm:tcg; }

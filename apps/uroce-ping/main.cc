@@ -1,0 +1,97 @@
+// uroce-ping: krping's job in user space, over librdmacm.
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "buffers.h"
+#include "connection.h"
+#include "options.h"
+#include "report.h"
+#include "tests.h"
+
+namespace uroce::ping {
+namespace {
+
+constexpr char kHelp[] = R"(uroce-ping [--json] OPTION[,OPTION]...
+
+Sends data there and back over RDMA: the client SENDs where its data is, the server READs it and says go ahead, the
+client SENDs where it wants it, the server WRITEs it there. Or measures. The options are those of krping.
+
+  server, client       which end this is; give both ends the same other options
+  addr=A, addr6=A      the server's address; a server without one listens on all
+  port=N               (default: 9999)
+  count=N              rounds (default: ping until interrupted, 1000 of a measurement)
+  size=N               bytes, at most 134217728 (default: 64)
+  validate, verbose    compare what came back; print it
+  mem_mode=dma         one region for all buffers (default); mr: one for each; fastreg: a new remote key each time,
+                       of a memory window that is bound and invalidated by work requests
+  server_inv           with fastreg: the server invalidates the client's key with its SEND
+  read_inv             with fastreg: accepted; a READ in user space takes no key of its own
+  rlat, wlat, bw       latency of READs, of WRITEs (half a round trip); bandwidth of WRITEs
+  duplex               bw: both ends write
+  poll                 poll for completions instead of sleeping
+  txdepth=N            WRITEs under way in bw (default: 64)
+
+  --json               the result as one JSON object
+  -h, --help           this text
+
+  uroce-run -d uroce0 uroce-ping server,addr=192.0.2.1,validate
+  uroce-run -d uroce1 uroce-ping client,addr=192.0.2.1,count=100,size=4096,validate
+
+Exit status: 0; 1 no connection, an error or corrupt data; 2 wrong usage.
+)";
+
+int run_test(const Options& options, bool json) {
+  Result result;
+  {
+    Connection connection(options);
+    connection.prepare();
+    Buffers buffers(connection, options);
+    buffers.post_receive();
+    connection.establish();
+    result = run(connection, buffers, options);
+    if (options.role == Role::kServer && !interrupted()) {
+      connection.wait_for_end();
+    } else {
+      connection.disconnect();
+    }
+  }
+  std::fputs(report(options, result, json).c_str(), stdout);
+  return result.corrupt == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace uroce::ping
+
+int main(int argc, char** argv) {
+  using namespace uroce::ping;
+  bool json = false;
+  std::string text;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--json") == 0) {
+      json = true;
+    } else if (std::strcmp(argv[i], "-h") == 0 || std::strcmp(argv[i], "--help") == 0) {
+      std::fputs(kHelp, stdout);
+      return 0;
+    } else {
+      text += (text.empty() ? "" : ",") + std::string(argv[i]);
+    }
+  }
+  std::string error;
+  const auto options = parse(text, error);
+  if (!options) {
+    std::fprintf(stderr, "uroce-ping: %s\n", error.c_str());
+    return 2;
+  }
+  catch_interrupts();
+  try {
+    return run_test(*options, json);
+  } catch (const Failure& failure) {
+    std::fprintf(stderr, "uroce-ping: %s\n", failure.what());
+  } catch (const Disconnected&) {
+    std::fprintf(stderr, "uroce-ping: the peer disconnected\n");
+  } catch (const Interrupted&) {
+    return 0;
+  }
+  return 1;
+}

@@ -1,0 +1,138 @@
+#include "options.h"
+
+#include <charconv>
+#include <iterator>
+
+namespace uroce::ping {
+namespace {
+
+constexpr std::uint32_t kLeastSize = 1, kMostSize = 128u << 20;
+constexpr std::uint32_t kMostDepth = 8192;
+
+struct Word {
+  std::string_view name, value;
+  bool has_value = false;
+};
+
+template <typename T>
+bool number(const Word& word, std::uint64_t least, std::uint64_t most, T& out, std::string& error) {
+  std::uint64_t value = 0;
+  const char* end = word.value.data() + word.value.size();
+  const auto [stopped, problem] = std::from_chars(word.value.data(), end, value);
+  if (problem != std::errc{} || stopped != end || word.value.empty() || value < least || value > most) {
+    error = std::string(word.name) + "=" + std::string(word.value) + ": give a number from " +
+            std::to_string(least) + " to " + std::to_string(most);
+    return false;
+  }
+  out = static_cast<T>(value);
+  return true;
+}
+
+bool memory_mode(const Word& word, Options& options, std::string& error) {
+  constexpr std::string_view kNames[] = {"dma", "mr", "fastreg"};
+  for (std::size_t i = 0; i < std::size(kNames); ++i) {
+    if (word.value != kNames[i]) continue;
+    options.memory = static_cast<MemoryMode>(i);
+    return true;
+  }
+  error = "mem_mode=" + std::string(word.value) + ": give dma, mr or fastreg";
+  return false;
+}
+
+/// True: the word is one with a value and has been dealt with, well or not.
+bool take_value(const Word& word, Options& options, std::string& error) {
+  constexpr std::uint64_t kMost = ~std::uint64_t{0};
+  if (word.name == "addr" || word.name == "addr6") {
+    options.address = word.value;
+  } else if (word.name == "port") {
+    number(word, 1, 65535, options.port, error);
+  } else if (word.name == "count") {
+    number(word, 0, kMost, options.count, error);
+  } else if (word.name == "size") {
+    number(word, kLeastSize, kMostSize, options.size, error);
+  } else if (word.name == "txdepth" || word.name == "tx-depth") {
+    number(word, 1, kMostDepth, options.tx_depth, error);
+  } else if (word.name == "mem_mode") {
+    memory_mode(word, options, error);
+  } else {
+    return false;
+  }
+  if (!word.has_value) error = std::string(word.name) + " wants a value: " + std::string(word.name) + "=...";
+  return true;
+}
+
+struct Flags {
+  bool server = false, client = false, bandwidth = false, read = false, write = false;
+};
+
+bool take_flag(const Word& word, Options& options, Flags& flags) {
+  bool ignored = false;  // what a kernel program may use and we have no use for
+  const struct {
+    std::string_view name;
+    bool& flag;
+  } known[] = {{"server", flags.server},
+               {"client", flags.client},
+               {"bw", flags.bandwidth},
+               {"rlat", flags.read},
+               {"wlat", flags.write},
+               {"verbose", options.verbose},
+               {"validate", options.validate},
+               {"duplex", options.duplex},
+               {"poll", options.poll},
+               {"server_inv", options.server_invalidates},
+               {"read_inv", options.read_invalidates},
+               {"local_dma_lkey", ignored}};
+  for (const auto& entry : known) {
+    if (word.name != entry.name || word.has_value) continue;
+    entry.flag = true;
+    return true;
+  }
+  return false;
+}
+
+std::string conflict(const Options& options, const Flags& flags) {
+  if (flags.server == flags.client) return "say server or client, and one of them only";
+  if (flags.bandwidth + flags.read + flags.write > 1) return "of bw, rlat and wlat give one";
+  if (flags.client && options.address.empty()) return "a client wants the server's address: addr=192.0.2.1";
+  if (options.duplex && !flags.bandwidth) return "duplex goes with bw";
+  const bool fast = options.memory == MemoryMode::kFastReg;
+  if ((options.server_invalidates || options.read_invalidates) && !fast) {
+    return "server_inv and read_inv go with mem_mode=fastreg";
+  }
+  if (fast && flags.bandwidth + flags.read + flags.write != 0) return "mem_mode=fastreg goes with ping only";
+  return {};
+}
+
+}  // namespace
+
+std::optional<Options> parse(std::string_view text, std::string& error) {
+  Options options;
+  Flags flags;
+  error.clear();
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    const std::string_view part = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    if (part.empty()) continue;
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const Word word{part.substr(0, equals), part.substr(std::min(equals + 1, part.size())), equals < part.size()};
+    if (!take_value(word, options, error) && !take_flag(word, options, flags)) {
+      error = "\"" + std::string(part) + "\": no such option; see uroce-ping --help";
+    }
+    if (!error.empty()) return std::nullopt;
+  }
+  error = conflict(options, flags);
+  if (!error.empty()) return std::nullopt;
+  options.role = flags.server ? Role::kServer : Role::kClient;
+  if (flags.bandwidth) options.test = Test::kBandwidth;
+  if (flags.read) options.test = Test::kReadLatency;
+  if (flags.write) options.test = Test::kWriteLatency;
+  return options;
+}
+
+std::string_view test_name(Test test) {
+  constexpr std::string_view kNames[] = {"ping", "rlat", "wlat", "bw"};
+  return kNames[static_cast<std::size_t>(test)];
+}
+
+}  // namespace uroce::ping

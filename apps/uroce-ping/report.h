@@ -1,0 +1,28 @@
+// What a test measured, for people or as JSON.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "options.h"
+
+namespace uroce::ping {
+
+struct Result {
+  std::string device;
+  std::uint64_t rounds = 0;   ///< done
+  std::uint64_t bytes = 0;    ///< moved by READs and WRITEs of this end
+  std::uint64_t corrupt = 0;  ///< rounds whose data did not come back
+  std::uint64_t elapsed_ns = 0;
+  std::vector<std::uint32_t>
+      latencies_ns;  ///< of each round (ping, rlat) or half round (wlat); empty: not measured
+};
+
+/// Microseconds at a quantile of sorted latencies, 0 to 1.
+double quantile_us(const std::vector<std::uint32_t>& sorted, double quantile);
+
+/// Several lines, or one JSON object in a line.
+std::string report(const Options& options, Result result, bool json);
+
+}  // namespace uroce::ping
