@@ -125,6 +125,7 @@ void Buffers::register_now(bool sink) {
   wr.bind_mw.bind_info.length = size_;
   wr.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
   connection_.send(wr);
+  window_->rkey = window_key_;  // nobody else keeps the handle up to date
   bound_ = true;
 }
 

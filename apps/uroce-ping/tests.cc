@@ -37,6 +37,7 @@ class Run {
   void ping_client();
   void ping_server();
   Advert exchange();
+  void agree_on_end();
   void read_latency(const Advert& peer);
   void write_latency(const Advert& peer);
   void bandwidth(const Advert& peer);
@@ -163,6 +164,13 @@ Advert Run::exchange() {
   return peer;
 }
 
+/// Neither leaves before the other has all it waits for.
+void Run::agree_on_end() {
+  buffers_.go_ahead(0);
+  wait_for(kGoAhead);
+  wait_for_message();
+}
+
 void Run::read_latency(const Advert& peer) {
   while (goes_on(result_.rounds)) {
     const std::uint64_t began = now_ns();
@@ -228,12 +236,14 @@ Result Run::run() {
       if (options_.test == Test::kWriteLatency) write_latency(peer);
       if (options_.test == Test::kReadLatency && client) read_latency(peer);
       if (options_.test == Test::kBandwidth && (client || options_.duplex)) bandwidth(peer);
+      result_.elapsed_ns = now_ns() - began;
+      agree_on_end();
     }
   } catch (const Disconnected&) {
     if (client) throw Failure("the server disconnected after " + std::to_string(result_.rounds) + " rounds");
   } catch (const Interrupted&) {
   }
-  result_.elapsed_ns = now_ns() - began;
+  if (result_.elapsed_ns == 0) result_.elapsed_ns = now_ns() - began;
   return result_;
 }
 
