@@ -159,7 +159,7 @@ void Connection::disconnect() {
 }
 
 void Connection::wait_for_end() {
-  expect(RDMA_CM_EVENT_DISCONNECTED, -1);
+  if (connected_) expect(RDMA_CM_EVENT_DISCONNECTED, -1);
   connected_ = false;
   rdma_disconnect(id_);
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace uroce::ping {
 namespace {
@@ -26,6 +27,7 @@ class Run {
   void count_latency(std::uint64_t began, unsigned parts);
 
   // Completions may come in any order between the two queues: what is not asked for yet is remembered.
+  void note(const ibv_wc& wc);
   void wait_for(Id id);
   Advert wait_for_message();
 
@@ -56,16 +58,17 @@ Advert checked(const Advert& advert, const Options& options) {
                 ", we have size=" + std::to_string(options.size) + ": give both the same options");
 }
 
-void Run::wait_for(Id id) {
-  while (seen_[id] == 0) {
-    const ibv_wc wc = connection_.wait();
-    if (wc.wr_id == kReceive) {
-      message_ = buffers_.received(wc);
-      if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) buffers_.invalidated(wc.invalidated_rkey);
-      buffers_.post_receive();
-    }
-    ++seen_[wc.wr_id & 15];
+void Run::note(const ibv_wc& wc) {
+  if (wc.wr_id == kReceive) {
+    message_ = buffers_.received(wc);
+    if ((wc.wc_flags & IBV_WC_WITH_INV) != 0) buffers_.invalidated(wc.invalidated_rkey);
+    buffers_.post_receive();
   }
+  ++seen_[wc.wr_id & 15];
+}
+
+void Run::wait_for(Id id) {
+  while (seen_[id] == 0) note(connection_.wait());
   --seen_[id];
 }
 
@@ -204,7 +207,7 @@ void Run::write_latency(const Advert& peer) {
 }
 
 void Run::bandwidth(const Advert& peer) {
-  std::uint64_t posted = 0;
+  std::uint64_t posted = 0, empty = 0;
   ibv_wc done[16];
   while (goes_on(result_.rounds)) {
     while (posted - result_.rounds < options_.tx_depth && goes_on(posted)) {
@@ -213,9 +216,9 @@ void Run::bandwidth(const Advert& peer) {
     }
     if (options_.poll) {
       const std::size_t n = connection_.take(done, 16);
-      result_.rounds += static_cast<std::uint64_t>(
-          std::count_if(done, done + n, [](const ibv_wc& wc) { return wc.wr_id == kWrite; }));
-      if (interrupted()) throw Interrupted{};
+      std::for_each(done, done + n, [this](const ibv_wc& wc) { note(wc); });
+      result_.rounds += std::exchange(seen_[kWrite], 0);
+      if (n == 0 && ++empty % 4096 == 0) connection_.check_alive();
     } else {
       wait_for(kWrite);
       ++result_.rounds;

@@ -20,6 +20,15 @@ std::optional<wire::Address> parse_address(std::string_view text) {
 }
 
 std::optional<net::InterfaceAddress> parse_interface_address(std::string_view text) {
+  unsigned vlan = 0;
+  if (const std::size_t at = text.find('@'); at != std::string_view::npos) {
+    constexpr std::string_view kVlan = "vlan";
+    const std::string_view tag = text.substr(at + 1);
+    if (tag.substr(0, kVlan.size()) != kVlan) return std::nullopt;
+    const auto [end, error] = std::from_chars(tag.data() + kVlan.size(), tag.data() + tag.size(), vlan);
+    if (error != std::errc{} || end != tag.data() + tag.size() || vlan < 1 || vlan > 4094) return std::nullopt;
+    text = text.substr(0, at);
+  }
   const std::size_t slash = text.find('/');
   const auto address = parse_address(text.substr(0, slash));
   if (!address || address->is_multicast() || *address == wire::Address{}) return std::nullopt;
@@ -30,7 +39,7 @@ std::optional<net::InterfaceAddress> parse_interface_address(std::string_view te
     const auto [end, error] = std::from_chars(length.data(), length.data() + length.size(), bits);
     if (error != std::errc{} || end != length.data() + length.size() || bits > most) return std::nullopt;
   }
-  return net::InterfaceAddress{*address, static_cast<std::uint8_t>(bits)};
+  return net::InterfaceAddress{*address, static_cast<std::uint8_t>(bits), static_cast<std::uint16_t>(vlan)};
 }
 
 std::optional<wire::Mac> parse_mac(std::string_view text) {
@@ -74,8 +83,8 @@ wire::Mac derive_mac(std::string_view name, const wire::Address& address) {
 
 net::InterfaceAddress link_local(const wire::Mac& mac) {
   net::InterfaceAddress own{.address = {}, .prefix_bits = 64};
-  own.address.bytes = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff,
-                       0xfe, mac[3], mac[4], mac[5]};
+  own.address.bytes = {0xfe,   0x80,   0,    0,    0,      0,      0,     0, static_cast<std::uint8_t>(mac[0] ^ 2),
+                       mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
   return own;
 }
 

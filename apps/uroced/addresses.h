@@ -11,7 +11,7 @@
 namespace uroce::daemon {
 
 std::optional<wire::Address> parse_address(std::string_view text);
-/// "192.0.2.1/24"; without a length /24 or /64.
+/// "192.0.2.1/24", "192.0.2.1/24@vlan5"; without a length /24 or /64.
 std::optional<net::InterfaceAddress> parse_interface_address(std::string_view text);
 std::optional<wire::Mac> parse_mac(std::string_view text);
 

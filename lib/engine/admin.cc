@@ -51,7 +51,8 @@ Json show_devices(Conductor& conductor) {
   Json gids = Json::array();
   for (std::size_t i = 0; i < port.gids().size(); ++i) {
     const auto gid = port.gids().at(i);
-    gids.push_back(gid ? address_text(*gid) : std::string());
+    const std::uint16_t vlan = port.gids().vlan(i);
+    gids.push_back(gid ? address_text(*gid) + (vlan != 0 ? "@vlan" + std::to_string(vlan) : "") : std::string());
   }
   char mac[18];
   const wire::Mac& m = port.mac();
@@ -344,8 +345,21 @@ Json trace(Conductor& conductor, const Session& asker, const Json& request) {
   return stop ? Json::object() : Json{{"file", file}};
 }
 
-/// "192.0.2.1/24" or "2001:db8::1", the prefix optional.
-bool parse_address(const std::string& text, net::InterfaceAddress& out) {
+/// Takes "@vlan5" off the end. False: it is there, but no such VLAN can be.
+bool take_vlan(std::string& text, std::uint16_t& vlan) {
+  constexpr std::string_view kVlan = "@vlan";
+  const std::size_t at = text.find(kVlan);
+  if (at == std::string::npos) return true;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data() + at + kVlan.size(), end, vlan);
+  if (read.ec != std::errc{} || read.ptr != end || vlan < 1 || vlan > 4094) return false;
+  text.resize(at);
+  return true;
+}
+
+/// "192.0.2.1/24", "2001:db8::1", "192.0.2.1/24@vlan5": prefix and VLAN optional.
+bool parse_address(std::string text, net::InterfaceAddress& out) {
+  if (!take_vlan(text, out.vlan)) return false;
   const std::size_t slash = text.find('/');
   const std::string host = text.substr(0, slash);
   std::uint8_t bytes[16];
@@ -372,7 +386,7 @@ bool parse_address(const std::string& text, net::InterfaceAddress& out) {
 std::string change_address(Conductor& conductor, const std::string& text, bool add) {
   net::InterfaceAddress address;
   if (!parse_address(text, address)) {
-    return "\"" + text + "\" is no address; give one such as 192.0.2.9/24 or 2001:db8::9/64";
+    return "\"" + text + "\" is no address; give one such as 192.0.2.9/24, 2001:db8::9/64 or 192.0.2.9/24@vlan5";
   }
   const bool done = add ? conductor.add_address(address) : conductor.remove_address(address.address);
   if (done) return {};

@@ -268,7 +268,7 @@ void Conductor::enable_link(bool enabled) {
 }
 
 bool Conductor::add_address(const net::InterfaceAddress& address) {
-  if (!port_.add_gid(address.address)) return false;
+  if (!port_.add_gid(address)) return false;
   workers_.workers[0]->call([&](WorkerCore& worker) {
     if (worker.link() == nullptr) return;
     worker.link()->add_address(address);

@@ -172,7 +172,7 @@ bool Port::set_link(bool up) {
   return port_.state != before;
 }
 
-bool Port::add_gid(const wire::Address& gid) {
+bool Port::add_gid(const net::InterfaceAddress& gid) {
   const bool added = gids_.add(gid);
   port_.gid_tbl_len = static_cast<std::uint32_t>(gids_.size());
   return added;
@@ -191,7 +191,7 @@ bool Port::gid(std::uint32_t index, uroce_gid_response& out) const {
   std::memcpy(out.gid, gid.bytes.data(), sizeof(out.gid));
   out.type = 1;
   std::memcpy(out.mac, mac_.data(), sizeof(out.mac));
-  out.vlan = 0xffff;
+  out.vlan = gids_.vlan(index) != 0 ? gids_.vlan(index) : std::uint16_t{0xffff};
   std::snprintf(out.ndev, sizeof(out.ndev), "%s", name_.c_str());
   return true;
 }

@@ -46,7 +46,7 @@ class Port {
   /// False: it was so already.
   bool set_link(bool up);
   /// False: as GidTable says.
-  bool add_gid(const wire::Address& gid);
+  bool add_gid(const net::InterfaceAddress& gid);
   bool remove_gid(const wire::Address& gid);
 
  private:

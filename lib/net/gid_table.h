@@ -18,9 +18,7 @@ namespace uroce::net {
 class GidTable {
  public:
   GidTable() = default;
-  explicit GidTable(std::span<const InterfaceAddress> addresses) {
-    for (const InterfaceAddress& entry : addresses) gids_.emplace_back(entry.address);
-  }
+  explicit GidTable(std::span<const InterfaceAddress> addresses) : gids_(addresses.begin(), addresses.end()) {}
 
   static constexpr std::size_t kMost = 256;
 
@@ -29,12 +27,17 @@ class GidTable {
   /// nullopt: no such entry, or an empty one.
   std::optional<wire::Address> at(std::size_t index) const {
     if (index >= gids_.size()) return std::nullopt;
-    return gids_[index];
+    if (!gids_[index]) return std::nullopt;
+    return gids_[index]->address;
+  }
+  /// VLAN of the entry; 0: none.
+  std::uint16_t vlan(std::size_t index) const {
+    return index < gids_.size() && gids_[index] ? gids_[index]->vlan : std::uint16_t{0};
   }
   /// False: it is there already, or the table is full.
-  bool add(const wire::Address& gid) {
-    if (find(gid)) return false;
-    const auto empty = std::find(gids_.begin(), gids_.end(), std::nullopt);
+  bool add(const InterfaceAddress& gid) {
+    if (find(gid.address)) return false;
+    const auto empty = std::ranges::find_if(gids_, [](const auto& entry) { return !entry; });
     if (empty == gids_.end() && gids_.size() >= kMost) return false;
     if (empty != gids_.end()) {
       *empty = gid;
@@ -53,13 +56,13 @@ class GidTable {
   }
   std::optional<std::size_t> find(const wire::Address& gid) const {
     for (std::size_t i = 0; i < gids_.size(); ++i) {
-      if (gids_[i] == gid) return i;
+      if (gids_[i] && gids_[i]->address == gid) return i;
     }
     return std::nullopt;
   }
 
  private:
-  std::vector<std::optional<wire::Address>> gids_;
+  std::vector<std::optional<InterfaceAddress>> gids_;
 };
 
 }  // namespace uroce::net

@@ -37,7 +37,18 @@ struct LinkFrame {
 };
 
 struct LinkStack::Impl {
-  explicit Impl(const LinkConfig& settings) : config(settings), table(settings.max_neighbours) {}
+  /// `settings` without its addresses, which follow by add_address.
+  Impl(const LinkConfig& settings, std::uint16_t tag, LinkCounters& shared)
+      : config(settings), vlan(tag), table(settings.max_neighbours), counters(shared) {
+    config.addresses.clear();
+  }
+
+  void receive(const LinkFrame& frame, Nanos now);
+  Resolution resolve(const wire::Address& destination, Nanos now, wire::Mac& out);
+  void advance(Nanos now);
+  Nanos next_timeout() const;
+  void add_address(const InterfaceAddress& address);
+  void remove_address(const wire::Address& address);
 
   // arp.cc
   void receive_arp(const LinkFrame& frame, Nanos now);
@@ -83,13 +94,14 @@ struct LinkStack::Impl {
   void announce(const wire::Address& address);
   /// A conflict on `address`: say that it is ours, at most once a second.
   void defend(const wire::Address& address, Nanos now);
-  /// Ethernet header and `bytes` more; empty: no room.
+  /// Ethernet header, with its tag, and `bytes` more; empty: no room.
   std::span<std::byte> start_frame(const wire::Mac& to, std::uint16_t ether_type, std::size_t bytes);
 
   LinkConfig config;
+  std::uint16_t vlan;
   NeighbourTable table;
   OutQueue out;
-  LinkCounters counters;
+  LinkCounters& counters;
   Membership members;
   std::vector<wire::Address> to_announce;
   Nanos defend_after = 0;

@@ -40,7 +40,7 @@ bool is_broadcast(const wire::Address& address, const LinkConfig& config) {
 
 wire::Mac multicast_mac(const wire::Address& group) {
   const auto& b = group.bytes;
-  if (!group.is_v4()) return {0x33, 0x33, b[12], b[13], b[14], b[15]};  // RFC 2464, 7
+  if (!group.is_v4()) return {0x33, 0x33, b[12], b[13], b[14], b[15]};               // RFC 2464, 7
   return {0x01, 0x00, 0x5e, static_cast<std::uint8_t>(b[13] & 0x7f), b[14], b[15]};  // RFC 1112, 6.4
 }
 
@@ -144,26 +144,120 @@ void LinkStack::Impl::defend(const wire::Address& address, Nanos now) {
 
 std::span<std::byte> LinkStack::Impl::start_frame(const wire::Mac& to, std::uint16_t ether_type,
                                                   std::size_t bytes) {
-  const std::span<std::byte> frame = out.push(std::max(kEthernetBytes + bytes, kMinFrameBytes));
+  const std::size_t header = kEthernetBytes + (vlan != 0 ? kVlanTagBytes : 0);
+  const std::span<std::byte> frame = out.push(std::max(header + bytes, kMinFrameBytes));
   if (frame.empty()) {
     ++counters.dropped;
     return frame;
   }
   put_mac(frame.data(), to);
   put_mac(frame.data() + 6, config.mac);
-  put16(frame.data() + 12, ether_type);
-  return frame.subspan(kEthernetBytes);
+  if (vlan != 0) {
+    put16(frame.data() + 12, kEtherVlan);
+    put16(frame.data() + 14, vlan);
+  }
+  put16(frame.data() + header - 2, ether_type);
+  return frame.subspan(header);
 }
 
-LinkStack::LinkStack(const LinkConfig& config) : impl_(std::make_unique<Impl>(config)) {
-  for (const InterfaceAddress& own : config.addresses) impl_->to_announce.push_back(own.address);
+void LinkStack::Impl::receive(const LinkFrame& frame, Nanos now) {
+  if (!addressed_to_us(frame.destination) || !is_unicast(frame.source) || frame.source == config.mac) {
+    ++counters.ignored;
+    return;
+  }
+  switch (frame.ether_type) {
+    case kEtherArp:
+      return receive_arp(frame, now);
+    case kEtherIpv4:
+      return receive_ipv4(frame, now);
+    case kEtherIpv6:
+      return receive_ipv6(frame, now);
+    default:
+      ++counters.ignored;
+  }
+}
+
+Resolution LinkStack::Impl::resolve(const wire::Address& destination, Nanos now, wire::Mac& to) {
+  if (local(destination)) return to = config.mac, Resolution::kResolved;
+  if (destination.is_multicast()) return to = multicast_mac(destination), Resolution::kResolved;
+  if (is_broadcast(destination, config)) return to = kBroadcastMac, Resolution::kResolved;
+
+  wire::Address hop = destination;
+  if (!on_link(hop)) {
+    const auto& gateway = hop.is_v4() ? config.gateway4 : config.gateway6;
+    if (!gateway || !on_link(*gateway)) return Resolution::kNoRoute;
+    hop = *gateway;
+  }
+  if (source_for(hop) == nullptr) return Resolution::kNoRoute;
+
+  Neighbour* known = table.find(hop);
+  if (known == nullptr) {
+    known = &table.add(hop, now);
+    ask(*known, now);
+  }
+  known->wanted = true;
+  known->used_at = now;
+  if (known->state == Neighbour::State::kFailed) return Resolution::kFailed;
+  if (known->state == Neighbour::State::kPending) return Resolution::kPending;
+  if (now - known->confirmed_at >= kConfirmAge && known->deadline == kNever) ask(*known, now);
+  to = known->mac;
+  return Resolution::kResolved;
+}
+
+void LinkStack::Impl::advance(Nanos now) {
+  for (const wire::Address& address : to_announce) announce(address);
+  to_announce.clear();
+  report_groups(now);
+  while (Neighbour* neighbour = table.due(now)) {
+    if (neighbour->state == Neighbour::State::kFailed) {
+      table.erase(neighbour->address);
+    } else if (neighbour->tries < kAskTries) {
+      ask(*neighbour, now);
+    } else {
+      ++counters.unreachable;
+      neighbour->state = Neighbour::State::kFailed;
+      table.schedule(*neighbour, now + kFailedPause);
+    }
+  }
+}
+
+Nanos LinkStack::Impl::next_timeout() const {
+  if (!to_announce.empty()) return 0;
+  return std::min(table.next_deadline(), members.next_deadline());
+}
+
+void LinkStack::Impl::add_address(const InterfaceAddress& address) {
+  if (local(address.address)) return;
+  config.addresses.push_back(address);
+  to_announce.push_back(address.address);
+  table.erase(address.address);
+}
+
+void LinkStack::Impl::remove_address(const wire::Address& address) {
+  std::erase_if(config.addresses, [&](const InterfaceAddress& own) { return own.address == address; });
+  std::erase(to_announce, address);
+}
+
+LinkStack::LinkStack(const LinkConfig& config) : config_(config), counters_(std::make_unique<LinkCounters>()) {
+  find_or_add(0);
+  for (const InterfaceAddress& own : config.addresses) add_address(own);
 }
 LinkStack::~LinkStack() = default;
 
+LinkStack::Impl* LinkStack::find(std::uint16_t vlan) const {
+  const auto at = std::ranges::find_if(links_, [vlan](const auto& link) { return link->vlan == vlan; });
+  return at == links_.end() ? nullptr : at->get();
+}
+
+LinkStack::Impl& LinkStack::find_or_add(std::uint16_t vlan) {
+  if (Impl* link = find(vlan)) return *link;
+  return *links_.emplace_back(std::make_unique<Impl>(config_, vlan, *counters_));
+}
+
 void LinkStack::receive(std::span<const std::byte> bytes, Nanos now) {
-  ++impl_->counters.received;
+  ++counters_->received;
   if (bytes.size() < kEthernetBytes) {
-    ++impl_->counters.malformed;
+    ++counters_->malformed;
     return;
   }
   LinkFrame frame;
@@ -171,94 +265,55 @@ void LinkStack::receive(std::span<const std::byte> bytes, Nanos now) {
   frame.source = get_mac(bytes.data() + 6);
   frame.ether_type = get16(bytes.data() + 12);
   frame.body = bytes.subspan(kEthernetBytes);
-  if (frame.ether_type == kEtherVlan && frame.body.size() >= kVlanTagBytes &&
-      (get16(frame.body.data()) & 0xfff) == 0) {
-    frame.ether_type = get16(frame.body.data() + 2);  // a priority tag: no VLAN
+  std::uint16_t vlan = 0;  // also of a tag with nothing but a priority
+  if (frame.ether_type == kEtherVlan && frame.body.size() >= kVlanTagBytes) {
+    vlan = get16(frame.body.data()) & 0xfff;
+    frame.ether_type = get16(frame.body.data() + 2);
     frame.body = frame.body.subspan(kVlanTagBytes);
   }
-  if (!impl_->addressed_to_us(frame.destination) || !is_unicast(frame.source) ||
-      frame.source == impl_->config.mac) {
-    ++impl_->counters.ignored;
-    return;
-  }
-  switch (frame.ether_type) {
-    case kEtherArp:
-      return impl_->receive_arp(frame, now);
-    case kEtherIpv4:
-      return impl_->receive_ipv4(frame, now);
-    case kEtherIpv6:
-      return impl_->receive_ipv6(frame, now);
-    default:
-      ++impl_->counters.ignored;
-  }
+  if (Impl* link = find(vlan)) return link->receive(frame, now);
+  ++counters_->ignored;
 }
 
-std::size_t LinkStack::next_frame(std::span<std::byte> to) { return impl_->out.pop(to); }
-
-Resolution LinkStack::resolve(const wire::Address& destination, Nanos now, wire::Mac& out) {
-  if (impl_->local(destination)) return out = impl_->config.mac, Resolution::kResolved;
-  if (destination.is_multicast()) return out = multicast_mac(destination), Resolution::kResolved;
-  if (is_broadcast(destination, impl_->config)) return out = kBroadcastMac, Resolution::kResolved;
-
-  wire::Address hop = destination;
-  if (!impl_->on_link(hop)) {
-    const auto& gateway = hop.is_v4() ? impl_->config.gateway4 : impl_->config.gateway6;
-    if (!gateway || !impl_->on_link(*gateway)) return Resolution::kNoRoute;
-    hop = *gateway;
+std::size_t LinkStack::next_frame(std::span<std::byte> to) {
+  for (std::size_t i = 0; i < links_.size(); ++i) {
+    Impl& link = *links_[turn_++ % links_.size()];
+    if (const std::size_t bytes = link.out.pop(to); bytes != 0) return bytes;
   }
-  if (impl_->source_for(hop) == nullptr) return Resolution::kNoRoute;
+  return 0;
+}
 
-  Neighbour* known = impl_->table.find(hop);
-  if (known == nullptr) {
-    known = &impl_->table.add(hop, now);
-    impl_->ask(*known, now);
-  }
-  known->wanted = true;
-  known->used_at = now;
-  if (known->state == Neighbour::State::kFailed) return Resolution::kFailed;
-  if (known->state == Neighbour::State::kPending) return Resolution::kPending;
-  if (now - known->confirmed_at >= kConfirmAge && known->deadline == kNever) impl_->ask(*known, now);
-  out = known->mac;
-  return Resolution::kResolved;
+Resolution LinkStack::resolve(const wire::Address& destination, Nanos now, wire::Mac& out, std::uint16_t vlan) {
+  Impl* link = find(vlan);
+  return link != nullptr ? link->resolve(destination, now, out) : Resolution::kNoRoute;
 }
 
 void LinkStack::advance(Nanos now) {
-  for (const wire::Address& address : impl_->to_announce) impl_->announce(address);
-  impl_->to_announce.clear();
-  impl_->report_groups(now);
-  while (Neighbour* neighbour = impl_->table.due(now)) {
-    if (neighbour->state == Neighbour::State::kFailed) {
-      impl_->table.erase(neighbour->address);
-    } else if (neighbour->tries < kAskTries) {
-      impl_->ask(*neighbour, now);
-    } else {
-      ++impl_->counters.unreachable;
-      neighbour->state = Neighbour::State::kFailed;
-      impl_->table.schedule(*neighbour, now + kFailedPause);
-    }
-  }
+  for (const auto& link : links_) link->advance(now);
 }
 
 Nanos LinkStack::next_timeout() const {
-  if (!impl_->to_announce.empty()) return 0;
-  return std::min(impl_->table.next_deadline(), impl_->members.next_deadline());
+  Nanos next = kNever;
+  for (const auto& link : links_) next = std::min(next, link->next_timeout());
+  return next;
 }
 
-bool LinkStack::is_local(const wire::Address& address) const { return impl_->local(address); }
-
-void LinkStack::add_address(const InterfaceAddress& address) {
-  if (impl_->local(address.address)) return;
-  impl_->config.addresses.push_back(address);
-  impl_->to_announce.push_back(address.address);
-  impl_->table.erase(address.address);
+bool LinkStack::is_local(const wire::Address& address) const {
+  return std::ranges::any_of(links_, [&](const auto& link) { return link->local(address); });
 }
+
+void LinkStack::add_address(const InterfaceAddress& address) { find_or_add(address.vlan).add_address(address); }
 
 void LinkStack::remove_address(const wire::Address& address) {
-  std::erase_if(impl_->config.addresses, [&](const InterfaceAddress& own) { return own.address == address; });
-  std::erase(impl_->to_announce, address);
+  for (const auto& link : links_) link->remove_address(address);
 }
 
-const LinkCounters& LinkStack::counters() const { return impl_->counters; }
-std::size_t LinkStack::neighbours() const { return impl_->table.size(); }
+const LinkCounters& LinkStack::counters() const { return *counters_; }
+
+std::size_t LinkStack::neighbours() const {
+  std::size_t sum = 0;
+  for (const auto& link : links_) sum += link->table.size();
+  return sum;
+}
 
 }  // namespace uroce::net

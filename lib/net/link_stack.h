@@ -21,6 +21,7 @@ namespace uroce::net {
 struct InterfaceAddress {
   wire::Address address;
   std::uint8_t prefix_bits = 24;  ///< of the 32 or 128 bits
+  std::uint16_t vlan = 0;         ///< 1 to 4094: behind this 802.1Q tag; 0: untagged
 };
 
 struct LinkConfig {
@@ -35,17 +36,17 @@ enum class Resolution : std::uint8_t { kResolved, kPending, kFailed, kNoRoute };
 
 /// What came in and what was done about it, cumulative.
 struct LinkCounters {
-  std::uint64_t received = 0;       ///< frames fed
-  std::uint64_t malformed = 0;      ///< too short, bad checksum, bad field
-  std::uint64_t ignored = 0;        ///< not for us, or a protocol that we don't speak
-  std::uint64_t arp_requests = 0, arp_replies = 0;        ///< received
-  std::uint64_t solicitations = 0, advertisements = 0;    ///< received
-  std::uint64_t echo_requests = 0;  ///< answered
-  std::uint64_t address_conflicts = 0;  ///< another station claims an address of ours
-  std::uint64_t asked = 0;          ///< ARP requests and solicitations sent
-  std::uint64_t unreachable = 0;    ///< neighbours that did not answer
-  std::uint64_t group_reports = 0;  ///< IGMP and MLD reports sent
-  std::uint64_t dropped = 0;        ///< answers that found the output queue full
+  std::uint64_t received = 0;                           ///< frames fed
+  std::uint64_t malformed = 0;                          ///< too short, bad checksum, bad field
+  std::uint64_t ignored = 0;                            ///< not for us, or a protocol that we don't speak
+  std::uint64_t arp_requests = 0, arp_replies = 0;      ///< received
+  std::uint64_t solicitations = 0, advertisements = 0;  ///< received
+  std::uint64_t echo_requests = 0;                      ///< answered
+  std::uint64_t address_conflicts = 0;                  ///< another station claims an address of ours
+  std::uint64_t asked = 0;                              ///< ARP requests and solicitations sent
+  std::uint64_t unreachable = 0;                        ///< neighbours that did not answer
+  std::uint64_t group_reports = 0;                      ///< IGMP and MLD reports sent
+  std::uint64_t dropped = 0;                            ///< answers that found the output queue full
 };
 
 class LinkStack {
@@ -61,8 +62,8 @@ class LinkStack {
   std::size_t next_frame(std::span<std::byte> to);
 
   /// MAC address of the next hop towards `destination`; starts asking when it is unknown (3 tries, 1 s apart;
-  /// then kFailed for a second). Multicast and own addresses resolve at once.
-  Resolution resolve(const wire::Address& destination, Nanos now, wire::Mac& out);
+  /// then kFailed for a second). Multicast and own addresses resolve at once. Each VLAN is a link of its own.
+  Resolution resolve(const wire::Address& destination, Nanos now, wire::Mac& out, std::uint16_t vlan = 0);
 
   void advance(Nanos now);
   Nanos next_timeout() const;
@@ -80,8 +81,15 @@ class LinkStack {
   std::size_t neighbours() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  struct Impl;  // one link: the untagged one, or a VLAN
+
+  Impl* find(std::uint16_t vlan) const;
+  Impl& find_or_add(std::uint16_t vlan);
+
+  LinkConfig config_;
+  std::unique_ptr<LinkCounters> counters_;
+  std::vector<std::unique_ptr<Impl>> links_;  // the untagged one is the first
+  std::size_t turn_ = 0;                      // whose frame goes out next
 };
 
 }  // namespace uroce::net

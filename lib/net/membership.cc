@@ -198,10 +198,14 @@ void LinkStack::Impl::send_mld(const wire::Address& group, Report what, bool old
   put16(mld + 2, fold_checksum(sum16(mld, bytes, sum16(ip + 8, 32, pseudo))));
 }
 
-void LinkStack::join(const wire::Address& group, Nanos now) { impl_->members.join(group, now); }
+void LinkStack::join(const wire::Address& group, Nanos now) {
+  for (const auto& link : links_) link->members.join(group, now);
+}
 
 void LinkStack::leave(const wire::Address& group, Nanos now) {
-  if (impl_->members.leave(group)) impl_->report(group, Report::kLeft, now);
+  for (const auto& link : links_) {
+    if (link->members.leave(group)) link->report(group, Report::kLeft, now);
+  }
 }
 
 }  // namespace uroce::net

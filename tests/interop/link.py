@@ -10,10 +10,11 @@ LINUX, UROCE = 'linux', 'uroce'  # who serves
 
 
 class Site:
-    """One guest and one daemon. `seen`: frames that the daemon sends pass the kernel's queue, where captures see them."""
+    """One guest and one daemon. `seen`: frames that the daemon sends pass the kernel's queue, where captures see them.
+    `ips` and `extra`: more addresses and options of the daemon; prepare(site) does the guest's part of them."""
 
-    def __init__(self, build, seen=False):
-        self.rig = Rig(build)
+    def __init__(self, build, seen=False, ips=(), extra=(), prepare=None):
+        self.rig, self.ips, self.extra = Rig(build), ips, extra
         self.device = f'net_af_packet0,iface={TAP}' + (',qdisc_bypass=0' if seen else '')
         self.peer = self.trace = None
         self.port = 18600
@@ -23,12 +24,15 @@ class Site:
             self.gids = {4: (0, self.peer.gid_index(THEIRS)), 6: (1, self.peer.gid_index('2001:0db8')),
                          'link-local': (2, self.peer.gid_index('fe80'))}
             self.peer.copy(self.rig.build / 'tests/e2e/verify', '/bin/verify')
+            if prepare is not None:
+                prepare(self)
         except BaseException:
             self.close()
             raise
 
-    def start_daemon(self, ips=(OURS + '/25', OURS6 + '/64'), extra=()):
-        self.daemon = self.rig.daemon('uroce0', self.device, ips, extra, prefix=self.peer.inside())
+    def start_daemon(self):
+        ips = [OURS + '/25', OURS6 + '/64', *self.ips]
+        self.daemon = self.rig.daemon('uroce0', self.device, ips, self.extra, prefix=self.peer.inside())
 
     def sessions(self):
         return self.rig.ctl('show')['uroce0']['sessions']

@@ -43,8 +43,8 @@ class Peer:
                        THEIRS6 + '/64', '--nice', '-15', '--lifetime', '7200', timeout=300)
         if up.returncode != 0:
             raise Failure(f'rxe-peer up: exit {up.returncode}\n{up.stderr}')
-        self.run('ip addr add 192.0.2.130/25 dev eth0')
-        subprocess.run(['ip', '-n', self.name, 'addr', 'add', TALK_HERE + '/25', 'dev', TAP], check=True, timeout=30)
+        self.run('ip addr add 192.0.2.130/26 dev eth0')
+        subprocess.run(['ip', '-n', self.name, 'addr', 'add', TALK_HERE + '/26', 'dev', TAP], check=True, timeout=30)
 
     def inside(self):
         """What to put in front of a command that shall run at our end of the wire."""

@@ -18,7 +18,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / 'e2e')]
 
 import captures  # noqa: E402
+import cases_addresses as addresses  # noqa: E402
 import peer as peers  # noqa: E402
+from cases_addresses import address_cases  # noqa: E402
 from cases_ends import end_cases  # noqa: E402
 from cases_verbs import clean_cases, netem_cases  # noqa: E402
 from link import Site  # noqa: E402
@@ -26,15 +28,17 @@ from rig import ROOT, Failure  # noqa: E402
 
 
 class Group:
-    """Cases that share a guest and a daemon. `captured`: both ends write down what passes; `clean`: nothing is lost."""
+    """Cases that share a guest and a daemon. `captured`: both ends write down what passes; `clean`: nothing is lost;
+    `site`: more arguments of Site."""
 
-    def __init__(self, name, cases, captured=False, clean=False):
-        self.name, self.cases, self.captured, self.clean = name, cases, captured, clean
+    def __init__(self, name, cases, captured=False, clean=False, **site):
+        self.name, self.cases, self.captured, self.clean, self.site = name, cases, captured, clean, site
 
 
 def groups(long):
     return [Group('clean', clean_cases(long), True, True), Group('netem', netem_cases(long), True),
-            Group('ends', end_cases())]
+            Group('addresses', address_cases(long), seen=True, ips=addresses.IPS, extra=addresses.OPTIONS,
+                  prepare=addresses.prepare), Group('ends', end_cases())]
 
 
 class Runner:
@@ -62,12 +66,12 @@ class Runner:
         except Exception:  # a defect of the test shows as a failure of the case
             return self.report(name, began, traceback.format_exc())
 
-    def start(self, captured):
+    def start(self, group):
         """A fresh guest and daemon."""
         self.close()
-        self.site = Site(self.options.build, captured)
+        self.site = Site(self.options.build, **dict({'seen': group.captured}, **group.site))
         self.pieces = getattr(self, 'pieces', 0) + 1
-        if captured:
+        if group.captured:
             folder = pathlib.Path(self.options.keep or self.site.rig.dir)
             names = [str(folder / f'{side}-{self.pieces}.{kind}') for side, kind in (('linux', 'pcap'), ('uroce', 'pcapng'))]
             self.site.start_capture(*names)
@@ -89,7 +93,7 @@ class Runner:
             if not fresh:
                 began = time.monotonic()
                 try:
-                    self.start(group.captured)
+                    self.start(group)
                 except Failure as failure:
                     self.report(title, began, str(failure))
                     continue

@@ -14,12 +14,13 @@ int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& ou
   wire::Address destination;
   std::ranges::copy(av.dgid, destination.bytes.begin());
   if (destination == wire::Address{} || destination.is_v4() != source->is_v4()) return EINVAL;
+  const std::uint16_t vlan = conductor.port().gids().vlan(av.sgid_index);
   net::Resolution resolution = net::Resolution::kNoRoute;
   wire::Mac mac{};
   // Worker 0 owns the link stack.
   conductor.workers().workers[0]->call([&](WorkerCore& worker) {
     if (worker.link() == nullptr) return;
-    resolution = worker.link()->resolve(destination, monotonic_now(), mac);
+    resolution = worker.link()->resolve(destination, monotonic_now(), mac, vlan);
     worker.touch_link();
   });
   switch (resolution) {
@@ -37,6 +38,8 @@ int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& ou
   out.dest_mac = mac;
   out.source = *source;
   out.dest = destination;
+  if (vlan != 0)
+    out.vlan = static_cast<std::uint16_t>((av.sl & 7u) << 13 | vlan);  // the service level is the priority
   out.traffic_class = av.traffic_class;
   out.hop_limit = av.hop_limit != 0 ? av.hop_limit : 64;
   out.flow_label = av.flow_label;

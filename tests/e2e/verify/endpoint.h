@@ -24,6 +24,8 @@ struct Options {
   std::string memory = "heap";  ///< heap, shared, file
   std::int64_t psn = -1;    ///< first PSN; -1: random
   std::uint8_t timeout = 12;
+  std::uint32_t flow_label = 0;
+  std::uint8_t hop_limit = 64;
   bool any_address = false;  ///< listen on all of the machine's addresses, not on 127.0.0.1 alone
 };
 

@@ -1,5 +1,6 @@
 // verify [-d DEVICE] [-g GID] [-p PORT] [-s SEED] [-n BATCHES] [-m MTU] [-x MAX_BYTES] [-k heap|shared|file]
-//        [-P PSN] [-u TIMEOUT] [-o KINDS] [-a] [-e] [HOST]
+//        [-P PSN] [-u TIMEOUT] [-o KINDS] [-f FLOW_LABEL] [-l HOP_LIMIT] [-a] [-e]
+//        [HOST]
 // Moves random data with every operation of a reliable connection and checks every byte, completion and immediate
 // value at both ends. Without HOST it is the server.
 #include <unistd.h>
@@ -19,7 +20,7 @@ constexpr double kPatience = 60;
 Options parse(int argc, char** argv) {
   Options options;
   int option = 0;
-  while ((option = getopt(argc, argv, "d:g:p:s:n:m:x:k:P:u:o:ae")) != -1) {
+  while ((option = getopt(argc, argv, "d:g:p:s:n:m:x:k:P:u:o:f:l:ae")) != -1) {
     switch (option) {
       case 'd': options.device = optarg; break;
       case 'g': options.gid_index = std::atoi(optarg); break;
@@ -32,6 +33,8 @@ Options parse(int argc, char** argv) {
       case 'P': options.psn = std::strtol(optarg, nullptr, 0); break;
       case 'u': options.timeout = static_cast<std::uint8_t>(std::atoi(optarg)); break;
       case 'o': options.limits.kinds = optarg; break;
+      case 'f': options.flow_label = static_cast<std::uint32_t>(std::strtoul(optarg, nullptr, 0)); break;
+      case 'l': options.hop_limit = static_cast<std::uint8_t>(std::atoi(optarg)); break;
       case 'a': options.any_address = true; break;
       case 'e': options.events = true; break;
       default: fail("wrong usage; see the head of main.cc");

@@ -366,6 +366,43 @@ TEST_F(LinkStackTest, an_unsolicited_advertisement_without_an_address_confirms_n
   EXPECT_FALSE(next().empty()) << "a second try";
 }
 
+/// A frame with an 802.1Q tag.
+Bytes tagged(Bytes frame, unsigned tci) {
+  Bytes tag(4);
+  put16(tag.data(), kEtherVlan);
+  put16(&tag[2], tci);
+  frame.insert(frame.begin() + 12, tag.begin(), tag.end());
+  return frame;
+}
+
+TEST_F(LinkStackTest, a_vlan_is_a_link_of_its_own) {
+  InterfaceAddress own{v4(198, 51, 100, 1), 24};
+  own.vlan = 5;
+  stack_.add_address(own);
+  stack_.advance(0);
+  const Bytes announced = next();
+  ASSERT_GE(announced.size(), 46u);
+  EXPECT_EQ(get16(&announced[12]), kEtherVlan);
+  EXPECT_EQ(get16(&announced[14]), 5);
+  EXPECT_EQ(get16(&announced[16]), kEtherArp);
+
+  const auto ask = arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(198, 51, 100, 7), v4(198, 51, 100, 1));
+  stack_.receive(ask, 0);
+  stack_.receive(tagged(ask, 6), 0);
+  EXPECT_TRUE(next().empty()) << "not without the tag, nor with another";
+  wire::Mac mac{};
+  EXPECT_EQ(stack_.resolve(v4(198, 51, 100, 7), 0, mac, 0), Resolution::kPending) << "by the gateway";
+  next();
+  stack_.receive(tagged(ask, 3 << 13 | 5), 0);
+  const Bytes answer = next();
+  ASSERT_GE(answer.size(), 46u);
+  EXPECT_EQ(get16(&answer[14]), 5);
+  EXPECT_EQ(stack_.resolve(v4(198, 51, 100, 7), 0, mac, 5), Resolution::kResolved);
+  EXPECT_EQ(mac, kPeerMac);
+  EXPECT_EQ(stack_.resolve(v4(192, 0, 2, 7), 0, mac, 5), Resolution::kNoRoute);
+  EXPECT_EQ(stack_.resolve(v4(198, 51, 100, 7), 0, mac, 6), Resolution::kNoRoute) << "no such VLAN here";
+}
+
 TEST_F(LinkStackTest, ignores_discovery_that_came_through_a_router) {
   resolve(v6(2), 0);
   Bytes question = next();

@@ -123,6 +123,13 @@ TEST_F(SettingsTest, addresses_read_as_written_and_macs_stay_the_same) {
   for (const char* text : {"192.0.2.1", "2001:db8::1", "fe80::1"}) EXPECT_EQ(to_string(*parse_address(text)), text);
   EXPECT_EQ(parse_interface_address("192.0.2.1")->prefix_bits, 24);
   EXPECT_EQ(parse_interface_address("2001:db8::1")->prefix_bits, 64);
+  EXPECT_EQ(parse_interface_address("192.0.2.1/27")->vlan, 0);
+  EXPECT_EQ(parse_interface_address("192.0.2.1/27@vlan4094")->vlan, 4094);
+  EXPECT_EQ(parse_interface_address("192.0.2.1/27@vlan4094")->prefix_bits, 27);
+  for (const char* text : {"192.0.2.1@vlan0", "192.0.2.1@vlan4095", "192.0.2.1@5", "192.0.2.1@vlan",
+                           "192.0.2.1@vlan5x", "192.0.2.1@vlan5/24"}) {
+    EXPECT_FALSE(parse_interface_address(text)) << text;
+  }
   const auto address = *parse_address("192.0.2.1");
   EXPECT_EQ(derive_mac("uroce0", address), derive_mac("uroce0", address));
   EXPECT_NE(derive_mac("uroce0", address), derive_mac("uroce1", address));

@@ -1,0 +1,112 @@
+"""VLANs, priorities, DSCP, flow labels, several addresses, a gateway: what programs ask for, looked up on the wire."""
+import subprocess
+
+from cases_verbs import both, perftest, pingpong, verify
+from link import LINUX, UROCE
+from rig import Failure
+
+OURS_VLAN, THEIRS_VLAN, VLAN = '192.0.2.193', '192.0.2.194', 5
+OURS_SECOND = '192.0.2.3'
+FAR = '192.0.2.226'
+# GIDs 0 and 1 as everywhere, then these; the link-local address is the last.
+IPS = (OURS_SECOND + '/25', f'{OURS_VLAN}/27@vlan{VLAN}')
+OPTIONS = ('--gateway', '192.0.2.2')
+SECOND_INDEX, VLAN_INDEX = 2, 3
+
+
+def prepare(site):
+    """The guest's part: an address in VLAN 5, and one that our prefixes do not hold."""
+    site.peer.run(f'modprobe 8021q; ip link add link eth0 name eth0.{VLAN} type vlan id {VLAN}; '
+                  f'ip addr add {THEIRS_VLAN}/27 dev eth0.{VLAN}; ip link set eth0.{VLAN} up; '
+                  f'ip addr add {FAR}/28 dev eth0')
+    site.gids.update({'vlan': (VLAN_INDEX, site.peer.gid_index(THEIRS_VLAN)),
+                      'second': (SECOND_INDEX, site.gids[4][1]), 'far': (0, site.peer.gid_index(FAR)),
+                      'link-local': (4, site.gids['link-local'][1])})
+
+
+def sent(site, case, ours, fields):
+    """The values of `fields` in the RoCE packets that we sent from address `ours` during the case, all different ones."""
+    path = str(site.rig.dir / 'addresses.pcapng')
+    site.start_capture(str(site.rig.dir / 'addresses.pcap'), path)
+    try:
+        case(site)
+    finally:
+        site.end_capture()
+    family = 'ipv6' if ':' in ours else 'ip'
+    wanted = [word for field in fields for word in ('-e', field)]
+    done = subprocess.run(['tshark', '-n', '-r', path, '-Y', f'infiniband.bth && {family}.src == {ours}', '-T', 'fields',
+                           '-E', 'separator=/', *wanted], capture_output=True, text=True, timeout=120, check=True)
+    seen = {line for line in done.stdout.split('\n') if line}
+    if not seen:
+        raise Failure(f'no RoCE packet from {ours} in the capture')
+    return seen
+
+
+def expect(site, case, ours, fields, values):
+    seen = sent(site, case, ours, fields)
+    if seen != set(values):
+        raise Failure(f'{"/".join(fields)} of our packets: {sorted(seen)}, expected {sorted(values)}')
+
+
+def vlan(served_by, level):
+    """Tagged with the VLAN's number and the service level as the priority."""
+    def run(site):
+        case = pingpong('ibv_rc_pingpong', served_by, ['-c', '-n', '20', '-m', '1024', '-l', str(level)], 'vlan')
+        expect(site, case, OURS_VLAN, ['vlan.id', 'vlan.priority'], [f'{VLAN}/{level}'])
+    return run
+
+
+def untagged(site):
+    case = pingpong('ibv_rc_pingpong', LINUX, ['-c', '-n', '10', '-l', '3'])
+    expect(site, case, '192.0.2.1', ['vlan.id', 'ip.ttl', 'ip.dsfield'], ['/64/0x00'])
+
+
+def traffic_class(site):
+    args = ['-s', '4096', '-n', '10', '--tclass', '96']
+    expect(site, perftest('ib_write_bw', LINUX, args), '192.0.2.1', ['ip.dsfield.dscp'], ['24'])
+    expect(site, perftest('ib_write_bw', UROCE, args, 6), '2001:db8::1', ['ipv6.tclass.dscp'], ['24'])
+
+
+def flow_label(site):
+    """The UDP source port follows the flow label: 0xc000 and its 20 bits folded to 14."""
+    label = 0xabcde
+    port = 0xc000 | ((label & 0x3fff) ^ (label >> 14))
+    args = ['-n', '2', '-m', '1024', '-x', '5000', '-f', str(label), '-l', '17']
+    expect(site, verify(LINUX, args, 6), '2001:db8::1', ['udp.srcport', 'ipv6.flow', 'ipv6.hlim'],
+           [f'{port}/0x{label:06x}/17'])
+
+
+def entropy(site):
+    """Without one each QP pair has a port of its own."""
+    seen = sent(site, perftest('ib_write_bw', LINUX, ['-s', '4096', '-n', '10', '-q', '8']), '192.0.2.1', ['udp.srcport'])
+    if len(seen) < 5 or any(int(port) < 0xc000 for port in seen):
+        raise Failure(f'source ports of 8 QPs: {sorted(seen)}')
+
+
+def far(site):
+    """To an address outside our prefixes through the gateway, the guest."""
+    expect(site, pingpong('ibv_rc_pingpong', LINUX, ['-c', '-n', '10'], 'far'), '192.0.2.1', ['ip.dst', 'eth.dst'],
+           [f'{FAR}/02:72:78:65:00:01'])
+
+
+def ping_tagged(site):
+    output = site.peer.run(f'ping -c 3 -I eth0.{VLAN} {OURS_VLAN}', timeout=20)
+    if ' 0% packet loss' not in output:
+        raise Failure(output)
+    if site.peer.run(f'ip route get {OURS_SECOND} >/dev/null && ping -c 2 {OURS_SECOND}', timeout=20, expect=None).count(
+            ' 0% packet loss') != 1:
+        raise Failure('the second address does not answer')
+
+
+def address_cases(long):
+    cases = {'ping in a VLAN, and a second address': ping_tagged, 'no tag without a VLAN': untagged,
+             'traffic class': traffic_class, 'flow label, hop limit': flow_label, 'source ports of several QPs': entropy,
+             'through the gateway': far}
+    cases.update(both('VLAN, priority 3', lambda side: vlan(side, 3)))
+    cases.update(both('ibv_rc_pingpong from a second address',
+                      lambda side: pingpong('ibv_rc_pingpong', side, ['-c', '-n', '20'], 'second')))
+    if long:
+        for level in (0, 7):
+            cases.update(both(f'VLAN, priority {level}', lambda side, p=level: vlan(side, p)))
+        cases.update(both('verify in a VLAN', lambda side: verify(side, ['-n', '100', '-m', '4096'], 'vlan', 300)))
+    return cases
