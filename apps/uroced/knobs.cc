@@ -71,7 +71,9 @@ std::string show_cpus(const std::vector<int>& cpus) {
 
 std::string add_address(std::vector<net::InterfaceAddress>& list, std::string_view text) {
   const auto address = parse_interface_address(text);
-  if (!address) return "an address of this daemon with its prefix, such as 192.0.2.1/24, 2001:db8::1/64 or 192.0.2.1/24@vlan5";
+  if (!address) {
+    return "an address of this daemon with its prefix, such as 192.0.2.1/24, 2001:db8::1/64 or 192.0.2.1/24@vlan5";
+  }
   list.push_back(*address);
   return {};
 }
