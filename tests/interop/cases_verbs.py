@@ -72,6 +72,12 @@ def pingpong_cases():
                          ('link-local', ['-c', '-n', '50'])):
         cases.update(both(named('ibv_rc_pingpong', args, family),
                           lambda side, a=args, f=family: pingpong('ibv_rc_pingpong', side, a, f)))
+    # What is not reliable may lose messages where the guest is slow to post, so few are under way.
+    for program, args in (('ibv_uc_pingpong', ['-c', '-n', '50', '-s', '3000']), ('ibv_ud_pingpong', ['-c', '-n', '50', '-s', '1000']),
+                          ('ibv_srq_pingpong', ['-c', '-n', '50', '-q', '4', '-s', '512'])):
+        for family in (4, 6):
+            cases.update(both(named(program, args, family),
+                              lambda side, p=program, a=args, f=family: pingpong(p, side, a, f)))
     return cases
 
 
@@ -86,6 +92,9 @@ def short_perftest_cases():
             args += ['-A', ('FETCH_AND_ADD', 'CMP_AND_SWAP')[turn % 2]] if program in ATOMIC else ['-s', '20000']
             cases[f'{named(program, args, family)}, {served_by} serves'] = perftest(program, served_by, args, family)
             turn += 1
+    for program, kind in (('ib_write_bw', 'UC'), ('ib_send_lat', 'UD'), ('ib_send_bw', 'UC')):
+        args = ['-c', kind, '-n', '20', '-s', '1000']
+        cases.update(both(named(program, args), lambda side, p=program, a=args: perftest(p, side, a)))
     return cases
 
 

@@ -22,6 +22,12 @@ class Unavailable(Exception):
     """There can be no guest on this machine; the text says why."""
 
 
+def cache():
+    """Where the tool keeps what it has built."""
+    return os.environ.get('RXE_PEER_CACHE') or os.path.join(
+        os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'rxe-peer')
+
+
 def build():
     """Kernel and initramfs of the guest, made once. Raises Unavailable when the kernel can't be downloaded."""
     done = subprocess.run([TOOL, 'build'], capture_output=True, text=True, timeout=1200)

@@ -21,6 +21,7 @@ import captures  # noqa: E402
 import cases_addresses as addresses  # noqa: E402
 import peer as peers  # noqa: E402
 from cases_addresses import address_cases  # noqa: E402
+from cases_cm import cm_cases  # noqa: E402
 from cases_ends import end_cases  # noqa: E402
 from cases_verbs import clean_cases, netem_cases  # noqa: E402
 from link import Site  # noqa: E402
@@ -37,6 +38,7 @@ class Group:
 
 def groups(long):
     return [Group('clean', clean_cases(long), True, True), Group('netem', netem_cases(long), True),
+            Group('connections', cm_cases(long), True),
             Group('addresses', address_cases(long), seen=True, ips=addresses.IPS, extra=addresses.OPTIONS,
                   prepare=addresses.prepare), Group('ends', end_cases())]
 

@@ -25,7 +25,7 @@ TEST(Options, the_strings_of_krpings_documents_are_taken_as_they_are) {
   EXPECT_EQ(client->address, "192.168.69.127");
   EXPECT_EQ(client->count, 100u);
   EXPECT_EQ(client->rounds(), 100u);
-  EXPECT_EQ(client->test, Test::kPing);
+  EXPECT_EQ(client->test, ping::Test::kPing);
 }
 
 TEST(Options, every_word_does_what_it_says) {
@@ -41,12 +41,12 @@ TEST(Options, every_word_does_what_it_says) {
   EXPECT_EQ(all->rounds(), 0u) << "until interrupted";
   const auto bandwidth = parse("server,bw,duplex,txdepth=16,mem_mode=mr", error);
   ASSERT_TRUE(bandwidth) << error;
-  EXPECT_EQ(bandwidth->test, Test::kBandwidth);
+  EXPECT_EQ(bandwidth->test, ping::Test::kBandwidth);
   EXPECT_TRUE(bandwidth->duplex);
   EXPECT_EQ(bandwidth->tx_depth, 16u);
   EXPECT_EQ(bandwidth->rounds(), 1000u);
-  EXPECT_EQ(parse("server,rlat", error)->test, Test::kReadLatency);
-  EXPECT_EQ(parse("server,wlat", error)->test, Test::kWriteLatency);
+  EXPECT_EQ(parse("server,rlat", error)->test, ping::Test::kReadLatency);
+  EXPECT_EQ(parse("server,wlat", error)->test, ping::Test::kWriteLatency);
 }
 
 TEST(Options, errors_name_the_word_and_what_it_may_be) {
@@ -78,7 +78,7 @@ TEST(Report, quantiles_are_of_values_that_were_seen) {
 
 TEST(Report, json_holds_what_was_measured) {
   Options options;
-  options.test = Test::kWriteLatency;
+  options.test = ping::Test::kWriteLatency;
   const std::string text = report(
       options, {.device = "uroce0", .rounds = 2, .bytes = 128, .elapsed_ns = 1000, .latencies_ns = {3000, 1000}},
       true);

@@ -1,0 +1,125 @@
+"""Programs that connect with librdmacm: each with the server in Linux and with the server here."""
+import pathlib
+import time
+
+import peer as peers
+from cases_verbs import both
+from link import LINUX, OURS, OURS6, THEIRS, THEIRS6
+from rig import Failure
+
+GROUP = '239.1.2.3'
+RXE_CASES = ['send', 'send_inv', 'write', 'write_imm', 'read', 'atomic', 'rnr', 'rnr_fail', 'bad_write', 'bad_read', 'bad_range',
+             'too_long', 'reject', 'server_bye']
+
+
+def start_server(site, served_by, args, port, limit):
+    """A server; returns once it can be expected to listen."""
+    if served_by == LINUX:
+        server = site.there(args, limit)
+        if port:
+            site.peer.run(f'wait-cm {port} 20', timeout=25, expect=None)
+        return server
+    server = site.here(args)
+    time.sleep(0.7)
+    return server
+
+
+def connect(site, served_by, server_args, client_args, port, limit=40):
+    """Runs both; the words SERVER and BIND stand for the server's and the own address. What both said."""
+    def fill(args, own):
+        server_address = {'SERVER': THEIRS, 'SERVER6': THEIRS6} if served_by == LINUX else {'SERVER': OURS, 'SERVER6': OURS6}
+        words = dict(server_address, BIND=own)
+        return [words.get(str(arg), arg) for arg in args]
+    linux, here = THEIRS, OURS
+    server_args = fill(server_args, linux if served_by == LINUX else here)
+    client_args = fill(client_args, here if served_by == LINUX else linux)
+    server = start_server(site, served_by, server_args, port, limit)
+    if not server.alive():
+        raise Failure('the server does not listen\n' + site.rig.describe(server))
+    client = site.here(client_args) if served_by == LINUX else site.there(client_args, limit)
+    return site.finish(server, client, limit)
+
+
+def pair(server_args, client_args, port, expect='', limit=40):
+    def make(served_by):
+        def run(site):
+            outputs = connect(site, served_by, server_args, client_args, port, limit)
+            if expect not in ''.join(outputs):
+                raise Failure(f'"{expect}" is nowhere in\n' + '\n'.join(outputs))
+        return run
+    return make
+
+
+def rxe_case(name):
+    """One of the exchanges of rxe-cases, errors included; both ends know what has to come."""
+    def make(served_by):
+        def run(site):
+            program = str(pathlib.Path(peers.cache()) / 'rxe-cases')
+            server, client = [program], [program]
+            (server if served_by == LINUX else client)[0] = 'rxe-cases'
+            outputs = connect(site, served_by, server + ['-s', '-a', 'SERVER'], client + ['SERVER', name], 7475)
+            if f'case {name}: ok' not in outputs[1]:
+                raise Failure('\n'.join(outputs))
+        return run
+    return make
+
+
+def uroce_ping(words):
+    """Our program at both ends, the guest's over rdma-core."""
+    def make(served_by):
+        def run(site):
+            ours, theirs = str(site.rig.apps / 'uroce-ping'), '/bin/uroce-ping'
+            site.peer.copy(ours, theirs)
+            server, client = (theirs, ours) if served_by == LINUX else (ours, theirs)
+            address = THEIRS if served_by == LINUX else OURS
+            outputs = connect(site, served_by, [server, f'server,addr={address},{words}'],
+                              [client, '--json', f'client,addr={address},{words}'], 9999)
+            if '"corrupt":0' not in outputs[1]:
+                raise Failure('\n'.join(outputs))
+        return run
+    return make
+
+
+def mckey(served_by):
+    """The one that serves receives."""
+    def run(site):
+        common = ['-m', GROUP, '-C', '3', '-S', '100']
+        outputs = connect(site, served_by, ['mckey', '-b', 'BIND'] + common, ['mckey', '-s', '-b', 'BIND'] + common, 0)
+        if 'data transfers complete' not in ''.join(outputs):
+            raise Failure('\n'.join(outputs))
+    return run
+
+
+def nobody_listens(served_by):
+    """A connection to a port where nobody listens is rejected."""
+    def run(site):
+        address = THEIRS if served_by == LINUX else OURS
+        args = ['rdma_client', '-s', address, '-p', '7999']
+        client = site.here(args) if served_by == LINUX else site.there(args, 20)
+        status = client.wait(20)
+        if status in (None, 0):
+            raise Failure(f'exit {status}, expected a rejected connection\n' + site.rig.describe(client))
+    return run
+
+
+def cm_cases(long):
+    rounds = '100' if long else '20'
+    cases = {}
+    for address, name in (('SERVER', 'IPv4'), ('SERVER6', 'IPv6')):
+        args = ['-a', address, '-v', '-V', '-C', rounds, '-S', '1000']
+        cases.update(both(f'rping -V -C {rounds} ({name})', pair(['rping', '-s'] + args, ['rping', '-c'] + args, 7174)))
+    cases.update(both('ucmatose', pair(['ucmatose', '-C', '5', '-S', '1000', '-c', '2'],
+                                       ['ucmatose', '-s', 'SERVER', '-C', '5', '-S', '1000', '-c', '2'], 7471,
+                                       'return status 0')))
+    cases.update(both('udaddy', pair(['udaddy', '-C', '3', '-S', '100'], ['udaddy', '-s', 'SERVER', '-C', '3', '-S', '100'],
+                                     7174, 'return status 0')))
+    cases.update(both('mckey', mckey))
+    cases.update(both('cmtime', pair(['cmtime', '-c', rounds], ['cmtime', '-s', 'SERVER', '-c', rounds], 7471)))
+    cases.update(both('rdma_client', pair(['rdma_server'], ['rdma_client', '-s', 'SERVER'], 7471)))
+    cases.update(both('no listener', nobody_listens))
+    for name in RXE_CASES:
+        cases.update(both(f'rxe-cases {name}', rxe_case(name)))
+    for words in ('count=20,size=4096,validate', 'count=5,size=100000,validate,mem_mode=fastreg,server_inv', 'rlat,count=20',
+                  'wlat,count=20,size=64', 'bw,duplex,count=20,size=4096'):
+        cases.update(both(f'uroce-ping {words}', uroce_ping(words)))
+    return cases
