@@ -18,12 +18,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / 'e2e')]
 
 import captures  # noqa: E402
-import cases_addresses as addresses  # noqa: E402
+import linux_addresses as addresses  # noqa: E402
 import peer as peers  # noqa: E402
-from cases_addresses import address_cases  # noqa: E402
-from cases_cm import cm_cases  # noqa: E402
-from cases_ends import end_cases  # noqa: E402
-from cases_verbs import clean_cases, netem_cases  # noqa: E402
+from linux_addresses import address_cases  # noqa: E402
+from linux_cm import cm_cases  # noqa: E402
+from linux_ends import end_cases  # noqa: E402
+from linux_verbs import clean_cases, netem_cases  # noqa: E402
 from link import Site  # noqa: E402
 from rig import ROOT, Failure  # noqa: E402
 

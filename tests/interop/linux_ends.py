@@ -4,7 +4,7 @@ import re
 import signal
 import time
 
-from cases_verbs import pingpong
+from linux_verbs import pingpong
 from rig import Failure, wait_until
 from link import LINUX, UROCE
 

@@ -1,7 +1,7 @@
 """VLANs, priorities, DSCP, flow labels, several addresses, a gateway: what programs ask for, looked up on the wire."""
 import subprocess
 
-from cases_verbs import both, perftest, pingpong, verify
+from linux_verbs import both, perftest, pingpong, verify
 from link import LINUX, UROCE
 from rig import Failure
 

@@ -3,7 +3,7 @@ import pathlib
 import time
 
 import peer as peers
-from cases_verbs import both
+from linux_verbs import both
 from link import LINUX, OURS, OURS6, THEIRS, THEIRS6
 from rig import Failure
 
