@@ -15,6 +15,8 @@ TOOL = HERE / 'rxe-peer/rxe-peer'
 TAP = 'rxe-tap0'
 OURS, OURS6, THEIRS, THEIRS6 = '192.0.2.1', '2001:db8::1', '192.0.2.2', '2001:db8::2'
 TALK_HERE, TALK_THERE = '192.0.2.129', '192.0.2.130'
+# getaddrinfo takes IPv6 addresses only where the kernel has one.
+TALK_HERE6 = '2001:db8:ffff::1'
 CANNOT_BE_HAD = 3
 
 
@@ -50,7 +52,9 @@ class Peer:
         if up.returncode != 0:
             raise Failure(f'rxe-peer up: exit {up.returncode}\n{up.stderr}')
         self.run('ip addr add 192.0.2.130/26 dev eth0')
-        subprocess.run(['ip', '-n', self.name, 'addr', 'add', TALK_HERE + '/26', 'dev', TAP], check=True, timeout=30)
+        for address in (TALK_HERE + '/26', TALK_HERE6 + '/64'):
+            subprocess.run(['ip', '-n', self.name, 'addr', 'add', address, 'dev', TAP, *(['nodad'] * (':' in address))],
+                           check=True, timeout=30)
 
     def inside(self):
         """What to put in front of a command that shall run at our end of the wire."""
