@@ -90,6 +90,22 @@ def mckey(served_by):
     return run
 
 
+def cmtime(connections):
+    """Its server serves for ever."""
+    def make(served_by):
+        def run(site):
+            address = THEIRS if served_by == LINUX else OURS
+            server = start_server(site, served_by, ['cmtime', '-c', connections], 7471, 60)
+            args = ['cmtime', '-s', address, '-c', connections]
+            client = site.here(args) if served_by == LINUX else site.there(args, 40)
+            status = client.wait(40)
+            if status != 0 or 'us / conn' not in client.output():
+                raise Failure(f'exit {status}\n' + site.rig.describe(server, client))
+            server.end(5.0)
+        return run
+    return make
+
+
 def nobody_listens(served_by):
     """A connection to a port where nobody listens is rejected."""
     def run(site):
@@ -114,12 +130,15 @@ def cm_cases(long):
     cases.update(both('udaddy', pair(['udaddy', '-C', '3', '-S', '100'], ['udaddy', '-s', 'SERVER', '-C', '3', '-S', '100'],
                                      7174, 'return status 0')))
     cases.update(both('mckey', mckey))
-    cases.update(both('cmtime', pair(['cmtime', '-c', rounds], ['cmtime', '-s', 'SERVER', '-c', rounds], 7471)))
+    cases.update(both('cmtime', cmtime(rounds)))
     cases.update(both('rdma_client', pair(['rdma_server'], ['rdma_client', '-s', 'SERVER'], 7471)))
     cases.update(both('no listener', nobody_listens))
     for name in RXE_CASES:
         cases.update(both(f'rxe-cases {name}', rxe_case(name)))
-    for words in ('count=20,size=4096,validate', 'count=5,size=100000,validate,mem_mode=fastreg,server_inv', 'rlat,count=20',
+    for words in ('count=20,size=4096,validate', 'count=5,size=100000,validate,mem_mode=fastreg', 'rlat,count=20',
                   'wlat,count=20,size=64', 'bw,duplex,count=20,size=4096'):
         cases.update(both(f'uroce-ping {words}', uroce_ping(words)))
+    # The other way round the guest's kernel panics: rdma_rxe of Linux 6.1 can't have a window invalidated that it reads.
+    words = 'count=5,size=100000,validate,mem_mode=fastreg,server_inv'
+    cases[f'uroce-ping {words}, linux serves'] = uroce_ping(words)(LINUX)
     return cases
