@@ -17,6 +17,7 @@ from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, la
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
+from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
 from cases_rsockets import datagram_cases, rsocket_cases  # noqa: E402
 from cases_verbs import verbs_cases  # noqa: E402
@@ -35,13 +36,12 @@ class Group:
 def groups(long):
     faulty = dict(faulty_cases(long), **faulty_verify_cases(long))
     shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases())
+    connections = dict(connection_cases(long), **ping_cases(long), **rsocket_cases(long))
     return [
         Group('input', None, input_cases(long), True),
         Group('network', None, network_cases(long), True),
-        Group('two', lambda rig: rig.pair(), dict(shared, **connection_cases(long), **rsocket_cases(long),
-                                                         **datagram_cases())),
-        Group('one', lambda rig: rig.single(), dict(shared, **connection_cases(long), **same_daemon_cases(),
-                                                            **rsocket_cases(long))),
+        Group('two', lambda rig: rig.pair(), dict(shared, **connections, **datagram_cases())),
+        Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases())),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),

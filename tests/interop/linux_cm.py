@@ -50,18 +50,21 @@ def pair(server_args, client_args, port, expect='', limit=40):
     return make
 
 
-def rxe_case(name):
-    """One of the exchanges of rxe-cases, errors included; both ends know what has to come."""
-    def make(served_by):
-        def run(site):
-            program = str(pathlib.Path(peers.cache()) / 'rxe-cases')
-            server, client = [program], [program]
-            (server if served_by == LINUX else client)[0] = 'rxe-cases'
-            outputs = connect(site, served_by, server + ['-s', '-a', 'SERVER'], client + ['SERVER', name], 7475)
-            if f'case {name}: ok' not in outputs[1]:
-                raise Failure('\n'.join(outputs))
-        return run
-    return make
+def rxe_cases(served_by):
+    """The exchanges of rxe-cases, errors included, with one server; both ends know what has to come."""
+    def run(site):
+        ours, theirs = str(pathlib.Path(peers.cache()) / 'rxe-cases'), 'rxe-cases'
+        server_program, client_program = (theirs, ours) if served_by == LINUX else (ours, theirs)
+        address = THEIRS if served_by == LINUX else OURS
+        server = start_server(site, served_by, [server_program, '-s', '-a', address, '-n', len(RXE_CASES)], 7475, 120)
+        for name in RXE_CASES:
+            args = [client_program, address, name]
+            client = site.here(args) if served_by == LINUX else site.there(args, 30)
+            if client.wait(30) != 0 or f'case {name}: ok' not in client.output():
+                raise Failure(f'{name}: ' + site.rig.describe(client, server))
+        if server.wait(10) != 0:
+            raise Failure('the server saw something else\n' + site.rig.describe(server))
+    return run
 
 
 def uroce_ping(words):
@@ -133,8 +136,7 @@ def cm_cases(long):
     cases.update(both('cmtime', cmtime(rounds)))
     cases.update(both('rdma_client', pair(['rdma_server'], ['rdma_client', '-s', 'SERVER'], 7471)))
     cases.update(both('no listener', nobody_listens))
-    for name in RXE_CASES:
-        cases.update(both(f'rxe-cases {name}', rxe_case(name)))
+    cases.update(both('rxe-cases', rxe_cases))
     for words in ('count=20,size=4096,validate', 'count=5,size=100000,validate,mem_mode=fastreg', 'rlat,count=20',
                   'wlat,count=20,size=64', 'bw,duplex,count=20,size=4096'):
         cases.update(both(f'uroce-ping {words}', uroce_ping(words)))

@@ -14,7 +14,7 @@ PATIENT = ['-u', '18']
 def ping(address, size):
     """The daemon answers the guest's kernel."""
     def run(site):
-        output = site.peer.run(f'ping -c 3 -s {size} {address}', timeout=20)
+        output = site.peer.run(f'ping -c 2 -s {size} {address}', timeout=20)
         if ' 0% packet loss' not in output:
             raise Failure(output)
     return run

@@ -1,0 +1,84 @@
+"""uroce-ping: krping's option strings, what it measures, what it says when something is wrong."""
+import json
+import time
+
+from cases_connections import ADDRESS
+from rig import Failure
+
+
+def start_server(rig, devices, words):
+    server = rig.start(devices[0], [rig.apps / 'uroce-ping', f'server,addr={ADDRESS},{words}'], 'uroce-ping-server')
+    time.sleep(0.4)
+    return server
+
+
+def ping(words, rounds, latency=True):
+    """Both ends with the same words; the client's figures are those of a test that ran."""
+    def run(rig, devices):
+        server = start_server(rig, devices, words)
+        client = rig.start(devices[1], [rig.apps / 'uroce-ping', '--json', f'client,addr={ADDRESS},{words}'])
+        statuses = client.wait(30), server.wait(5)
+        if statuses != (0, 0):
+            raise Failure(f'client exit {statuses[0]}, server exit {statuses[1]}\n{rig.describe(client, server)}')
+        result = json.loads(client.output().strip().split('\n')[-1])
+        if result['rounds'] != rounds or result['corrupt'] != 0 or result['device'] != devices[1]:
+            raise Failure(f'result: {result}')
+        if latency:
+            figures = result['latency_us']
+            order = [figures[name] for name in ('min', 'p50', 'p90', 'p99', 'p99.9', 'max')]
+            if order != sorted(order) or order[0] <= 0:
+                raise Failure(f'latencies: {figures}')
+        elif result['gbits_per_second'] <= 0:
+            raise Failure(f'result: {result}')
+    return run
+
+
+def data_is_shown(rig, devices):
+    server = start_server(rig, devices, 'count=2,verbose,size=80')
+    output = rig.run(devices[1], [rig.apps / 'uroce-ping', f'client,addr={ADDRESS},count=2,verbose,size=80'])
+    server.wait(5)
+    for text in ('ping data: uroce-ping-0: ', 'ping data: uroce-ping-1: ', '2 rounds of 80 bytes'):
+        if text not in output:
+            raise Failure(f'"{text}" is not in\n{output}')
+    if 'server ping data: uroce-ping-1: ' not in server.output():
+        raise Failure('the server shows no data\n' + rig.describe(server))
+
+
+def errors_are_said(rig, devices):
+    for words, status, text in (('client', 2, 'addr='), ('server,size=x', 2, 'size=x'), ('server,nonsense', 2, 'nonsense'),
+                                (f'client,addr={ADDRESS},port=7998,count=1', 1, 'REJECTED')):
+        output = rig.run(devices[1], [rig.apps / 'uroce-ping', words], expect=status)
+        if text not in output:
+            raise Failure(f'{words}: "{text}" is not in\n{output}')
+    server = start_server(rig, devices, 'size=100')
+    client = rig.start(devices[1], [rig.apps / 'uroce-ping', f'client,addr={ADDRESS},size=200,count=1'])
+    if client.wait(10) != 1 or server.wait(5) != 1 or 'size=200' not in server.output():
+        raise Failure('different sizes\n' + rig.describe(client, server))
+
+
+def interrupted(rig, devices):
+    """A ping without a count goes on until the user ends it, and says what it has done."""
+    server = start_server(rig, devices, 'validate')
+    client = rig.start(devices[1], [rig.apps / 'uroce-ping', f'client,addr={ADDRESS},validate'])
+    time.sleep(0.7)
+    if client.end(5.0) != 0 or server.wait(5) != 0 or ' 0 corrupt' not in client.output():
+        raise Failure('interrupted\n' + rig.describe(client, server))
+
+
+def ping_cases(long):
+    count = 2000 if long else 200
+    cases = {}
+    for mode in ('mem_mode=dma', 'mem_mode=mr', 'mem_mode=fastreg', 'mem_mode=fastreg,server_inv',
+                 'mem_mode=fastreg,server_inv,read_inv', 'local_dma_lkey,poll'):
+        words = f'count={count},size=4096,validate,{mode}'
+        cases['uroce-ping ' + words] = ping(words, count)
+    for size in (1, 65, 65536, 1 << 20):
+        words = f'count=20,size={size},validate'
+        cases['uroce-ping ' + words] = ping(words, 20)
+    for words in ('rlat', 'rlat,poll', 'wlat', 'wlat,size=8192'):
+        cases['uroce-ping ' + words] = ping(f'{words},count={count}', count)
+    for words in ('bw,size=65536', 'bw,size=4096,txdepth=16,poll', 'bw,duplex,size=65536', 'bw,duplex,poll,size=4096'):
+        cases['uroce-ping ' + words] = ping(f'{words},count={count}', count, latency=False)
+    cases.update({'uroce-ping verbose': data_is_shown, 'uroce-ping says errors': errors_are_said,
+                  'uroce-ping interrupted': interrupted})
+    return cases
