@@ -13,6 +13,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / 'tests/e2e')]
 
 from cases_behaviour import system_calls  # noqa: E402
+from cases_rsockets import stream_bandwidth  # noqa: E402
 from programs import figures, run_pair  # noqa: E402
 from report import Report, plot  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
@@ -63,6 +64,10 @@ def measure_bars(build, tcp, report, rounds):
                                lambda: bandwidth(rig, devices, 'ib_write_bw', ['-s', '65536', '-D', '2'])[65536],
                                lambda: tcp.bandwidth(1 << 17, 2))
         report.add('WRITE bandwidth', 'ib_write_bw', 65536, 'Gbit/s', ours, theirs, ('>= 3 x TCP', ours >= 3 * theirs))
+        progress('rsockets against TCP, both iperf3')
+        ours, plain = in_turn(rounds, lambda: stream_bandwidth(rig, devices, 1 << 17, 2),
+                              lambda: tcp.bandwidth(1 << 17, 2))
+        report.add('rsockets bandwidth', 'iperf3', 1 << 17, 'Gbit/s', ours, plain, ('>= TCP', ours >= plain))
         for program, name in (('ib_read_bw', 'READ bandwidth'), ('ib_send_bw', 'SEND bandwidth')):
             progress(program)
             value = bandwidth(rig, devices, program, ['-s', '65536', '-n', '5000'])[65536]

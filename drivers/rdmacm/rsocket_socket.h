@@ -40,7 +40,7 @@ class Watchers {
 /// Defaults of new sockets: built in, or from the files that rsocket(7) names.
 struct Defaults {
   std::uint32_t polling_us = 10, inline_size = 64, sq_size = 384, rq_size = 384;
-  std::uint32_t receive_buffer = 1 << 17, send_buffer = 1 << 17, iomap_entries = 0;
+  std::uint32_t receive_buffer = 1 << 21, send_buffer = 1 << 20, iomap_entries = 0;
 };
 const Defaults& defaults();
 

@@ -177,7 +177,7 @@ TEST_F(StreamTest, DoesNotBlockWhenAskedNotTo) {
   EXPECT_EQ(errno, EAGAIN);
   ASSERT_EQ(rfcntl(a, F_SETFL, O_NONBLOCK), 0);
   EXPECT_EQ(rfcntl(a, F_GETFL), O_NONBLOCK);
-  const std::string data = pattern(1 << 20, 3);
+  const std::string data = pattern(16 << 20, 3);
   std::size_t sent = 0;
   ssize_t n;
   while ((n = rsend(a, data.data() + sent, data.size() - sent, 0)) > 0) sent += static_cast<std::size_t>(n);
