@@ -26,9 +26,9 @@ CONFORMANCE_CASE(mr_of_no_bytes_is_refused, "ibv_reg_mr(3)") {
 CONFORMANCE_CASE(mr_remote_write_takes_local_write, "ibv_reg_mr(3), access") {
   const Pd pd = make_pd(bench.left);
   int word = 0;
-  CHECK(ibv_reg_mr(pd.get(), &word, sizeof(word), IBV_ACCESS_REMOTE_WRITE) == nullptr);
+  CHECK(ibv_reg_mr(pd.get(), &word, sizeof(word), int{IBV_ACCESS_REMOTE_WRITE}) == nullptr);
   CHECK_EQ(errno, EINVAL);
-  CHECK(ibv_reg_mr(pd.get(), &word, sizeof(word), IBV_ACCESS_REMOTE_ATOMIC) == nullptr);
+  CHECK(ibv_reg_mr(pd.get(), &word, sizeof(word), int{IBV_ACCESS_REMOTE_ATOMIC}) == nullptr);
 }
 
 CONFORMANCE_CASE(mr_domain_in_use_is_not_freed, "ibv_dealloc_pd(3)") {
