@@ -8,8 +8,8 @@ from rig import Failure, wait_until
 
 PRELOAD = ['env', 'LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so']
 ADDRESS = '192.0.2.1'
-# What a client says that came before its server.
-EARLY = ('refused', 'unreachable', 'Connection reset')
+# What a client says that came before its server; the last is rstream's word for a connect that failed in the background.
+EARLY = ('refused', 'unreachable', 'Connection reset', 'Operation now in progress')
 
 
 def connect(rig, device, server, args, timeout, name):
