@@ -1,7 +1,7 @@
 """VLANs, priorities, DSCP, flow labels, several addresses, a gateway: what programs ask for, looked up on the wire."""
 import subprocess
 
-from linux_verbs import both, perftest, pingpong, verify
+from linux_verbs import both, perftest, verify
 from link import LINUX, UROCE
 from rig import Failure
 
@@ -12,6 +12,7 @@ FAR = '192.0.2.226'
 IPS = (OURS_SECOND + '/25', f'{OURS_VLAN}/27@vlan{VLAN}')
 OPTIONS = ('--gateway', '192.0.2.2')
 SECOND_INDEX, VLAN_INDEX = 2, 3
+SHORT = ['-n', '3', '-m', '1024', '-x', '5000']
 
 
 def prepare(site):
@@ -51,15 +52,14 @@ def expect(site, case, ours, fields, values):
 def vlan(served_by, level):
     """Tagged with the VLAN's number and the service level as the priority."""
     def run(site):
-        case = pingpong('ibv_rc_pingpong', served_by, ['-c', '-n', '20', '-m', '1024', '-l', str(level)], 'vlan')
+        case = perftest('ib_send_bw', served_by, ['-n', '20', '-s', '5000', '-m', '1024', '-S', str(level)], 'vlan')
         expect(site, case, OURS_VLAN, ['vlan.id', 'vlan.priority'], [f'{VLAN},{level}'])
     return run
 
 
 def untagged(site):
-    case = pingpong('ibv_rc_pingpong', LINUX, ['-c', '-n', '10', '-l', '3'])
-    # The program asks for one hop.
-    expect(site, case, '192.0.2.1', ['vlan.id', 'ip.ttl', 'ip.dsfield'], [',1,0x00'])
+    case = perftest('ib_send_bw', LINUX, ['-n', '10', '-s', '5000', '-S', '3'])
+    expect(site, case, '192.0.2.1', ['vlan.id', 'ip.dsfield'], [',0x00'])
 
 
 def traffic_class(site):
@@ -72,8 +72,7 @@ def flow_label(site):
     """The UDP source port follows the flow label: 0xc000 and its 20 bits folded to 14."""
     label = 0xabcde
     port = 0xc000 | ((label & 0x3fff) ^ (label >> 14))
-    args = ['-n', '2', '-m', '1024', '-x', '5000', '-f', str(label), '-l', '17']
-    expect(site, verify(LINUX, args, 6), '2001:db8::1', ['udp.srcport', 'ipv6.flow', 'ipv6.hlim'],
+    expect(site, verify(LINUX, SHORT + ['-f', str(label), '-l', '17'], 6), '2001:db8::1', ['udp.srcport', 'ipv6.flow', 'ipv6.hlim'],
            [f'{port},0x{label:06x},17'])
 
 
@@ -86,7 +85,7 @@ def entropy(site):
 
 def far(site):
     """To an address outside our prefixes through the gateway, the guest."""
-    expect(site, pingpong('ibv_rc_pingpong', LINUX, ['-c', '-n', '10'], 'far'), '192.0.2.1', ['ip.dst', 'eth.dst'],
+    expect(site, verify(LINUX, SHORT, 'far'), '192.0.2.1', ['ip.dst', 'eth.dst'],
            [f'{FAR},02:72:78:65:00:01'])
 
 
@@ -104,8 +103,7 @@ def address_cases(long):
              'traffic class': traffic_class, 'flow label, hop limit': flow_label, 'source ports of several QPs': entropy,
              'through the gateway': far}
     cases.update(both('VLAN, priority 3', lambda side: vlan(side, 3)))
-    cases.update(both('ibv_rc_pingpong from a second address',
-                      lambda side: pingpong('ibv_rc_pingpong', side, ['-c', '-n', '20'], 'second')))
+    cases.update(both('verify from a second address', lambda side: verify(side, SHORT, 'second')))
     if long:
         for level in (0, 7):
             cases.update(both(f'VLAN, priority {level}', lambda side, p=level: vlan(side, p)))

@@ -4,7 +4,7 @@ import re
 import signal
 import time
 
-from linux_verbs import pingpong
+from linux_verbs import verify
 from rig import Failure, wait_until
 from link import LINUX, UROCE
 
@@ -48,7 +48,7 @@ def guest_vanishes(site):
     finally:
         os.kill(pid, signal.SIGCONT)
         server.end(5.0)
-    pingpong('ibv_rc_pingpong', LINUX, ['-c', '-n', '20'])(site)
+    verify(LINUX, ['-n', '2', '-x', '5000'])(site)
 
 
 def guest_program_killed(site):
@@ -65,7 +65,7 @@ def our_program_killed(site):
     if not wait_until(lambda: not site.sessions(), 3, 0.2):
         raise Failure('the daemon still has the session of the killed program\n' + site.rig.describe())
     must_end(site, client, 25)
-    pingpong('ibv_rc_pingpong', UROCE, ['-c', '-n', '20'])(site)
+    verify(UROCE, ['-n', '2', '-x', '5000'])(site)
 
 
 def daemon_killed(site):
@@ -78,7 +78,7 @@ def daemon_killed(site):
         must_end(site, server, 15)
     finally:
         site.start_daemon()
-    pingpong('ibv_rc_pingpong', LINUX, ['-c', '-n', '20'])(site)
+    verify(LINUX, ['-n', '2', '-x', '5000'])(site)
 
 
 def end_cases():
