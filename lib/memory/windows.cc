@@ -7,6 +7,8 @@ namespace uroce::memory {
 namespace {
 
 constexpr std::uint32_t kWindowRights = kRemoteWrite | kRemoteRead | kRemoteAtomic | kZeroBased;
+// Not kFlushPersistent: nothing here is.
+constexpr std::uint32_t kFastRights = kWindowRights | kLocalWrite | kMwBind | kFlushGlobal;
 constexpr std::uint32_t kOptionalRights = 0x3ff00000;  // hints, such as relaxed ordering
 constexpr std::uint32_t kWritingRights = kRemoteWrite | kRemoteAtomic;
 
@@ -100,6 +102,7 @@ Verdict Table::register_fast(const FastRegistration& request) {
   if (entry->live != 0) return Verdict::kNoAccess;
   // Whoever lets a peer write must be allowed to itself (IBTA vol. 1, 10.6.3.1), and nobody more than the memory.
   constexpr std::uint32_t kWriting = kLocalWrite | kWritingRights;
+  if ((request.access & ~(kFastRights | kOptionalRights)) != 0) return Verdict::kNoAccess;
   if ((request.access & kWriting) != 0 && (request.access & entry->limit_access & kLocalWrite) == 0) {
     return Verdict::kNoAccess;
   }

@@ -152,6 +152,8 @@ TEST_F(WindowsTest, FastRegistrationGivesNoMoreThanItsMemoryAllows) {
   const Key key = *table.allocate_fast({.pd = kPd, .access = 0, .length = 4096, .base = bytes.data()});
   FastRegistration request{.key = key, .new_key = key, .pd = kPd, .length = 8, .access = kLocalWrite};
   EXPECT_EQ(table.register_fast(request), Verdict::kNoAccess);
+  request.access = kRemoteRead | kFlushPersistent;
+  EXPECT_EQ(table.register_fast(request), Verdict::kNoAccess) << "nothing here is persistent";
   request.access = kRemoteRead;
   EXPECT_EQ(table.register_fast(request), Verdict::kOk);
 }
