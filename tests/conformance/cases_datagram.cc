@@ -108,6 +108,7 @@ CONFORMANCE_CASE(ud_without_receive_is_dropped, "IBTA vol. 1, 9.8.3") {
   Pair pair(bench, IBV_QPT_UD);
   CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 8));
   wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  let_arrive(bench);
   CHECK_OK(pair.right.post_recv(0, kHeader + 8, 4));
   CHECK(stays_empty(pair.right.cq.get(), std::chrono::milliseconds(20)));
 }

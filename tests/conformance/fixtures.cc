@@ -241,6 +241,21 @@ Ah make_ah(const End& from, ibv_pd* pd, const End& to) {
   return Ah(CHECK_MADE(ibv_create_ah(pd, &attr)));
 }
 
+void let_arrive(Bench& bench) {
+  Pair marker(bench, IBV_QPT_UD, 4096);
+  ibv_sge sge = marker.left.buffer.sge(0, 8);
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.wr.ud = {marker.ah_to_right.get(), marker.right.qp->qp_num, kQkey};
+  CHECK_OK(marker.right.post_recv(0, 64));
+  CHECK_OK(marker.left.post(wr));
+  wait_success(marker.left.cq.get(), IBV_WC_SEND);
+  wait_success(marker.right.cq.get(), IBV_WC_RECV);
+}
+
 ibv_wc wait(ibv_cq* cq) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   ibv_wc wc{};

@@ -176,6 +176,9 @@ struct Pair {
 /// An address handle of `pd` for `to`.
 Ah make_ah(const End& from, ibv_pd* pd, const End& to);
 
+/// Returns when what was sent before from left to right has arrived there: a datagram behind it has.
+void let_arrive(Bench& bench);
+
 /// The next completion, within 5 s.
 ibv_wc wait(ibv_cq* cq);
 /// The same, which must be a success of this kind.
