@@ -25,7 +25,6 @@ enum DeviceCap : std::uint32_t {  // ibv_device_cap_flags
 };
 enum DeviceCapEx : std::uint64_t {  // the same of later rdma-core
   kFlushGlobal = 1ull << 38,
-  kFlushPersistent = 1ull << 39,
   kAtomicWrite = 1ull << 40,
 };
 enum OdpCap : std::uint32_t {  // ibv_odp_transport_cap_bits
@@ -117,7 +116,7 @@ void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
   d.max_qp_wr = kMaxQpWr;
   d.device_cap_flags = kUdAvPortEnforce | kPortActiveEvent | kSysImageGuid | kRcRnrNakGen | kSrqResize |
                        kMemWindow | kXrc | kMemMgtExtensions | kMemWindow2B;
-  d.device_cap_flags_ex = d.device_cap_flags | kFlushGlobal | kFlushPersistent | kAtomicWrite;
+  d.device_cap_flags_ex = d.device_cap_flags | kFlushGlobal | kAtomicWrite;
   d.max_sge = d.max_sge_rd = kMaxSge;
   d.max_cq = config.max_cqs;
   d.max_cqe = kMaxCqe;

@@ -96,7 +96,8 @@ static inline int uroce_dv_post_atomic_write(struct ibv_qp *qp, uint64_t wr_id, 
 }
 
 /* Completes when what earlier WRITEs and atomics put into the range can be seen by all there (global), or
- * survives loss of power (persistent). The MR allows it by UROCE_DV_ACCESS_FLUSH_*. */
+ * survives loss of power (persistent). The MR and the peer's QP allow it by UROCE_DV_ACCESS_FLUSH_*; a uroce device
+ * has no memory that is persistent, and refuses that right with EINVAL. */
 static inline int uroce_dv_post_flush(struct ibv_qp *qp, uint64_t wr_id, unsigned int send_flags,
                                       uint64_t remote_addr, uint32_t rkey, uint64_t length, unsigned int type,
                                       enum uroce_dv_flush_level level) {
