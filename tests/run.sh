@@ -157,7 +157,10 @@ stage 'build (gcc)' build_into "$top/build" g++ && {
 }
 [ "$only" = '*' ] && stage 'tidy' python3 "$top/tests/tidy/tidy.py" --results "$results"
 if [ "$(id -u)" = 0 ]; then
-  [ -x "$top/build/apps/uroced" ] && stage 'end to end' end_to_end && stage 'Linux peer' interop
+  if [ -x "$top/build/apps/uroced" ]; then
+    stage 'end to end' end_to_end
+    stage 'Linux peer' interop
+  fi
 else
   say "needs root: network namespaces and the memory of other processes; did the tests above instead"
   count 0 0 1

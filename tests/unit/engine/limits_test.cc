@@ -73,6 +73,7 @@ TEST(LimitsTest, OneSessionHoldsTenThousandQpsAtTwoKibEach) {
   }
   const std::size_t each = (resident_bytes() - before) / kQps;
   RecordProperty("bytes_each", static_cast<int>(each));
+  RecordProperty("bytes_of_queues_each", static_cast<int>(queues / kQps));
 #ifndef UROCE_SANITIZED
   // The worker's tables were there before; the client's mapping of the queues is in this process too.
   EXPECT_LE(each + sizeof(proto::Qp) + sizeof(proto::QpCold), 2048 + 2 * queues / kQps);
