@@ -83,8 +83,8 @@ int main(int argc, char** argv) {
   require(context != nullptr, "ibv_open_device");
   ibv_pd* const pd = ibv_alloc_pd(context);
   ibv_cq* const cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
-  static std::uint64_t memory[16];
-  ibv_mr* const mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  std::vector<std::uint64_t> memory(16);
+  ibv_mr* const mr = ibv_reg_mr(pd, memory.data(), 8 * memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   require(pd != nullptr && cq != nullptr && mr != nullptr, "making PD, CQ, MR");
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq;
@@ -95,13 +95,13 @@ int main(int argc, char** argv) {
   require(one != nullptr && other != nullptr, "ibv_create_qp");
   connect(context, one, other->qp_num);
   connect(context, other, one->qp_num);
-  ibv_sge sge{reinterpret_cast<std::uintptr_t>(memory), 8, mr->lkey};
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(memory.data()), 8, mr->lkey};
   ibv_send_wr wr{};
   wr.sg_list = &sge;
   wr.num_sge = 1;
   wr.opcode = IBV_WR_RDMA_WRITE;
   wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma = {reinterpret_cast<std::uintptr_t>(memory + 8), mr->rkey};
+  wr.wr.rdma = {reinterpret_cast<std::uintptr_t>(memory.data() + 8), mr->rkey};
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 300;
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) times.push_back(round(one, cq, wr));
