@@ -84,7 +84,8 @@ int main(int argc, char** argv) {
   ibv_pd* const pd = ibv_alloc_pd(context);
   ibv_cq* const cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
   std::vector<std::uint64_t> memory(16);
-  ibv_mr* const mr = ibv_reg_mr(pd, memory.data(), 8 * memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  ibv_mr* const mr = ibv_reg_mr(pd, memory.data(), 8 * memory.size(), kAccess);
   require(pd != nullptr && cq != nullptr && mr != nullptr, "making PD, CQ, MR");
   ibv_qp_init_attr init{};
   init.send_cq = init.recv_cq = cq;

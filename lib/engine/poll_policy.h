@@ -1,7 +1,8 @@
 // When a worker that finds nothing to do goes on looking, hands its core over, or sleeps. Sans-IO.
 //
 // A worker with a core to itself spins for `idle_alone`, which hides the cost of sleeping from anybody who talks to
-// it in that time. Where cores are fewer than pollers each moment of spinning is taken from the program it waits
+// it in that time. But who woke it may wait on the same core: so it begins with `kAfterWake`, and each spin in which
+// work came doubles that. Where cores are fewer than pollers each moment of spinning is taken from the program it waits
 // for. While a client says that it polls in vain and yields, the worker yields too: taking turns is the quickest.
 // But a program that spins on its own memory (ib_write_lat) keeps the core for its whole time slice; only a thread
 // that sleeps and is woken gets in before. So otherwise the worker sleeps as soon as it finds nothing, unless a few
@@ -31,9 +32,10 @@ struct PollPolicyConfig {
 
 class PollPolicy {
  public:
-  explicit PollPolicy(const PollPolicyConfig& config) : config_(config), nap_(config.min_nap) {}
+  explicit PollPolicy(const PollPolicyConfig& config) : config_(config), alone_(config.idle_alone), nap_(config.min_nap) {}
 
   void worked() {
+    if (idle_since_ != kNever && !slept_) alone_ = std::min(alone_ * 2, config_.idle_alone);
     if (idle_since_ != kNever && !slept_ && spin_ != 0) {
       spin_ = std::min(spin_ * 2, config_.max_shared);
       score_ = std::min(score_ + 1, kMaxScore);
@@ -49,7 +51,7 @@ class PollPolicy {
     if (config_.busy) return few_cores ? IdleAction::kYield : IdleAction::kSpin;
     if (few_cores && turns && lost(now) <= kMayLose) return IdleAction::kYield;
     if (idle_since_ == kNever) idle_since_ = now;
-    const Nanos patience = few_cores ? std::max(config_.idle_shared, spin_) : config_.idle_alone;
+    const Nanos patience = few_cores ? std::max(config_.idle_shared, spin_) : alone_;
     if (!slept_ && now - idle_since_ < patience) return IdleAction::kSpin;
     if (spin_ != 0 && !slept_ && (score_ -= kFailure) < 0) {
       spin_ = 0;
@@ -71,6 +73,7 @@ class PollPolicy {
   /// After a sleep of `duration`.
   void slept(Nanos duration) {
     slept_ = true;
+    alone_ = std::min(config_.idle_alone, kAfterWake);
     if (spin_ != 0 || duration > kShortSleep) return;
     if (--until_try_ == 0) spin_ = kFirstSpin;
   }
@@ -85,6 +88,7 @@ class PollPolicy {
 
  private:
   static constexpr Nanos kShortSleep = 20 * kMicrosecond;
+  static constexpr Nanos kAfterWake = 16 * kMicrosecond;
   static constexpr Nanos kCostlyYield = 25 * kMicrosecond;
   static constexpr Nanos kMayLose = 8 * kMillisecond;
   static constexpr int kMaxScore = 32, kFailure = 4;
@@ -97,6 +101,7 @@ class PollPolicy {
   }
 
   PollPolicyConfig config_;
+  Nanos alone_;  // how long it spins with a core to itself
   Nanos idle_since_ = kNever;
   bool slept_ = false;  // since it last worked
   Nanos lost_ = 0, lost_at_ = 0;  // in costly yields, at that time

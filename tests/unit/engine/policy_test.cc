@@ -110,6 +110,27 @@ TEST(PollPolicy, AWakeForNothingIsFollowedBySleepAtOnce) {
   EXPECT_EQ(policy.idle(1200, false), IdleAction::kSpin);
 }
 
+TEST(PollPolicy, SpinsShortlyAfterAWakeAndLongerWhileThatPaysOff) {
+  PollPolicy policy({.idle_alone = 200 * kMicrosecond});
+  Nanos now = 0;
+  const auto spins_for = [&] {
+    const Nanos start = now;
+    while (policy.idle(now, false) == IdleAction::kSpin) now += kMicrosecond;
+    return now - start;
+  };
+  EXPECT_EQ(spins_for(), 200 * kMicrosecond);
+  policy.slept(kMillisecond);
+  policy.worked();
+  EXPECT_EQ(spins_for(), 16 * kMicrosecond);
+  policy.slept(kMillisecond);
+  policy.worked();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(policy.idle(now, false), IdleAction::kSpin);
+    policy.worked();
+  }
+  EXPECT_EQ(spins_for(), 64 * kMicrosecond);
+}
+
 TEST(PollPolicy, BusyNeverSleeps) {
   PollPolicy policy({.busy = true, .idle_alone = 1, .idle_shared = 0});
   for (Nanos now = 0; now < 100 * kSecond; now += kSecond) {
