@@ -32,7 +32,8 @@ struct PollPolicyConfig {
 
 class PollPolicy {
  public:
-  explicit PollPolicy(const PollPolicyConfig& config) : config_(config), alone_(config.idle_alone), nap_(config.min_nap) {}
+  explicit PollPolicy(const PollPolicyConfig& config)
+      : config_(config), alone_(config.idle_alone), nap_(config.min_nap) {}
 
   void worked() {
     if (idle_since_ != kNever && !slept_) alone_ = std::min(alone_ * 2, config_.idle_alone);
