@@ -1,14 +1,14 @@
 // When a worker that finds nothing to do goes on looking, hands its core over, or sleeps. Sans-IO.
 //
-// A worker with a core to itself spins for `idle_alone`, which hides the cost of sleeping from anybody who talks to
-// it in that time. But who woke it may wait on the same core: so it begins with `kAfterWake`, and each spin in which
-// work came doubles that. Where cores are fewer than pollers each moment of spinning is taken from the program it waits
-// for. While a client says that it polls in vain and yields, the worker yields too: taking turns is the quickest.
-// But a program that spins on its own memory (ib_write_lat) keeps the core for its whole time slice; only a thread
-// that sleeps and is woken gets in before. So otherwise the worker sleeps as soon as it finds nothing, unless a few
-// microseconds of spinning have paid off lately: a client that posts without a pause on the other core would
-// otherwise pay a system call for each wake. Spins that fail more often than one in five end that, and the next try
-// comes ever later.
+// A worker with a core to itself spins for `idle_alone`, which hides the cost of sleeping from anybody who talks
+// to it in that time. But who woke it may wait on the same core: so it begins with `kAfterWake`, and each spin in
+// which work came doubles that. Where cores are fewer than pollers each moment of spinning is taken from the
+// program it waits for. While a client says that it polls in vain and yields, the worker yields too: taking turns
+// is the quickest. But a program that spins on its own memory (ib_write_lat) keeps the core for its whole time
+// slice; only a thread that sleeps and is woken gets in before. So otherwise the worker sleeps as soon as it finds
+// nothing, unless a few microseconds of spinning have paid off lately: a client that posts without a pause on the
+// other core would otherwise pay a system call for each wake. Spins that fail more often than one in five end
+// that, and the next try comes ever later.
 #pragma once
 
 #include <algorithm>
