@@ -184,40 +184,29 @@ int Side::post(ibv_send_wr& wr) {
   return ibv_post_send(qp.get(), &wr, &bad);
 }
 
-int Side::send(std::size_t offset, std::size_t length, std::uint64_t id, unsigned flags) {
-  ibv_sge sge = buffer.sge(offset, length);
+int Side::post(ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t id, unsigned flags, std::uint64_t remote,
+               std::uint32_t rkey) {
   ibv_send_wr wr{};
   wr.wr_id = id;
   wr.sg_list = &sge;
   wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
+  wr.opcode = opcode;
   wr.send_flags = flags;
+  wr.wr.rdma = {remote, rkey};
   return post(wr);
+}
+
+int Side::send(std::size_t offset, std::size_t length, std::uint64_t id, unsigned flags) {
+  return post(IBV_WR_SEND, buffer.sge(offset, length), id, flags, 0, 0);
 }
 
 int Side::write(std::size_t offset, std::size_t length, std::uint64_t remote, std::uint32_t rkey, std::uint64_t id,
                 unsigned flags) {
-  ibv_sge sge = buffer.sge(offset, length);
-  ibv_send_wr wr{};
-  wr.wr_id = id;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = flags;
-  wr.wr.rdma = {remote, rkey};
-  return post(wr);
+  return post(IBV_WR_RDMA_WRITE, buffer.sge(offset, length), id, flags, remote, rkey);
 }
 
 int Side::read(std::size_t offset, std::size_t length, std::uint64_t remote, std::uint32_t rkey, std::uint64_t id) {
-  ibv_sge sge = buffer.sge(offset, length);
-  ibv_send_wr wr{};
-  wr.wr_id = id;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_READ;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.rdma = {remote, rkey};
-  return post(wr);
+  return post(IBV_WR_RDMA_READ, buffer.sge(offset, length), id, IBV_SEND_SIGNALED, remote, rkey);
 }
 
 Pair::Pair(Bench& bench, ibv_qp_type type, std::size_t bytes, const QpOptions& options)

@@ -163,6 +163,10 @@ struct Side {
   int write(std::size_t offset, std::size_t length, std::uint64_t remote, std::uint32_t rkey, std::uint64_t id = 3,
             unsigned flags = IBV_SEND_SIGNALED);
   int read(std::size_t offset, std::size_t length, std::uint64_t remote, std::uint32_t rkey, std::uint64_t id = 4);
+
+ private:
+  int post(ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t id, unsigned flags, std::uint64_t remote,
+           std::uint32_t rkey);
 };
 
 /// Two connected sides (RC, UC), or two that are ready (UD).
