@@ -103,6 +103,19 @@ def stopped_daemon(rig, devices):
     pair.end()
 
 
+def ended_again_and_again(rig, devices):
+    """SIGTERM without traffic, one daemon after the other in both orders: each ends cleanly and can start again."""
+    for turn in range(8):
+        ended = list(rig.daemons.values())
+        for daemon in ended if turn % 2 else reversed(ended):
+            if daemon.end(5.0) != 0:
+                raise Failure(f'turn {turn}: the daemon did not end cleanly\n' + daemon.describe())
+        if devices[0] == devices[1]:
+            rig.single()
+        else:
+            rig.pair()
+
+
 def cpu_seconds(pid):
     with open(f'/proc/{pid}/stat') as stat:
         fields = stat.read().rsplit(')', 1)[1].split()
@@ -209,4 +222,5 @@ def busy_cases():
 
 def last_cases():
     """They end the daemons, so each has its own."""
-    return {'the daemon is killed': killed_daemon, 'the daemon is stopped': stopped_daemon}
+    return {'the daemon is killed': killed_daemon, 'the daemon is stopped': stopped_daemon,
+            'the daemon ends again and again': ended_again_and_again}

@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "drivers/packet/dpdk/interrupts_held.h"
+
 namespace uroce::dpdk {
 namespace {
 
@@ -124,7 +126,10 @@ std::string Eal::start(const EalOptions& options) {
 }
 
 Eal::~Eal() {
-  if (started_) rte_eal_cleanup();
+  if (!started_) return;
+  static const auto* const till_the_end = new InterruptsHeld;  // never released: EAL does not end the thread
+  (void)till_the_end;
+  rte_eal_cleanup();
 }
 
 }  // namespace uroce::dpdk

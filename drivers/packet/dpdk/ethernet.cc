@@ -10,6 +10,7 @@
 
 #include "drivers/packet/dpdk/af_packet.h"
 #include "drivers/packet/dpdk/eal.h"
+#include "drivers/packet/dpdk/interrupts_held.h"
 #include "drivers/packet/dpdk/link_keeper.h"
 #include "drivers/packet/dpdk/wake_channel.h"
 

@@ -5,9 +5,8 @@
 // So:
 //
 //   - While the link is up, the interrupt thread is held in a callback of ours (hold); it gets out ten times a
-//   second
-//     for a moment, and only while the workers stand outside the driver (GateKeeper, Gate in port.h). So nothing of
-//     the control socket is handled while a worker may look at a ring.
+//     second for a moment, and only while the workers stand outside the driver (GateKeeper, Gate in port.h). So
+//     nothing of the control socket is handled while a worker may look at a ring.
 //   - While the link is down the gate is closed and the interrupt thread runs free; a client tries to connect every
 //     tenth of a second.
 #pragma once
@@ -57,25 +56,6 @@ class LinkKeeper {
   std::condition_variable changed_;
   bool stop_ = false;
   std::thread thread_;
-};
-
-/// While it lives EAL's interrupt thread stands still: closing a memif races with the driver's own handling of a
-/// peer that goes at the same moment.
-class InterruptsHeld {
- public:
-  InterruptsHeld();
-  ~InterruptsHeld();
-  InterruptsHeld(const InterruptsHeld&) = delete;
-  InterruptsHeld& operator=(const InterruptsHeld&) = delete;
-
- private:
-  static void on_interrupt(void* self);
-
-  int event_ = -1;
-  rte_intr_handle* handle_ = nullptr;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool held_ = false, release_ = false;
 };
 
 }  // namespace uroce::dpdk
