@@ -238,6 +238,7 @@ void add(WorkerCounters& to, const WorkerCounters& from) {
   for (std::size_t i = 0; i < std::size(to.parse); ++i) to.parse[i] += from.parse[i];
   to.steps += from.steps, to.sleeps += from.sleeps, to.bad_doorbells += from.bad_doorbells;
   to.steered_away += from.steered_away, to.steer_dropped += from.steer_dropped;
+  to.wrong_address += from.wrong_address, to.wrong_vlan += from.wrong_vlan;
   to.events_sent += from.events_sent, to.events_delayed += from.events_delayed;
 }
 
@@ -261,7 +262,7 @@ Json connections_json(Conductor& conductor) {
   const cm::ManagerCounters& counters = manager.counters();
   Json out = {{"connections", manager.connections()}, {"mads_received", gsi.received}, {"mads_sent", gsi.sent},
               {"bad_packets", gsi.bad_packet},        {"bad_mads", gsi.bad_mad},       {"overflows", gsi.overflow},
-              {"unresolved", gsi.unresolved}};
+              {"unresolved", gsi.unresolved},         {"events_lost", conductor.cm().events_lost()}};
   for (std::size_t i = 0; i < std::size(kNames); ++i) {
     out[std::string(kNames[i]) + "_received"] = counters.received[i];
     out[std::string(kNames[i]) + "_sent"] = counters.sent[i];
@@ -298,6 +299,8 @@ Json stat(Conductor& conductor) {
            {{"steps", w.steps},
             {"sleeps", w.sleeps},
             {"bad_doorbells", w.bad_doorbells},
+            {"wrong_address", w.wrong_address},
+            {"wrong_vlan", w.wrong_vlan},
             {"steered_away", w.steered_away},
             {"steer_dropped", w.steer_dropped},
             {"completion_events", w.events_sent},

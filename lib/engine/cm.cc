@@ -84,6 +84,12 @@ void CmService::set_source(CmId& id, const wire::Address& address, std::uint16_t
   }
 }
 
+std::uint16_t CmService::vlan_of(const wire::Address& own) const {
+  const net::GidTable& gids = conductor_.port().gids();
+  const auto index = gids.find(own);
+  return index ? gids.vlan(*index) : std::uint16_t{0};
+}
+
 void CmService::release(Session& session, Nanos now) {
   now_ = now;
   while (session.cm.ids.size() != 0) remove_id(*session.cm.ids.begin()->second, now);
@@ -131,7 +137,8 @@ void CmService::send_messages() {
     path.source_mac = conductor_.port().mac();
     path.source = message.peer.local;
     path.dest = message.peer.remote;
-    path.source_port = wire::source_port(0, Qpn{kGsiQpn}, Qpn{kGsiQpn});
+    if (const std::uint16_t vlan = vlan_of(message.peer.local); vlan != 0) path.vlan = vlan;
+    path.source_port = wire::source_port(0, Qpn{wire::kGsiQpn}, Qpn{wire::kGsiQpn});
     conductor_.workers().gsi.send(message, path);
     any = true;
   }
@@ -144,8 +151,10 @@ void CmService::resolve_pending(Nanos now) {
   conductor_.workers().workers[0]->call([&](WorkerCore& worker) {
     if (worker.link() == nullptr) return;
     for (std::size_t i = 0; i < resolving_.size(); ++i) {
+      const CmId& id = *resolving_[i];
       wire::Mac ignored;
-      results[i] = worker.link()->resolve(address_of(resolving_[i]->destination), now, ignored);
+      results[i] =
+          worker.link()->resolve(address_of(id.destination), now, ignored, vlan_of(address_of(id.source)));
     }
     worker.touch_link();
   });

@@ -35,6 +35,7 @@ class CmService {
   /// Tells every id that its device is gone.
   void device_gone();
   const cm::Manager& manager() const { return manager_; }
+  std::uint64_t events_lost() const { return events_lost_; }
 
  private:
   using Handler = int (CmService::*)(commands::Call&, Nanos);
@@ -73,6 +74,7 @@ class CmService {
   void attach(CmId& id, cm::ConnectionId connection);
   void detach(CmId& id);
   void set_source(CmId& id, const wire::Address& address, std::uint16_t port);
+  std::uint16_t vlan_of(const wire::Address& own) const;
   std::uint32_t random24();
   void resolve_pending(Nanos now);
   void send_messages();
@@ -88,8 +90,11 @@ class CmService {
   CmId* id_for_request(CmId& listener, const cm::Event& event,
                        std::span<const std::byte, cm::IpCmHeader::kBytes> ip, cm::RejReason& refuse);
   uroce_cm_event record(const CmId& id, std::uint32_t type, int status) const;
-  void tell(const CmId& id, std::uint32_t type, int status = 0) { write(*id.channel, record(id, type, status)); }
-  void write(CmChannel& channel, const uroce_cm_event& event);
+  bool tell(const CmId& id, std::uint32_t type, int status = 0) {
+    return write(*id.channel, record(id, type, status));
+  }
+  /// False: the session has too many that it has not read; this one is lost, and counted.
+  bool write(CmChannel& channel, const uroce_cm_event& event);
   void write_owed(Nanos now);
 
   Conductor& conductor_;
@@ -100,6 +105,7 @@ class CmService {
   std::vector<CmId*> resolving_;
   std::vector<CmChannel*> owing_;
   Nanos retry_at_ = kNever;  ///< of resolving_ and owing_
+  std::uint64_t events_lost_ = 0;
   std::uint64_t last_cookie_ = 0;
   std::uint64_t random_;
   cm::Event event_;  // too large for the stack of a loop

@@ -117,6 +117,7 @@ int CmService::open_channel(commands::Call& call, Nanos) {
   if (call.session.cm.channels.size() >= kMaxChannels) return EMFILE;
   auto channel = std::make_unique<CmChannel>();
   channel->socket = std::move(call.fds[0]);
+  channel->owner = &call.session.cm;
   channel->device = request.device;
   call.reply.put(uroce_handle{call.session.cm.channels.add(std::move(channel)), 0});
   return 0;
@@ -135,6 +136,7 @@ int CmService::close_channel(commands::Call& call, Nanos now) {
         now);
   }
   std::erase(owing_, channel);
+  call.session.cm.owed -= channel->owed.size();
   call.session.cm.channels.erase(request.handle);
   return 0;
 }
@@ -187,10 +189,10 @@ int CmService::bind_towards(CmId& id, const uroce_cm_address& source, const wire
     // The address of its family that shares the longest prefix.
     int best = -1;
     for (std::size_t i = 0; i < gids.size(); ++i) {
-      const wire::Address candidate = *gids.at(i);
-      if (candidate.is_v4() != destination.is_v4()) continue;
+      const std::optional<wire::Address> candidate = gids.at(i);
+      if (!candidate || candidate->is_v4() != destination.is_v4()) continue;
       int bits = 0;
-      while (bits < 128 && ((candidate.bytes[bits / 8] ^ destination.bytes[bits / 8]) >> (7 - bits % 8) & 1) == 0)
+      while (bits < 128 && ((candidate->bytes[bits / 8] ^ destination.bytes[bits / 8]) >> (7 - bits % 8) & 1) == 0)
         ++bits;
       if (bits > best) best = bits, local = candidate;
     }
@@ -213,15 +215,15 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   conductor_.workers().workers[0]->call([&](WorkerCore& worker) {
     if (worker.link() == nullptr) return;
     wire::Mac ignored;
-    resolution = worker.link()->resolve(destination, now, ignored);
+    resolution = worker.link()->resolve(destination, now, ignored, vlan_of(address_of(id->source)));
     worker.touch_link();
   });
   if (resolution == net::Resolution::kNoRoute) return ENETUNREACH;
   id->destination = request.destination;
   std::memcpy(id->path.gid, destination.bytes.data(), 16);
   if (resolution == net::Resolution::kResolved) {
+    if (!tell(*id, kAddrResolved)) return ENOBUFS;
     id->state = CmIdState::kResolved;
-    tell(*id, kAddrResolved);
   } else {
     id->state = CmIdState::kResolving;
     id->resolve_until = now + Nanos{request.timeout_ms} * kMillisecond;
@@ -235,8 +237,7 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
 int CmService::resolve_route(commands::Call& call, Nanos) {
   CmId* id = id_of(call);
   if (id == nullptr || id->state != CmIdState::kResolved) return EINVAL;
-  tell(*id, kRouteResolved);
-  return 0;
+  return tell(*id, kRouteResolved) ? 0 : ENOBUFS;
 }
 
 int CmService::listen(commands::Call& call, Nanos) {
@@ -425,8 +426,7 @@ int CmService::join(commands::Call& call, Nanos) {
   out.path.qkey = kUdpQkey;
   out.parameters.qpn = 0xffffff;
   out.parameters.qkey = kUdpQkey;
-  write(*id->channel, out);
-  return 0;
+  return write(*id->channel, out) ? 0 : ENOBUFS;
 }
 
 int CmService::post(commands::Call& call, Nanos) {
@@ -434,8 +434,7 @@ int CmService::post(commands::Call& call, Nanos) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   CmChannel* channel = call.session.cm.channels.find(request.channel);
   if (channel == nullptr) return EINVAL;
-  write(*channel, request.event);
-  return 0;
+  return write(*channel, request.event) ? 0 : ENOBUFS;
 }
 
 }  // namespace uroce::engine

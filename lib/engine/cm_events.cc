@@ -13,7 +13,9 @@ namespace uroce::engine {
 namespace {
 
 constexpr std::size_t kMaxSessionIds = 65536;
-constexpr std::size_t kMaxOwed = 65536;
+// Events that a session has not read, beside what its sockets hold: one of each connection that the port has room
+// for. A client that reads nothing takes no more of our memory than that.
+constexpr std::size_t kMaxOwed = 16384;
 constexpr Nanos kRetry = 2 * kMillisecond;
 
 void copy_gid(std::uint8_t* to, const wire::Address& from) { std::memcpy(to, from.bytes.data(), 16); }
@@ -65,14 +67,21 @@ uroce_cm_event CmService::record(const CmId& id, std::uint32_t type, int status)
   return event;
 }
 
-void CmService::write(CmChannel& channel, const uroce_cm_event& event) {
+bool CmService::write(CmChannel& channel, const uroce_cm_event& event) {
+  const bool full = channel.owner->owed >= kMaxOwed;
   if (channel.owed.empty()) {
     const ssize_t sent = ::send(channel.socket.get(), &event, sizeof(event), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent == sizeof(event) || (errno != EAGAIN && errno != ENOBUFS)) return;
-    owing_.push_back(&channel);
+    if (sent == sizeof(event) || (errno != EAGAIN && errno != ENOBUFS)) return true;
+    if (!full) owing_.push_back(&channel);
     retry_at_ = std::min(retry_at_, now_ + kRetry);
   }
-  if (channel.owed.size() < kMaxOwed) channel.owed.push_back(event);
+  if (full) {
+    ++events_lost_;
+    return false;
+  }
+  channel.owed.push_back(event);
+  ++channel.owner->owed;
+  return true;
 }
 
 void CmService::write_owed(Nanos) {
@@ -83,6 +92,7 @@ void CmService::write_owed(Nanos) {
           ::send(channel->socket.get(), &owed.front(), sizeof(owed[0]), MSG_DONTWAIT | MSG_NOSIGNAL);
       if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS)) return false;
       owed.pop_front();
+      --channel->owner->owed;
     }
     return true;
   });
@@ -108,19 +118,20 @@ void CmService::on_event(const cm::Event& event) {
     case cm::EventType::kEstablished:
       id.state = CmIdState::kConnected;
       id.was_connected = true;
-      return tell(id, kEstablished);
+      return void(tell(id, kEstablished));
     case cm::EventType::kRejected: {
       id.state = CmIdState::kClosed;
       uroce_cm_event out = record(id, kRejected, static_cast<int>(event.reject.reason));
       set_private_data(out.parameters, event.reject.private_data);
-      return write(*id.channel, out);
+      write(*id.channel, out);
+      return;
     }
     case cm::EventType::kUnreachable:
       id.state = CmIdState::kClosed;
-      return tell(id, kUnreachable, -ETIMEDOUT);
+      return void(tell(id, kUnreachable, -ETIMEDOUT));
     case cm::EventType::kDisconnected:
       id.state = CmIdState::kClosed;
-      return tell(id, kDisconnected);
+      return void(tell(id, kDisconnected));
     case cm::EventType::kClosed: {
       const bool told = id.was_connected;
       if (id.state != CmIdState::kConnected || id.qp_type != kTypeUd) id.state = CmIdState::kClosed;
@@ -202,7 +213,9 @@ void CmService::on_request(const cm::Event& event) {
   p.rnr_retry_count = req.rnr_retry_count;
   p.srq = req.srq;
   set_private_data(p, std::span(req.private_data).subspan(cm::IpCmHeader::kBytes));
-  write(*id->channel, out);
+  if (write(*id->channel, out)) return;
+  manager_.reject(event.id, cm::RejReason::kNoResources, {}, now_);
+  remove_id(*id, now_);
 }
 
 void CmService::on_datagram_request(const cm::Event& event) {
@@ -226,7 +239,7 @@ void CmService::on_datagram_request(const cm::Event& event) {
   uroce_cm_event out = record(*id, kConnectRequest, 0);
   out.listener = it->second->handle;
   set_private_data(out.parameters, std::span(req.private_data).subspan(cm::IpCmHeader::kBytes));
-  write(*id->channel, out);
+  if (!write(*id->channel, out)) remove_id(*id, now_);  // refuses it, too
 }
 
 void CmService::on_response(CmId& id, const cm::Event& event) {

@@ -6,50 +6,17 @@
 #include <cstring>
 #include <utility>
 
+#include "cm/mad.h"
 #include "wire/icrc.h"
 
 namespace uroce::engine {
 namespace {
-
-// The common MAD header (IBTA vol. 1, 13.4.2).
-constexpr std::uint8_t kBaseVersion = 1, kCmClass = 0x07, kCmClassVersion = 2, kMethodSend = 0x03;
-constexpr std::size_t kMadHeader = 24;
-static_assert(kMadHeader + cm::kMessageBytes == kMadBytes);
 
 constexpr std::uint8_t kUdSendOnly = wire::opcode(wire::Service::kUd, wire::Operation::kSendOnly);
 constexpr Nanos kNeighbourRetry = 5 * kMillisecond;
 constexpr Nanos kNeighbourLimit = 4 * kSecond;
 
 }  // namespace
-
-bool parse_mad(std::span<const std::byte, kMadBytes> mad, cm::Message& out) {
-  const std::byte* at = mad.data();
-  if (wire::load8(at) != kBaseVersion || wire::load8(at + 1) != kCmClass ||
-      wire::load8(at + 2) != kCmClassVersion || wire::load8(at + 3) != kMethodSend) {
-    return false;
-  }
-  const std::uint16_t attribute = wire::load16(at + 16);
-  if (attribute < static_cast<std::uint16_t>(cm::Attribute::kReq) ||
-      attribute > static_cast<std::uint16_t>(cm::Attribute::kSidrRep)) {
-    return false;
-  }
-  out.attribute = static_cast<cm::Attribute>(attribute);
-  out.transaction = wire::load64(at + 8);
-  std::memcpy(out.bytes.data(), at + kMadHeader, out.bytes.size());
-  return true;
-}
-
-void emit_mad(const cm::Message& message, std::span<std::byte, kMadBytes> to) {
-  std::byte* at = to.data();
-  std::memset(at, 0, kMadHeader);
-  wire::store8(at, kBaseVersion);
-  wire::store8(at + 1, kCmClass);
-  wire::store8(at + 2, kCmClassVersion);
-  wire::store8(at + 3, kMethodSend);
-  wire::store64(at + 8, message.transaction);
-  wire::store16(at + 16, static_cast<std::uint16_t>(message.attribute));
-  std::memcpy(at + kMadHeader, message.bytes.data(), message.bytes.size());
-}
 
 std::size_t emit_gsi_frame(const wire::PathAddress& path, std::span<const std::byte, kMadBytes> mad, Psn psn,
                            std::span<std::byte> to) {
@@ -60,11 +27,11 @@ std::size_t emit_gsi_frame(const wire::PathAddress& path, std::span<const std::b
   std::byte* at = to.data() + headers.emit(to.data(), kCovered + wire::kIcrcBytes);
   wire::Bth bth;
   bth.opcode = kUdSendOnly;
-  bth.dest_qpn = Qpn{kGsiQpn};
+  bth.dest_qpn = Qpn{wire::kGsiQpn};
   bth.psn = psn;
   wire::emit(bth, at);
   at += wire::kBthBytes;
-  wire::Deth{kGsiQkey, Qpn{kGsiQpn}}.emit(at);
+  wire::Deth{wire::kGsiQkey, Qpn{wire::kGsiQpn}}.emit(at);
   at += wire::Deth::kBytes;
   std::memcpy(at, mad.data(), mad.size());
   at += mad.size();
@@ -80,14 +47,14 @@ void GsiPort::count(std::uint64_t GsiCounters::*which) {
 }
 
 void GsiPort::receive(const wire::RxPacket& packet, const net::LinkStack& link) {
-  const bool good = packet.bth.opcode == kUdSendOnly && packet.bth.dest_qpn.value == kGsiQpn &&
+  const bool good = packet.bth.opcode == kUdSendOnly && packet.bth.dest_qpn.value == wire::kGsiQpn &&
                     (packet.bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff) &&
-                    wire::Deth::parse(packet.bth_start + wire::kBthBytes).qkey == kGsiQkey &&
+                    wire::Deth::parse(packet.bth_start + wire::kBthBytes).qkey == wire::kGsiQkey &&
                     packet.payload_bytes == kMadBytes && !packet.multicast && link.is_local(packet.destination());
   if (!good) return count(&GsiCounters::bad_packet);
   cm::Message message;
   message.peer = {packet.destination(), packet.source()};
-  if (!parse_mad(std::span<const std::byte, kMadBytes>(packet.payload, kMadBytes), message)) {
+  if (!cm::parse_mad(cm::Mad(packet.payload, kMadBytes), message)) {
     return count(&GsiCounters::bad_mad);
   }
   bool was_empty;
@@ -113,7 +80,7 @@ std::vector<cm::Message> GsiPort::take() {
 
 void GsiPort::send(const cm::Message& message, const wire::PathAddress& path) {
   Outgoing out{path, {}, 0};
-  emit_mad(message, out.mad);
+  cm::emit_mad(message, out.mad);
   std::lock_guard lock(mutex_);
   if (outbox_.size() >= kMaxOutbox) {
     ++counters_.overflow;
@@ -147,7 +114,8 @@ std::size_t GsiPort::next_frame(std::span<std::byte> to, net::LinkStack& link, N
       outbox_.pop_front();
     }
     if (out.since == 0) out.since = now;
-    const net::Resolution resolution = link.resolve(out.path.dest, now, out.path.dest_mac);
+    const net::Resolution resolution = link.resolve(out.path.dest, now, out.path.dest_mac,
+                                                     out.path.vlan.value_or(0) & 0xfff);
     if (resolution == net::Resolution::kResolved) {
       const std::size_t length = emit_gsi_frame(out.path, out.mad, psn_, to);
       psn_ = psn_ + 1;

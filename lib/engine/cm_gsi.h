@@ -18,13 +18,12 @@
 #include "cm/manager.h"
 #include "engine/unique_fd.h"
 #include "net/link_stack.h"
+#include "wire/mad.h"
 #include "wire/packet.h"
 
 namespace uroce::engine {
 
-inline constexpr std::uint32_t kGsiQpn = 1;
-inline constexpr std::uint32_t kGsiQkey = 0x80010000;
-inline constexpr std::size_t kMadBytes = 256;
+using wire::kMadBytes;
 /// Ethernet with VLAN, IPv6, UDP, BTH, DETH, ICRC.
 inline constexpr std::size_t kMaxGsiFrame = 18 + 40 + 8 + 12 + 8 + kMadBytes + 4;
 
@@ -37,9 +36,6 @@ struct GsiCounters {
   std::uint64_t unresolved = 0;  ///< the neighbour did not answer
 };
 
-/// True when `mad` holds a CM message; fills all of `out` but its peer.
-bool parse_mad(std::span<const std::byte, kMadBytes> mad, cm::Message& out);
-void emit_mad(const cm::Message& message, std::span<std::byte, kMadBytes> to);
 /// The whole UD frame of a MAD along `path`. Returns its length; 0 when `to` is too short.
 std::size_t emit_gsi_frame(const wire::PathAddress& path, std::span<const std::byte, kMadBytes> mad, Psn psn,
                            std::span<std::byte> to);

@@ -13,9 +13,12 @@
 
 namespace uroce::engine {
 
+struct CmObjects;
+
 /// The sending end of an event channel of the client's.
 struct CmChannel {
   UniqueFd socket;
+  CmObjects* owner = nullptr;
   std::uint32_t device = 0;
   std::uint32_t users = 0;
   std::deque<uroce_cm_event> owed;  ///< the socket was full
@@ -55,6 +58,7 @@ struct CmId {
 struct CmObjects {
   HandleTable<CmChannel> channels;
   HandleTable<CmId> ids;
+  std::size_t owed = 0;  ///< of all channels
 };
 
 }  // namespace uroce::engine

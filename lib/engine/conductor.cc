@@ -79,6 +79,7 @@ Conductor::Conductor(const DaemonConfig& config, const net::DeviceInfo& device, 
       last_pd_(static_cast<std::uint32_t>(seed) & 0xffff),
       started_(monotonic_now()) {
   for (std::uint32_t i = 0; i < workers.workers.size(); ++i) qpns_.emplace_back(i, seed + i);
+  tell_workers_addresses();
 }
 
 Conductor::~Conductor() {
@@ -287,8 +288,14 @@ bool Conductor::remove_address(const wire::Address& address) {
   return true;
 }
 
+void Conductor::tell_workers_addresses() {
+  const std::vector<net::InterfaceAddress> addresses = port_.gids().addresses();
+  on_all_workers([&](WorkerCore& worker) { worker.set_addresses(addresses); });
+}
+
 void Conductor::gids_changed() {
   constexpr std::uint32_t kGidChange = 18;  // IBV_EVENT_GID_CHANGE
+  tell_workers_addresses();
   rewrite_gids(config_.run_dir, config_.name, port_);
   tell_all(kGidChange);
 }

@@ -133,6 +133,7 @@ class Conductor {
   bool answer(Session& session, const uroce_request& request, Reply& reply);
   void retry_parked(Nanos now);
   void gids_changed();
+  void tell_workers_addresses();
   EventTargets& targets_of(proto::AsyncEvent type);
   void deliver_worker_events();
   void tell_all(std::uint32_t event);

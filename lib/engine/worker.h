@@ -26,6 +26,7 @@
 #include "engine/poll_policy.h"
 #include "engine/unique_fd.h"
 #include "net/device.h"
+#include "net/local_addresses.h"
 #include "net/link_stack.h"
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
@@ -76,6 +77,8 @@ struct WorkerCounters {
   std::uint64_t bad_doorbells = 0;      ///< bits that belong to no QP of their session
   std::uint64_t steered_away = 0, steer_dropped = 0;
   std::uint64_t events_sent = 0, events_delayed = 0;
+  std::uint64_t wrong_address = 0;  ///< RoCE for an address that isn't ours
+  std::uint64_t wrong_vlan = 0;     ///< for one of ours that is in another VLAN, or in none
 };
 
 /// Asynchronous events on their way to the conductor. Any worker writes, the conductor reads.
@@ -149,6 +152,8 @@ class WorkerCore {
   // Commands.
   proto::Transport& transport() { return transport_; }
   net::LinkStack* link() { return link_; }
+  /// What this port's packets are addressed to; none before the first call.
+  void set_addresses(std::span<const net::InterfaceAddress> addresses) { addresses_.assign(addresses); }
   /// The link stack was used: frames of its may wait.
   void touch_link() { link_dirty_ = true; }
   void attach(SessionPort& port);
@@ -168,6 +173,7 @@ class WorkerCore {
   void handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now);
   /// Parses, counts, and deals with all but the packets of this worker's own QPs: true for one of those.
   bool sort(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out, Nanos now);
+  bool is_for_us(const wire::RxPacket& packet);
   /// A copy for every other worker; true: and one for this one.
   bool sort_multicast(std::span<const std::byte> frame, const wire::ParseOptions& options);
   void steer(std::uint32_t worker, std::span<const std::byte> frame);
@@ -196,6 +202,7 @@ class WorkerCore {
   Nanos link_deadline_ = kNever;
   Nanos now_ = 0;  ///< of this duty cycle
   bool link_dirty_ = false;
+  net::LocalAddresses addresses_;
   WorkerCounters counters_;
   UniqueFd epoll_, wake_fd_;
   std::atomic<bool> asleep_{false};

@@ -34,6 +34,13 @@ class GidTable {
   std::uint16_t vlan(std::size_t index) const {
     return index < gids_.size() && gids_[index] ? gids_[index]->vlan : std::uint16_t{0};
   }
+  std::vector<InterfaceAddress> addresses() const {
+    std::vector<InterfaceAddress> all;
+    for (const auto& entry : gids_) {
+      if (entry) all.push_back(*entry);
+    }
+    return all;
+  }
   /// False: it is there already, or the table is full.
   bool add(const InterfaceAddress& gid) {
     if (find(gid.address)) return false;

@@ -1,13 +1,17 @@
-// The connection manager under messages of any content and consumers that do anything: whatever happens, nothing
-// stays when all have let go and time has passed.
+// The connection manager under datagrams of any content, header included, and consumers that do anything; and two
+// of them with datagrams between them lost, doubled, late and damaged. Whatever happens, nothing stays when all
+// have let go and time has passed.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <span>
 #include <vector>
 
+#include "cm/mad.h"
 #include "cm/manager.h"
 
 namespace {
@@ -56,9 +60,23 @@ wire::Address address(std::uint8_t last) {
   return a;
 }
 
+/// A datagram on its way.
+struct InFlight {
+  std::array<std::byte, wire::kMadBytes> mad;
+  bool to_other = false;
+};
+
+/// What parse_mad must say, from the bytes alone.
+bool is_cm(cm::Mad mad) {
+  constexpr std::uint8_t kHead[] = {1, 7, 2, 3};
+  return std::memcmp(mad.data(), kHead, sizeof(kHead)) == 0 && mad[16] == std::byte{0} &&
+         mad[17] >= std::byte{0x10} && mad[17] <= std::byte{0x18};
+}
+
 struct World {
-  cm::Manager manager{config()};
-  std::vector<cm::ConnectionId> known;
+  cm::Manager manager{config()}, other{config()};  ///< at address 1, and at 3
+  std::vector<cm::ConnectionId> known, others;
+  std::deque<InFlight> in_flight;
   std::vector<std::uint32_t> peers{1, 2, 3};  ///< ids that a peer may use
   Nanos now = kSecond;
 
@@ -69,16 +87,80 @@ struct World {
     return known.empty() ? cm::ConnectionId{which} : known[which % known.size()];
   }
   void drain() {
+    drain(manager, known, true);
+    drain(other, others, false);
+  }
+  void drain(cm::Manager& from, std::vector<cm::ConnectionId>& ids, bool to_other) {
     cm::Message message;
-    while (manager.take_message(message)) {
-      const auto attribute = static_cast<unsigned>(message.attribute);
-      require(attribute >= 0x10 && attribute <= 0x18);
+    while (from.take_message(message)) {
+      InFlight sent{{}, to_other};
+      cm::emit_mad(message, sent.mad);
+      cm::Message back;
+      require(cm::parse_mad(sent.mad, back));
+      require(back.attribute == message.attribute && back.transaction == message.transaction &&
+              back.bytes == message.bytes);
+      const bool goes = !to_other || message.peer.remote == address(3);
+      if (goes && in_flight.size() < 64) in_flight.push_back(sent);
     }
     cm::Event event;
-    while (manager.take_event(event)) {
-      if (std::ranges::find(known, event.id) == known.end()) known.push_back(event.id);
+    while (from.take_event(event)) {
+      if (std::ranges::find(ids, event.id) == ids.end()) ids.push_back(event.id);
     }
-    require(manager.connections() <= kConnections);
+    require(from.connections() <= kConnections);
+  }
+
+  /// To whom it is addressed, if it is a CM message at all.
+  void arrive(const InFlight& sent) {
+    cm::Message message;
+    const bool taken = cm::parse_mad(sent.mad, message);
+    require(taken == is_cm(sent.mad));
+    if (!taken) return;
+    message.peer = sent.to_other ? cm::Peer{address(3), address(1)} : cm::Peer{address(1), address(3)};
+    (sent.to_other ? other : manager).receive(message, now);
+  }
+
+  /// What befalls a datagram between the two.
+  void travel(Input& in) {
+    const std::uint8_t what = in.byte();
+    if (what % 8 == 0) {  // one that nobody sent
+      InFlight raw{{}, (what & 8) != 0};
+      in.copy(raw.mad);
+      return arrive(raw);
+    }
+    if (in_flight.empty()) return;
+    const std::size_t which = (what >> 3) % in_flight.size();
+    InFlight sent = in_flight[which];
+    if (what % 8 != 1) in_flight.erase(in_flight.begin() + static_cast<std::ptrdiff_t>(which));
+    if (what % 8 == 2) return;  // lost
+    for (int damage = what % 8 == 3 ? 1 + in.byte() % 4 : 0; damage != 0; --damage) {
+      sent.mad[in.byte()] = std::byte{in.byte()};
+    }
+    arrive(sent);
+  }
+  /// The other's consumer.
+  void answer(Input& in) {
+    const std::uint8_t which = in.byte();
+    if (others.empty()) return;
+    const cm::ConnectionId id = others[in.byte() % others.size()];
+    cm::Rep rep;
+    rep.local_qpn = Qpn{which};
+    switch (which % 5) {
+      case 0:
+        other.accept(id, rep, which, now);
+        break;
+      case 1:
+        other.reject(id, cm::RejReason::kConsumerDefined, {}, now);
+        break;
+      case 2:
+        other.disconnect(id, now);
+        break;
+      case 3:
+        other.sidr_respond(id, {}, now);
+        break;
+      case 4:
+        other.abandon(id, now);
+        break;
+    }
   }
 
   /// A message of any kind; with `aimed` its ids are such as mean something here.
@@ -136,7 +218,7 @@ struct World {
         note(manager.connect(peer(which), req, 1, now));
         break;
       case 8:
-        note(manager.sidr_request(peer(which), sidr, 1, now));
+        note(manager.sidr_request(peer(which / 10), sidr, 1, now));
         break;
       case 9:
         (in.byte() & 1) != 0 ? void(manager.listen(kService, 4, 9)) : manager.unlisten(kService);
@@ -149,8 +231,9 @@ struct World {
 
   void pass(Nanos time) {
     now += time;
-    while (manager.next_timeout() <= now) {
+    while (std::min(manager.next_timeout(), other.next_timeout()) <= now) {
       manager.advance(now);
+      other.advance(now);
       drain();
     }
   }
@@ -161,9 +244,15 @@ struct World {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   Input in({data, size});
   World world;
-  require(world.manager.listen(kService, 4, 9) == 0);
+  require(world.manager.listen(kService, 4, 9) == 0 && world.other.listen(kService, 4, 9) == 0);
   while (!in.empty()) {
-    switch (in.byte() % 4) {
+    const std::uint8_t step = in.byte();
+    if (step >= 0xe0) {
+      step % 4 == 0 ? world.answer(in) : world.travel(in);
+      world.drain();
+      continue;
+    }
+    switch (step % 4) {
       case 0:
         world.receive(in, false);
         break;
@@ -183,7 +272,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     world.manager.abandon(id, world.now);
     world.drain();
   }
+  for (const cm::ConnectionId id : world.others) {
+    world.other.abandon(id, world.now);
+    world.drain();
+  }
   for (int i = 0; i < 10; ++i) world.pass(1000 * kSecond);
-  require(world.manager.connections() == 0);
+  require(world.manager.connections() == 0 && world.other.connections() == 0);
   return 0;
 }

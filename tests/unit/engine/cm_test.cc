@@ -7,6 +7,7 @@
 #include <cstring>
 #include <deque>
 
+#include "cm/mad.h"
 #include "engine/cm_event_types.h"
 #include "test_client.h"
 #include "test_daemon.h"
@@ -30,14 +31,18 @@ uroce_cm_address at(std::uint8_t last, std::uint16_t port) {
 struct Party {
   explicit Party(TestDaemon& d) : daemon(d), client(*d.conductor) {
     client.hello();
+    channel = open(receiver);
+  }
+
+  std::uint32_t open(UniqueFd& end) {
     int pair[2];
     EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
-    receiver.reset(pair[0]);
+    end.reset(pair[0]);
     std::vector<UniqueFd> fds;
     fds.emplace_back(pair[1]);
     const Reply reply = client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{5, 0}, std::move(fds));
     EXPECT_EQ(reply.status, 0);
-    channel = TestClient::value<uroce_handle>(reply).handle;
+    return TestClient::value<uroce_handle>(reply).handle;
   }
 
   Reply create(std::uint32_t space, const uroce_cm_address& source, std::uint32_t flags = 0) {
@@ -109,7 +114,7 @@ struct Party {
 
   TestDaemon& daemon;
   TestClient client;
-  UniqueFd receiver;
+  UniqueFd receiver, other_receiver;
   std::uint32_t channel = 0;
 };
 
@@ -274,6 +279,46 @@ TEST_F(CmTest, EventsWaitForASlowReaderInOrder) {
   }
 }
 
+TEST_F(CmTest, WhatASessionHasNotReadIsBoundedOverAllItsChannels) {
+  constexpr std::size_t kMost = 16384;
+  const auto post = [](Party& party, std::uint32_t channel, std::uint32_t type) {
+    uroce_cm_post_request request{};
+    request.channel = channel;
+    request.event.type = type;
+    return party.client.send(UROCE_CMD_CM_POST, request).status;
+  };
+  const std::uint32_t listener = passive.listener(7000);
+  const std::uint32_t other = passive.open(passive.other_receiver);
+  std::size_t held = 0;
+  while (held < 2 * kMost && post(passive, held % 2 == 0 ? passive.channel : other, 99) == 0) ++held;
+  EXPECT_EQ(passive.client.session().cm.owed, kMost);
+  // Neither channel takes more, and a request that can't be told is refused.
+  EXPECT_EQ(post(passive, passive.channel, 99), ENOBUFS);
+  EXPECT_EQ(post(passive, other, 99), ENOBUFS);
+  EXPECT_EQ(passive.resolve(passive.id(), at(1, 7000)), ENOBUFS);
+  active.connecting(7000, 100);
+  active.next(kAddrResolved);
+  EXPECT_EQ(active.next(kRejected).status, static_cast<int>(cm::RejReason::kNoResources));
+  EXPECT_EQ(passive.client.session().cm.ids.size(), 2u);
+  // Who reads has room again, with nothing lost of what was taken.
+  uroce_cm_event event;
+  std::size_t read = 0;
+  daemon.run_until([&] {
+    daemon.conductor->cm().step(monotonic_now() + kSecond);
+    while (passive.take(event)) ++read;
+    while (::recv(passive.other_receiver.get(), &event, sizeof(event), 0) == sizeof(event)) ++read;
+    return read >= held;
+  });
+  EXPECT_EQ(read, held);
+  EXPECT_EQ(passive.client.session().cm.owed, 0u);
+  active.connecting(7000, 101);
+  EXPECT_EQ(passive.next(kConnectRequest).listener, listener);
+  // A channel that is closed gives back what it held.
+  while (post(passive, other, 99) == 0) continue;
+  ASSERT_EQ(passive.call(UROCE_CMD_CM_CLOSE_CHANNEL, other), 0);
+  EXPECT_EQ(passive.client.session().cm.owed, 0u);
+}
+
 TEST_F(CmTest, AFloodOfRequestsIsBoundedByTheBacklog) {
   passive.listener(7000, kTcp, 20);
   for (std::uint32_t i = 0; i < 200; ++i) active.connecting(7000, 1 + i);
@@ -317,11 +362,13 @@ TEST_F(CmTest, AChannelMustBeASocketThatNeverBlocksUs) {
 }
 
 /// A MAD as a peer at 192.0.2.9 would send it.
-std::vector<std::byte> frame_of(std::span<const std::byte, kMadBytes> mad, const MemoryDevice& device) {
+std::vector<std::byte> frame_of(std::span<const std::byte, kMadBytes> mad, const MemoryDevice& device,
+                                std::uint8_t to = 1, std::optional<std::uint16_t> tci = {}) {
   wire::PathAddress path;
   path.dest_mac = device.info().mac;
   path.source = ipv4(9);
-  path.dest = ipv4(1);
+  path.dest = ipv4(to);
+  path.vlan = tci;
   std::vector<std::byte> frame(kMaxGsiFrame);
   frame.resize(emit_gsi_frame(path, mad, Psn(0), frame));
   return frame;
@@ -330,9 +377,9 @@ std::vector<std::byte> frame_of(std::span<const std::byte, kMadBytes> mad, const
 TEST_F(CmTest, MalformedDatagramsAreCountedAndDropped) {
   cm::Message message{cm::Attribute::kReq, 7, {}, {}};
   std::array<std::byte, kMadBytes> mad;
-  emit_mad(message, mad);
+  cm::emit_mad(message, mad);
   cm::Message back;
-  ASSERT_TRUE(parse_mad(mad, back));
+  ASSERT_TRUE(cm::parse_mad(mad, back));
   EXPECT_EQ(back.transaction, 7u);
   const auto deliver = [&](std::size_t offset, std::uint8_t value) {
     auto changed = mad;
@@ -349,10 +396,47 @@ TEST_F(CmTest, MalformedDatagramsAreCountedAndDropped) {
   EXPECT_EQ(daemon.shared.gsi.counters().received, 1u);
 }
 
+TEST_F(CmTest, ConnectionsInAVlanAreMadeWithItsTag) {
+  ASSERT_TRUE(daemon.conductor->add_address({ipv4(130), 25, 5}));
+  const uroce_cm_listen_request listen{passive.id(kTcp, at(130, 7000)), 0};
+  ASSERT_EQ(passive.client.send(UROCE_CMD_CM_LISTEN, listen).status, 0);
+  const std::uint32_t id = active.id();
+  ASSERT_EQ(active.resolve(id, at(130, 7000)), 0);
+  active.next(kAddrResolved);
+  ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, active.parameters(id, 100)).status, 0);
+  EXPECT_EQ(passive.next(kConnectRequest).parameters.qpn, 100u);
+  EXPECT_EQ(daemon.cores[0]->counters().wrong_vlan, 0u);
+}
+
+TEST_F(CmTest, WhatComesInAnotherVlanIsDropped) {
+  ASSERT_TRUE(daemon.conductor->add_address({ipv4(130), 25, 5}));
+  std::array<std::byte, kMadBytes> mad;
+  cm::emit_mad({cm::Attribute::kDreq, 7, {}, {}}, mad);
+  const auto inject = [&](std::uint8_t to, std::optional<std::uint16_t> tci) {
+    daemon.devices[0].inject(frame_of(mad, daemon.devices[0], to, tci));
+    daemon.settle();
+  };
+  const WorkerCounters& counters = daemon.cores[0]->counters();
+  const auto received = [&] { return daemon.shared.gsi.counters().received; };
+  inject(130, std::nullopt);
+  inject(130, 0x6000);
+  inject(130, 6);
+  inject(1, 5);
+  EXPECT_EQ(counters.wrong_vlan, 4u);
+  inject(77, std::nullopt);
+  EXPECT_EQ(counters.wrong_address, 1u);
+  EXPECT_EQ(received(), 0u);
+  inject(130, 0x6005);
+  inject(1, std::nullopt);
+  inject(1, 0x6000);
+  EXPECT_EQ(received(), 3u);
+  EXPECT_EQ(counters.wrong_vlan, 4u);
+}
+
 TEST_F(CmTest, APacketForQpOneThatIsNoDatagramIsDropped) {
   cm::Message message{cm::Attribute::kReq, 7, {}, {}};
   std::array<std::byte, kMadBytes> mad;
-  emit_mad(message, mad);
+  cm::emit_mad(message, mad);
   std::vector<std::byte> bytes = frame_of(mad, daemon.devices[0]);
   wire::RxPacket packet;
   ASSERT_EQ(wire::parse(bytes, {}, packet), wire::ParseVerdict::kOk);
