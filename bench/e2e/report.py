@@ -5,34 +5,41 @@ import subprocess
 
 
 class Report:
-    """One row a figure: what it is, ours, TCP's (or None), the bar it has to meet (or None)."""
+    """One row a figure: what it is, ours, what it is compared with (or None), the bar it has to meet (or None)."""
 
-    def __init__(self):
+    def __init__(self, other='TCP'):
+        self.other = other
         self.rows = []
 
-    def add(self, name, program, size, unit, value, tcp=None, bar=None):
-        """`bar` is (text, holds)."""
-        ratio = value / tcp if tcp else None
-        self.rows.append({'name': name, 'program': program, 'size': size, 'unit': unit, 'value': value, 'tcp': tcp,
-                          'ratio': ratio, 'bar': bar})
+    def add(self, name, program, size, unit, value, other=None, bar=None, ratio=None):
+        """`bar` is (text, holds); `ratio` is value / other unless given."""
+        if ratio is None and other:
+            ratio = value / other
+        self.rows.append({'name': name, 'program': program, 'size': size, 'unit': unit, 'value': value,
+                          self.other.lower(): other, 'ratio': ratio, 'bar': bar})
 
     def table(self):
-        heads = ['what', 'program', 'bytes', 'unit', 'uroce', 'TCP', 'uroce/TCP', 'bar']
+        heads = ['what', 'program', 'bytes', 'unit', 'uroce', self.other, f'uroce/{self.other}', 'bar']
         lines = [heads]
         for row in self.rows:
             bar = '' if row['bar'] is None else f'{row["bar"][0]}: {"holds" if row["bar"][1] else "MISSED"}'
             lines.append([row['name'], row['program'], _bytes(row['size']), row['unit'], _number(row['value']),
-                          _number(row['tcp']), _number(row['ratio']), bar])
+                          _number(row[self.other.lower()]), _number(row['ratio']), bar])
         widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
         return '\n'.join('  '.join(cell.ljust(width) if i in (0, 1, 7) else cell.rjust(width)
                                    for i, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)
 
-    def write_json(self, path):
-        keys = ('name', 'program', 'size', 'unit', 'value', 'tcp', 'ratio')
-        pathlib.Path(path).write_text(json.dumps([{key: row[key] for key in keys} for row in self.rows], indent=2) + '\n')
+    def plain_rows(self):
+        """For JSON."""
+        return [{key: value for key, value in row.items() if key != 'bar'} for row in self.rows]
 
     def missed(self):
         return [row for row in self.rows if row['bar'] is not None and not row['bar'][1]]
+
+
+def write_json(path, reports):
+    rows = [row for report in reports for row in report.plain_rows()]
+    pathlib.Path(path).write_text(json.dumps(rows, indent=2) + '\n')
 
 
 def _number(value):

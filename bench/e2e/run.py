@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""run.py [--build DIR] [--json FILE] [--plots DIR] [--rounds N] [--bars-only]: RDMA programs over two daemons next to TCP.
+"""run.py [--build DIR] [--json FILE] [--plots DIR] [--rounds N] [--bars-only | --verbs-only]
 
+RDMA programs over two daemons next to TCP, and verbs next to each other.
 Each figure and what it is compared with are measured in turn, several times; the median of each counts. As root.
 """
 import argparse
@@ -15,9 +16,10 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / 'tests/e2e')]
 from cases_behaviour import system_calls  # noqa: E402
 from cases_rsockets import stream_bandwidth  # noqa: E402
 from programs import figures, run_pair  # noqa: E402
-from report import Report, plot  # noqa: E402
+from report import Report, plot, write_json  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
 from tcp import Tcp  # noqa: E402
+from verbs import measure_verbs  # noqa: E402
 
 PLOT_SIZES = [1 << i for i in range(1, 24)]
 TCP_SIZES = [1 << i for i in range(1, 24, 3)]
@@ -143,6 +145,13 @@ def measure_sizes(build, tcp, report, plots):
     plot(plots / 'latency.svg', 'Half a round trip', 'us', dict(lat, **{'TCP ping-pong': tcp_lat}), True)
 
 
+def measure_next_to_tcp(build, report, options):
+    with Tcp(build) as tcp:
+        measure_bars(build, tcp, report, options.rounds)
+        if not options.bars_only:
+            measure_sizes(build, tcp, report, options.plots)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--build', type=pathlib.Path, default=ROOT / 'build', help='build folder (default: build)')
@@ -150,14 +159,14 @@ def main():
     parser.add_argument('--plots', type=pathlib.Path, metavar='DIR', help='draw bandwidth.svg and latency.svg there')
     parser.add_argument('--rounds', type=int, default=3, help='measurements a bar (default: 3)')
     parser.add_argument('--bars-only', action='store_true', help='leave out the figures over message size')
+    parser.add_argument('--verbs-only', action='store_true', help='the bars of UC, UD, SRQ, posting and objects alone')
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    report, build = Report(), options.build.resolve()
+    report, verbs, build = Report(), Report('other'), options.build.resolve()
     try:
-        with Tcp(build) as tcp:
-            measure_bars(build, tcp, report, options.rounds)
-            if not options.bars_only:
-                measure_sizes(build, tcp, report, options.plots)
+        if not options.verbs_only:
+            measure_next_to_tcp(build, report, options)
+        measure_verbs(build, verbs, options.rounds, progress)
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
         return 130
@@ -165,10 +174,10 @@ def main():
         print(f'bench/e2e/run.py: {problem}', file=sys.stderr)
         return 1
     print(machine())
-    print(report.table())
+    print('\n\n'.join(part.table() for part in (report, verbs) if part.rows))
     if options.json:
-        report.write_json(options.json)
-    if options.plots and not options.bars_only:
+        write_json(options.json, [report, verbs])
+    if options.plots and not options.bars_only and not options.verbs_only:
         print(f'plots: {options.plots}/bandwidth.svg, {options.plots}/latency.svg')
     return 0
 

@@ -150,7 +150,11 @@ struct Qp {
   // ibv_wr_*, under queue.sq_lock: the entry being built, and the first error since wr_start.
   uroce_sq_entry* building;
   int build_error;
-  bool build_needs_data;
+  struct Bind {
+    ibv_mw* mw;
+    std::uint32_t key_before;
+  };
+  std::vector<Bind> binds;  ///< since wr_start, in their order
   client::QueuePair queue;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <new>
 
 #include "objects.h"
 
@@ -80,13 +81,19 @@ void wr_send_inv(ibv_qp_ex* ex, std::uint32_t rkey) {
 }
 
 void wr_bind_mw(ibv_qp_ex* ex, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
-  if (mw->type != IBV_MW_TYPE_2) return fail(of(ex), EINVAL);
+  Qp& qp = of(ex);
+  if (mw->type != IBV_MW_TYPE_2) return fail(qp, EINVAL);
   uroce_sq_entry* const entry = begin(ex, UROCE_WR_BIND_MW);
   if (entry == nullptr) return;
   entry->mw_handle = mw->rkey;
   entry->rkey = rkey;
   entry->remote_addr = info->addr;
   entry->bind = {info->mr != nullptr ? info->mr->lkey : 0, info->mw_access_flags, info->length};
+  try {
+    qp.binds.push_back({mw, mw->rkey});
+  } catch (const std::bad_alloc&) {
+    return fail(qp, ENOMEM);
+  }
   mw->rkey = rkey;
 }
 
@@ -162,6 +169,7 @@ void wr_start(ibv_qp_ex* ex) {
   qp.queue.sq_lock.lock();
   qp.building = nullptr;
   qp.build_error = 0;
+  qp.binds.clear();
   if (qp.queue.session().lost()) {
     qp.build_error = lost_error(qp.queue.session());
   } else if (qp.qp.state < IBV_QPS_RTS) {
@@ -169,11 +177,17 @@ void wr_start(ibv_qp_ex* ex) {
   }
 }
 
+// Nothing of what was built is posted: windows have the keys that they had before.
+void drop(Qp& qp) {
+  qp.queue.drop_sends();
+  for (auto bind = qp.binds.rbegin(); bind != qp.binds.rend(); ++bind) bind->mw->rkey = bind->key_before;
+}
+
 int wr_complete(ibv_qp_ex* ex) {
   Qp& qp = of(ex);
   const int error = qp.build_error;
   if (error != 0) {
-    qp.queue.drop_sends();
+    drop(qp);
   } else if (qp.building != nullptr) {
     qp.queue.kick_send();
   }
@@ -182,7 +196,7 @@ int wr_complete(ibv_qp_ex* ex) {
 }
 
 void wr_abort(ibv_qp_ex* ex) {
-  of(ex).queue.drop_sends();
+  drop(of(ex));
   of(ex).queue.sq_lock.unlock();
 }
 

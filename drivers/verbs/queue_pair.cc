@@ -107,6 +107,10 @@ void forget(Context& context, std::uint64_t cookie) {
   context.qps.erase(cookie);
 }
 
+std::uint32_t create_flags(const ibv_qp_init_attr_ex& attr) {
+  return (attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 ? attr.create_flags : 0;
+}
+
 // What the type has no use for is left out: programs may leave anything there.
 uroce_create_qp_request to_request(const ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   const bool target = attr.qp_type == IBV_QPT_XRC_RECV, sends = !target;
@@ -116,7 +120,8 @@ uroce_create_qp_request to_request(const ibv_pd* pd, ibv_qp_init_attr_ex& attr) 
   if (!target) attr.xrcd = nullptr;
   uroce_create_qp_request request{};
   request.type = attr.qp_type;
-  request.sq_sig_all = attr.sq_sig_all != 0;
+  if (attr.sq_sig_all != 0) request.flags |= UROCE_QP_SIGNAL_ALL;
+  if ((create_flags(attr) & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0) request.flags |= UROCE_QP_BLOCK_OWN_MULTICAST;
   if (target) {
     request.xrcd = reinterpret_cast<const Xrcd*>(attr.xrcd)->handle;
     return request;
@@ -221,9 +226,9 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
     constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
                                      IBV_QP_INIT_ATTR_CREATE_FLAGS;
     if ((attr->comp_mask & ~kKnown) != 0) return null_with(EOPNOTSUPP);
-    if ((attr->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr->create_flags != 0) {
-      return null_with(EOPNOTSUPP);
-    }
+    // The others are of raw packets (FCS, VLAN stripping), of a PCI device, or of IPoIB (a QPN of its choice).
+    constexpr std::uint32_t kFlags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+    if ((create_flags(*attr) & ~kFlags) != 0) return null_with(EOPNOTSUPP);
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0) attr->xrcd = nullptr;
     Qp* const qp = make(context, (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? attr->pd : nullptr, *attr);
     if (qp == nullptr) return nullptr;

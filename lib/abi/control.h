@@ -300,12 +300,16 @@ struct uroce_open_xrcd_request {
 
 /* CREATE_QP. What a type does not have is 0: a UD, UC or RC QP has no xrcd; an XRC initiator (IBV_QPT_XRC_SEND) has
  * no recv_cq, srq, xrcd, max_recv_*; an XRC target (IBV_QPT_XRC_RECV) has an xrcd and nothing else. */
+enum uroce_qp_flags {
+  UROCE_QP_SIGNAL_ALL = 1,
+  UROCE_QP_BLOCK_OWN_MULTICAST = 2, /* UD: gets no copy of what it sends to its own groups */
+};
 struct uroce_create_qp_request {
   uint32_t type; /* ibv_qp_type */
   uint32_t pd, send_cq, recv_cq;
   uint32_t srq; /* handle; 0: none */
   uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
-  uint32_t sq_sig_all;
+  uint32_t flags; /* uroce_qp_flags */
   uint32_t xrcd;
   uint64_t cookie; /* comes back with asynchronous events */
 };

@@ -47,6 +47,7 @@ WorkerConfig worker_config(const DaemonConfig& config, const net::DeviceInfo& de
   worker.transport.port_mtu = 128u << path_mtu_of_link(link_config(config, device).mtu);
   worker.transport.receive_ring_bytes = config.receive_ring_bytes;
   worker.transport.offload_ip_checksum = device.checksum_offload;
+  worker.transport.mac = device.mac;
   worker.transport.seed = seed + index;
   worker.poll.busy = config.poll_mode == PollMode::kBusy;
   worker.poll.idle_alone = config.idle_us * kMicrosecond;

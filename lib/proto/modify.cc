@@ -109,6 +109,7 @@ void reset(Core& core, Qp& qp) {
   qp.service = old.service;
   qp.xrcd = old.xrcd;
   qp.signal_all = old.signal_all;
+  qp.block_own_multicast = old.block_own_multicast;
   qp.has_srq = old.has_srq;
   qp.self = old.self;
   qp.qpn = old.qpn;

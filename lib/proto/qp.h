@@ -213,6 +213,7 @@ struct alignas(64) Qp {
   std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK
   bool has_srq = false;
   bool established = false;  ///< COMM_EST was reported
+  bool block_own_multicast = false;
   std::uint32_t max_recv_sge = 1;
 
   // --- seldom ---

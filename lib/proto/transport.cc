@@ -130,6 +130,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.has_srq = create.has_srq || create.type == QpType::kXrcRecv;
   qp.srq = create.srq;
   qp.signal_all = create.signal_all;
+  qp.block_own_multicast = create.block_own_multicast;
   qp.sq = create.sq;
   qp.rq = qp.has_srq || create.type == QpType::kXrcSend ? queue::WorkConsumer{} : create.rq;
   qp.max_send_sge = create.max_send_sge;

@@ -49,6 +49,7 @@ struct TransportConfig {
   std::uint32_t receive_ring_bytes = 4u << 20;  ///< what READs may have on the way to us, all QPs together
   std::uint32_t quantum_packets = 16;    ///< a QP's turn in transmit()
   bool offload_ip_checksum = false;
+  wire::Mac mac{};                       ///< of the port: what comes from there is our own multicast
   std::uint64_t seed = 1;                ///< of whatever must not be guessed
   /// Of the tables with a row a QP. One that yields huge pages keeps thousands of active QPs cheap.
   std::pmr::memory_resource* resource = std::pmr::get_default_resource();
@@ -63,6 +64,7 @@ struct QpCreate {
   bool has_srq = false;
   SrqId srq;
   bool signal_all = false;       ///< sq_sig_all
+  bool block_own_multicast = false;  ///< UD: it gets no copy of what it sends to its groups
   queue::WorkConsumer sq, rq;    ///< rq unused with an SRQ
   std::uint32_t max_send_sge = 1, max_recv_sge = 1, max_inline = 0;
   std::span<std::byte> sq_shadow;  ///< sq.count() * sq.stride() bytes, private, aligned to 64, live until destroy()

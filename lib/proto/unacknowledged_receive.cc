@@ -150,6 +150,10 @@ void receive_connected(Core& core, Qp& qp, const wire::RxPacket& packet) {
 
 void receive_datagram(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const wire::Deth deth = wire::Deth::parse(packet.bth_start + packet.info->deth);
+  if (qp.block_own_multicast && packet.multicast && deth.source_qpn == qp.qpn &&
+      packet.source_mac == core.config.mac) {
+    return;
+  }
   if (deth.qkey != qp.qkey) {
     ++core.counters.drop_bad_qkey;
     return;

@@ -205,6 +205,36 @@ CONFORMANCE_CASE(ud_multicast_reaches_each_member_once, "ibv_attach_mcast(3)") {
   CHECK_OK(ibv_detach_mcast(pair.right.qp.get(), &gid, 0));
 }
 
+CONFORMANCE_CASE(ud_multicast_not_to_oneself, "ibv_create_qp_ex(3), IBV_QP_CREATE_BLOCK_SELF_MCAST_LB") {
+  if (bench.left.attr.max_mcast_grp == 0) throw Skipped{"max_mcast_grp is 0"};
+  QpOptions blocked;
+  blocked.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+  Pair pair(bench, IBV_QPT_UD, 4096, blocked);
+  Side third(bench.left, IBV_QPT_UD, 4096, {}, pair.left.pd);
+  CHECK_OK(to_init(third.qp.get(), 0));
+  CHECK_OK(to_rtr(bench.left, third.qp.get(), bench.right, 0, bench.mtu()));
+  CHECK_OK(to_rts(third.qp.get()));
+  const ibv_gid gid = group(7);
+  for (Side* const side : {&pair.left, &pair.right, &third}) {
+    CHECK_OK(ibv_attach_mcast(side->qp.get(), &gid, 0));
+    CHECK_OK(side->post_recv(0, 100, 1));
+    CHECK_OK(side->post_recv(0, 100, 2));
+  }
+  const Ah to_group = group_handle(bench.left, pair.left.pd, gid);
+  CHECK_OK(send_datagram(pair.left, to_group.get(), 0xffffff, kQkey, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  wait_success(third.cq.get(), IBV_WC_RECV);
+  CHECK(stays_empty(pair.left.cq.get(), std::chrono::milliseconds(20)));
+  // What others send comes, and who did not ask for the flag hears itself.
+  CHECK_OK(send_datagram(third, to_group.get(), 0xffffff, kQkey, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_RECV);
+  wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  wait(third.cq.get());
+  wait(third.cq.get());
+  for (Side* const side : {&pair.left, &pair.right, &third}) CHECK_OK(ibv_detach_mcast(side->qp.get(), &gid, 0));
+}
+
 CONFORMANCE_CASE(ud_multicast_takes_a_ud_qp, "ibv_attach_mcast(3)") {
   if (bench.left.attr.max_mcast_grp == 0) throw Skipped{"max_mcast_grp is 0"};
   const ibv_gid gid = group(6);

@@ -156,6 +156,38 @@ CONFORMANCE_CASE(wr_window_bound, "ibv_wr_post(3), ibv_wr_bind_mw") {
   CHECK(buffer.holds(1, 0, 64, 0));
 }
 
+CONFORMANCE_CASE(wr_abort_keeps_the_key_of_a_window, "ibv_wr_post(3), ibv_wr_abort") {
+  if ((bench.left.attr.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) == 0) {
+    throw Skipped{"the device has no such windows"};
+  }
+  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_RDMA_WRITE);
+  Buffer buffer(x.pair.left.pd, 4096, kAll | IBV_ACCESS_MW_BIND);
+  const Mw mw(CHECK_MADE(ibv_alloc_mw(x.pair.left.pd, IBV_MW_TYPE_2)));
+  const std::uint32_t before = mw->rkey, key = ibv_inc_rkey(before);
+  const ibv_mw_bind_info info{buffer.mr(), buffer.address(), 4096, IBV_ACCESS_REMOTE_WRITE};
+  ibv_wr_start(x.qp);
+  ibv_wr_bind_mw(x.qp, mw.get(), key, &info);
+  ibv_wr_bind_mw(x.qp, mw.get(), ibv_inc_rkey(key), &info);
+  ibv_wr_abort(x.qp);
+  CHECK_EQ(mw->rkey, before);
+  // The same when the batch turns out to be too long.
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  CHECK_OK(ibv_query_qp(x.pair.left.qp.get(), &attr, IBV_QP_CAP, &init));
+  ibv_wr_start(x.qp);
+  ibv_wr_bind_mw(x.qp, mw.get(), key, &info);
+  for (std::uint32_t i = 0; i < init.cap.max_send_wr; ++i) {
+    ibv_wr_rdma_write(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address());
+    x.set(0, 8);
+  }
+  CHECK(ibv_wr_complete(x.qp) != 0);
+  CHECK_EQ(mw->rkey, before);
+  ibv_wr_start(x.qp);
+  ibv_wr_bind_mw(x.qp, mw.get(), key, &info);
+  CHECK_EQ(ibv_wr_complete(x.qp), 0);
+  wait_success(x.pair.left.cq.get(), IBV_WC_BIND_MW);
+}
+
 CONFORMANCE_CASE(wr_atomic_write, "IBTA vol. 1, annex A19; ibv_wr_atomic_write of later rdma-core") {
   constexpr std::uint64_t kAtomicWrite = std::uint64_t{1} << 40;  // IBV_DEVICE_ATOMIC_WRITE of later rdma-core
   if ((bench.left.extended.device_cap_flags_ex & kAtomicWrite) == 0) throw Skipped{"no IBV_DEVICE_ATOMIC_WRITE"};

@@ -88,14 +88,17 @@ QpObject make_qp(const End& end, ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, i
               options.srq != nullptr ? 0 : options.recv_sge, options.inline_bytes};
   init.qp_type = type;
   init.sq_sig_all = options.signal_all;
-  if (options.operations == 0) {
+  if (options.operations == 0 && options.create_flags == 0) {
     ibv_qp_init_attr plain{};
     std::memcpy(static_cast<void*>(&plain), &init, sizeof(plain));
     return QpObject(CHECK_MADE(ibv_create_qp(pd, &plain)));
   }
   init.pd = pd;
-  init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD;
+  if (options.operations != 0) init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  if (options.create_flags != 0) init.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
   init.send_ops_flags = options.operations;
+  init.create_flags = options.create_flags;
   return QpObject(CHECK_MADE(ibv_create_qp_ex(end.context, &init)));
 }
 

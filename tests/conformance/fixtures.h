@@ -129,7 +129,8 @@ struct QpOptions {
   std::uint32_t send_wr = 16, recv_wr = 16, send_sge = 2, recv_sge = 2, inline_bytes = 0;
   bool signal_all = false;
   ibv_srq* srq = nullptr;
-  std::uint64_t operations = 0;  ///< not 0: ibv_create_qp_ex
+  std::uint64_t operations = 0;    ///< not 0: ibv_create_qp_ex
+  std::uint32_t create_flags = 0;  ///< the same
   int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   std::uint8_t reads = 4;  ///< outstanding READs and atomics, both ways
   std::uint8_t retries = 7, rnr_retries = 7, timeout = 14;

@@ -8,6 +8,7 @@ namespace uroce::engine::commands {
 namespace {
 
 constexpr std::size_t kLine = UROCE_CACHE_LINE;
+constexpr std::uint32_t kKnownFlags = UROCE_QP_SIGNAL_ALL | UROCE_QP_BLOCK_OWN_MULTICAST;
 
 /// Geometry of the queues, as granted. A queue that the QP does not have has 0 entries.
 struct Shape {
@@ -24,15 +25,20 @@ proto::QpType type_of(const uroce_create_qp_request& request) { return static_ca
 
 bool is_xrc_target(const uroce_create_qp_request& request) { return type_of(request) == proto::QpType::kXrcRecv; }
 
+bool blocks_own_multicast(const uroce_create_qp_request& request) {
+  return (request.flags & UROCE_QP_BLOCK_OWN_MULTICAST) != 0;
+}
+
 int check(const uroce_create_qp_request& request) {
   switch (request.type <= 0xff ? type_of(request) : proto::QpType{}) {
     case proto::QpType::kRc:
     case proto::QpType::kUc:
     case proto::QpType::kUd:
       if (request.xrcd != 0) return EINVAL;
+      if (blocks_own_multicast(request) && type_of(request) != proto::QpType::kUd) return EINVAL;
       break;
     case proto::QpType::kXrcSend:
-      if ((request.recv_cq | request.srq | request.xrcd) != 0) return EINVAL;
+      if ((request.recv_cq | request.srq | request.xrcd) != 0 || blocks_own_multicast(request)) return EINVAL;
       break;
     case proto::QpType::kXrcRecv:
       return (request.pd | request.send_cq | request.recv_cq | request.srq) != 0 ? EINVAL : 0;
@@ -40,7 +46,7 @@ int check(const uroce_create_qp_request& request) {
       return EOPNOTSUPP;
   }
   if (request.max_send_wr > kMaxQpWr || request.max_recv_wr > kMaxQpWr || request.max_send_sge > kMaxSge ||
-      request.max_recv_sge > kMaxSge || request.max_inline > kMaxInline || request.sq_sig_all > 1) {
+      request.max_recv_sge > kMaxSge || request.max_inline > kMaxInline || (request.flags & ~kKnownFlags) != 0) {
     return EINVAL;
   }
   return 0;
@@ -134,7 +140,8 @@ proto::QpCreate describe(Conductor& conductor, const Session& session, const uro
   create.recv_cq = qp.recv_cq != nullptr ? qp.recv_cq->id : qp.send_cq->id;
   create.has_srq = qp.srq != nullptr;
   if (qp.srq != nullptr) create.srq = qp.srq->id;
-  create.signal_all = request.sq_sig_all != 0;
+  create.signal_all = (request.flags & UROCE_QP_SIGNAL_ALL) != 0;
+  create.block_own_multicast = blocks_own_multicast(request);
   create.sq = queue::WorkConsumer({sq, shape.sq_entries, shape.sq_stride}, &client->sq.index, &daemon->sq_consumer);
   if (shape.rq_entries != 0) {
     create.rq =

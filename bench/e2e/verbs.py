@@ -1,0 +1,75 @@
+"""The bars of verbs other than RC's: one figure of ours next to another of ours, measured in turn."""
+import statistics
+
+from programs import Pair, figures
+from rig import Failure, Rig, wait_until
+
+QPS = 16384
+QP_BYTES = 2048
+SQ_COPY_BYTES = 128  # of the queues: the daemon's copy of a send ring of one entry
+
+
+def message_rate(rig, devices, args, counted='client'):
+    """Messages a second, in millions, as that end counts them."""
+    pair = Pair(rig, devices[0], devices[1], args + ['-F', '-D', '1'])
+    output = pair.finish(60)
+    rows = figures(output if counted == 'client' else pair.server.output())
+    if not rows:
+        raise Failure(f'{" ".join(args)} measured nothing\n{output}')
+    return rows[0][2][2]
+
+
+def resident(pid, field):
+    """Bytes."""
+    with open(f'/proc/{pid}/status') as rows:
+        return next(int(row.split()[1]) << 10 for row in rows if row.startswith(field + ':'))
+
+
+def private_bytes(build, qps, max_qps):
+    """What a daemon has for itself while a program holds so many QPs: what it shares with the program is queues."""
+    rig = Rig(build, hugepages=False)
+    try:
+        device = rig.single(['--max-qps', str(max_qps)])[0]
+        if qps != 0:
+            program = rig.start(device, [build / 'bench/e2e/verbs_cost', device, str(qps)])
+            if not wait_until(lambda: 'made' in program.output() or not program.alive(), 60) or not program.alive():
+                raise Failure(rig.describe(program))
+        return resident(rig.daemons[device].pid, 'RssAnon')
+    finally:
+        rig.close()
+
+
+def in_turn(rounds, ours, other):
+    """Medians, and that of the rounds' ratios."""
+    pairs = [(ours(), other()) for _ in range(rounds)]
+    return (statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs),
+            statistics.median(a / b for a, b in pairs))
+
+
+def measure_verbs(build, report, rounds, progress):
+    rig = Rig(build)
+    try:
+        devices = rig.pair()
+        compared = (('UD SEND, of RC', ['ib_send_bw', '-s', '64', '-r', '4096'], ['-c', 'UD'], 'server', 1.0),
+                    ('UC WRITE, of RC', ['ib_write_bw', '-s', '64'], ['-c', 'UC'], 'client', 1.0),
+                    ('SEND into an SRQ, of plain receive queues', ['ib_send_bw', '-s', '64'], ['--use-srq'], 'client', 0.9))
+        for name, program, option, counted, bar in compared:
+            progress(name)
+            ours, other, ratio = in_turn(rounds, lambda: message_rate(rig, devices, program + option, counted),
+                                         lambda: message_rate(rig, devices, program, counted))
+            report.add(name, program[0], 64, 'M/s', ours, other, (f'>= {bar:g}', ratio >= bar), ratio)
+    finally:
+        rig.close()
+    rig = Rig(build)
+    try:
+        progress('posting; opening and closing')
+        device = rig.single()[0]
+        post, build_ns, setup = map(float, rig.run(device, [build / 'bench/e2e/verbs_cost', device], 60).split())
+        report.add('ibv_wr_*, of ibv_post_send', 'verbs_cost', 8, 'ns', build_ns, post, ('<= 1', build_ns <= post))
+        report.add('open, PD, CQ, QP, and away with them', 'verbs_cost', 0, 'us', setup, None, ('<= 1000', setup <= 1000))
+    finally:
+        rig.close()
+    progress('memory of a QP')
+    grown = private_bytes(build, QPS, QPS) - private_bytes(build, 0, 1)
+    each = grown / QPS - SQ_COPY_BYTES
+    report.add('memory of a QP beside its queues', 'uroced', 0, 'bytes', each, None, (f'<= {QP_BYTES}', each <= QP_BYTES))
