@@ -114,6 +114,10 @@ void acknowledge(CmId& id) {
   id.acknowledged.notify_all();
 }
 
+ibv_ece ece_of(const uroce_cm_event& record) {
+  return {.vendor_id = record.parameters.ece_vendor, .options = record.parameters.ece_options, .comp_mask = 0};
+}
+
 void fill_parameters(Event& event, const uroce_cm_event& record, bool datagram) {
   const uroce_cm_parameters& from = record.parameters;
   std::memcpy(event.private_data, from.private_data, sizeof(event.private_data));
@@ -195,6 +199,7 @@ int make_requested_id(CmId& listener, const uroce_cm_event& record, Event& event
   made->initiator_depth = record.parameters.initiator_depth;
   made->responder_resources = record.parameters.responder_resources;
   made->traffic_class = record.path.traffic_class;
+  made->remote_ece = ece_of(record);
   if (error == 0) error = fill_route(*made);
   if (error != 0) {
     rdma_destroy_id(&made->id);
@@ -223,6 +228,7 @@ void join_group(CmId& id, const uroce_cm_event& record, Event& event) {
 void answer_response(CmId& id, const uroce_cm_event& record, Event& event) {
   id.path = record.path;
   id.has_peer = true;
+  id.remote_ece = ece_of(record);
   if (id.id.qp == nullptr) return;  // the program will call rdma_establish
   if (establish(id) == 0) {
     event.event.event = RDMA_CM_EVENT_ESTABLISHED;

@@ -16,6 +16,7 @@ bool parse_mad(Mad mad, Message& out) {
   }
   out.attribute = static_cast<Attribute>(header.attribute);
   out.transaction = header.transaction;
+  out.modifier = header.modifier;
   std::memcpy(out.bytes.data(), mad.data() + wire::MadHeader::kBytes, out.bytes.size());
   return true;
 }
@@ -24,6 +25,7 @@ void emit_mad(const Message& message, std::span<std::byte, wire::kMadBytes> to) 
   wire::MadHeader header;
   header.transaction = message.transaction;
   header.attribute = static_cast<std::uint16_t>(message.attribute);
+  header.modifier = message.modifier;
   header.emit(to.data());
   std::memcpy(to.data() + wire::MadHeader::kBytes, message.bytes.data(), message.bytes.size());
 }

@@ -96,6 +96,7 @@ bool Manager::reject(ConnectionId id, RejReason reason, std::span<const std::byt
   impl_->send_once(c->peer, c->transaction, rej);
   // The REJ stays at hand: a repeated REQ is refused again (in TIMEWAIT), not taken for a new one.
   c->last_attribute = Attribute::kRej;
+  c->last_modifier = 0;
   rej.emit(c->last);
   impl_->enter_timewait(*c, now);
   return true;
@@ -118,6 +119,7 @@ bool Manager::establish(ConnectionId id, std::span<const std::byte> private_data
   c->state = State::kEstablished;
   impl_->deadlines.clear(impl_->slot_of(*c));
   c->last_attribute = Attribute::kRtu;
+  c->last_modifier = 0;
   rtu.emit(c->last);
   impl_->send_again(*c);
   return true;

@@ -92,6 +92,7 @@ struct Message {
   std::uint64_t transaction = 0;
   Peer peer;
   std::array<std::byte, kMessageBytes> bytes{};
+  std::uint32_t modifier = 0;  ///< of the attribute: ECE options
 };
 
 struct ManagerConfig {

@@ -30,6 +30,7 @@ struct Connection {
   bool in_backlog = false;
   Peer peer;
   Attribute last_attribute{};  ///< of the message that is sent again
+  std::uint32_t last_modifier = 0;
   std::array<std::byte, kMessageBytes> last{};
 };
 

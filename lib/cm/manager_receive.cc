@@ -41,7 +41,8 @@ void Manager::receive(const Message& message, Nanos now) {
 }
 
 void Manager::Impl::on_req(const Message& message, Nanos now) {
-  const Req req = Req::parse(message.bytes);
+  Req req = Req::parse(message.bytes);
+  req.ece.options = message.modifier;
   if (Connection* known = by_remote_id(req.local_id, req.local_ca_guid, message.peer)) {
     return on_duplicate_req(*known, message);
   }
@@ -136,7 +137,8 @@ void Manager::Impl::on_rej(const Message& message, Nanos now) {
 }
 
 void Manager::Impl::on_rep(const Message& message, Nanos now) {
-  const Rep rep = Rep::parse(message.bytes);
+  Rep rep = Rep::parse(message.bytes);
+  rep.ece.options = message.modifier;
   Connection* c = find({rep.remote_id});
   if (c == nullptr || !c->active || c->peer.remote != message.peer.remote) {
     ++counters.unmatched;

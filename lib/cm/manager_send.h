@@ -5,9 +5,19 @@
 
 namespace uroce::cm {
 
+/// What a message puts into the MAD's attribute modifier.
+template <class M>
+std::uint32_t modifier_of(const M& message) {
+  if constexpr (requires { message.ece; }) {
+    return message.ece.options;
+  } else {
+    return 0;
+  }
+}
+
 template <class M>
 void Manager::Impl::send_once(const Peer& peer, std::uint64_t transaction, const M& message) {
-  Message out{M::kAttribute, transaction, peer, {}};
+  Message out{M::kAttribute, transaction, peer, {}, modifier_of(message)};
   message.emit(out.bytes);
   queue(out);
 }
@@ -15,6 +25,7 @@ void Manager::Impl::send_once(const Peer& peer, std::uint64_t transaction, const
 template <class M>
 void Manager::Impl::send_until_answered(Connection& c, const M& message, Nanos now) {
   c.last_attribute = M::kAttribute;
+  c.last_modifier = modifier_of(message);
   message.emit(c.last);
   c.retries_left = config.max_retries;
   send_again(c);

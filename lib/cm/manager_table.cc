@@ -159,7 +159,7 @@ void Manager::Impl::queue(const Message& message) {
 }
 
 void Manager::Impl::send_again(const Connection& c) {
-  queue(Message{c.last_attribute, c.transaction, c.peer, c.last});
+  queue(Message{c.last_attribute, c.transaction, c.peer, c.last, c.last_modifier});
 }
 
 void Manager::Impl::refuse(const Message& request, std::uint32_t remote_id, Answered answered, RejReason reason) {
@@ -167,7 +167,7 @@ void Manager::Impl::refuse(const Message& request, std::uint32_t remote_id, Answ
   rej.remote_id = remote_id;
   rej.answered = answered;
   rej.reason = reason;
-  Message out{Attribute::kRej, request.transaction, request.peer, {}};
+  Message out{Attribute::kRej, request.transaction, request.peer, {}, 0};
   rej.emit(out.bytes);
   queue(out);
 }

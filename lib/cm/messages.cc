@@ -13,7 +13,7 @@ namespace {
 constexpr Field kLocalId{0, 4}, kRemoteId{4, 4};
 
 namespace req {
-constexpr Field kServiceId{8, 8}, kCaGuid{16, 8}, kQkey{28, 4};
+constexpr Field kVendor{4, 4, 0, 24}, kServiceId{8, 8}, kCaGuid{16, 8}, kQkey{28, 4};
 constexpr Field kQpn{32, 4, 8, 24}, kResponderResources{35, 1}, kInitiatorDepth{39, 1};
 constexpr Field kRemoteTimeout{43, 1, 3, 5}, kTransport{43, 1, 1, 2}, kFlowControl{43, 1, 0, 1};
 constexpr Field kPsn{44, 4, 8, 24}, kLocalTimeout{47, 1, 3, 5}, kRetry{47, 1, 0, 3};
@@ -32,6 +32,7 @@ constexpr Field kAckTimeout{43, 1, 3, 5};
 
 namespace rep {
 constexpr Field kQkey{8, 4}, kQpn{12, 4, 8, 24}, kPsn{20, 4, 8, 24};
+constexpr Field kVendorHigh{15, 1}, kVendorMiddle{19, 1}, kVendorLow{23, 1};
 constexpr Field kResponderResources{24, 1}, kInitiatorDepth{25, 1};
 constexpr Field kAckDelay{26, 1, 3, 5}, kFailover{26, 1, 1, 2}, kFlowControl{26, 1, 0, 1};
 constexpr Field kRnrRetry{27, 1, 5, 3}, kSrq{27, 1, 4, 1}, kCaGuid{28, 8};
@@ -101,6 +102,7 @@ Req Req::parse(MessageBytes from) {
   const std::byte* b = from.data();
   Req m;
   m.local_id = kLocalId.read<std::uint32_t>(b);
+  m.ece.vendor = req::kVendor.read<std::uint32_t>(b);
   m.service_id = req::kServiceId.read<std::uint64_t>(b);
   m.local_ca_guid = req::kCaGuid.read<std::uint64_t>(b);
   m.local_qkey = req::kQkey.read<std::uint32_t>(b);
@@ -129,6 +131,7 @@ void Req::emit(MessageBuffer to) const {
   clear(to);
   std::byte* b = to.data();
   kLocalId.write(b, local_id);
+  req::kVendor.write(b, ece.vendor);
   req::kServiceId.write(b, service_id);
   req::kCaGuid.write(b, local_ca_guid);
   req::kQkey.write(b, local_qkey);
@@ -195,6 +198,8 @@ Rep Rep::parse(MessageBytes from) {
   m.local_qkey = rep::kQkey.read<std::uint32_t>(b);
   m.local_qpn = Qpn{rep::kQpn.read<std::uint32_t>(b)};
   m.starting_psn = Psn(rep::kPsn.read<std::uint32_t>(b));
+  m.ece.vendor = rep::kVendorHigh.read<std::uint32_t>(b) << 16 | rep::kVendorMiddle.read<std::uint32_t>(b) << 8 |
+                 rep::kVendorLow.read<std::uint32_t>(b);
   m.responder_resources = rep::kResponderResources.read<std::uint8_t>(b);
   m.initiator_depth = rep::kInitiatorDepth.read<std::uint8_t>(b);
   m.target_ack_delay = rep::kAckDelay.read<std::uint8_t>(b);
@@ -213,6 +218,9 @@ void Rep::emit(MessageBuffer to) const {
   rep::kQkey.write(b, local_qkey);
   rep::kQpn.write(b, local_qpn.value);
   rep::kPsn.write(b, starting_psn.value());
+  rep::kVendorHigh.write(b, ece.vendor >> 16);
+  rep::kVendorMiddle.write(b, ece.vendor >> 8);
+  rep::kVendorLow.write(b, ece.vendor);
   rep::kResponderResources.write(b, responder_resources);
   rep::kInitiatorDepth.write(b, initiator_depth);
   rep::kAckDelay.write(b, target_ack_delay);

@@ -47,9 +47,18 @@ struct Path {
 
 enum class TransportService : std::uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 
+/// Enhanced connection establishment: whose options these are, and which. The vendor stands in the message, the
+/// options in the datagram's attribute modifier (IBTA vol. 1, 12.6.5 and 12.6.8). All zero: none.
+struct Ece {
+  std::uint32_t vendor = 0;  ///< 24 bits
+  std::uint32_t options = 0;
+  bool operator==(const Ece&) const = default;
+};
+
 struct Req {
   static constexpr Attribute kAttribute = Attribute::kReq;
   std::uint32_t local_id = 0;
+  Ece ece;
   std::uint64_t service_id = 0;
   std::uint64_t local_ca_guid = 0;
   std::uint32_t local_qkey = 0;
@@ -142,6 +151,7 @@ struct Rej {
 struct Rep {
   static constexpr Attribute kAttribute = Attribute::kRep;
   std::uint32_t local_id = 0, remote_id = 0;
+  Ece ece;
   std::uint32_t local_qkey = 0;
   Qpn local_qpn;
   Psn starting_psn;

@@ -36,8 +36,8 @@ bool all_zero(const std::uint8_t (&bytes)[N]) {
 }
 
 bool valid(const uroce_cm_parameters& p, std::size_t most_private_data) {
-  return p.qpn < 1u << 24 && p.private_data_bytes <= most_private_data && p.ack_timeout < 32 &&
-         all_zero(p.reserved);
+  return p.qpn < 1u << 24 && p.ece_vendor < 1u << 24 && p.private_data_bytes <= most_private_data &&
+         p.ack_timeout < 32 && all_zero(p.reserved);
 }
 
 /// An AF_UNIX SOCK_SEQPACKET socket: a send to it with MSG_DONTWAIT never blocks us.
@@ -302,6 +302,7 @@ int CmService::connect(commands::Call& call, Nanos now) {
   path.traffic_class = p.traffic_class;
   req.service_id = cm::service_id(id->space, id->destination.port);
   req.local_qpn = Qpn{p.qpn};
+  req.ece = {p.ece_vendor, p.ece_options};
   req.responder_resources = p.responder_resources;
   req.initiator_depth = p.initiator_depth;
   req.flow_control = p.flow_control != 0;
@@ -347,6 +348,7 @@ int CmService::accept(commands::Call& call, Nanos now) {
   cm::Rep rep;
   if (!valid(p, rep.private_data.size())) return EINVAL;
   rep.local_qpn = Qpn{p.qpn};
+  rep.ece = {p.ece_vendor, p.ece_options};
   rep.starting_psn = Psn(id->path.local_psn);
   rep.responder_resources = p.responder_resources;
   rep.initiator_depth = p.initiator_depth;

@@ -206,6 +206,8 @@ void CmService::on_request(const cm::Event& event) {
   out.listener = it->second->handle;
   uroce_cm_parameters& p = out.parameters;
   p.qpn = req.local_qpn.value;
+  p.ece_vendor = req.ece.vendor;
+  p.ece_options = req.ece.options;
   p.responder_resources = path.responder_resources;
   p.initiator_depth = path.initiator_depth;
   p.flow_control = req.flow_control;
@@ -255,6 +257,8 @@ void CmService::on_response(CmId& id, const cm::Event& event) {
   uroce_cm_event out = record(id, kConnectResponse, 0);
   uroce_cm_parameters& p = out.parameters;
   p.qpn = rep.local_qpn.value;
+  p.ece_vendor = rep.ece.vendor;
+  p.ece_options = rep.ece.options;
   p.responder_resources = path.responder_resources;
   p.initiator_depth = path.initiator_depth;
   p.flow_control = rep.flow_control;

@@ -154,7 +154,8 @@ def connection_cases(long):
         'rdma_client': two(['rdma_server'], ['rdma_client', '-s', ADDRESS]),
         'rdma_xclient': two(['rdma_xserver'], ['rdma_xclient', '-s', ADDRESS]),
         'rdma_xclient -c x': two(['rdma_xserver', '-c', 'x'], ['rdma_xclient', '-c', 'x', '-s', ADDRESS]),
-        'mckey': joined, 'nobody listens': nobody_listens, 'nobody answers': nobody_answers, 'no such address': no_such_address,
+        'mckey': joined, 'options of connections (ECE)': told_options,
+        'nobody listens': nobody_listens, 'nobody answers': nobody_answers, 'no such address': no_such_address,
         'port in use': port_in_use, 'killed peer': killed_peer,
         'fio --ioengine=rdma': fio, 'cmtime': set_up_in_bulk(10 if long else 4, 1000),
     })
@@ -169,6 +170,12 @@ def joined(rig, devices):
     mine = {'uroce0': '192.0.2.1', 'uroce1': '192.0.2.2'}
     two(['mckey', '-m', '239.1.1.1', '-b', mine[devices[0]]],
         ['mckey', '-m', '239.1.1.1', '-b', mine[devices[1]], '-s'], says='return status 0')(rig, devices)
+
+
+def told_options(rig, devices):
+    """ECE: each end hears what the other has set, nothing where nothing was, and the reason of a refusal."""
+    program = rig.build / 'tests/e2e/ece'
+    two([program, 'server', ADDRESS], [program, 'client', ADDRESS])(rig, devices)
 
 
 def same_daemon_cases():

@@ -98,7 +98,7 @@ struct World {
       cm::Message back;
       require(cm::parse_mad(sent.mad, back));
       require(back.attribute == message.attribute && back.transaction == message.transaction &&
-              back.bytes == message.bytes);
+              back.modifier == message.modifier && back.bytes == message.bytes);
       const bool goes = !to_other || message.peer.remote == address(3);
       if (goes && in_flight.size() < 64) in_flight.push_back(sent);
     }

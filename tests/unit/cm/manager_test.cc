@@ -178,6 +178,35 @@ TEST(CmManager, RejectionCarriesReasonAndPrivateData) {
   EXPECT_EQ(world.ends[1].connections(), 0u);
 }
 
+TEST(CmManager, ExtendedOptionsArriveWithMessagesThatAreRepeated) {
+  World world;
+  ASSERT_EQ(world.ends[1].listen(kService, 8, 99), 0);
+  Req req = request(17);
+  req.ece = {0xabcdef, 0x12345678};
+  world.loss = 1;
+  const auto active = world.ends[0].connect(world.peer_of(0), req, 5, world.now);
+  world.run(kMillisecond);
+  world.loss = 0;
+  world.run(100 * kMillisecond);
+  const auto requests = world.take(1, EventType::kRequest);
+  ASSERT_EQ(requests.size(), 1u);
+  EXPECT_EQ(requests[0].req.ece, (Ece{0xabcdef, 0x12345678}));
+  Rep rep = reply(18);
+  rep.ece = {0xabcdef, 0x5678};
+  world.loss = 1;
+  ASSERT_TRUE(world.ends[1].accept(requests[0].id, rep, 6, world.now));
+  world.run(kMillisecond);
+  world.loss = 0;
+  world.run(100 * kMillisecond);
+  const auto responses = world.take(0, EventType::kResponse);
+  ASSERT_EQ(responses.size(), 1u);
+  EXPECT_EQ(responses[0].rep.ece, (Ece{0xabcdef, 0x5678}));
+  ASSERT_TRUE(world.ends[0].reject(*active, RejReason::kVendorOptionNotSupported, {}, world.now));
+  Message rej;
+  ASSERT_TRUE(world.ends[0].take_message(rej));
+  EXPECT_EQ(rej.modifier, 0u) << "options are those of a REQ or REP";
+}
+
 TEST(CmManager, SilentPeerIsUnreachableAfterAllRetries) {
   World world;
   world.loss = 1;

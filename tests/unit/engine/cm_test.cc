@@ -165,6 +165,29 @@ TEST_F(CmTest, BothEndsLearnWhatTheOtherOffers) {
   EXPECT_EQ(response.parameters.private_data[195], 196);
 }
 
+TEST_F(CmTest, ExtendedOptionsGoBothWays) {
+  passive.listener(7000);
+  const std::uint32_t id = active.id();
+  ASSERT_EQ(active.resolve(id, at(1, 7000)), 0);
+  active.next(kAddrResolved);
+  auto asked = active.parameters(id, 100);
+  asked.parameters.ece_vendor = 1u << 24;
+  EXPECT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, asked).status, EINVAL);
+  asked.parameters.ece_vendor = 0xabcdef;
+  asked.parameters.ece_options = 0xf0e0d0c0;
+  ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, asked).status, 0);
+  const uroce_cm_event request = passive.next(kConnectRequest);
+  EXPECT_EQ(request.parameters.ece_vendor, 0xabcdefu);
+  EXPECT_EQ(request.parameters.ece_options, 0xf0e0d0c0u);
+  auto answer = passive.parameters(request.handle, 200);
+  answer.parameters.ece_vendor = 0xabcdef;
+  answer.parameters.ece_options = 0xc0;
+  ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, answer).status, 0);
+  const uroce_cm_event response = active.next(kConnectResponse);
+  EXPECT_EQ(response.parameters.ece_vendor, 0xabcdefu);
+  EXPECT_EQ(response.parameters.ece_options, 0xc0u);
+}
+
 TEST_F(CmTest, PartingIsToldToBothAndTimewaitEnds) {
   establish();
   ASSERT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, active_id), 0);
