@@ -2,7 +2,11 @@
 
 #include <endian.h>
 
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
+
+#include "uroce/dv.h"
 
 namespace uroce::ping {
 namespace {
@@ -22,8 +26,8 @@ Buffers::Buffers(Connection& connection, const Options& options)
 }
 
 void Buffers::register_memory() {
-  const bool windows = mode_ == MemoryMode::kFastReg;
-  const int access = kAccess | (windows ? IBV_ACCESS_MW_BIND : 0);
+  const bool keys_change = mode_ == MemoryMode::kFastReg || mode_ == MemoryMode::kWindow;
+  const int access = kAccess | (keys_change ? IBV_ACCESS_MW_BIND : 0);
   const struct {
     std::size_t begin, bytes;
   } pieces[] = {{0, room_}, {room_, room_}, {2 * room_, kLine}, {2 * room_ + kLine, kLine}};
@@ -37,14 +41,27 @@ void Buffers::register_memory() {
   for (const ibv_mr* region : regions_) {
     if (region == nullptr) fail_errno("ibv_reg_mr of " + std::to_string(size_) + " bytes");
   }
-  if (!windows) return;
+  if (keys_change) prepare_keys();
+}
+
+void Buffers::prepare_keys() {
+  if (mode_ == MemoryMode::kFastReg) {
+    fast_ = uroce_dv_reg_fast_mr(connection_.pd(), memory_.data(), 2 * room_, kAccess);
+    if (fast_ != nullptr) {
+      key_ = fast_->rkey;
+      return;
+    }
+    std::fprintf(stderr, "uroce-ping: %s has no fast registration: the keys are those of a type 2 memory window\n",
+                 connection_.device().c_str());
+  }
   window_ = ibv_alloc_mw(connection_.pd(), IBV_MW_TYPE_2);
-  if (window_ == nullptr) fail_errno("mem_mode=fastreg: ibv_alloc_mw of type 2 (give mem_mode=dma or mr)");
-  window_key_ = window_->rkey;
+  if (window_ == nullptr) fail_errno("ibv_alloc_mw of type 2 (give mem_mode=dma or mr)");
+  key_ = window_->rkey;
 }
 
 Buffers::~Buffers() {
   if (window_ != nullptr) ibv_dealloc_mw(window_);
+  if (fast_ != nullptr) ibv_dereg_mr(fast_);
   for (ibv_mr* region : regions_) {
     if (region != nullptr) ibv_dereg_mr(region);
   }
@@ -56,8 +73,14 @@ ibv_sge Buffers::part(std::size_t which, std::uint32_t bytes) const {
   return {reinterpret_cast<std::uint64_t>(memory_.data() + begin), bytes, region->lkey};
 }
 
+ibv_sge Buffers::sink_part() const {
+  ibv_sge sink = part(1, size_);
+  if (valid_ && fast()) sink.lkey = key_;
+  return sink;
+}
+
 std::uint32_t Buffers::remote_key(bool sink) const {
-  if (window_ != nullptr) return window_key_;
+  if (window_ != nullptr || fast()) return key_;
   return regions_[regions_.size() == 1 || !sink ? 0 : 1]->rkey;
 }
 
@@ -112,39 +135,50 @@ void Buffers::go_ahead(std::uint32_t key) {
 }
 
 void Buffers::register_now(bool sink) {
-  if (bound_) unregister_now();
-  window_key_ = ibv_inc_rkey(window_key_);
+  if (valid_) unregister_now();
+  key_ = ibv_inc_rkey(key_);
+  valid_ = true;
+  std::byte* const begin = sink ? this->sink() : source();
+  if (fast()) {
+    if (const int problem =
+            uroce_dv_post_reg_mr(connection_.qp(), kBound, IBV_SEND_SIGNALED, fast_, key_, begin, size_, kAccess);
+        problem != 0) {
+      errno = problem;
+      fail_errno("fast registration of " + std::to_string(size_) + " bytes");
+    }
+    return;
+  }
   ibv_send_wr wr{};
   wr.wr_id = kBound;
   wr.opcode = IBV_WR_BIND_MW;
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.bind_mw.mw = window_;
-  wr.bind_mw.rkey = window_key_;
+  wr.bind_mw.rkey = key_;
   wr.bind_mw.bind_info.mr = regions_[0];
-  wr.bind_mw.bind_info.addr = reinterpret_cast<std::uint64_t>(sink ? this->sink() : source());
+  wr.bind_mw.bind_info.addr = reinterpret_cast<std::uint64_t>(begin);
   wr.bind_mw.bind_info.length = size_;
   wr.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
   connection_.send(wr);
-  window_->rkey = window_key_;  // nobody else keeps the handle up to date
-  bound_ = true;
+  window_->rkey = key_;  // nobody else keeps the handle up to date
 }
 
-void Buffers::unregister_now() {
-  if (!bound_) return;
-  bound_ = false;
+void Buffers::unregister_now(ibv_send_wr* before) {
+  if (!valid_) throw Failure("a key is taken back that is not valid");
+  valid_ = false;
   ibv_send_wr wr{};
   wr.wr_id = kInvalidated;
   wr.opcode = IBV_WR_LOCAL_INV;
-  wr.invalidate_rkey = window_key_;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  connection_.send(wr);
+  wr.invalidate_rkey = key_;
+  wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE;  // not before READs that use it are done
+  if (before != nullptr) before->next = &wr;
+  connection_.send(before != nullptr ? *before : wr);
 }
 
 void Buffers::invalidated(std::uint32_t key) {
-  if (key != window_key_) {
-    throw Failure("the server invalidated key " + std::to_string(key) + ", ours is " + std::to_string(window_key_));
+  if (key != key_) {
+    throw Failure("the server invalidated key " + std::to_string(key) + ", ours is " + std::to_string(key_));
   }
-  bound_ = false;
+  valid_ = false;
 }
 
 }  // namespace uroce::ping

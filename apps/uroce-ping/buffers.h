@@ -32,9 +32,10 @@ class Buffers {
   std::byte* source() { return memory_.data(); }
   std::byte* sink() { return memory_.data() + room_; }
   ibv_sge source_part() const { return part(0, size_); }
-  ibv_sge sink_part() const { return part(1, size_); }
+  /// With the key that register_now gave, where it is good for local use.
+  ibv_sge sink_part() const;
 
-  /// Remote key of the source or the sink; with fast registration the one that register_now gave.
+  /// Remote key of the source or the sink; where keys change the one that register_now gave.
   std::uint32_t remote_key(bool sink) const;
 
   void post_receive();
@@ -46,17 +47,20 @@ class Buffers {
   /// Sends the go-ahead: an empty advert; invalidates `key` of the peer when it is not 0.
   void go_ahead(std::uint32_t key);
 
-  // Fast registration: the remote key of the source or sink is that of a type 2 memory window, bound anew for each
-  // use.
+  // Keys that change: the one of the source or sink is that of a fast registration or of a type 2 memory window,
+  // made anew for each use.
 
+  /// Whether keys are those of fast registration, which are good for local use, too.
+  bool fast() const { return fast_ != nullptr; }
   /// Posts the work requests that take the old key back (unless the peer has done so) and make a new one.
   void register_now(bool sink);
   /// The peer says that it has invalidated our key.
   void invalidated(std::uint32_t key);
-  /// Takes the key back.
-  void unregister_now();
+  /// Takes the key back; `before` (may be nullptr) goes ahead of that in one chain.
+  void unregister_now(ibv_send_wr* before = nullptr);
 
  private:
+  void prepare_keys();
   ibv_sge part(std::size_t which, std::uint32_t bytes) const;
   void register_memory();
 
@@ -66,9 +70,10 @@ class Buffers {
   std::size_t room_;
   std::vector<std::byte> memory_;  // source, sink, what is sent, what is received
   std::vector<ibv_mr*> regions_;
+  ibv_mr* fast_ = nullptr;
   ibv_mw* window_ = nullptr;
-  std::uint32_t window_key_ = 0;
-  bool bound_ = false;
+  std::uint32_t key_ = 0;
+  bool valid_ = false;
 };
 
 // Work requests' ids.

@@ -29,13 +29,13 @@ bool number(const Word& word, std::uint64_t least, std::uint64_t most, T& out, s
 }
 
 bool memory_mode(const Word& word, Options& options, std::string& error) {
-  constexpr std::string_view kNames[] = {"dma", "mr", "fastreg"};
+  constexpr std::string_view kNames[] = {"dma", "mr", "fastreg", "window"};
   for (std::size_t i = 0; i < std::size(kNames); ++i) {
     if (word.value != kNames[i]) continue;
     options.memory = static_cast<MemoryMode>(i);
     return true;
   }
-  error = "mem_mode=" + std::string(word.value) + ": give dma, mr or fastreg";
+  error = "mem_mode=" + std::string(word.value) + ": give dma, mr, fastreg or window";
   return false;
 }
 
@@ -95,11 +95,15 @@ std::string conflict(const Options& options, const Flags& flags) {
   if (flags.bandwidth + flags.read + flags.write > 1) return "of bw, rlat and wlat give one";
   if (flags.client && options.address.empty()) return "a client wants the server's address: addr=192.0.2.1";
   if (options.duplex && !flags.bandwidth) return "duplex goes with bw";
-  const bool fast = options.memory == MemoryMode::kFastReg;
-  if ((options.server_invalidates || options.read_invalidates) && !fast) {
-    return "server_inv and read_inv go with mem_mode=fastreg";
+  if (options.server_invalidates && !options.keys_change()) {
+    return "server_inv goes with mem_mode=fastreg or window";
   }
-  if (fast && flags.bandwidth + flags.read + flags.write != 0) return "mem_mode=fastreg goes with ping only";
+  if (options.read_invalidates && options.memory != MemoryMode::kFastReg) {
+    return "read_inv goes with mem_mode=fastreg: it invalidates the local key of a READ, and windows have none";
+  }
+  if (options.keys_change() && flags.bandwidth + flags.read + flags.write != 0) {
+    return "mem_mode=fastreg and window go with ping only";
+  }
   return {};
 }
 

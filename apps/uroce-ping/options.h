@@ -10,9 +10,9 @@ namespace uroce::ping {
 
 enum class Role : std::uint8_t { kServer, kClient };
 enum class Test : std::uint8_t { kPing, kReadLatency, kWriteLatency, kBandwidth };
-/// How the buffers are registered: one region for all, one for each, or one whose remote keys come and go by work
-/// requests.
-enum class MemoryMode : std::uint8_t { kDma, kMr, kFastReg };
+/// How the buffers are registered: one region for all, one for each, or with a key that comes and goes by work
+/// requests: of a fast registration (of a type 2 window where the device has none), or of a window in any case.
+enum class MemoryMode : std::uint8_t { kDma, kMr, kFastReg, kWindow };
 
 struct Options {
   Role role = Role::kServer;
@@ -26,6 +26,7 @@ struct Options {
   bool verbose = false, validate = false, duplex = false, poll = false;
   bool server_invalidates = false, read_invalidates = false;
 
+  bool keys_change() const { return memory == MemoryMode::kFastReg || memory == MemoryMode::kWindow; }
   std::uint64_t rounds() const { return count != 0 || test == Test::kPing ? count : 1000; }
 };
 

@@ -54,6 +54,7 @@ std::string report(const Options& options, Result result, bool json) {
         "{\"test\":\"%s\",\"role\":\"%s\",\"device\":\"%s\",\"size\":%u,\"rounds\":%llu,\"corrupt\":%llu,"
         "\"seconds\":%.6f,\"gbits_per_second\":%.3f",
         test.c_str(), role, result.device.c_str(), options.size, rounds, corrupt, seconds, gbits);
+    if (!result.keys.empty()) text += ",\"keys\":\"" + result.keys + "\"";
     if (!result.latencies_ns.empty()) {
       text += format(
           ",\"latency_us\":{\"min\":%.3f,\"mean\":%.3f,\"p50\":%.3f,\"p90\":%.3f,\"p99\":%.3f,\"p99.9\":%.3f,"

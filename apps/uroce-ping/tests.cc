@@ -31,7 +31,8 @@ class Run {
   void wait_for(Id id);
   Advert wait_for_message();
 
-  void move(Id id, bool sink, const Advert& to);
+  void move(Id id, bool sink, const Advert& to, bool invalidate = false);
+  void move_by_local_key(Id id, const Advert& to);
   void fill(std::uint64_t round);
   void compare();
   void show(const char* what, const std::byte* data) const;
@@ -82,8 +83,9 @@ void Run::count_latency(std::uint64_t began, unsigned parts) {
   result_.latencies_ns.push_back(static_cast<std::uint32_t>(std::min<std::uint64_t>(took, ~0u)));
 }
 
-/// READ (into the sink) or WRITE (from the sink or the source) of the whole size.
-void Run::move(Id id, bool sink, const Advert& to) {
+/// READ (into the sink) or WRITE (from the sink or the source) of the whole size; `invalidate`: the local key goes
+/// with it.
+void Run::move(Id id, bool sink, const Advert& to, bool invalidate) {
   ibv_sge part = sink ? buffers_.sink_part() : buffers_.source_part();
   ibv_send_wr wr{};
   wr.wr_id = id;
@@ -93,7 +95,7 @@ void Run::move(Id id, bool sink, const Advert& to) {
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.wr.rdma.remote_addr = to.address;
   wr.wr.rdma.rkey = to.key;
-  connection_.send(wr);
+  invalidate ? buffers_.unregister_now(&wr) : connection_.send(wr);
   result_.bytes += part.length;
 }
 
@@ -119,13 +121,26 @@ void Run::compare() {
                static_cast<unsigned long long>(result_.rounds));
 }
 
+/// READ or WRITE of the sink, whose local key is made for it and taken back where keys are such.
+void Run::move_by_local_key(Id id, const Advert& to) {
+  if (buffers_.fast()) {
+    buffers_.register_now(true);
+    wait_for(kBound);
+  }
+  const bool with_read = options_.read_invalidates && id == kRead;
+  move(id, true, to, with_read);
+  wait_for(id);
+  if (!buffers_.fast()) return;
+  if (!with_read) buffers_.unregister_now();
+  wait_for(kInvalidated);
+}
+
 void Run::ping_client() {
-  const bool fast = options_.memory == MemoryMode::kFastReg;
   while (goes_on(result_.rounds)) {
     fill(result_.rounds);
     const std::uint64_t began = now_ns();
     for (const bool sink : {false, true}) {
-      if (fast) {
+      if (options_.keys_change()) {
         buffers_.register_now(sink);
         wait_for(kBound);
       }
@@ -142,16 +157,17 @@ void Run::ping_client() {
 
 void Run::ping_server() {
   const bool invalidates = options_.server_invalidates;
+  if (options_.read_invalidates && !buffers_.fast()) {
+    throw Failure("read_inv: " + connection_.device() + " has no fast registration; leave it out");
+  }
   while (goes_on(result_.rounds)) {
     const Advert source = checked(wait_for_message(), options_);
-    move(kRead, true, source);
-    wait_for(kRead);
+    move_by_local_key(kRead, source);
     if (options_.verbose) show("server ping data", buffers_.sink());
     buffers_.go_ahead(invalidates ? source.key : 0);
     wait_for(kGoAhead);
     const Advert sink = checked(wait_for_message(), options_);
-    move(kWrite, true, sink);
-    wait_for(kWrite);
+    move_by_local_key(kWrite, sink);
     buffers_.go_ahead(invalidates ? sink.key : 0);
     wait_for(kGoAhead);
     ++result_.rounds;
@@ -228,6 +244,7 @@ void Run::bandwidth(const Advert& peer) {
 
 Result Run::run() {
   result_.device = connection_.device();
+  if (options_.keys_change()) result_.keys = buffers_.fast() ? "fast registration" : "window";
   const bool client = options_.role == Role::kClient;
   std::uint64_t began = now_ns();
   try {

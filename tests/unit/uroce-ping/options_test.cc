@@ -49,6 +49,15 @@ TEST(Options, every_word_does_what_it_says) {
   EXPECT_EQ(parse("server,wlat", error)->test, ping::Test::kWriteLatency);
 }
 
+TEST(Options, what_goes_with_keys_that_change) {
+  std::string error;
+  EXPECT_TRUE(parse("server,mem_mode=window,server_inv", error)) << error;
+  EXPECT_TRUE(parse("server,mem_mode=fastreg,read_inv", error)) << error;
+  EXPECT_NE(error_of("server,mem_mode=window,read_inv").find("fastreg"), std::string::npos);
+  EXPECT_NE(error_of("server,mem_mode=mr,server_inv").find("window"), std::string::npos);
+  EXPECT_NE(error_of("server,mem_mode=window,bw").find("ping"), std::string::npos);
+}
+
 TEST(Options, errors_name_the_word_and_what_it_may_be) {
   EXPECT_NE(error_of("server,size=0").find("from 1 to"), std::string::npos);
   EXPECT_NE(error_of("server,port=65536").find("port=65536"), std::string::npos);
