@@ -77,9 +77,11 @@ Conductor::Conductor(const DaemonConfig& config, const net::DeviceInfo& device, 
       srq_ids_(1, config.max_srqs),
       ah_ids_(1, kMaxAh),
       last_pd_(static_cast<std::uint32_t>(seed) & 0xffff),
+      kernel_addresses_(device.kernel_interface),
       started_(monotonic_now()) {
   for (std::uint32_t i = 0; i < workers.workers.size(); ++i) qpns_.emplace_back(i, seed + i);
   tell_workers_addresses();
+  share_with_kernel();
 }
 
 Conductor::~Conductor() {
@@ -293,9 +295,18 @@ void Conductor::tell_workers_addresses() {
   on_all_workers([&](WorkerCore& worker) { worker.set_addresses(addresses); });
 }
 
+void Conductor::share_with_kernel() {
+  if (!kernel_addresses_.refresh(port_.gids().addresses())) return;
+  const std::vector<wire::Address> shared = kernel_addresses_.shared();
+  workers_.workers[0]->call([&](WorkerCore& worker) {
+    if (worker.link() != nullptr) worker.link()->leave_to_kernel(shared);
+  });
+}
+
 void Conductor::gids_changed() {
   constexpr std::uint32_t kGidChange = 18;  // IBV_EVENT_GID_CHANGE
   tell_workers_addresses();
+  share_with_kernel();
   rewrite_gids(config_.run_dir, config_.name, port_);
   tell_all(kGidChange);
 }

@@ -20,6 +20,7 @@
 #include "engine/accounts.h"
 #include "engine/cm.h"
 #include "engine/config.h"
+#include "engine/kernel_addresses.h"
 #include "engine/number_pool.h"
 #include "engine/port.h"
 #include "engine/presence.h"
@@ -134,6 +135,7 @@ class Conductor {
   void retry_parked(Nanos now);
   void gids_changed();
   void tell_workers_addresses();
+  void share_with_kernel();
   EventTargets& targets_of(proto::AsyncEvent type);
   void deliver_worker_events();
   void tell_all(std::uint32_t event);
@@ -158,6 +160,7 @@ class Conductor {
   std::map<std::pair<dev_t, ino_t>, std::weak_ptr<XrcDomain>> xrc_domains_;  ///< of files
   std::uint32_t last_xrc_domain_ = 0;
   std::map<wire::Address, std::uint32_t> groups_;  ///< members
+  KernelAddresses kernel_addresses_;
   UniqueFd epoll_, listener_;
   std::size_t parked_ = 0;
   Nanos next_heartbeat_ = 0, next_link_check_ = 0;

@@ -232,6 +232,7 @@ void Conductor::heartbeat(Nanos now, Presence* presence) {
   if (now >= next_link_check_) {
     next_link_check_ = now + kLinkCheck;
     refresh_link();
+    share_with_kernel();
   }
   std::uint32_t active = 0;
   for (auto& [id, session] : sessions_) active += session->connected_qps != 0;

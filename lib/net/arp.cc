@@ -30,6 +30,7 @@ void LinkStack::Impl::receive_arp(const LinkFrame& frame, Nanos now) {
   if (!local(target)) return confirm(sender, sender_mac, now);
   if (operation == kReply) return confirm(sender, sender_mac, now);
   learn(sender, sender_mac, now);
+  if (kernel_answers_for(target)) return;
   send_arp(false, sender_mac, sender_mac, target, sender);
 }
 

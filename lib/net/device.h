@@ -18,6 +18,7 @@ struct DeviceInfo {
   bool checksum_offload = false;   ///< honours base::kIpChecksumNeeded
   bool link_up = true;
   std::uint64_t speed_mbps = 0;    ///< 0: unknown
+  std::uint32_t kernel_interface = 0;  ///< index of the interface that the kernel has of it, too; 0: none
 };
 
 /// Statistics of a device, cumulative.

@@ -27,7 +27,9 @@ void LinkStack::Impl::receive_ipv4(const LinkFrame& frame, Nanos now) {
     return;
   }
   const bool fragment = (get16(ip + 6) & 0x3fff) != 0;
-  if (fragment || get8(ip + 9) != kProtoIcmp || frame.destination != config.mac || !local(v4_address(ip + 16))) {
+  const wire::Address destination = v4_address(ip + 16);
+  if (fragment || get8(ip + 9) != kProtoIcmp || frame.destination != config.mac || !local(destination) ||
+      kernel_answers_for(destination)) {
     ++counters.ignored;
     return;
   }
@@ -119,7 +121,8 @@ void LinkStack::Impl::receive_query6(const LinkFrame& frame, Nanos now) {
 void LinkStack::Impl::answer_echo6(const LinkFrame& frame, std::span<const std::byte> ip) {
   const std::span<const std::byte> icmp = ip.subspan(kIp6Bytes);
   const wire::Address source = v6_address(ip.data() + 8), destination = v6_address(ip.data() + 24);
-  if (frame.destination != config.mac || !local(destination) || get8(icmp.data() + 1) != 0 || local(source) ||
+  if (frame.destination != config.mac || !local(destination) || kernel_answers_for(destination) ||
+      get8(icmp.data() + 1) != 0 || local(source) ||
       source == wire::Address{} || ip.size() > config.mtu) {
     ++counters.ignored;
     return;

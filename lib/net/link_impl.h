@@ -79,6 +79,7 @@ struct LinkStack::Impl {
   // link_stack.cc
   bool addressed_to_us(const wire::Mac& destination) const;
   bool local(const wire::Address& address) const;
+  bool kernel_answers_for(const wire::Address& address) const;
   bool on_link(const wire::Address& address) const;
   /// Whether `mac` may stand for `address`: a unicast neighbour that is not ourselves.
   bool believable(const wire::Address& address, const wire::Mac& mac);
@@ -104,6 +105,7 @@ struct LinkStack::Impl {
   LinkCounters& counters;
   Membership members;
   std::vector<wire::Address> to_announce;
+  std::vector<wire::Address> kernel_has;
   Nanos defend_after = 0;
 };
 

@@ -68,6 +68,10 @@ bool LinkStack::Impl::local(const wire::Address& address) const {
                      [&](const InterfaceAddress& own) { return own.address == address; });
 }
 
+bool LinkStack::Impl::kernel_answers_for(const wire::Address& address) const {
+  return std::ranges::find(kernel_has, address) != kernel_has.end();
+}
+
 bool LinkStack::Impl::on_link(const wire::Address& address) const {
   if (!address.is_v4() && is_link_local(address)) return true;
   return std::any_of(config.addresses.begin(), config.addresses.end(),
@@ -129,6 +133,7 @@ void LinkStack::Impl::ask(Neighbour& neighbour, Nanos now) {
 }
 
 void LinkStack::Impl::announce(const wire::Address& address) {
+  if (kernel_answers_for(address)) return;
   if (address.is_v4()) return send_arp(true, kBroadcastMac, {}, address, address);  // RFC 5227, 3
   wire::Address all_nodes;
   all_nodes.bytes = {0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
@@ -306,6 +311,10 @@ void LinkStack::add_address(const InterfaceAddress& address) { find_or_add(addre
 
 void LinkStack::remove_address(const wire::Address& address) {
   for (const auto& link : links_) link->remove_address(address);
+}
+
+void LinkStack::leave_to_kernel(std::span<const wire::Address> addresses) {
+  for (const auto& link : links_) link->kernel_has.assign(addresses.begin(), addresses.end());
 }
 
 const LinkCounters& LinkStack::counters() const { return *counters_; }

@@ -71,6 +71,8 @@ class LinkStack {
   bool is_local(const wire::Address& address) const;
   void add_address(const InterfaceAddress& address);
   void remove_address(const wire::Address& address);
+  /// The addresses of ours that the kernel has on the same interface: it answers for them. All others: we do.
+  void leave_to_kernel(std::span<const wire::Address> addresses);
 
   /// Membership of the port in a multicast group, as the switches and routers of the link learn it: reports
   /// (IGMPv3, MLDv2; the older versions where a querier speaks them) when it begins, when they ask, when it ends.

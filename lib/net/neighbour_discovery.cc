@@ -83,6 +83,7 @@ void LinkStack::Impl::receive_solicitation(const LinkFrame& frame, std::span<con
   }
   if (local(source)) return defend(source, now);
   if (has_mac) learn(source, mac, now);
+  if (kernel_answers_for(target)) return;
   send_advertisement(has_mac && is_unicast(mac) ? mac : frame.source, source, target, true);
 }
 

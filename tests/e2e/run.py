@@ -20,6 +20,7 @@ from cases_network import network_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
 from cases_rsockets import datagram_cases, rsocket_cases  # noqa: E402
+from cases_shared_interface import shared_interface_cases  # noqa: E402
 from cases_verbs import verbs_cases  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
 
@@ -39,7 +40,7 @@ def groups(long):
     connections = dict(connection_cases(long), **ping_cases(long), **rsocket_cases(long))
     return [
         Group('input', None, input_cases(long), True),
-        Group('network', None, network_cases(long), True),
+        Group('network', None, dict(network_cases(long), **shared_interface_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **datagram_cases())),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases())),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),

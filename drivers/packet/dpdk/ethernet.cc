@@ -150,6 +150,8 @@ std::string Ethernet::Impl::probe() {
   }
   found = true;
   if (rte_eth_dev_info_get(port, &device) != 0) return "port \"" + options.port + "\" does not say what it can do";
+  // These read beside the kernel; others (af_xdp) take packets away from it.
+  if (spec.is("net_af_packet") || spec.is("net_pcap")) info.kernel_interface = device.if_index;
   if (options.queues > device.max_rx_queues || options.queues > device.max_tx_queues) {
     return "port \"" + options.port + "\" has " +
            std::to_string(std::min(device.max_rx_queues, device.max_tx_queues)) + " queues, " +

@@ -403,6 +403,27 @@ TEST_F(LinkStackTest, a_vlan_is_a_link_of_its_own) {
   EXPECT_EQ(stack_.resolve(v4(198, 51, 100, 7), 0, mac, 6), Resolution::kNoRoute) << "no such VLAN here";
 }
 
+TEST_F(LinkStackTest, the_kernel_answers_for_addresses_that_it_has_too) {
+  stack_.advance(0);
+  while (!next().empty()) continue;
+  const auto ask = arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 7), v4(192, 0, 2, 1));
+  stack_.receive(ask, 0);
+  EXPECT_FALSE(next().empty());
+  const wire::Address shared[] = {v4(192, 0, 2, 1)};
+  stack_.leave_to_kernel(shared);
+  stack_.receive(arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 8), v4(192, 0, 2, 1)), 0);
+  EXPECT_TRUE(next().empty());
+  wire::Mac mac{};
+  EXPECT_EQ(stack_.resolve(v4(192, 0, 2, 8), 0, mac), Resolution::kResolved) << "learnt all the same";
+  // Another claims it: for the kernel to settle.
+  stack_.receive(arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 1), v4(192, 0, 2, 1)), 0);
+  EXPECT_TRUE(next().empty());
+  EXPECT_EQ(stack_.counters().address_conflicts, 1u);
+  stack_.leave_to_kernel({});
+  stack_.receive(ask, 0);
+  EXPECT_FALSE(next().empty());
+}
+
 TEST_F(LinkStackTest, ignores_discovery_that_came_through_a_router) {
   resolve(v6(2), 0);
   Bytes question = next();

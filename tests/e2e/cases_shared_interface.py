@@ -1,0 +1,137 @@
+"""Interfaces that daemon and kernel both use, with the same addresses: neither disturbs the other."""
+import contextlib
+import os
+import subprocess
+import threading
+import time
+
+from cases_network import command
+from rig import Failure
+
+ADDRESSES = (('192.0.2.1', '2001:db8::1'), ('192.0.2.2', '2001:db8::2'))
+# In the namespace: sends one datagram to where nobody listens, so that the kernel says so.
+ASK_NOBODY = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('{}', {}))"
+TCP_SERVER = """
+import socket, sys
+server = socket.create_server(('{}', 5201))
+print('listening', flush=True)
+peer, _ = server.accept()
+total = 0
+while piece := peer.recv(1 << 16):
+    total += len(piece)
+peer.sendall(str(total).encode())
+"""
+TCP_CLIENT = """
+import socket
+s = socket.create_connection(('{}', 5201), timeout=20)
+for _ in range(64):
+    s.sendall(bytes(1 << 20))
+s.shutdown(socket.SHUT_WR)
+print(s.recv(100).decode())
+"""
+
+
+@contextlib.contextmanager
+def two_namespaces():
+    """Two network namespaces, a veth pair between them: eth0 in both, with the kernel's addresses."""
+    names = [f'uroce-e2e-{os.getpid()}-{i}' for i in (0, 1)]
+    try:
+        for name in names:
+            command('ip', 'netns', 'add', name)
+        command('ip', '-n', names[0], 'link', 'add', 'eth0', 'mtu', '1500', 'type', 'veth', 'peer', 'name', 'eth0', 'mtu', '1500',
+                'netns', names[1])
+        for name, (v4, v6) in zip(names, ADDRESSES):
+            inside = ['ip', '-n', name]
+            for args in (['link', 'set', 'lo', 'up'], ['link', 'set', 'eth0', 'up'], ['addr', 'add', v4 + '/24', 'dev', 'eth0'],
+                         ['-6', 'addr', 'add', v6 + '/64', 'dev', 'eth0', 'nodad']):
+                command(*inside, *args)
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(['ip', 'netns', 'del', name], capture_output=True)
+
+
+def inside(name, *args):
+    return ['ip', 'netns', 'exec', name, *map(str, args)]
+
+
+def unreachables(name):
+    """ICMP and ICMPv6 errors of that kind that the kernel in there has sent."""
+    lines = [line.split() for line in command(*inside(name, 'cat', '/proc/net/snmp')).splitlines() if line.startswith('Icmp:')]
+    v4 = int(dict(zip(*lines))['OutDestUnreachs'])
+    v6 = dict(line.split() for line in command(*inside(name, 'cat', '/proc/net/snmp6')).splitlines())
+    return v4 + int(v6['Icmp6OutDestUnreachs'])
+
+
+class Tcp:
+    """64 MiB over the kernel's TCP, beside what else goes on."""
+
+    def __init__(self, names):
+        self.server = subprocess.Popen(inside(names[0], 'python3', '-c', TCP_SERVER.format(ADDRESSES[0][0])),
+                                       stdout=subprocess.PIPE, text=True)
+        self.server.stdout.readline()
+        self.client = subprocess.Popen(inside(names[1], 'python3', '-c', TCP_CLIENT.format(ADDRESSES[0][0])),
+                                       stdout=subprocess.PIPE, text=True)
+
+    def finish(self):
+        try:
+            output, _ = self.client.communicate(timeout=30)
+        finally:
+            self.client.kill()
+            self.server.kill()
+            self.server.communicate()
+        if output.strip() != str(64 << 20):
+            raise Failure(f'TCP: {output!r} of {64 << 20} bytes arrived')
+
+
+def ping(name, address):
+    done = subprocess.run(inside(name, 'ping', '-c', '10', '-i', '0.1', '-W', '2', address), capture_output=True, text=True,
+                          timeout=30)
+    if done.returncode != 0 or ' 0% packet loss' not in done.stdout or 'duplicates' in done.stdout:
+        return f'ping {address}:\n{done.stdout}{done.stderr}'
+    return ''
+
+
+def rping(rig, address):
+    server = rig.start('uroce0', ['rping', '-s', '-a', address, '-V', '-C', '200', '-S', '4000'], 'rping-server')
+    time.sleep(0.4)
+    rig.run('uroce1', ['rping', '-c', '-a', address, '-V', '-C', '200', '-S', '4000'], timeout=30)
+    if server.wait(5) != 0:
+        raise Failure('rping serves\n' + rig.describe(server))
+
+
+def shared(port):
+    def run(rig):
+        with two_namespaces() as names:
+            # The counter counts: before there is a daemon the kernel says that nobody is there.
+            for target in (4791, 4792):
+                command(*inside(names[1], 'python3', '-c', ASK_NOBODY.format(ADDRESSES[0][0], target)))
+            before = [unreachables(name) for name in names]
+            if before[0] != 2:
+                raise Failure(f'{before[0]} unreachables of two datagrams for nobody')
+            for i, name in enumerate(names):
+                v4, v6 = ADDRESSES[i]
+                rig.daemon(f'uroce{i}', port, [v4 + '/24', v6 + '/64'], prefix=['ip', 'netns', 'exec', name])
+            problems = []
+            pings = [threading.Thread(target=lambda a=a: problems.append(ping(names[1], a))) for a in ADDRESSES[0]]
+            tcp = Tcp(names)
+            for thread in pings:
+                thread.start()
+            try:
+                for address in ADDRESSES[0]:
+                    rping(rig, address)
+            finally:
+                for thread in pings:
+                    thread.join()
+                tcp.finish()
+            after = [unreachables(name) for name in names]
+            if any(problems) or after != before:
+                raise Failure(f'unreachables before {before}, after {after}\n' + '\n'.join(problems) + rig.describe())
+            for daemon in rig.daemons.values():
+                daemon.end()
+    return run
+
+
+def shared_interface_cases():
+    """Each gets a rig without daemons."""
+    return {'an interface shared with the kernel': shared('net_af_packet0,iface=eth0')}
