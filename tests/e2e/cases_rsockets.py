@@ -59,6 +59,24 @@ def stream(options, program='rstream', prefix=()):
     return run
 
 
+def forked(rig, devices):
+    """rstream -T f: after fork the child opens an rsocket of its own for what was a TCP connection (rsocket(7))."""
+    def writes():
+        return rig.ctl('stat')[devices[0]]['transport']['rx_write_requests']
+
+    before, prefix = writes(), [*PRELOAD, 'RDMAV_FORK_SAFE=1']
+    common = ['-p', str(rig.ports.take()), '-T', 'f', '-T', 'b', '-S', '4096', '-C', '10', '-I', '10']
+    output = run_both(rig, devices, [*prefix, 'rstream', '-b', '127.0.0.1', *common],
+                      [*prefix, 'rstream', '-s', '127.0.0.1', *common])
+    if 'custom' not in output or writes() - before < 100:
+        raise Failure(f'{writes() - before} WRITEs:\n{output}')
+
+
+def forked_cases():
+    """Only where both ends are on the kernel's own addresses."""
+    return {'rstream -T f under librspreload': forked}
+
+
 def copy_file(rig, devices):
     """rcopy: a file arrives as it was."""
     source, target = rig.dir / 'source', rig.dir / 'target'

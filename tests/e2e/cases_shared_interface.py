@@ -32,8 +32,8 @@ print(s.recv(100).decode())
 
 
 @contextlib.contextmanager
-def two_namespaces():
-    """Two network namespaces, a veth pair between them: eth0 in both, with the kernel's addresses."""
+def two_namespaces(kernel_addresses=True):
+    """Two network namespaces, a veth pair between them: eth0 in both, with addresses of the kernel's or without."""
     names = [f'uroce-e2e-{os.getpid()}-{i}' for i in (0, 1)]
     try:
         for name in names:
@@ -41,10 +41,9 @@ def two_namespaces():
         command('ip', '-n', names[0], 'link', 'add', 'eth0', 'mtu', '1500', 'type', 'veth', 'peer', 'name', 'eth0', 'mtu', '1500',
                 'netns', names[1])
         for name, (v4, v6) in zip(names, ADDRESSES):
-            inside = ['ip', '-n', name]
-            for args in (['link', 'set', 'lo', 'up'], ['link', 'set', 'eth0', 'up'], ['addr', 'add', v4 + '/24', 'dev', 'eth0'],
-                         ['-6', 'addr', 'add', v6 + '/64', 'dev', 'eth0', 'nodad']):
-                command(*inside, *args)
+            addresses = [['addr', 'add', v4 + '/24', 'dev', 'eth0'], ['-6', 'addr', 'add', v6 + '/64', 'dev', 'eth0', 'nodad']]
+            for args in [['link', 'set', 'lo', 'up'], ['link', 'set', 'eth0', 'up']] + (addresses if kernel_addresses else []):
+                command('ip', '-n', name, *args)
         yield names
     finally:
         for name in names:
@@ -100,6 +99,21 @@ def rping(rig, address):
         raise Failure('rping serves\n' + rig.describe(server))
 
 
+def start_daemons(rig, names, port):
+    for i, (name, (v4, v6)) in enumerate(zip(names, ADDRESSES)):
+        rig.daemon(f'uroce{i}', port, [v4 + '/24', v6 + '/64'], prefix=['ip', 'netns', 'exec', name])
+
+
+def express(rig):
+    """af_xdp takes all packets of the interface: it is the daemon's alone."""
+    with two_namespaces(kernel_addresses=False) as names:
+        start_daemons(rig, names, 'net_af_xdp0,iface=eth0')
+        for address in ADDRESSES[0]:
+            rping(rig, address)
+        for daemon in rig.daemons.values():
+            daemon.end()
+
+
 def shared(port):
     def run(rig):
         with two_namespaces() as names:
@@ -109,9 +123,7 @@ def shared(port):
             before = [unreachables(name) for name in names]
             if before[0] != 2:
                 raise Failure(f'{before[0]} unreachables of two datagrams for nobody')
-            for i, name in enumerate(names):
-                v4, v6 = ADDRESSES[i]
-                rig.daemon(f'uroce{i}', port, [v4 + '/24', v6 + '/64'], prefix=['ip', 'netns', 'exec', name])
+            start_daemons(rig, names, port)
             problems = []
             pings = [threading.Thread(target=lambda a=a: problems.append(ping(names[1], a))) for a in ADDRESSES[0]]
             tcp = Tcp(names)
@@ -134,4 +146,4 @@ def shared(port):
 
 def shared_interface_cases():
     """Each gets a rig without daemons."""
-    return {'an interface shared with the kernel': shared('net_af_packet0,iface=eth0')}
+    return {'an interface shared with the kernel': shared('net_af_packet0,iface=eth0'), 'rping over af_xdp': express}
