@@ -1,11 +1,16 @@
-// conformance [--list] [--only PATTERN] DEVICE [DEVICE]: holds a verbs device to its man pages and the
+// conformance [--list] [--only PATTERN] [--isolate] DEVICE [DEVICE]: holds a verbs device to its man pages and the
 // specification.
 //
-// With one device both ends of each connection are on it. Prints TAP version 13; the exit status is 1 when a case
-// failed, 2 when the devices can't be used.
+// With one device both ends of each connection are on it. With --isolate each case has a process of its own, and
+// what kills that fails no other case. Prints TAP version 13; the exit status is 1 when a case failed, 2 when the
+// devices can't be used.
 #include <fnmatch.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 
 #include "fixtures.h"
@@ -20,7 +25,7 @@ std::vector<Case>& cases() {
 namespace {
 
 struct Options {
-  bool list = false;
+  bool list = false, isolate = false;
   std::string only = "*";
   std::vector<std::string> devices;
 };
@@ -30,6 +35,8 @@ bool parse(int argc, char** argv, Options& out) {
     const std::string word = argv[i];
     if (word == "--list") {
       out.list = true;
+    } else if (word == "--isolate") {
+      out.isolate = true;
     } else if (word == "--only" && i + 1 < argc) {
       out.only = argv[++i];
     } else if (word.empty() || word[0] == '-') {
@@ -65,29 +72,61 @@ Result run(const Case& one, Bench& bench, std::string& text) {
   return result;
 }
 
-int run_all(const std::vector<Case>& chosen, const Options& options) {
-  std::printf("TAP version 13\n1..%zu\n", chosen.size());
-  int number = 0, failures = 0;
+void report(std::size_t number, const Case& one, Result result, const std::string& text) {
+  std::printf("%sok %zu - %s (%s)%s%s\n", result == Result::kFailed ? "not " : "", number, one.name, one.clause,
+              result == Result::kSkipped ? " # SKIP " : "", result == Result::kSkipped ? text.c_str() : "");
+  if (result == Result::kFailed) std::printf("# %s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+int bail_out(const std::string& why) {
+  std::printf("Bail out! %s\n", why.c_str());
+  std::fflush(stdout);
+  return 2;
+}
+
+/// Runs chosen[first, last); 0, 1 or 2 as main does.
+int run_some(const std::vector<Case>& chosen, std::size_t first, std::size_t last, const Options& options) {
+  bool failed = false;
   try {
     Bench bench(options.devices.front(), options.devices.back());
-    for (const Case& one : chosen) {
+    for (std::size_t i = first; i < last; ++i) {
       std::string text;
-      const Result result = run(one, bench, text);
-      failures += result == Result::kFailed;
-      std::printf("%sok %d - %s (%s)%s%s\n", result == Result::kFailed ? "not " : "", ++number, one.name,
-                  one.clause, result == Result::kSkipped ? " # SKIP " : "",
-                  result == Result::kSkipped ? text.c_str() : "");
-      if (result == Result::kFailed) std::printf("# %s\n", text.c_str());
-      std::fflush(stdout);
+      const Result result = run(chosen[i], bench, text);
+      failed |= result == Result::kFailed;
+      report(i + 1, chosen[i], result, text);
     }
-  } catch (const Failed& failed) {
-    std::printf("Bail out! %s\n", failed.what.c_str());
-    return 2;
+  } catch (const Failed& why) {
+    return bail_out(why.what);
   } catch (const Skipped& skipped) {
-    std::printf("Bail out! %s\n", skipped.why.c_str());
-    return 2;
+    return bail_out(skipped.why);
   }
-  return failures != 0;
+  return failed;
+}
+
+/// One case in a child, which a minute ends; 0, 1 or 2.
+int run_apart(const std::vector<Case>& chosen, std::size_t i, const Options& options) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    _exit(run_some(chosen, i, i + 1, options));
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child) return bail_out("no process for a case");
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  report(i + 1, chosen[i], Result::kFailed, std::string("killed: ") + strsignal(WTERMSIG(status)));
+  return 1;
+}
+
+int run_all(const std::vector<Case>& chosen, const Options& options) {
+  std::printf("TAP version 13\n1..%zu\n", chosen.size());
+  std::fflush(stdout);
+  if (!options.isolate) return run_some(chosen, 0, chosen.size(), options);
+  int worst = 0;
+  for (std::size_t i = 0; i < chosen.size() && worst < 2; ++i) {
+    worst = std::max(worst, run_apart(chosen, i, options));
+  }
+  return worst;
 }
 
 }  // namespace
@@ -97,7 +136,7 @@ int main(int argc, char** argv) {
   using namespace conformance;
   Options options;
   if (!parse(argc, argv, options)) {
-    std::fprintf(stderr, "usage: conformance [--list] [--only PATTERN] DEVICE [DEVICE]\n");
+    std::fprintf(stderr, "usage: conformance [--list] [--only PATTERN] [--isolate] DEVICE [DEVICE]\n");
     return 2;
   }
   std::vector<Case> chosen;

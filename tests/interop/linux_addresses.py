@@ -1,17 +1,20 @@
 """VLANs, priorities, DSCP, flow labels, several addresses, a gateway: what programs ask for, looked up on the wire."""
 import subprocess
 
+from linux_cm import Ends, mckey, pair, perftest_cm, rping
 from linux_verbs import both, perftest, verify
 from link import LINUX, UROCE
 from rig import Failure
 
 OURS_VLAN, THEIRS_VLAN, VLAN = '192.0.2.193', '192.0.2.194', 5
+OURS_VLAN6, THEIRS_VLAN6 = '2001:db8:5::1', '2001:db8:5::2'
+IN_VLAN = Ends(OURS_VLAN, OURS_VLAN6, THEIRS_VLAN, THEIRS_VLAN6)
 OURS_SECOND = '192.0.2.3'
 FAR = '192.0.2.226'
 # GIDs 0 and 1 as everywhere, then these; the link-local address is the last.
-IPS = (OURS_SECOND + '/25', f'{OURS_VLAN}/27@vlan{VLAN}')
+IPS = (OURS_SECOND + '/25', f'{OURS_VLAN}/27@vlan{VLAN}', f'{OURS_VLAN6}/64@vlan{VLAN}')
 OPTIONS = ('--gateway', '192.0.2.2')
-SECOND_INDEX, VLAN_INDEX = 2, 3
+SECOND_INDEX, VLAN_INDEX, VLAN6_INDEX = 2, 3, 4
 SHORT = ['-n', '3', '-m', '1024', '-x', '5000']
 
 
@@ -19,10 +22,12 @@ def prepare(site):
     """The guest's part: an address in VLAN 5, and one that our prefixes do not hold."""
     site.peer.run(f'modprobe 8021q; ip link add link eth0 name eth0.{VLAN} type vlan id {VLAN}; '
                   f'ip addr add {THEIRS_VLAN}/27 dev eth0.{VLAN}; ip link set eth0.{VLAN} up; '
+                  f'ip -6 addr add {THEIRS_VLAN6}/64 dev eth0.{VLAN} nodad; '
                   f'ip addr add {FAR}/28 dev eth0')
     site.gids.update({'vlan': (VLAN_INDEX, site.peer.gid_index(THEIRS_VLAN)),
+                      'vlan6': (VLAN6_INDEX, site.peer.gid_index('2001:0db8:0005')),
                       'second': (SECOND_INDEX, site.gids[4][1]), 'far': (0, site.peer.gid_index(FAR)),
-                      'link-local': (4, site.gids['link-local'][1])})
+                      'link-local': (5, site.gids['link-local'][1])})
 
 
 def sent(site, case, ours, fields):
@@ -89,10 +94,16 @@ def far(site):
            [f'{FAR},02:72:78:65:00:01'])
 
 
+def all_tagged(case, family=4):
+    """Every RoCE packet that we send during the case is the VLAN's."""
+    return lambda site: expect(site, case, OURS_VLAN if family == 4 else OURS_VLAN6, ['vlan.id'], [str(VLAN)])
+
+
 def ping_tagged(site):
-    output = site.peer.run(f'ping -c 3 -I eth0.{VLAN} {OURS_VLAN}', timeout=20)
-    if ' 0% packet loss' not in output:
-        raise Failure(output)
+    for address in (OURS_VLAN, OURS_VLAN6):
+        output = site.peer.run(f'ping -c 3 -I eth0.{VLAN} {address}', timeout=20)
+        if ' 0% packet loss' not in output:
+            raise Failure(output)
     if site.peer.run(f'ip route get {OURS_SECOND} >/dev/null && ping -c 2 {OURS_SECOND}', timeout=20, expect=None).count(
             ' 0% packet loss') != 1:
         raise Failure('the second address does not answer')
@@ -103,9 +114,16 @@ def address_cases(long):
              'traffic class': traffic_class, 'flow label, hop limit': flow_label, 'source ports of several QPs': entropy,
              'through the gateway': far}
     cases.update(both('VLAN, priority 3', lambda side: vlan(side, 3)))
+    cases.update(both('rping in a VLAN', lambda side: all_tagged(rping(20, 5000, ends=IN_VLAN)(side))))
+    cases.update(both('rping in a VLAN (IPv6)', lambda side: all_tagged(rping(20, 5000, 'SERVER6', IN_VLAN)(side), 6)))
+    cases.update(both('mckey in a VLAN', lambda side: mckey(side, IN_VLAN)))
     cases.update(both('verify from a second address', lambda side: verify(side, SHORT, 'second')))
     if long:
         for level in (0, 7):
             cases.update(both(f'VLAN, priority {level}', lambda side, p=level: vlan(side, p)))
+        cases.update(both('verify in a VLAN (IPv6)', lambda side: verify(side, ['-n', '50', '-m', '1024'], 'vlan6', 300)))
+        cases.update(both('ucmatose in a VLAN', pair(['ucmatose', '-C', '5'], ['ucmatose', '-s', 'SERVER', '-C', '5'], 7471,
+                                                     'return status 0', ends=IN_VLAN)))
+        cases.update(both('ib_send_bw -R in a VLAN', perftest_cm('ib_send_bw', ['-n', '50', '-s', '20000'], IN_VLAN)))
         cases.update(both('verify in a VLAN', lambda side: verify(side, ['-n', '100', '-m', '4096'], 'vlan', 300)))
     return cases

@@ -1,12 +1,17 @@
 """Programs that connect with librdmacm: each with the server in Linux and with the server here."""
+import collections
 import pathlib
 import time
 
 import peer as peers
-from linux_verbs import both
-from link import LINUX, OURS, OURS6, THEIRS, THEIRS6
+from linux_verbs import ATOMIC, BANDWIDTH, LATENCY, PATIENT, both, named, unless
+from link import LINUX, OURS, OURS6, THEIRS, THEIRS6, UROCE
+from programs import check_figures
 from rig import Failure
 
+# Addresses of both ends in one network.
+Ends = collections.namedtuple('Ends', 'ours ours6 theirs theirs6')
+WIRE = Ends(OURS, OURS6, THEIRS, THEIRS6)
 GROUP = '239.1.2.3'
 RXE_CASES = ['send', 'send_inv', 'write', 'write_imm', 'read', 'atomic', 'rnr', 'rnr_fail', 'bad_write', 'bad_read', 'bad_range',
              'too_long', 'reject', 'server_bye']
@@ -24,15 +29,15 @@ def start_server(site, served_by, args, port, limit):
     return server
 
 
-def connect(site, served_by, server_args, client_args, port, limit=40):
+def connect(site, served_by, server_args, client_args, port, limit=40, ends=WIRE):
     """Runs both; the words SERVER and BIND stand for the server's and the own address. What both said."""
+    addresses = {LINUX: (ends.theirs, ends.theirs6), UROCE: (ends.ours, ends.ours6)}
+
     def fill(args, own):
-        server_address = {'SERVER': THEIRS, 'SERVER6': THEIRS6} if served_by == LINUX else {'SERVER': OURS, 'SERVER6': OURS6}
-        words = dict(server_address, BIND=own)
+        words = dict(zip(('SERVER', 'SERVER6'), addresses[served_by]), BIND=addresses[own][0])
         return [words.get(str(arg), arg) for arg in args]
-    linux, here = THEIRS, OURS
-    server_args = fill(server_args, linux if served_by == LINUX else here)
-    client_args = fill(client_args, here if served_by == LINUX else linux)
+    client_side = UROCE if served_by == LINUX else LINUX
+    server_args, client_args = fill(server_args, served_by), fill(client_args, client_side)
     server = start_server(site, served_by, server_args, port, limit)
     if not server.alive():
         raise Failure('the server does not listen\n' + site.rig.describe(server))
@@ -40,13 +45,39 @@ def connect(site, served_by, server_args, client_args, port, limit=40):
     return site.finish(server, client, limit)
 
 
-def pair(server_args, client_args, port, expect='', limit=40):
+def pair(server_args, client_args, port, expect='', limit=40, ends=WIRE):
     def make(served_by):
         def run(site):
-            outputs = connect(site, served_by, server_args, client_args, port, limit)
+            outputs = connect(site, served_by, server_args, client_args, port, limit, ends)
             if expect not in ''.join(outputs):
                 raise Failure(f'"{expect}" is nowhere in\n' + '\n'.join(outputs))
         return run
+    return make
+
+
+def rping(rounds, size, server='SERVER', ends=WIRE):
+    """Client and server compare what comes with what was sent, and the client counts its rounds."""
+    args = ['-a', server, '-v', '-V', '-C', rounds, '-S', size]
+
+    def make(served_by):
+        def run(site):
+            outputs = connect(site, served_by, ['rping', '-s'] + args, ['rping', '-c'] + args, 7174, 90, ends)
+            seen = [output.count('ping data: rdma-ping-') for output in outputs]
+            if seen != [rounds, rounds] or any('mismatch' in output for output in outputs):
+                raise Failure(f'rounds that server and client saw: {seen}, expected {rounds} each\n' + '\n'.join(outputs))
+        return run
+    return make
+
+
+def perftest_cm(program, args, ends=WIRE):
+    """perftest with -R: the connection is librdmacm's."""
+    def make(served_by):
+        def once(site):
+            port = site.take_port()
+            common = [program, '-R', '-F', '-p', port] + PATIENT + args
+            _, client = connect(site, served_by, common, common + ['SERVER'], port, 60, ends)
+            check_figures(client)
+        return unless('Correlation coefficient', once)
     return make
 
 
@@ -83,11 +114,12 @@ def uroce_ping(words):
     return make
 
 
-def mckey(served_by):
+def mckey(served_by, ends=WIRE):
     """The one that serves receives."""
     def run(site):
         common = ['-m', GROUP, '-C', '3', '-S', '100']
-        outputs = connect(site, served_by, ['mckey', '-b', 'BIND'] + common, ['mckey', '-s', '-b', 'BIND'] + common, 0)
+        outputs = connect(site, served_by, ['mckey', '-b', 'BIND'] + common, ['mckey', '-s', '-b', 'BIND'] + common, 0,
+                          ends=ends)
         if 'data transfers complete' not in ''.join(outputs):
             raise Failure('\n'.join(outputs))
     return run
@@ -122,21 +154,23 @@ def nobody_listens(served_by):
 
 
 def cm_cases(long):
-    rounds = '100' if long else '20'
     cases = {}
-    for address, name in (('SERVER', 'IPv4'), ('SERVER6', 'IPv6')):
-        args = ['-a', address, '-v', '-V', '-C', rounds, '-S', '1000']
-        cases.update(both(f'rping -V -C {rounds} ({name})', pair(['rping', '-s'] + args, ['rping', '-c'] + args, 7174)))
+    for size, server in [(s, a) for s in (100, 1000, 65535) for a in ('SERVER', 'SERVER6')] if long else [
+            (100, 'SERVER6'), (65535, 'SERVER')]:
+        cases.update(both(f'rping -V -C 100 -S {size} (IPv{6 if server[-1] == "6" else 4})', rping(100, size, server)))
     cases.update(both('ucmatose', pair(['ucmatose', '-C', '5', '-S', '1000', '-c', '2'],
                                        ['ucmatose', '-s', 'SERVER', '-C', '5', '-S', '1000', '-c', '2'], 7471,
                                        'return status 0')))
     cases.update(both('udaddy', pair(['udaddy', '-C', '3', '-S', '100'], ['udaddy', '-s', 'SERVER', '-C', '3', '-S', '100'],
                                      7174, 'return status 0')))
     cases.update(both('mckey', mckey))
-    cases.update(both('cmtime', cmtime(rounds)))
+    cases.update(both('cmtime', cmtime('100' if long else '20')))
     cases.update(both('rdma_client', pair(['rdma_server'], ['rdma_client', '-s', 'SERVER'], 7471)))
     cases.update(both('no listener', nobody_listens))
     cases.update(both('rxe-cases', rxe_cases))
+    for program in BANDWIDTH + LATENCY + ATOMIC if long else ['ib_write_bw', 'ib_send_bw', 'ib_read_lat']:
+        args = ['-n', '50'] if program in ATOMIC else ['-n', '50', '-s', '20000']
+        cases.update(both(named(program, ['-R'] + args), perftest_cm(program, args)))
     for words in ('count=20,size=4096,validate', 'count=5,size=100000,validate,mem_mode=fastreg', 'rlat,count=20',
                   'wlat,count=20,size=64', 'bw,duplex,count=20,size=4096'):
         cases.update(both(f'uroce-ping {words}', uroce_ping(words)))
