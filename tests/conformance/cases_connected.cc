@@ -72,8 +72,18 @@ CONFORMANCE_CASE(uc_write, "IBTA vol. 1, 9.8") { check_write(bench, IBV_QPT_UC);
 CONFORMANCE_CASE(uc_immediate, "IBTA vol. 1, 9.8") { check_immediate(bench, IBV_QPT_UC); }
 
 CONFORMANCE_CASE(uc_has_no_reads_and_atomics, "ibv_post_send(3), table of opcodes") {
-  Pair pair(bench, IBV_QPT_UC);
-  CHECK(pair.left.read(0, 8, pair.right.buffer.address(), pair.right.buffer.rkey()) != 0);
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+    Pair pair(bench, IBV_QPT_UC);
+    ibv_sge sge = pair.left.buffer.sge(0, 8);
+    ibv_send_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.atomic = {pair.right.buffer.address(), 1, 0, pair.right.buffer.rkey()};
+    if (opcode == IBV_WR_RDMA_READ) wr.wr.rdma = {pair.right.buffer.address(), pair.right.buffer.rkey()};
+    CHECK(refused(pair.left, wr));
+  }
 }
 
 CONFORMANCE_CASE(uc_send_without_receive_is_dropped, "IBTA vol. 1, 9.8.2.2") {

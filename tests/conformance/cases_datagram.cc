@@ -130,9 +130,18 @@ CONFORMANCE_CASE(ud_receive_too_small, "IBTA vol. 1, 9.8.3.2") {
 }
 
 CONFORMANCE_CASE(ud_has_sends_only, "ibv_post_send(3), table of opcodes") {
-  Pair pair(bench, IBV_QPT_UD);
-  CHECK(pair.left.write(0, 8, 0, 0) != 0);
-  CHECK(pair.left.read(0, 8, 0, 0) != 0);
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
+    Pair pair(bench, IBV_QPT_UD);
+    ibv_sge sge = pair.left.buffer.sge(0, 8);
+    ibv_send_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    // A driver may look at the handle before it does at the opcode.
+    wr.wr.ud = {pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey};
+    CHECK(refused(pair.left, wr));
+  }
 }
 
 CONFORMANCE_CASE(ud_to_several, "ibv_create_ah(3)") {

@@ -298,7 +298,8 @@ CONFORMANCE_CASE(mw_invalidated_locally, "ibv_post_send(3), IBV_WR_LOCAL_INV") {
   invalidate.invalidate_rkey = key;
   CHECK_OK(pair.right.post(invalidate));
   wait_success(pair.right.cq.get(), IBV_WC_LOCAL_INV);
-  // It can be bound again, to another key.
+  // It can be bound again, to another key. The window's own field is the program's to keep.
+  mw->rkey = key;
   const std::uint32_t next = ibv_inc_rkey(key);
   wr = bind_request(mw.get(), next, buffer, 4096, 4096);
   CHECK_OK(pair.right.post(wr));

@@ -275,6 +275,10 @@ ibv_wc wait_success(ibv_cq* cq, ibv_wc_opcode opcode) {
   return wc;
 }
 
+bool refused(Side& side, ibv_send_wr& wr) {
+  return side.post(wr) != 0 || wait(side.cq.get()).status != IBV_WC_SUCCESS;
+}
+
 bool stays_empty(ibv_cq* cq, std::chrono::milliseconds time) {
   const auto end = std::chrono::steady_clock::now() + time;
   ibv_wc wc;

@@ -189,6 +189,8 @@ ibv_wc wait(ibv_cq* cq);
 /// The same, which must be a success of this kind.
 ibv_wc wait_success(ibv_cq* cq, ibv_wc_opcode opcode);
 ibv_wc wait_status(ibv_cq* cq, ibv_wc_status status);
+/// Whether the side refuses a work request: at once, or by completing it with an error.
+bool refused(Side& side, ibv_send_wr& wr);
 /// Whether the CQ stays empty for so long.
 bool stays_empty(ibv_cq* cq, std::chrono::milliseconds time = std::chrono::milliseconds(50));
 /// The next asynchronous event, within 5 s, acknowledged.

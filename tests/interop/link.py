@@ -93,7 +93,7 @@ class Site:
     def finish(self, server, client, limit):
         """Both must end with 0; what server and client said."""
         status = client.wait(limit)
-        server_status = server.wait(8 if status is not None else 0)
+        server_status = server.wait(0 if status is None else 8 if status == 0 else 1)
         if status != 0 or server_status != 0:
             text = self.rig.describe(server, client)
             client.end(0.5)

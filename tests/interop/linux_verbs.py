@@ -21,7 +21,7 @@ def ping(address, size):
 
 
 def unless(excuse, once):
-    """A run that fails with `excuse` only because the emulated guest paused is tried again, twice."""
+    """A run that fails with `excuse` only because the emulated guest is slow is tried again, twice."""
     def run(site):
         for _ in range(2):
             try:
@@ -29,7 +29,7 @@ def unless(excuse, once):
             except Failure as failure:
                 if excuse not in str(failure):
                     raise
-                print('     the guest paused; once more', flush=True)
+                print(f'     the guest was slow ({excuse}); once more', flush=True)
                 site.rig.end_programs()
         return once(site)
     return run
