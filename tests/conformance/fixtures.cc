@@ -8,7 +8,7 @@
 namespace conformance {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(5);
+std::chrono::seconds patience{5};
 
 std::string& leaks() {
   static std::string text;
@@ -51,6 +51,8 @@ Bench::~Bench() {
   ibv_close_device(right.context);
   ibv_close_device(left.context);
 }
+
+void set_patience(std::chrono::seconds time) { patience = time; }
 
 void add_leak(const char* what) {
   leaks() += std::string(what) + ": could not be destroyed: " + std::strerror(errno) + "; ";
@@ -249,13 +251,14 @@ void let_arrive(Bench& bench) {
 }
 
 ibv_wc wait(ibv_cq* cq) {
-  const auto end = std::chrono::steady_clock::now() + kPatience;
+  const auto end = std::chrono::steady_clock::now() + patience;
   ibv_wc wc{};
   for (;;) {
     const int got = ibv_poll_cq(cq, 1, &wc);
     if (got == 1) return wc;
     if (got < 0) throw Failed{"ibv_poll_cq: " + std::to_string(got)};
-    if (std::chrono::steady_clock::now() > end) throw Failed{"no completion within 5 s"};
+    if (std::chrono::steady_clock::now() > end)
+      throw Failed{"no completion within " + std::to_string(patience.count()) + " s"};
     sched_yield();
   }
 }
@@ -295,7 +298,9 @@ bool readable(int fd, int milliseconds) {
 }
 
 ibv_async_event wait_event(ibv_context* context) {
-  if (!readable(context->async_fd, 5000)) throw Failed{"no asynchronous event within 5 s"};
+  if (!readable(context->async_fd, static_cast<int>(patience.count()) * 1000)) {
+    throw Failed{"no asynchronous event within " + std::to_string(patience.count()) + " s"};
+  }
   ibv_async_event event{};
   CHECK_OK(ibv_get_async_event(context, &event));
   ibv_ack_async_event(&event);

@@ -184,7 +184,9 @@ Ah make_ah(const End& from, ibv_pd* pd, const End& to);
 /// Returns when what was sent before from left to right has arrived there: a datagram behind it has.
 void let_arrive(Bench& bench);
 
-/// The next completion, within 5 s.
+/// How long to wait for a completion or an event; 5 s unless set.
+void set_patience(std::chrono::seconds time);
+/// The next completion, in time.
 ibv_wc wait(ibv_cq* cq);
 /// The same, which must be a success of this kind.
 ibv_wc wait_success(ibv_cq* cq, ibv_wc_opcode opcode);
@@ -193,7 +195,7 @@ ibv_wc wait_status(ibv_cq* cq, ibv_wc_status status);
 bool refused(Side& side, ibv_send_wr& wr);
 /// Whether the CQ stays empty for so long.
 bool stays_empty(ibv_cq* cq, std::chrono::milliseconds time = std::chrono::milliseconds(50));
-/// The next asynchronous event, within 5 s, acknowledged.
+/// The next asynchronous event, in time, acknowledged.
 ibv_async_event wait_event(ibv_context* context);
 /// Whether a descriptor becomes readable within this time.
 bool readable(int fd, int milliseconds);

@@ -1,15 +1,16 @@
-// conformance [--list] [--only PATTERN] [--isolate] DEVICE [DEVICE]: holds a verbs device to its man pages and the
-// specification.
+// conformance [--list] [--only PATTERN] [--isolate] [--patience SECONDS] DEVICE [DEVICE]: holds a verbs device to
+// its man pages and the specification.
 //
 // With one device both ends of each connection are on it. With --isolate each case has a process of its own, and
-// what kills that fails no other case. Prints TAP version 13; the exit status is 1 when a case failed, 2 when the
-// devices can't be used.
+// what kills that fails no other case. A completion or event that does not come is waited for 5 s, or as --patience
+// says. Prints TAP version 13; the exit status is 1 when a case failed, 2 when the devices can't be used.
 #include <fnmatch.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 
@@ -37,6 +38,10 @@ bool parse(int argc, char** argv, Options& out) {
       out.list = true;
     } else if (word == "--isolate") {
       out.isolate = true;
+    } else if (word == "--patience" && i + 1 < argc) {
+      const int seconds = std::atoi(argv[++i]);
+      if (seconds < 1 || seconds > 3600) return false;
+      set_patience(std::chrono::seconds(seconds));
     } else if (word == "--only" && i + 1 < argc) {
       out.only = argv[++i];
     } else if (word.empty() || word[0] == '-') {
@@ -136,7 +141,8 @@ int main(int argc, char** argv) {
   using namespace conformance;
   Options options;
   if (!parse(argc, argv, options)) {
-    std::fprintf(stderr, "usage: conformance [--list] [--only PATTERN] [--isolate] DEVICE [DEVICE]\n");
+    std::fprintf(stderr,
+                 "usage: conformance [--list] [--only PATTERN] [--isolate] [--patience SECONDS] DEVICE [DEVICE]\n");
     return 2;
   }
   std::vector<Case> chosen;

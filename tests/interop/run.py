@@ -22,6 +22,7 @@ import linux_addresses as addresses  # noqa: E402
 import peer as peers  # noqa: E402
 from linux_addresses import address_cases  # noqa: E402
 from linux_cm import cm_cases  # noqa: E402
+from linux_conformance import conformance_cases  # noqa: E402
 from linux_ends import end_cases  # noqa: E402
 from linux_verbs import clean_cases, netem_cases  # noqa: E402
 from link import Site  # noqa: E402
@@ -37,7 +38,8 @@ class Group:
 
 
 def groups(long):
-    return [Group('clean', clean_cases(long), True, True), Group('netem', netem_cases(long), True),
+    return [Group('clean', dict(clean_cases(long), **conformance_cases()), True, True),
+            Group('netem', netem_cases(long), True),
             Group('connections', cm_cases(long), True),
             Group('addresses', address_cases(long), seen=True, ips=addresses.IPS, extra=addresses.OPTIONS,
                   prepare=addresses.prepare), Group('ends', end_cases())]
