@@ -1,0 +1,84 @@
+// Socket addresses as programs give them, and as they go to the daemon and back.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "objects.h"
+
+namespace uroce::rdmacm {
+namespace {
+
+sockaddr_storage at(const char* text, std::uint16_t port = 0, std::uint32_t scope = 0) {
+  sockaddr_storage out{};
+  if (auto& v4 = reinterpret_cast<sockaddr_in&>(out); inet_pton(AF_INET, text, &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    return out;
+  }
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(out);
+  EXPECT_EQ(inet_pton(AF_INET6, text, &v6.sin6_addr), 1) << text;
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(port);
+  v6.sin6_scope_id = scope;
+  return out;
+}
+const sockaddr* generic(const sockaddr_storage& address) { return reinterpret_cast<const sockaddr*>(&address); }
+
+TEST(Addresses, have_the_length_of_their_family) {
+  EXPECT_EQ(bytes_of(generic(at("192.0.2.1"))), sizeof(sockaddr_in));
+  EXPECT_EQ(bytes_of(generic(at("2001:db8::1"))), sizeof(sockaddr_in6));
+  sockaddr_storage other{};
+  other.ss_family = AF_UNIX;
+  EXPECT_EQ(bytes_of(generic(other)), 0u);
+  EXPECT_EQ(bytes_of(nullptr), 0u);
+}
+
+TEST(Addresses, any_and_loopback_are_told_from_others) {
+  EXPECT_TRUE(is_any(generic(at("0.0.0.0"))));
+  EXPECT_TRUE(is_any(generic(at("::"))));
+  EXPECT_FALSE(is_any(generic(at("192.0.2.1"))));
+  EXPECT_FALSE(is_any(generic(at("::1"))));
+  for (const char* text : {"127.0.0.1", "127.255.0.9", "::1"}) EXPECT_TRUE(is_loopback(generic(at(text)))) << text;
+  for (const char* text : {"128.0.0.1", "126.0.0.1", "::", "2001:db8::1"}) {
+    EXPECT_FALSE(is_loopback(generic(at(text)))) << text;
+  }
+}
+
+TEST(Addresses, ports_are_in_host_order_inside_and_in_network_order_for_programs) {
+  EXPECT_EQ(port_of(generic(at("192.0.2.1", 7174))), 7174);
+  EXPECT_EQ(port_of(generic(at("2001:db8::1", 65535))), 65535);
+  sockaddr_storage other{};
+  other.ss_family = AF_UNIX;
+  EXPECT_EQ(port_of(generic(other)), 0);
+  rdma_cm_id id{};
+  id.route.addr.src_storage = at("192.0.2.1", 7174);
+  id.route.addr.dst_storage = at("192.0.2.2", 18515);
+  EXPECT_EQ(rdma_get_src_port(&id), htons(7174));
+  EXPECT_EQ(rdma_get_dst_port(&id), htons(18515));
+}
+
+TEST(Addresses, ipv4_is_mapped_for_the_daemon) {
+  const uroce_cm_address told = to_abi(generic(at("192.0.2.7", 9)));
+  const std::uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7};
+  EXPECT_EQ(std::memcmp(told.gid, mapped, sizeof(mapped)), 0);
+  EXPECT_EQ(told.family, AF_INET);
+  EXPECT_EQ(told.port, 9);
+}
+
+TEST(Addresses, come_back_from_the_daemon_as_they_went) {
+  for (const sockaddr_storage& address :
+       {at("192.0.2.7", 7174), at("0.0.0.0", 1), at("2001:db8::7", 7174), at("fe80::7", 5, 3), at("::")}) {
+    sockaddr_storage back;
+    std::memset(&back, 0xa5, sizeof(back));
+    from_abi(to_abi(generic(address)), back);
+    EXPECT_EQ(std::memcmp(&back, &address, sizeof(back)), 0);
+  }
+  sockaddr_storage none;
+  std::memset(&none, 0xa5, sizeof(none));
+  from_abi(uroce_cm_address{}, none);
+  EXPECT_EQ(none.ss_family, AF_UNSPEC);
+}
+
+}  // namespace
+}  // namespace uroce::rdmacm
