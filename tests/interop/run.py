@@ -24,6 +24,7 @@ from linux_addresses import address_cases  # noqa: E402
 from linux_cm import cm_cases  # noqa: E402
 from linux_conformance import conformance_cases  # noqa: E402
 from linux_ends import end_cases  # noqa: E402
+from linux_sockets import socket_cases  # noqa: E402
 from linux_verbs import clean_cases, netem_cases  # noqa: E402
 from link import Site  # noqa: E402
 from rig import ROOT, Failure  # noqa: E402
@@ -40,7 +41,7 @@ class Group:
 def groups(long):
     return [Group('clean', dict(clean_cases(long), **conformance_cases()), True, True),
             Group('netem', netem_cases(long), True),
-            Group('connections', cm_cases(long), True),
+            Group('connections', dict(cm_cases(long), **socket_cases(long)), True),
             Group('addresses', address_cases(long), seen=True, ips=addresses.IPS, extra=addresses.OPTIONS,
                   prepare=addresses.prepare), Group('ends', end_cases())]
 
