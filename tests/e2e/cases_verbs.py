@@ -1,4 +1,6 @@
 """All of verbs: other QP types, shared receive queues, memory of other kinds, and the conformance suite."""
+import itertools
+
 from cases_programs import perftest
 from programs import run_pair
 from rig import Failure
@@ -64,9 +66,49 @@ SHARED = ['ib_send_bw --use-srq -q 4 -s 4096 -n 400', 'ib_send_bw --use-srq -e -
 BOTH_WAYS = ['ib_send_bw -e -b -q 4 -s 4096 -n 100', 'ib_atomic_bw -e -b -q 4 -n 100', 'ib_send_bw -e -b -s 64 -n 1000']
 
 
-def verbs_cases():
+# Each two of --use-srq, -c, -b, -e, -q, -I and --odp together at least once, where a program takes both; --long has the
+# cross product. perftest gives -I to devices that it knows, by their vendor, and goes on without it here: inline data is
+# for the conformance suite and for verify. It posts as few receives to an SRQ of four QPs as to one, so UD stays at one.
+PAIRWISE = ['ib_send_bw --use-srq -b -e -q 4 -n 100', 'ib_send_bw --use-srq -b -I 64 -s 64 -n 400',
+            'ib_send_bw --use-srq -q 4 --odp -s 4096 -n 100', 'ib_send_lat --use-srq -e -I 64 -s 64 -n 200',
+            'ib_send_bw -c UD --use-srq -b -e -s 64 -n 100', 'ib_send_bw -c UD --odp -b -e -s 1024 -n 200',
+            'ib_send_bw -c UC -b -e -q 4 -I 64 -s 64 -n 100', 'ib_write_bw -b -q 4 --odp -n 100',
+            'ib_send_bw -c UD -b -e -q 4 -s 64 -n 100', 'ib_send_bw -c XRC -b -e -q 4 -n 100',
+            'ib_send_bw -c XRC -b --odp -I 64 -s 64 -n 200', 'ib_write_bw -c XRC -b -q 4 -I 64 -s 64 -n 200',
+            'ib_read_bw -c XRC -b -e --odp -n 100', 'ib_atomic_bw -c XRC -b -e -q 4 -n 100',
+            'ib_read_lat -e --odp -n 200', 'ib_send_lat -c XRC -e --odp -n 200']
+
+TYPES = {'ib_send_bw': ['RC', 'UC', 'UD', 'XRC'], 'ib_send_lat': ['RC', 'UC', 'UD', 'XRC'],
+         'ib_write_bw': ['RC', 'UC', 'XRC'], 'ib_write_lat': ['RC', 'UC', 'XRC'], 'ib_read_bw': ['RC', 'XRC'],
+         'ib_read_lat': ['RC', 'XRC'], 'ib_atomic_bw': ['RC', 'XRC'], 'ib_atomic_lat': ['RC', 'XRC']}
+
+
+def takes(program, kind, options):
+    """Whether perftest lets the program have these options together."""
+    events, both, queues, inline, shared, demand = (
+        word in options for word in ('-e', '-b', '-q 4', '-I 64', '--use-srq', '--odp'))
+    if (both or queues) and program.endswith('_lat') or events and '_write_' in program:
+        return False
+    if inline and ('_read_' in program or '_atomic_' in program):
+        return False
+    if demand and (kind == 'UC' or '_atomic_' in program) or shared and queues and kind == 'UD':
+        return False
+    return not shared or '_send_' in program and kind in ('RC', 'UD')
+
+
+def cross_product():
+    rows = []
+    words = ('-e', '-b', '-q 4', '-I 64', '--use-srq', '--odp')
+    for program, kinds in TYPES.items():
+        for kind, count in itertools.product(kinds, range(len(words) + 1)):
+            rows += [f'{program} -c {kind} {" ".join(options)}{"" if "atomic" in program else " -s 64"} -n 200'
+                     for options in itertools.combinations(words, count) if takes(program, kind, options)]
+    return rows
+
+
+def verbs_cases(long):
     cases = {'conformance': conformance, 'stress': stress}
     cases.update({command: pingpong(command.split()) for command in PINGPONGS + MEMORY})
-    cases.update({command: perftest(command.split(), None, 300 if ' -a' in command else 60)
-                  for command in UNRELIABLE + SHARED + BOTH_WAYS + ON_DEMAND})
+    commands = UNRELIABLE + SHARED + BOTH_WAYS + ON_DEMAND + PAIRWISE + (cross_product() if long else [])
+    cases.update({command: perftest(command.split(), None, 300 if ' -a' in command else 60) for command in commands})
     return cases

@@ -36,7 +36,7 @@ class Group:
 
 def groups(long):
     faulty = dict(faulty_cases(long), **faulty_verify_cases(long))
-    shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases())
+    shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases(long))
     connections = dict(connection_cases(long), **ping_cases(long), **rsocket_cases(long))
     return [
         Group('input', None, input_cases(long), True),
