@@ -61,14 +61,14 @@ Cq* next_waiting(Context& context, Channel& channel) {
   const std::lock_guard lock(channel.waiting_mutex);
   while (!channel.waiting.empty()) {
     const auto at = context.cqs.find(channel.waiting.back());
-    if (at != context.cqs.end() && at->second->queue.has_entries()) {
+    if (at != context.cqs.end() && at->second->queue.still_armed_over()) {
       pollfd pipe{channel.channel.fd, POLLIN, 0};
       if (poll(&pipe, 1, 0) != 0) return nullptr;  // an event of the daemon's is there
     }
     channel.waiting.pop_back();
     if (at == context.cqs.end()) continue;
     at->second->waiting = false;
-    if (!at->second->queue.has_entries()) continue;
+    if (!at->second->queue.still_armed_over()) continue;
     deliver(*at->second);
     at->second->queue.event_came();
     return at->second;

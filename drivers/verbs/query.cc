@@ -9,6 +9,9 @@
 namespace uroce::verbs {
 namespace {
 
+// 4.096 us * 2^15, 134 ms, as rxe has: the scheduler may put a daemon aside that owes an acknowledge.
+constexpr std::uint8_t kAckDelay = 15;
+
 int ask_device(ibv_context* context, uroce_device_response& reply) {
   return session_of(context).call(UROCE_CMD_QUERY_DEVICE, {}, std::as_writable_bytes(std::span(&reply, 1)));
 }
@@ -44,6 +47,7 @@ void fill(const uroce_device_response& in, ibv_device_attr& out) {
   out.max_srq = static_cast<int>(in.max_srq);
   out.max_srq_wr = static_cast<int>(in.max_srq_wr);
   out.max_srq_sge = static_cast<int>(in.max_srq_sge);
+  out.local_ca_ack_delay = kAckDelay;
   out.max_pkeys = static_cast<std::uint16_t>(in.max_pkeys);
   out.phys_port_cnt = static_cast<std::uint8_t>(in.phys_port_cnt);
 }

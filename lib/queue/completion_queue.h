@@ -148,6 +148,13 @@ class CqConsumer {
                                    .load(std::memory_order_acquire);
     return phase == cqe_phase(tail_, count_) ? &slot : nullptr;
   }
+  /// How many there are, as far as `most`.
+  std::uint32_t ready(std::uint32_t most) const {
+    CqConsumer ahead = *this;
+    while (ahead.tail_ - tail_ < most && ahead.peek() != nullptr) ahead.pop();
+    return ahead.tail_ - tail_;
+  }
+  std::uint32_t tail() const { return tail_; }
   void pop() { ++tail_; }
   /// Gives the popped slots back to the daemon.
   void publish() { std::atomic_ref(client_->consumer).store(tail_, std::memory_order_release); }

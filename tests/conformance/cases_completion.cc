@@ -85,6 +85,21 @@ CONFORMANCE_CASE(cq_arm_then_poll_loses_nothing, "ibv_get_cq_event(3), EXAMPLES"
   }
 }
 
+CONFORMANCE_CASE(cq_polled_entry_has_no_event_left, "ibv_req_notify_cq(3); IBTA vol. 1, 11.4.2.2") {
+  // Armed over the one entry there is, which is polled then: the next event is that of the next entry.
+  Watched watched(bench);
+  ibv_wc wc;
+  CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 0));
+  for (int i = 0; i < 1000; ++i) {
+    CHECK_OK(watched.receiver.post_recv(0, 64));
+    CHECK_OK(watched.sender.send(0, 8));
+    take_event(watched.channel.get());
+    CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 0));
+    CHECK_EQ(ibv_poll_cq(watched.receiver.cq.get(), 1, &wc), 1);
+    wait_success(watched.sender.cq.get(), IBV_WC_SEND);
+  }
+}
+
 CONFORMANCE_CASE(cq_channel_in_use_is_not_destroyed, "ibv_destroy_comp_channel(3)") {
   Channel channel(CHECK_MADE(ibv_create_comp_channel(bench.left.context)));
   Cq cq = make_cq(bench.left, 8, channel.get());

@@ -24,6 +24,21 @@ def stress(rig, devices):
     rig.run(devices[0], [rig.build / 'tests/conformance/stress', devices[0], '1000'], timeout=60)
 
 
+# max_NAME of ibv_query_device is reached and what goes beyond refused; those of many objects with --long.
+LIMITS = ['qp_wr', 'sge', 'cqe', 'srq_wr_and_sge', 'qp_rd_atom', 'dm_size', 'mcast_grp', 'qp']
+MANY = ['mcast_qp_attach', 'ah', 'cq', 'srq', 'pd', 'mr_and_mw']
+
+
+def limit(name):
+    def run(rig, devices):
+        rig.run(devices[0], [rig.build / 'tests/conformance/device-limits', '--only', name, devices[0]], timeout=300)
+    return run
+
+
+def limit_cases(long):
+    return {f'max_{name}': limit(f'max_{name}') for name in LIMITS + (MANY if long else [])}
+
+
 def pingpong(command):
     """libibverbs' examples; with -c they compare what they receive."""
     def run(rig, devices):

@@ -21,7 +21,7 @@ from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
 from cases_rsockets import datagram_cases, forked_cases, rsocket_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
-from cases_verbs import verbs_cases  # noqa: E402
+from cases_verbs import limit_cases, verbs_cases  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
 
 FAULTS = 'drop=0.01,reorder=0.01,seed=7'
@@ -43,6 +43,7 @@ def groups(long):
         Group('network', None, dict(network_cases(long), **shared_interface_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **datagram_cases())),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(), **forked_cases())),
+        Group('limits', lambda rig: rig.single(['--user-cqs', '0']), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),
