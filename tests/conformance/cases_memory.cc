@@ -1,4 +1,8 @@
 // Memory regions of all kinds, and windows.
+#include <fcntl.h>
+#include <linux/udmabuf.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +16,61 @@ namespace {
 int poll_write(Pair& pair, std::uint64_t remote, std::uint32_t rkey, std::size_t bytes = 64) {
   CHECK_OK(pair.left.write(0, bytes, remote, rkey));
   return wait(pair.left.cq.get()).status;
+}
+
+struct Descriptor {
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+  int fd;
+};
+
+/// The memfd as a dma-buf; -1 where the kernel has no udmabuf.
+int dmabuf_of(int memfd, std::size_t bytes) {
+  const Descriptor maker{open("/dev/udmabuf", O_RDWR | O_CLOEXEC)};
+  if (maker.fd < 0) return -1;
+  udmabuf_create create{};
+  create.memfd = static_cast<std::uint32_t>(memfd);
+  create.flags = UDMABUF_FLAGS_CLOEXEC;
+  create.size = bytes;
+  return ioctl(maker.fd, UDMABUF_CREATE, &create);
+}
+
+CONFORMANCE_CASE(mr_of_a_dmabuf, "ibv_reg_dmabuf_mr(3)") {
+  constexpr std::size_t kBytes = 4 * 4096, kOffset = 4096 + 64, kLength = 5000;
+  constexpr std::uint64_t kIova = 0x7000000040;
+  const Descriptor memory{memfd_create("dmabuf", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  CHECK(memory.fd >= 0 && ftruncate(memory.fd, kBytes) == 0 && fcntl(memory.fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0);
+  auto* const bytes =
+      static_cast<std::uint8_t*>(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0));
+  CHECK(bytes != MAP_FAILED);
+  const Descriptor dmabuf{dmabuf_of(memory.fd, kBytes)};
+  Pair pair(bench);
+  // Without udmabuf the memfd itself: a device may take whatever can be mapped.
+  ibv_mr* const made =
+      ibv_reg_dmabuf_mr(pair.right.pd, kOffset, kLength, kIova, dmabuf.fd >= 0 ? dmabuf.fd : memory.fd, kAll);
+  if (made == nullptr && dmabuf.fd < 0 && errno == EINVAL) throw Skipped{"there is no /dev/udmabuf"};
+  Mr mr(CHECK_MADE(made));
+  CHECK_EQ(mr->length, kLength);
+  pair.left.buffer.fill(3);
+  CHECK_EQ(poll_write(pair, kIova, mr->rkey, kLength), IBV_WC_SUCCESS);
+  CHECK(std::memcmp(bytes + kOffset, pair.left.buffer.data(), kLength) == 0);
+  CHECK_EQ(int{bytes[kOffset + kLength]}, 0);
+  CHECK_OK(pair.left.read(8192, kLength, kIova, mr->rkey));
+  wait_success(pair.left.cq.get(), IBV_WC_RDMA_READ);
+  CHECK(pair.left.buffer.holds(3, 8192, kLength, 0));
+  CHECK_EQ(poll_write(pair, kIova + kLength - 7, mr->rkey, 8), IBV_WC_REM_ACCESS_ERR);
+  CHECK_EQ(mr.destroy(), 0);
+  munmap(bytes, kBytes);
+}
+
+CONFORMANCE_CASE(mr_of_what_cannot_be_mapped_is_refused, "ibv_reg_dmabuf_mr(3)") {
+  const Pd pd = make_pd(bench.left);
+  const Descriptor event{eventfd(0, EFD_CLOEXEC)};
+  CHECK(ibv_reg_dmabuf_mr(pd.get(), 0, 4096, 0, event.fd, kLocal) == nullptr);
+  CHECK(errno == EOPNOTSUPP || errno == EINVAL);
+  CHECK(ibv_reg_dmabuf_mr(pd.get(), 0, 4096, 0, -1, kLocal) == nullptr);
+  CHECK(errno == EOPNOTSUPP || errno == EBADF);
 }
 
 CONFORMANCE_CASE(mr_of_no_bytes_is_refused, "ibv_reg_mr(3)") {
