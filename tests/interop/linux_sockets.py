@@ -3,21 +3,25 @@ import hashlib
 import os
 
 from linux_cm import connect, start_server
-from linux_verbs import both
+from linux_verbs import both, unless
 from link import LINUX, OURS, THEIRS, UROCE
 from rig import Failure
+
+# With -T a the programs end with POLLHUP where poll shows it beside the last bytes, because the server closes as soon as
+# it has sent them: a slow guest may find both.
+HUNG_UP = ('client exit 16, server exit 0',)
 
 
 def stream(program, options, server='SERVER'):
     """rstream and riostream; both ends verify what they receive."""
     def make(served_by):
-        def run(site):
+        def once(site):
             port = site.take_port()
             common = ['-p', port, '-T', 'v', *options]
             outputs = connect(site, served_by, [program, '-b', server, *common], [program, '-s', server, *common], port, 90)
             if any('custom' not in output or 'mismatch' in output for output in outputs):
                 raise Failure('no figures, or wrong bytes\n' + '\n'.join(outputs))
-        return run
+        return unless(HUNG_UP, once) if 'a' in options else once
     return make
 
 
