@@ -114,13 +114,13 @@ def address_cases(long):
              'traffic class': traffic_class, 'flow label, hop limit': flow_label, 'source ports of several QPs': entropy,
              'through the gateway': far}
     cases.update(both('VLAN, priority 3', lambda side: vlan(side, 3)))
-    cases.update(both('rping in a VLAN', lambda side: all_tagged(rping(20, 5000, ends=IN_VLAN)(side))))
     cases.update(both('rping in a VLAN (IPv6)', lambda side: all_tagged(rping(20, 5000, 'SERVER6', IN_VLAN)(side), 6)))
-    cases.update(both('mckey in a VLAN', lambda side: mckey(side, IN_VLAN)))
     cases.update(both('verify from a second address', lambda side: verify(side, SHORT, 'second')))
     if long:
         for level in (0, 7):
             cases.update(both(f'VLAN, priority {level}', lambda side, p=level: vlan(side, p)))
+        cases.update(both('rping in a VLAN', lambda side: all_tagged(rping(20, 5000, ends=IN_VLAN)(side))))
+        cases.update(both('mckey in a VLAN', lambda side: mckey(side, IN_VLAN)))
         cases.update(both('verify in a VLAN (IPv6)', lambda side: verify(side, ['-n', '50', '-m', '1024'], 'vlan6', 300)))
         cases.update(both('ucmatose in a VLAN', pair(['ucmatose', '-C', '5'], ['ucmatose', '-s', 'SERVER', '-C', '5'], 7471,
                                                      'return status 0', ends=IN_VLAN)))

@@ -169,7 +169,7 @@ def cm_cases(long):
     cases.update(both('rdma_client', pair(['rdma_server'], ['rdma_client', '-s', 'SERVER'], 7471)))
     cases.update(both('no listener', nobody_listens))
     cases.update(both('rxe-cases', rxe_cases))
-    for program in BANDWIDTH + LATENCY + ATOMIC if long else ['ib_write_bw', 'ib_send_bw', 'ib_read_lat']:
+    for program in BANDWIDTH + LATENCY + ATOMIC if long else ['ib_send_bw', 'ib_read_lat']:
         args = ['-n', '50'] if program in ATOMIC else ['-n', '50', '-s', '20000']
         cases.update(both(named(program, ['-R'] + args), perftest_cm(program, args)))
     for words in ('count=20,size=4096,validate', 'count=5,size=100000,validate,mem_mode=fastreg', 'rlat,count=20',
