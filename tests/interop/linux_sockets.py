@@ -3,25 +3,21 @@ import hashlib
 import os
 
 from linux_cm import connect, start_server
-from linux_verbs import both, unless
+from linux_verbs import both
 from link import LINUX, OURS, THEIRS, UROCE
 from rig import Failure
-
-# With -T a the programs end with POLLHUP where poll shows it beside the last bytes, because the server closes as soon as
-# it has sent them: a slow guest may find both.
-HUNG_UP = ('client exit 16, server exit 0',)
 
 
 def stream(program, options, server='SERVER'):
     """rstream and riostream; both ends verify what they receive."""
     def make(served_by):
-        def once(site):
+        def run(site):
             port = site.take_port()
             common = ['-p', port, '-T', 'v', *options]
             outputs = connect(site, served_by, [program, '-b', server, *common], [program, '-s', server, *common], port, 90)
             if any('custom' not in output or 'mismatch' in output for output in outputs):
                 raise Failure('no figures, or wrong bytes\n' + '\n'.join(outputs))
-        return unless(HUNG_UP, once) if 'a' in options else once
+        return run
     return make
 
 
@@ -63,5 +59,7 @@ def socket_cases(long):
     for program, options, server in streams:
         name = ' '.join([program, *options]) + (' (IPv6)' if server[-1] == '6' else '')
         cases.update(both(name, stream(program, options, server)))
+    # Between two Linux guests this client fails as well: poll shows it the end beside the last bytes.
+    cases.pop(' '.join(['rstream', '-T', 'a', *small]) + ', uroce serves', None)
     cases.update(both('rcopy', copy_file))
     return cases
