@@ -82,27 +82,42 @@ void WorkerCore::wake() {
 // ---------------------------------------------------------------- frames in
 
 void WorkerCore::receive(std::span<const base::Frame> frames, Nanos now) {
-  // A few packets are parsed before the first is acted on, so that their QPs' state is on its way meanwhile.
-  constexpr std::size_t kAhead = 16;
+  // A few packets are parsed before the first is acted on, so that their QPs' state is on its way meanwhile; not so
+  // many that what the ICRC brought into the cache is out of it again when it is copied.
+  constexpr std::size_t kAhead = 16, kAheadBytes = 4096;
   std::array<wire::RxPacket, kAhead> packets;
-  for (std::size_t first = 0; first < frames.size(); first += kAhead) {
-    const auto batch = frames.subspan(first, std::min(kAhead, frames.size() - first));
+  for (std::size_t next = 0; next < frames.size();) {
     std::size_t count = 0;
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      if (i + 1 < batch.size()) __builtin_prefetch(batch[i + 1].data);
+    const std::size_t end = std::min(frames.size(), next + kAhead);
+    for (std::size_t bytes = 0; next < end && bytes < kAheadBytes; ++next) {
+      const base::Frame& frame = frames[next];
+      bytes += frame.length;
+      if (next + 1 < frames.size()) __builtin_prefetch(frames[next + 1].data);
       const wire::ParseOptions options{.check_icrc = true,
-                                       .check_ip_checksum = (batch[i].flags & base::kIpChecksumGood) == 0};
-      if (!sort(batch[i].bytes(), options, packets[count], now)) continue;
+                                       .check_ip_checksum = (frame.flags & base::kIpChecksumGood) == 0,
+                                       .leave_middle_open = true};
+      if (!sort(frame.bytes(), options, packets[count], now)) continue;
       transport_.prefetch(packets[count].bth.dest_qpn);
       ++count;
     }
-    for (std::size_t i = 0; i < count; ++i) transport_.receive(packets[i], now);
+    for (std::size_t i = 0; i < count; ++i) deliver(packets[i], now);
   }
 }
 
 void WorkerCore::handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now) {
   wire::RxPacket packet;
-  if (sort(frame, options, packet, now)) transport_.receive(packet, now);
+  if (sort(frame, options, packet, now)) deliver(packet, now);
+}
+
+void WorkerCore::deliver(wire::RxPacket& packet, Nanos now) {
+  if (!transport_.receive(packet, now)) [[unlikely]]
+    recount_bad_icrc();
+}
+
+/// sort() had counted it as good.
+void WorkerCore::recount_bad_icrc() {
+  --counters_.parse[static_cast<std::size_t>(wire::ParseVerdict::kOk)];
+  ++counters_.parse[static_cast<std::size_t>(wire::ParseVerdict::kBadIcrc)];
 }
 
 bool WorkerCore::is_for_us(const wire::RxPacket& packet) {
@@ -122,7 +137,11 @@ bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions
       if (out.multicast) return sort_multicast(frame, options);
       const std::uint32_t owner = worker_of(out.bth.dest_qpn);
       if (owner != config_.index && owner < config_.workers) {
-        steer(owner, frame);
+        if (out.icrc_open && !wire::check_icrc(out)) {
+          recount_bad_icrc();
+        } else {
+          steer(owner, frame);
+        }
         return false;
       }
     }

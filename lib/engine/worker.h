@@ -171,6 +171,8 @@ class WorkerCore {
  private:
   bool gsi_waits() const { return link_ != nullptr && shared_.gsi.waiting(); }
   void handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now);
+  void deliver(wire::RxPacket& packet, Nanos now);
+  void recount_bad_icrc();
   /// Parses, counts, and deals with all but the packets of this worker's own QPs: true for one of those.
   bool sort(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out, Nanos now);
   bool is_for_us(const wire::RxPacket& packet);

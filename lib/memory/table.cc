@@ -112,8 +112,20 @@ Verdict check(const auto& view, std::uint64_t address, std::uint64_t length, std
 
 Verdict Table::resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
                        Span& out, Qpn qpn) const {
-  const Entry* entry = impl_->slot(key);
-  if (entry == nullptr || load_live(*entry) != key.value || key.value == 0 || entry->pd != pd.value) {
+  Recent none;
+  return resolve(none, key, pd, address, length, need, out, qpn);
+}
+
+Verdict Table::resolve(Recent& recent, Key key, PdId pd, std::uint64_t address, std::uint64_t length,
+                       std::uint32_t need, Span& out, Qpn qpn) const {
+  Recent::Place& place = recent.places_[key.value >> 8 & 15];
+  if (place.key.value != key.value) {
+    const Entry* const found = impl_->slot(key);
+    if (found == nullptr) return Verdict::kNoSuchKey;
+    place = {key, impl_->index_of(*found)};
+  }
+  const Entry* const entry = &impl_->entries[place.slot];
+  if (load_live(*entry) != key.value || key.value == 0 || entry->pd != pd.value) {
     return Verdict::kNoSuchKey;
   }
   if (entry->kind == Kind::kRegistered) [[likely]] return check(*entry, address, length, need, out);

@@ -134,6 +134,19 @@ class Table {
   Verdict resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need, Span& out,
                   Qpn qpn = {}) const;
 
+  /// Where the keys that one thread resolved last have their slots: looked up there, a key need not be deciphered.
+  class Recent {
+    friend class Table;
+    struct Place {
+      Key key;
+      std::uint32_t slot = 0;
+    };
+    Place places_[16];
+  };
+  /// The same, by way of `recent`.
+  Verdict resolve(Recent& recent, Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
+                  Span& out, Qpn qpn = {}) const;
+
   /// LOCAL_INV, SEND with invalidate: no resolve succeeds from now on, while the key stays its owner's until
   /// retire(). kNoSuchKey: unknown, of another PD, or invalid already; kNoAccess: an MR of ibv_reg_mr or a type 1
   /// window, which can't be invalidated, an MR with windows, or a window of another QP.

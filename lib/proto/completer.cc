@@ -126,7 +126,10 @@ void on_read_response(Core& core, Qp& qp, const wire::RxPacket& packet) {
     return fail_send(core, qp, UROCE_WC_BAD_RESP_ERR);
   }
   if (index == 0) qp.read_at = {};
-  if (scatter(core, qp.pd, wqe.sges(), wqe.num_sge, qp.read_at, packet.payload, bytes) != Scattered::kOk) {
+  if (packet.placed) {
+    qp.read_at.offset += bytes;
+    if (qp.read_at.offset == wqe.sges()[qp.read_at.index].length) qp.read_at = {qp.read_at.index + 1, 0};
+  } else if (scatter(core, qp.pd, wqe.sges(), wqe.num_sge, qp.read_at, packet.payload, bytes) != Scattered::kOk) {
     settle(core, qp, acked);
     return fail_send(core, qp, UROCE_WC_LOC_PROT_ERR);
   }

@@ -101,6 +101,13 @@ class Core {
   /// Puts QPs whose CQ overran into error: after the push, when no one is in the middle of a QP.
   bool cq_failed(CqId id) const { return id.value < cqs_.size() && cqs_[id.value].failed; }
 
+  // --- memory ---
+  /// As memory::Table::resolve().
+  memory::Verdict resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
+                          memory::Span& out, Qpn qpn = {}) {
+    return memory.resolve(recent_keys_, key, pd, address, length, need, out, qpn);
+  }
+
   // --- events ---
   void raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner);
   std::size_t take_events(std::span<Event> out);
@@ -115,6 +122,7 @@ class Core {
     bool failed = false;
   };
 
+  memory::Table::Recent recent_keys_;
   std::pmr::vector<std::uint32_t> active_;  // a ring with room for every QP
   std::uint32_t active_mask_;
   std::uint32_t active_head_ = 0, active_tail_ = 0;

@@ -11,7 +11,7 @@ Scattered scatter(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t coun
     if (n != 0) {
       memory::Span span;
       const memory::Verdict verdict =
-          core.memory.resolve(Key{sge.lkey}, pd, sge.addr + at.offset, n, memory::kLocalWrite, span);
+          core.resolve(Key{sge.lkey}, pd, sge.addr + at.offset, n, memory::kLocalWrite, span);
       if (verdict != memory::Verdict::kOk || !span.write(0, from, n)) return Scattered::kNoAccess;
     }
     from += n;
@@ -26,7 +26,7 @@ bool writable(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t count) {
   for (std::uint32_t i = 0; i < count; ++i) {
     if (sges[i].length == 0) continue;
     memory::Span span;
-    if (core.memory.resolve(Key{sges[i].lkey}, pd, sges[i].addr, sges[i].length, memory::kLocalWrite, span) !=
+    if (core.resolve(Key{sges[i].lkey}, pd, sges[i].addr, sges[i].length, memory::kLocalWrite, span) !=
         memory::Verdict::kOk) {
       return false;
     }

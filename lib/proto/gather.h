@@ -36,7 +36,7 @@ inline bool gather(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t cou
     const std::uint32_t n = std::min(bytes, sge.length - at.offset);
     if (n != 0) {
       memory::Span span;
-      if (core.memory.resolve(Key{sge.lkey}, pd, sge.addr + at.offset, n, 0, span) != memory::Verdict::kOk) {
+      if (core.resolve(Key{sge.lkey}, pd, sge.addr + at.offset, n, 0, span) != memory::Verdict::kOk) {
         return false;
       }
       if (!copy_out(core, span, n, builder)) return false;

@@ -34,6 +34,7 @@ void set_path(Qp& qp, const QpAttr& kept) {
   wire::PathAddress path = kept.path;
   path.source_port = wire::source_port(path.flow_label, qp.qpn, qp.dest_qpn);
   qp.path = wire::FrameTemplate(path);
+  qp.header_crc = {};
   std::memcpy(qp.peer, path.dest.bytes.data(), sizeof qp.peer);
   qp.peer_v4 = 0;
   if (path.dest.is_v4()) std::memcpy(&qp.peer_v4, qp.peer + 12, sizeof qp.peer_v4);

@@ -2,6 +2,7 @@
 // start(), write the extended headers at extended(), seal(), payload() as often as needed, finish().
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -12,6 +13,14 @@
 #include "wire/packet.h"
 
 namespace uroce::proto {
+
+/// The CRC state behind the headers of a QP's last packet that had no extended ones. The packets of a message
+/// differ in the BTH's last word only, and headers that were just written are slow to load.
+struct HeaderCrc {
+  std::array<std::uint32_t, 3> bth{};
+  std::uint32_t frame_bytes = 0;
+  std::uint32_t state = 0;
+};
 
 class PacketBuilder {
  public:
@@ -27,9 +36,11 @@ class PacketBuilder {
     if (total > frame.capacity) return false;
     bth.pad = static_cast<std::uint8_t>(pad);
     std::byte* const bth_start = frame.data + path.emit(frame.data, ib_bytes, offload_);
-    wire::emit(bth, bth_start);
+    bth_ = wire::words_of(bth);
+    wire::emit(bth_, bth_start);
     frame.length = static_cast<std::uint32_t>(total);
     frame.flags = offload_ ? std::uint32_t{base::kIpChecksumNeeded} : 0u;
+    frame_bytes_ = frame.length;
     ip_ = frame.data + path.ip_offset();
     ip_bytes_ = path.ip_bytes();
     extended_ = bth_start + wire::kBthBytes;
@@ -44,6 +55,17 @@ class PacketBuilder {
   void seal() {
     state_ = wire::icrc_begin(ip_, ip_bytes_, wire::kBthBytes + extended_bytes_);
     at_ = extended_ + extended_bytes_;
+  }
+  /// The same for packets of one path, of which `last` was one.
+  void seal(HeaderCrc& last) {
+    if (extended_bytes_ != 0) return seal();
+    if (bth_[0] != last.bth[0] || bth_[1] != last.bth[1] || frame_bytes_ != last.frame_bytes) {
+      seal();
+      last = {bth_, frame_bytes_, state_};
+      return;
+    }
+    state_ = last.state ^ wire::icrc_of_change(bth_[2] ^ last.bth[2]);
+    at_ = extended_;
   }
 
   void payload(const std::byte* from, std::size_t bytes) {
@@ -67,7 +89,8 @@ class PacketBuilder {
   std::byte* extended_ = nullptr;
   std::byte* at_ = nullptr;
   std::size_t ip_bytes_ = 0, extended_bytes_ = 0, pad_ = 0;
-  std::uint32_t state_ = 0;
+  std::array<std::uint32_t, 3> bth_{};
+  std::uint32_t frame_bytes_ = 0, state_ = 0;
   bool offload_;
 };
 

@@ -11,6 +11,7 @@
 #include "base/types.h"
 #include "proto/attributes.h"
 #include "proto/counters.h"
+#include "proto/packet_builder.h"
 #include "proto/window.h"
 #include "queue/work_queue.h"
 #include "wire/packet.h"
@@ -195,6 +196,7 @@ struct alignas(64) Qp {
   std::byte* shadow = nullptr;
   CqId send_cq, recv_cq;
   wire::FrameTemplate path;
+  HeaderCrc header_crc;  ///< of `path`
   std::uint32_t read_budget_used = 0;
   std::uint32_t read_chunk = kReadChunkPackets;  ///< packets of answer that one READ request may ask for; 2^n
   std::uint8_t retry_cnt = 0, rnr_retry = 0;

@@ -27,10 +27,10 @@ void deliver(Core& core, Qp& qp, const wire::RxPacket& packet, std::uint8_t opco
 }
 
 bool store(Core& core, Qp& qp, const wire::RxPacket& packet) {
-  if (packet.payload_bytes == 0) return true;
+  if (packet.payload_bytes == 0 || packet.placed) return true;
   memory::Span span;
-  return core.memory.resolve(qp.write_rkey, qp.pd, qp.write_address, packet.payload_bytes, memory::kRemoteWrite,
-                             span, qp.qpn) == memory::Verdict::kOk &&
+  return core.resolve(qp.write_rkey, qp.pd, qp.write_address, packet.payload_bytes, memory::kRemoteWrite, span,
+                      qp.qpn) == memory::Verdict::kOk &&
          span.write(0, packet.payload, packet.payload_bytes);
 }
 
@@ -81,8 +81,7 @@ bool begin_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
   }
   if (reth.length != 0) {
     memory::Span span;
-    if (core.memory.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span,
-                            qp.qpn) !=
+    if (core.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span, qp.qpn) !=
         memory::Verdict::kOk) {
       refuse_access(core, qp);
       return false;

@@ -114,8 +114,8 @@ bool send_read_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) 
   const std::uint32_t offset = between(Psn(resource.first_psn), psn) << qp.mtu_shift;
   const std::uint32_t bytes = std::min(qp.mtu, resource.end_offset - offset);
   memory::Span span;
-  if (bytes != 0 && core.memory.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes,
-                                        memory::kRemoteRead, span, qp.qpn) != memory::Verdict::kOk) {
+  if (bytes != 0 && core.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes,
+                                 memory::kRemoteRead, span, qp.qpn) != memory::Verdict::kOk) {
     return false;
   }
   const bool first = resource.next_psn == resource.start_psn;
@@ -132,7 +132,7 @@ bool send_read_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) 
   const bool aeth = first || last;
   if (builder.start(frame, qp.path, bth, aeth ? wire::Aeth::kBytes : 0, bytes)) {
     if (aeth) emit_aeth(builder.extended(), wire::kAckUnlimited, Msn(resource.msn));
-    builder.seal();
+    builder.seal(qp.header_crc);
     if (bytes != 0 && !copy_out(core, span, bytes, builder)) return false;
     builder.finish();
     ++burst.count;
@@ -171,8 +171,7 @@ void receive_read(Core& core, Qp& qp, const wire::RxPacket& packet) {
   if ((qp.access & memory::kRemoteRead) == 0 || reth.length > kMaxMessage) return refuse_invalid(core, qp);
   if (reth.length != 0) {
     memory::Span span;
-    if (core.memory.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteRead, span,
-                            qp.qpn) !=
+    if (core.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteRead, span, qp.qpn) !=
         memory::Verdict::kOk) {
       return refuse_access(core, qp);
     }
@@ -190,7 +189,7 @@ void receive_atomic(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const wire::AtomicEth request = wire::AtomicEth::parse(packet.bth_start + packet.info->atomic_eth);
   if ((qp.access & memory::kRemoteAtomic) == 0 || request.address % 8 != 0) return refuse_invalid(core, qp);
   memory::Span span;
-  if (core.memory.resolve(request.rkey, qp.pd, request.address, 8, memory::kRemoteAtomic, span, qp.qpn) !=
+  if (core.resolve(request.rkey, qp.pd, request.address, 8, memory::kRemoteAtomic, span, qp.qpn) !=
       memory::Verdict::kOk) {
     return refuse_access(core, qp);
   }
@@ -218,8 +217,7 @@ void receive_atomic_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
     return refuse_invalid(core, qp);
   }
   memory::Span span;
-  if (core.memory.resolve(reth.rkey, qp.pd, reth.address, 8, memory::kRemoteWrite, span, qp.qpn) !=
-      memory::Verdict::kOk) {
+  if (core.resolve(reth.rkey, qp.pd, reth.address, 8, memory::kRemoteWrite, span, qp.qpn) != memory::Verdict::kOk) {
     return refuse_access(core, qp);
   }
   Resource* const resource = new_resource(qp);
@@ -247,7 +245,7 @@ void receive_flush(Core& core, Qp& qp, const wire::RxPacket& packet) {
   }
   memory::Span span;
   const std::uint32_t length = level == kWholeRegion ? 0 : reth.length;
-  if (core.memory.resolve(reth.rkey, qp.pd, reth.address, length, need, span, qp.qpn) != memory::Verdict::kOk) {
+  if (core.resolve(reth.rkey, qp.pd, reth.address, length, need, span, qp.qpn) != memory::Verdict::kOk) {
     return refuse_access(core, qp);
   }
   Resource* const resource = new_resource(qp);

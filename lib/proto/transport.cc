@@ -5,6 +5,7 @@
 
 #include "proto/completer.h"
 #include "proto/core.h"
+#include "proto/early_copy.h"
 #include "proto/flush.h"
 #include "proto/modify.h"
 #include "proto/requester.h"
@@ -79,9 +80,9 @@ struct Transport::Impl : Core {
   }
 
   /// A packet for this QP, or for a group that it is attached to.
-  [[gnu::always_inline]] void receive(Qp& qp, const wire::RxPacket& packet);
+  [[gnu::always_inline]] bool receive(Qp& qp, wire::RxPacket& packet);
   /// A packet for a group, or for nobody.
-  void receive_without_qp(const wire::RxPacket& packet);
+  void receive_without_qp(wire::RxPacket& packet);
   void dispatch(Qp& qp, const wire::RxPacket& packet);
   void dispatch_by_type(Qp& qp, const wire::RxPacket& packet);
   void dispatch_foreign(Qp& qp, const wire::RxPacket& packet);
@@ -197,36 +198,40 @@ void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
   }
 }
 
-inline void Transport::Impl::receive(Qp& qp, const wire::RxPacket& packet) {
+inline bool Transport::Impl::receive(Qp& qp, wire::RxPacket& packet) {
   if (!accepts_packets(qp.state)) {
     ++counters.drop_bad_state;
-    return;
+    return true;
   }
   if ((packet.bth.pkey & 0x7fff) != (qp.pkey & 0x7fff)) {
     ++counters.drop_bad_pkey;
-    return;
+    return true;
   }
   if (qp.type != QpType::kUd && !from_peer(qp, packet)) {
     ++counters.drop_wrong_source;
-    return;
+    return true;
   }
+  if (packet.icrc_open && !close_icrc(*this, qp, packet)) return false;
   ++counters.rcvd_pkts;
   counters.rcvd_bytes += packet.payload_bytes;
   ++qp.counters.rcvd_pkts;
   if (packet.ce) [[unlikely]] responder::note_congestion(*this, qp);
   dispatch(qp, packet);
   check_cqs(qp);
+  return true;
 }
 
-void Transport::receive(const wire::RxPacket& packet, Nanos now) {
+bool Transport::receive(wire::RxPacket& packet, Nanos now) {
   Impl& impl = *impl_;
   impl.now = now;
   const std::uint32_t slot = impl.by_qpn.find(packet.bth.dest_qpn);
-  if (slot == QpnTable::kNone) return impl.receive_without_qp(packet);
-  impl.receive(impl.qps[slot], packet);
+  if (slot != QpnTable::kNone) [[likely]]
+    return impl.receive(impl.qps[slot], packet);
+  impl.receive_without_qp(packet);
+  return true;
 }
 
-void Transport::Impl::receive_without_qp(const wire::RxPacket& packet) {
+void Transport::Impl::receive_without_qp(wire::RxPacket& packet) {
   const bool to_group = packet.multicast && packet.bth.dest_qpn == kMulticastQpn &&
                         packet.info->service == wire::Service::kUd;
   const auto members = to_group ? multicast.members(packet.destination())

@@ -142,7 +142,8 @@ class Transport {
   bool query(QpIndex qp, QpSnapshot& out) const;
   void destroy(QpIndex qp);
 
-  void receive(const wire::RxPacket& packet, Nanos now);
+  /// False: the ICRC, which wire::parse() had left open, is bad, and nothing was done.
+  bool receive(wire::RxPacket& packet, Nanos now);
   /// A packet for this QPN will come in soon: brings the QP's state into the cache. Worth while a few packets
   /// ahead.
   void prefetch(Qpn qpn) const;

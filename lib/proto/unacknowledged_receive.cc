@@ -72,8 +72,8 @@ bool begin_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
     return false;
   }
   memory::Span span;
-  if (reth.length != 0 && core.memory.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite,
-                                              span, qp.qpn) != memory::Verdict::kOk) {
+  if (reth.length != 0 && core.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span,
+                                       qp.qpn) != memory::Verdict::kOk) {
     return false;
   }
   qp.write_address = reth.address;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 
 #include "wire/icrc_engines.h"
@@ -54,33 +53,42 @@ const CrcEngine* const kAll[] = {
 #endif
 };
 
-// Engines are tables of functions: any thread may find out which is the best one.
-std::atomic<const CrcEngine*> chosen{nullptr};
+const std::byte* ones_of(const std::byte* ip) { return is_v6(ip) ? kOnesV6.data() : kOnesV4.data(); }
 
-const CrcEngine& choose() {
+}  // namespace
+
+// Engines are tables of functions: any thread may find out which is the best one.
+std::atomic<const CrcEngine*> detail::chosen_engine{nullptr};
+
+const CrcEngine& detail::choose_engine() {
   const CrcEngine* best = &detail::kPortableEngine;
   for (const CrcEngine* engine : kAll) {
     if (engine->supported()) best = engine;
   }
-  chosen.store(best, std::memory_order_relaxed);
+  chosen_engine.store(best, std::memory_order_relaxed);
   return *best;
 }
 
-}  // namespace
-
 std::span<const CrcEngine* const> crc_engines() { return kAll; }
-
-const CrcEngine& crc_engine() {
-  const CrcEngine* engine = chosen.load(std::memory_order_relaxed);
-  return engine != nullptr ? *engine : choose();
-}
 
 std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes, std::size_t headers) {
   if (!is_v6(ip) && ip_bytes != 20) {
     return crc_engine().update(begin_with_options(ip, ip_bytes), ip + ip_bytes + kBehindIp, headers - 12);
   }
-  const std::byte* ones = is_v6(ip) ? kOnesV6.data() : kOnesV4.data();
-  return crc_engine().update_masked(detail::kSeed, ip, ip_bytes + 8 + headers, ones);
+  return crc_engine().update_masked(detail::kSeed, ip, ip_bytes + 8 + headers, ones_of(ip));
+}
+
+std::uint32_t icrc_copy(const std::byte* ip, std::size_t ip_bytes, std::size_t headers, std::byte* to,
+                        const std::byte* payload, std::size_t bytes) {
+  if (!is_v6(ip) && ip_bytes != 20) {
+    return crc_engine().copy(icrc_begin(ip, ip_bytes, headers), to, payload, bytes);
+  }
+  return crc_engine().copy_behind(detail::kSeed, {ip, ip_bytes + 8 + headers, ones_of(ip)}, to, payload, bytes);
+}
+
+std::uint32_t icrc_of_change(std::uint32_t difference) {
+  return detail::kSlices[3][difference & 0xff] ^ detail::kSlices[2][difference >> 8 & 0xff] ^
+         detail::kSlices[1][difference >> 16 & 0xff] ^ detail::kSlices[0][difference >> 24];
 }
 
 std::uint32_t icrc_of(const std::byte* ip, std::size_t ip_bytes, std::size_t covered) {

@@ -86,6 +86,13 @@ inline std::uint32_t byte_step(std::uint32_t state, std::byte next) {
   return (state >> 8) ^ kSlices[0][(state ^ static_cast<std::uint32_t>(next)) & 0xff];
 }
 
+/// CrcEngine::copy_behind for an engine that gains nothing by doing both at once.
+template <auto kUpdateMasked, auto kCopy>
+std::uint32_t copy_behind(std::uint32_t state, const CrcHead& head, std::byte* to, const std::byte* from,
+                          std::size_t bytes) {
+  return kCopy(kUpdateMasked(state, head.data, head.bytes, head.ones), to, from, bytes);
+}
+
 extern const CrcEngine kPortableEngine;
 #if defined(__x86_64__)
 extern const CrcEngine kPclmulEngine;

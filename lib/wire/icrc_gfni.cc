@@ -135,11 +135,22 @@ UROCE_GFNI std::uint32_t update_masked(std::uint32_t state, const std::byte* dat
   return avx512::Pass<false, true, avx512::FourChains>{nullptr, data, ones}.run(state, bytes);
 }
 
+/// The head becomes the block before the first one: it needs no reduction of its own.
+UROCE_GFNI std::uint32_t copy_behind(std::uint32_t state, const CrcHead& head, std::byte* to, const std::byte* from,
+                                     std::size_t bytes) {
+  const bool one_block = head.bytes >= 4 && head.bytes < 64;
+  if (!one_block || bytes % 64 != 0 || bytes < kLong) {
+    return detail::copy_behind<update_masked, copy>(state, head, to, from, bytes);
+  }
+  const __m512i x = avx512::Pass<false, true, Affine>{nullptr, head.data, head.ones}.odd_block(state, head.bytes);
+  return Affine::run(avx512::Pass<true, false, Affine>{to, from, nullptr}, x, 0, bytes);
+}
+
 bool supported() { return avx512::supported() && __builtin_cpu_supports("gfni"); }
 
 }  // namespace
 
-constinit const CrcEngine kGfniEngine = {"gfni", supported, update, copy, update_masked};
+constinit const CrcEngine kGfniEngine = {"gfni", supported, update, copy, update_masked, copy_behind};
 
 }  // namespace uroce::wire::detail
 #endif

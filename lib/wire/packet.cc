@@ -96,6 +96,11 @@ ParseVerdict parse_transport(const std::byte* bth, std::uint32_t bytes, RxPacket
   return ParseVerdict::kOk;
 }
 
+bool may_stay_open(const RxPacket& packet) {
+  return packet.info->has(kMiddle) && !packet.info->has(kSend) && packet.info->service == Service::kRc &&
+         packet.bth.pad == 0;
+}
+
 }  // namespace
 
 bool Address::is_v4() const { return std::equal(kV4Prefix.begin(), kV4Prefix.end(), bytes.begin()); }
@@ -134,13 +139,25 @@ ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options
   if (verdict != ParseVerdict::kOk) return verdict;
   out.ip = ip;
   std::memcpy(out.source_mac.data(), start + 6, 6);
-  if (options.check_icrc) {
-    const std::size_t covered = ib_bytes - kIcrcBytes;
-    if (icrc_of(ip, out.ip_bytes, covered) != load_raw<std::uint32_t>(out.bth_start + covered)) {
-      return ParseVerdict::kBadIcrc;
-    }
-  }
-  return ParseVerdict::kOk;
+  out.placed = false;
+  out.icrc_open = options.check_icrc;
+  if (!options.check_icrc || (options.leave_middle_open && may_stay_open(out))) return ParseVerdict::kOk;
+  return check_icrc(out) ? ParseVerdict::kOk : ParseVerdict::kBadIcrc;
+}
+
+bool check_icrc(RxPacket& packet) {
+  const std::byte* const end = packet.payload + packet.payload_bytes + packet.bth.pad;
+  const auto covered = static_cast<std::size_t>(end - packet.bth_start);
+  packet.icrc_open = icrc_of(packet.ip, packet.ip_bytes, covered) != load_raw<std::uint32_t>(end);
+  return !packet.icrc_open;
+}
+
+bool place_payload(RxPacket& packet, std::byte* to) {
+  const std::uint32_t state =
+      icrc_copy(packet.ip, packet.ip_bytes, packet.info->header_bytes, to, packet.payload, packet.payload_bytes);
+  packet.icrc_open = icrc_finish(state) != load_raw<std::uint32_t>(packet.payload + packet.payload_bytes);
+  packet.placed = !packet.icrc_open;
+  return packet.placed;
 }
 
 std::uint16_t source_port(std::uint32_t flow_label, Qpn local, Qpn remote) {

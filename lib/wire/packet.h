@@ -44,7 +44,7 @@ struct Bth {
   Psn psn;
 };
 
-/// A packet whose lengths, opcode and ICRC have been checked. Points into the frame.
+/// A packet whose lengths, opcode and, unless `icrc_open`, ICRC have been checked. Points into the frame.
 struct RxPacket {
   Bth bth;
   const OpcodeInfo* info = nullptr;
@@ -55,6 +55,8 @@ struct RxPacket {
   std::uint8_t ip_bytes = 0;        ///< 20 or 40
   bool ce = false;                  ///< ECN congestion experienced
   bool multicast = false;           ///< destination address is a group
+  bool icrc_open = false;           ///< not checked yet: check_icrc() or place_payload() must say true first
+  bool placed = false;              ///< the payload is where it belongs
   std::uint16_t vlan = 0;           ///< TCI, 0 when untagged
   Mac source_mac{};
   Address source() const;
@@ -79,10 +81,18 @@ enum class ParseVerdict : std::uint8_t {
 struct ParseOptions {
   bool check_icrc = true;
   bool check_ip_checksum = true;  ///< off where the port has verified it
+  /// Leaves the ICRC of RC's WRITEs and READs in their middle open, so that it can be computed while the payload
+  /// is copied.
+  bool leave_middle_open = false;
 };
 
 /// Checks a frame from its Ethernet header on. Never reads outside `frame`.
 ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options, RxPacket& out);
+
+/// Checks an ICRC that parse() left open. False: it is bad.
+bool check_icrc(RxPacket& packet);
+/// The same, and copies the payload to `to` on the way; after false anything may be there.
+bool place_payload(RxPacket& packet, std::byte* to);
 
 /// Everything below the BTH that one path (an address vector) always sends.
 struct PathAddress {
@@ -122,15 +132,22 @@ class FrameTemplate {
   bool v4_ = true;
 };
 
-inline void emit(const Bth& bth, std::byte* to) {
+/// The words of a BTH as they lie in memory.
+inline std::array<std::uint32_t, 3> words_of(const Bth& bth) {
   const unsigned byte1 =
       unsigned{bth.solicited} << 7 | unsigned{bth.migreq} << 6 | (bth.pad & 3u) << 4 | (bth.version & 15u);
-  store8(to, bth.opcode);
-  store8(to + 1, static_cast<std::uint8_t>(byte1));
-  store16(to + 2, bth.pkey);
-  store32(to + 4, std::uint32_t{bth.fecn} << 31 | std::uint32_t{bth.becn} << 30 | (bth.dest_qpn.value & 0xffffff));
-  store32(to + 8, std::uint32_t{bth.ack_req} << 31 | bth.psn.value());
+  return {
+      swap_bytes(std::uint32_t{bth.opcode} << 24 | byte1 << 16 | bth.pkey),
+      swap_bytes(std::uint32_t{bth.fecn} << 31 | std::uint32_t{bth.becn} << 30 | (bth.dest_qpn.value & 0xffffff)),
+      swap_bytes(std::uint32_t{bth.ack_req} << 31 | bth.psn.value())};
 }
+/// Each word by itself: stored and loaded with other sizes they would wait for each other.
+inline void emit(const std::array<std::uint32_t, 3>& bth, std::byte* to) {
+  store_raw(to, bth[0]);
+  store_raw(to + 4, bth[1]);
+  store_raw(to + 8, bth[2]);
+}
+inline void emit(const Bth& bth, std::byte* to) { emit(words_of(bth), to); }
 
 inline Bth parse_bth(const std::byte* from) {
   const std::uint32_t first = load32(from), qpn = load32(from + 4), psn = load32(from + 8);

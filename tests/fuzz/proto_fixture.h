@@ -86,6 +86,7 @@ struct Fixture {
     settings.cq_entries = 256;
     settings.max_qps = 4;
     settings.seed = 7 + id;
+    settings.copy_early = true;
     return settings;
   }
 

@@ -108,6 +108,7 @@ void set_up(End& end, Host& host, Random& random, const ZoneSizes& zones, const 
     order[i]->key = insert(end, order[i]->piece, order[i]->iova, access[i], pd);
   }
   end.foreign = insert(end, end.target.piece, end.target.iova, 15, PdId{pd.value + 1000});
+  end.memory.copy_early = host.settings.copy_early;
   end.qp = std::make_unique<SimQp>();
   end.send_cq = queues.cq.value_or(CqId{random.below(host.settings.cqs)});
   end.recv_cq = queues.cq.value_or(CqId{random.below(host.settings.cqs)});

@@ -131,14 +131,12 @@ wire::PathAddress Host::path_to(const Host& peer) const {
 
 wire::ParseVerdict Host::receive(std::span<const std::byte> frame, Nanos now) {
   wire::RxPacket packet;
-  const wire::ParseOptions options{.check_icrc = true, .check_ip_checksum = !settings.offload_ip_checksum};
-  const wire::ParseVerdict verdict = wire::parse(frame, options, packet);
-  if (verdict != wire::ParseVerdict::kOk) {
-    ++frames_refused_;
-    return verdict;
-  }
-  ++frames_taken_;
-  transport.receive(packet, now);
+  const wire::ParseOptions options{.check_icrc = true,
+                                   .check_ip_checksum = !settings.offload_ip_checksum,
+                                   .leave_middle_open = settings.copy_early};
+  wire::ParseVerdict verdict = wire::parse(frame, options, packet);
+  if (verdict == wire::ParseVerdict::kOk && !transport.receive(packet, now)) verdict = wire::ParseVerdict::kBadIcrc;
+  ++(verdict == wire::ParseVerdict::kOk ? frames_taken_ : frames_refused_);
   return verdict;
 }
 

@@ -89,6 +89,7 @@ struct HostSettings {
   bool ipv6 = false;
   std::optional<std::uint16_t> vlan;
   bool offload_ip_checksum = false;
+  bool copy_early = false;  ///< the middle of WRITEs and READs is copied while its ICRC is checked
   std::uint32_t receive_ring_bytes = 4u << 20;
   std::uint32_t quantum_packets = 16;
   std::uint32_t max_qps = 16;

@@ -232,6 +232,10 @@ class Replay {
     wrong_ = count(0, image_.size());
   }
   bool matches() const { return wrong_ == 0; }
+  /// The same, whatever these bytes are.
+  bool matches_without(std::size_t arena_offset, std::size_t bytes) const {
+    return wrong_ == count(arena_offset - base_, bytes);
+  }
   void write(std::size_t arena_offset, const std::byte* from, std::size_t bytes) {
     const std::size_t at = arena_offset - base_;
     wrong_ -= count(at, bytes);
@@ -274,6 +278,9 @@ bool some_prefix_fits(const Memory& memory, const Flow& in, std::uint32_t mtu) {
           replay.write(work.target + done, work.payload.data() + done,
                        std::min<std::size_t>(mtu, work.length - done));
           if (possible && replay.matches()) return true;
+          const std::size_t next = done + mtu;
+          const bool middle = memory.copy_early && next + mtu < work.length;
+          if (possible && middle && replay.matches_without(work.target + next, mtu)) return true;
         }
       } else {
         std::uint64_t value = replay.word(work.target);
@@ -285,6 +292,22 @@ bool some_prefix_fits(const Memory& memory, const Flow& in, std::uint32_t mtu) {
     }
     received += work.consumes;
   }
+}
+
+/// Where the packet that comes next may have left garbage: a packet in the middle, after the last that is there
+/// whole. Past the end of the payload: nowhere.
+std::size_t garbage_at(const Memory& memory, const std::vector<Piece>& pieces,
+                       const std::vector<std::byte>& payload, std::size_t mtu) {
+  std::size_t equal = 0;
+  bool so_far = memory.copy_early;
+  over_pieces(pieces, payload.size(), [&](std::size_t at, std::size_t from, std::size_t bytes) {
+    for (std::size_t i = 0; so_far && i < bytes; ++i) {
+      so_far = (*memory.arena)[at + i] == payload[from + i];
+      equal += so_far;
+    }
+  });
+  const std::size_t next = equal / mtu * mtu;
+  return next != 0 && next + mtu < payload.size() ? next : payload.size();
 }
 
 void expect_equal(const std::vector<std::byte>& arena, const std::vector<std::byte>& image, std::size_t from,
@@ -299,22 +322,25 @@ void expect_equal(const std::vector<std::byte>& arena, const std::vector<std::by
 void check_memory(const Memory& memory, const Flow& out, const Flow& in, std::uint32_t mtu) {
   std::vector<std::byte> image = memory.initial;
   const std::vector<std::byte>& arena = *memory.arena;
-  // Where an operation was cut off each byte is as it was, or as it was to become.
-  const auto land = [&](const std::vector<Piece>& pieces, const std::vector<std::byte>& payload, bool whole) {
+  // Where an operation was cut off each byte is as it was, or as it was to become; or what comes next is garbage.
+  const auto land = [&](const std::vector<Piece>& pieces, const std::vector<std::byte>& payload, bool whole,
+                        bool read = false) {
+    const std::size_t next = read && !whole ? garbage_at(memory, pieces, payload, mtu) : payload.size();
     over_pieces(pieces, payload.size(), [&](std::size_t at, std::size_t from, std::size_t bytes) {
       if (whole) {
         std::memcpy(&image[at], &payload[from], bytes);
         return;
       }
       for (std::size_t i = 0; i < bytes; ++i) {
-        if (arena[at + i] == payload[from + i]) image[at + i] = payload[from + i];
+        const bool garbage = from + i >= next && from + i < next + mtu;
+        if (arena[at + i] == payload[from + i] || garbage) image[at + i] = arena[at + i];
       }
     });
   };
   const std::size_t succeeded = out.failed ? out.succeeded : out.works.size();
   for (std::size_t i = 0; i < out.works.size(); ++i) {
     const Work& work = out.works[i];
-    if (work.lands) land(work.local, work.payload, i < succeeded);
+    if (work.lands) land(work.local, work.payload, i < succeeded, true);
     // A refused READ may have gone out in parts, some of which were good: what it leaves is not defined.
     if (work.must_fail != 0 && work.entry.opcode == UROCE_WR_RDMA_READ) {
       over_pieces(work.local, work.length, [&](std::size_t at, std::size_t, std::size_t bytes) {

@@ -91,6 +91,7 @@ void UnreliableWorld::set_up_host(std::uint32_t id, bool ipv6, bool shared) {
   settings.cqs = random_.between(1, 3);
   settings.quantum_packets = random_.between(1, 20);
   settings.offload_ip_checksum = options_.seed % 5 == 0;
+  settings.copy_early = true;
   hosts_.push_back(std::make_unique<Host>(settings));
   Side& side = sides_.emplace_back();
   side.arena.resize(kArena);

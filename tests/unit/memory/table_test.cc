@@ -93,6 +93,27 @@ TEST_F(TableTest, NoOtherKeyResolves) {
   EXPECT_LE(found, 1u);
 }
 
+TEST_F(TableTest, ARecentPlaceIsNoWayAroundAnyCheck) {
+  Table::Recent recent;
+  Span recent_span;
+  const auto verdict = [&](Key key, PdId pd, std::uint64_t address) {
+    return table.resolve(recent, key, pd, address, 8, kLocalRead, recent_span);
+  };
+  const Key key = *table.insert(region(0, 16));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(verdict(key, kPd, 8), Verdict::kOk);
+    EXPECT_EQ(verdict(key, PdId{2}, 8), Verdict::kNoSuchKey);
+    EXPECT_EQ(verdict(key, kPd, 9), Verdict::kOutOfRange);
+    EXPECT_EQ(verdict(Key{key.value ^ 1}, kPd, 8), Verdict::kNoSuchKey);
+    EXPECT_EQ(verdict(Key{0}, kPd, 8), Verdict::kNoSuchKey);
+  }
+  ASSERT_TRUE(table.retire(key));
+  EXPECT_EQ(verdict(key, kPd, 8), Verdict::kNoSuchKey);
+  table.release(key);
+  for (std::uint32_t i = 0; i < 64; ++i) ASSERT_TRUE(table.insert(region(0, 16)).has_value());
+  EXPECT_EQ(verdict(key, kPd, 8), Verdict::kNoSuchKey) << "its slot has another key now";
+}
+
 TEST_F(TableTest, RetiredKeysResolveNoMoreAndSlotsWaitForRelease) {
   std::vector<Key> keys;
   while (auto key = table.insert(region(0, 16))) keys.push_back(*key);

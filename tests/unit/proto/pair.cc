@@ -277,7 +277,10 @@ std::vector<Packet> Pair::take(End& from) {
   }
 }
 
-void Pair::deliver(End& to, const Packet& packet) { to.transport->receive(packet.rx, now); }
+void Pair::deliver(End& to, const Packet& packet) {
+  wire::RxPacket rx = packet.rx;
+  EXPECT_TRUE(to.transport->receive(rx, now));
+}
 
 void Pair::deliver_marked(End& to, const Packet& packet) {
   wire::RxPacket marked = packet.rx;

@@ -102,6 +102,36 @@ TEST(Responder, DuplicateWriteLeavesMemoryAlone) {
   EXPECT_EQ(std::memcmp(pair.b.at(0), later.data(), 10), 0);
 }
 
+/// Delivers with the ICRC left open where it may be, and perhaps with a wrong bit.
+bool deliver_open(Pair& pair, End& to, Packet packet, bool spoil = false) {
+  if (spoil) packet.bytes[packet.bytes.size() - 100] ^= std::byte{1};
+  EXPECT_EQ(wire::parse(packet.bytes, {.leave_middle_open = true}, packet.rx), wire::ParseVerdict::kOk);
+  return to.transport->receive(packet.rx, pair.now);
+}
+
+TEST(Responder, MiddleOfAWriteIsPlacedOnceItsIcrcIsGood) {
+  Pair pair;
+  pair.a.fill(0, 4000, 1);
+  pair.b.fill(0, 4096, 2);
+  const std::vector<std::byte> before(pair.b.at(0), pair.b.at(4096));
+  pair.a.post(write_of(pair, 1000));
+  const auto packets = pair.take(pair.a);
+  ASSERT_EQ(packets.size(), 4u);
+  const std::uint32_t mtu = 256;
+  EXPECT_TRUE(deliver_open(pair, pair.b, packets[0]));
+  // Not due: checked first, so nothing is touched.
+  EXPECT_FALSE(deliver_open(pair, pair.b, packets[2], true));
+  EXPECT_EQ(std::memcmp(pair.b.at(mtu), &before[mtu], 4096 - mtu), 0);
+  // Due: its own place may hold anything, and nothing else.
+  EXPECT_FALSE(deliver_open(pair, pair.b, packets[1], true));
+  EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), mtu), 0);
+  EXPECT_EQ(std::memcmp(pair.b.at(2 * mtu), &before[2 * mtu], 4096 - 2 * mtu), 0);
+  EXPECT_EQ(pair.b.counters().rcvd_pkts, 1u);
+  for (std::size_t i = 1; i < packets.size(); ++i) EXPECT_TRUE(deliver_open(pair, pair.b, packets[i]));
+  EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), 1000), 0);
+  EXPECT_EQ(std::memcmp(pair.b.at(1000), &before[1000], 4096 - 1000), 0);
+}
+
 TEST(Responder, DuplicateReadIsAnsweredAgainWithWhatIsThereNow) {
   Pair pair;
   pair.a.post(read_of(pair, 600));

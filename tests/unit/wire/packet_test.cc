@@ -100,6 +100,46 @@ TEST(Parse, EachDefectHasItsReason) {
   }
 }
 
+TEST(Parse, MiddlesOfWritesAndReadsMayStayOpen) {
+  constexpr std::uint8_t kSendMiddle = 0x01, kWriteMiddle = 0x07, kWriteLast = 0x08, kReadMiddle = 0x0e,
+                         kUcWriteMiddle = 0x27;
+  constexpr ParseOptions kOpen{.leave_middle_open = true};
+  for (const bool v6 : {false, true}) {
+    for (const std::uint8_t opcode : {kSendMiddle, kWriteMiddle, kWriteLast, kReadMiddle, kUcWriteMiddle}) {
+      Bytes frame = build(path(v6), opcode, 1024);
+      RxPacket packet;
+      ASSERT_EQ(parse(frame, kOpen, packet), ParseVerdict::kOk);
+      const bool open = opcode == kWriteMiddle || opcode == kReadMiddle;
+      EXPECT_EQ(packet.icrc_open, open) << int{opcode};
+      frame[200] ^= std::byte{1};
+      EXPECT_EQ(parse(frame, kOpen, packet), open ? ParseVerdict::kOk : ParseVerdict::kBadIcrc) << int{opcode};
+      EXPECT_EQ(parse(frame, {}, packet), ParseVerdict::kBadIcrc);
+    }
+  }
+}
+
+TEST(Parse, AnOpenIcrcIsCheckedAloneOrWhileThePayloadIsPlaced) {
+  for (const bool v6 : {false, true}) {
+    Bytes frame = build(path(v6), 0x07, 1024);
+    Bytes to(1024);
+    RxPacket packet;
+    for (const std::size_t spoilt : {std::size_t{0}, kIp + 15, frame.size() - 500, frame.size() - 1}) {
+      if (spoilt != 0) frame[spoilt] ^= std::byte{1};
+      ASSERT_EQ(parse(frame, {.check_ip_checksum = false, .leave_middle_open = true}, packet), ParseVerdict::kOk);
+      RxPacket again = packet;
+      EXPECT_EQ(check_icrc(packet), spoilt == 0) << spoilt;
+      EXPECT_FALSE(packet.placed);
+      EXPECT_EQ(place_payload(again, to.data()), spoilt == 0) << spoilt;
+      EXPECT_EQ(again.placed, spoilt == 0);
+      if (spoilt != 0) {
+        frame[spoilt] ^= std::byte{1};
+      } else {
+        EXPECT_TRUE(std::equal(to.begin(), to.end(), packet.payload));
+      }
+    }
+  }
+}
+
 TEST(Parse, EachDefectOfIpv6HasItsReason) {
   using V = ParseVerdict;
   const auto after = [](const std::function<void(Bytes&)>& spoil) {
