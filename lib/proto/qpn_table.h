@@ -26,6 +26,9 @@ class QpnTable {
     }
   }
 
+  /// find() will be called for this QPN soon.
+  void prefetch(Qpn qpn) const { __builtin_prefetch(&entries_[home(qpn.value)]); }
+
   /// The QPN must not be there yet.
   void insert(Qpn qpn, std::uint32_t slot) {
     std::uint32_t i = home(qpn.value);

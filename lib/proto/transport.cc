@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "proto/completer.h"
 #include "proto/core.h"
@@ -55,6 +56,8 @@ int check_create(const QpCreate& create) {
 
 struct Transport::Impl : Core {
   using Core::Core;
+
+  Qpn expected;  ///< whose state prefetch() fetches next
 
   Qp* find(QpIndex index) { return qps.holds(index.value) ? &qps[index.value] : nullptr; }
 
@@ -269,8 +272,9 @@ void Transport::Impl::dispatch_foreign(Qp& qp, const wire::RxPacket& packet) {
   qp.window.on_cnp();
 }
 
-void Transport::prefetch(Qpn qpn) const {
-  const std::uint32_t slot = impl_->by_qpn.find(qpn);
+void Transport::prefetch(Qpn qpn) {
+  impl_->by_qpn.prefetch(qpn);
+  const std::uint32_t slot = impl_->by_qpn.find(std::exchange(impl_->expected, qpn));
   if (slot != QpnTable::kNone) Impl::prefetch_state<4>(impl_->qps[slot]);
 }
 

@@ -144,9 +144,9 @@ class Transport {
 
   /// False: the ICRC, which wire::parse() had left open, is bad, and nothing was done.
   bool receive(wire::RxPacket& packet, Nanos now);
-  /// A packet for this QPN will come in soon: brings the QP's state into the cache. Worth while a few packets
-  /// ahead.
-  void prefetch(Qpn qpn) const;
+  /// A packet for this QPN will come in soon: starts to bring what says where the QP is into the cache, and the
+  /// state of the QP that the call before named. Worth while a few packets ahead.
+  void prefetch(Qpn qpn);
   void doorbell(QpIndex qp);
   void advance(Nanos now);
   /// kNever: no timer runs.
