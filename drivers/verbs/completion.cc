@@ -1,5 +1,4 @@
 // Completion queues and channels.
-#include <poll.h>
 #include <unistd.h>
 
 #include <memory>
@@ -61,14 +60,10 @@ Cq* next_waiting(Context& context, Channel& channel) {
   const std::lock_guard lock(channel.waiting_mutex);
   while (!channel.waiting.empty()) {
     const auto at = context.cqs.find(channel.waiting.back());
-    if (at != context.cqs.end() && at->second->queue.still_armed_over()) {
-      pollfd pipe{channel.channel.fd, POLLIN, 0};
-      if (poll(&pipe, 1, 0) != 0) return nullptr;  // an event of the daemon's is there
-    }
     channel.waiting.pop_back();
     if (at == context.cqs.end()) continue;
     at->second->waiting = false;
-    if (!at->second->queue.still_armed_over()) continue;
+    if (!at->second->queue.take_event()) continue;
     deliver(*at->second);
     at->second->queue.event_came();
     return at->second;

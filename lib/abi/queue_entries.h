@@ -191,11 +191,17 @@ struct uroce_srq_daemon_block { /* daemon writes, client reads */
   uint32_t consumer;            /* every entry before this one may be overwritten */
   uint32_t pad[15];
 };
-struct uroce_cq_client_block { /* client writes, daemon reads */
+enum {
+  UROCE_CQ_ARM_SOLICITED = 1, /* only for solicited entries */
+  UROCE_CQ_ARM_TAKEN = 2,     /* set by compare and swap by whoever shows the event, and so does so alone */
+};
+struct uroce_cq_client_block { /* client writes; of the daemon's only UROCE_CQ_ARM_TAKEN */
   uint32_t consumer;           /* CQEs polled so far */
   uint32_t pad0[15];
-  uint32_t arm; /* (serial number << 1) | solicited only; a new value arms the CQ once */
-  uint32_t pad1[15];
+  /* 0, or (entries that were there << 32) | (serial number << 2) | UROCE_CQ_ARM_...: each value stands for one event.
+   * The daemon shows it for an entry behind those that were there, as an index like `consumer`. */
+  uint64_t arm;
+  uint32_t pad1[14];
 };
 
 #ifdef __cplusplus

@@ -78,14 +78,13 @@ class CompletionQueue {
   bool arm(bool solicited_only) {
     const std::lock_guard lock(lock_);
     armed_for_any_ |= !solicited_only;
-    armed_over_end_ = consumer_.tail() + consumer_.ready(kMostArmedOver);
     consumer_.arm(!armed_for_any_);
-    return armed_for_any_ && armed_over_end_ != consumer_.tail();
+    return armed_for_any_ && consumer_.peek() != nullptr;
   }
-  /// Whether entries are left of those that it was armed over. Later ones have an event of the daemon's.
-  bool still_armed_over() {
+  /// Whether it is armed, has entries, and the event for that is the caller's to show: the daemon shows none.
+  bool take_event() {
     const std::lock_guard lock(lock_);
-    return static_cast<std::int32_t>(armed_over_end_ - consumer_.tail()) > 0;
+    return consumer_.peek() != nullptr && consumer_.take_event();
   }
   void event_came() {
     const std::lock_guard lock(lock_);
@@ -100,8 +99,6 @@ class CompletionQueue {
   bool has_flushed();
 
  private:
-  static constexpr std::uint32_t kMostArmedOver = 256;  ///< entries looked at
-
   void count_empty_poll() {
     empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -117,7 +114,6 @@ class CompletionQueue {
   std::atomic<std::uint32_t> empty_polls_{0};  ///< written with lock_ held
   std::atomic<bool> waiting_{false};  ///< the workers were told so
   bool armed_for_any_ = false;
-  std::uint32_t armed_over_end_ = 0;  ///< one past the entries that were there when it was armed
   bool flushed_waiting_ = false;  ///< flushed_ was shown by front() and not popped
   uroce_cqe flushed_{};
   std::vector<User> users_;

@@ -4,13 +4,16 @@
 // Edges: CqProducer::push (release on phase) pairs with CqConsumer::peek (acquire). Arming is a store-load
 // (Dekker) pair: CqConsumer::arm stores the arm word, then a seq_cst fence, and the program polls once more;
 // CqProducer::take_event has a seq_cst fence between the last push and its read of the arm word. So either
-// the program sees the entry or the daemon sees that the CQ is armed.
+// the program sees the entry or the daemon sees that the CQ is armed. Both may: who shows the event takes the arm
+// word first. The word also says which entries the program saw when it armed; these give no event, however late
+// the daemon looks.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "abi/queue_entries.h"
 #include "base/spinlock.h"
@@ -25,7 +28,7 @@ inline std::uint8_t cqe_phase(std::uint32_t index, std::uint32_t count) {
 class CqProducer {
  public:
   CqProducer() = default;
-  CqProducer(uroce_cqe* ring, std::uint32_t count, const uroce_cq_client_block* client)
+  CqProducer(uroce_cqe* ring, std::uint32_t count, uroce_cq_client_block* client)
       : ring_(ring), count_(count), client_(client) {}
 
   /// Appends an entry (its phase byte is set here). False on overrun: nothing is written, and the CQ is in
@@ -38,7 +41,7 @@ class CqProducer {
   }
 
   /// Whether a completion event is due now. Call after the pushes of one duty cycle; true at most once for
-  /// each arming.
+  /// each arming, and never when CqConsumer::take_event() was.
   bool take_event() {
     if (shared_) lock_.lock();
     const bool due = take_event_locked();
@@ -75,13 +78,16 @@ class CqProducer {
   bool take_event_locked() {
     if (!pushed_) return false;
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    const std::uint32_t arm = load(client_->arm);
-    const bool armed = arm != last_arm_;
-    const bool matches = armed && ((arm & 1) == 0 || pushed_solicited_);
-    pushed_ = pushed_solicited_ = false;
-    if (!matches) return false;
-    last_arm_ = arm;
-    return true;
+    const bool solicited = std::exchange(pushed_solicited_, false);
+    pushed_ = false;
+    const std::atomic_ref word(client_->arm);
+    // Fails when the client takes it, or arms anew.
+    for (std::uint64_t arm = word.load(std::memory_order_acquire); arm != 0 && (arm & UROCE_CQ_ARM_TAKEN) == 0;) {
+      if ((arm & UROCE_CQ_ARM_SOLICITED) != 0 && !solicited) return false;
+      if (static_cast<std::int32_t>(head_ - static_cast<std::uint32_t>(arm >> 32)) <= 0) return false;
+      if (word.compare_exchange_weak(arm, arm | UROCE_CQ_ARM_TAKEN, std::memory_order_acq_rel)) return true;
+    }
+    return false;
   }
 
   bool resize_locked(uroce_cqe* ring, std::uint32_t count) {
@@ -123,10 +129,9 @@ class CqProducer {
 
   uroce_cqe* ring_ = nullptr;
   std::uint32_t count_ = 0;
-  const uroce_cq_client_block* client_ = nullptr;
+  uroce_cq_client_block* client_ = nullptr;
   std::uint32_t head_ = 0;
   std::uint32_t cached_consumer_ = 0;
-  std::uint32_t last_arm_ = 0;
   bool pushed_ = false;
   bool pushed_solicited_ = false;
   bool error_ = false;
@@ -148,13 +153,6 @@ class CqConsumer {
                                    .load(std::memory_order_acquire);
     return phase == cqe_phase(tail_, count_) ? &slot : nullptr;
   }
-  /// How many there are, as far as `most`.
-  std::uint32_t ready(std::uint32_t most) const {
-    CqConsumer ahead = *this;
-    while (ahead.tail_ - tail_ < most && ahead.peek() != nullptr) ahead.pop();
-    return ahead.tail_ - tail_;
-  }
-  std::uint32_t tail() const { return tail_; }
   void pop() { ++tail_; }
   /// Gives the popped slots back to the daemon.
   void publish() { std::atomic_ref(client_->consumer).store(tail_, std::memory_order_release); }
@@ -166,18 +164,36 @@ class CqConsumer {
   }
 
   void arm(bool solicited_only) {
-    arm_sn_ += 2;
-    std::atomic_ref(client_->arm)
-        .store(arm_sn_ | static_cast<std::uint32_t>(solicited_only), std::memory_order_relaxed);
+    serial_ = serial_ + 1 == kSerials ? 1 : serial_ + 1;
+    arm_ = std::uint64_t{tail_ + ready(kMostSeen)} << 32 | serial_ << 2 |
+           (solicited_only ? std::uint32_t{UROCE_CQ_ARM_SOLICITED} : 0u);
+    std::atomic_ref(client_->arm).store(arm_, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+  /// Takes the event that it is armed for. False: it isn't armed, or the daemon has shown it or is about to.
+  bool take_event() {
+    std::uint64_t armed = arm_;
+    return armed != 0 && std::atomic_ref(client_->arm).compare_exchange_strong(armed, armed | UROCE_CQ_ARM_TAKEN,
+                                                                               std::memory_order_acq_rel);
   }
 
  private:
+  static constexpr std::uint32_t kSerials = 1u << 30;
+  static constexpr std::uint32_t kMostSeen = 256;  // of more, the rest has an event of the daemon's
+
+  /// How many entries there are, as far as `most`.
+  std::uint32_t ready(std::uint32_t most) const {
+    CqConsumer ahead = *this;
+    while (ahead.tail_ - tail_ < most && ahead.peek() != nullptr) ahead.pop();
+    return ahead.tail_ - tail_;
+  }
+
   const uroce_cqe* ring_ = nullptr;
   std::uint32_t count_ = 0;
   uroce_cq_client_block* client_ = nullptr;
   std::uint32_t tail_ = 0;
-  std::uint32_t arm_sn_ = 0;
+  std::uint32_t serial_ = 0;
+  std::uint64_t arm_ = 0;  ///< as last written
 };
 
 }  // namespace uroce::queue

@@ -9,6 +9,8 @@
 namespace conformance {
 namespace {
 
+constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;  // as a number: verbs.h mixes enumerations
+
 /// Makes objects until that is refused, and wants exactly `most` of them.
 template <class Object>
 void reach(int most, const std::function<Object()>& make) {
@@ -226,10 +228,10 @@ CONFORMANCE_CASE(max_mr_and_mw, "ibv_query_device(3)") {
     mws.emplace_back(CHECK_MADE(ibv_alloc_mw(pd.get(), IBV_MW_TYPE_2)));
   }
   for (int i = 0; i < bench.left.attr.max_mr; ++i) {
-    mrs.emplace_back(CHECK_MADE(ibv_reg_mr(pd.get(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE)));
+    mrs.emplace_back(CHECK_MADE(ibv_reg_mr(pd.get(), memory.data(), memory.size(), kLocalWrite)));
   }
   CHECK(ibv_alloc_mw(pd.get(), IBV_MW_TYPE_2) == nullptr);
-  CHECK(ibv_reg_mr(pd.get(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE) == nullptr);
+  CHECK(ibv_reg_mr(pd.get(), memory.data(), memory.size(), kLocalWrite) == nullptr);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ int create_cq(Call& call) {
   object->cookie = request.cookie;
   object->channel = channel;
   object->cq = std::make_unique<Cq>(reinterpret_cast<uroce_cqe*>(object->ring.data), object->entries,
-                                    reinterpret_cast<const uroce_cq_client_block*>(object->client.data));
+                                    reinterpret_cast<uroce_cq_client_block*>(object->client.data));
   Cq& cq = *object->cq;
   cq.cookie = request.cookie;
   cq.channel_fd = channel != nullptr ? channel->write_end.get() : -1;

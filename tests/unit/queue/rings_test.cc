@@ -314,5 +314,59 @@ TEST(CompletionEvent, ComesOnceForEachArming) {
   EXPECT_TRUE(ring.producer.take_event()) << "the later arming widens the earlier";
 }
 
+TEST(CompletionEvent, IsShownByWhoeverTakesItFirst) {
+  CqRing ring(16);
+  EXPECT_FALSE(ring.consumer.take_event()) << "not armed";
+  ring.push(1);
+  ring.consumer.arm(false);
+  EXPECT_TRUE(ring.consumer.take_event());
+  EXPECT_FALSE(ring.consumer.take_event()) << "armed once";
+  ring.push(2);
+  EXPECT_FALSE(ring.producer.take_event()) << "the client has it";
+  ring.consumer.arm(false);
+  ring.push(3);
+  EXPECT_TRUE(ring.producer.take_event());
+  EXPECT_FALSE(ring.consumer.take_event()) << "the daemon has it";
+}
+
+TEST(CompletionEvent, IsNotShownForWhatWasThereWhenTheCqWasArmed) {
+  CqRing ring(16);
+  ring.push(1);
+  ring.consumer.arm(false);
+  EXPECT_FALSE(ring.producer.take_event()) << "looks late";
+  ring.push(2);
+  ring.consumer.pop();
+  ring.consumer.pop();
+  ring.consumer.publish();
+  EXPECT_TRUE(ring.producer.take_event()) << "came after arming, polled or not";
+}
+
+// An entry that comes while the CQ is armed has one event, neither none nor two.
+TEST(CompletionEvent, ComesOnceHoweverArmingAndPushingMeet) {
+  constexpr std::uint32_t kRounds = 20'000;
+  CqRing ring(16);
+  std::atomic<std::uint32_t> round{0}, answered{0};
+  std::atomic<bool> daemon_shows{false};
+  std::thread daemon([&] {
+    for (std::uint32_t i = 1; i <= kRounds; ++i) {
+      while (round.load() != i) std::this_thread::yield();
+      ring.push(i);
+      daemon_shows = ring.producer.take_event();
+      answered = i;
+    }
+  });
+  for (std::uint32_t i = 1; i <= kRounds; ++i) {
+    round = i;
+    ring.consumer.arm(false);
+    // As in ibv_get_cq_event(): only over entries that arming found is there anything for the client to take.
+    const bool client_shows = ring.consumer.peek() != nullptr && ring.consumer.take_event();
+    while (answered.load() != i) std::this_thread::yield();
+    ASSERT_NE(client_shows, daemon_shows.load()) << "round " << i;
+    ring.consumer.pop();
+    ring.consumer.publish();
+  }
+  daemon.join();
+}
+
 }  // namespace
 }  // namespace uroce::queue
