@@ -1,4 +1,5 @@
 // Completion queues and channels.
+#include <poll.h>
 #include <unistd.h>
 
 #include <memory>
@@ -60,6 +61,10 @@ Cq* next_waiting(Context& context, Channel& channel) {
   const std::lock_guard lock(channel.waiting_mutex);
   while (!channel.waiting.empty()) {
     const auto at = context.cqs.find(channel.waiting.back());
+    if (at != context.cqs.end() && at->second->queue.still_armed_over()) {
+      pollfd pipe{channel.channel.fd, POLLIN, 0};
+      if (poll(&pipe, 1, 0) != 0) return nullptr;  // an event of the daemon's is there, and comes first
+    }
     channel.waiting.pop_back();
     if (at == context.cqs.end()) continue;
     at->second->waiting = false;

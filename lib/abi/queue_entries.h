@@ -198,8 +198,8 @@ enum {
 struct uroce_cq_client_block { /* client writes; of the daemon's only UROCE_CQ_ARM_TAKEN */
   uint32_t consumer;           /* CQEs polled so far */
   uint32_t pad0[15];
-  /* 0, or (entries that were there << 32) | (serial number << 2) | UROCE_CQ_ARM_...: each value stands for one event.
-   * The daemon shows it for an entry behind those that were there, as an index like `consumer`. */
+  /* 0, or (entries that were there << 32) | (serial number << 2) | UROCE_CQ_ARM_...: each value stands for one
+   * event. The daemon shows it for an entry behind those that were there, as an index like `consumer`. */
   uint64_t arm;
   uint32_t pad1[14];
 };

@@ -79,12 +79,17 @@ class CompletionQueue {
     const std::lock_guard lock(lock_);
     armed_for_any_ |= !solicited_only;
     consumer_.arm(!armed_for_any_);
-    return armed_for_any_ && consumer_.peek() != nullptr;
+    return armed_for_any_ && consumer_.armed_over_entries();
   }
-  /// Whether it is armed, has entries, and the event for that is the caller's to show: the daemon shows none.
+  /// Whether entries are left of those that it was armed over. Later ones have an event of the daemon's.
+  bool still_armed_over() {
+    const std::lock_guard lock(lock_);
+    return consumer_.armed_over_entries();
+  }
+  /// The same, and that event is the caller's to show: the daemon shows none for this arming.
   bool take_event() {
     const std::lock_guard lock(lock_);
-    return consumer_.peek() != nullptr && consumer_.take_event();
+    return consumer_.armed_over_entries() && consumer_.take_event();
   }
   void event_came() {
     const std::lock_guard lock(lock_);

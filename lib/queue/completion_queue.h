@@ -169,6 +169,12 @@ class CqConsumer {
            (solicited_only ? std::uint32_t{UROCE_CQ_ARM_SOLICITED} : 0u);
     std::atomic_ref(client_->arm).store(arm_, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
+    // What has come since the word was made may have been too early for the daemon to see it armed.
+    over_end_ = tail_ + ready(kMostSeen);
+  }
+  /// Whether entries are left of those that were there when it was armed.
+  bool armed_over_entries() const {
+    return arm_ != 0 && static_cast<std::int32_t>(over_end_ - tail_) > 0;
   }
   /// Takes the event that it is armed for. False: it isn't armed, or the daemon has shown it or is about to.
   bool take_event() {
@@ -193,7 +199,8 @@ class CqConsumer {
   uroce_cq_client_block* client_ = nullptr;
   std::uint32_t tail_ = 0;
   std::uint32_t serial_ = 0;
-  std::uint64_t arm_ = 0;  ///< as last written
+  std::uint64_t arm_ = 0;       ///< as last written
+  std::uint32_t over_end_ = 0;  ///< one past the entries that it was armed over
 };
 
 }  // namespace uroce::queue
