@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 #include <rdma/rdma_cma.h>
 
-#include <cstring>
 #include <set>
 #include <string>
 
