@@ -73,7 +73,7 @@ inline bool add_payload(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part
       xrceth_bytes(qp) + (reth ? wire::Reth::kBytes : 0) + (extra ? wire::ImmDt::kBytes : 0);
   if (!builder.start(frame, qp.path, bth, extended, part.bytes)) return true;
   emit_extended(builder.extended(), qp, wqe, reth, extra ? row.extra : SendRow::Extra::kNone);
-  part.first || part.last ? builder.seal() : builder.seal(qp.header_crc);
+  builder.seal(qp.header_crc);
   if (!add_payload(core, qp, wqe, part, builder)) return false;
   builder.finish();
   ++burst.count;

@@ -196,6 +196,7 @@ struct alignas(64) Qp {
   std::byte* shadow = nullptr;
   CqId send_cq, recv_cq;
   wire::FrameTemplate path;
+  HeaderCrc header_crc;  ///< of `path`
   std::uint32_t read_budget_used = 0;
   std::uint32_t read_chunk = kReadChunkPackets;  ///< packets of answer that one READ request may ask for; 2^n
   std::uint8_t retry_cnt = 0, rnr_retry = 0;
@@ -216,9 +217,6 @@ struct alignas(64) Qp {
   bool established = false;  ///< COMM_EST was reported
   bool block_own_multicast = false;
   std::uint32_t max_recv_sge = 1;
-
-  // --- messages of many packets, again ---
-  HeaderCrc header_crc;  ///< of `path`, for packets in the middle of a message
 
   // --- seldom ---
   std::byte peer[16] = {};

@@ -132,7 +132,7 @@ bool send_read_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) 
   const bool aeth = first || last;
   if (builder.start(frame, qp.path, bth, aeth ? wire::Aeth::kBytes : 0, bytes)) {
     if (aeth) emit_aeth(builder.extended(), wire::kAckUnlimited, Msn(resource.msn));
-    aeth ? builder.seal() : builder.seal(qp.header_crc);
+    builder.seal(qp.header_crc);
     if (bytes != 0 && !copy_out(core, span, bytes, builder)) return false;
     builder.finish();
     ++burst.count;
