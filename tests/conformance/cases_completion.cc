@@ -33,6 +33,19 @@ struct Watched {
     CHECK_OK(sender.send(0, 8, 2, IBV_SEND_SIGNALED | flags));
     wait_success(sender.cq.get(), IBV_WC_SEND);
   }
+  void arm() { CHECK_OK(ibv_req_notify_cq(receiver.cq.get(), 0)); }
+  int drain() {
+    int entries = 0;
+    ibv_wc wc;
+    while (ibv_poll_cq(receiver.cq.get(), 1, &wc) == 1) ++entries;
+    return entries;
+  }
+  /// Sends a message, and waits for a first event.
+  void deliver_and_take() {
+    CHECK_OK(receiver.post_recv(0, 64));
+    CHECK_OK(sender.send(0, 8));
+    take_event(channel.get());
+  }
   Channel channel;
   Side sender, receiver;
 };
@@ -40,7 +53,7 @@ struct Watched {
 CONFORMANCE_CASE(cq_event_comes_once, "ibv_req_notify_cq(3)") {
   Watched watched(bench);
   CHECK(!readable(watched.channel->fd, 0));
-  CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 0));
+  watched.arm();
   watched.deliver();
   CHECK_EQ(take_event(watched.channel.get()), watched.receiver.cq.get());
   wait_success(watched.receiver.cq.get(), IBV_WC_RECV);
@@ -71,15 +84,13 @@ CONFORMANCE_CASE(cq_error_counts_as_solicited, "IBTA vol. 1, 11.4.2.2") {
 
 CONFORMANCE_CASE(cq_arm_then_poll_loses_nothing, "ibv_get_cq_event(3), EXAMPLES") {
   Watched watched(bench);
-  ibv_wc wc;
-  CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 0));
+  watched.arm();
   for (int i = 0; i < 300; ++i) {
-    CHECK_OK(watched.receiver.post_recv(0, 64));
-    CHECK_OK(watched.sender.send(0, 8));
-    for (bool got = false; !got;) {
+    watched.deliver_and_take();
+    for (;;) {
+      watched.arm();
+      if (watched.drain() > 0) break;
       take_event(watched.channel.get());
-      CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 0));
-      while (ibv_poll_cq(watched.receiver.cq.get(), 1, &wc) == 1) got = true;
     }
     wait_success(watched.sender.cq.get(), IBV_WC_SEND);
   }
@@ -89,12 +100,10 @@ CONFORMANCE_CASE(cq_polled_entry_has_no_event_left, "ibv_req_notify_cq(3); IBTA 
   // Armed over the one entry there is, which is polled then: the next event is that of the next entry.
   Watched watched(bench);
   ibv_wc wc;
-  CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 0));
+  watched.arm();
   for (int i = 0; i < 1000; ++i) {
-    CHECK_OK(watched.receiver.post_recv(0, 64));
-    CHECK_OK(watched.sender.send(0, 8));
-    take_event(watched.channel.get());
-    CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 0));
+    watched.deliver_and_take();
+    watched.arm();
     CHECK_EQ(ibv_poll_cq(watched.receiver.cq.get(), 1, &wc), 1);
     wait_success(watched.sender.cq.get(), IBV_WC_SEND);
   }
@@ -166,11 +175,7 @@ CONFORMANCE_CASE(cq_overrun_is_an_event, "IBTA vol. 1, 11.6.3.2; ibv_get_async_e
   CHECK_OK(to_rts(qp.get()));
   for (int i = 0; i < 250; ++i) {
     ibv_sge sge = buffer.sge(0, 8);
-    ibv_send_wr wr{}, *bad;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = IBV_WR_RDMA_WRITE;
-    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr *bad, wr = request(IBV_WR_RDMA_WRITE, sge);
     wr.wr.rdma = {peer.buffer.address(), peer.buffer.rkey()};
     if (ibv_post_send(qp.get(), &wr, &bad) != 0) break;
   }
@@ -189,7 +194,7 @@ CONFORMANCE_CASE(cq_moderation, "ibv_modify_cq(3)") {
   attr.attr_mask = IBV_CQ_ATTR_MODERATE;
   attr.moderate = {1000, 20000};
   CHECK_OK(ibv_modify_cq(watched.receiver.cq.get(), &attr));
-  CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 0));
+  watched.arm();
   watched.deliver();
   CHECK_EQ(take_event(watched.channel.get()), watched.receiver.cq.get());  // when the time is over
   wait_success(watched.receiver.cq.get(), IBV_WC_RECV);

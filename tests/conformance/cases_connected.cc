@@ -41,11 +41,7 @@ void check_immediate(Bench& bench, ibv_qp_type type) {
   CHECK_OK(pair.right.post_recv(0, 64, 1));
   CHECK_OK(pair.right.post_recv(64, 64, 2));
   ibv_sge sge = pair.left.buffer.sge(0, 16);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.opcode = IBV_WR_SEND_WITH_IMM;
+  ibv_send_wr wr = request(IBV_WR_SEND_WITH_IMM, sge);
   wr.imm_data = htobe32(0xcafe0001);
   CHECK_OK(pair.left.post(wr));
   ibv_wc wc = wait_success(pair.right.cq.get(), IBV_WC_RECV);
@@ -75,11 +71,7 @@ CONFORMANCE_CASE(uc_has_no_reads_and_atomics, "ibv_post_send(3), table of opcode
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
     Pair pair(bench, IBV_QPT_UC);
     ibv_sge sge = pair.left.buffer.sge(0, 8);
-    ibv_send_wr wr{};
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr wr = request(opcode, sge);
     wr.wr.atomic = {pair.right.buffer.address(), 1, 0, pair.right.buffer.rkey()};
     if (opcode == IBV_WR_RDMA_READ) wr.wr.rdma = {pair.right.buffer.address(), pair.right.buffer.rkey()};
     CHECK(refused(pair.left, wr));
@@ -142,11 +134,7 @@ CONFORMANCE_CASE(rc_compare_and_swap, "IBTA vol. 1, 9.4.5") {
   std::uint64_t value = 40;
   std::memcpy(pair.right.buffer.data() + 8, &value, 8);
   ibv_sge sge = pair.left.buffer.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr wr = request(IBV_WR_ATOMIC_CMP_AND_SWP, sge);
   wr.wr.atomic = {pair.right.buffer.address(8), 40, 50, pair.right.buffer.rkey()};
   CHECK_OK(pair.left.post(wr));
   wait_success(pair.left.cq.get(), IBV_WC_COMP_SWAP);
@@ -165,11 +153,7 @@ CONFORMANCE_CASE(rc_compare_and_swap, "IBTA vol. 1, 9.4.5") {
 CONFORMANCE_CASE(rc_fetch_and_add, "IBTA vol. 1, 9.4.5") {
   Pair pair(bench);
   ibv_sge sge = pair.left.buffer.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, sge);
   wr.wr.atomic = {pair.right.buffer.address(16), 7, 0, pair.right.buffer.rkey()};
   for (std::uint64_t i = 0; i < 10; ++i) {
     CHECK_OK(pair.left.post(wr));
@@ -183,11 +167,7 @@ CONFORMANCE_CASE(rc_fetch_and_add, "IBTA vol. 1, 9.4.5") {
 CONFORMANCE_CASE(rc_atomic_at_odd_address, "IBTA vol. 1, 9.7.4.1.6") {
   Pair pair(bench);
   ibv_sge sge = pair.left.buffer.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, sge);
   wr.wr.atomic = {pair.right.buffer.address(12) | 4, 7, 0, pair.right.buffer.rkey()};
   CHECK_OK(pair.left.post(wr));
   wait_status(pair.left.cq.get(), IBV_WC_REM_INV_REQ_ERR);
@@ -201,10 +181,7 @@ CONFORMANCE_CASE(rc_inline_data_may_be_reused_at_once, "ibv_post_send(3), IBV_SE
   std::memset(local, 0xab, sizeof(local));
   // Inline data needs no registration: the key is of no account.
   ibv_sge sge{reinterpret_cast<std::uintptr_t>(local), sizeof(local), 0};
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
+  ibv_send_wr wr = request(IBV_WR_SEND, sge);
   wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
   CHECK_OK(pair.right.post_recv(0, 64));
   CHECK_OK(pair.left.post(wr));
@@ -316,11 +293,7 @@ CONFORMANCE_CASE(rc_wrong_local_key, "IBTA vol. 1, 10.8.3.3") {
   Pair pair(bench);
   ibv_sge sge = pair.left.buffer.sge(0, 8);
   sge.lkey ^= 0x5500;
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr wr = request(IBV_WR_SEND, sge);
   CHECK_OK(pair.right.post_recv(0, 64));
   CHECK_OK(pair.left.post(wr));
   wait_status(pair.left.cq.get(), IBV_WC_LOC_PROT_ERR);

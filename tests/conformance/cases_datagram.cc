@@ -12,12 +12,8 @@ constexpr std::size_t kHalf = 32768;
 int send_datagram(Side& side, ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey, std::size_t bytes,
                   std::uint64_t id = 1) {
   ibv_sge sge = side.buffer.sge(0, bytes);
-  ibv_send_wr wr{};
+  ibv_send_wr wr = request(IBV_WR_SEND, sge);
   wr.wr_id = id;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  wr.send_flags = IBV_SEND_SIGNALED;
   wr.wr.ud = {ah, qpn, qkey};
   return side.post(wr);
 }
@@ -133,11 +129,7 @@ CONFORMANCE_CASE(ud_has_sends_only, "ibv_post_send(3), table of opcodes") {
   for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
     Pair pair(bench, IBV_QPT_UD);
     ibv_sge sge = pair.left.buffer.sge(0, 8);
-    ibv_send_wr wr{};
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr wr = request(opcode, sge);
     // A driver may look at the handle before it does at the opcode.
     wr.wr.ud = {pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey};
     CHECK(refused(pair.left, wr));

@@ -25,6 +25,19 @@ struct Extended {
     ibv_wr_set_sge(qp, pair.left.buffer.mr()->lkey, pair.left.buffer.address(offset),
                    static_cast<std::uint32_t>(length));
   }
+  std::uint32_t max_send_wr() {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    CHECK_OK(ibv_query_qp(pair.left.qp.get(), &attr, IBV_QP_CAP, &init));
+    return init.cap.max_send_wr;
+  }
+  /// So many WRITEs of 8 bytes, within a batch.
+  void add_writes(std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      ibv_wr_rdma_write(qp, pair.right.buffer.rkey(), pair.right.buffer.address());
+      set(0, 8);
+    }
+  }
   Pair pair;
   ibv_qp_ex* qp;
 };
@@ -70,13 +83,11 @@ CONFORMANCE_CASE(wr_abort_leaves_nothing, "ibv_wr_post(3), ibv_wr_abort") {
   Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
   ibv_wr_start(x.qp);
   x.qp->wr_id = 1;
-  ibv_wr_rdma_write(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address());
-  x.set(0, 8);
+  x.add_writes(1);
   ibv_wr_abort(x.qp);
   ibv_wr_start(x.qp);
   x.qp->wr_id = 2;
-  ibv_wr_rdma_write(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address());
-  x.set(0, 8);
+  x.add_writes(1);
   CHECK_EQ(ibv_wr_complete(x.qp), 0);
   CHECK_EQ(wait_success(x.pair.left.cq.get(), IBV_WC_RDMA_WRITE).wr_id, 2u);
   CHECK(stays_empty(x.pair.left.cq.get(), std::chrono::milliseconds(5)));
@@ -84,14 +95,8 @@ CONFORMANCE_CASE(wr_abort_leaves_nothing, "ibv_wr_post(3), ibv_wr_abort") {
 
 CONFORMANCE_CASE(wr_error_posts_nothing, "ibv_wr_post(3), ibv_wr_complete") {
   Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
-  ibv_qp_attr attr{};
-  ibv_qp_init_attr init{};
-  CHECK_OK(ibv_query_qp(x.pair.left.qp.get(), &attr, IBV_QP_CAP, &init));
   ibv_wr_start(x.qp);
-  for (std::uint32_t i = 0; i < init.cap.max_send_wr + 1; ++i) {
-    ibv_wr_rdma_write(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address());
-    x.set(0, 8);
-  }
+  x.add_writes(x.max_send_wr() + 1);
   CHECK(ibv_wr_complete(x.qp) != 0);
   CHECK(stays_empty(x.pair.left.cq.get(), std::chrono::milliseconds(5)));
 }
@@ -137,53 +142,49 @@ CONFORMANCE_CASE(wr_operation_that_the_type_lacks, "ibv_create_qp_ex(3), send_op
   CHECK(ibv_create_qp_ex(bench.left.context, &init) == nullptr);
 }
 
-CONFORMANCE_CASE(wr_window_bound, "ibv_wr_post(3), ibv_wr_bind_mw") {
-  if ((bench.left.attr.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) == 0) {
-    throw Skipped{"the device has no such windows"};
+/// A region of the left side's, and a window on it that is not bound yet.
+struct Windowed : Extended {
+  Windowed(Bench& bench, std::uint64_t operations) : Extended(supporting(bench), IBV_QPT_RC, operations) {}
+  static Bench& supporting(Bench& bench) {
+    if ((bench.left.attr.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) == 0) {
+      throw Skipped{"the device has no such windows"};
+    }
+    return bench;
   }
-  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV);
-  Buffer buffer(x.pair.left.pd, 4096, kAll | IBV_ACCESS_MW_BIND);
-  const Mw mw(CHECK_MADE(ibv_alloc_mw(x.pair.left.pd, IBV_MW_TYPE_2)));
-  const std::uint32_t key = ibv_inc_rkey(mw->rkey);
+  void bind(std::uint32_t to) { ibv_wr_bind_mw(qp, mw.get(), to, &info); }
+  Buffer buffer{pair.left.pd, 4096, kAll | IBV_ACCESS_MW_BIND};
+  const Mw mw{CHECK_MADE(ibv_alloc_mw(pair.left.pd, IBV_MW_TYPE_2))};
+  const std::uint32_t before = mw->rkey, key = ibv_inc_rkey(before);
   const ibv_mw_bind_info info{buffer.mr(), buffer.address(), 4096, IBV_ACCESS_REMOTE_WRITE};
+};
+
+CONFORMANCE_CASE(wr_window_bound, "ibv_wr_post(3), ibv_wr_bind_mw") {
+  Windowed x(bench, IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV);
   ibv_wr_start(x.qp);
-  ibv_wr_bind_mw(x.qp, mw.get(), key, &info);
+  x.bind(x.key);
   CHECK_EQ(ibv_wr_complete(x.qp), 0);
   wait_success(x.pair.left.cq.get(), IBV_WC_BIND_MW);
   x.pair.right.buffer.fill(1);
-  CHECK_OK(x.pair.right.write(0, 64, buffer.address(), key));
+  CHECK_OK(x.pair.right.write(0, 64, x.buffer.address(), x.key));
   wait_success(x.pair.right.cq.get(), IBV_WC_RDMA_WRITE);
-  CHECK(buffer.holds(1, 0, 64, 0));
+  CHECK(x.buffer.holds(1, 0, 64, 0));
 }
 
 CONFORMANCE_CASE(wr_abort_keeps_the_key_of_a_window, "ibv_wr_post(3), ibv_wr_abort") {
-  if ((bench.left.attr.device_cap_flags & (IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B)) == 0) {
-    throw Skipped{"the device has no such windows"};
-  }
-  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_RDMA_WRITE);
-  Buffer buffer(x.pair.left.pd, 4096, kAll | IBV_ACCESS_MW_BIND);
-  const Mw mw(CHECK_MADE(ibv_alloc_mw(x.pair.left.pd, IBV_MW_TYPE_2)));
-  const std::uint32_t before = mw->rkey, key = ibv_inc_rkey(before);
-  const ibv_mw_bind_info info{buffer.mr(), buffer.address(), 4096, IBV_ACCESS_REMOTE_WRITE};
+  Windowed x(bench, IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_RDMA_WRITE);
   ibv_wr_start(x.qp);
-  ibv_wr_bind_mw(x.qp, mw.get(), key, &info);
-  ibv_wr_bind_mw(x.qp, mw.get(), ibv_inc_rkey(key), &info);
+  x.bind(x.key);
+  x.bind(ibv_inc_rkey(x.key));
   ibv_wr_abort(x.qp);
-  CHECK_EQ(mw->rkey, before);
+  CHECK_EQ(x.mw->rkey, x.before);
   // The same when the batch turns out to be too long.
-  ibv_qp_attr attr{};
-  ibv_qp_init_attr init{};
-  CHECK_OK(ibv_query_qp(x.pair.left.qp.get(), &attr, IBV_QP_CAP, &init));
   ibv_wr_start(x.qp);
-  ibv_wr_bind_mw(x.qp, mw.get(), key, &info);
-  for (std::uint32_t i = 0; i < init.cap.max_send_wr; ++i) {
-    ibv_wr_rdma_write(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address());
-    x.set(0, 8);
-  }
+  x.bind(x.key);
+  x.add_writes(x.max_send_wr());
   CHECK(ibv_wr_complete(x.qp) != 0);
-  CHECK_EQ(mw->rkey, before);
+  CHECK_EQ(x.mw->rkey, x.before);
   ibv_wr_start(x.qp);
-  ibv_wr_bind_mw(x.qp, mw.get(), key, &info);
+  x.bind(x.key);
   CHECK_EQ(ibv_wr_complete(x.qp), 0);
   wait_success(x.pair.left.cq.get(), IBV_WC_BIND_MW);
 }

@@ -59,11 +59,7 @@ CONFORMANCE_CASE(messages_longer_than_max_msg_sz, "ibv_query_port(3)") {
   ibv_sge sge = pair.left.buffer.sge(0, 0);
   CHECK(most < 0xffffffffu);
   sge.length = static_cast<std::uint32_t>(most + 1);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_RDMA_WRITE;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, sge);
   wr.wr.rdma = {pair.right.buffer.address(), pair.right.buffer.rkey()};
   if (pair.left.post(wr) != 0) return;  // refused at once: just as well
   const ibv_wc wc = wait(pair.left.cq.get());

@@ -212,11 +212,7 @@ CONFORMANCE_CASE(mr_of_device_memory, "ibv_alloc_dm(3)") {
   const std::uint64_t value = 11;
   CHECK_OK(ibv_memcpy_to_dm(dm.get(), 4096 + 128, &value, sizeof(value)));
   ibv_sge sge = pair.left.buffer.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, sge);
   wr.wr.atomic = {128, 4, 0, mr->rkey};
   CHECK_OK(pair.left.post(wr));
   wait_success(pair.left.cq.get(), IBV_WC_FETCH_ADD);

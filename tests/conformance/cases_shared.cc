@@ -231,11 +231,7 @@ struct Xrc {
   }
   int send(std::uint32_t srqn, std::size_t bytes, ibv_wr_opcode opcode = IBV_WR_SEND) {
     ibv_sge sge = source.sge(0, bytes);
-    ibv_send_wr wr{}, *bad;
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
+    ibv_send_wr *bad, wr = request(opcode, sge);
     wr.wr.rdma = {buffer.address(4096), buffer.rkey()};
     wr.qp_type.xrc.remote_srqn = srqn;
     return ibv_post_send(initiator.get(), &wr, &bad);

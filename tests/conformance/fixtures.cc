@@ -169,6 +169,15 @@ int to_error(ibv_qp* qp) {
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
+ibv_send_wr request(ibv_wr_opcode opcode, ibv_sge& sge) {
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = opcode;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  return wr;
+}
+
 Side::Side(const End& e, ibv_qp_type type, std::size_t bytes, const QpOptions& options, ibv_pd* domain,
            ibv_comp_channel* channel)
     : end(e),
@@ -191,11 +200,8 @@ int Side::post(ibv_send_wr& wr) {
 
 int Side::post(ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t id, unsigned flags, std::uint64_t remote,
                std::uint32_t rkey) {
-  ibv_send_wr wr{};
+  ibv_send_wr wr = request(opcode, sge);
   wr.wr_id = id;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = opcode;
   wr.send_flags = flags;
   wr.wr.rdma = {remote, rkey};
   return post(wr);
@@ -238,11 +244,7 @@ Ah make_ah(const End& from, ibv_pd* pd, const End& to) {
 void let_arrive(Bench& bench) {
   Pair marker(bench, IBV_QPT_UD, 4096);
   ibv_sge sge = marker.left.buffer.sge(0, 8);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr wr = request(IBV_WR_SEND, sge);
   wr.wr.ud = {marker.ah_to_right.get(), marker.right.qp->qp_num, kQkey};
   CHECK_OK(marker.right.post_recv(0, 64));
   CHECK_OK(marker.left.post(wr));

@@ -146,6 +146,9 @@ int to_rtr(const End& end, ibv_qp* qp, const End& peer, std::uint32_t peer_qpn, 
 int to_rts(ibv_qp* qp, const QpOptions& options = {});
 int to_error(ibv_qp* qp);
 
+/// A signaled work request of one element.
+ibv_send_wr request(ibv_wr_opcode opcode, ibv_sge& sge);
+
 /// One end of a connection with what it needs.
 struct Side {
   Side(const End& end, ibv_qp_type type, std::size_t bytes, const QpOptions& options, ibv_pd* domain = nullptr,

@@ -44,6 +44,14 @@ class World {
 
   Peer peer_of(int end) const { return {address(end == 0 ? 1 : 2), address(end == 0 ? 2 : 1)}; }
 
+  /// What is to be sent now gets lost; what is sent in its place arrives.
+  void lose_then_repeat() {
+    loss = 1;
+    run(kMillisecond);
+    loss = 0;
+    run(100 * kMillisecond);
+  }
+
   void run(Nanos duration) {
     const Nanos until = now + duration;
     while (true) {
@@ -183,21 +191,15 @@ TEST(CmManager, ExtendedOptionsArriveWithMessagesThatAreRepeated) {
   ASSERT_EQ(world.ends[1].listen(kService, 8, 99), 0);
   Req req = request(17);
   req.ece = {0xabcdef, 0x12345678};
-  world.loss = 1;
   const auto active = world.ends[0].connect(world.peer_of(0), req, 5, world.now);
-  world.run(kMillisecond);
-  world.loss = 0;
-  world.run(100 * kMillisecond);
+  world.lose_then_repeat();
   const auto requests = world.take(1, EventType::kRequest);
   ASSERT_EQ(requests.size(), 1u);
   EXPECT_EQ(requests[0].req.ece, (Ece{0xabcdef, 0x12345678}));
   Rep rep = reply(18);
   rep.ece = {0xabcdef, 0x5678};
-  world.loss = 1;
   ASSERT_TRUE(world.ends[1].accept(requests[0].id, rep, 6, world.now));
-  world.run(kMillisecond);
-  world.loss = 0;
-  world.run(100 * kMillisecond);
+  world.lose_then_repeat();
   const auto responses = world.take(0, EventType::kResponse);
   ASSERT_EQ(responses.size(), 1u);
   EXPECT_EQ(responses[0].rep.ece, (Ece{0xabcdef, 0x5678}));

@@ -165,6 +165,13 @@ TEST_F(CmTest, BothEndsLearnWhatTheOtherOffers) {
   EXPECT_EQ(response.parameters.private_data[195], 196);
 }
 
+cm::Ece ece_of(const uroce_cm_event& event) { return {event.parameters.ece_vendor, event.parameters.ece_options}; }
+
+void set_ece(uroce_cm_connect_request& request, cm::Ece ece) {
+  request.parameters.ece_vendor = ece.vendor;
+  request.parameters.ece_options = ece.options;
+}
+
 TEST_F(CmTest, ExtendedOptionsGoBothWays) {
   passive.listener(7000);
   const std::uint32_t id = active.id();
@@ -173,19 +180,15 @@ TEST_F(CmTest, ExtendedOptionsGoBothWays) {
   auto asked = active.parameters(id, 100);
   asked.parameters.ece_vendor = 1u << 24;
   EXPECT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, asked).status, EINVAL);
-  asked.parameters.ece_vendor = 0xabcdef;
-  asked.parameters.ece_options = 0xf0e0d0c0;
+  set_ece(asked, {0xabcdef, 0xf0e0d0c0});
   ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, asked).status, 0);
   const uroce_cm_event request = passive.next(kConnectRequest);
-  EXPECT_EQ(request.parameters.ece_vendor, 0xabcdefu);
-  EXPECT_EQ(request.parameters.ece_options, 0xf0e0d0c0u);
+  EXPECT_EQ(ece_of(request), (cm::Ece{0xabcdef, 0xf0e0d0c0}));
   auto answer = passive.parameters(request.handle, 200);
-  answer.parameters.ece_vendor = 0xabcdef;
-  answer.parameters.ece_options = 0xc0;
+  set_ece(answer, {0xabcdef, 0xc0});
   ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, answer).status, 0);
   const uroce_cm_event response = active.next(kConnectResponse);
-  EXPECT_EQ(response.parameters.ece_vendor, 0xabcdefu);
-  EXPECT_EQ(response.parameters.ece_options, 0xc0u);
+  EXPECT_EQ(ece_of(response), (cm::Ece{0xabcdef, 0xc0}));
 }
 
 TEST_F(CmTest, PartingIsToldToBothAndTimewaitEnds) {
