@@ -31,7 +31,7 @@ int check_operation(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw) {
 
 // Payload goes into the entry now: the program may reuse its buffers at once.
 int copy_inline(const ibv_send_wr& wr, std::uint32_t most, uroce_sq_entry& entry) {
-  auto* to = reinterpret_cast<std::byte*>(&entry + 1);
+  std::byte* to = queue::send_list(entry);
   std::uint64_t total = 0;
   for (int i = 0; i < wr.num_sge; ++i) {
     const ibv_sge& sge = wr.sg_list[i];
@@ -57,7 +57,6 @@ void write_bind(const ibv_send_wr& wr, std::uint32_t current_key, uroce_sq_entry
 void write_operation(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry) {
   entry.remote_addr = 0;
   entry.rkey = 0;
-  entry.atomic = {};
   switch (static_cast<unsigned>(wr.opcode)) {
     case UROCE_WR_ATOMIC_CMP_AND_SWP:
     case UROCE_WR_ATOMIC_FETCH_AND_ADD:
@@ -85,7 +84,8 @@ void write_operation(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry)
       return write_bind(wr, wr.wr.rdma.rkey, entry);
     default:
       if (qp.qp.qp_type != IBV_QPT_UD) return;
-      entry.ud = {wr.wr.ud.ah->handle, wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey, 0};
+      entry.ah = wr.wr.ud.ah->handle;
+      entry.ud = {wr.wr.ud.remote_qpn, wr.wr.ud.remote_qkey};
   }
 }
 
@@ -103,7 +103,7 @@ int write_list(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry) {
   const auto count = static_cast<std::uint32_t>(wr.num_sge);
   entry.num_sge = static_cast<std::uint16_t>(count);
   static_assert(sizeof(ibv_sge) == sizeof(uroce_sge));
-  if (count != 0) std::memcpy(reinterpret_cast<std::byte*>(&entry + 1), wr.sg_list, count * sizeof(uroce_sge));
+  if (count != 0) std::memcpy(queue::send_list(entry), wr.sg_list, count * sizeof(uroce_sge));
   return 0;
 }
 
@@ -188,7 +188,7 @@ std::uint32_t operations_of(ibv_qp_type type) {
 
 bool datagram_fits(const Qp& qp, const uroce_sq_entry& entry) {
   std::uint64_t total = entry.inline_length;
-  const auto* const list = reinterpret_cast<const uroce_sge*>(&entry + 1);
+  const auto* const list = reinterpret_cast<const uroce_sge*>(queue::send_list(entry));
   for (std::uint32_t i = 0; i < entry.num_sge; ++i) total += list[i].length;
   return total <= qp.max_datagram;
 }

@@ -105,7 +105,7 @@ void wr_atomic_write(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, cons
   entry->remote_addr = addr;
   entry->flags |= UROCE_SEND_INLINE;
   entry->inline_length = kBytes;
-  std::memcpy(entry + 1, value, kBytes);
+  std::memcpy(queue::send_list(*entry), value, kBytes);
 }
 
 void wr_flush(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, std::size_t length, std::uint8_t type,
@@ -125,7 +125,7 @@ void set_sge_list(ibv_qp_ex* ex, std::size_t count, const ibv_sge* list) {
   if (entry == nullptr) return;
   if (count > qp.queue.made().max_send_sge) return fail(qp, EINVAL);
   entry->num_sge = static_cast<std::uint16_t>(count);
-  if (count != 0) std::memcpy(reinterpret_cast<std::byte*>(entry + 1), list, count * sizeof(*list));
+  if (count != 0) std::memcpy(queue::send_list(*entry), list, count * sizeof(*list));
   if (qp.qp.qp_type == IBV_QPT_UD && !datagram_fits(qp, *entry)) fail(qp, EINVAL);
 }
 
@@ -139,7 +139,7 @@ void set_inline_list(ibv_qp_ex* ex, std::size_t count, const ibv_data_buf* list)
   uroce_sq_entry* const entry = building(qp);
   if (entry == nullptr) return;
   const std::size_t most = qp.queue.made().max_inline;
-  auto* const to = reinterpret_cast<std::byte*>(entry + 1);
+  std::byte* const to = queue::send_list(*entry);
   std::size_t total = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (list[i].length > most - total) return fail(qp, EINVAL);
@@ -157,7 +157,10 @@ void set_inline(ibv_qp_ex* ex, void* addr, std::size_t length) {
 }
 
 void set_ud_addr(ibv_qp_ex* ex, ibv_ah* ah, std::uint32_t qpn, std::uint32_t qkey) {
-  if (uroce_sq_entry* const entry = building(of(ex)); entry != nullptr) entry->ud = {ah->handle, qpn, qkey, 0};
+  if (uroce_sq_entry* const entry = building(of(ex)); entry != nullptr) {
+    entry->ah = ah->handle;
+    entry->ud = {qpn, qkey};
+  }
 }
 
 void set_xrc_srqn(ibv_qp_ex* ex, std::uint32_t srqn) {

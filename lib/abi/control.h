@@ -377,7 +377,7 @@ struct uroce_query_qp_response {
   uint32_t reserved;
 };
 
-/* CREATE_AH. The handle in the answer is what uroce_wr_ud::ah names. */
+/* CREATE_AH. The handle in the answer is what uroce_sq_entry::ah names. */
 struct uroce_create_ah_request {
   uint32_t pd;
   uint32_t reserved;

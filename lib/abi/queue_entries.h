@@ -100,10 +100,8 @@ struct uroce_wr_atomic {
   uint64_t swap;
 };
 struct uroce_wr_ud {
-  uint32_t ah; /* address handle, of this session */
   uint32_t remote_qpn;
   uint32_t remote_qkey;
-  uint32_t reserved;
 };
 /* BIND_MW: mw_handle is the window's R_Key as it is, rkey as it is to be (another low byte), remote_addr the first
  * address. REG_MR: the same of an MR for fast registration, remote_addr in the client's memory; with
@@ -119,8 +117,10 @@ struct uroce_wr_flush {
   uint64_t length; /* bytes, from remote_addr on */
 };
 
-/* A send queue entry: this header, then num_sge scatter elements, or inline_length bytes of payload when
- * UROCE_SEND_INLINE is set. Entries stand `stride` bytes apart (a multiple of 64, set when the QP is made). */
+/* A send queue entry: a header, then a list: num_sge scatter elements, or inline_length bytes of payload when
+ * UROCE_SEND_INLINE is set. Atomics, FLUSH, BIND_MW and REG_MR have something of their own before the list; with all
+ * others it begins in its place, so that an entry with one element is one cache line (queue/work_queue.h,
+ * send_list_at()). Entries stand `stride` bytes apart (a multiple of 64, set when the QP is made). */
 struct uroce_sq_entry {
   uint64_t wr_id;
   uint8_t opcode; /* uroce_wr_opcode */
@@ -128,17 +128,22 @@ struct uroce_sq_entry {
   uint16_t num_sge;
   uint32_t inline_length; /* bytes */
   uint32_t imm_data;      /* big-endian as in ibv_send_wr; or the R_Key to invalidate, host order */
-  uint32_t rkey;          /* remote key; new key of a bind or a fast registration */
-  uint64_t remote_addr;   /* remote virtual address; first address of a bind or a fast registration */
   union {
-    struct uroce_wr_atomic atomic;
+    uint32_t rkey; /* remote key; new key of a bind or a fast registration */
+    uint32_t ah;   /* UD: address handle, of this session */
+  };
+  union {
+    uint64_t remote_addr; /* remote virtual address; first address of a bind or a fast registration */
     struct uroce_wr_ud ud;
-    struct uroce_wr_bind bind;
-    struct uroce_wr_flush flush;
   };
   uint32_t remote_srqn; /* XRC */
   uint32_t mw_handle;
   uint64_t reserved;
+  union { /* or the beginning of the list */
+    struct uroce_wr_atomic atomic;
+    struct uroce_wr_bind bind;
+    struct uroce_wr_flush flush;
+  };
 };
 
 /* A receive queue entry: this header, then num_sge scatter elements; `stride` bytes apart. */

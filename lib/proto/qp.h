@@ -41,15 +41,7 @@ enum class Kind : std::uint8_t {
 /// Executed here, nothing is sent.
 constexpr bool is_local(Kind kind) { return kind >= Kind::kLocalInvalidate; }
 
-struct WqeAtomic {
-  std::uint64_t compare_add, swap;
-};
-struct WqeUd {
-  std::uint32_t ah, remote_qpn, remote_qkey, reserved;
-};
-
-/// The private, checked copy of a send queue entry, in sq_shadow: scatter elements or inline payload follow it, as
-/// in the entry.
+/// The private, checked copy of a send queue entry, in sq_shadow, with its list in the same place.
 struct Wqe {
   std::uint64_t wr_id;
   std::uint8_t opcode;  ///< uroce_wr_opcode
@@ -57,13 +49,13 @@ struct Wqe {
   std::uint16_t num_sge;
   std::uint32_t length;  ///< of the payload or of the READ, bytes
   std::uint32_t imm_data;
-  std::uint32_t rkey;
-  std::uint64_t remote_addr;
   union {
-    WqeAtomic atomic;
-    WqeUd ud;
-    uroce_wr_bind bind;
-    uroce_wr_flush flush;
+    std::uint32_t rkey;
+    std::uint32_t ah;
+  };
+  union {
+    std::uint64_t remote_addr;
+    uroce_wr_ud ud;
   };
   std::uint32_t remote_srqn;
   union {
@@ -73,10 +65,16 @@ struct Wqe {
   std::uint32_t psn_count;
   Kind kind;
   std::uint8_t status;  ///< uroce_wc_status it is to fail with when its turn to complete comes
-  std::uint8_t reserved[2];
+  std::uint8_t list_at;  ///< bytes from the header's beginning
+  std::uint8_t reserved;
+  union {
+    uroce_wr_atomic atomic;
+    uroce_wr_bind bind;
+    uroce_wr_flush flush;
+  };
 
-  const uroce_sge* sges() const { return reinterpret_cast<const uroce_sge*>(this + 1); }
-  const std::byte* inline_data() const { return reinterpret_cast<const std::byte*>(this + 1); }
+  const std::byte* inline_data() const { return reinterpret_cast<const std::byte*>(this) + list_at; }
+  const uroce_sge* sges() const { return reinterpret_cast<const uroce_sge*>(inline_data()); }
   bool is_inline() const { return (flags & UROCE_SEND_INLINE) != 0; }
   Psn first() const { return Psn(first_psn); }
   Psn end() const { return Psn(first_psn + psn_count); }

@@ -26,7 +26,7 @@ void sent(Core& core, Qp& qp, const Wqe& wqe, bool last, std::uint32_t frame_byt
 
 /// Builds the one packet of a datagram. The status it fails with otherwise.
 std::uint8_t build_datagram(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst) {
-  const AddressHandle* const handle = core.address_handles.find(AhId{wqe.ud.ah}, qp.pd);
+  const AddressHandle* const handle = core.address_handles.find(AhId{wqe.ah}, qp.pd);
   if (handle == nullptr) {
     ++core.counters.bad_wqe_ah;
     return UROCE_WC_LOC_QP_OP_ERR;

@@ -87,18 +87,20 @@ std::uint8_t refuse(std::uint64_t& reason, std::uint8_t status) {
   return status;
 }
 
-/// Room for what follows the header, bytes.
-std::uint32_t tail_room(const Qp& qp) {
-  return qp.sq.stride() - static_cast<std::uint32_t>(sizeof(uroce_sq_entry));
+/// Copies a list of so many bytes, but for what came with the header. False: no entry has room for it.
+bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_t bytes) {
+  if (bytes > qp.sq.stride() - wqe.list_at) return false;
+  const std::uint32_t end = wqe.list_at + bytes;
+  if (end > sizeof(Wqe)) std::memcpy(static_cast<void*>(&wqe + 1), ring_entry + sizeof(Wqe), end - sizeof(Wqe));
+  return true;
 }
 
-/// Copies the scatter list behind the header and adds up its lengths.
+/// Takes the scatter list and adds up its lengths.
 std::uint8_t take_sges(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
   const std::uint32_t bytes = wqe.num_sge * static_cast<std::uint32_t>(sizeof(uroce_sge));
-  if (wqe.num_sge > qp.max_send_sge || bytes > tail_room(qp)) {
+  if (wqe.num_sge > qp.max_send_sge || !copy_list(qp, ring_entry, wqe, bytes)) {
     return refuse(core.counters.bad_wqe_sge_count, UROCE_WC_LOC_QP_OP_ERR);
   }
-  std::memcpy(static_cast<void*>(&wqe + 1), ring_entry + sizeof(uroce_sq_entry), bytes);
   std::uint64_t length = 0;
   for (std::uint32_t i = 0; i < wqe.num_sge; ++i) length += wqe.sges()[i].length;
   if (length > kMaxMessage) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
@@ -144,10 +146,9 @@ std::uint8_t check(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& w
     if (wqe.kind != Kind::kSend && wqe.kind != Kind::kWrite && wqe.kind != Kind::kAtomicWrite) {
       return refuse(core.counters.bad_wqe_flags, UROCE_WC_LOC_QP_OP_ERR);
     }
-    if (inline_length > qp.max_inline || inline_length > tail_room(qp)) {
+    if (inline_length > qp.max_inline || !copy_list(qp, ring_entry, wqe, inline_length)) {
       return refuse(core.counters.bad_wqe_inline, UROCE_WC_LOC_QP_OP_ERR);
     }
-    std::memcpy(static_cast<void*>(&wqe + 1), ring_entry + sizeof(uroce_sq_entry), inline_length);
     wqe.length = inline_length;
     return check_length(core, qp, wqe);
   }
@@ -173,9 +174,11 @@ bool fetch_wqe(Core& core, Qp& qp) {
   static_assert(offsetof(Wqe, length) == offsetof(uroce_sq_entry, inline_length));
   static_assert(offsetof(Wqe, atomic) == offsetof(uroce_sq_entry, atomic));
   static_assert(offsetof(Wqe, remote_srqn) == offsetof(uroce_sq_entry, remote_srqn));
+  static_assert(offsetof(Wqe, list_at) >= offsetof(uroce_sq_entry, reserved));
   // Header first, then as much of the rest as the private header says: every byte is read once.
   qp.sq.copy_next(&wqe, sizeof(uroce_sq_entry));
   wqe.kind = send_row(wqe.opcode).kind;
+  wqe.list_at = static_cast<std::uint8_t>(queue::send_list_at(wqe.opcode));
   wqe.status = check(core, qp, ring_entry, wqe);
   wqe.psn_count = wqe.kind <= Kind::kRead ? packets_of(qp, wqe.length) : is_local(wqe.kind) ? 0 : 1;
   --qp.sq_known;

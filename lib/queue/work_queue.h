@@ -27,6 +27,26 @@ struct RingShape {
   }
 };
 
+/// Where the list of a send queue entry begins, bytes: behind what only some operations have, or in its place.
+constexpr std::uint32_t send_list_at(std::uint8_t opcode) {
+  constexpr std::uint32_t kWithMore = 1u << UROCE_WR_ATOMIC_CMP_AND_SWP | 1u << UROCE_WR_ATOMIC_FETCH_AND_ADD |
+                                      1u << UROCE_WR_BIND_MW | 1u << UROCE_WR_FLUSH;
+  const bool more = opcode >= UROCE_WR_REG_MR || (kWithMore >> opcode & 1) != 0;
+  return more ? sizeof(uroce_sq_entry) : offsetof(uroce_sq_entry, atomic);
+}
+/// The list, once the opcode is written.
+inline std::byte* send_list(uroce_sq_entry& entry) {
+  return reinterpret_cast<std::byte*>(&entry) + send_list_at(entry.opcode);
+}
+inline const std::byte* send_list(const uroce_sq_entry& entry) {
+  return reinterpret_cast<const std::byte*>(&entry) + send_list_at(entry.opcode);
+}
+/// Writes an entry with its list, of `bytes`.
+inline void write_send(std::byte* slot, const uroce_sq_entry& entry, const void* list, std::size_t bytes) {
+  std::memcpy(slot, &entry, sizeof(entry));
+  if (bytes != 0) std::memcpy(slot + send_list_at(entry.opcode), list, bytes);
+}
+
 /// The client's end. Not thread-safe.
 class WorkProducer {
  public:

@@ -61,7 +61,7 @@ inline void write_extras(Fixture& world, Input& input, uroce_sq_entry& entry) {
       break;
     default:
       if (world.a.qp->sizes.type != proto::QpType::kUd) break;
-      entry.ud.ah = (control & 4) != 0 ? static_cast<std::uint32_t>(input.number(4)) : input.byte() % 5;
+      entry.ah = (control & 4) != 0 ? static_cast<std::uint32_t>(input.number(4)) : input.byte() % 5;
       entry.ud.remote_qpn = (control & 8) != 0 ? static_cast<std::uint32_t>(input.number(4)) : 0x12;
       entry.ud.remote_qkey = (control & 16) != 0 ? static_cast<std::uint32_t>(input.number(4)) : Fixture::kQkey;
   }
@@ -83,7 +83,8 @@ inline void write_send(Fixture& world, Input& input) {
   entry.atomic.compare_add = input.number(2);
   if (world.a.qp->sizes.type != proto::QpType::kRc || world.a.srq) write_extras(world, input, entry);
   std::memcpy(slot, &entry, sizeof(entry));
-  write_sges(world, input, slot + sizeof(entry), ring.stride - sizeof(entry));
+  const std::uint32_t list_at = queue::send_list_at(entry.opcode);
+  write_sges(world, input, slot + list_at, ring.stride - list_at);
   world.a.qp->sq.advance();
 }
 

@@ -156,16 +156,12 @@ void tear_down(End& end) {
 bool post(End& end, const Work& work) {
   std::byte* slot = end.qp->sq.next();
   if (slot == nullptr) return false;
-  std::memcpy(slot, &work.entry, sizeof(work.entry));
+  const std::size_t room = end.qp->sq.ring().stride - queue::send_list_at(work.entry.opcode);
   if ((work.entry.flags & UROCE_SEND_INLINE) != 0) {
-    const std::size_t room = end.qp->sq.ring().stride - sizeof(work.entry);
-    if (!work.payload.empty()) {
-      std::memcpy(slot + sizeof(work.entry), work.payload.data(), std::min(room, work.payload.size()));
-    }
+    queue::write_send(slot, work.entry, work.payload.data(), std::min(room, work.payload.size()));
   } else {
-    const std::size_t room = (end.qp->sq.ring().stride - sizeof(work.entry)) / sizeof(uroce_sge);
-    const std::size_t count = std::min(room, work.sges.size());
-    if (count != 0) std::memcpy(slot + sizeof(work.entry), work.sges.data(), count * sizeof(uroce_sge));
+    const std::size_t bytes = std::min(room, work.sges.size() * sizeof(uroce_sge));
+    queue::write_send(slot, work.entry, work.sges.data(), bytes);
   }
   end.qp->sq.advance();
   return true;

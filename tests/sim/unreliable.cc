@@ -183,8 +183,8 @@ void UnreliableWorld::ask_for_window(Endpoint& end) {
 
 void UnreliableWorld::put(Endpoint& end, const uroce_sq_entry& entry, const uroce_sge& sge, const Posted& posted) {
   std::byte* const slot = end.qp->sq.next();
-  std::memcpy(slot, &entry, sizeof entry);
-  std::memcpy(slot + sizeof entry, &sge, sizeof sge);
+  // A bind has no list.
+  queue::write_send(slot, entry, &sge, entry.num_sge * sizeof sge);
   end.qp->sq.advance();
   end.qp->sq.publish();
   end.posted.push_back(posted);
@@ -239,10 +239,10 @@ void UnreliableWorld::draw_datagram(Message& message, uroce_sq_entry& entry) {
                          : random_.chance(0.3) ? 0x80000000u | random_.below(1000)
                                                : kQkey;
   if (message.to == kGroup) {
-    entry.ud.ah = kGroupHandle.value;
+    entry.ah = kGroupHandle.value;
     entry.ud.remote_qpn = 0xffffff;
   } else {
-    entry.ud.ah = ends_[message.to].host;
+    entry.ah = ends_[message.to].host;
     entry.ud.remote_qpn = ends_[message.to].qp->qpn.value;
   }
 }

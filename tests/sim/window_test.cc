@@ -50,8 +50,7 @@ class Crowd {
         entry.rkey = key_[1].value;
         entry.remote_addr = kIova;
         const uroce_sge sge{kIova, bytes_, key_[0].value};
-        std::memcpy(slot, &entry, sizeof(entry));
-        std::memcpy(slot + sizeof(entry), &sge, sizeof(sge));
+        queue::write_send(slot, entry, &sge, sizeof(sge));
         qp->sq.advance();
       }
       qp->sq.publish();

@@ -115,7 +115,7 @@ class Side {
     entry->rkey = remote.value;
     entry->remote_addr = kIova + offset;
     const uroce_sge sge{kIova + offset, bytes, key_.value};
-    std::memcpy(slot + sizeof(uroce_sq_entry), &sge, sizeof(sge));
+    std::memcpy(queue::send_list(*entry), &sge, sizeof(sge));
     qp.sq.advance();
     return true;
   }

@@ -92,7 +92,8 @@ class DatagramTest : public ::testing::TestWithParam<std::uint32_t> {
   }
   void send_ud(ClientQp& qp, std::uint32_t ah, std::uint32_t qpn, std::uint32_t bytes) {
     uroce_sq_entry entry = send_entry();
-    entry.ud = {ah, qpn, kQkey, 0};
+    entry.ah = ah;
+    entry.ud = {qpn, kQkey};
     const uroce_sge from = sge(0, bytes);
     qp.post_send(entry, std::span(&from, 1));
   }

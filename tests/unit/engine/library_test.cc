@@ -101,8 +101,9 @@ class LibraryTest : public ::testing::Test {
     entry->opcode = UROCE_WR_SEND;
     entry->flags = UROCE_SEND_SIGNALED;
     entry->num_sge = 1;
-    entry->ud = {ah, qp.made().qpn, kQkey, 0};
-    *reinterpret_cast<uroce_sge*>(entry + 1) = {0, 100, key};
+    entry->ah = ah;
+    entry->ud = {qp.made().qpn, kQkey};
+    *reinterpret_cast<uroce_sge*>(queue::send_list(*entry)) = {0, 100, key};
     qp.keep_send();
     qp.kick_send();
     return true;

@@ -30,8 +30,7 @@ struct ClientQp {
 
   void post_send(const uroce_sq_entry& entry, std::span<const uroce_sge> sges) {
     std::byte* slot = sq.next();
-    std::memcpy(slot, &entry, sizeof(entry));
-    std::memcpy(slot + sizeof(entry), sges.data(), sges.size_bytes());
+    queue::write_send(slot, entry, sges.data(), sges.size_bytes());
     sq.advance();
     sq.publish();
     if (bell.ring(made.doorbell_bit)) ::eventfd_write(wake_fd, 1);

@@ -9,7 +9,7 @@ constexpr std::uint32_t kGrh = 40;
 
 Work datagram(Pair& pair, std::uint32_t bytes, std::uint32_t qkey = 0x1234) {
   Work work{.wr_id = 5, .sges = {pair.a.sge(0, bytes)}};
-  work.ud = uroce_wr_ud{.ah = kPeer.value, .remote_qpn = 0x22, .remote_qkey = qkey, .reserved = 0};
+  work.ud = Datagram{.ah = kPeer.value, .remote_qpn = 0x22, .remote_qkey = qkey};
   return work;
 }
 

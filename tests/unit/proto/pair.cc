@@ -97,7 +97,10 @@ void End::post(const Work& work) {
   entry.atomic.swap = work.swap;
   entry.remote_srqn = work.srqn;
   entry.mw_handle = work.handle;
-  if (work.ud) entry.ud = *work.ud;
+  if (work.ud) {
+    entry.ah = work.ud->ah;
+    entry.ud = {work.ud->remote_qpn, work.ud->remote_qkey};
+  }
   if (work.bind) entry.bind = *work.bind;
   if (work.flush) entry.flush = *work.flush;
   if (!work.inline_data.empty()) {
@@ -106,12 +109,10 @@ void End::post(const Work& work) {
   }
   std::byte* const slot = sq_.next();
   ASSERT_NE(slot, nullptr);
-  std::memcpy(slot, &entry, sizeof entry);
   if (work.inline_data.empty()) {
-    if (!work.sges.empty())
-      std::memcpy(slot + sizeof entry, work.sges.data(), work.sges.size() * sizeof(uroce_sge));
+    queue::write_send(slot, entry, work.sges.data(), work.sges.size() * sizeof(uroce_sge));
   } else {
-    std::memcpy(slot + sizeof entry, work.inline_data.data(), work.inline_data.size());
+    queue::write_send(slot, entry, work.inline_data.data(), work.inline_data.size());
   }
   sq_.advance();
   sq_.publish();
@@ -121,8 +122,7 @@ void End::post(const Work& work) {
 void End::post_raw(const uroce_sq_entry& entry, const std::vector<uroce_sge>& sges) {
   std::byte* const slot = sq_.next();
   ASSERT_NE(slot, nullptr);
-  std::memcpy(slot, &entry, sizeof entry);
-  if (!sges.empty()) std::memcpy(slot + sizeof entry, sges.data(), sges.size() * sizeof(uroce_sge));
+  queue::write_send(slot, entry, sges.data(), sges.size() * sizeof(uroce_sge));
   sq_.advance();
   sq_.publish();
   ring();

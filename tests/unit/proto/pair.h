@@ -63,6 +63,10 @@ inline constexpr std::uint32_t kXrcd = 5;
 inline constexpr PdId kSrqPd{4};
 inline constexpr AhId kPeer{1};  ///< address handle of the other end
 
+struct Datagram {
+  std::uint32_t ah, remote_qpn, remote_qkey;
+};
+
 /// What a test posts; the rest of the entry follows from it.
 struct Work {
   std::uint64_t wr_id = 0;
@@ -74,7 +78,7 @@ struct Work {
   std::uint32_t imm = 0;
   std::uint64_t compare_add = 0, swap = 0;
   std::vector<std::byte> inline_data;
-  std::optional<uroce_wr_ud> ud;
+  std::optional<Datagram> ud;
   std::optional<uroce_wr_bind> bind;
   std::optional<uroce_wr_flush> flush;
   std::uint32_t srqn = kSrq.value;
