@@ -61,7 +61,7 @@ Cq* next_waiting(Context& context, Channel& channel) {
   const std::lock_guard lock(channel.waiting_mutex);
   while (!channel.waiting.empty()) {
     const auto at = context.cqs.find(channel.waiting.back());
-    if (at != context.cqs.end() && at->second->queue.still_armed_over()) {
+    if (at != context.cqs.end() && at->second->queue.armed_over_entries()) {
       pollfd pipe{channel.channel.fd, POLLIN, 0};
       if (poll(&pipe, 1, 0) != 0) return nullptr;  // an event of the daemon's is there, and comes first
     }

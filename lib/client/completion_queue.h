@@ -79,17 +79,17 @@ class CompletionQueue {
     const std::lock_guard lock(lock_);
     armed_for_any_ |= !solicited_only;
     consumer_.arm(!armed_for_any_);
-    return armed_for_any_ && consumer_.armed_over_entries();
+    return over_entries();
   }
-  /// Whether entries are left of those that it was armed over. Later ones have an event of the daemon's.
-  bool still_armed_over() {
+  /// The same, now.
+  bool armed_over_entries() {
     const std::lock_guard lock(lock_);
-    return consumer_.armed_over_entries();
+    return over_entries();
   }
   /// The same, and that event is the caller's to show: the daemon shows none for this arming.
   bool take_event() {
     const std::lock_guard lock(lock_);
-    return consumer_.armed_over_entries() && consumer_.take_event();
+    return over_entries() && consumer_.take_event();
   }
   void event_came() {
     const std::lock_guard lock(lock_);
@@ -104,6 +104,7 @@ class CompletionQueue {
   bool has_flushed();
 
  private:
+  bool over_entries() const { return armed_for_any_ && consumer_.armed_over_entries(); }
   void count_empty_poll() {
     empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }

@@ -169,6 +169,8 @@ Json show_cqs(Conductor& conductor) {
                       {"program", session->program},
                       {"entries", cq->entries},
                       {"produced", produced},
+                      {"polled", queue.polled()},
+                      {"armed", queue.armed()},
                       {"channel", cq->channel != nullptr},
                       {"error", failed}});
     }

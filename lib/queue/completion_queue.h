@@ -67,6 +67,12 @@ class CqProducer {
     if (shared_) lock_.unlock();
     return head;
   }
+  /// What the client says, for who looks at it from outside: entries polled so far; whether it waits for an event.
+  std::uint32_t polled() const { return load(client_->consumer); }
+  bool armed() const {
+    const std::uint64_t arm = std::atomic_ref(client_->arm).load(std::memory_order_acquire);
+    return arm != 0 && (arm & UROCE_CQ_ARM_TAKEN) == 0;
+  }
   /// Before a second worker learns of the CQ.
   void set_shared(bool shared) { shared_ = shared; }
 
@@ -169,13 +175,9 @@ class CqConsumer {
            (solicited_only ? std::uint32_t{UROCE_CQ_ARM_SOLICITED} : 0u);
     std::atomic_ref(client_->arm).store(arm_, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    // What has come since the word was made may have been too early for the daemon to see it armed.
-    over_end_ = tail_ + ready(kMostSeen);
   }
-  /// Whether entries are left of those that were there when it was armed.
-  bool armed_over_entries() const {
-    return arm_ != 0 && static_cast<std::int32_t>(over_end_ - tail_) > 0;
-  }
+  /// Whether it was armed and has entries, be they from before or too new for the daemon to have looked.
+  bool armed_over_entries() const { return arm_ != 0 && peek() != nullptr; }
   /// Takes the event that it is armed for. False: it isn't armed, or the daemon has shown it or is about to.
   bool take_event() {
     std::uint64_t armed = arm_;
@@ -185,7 +187,7 @@ class CqConsumer {
 
  private:
   static constexpr std::uint32_t kSerials = 1u << 30;
-  static constexpr std::uint32_t kMostSeen = 256;  // of more, the rest has an event of the daemon's
+  static constexpr std::uint32_t kMostSeen = 256;  // the rest may have an event of the daemon's, too
 
   /// How many entries there are, as far as `most`.
   std::uint32_t ready(std::uint32_t most) const {
@@ -199,8 +201,7 @@ class CqConsumer {
   uroce_cq_client_block* client_ = nullptr;
   std::uint32_t tail_ = 0;
   std::uint32_t serial_ = 0;
-  std::uint64_t arm_ = 0;       ///< as last written
-  std::uint32_t over_end_ = 0;  ///< one past the entries that it was armed over
+  std::uint64_t arm_ = 0;  ///< as last written
 };
 
 }  // namespace uroce::queue

@@ -1,4 +1,7 @@
 // CQs and channels: arming, solicited events, resizing, overrun, extended polling.
+#include <fcntl.h>
+
+#include <cerrno>
 #include <ctime>
 
 #include "fixtures.h"
@@ -71,6 +74,22 @@ CONFORMANCE_CASE(cq_solicited_only, "ibv_req_notify_cq(3), solicited_only") {
   watched.deliver(IBV_SEND_SOLICITED);
   CHECK_EQ(take_event(watched.channel.get()), watched.receiver.cq.get());
   wait_success(watched.receiver.cq.get(), IBV_WC_RECV);
+}
+
+CONFORMANCE_CASE(cq_solicited_only_after_any, "ibv_req_notify_cq(3), solicited_only") {
+  Watched watched(bench);
+  watched.deliver();
+  watched.deliver();
+  watched.arm();
+  watched.deliver();
+  CHECK_EQ(take_event(watched.channel.get()), watched.receiver.cq.get());
+  CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 1));
+  CHECK_OK(fcntl(watched.channel->fd, F_SETFL, O_NONBLOCK));
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  CHECK_EQ(ibv_get_cq_event(watched.channel.get(), &cq, &context), -1);
+  CHECK_EQ(errno, EAGAIN);
+  CHECK_EQ(watched.drain(), 3);
 }
 
 CONFORMANCE_CASE(cq_error_counts_as_solicited, "IBTA vol. 1, 11.4.2.2") {

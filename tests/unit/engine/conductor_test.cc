@@ -307,7 +307,9 @@ TEST_F(ConductorTest, AdminShowsWhatThereIsAndChangesNothingForStrangers) {
   EXPECT_EQ(all["devices"][0]["name"], "test0");
   EXPECT_EQ(all["sessions"][0]["program"], "test");
   EXPECT_EQ(all["qps"][0]["state"], "RESET");
-  EXPECT_EQ(all["cqs"].size(), 1u);
+  ASSERT_EQ(all["cqs"].size(), 1u);
+  EXPECT_EQ(all["cqs"][0]["polled"], 0);
+  EXPECT_EQ(all["cqs"][0]["armed"], false);
   EXPECT_EQ(all["mrs"].size(), 1u);
   EXPECT_FALSE(all["mrs"][0].contains("key"));
   EXPECT_TRUE(ask(R"({"command":"stat"})")["transport"].contains("out_of_sequence"));

@@ -341,6 +341,17 @@ TEST(CompletionEvent, IsNotShownForWhatWasThereWhenTheCqWasArmed) {
   EXPECT_TRUE(ring.producer.take_event()) << "came after arming, polled or not";
 }
 
+TEST(CompletionEvent, NoneOfManyEntriesThatArmingFoundIsForgotten) {
+  CqRing ring(512);
+  for (std::uint32_t i = 0; i < 400; ++i) ring.push(i);
+  EXPECT_FALSE(ring.producer.take_event()) << "the daemon is done before the CQ is armed";
+  ring.consumer.arm(false);
+  for (int i = 0; i < 300; ++i) ring.consumer.pop();
+  ring.consumer.publish();
+  EXPECT_TRUE(ring.consumer.armed_over_entries());
+  EXPECT_TRUE(ring.consumer.take_event());
+}
+
 // An entry that comes while the CQ is armed has one event, neither none nor two.
 TEST(CompletionEvent, ComesOnceHoweverArmingAndPushingMeet) {
   constexpr std::uint32_t kRounds = 20'000;
