@@ -82,7 +82,7 @@ tests_of() {
   GTEST_OUTPUT="xml:$work/xml/" meson test -C "$folder" ${prebuilt---no-rebuild} --num-processes "$jobs" --print-errorlogs \
     "$@" "${names[@]}"
   local status=$?
-  python3 "$top/tests/summary.py" --count "$folder" "$work/xml" >>"$results"
+  python3 "$top/tests/summary.py" --count "$folder" "$work/xml" >>"$results" || return
   return $status
 }
 

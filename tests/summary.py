@@ -44,7 +44,8 @@ def gtest_cases(path):
 def count(build, xml_dir):
     passed = failed = skipped = 0
     xml = {path.stem: gtest_cases(path) for path in pathlib.Path(xml_dir).glob('*.xml')}
-    log = pathlib.Path(build) / 'meson-logs/testlog.json'
+    # Its name tells of the wrapper, too.
+    log = max(pathlib.Path(build, 'meson-logs').glob('testlog*.json'), key=lambda path: path.stat().st_mtime)
     for line in log.read_text().splitlines():
         test = json.loads(line)
         good, skip = test['result'] in ('OK', 'EXPECTEDFAIL'), test['result'] == 'SKIP'

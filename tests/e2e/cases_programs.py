@@ -135,7 +135,7 @@ def faulty_cases(long):
                 ['ib_atomic_lat', '-n', str(200 * count)], ['ib_send_bw', '-a', '-n', '10'],
                 ['ib_write_bw', '-b', '-s', '65536', '-n', '100']]
     cases = {' '.join(command): perftest(command + ['-u', '12'], None, 180) for command in commands}
-    for args in (['-c', '-n', '1000'], ['-c', '-e', '-n', '300'], ['-c', '-s', '1048576', '-n', '50']):
+    for args in (['-c', '-n', '1000'], ['-c', '-e', '-n', '300'], ['-c', '-s', '1048576', '-n', '20']):
         cases['ibv_rc_pingpong ' + ' '.join(args)] = pingpong(args, 180)
     cases['several at once'] = several_at_once
     return cases
