@@ -118,8 +118,8 @@ struct uroce_wr_flush {
 };
 
 /* A send queue entry: a header, then a list: num_sge scatter elements, or inline_length bytes of payload when
- * UROCE_SEND_INLINE is set. Atomics, FLUSH, BIND_MW and REG_MR have something of their own before the list; with all
- * others it begins in its place, so that an entry with one element is one cache line (queue/work_queue.h,
+ * UROCE_SEND_INLINE is set. Atomics, FLUSH, BIND_MW and REG_MR have something of their own before the list; with
+ * all others it begins in its place, so that an entry with one element is one cache line (queue/work_queue.h,
  * send_list_at()). Entries stand `stride` bytes apart (a multiple of 64, set when the QP is made). */
 struct uroce_sq_entry {
   uint64_t wr_id;
