@@ -84,23 +84,22 @@ void WorkerCore::wake() {
 void WorkerCore::receive(std::span<const base::Frame> frames, Nanos now) {
   // A few packets are parsed before the first is acted on, so that their QPs' state is on its way meanwhile; not so
   // many that what the ICRC brought into the cache is out of it again when it is copied.
-  constexpr std::size_t kAhead = 16, kAheadBytes = 4096;
-  std::array<wire::RxPacket, kAhead> packets;
+  constexpr std::size_t kAheadBytes = 4096;
   for (std::size_t next = 0; next < frames.size();) {
     std::size_t count = 0;
-    const std::size_t end = std::min(frames.size(), next + kAhead);
+    const std::size_t end = std::min(frames.size(), next + ahead_.size());
     for (std::size_t bytes = 0; next < end && bytes < kAheadBytes; ++next) {
       const base::Frame& frame = frames[next];
       bytes += frame.length;
       if (next + 1 < frames.size()) __builtin_prefetch(frames[next + 1].data);
       const wire::ParseOptions options{.check_icrc = true,
                                        .check_ip_checksum = (frame.flags & base::kIpChecksumGood) == 0,
-                                       .leave_middle_open = true};
-      if (!sort(frame.bytes(), options, packets[count], now)) continue;
-      transport_.prefetch(packets[count].bth.dest_qpn);
+                                       .leave_rest_open = true};
+      if (!sort(frame.bytes(), options, ahead_[count], now)) continue;
+      transport_.prefetch(ahead_[count].bth.dest_qpn);
       ++count;
     }
-    for (std::size_t i = 0; i < count; ++i) deliver(packets[i], now);
+    for (std::size_t i = 0; i < count; ++i) deliver(ahead_[i], now);
   }
 }
 

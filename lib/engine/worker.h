@@ -10,6 +10,7 @@
 // their work, then read the flag, all seq_cst.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -190,6 +191,7 @@ class WorkerCore {
   HugePages huge_pages_;
   std::pmr::monotonic_buffer_resource qp_tables_{HugePages::kPage, &huge_pages_};
   proto::Transport transport_;
+  std::array<wire::RxPacket, 16> ahead_;  ///< receive(): parsed and not acted on yet
   Mailbox mailbox_;
   std::vector<SessionPort*> ports_;
   std::vector<std::unique_ptr<PacketRing>> from_;  // by sending worker; empty with one worker

@@ -97,7 +97,7 @@ ParseVerdict parse_transport(const std::byte* bth, std::uint32_t bytes, RxPacket
 }
 
 bool may_stay_open(const RxPacket& packet) {
-  return packet.info->has(kMiddle) && !packet.info->has(kSend) && packet.info->service == Service::kRc &&
+  return packet.info->has(kMiddle | kLast) && !packet.info->has(kSend) && packet.info->service == Service::kRc &&
          packet.bth.pad == 0;
 }
 
@@ -141,7 +141,7 @@ ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options
   std::memcpy(out.source_mac.data(), start + 6, 6);
   out.placed = false;
   out.icrc_open = options.check_icrc;
-  if (!options.check_icrc || (options.leave_middle_open && may_stay_open(out))) return ParseVerdict::kOk;
+  if (!options.check_icrc || (options.leave_rest_open && may_stay_open(out))) return ParseVerdict::kOk;
   return check_icrc(out) ? ParseVerdict::kOk : ParseVerdict::kBadIcrc;
 }
 
@@ -152,11 +152,14 @@ bool check_icrc(RxPacket& packet) {
   return !packet.icrc_open;
 }
 
-bool place_payload(RxPacket& packet, std::byte* to) {
-  const std::uint32_t state =
-      icrc_copy(packet.ip, packet.ip_bytes, packet.info->header_bytes, to, packet.payload, packet.payload_bytes);
-  packet.icrc_open = icrc_finish(state) != load_raw<std::uint32_t>(packet.payload + packet.payload_bytes);
+bool place_payload(RxPacket& packet, std::byte* to, std::size_t held) {
+  const std::size_t early = packet.payload_bytes - held;
+  const std::byte* const rest = packet.payload + early;
+  std::uint32_t state = icrc_copy(packet.ip, packet.ip_bytes, packet.info->header_bytes, to, packet.payload, early);
+  if (held != 0) state = crc_engine().update(state, rest, held);
+  packet.icrc_open = icrc_finish(state) != load_raw<std::uint32_t>(rest + held);
   packet.placed = !packet.icrc_open;
+  if (packet.placed && held != 0) std::memcpy(to + early, rest, held);
   return packet.placed;
 }
 

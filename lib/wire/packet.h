@@ -81,9 +81,9 @@ enum class ParseVerdict : std::uint8_t {
 struct ParseOptions {
   bool check_icrc = true;
   bool check_ip_checksum = true;  ///< off where the port has verified it
-  /// Leaves the ICRC of RC's WRITEs and READs in their middle open, so that it can be computed while the payload
-  /// is copied.
-  bool leave_middle_open = false;
+  /// Leaves the ICRC of RC's WRITEs and READs behind their first packet open, so that it can be computed while the
+  /// payload is copied.
+  bool leave_rest_open = false;
 };
 
 /// Checks a frame from its Ethernet header on. Never reads outside `frame`.
@@ -91,8 +91,9 @@ ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options
 
 /// Checks an ICRC that parse() left open. False: it is bad.
 bool check_icrc(RxPacket& packet);
-/// The same, and copies the payload to `to` on the way; after false anything may be there.
-bool place_payload(RxPacket& packet, std::byte* to);
+/// The same, and copies the payload to `to` on the way, but for its last `held` bytes, which follow when all is
+/// good; after false anything may be there, and those bytes are as they were.
+bool place_payload(RxPacket& packet, std::byte* to, std::size_t held);
 
 /// Everything below the BTH that one path (an address vector) always sends.
 struct PathAddress {

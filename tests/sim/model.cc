@@ -4,6 +4,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "proto/early_copy.h"
+
 namespace uroce::sim {
 namespace {
 
@@ -261,6 +263,14 @@ class Replay {
   std::size_t wrong_ = 0;
 };
 
+/// How many bytes of a message's packet at `next` may be garbage where it was cut off (proto/early_copy.h).
+std::size_t garbage_bytes(const Memory& memory, std::size_t length, std::size_t next, std::size_t mtu) {
+  if (!memory.copy_early || next == 0 || next >= length) return 0;
+  const std::size_t left = length - next;
+  if (left > mtu) return mtu;
+  return left >= proto::kLeastPlacedEarly ? left - proto::kHeldAtEnd : 0;
+}
+
 /// Whether some prefix of the works, at least `least` of them, was executed; packets of the next one may be, too.
 bool some_prefix_fits(const Memory& memory, const Flow& in, std::uint32_t mtu) {
   Replay replay(memory);
@@ -278,9 +288,8 @@ bool some_prefix_fits(const Memory& memory, const Flow& in, std::uint32_t mtu) {
           replay.write(work.target + done, work.payload.data() + done,
                        std::min<std::size_t>(mtu, work.length - done));
           if (possible && replay.matches()) return true;
-          const std::size_t next = done + mtu;
-          const bool middle = memory.copy_early && next + mtu < work.length;
-          if (possible && middle && replay.matches_without(work.target + next, mtu)) return true;
+          const std::size_t next = done + mtu, garbage = garbage_bytes(memory, work.length, next, mtu);
+          if (possible && garbage != 0 && replay.matches_without(work.target + next, garbage)) return true;
         }
       } else {
         std::uint64_t value = replay.word(work.target);
@@ -294,20 +303,18 @@ bool some_prefix_fits(const Memory& memory, const Flow& in, std::uint32_t mtu) {
   }
 }
 
-/// Where the packet that comes next may have left garbage: a packet in the middle, after the last that is there
-/// whole. Past the end of the payload: nowhere.
-std::size_t garbage_at(const Memory& memory, const std::vector<Piece>& pieces,
+/// Where the packet that comes next would be: after the last that is there whole.
+std::size_t next_packet(const Memory& memory, const std::vector<Piece>& pieces,
                        const std::vector<std::byte>& payload, std::size_t mtu) {
   std::size_t equal = 0;
-  bool so_far = memory.copy_early;
+  bool so_far = true;
   over_pieces(pieces, payload.size(), [&](std::size_t at, std::size_t from, std::size_t bytes) {
     for (std::size_t i = 0; so_far && i < bytes; ++i) {
       so_far = (*memory.arena)[at + i] == payload[from + i];
       equal += so_far;
     }
   });
-  const std::size_t next = equal / mtu * mtu;
-  return next != 0 && next + mtu < payload.size() ? next : payload.size();
+  return equal / mtu * mtu;
 }
 
 void expect_equal(const std::vector<std::byte>& arena, const std::vector<std::byte>& image, std::size_t from,
@@ -325,14 +332,15 @@ void check_memory(const Memory& memory, const Flow& out, const Flow& in, std::ui
   // Where an operation was cut off each byte is as it was, or as it was to become; or what comes next is garbage.
   const auto land = [&](const std::vector<Piece>& pieces, const std::vector<std::byte>& payload, bool whole,
                         bool read = false) {
-    const std::size_t next = read && !whole ? garbage_at(memory, pieces, payload, mtu) : payload.size();
+    const std::size_t next = read && !whole ? next_packet(memory, pieces, payload, mtu) : payload.size();
+    const std::size_t end = next + garbage_bytes(memory, payload.size(), next, mtu);
     over_pieces(pieces, payload.size(), [&](std::size_t at, std::size_t from, std::size_t bytes) {
       if (whole) {
         std::memcpy(&image[at], &payload[from], bytes);
         return;
       }
       for (std::size_t i = 0; i < bytes; ++i) {
-        const bool garbage = from + i >= next && from + i < next + mtu;
+        const bool garbage = from + i >= next && from + i < end;
         if (arena[at + i] == payload[from + i] || garbage) image[at + i] = arena[at + i];
       }
     });

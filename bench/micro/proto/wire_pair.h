@@ -152,19 +152,18 @@ class Side {
     proto::TxBurst burst{std::span(frames_), 0};
     for (base::Frame& frame : frames_) frame.flags = 0;
     const bool more = transport_.transmit(burst, now);
-    std::array<wire::RxPacket, 16> packets;
     // As WorkerCore::receive().
     for (std::size_t next = 0; next < burst.count;) {
       std::size_t count = 0;
-      const std::size_t end = std::min(burst.count, next + packets.size());
+      const std::size_t end = std::min(burst.count, next + packets_.size());
       for (std::size_t bytes = 0; next < end && bytes < kAheadBytes; ++next) {
         bytes += frames_[next].length;
         if (next + 1 < burst.count) __builtin_prefetch(frames_[next + 1].data);
-        const auto verdict = wire::parse(frames_[next].bytes(), {.leave_middle_open = true}, packets[count]);
+        const auto verdict = wire::parse(frames_[next].bytes(), {.leave_rest_open = true}, packets_[count]);
         require(verdict == wire::ParseVerdict::kOk, "a frame that does not parse");
-        peer.transport_.prefetch(packets[count++].bth.dest_qpn);
+        peer.transport_.prefetch(packets_[count++].bth.dest_qpn);
       }
-      for (std::size_t i = 0; i < count; ++i) require(peer.transport_.receive(packets[i], now), "a bad ICRC");
+      for (std::size_t i = 0; i < count; ++i) require(peer.transport_.receive(packets_[i], now), "a bad ICRC");
     }
     return more;
   }
@@ -234,6 +233,7 @@ class Side {
   Key key_;
   std::vector<std::byte> frame_memory_;
   std::array<base::Frame, kBurst> frames_{};
+  std::array<wire::RxPacket, 16> packets_;
   std::vector<Qp*> qps_;  // in queues_memory_, trivial to destroy
 };
 

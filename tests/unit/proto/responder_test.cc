@@ -1,4 +1,5 @@
 // What the responder answers: acknowledges, NAKs, duplicates, and when it ends a QP.
+#include "proto/early_copy.h"
 #include "tests/unit/proto/pair.h"
 
 namespace uroce::proto::test {
@@ -105,11 +106,11 @@ TEST(Responder, DuplicateWriteLeavesMemoryAlone) {
 /// Delivers with the ICRC left open where it may be, and perhaps with a wrong bit.
 bool deliver_open(Pair& pair, End& to, Packet packet, bool spoil = false) {
   if (spoil) packet.bytes[packet.bytes.size() - 100] ^= std::byte{1};
-  EXPECT_EQ(wire::parse(packet.bytes, {.leave_middle_open = true}, packet.rx), wire::ParseVerdict::kOk);
+  EXPECT_EQ(wire::parse(packet.bytes, {.leave_rest_open = true}, packet.rx), wire::ParseVerdict::kOk);
   return to.transport->receive(packet.rx, pair.now);
 }
 
-TEST(Responder, MiddleOfAWriteIsPlacedOnceItsIcrcIsGood) {
+TEST(Responder, RestOfAWriteIsPlacedOnceItsIcrcIsGood) {
   Pair pair;
   pair.a.fill(0, 4000, 1);
   pair.b.fill(0, 4096, 2);
@@ -130,6 +131,38 @@ TEST(Responder, MiddleOfAWriteIsPlacedOnceItsIcrcIsGood) {
   for (std::size_t i = 1; i < packets.size(); ++i) EXPECT_TRUE(deliver_open(pair, pair.b, packets[i]));
   EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), 1000), 0);
   EXPECT_EQ(std::memcmp(pair.b.at(1000), &before[1000], 4096 - 1000), 0);
+}
+
+TEST(Responder, EndOfAWriteIsHeldBackUntilItsIcrcIsGood) {
+  Pair pair;
+  pair.a.fill(0, 1024, 1);
+  pair.b.fill(0, 4096, 2);
+  const std::vector<std::byte> before(pair.b.at(0), pair.b.at(4096));
+  pair.a.post(write_of(pair, 1024));
+  const auto packets = pair.take(pair.a);
+  ASSERT_EQ(packets.size(), 4u);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(deliver_open(pair, pair.b, packets[i]));
+  EXPECT_FALSE(deliver_open(pair, pair.b, packets[3], true));
+  const std::size_t held_from = 1024 - kHeldAtEnd;
+  EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), 768), 0);
+  EXPECT_EQ(std::memcmp(pair.b.at(held_from), &before[held_from], 4096 - held_from), 0);
+  EXPECT_TRUE(deliver_open(pair, pair.b, packets[3]));
+  EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), 1024), 0);
+}
+
+TEST(Responder, EndOfAWriteWithImmediateWaitsForItsReceive) {
+  Pair pair;
+  pair.a.fill(0, 1024, 1);
+  pair.b.fill(0, 1024, 2);
+  const std::vector<std::byte> before(pair.b.at(0), pair.b.at(1024));
+  Work work = write_of(pair, 1024);
+  work.opcode = UROCE_WR_RDMA_WRITE_WITH_IMM;
+  pair.a.post(work);
+  const auto packets = pair.take(pair.a);
+  ASSERT_EQ(packets.size(), 4u);
+  for (const Packet& packet : packets) EXPECT_TRUE(deliver_open(pair, pair.b, packet));
+  EXPECT_EQ(pair.b.counters().rnr_nak_sent, 1u);
+  EXPECT_EQ(std::memcmp(pair.b.at(768), &before[768], 256), 0);
 }
 
 TEST(Responder, DuplicateReadIsAnsweredAgainWithWhatIsThereNow) {

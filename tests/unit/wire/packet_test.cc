@@ -100,16 +100,18 @@ TEST(Parse, EachDefectHasItsReason) {
   }
 }
 
-TEST(Parse, MiddlesOfWritesAndReadsMayStayOpen) {
-  constexpr std::uint8_t kSendMiddle = 0x01, kWriteMiddle = 0x07, kWriteLast = 0x08, kReadMiddle = 0x0e,
-                         kUcWriteMiddle = 0x27;
-  constexpr ParseOptions kOpen{.leave_middle_open = true};
+TEST(Parse, WritesAndReadsMayStayOpenBehindTheirFirstPacket) {
+  constexpr std::uint8_t kSendMiddle = 0x01, kWriteFirst = 0x06, kWriteMiddle = 0x07, kWriteLast = 0x08,
+                         kReadFirst = 0x0d, kReadMiddle = 0x0e, kReadLast = 0x0f, kUcWriteMiddle = 0x27;
+  constexpr ParseOptions kOpen{.leave_rest_open = true};
   for (const bool v6 : {false, true}) {
-    for (const std::uint8_t opcode : {kSendMiddle, kWriteMiddle, kWriteLast, kReadMiddle, kUcWriteMiddle}) {
+    for (const std::uint8_t opcode : {kSendMiddle, kWriteFirst, kWriteMiddle, kWriteLast, kReadFirst, kReadMiddle,
+                                      kReadLast, kUcWriteMiddle}) {
       Bytes frame = build(path(v6), opcode, 1024);
       RxPacket packet;
       ASSERT_EQ(parse(frame, kOpen, packet), ParseVerdict::kOk);
-      const bool open = opcode == kWriteMiddle || opcode == kReadMiddle;
+      const bool write = opcode == kWriteMiddle || opcode == kWriteLast;
+      const bool open = write || opcode == kReadMiddle || opcode == kReadLast;
       EXPECT_EQ(packet.icrc_open, open) << int{opcode};
       frame[200] ^= std::byte{1};
       EXPECT_EQ(parse(frame, kOpen, packet), open ? ParseVerdict::kOk : ParseVerdict::kBadIcrc) << int{opcode};
@@ -119,23 +121,27 @@ TEST(Parse, MiddlesOfWritesAndReadsMayStayOpen) {
 }
 
 TEST(Parse, AnOpenIcrcIsCheckedAloneOrWhileThePayloadIsPlaced) {
-  for (const bool v6 : {false, true}) {
+  constexpr std::byte kBefore{0xee};
+  for (const int which : {0, 1, 2, 3}) {
+    const bool v6 = which % 2 != 0;
+    const std::ptrdiff_t held = which / 2 * 64;
     Bytes frame = build(path(v6), 0x07, 1024);
-    Bytes to(1024);
     RxPacket packet;
     for (const std::size_t spoilt : {std::size_t{0}, kIp + 15, frame.size() - 500, frame.size() - 1}) {
       if (spoilt != 0) frame[spoilt] ^= std::byte{1};
-      ASSERT_EQ(parse(frame, {.check_ip_checksum = false, .leave_middle_open = true}, packet), ParseVerdict::kOk);
+      ASSERT_EQ(parse(frame, {.check_ip_checksum = false, .leave_rest_open = true}, packet), ParseVerdict::kOk);
       RxPacket again = packet;
       EXPECT_EQ(check_icrc(packet), spoilt == 0) << spoilt;
       EXPECT_FALSE(packet.placed);
-      EXPECT_EQ(place_payload(again, to.data()), spoilt == 0) << spoilt;
+      Bytes to(1024, kBefore);
+      EXPECT_EQ(place_payload(again, to.data(), static_cast<std::size_t>(held)), spoilt == 0) << spoilt;
       EXPECT_EQ(again.placed, spoilt == 0);
-      if (spoilt != 0) {
-        frame[spoilt] ^= std::byte{1};
-      } else {
+      if (spoilt == 0) {
         EXPECT_TRUE(std::equal(to.begin(), to.end(), packet.payload));
+        continue;
       }
+      EXPECT_EQ(std::count(to.end() - held, to.end(), kBefore), held) << spoilt;
+      frame[spoilt] ^= std::byte{1};
     }
   }
 }
