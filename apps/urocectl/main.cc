@@ -136,8 +136,13 @@ int fault(const Options& options) {
 int link(const Options& options) {
   if (options.argument.empty()) return print_answers(options, {{"command", "link"}});
   const std::string name = only(options);
-  const Json answer =
-      must(options, name, {{"command", "link"}, {"change", options.argument}, {"address", options.address}});
+  Json request = {{"command", "link"}, {"change", options.argument}};
+  if (options.argument == "mtu") {
+    request["mtu"] = std::stoul(options.operand);
+  } else {
+    request["address"] = options.operand;
+  }
+  const Json answer = must(options, name, request);
   if (options.json) {
     std::printf("%s\n", Json{{name, answer}}.dump(2).c_str());
   } else {

@@ -28,6 +28,7 @@ constexpr char kHelp[] =
   link up                                   until now
   link add ADDRESS[/PREFIX]                 another address, and GID, of the port: 192.0.2.9/24, 2001:db8::9/64
   link remove ADDRESS                       not any more; QPs that use it stay as they are
+  link mtu BYTES                            of packets from now on, up to what it was at the start; QPs keep theirs
   link                                      the port as it is
 
   -d, --device NAME   this daemon; again for more (default: all that listen)
@@ -44,14 +45,21 @@ bool one_of(const std::string& word, std::initializer_list<const char*> allowed)
   return std::any_of(allowed.begin(), allowed.end(), [&](const char* each) { return word == each; });
 }
 
+bool is_number(const std::string& text) {
+  return text.size() <= 5 && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
 void check_link(const Options& options, int extra) {
-  if (!one_of(options.argument, {"", "up", "down", "add", "remove"})) {
-    fail(2, "link " + options.argument + ": give up, down, add ADDRESS or remove ADDRESS");
+  if (!one_of(options.argument, {"", "up", "down", "add", "remove", "mtu"})) {
+    fail(2, "link " + options.argument + ": give up, down, add ADDRESS, remove ADDRESS or mtu BYTES");
   }
-  const bool needs = options.argument == "add" || options.argument == "remove";
-  if (needs != !options.address.empty() || extra > 0) {
-    fail(2, "link " + options.argument + (needs ? " takes one address" : " takes no more arguments"));
+  const bool mtu = options.argument == "mtu";
+  const bool needs = mtu || options.argument == "add" || options.argument == "remove";
+  if (needs != !options.operand.empty() || extra > 0) {
+    fail(2, "link " + options.argument +
+                (mtu ? " takes a number of bytes" : needs ? " takes one address" : " takes no more arguments"));
   }
+  if (mtu && !is_number(options.operand)) fail(2, "link mtu " + options.operand + ": give a number of bytes");
 }
 
 void check(const Options& options, int extra) {
@@ -60,7 +68,7 @@ void check(const Options& options, int extra) {
     fail(2, options.command + ": no such command; give show, stat, fault, trace or link");
   }
   if (options.command == "link") return check_link(options, extra);
-  if (extra > 0 || !options.address.empty())
+  if (extra > 0 || !options.operand.empty())
     fail(2, options.command + " takes one argument at most; see urocectl --help");
   if (options.command == "show" &&
       !one_of(options.argument, {"", "all", "devices", "sessions", "qps", "mrs", "cqs", "srqs", "errors"})) {
@@ -118,7 +126,7 @@ Options parse_options(int argc, char** argv) {
   }
   if (optind < argc) options.command = argv[optind++];
   if (optind < argc) options.argument = argv[optind++];
-  if (optind < argc) options.address = argv[optind++];
+  if (optind < argc) options.operand = argv[optind++];
   check(options, argc - optind);
   return options;
 }

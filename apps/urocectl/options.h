@@ -14,7 +14,7 @@ struct Options {
   double interval_s = 1.0;
   std::string command;             ///< show, stat, fault, trace, link
   std::string argument;            ///< of the command; may be empty
-  std::string address;             ///< of link add and link remove
+  std::string operand;             ///< of link add, link remove and link mtu
 };
 
 /// Ends the program with the reason and status 2 when the arguments say nothing we understand.

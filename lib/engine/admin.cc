@@ -400,17 +400,28 @@ std::string change_address(Conductor& conductor, const std::string& text, bool a
              : text + " is no address of the port; see urocectl show devices";
 }
 
+std::string change_mtu(Conductor& conductor, const Json& request) {
+  const auto given = request.find("mtu");
+  const bool whole = given != request.end() && given->is_number_unsigned() && given->get<std::uint64_t>() <= 65535;
+  if (whole && conductor.set_mtu(given->get<std::uint32_t>())) return {};
+  return "mtu takes " + std::to_string(Port::kLeastMtu) + " to " + std::to_string(conductor.port().most_mtu()) +
+         " bytes, which its frames were made for at the start (uroced --mtu)";
+}
+
 Json link(Conductor& conductor, const Session& asker, const Json& request) {
   const std::string change = text_of(request, "change"), address = text_of(request, "address");
   if (change.empty()) return {{"devices", show_devices(conductor)}};
   if (!privileged(asker)) return refused();
   if (change == "up" || change == "down") {
     conductor.enable_link(change == "up");
+  } else if (change == "mtu") {
+    const std::string problem = change_mtu(conductor, request);
+    if (!problem.empty()) return error(problem);
   } else if (change == "add" || change == "remove") {
     const std::string problem = change_address(conductor, address, change == "add");
     if (!problem.empty()) return error(problem);
   } else {
-    return error("link has no \"" + change + "\"; it has up, down, add ADDRESS, remove ADDRESS");
+    return error("link has no \"" + change + "\"; it has up, down, add ADDRESS, remove ADDRESS, mtu BYTES");
   }
   return {{"devices", show_devices(conductor)}};
 }

@@ -270,6 +270,15 @@ void Conductor::enable_link(bool enabled) {
   refresh_link();
 }
 
+bool Conductor::set_mtu(std::uint32_t bytes) {
+  if (!port_.set_link_mtu(bytes)) return false;
+  on_all_workers([&](WorkerCore& worker) {
+    worker.transport().set_port_mtu(port_.active_mtu_bytes());
+    if (worker.link() != nullptr) worker.link()->set_mtu(bytes);
+  });
+  return true;
+}
+
 bool Conductor::add_address(const net::InterfaceAddress& address) {
   if (!port_.add_gid(address)) return false;
   workers_.workers[0]->call([&](WorkerCore& worker) {

@@ -74,6 +74,8 @@ class Conductor {
   /// False: as GidTable says. Clients are told that the table has changed.
   bool add_address(const net::InterfaceAddress& address);
   bool remove_address(const wire::Address& address);
+  /// Of packets that are sent from now on; QPs keep the path MTU that they have. False: as Port says.
+  bool set_mtu(std::uint32_t bytes);
   WorkerShared& workers() { return workers_; }
   memory::Table& memory() { return memory_; }
   Accounts& accounts() { return accounts_; }

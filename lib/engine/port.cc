@@ -99,6 +99,7 @@ Port::Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint3
     : name_(config.name),
       mac_(device.mac),
       link_mtu_(config.mtu != 0 ? config.mtu : device.mtu),
+      most_mtu_(link_mtu_),
       gids_(config.addresses) {
   describe_device(config, workers);
   describe_port(device);
@@ -169,6 +170,13 @@ bool Port::set_link(bool up) {
   port_.state = up ? kStateActive : kStateDown;
   port_.phys_state = up ? kPhysLinkUp : kPhysPolling;
   return port_.state != before;
+}
+
+bool Port::set_link_mtu(std::uint32_t bytes) {
+  if (bytes < kLeastMtu || bytes > most_mtu_) return false;
+  link_mtu_ = bytes;
+  port_.active_mtu = path_mtu_of_link(bytes);
+  return true;
 }
 
 bool Port::add_gid(const net::InterfaceAddress& gid) {

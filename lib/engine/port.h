@@ -31,6 +31,8 @@ inline constexpr std::uint64_t kMaxDeviceMemory = 1ull << 30;
 
 class Port {
  public:
+  static constexpr std::uint32_t kLeastMtu = 576;  ///< bytes; every IPv4 host takes so much (RFC 791)
+
   Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t workers);
 
   const uroce_device_response& device() const { return device_; }
@@ -42,6 +44,10 @@ class Port {
   /// False: no such index. Of an empty entry the GID is zero.
   bool gid(std::uint32_t index, uroce_gid_response& out) const;
   std::uint32_t link_mtu() const { return link_mtu_; }
+  /// False: not kLeastMtu to most_mtu().
+  bool set_link_mtu(std::uint32_t bytes);
+  /// What it was at the start, which frames have room for.
+  std::uint32_t most_mtu() const { return most_mtu_; }
   bool up() const;
   /// False: it was so already.
   bool set_link(bool up);
@@ -55,7 +61,7 @@ class Port {
 
   std::string name_;
   wire::Mac mac_{};
-  std::uint32_t link_mtu_ = 1500;
+  std::uint32_t link_mtu_ = 1500, most_mtu_ = 1500;
   net::GidTable gids_;
   uroce_device_response device_{};
   uroce_port_response port_{};

@@ -309,6 +309,11 @@ bool LinkStack::is_local(const wire::Address& address) const {
 
 void LinkStack::add_address(const InterfaceAddress& address) { find_or_add(address.vlan).add_address(address); }
 
+void LinkStack::set_mtu(std::uint32_t bytes) {
+  config_.mtu = bytes;
+  for (const auto& link : links_) link->config.mtu = bytes;
+}
+
 void LinkStack::remove_address(const wire::Address& address) {
   for (const auto& link : links_) link->remove_address(address);
 }

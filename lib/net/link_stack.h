@@ -71,6 +71,8 @@ class LinkStack {
   bool is_local(const wire::Address& address) const;
   void add_address(const InterfaceAddress& address);
   void remove_address(const wire::Address& address);
+  /// Longer packets are neither answered nor sent from now on.
+  void set_mtu(std::uint32_t bytes);
   /// The addresses of ours that the kernel has on the same interface: it answers for them. All others: we do.
   void leave_to_kernel(std::span<const wire::Address> addresses);
 

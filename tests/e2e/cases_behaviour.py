@@ -205,11 +205,28 @@ def faults_on_demand(rig, devices):
     run_pair(rig, devices, ['ib_write_bw', '-s', '65536', '-n', '300', '-F'])
 
 
+def mtu_changes(rig, devices):
+    """urocectl link mtu: programs find another path MTU, and send such packets."""
+    names = sorted(set(devices))
+    before = {name: rig.ctl('-d', name, 'show', 'devices')[name]['devices'][0]['mtu'] for name in names}
+    try:
+        for name in names:
+            rig.ctl('-d', name, 'link', 'mtu', '1500')
+            told = rig.run(name, ['ibv_devinfo'])
+            if not re.search(r'active_mtu:\s+1024', told):
+                raise Failure('ibv_devinfo does not say 1024:\n' + told)
+        verify(['-m', '1024', '-n', '20', '-s', '11'])(rig, devices)
+    finally:
+        for name in names:
+            rig.ctl('-d', name, 'link', 'mtu', str(before[name]))
+    verify(['-m', '4096', '-n', '20', '-s', '12'])(rig, devices)
+
+
 def behaviour_cases(long):
     cases = verify_cases(long)
     cases.update({'a killed client leaves nothing': killed_client, 'ended programs leave nothing': nothing_stays,
                   'an idle daemon costs nothing': idle_cost, 'waiting clients cost nothing': idle_with_client,
-                  'counters': counters_move, 'faults on demand': faults_on_demand})
+                  'counters': counters_move, 'faults on demand': faults_on_demand, 'the MTU changes': mtu_changes})
     return cases
 
 

@@ -20,6 +20,11 @@ class LinkTest : public ::testing::TestWithParam<std::uint32_t> {
     const auto answer = nlohmann::json::parse(answer_admin(conductor, client.session(), request.dump()));
     return answer.contains("error") ? answer["error"].get<std::string>() : std::string();
   }
+  std::string mtu(std::uint32_t bytes) {
+    const nlohmann::json request = {{"command", "link"}, {"change", "mtu"}, {"mtu", bytes}};
+    const auto answer = nlohmann::json::parse(answer_admin(conductor, client.session(), request.dump()));
+    return answer.contains("error") ? answer["error"].get<std::string>() : std::string();
+  }
   /// 0: none waits.
   std::uint32_t next_event() {
     uroce_async_event event{};
@@ -98,6 +103,24 @@ TEST_P(LinkTest, AddressesComeAndGoUnderTheirIndices) {
   EXPECT_EQ(link("remove", "2001:db8::9"), "");
   EXPECT_EQ(port().gid_tbl_len, 2u);
   EXPECT_EQ(gid(2), "none");
+}
+
+TEST_P(LinkTest, PathMtuFollowsThePortsMtu) {
+  EXPECT_EQ(port().active_mtu, 5u);
+  const std::uint32_t pd = client.alloc_pd();
+  const ClientCq cq = client.create_cq(16);
+  const ClientQp before = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
+  ASSERT_EQ(client.connect(before, before.made.qpn, ipv4(1).bytes), 0);
+  EXPECT_EQ(mtu(1000), "");
+  EXPECT_EQ(port().active_mtu, 2u);
+  const ClientQp after = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
+  EXPECT_EQ(client.connect(after, before.made.qpn, ipv4(1).bytes), EINVAL) << "1024 is too long now";
+  EXPECT_NE(mtu(9001).find("576 to 9000"), std::string::npos);
+  EXPECT_NE(mtu(575).find("576 to 9000"), std::string::npos);
+  EXPECT_NE(link("mtu").find("576 to 9000"), std::string::npos);
+  EXPECT_EQ(port().active_mtu, 2u);
+  EXPECT_EQ(mtu(9000), "");
+  EXPECT_EQ(port().active_mtu, 5u);
 }
 
 TEST_P(LinkTest, WhatIsNoAddressOrNoRightIsRefused) {
