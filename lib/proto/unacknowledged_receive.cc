@@ -122,11 +122,32 @@ std::array<std::byte, kGrhBytes> header_area(const wire::RxPacket& packet) {
   std::array<std::byte, kGrhBytes> area{};
   std::byte* const at = area.data() + kGrhBytes - packet.ip_bytes;
   std::memcpy(at, packet.ip, packet.ip_bytes);
-  if (packet.ip_bytes == wire::Ipv4Header::kBytes) {
-    // A frame that never left the machine may lack it.
+  // A frame that never left the machine may lack it.
+  if (packet.ip_bytes == wire::Ipv4Header::kBytes && wire::load16(at + 10) == 0) {
     wire::store16(at + 10, wire::Ipv4Header::parse(at).right_checksum());
   }
   return area;
+}
+
+/// Puts headers and payload into the receive WQE. Into its first element, as a rule, whose key is looked up once.
+Scattered deposit(Core& core, Qp& qp, const wire::RxPacket& packet) {
+  const ReceiveWqe& wqe = qp.receive;
+  const std::uint32_t bytes = kGrhBytes + packet.payload_bytes;
+  const auto area = header_area(packet);
+  if (wqe.num_sge != 0 && wqe.sge[0].length >= bytes) {
+    memory::Span span;
+    const bool good = core.resolve(Key{wqe.sge[0].lkey}, wqe.pd, wqe.sge[0].addr, bytes, memory::kLocalWrite, span) ==
+                          memory::Verdict::kOk &&
+                      span.write(0, area.data(), kGrhBytes) &&
+                      span.write(kGrhBytes, packet.payload, packet.payload_bytes);
+    return good ? Scattered::kOk : Scattered::kNoAccess;
+  }
+  if (!has_room(wqe, bytes)) return Scattered::kNoRoom;
+  const auto put = [&](const std::byte* from, std::uint32_t count) {
+    return scatter(core, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, from, count);
+  };
+  const Scattered headers = put(area.data(), kGrhBytes);
+  return headers == Scattered::kOk ? put(packet.payload, packet.payload_bytes) : headers;
 }
 
 }  // namespace
@@ -163,19 +184,13 @@ void receive_datagram(Core& core, Qp& qp, const wire::RxPacket& packet) {
     return;
   }
   if (!have_receive(core, qp)) return;
-  const ReceiveWqe& wqe = qp.receive;
-  if (!has_room(wqe, kGrhBytes + packet.payload_bytes)) {
-    ++core.counters.drop_too_long;
-    return;
-  }
-  const auto area = header_area(packet);
-  if (scatter(core, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, area.data(), kGrhBytes) != Scattered::kOk ||
-      scatter(core, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, packet.payload, packet.payload_bytes) !=
-          Scattered::kOk) {
-    return fail_memory(core, qp);
+  switch (deposit(core, qp, packet)) {
+    case Scattered::kOk: break;
+    case Scattered::kNoRoom: ++core.counters.drop_too_long; return;
+    case Scattered::kNoAccess: return fail_memory(core, qp);
   }
   ++core.counters.rdma_recvs;
-  uroce_cqe cqe = core.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);
+  uroce_cqe cqe = core.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
   cqe.opcode = UROCE_WC_RECV;
   cqe.byte_len = kGrhBytes + packet.payload_bytes;
   cqe.wc_flags = UROCE_WC_GRH;
