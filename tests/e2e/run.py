@@ -21,7 +21,7 @@ from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
 from cases_rsockets import datagram_cases, forked_cases, rsocket_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
-from cases_verbs import limit_cases, verbs_cases  # noqa: E402
+from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
 
 FAULTS = 'drop=0.01,reorder=0.01,seed=7'
@@ -49,7 +49,7 @@ def groups(long):
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),
         Group('one busy', lambda rig: rig.single(['--poll-mode', 'busy']), busy_cases()),
         Group('two end', lambda rig: rig.pair(), dict(last_cases(), **connection_last_cases()), True),
-        Group('one end', lambda rig: rig.single(), last_cases(), True),
+        Group('one end', lambda rig: rig.single(), dict(last_cases(), **verbs_last_cases()), True),
     ]
 
 
