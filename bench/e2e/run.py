@@ -15,6 +15,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / 'tests/e2e')]
 
 from cases_behaviour import system_calls  # noqa: E402
 from cases_rsockets import stream_bandwidth  # noqa: E402
+from connections import measure_connections  # noqa: E402
 from programs import figures, run_pair  # noqa: E402
 from report import Report, plot, write_json  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
@@ -84,6 +85,7 @@ def measure_bars(build, tcp, report, rounds):
         output = run_pair(rig, devices, ['ibv_rc_pingpong', '-g', '0', '-c', '-n', '10000'], 120)
         micros = float(output.split(' usec/iter')[0].split()[-1])
         report.add('ping-pong, data checked', 'ibv_rc_pingpong', 4096, 'us', micros / 2, tcp.latency([4096])[4096])
+        measure_connections(rig, devices, report, rounds, progress)
     finally:
         rig.close()
     rig = Rig(build)

@@ -3,10 +3,11 @@ import contextlib
 import os
 import pathlib
 import re
+import struct
 import subprocess
 
 from programs import run_pair
-from rig import ROOT, Failure
+from rig import ROOT, Failure, wait_until
 
 
 def command(*args, timeout=60, expect=0):
@@ -33,21 +34,82 @@ def namespace():
         command('ip', 'netns', 'del', name)
 
 
+def must_answer(rig, name, addresses):
+    """The kernel in there asks, the daemon answers ARP, neighbour discovery and echo requests."""
+    for address in addresses:
+        done = subprocess.run(['ip', 'netns', 'exec', name, 'ping', '-c', '5', '-i', '0.2', '-W', '2', address],
+                              capture_output=True, text=True, timeout=60)
+        if done.returncode != 0 or ' 0% packet loss' not in done.stdout:
+            raise Failure(f'ping {address}:\n{done.stdout}{done.stderr}{rig.describe()}')
+    neighbours = command('ip', '-n', name, 'neigh')
+    if '192.0.2.9' not in neighbours:
+        raise Failure('no neighbour entry: ' + neighbours)
+
+
+def must_end_well(rig):
+    for daemon in rig.daemons.values():
+        status = daemon.end()
+        if status != 0:
+            raise Failure(f'the daemon ends with {status}\n{rig.describe()}')
+
+
 def ping(port):
-    """A daemon on a port that the kernel sees answers ARP, ND and echo requests."""
+    """A daemon on a port that the kernel sees answers it."""
     def run(rig):
         with namespace() as name:
             rig.daemon('uroce0', port, ['192.0.2.9/24', '2001:db8::9/64'], prefix=['ip', 'netns', 'exec', name])
-            for address in ('192.0.2.9', '2001:db8::9'):
-                done = subprocess.run(['ip', 'netns', 'exec', name, 'ping', '-c', '5', '-i', '0.2', '-W', '2', address],
-                                      capture_output=True, text=True, timeout=60)
-                if done.returncode != 0 or ' 0% packet loss' not in done.stdout:
-                    raise Failure(f'ping {address}:\n{done.stdout}{done.stderr}{rig.describe()}')
-            neighbours = command('ip', '-n', name, 'neigh')
-            if '192.0.2.9' not in neighbours:
-                raise Failure('no neighbour entry: ' + neighbours)
-            rig.daemons['uroce0'].end()
+            must_answer(rig, name, ('192.0.2.9', '2001:db8::9'))
+            must_end_well(rig)
     return run
+
+
+def ping_over_tap(rig):
+    """The daemon makes the interface itself; the kernel's end of it gets its addresses then."""
+    name = f'uroce-e2e-{os.getpid()}'
+    command('ip', 'netns', 'add', name)
+    try:
+        rig.daemon('uroce0', 'net_tap0,iface=tap7', ['192.0.2.9/24', '2001:db8::9/64'],
+                   prefix=['ip', 'netns', 'exec', name])
+        for args in (['addr', 'add', '192.0.2.8/24', 'dev', 'tap7'],
+                     ['-6', 'addr', 'add', '2001:db8::8/64', 'dev', 'tap7', 'nodad'], ['link', 'set', 'tap7', 'up']):
+            command('ip', '-n', name, *args)
+        must_answer(rig, name, ('192.0.2.9', '2001:db8::9'))
+        must_end_well(rig)
+        if 'tap7' in command('ip', '-n', name, 'link'):
+            raise Failure('the daemon has ended, and its tap is still there')
+    finally:
+        command('ip', 'netns', 'del', name)
+
+
+def sees_port(rig, port):
+    """A program sees the daemon's device with a port that is up."""
+    rig.daemon('uroce0', port, ['192.0.2.9/24'])
+    if 'PORT_ACTIVE' not in rig.run('uroce0', ['ibv_devinfo']):
+        raise Failure('no active port\n' + rig.describe())
+
+
+def nowhere(rig):
+    """net_null: what is sent is gone, and what comes is nobody's."""
+    sees_port(rig, 'net_null0,size=64')
+    if not wait_until(lambda: rig.ctl('stat')['uroce0']['parse']['not_roce'] > 1000, 10):
+        raise Failure(f'the frames of net_null are not counted: {rig.ctl("stat")}')
+    must_end_well(rig)
+
+
+def files(rig):
+    """net_pcap: a question in the one file, its answer in the other."""
+    asks, answers = rig.dir / 'asks.pcap', rig.dir / 'answers.pcap'
+    mac, ip, own = bytes.fromhex('020000000008'), bytes([192, 0, 2, 8]), bytes([192, 0, 2, 9])
+    arp = b'\xff' * 6 + mac + struct.pack('>HHHBBH', 0x0806, 1, 0x0800, 6, 4, 1) + mac + ip + bytes(6) + own
+    frame = arp.ljust(60, b'\0')
+    asks.write_bytes(struct.pack('<IHHiIII', 0xa1b2c3d4, 2, 4, 0, 0, 65535, 1)
+                     + struct.pack('<IIII', 1, 0, len(frame), len(frame)) + frame)
+    sees_port(rig, f'net_pcap0,rx_pcap={asks},tx_pcap={answers}')
+    must_end_well(rig)
+    seen = command('tshark', '-n', '-r', answers, '-Y', 'arp.opcode == 2', '-T', 'fields', '-e', 'arp.src.proto_ipv4',
+                   '-e', 'eth.dst')
+    if seen.split() != ['192.0.2.9', '02:00:00:00:00:08']:
+        raise Failure(f'answers in the file: {seen!r}')
 
 
 UPPER_LAYERS = ['eth_over_ib', 'fc_infiniband', 'iser_infiniband', 'lnet_ib', 'rpcrdma_infiniband', 'sdp_infiniband',
@@ -122,6 +184,7 @@ def memory_of_another_user(rig):
 def network_cases(long):
     """Each gets a rig without daemons."""
     del long
-    return {'ping over af_packet': ping('net_af_packet0,iface=port0'),
+    return {'ping over af_packet': ping('net_af_packet0,iface=port0'), 'ping over tap': ping_over_tap,
+            'a daemon on net_null': nowhere, 'a daemon on net_pcap': files,
             'a capture is well-formed': capture, 'a trace is well-formed': trace,
             'another user': memory_of_another_user}

@@ -14,7 +14,7 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, last_cases  # noqa: E402
-from cases_connections import connection_cases, connection_last_cases, same_daemon_cases  # noqa: E402
+from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
@@ -41,8 +41,8 @@ def groups(long):
     return [
         Group('input', None, input_cases(long), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases()), True),
-        Group('two', lambda rig: rig.pair(), dict(shared, **connections, **datagram_cases())),
-        Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(), **forked_cases())),
+        Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **datagram_cases())),
+        Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **forked_cases())),
         Group('limits', lambda rig: rig.single(['--user-cqs', '0']), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),

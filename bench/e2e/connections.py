@@ -1,0 +1,22 @@
+"""Connections a second, as cmtime of rdmacm-utils takes them: a thousand at once, each step for all of them."""
+import statistics
+import time
+
+from cases_connections import ADDRESS, connection_figures
+
+COUNT = 1000
+BAR = 2000
+
+
+def measure_connections(rig, devices, report, rounds, progress):
+    """Connections fail or come about: connection_figures raises where one failed."""
+    progress('cmtime')
+    server = rig.start(devices[0], ['cmtime'])
+    time.sleep(0.4)
+    args = ['cmtime', '-s', ADDRESS, '-c', str(COUNT)]
+    seen = [connection_figures(rig.run(devices[1], args, timeout=60)) for _ in range(rounds)]
+    server.end(1)
+    a_second = statistics.median(COUNT / steps['connect'] * 1e3 for steps in seen)
+    report.add('connections a second', 'cmtime -c 1000', 0, '1/s', a_second, None, (f'>= {BAR}', a_second >= BAR))
+    whole = statistics.median(COUNT / sum(steps.values()) * 1e3 for steps in seen)
+    report.add('the same, from the id made to the id destroyed', 'cmtime -c 1000', 0, '1/s', whole, None)
