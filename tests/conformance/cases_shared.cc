@@ -17,12 +17,6 @@ Srq make_srq(ibv_pd* pd, std::uint32_t entries, std::uint32_t sges = 1) {
   return Srq(CHECK_MADE(ibv_create_srq(pd, &init)));
 }
 
-int post(ibv_srq* srq, const Buffer& buffer, std::size_t offset, std::size_t length, std::uint64_t id) {
-  ibv_sge sge = buffer.sge(offset, length);
-  ibv_recv_wr wr{id, nullptr, &sge, 1}, *bad;
-  return ibv_post_srq_recv(srq, &wr, &bad);
-}
-
 /// Two connections that receive from one SRQ.
 struct Shared {
   explicit Shared(Bench& bench, std::uint32_t entries = 16)
@@ -54,7 +48,7 @@ struct Shared {
 
 CONFORMANCE_CASE(srq_feeds_two_qps, "ibv_create_srq(3)") {
   Shared shared(bench);
-  for (std::uint64_t i = 0; i < 4; ++i) CHECK_OK(post(shared.srq.get(), shared.buffer, i * 100, 100, i));
+  for (std::uint64_t i = 0; i < 4; ++i) CHECK_OK(post_srq_recv(shared.srq.get(), shared.buffer, i * 100, 100, i));
   for (int i = 0; i < 4; ++i) {
     CHECK_OK(shared.senders[i % 2].send(0, 50));
     const ibv_wc wc = wait_success(shared.receivers[i % 2].cq.get(), IBV_WC_RECV);
@@ -78,13 +72,13 @@ CONFORMANCE_CASE(srq_full_is_refused, "ibv_post_srq_recv(3)") {
   CHECK(attr.max_wr >= 4);
   int error = 0;
   std::uint32_t posted = 0;
-  for (; error == 0 && posted < attr.max_wr + 64; ++posted) error = post(srq.get(), buffer, 0, 8, posted);
+  for (; error == 0 && posted < attr.max_wr + 64; ++posted) error = post_srq_recv(srq.get(), buffer, 0, 8, posted);
   CHECK_EQ(error, ENOMEM);
 }
 
 CONFORMANCE_CASE(srq_limit_event_comes_once, "ibv_modify_srq(3), IBV_SRQ_LIMIT") {
   Shared shared(bench);
-  for (std::uint64_t i = 0; i < 6; ++i) CHECK_OK(post(shared.srq.get(), shared.buffer, 0, 100, i));
+  for (std::uint64_t i = 0; i < 6; ++i) CHECK_OK(post_srq_recv(shared.srq.get(), shared.buffer, 0, 100, i));
   ibv_srq_attr attr{};
   attr.srq_limit = 4;
   CHECK_OK(ibv_modify_srq(shared.srq.get(), &attr, IBV_SRQ_LIMIT));
@@ -105,7 +99,7 @@ CONFORMANCE_CASE(srq_limit_event_comes_once, "ibv_modify_srq(3), IBV_SRQ_LIMIT")
 
 CONFORMANCE_CASE(srq_last_wqe_reached, "IBTA vol. 1, 11.6.3.3") {
   Shared shared(bench);
-  CHECK_OK(post(shared.srq.get(), shared.buffer, 0, 100, 1));
+  CHECK_OK(post_srq_recv(shared.srq.get(), shared.buffer, 0, 100, 1));
   CHECK_OK(to_error(shared.receivers[0].qp.get()));
   const ibv_async_event event = wait_event(bench.right.context);
   CHECK_EQ(static_cast<int>(event.event_type), static_cast<int>(IBV_EVENT_QP_LAST_WQE_REACHED));
@@ -120,7 +114,7 @@ CONFORMANCE_CASE(srq_empty_is_not_ready, "IBTA vol. 1, 10.2.9") {
   Shared shared(bench);
   CHECK_OK(shared.senders[0].send(0, 8));
   CHECK(stays_empty(shared.senders[0].cq.get(), std::chrono::milliseconds(10)));
-  CHECK_OK(post(shared.srq.get(), shared.buffer, 0, 100, 5));
+  CHECK_OK(post_srq_recv(shared.srq.get(), shared.buffer, 0, 100, 5));
   CHECK_EQ(wait_success(shared.receivers[0].cq.get(), IBV_WC_RECV).wr_id, 5u);
   wait_success(shared.senders[0].cq.get(), IBV_WC_SEND);
 }
@@ -128,13 +122,13 @@ CONFORMANCE_CASE(srq_empty_is_not_ready, "IBTA vol. 1, 10.2.9") {
 CONFORMANCE_CASE(srq_resize, "ibv_modify_srq(3), IBV_SRQ_MAX_WR") {
   if ((bench.right.attr.device_cap_flags & IBV_DEVICE_SRQ_RESIZE) == 0) throw Skipped{"no IBV_DEVICE_SRQ_RESIZE"};
   Shared shared(bench, 4);
-  for (std::uint64_t i = 0; i < 3; ++i) CHECK_OK(post(shared.srq.get(), shared.buffer, 0, 100, i));
+  for (std::uint64_t i = 0; i < 3; ++i) CHECK_OK(post_srq_recv(shared.srq.get(), shared.buffer, 0, 100, i));
   ibv_srq_attr attr{};
   attr.max_wr = 64;
   CHECK_OK(ibv_modify_srq(shared.srq.get(), &attr, IBV_SRQ_MAX_WR));
   CHECK_OK(ibv_query_srq(shared.srq.get(), &attr));
   CHECK(attr.max_wr >= 64);
-  for (std::uint64_t i = 3; i < 40; ++i) CHECK_OK(post(shared.srq.get(), shared.buffer, 0, 100, i));
+  for (std::uint64_t i = 3; i < 40; ++i) CHECK_OK(post_srq_recv(shared.srq.get(), shared.buffer, 0, 100, i));
   for (std::uint64_t i = 0; i < 40; ++i) {
     CHECK_OK(shared.senders[0].send(0, 8));
     CHECK_EQ(wait_success(shared.receivers[0].cq.get(), IBV_WC_RECV).wr_id, i);
@@ -155,7 +149,7 @@ CONFORMANCE_CASE(srq_posted_by_several_threads, "ibv_post_srq_recv(3); libibverb
   for (std::uint64_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (std::uint64_t i = 0; i < kEach; ++i)
-        errors[t] |= post(shared.srq.get(), shared.buffer, 0, 64, t * kEach + i);
+        errors[t] |= post_srq_recv(shared.srq.get(), shared.buffer, 0, 64, t * kEach + i);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -168,44 +162,6 @@ CONFORMANCE_CASE(srq_posted_by_several_threads, "ibv_post_srq_recv(3); libibverb
     CHECK(wc.wr_id < seen.size() && !seen[wc.wr_id]);
     seen[wc.wr_id] = true;
   }
-}
-
-Xrcd make_xrcd(const End& end, int fd = -1, int flags = O_CREAT) {
-  ibv_xrcd_init_attr init{};
-  init.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-  init.fd = fd;
-  init.oflags = flags;
-  return Xrcd(CHECK_MADE(ibv_open_xrcd(end.context, &init)));
-}
-
-Srq make_xrc_srq(const End& end, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq* cq) {
-  ibv_srq_init_attr_ex init{};
-  init.attr.max_wr = 16;
-  init.attr.max_sge = 1;
-  init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
-  init.srq_type = IBV_SRQT_XRC;
-  init.pd = pd;
-  init.xrcd = xrcd;
-  init.cq = cq;
-  return Srq(CHECK_MADE(ibv_create_srq_ex(end.context, &init)));
-}
-
-QpObject make_target(const End& end, ibv_xrcd* xrcd) {
-  ibv_qp_init_attr_ex init{};
-  init.qp_type = IBV_QPT_XRC_RECV;
-  init.comp_mask = IBV_QP_INIT_ATTR_XRCD;
-  init.xrcd = xrcd;
-  return QpObject(CHECK_MADE(ibv_create_qp_ex(end.context, &init)));
-}
-
-QpObject make_initiator(const End& end, ibv_pd* pd, ibv_cq* cq) {
-  ibv_qp_init_attr_ex init{};
-  init.qp_type = IBV_QPT_XRC_SEND;
-  init.comp_mask = IBV_QP_INIT_ATTR_PD;
-  init.pd = pd;
-  init.send_cq = cq;
-  init.cap = {16, 0, 1, 0, 0};
-  return QpObject(CHECK_MADE(ibv_create_qp_ex(end.context, &init)));
 }
 
 /// An initiator, and a target with two SRQs.
@@ -256,8 +212,8 @@ std::uint32_t number_of(const Srq& srq) {
 CONFORMANCE_CASE(xrc_message_names_its_srq, "IBTA vol. 1, annex A14; ibv_create_srq_ex(3)") {
   Xrc xrc(bench);
   xrc.source.fill(6);
-  CHECK_OK(post(xrc.first.get(), xrc.buffer, 0, 1000, 1));
-  CHECK_OK(post(xrc.second.get(), xrc.buffer, 1000, 1000, 2));
+  CHECK_OK(post_srq_recv(xrc.first.get(), xrc.buffer, 0, 1000, 1));
+  CHECK_OK(post_srq_recv(xrc.second.get(), xrc.buffer, 1000, 1000, 2));
   CHECK_OK(xrc.send(number_of(xrc.second), 900));
   CHECK_EQ(wait_success(xrc.right_cq.get(), IBV_WC_RECV).wr_id, 2u);
   wait_success(xrc.left_cq.get(), IBV_WC_SEND);
@@ -320,7 +276,7 @@ CONFORMANCE_CASE(xrc_target_opened_again, "ibv_open_qp(3)") {
   CHECK_EQ(opened->qp_num, xrc.target->qp_num);
   // It lives on while one of them holds it.
   CHECK_OK(xrc.target.destroy());
-  CHECK_OK(post(xrc.first.get(), xrc.buffer, 0, 100, 1));
+  CHECK_OK(post_srq_recv(xrc.first.get(), xrc.buffer, 0, 100, 1));
   CHECK_OK(xrc.send(number_of(xrc.first), 8));
   wait_success(xrc.right_cq.get(), IBV_WC_RECV);
   wait_success(xrc.left_cq.get(), IBV_WC_SEND);

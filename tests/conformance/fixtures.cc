@@ -241,6 +241,50 @@ Ah make_ah(const End& from, ibv_pd* pd, const End& to) {
   return Ah(CHECK_MADE(ibv_create_ah(pd, &attr)));
 }
 
+int post_srq_recv(ibv_srq* srq, const Buffer& buffer, std::size_t offset, std::size_t length, std::uint64_t id) {
+  ibv_sge sge = buffer.sge(offset, length);
+  ibv_recv_wr wr{id, nullptr, &sge, 1}, *bad;
+  return ibv_post_srq_recv(srq, &wr, &bad);
+}
+
+Xrcd make_xrcd(const End& end, int fd, int flags) {
+  ibv_xrcd_init_attr init{};
+  init.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  init.fd = fd;
+  init.oflags = flags;
+  return Xrcd(CHECK_MADE(ibv_open_xrcd(end.context, &init)));
+}
+
+Srq make_xrc_srq(const End& end, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq* cq) {
+  ibv_srq_init_attr_ex init{};
+  init.attr.max_wr = 16;
+  init.attr.max_sge = 1;
+  init.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  init.srq_type = IBV_SRQT_XRC;
+  init.pd = pd;
+  init.xrcd = xrcd;
+  init.cq = cq;
+  return Srq(CHECK_MADE(ibv_create_srq_ex(end.context, &init)));
+}
+
+QpObject make_target(const End& end, ibv_xrcd* xrcd) {
+  ibv_qp_init_attr_ex init{};
+  init.qp_type = IBV_QPT_XRC_RECV;
+  init.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+  init.xrcd = xrcd;
+  return QpObject(CHECK_MADE(ibv_create_qp_ex(end.context, &init)));
+}
+
+QpObject make_initiator(const End& end, ibv_pd* pd, ibv_cq* cq) {
+  ibv_qp_init_attr_ex init{};
+  init.qp_type = IBV_QPT_XRC_SEND;
+  init.comp_mask = IBV_QP_INIT_ATTR_PD;
+  init.pd = pd;
+  init.send_cq = cq;
+  init.cap = {16, 0, 1, 0, 0};
+  return QpObject(CHECK_MADE(ibv_create_qp_ex(end.context, &init)));
+}
+
 void let_arrive(Bench& bench) {
   Pair marker(bench, IBV_QPT_UD, 4096);
   ibv_sge sge = marker.left.buffer.sge(0, 8);

@@ -1,6 +1,7 @@
 // Two ends of a connection, in one process: both on one device, or on two that can reach each other.
 #pragma once
 
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 
 #include <chrono>
@@ -183,6 +184,14 @@ struct Pair {
 
 /// An address handle of `pd` for `to`.
 Ah make_ah(const End& from, ibv_pd* pd, const End& to);
+
+int post_srq_recv(ibv_srq* srq, const Buffer& buffer, std::size_t offset, std::size_t length, std::uint64_t id);
+
+/// A domain of the file, or of its own.
+Xrcd make_xrcd(const End& end, int fd = -1, int flags = O_CREAT);
+Srq make_xrc_srq(const End& end, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq* cq);
+QpObject make_target(const End& end, ibv_xrcd* xrcd);
+QpObject make_initiator(const End& end, ibv_pd* pd, ibv_cq* cq);
 
 /// Returns when what was sent before from left to right has arrived there: a datagram behind it has.
 void let_arrive(Bench& bench);

@@ -3,6 +3,7 @@ import itertools
 import re
 import signal
 
+from cases_behaviour import nothing_left
 from cases_programs import perftest
 from programs import run_pair
 from rig import Failure, wait_until
@@ -12,18 +13,36 @@ from rig import Failure, wait_until
 MAY_SKIP = {'messages_of_max_msg_sz': 'needs 8 GiB of free memory'}
 
 
-def conformance(rig, devices):
-    """tests/conformance passes whole: ours has what the cases are about."""
+def suite(rig, devices, program, only='*', timeout=120):
+    """A program of tests/conformance passes whole: ours has what the cases are about."""
     ends = list(dict.fromkeys(devices))
-    args = [rig.build / 'tests/conformance/conformance', *ends]
+    args = [rig.build / 'tests/conformance' / program, '--only', only, *ends]
     prefix = [word for other in ends[1:] for word in ('-d', other)]
-    output = rig.run(devices[0], prefix + args, timeout=120, expect=None)
+    output = rig.run(devices[0], prefix + args, timeout, expect=None)
     lines = output.split('\n')
     failed = [line for line in lines if line.startswith(('not ok', 'Bail out', '# '))]
     failed += [line for line in lines if '# SKIP' in line and line.split()[3] not in MAY_SKIP]
     ran = sum(line.startswith(('ok ', 'not ok ')) for line in lines)
     if failed or f'1..{ran}' not in lines or ran == 0:
         raise Failure('\n'.join(failed) or output)
+
+
+def conformance(rig, devices):
+    suite(rig, devices, 'conformance')
+
+
+def several_processes(only):
+    """They share PDs, MRs and XRC domains, fork and exec under traffic, or are many; nothing of theirs stays."""
+    def run(rig, devices):
+        suite(rig, devices, 'processes', only)
+        for device in set(devices):
+            if not wait_until(lambda: nothing_left(rig, device), 5.0):
+                raise Failure(f'left behind: {rig.ctl("-d", device, "show")}')
+    return run
+
+
+PROCESSES = {'a PD and an MR of another process': 'import_*', 'an XRC target of another process': 'xrc_*',
+             'fork under traffic': 'fork_*', 'exec under traffic': 'exec_*'}
 
 
 def stress(rig, devices):
@@ -38,12 +57,13 @@ MANY = ['mcast_qp_attach', 'ah', 'cq', 'srq', 'pd', 'mr_and_mw']
 
 def limit(name):
     def run(rig, devices):
-        rig.run(devices[0], [rig.build / 'tests/conformance/device-limits', '--only', name, devices[0]], timeout=300)
+        suite(rig, devices[:1], 'device-limits', name, 300)
     return run
 
 
 def limit_cases(long):
-    return {f'max_{name}': limit(f'max_{name}') for name in LIMITS + (MANY if long else [])}
+    cases = {f'max_{name}': limit(f'max_{name}') for name in LIMITS + (MANY if long else [])}
+    return dict(cases, **{'64 processes at once': several_processes('many_*')})
 
 
 def pingpong(command):
@@ -158,6 +178,7 @@ def verbs_last_cases():
 
 def verbs_cases(long):
     cases = {'conformance': conformance, 'stress': stress}
+    cases.update({name: several_processes(only) for name, only in PROCESSES.items()})
     cases.update({command: pingpong(command.split()) for command in PINGPONGS + MEMORY})
     commands = UNRELIABLE + SHARED + BOTH_WAYS + ON_DEMAND + PAIRWISE + (cross_product() if long else [])
     cases.update({command: perftest(command.split(), None, 300 if ' -a' in command else 60) for command in commands})
