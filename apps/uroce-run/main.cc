@@ -73,14 +73,15 @@ Options parse_options(int argc, char** argv) {
   const char* from_env = std::getenv("UROCE_RUN_DIR");
   options.run_dir = from_env != nullptr && *from_env != 0 ? from_env : UROCE_DEFAULT_RUN_DIR;
   int option = 0;
-  while ((option = getopt_long(argc, argv, "+d:h", long_options, nullptr)) != -1) {
+  while ((option = getopt_long(argc, argv, "+:d:h", long_options, nullptr)) != -1) {
     switch (option) {
       case 'd': options.devices.emplace_back(optarg); break;
       case kRunDir: options.run_dir = optarg; break;
       case kViewMode: options.view = parse_view(optarg); break;
       case kPrintLibdir: options.print_libdir = true; break;
       case 'h': std::fputs(kHelp, stdout); std::exit(0);
-      default: fail(2, "see uroce-run --help");
+      case ':': fail(2, std::string(argv[optind - 1]) + " needs a value; see uroce-run --help");
+      default: fail(2, std::string(argv[optind - 1]) + ": no such option; see uroce-run --help");
     }
   }
   if (optind < argc) options.program = argv + optind;

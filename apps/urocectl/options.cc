@@ -32,7 +32,7 @@ constexpr char kHelp[] =
   link                                      the port as it is
 
   -d, --device NAME   this daemon; again for more (default: all that listen)
-  --json              the daemons' answers as JSON, an object from name to answer
+  --json              show, stat, fault and link as JSON, an object from name to answer
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else )" UROCE_DEFAULT_RUN_DIR R"()
   --watch             repeat
   --interval S        seconds between two rounds of --watch (default: 1)
@@ -100,7 +100,7 @@ Options parse_options(int argc, char** argv) {
   const char* from_env = std::getenv("UROCE_RUN_DIR");
   options.run_dir = from_env != nullptr && *from_env != 0 ? from_env : UROCE_DEFAULT_RUN_DIR;
   int option = 0;
-  while ((option = getopt_long(argc, argv, "d:h", long_options, nullptr)) != -1) {
+  while ((option = getopt_long(argc, argv, ":d:h", long_options, nullptr)) != -1) {
     switch (option) {
       case 'd':
         options.devices.emplace_back(optarg);
@@ -120,8 +120,10 @@ Options parse_options(int argc, char** argv) {
       case 'h':
         std::fputs(kHelp, stdout);
         std::exit(0);
+      case ':':
+        fail(2, std::string(argv[optind - 1]) + " needs a value; see urocectl --help");
       default:
-        fail(2, "see urocectl --help");
+        fail(2, std::string(argv[optind - 1]) + ": no such option; see urocectl --help");
     }
   }
   if (optind < argc) options.command = argv[optind++];

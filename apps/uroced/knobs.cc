@@ -34,7 +34,7 @@ std::string set_bool(bool& value, std::string_view text) {
 }
 
 bool is_device_name(std::string_view text) {
-  return !text.empty() && text.size() < 32 && text.front() != '.' &&
+  return !text.empty() && text.size() < 32 && text.front() != '.' && text.front() != '-' &&
          std::all_of(text.begin(), text.end(), [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' ||
                   c == '-' || c == '.';

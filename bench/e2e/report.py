@@ -29,17 +29,12 @@ class Report:
         return '\n'.join('  '.join(cell.ljust(width) if i in (0, 1, 7) else cell.rjust(width)
                                    for i, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)
 
-    def plain_rows(self):
-        """For JSON."""
-        return [{key: value for key, value in row.items() if key != 'bar'} for row in self.rows]
+    def write_json(self, path):
+        rows = [{key: value for key, value in row.items() if key != 'bar'} for row in self.rows]
+        pathlib.Path(path).write_text(json.dumps(rows, indent=2) + '\n')
 
     def missed(self):
         return [row for row in self.rows if row['bar'] is not None and not row['bar'][1]]
-
-
-def write_json(path, reports):
-    rows = [row for report in reports for row in report.plain_rows()]
-    pathlib.Path(path).write_text(json.dumps(rows, indent=2) + '\n')
 
 
 def _number(value):

@@ -24,7 +24,6 @@
 
 namespace uroce::verbs {
 
-inline constexpr std::uint32_t kVendorId = 0xffffff;
 
 struct Device {
   ibv_device device;

@@ -1,4 +1,4 @@
-// Exported verbs that answer EOPNOTSUPP or have nothing to say; README.md says why.
+// Exported verbs that have nothing to say of this device; README.md says why.
 #include "export.h"
 #include "objects.h"
 

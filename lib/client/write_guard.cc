@@ -61,11 +61,7 @@ Userfault::Mode Userfault::mode() {
     fd_.forget();
     mode_ = Mode::kUnknown;
   }
-  if (mode_ == Mode::kUnknown) {
-    const bool opened = (strongest_ == Mode::kFull && open(Mode::kFull)) ||
-                        (strongest_ != Mode::kForbidden && open(Mode::kUserOnly));
-    if (!opened) mode_ = Mode::kForbidden;
-  }
+  if (mode_ == Mode::kUnknown && !open(Mode::kFull) && !open(Mode::kUserOnly)) mode_ = Mode::kForbidden;
   return mode_;
 }
 

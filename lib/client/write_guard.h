@@ -21,7 +21,6 @@ class Userfault {
 
   /// Opens if need be; tests may ask for a weaker mode than the process could have.
   Mode mode();
-  void restrict_to(Mode mode) { strongest_ = mode; }
 
   /// Whether memory that is shared already can be protected (Linux 5.19).
   bool guards_shared() { return mode() != Mode::kForbidden && guards_shared_; }
@@ -43,7 +42,6 @@ class Userfault {
 
   RawFd fd_;
   Mode mode_ = Mode::kUnknown;
-  Mode strongest_ = Mode::kFull;
   bool guards_shared_ = false;
 };
 

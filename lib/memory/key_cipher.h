@@ -10,7 +10,6 @@ namespace uroce::memory {
 
 class KeyCipher {
  public:
-  static constexpr std::uint32_t kBits = 24;
 
   explicit KeyCipher(std::mt19937_64& random) {
     for (Round& round : rounds_) {

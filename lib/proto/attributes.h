@@ -57,7 +57,6 @@ struct QpAttr {
   Qpn dest_qpn;
   std::uint16_t pkey_index = 0;
   std::uint8_t port = 1;
-  std::uint32_t rate_limit = 0;   ///< kbit/s, 0: none
   std::uint8_t path_mig_state = 0;  ///< ibv_mig_state; only 0 (migrated): there is no alternate path
 };
 

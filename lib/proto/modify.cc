@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
 
 #include "proto/flush.h"
@@ -27,7 +28,6 @@ void remember(QpAttr& kept, const QpAttr& attr, std::uint32_t mask) {
   if (mask & kAttrMaxDestRdAtomic) kept.max_dest_rd_atomic = attr.max_dest_rd_atomic;
   if (mask & kAttrMinRnrTimer) kept.min_rnr_timer = attr.min_rnr_timer;
   if (mask & kAttrDestQpn) kept.dest_qpn = attr.dest_qpn;
-  if (mask & kAttrRateLimit) kept.rate_limit = attr.rate_limit;
 }
 
 void set_path(Qp& qp, const QpAttr& kept) {
@@ -135,11 +135,10 @@ void reset(Core& core, Qp& qp) {
 }
 
 ModifyVerdict modify(Core& core, Qp& qp, const QpAttr& attr, std::uint32_t mask) {
-  if ((mask & kAttrCurState) != 0 && attr.cur_state != qp.state) return {22, "cur_qp_state"};
   const ModifyVerdict verdict = check_modify(qp.type, qp.state, attr, mask);
   if (verdict.error != 0) return verdict;
   if ((mask & kAttrMaxDestRdAtomic) != 0 && attr.max_dest_rd_atomic > qp.resource_limit) {
-    return {22, "max_dest_rd_atomic"};
+    return {EINVAL, "max_dest_rd_atomic"};
   }
   const QpState to = (mask & kAttrState) != 0 ? attr.state : qp.state;
   if (to != QpState::kReset) {

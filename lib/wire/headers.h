@@ -17,9 +17,7 @@ inline constexpr std::uint16_t kEtherTypeArp = 0x0806;
 inline constexpr std::uint16_t kEtherTypeVlan = 0x8100;
 inline constexpr std::uint16_t kEtherTypeServiceVlan = 0x88a8;
 inline constexpr std::uint16_t kEtherTypeIpv6 = 0x86dd;
-inline constexpr std::uint8_t kProtocolIcmp = 1;
 inline constexpr std::uint8_t kProtocolUdp = 17;
-inline constexpr std::uint8_t kProtocolIcmpv6 = 58;
 
 /// One's complement sum of `bytes` taken as 16-bit big-endian words (RFC 1071), inverted: what goes into the
 /// checksum field. `sum` is what a pseudo header adds.

@@ -50,6 +50,9 @@ def wrong_usage(rig):
     refuses(rig, [rig.apps / 'uroce-run'], ['PROGRAM'])
     refuses(rig, [rig.apps / 'uroce-run', '-d', 'uroce0', '/nonexistent'], ['/nonexistent'])
     refuses(rig, [rig.apps / 'uroce-run', '--view', 'sideways', 'true'], ['auto'])
+    for program in ('uroce-run', 'urocectl'):
+        refuses(rig, [rig.apps / program, '--colour', 'blue'], ['--colour', 'no such option', '--help'])
+        refuses(rig, [rig.apps / program, '--run-dir'], ['--run-dir', 'needs a value', '--help'])
     refuses(rig, [rig.apps / 'urocectl', 'dance'], ['show'])
     refuses(rig, [rig.apps / 'urocectl', 'show', 'dances'], ['qps'])
     refuses(rig, [rig.apps / 'urocectl', '--interval', 'x', 'stat', '--watch'], ['seconds'])
@@ -75,6 +78,14 @@ def unreachable_peer(rig):
     pair.end()
 
 
+def busy_socket(rig):
+    """A second server on the socket of a memif."""
+    rig.pair()
+    port = rig.daemons['uroce0'].args[rig.daemons['uroce0'].args.index('--port') + 1]
+    refuses(rig, [rig.apps / 'uroced', '--name', 'uroce2', '--run-dir', rig.run_dir, '--no-hugepages', '--port', port, '--ip',
+                  '192.0.2.3/24'], ['in use', 'Another daemon', 'socket=PATH'])
+
+
 def input_cases(long):
     """Each gets a rig without daemons."""
     del long
@@ -95,5 +106,5 @@ def input_cases(long):
         'run directory that is a file': lambda rig: refuses(
             rig, [rig.apps / 'uroced', '--run-dir', '/etc/hostname', *ip, *loop], ['/etc/hostname']),
         'busy name': busy_name, 'no daemon': no_daemon, 'wrong usage': wrong_usage,
-        'unreachable peer': unreachable_peer,
+        'unreachable peer': unreachable_peer, 'busy socket': busy_socket,
     }

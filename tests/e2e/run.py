@@ -6,6 +6,7 @@ As root. Ends with `N passed, N failed, N skipped`; the exit status says whether
 import argparse
 import fnmatch
 import os
+import pathlib
 import signal
 import sys
 import time
@@ -19,6 +20,7 @@ from cases_input import input_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
+from cases_quickstart import quickstart_cases  # noqa: E402
 from cases_rsockets import datagram_cases, forked_cases, rsocket_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
@@ -34,12 +36,13 @@ class Group:
         self.name, self.start, self.cases, self.own_rig = name, start, cases, own_rig
 
 
-def groups(long):
+def groups(long, build):
     faulty = dict(faulty_cases(long), **faulty_verify_cases(long))
     shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases(long))
     connections = dict(connection_cases(long), **ping_cases(long), **rsocket_cases(long))
     return [
         Group('input', None, input_cases(long), True),
+        Group('first', None, quickstart_cases(build), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **datagram_cases())),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **forked_cases())),
@@ -145,7 +148,7 @@ def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     runner = Runner(options)
-    for group in groups(options.long):
+    for group in groups(options.long, pathlib.Path(options.build).resolve()):
         names = [n for n in group.cases if fnmatch.fnmatch(f'{group.name}: {n}', options.only)]
         if options.list:
             print('\n'.join(f'{group.name}: {n}' for n in names))

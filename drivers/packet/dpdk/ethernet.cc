@@ -136,8 +136,11 @@ std::string Ethernet::Impl::probe() {
   client = memif && spec.argument("role", "client") != "server";
   take_error();
   if (!is_pci_address(options.port) && rte_dev_probe(spec.text().c_str()) != 0) {
-    return "port \"" + options.port + "\" does not start: " + driver_said("no DPDK driver of that name") +
-           ". Give a DPDK device such as net_memif0,role=server,socket=PATH, a PCI address, or loopback";
+    const std::string why = driver_said("no DPDK driver of that name");
+    const bool busy = why.find(std::strerror(EADDRINUSE)) != std::string::npos;
+    return "port \"" + options.port + "\" does not start: " + why +
+           (busy ? ". Another daemon serves this socket: end it, or give another socket=PATH to both ends"
+                 : ". Give a DPDK device such as net_memif0,role=server,socket=PATH, a PCI address, or loopback");
   }
   if (rte_eth_dev_get_port_by_name(spec.name.c_str(), &port) != 0) {
     std::uint16_t only = 0;

@@ -41,7 +41,6 @@ bool convert(const uroce_qp_attr& from, std::uint32_t mask, proto::QpAttr& to) {
   take(proto::kAttrMinRnrTimer, from.min_rnr_timer, to.min_rnr_timer);
   take(proto::kAttrMaxRdAtomic, from.max_rd_atomic, to.max_rd_atomic);
   take(proto::kAttrMaxDestRdAtomic, from.max_dest_rd_atomic, to.max_dest_rd_atomic);
-  take(proto::kAttrRateLimit, from.rate_limit, to.rate_limit);
   to.rq_psn = Psn(from.rq_psn);
   to.sq_psn = Psn(from.sq_psn);
   to.dest_qpn = Qpn{from.dest_qpn};
@@ -81,7 +80,6 @@ void remember(QpObject& qp, const uroce_qp_attr& from, std::uint32_t mask) {
   keep(proto::kAttrMinRnrTimer, from.min_rnr_timer, to.min_rnr_timer);
   keep(proto::kAttrMaxRdAtomic, from.max_rd_atomic, to.max_rd_atomic);
   keep(proto::kAttrMaxDestRdAtomic, from.max_dest_rd_atomic, to.max_dest_rd_atomic);
-  keep(proto::kAttrRateLimit, from.rate_limit, to.rate_limit);
   keep(proto::kAttrAv, from.av, to.av);
 }
 

@@ -1,0 +1,70 @@
+"""quickstart.sh itself, on the build that it made: a session by hand, and Ctrl-C while it measures."""
+import os
+import pathlib
+import signal
+import subprocess
+
+from rig import ROOT, Failure, Process, wait_until
+
+QUICKSTART = ROOT / 'quickstart.sh'
+
+
+def hugepages():
+    return int(pathlib.Path('/proc/sys/vm/nr_hugepages').read_text())
+
+
+def daemons():
+    """Process ids of every daemon of this build."""
+    found = set()
+    for entry in pathlib.Path('/proc').glob('[0-9]*/exe'):
+        try:
+            if os.readlink(entry).endswith(str(ROOT / 'build/apps/uroced')):
+                found.add(int(entry.parent.name))
+        except OSError:
+            pass
+    return found
+
+
+def quickstart(rig, *args):
+    done = subprocess.run([QUICKSTART, *args], env=rig.env, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        raise Failure(f'quickstart.sh {" ".join(args)}: exit {done.returncode}\n{done.stdout}{done.stderr}')
+    return done.stdout
+
+
+def session(rig):
+    """up, programs over both daemons, down."""
+    pages, before = hugepages(), daemons()
+    told = quickstart(rig, 'up')
+    try:
+        if 'ib_write_bw' not in told or len(daemons() - before) != 2:
+            raise Failure(f'up left {len(daemons() - before)} daemons running and said:\n{told}')
+        for name in ('uroce0', 'uroce1'):
+            if name not in rig.run(name, ['ibv_devices']):
+                raise Failure(f'{name} is not among the devices')
+    finally:
+        quickstart(rig, 'down')
+    if daemons() - before or hugepages() != pages:
+        raise Failure(f'down left {len(daemons() - before)} daemons, {hugepages()} hugepages, {pages} before')
+
+
+def interrupted(rig):
+    """Ctrl-C: everything that it started ends."""
+    pages, before = hugepages(), daemons()
+    process = Process('quickstart', ['setsid', QUICKSTART, '--short'], rig.env, rig.logs)
+    try:
+        if not wait_until(lambda: len(daemons() - before) == 2, 60):
+            raise Failure(f'no two daemons\n{process.describe()}')
+        os.killpg(process.pid, signal.SIGINT)
+        status = process.wait(30)
+        if status != 130:
+            raise Failure(f'exit {status} after Ctrl-C, not 130\n{process.describe()}')
+    finally:
+        process.end()
+    if not wait_until(lambda: not daemons() - before, 5) or hugepages() != pages:
+        raise Failure(f'it left {len(daemons() - before)} daemons, {hugepages()} hugepages, {pages} before')
+
+
+def quickstart_cases(build):
+    """None for another build: the script has its own."""
+    return {'quickstart.sh up, down': session, 'quickstart.sh, Ctrl-C': interrupted} if build == ROOT / 'build' else {}
