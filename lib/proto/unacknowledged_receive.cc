@@ -136,10 +136,10 @@ Scattered deposit(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const auto area = header_area(packet);
   if (wqe.num_sge != 0 && wqe.sge[0].length >= bytes) {
     memory::Span span;
-    const bool good = core.resolve(Key{wqe.sge[0].lkey}, wqe.pd, wqe.sge[0].addr, bytes, memory::kLocalWrite, span) ==
-                          memory::Verdict::kOk &&
-                      span.write(0, area.data(), kGrhBytes) &&
-                      span.write(kGrhBytes, packet.payload, packet.payload_bytes);
+    const uroce_sge& sge = wqe.sge[0];
+    const bool good =
+        core.resolve(Key{sge.lkey}, wqe.pd, sge.addr, bytes, memory::kLocalWrite, span) == memory::Verdict::kOk &&
+        span.write(0, area.data(), kGrhBytes) && span.write(kGrhBytes, packet.payload, packet.payload_bytes);
     return good ? Scattered::kOk : Scattered::kNoAccess;
   }
   if (!has_room(wqe, bytes)) return Scattered::kNoRoom;
