@@ -207,6 +207,45 @@ CONFORMANCE_CASE(cq_overrun_is_an_event, "IBTA vol. 1, 11.6.3.2; ibv_get_async_e
   while (readable(bench.left.context->async_fd, 20)) wait_event(bench.left.context);
 }
 
+CONFORMANCE_CASE(cq_channels_of_one_context, "ibv_create_comp_channel(3)") {
+  Watched first(bench), second(bench);
+  const Cq third = make_cq(bench.right, 4, first.channel.get());  // two CQs on one channel
+  first.arm();
+  second.arm();
+  CHECK_OK(ibv_req_notify_cq(third.get(), 0));
+  second.deliver();
+  CHECK_EQ(take_event(second.channel.get()), second.receiver.cq.get());
+  CHECK(!readable(first.channel->fd, 20));
+  first.deliver();
+  CHECK_EQ(take_event(first.channel.get()), first.receiver.cq.get());
+  CHECK(!readable(first.channel->fd, 20));
+  CHECK(!readable(second.channel->fd, 0));
+}
+
+CONFORMANCE_CASE(cq_moderation_by_count, "ibv_modify_cq(3)") {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kLongest{65};  // what the 16 bits of cq_period hold
+  Watched watched(bench);
+  ibv_modify_cq_attr attr{};
+  attr.attr_mask = IBV_CQ_ATTR_MODERATE;
+  attr.moderate = {4, 65535};
+  CHECK_OK(ibv_modify_cq(watched.receiver.cq.get(), &attr));
+  const auto until_event = [&](int messages) {
+    watched.arm();
+    const auto start = Clock::now();
+    for (int i = 0; i < messages; ++i) watched.deliver();
+    take_event(watched.channel.get());
+    const auto took = Clock::now() - start;
+    CHECK_EQ(watched.drain(), messages);
+    return took;
+  };
+  CHECK(until_event(3) >= kLongest);
+  // Four don't wait for the time, but on a busy machine anything may take that long.
+  bool sooner = false;
+  for (int i = 0; i < 20 && !sooner; ++i) sooner = until_event(4) < kLongest;
+  CHECK(sooner);
+}
+
 CONFORMANCE_CASE(cq_moderation, "ibv_modify_cq(3)") {
   Watched watched(bench);
   ibv_modify_cq_attr attr{};

@@ -173,10 +173,10 @@ CONFORMANCE_CASE(rc_atomic_at_odd_address, "IBTA vol. 1, 9.7.4.1.6") {
   wait_status(pair.left.cq.get(), IBV_WC_REM_INV_REQ_ERR);
 }
 
-CONFORMANCE_CASE(rc_inline_data_may_be_reused_at_once, "ibv_post_send(3), IBV_SEND_INLINE") {
+void check_inline(Bench& bench, ibv_qp_type type) {
   QpOptions options;
   options.inline_bytes = 64;
-  Pair pair(bench, IBV_QPT_RC, 65536, options);
+  Pair pair(bench, type, 65536, options);
   std::uint8_t local[64];
   std::memset(local, 0xab, sizeof(local));
   // Inline data needs no registration: the key is of no account.
@@ -189,6 +189,13 @@ CONFORMANCE_CASE(rc_inline_data_may_be_reused_at_once, "ibv_post_send(3), IBV_SE
   wait_success(pair.right.cq.get(), IBV_WC_RECV);
   wait_success(pair.left.cq.get(), IBV_WC_SEND);
   for (int i = 0; i < 64; ++i) CHECK_EQ(int{pair.right.buffer.data()[i]}, 0xab);
+}
+
+CONFORMANCE_CASE(rc_inline_data_may_be_reused_at_once, "ibv_post_send(3), IBV_SEND_INLINE") {
+  check_inline(bench, IBV_QPT_RC);
+}
+CONFORMANCE_CASE(uc_inline_data_may_be_reused_at_once, "ibv_post_send(3), IBV_SEND_INLINE") {
+  check_inline(bench, IBV_QPT_UC);
 }
 
 CONFORMANCE_CASE(rc_scatter_and_gather, "ibv_post_send(3), sg_list") {

@@ -59,6 +59,52 @@ CONFORMANCE_CASE(ud_reply_to_a_completion, "ibv_create_ah_from_wc(3)") {
   wait_success(pair.right.cq.get(), IBV_WC_SEND);
 }
 
+CONFORMANCE_CASE(ud_header_of_ipv6, "IBTA annex A17.4.5.2; ibv_init_ah_from_wc(3)") {
+  const OverIpv6 scope(bench);
+  Pair pair(bench, IBV_QPT_UD);
+  pair.left.buffer.fill(14);
+  CHECK_OK(pair.right.post_recv(0, kHeader + 100));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 100));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  ibv_wc wc = wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  CHECK_EQ(wc.byte_len, kHeader + 100);
+  CHECK((wc.wc_flags & IBV_WC_GRH) != 0);
+  const std::uint8_t* const ip = pair.right.buffer.data();
+  CHECK_EQ(ip[0] >> 4, 6);
+  CHECK_EQ(int{ip[6]}, 17);
+  CHECK(std::memcmp(ip + 8, bench.left.gid.raw, 16) == 0);
+  CHECK(std::memcmp(ip + 24, bench.right.gid.raw, 16) == 0);
+  CHECK(pair.right.buffer.holds(14, kHeader, 100, 0));
+  auto* const grh = reinterpret_cast<ibv_grh*>(pair.right.buffer.data());
+  ibv_ah_attr attr{};
+  CHECK_OK(ibv_init_ah_from_wc(bench.right.context, 1, &wc, grh, &attr));
+  CHECK_EQ(int{attr.is_global}, 1);
+  CHECK_EQ(int{attr.grh.sgid_index}, bench.right.gid_index);
+  CHECK(std::memcmp(attr.grh.dgid.raw, bench.left.gid.raw, 16) == 0);
+  const Ah back(CHECK_MADE(ibv_create_ah_from_wc(pair.right.pd, &wc, grh, 1)));
+  CHECK_OK(pair.left.post_recv(kHalf, kHeader + 16));
+  CHECK_OK(send_datagram(pair.right, back.get(), wc.src_qp, kQkey, 16));
+  CHECK_EQ(wait_success(pair.left.cq.get(), IBV_WC_RECV).byte_len, kHeader + 16);
+  wait_success(pair.right.cq.get(), IBV_WC_SEND);
+}
+
+CONFORMANCE_CASE(ud_inline, "ibv_post_send(3), IBV_SEND_INLINE") {
+  QpOptions options;
+  options.inline_bytes = 64;
+  Pair pair(bench, IBV_QPT_UD, 65536, options);
+  char text[] = "inline";
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(text), sizeof(text), 0};
+  ibv_send_wr wr = request(IBV_WR_SEND, sge);
+  wr.send_flags |= IBV_SEND_INLINE;
+  wr.wr.ud = {pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey};
+  CHECK_OK(pair.right.post_recv(0, kHeader + 64));
+  CHECK_OK(pair.left.post(wr));
+  std::memset(text, 0, sizeof(text));
+  CHECK_EQ(wait_success(pair.right.cq.get(), IBV_WC_RECV).byte_len, kHeader + sizeof(text));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  CHECK(std::memcmp(pair.right.buffer.data() + kHeader, "inline", sizeof(text)) == 0);
+}
+
 CONFORMANCE_CASE(ud_wrong_qkey_is_dropped, "IBTA vol. 1, 10.2.5") {
   Pair pair(bench, IBV_QPT_UD);
   CHECK_OK(pair.right.post_recv(0, kHeader + 8));
@@ -204,6 +250,33 @@ CONFORMANCE_CASE(ud_multicast_reaches_each_member_once, "ibv_attach_mcast(3)") {
   wait_success(pair.right.cq.get(), IBV_WC_RECV);
   CHECK(stays_empty(third.cq.get(), std::chrono::milliseconds(20)));
   CHECK_OK(ibv_detach_mcast(pair.right.qp.get(), &gid, 0));
+}
+
+CONFORMANCE_CASE(ud_multicast_over_ipv6, "ibv_attach_mcast(3)") {
+  if (bench.right.attr.max_mcast_grp == 0) throw Skipped{"max_mcast_grp is 0"};
+  const OverIpv6 scope(bench);
+  Pair pair(bench, IBV_QPT_UD);
+  ibv_gid gid{};
+  gid.raw[0] = 0xff;
+  gid.raw[1] = 0x0e;
+  gid.raw[15] = 9;
+  ibv_gid other = gid;
+  other.raw[15] = 10;
+  CHECK_OK(ibv_attach_mcast(pair.right.qp.get(), &gid, 0));
+  CHECK_OK(pair.right.post_recv(0, 100, 22));
+  CHECK_OK(pair.right.post_recv(100, 100, 23));
+  const Ah to_group = group_handle(bench.left, pair.left.pd, gid),
+           to_other = group_handle(bench.left, pair.left.pd, other);
+  CHECK_OK(send_datagram(pair.left, to_other.get(), 0xffffff, kQkey, 16));
+  CHECK_OK(send_datagram(pair.left, to_group.get(), 0xffffff, kQkey, 8));
+  for (int i = 0; i < 2; ++i) wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  const ibv_wc wc = wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  CHECK_EQ(wc.byte_len, kHeader + 8);
+  CHECK(std::memcmp(pair.right.buffer.data() + 24, gid.raw, 16) == 0);
+  CHECK_OK(ibv_detach_mcast(pair.right.qp.get(), &gid, 0));
+  CHECK_OK(send_datagram(pair.left, to_group.get(), 0xffffff, kQkey, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  CHECK(stays_empty(pair.right.cq.get(), std::chrono::milliseconds(20)));
 }
 
 CONFORMANCE_CASE(ud_multicast_not_to_oneself, "ibv_create_qp_ex(3), IBV_QP_CREATE_BLOCK_SELF_MCAST_LB") {

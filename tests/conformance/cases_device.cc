@@ -199,5 +199,66 @@ CONFORMANCE_CASE(ece_has_no_options, "ibv_query_ece(3); ibv_set_ece(3)") {
   CHECK(ibv_set_ece(side.qp.get(), &ece) != 0);
 }
 
+CONFORMANCE_CASE(ece_of_nothing_is_set, "ibv_set_ece(3)") {
+  Side side(bench.left, IBV_QPT_RC, 64, {});
+  ibv_ece ece{};
+  CHECK_OK(ibv_set_ece(side.qp.get(), &ece));
+  CHECK_OK(to_init(side.qp.get(), kAll));
+  ibv_ece now{1, 1, 0};
+  CHECK_OK(ibv_query_ece(side.qp.get(), &now));
+  CHECK_EQ(now.options, 0u);
+}
+
+CONFORMANCE_CASE(qp_data_in_order, "ibv_query_qp_data_in_order(3)") {
+  Side side(bench.left, IBV_QPT_RC, 64, {});
+  for (const ibv_wr_opcode opcode : {IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ}) {
+    const int promised = ibv_query_qp_data_in_order(side.qp.get(), opcode, 0);
+    CHECK(promised == 0 || promised == 1);
+  }
+  CHECK_EQ(ibv_query_qp_data_in_order(side.qp.get(), static_cast<ibv_wr_opcode>(99), 0), 0);
+}
+
+/// Waits for this event of this QP; others may come before it.
+void expect_event(ibv_context* context, ibv_event_type type, const QpObject& qp) {
+  for (;;) {
+    const ibv_async_event event = wait_event(context);
+    if (event.event_type == type && event.element.qp == qp.get()) return;
+  }
+}
+
+CONFORMANCE_CASE(event_communication_established, "ibv_get_async_event(3), IBV_EVENT_COMM_EST") {
+  Side left(bench.left, IBV_QPT_RC, 64, {}), right(bench.right, IBV_QPT_RC, 64, {});
+  CHECK_OK(to_init(left.qp.get(), kAll));
+  CHECK_OK(to_init(right.qp.get(), kAll));
+  CHECK_OK(to_rtr(bench.left, left.qp.get(), bench.right, right.qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rtr(bench.right, right.qp.get(), bench.left, left.qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rts(left.qp.get()));
+  CHECK_OK(left.write(0, 8, right.buffer.address(), right.buffer.rkey()));
+  wait_success(left.cq.get(), IBV_WC_RDMA_WRITE);
+  expect_event(bench.right.context, IBV_EVENT_COMM_EST, right.qp);
+}
+
+CONFORMANCE_CASE(event_send_queue_drained, "ibv_modify_qp(3), IBV_QP_EN_SQD_ASYNC_NOTIFY") {
+  Pair pair(bench);
+  for (int i = 0; i < 8; ++i) {
+    CHECK_OK(pair.left.write(0, 4096, pair.right.buffer.address(), pair.right.buffer.rkey()));
+  }
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_SQD;
+  attr.en_sqd_async_notify = 1;
+  CHECK_OK(ibv_modify_qp(pair.left.qp.get(), &attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+  expect_event(bench.left.context, IBV_EVENT_SQ_DRAINED, pair.left.qp);
+  ibv_qp_init_attr init{};
+  CHECK_OK(ibv_query_qp(pair.left.qp.get(), &attr, IBV_QP_STATE, &init));
+  CHECK_EQ(static_cast<int>(attr.qp_state), int{IBV_QPS_SQD});
+}
+
+CONFORMANCE_CASE(event_access_error, "ibv_get_async_event(3), IBV_EVENT_QP_ACCESS_ERR") {
+  Pair pair(bench);
+  CHECK_OK(pair.left.write(0, 8, pair.right.buffer.address(), pair.right.buffer.rkey() ^ 0x5500));
+  wait_status(pair.left.cq.get(), IBV_WC_REM_ACCESS_ERR);
+  expect_event(bench.right.context, IBV_EVENT_QP_ACCESS_ERR, pair.right.qp);
+}
+
 }  // namespace
 }  // namespace conformance

@@ -115,6 +115,51 @@ CONFORMANCE_CASE(wr_inline_list, "ibv_wr_post(3), ibv_wr_set_inline_data_list") 
   CHECK(std::memcmp(x.pair.right.buffer.data(), "abcdefghij", 10) == 0);
 }
 
+CONFORMANCE_CASE(wr_compare_and_swap, "ibv_wr_post(3), ibv_wr_atomic_cmp_swp") {
+  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP);
+  const std::uint64_t before = 5, after = 77;
+  std::uint64_t found = 0;
+  for (const std::uint64_t expected : {before, after}) {  // the first swap finds 5, the second 77
+    if (expected == before) std::memcpy(x.pair.right.buffer.data(), &before, 8);
+    ibv_wr_start(x.qp);
+    ibv_wr_atomic_cmp_swp(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address(), before, after);
+    x.set(kHalf, 8);
+    CHECK_EQ(ibv_wr_complete(x.qp), 0);
+    wait_success(x.pair.left.cq.get(), IBV_WC_COMP_SWAP);
+    std::memcpy(&found, x.pair.left.buffer.data() + kHalf, 8);
+    CHECK_EQ(found, expected);
+  }
+  std::memcpy(&found, x.pair.right.buffer.data(), 8);
+  CHECK_EQ(found, after);
+}
+
+CONFORMANCE_CASE(wr_sge_list, "ibv_wr_post(3), ibv_wr_set_sge_list") {
+  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_SEND);
+  x.pair.left.buffer.fill(21);
+  const ibv_sge list[2] = {x.pair.left.buffer.sge(100, 50), x.pair.left.buffer.sge(1000, 70)};
+  CHECK_OK(x.pair.right.post_recv(0, 200));
+  ibv_wr_start(x.qp);
+  ibv_wr_send(x.qp);
+  ibv_wr_set_sge_list(x.qp, 2, list);
+  CHECK_EQ(ibv_wr_complete(x.qp), 0);
+  wait_success(x.pair.left.cq.get(), IBV_WC_SEND);
+  CHECK_EQ(wait_success(x.pair.right.cq.get(), IBV_WC_RECV).byte_len, 120u);
+  CHECK(x.pair.right.buffer.holds(21, 0, 50, 100));
+  CHECK(x.pair.right.buffer.holds(21, 50, 70, 1000));
+}
+
+CONFORMANCE_CASE(wr_inline_data, "ibv_wr_post(3), ibv_wr_set_inline_data") {
+  Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_RDMA_WRITE);
+  char text[] = "gone as soon as it is set";
+  ibv_wr_start(x.qp);
+  ibv_wr_rdma_write(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address(8));
+  ibv_wr_set_inline_data(x.qp, text, sizeof(text));
+  std::memset(text, 0, sizeof(text));
+  CHECK_EQ(ibv_wr_complete(x.qp), 0);
+  wait_success(x.pair.left.cq.get(), IBV_WC_RDMA_WRITE);
+  CHECK(std::memcmp(x.pair.right.buffer.data() + 8, "gone as soon as it is set", sizeof(text)) == 0);
+}
+
 CONFORMANCE_CASE(wr_to_a_datagram_address, "ibv_wr_post(3), ibv_wr_set_ud_addr") {
   Extended x(bench, IBV_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM);
   x.pair.left.buffer.fill(12);
@@ -168,6 +213,46 @@ CONFORMANCE_CASE(wr_window_bound, "ibv_wr_post(3), ibv_wr_bind_mw") {
   CHECK_OK(x.pair.right.write(0, 64, x.buffer.address(), x.key));
   wait_success(x.pair.right.cq.get(), IBV_WC_RDMA_WRITE);
   CHECK(x.buffer.holds(1, 0, 64, 0));
+}
+
+/// A window that is bound, and open to the peer.
+struct Bound : Windowed {
+  Bound(Bench& bench, std::uint64_t operations) : Windowed(bench, operations | IBV_QP_EX_WITH_BIND_MW) {
+    ibv_wr_start(qp);
+    bind(key);
+    CHECK_EQ(ibv_wr_complete(qp), 0);
+    wait_success(pair.left.cq.get(), IBV_WC_BIND_MW);
+    CHECK_EQ(write(), int{IBV_WC_SUCCESS});
+  }
+  int write() {
+    CHECK_OK(pair.right.write(0, 64, buffer.address(), key));
+    return wait(pair.right.cq.get()).status;
+  }
+};
+
+CONFORMANCE_CASE(wr_window_invalidated, "ibv_wr_post(3), ibv_wr_local_inv") {
+  Bound x(bench, IBV_QP_EX_WITH_LOCAL_INV);
+  ibv_wr_start(x.qp);
+  ibv_wr_local_inv(x.qp, x.key);
+  CHECK_EQ(ibv_wr_complete(x.qp), 0);
+  wait_success(x.pair.left.cq.get(), IBV_WC_LOCAL_INV);
+  CHECK_EQ(x.write(), int{IBV_WC_REM_ACCESS_ERR});
+}
+
+CONFORMANCE_CASE(wr_send_invalidates, "ibv_wr_post(3), ibv_wr_send_inv") {
+  Bound x(bench, IBV_QP_EX_WITH_SEND_WITH_INV);
+  ibv_qp_ex* const peer = ibv_qp_to_qp_ex(x.pair.right.qp.get());
+  CHECK_OK(x.pair.left.post_recv(0, 64));
+  ibv_wr_start(peer);
+  peer->wr_flags = IBV_SEND_SIGNALED;
+  ibv_wr_send_inv(peer, x.key);
+  ibv_wr_set_sge(peer, x.pair.right.buffer.mr()->lkey, x.pair.right.buffer.address(), 8);
+  CHECK_EQ(ibv_wr_complete(peer), 0);
+  wait_success(x.pair.right.cq.get(), IBV_WC_SEND);
+  const ibv_wc wc = wait_success(x.pair.left.cq.get(), IBV_WC_RECV);
+  CHECK((wc.wc_flags & IBV_WC_WITH_INV) != 0);
+  CHECK_EQ(wc.invalidated_rkey, x.key);
+  CHECK_EQ(x.write(), int{IBV_WC_REM_ACCESS_ERR});
 }
 
 CONFORMANCE_CASE(wr_abort_keeps_the_key_of_a_window, "ibv_wr_post(3), ibv_wr_abort") {

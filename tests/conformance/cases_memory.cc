@@ -1,11 +1,13 @@
 // Memory regions of all kinds, and windows.
 #include <fcntl.h>
 #include <linux/udmabuf.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "fixtures.h"
@@ -113,6 +115,27 @@ CONFORMANCE_CASE(mr_with_an_address_of_its_own, "ibv_reg_mr_iova(3)") {
   CHECK_EQ(poll_write(pair, iova + 8000, mr->rkey), int{IBV_WC_SUCCESS});
   CHECK(std::memcmp(memory.data() + 8000, pair.left.buffer.data(), 64) == 0);
   CHECK(poll_write(pair, iova + 16384 - 63, mr->rkey) != IBV_WC_SUCCESS);
+}
+
+CONFORMANCE_CASE(mr_with_an_address_of_its_own_and_options, "ibv_reg_mr_iova(3), ibv_reg_mr_iova2") {
+  Pair pair(bench);
+  std::vector<std::uint8_t> memory(16384);
+  const std::uint64_t iova = 0x6000000000 + (reinterpret_cast<std::uintptr_t>(memory.data()) & 4095);
+  constexpr unsigned kAccess = unsigned{kAll} | IBV_ACCESS_RELAXED_ORDERING;
+  const Mr mr(CHECK_MADE(ibv_reg_mr_iova2(pair.right.pd, memory.data(), memory.size(), iova, kAccess)));
+  pair.left.buffer.fill(5);
+  CHECK_EQ(poll_write(pair, iova + 9000, mr->rkey), int{IBV_WC_SUCCESS});
+  CHECK(std::memcmp(memory.data() + 9000, pair.left.buffer.data(), 64) == 0);
+  CHECK(poll_write(pair, iova - 1, mr->rkey) != IBV_WC_SUCCESS);
+}
+
+CONFORMANCE_CASE(mr_zero_based, "ibv_reg_mr(3), IBV_ACCESS_ZERO_BASED") {
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 16384, kAll | IBV_ACCESS_ZERO_BASED);
+  pair.left.buffer.fill(6);
+  CHECK_EQ(poll_write(pair, 9000, buffer.rkey()), int{IBV_WC_SUCCESS});
+  CHECK(std::memcmp(buffer.data() + 9000, pair.left.buffer.data(), 64) == 0);
+  CHECK_EQ(poll_write(pair, 16384 - 63, buffer.rkey()), int{IBV_WC_REM_ACCESS_ERR});
 }
 
 CONFORMANCE_CASE(mr_deregistered_key_is_gone, "ibv_dereg_mr(3)") {
@@ -255,6 +278,33 @@ CONFORMANCE_CASE(mr_of_the_whole_address_space, "ibv_reg_mr(3), implicit on dema
   pair.left.buffer.fill(2);
   CHECK_EQ(poll_write(pair, reinterpret_cast<std::uintptr_t>(stack), mr->rkey), int{IBV_WC_SUCCESS});
   CHECK(std::memcmp(stack, pair.left.buffer.data(), 64) == 0);
+}
+
+CONFORMANCE_CASE(mr_advice, "ibv_advise_mr(3), PREFETCH, PREFETCH_NO_FAULT") {
+  if (!on_demand(bench, IBV_ODP_SUPPORT)) throw Skipped{"no IBV_ODP_SUPPORT"};
+  constexpr std::size_t kBytes = 1 << 16;
+  const Pd pd = make_pd(bench.right);
+  void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  madvise(memory, kBytes, MADV_NOHUGEPAGE);
+  Mr mr(CHECK_MADE(ibv_reg_mr(pd.get(), memory, kBytes, kAll | IBV_ACCESS_ON_DEMAND)));
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(memory), kBytes, mr->lkey};
+  const auto present = [&] {
+    unsigned char pages[kBytes / 4096] = {};
+    CHECK_OK(mincore(memory, kBytes, pages));
+    return std::count_if(pages, pages + kBytes / 4096, [](unsigned char page) { return (page & 1) != 0; });
+  };
+  constexpr auto kNoFault = static_cast<ibv_advise_mr_advice>(IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT);
+  const auto before = present();
+  CHECK(before < std::ptrdiff_t{kBytes / 4096});
+  CHECK_OK(ibv_advise_mr(pd.get(), kNoFault, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1));
+  CHECK_EQ(present(), before);
+  CHECK_OK(ibv_advise_mr(pd.get(), IBV_ADVISE_MR_ADVICE_PREFETCH, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1));
+  CHECK_EQ(present(), std::ptrdiff_t{kBytes / 4096});
+  sge.length += 1;
+  CHECK(ibv_advise_mr(pd.get(), kNoFault, 0, &sge, 1) != 0);
+  CHECK_OK(mr.destroy());
+  munmap(memory, kBytes);
 }
 
 CONFORMANCE_CASE(mr_advice_on_what_is_not_ours, "ibv_advise_mr(3)") {

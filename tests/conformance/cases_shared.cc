@@ -166,7 +166,7 @@ CONFORMANCE_CASE(srq_posted_by_several_threads, "ibv_post_srq_recv(3); libibverb
 
 /// An initiator, and a target with two SRQs.
 struct Xrc {
-  explicit Xrc(Bench& bench)
+  explicit Xrc(Bench& bench, std::uint64_t operations = 0)
       : left_pd(make_pd(bench.left)),
         left_cq(make_cq(bench.left, 64)),
         source(left_pd.get(), 8192),
@@ -176,7 +176,7 @@ struct Xrc {
         xrcd(make_xrcd(bench.right)),
         first(make_xrc_srq(bench.right, right_pd.get(), xrcd.get(), right_cq.get())),
         second(make_xrc_srq(bench.right, right_pd.get(), xrcd.get(), right_cq.get())),
-        initiator(make_initiator(bench.left, left_pd.get(), left_cq.get())),
+        initiator(make_initiator(bench.left, left_pd.get(), left_cq.get(), operations)),
         target(make_target(bench.right, xrcd.get())) {
     CHECK_OK(to_init(initiator.get(), kAll));
     CHECK_OK(to_init(target.get(), kAll));
@@ -233,6 +233,41 @@ CONFORMANCE_CASE(xrc_write_and_read, "IBTA vol. 1, annex A14") {
   CHECK_OK(xrc.send(number_of(xrc.first), 2000, IBV_WR_RDMA_READ));
   wait_success(xrc.left_cq.get(), IBV_WC_RDMA_READ);
   CHECK(xrc.source.holds(8, 0, 2000, 0));
+}
+
+CONFORMANCE_CASE(xrc_inline, "ibv_post_send(3), IBV_SEND_INLINE") {
+  Xrc xrc(bench);
+  CHECK_OK(post_srq_recv(xrc.first.get(), xrc.buffer, 0, 100, 1));
+  char text[] = "inline";
+  ibv_sge sge{reinterpret_cast<std::uintptr_t>(text), sizeof(text), 0};
+  ibv_send_wr *bad, wr = request(IBV_WR_SEND, sge);
+  wr.send_flags |= IBV_SEND_INLINE;
+  wr.qp_type.xrc.remote_srqn = number_of(xrc.first);
+  CHECK_OK(ibv_post_send(xrc.initiator.get(), &wr, &bad));
+  std::memset(text, 0, sizeof(text));
+  CHECK_EQ(wait_success(xrc.right_cq.get(), IBV_WC_RECV).byte_len, sizeof(text));
+  wait_success(xrc.left_cq.get(), IBV_WC_SEND);
+  CHECK(std::memcmp(xrc.buffer.data(), "inline", sizeof(text)) == 0);
+}
+
+CONFORMANCE_CASE(xrc_wr_names_its_srq, "ibv_wr_post(3), ibv_wr_set_xrc_srqn") {
+  Xrc xrc(bench, IBV_QP_EX_WITH_SEND);
+  xrc.source.fill(9);
+  CHECK_OK(post_srq_recv(xrc.first.get(), xrc.buffer, 0, 1000, 1));
+  CHECK_OK(post_srq_recv(xrc.second.get(), xrc.buffer, 1000, 1000, 2));
+  ibv_qp_ex* const qp = ibv_qp_to_qp_ex(xrc.initiator.get());
+  for (const Srq* srq : {&xrc.second, &xrc.first}) {
+    ibv_wr_start(qp);
+    qp->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_send(qp);
+    ibv_wr_set_xrc_srqn(qp, number_of(*srq));
+    ibv_wr_set_sge(qp, xrc.source.mr()->lkey, xrc.source.address(), 300);
+    CHECK_EQ(ibv_wr_complete(qp), 0);
+    CHECK_EQ(wait_success(xrc.right_cq.get(), IBV_WC_RECV).wr_id, srq == &xrc.first ? 1u : 2u);
+    wait_success(xrc.left_cq.get(), IBV_WC_SEND);
+  }
+  CHECK(xrc.buffer.holds(9, 0, 300, 0));
+  CHECK(xrc.buffer.holds(9, 1000, 300, 0));
 }
 
 CONFORMANCE_CASE(xrc_unknown_srq, "IBTA vol. 1, annex A14") {

@@ -15,18 +15,18 @@ std::string& leaks() {
   return text;
 }
 
-void find_address(End& end) {
-  CHECK_OK(ibv_query_port(end.context, 1, &end.port));
+/// Whether the end has a RoCE v2 GID of such an address; it uses that from now on.
+bool find_address(End& end, bool ipv4) {
   for (int i = 0; i < end.port.gid_tbl_len; ++i) {
     ibv_gid_entry entry{};
     if (ibv_query_gid_ex(end.context, 1, static_cast<std::uint32_t>(i), &entry, 0) != 0) continue;
-    const bool ipv4 = entry.gid.raw[10] == 0xff && entry.gid.raw[11] == 0xff && entry.gid.raw[0] == 0;
-    if (entry.gid_type != IBV_GID_TYPE_ROCE_V2 || !ipv4) continue;
+    const bool mapped = entry.gid.raw[10] == 0xff && entry.gid.raw[11] == 0xff && entry.gid.raw[0] == 0;
+    if (entry.gid_type != IBV_GID_TYPE_ROCE_V2 || mapped != ipv4) continue;
     end.gid_index = i;
     end.gid = entry.gid;
-    return;
+    return true;
   }
-  throw Failed{std::string(ibv_get_device_name(end.context->device)) + " has no RoCE v2 GID of an IPv4 address"};
+  return false;
 }
 
 End open_end(const std::string& name) {
@@ -40,7 +40,8 @@ End open_end(const std::string& name) {
   if (end.context == nullptr) throw Failed{"no device " + name};
   CHECK_OK(ibv_query_device(end.context, &end.attr));
   if (ibv_query_device_ex(end.context, nullptr, &end.extended) != 0) end.extended = {};
-  find_address(end);
+  CHECK_OK(ibv_query_port(end.context, 1, &end.port));
+  if (!find_address(end, true)) throw Failed{name + " has no RoCE v2 GID of an IPv4 address"};
   return end;
 }
 
@@ -50,6 +51,15 @@ Bench::Bench(const std::string& l, const std::string& r) : left(open_end(l)), ri
 Bench::~Bench() {
   ibv_close_device(right.context);
   ibv_close_device(left.context);
+}
+
+OverIpv6::OverIpv6(Bench& b) : bench(b), left(b.left), right(b.right) {
+  if (find_address(bench.left, false) && find_address(bench.right, false)) return;
+  throw Skipped{"no RoCE v2 GID of an IPv6 address"};
+}
+OverIpv6::~OverIpv6() {
+  bench.left = left;
+  bench.right = right;
 }
 
 void set_patience(std::chrono::seconds time) { patience = time; }
@@ -275,13 +285,15 @@ QpObject make_target(const End& end, ibv_xrcd* xrcd) {
   return QpObject(CHECK_MADE(ibv_create_qp_ex(end.context, &init)));
 }
 
-QpObject make_initiator(const End& end, ibv_pd* pd, ibv_cq* cq) {
+QpObject make_initiator(const End& end, ibv_pd* pd, ibv_cq* cq, std::uint64_t operations) {
   ibv_qp_init_attr_ex init{};
   init.qp_type = IBV_QPT_XRC_SEND;
   init.comp_mask = IBV_QP_INIT_ATTR_PD;
   init.pd = pd;
   init.send_cq = cq;
-  init.cap = {16, 0, 1, 0, 0};
+  init.cap = {16, 0, 1, 0, 64};
+  if (operations != 0) init.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  init.send_ops_flags = operations;
   return QpObject(CHECK_MADE(ibv_create_qp_ex(end.context, &init)));
 }
 

@@ -40,6 +40,16 @@ class Bench {
   std::size_t mtu_bytes() const { return std::size_t{128} << mtu(); }
 };
 
+/// While it lives, both ends of the bench use IPv6 addresses. Skipped where there are none.
+struct OverIpv6 {
+  explicit OverIpv6(Bench& bench);
+  ~OverIpv6();
+  OverIpv6(const OverIpv6&) = delete;
+  OverIpv6& operator=(const OverIpv6&) = delete;
+  Bench& bench;
+  const End left, right;  ///< as they were
+};
+
 /// A verbs object that is destroyed at the end of its scope; a refusal then fails the case.
 template <class T, int (*Destroy)(T*)>
 class Owned {
@@ -191,7 +201,7 @@ int post_srq_recv(ibv_srq* srq, const Buffer& buffer, std::size_t offset, std::s
 Xrcd make_xrcd(const End& end, int fd = -1, int flags = O_CREAT);
 Srq make_xrc_srq(const End& end, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq* cq);
 QpObject make_target(const End& end, ibv_xrcd* xrcd);
-QpObject make_initiator(const End& end, ibv_pd* pd, ibv_cq* cq);
+QpObject make_initiator(const End& end, ibv_pd* pd, ibv_cq* cq, std::uint64_t operations = 0);
 
 /// Returns when what was sent before from left to right has arrived there: a datagram behind it has.
 void let_arrive(Bench& bench);
