@@ -3,9 +3,11 @@ import re
 import signal
 import time
 
+from cases_programs import ATOMIC, BANDWIDTH, LATENCY
 from rig import Failure, wait_until
 
-ADDRESS = '192.0.2.1'  # of the first device
+ADDRESS, ADDRESS6 = '192.0.2.1', '2001:db8::1'  # of the first device
+IPOIB = '0x0002'  # RDMA_PS_IPOIB
 
 
 class Two:
@@ -65,8 +67,8 @@ def nobody_answers(rig, devices):
         raise Failure(f'exit {status} for a silent address\n{rig.describe(process)}')
 
 
-def no_such_address(rig, devices):
-    process = rig.start(devices[0], ['rping', '-s', '-a', '198.51.100.1'])
+def no_such_address(rig, devices, address='198.51.100.1'):
+    process = rig.start(devices[0], ['rping', '-s', '-a', address])
     status = process.wait(10)
     if status in (0, None) or 'No such device' not in process.output():
         raise Failure(f'exit {status} for an address of no device\n{rig.describe(process)}')
@@ -150,13 +152,26 @@ def resident_kb(pid):
 
 
 def perftest(program, options):
-    return two([program, '-R', '-F'] + options, [program, '-R', '-F'] + options + [ADDRESS])
+    """With -R the client asks for its second connection as soon as it has heard all on the first, when a server that gets
+    no processor may not listen for it yet: that is rejected."""
+    once = two([program, '-R', '-F'] + options, [program, '-R', '-F'] + options + [ADDRESS])
+
+    def run(rig, devices):
+        for _ in range(4):
+            try:
+                return once(rig, devices)
+            except Failure as failure:
+                if 'RDMA_CM_EVENT_REJECTED; error: 8' not in str(failure):
+                    raise
+                rig.end_programs()
+        return once(rig, devices)
+    return run
 
 
 def connection_cases(long):
     cases = {'rping -v -V -C 10': rping(['-v', '-V', '-C', '10']),
              'rping -q': rping(['-q', '-C', '5', '-V']), 'rping -p': rping(['-p', '7555', '-C', '3']),
-             'rping over IPv6': rping(['-V', '-C', '3'], '2001:db8::1'), 'rping -P': persistent_rping}
+             'rping over IPv6': rping(['-V', '-C', '3'], ADDRESS6), 'rping -P': persistent_rping}
     for size in ('23', '100', '4096', '65535'):
         cases[f'rping -S {size}'] = rping(['-V', '-C', '20', '-S', size])
     cases.update({
@@ -166,28 +181,90 @@ def connection_cases(long):
         'rdma_client': two(['rdma_server'], ['rdma_client', '-s', ADDRESS]),
         'rdma_xclient': two(['rdma_xserver'], ['rdma_xclient', '-s', ADDRESS]),
         'rdma_xclient -c x': two(['rdma_xserver', '-c', 'x'], ['rdma_xclient', '-c', 'x', '-s', ADDRESS]),
-        'mckey': joined, 'options of connections (ECE)': told_options,
+        'udaddy -P ipoib': two(['udaddy', '-P', 'ipoib'], ['udaddy', '-P', 'ipoib', '-s', ADDRESS], says='return status 0'),
+        'events': events,
+        'calls of channels, ids and options': calls, 'an address added while running': added_address,
+        'mckey: IPv4, IPv6, -o, -p ipoib': joined,
+        'options of connections (ECE)': told_options,
         'nobody listens': nobody_listens, 'nobody answers': nobody_answers, 'no such address': no_such_address,
         'port in use': port_in_use, 'killed peer': killed_peer,
         'fio --ioengine=rdma': fio,
     })
-    for program, options in (('ib_write_bw', ['-n', '200']), ('ib_send_lat', ['-n', '200']), ('ib_read_bw', ['-n', '200']),
-                             ('ib_send_bw', ['-c', 'UD', '-n', '200'])):
-        cases[f'{program} -R {" ".join(options)}'] = perftest(program, options)
+    cases.update(ipv6_cases())
+    for program in BANDWIDTH + LATENCY + ATOMIC:
+        cases[f'{program} -R'] = perftest(program, ['-n', '100'])
+    cases['ib_send_bw -R -c UD'] = perftest('ib_send_bw', ['-c', 'UD', '-n', '200'])
     return cases
 
 
+def ipv6_cases():
+    """What binds to no address listens on IPv4's alone, so the servers are told."""
+    common = {'ucmatose': ['-C', '10'], 'udaddy': ['-C', '5']}
+    cases = {name: two([name, '-b', ADDRESS6, *options], [name, '-s', ADDRESS6, *options], says='return status 0')
+             for name, options in common.items()}
+    cases['cmtime'] = two(['cmtime', '-b', ADDRESS6], ['cmtime', '-s', ADDRESS6, '-c', '20'], False, r'connect +: +[\d.]+')
+    cases['rdma_client'] = two(['rdma_server', '-s', ADDRESS6], ['rdma_client', '-s', ADDRESS6])
+    return {f'{name} over IPv6': case for name, case in cases.items()}
+
+
+MINE, MINE6 = ({'uroce0': f'{net}1', 'uroce1': f'{net}2'} for net in ('192.0.2.', '2001:db8::'))
+
+
 def joined(rig, devices):
-    """mckey: what is sent to a group arrives, at another daemon and on the same one."""
-    mine = {'uroce0': '192.0.2.1', 'uroce1': '192.0.2.2'}
-    two(['mckey', '-m', '239.1.1.1', '-b', mine[devices[0]]],
-        ['mckey', '-m', '239.1.1.1', '-b', mine[devices[1]], '-s'], says='return status 0')(rig, devices)
+    """mckey: what is sent to a group arrives, at another daemon and on the same one. Its sender waits for seconds, so all
+    go at once: IPv4, IPv6, a sender that is no receiver, the port space of IPoIB."""
+    pairs = []
+    for mine, options, sender in ((MINE, ['-m', '239.1.1.1'], []), (MINE6, ['-m', 'ff0e::7:1'], []),
+                                  (MINE, ['-m', '239.1.1.2'], ['-o']), (MINE, ['-m', '239.1.1.3', '-p', IPOIB], [])):
+        pairs.append(Two(rig, devices, ['mckey', *options, '-b', mine[devices[0]]],
+                         ['mckey', *options, '-b', mine[devices[1]], '-s', *sender]))
+    for pair in pairs:
+        if 'return status 0' not in pair.finish():
+            raise Failure('not all was sent\n' + rig.describe(pair.client))
 
 
 def told_options(rig, devices):
     """ECE: each end hears what the other has set, nothing where nothing was, and the reason of a refusal."""
     program = rig.build / 'tests/e2e/ece'
     two([program, 'server', ADDRESS], [program, 'client', ADDRESS])(rig, devices)
+
+
+def events(rig, devices):
+    """tests/e2e/cm_events: order, statuses and private data of events, from both ends; IPv4 and IPv6 at once."""
+    program = rig.build / 'tests/e2e/cm_events'
+    pairs = [Two(rig, devices, [program, 'server', address], [program, 'client', address, silent, group])
+             for address, silent, group in ((ADDRESS, '192.0.2.99', '239.1.1.9'), (ADDRESS6, '2001:db8::99', 'ff0e::7:9'))]
+    for pair in pairs:
+        pair.finish()
+
+
+def calls(rig, devices):
+    """An event channel under epoll, migration, options."""
+    rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'calls', ADDRESS])
+
+
+def lost_device(number):
+    """The daemon ends, or is killed: each id gets DEVICE_REMOVAL."""
+    def run(rig, devices):
+        program = rig.start(devices[0], [rig.build / 'tests/e2e/cm_events', 'removal', ADDRESS])
+        if not wait_until(lambda: 'ready' in program.output() or not program.alive(), 10) or not program.alive():
+            raise Failure('it does not wait\n' + rig.describe(program))
+        rig.daemons[devices[0]].signal(number)
+        status = program.wait(10)
+        if status != 0:
+            raise Failure(f'exit {status}\n{rig.describe(program)}')
+    return run
+
+
+def added_address(rig, devices):
+    """A connection to an address that the port was given while the daemon runs; gone, it is no device's."""
+    added = '192.0.2.7'
+    rig.ctl('-d', devices[0], 'link', 'add', added + '/24')
+    try:
+        rping(['-V', '-C', '3'], added)(rig, devices)
+    finally:
+        rig.ctl('-d', devices[0], 'link', 'remove', added)
+    no_such_address(rig, devices, added)
 
 
 def several_daemons_cases():
@@ -202,4 +279,5 @@ def same_daemon_cases(long):
 
 
 def connection_last_cases():
-    return {'dead daemon under librdmacm': dead_daemon}
+    return {'dead daemon under librdmacm': dead_daemon, 'DEVICE_REMOVAL, the daemon ends': lost_device(signal.SIGTERM),
+            'DEVICE_REMOVAL, the daemon is killed': lost_device(signal.SIGKILL)}

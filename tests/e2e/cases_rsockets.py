@@ -2,6 +2,7 @@
 import contextlib
 import json
 import os
+import re
 import subprocess
 
 from rig import Failure, wait_until
@@ -12,12 +13,12 @@ ADDRESS = '192.0.2.1'
 EARLY = ('refused', 'unreachable', 'Connection reset', 'Operation now in progress')
 
 
-def connect(rig, device, server, args, timeout, name):
+def connect(rig, device, server, args, timeout, name, host=()):
     """Runs a client to its end, again while its server does not listen yet; its output."""
     outcome = []
 
     def attempt():
-        client = rig.start(device, args, name)
+        client = rig.start(device, args, name, host)
         status = client.wait(timeout)
         if status is None:
             client.end(0.5)
@@ -36,11 +37,11 @@ def connect(rig, device, server, args, timeout, name):
     return outcome[0]
 
 
-def run_both(rig, devices, server_args, client_args, timeout=20, ends=True):
-    """The client's output; the server ends by itself, with 0, or is ended."""
+def run_both(rig, devices, server_args, client_args, timeout=20, ends=True, hosts=((), ())):
+    """The client's output; the server ends by itself, with 0, or is ended. `hosts`: those of two_hosts()."""
     name = client_args[len(PRELOAD)] if client_args[0] == 'env' else client_args[0]
-    server = rig.start(devices[0], server_args, name + '-server')
-    output = connect(rig, devices[1], server, client_args, timeout, name + '-client')
+    server = rig.start(devices[0], server_args, name + '-server', hosts[0])
+    output = connect(rig, devices[1], server, client_args, timeout, name + '-client', hosts[1])
     if not ends:
         server.end(1.0)
     elif (status := server.wait(5)) != 0:
@@ -59,22 +60,47 @@ def stream(options, program='rstream', prefix=()):
     return run
 
 
-def forked(rig, devices):
+FORKED = ['-T', 'f', '-T', 'b', '-S', '4096', '-C', '10', '-I', '10']
+
+
+def fork_and_stream(rig, devices, address, hosts):
     """rstream -T f: after fork the child opens an rsocket of its own for what was a TCP connection (rsocket(7))."""
     def writes():
         return rig.ctl('stat')[devices[0]]['transport']['rx_write_requests']
 
     before, prefix = writes(), [*PRELOAD, 'RDMAV_FORK_SAFE=1']
-    common = ['-p', str(rig.ports.take()), '-T', 'f', '-T', 'b', '-S', '4096', '-C', '10', '-I', '10']
-    output = run_both(rig, devices, [*prefix, 'rstream', '-b', '127.0.0.1', *common],
-                      [*prefix, 'rstream', '-s', '127.0.0.1', *common])
+    common = ['-p', str(rig.ports.take()), *FORKED]
+    output = run_both(rig, devices, [*prefix, 'rstream', '-b', address, *common],
+                      [*prefix, 'rstream', '-s', address, *common], hosts=hosts)
     if 'custom' not in output or writes() - before < 100:
         raise Failure(f'{writes() - before} WRITEs:\n{output}')
 
 
-def forked_cases():
-    """Only where both ends are on the kernel's own addresses."""
-    return {'rstream -T f under librspreload': forked}
+def forked(rig, devices):
+    """Both ends are on the kernel's own addresses."""
+    fork_and_stream(rig, devices, '127.0.0.1', ((), ()))
+
+
+def forked_on_two_hosts(rig, devices):
+    with two_hosts() as hosts:
+        fork_and_stream(rig, devices, ADDRESS, hosts)
+
+
+def qperf(rig, devices):
+    """Its own talk goes over TCP to the address that librdmacm connects to."""
+    with two_hosts() as hosts:
+        server = rig.start(devices[0], ['qperf'], 'qperf-server', hosts[0])
+        output = connect(rig, devices[1], server, ['qperf', '-cm', '1', '-t', '1', ADDRESS, 'rc_lat', 'rc_bw'], 20,
+                         'qperf-client', hosts[1])
+        server.end(1.0)
+        if not re.search(r'latency += ', output) or not re.search(r'bw += ', output):
+            raise Failure('no figures:\n' + output)
+
+
+def same_daemon_socket_cases():
+    return {**{f'udpong{name}': datagrams(options) for name, options in (('', ['-C', '200', '-S', '1000']),
+                                                                         (' -T e', ['-T', 'e', '-C', '100']))},
+            'rstream -T f under librspreload': forked}
 
 
 def copy_file(rig, devices):
@@ -156,17 +182,19 @@ def two_hosts():
 
 
 def datagrams(options):
-    """udpong: datagrams meet over UDP, and go on from QP to QP."""
+    """udpong: datagrams meet over UDP, and go on from QP to QP. With one daemon both ends are on one host."""
     def run(rig, devices):
         with two_hosts() as hosts:
             common = ['-p', str(rig.ports.take()), '-T', 'b', *options]
             server = rig.start(devices[0], ['udpong', '-b', ADDRESS, *common], 'udpong-server', hosts[0])
-            client = rig.start(devices[1], ['udpong', '-s', ADDRESS, *common], 'udpong-client', hosts[1])
+            client = rig.start(devices[1], ['udpong', '-s', ADDRESS, *common], 'udpong-client',
+                               hosts[devices[0] != devices[1]])
             status = client.wait(20)
             server.end(0.5)
             if status != 0 or 'custom' not in client.output():
                 raise Failure(f'client exit {status}\n{rig.describe(server, client)}')
-            kernel = subprocess.run(hosts[0] + ['cat', '/sys/class/net/host0/statistics/rx_bytes'], capture_output=True,
+            way = 'lo' if devices[0] == devices[1] else 'host0'
+            kernel = subprocess.run(hosts[0] + ['cat', f'/sys/class/net/{way}/statistics/rx_bytes'], capture_output=True,
                                     text=True, check=True).stdout
             if int(kernel) > 50_000:
                 raise Failure(f'{kernel.strip()} bytes went through the kernel, not from QP to QP')
@@ -192,7 +220,8 @@ def rsocket_cases(long):
     return cases
 
 
-def datagram_cases():
-    """For two daemons."""
-    return {'udpong': datagrams(['-C', '500', '-S', '1000']), 'udpong -T e': datagrams(['-T', 'e', '-C', '200']),
+def two_hosts_cases():
+    """For two daemons, with the kernel's addresses theirs."""
+    return {'qperf -cm 1': qperf, 'rstream -T f under librspreload': forked_on_two_hosts,
+            'udpong': datagrams(['-C', '500', '-S', '1000']), 'udpong -T e': datagrams(['-T', 'e', '-C', '200']),
             'udpong -T e -T a': datagrams(['-T', 'e', '-T', 'a', '-C', '200'])}

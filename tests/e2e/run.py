@@ -21,7 +21,7 @@ from cases_network import network_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
 from cases_quickstart import quickstart_cases  # noqa: E402
-from cases_rsockets import datagram_cases, forked_cases, rsocket_cases  # noqa: E402
+from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
@@ -44,8 +44,8 @@ def groups(long, build):
         Group('input', None, input_cases(long), True),
         Group('first', None, quickstart_cases(build), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases()), True),
-        Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **datagram_cases())),
-        Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **forked_cases())),
+        Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases())),
+        Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases())),
         Group('limits', lambda rig: rig.single(['--user-cqs', '0']), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),

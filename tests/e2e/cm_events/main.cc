@@ -1,0 +1,351 @@
+// What librdmacm tells a program, call by call and event by event:
+//   cm_events server ADDRESS                 serves the two connections that a client asks for
+//   cm_events client ADDRESS SILENT GROUP    SILENT: an address in the same network that nobody has
+//   cm_events calls ADDRESS                  options, bindings, migration: no peer is needed
+//   cm_events removal ADDRESS                says "ready", then waits for its ids' DEVICE_REMOVAL
+// Exit status 0: each event came, in its order, and said what it has to.
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <rdma/rdma_cma.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace {
+
+constexpr const char* kPort = "7220";
+constexpr const char* kNobodysPort = "7221";
+constexpr int kConsumerDefined = 28;
+constexpr int kNoSuchService = 1;  // of a SIDR response
+constexpr char kHello[] = "hello", kNo[] = "not you";
+
+[[noreturn]] void fail(const std::string& what) {
+  std::fprintf(stderr, "cm_events: %s\n", what.c_str());
+  std::exit(1);
+}
+void check(int result, const char* what) {
+  if (result != 0) fail(std::string(what) + ": " + std::strerror(errno));
+}
+void demand(bool holds, const char* what) {
+  if (!holds) fail(std::string("does not hold: ") + what);
+}
+void expect_error(int result, int error, const char* what) {
+  if (result != -1 || errno != error) {
+    fail(std::string(what) + ": expected " + std::strerror(error) + ", got " + std::to_string(result) + ", " +
+         std::strerror(errno));
+  }
+}
+
+struct Address {
+  sockaddr_storage storage{};
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  Address(const char* host, const char* port) {
+    addrinfo hints{}, *found = nullptr;
+    hints.ai_flags = AI_NUMERICHOST;
+    if (getaddrinfo(host, port, &hints, &found) != 0) fail(std::string("no address: ") + host);
+    std::memcpy(&storage, found->ai_addr, found->ai_addrlen);
+    freeaddrinfo(found);
+  }
+};
+
+/// A copy: the event itself has been acknowledged.
+struct Told {
+  rdma_cm_event_type type;
+  rdma_cm_id* id;
+  int status;
+  rdma_ud_param ud;
+  std::string data;
+};
+
+Told take(rdma_event_channel* channel) {
+  rdma_cm_event* event = nullptr;
+  check(rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
+  Told told{event->event, event->id, event->status, {}, {}};
+  if (event->id->ps == RDMA_PS_UDP) {
+    told.ud = event->param.ud;
+  } else if (event->param.conn.private_data != nullptr) {
+    told.data.assign(static_cast<const char*>(event->param.conn.private_data), event->param.conn.private_data_len);
+  }
+  check(rdma_ack_cm_event(event), "rdma_ack_cm_event");
+  return told;
+}
+
+Told take(rdma_event_channel* channel, rdma_cm_event_type wanted, int status) {
+  Told told = take(channel);
+  if (told.type != wanted || told.status != status) {
+    fail(std::string("expected ") + rdma_event_str(wanted) + ", status " + std::to_string(status) + ", got " +
+         rdma_event_str(told.type) + ", status " + std::to_string(told.status));
+  }
+  return told;
+}
+
+rdma_event_channel* make_channel() {
+  rdma_event_channel* const channel = rdma_create_event_channel();
+  if (channel == nullptr) fail("rdma_create_event_channel");
+  return channel;
+}
+
+rdma_cm_id* make_id(rdma_event_channel* channel, rdma_port_space space = RDMA_PS_TCP, void* context = nullptr) {
+  rdma_cm_id* id = nullptr;
+  check(rdma_create_id(channel, &id, context, space), "rdma_create_id");
+  return id;
+}
+
+void resolve(rdma_cm_id* id, sockaddr* to) {
+  check(rdma_resolve_addr(id, nullptr, to, 2000), "rdma_resolve_addr");
+  take(id->channel, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+  check(rdma_resolve_route(id, 2000), "rdma_resolve_route");
+  take(id->channel, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+}
+
+void make_qp(rdma_cm_id* id, ibv_qp_type type) {
+  ibv_qp_init_attr attributes{};
+  attributes.cap = {1, 1, 1, 1, 0};
+  attributes.qp_type = type;
+  check(rdma_create_qp(id, nullptr, &attributes), "rdma_create_qp");
+}
+
+rdma_conn_param with_data(const char* data, std::size_t bytes) {
+  rdma_conn_param param{};
+  param.private_data = data;
+  param.private_data_len = static_cast<std::uint8_t>(bytes);
+  param.retry_count = param.rnr_retry_count = 7;
+  return param;
+}
+
+bool starts_with(const std::string& data, const char* text) {
+  return data.compare(0, std::strlen(text), text) == 0;
+}
+
+void serve(char** words) {
+  rdma_event_channel* const channel = make_channel();
+  Address own(words[0], kPort);
+  rdma_cm_id* const listener = make_id(channel);
+  check(rdma_bind_addr(listener, own.get()), "rdma_bind_addr");
+  check(rdma_listen(listener, 4), "rdma_listen");
+
+  const Told first = take(channel, RDMA_CM_EVENT_CONNECT_REQUEST, 0);
+  demand(starts_with(first.data, kHello), "the request brings its private data");
+  make_qp(first.id, IBV_QPT_RC);
+  rdma_conn_param param = with_data(kHello, sizeof(kHello));
+  check(rdma_accept(first.id, &param), "rdma_accept");
+  take(channel, RDMA_CM_EVENT_ESTABLISHED, 0);
+  take(channel, RDMA_CM_EVENT_DISCONNECTED, 0);
+  check(rdma_disconnect(first.id), "rdma_disconnect");
+  // The client may be faster than our TIMEWAIT.
+  Told last = take(channel), second = take(channel);
+  if (last.type == RDMA_CM_EVENT_CONNECT_REQUEST) std::swap(last, second);
+  demand(last.type == RDMA_CM_EVENT_TIMEWAIT_EXIT && last.id == first.id, "TIMEWAIT ends");
+  demand(second.type == RDMA_CM_EVENT_CONNECT_REQUEST, "then there is another request");
+  rdma_destroy_qp(first.id);
+  check(rdma_destroy_id(first.id), "rdma_destroy_id");
+  check(rdma_reject(second.id, kNo, sizeof(kNo)), "rdma_reject");
+  check(rdma_destroy_id(second.id), "rdma_destroy_id");
+  check(rdma_destroy_id(listener), "rdma_destroy_id");
+  rdma_destroy_event_channel(channel);
+}
+
+/// A connection from its request to the end of TIMEWAIT, and one that is refused.
+void connect(rdma_event_channel* channel, sockaddr* to) {
+  rdma_cm_id* id = make_id(channel);
+  std::uint8_t timeout = 11;
+  check(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout)), "ACK_TIMEOUT");
+  resolve(id, to);
+  make_qp(id, IBV_QPT_RC);
+  rdma_conn_param param = with_data(kHello, sizeof(kHello));
+  check(rdma_connect(id, &param), "rdma_connect");
+  demand(starts_with(take(channel, RDMA_CM_EVENT_ESTABLISHED, 0).data, kHello),
+         "the reply brings its private data");
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  check(ibv_query_qp(id->qp, &attributes, IBV_QP_TIMEOUT, &initial), "ibv_query_qp");
+  demand(attributes.timeout == timeout, "the QP has the acknowledge timeout that was set");
+  check(rdma_disconnect(id), "rdma_disconnect");
+  take(channel, RDMA_CM_EVENT_DISCONNECTED, 0);
+  take(channel, RDMA_CM_EVENT_TIMEWAIT_EXIT, 0);
+  rdma_destroy_qp(id);
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+
+  id = make_id(channel);
+  resolve(id, to);
+  make_qp(id, IBV_QPT_RC);
+  check(rdma_connect(id, &param), "rdma_connect");
+  demand(starts_with(take(channel, RDMA_CM_EVENT_REJECTED, kConsumerDefined).data, kNo), "so does the rejection");
+  rdma_destroy_qp(id);
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+}
+
+/// Nobody has the address; nobody listens at the port; a datagram's service does not exist.
+void ask_nobody(rdma_event_channel* channel, const char* host, const char* silent) {
+  Address nobody(silent, kPort), closed(host, kNobodysPort);
+  rdma_cm_id* id = make_id(channel);
+  check(rdma_resolve_addr(id, nullptr, nobody.get(), 500), "rdma_resolve_addr");
+  take(channel, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+
+  id = make_id(channel, RDMA_PS_UDP);
+  resolve(id, closed.get());
+  make_qp(id, IBV_QPT_UD);
+  rdma_conn_param param{};
+  check(rdma_connect(id, &param), "rdma_connect");
+  take(channel, RDMA_CM_EVENT_UNREACHABLE, kNoSuchService);
+  rdma_destroy_qp(id);
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+}
+
+void join(rdma_event_channel* channel, const char* group) {
+  Address to(group, "0");
+  rdma_cm_id* const id = make_id(channel, RDMA_PS_UDP);
+  check(rdma_resolve_addr(id, nullptr, to.get(), 2000), "rdma_resolve_addr");
+  take(channel, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+  make_qp(id, IBV_QPT_UD);
+  int context = 0;
+  check(rdma_join_multicast(id, to.get(), &context), "rdma_join_multicast");
+  const Told told = take(channel, RDMA_CM_EVENT_MULTICAST_JOIN, 0);
+  demand(told.ud.qp_num == 0xffffff, "a group's QP number is 0xffffff");
+  demand(told.ud.ah_attr.grh.dgid.raw[0] == 0xff || told.ud.ah_attr.grh.dgid.raw[12] >= 224,
+         "the GID is a group's");
+  check(rdma_leave_multicast(id, to.get()), "rdma_leave_multicast");
+  rdma_destroy_qp(id);
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+}
+
+void run_client(char** words) {
+  rdma_event_channel* const channel = make_channel();
+  Address to(words[0], kPort);
+  connect(channel, to.get());
+  ask_nobody(channel, words[0], words[1]);
+  join(channel, words[2]);
+  rdma_destroy_event_channel(channel);
+}
+
+/// The channel's descriptor: EAGAIN while nothing is there, readable for epoll as soon as something is.
+void poll_channel(const char* host) {
+  rdma_event_channel* const channel = make_channel();
+  Address to(host, kPort);
+  check(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK), "fcntl");
+  const int set = epoll_create1(0);
+  epoll_event wanted{};
+  wanted.events = EPOLLIN;
+  check(epoll_ctl(set, EPOLL_CTL_ADD, channel->fd, &wanted), "epoll_ctl");
+  rdma_cm_id* const id = make_id(channel);
+  rdma_cm_event* event = nullptr;
+  expect_error(rdma_get_cm_event(channel, &event), EAGAIN, "rdma_get_cm_event of an empty channel");
+  demand(epoll_wait(set, &wanted, 1, 0) == 0, "an empty channel is not readable");
+  check(rdma_resolve_addr(id, nullptr, to.get(), 2000), "rdma_resolve_addr");
+  demand(epoll_wait(set, &wanted, 1, 5000) == 1, "a channel with an event is readable");
+  take(channel, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+  expect_error(rdma_get_cm_event(channel, &event), EAGAIN, "rdma_get_cm_event after the last one");
+  demand(epoll_wait(set, &wanted, 1, 0) == 0, "nor is one whose events have been taken");
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+  close(set);
+  rdma_destroy_event_channel(channel);
+}
+
+/// An id without a channel waits in its calls; with one again it gets events there.
+void migrate(const char* host) {
+  rdma_event_channel *const first = make_channel(), *const second = make_channel();
+  Address to(host, kPort);
+  rdma_cm_id* const id = make_id(first);
+  check(rdma_migrate_id(id, nullptr), "rdma_migrate_id to none");
+  check(rdma_resolve_addr(id, nullptr, to.get(), 2000), "rdma_resolve_addr, synchronous");
+  demand(id->verbs != nullptr && id->event != nullptr && id->event->event == RDMA_CM_EVENT_ADDR_RESOLVED,
+         "a synchronous call leaves its event at the id");
+  check(rdma_migrate_id(id, second), "rdma_migrate_id to a channel");
+  demand(id->channel == second, "the id is at its new channel");
+  check(rdma_resolve_route(id, 2000), "rdma_resolve_route");
+  take(second, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+  rdma_destroy_event_channel(first);
+  rdma_destroy_event_channel(second);
+}
+
+/// What was set shows in the attributes that a program's own QP is to be given.
+void set_options(const char* host) {
+  rdma_event_channel* const channel = make_channel();
+  Address to(host, kPort);
+  rdma_cm_id* const id = make_id(channel);
+  std::uint8_t tos = 96, whole[8] = {};
+  check(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &tos, sizeof(tos)), "TOS");
+  expect_error(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, whole, sizeof(whole)), EINVAL,
+               "TOS, 8 bytes");
+  expect_error(rdma_set_option(id, RDMA_OPTION_ID, 99, &tos, sizeof(tos)), ENOSYS, "an option that there is not");
+  resolve(id, to.get());
+  demand(id->route.path_rec != nullptr && id->route.path_rec->traffic_class == tos,
+         "the route has the traffic class");
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+  rdma_destroy_event_channel(channel);
+}
+
+/// AFONLY: an id for all of IPv6 leaves the same port of IPv4 to others.
+void bind_families() {
+  rdma_event_channel* const channel = make_channel();
+  Address six("::", kPort), four("0.0.0.0", kPort);
+  for (int only : {1, 0}) {
+    rdma_cm_id *const first = make_id(channel), *const second = make_id(channel);
+    check(rdma_set_option(first, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &only, sizeof(only)), "AFONLY");
+    check(rdma_bind_addr(first, six.get()), "rdma_bind_addr to IPv6");
+    const int result = rdma_bind_addr(second, four.get());
+    if (only != 0) {
+      check(result, "rdma_bind_addr to IPv4 beside AFONLY");
+    } else {
+      expect_error(result, EADDRINUSE, "rdma_bind_addr to IPv4 without AFONLY");
+    }
+    check(rdma_destroy_id(second), "rdma_destroy_id");
+    check(rdma_destroy_id(first), "rdma_destroy_id");
+  }
+  rdma_destroy_event_channel(channel);
+}
+
+void make_calls(char** words) {
+  poll_channel(words[0]);
+  migrate(words[0]);
+  set_options(words[0]);
+  bind_families();
+}
+
+/// The daemon goes: each id is told, and told once.
+void lose_device(char** words) {
+  rdma_event_channel* const channel = make_channel();
+  Address own(words[0], kPort);
+  rdma_cm_id *const listener = make_id(channel), *const idle = make_id(channel);
+  check(rdma_bind_addr(listener, own.get()), "rdma_bind_addr");
+  check(rdma_listen(listener, 4), "rdma_listen");
+  resolve(idle, own.get());
+  std::printf("ready\n");
+  std::fflush(stdout);
+  rdma_cm_id* const first = take(channel, RDMA_CM_EVENT_DEVICE_REMOVAL, 0).id;
+  rdma_cm_id* const second = take(channel, RDMA_CM_EVENT_DEVICE_REMOVAL, 0).id;
+  demand((first == listener && second == idle) || (first == idle && second == listener), "each id is told once");
+  check(rdma_destroy_id(listener), "rdma_destroy_id");
+  check(rdma_destroy_id(idle), "rdma_destroy_id");
+  rdma_destroy_event_channel(channel);
+}
+
+constexpr struct {
+  const char* name;
+  int words;
+  void (*run)(char** words);
+} kModes[] = {
+    {"server", 1, serve}, {"client", 3, run_client}, {"calls", 1, make_calls}, {"removal", 1, lose_device}};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const auto& mode : kModes) {
+    if (argc == 2 + mode.words && std::strcmp(argv[1], mode.name) == 0) {
+      mode.run(argv + 2);
+      return 0;
+    }
+  }
+  std::fprintf(stderr, "usage: see the head of tests/e2e/cm_events/main.cc\n");
+  return 2;
+}
