@@ -1,4 +1,5 @@
 """A daemon at one end of the wire and the Linux peer at the other, and programs with one end in each."""
+import contextlib
 import shlex
 import subprocess
 
@@ -7,6 +8,7 @@ from peer import OURS, OURS6, TALK_HERE, TALK_THERE, TAP, THEIRS, THEIRS6
 from rig import Failure, Rig, wait_until
 
 LINUX, UROCE = 'linux', 'uroce'  # who serves
+CAPTURES = {LINUX: 'pcap', UROCE: 'pcapng'}
 
 
 class Site:
@@ -108,20 +110,48 @@ class Site:
     def healthy(self):
         return self.daemon.alive() and self.peer.tool('status').returncode == 0
 
-    def start_capture(self, theirs, ours):
-        """What the guest's end of the tap and our port see, until end_capture."""
-        self.peer.capture(theirs)
-        self.trace = subprocess.Popen([self.rig.apps / 'urocectl', '-d', 'uroce0', 'trace', ours], env=self.rig.env,
+    def capture_to(self, folder, piece):
+        """Where captures of this site go from now on."""
+        self.captures = {side: [] for side in CAPTURES}
+        self.place = {side: f'{folder}/{side}-{piece}-%d.{kind}' for side, kind in CAPTURES.items()}
+
+    def next_capture(self, side):
+        self.captures[side].append(self.place[side] % len(self.captures[side]))
+        return self.captures[side][-1]
+
+    def start_capture(self):
+        """What the guest's end of the tap and our port see, until end_capture; the file of the latter."""
+        self.peer.capture(self.next_capture(LINUX))
+        return self.start_trace()
+
+    def start_trace(self):
+        path = self.next_capture(UROCE)
+        self.trace = subprocess.Popen([self.rig.apps / 'urocectl', '-d', 'uroce0', 'trace', path], env=self.rig.env,
                                       stderr=subprocess.PIPE, text=True)
         self.trace.stderr.readline()
+        return path
 
     def end_capture(self):
         self.peer.end_capture()
+        self.end_trace()
+
+    def end_trace(self):
         if self.trace is not None:
             self.trace.terminate()
             self.trace.wait(10)
             self.trace.stderr.close()
             self.trace = None
+
+    @contextlib.contextmanager
+    def own_capture(self):
+        """A capture of this part alone, among the others: the path of what our port saw, whole at the end."""
+        self.end_capture()
+        path = self.start_capture()
+        try:
+            yield path
+        finally:
+            self.end_capture()
+            self.start_capture()
 
     def close(self):
         """Ends everything; what was not clean."""

@@ -32,12 +32,8 @@ def prepare(site):
 
 def sent(site, case, ours, fields):
     """The values of `fields` in the RoCE packets that we sent from address `ours` during the case, all different ones."""
-    path = str(site.rig.dir / 'addresses.pcapng')
-    site.start_capture(str(site.rig.dir / 'addresses.pcap'), path)
-    try:
+    with site.own_capture() as path:
         case(site)
-    finally:
-        site.end_capture()
     family = 'ipv6' if ':' in ours else 'ip'
     wanted = [word for field in fields for word in ('-e', field)]
     done = subprocess.run(['tshark', '-n', '-r', path, '-Y', f'infiniband.bth && {family}.src == {ours}', '-T', 'fields',

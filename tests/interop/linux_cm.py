@@ -4,7 +4,7 @@ import pathlib
 import time
 
 import peer as peers
-from linux_verbs import ATOMIC, BANDWIDTH, LATENCY, PATIENT, SLOW_GUEST, both, named, unless
+from linux_verbs import ATOMIC, BANDWIDTH, LATENCY, NETEM, PATIENT, SLOW_GUEST, both, disturbed, named, unless
 from link import LINUX, OURS, OURS6, THEIRS, THEIRS6, UROCE
 from programs import check_figures
 from rig import Failure
@@ -126,12 +126,12 @@ def mckey(served_by, ends=WIRE):
     return run
 
 
-def cmtime(connections):
+def cmtime(connections, addresses=(THEIRS, OURS)):
     """Its server serves for ever."""
     def make(served_by):
         def run(site):
-            address = THEIRS if served_by == LINUX else OURS
-            server = start_server(site, served_by, ['cmtime', '-c', connections], 7471, 60)
+            address = addresses[served_by == UROCE]
+            server = start_server(site, served_by, ['cmtime', '-b', address, '-c', connections], 7471, 60)
             args = ['cmtime', '-s', address, '-c', connections]
             client = site.here(args) if served_by == LINUX else site.there(args, 40)
             status = client.wait(40)
@@ -154,6 +154,15 @@ def nobody_listens(served_by):
     return run
 
 
+def disturbed_cm_cases(long):
+    """rping while packets are lost, in each way of NETEM, with each server; every round is compared."""
+    rounds, cases = (100 if long else 20), {}
+    for name, words in NETEM.items():
+        for title, case in both(f'rping -C {rounds} -v -V', rping(rounds, 1000)).items():
+            cases[f'{title}, {name}'] = disturbed(words, case)
+    return cases
+
+
 def cm_cases(long):
     cases = {}
     for size, server in [(s, a) for s in (100, 1000, 65535) for a in ('SERVER', 'SERVER6')] if long else [
@@ -164,6 +173,11 @@ def cm_cases(long):
                                        'return status 0')))
     cases.update(both('udaddy', pair(['udaddy', '-C', '3', '-S', '100'], ['udaddy', '-s', 'SERVER', '-C', '3', '-S', '100'],
                                      7174, 'return status 0')))
+    # What binds to no address listens on IPv4's alone.
+    for program, options, port in (('ucmatose', ['-C', '5', '-S', '1000'], 7471), ('udaddy', ['-C', '3', '-S', '100'], 7174)):
+        cases.update(both(f'{program} (IPv6)', pair([program, '-b', 'SERVER6', *options], [program, '-s', 'SERVER6', *options],
+                                                    port, 'return status 0')))
+    cases.update(both('cmtime (IPv6)', cmtime('10', (THEIRS6, OURS6))))
     cases.update(both('mckey', mckey))
     cases.update(both('cmtime', cmtime('100' if long else '20')))
     cases.update(both('rdma_client', pair(['rdma_server'], ['rdma_client', '-s', 'SERVER'], 7471)))

@@ -4,13 +4,14 @@ import re
 import signal
 import time
 
-from linux_verbs import verify
+from linux_cm import start_server
+from linux_verbs import both, verify
 from rig import Failure, wait_until
-from link import LINUX, UROCE
+from link import LINUX, OURS, THEIRS, UROCE
 
-# 4.096 us * 2^14, seven retries: less than a second. rdma_rxe takes seven retries for retries without end, so its
-# programs notice a peer that is gone only when their own time is up.
-QUICK = ['-u', '14', '-F', '-s', '4096', '-D', '6']
+# 4.096 us * 2^16, seven retries: two seconds, as the guest may be slow. rdma_rxe takes seven retries for retries without
+# end, so its programs notice a peer that is gone only when their own time is up.
+QUICK = ['-u', '16', '-F', '-s', '4096', '-D', '6']
 
 
 def transfer(site, served_by, program='ib_write_bw'):
@@ -32,10 +33,11 @@ def must_end(site, process, seconds):
 
 
 def expect_retry_exceeded(site, process, seconds=15):
-    """A program of perftest ends with the error of a peer that does not answer."""
-    must_end(site, process, seconds)
-    if not re.search(r'[Tt]ransport retry|status 12|syndrom|Completion with error', process.output()):
-        raise Failure('no completion with an error\n' + site.rig.describe(process))
+    """A program of perftest ends with the error of a peer that does not answer: IBV_WC_RETRY_EXC_ERR."""
+    status = must_end(site, process, seconds)
+    if status == 0 or 'Failed status 12:' not in process.output():
+        raise Failure(f'exit {status}, expected one with status 12, transport retry counter exceeded\n'
+                      + site.rig.describe(process))
 
 
 def guest_vanishes(site):
@@ -52,9 +54,10 @@ def guest_vanishes(site):
 
 
 def guest_program_killed(site):
+    """The guest's kernel has no such QP any more, and answers nothing."""
     server, client = transfer(site, LINUX)
-    site.peer.run('killall -9 ib_write_bw', expect=None)
-    must_end(site, client, 15)
+    site.peer.run('killall -9 ib_write_bw')
+    expect_retry_exceeded(site, client)
     server.end(5.0)
 
 
@@ -71,6 +74,7 @@ def our_program_killed(site):
 def daemon_killed(site):
     """The daemon itself is killed: programs on both sides end; a new daemon serves."""
     server, client = transfer(site, UROCE)
+    site.end_trace()  # it would be cut off
     site.daemon.signal(signal.SIGKILL)
     site.daemon.wait(5)
     try:
@@ -78,9 +82,37 @@ def daemon_killed(site):
         must_end(site, server, 15)
     finally:
         site.start_daemon()
+        site.start_trace()
     verify(LINUX, ['-n', '2', '-x', '5000'])(site)
 
 
+def connected_killed(victim):
+    """rping of side `victim` is killed while it is connected: the other one, server or client, gets DISCONNECTED."""
+    def make(served_by):
+        def run(site):
+            address = THEIRS if served_by == LINUX else OURS
+            server = start_server(site, served_by, ['rping', '-s', '-a', address], 7174, 60)
+            args = ['rping', '-c', '-a', address, '-C', '1000000']
+            client = site.here(args) if served_by == LINUX else site.there(args, 60)
+            time.sleep(2.0)
+            if not server.alive() or not client.alive():
+                raise Failure('they do not talk\n' + site.rig.describe(server, client))
+            theirs, ours = (server, client) if served_by == LINUX else (client, server)
+            if victim == LINUX:
+                site.peer.run('killall -9 rping')
+            else:
+                ours.signal(signal.SIGKILL)
+            left = ours if victim == LINUX else theirs
+            must_end(site, left, 15)
+            if 'DISCONNECT EVENT' not in left.output():
+                raise Failure('nobody told\n' + site.rig.describe(left))
+        return run
+    return make
+
+
 def end_cases():
-    return {'the guest vanishes in mid-transfer': guest_vanishes, 'a program of the guest is killed': guest_program_killed,
+    cases = {'the guest vanishes in mid-transfer': guest_vanishes, 'a program of the guest is killed': guest_program_killed,
             'our program is killed': our_program_killed, 'the daemon is killed': daemon_killed}
+    for victim, name in ((LINUX, "the guest's rping"), (UROCE, 'our rping')):
+        cases.update(both(f'{name} is killed', connected_killed(victim)))
+    return cases

@@ -178,7 +178,8 @@ def netem_cases(long):
     for name, words in NETEM.items():
         args = ['-n', '100' if long else '6', '-m', '1024', '-x', '30000', '-s', '5']
         inner = {'verify, linux serves': verify(LINUX, args, 4, 600, '17'),
-                 'verify of SEND and WRITE, uroce serves': verify(UROCE, args + ['-o', 'sSwW'], 4, 600, '17')}
+                 'verify of SEND and WRITE, uroce serves': verify(UROCE, args + ['-o', 'sSwW'], 4, 600, '17'),
+                 'verify of READ, uroce serves': verify(UROCE, args + ['-o', 'r'], 4, 600, '17')}
         for program in programs:
             size = [] if program in ATOMIC else ['-s', '20000']
             inner.update(both(program, lambda side, p=program, s=size: perftest(p, side, s + ['-n', '50'], 6, 300,

@@ -21,7 +21,7 @@ import captures  # noqa: E402
 import linux_addresses as addresses  # noqa: E402
 import peer as peers  # noqa: E402
 from linux_addresses import address_cases  # noqa: E402
-from linux_cm import cm_cases  # noqa: E402
+from linux_cm import cm_cases, disturbed_cm_cases  # noqa: E402
 from linux_conformance import conformance_cases  # noqa: E402
 from linux_ends import end_cases  # noqa: E402
 from linux_sockets import socket_cases  # noqa: E402
@@ -40,10 +40,10 @@ class Group:
 
 def groups(long):
     return [Group('clean', dict(clean_cases(long), **conformance_cases()), True, True),
-            Group('netem', netem_cases(long), True),
+            Group('netem', dict(netem_cases(long), **disturbed_cm_cases(long)), True),
             Group('connections', dict(cm_cases(long), **socket_cases(long)), True),
-            Group('addresses', address_cases(long), seen=True, ips=addresses.IPS, extra=addresses.OPTIONS,
-                  prepare=addresses.prepare), Group('ends', end_cases())]
+            Group('addresses', address_cases(long), True, True, ips=addresses.IPS, extra=addresses.OPTIONS,
+                  prepare=addresses.prepare), Group('ends', end_cases(), True)]
 
 
 class Runner:
@@ -77,10 +77,8 @@ class Runner:
         self.site = Site(self.options.build, **dict({'seen': group.captured}, **group.site))
         self.pieces = getattr(self, 'pieces', 0) + 1
         if group.captured:
-            folder = pathlib.Path(self.options.keep or self.site.rig.dir)
-            names = [str(folder / f'{side}-{self.pieces}.{kind}') for side, kind in (('linux', 'pcap'), ('uroce', 'pcapng'))]
-            self.site.start_capture(*names)
-            self.captures = names
+            self.site.capture_to(self.options.keep or self.site.rig.dir, self.pieces)
+            self.site.start_capture()
 
     def close(self):
         if self.site is None:
@@ -116,10 +114,10 @@ class Runner:
     def check_captures(self, group):
         """What both ends saw of this site."""
         self.site.end_capture()
-        for path in self.captures:
-            def look(path=path):
-                print('     ' + captures.check(path, group.clean), flush=True)
-            self.attempt(f'{group.name}: capture {os.path.basename(path)}', look)
+        for side, paths in self.site.captures.items():
+            def look(paths=paths):
+                print('     ' + captures.check(paths, group.clean), flush=True)
+            self.attempt(f'{group.name}: capture of {side}', look)
 
 
 def parse():
