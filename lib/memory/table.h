@@ -16,6 +16,7 @@
 #include <optional>
 #include <random>
 
+#include "base/spinlock.h"
 #include "base/types.h"
 
 namespace uroce::memory {
@@ -41,6 +42,8 @@ struct IndirectIo {
   bool (*read)(void* context, std::uint64_t client_address, std::byte* to, std::size_t bytes) = nullptr;
   bool (*write)(void* context, std::uint64_t client_address, const std::byte* from, std::size_t bytes) = nullptr;
   void* context = nullptr;
+  /// Held over an atomic operation, which is a read and then a write.
+  mutable base::Spinlock atomics{};
 };
 
 /// What a key stands for. Only some kinds can be invalidated by work requests (IBTA vol. 1, 10.6.7.2.3).
@@ -159,6 +162,9 @@ class Table {
   /// The same for a fast registration; kNoAccess: it is valid already, or rights that the memory hasn't.
   Verdict register_fast(const FastRegistration& request);
 
+  /// The same lock for atomics on mapped memory at a place where the processor has none.
+  base::Spinlock& atomics() { return atomics_; }
+
   /// Copy of an entry's description (control path, urocectl). nullopt: no such key.
   std::optional<Region> describe(Key key) const;
 
@@ -169,6 +175,7 @@ class Table {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+  base::Spinlock atomics_;
 };
 
 }  // namespace uroce::memory

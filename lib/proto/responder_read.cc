@@ -79,7 +79,13 @@ void accept_answered(Core& core, Qp& qp, std::uint32_t psns) {
   qp.owed = Owed::kNothing;
 }
 
-std::uint64_t execute(const memory::Span& span, bool swap, const wire::AtomicEth& request, bool& reached) {
+/// Held while memory without atomic instructions is read, then written: other workers do so, too.
+base::Spinlock& lock_of(Core& core, const memory::Span& span) {
+  return span.data == nullptr && span.indirect != nullptr ? span.indirect->atomics : core.memory.atomics();
+}
+
+std::uint64_t execute(Core& core, const memory::Span& span, bool swap, const wire::AtomicEth& request,
+                      bool& reached) {
   reached = true;
   const auto result_of = [&](std::uint64_t old) {
     if (!swap) return old + request.swap_or_add;
@@ -92,11 +98,23 @@ std::uint64_t execute(const memory::Span& span, bool swap, const wire::AtomicEth
     word.compare_exchange_strong(old, request.swap_or_add);
     return old;
   }
+  const base::SpinGuard guard(lock_of(core, span));
   std::uint64_t old = 0;
   reached = span.read(0, reinterpret_cast<std::byte*>(&old), sizeof old);
   const std::uint64_t updated = result_of(old);
   if (reached) reached = span.write(0, reinterpret_cast<const std::byte*>(&updated), sizeof updated);
   return old;
+}
+
+bool store_word(Core& core, const memory::Span& span, const std::byte* from) {
+  if (span.data != nullptr && reinterpret_cast<std::uintptr_t>(span.data) % 8 == 0) {
+    std::uint64_t value;
+    std::memcpy(&value, from, sizeof value);
+    std::atomic_ref(*reinterpret_cast<std::uint64_t*>(span.data)).store(value, std::memory_order_release);
+    return true;
+  }
+  const base::SpinGuard guard(lock_of(core, span));
+  return span.write(0, from, sizeof(std::uint64_t));
 }
 
 /// A FLUSH or ATOMIC WRITE was executed.
@@ -197,7 +215,7 @@ void receive_atomic(Core& core, Qp& qp, const wire::RxPacket& packet) {
   if (resource == nullptr) return refuse_invalid(core, qp);
   bool reached = false;
   const std::uint64_t original =
-      execute(span, packet.info->operation == wire::Operation::kCompareSwap, request, reached);
+      execute(core, span, packet.info->operation == wire::Operation::kCompareSwap, request, reached);
   if (!reached) {
     return refuse_fatally(core, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
   }
@@ -222,11 +240,7 @@ void receive_atomic_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
   }
   Resource* const resource = new_resource(qp);
   if (resource == nullptr) return refuse_invalid(core, qp);
-  if (span.data != nullptr && reinterpret_cast<std::uintptr_t>(span.data) % 8 == 0) {
-    std::uint64_t value;
-    std::memcpy(&value, packet.payload, sizeof value);
-    std::atomic_ref(*reinterpret_cast<std::uint64_t*>(span.data)).store(value, std::memory_order_release);
-  } else if (!span.write(0, packet.payload, 8)) {
+  if (!store_word(core, span, packet.payload)) {
     return refuse_fatally(core, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
   }
   ++core.counters.rx_write_requests;

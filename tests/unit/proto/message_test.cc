@@ -1,4 +1,6 @@
 // What arrives, and how it completes, when nothing is lost.
+#include <thread>
+
 #include "tests/unit/proto/pair.h"
 
 namespace uroce::proto::test {
@@ -109,6 +111,46 @@ TEST(Message, InlineDataLeavesFromTheEntry) {
   pair.run();
   ASSERT_EQ(pair.b.poll(true).size(), 1u);
   EXPECT_EQ(std::memcmp(pair.b.at(0), data.data(), data.size()), 0);
+}
+
+/// A word that can't be mapped, and a kernel that lets other threads run in between.
+struct RemoteWord {
+  memory::IndirectIo io{.read =
+                            [](void* context, std::uint64_t, std::byte* to, std::size_t bytes) {
+                              std::memcpy(to, &static_cast<RemoteWord*>(context)->value, bytes);
+                              std::this_thread::yield();
+                              return true;
+                            },
+                        .write =
+                            [](void* context, std::uint64_t, const std::byte* from, std::size_t bytes) {
+                              std::memcpy(&static_cast<RemoteWord*>(context)->value, from, bytes);
+                              return true;
+                            },
+                        .context = this};
+  std::uint64_t value = 0;
+};
+
+TEST(Message, AtomicsOnMemoryThatIsNotMappedAreAtomicAmongWorkers) {
+  constexpr std::uint64_t kEach = 500;
+  RemoteWord word;
+  const auto add = [&word] {
+    Pair pair;
+    const Key key =
+        *pair.b.table.insert({.pd = pair.b.pd, .access = kAllAccess, .length = 4096, .indirect = &word.io});
+    for (std::uint64_t i = 0; i < kEach; ++i) {
+      pair.a.post({.opcode = UROCE_WR_ATOMIC_FETCH_AND_ADD,
+                   .sges = {pair.a.sge(0, 8)},
+                   .remote = 64,
+                   .rkey = key.value,
+                   .compare_add = 1});
+      pair.run();
+      ASSERT_EQ(pair.a.poll().size(), 1u);
+    }
+  };
+  std::thread other(add);
+  add();
+  other.join();
+  EXPECT_EQ(word.value, 2 * kEach);
 }
 
 TEST(Message, AtomicsReturnTheOriginalValue) {
