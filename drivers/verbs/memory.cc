@@ -160,6 +160,7 @@ int rereg(Mr& mr, int flags, ibv_pd* pd, void* addr, std::size_t length, unsigne
   mr.mr.addr = now.addr;
   mr.mr.length = now.length;
   mr.access = now.access;
+  if (moves) mr.iova = reinterpret_cast<std::uintptr_t>(addr);
   remember_mr(mr);
   return 0;
 }
@@ -205,6 +206,7 @@ ibv_mr* register_range(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t
   mr->kind = fast ? MrKind::kFast : MrKind::kShared;
   mr->access = access;
   mr->addr = addr;
+  mr->iova = iova;
   client::SharedRange range;
   if (const int error = take(addr, length, access, range); error != 0) return null_with(error);
   uroce_reg_mr_request request{};

@@ -55,29 +55,30 @@ void* map_shared(std::size_t bytes) {
   return data != MAP_FAILED ? data : nullptr;
 }
 
-// Whether the range lies in a region on demand of this domain, with the access that the advice needs.
-int check_advised(Context& owner, const ibv_pd* pd, const ibv_sge& sge, bool write) {
+// Whether the range lies in a region on demand of this domain, with the access that the advice needs. `first`: its
+// address in memory.
+int find_advised(Context& owner, const ibv_pd* pd, const ibv_sge& sge, bool write, std::uint64_t& first) {
   const std::lock_guard lock(owner.objects_mutex);
   const auto at = owner.mrs.find(sge.lkey);
   if (at == owner.mrs.end() || at->second->mr.pd->handle != pd->handle) return ENOENT;
   const Mr& mr = *at->second;
   if ((mr.access & IBV_ACCESS_ON_DEMAND) == 0) return EINVAL;
   if (write && (mr.access & IBV_ACCESS_LOCAL_WRITE) == 0) return EPERM;
-  const auto first = reinterpret_cast<std::uintptr_t>(mr.mr.addr);
-  const bool fits =
-      sge.addr >= first && sge.addr - first <= mr.mr.length && sge.length <= mr.mr.length - (sge.addr - first);
-  return fits ? 0 : EFAULT;
+  const std::uint64_t iova = (mr.access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : mr.iova, offset = sge.addr - iova;
+  if (sge.addr < iova || offset > mr.mr.length || sge.length > mr.mr.length - offset) return EFAULT;
+  first = reinterpret_cast<std::uintptr_t>(mr.mr.addr) + offset;
+  return 0;
 }
 
 // Linux before 5.14 has no such advice: the pages then come when they are used.
-int populate(const ibv_sge& sge, bool write) {
+int populate(std::uint64_t begin, std::uint32_t length, bool write) {
 #ifndef MADV_POPULATE_READ
   constexpr int MADV_POPULATE_READ = 22, MADV_POPULATE_WRITE = 23;
 #endif
-  if (sge.length == 0) return 0;
-  const std::uint64_t first = round_down(sge.addr);
+  if (length == 0) return 0;
+  const std::uint64_t first = round_down(begin);
   void* const at = reinterpret_cast<void*>(static_cast<std::uintptr_t>(first));
-  const std::size_t bytes = round_up(sge.addr + sge.length) - first;
+  const std::size_t bytes = round_up(begin + length) - first;
   if (madvise(at, bytes, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0 || errno == EINVAL) return 0;
   return errno == ENOMEM ? EFAULT : errno;
 }
@@ -93,12 +94,15 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_
   if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0 || list == nullptr) return EINVAL;
   const bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   Context& owner = *as_context(pd->context);
+  std::uint64_t first = 0;
   for (const ibv_sge& sge : std::span(list, count)) {
-    if (const int error = check_advised(owner, pd, sge, write); error != 0) return error;
+    if (const int error = find_advised(owner, pd, sge, write, first); error != 0) return error;
   }
   if (advice == kNoFault) return 0;
   for (const ibv_sge& sge : std::span(list, count)) {
-    if (const int error = populate(sge, write); error != 0) return error;
+    int error = find_advised(owner, pd, sge, write, first);
+    if (error == 0) error = populate(first, sge.length, write);
+    if (error != 0) return error;
   }
   return 0;
 }

@@ -83,6 +83,7 @@ struct Mr {
   bool imported;  ///< another session's to give back
   unsigned access;
   void* addr;  ///< as shared; the public one is null where it is device memory
+  std::uint64_t iova;  ///< first address for work requests, unless the access is zero-based
   Dm* dm;
 };
 

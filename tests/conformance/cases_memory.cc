@@ -276,6 +276,29 @@ CONFORMANCE_CASE(mr_of_the_whole_address_space, "ibv_reg_mr(3), implicit on dema
   const Mr mr(CHECK_MADE(ibv_reg_mr(pair.right.pd, nullptr, SIZE_MAX, kAll | IBV_ACCESS_ON_DEMAND)));
   std::uint8_t stack[128] = {};
   pair.left.buffer.fill(2);
+CONFORMANCE_CASE(mr_advice_names_addresses_as_work_requests_do, "ibv_advise_mr(3), sg_list; ibv_reg_mr_iova(3)") {
+  if (!on_demand(bench, IBV_ODP_SUPPORT)) throw Skipped{"no IBV_ODP_SUPPORT"};
+  constexpr std::size_t kBytes = 1 << 16, kPage = 4096;
+  const Pd pd = make_pd(bench.right);
+  void* const memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  constexpr std::uint64_t kIova = 0x7000000000;
+  {
+    const Mr mr(CHECK_MADE(ibv_reg_mr_iova(pd.get(), memory, kBytes, kIova, kAll | IBV_ACCESS_ON_DEMAND)));
+    const auto prefetch = [&](std::uint64_t address, std::uint32_t length) {
+      ibv_sge sge{address, length, mr->lkey};
+      return ibv_advise_mr(pd.get(), IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1);
+    };
+    CHECK_OK(prefetch(kIova + 3 * kPage, 2 * kPage));
+    unsigned char present[kBytes / kPage];
+    CHECK_EQ(mincore(memory, kBytes, present), 0);
+    CHECK((present[3] & 1) != 0 && (present[4] & 1) != 0);
+    CHECK(prefetch(reinterpret_cast<std::uintptr_t>(memory), kPage) != 0);
+    CHECK(prefetch(kIova + kBytes - 8, 16) != 0);
+  }
+  munmap(memory, kBytes);
+}
+
   CHECK_EQ(poll_write(pair, reinterpret_cast<std::uintptr_t>(stack), mr->rkey), int{IBV_WC_SUCCESS});
   CHECK(std::memcmp(stack, pair.left.buffer.data(), 64) == 0);
 }
