@@ -92,7 +92,10 @@ int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, 
   out.active_width = static_cast<std::uint8_t>(in.active_width);
   out.active_speed = static_cast<std::uint8_t>(in.active_speed);
   out.phys_state = static_cast<std::uint8_t>(in.phys_state);
+  out.bad_pkey_cntr = in.bad_pkeys;
+  out.qkey_viol_cntr = in.bad_qkeys;
   out.link_layer = IBV_LINK_LAYER_ETHERNET;
+  out.flags = IBV_QPF_GRH_REQUIRED;  // RoCE has no local addresses
   std::memset(attr, 0, bytes);
   std::memcpy(attr, &out, std::min(bytes, sizeof(out)));
   return 0;

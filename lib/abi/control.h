@@ -124,6 +124,7 @@ struct uroce_port_response {
   uint32_t active_speed, active_width;
   uint32_t phys_state;
   uint32_t port_cap_flags2;
+  uint32_t bad_pkeys, bad_qkeys; /* packets that were dropped for them, modulo 2^32 */
   uint32_t reserved;
 };
 

@@ -105,12 +105,17 @@ CONFORMANCE_CASE(ud_inline, "ibv_post_send(3), IBV_SEND_INLINE") {
   CHECK(std::memcmp(pair.right.buffer.data() + kHeader, "inline", sizeof(text)) == 0);
 }
 
-CONFORMANCE_CASE(ud_wrong_qkey_is_dropped, "IBTA vol. 1, 10.2.5") {
+CONFORMANCE_CASE(ud_wrong_qkey_is_dropped, "IBTA vol. 1, 10.2.5; ibv_query_port(3), qkey_viol_cntr") {
   Pair pair(bench, IBV_QPT_UD);
+  ibv_port_attr before{}, after{};
+  CHECK_OK(ibv_query_port(bench.right.context, 1, &before));
   CHECK_OK(pair.right.post_recv(0, kHeader + 8));
   CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey + 1, 8));
   wait_success(pair.left.cq.get(), IBV_WC_SEND);
   CHECK(stays_empty(pair.right.cq.get()));
+  CHECK_OK(ibv_query_port(bench.right.context, 1, &after));
+  CHECK_EQ(after.qkey_viol_cntr - before.qkey_viol_cntr, 1u);
+  CHECK_EQ(after.bad_pkey_cntr, before.bad_pkey_cntr);
   CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 8));
   wait_success(pair.right.cq.get(), IBV_WC_RECV);
   wait_success(pair.left.cq.get(), IBV_WC_SEND);

@@ -34,6 +34,7 @@ CONFORMANCE_CASE(port_is_active, "ibv_query_port(3)") {
   CHECK_EQ(static_cast<int>(port.state), int{IBV_PORT_ACTIVE});
   CHECK_EQ(int{port.link_layer}, int{IBV_LINK_LAYER_ETHERNET});
   CHECK(port.active_mtu >= IBV_MTU_256 && port.active_mtu <= port.max_mtu);
+  CHECK((port.flags & IBV_QPF_GRH_REQUIRED) != 0);  // RoCE has no local addresses
   CHECK(port.gid_tbl_len > 0 && port.pkey_tbl_len > 0 && port.max_msg_sz >= 1u << 20);
   ibv_port_attr none{};
   CHECK(ibv_query_port(bench.left.context, 0, &none) != 0);

@@ -12,7 +12,13 @@ int query_device(Call& call) {
 int query_port(Call& call) {
   if (!call.body.empty()) return EINVAL;
   call.conductor.refresh_link();
-  call.reply.put(call.conductor.port().port());
+  uroce_port_response response = call.conductor.port().port();
+  call.conductor.on_all_workers([&](WorkerCore& worker) {
+    const proto::Counters& counters = worker.transport().counters();
+    response.bad_pkeys += static_cast<std::uint32_t>(counters.drop_bad_pkey);
+    response.bad_qkeys += static_cast<std::uint32_t>(counters.drop_bad_qkey);
+  });
+  call.reply.put(response);
   return 0;
 }
 

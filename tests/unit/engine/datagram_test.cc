@@ -90,10 +90,11 @@ class DatagramTest : public ::testing::TestWithParam<std::uint32_t> {
     entry.num_sge = 1;
     return entry;
   }
-  void send_ud(ClientQp& qp, std::uint32_t ah, std::uint32_t qpn, std::uint32_t bytes) {
+  void send_ud(ClientQp& qp, std::uint32_t ah, std::uint32_t qpn, std::uint32_t bytes,
+               std::uint32_t qkey = kQkey) {
     uroce_sq_entry entry = send_entry();
     entry.ah = ah;
-    entry.ud = {qpn, kQkey};
+    entry.ud = {qpn, qkey};
     const uroce_sge from = sge(0, bytes);
     qp.post_send(entry, std::span(&from, 1));
   }
@@ -163,6 +164,22 @@ TEST_P(DatagramTest, AUdMessageFindsItsWayByAddressHandle) {
   }
   EXPECT_EQ(std::memcmp(data + 4096 + 40, "datagram", 8), 0);
   EXPECT_EQ(data[4096 + 20], std::byte{0x45});
+}
+
+TEST_P(DatagramTest, ThePortCountsDatagramsWithAnotherQkey) {
+  std::vector<ClientQp> receivers;  // on each worker
+  for (std::uint32_t i = 0; i < GetParam(); ++i) receivers.push_back(client.create_qp(request(kUd)));
+  ClientQp sender = client.create_qp(request(kUd));
+  for (const ClientQp& qp : receivers) start_ud(qp);
+  start_ud(sender);
+  const std::uint32_t ah = create_ah(ipv4(1));
+  for (const ClientQp& qp : receivers) send_ud(sender, ah, qp.made.qpn, 8, kQkey + 1);
+  EXPECT_EQ(collect(receivers.size()).size(), receivers.size());
+  daemon.settle();
+  const Reply reply = client.send(UROCE_CMD_QUERY_PORT, std::span<const std::byte>{});
+  const auto port = TestClient::value<uroce_port_response>(reply);
+  EXPECT_EQ(port.bad_qkeys, receivers.size());
+  EXPECT_EQ(port.bad_pkeys, 0u);
 }
 
 TEST_P(DatagramTest, AnAddressHandleServesItsPdOnlyAndGoesWithItsSession) {
