@@ -41,6 +41,20 @@ uroce_qp_attr to_wire(const ibv_qp_attr& in, int mask) {
   return out;
 }
 
+void from_av(const uroce_av& av, ibv_ah_attr& out) {
+  std::memcpy(out.grh.dgid.raw, av.dgid, sizeof(out.grh.dgid.raw));
+  out.grh.flow_label = av.flow_label;
+  out.grh.sgid_index = av.sgid_index;
+  out.grh.hop_limit = av.hop_limit;
+  out.grh.traffic_class = av.traffic_class;
+  out.dlid = av.dlid;
+  out.sl = av.sl;
+  out.src_path_bits = av.src_path_bits;
+  out.static_rate = av.static_rate;
+  out.is_global = av.is_global;
+  out.port_num = av.port_num;
+}
+
 void from_wire(const uroce_query_qp_response& in, ibv_qp_attr& out) {
   std::memset(&out, 0, offsetof(ibv_qp_attr, rate_limit));
   const uroce_qp_attr& attr = in.attr;
@@ -63,16 +77,7 @@ void from_wire(const uroce_query_qp_response& in, ibv_qp_attr& out) {
   out.timeout = static_cast<std::uint8_t>(attr.timeout);
   out.retry_cnt = static_cast<std::uint8_t>(attr.retry_cnt);
   out.rnr_retry = static_cast<std::uint8_t>(attr.rnr_retry);
-  ibv_ah_attr& ah = out.ah_attr;
-  std::memcpy(ah.grh.dgid.raw, attr.av.dgid, sizeof(ah.grh.dgid.raw));
-  ah.grh.flow_label = attr.av.flow_label;
-  ah.grh.sgid_index = attr.av.sgid_index;
-  ah.grh.hop_limit = attr.av.hop_limit;
-  ah.grh.traffic_class = attr.av.traffic_class;
-  ah.dlid = attr.av.dlid;
-  ah.sl = attr.av.sl;
-  ah.is_global = attr.av.is_global;
-  ah.port_num = attr.av.port_num;
+  from_av(attr.av, out.ah_attr);
 }
 
 ibv_qp_cap granted(const uroce_create_qp_response& made) {
@@ -212,6 +217,8 @@ uroce_av to_av(const ibv_ah_attr& attr) {
   std::memcpy(av.dgid, attr.grh.dgid.raw, sizeof(av.dgid));
   av.flow_label = attr.grh.flow_label;
   av.sgid_index = attr.grh.sgid_index;
+  av.static_rate = attr.static_rate;
+  av.src_path_bits = attr.src_path_bits;
   av.hop_limit = attr.grh.hop_limit;
   av.traffic_class = attr.grh.traffic_class;
   av.is_global = attr.is_global;

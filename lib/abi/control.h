@@ -356,7 +356,9 @@ struct uroce_av {
   uint16_t dlid;
   uint8_t sl;
   uint8_t port_num;
-  uint32_t reserved;
+  uint8_t static_rate;   /* kept for a query; an Ethernet port does not pace */
+  uint8_t src_path_bits; /* the same: RoCE has no LIDs */
+  uint16_t reserved;
 };
 struct uroce_qp_attr {
   uint32_t state, cur_state; /* ibv_qp_state */

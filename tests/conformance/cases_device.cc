@@ -134,6 +134,33 @@ CONFORMANCE_CASE(qp_query_says_what_was_set, "ibv_query_qp(3)") {
   CHECK_EQ(int{attr.retry_cnt}, 7);
 }
 
+CONFORMANCE_CASE(qp_query_gives_back_the_whole_address_vector, "ibv_query_qp(3), ah_attr") {
+  Side side(bench.left, IBV_QPT_RC, 64, {});
+  CHECK_OK(to_init(side.qp.get(), kAll));
+  CHECK_OK(to_rtr(bench.left, side.qp.get(), bench.right, 1, bench.mtu()));
+  CHECK_OK(to_rts(side.qp.get()));
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  // Drained, a QP may be given another path.
+  attr.qp_state = IBV_QPS_SQD;
+  CHECK_OK(ibv_modify_qp(side.qp.get(), &attr, IBV_QP_STATE));
+  CHECK_OK(ibv_query_qp(side.qp.get(), &attr, IBV_QP_AV, &init));
+  attr.ah_attr.static_rate = IBV_RATE_10_GBPS;
+  attr.ah_attr.src_path_bits = 1;
+  attr.ah_attr.sl = 3;
+  attr.ah_attr.grh.traffic_class = 104;
+  const ibv_ah_attr given = attr.ah_attr;
+  attr.qp_state = IBV_QPS_SQD;
+  CHECK_OK(ibv_modify_qp(side.qp.get(), &attr, IBV_QP_STATE | IBV_QP_AV));
+  attr = {};
+  CHECK_OK(ibv_query_qp(side.qp.get(), &attr, IBV_QP_AV, &init));
+  CHECK_EQ(int{attr.ah_attr.static_rate}, int{given.static_rate});
+  CHECK_EQ(int{attr.ah_attr.src_path_bits}, int{given.src_path_bits});
+  CHECK_EQ(int{attr.ah_attr.sl}, int{given.sl});
+  CHECK_EQ(int{attr.ah_attr.grh.traffic_class}, int{given.grh.traffic_class});
+  CHECK(std::memcmp(attr.ah_attr.grh.dgid.raw, given.grh.dgid.raw, 16) == 0);
+}
+
 CONFORMANCE_CASE(qp_transition_that_is_none, "ibv_modify_qp(3); IBTA vol. 1, 10.3") {
   Side side(bench.left, IBV_QPT_RC, 64, {});
   CHECK(to_rts(side.qp.get()) != 0);
