@@ -72,6 +72,7 @@ UROCE_EXPORT ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
       return null_with(error);
     }
     ah->ah = {pd->context, pd, reply.handle};
+    as_pd(pd)->users.fetch_add(1);
     return &ah.release()->ah;
   });
 }
@@ -79,8 +80,10 @@ UROCE_VERSIONS_1_0_AND_1_1(create_ah, ibv_create_ah);
 
 UROCE_EXPORT int destroy_ah(ibv_ah* ah) {
   const int error = session_of(ah->context).release(UROCE_CMD_DESTROY_AH, ah->handle);
-  if (error == 0) delete reinterpret_cast<Ah*>(ah);
-  return failed(error);
+  if (error != 0) return failed(error);
+  as_pd(ah->pd)->users.fetch_sub(1);
+  delete reinterpret_cast<Ah*>(ah);
+  return 0;
 }
 UROCE_VERSIONS_1_0_AND_1_1(destroy_ah, ibv_destroy_ah);
 

@@ -220,6 +220,7 @@ UROCE_EXPORT int destroy_cq(ibv_cq* cq) {
     --cq->channel->refcnt;
     pthread_mutex_unlock(&cq->context->mutex);
   }
+  if (destroyed->domain != nullptr) destroyed->domain->users.fetch_sub(1);
   pthread_cond_destroy(&cq->cond);
   pthread_mutex_destroy(&cq->mutex);
   delete destroyed;

@@ -89,14 +89,21 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     if (attr->cqe == 0 || attr->comp_vector >= static_cast<std::uint32_t>(context->num_comp_vectors)) {
       return null_with(EINVAL);
     }
+    const bool in_domain = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+    if (in_domain && (attr->parent_domain == nullptr || as_pd(attr->parent_domain)->parent == nullptr)) {
+      return null_with(EINVAL);
+    }
     uroce_create_cq_request shape{};
     shape.entries = attr->cqe;
     ibv_cq* const made = create_cq(context, shape, attr->cq_context, attr->channel);
     if (made == nullptr) return nullptr;
     Cq& cq = *as_cq(made);
     const bool alone = has_flags && (attr->flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0;
-    const bool in_domain = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
     if (alone || (in_domain && unlocked(attr->parent_domain))) cq.queue.lock().turn_off();
+    if (in_domain) {
+      cq.domain = as_pd(attr->parent_domain);
+      cq.domain->users.fetch_add(1);
+    }
     ibv_cq_ex& ex = cq.ex;
     ex.start_poll = start_poll;
     ex.next_poll = next_poll;

@@ -124,6 +124,7 @@ struct Cq {
   bool flush_told;                                ///< one event after the daemon's death
   bool waiting;                                   ///< in Channel::waiting; under its mutex
   const uroce_cqe* current;                       ///< between start_poll and end_poll
+  Pd* domain;                                     ///< parent domain that it was made in; or null
   client::CompletionQueue queue;
 };
 
@@ -247,6 +248,10 @@ int free_dm(ibv_dm* dm);
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr);
 int dealloc_td(ibv_td* td);
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr);
+/// Whether both stand for one domain of the daemon: a parent domain for the one that it was made of.
+inline bool same_domain(const ibv_pd* a, const ibv_pd* b) {
+  return a != nullptr && b != nullptr && a->context == b->context && a->handle == b->handle;
+}
 /// Whether the threads that use what is made in this domain take turns.
 inline bool unlocked(ibv_pd* pd) { return pd != nullptr && as_pd(pd)->td != nullptr; }
 

@@ -197,7 +197,8 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) { return post_c
 
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   // The kernel refuses these too: a QP and a window of different domains, a region of another.
-  if (mw->pd != qp->pd || (bind->bind_info.mr != nullptr && bind->bind_info.mr->pd != mw->pd)) return EPERM;
+  const ibv_mr* const mr = bind->bind_info.mr;
+  if (!same_domain(mw->pd, qp->pd) || (mr != nullptr && !same_domain(mr->pd, mw->pd))) return EPERM;
   ibv_send_wr wr{};
   ibv_send_wr* bad;
   wr.wr_id = bind->wr_id;

@@ -16,14 +16,17 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
       return null_with(error);
     }
     mw->mw = {pd->context, pd, reply.rkey, reply.handle, type};
+    as_pd(pd)->users.fetch_add(1);
     return &mw.release()->mw;
   });
 }
 
 int dealloc_mw(ibv_mw* mw) {
   const int error = session_of(mw->context).release(UROCE_CMD_DEALLOC_MW, mw->handle);
-  if (error == 0) delete reinterpret_cast<Mw*>(mw);
-  return failed(error);
+  if (error != 0) return failed(error);
+  as_pd(mw->pd)->users.fetch_sub(1);
+  delete reinterpret_cast<Mw*>(mw);
+  return 0;
 }
 
 }  // namespace uroce::verbs

@@ -199,6 +199,62 @@ CONFORMANCE_CASE(domain_of_a_thread, "ibv_alloc_td(3); ibv_alloc_parent_domain(3
   wait_success(peer.cq.get(), IBV_WC_RECV);
 }
 
+struct ParentDomain {
+  explicit ParentDomain(const End& end) : base(make_pd(end)) {
+    ibv_parent_domain_init_attr init{};
+    init.pd = base.get();
+    parent = Pd(CHECK_MADE(ibv_alloc_parent_domain(end.context, &init)));
+  }
+  Pd base, parent;
+};
+
+CONFORMANCE_CASE(domain_of_a_thread_is_its_base, "ibv_alloc_parent_domain(3); ibv_bind_mw(3)") {
+  const ParentDomain domain(bench.left);
+  Side side(bench.left, IBV_QPT_RC, 4096, {}, domain.parent.get());
+  Side peer(bench.right, IBV_QPT_RC, 4096, {});
+  CHECK_OK(to_init(side.qp.get(), kAll));
+  CHECK_OK(to_init(peer.qp.get(), kAll));
+  CHECK_OK(to_rtr(bench.left, side.qp.get(), bench.right, peer.qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rtr(bench.right, peer.qp.get(), bench.left, side.qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rts(side.qp.get()));
+  CHECK_OK(to_rts(peer.qp.get()));
+  // The window and the region are of the base, the QP of the parent domain.
+  Buffer buffer(domain.base.get(), 4096, kAll | IBV_ACCESS_MW_BIND);
+  const Mw mw(CHECK_MADE(ibv_alloc_mw(domain.base.get(), IBV_MW_TYPE_1)));
+  ibv_mw_bind bind{};
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_info = {buffer.mr(), buffer.address(), 4096, IBV_ACCESS_REMOTE_WRITE};
+  CHECK_OK(ibv_bind_mw(side.qp.get(), mw.get(), &bind));
+  wait_success(side.cq.get(), IBV_WC_BIND_MW);
+  peer.buffer.fill(5);
+  CHECK_OK(peer.write(0, 64, buffer.address(), mw->rkey));
+  wait_success(peer.cq.get(), IBV_WC_RDMA_WRITE);
+  CHECK(buffer.holds(5, 0, 64, 0));
+  // A window of another domain is none of this QP's.
+  const Pd other = make_pd(bench.left);
+  const Mw foreign(CHECK_MADE(ibv_alloc_mw(other.get(), IBV_MW_TYPE_1)));
+  CHECK_EQ(ibv_bind_mw(side.qp.get(), foreign.get(), &bind), EPERM);
+}
+
+CONFORMANCE_CASE(domain_of_a_thread_counts_its_users, "ibv_dealloc_pd(3); ibv_create_cq_ex(3), parent_domain") {
+  ParentDomain domain(bench.left);
+  ibv_cq_init_attr_ex init{};
+  init.cqe = 16;
+  init.wc_flags = IBV_WC_STANDARD_FLAGS;
+  init.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
+  init.parent_domain = domain.parent.get();
+  Cq cq(ibv_cq_ex_to_cq(CHECK_MADE(ibv_create_cq_ex(bench.left.context, &init))));
+  CHECK(domain.parent.destroy() != 0);
+  CHECK_OK(cq.destroy());
+  Mw mw(CHECK_MADE(ibv_alloc_mw(domain.parent.get(), IBV_MW_TYPE_1)));
+  CHECK(domain.parent.destroy() != 0);
+  CHECK_OK(mw.destroy());
+  Ah ah = make_ah(bench.left, domain.parent.get(), bench.right);
+  CHECK(domain.parent.destroy() != 0);
+  CHECK_OK(ah.destroy());
+  CHECK_OK(domain.parent.destroy());
+}
+
 CONFORMANCE_CASE(device_imported, "ibv_import_device(3); ibv_import_pd(3); ibv_import_mr(3)") {
   Pair pair(bench);
   const int fd = dup(bench.right.context->cmd_fd);
