@@ -23,29 +23,10 @@ constexpr std::size_t kMaxMappings = 60'000;
 
 std::atomic<std::size_t> g_mappings{0};
 
-struct FileKind {
-  bool allowed = false;
-  std::uint64_t page_bytes = kPage;
-};
-
-// A fault in a file of a network or user-space file system can take for ever; it would stop a worker.
 FileKind classify(int fd) {
   struct statfs info {};
   if (::fstatfs(fd, &info) != 0) return {};
-  switch (static_cast<std::uint32_t>(info.f_type)) {
-    case HUGETLBFS_MAGIC:
-      return {true, static_cast<std::uint64_t>(info.f_bsize)};
-    case TMPFS_MAGIC:
-    case RAMFS_MAGIC:
-    case EXT4_SUPER_MAGIC:
-    case XFS_SUPER_MAGIC:
-    case BTRFS_SUPER_MAGIC:
-    case F2FS_SUPER_MAGIC:
-    case OVERLAYFS_SUPER_MAGIC:
-      return {true, kPage};
-    default:
-      return {};
-  }
+  return kind_of_file(static_cast<std::uint32_t>(info.f_type), static_cast<std::uint64_t>(info.f_bsize));
 }
 
 bool sane(const uroce_mr_piece& piece, std::uint64_t page_bytes) {
@@ -66,6 +47,33 @@ void prefault(std::byte* base, std::uint64_t bytes, bool writable) {
 int protection(bool writable) { return writable ? PROT_READ | PROT_WRITE : PROT_READ; }
 
 }  // namespace
+
+// A fault in a file of a network or user-space file system can take for ever; it would stop a worker.
+FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes) {
+  switch (magic) {
+    case HUGETLBFS_MAGIC:
+      return {true, block_bytes};
+    case DMA_BUF_MAGIC:
+      return {.allowed = true, .may_exceed = false};
+    case TMPFS_MAGIC:
+    case RAMFS_MAGIC:
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:
+      return {.allowed = true};
+    default:
+      return {};
+  }
+}
+
+FileRange range_to_map(const FileKind& kind, const uroce_mr_piece& piece) {
+  // Hugepages are reserved for what is mapped, so such a file is mapped no further than needed.
+  const bool huge = kind.page_bytes != kPage;
+  const std::uint64_t unit = huge ? kind.page_bytes : kind.may_exceed ? kExtentBytes : kPage;
+  return {piece.offset / unit * unit, (piece.offset + piece.bytes + unit - 1) / unit * unit};
+}
 
 ClientMemory::~ClientMemory() {
   for (Extent& extent : extents_) {
@@ -93,13 +101,9 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable,
   const FileKind kind = classify(fd);
   if (!kind.allowed) return EOPNOTSUPP;
   if (!sane(piece, kPage)) return EINVAL;
-  const bool huge = kind.page_bytes != kPage;
   Extent* extent = find(info.st_dev, info.st_ino, piece.offset, piece.bytes, writable);
   if (extent == nullptr) {
-    // Hugepages are reserved for what is mapped, so such a file is mapped no further than needed.
-    const std::uint64_t unit = huge ? kind.page_bytes : kExtentBytes;
-    const std::uint64_t start = piece.offset / unit * unit;
-    const std::uint64_t end = (piece.offset + piece.bytes + unit - 1) / unit * unit;
+    const auto [start, end] = range_to_map(kind, piece);
     if (g_mappings >= kMaxMappings) return ENOMEM;
     void* base = ::mmap(nullptr, end - start, protection(writable), MAP_SHARED | MAP_NORESERVE, fd,
                         static_cast<off_t>(start));

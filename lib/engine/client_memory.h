@@ -18,6 +18,21 @@
 
 namespace uroce::engine {
 
+/// What may be done with a file, by its file system.
+struct FileKind {
+  bool allowed = false;
+  std::uint64_t page_bytes = 4096;
+  bool may_exceed = true;  ///< may be mapped past its end
+};
+/// `magic` and `block_bytes` as fstatfs(2) says.
+FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes);
+
+struct FileRange {
+  std::uint64_t begin = 0, end = 0;
+};
+/// What is mapped of the file for a piece of it: more than the piece where other regions may share the mapping.
+FileRange range_to_map(const FileKind& kind, const uroce_mr_piece& piece);
+
 class ClientMemory {
   struct Extent {
     std::byte* base = nullptr;

@@ -2,6 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <linux/udmabuf.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -102,6 +105,42 @@ TEST_F(ClientMemoryTest, RefusesFilesWhoseFaultsMayTakeForEver) {
   fds.emplace_back(ends[1]);
   ClientMemory::Hold hold;
   EXPECT_EQ(map({{0, 0, 0, kPage}}, fds, false, hold), EOPNOTSUPP);
+}
+
+TEST(FileKindTest, ADmaBufIsMappedNoFurtherThanThePiece) {
+  const FileKind dma_buf = kind_of_file(DMA_BUF_MAGIC, kPage);
+  EXPECT_TRUE(dma_buf.allowed);
+  const FileRange range = range_to_map(dma_buf, {0, 0, 3 * kPage, 2 * kPage});
+  EXPECT_EQ(range.begin, 3 * kPage);
+  EXPECT_EQ(range.end, 5 * kPage);
+  // A file's mapping is shared with what is registered beside it, a hugepage is mapped whole.
+  const FileRange shared = range_to_map(kind_of_file(TMPFS_MAGIC, kPage), {0, 0, 3 * kPage, 2 * kPage});
+  EXPECT_EQ(shared.begin, 0u);
+  EXPECT_EQ(shared.end, 64u << 20);
+  const FileRange huge = range_to_map(kind_of_file(HUGETLBFS_MAGIC, 2u << 20), {0, 0, 3u << 20, kPage});
+  EXPECT_EQ(huge.begin, 2u << 20);
+  EXPECT_EQ(huge.end, 4u << 20);
+  EXPECT_FALSE(kind_of_file(NFS_SUPER_MAGIC, kPage).allowed);
+}
+
+TEST_F(ClientMemoryTest, RegionsOfADmaBufAreItsPages) {
+  const UniqueFd maker(::open("/dev/udmabuf", O_RDWR | O_CLOEXEC));
+  if (!maker.valid()) GTEST_SKIP() << "there is no /dev/udmabuf";
+  const UniqueFd memory(::memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(memory.get(), 4 * kPage), 0);
+  ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  udmabuf_create create{};
+  create.memfd = static_cast<std::uint32_t>(memory.get());
+  create.flags = UDMABUF_FLAGS_CLOEXEC;
+  create.size = 4 * kPage;
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(::ioctl(maker.get(), UDMABUF_CREATE, &create));
+  ASSERT_TRUE(fds[0].valid());
+  put(memory, 3 * kPage, "last");
+  ClientMemory::Hold hold;
+  ASSERT_EQ(map({{0, 0, 2 * kPage, 2 * kPage}}, fds, true, hold), 0);
+  EXPECT_EQ(std::memcmp(hold.base() + kPage, "last", 4), 0);
+  memory_.unmap(hold);
 }
 
 TEST_F(ClientMemoryTest, ReadOnlyFilesServeReadersAndRefuseWriters) {
