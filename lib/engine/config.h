@@ -22,7 +22,7 @@ enum class PollMode : std::uint8_t {
 /// What the clients of one user may hold together. 0: no limit of this kind.
 struct UserLimits {
   std::uint32_t qps = 262144;
-  std::uint32_t cqs = 32768;
+  std::uint32_t cqs = 65536;
   std::uint32_t mrs = 1048576;  ///< and windows
   std::uint64_t bytes = 16ull << 30;  ///< of queues in shared memory
 };

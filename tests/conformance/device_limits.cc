@@ -149,23 +149,26 @@ CONFORMANCE_CASE(max_ah, "ibv_query_device(3)") {
   reach<Ah>(bench.left.attr.max_ah, [&] { return Ah(ibv_create_ah(pd.get(), &attr)); });
 }
 
-/// As many of this case's groups as `most`, each with one QP.
+/// An IPv4 group: 239.1.x.y.
+ibv_gid group(int number) {
+  ibv_gid gid{};
+  const std::uint8_t last[] = {0xff, 0xff, 239, 1};
+  std::ranges::copy(last, gid.raw + 10);
+  gid.raw[14] = static_cast<std::uint8_t>(number >> 8);
+  gid.raw[15] = static_cast<std::uint8_t>(number);
+  return gid;
+}
+
+constexpr int kGroupsOfQp = 1024;
+
+/// Each group with one QP.
 CONFORMANCE_CASE(max_mcast_grp, "ibv_query_device(3)") {
-  constexpr int kOfQp = 1024;  // groups of one QP
   const int most = bench.left.attr.max_mcast_grp;
   const Pd pd = make_pd(bench.left);
   const Cq cq = make_cq(bench.left, 16);
-  const auto group = [](int i) {
-    ibv_gid gid{};
-    const std::uint8_t last[] = {0xff, 0xff, 239, 1};
-    std::ranges::copy(last, gid.raw + 10);
-    gid.raw[14] = static_cast<std::uint8_t>(i >> 8);
-    gid.raw[15] = static_cast<std::uint8_t>(i);
-    return gid;
-  };
   std::vector<QpObject> qps;
   for (int i = 0; i <= most; ++i) {
-    if (i % kOfQp == 0) {
+    if (i % kGroupsOfQp == 0) {
       qps.push_back(make_qp(bench.left, pd.get(), cq.get(), cq.get(), IBV_QPT_UD));
       CHECK_OK(to_init(qps.back().get(), 0));
     }
@@ -176,7 +179,30 @@ CONFORMANCE_CASE(max_mcast_grp, "ibv_query_device(3)") {
   }
   for (int i = 0; i < most; ++i) {
     const ibv_gid gid = group(i);
-    CHECK_OK(ibv_detach_mcast(qps[static_cast<std::size_t>(i / kOfQp)].get(), &gid, 0));
+    CHECK_OK(ibv_detach_mcast(qps[static_cast<std::size_t>(i / kGroupsOfQp)].get(), &gid, 0));
+  }
+}
+
+CONFORMANCE_CASE(max_total_mcast_qp_attach, "ibv_query_device(3)") {
+  const int most = bench.left.attr.max_total_mcast_qp_attach, groups = bench.left.attr.max_mcast_grp;
+  const Pd pd = make_pd(bench.left);
+  const Cq cq = make_cq(bench.left, 16);
+  std::vector<QpObject> qps;
+  for (int i = 0; i < most; ++i) {
+    if (i % kGroupsOfQp == 0) {
+      qps.push_back(make_qp(bench.left, pd.get(), cq.get(), cq.get(), IBV_QPT_UD));
+      CHECK_OK(to_init(qps.back().get(), 0));
+    }
+    const ibv_gid gid = group(i % groups);
+    CHECK_OK(ibv_attach_mcast(qps.back().get(), &gid, 0));
+  }
+  const QpObject beyond = make_qp(bench.left, pd.get(), cq.get(), cq.get(), IBV_QPT_UD);
+  CHECK_OK(to_init(beyond.get(), 0));
+  const ibv_gid gid = group(0);
+  CHECK(ibv_attach_mcast(beyond.get(), &gid, 0) != 0);
+  for (int i = most - 1; i >= 0; --i) {
+    const ibv_gid last = group(i % groups);
+    CHECK_OK(ibv_detach_mcast(qps[static_cast<std::size_t>(i / kGroupsOfQp)].get(), &last, 0));
   }
 }
 

@@ -46,7 +46,7 @@ def groups(long, build):
         Group('network', None, dict(network_cases(long), **shared_interface_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases())),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases())),
-        Group('limits', lambda rig: rig.single(['--user-cqs', '0']), limit_cases(long)),
+        Group('limits', lambda rig: rig.single(), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),
