@@ -144,7 +144,6 @@ struct Qp {
   bool extended;  ///< ex is valid
   bool signal_all;
   std::uint32_t allowed;       ///< operations of this type: a bit for each ibv_wr_opcode up to 15
-  std::uint32_t max_datagram;  ///< UD: bytes that fit the port; 0 before INIT
   Xrcd* xrcd;
   std::uint64_t cookie;
   std::uint32_t async_delivered;  ///< under qp.mutex

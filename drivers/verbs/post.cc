@@ -190,7 +190,7 @@ bool datagram_fits(const Qp& qp, const uroce_sq_entry& entry) {
   std::uint64_t total = entry.inline_length;
   const auto* const list = reinterpret_cast<const uroce_sge*>(queue::send_list(entry));
   for (std::uint32_t i = 0; i < entry.num_sge; ++i) total += list[i].length;
-  return total <= qp.max_datagram;
+  return total <= qp.queue.session().packet_bytes();
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) { return post_chain(qp, wr, bad_wr, false); }

@@ -204,12 +204,6 @@ Qp* make(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   return qp.release();
 }
 
-// Bytes that one packet of the port takes.
-std::uint32_t datagram_bytes(ibv_context* context) {
-  ibv_port_attr port{};
-  return query_port_ex(context, 1, &port, sizeof(port)) == 0 ? 128u << port.active_mtu : 0;
-}
-
 }  // namespace
 
 uroce_av to_av(const ibv_ah_attr& attr) {
@@ -217,14 +211,14 @@ uroce_av to_av(const ibv_ah_attr& attr) {
   std::memcpy(av.dgid, attr.grh.dgid.raw, sizeof(av.dgid));
   av.flow_label = attr.grh.flow_label;
   av.sgid_index = attr.grh.sgid_index;
-  av.static_rate = attr.static_rate;
-  av.src_path_bits = attr.src_path_bits;
   av.hop_limit = attr.grh.hop_limit;
   av.traffic_class = attr.grh.traffic_class;
   av.is_global = attr.is_global;
   av.dlid = attr.dlid;
   av.sl = attr.sl;
   av.port_num = attr.port_num;
+  av.static_rate = attr.static_rate;
+  av.src_path_bits = attr.src_path_bits;
   return av;
 }
 
@@ -303,9 +297,6 @@ UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   const int error = modified.queue.session().call(UROCE_CMD_MODIFY_QP, std::as_bytes(std::span(&request, 1)), {});
   if (error != 0) return failed(error);
   if ((mask & IBV_QP_STATE) != 0) {
-    if (qp->qp_type == IBV_QPT_UD && attr->qp_state == IBV_QPS_INIT) {
-      modified.max_datagram = datagram_bytes(qp->context);
-    }
     qp->state = attr->qp_state;
     if (attr->qp_state == IBV_QPS_RESET) modified.queue.reset();
   }

@@ -55,7 +55,8 @@ struct uroce_session_header {
   uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the conductor's last round */
   uint32_t yield;        /* non-zero: fewer cores than pollers, yield on an empty poll */
   uint32_t dead;         /* non-zero: the device is gone for good */
-  uint32_t pad0[8];
+  uint32_t packet_bytes; /* payload of the largest packet: what a datagram may have; follows the port's MTU */
+  uint32_t pad0[7];
   struct uroce_worker_line worker[UROCE_MAX_WORKERS];
 };
 

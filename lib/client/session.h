@@ -108,6 +108,11 @@ class Session {
     return std::atomic_ref(const_cast<std::uint32_t&>(header_->yield)).load(std::memory_order_relaxed) != 0;
   }
 
+  /// What a datagram may have now: the port's MTU may change.
+  std::uint32_t packet_bytes() const {
+    return std::atomic_ref(const_cast<std::uint32_t&>(header_->packet_bytes)).load(std::memory_order_relaxed);
+  }
+
   /// Tells the workers that somebody here has polled in vain and hands the core over, or that the wait is over: a
   /// worker that shares our core then takes turns with us, which is quicker than to sleep and be woken.
   void tell_waiting(bool waiting) {

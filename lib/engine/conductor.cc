@@ -276,6 +276,10 @@ bool Conductor::set_mtu(std::uint32_t bytes) {
     worker.transport().set_port_mtu(port_.active_mtu_bytes());
     if (worker.link() != nullptr) worker.link()->set_mtu(bytes);
   });
+  for (auto& [id, session] : sessions_) {
+    if (session->header == nullptr) continue;
+    std::atomic_ref(session->header->packet_bytes).store(port_.active_mtu_bytes(), std::memory_order_relaxed);
+  }
   return true;
 }
 

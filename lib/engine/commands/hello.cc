@@ -89,6 +89,7 @@ int hello(Call& call) {
   h.magic = UROCE_ABI_MAGIC;
   h.heartbeat_ns = monotonic_now();
   h.yield = call.conductor.workers().few_cores.load(std::memory_order_relaxed);
+  h.packet_bytes = call.conductor.port().active_mtu_bytes();
   std::atomic_ref(h.version).store(UROCE_ABI_VERSION, std::memory_order_release);
 
   uroce_hello_response response{};

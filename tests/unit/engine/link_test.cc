@@ -111,8 +111,11 @@ TEST_P(LinkTest, PathMtuFollowsThePortsMtu) {
   const ClientCq cq = client.create_cq(16);
   const ClientQp before = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
   ASSERT_EQ(client.connect(before, before.made.qpn, ipv4(1).bytes), 0);
+  const std::uint32_t& datagram = client.session().header->packet_bytes;
+  EXPECT_EQ(datagram, 4096u);
   EXPECT_EQ(mtu(1000), "");
   EXPECT_EQ(port().active_mtu, 2u);
+  EXPECT_EQ(datagram, 512u) << "programs refuse larger ones when they are posted";
   const ClientQp after = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
   EXPECT_EQ(client.connect(after, before.made.qpn, ipv4(1).bytes), EINVAL) << "1024 is too long now";
   EXPECT_NE(mtu(9001).find("576 to 9000"), std::string::npos);
@@ -121,6 +124,7 @@ TEST_P(LinkTest, PathMtuFollowsThePortsMtu) {
   EXPECT_EQ(port().active_mtu, 2u);
   EXPECT_EQ(mtu(9000), "");
   EXPECT_EQ(port().active_mtu, 5u);
+  EXPECT_EQ(datagram, 4096u);
 }
 
 TEST_P(LinkTest, WhatIsNoAddressOrNoRightIsRefused) {
