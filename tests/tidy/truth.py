@@ -1,4 +1,5 @@
 """Documents against the tree: files that they name exist, options that they show are options."""
+import fnmatch
 import pathlib
 import re
 
@@ -7,6 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HELP = {'uroce-run': 'apps/uroce-run', 'urocectl': 'apps/urocectl', 'uroced': 'apps/uroced',
         'quickstart.sh': 'quickstart.sh', 'tests/run.sh': 'tests/run.sh',
         'bench/e2e/run.py': 'bench/e2e', 'tests/e2e/run.py': 'tests/e2e'}
+VERBS_H = pathlib.Path('/usr/include/infiniband/verbs.h')
 OPTION = re.compile(r'(?<![\w-])--[a-z][a-z0-9-]+')
 
 
@@ -63,8 +65,39 @@ def _help_texts(files):
             yield f'{program}: its help shows {option}, which it does not take'
 
 
+def _table_names(row, header):
+    """The calls that the first cell names. `_pd` behind ibv_import_dm is ibv_import_pd; behind another, a suffix."""
+    named, last = [], ''
+    for word in re.findall(r'[\w*]+', row):
+        if word.startswith('_'):
+            word = next((name for name in (last + word, last.rsplit('_', 1)[0] + word) if name in header), last + word)
+        if word.startswith('ibv_') or word.endswith('_to_ibv_rate'):
+            named.append(word)
+            last = word
+    return named
+
+
+def _verbs_calls(files):
+    """Every function of infiniband/verbs.h has its row in the table of drivers/verbs/README.md; patterns count."""
+    if not VERBS_H.exists():
+        yield f'{VERBS_H} is missing: install libibverbs-dev'
+        return
+    text = re.sub(r'/\*.*?\*/', '', VERBS_H.read_text(), flags=re.S)
+    header = set(re.findall(r'\b(ibv_\w+|\w+_to_ibv_rate)\s*\((?!\s*\*)', text))
+    known = header | set(re.findall(r'\bibv_\w+', files['drivers/verbs/libibverbs.map']))
+    table = files['drivers/verbs/README.md'].split('| Call |', 1)[-1].split('\n\n', 1)[0]
+    named = [name for row in table.split('\n') for name in _table_names(row.split('|')[1] if '|' in row else '', header)]
+    for name in sorted(header):
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in named):
+            yield f'drivers/verbs/README.md: the table of calls has no {name}'
+    for pattern in named:
+        if not any(fnmatch.fnmatchcase(name, pattern) for name in known):
+            yield f'drivers/verbs/README.md: the table names {pattern}, which is no call'
+
+
 def breaches(files):
     yield from _named_files(files)
     yield from _shown_options(files)
     yield from _knobs(files)
     yield from _help_texts(files)
+    yield from _verbs_calls(files)
