@@ -51,7 +51,7 @@ struct Fixture {
   sim::Random random{1};
   Nanos now = 1000;
 
-  static constexpr SrqId kSrq{2};
+  static constexpr SrqId kAttackedSrq{1}, kSrq{2};  ///< A's and B's
   static constexpr std::uint32_t kQkey = 0x1234;
 
   /// `type` is A's; B's is what is connected to it.
@@ -62,11 +62,13 @@ struct Fixture {
     sim::QueueSizes first{16, 16, 4, 4, 64, false, CqId{0}};
     const sim::QueueSizes second{16, 16, 4, 4, 64, false, CqId{1}};
     first.type = type;
-    const bool xrc = type == proto::QpType::kXrcSend;
-    if (shared && !xrc) first.srq = SrqId{1};
+    const bool initiator = type == proto::QpType::kXrcSend, target = type == proto::QpType::kXrcRecv;
+    if (target || (shared && !initiator)) first.srq = kAttackedSrq;
     sim::set_up(a, host_a, random, zones, first, Qpn{0x11}, PdId{1});
-    if (xrc) first.type = proto::QpType::kXrcRecv;
-    if (shared || xrc) first.srq = kSrq;
+    first.srq = {};
+    if (initiator) first.type = proto::QpType::kXrcRecv;
+    if (target) first.type = proto::QpType::kXrcSend;
+    if (initiator || (shared && !target)) first.srq = kSrq;
     sim::set_up(b, host_b, random, zones, first, Qpn{0x12}, PdId{1});
     sim::set_up(c, host_a, random, zones, second, Qpn{0x13}, PdId{2});
     sim::set_up(d, host_b, random, zones, second, Qpn{0x14}, PdId{2});

@@ -1,8 +1,8 @@
 // Packets from a hostile peer: any headers and payload, ICRC good or not, at QPs that are in the middle of work.
 //
-// Input: 4 bytes of set-up, then packets: control, opcode, PSN offset (signed), flags, payload length, extended
-// headers, payload. The control byte says whether the right R_Key and address are put into the headers, and whether
-// the bytes go out raw, without ICRC.
+// Input: 3 bytes of set-up, the last of which also names the attacked QP's type, then packets: control, opcode, PSN
+// offset (signed), flags, payload length, extended headers, payload. The control byte says whether the right R_Key
+// and address (Q_Key, SRQ) are put into the headers, and whether the bytes go out raw, without ICRC.
 #include <algorithm>
 #include <cstring>
 
@@ -16,11 +16,36 @@ using namespace uroce;
 using fuzz::Fixture;
 using fuzz::Input;
 
+using proto::QpType;
+
+/// Bits 3 to 5 of the set-up's last byte; bit 6: it has an SRQ, if its type may.
+constexpr QpType kTypes[8] = {QpType::kRc,      QpType::kUc, QpType::kUd, QpType::kXrcRecv,
+                              QpType::kXrcSend, QpType::kRc, QpType::kRc, QpType::kRc};
+
+/// The opcode's upper bits, for what such a QP is sent.
+constexpr std::uint8_t service_of(QpType type) {
+  if (type == QpType::kUc) return 0x20;
+  if (type == QpType::kUd) return 0x60;
+  return type == QpType::kRc ? 0 : 0xa0;
+}
+
+/// Makes the headers of the types beside RC good ones.
+void name_target(const wire::OpcodeInfo& info, std::byte* start) {
+  if (info.deth != 0) {
+    wire::Deth deth = wire::Deth::parse(start + info.deth);
+    deth.qkey = Fixture::kQkey;
+    deth.emit(start + info.deth);
+  }
+  if (info.xrceth != 0) wire::XrcEth{Fixture::kAttackedSrq.value}.emit(start + info.xrceth);
+}
+
 /// One packet of at most 1,500 bytes.
 std::vector<std::byte> build(Fixture& world, Input& input) {
   const std::uint8_t control = input.byte();
   wire::Bth bth;
   bth.opcode = input.byte();
+  const QpType type = world.a.qp->sizes.type;
+  if (type != QpType::kRc && (control & 0x80) == 0) bth.opcode = (bth.opcode & 0x1f) | service_of(type);
   const auto offset = static_cast<std::int8_t>(input.byte());
   bth.dest_qpn = (control & 0x40) != 0 ? Qpn{static_cast<std::uint32_t>(input.number(3))} : world.a.qp->qpn;
   bth.psn = Psn(0xfffff0u) + static_cast<std::uint32_t>(static_cast<std::int32_t>(offset));
@@ -42,6 +67,7 @@ std::vector<std::byte> build(Fixture& world, Input& input) {
   std::byte* const start = frame.data() + path.header_bytes();
   wire::emit(bth, start);
   input.copy(start + wire::kBthBytes, headers - wire::kBthBytes);
+  if ((control & 2) != 0) name_target(info, start);
   if (info.reth != 0 && (control & 2) != 0) {
     wire::Reth reth = wire::Reth::parse(start + info.reth);
     reth.rkey = world.a.target.key;
@@ -71,12 +97,13 @@ std::vector<std::byte> build(Fixture& world, Input& input) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  Fixture world;
   Input input(data, size);
-  world.random = sim::Random(input.byte());
-  const std::uint8_t receives = input.byte(), works = input.byte();
-  world.post_receives(world.a, world.b, receives % 8);
-  world.post_works(world.a, world.b, works % 8);
+  const std::uint8_t seed = input.byte(), receives = input.byte(), works = input.byte();
+  const QpType type = kTypes[works >> 3 & 7];
+  Fixture world(type, (works & 0x40) != 0);
+  world.random = sim::Random(seed);
+  if (type != QpType::kXrcSend) world.post_receives(world.a, world.b, receives % 8);
+  if (type == QpType::kRc || type == QpType::kXrcSend) world.post_works(world.a, world.b, works % 8);
   const auto drop = [](std::span<const std::byte>) {};
   world.flush(world.host_a, drop);
 
