@@ -164,6 +164,9 @@ void Manager::abandon(ConnectionId id, Nanos now) {
       disconnect(id, now);
       break;
     case State::kReqSent:
+      impl_->give_up(*c, Answered::kOther);
+      impl_->close(*c);
+      break;
     case State::kSidrSent:
     case State::kSidrReceived:
       impl_->close(*c);
@@ -199,6 +202,17 @@ void Manager::Impl::enter_timewait(Connection& c, Nanos now) {
   deadlines.set(slot_of(c), now + config.timewait);
 }
 
+void Manager::Impl::give_up(const Connection& c, Answered answered) {
+  Rej rej;
+  rej.local_id = id_of(c).value;
+  rej.remote_id = c.remote_id;
+  rej.answered = answered;
+  rej.reason = RejReason::kTimeout;
+  rej.info_bytes = sizeof(config.ca_guid);
+  kGuidInfo.write(rej.info.data(), config.ca_guid);
+  send_once(c.peer, c.transaction, rej);
+}
+
 void Manager::Impl::timed_out(Connection& c, Nanos now) {
   if (c.state == State::kTimewait || c.state == State::kReqReceived || c.state == State::kSidrReceived) {
     // A request that its listener never answered is given up after the peer must have done so itself.
@@ -217,17 +231,11 @@ void Manager::Impl::timed_out(Connection& c, Nanos now) {
       emit(EventType::kDisconnected, c);
       enter_timewait(c, now);
       break;
-    case State::kRepSent: {
-      Rej rej;
-      rej.local_id = id_of(c).value;
-      rej.remote_id = c.remote_id;
-      rej.answered = Answered::kRep;
-      rej.reason = RejReason::kTimeout;
-      send_once(c.peer, c.transaction, rej);
+    case State::kRepSent:
+      give_up(c, Answered::kRep);
       emit(EventType::kUnreachable, c);
       enter_timewait(c, now);
       break;
-    }
     default:
       emit(EventType::kUnreachable, c);
       close(c);

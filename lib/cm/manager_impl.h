@@ -5,6 +5,7 @@
 
 #include "base/deadline_heap.h"
 #include "base/fixed_index.h"
+#include "cm/fields.h"
 #include "cm/manager.h"
 
 namespace uroce::cm {
@@ -12,6 +13,9 @@ namespace uroce::cm {
 /// The most events that one message or one timeout brings about. Without room for them neither is handled: the peer
 /// repeats itself, and the timer stays due. So no event is ever lost.
 inline constexpr std::size_t kEventsPerStep = 2;
+
+/// The additional information of a REJ for a timeout: the CA GUID of who sends it.
+inline constexpr Field kGuidInfo{0, 8};
 
 struct Connection {
   State state = State::kFree;
@@ -91,6 +95,7 @@ struct Manager::Impl {
   void send_until_answered(Connection& c, const M& message, Nanos now);
   void send_again(const Connection& c);
   void queue(const Message& message);
+  Connection* rejected_by(const Rej& rej, const Peer& peer);
   void refuse(const Message& request, std::uint32_t remote_id, Answered answered, RejReason reason);
 
   // events.
@@ -101,6 +106,8 @@ struct Manager::Impl {
   // transitions (manager.cc) and handlers (manager_receive.cc).
   void enter_timewait(Connection& c, Nanos now);
   void timed_out(Connection& c, Nanos now);
+  /// REJ for a timeout: it names us by CA GUID and id, as the peer's id may not be known (IBTA vol. 1, table 112).
+  void give_up(const Connection& c, Answered answered);
   void on_req(const Message& message, Nanos now);
   void on_duplicate_req(Connection& c, const Message& message);
   void on_mra(const Message& message, Nanos now);

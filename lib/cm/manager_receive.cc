@@ -114,10 +114,20 @@ void Manager::Impl::on_mra(const Message& message, Nanos now) {
   deadlines.set(slot_of(*c), now + c->timeout + wait);
 }
 
+Connection* Manager::Impl::rejected_by(const Rej& rej, const Peer& peer) {
+  if (rej.reason == RejReason::kTimeout) {
+    // Who gives up a request has no id of ours, and may say 0.
+    const auto guid = kGuidInfo.read<std::uint64_t>(rej.info.data());
+    if (Connection* c = by_remote_id(rej.local_id, guid, peer)) return c;
+  }
+  Connection* c = find({rej.remote_id});
+  return c != nullptr && c->peer.remote == peer.remote ? c : nullptr;
+}
+
 void Manager::Impl::on_rej(const Message& message, Nanos now) {
   const Rej rej = Rej::parse(message.bytes);
-  Connection* c = find({rej.remote_id});
-  if (c == nullptr || c->peer.remote != message.peer.remote) {
+  Connection* c = rejected_by(rej, message.peer);
+  if (c == nullptr) {
     ++counters.unmatched;
     return;
   }
