@@ -228,7 +228,8 @@ void Manager::Impl::timed_out(Connection& c, Nanos now) {
   }
   switch (c.state) {
     case State::kDreqSent:
-      emit(EventType::kDisconnected, c);
+      new_event(EventType::kDisconnected, c).timed_out = true;
+      emit(scratch, c);
       enter_timewait(c, now);
       break;
     case State::kRepSent:

@@ -77,6 +77,7 @@ enum class EventType : std::uint8_t {
 struct Event {
   EventType type{};
   ConnectionId id;
+  bool timed_out = false;    ///< kDisconnected: nobody answered our DREQ
   std::uint64_t cookie = 0;  ///< the consumer's, from connect() or of the listener
   Peer peer;
   Req req;     ///< kRequest

@@ -175,6 +175,7 @@ void Manager::Impl::refuse(const Message& request, std::uint32_t remote_id, Answ
 Event& Manager::Impl::new_event(EventType type, const Connection& c) {
   scratch.type = type;
   scratch.id = id_of(c);
+  scratch.timed_out = false;
   scratch.cookie = c.cookie;
   scratch.peer = c.peer;
   return scratch;

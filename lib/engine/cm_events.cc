@@ -131,7 +131,7 @@ void CmService::on_event(const cm::Event& event) {
       return void(tell(id, kUnreachable, -ETIMEDOUT));
     case cm::EventType::kDisconnected:
       id.state = CmIdState::kClosed;
-      return void(tell(id, kDisconnected));
+      return void(tell(id, kDisconnected, event.timed_out ? -ETIMEDOUT : 0));
     case cm::EventType::kClosed: {
       const bool told = id.was_connected;
       if (id.state != CmIdState::kConnected || id.qp_type != kTypeUd) id.state = CmIdState::kClosed;

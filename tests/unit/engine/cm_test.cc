@@ -202,6 +202,19 @@ TEST_F(CmTest, PartingIsToldToBothAndTimewaitEnds) {
   EXPECT_EQ(active.next(kTimewaitExit).handle, active_id);
 }
 
+TEST_F(CmTest, APartingThatThePeerNeverHearsOfSaysSo) {
+  establish();
+  ASSERT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, active_id), 0);
+  // The DREQ is not let out, however often it is repeated.
+  Nanos now = monotonic_now();
+  for (int i = 0; i < 20; ++i) daemon.conductor->cm().step(now += 10 * kSecond);
+  uroce_cm_event told{};
+  ASSERT_TRUE(active.take(told));
+  EXPECT_EQ(told.type, kDisconnected);
+  EXPECT_EQ(told.handle, active_id);
+  EXPECT_EQ(told.status, -ETIMEDOUT);
+}
+
 TEST_F(CmTest, AClientThatDiesIsPartedFromItsPeers) {
   establish();
   active.client.close();
