@@ -125,18 +125,6 @@ bool Manager::establish(ConnectionId id, std::span<const std::byte> private_data
   return true;
 }
 
-bool Manager::delay(ConnectionId id, std::uint8_t service_timeout, Nanos) {
-  Connection* c = impl_->find(id);
-  if (c == nullptr || (c->state != State::kReqReceived && c->state != State::kRepReceived)) return false;
-  Mra mra;
-  mra.local_id = id.value;
-  mra.remote_id = c->remote_id;
-  mra.answered = c->state == State::kReqReceived ? Answered::kReq : Answered::kRep;
-  mra.service_timeout = service_timeout;
-  impl_->send_once(c->peer, c->transaction, mra);
-  return true;
-}
-
 bool Manager::disconnect(ConnectionId id, Nanos now) {
   Connection* c = impl_->find(id);
   if (c == nullptr || (c->state != State::kEstablished && c->state != State::kRepSent)) return false;

@@ -63,8 +63,8 @@ struct Where {
 };
 
 enum class EventType : std::uint8_t {
-  kRequest,       ///< passive: a REQ came for a listener; accept() or reject()
-  kResponse,      ///< active: a REP came; establish() or reject()
+  kRequest,       ///< passive: a REQ came for a listener; accept() or reject(). Until then repeated ones get a MRA
+  kResponse,      ///< active: a REP came; establish() or reject(). Until then repeated ones get a MRA
   kEstablished,   ///< passive: the RTU came, or traffic did
   kRejected,      ///< the peer said no; `reject` says why
   kUnreachable,   ///< no answer to a REQ or REP after all retries
@@ -134,8 +134,6 @@ class Manager {
   bool reject(ConnectionId id, RejReason reason, std::span<const std::byte> private_data, Nanos now);
   /// Active: sends the RTU. Passive: the first packet came before the RTU (COMM_EST).
   bool establish(ConnectionId id, std::span<const std::byte> private_data, Nanos now);
-  /// Tells the peer that a request or response takes its time (MRA).
-  bool delay(ConnectionId id, std::uint8_t service_timeout, Nanos now);
   bool disconnect(ConnectionId id, Nanos now);
   /// The consumer is gone: whatever the state calls for is sent (REJ, DREQ), and no event comes any more.
   void abandon(ConnectionId id, Nanos now);

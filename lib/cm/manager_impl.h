@@ -110,6 +110,7 @@ struct Manager::Impl {
   void give_up(const Connection& c, Answered answered);
   void on_req(const Message& message, Nanos now);
   void on_duplicate_req(Connection& c, const Message& message);
+  void ask_patience(const Connection& c, Answered answered);
   void on_mra(const Message& message, Nanos now);
   void on_rej(const Message& message, Nanos now);
   void on_rep(const Message& message, Nanos now);

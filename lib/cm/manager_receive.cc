@@ -78,16 +78,20 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
   emit(event, *c);
 }
 
+/// The consumer takes its time: with a MRA the peer waits for it, and need not repeat itself.
+void Manager::Impl::ask_patience(const Connection& c, Answered answered) {
+  Mra mra;
+  mra.local_id = id_of(c).value;
+  mra.remote_id = c.remote_id;
+  mra.answered = answered;
+  send_once(c.peer, c.transaction, mra);
+}
+
 void Manager::Impl::on_duplicate_req(Connection& c, const Message& message) {
   ++counters.duplicates;
   switch (c.state) {
-    case State::kReqReceived: {
-      Mra mra;
-      mra.local_id = id_of(c).value;
-      mra.remote_id = c.remote_id;
-      mra.answered = Answered::kReq;
-      return send_once(c.peer, c.transaction, mra);
-    }
+    case State::kReqReceived:
+      return ask_patience(c, Answered::kReq);
     case State::kRepSent:
       return send_again(c);
     case State::kTimewait:
@@ -105,7 +109,9 @@ void Manager::Impl::on_mra(const Message& message, Nanos now) {
     ++counters.unmatched;
     return;
   }
-  if (c->state != State::kReqSent && c->state != State::kRepSent && c->state != State::kSidrSent) {
+  const bool expected = (c->state == State::kReqSent && mra.answered == Answered::kReq) ||
+                        (c->state == State::kRepSent && mra.answered == Answered::kRep);
+  if (!expected) {
     ++counters.out_of_state;
     return;
   }
@@ -157,6 +163,10 @@ void Manager::Impl::on_rep(const Message& message, Nanos now) {
   if (c->state == State::kEstablished && c->remote_id == rep.local_id) {
     ++counters.duplicates;  // our RTU was lost
     return send_again(*c);
+  }
+  if (c->state == State::kRepReceived && c->remote_id == rep.local_id) {
+    ++counters.duplicates;
+    return ask_patience(*c, Answered::kRep);
   }
   if (c->state != State::kReqSent) {
     ++counters.out_of_state;

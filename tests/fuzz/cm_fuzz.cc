@@ -209,7 +209,7 @@ struct World {
         manager.abandon(id, now);
         break;
       case 5:
-        manager.delay(id, in.byte(), now);
+        manager.reject(id, static_cast<cm::RejReason>(in.byte()), {}, now);
         break;
       case 6:
         manager.sidr_respond(id, {}, now);

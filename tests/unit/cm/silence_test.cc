@@ -103,5 +103,73 @@ TEST(CmSilence, ATimeoutOfAnotherGuidOrAddressIsNobodys) {
   EXPECT_EQ(deliver(), 0u);
 }
 
+std::uint64_t sent(const World& world, int end, Attribute attribute) {
+  return world.ends[end].counters().sent[static_cast<unsigned>(attribute) - 0x10];
+}
+
+// A MRA asks for 4.3 s; nobody waits longer than a round of its own, which is 15 times 100 ms here.
+TEST(CmSilence, AConsumerThatThinksAboutARequestKeepsThePeerWaiting) {
+  World world;
+  world.ends[1].listen(kService, 8, 99);
+  const auto id = world.ends[0].connect(world.peer_of(0), request(17), 5, world.now);
+  world.run(99 * kMillisecond);
+  EXPECT_EQ(sent(world, 1, Attribute::kMra), 0u);
+  world.run(2 * kMillisecond);
+  EXPECT_EQ(sent(world, 0, Attribute::kReq), 2u);
+  EXPECT_EQ(sent(world, 1, Attribute::kMra), 1u);
+  world.run(1590 * kMillisecond);
+  EXPECT_EQ(sent(world, 0, Attribute::kReq), 2u);
+  world.run(20 * kMillisecond);
+  EXPECT_EQ(sent(world, 0, Attribute::kReq), 3u);
+  EXPECT_EQ(world.ends[0].state(*id), State::kReqSent);
+  const auto asked = world.take(1, EventType::kRequest);
+  ASSERT_EQ(asked.size(), 1u);
+  ASSERT_TRUE(world.ends[1].accept(asked[0].id, reply(18), 6, world.now));
+  world.run(kMillisecond);
+  EXPECT_EQ(world.take(0, EventType::kResponse).size(), 1u);
+  EXPECT_EQ(world.ends[0].counters().out_of_state + world.ends[1].counters().out_of_state, 0u);
+}
+
+TEST(CmSilence, AConsumerThatThinksAboutAResponseKeepsThePeerWaiting) {
+  World world;
+  world.ends[1].listen(kService, 8, 99);
+  const auto id = world.ends[0].connect(world.peer_of(0), request(17), 5, world.now);
+  world.run(kMillisecond);
+  const auto asked = world.take(1, EventType::kRequest);
+  ASSERT_TRUE(world.ends[1].accept(asked.at(0).id, reply(18), 6, world.now));
+  world.run(101 * kMillisecond);
+  EXPECT_EQ(sent(world, 1, Attribute::kRep), 2u);
+  EXPECT_EQ(sent(world, 0, Attribute::kMra), 1u);
+  EXPECT_EQ(world.ends[0].counters().duplicates, 1u);
+  EXPECT_EQ(world.ends[0].counters().out_of_state, 0u);
+  world.run(1400 * kMillisecond);
+  EXPECT_EQ(sent(world, 1, Attribute::kRep), 2u);
+  EXPECT_EQ(world.take(0, EventType::kResponse).size(), 1u);
+  ASSERT_TRUE(world.ends[0].establish(*id, {}, world.now));
+  world.run(kMillisecond);
+  EXPECT_EQ(world.take(1, EventType::kEstablished).size(), 1u);
+}
+
+TEST(CmSilence, AMraForAnotherMessageStretchesNothing) {
+  World world;
+  const auto id = world.ends[0].connect(world.peer_of(0), request(17), 5, world.now);
+  world.loss = 1;
+  world.run(kMillisecond);
+  Mra mra;
+  mra.remote_id = id->value;
+  mra.answered = Answered::kRep;
+  Message message{Attribute::kMra, 1, world.peer_of(0), {}, 0};
+  mra.emit(message.bytes);
+  world.ends[0].receive(message, world.now);
+  EXPECT_EQ(world.ends[0].counters().out_of_state, 1u);
+  mra.answered = Answered::kReq;
+  mra.emit(message.bytes);
+  message.peer.remote = address(9);
+  world.ends[0].receive(message, world.now);
+  EXPECT_EQ(world.ends[0].counters().unmatched, 1u);
+  world.run(100 * kMillisecond);
+  EXPECT_EQ(sent(world, 0, Attribute::kReq), 2u);
+}
+
 }  // namespace
 }  // namespace uroce::cm
