@@ -288,7 +288,8 @@ void Manager::Impl::on_sidr_req(const Message& message, Nanos now) {
 }
 
 void Manager::Impl::on_sidr_rep(const Message& message) {
-  const SidrRep rep = SidrRep::parse(message.bytes);
+  SidrRep rep = SidrRep::parse(message.bytes);
+  rep.ece.options = message.modifier;
   Connection* c = find({rep.request_id});
   if (c == nullptr || c->state != State::kSidrSent || c->peer.remote != message.peer.remote) {
     ++counters.unmatched;

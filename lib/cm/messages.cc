@@ -293,6 +293,7 @@ SidrRep SidrRep::parse(MessageBytes from) {
   m.request_id = kLocalId.read<std::uint32_t>(b);
   m.status = static_cast<SidrStatus>(Field{4, 1}.read<std::uint8_t>(b));
   m.info_bytes = Field{5, 1}.read<std::uint8_t>(b);
+  m.ece.vendor = Field{6, 2}.read<std::uint32_t>(b) << 8 | Field{11, 1}.read<std::uint32_t>(b);
   m.qpn = Qpn{Field{8, 4, 8, 24}.read<std::uint32_t>(b)};
   m.service_id = Field{12, 8}.read<std::uint64_t>(b);
   m.qkey = Field{20, 4}.read<std::uint32_t>(b);
@@ -307,6 +308,8 @@ void SidrRep::emit(MessageBuffer to) const {
   kLocalId.write(b, request_id);
   Field{4, 1}.write(b, static_cast<std::uint8_t>(status));
   Field{5, 1}.write(b, info_bytes);
+  Field{6, 2}.write(b, ece.vendor >> 8);
+  Field{11, 1}.write(b, ece.vendor);
   Field{8, 4, 8, 24}.write(b, qpn.value);
   Field{12, 8}.write(b, service_id);
   Field{20, 4}.write(b, qkey);

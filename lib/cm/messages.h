@@ -48,7 +48,7 @@ struct Path {
 enum class TransportService : std::uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 
 /// Enhanced connection establishment: whose options these are, and which. The vendor stands in the message, the
-/// options in the datagram's attribute modifier (IBTA vol. 1, 12.6.5 and 12.6.8). All zero: none.
+/// options in the datagram's attribute modifier (IBTA vol. 1, 12.6.5, 12.6.8 and 12.11.2). All zero: none.
 struct Ece {
   std::uint32_t vendor = 0;  ///< 24 bits
   std::uint32_t options = 0;
@@ -221,6 +221,7 @@ struct SidrRep {
   std::uint32_t request_id = 0;
   SidrStatus status = SidrStatus::kSuccess;
   std::uint8_t info_bytes = 0;
+  Ece ece;
   Qpn qpn;
   std::uint64_t service_id = 0;
   std::uint32_t qkey = 0;

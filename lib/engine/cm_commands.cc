@@ -332,6 +332,7 @@ int CmService::accept_datagram(CmId& id, const uroce_cm_parameters& p, Nanos now
   rep.service_id = service_of(id);
   rep.qpn = Qpn{p.qpn};
   rep.qkey = p.qkey != 0 ? p.qkey : kUdpQkey;
+  rep.ece = {p.ece_vendor, p.ece_options};
   fill(rep.private_data, 0, p);
   if (!manager_.sidr_respond(*id.connection, rep, now)) return EINVAL;
   id.state = CmIdState::kConnected;

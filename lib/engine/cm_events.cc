@@ -278,6 +278,8 @@ void CmService::on_datagram_response(CmId& id, const cm::Event& event) {
   uroce_cm_event out = record(id, found ? kEstablished : kUnreachable, found ? 0 : static_cast<int>(rep.status));
   out.parameters.qpn = rep.qpn.value;
   out.parameters.qkey = rep.qkey;
+  out.parameters.ece_vendor = rep.ece.vendor;
+  out.parameters.ece_options = rep.ece.options;
   set_private_data(out.parameters, rep.private_data);
   write(*id.channel, out);
 }

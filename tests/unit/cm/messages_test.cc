@@ -103,7 +103,7 @@ TEST(CmMessages, RequestOfLinuxReadsAsItsProgramAskedFor) {
   FAIL() << "no REQ in rping.pcap";
 }
 
-// The vendor of enhanced connection establishment: one field of a REQ, three of a REP. None of Linux' has one.
+// The vendor of enhanced connection establishment: one field of a REQ, three of a REP, two of a SIDR_REP. None of Linux' has one.
 TEST(CmMessages, TheVendorOfExtendedOptionsStandsWhereTheStandardPutsIt) {
   std::array<std::byte, kMessageBytes> bytes;
   Req req;
@@ -125,11 +125,22 @@ TEST(CmMessages, TheVendorOfExtendedOptionsStandsWhereTheStandardPutsIt) {
   EXPECT_EQ(bytes[23], std::byte{0x0c});
   EXPECT_EQ(Rep::parse(bytes).ece.vendor, 0x0a0b0cu);
   EXPECT_EQ(Rep::parse(bytes).local_qpn, Qpn{0xffffff});
+  SidrRep sidr;
+  sidr.qpn = Qpn{0xffffff};
+  sidr.ece.vendor = 0x0a0b0c;
+  sidr.emit(bytes);
+  EXPECT_EQ(bytes[6], std::byte{0x0a});
+  EXPECT_EQ(bytes[7], std::byte{0x0b});
+  EXPECT_EQ(bytes[11], std::byte{0x0c});
+  EXPECT_EQ(SidrRep::parse(bytes).ece.vendor, 0x0a0b0cu);
+  EXPECT_EQ(SidrRep::parse(bytes).qpn, Qpn{0xffffff});
   for (const GoldenMessage& message : golden_messages()) {
     if (message.attribute == Attribute::kReq) {
       EXPECT_EQ(Req::parse(message.bytes).ece, Ece{});
     } else if (message.attribute == Attribute::kRep) {
       EXPECT_EQ(Rep::parse(message.bytes).ece, Ece{});
+    } else if (message.attribute == Attribute::kSidrRep) {
+      EXPECT_EQ(SidrRep::parse(message.bytes).ece, Ece{});
     }
   }
 }

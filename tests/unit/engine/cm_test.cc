@@ -191,6 +191,22 @@ TEST_F(CmTest, ExtendedOptionsGoBothWays) {
   EXPECT_EQ(ece_of(response), (cm::Ece{0xabcdef, 0xc0}));
 }
 
+TEST_F(CmTest, ADatagramServiceAnswersWithExtendedOptions) {
+  passive.listener(7000, kUdp);
+  const std::uint32_t handle = active.id(kUdp);
+  ASSERT_EQ(active.resolve(handle, at(1, 7000)), 0);
+  active.next(kAddrResolved);
+  auto request = active.parameters(handle, 100);
+  request.parameters.qp_type = kTypeUd;
+  ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, request).status, 0);
+  auto answer = passive.parameters(passive.next(kConnectRequest).handle, 300);
+  set_ece(answer, {0xabcdef, 0xf0e0d0c0});
+  ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, answer).status, 0);
+  const uroce_cm_event told = active.next(kEstablished);
+  EXPECT_EQ(ece_of(told), (cm::Ece{0xabcdef, 0xf0e0d0c0}));
+  EXPECT_EQ(told.parameters.qpn, 300u);
+}
+
 TEST_F(CmTest, PartingIsToldToBothAndTimewaitEnds) {
   establish();
   ASSERT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, active_id), 0);
