@@ -19,6 +19,7 @@ int join(CmId& id, const sockaddr* address, bool send_only, void* context) {
   uroce_cm_join_request request{};
   request.handle = id.bindings.front().handle;
   request.group = to_abi(address);
+  request.traffic_class = id.traffic_class;
   Multicast* const joining = group.get();
   {
     const std::lock_guard lock(id.mutex);

@@ -112,7 +112,8 @@ struct uroce_cm_migrate_request {
 /* JOIN: MULTICAST_JOIN follows, with `context`. Membership of the QP is ATTACH_MCAST's business. */
 struct uroce_cm_join_request {
   uint32_t handle;
-  uint32_t reserved;
+  uint8_t traffic_class; /* for what is sent to the group */
+  uint8_t reserved[3];
   uint64_t context;
   struct uroce_cm_address group;
 };

@@ -259,6 +259,7 @@ int CmService::listen(commands::Call& call, Nanos) {
 int CmService::connect_datagram(CmId& id, const uroce_cm_parameters& p, Nanos now) {
   cm::SidrReq req;
   if (!valid(p, req.private_data.size() - cm::IpCmHeader::kBytes)) return EINVAL;
+  id.path.traffic_class = p.traffic_class;
   req.service_id = cm::service_id(id.space, id.destination.port);
   ip_header(id).emit(std::span(req.private_data).first<cm::IpCmHeader::kBytes>());
   fill(req.private_data, cm::IpCmHeader::kBytes, p);
@@ -418,13 +419,14 @@ int CmService::migrate(commands::Call& call, Nanos) {
 
 int CmService::join(commands::Call& call, Nanos) {
   uroce_cm_join_request request;
-  if (!call.read(request) || request.reserved != 0 || !valid(request.group)) return EINVAL;
+  if (!call.read(request) || !all_zero(request.reserved) || !valid(request.group)) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
   const wire::Address group = address_of(request.group);
   if (id == nullptr || !group.is_multicast() || id->path.sgid_index == ~0u) return EINVAL;
   uroce_cm_event out = record(*id, kMulticastJoin, 0);
   out.context = request.context;
   std::memcpy(out.path.gid, group.bytes.data(), 16);
+  out.path.traffic_class = request.traffic_class;
   out.path.remote_qpn = 0xffffff;
   out.path.qkey = kUdpQkey;
   out.parameters.qpn = 0xffffff;

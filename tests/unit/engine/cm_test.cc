@@ -323,6 +323,28 @@ TEST_F(CmTest, ADatagramServiceTellsItsQp) {
   EXPECT_EQ(told.parameters.private_data[135], 136);
 }
 
+TEST_F(CmTest, TheTrafficClassOfDatagramsComesBackWithTheAddressToSendTo) {
+  passive.listener(7000, kUdp);
+  const std::uint32_t handle = active.id(kUdp);
+  ASSERT_EQ(active.resolve(handle, at(1, 7000)), 0);
+  active.next(kAddrResolved);
+  auto request = active.parameters(handle, 100);
+  request.parameters.qp_type = kTypeUd;
+  request.parameters.traffic_class = 0x28;
+  ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, request).status, 0);
+  const uroce_cm_event asked = passive.next(kConnectRequest);
+  EXPECT_EQ(asked.path.traffic_class, 0) << "a SIDR_REQ has no field for it";
+  ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, passive.parameters(asked.handle, 300)).status, 0);
+  EXPECT_EQ(active.next(kEstablished).path.traffic_class, 0x28);
+  uroce_cm_join_request join{};
+  join.handle = handle;
+  join.group = at(1, 0);
+  join.group.gid[12] = 239;
+  join.traffic_class = 0x68;
+  ASSERT_EQ(active.client.send(UROCE_CMD_CM_JOIN, join).status, 0);
+  EXPECT_EQ(active.next(kMulticastJoin).path.traffic_class, 0x68);
+}
+
 TEST_F(CmTest, EventsWaitForASlowReaderInOrder) {
   passive.listener(7000);
   constexpr std::uint32_t kMany = 1500;  // more than the socket holds
