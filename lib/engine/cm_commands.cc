@@ -237,6 +237,9 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
 int CmService::resolve_route(commands::Call& call, Nanos) {
   CmId* id = id_of(call);
   if (id == nullptr || id->state != CmIdState::kResolved) return EINVAL;
+  if (!conductor_.port().gids().find(address_of(id->source))) {
+    return tell(*id, kRouteError, -ENODEV) ? 0 : ENOBUFS;  // the port has lost the address since
+  }
   return tell(*id, kRouteResolved) ? 0 : ENOBUFS;
 }
 

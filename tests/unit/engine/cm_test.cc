@@ -306,6 +306,22 @@ TEST_F(CmTest, AnAddressThatNobodyAnswersIsGivenUp) {
   EXPECT_EQ(told.status, -ETIMEDOUT);
 }
 
+TEST_F(CmTest, ARouteFromAnAddressThatHasGoneIsAnError) {
+  ASSERT_TRUE(daemon.conductor->add_address({ipv4(3), 24}));
+  const std::uint32_t handle = active.id(kTcp, at(3, 0));
+  ASSERT_EQ(active.resolve(handle, at(1, 7000)), 0);
+  active.next(kAddrResolved);
+  ASSERT_TRUE(daemon.conductor->remove_address(ipv4(3)));
+  ASSERT_EQ(active.call(UROCE_CMD_CM_RESOLVE_ROUTE, handle), 0);
+  const uroce_cm_event told = active.next(kRouteError);
+  EXPECT_EQ(told.handle, handle);
+  EXPECT_EQ(told.status, -ENODEV);
+  // As before: it may try again.
+  ASSERT_TRUE(daemon.conductor->add_address({ipv4(3), 24}));
+  ASSERT_EQ(active.call(UROCE_CMD_CM_RESOLVE_ROUTE, handle), 0);
+  EXPECT_EQ(active.next(kRouteResolved).status, 0);
+}
+
 TEST_F(CmTest, ADatagramServiceTellsItsQp) {
   passive.listener(7000, kUdp);
   const std::uint32_t handle = active.id(kUdp);
