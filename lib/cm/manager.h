@@ -17,6 +17,7 @@
 
 #include "base/types.h"
 #include "cm/messages.h"
+#include "wire/mad.h"
 
 namespace uroce::cm {
 
@@ -94,6 +95,7 @@ struct Message {
   Peer peer;
   std::array<std::byte, kMessageBytes> bytes{};
   std::uint32_t modifier = 0;  ///< of the attribute: ECE options
+  std::uint8_t class_version = wire::kMadCmClassVersion;
 };
 
 struct ManagerConfig {
@@ -111,7 +113,7 @@ struct ManagerConfig {
 struct ManagerCounters {
   std::uint64_t received[9] = {}, sent[9] = {};  ///< by attribute - 0x10
   std::uint64_t duplicates = 0, retries = 0, stale = 0, unmatched = 0, out_of_state = 0, backlog_full = 0,
-                table_full = 0;
+                table_full = 0, bad_version = 0;
 };
 
 class Manager {

@@ -108,6 +108,7 @@ struct Manager::Impl {
   void timed_out(Connection& c, Nanos now);
   /// REJ for a timeout: it names us by CA GUID and id, as the peer's id may not be known (IBTA vol. 1, table 112).
   void give_up(const Connection& c, Answered answered);
+  void on_other_version(const Message& message);
   void on_req(const Message& message, Nanos now);
   void on_duplicate_req(Connection& c, const Message& message);
   void ask_patience(const Connection& c, Answered answered);

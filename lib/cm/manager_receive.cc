@@ -17,6 +17,7 @@ void Manager::receive(const Message& message, Nanos now) {
   const auto index = static_cast<unsigned>(static_cast<std::uint16_t>(message.attribute) - 0x10);
   if (index < 9) ++impl_->counters.received[index];
   if (impl_->events.room() < kEventsPerStep) return;
+  if (message.class_version != wire::kMadCmClassVersion) return impl_->on_other_version(message);
   switch (message.attribute) {
     case Attribute::kReq:
       return impl_->on_req(message, now);
@@ -38,6 +39,19 @@ void Manager::receive(const Message& message, Nanos now) {
       return impl_->on_sidr_rep(message);
   }
   ++impl_->counters.unmatched;
+}
+
+/// A request that we can't read but for its first field, the id: the peer is told so and need not ask again.
+void Manager::Impl::on_other_version(const Message& message) {
+  ++counters.bad_version;
+  if (message.attribute == Attribute::kReq) {
+    refuse(message, Req::parse(message.bytes).local_id, Answered::kReq, RejReason::kInvalidClassVersion);
+  } else if (message.attribute == Attribute::kSidrReq) {
+    SidrRep rep;
+    rep.request_id = SidrReq::parse(message.bytes).request_id;
+    rep.status = SidrStatus::kUnsupportedVersion;
+    send_once(message.peer, message.transaction, rep);
+  }
 }
 
 void Manager::Impl::on_req(const Message& message, Nanos now) {

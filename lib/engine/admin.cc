@@ -276,6 +276,7 @@ Json connections_json(Conductor& conductor) {
   out["out_of_state"] = counters.out_of_state;
   out["backlog_full"] = counters.backlog_full;
   out["table_full"] = counters.table_full;
+  out["bad_version"] = counters.bad_version;
   return out;
 }
 

@@ -31,7 +31,7 @@ inline constexpr std::size_t kMaxGsiFrame = 18 + 40 + 8 + 12 + 8 + kMadBytes + 4
 struct GsiCounters {
   std::uint64_t received = 0, sent = 0;
   std::uint64_t bad_packet = 0;  ///< no UD SEND_ONLY, wrong Q_Key, length, P_Key or destination
-  std::uint64_t bad_mad = 0;     ///< version, class or method that we don't speak, or an unknown attribute
+  std::uint64_t bad_mad = 0;     ///< class, method, attribute or, but for requests, version that we don't speak
   std::uint64_t overflow = 0;    ///< the conductor did not keep up
   std::uint64_t unresolved = 0;  ///< the neighbour did not answer
 };

@@ -196,6 +196,28 @@ TEST(CmManager, ResolvesAServiceWithSidr) {
   EXPECT_EQ(world.ends[0].connections() + world.ends[1].connections(), 0u);
 }
 
+TEST(CmManager, RequestsOfAnotherClassVersionAreAnswered) {
+  World world;
+  world.ends[1].listen(kService, 8, 99);
+  world.changes = [](int from, Message& message) {
+    if (from == 0) message.class_version = 1;
+  };
+  const auto id = world.ends[0].connect(world.peer_of(0), request(17), 5, world.now);
+  SidrReq sidr;
+  sidr.service_id = kService;
+  world.ends[0].sidr_request(world.peer_of(0), sidr, 5, world.now);
+  world.run(kMillisecond);
+  const auto rejected = world.take(0, EventType::kRejected);
+  ASSERT_EQ(rejected.size(), 1u);
+  EXPECT_EQ(rejected[0].id, *id);
+  EXPECT_EQ(rejected[0].reject.reason, RejReason::kInvalidClassVersion);
+  const auto answered = world.take(0, EventType::kSidrResponse);
+  ASSERT_EQ(answered.size(), 1u);
+  EXPECT_EQ(answered[0].sidr_rep.status, SidrStatus::kUnsupportedVersion);
+  EXPECT_TRUE(world.events[1].empty());
+  EXPECT_EQ(world.ends[1].counters().bad_version, 2u);
+}
+
 // Consumers as rdma_cm's: accept each request, establish each response, disconnect some; whatever the network does,
 // every connection ends on both sides and nothing is left over.
 TEST(CmManager, NothingIsLeftOverWhateverTheNetworkDoes) {

@@ -43,6 +43,7 @@ class World {
   double loss = 0, duplicate = 0;
   Nanos max_delay = 0;
   std::function<bool(int from, const Message&)> drops;  ///< true: this message gets lost
+  std::function<void(int from, Message&)> changes;      ///< what arrives in its place
   std::array<Manager, 2> ends;
   std::array<std::vector<Event>, 2> events;
   Nanos now = kSecond;
@@ -93,6 +94,7 @@ class World {
       Message message;
       while (ends[end].take_message(message)) {
         if (drops && drops(end, message)) continue;
+        if (changes) changes(end, message);
         std::swap(message.peer.local, message.peer.remote);
         for (int copies = chance(loss) ? 0 : chance(duplicate) ? 2 : 1; copies > 0; --copies) {
           in_flight_.emplace(now + (max_delay == 0 ? 0 : random_() % max_delay), std::pair(1 - end, message));

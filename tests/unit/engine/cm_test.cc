@@ -483,10 +483,17 @@ TEST_F(CmTest, MalformedDatagramsAreCountedAndDropped) {
     daemon.shared.gsi.receive(packet, *daemon.link);
   };
   for (const std::size_t offset : {0, 1, 2, 3, 16, 17}) deliver(offset, 0x77);
-  EXPECT_EQ(daemon.shared.gsi.counters().bad_mad, 6u);
-  EXPECT_EQ(daemon.shared.gsi.counters().received, 0u);
-  deliver(4, 0);
+  EXPECT_EQ(daemon.shared.gsi.counters().bad_mad, 5u);
+  // A request of another class version gets an answer.
   EXPECT_EQ(daemon.shared.gsi.counters().received, 1u);
+  const auto taken = daemon.shared.gsi.take();
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_EQ(taken[0].class_version, 0x77);
+  deliver(4, 0);
+  EXPECT_EQ(daemon.shared.gsi.counters().received, 2u);
+  mad[17] = std::byte{0x13};  // a REP
+  deliver(2, 0x77);
+  EXPECT_EQ(daemon.shared.gsi.counters().bad_mad, 6u);
 }
 
 TEST_F(CmTest, ConnectionsInAVlanAreMadeWithItsTag) {
