@@ -29,13 +29,20 @@ bool number(const Word& word, std::uint64_t least, std::uint64_t most, T& out, s
 }
 
 bool memory_mode(const Word& word, Options& options, std::string& error) {
-  constexpr std::string_view kNames[] = {"dma", "mr", "fastreg", "window"};
-  for (std::size_t i = 0; i < std::size(kNames); ++i) {
-    if (word.value != kNames[i]) continue;
-    options.memory = static_cast<MemoryMode>(i);
+  constexpr struct {
+    std::string_view name;
+    MemoryMode mode;
+  } kModes[] = {{"dma", MemoryMode::kDma},
+                {"mr", MemoryMode::kMr},
+                {"fastreg", MemoryMode::kFastReg},
+                {"reg", MemoryMode::kFastReg},  // as krping's later documents call it
+                {"window", MemoryMode::kWindow}};
+  for (const auto& known : kModes) {
+    if (word.value != known.name) continue;
+    options.memory = known.mode;
     return true;
   }
-  error = "mem_mode=" + std::string(word.value) + ": give dma, mr, fastreg or window";
+  error = "mem_mode=" + std::string(word.value) + ": give dma, mr, fastreg (or reg) or window";
   return false;
 }
 

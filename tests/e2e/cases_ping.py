@@ -6,17 +6,17 @@ from cases_connections import ADDRESS
 from rig import Failure
 
 
-def start_server(rig, devices, words):
-    server = rig.start(devices[0], [rig.apps / 'uroce-ping', f'server,addr={ADDRESS},{words}'], 'uroce-ping-server')
+def start_server(rig, devices, words, at=f'addr={ADDRESS}'):
+    server = rig.start(devices[0], [rig.apps / 'uroce-ping', f'server,{at},{words}'], 'uroce-ping-server')
     time.sleep(0.4)
     return server
 
 
-def ping(words, rounds, latency=True, keys=None):
+def ping(words, rounds, latency=True, keys=None, server_at=f'addr={ADDRESS}', client_at=f'addr={ADDRESS}'):
     """Both ends with the same words; the client's figures are those of a test that ran."""
     def run(rig, devices):
-        server = start_server(rig, devices, words)
-        client = rig.start(devices[1], [rig.apps / 'uroce-ping', '--json', f'client,addr={ADDRESS},{words}'])
+        server = start_server(rig, devices, words, server_at)
+        client = rig.start(devices[1], [rig.apps / 'uroce-ping', '--json', f'client,{client_at},{words}'])
         statuses = client.wait(30), server.wait(5)
         if statuses != (0, 0):
             raise Failure(f'client exit {statuses[0]}, server exit {statuses[1]}\n{rig.describe(client, server)}')
@@ -77,6 +77,11 @@ def ping_cases(long):
                        ('mem_mode=window,server_inv', 'window'), ('local_dma_lkey,poll', None)):
         words = f'count={count},size=4096,validate,{mode}'
         cases['uroce-ping ' + words] = ping(words, count, keys=keys)
+    for server_at, client_at, words in (('addr=0.0.0.0', f'addr={ADDRESS}', 'port=7990'),
+                                        ('addr6=2001:db8::1', 'addr6=2001:db8::1', 'port=7991')):
+        words = f'{words},count=20,size=4096,validate,mem_mode=reg'
+        cases[f'uroce-ping {server_at},{words}'] = ping(words, 20, keys='fast registration', server_at=server_at,
+                                                        client_at=client_at)
     for size in (1, 65, 65536, 1 << 20):
         words = f'count=20,size={size},validate'
         cases['uroce-ping ' + words] = ping(words, 20)

@@ -39,6 +39,8 @@ TEST(Options, every_word_does_what_it_says) {
   EXPECT_EQ(all->memory, MemoryMode::kFastReg);
   EXPECT_TRUE(all->verbose && all->validate && all->server_invalidates && all->read_invalidates && all->poll);
   EXPECT_EQ(all->rounds(), 0u) << "until interrupted";
+  EXPECT_EQ(parse("server,mem_mode=reg,server_inv", error)->memory, MemoryMode::kFastReg);
+  EXPECT_EQ(parse("server,mem_mode=window", error)->memory, MemoryMode::kWindow);
   const auto bandwidth = parse("server,bw,duplex,txdepth=16,mem_mode=mr", error);
   ASSERT_TRUE(bandwidth) << error;
   EXPECT_EQ(bandwidth->test, ping::Test::kBandwidth);
@@ -63,7 +65,7 @@ TEST(Options, errors_name_the_word_and_what_it_may_be) {
   EXPECT_NE(error_of("server,port=65536").find("port=65536"), std::string::npos);
   EXPECT_NE(error_of("server,count=ten").find("count=ten"), std::string::npos);
   EXPECT_NE(error_of("server,size").find("size"), std::string::npos);
-  EXPECT_NE(error_of("server,mem_mode=quick").find("fastreg"), std::string::npos);
+  EXPECT_NE(error_of("server,mem_mode=quick").find("fastreg (or reg)"), std::string::npos);
   EXPECT_NE(error_of("server,bv").find("bv"), std::string::npos);
   EXPECT_NE(error_of("server,poll=1").find("poll=1"), std::string::npos);
   EXPECT_NE(error_of("").find("server or client"), std::string::npos);
