@@ -104,14 +104,16 @@ struct Manager::Impl {
   void emit(EventType type, const Connection& c);
 
   // transitions (manager.cc) and handlers (manager_receive.cc).
+  /// How long a peer goes on asking, and a bit.
+  Nanos patience() const { return config.response_timeout * (config.max_retries + 2u); }
   void enter_timewait(Connection& c, Nanos now);
   void timed_out(Connection& c, Nanos now);
   /// REJ for a timeout: it names us by CA GUID and id, as the peer's id may not be known (IBTA vol. 1, table 112).
   void give_up(const Connection& c, Answered answered);
   void on_other_version(const Message& message);
   void on_req(const Message& message, Nanos now);
-  void on_duplicate_req(Connection& c, const Message& message);
-  void ask_patience(const Connection& c, Answered answered);
+  void on_duplicate_req(Connection& c, const Message& message, Nanos now);
+  void ask_patience(Connection& c, Answered answered, Nanos now);
   void on_mra(const Message& message, Nanos now);
   void on_rej(const Message& message, Nanos now);
   void on_rep(const Message& message, Nanos now);

@@ -58,7 +58,7 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
   Req req = Req::parse(message.bytes);
   req.ece.options = message.modifier;
   if (Connection* known = by_remote_id(req.local_id, req.local_ca_guid, message.peer)) {
-    return on_duplicate_req(*known, message);
+    return on_duplicate_req(*known, message, now);
   }
   // The same QP of the same peer in another connection: the peer has started anew (IBTA vol. 1, 12.9.8.3.1).
   if (Connection* old = by_remote_qpn(req.local_qpn, req.local_ca_guid, message.peer)) {
@@ -86,26 +86,28 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
   c->in_backlog = true;
   ++listener->waiting;
   set_remote(*c, req.local_id, req.local_ca_guid, req.local_qpn);
-  deadlines.set(slot_of(*c), now + config.response_timeout * (config.max_retries + 1u));
+  deadlines.set(slot_of(*c), now + patience());
   Event& event = new_event(EventType::kRequest, *c);
   event.req = req;
   emit(event, *c);
 }
 
-/// The consumer takes its time: with a MRA the peer waits for it, and need not repeat itself.
-void Manager::Impl::ask_patience(const Connection& c, Answered answered) {
+/// The consumer takes its time: with a MRA the peer waits for it, and need not repeat itself. As it is there yet,
+/// the consumer has as long again.
+void Manager::Impl::ask_patience(Connection& c, Answered answered, Nanos now) {
   Mra mra;
   mra.local_id = id_of(c).value;
   mra.remote_id = c.remote_id;
   mra.answered = answered;
   send_once(c.peer, c.transaction, mra);
+  deadlines.set(slot_of(c), now + patience());
 }
 
-void Manager::Impl::on_duplicate_req(Connection& c, const Message& message) {
+void Manager::Impl::on_duplicate_req(Connection& c, const Message& message, Nanos now) {
   ++counters.duplicates;
   switch (c.state) {
     case State::kReqReceived:
-      return ask_patience(c, Answered::kReq);
+      return ask_patience(c, Answered::kReq, now);
     case State::kRepSent:
       return send_again(c);
     case State::kTimewait:
@@ -180,7 +182,7 @@ void Manager::Impl::on_rep(const Message& message, Nanos now) {
   }
   if (c->state == State::kRepReceived && c->remote_id == rep.local_id) {
     ++counters.duplicates;
-    return ask_patience(*c, Answered::kRep);
+    return ask_patience(*c, Answered::kRep, now);
   }
   if (c->state != State::kReqSent) {
     ++counters.out_of_state;
@@ -202,7 +204,7 @@ void Manager::Impl::on_rep(const Message& message, Nanos now) {
   c->state = State::kRepReceived;
   set_remote(*c, rep.local_id, rep.local_ca_guid, rep.local_qpn);
   // From here on the peer repeats itself; the consumer has as long as the peer is patient.
-  deadlines.set(slot_of(*c), now + config.response_timeout * (config.max_retries + 1u));
+  deadlines.set(slot_of(*c), now + patience());
   c->retries_left = 0;
   Event& event = new_event(EventType::kResponse, *c);
   event.rep = rep;
@@ -295,7 +297,7 @@ void Manager::Impl::on_sidr_req(const Message& message, Nanos now) {
   c->in_backlog = true;
   ++listener->waiting;
   set_remote(*c, req.request_id, 0, Qpn{0});
-  deadlines.set(slot_of(*c), now + config.response_timeout * (config.max_retries + 1u));
+  deadlines.set(slot_of(*c), now + patience());
   Event& event = new_event(EventType::kSidrRequest, *c);
   event.sidr_req = req;
   emit(event, *c);
