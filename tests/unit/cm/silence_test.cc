@@ -171,5 +171,70 @@ TEST(CmSilence, AMraForAnotherMessageStretchesNothing) {
   EXPECT_EQ(sent(world, 0, Attribute::kReq), 2u);
 }
 
+// A program that dies takes its daemon's word for it; a machine that dies says nothing.
+TEST(CmSilence, APeerThatDiesBeforeItsRequestIsAnsweredIsUnreachable) {
+  World world;
+  Overheard heard(world);
+  world.ends[1].listen(kService, 8, 99);
+  world.ends[0].connect(world.peer_of(0), request(17), 5, world.now);
+  world.run(kMillisecond);
+  const auto asked = world.take(1, EventType::kRequest);
+  world.loss = 1;
+  ASSERT_TRUE(world.ends[1].accept(asked.at(0).id, reply(18), 6, world.now));
+  world.run(1599 * kMillisecond);
+  EXPECT_TRUE(world.take(1, EventType::kUnreachable).empty());
+  world.run(2 * kMillisecond);
+  EXPECT_EQ(world.take(1, EventType::kUnreachable).size(), 1u);
+  EXPECT_EQ(sent(world, 1, Attribute::kRep), 16u);
+  EXPECT_EQ(heard.rej.reason, RejReason::kTimeout);
+  world.run(kSecond);
+  EXPECT_EQ(world.take(1, EventType::kClosed).size(), 1u);
+  EXPECT_EQ(world.ends[1].connections(), 0u);
+}
+
+TEST(CmSilence, ARequestOfADeadPeerThatNobodyLooksAtGoes) {
+  World world;
+  world.ends[1].listen(kService, 1, 99);
+  world.ends[0].connect(world.peer_of(0), request(17), 5, world.now);
+  world.run(kMillisecond);
+  const auto asked = world.take(1, EventType::kRequest);
+  world.loss = 1;
+  world.run(2 * kSecond);
+  EXPECT_EQ(world.take(1, EventType::kClosed).size(), 1u);
+  EXPECT_FALSE(world.ends[1].accept(asked.at(0).id, reply(18), 6, world.now));
+  world.loss = 0;
+  world.ends[0].connect(world.peer_of(0), request(19), 5, world.now);
+  world.run(kMillisecond);
+  EXPECT_EQ(world.take(1, EventType::kRequest).size(), 1u);
+}
+
+TEST(CmSilence, AResponseOfADeadPeerThatNobodyLooksAtIsUnreachable) {
+  World world;
+  world.ends[1].listen(kService, 8, 99);
+  const auto id = world.ends[0].connect(world.peer_of(0), request(17), 5, world.now);
+  world.run(kMillisecond);
+  ASSERT_TRUE(world.ends[1].accept(world.take(1, EventType::kRequest).at(0).id, reply(18), 6, world.now));
+  world.run(kMillisecond);
+  world.loss = 1;
+  world.run(2 * kSecond);
+  EXPECT_EQ(world.take(0, EventType::kResponse).size(), 1u);
+  EXPECT_EQ(world.take(0, EventType::kUnreachable).size(), 1u);
+  EXPECT_EQ(world.take(0, EventType::kClosed).size(), 1u);
+  EXPECT_FALSE(world.ends[0].establish(*id, {}, world.now));
+}
+
+TEST(CmSilence, ADatagramServiceThatIsSilentIsUnreachable) {
+  World world;
+  SidrReq req;
+  req.service_id = service_id(PortSpace::kUdp, 7174);
+  world.loss = 1;
+  world.ends[0].sidr_request(world.peer_of(0), req, 5, world.now);
+  world.run(1601 * kMillisecond);
+  EXPECT_EQ(sent(world, 0, Attribute::kSidrReq), 16u);
+  EXPECT_EQ(world.take(0, EventType::kUnreachable).size(), 1u);
+  EXPECT_EQ(world.take(0, EventType::kClosed).size(), 1u);
+  EXPECT_EQ(world.ends[0].connections(), 0u);
+}
+
 }  // namespace
 }  // namespace uroce::cm

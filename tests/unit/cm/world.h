@@ -37,8 +37,8 @@ inline ManagerConfig config(std::uint64_t seed) {
 /// Both ends and the wire between them.
 class World {
  public:
-  explicit World(std::uint64_t seed = 1)
-      : ends{Manager(config(seed)), Manager(config(seed + 1000))}, random_(seed) {}
+  explicit World(std::uint64_t seed = 1, ManagerConfig (*make)(std::uint64_t) = config)
+      : ends{Manager(make(seed)), Manager(make(seed + 1000))}, random_(seed) {}
 
   double loss = 0, duplicate = 0;
   Nanos max_delay = 0;
