@@ -103,7 +103,8 @@ TEST(CmMessages, RequestOfLinuxReadsAsItsProgramAskedFor) {
   FAIL() << "no REQ in rping.pcap";
 }
 
-// The vendor of enhanced connection establishment: one field of a REQ, three of a REP, two of a SIDR_REP. None of Linux' has one.
+// The vendor of enhanced connection establishment: one field of a REQ, three of a REP, two of a SIDR_REP. None of
+// Linux' has one.
 TEST(CmMessages, TheVendorOfExtendedOptionsStandsWhereTheStandardPutsIt) {
   std::array<std::byte, kMessageBytes> bytes;
   Req req;

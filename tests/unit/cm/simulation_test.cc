@@ -1,5 +1,5 @@
-// Consumers of all tempers on a bad network, by seed: whatever they do, each connection ends once for each side, and
-// nothing is left over.
+// Consumers of all tempers on a bad network, by seed: whatever they do, each connection ends once for each side,
+// and nothing is left over.
 #include <gtest/gtest.h>
 
 #include <set>

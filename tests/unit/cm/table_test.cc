@@ -202,7 +202,9 @@ TEST(CmTable, AFullTableRefusesAndHasRoomAgain) {
   }
   EXPECT_EQ(world.ends[1].connections(), 64u);
   EXPECT_EQ(world.ends[1].counters().sent[8], 200u) << "each is told no";
-  for (const Event& e : world.take(1, EventType::kRequest)) world.ends[1].reject(e.id, RejReason::kNoQp, {}, world.now);
+  for (const Event& e : world.take(1, EventType::kRequest)) {
+    world.ends[1].reject(e.id, RejReason::kNoQp, {}, world.now);
+  }
   world.run(kSecond);
   EXPECT_EQ(world.ends[1].connections(), 0u);
   EXPECT_FALSE(world.ends[0].connect(world.peer_of(0), request(17), 5, world.now) == std::nullopt);
