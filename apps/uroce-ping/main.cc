@@ -23,10 +23,10 @@ client SENDs where it wants it, the server WRITEs it there. Or measures. The opt
   count=N              rounds (default: ping until interrupted, 1000 of a measurement)
   size=N               bytes, at most 134217728 (default: 64)
   validate, verbose    compare what came back; print it
-  mem_mode=dma         one region for all buffers (default); mr: one for each; fastreg or reg: a new key each time,
-                       of a fast registration (uroce/dv.h) that work requests open and invalidate, at the server also
-                       the local one; on a device that has none, and with window on any, the client's keys are those
-                       of a type 2 memory window, and a line says so
+  mem_mode=dma         one region for all buffers (default); mr: one for each; fastreg or reg: a new key each
+                       time, of a fast registration (uroce/dv.h) that work requests open and invalidate, at the
+                       server also the local one; on a device that has none, and with window on any, the
+                       client's keys are those of a type 2 memory window, and a line says so
   server_inv           with fastreg or window: the server invalidates the client's key with its SEND
   read_inv             with fastreg: the server's local key is invalidated with its READ, by one chain of work
                        requests, and not after it
