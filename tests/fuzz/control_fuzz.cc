@@ -3,16 +3,19 @@
 //
 // The input is a list of records: kind (1 byte), argument (1 byte), length (2 bytes, little-endian), then that many
 // bytes.
-//   kind 0   control message: command = argument & 0x7f, a memfd comes along when argument & 0x80; the bytes are
-//   the
-//            body
+//   kind 0   control message: command = argument & 0x7f, a descriptor comes along when argument & 0x80 (a memfd;
+//            for CM_OPEN_CHANNEL a socket); the bytes are the body
 //   kind 1   the bytes go into the memory of QP `argument` (of those made), behind its producer indices, then it
-//   rings kind 2   the bytes are a frame that arrives kind 3   the bytes go over the producer indices of QP
-//   `argument`, then it rings kind 4   doorbell bit = the first two bytes kind 5   the bytes go into the ring of
-//   SRQ `argument` (of those made), which gets as many entries more as the
+//            rings
+//   kind 2   the bytes are a frame that arrives
+//   kind 3   the bytes go over the producer indices of QP `argument`, then it rings
+//   kind 4   doorbell bit = the first two bytes
+//   kind 5   the bytes go into the ring of SRQ `argument` (of those made), which gets as many entries more as the
 //            first says
+//   kind 6   `argument` seconds go by for connection management
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -47,7 +50,7 @@ class Attack {
   explicit Attack(TestDaemon& daemon) : daemon_(daemon), client_(*daemon.conductor) { client_.hello(); }
 
   void record(std::uint8_t kind, std::uint8_t argument, std::span<const std::byte> bytes) {
-    switch (kind % 6) {
+    switch (kind % 7) {
       case 0:
         control(argument, bytes);
         break;
@@ -63,17 +66,26 @@ class Attack {
       case 5:
         post_srq(argument, bytes);
         break;
+      case 6:
+        daemon_.conductor->cm().step(now_ + argument * kSecond);
+        break;
       default:
         ring(bytes.size() >= 2 ? static_cast<std::uint32_t>(bytes[0]) | static_cast<std::uint32_t>(bytes[1]) << 8
                                : 0);
     }
     for (int i = 0; i < 4; ++i) daemon_.loops[0]->step(now_ += 10 * kMicrosecond);
+    daemon_.conductor->cm().step(now_);
   }
 
  private:
   void control(std::uint8_t argument, std::span<const std::byte> body) {
     std::vector<UniqueFd> fds;
-    if ((argument & 0x80) != 0) {
+    if (argument == (0x80 | UROCE_CMD_CM_OPEN_CHANNEL)) {
+      int pair[2];
+      if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return;
+      unread_.emplace_back(pair[0]);
+      fds.emplace_back(pair[1]);
+    } else if ((argument & 0x80) != 0) {
       fds.emplace_back(::memfd_create("fuzz", MFD_CLOEXEC));
       if (::ftruncate(fds[0].get(), 65536) != 0) return;
     }
@@ -110,6 +122,7 @@ class Attack {
   TestDaemon& daemon_;
   TestClient client_;
   std::vector<std::uint32_t> qps_, srqs_;
+  std::vector<UniqueFd> unread_;  ///< of event channels
   Nanos now_ = monotonic_now();
 };
 
@@ -127,12 +140,15 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       size -= 4 + length;
     }
   }
+  // What the session leaves to the connection manager (DREQs that nobody answers, TIMEWAIT) ends by itself.
+  daemon->settle();
+  for (int i = 1; i <= 40; ++i) daemon->conductor->cm().step(monotonic_now() + i * 600 * kSecond);
   daemon->settle();
   while (SigbusGuard::instance().take_offender() != 0) {
   }
   // A session that is closed leaves nothing, whatever it did.
   if (daemon->memory.size() != 0 || !daemon->conductor->sessions().empty() ||
-      !daemon->conductor->accounts().users().empty()) {
+      !daemon->conductor->accounts().users().empty() || daemon->conductor->cm().manager().connections() != 0) {
     __builtin_trap();
   }
   return 0;
