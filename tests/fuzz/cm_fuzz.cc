@@ -68,9 +68,11 @@ struct InFlight {
 
 /// What parse_mad must say, from the bytes alone.
 bool is_cm(cm::Mad mad) {
-  constexpr std::uint8_t kHead[] = {1, 7, 2, 3};
-  return std::memcmp(mad.data(), kHead, sizeof(kHead)) == 0 && mad[16] == std::byte{0} &&
-         mad[17] >= std::byte{0x10} && mad[17] <= std::byte{0x18};
+  constexpr std::byte kBase{1}, kClass{7}, kVersion{2}, kSend{3}, kReq{0x10}, kSidrReq{0x17}, kSidrRep{0x18};
+  const bool head = mad[0] == kBase && mad[1] == kClass && mad[3] == kSend && mad[16] == std::byte{0};
+  if (!head || mad[17] < kReq || mad[17] > kSidrRep) return false;
+  // A request of another version gets an answer.
+  return mad[2] == kVersion || mad[17] == kReq || mad[17] == kSidrReq;
 }
 
 struct World {
