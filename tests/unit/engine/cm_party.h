@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "engine/cm.h"
 #include "engine/cm_event_types.h"
@@ -82,7 +84,9 @@ struct Party {
     request.parameters.retry_count = 7;
     request.parameters.rnr_retry_count = 6;
     request.parameters.private_data_bytes = bytes;
-    for (int i = 0; i < bytes; ++i) request.parameters.private_data[i] = static_cast<std::uint8_t>(i + 1);
+    // More than there is room for may be claimed.
+    const std::size_t there = std::min<std::size_t>(bytes, std::size(request.parameters.private_data));
+    for (std::size_t i = 0; i < there; ++i) request.parameters.private_data[i] = static_cast<std::uint8_t>(i + 1);
     return request;
   }
   /// An id whose REQ is under way.
