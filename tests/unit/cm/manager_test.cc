@@ -179,9 +179,7 @@ TEST(CmManager, ResolvesAServiceWithSidr) {
   World world;
   const std::uint64_t service = service_id(PortSpace::kUdp, 7174);
   world.ends[1].listen(service, 8, 99);
-  SidrReq req;
-  req.service_id = service;
-  world.ends[0].sidr_request(world.peer_of(0), req, 5, world.now);
+  world.ask(service);
   world.run(kMillisecond);
   const auto asked = world.take(1, EventType::kSidrRequest);
   ASSERT_EQ(asked.size(), 1u);
@@ -203,9 +201,7 @@ TEST(CmManager, RequestsOfAnotherClassVersionAreAnswered) {
     if (from == 0) message.class_version = 1;
   };
   const auto id = world.ends[0].connect(world.peer_of(0), request(17), 5, world.now);
-  SidrReq sidr;
-  sidr.service_id = kService;
-  world.ends[0].sidr_request(world.peer_of(0), sidr, 5, world.now);
+  world.ask(kService);
   world.run(kMillisecond);
   const auto rejected = world.take(0, EventType::kRejected);
   ASSERT_EQ(rejected.size(), 1u);

@@ -225,10 +225,8 @@ TEST(CmSilence, AResponseOfADeadPeerThatNobodyLooksAtIsUnreachable) {
 
 TEST(CmSilence, ADatagramServiceThatIsSilentIsUnreachable) {
   World world;
-  SidrReq req;
-  req.service_id = service_id(PortSpace::kUdp, 7174);
   world.loss = 1;
-  world.ends[0].sidr_request(world.peer_of(0), req, 5, world.now);
+  world.ask(service_id(PortSpace::kUdp, 7174));
   world.run(1601 * kMillisecond);
   EXPECT_EQ(sent(world, 0, Attribute::kSidrReq), 16u);
   EXPECT_EQ(world.take(0, EventType::kUnreachable).size(), 1u);

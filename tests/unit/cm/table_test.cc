@@ -91,9 +91,7 @@ TEST(CmTable, EverythingTwiceIsToldOnce) {
   world.duplicate = 1;
   world.ends[1].listen(kDatagramService, 8, 98);
   const Ids ids = connected(world);  // counts its own events
-  SidrReq sidr;
-  sidr.service_id = kDatagramService;
-  world.ends[0].sidr_request(world.peer_of(0), sidr, 5, world.now);
+  world.ask(kDatagramService);
   world.run(kMillisecond);
   const auto asked = world.take(1, EventType::kSidrRequest);
   ASSERT_EQ(asked.size(), 1u);

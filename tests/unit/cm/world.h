@@ -50,6 +50,13 @@ class World {
 
   Peer peer_of(int end) const { return {address(end == 0 ? 1 : 2), address(end == 0 ? 2 : 1)}; }
 
+  /// End 0 asks for a datagram service of end 1.
+  void ask(std::uint64_t service) {
+    SidrReq req;
+    req.service_id = service;
+    ends[0].sidr_request(peer_of(0), req, 5, now);
+  }
+
   /// What is to be sent now gets lost; what is sent in its place arrives.
   void lose_then_repeat() {
     loss = 1;

@@ -9,20 +9,7 @@
 namespace uroce::engine::testing {
 namespace {
 
-class CmLimits : public CmWorld {
- protected:
-  std::uint32_t resolved(std::uint32_t space = kTcp) {
-    const std::uint32_t handle = active.id(space);
-    EXPECT_EQ(active.resolve(handle, at(1, 7000)), 0);
-    active.next(kAddrResolved);
-    return handle;
-  }
-  uroce_cm_connect_request datagram(std::uint32_t handle, std::uint8_t bytes) {
-    auto request = active.parameters(handle, 100, bytes);
-    request.parameters.qp_type = kTypeUd;
-    return request;
-  }
-};
+class CmLimits : public CmWorld {};
 
 TEST_F(CmLimits, PrivateDataOfEveryLengthThatFitsARequestIsTaken) {
   passive.listener(7000);

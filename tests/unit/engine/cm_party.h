@@ -123,6 +123,18 @@ struct Party {
 /// A daemon with two clients that connect over it.
 class CmWorld : public ::testing::Test {
  protected:
+  /// An id of the active side's whose address is resolved.
+  std::uint32_t resolved(std::uint32_t space = kTcp) {
+    const std::uint32_t handle = active.id(space);
+    EXPECT_EQ(active.resolve(handle, at(1, 7000)), 0);
+    active.next(kAddrResolved);
+    return handle;
+  }
+  uroce_cm_connect_request datagram(std::uint32_t handle, std::uint8_t bytes = 0) {
+    auto request = active.parameters(handle, 100, bytes);
+    request.parameters.qp_type = kTypeUd;
+    return request;
+  }
   /// Both ends of an established connection.
   void establish() {
     passive.listener(7000);

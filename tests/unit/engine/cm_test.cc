@@ -69,11 +69,8 @@ TEST_F(CmTest, ExtendedOptionsGoBothWays) {
 
 TEST_F(CmTest, ADatagramServiceAnswersWithExtendedOptions) {
   passive.listener(7000, kUdp);
-  const std::uint32_t handle = active.id(kUdp);
-  ASSERT_EQ(active.resolve(handle, at(1, 7000)), 0);
-  active.next(kAddrResolved);
-  auto request = active.parameters(handle, 100);
-  request.parameters.qp_type = kTypeUd;
+  const std::uint32_t handle = resolved(kUdp);
+  auto request = datagram(handle);
   ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, request).status, 0);
   auto answer = passive.parameters(passive.next(kConnectRequest).handle, 300);
   set_ece(answer, {0xabcdef, 0xf0e0d0c0});
@@ -183,11 +180,8 @@ TEST_F(CmTest, ARouteFromAnAddressThatHasGoneIsAnError) {
 
 TEST_F(CmTest, ADatagramServiceTellsItsQp) {
   passive.listener(7000, kUdp);
-  const std::uint32_t handle = active.id(kUdp);
-  ASSERT_EQ(active.resolve(handle, at(1, 7000)), 0);
-  active.next(kAddrResolved);
-  auto request = active.parameters(handle, 100, 180);
-  request.parameters.qp_type = kTypeUd;
+  const std::uint32_t handle = resolved(kUdp);
+  auto request = datagram(handle, 180);
   ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, request).status, 0);
   const uroce_cm_event asked = passive.next(kConnectRequest);
   EXPECT_EQ(asked.parameters.private_data_bytes, 180);
@@ -200,11 +194,8 @@ TEST_F(CmTest, ADatagramServiceTellsItsQp) {
 
 TEST_F(CmTest, TheTrafficClassOfDatagramsComesBackWithTheAddressToSendTo) {
   passive.listener(7000, kUdp);
-  const std::uint32_t handle = active.id(kUdp);
-  ASSERT_EQ(active.resolve(handle, at(1, 7000)), 0);
-  active.next(kAddrResolved);
-  auto request = active.parameters(handle, 100);
-  request.parameters.qp_type = kTypeUd;
+  const std::uint32_t handle = resolved(kUdp);
+  auto request = datagram(handle);
   request.parameters.traffic_class = 0x28;
   ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, request).status, 0);
   const uroce_cm_event asked = passive.next(kConnectRequest);

@@ -110,14 +110,26 @@ bool deliver_open(Pair& pair, End& to, Packet packet, bool spoil = false) {
   return to.transport->receive(packet.rx, pair.now);
 }
 
-TEST(Responder, RestOfAWriteIsPlacedOnceItsIcrcIsGood) {
+/// The packets of a WRITE, on their way to memory that holds something else.
+struct OpenWrite {
+  explicit OpenWrite(std::uint32_t bytes, std::uint8_t opcode = UROCE_WR_RDMA_WRITE) {
+    pair.a.fill(0, 4096, 1);
+    pair.b.fill(0, 4096, 2);
+    before.assign(pair.b.at(0), pair.b.at(4096));
+    Work work = write_of(pair, bytes);
+    work.opcode = opcode;
+    pair.a.post(work);
+    packets = pair.take(pair.a);
+    EXPECT_EQ(packets.size(), 4u);
+  }
   Pair pair;
-  pair.a.fill(0, 4000, 1);
-  pair.b.fill(0, 4096, 2);
-  const std::vector<std::byte> before(pair.b.at(0), pair.b.at(4096));
-  pair.a.post(write_of(pair, 1000));
-  const auto packets = pair.take(pair.a);
-  ASSERT_EQ(packets.size(), 4u);
+  std::vector<std::byte> before;
+  std::vector<Packet> packets;
+};
+
+TEST(Responder, RestOfAWriteIsPlacedOnceItsIcrcIsGood) {
+  OpenWrite write(1000);
+  auto& [pair, before, packets] = write;
   const std::uint32_t mtu = 256;
   EXPECT_TRUE(deliver_open(pair, pair.b, packets[0]));
   // Not due: checked first, so nothing is touched.
@@ -134,13 +146,8 @@ TEST(Responder, RestOfAWriteIsPlacedOnceItsIcrcIsGood) {
 }
 
 TEST(Responder, EndOfAWriteIsHeldBackUntilItsIcrcIsGood) {
-  Pair pair;
-  pair.a.fill(0, 1024, 1);
-  pair.b.fill(0, 4096, 2);
-  const std::vector<std::byte> before(pair.b.at(0), pair.b.at(4096));
-  pair.a.post(write_of(pair, 1024));
-  const auto packets = pair.take(pair.a);
-  ASSERT_EQ(packets.size(), 4u);
+  OpenWrite write(1024);
+  auto& [pair, before, packets] = write;
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(deliver_open(pair, pair.b, packets[i]));
   EXPECT_FALSE(deliver_open(pair, pair.b, packets[3], true));
   const std::size_t held_from = 1024 - kHeldAtEnd;
@@ -151,15 +158,8 @@ TEST(Responder, EndOfAWriteIsHeldBackUntilItsIcrcIsGood) {
 }
 
 TEST(Responder, EndOfAWriteWithImmediateWaitsForItsReceive) {
-  Pair pair;
-  pair.a.fill(0, 1024, 1);
-  pair.b.fill(0, 1024, 2);
-  const std::vector<std::byte> before(pair.b.at(0), pair.b.at(1024));
-  Work work = write_of(pair, 1024);
-  work.opcode = UROCE_WR_RDMA_WRITE_WITH_IMM;
-  pair.a.post(work);
-  const auto packets = pair.take(pair.a);
-  ASSERT_EQ(packets.size(), 4u);
+  OpenWrite write(1024, UROCE_WR_RDMA_WRITE_WITH_IMM);
+  auto& [pair, before, packets] = write;
   for (const Packet& packet : packets) EXPECT_TRUE(deliver_open(pair, pair.b, packet));
   EXPECT_EQ(pair.b.counters().rnr_nak_sent, 1u);
   EXPECT_EQ(std::memcmp(pair.b.at(768), &before[768], 256), 0);
