@@ -157,6 +157,14 @@ struct AhObject {
   PdObject* pd = nullptr;
   uroce_av av{};
   wire::PathAddress path;
+
+  /// What had been posted when the handle was to be destroyed, and may use it.
+  struct LastUse {
+    std::uint32_t qp = 0;  ///< handle
+    std::uint32_t end = 0;  ///< index behind the last send queue entry
+  };
+  std::vector<LastUse> last_uses;
+  Nanos retired_at = 0;  ///< 0: it is in use
 };
 
 /// Doorbell bits of one session at one worker.

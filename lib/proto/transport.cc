@@ -181,6 +181,12 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
   return true;
 }
 
+SendProgress Transport::datagrams(QpIndex index) const {
+  const Qp* const qp = impl_->find(index);
+  if (qp == nullptr || qp->type != QpType::kUd || qp->state != QpState::kRts) return {};
+  return {qp->sq_cursor, qp->sq_fetched + qp->sq.available()};
+}
+
 void Transport::destroy(QpIndex index) {
   Qp* const qp = impl_->find(index);
   if (qp == nullptr) return;

@@ -111,6 +111,12 @@ struct QpSnapshot {
   QpCounters counters;
 };
 
+/// Indices of send queue entries: of the next to be sent, and of the next to be posted.
+struct SendProgress {
+  std::uint32_t next = 0, posted = 0;
+  bool all_sent() const { return next == posted; }
+};
+
 class Transport {
  public:
   static constexpr std::size_t kResponderResourceBytes = 64;  ///< each
@@ -140,6 +146,8 @@ class Transport {
   /// Checks with check_modify() and applies. Entering ERR flushes, entering RESET empties both queues.
   ModifyVerdict modify(QpIndex qp, const QpAttr& attr, std::uint32_t mask, Nanos now);
   bool query(QpIndex qp, QpSnapshot& out) const;
+  /// How far a UD QP's send queue has been sent. All of it where there is no such QP, or it doesn't send now.
+  SendProgress datagrams(QpIndex qp) const;
   void destroy(QpIndex qp);
 
   /// False: the ICRC, which wire::parse() had left open, is bad, and nothing was done.

@@ -68,11 +68,49 @@ int create_ah(Call& call) {
   return 0;
 }
 
+namespace {
+
+/// A device whose port takes no frames keeps what was posted waiting: no handle stays for longer than that.
+constexpr Nanos kLastUseLimit = 100 * kMillisecond;
+
+void find_last_uses(Call& call, AhObject& ah) {
+  ah.retired_at = monotonic_now();
+  call.conductor.on_all_workers([&](WorkerCore& worker) {
+    for (const auto& [handle, qp] : call.session.qps) {
+      if (qp->type != proto::QpType::kUd || qp->pd != ah.pd || qp->worker != worker.config().index) continue;
+      const proto::SendProgress progress = worker.transport().datagrams(qp->index);
+      if (!progress.all_sent()) ah.last_uses.push_back({handle, progress.posted});
+    }
+  });
+}
+
+bool sent_since(Call& call, const AhObject::LastUse& use) {
+  const QpObject* const qp = call.session.qps.find(use.qp);
+  if (qp == nullptr) return true;
+  proto::SendProgress progress;
+  call.conductor.workers().workers[qp->worker]->call(
+      [&](WorkerCore& worker) { progress = worker.transport().datagrams(qp->index); });
+  return progress.all_sent() || static_cast<std::int32_t>(progress.next - use.end) >= 0;
+}
+
+/// Hardware takes the address as a datagram is posted, and programs (mckey) destroy the handle right after.
+bool still_needed(Call& call, AhObject& ah) {
+  if (ah.retired_at == 0) {
+    find_last_uses(call, ah);
+  } else {
+    std::erase_if(ah.last_uses, [&](const AhObject::LastUse& use) { return sent_since(call, use); });
+  }
+  return !ah.last_uses.empty() && monotonic_now() - ah.retired_at < kLastUseLimit;
+}
+
+}  // namespace
+
 int destroy_ah(Call& call) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
-  const AhObject* ah = call.session.ahs.find(request.handle);
+  AhObject* const ah = call.session.ahs.find(request.handle);
   if (ah == nullptr) return EINVAL;
+  if (still_needed(call, *ah)) return kParked;
   call.conductor.on_all_workers(
       [&](WorkerCore& worker) { worker.transport().set_address_handle(AhId{request.handle}, PdId{}, nullptr); });
   call.conductor.ah_ids().release(request.handle);

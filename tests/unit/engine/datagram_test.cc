@@ -202,6 +202,41 @@ TEST_P(DatagramTest, AnAddressHandleServesItsPdOnlyAndGoesWithItsSession) {
   EXPECT_EQ(other.destroy(UROCE_CMD_DEALLOC_PD, ah.pd), 0);
 }
 
+TEST_P(DatagramTest, WhatIsPostedBeforeTheAddressHandleIsDestroyedIsSent) {
+  ClientQp a = client.create_qp(request(kUd)), idle = client.create_qp(request(kUd));
+  start_ud(a);
+  start_ud(idle);
+  const std::uint32_t ah = create_ah(ipv4(1));
+  constexpr std::size_t kCount = 10;
+  for (std::size_t i = 0; i < kCount; ++i) send_ud(a, ah, a.made.qpn, 8);
+  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), kParked);
+  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), kParked);
+  const auto all = collect(kCount);
+  ASSERT_EQ(all.size(), kCount);
+  for (const uroce_cqe& cqe : all) EXPECT_EQ(cqe.status, UROCE_WC_SUCCESS);
+  // What comes later uses another one, and isn't waited for.
+  send_ud(a, create_ah(ipv4(1)), a.made.qpn, 8);
+  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), 0);
+  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), EINVAL);
+}
+
+TEST_P(DatagramTest, AnAddressHandleOutlivesNoPortThatTakesNothing) {
+  constexpr std::size_t kMoreThanTheWorkerHolds = 100;
+  auto wide = request(kUd);
+  wide.max_send_wr = kMoreThanTheWorkerHolds;
+  wide.send_cq = client.create_cq(kMoreThanTheWorkerHolds).made.handle;
+  ClientQp a = client.create_qp(wide);
+  start_ud(a);
+  for (MemoryDevice& device : daemon.devices) device.set_credit(0);
+  const std::uint32_t ah = create_ah(ipv4(1));
+  for (std::size_t i = 0; i < kMoreThanTheWorkerHolds; ++i) send_ud(a, ah, a.made.qpn, 8);
+  const Nanos begin = monotonic_now();
+  int status = 0;
+  daemon.run_until([&] { return (status = client.destroy(UROCE_CMD_DESTROY_AH, ah)) != kParked; });
+  EXPECT_EQ(status, 0);
+  EXPECT_GE(monotonic_now() - begin, 50 * kMillisecond);
+}
+
 TEST_P(DatagramTest, AGroupsMessageReachesEachMemberOnce) {
   ClientQp sender = client.create_qp(request(kUd));
   start_ud(sender);
