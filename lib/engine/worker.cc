@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <ctime>
+#include <utility>
 
 #include "engine/qpn.h"
 
@@ -304,6 +305,11 @@ bool WorkerCore::clients_take_turns(Nanos now) {
     any |= (polls & 1) != 0 && now - port->polls_at < kFresh;
   }
   return any;
+}
+
+bool WorkerCore::lost_for_want_of_receives() {
+  const std::uint64_t missed = transport_.counters().drop_no_receive;
+  return std::exchange(receives_missed_, missed) != missed;
 }
 
 bool WorkerCore::work_waiting() const {

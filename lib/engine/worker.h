@@ -143,6 +143,8 @@ class WorkerCore {
   bool work_waiting() const;
   /// Whether some client polls in vain right now and hands its core over.
   bool clients_take_turns(Nanos now);
+  /// Whether datagrams were dropped since the last call because no receive was posted.
+  bool lost_for_want_of_receives();
   /// Returns when woken or after `limit`.
   void wait(Nanos limit);
   void end_sleep();
@@ -203,6 +205,7 @@ class WorkerCore {
     Nanos until;
   };
   std::vector<HeldEvent> held_events_;
+  std::uint64_t receives_missed_ = 0;  ///< by datagrams, when last looked at
   Nanos link_deadline_ = kNever;
   Nanos now_ = 0;  ///< of this duty cycle
   bool link_dirty_ = false;

@@ -65,18 +65,19 @@ class WorkerLoop {
     prepare_worker_thread(core_.config());
     while (!stop.load(std::memory_order_relaxed)) {
       const Nanos now = monotonic_now();
-      if (step(now)) {
+      const bool worked = step(now);
+      const bool few_cores = core_.shared().few_cores.load(std::memory_order_relaxed);
+      if (worked) {
         policy_.worked();
+        if (core_.lost_for_want_of_receives() && policy_.give_way(now, few_cores)) [[unlikely]] yield(now);
         continue;
       }
-      const bool few_cores = core_.shared().few_cores.load(std::memory_order_relaxed);
       switch (policy_.idle(now, few_cores, few_cores && core_.clients_take_turns(now))) {
         case IdleAction::kSpin:
           base::cpu_relax();
           break;
         case IdleAction::kYield:
-          ::sched_yield();
-          policy_.yielded(now, monotonic_now() - now);
+          yield(now);
           break;
         case IdleAction::kSleep:
           sleep(now, stop);
@@ -96,6 +97,11 @@ class WorkerLoop {
     PollPolicyConfig config = core.config().poll;
     config.wakeable = device.wake_fd() >= 0;
     return config;
+  }
+
+  void yield(Nanos now) {
+    ::sched_yield();
+    policy_.yielded(now, monotonic_now() - now);
   }
 
   void sleep(Nanos now, const std::atomic<bool>& stop) {

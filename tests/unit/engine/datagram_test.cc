@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "test_client.h"
@@ -180,6 +181,21 @@ TEST_P(DatagramTest, ThePortCountsDatagramsWithAnotherQkey) {
   const auto port = TestClient::value<uroce_port_response>(reply);
   EXPECT_EQ(port.bad_qkeys, receivers.size());
   EXPECT_EQ(port.bad_pkeys, 0u);
+}
+
+TEST_P(DatagramTest, AWorkerNoticesThatReceivesAreMissing) {
+  ClientQp a = client.create_qp(request(kUd));
+  start_ud(a);
+  const std::uint32_t ah = create_ah(ipv4(1));
+  const auto noticed = [&] {
+    return std::ranges::count_if(daemon.cores, [](auto& core) { return core->lost_for_want_of_receives(); });
+  };
+  EXPECT_EQ(noticed(), 0);
+  send_ud(a, ah, a.made.qpn, 8);
+  collect(1);
+  daemon.settle();
+  EXPECT_EQ(noticed(), 1);
+  EXPECT_EQ(noticed(), 0);
 }
 
 TEST_P(DatagramTest, AnAddressHandleServesItsPdOnlyAndGoesWithItsSession) {

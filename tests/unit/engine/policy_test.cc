@@ -57,6 +57,15 @@ TEST(PollPolicy, WhereCoresAreFewItSpinsOnlyWhileThatPaysOff) {
   EXPECT_EQ(policy.idle(now, true), IdleAction::kSpin);
 }
 
+TEST(PollPolicy, GivesWayToAClientWhoseReceivesAreMissingUnlessThatCostsTooMuch) {
+  PollPolicy policy({});
+  EXPECT_FALSE(policy.give_way(1000, false));
+  EXPECT_TRUE(policy.give_way(1000, true));
+  policy.yielded(1000, 20 * kMillisecond);
+  EXPECT_FALSE(policy.give_way(1000, true));
+  EXPECT_TRUE(policy.give_way(kSecond, true));
+}
+
 TEST(PollPolicy, WhereCoresAreFewItTakesTurnsWithAClientThatYieldsAndSleepsOnceThatStops) {
   PollPolicy policy({.idle_shared = 0});
   for (Nanos now = 0; now < kSecond; now += kMillisecond)
