@@ -87,6 +87,25 @@ void small_messages(benchmark::State& state, std::uint8_t opcode) {
 void BM_Write64(benchmark::State& state) { small_messages(state, UROCE_WR_RDMA_WRITE); }
 void BM_Send64(benchmark::State& state) { small_messages(state, UROCE_WR_SEND); }
 void BM_Read64(benchmark::State& state) { small_messages(state, UROCE_WR_RDMA_READ); }
+
+void BM_UdSend64(benchmark::State& state) {
+  Pair pair(4096, 1, {.type = proto::QpType::kUd});
+  std::uint64_t messages = 0;
+  Clock::duration spent{};
+  for (auto _ : state) {
+    const auto start = Clock::now();
+    for (std::uint32_t i = 0; i < kBatch; ++i) pair.b.post_receive(0, 4096 + i * 128, 128);
+    pair.b.publish_receives(0);
+    for (std::uint32_t i = 0; i < kBatch; ++i) pair.a.post_datagram(0, i + 1 == kBatch, i * 64, 64);
+    pair.a.ring(0);
+    run_until(pair.a, pair.b, 1);
+    bench::require(pair.b.poll() == kBatch, "a receive completion is missing");
+    spent += Clock::now() - start;
+    messages += kBatch;
+  }
+  report(state, messages, spent);
+}
+BENCHMARK(BM_UdSend64);
 BENCHMARK(BM_Write64);
 BENCHMARK(BM_Send64);
 BENCHMARK(BM_Read64);

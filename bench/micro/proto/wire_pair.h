@@ -32,6 +32,7 @@ inline void require(bool good, const char* what) {
 struct Queues {
   std::uint32_t sq_entries = 256, rq_entries = 256;
   std::uint32_t mtu = 4096;
+  proto::QpType type = proto::QpType::kRc;  ///< or UD
 };
 
 struct Qp {
@@ -50,6 +51,7 @@ class Side {
   static constexpr std::uint32_t kFrameBytes = 4096 + 256;
   static constexpr std::uint32_t kStride = 128;
   static constexpr std::uint64_t kIova = 0x100000;
+  static constexpr std::uint32_t kAh = 1, kQkey = 0x11;
 
   Side(std::uint8_t id, std::uint32_t qps, std::size_t memory_bytes)
       : id_(id),
@@ -89,6 +91,7 @@ class Side {
     const queue::RingShape rq{at + 2 * sq_bytes + kResources, queues.rq_entries, 32};
     qp.sq = queue::WorkProducer(sq, &qp.client.sq.index, &qp.daemon.sq_consumer);
     qp.rq = queue::WorkProducer(rq, &qp.client.rq.index, &qp.daemon.rq_consumer);
+    create.type = queues.type;
     create.qpn = Qpn{0x1000 + number};
     create.pd = PdId{1};
     create.sq = queue::WorkConsumer(sq, &qp.client.sq.index, &qp.daemon.sq_consumer);
@@ -96,7 +99,7 @@ class Side {
     create.max_inline = 0;
     create.owner = 1;
     require(transport_.create(create, qp.index) == 0, "no QP");
-    connect(qp, number, queues.mtu);
+    queues.type == proto::QpType::kUd ? start_datagrams(qp) : connect(qp, number, queues.mtu);
   }
 
   /// Posts one request with one scatter element. False: the queue is full.
@@ -118,6 +121,13 @@ class Side {
     std::memcpy(queue::send_list(*entry), &sge, sizeof(sge));
     qp.sq.advance();
     return true;
+  }
+  /// A SEND to the peer's UD QP of that number.
+  void post_datagram(std::uint32_t number, bool signaled, std::uint64_t offset, std::uint32_t bytes) {
+    auto* entry = reinterpret_cast<uroce_sq_entry*>(qps_[number]->sq.next());
+    require(post(number, UROCE_WR_SEND, signaled, offset, bytes, {}, 0), "send queue full");
+    entry->ah = kAh;
+    entry->ud = {0x1000 + number, kQkey};
   }
   void ring(std::uint32_t number) {
     qps_[number]->sq.publish();
@@ -183,6 +193,29 @@ class Side {
     return config;
   }
 
+  wire::PathAddress path() const {
+    wire::PathAddress path;
+    for (wire::Address* address : {&path.source, &path.dest}) {
+      address->bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 0};
+    }
+    path.source.bytes[15] = static_cast<std::uint8_t>(id_ + 1);
+    path.dest.bytes[15] = static_cast<std::uint8_t>(2 - id_);
+    return path;
+  }
+
+  void start_datagrams(Qp& qp) {
+    using namespace proto;
+    const wire::PathAddress to = path();
+    transport_.set_address_handle(AhId{kAh}, PdId{1}, &to);
+    QpAttr attr;
+    attr.qkey = kQkey;
+    for (const auto& [state, mask] : {std::pair{QpState::kInit, kAttrPkeyIndex | kAttrPort | kAttrQkey},
+                                      std::pair{QpState::kRtr, 0u}, std::pair{QpState::kRts, unsigned{kAttrSqPsn}}}) {
+      attr.state = state;
+      require(transport_.modify(qp.index, attr, kAttrState | mask, 0).error == 0, "a UD QP's states");
+    }
+  }
+
   void connect(Qp& qp, std::uint32_t number, std::uint32_t mtu) {
     using namespace proto;
     QpAttr attr;
@@ -192,11 +225,7 @@ class Side {
         transport_.modify(qp.index, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, 0).error == 0,
         "INIT");
     attr.state = QpState::kRtr;
-    for (wire::Address* address : {&attr.path.source, &attr.path.dest}) {
-      address->bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 0};
-    }
-    attr.path.source.bytes[15] = static_cast<std::uint8_t>(id_ + 1);
-    attr.path.dest.bytes[15] = static_cast<std::uint8_t>(2 - id_);
+    attr.path = path();
     attr.path_mtu = mtu;
     attr.dest_qpn = Qpn{0x1000 + number};
     attr.rq_psn = attr.sq_psn = Psn(1000);
