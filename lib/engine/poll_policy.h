@@ -63,8 +63,8 @@ class PollPolicy {
     return IdleAction::kSleep;
   }
 
-  /// After a step that lost datagrams for want of a posted receive: whether the program shall run before more come. The
-  /// port holds them back meanwhile.
+  /// After a step that lost datagrams for want of a posted receive: whether the program shall run before more come.
+  /// The port holds them back meanwhile.
   bool give_way(Nanos now, bool few_cores) const { return few_cores && lost(now) <= kMayLose; }
 
   /// After a yield of `duration`, at `now`. One that took long went to somebody who does not yield back: a few of

@@ -209,8 +209,9 @@ class Side {
     transport_.set_address_handle(AhId{kAh}, PdId{1}, &to);
     QpAttr attr;
     attr.qkey = kQkey;
-    for (const auto& [state, mask] : {std::pair{QpState::kInit, kAttrPkeyIndex | kAttrPort | kAttrQkey},
-                                      std::pair{QpState::kRtr, 0u}, std::pair{QpState::kRts, unsigned{kAttrSqPsn}}}) {
+    constexpr std::pair<QpState, std::uint32_t> kSteps[] = {
+        {QpState::kInit, kAttrPkeyIndex | kAttrPort | kAttrQkey}, {QpState::kRtr, 0}, {QpState::kRts, kAttrSqPsn}};
+    for (const auto& [state, mask] : kSteps) {
       attr.state = state;
       require(transport_.modify(qp.index, attr, kAttrState | mask, 0).error == 0, "a UD QP's states");
     }
