@@ -153,7 +153,8 @@ def resident_kb(pid):
 
 def perftest(program, options):
     """With -R the client asks for its second connection as soon as it has heard all on the first, when a server that gets
-    no processor may not listen for it yet: that is rejected."""
+    no processor may not listen for it yet: that is rejected. perftest then frees its ids and tries again with the freed ones
+    (rdma_cm_destroy_cma in rdma_cm_client_connection): it dies of a signal as often as not."""
     once = two([program, '-R', '-F'] + options, [program, '-R', '-F'] + options + [ADDRESS])
 
     def run(rig, devices):

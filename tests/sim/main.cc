@@ -1,6 +1,7 @@
 // sim [--seeds N] [--first S] [--jobs J]     runs seeds S, S+1, ...; stops at the first that fails
 // sim --seed S [--trace]                     one seed, with every packet, post and completion
 // sim --unreliable ...                       UC and UD instead of the reliable services
+// sim --shared ...                           RC QPs that share receive queues
 // sim --mutations [--seeds N]                shows that the simulator notices faults: N seeds of each kind
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/shared_receive.h"
 #include "tests/sim/unreliable.h"
 #include "tests/sim/world.h"
 
@@ -24,13 +26,14 @@ using uroce::sim::run_world;
 struct Options {
   std::uint64_t first = 1, seeds = 1000;
   unsigned jobs = 1;
-  bool single = false, trace = false, mutations = false, keep_going = false, unreliable = false;
+  bool single = false, trace = false, mutations = false, keep_going = false;
+  WorldReport (*run)(const WorldOptions&) = run_world;
 };
 
 [[noreturn]] void usage(const char* argument) {
   std::fprintf(stderr,
                "sim: %s is no option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
-               "--mutations, --unreliable\n",
+               "--mutations, --unreliable, --shared\n",
                argument);
   std::exit(2);
 }
@@ -49,7 +52,8 @@ Options parse(int argc, char** argv) {
     else if (name == "--seed") options.single = true, options.first = number(), options.seeds = 1;
     else if (name == "--trace") options.trace = true;
     else if (name == "--mutations") options.mutations = true;
-    else if (name == "--unreliable") options.unreliable = true;
+    else if (name == "--unreliable") options.run = uroce::sim::run_unreliable_world;
+    else if (name == "--shared") options.run = uroce::sim::run_shared_receive_world;
     else if (name == "--keep-going") options.keep_going = true;
     else usage(argv[i]);
   }
@@ -62,7 +66,7 @@ int run_lane(const Options& options, unsigned lane) {
   std::uint64_t frames = 0, completions = 0, harmed = 0, damaged = 0, count = 0;
   for (std::uint64_t i = lane; i < options.seeds; i += options.jobs) {
     const uroce::sim::WorldOptions world{.seed = options.first + i, .trace = options.trace};
-    const WorldReport report = options.unreliable ? uroce::sim::run_unreliable_world(world) : run_world(world);
+    const WorldReport report = options.run(world);
     frames += report.frames;
     completions += report.completions;
     harmed += report.harmed;
@@ -106,16 +110,15 @@ int run_all(const Options& options) {
 
 int run_mutations(const Options& options) {
   int result = 0;
-  const auto run = options.unreliable ? uroce::sim::run_unreliable_world : run_world;
   for (int kind = 1; kind < uroce::sim::kMutations; ++kind) {
     const auto of = static_cast<Mutation>(kind);
-    const bool for_both = of == Mutation::kDropCompletion || of == Mutation::kDoubleCompletion ||
+    const bool for_all = of == Mutation::kDropCompletion || of == Mutation::kDoubleCompletion ||
                           of == Mutation::kStrayByte;
-    if (options.unreliable && !for_both) continue;
+    if (options.run != run_world && !for_all) continue;
     std::uint64_t struck = 0, noticed = 0;
     for (std::uint64_t i = 0; i < options.seeds; ++i) {
       const auto mutation = static_cast<Mutation>(kind);
-      const WorldReport report = run({.seed = options.first + i, .mutation = mutation});
+      const WorldReport report = options.run({.seed = options.first + i, .mutation = mutation});
       struck += report.mutated;
       noticed += report.mutated && !report.failure.empty();
       if (report.mutated && report.failure.empty()) {
