@@ -40,6 +40,8 @@ class TestDaemon {
     link_config.mac = devices[0].info().mac;
     link_config.mtu = 9000;
     link_config.addresses = config.addresses;
+    link_config.gateway4 = config.gateway4;
+    link_config.gateway6 = config.gateway6;
     link = std::make_unique<net::LinkStack>(link_config);
     for (std::uint32_t i = 0; i < workers; ++i) {
       WorkerConfig worker;
