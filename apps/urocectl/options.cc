@@ -16,7 +16,8 @@ constexpr char kHelp[] =
 
   show [all|devices|sessions|qps|mrs|cqs|srqs|errors]
                                             what a daemon holds: QPs with their states and counters, ...
-  stat [--watch [--interval S]]             counters that are not zero, under the names of rxe and mlx5;
+  stat [--watch [--interval S]]             counters that are not zero, under the names of rxe and mlx5; rejected.*
+                                            is what clients asked for in vain, by reason;
                                             --watch prints what changed each second until Ctrl-C
   fault SETTINGS                            injects faults from now on: drop=0.01,dup=0.01,reorder=0.05,
                                             delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both

@@ -280,6 +280,14 @@ Json connections_json(Conductor& conductor) {
   return out;
 }
 
+Json rejections_json(const Rejections& rejections) {
+  Json out = Json::object();
+  for (std::size_t i = 0; i < std::size(kRejectionNames); ++i) {
+    out[std::string(kRejectionNames[i])] = rejections.of(static_cast<Rejection>(i));
+  }
+  return out;
+}
+
 Json stat(Conductor& conductor) {
   Sums sums;
   conductor.on_all_workers([&](WorkerCore& worker) {
@@ -315,6 +323,7 @@ Json stat(Conductor& conductor) {
             {"tx_packets", d.tx_packets},
             {"tx_bytes", d.tx_bytes},
             {"tx_dropped", d.tx_dropped}}},
+          {"rejected", rejections_json(conductor.rejections())},
           {"cm", connections_json(conductor)},
           {"controls", controls_json(conductor)}};
 }
@@ -445,8 +454,12 @@ Json dispatch(Conductor& conductor, const Session& asker, std::string_view text)
 }  // namespace
 
 std::string answer_admin(Conductor& conductor, const Session& asker, std::string_view request) {
+  const Json answer = dispatch(conductor, asker, request);
+  if (answer.contains("error")) {
+    conductor.rejections().count(answer == refused() ? Rejection::no_permission : Rejection::bad_value);
+  }
   // Names of programs need not be UTF-8.
-  return dispatch(conductor, asker, request).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace uroce::engine

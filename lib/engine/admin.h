@@ -11,9 +11,10 @@
 //          only) cqs       cq, session, program, entries, produced, channel, error errors    text, count, first,
 //          last (seconds since 1970)
 //   {"command": "stat"}
-//       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "controls": {name:
-//       text}}
-//          sums over all workers. Names in "transport" are those of rxe and mlx5 where they have the counter.
+//       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "rejected": {...},
+//          "cm": {...}, "controls": {name: text}}
+//          sums over all workers. Names in "transport" are those of rxe and mlx5 where they have the counter;
+//          "rejected" has what clients asked for and did not get, by reason (rejections.h).
 //   {"command": "fault"}                         -> {"settings": {name: text}}
 //   {"command": "fault", "settings": "drop=0.01,seed=7"|"off"}  -> the same, afterwards       (*)
 //   {"command": "trace", "file": PATH}           -> {"file": PATH}; "stop": true -> {}        (*)

@@ -96,7 +96,10 @@ const CmService::Row CmService::kRows[] = {
 
 int CmService::run(std::uint32_t command, commands::Call& call) {
   const Row* row = std::ranges::find(kRows, command, &Row::command);
-  if (row == std::end(kRows)) return EOPNOTSUPP;
+  if (row == std::end(kRows)) {
+    call.reply.reason = Rejection::unknown_command;
+    return EOPNOTSUPP;
+  }
   now_ = monotonic_now();
   const int status = (this->*row->handler)(call, now_);
   drain();

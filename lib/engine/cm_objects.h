@@ -56,6 +56,8 @@ struct CmId {
 };
 
 struct CmObjects {
+  explicit CmObjects(std::uint64_t& unknown) : channels(unknown), ids(unknown) {}
+
   HandleTable<CmChannel> channels;
   HandleTable<CmId> ids;
   std::size_t owed = 0;  ///< of all channels

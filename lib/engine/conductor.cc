@@ -97,36 +97,38 @@ Session& Conductor::open_session(Peer peer, UniqueFd socket) {
 
 Reply Conductor::handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds) {
   Reply reply;
+  const std::uint64_t unknown = session.unknown_handles;
+  execute(session, message, std::move(fds), reply);
+  if (reply.status == 0 || reply.status == kParked) return reply;
+  reply.body.clear();
+  // Chunks that were made on the way stay unannounced; the next response that makes room names them.
+  reply.fds.clear();
+  Rejection reason = reply.reason.value_or(rejection_of(reply.status));
+  if (reason == Rejection::bad_value && session.unknown_handles != unknown) reason = Rejection::unknown_handle;
+  rejections_.count(reason);
+  return reply;
+}
+
+void Conductor::execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds,
+                        Reply& reply) {
   uroce_request request;
   if (message.size() < sizeof(request)) {
-    reply.status = EINVAL;
     session.doomed = true;
-    return reply;
+    rejections_.count(Rejection::sessions_closed);
+    return reply.refuse(EINVAL, Rejection::malformed);
   }
   std::memcpy(&request, message.data(), sizeof(request));
   commands::Call call{*this, session, message.subspan(sizeof(request)), fds, reply};
   if (request.command >= UROCE_CMD_CM_FIRST && request.command < UROCE_CMD_CM_END) {
-    reply.status = session.greeted ? cm_.run(request.command, call) : EINVAL;
-    if (reply.status != 0) reply.body.clear();
-    return reply;
+    if (!session.greeted) return reply.refuse(EINVAL, Rejection::before_hello);
+    reply.status = cm_.run(request.command, call);
+    return;
   }
   const bool known = request.command < std::size(kCommands) && kCommands[request.command].run != nullptr;
-  if (!known) {
-    reply.status = EOPNOTSUPP;
-    return reply;
-  }
+  if (!known) return reply.refuse(EOPNOTSUPP, Rejection::unknown_command);
   const CommandRow& row = kCommands[request.command];
-  if (!row.before_hello && !session.greeted) {
-    reply.status = EINVAL;
-    return reply;
-  }
+  if (!row.before_hello && !session.greeted) return reply.refuse(EINVAL, Rejection::before_hello);
   reply.status = row.run(call);
-  if (reply.status != 0) {
-    reply.body.clear();
-    // Chunks that were made on the way stay unannounced; the next response that makes room names them.
-    reply.fds.clear();
-  }
-  return reply;
 }
 
 void Conductor::close_session(Session& session) {

@@ -25,6 +25,7 @@
 #include "engine/port.h"
 #include "engine/presence.h"
 #include "engine/qpn.h"
+#include "engine/rejections.h"
 #include "engine/session.h"
 #include "engine/worker.h"
 #include "memory/table.h"
@@ -35,6 +36,7 @@ namespace uroce::engine {
 /// What a request is answered with.
 struct Reply {
   int status = 0;  ///< 0 or an errno; kParked: later
+  std::optional<Rejection> reason;  ///< where the status alone doesn't tell
   std::vector<std::byte> body;
   std::vector<UniqueFd> fds;
 
@@ -42,6 +44,10 @@ struct Reply {
   void put(const T& value) {
     const auto* bytes = reinterpret_cast<const std::byte*>(&value);
     body.assign(bytes, bytes + sizeof(T));
+  }
+  void refuse(int error, Rejection why) {
+    status = error;
+    reason = why;
   }
 };
 inline constexpr int kParked = -1;
@@ -80,6 +86,7 @@ class Conductor {
   memory::Table& memory() { return memory_; }
   Accounts& accounts() { return accounts_; }
   CmService& cm() { return cm_; }
+  Rejections& rejections() { return rejections_; }
   QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }
   const std::unordered_map<std::uint64_t, std::unique_ptr<Session>>& sessions() const { return sessions_; }
 
@@ -131,6 +138,7 @@ class Conductor {
   Nanos started() const { return started_; }
 
  private:
+  void execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds, Reply& reply);
   void accept_all();
   void read_session(Session& session);
   bool answer(Session& session, const uroce_request& request, Reply& reply);
@@ -150,6 +158,7 @@ class Conductor {
   memory::Table& memory_;
   Port port_;
   Accounts accounts_;
+  Rejections rejections_;
   CmService cm_;
   std::vector<QpnAllocator> qpns_;
   std::vector<std::uint32_t> qp_counts_;

@@ -163,6 +163,7 @@ void Conductor::accept_all() {
     }
     if (sessions_.size() >= kMaxSessions) {
       log(LogLevel::kWarning, "%zu sessions are open, more are refused", kMaxSessions);
+      rejections_.count(Rejection::limit_reached);
       continue;
     }
     Peer peer = peer_of(socket.get());
@@ -183,6 +184,9 @@ void Conductor::read_session(Session& session) {
   if (in.nothing) return;
   if (in.closed || in.bad || in.message.size() < sizeof(uroce_request)) {
     session.doomed = true;
+    if (in.closed) return;
+    rejections_.count(Rejection::malformed);
+    rejections_.count(Rejection::sessions_closed);
     return;
   }
   uroce_request request;
@@ -206,6 +210,7 @@ void Conductor::retry_parked(Nanos now) {
     if (reply.status == kParked) {
       if (now - session->parked->since_ns < kParkedLimit) continue;
       reply.status = ETIMEDOUT;
+      rejections_.count(rejection_of(reply.status));
     }
     session->parked.reset();
     --parked_;
@@ -220,6 +225,7 @@ void Conductor::drop_doomed() {
       log(LogLevel::kWarning, "%s (process %d) took away memory that it had registered; its session is closed",
           session->program.c_str(), static_cast<int>(session->peer.pid));
       session->doomed = true;
+      rejections_.count(Rejection::sessions_closed);
     }
   }
   for (auto it = sessions_.begin(); it != sessions_.end();) {

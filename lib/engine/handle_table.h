@@ -12,6 +12,9 @@ namespace uroce::engine {
 template <class T>
 class HandleTable {
  public:
+  /// `unknown` counts the numbers that found nothing.
+  explicit HandleTable(std::uint64_t& unknown) : unknown_(unknown) {}
+
   std::uint32_t add(std::unique_ptr<T> object) {
     const std::uint32_t handle = ++last_;
     objects_.emplace(handle, std::move(object));
@@ -22,7 +25,9 @@ class HandleTable {
   /// nullptr: no such handle.
   T* find(std::uint32_t handle) const {
     const auto it = objects_.find(handle);
-    return it == objects_.end() ? nullptr : it->second.get();
+    if (it != objects_.end()) return it->second.get();
+    unknown_ += handle != 0;  // which stands for none
+    return nullptr;
   }
   void erase(std::uint32_t handle) { objects_.erase(handle); }
   void clear() { objects_.clear(); }
@@ -32,6 +37,7 @@ class HandleTable {
 
  private:
   std::unordered_map<std::uint32_t, std::unique_ptr<T>> objects_;
+  std::uint64_t& unknown_;
   std::uint32_t last_ = 0;  // 2^32 commands on one session take a day of nothing else; a wrap closes nothing
 };
 

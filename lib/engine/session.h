@@ -211,16 +211,17 @@ struct Session {
 
   Arena arena;
   ClientMemory memory;
-  HandleTable<PdObject> pds;
-  HandleTable<MrObject> mrs;
-  HandleTable<MwObject> mws;
-  HandleTable<ChannelObject> channels;
-  HandleTable<CqObject> cqs;
-  HandleTable<QpObject> qps;
-  HandleTable<SrqObject> srqs;
-  HandleTable<XrcdObject> xrcds;
-  HandleTable<AhObject> ahs;
-  CmObjects cm;
+  std::uint64_t unknown_handles = 0;  ///< how often a request named an object that there isn't
+  HandleTable<PdObject> pds{unknown_handles};
+  HandleTable<MrObject> mrs{unknown_handles};
+  HandleTable<MwObject> mws{unknown_handles};
+  HandleTable<ChannelObject> channels{unknown_handles};
+  HandleTable<CqObject> cqs{unknown_handles};
+  HandleTable<QpObject> qps{unknown_handles};
+  HandleTable<SrqObject> srqs{unknown_handles};
+  HandleTable<XrcdObject> xrcds{unknown_handles};
+  HandleTable<AhObject> ahs{unknown_handles};
+  CmObjects cm{unknown_handles};
   std::uint32_t connected_qps = 0;
   std::uint64_t imported = 0;  ///< session whose PDs and MRs this one may import; 0: none
 

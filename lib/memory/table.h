@@ -98,7 +98,7 @@ struct Span {
   bool write(std::size_t offset, const std::byte* from, std::size_t bytes) const;
 };
 
-/// Why a key does not resolve: each is counted by the caller.
+/// Why a key does not resolve; who asked counts it.
 enum class Verdict : std::uint8_t {
   kOk = 0,
   kNoSuchKey,   ///< unknown, invalidated, or of another PD

@@ -19,8 +19,11 @@ namespace uroce::proto {
   X(np_cnp_sent) X(rp_cnp_handled) X(np_ecn_marked_roce_packets)                                       \
   X(drop_no_qp) X(drop_bad_state) X(drop_wrong_service) X(drop_bad_pkey) X(drop_wrong_source)          \
   X(drop_bad_qkey) X(drop_no_receive) X(drop_too_long) X(drop_unexpected)                              \
-  X(bad_wqe_opcode) X(bad_wqe_sge_count) X(bad_wqe_inline) X(bad_wqe_length) X(bad_wqe_flags) \
-  X(bad_wqe_ah) X(drop_bad_srq)
+  X(bad_wqe_opcode) X(bad_wqe_sge_count) X(bad_wqe_inline) X(bad_wqe_length) X(bad_wqe_flags)          \
+  X(bad_wqe_ah)                                                                                        \
+  X(bad_wqe_key)  /* an L_Key that is unknown or ends before the range does, or lacks the right */     \
+  X(bad_wqe_bind) /* a window, fast registration or invalidation that may not be */                    \
+  X(drop_bad_srq)
 
 struct Counters {
 #define UROCE_COUNTER_FIELD(name) std::uint64_t name = 0;

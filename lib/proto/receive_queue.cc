@@ -86,6 +86,7 @@ void fail_receive(Core& core, Qp& qp, std::uint8_t status) {
   uroce_cqe cqe = core.make_cqe(qp, qp.receive.wr_id, status);
   cqe.opcode = UROCE_WC_RECV;
   cqe.vendor_err = status;
+  core.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
   ++(status == UROCE_WC_WR_FLUSH_ERR ? core.counters.resp_cqe_flush_error : core.counters.resp_cqe_error);
   push_receive(core, qp, cqe, true);
 }

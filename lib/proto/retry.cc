@@ -39,6 +39,7 @@ Nanos rnr_delay(std::uint8_t timer_code) { return kRnrDelays[timer_code & 31] * 
 void complete_send(Core& core, Qp& qp) {
   const Wqe& wqe = qp.wqe(qp.sq_head);
   ++qp.sq_head;
+  core.counters.rdma_sends += wqe.kind == Kind::kSend;
   if (!qp.signal_all && (wqe.flags & UROCE_SEND_SIGNALED) == 0) return;
   uroce_cqe cqe = core.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);
   cqe.opcode = send_row(wqe.opcode).wc_opcode;
@@ -55,6 +56,8 @@ void fail_send(Core& core, Qp& qp, std::uint8_t status) {
   ++qp.sq_head;
   qp.sq.publish_consumed(qp.sq_head);
   ++core.counters.req_cqe_error;
+  core.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
+  core.counters.bad_wqe_bind += status == UROCE_WC_MW_BIND_ERR;
   core.push(qp.send_cq, cqe, true);
   if (qp.type == QpType::kUc || qp.type == QpType::kUd) {
     enter_send_error(core, qp);

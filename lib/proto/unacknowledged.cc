@@ -12,13 +12,12 @@ constexpr std::uint32_t kOwnQkey = 0x80000000;  // a Q_Key with this bit stands 
 constexpr std::size_t kUdpHeader = 8;
 
 /// Books a packet; `last`: of its WQE, which is complete.
-void sent(Core& core, Qp& qp, const Wqe& wqe, bool last, std::uint32_t frame_bytes) {
+void sent(Core& core, Qp& qp, bool last, std::uint32_t frame_bytes) {
   ++qp.psn;
   ++core.counters.sent_pkts;
   core.counters.sent_bytes += frame_bytes;
   ++qp.counters.sent_pkts;
   if (!last) return;
-  core.counters.rdma_sends += wqe.kind == Kind::kSend;
   ++qp.sq_cursor;
   qp.send_at = {};
   complete_send(core, qp);
@@ -75,7 +74,7 @@ bool send_packet(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst) {
     fail_send(core, qp, status);
     return false;
   }
-  sent(core, qp, wqe, last, frame.length);
+  sent(core, qp, last, frame.length);
   return true;
 }
 

@@ -8,7 +8,7 @@ namespace uroce::engine::commands {
 
 int create_channel(Call& call) {
   constexpr std::size_t kMaxChannels = 4096;  // each is a descriptor of the daemon
-  if (!call.body.empty()) return EINVAL;
+  if (!call.no_body()) return EINVAL;
   if (call.session.channels.size() >= kMaxChannels) return EMFILE;
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return EMFILE;

@@ -23,9 +23,16 @@ struct Call {
   /// The body as T. False: not of exactly that size.
   template <class T>
   bool read(T& out) const {
-    if (body.size() != sizeof(T)) return false;
+    if (body.size() != sizeof(T)) return malformed();
     std::memcpy(&out, body.data(), sizeof(T));
     return true;
+  }
+  /// Whether there is none, as there should be.
+  bool no_body() const { return body.empty() || malformed(); }
+  /// The reason why the command is refused.
+  bool malformed() const {
+    reply.reason = Rejection::malformed;
+    return false;
   }
 };
 

@@ -4,13 +4,13 @@
 namespace uroce::engine::commands {
 
 int query_device(Call& call) {
-  if (!call.body.empty()) return EINVAL;
+  if (!call.no_body()) return EINVAL;
   call.reply.put(call.conductor.port().device());
   return 0;
 }
 
 int query_port(Call& call) {
-  if (!call.body.empty()) return EINVAL;
+  if (!call.no_body()) return EINVAL;
   call.conductor.refresh_link();
   uroce_port_response response = call.conductor.port().port();
   call.conductor.on_all_workers([&](WorkerCore& worker) {

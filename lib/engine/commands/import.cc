@@ -8,7 +8,7 @@ namespace uroce::engine::commands {
 // Whoever holds the memfd of a session's first chunk was given it by that session's process.
 int import_device(Call& call) {
   struct stat info {};
-  if (!call.body.empty() || call.fds.size() != 1 || ::fstat(call.fds[0].get(), &info) != 0) return EINVAL;
+  if (!call.no_body() || call.fds.size() != 1 || ::fstat(call.fds[0].get(), &info) != 0) return EINVAL;
   for (const auto& [id, session] : call.conductor.sessions()) {
     if (session.get() == &call.session || !session->greeted) continue;
     if (!session->arena.is_first_chunk(info.st_dev, info.st_ino)) continue;

@@ -16,13 +16,13 @@ constexpr std::uint32_t kOptionalAccess = 0x3ff00000;
 constexpr std::uint32_t kHugetlbAccess = 1u << 7;
 
 // The body may end behind the last piece that it counts.
-bool parse(std::span<const std::byte> body, uroce_reg_mr_request& out) {
+bool parse(const Call& call, std::span<const std::byte> body, uroce_reg_mr_request& out) {
   constexpr std::size_t kHead = offsetof(uroce_reg_mr_request, piece);
-  if (body.size() < kHead || body.size() > sizeof(out)) return false;
+  if (body.size() < kHead || body.size() > sizeof(out)) return call.malformed();
   out = {};
   std::memcpy(&out, body.data(), body.size());
-  return out.reserved == 0 && out.piece_count <= UROCE_MAX_MR_PIECES &&
-         body.size() >= kHead + out.piece_count * sizeof(uroce_mr_piece);
+  if (out.reserved != 0 || out.piece_count > UROCE_MAX_MR_PIECES) return false;
+  return body.size() >= kHead + out.piece_count * sizeof(uroce_mr_piece) || call.malformed();
 }
 
 int check_access(std::uint32_t asked) {
@@ -122,7 +122,7 @@ int add(Call& call, std::unique_ptr<MrObject> mr, const uroce_reg_mr_request& re
 
 int make(Call& call, MrKind kind) {
   uroce_reg_mr_request request;
-  if (!parse(call.body, request)) return EINVAL;
+  if (!parse(call, call.body, request)) return EINVAL;
   if (const int error = check_access(request.access)) return error;
   if (const int error = check_range(request)) return error;
   Session& session = call.session;
@@ -149,9 +149,9 @@ bool withdraw(Conductor& conductor, Key key) {
 
 bool parse_rereg(const Call& call, uroce_rereg_mr_request& out) {
   constexpr std::size_t kHead = offsetof(uroce_rereg_mr_request, mr);
-  if (call.body.size() < kHead) return false;
+  if (call.body.size() < kHead) return call.malformed();
   std::memcpy(&out, call.body.data(), kHead);
-  return parse(call.body.subspan(kHead), out.mr);
+  return parse(call, call.body.subspan(kHead), out.mr);
 }
 
 // What the mask leaves out stays as it was.

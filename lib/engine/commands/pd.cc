@@ -4,7 +4,7 @@
 namespace uroce::engine::commands {
 
 int alloc_pd(Call& call) {
-  if (!call.body.empty()) return EINVAL;
+  if (!call.no_body()) return EINVAL;
   Session& session = call.session;
   if (session.pds.size() >= kMaxPd) return ENOMEM;
   auto pd = std::make_unique<PdObject>();

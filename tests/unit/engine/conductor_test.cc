@@ -229,6 +229,41 @@ TEST(ConductorLimits, AUserThatHasEnoughGetsNoMoreAndOthersDo) {
   EXPECT_NE(one.create_qp(request).made.handle, 0u);
   one.close();
   EXPECT_NE(same.create_cq(16).made.handle, 0u);
+  EXPECT_EQ(daemon.conductor->rejections().of(Rejection::limit_reached), 2u);
+}
+
+TEST(ConductorLimits, RegionsAndWindowsOfAllAUsersSessionsCountTogether) {
+  DaemonConfig config = test_config();
+  config.limits.mrs = 2;
+  TestDaemon daemon(config);
+  TestClient one(*daemon.conductor, 1000), same(*daemon.conductor, 1000), other(*daemon.conductor, 1001);
+  for (TestClient* client : {&one, &same, &other}) client->hello();
+  std::byte* data = nullptr;
+  const auto reg = [&](TestClient& client) {
+    return client.reg_mr(client.alloc_pd(), 0x10000, 4096, kReadWrite, data);
+  };
+  const auto window = [](TestClient& client) {
+    uroce_alloc_mw_request request{};
+    request.pd = client.alloc_pd();
+    request.type = 1;
+    return client.send(UROCE_CMD_ALLOC_MW, request).status;
+  };
+  const Reply first = reg(one);
+  ASSERT_EQ(first.status, 0);
+  EXPECT_EQ(window(same), 0);
+  EXPECT_EQ(reg(one).status, ENOMEM);
+  EXPECT_EQ(reg(same).status, ENOMEM);
+  EXPECT_EQ(window(one), ENOMEM);
+  EXPECT_EQ(same.send(UROCE_CMD_ALLOC_NULL_MR, uroce_handle{same.alloc_pd(), 0}).status, ENOMEM);
+  EXPECT_EQ(daemon.memory.size(), 2u);
+  EXPECT_EQ(reg(other).status, 0);
+  EXPECT_EQ(one.destroy(UROCE_CMD_DEREG_MR, TestClient::value<uroce_reg_mr_response>(first).handle), 0);
+  EXPECT_EQ(reg(same).status, 0);
+  EXPECT_EQ(reg(one).status, ENOMEM);
+  same.close();
+  EXPECT_EQ(reg(one).status, 0);
+  EXPECT_EQ(reg(one).status, 0);
+  EXPECT_EQ(reg(one).status, ENOMEM);
 }
 
 TEST(ConductorLimits, BytesOfQueuesCount) {
@@ -286,10 +321,67 @@ TEST_F(ConductorTest, TruncatedRequestsOfEveryCommandAreRefused) {
   for (std::uint32_t command = 1; command < UROCE_CMD_ADMIN; ++command) {
     const std::vector<std::byte> body(3, std::byte{1});
     EXPECT_EQ(client.send(command, body).status, EINVAL) << "command " << command;
+    EXPECT_EQ(conductor.rejections().of(Rejection::malformed), command);
   }
   std::vector<std::byte> three(3);
   conductor.handle(client.session(), three, {});
   EXPECT_TRUE(client.session().doomed);
+  EXPECT_EQ(conductor.rejections().of(Rejection::sessions_closed), 1u);
+}
+
+TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
+  TestClient client(conductor, 1234), stranger(conductor);
+  const auto nothing = std::span<const std::byte>{};
+  const auto grows = [&](Rejection reason, auto&& refused) {
+    std::vector<std::uint64_t> before;
+    for (std::size_t i = 0; i < std::size(kRejectionNames); ++i) {
+      before.push_back(conductor.rejections().of(static_cast<Rejection>(i)));
+    }
+    refused();
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      const auto each = static_cast<Rejection>(i);
+      EXPECT_EQ(conductor.rejections().of(each) - before[i], each == reason ? 1u : 0u)
+          << kRejectionNames[i] << " where " << kRejectionNames[static_cast<std::size_t>(reason)] << " is due";
+    }
+  };
+  const auto ask = [&](const char* text) { answer_admin(conductor, client.session(), text); };
+  client.hello();
+  const std::uint32_t pd = client.alloc_pd();
+  const ClientCq cq = client.create_cq(16);
+  client.create_qp(TestClient::qp_request(pd, cq.made.handle));
+  std::byte* data = nullptr;
+
+  grows(Rejection::before_hello, [&] { stranger.send(UROCE_CMD_ALLOC_PD, nothing); });
+  grows(Rejection::before_hello, [&] { stranger.send(UROCE_CMD_CM_CREATE_ID, nothing); });
+  grows(Rejection::bad_version,
+        [&] { stranger.send(UROCE_CMD_HELLO, uroce_hello_request{UROCE_ABI_VERSION + 1, 1, "old"}); });
+  grows(Rejection::unknown_command, [&] { client.send(0, nothing); });
+  grows(Rejection::unknown_command, [&] { client.send(~0u, nothing); });
+  grows(Rejection::malformed, [&] { client.send(UROCE_CMD_DEALLOC_PD, nothing); });
+  grows(Rejection::malformed, [&] { client.send(UROCE_CMD_ALLOC_PD, uroce_handle{1, 0}); });
+  grows(Rejection::malformed, [&] { client.send(UROCE_CMD_CM_CREATE_ID, nothing); });
+  grows(Rejection::malformed, [&] { client.send(UROCE_CMD_REG_MR, nothing); });
+  grows(Rejection::unknown_handle, [&] { client.destroy(UROCE_CMD_DESTROY_QP, 77); });
+  grows(Rejection::unknown_handle, [&] { client.create_qp(TestClient::qp_request(pd, 77)); });
+  grows(Rejection::unknown_handle, [&] { client.destroy(UROCE_CMD_CM_DESTROY_ID, 77); });
+  grows(Rejection::bad_value, [&] { client.create_cq(0); });
+  grows(Rejection::bad_value, [&] { client.send(UROCE_CMD_QUERY_GID, uroce_gid_request{99, 0}); });
+  grows(Rejection::bad_value, [&] { ask(R"({"command":"nonsense"})"); });
+  grows(Rejection::no_permission, [&] { ask(R"({"command":"link","change":"down"})"); });
+  grows(Rejection::in_use, [&] { client.destroy(UROCE_CMD_DEALLOC_PD, pd); });
+  grows(Rejection::unsupported, [&] {
+    auto request = TestClient::qp_request(pd, cq.made.handle);
+    request.type = 8;
+    client.create_qp(request);
+  });
+  grows(Rejection::other, [&] {
+    ASSERT_EQ(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data).status, 0);
+    conductor.rejections().count(rejection_of(EIO));
+  });
+
+  const auto stat = nlohmann::json::parse(answer_admin(conductor, client.session(), R"({"command":"stat"})"));
+  EXPECT_EQ(stat["rejected"]["malformed"], 4);
+  EXPECT_EQ(stat["rejected"]["limit_reached"], 0);
 }
 
 TEST_F(ConductorTest, AdminShowsWhatThereIsAndChangesNothingForStrangers) {

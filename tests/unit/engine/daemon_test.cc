@@ -179,6 +179,9 @@ TEST_F(DaemonTest, BrokenMessagesCloseOnlyTheirOwnConnection) {
   ASSERT_GT(::send(too_short.get(), big.data(), 3, MSG_NOSIGNAL), 0);
   EXPECT_TRUE(receive_answer(too_short.get()).closed);
   EXPECT_EQ(ask(good.get(), UROCE_CMD_QUERY_GID, uroce_gid_request{0, 0}).status, 0);
+  const auto rejected = admin(R"({"command":"stat"})")["rejected"];
+  EXPECT_EQ(rejected["malformed"], 2);
+  EXPECT_EQ(rejected["sessions_closed"], 2);
 }
 
 TEST_F(DaemonTest, AClientThatIsKilledIsGoneWithinASecond) {

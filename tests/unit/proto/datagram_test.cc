@@ -149,6 +149,8 @@ TEST(Datagram, ReceiveIntoForeignMemoryEndsTheQp) {
   pair.a.post(datagram(pair, 8));
   pair.run();
   EXPECT_EQ(pair.b.poll(true).at(0).status, UROCE_WC_LOC_PROT_ERR);
+  EXPECT_EQ(pair.b.counters().bad_wqe_key, 1u);
+  EXPECT_EQ(pair.a.counters().rdma_sends, 1u);
   EXPECT_EQ(pair.b.snapshot().state, QpState::kErr);
 }
 

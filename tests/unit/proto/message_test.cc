@@ -29,6 +29,8 @@ TEST_P(Sizes, SendFillsTheReceive) {
   EXPECT_EQ(received[0].byte_len, n);
   EXPECT_EQ(std::memcmp(pair.b.at(100), pair.a.at(0), n), 0);
   EXPECT_EQ(*pair.b.at(100 + n), std::byte{0});
+  EXPECT_EQ(pair.a.counters().rdma_sends, 1u);
+  EXPECT_EQ(pair.b.counters().rdma_recvs, 1u);
 }
 
 TEST_P(Sizes, WriteReachesRemoteMemory) {
@@ -46,6 +48,7 @@ TEST_P(Sizes, WriteReachesRemoteMemory) {
   EXPECT_EQ(sent[0].opcode, UROCE_WC_RDMA_WRITE);
   EXPECT_EQ(std::memcmp(pair.b.at(333), pair.a.at(0), n), 0);
   EXPECT_TRUE(pair.b.poll(true).empty());
+  EXPECT_EQ(pair.a.counters().rdma_sends, 0u);
 }
 
 TEST_P(Sizes, ReadFetchesRemoteMemory) {

@@ -267,9 +267,7 @@ TEST_P(BadEntries, FailAloneAfterGoodOnesBeforeThem) {
   EXPECT_EQ(sent[0].wr_id, 77u);
   EXPECT_EQ(sent[0].status, GetParam().status);
   EXPECT_EQ(pair.a.snapshot().state, QpState::kErr);
-  if (GetParam().counter != nullptr) {
-    EXPECT_EQ(pair.a.counters().*GetParam().counter, 1u);
-  }
+  EXPECT_EQ(pair.a.counters().*GetParam().counter, 1u);
   EXPECT_EQ(pair.b.snapshot().state, QpState::kRts);
 }
 
@@ -277,9 +275,9 @@ INSTANTIATE_TEST_SUITE_P(Each, BadEntries,
                          testing::Values(BadEntry{"opcode", [](auto& e, auto&) { e.opcode = 200; },
                                                   UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_opcode},
                                          BadEntry{"bind", [](auto& e, auto&) { e.opcode = UROCE_WR_BIND_MW; },
-                                                  UROCE_WC_MW_BIND_ERR, nullptr},
+                                                  UROCE_WC_MW_BIND_ERR, &Counters::bad_wqe_bind},
                                          BadEntry{"register", [](auto& e, auto&) { e.opcode = UROCE_WR_REG_MR; },
-                                                  UROCE_WC_MW_BIND_ERR, nullptr},
+                                                  UROCE_WC_MW_BIND_ERR, &Counters::bad_wqe_bind},
                                          BadEntry{"atomic_write_length",
                                                   [](auto& e, auto& sges) {
                                                     e.opcode = UROCE_WR_ATOMIC_WRITE;
@@ -307,12 +305,12 @@ INSTANTIATE_TEST_SUITE_P(Each, BadEntries,
                                                   },
                                                   UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length},
                                          BadEntry{"lkey", [](auto&, auto& sges) { sges[0].lkey ^= 0x100; },
-                                                  UROCE_WC_LOC_PROT_ERR, nullptr},
+                                                  UROCE_WC_LOC_PROT_ERR, &Counters::bad_wqe_key},
                                          BadEntry{"bounds", [](auto&, auto& sges) { sges[0].addr += End::kMemory; },
-                                                  UROCE_WC_LOC_PROT_ERR, nullptr},
+                                                  UROCE_WC_LOC_PROT_ERR, &Counters::bad_wqe_key},
                                          BadEntry{"invalidate",
                                                   [](auto& e, auto&) { e.opcode = UROCE_WR_LOCAL_INV; },
-                                                  UROCE_WC_MW_BIND_ERR, nullptr},
+                                                  UROCE_WC_MW_BIND_ERR, &Counters::bad_wqe_bind},
                                          BadEntry{"atomic_length",
                                                   [](auto& e, auto& sges) {
                                                     e.opcode = UROCE_WR_ATOMIC_FETCH_AND_ADD;

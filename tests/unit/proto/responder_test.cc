@@ -335,6 +335,7 @@ TEST(Responder, BadReceiveKeyIsARemoteOperationalError) {
   pair.run();
   ASSERT_EQ(pair.a.poll()[0].status, UROCE_WC_REM_OP_ERR);
   ASSERT_EQ(pair.b.poll(true)[0].status, UROCE_WC_LOC_PROT_ERR);
+  EXPECT_EQ(pair.b.counters().bad_wqe_key, 1u);
 }
 
 TEST(Responder, ReceiveWithTooManyElementsFailsAndIsCounted) {
