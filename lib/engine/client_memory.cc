@@ -21,6 +21,9 @@ constexpr std::uint64_t kMaxFileOffset = std::uint64_t{1} << 62;
 // vm.max_map_count is 65,530 by default, and the daemon needs some for itself.
 constexpr std::size_t kMaxMappings = 60'000;
 
+// File systems that linux/magic.h leaves out: statfs(2), and their own headers.
+constexpr std::uint32_t kJfs = 0x3153464a, kNtfs3 = 0x7366746e, kBcachefs = 0xca451a4e, kZfs = 0x2fc12fc1;
+
 std::atomic<std::size_t> g_mappings{0};
 
 FileKind classify(int fd) {
@@ -62,6 +65,18 @@ FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes) {
     case BTRFS_SUPER_MAGIC:
     case F2FS_SUPER_MAGIC:
     case OVERLAYFS_SUPER_MAGIC:
+    case REISERFS_SUPER_MAGIC:
+    case NILFS_SUPER_MAGIC:
+    case MSDOS_SUPER_MAGIC:
+    case EXFAT_SUPER_MAGIC:
+    case SQUASHFS_MAGIC:
+    case EROFS_SUPER_MAGIC_V1:
+    case ISOFS_SUPER_MAGIC:
+    case UDF_SUPER_MAGIC:
+    case kJfs:
+    case kNtfs3:
+    case kBcachefs:
+    case kZfs:
       return {.allowed = true};
     default:
       return {};

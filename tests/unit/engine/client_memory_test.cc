@@ -120,7 +120,18 @@ TEST(FileKindTest, ADmaBufIsMappedNoFurtherThanThePiece) {
   const FileRange huge = range_to_map(kind_of_file(HUGETLBFS_MAGIC, 2u << 20), {0, 0, 3u << 20, kPage});
   EXPECT_EQ(huge.begin, 2u << 20);
   EXPECT_EQ(huge.end, 4u << 20);
-  EXPECT_FALSE(kind_of_file(NFS_SUPER_MAGIC, kPage).allowed);
+}
+
+TEST(FileKindTest, FilesOfDisksAreMappedAndThoseOfServersRefused) {
+  constexpr std::uint32_t kZfs = 0x2fc12fc1, kBcachefs = 0xca451a4e, kCeph = 0x00c36400;
+  for (const auto disk : {std::uint32_t{EXT4_SUPER_MAGIC}, std::uint32_t{XFS_SUPER_MAGIC},
+                          std::uint32_t{BTRFS_SUPER_MAGIC}, std::uint32_t{MSDOS_SUPER_MAGIC}, kZfs, kBcachefs}) {
+    EXPECT_TRUE(kind_of_file(disk, kPage).allowed) << std::hex << disk;
+  }
+  for (const auto server : {std::uint32_t{NFS_SUPER_MAGIC}, std::uint32_t{FUSE_SUPER_MAGIC},
+                            std::uint32_t{CIFS_SUPER_MAGIC}, std::uint32_t{V9FS_MAGIC}, kCeph, 0u}) {
+    EXPECT_FALSE(kind_of_file(server, kPage).allowed) << std::hex << server;
+  }
 }
 
 TEST_F(ClientMemoryTest, RegionsOfADmaBufAreItsPages) {
