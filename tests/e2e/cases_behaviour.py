@@ -5,7 +5,10 @@ import signal
 import time
 
 from programs import Pair, check_figures, run_pair
-from rig import Failure, wait_until
+from rig import Failure, free_hugepages, wait_until
+
+
+HUGETLB_PAGES = 200  # daemons take theirs first, both ends of verify a few
 
 
 def verify(options, timeout=120):
@@ -22,7 +25,12 @@ def verify_cases(long):
              'verify shared memory': ['-k', 'shared', '-n', '60', '-s', '3'],
              'verify file mapping': ['-k', 'file', '-n', '60', '-s', '4'],
              'verify PSN wrap': ['-P', '0xfffff0', '-n', '60', '-s', '5'],
+             'verify stack': ['-k', 'stack', '-x', '65536', '-n', '60', '-s', '14'],
+             'verify read-only mapping': ['-k', 'read-only', '-n', '60', '-s', '15'],
              'verify over IPv6': ['-g', '1', '-n', '60', '-s', '6']}
+    if free_hugepages() >= HUGETLB_PAGES:
+        cases['verify hugetlb'] = ['-k', 'hugetlb', '-x', '65536', '-n', '60', '-s', '16']
+        cases['verify shared hugetlb'] = ['-k', 'shared-hugetlb', '-x', '65536', '-n', '60', '-s', '17']
     for mtu in (256, 512, 2048, 4096):
         cases[f'verify -m {mtu}'] = ['-m', str(mtu), '-n', '60', '-s', str(mtu)]
     if long:

@@ -31,6 +31,40 @@ std::uint32_t random_psn() {
   return value & 0xffffff;
 }
 
+int temporary_file(std::size_t bytes) {
+  std::FILE* file = std::tmpfile();
+  if (file == nullptr || ftruncate(fileno(file), static_cast<off_t>(bytes)) != 0) fail(with_errno("tmpfile"));
+  return fileno(file);
+}
+
+/// Memory of a kind; of "read-only" there is a second mapping, through which it can only be read.
+void* map_memory(const std::string& kind, std::size_t bytes, void*& read_only) {
+  constexpr int kBoth = PROT_READ | PROT_WRITE;
+  constexpr std::size_t kHuge = 2u << 20;
+  const std::size_t whole = (bytes + kHuge - 1) / kHuge * kHuge;
+  void* memory = MAP_FAILED;
+  if (kind == "heap") {
+    memory = std::malloc(bytes);
+  } else if (kind == "shared") {
+    memory = mmap(nullptr, bytes, kBoth, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  } else if (kind == "file") {
+    // A private mapping of a file cannot be moved: the daemon reaches it from outside.
+    memory = mmap(nullptr, bytes, kBoth, MAP_PRIVATE, temporary_file(bytes), 0);
+  } else if (kind == "hugetlb") {
+    memory = mmap(nullptr, whole, kBoth, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+  } else if (kind == "shared-hugetlb") {
+    memory = mmap(nullptr, whole, kBoth, MAP_SHARED | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
+  } else if (kind == "read-only") {
+    const int file = temporary_file(bytes);
+    memory = mmap(nullptr, bytes, kBoth, MAP_SHARED, file, 0);
+    read_only = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file, 0);
+  } else {
+    fail("memory " + kind + ": give heap, stack, shared, file, hugetlb, shared-hugetlb or read-only");
+  }
+  if (memory == MAP_FAILED || memory == nullptr || read_only == MAP_FAILED) fail(with_errno("memory"));
+  return memory;
+}
+
 }  // namespace
 
 void fail(const std::string& what) {
@@ -40,7 +74,7 @@ void fail(const std::string& what) {
 
 Endpoint::Endpoint(const Options& options) : limits_(options.limits), events_(options.events) {
   open_device(options);
-  make_memory(options.memory);
+  make_memory(options);
   make_qp();
   connect_tcp(options);
   connect_qp(options);
@@ -63,29 +97,22 @@ void Endpoint::open_device(const Options& options) {
   if (pd_ == nullptr) fail(with_errno("ibv_alloc_pd"));
 }
 
-void Endpoint::make_memory(const std::string& kind) {
-  memory_bytes_ = limits_.region_bytes + limits_.batch * stride();
-  void* memory = MAP_FAILED;
-  if (kind == "heap") {
-    memory = std::malloc(memory_bytes_);
-  } else if (kind == "shared") {
-    memory = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  } else if (kind == "file") {
-    // A private mapping of a file cannot be moved: the daemon reaches it from outside.
-    std::FILE* file = std::tmpfile();
-    if (file == nullptr || ftruncate(fileno(file), static_cast<off_t>(memory_bytes_)) != 0)
-      fail(with_errno("tmpfile"));
-    memory = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE, fileno(file), 0);
-  } else {
-    fail("memory " + kind + ": give heap, shared or file");
-  }
-  if (memory == MAP_FAILED || memory == nullptr) fail(with_errno("memory"));
+void Endpoint::make_memory(const Options& options) {
+  const std::size_t bytes = memory_bytes(limits_);
+  void* read_only = nullptr;
+  void* const memory = options.stack != nullptr ? options.stack : map_memory(options.memory, bytes, read_only);
   memory_ = static_cast<std::byte*>(memory);
-  std::memset(memory, 0xa5, memory_bytes_);
+  std::memset(memory_, 0xa5, bytes);
   constexpr int kAccess =
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-  mr_ = ibv_reg_mr(pd_, memory_, memory_bytes_, kAccess);
-  if (mr_ == nullptr) fail(with_errno("ibv_reg_mr"));
+  source_mr_ = mr_ = ibv_reg_mr(pd_, memory_, bytes, kAccess);
+  source_ = memory_;
+  if (read_only != nullptr) {
+    source_ = static_cast<std::byte*>(read_only);
+    if (ibv_reg_mr(pd_, source_, bytes, kAccess) != nullptr) fail("a read-only mapping is registered for writing");
+    source_mr_ = ibv_reg_mr(pd_, source_, bytes, 0);
+  }
+  if (mr_ == nullptr || source_mr_ == nullptr) fail(with_errno("ibv_reg_mr"));
 }
 
 void Endpoint::make_qp() {

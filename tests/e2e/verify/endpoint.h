@@ -21,7 +21,8 @@ struct Options {
   std::uint32_t batches = 200;
   Limits limits;
   bool events = false;      ///< sleep on completion events
-  std::string memory = "heap";  ///< heap, shared, file
+  std::string memory = "heap";
+  void* stack = nullptr;        ///< the memory, if it is to be there
   std::int64_t psn = -1;    ///< first PSN; -1: random
   std::uint8_t timeout = 12;
   std::uint32_t flow_label = 0;
@@ -42,13 +43,19 @@ struct Peer {
 class Endpoint {
  public:
   explicit Endpoint(const Options& options);
+  static std::size_t memory_bytes(const Limits& limits) {
+    return limits.region_bytes + limits.batch * stride(limits);
+  }
 
   // Memory: `region` is what the client reads and writes at the server, slots are for what is sent and received.
   std::byte* region() { return memory_; }
   std::byte* slot(std::size_t i) { return memory_ + limits_.region_bytes + i * stride(); }
   /// Distance of two slots; the bytes behind max_bytes are a guard.
-  std::size_t stride() const { return limits_.max_bytes + 64; }
+  std::size_t stride() const { return stride(limits_); }
   std::uint32_t lkey() const { return mr_->lkey; }
+  /// Where the QP is to read what is to be sent from the slot: the same bytes, by another mapping perhaps.
+  std::uint64_t source(std::size_t i) { return reinterpret_cast<std::uint64_t>(source_) + (slot(i) - memory_); }
+  std::uint32_t source_lkey() const { return source_mr_->lkey; }
 
   ibv_qp* qp() { return qp_; }
   const Peer& peer() const { return peer_; }
@@ -62,20 +69,20 @@ class Endpoint {
   void await(char letter);
 
  private:
+  static std::size_t stride(const Limits& limits) { return limits.max_bytes + 64; }
   void open_device(const Options& options);
-  void make_memory(const std::string& kind);
+  void make_memory(const Options& options);
   void make_qp();
   void connect_tcp(const Options& options);
   void connect_qp(const Options& options);
 
   Limits limits_;
   bool events_ = false;
-  std::byte* memory_ = nullptr;
-  std::size_t memory_bytes_ = 0;
+  std::byte *memory_ = nullptr, *source_ = nullptr;
   int tcp_ = -1;
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
-  ibv_mr* mr_ = nullptr;
+  ibv_mr *mr_ = nullptr, *source_mr_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
   ibv_cq* cq_ = nullptr;
   ibv_qp* qp_ = nullptr;

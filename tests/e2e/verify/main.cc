@@ -1,8 +1,10 @@
-// verify [-d DEVICE] [-g GID] [-p PORT] [-s SEED] [-n BATCHES] [-m MTU] [-x MAX_BYTES] [-k heap|shared|file]
+// verify [-d DEVICE] [-g GID] [-p PORT] [-s SEED] [-n BATCHES] [-m MTU] [-x MAX_BYTES]
+//        [-k heap|stack|shared|file|hugetlb|shared-hugetlb|read-only]
 //        [-P PSN] [-u TIMEOUT] [-o KINDS] [-f FLOW_LABEL] [-l HOP_LIMIT] [-a] [-e]
 //        [HOST]
 // Moves random data with every operation of a reliable connection and checks every byte, completion and immediate
 // value at both ends. Without HOST it is the server.
+#include <alloca.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -93,7 +95,10 @@ void post(Endpoint& end, const Operation& op, std::size_t i) {
   ibv_send_wr wr{}, *bad = nullptr;
   wr.wr_id = i;
   wr.sg_list = parts;
-  wr.num_sge = scatter(reinterpret_cast<std::uint64_t>(end.slot(i)), op.bytes, op.pieces, end.lkey(), parts);
+  const std::uint64_t address =
+      op.returns_data() ? reinterpret_cast<std::uint64_t>(end.slot(i)) : end.source(i);
+  wr.num_sge =
+      scatter(address, op.bytes, op.pieces, op.returns_data() ? end.lkey() : end.source_lkey(), parts);
   wr.opcode = kOpcodes[static_cast<std::size_t>(op.kind)];
   wr.imm_data = op.immediate;
   if (op.signaled) wr.send_flags |= IBV_SEND_SIGNALED;
@@ -192,7 +197,8 @@ std::uint64_t run_server(Endpoint& end, const Options& options, Schedule& schedu
 
 int main(int argc, char** argv) {
   using namespace uroce::verify;
-  const Options options = parse(argc, argv);
+  Options options = parse(argc, argv);
+  if (options.memory == "stack") options.stack = alloca(Endpoint::memory_bytes(options.limits));
   Endpoint end(options);
   Schedule schedule(options.seed, options.limits);
   const std::uint64_t operations =
