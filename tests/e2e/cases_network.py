@@ -6,6 +6,7 @@ import re
 import struct
 import subprocess
 
+from cases_verbs import suite
 from programs import run_pair
 from rig import ROOT, Failure, wait_until
 
@@ -123,17 +124,27 @@ def icrc_checker():
     raise Failure('tests/golden has no icrc-check')
 
 
-def check_capture(path):
-    """No malformed packet for tshark, every ICRC good for an implementation of its own."""
+# Opcodes of each service, as tshark prints them, and what else the wire may carry.
+OF_EACH_KIND = {'4': 'RC SEND Only', '23': 'RC SEND Only with Invalidate', '32': 'UC SEND First', '36': 'UC SEND Only',
+                '100': 'UD SEND Only', '164': 'XRC SEND Only', '172': 'XRC READ request', 'vlan 5': 'a VLAN', 'IPv6': 'IPv6'}
+
+
+def check_capture(path, needed=None):
+    """No malformed packet for tshark, every ICRC good for an implementation of its own; what is needed is there."""
     # The payload is random; tshark shall not take it for an upper-layer protocol.
     quiet = [word for name in UPPER_LAYERS for word in ('--disable-heuristic', name)]
     malformed = command('tshark', '-r', path, *quiet, '-Y', '_ws.malformed', timeout=300)
     if malformed.strip():
         raise Failure(f'malformed for tshark:\n{malformed[:2000]}')
-    roce = command('tshark', '-r', path, '-Y', 'infiniband.bth', '-T', 'fields', '-e', 'infiniband.bth.opcode',
-                   timeout=300).split()
+    rows = command('tshark', '-r', path, '-Y', 'infiniband.bth', '-T', 'fields', '-E', 'separator=,', '-e',
+                   'infiniband.bth.opcode', '-e', 'vlan.id', '-e', 'ipv6.version', timeout=300).split()
+    roce = [row.split(',')[0] for row in rows]
+    seen = set(roce) | {f'vlan {row.split(",")[1]}' for row in rows} | {'IPv6' for row in rows if row.endswith(',6')}
     if len(roce) < 100:
         raise Failure(f'only {len(roce)} RoCE packets in the capture')
+    missing = [name for what, name in (needed or {}).items() if what not in seen]
+    if missing:
+        raise Failure(f'not in the capture: {", ".join(missing)}; there are {sorted(seen)}')
     classic = str(path) + '.pcap'
     command('editcap', '-F', 'pcap', path, classic)
     done = subprocess.run(['python3', icrc_checker(), classic], capture_output=True, text=True, timeout=300)
@@ -143,16 +154,23 @@ def check_capture(path):
 
 
 def capture(rig):
-    """What two daemons say to each other, in every operation."""
+    """What two daemons say to each other, in every operation of every service, and in a VLAN."""
     path = rig.dir / 'wire.pcapng'
     devices = rig.pair(extra0=['--pcap', str(path)])
     verify = str(rig.build / 'tests/e2e/verify')
     run_pair(rig, devices, [verify, '-n', '20', '-x', '20000', '-s', '11'])
     run_pair(rig, devices, [verify, '-n', '10', '-x', '20000', '-g', '1', '-s', '12'])
     run_pair(rig, devices, ['ib_atomic_bw', '-n', '100', '-F'])
+    for cases in ('mw_invalidated_by_the_peer', 'uc_send_*', 'ud_send', 'xrc_*_and_read', 'xrc_message_*'):
+        suite(rig, devices, 'conformance', cases)
+    for i, device in enumerate(devices):
+        rig.ctl('-d', device, 'link', 'add', f'192.0.2.{i + 21}/24@vlan5')
+    gids = rig.ctl('-d', devices[0], 'show', 'devices')[devices[0]]['devices'][0]['gids']
+    in_vlan = next(i for i, gid in enumerate(gids) if gid.endswith('@vlan5'))
+    run_pair(rig, devices, [verify, '-n', '5', '-x', '20000', '-g', str(in_vlan), '-s', '18'])
     for daemon in rig.daemons.values():
         daemon.end()
-    check_capture(path)
+    check_capture(path, OF_EACH_KIND)
 
 
 def trace(rig):
