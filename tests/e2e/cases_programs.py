@@ -134,7 +134,9 @@ def faulty_cases(long):
                 ['ib_write_lat', '-s', '64', '-n', str(200 * count)], ['ib_read_lat', '-s', '64', '-n', str(200 * count)],
                 ['ib_send_lat', '-s', '64', '-n', str(200 * count)], ['ib_atomic_bw', '-n', str(500 * count)],
                 ['ib_atomic_lat', '-n', str(200 * count)], ['ib_send_bw', '-a', '-n', '10'],
-                ['ib_write_bw', '-b', '-s', '65536', '-n', '100']]
+                ['ib_write_bw', '-b', '-s', '65536', '-n', '100'], ['ib_send_bw', '-e', '-s', '16384', '-n', str(200 * count)],
+                ['ib_write_lat', '-I', '64', '-s', '64', '-n', str(200 * count)],
+                ['ib_read_bw', '-D', '1', '-s', '16384']]
     cases = {' '.join(command): perftest(command + ['-u', '12'], None, 180) for command in commands}
     for args in (['-c', '-n', '1000'], ['-c', '-e', '-n', '300'], ['-c', '-s', '1048576', '-n', '20']):
         cases['ibv_rc_pingpong ' + ' '.join(args)] = pingpong(args, 180)

@@ -23,6 +23,7 @@ from cases_programs import faulty_cases, program_cases, several_at_once  # noqa:
 from cases_quickstart import quickstart_cases  # noqa: E402
 from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
+from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
 
@@ -43,12 +44,14 @@ def groups(long, build):
     return [
         Group('input', None, input_cases(long), True),
         Group('first', None, quickstart_cases(build), True),
-        Group('network', None, dict(network_cases(long), **shared_interface_cases()), True),
+        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases())),
-        Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases())),
+        Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),
+                                                    **tool_cases())),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),
+        Group('two with two workers', lambda rig: rig.pair(['--workers', '2']), worker_cases()),
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),
         Group('one busy', lambda rig: rig.single(['--poll-mode', 'busy']), busy_cases()),
         Group('two end', lambda rig: rig.pair(), dict(last_cases(), **connection_last_cases()), True),

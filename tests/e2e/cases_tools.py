@@ -1,0 +1,121 @@
+"""A daemon started from a file, daemons of two workers, what urocectl prints, what uroce-run shows of the device."""
+import re
+import subprocess
+
+from cases_behaviour import rows, verify
+from cases_connections import rping
+from cases_programs import perftest
+from programs import Pair, check_figures, run_pair
+from rig import Failure, Process, wait_until
+
+CONFIG = '''
+name = "uroce5"
+port = "loopback"
+ip = ["192.0.2.5/24", "2001:db8::5/64"]
+run_dir = "{run_dir}"
+log_level = "debug"
+
+[workers]
+count = 2
+poll_mode = "busy"
+
+[memory]
+hugepages = false
+
+[limits]
+max_qps = 64
+user_mrs = 9
+
+[debug]
+pcap = "{pcap}"
+'''
+
+
+def started_from_a_file(rig):
+    """uroced --config FILE and nothing else; a flag overrides a line of it."""
+    file, capture = rig.dir / 'uroced.toml', rig.dir / 'from-a-file.pcapng'
+    file.write_text(CONFIG.format(run_dir=rig.run_dir, pcap=capture))
+    daemon = Process('uroce5', [rig.apps / 'uroced', '--config', file, '--max-qps', '32'], rig.env, rig.logs)
+    rig.daemons['uroce5'] = daemon
+    if not wait_until(lambda: 'uroced: uroce5 ready' in daemon.output() or not daemon.alive(), 30) or not daemon.alive():
+        raise Failure(f'it did not get ready\n{daemon.describe()}')
+    device = rig.ctl('show', 'devices')['uroce5']['devices'][0]
+    told = rig.run('uroce5', ['ibv_devinfo', '-v'])
+    if device['workers'] != 2 or '::ffff:192.0.2.5' not in told or not re.search(r'max_qp:\s+64\n', told):
+        raise Failure(f'not what the file and --max-qps say (32 QPs of each of 2 workers):\n{device}\n{told}')
+    check_figures(run_pair(rig, ['uroce5', 'uroce5'], ['ib_write_bw', '-s', '4096', '-n', '200', '-F']))
+    if daemon.end() != 0 or capture.stat().st_size < 200 * 4096:
+        raise Failure(f'no clean end, or no capture\n{daemon.describe()}')
+
+
+def plain(rig, *args):
+    done = subprocess.run([rig.apps / 'urocectl', *args], env=rig.env, capture_output=True, text=True, timeout=10)
+    if done.returncode != 0 or done.stderr:
+        raise Failure(f'urocectl {" ".join(args)}: exit {done.returncode}\n{done.stdout}{done.stderr}')
+    return done.stdout
+
+
+def must_match(output, patterns):
+    for pattern in patterns:
+        if not re.search(pattern, output, re.M):
+            raise Failure(f'no line like {pattern!r} in:\n{output}')
+
+
+def text_of_urocectl(rig, devices):
+    """What a person sees: tables with heads, and counters that are not zero."""
+    run_pair(rig, devices, ['ib_send_bw', '-n', '100', '-F'])
+    shown = plain(rig, '-d', devices[0], 'show')
+    must_match(shown, [r'^devices: 1\nname +port +mac +mtu +active_mtu +state +gids ', rf'^{devices[0]} .* ACTIVE .*192\.0\.2\.1',
+                       r'^sessions: \d+$', r'^qps: \d+$', r'^mrs: \d+$', r'^cqs: \d+$', r'^srqs: 0$'])
+    counted = plain(rig, '-d', devices[0], 'stat')
+    must_match(counted, [rf'^{devices[0]}$', r'^  transport\.rdma_sends +[1-9]\d*$', r'^  transport\.sent_pkts +[1-9]\d*$'])
+    if re.search(r' 0$', counted, re.M) or '{' in shown + counted:
+        raise Failure(f'a counter that is zero, or JSON:\n{shown}{counted}')
+    must_match(plain(rig, '-d', devices[0], 'show', 'devices'), [r'\Adevices: 1\n'])
+
+
+def view_of_the_device(rig, devices):
+    """/sys/class/infiniband, infiniband_verbs and /dev/infiniband under uroce-run, and nothing of it elsewhere."""
+    name = devices[0]
+    script = ('set -e; ls /sys/class/infiniband; ls /sys/class/infiniband_verbs /dev/infiniband; '
+              'cd /sys/class/infiniband/"$0"; cat node_type ports/1/state ports/1/gids/0 ports/1/gid_attrs/types/0; '
+              'cat /sys/class/infiniband_verbs/uverbs-"$0"/ibdev')
+    told = rig.run(name, ['sh', '-c', script, name])
+    must_match(told, [rf'\A{name}\n', rf'^uverbs-{name}$', r'^1: CA$', r'^4: ACTIVE$',
+                      r'^0000:0000:0000:0000:0000:ffff:c000:0201$', r'^RoCE v2$', rf'\n{name}\n\Z'])
+    outside = subprocess.run(['cat', f'/sys/class/infiniband/{name}/node_type'], capture_output=True, timeout=10)
+    hidden = rig.start(name, ['--view', 'never', 'cat', f'/sys/class/infiniband/{name}/node_type'])
+    if outside.returncode == 0 or hidden.wait(10) == 0:
+        raise Failure('the device shows outside uroce-run, or with --view never\n' + rig.describe(hidden))
+
+
+def tool_cases():
+    return {'what urocectl prints': text_of_urocectl, 'what uroce-run shows': view_of_the_device}
+
+
+def file_cases():
+    """Each gets a rig without daemons."""
+    return {'a daemon started from a file': started_from_a_file}
+
+
+def spread_over_workers(rig, devices):
+    """The QPs of one program are of both workers, at both ends, and each of them moves data."""
+    pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-q', '4', '-s', '4096', '-D', '1', '-F'])
+    seen = {device: set() for device in devices}
+
+    def both():
+        for device in devices:
+            seen[device] |= {row['worker'] for row in rows(rig, device, 'qps') if row['counters']['sent_pkts'] != 0}
+        return all(workers == {0, 1} for workers in seen.values())
+    if not wait_until(both, 10):
+        raise Failure(f'workers whose QPs have sent: {seen}\n' + rig.describe(pair.server, pair.client))
+    check_figures(pair.finish(60))
+
+
+def worker_cases():
+    """Of daemons with two workers each."""
+    return {'QPs of both workers': spread_over_workers,
+            'ib_write_bw': perftest(['ib_write_bw', '-q', '4', '-s', '65536', '-n', '200']),
+            'ib_send_bw -c UD': perftest(['ib_send_bw', '-c', 'UD', '-q', '4', '-s', '1024', '-n', '100']),
+            'rping': rping(['-C', '50', '-S', '4096', '-V']),
+            'verify': verify(['-n', '20', '-s', '19'])}
