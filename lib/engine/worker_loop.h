@@ -1,8 +1,7 @@
 // A worker with its device: the duty cycle, and when to sleep between cycles.
 //
 //   step(now)   one duty cycle: receive, steered packets, commands, doorbells, timers, transmit, events. True:
-//   there
-//               was something to do. The same function serves production, tests and benchmarks.
+//               there was something to do. The same function serves production, tests and benchmarks.
 //   run(stop)   cycles until `stop`, sleeping as PollPolicy says.
 #pragma once
 
@@ -12,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <span>
+#include <utility>
 
 #include "base/spinlock.h"
 #include "engine/clock.h"
@@ -19,6 +19,12 @@
 #include "net/device.h"
 
 namespace uroce::engine {
+
+/// The scheduling slice that the calling thread asks for (Linux 6.12 and later; before, nothing happens). Woken
+/// with a short one it runs sooner. Who yields goes back by a slice: to take turns with programs it must be as long
+/// as theirs.
+enum class Slice : std::uint8_t { kShort, kUsual };
+void set_slice(Slice slice);
 
 /// Gives the calling thread a name, its CPU, timers without slack and a short scheduling slice.
 void prepare_worker_thread(const WorkerConfig& config);
@@ -91,6 +97,9 @@ class WorkerLoop {
   /// Frames that the port refused are offered again at this pace when there is nothing else to do.
   static constexpr Nanos kBackpressureNap = 20 * kMicrosecond;
 
+  /// So many yields without a sleep: turns are being taken.
+  static constexpr std::uint32_t kTurns = 8;
+
   bool link_disabled() const { return core_.shared().link_disabled.load(std::memory_order_relaxed); }
 
   static PollPolicyConfig poll_config(const WorkerCore& core, Device& device) {
@@ -100,11 +109,13 @@ class WorkerLoop {
   }
 
   void yield(Nanos now) {
+    if (++turns_ == kTurns) set_slice(Slice::kUsual);
     ::sched_yield();
     policy_.yielded(now, monotonic_now() - now);
   }
 
   void sleep(Nanos now, const std::atomic<bool>& stop) {
+    if (std::exchange(turns_, 0) >= kTurns) set_slice(Slice::kShort);
     core_.announce_sleep();
     if (!core_.work_waiting() && !stop.load(std::memory_order_seq_cst) && device_.arm_wake()) {
       Nanos limit = policy_.nap(core_.until_timer(now));
@@ -173,6 +184,7 @@ class WorkerLoop {
   WorkerCore& core_;
   Device& device_;
   PollPolicy policy_;
+  std::uint32_t turns_ = 0;  // yields since it last slept
   std::array<base::Frame, kBurst> rx_{};
   std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, up to tx_end_ empty
   std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;

@@ -28,15 +28,18 @@ struct SchedAttr {
 
 }  // namespace
 
+void set_slice(Slice slice) {
+  SchedAttr attr;
+  attr.runtime = slice == Slice::kShort ? 100 * kMicrosecond : 0;
+  ::syscall(SYS_sched_setattr, 0, &attr, 0);
+}
+
 void prepare_worker_thread(const WorkerConfig& config) {
   char name[16];
   std::snprintf(name, sizeof(name), "worker-%u", config.index);
   ::pthread_setname_np(::pthread_self(), name);
   ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-  // From Linux 6.12 on the runtime of an ordinary thread asks for a shorter slice: woken, it runs sooner.
-  SchedAttr attr;
-  attr.runtime = 100 * kMicrosecond;
-  ::syscall(SYS_sched_setattr, 0, &attr, 0);
+  set_slice(Slice::kShort);
   if (config.cpu < 0) return;
   cpu_set_t set;
   CPU_ZERO(&set);

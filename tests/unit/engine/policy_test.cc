@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,9 +14,26 @@
 #include "engine/poll_policy.h"
 #include "engine/presence.h"
 #include "engine/qpn.h"
+#include "engine/worker_loop.h"
 
 namespace uroce::engine {
 namespace {
+
+/// The thread's slice, ns, as the kernel has it; 0 where it has no such thing.
+std::uint64_t slice_of_this_thread() {
+  std::uint64_t attr[6] = {};  // struct sched_attr; the runtime is its fourth word
+  return ::syscall(SYS_sched_getattr, 0, attr, sizeof(attr), 0) == 0 ? attr[3] : 0;
+}
+
+TEST(Slice, IsShortForWhoIsWokenAndAsTheProgramsForWhoTakesTurns) {
+  const std::uint64_t usual = slice_of_this_thread();
+  set_slice(Slice::kShort);
+  const std::uint64_t shorter = slice_of_this_thread();
+  set_slice(Slice::kUsual);
+  EXPECT_EQ(slice_of_this_thread(), usual);
+  // Linux before 6.12 shows none.
+  EXPECT_EQ(shorter, usual != 0 ? 100 * kMicrosecond : 0);
+}
 
 TEST(PollPolicy, SpinsForItsPatienceOnACoreOfItsOwnThenSleeps) {
   PollPolicy policy({.idle_alone = 100});
