@@ -1,7 +1,13 @@
-// wake_latency DEVICE [ROUNDS]: prints `MEDIAN_US P99_US` from ibv_post_send to the completion of an 8 byte WRITE,
-// both ends on DEVICE, 5 ms after the one before: the daemon sleeps by then, and must be woken. A program like any
-// other: linked with the libibverbs of the system.
+// wake_latency DEVICE [ROUNDS]: prints `MEDIAN_US P99_US BARE_US`. The first two are from ibv_post_send to the
+// completion of an 8 byte WRITE, both ends on DEVICE, 5 ms after the one before: the daemon sleeps by then, and must
+// be woken. The third is what the machine takes to wake a thread on another CPU by an eventfd, median. A program like
+// any other: linked with the libibverbs of the system.
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -17,17 +23,62 @@ using bench::connect;
 using bench::require;
 using Clock = std::chrono::steady_clock;
 
+constexpr auto kPause = std::chrono::milliseconds(5);
+
+double microseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
 double round(ibv_qp* qp, ibv_cq* cq, ibv_send_wr& wr) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::this_thread::sleep_for(kPause);
   ibv_send_wr* bad = nullptr;
   ibv_wc wc{};
   const auto start = Clock::now();
   require(ibv_post_send(qp, &wr, &bad) == 0, "ibv_post_send");
   while (ibv_poll_cq(cq, 1, &wc) == 0) {
   }
-  const auto time = Clock::now() - start;
+  const double time = microseconds_since(start);
   require(wc.status == IBV_WC_SUCCESS, "the WRITE");
-  return std::chrono::duration<double, std::micro>(time).count();
+  return time;
+}
+
+/// Leaves the calling thread one of the CPUs that it has: the first or the last.
+void keep_one_cpu(bool first) {
+  cpu_set_t all, one;
+  CPU_ZERO(&all);
+  CPU_ZERO(&one);
+  ::sched_getaffinity(0, sizeof(all), &all);
+  int chosen = -1;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(static_cast<unsigned>(cpu), &all) && (chosen < 0 || !first)) chosen = cpu;
+  }
+  CPU_SET(static_cast<unsigned>(chosen), &one);
+  ::sched_setaffinity(0, sizeof(one), &one);
+}
+
+/// Sorted.
+std::vector<double> bare_wakes(int rounds) {
+  const int fd = ::eventfd(0, EFD_CLOEXEC);
+  std::atomic<int> woken{0};
+  std::thread sleeper([&] {
+    keep_one_cpu(false);
+    for (eventfd_t value = 0; woken < rounds && ::eventfd_read(fd, &value) == 0; ++woken) {
+    }
+  });
+  keep_one_cpu(true);
+  std::vector<double> times;
+  for (int i = 0; i < rounds; ++i) {
+    std::this_thread::sleep_for(kPause);
+    const auto start = Clock::now();
+    require(::eventfd_write(fd, 1) == 0, "eventfd_write");
+    while (woken == i) {
+    }
+    times.push_back(microseconds_since(start));
+  }
+  sleeper.join();
+  ::close(fd);
+  std::ranges::sort(times);
+  return times;
 }
 
 }  // namespace
@@ -64,6 +115,7 @@ int main(int argc, char** argv) {
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) times.push_back(round(one, cq, wr));
   std::ranges::sort(times);
-  std::printf("%.2f %.2f\n", times[times.size() / 2], times[times.size() * 99 / 100]);
+  const std::vector<double> bare = bare_wakes(rounds);
+  std::printf("%.2f %.2f %.2f\n", times[times.size() / 2], times[times.size() * 99 / 100], bare[bare.size() / 2]);
   return 0;
 }
