@@ -1,7 +1,7 @@
 // wake_latency DEVICE [ROUNDS]: prints `MEDIAN_US P99_US BARE_US`. The first two are from ibv_post_send to the
-// completion of an 8 byte WRITE, both ends on DEVICE, 5 ms after the one before: the daemon sleeps by then, and must
-// be woken. The third is what the machine takes to wake a thread on another CPU by an eventfd, median. A program like
-// any other: linked with the libibverbs of the system.
+// completion of an 8 byte WRITE, both ends on DEVICE, 5 ms after the one before: the daemon sleeps by then and must
+// be woken. The third is what the machine takes to wake a thread on another CPU by an eventfd, median. A program
+// like any other: linked with the libibverbs of the system.
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
