@@ -95,7 +95,7 @@ class SharedReceiveWorld {
   const WorldOptions options_;
   Random random_;
   Nanos now_ = 0;
-  bool by_event_ = false, harsh_ = false, ending_ = false, mutated_ = false;
+  bool by_event_ = false, harsh_ = false, mutated_ = false;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::vector<Side> sides_;
   std::vector<Endpoint> ends_;
