@@ -94,6 +94,7 @@ ibv_cq* create_cq(ibv_context* context, const uroce_create_cq_request& shape, vo
                   ibv_comp_channel* channel) {
   Context& owner = *as_context(context);
   auto cq = std::make_unique<Cq>();
+  prepare_events(cq->cq);
   uroce_create_cq_request request = shape;
   request.channel = channel != nullptr ? reinterpret_cast<Channel*>(channel)->handle : 0;
   {
@@ -113,8 +114,6 @@ ibv_cq* create_cq(ibv_context* context, const uroce_create_cq_request& shape, vo
   made.cq_context = cq_context;
   made.handle = cq->queue.made().handle;
   made.cqe = static_cast<int>(cq->queue.made().entries);
-  pthread_mutex_init(&made.mutex, nullptr);
-  pthread_cond_init(&made.cond, nullptr);
   if (channel != nullptr) {
     pthread_mutex_lock(&context->mutex);
     ++channel->refcnt;

@@ -173,6 +173,21 @@ inline Cq* as_cq(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
 inline Qp* as_qp(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
 inline Srq* as_srq(ibv_srq* srq) { return reinterpret_cast<Srq*>(srq); }
 inline Pd* as_pd(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
+
+/// What a thread that takes events needs of an object; before it is in one of the context's maps.
+template <class Object>
+void prepare_events(Object& made) {
+  pthread_mutex_init(&made.mutex, nullptr);
+  pthread_cond_init(&made.cond, nullptr);
+}
+/// ibv_qp::state: one thread may post while another modifies or queries.
+inline ibv_qp_state state_of(ibv_qp& qp) {
+  return std::atomic_ref<ibv_qp_state>(qp.state).load(std::memory_order_relaxed);
+}
+inline void set_state(ibv_qp& qp, ibv_qp_state state) {
+  std::atomic_ref<ibv_qp_state>(qp.state).store(state, std::memory_order_relaxed);
+}
+
 /// What a post or a query answers when lost().
 inline int lost_error(const client::Session& session) {
   return session.presence() == client::Presence::kForked ? ENODEV : EIO;

@@ -131,7 +131,7 @@ int post_chain(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr, bool by_bind_
   int error = 0;
   if (qp.queue.session().lost()) [[unlikely]] {
     error = lost_error(qp.queue.session());
-  } else if (ibv->state < IBV_QPS_RTS || qp.queue.made().sq_entries == 0) [[unlikely]] {
+  } else if (state_of(*ibv) < IBV_QPS_RTS || qp.queue.made().sq_entries == 0) [[unlikely]] {
     error = EINVAL;
   }
   if (error != 0) {
@@ -216,7 +216,7 @@ int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   int error = 0;
   if (qp.queue.session().lost()) [[unlikely]] {
     error = lost_error(qp.queue.session());
-  } else if (ibv->state == IBV_QPS_RESET || made.rq_entries == 0) [[unlikely]] {
+  } else if (state_of(*ibv) == IBV_QPS_RESET || made.rq_entries == 0) [[unlikely]] {
     error = EINVAL;
   }
   if (error != 0) {

@@ -175,7 +175,7 @@ void wr_start(ibv_qp_ex* ex) {
   qp.binds.clear();
   if (qp.queue.session().lost()) {
     qp.build_error = lost_error(qp.queue.session());
-  } else if (qp.qp.state < IBV_QPS_RTS) {
+  } else if (state_of(qp.qp) < IBV_QPS_RTS) {
     qp.build_error = EINVAL;
   }
 }

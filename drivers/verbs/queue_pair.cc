@@ -101,6 +101,7 @@ void detach(Qp& qp) {
 }
 
 std::uint64_t remember(Context& context, Qp* qp) {
+  prepare_events(qp->qp);
   const std::lock_guard lock(context.objects_mutex);
   const std::uint64_t cookie = context.next_cookie++;
   context.qps.emplace(cookie, qp);
@@ -168,10 +169,8 @@ void fill(ibv_context* context, ibv_qp_type type, void* qp_context, Qp& qp) {
   made.qp_context = qp_context;
   made.handle = qp.queue.made().handle;
   made.qp_num = qp.queue.made().qpn;
-  made.state = IBV_QPS_RESET;
+  set_state(made, IBV_QPS_RESET);
   made.qp_type = type;
-  pthread_mutex_init(&made.mutex, nullptr);
-  pthread_cond_init(&made.cond, nullptr);
   qp.allowed = operations_of(type);
 }
 
@@ -297,7 +296,7 @@ UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   const int error = modified.queue.session().call(UROCE_CMD_MODIFY_QP, std::as_bytes(std::span(&request, 1)), {});
   if (error != 0) return failed(error);
   if ((mask & IBV_QP_STATE) != 0) {
-    qp->state = attr->qp_state;
+    set_state(*qp, attr->qp_state);
     if (attr->qp_state == IBV_QPS_RESET) modified.queue.reset();
   }
   return 0;
@@ -313,7 +312,7 @@ UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* 
   }
   from_wire(reply, *attr);
   attr->cap = granted(asked.queue.made());
-  qp->state = attr->qp_state;
+  set_state(*qp, attr->qp_state);
   *init = {};
   init->qp_context = qp->qp_context;
   init->send_cq = qp->send_cq;

@@ -12,6 +12,7 @@ ibv_srq* make(ibv_context* context, ibv_pd* pd, uroce_create_srq_request request
               void* srq_context) {
   Context& owner = *as_context(context);
   auto srq = std::make_unique<Srq>();
+  prepare_events(srq->srq);
   request.pd = pd->handle;
   request.max_wr = attr.max_wr;
   request.max_sge = attr.max_sge;
@@ -32,8 +33,6 @@ ibv_srq* make(ibv_context* context, ibv_pd* pd, uroce_create_srq_request request
   made.srq_context = srq_context;
   made.pd = pd;
   made.handle = srq->queue.made().handle;
-  pthread_mutex_init(&made.mutex, nullptr);
-  pthread_cond_init(&made.cond, nullptr);
   as_pd(pd)->users.fetch_add(1);
   attr.max_wr = srq->queue.made().max_wr;
   attr.max_sge = srq->queue.made().max_sge;
