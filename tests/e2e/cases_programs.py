@@ -138,7 +138,7 @@ def faulty_cases(long):
                 ['ib_write_lat', '-I', '64', '-s', '64', '-n', str(200 * count)],
                 ['ib_read_bw', '-D', '1', '-s', '16384']]
     cases = {' '.join(command): perftest(command + ['-u', '12'], None, 180) for command in commands}
-    for args in (['-c', '-n', '1000'], ['-c', '-e', '-n', '300'], ['-c', '-s', '1048576', '-n', '20']):
+    for args in (['-c', '-n', '1000'], ['-c', '-e', '-n', '300'], ['-c', '-s', '1048576', '-n', '10']):
         cases['ibv_rc_pingpong ' + ' '.join(args)] = pingpong(args, 180)
     cases['several at once'] = several_at_once
     return cases
