@@ -48,6 +48,8 @@ struct DaemonConfig {
   std::uint32_t receive_ring_bytes = 4u << 20;  ///< READ responses that may be under way to a worker
   bool hugepages = true;             ///< queues in hugepages where there are any
 
+  bool indirect = true;  ///< memory that can't be shared is reached through the kernel, else refused
+
   std::uint64_t seed = 0;  ///< of keys and QPNs; 0: from the kernel
   net::DeviceControls* controls = nullptr;  ///< what urocectl can change in the device stack; may be null
   /// Called once clients can connect.

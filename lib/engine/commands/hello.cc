@@ -103,7 +103,7 @@ int hello(Call& call) {
     if (!give(wake, call.reply.fds)) return fail(session, EMFILE);
   }
   call.reply.fds.push_back(std::move(read_end));
-  if (session.peer.pidfd.valid()) {
+  if (call.conductor.config().indirect && session.peer.pidfd.valid()) {
     session.indirect = std::make_unique<IndirectMemory>(session.peer.pid, session.peer.pidfd.get());
   }
   session.greeted = true;

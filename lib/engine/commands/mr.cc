@@ -58,7 +58,11 @@ int check_range(const uroce_reg_mr_request& request) {
 }
 
 int reach_through_kernel(Session& session, const uroce_reg_mr_request& request) {
-  if (session.indirect == nullptr) return EOPNOTSUPP;
+  if (session.indirect == nullptr) {
+    log(LogLevel::kWarning, "memory of %s can't be shared and is refused: see memory.indirect in uroced.toml",
+        session.program.c_str());
+    return EOPNOTSUPP;
+  }
   const int error = session.indirect->probe(request.addr);
   // What is not there yet may be when it is used.
   if (error == 0 || (error == EFAULT && (request.access & memory::kOnDemand) != 0)) return 0;

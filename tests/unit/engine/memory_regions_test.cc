@@ -39,6 +39,26 @@ class MemoryRegionsTest : public ::testing::Test {
   std::byte* data = nullptr;
 };
 
+TEST(IndirectMemory, IsRefusedWhereTheConfigurationSaysSo) {
+  for (const bool allowed : {true, false}) {
+    DaemonConfig config = test_config();
+    config.indirect = allowed;
+    TestDaemon daemon(config);
+    Peer peer{.pid = ::getpid(), .uid = ::getuid()};
+    peer.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+    ASSERT_TRUE(peer.pidfd.valid());
+    TestClient client(*daemon.conductor, std::move(peer));
+    client.hello();
+    std::uint64_t own = 0;
+    uroce_reg_mr_request request{};
+    request.pd = client.alloc_pd();
+    request.addr = request.iova = reinterpret_cast<std::uint64_t>(&own);
+    request.length = sizeof(own);
+    request.access = kReadWrite;
+    EXPECT_EQ(client.send(UROCE_CMD_REG_MR, request).status, allowed ? 0 : EOPNOTSUPP);
+  }
+}
+
 TEST_F(MemoryRegionsTest, AccessAndPdChangeInPlace) {
   const auto mr = TestClient::value<uroce_reg_mr_response>(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data));
   const std::uint32_t other = client.alloc_pd();

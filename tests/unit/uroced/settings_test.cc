@@ -59,10 +59,12 @@ TEST_F(SettingsTest, the_examples_are_valid) {
 TEST_F(SettingsTest, flags_override_the_file) {
   ASSERT_EQ(read("name = \"a\"\nip = [\"192.0.2.1/24\", \"2001:db8::1/64\"]\n[workers]\ncount = 3\n"), "");
   CommandLine line;
-  ASSERT_EQ(parse({"--workers", "2", "--config", path_, "--ip=192.0.2.7/25", "--no-hugepages"}, line), "");
+  ASSERT_EQ(parse({"--workers", "2", "--config", path_, "--ip=192.0.2.7/25", "--no-hugepages",
+                   "--no-indirect"}, line), "");
   EXPECT_EQ(line.settings.engine.name, "a");
   EXPECT_EQ(line.settings.workers, 2u);
   EXPECT_FALSE(line.settings.hugepages);
+  EXPECT_FALSE(line.settings.engine.indirect);
   ASSERT_EQ(line.settings.engine.addresses.size(), 1u);
   EXPECT_EQ(to_string(line.settings.engine.addresses[0].address), "192.0.2.7");
   EXPECT_EQ(line.settings.engine.addresses[0].prefix_bits, 25);
