@@ -251,6 +251,8 @@ void Conductor::heartbeat(Nanos now, Presence* presence) {
   }
   const bool few = few_cores(usable_cores(), pollers.workers, pollers.sessions);
   workers_.few_cores.store(few, std::memory_order_relaxed);
+  const bool spread = few && active != 0 && config_.cpus.empty();
+  workers_.first_core.store(spread ? pollers.before : WorkerShared::kAnywhere, std::memory_order_relaxed);
   for (auto& [id, session] : sessions_) {
     if (session->header == nullptr) continue;
     std::atomic_ref(session->header->heartbeat_ns).store(now, std::memory_order_relaxed);

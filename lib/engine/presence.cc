@@ -74,6 +74,7 @@ Pollers Presence::total() const {
     ++sum.daemons;
     sum.workers += load(slots_[i].workers);
     sum.sessions += load(slots_[i].sessions);
+    if (i < own_ && load(slots_[i].sessions) != 0) sum.before += load(slots_[i].workers);
   }
   return sum;
 }

@@ -15,6 +15,7 @@ struct Pollers {
   std::uint32_t daemons = 0;
   std::uint32_t workers = 0;
   std::uint32_t sessions = 0;  ///< with connected QPs
+  std::uint32_t before = 0;    ///< workers of the daemons in earlier slots that have such sessions
 };
 
 class Presence {

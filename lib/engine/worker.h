@@ -102,6 +102,8 @@ struct WorkerShared {
   EventBox events;
   GsiPort gsi;  ///< between worker 0 and the conductor
   std::atomic<bool> few_cores{false};
+  static constexpr std::uint32_t kAnywhere = ~std::uint32_t{0};
+  std::atomic<std::uint32_t> first_core{kAnywhere};  ///< of worker 0, counted among those that the daemon may use
   std::atomic<bool> link_disabled{false};  ///< urocectl link down: frames are lost both ways
 };
 

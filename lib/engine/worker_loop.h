@@ -26,6 +26,9 @@ namespace uroce::engine {
 enum class Slice : std::uint8_t { kShort, kUsual };
 void set_slice(Slice slice);
 
+/// Moves the calling thread to one of the CPUs that it may use, counted from 0 and round again. It may be moved on.
+void move_to_core(std::uint32_t number);
+
 /// Gives the calling thread a name, its CPU, timers without slack and a short scheduling slice.
 void prepare_worker_thread(const WorkerConfig& config);
 
@@ -58,6 +61,7 @@ class WorkerLoop {
       device_.release(frames);
     }
     bool worked = received != 0;
+    moved_ = received;
     worked |= core_.receive_steered(now);
     worked |= core_.serve_commands();
     worked |= core_.serve_doorbells();
@@ -73,8 +77,13 @@ class WorkerLoop {
       const Nanos now = monotonic_now();
       const bool worked = step(now);
       const bool few_cores = core_.shared().few_cores.load(std::memory_order_relaxed);
+      if (few_cores) spread(now);
       if (worked) {
         policy_.worked();
+        if (moved_ > kFewFrames) {
+          ++large_steps_;
+          end_turns();
+        }
         if (core_.lost_for_want_of_receives() && policy_.give_way(now, few_cores)) [[unlikely]] yield(now);
         continue;
       }
@@ -97,8 +106,12 @@ class WorkerLoop {
   /// Frames that the port refused are offered again at this pace when there is nothing else to do.
   static constexpr Nanos kBackpressureNap = 20 * kMicrosecond;
 
-  /// So many yields without a sleep: turns are being taken.
-  static constexpr std::uint32_t kTurns = 8;
+  /// So many yields, with no more than a message or two in between: turns are being taken. With more to do the
+  /// worker keeps its short slice: it then runs more often than programs that poll, which is what they wait for.
+  static constexpr std::uint32_t kTurns = 64;
+  static constexpr Nanos kSpreadInterval = 20 * kMillisecond;
+  static constexpr std::uint32_t kManyLargeSteps = 100;  ///< in an interval
+  static constexpr std::size_t kFewFrames = 4;  ///< received and sent in a step
 
   bool link_disabled() const { return core_.shared().link_disabled.load(std::memory_order_relaxed); }
 
@@ -108,6 +121,20 @@ class WorkerLoop {
     return config;
   }
 
+  /// Workers that share a core move half as much; the scheduler sees threads that all run, and lets them. With
+  /// single messages they better stay: waking a worker on another core takes long, in virtual machines above all.
+  void spread(Nanos now) {
+    if (now < next_spread_) return;
+    next_spread_ = now + kSpreadInterval;
+    if (std::exchange(large_steps_, 0) < kManyLargeSteps) return;
+    const std::uint32_t first = core_.shared().first_core.load(std::memory_order_relaxed);
+    if (first != WorkerShared::kAnywhere) move_to_core(first + core_.config().index);
+  }
+
+  void end_turns() {
+    if (std::exchange(turns_, 0) >= kTurns) set_slice(Slice::kShort);
+  }
+
   void yield(Nanos now) {
     if (++turns_ == kTurns) set_slice(Slice::kUsual);
     ::sched_yield();
@@ -115,7 +142,7 @@ class WorkerLoop {
   }
 
   void sleep(Nanos now, const std::atomic<bool>& stop) {
-    if (std::exchange(turns_, 0) >= kTurns) set_slice(Slice::kShort);
+    end_turns();
     core_.announce_sleep();
     if (!core_.work_waiting() && !stop.load(std::memory_order_seq_cst) && device_.arm_wake()) {
       Nanos limit = policy_.nap(core_.until_timer(now));
@@ -176,6 +203,7 @@ class WorkerLoop {
       if (burst.count == 0) break;
       sent = true;
       total += burst.count;
+      moved_ += burst.count;
       if (!offer(burst.count)) return sent;
     }
     return sent;
@@ -184,7 +212,10 @@ class WorkerLoop {
   WorkerCore& core_;
   Device& device_;
   PollPolicy policy_;
-  std::uint32_t turns_ = 0;  // yields since it last slept
+  std::uint32_t turns_ = 0;  // yields since it last slept or had much to do
+  Nanos next_spread_ = 0;
+  std::uint32_t large_steps_ = 0;  // of more than kFewFrames, since last looked at
+  std::size_t moved_ = 0;    // frames of this step
   std::array<base::Frame, kBurst> rx_{};
   std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, up to tx_end_ empty
   std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;

@@ -34,6 +34,23 @@ void set_slice(Slice slice) {
   ::syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
+void move_to_core(std::uint32_t number) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;
+  auto skip = number % static_cast<std::uint32_t>(CPU_COUNT(&allowed));
+  for (unsigned cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed) || skip-- != 0) continue;
+    if (::sched_getcpu() == static_cast<int>(cpu)) return;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    ::sched_setaffinity(0, sizeof(one), &one);
+    ::sched_setaffinity(0, sizeof(allowed), &allowed);
+    return;
+  }
+}
+
 void prepare_worker_thread(const WorkerConfig& config) {
   char name[16];
   std::snprintf(name, sizeof(name), "worker-%u", config.index);

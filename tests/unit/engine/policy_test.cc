@@ -1,12 +1,15 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
+#include <vector>
 
 #include "engine/accounts.h"
 #include "engine/log.h"
@@ -33,6 +36,22 @@ TEST(Slice, IsShortForWhoIsWokenAndAsTheProgramsForWhoTakesTurns) {
   EXPECT_EQ(slice_of_this_thread(), usual);
   // Linux before 6.12 shows none.
   EXPECT_EQ(shorter, usual != 0 ? 100 * kMicrosecond : 0);
+}
+
+TEST(MoveToCore, GoesThereAndMayStillGoElsewhere) {
+  cpu_set_t before, after;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(before), &before), 0);
+  const auto cores = static_cast<std::uint32_t>(CPU_COUNT(&before));
+  constexpr std::uint32_t kRounds = 50;
+  std::vector<std::uint32_t> visits(CPU_SETSIZE);
+  for (std::uint32_t i = 0; i < kRounds * cores; ++i) {
+    move_to_core(cores + i);
+    ++visits[static_cast<std::size_t>(::sched_getcpu())];
+  }
+  // The scheduler may move it on at any time, but seldom at once.
+  EXPECT_EQ(std::ranges::count_if(visits, [](std::uint32_t n) { return n > kRounds / 2; }), cores);
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&before, &after));
 }
 
 TEST(PollPolicy, SpinsForItsPatienceOnACoreOfItsOwnThenSleeps) {
@@ -215,6 +234,10 @@ TEST_F(PresenceTest, AddsUpAllLivingDaemons) {
   EXPECT_EQ(a.total().daemons, 2u);
   EXPECT_EQ(b.total().workers, 4u);
   EXPECT_EQ(a.total().sessions, 6u);
+  EXPECT_EQ(a.total().before, 0u);
+  EXPECT_EQ(b.total().before, 1u);
+  a.publish(1, 0);
+  EXPECT_EQ(b.total().before, 0u) << "who has no sessions needs no core";
 }
 
 TEST_F(PresenceTest, ForgetsADaemonThatWasKilled) {
