@@ -9,6 +9,10 @@ HELP = {'uroce-run': 'apps/uroce-run', 'urocectl': 'apps/urocectl', 'uroced': 'a
         'quickstart.sh': 'quickstart.sh', 'tests/run.sh': 'tests/run.sh',
         'bench/e2e/run.py': 'bench/e2e', 'tests/e2e/run.py': 'tests/e2e'}
 VERBS_H = pathlib.Path('/usr/include/infiniband/verbs.h')
+# Beginnings of program names, and the package that has them.
+PACKAGES = {'ib_': 'perftest', 'ibv_': 'ibverbs-utils', 'cmtime': 'rdmacm-utils', 'rping': 'rdmacm-utils',
+            'rstream': 'rdmacm-utils', 'udpong': 'rdmacm-utils', 'ucmatose': 'rdmacm-utils', 'iperf3': 'iperf3',
+            'gnuplot': 'gnuplot-nox', 'strace': 'strace', 'ip ': 'iproute2', 'ping ': 'iputils-ping'}
 OPTION = re.compile(r'(?<![\w-])--[a-z][a-z0-9-]+')
 
 
@@ -95,7 +99,17 @@ def _verbs_calls(files):
             yield f'drivers/verbs/README.md: the table names {pattern}, which is no call'
 
 
+def _packages(files):
+    """quickstart.sh installs the packages of all programs that it runs."""
+    source = _source('bench/e2e', files)
+    installed = files.get('tests/build-packages.txt', '').split()
+    for name, package in PACKAGES.items():
+        if package not in installed and re.search(rf"""['"`]{re.escape(name)}""", source):
+            yield f'tests/build-packages.txt: bench/e2e runs {name.strip()}..., and {package} is missing'
+
+
 def breaches(files):
+    yield from _packages(files)
     yield from _named_files(files)
     yield from _shown_options(files)
     yield from _knobs(files)
