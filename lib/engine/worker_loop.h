@@ -77,14 +77,9 @@ class WorkerLoop {
       const Nanos now = monotonic_now();
       const bool worked = step(now);
       const bool few_cores = core_.shared().few_cores.load(std::memory_order_relaxed);
-      if (few_cores) spread(now);
       if (worked) {
         policy_.worked();
-        if (moved_ > kFewFrames) {
-          ++large_steps_;
-          end_turns();
-        }
-        if (core_.lost_for_want_of_receives() && policy_.give_way(now, few_cores)) [[unlikely]] yield(now);
+        if (few_cores) share_cores(now);
         continue;
       }
       switch (policy_.idle(now, few_cores, few_cores && core_.clients_take_turns(now))) {
@@ -119,6 +114,16 @@ class WorkerLoop {
     PollPolicyConfig config = core.config().poll;
     config.wakeable = device.wake_fd() >= 0;
     return config;
+  }
+
+  /// What others are owed where cores are few, after a step that found something to do.
+  void share_cores(Nanos now) {
+    if (moved_ > kFewFrames) {
+      ++large_steps_;
+      end_turns();
+    }
+    spread(now);
+    if (core_.lost_for_want_of_receives() && policy_.give_way(now, true)) [[unlikely]] yield(now);
   }
 
   /// Workers that share a core move half as much; the scheduler sees threads that all run, and lets them. With

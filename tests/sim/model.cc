@@ -7,16 +7,17 @@
 #include "proto/early_copy.h"
 
 namespace uroce::sim {
-namespace {
 
-[[noreturn]] void fail(const std::string& what) { throw Violation(what); }
+void fail(const std::string& what) { throw Violation(what); }
 
 std::string text(const uroce_cqe& cqe) {
   std::ostringstream out;
-  out << "CQE wr_id " << std::hex << cqe.wr_id << std::dec << " status " << int{cqe.status} << " opcode "
-      << int{cqe.opcode} << " byte_len " << cqe.byte_len << " flags " << int{cqe.wc_flags};
+  out << "CQE QPN " << cqe.qpn << " wr_id " << std::hex << cqe.wr_id << std::dec << " status " << int{cqe.status}
+      << " opcode " << int{cqe.opcode} << " byte_len " << cqe.byte_len << " flags " << int{cqe.wc_flags};
   return out.str();
 }
+
+namespace {
 
 std::uint8_t completion_opcode(std::uint8_t opcode) {
   switch (opcode) {

@@ -19,6 +19,10 @@ namespace uroce::sim {
 struct Violation : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+/// Throws Violation.
+[[noreturn]] void fail(const std::string& what);
+
+std::string text(const uroce_cqe& cqe);
 
 /// Bytes [offset, offset + length) of an end's arena.
 struct Piece {

@@ -11,6 +11,20 @@ std::uint8_t at(std::span<const std::byte> frame, std::size_t offset) {
 
 }  // namespace
 
+NetworkSettings draw_short_network(Random& random, double harmless) {
+  NetworkSettings settings;
+  settings.latency = 500 + random.below(5'000);
+  settings.jitter = random.chance(0.5) ? 0 : random.below(2'000);
+  settings.reorder_by = 100 + random.below(20'000);
+  if (random.chance(harmless)) return settings;
+  constexpr double kRates[] = {0, 0.01, 0.05, 0.2};
+  settings.drop = random.pick(kRates);
+  settings.duplicate = random.pick(kRates);
+  settings.reorder = random.pick(kRates);
+  settings.corrupt = random.pick(kRates) / 2;
+  return settings;
+}
+
 std::size_t bth_offset(std::span<const std::byte> frame) {
   if (frame.size() < 18) return frame.size();
   std::size_t ip = 14;

@@ -25,6 +25,9 @@ struct NetworkSettings {
   bool harmless() const { return drop == 0 && duplicate == 0 && reorder == 0 && corrupt == 0; }
 };
 
+/// Short trips; without harm with that probability.
+NetworkSettings draw_short_network(Random& random, double harmless);
+
 struct Arrival {
   Nanos at = 0;
   std::uint64_t order = 0;

@@ -14,37 +14,15 @@ constexpr std::uint64_t kIsReceive = 1ull << 63;
 constexpr std::uint32_t kMostSteps = 300'000;
 constexpr PdId kPd{1};
 
-[[noreturn]] void fail(const std::string& what) { throw Violation(what); }
-
-std::string text(const uroce_cqe& cqe) {
-  return "CQE QPN " + std::to_string(cqe.qpn) + " wr_id " + std::to_string(cqe.wr_id & ~kIsReceive) + " status " +
-         std::to_string(cqe.status) + " opcode " + std::to_string(cqe.opcode) + " length " +
-         std::to_string(cqe.byte_len);
-}
-
 void copy_bytes(std::vector<std::byte>& to, const std::vector<std::byte>& from, std::size_t at, std::size_t bytes) {
   std::copy_n(from.begin() + static_cast<std::ptrdiff_t>(at), bytes, to.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
 }  // namespace
 
-NetworkSettings SharedReceiveWorld::draw_network() {
-  NetworkSettings settings;
-  settings.latency = 500 + random_.below(5'000);
-  settings.jitter = random_.chance(0.5) ? 0 : random_.below(2'000);
-  settings.reorder_by = 100 + random_.below(20'000);
-  longest_trip_ = settings.latency + settings.jitter + settings.reorder_by + 100'000;
-  if (random_.chance(0.25)) return settings;
-  constexpr double kRates[] = {0, 0.01, 0.05, 0.2};
-  settings.drop = random_.pick(kRates);
-  settings.duplicate = random_.pick(kRates);
-  settings.reorder = random_.pick(kRates);
-  settings.corrupt = random_.pick(kRates) / 2;
-  return settings;
-}
-
 SharedReceiveWorld::SharedReceiveWorld(const WorldOptions& options) : options_(options), random_(options.seed) {
-  const NetworkSettings network = draw_network();
+  const NetworkSettings network = draw_short_network(random_, 0.25);
+  longest_trip_ = network.latency + network.jitter + network.reorder_by + 100'000;
   network_ = std::make_unique<Network>(network, random_.next());
   by_event_ = random_.chance(0.5);
   harsh_ = random_.chance(0.3) && options.mutation == Mutation::kNone;
@@ -460,27 +438,13 @@ void SharedReceiveWorld::run() {
 }
 
 WorldReport SharedReceiveWorld::report() const {
-  WorldReport report;
-  for (const auto& host : hosts_) report.frames += host->frames_sent();
-  report.harmed = network_->harmed();
-  report.damaged = network_->damaged();
+  WorldReport report = count_frames(hosts_, *network_);
   report.completions = completions_;
   report.virtual_time = now_;
   report.mutated = mutated_;
   return report;
 }
 
-WorldReport run_shared_receive_world(const WorldOptions& options) {
-  SharedReceiveWorld world(options);
-  std::string failure;
-  try {
-    world.run();
-  } catch (const Violation& violation) {
-    failure = violation.what();
-  }
-  WorldReport report = world.report();
-  report.failure = failure;
-  return report;
-}
+WorldReport run_shared_receive_world(const WorldOptions& options) { return run_one<SharedReceiveWorld>(options); }
 
 }  // namespace uroce::sim

@@ -69,7 +69,6 @@ class SharedReceiveWorld {
     std::uint32_t last_wqes = 0;
   };
 
-  NetworkSettings draw_network();
   void set_up_host(std::uint32_t id, bool ipv6);
   void add_pair();
   void connect_all();

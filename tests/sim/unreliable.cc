@@ -18,14 +18,6 @@ constexpr std::uint32_t kMostSteps = 300'000;
 constexpr PdId kPd{1};
 constexpr SrqId kSrq{2};
 
-[[noreturn]] void fail(const std::string& what) { throw Violation(what); }
-
-std::string text(const uroce_cqe& cqe) {
-  return "CQE QPN " + std::to_string(cqe.qpn) + " wr_id " + std::to_string(cqe.wr_id) + " status " +
-         std::to_string(cqe.status) + " opcode " + std::to_string(cqe.opcode) + " length " +
-         std::to_string(cqe.byte_len);
-}
-
 bool is_write(std::uint8_t opcode) {
   return opcode == UROCE_WR_RDMA_WRITE || opcode == UROCE_WR_RDMA_WRITE_WITH_IMM;
 }
@@ -43,23 +35,9 @@ wire::Address group_address(bool ipv6) {
 
 }  // namespace
 
-NetworkSettings UnreliableWorld::draw_network() {
-  NetworkSettings settings;
-  settings.latency = 500 + random_.below(5'000);
-  settings.jitter = random_.chance(0.5) ? 0 : random_.below(2'000);
-  settings.reorder_by = 100 + random_.below(20'000);
-  settings.patience = ~0u;  // nobody sends again
-  if (random_.chance(0.35)) return settings;
-  constexpr double kRates[] = {0, 0.01, 0.05, 0.2};
-  settings.drop = random_.pick(kRates);
-  settings.duplicate = random_.pick(kRates);
-  settings.reorder = random_.pick(kRates);
-  settings.corrupt = random_.pick(kRates) / 2;
-  return settings;
-}
-
 UnreliableWorld::UnreliableWorld(const WorldOptions& options) : options_(options), random_(options.seed) {
-  const NetworkSettings network = draw_network();
+  NetworkSettings network = draw_short_network(random_, 0.35);
+  network.patience = ~0u;  // nobody sends again
   harmless_ = network.harmless();
   duplicates_ = network.duplicate != 0;
   network_ = std::make_unique<Network>(network, random_.next());
@@ -566,27 +544,13 @@ void UnreliableWorld::run() {
 }
 
 WorldReport UnreliableWorld::report() const {
-  WorldReport report;
-  for (const auto& host : hosts_) report.frames += host->frames_sent();
-  report.harmed = network_->harmed();
-  report.damaged = network_->damaged();
+  WorldReport report = count_frames(hosts_, *network_);
   report.completions = completions_;
   report.virtual_time = now_;
   report.mutated = mutated_;
   return report;
 }
 
-WorldReport run_unreliable_world(const WorldOptions& options) {
-  UnreliableWorld world(options);
-  std::string failure;
-  try {
-    world.run();
-  } catch (const Violation& violation) {
-    failure = violation.what();
-  }
-  WorldReport report = world.report();
-  report.failure = failure;
-  return report;
-}
+WorldReport run_unreliable_world(const WorldOptions& options) { return run_one<UnreliableWorld>(options); }
 
 }  // namespace uroce::sim

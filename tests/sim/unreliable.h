@@ -72,7 +72,6 @@ class UnreliableWorld {
     std::uint32_t srq_posted = 0, srq_taken = 0, limits_set = 0, limits_told = 0;
   };
 
-  NetworkSettings draw_network();
   void set_up_host(std::uint32_t id, bool ipv6, bool shared);
   void add_endpoint(std::uint32_t host, proto::QpType type);
   void add_receive(Endpoint& end, std::uint32_t bytes);

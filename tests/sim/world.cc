@@ -316,29 +316,22 @@ std::string World::describe() const {
   return out.str();
 }
 
-WorldReport World::report() const {
+WorldReport count_frames(const std::vector<std::unique_ptr<Host>>& hosts, const Network& network) {
   WorldReport report;
-  for (const auto& host : hosts_) report.frames += host->frames_sent();
+  for (const auto& host : hosts) report.frames += host->frames_sent();
+  report.harmed = network.harmed();
+  report.damaged = network.damaged();
+  return report;
+}
+
+WorldReport World::report() const {
+  WorldReport report = count_frames(hosts_, *network_);
   for (const auto& pair : pairs_) report.completions += pair->completions();
-  report.harmed = network_->harmed();
-  report.damaged = network_->damaged();
   report.virtual_time = now_;
   report.mutated = mutated_ && held_.empty();
   return report;
 }
 
-WorldReport run_world(const WorldOptions& options) {
-  World world(options);
-  std::string failure;
-  try {
-    world.run();
-  } catch (const Violation& violation) {
-    failure = violation.what();
-    failure += '\n' + world.describe();
-  }
-  WorldReport report = world.report();
-  report.failure = failure;
-  return report;
-}
+WorldReport run_world(const WorldOptions& options) { return run_one<World>(options); }
 
 }  // namespace uroce::sim

@@ -40,6 +40,25 @@ struct WorldReport {
 
 WorldReport run_world(const WorldOptions& options);
 
+/// What a report says of hosts and network.
+WorldReport count_frames(const std::vector<std::unique_ptr<Host>>& hosts, const Network& network);
+
+/// Runs a world to its end, or to a Violation.
+template <class AnyWorld>
+WorldReport run_one(const WorldOptions& options) {
+  AnyWorld world(options);
+  std::string failure;
+  try {
+    world.run();
+  } catch (const Violation& violation) {
+    failure = violation.what();
+    if constexpr (requires { world.describe(); }) failure += '\n' + world.describe();
+  }
+  WorldReport report = world.report();
+  report.failure = failure;
+  return report;
+}
+
 class World {
  public:
   explicit World(const WorldOptions& options);

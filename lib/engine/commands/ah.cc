@@ -84,13 +84,16 @@ void find_last_uses(Call& call, AhObject& ah) {
   });
 }
 
-bool sent_since(Call& call, const AhObject::LastUse& use) {
-  const QpObject* const qp = call.session.qps.find(use.qp);
-  if (qp == nullptr) return true;
-  proto::SendProgress progress;
-  call.conductor.workers().workers[qp->worker]->call(
-      [&](WorkerCore& worker) { progress = worker.transport().datagrams(qp->index); });
-  return progress.all_sent() || static_cast<std::int32_t>(progress.next - use.end) >= 0;
+void forget_what_is_sent(Call& call, AhObject& ah) {
+  call.conductor.on_all_workers([&](WorkerCore& worker) {
+    std::erase_if(ah.last_uses, [&](const AhObject::LastUse& use) {
+      const QpObject* const qp = call.session.qps.find(use.qp);
+      if (qp == nullptr) return true;
+      if (qp->worker != worker.config().index) return false;
+      const proto::SendProgress progress = worker.transport().datagrams(qp->index);
+      return progress.all_sent() || static_cast<std::int32_t>(progress.next - use.end) >= 0;
+    });
+  });
 }
 
 /// Hardware takes the address as a datagram is posted, and programs (mckey) destroy the handle right after.
@@ -98,7 +101,7 @@ bool still_needed(Call& call, AhObject& ah) {
   if (ah.retired_at == 0) {
     find_last_uses(call, ah);
   } else {
-    std::erase_if(ah.last_uses, [&](const AhObject::LastUse& use) { return sent_since(call, use); });
+    forget_what_is_sent(call, ah);
   }
   return !ah.last_uses.empty() && monotonic_now() - ah.retired_at < kLastUseLimit;
 }
