@@ -11,7 +11,7 @@ namespace uroce::ping {
 
 struct Result {
   std::string device;
-  std::string keys;  ///< what they were of where they change: "fast registration" or "window"
+  std::string keys;           ///< what they were of where they change: "fast registration" or "window"
   std::uint64_t rounds = 0;   ///< done
   std::uint64_t bytes = 0;    ///< moved by READs and WRITEs of this end
   std::uint64_t corrupt = 0;  ///< rounds whose data did not come back

@@ -58,7 +58,9 @@ void check_link(const Options& options, int extra) {
   const bool needs = mtu || options.argument == "add" || options.argument == "remove";
   if (needs != !options.operand.empty() || extra > 0) {
     fail(2, "link " + options.argument +
-                (mtu ? " takes a number of bytes" : needs ? " takes one address" : " takes no more arguments"));
+                (mtu     ? " takes a number of bytes"
+                 : needs ? " takes one address"
+                         : " takes no more arguments"));
   }
   if (mtu && !is_number(options.operand)) fail(2, "link mtu " + options.operand + ": give a number of bytes");
 }
@@ -103,28 +105,14 @@ Options parse_options(int argc, char** argv) {
   int option = 0;
   while ((option = getopt_long(argc, argv, ":d:h", long_options, nullptr)) != -1) {
     switch (option) {
-      case 'd':
-        options.devices.emplace_back(optarg);
-        break;
-      case kJson:
-        options.json = true;
-        break;
-      case kRunDir:
-        options.run_dir = optarg;
-        break;
-      case kWatch:
-        options.watch = true;
-        break;
-      case kInterval:
-        options.interval_s = std::atof(optarg);
-        break;
-      case 'h':
-        std::fputs(kHelp, stdout);
-        std::exit(0);
-      case ':':
-        fail(2, std::string(argv[optind - 1]) + " needs a value; see urocectl --help");
-      default:
-        fail(2, std::string(argv[optind - 1]) + ": no such option; see urocectl --help");
+      case 'd': options.devices.emplace_back(optarg); break;
+      case kJson: options.json = true; break;
+      case kRunDir: options.run_dir = optarg; break;
+      case kWatch: options.watch = true; break;
+      case kInterval: options.interval_s = std::atof(optarg); break;
+      case 'h': std::fputs(kHelp, stdout); std::exit(0);
+      case ':': fail(2, std::string(argv[optind - 1]) + " needs a value; see urocectl --help");
+      default: fail(2, std::string(argv[optind - 1]) + ": no such option; see urocectl --help");
     }
   }
   if (optind < argc) options.command = argv[optind++];

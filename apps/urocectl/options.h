@@ -12,9 +12,9 @@ struct Options {
   bool json = false;
   bool watch = false;
   double interval_s = 1.0;
-  std::string command;             ///< show, stat, fault, trace, link
-  std::string argument;            ///< of the command; may be empty
-  std::string operand;             ///< of link add, link remove and link mtu
+  std::string command;   ///< show, stat, fault, trace, link
+  std::string argument;  ///< of the command; may be empty
+  std::string operand;   ///< of link add, link remove and link mtu
 };
 
 /// Ends the program with the reason and status 2 when the arguments say nothing we understand.

@@ -45,9 +45,8 @@ std::string aligned(const std::vector<Row>& rows) {
 }
 
 bool is_table(const Json& value) {
-  return value.is_array() && (value.empty() || std::all_of(value.begin(), value.end(), [](const Json& each) {
-                                return each.is_object();
-                              }));
+  return value.is_array() && (value.empty() || std::all_of(value.begin(), value.end(),
+                                                           [](const Json& each) { return each.is_object(); }));
 }
 
 std::string table(const Json& list) {

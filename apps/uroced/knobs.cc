@@ -50,9 +50,7 @@ std::string set_cpus(std::vector<int>& cpus, std::string_view text) {
     text.remove_prefix(std::min(comma + 1, text.size()));
     const std::size_t dash = part.find('-');
     int first = 0, last = 0;
-    const auto number = [](std::string_view s, int& value) {
-      return set_number(value, s, 0, 1023).empty();
-    };
+    const auto number = [](std::string_view s, int& value) { return set_number(value, s, 0, 1023).empty(); };
     if (!number(part.substr(0, dash), first)) return kAllowed;
     last = first;
     if (dash != std::string_view::npos && !number(part.substr(dash + 1), last)) return kAllowed;
@@ -87,14 +85,10 @@ std::string add_gateway(std::vector<wire::Address>& list, std::string_view text)
 
 const char* name_of(engine::LogLevel level) {
   switch (level) {
-    case engine::LogLevel::kError:
-      return "error";
-    case engine::LogLevel::kWarning:
-      return "warning";
-    case engine::LogLevel::kInfo:
-      return "info";
-    case engine::LogLevel::kDebug:
-      break;
+    case engine::LogLevel::kError: return "error";
+    case engine::LogLevel::kWarning: return "warning";
+    case engine::LogLevel::kInfo: return "info";
+    case engine::LogLevel::kDebug: break;
   }
   return "debug";
 }
@@ -102,11 +96,11 @@ const char* name_of(engine::LogLevel level) {
 constexpr std::uint64_t kMax32 = std::numeric_limits<std::uint32_t>::max();
 
 // Each row: flag, value, key, repeats, help, set, show.
-#define UROCE_NUMBER(flag, value, key, help, member, least, most)                                              \
-  Knob {                                                                                                       \
-    flag, value, key, false, help,                                                                             \
-        [](Settings& s, std::string_view text) { return set_number(s.member, text, least, most); },            \
-        [](const Settings& s) -> Values { return {std::to_string(s.member)}; }                                 \
+#define UROCE_NUMBER(flag, value, key, help, member, least, most)                                   \
+  Knob {                                                                                            \
+    flag, value, key, false, help,                                                                  \
+        [](Settings& s, std::string_view text) { return set_number(s.member, text, least, most); }, \
+        [](const Settings& s) -> Values { return {std::to_string(s.member)}; }                      \
   }
 
 const std::array kKnobs{

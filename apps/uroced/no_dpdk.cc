@@ -3,7 +3,8 @@
 namespace uroce::daemon {
 
 std::string serve_dpdk(const Settings& settings, const std::atomic<bool>&) {
-  return "port \"" + settings.port + "\" wants DPDK, and this uroced was built without it: install libdpdk-dev and "
+  return "port \"" + settings.port +
+         "\" wants DPDK, and this uroced was built without it: install libdpdk-dev and "
          "build again, or use --port loopback";
 }
 

@@ -78,7 +78,8 @@ double post(ibv_qp* qp, const Target& target) {
     wr.num_sge = 1;
     wr.opcode = IBV_WR_RDMA_WRITE;
     wr.wr.rdma = {target.address, target.rkey};
-    if (ibv_post_send(qp, &wr, &bad) != 0) [[unlikely]] require(false, "ibv_post_send");
+    if (ibv_post_send(qp, &wr, &bad) != 0) [[unlikely]]
+      require(false, "ibv_post_send");
   }
   return since(start) / kPosts;
 }
@@ -92,7 +93,8 @@ double build(ibv_qp* qp, const Target& target) {
     ex->wr_id = i;
     ibv_wr_rdma_write(ex, target.rkey, target.address);
     ibv_wr_set_sge(ex, target.lkey, target.address, 8);
-    if (ibv_wr_complete(ex) != 0) [[unlikely]] require(false, "ibv_wr_complete");
+    if (ibv_wr_complete(ex) != 0) [[unlikely]]
+      require(false, "ibv_wr_complete");
   }
   return since(start) / kPosts;
 }

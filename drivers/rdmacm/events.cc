@@ -259,11 +259,8 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
         event.event.status = -error;
       }
       return true;
-    case RDMA_CM_EVENT_CONNECT_REQUEST:
-      return make_requested_id(owner, record, event) == 0;
-    case RDMA_CM_EVENT_CONNECT_RESPONSE:
-      answer_response(owner, record, event);
-      return true;
+    case RDMA_CM_EVENT_CONNECT_REQUEST: return make_requested_id(owner, record, event) == 0;
+    case RDMA_CM_EVENT_CONNECT_RESPONSE: answer_response(owner, record, event); return true;
     case RDMA_CM_EVENT_ESTABLISHED:
       owner.path = record.path;
       owner.has_peer = true;
@@ -272,15 +269,10 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
       if (owner.connect_failed) return false;
       to_error(owner);
       return true;
-    case RDMA_CM_EVENT_DISCONNECTED:
-      return !owner.connect_failed;
-    case RDMA_CM_EVENT_MULTICAST_JOIN:
-      join_group(owner, record, event);
-      return true;
-    case RDMA_CM_EVENT_DEVICE_REMOVAL:
-      return !std::exchange(owner.removal_told, true);
-    default:
-      return true;
+    case RDMA_CM_EVENT_DISCONNECTED: return !owner.connect_failed;
+    case RDMA_CM_EVENT_MULTICAST_JOIN: join_group(owner, record, event); return true;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL: return !std::exchange(owner.removal_told, true);
+    default: return true;
   }
 }
 

@@ -346,10 +346,8 @@ UROCE_EXPORT int rdma_set_option(rdma_cm_id* id, int level, int name, void* valu
   if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH) return rdma_resolve_route(id, 0);
   if (level != RDMA_OPTION_ID) return fail(ENOSYS);
   switch (name) {
-    case RDMA_OPTION_ID_REUSEADDR:
-      return flag(UROCE_CM_REUSE_ADDRESS);
-    case RDMA_OPTION_ID_AFONLY:
-      return flag(UROCE_CM_ONLY_FAMILY);
+    case RDMA_OPTION_ID_REUSEADDR: return flag(UROCE_CM_REUSE_ADDRESS);
+    case RDMA_OPTION_ID_AFONLY: return flag(UROCE_CM_ONLY_FAMILY);
     case RDMA_OPTION_ID_TOS:
       if (bytes != 1) return fail(EINVAL);
       changed.traffic_class = *static_cast<const std::uint8_t*>(value);
@@ -358,7 +356,6 @@ UROCE_EXPORT int rdma_set_option(rdma_cm_id* id, int level, int name, void* valu
       if (bytes != 1 || *static_cast<const std::uint8_t*>(value) > 31) return fail(EINVAL);
       changed.ack_timeout = *static_cast<const std::uint8_t*>(value);
       return 0;
-    default:
-      return fail(ENOSYS);
+    default: return fail(ENOSYS);
   }
 }

@@ -67,9 +67,7 @@ void send_attributes(const CmId& id, ibv_qp_attr& attr, int& mask) {
 int attributes(const CmId& id, ibv_qp_state state, ibv_qp_attr& attr, int& mask) {
   attr.qp_state = state;
   switch (state) {
-    case IBV_QPS_INIT:
-      init_attributes(id, attr, mask);
-      return 0;
+    case IBV_QPS_INIT: init_attributes(id, attr, mask); return 0;
     case IBV_QPS_RTR:
       if (!id.has_peer && id.id.qp_type != IBV_QPT_UD) return EINVAL;
       receive_attributes(id, attr, mask);
@@ -78,8 +76,7 @@ int attributes(const CmId& id, ibv_qp_state state, ibv_qp_attr& attr, int& mask)
       if (!id.has_peer && id.id.qp_type != IBV_QPT_UD) return EINVAL;
       send_attributes(id, attr, mask);
       return 0;
-    default:
-      return EINVAL;
+    default: return EINVAL;
   }
 }
 

@@ -185,18 +185,11 @@ UROCE_EXPORT int rfcntl(int socket, int cmd, ...) {
   va_end(args);
   return on_socket(socket, [&](Socket& s) {
     switch (cmd) {
-      case F_GETFL:
-        return s.status_flags.load();
-      case F_SETFL:
-        s.status_flags = value;
-        return 0;
-      case F_GETFD:
-        return s.descriptor_flags.load();
-      case F_SETFD:
-        s.descriptor_flags = value;
-        return 0;
-      default:
-        return -ENOTSUP;
+      case F_GETFL: return s.status_flags.load();
+      case F_SETFL: s.status_flags = value; return 0;
+      case F_GETFD: return s.descriptor_flags.load();
+      case F_SETFD: s.descriptor_flags = value; return 0;
+      default: return -ENOTSUP;
     }
   });
 }

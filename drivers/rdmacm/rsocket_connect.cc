@@ -26,12 +26,10 @@ rdma_conn_param parameters(std::uint8_t (&greeting)[Greeting::kBytes]) {
 
 int errno_of(const rdma_cm_event& event) {
   switch (event.event) {
-    case RDMA_CM_EVENT_REJECTED:
-      return ECONNREFUSED;
+    case RDMA_CM_EVENT_REJECTED: return ECONNREFUSED;
     case RDMA_CM_EVENT_UNREACHABLE:
       return event.status == -ETIMEDOUT || event.status >= 0 ? ETIMEDOUT : -event.status;
-    default:
-      return event.status < 0 ? -event.status : EHOSTUNREACH;
+    default: return event.status < 0 ? -event.status : EHOSTUNREACH;
   }
 }
 
@@ -41,18 +39,14 @@ int Stream::connect(const sockaddr* addr, socklen_t length) {
   if (addr == nullptr || length < sizeof(sockaddr_in)) return -EINVAL;
   std::unique_lock lock(mutex_);
   switch (state_) {
-    case State::kIdle:
-      break;
-    case State::kConnecting:
-      return -EALREADY;
+    case State::kIdle: break;
+    case State::kConnecting: return -EALREADY;
     case State::kConnected:
       if (connect_told_) return -EISCONN;
       connect_told_ = true;
       return 0;
-    case State::kFailed:
-      return -failure_;
-    default:
-      return -EINVAL;
+    case State::kFailed: return -failure_;
+    default: return -EINVAL;
   }
   state_ = State::kConnecting;
   std::memcpy(&destination_, addr, std::min<std::size_t>(length, sizeof(destination_)));
@@ -73,25 +67,18 @@ int Stream::connect(const sockaddr* addr, socklen_t length) {
 
 void Stream::on_event(const rdma_cm_event& event, std::vector<std::shared_ptr<Stream>>& failed) {
   switch (event.event) {
-    case RDMA_CM_EVENT_ADDR_RESOLVED:
-      return on_address_resolved();
-    case RDMA_CM_EVENT_ROUTE_RESOLVED:
-      return on_route_resolved();
-    case RDMA_CM_EVENT_CONNECT_REQUEST:
-      return on_request(event, failed);
-    case RDMA_CM_EVENT_ESTABLISHED:
-      return on_established(event, failed);
-    case RDMA_CM_EVENT_DISCONNECTED:
-      return on_disconnected();
+    case RDMA_CM_EVENT_ADDR_RESOLVED: return on_address_resolved();
+    case RDMA_CM_EVENT_ROUTE_RESOLVED: return on_route_resolved();
+    case RDMA_CM_EVENT_CONNECT_REQUEST: return on_request(event, failed);
+    case RDMA_CM_EVENT_ESTABLISHED: return on_established(event, failed);
+    case RDMA_CM_EVENT_DISCONNECTED: return on_disconnected();
     case RDMA_CM_EVENT_ADDR_ERROR:
     case RDMA_CM_EVENT_ROUTE_ERROR:
     case RDMA_CM_EVENT_CONNECT_ERROR:
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_REJECTED:
-    case RDMA_CM_EVENT_DEVICE_REMOVAL:
-      return on_error(event, failed);
-    default:
-      return;
+    case RDMA_CM_EVENT_DEVICE_REMOVAL: return on_error(event, failed);
+    default: return;
   }
 }
 

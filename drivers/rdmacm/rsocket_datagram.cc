@@ -259,17 +259,11 @@ int Datagram::set_option(int level, int name, const void* value, socklen_t lengt
   std::memcpy(&number, value, sizeof(number));
   const std::uint32_t size = std::clamp<std::uint32_t>(number, 1, 0xfffe);
   switch (name) {
-    case RDMA_SQSIZE:
-      sizes_.sq_size = size;
-      return 0;
-    case RDMA_RQSIZE:
-      sizes_.rq_size = size;
-      return 0;
+    case RDMA_SQSIZE: sizes_.sq_size = size; return 0;
+    case RDMA_RQSIZE: sizes_.rq_size = size; return 0;
     case RDMA_INLINE:
-    case RDMA_IOMAPSIZE:
-      return 0;
-    default:
-      return -ENOTSUP;
+    case RDMA_IOMAPSIZE: return 0;
+    default: return -ENOTSUP;
   }
 }
 

@@ -120,9 +120,7 @@ StreamFlow::Event StreamFlow::received(std::uint32_t imm) {
       readable_ += value;
       drop_empty();
       return Event::kData;
-    case MessageOp::kCredits:
-      allowed_ = static_cast<std::uint16_t>(value);
-      return Event::kCredits;
+    case MessageOp::kCredits: allowed_ = static_cast<std::uint16_t>(value); return Event::kCredits;
     case MessageOp::kIomap:
       ++read_;  // it took a credit, and nobody reads it
       return Event::kNothing;
@@ -130,8 +128,7 @@ StreamFlow::Event StreamFlow::received(std::uint32_t imm) {
       if (value == static_cast<std::uint32_t>(ControlMessage::kDisconnect)) return Event::kDisconnect;
       if (value == static_cast<std::uint32_t>(ControlMessage::kShutdown)) return Event::kShutdown;
       return Event::kNothing;
-    default:
-      return Event::kProtocolError;
+    default: return Event::kProtocolError;
   }
 }
 

@@ -79,11 +79,8 @@ int Stream::set_socket_option(int name, const void* value, socklen_t length) {
       if (settings_.keepalive_seconds == 0) settings_.keepalive_seconds = system_keepalive_seconds();
       start_keepalive();
       return 0;
-    case SO_OOBINLINE:
-      settings_.oob_inline = on != 0;
-      return 0;
-    default:
-      return -ENOTSUP;
+    case SO_OOBINLINE: settings_.oob_inline = on != 0; return 0;
+    default: return -ENOTSUP;
   }
 }
 
@@ -99,20 +96,11 @@ int Stream::set_rdma_option(int name, const void* value, socklen_t length) {
   if (!read_int(value, length, number) || number < 0) return -EINVAL;
   const auto size = static_cast<std::uint32_t>(std::min(number, kMostIntSize));
   switch (name) {
-    case RDMA_SQSIZE:
-      settings_.sizes.sq_size = size;
-      return 0;
-    case RDMA_RQSIZE:
-      settings_.sizes.rq_size = size;
-      return 0;
-    case RDMA_INLINE:
-      settings_.sizes.inline_size = size;
-      return 0;
-    case RDMA_IOMAPSIZE:
-      settings_.sizes.iomap_entries = iomap_count(iomap_scale(size));
-      return 0;
-    default:
-      return -ENOTSUP;
+    case RDMA_SQSIZE: settings_.sizes.sq_size = size; return 0;
+    case RDMA_RQSIZE: settings_.sizes.rq_size = size; return 0;
+    case RDMA_INLINE: settings_.sizes.inline_size = size; return 0;
+    case RDMA_IOMAPSIZE: settings_.sizes.iomap_entries = iomap_count(iomap_scale(size)); return 0;
+    default: return -ENOTSUP;
   }
 }
 
@@ -137,47 +125,36 @@ int Stream::set_protocol_option(int level, int name, const void* value, socklen_
   }
   if (level != IPPROTO_TCP) return -ENOTSUP;
   switch (name) {
-    case TCP_NODELAY:
-      settings_.no_delay = number != 0;
-      return 0;
+    case TCP_NODELAY: settings_.no_delay = number != 0; return 0;
     case TCP_KEEPIDLE:
       if (number <= 0) return -EINVAL;
       settings_.keepalive_seconds = static_cast<unsigned>(number);
       start_keepalive();
       return 0;
-    default:
-      return -ENOTSUP;
+    default: return -ENOTSUP;
   }
 }
 
 int Stream::set_option(int level, int name, const void* value, socklen_t length) {
   const std::lock_guard lock(mutex_);
   switch (level) {
-    case SOL_SOCKET:
-      return set_socket_option(name, value, length);
-    case SOL_RDMA:
-      return set_rdma_option(name, value, length);
-    default:
-      return set_protocol_option(level, name, value, length);
+    case SOL_SOCKET: return set_socket_option(name, value, length);
+    case SOL_RDMA: return set_rdma_option(name, value, length);
+    default: return set_protocol_option(level, name, value, length);
   }
 }
 
 int Stream::get_rdma_option(int name, void* value, socklen_t* length) {
   const EndpointConfig& sizes = endpoint_.exists() ? endpoint_.config() : settings_.sizes;
   switch (name) {
-    case RDMA_SQSIZE:
-      return write_int(static_cast<int>(sizes.sq_size), value, length);
-    case RDMA_RQSIZE:
-      return write_int(static_cast<int>(sizes.rq_size), value, length);
-    case RDMA_INLINE:
-      return write_int(static_cast<int>(sizes.inline_size), value, length);
-    case RDMA_IOMAPSIZE:
-      return write_int(static_cast<int>(sizes.iomap_entries), value, length);
+    case RDMA_SQSIZE: return write_int(static_cast<int>(sizes.sq_size), value, length);
+    case RDMA_RQSIZE: return write_int(static_cast<int>(sizes.rq_size), value, length);
+    case RDMA_INLINE: return write_int(static_cast<int>(sizes.inline_size), value, length);
+    case RDMA_IOMAPSIZE: return write_int(static_cast<int>(sizes.iomap_entries), value, length);
     case RDMA_ROUTE:
       if (length == nullptr || *length < settings_.route.size()) return -EINVAL;
       return write_value(settings_.route.data(), settings_.route.size(), value, length);
-    default:
-      return -ENOTSUP;
+    default: return -ENOTSUP;
   }
 }
 
@@ -186,28 +163,23 @@ int Stream::get_protocol_option(int level, int name, void* value, socklen_t* len
   if (level == IPPROTO_IPV6 && name == IPV6_V6ONLY) return write_int(settings_.v6_only, value, length);
   if (level != IPPROTO_TCP) return -ENOTSUP;
   switch (name) {
-    case TCP_NODELAY:
-      return write_int(settings_.no_delay, value, length);
-    case TCP_KEEPIDLE:
-      return write_int(static_cast<int>(settings_.keepalive_seconds), value, length);
+    case TCP_NODELAY: return write_int(settings_.no_delay, value, length);
+    case TCP_KEEPIDLE: return write_int(static_cast<int>(settings_.keepalive_seconds), value, length);
     case TCP_KEEPCNT:
-    case TCP_KEEPINTVL:
-      return write_int(1, value, length);
+    case TCP_KEEPINTVL: return write_int(1, value, length);
     case TCP_MAXSEG: {
       int segment = 2048;
       if (id_->route.num_paths > 0 && id_->route.path_rec != nullptr) segment = 128 << id_->route.path_rec->mtu;
       return write_int(segment, value, length);
     }
-    case TCP_CONGESTION:
-      return write_value("rdma", 5, value, length);
+    case TCP_CONGESTION: return write_value("rdma", 5, value, length);
     case TCP_INFO: {
       tcp_info info{};
       info.tcpi_state = state_ == State::kConnected ? TCP_ESTABLISHED : TCP_CLOSE;
       info.tcpi_snd_cwnd = settings_.sizes.sq_size;
       return write_value(&info, sizeof(info), value, length);
     }
-    default:
-      return -ENOTSUP;
+    default: return -ENOTSUP;
   }
 }
 
@@ -216,33 +188,22 @@ int Stream::get_option(int level, int name, void* value, socklen_t* length) {
   if (level == SOL_RDMA) return get_rdma_option(name, value, length);
   if (level != SOL_SOCKET) return get_protocol_option(level, name, value, length);
   switch (name) {
-    case SO_ERROR:
-      return write_int(std::exchange(error_, 0), value, length);
-    case SO_TYPE:
-      return write_int(SOCK_STREAM, value, length);
-    case SO_DOMAIN:
-      return write_int(domain(), value, length);
-    case SO_ACCEPTCONN:
-      return write_int(state_ == State::kListening, value, length);
-    case SO_REUSEADDR:
-      return write_int(settings_.reuse_address, value, length);
-    case SO_KEEPALIVE:
-      return write_int(settings_.keepalive, value, length);
-    case SO_OOBINLINE:
-      return write_int(settings_.oob_inline, value, length);
-    case SO_BROADCAST:
-      return write_int(0, value, length);
-    case SO_RCVBUF:
-      return write_int(static_cast<int>(settings_.sizes.receive_buffer), value, length);
-    case SO_SNDBUF:
-      return write_int(static_cast<int>(settings_.sizes.send_buffer), value, length);
+    case SO_ERROR: return write_int(std::exchange(error_, 0), value, length);
+    case SO_TYPE: return write_int(SOCK_STREAM, value, length);
+    case SO_DOMAIN: return write_int(domain(), value, length);
+    case SO_ACCEPTCONN: return write_int(state_ == State::kListening, value, length);
+    case SO_REUSEADDR: return write_int(settings_.reuse_address, value, length);
+    case SO_KEEPALIVE: return write_int(settings_.keepalive, value, length);
+    case SO_OOBINLINE: return write_int(settings_.oob_inline, value, length);
+    case SO_BROADCAST: return write_int(0, value, length);
+    case SO_RCVBUF: return write_int(static_cast<int>(settings_.sizes.receive_buffer), value, length);
+    case SO_SNDBUF: return write_int(static_cast<int>(settings_.sizes.send_buffer), value, length);
     case SO_LINGER: {
       linger l{1, 0};  // close() waits until all is sent
       if (settings_.linger_set) l = settings_.linger_time;
       return write_value(&l, sizeof(l), value, length);
     }
-    default:
-      return -ENOTSUP;
+    default: return -ENOTSUP;
   }
 }
 

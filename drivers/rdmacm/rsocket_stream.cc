@@ -84,12 +84,9 @@ int Stream::await_connection(std::unique_lock<std::mutex>& lock, bool nonblock) 
   switch (state_) {
     case State::kConnected:
     case State::kDisconnected:
-    case State::kFailed:
-      return 0;
-    case State::kClosed:
-      return -EBADF;
-    default:
-      return -ENOTCONN;
+    case State::kFailed: return 0;
+    case State::kClosed: return -EBADF;
+    default: return -ENOTCONN;
   }
 }
 
@@ -124,21 +121,14 @@ void Stream::handle(const ibv_wc& wc, std::uint32_t& receives) {
 
 void Stream::handle_message(std::uint32_t imm) {
   switch (flow_.received(imm)) {
-    case StreamFlow::Event::kCredits:
-      flow_.adopt(endpoint_.targets(), swap_);
-      break;
+    case StreamFlow::Event::kCredits: flow_.adopt(endpoint_.targets(), swap_); break;
     case StreamFlow::Event::kShutdown:
       readable_ = false;
       if (!writable_) end_connection(State::kDisconnected);
       break;
-    case StreamFlow::Event::kDisconnect:
-      end_connection(State::kDisconnected);
-      break;
-    case StreamFlow::Event::kProtocolError:
-      fail(EPROTO);
-      break;
-    default:
-      break;
+    case StreamFlow::Event::kDisconnect: end_connection(State::kDisconnected); break;
+    case StreamFlow::Event::kProtocolError: fail(EPROTO); break;
+    default: break;
   }
 }
 
@@ -290,10 +280,8 @@ short Stream::ready_locked(short events) {
       if (state_ == State::kDisconnected && flow_.readable() == 0) found |= POLLHUP;
       if (state_ == State::kFailed) found |= POLLERR;
       return found;
-    case State::kClosed:
-      return POLLNVAL;
-    default:
-      return 0;
+    case State::kClosed: return POLLNVAL;
+    default: return 0;
   }
 }
 

@@ -4,8 +4,7 @@
 
 UROCE_EXPORT const char* rdma_event_str(rdma_cm_event_type event) {
 #define UROCE_EVENT(name) \
-  case name:              \
-    return #name
+  case name: return #name
   switch (event) {
     UROCE_EVENT(RDMA_CM_EVENT_ADDR_RESOLVED);
     UROCE_EVENT(RDMA_CM_EVENT_ADDR_ERROR);

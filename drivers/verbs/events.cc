@@ -11,8 +11,7 @@ enum class Element { kPort, kDevice, kCq, kQp, kSrq, kOther };
 
 Element element_of(std::uint32_t type) {
   switch (type) {
-    case IBV_EVENT_CQ_ERR:
-      return Element::kCq;
+    case IBV_EVENT_CQ_ERR: return Element::kCq;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
@@ -20,23 +19,18 @@ Element element_of(std::uint32_t type) {
     case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_PATH_MIG:
     case IBV_EVENT_PATH_MIG_ERR:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-      return Element::kQp;
+    case IBV_EVENT_QP_LAST_WQE_REACHED: return Element::kQp;
     case IBV_EVENT_SRQ_ERR:
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      return Element::kSrq;
-    case IBV_EVENT_DEVICE_FATAL:
-      return Element::kDevice;
+    case IBV_EVENT_SRQ_LIMIT_REACHED: return Element::kSrq;
+    case IBV_EVENT_DEVICE_FATAL: return Element::kDevice;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_PORT_ERR:
     case IBV_EVENT_LID_CHANGE:
     case IBV_EVENT_PKEY_CHANGE:
     case IBV_EVENT_GID_CHANGE:
     case IBV_EVENT_SM_CHANGE:
-    case IBV_EVENT_CLIENT_REREGISTER:
-      return Element::kPort;
-    default:
-      return Element::kOther;
+    case IBV_EVENT_CLIENT_REREGISTER: return Element::kPort;
+    default: return Element::kOther;
   }
 }
 
@@ -49,9 +43,7 @@ bool translate(Context& owner, const uroce_async_event& in, ibv_async_event& out
       if (owner.fatal_told) return false;
       owner.fatal_told = true;
       return true;
-    case Element::kPort:
-      out.element.port_num = static_cast<int>(in.object);
-      return true;
+    case Element::kPort: out.element.port_num = static_cast<int>(in.object); return true;
     case Element::kCq: {
       const auto at = owner.cqs.find(in.cookie);
       if (at == owner.cqs.end()) return false;
@@ -79,8 +71,7 @@ bool translate(Context& owner, const uroce_async_event& in, ibv_async_event& out
       out.element.srq = &at->second->srq;
       return true;
     }
-    default:
-      return false;
+    default: return false;
   }
 }
 
@@ -132,8 +123,7 @@ UROCE_EXPORT void ack_async_event(ibv_async_event* event) {
       changed = &event->element.srq->cond;
       completed = &event->element.srq->events_completed;
       break;
-    default:
-      return;
+    default: return;
   }
   pthread_mutex_lock(mutex);
   ++*completed;

@@ -24,7 +24,6 @@
 
 namespace uroce::verbs {
 
-
 struct Device {
   ibv_device device;
   // libmlx5 and libefa know their devices by the pointer that follows: it must match nothing.
@@ -82,7 +81,7 @@ struct Mr {
   MrKind kind;
   bool imported;  ///< another session's to give back
   unsigned access;
-  void* addr;  ///< as shared; the public one is null where it is device memory
+  void* addr;          ///< as shared; the public one is null where it is device memory
   std::uint64_t iova;  ///< first address for work requests, unless the access is zero-based
   Dm* dm;
 };
@@ -143,7 +142,7 @@ struct Qp {
   };
   bool extended;  ///< ex is valid
   bool signal_all;
-  std::uint32_t allowed;       ///< operations of this type: a bit for each ibv_wr_opcode up to 15
+  std::uint32_t allowed;  ///< operations of this type: a bit for each ibv_wr_opcode up to 15
   Xrcd* xrcd;
   std::uint64_t cookie;
   std::uint32_t async_delivered;  ///< under qp.mutex

@@ -77,8 +77,7 @@ void write_operation(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry)
       entry.flush = {UROCE_DV_FLUSH_TYPE(wr.bind_mw.bind_info.mw_access_flags),
                      UROCE_DV_FLUSH_LEVEL(wr.bind_mw.bind_info.mw_access_flags), wr.bind_mw.bind_info.length};
       return;
-    case UROCE_WR_BIND_MW:
-      return write_bind(wr, wr.bind_mw.mw->rkey, entry);
+    case UROCE_WR_BIND_MW: return write_bind(wr, wr.bind_mw.mw->rkey, entry);
     case UROCE_WR_REG_MR:
       // The memory is the region's own: no other region is named.
       return write_bind(wr, wr.wr.rdma.rkey, entry);
@@ -172,17 +171,13 @@ bool too_many(const ibv_recv_wr& wr, std::uint32_t most) {
 
 std::uint32_t operations_of(ibv_qp_type type) {
   switch (type) {
-    case IBV_QPT_RC:
-      return operations_of(IBV_QPT_XRC_SEND) | bit(UROCE_WR_FLUSH) | bit(UROCE_WR_ATOMIC_WRITE);
+    case IBV_QPT_RC: return operations_of(IBV_QPT_XRC_SEND) | bit(UROCE_WR_FLUSH) | bit(UROCE_WR_ATOMIC_WRITE);
     case IBV_QPT_XRC_SEND:
       return kSends | kWrites | kLocal | bit(UROCE_WR_SEND_WITH_INV) | bit(UROCE_WR_RDMA_READ) |
              bit(UROCE_WR_ATOMIC_CMP_AND_SWP) | bit(UROCE_WR_ATOMIC_FETCH_AND_ADD);
-    case IBV_QPT_UC:
-      return kSends | kWrites | kLocal;
-    case IBV_QPT_UD:
-      return kSends;
-    default:
-      return 0;
+    case IBV_QPT_UC: return kSends | kWrites | kLocal;
+    case IBV_QPT_UD: return kSends;
+    default: return 0;
   }
 }
 

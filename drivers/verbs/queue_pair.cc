@@ -152,14 +152,10 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   switch (attr.qp_type) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
-    case IBV_QPT_UD:
-      return pd != nullptr && attr.send_cq != nullptr && attr.recv_cq != nullptr ? 0 : EINVAL;
-    case IBV_QPT_XRC_SEND:
-      return pd != nullptr && attr.send_cq != nullptr ? 0 : EINVAL;
-    case IBV_QPT_XRC_RECV:
-      return attr.xrcd != nullptr ? 0 : EINVAL;
-    default:
-      return EOPNOTSUPP;
+    case IBV_QPT_UD: return pd != nullptr && attr.send_cq != nullptr && attr.recv_cq != nullptr ? 0 : EINVAL;
+    case IBV_QPT_XRC_SEND: return pd != nullptr && attr.send_cq != nullptr ? 0 : EINVAL;
+    case IBV_QPT_XRC_RECV: return attr.xrcd != nullptr ? 0 : EINVAL;
+    default: return EOPNOTSUPP;
   }
 }
 

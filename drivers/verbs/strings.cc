@@ -15,16 +15,19 @@ const char* name_in(const char* const (&names)[N], std::size_t value) {
 }  // namespace
 
 UROCE_EXPORT const char* ibv_node_type_str(ibv_node_type type) {
-  static const char* const kNames[] = {nullptr,           "InfiniBand channel adapter",
-                                       "InfiniBand switch", "InfiniBand router",
-                                       "iWARP NIC",       "usNIC",
-                                       "usNIC UDP",       "unspecified"};
+  static const char* const kNames[] = {nullptr,
+                                       "InfiniBand channel adapter",
+                                       "InfiniBand switch",
+                                       "InfiniBand router",
+                                       "iWARP NIC",
+                                       "usNIC",
+                                       "usNIC UDP",
+                                       "unspecified"};
   return name_in(kNames, static_cast<std::size_t>(type));
 }
 
 UROCE_EXPORT const char* ibv_port_state_str(ibv_port_state state) {
-  static const char* const kNames[] = {"no state change (NOP)", "down",  "init", "armed",
-                                       "active",                "active defer"};
+  static const char* const kNames[] = {"no state change (NOP)", "down", "init", "armed", "active", "active defer"};
   const auto value = static_cast<std::size_t>(state);
   return value < std::size(kNames) ? kNames[value] : "invalid state";
 }

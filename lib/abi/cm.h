@@ -51,7 +51,7 @@ struct uroce_cm_create_id_request {
   uint32_t channel;
   uint32_t port_space; /* rdma_port_space */
   uint32_t flags;
-  uint32_t qp_type; /* ibv_qp_type */
+  uint32_t qp_type;               /* ibv_qp_type */
   struct uroce_cm_address source; /* port 0: any */
 };
 /* What an id is bound to. Also the answer to RESOLVE_ADDRESS and LISTEN. */
@@ -78,14 +78,14 @@ struct uroce_cm_listen_request {
 /* CONNECT and ACCEPT. */
 struct uroce_cm_parameters {
   uint32_t qpn;
-  uint32_t qkey;         /* datagram ids */
+  uint32_t qkey;                    /* datagram ids */
   uint32_t ece_vendor, ece_options; /* 24 bits and 32; 0: none */
   uint8_t responder_resources, initiator_depth;
   uint8_t flow_control, retry_count, rnr_retry_count;
   uint8_t srq;
   uint8_t traffic_class;
-  uint8_t ack_timeout;   /* 4.096 us * 2^n; 0: the daemon's choice */
-  uint8_t qp_type;       /* ibv_qp_type */
+  uint8_t ack_timeout; /* 4.096 us * 2^n; 0: the daemon's choice */
+  uint8_t qp_type;     /* ibv_qp_type */
   uint8_t private_data_bytes;
   uint8_t reserved[6];
   uint8_t private_data[UROCE_CM_MAX_PRIVATE_DATA];
@@ -134,13 +134,13 @@ struct uroce_cm_path {
 
 /* One message on a channel's socket. */
 struct uroce_cm_event {
-  uint32_t type;   /* rdma_cm_event_type */
-  int32_t status;  /* 0, a negative errno, or the reason of a REJ */
-  uint32_t device; /* of the channel */
-  uint32_t handle; /* of the id; for CONNECT_REQUEST the new id */
+  uint32_t type;     /* rdma_cm_event_type */
+  int32_t status;    /* 0, a negative errno, or the reason of a REJ */
+  uint32_t device;   /* of the channel */
+  uint32_t handle;   /* of the id; for CONNECT_REQUEST the new id */
   uint32_t listener; /* handle; CONNECT_REQUEST */
   uint32_t qp_type;
-  uint64_t context; /* MULTICAST_* */
+  uint64_t context;                            /* MULTICAST_* */
   struct uroce_cm_address source, destination; /* CONNECT_REQUEST */
   struct uroce_cm_path path;
   struct uroce_cm_parameters parameters; /* the peer's */
@@ -154,7 +154,7 @@ struct uroce_cm_post_request {
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(uroce_cm_event) % 8 == 0 && sizeof(uroce_cm_event) <= 512); 
+static_assert(sizeof(uroce_cm_event) % 8 == 0 && sizeof(uroce_cm_event) <= 512);
 static_assert(sizeof(uroce_cm_create_id_request) % 8 == 0 && sizeof(uroce_cm_bound_response) % 8 == 0);
 static_assert(sizeof(uroce_cm_connect_request) % 8 == 0 && sizeof(uroce_cm_reject_request) % 8 == 0);
 #endif

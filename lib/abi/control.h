@@ -58,8 +58,8 @@ struct uroce_request {
 struct uroce_response {
   uint32_t command;
   uint32_t sequence;
-  int32_t status;  /* 0 or a positive errno */
-  uint32_t fds;    /* descriptors that came with it */
+  int32_t status; /* 0 or a positive errno */
+  uint32_t fds;   /* descriptors that came with it */
 };
 
 /* Chunks that the client has not seen yet, in the order of the descriptors that came with the response. */
@@ -105,7 +105,7 @@ struct uroce_device_response {
   uint32_t max_pkeys, phys_port_cnt, max_inline;
   uint32_t max_xrcd;
   uint64_t device_cap_flags_ex;
-  uint64_t odp_general_caps; /* ibv_odp_general_caps */
+  uint64_t odp_general_caps;                                    /* ibv_odp_general_caps */
   uint32_t rc_odp_caps, uc_odp_caps, ud_odp_caps, xrc_odp_caps; /* ibv_odp_transport_cap_bits */
   uint64_t completion_timestamp_mask;
   uint64_t core_clock_khz;
@@ -114,8 +114,8 @@ struct uroce_device_response {
 
 /* QUERY_PORT: no request body. */
 struct uroce_port_response {
-  uint32_t state;        /* ibv_port_state */
-  uint32_t max_mtu;      /* ibv_mtu */
+  uint32_t state;   /* ibv_port_state */
+  uint32_t max_mtu; /* ibv_mtu */
   uint32_t active_mtu;
   uint32_t gid_tbl_len;
   uint32_t port_cap_flags;
@@ -177,9 +177,9 @@ struct uroce_reg_mr_response {
  * where the new access writes and the old did not (addr and length as registered). The keys change. After an error
  * the region is as it was. Answer: uroce_reg_mr_response, with the same handle. */
 enum uroce_rereg_mask { /* ibv_rereg_mr_flags */
-  UROCE_REREG_TRANSLATION = 1,
-  UROCE_REREG_PD = 2,
-  UROCE_REREG_ACCESS = 4,
+                        UROCE_REREG_TRANSLATION = 1,
+                        UROCE_REREG_PD = 2,
+                        UROCE_REREG_ACCESS = 4,
 };
 struct uroce_rereg_mr_request {
   uint32_t handle;
@@ -208,8 +208,8 @@ struct uroce_alloc_mw_response {
 /* CREATE_CHANNEL: no request body. The descriptor is the read end of a pipe; each event is one uint64_t, the
  * `cookie` of its CQ. */
 struct uroce_create_cq_request {
-  uint32_t entries;     /* at least */
-  uint32_t channel;     /* handle; 0: none */
+  uint32_t entries; /* at least */
+  uint32_t channel; /* handle; 0: none */
   uint64_t cookie;
 };
 struct uroce_create_cq_response {
@@ -269,8 +269,8 @@ struct uroce_create_srq_response {
 /* MODIFY_SRQ. With UROCE_SRQ_MAX_WR the daemon moves what is posted to a new ring; indices go on, and the client
  * posts nothing meanwhile (it holds the SRQ's lock). */
 enum uroce_srq_mask { /* ibv_srq_attr_mask */
-  UROCE_SRQ_MAX_WR = 1,
-  UROCE_SRQ_LIMIT = 2,
+                      UROCE_SRQ_MAX_WR = 1,
+                      UROCE_SRQ_LIMIT = 2,
 };
 struct uroce_modify_srq_request {
   uint32_t handle;
@@ -414,7 +414,7 @@ struct uroce_admin_response {
 
 /* What comes out of the event pipe. */
 struct uroce_async_event {
-  uint32_t type; /* ibv_event_type */
+  uint32_t type;   /* ibv_event_type */
   uint32_t object; /* port number for port events */
   uint64_t cookie;
 };

@@ -138,8 +138,8 @@ class TimerWheel {
       if (occupied_[level] == 0) continue;
       const unsigned shift = level * kSlotBits;
       const auto now = static_cast<std::uint32_t>(elapsed_ >> shift) & (kSlots - 1);
-      const auto ahead = static_cast<std::uint32_t>(
-          std::countr_zero(std::rotr(occupied_[level], static_cast<int>(now))));
+      const auto ahead =
+          static_cast<std::uint32_t>(std::countr_zero(std::rotr(occupied_[level], static_cast<int>(now))));
       return {level, (now + ahead) & (kSlots - 1), ((elapsed_ >> shift) + ahead) << shift};
     }
     return {kLevels, 0, 0};

@@ -118,7 +118,7 @@ class CompletionQueue {
   queue::CqConsumer consumer_;
   base::OptionalSpinlock lock_;
   std::atomic<std::uint32_t> empty_polls_{0};  ///< written with lock_ held
-  std::atomic<bool> waiting_{false};  ///< the workers were told so
+  std::atomic<bool> waiting_{false};           ///< the workers were told so
   bool armed_for_any_ = false;
   bool flushed_waiting_ = false;  ///< flushed_ was shown by front() and not popped
   uroce_cqe flushed_{};

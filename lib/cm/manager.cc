@@ -80,14 +80,9 @@ bool Manager::reject(ConnectionId id, RejReason reason, std::span<const std::byt
   if (c == nullptr) return false;
   Rej rej;
   switch (c->state) {
-    case State::kReqReceived:
-      rej.answered = Answered::kReq;
-      break;
-    case State::kRepReceived:
-      rej.answered = Answered::kRep;
-      break;
-    default:
-      return false;
+    case State::kReqReceived: rej.answered = Answered::kReq; break;
+    case State::kRepReceived: rej.answered = Answered::kRep; break;
+    default: return false;
   }
   rej.local_id = id.value;
   rej.remote_id = c->remote_id;
@@ -144,23 +139,16 @@ void Manager::abandon(ConnectionId id, Nanos now) {
   c->abandoned = true;
   switch (c->state) {
     case State::kReqReceived:
-    case State::kRepReceived:
-      reject(id, RejReason::kConsumerDefined, {}, now);
-      break;
+    case State::kRepReceived: reject(id, RejReason::kConsumerDefined, {}, now); break;
     case State::kEstablished:
-    case State::kRepSent:
-      disconnect(id, now);
-      break;
+    case State::kRepSent: disconnect(id, now); break;
     case State::kReqSent:
       impl_->give_up(*c, Answered::kOther);
       impl_->close(*c);
       break;
     case State::kSidrSent:
-    case State::kSidrReceived:
-      impl_->close(*c);
-      break;
-    default:
-      break;
+    case State::kSidrReceived: impl_->close(*c); break;
+    default: break;
   }
 }
 
@@ -225,9 +213,7 @@ void Manager::Impl::timed_out(Connection& c, Nanos now) {
       emit(EventType::kUnreachable, c);
       enter_timewait(c, now);
       break;
-    default:
-      emit(EventType::kUnreachable, c);
-      close(c);
+    default: emit(EventType::kUnreachable, c); close(c);
   }
 }
 

@@ -19,24 +19,15 @@ void Manager::receive(const Message& message, Nanos now) {
   if (impl_->events.room() < kEventsPerStep) return;
   if (message.class_version != wire::kMadCmClassVersion) return impl_->on_other_version(message);
   switch (message.attribute) {
-    case Attribute::kReq:
-      return impl_->on_req(message, now);
-    case Attribute::kMra:
-      return impl_->on_mra(message, now);
-    case Attribute::kRej:
-      return impl_->on_rej(message, now);
-    case Attribute::kRep:
-      return impl_->on_rep(message, now);
-    case Attribute::kRtu:
-      return impl_->on_rtu(message);
-    case Attribute::kDreq:
-      return impl_->on_dreq(message, now);
-    case Attribute::kDrep:
-      return impl_->on_drep(message, now);
-    case Attribute::kSidrReq:
-      return impl_->on_sidr_req(message, now);
-    case Attribute::kSidrRep:
-      return impl_->on_sidr_rep(message);
+    case Attribute::kReq: return impl_->on_req(message, now);
+    case Attribute::kMra: return impl_->on_mra(message, now);
+    case Attribute::kRej: return impl_->on_rej(message, now);
+    case Attribute::kRep: return impl_->on_rep(message, now);
+    case Attribute::kRtu: return impl_->on_rtu(message);
+    case Attribute::kDreq: return impl_->on_dreq(message, now);
+    case Attribute::kDrep: return impl_->on_drep(message, now);
+    case Attribute::kSidrReq: return impl_->on_sidr_req(message, now);
+    case Attribute::kSidrRep: return impl_->on_sidr_rep(message);
   }
   ++impl_->counters.unmatched;
 }
@@ -106,15 +97,12 @@ void Manager::Impl::ask_patience(Connection& c, Answered answered, Nanos now) {
 void Manager::Impl::on_duplicate_req(Connection& c, const Message& message, Nanos now) {
   ++counters.duplicates;
   switch (c.state) {
-    case State::kReqReceived:
-      return ask_patience(c, Answered::kReq, now);
-    case State::kRepSent:
-      return send_again(c);
+    case State::kReqReceived: return ask_patience(c, Answered::kReq, now);
+    case State::kRepSent: return send_again(c);
     case State::kTimewait:
       if (c.last_attribute == Attribute::kRej) return send_again(c);
       return refuse(message, c.remote_id, Answered::kReq, RejReason::kStaleConnection);
-    default:
-      return;  // the REP got through, its RTU too: nothing to say
+    default: return;  // the REP got through, its RTU too: nothing to say
   }
 }
 
@@ -249,11 +237,8 @@ void Manager::Impl::on_dreq(const Message& message, Nanos now) {
       emit(EventType::kDisconnected, *c);
       enter_timewait(*c, now);
       break;
-    case State::kTimewait:
-      ++counters.duplicates;
-      break;
-    default:
-      ++counters.out_of_state;
+    case State::kTimewait: ++counters.duplicates; break;
+    default: ++counters.out_of_state;
   }
 }
 

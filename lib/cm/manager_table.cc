@@ -21,28 +21,17 @@ std::uint64_t hash_of(std::uint32_t number, std::uint64_t guid, const Peer& peer
 
 std::string_view name(State state) {
   switch (state) {
-    case State::kFree:
-      return "free";
-    case State::kReqSent:
-      return "REQ sent";
-    case State::kReqReceived:
-      return "REQ received";
-    case State::kRepSent:
-      return "REP sent";
-    case State::kRepReceived:
-      return "REP received";
-    case State::kEstablished:
-      return "established";
-    case State::kDreqSent:
-      return "DREQ sent";
-    case State::kDreqReceived:
-      return "DREQ received";
-    case State::kTimewait:
-      return "timewait";
-    case State::kSidrSent:
-      return "SIDR_REQ sent";
-    case State::kSidrReceived:
-      return "SIDR_REQ received";
+    case State::kFree: return "free";
+    case State::kReqSent: return "REQ sent";
+    case State::kReqReceived: return "REQ received";
+    case State::kRepSent: return "REP sent";
+    case State::kRepReceived: return "REP received";
+    case State::kEstablished: return "established";
+    case State::kDreqSent: return "DREQ sent";
+    case State::kDreqReceived: return "DREQ received";
+    case State::kTimewait: return "timewait";
+    case State::kSidrSent: return "SIDR_REQ sent";
+    case State::kSidrReceived: return "SIDR_REQ received";
   }
   return "?";
 }

@@ -36,13 +36,13 @@ using PrivateData = std::array<std::byte, N>;
 struct Path {
   std::uint16_t local_lid = 0xffff, remote_lid = 0xffff;
   wire::Address local_gid, remote_gid;
-  std::uint32_t flow_label = 0;   ///< 20 bits
-  std::uint8_t packet_rate = 0;   ///< 6 bits, ibv_rate
+  std::uint32_t flow_label = 0;  ///< 20 bits
+  std::uint8_t packet_rate = 0;  ///< 6 bits, ibv_rate
   std::uint8_t traffic_class = 0;
   std::uint8_t hop_limit = 64;
-  std::uint8_t sl = 0;            ///< 4 bits
+  std::uint8_t sl = 0;  ///< 4 bits
   bool subnet_local = true;
-  std::uint8_t ack_timeout = 0;   ///< 5 bits, 4.096 us * 2^n
+  std::uint8_t ack_timeout = 0;  ///< 5 bits, 4.096 us * 2^n
 };
 
 enum class TransportService : std::uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
@@ -68,11 +68,11 @@ struct Req {
   TransportService transport = TransportService::kRc;
   bool flow_control = true;
   Psn starting_psn;
-  std::uint8_t retry_count = 7;     ///< 3 bits
+  std::uint8_t retry_count = 7;  ///< 3 bits
   std::uint16_t pkey = wire::kDefaultPkey;
-  std::uint8_t path_mtu = 3;        ///< 4 bits, ibv_mtu
-  std::uint8_t rnr_retry_count = 7; ///< 3 bits
-  std::uint8_t max_cm_retries = 15; ///< 4 bits
+  std::uint8_t path_mtu = 3;         ///< 4 bits, ibv_mtu
+  std::uint8_t rnr_retry_count = 7;  ///< 3 bits
+  std::uint8_t max_cm_retries = 15;  ///< 4 bits
   bool srq = false;
   std::uint8_t extended_transport = 0;  ///< 3 bits; 1: XRC
   Path primary;
@@ -159,7 +159,7 @@ struct Rep {
   std::uint8_t target_ack_delay = 0;   ///< 5 bits, 4.096 us * 2^n
   std::uint8_t failover_accepted = 0;  ///< 2 bits
   bool flow_control = true;
-  std::uint8_t rnr_retry_count = 7;    ///< 3 bits
+  std::uint8_t rnr_retry_count = 7;  ///< 3 bits
   bool srq = false;
   std::uint64_t local_ca_guid = 0;
   PrivateData<196> private_data{};

@@ -35,14 +35,10 @@ const char* state_name(proto::QpState state) {
 
 const char* type_name(proto::QpType type) {
   switch (type) {
-    case proto::QpType::kRc:
-      return "RC";
-    case proto::QpType::kUc:
-      return "UC";
-    case proto::QpType::kUd:
-      return "UD";
-    default:
-      return "XRC";
+    case proto::QpType::kRc: return "RC";
+    case proto::QpType::kUc: return "UC";
+    case proto::QpType::kUd: return "UD";
+    default: return "XRC";
   }
 }
 
@@ -262,9 +258,14 @@ Json connections_json(Conductor& conductor) {
   const GsiCounters gsi = conductor.workers().gsi.counters();
   const cm::Manager& manager = conductor.cm().manager();
   const cm::ManagerCounters& counters = manager.counters();
-  Json out = {{"connections", manager.connections()}, {"mads_received", gsi.received}, {"mads_sent", gsi.sent},
-              {"bad_packets", gsi.bad_packet},        {"bad_mads", gsi.bad_mad},       {"overflows", gsi.overflow},
-              {"unresolved", gsi.unresolved},         {"events_lost", conductor.cm().events_lost()}};
+  Json out = {{"connections", manager.connections()},
+              {"mads_received", gsi.received},
+              {"mads_sent", gsi.sent},
+              {"bad_packets", gsi.bad_packet},
+              {"bad_mads", gsi.bad_mad},
+              {"overflows", gsi.overflow},
+              {"unresolved", gsi.unresolved},
+              {"events_lost", conductor.cm().events_lost()}};
   for (std::size_t i = 0; i < std::size(kNames); ++i) {
     out[std::string(kNames[i]) + "_received"] = counters.received[i];
     out[std::string(kNames[i]) + "_sent"] = counters.sent[i];

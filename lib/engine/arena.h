@@ -59,9 +59,9 @@ class Arena {
     ChunkKind kind;
     std::byte* base;
     std::size_t bytes;
-    std::size_t fresh;  ///< bytes from here on were never handed out and are zero
+    std::size_t fresh;                         ///< bytes from here on were never handed out and are zero
     std::map<std::size_t, std::size_t> holes;  ///< offset -> bytes, merged
-    UniqueFd fd;        ///< until the client has it
+    UniqueFd fd;                               ///< until the client has it
     dev_t device;
     ino_t inode;
   };

@@ -54,10 +54,8 @@ int protection(bool writable) { return writable ? PROT_READ | PROT_WRITE : PROT_
 // A fault in a file of a network or user-space file system can take for ever; it would stop a worker.
 FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes) {
   switch (magic) {
-    case HUGETLBFS_MAGIC:
-      return {true, block_bytes};
-    case DMA_BUF_MAGIC:
-      return {.allowed = true, .may_exceed = false};
+    case HUGETLBFS_MAGIC: return {true, block_bytes};
+    case DMA_BUF_MAGIC: return {.allowed = true, .may_exceed = false};
     case TMPFS_MAGIC:
     case RAMFS_MAGIC:
     case EXT4_SUPER_MAGIC:
@@ -76,10 +74,8 @@ FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes) {
     case kJfs:
     case kNtfs3:
     case kBcachefs:
-    case kZfs:
-      return {.allowed = true};
-    default:
-      return {};
+    case kZfs: return {.allowed = true};
+    default: return {};
   }
 }
 

@@ -153,8 +153,7 @@ void CmService::resolve_pending(Nanos now) {
     for (std::size_t i = 0; i < resolving_.size(); ++i) {
       const CmId& id = *resolving_[i];
       wire::Mac ignored;
-      results[i] =
-          worker.link()->resolve(address_of(id.destination), now, ignored, vlan_of(address_of(id.source)));
+      results[i] = worker.link()->resolve(address_of(id.destination), now, ignored, vlan_of(address_of(id.source)));
     }
     worker.touch_link();
   });

@@ -287,18 +287,14 @@ int CmService::connect(commands::Call& call, Nanos now) {
   cm::Req req;
   if (!valid(p, req.private_data.size() - cm::IpCmHeader::kBytes)) return EINVAL;
   switch (p.qp_type) {
-    case kTypeRc:
-      break;
-    case kTypeUc:
-      req.transport = cm::TransportService::kUc;
-      break;
+    case kTypeRc: break;
+    case kTypeUc: req.transport = cm::TransportService::kUc; break;
     case kTypeXrcSend:
     case kTypeXrcRecv:
       req.transport = cm::TransportService::kExtended;
       req.extended_transport = 1;
       break;
-    default:
-      return EINVAL;
+    default: return EINVAL;
   }
   uroce_cm_path& path = id->path;
   path.local_psn = random24();

@@ -38,14 +38,10 @@ void set_private_data(uroce_cm_parameters& out, std::span<const std::byte> data)
 /// The type of QP that a request is for; 0: one that we don't have.
 std::uint32_t qp_type_of(const cm::Req& req) {
   switch (req.transport) {
-    case cm::TransportService::kRc:
-      return kTypeRc;
-    case cm::TransportService::kUc:
-      return kTypeUc;
-    case cm::TransportService::kExtended:
-      return req.extended_transport == 1 ? kTypeXrcRecv : 0;
-    case cm::TransportService::kRd:
-      break;
+    case cm::TransportService::kRc: return kTypeRc;
+    case cm::TransportService::kUc: return kTypeUc;
+    case cm::TransportService::kExtended: return req.extended_transport == 1 ? kTypeXrcRecv : 0;
+    case cm::TransportService::kRd: break;
   }
   return 0;
 }
@@ -111,10 +107,8 @@ void CmService::on_event(const cm::Event& event) {
   if (it == by_connection_.end()) return;
   CmId& id = *it->second;
   switch (event.type) {
-    case cm::EventType::kResponse:
-      return on_response(id, event);
-    case cm::EventType::kSidrResponse:
-      return on_datagram_response(id, event);
+    case cm::EventType::kResponse: return on_response(id, event);
+    case cm::EventType::kSidrResponse: return on_datagram_response(id, event);
     case cm::EventType::kEstablished:
       id.state = CmIdState::kConnected;
       id.was_connected = true;
@@ -139,8 +133,7 @@ void CmService::on_event(const cm::Event& event) {
       if (told) tell(id, kTimewaitExit);
       return;
     }
-    default:
-      return;
+    default: return;
   }
 }
 

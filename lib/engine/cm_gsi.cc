@@ -114,8 +114,8 @@ std::size_t GsiPort::next_frame(std::span<std::byte> to, net::LinkStack& link, N
       outbox_.pop_front();
     }
     if (out.since == 0) out.since = now;
-    const net::Resolution resolution = link.resolve(out.path.dest, now, out.path.dest_mac,
-                                                     out.path.vlan.value_or(0) & 0xfff);
+    const net::Resolution resolution =
+        link.resolve(out.path.dest, now, out.path.dest_mac, out.path.vlan.value_or(0) & 0xfff);
     if (resolution == net::Resolution::kResolved) {
       const std::size_t length = emit_gsi_frame(out.path, out.mad, psn_, to);
       psn_ = psn_ + 1;

@@ -229,13 +229,10 @@ void Conductor::send_event(Session& session, const uroce_async_event& event) {
 
 Conductor::EventTargets& Conductor::targets_of(proto::AsyncEvent type) {
   switch (type) {
-    case proto::AsyncEvent::kCqError:
-      return cq_targets_;
+    case proto::AsyncEvent::kCqError: return cq_targets_;
     case proto::AsyncEvent::kSrqError:
-    case proto::AsyncEvent::kSrqLimitReached:
-      return srq_targets_;
-    default:
-      return qp_targets_;
+    case proto::AsyncEvent::kSrqLimitReached: return srq_targets_;
+    default: return qp_targets_;
   }
 }
 

@@ -35,7 +35,7 @@ namespace uroce::engine {
 
 /// What a request is answered with.
 struct Reply {
-  int status = 0;  ///< 0 or an errno; kParked: later
+  int status = 0;                   ///< 0 or an errno; kParked: later
   std::optional<Rejection> reason;  ///< where the status alone doesn't tell
   std::vector<std::byte> body;
   std::vector<UniqueFd> fds;

@@ -23,34 +23,34 @@ enum class PollMode : std::uint8_t {
 struct UserLimits {
   std::uint32_t qps = 262144;
   std::uint32_t cqs = 65536;
-  std::uint32_t mrs = 1048576;  ///< and windows
+  std::uint32_t mrs = 1048576;        ///< and windows
   std::uint64_t bytes = 16ull << 30;  ///< of queues in shared memory
 };
 
 struct DaemonConfig {
-  std::string name = "uroce0";         ///< the RDMA device's name
-  std::string run_dir = "/run/uroce";  ///< sockets, lock, sysfs-like tree
-  std::string port;                    ///< the port as the user named it, to show
+  std::string name = "uroce0";                   ///< the RDMA device's name
+  std::string run_dir = "/run/uroce";            ///< sockets, lock, sysfs-like tree
+  std::string port;                              ///< the port as the user named it, to show
   std::vector<net::InterfaceAddress> addresses;  ///< GID i is addresses[i]
   std::optional<wire::Address> gateway4, gateway6;
   std::uint32_t mtu = 0;  ///< bytes behind the Ethernet header; 0: what the port says
 
   PollMode poll_mode = PollMode::kAdaptive;
-  std::uint32_t idle_us = 200;        ///< idle time before a worker with a core to itself sleeps
-  std::uint32_t idle_shared_us = 0;   ///< the same where cores are fewer than pollers
-  std::vector<int> cpus;              ///< worker i runs on cpus[i % size]; empty: where the scheduler puts it
+  std::uint32_t idle_us = 200;       ///< idle time before a worker with a core to itself sleeps
+  std::uint32_t idle_shared_us = 0;  ///< the same where cores are fewer than pollers
+  std::vector<int> cpus;             ///< worker i runs on cpus[i % size]; empty: where the scheduler puts it
 
   UserLimits limits;
-  std::uint32_t max_qps = 16384;     ///< of each worker
+  std::uint32_t max_qps = 16384;  ///< of each worker
   std::uint32_t max_cqs = 65536;
   std::uint32_t max_srqs = 65536;
-  std::uint32_t max_mrs = 1u << 20;  ///< at most 2^20, windows included
+  std::uint32_t max_mrs = 1u << 20;             ///< at most 2^20, windows included
   std::uint32_t receive_ring_bytes = 4u << 20;  ///< READ responses that may be under way to a worker
-  bool hugepages = true;             ///< queues in hugepages where there are any
+  bool hugepages = true;                        ///< queues in hugepages where there are any
 
   bool indirect = true;  ///< memory that can't be shared is reached through the kernel, else refused
 
-  std::uint64_t seed = 0;  ///< of keys and QPNs; 0: from the kernel
+  std::uint64_t seed = 0;                   ///< of keys and QPNs; 0: from the kernel
   net::DeviceControls* controls = nullptr;  ///< what urocectl can change in the device stack; may be null
   /// Called once clients can connect.
   std::function<void()> on_ready;

@@ -8,9 +8,7 @@
 namespace uroce::engine {
 namespace {
 
-iovec local_part(const std::byte* data, std::size_t bytes) {
-  return {const_cast<std::byte*>(data), bytes};
-}
+iovec local_part(const std::byte* data, std::size_t bytes) { return {const_cast<std::byte*>(data), bytes}; }
 iovec remote_part(std::uint64_t address, std::size_t bytes) {
   return {reinterpret_cast<void*>(static_cast<std::uintptr_t>(address)), bytes};
 }
@@ -22,8 +20,7 @@ IndirectMemory::IndirectMemory(pid_t pid, int pidfd) : pid_(pid), pidfd_(pidfd) 
   io_.read = [](void* context, std::uint64_t address, std::byte* to, std::size_t bytes) {
     const auto* self = static_cast<const IndirectMemory*>(context);
     const iovec local = local_part(to, bytes), remote = remote_part(address, bytes);
-    return self->alive() &&
-           ::process_vm_readv(self->pid_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
+    return self->alive() && ::process_vm_readv(self->pid_, &local, 1, &remote, 1, 0) == static_cast<ssize_t>(bytes);
   };
   io_.write = [](void* context, std::uint64_t address, const std::byte* from, std::size_t bytes) {
     const auto* self = static_cast<const IndirectMemory*>(context);

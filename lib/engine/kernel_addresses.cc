@@ -38,8 +38,8 @@ UniqueFd KernelAddresses::bound_socket(const wire::Address& address, std::uint16
 bool KernelAddresses::refresh(std::span<const net::InterfaceAddress> ours) {
   if (interface_ == 0) return false;
   bool changed = std::erase_if(sockets_, [&](const auto& entry) {
-    return std::ranges::find(ours, entry.first, &net::InterfaceAddress::address) == ours.end();
-  }) != 0;
+                   return std::ranges::find(ours, entry.first, &net::InterfaceAddress::address) == ours.end();
+                 }) != 0;
   for (const net::InterfaceAddress& own : ours) {
     // Only an address that the kernel has can be bound to, any port will do.
     const bool has = bound_socket(own.address, 0).valid();

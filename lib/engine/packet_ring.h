@@ -39,9 +39,7 @@ class PacketRing {
   bool empty() const { return head_.load(std::memory_order_seq_cst) == tail_.load(std::memory_order_relaxed); }
 
  private:
-  std::byte* slot(std::uint32_t index) const {
-    return bytes_.get() + std::size_t{index % kSlots} * frame_bytes_;
-  }
+  std::byte* slot(std::uint32_t index) const { return bytes_.get() + std::size_t{index % kSlots} * frame_bytes_; }
 
   std::uint32_t frame_bytes_;
   std::unique_ptr<std::byte[]> bytes_;

@@ -21,11 +21,11 @@ namespace uroce::engine {
 enum class IdleAction : std::uint8_t { kSpin, kYield, kSleep };
 
 struct PollPolicyConfig {
-  bool busy = false;               ///< never sleep
+  bool busy = false;  ///< never sleep
   Nanos idle_alone = 200 * kMicrosecond;
-  Nanos idle_shared = 0;           ///< at least; more while it pays off
+  Nanos idle_shared = 0;  ///< at least; more while it pays off
   Nanos max_shared = 8 * kMicrosecond;
-  bool wakeable = true;            ///< arriving frames wake a sleeper
+  bool wakeable = true;               ///< arriving frames wake a sleeper
   Nanos min_nap = 50 * kMicrosecond;  ///< timed sleeps of a worker that frames can't wake
   Nanos max_nap = kMillisecond;
 };
@@ -108,10 +108,10 @@ class PollPolicy {
   PollPolicyConfig config_;
   Nanos alone_;  // how long it spins with a core to itself
   Nanos idle_since_ = kNever;
-  bool slept_ = false;  // since it last worked
+  bool slept_ = false;            // since it last worked
   Nanos lost_ = 0, lost_at_ = 0;  // in costly yields, at that time
-  Nanos spin_ = 0;      // what is tried where cores are few; 0: nothing
-  int score_ = 0;       // of the spins so far
+  Nanos spin_ = 0;                // what is tried where cores are few; 0: nothing
+  int score_ = 0;                 // of the spins so far
   std::uint32_t tries_after_ = kFirstTry, until_try_ = kFirstTry;
   Nanos nap_;
 };

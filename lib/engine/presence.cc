@@ -13,7 +13,7 @@ namespace uroce::engine {
 namespace {
 
 struct flock slot_lock(short type, std::uint32_t slot, std::size_t slot_bytes) {
-  struct flock lock{};
+  struct flock lock {};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   lock.l_start = static_cast<off_t>(slot * slot_bytes);

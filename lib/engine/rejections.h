@@ -9,6 +9,7 @@
 
 namespace uroce::engine {
 
+// clang-format off
 #define UROCE_REJECTIONS(X)                                                                                    \
   X(malformed)       /* too short or too long, or its descriptors were cut off */                              \
   X(unknown_command) X(before_hello)                                                                           \
@@ -18,6 +19,7 @@ namespace uroce::engine {
   X(limit_reached)   /* of the user, the session, the device or the daemon */                                  \
   X(in_use) X(unreachable) X(other)                                                                            \
   X(sessions_closed) /* for a message without a header, or memory that was taken away */
+// clang-format on
 
 enum class Rejection : std::uint8_t {
 #define UROCE_REJECTION_VALUE(name) name,
@@ -34,14 +36,24 @@ inline constexpr std::string_view kRejectionNames[] = {
 /// The reason behind the errno of a command that was understood.
 constexpr Rejection rejection_of(int error) {
   switch (error) {
-    case EINVAL: case ENOENT: case ENODEV: case EADDRNOTAVAIL: return Rejection::bad_value;
-    case EPERM: case EACCES: return Rejection::no_permission;
+    case EINVAL:
+    case ENOENT:
+    case ENODEV:
+    case EADDRNOTAVAIL: return Rejection::bad_value;
+    case EPERM:
+    case EACCES: return Rejection::no_permission;
     case EFAULT: return Rejection::bad_memory;
     case EOPNOTSUPP: return Rejection::unsupported;
     case EPROTO: return Rejection::bad_version;
-    case ENOMEM: case EMFILE: case ENOBUFS: return Rejection::limit_reached;
-    case EBUSY: case EEXIST: case EADDRINUSE: return Rejection::in_use;
-    case ENETUNREACH: case EHOSTUNREACH: case ETIMEDOUT: return Rejection::unreachable;
+    case ENOMEM:
+    case EMFILE:
+    case ENOBUFS: return Rejection::limit_reached;
+    case EBUSY:
+    case EEXIST:
+    case EADDRINUSE: return Rejection::in_use;
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ETIMEDOUT: return Rejection::unreachable;
     default: return Rejection::other;
   }
 }

@@ -142,7 +142,7 @@ struct QpObject {
   std::uint64_t cookie = 0;
   uroce_qp_attr own_attr{};  ///< as the client last set it
   std::size_t charged_bytes = 0;
-  bool connected = false;  ///< in RTR, RTS or SQD
+  bool connected = false;             ///< in RTR, RTS or SQD
   std::vector<wire::Address> groups;  ///< that it is attached to
   SrqObject* srq = nullptr;
   XrcdObject* xrcd = nullptr;
@@ -160,7 +160,7 @@ struct AhObject {
 
   /// What had been posted when the handle was to be destroyed, and may use it.
   struct LastUse {
-    std::uint32_t qp = 0;  ///< handle
+    std::uint32_t qp = 0;   ///< handle
     std::uint32_t end = 0;  ///< index behind the last send queue entry
   };
   std::vector<LastUse> last_uses;
@@ -205,7 +205,7 @@ struct Session {
   std::vector<std::unique_ptr<SessionPort>> ports;  ///< by worker
   std::vector<UniqueFd> eventfds;
   std::vector<DoorbellBits> bits;  ///< by worker
-  UniqueFd events;  ///< write end of the event pipe
+  UniqueFd events;                 ///< write end of the event pipe
   std::vector<uroce_async_event> events_owed;
   std::unique_ptr<IndirectMemory> indirect;
 

@@ -122,7 +122,8 @@ void WorkerCore::recount_bad_icrc() {
 
 bool WorkerCore::is_for_us(const wire::RxPacket& packet) {
   const net::Addressed verdict = addresses_.check(packet);
-  if (verdict == net::Addressed::kToUs) [[likely]] return true;
+  if (verdict == net::Addressed::kToUs) [[likely]]
+    return true;
   ++(verdict == net::Addressed::kWrongVlan ? counters_.wrong_vlan : counters_.wrong_address);
   return false;
 }
@@ -132,7 +133,8 @@ bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions
   const wire::ParseVerdict verdict = wire::parse(frame, options, out);
   ++counters_.parse[static_cast<std::size_t>(verdict)];
   if (verdict == wire::ParseVerdict::kOk) [[likely]] {
-    if (!is_for_us(out)) [[unlikely]] return false;
+    if (!is_for_us(out)) [[unlikely]]
+      return false;
     if (config_.workers != 1) {
       if (out.multicast) return sort_multicast(frame, options);
       const std::uint32_t owner = worker_of(out.bth.dest_qpn);
@@ -145,7 +147,8 @@ bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions
         return false;
       }
     }
-    if (out.bth.dest_qpn.value != wire::kGsiQpn || link_ == nullptr) [[likely]] return true;
+    if (out.bth.dest_qpn.value != wire::kGsiQpn || link_ == nullptr) [[likely]]
+      return true;
     shared_.gsi.receive(out, *link_);
     return false;
   }

@@ -27,8 +27,8 @@
 #include "engine/poll_policy.h"
 #include "engine/unique_fd.h"
 #include "net/device.h"
-#include "net/local_addresses.h"
 #include "net/link_stack.h"
+#include "net/local_addresses.h"
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
 #include "queue/doorbell.h"
@@ -53,9 +53,9 @@ struct Cq : queue::CqProducer {
   std::atomic<Nanos> event_period{0};
   std::atomic<std::uint32_t> event_at{0};  ///< entries made when the last event was due
   std::atomic<bool> event_held{false};     ///< some worker waits for the count or the time
-  int channel_fd = -1;         ///< write end of the completion channel; -1: none
-  std::uint64_t cookie = 0;    ///< what is written to it
-  std::atomic<bool> event_owed{false};  ///< the channel was full
+  int channel_fd = -1;                     ///< write end of the completion channel; -1: none
+  std::uint64_t cookie = 0;                ///< what is written to it
+  std::atomic<bool> event_owed{false};     ///< the channel was full
 };
 
 /// One session as one worker sees it. Belongs to the worker from attach() to detach().
@@ -75,7 +75,7 @@ struct SessionPort {
 struct WorkerCounters {
   std::uint64_t parse[static_cast<std::size_t>(wire::ParseVerdict::kCount)] = {};
   std::uint64_t steps = 0, sleeps = 0;
-  std::uint64_t bad_doorbells = 0;      ///< bits that belong to no QP of their session
+  std::uint64_t bad_doorbells = 0;  ///< bits that belong to no QP of their session
   std::uint64_t steered_away = 0, steer_dropped = 0;
   std::uint64_t events_sent = 0, events_delayed = 0;
   std::uint64_t wrong_address = 0;  ///< RoCE for an address that isn't ours
@@ -104,7 +104,7 @@ struct WorkerShared {
   std::atomic<bool> few_cores{false};
   static constexpr std::uint32_t kAnywhere = ~std::uint32_t{0};
   std::atomic<std::uint32_t> first_core{kAnywhere};  ///< of worker 0, counted among those that the daemon may use
-  std::atomic<bool> link_disabled{false};  ///< urocectl link down: frames are lost both ways
+  std::atomic<bool> link_disabled{false};            ///< urocectl link down: frames are lost both ways
 };
 
 struct WorkerConfig {

@@ -38,8 +38,7 @@ class WorkerLoop {
   static constexpr std::size_t kBurst = 64;
   static constexpr std::size_t kTransmitBudget = 128;  ///< frames a step
 
-  WorkerLoop(WorkerCore& core, Device& device)
-      : core_(core), device_(device), policy_(poll_config(core, device)) {
+  WorkerLoop(WorkerCore& core, Device& device) : core_(core), device_(device), policy_(poll_config(core, device)) {
     core_.device_counters = [this] { return device_.counters(); };
     core_.device_info = [this] { return device_.info(); };
     core_.watch_device(device_.wake_fd());
@@ -83,15 +82,9 @@ class WorkerLoop {
         continue;
       }
       switch (policy_.idle(now, few_cores, few_cores && core_.clients_take_turns(now))) {
-        case IdleAction::kSpin:
-          base::cpu_relax();
-          break;
-        case IdleAction::kYield:
-          yield(now);
-          break;
-        case IdleAction::kSleep:
-          sleep(now, stop);
-          break;
+        case IdleAction::kSpin: base::cpu_relax(); break;
+        case IdleAction::kYield: yield(now); break;
+        case IdleAction::kSleep: sleep(now, stop); break;
       }
     }
     core_.serve_commands();
@@ -106,7 +99,7 @@ class WorkerLoop {
   static constexpr std::uint32_t kTurns = 64;
   static constexpr Nanos kSpreadInterval = 20 * kMillisecond;
   static constexpr std::uint32_t kManyLargeSteps = 100;  ///< in an interval
-  static constexpr std::size_t kFewFrames = 4;  ///< received and sent in a step
+  static constexpr std::size_t kFewFrames = 4;           ///< received and sent in a step
 
   bool link_disabled() const { return core_.shared().link_disabled.load(std::memory_order_relaxed); }
 
@@ -123,7 +116,8 @@ class WorkerLoop {
       end_turns();
     }
     spread(now);
-    if (core_.lost_for_want_of_receives() && policy_.give_way(now, true)) [[unlikely]] yield(now);
+    if (core_.lost_for_want_of_receives() && policy_.give_way(now, true)) [[unlikely]]
+      yield(now);
   }
 
   /// Workers that share a core move half as much; the scheduler sees threads that all run, and lets them. With
@@ -220,7 +214,7 @@ class WorkerLoop {
   std::uint32_t turns_ = 0;  // yields since it last slept or had much to do
   Nanos next_spread_ = 0;
   std::uint32_t large_steps_ = 0;  // of more than kFewFrames, since last looked at
-  std::size_t moved_ = 0;    // frames of this step
+  std::size_t moved_ = 0;          // frames of this step
   std::array<base::Frame, kBurst> rx_{};
   std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, up to tx_end_ empty
   std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;

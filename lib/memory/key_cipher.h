@@ -10,7 +10,6 @@ namespace uroce::memory {
 
 class KeyCipher {
  public:
-
   explicit KeyCipher(std::mt19937_64& random) {
     for (Round& round : rounds_) {
       round.add = static_cast<std::uint32_t>(random());

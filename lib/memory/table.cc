@@ -110,8 +110,8 @@ Verdict check(const auto& view, std::uint64_t address, std::uint64_t length, std
 
 }  // namespace
 
-Verdict Table::resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
-                       Span& out, Qpn qpn) const {
+Verdict Table::resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need, Span& out,
+                       Qpn qpn) const {
   Recent none;
   return resolve(none, key, pd, address, length, need, out, qpn);
 }
@@ -128,7 +128,8 @@ Verdict Table::resolve(Recent& recent, Key key, PdId pd, std::uint64_t address, 
   if (load_live(*entry) != key.value || key.value == 0 || entry->pd != pd.value) {
     return Verdict::kNoSuchKey;
   }
-  if (entry->kind == Kind::kRegistered) [[likely]] return check(*entry, address, length, need, out);
+  if (entry->kind == Kind::kRegistered) [[likely]]
+    return check(*entry, address, length, need, out);
   const View view = view_of(*entry);
   if (view.live != key.value || (view.qpn != 0 && view.qpn != qpn.value)) return Verdict::kNoSuchKey;
   const bool window = entry->kind != Kind::kFast;

@@ -57,10 +57,10 @@ enum class Kind : std::uint8_t {
 /// What an MR is made of.
 struct Region {
   PdId pd;
-  std::uint32_t access = 0;        ///< Access bits
-  std::uint64_t iova = 0;          ///< first address as work requests name it
-  std::uint64_t length = 0;        ///< bytes
-  std::byte* base = nullptr;       ///< where the daemon has it mapped; nullptr: indirect
+  std::uint32_t access = 0;          ///< Access bits
+  std::uint64_t iova = 0;            ///< first address as work requests name it
+  std::uint64_t length = 0;          ///< bytes
+  std::byte* base = nullptr;         ///< where the daemon has it mapped; nullptr: indirect
   std::uint64_t client_address = 0;  ///< first address in the client, for indirect access
   const IndirectIo* indirect = nullptr;
   Kind kind = Kind::kRegistered;
@@ -72,7 +72,7 @@ struct Binding {
   Key new_key;  ///< the same but for the low byte
   Key mr;
   PdId pd;
-  Qpn qpn;  ///< a type 2 window serves this QP only
+  Qpn qpn;                                ///< a type 2 window serves this QP only
   std::uint64_t address = 0, length = 0;  ///< bytes; 0 unbinds a type 1 window
   std::uint32_t access = 0;
 };

@@ -88,8 +88,8 @@ Verdict Table::bind(const Binding& request) {
   const Change change(*window);
   store(window->qpn, window->kind == Kind::kWindow2 ? request.qpn.value : 0u);
   store(window->indirect, mr->indirect);
-  enable(*window, request.new_key, request.address, request.length, request.access,
-         {mr->base, mr->client_address}, request.address - mr->iova);
+  enable(*window, request.new_key, request.address, request.length, request.access, {mr->base, mr->client_address},
+         request.address - mr->iova);
   window->parent = impl_->index_of(*mr);
   ++mr->windows;
   return Verdict::kOk;

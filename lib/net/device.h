@@ -14,10 +14,10 @@ namespace uroce::net {
 
 struct DeviceInfo {
   wire::Mac mac{};
-  std::uint32_t mtu = 1500;        ///< bytes behind the Ethernet header
-  bool checksum_offload = false;   ///< honours base::kIpChecksumNeeded
+  std::uint32_t mtu = 1500;       ///< bytes behind the Ethernet header
+  bool checksum_offload = false;  ///< honours base::kIpChecksumNeeded
   bool link_up = true;
-  std::uint64_t speed_mbps = 0;    ///< 0: unknown
+  std::uint64_t speed_mbps = 0;        ///< 0: unknown
   std::uint32_t kernel_interface = 0;  ///< index of the interface that the kernel has of it, too; 0: none
 };
 
@@ -41,13 +41,13 @@ struct DeviceCounters {
 template <class D>
 concept PacketDevice = requires(D device, const D constant, std::span<base::Frame> frames) {
   { device.receive(frames) } -> std::same_as<std::size_t>;
-  { device.release(frames) };
+  {device.release(frames)};
   { device.allocate(frames) } -> std::same_as<std::size_t>;
   { device.transmit(frames) } -> std::same_as<std::size_t>;
-  { device.discard(frames) };
+  {device.discard(frames)};
   { device.wake_fd() } -> std::same_as<int>;
   { device.arm_wake() } -> std::same_as<bool>;
-  { device.disarm_wake() };
+  {device.disarm_wake()};
   { constant.info() } -> std::same_as<DeviceInfo>;
   { constant.counters() } -> std::same_as<DeviceCounters>;
 };

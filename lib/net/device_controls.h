@@ -4,8 +4,8 @@
 
 #include <string>
 #include <string_view>
-#include <vector>
 #include <utility>
+#include <vector>
 
 namespace uroce::net {
 

@@ -90,14 +90,10 @@ void LinkStack::Impl::receive_ipv6(const LinkFrame& frame, Nanos now) {
     return;
   }
   switch (get8(icmp.data())) {
-    case kSolicitation:
-      return receive_solicitation(frame, packet, now);
-    case kAdvertisement:
-      return receive_advertisement(packet, now);
-    case kEchoRequest6:
-      return answer_echo6(frame, packet);
-    default:
-      ++counters.ignored;
+    case kSolicitation: return receive_solicitation(frame, packet, now);
+    case kAdvertisement: return receive_advertisement(packet, now);
+    case kEchoRequest6: return answer_echo6(frame, packet);
+    default: ++counters.ignored;
   }
 }
 
@@ -122,8 +118,7 @@ void LinkStack::Impl::answer_echo6(const LinkFrame& frame, std::span<const std::
   const std::span<const std::byte> icmp = ip.subspan(kIp6Bytes);
   const wire::Address source = v6_address(ip.data() + 8), destination = v6_address(ip.data() + 24);
   if (frame.destination != config.mac || !local(destination) || kernel_answers_for(destination) ||
-      get8(icmp.data() + 1) != 0 || local(source) ||
-      source == wire::Address{} || ip.size() > config.mtu) {
+      get8(icmp.data() + 1) != 0 || local(source) || source == wire::Address{} || ip.size() > config.mtu) {
     ++counters.ignored;
     return;
   }

@@ -171,14 +171,10 @@ void LinkStack::Impl::receive(const LinkFrame& frame, Nanos now) {
     return;
   }
   switch (frame.ether_type) {
-    case kEtherArp:
-      return receive_arp(frame, now);
-    case kEtherIpv4:
-      return receive_ipv4(frame, now);
-    case kEtherIpv6:
-      return receive_ipv6(frame, now);
-    default:
-      ++counters.ignored;
+    case kEtherArp: return receive_arp(frame, now);
+    case kEtherIpv4: return receive_ipv4(frame, now);
+    case kEtherIpv6: return receive_ipv6(frame, now);
+    default: ++counters.ignored;
   }
 }
 

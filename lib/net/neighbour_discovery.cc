@@ -118,8 +118,8 @@ void LinkStack::Impl::send_solicitation(const wire::Address& target, const wire:
   wire::Address group;
   group.bytes = {0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, t[13], t[14], t[15]};
   const wire::Mac group_mac{0x33, 0x33, 0xff, t[13], t[14], t[15]};
-  const auto body = start_frame(unicast != nullptr ? *unicast : group_mac, kEtherIpv6,
-                                kIp6Bytes + kNdBytes + kOptionBytes);
+  const auto body =
+      start_frame(unicast != nullptr ? *unicast : group_mac, kEtherIpv6, kIp6Bytes + kNdBytes + kOptionBytes);
   if (body.empty()) return;
   emit(body.data(), *from, unicast != nullptr ? target : group, kSolicitation, 0, target, kSourceOption,
        config.mac);

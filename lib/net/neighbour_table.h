@@ -22,11 +22,11 @@ struct Neighbour {
   wire::Address address;
   wire::Mac mac{};
   State state = State::kPending;
-  bool wanted = false;         ///< somebody here resolved it, not only a stranger's request
-  std::uint8_t tries = 0;      ///< requests sent since the last answer
-  Nanos confirmed_at = 0;      ///< last answer
+  bool wanted = false;     ///< somebody here resolved it, not only a stranger's request
+  std::uint8_t tries = 0;  ///< requests sent since the last answer
+  Nanos confirmed_at = 0;  ///< last answer
   Nanos used_at = 0;
-  Nanos deadline = kNever;     ///< pending or probing: next try; failed: end of the pause
+  Nanos deadline = kNever;  ///< pending or probing: next try; failed: end of the pause
 };
 
 class NeighbourTable {

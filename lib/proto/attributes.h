@@ -43,14 +43,14 @@ struct QpAttr {
   QpState state = QpState::kReset;
   QpState cur_state = QpState::kReset;
   bool sqd_notify = false;
-  std::uint32_t access = 0;       ///< memory::Access bits that the QP allows its peer
+  std::uint32_t access = 0;  ///< memory::Access bits that the QP allows its peer
   std::uint32_t qkey = 0;
   wire::PathAddress path;
-  std::uint32_t path_mtu = 1024;  ///< bytes: 256, 512, 1024, 2048 or 4096
-  std::uint8_t timeout = 0;       ///< 4.096 us * 2^timeout; 0: none
-  std::uint8_t retry_cnt = 0;     ///< 0-7
-  std::uint8_t rnr_retry = 0;     ///< 0-7; 7: forever
-  std::uint8_t min_rnr_timer = 0; ///< RNR code, 0-31
+  std::uint32_t path_mtu = 1024;   ///< bytes: 256, 512, 1024, 2048 or 4096
+  std::uint8_t timeout = 0;        ///< 4.096 us * 2^timeout; 0: none
+  std::uint8_t retry_cnt = 0;      ///< 0-7
+  std::uint8_t rnr_retry = 0;      ///< 0-7; 7: forever
+  std::uint8_t min_rnr_timer = 0;  ///< RNR code, 0-31
   Psn rq_psn, sq_psn;
   std::uint8_t max_rd_atomic = 0;       ///< as initiator
   std::uint8_t max_dest_rd_atomic = 0;  ///< as responder

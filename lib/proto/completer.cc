@@ -143,8 +143,7 @@ void on_atomic_response(Core& core, Qp& qp, const wire::RxPacket& packet) {
   std::uint32_t acked = 0;
   if (!expect(core, qp, packet, acked)) return;
   const Wqe& wqe = qp.wqe(qp.sq_head);
-  const std::uint64_t original =
-      wire::AtomicAckEth::parse(packet.bth_start + packet.info->atomic_ack_eth).original;
+  const std::uint64_t original = wire::AtomicAckEth::parse(packet.bth_start + packet.info->atomic_ack_eth).original;
   SgeCursor at;
   if (scatter(core, qp.pd, wqe.sges(), wqe.num_sge, at, reinterpret_cast<const std::byte*>(&original),
               sizeof original) != Scattered::kOk) {

@@ -32,8 +32,8 @@ class Core {
   base::SlotTable<Qp> qps;
   std::pmr::vector<QpCold> cold;  ///< by QP slot
   QpnTable by_qpn;
-  base::TimerWheel timers;   ///< by QP slot
-  Nanos now = 0;             ///< of the current call
+  base::TimerWheel timers;  ///< by QP slot
+  Nanos now = 0;            ///< of the current call
   AddressHandles address_handles;
   MulticastTable multicast;
   std::uint32_t port_mtu;

@@ -8,6 +8,7 @@
 
 namespace uroce::proto {
 
+// clang-format off
 #define UROCE_PROTO_COUNTERS(X)                                                                        \
   X(sent_pkts) X(rcvd_pkts) X(sent_bytes) X(rcvd_bytes)                                                \
   X(rdma_sends) X(rdma_recvs) X(rx_write_requests) X(rx_read_requests) X(rx_atomic_requests)           \
@@ -24,6 +25,7 @@ namespace uroce::proto {
   X(bad_wqe_key)  /* an L_Key that is unknown or ends before the range does, or lacks the right */     \
   X(bad_wqe_bind) /* a window, fast registration or invalidation that may not be */                    \
   X(drop_bad_srq)
+// clang-format on
 
 struct Counters {
 #define UROCE_COUNTER_FIELD(name) std::uint64_t name = 0;

@@ -30,8 +30,7 @@ class PacketBuilder {
   bool start(base::Frame& frame, const wire::FrameTemplate& path, wire::Bth bth, std::size_t extended_bytes,
              std::size_t payload_bytes) {
     const std::size_t pad = (0 - payload_bytes) & 3;
-    const std::size_t ib_bytes =
-        wire::kBthBytes + extended_bytes + payload_bytes + pad + wire::kIcrcBytes;
+    const std::size_t ib_bytes = wire::kBthBytes + extended_bytes + payload_bytes + pad + wire::kIcrcBytes;
     const std::size_t total = path.header_bytes() + ib_bytes;
     if (total > frame.capacity) return false;
     bth.pad = static_cast<std::uint8_t>(pad);

@@ -18,7 +18,7 @@
 
 namespace uroce::proto {
 
-inline constexpr std::uint32_t kMaxSge = 32;         ///< of a receive WQE
+inline constexpr std::uint32_t kMaxSge = 32;            ///< of a receive WQE
 inline constexpr std::uint32_t kMaxMessage = 1u << 31;  ///< bytes
 inline constexpr std::uint32_t kReadChunkPackets =
     32;  ///< a longer READ goes out as several requests, a power of 2
@@ -64,7 +64,7 @@ struct Wqe {
   };
   std::uint32_t psn_count;
   Kind kind;
-  std::uint8_t status;  ///< uroce_wc_status it is to fail with when its turn to complete comes
+  std::uint8_t status;   ///< uroce_wc_status it is to fail with when its turn to complete comes
   std::uint8_t list_at;  ///< bytes from the header's beginning
   std::uint8_t reserved;
   union {
@@ -107,10 +107,10 @@ struct Resource {
   std::uint32_t rkey;
   std::uint32_t length;
   std::uint32_t first_psn, psn_count;
-  std::uint32_t next_psn;   ///< of the answer now going out
-  std::uint32_t start_psn;  ///< first of that answer
-  std::uint32_t end_psn;    ///< one past its last
-  std::uint32_t end_offset; ///< bytes of the original where that answer ends
+  std::uint32_t next_psn;    ///< of the answer now going out
+  std::uint32_t start_psn;   ///< first of that answer
+  std::uint32_t end_psn;     ///< one past its last
+  std::uint32_t end_offset;  ///< bytes of the original where that answer ends
   std::uint32_t msn;
   std::uint32_t pd;
   Answer answer;
@@ -165,15 +165,15 @@ struct alignas(64) Qp {
   Key write_rkey;
 
   // --- lines 2 and 3: requester and completer ---
-  std::uint32_t sq_head = 0;     ///< oldest WQE that isn't complete
-  std::uint32_t sq_cursor = 0;   ///< WQE that is sent next
-  std::uint32_t sq_started = 0;  ///< first WQE that never was begun
-  std::uint32_t sq_fetched = 0;  ///< first WQE not copied out of the ring yet
-  std::uint32_t sq_known = 0;    ///< entries known to be in the ring and not copied out
-  Psn psn;                       ///< of the packet that is sent next
-  Psn una;                       ///< oldest PSN that isn't acknowledged
-  Psn max_psn;                   ///< one past the newest PSN ever sent
-  Psn ack_asked;                 ///< one past the newest PSN that an acknowledge was asked for
+  std::uint32_t sq_head = 0;                    ///< oldest WQE that isn't complete
+  std::uint32_t sq_cursor = 0;                  ///< WQE that is sent next
+  std::uint32_t sq_started = 0;                 ///< first WQE that never was begun
+  std::uint32_t sq_fetched = 0;                 ///< first WQE not copied out of the ring yet
+  std::uint32_t sq_known = 0;                   ///< entries known to be in the ring and not copied out
+  Psn psn;                                      ///< of the packet that is sent next
+  Psn una;                                      ///< oldest PSN that isn't acknowledged
+  Psn max_psn;                                  ///< one past the newest PSN ever sent
+  Psn ack_asked;                                ///< one past the newest PSN that an acknowledge was asked for
   std::uint32_t cost_sent = 0, cost_acked = 0;  ///< running sums; the difference is in flight
   std::uint32_t cost_since_ack_req = 0;
   Window window;
@@ -184,7 +184,7 @@ struct alignas(64) Qp {
   bool signal_all = false;
   bool retrying = false;  ///< went back to una, and no progress since
   bool rnr_waiting = false;
-  bool sqd_pending = false;  ///< SQ drain was asked for and isn't complete
+  bool sqd_pending = false;          ///< SQ drain was asked for and isn't complete
   std::uint8_t reads_in_flight = 0;  ///< READ requests and atomics
   std::uint8_t max_reads = 0;
   std::uint8_t retries_left = 0, rnr_retries_left = 0;

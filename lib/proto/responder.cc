@@ -153,8 +153,7 @@ void refuse_fatally(Core& core, Qp& qp, wire::Nak code, AsyncEvent event, Psn ps
 
 void receive_xrc(Core& core, Qp& qp, const wire::RxPacket& packet) {
   if (!qp.responder_dead && packet.bth.psn == qp.epsn && starts(*packet.info)) {
-    const Srq* const srq =
-        core.srq(SrqId{wire::XrcEth::parse(packet.bth_start + packet.info->xrceth).srqn});
+    const Srq* const srq = core.srq(SrqId{wire::XrcEth::parse(packet.bth_start + packet.info->xrceth).srqn});
     if (srq == nullptr || !srq->xrc || srq->xrcd != qp.xrcd) {
       ++core.counters.drop_bad_srq;
       return refuse_invalid(core, qp);

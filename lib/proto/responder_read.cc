@@ -141,10 +141,8 @@ bool send_read_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) 
   using wire::Operation;
   const Operation operation = first ? (last ? Operation::kReadResponseOnly : Operation::kReadResponseFirst)
                                     : (last ? Operation::kReadResponseLast : Operation::kReadResponseMiddle);
-  const wire::Bth bth{.opcode = wire::opcode(qp.service, operation),
-                      .pkey = qp.pkey,
-                      .dest_qpn = qp.dest_qpn,
-                      .psn = psn};
+  const wire::Bth bth{
+      .opcode = wire::opcode(qp.service, operation), .pkey = qp.pkey, .dest_qpn = qp.dest_qpn, .psn = psn};
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
   const bool aeth = first || last;
@@ -300,8 +298,7 @@ void repeat_read(Core& core, Qp& qp, const wire::RxPacket& packet) {
   resource->replay = 1;
   resource->start_psn = resource->next_psn = packet.bth.psn.value();
   resource->end_offset = offset + reth.length;
-  resource->end_psn =
-      (packet.bth.psn + (reth.length == 0 ? 1 : ((reth.length - 1) >> qp.mtu_shift) + 1)).value();
+  resource->end_psn = (packet.bth.psn + (reth.length == 0 ? 1 : ((reth.length - 1) >> qp.mtu_shift) + 1)).value();
   queue_answer(core, qp, *resource);
 }
 

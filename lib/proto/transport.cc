@@ -17,9 +17,7 @@
 namespace uroce::proto {
 namespace {
 
-bool accepts_packets(QpState state) {
-  return state >= QpState::kRtr && state <= QpState::kSqe;
-}
+bool accepts_packets(QpState state) { return state >= QpState::kRtr && state <= QpState::kSqe; }
 
 /// Whether the packet comes from the address that the QP is connected to.
 bool from_peer(const Qp& qp, const wire::RxPacket& packet) {
@@ -199,7 +197,8 @@ void Transport::destroy(QpIndex index) {
 void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
   const bool plain = qp.type == QpType::kRc && info.service == wire::Service::kRc && qp.state != QpState::kRtr;
-  if (!plain) [[unlikely]] return dispatch_by_type(qp, packet);
+  if (!plain) [[unlikely]]
+    return dispatch_by_type(qp, packet);
   if (info.has(wire::kResponse)) {
     completer::receive(*this, qp, packet);
   } else {
@@ -224,7 +223,8 @@ inline bool Transport::Impl::receive(Qp& qp, wire::RxPacket& packet) {
   ++counters.rcvd_pkts;
   counters.rcvd_bytes += packet.payload_bytes;
   ++qp.counters.rcvd_pkts;
-  if (packet.ce) [[unlikely]] responder::note_congestion(*this, qp);
+  if (packet.ce) [[unlikely]]
+    responder::note_congestion(*this, qp);
   dispatch(qp, packet);
   check_cqs(qp);
   return true;
@@ -241,10 +241,10 @@ bool Transport::receive(wire::RxPacket& packet, Nanos now) {
 }
 
 void Transport::Impl::receive_without_qp(wire::RxPacket& packet) {
-  const bool to_group = packet.multicast && packet.bth.dest_qpn == kMulticastQpn &&
-                        packet.info->service == wire::Service::kUd;
-  const auto members = to_group ? multicast.members(packet.destination())
-                                : std::span<const MulticastTable::Attachment>();
+  const bool to_group =
+      packet.multicast && packet.bth.dest_qpn == kMulticastQpn && packet.info->service == wire::Service::kUd;
+  const auto members =
+      to_group ? multicast.members(packet.destination()) : std::span<const MulticastTable::Attachment>();
   if (members.empty()) ++counters.drop_no_qp;
   for (const MulticastTable::Attachment& member : members) receive(qps[member.qp], packet);
 }

@@ -40,17 +40,17 @@ struct QpIndex {
 };
 
 struct TransportConfig {
-  std::uint32_t max_qps = 1024;          ///< of this worker
-  std::uint32_t max_cqs = 65536;         ///< of the daemon
-  std::uint32_t max_srqs = 4096;         ///< of the daemon
-  std::uint32_t max_ahs = 65536;         ///< of the daemon
-  std::uint32_t max_attachments = 65536; ///< of this worker's QPs to multicast groups
-  std::uint32_t port_mtu = 4096;         ///< bytes: the largest UD message
+  std::uint32_t max_qps = 1024;                 ///< of this worker
+  std::uint32_t max_cqs = 65536;                ///< of the daemon
+  std::uint32_t max_srqs = 4096;                ///< of the daemon
+  std::uint32_t max_ahs = 65536;                ///< of the daemon
+  std::uint32_t max_attachments = 65536;        ///< of this worker's QPs to multicast groups
+  std::uint32_t port_mtu = 4096;                ///< bytes: the largest UD message
   std::uint32_t receive_ring_bytes = 4u << 20;  ///< what READs may have on the way to us, all QPs together
-  std::uint32_t quantum_packets = 16;    ///< a QP's turn in transmit()
+  std::uint32_t quantum_packets = 16;           ///< a QP's turn in transmit()
   bool offload_ip_checksum = false;
-  wire::Mac mac{};                       ///< of the port: what comes from there is our own multicast
-  std::uint64_t seed = 1;                ///< of whatever must not be guessed
+  wire::Mac mac{};         ///< of the port: what comes from there is our own multicast
+  std::uint64_t seed = 1;  ///< of whatever must not be guessed
   /// Of the tables with a row a QP. One that yields huge pages keeps thousands of active QPs cheap.
   std::pmr::memory_resource* resource = std::pmr::get_default_resource();
 };
@@ -63,13 +63,13 @@ struct QpCreate {
   CqId send_cq, recv_cq;
   bool has_srq = false;
   SrqId srq;
-  bool signal_all = false;       ///< sq_sig_all
+  bool signal_all = false;           ///< sq_sig_all
   bool block_own_multicast = false;  ///< UD: it gets no copy of what it sends to its groups
-  queue::WorkConsumer sq, rq;    ///< rq unused with an SRQ
+  queue::WorkConsumer sq, rq;        ///< rq unused with an SRQ
   std::uint32_t max_send_sge = 1, max_recv_sge = 1, max_inline = 0;
   std::span<std::byte> sq_shadow;  ///< sq.count() * sq.stride() bytes, private, aligned to 64, live until destroy()
   std::span<std::byte> responder_resources;  ///< kResponderResourceBytes * max_dest_rd_atomic limit, likewise
-  std::uint64_t owner = 0;       ///< session, for address handles and events
+  std::uint64_t owner = 0;                   ///< session, for address handles and events
   std::uint32_t xrcd = 0;
 };
 
@@ -102,7 +102,7 @@ struct Event {
 struct QpSnapshot {
   QpType type{};
   QpState state{};
-  QpAttr attr;            ///< as set, with the current PSNs
+  QpAttr attr;                       ///< as set, with the current PSNs
   std::uint32_t sq_outstanding = 0;  ///< WQEs posted and not completed
   std::uint32_t psns_in_flight = 0;
   std::uint32_t window_bytes = 0;

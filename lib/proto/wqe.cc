@@ -14,8 +14,8 @@ constexpr std::size_t kRows = UROCE_WR_REG_MR + 1;
 
 constexpr std::array<SendRow, kRows + 1> make_rows() {
   std::array<SendRow, kRows + 1> rows{};
-  rows[UROCE_WR_RDMA_WRITE] = {Kind::kWrite,           Operation::kWriteFirst, Operation::kWriteMiddle,
-                               Operation::kWriteLast,  Operation::kWriteOnly,  Extra::kNone,
+  rows[UROCE_WR_RDMA_WRITE] = {Kind::kWrite,          Operation::kWriteFirst, Operation::kWriteMiddle,
+                               Operation::kWriteLast, Operation::kWriteOnly,  Extra::kNone,
                                UROCE_WC_RDMA_WRITE};
   rows[UROCE_WR_RDMA_WRITE_WITH_IMM] = {Kind::kWrite,
                                         Operation::kWriteFirst,
@@ -24,9 +24,8 @@ constexpr std::array<SendRow, kRows + 1> make_rows() {
                                         Operation::kWriteOnlyImm,
                                         Extra::kImmediate,
                                         UROCE_WC_RDMA_WRITE};
-  rows[UROCE_WR_SEND] = {Kind::kSend,          Operation::kSendFirst, Operation::kSendMiddle,
-                         Operation::kSendLast, Operation::kSendOnly,  Extra::kNone,
-                         UROCE_WC_SEND};
+  rows[UROCE_WR_SEND] = {Kind::kSend,          Operation::kSendFirst, Operation::kSendMiddle, Operation::kSendLast,
+                         Operation::kSendOnly, Extra::kNone,          UROCE_WC_SEND};
   rows[UROCE_WR_SEND_WITH_IMM] = {Kind::kSend,
                                   Operation::kSendFirst,
                                   Operation::kSendMiddle,
@@ -71,7 +70,8 @@ constexpr bool is_local_key(Kind kind) { return is_local(kind) && kind != Kind::
 /// Whether the QP's type has this operation.
 bool supported(const Qp& qp, const Wqe& wqe) {
   const Kind kind = wqe.kind;
-  if (qp.type == QpType::kRc) [[likely]] return kind != Kind::kInvalid;
+  if (qp.type == QpType::kRc) [[likely]]
+    return kind != Kind::kInvalid;
   const bool invalidates = wqe.opcode == UROCE_WR_SEND_WITH_INV;
   switch (qp.type) {
     case QpType::kXrcSend: return kind != Kind::kInvalid && kind != Kind::kFlush && kind != Kind::kAtomicWrite;

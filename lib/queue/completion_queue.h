@@ -155,8 +155,8 @@ class CqConsumer {
   /// The oldest entry, or nullptr when there is none. Valid until pop() and publish().
   const uroce_cqe* peek() const {
     const uroce_cqe& slot = ring_[tail_ & (count_ - 1)];
-    const std::uint8_t phase = std::atomic_ref(const_cast<std::uint8_t&>(slot.phase))
-                                   .load(std::memory_order_acquire);
+    const std::uint8_t phase =
+        std::atomic_ref(const_cast<std::uint8_t&>(slot.phase)).load(std::memory_order_acquire);
     return phase == cqe_phase(tail_, count_) ? &slot : nullptr;
   }
   void pop() { ++tail_; }
@@ -181,8 +181,8 @@ class CqConsumer {
   /// Takes the event that it is armed for. False: it isn't armed, or the daemon has shown it or is about to.
   bool take_event() {
     std::uint64_t armed = arm_;
-    return armed != 0 && std::atomic_ref(client_->arm).compare_exchange_strong(armed, armed | UROCE_CQ_ARM_TAKEN,
-                                                                               std::memory_order_acq_rel);
+    return armed != 0 && std::atomic_ref(client_->arm)
+                             .compare_exchange_strong(armed, armed | UROCE_CQ_ARM_TAKEN, std::memory_order_acq_rel);
   }
 
  private:

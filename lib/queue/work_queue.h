@@ -22,9 +22,7 @@ struct RingShape {
   std::uint32_t count = 0;   ///< a power of two
   std::uint32_t stride = 0;  ///< bytes
 
-  std::byte* at(std::uint32_t index) const {
-    return entries + std::size_t{index & (count - 1)} * stride;
-  }
+  std::byte* at(std::uint32_t index) const { return entries + std::size_t{index & (count - 1)} * stride; }
 };
 
 /// Where the list of a send queue entry begins, bytes: behind what only some operations have, or in its place.
@@ -57,8 +55,7 @@ class WorkProducer {
   /// Slot for the next entry, or nullptr when the ring is full. Call advance() to keep it.
   std::byte* next() {
     if (head_ - cached_consumer_ >= ring_.count) {
-      cached_consumer_ = std::atomic_ref(*const_cast<std::uint32_t*>(consumer_))
-                             .load(std::memory_order_acquire);
+      cached_consumer_ = std::atomic_ref(*const_cast<std::uint32_t*>(consumer_)).load(std::memory_order_acquire);
       if (head_ - cached_consumer_ >= ring_.count) return nullptr;
     }
     return ring_.at(head_);

@@ -64,17 +64,14 @@ void add_syndrome(Line& line, std::uint8_t syndrome) {
       else
         line.add(" ack credits=%u", low);
       break;
-    case 1:
-      line.add(" rnr-nak timer=%u", low);
-      break;
+    case 1: line.add(" rnr-nak timer=%u", low); break;
     case 3:
       if (low < std::size(kNakNames))
         line.add(" nak(%s)", kNakNames[low]);
       else
         line.add(" nak(%u)", low);
       break;
-    default:
-      line.add(" syndrome=0x%02x", syndrome);
+    default: line.add(" syndrome=0x%02x", syndrome);
   }
 }
 
@@ -132,28 +129,17 @@ void add_packet(Line& line, const RxPacket& packet) {
 
 std::string_view parse_verdict_name(ParseVerdict verdict) {
   switch (verdict) {
-    case ParseVerdict::kOk:
-      return "ok";
-    case ParseVerdict::kNotRoce:
-      return "not_roce";
-    case ParseVerdict::kTruncated:
-      return "truncated";
-    case ParseVerdict::kBadIpHeader:
-      return "bad_ip_header";
-    case ParseVerdict::kBadUdpLength:
-      return "bad_udp_length";
-    case ParseVerdict::kUnknownOpcode:
-      return "unknown_opcode";
-    case ParseVerdict::kBadTransportVersion:
-      return "bad_transport_version";
-    case ParseVerdict::kBadLength:
-      return "bad_length";
-    case ParseVerdict::kBadPad:
-      return "bad_pad";
-    case ParseVerdict::kBadIcrc:
-      return "bad_icrc";
-    case ParseVerdict::kCount:
-      break;
+    case ParseVerdict::kOk: return "ok";
+    case ParseVerdict::kNotRoce: return "not_roce";
+    case ParseVerdict::kTruncated: return "truncated";
+    case ParseVerdict::kBadIpHeader: return "bad_ip_header";
+    case ParseVerdict::kBadUdpLength: return "bad_udp_length";
+    case ParseVerdict::kUnknownOpcode: return "unknown_opcode";
+    case ParseVerdict::kBadTransportVersion: return "bad_transport_version";
+    case ParseVerdict::kBadLength: return "bad_length";
+    case ParseVerdict::kBadPad: return "bad_pad";
+    case ParseVerdict::kBadIcrc: return "bad_icrc";
+    case ParseVerdict::kCount: break;
   }
   return "unknown";
 }

@@ -147,21 +147,11 @@ struct World {
     cm::Rep rep;
     rep.local_qpn = Qpn{which};
     switch (which % 5) {
-      case 0:
-        other.accept(id, rep, which, now);
-        break;
-      case 1:
-        other.reject(id, cm::RejReason::kConsumerDefined, {}, now);
-        break;
-      case 2:
-        other.disconnect(id, now);
-        break;
-      case 3:
-        other.sidr_respond(id, {}, now);
-        break;
-      case 4:
-        other.abandon(id, now);
-        break;
+      case 0: other.accept(id, rep, which, now); break;
+      case 1: other.reject(id, cm::RejReason::kConsumerDefined, {}, now); break;
+      case 2: other.disconnect(id, now); break;
+      case 3: other.sidr_respond(id, {}, now); break;
+      case 4: other.abandon(id, now); break;
     }
   }
 
@@ -195,36 +185,16 @@ struct World {
     cm::SidrReq sidr;
     sidr.service_id = kService;
     switch (which % 10) {
-      case 0:
-        manager.accept(id, {}, which, now);
-        break;
-      case 1:
-        manager.reject(id, cm::RejReason::kConsumerDefined, {}, now);
-        break;
-      case 2:
-        manager.establish(id, {}, now);
-        break;
-      case 3:
-        manager.disconnect(id, now);
-        break;
-      case 4:
-        manager.abandon(id, now);
-        break;
-      case 5:
-        manager.reject(id, static_cast<cm::RejReason>(in.byte()), {}, now);
-        break;
-      case 6:
-        manager.sidr_respond(id, {}, now);
-        break;
-      case 7:
-        note(manager.connect(peer(which), req, 1, now));
-        break;
-      case 8:
-        note(manager.sidr_request(peer(which / 10), sidr, 1, now));
-        break;
-      case 9:
-        (in.byte() & 1) != 0 ? void(manager.listen(kService, 4, 9)) : manager.unlisten(kService);
-        break;
+      case 0: manager.accept(id, {}, which, now); break;
+      case 1: manager.reject(id, cm::RejReason::kConsumerDefined, {}, now); break;
+      case 2: manager.establish(id, {}, now); break;
+      case 3: manager.disconnect(id, now); break;
+      case 4: manager.abandon(id, now); break;
+      case 5: manager.reject(id, static_cast<cm::RejReason>(in.byte()), {}, now); break;
+      case 6: manager.sidr_respond(id, {}, now); break;
+      case 7: note(manager.connect(peer(which), req, 1, now)); break;
+      case 8: note(manager.sidr_request(peer(which / 10), sidr, 1, now)); break;
+      case 9: (in.byte() & 1) != 0 ? void(manager.listen(kService, 4, 9)) : manager.unlisten(kService); break;
     }
   }
   void note(std::optional<cm::ConnectionId> id) {
@@ -255,18 +225,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       continue;
     }
     switch (step % 4) {
-      case 0:
-        world.receive(in, false);
-        break;
-      case 1:
-        world.receive(in, true);
-        break;
-      case 2:
-        world.command(in);
-        break;
-      case 3:
-        world.pass(kMillisecond << (in.byte() % 20));
-        break;
+      case 0: world.receive(in, false); break;
+      case 1: world.receive(in, true); break;
+      case 2: world.command(in); break;
+      case 3: world.pass(kMillisecond << (in.byte() % 20)); break;
     }
     world.drain();
   }

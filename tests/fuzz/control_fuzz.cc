@@ -51,24 +51,12 @@ class Attack {
 
   void record(std::uint8_t kind, std::uint8_t argument, std::span<const std::byte> bytes) {
     switch (kind % 7) {
-      case 0:
-        control(argument, bytes);
-        break;
-      case 1:
-        scribble(argument, sizeof(uroce_qp_client_block), bytes);
-        break;
-      case 2:
-        daemon_.devices[0].inject(bytes);
-        break;
-      case 3:
-        scribble(argument, 0, bytes);
-        break;
-      case 5:
-        post_srq(argument, bytes);
-        break;
-      case 6:
-        daemon_.conductor->cm().step(now_ + argument * kSecond);
-        break;
+      case 0: control(argument, bytes); break;
+      case 1: scribble(argument, sizeof(uroce_qp_client_block), bytes); break;
+      case 2: daemon_.devices[0].inject(bytes); break;
+      case 3: scribble(argument, 0, bytes); break;
+      case 5: post_srq(argument, bytes); break;
+      case 6: daemon_.conductor->cm().step(now_ + argument * kSecond); break;
       default:
         ring(bytes.size() >= 2 ? static_cast<std::uint32_t>(bytes[0]) | static_cast<std::uint32_t>(bytes[1]) << 8
                                : 0);

@@ -30,10 +30,9 @@ inline void write_sges(Fixture& world, Input& input, std::byte* at, std::size_t 
 
 /// What the entries of other QP types and the younger operations hold.
 inline void write_extras(Fixture& world, Input& input, uroce_sq_entry& entry) {
-  constexpr std::uint8_t kOpcodes[] = {UROCE_WR_SEND,     UROCE_WR_SEND_WITH_IMM,   UROCE_WR_RDMA_WRITE,
-                                       UROCE_WR_BIND_MW,  UROCE_WR_LOCAL_INV,       UROCE_WR_REG_MR,
-                                       UROCE_WR_FLUSH,    UROCE_WR_ATOMIC_WRITE,    UROCE_WR_RDMA_READ,
-                                       UROCE_WR_SEND_WITH_INV};
+  constexpr std::uint8_t kOpcodes[] = {
+      UROCE_WR_SEND,   UROCE_WR_SEND_WITH_IMM, UROCE_WR_RDMA_WRITE,   UROCE_WR_BIND_MW,   UROCE_WR_LOCAL_INV,
+      UROCE_WR_REG_MR, UROCE_WR_FLUSH,         UROCE_WR_ATOMIC_WRITE, UROCE_WR_RDMA_READ, UROCE_WR_SEND_WITH_INV};
   const std::uint8_t control = input.byte();
   if ((control & 1) != 0) entry.opcode = kOpcodes[input.byte() % 10];
   entry.remote_srqn = (control & 2) != 0 ? static_cast<std::uint32_t>(input.number(4)) : Fixture::kSrq.value;
@@ -43,8 +42,7 @@ inline void write_extras(Fixture& world, Input& input, uroce_sq_entry& entry) {
     case UROCE_WR_BIND_MW:
     case UROCE_WR_REG_MR:
       entry.mw_handle = (control & 4) != 0 ? static_cast<std::uint32_t>(input.number(4)) : key;
-      entry.rkey = (control & 8) != 0 ? static_cast<std::uint32_t>(input.number(4))
-                                      : (key & ~0xffu) | input.byte();
+      entry.rkey = (control & 8) != 0 ? static_cast<std::uint32_t>(input.number(4)) : (key & ~0xffu) | input.byte();
       entry.remote_addr = (control & 16) != 0 ? input.number(8) : world.a.target.iova;
       entry.bind.lkey = world.a.target.key.value;
       if ((control & 32) != 0) entry.bind.lkey = static_cast<std::uint32_t>(input.number(4));

@@ -222,8 +222,8 @@ void spoil_remote(End& peer, Random& random, Work& work) {
     work.must_fail_receiver = ~status_bit(UROCE_WC_SUCCESS);
     return;
   }
-  const bool atomic = work.entry.opcode == UROCE_WR_ATOMIC_CMP_AND_SWP ||
-                      work.entry.opcode == UROCE_WR_ATOMIC_FETCH_AND_ADD;
+  const bool atomic =
+      work.entry.opcode == UROCE_WR_ATOMIC_CMP_AND_SWP || work.entry.opcode == UROCE_WR_ATOMIC_FETCH_AND_ADD;
   if (!peer.perished.empty() && work.length != 0 && random.chance(0.5)) {
     work.entry.rkey = peer.perished.back().value;
     return;
@@ -237,7 +237,10 @@ void spoil_remote(End& peer, Random& random, Work& work) {
     case 1: work.entry.remote_addr = peer.target.iova + peer.target.piece.length - work.length + 8; break;
     case 2: work.entry.remote_addr = ~std::uint64_t{7}; break;
     case 3: work.entry.rkey = peer.foreign.value; break;
-    case 4: work.entry.rkey = peer.source[0].key.value; work.entry.remote_addr = peer.source[0].iova; break;
+    case 4:
+      work.entry.rkey = peer.source[0].key.value;
+      work.entry.remote_addr = peer.source[0].iova;
+      break;
     default:
       work.entry.remote_addr += random.between(1, 7);
       work.must_fail = status_bit(UROCE_WC_REM_INV_REQ_ERR) | status_bit(UROCE_WC_REM_ACCESS_ERR);

@@ -62,14 +62,13 @@ void draw_keys(End& end, Random& random) {
   end.unbound.clear();
   end.window = bind_window(end, random.chance(0.5) ? memory::Kind::kWindow1 : memory::Kind::kWindow2);
   for (std::uint32_t i = random.below(6); i > 0; --i) {
-    end.perishable.push_back(random.chance(0.5) ? insert(end, end.target.piece, end.target.iova, 15, end.pd,
-                                                         memory::Kind::kFast)
-                                                : bind_window(end, memory::Kind::kWindow2));
+    end.perishable.push_back(random.chance(0.5)
+                                 ? insert(end, end.target.piece, end.target.iova, 15, end.pd, memory::Kind::kFast)
+                                 : bind_window(end, memory::Kind::kWindow2));
   }
   for (std::uint32_t i = random.below(5); i > 0; --i) {
-    end.unbound.push_back(random.chance(0.5)
-                              ? allocate_fast(end)
-                              : *end.host->table.allocate_window(end.pd, memory::Kind::kWindow2));
+    end.unbound.push_back(random.chance(0.5) ? allocate_fast(end)
+                                             : *end.host->table.allocate_window(end.pd, memory::Kind::kWindow2));
   }
   end.all_perishable = end.perishable;
   end.all_perishable.push_back(end.window);

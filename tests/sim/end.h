@@ -40,22 +40,22 @@ struct End {
   std::vector<std::byte> image;  ///< the arena as the model has it
   Memory memory;
   Zone source[2], target, landing, receive;
-  Key foreign;                 ///< an MR over the target zone in another PD
-  Key window;                  ///< over the target zone, good for the whole connection
-  std::vector<Key> perishable; ///< fast registrations and windows that the peer, or the end itself, may invalidate
-  std::vector<Key> unbound;    ///< such that a work may make valid
+  Key foreign;                  ///< an MR over the target zone in another PD
+  Key window;                   ///< over the target zone, good for the whole connection
+  std::vector<Key> perishable;  ///< fast registrations and windows that the peer, or the end itself, may invalidate
+  std::vector<Key> unbound;     ///< such that a work may make valid
   std::vector<Key> all_perishable;
-  std::vector<Key> perished;   ///< such, for which an invalidation by the peer has been posted
+  std::vector<Key> perished;  ///< such, for which an invalidation by the peer has been posted
   Connection connection;
   std::optional<SrqId> srq_id;
   std::unique_ptr<SimSrq> srq;  ///< made anew for each connection
 
-  Flow out;  ///< this end is the requester; the peer's receives of it
-  std::uint32_t works_left = 0;     ///< to be posted
-  std::uint32_t extra_receives = 0; ///< posted beyond what the peer needs
-  std::size_t receive_owed = 0;     ///< bytes of the peer's messages that have no receive yet
+  Flow out;                          ///< this end is the requester; the peer's receives of it
+  std::uint32_t works_left = 0;      ///< to be posted
+  std::uint32_t extra_receives = 0;  ///< posted beyond what the peer needs
+  std::size_t receive_owed = 0;      ///< bytes of the peer's messages that have no receive yet
   Nanos next_action = 0;
-  Nanos pause = 0;                  ///< grows while there is nothing to do
+  Nanos pause = 0;  ///< grows while there is nothing to do
   bool moved_to_error = false;
   std::vector<std::size_t> open_reads;  ///< works whose target or landing bytes may still be in use
 

@@ -54,8 +54,8 @@ SimCq::SimCq(std::uint32_t entries) : ring_(entries) {
 }
 
 SimSrq::SimSrq(proto::SrqCreate create, std::uint32_t entries) {
-  const auto stride = static_cast<std::uint32_t>(
-      std::bit_ceil(sizeof(uroce_rq_entry) + create.max_sge * sizeof(uroce_sge)));
+  const auto stride =
+      static_cast<std::uint32_t>(std::bit_ceil(sizeof(uroce_rq_entry) + create.max_sge * sizeof(uroce_sge)));
   ring = AlignedBytes(std::size_t{entries} * stride);
   const queue::RingShape shape{ring.data(), entries, stride};
   create.ring = queue::WorkConsumer(shape, &client.index, &consumer_);
@@ -81,11 +81,10 @@ Host::Host(const HostSettings& host_settings)
 int Host::create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqId recv_cq, SimQp& out) {
   out.sizes = sizes;
   out.qpn = qpn;
-  const auto sq_stride = static_cast<std::uint32_t>(
-      round_up(sizeof(uroce_sq_entry) +
-               std::max<std::size_t>(sizes.max_send_sge * sizeof(uroce_sge), sizes.max_inline)));
-  const auto rq_stride = static_cast<std::uint32_t>(
-      std::bit_ceil(sizeof(uroce_rq_entry) + sizes.max_recv_sge * sizeof(uroce_sge)));
+  const auto sq_stride = static_cast<std::uint32_t>(round_up(
+      sizeof(uroce_sq_entry) + std::max<std::size_t>(sizes.max_send_sge * sizeof(uroce_sge), sizes.max_inline)));
+  const auto rq_stride =
+      static_cast<std::uint32_t>(std::bit_ceil(sizeof(uroce_rq_entry) + sizes.max_recv_sge * sizeof(uroce_sge)));
   out.sq_ring = AlignedBytes(std::size_t{sizes.sq_entries} * sq_stride);
   out.rq_ring = AlignedBytes(std::size_t{sizes.rq_entries} * rq_stride);
   out.shadow = AlignedBytes(out.sq_ring.size());
@@ -147,8 +146,7 @@ proto::ModifyVerdict connect_datagram(Host& host, proto::QpIndex qp, const Conne
   QpAttr attr;
   attr.state = QpState::kInit;
   attr.qkey = c.qkey;
-  ModifyVerdict verdict =
-      host.transport.modify(qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey, now);
+  ModifyVerdict verdict = host.transport.modify(qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey, now);
   if (verdict.error != 0) return verdict;
   attr.state = QpState::kRtr;
   verdict = host.transport.modify(qp, attr, kAttrState, now);
@@ -168,8 +166,8 @@ proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c,
   QpAttr attr;
   attr.state = QpState::kInit;
   attr.access = c.access;
-  ModifyVerdict verdict = host.transport.modify(
-      qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now);
+  ModifyVerdict verdict =
+      host.transport.modify(qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now);
   if (verdict.error != 0) return verdict;
   attr.state = QpState::kRtr;
   attr.path = c.path;

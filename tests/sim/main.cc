@@ -19,9 +19,9 @@
 namespace {
 
 using uroce::sim::Mutation;
+using uroce::sim::run_world;
 using uroce::sim::WorldOptions;
 using uroce::sim::WorldReport;
-using uroce::sim::run_world;
 
 struct Options {
   std::uint64_t first = 1, seeds = 1000;
@@ -46,16 +46,26 @@ Options parse(int argc, char** argv) {
       if (i + 1 >= argc) usage(argv[i]);
       return std::strtoull(argv[++i], nullptr, 0);
     };
-    if (name == "--seeds") options.seeds = number();
-    else if (name == "--first") options.first = number();
-    else if (name == "--jobs") options.jobs = static_cast<unsigned>(number());
-    else if (name == "--seed") options.single = true, options.first = number(), options.seeds = 1;
-    else if (name == "--trace") options.trace = true;
-    else if (name == "--mutations") options.mutations = true;
-    else if (name == "--unreliable") options.run = uroce::sim::run_unreliable_world;
-    else if (name == "--shared") options.run = uroce::sim::run_shared_receive_world;
-    else if (name == "--keep-going") options.keep_going = true;
-    else usage(argv[i]);
+    if (name == "--seeds")
+      options.seeds = number();
+    else if (name == "--first")
+      options.first = number();
+    else if (name == "--jobs")
+      options.jobs = static_cast<unsigned>(number());
+    else if (name == "--seed")
+      options.single = true, options.first = number(), options.seeds = 1;
+    else if (name == "--trace")
+      options.trace = true;
+    else if (name == "--mutations")
+      options.mutations = true;
+    else if (name == "--unreliable")
+      options.run = uroce::sim::run_unreliable_world;
+    else if (name == "--shared")
+      options.run = uroce::sim::run_shared_receive_world;
+    else if (name == "--keep-going")
+      options.keep_going = true;
+    else
+      usage(argv[i]);
   }
   return options;
 }
@@ -112,8 +122,8 @@ int run_mutations(const Options& options) {
   int result = 0;
   for (int kind = 1; kind < uroce::sim::kMutations; ++kind) {
     const auto of = static_cast<Mutation>(kind);
-    const bool for_all = of == Mutation::kDropCompletion || of == Mutation::kDoubleCompletion ||
-                          of == Mutation::kStrayByte;
+    const bool for_all =
+        of == Mutation::kDropCompletion || of == Mutation::kDoubleCompletion || of == Mutation::kStrayByte;
     if (options.run != run_world && !for_all) continue;
     std::uint64_t struck = 0, noticed = 0;
     for (std::uint64_t i = 0; i < options.seeds; ++i) {

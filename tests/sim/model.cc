@@ -295,8 +295,10 @@ bool some_prefix_fits(const Memory& memory, const Flow& in, std::uint32_t mtu) {
       } else {
         std::uint64_t value = replay.word(work.target);
         const auto& atomic = work.entry.atomic;
-        if (work.entry.opcode == UROCE_WR_ATOMIC_FETCH_AND_ADD) value += atomic.compare_add;
-        else if (value == atomic.compare_add) value = atomic.swap;
+        if (work.entry.opcode == UROCE_WR_ATOMIC_FETCH_AND_ADD)
+          value += atomic.compare_add;
+        else if (value == atomic.compare_add)
+          value = atomic.swap;
         replay.write(work.target, reinterpret_cast<const std::byte*>(&value), 8);
       }
     }
@@ -306,7 +308,7 @@ bool some_prefix_fits(const Memory& memory, const Flow& in, std::uint32_t mtu) {
 
 /// Where the packet that comes next would be: after the last that is there whole.
 std::size_t next_packet(const Memory& memory, const std::vector<Piece>& pieces,
-                       const std::vector<std::byte>& payload, std::size_t mtu) {
+                        const std::vector<std::byte>& payload, std::size_t mtu) {
   std::size_t equal = 0;
   bool so_far = true;
   over_pieces(pieces, payload.size(), [&](std::size_t at, std::size_t from, std::size_t bytes) {

@@ -40,10 +40,10 @@ struct Work {
   std::vector<std::byte> payload;  ///< leaves (SEND, WRITE) or lands (READ, atomic)
   std::size_t target = 0;          ///< offset in the peer's arena
   std::uint32_t length = 0;
-  bool signaled = false;           ///< a completion is due also for success
-  bool consumes = false;           ///< takes a receive
+  bool signaled = false;  ///< a completion is due also for success
+  bool consumes = false;  ///< takes a receive
   bool modifies_target = false, lands = false;
-  std::uint32_t must_fail = 0;     ///< status bits, one of which it must fail with; 0: it must succeed
+  std::uint32_t must_fail = 0;           ///< status bits, one of which it must fail with; 0: it must succeed
   std::uint32_t must_fail_receiver = 0;  ///< of the receive that it takes; 0 with must_fail: no such completion
 };
 
@@ -74,7 +74,7 @@ struct Flow {
 
 /// What the world around a completion allows.
 struct Surroundings {
-  bool own_in_error = false;    ///< the QP that the completion is for
+  bool own_in_error = false;  ///< the QP that the completion is for
   bool peer_in_error = false;
   bool network_dead = false;
   bool network_harmless = true;

@@ -17,8 +17,8 @@ namespace uroce::sim {
 
 struct NetworkSettings {
   double drop = 0, duplicate = 0, reorder = 0, corrupt = 0;
-  Nanos latency = 2 * kMicrosecond;  ///< one way
-  Nanos jitter = 0;                  ///< added at random, in order
+  Nanos latency = 2 * kMicrosecond;      ///< one way
+  Nanos jitter = 0;                      ///< added at random, in order
   Nanos reorder_by = 50 * kMicrosecond;  ///< at most, for a packet that is delayed out of order
   std::uint32_t patience = 2;
 

@@ -11,8 +11,8 @@ constexpr const char* kEndings[] = {"normal", "bad remote", "bad local", "bad re
 
 Ending draw_ending(Random& random) {
   if (random.chance(0.6)) return Ending::kNormal;
-  constexpr Ending kBad[] = {Ending::kBadRemote, Ending::kBadRemote,  Ending::kBadLocal,
-                             Ending::kBadReceive, Ending::kToError, Ending::kNoReceives};
+  constexpr Ending kBad[] = {Ending::kBadRemote,  Ending::kBadRemote, Ending::kBadLocal,
+                             Ending::kBadReceive, Ending::kToError,   Ending::kNoReceives};
   return random.pick(kBad);
 }
 
@@ -78,8 +78,8 @@ void Pair::begin(Nanos now) {
     begin_connection(end, random_);
     end.works_left = random_.chance(0.1) || (is_xrc() && side == 1) ? 0 : random_.between(1, 60);
     end.extra_receives = random_.below(5);
-    limits_[side].max_message = random_.chance(0.5) ? std::min(setting_.largest_message, mtu_ * 3)
-                                                    : setting_.largest_message;
+    limits_[side].max_message =
+        random_.chance(0.5) ? std::min(setting_.largest_message, mtu_ * 3) : setting_.largest_message;
     end.next_action = now + random_.below(20'000);
     end.pause = 4'000;
   }
@@ -128,9 +128,7 @@ void Pair::connect_ends(Nanos now) {
   }
 }
 
-Nanos Pair::next_action() const {
-  return closed_ ? kNever : std::min(ends_[0].next_action, ends_[1].next_action);
-}
+Nanos Pair::next_action() const { return closed_ ? kNever : std::min(ends_[0].next_action, ends_[1].next_action); }
 
 void Pair::act(Nanos now) {
   if (closed_) return;

@@ -16,10 +16,10 @@ namespace uroce::sim {
 struct Setting {
   Network* network = nullptr;
   Host* host[2] = {};
-  bool harmless = true;        ///< the network loses and reorders nothing
-  bool mortal = false;         ///< the network will die
-  bool only_normal = false;    ///< no connection ends in an error
-  Nanos longest_trip = 0;      ///< one way, for the choice of timeouts
+  bool harmless = true;      ///< the network loses and reorders nothing
+  bool mortal = false;       ///< the network will die
+  bool only_normal = false;  ///< no connection ends in an error
+  Nanos longest_trip = 0;    ///< one way, for the choice of timeouts
   std::uint32_t largest_message = 1024;
   std::function<void(const std::string&)> trace;  ///< may be empty
 };

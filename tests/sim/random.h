@@ -19,14 +19,10 @@ class Random {
     return z ^ (z >> 31);
   }
   /// In [0, bound); 0 when bound is 0.
-  std::uint32_t below(std::uint32_t bound) {
-    return static_cast<std::uint32_t>((next() >> 32) * bound >> 32);
-  }
+  std::uint32_t below(std::uint32_t bound) { return static_cast<std::uint32_t>((next() >> 32) * bound >> 32); }
   /// In [low, high].
   std::uint32_t between(std::uint32_t low, std::uint32_t high) { return low + below(high - low + 1); }
-  bool chance(double probability) {
-    return static_cast<double>(next() >> 11) * 0x1p-53 < probability;
-  }
+  bool chance(double probability) { return static_cast<double>(next() >> 11) * 0x1p-53 < probability; }
   void fill(std::byte* to, std::size_t bytes) {
     for (; bytes >= 8; bytes -= 8, to += 8) {
       const std::uint64_t word = next();

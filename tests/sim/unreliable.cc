@@ -76,11 +76,8 @@ void UnreliableWorld::set_up_host(std::uint32_t id, bool ipv6, bool shared) {
   random_.fill(side.arena.data(), side.arena.size());
   side.initial = side.arena;
   const auto insert = [&](std::size_t at, std::size_t bytes, std::uint32_t access) {
-    return *hosts_.back()->table.insert({.pd = kPd,
-                                         .access = access,
-                                         .iova = kIova + at,
-                                         .length = bytes,
-                                         .base = side.arena.data() + at});
+    return *hosts_.back()->table.insert(
+        {.pd = kPd, .access = access, .iova = kIova + at, .length = bytes, .base = side.arena.data() + at});
   };
   side.source = insert(kSourceAt, kSource, 0);
   side.receive = insert(kReceiveAt, kReceive, memory::kLocalWrite);
@@ -213,7 +210,7 @@ void UnreliableWorld::draw_datagram(Message& message, uroce_sq_entry& entry) {
   }
   message.to = random_.chance(0.3) ? kGroup : others[random_.below(static_cast<std::uint32_t>(others.size()))];
   message.right_qkey = random_.chance(0.9);
-  entry.ud.remote_qkey = !message.right_qkey     ? kQkey ^ 1
+  entry.ud.remote_qkey = !message.right_qkey   ? kQkey ^ 1
                          : random_.chance(0.3) ? 0x80000000u | random_.below(1000)
                                                : kQkey;
   if (message.to == kGroup) {

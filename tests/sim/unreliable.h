@@ -59,8 +59,8 @@ class UnreliableWorld {
     std::deque<std::uint64_t> receives;  ///< own ones, in order
     std::uint32_t works_left = 0;
     bool attached = false, bad_due = false, flushing = false;
-    Key window;        ///< over the host's targets, for the peer; 0: none
-    Key window_asked;  ///< the bind isn't complete
+    Key window;                                     ///< over the host's targets, for the peer; 0: none
+    Key window_asked;                               ///< the bind isn't complete
     std::map<std::uint32_t, std::uint32_t> newest;  ///< by sender: number of the message that arrived last
   };
   struct Side {

@@ -37,8 +37,8 @@ NetworkSettings draw_network(Random& random, bool harmless) {
 }  // namespace
 
 const char* name_of(Mutation mutation) {
-  constexpr const char* kNames[kMutations] = {"none",   "drop-completion", "double-completion", "swap-completions",
-                                              "status", "stray-byte",      "forge"};
+  constexpr const char* kNames[kMutations] = {
+      "none", "drop-completion", "double-completion", "swap-completions", "status", "stray-byte", "forge"};
   return kNames[static_cast<int>(mutation)];
 }
 
@@ -155,8 +155,7 @@ void World::transmit() {
     const std::uint32_t bursts = random_.between(1, 3);
     for (std::uint32_t i = 0; i < bursts; ++i) {
       const std::uint64_t before = hosts_[id]->frames_sent();
-      const bool more =
-          hosts_[id]->transmit(now_, [&](std::span<const std::byte> frame) { send(id, frame); });
+      const bool more = hosts_[id]->transmit(now_, [&](std::span<const std::byte> frame) { send(id, frame); });
       if (more && hosts_[id]->frames_sent() == before) throw Violation("transmit wants more and sends nothing");
       if (!more) break;
     }

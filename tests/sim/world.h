@@ -18,9 +18,9 @@ enum class Mutation : std::uint8_t {
   kDropCompletion,
   kDoubleCompletion,
   kSwapCompletions,
-  kStatus,      ///< a success becomes an error
-  kStrayByte,   ///< one byte outside every buffer changes
-  kForge,       ///< one payload byte of a SEND changes on the way, ICRC made good
+  kStatus,     ///< a success becomes an error
+  kStrayByte,  ///< one byte outside every buffer changes
+  kForge,      ///< one payload byte of a SEND changes on the way, ICRC made good
 };
 inline constexpr int kMutations = 7;
 const char* name_of(Mutation mutation);

@@ -87,6 +87,14 @@ def columns(files):
                 yield f'{name}:{number}: {len(line)} columns, at most {MAX_COLUMNS}'
 
 
+def formatting(files):
+    names = [name for name in files if pathlib.PurePath(name).suffix in CPP]
+    done = subprocess.run(['clang-format-14', '--dry-run'] + names, cwd=ROOT, capture_output=True, text=True, check=False)
+    for line in done.stderr.split('\n'):
+        if 'warning: code should be' in line:
+            yield line.split(' warning')[0] + ' not as clang-format 14 writes it'
+
+
 def dead_files(files):
     """Each .cc is built by some meson.build, each header included by somebody, each Python module used."""
     builds = '\n'.join(text for name, text in files.items() if name.endswith('meson.build'))
@@ -110,6 +118,7 @@ CHECKS = {
     'include rules': includes.breaches,
     'machine paths and unfinished work': words,
     'columns': columns,
+    'formatting': formatting,
     'dead files': dead_files,
     'what the documents say': truth.breaches,
 }

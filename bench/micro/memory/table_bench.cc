@@ -16,8 +16,8 @@ void BM_Resolve(benchmark::State& state) {
   std::vector<std::byte> bytes(4096);
   std::vector<Key> keys;
   for (std::uint32_t i = 0; i < count; ++i) {
-    keys.push_back(*table.insert({.pd = PdId{1}, .access = memory::kRemoteWrite, .iova = 0x1000, .length = 4096,
-                                  .base = bytes.data()}));
+    keys.push_back(*table.insert(
+        {.pd = PdId{1}, .access = memory::kRemoteWrite, .iova = 0x1000, .length = 4096, .base = bytes.data()}));
   }
   std::mt19937 random(3);
   std::vector<Key> order(4096);

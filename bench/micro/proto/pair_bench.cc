@@ -27,8 +27,9 @@ constexpr std::uint32_t kBatch = 64;  // one signaled in 64
 constexpr std::size_t kMemory = 1u << 20;
 
 Nanos now() {
-  return static_cast<Nanos>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                std::chrono::steady_clock::now().time_since_epoch()).count());
+  return static_cast<Nanos>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+          .count());
 }
 
 /// Both ends take turns until the requester has seen `due` completions.

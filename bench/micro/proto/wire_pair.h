@@ -242,11 +242,13 @@ class Side {
     attr.state = QpState::kRts;
     attr.timeout = 14;
     attr.retry_cnt = attr.rnr_retry = 7;
-    require(transport_.modify(qp.index, attr,
-                              kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn |
-                                  kAttrMaxRdAtomic,
-                              0).error == 0,
-            "RTS");
+    require(
+        transport_
+                .modify(qp.index, attr,
+                        kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn | kAttrMaxRdAtomic,
+                        0)
+                .error == 0,
+        "RTS");
   }
 
   std::uint8_t id_;

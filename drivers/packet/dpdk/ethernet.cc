@@ -17,12 +17,12 @@
 namespace uroce::dpdk {
 namespace {
 
-constexpr std::uint32_t kHeaderBytes = 18;     // Ethernet, 802.1Q
+constexpr std::uint32_t kHeaderBytes = 18;  // Ethernet, 802.1Q
 constexpr std::uint32_t kJumboMtu = 9000;
-constexpr std::uint32_t kLeastRoom = 2048;     // that drivers may count on, whatever the MTU
+constexpr std::uint32_t kLeastRoom = 2048;  // that drivers may count on, whatever the MTU
 constexpr std::uint16_t kDescriptors = 1024;
-constexpr unsigned kPoolCache = 256;           // the buffers that stay warm in a core's cache
-constexpr std::uint32_t kMemifBuffer = 2048;   // the driver's default bsize
+constexpr unsigned kPoolCache = 256;          // the buffers that stay warm in a core's cache
+constexpr std::uint32_t kMemifBuffer = 2048;  // the driver's default bsize
 constexpr std::uint32_t kMemifOurBuffer = 9216;
 
 std::uint32_t to_number(const std::string& text, std::uint32_t otherwise) {
@@ -219,7 +219,8 @@ std::string Ethernet::Impl::make_queues() {
   const std::uint32_t room = std::min<std::uint32_t>(
       std::max({(info.mtu + kHeaderBytes + 63) / 64 * 64, memif ? memif_mtu(spec) + kHeaderBytes : 0, kLeastRoom,
                 af_packet ? to_number(spec.argument("framesz"), kAfPacketFrame) : 0}) +
-          RTE_PKTMBUF_HEADROOM, 65535);
+          RTE_PKTMBUF_HEADROOM,
+      65535);
   for (std::uint16_t queue = 0; queue < options.queues; ++queue) {
     const std::string name = "uroce_" + std::to_string(port) + "_" + std::to_string(queue);
     rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), count, kPoolCache, 0,

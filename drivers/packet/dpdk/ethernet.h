@@ -18,12 +18,12 @@
 namespace uroce::dpdk {
 
 struct EthernetOptions {
-  std::string port;                ///< "net_memif0,role=server,..." or "0000:03:00.0"
-  std::uint32_t queues = 1;        ///< one a worker
-  std::uint32_t mtu = 0;           ///< bytes behind the Ethernet header; 0: what the port has, 9000 at most
-  std::optional<wire::Mac> mac;    ///< nullopt: the port's own
-  wire::Mac fallback_mac{2};  ///< for ports that make up their own or share it with the kernel (memif, tap, ...)
-  std::uint32_t buffers = 4096;    ///< mbufs a queue, at least
+  std::string port;              ///< "net_memif0,role=server,..." or "0000:03:00.0"
+  std::uint32_t queues = 1;      ///< one a worker
+  std::uint32_t mtu = 0;         ///< bytes behind the Ethernet header; 0: what the port has, 9000 at most
+  std::optional<wire::Mac> mac;  ///< nullopt: the port's own
+  wire::Mac fallback_mac{2};     ///< for ports that make up their own or share it with the kernel (memif, tap, ...)
+  std::uint32_t buffers = 4096;  ///< mbufs a queue, at least
   std::function<void(bool)> on_link_change;  ///< called on a thread of the port's; may be empty
 };
 

@@ -12,8 +12,8 @@
 namespace uroce::dpdk {
 namespace {
 
-constexpr long kHoldMs = 100;  // what a lost peer may go unnoticed
-constexpr long kDownMs = 10;      // between looks while it is down
+constexpr long kHoldMs = 100;        // what a lost peer may go unnoticed
+constexpr long kDownMs = 10;         // between looks while it is down
 constexpr long kReconnectMs = 100;   // until a server that was not there is tried again
 constexpr long kHandshakeMs = 1000;  // that one that was there may take to answer
 

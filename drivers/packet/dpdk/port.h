@@ -75,7 +75,7 @@ class Port {
   QueueConfig config_;
   Gate gate_;
   bool attached_ = false;
-  bool shut_out_ = false;  // burst() found the gate closed
+  bool shut_out_ = false;   // burst() found the gate closed
   rte_mbuf* kept_[kBurst];  // received by arm_wake's look at the ring
   std::size_t kept_begin_ = 0, kept_end_ = 0;
   net::DeviceCounters counters_;

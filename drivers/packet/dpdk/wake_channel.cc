@@ -14,7 +14,7 @@ namespace uroce::dpdk {
 namespace {
 
 // Bytes of the file that stand for something when they are locked.
-constexpr off_t kJoinLock = 1 << 20;              // somebody joins or leaves
+constexpr off_t kJoinLock = 1 << 20;  // somebody joins or leaves
 constexpr off_t side_lock(unsigned side) { return kJoinLock + 1 + static_cast<off_t>(side); }
 
 struct flock byte_lock(short type, off_t at) {
@@ -61,7 +61,8 @@ std::string WakeChannel::map_file() {
     if (file_ < 0) return failed(base_);
     struct flock lock = byte_lock(F_WRLCK, kJoinLock);
     if (::fcntl(file_, F_OFD_SETLKW, &lock) != 0) return failed(base_);
-    struct stat opened {}, named {};
+    struct stat opened {
+    }, named{};
     if (::fstat(file_, &opened) != 0 || !S_ISREG(opened.st_mode)) return base_ + ": not a plain file";
     // The last to leave removes the file: then this one is not what others will open.
     if (::stat(base_.c_str(), &named) != 0 || named.st_ino != opened.st_ino) continue;
@@ -150,9 +151,7 @@ void WakeChannel::ring_slowly(std::uint32_t queue) {
 }
 
 ChannelWaker::ChannelWaker(std::shared_ptr<WakeChannel> channel, std::uint32_t queue)
-    : channel_(std::move(channel)),
-      queue_(queue),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    : channel_(std::move(channel)), queue_(queue), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   for (const int fd : {nap_.fd(), channel_->fifo(queue_)}) {
     epoll_event event{};
     event.events = EPOLLIN;

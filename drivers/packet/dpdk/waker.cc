@@ -49,7 +49,8 @@ void InterruptWaker::disarm() {
   rte_eth_dev_rx_intr_disable(port_, queue_);
   pollfd readable{.fd = fd_, .events = POLLIN, .revents = 0};
   std::uint64_t count;
-  if (::poll(&readable, 1, 0) == 1) [[maybe_unused]] const ssize_t n = ::read(fd_, &count, sizeof(count));
+  if (::poll(&readable, 1, 0) == 1) [[maybe_unused]]
+    const ssize_t n = ::read(fd_, &count, sizeof(count));
 }
 
 }  // namespace uroce::dpdk

@@ -15,8 +15,8 @@ namespace uroce::fault {
 /// What is to be done with one frame. Several may apply.
 struct Verdict {
   bool drop = false, duplicate = false, corrupt = false;
-  Nanos hold_until = 0;           ///< 0: not held
-  std::uint32_t overtaken_by = 0; ///< frames that pass before it is let go, if that is sooner
+  Nanos hold_until = 0;            ///< 0: not held
+  std::uint32_t overtaken_by = 0;  ///< frames that pass before it is let go, if that is sooner
 };
 
 class Lane {

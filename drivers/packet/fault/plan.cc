@@ -97,8 +97,10 @@ std::string Plan::text() const {
   add("reorder", reorder);
   add("delay", delay, ":" + std::to_string(delay_by) + "ns");
   add("corrupt", corrupt);
-  return text + ",seed=" + std::to_string(seed) +
-         ",direction=" + (receive && transmit ? "both" : receive ? "rx" : "tx");
+  return text + ",seed=" + std::to_string(seed) + ",direction=" +
+         (receive && transmit ? "both"
+          : receive           ? "rx"
+                              : "tx");
 }
 
 void SharedPlan::set(const Plan& plan) {

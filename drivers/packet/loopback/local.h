@@ -46,26 +46,28 @@ class Local {
   }
 
   void release(std::span<base::Frame> frames) {
-    for_runs(frames, [](const base::Frame& frame) { return (frame.flags & kOwnBuffer) != 0; },
-             [this](std::span<base::Frame> run, bool own) {
-               if (own) {
-                 inner_.discard(run);
-               } else {
-                 inner_.release(run);
-               }
-               return run.size();
-             });
+    for_runs(
+        frames, [](const base::Frame& frame) { return (frame.flags & kOwnBuffer) != 0; },
+        [this](std::span<base::Frame> run, bool own) {
+          if (own) {
+            inner_.discard(run);
+          } else {
+            inner_.release(run);
+          }
+          return run.size();
+        });
   }
 
   std::size_t allocate(std::span<base::Frame> frames) { return inner_.allocate(frames); }
   void discard(std::span<base::Frame> frames) { inner_.discard(frames); }
 
   std::size_t transmit(std::span<base::Frame> frames) {
-    return for_runs(frames, [this](const base::Frame& frame) { return kind_of(frame); },
-                    [this](std::span<base::Frame> run, Kind kind) {
-                      if (kind == Kind::kLocal) return deliver(run);
-                      return kind == Kind::kGroup ? send_to_group(run) : inner_.transmit(run);
-                    });
+    return for_runs(
+        frames, [this](const base::Frame& frame) { return kind_of(frame); },
+        [this](std::span<base::Frame> run, Kind kind) {
+          if (kind == Kind::kLocal) return deliver(run);
+          return kind == Kind::kGroup ? send_to_group(run) : inner_.transmit(run);
+        });
   }
 
   int wake_fd() { return inner_.wake_fd(); }

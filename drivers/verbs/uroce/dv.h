@@ -40,18 +40,18 @@ enum uroce_dv_flush_level { UROCE_DV_FLUSH_RANGE = 0, UROCE_DV_FLUSH_MR = 1 };
 
 /* How a flush travels in bind_info.mw_access_flags of an ibv_send_wr. */
 #define UROCE_DV_FLUSH_FLAGS(type, level) ((uint32_t)(type) | (uint32_t)(level) << 8)
-#define UROCE_DV_FLUSH_TYPE(flags) ((uint32_t)(flags) & 0xffu)
+#define UROCE_DV_FLUSH_TYPE(flags) ((uint32_t)(flags)&0xffu)
 #define UROCE_DV_FLUSH_LEVEL(flags) ((uint32_t)(flags) >> 8)
 
 /* A key for fast registrations within [addr, addr + length), with at most this access; ibv_dereg_mr frees it. NULL
  * and errno: as ibv_reg_mr. */
-static inline struct ibv_mr *uroce_dv_reg_fast_mr(struct ibv_pd *pd, void *addr, size_t length,
+static inline struct ibv_mr* uroce_dv_reg_fast_mr(struct ibv_pd* pd, void* addr, size_t length,
                                                   unsigned int access) {
   return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, access | UROCE_DV_ACCESS_FAST);
 }
 
-static inline int uroce_dv_post_one(struct ibv_qp *qp, struct ibv_send_wr *wr, uint32_t opcode) {
-  struct ibv_send_wr *bad;
+static inline int uroce_dv_post_one(struct ibv_qp* qp, struct ibv_send_wr* wr, uint32_t opcode) {
+  struct ibv_send_wr* bad;
   memcpy(&wr->opcode, &opcode, sizeof(opcode)); /* no enumerator has this number */
   return ibv_post_send(qp, wr, &bad);
 }
@@ -59,8 +59,8 @@ static inline int uroce_dv_post_one(struct ibv_qp *qp, struct ibv_send_wr *wr, u
 /* Opens [addr, addr + length) of `fast`, whose key becomes `key` (its old one with another low byte).
  * Completes with IBV_WC_SUCCESS, or IBV_WC_MW_BIND_ERR and the QP in error. The key is fast->rkey and ->lkey from
  * the post on. errno values as ibv_post_send. */
-static inline int uroce_dv_post_reg_mr(struct ibv_qp *qp, uint64_t wr_id, unsigned int send_flags,
-                                       struct ibv_mr *fast, uint32_t key, void *addr, uint64_t length,
+static inline int uroce_dv_post_reg_mr(struct ibv_qp* qp, uint64_t wr_id, unsigned int send_flags,
+                                       struct ibv_mr* fast, uint32_t key, void* addr, uint64_t length,
                                        unsigned int access) {
   struct ibv_send_wr wr;
   int error;
@@ -78,8 +78,8 @@ static inline int uroce_dv_post_reg_mr(struct ibv_qp *qp, uint64_t wr_id, unsign
 }
 
 /* Writes 8 bytes, in one piece and after everything posted before, to an address that is a multiple of 8. */
-static inline int uroce_dv_post_atomic_write(struct ibv_qp *qp, uint64_t wr_id, unsigned int send_flags,
-                                             const void *value, uint64_t remote_addr, uint32_t rkey) {
+static inline int uroce_dv_post_atomic_write(struct ibv_qp* qp, uint64_t wr_id, unsigned int send_flags,
+                                             const void* value, uint64_t remote_addr, uint32_t rkey) {
   struct ibv_send_wr wr;
   struct ibv_sge sge;
   memset(&wr, 0, sizeof(wr));
@@ -98,7 +98,7 @@ static inline int uroce_dv_post_atomic_write(struct ibv_qp *qp, uint64_t wr_id, 
 /* Completes when what earlier WRITEs and atomics put into the range can be seen by all there (global), or
  * survives loss of power (persistent). The MR and the peer's QP allow it by UROCE_DV_ACCESS_FLUSH_*; a uroce device
  * has no memory that is persistent, and refuses that right with EINVAL. */
-static inline int uroce_dv_post_flush(struct ibv_qp *qp, uint64_t wr_id, unsigned int send_flags,
+static inline int uroce_dv_post_flush(struct ibv_qp* qp, uint64_t wr_id, unsigned int send_flags,
                                       uint64_t remote_addr, uint32_t rkey, uint64_t length, unsigned int type,
                                       enum uroce_dv_flush_level level) {
   struct ibv_send_wr wr;

@@ -24,14 +24,10 @@ int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& ou
     worker.touch_link();
   });
   switch (resolution) {
-    case net::Resolution::kPending:
-      return kParked;
-    case net::Resolution::kFailed:
-      return ETIMEDOUT;
-    case net::Resolution::kNoRoute:
-      return EHOSTUNREACH;
-    case net::Resolution::kResolved:
-      break;
+    case net::Resolution::kPending: return kParked;
+    case net::Resolution::kFailed: return ETIMEDOUT;
+    case net::Resolution::kNoRoute: return EHOSTUNREACH;
+    case net::Resolution::kResolved: break;
   }
   out = {};
   out.source_mac = conductor.port().mac();

@@ -16,7 +16,8 @@ namespace {
 
 std::string program_name(const char (&field)[32]) {
   std::string name(field, ::strnlen(field, sizeof(field)));
-  std::ranges::replace_if(name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return name;
 }
 

@@ -8,9 +8,9 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kWholeAddressSpace = ~std::uint64_t{0};
 constexpr std::uint32_t kWritingAccess = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteAtomic;
-constexpr std::uint32_t kKnownAccess =
-    memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead | memory::kRemoteAtomic | memory::kMwBind |
-    memory::kZeroBased | memory::kOnDemand | memory::kFlushGlobal;  // nothing here is persistent
+constexpr std::uint32_t kKnownAccess = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead |
+                                       memory::kRemoteAtomic | memory::kMwBind | memory::kZeroBased |
+                                       memory::kOnDemand | memory::kFlushGlobal;  // nothing here is persistent
 // IBV_ACCESS_OPTIONAL_RANGE: hints that a device may ignore (relaxed ordering).
 constexpr std::uint32_t kOptionalAccess = 0x3ff00000;
 constexpr std::uint32_t kHugetlbAccess = 1u << 7;

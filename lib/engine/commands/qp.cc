@@ -42,8 +42,7 @@ int check(const uroce_create_qp_request& request) {
       break;
     case proto::QpType::kXrcRecv:
       return (request.pd | request.send_cq | request.recv_cq | request.srq) != 0 ? EINVAL : 0;
-    default:
-      return EOPNOTSUPP;
+    default: return EOPNOTSUPP;
   }
   if (request.max_send_wr > kMaxQpWr || request.max_recv_wr > kMaxQpWr || request.max_send_sge > kMaxSge ||
       request.max_recv_sge > kMaxSge || request.max_inline > kMaxInline || (request.flags & ~kKnownFlags) != 0) {

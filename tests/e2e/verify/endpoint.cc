@@ -179,8 +179,9 @@ void Endpoint::connect_qp(const Options& options) {
   attr.ah_attr.grh.hop_limit = options.hop_limit;
   attr.ah_attr.grh.flow_label = options.flow_label;
   attr.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(options.gid_index);
-  if (ibv_modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
+  if (ibv_modify_qp(qp_, &attr,
+                    IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                        IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) != 0) {
     fail(with_errno("modify to RTR"));
   }
   attr.qp_state = IBV_QPS_RTS;

@@ -20,10 +20,10 @@ struct Options {
   std::uint64_t seed = 1;
   std::uint32_t batches = 200;
   Limits limits;
-  bool events = false;      ///< sleep on completion events
+  bool events = false;  ///< sleep on completion events
   std::string memory = "heap";
-  void* stack = nullptr;        ///< the memory, if it is to be there
-  std::int64_t psn = -1;    ///< first PSN; -1: random
+  void* stack = nullptr;  ///< the memory, if it is to be there
+  std::int64_t psn = -1;  ///< first PSN; -1: random
   std::uint8_t timeout = 12;
   std::uint32_t flow_label = 0;
   std::uint8_t hop_limit = 64;

@@ -82,23 +82,17 @@ void check_guard(Endpoint& end, std::size_t i, std::uint32_t bytes, const std::s
 }
 
 void post(Endpoint& end, const Operation& op, std::size_t i) {
-  static constexpr ibv_wr_opcode kOpcodes[] = {IBV_WR_SEND,
-                                               IBV_WR_SEND_WITH_IMM,
-                                               IBV_WR_RDMA_WRITE,
-                                               IBV_WR_RDMA_WRITE_WITH_IMM,
-                                               IBV_WR_RDMA_READ,
-                                               IBV_WR_ATOMIC_CMP_AND_SWP,
-                                               IBV_WR_ATOMIC_FETCH_AND_ADD};
+  static constexpr ibv_wr_opcode kOpcodes[] = {
+      IBV_WR_SEND,      IBV_WR_SEND_WITH_IMM,      IBV_WR_RDMA_WRITE,          IBV_WR_RDMA_WRITE_WITH_IMM,
+      IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD};
   std::memset(end.slot(i), 0xa5, end.stride());
   if (!op.returns_data()) fill(op.pattern, end.slot(i), op.bytes);
   ibv_sge parts[4];
   ibv_send_wr wr{}, *bad = nullptr;
   wr.wr_id = i;
   wr.sg_list = parts;
-  const std::uint64_t address =
-      op.returns_data() ? reinterpret_cast<std::uint64_t>(end.slot(i)) : end.source(i);
-  wr.num_sge =
-      scatter(address, op.bytes, op.pieces, op.returns_data() ? end.lkey() : end.source_lkey(), parts);
+  const std::uint64_t address = op.returns_data() ? reinterpret_cast<std::uint64_t>(end.slot(i)) : end.source(i);
+  wr.num_sge = scatter(address, op.bytes, op.pieces, op.returns_data() ? end.lkey() : end.source_lkey(), parts);
   wr.opcode = kOpcodes[static_cast<std::size_t>(op.kind)];
   wr.imm_data = op.immediate;
   if (op.signaled) wr.send_flags |= IBV_SEND_SIGNALED;

@@ -15,13 +15,13 @@ enum class Kind : std::uint8_t { kSend, kSendImm, kWrite, kWriteImm, kRead, kCom
 struct Operation {
   Kind kind = Kind::kWrite;
   std::uint32_t bytes = 0;
-  std::uint64_t offset = 0;       ///< in the server's region
-  std::uint32_t pieces = 0;       ///< scatter elements; 0 when there are no bytes
+  std::uint64_t offset = 0;  ///< in the server's region
+  std::uint32_t pieces = 0;  ///< scatter elements; 0 when there are no bytes
   bool fence = false;
   bool signaled = true;
-  bool inlined = false;           ///< if the QP can
+  bool inlined = false;  ///< if the QP can
   std::uint32_t immediate = 0;
-  std::uint64_t pattern = 0;      ///< seed of the bytes
+  std::uint64_t pattern = 0;  ///< seed of the bytes
   std::uint64_t compare = 0, value = 0;
 
   bool takes_receive() const { return kind == Kind::kSend || kind == Kind::kSendImm || kind == Kind::kWriteImm; }
@@ -33,8 +33,8 @@ struct Limits {
   std::uint32_t max_bytes = 1u << 20;
   std::uint32_t region_bytes = 4u << 20;
   std::uint32_t mtu = 1024;
-  std::uint32_t batch = 16;       ///< operations at most
-  std::string kinds;              ///< a letter of kKindLetters for each kind that may be drawn; empty: all
+  std::uint32_t batch = 16;  ///< operations at most
+  std::string kinds;         ///< a letter of kKindLetters for each kind that may be drawn; empty: all
 };
 /// SEND, with immediate, WRITE, with immediate, READ, compare and swap, fetch and add: in the order of Kind.
 inline constexpr char kKindLetters[] = "sSwWrcf";

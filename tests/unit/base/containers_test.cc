@@ -43,9 +43,7 @@ TEST(DeadlineHeap, PopsInOrderOfDeadlineUnderRandomWork) {
   for (int step = 0; step < 100'000; ++step) {
     const std::uint32_t slot = random() % kSlots;
     switch (random() % 3) {
-      case 0:
-        heap.set(slot, oracle[slot] = random() % 1000);
-        break;
+      case 0: heap.set(slot, oracle[slot] = random() % 1000); break;
       case 1:
         heap.clear(slot);
         oracle.erase(slot);

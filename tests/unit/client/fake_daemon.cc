@@ -15,8 +15,7 @@ namespace uroce::client::test {
 namespace {
 
 std::byte* map(int fd) {
-  return static_cast<std::byte*>(
-      mmap(nullptr, FakeDaemon::kChunkBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
+  return static_cast<std::byte*>(mmap(nullptr, FakeDaemon::kChunkBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0));
 }
 
 }  // namespace

@@ -96,8 +96,7 @@ class Consumer {
         closed_.insert(event.id.value);
         live_.erase(event.id.value);
         break;
-      default:
-        break;
+      default: break;
     }
   }
 

@@ -119,8 +119,8 @@ TEST(CmTable, BothMayConnectToEachOtherAtOnce) {
   std::optional<ConnectionId> active[2];
   for (int end : {0, 1}) {
     world.ends[end].listen(kService, 8, 99);
-    active[end] = world.ends[end].connect(world.peer_of(end), request(static_cast<std::uint32_t>(17 + end)), 5,
-                                          world.now);
+    active[end] =
+        world.ends[end].connect(world.peer_of(end), request(static_cast<std::uint32_t>(17 + end)), 5, world.now);
   }
   world.run(kMillisecond);
   for (int end : {0, 1}) {

@@ -353,8 +353,9 @@ TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
 
   grows(Rejection::before_hello, [&] { stranger.send(UROCE_CMD_ALLOC_PD, nothing); });
   grows(Rejection::before_hello, [&] { stranger.send(UROCE_CMD_CM_CREATE_ID, nothing); });
-  grows(Rejection::bad_version,
-        [&] { stranger.send(UROCE_CMD_HELLO, uroce_hello_request{UROCE_ABI_VERSION + 1, 1, "old"}); });
+  grows(Rejection::bad_version, [&] {
+    stranger.send(UROCE_CMD_HELLO, uroce_hello_request{UROCE_ABI_VERSION + 1, 1, "old"});
+  });
   grows(Rejection::unknown_command, [&] { client.send(0, nothing); });
   grows(Rejection::unknown_command, [&] { client.send(~0u, nothing); });
   grows(Rejection::malformed, [&] { client.send(UROCE_CMD_DEALLOC_PD, nothing); });

@@ -91,8 +91,7 @@ class DatagramTest : public ::testing::TestWithParam<std::uint32_t> {
     entry.num_sge = 1;
     return entry;
   }
-  void send_ud(ClientQp& qp, std::uint32_t ah, std::uint32_t qpn, std::uint32_t bytes,
-               std::uint32_t qkey = kQkey) {
+  void send_ud(ClientQp& qp, std::uint32_t ah, std::uint32_t qpn, std::uint32_t bytes, std::uint32_t qkey = kQkey) {
     uroce_sq_entry entry = send_entry();
     entry.ah = ah;
     entry.ud = {qpn, qkey};

@@ -17,7 +17,11 @@ constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 
 struct TableTest : ::testing::Test {
   Region region(std::uint64_t iova, std::uint64_t length, std::uint32_t access = kLocalWrite | kRemoteRead) {
-    return {.pd = kPd, .access = access, .iova = iova, .length = length, .base = bytes.data(),
+    return {.pd = kPd,
+            .access = access,
+            .iova = iova,
+            .length = length,
+            .base = bytes.data(),
             .client_address = 0x10000};
   }
   Verdict resolve(Key key, std::uint64_t address, std::uint64_t length, std::uint32_t need = 0, PdId pd = kPd) {
@@ -285,8 +289,11 @@ TEST(TableConcurrency, AResolvedSpanIsGoodUntilTheQuiescentPoint) {
   for (std::uint32_t round = 0; round < kRounds; ++round) {
     auto memory = std::make_unique<std::uint32_t[]>(32);
     std::fill_n(memory.get(), 32, round);
-    const Key key = *table.insert({.pd = kPd, .access = kRemoteRead, .length = 128,
-                                   .base = reinterpret_cast<std::byte*>(memory.get()), .kind = Kind::kFast});
+    const Key key = *table.insert({.pd = kPd,
+                                   .access = kRemoteRead,
+                                   .length = 128,
+                                   .base = reinterpret_cast<std::byte*>(memory.get()),
+                                   .kind = Kind::kFast});
     published.store(key.value, std::memory_order_release);
     if (round % 50 == 0) {  // some rounds last until a worker has found the key
       const std::uint64_t before = hits.load(std::memory_order_relaxed);

@@ -18,12 +18,22 @@ Key tagged(Key key, std::uint8_t tag) { return Key{(key.value & ~0xffu) | ((key.
 
 struct WindowsTest : ::testing::Test {
   Key insert(std::uint32_t access = kMrAccess) {
-    return *table.insert({.pd = kPd, .access = access, .iova = 0x1000, .length = 4096, .base = bytes.data(),
+    return *table.insert({.pd = kPd,
+                          .access = access,
+                          .iova = 0x1000,
+                          .length = 4096,
+                          .base = bytes.data(),
                           .client_address = 0x50000});
   }
   Binding binding(Key window, Key mr, std::uint64_t length = 256) const {
-    return {.window = window, .new_key = tagged(window, 1), .mr = mr, .pd = kPd, .qpn = kQp, .address = 0x1100,
-            .length = length, .access = kRemoteWrite};
+    return {.window = window,
+            .new_key = tagged(window, 1),
+            .mr = mr,
+            .pd = kPd,
+            .qpn = kQp,
+            .address = 0x1100,
+            .length = length,
+            .access = kRemoteWrite};
   }
   Verdict resolve(Key key, std::uint64_t at, std::uint64_t length, std::uint32_t need = kRemoteWrite,
                   Qpn qpn = kQp) {
@@ -127,9 +137,13 @@ TEST_F(WindowsTest, ZeroBasedTypeTwoWindowBeginsAtZero) {
 }
 
 TEST_F(WindowsTest, FastRegistrationNamesAnyPartOfItsMemory) {
-  const Key key = *table.allocate_fast({.pd = kPd, .access = kMrAccess, .length = 4096, .base = bytes.data(),
-                                        .client_address = 0x50000});
-  FastRegistration request{.key = key, .new_key = tagged(key, 3), .pd = kPd, .address = 0x50200, .length = 512,
+  const Key key = *table.allocate_fast(
+      {.pd = kPd, .access = kMrAccess, .length = 4096, .base = bytes.data(), .client_address = 0x50000});
+  FastRegistration request{.key = key,
+                           .new_key = tagged(key, 3),
+                           .pd = kPd,
+                           .address = 0x50200,
+                           .length = 512,
                            .access = kLocalWrite | kRemoteWrite};
   EXPECT_EQ(resolve(key, 0x50200, 1, 0), Verdict::kNoSuchKey);
   ASSERT_EQ(table.register_fast(request), Verdict::kOk);
@@ -163,8 +177,8 @@ TEST_F(WindowsTest, FastRegistrationGivesNoMoreThanItsMemoryAllows) {
 TEST(WindowsConcurrency, ReadersNeverSeeHalfABinding) {
   Table table(64, 9);
   std::vector<std::byte> memory(16384);
-  const Key mr = *table.insert(
-      {.pd = kPd, .access = kMrAccess, .iova = 0, .length = memory.size(), .base = memory.data()});
+  const Key mr =
+      *table.insert({.pd = kPd, .access = kMrAccess, .iova = 0, .length = memory.size(), .base = memory.data()});
   const Key window = *table.allocate_window(kPd, Kind::kWindow1);
   std::atomic<bool> stop{false};
   std::atomic<std::uint64_t> wrong{0}, hits{0};
@@ -192,8 +206,14 @@ TEST(WindowsConcurrency, ReadersNeverSeeHalfABinding) {
   for (int round = 0; round < 20'000 || (hits.load() < 100 && round < 2'000'000); ++round) {
     const Key next = tagged(current, 1);
     const bool odd = round % 2 != 0;
-    ASSERT_EQ(table.bind({.window = current, .new_key = next, .mr = mr, .pd = kPd, .qpn = kQp,
-                          .address = odd ? 0u : 8192u, .length = odd ? 64u : 128u, .access = kRemoteWrite}),
+    ASSERT_EQ(table.bind({.window = current,
+                          .new_key = next,
+                          .mr = mr,
+                          .pd = kPd,
+                          .qpn = kQp,
+                          .address = odd ? 0u : 8192u,
+                          .length = odd ? 64u : 128u,
+                          .access = kRemoteWrite}),
               Verdict::kOk);
     current = next;
   }

@@ -212,9 +212,9 @@ TEST_F(LinkStackTest, forged_senders_are_not_believed) {
   resolve(v4(192, 0, 2, 7), 0);
   next();
   const wire::Address asked = v4(192, 0, 2, 7);
-  stack_.receive(arp(kOwnMac, kOtherMac, 2, kPeerMac, asked, v4(192, 0, 2, 1)), 1);      // frame and ARP disagree
+  stack_.receive(arp(kOwnMac, kOtherMac, 2, kPeerMac, asked, v4(192, 0, 2, 1)), 1);  // frame and ARP disagree
   stack_.receive(arp(kOwnMac, kBroadcastMac, 2, kBroadcastMac, asked, v4(192, 0, 2, 1)), 1);  // from a group
-  stack_.receive(arp(kOwnMac, kOwnMac, 2, kOwnMac, asked, v4(192, 0, 2, 1)), 1);         // from ourselves
+  stack_.receive(arp(kOwnMac, kOwnMac, 2, kOwnMac, asked, v4(192, 0, 2, 1)), 1);              // from ourselves
   EXPECT_EQ(resolve(asked, 2), Resolution::kPending);
   stack_.receive(arp(kOwnMac, kOtherMac, 1, kOtherMac, v4(198, 51, 100, 9), v4(192, 0, 2, 1)), 3);
   EXPECT_EQ(stack_.neighbours(), 1u) << "an address outside our prefixes is not learnt";
@@ -266,9 +266,8 @@ Bytes echo4(std::size_t bytes) {
 
 TEST_F(LinkStackTest, answers_ping) {
   stack_.receive(echo4(3), 0);
-  EXPECT_EQ(to_hex(next()),
-            to_hex(hex("020000000002 020000000001 0800 4500001f00004000 4001b6da c0000201 c0000202"
-                       "0000 f9f8 0102 0304 000102 000000000000000000000000000000")));
+  EXPECT_EQ(to_hex(next()), to_hex(hex("020000000002 020000000001 0800 4500001f00004000 4001b6da c0000201 c0000202"
+                                       "0000 f9f8 0102 0304 000102 000000000000000000000000000000")));
   EXPECT_EQ(stack_.counters().echo_requests, 1u);
 }
 
@@ -318,9 +317,9 @@ TEST_F(LinkStackTest, solicits_and_takes_an_advertisement) {
 
 /// An advertisement of v6(2) for us without its address, as Linux answers a solicitation that went to it alone.
 Bytes bare_advertisement(unsigned flags) {
-  Bytes frame = hex(
-      "020000000001 020000000002 86dd 60000000 0018 3a ff 20010db8000000000000000000000002"
-      "20010db8000000000000000000000001 88 00 0000 00000000 20010db8000000000000000000000002");
+  Bytes frame =
+      hex("020000000001 020000000002 86dd 60000000 0018 3a ff 20010db8000000000000000000000002"
+          "20010db8000000000000000000000001 88 00 0000 00000000 20010db8000000000000000000000002");
   put_mac(&frame[6], kPeerMac);
   put8(&frame[58], flags);
   put16(&frame[56], fold_checksum(sum16(&frame[54], 24, sum16(&frame[22], 32, 24 + 58))));

@@ -7,9 +7,7 @@
 namespace uroce::net {
 namespace {
 
-wire::Address v4(std::uint8_t last) {
-  return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last}};
-}
+wire::Address v4(std::uint8_t last) { return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last}}; }
 wire::Address v6(std::uint8_t last) { return {{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last}}; }
 
 /// The part of a packet that is looked at.

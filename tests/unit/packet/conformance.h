@@ -47,9 +47,7 @@ inline bool intact(const base::Frame& frame, std::uint32_t length) {
 template <class Rig>
 class Conformance : public ::testing::Test {
  protected:
-  void SetUp() override {
-    ASSERT_TRUE(rig_.ready()) << rig_.why();
-  }
+  void SetUp() override { ASSERT_TRUE(rig_.ready()) << rig_.why(); }
 
   /// Sends frames `first` to `first + count`, receiving as it goes; what arrived, by number, in order.
   std::vector<std::uint32_t> exchange(std::uint32_t first, std::uint32_t count, std::uint32_t length) {

@@ -44,7 +44,10 @@ constexpr const char* kStates[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", 
 constexpr struct {
   QpType type;
   const char* name;
-} kTypes[] = {{QpType::kRc, "RC"}, {QpType::kUc, "UC"}, {QpType::kUd, "UD"}, {QpType::kXrcSend, "XRC_INI"},
+} kTypes[] = {{QpType::kRc, "RC"},
+              {QpType::kUc, "UC"},
+              {QpType::kUd, "UD"},
+              {QpType::kXrcSend, "XRC_INI"},
               {QpType::kXrcRecv, "XRC_TGT"}};
 
 /// Attributes that are fine for every transition.
@@ -227,10 +230,10 @@ TEST(Attributes, TheWholeMatrixOfTransitionsIsAsTheSpecificationSays) {
 }
 
 constexpr std::uint32_t kInitMask = kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags;
-constexpr std::uint32_t kRtrMask = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn |
-                                   kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
-constexpr std::uint32_t kRtsMask = kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn |
-                                   kAttrMaxRdAtomic;
+constexpr std::uint32_t kRtrMask =
+    kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
+constexpr std::uint32_t kRtsMask =
+    kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn | kAttrMaxRdAtomic;
 
 TEST(Attributes, NamesWhatIsMissingAndWhatIsTooMuch) {
   const QpAttr to_rtr = good(QpState::kInit, QpState::kRtr);

@@ -118,11 +118,8 @@ TEST(Window, ServesUnreliableConnectionsToo) {
 
 TEST(FastRegistration, MakesAKeyValidUntilItIsInvalidated) {
   Pair pair;
-  const Key key = *pair.b.table.allocate_fast({.pd = pair.b.pd,
-                                               .access = kAllAccess,
-                                               .length = 4096,
-                                               .base = pair.b.at(0),
-                                               .client_address = 0x70000});
+  const Key key = *pair.b.table.allocate_fast(
+      {.pd = pair.b.pd, .access = kAllAccess, .length = 4096, .base = pair.b.at(0), .client_address = 0x70000});
   const Key fresh{(key.value & ~0xffu) | ((key.value + 1) & 0xff)};
   Work work{.opcode = UROCE_WR_REG_MR, .remote = 0x70000 + 256, .rkey = fresh.value};
   work.handle = key.value;
@@ -131,10 +128,8 @@ TEST(FastRegistration, MakesAKeyValidUntilItIsInvalidated) {
   pair.run();
   EXPECT_EQ(pair.b.poll().at(0).opcode, UROCE_WC_REG_MR);
   pair.a.fill(0, 512, 9);
-  const Work write{.opcode = UROCE_WR_RDMA_WRITE,
-                   .sges = {pair.a.sge(0, 512)},
-                   .remote = 0x70000 + 256,
-                   .rkey = fresh.value};
+  const Work write{
+      .opcode = UROCE_WR_RDMA_WRITE, .sges = {pair.a.sge(0, 512)}, .remote = 0x70000 + 256, .rkey = fresh.value};
   pair.a.post(write);
   pair.run();
   EXPECT_EQ(pair.a.poll().at(0).status, UROCE_WC_SUCCESS);

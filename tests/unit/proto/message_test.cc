@@ -231,6 +231,5 @@ TEST(Message, UnsignaledWorkCompletesSilently) {
   EXPECT_EQ(pair.a.snapshot().sq_outstanding, 0u);
 }
 
-
 }  // namespace
 }  // namespace uroce::proto::test

@@ -197,8 +197,8 @@ void connect_datagram(End& end, Nanos now) {
   QpAttr attr;
   attr.state = QpState::kInit;
   attr.qkey = end.options.qkey;
-  EXPECT_STREQ(
-      end.transport->modify(end.qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey, now).what, "");
+  EXPECT_STREQ(end.transport->modify(end.qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey, now).what,
+               "");
   attr.state = QpState::kRtr;
   EXPECT_STREQ(end.transport->modify(end.qp, attr, kAttrState, now).what, "");
   attr.state = QpState::kRts;

@@ -245,7 +245,7 @@ struct BadEntry {
   const char* name;
   std::function<void(uroce_sq_entry&, std::vector<uroce_sge>&)> spoil;
   std::uint8_t status;
-  std::uint64_t Counters::* counter;
+  std::uint64_t Counters::*counter;
 };
 class BadEntries : public testing::TestWithParam<BadEntry> {};
 

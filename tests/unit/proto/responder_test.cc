@@ -291,39 +291,51 @@ TEST_P(Refusals, FailBothEndsWithTheirStatus) {
 
 INSTANTIATE_TEST_SUITE_P(
     Each, Refusals,
-    testing::Values(
-        Refusal{"write_bad_rkey",
-                [](Pair& pair) {
-                  Work work = write_of(pair, 10);
-                  work.rkey ^= 0x100;
-                  return work;
-                },
-                UROCE_WC_REM_ACCESS_ERR, AsyncEvent::kQpAccessError, {}},
-        Refusal{"write_past_the_end", [](Pair& pair) { return write_of(pair, 10, End::kMemory - 9); },
-                UROCE_WC_REM_ACCESS_ERR, AsyncEvent::kQpAccessError, {}},
-        Refusal{"write_address_wraps",
-                [](Pair& pair) {
-                  Work work = write_of(pair, 300);
-                  work.remote = ~std::uint64_t{0} - 100;
-                  return work;
-                },
-                UROCE_WC_REM_ACCESS_ERR, AsyncEvent::kQpAccessError, {}},
-        Refusal{"read_bad_rkey",
-                [](Pair& pair) {
-                  Work work = read_of(pair, 10);
-                  work.rkey ^= 0x100;
-                  return work;
-                },
-                UROCE_WC_REM_ACCESS_ERR, AsyncEvent::kQpAccessError, {}},
-        Refusal{"atomic_misaligned", [](Pair& pair) { return add_of(pair, 4, 1); }, UROCE_WC_REM_INV_REQ_ERR,
-                AsyncEvent::kQpRequestError, {}},
-        Refusal{"send_too_long", [](Pair& pair) { return Work{.sges = {pair.a.sge(0, 101)}}; },
-                UROCE_WC_REM_INV_REQ_ERR, AsyncEvent::kQpRequestError, UROCE_WC_LOC_LEN_ERR},
-        Refusal{"invalidate_unknown_key",
-                [](Pair& pair) {
-                  return Work{.opcode = UROCE_WR_SEND_WITH_INV, .sges = {pair.a.sge(0, 8)}, .imm = 0x1234};
-                },
-                UROCE_WC_REM_ACCESS_ERR, AsyncEvent::kQpAccessError, UROCE_WC_REM_INV_REQ_ERR}),
+    testing::Values(Refusal{"write_bad_rkey",
+                            [](Pair& pair) {
+                              Work work = write_of(pair, 10);
+                              work.rkey ^= 0x100;
+                              return work;
+                            },
+                            UROCE_WC_REM_ACCESS_ERR,
+                            AsyncEvent::kQpAccessError,
+                            {}},
+                    Refusal{"write_past_the_end",
+                            [](Pair& pair) { return write_of(pair, 10, End::kMemory - 9); },
+                            UROCE_WC_REM_ACCESS_ERR,
+                            AsyncEvent::kQpAccessError,
+                            {}},
+                    Refusal{"write_address_wraps",
+                            [](Pair& pair) {
+                              Work work = write_of(pair, 300);
+                              work.remote = ~std::uint64_t{0} - 100;
+                              return work;
+                            },
+                            UROCE_WC_REM_ACCESS_ERR,
+                            AsyncEvent::kQpAccessError,
+                            {}},
+                    Refusal{"read_bad_rkey",
+                            [](Pair& pair) {
+                              Work work = read_of(pair, 10);
+                              work.rkey ^= 0x100;
+                              return work;
+                            },
+                            UROCE_WC_REM_ACCESS_ERR,
+                            AsyncEvent::kQpAccessError,
+                            {}},
+                    Refusal{"atomic_misaligned",
+                            [](Pair& pair) { return add_of(pair, 4, 1); },
+                            UROCE_WC_REM_INV_REQ_ERR,
+                            AsyncEvent::kQpRequestError,
+                            {}},
+                    Refusal{"send_too_long", [](Pair& pair) { return Work{.sges = {pair.a.sge(0, 101)}}; },
+                            UROCE_WC_REM_INV_REQ_ERR, AsyncEvent::kQpRequestError, UROCE_WC_LOC_LEN_ERR},
+                    Refusal{"invalidate_unknown_key",
+                            [](Pair& pair) {
+                              return Work{
+                                  .opcode = UROCE_WR_SEND_WITH_INV, .sges = {pair.a.sge(0, 8)}, .imm = 0x1234};
+                            },
+                            UROCE_WC_REM_ACCESS_ERR, AsyncEvent::kQpAccessError, UROCE_WC_REM_INV_REQ_ERR}),
     [](const auto& param) { return param.param.name; });
 
 TEST(Responder, BadReceiveKeyIsARemoteOperationalError) {

@@ -76,9 +76,7 @@ TEST_P(Shared, BadEntryFailsTheQpThatTookIt) {
 
 INSTANTIATE_TEST_SUITE_P(Types, Shared, testing::Values(QpType::kRc, QpType::kUc, QpType::kXrcSend),
                          [](const auto& param) {
-                           return param.param == QpType::kRc   ? "Rc"
-                                  : param.param == QpType::kUc ? "Uc"
-                                                               : "Xrc";
+                           return param.param == QpType::kRc ? "Rc" : param.param == QpType::kUc ? "Uc" : "Xrc";
                          });
 
 TEST(SharedReceive, EmptyQueueIsToldToAReliableSender) {

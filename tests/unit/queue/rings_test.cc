@@ -81,9 +81,7 @@ TEST(WorkQueue, BehavesAsADequeOfBoundedLength) {
             ++unreleased;
           }
           break;
-        default:
-          ring.daemon.publish_consumed(ring.daemon.next_index());
-          unreleased = 0;
+        default: ring.daemon.publish_consumed(ring.daemon.next_index()); unreleased = 0;
       }
     }
   }

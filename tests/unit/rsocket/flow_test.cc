@@ -131,15 +131,12 @@ class World {
     const int i = static_cast<int>(below(2));
     End &e = ends[i], &peer = ends[1 - i];
     switch (below(4)) {
-      case 0:
-        return send(e);
+      case 0: return send(e);
       case 1:
         for (std::uint64_t n = below(8); n > 0; --n) deliver(e, peer);
         return;
-      case 2:
-        return look(e);
-      default:
-        return read(e);
+      case 2: return look(e);
+      default: return read(e);
     }
   }
 

@@ -59,8 +59,9 @@ TEST_F(SettingsTest, the_examples_are_valid) {
 TEST_F(SettingsTest, flags_override_the_file) {
   ASSERT_EQ(read("name = \"a\"\nip = [\"192.0.2.1/24\", \"2001:db8::1/64\"]\n[workers]\ncount = 3\n"), "");
   CommandLine line;
-  ASSERT_EQ(parse({"--workers", "2", "--config", path_, "--ip=192.0.2.7/25", "--no-hugepages",
-                   "--no-indirect"}, line), "");
+  ASSERT_EQ(
+      parse({"--workers", "2", "--config", path_, "--ip=192.0.2.7/25", "--no-hugepages", "--no-indirect"}, line),
+      "");
   EXPECT_EQ(line.settings.engine.name, "a");
   EXPECT_EQ(line.settings.workers, 2u);
   EXPECT_FALSE(line.settings.hugepages);

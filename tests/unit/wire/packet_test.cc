@@ -105,8 +105,8 @@ TEST(Parse, WritesAndReadsMayStayOpenBehindTheirFirstPacket) {
                          kReadFirst = 0x0d, kReadMiddle = 0x0e, kReadLast = 0x0f, kUcWriteMiddle = 0x27;
   constexpr ParseOptions kOpen{.leave_rest_open = true};
   for (const bool v6 : {false, true}) {
-    for (const std::uint8_t opcode : {kSendMiddle, kWriteFirst, kWriteMiddle, kWriteLast, kReadFirst, kReadMiddle,
-                                      kReadLast, kUcWriteMiddle}) {
+    for (const std::uint8_t opcode :
+         {kSendMiddle, kWriteFirst, kWriteMiddle, kWriteLast, kReadFirst, kReadMiddle, kReadLast, kUcWriteMiddle}) {
       Bytes frame = build(path(v6), opcode, 1024);
       RxPacket packet;
       ASSERT_EQ(parse(frame, kOpen, packet), ParseVerdict::kOk);
