@@ -69,13 +69,13 @@ UROCE_EXPORT ibv_device** get_device_list_1_1(int* num) {
     return list;
   });
 }
-UROCE_DEFAULT_VERSION(get_device_list_1_1, ibv_get_device_list, IBVERBS_1 .1);
+UROCE_DEFAULT_VERSION(get_device_list_1_1, ibv_get_device_list, "IBVERBS_1.1");
 
 UROCE_EXPORT ibv_device** get_device_list_1_0(int* num) {
   if (num != nullptr) *num = 0;
   return static_cast<ibv_device**>(std::calloc(1, sizeof(ibv_device*)));
 }
-UROCE_COMPAT_VERSION(get_device_list_1_0, ibv_get_device_list, IBVERBS_1 .0);
+UROCE_COMPAT_VERSION(get_device_list_1_0, ibv_get_device_list, "IBVERBS_1.0");
 
 UROCE_EXPORT void free_device_list(ibv_device** list) {
   if (list == nullptr) return;

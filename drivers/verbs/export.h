@@ -6,15 +6,15 @@
 #include <new>
 
 #define UROCE_EXPORT extern "C" __attribute__((visibility("default")))
-#define UROCE_DEFAULT_VERSION(function, name, node) __asm__(".symver " #function "," #name "@@" #node)
-#define UROCE_COMPAT_VERSION(function, name, node) __asm__(".symver " #function "," #name "@" #node)
+#define UROCE_DEFAULT_VERSION(function, name, node) __asm__(".symver " #function "," #name "@@" node)
+#define UROCE_COMPAT_VERSION(function, name, node) __asm__(".symver " #function "," #name "@" node)
 
 /// Defines `name` at IBVERBS_1.1, the default, and at IBVERBS_1.0, for which no list of devices is ever filled
 /// (device.cc): the programs that used it are from 2006, with structs of another shape.
 #define UROCE_VERSIONS_1_0_AND_1_1(function, name)                                                        \
-  UROCE_DEFAULT_VERSION(function, name, IBVERBS_1 .1);                                                    \
+  UROCE_DEFAULT_VERSION(function, name, "IBVERBS_1.1");                                                   \
   extern "C" __attribute__((visibility("default"), alias(#function))) decltype(function) function##_v1_0; \
-  UROCE_COMPAT_VERSION(function##_v1_0, name, IBVERBS_1 .0)
+  UROCE_COMPAT_VERSION(function##_v1_0, name, "IBVERBS_1.0")
 
 namespace uroce::verbs {
 

@@ -11,7 +11,7 @@ bool verbs_allow_disassociate_destroy = false;
 // A provider announces itself when it is loaded: there are no devices for it.
 UROCE_EXPORT void verbs_register_driver_34(const void*) {}
 UROCE_EXPORT void register_driver(const char*, void*) {}
-UROCE_COMPAT_VERSION(register_driver, ibv_register_driver, IBVERBS_1 .1);
+UROCE_COMPAT_VERSION(register_driver, ibv_register_driver, "IBVERBS_1.1");
 
 UROCE_EXPORT void* _verbs_init_and_alloc_context(void*, int, std::size_t, void*, unsigned) {
   return uroce::verbs::null_with(EOPNOTSUPP);
