@@ -1,14 +1,18 @@
 """Interfaces that daemon and kernel both use, with the same addresses: neither disturbs the other."""
 import contextlib
 import os
+import signal
 import subprocess
 import threading
 import time
 
 from cases_network import command
+from programs import run_pair
 from rig import Failure
 
 ADDRESSES = (('192.0.2.1', '2001:db8::1'), ('192.0.2.2', '2001:db8::2'))
+# Those of the daemons alone.
+OWN, IN_VLAN = ('192.0.2.11', '192.0.2.12'), ('192.0.2.193', '192.0.2.194')
 # In the namespace: sends one datagram to where nobody listens, so that the kernel says so.
 ASK_NOBODY = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('{}', {}))"
 TCP_SERVER = """
@@ -99,17 +103,27 @@ def rping(rig, address):
         raise Failure('rping serves\n' + rig.describe(server))
 
 
+def start_daemon(rig, names, i, port):
+    v4, v6 = ADDRESSES[i]
+    ips = [v4 + '/24', v6 + '/64', OWN[i] + '/24', IN_VLAN[i] + '/27@vlan5']
+    rig.daemon(f'uroce{i}', port, ips, prefix=['ip', 'netns', 'exec', names[i]])
+
+
 def start_daemons(rig, names, port):
-    for i, (name, (v4, v6)) in enumerate(zip(names, ADDRESSES)):
-        rig.daemon(f'uroce{i}', port, [v4 + '/24', v6 + '/64'], prefix=['ip', 'netns', 'exec', name])
+    for i in range(len(names)):
+        start_daemon(rig, names, i, port)
 
 
 def express(rig):
-    """af_xdp takes all packets of the interface: it is the daemon's alone."""
+    """af_xdp, and addresses that the daemon alone has. One that is killed leaves an interface that the next can have."""
     with two_namespaces(kernel_addresses=False) as names:
         start_daemons(rig, names, 'net_af_xdp0,iface=eth0')
-        for address in ADDRESSES[0]:
+        for address in (*ADDRESSES[0], IN_VLAN[0]):
             rping(rig, address)
+        rig.daemons['uroce0'].signal(signal.SIGKILL)
+        rig.daemons['uroce0'].wait(5)
+        start_daemon(rig, names, 0, 'net_af_xdp0,iface=eth0')
+        rping(rig, ADDRESSES[0][0])
         for daemon in rig.daemons.values():
             daemon.end()
 
@@ -125,13 +139,14 @@ def shared(port):
                 raise Failure(f'{before[0]} unreachables of two datagrams for nobody')
             start_daemons(rig, names, port)
             problems = []
-            pings = [threading.Thread(target=lambda a=a: problems.append(ping(names[1], a))) for a in ADDRESSES[0]]
+            pings = [threading.Thread(target=lambda a=a: problems.append(ping(names[1], a))) for a in (*ADDRESSES[0], OWN[0])]
             tcp = Tcp(names)
             for thread in pings:
                 thread.start()
             try:
                 for address in ADDRESSES[0]:
                     rping(rig, address)
+                run_pair(rig, ('uroce0', 'uroce1'), ['ib_send_bw', '-F', '-s', '65536', '-n', '1000'])
             finally:
                 for thread in pings:
                     thread.join()
@@ -146,4 +161,5 @@ def shared(port):
 
 def shared_interface_cases():
     """Each gets a rig without daemons."""
-    return {'an interface shared with the kernel': shared('net_af_packet0,iface=eth0'), 'rping over af_xdp': express}
+    return {f'an interface shared with the kernel, {driver}': shared(f'net_{driver}0,iface=eth0')
+            for driver in ('af_packet', 'af_xdp')} | {'rping over af_xdp': express}

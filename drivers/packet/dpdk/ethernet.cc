@@ -11,6 +11,7 @@
 #include "drivers/packet/dpdk/af_packet.h"
 #include "drivers/packet/dpdk/eal.h"
 #include "drivers/packet/dpdk/interrupts_held.h"
+#include "drivers/packet/dpdk/kernel_share.h"
 #include "drivers/packet/dpdk/link_keeper.h"
 #include "drivers/packet/dpdk/wake_channel.h"
 
@@ -115,10 +116,12 @@ struct Ethernet::Impl {
   std::vector<rte_mempool*> pools;
   std::vector<std::unique_ptr<Waker>> wakers;
   std::shared_ptr<WakeChannel> channel;
+  std::unique_ptr<KernelShare> share;
   GateKeeper keeper;
   std::unique_ptr<LinkKeeper> link;
 
   std::string probe();
+  std::string share_interface();
   std::string choose_mtu();
   std::string configure();
   std::string make_queues();
@@ -134,6 +137,7 @@ std::string Ethernet::Impl::probe() {
   memif = spec.is("net_memif");
   af_packet = spec.is("net_af_packet");
   client = memif && spec.argument("role", "client") != "server";
+  if (const std::string why = share_interface(); !why.empty()) return why;
   take_error();
   if (!is_pci_address(options.port) && rte_dev_probe(spec.text().c_str()) != 0) {
     const std::string why = driver_said("no DPDK driver of that name");
@@ -153,13 +157,23 @@ std::string Ethernet::Impl::probe() {
   }
   found = true;
   if (rte_eth_dev_info_get(port, &device) != 0) return "port \"" + options.port + "\" does not say what it can do";
-  // These read beside the kernel; others (af_xdp) take packets away from it.
-  if (spec.is("net_af_packet") || spec.is("net_pcap")) info.kernel_interface = device.if_index;
+  // These read beside the kernel; others take packets away from it.
+  if (spec.is("net_af_packet") || spec.is("net_pcap") || share != nullptr) info.kernel_interface = device.if_index;
   if (options.queues > device.max_rx_queues || options.queues > device.max_tx_queues) {
     return "port \"" + options.port + "\" has " +
            std::to_string(std::min(device.max_rx_queues, device.max_tx_queues)) + " queues, " +
            std::to_string(options.queues) + " workers want one each: lower --workers";
   }
+  return {};
+}
+
+/// Over af_xdp the kernel keeps what is not RoCE, unless the user has an XDP program of his own.
+std::string Ethernet::Impl::share_interface() {
+  if (!spec.is("net_af_xdp") || !spec.argument("xdp_prog").empty()) return {};
+  std::string why;
+  share = KernelShare::open(spec.argument("iface"), why);
+  if (share == nullptr) return "port \"" + options.port + "\" does not start: " + why;
+  spec.arguments.emplace_back("xdp_prog", share->program());
   return {};
 }
 
@@ -319,6 +333,7 @@ QueueConfig Ethernet::queue(std::uint32_t index) {
           .info = impl_->info,
           .tx_prepare = impl_->info.checksum_offload,
           .keeper = impl_->memif ? &impl_->keeper : nullptr,
+          .share = index == 0 ? impl_->share.get() : nullptr,
           .waker = impl_->wakers[index].get()};
 }
 

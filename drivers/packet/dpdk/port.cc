@@ -1,15 +1,19 @@
 #include "drivers/packet/dpdk/port.h"
 
+#include <rte_cycles.h>
 #include <rte_ethdev.h>
 #include <rte_lcore.h>
 #include <rte_mbuf.h>
 
 #include <algorithm>
 
+#include "drivers/packet/dpdk/kernel_share.h"
+
 namespace uroce::dpdk {
 namespace {
 
 constexpr std::uint16_t kEtherVlan = 0x8100;
+constexpr std::uint64_t kLooksPerSecond = 5000;
 
 void to_frame(rte_mbuf* mbuf, base::Frame& frame) {
   frame.data = rte_pktmbuf_mtod(mbuf, std::byte*);
@@ -71,7 +75,31 @@ std::size_t Port::burst(rte_mbuf** mbufs, std::size_t limit) {
   const Visit visit(*this);
   shut_out_ = !visit;
   if (shut_out_) return 0;
-  return rte_eth_rx_burst(config_.port, config_.queue, mbufs, static_cast<std::uint16_t>(std::min(limit, kBurst)));
+  limit = std::min(limit, kBurst);
+  const std::size_t count = rte_eth_rx_burst(config_.port, config_.queue, mbufs, static_cast<std::uint16_t>(limit));
+  return config_.share == nullptr ? count : count + beside(mbufs + count, limit - count);
+}
+
+/// What the kernel got, for the link stack: seldom and not urgent, but a system call to look.
+std::size_t Port::beside(rte_mbuf** mbufs, std::size_t limit) {
+  const std::uint64_t now = rte_rdtsc();
+  if (now < look_at_) return 0;
+  std::size_t count = 0;
+  while (count < limit) {
+    rte_mbuf* mbuf = rte_pktmbuf_alloc(config_.pool);
+    if (mbuf == nullptr) break;
+    const std::span<std::byte> room{rte_pktmbuf_mtod(mbuf, std::byte*), rte_pktmbuf_tailroom(mbuf)};
+    const std::size_t length = config_.share->receive(room);
+    if (length == 0) {
+      rte_pktmbuf_free(mbuf);
+      look_at_ = now + rte_get_tsc_hz() / kLooksPerSecond;
+      break;
+    }
+    mbuf->data_len = static_cast<std::uint16_t>(length);
+    mbuf->pkt_len = static_cast<std::uint32_t>(length);
+    mbufs[count++] = mbuf;
+  }
+  return count;
 }
 
 /// One segment with all bytes; nullptr when the frame is longer than any that may come (it is dropped and counted).

@@ -18,6 +18,8 @@ struct rte_mempool;
 
 namespace uroce::dpdk {
 
+class KernelShare;
+
 /// Keeps workers out of a driver while its link changes (link_keeper.h).
 /// Edges: enter() stores `inside` and then loads `closed`; LinkKeeper stores `closed` and then loads `inside`; all
 /// seq_cst, so one of them sees the other.
@@ -36,6 +38,7 @@ struct QueueConfig {
   net::DeviceInfo info;
   bool tx_prepare = false;             ///< offloads are on: let the driver look at each frame first
   const GateKeeper* keeper = nullptr;  ///< nullptr: the driver needs none
+  KernelShare* share = nullptr;        ///< shows what the kernel got; nullptr: the queue has all there is
   Waker* waker = nullptr;              ///< nullptr: nothing can wake a sleeper
 };
 
@@ -69,14 +72,16 @@ class Port {
   bool link_was_up() const;
 
   std::size_t burst(rte_mbuf** mbufs, std::size_t limit);
+  std::size_t beside(rte_mbuf** mbufs, std::size_t limit);
   rte_mbuf* contiguous(rte_mbuf* mbuf);
   void attach_thread();
 
   QueueConfig config_;
   Gate gate_;
   bool attached_ = false;
-  bool shut_out_ = false;   // burst() found the gate closed
-  rte_mbuf* kept_[kBurst];  // received by arm_wake's look at the ring
+  bool shut_out_ = false;      // burst() found the gate closed
+  std::uint64_t look_at_ = 0;  // TSC: when to look beside the queue again
+  rte_mbuf* kept_[kBurst];     // received by arm_wake's look at the ring
   std::size_t kept_begin_ = 0, kept_end_ = 0;
   net::DeviceCounters counters_;
 };
