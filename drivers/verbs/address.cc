@@ -137,8 +137,19 @@ UROCE_EXPORT int detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid)
 }
 UROCE_VERSIONS_1_0_AND_1_1(detach_mcast, ibv_detach_mcast);
 
-// The daemon finds the neighbour itself when it sends: nobody here knows its MAC address.
-UROCE_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context*, ibv_ah_attr*, std::uint8_t*, std::uint16_t*) {
-  errno = EOPNOTSUPP;
-  return -1;
+// Waits for the neighbour's answer, 3 s at most. The negative errno that rdma-core answers with.
+UROCE_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, std::uint8_t* mac,
+                                             std::uint16_t* vlan) {
+  ibv_gid own{};
+  if (ibv_query_gid(context, attr->port_num, attr->grh.sgid_index, &own) != 0) return -1;
+  uroce_resolve_request request{};
+  request.av = to_av(*attr);
+  request.av.is_global = 1;  // what is asked for has a GID, whatever else the attributes say
+  uroce_resolve_response reply{};
+  int error = session_of(context).call(UROCE_CMD_RESOLVE_NEIGHBOUR, request, reply);
+  if (error == ETIMEDOUT) error = EHOSTUNREACH;
+  if (error != 0) return -failed(error);
+  std::memcpy(mac, reply.mac, sizeof(reply.mac));
+  if (vlan != nullptr) *vlan = reply.vlan;
+  return 0;
 }

@@ -1,4 +1,4 @@
-// Sharing a device, its PDs and MRs with another process, by the descriptor in ibv_context.cmd_fd.
+// Sharing a device, its PDs, MRs and device memory with another process, by the descriptor in ibv_context.cmd_fd.
 #include <memory>
 #include <span>
 
@@ -62,6 +62,8 @@ UROCE_EXPORT ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
 
 UROCE_EXPORT void ibv_unimport_mr(ibv_mr* mr) { ibv_dereg_mr(mr); }
 
-// Device memory is memory of the process that allocated it.
-UROCE_EXPORT ibv_dm* ibv_import_dm(ibv_context*, std::uint32_t) { return null_with(EOPNOTSUPP); }
-UROCE_EXPORT void ibv_unimport_dm(ibv_dm*) {}
+UROCE_EXPORT ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
+  return import_dm(context, handle);
+}
+
+UROCE_EXPORT void ibv_unimport_dm(ibv_dm* dm) { free_dm(dm); }

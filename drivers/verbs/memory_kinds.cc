@@ -40,19 +40,43 @@ int copy_from(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) 
   return 0;
 }
 
-// Memory that the daemon maps as it is, so that nothing moves when it is registered.
-void* map_shared(std::size_t bytes) {
+// Memory that the daemon maps as it is, so that nothing moves when it is registered. -1 and errno.
+int make_shared(std::size_t bytes) {
   const int fd = memfd_create("uroce-dm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return nullptr;
-  void* data = MAP_FAILED;
-  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) {
-    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
-    data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (fd < 0) return -1;
+  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
+    return fd;
   }
   const int error = errno;
   client::sys::close(fd);
   errno = error;
-  return data != MAP_FAILED ? data : nullptr;
+  return -1;
+}
+
+void release(Dm* dm) {
+  if (dm->data != nullptr) munmap(dm->data, dm->mapped);
+  if (dm->fd >= 0) client::sys::close(dm->fd);
+  delete dm;
+}
+using OwnedDm = std::unique_ptr<Dm, decltype(&release)>;
+
+// Maps the memory and fills in what is public but the handle. False: errno says why not.
+bool open_dm(Dm& dm, ibv_context* context) {
+  dm.mapped = round_up(dm.length);
+  void* const data = mmap(nullptr, dm.mapped, PROT_READ | PROT_WRITE, MAP_SHARED, dm.fd, 0);
+  if (data == MAP_FAILED) return false;
+  dm.data = data;
+  dm.dm.context = context;
+  dm.dm.memcpy_to_dm = copy_to;
+  dm.dm.memcpy_from_dm = copy_from;
+  return true;
+}
+
+OwnedDm new_dm(std::size_t length) {
+  OwnedDm dm(new Dm{}, release);
+  dm->length = length;
+  dm->fd = -1;
+  return dm;
 }
 
 // Whether the range lies in a region on demand of this domain, with the access that the advice needs. `first`: its
@@ -130,14 +154,32 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr) {
       return null_with(EINVAL);
     }
     if (attr->length > device.max_dm_size) return null_with(ENOMEM);
-    auto dm = std::make_unique<Dm>();
-    dm->length = attr->length;
-    dm->mapped = round_up(attr->length);
-    dm->data = map_shared(dm->mapped);
-    if (dm->data == nullptr) return null_with(errno);
-    dm->dm.context = context;
-    dm->dm.memcpy_to_dm = copy_to;
-    dm->dm.memcpy_from_dm = copy_from;
+    OwnedDm dm = new_dm(attr->length);
+    dm->fd = make_shared(round_up(attr->length));
+    if (dm->fd < 0 || !open_dm(*dm, context)) return null_with(errno);
+    const uroce_alloc_dm_request request{attr->length};
+    uroce_handle reply{};
+    const int error = session_of(context).call(UROCE_CMD_ALLOC_DM, std::as_bytes(std::span(&request, 1)),
+                                               std::as_writable_bytes(std::span(&reply, 1)), std::span(&dm->fd, 1));
+    if (error != 0) return null_with(error);
+    dm->dm.handle = reply.handle;
+    return &dm.release()->dm;
+  });
+}
+
+ibv_dm* import_dm(ibv_context* context, std::uint32_t handle) {
+  return guarded<ibv_dm*>(nullptr, [&]() -> ibv_dm* {
+    client::ReceivedFds fds;
+    const uroce_handle request{handle, 0};
+    uroce_import_dm_response reply{};
+    if (const int error = session_of(context).call(UROCE_CMD_IMPORT_DM, request, reply, &fds); error != 0) {
+      return null_with(error);
+    }
+    OwnedDm dm = new_dm(reply.length);
+    dm->fd = fds.take(0);
+    dm->imported = true;
+    if (!open_dm(*dm, context)) return null_with(errno);
+    dm->dm.handle = handle;
     return &dm.release()->dm;
   });
 }
@@ -145,8 +187,12 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr) {
 int free_dm(ibv_dm* dm) {
   auto* const freed = reinterpret_cast<Dm*>(dm);
   if (freed->users.load() != 0) return failed(EBUSY);
-  munmap(freed->data, freed->mapped);
-  delete freed;
+  if (!freed->imported) {
+    if (const int error = session_of(dm->context).release(UROCE_CMD_FREE_DM, dm->handle); error != 0) {
+      return failed(error);
+    }
+  }
+  release(freed);
   return 0;
 }
 

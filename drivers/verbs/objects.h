@@ -94,6 +94,8 @@ struct Dm {
   ibv_dm dm;
   void* data;
   std::size_t length, mapped;
+  int fd;                  ///< of the memory: registering it looks for one
+  bool imported;           ///< another session's to free
   std::atomic<int> users;  ///< regions
 };
 
@@ -255,6 +257,7 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_
 ibv_mr* alloc_null_mr(ibv_pd* pd);
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length, unsigned access);
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr);
+ibv_dm* import_dm(ibv_context* context, std::uint32_t handle);
 int free_dm(ibv_dm* dm);
 
 // domain.cc

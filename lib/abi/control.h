@@ -49,6 +49,10 @@ enum uroce_command {
   UROCE_CMD_IMPORT_DEVICE,
   UROCE_CMD_IMPORT_PD,
   UROCE_CMD_IMPORT_MR,
+  UROCE_CMD_RESOLVE_NEIGHBOUR,
+  UROCE_CMD_ALLOC_DM,
+  UROCE_CMD_FREE_DM,
+  UROCE_CMD_IMPORT_DM,
 };
 
 struct uroce_request {
@@ -387,10 +391,20 @@ struct uroce_create_ah_request {
   struct uroce_av av;
 };
 
+/* RESOLVE_NEIGHBOUR: whom frames to an address go to: the neighbour itself, or the gateway. Waits for its answer as
+ * CREATE_AH does. */
+struct uroce_resolve_request {
+  struct uroce_av av;
+};
+struct uroce_resolve_response {
+  uint8_t mac[6];
+  uint16_t vlan; /* 0xffff: none */
+};
+
 /* IMPORT_DEVICE: the descriptor that comes along is another session's share descriptor, which is the memfd of its
- * chunk 0. From then on this session may import that one's PDs and MRs. No bodies. What is imported lives as long
- * as the session that made it; whoever imports has a socket, queues and events of its own. ENOENT: no session of
- * this daemon has that descriptor. */
+ * chunk 0. From then on this session may import that one's PDs, MRs and device memory. No bodies. What is imported
+ * lives as long as the session that made it; whoever imports has a socket, queues and events of its own. ENOENT: no
+ * session of this daemon has that descriptor. */
 
 /* IMPORT_PD: uroce_handle of the other session's PD; answer: uroce_handle, one of this session, freed by
  * DEALLOC_PD. */
@@ -404,6 +418,16 @@ struct uroce_import_mr_response {
   uint32_t lkey, rkey;
   uint64_t addr; /* as registered */
   uint64_t length;
+};
+
+/* ALLOC_DM: device memory is a memfd of the client's, sealed against shrinking, whose descriptor comes along: the
+ * daemon keeps it for who imports it. Answer: uroce_handle. FREE_DM: uroce_handle. IMPORT_DM: uroce_handle of the
+ * other session's; the descriptor comes with the answer, and nothing has to be given back. */
+struct uroce_alloc_dm_request {
+  uint64_t length; /* bytes, page-aligned or not */
+};
+struct uroce_import_dm_response {
+  uint64_t length; /* as allocated */
 };
 
 /* ADMIN: request body is a JSON object {"command": "show", ...} as text; the answer's descriptor is a memfd

@@ -59,8 +59,12 @@ constexpr CommandRow kCommands[] = {
     {commands::import_device},
     {commands::import_pd},
     {commands::import_mr},
+    {commands::resolve_neighbour},
+    {commands::alloc_dm},
+    {commands::free_dm},
+    {commands::import_dm},
 };
-static_assert(std::size(kCommands) == UROCE_CMD_IMPORT_MR + 1);
+static_assert(std::size(kCommands) == UROCE_CMD_IMPORT_DM + 1);
 
 }  // namespace
 

@@ -75,6 +75,12 @@ struct MwObject {
   bool retired = false;  ///< together with the memory that it was bound to
 };
 
+/// Device memory: the client's own, kept for who imports it.
+struct DmObject {
+  UniqueFd memory;
+  std::uint64_t length = 0;
+};
+
 struct ChannelObject {
   UniqueFd write_end;
   std::uint32_t users = 0;
@@ -215,6 +221,7 @@ struct Session {
   HandleTable<PdObject> pds{unknown_handles};
   HandleTable<MrObject> mrs{unknown_handles};
   HandleTable<MwObject> mws{unknown_handles};
+  HandleTable<DmObject> dms{unknown_handles};
   HandleTable<ChannelObject> channels{unknown_handles};
   HandleTable<CqObject> cqs{unknown_handles};
   HandleTable<QpObject> qps{unknown_handles};

@@ -1,4 +1,5 @@
 // UD: address handles, Q_Keys, the header in front of the payload, multicast.
+#include <array>
 #include <cstring>
 
 #include "fixtures.h"
@@ -226,6 +227,53 @@ Ah group_handle(const End& from, ibv_pd* pd, const ibv_gid& gid) {
   End to;
   to.gid = gid;
   return make_ah(from, pd, to);
+}
+
+ibv_ah_attr towards(const End& from, const ibv_gid& gid) {
+  ibv_ah_attr attr{};
+  attr.is_global = 1;
+  attr.port_num = 1;
+  attr.grh.sgid_index = static_cast<std::uint8_t>(from.gid_index);
+  attr.grh.dgid = gid;
+  return attr;
+}
+using Mac = std::array<std::uint8_t, 6>;
+Mac resolved(const End& from, const ibv_gid& gid) {
+  ibv_ah_attr attr = towards(from, gid);
+  Mac mac{};
+  std::uint16_t vlan = 0;
+  CHECK_OK(ibv_resolve_eth_l2_from_gid(from.context, &attr, mac.data(), &vlan));
+  CHECK_EQ(vlan, 0xffff);
+  return mac;
+}
+
+CONFORMANCE_CASE(ethernet_address_of_the_peer, "ibv_resolve_eth_l2_from_gid of infiniband/verbs.h") {
+  const Mac mac = resolved(bench.left, bench.right.gid);
+  CHECK((mac[0] & 1) == 0 && mac != Mac{});
+  CHECK(resolved(bench.left, bench.right.gid) == mac);
+  CHECK(resolved(bench.right, bench.right.gid) == mac);
+  const bool one_port = std::memcmp(bench.left.gid.raw, bench.right.gid.raw, 16) == 0;
+  CHECK_EQ(resolved(bench.right, bench.left.gid) == mac, one_port);
+  const OverIpv6 scope(bench);
+  CHECK(resolved(bench.left, bench.right.gid) == mac);
+}
+
+CONFORMANCE_CASE(ethernet_address_of_a_group, "RFC 1112, 6.4") {
+  CHECK((resolved(bench.left, group(5)) == Mac{0x01, 0x00, 0x5e, 18, 0, 5}));
+}
+
+CONFORMANCE_CASE(ethernet_address_of_nobody, "ibv_resolve_eth_l2_from_gid of infiniband/verbs.h") {
+  resolved(bench.left, bench.left.gid);
+  Mac mac{};
+  ibv_gid far = group(5);
+  far.raw[12] = 198;
+  far.raw[13] = 51;
+  far.raw[14] = 100;
+  ibv_ah_attr attr = towards(bench.left, far);
+  CHECK_EQ(ibv_resolve_eth_l2_from_gid(bench.left.context, &attr, mac.data(), nullptr), -EHOSTUNREACH);
+  attr = towards(bench.left, bench.right.gid);
+  attr.grh.sgid_index = 255;
+  CHECK(ibv_resolve_eth_l2_from_gid(bench.left.context, &attr, mac.data(), nullptr) < 0);
 }
 
 CONFORMANCE_CASE(ud_multicast_reaches_each_member_once, "ibv_attach_mcast(3)") {

@@ -275,6 +275,23 @@ CONFORMANCE_CASE(device_imported, "ibv_import_device(3); ibv_import_pd(3); ibv_i
   close(fd);
 }
 
+CONFORMANCE_CASE(device_memory_imported, "ibv_import_dm(3)") {
+  ibv_alloc_dm_attr attr{100, 0, 0};
+  Dm dm(CHECK_MADE(ibv_alloc_dm(bench.right.context, &attr)));
+  ibv_context* const context = CHECK_MADE(ibv_import_device(bench.right.context->cmd_fd));
+  ibv_dm* const imported = CHECK_MADE(ibv_import_dm(context, dm->handle));
+  std::uint32_t word = 0x01020304, seen = 0;
+  CHECK_OK(ibv_memcpy_to_dm(imported, 96, &word, sizeof(word)));
+  CHECK_OK(ibv_memcpy_from_dm(&seen, dm.get(), 96, sizeof(seen)));
+  CHECK_EQ(seen, word);
+  CHECK(ibv_memcpy_to_dm(imported, 97, &word, sizeof(word)) != 0);
+  ibv_unimport_dm(imported);
+  const std::uint32_t handle = dm->handle;
+  CHECK_OK(dm.destroy());
+  CHECK(ibv_import_dm(context, handle) == nullptr);
+  CHECK_EQ(ibv_close_device(context), 0);
+}
+
 CONFORMANCE_CASE(ece_has_no_options, "ibv_query_ece(3); ibv_set_ece(3)") {
   Side side(bench.left, IBV_QPT_RC, 64, {});
   ibv_ece ece{};

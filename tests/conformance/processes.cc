@@ -237,6 +237,62 @@ CONFORMANCE_CASE(import_over_a_passed_descriptor, "ibv_import_device(3); unix(7)
   CHECK(buffer.holds(7, 0, kShared, 0));
 }
 
+/// In the child: device memory of another process, as memory and as a region of the child's own.
+void import_device_memory(const Bench& bench, Talk& owner) {
+  int fd = -1;
+  const std::uint64_t handle = owner.hear(&fd);
+  End end = bench.right;
+  end.context = CHECK_MADE(ibv_import_device(fd));
+  CHECK(ibv_import_dm(end.context, 0xffffff) == nullptr);
+  ibv_dm* const dm = CHECK_MADE(ibv_import_dm(end.context, static_cast<std::uint32_t>(handle)));
+  std::uint64_t word = 0;
+  CHECK_OK(ibv_memcpy_from_dm(&word, dm, 8, sizeof(word)));
+  CHECK_EQ(word, 0x1122334455667788u);
+  CHECK(ibv_memcpy_from_dm(&word, dm, kShared - 7, sizeof(word)) != 0);
+  {
+    const Pd pd = make_pd(end);
+    const Mr mr(CHECK_MADE(ibv_reg_dm_mr(pd.get(), dm, 0, kShared, kAll | IBV_ACCESS_ZERO_BASED)));
+    const Cq cq = make_cq(end, 16);
+    const QpObject qp = make_qp(end, pd.get(), cq.get(), cq.get(), IBV_QPT_RC);
+    owner.tell(qp->qp_num);
+    connect(end, qp.get(), bench.left, owner.hear(), bench.mtu());
+    owner.tell(mr->rkey);
+    owner.hear();
+  }
+  ibv_unimport_dm(dm);
+  CHECK_EQ(ibv_close_device(end.context), 0);
+  owner.tell(1);
+  owner.hear();
+}
+
+CONFORMANCE_CASE(import_device_memory_of_a_process, "ibv_import_dm(3); ibv_alloc_dm(3)") {
+  Child child([&](Talk& talk) { import_device_memory(bench, talk); });
+  const Bench owner(left_name(bench), right_name(bench));
+  ibv_alloc_dm_attr attr{kShared, 0, 0};
+  Dm dm(CHECK_MADE(ibv_alloc_dm(owner.right.context, &attr)));
+  std::uint64_t word = 0x1122334455667788;
+  CHECK_OK(ibv_memcpy_to_dm(dm.get(), 8, &word, sizeof(word)));
+  child.talk.tell(dm->handle, owner.right.context->cmd_fd);
+  Side peer(bench.left, IBV_QPT_RC, kShared, {});
+  connect(bench.left, peer.qp.get(), bench.right, child.talk.hear(), bench.mtu());
+  child.talk.tell(peer.qp->qp_num);
+  const auto rkey = static_cast<std::uint32_t>(child.talk.hear());
+  peer.buffer.fill(9);
+  CHECK_OK(peer.write(0, kShared, 0, rkey));
+  wait_success(peer.cq.get(), IBV_WC_RDMA_WRITE);
+  std::vector<std::uint8_t> now(kShared);
+  CHECK_OK(ibv_memcpy_from_dm(now.data(), dm.get(), 0, kShared));
+  CHECK(std::memcmp(now.data(), peer.buffer.data(), kShared) == 0);
+  child.talk.tell(1);
+  child.talk.hear();
+  // The other has given it back: it is as it was.
+  CHECK_OK(ibv_memcpy_from_dm(&word, dm.get(), 8, sizeof(word)));
+  CHECK(std::memcmp(&word, peer.buffer.data() + 8, sizeof(word)) == 0);
+  child.talk.tell(1);
+  child.finish();
+  CHECK_OK(dm.destroy());
+}
+
 void expect_no_device(int fd) {
   errno = 0;
   CHECK(ibv_import_device(fd) == nullptr);

@@ -1,4 +1,4 @@
-// CREATE_AH, DESTROY_AH, and the path behind an address vector.
+// CREATE_AH, DESTROY_AH, RESOLVE_NEIGHBOUR, and the path behind an address vector.
 #include <algorithm>
 
 #include "engine/clock.h"
@@ -61,6 +61,19 @@ int create_ah(Call& call) {
       [&](WorkerCore& worker) { worker.transport().set_address_handle(AhId{*number}, pd->id, &path); });
   session.ahs.add_as(*number, std::move(ah));
   call.reply.put(uroce_handle{*number, 0});
+  return 0;
+}
+
+int resolve_neighbour(Call& call) {
+  uroce_resolve_request request;
+  if (!call.read(request)) return EINVAL;
+  wire::PathAddress path;
+  if (const int status = resolve_path(call.conductor, request.av, path)) return status;
+  uroce_resolve_response response{};
+  std::ranges::copy(path.dest_mac, response.mac);
+  const std::uint16_t vlan = call.conductor.port().gids().vlan(request.av.sgid_index);
+  response.vlan = vlan != 0 ? vlan : 0xffff;
+  call.reply.put(response);
   return 0;
 }
 

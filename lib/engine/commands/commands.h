@@ -74,6 +74,10 @@ int modify_cq(Call& call);
 int import_device(Call& call);
 int import_pd(Call& call);
 int import_mr(Call& call);
+int resolve_neighbour(Call& call);
+int alloc_dm(Call& call);
+int free_dm(Call& call);
+int import_dm(Call& call);
 
 /// Path of an address vector. 0, EINVAL, ETIMEDOUT, EHOSTUNREACH, or kParked while the neighbour is being asked.
 int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& out);

@@ -1,4 +1,5 @@
-// IMPORT_DEVICE, IMPORT_PD, IMPORT_MR.
+// IMPORT_DEVICE, IMPORT_PD, IMPORT_MR; device memory, which the daemon keeps for who imports it.
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include "engine/commands/commands.h"
@@ -39,6 +40,44 @@ int import_mr(Call& call) {
   const MrObject* mr = pd != nullptr && from != nullptr ? from->mrs.find(request.mr) : nullptr;
   if (mr == nullptr || mr->pd->id != pd->id) return EINVAL;
   call.reply.put(uroce_import_mr_response{mr->key.value, mr->key.value, mr->addr, mr->length});
+  return 0;
+}
+
+int alloc_dm(Call& call) {
+  constexpr std::size_t kMaxDms = 4096;  // each is a descriptor of the daemon
+  uroce_alloc_dm_request request;
+  struct stat info {};
+  if (!call.read(request) || call.fds.size() != 1 || request.length == 0) return EINVAL;
+  const int fd = call.fds[0].get();
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(fd, &info) != 0) return EINVAL;
+  if (request.length > static_cast<std::uint64_t>(info.st_size)) return EINVAL;
+  if (call.session.dms.size() >= kMaxDms) return EMFILE;
+  auto dm = std::make_unique<DmObject>();
+  dm->memory = std::move(call.fds[0]);
+  dm->length = request.length;
+  call.reply.put(uroce_handle{call.session.dms.add(std::move(dm)), 0});
+  return 0;
+}
+
+int free_dm(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  if (call.session.dms.find(request.handle) == nullptr) return EINVAL;
+  call.session.dms.erase(request.handle);
+  return 0;
+}
+
+int import_dm(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  const Session* from = call.conductor.session(call.session.imported);
+  const DmObject* dm = from != nullptr ? from->dms.find(request.handle) : nullptr;
+  if (dm == nullptr) return EINVAL;
+  UniqueFd copy(::fcntl(dm->memory.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return EMFILE;
+  call.reply.fds.push_back(std::move(copy));
+  call.reply.put(uroce_import_dm_response{dm->length});
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // What clients may and may not ask for.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -197,6 +198,7 @@ TEST_F(ConductorTest, AnAddressNobodyAnswersForParksTheRequestThenFails) {
   const wire::Address silent = ipv4(77);
   std::memcpy(request.av.dgid, silent.bytes.data(), 16);
   EXPECT_EQ(client.send(UROCE_CMD_CREATE_AH, request).status, kParked);
+  EXPECT_EQ(client.send(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{request.av}).status, kParked);
   request.av.sgid_index = 9;
   EXPECT_EQ(client.send(UROCE_CMD_CREATE_AH, request).status, EINVAL);
   request.av.sgid_index = 0;
@@ -206,6 +208,10 @@ TEST_F(ConductorTest, AnAddressNobodyAnswersForParksTheRequestThenFails) {
   const wire::Address own = ipv4(1);
   std::memcpy(request.av.dgid, own.bytes.data(), 16);
   EXPECT_EQ(client.send(UROCE_CMD_CREATE_AH, request).status, 0);
+  const auto resolved = TestClient::value<uroce_resolve_response>(
+      client.send(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{request.av}));
+  EXPECT_TRUE(std::ranges::equal(resolved.mac, conductor.port().mac()));
+  EXPECT_EQ(resolved.vlan, 0xffff);
 }
 
 TEST(ConductorLimits, AUserThatHasEnoughGetsNoMoreAndOthersDo) {

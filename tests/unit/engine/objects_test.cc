@@ -254,6 +254,38 @@ TEST_F(ObjectsTest, ImportsNeedTheOthersDescriptorAndNameItsObjects) {
   EXPECT_EQ(client.destroy(UROCE_CMD_DEREG_MR, mr.handle), 0);
 }
 
+TEST_F(ObjectsTest, DeviceMemoryIsASealedFileThatAnImporterGets) {
+  UniqueFd memory(::memfd_create("dm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(memory.get(), 4096), 0);
+  const auto allocate = [&](std::uint64_t length) {
+    std::vector<UniqueFd> fds;
+    fds.emplace_back(::dup(memory.get()));
+    const uroce_alloc_dm_request request{length};
+    return client.send(UROCE_CMD_ALLOC_DM, std::as_bytes(std::span(&request, 1)), std::move(fds));
+  };
+  EXPECT_EQ(allocate(4096).status, EINVAL) << "it could shrink";
+  ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_EQ(allocate(4097).status, EINVAL);
+  EXPECT_EQ(allocate(0).status, EINVAL);
+  const auto made = TestClient::value<uroce_handle>(allocate(4000));
+  TestClient other(conductor);
+  other.hello();
+  EXPECT_EQ(other.send(UROCE_CMD_IMPORT_DM, made).status, EINVAL) << "of no session that it may import from";
+  std::vector<UniqueFd> fds;
+  fds.push_back(client.chunk_fd(0));
+  ASSERT_EQ(other.send(UROCE_CMD_IMPORT_DEVICE, std::span<const std::byte>{}, std::move(fds)).status, 0);
+  const Reply reply = other.send(UROCE_CMD_IMPORT_DM, made);
+  EXPECT_EQ(TestClient::value<uroce_import_dm_response>(reply).length, 4000u);
+  ASSERT_EQ(reply.fds.size(), 1u);
+  struct stat ours {
+  }, theirs{};
+  ASSERT_EQ(::fstat(memory.get(), &ours) | ::fstat(reply.fds[0].get(), &theirs), 0);
+  EXPECT_EQ(ours.st_ino, theirs.st_ino);
+  EXPECT_EQ(client.destroy(UROCE_CMD_FREE_DM, made.handle), 0);
+  EXPECT_EQ(client.destroy(UROCE_CMD_FREE_DM, made.handle), EINVAL);
+  EXPECT_EQ(other.send(UROCE_CMD_IMPORT_DM, made).status, EINVAL);
+}
+
 TEST_F(ObjectsTest, XrcDomainsOfOneFileAreOne) {
   UniqueFd file(::memfd_create("domain", MFD_CLOEXEC));
   int status = 0;
