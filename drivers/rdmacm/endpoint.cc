@@ -1,4 +1,5 @@
 // Addresses by name, and ids that are made in one step.
+#include <infiniband/ib.h>
 #include <netdb.h>
 
 #include <cstdlib>
@@ -23,7 +24,7 @@ addrinfo to_addrinfo(const rdma_addrinfo& hints) {
   addrinfo out{};
   if ((hints.ai_flags & RAI_PASSIVE) != 0) out.ai_flags |= AI_PASSIVE;
   if ((hints.ai_flags & RAI_NUMERICHOST) != 0) out.ai_flags |= AI_NUMERICHOST;
-  out.ai_family = hints.ai_family;
+  if (hints.ai_family != AF_IB) out.ai_family = hints.ai_family;
   if (hints.ai_qp_type == IBV_QPT_UD) {
     out.ai_socktype = SOCK_DGRAM;
   } else if (hints.ai_qp_type != 0) {
@@ -37,6 +38,12 @@ addrinfo to_addrinfo(const rdma_addrinfo& hints) {
     out.ai_protocol = IPPROTO_UDP;
   }
   return out;
+}
+
+/// The program wants what it wrote as a number to be a GID.
+bool wants_gid(const rdma_addrinfo* hints) {
+  constexpr int kFlags = RAI_FAMILY | RAI_NUMERICHOST;
+  return hints != nullptr && hints->ai_family == AF_IB && (hints->ai_flags & kFlags) == kFlags;
 }
 
 /// 0, -1 with errno, or what getaddrinfo says.
@@ -53,7 +60,14 @@ int look_up(const char* node, const char* service, const rdma_addrinfo* hints, r
   if (hints != nullptr && hints->ai_port_space != 0) out.ai_port_space = hints->ai_port_space;
   sockaddr*& address = passive ? out.ai_src_addr : out.ai_dst_addr;
   socklen_t& bytes = passive ? out.ai_src_len : out.ai_dst_len;
-  const bool copied = copy_address(found->ai_addr, found->ai_addrlen, address, bytes);
+  sockaddr_storage gid{};
+  const bool as_gid = wants_gid(hints);
+  if (as_gid) {
+    out.ai_family = AF_IB;
+    to_gid_address(to_abi(found->ai_addr), static_cast<rdma_port_space>(out.ai_port_space), gid);
+  }
+  const bool copied = as_gid ? copy_address(reinterpret_cast<sockaddr*>(&gid), sizeof(sockaddr_ib), address, bytes)
+                             : copy_address(found->ai_addr, found->ai_addrlen, address, bytes);
   if (found->ai_canonname != nullptr) {
     (passive ? out.ai_src_canonname : out.ai_dst_canonname) = ::strdup(found->ai_canonname);
   }

@@ -183,6 +183,7 @@ int make_requested_id(CmId& listener, const uroce_cm_event& record, Event& event
     device->session->release(UROCE_CMD_CM_DESTROY_ID, record.handle);
     return ENOMEM;
   }
+  made->gid_addresses = listener.gid_addresses;
   made->bindings.push_back(binding);
   {
     const std::lock_guard lock(Registry::instance().mutex);
@@ -192,7 +193,7 @@ int make_requested_id(CmId& listener, const uroce_cm_event& record, Event& event
   if (error == 0) {
     error = bind_to_device(*made, binding, record.source, record.source.gid, record.path.sgid_index);
   }
-  from_abi(record.destination, made->id.route.addr.dst_storage);
+  tell(*made, record.destination, made->id.route.addr.dst_storage);
   std::memcpy(made->id.route.addr.addr.ibaddr.dgid.raw, record.path.gid, 16);
   made->path = record.path;
   made->has_peer = true;

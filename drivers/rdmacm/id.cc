@@ -1,4 +1,6 @@
 // Ids: made, bound to addresses and devices, resolved, destroyed.
+#include <infiniband/ib.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -9,7 +11,7 @@
 namespace uroce::rdmacm {
 namespace {
 
-void set_source(CmId& id, const uroce_cm_address& source) { from_abi(source, id.id.route.addr.src_storage); }
+void set_source(CmId& id, const uroce_cm_address& source) { tell(id, source, id.id.route.addr.src_storage); }
 
 void drop(const Binding& binding) {
   {
@@ -143,7 +145,7 @@ int resolve_on(CmId& id, Device& device, const uroce_cm_resolve_request& wanted,
     return error;
   }
   drop_bindings(id, &device);
-  from_abi(request.destination, id.id.route.addr.dst_storage);
+  tell(id, request.destination, id.id.route.addr.dst_storage);
   std::memcpy(id.id.route.addr.addr.ibaddr.dgid.raw, request.destination.gid, 16);
   return bind_to_device(id, binding, reply.source, reply.gid, reply.sgid_index);
 }
@@ -265,6 +267,8 @@ UROCE_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
     CmId& bound = as_id(id);
     if (bytes_of(address) == 0) return fail(address == nullptr ? EINVAL : EAFNOSUPPORT);
     if (!bound.bindings.empty()) return fail(EINVAL);
+    if (!in_port_space(address, id->ps)) return fail(EPROTONOSUPPORT);
+    bound.gid_addresses = address->sa_family == AF_IB;
     const uroce_cm_address source = to_abi(address);
     return result(is_any(address) ? bind_to_all(bound, source) : bind_to_address(bound, source));
   });
@@ -273,8 +277,10 @@ UROCE_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
 UROCE_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms) {
   return guarded(-1, [&] {
     if (bytes_of(destination) == 0 || (source != nullptr && bytes_of(source) == 0)) return fail(EINVAL);
+    if (!in_port_space(destination, id->ps)) return fail(EPROTONOSUPPORT);
     {
       const std::lock_guard lock(as_id(id).binding_mutex);
+      as_id(id).gid_addresses = destination->sa_family == AF_IB;
       if (const int error = resolve(as_id(id), source, destination, timeout_ms)) return fail(error);
     }
     return complete(as_id(id));

@@ -72,9 +72,10 @@ struct Binding {
 struct CmId {
   rdma_cm_id id;
   std::vector<Binding> bindings;
-  Device* device = nullptr;  ///< bound to this one; then it has one binding
-  bool synchronous = false;  ///< the channel is its own
-  std::uint32_t flags = 0;   ///< uroce_cm_id_flags
+  Device* device = nullptr;    ///< bound to this one; then it has one binding
+  bool synchronous = false;    ///< the channel is its own
+  bool gid_addresses = false;  ///< the program speaks of addresses as AF_IB
+  std::uint32_t flags = 0;     ///< uroce_cm_id_flags
   std::uint8_t traffic_class = 0, ack_timeout = 0;
   bool connect_failed = false;
   std::uint8_t initiator_depth = 0, responder_resources = 0;
@@ -143,6 +144,12 @@ bool is_loopback(const sockaddr* address);
 std::uint16_t port_of(const sockaddr* address);
 uroce_cm_address to_abi(const sockaddr* address);
 void from_abi(const uroce_cm_address& from, sockaddr_storage& to);
+/// AF_IB: the service ID, as far as its mask says, is of this port space. Others have none to be wrong.
+bool in_port_space(const sockaddr* address, rdma_port_space space);
+/// As AF_IB: the GID, and the service ID of the RDMA IP CM service.
+void to_gid_address(const uroce_cm_address& from, rdma_port_space space, sockaddr_storage& to);
+/// In the family that the id's program speaks.
+void tell(const CmId& id, const uroce_cm_address& from, sockaddr_storage& to);
 
 // channel.cc
 /// The handle of the channel at the device, where it is made known at the first use. errno.

@@ -59,7 +59,8 @@ int new_socket(int domain, int type, int protocol) {
   const int kind = type & ~(SOCK_CLOEXEC | SOCK_NONBLOCK);
   const bool stream = kind == SOCK_STREAM && (protocol == 0 || protocol == IPPROTO_TCP);
   const bool datagram = kind == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
-  if ((domain != AF_INET && domain != AF_INET6) || (!stream && !datagram)) return fail(ENOTSUP);
+  const bool ip = domain == AF_INET || domain == AF_INET6;
+  if (!(ip || (stream && domain == AF_IB)) || (!stream && !datagram)) return fail(ENOTSUP);
   std::shared_ptr<Socket> made;
   if (stream) made = Stream::make(domain);
   if (datagram) made = Datagram::make(domain);

@@ -117,7 +117,7 @@ class Socket {
 
 /// Copies an address as getsockname() does: cut to *length, which gets the whole length.
 inline int copy_address(const sockaddr* from, sockaddr* to, socklen_t* length) {
-  const socklen_t whole = from->sa_family == AF_INET6 ? 28 : 16;
+  const socklen_t whole = from->sa_family == AF_IB ? 48 : from->sa_family == AF_INET6 ? 28 : 16;
   if (const socklen_t part = std::min(*length, whole); part > 0) std::memcpy(to, from, part);
   *length = whole;
   return 0;

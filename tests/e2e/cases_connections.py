@@ -191,7 +191,7 @@ def connection_cases(long):
         'port in use': port_in_use, 'killed peer': killed_peer,
         'fio --ioengine=rdma': fio,
     })
-    cases.update(ipv6_cases())
+    cases.update(dict(ipv6_cases(), **gid_cases()))
     for program in BANDWIDTH + LATENCY + ATOMIC:
         cases[f'{program} -R'] = perftest(program, ['-n', '100'])
     cases['ib_send_bw -R -c UD'] = perftest('ib_send_bw', ['-c', 'UD', '-n', '200'])
@@ -206,6 +206,19 @@ def ipv6_cases():
     cases['cmtime'] = two(['cmtime', '-b', ADDRESS6], ['cmtime', '-s', ADDRESS6, '-c', '20'], False, r'connect +: +[\d.]+')
     cases['rdma_client'] = two(['rdma_server', '-s', ADDRESS6], ['rdma_client', '-s', ADDRESS6])
     return {f'{name} over IPv6': case for name, case in cases.items()}
+
+
+def gid_cases():
+    """Addresses as GIDs (AF_IB), of IPv4 and IPv6; the other end may speak of the same as an IP address."""
+    gid, gid6 = ['-f', 'gid', '-b', '::ffff:' + ADDRESS], ['-f', 'gid', '-b', ADDRESS6]
+    cases = {'ucmatose': two(['ucmatose', *gid, '-C', '5'], ['ucmatose', '-f', 'gid', '-s', '::ffff:' + ADDRESS, '-C', '5'],
+                             says='return status 0'),
+             'udaddy': two(['udaddy', *gid6], ['udaddy', '-f', 'gid', '-s', ADDRESS6], says='return status 0'),
+             'ucmatose, served as IPv6': two(['ucmatose', '-b', ADDRESS6], ['ucmatose', '-f', 'gid', '-s', ADDRESS6],
+                                             says='return status 0'),
+             'ucmatose -P ib': two(['ucmatose', '-P', 'ib', *gid], ['ucmatose', '-P', 'ib', '-f', 'gid', '-s', '::ffff:' + ADDRESS],
+                                   says='return status 0')}
+    return {f'{name}, addresses as GIDs': case for name, case in cases.items()}
 
 
 MINE, MINE6 = ({'uroce0': f'{net}1', 'uroce1': f'{net}2'} for net in ('192.0.2.', '2001:db8::'))

@@ -49,12 +49,12 @@ def run_both(rig, devices, server_args, client_args, timeout=20, ends=True, host
     return output
 
 
-def stream(options, program='rstream', prefix=()):
+def stream(options, program='rstream', prefix=(), address=ADDRESS):
     """rstream and riostream: figures of a test, from both ends."""
     def run(rig, devices):
         common = ['-p', str(rig.ports.take())] + options
-        output = run_both(rig, devices, [*prefix, program, '-b', ADDRESS, *common],
-                          [*prefix, program, '-s', ADDRESS, *common])
+        output = run_both(rig, devices, [*prefix, program, '-b', address, *common],
+                          [*prefix, program, '-s', address, *common])
         if 'custom' not in output:
             raise Failure('no figures:\n' + output)
     return run
@@ -208,6 +208,7 @@ def rsocket_cases(long):
     cases['rstream -T b, 64 bytes'] = stream(['-T', 'b', '-S', '64', '-C', '1', '-I', '500'])
     cases['rstream -T b, 1 MB'] = stream(['-T', 'b', '-S', '1000000', '-C', '20', '-I', '1'])
     cases['rstream -k 1'] = stream(['-T', 'b', '-k', '1'] + small)
+    cases['rstream -f gid'] = stream(['-f', 'gid', '-T', 'v'] + small, address=f'::ffff:{ADDRESS}')
     cases['rstream -B 4096 -i 0'] = stream(['-T', 'b', '-B', '4096', '-i', '0'] + small)
     cases['rstream -T s under librspreload'] = stream(['-T', 's', '-T', 'b'] + small, prefix=PRELOAD)
     cases['rstream -T s -T a under librspreload'] = stream(['-T', 's', '-T', 'a'] + small, prefix=PRELOAD)

@@ -1,6 +1,7 @@
 // Socket addresses as programs give them, and as they go to the daemon and back.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <infiniband/ib.h>
 
 #include <cstring>
 
@@ -78,6 +79,49 @@ TEST(Addresses, come_back_from_the_daemon_as_they_went) {
   std::memset(&none, 0xa5, sizeof(none));
   from_abi(uroce_cm_address{}, none);
   EXPECT_EQ(none.ss_family, AF_UNSPEC);
+}
+
+sockaddr_storage gid_of(const char* text, rdma_port_space space, std::uint16_t port) {
+  sockaddr_storage out;
+  std::memset(&out, 0xa5, sizeof(out));
+  to_gid_address(to_abi(generic(at(text, port))), space, out);
+  return out;
+}
+
+TEST(GidAddresses, are_the_address_that_the_gid_stands_for) {
+  for (const char* text : {"192.0.2.7", "2001:db8::7", "::", "0.0.0.0", "::1"}) {
+    const sockaddr_storage plain = at(text, 7174), gid = gid_of(text, RDMA_PS_TCP, 7174);
+    EXPECT_EQ(gid.ss_family, AF_IB);
+    EXPECT_EQ(bytes_of(generic(gid)), sizeof(sockaddr_ib));
+    EXPECT_EQ(port_of(generic(gid)), 7174);
+    EXPECT_EQ(is_any(generic(gid)), is_any(generic(plain))) << text;
+    EXPECT_EQ(is_loopback(generic(gid)), is_loopback(generic(plain))) << text;
+    const uroce_cm_address expected = to_abi(generic(plain)), told = to_abi(generic(gid));
+    EXPECT_EQ(std::memcmp(&told, &expected, sizeof(told)), 0) << text;
+  }
+}
+
+TEST(GidAddresses, have_a_service_id_of_their_port_space) {
+  sockaddr_storage address = gid_of("2001:db8::7", RDMA_PS_TCP, 7174);
+  auto& gid = reinterpret_cast<sockaddr_ib&>(address);
+  EXPECT_EQ(be64toh(gid.sib_sid), 0x0106'1c06u);
+  EXPECT_TRUE(in_port_space(generic(address), RDMA_PS_TCP));
+  EXPECT_FALSE(in_port_space(generic(address), RDMA_PS_UDP));
+  gid.sib_sid_mask = htobe64(0xffff);  // says nothing of a port space
+  EXPECT_TRUE(in_port_space(generic(address), RDMA_PS_UDP));
+  EXPECT_TRUE(in_port_space(generic(at("192.0.2.7")), RDMA_PS_UDP));
+}
+
+TEST(GidAddresses, are_what_a_program_is_told_that_speaks_of_them) {
+  CmId id{};
+  id.id.ps = RDMA_PS_UDP;
+  for (const bool speaks : {false, true}) {
+    id.gid_addresses = speaks;
+    sockaddr_storage told;
+    tell(id, to_abi(generic(at("192.0.2.7", 9))), told);
+    const sockaddr_storage expected = speaks ? gid_of("192.0.2.7", RDMA_PS_UDP, 9) : at("192.0.2.7", 9);
+    EXPECT_EQ(std::memcmp(&told, &expected, sizeof(told)), 0);
+  }
 }
 
 }  // namespace
