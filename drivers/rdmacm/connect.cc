@@ -79,8 +79,8 @@ int accept(CmId& id, const rdma_conn_param* param) {
   uroce_cm_connect_request request{};
   request.handle = id.bindings.front().handle;
   if (const int error = fill(id, param, request.parameters)) return error;
-  request.parameters.ece_vendor = id.remote_ece.vendor_id;  // an answer says whose options it answers
   if (id.id.qp_type != IBV_QPT_UD) {
+    request.parameters.ece_vendor = id.remote_ece.vendor_id;  // an answer says whose options it answers
     if (const int error = to_ready_to_receive(id, id.responder_resources)) return error;
     if (const int error = to_ready_to_send(id, id.initiator_depth)) return error;
   }

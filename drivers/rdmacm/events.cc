@@ -265,6 +265,7 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
     case RDMA_CM_EVENT_ESTABLISHED:
       owner.path = record.path;
       owner.has_peer = true;
+      if (owner.id.qp_type == IBV_QPT_UD) owner.remote_ece = ece_of(record);
       return true;
     case RDMA_CM_EVENT_REJECTED:
       if (owner.connect_failed) return false;

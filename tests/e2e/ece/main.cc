@@ -1,6 +1,7 @@
 // Enhanced connection establishment between two ends that bring QPs of their own: `ece server ADDRESS`, then
-// `ece client ADDRESS`. Three connections: one with options, one without, and one that is refused for its options.
-// Exit status 0: each end was told what the other had said.
+// `ece client ADDRESS`. Three connections: one with options, one without, and one that is refused for its options;
+// then datagrams, whose request has no room for any, so that the answer names no vendor. Exit status 0: each end
+// was told what the other had said.
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 
@@ -58,11 +59,15 @@ rdma_conn_param parameters(std::uint32_t qpn) {
   return param;
 }
 
-void serve(rdma_event_channel* channel, sockaddr* address) {
+rdma_cm_id* listen(rdma_event_channel* channel, sockaddr* address, rdma_port_space space) {
   rdma_cm_id* listener = nullptr;
-  check(rdma_create_id(channel, &listener, nullptr, RDMA_PS_TCP), "rdma_create_id");
+  check(rdma_create_id(channel, &listener, nullptr, space), "rdma_create_id");
   check(rdma_bind_addr(listener, address), "rdma_bind_addr");
   check(rdma_listen(listener, 4), "rdma_listen");
+  return listener;
+}
+
+void serve(rdma_event_channel* channel) {
   for (int round = 0; round < 3; ++round) {
     rdma_cm_id* const id = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST).id;
     expect_remote(id, round == 1 ? kNone : kAsked);
@@ -78,16 +83,40 @@ void serve(rdma_event_channel* channel, sockaddr* address) {
     }
     check(rdma_destroy_id(id), "rdma_destroy_id");
   }
-  check(rdma_destroy_id(listener), "rdma_destroy_id");
+}
+
+void serve_datagrams(rdma_event_channel* channel) {
+  rdma_cm_id* const id = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST).id;
+  expect_remote(id, kNone);
+  set_local(id, kGranted);
+  rdma_conn_param param = parameters(300);
+  check(rdma_accept(id, &param), "rdma_accept");
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+}
+
+void resolve(rdma_event_channel* channel, rdma_cm_id* id, sockaddr* address) {
+  check(rdma_resolve_addr(id, nullptr, address, 2000), "rdma_resolve_addr");
+  expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
+  check(rdma_resolve_route(id, 2000), "rdma_resolve_route");
+  expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+void ask_for_datagrams(rdma_event_channel* channel, sockaddr* address) {
+  rdma_cm_id* id = nullptr;
+  check(rdma_create_id(channel, &id, nullptr, RDMA_PS_UDP), "rdma_create_id");
+  resolve(channel, id, address);
+  set_local(id, kAsked);
+  rdma_conn_param param = parameters(400);
+  check(rdma_connect(id, &param), "rdma_connect");
+  expect(channel, RDMA_CM_EVENT_ESTABLISHED);
+  expect_remote(id, kGranted);
+  check(rdma_destroy_id(id), "rdma_destroy_id");
 }
 
 void connect(rdma_event_channel* channel, sockaddr* address, int round) {
   rdma_cm_id* id = nullptr;
   check(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), "rdma_create_id");
-  check(rdma_resolve_addr(id, nullptr, address, 2000), "rdma_resolve_addr");
-  expect(channel, RDMA_CM_EVENT_ADDR_RESOLVED);
-  check(rdma_resolve_route(id, 2000), "rdma_resolve_route");
-  expect(channel, RDMA_CM_EVENT_ROUTE_RESOLVED);
+  resolve(channel, id, address);
   if (round != 1) set_local(id, kAsked);
   rdma_conn_param param = parameters(100 + static_cast<std::uint32_t>(round));
   check(rdma_connect(id, &param), "rdma_connect");
@@ -117,9 +146,13 @@ int main(int argc, char** argv) {
   if (channel == nullptr) fail("rdma_create_event_channel");
   auto* const to = reinterpret_cast<sockaddr*>(&address);
   if (std::strcmp(argv[1], "server") == 0) {
-    serve(channel, to);
+    rdma_cm_id* const listeners[] = {listen(channel, to, RDMA_PS_UDP), listen(channel, to, RDMA_PS_TCP)};
+    serve(channel);
+    serve_datagrams(channel);
+    for (rdma_cm_id* listener : listeners) check(rdma_destroy_id(listener), "rdma_destroy_id");
   } else {
     for (int round = 0; round < 3; ++round) connect(channel, to, round);
+    ask_for_datagrams(channel, to);
   }
   rdma_destroy_event_channel(channel);
   return 0;
