@@ -12,7 +12,8 @@ namespace {
 constexpr std::uint64_t kWcFlags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_QP_NUM |
                                    IBV_WC_EX_WITH_SRC_QP | IBV_WC_EX_WITH_SLID | IBV_WC_EX_WITH_SL |
                                    IBV_WC_EX_WITH_DLID_PATH_BITS | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-                                   IBV_WC_EX_WITH_CVLAN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+                                   IBV_WC_EX_WITH_CVLAN | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK |
+                                   IBV_WC_EX_WITH_FLOW_TAG | IBV_WC_EX_WITH_TM_INFO;
 
 Cq& of(ibv_cq_ex* cq) { return *reinterpret_cast<Cq*>(cq); }
 const uroce_cqe& entry_of(ibv_cq_ex* cq) { return *of(cq).current; }
@@ -62,6 +63,7 @@ std::uint8_t read_sl(ibv_cq_ex* cq) { return entry_of(cq).sl; }
 std::uint8_t read_dlid_path_bits(ibv_cq_ex*) { return 0; }
 std::uint64_t read_completion_ts(ibv_cq_ex* cq) { return entry_of(cq).timestamp; }
 std::uint16_t read_cvlan(ibv_cq_ex* cq) { return entry_of(cq).vlan_id; }
+// What no flow has tagged has tag 0, and there are no flows; nor is a tag ever matched.
 std::uint32_t read_flow_tag(ibv_cq_ex*) { return 0; }
 void read_tm_info(ibv_cq_ex*, ibv_wc_tm_info* info) { *info = {}; }
 
@@ -83,9 +85,8 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
       return null_with(EINVAL);
     }
     const bool has_flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0;
-    if (has_flags && (attr->flags & ~std::uint32_t{IBV_CREATE_CQ_ATTR_SINGLE_THREADED}) != 0) {
-      return null_with(EOPNOTSUPP);
-    }
+    constexpr std::uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+    if (has_flags && (attr->flags & ~kFlags) != 0) return null_with(EOPNOTSUPP);
     if (attr->cqe == 0 || attr->comp_vector >= static_cast<std::uint32_t>(context->num_comp_vectors)) {
       return null_with(EINVAL);
     }
@@ -95,6 +96,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     }
     uroce_create_cq_request shape{};
     shape.entries = attr->cqe;
+    if (has_flags && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0) shape.flags = UROCE_CQ_IGNORE_OVERRUN;
     ibv_cq* const made = create_cq(context, shape, attr->cq_context, attr->channel);
     if (made == nullptr) return nullptr;
     Cq& cq = *as_cq(made);

@@ -26,9 +26,13 @@ int dealloc_td(ibv_td* td) {
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
   return guarded<ibv_pd*>(nullptr, [&]() -> ibv_pd* {
-    // Queues lie in memory shared with the daemon: a program's allocator can't provide it.
-    if ((attr->comp_mask & ~std::uint32_t{IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT}) != 0)
-      return null_with(EOPNOTSUPP);
+    // What an allocator is asked for is each driver's own affair: here it is nothing. Queues lie in memory shared
+    // with the daemon, which has it.
+    constexpr std::uint32_t kKnown =
+        IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
+    if ((attr->comp_mask & ~kKnown) != 0) return null_with(EOPNOTSUPP);
+    const bool allocators = (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
+    if (allocators && (attr->alloc == nullptr || attr->free == nullptr)) return null_with(EINVAL);
     if (attr->pd == nullptr || as_pd(attr->pd)->parent != nullptr) return null_with(EINVAL);
     auto pd = std::make_unique<Pd>();
     pd->pd = {context, attr->pd->handle};

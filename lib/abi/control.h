@@ -211,10 +211,15 @@ struct uroce_alloc_mw_response {
 
 /* CREATE_CHANNEL: no request body. The descriptor is the read end of a pipe; each event is one uint64_t, the
  * `cookie` of its CQ. */
+enum uroce_cq_flags {
+  UROCE_CQ_IGNORE_OVERRUN = 1, /* an entry that finds no room is lost, and that is no error */
+};
 struct uroce_create_cq_request {
   uint32_t entries; /* at least */
   uint32_t channel; /* handle; 0: none */
   uint64_t cookie;
+  uint32_t flags; /* uroce_cq_flags */
+  uint32_t reserved;
 };
 struct uroce_create_cq_response {
   uint32_t handle;

@@ -75,6 +75,8 @@ class CqProducer {
   }
   /// Before a second worker learns of the CQ.
   void set_shared(bool shared) { shared_ = shared; }
+  /// Before the first push: an entry that finds no room is lost, and the CQ goes on.
+  void set_ignore_overrun(bool ignore) { ignore_overrun_ = ignore; }
 
  private:
   static std::uint32_t load(const std::uint32_t& word) {
@@ -119,6 +121,7 @@ class CqProducer {
       cached_consumer_ = load(client_->consumer);
       // A hostile consumer index can only harm its own CQ: it never moves the slot that is written.
       if (head_ - cached_consumer_ >= count_) {
+        if (ignore_overrun_) return true;
         error_ = true;
         return false;
       }
@@ -142,6 +145,7 @@ class CqProducer {
   bool pushed_solicited_ = false;
   bool error_ = false;
   bool shared_ = false;
+  bool ignore_overrun_ = false;
   mutable base::Spinlock lock_;
 };
 

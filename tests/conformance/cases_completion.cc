@@ -2,6 +2,7 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <chrono>
 #include <ctime>
 
 #include "fixtures.h"
@@ -52,6 +53,54 @@ struct Watched {
   Channel channel;
   Side sender, receiver;
 };
+
+CONFORMANCE_CASE(cq_overrun_ignored, "ibv_create_cq_ex(3), IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN") {
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 4;
+  attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+  attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  Cq small(ibv_cq_ex_to_cq(CHECK_MADE(ibv_create_cq_ex(bench.left.context, &attr))));
+  Side right(bench.right, IBV_QPT_RC, 4096, {});
+  const Pd pd = make_pd(bench.left);
+  Buffer buffer(pd.get(), 4096);
+  const auto room = static_cast<std::uint32_t>(small->cqe);
+  QpOptions options;
+  options.send_wr = 2 * room;
+  QpObject qp = make_qp(bench.left, pd.get(), small.get(), small.get(), IBV_QPT_RC, options);
+  CHECK_OK(to_init(qp.get(), kAll));
+  CHECK_OK(to_init(right.qp.get(), kAll));
+  CHECK_OK(to_rtr(bench.left, qp.get(), bench.right, right.qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rtr(bench.right, right.qp.get(), bench.left, qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rts(qp.get()));
+  const auto write = [&](std::uint64_t id, std::size_t to) {
+    ibv_sge sge = buffer.sge(0, 8);
+    ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, sge), *bad = nullptr;
+    wr.wr_id = id;
+    wr.wr.rdma = {right.buffer.address(to), right.buffer.rkey()};
+    CHECK_OK(ibv_post_send(qp.get(), &wr, &bad));
+  };
+  buffer.fill(9);
+  for (std::uint32_t i = 0; i < 2 * room; ++i) write(i, i + 1 == 2 * room ? 64 : 0);
+  // Nothing is polled before all are complete.
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (!right.buffer.holds(9, 64, 8, 0)) CHECK(std::chrono::steady_clock::now() < give_up);
+  ibv_qp_attr now{};
+  now.qp_state = IBV_QPS_SQD;
+  CHECK_OK(ibv_modify_qp(qp.get(), &now, IBV_QP_STATE));
+  ibv_qp_init_attr init{};
+  do {
+    CHECK(std::chrono::steady_clock::now() < give_up);
+    CHECK_OK(ibv_query_qp(qp.get(), &now, IBV_QP_STATE, &init));
+  } while (now.sq_draining != 0);
+  now.qp_state = IBV_QPS_RTS;
+  CHECK_OK(ibv_modify_qp(qp.get(), &now, IBV_QP_STATE));
+  CHECK(!readable(bench.left.context->async_fd, 20));
+  std::uint32_t polled = 0;
+  for (ibv_wc wc; ibv_poll_cq(small.get(), 1, &wc) == 1; ++polled) CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+  CHECK(polled >= 1 && polled <= room);
+  write(77, 0);
+  CHECK_EQ(wait_success(small.get(), IBV_WC_RDMA_WRITE).wr_id, 77u);
+}
 
 CONFORMANCE_CASE(cq_event_comes_once, "ibv_req_notify_cq(3)") {
   Watched watched(bench);
@@ -345,6 +394,11 @@ CONFORMANCE_CASE(cq_extended_wall_clock, "ibv_create_cq_ex(3), IBV_WC_EX_WITH_CO
     const std::int64_t off = std::int64_t{time(nullptr)} * 1'000'000'000 - stamp;
     CHECK(off > -3'000'000'000 && off < 3'000'000'000);
   });
+}
+
+CONFORMANCE_CASE(cq_extended_flow_tag, "ibv_create_cq_ex(3), IBV_WC_EX_WITH_FLOW_TAG") {
+  check_extended(bench, IBV_WC_EX_WITH_FLOW_TAG, 0,
+                 [](ibv_cq_ex* cq, const Pair&) { CHECK_EQ(ibv_wc_read_flow_tag(cq), 0u); });
 }
 
 CONFORMANCE_CASE(cq_extended_poll_of_an_empty_cq, "ibv_start_poll(3)") {

@@ -208,6 +208,25 @@ struct ParentDomain {
   Pd base, parent;
 };
 
+CONFORMANCE_CASE(domain_of_a_thread_with_allocators, "ibv_alloc_parent_domain(3), IBV_ALLOCATOR_USE_DEFAULT") {
+  Pd base = make_pd(bench.left);
+  ibv_parent_domain_init_attr init{};
+  init.pd = base.get();
+  init.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  init.alloc = [](ibv_pd*, void*, std::size_t, std::size_t, std::uint64_t) { return IBV_ALLOCATOR_USE_DEFAULT; };
+  init.free = [](ibv_pd*, void*, void*, std::uint64_t) { add_leak("what it did not give is not its to free"); };
+  const Pd parent(CHECK_MADE(ibv_alloc_parent_domain(bench.left.context, &init)));
+  Side side(bench.left, IBV_QPT_RC, 4096, {}, parent.get()), peer(bench.right, IBV_QPT_RC, 4096, {});
+  CHECK_OK(to_init(side.qp.get(), kAll));
+  CHECK_OK(to_init(peer.qp.get(), kAll));
+  CHECK_OK(to_rtr(bench.left, side.qp.get(), bench.right, peer.qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rtr(bench.right, peer.qp.get(), bench.left, side.qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rts(side.qp.get()));
+  CHECK_OK(to_rts(peer.qp.get()));
+  CHECK_OK(side.write(0, 64, peer.buffer.address(), peer.buffer.rkey()));
+  wait_success(side.cq.get(), IBV_WC_RDMA_WRITE);
+}
+
 CONFORMANCE_CASE(domain_of_a_thread_is_its_base, "ibv_alloc_parent_domain(3); ibv_bind_mw(3)") {
   const ParentDomain domain(bench.left);
   Side side(bench.left, IBV_QPT_RC, 4096, {}, domain.parent.get());

@@ -34,7 +34,8 @@ int place(Call& call, CqObject& object) {
 
 int create_cq(Call& call) {
   uroce_create_cq_request request;
-  if (!call.read(request)) return EINVAL;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  if ((request.flags & ~std::uint32_t{UROCE_CQ_IGNORE_OVERRUN}) != 0) return EINVAL;
   if (request.entries == 0 || request.entries > kMaxCqe) return EINVAL;
   Session& session = call.session;
   ChannelObject* channel = request.channel != 0 ? session.channels.find(request.channel) : nullptr;
@@ -49,6 +50,7 @@ int create_cq(Call& call) {
   Cq& cq = *object->cq;
   cq.cookie = request.cookie;
   cq.channel_fd = channel != nullptr ? channel->write_end.get() : -1;
+  cq.set_ignore_overrun((request.flags & UROCE_CQ_IGNORE_OVERRUN) != 0);
   cq.set_shared(call.conductor.workers().workers.size() > 1);
   if (channel != nullptr) ++channel->users;
   const CqId id = object->id;

@@ -214,6 +214,23 @@ TEST(CompletionQueue, BehavesAsADequeOverManyLaps) {
   }
 }
 
+TEST(CompletionQueue, IgnoredOverrunLosesWhatFindsNoRoomAndGoesOn) {
+  CqRing ring(4);
+  ring.producer.set_ignore_overrun(true);
+  for (std::uint64_t i = 1; i <= 6; ++i) EXPECT_TRUE(ring.push(i));
+  EXPECT_FALSE(ring.producer.in_error());
+  std::uint64_t got = 0;
+  for (std::uint64_t i = 1; i <= 4; ++i) {
+    ASSERT_TRUE(ring.pop(got));
+    EXPECT_EQ(got, i);
+  }
+  EXPECT_FALSE(ring.pop(got));
+  ring.consumer.publish();
+  EXPECT_TRUE(ring.push(7));
+  ASSERT_TRUE(ring.pop(got));
+  EXPECT_EQ(got, 7u);
+}
+
 TEST(CompletionQueue, OverrunIsAnErrorAndOverwritesNothing) {
   CqRing ring(4);
   for (std::uint64_t i = 1; i <= 4; ++i) EXPECT_TRUE(ring.push(i));
