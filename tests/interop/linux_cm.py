@@ -154,12 +154,23 @@ def nobody_listens(served_by):
     return run
 
 
+UCMATOSE = pair(['ucmatose', '-C', '5', '-S', '1000', '-c', '2'],
+                ['ucmatose', '-s', 'SERVER', '-C', '5', '-S', '1000', '-c', '2'], 7471, 'return status 0')
+UDADDY = pair(['udaddy', '-C', '3', '-S', '100'], ['udaddy', '-s', 'SERVER', '-C', '3', '-S', '100'], 7174, 'return status 0')
+
+
 def disturbed_cm_cases(long):
     """rping while packets are lost, in each way of NETEM, with each server; every round is compared."""
     rounds, cases = (100 if long else 20), {}
     for name, words in NETEM.items():
         for title, case in both(f'rping -C {rounds} -v -V', rping(rounds, 1000)).items():
             cases[f'{title}, {name}'] = disturbed(words, case)
+        if long:
+            programs = dict(both('ucmatose', UCMATOSE), **both('cmtime', cmtime('20')), **both('rxe-cases', rxe_cases))
+            # Datagrams that are lost are lost.
+            if 'delay' in name:
+                programs.update(dict(both('udaddy', UDADDY), **both('mckey', mckey)))
+            cases.update({f'{title}, {name}': disturbed(words, case) for title, case in programs.items()})
     return cases
 
 
@@ -168,11 +179,7 @@ def cm_cases(long):
     for size, server in [(s, a) for s in (100, 1000, 65535) for a in ('SERVER', 'SERVER6')] if long else [
             (100, 'SERVER6'), (65535, 'SERVER')]:
         cases.update(both(f'rping -V -C 100 -S {size} (IPv{6 if server[-1] == "6" else 4})', rping(100, size, server)))
-    cases.update(both('ucmatose', pair(['ucmatose', '-C', '5', '-S', '1000', '-c', '2'],
-                                       ['ucmatose', '-s', 'SERVER', '-C', '5', '-S', '1000', '-c', '2'], 7471,
-                                       'return status 0')))
-    cases.update(both('udaddy', pair(['udaddy', '-C', '3', '-S', '100'], ['udaddy', '-s', 'SERVER', '-C', '3', '-S', '100'],
-                                     7174, 'return status 0')))
+    cases.update(dict(both('ucmatose', UCMATOSE), **both('udaddy', UDADDY)))
     # What binds to no address listens on IPv4's alone.
     for program, options, port in (('ucmatose', ['-C', '5', '-S', '1000'], 7471), ('udaddy', ['-C', '3', '-S', '100'], 7174)):
         cases.update(both(f'{program} (IPv6)', pair([program, '-b', 'SERVER6', *options], [program, '-s', 'SERVER6', *options],

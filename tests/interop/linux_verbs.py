@@ -170,9 +170,22 @@ def disturbed(words, case):
     return run
 
 
+def disturbed_pingpongs():
+    """What is reliable. Half a second is these programs' patience."""
+    cases = {}
+    for program, args in (('ibv_rc_pingpong', ['-c', '-n', '50']), ('ibv_srq_pingpong', ['-c', '-n', '50', '-q', '4', '-s', '512'])):
+        for title, case in both(program, lambda side, p=program, a=args: pingpong(p, side, a)).items():
+            cases.update({f'{title}, {name}': disturbed(words, case) for name, words in NETEM.items()})
+    # What is not, where nothing is lost.
+    for program in ('ibv_uc_pingpong', 'ibv_ud_pingpong'):
+        for title, case in both(program, lambda side, p=program: pingpong(p, side, ['-c', '-n', '20', '-s', '500'])).items():
+            cases[f'{title}, delay 10 ms'] = disturbed(NETEM['delay 10 ms'], case)
+    return cases
+
+
 def netem_cases(long):
     """rdma_rxe's own requester fails mixed operations on such a wire, also between two Linux machines."""
-    cases = {}
+    cases = disturbed_pingpongs() if long else {}
     patience = ('-u', '16')
     programs = BANDWIDTH + LATENCY + ATOMIC if long else ['ib_send_bw']
     for name, words in NETEM.items():

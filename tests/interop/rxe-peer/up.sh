@@ -1,5 +1,8 @@
 # Sourced by rxe-peer: `up`, the keeper and teardown.
 
+# Packets that may wait for a slow guest, where a wire would be no slower: a window of small ones has thousands.
+QUEUE=16384
+
 valid_name() { [[ $1 =~ ^[A-Za-z0-9_.-]{1,12}$ ]] || die "not a usable name (at most 12 of A-Za-z0-9_.-): $1"; }
 valid_num() { [[ $2 =~ ^[0-9]+$ ]] || die "$1 wants a number: $2"; }
 
@@ -194,7 +197,7 @@ up_net() { # tap host-ip host-ip6 count bridge
 	"${ns[@]}" link set lo up || return 1
 	if [ "$5" = 0 ]; then
 		"${ns[@]}" tuntap add dev "$1" mode tap || return 1
-		"${ns[@]}" link set "$1" mtu "$MTU" || return 1
+		"${ns[@]}" link set "$1" mtu "$MTU" txqueuelen "$QUEUE" || return 1
 	else
 		"${ns[@]}" link add "$1.br" type bridge stp_state 0 forward_delay 0 mcast_snooping 0 || return 1
 		"${ns[@]}" link set "$1.br" mtu "$MTU" addrgenmode none &&
@@ -205,7 +208,7 @@ up_net() { # tap host-ip host-ip6 count bridge
 		for ((g = 1; g <= $4; g++)); do
 			d=$1.g$g
 			"${ns[@]}" tuntap add dev "$d" mode tap || return 1
-			"${ns[@]}" link set "$d" mtu "$MTU" addrgenmode none master "$1.br" up || return 1
+			"${ns[@]}" link set "$d" mtu "$MTU" txqueuelen "$QUEUE" addrgenmode none master "$1.br" up || return 1
 		done
 	fi
 	[ "$2" = none ] && [ -z "$3" ] && "${ns[@]}" link set "$1" addrgenmode none
