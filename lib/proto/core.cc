@@ -15,6 +15,7 @@ Core::Core(const TransportConfig& cfg, memory::Table& table)
       timers(cfg.max_qps, cfg.resource),
       address_handles(cfg.max_ahs, cfg.resource),
       multicast(cfg.max_attachments),
+      departed(cfg.resource),
       port_mtu(cfg.port_mtu),
       active_(std::bit_ceil(cfg.max_qps), cfg.resource),
       active_mask_(std::bit_ceil(cfg.max_qps) - 1),

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "memory/table.h"
 #include "proto/address_handles.h"
 #include "proto/counters.h"
+#include "proto/departed.h"
 #include "proto/multicast.h"
 #include "proto/packet_builder.h"
 #include "proto/qp.h"
@@ -20,6 +22,12 @@
 #include "proto/transport.h"
 
 namespace uroce::proto {
+
+/// Whether the packet comes from this address: `v4` as in the IP header, else `v6`.
+inline bool comes_from(const wire::RxPacket& packet, std::uint32_t v4, const std::byte* v6) {
+  if (packet.ip_bytes == 40) return std::memcmp(packet.ip + 8, v6, 16) == 0;
+  return std::memcmp(packet.ip + 12, &v4, 4) == 0;
+}
 
 class Core {
  public:
@@ -36,6 +44,7 @@ class Core {
   Nanos now = 0;            ///< of the current call
   AddressHandles address_handles;
   MulticastTable multicast;
+  Departed departed;
   std::uint32_t port_mtu;
 
   // --- active list: QPs that may have something to send, first in, first out ---

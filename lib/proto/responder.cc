@@ -59,16 +59,8 @@ void send_owed(Core& core, Qp& qp, TxBurst& burst) {
                       .pkey = qp.pkey,
                       .dest_qpn = qp.dest_qpn,
                       .psn = psn};
-  base::Frame& frame = burst.frames[burst.count];
-  PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
-  if (builder.start(frame, qp.path, bth, wire::Aeth::kBytes, 0)) {
-    emit_aeth(builder.extended(), ack ? wire::kAckUnlimited : qp.nak_syndrome, qp.msn);
-    builder.seal();
-    builder.finish();
-    ++burst.count;
-    ++core.counters.sent_pkts;
+  if (send_acknowledge(core, burst, qp.path, bth, ack ? wire::kAckUnlimited : qp.nak_syndrome, qp.msn)) {
     ++qp.counters.sent_pkts;
-    core.counters.sent_bytes += frame.length;
     core.counters.acks_sent += ack;
   }
   qp.owed = Owed::kNothing;
@@ -163,6 +155,20 @@ void receive_xrc(Core& core, Qp& qp, const wire::RxPacket& packet) {
     qp.recv_cq = srq->cq;
   }
   receive(core, qp, packet);
+}
+
+bool send_acknowledge(Core& core, TxBurst& burst, const wire::FrameTemplate& path, const wire::Bth& bth,
+                      std::uint8_t syndrome, Msn msn) {
+  base::Frame& frame = burst.frames[burst.count];
+  PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
+  if (!builder.start(frame, path, bth, wire::Aeth::kBytes, 0)) return false;
+  emit_aeth(builder.extended(), syndrome, msn);
+  builder.seal();
+  builder.finish();
+  ++burst.count;
+  ++core.counters.sent_pkts;
+  core.counters.sent_bytes += frame.length;
+  return true;
 }
 
 void note_congestion(Core& core, Qp& qp) {

@@ -14,6 +14,10 @@ void receive(Core& core, Qp& qp, const wire::RxPacket& packet);
 /// The same for an XRC target QP: PD, SRQ and CQ are those that the message names.
 void receive_xrc(Core& core, Qp& qp, const wire::RxPacket& packet);
 
+/// One packet with an AETH into the burst, which has room. False: its frame is too small.
+bool send_acknowledge(Core& core, TxBurst& burst, const wire::FrameTemplate& path, const wire::Bth& bth,
+                      std::uint8_t syndrome, Msn msn);
+
 /// A packet arrived with ECN's mark: a congestion notification is owed, at most one in kCnpInterval.
 inline constexpr Nanos kCnpInterval = 50 * kMicrosecond;
 void note_congestion(Core& core, Qp& qp);

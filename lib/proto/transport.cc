@@ -19,12 +19,6 @@ namespace {
 
 bool accepts_packets(QpState state) { return state >= QpState::kRtr && state <= QpState::kSqe; }
 
-/// Whether the packet comes from the address that the QP is connected to.
-bool from_peer(const Qp& qp, const wire::RxPacket& packet) {
-  if (packet.ip_bytes == 40) return std::memcmp(packet.ip + 8, qp.peer, 16) == 0;
-  return std::memcmp(packet.ip + 12, &qp.peer_v4, 4) == 0;
-}
-
 wire::Service service_of(QpType type) {
   switch (type) {
     case QpType::kRc: return wire::Service::kRc;
@@ -144,6 +138,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
       std::min<std::size_t>(create.responder_resources.size() / kResponderResourceBytes, kMaxRdAtomic));
   qp.owner = create.owner;
   impl_->cold[slot] = QpCold{};
+  impl_->departed.forget(create.qpn);
   impl_->by_qpn.insert(create.qpn, slot);
   out.value = slot;
   return 0;
@@ -185,9 +180,11 @@ SendProgress Transport::datagrams(QpIndex index) const {
   return {qp->sq_cursor, qp->sq_fetched + qp->sq.available()};
 }
 
-void Transport::destroy(QpIndex index) {
+void Transport::destroy(QpIndex index, Nanos now) {
   Qp* const qp = impl_->find(index);
   if (qp == nullptr) return;
+  const bool answers = qp->type == QpType::kRc || qp->type == QpType::kXrcRecv;
+  if (answers && accepts_packets(qp->state) && !qp->responder_dead) impl_->departed.note(*qp, now);
   detach(*impl_, *qp);
   if (qp->type == QpType::kUd) impl_->multicast.forget(index.value);
   impl_->by_qpn.erase(qp->qpn);
@@ -215,7 +212,7 @@ inline bool Transport::Impl::receive(Qp& qp, wire::RxPacket& packet) {
     ++counters.drop_bad_pkey;
     return true;
   }
-  if (qp.type != QpType::kUd && !from_peer(qp, packet)) {
+  if (qp.type != QpType::kUd && !comes_from(packet, qp.peer_v4, qp.peer)) {
     ++counters.drop_wrong_source;
     return true;
   }
@@ -245,7 +242,7 @@ void Transport::Impl::receive_without_qp(wire::RxPacket& packet) {
       packet.multicast && packet.bth.dest_qpn == kMulticastQpn && packet.info->service == wire::Service::kUd;
   const auto members =
       to_group ? multicast.members(packet.destination()) : std::span<const MulticastTable::Attachment>();
-  if (members.empty()) ++counters.drop_no_qp;
+  if (members.empty()) counters.drop_no_qp += !departed.receive(*this, packet);
   for (const MulticastTable::Attachment& member : members) receive(qps[member.qp], packet);
 }
 
@@ -321,16 +318,18 @@ bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
 bool Transport::transmit(TxBurst& burst, Nanos now) {
   Impl& impl = *impl_;
   impl.now = now;
+  if (impl.departed.owes()) [[unlikely]]
+    impl.departed.transmit(impl, burst);
   while (!burst.full()) {
     impl.prefetch_ahead();
     Qp* const qp = impl.take_active();
     if (qp == nullptr) return false;
     if (impl.turn(*qp, burst)) impl.activate(*qp);
   }
-  return impl.any_active();
+  return wants_transmit();
 }
 
-bool Transport::wants_transmit() const { return impl_->any_active(); }
+bool Transport::wants_transmit() const { return impl_->any_active() || impl_->departed.owes(); }
 
 std::span<queue::CqProducer* const> Transport::touched_cqs() { return impl_->touched_cqs(); }
 std::size_t Transport::take_events(std::span<Event> out) { return impl_->take_events(out); }

@@ -148,7 +148,8 @@ class Transport {
   bool query(QpIndex qp, QpSnapshot& out) const;
   /// How far a UD QP's send queue has been sent. All of it where there is no such QP, or it doesn't send now.
   SendProgress datagrams(QpIndex qp) const;
-  void destroy(QpIndex qp);
+  /// What it had executed is acknowledged for a while yet (proto/departed.h).
+  void destroy(QpIndex qp, Nanos now);
 
   /// False: the ICRC, which wire::parse() had left open, is bad, and nothing was done.
   bool receive(wire::RxPacket& packet, Nanos now);

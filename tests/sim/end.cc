@@ -141,7 +141,7 @@ void begin_connection(End& end, Random& random) {
 }
 
 void tear_down(End& end) {
-  end.host->transport.destroy(end.qp->index);
+  end.host->transport.destroy(end.qp->index, 0);
   if (end.srq_id) end.host->transport.set_srq(*end.srq_id, nullptr);
   drop_perishable(end);
   for (const Zone* zone : {&end.source[0], &end.source[1], &end.target, &end.landing, &end.receive}) {

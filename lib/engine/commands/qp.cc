@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "engine/clock.h"
 #include "engine/commands/commands.h"
 
 namespace uroce::engine::commands {
@@ -267,7 +268,7 @@ int destroy_qp(Call& call) {
   } else {
     call.conductor.workers().workers[qp->worker]->call([&](WorkerCore& worker) {
       session.ports[qp->worker]->qp_of_bit[qp->bit] = SessionPort::kNoQp;
-      worker.transport().destroy(qp->index);
+      worker.transport().destroy(qp->index, monotonic_now());
     });
     --call.conductor.qps_of_worker(qp->worker);
     drop(call.conductor, session, *qp);

@@ -1,6 +1,7 @@
 // What happens to a session's objects when its client goes, by whatever way.
 #include <algorithm>
 
+#include "engine/clock.h"
 #include "engine/commands/commands.h"
 
 namespace uroce::engine::commands {
@@ -19,7 +20,7 @@ void destroy_qps(Conductor& conductor, Session& session) {
     for (std::size_t first = 0; first < mine.size(); first += kBatch) {
       conductor.workers().workers[w]->call([&](WorkerCore& worker) {
         for (std::size_t i = first; i < std::min(first + kBatch, mine.size()); ++i) {
-          worker.transport().destroy(mine[i]->index);
+          worker.transport().destroy(mine[i]->index, monotonic_now());
         }
       });
     }

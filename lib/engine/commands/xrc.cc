@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "engine/clock.h"
 #include "engine/commands/commands.h"
 
 namespace uroce::engine::commands {
@@ -97,7 +98,7 @@ int make_xrc_target(Conductor& conductor, std::shared_ptr<XrcDomain> domain, std
 void release_xrc_target(Conductor& conductor, XrcTarget& target) {
   if (--target.users != 0) return;
   conductor.workers().workers[target.worker]->call(
-      [&](WorkerCore& worker) { worker.transport().destroy(target.index); });
+      [&](WorkerCore& worker) { worker.transport().destroy(target.index, monotonic_now()); });
   conductor.qpns(target.worker).release(target.qpn);
   --conductor.qps_of_worker(target.worker);
   target.domain->targets.erase(target.qpn.value);

@@ -241,7 +241,7 @@ TEST(Multicast, DestroyedQpIsForgotten) {
   Pair pair = Pair::of(QpType::kUd);
   ASSERT_EQ(pair.b.transport->attach_multicast(pair.b.qp, group(1)), 0);
   const Packet packet = to_group(pair, 1);
-  pair.b.transport->destroy(pair.b.qp);
+  pair.b.transport->destroy(pair.b.qp, pair.now);
   EXPECT_FALSE(pair.b.transport->wants_multicast(group(1)));
   pair.deliver(pair.b, packet);
   EXPECT_EQ(pair.b.counters().drop_no_qp, 1u);

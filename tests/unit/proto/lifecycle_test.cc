@@ -152,7 +152,7 @@ TEST(Destroy, LeavesNothingBehind) {
   pair.a.post(write_of(pair, 8, 1));
   const auto packets = pair.take(pair.a);
   pair.a.post(write_of(pair, 8, 2));
-  pair.a.transport->destroy(pair.a.qp);
+  pair.a.transport->destroy(pair.a.qp, pair.now);
   pair.deliver(pair.b, packets[0]);
   for (const Packet& packet : pair.take(pair.b)) pair.deliver(pair.a, packet);
   EXPECT_EQ(pair.a.counters().drop_no_qp, 1u);
