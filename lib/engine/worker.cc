@@ -130,7 +130,8 @@ bool WorkerCore::is_for_us(const wire::RxPacket& packet) {
 
 bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out,
                       Nanos now) {
-  const wire::ParseVerdict verdict = wire::parse(frame, options, out);
+  const wire::ParseVerdict verdict =
+      options.leave_rest_open ? train_.parse(frame, options, out) : wire::parse(frame, options, out);
   ++counters_.parse[static_cast<std::size_t>(verdict)];
   if (verdict == wire::ParseVerdict::kOk) [[likely]] {
     if (!is_for_us(out)) [[unlikely]]

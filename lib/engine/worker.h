@@ -33,6 +33,7 @@
 #include "queue/completion_queue.h"
 #include "queue/doorbell.h"
 #include "wire/packet.h"
+#include "wire/train.h"
 
 namespace uroce::engine {
 
@@ -196,6 +197,7 @@ class WorkerCore {
   std::pmr::monotonic_buffer_resource qp_tables_{HugePages::kPage, &huge_pages_};
   proto::Transport transport_;
   std::array<wire::RxPacket, 16> ahead_;  ///< receive(): parsed and not acted on yet
+  wire::Train train_;                     ///< of what comes from the port
   Mailbox mailbox_;
   std::vector<SessionPort*> ports_;
   std::vector<std::unique_ptr<PacketRing>> from_;  // by sending worker; empty with one worker

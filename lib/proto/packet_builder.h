@@ -14,10 +14,10 @@
 
 namespace uroce::proto {
 
-/// The CRC state behind the headers of a QP's last packet that had no extended ones. The packets of a message
-/// differ in the BTH's last word only, and headers that were just written are slow to load.
+/// The CRC state before the BTH's last word in a QP's last packet without extended headers. The packets of a
+/// message differ in that word only, and headers that were just written are slow to load.
 struct HeaderCrc {
-  std::array<std::uint32_t, 3> bth{};
+  std::array<std::uint32_t, 2> bth{};
   std::uint32_t frame_bytes = 0;
   std::uint32_t state = 0;
 };
@@ -26,16 +26,15 @@ class PacketBuilder {
  public:
   PacketBuilder(const wire::CrcEngine& crc, bool offload_checksum) : crc_(crc), offload_(offload_checksum) {}
 
-  /// False: the frame is too small for it, and nothing was written. bth.pad is filled in.
-  bool start(base::Frame& frame, const wire::FrameTemplate& path, wire::Bth bth, std::size_t extended_bytes,
+  /// False: the frame is too small for it, and nothing was written. bth.pad follows from the payload.
+  bool start(base::Frame& frame, const wire::FrameTemplate& path, const wire::Bth& bth, std::size_t extended_bytes,
              std::size_t payload_bytes) {
     const std::size_t pad = (0 - payload_bytes) & 3;
     const std::size_t ib_bytes = wire::kBthBytes + extended_bytes + payload_bytes + pad + wire::kIcrcBytes;
     const std::size_t total = path.header_bytes() + ib_bytes;
     if (total > frame.capacity) return false;
-    bth.pad = static_cast<std::uint8_t>(pad);
     std::byte* const bth_start = frame.data + path.emit(frame.data, ib_bytes, offload_);
-    bth_ = wire::words_of(bth);
+    bth_ = wire::words_of(bth, static_cast<unsigned>(pad));
     wire::emit(bth_, bth_start);
     frame.length = static_cast<std::uint32_t>(total);
     frame.flags = offload_ ? std::uint32_t{base::kIpChecksumNeeded} : 0u;
@@ -59,20 +58,21 @@ class PacketBuilder {
   void seal(HeaderCrc& last) {
     if (extended_bytes_ != 0) return seal();
     if (bth_[0] != last.bth[0] || bth_[1] != last.bth[1] || frame_bytes_ != last.frame_bytes) {
-      seal();
-      last = {bth_, frame_bytes_, state_};
-      return;
+      last = {{bth_[0], bth_[1]}, frame_bytes_, wire::icrc_begin(ip_, ip_bytes_, wire::kBthBytes - 4)};
     }
-    state_ = last.state ^ wire::icrc_of_change(bth_[2] ^ last.bth[2]);
+    state_ = last.state;
+    word_open_ = true;
     at_ = extended_;
   }
 
   void payload(const std::byte* from, std::size_t bytes) {
-    state_ = crc_.copy(state_, at_, from, bytes);
+    state_ = word_open_ ? crc_.copy_after(state_, bth_[2], at_, from, bytes) : crc_.copy(state_, at_, from, bytes);
+    word_open_ = false;
     at_ += bytes;
   }
 
   void finish() {
+    if (word_open_) payload(nullptr, 0);
     if (pad_ != 0) {
       std::memset(at_, 0, pad_);
       state_ = crc_.update(state_, at_, pad_);
@@ -91,6 +91,7 @@ class PacketBuilder {
   std::array<std::uint32_t, 3> bth_{};
   std::uint32_t frame_bytes_ = 0, state_ = 0;
   bool offload_;
+  bool word_open_ = false;  ///< the BTH's last word isn't in state_ yet
 };
 
 }  // namespace uroce::proto

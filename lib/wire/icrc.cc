@@ -10,7 +10,7 @@ namespace uroce::wire {
 namespace {
 
 using Ones = std::array<std::byte, CrcEngine::kOnesBytes>;
-constexpr std::size_t kBehindIp = 8 + 12;  // UDP, BTH
+constexpr std::size_t kBehindIp = 8 + 8;  // UDP, and of the BTH what is masked
 
 // What counts as ones, by its place in IP, UDP and BTH.
 constexpr Ones ones_of_v4(std::size_t ip_bytes) {
@@ -73,22 +73,9 @@ std::span<const CrcEngine* const> crc_engines() { return kAll; }
 
 std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes, std::size_t headers) {
   if (!is_v6(ip) && ip_bytes != 20) {
-    return crc_engine().update(begin_with_options(ip, ip_bytes), ip + ip_bytes + kBehindIp, headers - 12);
+    return crc_engine().update(begin_with_options(ip, ip_bytes), ip + ip_bytes + kBehindIp, headers - 8);
   }
   return crc_engine().update_masked(detail::kSeed, ip, ip_bytes + 8 + headers, ones_of(ip));
-}
-
-std::uint32_t icrc_copy(const std::byte* ip, std::size_t ip_bytes, std::size_t headers, std::byte* to,
-                        const std::byte* payload, std::size_t bytes) {
-  if (!is_v6(ip) && ip_bytes != 20) {
-    return crc_engine().copy(icrc_begin(ip, ip_bytes, headers), to, payload, bytes);
-  }
-  return crc_engine().copy_behind(detail::kSeed, {ip, ip_bytes + 8 + headers, ones_of(ip)}, to, payload, bytes);
-}
-
-std::uint32_t icrc_of_change(std::uint32_t difference) {
-  return detail::kSlices[3][difference & 0xff] ^ detail::kSlices[2][difference >> 8 & 0xff] ^
-         detail::kSlices[1][difference >> 16 & 0xff] ^ detail::kSlices[0][difference >> 24];
 }
 
 std::uint32_t icrc_of(const std::byte* ip, std::size_t ip_bytes, std::size_t covered) {

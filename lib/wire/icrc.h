@@ -10,13 +10,6 @@
 
 namespace uroce::wire {
 
-/// What stands before a payload, elsewhere than where the payload shall be: `data` with `ones` as in update_masked.
-struct CrcHead {
-  const std::byte* data;
-  std::size_t bytes;
-  const std::byte* ones;
-};
-
 /// One way to compute it. CRC states are neither pre- nor post-inverted beyond what seed() and finish() do.
 struct CrcEngine {
   std::string_view name;  ///< "portable", "pclmulqdq", "vpclmulqdq", "gfni"
@@ -29,9 +22,9 @@ struct CrcEngine {
   std::uint32_t (*update_masked)(std::uint32_t state, const std::byte* data, std::size_t bytes,
                                  const std::byte* ones);
   static constexpr std::size_t kOnesBytes = 128;
-  /// As update_masked over the head, and then copy.
-  std::uint32_t (*copy_behind)(std::uint32_t state, const CrcHead& head, std::byte* to, const std::byte* from,
-                               std::size_t bytes);
+  /// As update over `word`, 4 bytes as in memory, and then copy.
+  std::uint32_t (*copy_after)(std::uint32_t state, std::uint32_t word, std::byte* to, const std::byte* from,
+                              std::size_t bytes);
 };
 
 namespace detail {
@@ -49,16 +42,9 @@ inline const CrcEngine& crc_engine() {
 
 /// State after the masked pseudo-LRH, IP header, UDP header and BTH: `ip` is the start of the IP header,
 /// `ip_bytes` its length (20 or more for IPv4, 40 for IPv6); 8 bytes of UDP and 12 of BTH follow it. The bytes
-/// are masked on the way and not changed. `headers`, 12 or more, takes in the extended headers behind the BTH as
-/// well: cheaper than an update of their own, since headers that were just written are slow to load twice.
+/// are masked on the way and not changed. `headers`, 8 or more, is how much of BTH and extended headers to take in:
+/// cheaper than an update of their own, since headers that were just written are slow to load twice.
 std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes, std::size_t headers = 12);
-
-/// What the state changes by when the last four bytes that it covers change by `difference` (XOR, as in memory).
-std::uint32_t icrc_of_change(std::uint32_t difference);
-
-/// As icrc_begin over `headers`, 12 or more, and then over the payload, which is copied on the way.
-std::uint32_t icrc_copy(const std::byte* ip, std::size_t ip_bytes, std::size_t headers, std::byte* to,
-                        const std::byte* payload, std::size_t bytes);
 
 /// What goes on the wire, little-endian, behind payload and pad.
 constexpr std::uint32_t icrc_finish(std::uint32_t state) { return ~state; }

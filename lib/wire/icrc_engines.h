@@ -86,11 +86,16 @@ inline std::uint32_t byte_step(std::uint32_t state, std::byte next) {
   return (state >> 8) ^ kSlices[0][(state ^ static_cast<std::uint32_t>(next)) & 0xff];
 }
 
-/// CrcEngine::copy_behind for an engine that gains nothing by doing both at once.
-template <auto kUpdateMasked, auto kCopy>
-std::uint32_t copy_behind(std::uint32_t state, const CrcHead& head, std::byte* to, const std::byte* from,
-                          std::size_t bytes) {
-  return kCopy(kUpdateMasked(state, head.data, head.bytes, head.ones), to, from, bytes);
+inline std::uint32_t word_step(std::uint32_t state, std::uint32_t word) {
+  state ^= word;
+  return kSlices[3][state & 0xff] ^ kSlices[2][state >> 8 & 0xff] ^ kSlices[1][state >> 16 & 0xff] ^
+         kSlices[0][state >> 24];
+}
+/// CrcEngine::copy_after for an engine that gains nothing by doing both at once.
+template <auto kCopy>
+std::uint32_t copy_after(std::uint32_t state, std::uint32_t word, std::byte* to, const std::byte* from,
+                         std::size_t bytes) {
+  return kCopy(word_step(state, word), to, from, bytes);
 }
 
 extern const CrcEngine kPortableEngine;

@@ -135,22 +135,22 @@ UROCE_GFNI std::uint32_t update_masked(std::uint32_t state, const std::byte* dat
   return avx512::Pass<false, true, avx512::FourChains>{nullptr, data, ones}.run(state, bytes);
 }
 
-/// The head becomes the block before the first one: it needs no reduction of its own.
-UROCE_GFNI std::uint32_t copy_behind(std::uint32_t state, const CrcHead& head, std::byte* to, const std::byte* from,
-                                     std::size_t bytes) {
-  const bool one_block = head.bytes >= 4 && head.bytes < 64;
-  if (!one_block || bytes % 64 != 0 || bytes < kLong) {
-    return detail::copy_behind<update_masked, copy>(state, head, to, from, bytes);
-  }
-  const __m512i x = avx512::Pass<false, true, Affine>{nullptr, head.data, head.ones}.odd_block(state, head.bytes);
-  return Affine::run(avx512::Pass<true, false, Affine>{to, from, nullptr}, x, 0, bytes);
+/// The word, with the state on it, ends the block before the first one: no table is looked into.
+UROCE_GFNI std::uint32_t copy_after(std::uint32_t state, std::uint32_t word, std::byte* to, const std::byte* from,
+                                    std::size_t bytes) {
+  if (bytes % 64 != 0 || bytes == 0) return copy(word_step(state, word), to, from, bytes);
+  __m512i x = _mm512_maskz_set1_epi32(1 << 15, static_cast<int>(state ^ word));
+  if (bytes >= kLong) return Affine::run(avx512::Pass<true, false, Affine>{to, from, nullptr}, x, 0, bytes);
+  const avx512::Pass<true, false, avx512::FourChains> pass{to, from, nullptr};
+  for (std::size_t at = 0; at < bytes;) x = pass.step(x, at);
+  return avx512::reduce(avx512::moved<0>(x));
 }
 
 bool supported() { return avx512::supported() && __builtin_cpu_supports("gfni"); }
 
 }  // namespace
 
-constinit const CrcEngine kGfniEngine = {"gfni", supported, update, copy, update_masked, copy_behind};
+constinit const CrcEngine kGfniEngine = {"gfni", supported, update, copy, update_masked, copy_after};
 
 }  // namespace uroce::wire::detail
 #endif

@@ -149,8 +149,7 @@ bool supported() { return __builtin_cpu_supports("pclmul") && __builtin_cpu_supp
 
 }  // namespace
 
-constinit const CrcEngine kPclmulEngine = {"pclmulqdq", supported,     update,
-                                           copy,        update_masked, copy_behind<update_masked, copy>};
+constinit const CrcEngine kPclmulEngine = {"pclmulqdq", supported, update, copy, update_masked, copy_after<copy>};
 
 }  // namespace uroce::wire::detail
 #endif

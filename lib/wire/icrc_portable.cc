@@ -46,6 +46,6 @@ std::uint32_t update_masked(std::uint32_t state, const std::byte* data, std::siz
 }  // namespace
 
 constinit const CrcEngine kPortableEngine = {"portable", [] { return true; }, update,
-                                             copy,       update_masked,       copy_behind<update_masked, copy>};
+                                             copy,       update_masked,       copy_after<copy>};
 
 }  // namespace uroce::wire::detail

@@ -19,7 +19,7 @@ UROCE_AVX512 std::uint32_t update_masked(std::uint32_t state, const std::byte* d
 }  // namespace
 
 constinit const CrcEngine kVpclmulEngine = {"vpclmulqdq", avx512::supported, update,
-                                            copy,         update_masked,     copy_behind<update_masked, copy>};
+                                            copy,         update_masked,     copy_after<copy>};
 
 }  // namespace uroce::wire::detail
 #endif

@@ -139,7 +139,7 @@ ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options
   if (verdict != ParseVerdict::kOk) return verdict;
   out.ip = ip;
   std::memcpy(out.source_mac.data(), start + 6, 6);
-  out.placed = false;
+  out.placed = out.crc_known = false;
   out.icrc_open = options.check_icrc;
   if (!options.check_icrc || (options.leave_rest_open && may_stay_open(out))) return ParseVerdict::kOk;
   return check_icrc(out) ? ParseVerdict::kOk : ParseVerdict::kBadIcrc;
@@ -153,10 +153,17 @@ bool check_icrc(RxPacket& packet) {
 }
 
 bool place_payload(RxPacket& packet, std::byte* to, std::size_t held) {
-  const std::size_t early = packet.payload_bytes - held;
+  const CrcEngine& crc = crc_engine();
+  const std::size_t early = packet.payload_bytes - held, headers = packet.info->header_bytes;
   const std::byte* const rest = packet.payload + early;
-  std::uint32_t state = icrc_copy(packet.ip, packet.ip_bytes, packet.info->header_bytes, to, packet.payload, early);
-  if (held != 0) state = crc_engine().update(state, rest, held);
+  std::uint32_t state;
+  if (headers == kBthBytes) {
+    state = packet.crc_known ? packet.crc_before_psn : icrc_begin(packet.ip, packet.ip_bytes, kBthBytes - 4);
+    state = crc.copy_after(state, load_raw<std::uint32_t>(packet.payload - 4), to, packet.payload, early);
+  } else {
+    state = crc.copy(icrc_begin(packet.ip, packet.ip_bytes, headers), to, packet.payload, early);
+  }
+  if (held != 0) state = crc.update(state, rest, held);
   packet.icrc_open = icrc_finish(state) != load_raw<std::uint32_t>(rest + held);
   packet.placed = !packet.icrc_open;
   if (packet.placed && held != 0) std::memcpy(to + early, rest, held);

@@ -57,7 +57,9 @@ struct RxPacket {
   bool multicast = false;           ///< destination address is a group
   bool icrc_open = false;           ///< not checked yet: check_icrc() or place_payload() must say true first
   bool placed = false;              ///< the payload is where it belongs
-  std::uint16_t vlan = 0;           ///< TCI, 0 when untagged
+  bool crc_known = false;
+  std::uint32_t crc_before_psn = 0;  ///< if known: state of the ICRC before the BTH's last word
+  std::uint16_t vlan = 0;            ///< TCI, 0 when untagged
   Mac source_mac{};
   Address source() const;
   Address destination() const;
@@ -133,10 +135,10 @@ class FrameTemplate {
   bool v4_ = true;
 };
 
-/// The words of a BTH as they lie in memory.
-inline std::array<std::uint32_t, 3> words_of(const Bth& bth) {
+/// The words of a BTH as they lie in memory, with this pad.
+inline std::array<std::uint32_t, 3> words_of(const Bth& bth, unsigned pad) {
   const unsigned byte1 =
-      unsigned{bth.solicited} << 7 | unsigned{bth.migreq} << 6 | (bth.pad & 3u) << 4 | (bth.version & 15u);
+      unsigned{bth.solicited} << 7 | unsigned{bth.migreq} << 6 | (pad & 3u) << 4 | (bth.version & 15u);
   return {
       swap_bytes(std::uint32_t{bth.opcode} << 24 | byte1 << 16 | bth.pkey),
       swap_bytes(std::uint32_t{bth.fecn} << 31 | std::uint32_t{bth.becn} << 30 | (bth.dest_qpn.value & 0xffffff)),
@@ -148,7 +150,7 @@ inline void emit(const std::array<std::uint32_t, 3>& bth, std::byte* to) {
   store_raw(to + 4, bth[1]);
   store_raw(to + 8, bth[2]);
 }
-inline void emit(const Bth& bth, std::byte* to) { emit(words_of(bth), to); }
+inline void emit(const Bth& bth, std::byte* to) { emit(words_of(bth, bth.pad), to); }
 
 inline Bth parse_bth(const std::byte* from) {
   const std::uint32_t first = load32(from), qpn = load32(from + 4), psn = load32(from + 8);

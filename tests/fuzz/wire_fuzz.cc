@@ -4,10 +4,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <vector>
 
 #include "wire/dump.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
+#include "wire/train.h"
 
 namespace {
 
@@ -36,6 +38,21 @@ ParseVerdict check(std::span<const std::byte> frame, const ParseOptions& options
   return verdict;
 }
 
+/// The same frame once more, behind itself.
+void check_train(std::span<const std::byte> frame) {
+  constexpr ParseOptions kOptions{.check_ip_checksum = false, .leave_rest_open = true};
+  Train train;
+  RxPacket first, second;
+  const ParseVerdict verdict = train.parse(frame, kOptions, first);
+  demand(train.parse(frame, kOptions, second) == verdict);
+  if (verdict != ParseVerdict::kOk) return;
+  demand(first.payload == second.payload && first.payload_bytes == second.payload_bytes && first.ip == second.ip);
+  demand(words_of(first.bth, first.bth.pad) == words_of(second.bth, second.bth.pad));
+  if (!second.icrc_open) return;
+  std::vector<std::byte> to(second.payload_bytes);
+  demand(place_payload(second, to.data(), 0) == check_icrc(first));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -45,6 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const ParseVerdict as_is = check(frame, {});
   const ParseVerdict lenient = check(frame, {.check_icrc = false, .check_ip_checksum = false});
   demand(as_is != ParseVerdict::kOk || lenient == ParseVerdict::kOk);
+  check_train(frame);
   if (lenient != ParseVerdict::kOk) return 0;
   RxPacket packet;
   parse(frame, {.check_icrc = false, .check_ip_checksum = false}, packet);
@@ -53,5 +71,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   store_raw(&frame[static_cast<std::size_t>(packet.bth_start - frame.data()) + covered],
             icrc_of(packet.ip, packet.ip_bytes, covered));
   demand(check(frame, {.check_ip_checksum = false}) == ParseVerdict::kOk);
+  check_train(frame);
   return 0;
 }

@@ -133,7 +133,7 @@ wire::ParseVerdict Host::receive(std::span<const std::byte> frame, Nanos now) {
   const wire::ParseOptions options{.check_icrc = true,
                                    .check_ip_checksum = !settings.offload_ip_checksum,
                                    .leave_rest_open = settings.copy_early};
-  wire::ParseVerdict verdict = wire::parse(frame, options, packet);
+  wire::ParseVerdict verdict = train_.parse(frame, options, packet);
   if (verdict == wire::ParseVerdict::kOk && !transport.receive(packet, now)) verdict = wire::ParseVerdict::kBadIcrc;
   ++(verdict == wire::ParseVerdict::kOk ? frames_taken_ : frames_refused_);
   return verdict;

@@ -18,6 +18,7 @@
 #include "queue/work_queue.h"
 #include "tests/sim/network.h"
 #include "wire/packet.h"
+#include "wire/train.h"
 
 namespace uroce::sim {
 
@@ -134,6 +135,7 @@ class Host {
  private:
   AlignedBytes frame_memory_;
   std::array<base::Frame, kBurst> frames_;
+  wire::Train train_;
   std::uint64_t frames_sent_ = 0, frames_taken_ = 0, frames_refused_ = 0;
 };
 
