@@ -218,6 +218,7 @@ int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr);
 // queue_pair.cc
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr);
 uroce_av to_av(const ibv_ah_attr& attr);
+int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr);
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr);
 
 // post.cc, post_ex.cc

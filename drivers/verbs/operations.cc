@@ -32,6 +32,7 @@ void fill_operations(Context& context) {
   context.base.reg_dm_mr = reg_dm_mr;
   context.base.alloc_td = alloc_td;
   context.base.dealloc_td = dealloc_td;
+  context.base.modify_qp_rate_limit = modify_qp_rate_limit;
   context.base.alloc_parent_domain = alloc_parent_domain;
 }
 

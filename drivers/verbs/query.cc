@@ -114,6 +114,9 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   out.xrc_odp_caps = in.xrc_odp_caps;
   out.max_dm_size = in.max_dm_size;
   out.cq_mod_caps = {UINT16_MAX, UINT16_MAX};
+  constexpr std::uint32_t kSenders =
+      1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD | 1u << IBV_QPT_XRC_SEND;
+  out.packet_pacing_caps = {1, UROCE_MAX_RATE_KBPS, kSenders};
   out.completion_timestamp_mask = ~std::uint64_t{0};
   out.hca_core_clock = 1'000'000;  // kHz: time stamps are in nanoseconds
   out.device_cap_flags_ex = in.device_cap_flags_ex != 0 ? in.device_cap_flags_ex : in.device_cap_flags;

@@ -239,6 +239,18 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   });
 }
 
+// The typical packet size is for devices that count packets: ours counts bytes.
+int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
+  if (attr->comp_mask != 0) return EINVAL;
+  if (attr->rate_limit == 0 && (attr->max_burst_sz != 0 || attr->typical_pkt_sz != 0)) return EINVAL;
+  uroce_modify_qp_request request{};
+  request.handle = qp->handle;
+  request.mask = IBV_QP_RATE_LIMIT;
+  request.attr.rate_limit = attr->rate_limit;
+  request.attr.rate_burst = attr->max_burst_sz;
+  return session_of(qp->context).call(UROCE_CMD_MODIFY_QP, std::as_bytes(std::span(&request, 1)), {});
+}
+
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
   return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {
     constexpr std::uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
@@ -299,7 +311,7 @@ UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
 }
 UROCE_VERSIONS_1_0_AND_1_1(modify_qp, ibv_modify_qp);
 
-UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) {
+UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   const Qp& asked = *as_qp(qp);
   const uroce_handle request{qp->handle, 0};
   uroce_query_qp_response reply{};
@@ -307,6 +319,7 @@ UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* 
     return failed(error);
   }
   from_wire(reply, *attr);
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) attr->rate_limit = reply.attr.rate_limit;  // the struct has it
   attr->cap = granted(asked.queue.made());
   set_state(*qp, attr->qp_state);
   *init = {};

@@ -365,17 +365,19 @@ struct uroce_av {
   uint16_t dlid;
   uint8_t sl;
   uint8_t port_num;
-  uint8_t static_rate;   /* kept for a query; an Ethernet port does not pace */
+  uint8_t static_rate;   /* kept for a query; what paces is rate_limit */
   uint8_t src_path_bits; /* the same: RoCE has no LIDs */
   uint16_t reserved;
 };
+#define UROCE_MAX_RATE_KBPS 400000000u
 struct uroce_qp_attr {
   uint32_t state, cur_state; /* ibv_qp_state */
   uint32_t path_mtu;         /* ibv_mtu */
   uint32_t qkey, rq_psn, sq_psn, dest_qpn, access_flags;
   uint32_t sqd_notify, pkey_index, port, timeout, retry_cnt, rnr_retry, min_rnr_timer;
-  uint32_t max_rd_atomic, max_dest_rd_atomic, path_mig_state, rate_limit;
-  uint32_t reserved;
+  uint32_t max_rd_atomic, max_dest_rd_atomic, path_mig_state;
+  uint32_t rate_limit; /* kbit/s of all that it sends, with headers: 0 (no limit) or up to UROCE_MAX_RATE_KBPS */
+  uint32_t rate_burst; /* bytes that may leave back to back; 0: 1 ms of the rate */
   struct uroce_av av;
 };
 struct uroce_modify_qp_request {

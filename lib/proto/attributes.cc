@@ -32,7 +32,8 @@ constexpr std::uint32_t kPeer = kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqP
 constexpr std::uint32_t kResponder = kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
 constexpr std::uint32_t kRequester = kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxRdAtomic;
 constexpr std::uint32_t kMigration = kAttrAltPath | kAttrPathMigState;
-constexpr std::uint32_t kRunning = kAttrCurState | kAttrAccessFlags | kMigration;
+constexpr std::uint32_t kRunning = kAttrCurState | kAttrAccessFlags | kMigration | kAttrRateLimit;
+constexpr std::uint32_t kDatagrams = kAttrCurState | kAttrQkey | kAttrRateLimit;
 constexpr std::uint32_t kDrained = kAttrAv | kAttrAccessFlags | kAttrPkeyIndex | kMigration;
 
 struct Row {
@@ -59,17 +60,17 @@ constexpr Row kRows[] = {
     {QpState::kRtr, QpState::kRts, kXi, kRequester | kAttrSqPsn, kRunning},
     {QpState::kRtr, QpState::kRts, kXt, kAttrTimeout | kAttrSqPsn, kRunning | kAttrMinRnrTimer},
     {QpState::kRtr, QpState::kRts, kUc, kAttrSqPsn, kRunning},
-    {QpState::kRtr, QpState::kRts, kUd, kAttrSqPsn, kAttrCurState | kAttrQkey},
+    {QpState::kRtr, QpState::kRts, kUd, kAttrSqPsn, kDatagrams},
 
     {QpState::kRts, QpState::kRts, kRc | kXt, kNothing, kRunning | kAttrMinRnrTimer},
     {QpState::kRts, QpState::kRts, kUc | kXi, kNothing, kRunning},
-    {QpState::kRts, QpState::kRts, kUd, kNothing, kAttrCurState | kAttrQkey},
+    {QpState::kRts, QpState::kRts, kUd, kNothing, kDatagrams},
 
     {QpState::kRts, QpState::kSqd, kAllTypes, kNothing, kAttrSqdNotify},
 
     {QpState::kSqd, QpState::kRts, kRc | kXt, kNothing, kRunning | kAttrMinRnrTimer},
     {QpState::kSqd, QpState::kRts, kUc | kXi, kNothing, kRunning},
-    {QpState::kSqd, QpState::kRts, kUd, kNothing, kAttrCurState | kAttrQkey},
+    {QpState::kSqd, QpState::kRts, kUd, kNothing, kDatagrams},
 
     {QpState::kSqd, QpState::kSqd, kRc, kNothing, kDrained | kAttrPort | kRequester | kResponder},
     {QpState::kSqd, QpState::kSqd, kXi, kNothing, kDrained | kAttrPort | kRequester},
@@ -170,9 +171,9 @@ ModifyVerdict check_modify(QpType type, QpState current, const QpAttr& attr, std
   const Row* row = find_row(type, current, (mask & kAttrState) != 0 ? attr.state : current);
   if (row == nullptr) return {EINVAL, "state"};
 
-  // No resizing of queues, no pacing, one path only: known attributes that this device has no use for.
+  // No resizing of queues, one path only: known attributes that this device has no use for.
   if ((mask & kAttrCap) != 0) return {EOPNOTSUPP, "cap"};
-  if ((mask & kAttrRateLimit) != 0) return {EOPNOTSUPP, "rate_limit"};
+  if ((mask & kAttrRateLimit) != 0 && type == QpType::kXrcRecv) return {EINVAL, "rate_limit"};  // sends nothing
   if (const std::uint32_t missing = row->required & ~mask; missing != 0) return {EINVAL, name_of_lowest(missing)};
   const std::uint32_t surplus = mask & ~(row->required | row->optional | kAttrState);
   if (surplus != 0) return {EINVAL, name_of_lowest(surplus)};

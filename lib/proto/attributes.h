@@ -58,6 +58,8 @@ struct QpAttr {
   std::uint16_t pkey_index = 0;
   std::uint8_t port = 1;
   std::uint8_t path_mig_state = 0;  ///< ibv_mig_state; only 0 (migrated): there is no alternate path
+  std::uint32_t rate_kbps = 0;      ///< of all that the requester sends, with headers; 0: no limit
+  std::uint32_t rate_burst = 0;     ///< bytes that may leave back to back; 0: the default
 };
 
 /// Result of a check, as ibv_modify_qp's errno: 0, EINVAL, EOPNOTSUPP. `what` names the attribute for the log.

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "proto/flush.h"
+#include "proto/pacing.h"
 #include "proto/requester.h"
 
 namespace uroce::proto {
@@ -28,6 +29,7 @@ void remember(QpAttr& kept, const QpAttr& attr, std::uint32_t mask) {
   if (mask & kAttrMaxDestRdAtomic) kept.max_dest_rd_atomic = attr.max_dest_rd_atomic;
   if (mask & kAttrMinRnrTimer) kept.min_rnr_timer = attr.min_rnr_timer;
   if (mask & kAttrDestQpn) kept.dest_qpn = attr.dest_qpn;
+  if (mask & kAttrRateLimit) kept.rate_kbps = attr.rate_kbps, kept.rate_burst = attr.rate_burst;
 }
 
 void set_path(Qp& qp, const QpAttr& kept) {
@@ -40,7 +42,7 @@ void set_path(Qp& qp, const QpAttr& kept) {
   if (path.dest.is_v4()) std::memcpy(&qp.peer_v4, qp.peer + 12, sizeof qp.peer_v4);
 }
 
-void apply(const Core& core, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
+void apply(Core& core, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrAccessFlags) qp.access = kept.access;
   if (mask & kAttrPathMtu) {
     qp.mtu = kept.path_mtu;
@@ -66,6 +68,10 @@ void apply(const Core& core, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrMinRnrTimer) qp.min_rnr_timer = kept.min_rnr_timer & 31;
   if (mask & kAttrDestQpn) qp.dest_qpn = kept.dest_qpn;
   if (mask & (kAttrAv | kAttrDestQpn)) set_path(qp, kept);
+  if (mask & kAttrRateLimit) {
+    pacing::set_rate(core, qp, kept.rate_kbps, kept.rate_burst);
+    requester::resume(core, qp);
+  }
 }
 
 /// What is under way goes on; nothing new begins. An acknowledge that nobody was asked for is asked for now.

@@ -129,6 +129,14 @@ enum class Message : std::uint8_t { kNone, kSend, kWrite };
 /// What acknowledgement the responder owes.
 enum class Owed : std::uint8_t { kNothing, kAck, kNak };
 
+/// The rate limit of a QP that is `paced`: pacing.h.
+struct Pace {
+  std::uint32_t kbps = 0;
+  Nanos depth = 0;     ///< of the bucket: how far clear_at may run ahead of the time
+  Nanos clear_at = 0;  ///< when all that was sent has left, at this rate
+  Nanos deadline = kNever;
+};
+
 struct alignas(64) Qp {
   // --- line 0: every packet, either way; what the responder needs for a packet in sequence ---
   QpState state = QpState::kReset;
@@ -184,6 +192,7 @@ struct alignas(64) Qp {
   bool signal_all = false;
   bool retrying = false;  ///< went back to una, and no progress since
   bool rnr_waiting = false;
+  bool paced = false;                ///< there is a rate limit: `pace`
   bool sqd_pending = false;          ///< SQ drain was asked for and isn't complete
   std::uint8_t reads_in_flight = 0;  ///< READ requests and atomics
   std::uint8_t max_reads = 0;
@@ -225,6 +234,7 @@ struct alignas(64) Qp {
   std::uint64_t owner = 0;
   Nanos flush_interval = 0;
   Nanos next_cnp = 0;  ///< none is sent before
+  Pace pace;
   std::uint32_t xrcd = 0;
   ReceiveWqe receive;
 

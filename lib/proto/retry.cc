@@ -122,7 +122,11 @@ void on_timer(Core& core, Qp& qp) {
     core.wake_sender(qp);
   }
   if (qp.ack_deadline <= core.now) acknowledge_timeout(core, qp);
-  const Nanos next = std::min(qp.rnr_deadline, qp.ack_deadline);
+  if (qp.pace.deadline <= core.now) {
+    qp.pace.deadline = kNever;
+    requester::resume(core, qp);
+  }
+  const Nanos next = std::min({qp.rnr_deadline, qp.ack_deadline, qp.pace.deadline});
   if (next != kNever) core.want_timer(qp, next);
 }
 

@@ -9,6 +9,7 @@
 #include "proto/early_copy.h"
 #include "proto/flush.h"
 #include "proto/modify.h"
+#include "proto/pacing.h"
 #include "proto/requester.h"
 #include "proto/responder.h"
 #include "proto/retry.h"
@@ -307,9 +308,12 @@ Nanos Transport::next_timeout() const { return impl_->timers.next_timeout(); }
 bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   std::uint32_t budget = config.quantum_packets;
   bool more = responder::owes(qp) && responder::run(*this, qp, burst, budget);
-  if (qp.send_state == SendState::kReady) {
+  if (qp.send_state == SendState::kReady && (!qp.paced || pacing::admit(*this, qp, budget))) {
+    const std::size_t first = burst.count;
     more |= is_acknowledged(qp.type) ? requester::run(*this, qp, burst, budget)
                                      : unacknowledged::run(*this, qp, burst, budget);
+    if (qp.paced) [[unlikely]]
+      pacing::charge(*this, qp, burst.frames.subspan(first, burst.count - first));
   }
   check_cqs(qp);
   return more && qp.state != QpState::kErr;

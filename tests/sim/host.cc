@@ -189,6 +189,8 @@ proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c,
   mask = kAttrState | kAttrSqPsn;
   if (c.type == QpType::kXrcRecv) mask |= kAttrTimeout;
   if (requests) mask |= kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxRdAtomic;
+  attr.rate_kbps = c.rate_kbps;
+  if (c.rate_kbps != 0 && c.type != QpType::kXrcRecv) mask |= kAttrRateLimit;
   return host.transport.modify(qp, attr, mask, now);
 }
 

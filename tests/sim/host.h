@@ -149,6 +149,7 @@ struct Connection {
   std::uint8_t max_rd_atomic = 1, max_dest_rd_atomic = 1;
   std::uint32_t access = 0xf | memory::kFlushGlobal;
   std::uint32_t qkey = 0;
+  std::uint32_t rate_kbps = 0;
   proto::QpType type = proto::QpType::kRc;
 };
 

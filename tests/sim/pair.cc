@@ -103,6 +103,8 @@ void Pair::connect_ends(Nanos now) {
     c.path.flow_label = random_.chance(0.3) ? random_.below(1u << 20) : 0;
     c.dest_qpn = peer.qp->qpn;
     c.sq_psn = psn[side];
+    // One in eight is limited; its PSN is random enough.
+    c.rate_kbps = psn[side].value() % 8 == 0 ? 20'000 + psn[side].value() % 1'000'000 : 0;
     c.rq_psn = psn[1 - side];
     c.path_mtu = mtu_;
     c.timeout =

@@ -58,6 +58,12 @@ class Crowd {
     }
   }
 
+  void limit(std::uint32_t number, std::uint32_t kbps) {
+    proto::QpAttr attr;
+    attr.rate_kbps = kbps;
+    ASSERT_EQ(hosts_[0]->transport.modify(qps_[0][number]->index, attr, proto::kAttrRateLimit, now_).error, 0);
+  }
+
   /// Until every work is complete, or `most` steps are over. Completions by QPN.
   void run(std::uint64_t most) {
     const std::size_t due = qps_[0].size() * kDepth;
@@ -97,6 +103,8 @@ class Crowd {
   std::int64_t most_under_way() const { return most_; }
   const std::map<std::uint32_t, std::uint64_t>& sent_frames() const { return sent_; }
   const std::map<std::uint32_t, std::uint64_t>& done() const { return done_; }
+  std::uint64_t bytes_of(std::uint32_t qpn) const { return bytes_of_.at(qpn); }
+  Nanos last_of(std::uint32_t qpn) const { return last_.at(qpn); }
   const std::vector<std::byte>& memory(int id) const { return memory_[id]; }
   const proto::Counters& counters(int id) const { return hosts_[id]->transport.counters(); }
 
@@ -120,7 +128,12 @@ class Crowd {
   void count(std::span<const std::byte> frame, bool sent) {
     wire::RxPacket packet;
     ASSERT_EQ(wire::parse(frame, {}, packet), wire::ParseVerdict::kOk);
-    if (sent) ++sent_[packet.bth.dest_qpn.value];
+    if (sent) {
+      const std::uint32_t qpn = packet.bth.dest_qpn.value;
+      ++sent_[qpn];
+      bytes_of_[qpn] += frame.size();
+      last_[qpn] = now_;
+    }
     if (sent && packet.info->reth != 0 && packet.info->has(wire::kRead)) {
       under_way_ += wire::Reth::parse(packet.bth_start + packet.info->reth).length;
       most_ = std::max(most_, under_way_);
@@ -138,7 +151,8 @@ class Crowd {
   Nanos now_ = 0;
   std::uint64_t total_ = 0;
   std::int64_t under_way_ = 0, most_ = 0;
-  std::map<std::uint32_t, std::uint64_t> done_, sent_;
+  std::map<std::uint32_t, std::uint64_t> done_, sent_, bytes_of_;
+  std::map<std::uint32_t, Nanos> last_;
 };
 
 TEST(ReadWindow, ManyDeepReadersNeverHaveMoreUnderWayThanTheReceiveRingHolds) {
@@ -172,6 +186,20 @@ TEST(Fairness, ReadersShareTheReceiveRing) {
   }
   EXPECT_GE(least, 2u);
   EXPECT_LE(most, 6u);
+}
+
+TEST(Pacing, EachOfManyHoldsItsOwnRateAndTheOthersDoNotWait) {
+  Crowd crowd(16, 4u << 20, 65536, 1024);
+  for (std::uint32_t i = 0; i < 8; ++i) crowd.limit(i, 10'000u << i);
+  crowd.post(UROCE_WR_RDMA_WRITE);
+  crowd.run(1'000'000);
+  EXPECT_EQ(crowd.total(), 16u * kDepth);
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    const double ideal = static_cast<double>(crowd.bytes_of(0x100 + i)) * 8e6 / (10'000u << i);
+    EXPECT_NEAR(static_cast<double>(crowd.last_of(0x100 + i)), ideal, ideal * 0.03) << (10'000u << i) << " kbit/s";
+  }
+  for (std::uint32_t i = 8; i < 16; ++i) EXPECT_LT(crowd.last_of(0x100 + i), crowd.last_of(0x107));
+  EXPECT_EQ(crowd.counters(0).retransmitted_pkts, 0u);
 }
 
 TEST(Fairness, WritersTakeTurns) {

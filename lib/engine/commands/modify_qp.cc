@@ -41,6 +41,9 @@ bool convert(const uroce_qp_attr& from, std::uint32_t mask, proto::QpAttr& to) {
   take(proto::kAttrMinRnrTimer, from.min_rnr_timer, to.min_rnr_timer);
   take(proto::kAttrMaxRdAtomic, from.max_rd_atomic, to.max_rd_atomic);
   take(proto::kAttrMaxDestRdAtomic, from.max_dest_rd_atomic, to.max_dest_rd_atomic);
+  take(proto::kAttrRateLimit, from.rate_limit, to.rate_kbps);
+  take(proto::kAttrRateLimit, from.rate_burst, to.rate_burst);
+  if (given(proto::kAttrRateLimit)) ok &= from.rate_limit <= UROCE_MAX_RATE_KBPS;
   to.rq_psn = Psn(from.rq_psn);
   to.sq_psn = Psn(from.sq_psn);
   to.dest_qpn = Qpn{from.dest_qpn};
@@ -154,6 +157,8 @@ int query_qp(Call& call) {
   response.attr.state = response.attr.cur_state = static_cast<std::uint32_t>(now.state);
   response.attr.rq_psn = now.attr.rq_psn.value();
   response.attr.sq_psn = now.attr.sq_psn.value();
+  response.attr.rate_limit = now.attr.rate_kbps;
+  response.attr.rate_burst = now.attr.rate_burst;
   response.sq_draining = now.sq_draining;
   call.reply.put(response);
   return 0;
