@@ -44,7 +44,7 @@ bool describe(const client::SharedRange& range, uroce_reg_mr_request& request, s
   return true;
 }
 
-// Indirect access is process_vm_readv by the daemon; where Yama restricts that, it needs this permission.
+// Indirect access is /proc/PID/mem, opened by the daemon; where Yama restricts that, it needs this permission.
 void allow_daemon(const client::Session& session) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);

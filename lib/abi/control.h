@@ -151,7 +151,7 @@ struct uroce_handle { /* ALLOC_PD answer, DEALLOC_PD, DEREG_MR, DESTROY_* reques
 };
 
 /* REG_MR: where the bytes are. The pieces cover [addr, addr + length) page by page, in order; `fd` is the index of
- * the descriptor that came along. piece_count 0: indirect, reached with process_vm_readv and writev. With
+ * the descriptor that came along. piece_count 0: indirect, reached through /proc/PID/mem. With
  * IBV_ACCESS_ON_DEMAND an indirect region may have holes, and addr 0 with length 2^64 - 1 is the whole address
  * space (implicit). */
 #define UROCE_MAX_MR_PIECES 64u

@@ -95,7 +95,7 @@ struct MemoryShare::Impl {
   Arena arena;
   PageUsers users;     ///< of pages of our file
   PageUsers leftover;  ///< pages of our file that have no user, but must not be used again
-  PageUsers indirect;  ///< addresses that the daemon reaches with process_vm_readv and writev: they must not move
+  PageUsers indirect;  ///< addresses that the daemon reaches through the kernel: they must not move
   Registrations registrations;
   FileBacking files;
   PageMover mover;

@@ -189,6 +189,17 @@ void Conductor::refund(Session& session, const Usage& less) {
   session.usage.mrs -= less.mrs, session.usage.bytes -= less.bytes;
 }
 
+const std::shared_ptr<Patience>& Conductor::patience(uid_t user) {
+  const Nanos now = monotonic_now();
+  // Who has all of his needs no entry.
+  std::erase_if(patience_, [&](const auto& entry) {
+    return entry.first != user && entry.second.use_count() == 1 && entry.second->all_there(now);
+  });
+  auto& mine = patience_[user];
+  if (!mine) mine = std::make_shared<Patience>();
+  return mine;
+}
+
 std::shared_ptr<XrcDomain> Conductor::find_xrc_domain(dev_t device, ino_t inode) const {
   const auto it = xrc_domains_.find({device, inode});
   return it == xrc_domains_.end() ? nullptr : it->second.lock();

@@ -101,6 +101,8 @@ class Conductor {
   /// Charges the session's user: 0 or ENOMEM, with a log line that names the limit.
   int charge(Session& session, const Usage& more);
   void refund(Session& session, const Usage& less);
+  /// What waiting for this user's memory has cost, whoever of his clients it was.
+  const std::shared_ptr<Patience>& patience(uid_t user);
 
   /// nullptr: no session has one of this file.
   std::shared_ptr<XrcDomain> find_xrc_domain(dev_t device, ino_t inode) const;
@@ -158,6 +160,7 @@ class Conductor {
   memory::Table& memory_;
   Port port_;
   Accounts accounts_;
+  std::map<uid_t, std::shared_ptr<Patience>> patience_;
   Rejections rejections_;
   CmService cm_;
   std::vector<QpnAllocator> qpns_;

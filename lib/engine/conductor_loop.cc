@@ -45,6 +45,7 @@ Peer peer_of(int socket) {
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return peer;
   peer.pid = credentials.pid;
   peer.uid = credentials.uid;
+  peer.gid = credentials.gid;
   int pidfd = -1;
   length = sizeof(pidfd);
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) != 0) {

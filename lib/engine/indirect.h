@@ -1,32 +1,61 @@
-// Memory of a client that can't be mapped, reached through the kernel (process_vm_readv, process_vm_writev). Called
-// by workers; the process is checked to be still the one that connected.
+// Memory of a client that can't be mapped, reached through the kernel (/proc/PID/mem, which stays with the memory
+// that the process had when it was opened, whatever it executes later).
+//
+// A page fault on the way can last as long as the client likes (userfaultfd, a FUSE file mapped privately), and
+// nothing but its end gets a thread out of it. So a thread of the session's own makes the system calls, and
+// whoever needs the bytes waits for it no longer than the user's Patience lasts. From then on every such access of
+// the session fails at once, until that thread is back. Where the user could stop the daemon anyway it is enough to
+// look whether the pages are there (/proc/PID/pagemap): then worker and conductor copy by themselves, which is
+// quicker by a change of threads. Nobody else is trusted not to take a page away in between.
+//
+// io() on any worker; the rest on the conductor.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 
+#include "base/spinlock.h"
+#include "engine/patience.h"
 #include "engine/unique_fd.h"
 #include "memory/table.h"
 
 namespace uroce::engine {
 
+struct Peer;
+
+struct MemoryFiles {
+  UniqueFd memory;
+  UniqueFd pagemap;  ///< invalid: the session's own thread makes all accesses
+};
+
+/// The memory of the process at the other end of a socket. 0, or why not: ESRCH, EPERM (who asks is not allowed to
+/// debug that process, or a program with more rights than the user's runs in it), or another errno.
+int open_memory(const Peer& peer, MemoryFiles& out);
+
 class IndirectMemory {
  public:
-  /// `pidfd` refers to process `pid`; it tells when that has gone.
-  IndirectMemory(pid_t pid, int pidfd);
+  /// `few_cores`: waiting for another thread by spinning keeps that from running.
+  IndirectMemory(MemoryFiles files, std::shared_ptr<Patience> patience, const std::atomic<bool>& few_cores);
+  /// Does not wait for a thread that is stuck.
+  ~IndirectMemory();
   IndirectMemory(const IndirectMemory&) = delete;
   IndirectMemory& operator=(const IndirectMemory&) = delete;
 
   const memory::IndirectIo& io() const { return io_; }
-  /// Whether the kernel lets us read the byte at `address`: 0 or an errno.
-  int probe(std::uint64_t address) const;
+  /// Whether the byte at `address` can be read: 0, EFAULT, or ETIMEDOUT.
+  int probe(std::uint64_t address);
 
  private:
-  bool alive() const;
+  class Helper;
+  int transfer(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes);
 
-  pid_t pid_;
-  int pidfd_;
+  bool are_there(std::uint64_t address, std::size_t bytes) const;
+
+  MemoryFiles files_;
+  const std::atomic<bool>& few_cores_;
+  std::shared_ptr<Helper> helper_;
   memory::IndirectIo io_;
 };
 

@@ -194,6 +194,7 @@ struct Peer {
   pid_t pid = 0;
   uid_t uid = 0;
   UniqueFd pidfd;  ///< invalid: unknown process, no indirect memory
+  gid_t gid = 0;
 };
 
 struct Session {

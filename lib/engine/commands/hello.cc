@@ -104,9 +104,6 @@ int hello(Call& call) {
     if (!give(wake, call.reply.fds)) return fail(session, EMFILE);
   }
   call.reply.fds.push_back(std::move(read_end));
-  if (call.conductor.config().indirect && session.peer.pidfd.valid()) {
-    session.indirect = std::make_unique<IndirectMemory>(session.peer.pid, session.peer.pidfd.get());
-  }
   session.greeted = true;
   for (std::uint32_t i = 0; i < workers; ++i) {
     call.conductor.workers().workers[i]->call([&](WorkerCore& worker) { worker.attach(*session.ports[i]); });

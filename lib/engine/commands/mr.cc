@@ -1,4 +1,6 @@
 // REG_MR, REREG_MR, ALLOC_NULL_MR, ALLOC_FAST_MR, DEREG_MR.
+#include <system_error>
+
 #include "engine/commands/commands.h"
 #include "engine/log.h"
 
@@ -57,20 +59,48 @@ int check_range(const uroce_reg_mr_request& request) {
   return total == span ? 0 : EINVAL;
 }
 
-int reach_through_kernel(Session& session, const uroce_reg_mr_request& request) {
-  if (session.indirect == nullptr) {
+int start_indirect(Call& call) {
+  Session& session = call.session;
+  if (session.indirect != nullptr) return 0;
+  const auto& patience = call.conductor.patience(session.peer.uid);
+  if (patience->stuck.load() >= Patience::kMaxStuck) return EAGAIN;
+  MemoryFiles files;
+  if (const int error = open_memory(session.peer, files)) return error;
+  try {
+    session.indirect =
+        std::make_unique<IndirectMemory>(std::move(files), patience, call.conductor.workers().few_cores);
+  } catch (const std::system_error&) {  // no thread is left
+    return EAGAIN;
+  }
+  return 0;
+}
+
+int reach_through_kernel(Call& call, const uroce_reg_mr_request& request) {
+  Session& session = call.session;
+  const char* program = session.program.c_str();
+  if (!call.conductor.config().indirect || !session.peer.pidfd.valid()) {
     log(LogLevel::kWarning, "memory of %s can't be shared and is refused: see memory.indirect in uroced.toml",
-        session.program.c_str());
+        program);
     return EOPNOTSUPP;
   }
-  const int error = session.indirect->probe(request.addr);
+  int error = start_indirect(call);
+  if (error == 0) error = session.indirect->probe(request.addr);
   // What is not there yet may be when it is used.
   if (error == 0 || (error == EFAULT && (request.access & memory::kOnDemand) != 0)) return 0;
+  if (error == EAGAIN || error == ETIMEDOUT) {
+    log(LogLevel::kWarning,
+        "memory of %s is refused: page faults of user %u don't end (%u threads wait for them, %u may); look for "
+        "what "
+        "should serve them, a FUSE file system or userfaultfd",
+        program, static_cast<unsigned>(session.peer.uid), call.conductor.patience(session.peer.uid)->stuck.load(),
+        Patience::kMaxStuck);
+    return error;
+  }
   log(LogLevel::kWarning,
       "memory of %s can't be reached through the kernel (%s); run the daemon as root, or as the program's user "
       "with "
-      "kernel.yama.ptrace_scope=0",
-      session.program.c_str(), std::strerror(error));
+      "kernel.yama.ptrace_scope=0; a program that gave up privileges has to call prctl(PR_SET_DUMPABLE, 1)",
+      program, std::strerror(error));
   return error == EFAULT ? EFAULT : EPERM;
 }
 
@@ -78,7 +108,7 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
   Session& session = call.session;
   region.client_address = request.addr;
   if (request.piece_count == 0) {
-    if (const int error = reach_through_kernel(session, request)) return error;
+    if (const int error = reach_through_kernel(call, request)) return error;
     mr.indirect = true;
     region.indirect = &session.indirect->io();
     return 0;

@@ -44,7 +44,7 @@ TEST(IndirectMemory, IsRefusedWhereTheConfigurationSaysSo) {
     DaemonConfig config = test_config();
     config.indirect = allowed;
     TestDaemon daemon(config);
-    Peer peer{.pid = ::getpid(), .uid = ::getuid()};
+    Peer peer{.pid = ::getpid(), .uid = ::getuid(), .pidfd = UniqueFd(), .gid = ::getgid()};
     peer.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
     ASSERT_TRUE(peer.pidfd.valid());
     TestClient client(*daemon.conductor, std::move(peer));

@@ -1,0 +1,36 @@
+// How long the clients of one user may keep threads of the daemon waiting for their memory: so much at once, and
+// in the long run a small part of the time. Any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/types.h"
+
+namespace uroce::engine {
+
+class Patience {
+ public:
+  static constexpr Nanos kAtOnce = 20 * kMillisecond;
+  static constexpr Nanos kShare = 50;  ///< one part in so many of the time comes back
+  static constexpr std::uint32_t kMaxStuck = 16;
+
+  /// Whether one may wait, or have waited, for `span` more.
+  bool grant(Nanos span, Nanos now) {
+    Nanos paid_at = paid_at_.load(std::memory_order_relaxed);
+    for (;;) {
+      const Nanos next = (paid_at > now ? paid_at : now) + span * kShare;
+      if (next > now + kAtOnce * kShare) return false;
+      if (paid_at_.compare_exchange_weak(paid_at, next, std::memory_order_relaxed)) return true;
+    }
+  }
+  bool all_there(Nanos now) const { return paid_at_.load(std::memory_order_relaxed) <= now && stuck.load() == 0; }
+
+  /// Threads that wait for this user's memory and have been given up.
+  std::atomic<std::uint32_t> stuck{0};
+
+ private:
+  std::atomic<Nanos> paid_at_{0};  ///< when all that was granted has come back
+};
+
+}  // namespace uroce::engine
