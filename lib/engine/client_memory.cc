@@ -2,13 +2,12 @@
 
 #include <linux/magic.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 
+#include "engine/foreign_file.h"
 #include "engine/sigbus_guard.h"
 
 namespace uroce::engine {
@@ -26,10 +25,10 @@ constexpr std::uint32_t kJfs = 0x3153464a, kNtfs3 = 0x7366746e, kBcachefs = 0xca
 
 std::atomic<std::size_t> g_mappings{0};
 
-FileKind classify(int fd) {
-  struct statfs info {};
-  if (::fstatfs(fd, &info) != 0) return {};
-  return kind_of_file(static_cast<std::uint32_t>(info.f_type), static_cast<std::uint64_t>(info.f_bsize));
+// A file that doesn't even say what it is, is none to wait for.
+FileKind classify(int fd, const std::shared_ptr<Patience>& patience, FileFacts& facts) {
+  if (examine(fd, patience, facts) != 0) return {};
+  return kind_of_file(facts.magic, facts.block_bytes);
 }
 
 bool sane(const uroce_mr_piece& piece, std::uint64_t page_bytes) {
@@ -107,12 +106,11 @@ ClientMemory::Extent* ClientMemory::find(dev_t device, ino_t inode, std::uint64_
 }
 
 int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable, Hold& out) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) return EBADF;
-  const FileKind kind = classify(fd);
+  FileFacts info;
+  const FileKind kind = classify(fd, patience_, info);
   if (!kind.allowed) return EOPNOTSUPP;
   if (!sane(piece, kPage)) return EINVAL;
-  Extent* extent = find(info.st_dev, info.st_ino, piece.offset, piece.bytes, writable);
+  Extent* extent = find(info.device, info.inode, piece.offset, piece.bytes, writable);
   if (extent == nullptr) {
     const auto [start, end] = range_to_map(kind, piece);
     if (g_mappings >= kMaxMappings) return ENOMEM;
@@ -125,7 +123,7 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable,
     }
     ++g_mappings, ++mapping_count_;
     extents_.push_back(
-        {static_cast<std::byte*>(base), end - start, 1, 0, info.st_dev, info.st_ino, writable, start});
+        {static_cast<std::byte*>(base), end - start, 1, 0, info.device, info.inode, writable, start});
     extent = &extents_.back();
   }
   ++extent->users;
@@ -138,8 +136,12 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable,
 int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable,
                              Hold& out) {
   std::uint64_t total = 0;
+  FileKind kind;
+  std::size_t of = fds.size();
   for (const uroce_mr_piece& piece : pieces) {
-    const FileKind kind = classify(fds[piece.fd].get());
+    FileFacts facts;
+    if (piece.fd != of) kind = classify(fds[piece.fd].get(), patience_, facts);
+    of = piece.fd;
     if (!kind.allowed) return EOPNOTSUPP;
     // Hugepages can't stand at an arbitrary place behind another piece.
     if (kind.page_bytes != kPage) return EOPNOTSUPP;

@@ -10,10 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "abi/control.h"
+#include "engine/patience.h"
 #include "engine/unique_fd.h"
 
 namespace uroce::engine {
@@ -58,7 +61,9 @@ class ClientMemory {
     Extent* extent_ = nullptr;
   };
 
-  explicit ClientMemory(std::uint64_t session) : session_(session) {}
+  /// `patience`: of the session's user, with files that nobody answers for.
+  ClientMemory(std::uint64_t session, std::shared_ptr<Patience> patience)
+      : session_(session), patience_(std::move(patience)) {}
   ~ClientMemory();
   ClientMemory(const ClientMemory&) = delete;
   ClientMemory& operator=(const ClientMemory&) = delete;
@@ -77,6 +82,7 @@ class ClientMemory {
   Extent* find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes, bool writable);
 
   std::uint64_t session_;
+  std::shared_ptr<Patience> patience_;
   std::list<Extent> extents_;
   std::size_t mapping_count_ = 0;
 };

@@ -95,14 +95,16 @@ Conductor::~Conductor() {
 Session& Conductor::open_session(Peer peer, UniqueFd socket) {
   const std::uint64_t id = ++last_session_;
   auto& slot = sessions_[id];
-  slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), config_.hugepages);
+  auto patience = this->patience(peer.uid);
+  slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), config_.hugepages, std::move(patience));
   return *slot;
 }
 
 Reply Conductor::handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds) {
   Reply reply;
   const std::uint64_t unknown = session.unknown_handles;
-  execute(session, message, std::move(fds), reply);
+  execute(session, message, fds, reply);
+  let_go(std::move(fds));
   if (reply.status == 0 || reply.status == kParked) return reply;
   reply.body.clear();
   // Chunks that were made on the way stay unannounced; the next response that makes room names them.
@@ -113,7 +115,7 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
   return reply;
 }
 
-void Conductor::execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds,
+void Conductor::execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd>& fds,
                         Reply& reply) {
   uroce_request request;
   if (message.size() < sizeof(request)) {

@@ -101,8 +101,6 @@ class Conductor {
   /// Charges the session's user: 0 or ENOMEM, with a log line that names the limit.
   int charge(Session& session, const Usage& more);
   void refund(Session& session, const Usage& less);
-  /// What waiting for this user's memory has cost, whoever of his clients it was.
-  const std::shared_ptr<Patience>& patience(uid_t user);
 
   /// nullptr: no session has one of this file.
   std::shared_ptr<XrcDomain> find_xrc_domain(dev_t device, ino_t inode) const;
@@ -140,7 +138,8 @@ class Conductor {
   Nanos started() const { return started_; }
 
  private:
-  void execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds, Reply& reply);
+  const std::shared_ptr<Patience>& patience(uid_t user);
+  void execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd>& fds, Reply& reply);
   void accept_all();
   void read_session(Session& session);
   bool answer(Session& session, const uroce_request& request, Reply& reply);
@@ -160,7 +159,7 @@ class Conductor {
   memory::Table& memory_;
   Port port_;
   Accounts accounts_;
-  std::map<uid_t, std::shared_ptr<Patience>> patience_;
+  std::map<uid_t, std::shared_ptr<Patience>> patience_;  ///< with all sessions of a user together
   Rejections rejections_;
   CmService cm_;
   std::vector<QpnAllocator> qpns_;

@@ -184,6 +184,7 @@ void Conductor::read_session(Session& session) {
   Received in = receive_message(session.socket.get());
   if (in.nothing) return;
   if (in.closed || in.bad || in.message.size() < sizeof(uroce_request)) {
+    let_go(std::move(in.fds));
     session.doomed = true;
     if (in.closed) return;
     rejections_.count(Rejection::malformed);

@@ -20,6 +20,7 @@
 #include "engine/arena.h"
 #include "engine/client_memory.h"
 #include "engine/cm_objects.h"
+#include "engine/foreign_file.h"
 #include "engine/handle_table.h"
 #include "engine/indirect.h"
 #include "engine/slot_pool.h"
@@ -111,6 +112,7 @@ struct SrqObject {
 
 /// An XRC domain. One of a file is found by the file and shared by sessions.
 struct XrcDomain {
+  ~XrcDomain() { let_go(std::move(file)); }
   std::uint32_t id = 0;
   UniqueFd file;  ///< keeps the inode's number from being used again; invalid: private
   dev_t device = 0;
@@ -198,12 +200,18 @@ struct Peer {
 };
 
 struct Session {
-  Session(std::uint64_t number, Peer from, UniqueFd socket_fd, bool hugepages)
-      : id(number), peer(std::move(from)), socket(std::move(socket_fd)), arena(hugepages), memory(number) {}
+  Session(std::uint64_t number, Peer from, UniqueFd socket_fd, bool hugepages, std::shared_ptr<Patience> with_user)
+      : id(number),
+        peer(std::move(from)),
+        socket(std::move(socket_fd)),
+        patience(std::move(with_user)),
+        arena(hugepages),
+        memory(number, patience) {}
 
   std::uint64_t id;
   Peer peer;
   UniqueFd socket;
+  std::shared_ptr<Patience> patience;
   std::string program;
 
   // From HELLO on.

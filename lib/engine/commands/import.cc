@@ -3,16 +3,19 @@
 #include <sys/stat.h>
 
 #include "engine/commands/commands.h"
+#include "engine/foreign_file.h"
 
 namespace uroce::engine::commands {
 
 // Whoever holds the memfd of a session's first chunk was given it by that session's process.
 int import_device(Call& call) {
-  struct stat info {};
-  if (!call.no_body() || call.fds.size() != 1 || ::fstat(call.fds[0].get(), &info) != 0) return EINVAL;
+  FileFacts info;
+  if (!call.no_body() || call.fds.size() != 1) return EINVAL;
+  if (!is_memory_file(call.fds[0].get())) return ENOENT;
+  if (examine(call.fds[0].get(), call.session.patience, info) != 0) return EINVAL;
   for (const auto& [id, session] : call.conductor.sessions()) {
     if (session.get() == &call.session || !session->greeted) continue;
-    if (!session->arena.is_first_chunk(info.st_dev, info.st_ino)) continue;
+    if (!session->arena.is_first_chunk(info.device, info.inode)) continue;
     call.session.imported = id;
     return 0;
   }

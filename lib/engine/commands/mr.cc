@@ -62,13 +62,12 @@ int check_range(const uroce_reg_mr_request& request) {
 int start_indirect(Call& call) {
   Session& session = call.session;
   if (session.indirect != nullptr) return 0;
-  const auto& patience = call.conductor.patience(session.peer.uid);
-  if (patience->stuck.load() >= Patience::kMaxStuck) return EAGAIN;
+  if (session.patience->stuck.load() >= Patience::kMaxStuck) return EAGAIN;
   MemoryFiles files;
   if (const int error = open_memory(session.peer, files)) return error;
   try {
     session.indirect =
-        std::make_unique<IndirectMemory>(std::move(files), patience, call.conductor.workers().few_cores);
+        std::make_unique<IndirectMemory>(std::move(files), session.patience, call.conductor.workers().few_cores);
   } catch (const std::system_error&) {  // no thread is left
     return EAGAIN;
   }
@@ -92,8 +91,7 @@ int reach_through_kernel(Call& call, const uroce_reg_mr_request& request) {
         "memory of %s is refused: page faults of user %u don't end (%u threads wait for them, %u may); look for "
         "what "
         "should serve them, a FUSE file system or userfaultfd",
-        program, static_cast<unsigned>(session.peer.uid), call.conductor.patience(session.peer.uid)->stuck.load(),
-        Patience::kMaxStuck);
+        program, static_cast<unsigned>(session.peer.uid), session.patience->stuck.load(), Patience::kMaxStuck);
     return error;
   }
   log(LogLevel::kWarning,

@@ -1,26 +1,28 @@
 // OPEN_XRCD, CLOSE_XRCD, OPEN_QP, and what XRC targets are.
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include "engine/clock.h"
 #include "engine/commands/commands.h"
+#include "engine/foreign_file.h"
 
 namespace uroce::engine::commands {
 namespace {
 
 int open_domain(Call& call, std::uint32_t flags, std::shared_ptr<XrcDomain>& out) {
-  struct stat info {};
+  FileFacts info;
   const bool of_file = !call.fds.empty();
   if (of_file) {
-    if (call.fds.size() != 1 || ::fstat(call.fds[0].get(), &info) != 0) return EINVAL;
-    out = call.conductor.find_xrc_domain(info.st_dev, info.st_ino);
+    if (call.fds.size() != 1) return EINVAL;
+    const int error = examine(call.fds[0].get(), call.session.patience, info);
+    if (error != 0) return error == ETIMEDOUT ? error : EINVAL;
+    out = call.conductor.find_xrc_domain(info.device, info.inode);
   }
   if (out != nullptr) return (flags & O_EXCL) != 0 ? EINVAL : 0;
   if ((flags & O_CREAT) == 0) return EAGAIN;
   out = call.conductor.new_xrc_domain();
   if (!of_file) return 0;
-  out->device = info.st_dev;
-  out->inode = info.st_ino;
+  out->device = info.device;
+  out->inode = info.inode;
   out->file = std::move(call.fds[0]);
   call.conductor.publish_xrc_domain(out);
   return 0;

@@ -1,5 +1,5 @@
 // A process with memory whose page faults are never answered: its first page is anonymous, the others are a file of
-// a FUSE file system that it mapped privately and that answers all but the reading of pages.
+// a FUSE file system that it mapped privately. The server answers what makes the file appear and nothing else.
 #pragma once
 
 #include <fcntl.h>
@@ -10,6 +10,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
+
+#include "engine/unique_fd.h"
 
 namespace uroce::engine::testing {
 
@@ -37,11 +40,12 @@ class SilentMemory {
     ::close(ends[1]);
     struct Report {
       pid_t server;
+      int file;
       std::uint64_t address;
     } report{};
     works_ = ::read(ends[0], &report, sizeof(report)) == sizeof(report);
     ::close(ends[0]);
-    server_ = report.server, address_ = report.address;
+    server_ = report.server, file_ = report.file, address_ = report.address;
   }
   ~SilentMemory() {
     answer();
@@ -55,6 +59,11 @@ class SilentMemory {
   bool works() const { return works_; }
   pid_t owner() const { return owner_; }
   std::uint64_t address(std::size_t page) const { return address_ + page * kPage; }
+  /// The file. To close it takes as long as all else.
+  UniqueFd file() const {
+    const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, owner_, 0)));
+    return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), file_, 0)));
+  }
   /// The file system ends: faults end with an error.
   void answer() {
     if (server_ > 0) ::kill(server_, SIGKILL);
@@ -84,8 +93,9 @@ class SilentMemory {
     std::memset(first, 1, kPage);
     struct {
       pid_t server;
+      int file;
       std::uint64_t address;
-    } const found{server, reinterpret_cast<std::uintptr_t>(base)};
+    } const found{server, file, reinterpret_cast<std::uintptr_t>(base)};
     if (::write(report, &found, sizeof(found)) != sizeof(found)) ::_exit(1);
     for (;;) ::pause();
   }
@@ -108,12 +118,13 @@ class SilentMemory {
         case FUSE_LOOKUP: {
           fuse_entry_out out{};
           out.nodeid = 2;
-          out.entry_valid = out.attr_valid = 1000;
+          out.entry_valid = 1000;  // its attributes are to be asked for each time
           out.attr = attributes(2);
           reply(connection, in.unique, &out, sizeof(out));
           break;
         }
         case FUSE_GETATTR: {
+          if (in.nodeid != 1) break;
           fuse_attr_out out{};
           out.attr_valid = 1000;
           out.attr = attributes(in.nodeid);
@@ -126,6 +137,8 @@ class SilentMemory {
           break;
         }
         case FUSE_READ:
+        case FUSE_STATFS:
+        case FUSE_FLUSH:
         case FUSE_FORGET: break;
         default: reply(connection, in.unique, nullptr, 0, -ENOSYS);
       }
@@ -153,6 +166,7 @@ class SilentMemory {
 
   std::string directory_;
   pid_t owner_ = 0, server_ = 0;
+  int file_ = -1;
   std::uint64_t address_ = 0;
   bool works_ = false;
 };
