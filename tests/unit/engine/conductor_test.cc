@@ -315,7 +315,8 @@ TEST_F(ConductorTest, GarbageIsAnsweredWithErrorsAndHarmsNobody) {
     if (round % 2 == 0) bad.hello();
     std::vector<std::byte> body(random() % 300);
     for (std::byte& b : body) b = random() % 3 == 0 ? static_cast<std::byte>(random()) : std::byte{0};
-    for (int i = 0; i < 4; ++i) bad.send(static_cast<std::uint32_t>(random() % 24), body);
+    for (int i = 0; i < 4; ++i)
+      bad.send(static_cast<std::uint32_t>(random() % 24), std::span<const std::byte>(body));
   }
   EXPECT_NE(good.alloc_pd(), 0u);
   EXPECT_EQ(conductor.sessions().size(), 1u);
@@ -326,7 +327,7 @@ TEST_F(ConductorTest, TruncatedRequestsOfEveryCommandAreRefused) {
   client.hello();
   for (std::uint32_t command = 1; command < UROCE_CMD_ADMIN; ++command) {
     const std::vector<std::byte> body(3, std::byte{1});
-    EXPECT_EQ(client.send(command, body).status, EINVAL) << "command " << command;
+    EXPECT_EQ(client.send(command, std::span(body)).status, EINVAL) << "command " << command;
     EXPECT_EQ(conductor.rejections().of(Rejection::malformed), command);
   }
   std::vector<std::byte> three(3);
