@@ -89,15 +89,13 @@ int reach_through_kernel(Call& call, const uroce_reg_mr_request& request) {
   if (error == EAGAIN || error == ETIMEDOUT) {
     log(LogLevel::kWarning,
         "memory of %s is refused: page faults of user %u don't end (%u threads wait for them, %u may); look for "
-        "what "
-        "should serve them, a FUSE file system or userfaultfd",
+        "what should serve them: a FUSE file system, or userfaultfd",
         program, static_cast<unsigned>(session.peer.uid), session.patience->stuck.load(), Patience::kMaxStuck);
     return error;
   }
   log(LogLevel::kWarning,
       "memory of %s can't be reached through the kernel (%s); run the daemon as root, or as the program's user "
-      "with "
-      "kernel.yama.ptrace_scope=0; a program that gave up privileges has to call prctl(PR_SET_DUMPABLE, 1)",
+      "with kernel.yama.ptrace_scope=0; a program that gave up privileges has to call prctl(PR_SET_DUMPABLE, 1)",
       program, std::strerror(error));
   return error == EFAULT ? EFAULT : EPERM;
 }
