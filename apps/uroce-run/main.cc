@@ -99,6 +99,7 @@ std::string library_dir() {
   }
   for (const fs::path& place : places) {
     if (fs::exists(place / "libibverbs.so.1", error)) return place;
+    if (error) fail(1, place.string() + ": " + error.message() + "; whoever runs programs has to have access");
   }
   fail(1, "no libibverbs.so.1 in " + places.front().string() + "; build it with `./quickstart.sh build`");
 }

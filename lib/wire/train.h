@@ -29,8 +29,8 @@ class Train {
   bool take(std::span<const std::byte> frame, RxPacket& out) const;
   void remember(std::span<const std::byte> frame, const RxPacket& packet);
 
-  RxPacket packet_;              // the last one that was parsed in full; its pointers mean nothing
-  std::size_t frame_bytes_ = 0;  // 0: there is none
+  RxPacket packet_;                            // the last one that was parsed in full; its pointers mean nothing
+  std::size_t frame_bytes_ = ~std::size_t{0};  // no frame has so many: there is none
   std::size_t ip_at_ = 0, bth_at_ = 0;
   std::array<std::byte, kMostHeaders> headers_{};
 };

@@ -194,7 +194,7 @@ def memory_of_another_user(rig):
     for place in (rig.dir, rig.run_dir):
         place.chmod(0o755)
     who = ['setpriv', '--reuid', '65534', '--regid', '65534', '--clear-groups']
-    process = rig.start(devices[0], ['ibv_devinfo'], prefix=who)
+    process = rig.start(devices[0], ['ibv_devinfo'], prefix=who, apps=rig.public_apps())
     if process.wait(10) != 0 or devices[0] not in process.output():
         raise Failure('ibv_devinfo as nobody:\n' + rig.describe(process))
 

@@ -153,12 +153,19 @@ class Rig:
         self.daemon('uroce0', 'loopback', ['192.0.2.1/24', '2001:db8::1/64'], extra)
         return 'uroce0', 'uroce0'
 
-    def start(self, device, args, name=None, prefix=(), env=None):
+    def start(self, device, args, name=None, prefix=(), env=None, apps=None):
         """A program over one device."""
-        command = list(prefix) + [self.apps / 'uroce-run', '-d', device] + list(args)
+        command = list(prefix) + [(apps or self.apps) / 'uroce-run', '-d', device] + list(args)
         process = Process(name or pathlib.Path(str(args[0])).name, command, env or self.env, self.logs)
         self.programs.append(process)
         return process
+
+    def public_apps(self):
+        """uroce-run and its libraries where every user can read them: the checkout may lie in a private home."""
+        place = self.dir / 'apps'
+        shutil.copytree(self.apps / 'lib', place / 'lib')
+        shutil.copy2(self.apps / 'uroce-run', place)
+        return place
 
     def run(self, device, args, timeout=20, expect=0):
         """A program from start to end; its output."""

@@ -61,6 +61,13 @@ TEST(Train, TakesTheNextMiddlesOfAMessage) {
   }
 }
 
+TEST(Train, BeginsWithNothing) {
+  for (const Bytes& frame : {Bytes{}, Bytes(1), Bytes(60), middle(7)}) {
+    Train train;
+    expect_as_parsed_alone(train, frame);
+  }
+}
+
 TEST(Train, SeesEachBitThatDiffers) {
   const Bytes first = middle(7);
   for (std::size_t bit = 0; bit < (first.size() - 200) * 8; ++bit) {
