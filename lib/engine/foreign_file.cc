@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <mutex>
 #include <system_error>
@@ -43,7 +44,8 @@ bool start_thread(std::function<void()> function) {
 // An overlay's pages are those of a file below, which any user may have put there. Of those that know their place
 // on a disk the file systems are local.
 bool is_on_disk(int fd) {
-  fiemap map{};
+  fiemap map;  // not braces: it ends with an array of no size
+  std::memset(&map, 0, sizeof(map));
   map.fm_length = 4096;
   return ::ioctl(fd, FS_IOC_FIEMAP, &map) == 0;
 }

@@ -52,10 +52,11 @@ bool spin_until(Done&& done) {
   return false;
 }
 
+/// By the bare system call: the thread that gets stuck has a table of descriptors of its own, so others may close
+/// theirs meanwhile, which the thread sanitizer can't know.
 bool copy(int memory, bool writes, std::uint64_t address, std::byte* data, std::size_t bytes) {
-  const auto at = static_cast<off_t>(address);
-  const ssize_t n = writes ? ::pwrite(memory, data, bytes, at) : ::pread(memory, data, bytes, at);
-  return n == static_cast<ssize_t>(bytes);
+  const long n = ::syscall(writes ? SYS_pwrite64 : SYS_pread64, memory, data, bytes, static_cast<off_t>(address));
+  return n == static_cast<long>(bytes);
 }
 
 /// Whether a thread of ours waits in the kernel, rather than for a processor.
