@@ -25,12 +25,7 @@ struct Watched {
       : channel(CHECK_MADE(ibv_create_comp_channel(bench.right.context))),
         sender(bench.left, IBV_QPT_RC, 4096, {}),
         receiver(bench.right, IBV_QPT_RC, 4096, {}, nullptr, channel.get()) {
-    CHECK_OK(to_init(sender.qp.get(), kAll));
-    CHECK_OK(to_init(receiver.qp.get(), kAll));
-    CHECK_OK(to_rtr(bench.left, sender.qp.get(), bench.right, receiver.qp->qp_num, bench.mtu()));
-    CHECK_OK(to_rtr(bench.right, receiver.qp.get(), bench.left, sender.qp->qp_num, bench.mtu()));
-    CHECK_OK(to_rts(sender.qp.get()));
-    CHECK_OK(to_rts(receiver.qp.get()));
+    connect(bench, sender, receiver);
   }
   void deliver(unsigned flags = 0) {
     CHECK_OK(receiver.post_recv(0, 64));

@@ -187,12 +187,7 @@ CONFORMANCE_CASE(domain_of_a_thread, "ibv_alloc_td(3); ibv_alloc_parent_domain(3
   CHECK(pd.destroy() != 0);
   Side alone(bench.left, IBV_QPT_RC, 4096, {}, parent.get());
   Side peer(bench.right, IBV_QPT_RC, 4096, {});
-  CHECK_OK(to_init(alone.qp.get(), kAll));
-  CHECK_OK(to_init(peer.qp.get(), kAll));
-  CHECK_OK(to_rtr(bench.left, alone.qp.get(), bench.right, peer.qp->qp_num, bench.mtu()));
-  CHECK_OK(to_rtr(bench.right, peer.qp.get(), bench.left, alone.qp->qp_num, bench.mtu()));
-  CHECK_OK(to_rts(alone.qp.get()));
-  CHECK_OK(to_rts(peer.qp.get()));
+  connect(bench, alone, peer);
   CHECK_OK(peer.post_recv(0, 64));
   CHECK_OK(alone.send(0, 64));
   wait_success(alone.cq.get(), IBV_WC_SEND);
@@ -217,12 +212,7 @@ CONFORMANCE_CASE(domain_of_a_thread_with_allocators, "ibv_alloc_parent_domain(3)
   init.free = [](ibv_pd*, void*, void*, std::uint64_t) { add_leak("what it did not give is not its to free"); };
   const Pd parent(CHECK_MADE(ibv_alloc_parent_domain(bench.left.context, &init)));
   Side side(bench.left, IBV_QPT_RC, 4096, {}, parent.get()), peer(bench.right, IBV_QPT_RC, 4096, {});
-  CHECK_OK(to_init(side.qp.get(), kAll));
-  CHECK_OK(to_init(peer.qp.get(), kAll));
-  CHECK_OK(to_rtr(bench.left, side.qp.get(), bench.right, peer.qp->qp_num, bench.mtu()));
-  CHECK_OK(to_rtr(bench.right, peer.qp.get(), bench.left, side.qp->qp_num, bench.mtu()));
-  CHECK_OK(to_rts(side.qp.get()));
-  CHECK_OK(to_rts(peer.qp.get()));
+  connect(bench, side, peer);
   CHECK_OK(side.write(0, 64, peer.buffer.address(), peer.buffer.rkey()));
   wait_success(side.cq.get(), IBV_WC_RDMA_WRITE);
 }
@@ -231,12 +221,7 @@ CONFORMANCE_CASE(domain_of_a_thread_is_its_base, "ibv_alloc_parent_domain(3); ib
   const ParentDomain domain(bench.left);
   Side side(bench.left, IBV_QPT_RC, 4096, {}, domain.parent.get());
   Side peer(bench.right, IBV_QPT_RC, 4096, {});
-  CHECK_OK(to_init(side.qp.get(), kAll));
-  CHECK_OK(to_init(peer.qp.get(), kAll));
-  CHECK_OK(to_rtr(bench.left, side.qp.get(), bench.right, peer.qp->qp_num, bench.mtu()));
-  CHECK_OK(to_rtr(bench.right, peer.qp.get(), bench.left, side.qp->qp_num, bench.mtu()));
-  CHECK_OK(to_rts(side.qp.get()));
-  CHECK_OK(to_rts(peer.qp.get()));
+  connect(bench, side, peer);
   // The window and the region are of the base, the QP of the parent domain.
   Buffer buffer(domain.base.get(), 4096, kAll | IBV_ACCESS_MW_BIND);
   const Mw mw(CHECK_MADE(ibv_alloc_mw(domain.base.get(), IBV_MW_TYPE_1)));

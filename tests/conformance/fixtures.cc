@@ -230,14 +230,18 @@ int Side::read(std::size_t offset, std::size_t length, std::uint64_t remote, std
   return post(IBV_WR_RDMA_READ, buffer.sge(offset, length), id, IBV_SEND_SIGNALED, remote, rkey);
 }
 
-Pair::Pair(Bench& bench, ibv_qp_type type, std::size_t bytes, const QpOptions& options)
-    : left(bench.left, type, bytes, options), right(bench.right, type, bytes, options) {
+void connect(Bench& bench, Side& left, Side& right, const QpOptions& options) {
   for (Side* side : {&left, &right}) {
     Side& peer = side == &left ? right : left;
     CHECK_OK(to_init(side->qp.get(), options.access));
     CHECK_OK(to_rtr(side->end, side->qp.get(), peer.end, peer.qp->qp_num, bench.mtu(), options));
     CHECK_OK(to_rts(side->qp.get(), options));
   }
+}
+
+Pair::Pair(Bench& bench, ibv_qp_type type, std::size_t bytes, const QpOptions& options)
+    : left(bench.left, type, bytes, options), right(bench.right, type, bytes, options) {
+  connect(bench, left, right, options);
   if (type == IBV_QPT_UD) ah_to_right = make_ah(bench.left, left.pd, bench.right);
 }
 

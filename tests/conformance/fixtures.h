@@ -184,6 +184,9 @@ struct Side {
            std::uint32_t rkey);
 };
 
+/// Brings both from RESET to RTS.
+void connect(Bench& bench, Side& left, Side& right, const QpOptions& options = {});
+
 /// Two connected sides (RC, UC), or two that are ready (UD).
 struct Pair {
   explicit Pair(Bench& bench, ibv_qp_type type = IBV_QPT_RC, std::size_t bytes = 65536,

@@ -20,15 +20,6 @@ namespace {
 
 constexpr Nanos kBounded = kSecond;
 
-#define NEED_SILENT(memory) \
-  if (!(memory).works()) GTEST_SKIP() << "a FUSE file system can't be mounted here; run as root, with /dev/fuse"
-
-Nanos time_of(auto&& function) {
-  const Nanos begin = monotonic_now();
-  function();
-  return monotonic_now() - begin;
-}
-
 TEST(ForeignFile, FilesOfMemoryAndOfDisksSayWhatTheyAre) {
   const auto patience = std::make_shared<Patience>();
   const UniqueFd memory(::memfd_create("client", MFD_CLOEXEC));

@@ -37,19 +37,10 @@ MemoryFiles memory_of(pid_t process, bool trusted = false) {
   return files;
 }
 
-#define NEED_SILENT(memory) \
-  if (!(memory).works()) GTEST_SKIP() << "a FUSE file system can't be mounted here; run as root, with /dev/fuse"
-
 /// One access by a worker.
 bool read_word(const IndirectMemory& memory, std::uint64_t address) {
   std::byte word[8];
   return memory.io().read(memory.io().context, address, word, sizeof(word));
-}
-
-Nanos time_of(auto&& function) {
-  const Nanos begin = monotonic_now();
-  function();
-  return monotonic_now() - begin;
 }
 
 /// Wherever a test machine is slow, a worker that waits for ever is slower.

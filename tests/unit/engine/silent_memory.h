@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <linux/fuse.h>
 #include <sched.h>
 #include <signal.h>
@@ -22,9 +23,20 @@
 #include <cstring>
 #include <string>
 
+#include "engine/clock.h"
 #include "engine/unique_fd.h"
 
+/// Where nobody can mount there is nothing to test: the case is counted as skipped, and says so.
+#define NEED_SILENT(memory) \
+  if (!(memory).works()) GTEST_SKIP() << "a FUSE file system can't be mounted here; run as root, with /dev/fuse"
+
 namespace uroce::engine::testing {
+
+inline Nanos time_of(auto&& function) {
+  const Nanos begin = monotonic_now();
+  function();
+  return monotonic_now() - begin;
+}
 
 class SilentMemory {
  public:

@@ -5,14 +5,31 @@
 namespace uroce::proto::test {
 namespace {
 
+Work remote_work(Pair& pair, std::uint8_t opcode, std::uint32_t bytes) {
+  return {
+      .wr_id = 5, .opcode = opcode, .sges = {pair.a.sge(0, bytes)}, .remote = End::kIova, .rkey = pair.b.key.value};
+}
+
+/// B executes it, and owes the answer. What A sent.
+std::vector<Packet> execute(Pair& pair, const Work& work) {
+  pair.a.post(work);
+  auto packets = pair.take(pair.a);
+  for (const Packet& packet : packets) pair.deliver(pair.b, packet);
+  return packets;
+}
+
+/// The answer is lost, and B's QP destroyed.
+void lose_answer(Pair& pair) {
+  EXPECT_EQ(pair.take(pair.b).size(), 1u) << "and it doesn't arrive";
+  pair.b.transport->destroy(pair.b.qp, pair.now);
+}
+
 /// A sent a message that B executed, the acknowledge is lost, and B's QP is destroyed.
 void lose_acknowledge(Pair& pair) {
   pair.b.post_receive(1, {pair.b.sge(0, 1000)});
-  pair.a.post({.wr_id = 5, .sges = {pair.a.sge(0, 1000)}});
-  for (const Packet& packet : pair.take(pair.a)) pair.deliver(pair.b, packet);
+  execute(pair, {.wr_id = 5, .sges = {pair.a.sge(0, 1000)}});
   EXPECT_EQ(pair.b.poll(true).size(), 1u);
-  EXPECT_EQ(pair.take(pair.b).size(), 1u) << "and it doesn't arrive";
-  pair.b.transport->destroy(pair.b.qp, pair.now);
+  lose_answer(pair);
 }
 
 /// What A sends when its acknowledge doesn't come.
@@ -40,12 +57,7 @@ TEST(Departed, AcknowledgesAgainWhatItHadExecuted) {
 
 TEST(Departed, SendsTheAcknowledgeThatWasOwed) {
   Pair pair;
-  pair.a.post({.wr_id = 5,
-               .opcode = UROCE_WR_RDMA_WRITE,
-               .sges = {pair.a.sge(0, 8)},
-               .remote = End::kIova,
-               .rkey = pair.b.key.value});
-  for (const Packet& packet : pair.take(pair.a)) pair.deliver(pair.b, packet);
+  execute(pair, remote_work(pair, UROCE_WR_RDMA_WRITE, 8));
   pair.b.transport->destroy(pair.b.qp, pair.now);
   EXPECT_TRUE(pair.b.transport->wants_transmit());
   pair.run();
@@ -68,14 +80,8 @@ TEST(Departed, ExecutesNothingNew) {
 
 TEST(Departed, HasNoAnswerForAReadAndPassesNone) {
   Pair pair({.retry_cnt = 1});
-  pair.a.post({.wr_id = 5,
-               .opcode = UROCE_WR_RDMA_READ,
-               .sges = {pair.a.sge(0, 8)},
-               .remote = End::kIova,
-               .rkey = pair.b.key.value});
-  for (const Packet& packet : pair.take(pair.a)) pair.deliver(pair.b, packet);
-  EXPECT_EQ(pair.take(pair.b).size(), 1u);
-  pair.b.transport->destroy(pair.b.qp, pair.now);
+  execute(pair, remote_work(pair, UROCE_WR_RDMA_READ, 8));
+  lose_answer(pair);
   pair.settle(2 * kSecond);
   const auto completions = pair.a.poll();
   ASSERT_EQ(completions.size(), 1u);
@@ -120,15 +126,8 @@ TEST(Departed, HearsItsPeerOnly) {
 
 TEST(Departed, ChecksWhatWasLeftUnchecked) {
   Pair pair;
-  pair.a.post({.wr_id = 5,
-               .opcode = UROCE_WR_RDMA_WRITE,
-               .sges = {pair.a.sge(0, 1000)},
-               .remote = End::kIova,
-               .rkey = pair.b.key.value});
-  auto packets = pair.take(pair.a);
-  for (const Packet& packet : packets) pair.deliver(pair.b, packet);
-  EXPECT_EQ(pair.take(pair.b).size(), 1u);
-  pair.b.transport->destroy(pair.b.qp, pair.now);
+  auto packets = execute(pair, remote_work(pair, UROCE_WR_RDMA_WRITE, 1000));
+  lose_answer(pair);
   Packet& last = packets.back();
   last.bytes[last.bytes.size() - 1] ^= std::byte{1};
   wire::RxPacket rx;
