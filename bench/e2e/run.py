@@ -53,6 +53,12 @@ def latency(rig, devices, program, args, timeout=120):
     return {size: (columns[2] if len(columns) > 2 else columns[0]) for size, _, columns in rows}
 
 
+def pingpong(rig, devices, size, rounds):
+    """Half a round trip in us, the mean; the data is checked."""
+    output = run_pair(rig, devices, ['ibv_rc_pingpong', '-g', '0', '-c', '-s', str(size), '-n', str(rounds)], 120)
+    return float(output.split(' usec/iter')[0].split()[-1]) / 2
+
+
 def in_turn(rounds, ours, theirs):
     """Medians of both, measured alternately."""
     pairs = [(ours(), theirs()) for _ in range(rounds)]
@@ -83,10 +89,12 @@ def measure_bars(build, tcp, report, rounds):
         ours, theirs = in_turn(rounds, lambda: latency(rig, devices, 'ib_write_lat', ['-s', '2', '-n', '2000'])[2], tcp_us)
         report.add('WRITE latency', 'ib_write_lat', 2, 'us', ours, theirs, ('<= 100 us', ours <= 100))
         progress('ibv_rc_pingpong')
-        output = run_pair(rig, devices, ['ibv_rc_pingpong', '-g', '0', '-c', '-n', '10000'], 120)
-        micros = float(output.split(' usec/iter')[0].split()[-1])
-        report.add('ping-pong, data checked', 'ibv_rc_pingpong', 4096, 'us', micros / 2, tcp.latency([4096])[4096])
+        micros = pingpong(rig, devices, 4096, 10000)
+        report.add('ping-pong, data checked', 'ibv_rc_pingpong', 4096, 'us', micros, tcp.latency([4096])[4096])
         measure_connections(rig, devices, report, rounds, progress)
+        progress('ibv_rc_pingpong where packets get lost')
+        rig.ctl('-d', devices[1], 'fault', 'drop=0.01,seed=3')
+        report.add('ping-pong, 1 % of packets lost', 'ibv_rc_pingpong', 65536, 'us', pingpong(rig, devices, 65536, 500), None)
     finally:
         rig.close()
     rig = Rig(build)

@@ -211,9 +211,9 @@ bool WorkerCore::serve_doorbells() {
   return any;
 }
 
-void WorkerCore::advance(Nanos now) {
+void WorkerCore::advance(Nanos now, bool behind) {
   now_ = now;
-  transport_.advance(now);
+  transport_.advance(now, behind);
   if (link_ != nullptr) shared_.gsi.advance(now);
   if (link_ != nullptr && (link_dirty_ || now >= link_deadline_)) {
     link_->advance(now);

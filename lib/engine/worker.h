@@ -134,8 +134,8 @@ class WorkerCore {
   bool receive_steered(Nanos now);
   bool serve_doorbells();
   bool serve_commands() { return mailbox_.serve(*this); }
-  /// Timers.
-  void advance(Nanos now);
+  /// Timers. `behind`: more may have arrived than was received.
+  void advance(Nanos now, bool behind = false);
   /// Completion events and asynchronous events that came about in this cycle.
   void publish(Nanos now);
   bool link_has_frames() const { return link_dirty_ || gsi_waits(); }

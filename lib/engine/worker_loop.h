@@ -37,6 +37,7 @@ class WorkerLoop {
  public:
   static constexpr std::size_t kBurst = 64;
   static constexpr std::size_t kTransmitBudget = 128;  ///< frames a step
+  static constexpr std::uint32_t kBurstsOfARing = 16;  ///< full ones that empty a ring
 
   WorkerLoop(WorkerCore& core, Device& device) : core_(core), device_(device), policy_(poll_config(core, device)) {
     core_.device_counters = [this] { return device_.counters(); };
@@ -64,7 +65,8 @@ class WorkerLoop {
     worked |= core_.receive_steered(now);
     worked |= core_.serve_commands();
     worked |= core_.serve_doorbells();
-    core_.advance(now);
+    full_bursts_ = received == kBurst ? full_bursts_ + 1 : 0;
+    core_.advance(now, full_bursts_ % kBurstsOfARing != 0);
     worked |= transmit(now);
     core_.publish(now);
     return worked;
@@ -219,5 +221,6 @@ class WorkerLoop {
   std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, up to tx_end_ empty
   std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;
 };
+  std::uint32_t full_bursts_ = 0;  // received in a row
 
 }  // namespace uroce::engine

@@ -13,6 +13,7 @@ Core::Core(const TransportConfig& cfg, memory::Table& table)
       cold(cfg.max_qps, cfg.resource),
       by_qpn(cfg.max_qps, cfg.resource),
       timers(cfg.max_qps, cfg.resource),
+      patrol(cfg.max_qps, cfg.resource),
       address_handles(cfg.max_ahs, cfg.resource),
       multicast(cfg.max_attachments),
       departed(cfg.resource),

@@ -16,6 +16,7 @@
 #include "proto/departed.h"
 #include "proto/multicast.h"
 #include "proto/packet_builder.h"
+#include "proto/patrol.h"
 #include "proto/qp.h"
 #include "proto/qpn_table.h"
 #include "proto/srq.h"
@@ -41,6 +42,7 @@ class Core {
   std::pmr::vector<QpCold> cold;  ///< by QP slot
   QpnTable by_qpn;
   base::TimerWheel timers;  ///< by QP slot
+  Patrol patrol;            ///< of QP slots
   Nanos now = 0;            ///< of the current call
   AddressHandles address_handles;
   MulticastTable multicast;

@@ -12,7 +12,7 @@ namespace uroce::proto {
 #define UROCE_PROTO_COUNTERS(X)                                                                        \
   X(sent_pkts) X(rcvd_pkts) X(sent_bytes) X(rcvd_bytes)                                                \
   X(rdma_sends) X(rdma_recvs) X(rx_write_requests) X(rx_read_requests) X(rx_atomic_requests)           \
-  X(duplicate_request) X(out_of_sequence) X(packet_seq_err) X(implied_nak_seq_err)                     \
+  X(duplicate_request) X(out_of_sequence) X(packet_seq_err) X(implied_nak_seq_err) X(roce_adp_retrans) \
   X(rnr_nak_sent) X(rnr_nak_rcvd) X(rnr_nak_retry_err) X(local_ack_timeout_err) X(retry_exceeded_err)  \
   X(retransmitted_pkts) X(ack_deferred) X(acks_sent) X(acks_rcvd)                                      \
   X(req_cqe_error) X(req_cqe_flush_error) X(req_remote_access_errors) X(req_remote_invalid_request)    \

@@ -1,6 +1,7 @@
 #include "proto/flush.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "proto/receive_queue.h"
 #include "proto/wqe.h"
@@ -68,6 +69,7 @@ void detach(Core& core, Qp& qp) {
   if (qp.read_budget_used != 0) core.give_read_budget(qp, qp.read_budget_used);
   core.timers.cancel(qp.self);
   qp.wheel_deadline = qp.ack_deadline = qp.rnr_deadline = kNever;
+  if (std::exchange(qp.on_patrol, false)) core.patrol.remove(qp.self);
 }
 
 void enter_error(Core& core, Qp& qp) {

@@ -4,10 +4,12 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "proto/flush.h"
 #include "proto/pacing.h"
 #include "proto/requester.h"
+#include "proto/retry.h"
 
 namespace uroce::proto {
 namespace {
@@ -54,7 +56,9 @@ void apply(Core& core, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   }
   if (mask & kAttrQkey) qp.qkey = kept.qkey;
   if (mask & kAttrTimeout) {
-    qp.ack_timeout = kept.timeout == 0 ? 0 : Nanos{4096} << (kept.timeout & 31);
+    qp.ack_timeout = kept.timeout & 31;
+    qp.early_retries = 0;
+    if (std::exchange(qp.ack_deadline, kNever) != kNever) expect_acknowledge(core, qp);
   }
   if (mask & kAttrRetryCnt) qp.retry_cnt = qp.retries_left = kept.retry_cnt;
   if (mask & kAttrRnrRetry) qp.rnr_retry = qp.rnr_retries_left = kept.rnr_retry;

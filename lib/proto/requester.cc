@@ -74,9 +74,10 @@ bool window_lets(Qp& qp, std::uint32_t cost, bool& probe) {
   return probe;
 }
 
-/// Books a packet, or a READ request with `packets` of answer.
-void sent(Core& core, Qp& qp, std::uint32_t packets, std::uint32_t cost, std::uint32_t frame_bytes) {
-  if (qp.psn.before(qp.max_psn)) {
+/// Books a packet, or a READ request with `packets` of answer. True: it left for the first time.
+bool sent(Core& core, Qp& qp, std::uint32_t packets, std::uint32_t cost, std::uint32_t frame_bytes) {
+  const bool again = qp.psn.before(qp.max_psn);
+  if (again) {
     ++core.counters.retransmitted_pkts;
     ++qp.counters.retransmitted_pkts;
   }
@@ -86,10 +87,15 @@ void sent(Core& core, Qp& qp, std::uint32_t packets, std::uint32_t cost, std::ui
   ++core.counters.sent_pkts;
   core.counters.sent_bytes += frame_bytes;
   ++qp.counters.sent_pkts;
-  if (qp.ack_deadline == kNever && qp.ack_timeout != 0) {
-    qp.ack_deadline = core.now + qp.ack_timeout;
-    core.want_timer(qp, qp.ack_deadline);
-  }
+  if (qp.ack_deadline == kNever) expect_acknowledge(core, qp);
+  return !again;
+}
+
+/// The packet that left last asks for an acknowledge, or is answered.
+void asked(const Core& core, Qp& qp, Psn psn, bool first_time) {
+  if (first_time) qp.round_trip.sent(psn, core.now);
+  qp.ack_asked = qp.psn;
+  qp.cost_since_ack_req = 0;
 }
 
 void next_wqe(Qp& qp) {
@@ -119,11 +125,8 @@ Step send_data(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budge
   }
   const base::Frame& frame = burst.frames[burst.count];
   if (!build_data(core, qp, wqe, part, ask, burst)) return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
-  sent(core, qp, 1, cost, frame.length);
-  if (ask) {
-    qp.ack_asked = qp.psn;
-    qp.cost_since_ack_req = 0;
-  }
+  const bool first_time = sent(core, qp, 1, cost, frame.length);
+  if (ask) asked(core, qp, qp.psn - 1, first_time);
   if (part.last) next_wqe(qp);
   return Step::kSent;
 }
@@ -150,9 +153,7 @@ Step send_request(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, const auto& head
     ++burst.count;
   }
   ++qp.reads_in_flight;
-  sent(core, qp, packets, cost, frame.length);
-  qp.ack_asked = qp.psn;  // its answer acknowledges all before it
-  qp.cost_since_ack_req = 0;
+  asked(core, qp, bth.psn, sent(core, qp, packets, cost, frame.length));
   return Step::kSent;
 }
 
@@ -230,6 +231,20 @@ Step send_packet(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t bud
   }
 }
 
+/// Goes on from this PSN, of that WQE.
+void seek(Qp& qp, std::uint32_t cursor, Psn psn) {
+  qp.sq_cursor = cursor;
+  qp.psn = psn;
+  qp.ack_asked = qp.una;
+  qp.send_at = {};
+  if (cursor == qp.sq_started) return;
+  const Wqe& wqe = qp.wqe(cursor);
+  const bool data = wqe.kind == Kind::kSend || wqe.kind == Kind::kWrite;
+  if (data && !wqe.is_inline()) {
+    qp.send_at = locate(wqe.sges(), wqe.num_sge, psns_between(wqe.first(), psn) << qp.mtu_shift);
+  }
+}
+
 }  // namespace
 
 bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
@@ -268,19 +283,34 @@ void rewind(Core& core, Qp& qp) {
   skip_to_una(qp);
 }
 
-void skip_to_una(Qp& qp) {
-  qp.sq_cursor = qp.sq_head;
-  qp.psn = qp.una;
-  qp.cost_sent = qp.cost_acked;
-  qp.ack_asked = qp.una;
-  qp.cost_since_ack_req = 0;
-  qp.send_at = {};
-  if (qp.sq_head == qp.sq_started) return;
-  const Wqe& wqe = qp.wqe(qp.sq_head);
-  const bool data = wqe.kind == Kind::kSend || wqe.kind == Kind::kWrite;
-  if (data && !wqe.is_inline()) {
-    qp.send_at = locate(wqe.sges(), wqe.num_sge, psns_between(wqe.first(), qp.una) << qp.mtu_shift);
+bool step_back(Core& core, Qp& qp) {
+  const bool within = qp.sq_cursor != qp.sq_started && qp.wqe(qp.sq_cursor).first() != qp.psn;
+  const std::uint32_t cursor = within ? qp.sq_cursor : qp.sq_cursor - 1;
+  const Wqe& wqe = qp.wqe(cursor);
+  if (wqe.status != UROCE_WC_SUCCESS) return false;
+  const std::uint32_t end = psns_between(wqe.first(), qp.psn);
+  std::uint32_t index = end - 1;
+  if (wqe.kind == Kind::kRead) {
+    index &= ~(qp.read_chunk - 1);
+    if (qp.una.after(wqe.first() + index)) index = psns_between(wqe.first(), qp.una);
   }
+  const bool confirmed = wqe.kind == Kind::kAtomicWrite || wqe.kind == Kind::kFlush;
+  const std::uint32_t length = confirmed ? 0 : wqe.length;
+  const std::uint32_t cost = cost_of(std::min(length, end << qp.mtu_shift) - (index << qp.mtu_shift), end - index);
+  qp.cost_sent -= cost;
+  if (wqe.kind >= Kind::kRead) {
+    core.give_read_budget(qp, cost);
+    if (qp.reads_in_flight != 0) --qp.reads_in_flight;
+  }
+  seek(qp, cursor, wqe.first() + index);
+  qp.cost_since_ack_req = qp.window.bytes();
+  return true;
+}
+
+void skip_to_una(Qp& qp) {
+  qp.cost_sent = qp.cost_acked;
+  qp.cost_since_ack_req = 0;
+  seek(qp, qp.sq_head, qp.una);
 }
 
 }  // namespace uroce::proto::requester

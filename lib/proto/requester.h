@@ -13,6 +13,10 @@ bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 /// The next packet is that at una: all that is unacknowledged goes out again.
 void rewind(Core& core, Qp& qp);
 
+/// The next packet is the one that left last (of a READ, its last request), and it asks for an acknowledge. False:
+/// it can't be sent again, and nothing changed.
+bool step_back(Core& core, Qp& qp);
+
 /// After una moved past what is sent next (a late acknowledge during a retransmission): goes on behind it.
 void skip_to_una(Qp& qp);
 

@@ -14,6 +14,14 @@ void complete_send(Core& core, Qp& qp);
 /// Completes the oldest send WQE with `status`, and puts the QP into error.
 void fail_send(Core& core, Qp& qp, std::uint8_t status);
 
+/// Sets the timer of what was sent. Once a round trip is known the QP goes on patrol, too.
+void expect_acknowledge(Core& core, Qp& qp);
+
+/// The patrol comes to this QP: where an acknowledge is missed, asks early whether something was lost, more than
+/// once within a timeout and without using up a retry (mlx5 calls that adaptive retransmission). A lost last
+/// packet, of which no NAK tells, so costs some round trips and not a whole timeout.
+void on_patrol(Core& core, Qp& qp);
+
 /// A packet was lost: sends from una on again, if a retry is left, else fails the oldest WQE. Once until there is
 /// progress: the timer sees to a retry that is lost too.
 void retry_from_una(Core& core, Qp& qp);

@@ -1,5 +1,6 @@
 #include "proto/transport.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -292,7 +293,7 @@ void Transport::doorbell(QpIndex index) {
   }
 }
 
-void Transport::advance(Nanos now) {
+void Transport::advance(Nanos now, bool behind) {
   Impl& impl = *impl_;
   impl.now = now;
   impl.timers.advance(now, [&impl](std::uint32_t slot) {
@@ -302,7 +303,7 @@ void Transport::advance(Nanos now) {
   });
 }
 
-Nanos Transport::next_timeout() const { return impl_->timers.next_timeout(); }
+Nanos Transport::next_timeout() const { return std::min(impl_->timers.next_timeout(), impl_->patrol.next()); }
 
 /// One QP's turn: first what it owes its peer, then its own requests. True: it has more to send.
 bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
@@ -319,6 +320,10 @@ bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   return more && qp.state != QpState::kErr;
 }
 
+  while (!behind && impl.patrol.next() <= now) {
+    Impl::prefetch_state<4>(impl.qps[impl.patrol.peek(4)]);
+    on_patrol(impl, impl.qps[impl.patrol.take()]);
+  }
 bool Transport::transmit(TxBurst& burst, Nanos now) {
   Impl& impl = *impl_;
   impl.now = now;

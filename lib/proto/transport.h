@@ -50,6 +50,8 @@ struct TransportConfig {
   std::uint32_t quantum_packets = 16;           ///< a QP's turn in transmit()
   bool offload_ip_checksum = false;
   wire::Mac mac{};         ///< of the port: what comes from there is our own multicast
+  /// No acknowledge is missed earlier: peers are threads, and a scheduler may take their core for so long.
+  Nanos least_patience = 4 * kMillisecond;
   std::uint64_t seed = 1;  ///< of whatever must not be guessed
   /// Of the tables with a row a QP. One that yields huge pages keeps thousands of active QPs cheap.
   std::pmr::memory_resource* resource = std::pmr::get_default_resource();
@@ -157,7 +159,8 @@ class Transport {
   /// state of the QP that the call before named. Worth while a few packets ahead.
   void prefetch(Qpn qpn);
   void doorbell(QpIndex qp);
-  void advance(Nanos now);
+  /// `behind`: more may have arrived than was received, so nobody is said to be late.
+  void advance(Nanos now, bool behind = false);
   /// kNever: no timer runs.
   Nanos next_timeout() const;
   /// Fills frames until the burst is full or no QP may send now. True: some QP still wants to send.

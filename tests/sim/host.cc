@@ -21,6 +21,7 @@ proto::TransportConfig transport_config(const HostSettings& settings) {
   config.max_attachments = 16;
   config.receive_ring_bytes = settings.receive_ring_bytes;
   config.quantum_packets = settings.quantum_packets;
+  config.least_patience = settings.least_patience;
   config.offload_ip_checksum = settings.offload_ip_checksum;
   config.seed = settings.seed;
   return config;

@@ -94,6 +94,7 @@ struct HostSettings {
   std::uint32_t receive_ring_bytes = 4u << 20;
   std::uint32_t quantum_packets = 16;
   std::uint32_t max_qps = 16;
+  Nanos least_patience = 4 * kMillisecond;
   std::uint32_t cqs = 2;
   std::uint32_t cq_entries = 4096;
   std::uint64_t seed = 1;

@@ -1,0 +1,242 @@
+// Acknowledges that are missed before the timeout: the requester looks early whether something was lost.
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tests/unit/proto/pair.h"
+
+namespace uroce::proto::test {
+namespace {
+
+constexpr Nanos kPatience = 4 * kMillisecond;
+constexpr Nanos kTimeout = Nanos{4096} << 14;
+constexpr Nanos kRound = kPatience / 8;  ///< all that is looked at within it is looked at together
+
+Work write_of(Pair& pair, std::uint32_t bytes) {
+  return {.opcode = UROCE_WR_RDMA_WRITE,
+          .sges = {pair.a.sge(0, bytes)},
+          .remote = End::kIova + 500000,
+          .rkey = pair.b.key.value};
+}
+
+Work read_of(Pair& pair, std::uint32_t bytes) {
+  Work work = write_of(pair, bytes);
+  work.opcode = UROCE_WR_RDMA_READ;
+  return work;
+}
+
+/// A pair whose A knows the round trip.
+std::unique_ptr<Pair> acquainted(const Options& options = {}) {
+  auto pair = std::make_unique<Pair>(options);
+  pair->a.post(write_of(*pair, 10));
+  pair->run();
+  EXPECT_EQ(pair->a.poll().size(), 1u);
+  pair->log.clear();
+  return pair;
+}
+
+/// Moves on to the timer at which A sends something, or gives up; what it sends.
+std::vector<Packet> expire(Pair& pair) {
+  std::vector<Packet> packets;
+  while (packets.empty() && pair.a.counters().retry_exceeded_err == 0) {
+    pair.now = std::max(pair.now, pair.a.transport->next_timeout());
+    pair.a.transport->advance(pair.now);
+    packets = pair.take(pair.a);
+  }
+  return packets;
+}
+
+/// One message to a peer that is so far away.
+void exchange(Pair& pair, Nanos round_trip) {
+  std::deque<std::pair<Nanos, Packet>> under_way;
+  const auto send = [&] {
+    for (Packet& packet : pair.take(pair.a)) under_way.emplace_back(pair.now + round_trip, std::move(packet));
+  };
+  pair.a.post(write_of(pair, 10));
+  send();
+  while (!under_way.empty()) {
+    pair.now = std::max(pair.now, std::min(under_way.front().first, pair.a.transport->next_timeout()));
+    pair.a.transport->advance(pair.now);
+    send();
+    if (under_way.front().first > pair.now) continue;
+    pair.deliver(pair.b, under_way.front().second);
+    under_way.pop_front();
+    for (const Packet& answer : pair.take(pair.b)) pair.deliver(pair.a, answer);
+  }
+  EXPECT_EQ(pair.a.poll().size(), 1u);
+}
+
+/// Loses the packet of that end once.
+auto lose_once(const End& end, std::uint32_t psn) {
+  return [&end, psn, lost = false](const End& from, const Packet& packet) mutable {
+    return &from == &end && packet.psn() == psn && !std::exchange(lost, true);
+  };
+}
+
+void expect_recovery(Pair& pair) {
+  const auto completions = pair.a.poll();
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].status, UROCE_WC_SUCCESS);
+  EXPECT_EQ(pair.a.counters().roce_adp_retrans, 1u);
+  EXPECT_EQ(pair.a.counters().local_ack_timeout_err, 0u);
+}
+
+TEST(EarlyRetry, BringsALostLastPacket) {
+  const auto pair = acquainted();
+  pair->a.post(write_of(*pair, 1000));
+  pair->settle(kPatience + kRound + 2048, lose_once(pair->a, 104));
+  expect_recovery(*pair);
+  EXPECT_EQ(pair->a.counters().retransmitted_pkts, 1u);
+}
+
+TEST(EarlyRetry, BringsSeveralLostPacketsAtTheEnd) {
+  const auto pair = acquainted();
+  pair->a.post(write_of(*pair, 8 * 256));
+  bool early = false;
+  const Nanos began = pair->now;
+  pair->settle(kPatience + kRound + 2048, [&](const End& from, const Packet& packet) {
+    early = pair->now - began < kPatience;
+    return early && &from == &pair->a && packet.psn() >= 104;
+  });
+  expect_recovery(*pair);
+  EXPECT_EQ(pair->a.counters().packet_seq_err, 1u);
+  EXPECT_EQ(pair->a.counters().retransmitted_pkts, 6u);
+}
+
+TEST(EarlyRetry, BringsALostAcknowledge) {
+  const auto pair = acquainted();
+  pair->a.post(write_of(*pair, 10));
+  pair->settle(kPatience + kRound + 2048, lose_once(pair->b, 101));
+  expect_recovery(*pair);
+  EXPECT_EQ(pair->b.counters().duplicate_request, 1u);
+}
+
+TEST(EarlyRetry, BringsTheLastOfAnAnswer) {
+  const auto pair = acquainted();
+  pair->a.post(read_of(*pair, 1000));
+  pair->settle(kPatience + kRound + 2048, lose_once(pair->b, 104));
+  expect_recovery(*pair);
+}
+
+TEST(EarlyRetry, DoublesItsPatienceAndLeavesTheTimeoutAsItWas) {
+  const auto pair = acquainted({.retry_cnt = 1});
+  pair->a.post(write_of(*pair, 10));
+  EXPECT_EQ(pair->take(pair->a).size(), 1u);
+  const Nanos began = pair->now;
+  for (Nanos turn = 0; turn < 2; ++turn) {
+    for (const Nanos at : {kPatience, 3 * kPatience, 7 * kPatience, kTimeout}) {
+      EXPECT_EQ(pair->a.counters().local_ack_timeout_err, turn);
+      const auto packets = expire(*pair);
+      EXPECT_EQ(packets.size(), turn == 1 && at == kTimeout ? 0u : 1u);
+      EXPECT_GE(pair->now - began, turn * kTimeout + at);
+      EXPECT_LE(pair->now - began, turn * kTimeout + at + (at == kTimeout ? 4096 : kPatience));
+    }
+  }
+  const auto completions = pair->a.poll();
+  ASSERT_EQ(completions.size(), 1u);
+  EXPECT_EQ(completions[0].status, UROCE_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(pair->a.counters().roce_adp_retrans, 6u);
+}
+
+TEST(EarlyRetry, IsAsPatientAsThePeerIsFar) {
+  Pair pair;
+  for (int i = 0; i < 20; ++i) {
+    pair.a.post(write_of(pair, 10));
+    const auto packets = pair.take(pair.a);
+    pair.now += 10 * kMillisecond;
+    pair.a.transport->advance(pair.now);
+    for (const Packet& packet : packets) pair.deliver(pair.b, packet);
+    pair.run();
+    EXPECT_EQ(pair.a.poll().size(), 1u);
+  }
+  EXPECT_EQ(pair.a.counters().retransmitted_pkts, 0u);
+}
+
+TEST(EarlyRetry, LearnsThatThePeerGotFarther) {
+  for (const Nanos round_trip : {6, 9, 20, 50, 100, 200}) {
+    const auto pair = acquainted({.timeout = 18});
+    for (int i = 0; i < 40; ++i) exchange(*pair, round_trip * kMillisecond);
+    const std::uint64_t learning = pair->a.counters().roce_adp_retrans;
+    EXPECT_LE(learning, 8u) << round_trip << " ms";
+    for (int i = 0; i < 40; ++i) exchange(*pair, round_trip * kMillisecond);
+    EXPECT_EQ(pair->a.counters().roce_adp_retrans, learning) << round_trip << " ms";
+  }
+}
+
+TEST(EarlyRetry, AsksThoughTheWindowGotSmaller) {
+  const auto pair = acquainted();
+  for (int i = 0; i < 60; ++i) pair->a.post(write_of(*pair, 250));
+  const auto sent = pair->take(pair->a);
+  ASSERT_EQ(sent.size(), 60u);
+  const std::uint32_t before = pair->a.snapshot().window_bytes;
+  for (std::size_t i = 0; i < 8; ++i) {
+    pair->now += 50 * kMicrosecond;
+    pair->deliver_marked(pair->b, sent[i]);
+    for (const Packet& packet : pair->take(pair->b)) {
+      if (packet.rx.info->service == wire::Service::kCnp) pair->deliver(pair->a, packet);
+    }
+  }
+  ASSERT_LT(pair->a.snapshot().window_bytes, before / 64);
+  const auto again = expire(*pair);
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].psn(), sent.back().psn());
+  EXPECT_EQ(pair->a.counters().roce_adp_retrans, 1u);
+}
+
+TEST(EarlyRetry, CountsFromTheTimeoutThatIsSetWhileItWaits) {
+  const auto pair = acquainted({.timeout = 20});
+  for (int i = 0; i < 40; ++i) exchange(*pair, 20 * kMillisecond);
+  const std::uint64_t learning = pair->a.counters().roce_adp_retrans;
+  pair->a.post(write_of(*pair, 10));
+  EXPECT_EQ(pair->take(pair->a).size(), 1u);
+  pair->a.to(QpState::kSqd, pair->now);
+  QpAttr attr;
+  attr.timeout = 17;
+  EXPECT_EQ(pair->a.transport->modify(pair->a.qp, attr, kAttrTimeout, pair->now).error, 0);
+  const Nanos began = pair->now;
+  EXPECT_EQ(expire(*pair).size(), 1u);
+  EXPECT_GE(pair->now - began, 20 * kMillisecond);
+  EXPECT_EQ(pair->a.counters().roce_adp_retrans, learning + 1);
+}
+
+TEST(EarlyRetry, WaitsUntilAllThatArrivedIsReceived) {
+  const auto pair = acquainted();
+  pair->a.post(write_of(*pair, 10));
+  EXPECT_EQ(pair->take(pair->a).size(), 1u);
+  pair->now += kPatience + kRound;
+  pair->a.transport->advance(pair->now, true);
+  EXPECT_TRUE(pair->take(pair->a).empty());
+  pair->a.transport->advance(pair->now);
+  EXPECT_EQ(pair->take(pair->a).size(), 1u);
+}
+
+TEST(EarlyRetry, GoesOnWhereItWasWhenThePeerWasOnlySlow) {
+  const auto pair = acquainted();
+  pair->a.post(write_of(*pair, 32 * 256));
+  const auto sent = pair->take(pair->a);
+  ASSERT_EQ(sent.size(), 32u);
+  const auto again = expire(*pair);
+  ASSERT_EQ(again.size(), 1u);
+  for (std::size_t i = 0; i < 20; ++i) pair->deliver(pair->b, sent[i]);
+  pair->run();
+  for (std::size_t i = 20; i < sent.size(); ++i) pair->deliver(pair->b, sent[i]);
+  pair->deliver(pair->b, again[0]);
+  pair->a.post(write_of(*pair, 256));
+  pair->run();
+  EXPECT_EQ(pair->a.poll().size(), 2u);
+  EXPECT_EQ(pair->a.counters().retransmitted_pkts, 1u);
+  EXPECT_EQ(pair->b.counters().out_of_sequence, 0u);
+}
+
+TEST(EarlyRetry, HappensNotWithoutRetries) {
+  const auto pair = acquainted({.retry_cnt = 0});
+  pair->a.post(write_of(*pair, 10));
+  EXPECT_EQ(pair->take(pair->a).size(), 1u);
+  EXPECT_TRUE(expire(*pair).empty());
+  EXPECT_EQ(pair->a.poll()[0].status, UROCE_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(pair->a.counters().roce_adp_retrans, 0u);
+}
+
+}  // namespace
+}  // namespace uroce::proto::test
