@@ -46,7 +46,8 @@ ParseVerdict parse_v4(const std::byte* ip, std::size_t bytes, bool check_sum, Rx
   if (load8(ip + 9) != 17) return ParseVerdict::kNotRoce;
   const std::size_t header = (load8(ip) & 15u) * 4u;
   const std::uint16_t fragment = load16(ip + 6);
-  if (load8(ip) >> 4 != 4 || header < 20 || (fragment & 0x1fff) != 0) return ParseVerdict::kBadIpHeader;
+  if (load8(ip) >> 4 != 4 || header < 20) return ParseVerdict::kBadIpHeader;
+  if ((fragment & 0x1fff) != 0) return ParseVerdict::kNotRoce;  // it has no ports
   if (bytes < header + 8) return ParseVerdict::kTruncated;
   if (load16(ip + header + 2) != kRoceUdpPort) return ParseVerdict::kNotRoce;
   if (header != 20 || (fragment & 0x2000) != 0) return ParseVerdict::kBadIpHeader;
