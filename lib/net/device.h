@@ -21,6 +21,13 @@ struct DeviceInfo {
   std::uint32_t kernel_interface = 0;  ///< index of the interface that the kernel has of it, too; 0: none
 };
 
+/// Which frames are wanted.
+enum class Wanted : std::uint8_t {
+  kOurs,      ///< RoCE and what the link stack answers, for our addresses
+  kAnyKind,   ///< all for our addresses
+  kAnybodys,  ///< those for others' unicast addresses, too
+};
+
 /// Statistics of a device, cumulative.
 struct DeviceCounters {
   std::uint64_t rx_packets = 0, rx_bytes = 0, rx_dropped = 0;
@@ -38,6 +45,7 @@ struct DeviceCounters {
 ///           sleeper, poll it
 /// arm_wake  before sleeping: false when frames are waiting already
 /// disarm_wake  after sleeping
+/// set_wanted  kOurs at first; a port may give more, and less where it can't give that
 template <class D>
 concept PacketDevice = requires(D device, const D constant, std::span<base::Frame> frames) {
   { device.receive(frames) } -> std::same_as<std::size_t>;
@@ -48,6 +56,7 @@ concept PacketDevice = requires(D device, const D constant, std::span<base::Fram
   { device.wake_fd() } -> std::same_as<int>;
   { device.arm_wake() } -> std::same_as<bool>;
   {device.disarm_wake()};
+  {device.set_wanted(Wanted::kOurs)};
   { constant.info() } -> std::same_as<DeviceInfo>;
   { constant.counters() } -> std::same_as<DeviceCounters>;
 };

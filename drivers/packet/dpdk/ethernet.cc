@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "drivers/packet/dpdk/af_packet.h"
 #include "drivers/packet/dpdk/eal.h"
+#include "drivers/packet/dpdk/interface_membership.h"
 #include "drivers/packet/dpdk/interrupts_held.h"
 #include "drivers/packet/dpdk/kernel_share.h"
 #include "drivers/packet/dpdk/link_keeper.h"
@@ -117,6 +119,7 @@ struct Ethernet::Impl {
   std::vector<std::unique_ptr<Waker>> wakers;
   std::shared_ptr<WakeChannel> channel;
   std::unique_ptr<KernelShare> share;
+  std::optional<InterfaceMembership> all_groups;
   GateKeeper keeper;
   std::unique_ptr<LinkKeeper> link;
 
@@ -267,7 +270,9 @@ std::string Ethernet::Impl::start_port() {
   // An interface that others use as well keeps its MTU where that does.
   const bool raise = af_packet ? info.mtu > interface_mtu(spec.argument("iface")) : software_mtu && !memif;
   if (raise) rte_eth_dev_set_mtu(port, static_cast<std::uint16_t>(info.mtu));
-  rte_eth_allmulticast_enable(port);
+  if (rte_eth_allmulticast_enable(port) != 0 && device.if_index != 0) {
+    all_groups.emplace(device.if_index, InterfaceMembership::Kind::kAllGroups);
+  }
   return {};
 }
 
@@ -331,6 +336,7 @@ QueueConfig Ethernet::queue(std::uint32_t index) {
           .queue = static_cast<std::uint16_t>(index),
           .pool = impl_->pools[index],
           .info = impl_->info,
+          .promiscuous = rte_eth_promiscuous_get(impl_->port) == 1,
           .tx_prepare = impl_->info.checksum_offload,
           .keeper = impl_->memif ? &impl_->keeper : nullptr,
           .share = index == 0 ? impl_->share.get() : nullptr,

@@ -16,6 +16,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 namespace uroce::dpdk {
 namespace {
@@ -42,6 +43,11 @@ std::string attached(unsigned interface) {
   return result == 0 ? info.name : "number " + std::to_string(id);
 }
 
+int attach(int fd, std::span<sock_filter> filter) {
+  const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  return ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+}
+
 /// ARP, ICMP, IGMP, ICMPv6, and IPv6 with options, as MLD has them. A tag is not among the bytes.
 int attach_filter(int fd) {
   sock_filter wanted[] = {BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12),
@@ -56,8 +62,7 @@ int attach_filter(int fd) {
                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, IPPROTO_HOPOPTS, 0, 1),
                           BPF_STMT(BPF_RET | BPF_K, 65535),
                           BPF_STMT(BPF_RET | BPF_K, 0)};
-  const sock_fprog program{std::size(wanted), wanted};
-  return ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
+  return attach(fd, wanted);
 }
 
 }  // namespace
@@ -131,6 +136,18 @@ std::string KernelShare::open_packets() {
 
 std::string KernelShare::program() const { return "/proc/self/fd/" + std::to_string(object_); }
 
+void KernelShare::show_all(bool all) {
+  if (!all) {
+    attach_filter(packets_);
+    return;
+  }
+  // Somebody looks 5,000 times a second.
+  const int bytes = 4 << 20;
+  ::setsockopt(packets_, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes));
+  sock_filter everything[] = {BPF_STMT(BPF_RET | BPF_K, 65535)};
+  attach(packets_, everything);
+}
+
 std::size_t KernelShare::receive(std::span<std::byte> to) {
   // A gap for the tag, which comes beside the bytes.
   if (to.size() <= kAddresses + kTag) return 0;
@@ -153,7 +170,9 @@ std::size_t KernelShare::receive(std::span<std::byte> to) {
     tpacket_auxdata beside{};
     std::memcpy(&beside, CMSG_DATA(header), sizeof(beside));
     if ((beside.tp_status & TP_STATUS_VLAN_VALID) == 0) break;
-    const std::uint16_t tag[] = {htons(ETHERTYPE_VLAN), htons(beside.tp_vlan_tci)};
+    const bool named = (beside.tp_status & TP_STATUS_VLAN_TPID_VALID) != 0;
+    const std::uint16_t kind = named ? beside.tp_vlan_tpid : std::uint16_t{ETHERTYPE_VLAN};
+    const std::uint16_t tag[] = {htons(kind), htons(beside.tp_vlan_tci)};
     std::memcpy(type, tag, sizeof(tag));
     return bytes + kTag;
   }

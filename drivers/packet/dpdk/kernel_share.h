@@ -1,6 +1,7 @@
 // An interface that an af_xdp port and the kernel both use. An XDP program (xdp/roce_steering.bpf.c) gives RoCE to
 // the port and leaves all else to the kernel; of that a packet socket shows us what the link stack wants, too: ARP,
-// ICMP, ICMPv6, IGMP. So the port sees what af_packet would show it, and RoCE alone takes the fast way.
+// ICMP, ICMPv6, IGMP, and all while there are flows of raw packets. So the port sees what af_packet would show it,
+// and RoCE alone takes the fast way.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +22,8 @@ class KernelShare {
 
   /// The object file with the program, for the driver's xdp_prog.
   std::string program() const;
+  /// Whether all that the kernel gets is shown, for flows of raw packets; the kernel gets it in any case.
+  void show_all(bool all);
   /// Copies the next frame of those that the kernel got into `to`, its tag in place. Its length; 0: none is there.
   std::size_t receive(std::span<std::byte> to);
 

@@ -221,6 +221,21 @@ void Port::disarm_wake() {
   if (config_.waker != nullptr) config_.waker->disarm();
 }
 
+void Port::set_wanted(net::Wanted wanted) {
+  if (config_.share != nullptr) config_.share->show_all(wanted != net::Wanted::kOurs);
+  const bool anybodys = wanted == net::Wanted::kAnybodys;
+  if (config_.promiscuous) return;
+  if (config_.info.kernel_interface != 0) {
+    using Kind = InterfaceMembership::Kind;
+    const std::uint32_t index = config_.info.kernel_interface;
+    all_frames_ = anybodys ? std::make_unique<InterfaceMembership>(index, Kind::kPromiscuous) : nullptr;
+  } else if (anybodys) {
+    rte_eth_promiscuous_enable(config_.port);
+  } else {
+    rte_eth_promiscuous_disable(config_.port);
+  }
+}
+
 net::DeviceInfo Port::info() const {
   net::DeviceInfo info = config_.info;
   // A memif's peer comes and goes as it likes: that is no reason to call the port down, and QPs retry.

@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "base/frame.h"
+#include "drivers/packet/dpdk/interface_membership.h"
 #include "drivers/packet/dpdk/waker.h"
 #include "net/device.h"
 
@@ -36,6 +38,7 @@ struct QueueConfig {
   std::uint16_t queue = 0;
   rte_mempool* pool = nullptr;
   net::DeviceInfo info;
+  bool promiscuous = false;            ///< for good: it has an address that the port can't take
   bool tx_prepare = false;             ///< offloads are on: let the driver look at each frame first
   const GateKeeper* keeper = nullptr;  ///< nullptr: the driver needs none
   KernelShare* share = nullptr;        ///< shows what the kernel got; nullptr: the queue has all there is
@@ -60,6 +63,7 @@ class Port {
   int wake_fd() const;
   bool arm_wake();
   void disarm_wake();
+  void set_wanted(net::Wanted wanted);
   net::DeviceInfo info() const;
   net::DeviceCounters counters() const;
 
@@ -84,6 +88,7 @@ class Port {
   rte_mbuf* kept_[kBurst];     // received by arm_wake's look at the ring
   std::size_t kept_begin_ = 0, kept_end_ = 0;
   net::DeviceCounters counters_;
+  std::unique_ptr<InterfaceMembership> all_frames_;
 };
 
 }  // namespace uroce::dpdk

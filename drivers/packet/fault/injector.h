@@ -94,6 +94,7 @@ class Injector {
     return false;
   }
   void disarm_wake() { inner_.disarm_wake(); }
+  void set_wanted(net::Wanted wanted) { inner_.set_wanted(wanted); }
   net::DeviceInfo info() const { return inner_.info(); }
   net::DeviceCounters counters() const { return inner_.counters(); }
 

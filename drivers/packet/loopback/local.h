@@ -73,6 +73,7 @@ class Local {
   int wake_fd() { return inner_.wake_fd(); }
   bool arm_wake() { return head_ == tail_ && inner_.arm_wake(); }
   void disarm_wake() { inner_.disarm_wake(); }
+  void set_wanted(net::Wanted wanted) { inner_.set_wanted(wanted); }
   net::DeviceInfo info() const { return inner_.info(); }
   net::DeviceCounters counters() const {
     net::DeviceCounters all = inner_.counters();

@@ -36,6 +36,7 @@ class Port {
   int wake_fd() const { return wake_fd_; }
   bool arm_wake() { return true; }
   void disarm_wake() {}
+  void set_wanted(net::Wanted) {}
   net::DeviceInfo info() const;
   net::DeviceCounters counters() const { return counters_; }
 
