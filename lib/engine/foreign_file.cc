@@ -8,8 +8,11 @@
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
@@ -19,12 +22,15 @@
 #include <system_error>
 #include <thread>
 
+#include "engine/asleep.h"
 #include "engine/clock.h"
 
 namespace uroce::engine {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(1);
+// Of a thread that is not asleep, but gets no processor.
+constexpr Nanos kLongest = kSecond;
 
 /// False: no thread is left.
 bool start_thread(std::function<void()> function) {
@@ -66,7 +72,27 @@ struct Answer {
   int error = 0;
   bool done = false, given_up = false;
   FileFacts facts;
+  std::atomic<pid_t> thread{0};  ///< that asks
 };
+
+/// False: given up. Who waits for a processor is not charged for it.
+bool wait_for(Answer& answer, Patience& patience) {
+  const Nanos begun = monotonic_now();
+  std::unique_lock lock(answer.mutex);
+  while (!answer.given.wait_for(lock, kLook, [&answer] { return answer.done; })) {
+    lock.unlock();  // or the thread could be asleep because of us
+    const bool asleep = is_asleep(answer.thread.load());
+    lock.lock();
+    if (answer.done) break;
+    const Nanos now = monotonic_now();
+    answer.given_up = asleep ? !patience.grant(kMillisecond, now) : now - begun > kLongest;
+    if (answer.given_up) {
+      patience.stuck.fetch_add(1);
+      return false;
+    }
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -80,6 +106,7 @@ int examine(int fd, const std::shared_ptr<Patience>& patience, FileFacts& out) {
   if (copy < 0) return EBADF;
   const auto answer = std::make_shared<Answer>();
   const bool started = start_thread([answer, copy, patience] {
+    answer->thread.store(static_cast<pid_t>(::syscall(SYS_gettid)));
     FileFacts facts;
     const int error = ask(copy, facts);
     bool late = false;
@@ -94,14 +121,9 @@ int examine(int fd, const std::shared_ptr<Patience>& patience, FileFacts& out) {
   });
   // Without a thread the copy stays open: to close it could take for ever.
   if (!started) return ETIMEDOUT;
-  std::unique_lock lock(answer->mutex);
-  while (!answer->done && !answer->given_up) {
-    answer->given.wait_for(lock, kLook);
-    if (!answer->done) answer->given_up = !patience->grant(kMillisecond, monotonic_now());
-  }
-  if (answer->given_up) patience->stuck.fetch_add(1);
+  if (!wait_for(*answer, *patience)) return ETIMEDOUT;
   out = answer->facts;
-  return answer->given_up ? ETIMEDOUT : answer->error;
+  return answer->error;
 }
 
 void let_go(std::vector<UniqueFd> files) {

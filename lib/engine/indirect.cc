@@ -16,6 +16,7 @@
 #include <cstring>
 #include <thread>
 
+#include "engine/asleep.h"
 #include "engine/clock.h"
 #include "engine/session.h"
 #include "engine/worker_loop.h"
@@ -57,19 +58,6 @@ bool spin_until(Done&& done) {
 bool copy(int memory, bool writes, std::uint64_t address, std::byte* data, std::size_t bytes) {
   const long n = ::syscall(writes ? SYS_pwrite64 : SYS_pread64, memory, data, bytes, static_cast<off_t>(address));
   return n == static_cast<long>(bytes);
-}
-
-/// Whether a thread of ours waits in the kernel, rather than for a processor.
-bool is_asleep(pid_t thread) {
-  if (thread == 0) return false;
-  char path[64], text[256];
-  std::snprintf(path, sizeof(path), "/proc/self/task/%d/stat", static_cast<int>(thread));
-  const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
-  const ssize_t n = file.valid() ? ::read(file.get(), text, sizeof(text) - 1) : 0;
-  if (n <= 0) return true;
-  text[n] = '\0';
-  const char* behind_name = std::strrchr(text, ')');
-  return behind_name == nullptr || std::strncmp(behind_name, ") R", 3) != 0;
 }
 
 }  // namespace

@@ -4,10 +4,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/magic.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cerrno>
+#include <stop_token>
 #include <thread>
 
 #include "engine/clock.h"
@@ -64,6 +67,39 @@ TEST(ForeignFile, OneThatNobodyAnswersForHoldsNobodyForLong) {
   const Nanos end = monotonic_now() + 10 * kSecond;
   while (patience->stuck.load() != 0 && monotonic_now() < end) std::this_thread::yield();
   EXPECT_EQ(patience->stuck.load(), 0u);
+}
+
+/// Threads that leave the processor to nobody, on the one that the test and what it starts have to themselves.
+class Crowd {
+ public:
+  Crowd() {
+    ::sched_getaffinity(0, sizeof(before_), &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(::sched_getcpu(), &one);
+    ::sched_setaffinity(0, sizeof(one), &one);
+    for (auto& thread : threads_) {
+      thread = std::jthread([](const std::stop_token& stop) {
+        while (!stop.stop_requested()) base::cpu_relax();
+      });
+    }
+  }
+  ~Crowd() { ::sched_setaffinity(0, sizeof(before_), &before_); }
+
+ private:
+  cpu_set_t before_;
+  std::array<std::jthread, 8> threads_;
+};
+
+TEST(ForeignFile, ThatTheThreadGetsNoProcessorIsNotTheClientsFault) {
+  const UniqueFd process(::open("/proc/self/status", O_RDONLY | O_CLOEXEC));
+  const Crowd crowd;
+  for (int i = 0; i < 20; ++i) {
+    const auto patience = std::make_shared<Patience>();
+    while (patience->grant(kMillisecond, monotonic_now())) continue;
+    FileFacts facts;
+    ASSERT_EQ(examine(process.get(), patience, facts), 0) << i;
+  }
 }
 
 TEST(ForeignFile, ClientsThatHandItOverAreRefusedAndOthersServed) {
