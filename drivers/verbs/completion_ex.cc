@@ -63,8 +63,8 @@ std::uint8_t read_sl(ibv_cq_ex* cq) { return entry_of(cq).sl; }
 std::uint8_t read_dlid_path_bits(ibv_cq_ex*) { return 0; }
 std::uint64_t read_completion_ts(ibv_cq_ex* cq) { return entry_of(cq).timestamp; }
 std::uint16_t read_cvlan(ibv_cq_ex* cq) { return entry_of(cq).vlan_id; }
-// What no flow has tagged has tag 0, and there are no flows; nor is a tag ever matched.
-std::uint32_t read_flow_tag(ibv_cq_ex*) { return 0; }
+std::uint32_t read_flow_tag(ibv_cq_ex* cq) { return entry_of(cq).flow_tag; }
+// No tag is ever matched.
 void read_tm_info(ibv_cq_ex*, ibv_wc_tm_info* info) { *info = {}; }
 
 // The difference of the two clocks is read now: an adjustment since the completion shows as an error of its size.

@@ -7,7 +7,7 @@
 namespace uroce::verbs {
 namespace {
 
-enum class Element { kPort, kDevice, kCq, kQp, kSrq, kOther };
+enum class Element { kPort, kDevice, kCq, kQp, kSrq, kWq, kOther };
 
 Element element_of(std::uint32_t type) {
   switch (type) {
@@ -22,6 +22,7 @@ Element element_of(std::uint32_t type) {
     case IBV_EVENT_QP_LAST_WQE_REACHED: return Element::kQp;
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_SRQ_LIMIT_REACHED: return Element::kSrq;
+    case IBV_EVENT_WQ_FATAL: return Element::kWq;
     case IBV_EVENT_DEVICE_FATAL: return Element::kDevice;
     case IBV_EVENT_PORT_ACTIVE:
     case IBV_EVENT_PORT_ERR:
@@ -34,6 +35,19 @@ Element element_of(std::uint32_t type) {
   }
 }
 
+// False: of an object that is no more.
+template <class Object, class Public>
+bool deliver(const std::unordered_map<std::uint64_t, Object*>& all, std::uint64_t cookie, Public Object::*part,
+             Public*& out) {
+  const auto at = all.find(cookie);
+  if (at == all.end()) return false;
+  out = &(at->second->*part);
+  pthread_mutex_lock(&out->mutex);
+  ++at->second->async_delivered;
+  pthread_mutex_unlock(&out->mutex);
+  return true;
+}
+
 // False: of an object that is no more, or of a kind that this library does not make.
 bool translate(Context& owner, const uroce_async_event& in, ibv_async_event& out) {
   const std::lock_guard lock(owner.objects_mutex);
@@ -44,33 +58,14 @@ bool translate(Context& owner, const uroce_async_event& in, ibv_async_event& out
       owner.fatal_told = true;
       return true;
     case Element::kPort: out.element.port_num = static_cast<int>(in.object); return true;
-    case Element::kCq: {
-      const auto at = owner.cqs.find(in.cookie);
-      if (at == owner.cqs.end()) return false;
-      pthread_mutex_lock(&at->second->cq.mutex);
-      ++at->second->async_delivered;
-      pthread_mutex_unlock(&at->second->cq.mutex);
-      out.element.cq = &at->second->cq;
-      return true;
-    }
-    case Element::kQp: {
-      const auto at = owner.qps.find(in.cookie);
-      if (at == owner.qps.end()) return false;
-      pthread_mutex_lock(&at->second->qp.mutex);
-      ++at->second->async_delivered;
-      pthread_mutex_unlock(&at->second->qp.mutex);
-      out.element.qp = &at->second->qp;
-      return true;
-    }
-    case Element::kSrq: {
-      const auto at = owner.srqs.find(in.cookie);
-      if (at == owner.srqs.end()) return false;
-      pthread_mutex_lock(&at->second->srq.mutex);
-      ++at->second->async_delivered;
-      pthread_mutex_unlock(&at->second->srq.mutex);
-      out.element.srq = &at->second->srq;
-      return true;
-    }
+    case Element::kCq: return deliver(owner.cqs, in.cookie, &Cq::cq, out.element.cq);
+    case Element::kQp:
+      if (deliver(owner.qps, in.cookie, &Qp::qp, out.element.qp)) return true;
+      // To the daemon a work queue is a QP. All that happens to one is that it fails.
+      out.event_type = IBV_EVENT_WQ_FATAL;
+      [[fallthrough]];
+    case Element::kWq: return deliver(owner.wqs, in.cookie, &Wq::wq, out.element.wq);
+    case Element::kSrq: return deliver(owner.srqs, in.cookie, &Srq::srq, out.element.srq);
     default: return false;
   }
 }
@@ -122,6 +117,11 @@ UROCE_EXPORT void ack_async_event(ibv_async_event* event) {
       mutex = &event->element.srq->mutex;
       changed = &event->element.srq->cond;
       completed = &event->element.srq->events_completed;
+      break;
+    case Element::kWq:
+      mutex = &event->element.wq->mutex;
+      changed = &event->element.wq->cond;
+      completed = &event->element.wq->events_completed;
       break;
     default: return;
   }

@@ -37,6 +37,7 @@ static_assert(offsetof(Device, behind) == 664);
 struct Cq;
 struct Qp;
 struct Srq;
+struct Wq;
 struct Mr;
 
 struct Context {
@@ -49,6 +50,7 @@ struct Context {
   std::unordered_map<std::uint64_t, Cq*> cqs;
   std::unordered_map<std::uint64_t, Qp*> qps;
   std::unordered_map<std::uint64_t, Srq*> srqs;
+  std::unordered_map<std::uint64_t, Wq*> wqs;
   std::unordered_map<std::uint32_t, Mr*> mrs;  ///< by L_Key
   bool fatal_told = false;
 };
@@ -136,6 +138,8 @@ struct QpOperations {
                    std::uint8_t type, std::uint8_t level);
 };
 
+struct IndirectionTable;
+
 struct Qp {
   union {
     ibv_qp qp;
@@ -144,7 +148,11 @@ struct Qp {
   };
   bool extended;  ///< ex is valid
   bool signal_all;
-  std::uint32_t allowed;  ///< operations of this type: a bit for each ibv_wr_opcode up to 15
+  bool packets;                             ///< UD, raw packets: each request is one packet, or is cut by its mss
+  std::uint8_t flags;                       ///< uroce_send_flag that mean something to this type
+  std::uint32_t allowed;                    ///< operations of this type: a bit for each ibv_wr_opcode up to 15
+  std::uint32_t max_frame, max_tso_header;  ///< raw packets, bytes
+  IndirectionTable* table;                  ///< what frames are spread over; it then has no queues
   Xrcd* xrcd;
   std::uint64_t cookie;
   std::uint32_t async_delivered;  ///< under qp.mutex
@@ -166,6 +174,40 @@ struct Srq {
   client::SharedReceiveQueue queue;
 };
 
+/// Receives of raw packets; the daemon knows it as a QP.
+struct Wq {
+  ibv_wq wq;
+  std::uint64_t cookie;
+  std::uint32_t async_delivered;  ///< under wq.mutex
+  std::atomic<int> users;         ///< entries of indirection tables
+  client::QueuePair queue;
+};
+
+/// The daemon sees it with the QP that it is for.
+struct IndirectionTable {
+  ibv_rwq_ind_table table;
+  std::vector<Wq*> wqs;
+  std::atomic<int> users;  ///< QPs
+};
+
+struct Counters {
+  ibv_counters counters;
+  std::uint32_t handle;
+  struct Point {
+    ibv_counter_description what;
+    std::uint32_t index;
+    std::uint64_t before;  ///< what had been counted when it was attached
+  };
+  std::mutex mutex;
+  std::vector<Point> points;
+  int flows = 0;
+};
+
+struct Flow {
+  ibv_flow flow;
+  Counters* counters;
+};
+
 inline Context* as_context(ibv_context* context) {
   return reinterpret_cast<Context*>(reinterpret_cast<std::byte*>(context) - offsetof(verbs_context, context));
 }
@@ -173,6 +215,7 @@ inline client::Session& session_of(ibv_context* context) { return *as_context(co
 inline Cq* as_cq(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
 inline Qp* as_qp(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
 inline Srq* as_srq(ibv_srq* srq) { return reinterpret_cast<Srq*>(srq); }
+inline Wq* as_wq(ibv_wq* wq) { return reinterpret_cast<Wq*>(wq); }
 inline Pd* as_pd(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
 
 /// What a thread that takes events needs of an object; before it is in one of the context's maps.
@@ -206,6 +249,9 @@ int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
                     std::size_t bytes);
 int query_rt_values(ibv_context* context, ibv_values_ex* values);
+int ask_device(ibv_context* context, uroce_device_response& reply);
+/// ibv_rx_hash_fields that there are: addresses of IP, ports of TCP and UDP.
+constexpr std::uint64_t kHashFields = 0xff;
 
 // completion.cc, completion_ex.cc
 ibv_cq* create_cq(ibv_context* context, const uroce_create_cq_request& shape, void* cq_context,
@@ -227,10 +273,17 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 /// Fills the function pointers of ibv_qp_ex. errno: 0, EOPNOTSUPP when an operation is asked for that this type of
 /// QP does not have.
 int fill_work_requests(Qp& qp, std::uint64_t operations);
-/// Operations that a type of QP has: a bit for each ibv_wr_opcode, TSO and drivers' own not among them.
+int post_wq_recv(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
+/// Operations that a type of QP has: a bit for each ibv_wr_opcode, drivers' own not among them.
 std::uint32_t operations_of(ibv_qp_type type);
-/// UD: whether the payload goes into one packet.
-bool datagram_fits(const Qp& qp, const uroce_sq_entry& entry);
+/// Qp::packets: whether what the entry sends has a length that goes into a packet, or is cut into some.
+bool packets_fit(const Qp& qp, const uroce_sq_entry& entry);
+/// The headers of a TSO entry go behind its list. False: no headers for a frame of this QP's.
+bool write_tso(const Qp& qp, const void* header, std::uint16_t bytes, std::uint16_t mss, uroce_sq_entry& entry);
+/// Bytes of an entry's list.
+inline std::size_t list_bytes(const uroce_sq_entry& entry) {
+  return entry.num_sge * sizeof(uroce_sge) + entry.inline_length;
+}
 
 // shared_receive.cc, xrc.cc
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr);
@@ -238,6 +291,27 @@ int get_srq_num(ibv_srq* srq, std::uint32_t* number);
 int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr);
 ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr);
 int close_xrcd(ibv_xrcd* xrcd);
+
+// work_queue.cc
+ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr);
+int modify_wq(ibv_wq* wq, ibv_wq_attr* attr);
+int destroy_wq(ibv_wq* wq);
+
+// spreading.cc
+ibv_rwq_ind_table* create_rwq_ind_table(ibv_context* context, ibv_rwq_ind_table_init_attr* attr);
+int destroy_rwq_ind_table(ibv_rwq_ind_table* table);
+/// A QP whose frames a table's WQs get: `attr` says IBV_QP_INIT_ATTR_IND_TABLE or _RX_HASH.
+Qp* make_spreading_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr);
+
+// flow.cc, flow_key.cc, counters.cc
+ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr);
+int destroy_flow(ibv_flow* flow);
+/// What the specs behind `attr` say, in `request` and `counters`. errno: EINVAL, EOPNOTSUPP.
+int read_specs(const ibv_flow_attr& attr, uroce_create_flow_request& request, Counters*& counters);
+ibv_counters* create_counters(ibv_context* context, ibv_counters_init_attr* attr);
+int destroy_counters(ibv_counters* counters);
+int attach_counters_point_flow(ibv_counters* counters, ibv_counter_attach_attr* attr, ibv_flow* flow);
+int read_counters(ibv_counters* counters, std::uint64_t* values, std::uint32_t count, std::uint32_t flags);
 
 // window.cc
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);

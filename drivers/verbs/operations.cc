@@ -34,6 +34,17 @@ void fill_operations(Context& context) {
   context.base.dealloc_td = dealloc_td;
   context.base.modify_qp_rate_limit = modify_qp_rate_limit;
   context.base.alloc_parent_domain = alloc_parent_domain;
+  context.base.create_wq = create_wq;
+  context.base.modify_wq = modify_wq;
+  context.base.destroy_wq = destroy_wq;
+  context.base.create_rwq_ind_table = create_rwq_ind_table;
+  context.base.destroy_rwq_ind_table = destroy_rwq_ind_table;
+  context.base.ibv_create_flow = create_flow;
+  context.base.ibv_destroy_flow = destroy_flow;
+  context.base.create_counters = create_counters;
+  context.base.destroy_counters = destroy_counters;
+  context.base.attach_counters_point_flow = attach_counters_point_flow;
+  context.base.read_counters = read_counters;
 }
 
 }  // namespace uroce::verbs

@@ -1,4 +1,5 @@
-// ibv_post_send, ibv_post_recv and ibv_post_srq_recv: entries into the ring, one publication, one doorbell.
+// ibv_post_send, ibv_post_recv, ibv_post_wq_recv and ibv_post_srq_recv: entries into the ring, one publication, one
+// doorbell.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -9,20 +10,21 @@
 namespace uroce::verbs {
 namespace {
 
-constexpr unsigned kSendFlags = UROCE_SEND_FENCE | UROCE_SEND_SIGNALED | UROCE_SEND_SOLICITED | UROCE_SEND_INLINE;
+constexpr std::uint32_t kEthernetHeader = 14;  // bytes
 
 constexpr std::uint32_t bit(unsigned opcode) { return 1u << opcode; }
 
 constexpr std::uint32_t kSends = bit(UROCE_WR_SEND) | bit(UROCE_WR_SEND_WITH_IMM);
 constexpr std::uint32_t kWrites = bit(UROCE_WR_RDMA_WRITE) | bit(UROCE_WR_RDMA_WRITE_WITH_IMM);
 constexpr std::uint32_t kLocal = bit(UROCE_WR_LOCAL_INV) | bit(UROCE_WR_BIND_MW);
-constexpr std::uint32_t kCarryData = kSends | kWrites | bit(UROCE_WR_SEND_WITH_INV) | bit(UROCE_WR_ATOMIC_WRITE);
+constexpr std::uint32_t kCarryData =
+    kSends | kWrites | bit(UROCE_WR_SEND_WITH_INV) | bit(UROCE_WR_ATOMIC_WRITE) | bit(UROCE_WR_TSO);
 
 int check_operation(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw) {
   const auto opcode = static_cast<unsigned>(wr.opcode);
   if (opcode == UROCE_WR_REG_MR) return (qp.allowed & bit(UROCE_WR_LOCAL_INV)) != 0 ? 0 : EINVAL;
-  if (opcode == IBV_WR_TSO || opcode == IBV_WR_DRIVER1 || opcode > UROCE_WR_ATOMIC_WRITE) return EOPNOTSUPP;
-  if ((qp.allowed & bit(opcode)) == 0) return EINVAL;
+  if (opcode == IBV_WR_DRIVER1 || opcode > UROCE_WR_ATOMIC_WRITE) return EOPNOTSUPP;
+  if ((qp.allowed & bit(opcode)) == 0) return opcode == IBV_WR_TSO ? EOPNOTSUPP : EINVAL;
   // A window of type 1 is bound by ibv_bind_mw only (ibv_bind_mw(3)).
   if (opcode == IBV_WR_BIND_MW && wr.bind_mw.mw->type != (by_bind_mw ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2))
     return EINVAL;
@@ -108,7 +110,7 @@ int write_list(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry) {
 
 int write_entry(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw, uroce_sq_entry& entry) {
   if (const int error = check_operation(qp, wr, by_bind_mw); error != 0) return error;
-  unsigned flags = wr.send_flags & kSendFlags;
+  unsigned flags = wr.send_flags & qp.flags;
   entry.wr_id = wr.wr_id;
   entry.opcode = static_cast<std::uint8_t>(wr.opcode);
   entry.imm_data = wr.imm_data;  // invalidate_rkey shares its place
@@ -121,8 +123,9 @@ int write_entry(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw, uroce_sq_e
   const bool inlined = (flags & UROCE_SEND_INLINE) != 0;
   if (inlined && (kCarryData & bit(wr.opcode)) == 0) return EINVAL;
   const int error = inlined ? copy_inline(wr, qp.queue.made().max_inline, entry) : write_list(qp, wr, entry);
-  if (error != 0 || qp.qp.qp_type != IBV_QPT_UD) return error;
-  return datagram_fits(qp, entry) ? 0 : EINVAL;
+  if (error != 0 || !qp.packets) return error;
+  if (wr.opcode == IBV_WR_TSO && !write_tso(qp, wr.tso.hdr, wr.tso.hdr_sz, wr.tso.mss, entry)) return EINVAL;
+  return packets_fit(qp, entry) ? 0 : EINVAL;
 }
 
 int post_chain(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr, bool by_bind_mw) {
@@ -167,6 +170,33 @@ bool too_many(const ibv_recv_wr& wr, std::uint32_t most) {
   return wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > most;
 }
 
+int post_receives(client::QueuePair& queue, bool ready, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  const uroce_create_qp_response& made = queue.made();
+  int error = 0;
+  if (queue.session().lost()) [[unlikely]] {
+    error = lost_error(queue.session());
+  } else if (!ready || made.rq_entries == 0) [[unlikely]] {
+    error = EINVAL;
+  }
+  if (error != 0) {
+    *bad_wr = wr;
+    return error;
+  }
+  const std::lock_guard lock(queue.rq_lock);
+  for (; wr != nullptr; wr = wr->next) {
+    uroce_rq_entry* const entry = queue.next_receive();
+    error = entry == nullptr ? ENOMEM : too_many(*wr, made.max_recv_sge) ? EINVAL : 0;
+    if (error != 0) {
+      *bad_wr = wr;
+      break;
+    }
+    write_receive(*wr, *entry);
+    queue.keep_receive();
+  }
+  queue.publish_receives();
+  return error;
+}
+
 }  // namespace
 
 std::uint32_t operations_of(ibv_qp_type type) {
@@ -177,15 +207,24 @@ std::uint32_t operations_of(ibv_qp_type type) {
              bit(UROCE_WR_ATOMIC_CMP_AND_SWP) | bit(UROCE_WR_ATOMIC_FETCH_AND_ADD);
     case IBV_QPT_UC: return kSends | kWrites | kLocal;
     case IBV_QPT_UD: return kSends;
+    case IBV_QPT_RAW_PACKET: return bit(UROCE_WR_SEND) | bit(UROCE_WR_TSO);
     default: return 0;
   }
 }
 
-bool datagram_fits(const Qp& qp, const uroce_sq_entry& entry) {
+bool packets_fit(const Qp& qp, const uroce_sq_entry& entry) {
   std::uint64_t total = entry.inline_length;
   const auto* const list = reinterpret_cast<const uroce_sge*>(queue::send_list(entry));
   for (std::uint32_t i = 0; i < entry.num_sge; ++i) total += list[i].length;
-  return total <= qp.queue.session().packet_bytes();
+  if (qp.qp.qp_type == IBV_QPT_UD) return total <= qp.queue.session().packet_bytes();
+  return entry.opcode == UROCE_WR_TSO ? total <= UROCE_MAX_TSO : total >= kEthernetHeader && total <= qp.max_frame;
+}
+
+bool write_tso(const Qp& qp, const void* header, std::uint16_t bytes, std::uint16_t mss, uroce_sq_entry& entry) {
+  if (bytes < kEthernetHeader || bytes > qp.max_tso_header || mss == 0 || bytes + mss > qp.max_frame) return false;
+  entry.tso = {mss, bytes, {}};
+  std::memcpy(queue::send_list(entry) + list_bytes(entry), header, bytes);
+  return true;
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) { return post_chain(qp, wr, bad_wr, false); }
@@ -205,32 +244,13 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   return post_chain(qp, &wr, &bad, true);
 }
 
-int post_recv(ibv_qp* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  Qp& qp = *as_qp(ibv);
-  const uroce_create_qp_response& made = qp.queue.made();
-  int error = 0;
-  if (qp.queue.session().lost()) [[unlikely]] {
-    error = lost_error(qp.queue.session());
-  } else if (state_of(*ibv) == IBV_QPS_RESET || made.rq_entries == 0) [[unlikely]] {
-    error = EINVAL;
-  }
-  if (error != 0) {
-    *bad_wr = wr;
-    return error;
-  }
-  const std::lock_guard lock(qp.queue.rq_lock);
-  for (; wr != nullptr; wr = wr->next) {
-    uroce_rq_entry* const entry = qp.queue.next_receive();
-    error = entry == nullptr ? ENOMEM : too_many(*wr, made.max_recv_sge) ? EINVAL : 0;
-    if (error != 0) {
-      *bad_wr = wr;
-      break;
-    }
-    write_receive(*wr, *entry);
-    qp.queue.keep_receive();
-  }
-  qp.queue.publish_receives();
-  return error;
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  return post_receives(as_qp(qp)->queue, state_of(*qp) != IBV_QPS_RESET, wr, bad_wr);
+}
+
+int post_wq_recv(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
+  const bool ready = std::atomic_ref(wq->state).load(std::memory_order_relaxed) != IBV_WQS_RESET;
+  return post_receives(as_wq(wq)->queue, ready, wr, bad_wr);
 }
 
 int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {

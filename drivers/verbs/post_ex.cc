@@ -29,8 +29,7 @@ uroce_sq_entry* begin(ibv_qp_ex* ex, uroce_wr_opcode opcode) {
   *entry = {};
   entry->wr_id = ex->wr_id;
   entry->opcode = static_cast<std::uint8_t>(opcode);
-  entry->flags =
-      static_cast<std::uint8_t>(ex->wr_flags & (UROCE_SEND_FENCE | UROCE_SEND_SIGNALED | UROCE_SEND_SOLICITED));
+  entry->flags = static_cast<std::uint8_t>(ex->wr_flags & qp.flags & ~unsigned{UROCE_SEND_INLINE});
   qp.queue.keep_send();
   qp.building = entry;
   return entry;
@@ -80,6 +79,11 @@ void wr_send_inv(ibv_qp_ex* ex, std::uint32_t rkey) {
   if (uroce_sq_entry* const entry = begin(ex, UROCE_WR_SEND_WITH_INV); entry != nullptr) entry->imm_data = rkey;
 }
 
+void wr_send_tso(ibv_qp_ex* ex, void* header, std::uint16_t bytes, std::uint16_t mss) {
+  uroce_sq_entry* const entry = begin(ex, UROCE_WR_TSO);
+  if (entry != nullptr && !write_tso(of(ex), header, bytes, mss, *entry)) fail(of(ex), EINVAL);
+}
+
 void wr_bind_mw(ibv_qp_ex* ex, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
   Qp& qp = of(ex);
   if (mw->type != IBV_MW_TYPE_2) return fail(qp, EINVAL);
@@ -119,14 +123,26 @@ void wr_flush(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, std::size_t
 
 uroce_sq_entry* building(Qp& qp) { return qp.build_error == 0 ? qp.building : nullptr; }
 
+// Where the entry's list goes; the headers of TSO stand behind it, and move.
+std::byte* list_of(uroce_sq_entry& entry, std::size_t bytes) {
+  std::byte* const list = queue::send_list(entry);
+  if (entry.opcode == UROCE_WR_TSO) std::memmove(list + bytes, list + list_bytes(entry), entry.tso.header_bytes);
+  return list;
+}
+
+void check_packets(Qp& qp, const uroce_sq_entry& entry) {
+  if (qp.packets && !packets_fit(qp, entry)) fail(qp, EINVAL);
+}
+
 void set_sge_list(ibv_qp_ex* ex, std::size_t count, const ibv_sge* list) {
   Qp& qp = of(ex);
   uroce_sq_entry* const entry = building(qp);
   if (entry == nullptr) return;
   if (count > qp.queue.made().max_send_sge) return fail(qp, EINVAL);
+  std::byte* const to = list_of(*entry, count * sizeof(*list));
   entry->num_sge = static_cast<std::uint16_t>(count);
-  if (count != 0) std::memcpy(queue::send_list(*entry), list, count * sizeof(*list));
-  if (qp.qp.qp_type == IBV_QPT_UD && !datagram_fits(qp, *entry)) fail(qp, EINVAL);
+  if (count != 0) std::memcpy(to, list, count * sizeof(*list));
+  check_packets(qp, *entry);
 }
 
 void set_sge(ibv_qp_ex* ex, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length) {
@@ -139,16 +155,19 @@ void set_inline_list(ibv_qp_ex* ex, std::size_t count, const ibv_data_buf* list)
   uroce_sq_entry* const entry = building(qp);
   if (entry == nullptr) return;
   const std::size_t most = qp.queue.made().max_inline;
-  std::byte* const to = queue::send_list(*entry);
   std::size_t total = 0;
   for (std::size_t i = 0; i < count; ++i) {
     if (list[i].length > most - total) return fail(qp, EINVAL);
-    std::memcpy(to + total, list[i].addr, list[i].length);
     total += list[i].length;
+  }
+  std::byte* to = list_of(*entry, total);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (list[i].length != 0) std::memcpy(to, list[i].addr, list[i].length);
+    to += list[i].length;
   }
   entry->flags |= UROCE_SEND_INLINE;
   entry->inline_length = static_cast<std::uint32_t>(total);
-  if (qp.qp.qp_type == IBV_QPT_UD && !datagram_fits(qp, *entry)) fail(qp, EINVAL);
+  check_packets(qp, *entry);
 }
 
 void set_inline(ibv_qp_ex* ex, void* addr, std::size_t length) {
@@ -214,7 +233,7 @@ constexpr std::uint8_t kOpcodeOfBit[] = {UROCE_WR_RDMA_WRITE,
                                          UROCE_WR_LOCAL_INV,
                                          UROCE_WR_BIND_MW,
                                          UROCE_WR_SEND_WITH_INV,
-                                         IBV_WR_TSO,
+                                         UROCE_WR_TSO,
                                          UROCE_WR_FLUSH,
                                          UROCE_WR_ATOMIC_WRITE};
 
@@ -241,6 +260,7 @@ int fill_work_requests(Qp& qp, std::uint64_t operations) {
   ex.wr_send = wr_send;
   ex.wr_send_imm = wr_send_imm;
   ex.wr_send_inv = wr_send_inv;
+  ex.wr_send_tso = wr_send_tso;
   ex.wr_set_ud_addr = set_ud_addr;
   ex.wr_set_xrc_srqn = set_xrc_srqn;
   ex.wr_set_inline_data = set_inline;

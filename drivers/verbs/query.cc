@@ -12,10 +12,6 @@ namespace {
 // 4.096 us * 2^15, 134 ms, as rxe has: the scheduler may put a daemon aside that owes an acknowledge.
 constexpr std::uint8_t kAckDelay = 15;
 
-int ask_device(ibv_context* context, uroce_device_response& reply) {
-  return session_of(context).call(UROCE_CMD_QUERY_DEVICE, {}, std::as_writable_bytes(std::span(&reply, 1)));
-}
-
 void fill(const uroce_device_response& in, ibv_device_attr& out) {
   out = {};
   std::memcpy(out.fw_ver, in.fw_version, std::min(sizeof(out.fw_ver) - 1, sizeof(in.fw_version)));
@@ -29,6 +25,7 @@ void fill(const uroce_device_response& in, ibv_device_attr& out) {
   out.max_qp = static_cast<int>(in.max_qp);
   out.max_qp_wr = static_cast<int>(in.max_qp_wr);
   out.device_cap_flags = in.device_cap_flags;
+  out.max_raw_ethy_qp = static_cast<int>(in.max_raw_qp);
   out.max_sge = static_cast<int>(in.max_sge);
   out.max_sge_rd = static_cast<int>(in.max_sge_rd);
   out.max_cq = static_cast<int>(in.max_cq);
@@ -72,7 +69,25 @@ bool empty(const uroce_gid_response& gid) {
   return std::all_of(std::begin(gid.gid), std::end(gid.gid), [](std::uint8_t b) { return b == 0; });
 }
 
+void fill_raw_packets(const uroce_device_response& in, ibv_device_attr_ex& out) {
+  if (in.max_raw_qp == 0) return;
+  constexpr std::uint32_t kRaw = 1u << IBV_QPT_RAW_PACKET;
+  out.tso_caps = {UROCE_MAX_TSO, kRaw};
+  out.rss_caps.supported_qpts = kRaw;
+  out.rss_caps.max_rwq_indirection_tables = in.max_raw_qp;
+  out.rss_caps.max_rwq_indirection_table_size = UROCE_MAX_RSS_ENTRIES;
+  out.rss_caps.rx_hash_fields_mask = kHashFields;
+  out.rss_caps.rx_hash_function = IBV_RX_HASH_FUNC_TOEPLITZ;
+  out.max_wq_type_rq = in.max_raw_qp;
+  out.packet_pacing_caps.supported_qpts |= kRaw;
+  out.raw_packet_caps = IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | IBV_RAW_PACKET_CAP_IP_CSUM;
+}
+
 }  // namespace
+
+int ask_device(ibv_context* context, uroce_device_response& reply) {
+  return session_of(context).call(UROCE_CMD_QUERY_DEVICE, {}, std::as_writable_bytes(std::span(&reply, 1)));
+}
 
 int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std::size_t bytes) {
   if (port != 1) return EINVAL;
@@ -120,6 +135,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
   out.completion_timestamp_mask = ~std::uint64_t{0};
   out.hca_core_clock = 1'000'000;  // kHz: time stamps are in nanoseconds
   out.device_cap_flags_ex = in.device_cap_flags_ex != 0 ? in.device_cap_flags_ex : in.device_cap_flags;
+  fill_raw_packets(in, out);
   out.phys_port_cnt_ex = in.phys_port_cnt;
   std::memset(attr, 0, bytes);
   std::memcpy(attr, &out, std::min(bytes, sizeof(out)));

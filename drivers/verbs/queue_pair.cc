@@ -117,6 +117,10 @@ std::uint32_t create_flags(const ibv_qp_init_attr_ex& attr) {
   return (attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 ? attr.create_flags : 0;
 }
 
+std::uint32_t max_tso_header(const ibv_qp_init_attr_ex& attr) {
+  return (attr.comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0 ? attr.max_tso_header : 0;
+}
+
 // What the type has no use for is left out: programs may leave anything there.
 uroce_create_qp_request to_request(const ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   const bool target = attr.qp_type == IBV_QPT_XRC_RECV, sends = !target;
@@ -137,6 +141,8 @@ uroce_create_qp_request to_request(const ibv_pd* pd, ibv_qp_init_attr_ex& attr) 
   request.max_send_wr = attr.cap.max_send_wr;
   request.max_send_sge = attr.cap.max_send_sge;
   request.max_inline = attr.cap.max_inline_data;
+  if ((create_flags(attr) & IBV_QP_CREATE_CVLAN_STRIPPING) != 0) request.flags |= UROCE_QP_STRIP_VLAN;
+  request.max_tso_header = max_tso_header(attr);
   if (!receives) return request;
   request.recv_cq = attr.recv_cq->handle;
   if (attr.srq != nullptr) {
@@ -148,11 +154,27 @@ uroce_create_qp_request to_request(const ibv_pd* pd, ibv_qp_init_attr_ex& attr) 
   return request;
 }
 
+// Of create_flags the others are of the FCS, which the driver of a port has taken off, of a PCI device, or of IPoIB
+// (a QPN of its choice).
+int check_extended(const ibv_qp_init_attr_ex& attr) {
+  constexpr std::uint32_t kKnown =
+      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  constexpr std::uint32_t kOfRaw =
+      IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
+  const bool raw = attr.qp_type == IBV_QPT_RAW_PACKET;
+  if ((attr.comp_mask & ~(raw ? kKnown | kOfRaw : kKnown)) != 0) return EOPNOTSUPP;
+  const std::uint32_t flags = raw ? IBV_QP_CREATE_CVLAN_STRIPPING : IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+  if ((create_flags(attr) & ~flags) != 0) return EOPNOTSUPP;
+  return max_tso_header(attr) <= UROCE_MAX_TSO_HEADER ? 0 : EINVAL;
+}
+
 int check(const ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   switch (attr.qp_type) {
     case IBV_QPT_RC:
     case IBV_QPT_UC:
-    case IBV_QPT_UD: return pd != nullptr && attr.send_cq != nullptr && attr.recv_cq != nullptr ? 0 : EINVAL;
+    case IBV_QPT_UD:
+    case IBV_QPT_RAW_PACKET:
+      return pd != nullptr && attr.send_cq != nullptr && attr.recv_cq != nullptr ? 0 : EINVAL;
     case IBV_QPT_XRC_SEND: return pd != nullptr && attr.send_cq != nullptr ? 0 : EINVAL;
     case IBV_QPT_XRC_RECV: return attr.xrcd != nullptr ? 0 : EINVAL;
     default: return EOPNOTSUPP;
@@ -168,6 +190,18 @@ void fill(ibv_context* context, ibv_qp_type type, void* qp_context, Qp& qp) {
   set_state(made, IBV_QPS_RESET);
   made.qp_type = type;
   qp.allowed = operations_of(type);
+  qp.packets = type == IBV_QPT_UD || type == IBV_QPT_RAW_PACKET;
+  qp.flags = UROCE_SEND_FENCE | UROCE_SEND_SIGNALED | UROCE_SEND_SOLICITED | UROCE_SEND_INLINE;
+  if (type == IBV_QPT_RAW_PACKET) qp.flags |= UROCE_SEND_IP_CSUM;
+}
+
+// How large its frames may be. errno: EOPNOTSUPP where the daemon's port takes none.
+int ask_frames(ibv_context* context, const ibv_qp_init_attr_ex& attr, Qp& qp) {
+  uroce_device_response device{};
+  if (const int error = ask_device(context, device); error != 0) return error;
+  qp.max_frame = device.max_frame;
+  qp.max_tso_header = max_tso_header(attr);
+  return device.max_raw_qp != 0 ? 0 : EOPNOTSUPP;
 }
 
 // `attr` beyond sq_sig_all counts only where comp_mask says so.
@@ -175,6 +209,9 @@ Qp* make(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   Context& owner = *as_context(context);
   if (const int error = check(pd, attr); error != 0) return null_with(error);
   auto qp = std::make_unique<Qp>();
+  if (attr.qp_type == IBV_QPT_RAW_PACKET) {
+    if (const int error = ask_frames(context, attr, *qp); error != 0) return null_with(error);
+  }
   uroce_create_qp_request request = to_request(pd, attr);
   request.cookie = qp->cookie = remember(owner, qp.get());
   if (const int error = client::QueuePair::create(*owner.session, request, qp->queue); error != 0) {
@@ -219,14 +256,11 @@ uroce_av to_av(const ibv_ah_attr& attr) {
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {
-    constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS |
-                                     IBV_QP_INIT_ATTR_CREATE_FLAGS;
-    if ((attr->comp_mask & ~kKnown) != 0) return null_with(EOPNOTSUPP);
-    // The others are of raw packets (FCS, VLAN stripping), of a PCI device, or of IPoIB (a QPN of its choice).
-    constexpr std::uint32_t kFlags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
-    if ((create_flags(*attr) & ~kFlags) != 0) return null_with(EOPNOTSUPP);
+    if (const int error = check_extended(*attr); error != 0) return null_with(error);
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0) attr->xrcd = nullptr;
-    Qp* const qp = make(context, (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? attr->pd : nullptr, *attr);
+    ibv_pd* const pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? attr->pd : nullptr;
+    const bool spreading = (attr->comp_mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH)) != 0;
+    Qp* const qp = spreading ? make_spreading_qp(context, pd, *attr) : make(context, pd, *attr);
     if (qp == nullptr) return nullptr;
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
       if (const int error = fill_work_requests(*qp, attr->send_ops_flags); error != 0) {
@@ -242,6 +276,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
 // The typical packet size is for devices that count packets: ours counts bytes.
 int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
   if (attr->comp_mask != 0) return EINVAL;
+  if (as_qp(qp)->table != nullptr) return EOPNOTSUPP;
   if (attr->rate_limit == 0 && (attr->max_burst_sz != 0 || attr->typical_pkt_sz != 0)) return EINVAL;
   uroce_modify_qp_request request{};
   request.handle = qp->handle;
@@ -297,6 +332,7 @@ UROCE_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) { return as_qp(qp)->extended
 
 UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   Qp& modified = *as_qp(qp);
+  if (modified.table != nullptr) return failed(EOPNOTSUPP);  // its work queues have states
   uroce_modify_qp_request request{};
   request.handle = qp->handle;
   request.mask = static_cast<std::uint32_t>(meaningful(qp->qp_type, mask));
@@ -313,6 +349,7 @@ UROCE_VERSIONS_1_0_AND_1_1(modify_qp, ibv_modify_qp);
 
 UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
   const Qp& asked = *as_qp(qp);
+  if (asked.table != nullptr) return failed(EOPNOTSUPP);
   const uroce_handle request{qp->handle, 0};
   uroce_query_qp_response reply{};
   if (const int error = asked.queue.session().call(UROCE_CMD_QUERY_QP, request, reply); error != 0) {
@@ -340,6 +377,7 @@ UROCE_EXPORT int destroy_qp(ibv_qp* qp) {
   if (const int error = destroyed->queue.destroy(); error != 0) return failed(error);
   forget(owner, destroyed->cookie);
   if (qp->pd != nullptr) as_pd(qp->pd)->users.fetch_sub(1);
+  if (destroyed->table != nullptr) destroyed->table->users.fetch_sub(1);
   if (owner.session->presence() != client::Presence::kForked) {
     detach(*destroyed);
     pthread_mutex_lock(&qp->mutex);

@@ -53,6 +53,13 @@ enum uroce_command {
   UROCE_CMD_ALLOC_DM,
   UROCE_CMD_FREE_DM,
   UROCE_CMD_IMPORT_DM,
+  UROCE_CMD_CREATE_RSS,
+  UROCE_CMD_DESTROY_RSS,
+  UROCE_CMD_CREATE_FLOW,
+  UROCE_CMD_DESTROY_FLOW,
+  UROCE_CMD_CREATE_COUNTERS,
+  UROCE_CMD_DESTROY_COUNTERS,
+  UROCE_CMD_READ_COUNTERS,
 };
 
 struct uroce_request {
@@ -114,6 +121,8 @@ struct uroce_device_response {
   uint64_t completion_timestamp_mask;
   uint64_t core_clock_khz;
   uint64_t max_dm_size; /* bytes, of each ibv_alloc_dm */
+  uint32_t max_raw_qp;  /* raw packet QPs and WQs */
+  uint32_t max_frame;   /* bytes with the Ethernet header, without the FCS */
 };
 
 /* QUERY_PORT: no request body. */
@@ -308,19 +317,25 @@ struct uroce_open_xrcd_request {
   uint32_t reserved;
 };
 
-/* CREATE_QP. What a type does not have is 0: a UD, UC or RC QP has no xrcd; an XRC initiator (IBV_QPT_XRC_SEND) has
- * no recv_cq, srq, xrcd, max_recv_*; an XRC target (IBV_QPT_XRC_RECV) has an xrcd and nothing else. */
+/* CREATE_QP. What a type does not have is 0: a UD, UC, RC or raw packet QP has no xrcd; an XRC initiator
+ * (IBV_QPT_XRC_SEND) has no recv_cq, srq, xrcd, max_recv_*; an XRC target (IBV_QPT_XRC_RECV) has an xrcd and
+ * nothing else; a work queue (ibv_wq, for receives) has no send_cq, srq, xrcd, max_send_*, max_inline. EPERM: raw
+ * packets (also by a flow or RSS) are for processes with CAP_NET_RAW. A work queue's state is RESET, RTR (ready) or
+ * ERR. */
 enum uroce_qp_flags {
   UROCE_QP_SIGNAL_ALL = 1,
   UROCE_QP_BLOCK_OWN_MULTICAST = 2, /* UD: gets no copy of what it sends to its own groups */
+  UROCE_QP_STRIP_VLAN = 4,          /* raw packets, WQ: a received tag goes to uroce_cqe::vlan_id, all 16 bits */
 };
 struct uroce_create_qp_request {
-  uint32_t type; /* ibv_qp_type */
+  uint32_t type; /* ibv_qp_type, or UROCE_QPT_WQ */
   uint32_t pd, send_cq, recv_cq;
   uint32_t srq; /* handle; 0: none */
   uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
   uint32_t flags; /* uroce_qp_flags */
   uint32_t xrcd;
+  uint32_t max_tso_header; /* bytes, raw packets only: at most UROCE_MAX_TSO_HEADER; 0: no UROCE_WR_TSO */
+  uint32_t reserved;
   uint64_t cookie; /* comes back with asynchronous events */
 };
 /* A queue that the QP does not have (a receive queue beside an SRQ, both of an XRC target) has 0 entries, and its
@@ -437,6 +452,87 @@ struct uroce_import_dm_response {
   uint64_t length; /* as allocated */
 };
 
+/* CREATE_RSS: frames that flows send to it are spread over WQs (UROCE_QPT_WQ) by a Toeplitz hash: entry `hash &
+ * (count - 1)` of the table, where the hash of a frame with none of the fields is 0. Answer:
+ * uroce_create_rss_response. DESTROY_RSS: uroce_handle; EBUSY while flows name it, as for QPs. */
+#define UROCE_MAX_RSS_ENTRIES 128u
+#define UROCE_RSS_KEY_BYTES 40u
+enum uroce_rss_field { /* ibv_rx_hash_fields */
+                       UROCE_RSS_SRC_IPV4 = 1,
+                       UROCE_RSS_DST_IPV4 = 2,
+                       UROCE_RSS_SRC_IPV6 = 4,
+                       UROCE_RSS_DST_IPV6 = 8,
+                       UROCE_RSS_SRC_PORT_TCP = 16,
+                       UROCE_RSS_DST_PORT_TCP = 32,
+                       UROCE_RSS_SRC_PORT_UDP = 64,
+                       UROCE_RSS_DST_PORT_UDP = 128,
+};
+struct uroce_create_rss_request {
+  uint32_t count;  /* a power of two */
+  uint32_t fields; /* uroce_rss_field */
+  uint8_t key[UROCE_RSS_KEY_BYTES];
+  uint32_t wq[UROCE_MAX_RSS_ENTRIES]; /* handles; one may stand there more than once */
+};
+struct uroce_create_rss_response {
+  uint32_t handle;
+  uint32_t qpn;
+};
+
+/* What flows look at in a frame, in network byte order; what a frame has not is 0. */
+enum uroce_frame_layer {
+  UROCE_LAYER_VLAN = 1,
+  UROCE_LAYER_IPV4 = 2,
+  UROCE_LAYER_IPV6 = 4,
+  UROCE_LAYER_TCP = 8,
+  UROCE_LAYER_UDP = 16,
+};
+struct uroce_frame_key {
+  uint8_t dst_mac[6], src_mac[6];
+  uint16_t ether_type;             /* behind the VLAN tags, if there are any */
+  uint16_t vlan_tag;               /* priority, DEI, VLAN */
+  uint8_t dst_ip[16], src_ip[16];  /* IPv4 in the first 4 */
+  uint16_t dst_port, src_port;     /* TCP, UDP; not of later fragments */
+  uint8_t protocol, traffic_class; /* IPv6: of the last header; TOS */
+  uint8_t hop_limit, fragment;     /* TTL; IPv4: bits reserved, DF, MF in bits 0, 1, 2 */
+  uint32_t flow_label;             /* IPv6, 20 bits */
+  uint8_t layers;                  /* uroce_frame_layer */
+  uint8_t reserved[3];
+};
+
+/* CREATE_FLOW: frames (but RoCE packets for this port, which the transport takes) with `frame & mask == value &
+ * mask` go to a raw packet QP or RSS. By priority, the least first, then the oldest first; the first that matches
+ * keeps the frame, and all flows of its priority with the same value and mask get it too. The port's own ARP,
+ * neighbour discovery, ICMP and group protocols see every frame that is theirs as well. Answer: uroce_handle.
+ * DESTROY_FLOW: uroce_handle. */
+enum uroce_flow_type { /* ibv_flow_attr_type */
+                       UROCE_FLOW_NORMAL = 0,
+                       UROCE_FLOW_ALL_DEFAULT = 1, /* what no NORMAL flow keeps; value and mask are 0 */
+                       UROCE_FLOW_MC_DEFAULT = 2,  /* the same of multicast frames, before ALL_DEFAULT */
+                       UROCE_FLOW_SNIFFER = 3,     /* a copy of all that the port receives and sends, RoCE too */
+};
+enum uroce_flow_flags {
+  UROCE_FLOW_DONT_TRAP = 1, /* a copy: flows behind it see the frame, too */
+  UROCE_FLOW_DROP = 2,      /* what it keeps goes nowhere */
+  UROCE_FLOW_TAG = 4,       /* `tag` goes to uroce_cqe::flow_tag */
+  UROCE_FLOW_TO_RSS = 8,    /* `qp` is a handle of CREATE_RSS */
+};
+#define UROCE_MAX_FLOW_PRIORITY 65535u
+struct uroce_create_flow_request {
+  uint32_t qp;       /* handle */
+  uint32_t type;     /* uroce_flow_type */
+  uint32_t flags;    /* uroce_flow_flags */
+  uint32_t priority; /* 0 to UROCE_MAX_FLOW_PRIORITY */
+  uint32_t tag;
+  uint32_t counters; /* handle; 0: none */
+  struct uroce_frame_key value, mask;
+};
+
+/* CREATE_COUNTERS: no request body; answer: uroce_handle. Of the frames that flows with them kept, copied or
+ * dropped. READ_COUNTERS, DESTROY_COUNTERS: uroce_handle; EBUSY while a flow names them. */
+struct uroce_read_counters_response {
+  uint64_t packets, bytes; /* of whole frames, without the FCS */
+};
+
 /* ADMIN: request body is a JSON object {"command": "show", ...} as text; the answer's descriptor is a memfd
  * with the JSON answer. `bytes` is its length. */
 struct uroce_admin_response {
@@ -453,6 +549,7 @@ struct uroce_async_event {
 #ifdef __cplusplus
 static_assert(sizeof(uroce_request) + sizeof(uroce_rereg_mr_request) <= UROCE_MAX_MESSAGE);
 static_assert(sizeof(uroce_mcast_request) == 24);
+static_assert(sizeof(uroce_frame_key) == 64);
 static_assert(sizeof(uroce_create_srq_request) == 40);
 static_assert(sizeof(uroce_async_event) == 16);
 #endif

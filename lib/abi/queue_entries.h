@@ -13,6 +13,9 @@
 
 #define UROCE_CACHE_LINE 64
 
+/* Beside the numbers of ibv_qp_type: a work queue, ibv_wq. */
+#define UROCE_QPT_WQ 0xf0u
+
 /* ibv_wr_opcode. */
 enum uroce_wr_opcode {
   UROCE_WR_RDMA_WRITE = 0,
@@ -25,6 +28,7 @@ enum uroce_wr_opcode {
   UROCE_WR_LOCAL_INV = 7,
   UROCE_WR_BIND_MW = 8,
   UROCE_WR_SEND_WITH_INV = 9,
+  UROCE_WR_TSO = 10,
   UROCE_WR_FLUSH = 14,
   UROCE_WR_ATOMIC_WRITE = 15,
   UROCE_WR_REG_MR = 32, /* ours: fast registration, uroce/dv.h */
@@ -36,6 +40,7 @@ enum uroce_send_flag {
   UROCE_SEND_SIGNALED = 2,
   UROCE_SEND_SOLICITED = 4,
   UROCE_SEND_INLINE = 8,
+  UROCE_SEND_IP_CSUM = 16, /* raw packets: fill in the checksums of IPv4, TCP and UDP */
 };
 
 /* ibv_wc_status. */
@@ -73,6 +78,7 @@ enum uroce_wc_opcode {
   UROCE_WC_FETCH_ADD = 4,
   UROCE_WC_BIND_MW = 5,
   UROCE_WC_LOCAL_INV = 6,
+  UROCE_WC_TSO = 7,
   UROCE_WC_FLUSH = 8,
   UROCE_WC_ATOMIC_WRITE = 9,
   UROCE_WC_REG_MR = 16, /* ours, as UROCE_WR_REG_MR */
@@ -117,9 +123,20 @@ struct uroce_wr_flush {
   uint64_t length; /* bytes, from remote_addr on */
 };
 
+/* A TCP segment of any length (raw packets), sent as several: header_bytes of headers from Ethernet to TCP, which
+ * stand behind the list (num_sge scatter elements, or inline_length bytes), then the payload, at most `mss` bytes a
+ * frame. */
+#define UROCE_MAX_TSO_HEADER 192u
+#define UROCE_MAX_TSO 262144u /* bytes of payload */
+struct uroce_wr_tso {
+  uint16_t mss;          /* bytes of payload */
+  uint16_t header_bytes; /* at most what the QP was made with */
+  uint32_t reserved[3];
+};
+
 /* A send queue entry: a header, then a list: num_sge scatter elements, or inline_length bytes of payload when
- * UROCE_SEND_INLINE is set. Atomics, FLUSH, BIND_MW and REG_MR have something of their own before the list; with
- * all others it begins in its place, so that an entry with one element is one cache line (queue/work_queue.h,
+ * UROCE_SEND_INLINE is set. Atomics, FLUSH, BIND_MW, REG_MR and TSO have something of their own before the list;
+ * with all others it begins in its place, so that an entry with one element is one cache line (queue/work_queue.h,
  * send_list_at()). Entries stand `stride` bytes apart (a multiple of 64, set when the QP is made). */
 struct uroce_sq_entry {
   uint64_t wr_id;
@@ -143,6 +160,7 @@ struct uroce_sq_entry {
     struct uroce_wr_atomic atomic;
     struct uroce_wr_bind bind;
     struct uroce_wr_flush flush;
+    struct uroce_wr_tso tso;
   };
 };
 
@@ -172,7 +190,8 @@ struct uroce_cqe {
   uint8_t sl;
   uint8_t vlan_sl;
   uint16_t vlan_id;
-  uint32_t reserved[2];
+  uint32_t flow_tag; /* raw packets: of the flow */
+  uint32_t reserved;
   uint8_t pad1[3];
   uint8_t phase;
 };

@@ -14,8 +14,9 @@ bool plausible(std::uint32_t entries, std::uint32_t stride, std::size_t needed) 
 }
 
 // What an entry takes with as many scatter elements, or inline bytes, as the caller may put in.
-std::size_t sq_entry_bytes(const uroce_create_qp_response& made) {
-  return sizeof(uroce_sq_entry) + std::max<std::size_t>(made.max_send_sge * sizeof(uroce_sge), made.max_inline);
+std::size_t sq_entry_bytes(const uroce_create_qp_response& made, std::uint32_t max_tso_header) {
+  return sizeof(uroce_sq_entry) + std::max<std::size_t>(made.max_send_sge * sizeof(uroce_sge), made.max_inline) +
+         max_tso_header;
 }
 std::size_t rq_entry_bytes(const uroce_create_qp_response& made) {
   return sizeof(uroce_rq_entry) + made.max_recv_sge * sizeof(uroce_sge);
@@ -25,15 +26,25 @@ std::size_t rq_entry_bytes(const uroce_create_qp_response& made) {
 
 int QueuePair::create(Session& session, const uroce_create_qp_request& request, QueuePair& out) {
   if (const int error = session.call_and_map(UROCE_CMD_CREATE_QP, request, out.made_); error != 0) return error;
-  return adopt(session, out);
+  return adopt(session, request.max_tso_header, out);
 }
 
 int QueuePair::open(Session& session, const uroce_open_qp_request& request, QueuePair& out) {
   if (const int error = session.call_and_map(UROCE_CMD_OPEN_QP, request, out.made_); error != 0) return error;
-  return adopt(session, out);
+  return adopt(session, 0, out);
 }
 
-int QueuePair::adopt(Session& session, QueuePair& out) {
+int QueuePair::create_rss(Session& session, const uroce_create_rss_request& request, QueuePair& out) {
+  uroce_create_rss_response made{};
+  if (const int error = session.call(UROCE_CMD_CREATE_RSS, request, made); error != 0) return error;
+  out.session_ = &session;
+  out.destroy_command_ = UROCE_CMD_DESTROY_RSS;
+  out.made_.handle = made.handle;
+  out.made_.qpn = made.qpn;
+  return 0;
+}
+
+int QueuePair::adopt(Session& session, std::uint32_t max_tso_header, QueuePair& out) {
   const uroce_create_qp_response& made = out.made_;
   out.session_ = &session;
   const bool has_sq = made.sq_entries != 0, has_rq = made.rq_entries != 0;
@@ -42,7 +53,7 @@ int QueuePair::adopt(Session& session, QueuePair& out) {
   auto* const daemon = static_cast<uroce_qp_daemon_block*>(session.at(made.daemon, sizeof(uroce_qp_daemon_block)));
   bool good = client != nullptr && daemon != nullptr && made.worker < session.workers() &&
               made.doorbell_bit < UROCE_MAX_SESSION_QPS &&
-              (!has_sq || plausible(made.sq_entries, made.sq_stride, sq_entry_bytes(made))) &&
+              (!has_sq || plausible(made.sq_entries, made.sq_stride, sq_entry_bytes(made, max_tso_header))) &&
               (!has_rq || plausible(made.rq_entries, made.rq_stride, rq_entry_bytes(made)));
   if (good) {
     const auto ring = [&](const uroce_place& place, std::uint32_t entries, std::uint32_t stride) {

@@ -21,8 +21,10 @@ class QueuePair {
   static int create(Session& session, const uroce_create_qp_request& request, QueuePair& out);
   /// The same for an XRC target that somebody has made (OPEN_QP).
   static int open(Session& session, const uroce_open_qp_request& request, QueuePair& out);
+  /// What spreads frames over work queues (CREATE_RSS): it has a number, and no queues.
+  static int create_rss(Session& session, const uroce_create_rss_request& request, QueuePair& out);
   /// The rings stay mapped until the session ends.
-  int destroy() { return session_->release(UROCE_CMD_DESTROY_QP, made_.handle); }
+  int destroy() { return session_->release(destroy_command_, made_.handle); }
 
   Session& session() const { return *session_; }
   const uroce_create_qp_response& made() const { return made_; }
@@ -55,9 +57,10 @@ class QueuePair {
   base::OptionalSpinlock sq_lock, rq_lock;
 
  private:
-  static int adopt(Session& session, QueuePair& out);
+  static int adopt(Session& session, std::uint32_t max_tso_header, QueuePair& out);
 
   Session* session_ = nullptr;
+  std::uint32_t destroy_command_ = UROCE_CMD_DESTROY_QP;
   SharedReceiveQueue* srq_ = nullptr;
   queue::WorkProducer sq_, rq_;
   queue::DoorbellRinger bell_;

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "engine/admin_cm.h"
+#include "engine/admin_flows.h"
 #include "engine/clock.h"
 #include "engine/log.h"
 #include "wire/dump.h"
@@ -38,6 +40,8 @@ const char* type_name(proto::QpType type) {
     case proto::QpType::kRc: return "RC";
     case proto::QpType::kUc: return "UC";
     case proto::QpType::kUd: return "UD";
+    case proto::QpType::kRawPacket: return "RAW";
+    case proto::QpType::kWq: return "WQ";
     default: return "XRC";
   }
 }
@@ -211,9 +215,12 @@ Json show(Conductor& conductor, const Session& asker, const std::string& what) {
   if (all || what == "mrs") answer["mrs"] = show_mrs(conductor, asker);
   if (all || what == "cqs") answer["cqs"] = show_cqs(conductor);
   if (all || what == "srqs") answer["srqs"] = show_srqs(conductor);
+  if (all || what == "cm_ids") answer["cm_ids"] = show_cm_ids(conductor);
+  if (all || what == "flows") answer["flows"] = show_flows(conductor);
   if (all || what == "errors") answer["errors"] = show_errors();
   if (answer.empty()) {
-    return error("show has no \"" + what + "\"; it has all, devices, sessions, qps, mrs, cqs, srqs, errors");
+    return error("show has no \"" + what +
+                 "\"; it has all, devices, sessions, qps, mrs, cqs, srqs, cm_ids, flows, errors");
   }
   return answer;
 }
@@ -250,35 +257,6 @@ Json controls_json(const Conductor& conductor) {
   if (conductor.config().controls == nullptr) return values;
   for (const auto& [name, value] : conductor.config().controls->describe()) values[name] = value;
   return values;
-}
-
-/// The general services interface and the connection manager behind it.
-Json connections_json(Conductor& conductor) {
-  constexpr const char* kNames[] = {"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep"};
-  const GsiCounters gsi = conductor.workers().gsi.counters();
-  const cm::Manager& manager = conductor.cm().manager();
-  const cm::ManagerCounters& counters = manager.counters();
-  Json out = {{"connections", manager.connections()},
-              {"mads_received", gsi.received},
-              {"mads_sent", gsi.sent},
-              {"bad_packets", gsi.bad_packet},
-              {"bad_mads", gsi.bad_mad},
-              {"overflows", gsi.overflow},
-              {"unresolved", gsi.unresolved},
-              {"events_lost", conductor.cm().events_lost()}};
-  for (std::size_t i = 0; i < std::size(kNames); ++i) {
-    out[std::string(kNames[i]) + "_received"] = counters.received[i];
-    out[std::string(kNames[i]) + "_sent"] = counters.sent[i];
-  }
-  out["duplicates"] = counters.duplicates;
-  out["retries"] = counters.retries;
-  out["stale"] = counters.stale;
-  out["unmatched"] = counters.unmatched;
-  out["out_of_state"] = counters.out_of_state;
-  out["backlog_full"] = counters.backlog_full;
-  out["table_full"] = counters.table_full;
-  out["bad_version"] = counters.bad_version;
-  return out;
 }
 
 Json rejections_json(const Rejections& rejections) {
@@ -325,7 +303,7 @@ Json stat(Conductor& conductor) {
             {"tx_bytes", d.tx_bytes},
             {"tx_dropped", d.tx_dropped}}},
           {"rejected", rejections_json(conductor.rejections())},
-          {"cm", connections_json(conductor)},
+          {"cm", cm_counters(conductor)},
           {"controls", controls_json(conductor)}};
 }
 

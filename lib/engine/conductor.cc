@@ -63,8 +63,15 @@ constexpr CommandRow kCommands[] = {
     {commands::alloc_dm},
     {commands::free_dm},
     {commands::import_dm},
+    {commands::create_rss},
+    {commands::destroy_rss},
+    {commands::create_flow},
+    {commands::destroy_flow},
+    {commands::create_counters},
+    {commands::destroy_counters},
+    {commands::read_counters},
 };
-static_assert(std::size(kCommands) == UROCE_CMD_IMPORT_DM + 1);
+static_assert(std::size(kCommands) == UROCE_CMD_READ_COUNTERS + 1);
 
 }  // namespace
 
@@ -290,6 +297,7 @@ bool Conductor::set_mtu(std::uint32_t bytes) {
   if (!port_.set_link_mtu(bytes)) return false;
   on_all_workers([&](WorkerCore& worker) {
     worker.transport().set_port_mtu(port_.active_mtu_bytes());
+    worker.transport().set_max_frame(max_frame_of_link(bytes));
     if (worker.link() != nullptr) worker.link()->set_mtu(bytes);
   });
   for (auto& [id, session] : sessions_) {

@@ -108,6 +108,7 @@ class Conductor {
   void publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain);
 
   PdId new_pd() { return {++last_pd_}; }
+  std::uint64_t new_flow() { return ++last_flow_; }
   /// One for each QP that answers READs and atomics.
   SlotPool& responder_slots() { return responder_slots_; }
   NumberPool& cq_ids() { return cq_ids_; }
@@ -167,6 +168,7 @@ class Conductor {
   NumberPool cq_ids_, srq_ids_, ah_ids_;
   SlotPool responder_slots_{proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic};
   std::uint32_t last_pd_;
+  std::uint64_t last_flow_ = 0;
   std::uint64_t last_session_ = 0;
   std::unordered_map<std::uint64_t, std::unique_ptr<Session>> sessions_;
   EventTargets qp_targets_, cq_targets_, srq_targets_;

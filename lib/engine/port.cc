@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "net/bytes.h"
 #include "proto/transport.h"
 
 namespace uroce::engine {
@@ -22,6 +23,8 @@ enum DeviceCap : std::uint32_t {  // ibv_device_cap_flags
   kXrc = 1u << 20,
   kMemMgtExtensions = 1u << 21,
   kMemWindow2B = 1u << 24,
+  kRawIpCsum = 1u << 26,
+  kManagedFlowSteering = 1u << 29,
 };
 enum DeviceCapEx : std::uint64_t {  // the same of later rdma-core
   kFlushGlobal = 1ull << 38,
@@ -60,6 +63,10 @@ constexpr Speed kSpeeds[] = {{100'000, 32, 2}, {56'000, 16, 2}, {40'000, 4, 2}, 
 constexpr std::uint64_t kSpeedOfMemory = 25'000;  // for ports that are no wire
 
 }  // namespace
+
+std::uint32_t max_frame_of_link(std::uint32_t link_mtu) {
+  return link_mtu + static_cast<std::uint32_t>(net::kEthernetBytes + net::kVlanTagBytes);
+}
 
 std::uint32_t path_mtu_of_link(std::uint32_t link_mtu) {
   std::uint32_t mtu = 1;
@@ -116,7 +123,7 @@ void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
   d.max_qp = workers * config.max_qps;
   d.max_qp_wr = kMaxQpWr;
   d.device_cap_flags = kUdAvPortEnforce | kPortActiveEvent | kSysImageGuid | kRcRnrNakGen | kSrqResize |
-                       kMemWindow | kXrc | kMemMgtExtensions | kMemWindow2B;
+                       kMemWindow | kXrc | kMemMgtExtensions | kMemWindow2B | kRawIpCsum | kManagedFlowSteering;
   d.device_cap_flags_ex = d.device_cap_flags | kFlushGlobal | kAtomicWrite;
   d.max_sge = d.max_sge_rd = kMaxSge;
   d.max_cq = config.max_cqs;
@@ -146,6 +153,8 @@ void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
   d.max_pkeys = 1;
   d.phys_port_cnt = 1;
   d.max_inline = kMaxInline;
+  d.max_raw_qp = config.max_qps;
+  d.max_frame = max_frame_of_link(most_mtu_);
 }
 
 void Port::describe_port(const net::DeviceInfo& device) {

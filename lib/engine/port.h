@@ -25,6 +25,7 @@ inline constexpr std::uint32_t kMaxSrqWr = 1u << 20;
 inline constexpr std::uint32_t kMaxXrcd = 4096;  ///< of a session; each may be a descriptor of the daemon
 inline constexpr std::uint32_t kMaxGroups = 8192;
 inline constexpr std::uint32_t kMaxGroupsOfQp = 1024;
+inline constexpr std::uint32_t kMaxCounters = 4096;      ///< of a session
 inline constexpr std::uint32_t kMaxAttachments = 65536;  ///< of one worker's QPs
 inline constexpr std::uint64_t kMaxMrBytes = 1ull << 47;
 inline constexpr std::uint64_t kMaxDeviceMemory = 1ull << 30;
@@ -69,6 +70,9 @@ class Port {
 
 /// ibv_mtu of the largest IB MTU that a link carries: the headers take 80 bytes at most (1500 gives 1024).
 std::uint32_t path_mtu_of_link(std::uint32_t link_mtu);
+
+/// Bytes of the longest frame, tagged, without FCS.
+std::uint32_t max_frame_of_link(std::uint32_t link_mtu);
 
 /// "::ffff:192.0.2.1" written as sysfs does: 0000:0000:0000:0000:0000:ffff:c000:0201.
 std::string gid_text(std::span<const std::uint8_t, 16> gid);

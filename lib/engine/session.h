@@ -155,9 +155,31 @@ struct QpObject {
   SrqObject* srq = nullptr;
   XrcdObject* xrcd = nullptr;
   std::shared_ptr<XrcTarget> target;  ///< of an XRC target: owns what is here for other types
+  std::uint32_t users = 0;            ///< flows, and RSS of a WQ
 
   uroce_qp_attr& attr() { return target ? target->attr : own_attr; }
   const uroce_qp_attr& attr() const { return target ? target->attr : own_attr; }
+};
+
+/// Where flows send frames to spread them.
+struct RssObject {
+  std::shared_ptr<const net::RssTarget> target;
+  std::vector<QpObject*> wqs;
+  Qpn qpn;
+  std::uint32_t users = 0;
+};
+
+struct CountersObject {
+  std::shared_ptr<net::FlowCount> count = std::make_shared<net::FlowCount>();
+  std::uint32_t users = 0;
+};
+
+struct FlowObject {
+  std::uint64_t id = 0;  ///< of worker 0's table
+  uroce_create_flow_request asked{};
+  QpObject* qp = nullptr;
+  RssObject* rss = nullptr;  ///< one of the two
+  CountersObject* counters = nullptr;
 };
 
 /// Its handle is its AhId.
@@ -237,6 +259,9 @@ struct Session {
   HandleTable<SrqObject> srqs{unknown_handles};
   HandleTable<XrcdObject> xrcds{unknown_handles};
   HandleTable<AhObject> ahs{unknown_handles};
+  HandleTable<RssObject> rss{unknown_handles};
+  HandleTable<CountersObject> counters{unknown_handles};
+  HandleTable<FlowObject> flows{unknown_handles};
   CmObjects cm{unknown_handles};
   std::uint32_t connected_qps = 0;
   std::uint64_t imported = 0;  ///< session whose PDs and MRs this one may import; 0: none

@@ -8,8 +8,10 @@
 #include <cerrno>
 #include <ctime>
 #include <utility>
+#include <vector>
 
 #include "engine/qpn.h"
+#include "wire/headers.h"
 
 namespace uroce::engine {
 namespace {
@@ -86,6 +88,7 @@ void WorkerCore::receive(std::span<const base::Frame> frames, Nanos now) {
   // A few packets are parsed before the first is acted on, so that their QPs' state is on its way meanwhile; not so
   // many that what the ICRC brought into the cache is out of it again when it is copied.
   constexpr std::size_t kAheadBytes = 4096;
+  sniff(frames, now);
   for (std::size_t next = 0; next < frames.size();) {
     std::size_t count = 0;
     const std::size_t end = std::min(frames.size(), next + ahead_.size());
@@ -134,8 +137,10 @@ bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions
       options.leave_rest_open ? train_.parse(frame, options, out) : wire::parse(frame, options, out);
   ++counters_.parse[static_cast<std::size_t>(verdict)];
   if (verdict == wire::ParseVerdict::kOk) [[likely]] {
-    if (!is_for_us(out)) [[unlikely]]
+    if (!is_for_us(out)) [[unlikely]] {
+      to_flows(frame, now);
       return false;
+    }
     if (config_.workers != 1) {
       if (out.multicast) return sort_multicast(frame, options);
       const std::uint32_t owner = worker_of(out.bth.dest_qpn);
@@ -153,11 +158,15 @@ bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions
     shared_.gsi.receive(out, *link_);
     return false;
   }
-  if (verdict != wire::ParseVerdict::kNotRoce) return false;
+  if (verdict != wire::ParseVerdict::kNotRoce) {
+    to_flows(frame, now);
+    return false;
+  }
   if (link_ == nullptr) {
     steer(0, frame);
     return false;
   }
+  to_flows(frame, now);
   link_->receive(frame, now);
   link_dirty_ = true;
   return false;
@@ -171,9 +180,9 @@ bool WorkerCore::sort_multicast(std::span<const std::byte> frame, const wire::Pa
   return true;
 }
 
-void WorkerCore::steer(std::uint32_t worker, std::span<const std::byte> frame) {
+void WorkerCore::steer(std::uint32_t worker, std::span<const std::byte> frame, Handed why) {
   WorkerCore& other = *shared_.workers[worker];
-  const bool taken = other.from_[config_.index]->push(frame);
+  const bool taken = other.from_[config_.index]->push(frame, why);
   ++(taken ? counters_.steered_away : counters_.steer_dropped);
   other.wake();
 }
@@ -184,13 +193,85 @@ bool WorkerCore::receive_steered(Nanos now) {
     for (std::size_t i = 0; i < kSteerBurst; ++i) {
       const std::span<const std::byte> frame = ring->front();
       if (frame.empty()) break;
-      // The worker that received it has checked the sums.
-      handle(frame, {.check_icrc = false, .check_ip_checksum = false}, now);
+      switch (ring->why()) {
+        case Handed::kWhole: handle(frame, {.check_icrc = false, .check_ip_checksum = false}, now); break;
+        case Handed::kToFlows: to_flows(frame, now); break;
+        case Handed::kToSniffers: sniff(frame, now); break;
+      }
       ring->pop();
       any = true;
     }
   }
   return any;
+}
+
+// ---------------------------------------------------------------- raw packets
+
+void WorkerCore::to_flows(std::span<const std::byte> frame, Nanos now) {
+  if (!shared_.any_flows.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  if (link_ == nullptr) return steer(0, frame, Handed::kToFlows);
+  const wire::FrameLayout layout = wire::layout_of(frame);
+  std::array<net::FlowTarget, net::FlowTable::kMaxCopies> targets;
+  const std::size_t count = flows_.classify(frame, net::key_of(frame, layout), targets);
+  hand_out(frame, layout, std::span(targets).first(count), now);
+}
+
+void WorkerCore::sniff(std::span<const base::Frame> frames, Nanos now) {
+  if (!shared_.any_sniffers.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  for (const base::Frame& frame : frames) {
+    if ((frame.flags & base::kIpChecksumNeeded) == 0) {
+      sniff(frame.bytes(), now);
+      continue;
+    }
+    std::vector<std::byte> as_sent(frame.bytes().begin(), frame.bytes().end());
+    if (const wire::FrameLayout layout = wire::layout_of(as_sent); layout.ipv4) {
+      std::byte* const ip = &as_sent[layout.network];
+      wire::store16(ip + 10, wire::Ipv4Header::parse(ip).right_checksum());
+    }
+    sniff(as_sent, now);
+  }
+}
+
+void WorkerCore::sniff(std::span<const std::byte> frame, Nanos now) {
+  if (link_ == nullptr) return steer(0, frame, Handed::kToSniffers);
+  std::array<net::FlowTarget, net::FlowTable::kMaxCopies> targets;
+  const std::size_t count = flows_.sniffers(frame, targets);
+  hand_out(frame, wire::layout_of(frame), std::span(targets).first(count), now);
+}
+
+void WorkerCore::hand_out(std::span<const std::byte> frame, const wire::FrameLayout& layout,
+                          std::span<const net::FlowTarget> targets, Nanos now) {
+  if (targets.empty()) return;
+  proto::ReceivedFrame received{.bytes = frame, .vlan = layout.vlan, .vlan_tci = layout.vlan_tci};
+  received.checksums_good = wire::checksums_good(frame, layout);
+  for (const net::FlowTarget& target : targets) {
+    received.flow_tag = target.tag;
+    transport_.receive_frame({target.qp}, received, now);
+  }
+}
+
+bool WorkerCore::add_flow(std::uint64_t id, net::Flow flow) {
+  if (!flows_.add(id, std::move(flow))) return false;
+  flows_changed();
+  return true;
+}
+
+void WorkerCore::remove_flow(std::uint64_t id) {
+  flows_.remove(id);
+  flows_changed();
+}
+
+void WorkerCore::flows_changed() {
+  shared_.any_flows.store(!flows_.empty(), std::memory_order_relaxed);
+  shared_.any_sniffers.store(flows_.sniffs(), std::memory_order_relaxed);
+  const net::Wanted wanted = flows_.wants_foreign(config_.transport.mac) ? net::Wanted::kAnybodys
+                             : flows_.empty()                            ? net::Wanted::kOurs
+                                                                         : net::Wanted::kAnyKind;
+  if (wanted == wanted_) return;
+  wanted_ = wanted;
+  if (set_wanted) set_wanted(wanted);
 }
 
 // ---------------------------------------------------------------- clients

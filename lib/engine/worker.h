@@ -27,6 +27,7 @@
 #include "engine/poll_policy.h"
 #include "engine/unique_fd.h"
 #include "net/device.h"
+#include "net/flow_table.h"
 #include "net/link_stack.h"
 #include "net/local_addresses.h"
 #include "proto/transport.h"
@@ -106,6 +107,7 @@ struct WorkerShared {
   static constexpr std::uint32_t kAnywhere = ~std::uint32_t{0};
   std::atomic<std::uint32_t> first_core{kAnywhere};  ///< of worker 0, counted among those that the daemon may use
   std::atomic<bool> link_disabled{false};            ///< urocectl link down: frames are lost both ways
+  std::atomic<bool> any_flows{false}, any_sniffers{false};
 };
 
 struct WorkerConfig {
@@ -140,6 +142,8 @@ class WorkerCore {
   void publish(Nanos now);
   bool link_has_frames() const { return link_dirty_ || gsi_waits(); }
   std::size_t next_link_frame(std::span<std::byte> to);
+  /// Shows frames that the port received, or is to send, to the flows that want all.
+  void sniff(std::span<const base::Frame> frames, Nanos now);
 
   // Sleeping.
   void announce_sleep();
@@ -160,6 +164,9 @@ class WorkerCore {
   net::LinkStack* link() { return link_; }
   /// What this port's packets are addressed to; none before the first call.
   void set_addresses(std::span<const net::InterfaceAddress> addresses) { addresses_.assign(addresses); }
+  // Who receives what is not for the transport; of worker 0 only.
+  bool add_flow(std::uint64_t id, net::Flow flow);
+  void remove_flow(std::uint64_t id);
   /// The link stack was used: frames of its may wait.
   void touch_link() { link_dirty_ = true; }
   void attach(SessionPort& port);
@@ -173,6 +180,7 @@ class WorkerCore {
   /// Set by the loop: what the device says now.
   std::function<net::DeviceCounters()> device_counters;
   std::function<net::DeviceInfo()> device_info;
+  std::function<void(net::Wanted)> set_wanted;
 
  private:
   bool gsi_waits() const { return link_ != nullptr && shared_.gsi.waiting(); }
@@ -184,7 +192,12 @@ class WorkerCore {
   bool is_for_us(const wire::RxPacket& packet);
   /// A copy for every other worker; true: and one for this one.
   bool sort_multicast(std::span<const std::byte> frame, const wire::ParseOptions& options);
-  void steer(std::uint32_t worker, std::span<const std::byte> frame);
+  void steer(std::uint32_t worker, std::span<const std::byte> frame, Handed why = Handed::kWhole);
+  void to_flows(std::span<const std::byte> frame, Nanos now);
+  void sniff(std::span<const std::byte> frame, Nanos now);
+  void hand_out(std::span<const std::byte> frame, const wire::FrameLayout& layout,
+                std::span<const net::FlowTarget> targets, Nanos now);
+  void flows_changed();
   void send_completion_events(Nanos now);
   bool write_event(Cq& cq);
   void send_event(Cq& cq, Nanos now);
@@ -214,6 +227,8 @@ class WorkerCore {
   Nanos now_ = 0;  ///< of this duty cycle
   bool link_dirty_ = false;
   net::LocalAddresses addresses_;
+  net::FlowTable flows_;  ///< worker 0 only
+  net::Wanted wanted_ = net::Wanted::kOurs;
   WorkerCounters counters_;
   UniqueFd epoll_, wake_fd_;
   std::atomic<bool> asleep_{false};

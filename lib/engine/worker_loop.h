@@ -42,12 +42,14 @@ class WorkerLoop {
   WorkerLoop(WorkerCore& core, Device& device) : core_(core), device_(device), policy_(poll_config(core, device)) {
     core_.device_counters = [this] { return device_.counters(); };
     core_.device_info = [this] { return device_.info(); };
+    core_.set_wanted = [this](net::Wanted wanted) { device_.set_wanted(wanted); };
     core_.watch_device(device_.wake_fd());
   }
   ~WorkerLoop() {
     device_.discard(std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_));
     core_.device_counters = nullptr;
     core_.device_info = nullptr;
+    core_.set_wanted = nullptr;
   }
   WorkerLoop(const WorkerLoop&) = delete;
   WorkerLoop& operator=(const WorkerLoop&) = delete;
@@ -195,6 +197,7 @@ class WorkerLoop {
       frame.length = static_cast<std::uint32_t>(n);
       frame.flags = 0;
       sent = true;
+      core_.sniff({&frame, 1}, now);
       if (!offer(1)) return sent;
     }
     for (std::size_t total = 0; total < kTransmitBudget && core_.transport().wants_transmit();) {
@@ -205,6 +208,7 @@ class WorkerLoop {
       sent = true;
       total += burst.count;
       moved_ += burst.count;
+      core_.sniff(burst.frames.first(burst.count), now);
       if (!offer(burst.count)) return sent;
     }
     return sent;
@@ -217,10 +221,10 @@ class WorkerLoop {
   Nanos next_spread_ = 0;
   std::uint32_t large_steps_ = 0;  // of more than kFewFrames, since last looked at
   std::size_t moved_ = 0;          // frames of this step
+  std::uint32_t full_bursts_ = 0;  // received in a row
   std::array<base::Frame, kBurst> rx_{};
   std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, up to tx_end_ empty
   std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;
 };
-  std::uint32_t full_bursts_ = 0;  // received in a row
 
 }  // namespace uroce::engine

@@ -10,9 +10,10 @@ constexpr std::uint8_t kMaxRdAtomicLimit = 128;
 constexpr std::uint32_t kLastAttr = 25;
 
 // Sets of QP types.
-enum TypeSet : std::uint8_t { kRc = 1, kUc = 2, kUd = 4, kXi = 8, kXt = 16 };
+enum TypeSet : std::uint8_t { kRc = 1, kUc = 2, kUd = 4, kXi = 8, kXt = 16, kRaw = 32, kWq = 64 };
 constexpr std::uint8_t kConnected = kRc | kUc | kXi | kXt;
-constexpr std::uint8_t kAllTypes = kConnected | kUd;
+constexpr std::uint8_t kSendTypes = kConnected | kUd | kRaw;
+constexpr std::uint8_t kAllTypes = kSendTypes | kWq;
 
 constexpr std::uint8_t set_of(QpType type) {
   switch (type) {
@@ -21,6 +22,8 @@ constexpr std::uint8_t set_of(QpType type) {
     case QpType::kUd: return kUd;
     case QpType::kXrcSend: return kXi;
     case QpType::kXrcRecv: return kXt;
+    case QpType::kRawPacket: return kRaw;
+    case QpType::kWq: return kWq;
   }
   return 0;
 }
@@ -48,6 +51,9 @@ constexpr Row kRows[] = {
     {QpState::kReset, QpState::kInit, kConnected, kPlace | kAttrAccessFlags, kNothing},
     {QpState::kReset, QpState::kInit, kUd, kPlace | kAttrQkey, kNothing},
 
+    {QpState::kReset, QpState::kInit, kRaw, kAttrPort, kNothing},
+    {QpState::kReset, QpState::kRtr, kWq, kNothing, kNothing},
+
     {QpState::kInit, QpState::kInit, kConnected, kNothing, kPlace | kAttrAccessFlags},
     {QpState::kInit, QpState::kInit, kUd, kNothing, kPlace | kAttrQkey},
 
@@ -55,28 +61,33 @@ constexpr Row kRows[] = {
      kAttrAltPath | kAttrAccessFlags | kAttrPkeyIndex},
     {QpState::kInit, QpState::kRtr, kUc | kXi, kPeer, kAttrAltPath | kAttrAccessFlags | kAttrPkeyIndex},
     {QpState::kInit, QpState::kRtr, kUd, kNothing, kAttrPkeyIndex | kAttrQkey},
+    {QpState::kInit, QpState::kRtr, kRaw, kNothing, kNothing},
 
     {QpState::kRtr, QpState::kRts, kRc, kRequester | kAttrSqPsn, kRunning | kAttrMinRnrTimer},
     {QpState::kRtr, QpState::kRts, kXi, kRequester | kAttrSqPsn, kRunning},
     {QpState::kRtr, QpState::kRts, kXt, kAttrTimeout | kAttrSqPsn, kRunning | kAttrMinRnrTimer},
     {QpState::kRtr, QpState::kRts, kUc, kAttrSqPsn, kRunning},
     {QpState::kRtr, QpState::kRts, kUd, kAttrSqPsn, kDatagrams},
+    {QpState::kRtr, QpState::kRts, kRaw, kNothing, kAttrRateLimit},
 
     {QpState::kRts, QpState::kRts, kRc | kXt, kNothing, kRunning | kAttrMinRnrTimer},
     {QpState::kRts, QpState::kRts, kUc | kXi, kNothing, kRunning},
     {QpState::kRts, QpState::kRts, kUd, kNothing, kDatagrams},
+    {QpState::kRts, QpState::kRts, kRaw, kNothing, kAttrRateLimit},
 
-    {QpState::kRts, QpState::kSqd, kAllTypes, kNothing, kAttrSqdNotify},
+    {QpState::kRts, QpState::kSqd, kSendTypes, kNothing, kAttrSqdNotify},
 
     {QpState::kSqd, QpState::kRts, kRc | kXt, kNothing, kRunning | kAttrMinRnrTimer},
     {QpState::kSqd, QpState::kRts, kUc | kXi, kNothing, kRunning},
     {QpState::kSqd, QpState::kRts, kUd, kNothing, kDatagrams},
+    {QpState::kSqd, QpState::kRts, kRaw, kNothing, kAttrRateLimit},
 
     {QpState::kSqd, QpState::kSqd, kRc, kNothing, kDrained | kAttrPort | kRequester | kResponder},
     {QpState::kSqd, QpState::kSqd, kXi, kNothing, kDrained | kAttrPort | kRequester},
     {QpState::kSqd, QpState::kSqd, kXt, kNothing, kDrained | kAttrPort | kAttrTimeout | kResponder},
     {QpState::kSqd, QpState::kSqd, kUc, kNothing, kDrained},
     {QpState::kSqd, QpState::kSqd, kUd, kNothing, kAttrPkeyIndex | kAttrQkey},
+    {QpState::kSqd, QpState::kSqd, kRaw, kNothing, kNothing},
 
     {QpState::kSqe, QpState::kRts, kUc, kNothing, kAttrCurState | kAttrAccessFlags},
     {QpState::kSqe, QpState::kRts, kUd, kNothing, kAttrCurState | kAttrQkey},
@@ -173,7 +184,7 @@ ModifyVerdict check_modify(QpType type, QpState current, const QpAttr& attr, std
 
   // No resizing of queues, one path only: known attributes that this device has no use for.
   if ((mask & kAttrCap) != 0) return {EOPNOTSUPP, "cap"};
-  if ((mask & kAttrRateLimit) != 0 && type == QpType::kXrcRecv) return {EINVAL, "rate_limit"};  // sends nothing
+  if ((mask & kAttrRateLimit) != 0 && !has_send_queue(type)) return {EINVAL, "rate_limit"};  // sends nothing
   if (const std::uint32_t missing = row->required & ~mask; missing != 0) return {EINVAL, name_of_lowest(missing)};
   const std::uint32_t surplus = mask & ~(row->required | row->optional | kAttrState);
   if (surplus != 0) return {EINVAL, name_of_lowest(surplus)};

@@ -4,12 +4,24 @@
 
 #include <cstdint>
 
+#include "abi/queue_entries.h"
 #include "base/types.h"
 #include "wire/packet.h"
 
 namespace uroce::proto {
 
-enum class QpType : std::uint8_t { kRc = 2, kUc = 3, kUd = 4, kXrcSend = 9, kXrcRecv = 10 };
+enum class QpType : std::uint8_t {
+  kRc = 2,
+  kUc = 3,
+  kUd = 4,
+  kRawPacket = 8,
+  kXrcSend = 9,
+  kXrcRecv = 10,
+  kWq = UROCE_QPT_WQ,  ///< ibv_wq: the receives of raw packets, without sends
+};
+constexpr bool has_send_queue(QpType type) { return type != QpType::kXrcRecv && type != QpType::kWq; }
+/// Whole frames, which flows name the receivers of.
+constexpr bool is_raw(QpType type) { return type == QpType::kRawPacket || type == QpType::kWq; }
 enum class QpState : std::uint8_t { kReset = 0, kInit, kRtr, kRts, kSqd, kSqe, kErr, kUnknown };
 
 enum AttrMask : std::uint32_t {

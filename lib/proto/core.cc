@@ -18,6 +18,7 @@ Core::Core(const TransportConfig& cfg, memory::Table& table)
       multicast(cfg.max_attachments),
       departed(cfg.resource),
       port_mtu(cfg.port_mtu),
+      max_frame(cfg.max_frame),
       active_(std::bit_ceil(cfg.max_qps), cfg.resource),
       active_mask_(std::bit_ceil(cfg.max_qps) - 1),
       cqs_(cfg.max_cqs),

@@ -47,7 +47,7 @@ class Core {
   AddressHandles address_handles;
   MulticastTable multicast;
   Departed departed;
-  std::uint32_t port_mtu;
+  std::uint32_t port_mtu, max_frame;
 
   // --- active list: QPs that may have something to send, first in, first out ---
   void activate(Qp& qp) {

@@ -45,7 +45,8 @@ inline std::size_t xrceth_bytes(const Qp& qp) {
 }
 
 /// Appends the payload. False: an element of the list isn't accessible.
-inline bool add_payload(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part, PacketBuilder& builder) {
+template <class Builder>
+inline bool add_payload(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part, Builder& builder) {
   if (wqe.is_inline()) {
     builder.payload(wqe.inline_data() + part.offset, part.bytes);
     return true;

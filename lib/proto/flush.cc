@@ -68,8 +68,8 @@ void detach(Core& core, Qp& qp) {
   core.remove_read_waiter(qp);
   if (qp.read_budget_used != 0) core.give_read_budget(qp, qp.read_budget_used);
   core.timers.cancel(qp.self);
-  qp.wheel_deadline = qp.ack_deadline = qp.rnr_deadline = kNever;
   if (std::exchange(qp.on_patrol, false)) core.patrol.remove(qp.self);
+  qp.wheel_deadline = qp.ack_deadline = qp.rnr_deadline = kNever;
 }
 
 void enter_error(Core& core, Qp& qp) {

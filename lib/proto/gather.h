@@ -17,19 +17,24 @@ inline SgeCursor locate(const uroce_sge* sges, std::uint32_t count, std::uint32_
 }
 
 /// Moves `bytes` from a checked span into the packet.
-inline bool copy_out(Core& core, const memory::Span& span, std::uint32_t bytes, PacketBuilder& builder) {
+template <class Builder>
+inline bool copy_out(Core& core, const memory::Span& span, std::uint32_t bytes, Builder& builder) {
   if (span.data != nullptr) {
     builder.payload(span.data, bytes);
     return true;
   }
-  if (bytes > sizeof core.staging || !span.read(0, core.staging, bytes)) return false;
-  builder.payload(core.staging, bytes);
+  for (std::uint32_t at = 0, n = 0; at < bytes; at += n) {
+    n = std::min<std::uint32_t>(bytes - at, sizeof core.staging);
+    if (!span.read(at, core.staging, n)) return false;
+    builder.payload(core.staging, n);
+  }
   return true;
 }
 
 /// Appends the next `bytes` (at most a packet) of the list to the packet. False: an element isn't accessible.
+template <class Builder>
 inline bool gather(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t count, SgeCursor& at,
-                   std::uint32_t bytes, PacketBuilder& builder) {
+                   std::uint32_t bytes, Builder& builder) {
   while (bytes != 0) {
     if (at.index >= count) return false;
     const uroce_sge& sge = sges[at.index];

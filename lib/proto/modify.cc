@@ -107,7 +107,7 @@ void change_state(Core& core, Qp& qp, QpState to, const QpAttr& attr, std::uint3
 }  // namespace
 
 void set_datagram_mtu(Qp& qp) {
-  if (qp.type != QpType::kUd) return;
+  if (qp.type != QpType::kUd && qp.type != QpType::kRawPacket) return;
   qp.mtu = 4096;
   qp.mtu_shift = 12;
 }
@@ -121,6 +121,7 @@ void reset(Core& core, Qp& qp) {
   qp.xrcd = old.xrcd;
   qp.signal_all = old.signal_all;
   qp.block_own_multicast = old.block_own_multicast;
+  qp.strip_vlan = old.strip_vlan;
   qp.has_srq = old.has_srq;
   qp.self = old.self;
   qp.qpn = old.qpn;
@@ -135,6 +136,7 @@ void reset(Core& core, Qp& qp) {
   qp.max_send_sge = old.max_send_sge;
   qp.max_recv_sge = old.max_recv_sge;
   qp.max_inline = old.max_inline;
+  qp.max_tso_header = old.max_tso_header;
   qp.srq = old.srq;
   qp.owner = old.owner;
   qp.counters = old.counters;

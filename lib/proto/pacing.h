@@ -15,7 +15,9 @@ namespace uroce::proto::pacing {
 constexpr Nanos time_of(std::uint64_t bytes, std::uint32_t kbps) { return (bytes * 8'000'000 + kbps - 1) / kbps; }
 
 /// Of a full packet of the QP with its headers.
-inline Nanos packet_time(const Qp& qp) { return time_of(qp.mtu + wire::kMaxOverhead, qp.pace.kbps); }
+inline Nanos packet_time(const Core& core, const Qp& qp) {
+  return time_of(qp.type == QpType::kRawPacket ? core.max_frame : qp.mtu + wire::kMaxOverhead, qp.pace.kbps);
+}
 
 /// `kbps` 0: no limit. `burst`: bytes that may leave back to back; 0: what kBurst lasts. The bucket begins with one
 /// packet in it.
@@ -24,7 +26,7 @@ inline void set_rate(Core& core, Qp& qp, std::uint32_t kbps, std::uint32_t burst
   qp.paced = kbps != 0;
   qp.pace = {.kbps = kbps};
   if (!qp.paced) return;
-  const Nanos packet = packet_time(qp);
+  const Nanos packet = packet_time(core, qp);
   qp.pace.depth = std::max(burst != 0 ? time_of(burst, kbps) : std::max(kBurst, 2 * packet), packet);
   qp.pace.clear_at = core.now + qp.pace.depth - packet;
 }
@@ -32,7 +34,7 @@ inline void set_rate(Core& core, Qp& qp, std::uint32_t kbps, std::uint32_t burst
 /// Cuts the turn's budget to what the bucket holds. False: not one packet, and the timer is set for the next.
 [[gnu::noinline]] inline bool admit(Core& core, Qp& qp, std::uint32_t& budget) {
   Pace& pace = qp.pace;
-  const Nanos packet = packet_time(qp);
+  const Nanos packet = packet_time(core, qp);
   const Nanos owed = pace.clear_at > core.now ? pace.clear_at - core.now : 0;
   if (owed + packet <= pace.depth) {
     budget = static_cast<std::uint32_t>(std::min<Nanos>(budget, (pace.depth - owed) / packet));

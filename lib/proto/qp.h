@@ -38,9 +38,10 @@ enum class Kind : std::uint8_t {
   kBind,
   kRegister,
   kInvalid,
+  kSegments,  ///< TCP segmentation
 };
 /// Executed here, nothing is sent.
-constexpr bool is_local(Kind kind) { return kind >= Kind::kLocalInvalidate; }
+constexpr bool is_local(Kind kind) { return kind >= Kind::kLocalInvalidate && kind <= Kind::kInvalid; }
 
 /// The private, checked copy of a send queue entry, in sq_shadow, with its list in the same place.
 struct Wqe {
@@ -72,10 +73,15 @@ struct Wqe {
     uroce_wr_atomic atomic;
     uroce_wr_bind bind;
     uroce_wr_flush flush;
+    uroce_wr_tso tso;
   };
 
   const std::byte* inline_data() const { return reinterpret_cast<const std::byte*>(this) + list_at; }
   const uroce_sge* sges() const { return reinterpret_cast<const uroce_sge*>(inline_data()); }
+  /// Of a TSO: behind the list.
+  const std::byte* tso_header() const {
+    return inline_data() + (is_inline() ? length : num_sge * std::uint32_t{sizeof(uroce_sge)});
+  }
   bool is_inline() const { return (flags & UROCE_SEND_INLINE) != 0; }
   Psn first() const { return Psn(first_psn); }
   Psn end() const { return Psn(first_psn + psn_count); }
@@ -189,16 +195,16 @@ struct alignas(64) Qp {
   Nanos ack_deadline = kNever;
   Nanos wheel_deadline = kNever;  ///< what the timer wheel has for this QP
   SgeCursor send_at, read_at;
+  RoundTrip round_trip;
+  std::uint8_t ack_timeout = 0;    ///< 4.096 us * 2^n; 0: none
+  std::uint8_t early_retries = 0;  ///< since the last progress
+  bool on_patrol = false;
   bool signal_all = false;
   bool retrying = false;  ///< went back to una, and no progress since
   bool rnr_waiting = false;
   bool paced = false;                ///< there is a rate limit: `pace`
   bool sqd_pending = false;          ///< SQ drain was asked for and isn't complete
   std::uint8_t reads_in_flight = 0;  ///< READ requests and atomics
-  RoundTrip round_trip;
-  std::uint8_t ack_timeout = 0;    ///< 4.096 us * 2^n; 0: none
-  std::uint8_t early_retries = 0;  ///< since the last progress
-  bool on_patrol = false;
   std::uint8_t max_reads = 0;
   std::uint8_t retries_left = 0, rnr_retries_left = 0;
 
@@ -227,13 +233,14 @@ struct alignas(64) Qp {
   bool has_srq = false;
   bool established = false;  ///< COMM_EST was reported
   bool block_own_multicast = false;
+  bool strip_vlan = false;
   std::uint32_t max_recv_sge = 1;
 
   // --- seldom ---
   std::byte peer[16] = {};
   std::uint32_t next_read_waiter = kNoQp;
   std::uint32_t read_round = 0;  ///< in which it last got READ budget
-  std::uint32_t max_send_sge = 1, max_inline = 0;
+  std::uint32_t max_send_sge = 1, max_inline = 0, max_tso_header = 0;
   SrqId srq;
   std::uint64_t owner = 0;
   Nanos flush_interval = 0;

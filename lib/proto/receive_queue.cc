@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "proto/flush.h"
+
 namespace uroce::proto {
 
 namespace {
@@ -89,6 +91,31 @@ void fail_receive(Core& core, Qp& qp, std::uint8_t status) {
   core.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
   ++(status == UROCE_WC_WR_FLUSH_ERR ? core.counters.resp_cqe_flush_error : core.counters.resp_cqe_error);
   push_receive(core, qp, cqe, true);
+}
+
+bool claim_receive(Core& core, Qp& qp) {
+  qp.receive_at = {};
+  if (qp.have_receive) return true;
+  switch (take_receive(core, qp)) {
+    case Taken::kOk: return true;
+    case Taken::kNone: ++core.counters.drop_no_receive; return false;
+    case Taken::kBad:
+      fail_receive(core, qp, static_cast<std::uint8_t>(qp.receive.status));
+      fail_fatally(core, qp);
+      return false;
+  }
+  return false;
+}
+
+void fail_memory(Core& core, Qp& qp) {
+  fail_receive(core, qp, UROCE_WC_LOC_PROT_ERR);
+  fail_fatally(core, qp);
+}
+
+bool has_room(const ReceiveWqe& wqe, std::uint64_t bytes) {
+  std::uint64_t room = 0;
+  for (std::uint32_t i = 0; i < wqe.num_sge; ++i) room += wqe.sge[i].length;
+  return room >= bytes;
 }
 
 }  // namespace uroce::proto

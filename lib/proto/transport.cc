@@ -11,6 +11,7 @@
 #include "proto/flush.h"
 #include "proto/modify.h"
 #include "proto/pacing.h"
+#include "proto/raw.h"
 #include "proto/requester.h"
 #include "proto/responder.h"
 #include "proto/retry.h"
@@ -25,19 +26,21 @@ wire::Service service_of(QpType type) {
   switch (type) {
     case QpType::kRc: return wire::Service::kRc;
     case QpType::kUc: return wire::Service::kUc;
-    case QpType::kUd: return wire::Service::kUd;
+    case QpType::kUd:
+    case QpType::kRawPacket:  // of these no packet comes by service
+    case QpType::kWq: return wire::Service::kUd;
     default: return wire::Service::kXrc;
   }
 }
 
-bool is_acknowledged(QpType type) { return type != QpType::kUc && type != QpType::kUd; }
+bool is_acknowledged(QpType type) { return type != QpType::kUc && type != QpType::kUd && !is_raw(type); }
 
 constexpr CqId kNoCq{~std::uint32_t{0}};
 constexpr Qpn kMulticastQpn{0xffffff};
 
 /// Rings with fewer bytes an entry than a header, or none at all where there must be some, are refused.
 int check_create(const QpCreate& create) {
-  const bool sends = create.type != QpType::kXrcRecv;
+  const bool sends = has_send_queue(create.type);
   if (sends != (create.sq.count() != 0)) return EINVAL;
   if (sends && create.sq.stride() < sizeof(uroce_sq_entry)) return EINVAL;
   if (create.sq_shadow.size() < std::size_t{create.sq.count()} * create.sq.stride()) return EINVAL;
@@ -96,6 +99,7 @@ void Transport::set_address_handle(AhId id, PdId pd, const wire::PathAddress* pa
   impl_->address_handles.set(id, pd, path);
 }
 void Transport::set_port_mtu(std::uint32_t bytes) { impl_->port_mtu = bytes; }
+void Transport::set_max_frame(std::uint32_t bytes) { impl_->max_frame = bytes; }
 
 int Transport::attach_multicast(QpIndex index, const wire::Address& group) {
   const Qp* const qp = impl_->find(index);
@@ -123,17 +127,19 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.qpn = create.qpn;
   qp.pd = create.pd;
   // An XRC QP has one of the two; where its receives complete each SRQ says.
-  qp.send_cq = create.type == QpType::kXrcRecv ? kNoCq : create.send_cq;
+  qp.send_cq = has_send_queue(create.type) ? create.send_cq : kNoCq;
   qp.recv_cq = qp.service == wire::Service::kXrc ? kNoCq : create.recv_cq;
   qp.has_srq = create.has_srq || create.type == QpType::kXrcRecv;
   qp.srq = create.srq;
   qp.signal_all = create.signal_all;
   qp.block_own_multicast = create.block_own_multicast;
+  qp.strip_vlan = create.strip_vlan;
   qp.sq = create.sq;
   qp.rq = qp.has_srq || create.type == QpType::kXrcSend ? queue::WorkConsumer{} : create.rq;
   qp.max_send_sge = create.max_send_sge;
   qp.max_recv_sge = create.max_recv_sge;
   qp.max_inline = create.max_inline;
+  qp.max_tso_header = create.max_tso_header;
   qp.shadow = create.sq_shadow.data();
   qp.resources = reinterpret_cast<Resource*>(create.responder_resources.data());
   qp.resource_limit = static_cast<std::uint8_t>(
@@ -141,7 +147,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.owner = create.owner;
   impl_->cold[slot] = QpCold{};
   impl_->departed.forget(create.qpn);
-  impl_->by_qpn.insert(create.qpn, slot);
+  if (!is_raw(create.type)) impl_->by_qpn.insert(create.qpn, slot);  // no packet names it
   out.value = slot;
   return 0;
 }
@@ -189,7 +195,7 @@ void Transport::destroy(QpIndex index, Nanos now) {
   if (answers && accepts_packets(qp->state) && !qp->responder_dead) impl_->departed.note(*qp, now);
   detach(*impl_, *qp);
   if (qp->type == QpType::kUd) impl_->multicast.forget(index.value);
-  impl_->by_qpn.erase(qp->qpn);
+  if (!is_raw(qp->type)) impl_->by_qpn.erase(qp->qpn);
   impl_->qps.release(index.value);
 }
 
@@ -277,6 +283,18 @@ void Transport::Impl::dispatch_foreign(Qp& qp, const wire::RxPacket& packet) {
   qp.window.on_cnp();
 }
 
+void Transport::receive_frame(QpIndex index, const ReceivedFrame& frame, Nanos now) {
+  impl_->now = now;
+  Qp* const qp = impl_->find(index);
+  if (qp == nullptr || !is_raw(qp->type)) return;
+  if (!accepts_packets(qp->state)) {
+    ++impl_->counters.drop_bad_state;
+    return;
+  }
+  raw::receive(*impl_, *qp, frame);
+  impl_->check_cqs(*qp);
+}
+
 void Transport::prefetch(Qpn qpn) {
   impl_->by_qpn.prefetch(qpn);
   const std::uint32_t slot = impl_->by_qpn.find(std::exchange(impl_->expected, qpn));
@@ -286,7 +304,7 @@ void Transport::prefetch(Qpn qpn) {
 void Transport::doorbell(QpIndex index) {
   Qp* const qp = impl_->find(index);
   if (qp == nullptr) return;
-  if (qp->state == QpState::kRts && qp->type != QpType::kXrcRecv) {
+  if (qp->state == QpState::kRts && has_send_queue(qp->type)) {
     impl_->wake_sender(*qp);
   } else if (qp->state == QpState::kErr || qp->state == QpState::kSqe) {
     flush_posted(*impl_, *qp);
@@ -301,6 +319,10 @@ void Transport::advance(Nanos now, bool behind) {
     on_timer(impl, qp);
     impl.check_cqs(qp);
   });
+  while (!behind && impl.patrol.next() <= now) {
+    Impl::prefetch_state<4>(impl.qps[impl.patrol.peek(4)]);
+    on_patrol(impl, impl.qps[impl.patrol.take()]);
+  }
 }
 
 Nanos Transport::next_timeout() const { return std::min(impl_->timers.next_timeout(), impl_->patrol.next()); }
@@ -320,10 +342,6 @@ bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   return more && qp.state != QpState::kErr;
 }
 
-  while (!behind && impl.patrol.next() <= now) {
-    Impl::prefetch_state<4>(impl.qps[impl.patrol.peek(4)]);
-    on_patrol(impl, impl.qps[impl.patrol.take()]);
-  }
 bool Transport::transmit(TxBurst& burst, Nanos now) {
   Impl& impl = *impl_;
   impl.now = now;

@@ -3,7 +3,7 @@
 // Contract. The owner, always on one thread, in any order:
 //   receive(packet, now)   packets in: parsed and ICRC-checked by wire::parse, steered here by destination QPN
 //   doorbell(qp)           a client published send queue entries
-//   advance(now)           time in: fires the timers that are due; next_timeout() says when that is worth while
+//   advance(now, ...)      time in: fires the timers that are due; next_timeout() says when that is worth while
 //   transmit(burst, now)   packets out: fills frames, QPs in round-robin order, each within its budget; call it
 //                          again while it fills the burst
 //   create / modify / query / destroy, set_cq, set_srq, set_address_handle ...: the conductor's commands
@@ -46,12 +46,13 @@ struct TransportConfig {
   std::uint32_t max_ahs = 65536;                ///< of the daemon
   std::uint32_t max_attachments = 65536;        ///< of this worker's QPs to multicast groups
   std::uint32_t port_mtu = 4096;                ///< bytes: the largest UD message
+  std::uint32_t max_frame = 4114;               ///< bytes of a raw packet, with a VLAN tag
   std::uint32_t receive_ring_bytes = 4u << 20;  ///< what READs may have on the way to us, all QPs together
   std::uint32_t quantum_packets = 16;           ///< a QP's turn in transmit()
   bool offload_ip_checksum = false;
-  wire::Mac mac{};         ///< of the port: what comes from there is our own multicast
   /// No acknowledge is missed earlier: peers are threads, and a scheduler may take their core for so long.
   Nanos least_patience = 4 * kMillisecond;
+  wire::Mac mac{};         ///< of the port: what comes from there is our own multicast
   std::uint64_t seed = 1;  ///< of whatever must not be guessed
   /// Of the tables with a row a QP. One that yields huge pages keeps thousands of active QPs cheap.
   std::pmr::memory_resource* resource = std::pmr::get_default_resource();
@@ -67,12 +68,22 @@ struct QpCreate {
   SrqId srq;
   bool signal_all = false;           ///< sq_sig_all
   bool block_own_multicast = false;  ///< UD: it gets no copy of what it sends to its groups
+  bool strip_vlan = false;           ///< raw packets: a tag leaves the frame for the CQE
   queue::WorkConsumer sq, rq;        ///< rq unused with an SRQ
-  std::uint32_t max_send_sge = 1, max_recv_sge = 1, max_inline = 0;
+  std::uint32_t max_send_sge = 1, max_recv_sge = 1, max_inline = 0, max_tso_header = 0;
   std::span<std::byte> sq_shadow;  ///< sq.count() * sq.stride() bytes, private, aligned to 64, live until destroy()
   std::span<std::byte> responder_resources;  ///< kResponderResourceBytes * max_dest_rd_atomic limit, likewise
   std::uint64_t owner = 0;                   ///< session, for address handles and events
   std::uint32_t xrcd = 0;
+};
+
+/// A frame for a raw packet QP, from the Ethernet header on, without FCS.
+struct ReceivedFrame {
+  std::span<const std::byte> bytes;
+  std::uint32_t flow_tag = 0;
+  bool vlan = false;  ///< there is a tag, `vlan_tci`
+  std::uint16_t vlan_tci = 0;
+  bool checksums_good = false;  ///< they were looked at
 };
 
 /// Frames to fill, from the device.
@@ -136,6 +147,8 @@ class Transport {
   void set_address_handle(AhId id, PdId pd, const wire::PathAddress* path);
   /// Bytes: 256, 512, 1024, 2048 or 4096.
   void set_port_mtu(std::uint32_t bytes);
+  /// As TransportConfig::max_frame.
+  void set_max_frame(std::uint32_t bytes);
 
   /// errno: 0, EINVAL (no UD QP, no group, or for detach not attached), ENOMEM. Attaching twice counts once.
   int attach_multicast(QpIndex qp, const wire::Address& group);
@@ -155,6 +168,8 @@ class Transport {
 
   /// False: the ICRC, which wire::parse() had left open, is bad, and nothing was done.
   bool receive(wire::RxPacket& packet, Nanos now);
+  /// A frame that a flow sends to a raw packet QP or a WQ. Dropped and counted like a datagram.
+  void receive_frame(QpIndex qp, const ReceivedFrame& frame, Nanos now);
   /// A packet for this QPN will come in soon: starts to bring what says where the QP is into the cache, and the
   /// state of the QP that the call before named. Worth while a few packets ahead.
   void prefetch(Qpn qpn);

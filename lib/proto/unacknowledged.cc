@@ -3,6 +3,7 @@
 #include "proto/data_packet.h"
 #include "proto/flush.h"
 #include "proto/local_work.h"
+#include "proto/raw.h"
 #include "proto/retry.h"
 
 namespace uroce::proto::unacknowledged {
@@ -14,8 +15,12 @@ constexpr std::size_t kUdpHeader = 8;
 /// Books a packet; `last`: of its WQE, which is complete.
 void sent(Core& core, Qp& qp, bool last, std::uint32_t frame_bytes) {
   ++qp.psn;
-  ++core.counters.sent_pkts;
-  core.counters.sent_bytes += frame_bytes;
+  if (is_raw(qp.type)) {
+    ++core.counters.sent_frames;
+  } else {
+    ++core.counters.sent_pkts;
+    core.counters.sent_bytes += frame_bytes;
+  }
   ++qp.counters.sent_pkts;
   if (!last) return;
   ++qp.sq_cursor;
@@ -65,6 +70,8 @@ bool send_packet(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst) {
   const base::Frame& frame = burst.frames[burst.count];
   if (qp.type == QpType::kUd) {
     status = build_datagram(core, qp, wqe, burst);
+  } else if (qp.type == QpType::kRawPacket) {
+    status = raw::build(core, qp, wqe, burst, last);
   } else {
     const DataPart part = part_of(qp, wqe);
     last = part.last;

@@ -15,28 +15,6 @@ namespace {
 constexpr std::uint32_t kGrhBytes = 40;
 constexpr std::uint32_t kLargestDatagram = 4096;
 
-/// The receive WQE that a message needs: one that an earlier message left, or the next. False: there is none, or it
-/// was bad, and that ended the QP.
-bool have_receive(Core& core, Qp& qp) {
-  qp.receive_at = {};
-  if (qp.have_receive) return true;
-  switch (take_receive(core, qp)) {
-    case Taken::kOk: return true;
-    case Taken::kNone: ++core.counters.drop_no_receive; return false;
-    case Taken::kBad:
-      fail_receive(core, qp, static_cast<std::uint8_t>(qp.receive.status));
-      fail_fatally(core, qp);
-      return false;
-  }
-  return false;
-}
-
-/// The program's memory isn't there: the receive ends, and the QP with it.
-void fail_memory(Core& core, Qp& qp) {
-  fail_receive(core, qp, UROCE_WC_LOC_PROT_ERR);
-  fail_fatally(core, qp);
-}
-
 void drop_message(Qp& qp, std::uint64_t& reason) {
   ++reason;
   qp.message = Message::kNone;
@@ -47,7 +25,7 @@ void drop_message(Qp& qp, std::uint64_t& reason) {
 void receive_send(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
   if (responder::starts(info)) {
-    if (!have_receive(core, qp)) return;
+    if (!claim_receive(core, qp)) return;
     qp.receive_offset = 0;
   }
   const ReceiveWqe& wqe = qp.receive;
@@ -92,7 +70,7 @@ void receive_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
   if (last ? packet.payload_bytes != qp.write_left : packet.payload_bytes >= qp.write_left) {
     return drop_message(qp, core.counters.drop_unexpected);
   }
-  if (info.has(wire::kHasImmDt) && !have_receive(core, qp)) {
+  if (info.has(wire::kHasImmDt) && !claim_receive(core, qp)) {
     qp.message = Message::kNone;
     return;
   }
@@ -109,13 +87,6 @@ void receive_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
 }
 
 // ---------------------------------------------------------------- UD
-
-/// Whether so much fits into the receive WQE.
-bool has_room(const ReceiveWqe& wqe, std::uint64_t bytes) {
-  std::uint64_t room = 0;
-  for (std::uint32_t i = 0; i < wqe.num_sge; ++i) room += wqe.sge[i].length;
-  return room >= bytes;
-}
 
 /// What stands before the payload: the IPv6 header, or the IPv4 one in the last 20 bytes.
 std::array<std::byte, kGrhBytes> header_area(const wire::RxPacket& packet) {
@@ -183,7 +154,7 @@ void receive_datagram(Core& core, Qp& qp, const wire::RxPacket& packet) {
     ++core.counters.drop_too_long;
     return;
   }
-  if (!have_receive(core, qp)) return;
+  if (!claim_receive(core, qp)) return;
   switch (deposit(core, qp, packet)) {
     case Scattered::kOk: break;
     case Scattered::kNoRoom: ++core.counters.drop_too_long; return;

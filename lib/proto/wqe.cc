@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "proto/raw.h"
+
 namespace uroce::proto {
 namespace {
 
@@ -55,6 +57,8 @@ constexpr std::array<SendRow, kRows + 1> make_rows() {
   rows[UROCE_WR_BIND_MW].wc_opcode = UROCE_WC_BIND_MW;
   rows[UROCE_WR_REG_MR].kind = Kind::kRegister;
   rows[UROCE_WR_REG_MR].wc_opcode = UROCE_WC_REG_MR;
+  rows[UROCE_WR_TSO].kind = Kind::kSegments;
+  rows[UROCE_WR_TSO].wc_opcode = UROCE_WC_TSO;
   rows[UROCE_WR_FLUSH].kind = Kind::kFlush;
   rows[UROCE_WR_FLUSH].wc_opcode = UROCE_WC_FLUSH;
   rows[UROCE_WR_FLUSH].only = Operation::kFlush;
@@ -71,13 +75,14 @@ constexpr bool is_local_key(Kind kind) { return is_local(kind) && kind != Kind::
 bool supported(const Qp& qp, const Wqe& wqe) {
   const Kind kind = wqe.kind;
   if (qp.type == QpType::kRc) [[likely]]
-    return kind != Kind::kInvalid;
+    return kind < Kind::kInvalid;
   const bool invalidates = wqe.opcode == UROCE_WR_SEND_WITH_INV;
   switch (qp.type) {
-    case QpType::kXrcSend: return kind != Kind::kInvalid && kind != Kind::kFlush && kind != Kind::kAtomicWrite;
+    case QpType::kXrcSend: return kind < Kind::kInvalid && kind != Kind::kFlush && kind != Kind::kAtomicWrite;
     // SEND with invalidate is of the services with acknowledges.
     case QpType::kUc: return (kind == Kind::kSend && !invalidates) || kind == Kind::kWrite || is_local_key(kind);
     case QpType::kUd: return kind == Kind::kSend && !invalidates;
+    case QpType::kRawPacket: return wqe.opcode == UROCE_WR_SEND || kind == Kind::kSegments;
     default: return false;
   }
 }
@@ -87,10 +92,14 @@ std::uint8_t refuse(std::uint64_t& reason, std::uint8_t status) {
   return status;
 }
 
+/// Bytes that come behind the list.
+std::uint32_t trailer_bytes(const Wqe& wqe) { return wqe.kind == Kind::kSegments ? wqe.tso.header_bytes : 0u; }
+
 /// Copies a list of so many bytes, but for what came with the header. False: no entry has room for it.
 bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_t bytes) {
-  if (bytes > qp.sq.stride() - wqe.list_at) return false;
-  const std::uint32_t end = wqe.list_at + bytes;
+  const std::uint32_t all = bytes + trailer_bytes(wqe);
+  if (all > qp.sq.stride() - wqe.list_at) return false;
+  const std::uint32_t end = wqe.list_at + all;
   if (end > sizeof(Wqe)) std::memcpy(static_cast<void*>(&wqe + 1), ring_entry + sizeof(Wqe), end - sizeof(Wqe));
   return true;
 }
@@ -111,6 +120,10 @@ std::uint8_t take_sges(Core& core, const Qp& qp, const std::byte* ring_entry, Wq
 /// What the operation says of its length, known by now, and of the QP.
 std::uint8_t check_length(Core& core, const Qp& qp, Wqe& wqe) {
   if (qp.type == QpType::kUd && wqe.length > core.port_mtu) {
+    return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+  }
+  if (qp.type == QpType::kRawPacket) {
+    if (raw::fits(core, qp, wqe)) return UROCE_WC_SUCCESS;
     return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
   }
   if (wqe.kind < Kind::kRead) return UROCE_WC_SUCCESS;
@@ -143,7 +156,8 @@ std::uint8_t check(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& w
   wqe.length = 0;
   if (!supported(qp, wqe)) return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
   if (wqe.is_inline()) {
-    if (wqe.kind != Kind::kSend && wqe.kind != Kind::kWrite && wqe.kind != Kind::kAtomicWrite) {
+    if (wqe.kind != Kind::kSend && wqe.kind != Kind::kWrite && wqe.kind != Kind::kAtomicWrite &&
+        wqe.kind != Kind::kSegments) {
       return refuse(core.counters.bad_wqe_flags, UROCE_WC_LOC_QP_OP_ERR);
     }
     if (inline_length > qp.max_inline || !copy_list(qp, ring_entry, wqe, inline_length)) {

@@ -28,7 +28,7 @@ struct RingShape {
 /// Where the list of a send queue entry begins, bytes: behind what only some operations have, or in its place.
 constexpr std::uint32_t send_list_at(std::uint8_t opcode) {
   constexpr std::uint32_t kWithMore = 1u << UROCE_WR_ATOMIC_CMP_AND_SWP | 1u << UROCE_WR_ATOMIC_FETCH_AND_ADD |
-                                      1u << UROCE_WR_BIND_MW | 1u << UROCE_WR_FLUSH;
+                                      1u << UROCE_WR_BIND_MW | 1u << UROCE_WR_FLUSH | 1u << UROCE_WR_TSO;
   const bool more = opcode >= UROCE_WR_REG_MR || (kWithMore >> opcode & 1) != 0;
   return more ? sizeof(uroce_sq_entry) : offsetof(uroce_sq_entry, atomic);
 }

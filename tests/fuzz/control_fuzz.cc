@@ -6,7 +6,7 @@
 //   kind 0   control message: command = argument & 0x7f, a descriptor comes along when argument & 0x80 (a memfd;
 //            for CM_OPEN_CHANNEL a socket); the bytes are the body
 //   kind 1   the bytes go into the memory of QP `argument` (of those made), behind its producer indices, then it
-//            rings
+//            rings; the word "lkey" among them stands for the L_Key of the last region
 //   kind 2   the bytes are a frame that arrives
 //   kind 3   the bytes go over the producer indices of QP `argument`, then it rings
 //   kind 4   doorbell bit = the first two bytes
@@ -16,6 +16,8 @@
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -33,6 +35,17 @@ using namespace uroce;
 using namespace uroce::engine;
 using namespace uroce::engine::testing;
 
+// The corpus holds these. When one grows, bring the corpus along: a record of another size is refused, and all that
+// is behind it never reached.
+static_assert(sizeof(uroce_create_cq_request) == 24 && sizeof(uroce_create_qp_request) == 64);
+static_assert(sizeof(uroce_modify_qp_request) == 120 && sizeof(uroce_create_srq_request) == 40);
+static_assert(sizeof(uroce_create_flow_request) == 152 && sizeof(uroce_create_rss_request) == 560);
+
+/// This process, as a socket would show it: run by root it may use raw packets.
+Peer self() {
+  return {::getpid(), ::getuid(), UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))};
+}
+
 DaemonConfig fuzz_config() {
   set_log_level(LogLevel::kError);
   SigbusGuard::instance().install();
@@ -47,7 +60,7 @@ DaemonConfig fuzz_config() {
 
 class Attack {
  public:
-  explicit Attack(TestDaemon& daemon) : daemon_(daemon), client_(*daemon.conductor) { client_.hello(); }
+  explicit Attack(TestDaemon& daemon) : daemon_(daemon), client_(*daemon.conductor, self()) { client_.hello(); }
 
   void record(std::uint8_t kind, std::uint8_t argument, std::span<const std::byte> bytes) {
     switch (kind % 7) {
@@ -81,6 +94,9 @@ class Attack {
     if ((argument & 0x7f) == UROCE_CMD_CREATE_QP && reply.status == 0) {
       qps_.push_back(TestClient::value<uroce_create_qp_response>(reply).handle);
     }
+    if ((argument & 0x7f) == UROCE_CMD_REG_MR && reply.status == 0) {
+      lkey_ = TestClient::value<uroce_reg_mr_response>(reply).lkey;
+    }
     if ((argument & 0x7f) == UROCE_CMD_CREATE_SRQ && reply.status == 0) {
       srqs_.push_back(TestClient::value<uroce_create_srq_response>(reply).handle);
     }
@@ -91,11 +107,18 @@ class Attack {
     std::memcpy(srq->ring.data, bytes.data(), std::min(bytes.size(), srq->ring.bytes));
     reinterpret_cast<uroce_producer_line*>(srq->client.data)->index += static_cast<std::uint32_t>(bytes[0]);
   }
+  void put_keys(std::span<std::byte> bytes) const {
+    for (; bytes.size() >= 4; bytes = bytes.subspan(4)) {
+      if (std::memcmp(bytes.data(), "lkey", 4) == 0) std::memcpy(bytes.data(), &lkey_, 4);
+    }
+  }
   void scribble(std::uint8_t which, std::size_t offset, std::span<const std::byte> bytes) {
     if (qps_.empty()) return;
     QpObject* qp = client_.session().qps.find(qps_[which % qps_.size()]);
     if (qp == nullptr || qp->client.data == nullptr) return;
-    std::memcpy(qp->client.data + offset, bytes.data(), std::min(bytes.size(), qp->client.bytes - offset));
+    const std::size_t count = std::min(bytes.size(), qp->client.bytes - offset);
+    std::memcpy(qp->client.data + offset, bytes.data(), count);
+    put_keys({qp->client.data + offset, count});
     auto* block = reinterpret_cast<uroce_qp_client_block*>(qp->client.data);
     if (offset != 0) {
       ++block->sq.index;
@@ -110,6 +133,7 @@ class Attack {
   TestDaemon& daemon_;
   TestClient client_;
   std::vector<std::uint32_t> qps_, srqs_;
+  std::uint32_t lkey_ = 0;
   std::vector<UniqueFd> unread_;  ///< of event channels
   Nanos now_ = monotonic_now();
 };

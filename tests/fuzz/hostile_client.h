@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "tests/fuzz/proto_fixture.h"
+#include "wire/ethernet_frame.h"
 
 namespace uroce::fuzz {
 
@@ -35,6 +36,7 @@ inline void write_extras(Fixture& world, Input& input, uroce_sq_entry& entry) {
       UROCE_WR_REG_MR, UROCE_WR_FLUSH,         UROCE_WR_ATOMIC_WRITE, UROCE_WR_RDMA_READ, UROCE_WR_SEND_WITH_INV};
   const std::uint8_t control = input.byte();
   if ((control & 1) != 0) entry.opcode = kOpcodes[input.byte() % 10];
+  if (world.raw() && (control & 1) == 0) entry.opcode = (control & 2) != 0 ? UROCE_WR_TSO : UROCE_WR_SEND;
   entry.remote_srqn = (control & 2) != 0 ? static_cast<std::uint32_t>(input.number(4)) : Fixture::kSrq.value;
   const auto& keys = world.a.all_perishable;
   const std::uint32_t key = keys[input.byte() % keys.size()].value;
@@ -52,6 +54,10 @@ inline void write_extras(Fixture& world, Input& input, uroce_sq_entry& entry) {
     case UROCE_WR_LOCAL_INV:
       if ((control & 4) == 0) entry.imm_data = key;
       break;
+    case UROCE_WR_TSO:
+      entry.tso.mss = static_cast<std::uint16_t>(input.number((control & 4) != 0 ? 2 : 1));
+      entry.tso.header_bytes = static_cast<std::uint16_t>((control & 8) != 0 ? input.number(2) : 54);
+      break;
     case UROCE_WR_FLUSH:
       entry.flush.type = static_cast<std::uint32_t>(input.number(1));
       entry.flush.level = static_cast<std::uint32_t>(input.number(1));
@@ -62,6 +68,20 @@ inline void write_extras(Fixture& world, Input& input, uroce_sq_entry& entry) {
       entry.ah = (control & 4) != 0 ? static_cast<std::uint32_t>(input.number(4)) : input.byte() % 5;
       entry.ud.remote_qpn = (control & 8) != 0 ? static_cast<std::uint32_t>(input.number(4)) : 0x12;
       entry.ud.remote_qkey = (control & 16) != 0 ? static_cast<std::uint32_t>(input.number(4)) : Fixture::kQkey;
+  }
+}
+
+/// Ethernet, IPv4 and TCP behind the list, with any bytes changed.
+inline void write_tso_header(Input& input, const uroce_sq_entry& entry, std::span<std::byte> list) {
+  constexpr std::uint8_t kHeader[54] = {2,    0,    0, 0, 0, 1, 2, 0, 0,   0, 0,    2,    8,   0, 0x45, 0, 0, 0,
+                                        0,    1,    0, 0, 9, 6, 0, 0, 192, 0, 2,    1,    192, 0, 2,    2, 3, 0xe8,
+                                        0x07, 0xd0, 0, 0, 0, 1, 0, 0, 0,   0, 0x50, 0x19, 1,   0, 0,    0, 0, 0};
+  const std::size_t at =
+      (entry.flags & UROCE_SEND_INLINE) != 0 ? entry.inline_length : entry.num_sge * sizeof(uroce_sge);
+  if (at > list.size() || list.size() - at < sizeof kHeader) return;
+  std::memcpy(list.data() + at, kHeader, sizeof kHeader);
+  for (std::uint8_t changed = input.byte() % 4; changed != 0; --changed) {
+    list[at + input.byte() % sizeof kHeader] = static_cast<std::byte>(input.byte());
   }
 }
 
@@ -83,6 +103,7 @@ inline void write_send(Fixture& world, Input& input) {
   std::memcpy(slot, &entry, sizeof(entry));
   const std::uint32_t list_at = queue::send_list_at(entry.opcode);
   write_sges(world, input, slot + list_at, ring.stride - list_at);
+  if (entry.opcode == UROCE_WR_TSO) write_tso_header(input, entry, {slot + list_at, ring.stride - list_at});
   world.a.qp->sq.advance();
 }
 
@@ -105,9 +126,20 @@ inline void write_raw(Input& input, sim::AlignedBytes& ring) {
   input.copy(ring.data() + at, bytes);
 }
 
+/// A raw packet goes to the raw packet QPs of both hosts, as if flows had it so.
+inline void receive_raw(Fixture& world, std::span<const std::byte> frame) {
+  const wire::FrameLayout layout = wire::layout_of(frame);
+  const proto::ReceivedFrame received{frame, 7, layout.vlan, layout.vlan_tci, wire::checksums_good(frame, layout)};
+  world.host_a.transport.receive_frame(world.a.qp->index, received, world.now);
+  world.host_b.transport.receive_frame(world.b.qp->index, received, world.now);
+}
+
 inline void run(Fixture& world) {
   for (int round = 0; round < 4; ++round) {
-    world.flush(world.host_a, [&](std::span<const std::byte> frame) { world.host_b.receive(frame, world.now); });
+    world.flush(world.host_a, [&](std::span<const std::byte> frame) {
+      const bool taken = world.host_b.receive(frame, world.now) == wire::ParseVerdict::kOk;
+      if (!taken && world.raw()) receive_raw(world, frame);
+    });
     world.flush(world.host_b, [&](std::span<const std::byte> frame) { world.host_a.receive(frame, world.now); });
     world.advance(5'000);
   }

@@ -1,5 +1,5 @@
-// LinkStack fed with hostile frames. The input is a list of frames, each behind two bytes of length (big-endian);
-// time goes on between them.
+// Hostile frames for LinkStack, and for what raw packet QPs do with a frame: layers, flows, checksums, segments.
+// The input is a list of frames, each behind two bytes of length (big-endian); time goes on between them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -9,10 +9,76 @@
 #include <vector>
 
 #include "net/bytes.h"
+#include "net/flow_table.h"
 #include "net/link_stack.h"
+#include "wire/ethernet_frame.h"
+
+namespace {
+
+using namespace uroce;
+
+void demand(bool holds) {
+  if (!holds) std::abort();
+}
+
+wire::FrameLayout checked_layout(std::span<const std::byte> frame) {
+  const wire::FrameLayout layout = wire::layout_of(frame);
+  demand(!(layout.ipv4 && layout.ipv6) && !(layout.tcp && layout.udp));
+  demand((layout.network != 0) == (layout.ipv4 || layout.ipv6));
+  demand((layout.transport != 0) == (layout.tcp || layout.udp) && (layout.payload != 0) == (layout.transport != 0));
+  demand(layout.transport == 0 ||
+         (layout.network + 20 <= layout.transport && layout.transport + 8 <= layout.payload));
+  demand(layout.payload <= frame.size() && layout.network <= frame.size());
+  return layout;
+}
+
+/// Each frame has a flow of just its own key, that does not trap, and an RSS for all.
+void classify(net::FlowTable& table, std::span<const std::byte> frame, const wire::FrameLayout& layout) {
+  net::Flow own;
+  own.qp = 1;
+  own.dont_trap = true;
+  own.value = net::key_of(frame, layout);
+  std::memset(&own.mask, 0xff, sizeof own.mask);
+  demand(table.add(2, own));
+  net::FlowTarget to[3];
+  demand(table.classify(frame, own.value, to) == 2 && to[0].qp == 1 && to[1].qp >= 10 && to[1].qp < 14);
+  demand(table.sniffers(frame, to) == 1 && to[0].qp >= 10 && to[0].qp < 14);
+  table.wants_foreign({2, 0, 0, 0, 0, 1});
+  table.remove(2);
+}
+
+net::FlowTable default_flows() {
+  auto rss = std::make_shared<net::RssTarget>();
+  rss->qps = {10, 11, 12, 13};
+  rss->fields = 0xff;
+  rss->key.fill(0x6d);
+  net::Flow all;
+  all.type = net::FlowType::kAllDefault;
+  all.rss = rss;
+  net::FlowTable table;
+  demand(table.add(0, all));
+  all.type = net::FlowType::kSniffer;
+  demand(table.add(1, all));
+  return table;
+}
+
+/// As if the frame came from a raw packet QP: checksums filled in, then taken for the first segment of several.
+void send_raw(std::span<std::byte> frame) {
+  const wire::FrameLayout layout = checked_layout(frame);
+  wire::checksums_good(frame, layout);
+  wire::fill_checksums(frame, layout);
+  demand(!wire::checksums_good(frame, layout) || (layout.transport != 0 && !layout.fragment));
+  const wire::FrameLayout headers = wire::layout_of_headers(frame);
+  if (!wire::segment_header(frame, headers, 1, 1000, false)) return;
+  wire::fill_checksums(frame, headers);
+  const wire::FrameLayout segment = checked_layout(frame);
+  demand(segment.tcp && segment.payload == headers.payload && wire::checksums_good(frame, segment));
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace uroce;
+  net::FlowTable flows = default_flows();
   net::LinkConfig config;
   config.mac = {0x02, 0, 0, 0, 0, 1};
   config.max_neighbours = 4;
@@ -38,6 +104,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     stack.resolve(peer4, now, mac);
     stack.resolve(peer6, now, mac);
     stack.receive({frame.get(), length}, now);
+    classify(flows, {frame.get(), length}, checked_layout({frame.get(), length}));
+    send_raw({frame.get(), length});
     data += length;
     size -= length;
     now += 300 * kMillisecond;

@@ -1,6 +1,6 @@
 // A hostile client of the other QP types, with shared receive queues, windows and fast registrations.
 //
-// Input: a byte for the type, then the steps of hostile_client.h.
+// Input: a byte for the type (upper half 5: raw packets), then the steps of hostile_client.h.
 #include "tests/fuzz/hostile_client.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -8,7 +8,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   constexpr QpType kTypes[] = {QpType::kRc, QpType::kUc, QpType::kUd, QpType::kXrcSend};
   uroce::fuzz::Input input(data, size);
   const std::uint8_t control = input.byte();
-  uroce::fuzz::Fixture world(kTypes[control % 4], (control & 4) != 0);
+  const QpType type = control >> 4 == 5 ? QpType::kRawPacket : kTypes[control % 4];
+  uroce::fuzz::Fixture world(type, (control & 4) != 0);
   uroce::fuzz::run_hostile_client(world, input);
   return 0;
 }

@@ -82,8 +82,9 @@ Host::Host(const HostSettings& host_settings)
 int Host::create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqId recv_cq, SimQp& out) {
   out.sizes = sizes;
   out.qpn = qpn;
-  const auto sq_stride = static_cast<std::uint32_t>(round_up(
-      sizeof(uroce_sq_entry) + std::max<std::size_t>(sizes.max_send_sge * sizeof(uroce_sge), sizes.max_inline)));
+  const std::size_t list_bytes = std::max<std::size_t>(sizes.max_send_sge * sizeof(uroce_sge), sizes.max_inline);
+  const auto sq_stride =
+      static_cast<std::uint32_t>(round_up(sizeof(uroce_sq_entry) + list_bytes + sizes.max_tso_header));
   const auto rq_stride =
       static_cast<std::uint32_t>(std::bit_ceil(sizeof(uroce_rq_entry) + sizes.max_recv_sge * sizeof(uroce_sge)));
   out.sq_ring = AlignedBytes(std::size_t{sizes.sq_entries} * sq_stride);
@@ -112,6 +113,7 @@ int Host::create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqI
   create.max_send_sge = sizes.max_send_sge;
   create.max_recv_sge = sizes.max_recv_sge;
   create.max_inline = sizes.max_inline;
+  create.max_tso_header = sizes.max_tso_header;
   create.sq_shadow = out.shadow.span();
   create.responder_resources = out.resources.span();
   create.owner = 1;
@@ -157,11 +159,25 @@ proto::ModifyVerdict connect_datagram(Host& host, proto::QpIndex qp, const Conne
   return host.transport.modify(qp, attr, kAttrState | kAttrSqPsn, now);
 }
 
+proto::ModifyVerdict connect_raw(Host& host, proto::QpIndex qp, Nanos now) {
+  using namespace proto;
+  QpAttr attr;
+  ModifyVerdict verdict;
+  for (const QpState state : {QpState::kInit, QpState::kRtr, QpState::kRts}) {
+    attr.state = state;
+    const bool first = state == QpState::kInit;
+    verdict = host.transport.modify(qp, attr, kAttrState | (first ? std::uint32_t{kAttrPort} : 0u), now);
+    if (verdict.error != 0) break;
+  }
+  return verdict;
+}
+
 }  // namespace
 
 proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c, Nanos now) {
   using namespace proto;
   if (c.type == QpType::kUd) return connect_datagram(host, qp, c, now);
+  if (c.type == QpType::kRawPacket) return connect_raw(host, qp, now);
   const bool responds = c.type == QpType::kRc || c.type == QpType::kXrcRecv;
   const bool requests = c.type == QpType::kRc || c.type == QpType::kXrcSend;
   QpAttr attr;

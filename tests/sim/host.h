@@ -44,6 +44,7 @@ struct QueueSizes {
   std::optional<CqId> cq = {};  ///< of both queues; none: any of the host's
   proto::QpType type = proto::QpType::kRc;
   std::optional<SrqId> srq = {};
+  std::uint32_t max_tso_header = 0;
 };
 
 inline constexpr std::uint32_t kXrcd = 3;
@@ -93,8 +94,8 @@ struct HostSettings {
   bool copy_early = false;  ///< the middle of WRITEs and READs is copied while its ICRC is checked
   std::uint32_t receive_ring_bytes = 4u << 20;
   std::uint32_t quantum_packets = 16;
-  std::uint32_t max_qps = 16;
   Nanos least_patience = 4 * kMillisecond;
+  std::uint32_t max_qps = 16;
   std::uint32_t cqs = 2;
   std::uint32_t cq_entries = 4096;
   std::uint64_t seed = 1;

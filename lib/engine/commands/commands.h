@@ -78,6 +78,13 @@ int resolve_neighbour(Call& call);
 int alloc_dm(Call& call);
 int free_dm(Call& call);
 int import_dm(Call& call);
+int create_rss(Call& call);
+int destroy_rss(Call& call);
+int create_flow(Call& call);
+int destroy_flow(Call& call);
+int create_counters(Call& call);
+int destroy_counters(Call& call);
+int read_counters(Call& call);
 
 /// Path of an address vector. 0, EINVAL, ETIMEDOUT, EHOSTUNREACH, or kParked while the neighbour is being asked.
 int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& out);

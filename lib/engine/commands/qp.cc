@@ -4,12 +4,13 @@
 
 #include "engine/clock.h"
 #include "engine/commands/commands.h"
+#include "engine/privilege.h"
 
 namespace uroce::engine::commands {
 namespace {
 
 constexpr std::size_t kLine = UROCE_CACHE_LINE;
-constexpr std::uint32_t kKnownFlags = UROCE_QP_SIGNAL_ALL | UROCE_QP_BLOCK_OWN_MULTICAST;
+constexpr std::uint32_t kKnownFlags = UROCE_QP_SIGNAL_ALL | UROCE_QP_BLOCK_OWN_MULTICAST | UROCE_QP_STRIP_VLAN;
 
 /// Geometry of the queues, as granted. A queue that the QP does not have has 0 entries.
 struct Shape {
@@ -35,8 +36,13 @@ int check(const uroce_create_qp_request& request) {
     case proto::QpType::kRc:
     case proto::QpType::kUc:
     case proto::QpType::kUd:
+    case proto::QpType::kRawPacket:
       if (request.xrcd != 0) return EINVAL;
       if (blocks_own_multicast(request) && type_of(request) != proto::QpType::kUd) return EINVAL;
+      break;
+    case proto::QpType::kWq:
+      if ((request.send_cq | request.srq | request.xrcd) != 0 || blocks_own_multicast(request)) return EINVAL;
+      if ((request.max_send_wr | request.max_send_sge | request.max_inline) != 0) return EINVAL;
       break;
     case proto::QpType::kXrcSend:
       if ((request.recv_cq | request.srq | request.xrcd) != 0 || blocks_own_multicast(request)) return EINVAL;
@@ -49,6 +55,9 @@ int check(const uroce_create_qp_request& request) {
       request.max_recv_sge > kMaxSge || request.max_inline > kMaxInline || (request.flags & ~kKnownFlags) != 0) {
     return EINVAL;
   }
+  if ((request.flags & UROCE_QP_STRIP_VLAN) != 0 && !proto::is_raw(type_of(request))) return EINVAL;
+  const std::uint32_t most_header = type_of(request) == proto::QpType::kRawPacket ? UROCE_MAX_TSO_HEADER : 0;
+  if (request.max_tso_header > most_header || request.reserved != 0) return EINVAL;
   return 0;
 }
 
@@ -56,14 +65,24 @@ Shape shape_of(const uroce_create_qp_request& request) {
   const std::uint32_t send_sges = std::max(request.max_send_sge, 1u),
                       recv_sges = std::max(request.max_recv_sge, 1u);
   const std::uint32_t sq_payload =
-      std::max(static_cast<std::uint32_t>(send_sges * sizeof(uroce_sge)), request.max_inline);
-  Shape shape{.sq_entries = std::bit_ceil(std::max(request.max_send_wr, 1u)),
-              .sq_stride = static_cast<std::uint32_t>(kLine) + round_up(sq_payload, kLine)};
+      std::max(static_cast<std::uint32_t>(send_sges * sizeof(uroce_sge)), request.max_inline) +
+      request.max_tso_header;
+  Shape shape;
+  if (proto::has_send_queue(type_of(request))) {
+    shape.sq_entries = std::bit_ceil(std::max(request.max_send_wr, 1u));
+    shape.sq_stride = static_cast<std::uint32_t>(kLine) + round_up(sq_payload, kLine);
+  }
   if (request.srq != 0 || type_of(request) == proto::QpType::kXrcSend) return shape;
   shape.rq_entries = std::bit_ceil(std::max(request.max_recv_wr, 1u));
   shape.rq_stride =
       round_up(static_cast<std::uint32_t>(sizeof(uroce_rq_entry) + recv_sges * sizeof(uroce_sge)), 32);
   return shape;
+}
+
+// What the headers of TSO leave of an entry.
+std::uint32_t max_inline_of(const Shape& shape, const uroce_create_qp_request& request) {
+  if (shape.sq_entries == 0) return 0;
+  return shape.sq_stride - static_cast<std::uint32_t>(kLine) - request.max_tso_header;
 }
 
 Usage usage_of(const Shape& shape) {
@@ -72,8 +91,11 @@ Usage usage_of(const Shape& shape) {
 
 bool find_objects(Session& session, const uroce_create_qp_request& request, QpObject& qp) {
   qp.pd = session.pds.find(request.pd);
-  qp.send_cq = session.cqs.find(request.send_cq);
-  if (qp.pd == nullptr || qp.send_cq == nullptr) return false;
+  if (proto::has_send_queue(qp.type)) {
+    qp.send_cq = session.cqs.find(request.send_cq);
+    if (qp.send_cq == nullptr) return false;
+  }
+  if (qp.pd == nullptr) return false;
   if (qp.type == proto::QpType::kXrcSend) return true;
   qp.recv_cq = session.cqs.find(request.recv_cq);
   if (request.srq != 0) {
@@ -100,11 +122,12 @@ int acquire(Conductor& conductor, Session& session, const Shape& shape, QpObject
   if (client) qp.client = *client;
   const auto daemon = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_qp_daemon_block));
   if (daemon) qp.daemon = *daemon;
-  qp.sq_shadow = PrivateBlock(shape.sq_bytes());
+  if (shape.sq_entries != 0) qp.sq_shadow = PrivateBlock(shape.sq_bytes());
   if (answers(qp.type)) qp.responder_resources = conductor.responder_slots().allocate();
-  if (!client || !daemon || !qp.sq_shadow.valid()) return ENOMEM;
+  if (!client || !daemon || (shape.sq_entries != 0 && !qp.sq_shadow.valid())) return ENOMEM;
   if (answers(qp.type) && !qp.responder_resources) return ENOMEM;
-  qp.worker = conductor.choose_worker();
+  // Frames that are not RoCE come together at worker 0.
+  qp.worker = proto::is_raw(qp.type) ? 0 : conductor.choose_worker();
   const auto bit = session.bits[qp.worker].allocate();
   if (!bit) return ENOMEM;
   qp.bit = *bit;
@@ -136,21 +159,26 @@ proto::QpCreate describe(Conductor& conductor, const Session& session, const uro
   create.type = qp.type;
   create.qpn = qp.qpn;
   create.pd = qp.pd->id;
-  create.send_cq = qp.send_cq->id;
   create.recv_cq = qp.recv_cq != nullptr ? qp.recv_cq->id : qp.send_cq->id;
+  create.send_cq = qp.send_cq != nullptr ? qp.send_cq->id : create.recv_cq;
   create.has_srq = qp.srq != nullptr;
   if (qp.srq != nullptr) create.srq = qp.srq->id;
   create.signal_all = (request.flags & UROCE_QP_SIGNAL_ALL) != 0;
   create.block_own_multicast = blocks_own_multicast(request);
-  create.sq = queue::WorkConsumer({sq, shape.sq_entries, shape.sq_stride}, &client->sq.index, &daemon->sq_consumer);
+  create.strip_vlan = (request.flags & UROCE_QP_STRIP_VLAN) != 0;
+  if (shape.sq_entries != 0) {
+    create.sq =
+        queue::WorkConsumer({sq, shape.sq_entries, shape.sq_stride}, &client->sq.index, &daemon->sq_consumer);
+  }
   if (shape.rq_entries != 0) {
     create.rq =
         queue::WorkConsumer({rq, shape.rq_entries, shape.rq_stride}, &client->rq.index, &daemon->rq_consumer);
   }
   create.max_send_sge = std::max(request.max_send_sge, 1u);
   create.max_recv_sge = std::max(request.max_recv_sge, 1u);
-  create.max_inline = shape.sq_stride - static_cast<std::uint32_t>(kLine);
-  create.sq_shadow = qp.sq_shadow.span().first(shape.sq_bytes());
+  create.max_inline = max_inline_of(shape, request);
+  create.max_tso_header = request.max_tso_header;
+  if (shape.sq_entries != 0) create.sq_shadow = qp.sq_shadow.span().first(shape.sq_bytes());
   create.responder_resources = conductor.responder_slots().span(qp.responder_resources);
   create.owner = session.id;
   return create;
@@ -171,9 +199,9 @@ uroce_create_qp_response respond(const uroce_create_qp_request& request, const S
   r.doorbell_bit = qp.bit;
   r.max_send_wr = shape.sq_entries;
   r.max_recv_wr = shape.rq_entries;
-  r.max_send_sge = std::max(request.max_send_sge, 1u);
+  r.max_send_sge = shape.sq_entries != 0 ? std::max(request.max_send_sge, 1u) : 0;
   r.max_recv_sge = shape.rq_entries != 0 ? std::max(request.max_recv_sge, 1u) : 0;
-  r.max_inline = shape.sq_stride - static_cast<std::uint32_t>(kLine);
+  r.max_inline = max_inline_of(shape, request);
   r.sq_entries = shape.sq_entries;
   r.sq_stride = shape.sq_stride;
   r.rq_entries = shape.rq_entries;
@@ -225,6 +253,7 @@ int create_qp(Call& call) {
   if (const int error = check(request)) return error;
   if (is_xrc_target(request)) return create_target(call, request);
   Session& session = call.session;
+  if (type_of(request) == proto::QpType::kRawPacket && !may_use_raw_packets(session.peer)) return EPERM;
   auto qp = std::make_unique<QpObject>();
   qp->type = type_of(request);
   if (!find_objects(session, request, *qp)) return EINVAL;
@@ -259,7 +288,7 @@ int destroy_qp(Call& call) {
   Session& session = call.session;
   QpObject* qp = session.qps.find(request.handle);
   if (qp == nullptr) return EINVAL;
-  if (!qp->groups.empty()) return EBUSY;  // ibv_attach_mcast(3)
+  if (!qp->groups.empty() || qp->users != 0) return EBUSY;  // ibv_attach_mcast(3), flows
   call.conductor.forget_qp(session, *qp);
   if (qp->connected) --session.connected_qps;
   count_users(*qp, ~0u);

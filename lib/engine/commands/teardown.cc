@@ -10,6 +10,18 @@ namespace {
 // QPs a command: a worker serves other sessions between two of them.
 constexpr std::size_t kBatch = 64;
 
+void remove_flows(Conductor& conductor, const Session& session) {
+  auto flow = session.flows.begin();
+  while (flow != session.flows.end()) {
+    conductor.workers().workers[0]->call([&](WorkerCore& worker) {
+      for (std::size_t i = 0; i < kBatch && flow != session.flows.end(); ++i, ++flow) {
+        worker.remove_flow(flow->second->id);
+      }
+    });
+  }
+  for (const auto& [handle, rss] : session.rss) conductor.qpns(0).release(rss->qpn);
+}
+
 void destroy_qps(Conductor& conductor, Session& session) {
   for (std::uint32_t w = 0; w < session.ports.size(); ++w) {
     std::vector<const QpObject*> mine;
@@ -84,6 +96,7 @@ void release_all(Conductor& conductor, Session& session) {
   for (std::uint32_t w = 0; attached && w < session.ports.size(); ++w) {
     conductor.workers().workers[w]->call([&](WorkerCore& worker) { worker.detach(*session.ports[w]); });
   }
+  remove_flows(conductor, session);
   destroy_qps(conductor, session);
   retire_memory(conductor, session);
   if (attached) {

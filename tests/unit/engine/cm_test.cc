@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
 
 #include "cm/mad.h"
 #include "cm_party.h"
+#include "engine/admin.h"
 
 namespace uroce::engine::testing {
 namespace {
@@ -39,6 +42,28 @@ TEST_F(CmTest, BothEndsLearnWhatTheOtherOffers) {
   EXPECT_EQ(response.path.responder_resources, 1);
   EXPECT_EQ(response.path.initiator_depth, 2);  // no more than we asked for
   EXPECT_EQ(response.parameters.private_data[195], 196);
+}
+
+TEST_F(CmTest, IdsAreShown) {
+  const auto shown = [this] {
+    const auto answer = nlohmann::json::parse(
+        answer_admin(*active.daemon.conductor, active.client.session(), R"({"command":"show","what":"cm_ids"})"));
+    std::set<std::string> rows;
+    for (const auto& row : answer["cm_ids"]) {
+      const auto text = [&row](const char* name) { return row[name].get<std::string>() + " "; };
+      rows.insert(text("state") + text("ps") + text("source") + text("destination"));
+    }
+    return rows;
+  };
+  passive.listener(7000);
+  active.id(kTcp, at(0, 7001));
+  EXPECT_EQ(shown(), (std::set<std::string>{"LISTEN TCP 192.0.2.1:7000  ", "ADDR_BOUND TCP *:7001  "}));
+  const std::uint32_t id = active.id(kUdp, at(1, 7002));
+  ASSERT_EQ(active.resolve(id, at(1, 7000)), 0);
+  active.next(kAddrResolved);
+  EXPECT_TRUE(shown().contains("ADDR_RESOLVED UDP 192.0.2.1:7002 192.0.2.1:7000 "));
+  active.call(UROCE_CMD_CM_DESTROY_ID, id);
+  EXPECT_EQ(shown().size(), 2u);
 }
 
 cm::Ece ece_of(const uroce_cm_event& event) { return {event.parameters.ece_vendor, event.parameters.ece_options}; }

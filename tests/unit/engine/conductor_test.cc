@@ -153,7 +153,7 @@ TEST_F(ConductorTest, QueuesBeyondTheDeviceAreRefused) {
   EXPECT_EQ(status([](auto& r) { r.max_send_wr = ~0u; }), EINVAL);
   EXPECT_EQ(status([](auto& r) { r.max_recv_sge = kMaxSge + 1; }), EINVAL);
   EXPECT_EQ(status([](auto& r) { r.max_inline = ~0u; }), EINVAL);
-  EXPECT_EQ(status([](auto& r) { r.type = 8; }), EOPNOTSUPP);
+  EXPECT_EQ(status([](auto& r) { r.type = 7; }), EOPNOTSUPP);
   EXPECT_EQ(status([](auto& r) { r.srq = 1; }), EINVAL);
   EXPECT_EQ(status([](auto& r) { r.max_send_wr = kMaxQpWr, r.max_send_sge = kMaxSge, r.max_inline = kMaxInline; }),
             0);
@@ -379,7 +379,7 @@ TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
   grows(Rejection::in_use, [&] { client.destroy(UROCE_CMD_DEALLOC_PD, pd); });
   grows(Rejection::unsupported, [&] {
     auto request = TestClient::qp_request(pd, cq.made.handle);
-    request.type = 8;
+    request.type = 7;
     client.create_qp(request);
   });
   grows(Rejection::other, [&] {

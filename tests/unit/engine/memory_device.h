@@ -82,6 +82,8 @@ class MemoryDevice {
     eventfd_t ignored;
     ::eventfd_read(wake_, &ignored);
   }
+  void set_wanted(net::Wanted wanted) { wanted_ = wanted; }
+  net::Wanted wanted() const { return wanted_; }
   net::DeviceInfo info() const {
     return {.mac = {2, 0, 0, 0, 0, 1}, .mtu = 9000, .checksum_offload = false, .link_up = true, .speed_mbps = 0};
   }
@@ -89,6 +91,8 @@ class MemoryDevice {
 
  private:
   static constexpr std::size_t kUnlimited = ~std::size_t{0};
+
+  net::Wanted wanted_ = net::Wanted::kOurs;
 
   void accept(std::vector<std::byte> frame) {
     {

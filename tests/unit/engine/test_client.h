@@ -149,12 +149,14 @@ class TestClient {
     ClientQp qp;
     qp.made = value<uroce_create_qp_response>(reply);
     map(qp.made.chunks, reply);
-    if (qp.made.sq_entries == 0) return qp;
+    if (qp.made.sq_entries == 0 && qp.made.rq_entries == 0) return qp;
     auto* client = at<uroce_qp_client_block>(qp.made.client);
     const auto* daemon = at<uroce_qp_daemon_block>(qp.made.daemon);
-    qp.sq = {{at<std::byte>(qp.made.sq), qp.made.sq_entries, qp.made.sq_stride},
-             &client->sq.index,
-             &daemon->sq_consumer};
+    if (qp.made.sq_entries != 0) {
+      qp.sq = {{at<std::byte>(qp.made.sq), qp.made.sq_entries, qp.made.sq_stride},
+               &client->sq.index,
+               &daemon->sq_consumer};
+    }
     qp.rq = {{at<std::byte>(qp.made.rq), qp.made.rq_entries, qp.made.rq_stride},
              &client->rq.index,
              &daemon->rq_consumer};

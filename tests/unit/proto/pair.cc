@@ -30,7 +30,8 @@ End::End(const Options& chosen, Qpn number, std::uint8_t host) : options(chosen)
     consumer_[i] = queue::CqConsumer(cq_ring_[i].data(), options.cq_entries, &cq_client_[i]);
     transport->set_cq(CqId{i}, &cq_[i], 1);
   }
-  sq_stride_ = round_up(sizeof(uroce_sq_entry) + std::max<std::size_t>(options.max_sge * 16, options.max_inline));
+  sq_stride_ = round_up(sizeof(uroce_sq_entry) + std::max<std::size_t>(options.max_sge * 16, options.max_inline) +
+                        options.max_tso_header);
   rq_stride_ = round_up(sizeof(uroce_rq_entry) + options.max_sge * 16);
   if (options.srq || options.type == QpType::kXrcRecv) {
     srq_key = *table.insert(
@@ -68,13 +69,15 @@ End::End(const Options& chosen, Qpn number, std::uint8_t host) : options(chosen)
   create.rq = queue::WorkConsumer(rq, &client_.rq.index, &daemon_.rq_consumer);
   create.max_send_sge = create.max_recv_sge = options.max_sge;
   create.max_inline = options.max_inline;
+  create.max_tso_header = options.max_tso_header;
+  create.strip_vlan = options.strip_vlan;
   create.sq_shadow = {shadow_[0].bytes, shadow_.size() * 64};
   create.responder_resources = {resources_[0].bytes, resources_.size() * 64};
   create.owner = 42;
   create.has_srq = options.srq;
   create.srq = options.srq ? kSrq : SrqId{};
   create.xrcd = kXrcd;
-  if (options.type == QpType::kXrcRecv) create.sq = {};
+  if (!has_send_queue(options.type)) create.sq = {};
   EXPECT_EQ(transport->create(create, qp), 0);
   path.source = v4(host);
   path.source_mac = {2, 0, 0, 0, 0, host};
@@ -103,17 +106,20 @@ void End::post(const Work& work) {
   }
   if (work.bind) entry.bind = *work.bind;
   if (work.flush) entry.flush = *work.flush;
+  if (!work.header.empty()) entry.tso = {work.mss, static_cast<std::uint16_t>(work.header.size()), {}};
   if (!work.inline_data.empty()) {
     entry.flags |= UROCE_SEND_INLINE;
     entry.inline_length = static_cast<std::uint32_t>(work.inline_data.size());
   }
   std::byte* const slot = sq_.next();
   ASSERT_NE(slot, nullptr);
-  if (work.inline_data.empty()) {
-    queue::write_send(slot, entry, work.sges.data(), work.sges.size() * sizeof(uroce_sge));
-  } else {
-    queue::write_send(slot, entry, work.inline_data.data(), work.inline_data.size());
+  std::vector<std::byte> list = work.inline_data;
+  if (list.empty()) {
+    const auto sges = std::as_bytes(std::span(work.sges));
+    list.assign(sges.begin(), sges.end());
   }
+  list.insert(list.end(), work.header.begin(), work.header.end());
+  queue::write_send(slot, entry, list.data(), list.size());
   sq_.advance();
   sq_.publish();
   ring();

@@ -46,7 +46,7 @@ struct Options {
   std::uint32_t mtu = 256;
   std::uint32_t entries = 64;
   std::uint32_t cq_entries = 256;
-  std::uint32_t max_sge = 4, max_inline = 128;
+  std::uint32_t max_sge = 4, max_inline = 128, max_tso_header = 0;
   std::uint8_t max_rd_atomic = 4, max_dest_rd_atomic = 4;
   std::uint8_t timeout = 14, retry_cnt = 7, rnr_retry = 7, min_rnr_timer = 12;
   std::uint32_t psn = 100;
@@ -56,6 +56,7 @@ struct Options {
   std::uint32_t quantum = 16;
   std::uint32_t qkey = 0x1234;
   bool srq = false;
+  bool strip_vlan = false;
 };
 
 inline constexpr SrqId kSrq{9};
@@ -81,6 +82,8 @@ struct Work {
   std::optional<Datagram> ud;
   std::optional<uroce_wr_bind> bind;
   std::optional<uroce_wr_flush> flush;
+  std::uint16_t mss = 0;
+  std::vector<std::byte> header;  ///< of a TSO
   std::uint32_t srqn = kSrq.value;
   std::uint32_t handle = 0;
 };
