@@ -4,7 +4,7 @@
 #include <cstring>
 #include <functional>
 
-#include "fixtures.h"
+#include "frames.h"
 
 namespace conformance {
 namespace {
@@ -210,6 +210,28 @@ CONFORMANCE_CASE(max_qp, "ibv_query_device(3)") {
   Side side(bench.left, IBV_QPT_RC, 64, {});
   // The side has one itself.
   reach<QpObject>(bench.left.attr.max_qp - 1, [&] { return QpObject(try_qp(side, {1, 1, 1, 1, 0})); });
+}
+
+CONFORMANCE_CASE(max_raw_ethy_qp, "ibv_query_device(3)") {
+  const Pd pd = make_pd(bench.left);
+  const Cq cq = make_cq(bench.left, 16);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq.get();
+  init.cap = {1, 1, 1, 1, 0};
+  init.qp_type = IBV_QPT_RAW_PACKET;
+  reach<QpObject>(bench.left.attr.max_raw_ethy_qp, [&] { return QpObject(ibv_create_qp(pd.get(), &init)); });
+}
+
+CONFORMANCE_CASE(max_wq_type_rq, "ibv_query_device_ex(3)") {
+  const Pd pd = make_pd(bench.left);
+  const Cq cq = make_cq(bench.left, 16);
+  ibv_wq_init_attr init{};
+  init.wq_type = IBV_WQT_RQ;
+  init.max_wr = init.max_sge = 1;
+  init.pd = pd.get();
+  init.cq = cq.get();
+  reach<Wq>(static_cast<int>(bench.left.extended.max_wq_type_rq),
+            [&] { return Wq(ibv_create_wq(bench.left.context, &init)); });
 }
 
 CONFORMANCE_CASE(max_mcast_qp_attach, "ibv_query_device(3)") {
