@@ -20,12 +20,12 @@ tests/run.sh [OPTIONS]      (as root, on Debian 12)
 
 Without options: an optimised gcc build in build/, unit tests, simulation, golden packets, model, tidy, end to end,
 the Linux peer.
-With CI=true in the environment all of the above but --long, a minute for each fuzz target.
+With CI=true in the environment all of the above but --long, half a minute for each fuzz target.
 HELP
 }
 
 long= clang= asan= tsan= fuzz_seconds=0 only='*' jobs=$(nproc)
-if [ "${CI:-}" = true ]; then asan=1 tsan=1 fuzz_seconds=60; fi
+if [ "${CI:-}" = true ]; then asan=1 tsan=1 fuzz_seconds=30; fi
 need_value() { [ $# -ge 2 ] || die "$1 needs a value; see tests/run.sh --help"; }
 while [ $# -gt 0 ]; do
   case $1 in

@@ -171,7 +171,7 @@ def main():
     parser.add_argument('--plots', type=pathlib.Path, metavar='DIR', help='draw bandwidth.svg and latency.svg there')
     parser.add_argument('--rounds', type=int, default=3, help='measurements a bar (default: 3)')
     parser.add_argument('--bars-only', action='store_true', help='leave out the figures over message size')
-    parser.add_argument('--verbs-only', action='store_true', help='the bars of UC, UD, SRQ, posting and objects')
+    parser.add_argument('--verbs-only', action='store_true', help='the bars of UC, UD, SRQ, posting and objects; raw packets')
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     report, build = Report('other' if options.verbs_only else 'TCP'), options.build.resolve()

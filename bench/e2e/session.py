@@ -9,6 +9,10 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / 'tests/e2e'))
+
+from rig import free_hugepages, uninterrupted  # noqa: E402
+
 RUN_DIR = pathlib.Path(os.environ.get('UROCE_RUN_DIR') or '/run/uroce')
 PIDS = RUN_DIR / 'quickstart.pids'
 
@@ -36,11 +40,6 @@ def recorded(build):
         return []
 
 
-def free_hugepages():
-    with open('/proc/meminfo') as rows:
-        return next((int(row.split()[1]) for row in rows if row.startswith('HugePages_Free')), 0)
-
-
 def up(build):
     if recorded(build):
         print('session.py: both run already; ./quickstart.sh down ends them', file=sys.stderr)
@@ -54,11 +53,11 @@ def up(build):
         if free_hugepages() < 64:
             args.append('--no-hugepages')
         log = RUN_DIR / f'{name}.log'
-        with open(log, 'w') as output:
+        with open(log, 'w') as output, uninterrupted():
             daemon = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
                                       start_new_session=True)
-        pids.append(daemon.pid)
-        PIDS.write_text(' '.join(map(str, pids)))
+            pids.append(daemon.pid)
+            PIDS.write_text(' '.join(map(str, pids)))
         end = time.monotonic() + 30
         while f'uroced: {name} ready' not in log.read_text(errors='replace'):
             if daemon.poll() is not None or time.monotonic() > end:
@@ -89,7 +88,14 @@ def main():
     parser.add_argument('action', choices=['up', 'down'])
     parser.add_argument('--build', type=pathlib.Path, default=ROOT / 'build', help='build folder (default: build)')
     options = parser.parse_args()
-    return (up if options.action == 'up' else down)(options.build.resolve())
+    build = options.build.resolve()
+    if options.action == 'down':
+        return down(build)
+    try:
+        return up(build)
+    except KeyboardInterrupt:
+        down(build)
+        return 130
 
 
 if __name__ == '__main__':

@@ -1,8 +1,11 @@
 """TCP on the same machine: two network namespaces of our own, joined by veth with MTU 9000."""
+import contextlib
 import json
 import os
 import subprocess
 import time
+
+from rig import uninterrupted
 
 
 class Tcp:
@@ -44,17 +47,17 @@ class Tcp:
     def _both(self, server, client, timeout):
         """Runs `server` in the one namespace and `client` in the other; the client's output."""
         at = [['ip', 'netns', 'exec', name] for name in self.names]
-        with subprocess.Popen(at[0] + server, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as serving:
-            try:
-                for attempt in range(50):
-                    time.sleep(0.1)
-                    done = subprocess.run(at[1] + client, capture_output=True, text=True, timeout=timeout, check=False)
-                    if done.returncode == 0:
-                        return done.stdout
-                raise RuntimeError(f'{" ".join(client)}: {done.stderr.strip()}{done.stdout.strip()}')
-            finally:
-                serving.terminate()
-                serving.wait(5)
+        with contextlib.ExitStack() as ending:
+            with uninterrupted():
+                serving = ending.enter_context(subprocess.Popen(at[0] + server, stdout=subprocess.DEVNULL,
+                                                                stderr=subprocess.DEVNULL))
+                ending.callback(serving.terminate)
+            for _ in range(50):
+                time.sleep(0.1)
+                done = subprocess.run(at[1] + client, capture_output=True, text=True, timeout=timeout, check=False)
+                if done.returncode == 0:
+                    return done.stdout
+            raise RuntimeError(f'{" ".join(client)}: {done.stderr.strip()}{done.stdout.strip()}')
 
     def bandwidth(self, size, seconds=1.0):
         """Gbit/s of one connection whose writes are `size` bytes."""

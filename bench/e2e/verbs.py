@@ -1,6 +1,7 @@
 """The bars of verbs other than RC's: one figure of ours next to another of ours, measured in turn."""
 import statistics
 
+from cases_raw import RawPair
 from programs import Pair, figures
 from rig import Failure, Rig, wait_until
 
@@ -16,6 +17,15 @@ def message_rate(rig, devices, args, counted='client'):
     rows = figures(output if counted == 'client' else pair.server.output())
     if not rows:
         raise Failure(f'{" ".join(args)} measured nothing\n{output}')
+    return rows[0][2][2]
+
+
+def raw_rate(rig, devices, size):
+    """Frames a second that arrive, in millions."""
+    served, _ = RawPair(rig, devices, ['raw_ethernet_bw', '-s', str(size), '-r', '4096', '-D', '1', '-F']).finish(60)
+    rows = figures(served)
+    if not rows:
+        raise Failure(f'raw_ethernet_bw measured nothing\n{served}')
     return rows[0][2][2]
 
 
@@ -58,6 +68,12 @@ def measure_verbs(build, report, rounds, progress):
             ours, other, ratio = in_turn(rounds, lambda: message_rate(rig, devices, program + option, counted),
                                          lambda: message_rate(rig, devices, program, counted))
             report.add(name, program[0], 64, 'M/s', ours, other, (f'>= {bar:g}', ratio >= bar), ratio)
+        for size in (64, 1500):
+            progress(f'raw packets of {size} bytes')
+            datagrams = ['ib_send_bw', '-s', str(size), '-r', '4096', '-c', 'UD']
+            ours, other, ratio = in_turn(rounds, lambda: raw_rate(rig, devices, size),
+                                         lambda: message_rate(rig, devices, datagrams, 'server'))
+            report.add('raw packets, of UD SEND', 'raw_ethernet_bw', size, 'M/s', ours, other, None, ratio)
     finally:
         rig.close()
     rig = Rig(build)

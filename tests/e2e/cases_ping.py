@@ -7,9 +7,7 @@ from rig import Failure
 
 
 def start_server(rig, devices, words, at=f'addr={ADDRESS}'):
-    server = rig.start(devices[0], [rig.apps / 'uroce-ping', f'server,{at},{words}'], 'uroce-ping-server')
-    time.sleep(0.4)
-    return server
+    return rig.serve(devices[0], [rig.apps / 'uroce-ping', f'server,{at},{words}'], 'uroce-ping-server')
 
 
 def ping(words, rounds, latency=True, keys=None, server_at=f'addr={ADDRESS}', client_at=f'addr={ADDRESS}'):

@@ -1,7 +1,7 @@
 """The programs of Debian's packages, unmodified, with the options people use."""
 import itertools
 
-from programs import Pair, check_figures, run_pair
+from programs import NO_CLOCK, Pair, check_figures, run_pair, unless
 from rig import Failure
 
 ALL_SIZES = [1 << i for i in range(1, 24)]
@@ -16,9 +16,9 @@ TAKES_INLINE = {'ib_write_bw', 'ib_send_bw', 'ib_write_lat', 'ib_send_lat'}
 
 
 def perftest(args, sizes=None, timeout=60):
-    def run(rig, devices):
+    def once(rig, devices):
         check_figures(run_pair(rig, devices, args + ['-F'], timeout), sizes)
-    return run
+    return unless([NO_CLOCK], once)
 
 
 def pingpong(args, timeout=60):
@@ -104,7 +104,7 @@ def atomic_options(program, long):
 
 def program_cases(long):
     """Name to function(rig, devices)."""
-    cases = {'ibv_devices': list_devices, 'ibv_devinfo -v': describe_device}
+    cases = {'ibv_devices': list_devices, 'ibv_devinfo -v': describe_device, 'ib_write_bw with a late clock': late_clock}
     cases.update(pingpong_cases(long))
     tables = [(BANDWIDTH, bandwidth_options), (LATENCY, latency_options), (ATOMIC, atomic_options)]
     for programs, options_of in tables:
@@ -126,6 +126,17 @@ def several_at_once(rig, devices):
         pair.finish(90)
 
 
+def late_clock(rig, devices):
+    """perftest that could not tell how fast its clock is has no figures. It is run again."""
+    prefixes = [['env', f'LD_PRELOAD={rig.build}/tests/e2e/liblate_clock.so'], []]
+
+    def once(rig, devices):
+        check_figures(Pair(rig, *devices, ['ib_write_bw', '-n', '100', '-F'], prefix=prefixes.pop(0)).finish(30))
+    unless([NO_CLOCK], once)(rig, devices)
+    if prefixes:
+        raise Failure('it had figures the first time')
+
+
 def faulty_cases(long):
     """What also runs while frames are lost and reordered: slower, and correct."""
     count = 5 if long else 1
@@ -137,7 +148,8 @@ def faulty_cases(long):
                 ['ib_write_bw', '-b', '-s', '65536', '-n', '100'], ['ib_send_bw', '-e', '-s', '16384', '-n', str(200 * count)],
                 ['ib_write_lat', '-I', '64', '-s', '64', '-n', str(200 * count)],
                 ['ib_read_bw', '-D', '1', '-s', '16384']]
-    cases = {' '.join(command): perftest(command + ['-u', '12'], None, 180) for command in commands}
+    # 0.13 s, eight times: a crowded machine may keep a thread from its processor for longer than once that.
+    cases = {' '.join(command): perftest(command + ['-u', '15'], None, 180) for command in commands}
     for args in (['-c', '-n', '1000'], ['-c', '-e', '-n', '300'], ['-c', '-s', '1048576', '-n', '10']):
         cases['ibv_rc_pingpong ' + ' '.join(args)] = pingpong(args, 180)
     cases['several at once'] = several_at_once

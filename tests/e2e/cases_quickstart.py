@@ -3,6 +3,7 @@ import os
 import pathlib
 import signal
 import subprocess
+from unittest import mock
 
 from rig import ROOT, Failure, Process, wait_until
 
@@ -65,6 +66,30 @@ def interrupted(rig):
         raise Failure(f'it left {len(daemons() - before)} daemons, {hugepages()} hugepages, {pages} before')
 
 
+class StoppedAtOnce(subprocess.Popen):
+    """Its maker is told to stop as soon as the program runs."""
+
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def stopped(rig):
+    """A stop in the moment in which a daemon starts leaves none behind."""
+    before = daemons()
+    try:
+        with mock.patch('subprocess.Popen', StoppedAtOnce):
+            rig.single()
+    except KeyboardInterrupt:
+        rig.close()
+    if left := daemons() - before:
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        raise Failure(f'it left {len(left)} daemons')
+
+
 def quickstart_cases(build):
     """None for another build: the script has its own."""
-    return {'quickstart.sh up, down': session, 'quickstart.sh, Ctrl-C': interrupted} if build == ROOT / 'build' else {}
+    if build != ROOT / 'build':
+        return {}
+    return {'quickstart.sh up, down': session, 'quickstart.sh, Ctrl-C': interrupted, 'stopped while a daemon starts': stopped}

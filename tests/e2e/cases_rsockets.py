@@ -86,21 +86,22 @@ def forked_on_two_hosts(rig, devices):
         fork_and_stream(rig, devices, ADDRESS, hosts)
 
 
-def qperf(rig, devices):
+def qperf(rig, devices, address='127.0.0.1', hosts=((), ())):
     """Its own talk goes over TCP to the address that librdmacm connects to."""
+    output = run_both(rig, devices, ['qperf'], ['qperf', '-cm', '1', '-t', '1', address, 'rc_lat', 'rc_bw'], 20, False, hosts)
+    if not re.search(r'latency += ', output) or not re.search(r'bw += ', output):
+        raise Failure('no figures:\n' + output)
+
+
+def qperf_on_two_hosts(rig, devices):
     with two_hosts() as hosts:
-        server = rig.start(devices[0], ['qperf'], 'qperf-server', hosts[0])
-        output = connect(rig, devices[1], server, ['qperf', '-cm', '1', '-t', '1', ADDRESS, 'rc_lat', 'rc_bw'], 20,
-                         'qperf-client', hosts[1])
-        server.end(1.0)
-        if not re.search(r'latency += ', output) or not re.search(r'bw += ', output):
-            raise Failure('no figures:\n' + output)
+        qperf(rig, devices, ADDRESS, hosts)
 
 
 def same_daemon_socket_cases():
     return {**{f'udpong{name}': datagrams(options) for name, options in (('', ['-C', '200', '-S', '1000']),
                                                                          (' -T e', ['-T', 'e', '-C', '100']))},
-            'rstream -T f under librspreload': forked}
+            'rstream -T f under librspreload': forked, 'qperf -cm 1': qperf}
 
 
 def copy_file(rig, devices):
@@ -223,6 +224,6 @@ def rsocket_cases(long):
 
 def two_hosts_cases():
     """For two daemons, with the kernel's addresses theirs."""
-    return {'qperf -cm 1': qperf, 'rstream -T f under librspreload': forked_on_two_hosts,
+    return {'qperf -cm 1': qperf_on_two_hosts, 'rstream -T f under librspreload': forked_on_two_hosts,
             'udpong': datagrams(['-C', '500', '-S', '1000']), 'udpong -T e': datagrams(['-T', 'e', '-C', '200']),
             'udpong -T e -T a': datagrams(['-T', 'e', '-T', 'a', '-C', '200'])}

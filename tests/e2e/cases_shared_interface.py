@@ -1,5 +1,6 @@
 """Interfaces that daemon and kernel both use, with the same addresses: neither disturbs the other."""
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -7,8 +8,10 @@ import threading
 import time
 
 from cases_network import command
+from cases_raw import mac_of, raw
+from cases_verbs import suite
 from programs import run_pair
-from rig import Failure
+from rig import Failure, wait_until
 
 ADDRESSES = (('192.0.2.1', '2001:db8::1'), ('192.0.2.2', '2001:db8::2'))
 # Those of the daemons alone.
@@ -96,8 +99,7 @@ def ping(name, address):
 
 
 def rping(rig, address):
-    server = rig.start('uroce0', ['rping', '-s', '-a', address, '-V', '-C', '200', '-S', '4000'], 'rping-server')
-    time.sleep(0.4)
+    server = rig.serve('uroce0', ['rping', '-s', '-a', address, '-V', '-C', '200', '-S', '4000'], 'rping-server')
     rig.run('uroce1', ['rping', '-c', '-a', address, '-V', '-C', '200', '-S', '4000'], timeout=30)
     if server.wait(5) != 0:
         raise Failure('rping serves\n' + rig.describe(server))
@@ -159,7 +161,52 @@ def shared(port):
     return run
 
 
+def shown(name, what):
+    """How many want all frames ('promiscuity') or those of all groups ('allmulti') of the interface."""
+    return json.loads(command(*inside(name, 'ip', '-details', '-json', 'link', 'show', 'eth0')))[0][what]
+
+
+def promiscuity(name):
+    return shown(name, 'promiscuity')
+
+
+def raw_packets(rig):
+    """The interface shows all frames while a flow wants them, and not when its daemon has been killed."""
+    with two_namespaces() as names:
+        start_daemons(rig, names, 'net_af_packet0,iface=eth0')
+        before = promiscuity(names[0])
+        if shown(names[0], 'allmulti') == 0:
+            raise Failure('the interface does not show the groups that programs join')
+        args = ['raw_ethernet_bw', '-n', '400']
+        raw(args)(rig, ('uroce0', 'uroce1'))
+        if promiscuity(names[0]) != before:
+            raise Failure('a flow of its own address made the interface promiscuous')
+        server = rig.start('uroce0', args + ['-F', '--server', '--promiscuous', '-B', mac_of(rig, 'uroce0'), '-E', mac_of(rig, 'uroce1')],
+                           'sniffer')
+        if not wait_until(lambda: promiscuity(names[0]) == before + 1, 15):
+            raise Failure('the interface never became promiscuous\n' + rig.describe(server))
+        rig.daemons['uroce0'].signal(signal.SIGKILL)
+        rig.daemons['uroce0'].wait(5)
+        if not wait_until(lambda: promiscuity(names[0]) == before, 5):
+            raise Failure('the interface is promiscuous, and its daemon gone')
+        server.end(0.5)
+        rig.daemons['uroce1'].end()
+
+
+def raw_packets_beside(rig):
+    """Where the kernel has all frames but RoCE, flows get what they name as well."""
+    with two_namespaces() as names:
+        start_daemons(rig, names, 'net_af_xdp0,iface=eth0')
+        for cases in ('raw_*', 'flow_*', 'rss_*', 'wq_*'):
+            suite(rig, ('uroce0', 'uroce1'), 'conformance', cases)
+        if problem := ping(names[1], ADDRESSES[0][0]):
+            raise Failure(problem)
+        for daemon in rig.daemons.values():
+            daemon.end()
+
+
 def shared_interface_cases():
     """Each gets a rig without daemons."""
     return {f'an interface shared with the kernel, {driver}': shared(f'net_{driver}0,iface=eth0')
-            for driver in ('af_packet', 'af_xdp')} | {'rping over af_xdp': express}
+            for driver in ('af_packet', 'af_xdp')} | {'rping over af_xdp': express, 'raw packets over af_packet': raw_packets,
+                                                               'raw packets over af_xdp': raw_packets_beside}

@@ -52,7 +52,7 @@ def stress(rig, devices):
 
 # max_NAME of ibv_query_device is reached and what goes beyond refused; those of many objects with --long.
 LIMITS = ['qp_wr', 'sge', 'cqe', 'srq_wr_and_sge', 'qp_rd_atom', 'dm_size', 'mcast_grp', 'qp']
-MANY = ['mcast_qp_attach', 'total_mcast_qp_attach', 'ah', 'cq', 'srq', 'pd', 'mr_and_mw']
+MANY = ['raw_ethy_qp', 'wq_type_rq', 'mcast_qp_attach', 'total_mcast_qp_attach', 'ah', 'cq', 'srq', 'pd', 'mr_and_mw']
 
 
 def limit(name):

@@ -1,4 +1,5 @@
 """Daemons and programs of one test: started, watched, and ended by process id, nothing else touched."""
+import contextlib
 import json
 import os
 import pathlib
@@ -14,6 +15,22 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 class Failure(Exception):
     """A case did not hold; the text says what was seen."""
+
+
+@contextlib.contextmanager
+def uninterrupted():
+    """A signal that is to stop us waits for the end of the block: what is started in it is on record by then."""
+    caught = []
+    stopping = [n for n in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(n) is signal.default_int_handler]
+    for number in stopping:
+        signal.signal(number, lambda received, _: caught.append(received))
+    try:
+        yield
+    finally:
+        for number in stopping:
+            signal.signal(number, signal.default_int_handler)
+        if caught:
+            signal.raise_signal(caught[0])
 
 
 class Process:
@@ -131,8 +148,8 @@ class Rig:
             args += ['--ip', ip]
         if not self.hugepages:
             args.append('--no-hugepages')
-        process = Process(name, args + list(extra), self.env, self.logs)
-        self.daemons[name] = process
+        with uninterrupted():
+            process = self.daemons[name] = Process(name, args + list(extra), self.env, self.logs)
         ready = f'uroced: {name} ready'
         wait_until(lambda: ready in process.output() or not process.alive(), timeout)
         if ready not in process.output() or not process.alive():
@@ -156,8 +173,22 @@ class Rig:
     def start(self, device, args, name=None, prefix=(), env=None, apps=None):
         """A program over one device."""
         command = list(prefix) + [(apps or self.apps) / 'uroce-run', '-d', device] + list(args)
-        process = Process(name or pathlib.Path(str(args[0])).name, command, env or self.env, self.logs)
-        self.programs.append(process)
+        with uninterrupted():
+            process = Process(name or pathlib.Path(str(args[0])).name, command, env or self.env, self.logs)
+            self.programs.append(process)
+        return process
+
+    def cm_ids(self, device, state):
+        """What tells apart the device's ids of librdmacm that are in this state."""
+        rows = self.ctl('-d', device, 'show', 'cm_ids')[device]['cm_ids']
+        return {(row['session'], row['cm_id']) for row in rows if row['state'] == state}
+
+    def serve(self, device, args, name=None, prefix=()):
+        """A program that listens for connections (rdma_listen): returns once it does."""
+        before = self.cm_ids(device, 'LISTEN')
+        process = self.start(device, args, name, prefix)
+        if not wait_until(lambda: self.cm_ids(device, 'LISTEN') - before or not process.alive(), 20) or not process.alive():
+            raise Failure('it does not listen\n' + self.describe(process))
         return process
 
     def public_apps(self):
@@ -198,6 +229,7 @@ class Rig:
     def dead_daemons(self):
         return [d for d in self.daemons.values() if not d.alive()]
 
+    @uninterrupted()
     def close(self):
         """Ends everything; what a daemon's end looked like when it was not clean."""
         self.end_programs()

@@ -21,6 +21,7 @@ from cases_network import network_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
 from cases_quickstart import quickstart_cases  # noqa: E402
+from cases_raw import forwarding_cases, raw_cases  # noqa: E402
 from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
@@ -39,13 +40,15 @@ class Group:
 
 def groups(long, build):
     faulty = dict(faulty_cases(long), **faulty_verify_cases(long))
-    shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases(long))
+    shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases(long),
+                  **raw_cases(long))
     connections = dict(connection_cases(long), **ping_cases(long), **rsocket_cases(long))
     return [
         Group('input', None, input_cases(long), True),
         Group('first', None, quickstart_cases(build), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases()), True),
-        Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases())),
+        Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
+                                                   **forwarding_cases())),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),
                                                     **tool_cases())),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
