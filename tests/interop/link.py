@@ -43,6 +43,9 @@ class Site:
         ips = [OURS + '/25', OURS6 + '/64', *self.ips]
         self.daemon = self.rig.daemon('uroce0', self.device, ips, self.extra, prefix=self.peer.inside())
 
+    def end_programs(self):
+        self.rig.end_programs()
+
     def sessions(self):
         return self.rig.ctl('show')['uroce0']['sessions']
 

@@ -4,9 +4,9 @@ import pathlib
 import time
 
 import peer as peers
-from linux_verbs import ATOMIC, BANDWIDTH, LATENCY, NETEM, PATIENT, SLOW_GUEST, both, disturbed, named, unless
+from linux_verbs import ATOMIC, BANDWIDTH, LATENCY, NETEM, PATIENT, SLOW_GUEST, both, disturbed, named
 from link import LINUX, OURS, OURS6, THEIRS, THEIRS6, UROCE
-from programs import check_figures
+from programs import check_figures, unless
 from rig import Failure
 
 # Addresses of both ends in one network.
@@ -18,12 +18,14 @@ RXE_CASES = ['send', 'send_inv', 'write', 'write_imm', 'read', 'atomic', 'rnr', 
 
 
 def start_server(site, served_by, args, port, limit):
-    """A server; returns once it can be expected to listen."""
+    """A server; returns once it listens, if it does so on a `port`."""
     if served_by == LINUX:
         server = site.there(args, limit)
         if port:
             site.peer.run(f'wait-cm {port} 20', timeout=25, expect=None)
         return server
+    if port:
+        return site.rig.serve('uroce0', args, prefix=site.peer.inside())
     server = site.here(args)
     time.sleep(0.7)
     return server

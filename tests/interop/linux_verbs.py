@@ -1,5 +1,5 @@
 """Programs that exchange addresses over TCP: each with the server in Linux and with the server here."""
-from programs import check_figures
+from programs import NO_CLOCK, check_figures, unless
 from rig import Failure
 from link import LINUX, OURS, OURS6, UROCE
 
@@ -20,25 +20,9 @@ def ping(address, size):
     return run
 
 
-# perftest takes no figures where the CPU's counters and the clock of the guest disagree, and squares microseconds in an
-# int: one latency over 46 ms makes its deviation no number.
-SLOW_GUEST = ('Correlation coefficient', '-nan')
-
-
-def unless(excuses, once, attempts=3):
-    """A run that fails with one of `excuses` only because the emulated guest is slow is tried again."""
-    def run(site):
-        for _ in range(attempts - 1):
-            try:
-                return once(site)
-            except Failure as failure:
-                found = [excuse for excuse in excuses if excuse in str(failure)]
-                if not found:
-                    raise
-                print(f'     the guest was slow ({found[0]}); once more', flush=True)
-                site.rig.end_programs()
-        return once(site)
-    return run
+# The guest is slow where it is emulated. perftest squares microseconds in an int: one latency over 46 ms makes its
+# deviation no number.
+SLOW_GUEST = (NO_CLOCK, '-nan')
 
 
 def pingpong(program, served_by, args, family=4):
