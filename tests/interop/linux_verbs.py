@@ -168,15 +168,15 @@ def disturbed_pingpongs():
 
 
 def netem_cases(long):
-    """rdma_rxe's own requester fails mixed operations on such a wire, also between two Linux machines."""
+    """rdma_rxe never sends a fenced READ or atomic again, nor what is fenced while others are under way: where it is the
+    requester nothing is fenced."""
     cases = disturbed_pingpongs() if long else {}
     patience = ('-u', '16')
     programs = BANDWIDTH + LATENCY + ATOMIC if long else ['ib_send_bw']
     for name, words in NETEM.items():
-        args = ['-n', '100' if long else '6', '-m', '1024', '-x', '30000', '-s', '5']
+        args = ['-n', '100' if long else '30', '-m', '1024', '-x', '30000', '-s', '5']
         inner = {'verify, linux serves': verify(LINUX, args, 4, 600, '17'),
-                 'verify of SEND and WRITE, uroce serves': verify(UROCE, args + ['-o', 'sSwW'], 4, 600, '17'),
-                 'verify of READ, uroce serves': verify(UROCE, args + ['-o', 'r'], 4, 600, '17')}
+                 'verify without fences, uroce serves': verify(UROCE, args + ['-F'], 4, 600, '17')}
         for program in programs:
             size = [] if program in ATOMIC else ['-s', '20000']
             inner.update(both(program, lambda side, p=program, s=size: perftest(p, side, s + ['-n', '50'], 6, 300,

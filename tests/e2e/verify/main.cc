@@ -1,9 +1,9 @@
 // verify [-d DEVICE] [-g GID] [-p PORT] [-s SEED] [-n BATCHES] [-m MTU] [-x MAX_BYTES]
 //        [-k heap|stack|shared|file|hugetlb|shared-hugetlb|read-only]
-//        [-P PSN] [-u TIMEOUT] [-o KINDS] [-f FLOW_LABEL] [-l HOP_LIMIT] [-a] [-e]
+//        [-P PSN] [-u TIMEOUT] [-o KINDS] [-f FLOW_LABEL] [-l HOP_LIMIT] [-a] [-e] [-F]
 //        [HOST]
 // Moves random data with every operation of a reliable connection and checks every byte, completion and immediate
-// value at both ends. Without HOST it is the server.
+// value at both ends. Without HOST it is the server. -F: no operation is fenced.
 #include <alloca.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@ constexpr double kPatience = 60;
 Options parse(int argc, char** argv) {
   Options options;
   int option = 0;
-  while ((option = getopt(argc, argv, "d:g:p:s:n:m:x:k:P:u:o:f:l:ae")) != -1) {
+  while ((option = getopt(argc, argv, "d:g:p:s:n:m:x:k:P:u:o:f:l:aeF")) != -1) {
     switch (option) {
       case 'd': options.device = optarg; break;
       case 'g': options.gid_index = std::atoi(optarg); break;
@@ -39,6 +39,7 @@ Options parse(int argc, char** argv) {
       case 'l': options.hop_limit = static_cast<std::uint8_t>(std::atoi(optarg)); break;
       case 'a': options.any_address = true; break;
       case 'e': options.events = true; break;
+      case 'F': options.limits.fences = false; break;
       default: fail("wrong usage; see the head of main.cc");
     }
   }

@@ -42,14 +42,25 @@ std::uint32_t Schedule::draw_size() {
   return std::min(bytes, limits_.max_bytes);
 }
 
+std::uint64_t Schedule::draw_offset(const Operation& op) {
+  const std::uint64_t offset = below(limits_.region_bytes - op.bytes);
+  return op.is_atomic() ? offset & ~std::uint64_t{7} : offset;
+}
+
 std::vector<Operation> Schedule::next_batch() {
   std::vector<Operation> batch(1 + below(limits_.batch));
   for (std::size_t i = 0; i < batch.size(); ++i) {
     Operation& op = batch[i];
     op.kind = draw_kind();
     op.bytes = op.is_atomic() ? 8 : draw_size();
-    op.offset = below(limits_.region_bytes - op.bytes);
-    if (op.is_atomic()) op.offset &= ~std::uint64_t{7};
+    const auto touches = [&op](const Operation& earlier) {
+      return earlier.returns_data() && op.offset < earlier.offset + earlier.bytes &&
+             earlier.offset < op.offset + op.bytes;
+    };
+    const auto conflicts = [&] { return std::any_of(batch.begin(), batch.begin() + i, touches); };
+    do {
+      op.offset = draw_offset(op);
+    } while (!limits_.fences && conflicts());
     op.pieces = op.bytes == 0 ? 0 : op.is_atomic() ? 1 : 1 + below(std::min(op.bytes, 4u));
     op.signaled = i + 1 == batch.size() || below(4) == 0;
     op.inlined = !op.returns_data() && below(2) == 0;
@@ -58,12 +69,7 @@ std::vector<Operation> Schedule::next_batch() {
     op.value = random_();
     // Half of the comparisons hit, if nothing in this batch comes in between.
     if (below(2) == 0 && op.is_atomic()) std::memcpy(&op.compare, image_.data() + op.offset, 8);
-    op.fence = below(8) == 0;
-    for (std::size_t j = 0; j < i; ++j) {
-      const Operation& earlier = batch[j];
-      if (!earlier.returns_data()) continue;
-      op.fence |= op.offset < earlier.offset + earlier.bytes && earlier.offset < op.offset + op.bytes;
-    }
+    op.fence = limits_.fences && (below(8) == 0 || conflicts());
   }
   return batch;
 }

@@ -34,7 +34,8 @@ struct Limits {
   std::uint32_t region_bytes = 4u << 20;
   std::uint32_t mtu = 1024;
   std::uint32_t batch = 16;  ///< operations at most
-  std::string kinds;         ///< a letter of kKindLetters for each kind that may be drawn; empty: all
+  bool fences = true;
+  std::string kinds;  ///< a letter of kKindLetters for each kind that may be drawn; empty: all
 };
 /// SEND, with immediate, WRITE, with immediate, READ, compare and swap, fetch and add: in the order of Kind.
 inline constexpr char kKindLetters[] = "sSwWrcf";
@@ -47,7 +48,7 @@ class Schedule {
   Schedule(std::uint64_t seed, const Limits& limits);
 
   /// The next operations; the last one is signaled. An operation that touches what an earlier READ or atomic of the
-  /// batch touches is fenced, since the transport promises no order there otherwise.
+  /// batch touches is fenced, since the transport promises no order there otherwise; without fences none does.
   std::vector<Operation> next_batch();
 
   /// What the server's region holds when every operation so far has been executed.
@@ -58,6 +59,7 @@ class Schedule {
  private:
   Kind draw_kind();
   std::uint32_t draw_size();
+  std::uint64_t draw_offset(const Operation& op);
   std::uint32_t below(std::uint32_t n) { return n == 0 ? 0 : static_cast<std::uint32_t>(random_() % n); }
 
   std::mt19937_64 random_;
