@@ -8,6 +8,15 @@
 namespace uroce::rdmacm {
 namespace {
 
+/// What the peer may do, once there is one.
+void grant_access(const CmId& id, ibv_qp_attr& attr, int& mask) {
+  attr.qp_access_flags = id.has_peer ? IBV_ACCESS_REMOTE_WRITE : 0;
+  if (id.has_peer && id.path.responder_resources != 0) {
+    attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  }
+  mask |= IBV_QP_ACCESS_FLAGS;
+}
+
 void init_attributes(const CmId& id, ibv_qp_attr& attr, int& mask) {
   attr.pkey_index = 0;
   attr.port_num = 1;
@@ -17,11 +26,7 @@ void init_attributes(const CmId& id, ibv_qp_attr& attr, int& mask) {
     mask |= IBV_QP_QKEY;
     return;
   }
-  attr.qp_access_flags = id.has_peer ? IBV_ACCESS_REMOTE_WRITE : 0;
-  if (id.has_peer && id.path.responder_resources != 0) {
-    attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-  }
-  mask |= IBV_QP_ACCESS_FLAGS;
+  grant_access(id, attr, mask);
 }
 
 bool has_requester(ibv_qp_type type) { return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND; }
@@ -185,10 +190,19 @@ int create_srq(CmId& owner, ibv_srq_init_attr_ex& attr) {
 }  // namespace
 
 int to_ready_to_receive(CmId& id, std::uint8_t responder_resources) {
-  if (id.id.qp == nullptr) return 0;
-  if (const int error = move_to(id, id.id.qp, IBV_QPS_INIT)) return error;  // now with what the peer may do
+  ibv_qp* const qp = id.id.qp;
+  if (qp == nullptr) return 0;
+  if (qp->state != IBV_QPS_INIT) {
+    if (const int error = move_to(id, qp, IBV_QPS_INIT)) return error;
+  }
+  // One command, as each takes a share of the time that a connection takes.
+  ibv_qp_attr attr{};
+  int mask = 0;
+  grant_access(id, attr, mask);
+  const int granted = mask;
   if (responder_resources != RDMA_MAX_RESP_RES) id.path.responder_resources = responder_resources;
-  return move_to(id, id.id.qp, IBV_QPS_RTR);
+  if (const int error = attributes(id, IBV_QPS_RTR, attr, mask)) return error;
+  return ibv_modify_qp(qp, &attr, mask | granted);
 }
 
 int to_ready_to_send(CmId& id, std::uint8_t initiator_depth) {
