@@ -16,7 +16,7 @@ void* zeroed(std::size_t bytes) {
 
 bool Span::read(std::size_t offset, std::byte* to, std::size_t bytes) const {
   if (bytes == 0) return true;
-  if (data != nullptr) {
+  if (data != nullptr) [[likely]] {
     std::memcpy(to, data + offset, bytes);
     return true;
   }
@@ -26,7 +26,7 @@ bool Span::read(std::size_t offset, std::byte* to, std::size_t bytes) const {
 
 bool Span::write(std::size_t offset, const std::byte* from, std::size_t bytes) const {
   if (bytes == 0) return true;
-  if (data != nullptr) {
+  if (data != nullptr) [[likely]] {
     std::memcpy(data + offset, from, bytes);
     return true;
   }

@@ -22,7 +22,9 @@ Taken copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd, Recei
   const std::uint32_t room = (ring.stride() - static_cast<std::uint32_t>(sizeof header)) / sizeof(uroce_sge);
   const bool fits = wqe.num_sge <= std::min({max_sge, kMaxSge, room});
   if (fits) {
-    std::memcpy(wqe.sge, ring_entry + sizeof header, wqe.num_sge * sizeof(uroce_sge));
+    const std::byte* const list = ring_entry + sizeof header;
+    if (wqe.num_sge != 0) std::memcpy(wqe.sge, list, sizeof *wqe.sge);  // as a rule the only one
+    if (wqe.num_sge > 1) std::memcpy(wqe.sge + 1, list + sizeof *wqe.sge, (wqe.num_sge - 1) * sizeof *wqe.sge);
   } else {
     wqe.num_sge = 0;
     wqe.status = UROCE_WC_LOC_QP_OP_ERR;

@@ -202,8 +202,7 @@ void Transport::destroy(QpIndex index, Nanos now) {
 void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
   const bool plain = qp.type == QpType::kRc && info.service == wire::Service::kRc && qp.state != QpState::kRtr;
-  if (!plain) [[unlikely]]
-    return dispatch_by_type(qp, packet);
+  if (!plain) return dispatch_by_type(qp, packet);
   if (info.has(wire::kResponse)) {
     completer::receive(*this, qp, packet);
   } else {
