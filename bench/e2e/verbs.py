@@ -1,4 +1,5 @@
 """The bars of verbs other than RC's: one figure of ours next to another of ours, measured in turn."""
+import os
 import statistics
 
 from cases_raw import RawPair
@@ -7,6 +8,7 @@ from rig import Failure, Rig, wait_until
 
 QPS = 16384
 QP_BYTES = 2048
+MORE = 3  # rounds where two kinds of queues are compared: one second of one and of the other differ by half at times
 SQ_COPY_BYTES = 128  # of the queues: the daemon's copy of a send ring of one entry
 
 
@@ -41,7 +43,7 @@ def private_bytes(build, qps, max_qps):
     try:
         device = rig.single(['--max-qps', str(max_qps)])[0]
         if qps != 0:
-            program = rig.start(device, [build / 'bench/e2e/verbs_cost', device, str(qps)])
+            program = rig.start(device, [build / 'bench/e2e/verbs_cost', device, 'hold', str(qps)])
             if not wait_until(lambda: 'made' in program.output() or not program.alive(), 60) or not program.alive():
                 raise Failure(rig.describe(program))
         return resident(rig.daemons[device].pid, 'RssAnon')
@@ -56,16 +58,22 @@ def in_turn(rounds, ours, other):
             statistics.median(a / b for a, b in pairs))
 
 
+def own_cpus():
+    """Options of two daemons that give each a CPU: where the scheduler puts workers weighs more than what they send."""
+    cpus = sorted(os.sched_getaffinity(0))
+    return [['--cpus', str(cpus[i % len(cpus)])] for i in range(2)]
+
+
 def measure_verbs(build, report, rounds, progress):
     rig = Rig(build)
     try:
-        devices = rig.pair()
+        devices = rig.pair((), *own_cpus())
         compared = (('UD SEND, of RC', ['ib_send_bw', '-s', '64', '-r', '4096'], ['-c', 'UD'], 'server', 1.0),
                     ('UC WRITE, of RC', ['ib_write_bw', '-s', '64'], ['-c', 'UC'], 'client', 1.0),
                     ('SEND into an SRQ, of plain receive queues', ['ib_send_bw', '-s', '64'], ['--use-srq'], 'client', 0.9))
         for name, program, option, counted, bar in compared:
             progress(name)
-            ours, other, ratio = in_turn(rounds, lambda: message_rate(rig, devices, program + option, counted),
+            ours, other, ratio = in_turn(MORE * rounds, lambda: message_rate(rig, devices, program + option, counted),
                                          lambda: message_rate(rig, devices, program, counted))
             report.add(name, program[0], 64, 'M/s', ours, other, (f'>= {bar:g}', ratio >= bar), ratio)
         for size in (64, 1500):
@@ -80,7 +88,8 @@ def measure_verbs(build, report, rounds, progress):
     try:
         progress('posting; opening and closing')
         device = rig.single()[0]
-        post, build_ns, setup = map(float, rig.run(device, [build / 'bench/e2e/verbs_cost', device], 60).split())
+        cost = [build / 'bench/e2e/verbs_cost', device, 'measure', str(rig.daemons[device].pid)]
+        post, build_ns, setup = map(float, rig.run(device, cost, 60).split())
         report.add('ibv_wr_*, of ibv_post_send', 'verbs_cost', 8, 'ns', build_ns, post, ('<= 1', build_ns <= post))
         report.add('open, PD, CQ, QP, and away with them', 'verbs_cost', 0, 'us', setup, None, ('<= 1000', setup <= 1000))
     finally:

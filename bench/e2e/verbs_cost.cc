@@ -1,12 +1,16 @@
-// verbs_cost DEVICE: prints `POST_NS WR_NS SETUP_US`, medians: a work request by ibv_post_send; the same by
-// ibv_wr_start ... ibv_wr_complete; opening the device, making PD, CQ and QP, and destroying them all.
-// verbs_cost DEVICE QPS: makes so many QPs, prints `made`, and keeps them until it is ended.
+// verbs_cost DEVICE measure PID: prints `POST_NS WR_NS SETUP_US`, medians: a work request by ibv_post_send; the
+// same by ibv_wr_start ... ibv_wr_complete; opening the device, making PD, CQ and QP, and destroying them all.
+// verbs_cost DEVICE hold QPS: makes so many QPs, prints `made`, and keeps them until it is ended.
 //
-// The posts go to a QP in SQD, where the daemon leaves them alone: what is measured is the program's share.
+// The posts go to a QP in SQD, while the daemon, process PID, stands still: what is measured is the program's
+// share.
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "verbs_setup.h"
@@ -99,6 +103,29 @@ double build(ibv_qp* qp, const Target& target) {
   return since(start) / kPosts;
 }
 
+/// A process that stands still while this lives.
+class Stopped {
+ public:
+  explicit Stopped(pid_t pid) : pid_(pid) {
+    require(kill(pid_, SIGSTOP) == 0, "stopping the daemon");
+    while (state() != 'T') usleep(100);
+    usleep(100);  // its other threads
+  }
+  Stopped(const Stopped&) = delete;
+  Stopped& operator=(const Stopped&) = delete;
+  ~Stopped() { kill(pid_, SIGCONT); }
+
+ private:
+  char state() const {
+    std::string text;
+    std::getline(std::ifstream("/proc/" + std::to_string(pid_) + "/stat"), text);
+    const std::size_t name_end = text.rfind(") ");
+    require(name_end != std::string::npos, "watching the daemon");
+    return text[name_end + 2];
+  }
+  pid_t pid_;
+};
+
 double set_up(const char* device) {
   const auto start = Clock::now();
   const Domain domain(device);
@@ -107,7 +134,7 @@ double set_up(const char* device) {
   return since(start) / 1000;
 }
 
-void measure(const char* device) {
+void measure(const char* device, pid_t daemon) {
   const Domain domain(device);
   std::vector<std::uint64_t> memory(8);
   ibv_mr* const mr = ibv_reg_mr(domain.pd, memory.data(), 64, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -116,10 +143,15 @@ void measure(const char* device) {
   ibv_qp* const qp = domain.make(kPosts);
   std::vector<double> posted, built, cycles;
   for (int i = 0; i < kRounds; ++i) {
-    // Whichever comes second finds the daemon's threads in another state: awake, or asleep.
-    for (const bool posts : {i % 2 == 0, i % 2 != 0}) {
-      to_sqd(domain, qp);
-      (posts ? posted : built).push_back(posts ? post(qp, target) : build(qp, target));
+    to_sqd(domain, qp);
+    {
+      const Stopped stopped(daemon);
+      posted.push_back(post(qp, target));
+    }
+    to_sqd(domain, qp);
+    {
+      const Stopped stopped(daemon);
+      built.push_back(build(qp, target));
     }
     cycles.push_back(set_up(device));
   }
@@ -139,14 +171,14 @@ void hold(const char* device, int count) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: verbs_cost DEVICE [QPS]\n");
-    return 2;
-  }
-  if (argc > 2) {
-    hold(argv[1], std::atoi(argv[2]));
+  const std::string what = argc == 4 ? argv[2] : "";
+  if (what == "hold") {
+    hold(argv[1], std::atoi(argv[3]));
+  } else if (what == "measure") {
+    measure(argv[1], std::atoi(argv[3]));
   } else {
-    measure(argv[1]);
+    std::fprintf(stderr, "usage: verbs_cost DEVICE measure PID | verbs_cost DEVICE hold QPS\n");
+    return 2;
   }
   return 0;
 }
