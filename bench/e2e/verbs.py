@@ -8,7 +8,7 @@ from rig import Failure, Rig, wait_until
 
 QPS = 16384
 QP_BYTES = 2048
-MORE = 3  # rounds where two kinds of queues are compared: one second of one and of the other differ by half at times
+MORE = 5  # times the rounds where two kinds of queues are compared: single seconds differ by half at times
 SQ_COPY_BYTES = 128  # of the queues: the daemon's copy of a send ring of one entry
 
 
