@@ -24,7 +24,7 @@ struct Options {
   std::string memory = "heap";
   void* stack = nullptr;  ///< the memory, if it is to be there
   std::int64_t psn = -1;  ///< first PSN; -1: random
-  std::uint8_t timeout = 12;
+  std::uint8_t timeout = 15;
   std::uint32_t flow_label = 0;
   std::uint8_t hop_limit = 64;
   bool any_address = false;  ///< listen on all of the machine's addresses, not on 127.0.0.1 alone
