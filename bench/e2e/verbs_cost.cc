@@ -108,7 +108,10 @@ class Stopped {
  public:
   explicit Stopped(pid_t pid) : pid_(pid) {
     require(kill(pid_, SIGSTOP) == 0, "stopping the daemon");
-    while (state() != 'T') usleep(100);
+    for (char is = state(); is != 'T'; is = state()) {
+      require(is != 'Z', "stopping the daemon");
+      usleep(100);
+    }
     usleep(100);  // its other threads
   }
   Stopped(const Stopped&) = delete;

@@ -46,6 +46,12 @@ Options parse(int argc, char** argv) {
   if (options.limits.kinds.find_first_not_of(kKindLetters) != std::string::npos) {
     fail("-o " + options.limits.kinds + ": give letters of " + kKindLetters);
   }
+  // Without fences no two operations may touch the same bytes: there must be room for that.
+  const Limits& limits = options.limits;
+  if (const std::uint32_t most = limits.region_bytes / (2 * limits.batch);
+      !limits.fences && limits.max_bytes > most) {
+    fail("-F with -x " + std::to_string(limits.max_bytes) + ": give at most " + std::to_string(most));
+  }
   if (optind < argc) options.host = argv[optind];
   return options;
 }
