@@ -12,7 +12,7 @@ import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 
-THREADS = {'base', 'queue', 'memory', 'memory-share', 'client-test', 'engine', 'packet', 'stress'}
+THREADS = {'base', 'queue', 'memory', 'page-sharing', 'client-test', 'mapping', 'daemon', 'packet', 'stress'}
 ONCE = {'once', 'golden', 'model', 'e2e'}  # suites
 
 

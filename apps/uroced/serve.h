@@ -9,11 +9,11 @@
 
 #include "apps/uroced/addresses.h"
 #include "apps/uroced/settings.h"
+#include "daemon/daemon.h"
 #include "drivers/packet/controls.h"
 #include "drivers/packet/fault/injector.h"
 #include "drivers/packet/loopback/local.h"
 #include "drivers/packet/pcap/capture.h"
-#include "engine/daemon.h"
 
 namespace uroce::daemon {
 

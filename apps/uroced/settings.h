@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/config.h"
-#include "engine/log.h"
+#include "control/config.h"
+#include "platform/log.h"
 #include "wire/packet.h"
 
 namespace uroce::daemon {

@@ -1,5 +1,5 @@
 // Fork needs no preparation: pages of registered memory are private again in a child, and the child loses its
-// parent's contexts (client/session.h, client/memory_share.h).
+// parent's contexts (client/session.h, page_sharing/page_sharing.h).
 #include "export.h"
 #include "objects.h"
 

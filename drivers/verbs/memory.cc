@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "client/memory_share.h"
 #include "export.h"
 #include "objects.h"
+#include "page_sharing/page_sharing.h"
 #include "uroce/dv.h"
 
 namespace uroce::verbs {

@@ -297,7 +297,7 @@ ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr);
 int modify_wq(ibv_wq* wq, ibv_wq_attr* attr);
 int destroy_wq(ibv_wq* wq);
 
-// spreading.cc
+// rss.cc
 ibv_rwq_ind_table* create_rwq_ind_table(ibv_context* context, ibv_rwq_ind_table_init_attr* attr);
 int destroy_rwq_ind_table(ibv_rwq_ind_table* table);
 /// A QP whose frames a table's WQs get: `attr` says IBV_QP_INIT_ATTR_IND_TABLE or _RX_HASH.

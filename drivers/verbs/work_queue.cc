@@ -1,4 +1,4 @@
-// Work queues: the receives of raw packets, one of which gets what an indirection table (spreading.cc) sends there.
+// Work queues: the receives of raw packets, one of which gets what an indirection table (rss.cc) sends there.
 #include <memory>
 #include <span>
 

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/flush.h"
-#include "proto/pacing.h"
-#include "proto/requester.h"
-#include "proto/retry.h"
+#include "proto/rc/requester.h"
+#include "proto/rc/retry.h"
+#include "proto/work/rate_limit.h"
+#include "proto/work/teardown.h"
 
 namespace uroce::proto {
 namespace {

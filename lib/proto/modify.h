@@ -1,7 +1,7 @@
 // ibv_modify_qp: attributes into state, and what a change of state sets off.
 #pragma once
 
-#include "proto/core.h"
+#include "proto/state/context.h"
 
 namespace uroce::proto {
 

@@ -5,17 +5,17 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/completer.h"
-#include "proto/core.h"
-#include "proto/early_copy.h"
-#include "proto/flush.h"
 #include "proto/modify.h"
-#include "proto/pacing.h"
-#include "proto/raw.h"
-#include "proto/requester.h"
-#include "proto/responder.h"
-#include "proto/retry.h"
-#include "proto/unacknowledged.h"
+#include "proto/rc/completer.h"
+#include "proto/rc/requester.h"
+#include "proto/rc/responder.h"
+#include "proto/rc/retry.h"
+#include "proto/state/context.h"
+#include "proto/unreliable/raw_packet.h"
+#include "proto/unreliable/send.h"
+#include "proto/work/direct_placement.h"
+#include "proto/work/rate_limit.h"
+#include "proto/work/teardown.h"
 
 namespace uroce::proto {
 namespace {

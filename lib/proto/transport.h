@@ -23,8 +23,8 @@
 #include "base/frame.h"
 #include "base/types.h"
 #include "memory/table.h"
-#include "proto/attributes.h"
-#include "proto/counters.h"
+#include "proto/state/attributes.h"
+#include "proto/state/counters.h"
 #include "queue/completion_queue.h"
 #include "queue/work_queue.h"
 #include "wire/packet.h"
@@ -163,7 +163,7 @@ class Transport {
   bool query(QpIndex qp, QpSnapshot& out) const;
   /// How far a UD QP's send queue has been sent. All of it where there is no such QP, or it doesn't send now.
   SendProgress datagrams(QpIndex qp) const;
-  /// What it had executed is acknowledged for a while yet (proto/departed.h).
+  /// What it had executed is acknowledged for a while yet (proto/rc/destroyed_qps.h).
   void destroy(QpIndex qp, Nanos now);
 
   /// False: the ICRC, which wire::parse() had left open, is bad, and nothing was done.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "wire/headers.h"
+#include "wire/network_headers.h"
 
 namespace uroce::wire {
 namespace {

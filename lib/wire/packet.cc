@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "wire/headers.h"
 #include "wire/icrc.h"
+#include "wire/network_headers.h"
 
 namespace uroce::wire {
 namespace {

@@ -24,10 +24,10 @@
 #include <cstring>
 #include <span>
 
-#include "../unit/engine/test_client.h"
-#include "../unit/engine/test_daemon.h"
-#include "engine/log.h"
-#include "engine/sigbus_guard.h"
+#include "../unit/daemon/test_client.h"
+#include "../unit/daemon/test_daemon.h"
+#include "mapping/sigbus_guard.h"
+#include "platform/log.h"
 
 namespace {
 

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "wire/dump.h"
+#include "wire/header_prediction.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
-#include "wire/train.h"
 
 namespace {
 

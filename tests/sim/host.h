@@ -12,13 +12,13 @@
 #include <vector>
 
 #include "memory/table.h"
-#include "proto/srq.h"
+#include "proto/state/srq.h"
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
 #include "queue/work_queue.h"
 #include "tests/sim/network.h"
+#include "wire/header_prediction.h"
 #include "wire/packet.h"
-#include "wire/train.h"
 
 namespace uroce::sim {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "proto/early_copy.h"
+#include "proto/work/direct_placement.h"
 
 namespace uroce::sim {
 
@@ -264,7 +264,8 @@ class Replay {
   std::size_t wrong_ = 0;
 };
 
-/// How many bytes of a message's packet at `next` may be garbage where it was cut off (proto/early_copy.h).
+/// How many bytes of a message's packet at `next` may be garbage where it was cut off
+/// (proto/work/direct_placement.h).
 std::size_t garbage_bytes(const Memory& memory, std::size_t length, std::size_t next, std::size_t mtu) {
   if (!memory.copy_early || next == 0 || next >= length) return 0;
   const std::size_t left = length - next;

@@ -1,7 +1,10 @@
 """Who may include whom (ARCHITECTURE.md)."""
 import re
 
-# Folder to the folders of lib/ (and drivers/packet) that it may use beside itself.
+# Room to the rooms of lib/ (and drivers/packet) that it may use beside itself. A room is the longest folder named here
+# that holds the file.
+PROTOCOL = {'base', 'abi', 'queue', 'wire', 'memory'}
+DAEMON = PROTOCOL | {'net', 'proto', 'cm', 'platform', 'mapping', 'worker', 'control', 'cm_service', 'admin', 'daemon'}
 ALLOWED = {
     'lib/base': set(),
     'lib/abi': set(),
@@ -9,15 +12,22 @@ ALLOWED = {
     'lib/wire': {'base'},
     'lib/memory': {'base'},
     'lib/net': {'base', 'wire'},
-    'lib/proto': {'base', 'abi', 'queue', 'wire', 'memory'},
-    'lib/cm': {'base', 'abi', 'queue', 'wire', 'memory'},
-    'lib/engine': {'base', 'abi', 'queue', 'wire', 'memory', 'net', 'proto', 'cm'},
+    'lib/proto': PROTOCOL,
+    'lib/cm': PROTOCOL,
+    'lib/platform': DAEMON,
+    'lib/mapping': DAEMON,
+    'lib/worker': DAEMON,
+    'lib/control': DAEMON,
+    'lib/cm_service': DAEMON,
+    'lib/admin': DAEMON,
+    'lib/daemon': DAEMON,
+    'lib/page_sharing': {'abi', 'base', 'client'},
     'lib/client': {'abi', 'base', 'queue'},
     'drivers/packet': {'net', 'base', 'wire'},
-    'drivers/verbs': {'client', 'abi', 'base', 'queue'},
-    'drivers/rdmacm': {'client', 'abi', 'base', 'queue'},
+    'drivers/verbs': {'client', 'page_sharing', 'abi', 'base', 'queue'},
+    'drivers/rdmacm': {'client', 'page_sharing', 'abi', 'base', 'queue'},
 }
-FOLDERS = {'base', 'abi', 'queue', 'wire', 'memory', 'net', 'proto', 'cm', 'engine', 'client'}
+FOLDERS = DAEMON | {'client', 'page_sharing'}
 SANS_IO = ('lib/wire/', 'lib/memory/', 'lib/proto/', 'lib/cm/')
 # A clock, a system call, an allocation, a log or an exception has no place in sans-IO code.
 BANNED_HEADERS = re.compile(r'^(chrono|thread|mutex|iostream|fstream|stdexcept|unistd\.h|sys/.*|time\.h|ctime|'

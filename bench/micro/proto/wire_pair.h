@@ -14,13 +14,13 @@
 #include <new>
 #include <vector>
 
-#include "engine/huge_pages.h"
 #include "memory/table.h"
+#include "platform/huge_pages.h"
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
 #include "queue/work_queue.h"
+#include "wire/header_prediction.h"
 #include "wire/packet.h"
-#include "wire/train.h"
 
 namespace uroce::bench {
 

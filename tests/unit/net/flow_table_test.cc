@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "wire/headers.h"
+#include "wire/network_headers.h"
 
 namespace uroce::net {
 namespace {

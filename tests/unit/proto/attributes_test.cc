@@ -1,4 +1,4 @@
-#include "proto/attributes.h"
+#include "proto/state/attributes.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // UD: address handles, Q_Keys, the header area, groups; what doesn't fit is dropped.
 #include "tests/unit/proto/pair.h"
-#include "wire/headers.h"
+#include "wire/network_headers.h"
 
 namespace uroce::proto::test {
 namespace {

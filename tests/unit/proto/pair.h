@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "memory/table.h"
-#include "proto/srq.h"
+#include "proto/state/srq.h"
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
 #include "queue/work_queue.h"

@@ -1,5 +1,5 @@
 // What the responder answers: acknowledges, NAKs, duplicates, and when it ends a QP.
-#include "proto/early_copy.h"
+#include "proto/work/direct_placement.h"
 #include "tests/unit/proto/pair.h"
 
 namespace uroce::proto::test {

@@ -1,8 +1,8 @@
 // Shared receive queues and XRC: who takes which receive, where it completes, what events tell.
 #include <thread>
 
-#include "proto/qp.h"
-#include "proto/receive_queue.h"
+#include "proto/state/qp.h"
+#include "proto/work/receive_queue.h"
 #include "tests/unit/proto/pair.h"
 
 namespace uroce::proto::test {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/slot_table.h"
-#include "proto/qpn_table.h"
+#include "proto/state/qpn_table.h"
 
 namespace uroce::base {
 namespace {

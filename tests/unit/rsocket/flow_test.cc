@@ -6,7 +6,7 @@
 #include <deque>
 #include <random>
 
-#include "rsocket_flow.h"
+#include "rsocket/flow.h"
 
 namespace uroce::rdmacm {
 namespace {

@@ -1,7 +1,7 @@
 // The bytes that rsockets exchange, as rdma-core's do.
 #include <gtest/gtest.h>
 
-#include "rsocket_wire.h"
+#include "rsocket/wire.h"
 
 namespace uroce::rdmacm {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "wire/headers.h"
 #include "wire/icrc.h"
+#include "wire/network_headers.h"
 #include "wire/packet.h"
 
 namespace uroce::wire::testing {

@@ -1,0 +1,83 @@
+// The verbs objects and the memory of one stream.
+#pragma once
+
+#include <rdma/rdma_cma.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "rsocket/flow.h"
+
+namespace uroce::rdmacm {
+
+struct EndpointConfig {
+  std::uint32_t send_buffer = 0;     ///< bytes
+  std::uint32_t receive_buffer = 0;  ///< bytes
+  std::uint32_t sq_size = 0, rq_size = 0;
+  std::uint32_t inline_size = 0;
+  std::uint32_t iomap_entries = 0;
+};
+
+/// A QP with its CQ and PD, the buffers of both directions and the lists that the peer writes. The PD is its own:
+/// what one peer was given a key for is out of every other's reach. Functions return 0 or -errno.
+///
+/// The socket's mutex guards it, but for what the buffers hold.
+class Endpoint {
+ public:
+  static constexpr std::uint64_t kReceiveWrId = 1ull << 63;
+
+  Endpoint() = default;
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+  ~Endpoint() { destroy(); }
+
+  /// Makes everything for `id`, whose device is known. Sizes are brought into what the device can do, and told in
+  /// config().
+  int create(rdma_cm_id* id, EndpointConfig config);
+  /// Before rdma_destroy_id. No thread may be inside.
+  void destroy();
+  bool exists() const { return qp_ != nullptr; }
+
+  const EndpointConfig& config() const { return config_; }
+  ibv_cq* cq() const { return cq_; }
+  ibv_comp_channel* channel() const { return channel_; }
+  ibv_pd* pd() const { return pd_; }
+  std::byte* send_buffer() const { return memory_ + send_at_; }
+  std::byte* receive_buffer() const { return memory_ + receive_at_; }
+  volatile Target* targets() const { return reinterpret_cast<volatile Target*>(memory_); }
+  volatile IomapEntry* iomap() const {
+    return reinterpret_cast<volatile IomapEntry*>(memory_ + kTargets * sizeof(Target));
+  }
+
+  /// What the peer has to know.
+  Greeting greeting() const;
+
+  int post_receives(std::uint32_t count);
+  /// An RDMA WRITE of `pieces` of the send buffer, with w.imm when `with_imm`.
+  int post(const StreamFlow::Write& w, bool with_imm);
+  /// The same with data of the caller's, at most config().inline_size bytes.
+  int post_inline(const StreamFlow::Write& w, const void* data, std::uint32_t length, bool with_imm);
+  /// A credit update; its target goes to the list at `list` of the peer, which is of the other byte order if
+  /// `swap`.
+  int post_update(const StreamFlow::Update& u, const Target& list, bool swap);
+  /// An empty RDMA WRITE: with `imm`, a message; without, a sign that the peer still answers.
+  int post_control(std::uint64_t wr_id, const std::uint32_t* imm);
+
+ private:
+  int create_queues(rdma_cm_id* id);
+  int create_memory();
+  int post_write(std::uint64_t wr_id, ibv_sge* sges, int count, std::uint64_t addr, std::uint32_t key,
+                 const std::uint32_t* imm, bool inline_data);
+
+  EndpointConfig config_;
+  rdma_cm_id* id_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+  ibv_qp* qp_ = nullptr;
+  ibv_mr *list_mr_ = nullptr, *receive_mr_ = nullptr, *send_mr_ = nullptr;
+  std::byte* memory_ = nullptr;
+  std::size_t memory_size_ = 0, receive_at_ = 0, send_at_ = 0;
+};
+
+}  // namespace uroce::rdmacm

@@ -1,0 +1,27 @@
+// ADMIN: the answer travels in a memfd, as it may be longer than a message.
+#include "admin/query.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "control/commands/command.h"
+
+namespace uroce::engine::commands {
+
+int admin(Call& call) {
+  const std::string_view request(reinterpret_cast<const char*>(call.body.data()), call.body.size());
+  const std::string answer = answer_admin(call.conductor, call.session, request);
+  UniqueFd file(::memfd_create("uroce-answer", MFD_CLOEXEC));
+  if (!file.valid()) return EMFILE;
+  std::size_t done = 0;
+  while (done < answer.size()) {
+    const ssize_t n = ::pwrite(file.get(), answer.data() + done, answer.size() - done, static_cast<off_t>(done));
+    if (n <= 0) return ENOMEM;
+    done += static_cast<std::size_t>(n);
+  }
+  call.reply.fds.push_back(std::move(file));
+  call.reply.put(uroce_admin_response{answer.size()});
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

@@ -1,0 +1,444 @@
+#include "admin/query.h"
+
+#include <arpa/inet.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "admin/show_cm.h"
+#include "admin/show_flows.h"
+#include "platform/clock.h"
+#include "platform/log.h"
+#include "wire/dump.h"
+
+namespace uroce::engine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json error(const std::string& text) { return {{"error", text}}; }
+
+bool privileged(const Session& asker) { return asker.peer.uid == 0 || asker.peer.uid == ::geteuid(); }
+
+std::string hex(std::uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+const char* state_name(proto::QpState state) {
+  constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  const auto index = static_cast<std::size_t>(state);
+  return index < std::size(kNames) ? kNames[index] : "?";
+}
+
+const char* type_name(proto::QpType type) {
+  switch (type) {
+    case proto::QpType::kRc: return "RC";
+    case proto::QpType::kUc: return "UC";
+    case proto::QpType::kUd: return "UD";
+    case proto::QpType::kRawPacket: return "RAW";
+    case proto::QpType::kWq: return "WQ";
+    default: return "XRC";
+  }
+}
+
+Json show_devices(Conductor& conductor) {
+  const Port& port = conductor.port();
+  Json gids = Json::array();
+  for (std::size_t i = 0; i < port.gids().size(); ++i) {
+    const auto gid = port.gids().at(i);
+    const std::uint16_t vlan = port.gids().vlan(i);
+    gids.push_back(gid ? address_text(*gid) + (vlan != 0 ? "@vlan" + std::to_string(vlan) : "") : std::string());
+  }
+  char mac[18];
+  const wire::Mac& m = port.mac();
+  std::snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]);
+  return Json::array({{{"name", conductor.config().name},
+                       {"port", conductor.config().port},
+                       {"mac", mac},
+                       {"mtu", port.link_mtu()},
+                       {"active_mtu", port.active_mtu_bytes()},
+                       {"state", port.up() ? "ACTIVE" : "DOWN"},
+                       {"gids", gids},
+                       {"workers", conductor.workers().workers.size()},
+                       {"cores", usable_cores()},
+                       {"pollers_exceed_cores", conductor.workers().few_cores.load()},
+                       {"uptime_s", (monotonic_now() - conductor.started()) / kSecond}}});
+}
+
+Json show_sessions(Conductor& conductor) {
+  Json list = Json::array();
+  for (const auto& [id, s] : conductor.sessions()) {
+    if (!s->greeted) continue;
+    list.push_back({{"session", id},
+                    {"program", s->program},
+                    {"pid", s->peer.pid},
+                    {"uid", s->peer.uid},
+                    {"qps", s->qps.size()},
+                    {"cqs", s->cqs.size()},
+                    {"srqs", s->srqs.size()},
+                    {"mrs", s->mrs.size()},
+                    {"mws", s->mws.size()},
+                    {"ahs", s->ahs.size()},
+                    {"pds", s->pds.size()},
+                    {"shared_bytes", s->arena.total_bytes()},
+                    {"mappings", s->memory.mappings()}});
+  }
+  return list;
+}
+
+Json counters_of(const proto::QpCounters& c) {
+  return {{"sent_pkts", c.sent_pkts},
+          {"rcvd_pkts", c.rcvd_pkts},
+          {"retransmitted_pkts", c.retransmitted_pkts},
+          {"duplicate_request", c.duplicate_request},
+          {"out_of_sequence", c.out_of_sequence},
+          {"packet_seq_err", c.packet_seq_err},
+          {"local_ack_timeout_err", c.local_ack_timeout_err},
+          {"rnr_nak_retry_err", c.rnr_nak_retry_err}};
+}
+
+Json describe(const Session& session, const QpObject& qp, const proto::QpSnapshot& now) {
+  return {{"qpn", hex(qp.qpn.value)},
+          {"session", session.id},
+          {"program", session.program},
+          {"type", type_name(qp.type)},
+          {"state", state_name(now.state)},
+          {"dest_qpn", hex(now.attr.dest_qpn.value)},
+          {"dest", address_text(now.attr.path.dest)},
+          {"path_mtu", now.attr.path_mtu},
+          {"sq_psn", now.attr.sq_psn.value()},
+          {"rq_psn", now.attr.rq_psn.value()},
+          {"outstanding", now.sq_outstanding},
+          {"psns_in_flight", now.psns_in_flight},
+          {"window_bytes", now.window_bytes},
+          {"retries_left", now.retries_left},
+          {"rnr_retries_left", now.rnr_retries_left},
+          {"worker", qp.worker},
+          {"counters", counters_of(now.counters)}};
+}
+
+Json show_qps(Conductor& conductor) {
+  Json list = Json::array();
+  for (const auto& [id, session] : conductor.sessions()) {
+    std::vector<const QpObject*> qps;
+    for (const auto& [handle, qp] : session->qps) qps.push_back(qp.get());
+    std::vector<proto::QpSnapshot> now(qps.size());
+    conductor.on_all_workers([&](WorkerCore& worker) {
+      for (std::size_t i = 0; i < qps.size(); ++i) {
+        if (qps[i]->worker == worker.config().index) worker.transport().query(qps[i]->index, now[i]);
+      }
+    });
+    for (std::size_t i = 0; i < qps.size(); ++i) list.push_back(describe(*session, *qps[i], now[i]));
+  }
+  return list;
+}
+
+Json show_mrs(Conductor& conductor, const Session& asker) {
+  Json list = Json::array();
+  for (const auto& [id, session] : conductor.sessions()) {
+    for (const auto& [handle, mr] : session->mrs) {
+      Json row = {{"session", id},        {"program", session->program}, {"addr", hex(mr->addr)},
+                  {"length", mr->length}, {"access", hex(mr->access)},   {"indirect", mr->indirect}};
+      // A key opens the memory to whoever can send packets.
+      if (privileged(asker)) row["key"] = hex(mr->key.value);
+      list.push_back(std::move(row));
+    }
+  }
+  return list;
+}
+
+Json show_cqs(Conductor& conductor) {
+  Json list = Json::array();
+  for (const auto& [id, session] : conductor.sessions()) {
+    for (const auto& [handle, cq] : session->cqs) {
+      std::uint32_t produced = 0;
+      bool failed = false;
+      // All workers feed it; one at rest is enough for a number to show.
+      const Cq& queue = *cq->cq;
+      conductor.workers().workers[0]->call([&](WorkerCore&) {
+        produced = queue.produced();
+        failed = queue.in_error();
+      });
+      list.push_back({{"cq", cq->id.value},
+                      {"session", id},
+                      {"program", session->program},
+                      {"entries", cq->entries},
+                      {"produced", produced},
+                      {"polled", queue.polled()},
+                      {"armed", queue.armed()},
+                      {"channel", cq->channel != nullptr},
+                      {"error", failed}});
+    }
+  }
+  return list;
+}
+
+Json show_srqs(Conductor& conductor) {
+  Json list = Json::array();
+  for (const auto& [id, session] : conductor.sessions()) {
+    for (const auto& [handle, srq] : session->srqs) {
+      list.push_back({{"srq", srq->id.value},
+                      {"session", id},
+                      {"program", session->program},
+                      {"type", srq->xrcd != nullptr ? "XRC" : "basic"},
+                      {"entries", srq->entries},
+                      {"posted", srq->srq->posted()},
+                      {"limit", srq->srq->limit()},
+                      {"qps", srq->users}});
+    }
+  }
+  return list;
+}
+
+Json show_errors() {
+  Json list = Json::array();
+  for (const LoggedError& entry : ErrorLog::instance().entries()) {
+    list.push_back({{"text", entry.text},
+                    {"count", entry.count},
+                    {"first", entry.first_ns / kSecond},
+                    {"last", entry.last_ns / kSecond}});
+  }
+  return list;
+}
+
+Json show(Conductor& conductor, const Session& asker, const std::string& what) {
+  Json answer = Json::object();
+  const bool all = what == "all";
+  if (all || what == "devices") answer["devices"] = show_devices(conductor);
+  if (all || what == "sessions") answer["sessions"] = show_sessions(conductor);
+  if (all || what == "qps") answer["qps"] = show_qps(conductor);
+  if (all || what == "mrs") answer["mrs"] = show_mrs(conductor, asker);
+  if (all || what == "cqs") answer["cqs"] = show_cqs(conductor);
+  if (all || what == "srqs") answer["srqs"] = show_srqs(conductor);
+  if (all || what == "cm_ids") answer["cm_ids"] = show_cm_ids(conductor);
+  if (all || what == "flows") answer["flows"] = show_flows(conductor);
+  if (all || what == "errors") answer["errors"] = show_errors();
+  if (answer.empty()) {
+    return error("show has no \"" + what +
+                 "\"; it has all, devices, sessions, qps, mrs, cqs, srqs, cm_ids, flows, errors");
+  }
+  return answer;
+}
+
+// ---------------------------------------------------------------- counters
+
+struct Sums {
+  proto::Counters transport{};
+  WorkerCounters worker;
+  net::DeviceCounters device;
+};
+
+void add(proto::Counters& to, const proto::Counters& from) {
+  auto* sum = reinterpret_cast<std::uint64_t*>(&to);
+  const auto* more = reinterpret_cast<const std::uint64_t*>(&from);
+  for (std::size_t i = 0; i < proto::kCounterCount; ++i) sum[i] += more[i];
+}
+
+void add(WorkerCounters& to, const WorkerCounters& from) {
+  for (std::size_t i = 0; i < std::size(to.parse); ++i) to.parse[i] += from.parse[i];
+  to.steps += from.steps, to.sleeps += from.sleeps, to.bad_doorbells += from.bad_doorbells;
+  to.steered_away += from.steered_away, to.steer_dropped += from.steer_dropped;
+  to.wrong_address += from.wrong_address, to.wrong_vlan += from.wrong_vlan;
+  to.events_sent += from.events_sent, to.events_delayed += from.events_delayed;
+}
+
+void add(net::DeviceCounters& to, const net::DeviceCounters& from) {
+  to.rx_packets += from.rx_packets, to.rx_bytes += from.rx_bytes, to.rx_dropped += from.rx_dropped;
+  to.tx_packets += from.tx_packets, to.tx_bytes += from.tx_bytes, to.tx_dropped += from.tx_dropped;
+}
+
+Json controls_json(const Conductor& conductor) {
+  Json values = Json::object();
+  if (conductor.config().controls == nullptr) return values;
+  for (const auto& [name, value] : conductor.config().controls->describe()) values[name] = value;
+  return values;
+}
+
+Json rejections_json(const Rejections& rejections) {
+  Json out = Json::object();
+  for (std::size_t i = 0; i < std::size(kRejectionNames); ++i) {
+    out[std::string(kRejectionNames[i])] = rejections.of(static_cast<Rejection>(i));
+  }
+  return out;
+}
+
+Json stat(Conductor& conductor) {
+  Sums sums;
+  conductor.on_all_workers([&](WorkerCore& worker) {
+    add(sums.transport, worker.transport().counters());
+    add(sums.worker, worker.counters());
+    if (worker.device_counters) add(sums.device, worker.device_counters());
+  });
+  Json transport = Json::object(), parse = Json::object();
+  const auto* values = reinterpret_cast<const std::uint64_t*>(&sums.transport);
+  for (std::size_t i = 0; i < proto::kCounterCount; ++i)
+    transport[std::string(proto::kCounterNames[i])] = values[i];
+  for (std::size_t i = 0; i < std::size(sums.worker.parse); ++i) {
+    parse[std::string(wire::parse_verdict_name(static_cast<wire::ParseVerdict>(i)))] = sums.worker.parse[i];
+  }
+  const WorkerCounters& w = sums.worker;
+  const net::DeviceCounters& d = sums.device;
+  return {{"transport", transport},
+          {"parse", parse},
+          {"worker",
+           {{"steps", w.steps},
+            {"sleeps", w.sleeps},
+            {"bad_doorbells", w.bad_doorbells},
+            {"wrong_address", w.wrong_address},
+            {"wrong_vlan", w.wrong_vlan},
+            {"steered_away", w.steered_away},
+            {"steer_dropped", w.steer_dropped},
+            {"completion_events", w.events_sent},
+            {"completion_events_delayed", w.events_delayed}}},
+          {"device",
+           {{"rx_packets", d.rx_packets},
+            {"rx_bytes", d.rx_bytes},
+            {"rx_dropped", d.rx_dropped},
+            {"tx_packets", d.tx_packets},
+            {"tx_bytes", d.tx_bytes},
+            {"tx_dropped", d.tx_dropped}}},
+          {"rejected", rejections_json(conductor.rejections())},
+          {"cm", cm_counters(conductor)},
+          {"controls", controls_json(conductor)}};
+}
+
+// ---------------------------------------------------------------- changes
+
+std::string text_of(const Json& request, const char* key) {
+  const auto it = request.find(key);
+  return it != request.end() && it->is_string() ? it->get<std::string>() : std::string();
+}
+
+Json refused() { return error("only root and the user that runs the daemon may change it; use sudo"); }
+
+Json fault(Conductor& conductor, const Session& asker, const Json& request) {
+  net::DeviceControls* controls = conductor.config().controls;
+  if (controls == nullptr) return error("this daemon's device has no fault injection");
+  if (request.contains("settings")) {
+    if (!privileged(asker)) return refused();
+    const std::string problem = controls->set_fault(text_of(request, "settings"));
+    if (!problem.empty()) return error(problem);
+  }
+  return {{"settings", controls_json(conductor)}};
+}
+
+Json trace(Conductor& conductor, const Session& asker, const Json& request) {
+  net::DeviceControls* controls = conductor.config().controls;
+  if (controls == nullptr) return error("this daemon's device has no capture");
+  if (!privileged(asker)) return refused();
+  const bool stop = request.contains("stop");
+  const std::string file = text_of(request, "file");
+  if (!stop && file.empty()) return error("trace needs \"file\" (a path to write) or \"stop\"");
+  const std::string problem = stop ? controls->stop_capture() : controls->start_capture(file);
+  if (!problem.empty()) return error(problem);
+  return stop ? Json::object() : Json{{"file", file}};
+}
+
+/// Takes "@vlan5" off the end. False: it is there, but no such VLAN can be.
+bool take_vlan(std::string& text, std::uint16_t& vlan) {
+  constexpr std::string_view kVlan = "@vlan";
+  const std::size_t at = text.find(kVlan);
+  if (at == std::string::npos) return true;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data() + at + kVlan.size(), end, vlan);
+  if (read.ec != std::errc{} || read.ptr != end || vlan < 1 || vlan > 4094) return false;
+  text.resize(at);
+  return true;
+}
+
+/// "192.0.2.1/24", "2001:db8::1", "192.0.2.1/24@vlan5": prefix and VLAN optional.
+bool parse_address(std::string text, net::InterfaceAddress& out) {
+  if (!take_vlan(text, out.vlan)) return false;
+  const std::size_t slash = text.find('/');
+  const std::string host = text.substr(0, slash);
+  std::uint8_t bytes[16];
+  const bool v4 = ::inet_pton(AF_INET, host.c_str(), bytes) == 1;
+  if (!v4 && ::inet_pton(AF_INET6, host.c_str(), bytes) != 1) return false;
+  out.address = {};
+  if (v4) {
+    out.address.bytes[10] = out.address.bytes[11] = 0xff;
+    std::copy_n(bytes, 4, out.address.bytes.begin() + 12);
+  } else {
+    std::copy_n(bytes, 16, out.address.bytes.begin());
+  }
+  const unsigned most = v4 ? 32 : 128;
+  unsigned bits = v4 ? 24 : 64;
+  if (slash != std::string::npos) {
+    const char* const end = text.data() + text.size();
+    const auto read = std::from_chars(text.data() + slash + 1, end, bits);
+    if (read.ec != std::errc{} || read.ptr != end || bits > most) return false;
+  }
+  out.prefix_bits = static_cast<std::uint8_t>(bits);
+  return !out.address.is_multicast() && out.address != wire::Address{};
+}
+
+std::string change_address(Conductor& conductor, const std::string& text, bool add) {
+  net::InterfaceAddress address;
+  if (!parse_address(text, address)) {
+    return "\"" + text + "\" is no address; give one such as 192.0.2.9/24, 2001:db8::9/64 or 192.0.2.9/24@vlan5";
+  }
+  const bool done = add ? conductor.add_address(address) : conductor.remove_address(address.address);
+  if (done) return {};
+  return add ? text + " is an address of the port already, or the table of " +
+                   std::to_string(net::GidTable::kMost) + " is full"
+             : text + " is no address of the port; see urocectl show devices";
+}
+
+std::string change_mtu(Conductor& conductor, const Json& request) {
+  const auto given = request.find("mtu");
+  const bool whole = given != request.end() && given->is_number_unsigned() && given->get<std::uint64_t>() <= 65535;
+  if (whole && conductor.set_mtu(given->get<std::uint32_t>())) return {};
+  return "mtu takes " + std::to_string(Port::kLeastMtu) + " to " + std::to_string(conductor.port().most_mtu()) +
+         " bytes, which its frames were made for at the start (uroced --mtu)";
+}
+
+Json link(Conductor& conductor, const Session& asker, const Json& request) {
+  const std::string change = text_of(request, "change"), address = text_of(request, "address");
+  if (change.empty()) return {{"devices", show_devices(conductor)}};
+  if (!privileged(asker)) return refused();
+  if (change == "up" || change == "down") {
+    conductor.enable_link(change == "up");
+  } else if (change == "mtu") {
+    const std::string problem = change_mtu(conductor, request);
+    if (!problem.empty()) return error(problem);
+  } else if (change == "add" || change == "remove") {
+    const std::string problem = change_address(conductor, address, change == "add");
+    if (!problem.empty()) return error(problem);
+  } else {
+    return error("link has no \"" + change + "\"; it has up, down, add ADDRESS, remove ADDRESS, mtu BYTES");
+  }
+  return {{"devices", show_devices(conductor)}};
+}
+
+Json dispatch(Conductor& conductor, const Session& asker, std::string_view text) {
+  const Json request = Json::parse(text, nullptr, false);
+  if (!request.is_object()) return error("a request is a JSON object with \"command\"");
+  const std::string command = text_of(request, "command");
+  if (command == "show") {
+    const std::string what = text_of(request, "what");
+    return show(conductor, asker, what.empty() ? "all" : what);
+  }
+  if (command == "stat") return stat(conductor);
+  if (command == "fault") return fault(conductor, asker, request);
+  if (command == "trace") return trace(conductor, asker, request);
+  if (command == "link") return link(conductor, asker, request);
+  return error("no command \"" + command + "\"; there are show, stat, fault, trace, link");
+}
+
+}  // namespace
+
+std::string answer_admin(Conductor& conductor, const Session& asker, std::string_view request) {
+  const Json answer = dispatch(conductor, asker, request);
+  if (answer.contains("error")) {
+    conductor.rejections().count(answer == refused() ? Rejection::no_permission : Rejection::bad_value);
+  }
+  // Names of programs need not be UTF-8.
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace uroce::engine

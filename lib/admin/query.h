@@ -1,0 +1,40 @@
+// What urocectl asks (UROCE_CMD_ADMIN): JSON in, JSON out. Every answer is an object; one with "error" (text: what
+// is wrong, what is allowed, what to do) means that nothing was done.
+//
+//   {"command": "show", "what": "all"|"devices"|"sessions"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
+//    "errors"}
+//       -> for each kind asked for, under its name, a list of flat objects:
+//       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers_exceed_cores,
+//                 uptime_s
+//       sessions: session, program, pid, uid, qps, cqs, srqs, mrs, mws, ahs, pds, shared_bytes, mappings
+//       qps:      qpn, session, program, type, state, dest_qpn, dest, path_mtu, sq_psn, rq_psn, outstanding,
+//                 psns_in_flight, window_bytes, retries_left, rnr_retries_left, worker, counters {name: number}
+//       mrs:      session, program, addr, length, access, indirect; key (for root and the daemon's user only)
+//       cqs:      cq, session, program, entries, produced, polled, armed, channel, error
+//       srqs:     srq, session, program, type, entries, posted, limit, qps
+//       cm_ids:   cm_id, session, program, pid, state, ps, source, destination ("*": any address)
+//       flows:    flow, session, program, to, type, priority, flags, match; packets, bytes (of one with counters)
+//       errors:   text, count, first, last (seconds since 1970)
+//   {"command": "stat"}
+//       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "rejected": {...},
+//          "cm": {...}, "controls": {name: text}}
+//          sums over all workers. Names in "transport" are those of rxe and mlx5 where they have the counter;
+//          "rejected" has what clients asked for and did not get, by reason (rejections.h).
+//   {"command": "fault"}                         -> {"settings": {name: text}}
+//   {"command": "fault", "settings": "drop=0.01,seed=7"|"off"}  -> the same, afterwards       (*)
+//   {"command": "trace", "file": PATH}           -> {"file": PATH}; "stop": true -> {}        (*)
+//
+// (*) only for root and the user that the daemon runs as.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "daemon/conductor.h"
+
+namespace uroce::engine {
+
+/// The answer to one request, as text.
+std::string answer_admin(Conductor& conductor, const Session& asker, std::string_view request);
+
+}  // namespace uroce::engine

@@ -1,0 +1,96 @@
+#include "admin/show_cm.h"
+
+#include <sys/socket.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cm_service/port_space.h"
+#include "control/port.h"
+
+namespace uroce::engine {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const char* state_name(CmIdState state) {
+  switch (state) {
+    case CmIdState::kBound: return "ADDR_BOUND";
+    case CmIdState::kResolving: return "ADDR_QUERY";
+    case CmIdState::kResolved: return "ADDR_RESOLVED";
+    case CmIdState::kListening: return "LISTEN";
+    case CmIdState::kRequested:
+    case CmIdState::kConnecting:
+    case CmIdState::kResponded: return "CONNECT";
+    case CmIdState::kConnected: return "CONNECTED";
+    case CmIdState::kClosed: return "DISCONNECT";
+  }
+  return "?";
+}
+
+const char* space_name(cm::PortSpace space) {
+  switch (space) {
+    case cm::PortSpace::kIpoib: return "IPoIB";
+    case cm::PortSpace::kTcp: return "TCP";
+    case cm::PortSpace::kUdp: return "UDP";
+    case cm::PortSpace::kIb: return "IB";
+  }
+  return "?";
+}
+
+/// "192.0.2.1:7174", "[2001:db8::1]:7174", "*:7174" where any address will do; empty: none.
+std::string endpoint_text(const uroce_cm_address& at) {
+  if (at.family == 0) return {};
+  const std::string port = ":" + std::to_string(at.port);
+  if (is_any(at)) return "*" + port;
+  const std::string address = address_text(address_of(at));
+  return (at.family == AF_INET6 ? "[" + address + "]" : address) + port;
+}
+
+}  // namespace
+
+Json show_cm_ids(const Conductor& conductor) {
+  Json list = Json::array();
+  for (const auto& [number, session] : conductor.sessions()) {
+    for (const auto& [handle, id] : session->cm.ids) {
+      list.push_back({{"cm_id", handle},
+                      {"session", number},
+                      {"program", session->program},
+                      {"pid", session->peer.pid},
+                      {"state", state_name(id->state)},
+                      {"ps", space_name(id->space)},
+                      {"source", endpoint_text(id->source)},
+                      {"destination", endpoint_text(id->destination)}});
+    }
+  }
+  return list;
+}
+
+nlohmann::ordered_json cm_counters(Conductor& conductor) {
+  constexpr const char* kNames[] = {"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep"};
+  const GsiCounters gsi = conductor.workers().gsi.counters();
+  const cm::Manager& manager = conductor.cm().manager();
+  const cm::ManagerCounters& counters = manager.counters();
+  Json out = {{"connections", manager.connections()},
+              {"mads_received", gsi.received},
+              {"mads_sent", gsi.sent},
+              {"bad_packets", gsi.bad_packet},
+              {"bad_mads", gsi.bad_mad},
+              {"overflows", gsi.overflow},
+              {"unresolved", gsi.unresolved},
+              {"events_lost", conductor.cm().events_lost()}};
+  for (std::size_t i = 0; i < std::size(kNames); ++i) {
+    out[std::string(kNames[i]) + "_received"] = counters.received[i];
+    out[std::string(kNames[i]) + "_sent"] = counters.sent[i];
+  }
+  out["duplicates"] = counters.duplicates;
+  out["retries"] = counters.retries;
+  out["stale"] = counters.stale;
+  out["unmatched"] = counters.unmatched;
+  out["out_of_state"] = counters.out_of_state;
+  out["backlog_full"] = counters.backlog_full;
+  out["table_full"] = counters.table_full;
+  out["bad_version"] = counters.bad_version;
+  return out;
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,16 @@
+// What urocectl tells of connection management.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "daemon/conductor.h"
+
+namespace uroce::engine {
+
+/// One object an id, as admin.h says.
+nlohmann::ordered_json show_cm_ids(const Conductor& conductor);
+
+/// The general services interface and the connection manager behind it: name to number.
+nlohmann::ordered_json cm_counters(Conductor& conductor);
+
+}  // namespace uroce::engine

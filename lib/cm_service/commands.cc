@@ -1,0 +1,447 @@
+// The control commands of connection management (abi/cm.h).
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "cm_service/event_types.h"
+#include "cm_service/service.h"
+#include "control/commands/command.h"
+#include "platform/clock.h"
+
+namespace uroce::engine {
+namespace {
+
+constexpr std::size_t kMaxChannels = 16384, kMaxIds = 65536;  // of a session
+constexpr std::uint32_t kLeastBacklog = 16, kMostBacklog = 4096;
+constexpr std::uint8_t kAckTimeout = 16;  // 268 ms
+constexpr std::uint8_t kHopLimit = 64;
+constexpr Nanos kFirstLook = 1 * kMillisecond;
+
+bool known_space(std::uint32_t space) {
+  using enum cm::PortSpace;
+  return space == static_cast<std::uint32_t>(kTcp) || space == static_cast<std::uint32_t>(kUdp) ||
+         space == static_cast<std::uint32_t>(kIb) || space == static_cast<std::uint32_t>(kIpoib);
+}
+
+bool valid(const uroce_cm_address& address) {
+  if (address.family == kFamilyIp4) return address_of(address).is_v4();
+  return address.family == kFamilyIp6;
+}
+
+template <std::size_t N>
+bool all_zero(const std::uint8_t (&bytes)[N]) {
+  return std::ranges::all_of(bytes, [](std::uint8_t b) { return b == 0; });
+}
+
+bool valid(const uroce_cm_parameters& p, std::size_t most_private_data) {
+  return p.qpn < 1u << 24 && p.ece_vendor < 1u << 24 && p.private_data_bytes <= most_private_data &&
+         p.ack_timeout < 32 && all_zero(p.reserved);
+}
+
+/// An AF_UNIX SOCK_SEQPACKET socket: a send to it with MSG_DONTWAIT never blocks us.
+bool is_event_socket(int fd) {
+  int value = 0;
+  socklen_t bytes = sizeof(value);
+  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &bytes) != 0 || value != AF_UNIX) return false;
+  bytes = sizeof(value);
+  return ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &bytes) == 0 && value == SOCK_SEQPACKET;
+}
+
+template <std::size_t N>
+void fill(cm::PrivateData<N>& to, std::size_t offset, const uroce_cm_parameters& p) {
+  std::memcpy(to.data() + offset, p.private_data, std::min<std::size_t>(p.private_data_bytes, N - offset));
+}
+
+cm::IpCmHeader ip_header(const CmId& id) {
+  cm::IpCmHeader header;
+  header.ip_version = address_of(id.source).is_v4() ? 4 : 6;
+  header.source_port = id.source.port;
+  header.source = address_of(id.source);
+  header.destination = address_of(id.destination);
+  return header;
+}
+
+cm::Peer peer_of(const CmId& id) { return {address_of(id.source), address_of(id.destination)}; }
+
+uroce_cm_bound_response bound(const CmId& id) {
+  uroce_cm_bound_response reply{};
+  reply.handle = id.handle;
+  reply.sgid_index = is_any(id.source) ? ~0u : id.path.sgid_index;
+  reply.source = id.source;
+  if (!is_any(id.source)) std::memcpy(reply.gid, id.source.gid, 16);
+  return reply;
+}
+
+}  // namespace
+
+const CmService::Row CmService::kRows[] = {
+    {UROCE_CMD_CM_OPEN_CHANNEL, &CmService::open_channel},
+    {UROCE_CMD_CM_CLOSE_CHANNEL, &CmService::close_channel},
+    {UROCE_CMD_CM_CREATE_ID, &CmService::create_id},
+    {UROCE_CMD_CM_DESTROY_ID, &CmService::destroy_id},
+    {UROCE_CMD_CM_RESOLVE_ADDRESS, &CmService::resolve_address},
+    {UROCE_CMD_CM_RESOLVE_ROUTE, &CmService::resolve_route},
+    {UROCE_CMD_CM_LISTEN, &CmService::listen},
+    {UROCE_CMD_CM_CONNECT, &CmService::connect},
+    {UROCE_CMD_CM_ACCEPT, &CmService::accept},
+    {UROCE_CMD_CM_REJECT, &CmService::reject},
+    {UROCE_CMD_CM_ESTABLISH, &CmService::establish},
+    {UROCE_CMD_CM_DISCONNECT, &CmService::disconnect},
+    {UROCE_CMD_CM_MIGRATE, &CmService::migrate},
+    {UROCE_CMD_CM_JOIN, &CmService::join},
+    {UROCE_CMD_CM_POST, &CmService::post},
+};
+
+int CmService::run(std::uint32_t command, commands::Call& call) {
+  const Row* row = std::ranges::find(kRows, command, &Row::command);
+  if (row == std::end(kRows)) {
+    call.reply.reason = Rejection::unknown_command;
+    return EOPNOTSUPP;
+  }
+  now_ = monotonic_now();
+  const int status = (this->*row->handler)(call, now_);
+  drain();
+  send_messages();
+  return status;
+}
+
+CmId* CmService::id_of(commands::Call& call) const {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return nullptr;
+  return call.session.cm.ids.find(request.handle);
+}
+
+int CmService::open_channel(commands::Call& call, Nanos) {
+  uroce_cm_channel_request request;
+  if (!call.read(request) || request.reserved != 0 || call.fds.size() != 1) return EINVAL;
+  if (!is_event_socket(call.fds[0].get())) return EINVAL;
+  if (call.session.cm.channels.size() >= kMaxChannels) return EMFILE;
+  auto channel = std::make_unique<CmChannel>();
+  channel->socket = std::move(call.fds[0]);
+  channel->owner = &call.session.cm;
+  channel->device = request.device;
+  call.reply.put(uroce_handle{call.session.cm.channels.add(std::move(channel)), 0});
+  return 0;
+}
+
+int CmService::close_channel(commands::Call& call, Nanos now) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  CmChannel* channel = call.session.cm.channels.find(request.handle);
+  if (channel == nullptr) return EINVAL;
+  // What is left are ids of requests that nobody has looked at, and ids whose owner does not care.
+  while (channel->users != 0) {
+    const auto& ids = call.session.cm.ids;
+    remove_id(
+        *std::ranges::find_if(ids, [&](const auto& entry) { return entry.second->channel == channel; })->second,
+        now);
+  }
+  std::erase(owing_, channel);
+  call.session.cm.owed -= channel->owed.size();
+  call.session.cm.channels.erase(request.handle);
+  return 0;
+}
+
+int CmService::create_id(commands::Call& call, Nanos now) {
+  uroce_cm_create_id_request request;
+  if (!call.read(request) || !valid(request.source) || !known_space(request.port_space)) return EINVAL;
+  if ((request.flags & ~(UROCE_CM_REUSE_ADDRESS | UROCE_CM_ONLY_FAMILY)) != 0) return EINVAL;
+  CmChannel* channel = call.session.cm.channels.find(request.channel);
+  if (channel == nullptr) return EINVAL;
+  if (call.session.cm.ids.size() >= kMaxIds) return ENOMEM;
+  const wire::Address address = address_of(request.source);
+  if (!is_any(request.source) && !conductor_.port().gids().find(address)) return ENODEV;
+  CmId& id = add_id(call.session, *channel);
+  id.space = static_cast<cm::PortSpace>(request.port_space);
+  id.qp_type = request.qp_type;
+  id.flags = request.flags;
+  id.source = request.source;
+  id.path.hop_limit = kHopLimit;
+  id.path.path_mtu = static_cast<std::uint8_t>(conductor_.port().port().active_mtu);
+  id.path.qkey = kUdpQkey;
+  id.path.sgid_index = ~0u;
+  if (const int status = ports_.bind(id)) {
+    remove_id(id, now);
+    return status;
+  }
+  if (!is_any(id.source)) set_source(id, address, id.source.port);
+  call.reply.put(bound(id));
+  return 0;
+}
+
+int CmService::destroy_id(commands::Call& call, Nanos now) {
+  CmId* id = id_of(call);
+  if (id == nullptr) return EINVAL;
+  remove_id(*id, now);
+  return 0;
+}
+
+int CmService::bind_towards(CmId& id, const uroce_cm_address& source, const wire::Address& destination) {
+  const net::GidTable& gids = conductor_.port().gids();
+  std::optional<wire::Address> local;
+  if (source.family != 0 && !is_any(source)) {
+    local = address_of(source);
+    if (!gids.find(*local)) return ENODEV;
+  } else if (!is_any(id.source)) {
+    local = address_of(id.source);
+  } else if (gids.find(destination)) {
+    local = destination;
+  } else {
+    // The address of its family that shares the longest prefix.
+    int best = -1;
+    for (std::size_t i = 0; i < gids.size(); ++i) {
+      const std::optional<wire::Address> candidate = gids.at(i);
+      if (!candidate || candidate->is_v4() != destination.is_v4()) continue;
+      int bits = 0;
+      while (bits < 128 && ((candidate->bytes[bits / 8] ^ destination.bytes[bits / 8]) >> (7 - bits % 8) & 1) == 0)
+        ++bits;
+      if (bits > best) best = bits, local = candidate;
+    }
+  }
+  if (!local || local->is_v4() != destination.is_v4()) return ENETUNREACH;
+  set_source(id, *local, id.source.port);
+  return 0;
+}
+
+int CmService::resolve_address(commands::Call& call, Nanos now) {
+  uroce_cm_resolve_request request;
+  if (!call.read(request) || !valid(request.destination)) return EINVAL;
+  if (request.source.family != 0 && !valid(request.source)) return EINVAL;
+  CmId* id = call.session.cm.ids.find(request.handle);
+  if (id == nullptr || (id->state != CmIdState::kBound && id->state != CmIdState::kResolved)) return EINVAL;
+  const wire::Address destination = address_of(request.destination);
+  if (is_any(request.destination)) return EINVAL;
+  if (const int status = bind_towards(*id, request.source, destination)) return status;
+  net::Resolution resolution = net::Resolution::kNoRoute;
+  conductor_.workers().workers[0]->call([&](WorkerCore& worker) {
+    if (worker.link() == nullptr) return;
+    wire::Mac ignored;
+    resolution = worker.link()->resolve(destination, now, ignored, vlan_of(address_of(id->source)));
+    worker.touch_link();
+  });
+  if (resolution == net::Resolution::kNoRoute) return ENETUNREACH;
+  id->destination = request.destination;
+  std::memcpy(id->path.gid, destination.bytes.data(), 16);
+  if (resolution == net::Resolution::kResolved) {
+    if (!tell(*id, kAddrResolved)) return ENOBUFS;
+    id->state = CmIdState::kResolved;
+  } else {
+    id->state = CmIdState::kResolving;
+    id->resolve_until = now + Nanos{request.timeout_ms} * kMillisecond;
+    if (std::ranges::find(resolving_, id) == resolving_.end()) resolving_.push_back(id);
+    retry_at_ = std::min(retry_at_, now + kFirstLook);
+  }
+  call.reply.put(bound(*id));
+  return 0;
+}
+
+int CmService::resolve_route(commands::Call& call, Nanos) {
+  CmId* id = id_of(call);
+  if (id == nullptr || id->state != CmIdState::kResolved) return EINVAL;
+  if (!conductor_.port().gids().find(address_of(id->source))) {
+    return tell(*id, kRouteError, -ENODEV) ? 0 : ENOBUFS;  // the port has lost the address since
+  }
+  return tell(*id, kRouteResolved) ? 0 : ENOBUFS;
+}
+
+int CmService::listen(commands::Call& call, Nanos) {
+  uroce_cm_listen_request request;
+  if (!call.read(request)) return EINVAL;
+  CmId* id = call.session.cm.ids.find(request.handle);
+  if (id == nullptr || id->state != CmIdState::kBound) return EINVAL;
+  if (!ports_.may_listen(*id)) return EADDRINUSE;
+  const std::uint32_t backlog =
+      request.backlog == 0 ? kMostBacklog : std::clamp(request.backlog, kLeastBacklog, kMostBacklog);
+  id->cookie = ++last_cookie_;
+  if (const int status = manager_.listen(service_of(*id), backlog, id->cookie, where_of(*id))) return status;
+  id->state = CmIdState::kListening;
+  listeners_[id->cookie] = id;
+  call.reply.put(bound(*id));
+  return 0;
+}
+
+int CmService::connect_datagram(CmId& id, const uroce_cm_parameters& p, Nanos now) {
+  cm::SidrReq req;
+  if (!valid(p, req.private_data.size() - cm::IpCmHeader::kBytes)) return EINVAL;
+  id.path.traffic_class = p.traffic_class;
+  req.service_id = cm::service_id(id.space, id.destination.port);
+  ip_header(id).emit(std::span(req.private_data).first<cm::IpCmHeader::kBytes>());
+  fill(req.private_data, cm::IpCmHeader::kBytes, p);
+  const auto connection = manager_.sidr_request(peer_of(id), req, 0, now);
+  if (!connection) return ENOMEM;
+  attach(id, *connection);
+  id.state = CmIdState::kConnecting;
+  return 0;
+}
+
+int CmService::connect(commands::Call& call, Nanos now) {
+  uroce_cm_connect_request request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  CmId* id = call.session.cm.ids.find(request.handle);
+  if (id == nullptr || id->state != CmIdState::kResolved || id->connection) return EINVAL;
+  const uroce_cm_parameters& p = request.parameters;
+  id->qp_type = p.qp_type;
+  if (p.qp_type == kTypeUd) return connect_datagram(*id, p, now);
+  cm::Req req;
+  if (!valid(p, req.private_data.size() - cm::IpCmHeader::kBytes)) return EINVAL;
+  switch (p.qp_type) {
+    case kTypeRc: break;
+    case kTypeUc: req.transport = cm::TransportService::kUc; break;
+    case kTypeXrcSend:
+    case kTypeXrcRecv:
+      req.transport = cm::TransportService::kExtended;
+      req.extended_transport = 1;
+      break;
+    default: return EINVAL;
+  }
+  uroce_cm_path& path = id->path;
+  path.local_psn = random24();
+  path.ack_timeout = p.ack_timeout != 0 ? p.ack_timeout : kAckTimeout;
+  path.retry_count = std::min<std::uint8_t>(p.retry_count, 7);
+  path.responder_resources = p.responder_resources;
+  path.initiator_depth = p.initiator_depth;
+  path.traffic_class = p.traffic_class;
+  req.service_id = cm::service_id(id->space, id->destination.port);
+  req.local_qpn = Qpn{p.qpn};
+  req.ece = {p.ece_vendor, p.ece_options};
+  req.responder_resources = p.responder_resources;
+  req.initiator_depth = p.initiator_depth;
+  req.flow_control = p.flow_control != 0;
+  req.starting_psn = Psn(path.local_psn);
+  req.retry_count = path.retry_count;
+  req.rnr_retry_count = std::min<std::uint8_t>(p.rnr_retry_count, 7);
+  req.path_mtu = path.path_mtu;
+  req.srq = p.srq != 0;
+  req.primary.local_gid = address_of(id->source);
+  req.primary.remote_gid = address_of(id->destination);
+  req.primary.hop_limit = kHopLimit;
+  req.primary.subnet_local = false;
+  req.primary.traffic_class = p.traffic_class;
+  req.primary.ack_timeout = path.ack_timeout;
+  ip_header(*id).emit(std::span(req.private_data).first<cm::IpCmHeader::kBytes>());
+  fill(req.private_data, cm::IpCmHeader::kBytes, p);
+  const auto connection = manager_.connect(peer_of(*id), req, 0, now);
+  if (!connection) return ENOMEM;
+  attach(*id, *connection);
+  id->state = CmIdState::kConnecting;
+  return 0;
+}
+
+int CmService::accept_datagram(CmId& id, const uroce_cm_parameters& p, Nanos now) {
+  cm::SidrRep rep;
+  if (!valid(p, rep.private_data.size())) return EINVAL;
+  rep.service_id = service_of(id);
+  rep.qpn = Qpn{p.qpn};
+  rep.qkey = p.qkey != 0 ? p.qkey : kUdpQkey;
+  rep.ece = {p.ece_vendor, p.ece_options};
+  fill(rep.private_data, 0, p);
+  if (!manager_.sidr_respond(*id.connection, rep, now)) return EINVAL;
+  id.state = CmIdState::kConnected;
+  return 0;
+}
+
+int CmService::accept(commands::Call& call, Nanos now) {
+  uroce_cm_connect_request request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  CmId* id = call.session.cm.ids.find(request.handle);
+  if (id == nullptr || id->state != CmIdState::kRequested || !id->connection) return EINVAL;
+  const uroce_cm_parameters& p = request.parameters;
+  if (id->qp_type == kTypeUd) return accept_datagram(*id, p, now);
+  cm::Rep rep;
+  if (!valid(p, rep.private_data.size())) return EINVAL;
+  rep.local_qpn = Qpn{p.qpn};
+  rep.ece = {p.ece_vendor, p.ece_options};
+  rep.starting_psn = Psn(id->path.local_psn);
+  rep.responder_resources = p.responder_resources;
+  rep.initiator_depth = p.initiator_depth;
+  rep.flow_control = p.flow_control != 0;
+  rep.rnr_retry_count = std::min<std::uint8_t>(p.rnr_retry_count, 7);
+  rep.srq = p.srq != 0;
+  fill(rep.private_data, 0, p);
+  if (!manager_.accept(*id->connection, rep, 0, now)) return EINVAL;
+  id->state = CmIdState::kConnecting;
+  return 0;
+}
+
+int CmService::reject(commands::Call& call, Nanos now) {
+  uroce_cm_reject_request request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  CmId* id = call.session.cm.ids.find(request.handle);
+  if (id == nullptr || !id->connection) return EINVAL;
+  const auto data = std::as_bytes(std::span(request.private_data));
+  if (id->qp_type == kTypeUd) {
+    cm::SidrRep rep;
+    if (request.private_data_bytes > rep.private_data.size()) return EINVAL;
+    rep.service_id = service_of(*id);
+    rep.status = cm::SidrStatus::kRejected;
+    std::memcpy(rep.private_data.data(), request.private_data, request.private_data_bytes);
+    if (!manager_.sidr_respond(*id->connection, rep, now)) return EINVAL;
+  } else {
+    if (request.private_data_bytes > cm::Rej{}.private_data.size()) return EINVAL;
+    const auto reason =
+        request.reason == 0 ? cm::RejReason::kConsumerDefined : static_cast<cm::RejReason>(request.reason);
+    if (!manager_.reject(*id->connection, reason, data.first(request.private_data_bytes), now)) return EINVAL;
+  }
+  id->state = CmIdState::kClosed;
+  return 0;
+}
+
+int CmService::establish(commands::Call& call, Nanos now) {
+  CmId* id = id_of(call);
+  if (id == nullptr || !id->connection || !manager_.establish(*id->connection, {}, now)) return EINVAL;
+  id->state = CmIdState::kConnected;
+  id->was_connected = true;
+  return 0;
+}
+
+int CmService::disconnect(commands::Call& call, Nanos now) {
+  CmId* id = id_of(call);
+  if (id == nullptr || id->qp_type == kTypeUd) return EINVAL;
+  if (id->connection && manager_.disconnect(*id->connection, now)) {
+    id->was_connected = true;
+    return 0;
+  }
+  // The peer was first: it has its DREP.
+  return id->state == CmIdState::kClosed && id->was_connected ? 0 : EINVAL;
+}
+
+int CmService::migrate(commands::Call& call, Nanos) {
+  uroce_cm_migrate_request request;
+  if (!call.read(request)) return EINVAL;
+  CmId* id = call.session.cm.ids.find(request.handle);
+  CmChannel* channel = call.session.cm.channels.find(request.channel);
+  if (id == nullptr || channel == nullptr) return EINVAL;
+  --id->channel->users;
+  ++channel->users;
+  id->channel = channel;
+  return 0;
+}
+
+int CmService::join(commands::Call& call, Nanos) {
+  uroce_cm_join_request request;
+  if (!call.read(request) || !all_zero(request.reserved) || !valid(request.group)) return EINVAL;
+  CmId* id = call.session.cm.ids.find(request.handle);
+  const wire::Address group = address_of(request.group);
+  if (id == nullptr || !group.is_multicast() || id->path.sgid_index == ~0u) return EINVAL;
+  uroce_cm_event out = record(*id, kMulticastJoin, 0);
+  out.context = request.context;
+  std::memcpy(out.path.gid, group.bytes.data(), 16);
+  out.path.traffic_class = request.traffic_class;
+  out.path.remote_qpn = 0xffffff;
+  out.path.qkey = kUdpQkey;
+  out.parameters.qpn = 0xffffff;
+  out.parameters.qkey = kUdpQkey;
+  return write(*id->channel, out) ? 0 : ENOBUFS;
+}
+
+int CmService::post(commands::Call& call, Nanos) {
+  uroce_cm_post_request request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  CmChannel* channel = call.session.cm.channels.find(request.channel);
+  if (channel == nullptr) return EINVAL;
+  return write(*channel, request.event) ? 0 : ENOBUFS;
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,41 @@
+// Which ports of which port space are taken (the IP service ids of annex A11). Used by the conductor alone.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "cm/manager.h"
+#include "control/cm_id.h"
+
+namespace uroce::engine {
+
+bool is_any(const uroce_cm_address& address);
+wire::Address address_of(const uroce_cm_address& address);
+/// The addresses that an id is bound to.
+cm::Where where_of(const CmId& id);
+inline std::uint64_t service_of(const CmId& id) { return cm::service_id(id.space, id.source.port); }
+
+class CmPorts {
+ public:
+  explicit CmPorts(std::uint64_t seed);
+
+  /// Takes id.source.port, or one that is free when that is 0, and fills it in. errno: 0, EADDRINUSE,
+  /// EADDRNOTAVAIL (none is free).
+  int bind(CmId& id);
+  void unbind(CmId& id);
+  /// Nobody else listens there: two ids may share a port when both allow it, but only one may listen.
+  bool may_listen(const CmId& id) const;
+
+ private:
+  static constexpr std::uint16_t kFirstFree = 32768, kLastFree = 60999;
+  static std::uint32_t key(const CmId& id, std::uint16_t port) {
+    return static_cast<std::uint32_t>(id.space) << 16 | port;
+  }
+  bool conflicts(const CmId& id, std::uint16_t port) const;
+
+  std::unordered_map<std::uint32_t, std::vector<CmId*>> taken_;
+  std::uint16_t next_;
+};
+
+}  // namespace uroce::engine

@@ -1,0 +1,178 @@
+#include "cm_service/service.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/fixed_index.h"
+#include "cm_service/event_types.h"
+#include "control/commands/command.h"
+
+namespace uroce::engine {
+namespace {
+
+constexpr Nanos kRetry = 2 * kMillisecond;
+
+cm::ManagerConfig manager_config(const Conductor& conductor, std::uint64_t seed) {
+  cm::ManagerConfig config;
+  config.max_connections = 16384;
+  config.max_pending_events = 512;
+  config.seed = seed;
+  std::uint64_t guid;
+  std::memcpy(&guid, &conductor.port().device().node_guid, sizeof(guid));
+  config.ca_guid = __builtin_bswap64(guid);
+  return config;
+}
+
+}  // namespace
+
+CmService::CmService(Conductor& conductor, std::uint64_t seed)
+    : conductor_(conductor), manager_(manager_config(conductor, seed)), ports_(base::mix(seed)), random_(seed) {}
+
+std::uint32_t CmService::random24() { return static_cast<std::uint32_t>(base::mix(++random_) >> 20) & 0xffffff; }
+
+// ---------------------------------------------------------------- ids
+
+CmId& CmService::add_id(Session& session, CmChannel& channel) {
+  auto made = std::make_unique<CmId>();
+  CmId& id = *made;
+  id.session = &session;
+  id.channel = &channel;
+  ++channel.users;
+  id.handle = session.cm.ids.add(std::move(made));
+  return id;
+}
+
+void CmService::attach(CmId& id, cm::ConnectionId connection) {
+  id.connection = connection;
+  by_connection_[connection.value] = &id;
+}
+
+void CmService::detach(CmId& id) {
+  if (!id.connection) return;
+  by_connection_.erase(id.connection->value);
+  id.connection.reset();
+}
+
+void CmService::remove_id(CmId& id, Nanos now) {
+  if (id.state == CmIdState::kListening) {
+    manager_.unlisten(service_of(id), where_of(id));
+    listeners_.erase(id.cookie);
+  }
+  if (id.connection) {
+    if (manager_.state(*id.connection) == cm::State::kSidrReceived) {
+      cm::SidrRep refusal;
+      refusal.status = cm::SidrStatus::kRejected;
+      manager_.sidr_respond(*id.connection, refusal, now);
+    }
+    manager_.abandon(*id.connection, now);
+    detach(id);
+  }
+  std::erase(resolving_, &id);
+  ports_.unbind(id);
+  --id.channel->users;
+  id.session->cm.ids.erase(id.handle);
+}
+
+void CmService::set_source(CmId& id, const wire::Address& address, std::uint16_t port) {
+  std::memcpy(id.source.gid, address.bytes.data(), 16);
+  id.source.family = address.is_v4() ? kFamilyIp4 : kFamilyIp6;
+  id.source.port = port;
+  id.path.sgid_index = ~0u;
+  if (const auto index = conductor_.port().gids().find(address)) {
+    id.path.sgid_index = static_cast<std::uint32_t>(*index);
+  }
+}
+
+std::uint16_t CmService::vlan_of(const wire::Address& own) const {
+  const net::GidTable& gids = conductor_.port().gids();
+  const auto index = gids.find(own);
+  return index ? gids.vlan(*index) : std::uint16_t{0};
+}
+
+void CmService::release(Session& session, Nanos now) {
+  now_ = now;
+  while (session.cm.ids.size() != 0) remove_id(*session.cm.ids.begin()->second, now);
+  for (const auto& [handle, channel] : session.cm.channels) std::erase(owing_, channel.get());
+  session.cm.channels.clear();
+  drain();
+  send_messages();
+}
+
+void CmService::device_gone() {
+  for (const auto& [number, session] : conductor_.sessions()) {
+    for (const auto& [handle, id] : session->cm.ids) tell(*id, kDeviceRemoval);
+  }
+}
+
+// ---------------------------------------------------------------- time and messages
+
+void CmService::step(Nanos now) {
+  now_ = now;
+  for (const cm::Message& message : conductor_.workers().gsi.take()) {
+    manager_.receive(message, now);
+    drain();
+    send_messages();
+  }
+  while (manager_.next_timeout() <= now) {
+    manager_.advance(now);
+    drain();
+    send_messages();
+  }
+  if (now >= retry_at_) {
+    retry_at_ = kNever;
+    resolve_pending(now);
+    write_owed(now);
+    if (!resolving_.empty() || !owing_.empty()) retry_at_ = now + kRetry;
+  }
+}
+
+Nanos CmService::next_timeout() const { return std::min(manager_.next_timeout(), retry_at_); }
+
+void CmService::send_messages() {
+  cm::Message message;
+  bool any = false;
+  while (manager_.take_message(message)) {
+    wire::PathAddress path;
+    path.source_mac = conductor_.port().mac();
+    path.source = message.peer.local;
+    path.dest = message.peer.remote;
+    if (const std::uint16_t vlan = vlan_of(message.peer.local); vlan != 0) path.vlan = vlan;
+    path.source_port = wire::source_port(0, Qpn{wire::kGsiQpn}, Qpn{wire::kGsiQpn});
+    conductor_.workers().gsi.send(message, path);
+    any = true;
+  }
+  if (any) conductor_.workers().workers[0]->wake();
+}
+
+void CmService::resolve_pending(Nanos now) {
+  if (resolving_.empty()) return;
+  std::vector<net::Resolution> results(resolving_.size(), net::Resolution::kFailed);
+  conductor_.workers().workers[0]->call([&](WorkerCore& worker) {
+    if (worker.link() == nullptr) return;
+    for (std::size_t i = 0; i < resolving_.size(); ++i) {
+      const CmId& id = *resolving_[i];
+      wire::Mac ignored;
+      results[i] = worker.link()->resolve(address_of(id.destination), now, ignored, vlan_of(address_of(id.source)));
+    }
+    worker.touch_link();
+  });
+  std::vector<CmId*> left;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    CmId& id = *resolving_[i];
+    if (results[i] == net::Resolution::kPending && now < id.resolve_until) {
+      left.push_back(&id);
+      continue;
+    }
+    const bool resolved = results[i] == net::Resolution::kResolved;
+    id.state = resolved ? CmIdState::kResolved : CmIdState::kBound;
+    if (resolved) {
+      tell(id, kAddrResolved);
+    } else {
+      tell(id, kAddrError, -ETIMEDOUT);
+    }
+  }
+  resolving_ = std::move(left);
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,115 @@
+// Connection management for clients: the RDMA CM's ids on top of the port's connection manager. What a kernel does
+// for librdmacm elsewhere.
+//
+// Call contract. The conductor's thread only. run() executes one control command. step() takes what came in over
+// the GSI and lets time pass; call it when GsiPort::fd() is readable and when next_timeout() has come. release()
+// tears down everything of a session, peers included. Events go to the clients' channels, in order.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "cm/manager.h"
+#include "cm_service/port_space.h"
+#include "control/cm_id.h"
+#include "worker/gsi_channel.h"
+
+namespace uroce::engine {
+
+class Conductor;
+namespace commands {
+struct Call;
+}
+
+class CmService {
+ public:
+  CmService(Conductor& conductor, std::uint64_t seed);
+
+  /// errno of the command.
+  int run(std::uint32_t command, commands::Call& call);
+  void step(Nanos now);
+  Nanos next_timeout() const;
+  void release(Session& session, Nanos now);
+  /// Tells every id that its device is gone.
+  void device_gone();
+  const cm::Manager& manager() const { return manager_; }
+  std::uint64_t events_lost() const { return events_lost_; }
+
+ private:
+  using Handler = int (CmService::*)(commands::Call&, Nanos);
+  struct Row {
+    std::uint32_t command;
+    Handler handler;
+  };
+  static const Row kRows[];
+
+  // Commands (cm_commands.cc).
+  int open_channel(commands::Call& call, Nanos now);
+  int close_channel(commands::Call& call, Nanos now);
+  int create_id(commands::Call& call, Nanos now);
+  int destroy_id(commands::Call& call, Nanos now);
+  int resolve_address(commands::Call& call, Nanos now);
+  int resolve_route(commands::Call& call, Nanos now);
+  int listen(commands::Call& call, Nanos now);
+  int connect(commands::Call& call, Nanos now);
+  int accept(commands::Call& call, Nanos now);
+  int reject(commands::Call& call, Nanos now);
+  int establish(commands::Call& call, Nanos now);
+  int disconnect(commands::Call& call, Nanos now);
+  int migrate(commands::Call& call, Nanos now);
+  int join(commands::Call& call, Nanos now);
+  int post(commands::Call& call, Nanos now);
+  int connect_datagram(CmId& id, const uroce_cm_parameters& parameters, Nanos now);
+  int accept_datagram(CmId& id, const uroce_cm_parameters& parameters, Nanos now);
+  /// The id that a uroce_handle request names.
+  CmId* id_of(commands::Call& call) const;
+  /// Chooses source address and port of an id that is to reach `destination`.
+  int bind_towards(CmId& id, const uroce_cm_address& source, const wire::Address& destination);
+
+  // Ids (cm.cc).
+  CmId& add_id(Session& session, CmChannel& channel);
+  void remove_id(CmId& id, Nanos now);
+  void attach(CmId& id, cm::ConnectionId connection);
+  void detach(CmId& id);
+  void set_source(CmId& id, const wire::Address& address, std::uint16_t port);
+  std::uint16_t vlan_of(const wire::Address& own) const;
+  std::uint32_t random24();
+  void resolve_pending(Nanos now);
+  void send_messages();
+
+  // Events (cm_events.cc).
+  void drain();
+  void on_event(const cm::Event& event);
+  void on_request(const cm::Event& event);
+  void on_datagram_request(const cm::Event& event);
+  void on_response(CmId& id, const cm::Event& event);
+  void on_datagram_response(CmId& id, const cm::Event& event);
+  /// A new id for a request to `listener`, with addresses from the IP CM header; nullptr: refuse it so.
+  CmId* id_for_request(CmId& listener, const cm::Event& event,
+                       std::span<const std::byte, cm::IpCmHeader::kBytes> ip, cm::RejReason& refuse);
+  uroce_cm_event record(const CmId& id, std::uint32_t type, int status) const;
+  bool tell(const CmId& id, std::uint32_t type, int status = 0) {
+    return write(*id.channel, record(id, type, status));
+  }
+  /// False: the session has too many that it has not read; this one is lost, and counted.
+  bool write(CmChannel& channel, const uroce_cm_event& event);
+  void write_owed(Nanos now);
+
+  Conductor& conductor_;
+  cm::Manager manager_;
+  CmPorts ports_;
+  std::unordered_map<std::uint32_t, CmId*> by_connection_;
+  std::unordered_map<std::uint64_t, CmId*> listeners_;  ///< by cookie
+  std::vector<CmId*> resolving_;
+  std::vector<CmChannel*> owing_;
+  Nanos retry_at_ = kNever;  ///< of resolving_ and owing_
+  std::uint64_t events_lost_ = 0;
+  std::uint64_t last_cookie_ = 0;
+  std::uint64_t random_;
+  cm::Event event_;  // too large for the stack of a loop
+  Nanos now_ = 0;
+};
+
+}  // namespace uroce::engine

@@ -1,0 +1,134 @@
+// CREATE_AH, DESTROY_AH, RESOLVE_NEIGHBOUR, and the path behind an address vector.
+#include <algorithm>
+
+#include "control/commands/command.h"
+#include "platform/clock.h"
+
+namespace uroce::engine::commands {
+
+int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& out) {
+  // RoCE has no LIDs: every address vector is global (annex A17.4).
+  if (av.is_global != 1 || av.reserved != 0 || av.flow_label >= 1u << 20 || av.port_num > 1) return EINVAL;
+  const auto source = conductor.port().gids().at(av.sgid_index);
+  if (!source) return EINVAL;
+  wire::Address destination;
+  std::ranges::copy(av.dgid, destination.bytes.begin());
+  if (destination == wire::Address{} || destination.is_v4() != source->is_v4()) return EINVAL;
+  const std::uint16_t vlan = conductor.port().gids().vlan(av.sgid_index);
+  net::Resolution resolution = net::Resolution::kNoRoute;
+  wire::Mac mac{};
+  // Worker 0 owns the link stack.
+  conductor.workers().workers[0]->call([&](WorkerCore& worker) {
+    if (worker.link() == nullptr) return;
+    resolution = worker.link()->resolve(destination, monotonic_now(), mac, vlan);
+    worker.touch_link();
+  });
+  switch (resolution) {
+    case net::Resolution::kPending: return kParked;
+    case net::Resolution::kFailed: return ETIMEDOUT;
+    case net::Resolution::kNoRoute: return EHOSTUNREACH;
+    case net::Resolution::kResolved: break;
+  }
+  out = {};
+  out.source_mac = conductor.port().mac();
+  out.dest_mac = mac;
+  out.source = *source;
+  out.dest = destination;
+  if (vlan != 0)
+    out.vlan = static_cast<std::uint16_t>((av.sl & 7u) << 13 | vlan);  // the service level is the priority
+  out.traffic_class = av.traffic_class;
+  out.hop_limit = av.hop_limit != 0 ? av.hop_limit : 64;
+  out.flow_label = av.flow_label;
+  return 0;
+}
+
+int create_ah(Call& call) {
+  uroce_create_ah_request request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  Session& session = call.session;
+  PdObject* pd = session.pds.find(request.pd);
+  if (pd == nullptr) return EINVAL;
+  auto ah = std::make_unique<AhObject>();
+  if (const int status = resolve_path(call.conductor, request.av, ah->path)) return status;
+  const auto number = call.conductor.ah_ids().allocate();
+  if (!number) return ENOMEM;
+  ah->path.source_port = wire::source_port(ah->path.flow_label, Qpn{*number}, Qpn{});
+  ah->pd = pd;
+  ah->av = request.av;
+  ++pd->users;
+  const wire::PathAddress path = ah->path;
+  call.conductor.on_all_workers(
+      [&](WorkerCore& worker) { worker.transport().set_address_handle(AhId{*number}, pd->id, &path); });
+  session.ahs.add_as(*number, std::move(ah));
+  call.reply.put(uroce_handle{*number, 0});
+  return 0;
+}
+
+int resolve_neighbour(Call& call) {
+  uroce_resolve_request request;
+  if (!call.read(request)) return EINVAL;
+  wire::PathAddress path;
+  if (const int status = resolve_path(call.conductor, request.av, path)) return status;
+  uroce_resolve_response response{};
+  std::ranges::copy(path.dest_mac, response.mac);
+  const std::uint16_t vlan = call.conductor.port().gids().vlan(request.av.sgid_index);
+  response.vlan = vlan != 0 ? vlan : 0xffff;
+  call.reply.put(response);
+  return 0;
+}
+
+namespace {
+
+/// A device whose port takes no frames keeps what was posted waiting: no handle stays for longer than that.
+constexpr Nanos kLastUseLimit = 100 * kMillisecond;
+
+void find_last_uses(Call& call, AhObject& ah) {
+  ah.retired_at = monotonic_now();
+  call.conductor.on_all_workers([&](WorkerCore& worker) {
+    for (const auto& [handle, qp] : call.session.qps) {
+      if (qp->type != proto::QpType::kUd || qp->pd != ah.pd || qp->worker != worker.config().index) continue;
+      const proto::SendProgress progress = worker.transport().datagrams(qp->index);
+      if (!progress.all_sent()) ah.last_uses.push_back({handle, progress.posted});
+    }
+  });
+}
+
+void forget_what_is_sent(Call& call, AhObject& ah) {
+  call.conductor.on_all_workers([&](WorkerCore& worker) {
+    std::erase_if(ah.last_uses, [&](const AhObject::LastUse& use) {
+      const QpObject* const qp = call.session.qps.find(use.qp);
+      if (qp == nullptr) return true;
+      if (qp->worker != worker.config().index) return false;
+      const proto::SendProgress progress = worker.transport().datagrams(qp->index);
+      return progress.all_sent() || static_cast<std::int32_t>(progress.next - use.end) >= 0;
+    });
+  });
+}
+
+/// Hardware takes the address as a datagram is posted, and programs (mckey) destroy the handle right after.
+bool still_needed(Call& call, AhObject& ah) {
+  if (ah.retired_at == 0) {
+    find_last_uses(call, ah);
+  } else {
+    forget_what_is_sent(call, ah);
+  }
+  return !ah.last_uses.empty() && monotonic_now() - ah.retired_at < kLastUseLimit;
+}
+
+}  // namespace
+
+int destroy_ah(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  AhObject* const ah = call.session.ahs.find(request.handle);
+  if (ah == nullptr) return EINVAL;
+  if (still_needed(call, *ah)) return kParked;
+  call.conductor.on_all_workers(
+      [&](WorkerCore& worker) { worker.transport().set_address_handle(AhId{request.handle}, PdId{}, nullptr); });
+  call.conductor.ah_ids().release(request.handle);
+  --ah->pd->users;
+  call.session.ahs.erase(request.handle);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

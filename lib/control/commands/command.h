@@ -1,0 +1,106 @@
+// One function for each control command (abi/control.h); one file for each group. They return 0 or an errno and
+// fill the reply. What a client sent is in `body`: each command copies it once, checks the copy, and uses only
+// that.
+#pragma once
+
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "daemon/conductor.h"
+
+namespace uroce::engine::commands {
+
+struct Call {
+  Conductor& conductor;
+  Session& session;
+  std::span<const std::byte> body;
+  std::vector<UniqueFd>& fds;
+  Reply& reply;
+
+  /// The body as T. False: not of exactly that size.
+  template <class T>
+  bool read(T& out) const {
+    if (body.size() != sizeof(T)) return malformed();
+    std::memcpy(&out, body.data(), sizeof(T));
+    return true;
+  }
+  /// Whether there is none, as there should be.
+  bool no_body() const { return body.empty() || malformed(); }
+  /// The reason why the command is refused.
+  bool malformed() const {
+    reply.reason = Rejection::malformed;
+    return false;
+  }
+};
+
+int hello(Call& call);
+int query_device(Call& call);
+int query_port(Call& call);
+int query_gid(Call& call);
+int alloc_pd(Call& call);
+int dealloc_pd(Call& call);
+int reg_mr(Call& call);
+int dereg_mr(Call& call);
+int create_channel(Call& call);
+int destroy_channel(Call& call);
+int create_cq(Call& call);
+int destroy_cq(Call& call);
+int create_qp(Call& call);
+int modify_qp(Call& call);
+int query_qp(Call& call);
+int destroy_qp(Call& call);
+int create_ah(Call& call);
+int destroy_ah(Call& call);
+int admin(Call& call);
+int create_srq(Call& call);
+int modify_srq(Call& call);
+int query_srq(Call& call);
+int destroy_srq(Call& call);
+int open_xrcd(Call& call);
+int close_xrcd(Call& call);
+int open_qp(Call& call);
+int attach_mcast(Call& call);
+int detach_mcast(Call& call);
+int alloc_mw(Call& call);
+int dealloc_mw(Call& call);
+int rereg_mr(Call& call);
+int alloc_null_mr(Call& call);
+int alloc_fast_mr(Call& call);
+int resize_cq(Call& call);
+int modify_cq(Call& call);
+int import_device(Call& call);
+int import_pd(Call& call);
+int import_mr(Call& call);
+int resolve_neighbour(Call& call);
+int alloc_dm(Call& call);
+int free_dm(Call& call);
+int import_dm(Call& call);
+int create_rss(Call& call);
+int destroy_rss(Call& call);
+int create_flow(Call& call);
+int destroy_flow(Call& call);
+int create_counters(Call& call);
+int destroy_counters(Call& call);
+int read_counters(Call& call);
+
+/// Path of an address vector. 0, EINVAL, ETIMEDOUT, EHOSTUNREACH, or kParked while the neighbour is being asked.
+int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& out);
+
+/// Owner of what sessions have together; no session has this number.
+inline constexpr std::uint64_t kNoSession = 0;
+
+/// An XRC target QP in the domain, with no users yet. 0 or ENOMEM.
+int make_xrc_target(Conductor& conductor, std::shared_ptr<XrcDomain> domain, std::shared_ptr<XrcTarget>& out);
+/// One user less; the last one destroys it.
+void release_xrc_target(Conductor& conductor, XrcTarget& target);
+/// One user more: `qp`, with type, xrcd and target set, becomes the session's.
+uroce_create_qp_response add_target(Conductor& conductor, Session& session, std::unique_ptr<QpObject> qp,
+                                    std::uint64_t cookie);
+
+/// Everything that a session owns, workers first.
+void release_all(Conductor& conductor, Session& session);
+
+}  // namespace uroce::engine::commands

@@ -1,0 +1,135 @@
+// CREATE_CQ, RESIZE_CQ, MODIFY_CQ, DESTROY_CQ.
+#include <bit>
+
+#include "control/commands/command.h"
+
+namespace uroce::engine::commands {
+namespace {
+
+Usage usage_of(std::uint32_t entries) {
+  return {.cqs = 1, .bytes = std::size_t{entries} * sizeof(uroce_cqe) + sizeof(uroce_cq_client_block)};
+}
+
+int place(Call& call, CqObject& object) {
+  Session& session = call.session;
+  const std::size_t ring_bytes = std::size_t{object.entries} * sizeof(uroce_cqe);
+  if (const int error = call.conductor.charge(session, usage_of(object.entries))) return error;
+  const auto ring = session.arena.allocate(ChunkKind::kDaemonWrites, ring_bytes);
+  const auto client =
+      ring ? session.arena.allocate(ChunkKind::kClientWrites, sizeof(uroce_cq_client_block)) : std::nullopt;
+  const auto id = client ? call.conductor.cq_ids().allocate() : std::nullopt;
+  if (!id) {
+    if (client) session.arena.free(*client);
+    if (ring) session.arena.free(*ring);
+    call.conductor.refund(session, usage_of(object.entries));
+    return ENOMEM;
+  }
+  object.ring = *ring;
+  object.client = *client;
+  object.id = CqId{*id};
+  return 0;
+}
+
+}  // namespace
+
+int create_cq(Call& call) {
+  uroce_create_cq_request request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  if ((request.flags & ~std::uint32_t{UROCE_CQ_IGNORE_OVERRUN}) != 0) return EINVAL;
+  if (request.entries == 0 || request.entries > kMaxCqe) return EINVAL;
+  Session& session = call.session;
+  ChannelObject* channel = request.channel != 0 ? session.channels.find(request.channel) : nullptr;
+  if (request.channel != 0 && channel == nullptr) return EINVAL;
+  auto object = std::make_unique<CqObject>();
+  object->entries = std::bit_ceil(request.entries);
+  if (const int error = place(call, *object)) return error;
+  object->cookie = request.cookie;
+  object->channel = channel;
+  object->cq = std::make_unique<Cq>(reinterpret_cast<uroce_cqe*>(object->ring.data), object->entries,
+                                    reinterpret_cast<uroce_cq_client_block*>(object->client.data));
+  Cq& cq = *object->cq;
+  cq.cookie = request.cookie;
+  cq.channel_fd = channel != nullptr ? channel->write_end.get() : -1;
+  cq.set_ignore_overrun((request.flags & UROCE_CQ_IGNORE_OVERRUN) != 0);
+  cq.set_shared(call.conductor.workers().workers.size() > 1);
+  if (channel != nullptr) ++channel->users;
+  const CqId id = object->id;
+  call.conductor.on_all_workers([&](WorkerCore& worker) { worker.set_cq(id, &cq, session.id); });
+  call.conductor.cq_targets().emplace(id.value, Conductor::EventTarget{&session, request.cookie});
+
+  uroce_create_cq_response response{};
+  response.entries = object->entries;
+  response.ring = object->ring.place;
+  response.client = object->client.place;
+  response.chunks = session.arena.take_new_chunks(call.reply.fds);
+  response.handle = session.cqs.add(std::move(object));
+  call.reply.put(response);
+  return 0;
+}
+
+int resize_cq(Call& call) {
+  uroce_resize_cq_request request;
+  if (!call.read(request) || request.entries == 0 || request.entries > kMaxCqe) return EINVAL;
+  Session& session = call.session;
+  CqObject* object = session.cqs.find(request.handle);
+  if (object == nullptr) return EINVAL;
+  const std::uint32_t entries = std::bit_ceil(request.entries);
+  const Usage before{.bytes = usage_of(object->entries).bytes}, after{.bytes = usage_of(entries).bytes};
+  if (const int error = call.conductor.charge(session, after)) return error;
+  const auto ring = session.arena.allocate(ChunkKind::kDaemonWrites, std::size_t{entries} * sizeof(uroce_cqe));
+  bool moved = false;
+  if (ring) {
+    // A worker's thread, so that with one worker nobody feeds the CQ meanwhile; with several it is locked.
+    call.conductor.workers().workers[0]->call(
+        [&](WorkerCore&) { moved = object->cq->resize(reinterpret_cast<uroce_cqe*>(ring->data), entries); });
+  }
+  if (!moved) {
+    if (ring) session.arena.free(*ring);
+    call.conductor.refund(session, after);
+    return ring ? EINVAL : ENOMEM;
+  }
+  session.arena.free(object->ring);
+  call.conductor.refund(session, before);
+  object->ring = *ring;
+  object->entries = entries;
+  uroce_resize_cq_response response{};
+  response.entries = entries;
+  response.ring = ring->place;
+  response.chunks = session.arena.take_new_chunks(call.reply.fds);
+  call.reply.put(response);
+  return 0;
+}
+
+int modify_cq(Call& call) {
+  constexpr std::uint32_t kMost = 0xffff;
+  uroce_modify_cq_request request;
+  if (!call.read(request) || request.reserved != 0 || request.count > kMost || request.period_us > kMost) {
+    return EINVAL;
+  }
+  const CqObject* object = call.session.cqs.find(request.handle);
+  if (object == nullptr) return EINVAL;
+  // Few entries alone would never be told of without a limit.
+  const std::uint32_t period_us = request.count > 1 && request.period_us == 0 ? kMost : request.period_us;
+  object->cq->moderate(request.count, period_us * kMicrosecond);
+  return 0;
+}
+
+int destroy_cq(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  Session& session = call.session;
+  CqObject* object = session.cqs.find(request.handle);
+  if (object == nullptr) return EINVAL;
+  if (object->users != 0) return EBUSY;
+  call.conductor.on_all_workers([&](WorkerCore& worker) { worker.remove_cq(object->id, object->cq.get()); });
+  call.conductor.cq_targets().erase(object->id.value);
+  call.conductor.cq_ids().release(object->id.value);
+  if (object->channel != nullptr) --object->channel->users;
+  call.conductor.refund(session, usage_of(object->entries));
+  session.arena.free(object->ring);
+  session.arena.free(object->client);
+  session.cqs.erase(request.handle);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

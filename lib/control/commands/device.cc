@@ -1,0 +1,34 @@
+// QUERY_DEVICE, QUERY_PORT, QUERY_GID.
+#include "control/commands/command.h"
+
+namespace uroce::engine::commands {
+
+int query_device(Call& call) {
+  if (!call.no_body()) return EINVAL;
+  call.reply.put(call.conductor.port().device());
+  return 0;
+}
+
+int query_port(Call& call) {
+  if (!call.no_body()) return EINVAL;
+  call.conductor.refresh_link();
+  uroce_port_response response = call.conductor.port().port();
+  call.conductor.on_all_workers([&](WorkerCore& worker) {
+    const proto::Counters& counters = worker.transport().counters();
+    response.bad_pkeys += static_cast<std::uint32_t>(counters.drop_bad_pkey);
+    response.bad_qkeys += static_cast<std::uint32_t>(counters.drop_bad_qkey);
+  });
+  call.reply.put(response);
+  return 0;
+}
+
+int query_gid(Call& call) {
+  uroce_gid_request request;
+  uroce_gid_response response;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  if (!call.conductor.port().gid(request.index, response)) return ENOENT;
+  call.reply.put(response);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

@@ -1,0 +1,190 @@
+// CREATE_FLOW, CREATE_RSS, CREATE_COUNTERS and what ends them: who receives raw packets.
+#include <algorithm>
+#include <bit>
+
+#include "control/commands/command.h"
+#include "control/privilege.h"
+
+namespace uroce::engine::commands {
+namespace {
+
+constexpr std::uint32_t kKnownFields = 2 * UROCE_RSS_DST_PORT_UDP - 1;
+constexpr std::uint32_t kKnownFlags = UROCE_FLOW_DONT_TRAP | UROCE_FLOW_DROP | UROCE_FLOW_TAG | UROCE_FLOW_TO_RSS;
+
+static_assert(sizeof(net::FrameKey) == sizeof(uroce_frame_key));
+static_assert(offsetof(net::FrameKey, dst_port) == offsetof(uroce_frame_key, dst_port) &&
+              offsetof(net::FrameKey, layers) == offsetof(uroce_frame_key, layers));
+static_assert(std::uint32_t{UROCE_RSS_DST_PORT_UDP} == net::kRssDstPortUdp &&
+              std::uint32_t{UROCE_LAYER_UDP} == net::kLayerUdp);
+static_assert(UROCE_FLOW_SNIFFER == static_cast<std::uint32_t>(net::FlowType::kSniffer));
+
+bool is_zero(const uroce_frame_key& key) {
+  const uroce_frame_key zero{};
+  return std::memcmp(&key, &zero, sizeof(key)) == 0;
+}
+
+net::FrameKey to_key(const uroce_frame_key& key) {
+  net::FrameKey out;
+  std::memcpy(&out, &key, sizeof(out));
+  return out;
+}
+
+int check(const uroce_create_flow_request& request) {
+  if (request.type > UROCE_FLOW_SNIFFER) return EOPNOTSUPP;
+  if ((request.flags & ~kKnownFlags) != 0 || request.priority > UROCE_MAX_FLOW_PRIORITY) return EINVAL;
+  if (request.type == UROCE_FLOW_NORMAL) return 0;
+  // What keeps all there is can't leave it to others as well, and has nothing to compare.
+  constexpr std::uint32_t kOfNormal = UROCE_FLOW_DONT_TRAP | UROCE_FLOW_DROP;
+  return (request.flags & kOfNormal) != 0 || !is_zero(request.value) || !is_zero(request.mask) ? EINVAL : 0;
+}
+
+bool find_objects(Session& session, const uroce_create_flow_request& request, FlowObject& flow) {
+  if ((request.flags & UROCE_FLOW_TO_RSS) != 0) {
+    flow.rss = session.rss.find(request.qp);
+  } else if (QpObject* const qp = session.qps.find(request.qp); qp != nullptr) {
+    if (qp->type == proto::QpType::kRawPacket) flow.qp = qp;
+  }
+  if (request.counters != 0) {
+    flow.counters = session.counters.find(request.counters);
+    if (flow.counters == nullptr) return false;
+  }
+  return flow.rss != nullptr || flow.qp != nullptr;
+}
+
+void count_users(const FlowObject& flow, std::uint32_t change) {
+  if (flow.qp != nullptr) flow.qp->users += change;
+  if (flow.rss != nullptr) flow.rss->users += change;
+  if (flow.counters != nullptr) flow.counters->users += change;
+}
+
+net::Flow describe(const uroce_create_flow_request& request, const FlowObject& objects) {
+  net::Flow flow;
+  flow.type = static_cast<net::FlowType>(request.type);
+  flow.priority = request.priority;
+  flow.value = to_key(request.value);
+  flow.mask = to_key(request.mask);
+  flow.dont_trap = (request.flags & UROCE_FLOW_DONT_TRAP) != 0;
+  flow.drop = (request.flags & UROCE_FLOW_DROP) != 0;
+  if ((request.flags & UROCE_FLOW_TAG) != 0) flow.tag = request.tag;
+  if (objects.qp != nullptr) flow.qp = objects.qp->index.value;
+  if (objects.rss != nullptr) flow.rss = objects.rss->target;
+  if (objects.counters != nullptr) flow.count = objects.counters->count;
+  return flow;
+}
+
+WorkerCore& worker_of_flows(Conductor& conductor) { return *conductor.workers().workers[0]; }
+
+bool find_wqs(Session& session, const uroce_create_rss_request& request, std::vector<QpObject*>& out) {
+  for (std::uint32_t i = 0; i < request.count; ++i) {
+    QpObject* const wq = session.qps.find(request.wq[i]);
+    if (wq == nullptr || wq->type != proto::QpType::kWq) return false;
+    out.push_back(wq);
+  }
+  return true;
+}
+
+}  // namespace
+
+int create_rss(Call& call) {
+  uroce_create_rss_request request;
+  if (!call.read(request)) return EINVAL;
+  if (request.count > UROCE_MAX_RSS_ENTRIES || !std::has_single_bit(request.count)) return EINVAL;
+  if ((request.fields & ~kKnownFields) != 0) return EOPNOTSUPP;
+  Session& session = call.session;
+  if (!may_use_raw_packets(session.peer)) return EPERM;
+  auto rss = std::make_unique<RssObject>();
+  if (!find_wqs(session, request, rss->wqs)) return EINVAL;
+  if (const int error = call.conductor.charge(session, {.qps = 1})) return error;
+  const auto qpn = call.conductor.qpns(0).allocate();
+  if (!qpn) {
+    call.conductor.refund(session, {.qps = 1});
+    return ENOMEM;
+  }
+  rss->qpn = *qpn;
+  auto target = std::make_shared<net::RssTarget>();
+  for (QpObject* wq : rss->wqs) {
+    target->qps.push_back(wq->index.value);
+    ++wq->users;
+  }
+  target->fields = request.fields;
+  std::ranges::copy(request.key, target->key.begin());
+  rss->target = std::move(target);
+  const uroce_create_rss_response response{session.rss.add(std::move(rss)), qpn->value};
+  call.reply.put(response);
+  return 0;
+}
+
+int destroy_rss(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  Session& session = call.session;
+  const RssObject* const rss = session.rss.find(request.handle);
+  if (rss == nullptr) return EINVAL;
+  if (rss->users != 0) return EBUSY;
+  for (QpObject* wq : rss->wqs) --wq->users;
+  call.conductor.qpns(0).release(rss->qpn);
+  call.conductor.refund(session, {.qps = 1});
+  session.rss.erase(request.handle);
+  return 0;
+}
+
+int create_flow(Call& call) {
+  uroce_create_flow_request request;
+  if (!call.read(request)) return EINVAL;
+  if (const int error = check(request)) return error;
+  Session& session = call.session;
+  if (!may_use_raw_packets(session.peer)) return EPERM;
+  auto flow = std::make_unique<FlowObject>();
+  if (!find_objects(session, request, *flow)) return EINVAL;
+  flow->id = call.conductor.new_flow();
+  flow->asked = request;
+  bool added = false;
+  worker_of_flows(call.conductor).call([&](WorkerCore& worker) {
+    added = worker.add_flow(flow->id, describe(request, *flow));
+  });
+  if (!added) return ENOMEM;
+  count_users(*flow, 1);
+  call.reply.put(uroce_handle{session.flows.add(std::move(flow)), 0});
+  return 0;
+}
+
+int destroy_flow(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  const FlowObject* const flow = call.session.flows.find(request.handle);
+  if (flow == nullptr) return EINVAL;
+  worker_of_flows(call.conductor).call([&](WorkerCore& worker) { worker.remove_flow(flow->id); });
+  count_users(*flow, ~0u);
+  call.session.flows.erase(request.handle);
+  return 0;
+}
+
+int create_counters(Call& call) {
+  if (!call.no_body()) return EINVAL;
+  if (call.session.counters.size() >= kMaxCounters) return ENOMEM;
+  call.reply.put(uroce_handle{call.session.counters.add(std::make_unique<CountersObject>()), 0});
+  return 0;
+}
+
+int destroy_counters(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  const CountersObject* const counters = call.session.counters.find(request.handle);
+  if (counters == nullptr) return EINVAL;
+  if (counters->users != 0) return EBUSY;
+  call.session.counters.erase(request.handle);
+  return 0;
+}
+
+int read_counters(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  const CountersObject* const counters = call.session.counters.find(request.handle);
+  if (counters == nullptr) return EINVAL;
+  const net::FlowCount& count = *counters->count;
+  call.reply.put(uroce_read_counters_response{count.packets.load(std::memory_order_relaxed),
+                                              count.bytes.load(std::memory_order_relaxed)});
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

@@ -1,0 +1,115 @@
+// HELLO: the client's shared memory, its wakes and its events.
+#include <fcntl.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "control/commands/command.h"
+#include "mapping/sigbus_guard.h"
+#include "platform/clock.h"
+#include "platform/log.h"
+
+namespace uroce::engine::commands {
+namespace {
+
+std::string program_name(const char (&field)[32]) {
+  std::string name(field, ::strnlen(field, sizeof(field)));
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return name;
+}
+
+// The descriptor that the client gets is a duplicate of ours.
+bool give(const UniqueFd& fd, std::vector<UniqueFd>& fds) {
+  fds.emplace_back(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  return fds.back().valid();
+}
+
+struct Doors {
+  SharedBlock bells, header;
+};
+
+int make_ports(Session& session, const Doors& doors, std::uint32_t workers) {
+  auto* bells = reinterpret_cast<uroce_doorbells*>(doors.bells.data);
+  session.bits.resize(workers);
+  for (std::uint32_t i = 0; i < workers; ++i) {
+    UniqueFd wake(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!wake.valid()) return EMFILE;
+    auto port = std::make_unique<SessionPort>();
+    port->session = session.id;
+    port->bells = queue::DoorbellReader(bells + i);
+    port->line = &session.header->worker[i];
+    port->eventfd = wake.get();
+    session.ports.push_back(std::move(port));
+    session.eventfds.push_back(std::move(wake));
+  }
+  return 0;
+}
+
+// A session that failed half-way is closed by its client; nothing of it is known to a worker yet.
+int fail(Session& session, int error) {
+  session.ports.clear();
+  session.eventfds.clear();
+  session.events.reset();
+  session.header = nullptr;
+  session.doomed = true;
+  return error;
+}
+
+}  // namespace
+
+int hello(Call& call) {
+  Session& session = call.session;
+  uroce_hello_request request;
+  if (!call.read(request) || session.greeted || session.header != nullptr) return EINVAL;
+  session.program = program_name(request.program);
+  if (request.version != UROCE_ABI_VERSION) {
+    log(LogLevel::kWarning,
+        "%s speaks version %u of the shared-memory layout, this daemon %u; install both from one build",
+        session.program.c_str(), request.version, UROCE_ABI_VERSION);
+    return EPROTO;
+  }
+  const auto workers = static_cast<std::uint32_t>(call.conductor.workers().workers.size());
+  Doors doors;
+  const auto bells = session.arena.allocate(ChunkKind::kClientWrites, sizeof(uroce_doorbells) * workers);
+  const auto header = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_session_header));
+  if (!bells || !header) return fail(session, ENOMEM);
+  doors = {*bells, *header};
+  session.header = reinterpret_cast<uroce_session_header*>(header->data);
+  if (const int error = make_ports(session, doors, workers)) return fail(session, error);
+  int pipe_fds[2];
+  if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return fail(session, EMFILE);
+  UniqueFd read_end(pipe_fds[0]);
+  session.events.reset(pipe_fds[1]);
+  ::fcntl(session.events.get(), F_SETFL, O_NONBLOCK);
+
+  uroce_session_header& h = *session.header;
+  h.workers = workers;
+  h.magic = UROCE_ABI_MAGIC;
+  h.heartbeat_ns = monotonic_now();
+  h.yield = call.conductor.workers().few_cores.load(std::memory_order_relaxed);
+  h.packet_bytes = call.conductor.port().active_mtu_bytes();
+  std::atomic_ref(h.version).store(UROCE_ABI_VERSION, std::memory_order_release);
+
+  uroce_hello_response response{};
+  response.version = UROCE_ABI_VERSION;
+  response.workers = workers;
+  response.session = static_cast<std::uint32_t>(session.id);
+  response.header = doors.header.place;
+  response.doorbells = doors.bells.place;
+  response.chunks = session.arena.take_new_chunks(call.reply.fds);
+  for (const UniqueFd& wake : session.eventfds) {
+    if (!give(wake, call.reply.fds)) return fail(session, EMFILE);
+  }
+  call.reply.fds.push_back(std::move(read_end));
+  session.greeted = true;
+  for (std::uint32_t i = 0; i < workers; ++i) {
+    call.conductor.workers().workers[i]->call([&](WorkerCore& worker) { worker.attach(*session.ports[i]); });
+  }
+  call.reply.put(response);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

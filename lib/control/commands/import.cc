@@ -1,0 +1,87 @@
+// IMPORT_DEVICE, IMPORT_PD, IMPORT_MR; device memory, which the daemon keeps for who imports it.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include "control/commands/command.h"
+#include "mapping/untrusted_fd.h"
+
+namespace uroce::engine::commands {
+
+// Whoever holds the memfd of a session's first chunk was given it by that session's process.
+int import_device(Call& call) {
+  FileFacts info;
+  if (!call.no_body() || call.fds.size() != 1) return EINVAL;
+  if (!is_memory_file(call.fds[0].get())) return ENOENT;
+  if (examine(call.fds[0].get(), call.session.patience, info) != 0) return EINVAL;
+  for (const auto& [id, session] : call.conductor.sessions()) {
+    if (session.get() == &call.session || !session->greeted) continue;
+    if (!session->arena.is_first_chunk(info.device, info.inode)) continue;
+    call.session.imported = id;
+    return 0;
+  }
+  return ENOENT;
+}
+
+int import_pd(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  const Session* from = call.conductor.session(call.session.imported);
+  const PdObject* pd = from != nullptr ? from->pds.find(request.handle) : nullptr;
+  if (pd == nullptr) return EINVAL;
+  if (call.session.pds.size() >= kMaxPd) return ENOMEM;
+  auto imported = std::make_unique<PdObject>();
+  imported->id = pd->id;
+  call.reply.put(uroce_handle{call.session.pds.add(std::move(imported)), 0});
+  return 0;
+}
+
+int import_mr(Call& call) {
+  uroce_import_mr_request request;
+  if (!call.read(request)) return EINVAL;
+  const PdObject* pd = call.session.pds.find(request.pd);
+  const Session* from = call.conductor.session(call.session.imported);
+  const MrObject* mr = pd != nullptr && from != nullptr ? from->mrs.find(request.mr) : nullptr;
+  if (mr == nullptr || mr->pd->id != pd->id) return EINVAL;
+  call.reply.put(uroce_import_mr_response{mr->key.value, mr->key.value, mr->addr, mr->length});
+  return 0;
+}
+
+int alloc_dm(Call& call) {
+  constexpr std::size_t kMaxDms = 4096;  // each is a descriptor of the daemon
+  uroce_alloc_dm_request request;
+  struct stat info {};
+  if (!call.read(request) || call.fds.size() != 1 || request.length == 0) return EINVAL;
+  const int fd = call.fds[0].get();
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(fd, &info) != 0) return EINVAL;
+  if (request.length > static_cast<std::uint64_t>(info.st_size)) return EINVAL;
+  if (call.session.dms.size() >= kMaxDms) return EMFILE;
+  auto dm = std::make_unique<DmObject>();
+  dm->memory = std::move(call.fds[0]);
+  dm->length = request.length;
+  call.reply.put(uroce_handle{call.session.dms.add(std::move(dm)), 0});
+  return 0;
+}
+
+int free_dm(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  if (call.session.dms.find(request.handle) == nullptr) return EINVAL;
+  call.session.dms.erase(request.handle);
+  return 0;
+}
+
+int import_dm(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  const Session* from = call.conductor.session(call.session.imported);
+  const DmObject* dm = from != nullptr ? from->dms.find(request.handle) : nullptr;
+  if (dm == nullptr) return EINVAL;
+  UniqueFd copy(::fcntl(dm->memory.get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return EMFILE;
+  call.reply.fds.push_back(std::move(copy));
+  call.reply.put(uroce_import_dm_response{dm->length});
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

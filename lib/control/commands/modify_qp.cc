@@ -1,0 +1,167 @@
+// MODIFY_QP, QUERY_QP.
+#include "control/commands/command.h"
+#include "platform/clock.h"
+#include "platform/log.h"
+
+namespace uroce::engine::commands {
+namespace {
+
+bool connected(proto::QpState state) {
+  return state == proto::QpState::kRtr || state == proto::QpState::kRts || state == proto::QpState::kSqd;
+}
+
+template <class T>
+bool narrow(std::uint32_t value, T& out) {
+  out = static_cast<T>(value);
+  return out == value;
+}
+
+// Numbers that do not fit their fields are refused here; check_modify knows what each may be.
+bool convert(const uroce_qp_attr& from, std::uint32_t mask, proto::QpAttr& to) {
+  const auto given = [mask](proto::AttrMask bit) { return (mask & bit) != 0; };
+  bool ok = true;
+  const auto take = [&](proto::AttrMask bit, std::uint32_t value, auto& field) {
+    if (given(bit)) ok &= narrow(value, field);
+  };
+  const auto state = [&](proto::AttrMask bit, std::uint32_t value, proto::QpState& field) {
+    if (!given(bit)) return;
+    ok &= value <= static_cast<std::uint32_t>(proto::QpState::kErr);
+    field = static_cast<proto::QpState>(value);
+  };
+  state(proto::kAttrState, from.state, to.state);
+  state(proto::kAttrCurState, from.cur_state, to.cur_state);
+  to.sqd_notify = given(proto::kAttrSqdNotify) && from.sqd_notify != 0;
+  take(proto::kAttrAccessFlags, from.access_flags, to.access);
+  take(proto::kAttrPkeyIndex, from.pkey_index, to.pkey_index);
+  take(proto::kAttrPort, from.port, to.port);
+  take(proto::kAttrQkey, from.qkey, to.qkey);
+  take(proto::kAttrTimeout, from.timeout, to.timeout);
+  take(proto::kAttrRetryCnt, from.retry_cnt, to.retry_cnt);
+  take(proto::kAttrRnrRetry, from.rnr_retry, to.rnr_retry);
+  take(proto::kAttrMinRnrTimer, from.min_rnr_timer, to.min_rnr_timer);
+  take(proto::kAttrMaxRdAtomic, from.max_rd_atomic, to.max_rd_atomic);
+  take(proto::kAttrMaxDestRdAtomic, from.max_dest_rd_atomic, to.max_dest_rd_atomic);
+  take(proto::kAttrRateLimit, from.rate_limit, to.rate_kbps);
+  take(proto::kAttrRateLimit, from.rate_burst, to.rate_burst);
+  if (given(proto::kAttrRateLimit)) ok &= from.rate_limit <= UROCE_MAX_RATE_KBPS;
+  to.rq_psn = Psn(from.rq_psn);
+  to.sq_psn = Psn(from.sq_psn);
+  to.dest_qpn = Qpn{from.dest_qpn};
+  if (given(proto::kAttrDestQpn)) ok &= from.dest_qpn <= Psn::kMask;
+  if (given(proto::kAttrPathMtu)) {
+    ok &= from.path_mtu >= 1 && from.path_mtu <= 5;
+    to.path_mtu = 128u << (from.path_mtu & 7);
+  }
+  return ok;
+}
+
+// What the port, not the QP, decides.
+const char* check_port(const Conductor& conductor, const uroce_qp_attr& attr, std::uint32_t mask) {
+  if ((mask & proto::kAttrPort) != 0 && attr.port != 1) return "port number (only 1)";
+  if ((mask & proto::kAttrPkeyIndex) != 0 && attr.pkey_index != 0) return "P_Key index (only 0)";
+  if ((mask & proto::kAttrPathMtu) != 0 && attr.path_mtu > conductor.port().port().active_mtu) {
+    return "path MTU (larger than the port's active MTU)";
+  }
+  return nullptr;
+}
+
+// The client's view for a later query.
+void remember(QpObject& qp, const uroce_qp_attr& from, std::uint32_t mask) {
+  uroce_qp_attr& to = qp.attr();
+  const auto keep = [mask](proto::AttrMask bit, auto value, auto& field) {
+    if ((mask & bit) != 0) field = value;
+  };
+  keep(proto::kAttrPathMtu, from.path_mtu, to.path_mtu);
+  keep(proto::kAttrQkey, from.qkey, to.qkey);
+  keep(proto::kAttrDestQpn, from.dest_qpn, to.dest_qpn);
+  keep(proto::kAttrAccessFlags, from.access_flags, to.access_flags);
+  keep(proto::kAttrPkeyIndex, from.pkey_index, to.pkey_index);
+  keep(proto::kAttrPort, from.port, to.port);
+  keep(proto::kAttrTimeout, from.timeout, to.timeout);
+  keep(proto::kAttrRetryCnt, from.retry_cnt, to.retry_cnt);
+  keep(proto::kAttrRnrRetry, from.rnr_retry, to.rnr_retry);
+  keep(proto::kAttrMinRnrTimer, from.min_rnr_timer, to.min_rnr_timer);
+  keep(proto::kAttrMaxRdAtomic, from.max_rd_atomic, to.max_rd_atomic);
+  keep(proto::kAttrMaxDestRdAtomic, from.max_dest_rd_atomic, to.max_dest_rd_atomic);
+  keep(proto::kAttrAv, from.av, to.av);
+}
+
+void note_state(Session& session, QpObject& qp, proto::QpState state, Conductor& conductor) {
+  const bool now = connected(state);
+  if (now == qp.connected) return;
+  qp.connected = now;
+  session.connected_qps += now ? 1u : ~0u;
+  conductor.hurry_heartbeat();
+}
+
+bool snapshot_of(Conductor& conductor, const QpObject& qp, proto::QpSnapshot& out) {
+  bool found = false;
+  conductor.workers().workers[qp.worker]->call(
+      [&](WorkerCore& worker) { found = worker.transport().query(qp.index, out); });
+  return found;
+}
+
+int refuse(const Session& session, const QpObject& qp, const char* what, int error) {
+  log(LogLevel::kInfo, "%s: modify of QP 0x%06x refused: %s", session.program.c_str(), qp.qpn.value, what);
+  return error;
+}
+
+int resolve_for(Conductor& conductor, const QpObject& qp, const uroce_modify_qp_request& request,
+                proto::QpAttr& attr) {
+  // Of UD packets the path is in their address handles; check_modify refuses one here.
+  if ((request.mask & proto::kAttrAv) == 0 || qp.type == proto::QpType::kUd) return 0;
+  if (const int status = resolve_path(conductor, request.attr.av, attr.path)) return status;
+  const bool renamed = (request.mask & proto::kAttrDestQpn) != 0;
+  const Qpn remote{renamed ? request.attr.dest_qpn : qp.attr().dest_qpn};
+  attr.path.source_port = wire::source_port(attr.path.flow_label, qp.qpn, remote);
+  return 0;
+}
+
+}  // namespace
+
+int modify_qp(Call& call) {
+  uroce_modify_qp_request request;
+  if (!call.read(request)) return EINVAL;
+  Session& session = call.session;
+  QpObject* qp = session.qps.find(request.handle);
+  if (qp == nullptr) return EINVAL;
+  if ((request.mask & proto::kAttrCap) != 0) return EOPNOTSUPP;
+  proto::QpAttr attr;
+  if (!convert(request.attr, request.mask, attr))
+    return refuse(session, *qp, "a value does not fit its field", EINVAL);
+  if (const char* what = check_port(call.conductor, request.attr, request.mask)) {
+    return refuse(session, *qp, what, EINVAL);
+  }
+  if (const int status = resolve_for(call.conductor, *qp, request, attr)) return status;
+  proto::ModifyVerdict verdict;
+  proto::QpSnapshot after;
+  call.conductor.workers().workers[qp->worker]->call([&](WorkerCore& worker) {
+    verdict = worker.transport().modify(qp->index, attr, request.mask, monotonic_now());
+    worker.transport().query(qp->index, after);
+  });
+  if (verdict.error != 0) return refuse(session, *qp, verdict.what, verdict.error);
+  remember(*qp, request.attr, request.mask);
+  note_state(session, *qp, after.state, call.conductor);
+  return 0;
+}
+
+int query_qp(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  const QpObject* qp = call.session.qps.find(request.handle);
+  if (qp == nullptr) return EINVAL;
+  proto::QpSnapshot now;
+  if (!snapshot_of(call.conductor, *qp, now)) return EINVAL;
+  uroce_query_qp_response response{};
+  response.attr = qp->attr();
+  response.attr.state = response.attr.cur_state = static_cast<std::uint32_t>(now.state);
+  response.attr.rq_psn = now.attr.rq_psn.value();
+  response.attr.sq_psn = now.attr.sq_psn.value();
+  response.attr.rate_limit = now.attr.rate_kbps;
+  response.attr.rate_burst = now.attr.rate_burst;
+  response.sq_draining = now.sq_draining;
+  call.reply.put(response);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

@@ -1,0 +1,296 @@
+// REG_MR, REREG_MR, ALLOC_NULL_MR, ALLOC_FAST_MR, DEREG_MR.
+#include <system_error>
+
+#include "control/commands/command.h"
+#include "platform/log.h"
+
+namespace uroce::engine::commands {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kWholeAddressSpace = ~std::uint64_t{0};
+constexpr std::uint32_t kWritingAccess = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteAtomic;
+constexpr std::uint32_t kKnownAccess = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead |
+                                       memory::kRemoteAtomic | memory::kMwBind | memory::kZeroBased |
+                                       memory::kOnDemand | memory::kFlushGlobal;  // nothing here is persistent
+// IBV_ACCESS_OPTIONAL_RANGE: hints that a device may ignore (relaxed ordering).
+constexpr std::uint32_t kOptionalAccess = 0x3ff00000;
+constexpr std::uint32_t kHugetlbAccess = 1u << 7;
+
+// The body may end behind the last piece that it counts.
+bool parse(const Call& call, std::span<const std::byte> body, uroce_reg_mr_request& out) {
+  constexpr std::size_t kHead = offsetof(uroce_reg_mr_request, piece);
+  if (body.size() < kHead || body.size() > sizeof(out)) return call.malformed();
+  out = {};
+  std::memcpy(&out, body.data(), body.size());
+  if (out.reserved != 0 || out.piece_count > UROCE_MAX_MR_PIECES) return false;
+  return body.size() >= kHead + out.piece_count * sizeof(uroce_mr_piece) || call.malformed();
+}
+
+int check_access(std::uint32_t asked) {
+  const std::uint32_t access = asked & ~(kOptionalAccess | kHugetlbAccess);
+  if ((access & ~kKnownAccess) != 0) return EINVAL;
+  // Remote write and atomic need local write (IBTA vol. 1, 10.6.3.1; ibv_reg_mr(3)).
+  if ((access & (memory::kRemoteWrite | memory::kRemoteAtomic)) != 0 && (access & memory::kLocalWrite) == 0) {
+    return EINVAL;
+  }
+  return 0;
+}
+
+bool is_implicit(const uroce_reg_mr_request& request) {
+  return (request.access & memory::kOnDemand) != 0 && request.addr == 0 && request.iova == 0 &&
+         request.length == kWholeAddressSpace && request.piece_count == 0;
+}
+
+int check_range(const uroce_reg_mr_request& request) {
+  if (is_implicit(request)) return 0;
+  if (request.length == 0 || request.length > kMaxMrBytes) return EINVAL;
+  if (request.addr + request.length < request.addr || request.iova + request.length < request.iova) return EINVAL;
+  if (request.piece_count == 0) return 0;
+  const std::uint64_t first = request.addr / kPage * kPage;
+  const std::uint64_t end = request.addr + request.length;
+  if (end > ~std::uint64_t{0} - kPage) return EINVAL;
+  const std::uint64_t span = (end + kPage - 1) / kPage * kPage - first;
+  std::uint64_t total = 0;
+  for (std::uint32_t i = 0; i < request.piece_count; ++i) {
+    if (request.piece[i].reserved != 0 || request.piece[i].bytes > span - total) return EINVAL;
+    total += request.piece[i].bytes;
+  }
+  return total == span ? 0 : EINVAL;
+}
+
+int start_indirect(Call& call) {
+  Session& session = call.session;
+  if (session.indirect != nullptr) return 0;
+  if (session.patience->stuck.load() >= Patience::kMaxStuck) return EAGAIN;
+  MemoryFiles files;
+  if (const int error = open_memory(session.peer, files)) return error;
+  try {
+    session.indirect =
+        std::make_unique<IndirectMemory>(std::move(files), session.patience, call.conductor.workers().few_cores);
+  } catch (const std::system_error&) {  // no thread is left
+    return EAGAIN;
+  }
+  return 0;
+}
+
+int reach_through_kernel(Call& call, const uroce_reg_mr_request& request) {
+  Session& session = call.session;
+  const char* program = session.program.c_str();
+  if (!call.conductor.config().indirect || !session.peer.pidfd.valid()) {
+    log(LogLevel::kWarning, "memory of %s can't be shared and is refused: see memory.indirect in uroced.toml",
+        program);
+    return EOPNOTSUPP;
+  }
+  int error = start_indirect(call);
+  if (error == 0) error = session.indirect->probe(request.addr);
+  // What is not there yet may be when it is used.
+  if (error == 0 || (error == EFAULT && (request.access & memory::kOnDemand) != 0)) return 0;
+  if (error == EAGAIN || error == ETIMEDOUT) {
+    log(LogLevel::kWarning,
+        "memory of %s is refused: page faults of user %u don't end (%u threads wait for them, %u may); look for "
+        "what should serve them: a FUSE file system, or userfaultfd",
+        program, static_cast<unsigned>(session.peer.uid), session.patience->stuck.load(), Patience::kMaxStuck);
+    return error;
+  }
+  log(LogLevel::kWarning,
+      "memory of %s can't be reached through the kernel (%s); run the daemon as root, or as the program's user "
+      "with kernel.yama.ptrace_scope=0; a program that gave up privileges has to call prctl(PR_SET_DUMPABLE, 1)",
+      program, std::strerror(error));
+  return error == EFAULT ? EFAULT : EPERM;
+}
+
+int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory::Region& region) {
+  Session& session = call.session;
+  region.client_address = request.addr;
+  if (request.piece_count == 0) {
+    if (const int error = reach_through_kernel(call, request)) return error;
+    mr.indirect = true;
+    region.indirect = &session.indirect->io();
+    return 0;
+  }
+  mr.writable = (request.access & kWritingAccess) != 0;
+  const std::span pieces(request.piece, request.piece_count);
+  if (const int error = session.memory.map(pieces, call.fds, mr.writable, mr.hold)) return error;
+  region.base = mr.hold.base() + request.addr % kPage;
+  return 0;
+}
+
+memory::Region describe(const uroce_reg_mr_request& request, const PdObject& pd) {
+  memory::Region region;
+  region.pd = pd.id;
+  region.access = request.access & kKnownAccess;
+  region.iova = (request.access & memory::kZeroBased) != 0 ? 0 : request.iova;
+  region.length = request.length;
+  return region;
+}
+
+void remember(MrObject& mr, const uroce_reg_mr_request& request, PdObject& pd, Key key) {
+  mr.key = key;
+  mr.pd = &pd;
+  mr.addr = request.addr;
+  mr.length = request.length;
+  mr.iova = request.iova;
+  mr.access = request.access & kKnownAccess;
+}
+
+// A new object of the session's, which has been charged for it.
+int add(Call& call, std::unique_ptr<MrObject> mr, const uroce_reg_mr_request& request, PdObject& pd,
+        const memory::Region& region) {
+  Session& session = call.session;
+  memory::Table& table = call.conductor.memory();
+  const auto key = mr->kind == MrKind::kFast ? table.allocate_fast(region) : table.insert(region);
+  if (!key) {
+    session.memory.unmap(mr->hold);
+    return ENOMEM;
+  }
+  remember(*mr, request, pd, *key);
+  ++pd.users;
+  call.reply.put(uroce_reg_mr_response{session.mrs.add(std::move(mr)), key->value, key->value, 0});
+  return 0;
+}
+
+int make(Call& call, MrKind kind) {
+  uroce_reg_mr_request request;
+  if (!parse(call, call.body, request)) return EINVAL;
+  if (const int error = check_access(request.access)) return error;
+  if (const int error = check_range(request)) return error;
+  Session& session = call.session;
+  PdObject* pd = session.pds.find(request.pd);
+  if (pd == nullptr) return EINVAL;
+  const Usage usage{.mrs = 1};
+  if (const int error = call.conductor.charge(session, usage)) return error;
+  auto mr = std::make_unique<MrObject>();
+  mr->kind = kind;
+  memory::Region region = describe(request, *pd);
+  int error = locate(call, request, *mr, region);
+  if (error == 0) error = add(call, std::move(mr), request, *pd, region);
+  if (error != 0) call.conductor.refund(session, usage);
+  return error;
+}
+
+/// False: windows are bound to it.
+bool withdraw(Conductor& conductor, Key key) {
+  if (!conductor.memory().retire(key)) return false;
+  conductor.quiesce();
+  conductor.memory().release(key);
+  return true;
+}
+
+bool parse_rereg(const Call& call, uroce_rereg_mr_request& out) {
+  constexpr std::size_t kHead = offsetof(uroce_rereg_mr_request, mr);
+  if (call.body.size() < kHead) return call.malformed();
+  std::memcpy(&out, call.body.data(), kHead);
+  return parse(call, call.body.subspan(kHead), out.mr);
+}
+
+// What the mask leaves out stays as it was.
+void fill_from(const MrObject& mr, std::uint32_t mask, uroce_reg_mr_request& request) {
+  if ((mask & UROCE_REREG_ACCESS) == 0) request.access = mr.access;
+  if ((mask & UROCE_REREG_TRANSLATION) != 0) return;
+  request.addr = mr.addr;
+  request.length = mr.length;
+  request.iova = mr.iova;
+}
+
+// Fills `next` and `region` for the region as it is to be.
+int relocate(Call& call, const uroce_rereg_mr_request& request, const MrObject& mr, MrObject& next,
+             memory::Region& region) {
+  if ((request.mask & UROCE_REREG_TRANSLATION) != 0 || request.mr.piece_count != 0) {
+    return locate(call, request.mr, next, region);
+  }
+  const bool writes = (request.mr.access & kWritingAccess) != 0;
+  if (writes && !mr.writable && !mr.indirect) return EINVAL;
+  next.hold = mr.hold;
+  next.indirect = mr.indirect;
+  next.writable = mr.writable;
+  region.client_address = mr.addr;
+  if (mr.indirect) {
+    region.indirect = &call.session.indirect->io();
+  } else {
+    region.base = mr.hold.base() + mr.addr % kPage;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int reg_mr(Call& call) { return make(call, MrKind::kMemory); }
+int alloc_fast_mr(Call& call) { return make(call, MrKind::kFast); }
+
+int alloc_null_mr(Call& call) {
+  static constexpr memory::IndirectIo kNothing{
+      .read =
+          [](void*, std::uint64_t, std::byte* to, std::size_t bytes) {
+            std::memset(to, 0, bytes);
+            return true;
+          },
+      .write = [](void*, std::uint64_t, const std::byte*, std::size_t) { return true; }};
+  uroce_handle handle;
+  if (!call.read(handle) || handle.reserved != 0) return EINVAL;
+  Session& session = call.session;
+  PdObject* pd = session.pds.find(handle.handle);
+  if (pd == nullptr) return EINVAL;
+  if (const int error = call.conductor.charge(session, {.mrs = 1})) return error;
+  uroce_reg_mr_request request{};
+  request.access = memory::kLocalWrite;
+  request.length = kWholeAddressSpace;
+  auto mr = std::make_unique<MrObject>();
+  mr->kind = MrKind::kNull;
+  memory::Region region = describe(request, *pd);
+  region.indirect = &kNothing;
+  const int error = add(call, std::move(mr), request, *pd, region);
+  if (error != 0) call.conductor.refund(session, {.mrs = 1});
+  return error;
+}
+
+int rereg_mr(Call& call) {
+  constexpr std::uint32_t kAll = UROCE_REREG_TRANSLATION | UROCE_REREG_PD | UROCE_REREG_ACCESS;
+  uroce_rereg_mr_request request;
+  if (!parse_rereg(call, request) || request.mask == 0 || (request.mask & ~kAll) != 0) return EINVAL;
+  Session& session = call.session;
+  memory::Table& table = call.conductor.memory();
+  MrObject* mr = session.mrs.find(request.handle);
+  if (mr == nullptr || mr->kind != MrKind::kMemory) return EINVAL;
+  PdObject* pd = (request.mask & UROCE_REREG_PD) != 0 ? session.pds.find(request.mr.pd) : mr->pd;
+  if (pd == nullptr) return EINVAL;
+  fill_from(*mr, request.mask, request.mr);
+  if (const int error = check_access(request.mr.access)) return error;
+  if (const int error = check_range(request.mr)) return error;
+  MrObject next;
+  memory::Region region = describe(request.mr, *pd);
+  if (const int error = relocate(call, request, *mr, next, region)) return error;
+  const bool moved = (request.mask & UROCE_REREG_TRANSLATION) != 0 || request.mr.piece_count != 0;
+  const auto key = table.insert(region);
+  const bool done = key && withdraw(call.conductor, mr->key);
+  if (!done) {
+    if (key) withdraw(call.conductor, *key);
+    if (moved) session.memory.unmap(next.hold);
+    return key ? EBUSY : ENOMEM;
+  }
+  if (moved) session.memory.unmap(mr->hold);
+  --mr->pd->users;
+  ++pd->users;
+  mr->hold = next.hold;
+  mr->indirect = next.indirect;
+  mr->writable = next.writable;
+  remember(*mr, request.mr, *pd, *key);
+  call.reply.put(uroce_reg_mr_response{request.handle, key->value, key->value, 0});
+  return 0;
+}
+
+int dereg_mr(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  Session& session = call.session;
+  MrObject* mr = session.mrs.find(request.handle);
+  if (mr == nullptr) return EINVAL;
+  if (!withdraw(call.conductor, mr->key)) return EBUSY;
+  session.memory.unmap(mr->hold);
+  --mr->pd->users;
+  session.mrs.erase(request.handle);
+  call.conductor.refund(session, {.mrs = 1});
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

@@ -1,0 +1,54 @@
+// ATTACH_MCAST, DETACH_MCAST.
+#include <algorithm>
+
+#include "control/commands/command.h"
+#include "platform/clock.h"
+
+namespace uroce::engine::commands {
+namespace {
+
+struct Attachment {
+  QpObject* qp = nullptr;
+  wire::Address group;
+};
+
+int read(Call& call, Attachment& out) {
+  uroce_mcast_request request;
+  if (!call.read(request)) return EINVAL;
+  std::ranges::copy(request.gid, out.group.bytes.begin());
+  out.qp = call.session.qps.find(request.qp);
+  if (out.qp == nullptr || out.qp->type != proto::QpType::kUd || !out.group.is_multicast()) return EINVAL;
+  return 0;
+}
+
+}  // namespace
+
+int attach_mcast(Call& call) {
+  Attachment a;
+  if (const int error = read(call, a)) return error;
+  auto& groups = a.qp->groups;
+  if (std::ranges::find(groups, a.group) != groups.end()) return 0;
+  if (groups.size() >= kMaxGroupsOfQp) return ENOMEM;
+  if (!call.conductor.join_group(a.group)) return ENOMEM;
+  int error = 0;
+  call.conductor.workers().workers[a.qp->worker]->call(
+      [&](WorkerCore& worker) { error = worker.transport().attach_multicast(a.qp->index, a.group); });
+  if (error != 0) {
+    call.conductor.leave_group(a.group);
+    return error;
+  }
+  groups.push_back(a.group);
+  return 0;
+}
+
+int detach_mcast(Call& call) {
+  Attachment a;
+  if (const int error = read(call, a)) return error;
+  if (std::erase(a.qp->groups, a.group) == 0) return EINVAL;
+  call.conductor.workers().workers[a.qp->worker]->call(
+      [&](WorkerCore& worker) { worker.transport().detach_multicast(a.qp->index, a.group); });
+  call.conductor.leave_group(a.group);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

@@ -1,0 +1,42 @@
+// ALLOC_MW, DEALLOC_MW. Binding is a work request, and the workers' business.
+#include "control/commands/command.h"
+
+namespace uroce::engine::commands {
+
+int alloc_mw(Call& call) {
+  uroce_alloc_mw_request request;
+  if (!call.read(request) || request.type < 1 || request.type > 2) return EINVAL;
+  Session& session = call.session;
+  PdObject* pd = session.pds.find(request.pd);
+  if (pd == nullptr) return EINVAL;
+  if (const int error = call.conductor.charge(session, {.mrs = 1})) return error;
+  const memory::Kind kind = request.type == 1 ? memory::Kind::kWindow1 : memory::Kind::kWindow2;
+  const auto key = call.conductor.memory().allocate_window(pd->id, kind);
+  if (!key) {
+    call.conductor.refund(session, {.mrs = 1});
+    return ENOMEM;
+  }
+  auto mw = std::make_unique<MwObject>();
+  mw->key = *key;
+  mw->pd = pd;
+  ++pd->users;
+  call.reply.put(uroce_alloc_mw_response{session.mws.add(std::move(mw)), key->value});
+  return 0;
+}
+
+int dealloc_mw(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  Session& session = call.session;
+  MwObject* mw = session.mws.find(request.handle);
+  if (mw == nullptr) return EINVAL;
+  if (!mw->retired) call.conductor.memory().retire(mw->key);
+  call.conductor.quiesce();
+  call.conductor.memory().release(mw->key);
+  --mw->pd->users;
+  session.mws.erase(request.handle);
+  call.conductor.refund(session, {.mrs = 1});
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

@@ -1,0 +1,26 @@
+// ALLOC_PD, DEALLOC_PD.
+#include "control/commands/command.h"
+
+namespace uroce::engine::commands {
+
+int alloc_pd(Call& call) {
+  if (!call.no_body()) return EINVAL;
+  Session& session = call.session;
+  if (session.pds.size() >= kMaxPd) return ENOMEM;
+  auto pd = std::make_unique<PdObject>();
+  pd->id = call.conductor.new_pd();
+  call.reply.put(uroce_handle{session.pds.add(std::move(pd)), 0});
+  return 0;
+}
+
+int dealloc_pd(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  const PdObject* pd = call.session.pds.find(request.handle);
+  if (pd == nullptr) return EINVAL;
+  if (pd->users != 0) return EBUSY;
+  call.session.pds.erase(request.handle);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

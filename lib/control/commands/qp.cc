@@ -1,0 +1,310 @@
+// CREATE_QP, DESTROY_QP.
+#include <algorithm>
+#include <bit>
+
+#include "control/commands/command.h"
+#include "control/privilege.h"
+#include "platform/clock.h"
+
+namespace uroce::engine::commands {
+namespace {
+
+constexpr std::size_t kLine = UROCE_CACHE_LINE;
+constexpr std::uint32_t kKnownFlags = UROCE_QP_SIGNAL_ALL | UROCE_QP_BLOCK_OWN_MULTICAST | UROCE_QP_STRIP_VLAN;
+
+/// Geometry of the queues, as granted. A queue that the QP does not have has 0 entries.
+struct Shape {
+  std::uint32_t sq_entries = 0, sq_stride = 0, rq_entries = 0, rq_stride = 0;
+
+  std::size_t sq_bytes() const { return std::size_t{sq_entries} * sq_stride; }
+  std::size_t rq_bytes() const { return std::size_t{rq_entries} * rq_stride; }
+  std::size_t client_bytes() const { return sizeof(uroce_qp_client_block) + sq_bytes() + rq_bytes(); }
+};
+
+std::uint32_t round_up(std::uint32_t value, std::uint32_t unit) { return (value + unit - 1) / unit * unit; }
+
+proto::QpType type_of(const uroce_create_qp_request& request) { return static_cast<proto::QpType>(request.type); }
+
+bool is_xrc_target(const uroce_create_qp_request& request) { return type_of(request) == proto::QpType::kXrcRecv; }
+
+bool blocks_own_multicast(const uroce_create_qp_request& request) {
+  return (request.flags & UROCE_QP_BLOCK_OWN_MULTICAST) != 0;
+}
+
+int check(const uroce_create_qp_request& request) {
+  switch (request.type <= 0xff ? type_of(request) : proto::QpType{}) {
+    case proto::QpType::kRc:
+    case proto::QpType::kUc:
+    case proto::QpType::kUd:
+    case proto::QpType::kRawPacket:
+      if (request.xrcd != 0) return EINVAL;
+      if (blocks_own_multicast(request) && type_of(request) != proto::QpType::kUd) return EINVAL;
+      break;
+    case proto::QpType::kWq:
+      if ((request.send_cq | request.srq | request.xrcd) != 0 || blocks_own_multicast(request)) return EINVAL;
+      if ((request.max_send_wr | request.max_send_sge | request.max_inline) != 0) return EINVAL;
+      break;
+    case proto::QpType::kXrcSend:
+      if ((request.recv_cq | request.srq | request.xrcd) != 0 || blocks_own_multicast(request)) return EINVAL;
+      break;
+    case proto::QpType::kXrcRecv:
+      return (request.pd | request.send_cq | request.recv_cq | request.srq) != 0 ? EINVAL : 0;
+    default: return EOPNOTSUPP;
+  }
+  if (request.max_send_wr > kMaxQpWr || request.max_recv_wr > kMaxQpWr || request.max_send_sge > kMaxSge ||
+      request.max_recv_sge > kMaxSge || request.max_inline > kMaxInline || (request.flags & ~kKnownFlags) != 0) {
+    return EINVAL;
+  }
+  if ((request.flags & UROCE_QP_STRIP_VLAN) != 0 && !proto::is_raw(type_of(request))) return EINVAL;
+  const std::uint32_t most_header = type_of(request) == proto::QpType::kRawPacket ? UROCE_MAX_TSO_HEADER : 0;
+  if (request.max_tso_header > most_header || request.reserved != 0) return EINVAL;
+  return 0;
+}
+
+Shape shape_of(const uroce_create_qp_request& request) {
+  const std::uint32_t send_sges = std::max(request.max_send_sge, 1u),
+                      recv_sges = std::max(request.max_recv_sge, 1u);
+  const std::uint32_t sq_payload =
+      std::max(static_cast<std::uint32_t>(send_sges * sizeof(uroce_sge)), request.max_inline) +
+      request.max_tso_header;
+  Shape shape;
+  if (proto::has_send_queue(type_of(request))) {
+    shape.sq_entries = std::bit_ceil(std::max(request.max_send_wr, 1u));
+    shape.sq_stride = static_cast<std::uint32_t>(kLine) + round_up(sq_payload, kLine);
+  }
+  if (request.srq != 0 || type_of(request) == proto::QpType::kXrcSend) return shape;
+  shape.rq_entries = std::bit_ceil(std::max(request.max_recv_wr, 1u));
+  shape.rq_stride =
+      round_up(static_cast<std::uint32_t>(sizeof(uroce_rq_entry) + recv_sges * sizeof(uroce_sge)), 32);
+  return shape;
+}
+
+// What the headers of TSO leave of an entry.
+std::uint32_t max_inline_of(const Shape& shape, const uroce_create_qp_request& request) {
+  if (shape.sq_entries == 0) return 0;
+  return shape.sq_stride - static_cast<std::uint32_t>(kLine) - request.max_tso_header;
+}
+
+Usage usage_of(const Shape& shape) {
+  return {.qps = 1, .bytes = shape.client_bytes() + sizeof(uroce_qp_daemon_block)};
+}
+
+bool find_objects(Session& session, const uroce_create_qp_request& request, QpObject& qp) {
+  qp.pd = session.pds.find(request.pd);
+  if (proto::has_send_queue(qp.type)) {
+    qp.send_cq = session.cqs.find(request.send_cq);
+    if (qp.send_cq == nullptr) return false;
+  }
+  if (qp.pd == nullptr) return false;
+  if (qp.type == proto::QpType::kXrcSend) return true;
+  qp.recv_cq = session.cqs.find(request.recv_cq);
+  if (request.srq != 0) {
+    qp.srq = session.srqs.find(request.srq);
+    if (qp.srq == nullptr || qp.srq->xrcd != nullptr) return false;
+  }
+  return qp.recv_cq != nullptr;
+}
+
+void count_users(QpObject& qp, std::uint32_t change) {
+  if (qp.pd != nullptr) qp.pd->users += change;
+  if (qp.send_cq != nullptr) qp.send_cq->users += change;
+  if (qp.recv_cq != nullptr) qp.recv_cq->users += change;
+  if (qp.srq != nullptr) qp.srq->users += change;
+  if (qp.xrcd != nullptr) qp.xrcd->users += change;
+}
+
+// Only who answers READs and atomics has something to remember.
+bool answers(proto::QpType type) { return type == proto::QpType::kRc; }
+
+// Memory, number and doorbell. What was taken before a failure is given back by drop().
+int acquire(Conductor& conductor, Session& session, const Shape& shape, QpObject& qp) {
+  const auto client = session.arena.allocate(ChunkKind::kClientWrites, shape.client_bytes());
+  if (client) qp.client = *client;
+  const auto daemon = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_qp_daemon_block));
+  if (daemon) qp.daemon = *daemon;
+  if (shape.sq_entries != 0) qp.sq_shadow = PrivateBlock(shape.sq_bytes());
+  if (answers(qp.type)) qp.responder_resources = conductor.responder_slots().allocate();
+  if (!client || !daemon || (shape.sq_entries != 0 && !qp.sq_shadow.valid())) return ENOMEM;
+  if (answers(qp.type) && !qp.responder_resources) return ENOMEM;
+  // Frames that are not RoCE come together at worker 0.
+  qp.worker = proto::is_raw(qp.type) ? 0 : conductor.choose_worker();
+  const auto bit = session.bits[qp.worker].allocate();
+  if (!bit) return ENOMEM;
+  qp.bit = *bit;
+  const auto qpn = conductor.qpns(qp.worker).allocate();
+  if (!qpn) {
+    session.bits[qp.worker].free.push_back(qp.bit);
+    return ENOMEM;
+  }
+  qp.qpn = *qpn;
+  return 0;
+}
+
+void drop(Conductor& conductor, Session& session, const QpObject& qp) {
+  if (qp.qpn.value != 0) {
+    conductor.qpns(qp.worker).release(qp.qpn);
+    session.bits[qp.worker].free.push_back(qp.bit);
+  }
+  if (qp.client.data != nullptr) session.arena.free(qp.client);
+  if (qp.daemon.data != nullptr) session.arena.free(qp.daemon);
+}
+
+proto::QpCreate describe(Conductor& conductor, const Session& session, const uroce_create_qp_request& request,
+                         const Shape& shape, const QpObject& qp) {
+  auto* client = reinterpret_cast<uroce_qp_client_block*>(qp.client.data);
+  auto* daemon = reinterpret_cast<uroce_qp_daemon_block*>(qp.daemon.data);
+  std::byte* const sq = qp.client.data + sizeof(uroce_qp_client_block);
+  std::byte* const rq = sq + shape.sq_bytes();
+  proto::QpCreate create;
+  create.type = qp.type;
+  create.qpn = qp.qpn;
+  create.pd = qp.pd->id;
+  create.recv_cq = qp.recv_cq != nullptr ? qp.recv_cq->id : qp.send_cq->id;
+  create.send_cq = qp.send_cq != nullptr ? qp.send_cq->id : create.recv_cq;
+  create.has_srq = qp.srq != nullptr;
+  if (qp.srq != nullptr) create.srq = qp.srq->id;
+  create.signal_all = (request.flags & UROCE_QP_SIGNAL_ALL) != 0;
+  create.block_own_multicast = blocks_own_multicast(request);
+  create.strip_vlan = (request.flags & UROCE_QP_STRIP_VLAN) != 0;
+  if (shape.sq_entries != 0) {
+    create.sq =
+        queue::WorkConsumer({sq, shape.sq_entries, shape.sq_stride}, &client->sq.index, &daemon->sq_consumer);
+  }
+  if (shape.rq_entries != 0) {
+    create.rq =
+        queue::WorkConsumer({rq, shape.rq_entries, shape.rq_stride}, &client->rq.index, &daemon->rq_consumer);
+  }
+  create.max_send_sge = std::max(request.max_send_sge, 1u);
+  create.max_recv_sge = std::max(request.max_recv_sge, 1u);
+  create.max_inline = max_inline_of(shape, request);
+  create.max_tso_header = request.max_tso_header;
+  if (shape.sq_entries != 0) create.sq_shadow = qp.sq_shadow.span().first(shape.sq_bytes());
+  create.responder_resources = conductor.responder_slots().span(qp.responder_resources);
+  create.owner = session.id;
+  return create;
+}
+
+// On the worker's thread.
+int create_on_worker(WorkerCore& worker, SessionPort& port, const proto::QpCreate& create, QpObject& qp) {
+  if (port.qp_of_bit.size() <= qp.bit) port.qp_of_bit.resize(std::bit_ceil(qp.bit + 64), SessionPort::kNoQp);
+  const int error = worker.transport().create(create, qp.index);
+  if (error == 0) port.qp_of_bit[qp.bit] = qp.index.value;
+  return error;
+}
+
+uroce_create_qp_response respond(const uroce_create_qp_request& request, const Shape& shape, const QpObject& qp) {
+  uroce_create_qp_response r{};
+  r.qpn = qp.qpn.value;
+  r.worker = qp.worker;
+  r.doorbell_bit = qp.bit;
+  r.max_send_wr = shape.sq_entries;
+  r.max_recv_wr = shape.rq_entries;
+  r.max_send_sge = shape.sq_entries != 0 ? std::max(request.max_send_sge, 1u) : 0;
+  r.max_recv_sge = shape.rq_entries != 0 ? std::max(request.max_recv_sge, 1u) : 0;
+  r.max_inline = max_inline_of(shape, request);
+  r.sq_entries = shape.sq_entries;
+  r.sq_stride = shape.sq_stride;
+  r.rq_entries = shape.rq_entries;
+  r.rq_stride = shape.rq_stride;
+  r.client = r.sq = r.rq = qp.client.place;
+  r.sq.offset += sizeof(uroce_qp_client_block);
+  r.rq.offset = r.sq.offset + shape.sq_bytes();
+  r.daemon = qp.daemon.place;
+  return r;
+}
+
+int create_target(Call& call, const uroce_create_qp_request& request) {
+  Session& session = call.session;
+  auto qp = std::make_unique<QpObject>();
+  qp->type = proto::QpType::kXrcRecv;
+  qp->xrcd = session.xrcds.find(request.xrcd);
+  if (qp->xrcd == nullptr) return EINVAL;
+  if (const int error = call.conductor.charge(session, {.qps = 1})) return error;
+  if (const int error = make_xrc_target(call.conductor, qp->xrcd->domain, qp->target)) {
+    call.conductor.refund(session, {.qps = 1});
+    return error;
+  }
+  call.reply.put(add_target(call.conductor, session, std::move(qp), request.cookie));
+  return 0;
+}
+
+}  // namespace
+
+uroce_create_qp_response add_target(Conductor& conductor, Session& session, std::unique_ptr<QpObject> qp,
+                                    std::uint64_t cookie) {
+  XrcTarget& target = *qp->target;
+  ++target.users;
+  qp->qpn = target.qpn;
+  qp->worker = target.worker;
+  qp->index = target.index;
+  qp->cookie = cookie;
+  count_users(*qp, 1);
+  conductor.qp_targets().emplace(qp->qpn.value, Conductor::EventTarget{&session, cookie});
+  uroce_create_qp_response response{};
+  response.qpn = qp->qpn.value;
+  response.worker = qp->worker;
+  response.handle = session.qps.add(std::move(qp));
+  return response;
+}
+
+int create_qp(Call& call) {
+  uroce_create_qp_request request;
+  if (!call.read(request)) return EINVAL;
+  if (const int error = check(request)) return error;
+  if (is_xrc_target(request)) return create_target(call, request);
+  Session& session = call.session;
+  if (type_of(request) == proto::QpType::kRawPacket && !may_use_raw_packets(session.peer)) return EPERM;
+  auto qp = std::make_unique<QpObject>();
+  qp->type = type_of(request);
+  if (!find_objects(session, request, *qp)) return EINVAL;
+  const Shape shape = shape_of(request);
+  if (const int error = call.conductor.charge(session, usage_of(shape))) return error;
+  int error = acquire(call.conductor, session, shape, *qp);
+  if (error == 0) {
+    const proto::QpCreate create = describe(call.conductor, session, request, shape, *qp);
+    call.conductor.workers().workers[qp->worker]->call(
+        [&](WorkerCore& worker) { error = create_on_worker(worker, *session.ports[qp->worker], create, *qp); });
+  }
+  if (error != 0) {
+    drop(call.conductor, session, *qp);
+    call.conductor.refund(session, usage_of(shape));
+    return error;
+  }
+  qp->cookie = request.cookie;
+  qp->charged_bytes = usage_of(shape).bytes;
+  count_users(*qp, 1);
+  ++call.conductor.qps_of_worker(qp->worker);
+  call.conductor.qp_targets().emplace(qp->qpn.value, Conductor::EventTarget{&session, request.cookie});
+  uroce_create_qp_response response = respond(request, shape, *qp);
+  response.chunks = session.arena.take_new_chunks(call.reply.fds);
+  response.handle = session.qps.add(std::move(qp));
+  call.reply.put(response);
+  return 0;
+}
+
+int destroy_qp(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  Session& session = call.session;
+  QpObject* qp = session.qps.find(request.handle);
+  if (qp == nullptr) return EINVAL;
+  if (!qp->groups.empty() || qp->users != 0) return EBUSY;  // ibv_attach_mcast(3), flows
+  call.conductor.forget_qp(session, *qp);
+  if (qp->connected) --session.connected_qps;
+  count_users(*qp, ~0u);
+  if (qp->target) {
+    release_xrc_target(call.conductor, *qp->target);
+  } else {
+    call.conductor.workers().workers[qp->worker]->call([&](WorkerCore& worker) {
+      session.ports[qp->worker]->qp_of_bit[qp->bit] = SessionPort::kNoQp;
+      worker.transport().destroy(qp->index, monotonic_now());
+    });
+    --call.conductor.qps_of_worker(qp->worker);
+    drop(call.conductor, session, *qp);
+  }
+  call.conductor.refund(session, {.qps = 1, .bytes = qp->charged_bytes});
+  session.qps.erase(request.handle);
+  return 0;
+}
+
+}  // namespace uroce::engine::commands

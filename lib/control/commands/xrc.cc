@@ -1,0 +1,109 @@
+// OPEN_XRCD, CLOSE_XRCD, OPEN_QP, and what XRC targets are.
+#include <fcntl.h>
+
+#include "control/commands/command.h"
+#include "mapping/untrusted_fd.h"
+#include "platform/clock.h"
+
+namespace uroce::engine::commands {
+namespace {
+
+int open_domain(Call& call, std::uint32_t flags, std::shared_ptr<XrcDomain>& out) {
+  FileFacts info;
+  const bool of_file = !call.fds.empty();
+  if (of_file) {
+    if (call.fds.size() != 1) return EINVAL;
+    const int error = examine(call.fds[0].get(), call.session.patience, info);
+    if (error != 0) return error == ETIMEDOUT ? error : EINVAL;
+    out = call.conductor.find_xrc_domain(info.device, info.inode);
+  }
+  if (out != nullptr) return (flags & O_EXCL) != 0 ? EINVAL : 0;
+  if ((flags & O_CREAT) == 0) return EAGAIN;
+  out = call.conductor.new_xrc_domain();
+  if (!of_file) return 0;
+  out->device = info.device;
+  out->inode = info.inode;
+  out->file = std::move(call.fds[0]);
+  call.conductor.publish_xrc_domain(out);
+  return 0;
+}
+
+}  // namespace
+
+int open_xrcd(Call& call) {
+  uroce_open_xrcd_request request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  if ((request.oflags & ~static_cast<std::uint32_t>(O_CREAT | O_EXCL)) != 0) return EINVAL;
+  Session& session = call.session;
+  if (session.xrcds.size() >= kMaxXrcd) return ENOMEM;
+  auto object = std::make_unique<XrcdObject>();
+  if (const int error = open_domain(call, request.oflags, object->domain)) return error;
+  call.reply.put(uroce_handle{session.xrcds.add(std::move(object)), 0});
+  return 0;
+}
+
+int close_xrcd(Call& call) {
+  uroce_handle request;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
+  const XrcdObject* xrcd = call.session.xrcds.find(request.handle);
+  if (xrcd == nullptr) return EINVAL;
+  if (xrcd->users != 0) return EBUSY;
+  call.session.xrcds.erase(request.handle);
+  return 0;
+}
+
+int open_qp(Call& call) {
+  uroce_open_qp_request request;
+  if (!call.read(request)) return EINVAL;
+  Session& session = call.session;
+  auto qp = std::make_unique<QpObject>();
+  qp->type = proto::QpType::kXrcRecv;
+  qp->xrcd = session.xrcds.find(request.xrcd);
+  if (qp->xrcd == nullptr) return EINVAL;
+  const auto& targets = qp->xrcd->domain->targets;
+  const auto found = targets.find(request.qpn);
+  qp->target = found != targets.end() ? found->second.lock() : nullptr;
+  if (qp->target == nullptr) return EINVAL;
+  if (const int error = call.conductor.charge(session, {.qps = 1})) return error;
+  call.reply.put(add_target(call.conductor, session, std::move(qp), request.cookie));
+  return 0;
+}
+
+int make_xrc_target(Conductor& conductor, std::shared_ptr<XrcDomain> domain, std::shared_ptr<XrcTarget>& out) {
+  auto target = std::make_shared<XrcTarget>();
+  target->responder_resources = conductor.responder_slots().allocate();
+  if (!target->responder_resources) return ENOMEM;
+  target->worker = conductor.choose_worker();
+  const auto qpn = conductor.qpns(target->worker).allocate();
+  if (!qpn) return ENOMEM;
+  target->qpn = *qpn;
+  proto::QpCreate create;
+  create.type = proto::QpType::kXrcRecv;
+  create.qpn = *qpn;
+  create.xrcd = domain->id;
+  create.responder_resources = conductor.responder_slots().span(target->responder_resources);
+  create.owner = kNoSession;
+  int error = 0;
+  conductor.workers().workers[target->worker]->call(
+      [&](WorkerCore& worker) { error = worker.transport().create(create, target->index); });
+  if (error != 0) {
+    conductor.qpns(target->worker).release(*qpn);
+    return error;
+  }
+  ++conductor.qps_of_worker(target->worker);
+  domain->targets[qpn->value] = target;
+  target->domain = std::move(domain);
+  out = std::move(target);
+  return 0;
+}
+
+void release_xrc_target(Conductor& conductor, XrcTarget& target) {
+  if (--target.users != 0) return;
+  conductor.workers().workers[target.worker]->call(
+      [&](WorkerCore& worker) { worker.transport().destroy(target.index, monotonic_now()); });
+  conductor.qpns(target.worker).release(target.qpn);
+  --conductor.qps_of_worker(target.worker);
+  target.domain->targets.erase(target.qpn.value);
+}
+
+}  // namespace uroce::engine::commands

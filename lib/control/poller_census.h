@@ -1,0 +1,49 @@
+// Which daemons run on this machine and how many pollers they and their clients are: a small file in the run
+// directory, mapped by all. Each daemon owns one slot, proved by a lock on the slot's first byte, which the kernel
+// drops with the process; the slots of the dead count for nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "platform/unique_fd.h"
+
+namespace uroce::engine {
+
+struct Pollers {
+  std::uint32_t daemons = 0;
+  std::uint32_t workers = 0;
+  std::uint32_t sessions = 0;  ///< with connected QPs
+  std::uint32_t before = 0;    ///< workers of the daemons in earlier slots that have such sessions
+};
+
+class Presence {
+ public:
+  static constexpr std::uint32_t kSlots = 64;
+
+  Presence() = default;
+  ~Presence();
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+
+  absl::Status open(const std::string& path);
+  void publish(std::uint32_t workers, std::uint32_t sessions);
+  /// Of all living daemons, this one included.
+  Pollers total() const;
+
+ private:
+  struct Slot {
+    std::uint32_t pid, workers, sessions, reserved;
+  };
+  bool locked_by_other(std::uint32_t slot) const;
+
+  UniqueFd fd_;
+  Slot* slots_ = nullptr;
+  std::uint32_t own_ = kSlots;
+};
+
+/// Cores that this process may use.
+std::uint32_t usable_cores();
+
+}  // namespace uroce::engine

@@ -1,0 +1,215 @@
+#include "control/port.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <cstring>
+
+#include "net/bytes.h"
+#include "proto/transport.h"
+
+namespace uroce::engine {
+namespace {
+
+enum DeviceCap : std::uint32_t {  // ibv_device_cap_flags
+  kUdAvPortEnforce = 1u << 6,
+  kPortActiveEvent = 1u << 10,
+  kSysImageGuid = 1u << 11,
+  kRcRnrNakGen = 1u << 12,
+  kSrqResize = 1u << 13,
+  kMemWindow = 1u << 17,
+  kXrc = 1u << 20,
+  kMemMgtExtensions = 1u << 21,
+  kMemWindow2B = 1u << 24,
+  kRawIpCsum = 1u << 26,
+  kManagedFlowSteering = 1u << 29,
+};
+enum DeviceCapEx : std::uint64_t {  // the same of later rdma-core
+  kFlushGlobal = 1ull << 38,
+  kAtomicWrite = 1ull << 40,
+};
+enum OdpCap : std::uint32_t {  // ibv_odp_transport_cap_bits
+  kOdpSend = 1,
+  kOdpReceive = 2,
+  kOdpWrite = 4,
+  kOdpRead = 8,
+  kOdpAtomic = 16,
+  kOdpSrqReceive = 32,
+};
+constexpr std::uint64_t kOdpSupport = 1, kOdpImplicit = 2;  // ibv_odp_general_caps
+constexpr std::uint64_t kNanosecondsInKhz = 1'000'000;
+constexpr std::uint32_t kCmSupported = 1u << 16;  // port capability
+constexpr std::uint32_t kStateDown = 1, kStateActive = 4;
+constexpr std::uint32_t kPhysPolling = 2, kPhysLinkUp = 5;
+constexpr std::uint32_t kMtu4096 = 5;
+
+std::uint64_t eui64(const wire::Mac& mac) {
+  const std::uint8_t bytes[8] = {
+      static_cast<std::uint8_t>(mac[0] ^ 2), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+  std::uint64_t guid;
+  std::memcpy(&guid, bytes, sizeof(guid));
+  return guid;
+}
+
+struct Speed {
+  std::uint64_t mbps;
+  std::uint32_t speed, width;  // as ibv_port_attr encodes them
+};
+// The InfiniBand rate that comes nearest from below.
+constexpr Speed kSpeeds[] = {{100'000, 32, 2}, {56'000, 16, 2}, {40'000, 4, 2}, {25'000, 32, 1},
+                             {14'000, 16, 1},  {10'000, 4, 1},  {5'000, 2, 1},  {0, 1, 1}};
+constexpr std::uint64_t kSpeedOfMemory = 25'000;  // for ports that are no wire
+
+}  // namespace
+
+std::uint32_t max_frame_of_link(std::uint32_t link_mtu) {
+  return link_mtu + static_cast<std::uint32_t>(net::kEthernetBytes + net::kVlanTagBytes);
+}
+
+std::uint32_t path_mtu_of_link(std::uint32_t link_mtu) {
+  std::uint32_t mtu = 1;
+  while (mtu < kMtu4096 && (128u << (mtu + 1)) + 80 <= link_mtu) ++mtu;
+  return mtu;
+}
+
+std::string gid_text(std::span<const std::uint8_t, 16> gid) {
+  char text[40];
+  char* at = text;
+  for (std::size_t i = 0; i < 16; i += 2) {
+    at += std::snprintf(at, 6, "%02x%02x%s", gid[i], gid[i + 1], i == 14 ? "" : ":");
+  }
+  return text;
+}
+
+std::string address_text(const wire::Address& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.is_v4()) {
+    ::inet_ntop(AF_INET, address.bytes.data() + 12, text, sizeof(text));
+  } else {
+    ::inet_ntop(AF_INET6, address.bytes.data(), text, sizeof(text));
+  }
+  return text;
+}
+
+std::string guid_text(std::uint64_t big_endian) {
+  std::uint8_t b[8];
+  std::memcpy(b, &big_endian, sizeof(b));
+  char text[24];
+  std::snprintf(text, sizeof(text), "%02x%02x:%02x%02x:%02x%02x:%02x%02x", b[0], b[1], b[2], b[3], b[4], b[5], b[6],
+                b[7]);
+  return text;
+}
+
+Port::Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t workers)
+    : name_(config.name),
+      mac_(device.mac),
+      link_mtu_(config.mtu != 0 ? config.mtu : device.mtu),
+      most_mtu_(link_mtu_),
+      gids_(config.addresses) {
+  describe_device(config, workers);
+  describe_port(device);
+}
+
+void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
+  uroce_device_response& d = device_;
+  std::snprintf(d.name, sizeof(d.name), "%s", config.name.c_str());
+  std::snprintf(d.fw_version, sizeof(d.fw_version), "0.1.0");
+  d.node_guid = d.sys_image_guid = eui64(mac_);
+  d.max_mr_size = kMaxMrBytes;
+  d.page_size_cap = 0xfffff000;
+  d.vendor_id = 0xffffff;
+  d.max_qp = workers * config.max_qps;
+  d.max_qp_wr = kMaxQpWr;
+  d.device_cap_flags = kUdAvPortEnforce | kPortActiveEvent | kSysImageGuid | kRcRnrNakGen | kSrqResize |
+                       kMemWindow | kXrc | kMemMgtExtensions | kMemWindow2B | kRawIpCsum | kManagedFlowSteering;
+  d.device_cap_flags_ex = d.device_cap_flags | kFlushGlobal | kAtomicWrite;
+  d.max_sge = d.max_sge_rd = kMaxSge;
+  d.max_cq = config.max_cqs;
+  d.max_cqe = kMaxCqe;
+  // One table holds both.
+  d.max_mr = config.max_mrs - config.max_mrs / 2;
+  d.max_mw = config.max_mrs / 2;
+  d.max_pd = kMaxPd;
+  d.max_qp_rd_atom = d.max_qp_init_rd_atom = proto::Transport::kMaxRdAtomic;
+  d.max_res_rd_atom = d.max_qp * proto::Transport::kMaxRdAtomic;
+  d.atomic_cap = 1;
+  d.max_ah = kMaxAh - 1;
+  d.max_srq = config.max_srqs - 1;
+  d.max_srq_wr = kMaxSrqWr;
+  d.max_srq_sge = kMaxSge;
+  d.max_xrcd = kMaxXrcd;
+  d.max_mcast_grp = kMaxGroups;
+  d.max_mcast_qp_attach = std::min(kMaxAttachments, config.max_qps) * workers;
+  d.max_total_mcast_qp_attach = workers * kMaxAttachments;
+  d.odp_general_caps = kOdpSupport | kOdpImplicit;
+  d.rc_odp_caps = d.xrc_odp_caps = kOdpSend | kOdpReceive | kOdpWrite | kOdpRead | kOdpAtomic | kOdpSrqReceive;
+  d.uc_odp_caps = kOdpSend | kOdpReceive | kOdpWrite | kOdpSrqReceive;
+  d.ud_odp_caps = kOdpSend | kOdpReceive | kOdpSrqReceive;
+  d.completion_timestamp_mask = ~std::uint64_t{0};
+  d.core_clock_khz = kNanosecondsInKhz;
+  d.max_dm_size = kMaxDeviceMemory;
+  d.max_pkeys = 1;
+  d.phys_port_cnt = 1;
+  d.max_inline = kMaxInline;
+  d.max_raw_qp = config.max_qps;
+  d.max_frame = max_frame_of_link(most_mtu_);
+}
+
+void Port::describe_port(const net::DeviceInfo& device) {
+  uroce_port_response& p = port_;
+  set_link(device.link_up);
+  p.max_mtu = kMtu4096;
+  p.active_mtu = path_mtu_of_link(link_mtu_);
+  p.gid_tbl_len = static_cast<std::uint32_t>(gids_.size());
+  p.port_cap_flags = kCmSupported;
+  p.max_msg_sz = 1u << 31;
+  p.pkey_tbl_len = 1;
+  const std::uint64_t mbps = device.speed_mbps != 0 ? device.speed_mbps : kSpeedOfMemory;
+  const Speed& speed = *std::ranges::find_if(kSpeeds, [mbps](const Speed& s) { return mbps >= s.mbps; });
+  p.active_speed = speed.speed;
+  p.active_width = speed.width;
+}
+
+bool Port::up() const { return port_.state == kStateActive; }
+
+bool Port::set_link(bool up) {
+  const std::uint32_t before = port_.state;
+  port_.state = up ? kStateActive : kStateDown;
+  port_.phys_state = up ? kPhysLinkUp : kPhysPolling;
+  return port_.state != before;
+}
+
+bool Port::set_link_mtu(std::uint32_t bytes) {
+  if (bytes < kLeastMtu || bytes > most_mtu_) return false;
+  link_mtu_ = bytes;
+  port_.active_mtu = path_mtu_of_link(bytes);
+  return true;
+}
+
+bool Port::add_gid(const net::InterfaceAddress& gid) {
+  const bool added = gids_.add(gid);
+  port_.gid_tbl_len = static_cast<std::uint32_t>(gids_.size());
+  return added;
+}
+
+bool Port::remove_gid(const wire::Address& gid) {
+  const bool removed = gids_.remove(gid);
+  port_.gid_tbl_len = static_cast<std::uint32_t>(gids_.size());
+  return removed;
+}
+
+bool Port::gid(std::uint32_t index, uroce_gid_response& out) const {
+  if (index >= gids_.size()) return false;
+  const wire::Address gid = gids_.at(index).value_or(wire::Address{});
+  out = {};
+  std::memcpy(out.gid, gid.bytes.data(), sizeof(out.gid));
+  out.type = 1;
+  std::memcpy(out.mac, mac_.data(), sizeof(out.mac));
+  out.vlan = gids_.vlan(index) != 0 ? gids_.vlan(index) : std::uint16_t{0xffff};
+  std::snprintf(out.ndev, sizeof(out.ndev), "%s", name_.c_str());
+  return true;
+}
+
+}  // namespace uroce::engine

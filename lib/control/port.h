@@ -1,0 +1,84 @@
+// What clients are told about the device and its port.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "abi/control.h"
+#include "control/config.h"
+#include "net/device.h"
+#include "net/gid_table.h"
+
+namespace uroce::engine {
+
+/// The most that one object may ask for.
+inline constexpr std::uint32_t kMaxQpWr = 1u << 20;
+inline constexpr std::uint32_t kMaxSge = 32;
+inline constexpr std::uint32_t kMaxInline = 1024;
+inline constexpr std::uint32_t kMaxCqe = 1u << 20;
+inline constexpr std::uint32_t kMaxPd = 1u << 20;
+inline constexpr std::uint32_t kMaxAh = 65536;  ///< of the daemon
+inline constexpr std::uint32_t kMaxSrqWr = 1u << 20;
+inline constexpr std::uint32_t kMaxXrcd = 4096;  ///< of a session; each may be a descriptor of the daemon
+inline constexpr std::uint32_t kMaxGroups = 8192;
+inline constexpr std::uint32_t kMaxGroupsOfQp = 1024;
+inline constexpr std::uint32_t kMaxCounters = 4096;      ///< of a session
+inline constexpr std::uint32_t kMaxAttachments = 65536;  ///< of one worker's QPs
+inline constexpr std::uint64_t kMaxMrBytes = 1ull << 47;
+inline constexpr std::uint64_t kMaxDeviceMemory = 1ull << 30;
+
+class Port {
+ public:
+  static constexpr std::uint32_t kLeastMtu = 576;  ///< bytes; every IPv4 host takes so much (RFC 791)
+
+  Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t workers);
+
+  const uroce_device_response& device() const { return device_; }
+  const uroce_port_response& port() const { return port_; }
+  const net::GidTable& gids() const { return gids_; }
+  const wire::Mac& mac() const { return mac_; }
+  /// Largest path MTU in bytes.
+  std::uint32_t active_mtu_bytes() const { return 128u << port_.active_mtu; }
+  /// False: no such index. Of an empty entry the GID is zero.
+  bool gid(std::uint32_t index, uroce_gid_response& out) const;
+  std::uint32_t link_mtu() const { return link_mtu_; }
+  /// False: not kLeastMtu to most_mtu().
+  bool set_link_mtu(std::uint32_t bytes);
+  /// What it was at the start, which frames have room for.
+  std::uint32_t most_mtu() const { return most_mtu_; }
+  bool up() const;
+  /// False: it was so already.
+  bool set_link(bool up);
+  /// False: as GidTable says.
+  bool add_gid(const net::InterfaceAddress& gid);
+  bool remove_gid(const wire::Address& gid);
+
+ private:
+  void describe_device(const DaemonConfig& config, std::uint32_t workers);
+  void describe_port(const net::DeviceInfo& device);
+
+  std::string name_;
+  wire::Mac mac_{};
+  std::uint32_t link_mtu_ = 1500, most_mtu_ = 1500;
+  net::GidTable gids_;
+  uroce_device_response device_{};
+  uroce_port_response port_{};
+};
+
+/// ibv_mtu of the largest IB MTU that a link carries: the headers take 80 bytes at most (1500 gives 1024).
+std::uint32_t path_mtu_of_link(std::uint32_t link_mtu);
+
+/// Bytes of the longest frame, tagged, without FCS.
+std::uint32_t max_frame_of_link(std::uint32_t link_mtu);
+
+/// "::ffff:192.0.2.1" written as sysfs does: 0000:0000:0000:0000:0000:ffff:c000:0201.
+std::string gid_text(std::span<const std::uint8_t, 16> gid);
+/// "192.0.2.1" or "2001:db8::1".
+std::string address_text(const wire::Address& address);
+/// A GUID in sysfs' way: 0072:78ff:fe65:0001.
+std::string guid_text(std::uint64_t big_endian);
+
+}  // namespace uroce::engine

@@ -1,0 +1,148 @@
+#include "control/sysfs_tree.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace uroce::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Tree {
+ public:
+  void file(const fs::path& path, const std::string& text) {
+    std::error_code error;
+    fs::create_directories(path.parent_path(), error);
+    std::ofstream out(path);
+    out << text << '\n';
+    out.close();
+    if (!out && failed_.empty()) failed_ = path;
+  }
+  const fs::path& failed() const { return failed_; }
+
+ private:
+  fs::path failed_;
+};
+
+fs::path device_dir(const std::string& run_dir, const std::string& name) {
+  return fs::path(run_dir) / "sys/class/infiniband" / name;
+}
+fs::path verbs_dir(const std::string& run_dir, const std::string& name) {
+  return fs::path(run_dir) / "sys/class/infiniband_verbs" / ("uverbs-" + name);
+}
+fs::path node(const std::string& run_dir, const std::string& name) {
+  return fs::path(run_dir) / "dev/infiniband" / ("uverbs-" + name);
+}
+
+std::string all_cpus() {
+  const unsigned n = std::thread::hardware_concurrency();
+  return n <= 1 ? "0" : "0-" + std::to_string(n - 1);
+}
+
+// As the kernel writes a cpumask: 32-bit groups, the highest first.
+std::string all_cpus_mask() {
+  const unsigned n = std::max(1u, std::thread::hardware_concurrency());
+  std::string mask;
+  for (unsigned low = (n - 1) / 32 * 32;; low -= 32) {
+    const unsigned bits = std::min(32u, n - low);
+    char group[10];
+    std::snprintf(group, sizeof(group), "%08x", bits == 32 ? 0xffffffffu : (1u << bits) - 1);
+    mask += mask.empty() ? group : std::string(",") + group;
+    if (low == 0) return mask;
+  }
+}
+
+void write_device(Tree& tree, const fs::path& dir, const std::string& name, const Port& port) {
+  const uroce_device_response& d = port.device();
+  tree.file(dir / "node_type", "1: CA");
+  tree.file(dir / "node_guid", guid_text(d.node_guid));
+  tree.file(dir / "sys_image_guid", guid_text(d.sys_image_guid));
+  tree.file(dir / "node_desc", name);
+  tree.file(dir / "fw_ver", d.fw_version);
+  tree.file(dir / "hw_rev", "0");
+  tree.file(dir / "hca_type", "uroce");
+  tree.file(dir / "board_id", "UROCE0000000001");
+  tree.file(dir / "uverbs", "uverbs-" + name);
+  tree.file(dir / "device/numa_node", "-1");
+  tree.file(dir / "device/local_cpus", all_cpus_mask());
+  tree.file(dir / "device/local_cpulist", all_cpus());
+}
+
+void write_state(Tree& tree, const fs::path& dir, const Port& port) {
+  tree.file(dir / "state", port.up() ? "4: ACTIVE" : "1: DOWN");
+  tree.file(dir / "phys_state", port.up() ? "5: LinkUp" : "2: Polling");
+}
+
+// An empty entry is a zero GID, whose attributes can't be read.
+void write_gids(Tree& tree, const fs::path& dir, const std::string& name, const Port& port) {
+  for (std::uint32_t i = 0; i < port.port().gid_tbl_len; ++i) {
+    const std::string index = std::to_string(i);
+    const auto gid = port.gids().at(i);
+    tree.file(dir / "gids" / index, gid_text(gid.value_or(wire::Address{}).bytes));
+    if (!gid) continue;
+    tree.file(dir / "gid_attrs/types" / index, "RoCE v2");
+    tree.file(dir / "gid_attrs/ndevs" / index, name);
+  }
+}
+
+void write_port(Tree& tree, const fs::path& dir, const std::string& name, const Port& port) {
+  write_state(tree, dir, port);
+  tree.file(dir / "link_layer", "Ethernet");
+  tree.file(dir / "lid", "0x0");
+  tree.file(dir / "lid_mask_count", "0");
+  tree.file(dir / "sm_lid", "0x0");
+  tree.file(dir / "sm_sl", "0");
+  tree.file(dir / "cap_mask", "0x00010000");
+  tree.file(dir / "pkeys/0", "0xffff");
+  write_gids(tree, dir, name, port);
+}
+
+}  // namespace
+
+absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port) {
+  remove_sysfs_tree(run_dir, name);
+  Tree tree;
+  write_device(tree, device_dir(run_dir, name), name, port);
+  write_port(tree, device_dir(run_dir, name) / "ports/1", name, port);
+  tree.file(verbs_dir(run_dir, name) / "ibdev", name);
+  tree.file(verbs_dir(run_dir, name) / "abi_version", "1");
+  tree.file(verbs_dir(run_dir, name) / "dev", "0:0");
+  std::error_code error;
+  fs::create_directories(node(run_dir, name).parent_path(), error);
+  fs::create_symlink("/dev/null", node(run_dir, name), error);
+  if (error && tree.failed().empty()) {
+    return absl::PermissionDeniedError(node(run_dir, name).string() + ": " + error.message());
+  }
+  if (!tree.failed().empty()) {
+    return absl::PermissionDeniedError("can't write " + tree.failed().string() +
+                                       ": is the run directory writable?");
+  }
+  return absl::OkStatus();
+}
+
+void write_link_state(const std::string& run_dir, const std::string& name, const Port& port) {
+  const fs::path dir = device_dir(run_dir, name) / "ports/1";
+  std::error_code error;
+  Tree tree;
+  if (fs::exists(dir, error)) write_state(tree, dir, port);
+}
+
+void rewrite_gids(const std::string& run_dir, const std::string& name, const Port& port) {
+  const fs::path dir = device_dir(run_dir, name) / "ports/1";
+  std::error_code error;
+  if (!fs::exists(dir, error)) return;
+  for (const char* part : {"gids", "gid_attrs/types", "gid_attrs/ndevs"}) fs::remove_all(dir / part, error);
+  Tree tree;
+  write_gids(tree, dir, name, port);
+}
+
+void remove_sysfs_tree(const std::string& run_dir, const std::string& name) {
+  std::error_code error;
+  fs::remove_all(device_dir(run_dir, name), error);
+  fs::remove_all(verbs_dir(run_dir, name), error);
+  fs::remove(node(run_dir, name), error);
+}
+
+}  // namespace uroce::engine

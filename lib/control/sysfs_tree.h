@@ -1,0 +1,21 @@
+// What programs read in /sys and /dev beside libibverbs, written under the run directory: uroce-run shows it in
+// those places, and the shim points ibdev_path into it.
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "control/port.h"
+
+namespace uroce::engine {
+
+/// RUN_DIR/sys/class/infiniband/NAME/..., RUN_DIR/sys/class/infiniband_verbs/uverbs-NAME/..., and
+/// RUN_DIR/dev/infiniband/uverbs-NAME (a link to /dev/null). Replaces what was there.
+absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
+/// The port's state alone; nothing where there is no tree.
+void write_link_state(const std::string& run_dir, const std::string& name, const Port& port);
+/// The port's GIDs alone, likewise.
+void rewrite_gids(const std::string& run_dir, const std::string& name, const Port& port);
+void remove_sysfs_tree(const std::string& run_dir, const std::string& name);
+
+}  // namespace uroce::engine

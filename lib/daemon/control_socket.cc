@@ -1,0 +1,309 @@
+// The conductor's sockets: accepting clients, reading their requests, noticing their death, the heartbeat.
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "daemon/conductor.h"
+#include "mapping/sigbus_guard.h"
+#include "platform/clock.h"
+#include "platform/log.h"
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+namespace uroce::engine {
+namespace {
+
+constexpr Nanos kHeartbeat = 100 * kMillisecond;
+// While clients are connected: who polls on the machine's other daemons changes what is best here.
+constexpr Nanos kActiveHeartbeat = 10 * kMillisecond;
+constexpr Nanos kLinkCheck = 500 * kMillisecond;
+constexpr Nanos kParkedRetry = kMillisecond;
+constexpr Nanos kParkedLimit = 5 * kSecond;
+constexpr std::size_t kMaxSessions = 4096;
+
+// What an epoll event is about: the listener, the workers' events, or a session (its socket or its process).
+constexpr std::uint64_t kListenerTag = 0, kWorkersTag = 1, kGsiTag = 2, kFirstSessionTag = 3;
+constexpr std::uint64_t tag_of(std::uint64_t session, bool process) {
+  return kFirstSessionTag + session * 2 + static_cast<std::uint64_t>(process);
+}
+
+Peer peer_of(int socket) {
+  Peer peer;
+  ucred credentials{};
+  socklen_t length = sizeof(credentials);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return peer;
+  peer.pid = credentials.pid;
+  peer.uid = credentials.uid;
+  peer.gid = credentials.gid;
+  int pidfd = -1;
+  length = sizeof(pidfd);
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) != 0) {
+    // Before Linux 6.5. The socket is still open at the other end, so the process number has not been reused.
+    pidfd = peer.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)) : -1;
+  }
+  peer.pidfd.reset(pidfd);
+  return peer;
+}
+
+struct Received {
+  std::vector<std::byte> message;
+  std::vector<UniqueFd> fds;
+  bool closed = false, nothing = false, bad = false;
+};
+
+Received receive_message(int socket) {
+  Received in;
+  in.message.resize(UROCE_MAX_MESSAGE);
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * UROCE_MAX_MESSAGE_FDS)];
+  iovec part{in.message.data(), in.message.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = control;
+  header.msg_controllen = sizeof(control);
+  const ssize_t n = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n < 0) {
+    in.nothing = errno == EAGAIN || errno == EINTR;
+    in.closed = !in.nothing;
+    return in;
+  }
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+      in.fds.emplace_back(fd);
+    }
+  }
+  in.closed = n == 0;
+  in.bad = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  in.message.resize(static_cast<std::size_t>(n));
+  return in;
+}
+
+bool send_message(int socket, std::span<const std::byte> head, std::span<const std::byte> body,
+                  const std::vector<UniqueFd>& fds) {
+  iovec parts[2] = {{const_cast<std::byte*>(head.data()), head.size()},
+                    {const_cast<std::byte*>(body.data()), body.size()}};
+  msghdr header{};
+  header.msg_iov = parts;
+  header.msg_iovlen = 2;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * UROCE_MAX_MESSAGE_FDS)] = {};
+  if (!fds.empty()) {
+    header.msg_control = control;
+    header.msg_controllen = CMSG_SPACE(sizeof(int) * fds.size());
+    cmsghdr* c = CMSG_FIRSTHDR(&header);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(sizeof(int) * fds.size());
+    for (std::size_t i = 0; i < fds.size(); ++i) {
+      const int fd = fds[i].get();
+      std::memcpy(CMSG_DATA(c) + i * sizeof(int), &fd, sizeof(int));
+    }
+  }
+  return ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
+}  // namespace
+
+void Conductor::watch(int fd, std::uint64_t tag, bool readable) {
+  epoll_event event{};
+  event.events = (readable ? EPOLLIN : 0u) | EPOLLRDHUP;
+  event.data.u64 = tag;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  }
+}
+
+absl::Status Conductor::listen(const std::string& path) {
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError("the socket's path " + path +
+                                      " is longer than 107 bytes; use a shorter --run-dir");
+  }
+  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
+  UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return absl::ErrnoToStatus(errno, "socket");
+  // The lock on the device's name is ours, so a socket that lies there is a dead daemon's.
+  ::unlink(path.c_str());
+  if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return absl::ErrnoToStatus(errno, "bind " + path + ": is the run directory writable?");
+  }
+  ::chmod(path.c_str(), 0666);
+  if (::listen(socket.get(), 128) != 0) return absl::ErrnoToStatus(errno, "listen on " + path);
+  listener_ = std::move(socket);
+  watch(listener_.get(), kListenerTag, true);
+  watch(workers_.events.fd(), kWorkersTag, true);
+  watch(workers_.gsi.fd(), kGsiTag, true);
+  return absl::OkStatus();
+}
+
+void Conductor::accept_all() {
+  for (int i = 0; i < 16; ++i) {
+    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!socket.valid()) {
+      if (errno != EMFILE && errno != ENFILE) return;
+      log(LogLevel::kError, "no descriptor is left for another client; raise the limit of open files (ulimit -n)");
+      // The listener stays readable: look again with the next heartbeat instead of spinning.
+      watch(listener_.get(), kListenerTag, false);
+      accept_paused_ = true;
+      return;
+    }
+    if (sessions_.size() >= kMaxSessions) {
+      log(LogLevel::kWarning, "%zu sessions are open, more are refused", kMaxSessions);
+      rejections_.count(Rejection::limit_reached);
+      continue;
+    }
+    Peer peer = peer_of(socket.get());
+    Session& session = open_session(std::move(peer), std::move(socket));
+    watch(session.socket.get(), tag_of(session.id, false), true);
+    if (session.peer.pidfd.valid()) watch(session.peer.pidfd.get(), tag_of(session.id, true), true);
+  }
+}
+
+bool Conductor::answer(Session& session, const uroce_request& request, Reply& reply) {
+  const uroce_response response{request.command, request.sequence, reply.status,
+                                static_cast<std::uint32_t>(reply.fds.size())};
+  return send_message(session.socket.get(), std::as_bytes(std::span(&response, 1)), reply.body, reply.fds);
+}
+
+void Conductor::read_session(Session& session) {
+  Received in = receive_message(session.socket.get());
+  if (in.nothing) return;
+  if (in.closed || in.bad || in.message.size() < sizeof(uroce_request)) {
+    let_go(std::move(in.fds));
+    session.doomed = true;
+    if (in.closed) return;
+    rejections_.count(Rejection::malformed);
+    rejections_.count(Rejection::sessions_closed);
+    return;
+  }
+  uroce_request request;
+  std::memcpy(&request, in.message.data(), sizeof(request));
+  Reply reply = handle(session, in.message, std::move(in.fds));
+  if (reply.status == kParked) {
+    session.parked = Session::Parked{std::move(in.message), monotonic_now()};
+    ++parked_;
+    watch(session.socket.get(), tag_of(session.id, false), false);
+    return;
+  }
+  if (!answer(session, request, reply)) session.doomed = true;
+}
+
+void Conductor::retry_parked(Nanos now) {
+  for (auto& [id, session] : sessions_) {
+    if (!session->parked) continue;
+    uroce_request request;
+    std::memcpy(&request, session->parked->message.data(), sizeof(request));
+    Reply reply = handle(*session, session->parked->message, {});
+    if (reply.status == kParked) {
+      if (now - session->parked->since_ns < kParkedLimit) continue;
+      reply.status = ETIMEDOUT;
+      rejections_.count(rejection_of(reply.status));
+    }
+    session->parked.reset();
+    --parked_;
+    watch(session->socket.get(), tag_of(id, false), true);
+    if (!answer(*session, request, reply)) session->doomed = true;
+  }
+}
+
+void Conductor::drop_doomed() {
+  while (const std::uint64_t offender = SigbusGuard::instance().take_offender()) {
+    if (Session* session = this->session(offender)) {
+      log(LogLevel::kWarning, "%s (process %d) took away memory that it had registered; its session is closed",
+          session->program.c_str(), static_cast<int>(session->peer.pid));
+      session->doomed = true;
+      rejections_.count(Rejection::sessions_closed);
+    }
+  }
+  for (auto it = sessions_.begin(); it != sessions_.end();) {
+    Session& session = *(it++)->second;
+    if (session.doomed) close_session(session);
+  }
+}
+
+void Conductor::heartbeat(Nanos now, Presence* presence) {
+  if (now >= next_link_check_) {
+    next_link_check_ = now + kLinkCheck;
+    refresh_link();
+    share_with_kernel();
+  }
+  std::uint32_t active = 0;
+  for (auto& [id, session] : sessions_) active += session->connected_qps != 0;
+  next_heartbeat_ = now + (active != 0 ? kActiveHeartbeat : kHeartbeat);
+  const auto workers = static_cast<std::uint32_t>(workers_.workers.size());
+  Pollers pollers{1, workers, active};
+  if (presence != nullptr) {
+    presence->publish(workers, active);
+    pollers = presence->total();
+  }
+  const bool few = few_cores(usable_cores(), pollers.workers, pollers.sessions);
+  workers_.few_cores.store(few, std::memory_order_relaxed);
+  const bool spread = few && active != 0 && config_.cpus.empty();
+  workers_.first_core.store(spread ? pollers.before : WorkerShared::kAnywhere, std::memory_order_relaxed);
+  for (auto& [id, session] : sessions_) {
+    if (session->header == nullptr) continue;
+    std::atomic_ref(session->header->heartbeat_ns).store(now, std::memory_order_relaxed);
+    std::atomic_ref(session->header->yield).store(few, std::memory_order_relaxed);
+    auto& owed = session->events_owed;
+    while (!owed.empty() && ::write(session->events.get(), owed.data(), sizeof(owed[0])) == sizeof(owed[0])) {
+      owed.erase(owed.begin());
+    }
+  }
+  if (accept_paused_) {
+    accept_paused_ = false;
+    watch(listener_.get(), kListenerTag, true);
+  }
+}
+
+void Conductor::serve(const std::atomic<bool>& stop, Presence* presence) {
+  ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  next_heartbeat_ = 0;
+  while (!stop.load(std::memory_order_relaxed)) {
+    const Nanos now = monotonic_now();
+    if (now >= next_heartbeat_) heartbeat(now, presence);
+    if (parked_ != 0) retry_parked(now);
+    drop_doomed();
+    if (now >= cm_.next_timeout()) cm_.step(now);
+    Nanos limit = std::min(next_heartbeat_, cm_.next_timeout());
+    limit = limit > now ? limit - now : 0;
+    if (parked_ != 0) limit = std::min(limit, kParkedRetry);
+    epoll_event events[64];
+    const int n = ::epoll_wait(epoll_.get(), events, std::size(events),
+                               static_cast<int>((limit + kMillisecond - 1) / kMillisecond));
+    for (int i = 0; i < n; ++i) {
+      const std::uint64_t tag = events[i].data.u64;
+      if (tag == kListenerTag) {
+        accept_all();
+      } else if (tag == kWorkersTag) {
+        deliver_worker_events();
+      } else if (tag == kGsiTag) {
+        cm_.step(monotonic_now());
+      } else if (Session* session = this->session((tag - kFirstSessionTag) / 2)) {
+        const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
+        const bool hung_up = (events[i].events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;
+        if (process_ended || hung_up) {
+          session->doomed = true;
+        } else {
+          read_session(*session);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,199 @@
+#include "mapping/client_memory.h"
+
+#include <linux/magic.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+#include "mapping/sigbus_guard.h"
+#include "mapping/untrusted_fd.h"
+
+namespace uroce::engine {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kExtentBytes = 64u << 20;
+constexpr std::uint64_t kPrefaultBytes = 64u << 20;
+constexpr std::uint64_t kMaxFileOffset = std::uint64_t{1} << 62;
+// vm.max_map_count is 65,530 by default, and the daemon needs some for itself.
+constexpr std::size_t kMaxMappings = 60'000;
+
+// File systems that linux/magic.h leaves out: statfs(2), and their own headers.
+constexpr std::uint32_t kJfs = 0x3153464a, kNtfs3 = 0x7366746e, kBcachefs = 0xca451a4e, kZfs = 0x2fc12fc1;
+
+std::atomic<std::size_t> g_mappings{0};
+
+// A file that doesn't even say what it is, is none to wait for.
+FileKind classify(int fd, const std::shared_ptr<Patience>& patience, FileFacts& facts) {
+  if (examine(fd, patience, facts) != 0) return {};
+  return kind_of_file(facts.magic, facts.block_bytes);
+}
+
+bool sane(const uroce_mr_piece& piece, std::uint64_t page_bytes) {
+  return piece.bytes != 0 && piece.bytes % kPage == 0 && piece.offset % page_bytes == 0 &&
+         piece.offset < kMaxFileOffset && piece.bytes < kMaxFileOffset;
+}
+
+// Faults now rather than one by one under load. Missing pages of the file come into being, as pinning would make
+// them.
+void prefault(std::byte* base, std::uint64_t bytes, bool writable) {
+#ifdef MADV_POPULATE_WRITE
+  ::madvise(base, std::min(bytes, kPrefaultBytes), writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+#else
+  static_cast<void>(base), static_cast<void>(bytes), static_cast<void>(writable);
+#endif
+}
+
+int protection(bool writable) { return writable ? PROT_READ | PROT_WRITE : PROT_READ; }
+
+}  // namespace
+
+// A fault in a file of a network or user-space file system can take for ever; it would stop a worker.
+FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes) {
+  switch (magic) {
+    case HUGETLBFS_MAGIC: return {true, block_bytes};
+    case DMA_BUF_MAGIC: return {.allowed = true, .may_exceed = false};
+    case TMPFS_MAGIC:
+    case RAMFS_MAGIC:
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case F2FS_SUPER_MAGIC:
+    case OVERLAYFS_SUPER_MAGIC:
+    case REISERFS_SUPER_MAGIC:
+    case NILFS_SUPER_MAGIC:
+    case MSDOS_SUPER_MAGIC:
+    case EXFAT_SUPER_MAGIC:
+    case SQUASHFS_MAGIC:
+    case EROFS_SUPER_MAGIC_V1:
+    case ISOFS_SUPER_MAGIC:
+    case UDF_SUPER_MAGIC:
+    case kJfs:
+    case kNtfs3:
+    case kBcachefs:
+    case kZfs: return {.allowed = true};
+    default: return {};
+  }
+}
+
+FileRange range_to_map(const FileKind& kind, const uroce_mr_piece& piece) {
+  // Hugepages are reserved for what is mapped, so such a file is mapped no further than needed.
+  const bool huge = kind.page_bytes != kPage;
+  const std::uint64_t unit = huge ? kind.page_bytes : kind.may_exceed ? kExtentBytes : kPage;
+  return {piece.offset / unit * unit, (piece.offset + piece.bytes + unit - 1) / unit * unit};
+}
+
+ClientMemory::~ClientMemory() {
+  for (Extent& extent : extents_) {
+    SigbusGuard::instance().remove(extent.base);
+    ::munmap(extent.base, extent.map_bytes);
+    g_mappings -= extent.maps;
+  }
+}
+
+ClientMemory::Extent* ClientMemory::find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes,
+                                         bool writable) {
+  for (Extent& extent : extents_) {
+    if (extent.inode == inode && extent.device == device && extent.writable == writable &&
+        offset >= extent.offset && offset - extent.offset <= extent.map_bytes &&
+        bytes <= extent.map_bytes - (offset - extent.offset)) {
+      return &extent;
+    }
+  }
+  return nullptr;
+}
+
+int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable, Hold& out) {
+  FileFacts info;
+  const FileKind kind = classify(fd, patience_, info);
+  if (!kind.allowed) return EOPNOTSUPP;
+  if (!sane(piece, kPage)) return EINVAL;
+  Extent* extent = find(info.device, info.inode, piece.offset, piece.bytes, writable);
+  if (extent == nullptr) {
+    const auto [start, end] = range_to_map(kind, piece);
+    if (g_mappings >= kMaxMappings) return ENOMEM;
+    void* base = ::mmap(nullptr, end - start, protection(writable), MAP_SHARED | MAP_NORESERVE, fd,
+                        static_cast<off_t>(start));
+    if (base == MAP_FAILED) return errno == EPERM ? EACCES : errno;
+    if (!SigbusGuard::instance().add(base, end - start, kind.page_bytes, session_)) {
+      ::munmap(base, end - start);
+      return ENOMEM;
+    }
+    ++g_mappings, ++mapping_count_;
+    extents_.push_back(
+        {static_cast<std::byte*>(base), end - start, 1, 0, info.device, info.inode, writable, start});
+    extent = &extents_.back();
+  }
+  ++extent->users;
+  out.extent_ = extent;
+  out.base_ = extent->base + (piece.offset - extent->offset);
+  prefault(out.base_, piece.bytes, writable);
+  return 0;
+}
+
+int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable,
+                             Hold& out) {
+  std::uint64_t total = 0;
+  FileKind kind;
+  std::size_t of = fds.size();
+  for (const uroce_mr_piece& piece : pieces) {
+    FileFacts facts;
+    if (piece.fd != of) kind = classify(fds[piece.fd].get(), patience_, facts);
+    of = piece.fd;
+    if (!kind.allowed) return EOPNOTSUPP;
+    // Hugepages can't stand at an arbitrary place behind another piece.
+    if (kind.page_bytes != kPage) return EOPNOTSUPP;
+    if (!sane(piece, kPage)) return EINVAL;
+    total += piece.bytes;
+    if (total >= kMaxFileOffset) return EINVAL;
+  }
+  if (g_mappings + pieces.size() >= kMaxMappings) return ENOMEM;
+  void* window = ::mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (window == MAP_FAILED) return ENOMEM;
+  std::byte* const base = static_cast<std::byte*>(window);
+  int error = 0;
+  std::uint64_t done = 0;
+  for (const uroce_mr_piece& piece : pieces) {
+    if (::mmap(base + done, piece.bytes, protection(writable), MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+               fds[piece.fd].get(), static_cast<off_t>(piece.offset)) == MAP_FAILED) {
+      error = errno == EPERM ? EACCES : errno;
+      break;
+    }
+    done += piece.bytes;
+  }
+  if (error == 0 && !SigbusGuard::instance().add(base, total, kPage, session_)) error = ENOMEM;
+  if (error != 0) {
+    ::munmap(window, total);
+    return error;
+  }
+  g_mappings += pieces.size(), mapping_count_ += pieces.size();
+  extents_.push_back({base, total, pieces.size(), 1, 0, 0, writable, 0});
+  out.extent_ = &extents_.back();
+  out.base_ = base;
+  prefault(base, total, writable);
+  return 0;
+}
+
+int ClientMemory::map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable,
+                      Hold& out) {
+  if (pieces.empty()) return EINVAL;
+  for (const uroce_mr_piece& piece : pieces) {
+    if (piece.fd >= fds.size()) return EINVAL;
+  }
+  return pieces.size() == 1 ? map_shared(pieces[0], fds[pieces[0].fd].get(), writable, out)
+                            : map_joined(pieces, fds, writable, out);
+}
+
+void ClientMemory::unmap(Hold& hold) {
+  Extent* const extent = hold.extent_;
+  hold = {};
+  if (extent == nullptr || --extent->users != 0) return;
+  SigbusGuard::instance().remove(extent->base);
+  ::munmap(extent->base, extent->map_bytes);
+  g_mappings -= extent->maps, mapping_count_ -= extent->maps;
+  extents_.remove_if([extent](const Extent& e) { return &e == extent; });
+}
+
+}  // namespace uroce::engine

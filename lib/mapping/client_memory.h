@@ -1,0 +1,90 @@
+// A client's memory as the daemon has it mapped. Files come from the client and are hostile: only file systems
+// whose faults the kernel serves by itself are mapped, and SigbusGuard stands behind every mapping.
+//
+// MRs in one file share mappings: a run of pages is mapped as part of a whole aligned extent, counted by its MRs,
+// so that 10,000 small MRs in one heap cost a few mappings. Used by the conductor alone.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "abi/control.h"
+#include "mapping/stall_budget.h"
+#include "platform/unique_fd.h"
+
+namespace uroce::engine {
+
+/// What may be done with a file, by its file system.
+struct FileKind {
+  bool allowed = false;
+  std::uint64_t page_bytes = 4096;
+  bool may_exceed = true;  ///< may be mapped past its end
+};
+/// `magic` and `block_bytes` as fstatfs(2) says.
+FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes);
+
+struct FileRange {
+  std::uint64_t begin = 0, end = 0;
+};
+/// What is mapped of the file for a piece of it: more than the piece where other regions may share the mapping.
+FileRange range_to_map(const FileKind& kind, const uroce_mr_piece& piece);
+
+class ClientMemory {
+  struct Extent {
+    std::byte* base = nullptr;
+    std::uint64_t map_bytes = 0;
+    std::size_t maps = 0;  ///< of the kernel's, when every piece counts as one
+    std::uint32_t users = 0;
+    // Of a run of one file, that other MRs may share; inode 0 otherwise.
+    dev_t device = 0;
+    ino_t inode = 0;
+    bool writable = false;
+    std::uint64_t offset = 0;
+  };
+
+ public:
+  /// What one MR holds.
+  class Hold {
+   public:
+    std::byte* base() const { return base_; }  ///< of the first piece's first byte
+
+   private:
+    friend class ClientMemory;
+    std::byte* base_ = nullptr;
+    Extent* extent_ = nullptr;
+  };
+
+  /// `patience`: of the session's user, with files that nobody answers for.
+  ClientMemory(std::uint64_t session, std::shared_ptr<Patience> patience)
+      : session_(session), patience_(std::move(patience)) {}
+  ~ClientMemory();
+  ClientMemory(const ClientMemory&) = delete;
+  ClientMemory& operator=(const ClientMemory&) = delete;
+
+  /// Maps the pieces side by side. `writable`: the daemon will write. errno: 0, EINVAL (pieces that make no sense),
+  /// EACCES (a file opened for reading only), EOPNOTSUPP (a file system that may block us), ENOMEM.
+  int map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable, Hold& out);
+  /// Once no worker uses it any more.
+  void unmap(Hold& hold);
+
+  std::size_t mappings() const { return mapping_count_; }
+
+ private:
+  int map_shared(const uroce_mr_piece& piece, int fd, bool writable, Hold& out);
+  int map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable, Hold& out);
+  Extent* find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes, bool writable);
+
+  std::uint64_t session_;
+  std::shared_ptr<Patience> patience_;
+  std::list<Extent> extents_;
+  std::size_t mapping_count_ = 0;
+};
+
+}  // namespace uroce::engine

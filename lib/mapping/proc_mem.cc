@@ -1,0 +1,253 @@
+#include "mapping/proc_mem.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "control/session.h"
+#include "mapping/thread_state.h"
+#include "platform/clock.h"
+#include "worker/worker_loop.h"
+
+namespace uroce::engine {
+namespace {
+
+constexpr std::size_t kChunk = 4096;  // no packet has more
+constexpr Nanos kSpin = 20 * kMicrosecond;
+// A wait shorter than the first look is work like any other; a longer one is charged.
+constexpr Nanos kFirstLook = 100 * kMicrosecond, kNextLook = kMillisecond;
+// Of a thread that is not asleep, but gets no processor.
+constexpr Nanos kLongest = 100 * kMillisecond;
+
+void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, Nanos limit) {
+  const timespec time{static_cast<time_t>(limit / kSecond), static_cast<long>(limit % kSecond)};
+  ::syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, value, limit == kNever ? nullptr : &time, nullptr, 0);
+}
+
+void futex_wake(std::atomic<std::uint32_t>& word) {
+  ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+/// Waits for `done` without leaving the processor, a short while.
+template <class Done>
+bool spin_until(Done&& done) {
+  const Nanos end = monotonic_now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (done()) return true;
+      base::cpu_relax();
+    }
+  } while (monotonic_now() < end);
+  return false;
+}
+
+/// By the bare system call: the thread that gets stuck has a table of descriptors of its own, so others may close
+/// theirs meanwhile, which the thread sanitizer can't know.
+bool copy(int memory, bool writes, std::uint64_t address, std::byte* data, std::size_t bytes) {
+  const long n = ::syscall(writes ? SYS_pwrite64 : SYS_pread64, memory, data, bytes, static_cast<off_t>(address));
+  return n == static_cast<long>(bytes);
+}
+
+}  // namespace
+
+int open_memory(const Peer& peer, MemoryFiles& out) {
+  if (!peer.pidfd.valid()) return ESRCH;
+  char path[64];
+  if (peer.uid == 0 || peer.uid == ::geteuid()) {
+    std::snprintf(path, sizeof(path), "/proc/%d/pagemap", static_cast<int>(peer.pid));
+    out.pagemap.reset(::open(path, O_RDONLY | O_CLOEXEC));
+  }
+  std::snprintf(path, sizeof(path), "/proc/%d/mem", static_cast<int>(peer.pid));
+  UniqueFd memory(::open(path, O_RDWR | O_CLOEXEC));
+  if (!memory.valid()) return errno == EACCES ? EPERM : errno;
+  // The process may have executed another program before that, even one with more rights than the user has: then
+  // the file isn't the user's. After it had been opened, nothing of the kind matters any more.
+  struct stat info {};
+  if (::stat(path, &info) != 0) return ESRCH;
+  if (peer.uid != 0 && (info.st_uid != peer.uid || info.st_gid != peer.gid)) return EPERM;
+  // A pidfd becomes readable when its process ends; only then can the number be given to another.
+  pollfd ended{peer.pidfd.get(), POLLIN, 0};
+  if (::poll(&ended, 1, 0) != 0) return ESRCH;
+  out.memory = std::move(memory);
+  return 0;
+}
+
+/// The thread, and what it shares with those who wait for it. Stays as long as either needs it.
+class IndirectMemory::Helper {
+ public:
+  Helper(int memory, std::shared_ptr<Patience> patience) : memory_(memory), patience_(std::move(patience)) {}
+
+  static void start(const std::shared_ptr<Helper>& self) {
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    self->thread_ = std::thread([self] { self->run(); });
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  }
+
+  void stop() {
+    const std::uint32_t before = state_.exchange(kStopped);
+    futex_wake(state_);
+    before == kAbandoned ? thread_.detach() : thread_.join();
+  }
+
+  /// One after the other. 0, EFAULT, ETIMEDOUT. At most kChunk bytes.
+  int transfer(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes, bool few_cores) {
+    while (!turn_.try_lock()) {
+      if (state_.load(std::memory_order_relaxed) == kAbandoned) return ETIMEDOUT;
+      few_cores ? static_cast<void>(::sched_yield()) : base::cpu_relax();
+    }
+    const int error = exchange(writes, address, data, bytes, few_cores);
+    turn_.unlock();
+    return error;
+  }
+
+ private:
+  // Whoever has the turn moves the state to posted, the thread from there, or from abandoned, to idle. Each side
+  // that sleeps says so first.
+  enum State : std::uint32_t { kIdle, kThreadSleeps, kPosted, kCallerSleeps, kAbandoned, kStopped };
+
+  int exchange(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes, bool few_cores) {
+    if (state_.load(std::memory_order_acquire) == kAbandoned) return ETIMEDOUT;
+    few_cores_.store(few_cores, std::memory_order_relaxed);
+    writes_ = writes, address_ = address, bytes_ = bytes;
+    // Copied, because the thread may come back when the caller has long used its buffer for something else.
+    if (writes) std::memcpy(buffer_, data, bytes);
+    if (state_.exchange(kPosted, std::memory_order_acq_rel) == kThreadSleeps) futex_wake(state_);
+    if (!wait(few_cores)) return ETIMEDOUT;
+    if (reached_ && !writes) std::memcpy(data, buffer_, bytes);
+    return reached_ ? 0 : EFAULT;
+  }
+
+  /// False: given up.
+  bool wait(bool few_cores) {
+    const auto done = [this] { return state_.load(std::memory_order_acquire) <= kThreadSleeps; };
+    if (few_cores ? done() : spin_until(done)) return true;
+    std::uint32_t expected = kPosted;
+    if (!state_.compare_exchange_strong(expected, kCallerSleeps)) return true;
+    const Nanos begun = monotonic_now();
+    for (Nanos charged = begun;;) {
+      futex_wait(state_, kCallerSleeps, charged == begun ? kFirstLook : kNextLook);
+      if (done()) return true;
+      const Nanos now = monotonic_now();
+      if (now - charged < kFirstLook) continue;
+      const bool granted = !is_asleep(id_.load()) || patience_->grant(now - charged, now);
+      if (!granted || now - begun > kLongest) return !give_up();
+      charged = now;
+    }
+  }
+
+  /// False: it was done in that moment.
+  bool give_up() {
+    patience_->stuck.fetch_add(1);
+    std::uint32_t expected = kCallerSleeps;
+    if (state_.compare_exchange_strong(expected, kAbandoned)) return true;
+    patience_->stuck.fetch_sub(1);
+    return false;
+  }
+
+  void run() {
+    ::pthread_setname_np(::pthread_self(), "indirect");
+    set_slice(Slice::kShort);
+    // Even a daemon that is killed lives on as long as a thread of it is stuck: it then holds no descriptors.
+    const auto fd = static_cast<unsigned>(memory_);
+    ::syscall(SYS_close_range, fd + 1, ~0u, CLOSE_RANGE_UNSHARE);
+    if (fd > 3) ::syscall(SYS_close_range, 3u, fd - 1, 0);
+    id_.store(static_cast<pid_t>(::syscall(SYS_gettid)));
+    while (wait_for_work()) {
+      reached_ = copy(memory_, writes_, address_, buffer_, bytes_);
+      std::uint32_t now = state_.load(std::memory_order_acquire);
+      while (now != kStopped) {
+        if (state_.compare_exchange_weak(now, kIdle, std::memory_order_acq_rel)) break;
+      }
+      if (now == kCallerSleeps) futex_wake(state_);
+      // No other state can be found here when it is stopped: who waits has the turn.
+      if (now == kAbandoned || now == kStopped) patience_->stuck.fetch_sub(1);
+    }
+  }
+
+  /// False: stopped.
+  bool wait_for_work() {
+    const auto called = [this] { return state_.load(std::memory_order_acquire) > kThreadSleeps; };
+    if (few_cores_.load(std::memory_order_relaxed) || !spin_until(called)) {
+      std::uint32_t expected = kIdle;
+      state_.compare_exchange_strong(expected, kThreadSleeps, std::memory_order_acq_rel);
+      while (!called()) futex_wait(state_, kThreadSleeps, kNever);
+    }
+    return state_.load(std::memory_order_acquire) != kStopped;
+  }
+
+  const int memory_;
+  const std::shared_ptr<Patience> patience_;
+  std::thread thread_;
+  std::atomic<pid_t> id_{0};
+  base::Spinlock turn_;
+  alignas(64) std::atomic<std::uint32_t> state_{kIdle};
+  std::atomic<bool> few_cores_{true};
+  bool writes_ = false, reached_ = false;
+  std::uint64_t address_ = 0;
+  std::size_t bytes_ = 0;
+  std::byte buffer_[kChunk];
+};
+
+IndirectMemory::IndirectMemory(MemoryFiles files, std::shared_ptr<Patience> patience,
+                               const std::atomic<bool>& few_cores)
+    : files_(std::move(files)),
+      few_cores_(few_cores),
+      helper_(std::make_shared<Helper>(files_.memory.get(), std::move(patience))) {
+  Helper::start(helper_);
+  io_.context = this;
+  io_.read = [](void* context, std::uint64_t address, std::byte* to, std::size_t bytes) {
+    return static_cast<IndirectMemory*>(context)->transfer(false, address, to, bytes) == 0;
+  };
+  io_.write = [](void* context, std::uint64_t address, const std::byte* from, std::size_t bytes) {
+    return static_cast<IndirectMemory*>(context)->transfer(true, address, const_cast<std::byte*>(from), bytes) == 0;
+  };
+}
+
+IndirectMemory::~IndirectMemory() { helper_->stop(); }
+
+int IndirectMemory::transfer(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes) {
+  // No process has memory beyond what off_t can name.
+  if (address > INT64_MAX - bytes) return EFAULT;
+  const bool few = few_cores_.load(std::memory_order_relaxed);
+  for (std::size_t at = 0; at < bytes; at += kChunk) {
+    const std::size_t part = std::min(bytes - at, kChunk);
+    if (files_.pagemap.valid() && are_there(address + at, part)) {
+      if (!copy(files_.memory.get(), writes, address + at, data + at, part)) return EFAULT;
+    } else if (const int error = helper_->transfer(writes, address + at, data + at, part, few)) {
+      return error;
+    }
+  }
+  return 0;
+}
+
+// At most kChunk bytes: two pages.
+bool IndirectMemory::are_there(std::uint64_t address, std::size_t bytes) const {
+  constexpr std::uint64_t kPage = 4096, kPresent = std::uint64_t{1} << 63;
+  const std::uint64_t first = address / kPage, pages = (address + bytes - 1) / kPage - first + 1;
+  std::uint64_t entries[2] = {kPresent, kPresent};
+  const auto wanted = static_cast<ssize_t>(pages * sizeof(entries[0]));
+  const ssize_t n = ::pread(files_.pagemap.get(), entries, static_cast<std::size_t>(wanted),
+                            static_cast<off_t>(first * sizeof(entries[0])));
+  return n == wanted && (entries[0] & entries[1] & kPresent) != 0;
+}
+
+int IndirectMemory::probe(std::uint64_t address) {
+  std::byte byte{};
+  return transfer(false, address, &byte, 1);
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,106 @@
+#include "mapping/sigbus_guard.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+
+namespace uroce::engine {
+namespace {
+
+struct Range {
+  std::atomic<std::uintptr_t> base{0};  // 0: free; published last
+  std::atomic<std::size_t> bytes{0}, page_bytes{0};
+  std::atomic<std::uint64_t> session{0};
+};
+
+// Reached from a signal handler: static storage, nothing but lock-free atomics.
+Range g_ranges[SigbusGuard::kMaxRanges];
+std::atomic<std::uint32_t> g_used{0};  // entries from here on were never used
+std::atomic<std::uint64_t> g_offenders[16];
+std::mutex g_writers;
+struct sigaction g_previous;
+
+void report(std::uint64_t session) {
+  for (auto& slot : g_offenders) {
+    std::uint64_t expected = 0;
+    if (slot.load() == session || slot.compare_exchange_strong(expected, session)) return;
+  }
+}
+
+bool patch(std::uintptr_t address) {
+  const std::uint32_t used = g_used.load(std::memory_order_acquire);
+  for (std::uint32_t i = 0; i < used; ++i) {
+    const std::uintptr_t base = g_ranges[i].base.load(std::memory_order_acquire);
+    if (base == 0 || address < base || address - base >= g_ranges[i].bytes.load()) continue;
+    const std::size_t page = g_ranges[i].page_bytes.load();
+    void* place = reinterpret_cast<void*>(address & ~(page - 1));
+    if (::mmap(place, page, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+               0) == MAP_FAILED) {
+      return false;
+    }
+    report(g_ranges[i].session.load());
+    return true;
+  }
+  return false;
+}
+
+void on_sigbus(int, siginfo_t* info, void*) {
+  if (patch(reinterpret_cast<std::uintptr_t>(info->si_addr))) return;
+  // Not ours: the instruction runs again and meets whoever was there before.
+  ::sigaction(SIGBUS, &g_previous, nullptr);
+}
+
+}  // namespace
+
+SigbusGuard& SigbusGuard::instance() {
+  static SigbusGuard guard;
+  return guard;
+}
+
+void SigbusGuard::install() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action {};
+    action.sa_sigaction = on_sigbus;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    ::sigemptyset(&action.sa_mask);
+    ::sigaction(SIGBUS, &action, &g_previous);
+  });
+}
+
+bool SigbusGuard::add(const void* base, std::size_t bytes, std::size_t page_bytes, std::uint64_t session) {
+  std::lock_guard lock(g_writers);
+  const std::uint32_t used = g_used.load();
+  std::uint32_t i = 0;
+  while (i < used && g_ranges[i].base.load() != 0) ++i;
+  if (i == kMaxRanges) return false;
+  g_ranges[i].bytes.store(bytes);
+  g_ranges[i].page_bytes.store(page_bytes);
+  g_ranges[i].session.store(session);
+  g_ranges[i].base.store(reinterpret_cast<std::uintptr_t>(base), std::memory_order_release);
+  g_used.store(std::max(used, i + 1), std::memory_order_release);
+  return true;
+}
+
+void SigbusGuard::remove(const void* base) {
+  std::lock_guard lock(g_writers);
+  const std::uint32_t used = g_used.load();
+  for (std::uint32_t i = 0; i < used; ++i) {
+    if (g_ranges[i].base.load() == reinterpret_cast<std::uintptr_t>(base)) {
+      g_ranges[i].base.store(0, std::memory_order_release);
+      return;
+    }
+  }
+}
+
+std::uint64_t SigbusGuard::take_offender() {
+  for (auto& slot : g_offenders) {
+    if (const std::uint64_t session = slot.exchange(0)) return session;
+  }
+  return 0;
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,25 @@
+#include "mapping/thread_state.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+
+#include "platform/unique_fd.h"
+
+namespace uroce::engine {
+
+bool is_asleep(pid_t thread) {
+  if (thread == 0) return false;
+  char path[64], text[256];
+  std::snprintf(path, sizeof(path), "/proc/self/task/%d/stat", static_cast<int>(thread));
+  const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
+  const ssize_t n = file.valid() ? ::read(file.get(), text, sizeof(text) - 1) : 0;
+  if (n <= 0) return true;
+  text[n] = '\0';
+  const char* behind_name = std::strrchr(text, ')');
+  return behind_name == nullptr || std::strncmp(behind_name, ") R", 3) != 0;
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,143 @@
+#include "mapping/untrusted_fd.h"
+
+#include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+#include "mapping/thread_state.h"
+#include "platform/clock.h"
+
+namespace uroce::engine {
+namespace {
+
+constexpr auto kLook = std::chrono::milliseconds(1);
+// Of a thread that is not asleep, but gets no processor.
+constexpr Nanos kLongest = kSecond;
+
+/// False: no thread is left.
+bool start_thread(std::function<void()> function) {
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  bool started = true;
+  try {
+    std::thread(std::move(function)).detach();
+  } catch (const std::system_error&) {
+    started = false;
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return started;
+}
+
+// An overlay's pages are those of a file below, which any user may have put there. Of those that know their place
+// on a disk the file systems are local.
+bool is_on_disk(int fd) {
+  fiemap map;  // not braces: it ends with an array of no size
+  std::memset(&map, 0, sizeof(map));
+  map.fm_length = 4096;
+  return ::ioctl(fd, FS_IOC_FIEMAP, &map) == 0;
+}
+
+int ask(int fd, FileFacts& out) {
+  struct stat info {};
+  struct statfs system {};
+  if (::fstat(fd, &info) != 0 || ::fstatfs(fd, &system) != 0) return EBADF;
+  const auto magic = static_cast<std::uint32_t>(system.f_type);
+  const bool known = magic != OVERLAYFS_SUPER_MAGIC || is_on_disk(fd);
+  out = {info.st_dev, info.st_ino, known ? magic : 0, static_cast<std::uint64_t>(system.f_bsize)};
+  return 0;
+}
+
+struct Answer {
+  std::mutex mutex;
+  std::condition_variable given;
+  int error = 0;
+  bool done = false, given_up = false;
+  FileFacts facts;
+  std::atomic<pid_t> thread{0};  ///< that asks
+};
+
+/// False: given up. Who waits for a processor is not charged for it.
+bool wait_for(Answer& answer, Patience& patience) {
+  const Nanos begun = monotonic_now();
+  std::unique_lock lock(answer.mutex);
+  while (!answer.given.wait_for(lock, kLook, [&answer] { return answer.done; })) {
+    lock.unlock();  // or the thread could be asleep because of us
+    const bool asleep = is_asleep(answer.thread.load());
+    lock.lock();
+    if (answer.done) break;
+    const Nanos now = monotonic_now();
+    answer.given_up = asleep ? !patience.grant(kMillisecond, now) : now - begun > kLongest;
+    if (answer.given_up) {
+      patience.stuck.fetch_add(1);
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+// Only files of shared memory have seals.
+bool is_memory_file(int fd) { return ::fcntl(fd, F_GET_SEALS) >= 0; }
+
+int examine(int fd, const std::shared_ptr<Patience>& patience, FileFacts& out) {
+  if (is_memory_file(fd)) return ask(fd, out);
+  if (patience->stuck.load() >= Patience::kMaxStuck) return ETIMEDOUT;
+  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return EBADF;
+  const auto answer = std::make_shared<Answer>();
+  const bool started = start_thread([answer, copy, patience] {
+    answer->thread.store(static_cast<pid_t>(::syscall(SYS_gettid)));
+    FileFacts facts;
+    const int error = ask(copy, facts);
+    bool late = false;
+    {
+      const std::lock_guard lock(answer->mutex);
+      late = answer->given_up;
+      answer->facts = facts, answer->error = error, answer->done = true;
+    }
+    answer->given.notify_one();
+    ::close(copy);
+    if (late) patience->stuck.fetch_sub(1);
+  });
+  // Without a thread the copy stays open: to close it could take for ever.
+  if (!started) return ETIMEDOUT;
+  if (!wait_for(*answer, *patience)) return ETIMEDOUT;
+  out = answer->facts;
+  return answer->error;
+}
+
+void let_go(std::vector<UniqueFd> files) {
+  std::erase_if(files, [](const UniqueFd& file) { return !file.valid() || is_memory_file(file.get()); });
+  if (files.empty()) return;
+  const auto shared = std::make_shared<std::vector<UniqueFd>>(std::move(files));
+  if (start_thread([shared]() mutable { shared->clear(); })) return;
+  for (UniqueFd& file : *shared) static_cast<void>(file.release());
+}
+
+void let_go(UniqueFd file) {
+  std::vector<UniqueFd> files;
+  files.push_back(std::move(file));
+  let_go(std::move(files));
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,122 @@
+// The state behind MemoryShare. It lives in a mapping of its own, never in the program's heap.
+//
+// Places in the file. A page of the brk heap has its address as offset, so that neighbours merge into one mapping
+// and one piece. Any other range gets a place of its own with kPlaceBytes unused behind it: the program may
+// mremap() a registered block (realloc does) and let it grow, and what it grows into must not be a neighbour's
+// memory.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+
+#include "page_sharing/file_backing.h"
+#include "page_sharing/mapping_info.h"
+#include "page_sharing/page_arena.h"
+#include "page_sharing/page_mover.h"
+#include "page_sharing/page_sharing.h"
+#include "page_sharing/page_users.h"
+
+namespace uroce::client {
+
+struct MemoryShare::Impl {
+  static constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 47;
+  static constexpr std::uint64_t kFileBytes = std::uint64_t{1} << 62;
+  static constexpr std::uint64_t kPlaceBytes = std::uint64_t{1} << 30;
+  static constexpr std::size_t kMaxPieces = 64;
+
+  struct Piece {
+    std::uintptr_t address;
+    std::uint64_t offset;
+    std::uint64_t bytes;
+    int fd;
+    bool moved;  ///< in our file, users counted; else in a file of the program's
+  };
+  struct Part {
+    enum class Kind : std::uint8_t { kMove, kOurs, kFile };
+    Piece piece;
+    Kind kind;
+    int protection;
+    bool heap;
+  };
+  using Parts = ArenaVector<Part>;
+  struct Registration {
+    ArenaVector<Piece> pieces;
+    bool indirect;
+  };
+  struct Range {
+    std::uintptr_t start, end;
+    std::uint64_t offset;
+    int protection;
+  };
+  using Ranges = ArenaVector<Range>;
+  using RangeKey = std::pair<std::uintptr_t, std::size_t>;
+  using Registrations =
+      std::multimap<RangeKey, Registration, std::less<>, ArenaAllocator<std::pair<const RangeKey, Registration>>>;
+
+  Impl();
+
+  int share(std::uintptr_t address, std::size_t bytes, bool writable, SharedPiece* pieces, std::size_t& count);
+  void unshare(std::uintptr_t address, std::size_t bytes);
+
+  // fork.cc
+  void before_fork();
+  void after_fork_in_parent();
+  void after_fork_in_child();
+  /// Gives a child of fork its own copies of what its parent has moved, and forgets everything.
+  void become_child();
+
+  /// The mappings of our file, in order of address. False: not known.
+  bool find_mappings(Ranges& out);
+  bool is_ours(const Mapping& mapping) const;
+  bool ensure_file();
+
+  int survey(std::uintptr_t start, std::uintptr_t end, bool writable, Parts& parts, bool& indirect);
+  int classify(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end, bool writable, Part& part);
+  bool movable(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end);
+  bool move(Part& part);
+  bool join(const Parts& parts, ArenaVector<Piece>& pieces);
+  void drop(ArenaVector<Piece>& pieces);
+  void release_files(const Parts& parts);
+  std::uint64_t place_for(std::uintptr_t address, std::size_t bytes, bool heap);
+  bool taken(std::uint64_t start, std::uint64_t end) const {
+    return users.any(start, end) || leftover.any(start, end);
+  }
+  void restore(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes);
+  bool restore_at(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes, int protection);
+  bool restore_home(std::uintptr_t address, std::uint64_t offset, std::uint64_t& bytes, bool& elsewhere);
+  bool restore_elsewhere(std::uint64_t offset, std::uint64_t bytes);
+  bool room_for_mappings();
+
+  std::mutex mutex;
+  long process = 0;
+  Arena arena;
+  PageUsers users;     ///< of pages of our file
+  PageUsers leftover;  ///< pages of our file that have no user, but must not be used again
+  PageUsers indirect;  ///< addresses that the daemon reaches through the kernel: they must not move
+  Registrations registrations;
+  FileBacking files;
+  PageMover mover;
+  MappingReader reader;
+  ThreadList threads;
+
+  RawFd file;
+  std::uint64_t file_inode = 0;
+  std::uint32_t file_major = 0, file_minor = 0;
+  std::uint64_t next_place = kAddressEnd;
+
+  std::uint32_t moves = 0;  ///< since the mappings were counted last
+  bool crowded = false;     ///< the process is near the kernel's limit of mappings
+
+  std::uint64_t signals_before_fork = 0;
+  RawFd child_done_read, child_done_write;
+  Ranges* fork_ranges = nullptr;
+
+  /// Whom the handlers of fork serve. Set once; release with acquire in the handlers.
+  static std::atomic<Impl*> watched;
+  [[gnu::constructor]] static void on_load();
+};
+
+}  // namespace uroce::client

@@ -1,0 +1,99 @@
+// How pages without users become private anonymous memory of the program again.
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+
+#include <algorithm>
+
+#include "page_sharing/page_sharing_impl.h"
+
+namespace uroce::client {
+
+bool MemoryShare::Impl::find_mappings(Ranges& out) {
+  if (reader.open() != 0) return false;
+  Mapping mapping;
+  for (std::uintptr_t at = 0; reader.at_or_after(at, mapping) == 0; at = mapping.end) {
+    if (!mapping.shared || !is_ours(mapping)) continue;
+    if (!out.push({mapping.start, mapping.end, mapping.offset, mapping.protection()})) {
+      reader.close();
+      return false;
+    }
+  }
+  reader.close();
+  return true;
+}
+
+/// True when the pages are private now.
+bool MemoryShare::Impl::restore_at(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes,
+                                   int protection) {
+  bool in_place = false;
+  const int error = mover.to_private(address, bytes, protection, threads.single(), file.get(), offset, in_place);
+  // A private mapping of the file shows what gets to its place in the file, wherever it has no copy of its own.
+  if (error == 0 && in_place) leftover.add(offset, offset + bytes);
+  return error == 0;
+}
+
+/// Where the pages were registered. `bytes` grows by what the program has let the mapping grow meanwhile.
+bool MemoryShare::Impl::restore_home(std::uintptr_t address, std::uint64_t offset, std::uint64_t& bytes,
+                                     bool& elsewhere) {
+  bool good = true;
+  const std::uintptr_t end = address + bytes;
+  if (reader.open() != 0) return false;
+  for (std::uintptr_t at = address; at < end;) {
+    Mapping mapping;
+    if (reader.at_or_after(at, mapping) != 0 || mapping.start >= end) {
+      elsewhere = true;
+      return good;
+    }
+    const std::uintptr_t from = std::max(at, mapping.start);
+    std::uintptr_t to = std::min(end, mapping.end);
+    const std::uint64_t expected = offset + (from - address);
+    if (mapping.start > at) elsewhere = true;
+    at = to;
+    if (!mapping.shared || !is_ours(mapping) || mapping.offset + (from - mapping.start) != expected) {
+      elsewhere = true;
+      continue;
+    }
+    if (to == end && mapping.end > end) {
+      to += users.unused_until(offset + bytes, offset + bytes + (mapping.end - end)) - (offset + bytes);
+    }
+    if (!restore_at(from, expected, to - from, mapping.protection())) good = false;
+    if (to > end) bytes += to - end;
+  }
+  return good;
+}
+
+/// Where the program has moved the mapping to, with mremap.
+bool MemoryShare::Impl::restore_elsewhere(std::uint64_t offset, std::uint64_t bytes) {
+  Ranges ranges(arena);
+  if (!find_mappings(ranges)) return false;
+  bool good = true;
+  for (const Range& range : ranges) {
+    const std::uint64_t range_end = range.offset + (range.end - range.start);
+    if (range_end <= offset || range.offset >= offset + bytes) continue;
+    for (std::uint64_t at = range.offset; at < range_end;) {
+      const std::uint64_t to = users.unused_until(at, range_end);
+      if (to == at) {
+        at = std::min(users.used_until(at), range_end);
+        continue;
+      }
+      if (!restore_at(range.start + (at - range.offset), at, to - at, range.protection)) good = false;
+      at = to;
+    }
+  }
+  return good;
+}
+
+void MemoryShare::Impl::restore(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes) {
+  bool elsewhere = false;
+  const bool known = threads.read();
+  bool good = known && restore_home(address, offset, bytes, elsewhere);
+  if (known && elsewhere && !restore_elsewhere(offset, bytes)) good = false;
+  if (good) {
+    raw_syscall(SYS_fallocate, file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
+  } else {
+    leftover.add(offset, offset + bytes);  // still shared: correct, if not as it was
+  }
+}
+
+}  // namespace uroce::client

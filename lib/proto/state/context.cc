@@ -1,0 +1,150 @@
+#include "proto/state/context.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace uroce::proto {
+
+Core::Core(const TransportConfig& cfg, memory::Table& table)
+    : config(cfg),
+      memory(table),
+      crc(wire::crc_engine()),
+      qps(cfg.max_qps, cfg.resource),
+      cold(cfg.max_qps, cfg.resource),
+      by_qpn(cfg.max_qps, cfg.resource),
+      timers(cfg.max_qps, cfg.resource),
+      patrol(cfg.max_qps, cfg.resource),
+      address_handles(cfg.max_ahs, cfg.resource),
+      multicast(cfg.max_attachments),
+      departed(cfg.resource),
+      port_mtu(cfg.port_mtu),
+      max_frame(cfg.max_frame),
+      active_(std::bit_ceil(cfg.max_qps), cfg.resource),
+      active_mask_(std::bit_ceil(cfg.max_qps) - 1),
+      cqs_(cfg.max_cqs),
+      srqs_(cfg.max_srqs),
+      events_(std::size_t{cfg.max_qps} * 2 + 64) {
+  touched_.reserve(cfg.max_cqs);
+  touched_out_.reserve(cfg.max_cqs);
+}
+
+void Core::remove_active(Qp& qp) {
+  if (!qp.active) return;
+  qp.active = false;
+  std::uint32_t kept = active_head_;
+  for (std::uint32_t i = active_head_; i != active_tail_; ++i) {
+    const std::uint32_t index = active_[i & active_mask_];
+    if (index != qp.self) active_[kept++ & active_mask_] = index;
+  }
+  active_tail_ = kept;
+}
+
+bool Core::take_read_budget(Qp& qp, std::uint32_t cost) {
+  // One request is let through whatever its size, else a small ring would stop all READs.
+  if (read_budget_used_ != 0 && read_budget_used_ + cost > config.receive_ring_bytes) {
+    if (!qp.waits_for_read_budget) {
+      qp.waits_for_read_budget = true;
+      qp.next_read_waiter = kNoQp;
+      Waiters& list = waiters_[qp.read_round == read_round_ ? 1 : 0];
+      (list.tail == kNoQp ? list.head : qps[list.tail].next_read_waiter) = qp.self;
+      list.tail = qp.self;
+    }
+    return false;
+  }
+  qp.read_round = read_round_;
+  read_budget_used_ += cost;
+  qp.read_budget_used += cost;
+  return true;
+}
+
+void Core::give_read_budget(Qp& qp, std::uint32_t cost) {
+  cost = std::min(cost, qp.read_budget_used);
+  qp.read_budget_used -= cost;
+  read_budget_used_ -= cost;
+  // All waiters try again once a quarter is free: before whoever is active already (the QP that gives had its
+  // share), and those that got nothing in the last round before those that did. Who finds none waits again.
+  const bool any = waiters_[0].head != kNoQp || waiters_[1].head != kNoQp;
+  if (!any || read_budget_used_ > config.receive_ring_bytes / 4 * 3) return;
+  ++read_round_;
+  std::uint32_t last_first = kNoQp;
+  for (Waiters& list : waiters_) {
+    for (std::uint32_t i = list.head; i != kNoQp;) {
+      const std::uint32_t next = qps[i].next_read_waiter;
+      qps[i].next_read_waiter = last_first;
+      last_first = i;
+      i = next;
+    }
+    list = Waiters{};
+  }
+  for (std::uint32_t i = last_first; i != kNoQp; i = qps[i].next_read_waiter) {
+    qps[i].waits_for_read_budget = false;
+    wake_sender_first(qps[i]);
+  }
+}
+
+void Core::remove_read_waiter(Qp& qp) {
+  if (!qp.waits_for_read_budget) return;
+  qp.waits_for_read_budget = false;
+  for (Waiters& list : waiters_) {
+    std::uint32_t previous = kNoQp, i = list.head;
+    for (; i != kNoQp && i != qp.self; i = qps[i].next_read_waiter) previous = i;
+    if (i == kNoQp) continue;
+    (previous == kNoQp ? list.head : qps[previous].next_read_waiter) = qp.next_read_waiter;
+    if (list.tail == qp.self) list.tail = previous;
+    return;
+  }
+}
+
+void Core::push(CqId id, const uroce_cqe& cqe, bool solicited) {
+  if (id.value >= cqs_.size() || cqs_[id.value].cq == nullptr) return;
+  CqSlot& slot = cqs_[id.value];
+  if (!slot.cq->push(cqe, solicited) && !slot.failed) {
+    slot.failed = true;
+    raise(AsyncEvent::kCqError, id.value, slot.owner);
+  }
+  if (!slot.touched) {
+    slot.touched = true;
+    touched_.push_back(id.value);
+  }
+}
+
+void Core::set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner) {
+  if (id.value >= cqs_.size()) return;
+  CqSlot& slot = cqs_[id.value];
+  slot.cq = cq;
+  slot.owner = owner;
+  slot.failed = false;
+}
+
+void Core::set_srq(SrqId id, Srq* srq) {
+  if (id.value < srqs_.size()) srqs_[id.value] = srq;
+}
+
+std::span<queue::CqProducer* const> Core::touched_cqs() {
+  touched_out_.clear();
+  for (const std::uint32_t id : touched_) {
+    cqs_[id].touched = false;
+    if (cqs_[id].cq != nullptr) touched_out_.push_back(cqs_[id].cq);
+  }
+  touched_.clear();
+  return touched_out_;
+}
+
+void Core::raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner) {
+  if (events_count_ == events_.size()) return;  // nobody reads them
+  std::size_t at = events_first_ + events_count_++;
+  if (at >= events_.size()) at -= events_.size();
+  events_[at] = {type, object, owner};
+}
+
+std::size_t Core::take_events(std::span<Event> out) {
+  std::size_t taken = 0;
+  while (taken < out.size() && events_count_ != 0) {
+    out[taken++] = events_[events_first_];
+    if (++events_first_ == events_.size()) events_first_ = 0;
+    --events_count_;
+  }
+  return taken;
+}
+
+}  // namespace uroce::proto

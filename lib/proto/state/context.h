@@ -1,0 +1,155 @@
+// What the parts of a transport (requester, completer, responder, ...) share: the tables, the active list, timers,
+// completions and events. Each part is a few functions over a Core and a Qp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+#include "base/slot_table.h"
+#include "base/timer_wheel.h"
+#include "memory/table.h"
+#include "proto/rc/destroyed_qps.h"
+#include "proto/state/ack_watch.h"
+#include "proto/state/address_handles.h"
+#include "proto/state/counters.h"
+#include "proto/state/multicast.h"
+#include "proto/state/packet_builder.h"
+#include "proto/state/qp.h"
+#include "proto/state/qpn_table.h"
+#include "proto/state/srq.h"
+#include "proto/transport.h"
+
+namespace uroce::proto {
+
+/// Whether the packet comes from this address: `v4` as in the IP header, else `v6`.
+inline bool comes_from(const wire::RxPacket& packet, std::uint32_t v4, const std::byte* v6) {
+  if (packet.ip_bytes == 40) return std::memcmp(packet.ip + 8, v6, 16) == 0;
+  return std::memcmp(packet.ip + 12, &v4, 4) == 0;
+}
+
+class Core {
+ public:
+  Core(const TransportConfig& config, memory::Table& memory);
+
+  const TransportConfig config;
+  memory::Table& memory;
+  const wire::CrcEngine& crc;
+  Counters counters;
+  base::SlotTable<Qp> qps;
+  std::pmr::vector<QpCold> cold;  ///< by QP slot
+  QpnTable by_qpn;
+  base::TimerWheel timers;  ///< by QP slot
+  Patrol patrol;            ///< of QP slots
+  Nanos now = 0;            ///< of the current call
+  AddressHandles address_handles;
+  MulticastTable multicast;
+  Departed departed;
+  std::uint32_t port_mtu, max_frame;
+
+  // --- active list: QPs that may have something to send, first in, first out ---
+  void activate(Qp& qp) {
+    if (qp.active) return;
+    qp.active = true;
+    active_[active_tail_++ & active_mask_] = qp.self;
+  }
+  /// The requester may have something to send.
+  void wake_sender(Qp& qp) {
+    qp.send_state = SendState::kReady;
+    activate(qp);
+  }
+  /// The same, ahead of those that are active already.
+  void wake_sender_first(Qp& qp) {
+    qp.send_state = SendState::kReady;
+    if (qp.active) return;
+    qp.active = true;
+    active_[--active_head_ & active_mask_] = qp.self;
+  }
+  Qp* take_active() {
+    if (active_head_ == active_tail_) return nullptr;
+    Qp& qp = qps[active_[active_head_++ & active_mask_]];
+    qp.active = false;
+    return &qp;
+  }
+  bool any_active() const { return active_head_ != active_tail_; }
+  /// The QP that comes `ahead` after the next one: to be prefetched.
+  Qp* peek_active(std::uint32_t ahead) {
+    return ahead < active_tail_ - active_head_ ? &qps[active_[(active_head_ + ahead) & active_mask_]] : nullptr;
+  }
+  void remove_active(Qp& qp);
+
+  // --- timers: the wheel has one deadline a QP, never later than the earliest of the QP's own ---
+  void want_timer(Qp& qp, Nanos deadline) {
+    if (deadline >= qp.wheel_deadline) return;
+    qp.wheel_deadline = deadline;
+    timers.set(qp.self, deadline);
+  }
+
+  // --- bytes of READ responses that may be on their way, all QPs together ---
+  bool take_read_budget(Qp& qp, std::uint32_t cost);
+  void give_read_budget(Qp& qp, std::uint32_t cost);
+  void remove_read_waiter(Qp& qp);
+
+  // --- completions ---
+  /// Makes a CQE of this QP; the caller fills in what differs.
+  uroce_cqe make_cqe(const Qp& qp, std::uint64_t wr_id, std::uint8_t status) const {
+    uroce_cqe cqe{};
+    cqe.wr_id = wr_id;
+    cqe.qpn = qp.qpn.value;
+    cqe.status = status;
+    cqe.src_qp = qp.dest_qpn.value;
+    cqe.timestamp = now;
+    return cqe;
+  }
+  void push(CqId id, const uroce_cqe& cqe, bool solicited);
+  void set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner);
+  std::span<queue::CqProducer* const> touched_cqs();
+  void set_srq(SrqId id, Srq* srq);
+  /// nullptr: there is none of that number.
+  Srq* srq(SrqId id) const { return id.value < srqs_.size() ? srqs_[id.value] : nullptr; }
+  /// Puts QPs whose CQ overran into error: after the push, when no one is in the middle of a QP.
+  bool cq_failed(CqId id) const { return id.value < cqs_.size() && cqs_[id.value].failed; }
+
+  // --- memory ---
+  /// As memory::Table::resolve().
+  memory::Verdict resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
+                          memory::Span& out, Qpn qpn = {}) {
+    return memory.resolve(recent_keys_, key, pd, address, length, need, out, qpn);
+  }
+
+  // --- events ---
+  void raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner);
+  std::size_t take_events(std::span<Event> out);
+
+  std::byte staging[4096];  ///< for memory that isn't mapped
+
+ private:
+  struct CqSlot {
+    queue::CqProducer* cq = nullptr;
+    std::uint64_t owner = 0;
+    bool touched = false;
+    bool failed = false;
+  };
+
+  memory::Table::Recent recent_keys_;
+  std::pmr::vector<std::uint32_t> active_;  // a ring with room for every QP
+  std::uint32_t active_mask_;
+  std::uint32_t active_head_ = 0, active_tail_ = 0;
+  /// QPs that found no budget, first come first: [0] those that got none in this round, [1] those that got some.
+  struct Waiters {
+    std::uint32_t head = kNoQp, tail = kNoQp;
+  };
+  Waiters waiters_[2];
+  std::uint32_t read_round_ = 1;
+  std::uint64_t read_budget_used_ = 0;
+  std::vector<CqSlot> cqs_;
+  std::vector<Srq*> srqs_;
+  std::vector<std::uint32_t> touched_;
+  std::vector<queue::CqProducer*> touched_out_;
+  std::vector<Event> events_;  // a ring
+  std::size_t events_first_ = 0, events_count_ = 0;
+};
+
+}  // namespace uroce::proto

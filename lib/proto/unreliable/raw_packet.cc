@@ -1,0 +1,112 @@
+#include "proto/unreliable/raw_packet.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "proto/work/data_packet.h"
+#include "proto/work/receive_queue.h"
+#include "wire/ethernet_frame.h"
+#include "wire/network_headers.h"
+
+namespace uroce::proto::raw {
+namespace {
+
+constexpr std::uint32_t kAddresses = 2 * sizeof(wire::Mac);  // what comes before a VLAN tag
+constexpr std::uint32_t kTag = wire::VlanTag::kBytes;
+
+/// Where the bytes of a frame go.
+class FrameWriter {
+ public:
+  explicit FrameWriter(std::byte* at) : at_(at) {}
+  void payload(const std::byte* from, std::size_t bytes) {
+    if (bytes != 0) std::memcpy(at_, from, bytes);
+    at_ += bytes;
+  }
+
+ private:
+  std::byte* at_;
+};
+
+std::uint16_t ether_type(std::span<const std::byte> frame) { return wire::load16(&frame[kAddresses]); }
+bool is_tagged(std::span<const std::byte> frame) {
+  return ether_type(frame) == wire::kEtherTypeVlan || ether_type(frame) == wire::kEtherTypeServiceVlan;
+}
+
+/// The part of a TSO's payload that the next segment carries.
+DataPart segment_of(const Qp& qp, const Wqe& wqe) {
+  const std::uint32_t index = (qp.psn.value() - wqe.first_psn) & Psn::kMask;
+  const std::uint32_t offset = index * wqe.tso.mss;
+  const std::uint32_t left = wqe.length - offset;
+  const bool last = left <= wqe.tso.mss;
+  return {offset, last ? left : wqe.tso.mss, index == 0, last};
+}
+
+}  // namespace
+
+bool fits(const Core& core, const Qp& qp, const Wqe& wqe) {
+  if (wqe.kind != Kind::kSegments) return wqe.length >= kLeastFrame && wqe.length <= core.max_frame;
+  const std::uint32_t header = wqe.tso.header_bytes, mss = wqe.tso.mss;
+  return header >= kLeastFrame && header <= qp.max_tso_header && mss != 0 && header + mss <= core.max_frame &&
+         wqe.length <= UROCE_MAX_TSO;
+}
+
+std::uint8_t build(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& last) {
+  const bool segments = wqe.kind == Kind::kSegments;
+  const DataPart part = segments ? segment_of(qp, wqe) : DataPart{0, wqe.length, true, true};
+  const std::uint32_t header = segments ? wqe.tso.header_bytes : 0;
+  base::Frame& frame = burst.frames[burst.count];
+  last = part.last;
+  frame.length = header + part.bytes;
+  frame.flags = 0;
+  // The port's MTU may have become less since the WQE was checked.
+  if (frame.length > std::min(frame.capacity, core.max_frame)) return UROCE_WC_LOC_LEN_ERR;
+  const std::span bytes(frame.data, frame.length);
+  FrameWriter writer(frame.data);
+  if (segments) writer.payload(wqe.tso_header(), header);
+  if (!add_payload(core, qp, wqe, part, writer)) return UROCE_WC_LOC_PROT_ERR;
+  if (!is_tagged(bytes) && frame.length > core.max_frame - kTag) return UROCE_WC_LOC_LEN_ERR;
+  if (segments) {
+    const wire::FrameLayout layout = wire::layout_of_headers(bytes.first(header));
+    const std::uint32_t index = part.offset / wqe.tso.mss;
+    if (layout.payload != header || !wire::segment_header(bytes, layout, index, part.offset, part.last)) {
+      return UROCE_WC_LOC_QP_OP_ERR;
+    }
+    wire::fill_checksums(bytes, layout);
+  } else if ((wqe.flags & UROCE_SEND_IP_CSUM) != 0) {
+    wire::fill_checksums(bytes, wire::layout_of(bytes));
+  }
+  ++burst.count;
+  return UROCE_WC_SUCCESS;
+}
+
+void receive(Core& core, Qp& qp, const ReceivedFrame& frame) {
+  const bool strip = qp.strip_vlan && frame.vlan && ether_type(frame.bytes) == wire::kEtherTypeVlan;
+  const auto bytes = static_cast<std::uint32_t>(frame.bytes.size()) - (strip ? kTag : 0);
+  if (!claim_receive(core, qp)) return;
+  const ReceiveWqe& wqe = qp.receive;
+  if (!has_room(wqe, bytes)) {
+    ++core.counters.drop_too_long;
+    return;
+  }
+  const auto put = [&](std::span<const std::byte> part) {
+    return scatter(core, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, part.data(),
+                   static_cast<std::uint32_t>(part.size())) == Scattered::kOk;
+  };
+  const bool stored =
+      strip ? put(frame.bytes.first(kAddresses)) && put(frame.bytes.subspan(kAddresses + kTag)) : put(frame.bytes);
+  if (!stored) return fail_memory(core, qp);
+  ++core.counters.rcvd_frames;
+  ++qp.counters.rcvd_pkts;
+  uroce_cqe cqe = core.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);
+  cqe.opcode = UROCE_WC_RECV;
+  cqe.byte_len = bytes;
+  cqe.wc_flags = frame.checksums_good ? UROCE_WC_IP_CSUM_OK : 0;
+  cqe.flow_tag = frame.flow_tag;
+  if (strip) {
+    cqe.vlan_id = frame.vlan_tci;
+    cqe.vlan_sl = static_cast<std::uint8_t>(frame.vlan_tci >> 13);
+  }
+  complete_receive(core, qp, cqe, false);
+}
+
+}  // namespace uroce::proto::raw

@@ -1,0 +1,84 @@
+// One packet of a SEND or WRITE, of any connected service.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/work/gather.h"
+#include "proto/work/wqe.h"
+
+namespace uroce::proto {
+
+/// The part of a message that a packet carries.
+struct DataPart {
+  std::uint32_t offset = 0, bytes = 0;
+  bool first = false, last = false;
+};
+
+inline DataPart part_of(const Qp& qp, const Wqe& wqe) {
+  const std::uint32_t offset = ((qp.psn.value() - wqe.first_psn) & Psn::kMask) << qp.mtu_shift;
+  const std::uint32_t left = wqe.length - offset;
+  const bool last = left <= qp.mtu;
+  return {offset, last ? left : qp.mtu, offset == 0, last};
+}
+
+inline wire::Operation operation_of(const SendRow& row, const DataPart& part) {
+  if (part.first) return part.last ? row.only : row.first;
+  return part.last ? row.last : row.middle;
+}
+
+/// The extended headers of a SEND or WRITE: XRCETH and RETH first, immediate or key last.
+inline void emit_extended(std::byte* at, const Qp& qp, const Wqe& wqe, bool reth, SendRow::Extra extra) {
+  if (qp.service == wire::Service::kXrc) {
+    wire::XrcEth{wqe.remote_srqn}.emit(at);
+    at += wire::XrcEth::kBytes;
+  }
+  if (reth) {
+    wire::Reth{wqe.remote_addr, Key{wqe.rkey}, wqe.length}.emit(at);
+    at += wire::Reth::kBytes;
+  }
+  if (extra == SendRow::Extra::kImmediate) wire::ImmDt{wqe.imm_data}.emit(at);
+  if (extra == SendRow::Extra::kInvalidate) wire::Ieth{Key{wqe.imm_data}}.emit(at);
+}
+
+inline std::size_t xrceth_bytes(const Qp& qp) {
+  return qp.service == wire::Service::kXrc ? wire::XrcEth::kBytes : 0;
+}
+
+/// Appends the payload. False: an element of the list isn't accessible.
+template <class Builder>
+inline bool add_payload(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part, Builder& builder) {
+  if (wqe.is_inline()) {
+    builder.payload(wqe.inline_data() + part.offset, part.bytes);
+    return true;
+  }
+  return gather(core, qp.pd, wqe.sges(), wqe.num_sge, qp.send_at, part.bytes, builder);
+}
+
+/// Builds the packet that is at qp.psn; `count` grows when there is a frame. False: its memory isn't accessible.
+[[gnu::always_inline]] inline bool build_data(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part, bool ask,
+                                              TxBurst& burst) {
+  const SendRow& row = send_row(wqe.opcode);
+  const bool reth = part.first && wqe.kind == Kind::kWrite;
+  const bool extra = part.last && row.extra != SendRow::Extra::kNone;
+  const wire::Bth bth{
+      .opcode = wire::opcode(qp.service, operation_of(row, part)),
+      .solicited = part.last && (wqe.flags & UROCE_SEND_SOLICITED) != 0,
+      .pkey = qp.pkey,
+      .dest_qpn = qp.dest_qpn,
+      .ack_req = ask,
+      .psn = qp.psn,
+  };
+  base::Frame& frame = burst.frames[burst.count];
+  PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
+  const std::size_t extended =
+      xrceth_bytes(qp) + (reth ? wire::Reth::kBytes : 0) + (extra ? wire::ImmDt::kBytes : 0);
+  if (!builder.start(frame, qp.path, bth, extended, part.bytes)) return true;
+  emit_extended(builder.extended(), qp, wqe, reth, extra ? row.extra : SendRow::Extra::kNone);
+  builder.seal(qp.header_crc);
+  if (!add_payload(core, qp, wqe, part, builder)) return false;
+  builder.finish();
+  ++burst.count;
+  return true;
+}
+
+}  // namespace uroce::proto

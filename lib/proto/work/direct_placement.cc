@@ -1,0 +1,59 @@
+#include "proto/work/direct_placement.h"
+
+#include "proto/rc/requester.h"
+
+namespace uroce::proto {
+namespace {
+
+using memory::Access;
+
+std::byte* mapped(Core& core, const Qp& qp, Key key, std::uint64_t address, std::uint32_t bytes, Access need) {
+  memory::Span span;
+  const memory::Verdict verdict = core.resolve(key, qp.pd, address, bytes, need, span, qp.qpn);
+  return verdict == memory::Verdict::kOk ? span.data : nullptr;
+}
+
+/// The one mapped piece of memory that takes the whole payload, if there is one.
+struct Place {
+  std::byte* at = nullptr;
+  bool end_of_message = false;
+};
+
+Place place_of_write(Core& core, const Qp& qp, const wire::RxPacket& packet) {
+  const bool due = packet.bth.psn == qp.epsn && qp.message == Message::kWrite && !qp.responder_dead;
+  // With an immediate nothing is written before there is a receive.
+  if (!due || !packet.info->has(wire::kWrite) || packet.info->has(wire::kHasImmDt)) return {};
+  const bool last = packet.info->has(wire::kLast);
+  const std::uint32_t bytes = last ? qp.write_left : qp.mtu;
+  if (packet.payload_bytes != bytes || bytes > qp.write_left - !last) return {};
+  return {mapped(core, qp, qp.write_rkey, qp.write_address, bytes, memory::kRemoteWrite), last};
+}
+
+Place place_of_read(Core& core, const Qp& qp, const wire::RxPacket& packet) {
+  const bool due = packet.bth.psn == qp.una && qp.una != qp.max_psn && qp.state != QpState::kRtr;
+  if (!due) return {};
+  const Wqe& wqe = qp.wqe(qp.sq_head);
+  const std::uint32_t index = requester::psns_between(wqe.first(), qp.una);
+  if (wqe.kind != Kind::kRead || index == 0 || index >= wqe.psn_count) return {};
+  const bool last = index + 1 == wqe.psn_count;
+  const std::uint32_t bytes = last ? wqe.length - (index << qp.mtu_shift) : qp.mtu;
+  const SgeCursor at = qp.read_at;
+  if (packet.payload_bytes != bytes || at.index >= wqe.num_sge) return {};
+  const uroce_sge& sge = wqe.sges()[at.index];
+  if (sge.length - at.offset < bytes) return {};
+  return {mapped(core, qp, Key{sge.lkey}, sge.addr + at.offset, bytes, memory::kLocalWrite), last};
+}
+
+}  // namespace
+
+bool close_icrc(Core& core, const Qp& qp, wire::RxPacket& packet) {
+  Place place;
+  if (qp.type == QpType::kRc && packet.payload_bytes >= kLeastPlacedEarly) {
+    const bool request = packet.info->has(wire::kRequest);
+    place = request ? place_of_write(core, qp, packet) : place_of_read(core, qp, packet);
+  }
+  if (place.at == nullptr) return wire::check_icrc(packet);
+  return wire::place_payload(packet, place.at, place.end_of_message ? kHeldAtEnd : 0);
+}
+
+}  // namespace uroce::proto

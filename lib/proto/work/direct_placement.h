@@ -1,0 +1,20 @@
+// Where the payload of a WRITE or READ goes can be known before its ICRC is: then one pass over it does both.
+//
+// Only the packet that is due next, from the right peer, is placed like that, and never a message's first, whose
+// place the packet itself names. If its ICRC is bad, it has left garbage where the packet that is really due will
+// be written, and nothing else has happened. A program can't see that in a message that completes, nor can one
+// that waits for a message's last bytes: those are held back. SENDs are not placed early, since their length isn't
+// known: garbage could stay behind their end.
+#pragma once
+
+#include "proto/state/context.h"
+
+namespace uroce::proto {
+
+inline constexpr std::uint32_t kHeldAtEnd = 64;          ///< bytes of a message that wait until all is good
+inline constexpr std::uint32_t kLeastPlacedEarly = 256;  ///< bytes of payload: less isn't worth it
+
+/// Checks the ICRC that wire::parse() left open, and places the payload on the way if it can. False: it is bad.
+bool close_icrc(Core& core, const Qp& qp, wire::RxPacket& packet);
+
+}  // namespace uroce::proto

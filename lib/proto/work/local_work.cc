@@ -1,0 +1,38 @@
+#include "proto/work/local_work.h"
+
+namespace uroce::proto {
+namespace {
+
+memory::Binding binding_of(const Qp& qp, const Wqe& wqe) {
+  return {.window = Key{wqe.mw_handle},
+          .new_key = Key{wqe.rkey},
+          .mr = Key{wqe.bind.lkey},
+          .pd = qp.pd,
+          .qpn = qp.qpn,
+          .address = wqe.remote_addr,
+          .length = wqe.bind.length,
+          .access = wqe.bind.access};
+}
+
+memory::FastRegistration registration_of(const Qp& qp, const Wqe& wqe) {
+  return {.key = Key{wqe.mw_handle},
+          .new_key = Key{wqe.rkey},
+          .pd = qp.pd,
+          .address = wqe.remote_addr,
+          .length = wqe.bind.length,
+          .access = wqe.bind.access};
+}
+
+}  // namespace
+
+bool execute_locally(Core& core, const Qp& qp, const Wqe& wqe) {
+  using memory::Verdict;
+  switch (wqe.kind) {
+    case Kind::kLocalInvalidate: return core.memory.invalidate(Key{wqe.imm_data}, qp.pd, qp.qpn) == Verdict::kOk;
+    case Kind::kBind: return core.memory.bind(binding_of(qp, wqe)) == Verdict::kOk;
+    case Kind::kRegister: return core.memory.register_fast(registration_of(qp, wqe)) == Verdict::kOk;
+    default: return false;
+  }
+}
+
+}  // namespace uroce::proto

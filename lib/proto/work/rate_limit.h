@@ -1,0 +1,56 @@
+// The rate limit of a QP's sends: a token bucket, kept as the moment at which all that was sent would have left at
+// that rate. A limited QP's turn gets as many packets as the bucket holds, and a timer when it holds none; a QP
+// without a limit costs a look at `paced`.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+
+#include "proto/state/context.h"
+
+namespace uroce::proto::pacing {
+
+/// How long so many bytes take, rounded up, ns. `kbps` is not 0.
+constexpr Nanos time_of(std::uint64_t bytes, std::uint32_t kbps) { return (bytes * 8'000'000 + kbps - 1) / kbps; }
+
+/// Of a full packet of the QP with its headers.
+inline Nanos packet_time(const Core& core, const Qp& qp) {
+  return time_of(qp.type == QpType::kRawPacket ? core.max_frame : qp.mtu + wire::kMaxOverhead, qp.pace.kbps);
+}
+
+/// `kbps` 0: no limit. `burst`: bytes that may leave back to back; 0: what kBurst lasts. The bucket begins with one
+/// packet in it.
+inline void set_rate(Core& core, Qp& qp, std::uint32_t kbps, std::uint32_t burst) {
+  constexpr Nanos kBurst = kMillisecond;  // a worker that wakes so much late loses nothing of the rate
+  qp.paced = kbps != 0;
+  qp.pace = {.kbps = kbps};
+  if (!qp.paced) return;
+  const Nanos packet = packet_time(core, qp);
+  qp.pace.depth = std::max(burst != 0 ? time_of(burst, kbps) : std::max(kBurst, 2 * packet), packet);
+  qp.pace.clear_at = core.now + qp.pace.depth - packet;
+}
+
+/// Cuts the turn's budget to what the bucket holds. False: not one packet, and the timer is set for the next.
+[[gnu::noinline]] inline bool admit(Core& core, Qp& qp, std::uint32_t& budget) {
+  Pace& pace = qp.pace;
+  const Nanos packet = packet_time(core, qp);
+  const Nanos owed = pace.clear_at > core.now ? pace.clear_at - core.now : 0;
+  if (owed + packet <= pace.depth) {
+    budget = static_cast<std::uint32_t>(std::min<Nanos>(budget, (pace.depth - owed) / packet));
+    return true;
+  }
+  pace.deadline = core.now + owed + packet - pace.depth;
+  core.want_timer(qp, pace.deadline);
+  qp.send_state = SendState::kBlocked;
+  return false;
+}
+
+/// After a turn: what it sent.
+[[gnu::noinline]] inline void charge(const Core& core, Qp& qp, std::span<const base::Frame> frames) {
+  std::uint64_t bytes = 0;
+  for (const base::Frame& frame : frames) bytes += frame.length;
+  qp.pace.clear_at = std::max(qp.pace.clear_at, core.now) + time_of(bytes, qp.pace.kbps);
+}
+
+}  // namespace uroce::proto::pacing

@@ -1,0 +1,123 @@
+#include "proto/work/receive_queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "proto/work/teardown.h"
+
+namespace uroce::proto {
+
+namespace {
+
+/// Copies the next entry of a ring that isn't empty.
+Taken copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd, ReceiveWqe& wqe) {
+  const std::byte* const ring_entry = ring.peek_address();
+  // Header first, then as many elements as the private header says: every byte is read once.
+  uroce_rq_entry header;
+  ring.copy_next(&header, sizeof header);
+  wqe.wr_id = header.wr_id;
+  wqe.num_sge = header.num_sge;
+  wqe.status = UROCE_WC_SUCCESS;
+  wqe.pd = pd;
+  const std::uint32_t room = (ring.stride() - static_cast<std::uint32_t>(sizeof header)) / sizeof(uroce_sge);
+  const bool fits = wqe.num_sge <= std::min({max_sge, kMaxSge, room});
+  if (fits) {
+    const std::byte* const list = ring_entry + sizeof header;
+    if (wqe.num_sge != 0) std::memcpy(wqe.sge, list, sizeof *wqe.sge);  // as a rule the only one
+    if (wqe.num_sge > 1) std::memcpy(wqe.sge + 1, list + sizeof *wqe.sge, (wqe.num_sge - 1) * sizeof *wqe.sge);
+  } else {
+    wqe.num_sge = 0;
+    wqe.status = UROCE_WC_LOC_QP_OP_ERR;
+  }
+  ring.publish_consumed(ring.next_index());
+  return fits ? Taken::kOk : Taken::kBad;
+}
+
+/// An XRC target's SRQ can be destroyed in the middle of a message, and its number and its CQ's be another's by
+/// then. No PD number comes twice.
+Srq* live_srq(Core& core, const Qp& qp) {
+  Srq* const srq = core.srq(qp.srq);
+  if (srq == nullptr || qp.type != QpType::kXrcRecv) return srq;
+  return srq->pd == qp.pd && srq->cq == qp.recv_cq ? srq : nullptr;
+}
+
+void push_receive(Core& core, const Qp& qp, const uroce_cqe& cqe, bool solicited) {
+  if (qp.type == QpType::kXrcRecv && live_srq(core, qp) == nullptr) return;
+  core.push(qp.recv_cq, cqe, solicited);
+}
+
+Taken take_shared(Core& core, Qp& qp) {
+  Srq* const srq = live_srq(core, qp);
+  if (srq == nullptr) return Taken::kNone;
+  bool limit_reached = false;
+  const Taken taken = srq->take(qp.receive, limit_reached);
+  if (limit_reached) core.raise(AsyncEvent::kSrqLimitReached, srq->id.value, srq->owner);
+  return taken;
+}
+
+}  // namespace
+
+Taken Srq::take(ReceiveWqe& out, bool& limit_reached) {
+  const base::SpinGuard guard(lock_);
+  if (ring_.available() == 0) return Taken::kNone;
+  const Taken taken = copy_next(ring_, max_sge, pd, out);
+  limit_reached = reaches_limit();
+  return taken;
+}
+
+Taken take_receive(Core& core, Qp& qp) {
+  Taken taken;
+  if (qp.has_srq) {
+    taken = take_shared(core, qp);
+    if (taken == Taken::kNone) return taken;
+  } else {
+    if (qp.rq.count() == 0 || qp.rq.available() == 0) return Taken::kNone;
+    taken = copy_next(qp.rq, qp.max_recv_sge, qp.pd, qp.receive);
+  }
+  qp.have_receive = true;
+  qp.receive_at = {};
+  core.counters.bad_wqe_sge_count += taken == Taken::kBad;
+  return taken;
+}
+
+void complete_receive(Core& core, Qp& qp, uroce_cqe& cqe, bool solicited) {
+  qp.have_receive = false;
+  push_receive(core, qp, cqe, solicited);
+}
+
+void fail_receive(Core& core, Qp& qp, std::uint8_t status) {
+  qp.have_receive = false;
+  uroce_cqe cqe = core.make_cqe(qp, qp.receive.wr_id, status);
+  cqe.opcode = UROCE_WC_RECV;
+  cqe.vendor_err = status;
+  core.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
+  ++(status == UROCE_WC_WR_FLUSH_ERR ? core.counters.resp_cqe_flush_error : core.counters.resp_cqe_error);
+  push_receive(core, qp, cqe, true);
+}
+
+bool claim_receive(Core& core, Qp& qp) {
+  qp.receive_at = {};
+  if (qp.have_receive) return true;
+  switch (take_receive(core, qp)) {
+    case Taken::kOk: return true;
+    case Taken::kNone: ++core.counters.drop_no_receive; return false;
+    case Taken::kBad:
+      fail_receive(core, qp, static_cast<std::uint8_t>(qp.receive.status));
+      fail_fatally(core, qp);
+      return false;
+  }
+  return false;
+}
+
+void fail_memory(Core& core, Qp& qp) {
+  fail_receive(core, qp, UROCE_WC_LOC_PROT_ERR);
+  fail_fatally(core, qp);
+}
+
+bool has_room(const ReceiveWqe& wqe, std::uint64_t bytes) {
+  std::uint64_t room = 0;
+  for (std::uint32_t i = 0; i < wqe.num_sge; ++i) room += wqe.sge[i].length;
+  return room >= bytes;
+}
+
+}  // namespace uroce::proto

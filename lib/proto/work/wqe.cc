@@ -1,0 +1,203 @@
+#include "proto/work/wqe.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "proto/unreliable/raw_packet.h"
+
+namespace uroce::proto {
+namespace {
+
+using wire::Operation;
+using Extra = SendRow::Extra;
+
+constexpr std::size_t kRows = UROCE_WR_REG_MR + 1;
+
+constexpr std::array<SendRow, kRows + 1> make_rows() {
+  std::array<SendRow, kRows + 1> rows{};
+  rows[UROCE_WR_RDMA_WRITE] = {Kind::kWrite,          Operation::kWriteFirst, Operation::kWriteMiddle,
+                               Operation::kWriteLast, Operation::kWriteOnly,  Extra::kNone,
+                               UROCE_WC_RDMA_WRITE};
+  rows[UROCE_WR_RDMA_WRITE_WITH_IMM] = {Kind::kWrite,
+                                        Operation::kWriteFirst,
+                                        Operation::kWriteMiddle,
+                                        Operation::kWriteLastImm,
+                                        Operation::kWriteOnlyImm,
+                                        Extra::kImmediate,
+                                        UROCE_WC_RDMA_WRITE};
+  rows[UROCE_WR_SEND] = {Kind::kSend,          Operation::kSendFirst, Operation::kSendMiddle, Operation::kSendLast,
+                         Operation::kSendOnly, Extra::kNone,          UROCE_WC_SEND};
+  rows[UROCE_WR_SEND_WITH_IMM] = {Kind::kSend,
+                                  Operation::kSendFirst,
+                                  Operation::kSendMiddle,
+                                  Operation::kSendLastImm,
+                                  Operation::kSendOnlyImm,
+                                  Extra::kImmediate,
+                                  UROCE_WC_SEND};
+  rows[UROCE_WR_SEND_WITH_INV] = {Kind::kSend,
+                                  Operation::kSendFirst,
+                                  Operation::kSendMiddle,
+                                  Operation::kSendLastInvalidate,
+                                  Operation::kSendOnlyInvalidate,
+                                  Extra::kInvalidate,
+                                  UROCE_WC_SEND};
+  rows[UROCE_WR_RDMA_READ].kind = Kind::kRead;
+  rows[UROCE_WR_RDMA_READ].wc_opcode = UROCE_WC_RDMA_READ;
+  rows[UROCE_WR_RDMA_READ].only = Operation::kReadRequest;
+  rows[UROCE_WR_ATOMIC_CMP_AND_SWP].kind = Kind::kAtomic;
+  rows[UROCE_WR_ATOMIC_CMP_AND_SWP].wc_opcode = UROCE_WC_COMP_SWAP;
+  rows[UROCE_WR_ATOMIC_CMP_AND_SWP].only = Operation::kCompareSwap;
+  rows[UROCE_WR_ATOMIC_FETCH_AND_ADD].kind = Kind::kAtomic;
+  rows[UROCE_WR_ATOMIC_FETCH_AND_ADD].wc_opcode = UROCE_WC_FETCH_ADD;
+  rows[UROCE_WR_ATOMIC_FETCH_AND_ADD].only = Operation::kFetchAdd;
+  rows[UROCE_WR_LOCAL_INV].kind = Kind::kLocalInvalidate;
+  rows[UROCE_WR_LOCAL_INV].wc_opcode = UROCE_WC_LOCAL_INV;
+  rows[UROCE_WR_BIND_MW].kind = Kind::kBind;
+  rows[UROCE_WR_BIND_MW].wc_opcode = UROCE_WC_BIND_MW;
+  rows[UROCE_WR_REG_MR].kind = Kind::kRegister;
+  rows[UROCE_WR_REG_MR].wc_opcode = UROCE_WC_REG_MR;
+  rows[UROCE_WR_TSO].kind = Kind::kSegments;
+  rows[UROCE_WR_TSO].wc_opcode = UROCE_WC_TSO;
+  rows[UROCE_WR_FLUSH].kind = Kind::kFlush;
+  rows[UROCE_WR_FLUSH].wc_opcode = UROCE_WC_FLUSH;
+  rows[UROCE_WR_FLUSH].only = Operation::kFlush;
+  rows[UROCE_WR_ATOMIC_WRITE].kind = Kind::kAtomicWrite;
+  rows[UROCE_WR_ATOMIC_WRITE].wc_opcode = UROCE_WC_ATOMIC_WRITE;
+  rows[UROCE_WR_ATOMIC_WRITE].only = Operation::kAtomicWrite;
+  return rows;
+}
+constexpr auto kSendRows = make_rows();
+
+constexpr bool is_local_key(Kind kind) { return is_local(kind) && kind != Kind::kInvalid; }
+
+/// Whether the QP's type has this operation.
+bool supported(const Qp& qp, const Wqe& wqe) {
+  const Kind kind = wqe.kind;
+  if (qp.type == QpType::kRc) [[likely]]
+    return kind < Kind::kInvalid;
+  const bool invalidates = wqe.opcode == UROCE_WR_SEND_WITH_INV;
+  switch (qp.type) {
+    case QpType::kXrcSend: return kind < Kind::kInvalid && kind != Kind::kFlush && kind != Kind::kAtomicWrite;
+    // SEND with invalidate is of the services with acknowledges.
+    case QpType::kUc: return (kind == Kind::kSend && !invalidates) || kind == Kind::kWrite || is_local_key(kind);
+    case QpType::kUd: return kind == Kind::kSend && !invalidates;
+    case QpType::kRawPacket: return wqe.opcode == UROCE_WR_SEND || kind == Kind::kSegments;
+    default: return false;
+  }
+}
+
+std::uint8_t refuse(std::uint64_t& reason, std::uint8_t status) {
+  ++reason;
+  return status;
+}
+
+/// Bytes that come behind the list.
+std::uint32_t trailer_bytes(const Wqe& wqe) { return wqe.kind == Kind::kSegments ? wqe.tso.header_bytes : 0u; }
+
+/// Copies a list of so many bytes, but for what came with the header. False: no entry has room for it.
+bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_t bytes) {
+  const std::uint32_t all = bytes + trailer_bytes(wqe);
+  if (all > qp.sq.stride() - wqe.list_at) return false;
+  const std::uint32_t end = wqe.list_at + all;
+  if (end > sizeof(Wqe)) std::memcpy(static_cast<void*>(&wqe + 1), ring_entry + sizeof(Wqe), end - sizeof(Wqe));
+  return true;
+}
+
+/// Takes the scatter list and adds up its lengths.
+std::uint8_t take_sges(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
+  const std::uint32_t bytes = wqe.num_sge * static_cast<std::uint32_t>(sizeof(uroce_sge));
+  if (wqe.num_sge > qp.max_send_sge || !copy_list(qp, ring_entry, wqe, bytes)) {
+    return refuse(core.counters.bad_wqe_sge_count, UROCE_WC_LOC_QP_OP_ERR);
+  }
+  std::uint64_t length = 0;
+  for (std::uint32_t i = 0; i < wqe.num_sge; ++i) length += wqe.sges()[i].length;
+  if (length > kMaxMessage) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+  wqe.length = static_cast<std::uint32_t>(length);
+  return UROCE_WC_SUCCESS;
+}
+
+/// What the operation says of its length, known by now, and of the QP.
+std::uint8_t check_length(Core& core, const Qp& qp, Wqe& wqe) {
+  if (qp.type == QpType::kUd && wqe.length > core.port_mtu) {
+    return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+  }
+  if (qp.type == QpType::kRawPacket) {
+    if (raw::fits(core, qp, wqe)) return UROCE_WC_SUCCESS;
+    return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+  }
+  if (wqe.kind < Kind::kRead) return UROCE_WC_SUCCESS;
+  if (is_local(wqe.kind)) {
+    wqe.length = 0;  // it has no use for a scatter list
+    return UROCE_WC_SUCCESS;
+  }
+  if (qp.max_reads == 0) return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  switch (wqe.kind) {
+    case Kind::kAtomic:
+      if (wqe.length < 8) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+      wqe.length = 8;
+      break;
+    case Kind::kAtomicWrite:
+      if (wqe.length != 8) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+      break;
+    case Kind::kFlush:
+      if (wqe.length != 0 || wqe.flush.length > kMaxMessage) {
+        return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+      }
+      break;
+    default: break;
+  }
+  return UROCE_WC_SUCCESS;
+}
+
+/// Checks the header in `wqe` (wqe.length still holds the inline length) and takes the rest of the entry.
+std::uint8_t check(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
+  const std::uint32_t inline_length = wqe.length;
+  wqe.length = 0;
+  if (!supported(qp, wqe)) return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  if (wqe.is_inline()) {
+    if (wqe.kind != Kind::kSend && wqe.kind != Kind::kWrite && wqe.kind != Kind::kAtomicWrite &&
+        wqe.kind != Kind::kSegments) {
+      return refuse(core.counters.bad_wqe_flags, UROCE_WC_LOC_QP_OP_ERR);
+    }
+    if (inline_length > qp.max_inline || !copy_list(qp, ring_entry, wqe, inline_length)) {
+      return refuse(core.counters.bad_wqe_inline, UROCE_WC_LOC_QP_OP_ERR);
+    }
+    wqe.length = inline_length;
+    return check_length(core, qp, wqe);
+  }
+  const std::uint8_t status = take_sges(core, qp, ring_entry, wqe);
+  return status == UROCE_WC_SUCCESS ? check_length(core, qp, wqe) : status;
+}
+
+std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
+  return bytes == 0 ? 1 : ((bytes - 1) >> qp.mtu_shift) + 1;
+}
+
+}  // namespace
+
+const SendRow& send_row(std::uint8_t opcode) { return kSendRows[std::min<std::size_t>(opcode, kRows)]; }
+
+bool fetch_wqe(Core& core, Qp& qp) {
+  if (qp.sq_known == 0) qp.sq_known = qp.sq.available();
+  // A client that publishes more than the ring holds must not reach WQEs that are still in use.
+  if (qp.sq_known == 0 || qp.sq_fetched - qp.sq_head >= qp.sq.count()) return false;
+  const std::byte* const ring_entry = qp.sq.peek_address();
+  Wqe& wqe = qp.wqe(qp.sq_fetched);
+  static_assert(offsetof(Wqe, num_sge) == offsetof(uroce_sq_entry, num_sge));
+  static_assert(offsetof(Wqe, length) == offsetof(uroce_sq_entry, inline_length));
+  static_assert(offsetof(Wqe, atomic) == offsetof(uroce_sq_entry, atomic));
+  static_assert(offsetof(Wqe, remote_srqn) == offsetof(uroce_sq_entry, remote_srqn));
+  static_assert(offsetof(Wqe, list_at) >= offsetof(uroce_sq_entry, reserved));
+  // Header first, then as much of the rest as the private header says: every byte is read once.
+  qp.sq.copy_next(&wqe, sizeof(uroce_sq_entry));
+  wqe.kind = send_row(wqe.opcode).kind;
+  wqe.list_at = static_cast<std::uint8_t>(queue::send_list_at(wqe.opcode));
+  wqe.status = check(core, qp, ring_entry, wqe);
+  wqe.psn_count = wqe.kind <= Kind::kRead ? packets_of(qp, wqe.length) : is_local(wqe.kind) ? 0 : 1;
+  --qp.sq_known;
+  ++qp.sq_fetched;
+  return true;
+}
+
+}  // namespace uroce::proto

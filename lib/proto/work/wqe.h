@@ -1,0 +1,26 @@
+// Send queue entries: fetched once from the shared ring into the private shadow, and checked there.
+#pragma once
+
+#include <cstdint>
+
+#include "proto/state/context.h"
+#include "proto/state/qp.h"
+
+namespace uroce::proto {
+
+/// What a send opcode becomes on the wire and in its completion.
+struct SendRow {
+  Kind kind = Kind::kInvalid;
+  wire::Operation first{}, middle{}, last{}, only{};
+  enum class Extra : std::uint8_t { kNone, kImmediate, kInvalidate } extra = Extra::kNone;
+  std::uint8_t wc_opcode = 0;
+};
+
+/// By uroce_wr_opcode; others than these rows are invalid.
+const SendRow& send_row(std::uint8_t opcode);
+
+/// Copies the next entry, if there is one, to the shadow, and checks it: a bad one carries the status it will fail
+/// with. False: the ring is empty.
+bool fetch_wqe(Core& core, Qp& qp);
+
+}  // namespace uroce::proto

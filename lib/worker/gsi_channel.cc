@@ -1,0 +1,141 @@
+#include "worker/gsi_channel.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "cm/mad.h"
+#include "wire/icrc.h"
+
+namespace uroce::engine {
+namespace {
+
+constexpr std::uint8_t kUdSendOnly = wire::opcode(wire::Service::kUd, wire::Operation::kSendOnly);
+constexpr Nanos kNeighbourRetry = 5 * kMillisecond;
+constexpr Nanos kNeighbourLimit = 4 * kSecond;
+
+}  // namespace
+
+std::size_t emit_gsi_frame(const wire::PathAddress& path, std::span<const std::byte, kMadBytes> mad, Psn psn,
+                           std::span<std::byte> to) {
+  const wire::FrameTemplate headers(path);
+  constexpr std::size_t kCovered = wire::kBthBytes + wire::Deth::kBytes + kMadBytes;
+  const std::size_t length = headers.header_bytes() + kCovered + wire::kIcrcBytes;
+  if (to.size() < length) return 0;
+  std::byte* at = to.data() + headers.emit(to.data(), kCovered + wire::kIcrcBytes);
+  wire::Bth bth;
+  bth.opcode = kUdSendOnly;
+  bth.dest_qpn = Qpn{wire::kGsiQpn};
+  bth.psn = psn;
+  wire::emit(bth, at);
+  at += wire::kBthBytes;
+  wire::Deth{wire::kGsiQkey, Qpn{wire::kGsiQpn}}.emit(at);
+  at += wire::Deth::kBytes;
+  std::memcpy(at, mad.data(), mad.size());
+  at += mad.size();
+  wire::store_raw(at, wire::icrc_of(to.data() + headers.ip_offset(), headers.ip_bytes(), kCovered));
+  return length;
+}
+
+GsiPort::GsiPort() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+
+void GsiPort::count(std::uint64_t GsiCounters::*which) {
+  std::lock_guard lock(mutex_);
+  ++(counters_.*which);
+}
+
+void GsiPort::receive(const wire::RxPacket& packet, const net::LinkStack& link) {
+  const bool good = packet.bth.opcode == kUdSendOnly && packet.bth.dest_qpn.value == wire::kGsiQpn &&
+                    (packet.bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff) &&
+                    wire::Deth::parse(packet.bth_start + wire::kBthBytes).qkey == wire::kGsiQkey &&
+                    packet.payload_bytes == kMadBytes && !packet.multicast && link.is_local(packet.destination());
+  if (!good) return count(&GsiCounters::bad_packet);
+  cm::Message message;
+  message.peer = {packet.destination(), packet.source()};
+  if (!cm::parse_mad(cm::Mad(packet.payload, kMadBytes), message)) {
+    return count(&GsiCounters::bad_mad);
+  }
+  bool was_empty;
+  {
+    std::lock_guard lock(mutex_);
+    ++counters_.received;
+    was_empty = inbox_.empty();
+    if (inbox_.size() >= kMaxInbox) {
+      ++counters_.overflow;
+      return;
+    }
+    inbox_.push_back(message);
+  }
+  if (was_empty) ::eventfd_write(fd_.get(), 1);
+}
+
+std::vector<cm::Message> GsiPort::take() {
+  eventfd_t ignored;
+  ::eventfd_read(fd_.get(), &ignored);
+  std::lock_guard lock(mutex_);
+  return std::exchange(inbox_, {});
+}
+
+void GsiPort::send(const cm::Message& message, const wire::PathAddress& path) {
+  Outgoing out{path, {}, 0};
+  cm::emit_mad(message, out.mad);
+  std::lock_guard lock(mutex_);
+  if (outbox_.size() >= kMaxOutbox) {
+    ++counters_.overflow;
+    return;
+  }
+  outbox_.push_back(out);
+  waiting_.store(true, std::memory_order_seq_cst);
+}
+
+void GsiPort::advance(Nanos now) {
+  if (held_.empty() || now < retry_at_) return;
+  retry_at_ = now + kNeighbourRetry;
+  held_to_try_ = held_.size();
+  waiting_.store(true, std::memory_order_relaxed);
+}
+
+std::size_t GsiPort::next_frame(std::span<std::byte> to, net::LinkStack& link, Nanos now) {
+  while (true) {
+    Outgoing out;
+    if (held_to_try_ != 0) {
+      --held_to_try_;
+      out = held_.front();
+      held_.pop_front();
+    } else {
+      std::lock_guard lock(mutex_);
+      if (outbox_.empty()) {
+        waiting_.store(false, std::memory_order_relaxed);
+        return 0;
+      }
+      out = outbox_.front();
+      outbox_.pop_front();
+    }
+    if (out.since == 0) out.since = now;
+    const net::Resolution resolution =
+        link.resolve(out.path.dest, now, out.path.dest_mac, out.path.vlan.value_or(0) & 0xfff);
+    if (resolution == net::Resolution::kResolved) {
+      const std::size_t length = emit_gsi_frame(out.path, out.mad, psn_, to);
+      psn_ = psn_ + 1;
+      count(&GsiCounters::sent);
+      if (length != 0) return length;
+      continue;
+    }
+    const bool hopeless = resolution != net::Resolution::kPending || now - out.since > kNeighbourLimit;
+    if (hopeless || held_.size() >= kMaxHeld) {
+      count(&GsiCounters::unresolved);
+      continue;
+    }
+    if (held_.empty()) retry_at_ = now + kNeighbourRetry;
+    held_.push_back(out);
+  }
+}
+
+GsiCounters GsiPort::counters() const {
+  std::lock_guard lock(mutex_);
+  return counters_;
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,230 @@
+// A worker with its device: the duty cycle, and when to sleep between cycles.
+//
+//   step(now)   one duty cycle: receive, steered packets, commands, doorbells, timers, transmit, events. True:
+//               there was something to do. The same function serves production, tests and benchmarks.
+//   run(stop)   cycles until `stop`, sleeping as PollPolicy says.
+#pragma once
+
+#include <sched.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <span>
+#include <utility>
+
+#include "base/spinlock.h"
+#include "net/device.h"
+#include "platform/clock.h"
+#include "worker/worker.h"
+
+namespace uroce::engine {
+
+/// The scheduling slice that the calling thread asks for (Linux 6.12 and later; before, nothing happens). Woken
+/// with a short one it runs sooner. Who yields goes back by a slice: to take turns with programs it must be as long
+/// as theirs.
+enum class Slice : std::uint8_t { kShort, kUsual };
+void set_slice(Slice slice);
+
+/// Moves the calling thread to one of the CPUs that it may use, counted from 0 and round again. It may be moved on.
+void move_to_core(std::uint32_t number);
+
+/// Gives the calling thread a name, its CPU, timers without slack and a short scheduling slice.
+void prepare_worker_thread(const WorkerConfig& config);
+
+template <net::PacketDevice Device>
+class WorkerLoop {
+ public:
+  static constexpr std::size_t kBurst = 64;
+  static constexpr std::size_t kTransmitBudget = 128;  ///< frames a step
+  static constexpr std::uint32_t kBurstsOfARing = 16;  ///< full ones that empty a ring
+
+  WorkerLoop(WorkerCore& core, Device& device) : core_(core), device_(device), policy_(poll_config(core, device)) {
+    core_.device_counters = [this] { return device_.counters(); };
+    core_.device_info = [this] { return device_.info(); };
+    core_.set_wanted = [this](net::Wanted wanted) { device_.set_wanted(wanted); };
+    core_.watch_device(device_.wake_fd());
+  }
+  ~WorkerLoop() {
+    device_.discard(std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_));
+    core_.device_counters = nullptr;
+    core_.device_info = nullptr;
+    core_.set_wanted = nullptr;
+  }
+  WorkerLoop(const WorkerLoop&) = delete;
+  WorkerLoop& operator=(const WorkerLoop&) = delete;
+
+  bool step(Nanos now) {
+    ++core_.counters().steps;
+    const std::size_t received = device_.receive(rx_);
+    if (received != 0) {
+      const auto frames = std::span(rx_).first(received);
+      if (!link_disabled()) core_.receive(frames, now);
+      device_.release(frames);
+    }
+    bool worked = received != 0;
+    moved_ = received;
+    worked |= core_.receive_steered(now);
+    worked |= core_.serve_commands();
+    worked |= core_.serve_doorbells();
+    full_bursts_ = received == kBurst ? full_bursts_ + 1 : 0;
+    core_.advance(now, full_bursts_ % kBurstsOfARing != 0);
+    worked |= transmit(now);
+    core_.publish(now);
+    return worked;
+  }
+
+  void run(const std::atomic<bool>& stop) {
+    prepare_worker_thread(core_.config());
+    while (!stop.load(std::memory_order_relaxed)) {
+      const Nanos now = monotonic_now();
+      const bool worked = step(now);
+      const bool few_cores = core_.shared().few_cores.load(std::memory_order_relaxed);
+      if (worked) {
+        policy_.worked();
+        if (few_cores) share_cores(now);
+        continue;
+      }
+      switch (policy_.idle(now, few_cores, few_cores && core_.clients_take_turns(now))) {
+        case IdleAction::kSpin: base::cpu_relax(); break;
+        case IdleAction::kYield: yield(now); break;
+        case IdleAction::kSleep: sleep(now, stop); break;
+      }
+    }
+    core_.serve_commands();
+  }
+
+ private:
+  /// Frames that the port refused are offered again at this pace when there is nothing else to do.
+  static constexpr Nanos kBackpressureNap = 20 * kMicrosecond;
+
+  /// So many yields, with no more than a message or two in between: turns are being taken. With more to do the
+  /// worker keeps its short slice: it then runs more often than programs that poll, which is what they wait for.
+  static constexpr std::uint32_t kTurns = 64;
+  static constexpr Nanos kSpreadInterval = 20 * kMillisecond;
+  static constexpr std::uint32_t kManyLargeSteps = 100;  ///< in an interval
+  static constexpr std::size_t kFewFrames = 4;           ///< received and sent in a step
+
+  bool link_disabled() const { return core_.shared().link_disabled.load(std::memory_order_relaxed); }
+
+  static PollPolicyConfig poll_config(const WorkerCore& core, Device& device) {
+    PollPolicyConfig config = core.config().poll;
+    config.wakeable = device.wake_fd() >= 0;
+    return config;
+  }
+
+  /// What others are owed where cores are few, after a step that found something to do.
+  void share_cores(Nanos now) {
+    if (moved_ > kFewFrames) {
+      ++large_steps_;
+      end_turns();
+    }
+    spread(now);
+    if (core_.lost_for_want_of_receives() && policy_.give_way(now, true)) [[unlikely]]
+      yield(now);
+  }
+
+  /// Workers that share a core move half as much; the scheduler sees threads that all run, and lets them. With
+  /// single messages they better stay: waking a worker on another core takes long, in virtual machines above all.
+  void spread(Nanos now) {
+    if (now < next_spread_) return;
+    next_spread_ = now + kSpreadInterval;
+    if (std::exchange(large_steps_, 0) < kManyLargeSteps) return;
+    const std::uint32_t first = core_.shared().first_core.load(std::memory_order_relaxed);
+    if (first != WorkerShared::kAnywhere) move_to_core(first + core_.config().index);
+  }
+
+  void end_turns() {
+    if (std::exchange(turns_, 0) >= kTurns) set_slice(Slice::kShort);
+  }
+
+  void yield(Nanos now) {
+    if (++turns_ == kTurns) set_slice(Slice::kUsual);
+    ::sched_yield();
+    policy_.yielded(now, monotonic_now() - now);
+  }
+
+  void sleep(Nanos now, const std::atomic<bool>& stop) {
+    end_turns();
+    core_.announce_sleep();
+    if (!core_.work_waiting() && !stop.load(std::memory_order_seq_cst) && device_.arm_wake()) {
+      Nanos limit = policy_.nap(core_.until_timer(now));
+      if (refused_ != 0) limit = std::min(limit, kBackpressureNap);
+      if (limit != 0) core_.wait(limit);
+      policy_.slept(monotonic_now() - now);
+    }
+    device_.disarm_wake();
+    core_.end_sleep();
+  }
+
+  /// Room for at least one frame in tx_[tx_begin_, tx_end_).
+  bool refill() {
+    if (tx_begin_ == tx_end_) {
+      tx_begin_ = 0;
+      tx_end_ = device_.allocate(tx_);
+    }
+    return tx_begin_ != tx_end_;
+  }
+
+  /// Offers the first `count` frames; those that the port refuses stay first in line.
+  bool offer(std::size_t count) {
+    const auto frames = std::span(tx_).subspan(tx_begin_, count);
+    if (link_disabled()) [[unlikely]] {
+      device_.discard(frames);
+      tx_begin_ += count;
+      refused_ = 0;
+      return true;
+    }
+    const std::size_t taken = device_.transmit(frames);
+    tx_begin_ += taken;
+    refused_ = count - taken;
+    return refused_ == 0;
+  }
+
+  bool transmit(Nanos now) {
+    bool sent = false;
+    if (refused_ != 0) {
+      const std::size_t before = refused_;
+      const bool all = offer(refused_);
+      sent = refused_ != before;
+      if (!all) return sent;
+    }
+    while (core_.link_has_frames()) {
+      if (!refill()) return sent;
+      base::Frame& frame = tx_[tx_begin_];
+      const std::size_t n = core_.next_link_frame({frame.data, frame.capacity});
+      if (n == 0) break;
+      frame.length = static_cast<std::uint32_t>(n);
+      frame.flags = 0;
+      sent = true;
+      core_.sniff({&frame, 1}, now);
+      if (!offer(1)) return sent;
+    }
+    for (std::size_t total = 0; total < kTransmitBudget && core_.transport().wants_transmit();) {
+      if (!refill()) return sent;
+      proto::TxBurst burst{std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_)};
+      core_.transport().transmit(burst, now);
+      if (burst.count == 0) break;
+      sent = true;
+      total += burst.count;
+      moved_ += burst.count;
+      core_.sniff(burst.frames.first(burst.count), now);
+      if (!offer(burst.count)) return sent;
+    }
+    return sent;
+  }
+
+  WorkerCore& core_;
+  Device& device_;
+  PollPolicy policy_;
+  std::uint32_t turns_ = 0;  // yields since it last slept or had much to do
+  Nanos next_spread_ = 0;
+  std::uint32_t large_steps_ = 0;  // of more than kFewFrames, since last looked at
+  std::size_t moved_ = 0;          // frames of this step
+  std::uint32_t full_bursts_ = 0;  // received in a row
+  std::array<base::Frame, kBurst> rx_{};
+  std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, up to tx_end_ empty
+  std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;
+};
+
+}  // namespace uroce::engine

@@ -1,0 +1,90 @@
+// A daemon on one thread: the conductor's commands run at once, and the test turns the workers itself.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "daemon/conductor.h"
+#include "memory_device.h"
+#include "net/link_stack.h"
+#include "platform/clock.h"
+#include "worker/worker_loop.h"
+
+namespace uroce::engine::testing {
+
+inline wire::Address ipv4(std::uint8_t last) {
+  wire::Address a;
+  a.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last};
+  return a;
+}
+
+inline DaemonConfig test_config() {
+  DaemonConfig config;
+  config.name = "test0";
+  config.addresses = {{ipv4(1), 24}};
+  config.max_qps = 1024;
+  config.max_cqs = 1024;
+  config.max_mrs = 4096;
+  config.max_srqs = 256;
+  config.hugepages = false;
+  config.seed = 7;
+  return config;
+}
+
+class TestDaemon {
+ public:
+  explicit TestDaemon(DaemonConfig with = test_config(), std::uint32_t workers = 1)
+      : config(std::move(with)), memory(config.max_mrs, config.seed), devices(workers) {
+    net::LinkConfig link_config;
+    link_config.mac = devices[0].info().mac;
+    link_config.mtu = 9000;
+    link_config.addresses = config.addresses;
+    link_config.gateway4 = config.gateway4;
+    link_config.gateway6 = config.gateway6;
+    link = std::make_unique<net::LinkStack>(link_config);
+    for (std::uint32_t i = 0; i < workers; ++i) {
+      WorkerConfig worker;
+      worker.index = i;
+      worker.workers = workers;
+      worker.transport.max_qps = config.max_qps;
+      worker.transport.max_cqs = config.max_cqs;
+      worker.transport.max_srqs = config.max_srqs;
+      cores.push_back(std::make_unique<WorkerCore>(worker, shared, memory, i == 0 ? link.get() : nullptr));
+      loops.push_back(std::make_unique<WorkerLoop<MemoryDevice>>(*cores[i], devices[i]));
+    }
+    conductor = std::make_unique<Conductor>(config, devices[0].info(), shared, memory, config.seed);
+  }
+  ~TestDaemon() {
+    conductor.reset();
+    loops.clear();
+  }
+
+  /// Turns every worker until `done`, or a second has passed. Returns whether it is done.
+  template <class Done>
+  bool run_until(Done&& done) {
+    const Nanos end = monotonic_now() + kSecond;
+    while (!done()) {
+      const Nanos now = monotonic_now();
+      if (now > end) return false;
+      for (auto& loop : loops) loop->step(now);
+    }
+    return true;
+  }
+  void settle() {
+    for (int i = 0; i < 200; ++i) {
+      for (auto& loop : loops) loop->step(monotonic_now());
+    }
+  }
+
+  DaemonConfig config;
+  memory::Table memory;
+  WorkerShared shared;
+  std::vector<MemoryDevice> devices;
+  std::unique_ptr<net::LinkStack> link;
+  std::vector<std::unique_ptr<WorkerCore>> cores;
+  std::vector<std::unique_ptr<WorkerLoop<MemoryDevice>>> loops;
+  std::unique_ptr<Conductor> conductor;
+};
+
+}  // namespace uroce::engine::testing

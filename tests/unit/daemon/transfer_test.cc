@@ -1,0 +1,243 @@
+// The whole path on one thread: doorbell, transport, device and back, completion, event.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cstring>
+#include <numeric>
+
+#include "mapping/sigbus_guard.h"
+#include "test_client.h"
+#include "test_daemon.h"
+
+namespace uroce::engine::testing {
+namespace {
+
+constexpr std::uint32_t kAllAccess = 0xf;
+constexpr std::uint64_t kBase = 0x7000000;
+
+/// Two connected QPs of one client with 64 KiB of memory.
+class TransferTest : public ::testing::TestWithParam<std::uint32_t> {
+ protected:
+  void SetUp() override {
+    client.hello();
+    pd = client.alloc_pd();
+    channel = TestClient::value<uroce_handle>(
+                  channel_reply = client.send(UROCE_CMD_CREATE_CHANNEL, std::span<const std::byte>{}))
+                  .handle;
+    cq = client.create_cq(64, channel, 0x1234);
+    const Reply mr = client.reg_mr(pd, kBase, 65536, kAllAccess, data);
+    ASSERT_EQ(mr.status, 0);
+    key = TestClient::value<uroce_reg_mr_response>(mr).lkey;
+    a = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
+    b = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
+    const auto gid = ipv4(1).bytes;
+    ASSERT_EQ(client.connect(a, b.made.qpn, gid), 0);
+    ASSERT_EQ(client.connect(b, a.made.qpn, gid), 0);
+  }
+
+  uroce_sge sge(std::size_t offset, std::uint32_t bytes) const { return {kBase + offset, bytes, key}; }
+  uroce_sq_entry write(std::size_t to) const {
+    uroce_sq_entry entry{};
+    entry.wr_id = 77;
+    entry.opcode = UROCE_WR_RDMA_WRITE;
+    entry.flags = UROCE_SEND_SIGNALED;
+    entry.num_sge = 1;
+    entry.remote_addr = kBase + to;
+    entry.rkey = key;
+    return entry;
+  }
+  const uroce_cqe* wait_cqe() {
+    daemon.run_until([this] { return cq.ring.peek() != nullptr; });
+    return cq.ring.peek();
+  }
+
+  TestDaemon daemon{test_config(), GetParam()};
+  TestClient client{*daemon.conductor};
+  Reply channel_reply;
+  std::uint32_t pd = 0, channel = 0, key = 0;
+  ClientCq cq;
+  ClientQp a, b;
+  std::byte* data = nullptr;
+};
+
+TEST_P(TransferTest, AWriteArrivesAndCompletes) {
+  for (int i = 0; i < 8000; ++i) data[i] = static_cast<std::byte>(i * 7);
+  const uroce_sge from = sge(0, 8000);
+  a.post_send(write(32768), std::span(&from, 1));
+  const uroce_cqe* done = wait_cqe();
+  ASSERT_NE(done, nullptr);
+  EXPECT_EQ(done->status, UROCE_WC_SUCCESS);
+  EXPECT_EQ(done->wr_id, 77u);
+  EXPECT_EQ(done->qpn, a.made.qpn);
+  EXPECT_EQ(std::memcmp(data, data + 32768, 8000), 0);
+}
+
+TEST_P(TransferTest, ASendFindsTheReceiveAndBothComplete) {
+  std::memcpy(data, "ping", 4);
+  const uroce_sge from = sge(0, 4), to = sge(4096, 100);
+  b.post_recv(5, std::span(&to, 1));
+  uroce_sq_entry entry = write(0);
+  entry.opcode = UROCE_WR_SEND;
+  a.post_send(entry, std::span(&from, 1));
+  int received = 0, sent = 0;
+  ASSERT_TRUE(daemon.run_until([&] {
+    while (const uroce_cqe* e = cq.ring.peek()) {
+      EXPECT_EQ(e->status, UROCE_WC_SUCCESS);
+      (e->opcode == UROCE_WC_RECV ? received : sent) += 1;
+      cq.ring.pop();
+    }
+    cq.ring.publish();
+    return received == 1 && sent == 1;
+  }));
+  EXPECT_EQ(std::memcmp(data + 4096, "ping", 4), 0);
+}
+
+TEST_P(TransferTest, AnArmedCqWritesItsCookieOnce) {
+  const uroce_sge from = sge(0, 8);
+  const auto readable = [&] {
+    pollfd fd{channel_reply.fds[0].get(), POLLIN, 0};
+    return ::poll(&fd, 1, 0) == 1;
+  };
+  a.post_send(write(4096), std::span(&from, 1));
+  ASSERT_NE(wait_cqe(), nullptr);
+  daemon.settle();
+  EXPECT_FALSE(readable());
+  cq.ring.arm(false);
+  a.post_send(write(4096), std::span(&from, 1));
+  ASSERT_TRUE(daemon.run_until(readable));
+  std::uint64_t cookie = 0;
+  ASSERT_EQ(::read(channel_reply.fds[0].get(), &cookie, 8), 8);
+  EXPECT_EQ(cookie, 0x1234u);
+  a.post_send(write(4096), std::span(&from, 1));
+  daemon.settle();
+  EXPECT_FALSE(readable());
+}
+
+TEST_P(TransferTest, EventsThatDoNotFitIntoTheChannelComeLater) {
+  const int write_end = client.session().channels.find(channel)->write_end.get();
+  const std::uint64_t filler = 1;
+  int filled = 0;
+  while (::write(write_end, &filler, 8) == 8) ++filled;
+  cq.ring.arm(false);
+  const uroce_sge from = sge(0, 8);
+  a.post_send(write(4096), std::span(&from, 1));
+  ASSERT_NE(wait_cqe(), nullptr);
+  daemon.settle();
+  std::uint64_t cookie = 0;
+  for (int i = 0; i < filled; ++i) ASSERT_EQ(::read(channel_reply.fds[0].get(), &cookie, 8), 8);
+  EXPECT_EQ(cookie, filler);
+  pollfd fd{channel_reply.fds[0].get(), POLLIN, 0};
+  ASSERT_TRUE(daemon.run_until([&] { return ::poll(&fd, 1, 0) == 1; }));
+  ASSERT_EQ(::read(channel_reply.fds[0].get(), &cookie, 8), 8);
+  EXPECT_EQ(cookie, 0x1234u);
+}
+
+TEST_P(TransferTest, APortThatRefusesFramesDelaysThemAndLosesNone) {
+  for (auto& device : daemon.devices) device.set_credit(0);
+  std::iota(reinterpret_cast<unsigned char*>(data), reinterpret_cast<unsigned char*>(data) + 16384, 0);
+  const uroce_sge from = sge(0, 16384);
+  a.post_send(write(32768), std::span(&from, 1));
+  daemon.settle();
+  EXPECT_EQ(cq.ring.peek(), nullptr);
+  ASSERT_TRUE(daemon.run_until([&] {
+    for (auto& device : daemon.devices) device.set_credit(1);
+    return cq.ring.peek() != nullptr;
+  }));
+  EXPECT_EQ(cq.ring.peek()->status, UROCE_WC_SUCCESS);
+  EXPECT_EQ(std::memcmp(data, data + 32768, 16384), 0);
+  proto::QpSnapshot now;
+  daemon.cores[a.made.worker]->transport().query(client.session().qps.find(a.made.handle)->index, now);
+  EXPECT_EQ(now.counters.retransmitted_pkts, 0u);
+}
+
+TEST_P(TransferTest, AModeratedCqWaitsForTheCountOrTheTime) {
+  const uroce_sge from = sge(0, 8);
+  const auto readable = [&] {
+    pollfd fd{channel_reply.fds[0].get(), POLLIN, 0};
+    return ::poll(&fd, 1, 0) == 1;
+  };
+  ASSERT_EQ(client.send(UROCE_CMD_MODIFY_CQ, uroce_modify_cq_request{cq.made.handle, 3, 60000, 0}).status, 0);
+  cq.ring.arm(false);
+  for (int i = 0; i < 2; ++i) a.post_send(write(4096), std::span(&from, 1));
+  ASSERT_NE(wait_cqe(), nullptr);
+  daemon.settle();
+  EXPECT_FALSE(readable());
+  a.post_send(write(4096), std::span(&from, 1));
+  ASSERT_TRUE(daemon.run_until(readable));
+  std::uint64_t cookie = 0;
+  ASSERT_EQ(::read(channel_reply.fds[0].get(), &cookie, 8), 8);
+
+  ASSERT_EQ(client.send(UROCE_CMD_MODIFY_CQ, uroce_modify_cq_request{cq.made.handle, 0, 3000, 0}).status, 0);
+  cq.ring.arm(false);
+  const Nanos before = monotonic_now();
+  a.post_send(write(4096), std::span(&from, 1));
+  ASSERT_TRUE(daemon.run_until(readable));
+  EXPECT_GE(monotonic_now() - before, 3 * kMillisecond);
+  EXPECT_EQ(client.send(UROCE_CMD_MODIFY_CQ, uroce_modify_cq_request{cq.made.handle, 1u << 16, 0, 0}).status,
+            EINVAL);
+}
+
+TEST_P(TransferTest, DoorbellsOfStrangersAndNobodyAreCountedAndIgnored) {
+  queue::DoorbellRinger bell(client.doorbells(), &client.header()->worker[0]);
+  for (std::uint32_t bit : {3000u, UROCE_MAX_SESSION_QPS - 1}) bell.ring(bit);
+  daemon.settle();
+  EXPECT_EQ(daemon.cores[0]->counters().bad_doorbells, 2u);
+}
+
+TEST_P(TransferTest, AProducerIndexFromNowhereDoesNotHarmTheDaemon) {
+  auto* block = client.at<uroce_qp_client_block>(a.made.client);
+  block->sq.index = 0xdeadbeef;
+  a.bell.ring(a.made.doorbell_bit);
+  block->rq.index = 0x80000000;
+  daemon.settle();
+  TestClient other(*daemon.conductor);
+  other.hello();
+  EXPECT_NE(other.alloc_pd(), 0u);
+}
+
+TEST_P(TransferTest, ACutOffFileEndsInZeroesNotInACrash) {
+  SigbusGuard::instance().install();
+  std::byte* more = nullptr;
+  int fd = -1;
+  const Reply mr = client.reg_mr(pd, kBase + (1u << 20), 65536, kAllAccess, more, &fd);
+  ASSERT_EQ(mr.status, 0);
+  ASSERT_EQ(::ftruncate(fd, 0), 0);
+  ::close(fd);
+  const uroce_sge from{kBase + (1u << 20), 8192, TestClient::value<uroce_reg_mr_response>(mr).lkey};
+  std::memset(data, 0xff, 8192);
+  a.post_send(write(0), std::span(&from, 1));
+  ASSERT_NE(wait_cqe(), nullptr);
+  EXPECT_EQ(data[100], std::byte{0});
+  EXPECT_EQ(SigbusGuard::instance().take_offender(), client.session().id);
+}
+
+TEST_P(TransferTest, AClientThatDiesUnderTrafficTakesNobodyAlong) {
+  TestClient other(*daemon.conductor);
+  other.hello();
+  const uroce_sge from = sge(0, 32768);
+  for (int i = 0; i < 8; ++i) a.post_send(write(32768), std::span(&from, 1));
+  for (int i = 0; i < 3; ++i) {
+    for (auto& loop : daemon.loops) loop->step(monotonic_now());
+  }
+  client.close();
+  daemon.settle();
+  EXPECT_EQ(daemon.memory.size(), 0u);
+  EXPECT_NE(other.alloc_pd(), 0u);
+}
+
+TEST_P(TransferTest, FramesThatAreNoRoceAreCountedByReason) {
+  std::byte garbage[100] = {};
+  daemon.devices[0].inject(garbage);
+  daemon.settle();
+  std::uint64_t total = 0;
+  for (auto& core : daemon.cores) {
+    for (const std::uint64_t n : core->counters().parse) total += n;
+  }
+  EXPECT_GE(total, 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Workers, TransferTest, ::testing::Values(1u, 2u),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+}  // namespace
+}  // namespace uroce::engine::testing

@@ -1,0 +1,198 @@
+#include "mapping/client_memory.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/magic.h>
+#include <linux/udmabuf.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "mapping/sigbus_guard.h"
+
+namespace uroce::engine {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+UniqueFd make_file(std::size_t bytes) {
+  UniqueFd file(::memfd_create("client", MFD_CLOEXEC));
+  EXPECT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
+  return file;
+}
+
+void put(const UniqueFd& file, std::size_t offset, const char* text) {
+  ASSERT_EQ(::pwrite(file.get(), text, std::strlen(text), static_cast<off_t>(offset)),
+            static_cast<ssize_t>(std::strlen(text)));
+}
+
+class ClientMemoryTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    SigbusGuard::instance().install();
+    while (SigbusGuard::instance().take_offender() != 0) {
+    }
+  }
+  int map(std::vector<uroce_mr_piece> pieces, std::vector<UniqueFd>& fds, bool writable, ClientMemory::Hold& hold) {
+    return memory_.map(pieces, fds, writable, hold);
+  }
+  ClientMemory memory_{42, std::make_shared<Patience>()};
+};
+
+TEST_F(ClientMemoryTest, SeesWhatTheClientWritesAndWritesWhatItSees) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(16 * kPage));
+  put(fds[0], 5 * kPage, "hello");
+  ClientMemory::Hold hold;
+  ASSERT_EQ(map({{0, 0, 5 * kPage, 2 * kPage}}, fds, true, hold), 0);
+  EXPECT_EQ(std::memcmp(hold.base(), "hello", 5), 0);
+  std::memcpy(hold.base() + kPage, "world", 5);
+  char seen[5];
+  ASSERT_EQ(::pread(fds[0].get(), seen, 5, 6 * kPage), 5);
+  EXPECT_EQ(std::memcmp(seen, "world", 5), 0);
+  memory_.unmap(hold);
+  EXPECT_EQ(memory_.mappings(), 0u);
+}
+
+TEST_F(ClientMemoryTest, TenThousandRegionsOfOneFileShareAFewMappings) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(10'000 * kPage));
+  std::vector<ClientMemory::Hold> holds(10'000);
+  for (std::size_t i = 0; i < holds.size(); ++i) {
+    ASSERT_EQ(map({{0, 0, i * kPage, kPage}}, fds, true, holds[i]), 0);
+  }
+  EXPECT_LE(memory_.mappings(), 4u);
+  for (ClientMemory::Hold& hold : holds) memory_.unmap(hold);
+  EXPECT_EQ(memory_.mappings(), 0u);
+}
+
+TEST_F(ClientMemoryTest, JoinsPiecesOfSeveralFilesSideBySide) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(4 * kPage));
+  fds.push_back(make_file(4 * kPage));
+  put(fds[0], 3 * kPage, "first");
+  put(fds[1], 0, "second");
+  ClientMemory::Hold hold;
+  ASSERT_EQ(map({{0, 0, 3 * kPage, kPage}, {1, 0, 0, 2 * kPage}}, fds, true, hold), 0);
+  EXPECT_EQ(std::memcmp(hold.base(), "first", 5), 0);
+  EXPECT_EQ(std::memcmp(hold.base() + kPage, "second", 6), 0);
+  memory_.unmap(hold);
+  EXPECT_EQ(memory_.mappings(), 0u);
+}
+
+TEST_F(ClientMemoryTest, RefusesPiecesThatMakeNoSense) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(4 * kPage));
+  ClientMemory::Hold hold;
+  EXPECT_EQ(map({}, fds, true, hold), EINVAL);
+  EXPECT_EQ(map({{1, 0, 0, kPage}}, fds, true, hold), EINVAL);
+  EXPECT_EQ(map({{0, 0, 1, kPage}}, fds, true, hold), EINVAL);
+  EXPECT_EQ(map({{0, 0, 0, 0}}, fds, true, hold), EINVAL);
+  EXPECT_EQ(map({{0, 0, 0, 100}}, fds, true, hold), EINVAL);
+  EXPECT_EQ(map({{0, 0, ~std::uint64_t{0} - kPage + 1, 2 * kPage}}, fds, true, hold), EINVAL);
+  EXPECT_EQ(map({{0, 0, 0, kPage}, {0, 0, kPage, ~std::uint64_t{0} - kPage + 1}}, fds, true, hold), EINVAL);
+  EXPECT_EQ(memory_.mappings(), 0u);
+}
+
+TEST_F(ClientMemoryTest, RefusesFilesWhoseFaultsMayTakeForEver) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(ends[0]);
+  fds.emplace_back(ends[1]);
+  ClientMemory::Hold hold;
+  EXPECT_EQ(map({{0, 0, 0, kPage}}, fds, false, hold), EOPNOTSUPP);
+}
+
+TEST(FileKindTest, ADmaBufIsMappedNoFurtherThanThePiece) {
+  const FileKind dma_buf = kind_of_file(DMA_BUF_MAGIC, kPage);
+  EXPECT_TRUE(dma_buf.allowed);
+  const FileRange range = range_to_map(dma_buf, {0, 0, 3 * kPage, 2 * kPage});
+  EXPECT_EQ(range.begin, 3 * kPage);
+  EXPECT_EQ(range.end, 5 * kPage);
+  // A file's mapping is shared with what is registered beside it, a hugepage is mapped whole.
+  const FileRange shared = range_to_map(kind_of_file(TMPFS_MAGIC, kPage), {0, 0, 3 * kPage, 2 * kPage});
+  EXPECT_EQ(shared.begin, 0u);
+  EXPECT_EQ(shared.end, 64u << 20);
+  const FileRange huge = range_to_map(kind_of_file(HUGETLBFS_MAGIC, 2u << 20), {0, 0, 3u << 20, kPage});
+  EXPECT_EQ(huge.begin, 2u << 20);
+  EXPECT_EQ(huge.end, 4u << 20);
+}
+
+TEST(FileKindTest, FilesOfDisksAreMappedAndThoseOfServersRefused) {
+  constexpr std::uint32_t kZfs = 0x2fc12fc1, kBcachefs = 0xca451a4e, kCeph = 0x00c36400;
+  for (const auto disk : {std::uint32_t{EXT4_SUPER_MAGIC}, std::uint32_t{XFS_SUPER_MAGIC},
+                          std::uint32_t{BTRFS_SUPER_MAGIC}, std::uint32_t{MSDOS_SUPER_MAGIC}, kZfs, kBcachefs}) {
+    EXPECT_TRUE(kind_of_file(disk, kPage).allowed) << std::hex << disk;
+  }
+  for (const auto server : {std::uint32_t{NFS_SUPER_MAGIC}, std::uint32_t{FUSE_SUPER_MAGIC},
+                            std::uint32_t{CIFS_SUPER_MAGIC}, std::uint32_t{V9FS_MAGIC}, kCeph, 0u}) {
+    EXPECT_FALSE(kind_of_file(server, kPage).allowed) << std::hex << server;
+  }
+}
+
+TEST_F(ClientMemoryTest, RegionsOfADmaBufAreItsPages) {
+  // Without /dev/udmabuf the pages' own file stands for the dma-buf.
+  const UniqueFd maker(::open("/dev/udmabuf", O_RDWR | O_CLOEXEC));
+  const UniqueFd memory(::memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(memory.get(), 4 * kPage), 0);
+  ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  udmabuf_create create{};
+  create.memfd = static_cast<std::uint32_t>(memory.get());
+  create.flags = UDMABUF_FLAGS_CLOEXEC;
+  create.size = 4 * kPage;
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(maker.valid() ? ::ioctl(maker.get(), UDMABUF_CREATE, &create) : ::dup(memory.get()));
+  ASSERT_TRUE(fds[0].valid());
+  put(memory, 3 * kPage, "last");
+  ClientMemory::Hold hold;
+  ASSERT_EQ(map({{0, 0, 2 * kPage, 2 * kPage}}, fds, true, hold), 0);
+  EXPECT_EQ(std::memcmp(hold.base() + kPage, "last", 4), 0);
+  memory_.unmap(hold);
+}
+
+TEST_F(ClientMemoryTest, ReadOnlyFilesServeReadersAndRefuseWriters) {
+  UniqueFd file = make_file(kPage);
+  put(file, 0, "text");
+  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(fds[0].valid());
+  ClientMemory::Hold hold;
+  EXPECT_EQ(map({{0, 0, 0, kPage}}, fds, true, hold), EACCES);
+  ASSERT_EQ(map({{0, 0, 0, kPage}}, fds, false, hold), 0);
+  EXPECT_EQ(std::memcmp(hold.base(), "text", 4), 0);
+  memory_.unmap(hold);
+}
+
+TEST_F(ClientMemoryTest, AFileThatIsCutOffGivesZeroesAndNamesTheSession) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(8 * kPage));
+  put(fds[0], 4 * kPage, "gone");
+  ClientMemory::Hold hold;
+  ASSERT_EQ(map({{0, 0, 0, 8 * kPage}}, fds, true, hold), 0);
+  ASSERT_EQ(::ftruncate(fds[0].get(), 0), 0);
+  auto* at = reinterpret_cast<volatile unsigned char*>(hold.base() + 4 * kPage);
+  EXPECT_EQ(unsigned{*at}, 0u);
+  *at = 1;
+  EXPECT_EQ(unsigned{*at}, 1u);
+  EXPECT_EQ(SigbusGuard::instance().take_offender(), 42u);
+  EXPECT_EQ(SigbusGuard::instance().take_offender(), 0u);
+  memory_.unmap(hold);
+}
+
+TEST_F(ClientMemoryTest, AFaultElsewhereStillKills) {
+  EXPECT_DEATH(
+      {
+        UniqueFd file = make_file(kPage);
+        auto* p = static_cast<volatile char*>(::mmap(nullptr, kPage, PROT_READ, MAP_SHARED, file.get(), 0));
+        if (::ftruncate(file.get(), 0) == 0) static_cast<void>(*p);
+      },
+      "");
+}
+
+}  // namespace
+}  // namespace uroce::engine
