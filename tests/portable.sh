@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# portable.sh: what lies below the engine compiles for another 64-bit little-endian CPU: AArch64, whose headers
+# portable.sh: the rooms below the daemon compile for another 64-bit little-endian CPU: AArch64, whose headers
 # Debian's cross packages bring. A precompiled header of all headers makes it a matter of seconds.
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)

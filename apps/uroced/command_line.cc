@@ -66,7 +66,7 @@ std::string split(std::span<char* const> arguments, std::vector<Given>& given, s
 
 std::string parse_command_line(std::span<char* const> arguments, CommandLine& out) {
   if (const char* run_dir = std::getenv("UROCE_RUN_DIR"); run_dir != nullptr && *run_dir != '\0') {
-    out.settings.engine.run_dir = run_dir;
+    out.settings.config.run_dir = run_dir;
   }
   std::vector<Given> given;
   std::string config;

@@ -10,17 +10,17 @@ namespace {
 using Device = DeviceStack<dpdk::Port>;
 
 dpdk::EthernetOptions ethernet_options(const Settings& settings) {
-  const auto& own = settings.engine.addresses;
+  const auto& own = settings.config.addresses;
   dpdk::EthernetOptions options;
   options.port = settings.port;
   options.queues = settings.workers;
-  options.mtu = settings.engine.mtu;
+  options.mtu = settings.config.mtu;
   options.mac = settings.mac;
-  options.fallback_mac = derive_mac(settings.engine.name, own.empty() ? wire::Address{} : own[0].address);
+  options.fallback_mac = derive_mac(settings.config.name, own.empty() ? wire::Address{} : own[0].address);
   options.buffers = settings.buffers;
-  const std::string name = settings.engine.name;
+  const std::string name = settings.config.name;
   options.on_link_change = [name](bool up) {
-    engine::log(engine::LogLevel::kInfo, "%s: the link is %s", name.c_str(),
+    daemon::log(daemon::LogLevel::kInfo, "%s: the link is %s", name.c_str(),
                 up ? "up" : "down; waiting for the peer");
   };
   return options;
@@ -35,10 +35,10 @@ std::string serve_dpdk(const Settings& settings, const std::atomic<bool>& stop) 
   eal_options.port = settings.port;
   eal_options.hugepages = settings.hugepages;
   eal_options.memory_mib = dpdk::memory_needed(options);
-  eal_options.verbose = settings.log_level == engine::LogLevel::kDebug;
+  eal_options.verbose = settings.log_level == daemon::LogLevel::kDebug;
   if (std::string error = eal.start(eal_options); !error.empty()) return error;
   if (!eal.uses_hugepages() && settings.hugepages) {
-    engine::log(engine::LogLevel::kWarning,
+    daemon::log(daemon::LogLevel::kWarning,
                 "no hugepages for packet buffers (%s): ordinary memory serves, a little slower; "
                 "echo 256 > /proc/sys/vm/nr_hugepages makes some",
                 eal.why_not().c_str());
@@ -46,7 +46,7 @@ std::string serve_dpdk(const Settings& settings, const std::atomic<bool>& stop) 
   std::string error;
   const std::unique_ptr<dpdk::Ethernet> ethernet = dpdk::Ethernet::open(options, error);
   if (ethernet == nullptr) return error;
-  packet::Controls controls(settings.engine.name);
+  packet::Controls controls(settings.config.name);
   std::vector<std::unique_ptr<Device>> devices;
   std::vector<dpdk::Port*> ports;
   for (std::uint32_t i = 0; i < settings.workers; ++i) {
@@ -55,7 +55,7 @@ std::string serve_dpdk(const Settings& settings, const std::atomic<bool>& stop) 
   }
   if (error = prepare(controls, settings); !error.empty()) return error;
   if (!ethernet->waiting_for().empty()) {
-    engine::log(engine::LogLevel::kInfo, "%s: waiting for %s", settings.engine.name.c_str(),
+    daemon::log(daemon::LogLevel::kInfo, "%s: waiting for %s", settings.config.name.c_str(),
                 ethernet->waiting_for().c_str());
   }
   ethernet->start(ports);

@@ -83,12 +83,12 @@ std::string add_gateway(std::vector<wire::Address>& list, std::string_view text)
   return {};
 }
 
-const char* name_of(engine::LogLevel level) {
+const char* name_of(daemon::LogLevel level) {
   switch (level) {
-    case engine::LogLevel::kError: return "error";
-    case engine::LogLevel::kWarning: return "warning";
-    case engine::LogLevel::kInfo: return "info";
-    case engine::LogLevel::kDebug: break;
+    case daemon::LogLevel::kError: return "error";
+    case daemon::LogLevel::kWarning: return "warning";
+    case daemon::LogLevel::kInfo: return "info";
+    case daemon::LogLevel::kDebug: break;
   }
   return "debug";
 }
@@ -107,10 +107,10 @@ const std::array kKnobs{
     Knob{"name", "NAME", "name", false, "name of the RDMA device; the daemon listens on RUN_DIR/NAME.sock",
          [](Settings& s, std::string_view text) -> std::string {
            if (!is_device_name(text)) return "1 to 31 letters, digits, '_', '-' or '.'";
-           s.engine.name = text;
+           s.config.name = text;
            return {};
          },
-         [](const Settings& s) -> Values { return {s.engine.name}; }},
+         [](const Settings& s) -> Values { return {s.config.name}; }},
     Knob{"port", "SPEC", "port", false,
          "Ethernet port: loopback, a DPDK device (net_memif0,role=server,...) or a PCI address",
          [](Settings& s, std::string_view text) -> std::string {
@@ -120,10 +120,10 @@ const std::array kKnobs{
          },
          [](const Settings& s) -> Values { return {s.port}; }},
     Knob{"ip", "ADDRESS/BITS", "ip", true, "address of the port, IPv4 or IPv6; the first is GID 0",
-         [](Settings& s, std::string_view text) { return add_address(s.engine.addresses, text); },
+         [](Settings& s, std::string_view text) { return add_address(s.config.addresses, text); },
          [](const Settings& s) {
            Values all;
-           for (const auto& own : s.engine.addresses) {
+           for (const auto& own : s.config.addresses) {
              all.push_back(to_string(own.address) + "/" + std::to_string(own.prefix_bits));
            }
            return all;
@@ -146,63 +146,63 @@ const std::array kKnobs{
            // The smallest path MTU and its headers.
            constexpr std::uint32_t kLeast = 256 + 80;
            if (text == "0") {
-             s.engine.mtu = 0;
+             s.config.mtu = 0;
              return {};
            }
-           const std::string allowed = set_number(s.engine.mtu, text, kLeast, 65000);
+           const std::string allowed = set_number(s.config.mtu, text, kLeast, 65000);
            return allowed.empty() ? allowed : "0, or " + allowed;
          },
-         [](const Settings& s) -> Values { return {std::to_string(s.engine.mtu)}; }},
+         [](const Settings& s) -> Values { return {std::to_string(s.config.mtu)}; }},
     Knob{"run-dir", "DIR", "run_dir", false, "folder of sockets, locks and the sysfs-like tree",
          [](Settings& s, std::string_view text) -> std::string {
            if (text.empty()) return "a folder";
-           s.engine.run_dir = text;
+           s.config.run_dir = text;
            return {};
          },
-         [](const Settings& s) -> Values { return {s.engine.run_dir}; }},
+         [](const Settings& s) -> Values { return {s.config.run_dir}; }},
     UROCE_NUMBER("workers", "N", "workers.count", "poll-mode threads, each with a queue of the port", workers, 1,
                  16),
     Knob{"cpus", "LIST", "workers.cpus", false,
          "CPUs the workers run on, in turn; default: where the kernel puts them",
-         [](Settings& s, std::string_view text) { return set_cpus(s.engine.cpus, text); },
-         [](const Settings& s) -> Values { return {show_cpus(s.engine.cpus)}; }},
+         [](Settings& s, std::string_view text) { return set_cpus(s.config.cpus, text); },
+         [](const Settings& s) -> Values { return {show_cpus(s.config.cpus)}; }},
     Knob{"poll-mode", "MODE", "workers.poll_mode", false, "adaptive: sleep when idle; busy: never sleep",
          [](Settings& s, std::string_view text) -> std::string {
            if (text != "adaptive" && text != "busy") return "adaptive or busy";
-           s.engine.poll_mode = text == "busy" ? engine::PollMode::kBusy : engine::PollMode::kAdaptive;
+           s.config.poll_mode = text == "busy" ? daemon::PollMode::kBusy : daemon::PollMode::kAdaptive;
            return {};
          },
          [](const Settings& s) -> Values {
-           return {s.engine.poll_mode == engine::PollMode::kBusy ? "busy" : "adaptive"};
+           return {s.config.poll_mode == daemon::PollMode::kBusy ? "busy" : "adaptive"};
          }},
     UROCE_NUMBER("idle-us", "US", "workers.idle_us",
-                 "microseconds without work before a worker with its own core sleeps", engine.idle_us, 0,
+                 "microseconds without work before a worker with its own core sleeps", config.idle_us, 0,
                  10'000'000),
     UROCE_NUMBER("idle-shared-us", "US", "workers.idle_shared_us", "the same where cores are fewer than pollers",
-                 engine.idle_shared_us, 0, 10'000'000),
+                 config.idle_shared_us, 0, 10'000'000),
     Knob{"no-hugepages", nullptr, "memory.hugepages", false, "use ordinary memory even where there are hugepages",
          [](Settings& s, std::string_view text) { return set_bool(s.hugepages, text); },
          [](const Settings& s) -> Values { return {s.hugepages ? "true" : "false"}; }},
     Knob{"no-indirect", nullptr, "memory.indirect", false,
          "refuse to register memory that can't be shared, such as stacks and .data",
-         [](Settings& s, std::string_view text) { return set_bool(s.engine.indirect, text); },
-         [](const Settings& s) -> Values { return {s.engine.indirect ? "true" : "false"}; }},
+         [](Settings& s, std::string_view text) { return set_bool(s.config.indirect, text); },
+         [](const Settings& s) -> Values { return {s.config.indirect ? "true" : "false"}; }},
     UROCE_NUMBER("buffers", "N", "memory.buffers", "packet buffers of each worker, at least", buffers, 256,
                  1 << 20),
     UROCE_NUMBER("receive-ring-bytes", "BYTES", "memory.receive_ring_bytes",
-                 "READ responses that may be under way to a worker", engine.receive_ring_bytes, 65536, kMax32),
-    UROCE_NUMBER("max-qps", "N", "limits.max_qps", "queue pairs of each worker", engine.max_qps, 1, 1 << 20),
-    UROCE_NUMBER("max-cqs", "N", "limits.max_cqs", "completion queues", engine.max_cqs, 1, 1 << 20),
-    UROCE_NUMBER("max-srqs", "N", "limits.max_srqs", "shared receive queues", engine.max_srqs, 2, 1 << 20),
-    UROCE_NUMBER("max-mrs", "N", "limits.max_mrs", "memory regions and windows", engine.max_mrs, 2, 1 << 20),
-    UROCE_NUMBER("user-qps", "N", "limits.user_qps", "queue pairs of one user; 0: no limit", engine.limits.qps, 0,
+                 "READ responses that may be under way to a worker", config.receive_ring_bytes, 65536, kMax32),
+    UROCE_NUMBER("max-qps", "N", "limits.max_qps", "queue pairs of each worker", config.max_qps, 1, 1 << 20),
+    UROCE_NUMBER("max-cqs", "N", "limits.max_cqs", "completion queues", config.max_cqs, 1, 1 << 20),
+    UROCE_NUMBER("max-srqs", "N", "limits.max_srqs", "shared receive queues", config.max_srqs, 2, 1 << 20),
+    UROCE_NUMBER("max-mrs", "N", "limits.max_mrs", "memory regions and windows", config.max_mrs, 2, 1 << 20),
+    UROCE_NUMBER("user-qps", "N", "limits.user_qps", "queue pairs of one user; 0: no limit", config.limits.qps, 0,
                  kMax32),
     UROCE_NUMBER("user-cqs", "N", "limits.user_cqs", "completion queues of one user; 0: no limit",
-                 engine.limits.cqs, 0, kMax32),
-    UROCE_NUMBER("user-mrs", "N", "limits.user_mrs", "memory regions of one user; 0: no limit", engine.limits.mrs,
+                 config.limits.cqs, 0, kMax32),
+    UROCE_NUMBER("user-mrs", "N", "limits.user_mrs", "memory regions of one user; 0: no limit", config.limits.mrs,
                  0, kMax32),
     UROCE_NUMBER("user-bytes", "BYTES", "limits.user_bytes", "memory of one user's queues; 0: no limit",
-                 engine.limits.bytes, 0, std::uint64_t{1} << 50),
+                 config.limits.bytes, 0, std::uint64_t{1} << 50),
     Knob{"fault", "SPEC", "debug.fault", false,
          "faults to inject: "
          "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both",
@@ -218,10 +218,10 @@ const std::array kKnobs{
          },
          [](const Settings& s) -> Values { return {s.pcap}; }},
     UROCE_NUMBER("seed", "N", "debug.seed", "seed of keys and QP numbers, to repeat a run; 0: from the kernel",
-                 engine.seed, 0, std::numeric_limits<std::uint64_t>::max()),
+                 config.seed, 0, std::numeric_limits<std::uint64_t>::max()),
     Knob{"log-level", "LEVEL", "log_level", false, "error, warning, info or debug",
          [](Settings& s, std::string_view text) -> std::string {
-           return engine::parse_log_level(text, s.log_level) ? "" : "error, warning, info or debug";
+           return daemon::parse_log_level(text, s.log_level) ? "" : "error, warning, info or debug";
          },
          [](const Settings& s) -> Values { return {name_of(s.log_level)}; }},
 };
@@ -232,7 +232,7 @@ const std::array kKnobs{
 std::span<const Knob> knobs() { return kKnobs; }
 
 std::string apply(const Knob& knob, Settings& settings, std::string_view text, bool first) {
-  if (first && std::string_view(knob.flag) == "ip") settings.engine.addresses.clear();
+  if (first && std::string_view(knob.flag) == "ip") settings.config.addresses.clear();
   if (first && std::string_view(knob.flag) == "gateway") settings.gateways.clear();
   return knob.set(settings, text);
 }

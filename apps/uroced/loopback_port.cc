@@ -7,13 +7,13 @@ namespace {
 
 std::string serve_loopback(const Settings& settings, const std::atomic<bool>& stop) {
   using Device = DeviceStack<loopback::Port>;
-  const auto& own = settings.engine.addresses;
+  const auto& own = settings.config.addresses;
   loopback::PortOptions options;
   options.mac =
-      settings.mac.value_or(derive_mac(settings.engine.name, own.empty() ? wire::Address{} : own[0].address));
-  if (settings.engine.mtu != 0) options.mtu = settings.engine.mtu;
+      settings.mac.value_or(derive_mac(settings.config.name, own.empty() ? wire::Address{} : own[0].address));
+  if (settings.config.mtu != 0) options.mtu = settings.config.mtu;
   options.buffers = settings.buffers;
-  packet::Controls controls(settings.engine.name);
+  packet::Controls controls(settings.config.name);
   std::vector<std::unique_ptr<Device>> devices;
   for (std::uint32_t i = 0; i < settings.workers; ++i) {
     devices.push_back(std::make_unique<Device>(controls.recorder(), i, controls.faults(), i, options));

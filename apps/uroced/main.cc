@@ -57,9 +57,9 @@ int main(int argc, char** argv) {
   if (line.help) return std::fputs(uroce::daemon::help_text().c_str(), stdout), 0;
   if (line.version) return std::puts("uroced " UROCE_VERSION), 0;
   const Settings& settings = line.settings;
-  uroce::engine::set_log_level(settings.log_level);
+  uroce::daemon::set_log_level(settings.log_level);
   handle_signals();
-  if (std::string error = make_run_dir(settings.engine.run_dir); !error.empty()) return fail(1, error);
+  if (std::string error = make_run_dir(settings.config.run_dir); !error.empty()) return fail(1, error);
   try {
     std::string error = uroce::daemon::serve(settings, stop);
     return error.empty() ? 0 : fail(1, error);

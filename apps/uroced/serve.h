@@ -29,7 +29,7 @@ inline std::string prepare(packet::Controls& controls, const Settings& settings)
   return {};
 }
 
-inline void say_ready(const engine::DaemonConfig& config, const std::string& port) {
+inline void say_ready(const daemon::DaemonConfig& config, const std::string& port) {
   std::string addresses;
   for (const auto& own : config.addresses) addresses += " " + to_string(own.address);
   std::printf("uroced: %s ready:%s on %s, pid %d\n", config.name.c_str(), addresses.c_str(), port.c_str(),
@@ -40,7 +40,7 @@ inline void say_ready(const engine::DaemonConfig& config, const std::string& por
 template <net::PacketDevice Device>
 std::string serve_over(const Settings& settings, const std::vector<std::unique_ptr<Device>>& devices,
                        packet::Controls& controls, const std::string& port_text, const std::atomic<bool>& stop) {
-  engine::DaemonConfig config = settings.engine;
+  daemon::DaemonConfig config = settings.config;
   const net::DeviceInfo info = devices.front()->info();
   config.addresses.push_back(link_local(info.mac));
   config.port = settings.port;
@@ -53,7 +53,7 @@ std::string serve_over(const Settings& settings, const std::vector<std::unique_p
   config.on_ready = [&] { say_ready(config, port_text); };
   std::vector<Device*> each;
   for (const auto& device : devices) each.push_back(device.get());
-  const absl::Status status = engine::run_daemon<Device>(config, each, stop);
+  const absl::Status status = daemon::run_daemon<Device>(config, each, stop);
   return status.ok() ? "" : std::string(status.message().data(), status.message().size());
 }
 

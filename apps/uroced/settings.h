@@ -16,7 +16,7 @@
 namespace uroce::daemon {
 
 struct Settings {
-  engine::DaemonConfig engine;
+  daemon::DaemonConfig config;
   std::string port = "loopback";
   std::vector<wire::Address> gateways;
   std::optional<wire::Mac> mac;
@@ -25,7 +25,7 @@ struct Settings {
   std::uint32_t buffers = 4096;
   std::string fault = "off";
   std::string pcap;
-  engine::LogLevel log_level = engine::LogLevel::kInfo;
+  daemon::LogLevel log_level = daemon::LogLevel::kInfo;
 };
 
 struct Knob {

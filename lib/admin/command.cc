@@ -6,7 +6,7 @@
 
 #include "control/commands/command.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 
 int admin(Call& call) {
   const std::string_view request(reinterpret_cast<const char*>(call.body.data()), call.body.size());
@@ -24,4 +24,4 @@ int admin(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

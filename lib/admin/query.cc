@@ -14,7 +14,7 @@
 #include "platform/log.h"
 #include "wire/dump.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -441,4 +441,4 @@ std::string answer_admin(Conductor& conductor, const Session& asker, std::string
   return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -32,9 +32,9 @@
 
 #include "daemon/conductor.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// The answer to one request, as text.
 std::string answer_admin(Conductor& conductor, const Session& asker, std::string_view request);
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -7,7 +7,7 @@
 #include "cm_service/port_space.h"
 #include "control/port.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -93,4 +93,4 @@ nlohmann::ordered_json cm_counters(Conductor& conductor) {
   return out;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

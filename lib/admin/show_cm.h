@@ -5,7 +5,7 @@
 
 #include "daemon/conductor.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// One object an id, as admin.h says.
 nlohmann::ordered_json show_cm_ids(const Conductor& conductor);
@@ -13,4 +13,4 @@ nlohmann::ordered_json show_cm_ids(const Conductor& conductor);
 /// The general services interface and the connection manager behind it: name to number.
 nlohmann::ordered_json cm_counters(Conductor& conductor);
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -91,4 +91,4 @@ Json show_flows(const Conductor& conductor) {
   return list;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -5,9 +5,9 @@
 
 #include "daemon/conductor.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// One object a flow, as admin.h says.
 nlohmann::ordered_json show_flows(const Conductor& conductor);
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -10,7 +10,7 @@
 #include "control/commands/command.h"
 #include "platform/clock.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr std::size_t kMaxChannels = 16384, kMaxIds = 65536;  // of a session
@@ -444,4 +444,4 @@ int CmService::post(commands::Call& call, Nanos) {
   return write(*channel, request.event) ? 0 : ENOBUFS;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

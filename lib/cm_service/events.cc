@@ -9,7 +9,7 @@
 #include "cm_service/service.h"
 #include "control/commands/command.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr std::size_t kMaxSessionIds = 65536;
@@ -277,4 +277,4 @@ void CmService::on_datagram_response(CmId& id, const cm::Event& event) {
   write(*id.channel, out);
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

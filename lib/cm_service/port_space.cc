@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 bool is_any(const uroce_cm_address& address) {
   constexpr std::uint8_t kAny4[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -77,4 +77,4 @@ bool CmPorts::may_listen(const CmId& id) const {
   });
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

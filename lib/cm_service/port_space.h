@@ -8,7 +8,7 @@
 #include "cm/manager.h"
 #include "control/cm_id.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 bool is_any(const uroce_cm_address& address);
 wire::Address address_of(const uroce_cm_address& address);
@@ -38,4 +38,4 @@ class CmPorts {
   std::uint16_t next_;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

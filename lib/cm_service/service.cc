@@ -8,7 +8,7 @@
 #include "cm_service/event_types.h"
 #include "control/commands/command.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr Nanos kRetry = 2 * kMillisecond;
@@ -175,4 +175,4 @@ void CmService::resolve_pending(Nanos now) {
   resolving_ = std::move(left);
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

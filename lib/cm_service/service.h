@@ -16,7 +16,7 @@
 #include "control/cm_id.h"
 #include "worker/gsi_channel.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 class Conductor;
 namespace commands {
@@ -112,4 +112,4 @@ class CmService {
   Nanos now_ = 0;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

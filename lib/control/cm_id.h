@@ -11,7 +11,7 @@
 #include "control/handle_table.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 struct CmObjects;
 
@@ -63,4 +63,4 @@ struct CmObjects {
   std::size_t owed = 0;  ///< of all channels
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -12,7 +12,7 @@
 #include "net/link_stack.h"
 #include "wire/packet.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 enum class PollMode : std::uint8_t {
   kAdaptive,  ///< sleep when idle, soon where cores are few
@@ -56,4 +56,4 @@ struct DaemonConfig {
   std::function<void()> on_ready;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 template <class T>
 class HandleTable {
@@ -41,4 +41,4 @@ class HandleTable {
   std::uint32_t last_ = 0;  // 2^32 commands on one session take a day of nothing else; a wrap closes nothing
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -6,7 +6,7 @@
 #include <deque>
 #include <optional>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 class NumberPool {
  public:
@@ -28,4 +28,4 @@ class NumberPool {
   std::deque<std::uint32_t> free_;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -11,7 +11,7 @@
 #include "platform/log.h"
 #include "wire/packet.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 UniqueFd KernelAddresses::bound_socket(const wire::Address& address, std::uint16_t port) const {
   const bool v4 = address.is_v4();
@@ -65,4 +65,4 @@ std::vector<wire::Address> KernelAddresses::shared() const {
   return all;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

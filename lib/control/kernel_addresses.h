@@ -12,7 +12,7 @@
 #include "net/link_stack.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 class KernelAddresses {
  public:
@@ -30,4 +30,4 @@ class KernelAddresses {
   std::map<wire::Address, UniqueFd> sockets_;  ///< invalid: somebody else holds the port, and so keeps it quiet
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 struct flock slot_lock(short type, std::uint32_t slot, std::size_t slot_bytes) {
@@ -86,4 +86,4 @@ std::uint32_t usable_cores() {
   return static_cast<std::uint32_t>(CPU_COUNT(&set));
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

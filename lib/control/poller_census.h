@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 struct Pollers {
   std::uint32_t daemons = 0;
@@ -46,4 +46,4 @@ class Presence {
 /// Cores that this process may use.
 std::uint32_t usable_cores();
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -10,7 +10,7 @@
 #include "net/bytes.h"
 #include "proto/transport.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 enum DeviceCap : std::uint32_t {  // ibv_device_cap_flags
@@ -212,4 +212,4 @@ bool Port::gid(std::uint32_t index, uroce_gid_response& out) const {
   return true;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -12,7 +12,7 @@
 #include "net/device.h"
 #include "net/gid_table.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// The most that one object may ask for.
 inline constexpr std::uint32_t kMaxQpWr = 1u << 20;
@@ -81,4 +81,4 @@ std::string address_text(const wire::Address& address);
 /// A GUID in sysfs' way: 0072:78ff:fe65:0001.
 std::string guid_text(std::uint64_t big_endian);
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -12,7 +12,7 @@
 #include <sstream>
 #include <string>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr std::uint64_t kNetRaw = std::uint64_t{1} << CAP_NET_RAW;
@@ -68,4 +68,4 @@ bool may_use_raw_packets(const Peer& peer) {
   return capable && !ended(peer.pidfd.get());
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

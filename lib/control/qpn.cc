@@ -1,6 +1,6 @@
 #include "control/qpn.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr std::uint32_t kCount = 1u << kQpnLocalBits;
@@ -58,4 +58,4 @@ void QpnAllocator::release(Qpn qpn) {
   --in_use_;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -9,7 +9,7 @@
 
 #include "base/types.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 inline constexpr std::uint32_t kQpnLocalBits = 20;
 inline constexpr std::uint32_t kMaxWorkers = 1u << (24 - kQpnLocalBits);
@@ -34,4 +34,4 @@ class QpnAllocator {
   std::uint32_t in_use_ = 0;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

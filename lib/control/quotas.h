@@ -8,7 +8,7 @@
 
 #include "control/config.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 struct Usage {
   std::uint64_t qps = 0, cqs = 0, mrs = 0, bytes = 0;
@@ -45,4 +45,4 @@ class Accounts {
   std::map<uid_t, Usage> users_;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

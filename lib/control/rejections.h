@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 // clang-format off
 #define UROCE_REJECTIONS(X)                                                                                    \
@@ -67,4 +67,4 @@ class Rejections {
   std::array<std::uint64_t, std::size(kRejectionNames)> counts_{};
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -1,6 +1,6 @@
 #include "control/session.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 PrivateBlock::PrivateBlock(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
@@ -10,4 +10,4 @@ PrivateBlock::PrivateBlock(std::size_t bytes) {
   bytes_ = bytes;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -29,7 +29,7 @@
 #include "proto/transport.h"
 #include "worker/worker.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// Memory of the daemon's own, aligned to 64 bytes, not initialized: pages that nobody uses cost nothing.
 class PrivateBlock {
@@ -278,4 +278,4 @@ struct Session {
   bool doomed = false;  ///< to be closed at the end of the round
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <thread>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 namespace fs = std::filesystem;
@@ -145,4 +145,4 @@ void remove_sysfs_tree(const std::string& run_dir, const std::string& name) {
   fs::remove(node(run_dir, name), error);
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "control/port.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// RUN_DIR/sys/class/infiniband/NAME/..., RUN_DIR/sys/class/infiniband_verbs/uverbs-NAME/..., and
 /// RUN_DIR/dev/infiniband/uverbs-NAME (a link to /dev/null). Replaces what was there.
@@ -18,4 +18,4 @@ void write_link_state(const std::string& run_dir, const std::string& name, const
 void rewrite_gids(const std::string& run_dir, const std::string& name, const Port& port);
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name);
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

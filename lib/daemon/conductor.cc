@@ -9,7 +9,7 @@
 #include "platform/clock.h"
 #include "platform/log.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 using Command = int (*)(commands::Call&);
@@ -359,4 +359,4 @@ void Conductor::shut_down() {
   while (!sessions_.empty()) close_session(*sessions_.begin()->second);
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -31,7 +31,7 @@
 #include "net/link_stack.h"
 #include "worker/worker.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// What a request is answered with.
 struct Reply {
@@ -183,4 +183,4 @@ class Conductor {
   Nanos started_;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -21,7 +21,7 @@
 #define SO_PEERPIDFD 77
 #endif
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr Nanos kHeartbeat = 100 * kMillisecond;
@@ -306,4 +306,4 @@ void Conductor::serve(const std::atomic<bool>& stop, Presence* presence) {
   }
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -15,7 +15,7 @@
 #include "mapping/sigbus_guard.h"
 #include "platform/log.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 std::uint64_t seed_or_random(std::uint64_t seed) {
@@ -170,4 +170,4 @@ void Daemon::close() {
   for (auto& core : impl_->cores) core->set_threaded(false);
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

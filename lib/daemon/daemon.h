@@ -19,7 +19,7 @@
 #include "net/device.h"
 #include "worker/worker_loop.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// Everything but the device-typed loops.
 class Daemon {
@@ -67,4 +67,4 @@ absl::Status run_daemon(const DaemonConfig& config, std::span<Device* const> dev
   return absl::OkStatus();
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

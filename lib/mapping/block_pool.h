@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 class SlotPool {
  public:
@@ -57,4 +57,4 @@ class SlotPool {
   std::vector<std::byte*> slabs_, free_;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -10,7 +10,7 @@
 #include "mapping/sigbus_guard.h"
 #include "mapping/untrusted_fd.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
@@ -196,4 +196,4 @@ void ClientMemory::unmap(Hold& hold) {
   extents_.remove_if([extent](const Extent& e) { return &e == extent; });
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

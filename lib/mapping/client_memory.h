@@ -19,7 +19,7 @@
 #include "mapping/stall_budget.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// What may be done with a file, by its file system.
 struct FileKind {
@@ -87,4 +87,4 @@ class ClientMemory {
   std::size_t mapping_count_ = 0;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

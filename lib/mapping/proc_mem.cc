@@ -21,7 +21,7 @@
 #include "platform/clock.h"
 #include "worker/worker_loop.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr std::size_t kChunk = 4096;  // no packet has more
@@ -250,4 +250,4 @@ int IndirectMemory::probe(std::uint64_t address) {
   return transfer(false, address, &byte, 1);
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

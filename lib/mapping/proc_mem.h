@@ -21,7 +21,7 @@
 #include "memory/table.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 struct Peer;
 
@@ -59,4 +59,4 @@ class IndirectMemory {
   memory::IndirectIo io_;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

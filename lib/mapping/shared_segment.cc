@@ -11,7 +11,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr std::size_t kFirstChunkBytes = 256u << 10;
@@ -134,4 +134,4 @@ uroce_new_chunks Arena::take_new_chunks(std::vector<UniqueFd>& fds) {
   return news;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -18,7 +18,7 @@
 #include "abi/control.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 enum class ChunkKind : std::uint8_t { kClientWrites, kDaemonWrites };
 
@@ -74,4 +74,4 @@ class Arena {
   std::size_t total_bytes_ = 0;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -7,7 +7,7 @@
 #include <atomic>
 #include <mutex>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 struct Range {
@@ -103,4 +103,4 @@ std::uint64_t SigbusGuard::take_offender() {
   return 0;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

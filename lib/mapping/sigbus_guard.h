@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 class SigbusGuard {
  public:
@@ -31,4 +31,4 @@ class SigbusGuard {
   SigbusGuard() = default;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

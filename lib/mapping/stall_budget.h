@@ -7,7 +7,7 @@
 
 #include "base/types.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 class Patience {
  public:
@@ -33,4 +33,4 @@ class Patience {
   std::atomic<Nanos> paid_at_{0};  ///< when all that was granted has come back
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -8,7 +8,7 @@
 
 #include "platform/unique_fd.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 bool is_asleep(pid_t thread) {
   if (thread == 0) return false;
@@ -22,4 +22,4 @@ bool is_asleep(pid_t thread) {
   return behind_name == nullptr || std::strncmp(behind_name, ") R", 3) != 0;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -2,9 +2,9 @@
 
 #include <sys/types.h>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// Whether a thread of ours waits in the kernel, rather than for a processor. 0 is one that has yet to begin.
 bool is_asleep(pid_t thread);
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -25,7 +25,7 @@
 #include "mapping/thread_state.h"
 #include "platform/clock.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(1);
@@ -140,4 +140,4 @@ void let_go(UniqueFd file) {
   let_go(std::move(files));
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -12,7 +12,7 @@
 #include "mapping/stall_budget.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 struct FileFacts {
   dev_t device = 0;
@@ -31,4 +31,4 @@ int examine(int fd, const std::shared_ptr<Patience>& patience, FileFacts& out);
 void let_go(std::vector<UniqueFd> files);
 void let_go(UniqueFd file);
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -5,7 +5,7 @@
 
 #include "base/types.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 inline Nanos monotonic_now() {
   timespec now{};
@@ -13,4 +13,4 @@ inline Nanos monotonic_now() {
   return static_cast<Nanos>(now.tv_sec) * kSecond + static_cast<Nanos>(now.tv_nsec);
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <ctime>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
@@ -72,4 +72,4 @@ ErrorLog& ErrorLog::instance() {
   return log;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

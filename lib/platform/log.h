@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 enum class LogLevel : std::uint8_t { kError, kWarning, kInfo, kDebug };
 
@@ -43,4 +43,4 @@ class ErrorLog {
   std::vector<LoggedError> entries_;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 class UniqueFd {
  public:
@@ -30,4 +30,4 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -9,7 +9,7 @@
 #include "cm/mad.h"
 #include "wire/icrc.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr std::uint8_t kUdSendOnly = wire::opcode(wire::Service::kUd, wire::Operation::kSendOnly);
@@ -138,4 +138,4 @@ GsiCounters GsiPort::counters() const {
   return counters_;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

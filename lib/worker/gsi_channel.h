@@ -21,7 +21,7 @@
 #include "wire/mad.h"
 #include "wire/packet.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 using wire::kMadBytes;
 /// Ethernet with VLAN, IPv6, UDP, BTH, DETH, ICRC.
@@ -83,4 +83,4 @@ class GsiPort {
   Psn psn_;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 class WorkerCore;
 
@@ -60,4 +60,4 @@ class Mailbox {
   std::atomic<bool> waiting_{false};
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

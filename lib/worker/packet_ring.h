@@ -11,7 +11,7 @@
 #include <memory>
 #include <span>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// What a frame is handed on for.
 enum class Handed : std::uint8_t {
@@ -59,4 +59,4 @@ class PacketRing {
   alignas(64) std::atomic<std::uint32_t> tail_{0};
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

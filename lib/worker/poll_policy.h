@@ -16,7 +16,7 @@
 
 #include "base/types.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 enum class IdleAction : std::uint8_t { kSpin, kYield, kSleep };
 
@@ -121,4 +121,4 @@ constexpr bool few_cores(std::uint32_t cores, std::uint32_t workers, std::uint32
   return cores < workers + active_sessions;
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

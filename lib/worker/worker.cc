@@ -13,7 +13,7 @@
 #include "control/qpn.h"
 #include "wire/network_headers.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr std::size_t kSteerBurst = 32;
@@ -456,4 +456,4 @@ void WorkerCore::remove_cq(CqId id, Cq* cq) {
   std::erase_if(held_events_, [cq](const HeldEvent& held) { return held.cq == cq; });
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

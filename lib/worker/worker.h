@@ -36,7 +36,7 @@
 #include "worker/packet_ring.h"
 #include "worker/poll_policy.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// A CQ, made by the conductor and fed by workers. Stays where it is from set_cq to its removal everywhere.
 struct Cq : queue::CqProducer {
@@ -236,4 +236,4 @@ class WorkerCore {
   std::atomic<bool> threaded_{false};
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -18,7 +18,7 @@
 #include "platform/clock.h"
 #include "worker/worker.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 
 /// The scheduling slice that the calling thread asks for (Linux 6.12 and later; before, nothing happens). Woken
 /// with a short one it runs sooner. Who yields goes back by a slice: to take turns with programs it must be as long
@@ -227,4 +227,4 @@ class WorkerLoop {
   std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;
 };
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -11,7 +11,7 @@
 #include "platform/log.h"
 #include "worker/worker_loop.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 /// struct sched_attr of the kernel, version 0.
@@ -67,4 +67,4 @@ void prepare_worker_thread(const WorkerConfig& config) {
   }
 }
 
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

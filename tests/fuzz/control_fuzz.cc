@@ -32,8 +32,8 @@
 namespace {
 
 using namespace uroce;
-using namespace uroce::engine;
-using namespace uroce::engine::testing;
+using namespace uroce::daemon;
+using namespace uroce::daemon::testing;
 
 // The corpus holds these. When one grows, bring the corpus along: a record of another size is refused, and all that
 // is behind it never reached.

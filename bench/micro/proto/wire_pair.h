@@ -254,8 +254,8 @@ class Side {
 
   std::uint8_t id_;
   // As in the daemon: tables and rings in huge pages.
-  engine::HugePages huge_pages_;
-  std::pmr::monotonic_buffer_resource queues_memory_{engine::HugePages::kPage, &huge_pages_};
+  daemon::HugePages huge_pages_;
+  std::pmr::monotonic_buffer_resource queues_memory_{daemon::HugePages::kPage, &huge_pages_};
   std::vector<std::byte> memory_;
   memory::Table table_;
   proto::Transport transport_;

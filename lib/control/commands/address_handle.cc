@@ -4,7 +4,7 @@
 #include "control/commands/command.h"
 #include "platform/clock.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 
 int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& out) {
   // RoCE has no LIDs: every address vector is global (annex A17.4).
@@ -131,4 +131,4 @@ int destroy_ah(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

@@ -4,7 +4,7 @@
 
 #include "control/commands/command.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 
 int create_channel(Call& call) {
   constexpr std::size_t kMaxChannels = 4096;  // each is a descriptor of the daemon
@@ -31,4 +31,4 @@ int destroy_channel(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

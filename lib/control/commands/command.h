@@ -11,7 +11,7 @@
 
 #include "daemon/conductor.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 
 struct Call {
   Conductor& conductor;
@@ -103,4 +103,4 @@ uroce_create_qp_response add_target(Conductor& conductor, Session& session, std:
 /// Everything that a session owns, workers first.
 void release_all(Conductor& conductor, Session& session);
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

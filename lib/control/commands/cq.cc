@@ -3,7 +3,7 @@
 
 #include "control/commands/command.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 namespace {
 
 Usage usage_of(std::uint32_t entries) {
@@ -132,4 +132,4 @@ int destroy_cq(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

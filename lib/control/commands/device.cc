@@ -1,7 +1,7 @@
 // QUERY_DEVICE, QUERY_PORT, QUERY_GID.
 #include "control/commands/command.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 
 int query_device(Call& call) {
   if (!call.no_body()) return EINVAL;
@@ -31,4 +31,4 @@ int query_gid(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

@@ -5,7 +5,7 @@
 #include "control/commands/command.h"
 #include "control/privilege.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 namespace {
 
 constexpr std::uint32_t kKnownFields = 2 * UROCE_RSS_DST_PORT_UDP - 1;
@@ -187,4 +187,4 @@ int read_counters(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

@@ -11,7 +11,7 @@
 #include "platform/clock.h"
 #include "platform/log.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 namespace {
 
 std::string program_name(const char (&field)[32]) {
@@ -112,4 +112,4 @@ int hello(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

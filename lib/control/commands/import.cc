@@ -5,7 +5,7 @@
 #include "control/commands/command.h"
 #include "mapping/untrusted_fd.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 
 // Whoever holds the memfd of a session's first chunk was given it by that session's process.
 int import_device(Call& call) {
@@ -84,4 +84,4 @@ int import_dm(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

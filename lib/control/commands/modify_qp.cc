@@ -3,7 +3,7 @@
 #include "platform/clock.h"
 #include "platform/log.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 namespace {
 
 bool connected(proto::QpState state) {
@@ -164,4 +164,4 @@ int query_qp(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

@@ -4,7 +4,7 @@
 #include "control/commands/command.h"
 #include "platform/log.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
@@ -293,4 +293,4 @@ int dereg_mr(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

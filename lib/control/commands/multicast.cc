@@ -4,7 +4,7 @@
 #include "control/commands/command.h"
 #include "platform/clock.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 namespace {
 
 struct Attachment {
@@ -51,4 +51,4 @@ int detach_mcast(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

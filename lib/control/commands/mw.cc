@@ -1,7 +1,7 @@
 // ALLOC_MW, DEALLOC_MW. Binding is a work request, and the workers' business.
 #include "control/commands/command.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 
 int alloc_mw(Call& call) {
   uroce_alloc_mw_request request;
@@ -39,4 +39,4 @@ int dealloc_mw(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

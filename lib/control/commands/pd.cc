@@ -1,7 +1,7 @@
 // ALLOC_PD, DEALLOC_PD.
 #include "control/commands/command.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 
 int alloc_pd(Call& call) {
   if (!call.no_body()) return EINVAL;
@@ -23,4 +23,4 @@ int dealloc_pd(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

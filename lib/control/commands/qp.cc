@@ -6,7 +6,7 @@
 #include "control/privilege.h"
 #include "platform/clock.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 namespace {
 
 constexpr std::size_t kLine = UROCE_CACHE_LINE;
@@ -307,4 +307,4 @@ int destroy_qp(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

@@ -4,7 +4,7 @@
 
 #include "control/commands/command.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 namespace {
 
 constexpr std::uint32_t kBasic = 0, kXrc = 1;  // ibv_srq_type
@@ -195,4 +195,4 @@ int destroy_srq(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

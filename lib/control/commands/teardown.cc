@@ -4,7 +4,7 @@
 #include "control/commands/command.h"
 #include "platform/clock.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 namespace {
 
 // QPs a command: a worker serves other sessions between two of them.
@@ -115,4 +115,4 @@ void release_all(Conductor& conductor, Session& session) {
   conductor.refund(session, session.usage);
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

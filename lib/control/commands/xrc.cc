@@ -5,7 +5,7 @@
 #include "mapping/untrusted_fd.h"
 #include "platform/clock.h"
 
-namespace uroce::engine::commands {
+namespace uroce::daemon::commands {
 namespace {
 
 int open_domain(Call& call, std::uint32_t flags, std::shared_ptr<XrcDomain>& out) {
@@ -106,4 +106,4 @@ void release_xrc_target(Conductor& conductor, XrcTarget& target) {
   target.domain->targets.erase(target.qpn.value);
 }
 
-}  // namespace uroce::engine::commands
+}  // namespace uroce::daemon::commands

@@ -6,7 +6,7 @@
 #include "cm/mad.h"
 #include "cm_party.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 class CmLimits : public CmWorld {};
@@ -179,4 +179,4 @@ TEST_F(CmRefusals, ARequestIsRefusedForWhatIsWrongWithIt) {
 }
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -13,7 +13,7 @@
 #include "test_client.h"
 #include "test_daemon.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 
 inline constexpr std::uint32_t kTcp = 0x0106, kUdp = 0x0111;
 
@@ -152,4 +152,4 @@ class CmWorld : public ::testing::Test {
   std::uint32_t active_id = 0, passive_id = 0;
 };
 
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

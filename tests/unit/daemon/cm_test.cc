@@ -11,7 +11,7 @@
 #include "cm/mad.h"
 #include "cm_party.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 class CmTest : public CmWorld {};
@@ -430,4 +430,4 @@ TEST_F(CmTest, APacketForQpOneThatIsNoDatagramIsDropped) {
 }
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

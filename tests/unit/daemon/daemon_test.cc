@@ -17,7 +17,7 @@
 #include "test_client.h"
 #include "test_daemon.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 using std::chrono::milliseconds;
@@ -326,4 +326,4 @@ INSTANTIATE_TEST_SUITE_P(Cores, ThreadedTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "few" : "plenty"; });
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -8,7 +8,7 @@
 #include "test_client.h"
 #include "test_daemon.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 constexpr std::uint64_t kBase = 0x7000000;
@@ -451,4 +451,4 @@ TEST_P(DatagramTest, NothingOfAKilledClientRemains) {
 INSTANTIATE_TEST_SUITE_P(Workers, DatagramTest, ::testing::Values(1u, 3u));
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -12,7 +12,7 @@
 
 #include "test_daemon.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 wire::Address local_host() { return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}; }
@@ -66,4 +66,4 @@ TEST_F(KernelAddressesTest, APortOfOurOwnIsNoneOfTheKernels) {
 }
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -14,7 +14,7 @@
 #include "memory_device.h"
 #include "test_daemon.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 constexpr std::uint32_t kUd = 4, kQkey = 77;
@@ -167,4 +167,4 @@ TEST_F(LibraryTest, AnotherSessionImportsThroughTheShareDescriptor) {
 }
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -18,7 +18,7 @@
 #endif
 #endif
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 std::size_t resident_bytes() {
@@ -119,4 +119,4 @@ TEST(LimitsTest, AQpHasAsManyWorkRequestsAsTheDeviceSays) {
 }
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

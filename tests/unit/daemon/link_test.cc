@@ -7,7 +7,7 @@
 #include "test_client.h"
 #include "test_daemon.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 constexpr std::uint32_t kPortActive = 9, kPortError = 10, kGidChange = 18;
@@ -145,4 +145,4 @@ TEST_P(LinkTest, WhatIsNoAddressOrNoRightIsRefused) {
 INSTANTIATE_TEST_SUITE_P(Workers, LinkTest, ::testing::Values(1u, 2u));
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

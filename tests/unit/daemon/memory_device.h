@@ -17,7 +17,7 @@
 
 #include "net/device.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 
 class MemoryDevice {
  public:
@@ -112,4 +112,4 @@ class MemoryDevice {
 };
 static_assert(net::PacketDevice<MemoryDevice>);
 
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -7,7 +7,7 @@
 #include "test_client.h"
 #include "test_daemon.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 constexpr std::uint32_t kReadWrite = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead;
@@ -186,4 +186,4 @@ TEST_F(MemoryRegionsTest, AFastRegistrationKeyOpensNothingUntilAWorkRequestSaysW
 }
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -7,7 +7,7 @@
 #include "test_client.h"
 #include "test_daemon.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -188,4 +188,4 @@ TEST_P(NeighbourhoodTest, AFarIpv6DestinationIsReachedThroughTheGateway) {
 INSTANTIATE_TEST_SUITE_P(Workers, NeighbourhoodTest, ::testing::Values(1u, 2u));
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

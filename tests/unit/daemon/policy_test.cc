@@ -19,7 +19,7 @@
 #include "worker/poll_policy.h"
 #include "worker/worker_loop.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 /// The thread's slice, ns, as the kernel has it; 0 where it has no such thing.
@@ -341,4 +341,4 @@ TEST(PacketRing, KeepsOrderAndLosesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

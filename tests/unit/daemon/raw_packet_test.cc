@@ -18,7 +18,7 @@
 #include "test_daemon.h"
 #include "wire/network_headers.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 constexpr std::uint64_t kBase = 0x7000000;
@@ -493,4 +493,4 @@ TEST(Privilege, IsOfTheLivingAndTheCapable) {
 }
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -30,7 +30,7 @@
 #define NEED_SILENT(memory) \
   if (!(memory).works()) GTEST_SKIP() << "a FUSE file system can't be mounted here; run as root, with /dev/fuse"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 
 inline Nanos time_of(auto&& function) {
   const Nanos begin = monotonic_now();
@@ -183,4 +183,4 @@ class SilentMemory {
   bool works_ = false;
 };
 
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -19,7 +19,7 @@
 #include "queue/doorbell.h"
 #include "queue/work_queue.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 
 /// The client's ends of one QP's queues.
 struct ClientQp {
@@ -228,4 +228,4 @@ class TestClient {
   std::vector<Chunk> chunks_;
 };
 
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

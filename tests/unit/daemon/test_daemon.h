@@ -11,7 +11,7 @@
 #include "platform/clock.h"
 #include "worker/worker_loop.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 
 inline wire::Address ipv4(std::uint8_t last) {
   wire::Address a;
@@ -87,4 +87,4 @@ class TestDaemon {
   std::unique_ptr<Conductor> conductor;
 };
 
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

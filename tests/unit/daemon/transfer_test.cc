@@ -9,7 +9,7 @@
 #include "test_client.h"
 #include "test_daemon.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 constexpr std::uint32_t kAllAccess = 0xf;
@@ -240,4 +240,4 @@ INSTANTIATE_TEST_SUITE_P(Workers, TransferTest, ::testing::Values(1u, 2u),
                          [](const auto& info) { return std::to_string(info.param); });
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -13,7 +13,7 @@
 
 #include "mapping/sigbus_guard.h"
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -195,4 +195,4 @@ TEST_F(ClientMemoryTest, AFaultElsewhereStillKills) {
 }
 
 }  // namespace
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

@@ -19,7 +19,7 @@
 #include "control/session.h"
 #include "platform/clock.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -257,4 +257,4 @@ TEST(OpenMemory, IsRefusedWhereTheProgramHasMoreRightsThanItsUser) {
 }
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

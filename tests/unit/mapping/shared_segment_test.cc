@@ -10,7 +10,7 @@
 #include <cstring>
 #include <random>
 
-namespace uroce::engine {
+namespace uroce::daemon {
 namespace {
 
 bool all_zero(const SharedBlock& block) {
@@ -110,4 +110,4 @@ TEST(Arena, AnnouncesEachChunkOnce) {
 }
 
 }  // namespace
-}  // namespace uroce::engine
+}  // namespace uroce::daemon

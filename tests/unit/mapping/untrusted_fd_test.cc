@@ -18,7 +18,7 @@
 #include "../daemon/test_daemon.h"
 #include "platform/clock.h"
 
-namespace uroce::engine::testing {
+namespace uroce::daemon::testing {
 namespace {
 
 constexpr Nanos kBounded = kSecond;
@@ -137,4 +137,4 @@ TEST(ForeignFile, ClientsThatHandItOverAreRefusedAndOthersServed) {
 }
 
 }  // namespace
-}  // namespace uroce::engine::testing
+}  // namespace uroce::daemon::testing

@@ -62,13 +62,13 @@ TEST_F(SettingsTest, flags_override_the_file) {
   ASSERT_EQ(
       parse({"--workers", "2", "--config", path_, "--ip=192.0.2.7/25", "--no-hugepages", "--no-indirect"}, line),
       "");
-  EXPECT_EQ(line.settings.engine.name, "a");
+  EXPECT_EQ(line.settings.config.name, "a");
   EXPECT_EQ(line.settings.workers, 2u);
   EXPECT_FALSE(line.settings.hugepages);
-  EXPECT_FALSE(line.settings.engine.indirect);
-  ASSERT_EQ(line.settings.engine.addresses.size(), 1u);
-  EXPECT_EQ(to_string(line.settings.engine.addresses[0].address), "192.0.2.7");
-  EXPECT_EQ(line.settings.engine.addresses[0].prefix_bits, 25);
+  EXPECT_FALSE(line.settings.config.indirect);
+  ASSERT_EQ(line.settings.config.addresses.size(), 1u);
+  EXPECT_EQ(to_string(line.settings.config.addresses[0].address), "192.0.2.7");
+  EXPECT_EQ(line.settings.config.addresses[0].prefix_bits, 25);
 }
 
 TEST_F(SettingsTest, a_wrong_key_is_named_with_its_line_and_the_nearest_right_one) {
@@ -117,9 +117,9 @@ TEST_F(SettingsTest, each_wrong_flag_is_told_what_is_allowed) {
 TEST_F(SettingsTest, sizes_take_suffixes_and_cpus_take_ranges) {
   CommandLine line;
   ASSERT_EQ(parse({"--receive-ring-bytes", "8M", "--cpus", "1,4-6", "--user-bytes", "2G"}, line), "");
-  EXPECT_EQ(line.settings.engine.receive_ring_bytes, 8u << 20);
-  EXPECT_EQ(line.settings.engine.limits.bytes, 2ull << 30);
-  EXPECT_EQ(line.settings.engine.cpus, (std::vector<int>{1, 4, 5, 6}));
+  EXPECT_EQ(line.settings.config.receive_ring_bytes, 8u << 20);
+  EXPECT_EQ(line.settings.config.limits.bytes, 2ull << 30);
+  EXPECT_EQ(line.settings.config.cpus, (std::vector<int>{1, 4, 5, 6}));
 }
 
 TEST_F(SettingsTest, addresses_read_as_written_and_macs_stay_the_same) {
