@@ -19,7 +19,7 @@ namespace uroce::daemon {
 
 /// From the outside in: captured as the engine sees it, faults, own frames turned round, the port.
 template <net::PacketDevice Inner>
-using DeviceStack = pcap::Capture<fault::Injector<loopback::Local<Inner>>>;
+using DeviceStack = pcap::Capture<fault::Injector<loopback::LoopbackDevice<Inner>>>;
 
 /// What the settings ask of faults and capture before the first frame.
 inline std::string prepare(packet::Controls& controls, const Settings& settings) {

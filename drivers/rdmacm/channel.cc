@@ -29,7 +29,7 @@ int handle_of(Channel& channel, Device& device, std::uint32_t& out) {
   return 0;
 }
 
-int send_away(Channel& to, Device& device, const uroce_cm_event& event) {
+int forward_event(Channel& to, Device& device, const uroce_cm_event& event) {
   uroce_cm_post_request request{};
   request.event = event;
   if (const int error = handle_of(to, device, request.channel)) return error;

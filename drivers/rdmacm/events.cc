@@ -101,7 +101,7 @@ CmId* owner_of(const uroce_cm_event& record, Channel& channel) {
   }
   if (astray == nullptr) return nullptr;
   if (now_at != nullptr) {
-    send_away(as_channel(now_at), *astray, record);
+    forward_event(as_channel(now_at), *astray, record);
   } else if (record.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
     astray->session->release(UROCE_CMD_CM_DESTROY_ID, record.handle);  // nobody listens any more
   }
@@ -196,7 +196,7 @@ int make_requested_id(CmId& listener, const uroce_cm_event& record, Event& event
   tell(*made, record.destination, made->id.route.addr.dst_storage);
   std::memcpy(made->id.route.addr.addr.ibaddr.dgid.raw, record.path.gid, 16);
   made->path = record.path;
-  made->has_peer = true;
+  made->peer_known = true;
   made->initiator_depth = record.parameters.initiator_depth;
   made->responder_resources = record.parameters.responder_resources;
   made->traffic_class = record.path.traffic_class;
@@ -228,7 +228,7 @@ void join_group(CmId& id, const uroce_cm_event& record, Event& event) {
 
 void answer_response(CmId& id, const uroce_cm_event& record, Event& event) {
   id.path = record.path;
-  id.has_peer = true;
+  id.peer_known = true;
   id.remote_ece = ece_of(record);
   if (id.id.qp == nullptr) return;  // the program will call rdma_establish
   if (establish(id) == 0) {
@@ -264,7 +264,7 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
     case RDMA_CM_EVENT_CONNECT_RESPONSE: answer_response(owner, record, event); return true;
     case RDMA_CM_EVENT_ESTABLISHED:
       owner.path = record.path;
-      owner.has_peer = true;
+      owner.peer_known = true;
       if (owner.id.qp_type == IBV_QPT_UD) owner.remote_ece = ece_of(record);
       return true;
     case RDMA_CM_EVENT_REJECTED:
@@ -280,10 +280,10 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
 
 }  // namespace
 
-void move_unread(CmId& id, Channel& from) {
+void migrate_events(CmId& id, Channel& from) {
   uroce_cm_event record;
   while (receive(from, record) == 0) {
-    if (id.device != nullptr) send_away(as_channel(id.id.channel), *id.device, record);
+    if (id.device != nullptr) forward_event(as_channel(id.id.channel), *id.device, record);
   }
 }
 

@@ -328,7 +328,7 @@ UROCE_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
     if (moved.synchronous) {
       if (id->event != nullptr) rdma_ack_cm_event(id->event);
       id->event = nullptr;
-      move_unread(moved, as_channel(from));
+      migrate_events(moved, as_channel(from));
       rdma_destroy_event_channel(from);
     }
     moved.synchronous = channel == nullptr;

@@ -80,7 +80,7 @@ struct CmId {
   bool connect_failed = false;
   std::uint8_t initiator_depth = 0, responder_resources = 0;
   uroce_cm_path path{};
-  bool has_peer = false;  ///< path tells of a peer's QP
+  bool peer_known = false;  ///< path tells of a peer's QP
   bool removal_told = false;
   ibv_ece local_ece{}, remote_ece{};
   std::vector<std::uint8_t> connect_data;             ///< of the address info that it was made from
@@ -154,10 +154,10 @@ void tell(const CmId& id, const uroce_cm_address& from, sockaddr_storage& to);
 // channel.cc
 /// The handle of the channel at the device, where it is made known at the first use. errno.
 int handle_of(Channel& channel, Device& device, std::uint32_t& out);
-int send_away(Channel& to, Device& device, const uroce_cm_event& event);
+int forward_event(Channel& to, Device& device, const uroce_cm_event& event);
 
 /// Events of an id that wait in a channel which nobody reads any more go to the channel that it has now.
-void move_unread(CmId& id, Channel& from);
+void migrate_events(CmId& id, Channel& from);
 
 // id.cc
 CmId* make_id(rdma_event_channel* channel, void* context, rdma_port_space space, ibv_qp_type type);

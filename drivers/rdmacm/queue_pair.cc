@@ -10,8 +10,8 @@ namespace {
 
 /// What the peer may do, once there is one.
 void grant_access(const CmId& id, ibv_qp_attr& attr, int& mask) {
-  attr.qp_access_flags = id.has_peer ? IBV_ACCESS_REMOTE_WRITE : 0;
-  if (id.has_peer && id.path.responder_resources != 0) {
+  attr.qp_access_flags = id.peer_known ? IBV_ACCESS_REMOTE_WRITE : 0;
+  if (id.peer_known && id.path.responder_resources != 0) {
     attr.qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   }
   mask |= IBV_QP_ACCESS_FLAGS;
@@ -74,11 +74,11 @@ int attributes(const CmId& id, ibv_qp_state state, ibv_qp_attr& attr, int& mask)
   switch (state) {
     case IBV_QPS_INIT: init_attributes(id, attr, mask); return 0;
     case IBV_QPS_RTR:
-      if (!id.has_peer && id.id.qp_type != IBV_QPT_UD) return EINVAL;
+      if (!id.peer_known && id.id.qp_type != IBV_QPT_UD) return EINVAL;
       receive_attributes(id, attr, mask);
       return 0;
     case IBV_QPS_RTS:
-      if (!id.has_peer && id.id.qp_type != IBV_QPT_UD) return EINVAL;
+      if (!id.peer_known && id.id.qp_type != IBV_QPT_UD) return EINVAL;
       send_attributes(id, attr, mask);
       return 0;
     default: return EINVAL;

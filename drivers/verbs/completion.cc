@@ -61,7 +61,7 @@ Cq* next_waiting(Context& context, Channel& channel) {
   const std::lock_guard lock(channel.waiting_mutex);
   while (!channel.waiting.empty()) {
     const auto at = context.cqs.find(channel.waiting.back());
-    if (at != context.cqs.end() && at->second->queue.armed_over_entries()) {
+    if (at != context.cqs.end() && at->second->queue.armed_with_pending()) {
       pollfd pipe{channel.channel.fd, POLLIN, 0};
       if (poll(&pipe, 1, 0) != 0) return nullptr;  // an event of the daemon's is there, and comes first
     }
@@ -70,7 +70,7 @@ Cq* next_waiting(Context& context, Channel& channel) {
     at->second->waiting = false;
     if (!at->second->queue.take_event()) continue;
     deliver(*at->second);
-    at->second->queue.event_came();
+    at->second->queue.on_event();
     return at->second;
   }
   return nullptr;
@@ -206,7 +206,7 @@ UROCE_EXPORT int destroy_cq(ibv_cq* cq) {
     owner.cqs.erase(destroyed->cookie);
   }
   // No more events come; those that were handed out must be acknowledged first (ibv_ack_cq_events(3)).
-  if (owner.session->presence() != client::Presence::kForked) {
+  if (owner.session->connection_state() != client::ConnectionState::kForked) {
     pthread_mutex_lock(&cq->mutex);
     while (cq->comp_events_completed != destroyed->comp_delivered ||
            cq->async_events_completed != destroyed->async_delivered) {
@@ -230,7 +230,7 @@ UROCE_VERSIONS_1_0_AND_1_1(destroy_cq, ibv_destroy_cq);
 UROCE_EXPORT int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_context) {
   Context& owner = *as_context(channel->context);
   for (;;) {
-    if (owner.session->presence() == client::Presence::kForked) {
+    if (owner.session->connection_state() == client::ConnectionState::kForked) {
       errno = ENODEV;
       return -1;
     }
@@ -250,7 +250,7 @@ UROCE_EXPORT int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_
       if (at == owner.cqs.end()) continue;  // of a CQ that is no more
       found = at->second;
       deliver(*found);
-      found->queue.event_came();
+      found->queue.on_event();
     } else {
       owner.session->set_dead();  // the daemon held the other end
       found = next_flushed(owner, channel);

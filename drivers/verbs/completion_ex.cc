@@ -29,11 +29,11 @@ bool advance(Cq& cq) {
 int start_poll(ibv_cq_ex* ex, ibv_poll_cq_attr* attr) {
   if (attr->comp_mask != 0) return EINVAL;
   Cq& cq = of(ex);
-  if (cq.queue.session().presence() == client::Presence::kForked) return ENODEV;
+  if (cq.queue.session().connection_state() == client::ConnectionState::kForked) return ENODEV;
   cq.queue.lock().lock();
   if (advance(cq)) return 0;
   cq.queue.lock().unlock();
-  cq.queue.polled_in_vain();
+  cq.queue.on_empty_poll();
   return ENOENT;
 }
 

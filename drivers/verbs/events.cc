@@ -79,7 +79,7 @@ using namespace uroce::verbs;
 UROCE_EXPORT int get_async_event(ibv_context* context, ibv_async_event* event) {
   Context& owner = *as_context(context);
   for (;;) {
-    if (owner.session->presence() == client::Presence::kForked) {
+    if (owner.session->connection_state() == client::ConnectionState::kForked) {
       errno = ENODEV;
       return -1;
     }

@@ -79,11 +79,11 @@ int check_range(const void* addr, std::size_t length, unsigned access) {
 // Takes the pages, or none of a region on demand: what is mapped there may change at any time.
 int take(const void* addr, std::size_t length, unsigned access, client::SharedRange& range) {
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
-  return client::MemoryShare::instance().share(addr, length, (access & kWritable) != 0, range);
+  return client::PageSharing::instance().share(addr, length, (access & kWritable) != 0, range);
 }
 
 void give_back(void* addr, std::size_t length, unsigned access) {
-  if ((access & IBV_ACCESS_ON_DEMAND) == 0) client::MemoryShare::instance().unshare(addr, length);
+  if ((access & IBV_ACCESS_ON_DEMAND) == 0) client::PageSharing::instance().unshare(addr, length);
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
@@ -257,7 +257,7 @@ UROCE_EXPORT int dereg_mr(ibv_mr* mr) {
     if (const int error = session.release(UROCE_CMD_DEREG_MR, mr->handle); error != 0) return failed(error);
   }
   // In a forked child the pages are its own already.
-  if (freed->kind != MrKind::kBare && session.presence() != client::Presence::kForked) {
+  if (freed->kind != MrKind::kNotOwned && session.connection_state() != client::ConnectionState::kForked) {
     give_back(freed->addr, mr->length, freed->access);
   }
   forget_mr(*freed);

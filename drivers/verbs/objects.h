@@ -71,9 +71,9 @@ struct Pd {
 
 /// What `addr` and `length` of a region say.
 enum class MrKind : std::uint8_t {
-  kBare,    ///< nothing of this process that wants giving back
-  kShared,  ///< a range of this process
-  kFast,    ///< the same, that work requests give parts of to its key
+  kNotOwned,  ///< nothing of this process that wants giving back
+  kShared,    ///< a range of this process
+  kFast,      ///< the same, that work requests give parts of to its key
 };
 
 struct Dm;
@@ -234,7 +234,7 @@ inline void set_state(ibv_qp& qp, ibv_qp_state state) {
 
 /// What a post or a query answers when lost().
 inline int lost_error(const client::Session& session) {
-  return session.presence() == client::Presence::kForked ? ENODEV : EIO;
+  return session.connection_state() == client::ConnectionState::kForked ? ENODEV : EIO;
 }
 
 // device.cc
@@ -301,7 +301,7 @@ int destroy_wq(ibv_wq* wq);
 ibv_rwq_ind_table* create_rwq_ind_table(ibv_context* context, ibv_rwq_ind_table_init_attr* attr);
 int destroy_rwq_ind_table(ibv_rwq_ind_table* table);
 /// A QP whose frames a table's WQs get: `attr` says IBV_QP_INIT_ATTR_IND_TABLE or _RX_HASH.
-Qp* make_spreading_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr);
+Qp* create_rss_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr);
 
 // flow.cc, flow_key.cc, counters.cc
 ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr);

@@ -143,18 +143,18 @@ int post_chain(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr, bool by_bind_
   const std::lock_guard lock(qp.queue.sq_lock);
   bool posted = false;
   for (; wr != nullptr; wr = wr->next) {
-    uroce_sq_entry* const entry = qp.queue.next_send();
+    uroce_sq_entry* const entry = qp.queue.reserve_send();
     error = entry != nullptr ? write_entry(qp, *wr, by_bind_mw, *entry) : ENOMEM;
     if (error != 0) {
       *bad_wr = wr;
       break;
     }
-    qp.queue.keep_send();
+    qp.queue.commit_send();
     posted = true;
     if (wr->opcode == IBV_WR_BIND_MW) [[unlikely]]
       wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
   }
-  if (posted) qp.queue.kick_send();
+  if (posted) qp.queue.ring_doorbell();
   return error;
 }
 

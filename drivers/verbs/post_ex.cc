@@ -21,7 +21,7 @@ void fail(Qp& qp, int error) {
 uroce_sq_entry* begin(ibv_qp_ex* ex, uroce_wr_opcode opcode) {
   Qp& qp = of(ex);
   if (qp.build_error != 0) return nullptr;
-  uroce_sq_entry* const entry = qp.queue.next_send();
+  uroce_sq_entry* const entry = qp.queue.reserve_send();
   if (entry == nullptr) {
     fail(qp, ENOMEM);
     return nullptr;
@@ -30,7 +30,7 @@ uroce_sq_entry* begin(ibv_qp_ex* ex, uroce_wr_opcode opcode) {
   entry->wr_id = ex->wr_id;
   entry->opcode = static_cast<std::uint8_t>(opcode);
   entry->flags = static_cast<std::uint8_t>(ex->wr_flags & qp.flags & ~unsigned{UROCE_SEND_INLINE});
-  qp.queue.keep_send();
+  qp.queue.commit_send();
   qp.building = entry;
   return entry;
 }
@@ -201,7 +201,7 @@ void wr_start(ibv_qp_ex* ex) {
 
 // Nothing of what was built is posted: windows have the keys that they had before.
 void drop(Qp& qp) {
-  qp.queue.drop_sends();
+  qp.queue.abort_sends();
   for (auto bind = qp.binds.rbegin(); bind != qp.binds.rend(); ++bind) bind->mw->rkey = bind->key_before;
 }
 
@@ -211,7 +211,7 @@ int wr_complete(ibv_qp_ex* ex) {
   if (error != 0) {
     drop(qp);
   } else if (qp.building != nullptr) {
-    qp.queue.kick_send();
+    qp.queue.ring_doorbell();
   }
   qp.queue.sq_lock.unlock();
   return error;

@@ -260,7 +260,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0) attr->xrcd = nullptr;
     ibv_pd* const pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? attr->pd : nullptr;
     const bool spreading = (attr->comp_mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH)) != 0;
-    Qp* const qp = spreading ? make_spreading_qp(context, pd, *attr) : make(context, pd, *attr);
+    Qp* const qp = spreading ? create_rss_qp(context, pd, *attr) : make(context, pd, *attr);
     if (qp == nullptr) return nullptr;
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
       if (const int error = fill_work_requests(*qp, attr->send_ops_flags); error != 0) {
@@ -378,7 +378,7 @@ UROCE_EXPORT int destroy_qp(ibv_qp* qp) {
   forget(owner, destroyed->cookie);
   if (qp->pd != nullptr) as_pd(qp->pd)->users.fetch_sub(1);
   if (destroyed->table != nullptr) destroyed->table->users.fetch_sub(1);
-  if (owner.session->presence() != client::Presence::kForked) {
+  if (owner.session->connection_state() != client::ConnectionState::kForked) {
     detach(*destroyed);
     pthread_mutex_lock(&qp->mutex);
     while (qp->events_completed != destroyed->async_delivered) pthread_cond_wait(&qp->cond, &qp->mutex);

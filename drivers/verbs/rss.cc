@@ -61,7 +61,7 @@ int destroy_rwq_ind_table(ibv_rwq_ind_table* table) {
   return 0;
 }
 
-Qp* make_spreading_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
+Qp* create_rss_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   if (const int error = check(pd, attr); error != 0) return null_with(error);
   auto* const table = reinterpret_cast<IndirectionTable*>(attr.rwq_ind_tbl);
   auto qp = std::make_unique<Qp>();

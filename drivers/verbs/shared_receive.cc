@@ -130,7 +130,7 @@ UROCE_EXPORT int destroy_srq(ibv_srq* srq) {
     owner.srqs.erase(destroyed->cookie);
   }
   as_pd(srq->pd)->users.fetch_sub(1);
-  if (owner.session->presence() != client::Presence::kForked) {
+  if (owner.session->connection_state() != client::ConnectionState::kForked) {
     pthread_mutex_lock(&srq->mutex);
     while (srq->events_completed != destroyed->async_delivered) pthread_cond_wait(&srq->cond, &srq->mutex);
     pthread_mutex_unlock(&srq->mutex);

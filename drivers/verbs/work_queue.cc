@@ -109,7 +109,7 @@ int destroy_wq(ibv_wq* wq) {
   if (const int error = destroyed->queue.destroy(); error != 0) return error;
   forget(owner, destroyed->cookie);
   as_pd(wq->pd)->users.fetch_sub(1);
-  if (owner.session->presence() != client::Presence::kForked) {
+  if (owner.session->connection_state() != client::ConnectionState::kForked) {
     as_cq(wq->cq)->queue.detach(&destroyed->queue);
     pthread_mutex_lock(&wq->mutex);
     while (wq->events_completed != destroyed->async_delivered) pthread_cond_wait(&wq->cond, &wq->mutex);

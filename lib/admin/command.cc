@@ -10,7 +10,7 @@ namespace uroce::daemon::commands {
 
 int admin(Call& call) {
   const std::string_view request(reinterpret_cast<const char*>(call.body.data()), call.body.size());
-  const std::string answer = answer_admin(call.conductor, call.session, request);
+  const std::string answer = handle_query(call.conductor, call.session, request);
   UniqueFd file(::memfd_create("uroce-answer", MFD_CLOEXEC));
   if (!file.valid()) return EMFILE;
   std::size_t done = 0;

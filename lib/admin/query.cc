@@ -73,7 +73,7 @@ Json show_devices(Conductor& conductor) {
 Json show_sessions(Conductor& conductor) {
   Json list = Json::array();
   for (const auto& [id, s] : conductor.sessions()) {
-    if (!s->greeted) continue;
+    if (!s->hello_done) continue;
     list.push_back({{"session", id},
                     {"program", s->program},
                     {"pid", s->peer.pid},
@@ -432,7 +432,7 @@ Json dispatch(Conductor& conductor, const Session& asker, std::string_view text)
 
 }  // namespace
 
-std::string answer_admin(Conductor& conductor, const Session& asker, std::string_view request) {
+std::string handle_query(Conductor& conductor, const Session& asker, std::string_view request) {
   const Json answer = dispatch(conductor, asker, request);
   if (answer.contains("error")) {
     conductor.rejections().count(answer == refused() ? Rejection::no_permission : Rejection::bad_value);

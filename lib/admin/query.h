@@ -35,6 +35,6 @@
 namespace uroce::daemon {
 
 /// The answer to one request, as text.
-std::string answer_admin(Conductor& conductor, const Session& asker, std::string_view request);
+std::string handle_query(Conductor& conductor, const Session& asker, std::string_view request);
 
 }  // namespace uroce::daemon

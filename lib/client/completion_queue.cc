@@ -47,7 +47,7 @@ int CompletionQueue::resize(std::uint32_t entries) {
   return 0;
 }
 
-void CompletionQueue::polled_in_vain() {
+void CompletionQueue::on_empty_poll() {
   // How often to look at the clock: a yield may take a time slice of another program, a bare poll some nanoseconds.
   constexpr std::uint32_t kPollsYielding = 16, kPollsSpinning = 2048;
   const bool yield = session_->should_yield();
@@ -55,14 +55,14 @@ void CompletionQueue::polled_in_vain() {
   if (polls % (yield ? kPollsYielding : kPollsSpinning) == 0) session_->check_alive();
   if (!yield) return;
   waiting_.store(true, std::memory_order_relaxed);
-  session_->tell_waiting(true);
+  session_->publish_yielding(true);
   sched_yield();
 }
 
 const uroce_cqe* CompletionQueue::front() {
   if (flushed_waiting_) return &flushed_;
   if (const uroce_cqe* const entry = consumer_.peek(); entry != nullptr) return entry;
-  if (session_->presence() == Presence::kDead && next_flushed(flushed_)) {
+  if (session_->connection_state() == ConnectionState::kDead && next_flushed(flushed_)) {
     flushed_waiting_ = true;
     return &flushed_;
   }

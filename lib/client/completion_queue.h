@@ -30,7 +30,7 @@ class CompletionQueue {
   /// With the daemon gone, what its QPs have outstanding comes as flushed.
   template <class Take>
   int poll(int most, Take&& take) {
-    if (session_->presence() == Presence::kForked) return -1;
+    if (session_->connection_state() == ConnectionState::kForked) return -1;
     int got = 0;
     {
       const std::lock_guard lock(lock_);
@@ -55,7 +55,7 @@ class CompletionQueue {
       }
       count_empty_poll();
     }
-    polled_in_vain();
+    on_empty_poll();
     return 0;
   }
   /// One entry at a time, for extended CQs: front(), any number of reads, pop(). The caller holds `lock()`
@@ -68,9 +68,9 @@ class CompletionQueue {
     empty_polls_.store(0, std::memory_order_relaxed);
     if (!waiting_.load(std::memory_order_relaxed)) return;
     waiting_.store(false, std::memory_order_relaxed);
-    session_->tell_waiting(false);
+    session_->publish_yielding(false);
   }
-  void polled_in_vain();
+  void on_empty_poll();
 
   /// Asks for an event with the next (solicited) entry. Entries that are there already cause none. A request for
   /// any entry stands until its event comes, whatever is asked for meanwhile (IBTA vol. 1, 11.4.2.2).
@@ -82,7 +82,7 @@ class CompletionQueue {
     return over_entries();
   }
   /// The same, now.
-  bool armed_over_entries() {
+  bool armed_with_pending() {
     const std::lock_guard lock(lock_);
     return over_entries();
   }
@@ -91,7 +91,7 @@ class CompletionQueue {
     const std::lock_guard lock(lock_);
     return over_entries() && consumer_.take_event();
   }
-  void event_came() {
+  void on_event() {
     const std::lock_guard lock(lock_);
     armed_for_any_ = false;
   }
@@ -104,7 +104,7 @@ class CompletionQueue {
   bool has_flushed();
 
  private:
-  bool over_entries() const { return armed_for_any_ && consumer_.armed_over_entries(); }
+  bool over_entries() const { return armed_for_any_ && consumer_.armed_with_pending(); }
   void count_empty_poll() {
     empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }

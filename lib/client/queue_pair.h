@@ -1,7 +1,7 @@
 // The client's end of a QP: rings to write into, and a doorbell.
 //
-// Contract. Senders hold `sq_lock` from next_send() to kick_send(), receivers `rq_lock` from next_receive() to
-// publish(): one publication and at most one doorbell for any number of entries.
+// Contract. Senders hold `sq_lock` from reserve_send() to ring_doorbell(), receivers `rq_lock` from next_receive()
+// to publish(): one publication and at most one doorbell for any number of entries.
 #pragma once
 
 #include <cstdint>
@@ -29,10 +29,10 @@ class QueuePair {
   Session& session() const { return *session_; }
   const uroce_create_qp_response& made() const { return made_; }
 
-  uroce_sq_entry* next_send() { return reinterpret_cast<uroce_sq_entry*>(sq_.next()); }
-  void keep_send() { sq_.advance(); }
-  void drop_sends() { sq_.rewind(); }
-  void kick_send() {
+  uroce_sq_entry* reserve_send() { return reinterpret_cast<uroce_sq_entry*>(sq_.next()); }
+  void commit_send() { sq_.advance(); }
+  void abort_sends() { sq_.rewind(); }
+  void ring_doorbell() {
     sq_.publish();
     if (const std::uint32_t sleep = bell_.ring(made_.doorbell_bit); sleep != 0) session_->wake(made_.worker, sleep);
   }

@@ -116,7 +116,7 @@ int Session::hello() {
 int Session::call(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,
                   std::span<const int> fds, ReceivedFds* received, const uroce_new_chunks* chunks) {
   // Before the mutex: after a fork another thread of the parent may hold it for ever.
-  if (presence() == Presence::kForked) return ENODEV;
+  if (connection_state() == ConnectionState::kForked) return ENODEV;
   const std::lock_guard lock(call_mutex_);
   if (lost()) return EIO;
   const int error = exchange(command, body, reply, fds, received);
@@ -228,8 +228,8 @@ void Session::write_event(std::uint32_t worker) {
 }
 
 void Session::set_dead() {
-  Presence alive = Presence::kAlive;
-  presence_.compare_exchange_strong(alive, Presence::kDead);
+  ConnectionState alive = ConnectionState::kAlive;
+  connection_state_.compare_exchange_strong(alive, ConnectionState::kDead);
 }
 
 void Session::check_alive() {
@@ -254,7 +254,7 @@ void Session::check_alive() {
 // the descriptors would keep the session alive when the parent dies; its copies of the writable chunks are the
 // parent's queues. Fresh pages take their place, so that a stray write harms nobody.
 void Session::abandon_in_child() {
-  presence_.store(Presence::kForked);
+  connection_state_.store(ConnectionState::kForked);
   sys::close(socket_);
   socket_ = -1;
   for (const Chunk& chunk : chunks_) {

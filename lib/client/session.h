@@ -58,7 +58,7 @@ class ReceivedFds {
   std::uint32_t count_ = 0;
 };
 
-enum class Presence : std::uint8_t {
+enum class ConnectionState : std::uint8_t {
   kAlive,
   kDead,    ///< the daemon went away
   kForked,  ///< this process is a child of the one that opened the session
@@ -96,8 +96,8 @@ class Session {
   /// Where a place is mapped; nullptr when [place, place + bytes) isn't in a known chunk.
   void* at(const uroce_place& place, std::size_t bytes) const;
 
-  Presence presence() const { return presence_.load(std::memory_order_relaxed); }
-  bool lost() const { return presence() != Presence::kAlive; }
+  ConnectionState connection_state() const { return connection_state_.load(std::memory_order_relaxed); }
+  bool lost() const { return connection_state() != ConnectionState::kAlive; }
   void set_dead();
 
   /// To be called now and then by who polls in vain: looks at the heartbeat, and at the socket when that is old.
@@ -115,7 +115,7 @@ class Session {
 
   /// Tells the workers that somebody here has polled in vain and hands the core over, or that the wait is over: a
   /// worker that shares our core then takes turns with us, which is quicker than to sleep and be woken.
-  void tell_waiting(bool waiting) {
+  void publish_yielding(bool waiting) {
     for (std::uint32_t i = 0; i < workers_; ++i) {
       const std::atomic_ref polls(doorbells_[i].polls);
       const std::uint32_t count = polls.load(std::memory_order_relaxed) & ~1u;
@@ -155,7 +155,7 @@ class Session {
   void write_event(std::uint32_t worker);
   friend class SessionRegistry;
 
-  std::atomic<Presence> presence_{Presence::kAlive};
+  std::atomic<ConnectionState> connection_state_{ConnectionState::kAlive};
   const uroce_session_header* header_ = nullptr;
   uroce_doorbells* doorbells_ = nullptr;
   std::uint32_t workers_ = 0;

@@ -20,7 +20,7 @@ void fill(PrivateData<N>& area, std::span<const std::byte> from) {
 Manager::Manager(const ManagerConfig& config) : impl_(std::make_unique<Impl>(config)) {}
 Manager::~Manager() = default;
 
-int Manager::listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie, const Where& where) {
+int Manager::listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie, const ListenScope& where) {
   std::vector<Listener>& all = impl_->listeners;
   std::size_t& end = impl_->listeners_end;
   Listener* free = nullptr;
@@ -35,7 +35,7 @@ int Manager::listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t 
   return 0;
 }
 
-void Manager::unlisten(std::uint64_t service, const Where& where) {
+void Manager::unlisten(std::uint64_t service, const ListenScope& where) {
   for (std::size_t i = 0; i < impl_->listeners_end; ++i) {
     Listener& listener = impl_->listeners[i];
     if (listener.used && listener.service == service && listener.where == where) listener.used = false;
@@ -80,8 +80,8 @@ bool Manager::reject(ConnectionId id, RejReason reason, std::span<const std::byt
   if (c == nullptr) return false;
   Rej rej;
   switch (c->state) {
-    case State::kReqReceived: rej.answered = Answered::kReq; break;
-    case State::kRepReceived: rej.answered = Answered::kRep; break;
+    case State::kReqReceived: rej.answered = MessageAcked::kReq; break;
+    case State::kRepReceived: rej.answered = MessageAcked::kRep; break;
     default: return false;
   }
   rej.local_id = id.value;
@@ -143,7 +143,7 @@ void Manager::abandon(ConnectionId id, Nanos now) {
     case State::kEstablished:
     case State::kRepSent: disconnect(id, now); break;
     case State::kReqSent:
-      impl_->give_up(*c, Answered::kOther);
+      impl_->give_up(*c, MessageAcked::kOther);
       impl_->close(*c);
       break;
     case State::kSidrSent:
@@ -178,7 +178,7 @@ void Manager::Impl::enter_timewait(Connection& c, Nanos now) {
   deadlines.set(slot_of(c), now + config.timewait);
 }
 
-void Manager::Impl::give_up(const Connection& c, Answered answered) {
+void Manager::Impl::give_up(const Connection& c, MessageAcked answered) {
   Rej rej;
   rej.local_id = id_of(c).value;
   rej.remote_id = c.remote_id;
@@ -209,7 +209,7 @@ void Manager::Impl::timed_out(Connection& c, Nanos now) {
       enter_timewait(c, now);
       break;
     case State::kRepSent:
-      give_up(c, Answered::kRep);
+      give_up(c, MessageAcked::kRep);
       emit(EventType::kUnreachable, c);
       enter_timewait(c, now);
       break;

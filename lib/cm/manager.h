@@ -49,18 +49,18 @@ struct Peer {
 };
 
 /// The local addresses that a listener serves.
-struct Where {
+struct ListenScope {
   std::optional<wire::Address> address;  ///< this one; else all of the families
   bool ipv4 = true, ipv6 = true;
 
   bool serves(const wire::Address& local) const {
     return address ? *address == local : local.is_v4() ? ipv4 : ipv6;
   }
-  bool overlaps(const Where& other) const {
+  bool overlaps(const ListenScope& other) const {
     if (address || other.address) return address == other.address;
     return (ipv4 && other.ipv4) || (ipv6 && other.ipv6);
   }
-  bool operator==(const Where&) const = default;
+  bool operator==(const ListenScope&) const = default;
 };
 
 enum class EventType : std::uint8_t {
@@ -125,8 +125,8 @@ class Manager {
 
   // Listeners. EADDRINUSE when the service is taken there, ENOMEM when the table is full. One at the address that a
   // request came to goes before one at any.
-  int listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie, const Where& where = {});
-  void unlisten(std::uint64_t service, const Where& where = {});
+  int listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie, const ListenScope& where = {});
+  void unlisten(std::uint64_t service, const ListenScope& where = {});
 
   /// Sends a REQ. local_id, CA GUID and timeouts of `req` are filled in here. nullopt: the table is full.
   std::optional<ConnectionId> connect(const Peer& peer, Req req, std::uint64_t cookie, Nanos now);

@@ -40,7 +40,7 @@ struct Connection {
 
 struct Listener {
   std::uint64_t service = 0;
-  Where where;
+  ListenScope where;
   std::uint64_t cookie = 0;
   std::uint32_t backlog = 0, waiting = 0;
   bool used = false;
@@ -96,7 +96,7 @@ struct Manager::Impl {
   void send_again(const Connection& c);
   void queue(const Message& message);
   Connection* rejected_by(const Rej& rej, const Peer& peer);
-  void refuse(const Message& request, std::uint32_t remote_id, Answered answered, RejReason reason);
+  void refuse(const Message& request, std::uint32_t remote_id, MessageAcked answered, RejReason reason);
 
   // events.
   Event& new_event(EventType type, const Connection& c);
@@ -109,11 +109,11 @@ struct Manager::Impl {
   void enter_timewait(Connection& c, Nanos now);
   void timed_out(Connection& c, Nanos now);
   /// REJ for a timeout: it names us by CA GUID and id, as the peer's id may not be known (IBTA vol. 1, table 112).
-  void give_up(const Connection& c, Answered answered);
+  void give_up(const Connection& c, MessageAcked answered);
   void on_other_version(const Message& message);
   void on_req(const Message& message, Nanos now);
   void on_duplicate_req(Connection& c, const Message& message, Nanos now);
-  void ask_patience(Connection& c, Answered answered, Nanos now);
+  void send_mra(Connection& c, MessageAcked answered, Nanos now);
   void on_mra(const Message& message, Nanos now);
   void on_rej(const Message& message, Nanos now);
   void on_rep(const Message& message, Nanos now);

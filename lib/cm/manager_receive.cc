@@ -36,7 +36,7 @@ void Manager::receive(const Message& message, Nanos now) {
 void Manager::Impl::on_other_version(const Message& message) {
   ++counters.bad_version;
   if (message.attribute == Attribute::kReq) {
-    refuse(message, Req::parse(message.bytes).local_id, Answered::kReq, RejReason::kInvalidClassVersion);
+    refuse(message, Req::parse(message.bytes).local_id, MessageAcked::kReq, RejReason::kInvalidClassVersion);
   } else if (message.attribute == Attribute::kSidrReq) {
     SidrRep rep;
     rep.request_id = SidrReq::parse(message.bytes).request_id;
@@ -54,7 +54,7 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
   // The same QP of the same peer in another connection: the peer has started anew (IBTA vol. 1, 12.9.8.3.1).
   if (Connection* old = by_remote_qpn(req.local_qpn, req.local_ca_guid, message.peer)) {
     ++counters.stale;
-    refuse(message, req.local_id, Answered::kReq, RejReason::kStaleConnection);
+    refuse(message, req.local_id, MessageAcked::kReq, RejReason::kStaleConnection);
     if (old->state == State::kEstablished) {
       emit(EventType::kDisconnected, *old);
       enter_timewait(*old, now);
@@ -62,14 +62,14 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
     return;
   }
   Listener* listener = listener_of(req.service_id, message.peer.local);
-  if (listener == nullptr) return refuse(message, req.local_id, Answered::kReq, RejReason::kInvalidServiceId);
+  if (listener == nullptr) return refuse(message, req.local_id, MessageAcked::kReq, RejReason::kInvalidServiceId);
   // Beyond the backlog a REQ is dropped: the peer asks again.
   if (listener->waiting >= listener->backlog) {
     ++counters.backlog_full;
     return;
   }
   Connection* c = allocate(message.peer, listener->cookie);
-  if (c == nullptr) return refuse(message, req.local_id, Answered::kReq, RejReason::kNoResources);
+  if (c == nullptr) return refuse(message, req.local_id, MessageAcked::kReq, RejReason::kNoResources);
   c->state = State::kReqReceived;
   c->transaction = message.transaction;
   c->timeout = std::min(timeout_of(req.local_response_timeout), config.response_timeout);
@@ -85,7 +85,7 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
 
 /// The consumer takes its time: with a MRA the peer waits for it, and need not repeat itself. As it is there yet,
 /// the consumer has as long again.
-void Manager::Impl::ask_patience(Connection& c, Answered answered, Nanos now) {
+void Manager::Impl::send_mra(Connection& c, MessageAcked answered, Nanos now) {
   Mra mra;
   mra.local_id = id_of(c).value;
   mra.remote_id = c.remote_id;
@@ -97,11 +97,11 @@ void Manager::Impl::ask_patience(Connection& c, Answered answered, Nanos now) {
 void Manager::Impl::on_duplicate_req(Connection& c, const Message& message, Nanos now) {
   ++counters.duplicates;
   switch (c.state) {
-    case State::kReqReceived: return ask_patience(c, Answered::kReq, now);
+    case State::kReqReceived: return send_mra(c, MessageAcked::kReq, now);
     case State::kRepSent: return send_again(c);
     case State::kTimewait:
       if (c.last_attribute == Attribute::kRej) return send_again(c);
-      return refuse(message, c.remote_id, Answered::kReq, RejReason::kStaleConnection);
+      return refuse(message, c.remote_id, MessageAcked::kReq, RejReason::kStaleConnection);
     default: return;  // the REP got through, its RTU too: nothing to say
   }
 }
@@ -113,8 +113,8 @@ void Manager::Impl::on_mra(const Message& message, Nanos now) {
     ++counters.unmatched;
     return;
   }
-  const bool expected = (c->state == State::kReqSent && mra.answered == Answered::kReq) ||
-                        (c->state == State::kRepSent && mra.answered == Answered::kRep);
+  const bool expected = (c->state == State::kReqSent && mra.answered == MessageAcked::kReq) ||
+                        (c->state == State::kRepSent && mra.answered == MessageAcked::kRep);
   if (!expected) {
     ++counters.out_of_state;
     return;
@@ -162,7 +162,7 @@ void Manager::Impl::on_rep(const Message& message, Nanos now) {
   Connection* c = find({rep.remote_id});
   if (c == nullptr || !c->active || c->peer.remote != message.peer.remote) {
     ++counters.unmatched;
-    return refuse(message, rep.local_id, Answered::kRep, RejReason::kInvalidCommId);
+    return refuse(message, rep.local_id, MessageAcked::kRep, RejReason::kInvalidCommId);
   }
   if (c->state == State::kEstablished && c->remote_id == rep.local_id) {
     ++counters.duplicates;  // our RTU was lost
@@ -170,7 +170,7 @@ void Manager::Impl::on_rep(const Message& message, Nanos now) {
   }
   if (c->state == State::kRepReceived && c->remote_id == rep.local_id) {
     ++counters.duplicates;
-    return ask_patience(*c, Answered::kRep, now);
+    return send_mra(*c, MessageAcked::kRep, now);
   }
   if (c->state != State::kReqSent) {
     ++counters.out_of_state;
@@ -181,7 +181,7 @@ void Manager::Impl::on_rep(const Message& message, Nanos now) {
     Rej rej;
     rej.local_id = id_of(*c).value;
     rej.remote_id = rep.local_id;
-    rej.answered = Answered::kRep;
+    rej.answered = MessageAcked::kRep;
     rej.reason = RejReason::kStaleConnection;
     send_once(c->peer, c->transaction, rej);
     Event& event = new_event(EventType::kRejected, *c);

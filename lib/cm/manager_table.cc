@@ -151,7 +151,8 @@ void Manager::Impl::send_again(const Connection& c) {
   queue(Message{c.last_attribute, c.transaction, c.peer, c.last, c.last_modifier});
 }
 
-void Manager::Impl::refuse(const Message& request, std::uint32_t remote_id, Answered answered, RejReason reason) {
+void Manager::Impl::refuse(const Message& request, std::uint32_t remote_id, MessageAcked answered,
+                           RejReason reason) {
   Rej rej;
   rej.remote_id = remote_id;
   rej.answered = answered;

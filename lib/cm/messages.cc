@@ -158,7 +158,7 @@ void Req::emit(MessageBuffer to) const {
 Mra Mra::parse(MessageBytes from) {
   Mra m;
   read_ids(from, m);
-  m.answered = static_cast<Answered>(Field{8, 1, 6, 2}.read<std::uint8_t>(from.data()));
+  m.answered = static_cast<MessageAcked>(Field{8, 1, 6, 2}.read<std::uint8_t>(from.data()));
   m.service_timeout = Field{9, 1, 3, 5}.read<std::uint8_t>(from.data());
   read_bytes(from, 10, m.private_data);
   return m;
@@ -174,7 +174,7 @@ void Mra::emit(MessageBuffer to) const {
 Rej Rej::parse(MessageBytes from) {
   Rej m;
   read_ids(from, m);
-  m.answered = static_cast<Answered>(Field{8, 1, 6, 2}.read<std::uint8_t>(from.data()));
+  m.answered = static_cast<MessageAcked>(Field{8, 1, 6, 2}.read<std::uint8_t>(from.data()));
   m.info_bytes = Field{9, 1, 1, 7}.read<std::uint8_t>(from.data());
   m.reason = static_cast<RejReason>(Field{10, 2}.read<std::uint16_t>(from.data()));
   read_bytes(from, 12, m.info);

@@ -84,12 +84,12 @@ struct Req {
 };
 
 /// Which message a MRA or REJ answers.
-enum class Answered : std::uint8_t { kReq = 0, kRep = 1, kOther = 2 };
+enum class MessageAcked : std::uint8_t { kReq = 0, kRep = 1, kOther = 2 };
 
 struct Mra {
   static constexpr Attribute kAttribute = Attribute::kMra;
   std::uint32_t local_id = 0, remote_id = 0;
-  Answered answered = Answered::kReq;
+  MessageAcked answered = MessageAcked::kReq;
   std::uint8_t service_timeout = 20;  ///< 5 bits, 4.096 us * 2^n
   PrivateData<222> private_data{};
 
@@ -138,7 +138,7 @@ enum class RejReason : std::uint16_t {
 struct Rej {
   static constexpr Attribute kAttribute = Attribute::kRej;
   std::uint32_t local_id = 0, remote_id = 0;
-  Answered answered = Answered::kReq;
+  MessageAcked answered = MessageAcked::kReq;
   std::uint8_t info_bytes = 0;  ///< 7 bits, used of `info`
   RejReason reason = RejReason::kConsumerDefined;
   std::array<std::byte, 72> info{};

@@ -20,7 +20,7 @@ wire::Address address_of(const uroce_cm_address& address) {
   return out;
 }
 
-cm::Where where_of(const CmId& id) {
+cm::ListenScope where_of(const CmId& id) {
   if (!is_any(id.source)) return {address_of(id.source)};
   const bool ipv6 = id.source.family == AF_INET6;
   return {std::nullopt, !ipv6 || (id.flags & UROCE_CM_ONLY_FAMILY) == 0, ipv6};
@@ -32,11 +32,11 @@ CmPorts::CmPorts(std::uint64_t seed)
 bool CmPorts::conflicts(const CmId& id, std::uint16_t port) const {
   const auto it = taken_.find(key(id, port));
   if (it == taken_.end()) return false;
-  const cm::Where where = where_of(id);
+  const cm::ListenScope where = where_of(id);
   return std::ranges::any_of(it->second, [&](const CmId* other) {
     const bool shared = (id.flags & other->flags & UROCE_CM_REUSE_ADDRESS) != 0;
     if (shared && other->state != CmIdState::kListening) return false;
-    const cm::Where theirs = where_of(*other);
+    const cm::ListenScope theirs = where_of(*other);
     if (where.address && theirs.address) return where.address == theirs.address;
     if (where.address) return theirs.serves(*where.address);
     return theirs.address ? where.serves(*theirs.address) : where.overlaps(theirs);
@@ -71,7 +71,7 @@ void CmPorts::unbind(CmId& id) {
 bool CmPorts::may_listen(const CmId& id) const {
   const auto it = taken_.find(key(id, id.source.port));
   if (it == taken_.end()) return false;
-  const cm::Where where = where_of(id);
+  const cm::ListenScope where = where_of(id);
   return std::ranges::none_of(it->second, [&](const CmId* other) {
     return other != &id && other->state == CmIdState::kListening && where_of(*other).overlaps(where);
   });

@@ -13,7 +13,7 @@ namespace uroce::daemon {
 bool is_any(const uroce_cm_address& address);
 wire::Address address_of(const uroce_cm_address& address);
 /// The addresses that an id is bound to.
-cm::Where where_of(const CmId& id);
+cm::ListenScope where_of(const CmId& id);
 inline std::uint64_t service_of(const CmId& id) { return cm::service_id(id.space, id.source.port); }
 
 class CmPorts {

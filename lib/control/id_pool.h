@@ -8,10 +8,10 @@
 
 namespace uroce::daemon {
 
-class NumberPool {
+class IdPool {
  public:
   /// Numbers from `first` up to, but without, `end`.
-  NumberPool(std::uint32_t first, std::uint32_t end) : next_(first), end_(end) {}
+  IdPool(std::uint32_t first, std::uint32_t end) : next_(first), end_(end) {}
 
   /// nullopt: all are in use.
   std::optional<std::uint32_t> allocate() {

@@ -30,13 +30,13 @@ void store(std::uint32_t& word, std::uint32_t value) {
 
 }  // namespace
 
-Presence::~Presence() {
+PollerCensus::~PollerCensus() {
   if (slots_ == nullptr) return;
   publish(0, 0);
   ::munmap(slots_, kSlots * sizeof(Slot));
 }
 
-absl::Status Presence::open(const std::string& path) {
+absl::Status PollerCensus::open(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return absl::ErrnoToStatus(errno, "open " + path);
   if (::ftruncate(fd.get(), kSlots * sizeof(Slot)) != 0) return absl::ErrnoToStatus(errno, "ftruncate " + path);
@@ -55,18 +55,18 @@ absl::Status Presence::open(const std::string& path) {
   return absl::ResourceExhaustedError("more than 64 daemons use this run directory; stop one or use another");
 }
 
-void Presence::publish(std::uint32_t workers, std::uint32_t sessions) {
+void PollerCensus::publish(std::uint32_t workers, std::uint32_t sessions) {
   if (own_ >= kSlots) return;
   store(slots_[own_].workers, workers);
   store(slots_[own_].sessions, sessions);
 }
 
-bool Presence::locked_by_other(std::uint32_t slot) const {
+bool PollerCensus::locked_by_other(std::uint32_t slot) const {
   struct flock lock = slot_lock(F_WRLCK, slot, sizeof(Slot));
   return ::fcntl(fd_.get(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-Pollers Presence::total() const {
+Pollers PollerCensus::total() const {
   Pollers sum;
   for (std::uint32_t i = 0; slots_ != nullptr && i < kSlots; ++i) {
     if (load(slots_[i].workers) == 0) continue;

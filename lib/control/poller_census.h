@@ -18,14 +18,14 @@ struct Pollers {
   std::uint32_t before = 0;    ///< workers of the daemons in earlier slots that have such sessions
 };
 
-class Presence {
+class PollerCensus {
  public:
   static constexpr std::uint32_t kSlots = 64;
 
-  Presence() = default;
-  ~Presence();
-  Presence(const Presence&) = delete;
-  Presence& operator=(const Presence&) = delete;
+  PollerCensus() = default;
+  ~PollerCensus();
+  PollerCensus(const PollerCensus&) = delete;
+  PollerCensus& operator=(const PollerCensus&) = delete;
 
   absl::Status open(const std::string& path);
   void publish(std::uint32_t workers, std::uint32_t sessions);

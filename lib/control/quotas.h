@@ -14,9 +14,9 @@ struct Usage {
   std::uint64_t qps = 0, cqs = 0, mrs = 0, bytes = 0;
 };
 
-class Accounts {
+class Quotas {
  public:
-  explicit Accounts(const UserLimits& limits) : limits_(limits) {}
+  explicit Quotas(const UserLimits& limits) : limits_(limits) {}
 
   /// What `more` would exceed ("QPs", "CQs", ...); nullptr: it was added.
   const char* charge(uid_t user, const Usage& more) {

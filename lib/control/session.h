@@ -112,7 +112,7 @@ struct SrqObject {
 
 /// An XRC domain. One of a file is found by the file and shared by sessions.
 struct XrcDomain {
-  ~XrcDomain() { let_go(std::move(file)); }
+  ~XrcDomain() { close_async(std::move(file)); }
   std::uint32_t id = 0;
   UniqueFd file;  ///< keeps the inode's number from being used again; invalid: private
   dev_t device = 0;
@@ -126,7 +126,7 @@ struct XrcTarget {
   Qpn qpn;
   std::uint32_t worker = 0;
   proto::QpIndex index;
-  SlotPool::Slot responder_resources;
+  BlockPool::Slot responder_resources;
   uroce_qp_attr attr{};
   std::uint32_t users = 0;  ///< the last one destroys it
 };
@@ -146,7 +146,7 @@ struct QpObject {
   SharedBlock client;  ///< producer indices, SQ and RQ
   SharedBlock daemon;  ///< consumer indices
   PrivateBlock sq_shadow;
-  SlotPool::Slot responder_resources;
+  BlockPool::Slot responder_resources;
   std::uint64_t cookie = 0;
   uroce_qp_attr own_attr{};  ///< as the client last set it
   std::size_t charged_bytes = 0;
@@ -222,31 +222,32 @@ struct Peer {
 };
 
 struct Session {
-  Session(std::uint64_t number, Peer from, UniqueFd socket_fd, bool hugepages, std::shared_ptr<Patience> with_user)
+  Session(std::uint64_t number, Peer from, UniqueFd socket_fd, bool hugepages,
+          std::shared_ptr<StallBudget> with_user)
       : id(number),
         peer(std::move(from)),
         socket(std::move(socket_fd)),
-        patience(std::move(with_user)),
+        stall_budget(std::move(with_user)),
         arena(hugepages),
-        memory(number, patience) {}
+        memory(number, stall_budget) {}
 
   std::uint64_t id;
   Peer peer;
   UniqueFd socket;
-  std::shared_ptr<Patience> patience;
+  std::shared_ptr<StallBudget> stall_budget;
   std::string program;
 
   // From HELLO on.
-  bool greeted = false;
+  bool hello_done = false;
   uroce_session_header* header = nullptr;
   std::vector<std::unique_ptr<SessionPort>> ports;  ///< by worker
   std::vector<UniqueFd> eventfds;
   std::vector<DoorbellBits> bits;  ///< by worker
   UniqueFd events;                 ///< write end of the event pipe
   std::vector<uroce_async_event> events_owed;
-  std::unique_ptr<IndirectMemory> indirect;
+  std::unique_ptr<ProcMemAccess> indirect;
 
-  Arena arena;
+  SharedSegment arena;
   ClientMemory memory;
   std::uint64_t unknown_handles = 0;  ///< how often a request named an object that there isn't
   HandleTable<PdObject> pds{unknown_handles};
@@ -270,12 +271,12 @@ struct Session {
   Usage usage;
 
   /// A request that waits for the network; no other is read from this session meanwhile.
-  struct Parked {
+  struct PendingRequest {
     std::vector<std::byte> message;
     std::uint64_t since_ns = 0;
   };
-  std::optional<Parked> parked;
-  bool doomed = false;  ///< to be closed at the end of the round
+  std::optional<PendingRequest> parked;
+  bool close_pending = false;  ///< to be closed at the end of the round
 };
 
 }  // namespace uroce::daemon

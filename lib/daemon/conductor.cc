@@ -102,8 +102,9 @@ Conductor::~Conductor() {
 Session& Conductor::open_session(Peer peer, UniqueFd socket) {
   const std::uint64_t id = ++last_session_;
   auto& slot = sessions_[id];
-  auto patience = this->patience(peer.uid);
-  slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), config_.hugepages, std::move(patience));
+  auto stall_budget = this->stall_budget(peer.uid);
+  slot =
+      std::make_unique<Session>(id, std::move(peer), std::move(socket), config_.hugepages, std::move(stall_budget));
   return *slot;
 }
 
@@ -111,7 +112,7 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
   Reply reply;
   const std::uint64_t unknown = session.unknown_handles;
   execute(session, message, fds, reply);
-  let_go(std::move(fds));
+  close_async(std::move(fds));
   if (reply.status == 0 || reply.status == kParked) return reply;
   reply.body.clear();
   // Chunks that were made on the way stay unannounced; the next response that makes room names them.
@@ -126,21 +127,21 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
                         Reply& reply) {
   uroce_request request;
   if (message.size() < sizeof(request)) {
-    session.doomed = true;
+    session.close_pending = true;
     rejections_.count(Rejection::sessions_closed);
     return reply.refuse(EINVAL, Rejection::malformed);
   }
   std::memcpy(&request, message.data(), sizeof(request));
   commands::Call call{*this, session, message.subspan(sizeof(request)), fds, reply};
   if (request.command >= UROCE_CMD_CM_FIRST && request.command < UROCE_CMD_CM_END) {
-    if (!session.greeted) return reply.refuse(EINVAL, Rejection::before_hello);
+    if (!session.hello_done) return reply.refuse(EINVAL, Rejection::before_hello);
     reply.status = cm_.run(request.command, call);
     return;
   }
   const bool known = request.command < std::size(kCommands) && kCommands[request.command].run != nullptr;
   if (!known) return reply.refuse(EOPNOTSUPP, Rejection::unknown_command);
   const CommandRow& row = kCommands[request.command];
-  if (!row.before_hello && !session.greeted) return reply.refuse(EINVAL, Rejection::before_hello);
+  if (!row.before_hello && !session.hello_done) return reply.refuse(EINVAL, Rejection::before_hello);
   reply.status = row.run(call);
 }
 
@@ -198,14 +199,14 @@ void Conductor::refund(Session& session, const Usage& less) {
   session.usage.mrs -= less.mrs, session.usage.bytes -= less.bytes;
 }
 
-const std::shared_ptr<Patience>& Conductor::patience(uid_t user) {
+const std::shared_ptr<StallBudget>& Conductor::stall_budget(uid_t user) {
   const Nanos now = monotonic_now();
   // Who has all of his needs no entry.
-  std::erase_if(patience_, [&](const auto& entry) {
-    return entry.first != user && entry.second.use_count() == 1 && entry.second->all_there(now);
+  std::erase_if(stall_budget_, [&](const auto& entry) {
+    return entry.first != user && entry.second.use_count() == 1 && entry.second->is_full(now);
   });
-  auto& mine = patience_[user];
-  if (!mine) mine = std::make_shared<Patience>();
+  auto& mine = stall_budget_[user];
+  if (!mine) mine = std::make_shared<StallBudget>();
   return mine;
 }
 
@@ -271,7 +272,7 @@ void Conductor::deliver_worker_events() {
   }
 }
 
-void Conductor::tell_all(std::uint32_t event) {
+void Conductor::broadcast_event(std::uint32_t event) {
   for (auto& [id, session] : sessions_) send_event(*session, {event, 1, 0});
 }
 
@@ -285,7 +286,7 @@ void Conductor::refresh_link() {
   if (!port_.set_link(up)) return;
   log(LogLevel::kDebug, "%s: the link is %s", config_.name.c_str(), up ? "up" : "down");
   write_link_state(config_.run_dir, config_.name, port_);
-  tell_all(up ? kPortActive : kPortError);
+  broadcast_event(up ? kPortActive : kPortError);
 }
 
 void Conductor::enable_link(bool enabled) {
@@ -345,7 +346,7 @@ void Conductor::gids_changed() {
   tell_workers_addresses();
   share_with_kernel();
   rewrite_gids(config_.run_dir, config_.name, port_);
-  tell_all(kGidChange);
+  broadcast_event(kGidChange);
 }
 
 void Conductor::shut_down() {

@@ -61,7 +61,7 @@ class Conductor {
   Conductor& operator=(const Conductor&) = delete;
 
   absl::Status listen(const std::string& path);
-  void serve(const std::atomic<bool>& stop, Presence* presence);
+  void serve(const std::atomic<bool>& stop, PollerCensus* census);
   /// Marks every session's device dead and closes all.
   void shut_down();
 
@@ -84,7 +84,7 @@ class Conductor {
   bool set_mtu(std::uint32_t bytes);
   WorkerShared& workers() { return workers_; }
   memory::Table& memory() { return memory_; }
-  Accounts& accounts() { return accounts_; }
+  Quotas& accounts() { return accounts_; }
   CmService& cm() { return cm_; }
   Rejections& rejections() { return rejections_; }
   QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }
@@ -110,10 +110,10 @@ class Conductor {
   PdId new_pd() { return {++last_pd_}; }
   std::uint64_t new_flow() { return ++last_flow_; }
   /// One for each QP that answers READs and atomics.
-  SlotPool& responder_slots() { return responder_slots_; }
-  NumberPool& cq_ids() { return cq_ids_; }
-  NumberPool& srq_ids() { return srq_ids_; }
-  NumberPool& ah_ids() { return ah_ids_; }
+  BlockPool& responder_slots() { return responder_slots_; }
+  IdPool& cq_ids() { return cq_ids_; }
+  IdPool& srq_ids() { return srq_ids_; }
+  IdPool& ah_ids() { return ah_ids_; }
   /// The worker with the fewest QPs.
   std::uint32_t choose_worker() const;
   std::uint32_t& qps_of_worker(std::uint32_t worker) { return qp_counts_[worker]; }
@@ -135,11 +135,11 @@ class Conductor {
   void forget_qp(const Session& session, const QpObject& qp);
   void send_event(Session& session, const uroce_async_event& event);
   /// Who polls has changed: say so at once.
-  void hurry_heartbeat() { next_heartbeat_ = 0; }
+  void heartbeat_now() { next_heartbeat_ = 0; }
   Nanos started() const { return started_; }
 
  private:
-  const std::shared_ptr<Patience>& patience(uid_t user);
+  const std::shared_ptr<StallBudget>& stall_budget(uid_t user);
   void execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd>& fds, Reply& reply);
   void accept_all();
   void read_session(Session& session);
@@ -150,23 +150,23 @@ class Conductor {
   void share_with_kernel();
   EventTargets& targets_of(proto::AsyncEvent type);
   void deliver_worker_events();
-  void tell_all(std::uint32_t event);
-  void heartbeat(Nanos now, Presence* presence);
-  void drop_doomed();
+  void broadcast_event(std::uint32_t event);
+  void heartbeat(Nanos now, PollerCensus* census);
+  void close_pending_sessions();
   void watch(int fd, std::uint64_t tag, bool readable);
 
   const DaemonConfig& config_;
   WorkerShared& workers_;
   memory::Table& memory_;
   Port port_;
-  Accounts accounts_;
-  std::map<uid_t, std::shared_ptr<Patience>> patience_;  ///< with all sessions of a user together
+  Quotas accounts_;
+  std::map<uid_t, std::shared_ptr<StallBudget>> stall_budget_;  ///< with all sessions of a user together
   Rejections rejections_;
   CmService cm_;
   std::vector<QpnAllocator> qpns_;
   std::vector<std::uint32_t> qp_counts_;
-  NumberPool cq_ids_, srq_ids_, ah_ids_;
-  SlotPool responder_slots_{proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic};
+  IdPool cq_ids_, srq_ids_, ah_ids_;
+  BlockPool responder_slots_{proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic};
   std::uint32_t last_pd_;
   std::uint64_t last_flow_ = 0;
   std::uint64_t last_session_ = 0;

@@ -184,8 +184,8 @@ void Conductor::read_session(Session& session) {
   Received in = receive_message(session.socket.get());
   if (in.nothing) return;
   if (in.closed || in.bad || in.message.size() < sizeof(uroce_request)) {
-    let_go(std::move(in.fds));
-    session.doomed = true;
+    close_async(std::move(in.fds));
+    session.close_pending = true;
     if (in.closed) return;
     rejections_.count(Rejection::malformed);
     rejections_.count(Rejection::sessions_closed);
@@ -195,12 +195,12 @@ void Conductor::read_session(Session& session) {
   std::memcpy(&request, in.message.data(), sizeof(request));
   Reply reply = handle(session, in.message, std::move(in.fds));
   if (reply.status == kParked) {
-    session.parked = Session::Parked{std::move(in.message), monotonic_now()};
+    session.parked = Session::PendingRequest{std::move(in.message), monotonic_now()};
     ++parked_;
     watch(session.socket.get(), tag_of(session.id, false), false);
     return;
   }
-  if (!answer(session, request, reply)) session.doomed = true;
+  if (!answer(session, request, reply)) session.close_pending = true;
 }
 
 void Conductor::retry_parked(Nanos now) {
@@ -217,26 +217,26 @@ void Conductor::retry_parked(Nanos now) {
     session->parked.reset();
     --parked_;
     watch(session->socket.get(), tag_of(id, false), true);
-    if (!answer(*session, request, reply)) session->doomed = true;
+    if (!answer(*session, request, reply)) session->close_pending = true;
   }
 }
 
-void Conductor::drop_doomed() {
+void Conductor::close_pending_sessions() {
   while (const std::uint64_t offender = SigbusGuard::instance().take_offender()) {
     if (Session* session = this->session(offender)) {
       log(LogLevel::kWarning, "%s (process %d) took away memory that it had registered; its session is closed",
           session->program.c_str(), static_cast<int>(session->peer.pid));
-      session->doomed = true;
+      session->close_pending = true;
       rejections_.count(Rejection::sessions_closed);
     }
   }
   for (auto it = sessions_.begin(); it != sessions_.end();) {
     Session& session = *(it++)->second;
-    if (session.doomed) close_session(session);
+    if (session.close_pending) close_session(session);
   }
 }
 
-void Conductor::heartbeat(Nanos now, Presence* presence) {
+void Conductor::heartbeat(Nanos now, PollerCensus* census) {
   if (now >= next_link_check_) {
     next_link_check_ = now + kLinkCheck;
     refresh_link();
@@ -247,9 +247,9 @@ void Conductor::heartbeat(Nanos now, Presence* presence) {
   next_heartbeat_ = now + (active != 0 ? kActiveHeartbeat : kHeartbeat);
   const auto workers = static_cast<std::uint32_t>(workers_.workers.size());
   Pollers pollers{1, workers, active};
-  if (presence != nullptr) {
-    presence->publish(workers, active);
-    pollers = presence->total();
+  if (census != nullptr) {
+    census->publish(workers, active);
+    pollers = census->total();
   }
   const bool few = few_cores(usable_cores(), pollers.workers, pollers.sessions);
   workers_.few_cores.store(few, std::memory_order_relaxed);
@@ -270,14 +270,14 @@ void Conductor::heartbeat(Nanos now, Presence* presence) {
   }
 }
 
-void Conductor::serve(const std::atomic<bool>& stop, Presence* presence) {
+void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
   ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   next_heartbeat_ = 0;
   while (!stop.load(std::memory_order_relaxed)) {
     const Nanos now = monotonic_now();
-    if (now >= next_heartbeat_) heartbeat(now, presence);
+    if (now >= next_heartbeat_) heartbeat(now, census);
     if (parked_ != 0) retry_parked(now);
-    drop_doomed();
+    close_pending_sessions();
     if (now >= cm_.next_timeout()) cm_.step(now);
     Nanos limit = std::min(next_heartbeat_, cm_.next_timeout());
     limit = limit > now ? limit - now : 0;
@@ -297,7 +297,7 @@ void Conductor::serve(const std::atomic<bool>& stop, Presence* presence) {
         const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
         const bool hung_up = (events[i].events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;
         if (process_ended || hung_up) {
-          session->doomed = true;
+          session->close_pending = true;
         } else {
           read_session(*session);
         }

@@ -96,7 +96,7 @@ struct Daemon::Impl {
   WorkerShared shared;
   std::vector<std::unique_ptr<WorkerCore>> cores;
   std::unique_ptr<Conductor> conductor;
-  Presence presence;
+  PollerCensus census;
   UniqueFd lock;
   bool opened = false;
 };
@@ -147,7 +147,7 @@ absl::Status Daemon::open() {
   }
   if (absl::Status status = impl_->take_lock(); !status.ok()) return status;
   impl_->opened = true;
-  if (absl::Status status = impl_->presence.open(config.run_dir + "/presence"); !status.ok()) return status;
+  if (absl::Status status = impl_->census.open(config.run_dir + "/presence"); !status.ok()) return status;
   if (absl::Status status = write_sysfs_tree(config.run_dir, config.name, impl_->conductor->port()); !status.ok()) {
     return status;
   }
@@ -162,7 +162,7 @@ WorkerCore& Daemon::worker(std::uint32_t index) { return *impl_->cores[index]; }
 
 void Daemon::serve(const std::atomic<bool>& stop) {
   if (impl_->config.on_ready) impl_->config.on_ready();
-  impl_->conductor->serve(stop, &impl_->presence);
+  impl_->conductor->serve(stop, &impl_->census);
 }
 
 void Daemon::close() {

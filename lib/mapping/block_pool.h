@@ -11,18 +11,18 @@
 
 namespace uroce::daemon {
 
-class SlotPool {
+class BlockPool {
  public:
   /// A multiple of the page size.
-  explicit SlotPool(std::size_t slot_bytes) : slot_bytes_(slot_bytes) {}
-  ~SlotPool() {
+  explicit BlockPool(std::size_t slot_bytes) : slot_bytes_(slot_bytes) {}
+  ~BlockPool() {
     for (std::byte* slab : slabs_) ::munmap(slab, slot_bytes_ * kSlots);
   }
-  SlotPool(const SlotPool&) = delete;
-  SlotPool& operator=(const SlotPool&) = delete;
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
 
   struct Return {
-    SlotPool* pool = nullptr;
+    BlockPool* pool = nullptr;
     void operator()(std::byte* slot) const { pool->release(slot); }
   };
   /// Zeroed. It goes before the pool does. nullptr: no memory.

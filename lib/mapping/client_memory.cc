@@ -26,8 +26,8 @@ constexpr std::uint32_t kJfs = 0x3153464a, kNtfs3 = 0x7366746e, kBcachefs = 0xca
 std::atomic<std::size_t> g_mappings{0};
 
 // A file that doesn't even say what it is, is none to wait for.
-FileKind classify(int fd, const std::shared_ptr<Patience>& patience, FileFacts& facts) {
-  if (examine(fd, patience, facts) != 0) return {};
+FileKind classify(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts& facts) {
+  if (examine(fd, stall_budget, facts) != 0) return {};
   return kind_of_file(facts.magic, facts.block_bytes);
 }
 
@@ -107,7 +107,7 @@ ClientMemory::Extent* ClientMemory::find(dev_t device, ino_t inode, std::uint64_
 
 int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable, Hold& out) {
   FileFacts info;
-  const FileKind kind = classify(fd, patience_, info);
+  const FileKind kind = classify(fd, stall_budget_, info);
   if (!kind.allowed) return EOPNOTSUPP;
   if (!sane(piece, kPage)) return EINVAL;
   Extent* extent = find(info.device, info.inode, piece.offset, piece.bytes, writable);
@@ -140,7 +140,7 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
   std::size_t of = fds.size();
   for (const uroce_mr_piece& piece : pieces) {
     FileFacts facts;
-    if (piece.fd != of) kind = classify(fds[piece.fd].get(), patience_, facts);
+    if (piece.fd != of) kind = classify(fds[piece.fd].get(), stall_budget_, facts);
     of = piece.fd;
     if (!kind.allowed) return EOPNOTSUPP;
     // Hugepages can't stand at an arbitrary place behind another piece.

@@ -61,9 +61,9 @@ class ClientMemory {
     Extent* extent_ = nullptr;
   };
 
-  /// `patience`: of the session's user, with files that nobody answers for.
-  ClientMemory(std::uint64_t session, std::shared_ptr<Patience> patience)
-      : session_(session), patience_(std::move(patience)) {}
+  /// `stall_budget`: of the session's user, with files that nobody answers for.
+  ClientMemory(std::uint64_t session, std::shared_ptr<StallBudget> stall_budget)
+      : session_(session), stall_budget_(std::move(stall_budget)) {}
   ~ClientMemory();
   ClientMemory(const ClientMemory&) = delete;
   ClientMemory& operator=(const ClientMemory&) = delete;
@@ -82,7 +82,7 @@ class ClientMemory {
   Extent* find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes, bool writable);
 
   std::uint64_t session_;
-  std::shared_ptr<Patience> patience_;
+  std::shared_ptr<StallBudget> stall_budget_;
   std::list<Extent> extents_;
   std::size_t mapping_count_ = 0;
 };

@@ -85,11 +85,12 @@ int open_memory(const Peer& peer, MemoryFiles& out) {
 }
 
 /// The thread, and what it shares with those who wait for it. Stays as long as either needs it.
-class IndirectMemory::Helper {
+class ProcMemAccess::AccessThread {
  public:
-  Helper(int memory, std::shared_ptr<Patience> patience) : memory_(memory), patience_(std::move(patience)) {}
+  AccessThread(int memory, std::shared_ptr<StallBudget> stall_budget)
+      : memory_(memory), stall_budget_(std::move(stall_budget)) {}
 
-  static void start(const std::shared_ptr<Helper>& self) {
+  static void start(const std::shared_ptr<AccessThread>& self) {
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -143,7 +144,7 @@ class IndirectMemory::Helper {
       if (done()) return true;
       const Nanos now = monotonic_now();
       if (now - charged < kFirstLook) continue;
-      const bool granted = !is_asleep(id_.load()) || patience_->grant(now - charged, now);
+      const bool granted = !is_blocked_in_kernel(id_.load()) || stall_budget_->grant(now - charged, now);
       if (!granted || now - begun > kLongest) return !give_up();
       charged = now;
     }
@@ -151,16 +152,16 @@ class IndirectMemory::Helper {
 
   /// False: it was done in that moment.
   bool give_up() {
-    patience_->stuck.fetch_add(1);
+    stall_budget_->stuck.fetch_add(1);
     std::uint32_t expected = kCallerSleeps;
     if (state_.compare_exchange_strong(expected, kAbandoned)) return true;
-    patience_->stuck.fetch_sub(1);
+    stall_budget_->stuck.fetch_sub(1);
     return false;
   }
 
   void run() {
     ::pthread_setname_np(::pthread_self(), "indirect");
-    set_slice(Slice::kShort);
+    set_sched_slice(SchedSlice::kShort);
     // Even a daemon that is killed lives on as long as a thread of it is stuck: it then holds no descriptors.
     const auto fd = static_cast<unsigned>(memory_);
     ::syscall(SYS_close_range, fd + 1, ~0u, CLOSE_RANGE_UNSHARE);
@@ -174,7 +175,7 @@ class IndirectMemory::Helper {
       }
       if (now == kCallerSleeps) futex_wake(state_);
       // No other state can be found here when it is stopped: who waits has the turn.
-      if (now == kAbandoned || now == kStopped) patience_->stuck.fetch_sub(1);
+      if (now == kAbandoned || now == kStopped) stall_budget_->stuck.fetch_sub(1);
     }
   }
 
@@ -190,7 +191,7 @@ class IndirectMemory::Helper {
   }
 
   const int memory_;
-  const std::shared_ptr<Patience> patience_;
+  const std::shared_ptr<StallBudget> stall_budget_;
   std::thread thread_;
   std::atomic<pid_t> id_{0};
   base::Spinlock turn_;
@@ -202,24 +203,24 @@ class IndirectMemory::Helper {
   std::byte buffer_[kChunk];
 };
 
-IndirectMemory::IndirectMemory(MemoryFiles files, std::shared_ptr<Patience> patience,
-                               const std::atomic<bool>& few_cores)
+ProcMemAccess::ProcMemAccess(MemoryFiles files, std::shared_ptr<StallBudget> stall_budget,
+                             const std::atomic<bool>& few_cores)
     : files_(std::move(files)),
       few_cores_(few_cores),
-      helper_(std::make_shared<Helper>(files_.memory.get(), std::move(patience))) {
-  Helper::start(helper_);
+      access_thread_(std::make_shared<AccessThread>(files_.memory.get(), std::move(stall_budget))) {
+  AccessThread::start(access_thread_);
   io_.context = this;
   io_.read = [](void* context, std::uint64_t address, std::byte* to, std::size_t bytes) {
-    return static_cast<IndirectMemory*>(context)->transfer(false, address, to, bytes) == 0;
+    return static_cast<ProcMemAccess*>(context)->transfer(false, address, to, bytes) == 0;
   };
   io_.write = [](void* context, std::uint64_t address, const std::byte* from, std::size_t bytes) {
-    return static_cast<IndirectMemory*>(context)->transfer(true, address, const_cast<std::byte*>(from), bytes) == 0;
+    return static_cast<ProcMemAccess*>(context)->transfer(true, address, const_cast<std::byte*>(from), bytes) == 0;
   };
 }
 
-IndirectMemory::~IndirectMemory() { helper_->stop(); }
+ProcMemAccess::~ProcMemAccess() { access_thread_->stop(); }
 
-int IndirectMemory::transfer(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes) {
+int ProcMemAccess::transfer(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes) {
   // No process has memory beyond what off_t can name.
   if (address > INT64_MAX - bytes) return EFAULT;
   const bool few = few_cores_.load(std::memory_order_relaxed);
@@ -227,7 +228,7 @@ int IndirectMemory::transfer(bool writes, std::uint64_t address, std::byte* data
     const std::size_t part = std::min(bytes - at, kChunk);
     if (files_.pagemap.valid() && are_there(address + at, part)) {
       if (!copy(files_.memory.get(), writes, address + at, data + at, part)) return EFAULT;
-    } else if (const int error = helper_->transfer(writes, address + at, data + at, part, few)) {
+    } else if (const int error = access_thread_->transfer(writes, address + at, data + at, part, few)) {
       return error;
     }
   }
@@ -235,7 +236,7 @@ int IndirectMemory::transfer(bool writes, std::uint64_t address, std::byte* data
 }
 
 // At most kChunk bytes: two pages.
-bool IndirectMemory::are_there(std::uint64_t address, std::size_t bytes) const {
+bool ProcMemAccess::are_there(std::uint64_t address, std::size_t bytes) const {
   constexpr std::uint64_t kPage = 4096, kPresent = std::uint64_t{1} << 63;
   const std::uint64_t first = address / kPage, pages = (address + bytes - 1) / kPage - first + 1;
   std::uint64_t entries[2] = {kPresent, kPresent};
@@ -245,7 +246,7 @@ bool IndirectMemory::are_there(std::uint64_t address, std::size_t bytes) const {
   return n == wanted && (entries[0] & entries[1] & kPresent) != 0;
 }
 
-int IndirectMemory::probe(std::uint64_t address) {
+int ProcMemAccess::probe(std::uint64_t address) {
   std::byte byte{};
   return transfer(false, address, &byte, 1);
 }

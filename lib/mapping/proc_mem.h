@@ -3,9 +3,9 @@
 //
 // A page fault on the way can last as long as the client likes (userfaultfd, a FUSE file mapped privately), and
 // nothing but its end gets a thread out of it. So a thread of the session's own makes the system calls, and
-// whoever needs the bytes waits for it no longer than the user's Patience lasts. From then on every such access of
-// the session fails at once, until that thread is back. Where the user could stop the daemon anyway it is enough to
-// look whether the pages are there (/proc/PID/pagemap): then worker and conductor copy by themselves, which is
+// whoever needs the bytes waits for it no longer than the user's StallBudget lasts. From then on every such access
+// of the session fails at once, until that thread is back. Where the user could stop the daemon anyway it is enough
+// to look whether the pages are there (/proc/PID/pagemap): then worker and conductor copy by themselves, which is
 // quicker by a change of threads. Nobody else is trusted not to take a page away in between.
 //
 // io() on any worker; the rest on the conductor.
@@ -34,28 +34,28 @@ struct MemoryFiles {
 /// debug that process, or a program with more rights than the user's runs in it), or another errno.
 int open_memory(const Peer& peer, MemoryFiles& out);
 
-class IndirectMemory {
+class ProcMemAccess {
  public:
   /// `few_cores`: waiting for another thread by spinning keeps that from running.
-  IndirectMemory(MemoryFiles files, std::shared_ptr<Patience> patience, const std::atomic<bool>& few_cores);
+  ProcMemAccess(MemoryFiles files, std::shared_ptr<StallBudget> stall_budget, const std::atomic<bool>& few_cores);
   /// Does not wait for a thread that is stuck.
-  ~IndirectMemory();
-  IndirectMemory(const IndirectMemory&) = delete;
-  IndirectMemory& operator=(const IndirectMemory&) = delete;
+  ~ProcMemAccess();
+  ProcMemAccess(const ProcMemAccess&) = delete;
+  ProcMemAccess& operator=(const ProcMemAccess&) = delete;
 
   const memory::IndirectIo& io() const { return io_; }
   /// Whether the byte at `address` can be read: 0, EFAULT, or ETIMEDOUT.
   int probe(std::uint64_t address);
 
  private:
-  class Helper;
+  class AccessThread;
   int transfer(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes);
 
   bool are_there(std::uint64_t address, std::size_t bytes) const;
 
   MemoryFiles files_;
   const std::atomic<bool>& few_cores_;
-  std::shared_ptr<Helper> helper_;
+  std::shared_ptr<AccessThread> access_thread_;
   memory::IndirectIo io_;
 };
 

@@ -50,11 +50,11 @@ std::optional<Mapping> map_sealed(std::size_t bytes, bool huge, ChunkKind kind) 
 
 }  // namespace
 
-Arena::~Arena() {
+SharedSegment::~SharedSegment() {
   for (Chunk& chunk : chunks_) ::munmap(chunk.base, chunk.bytes);
 }
 
-bool Arena::add_chunk(ChunkKind kind, std::size_t bytes) {
+bool SharedSegment::add_chunk(ChunkKind kind, std::size_t bytes) {
   // Chunks double, so that any number of objects needs few descriptors and mappings.
   std::size_t size = kFirstChunkBytes;
   for (const Chunk& chunk : chunks_) {
@@ -79,7 +79,7 @@ bool Arena::add_chunk(ChunkKind kind, std::size_t bytes) {
   return true;
 }
 
-std::optional<SharedBlock> Arena::take(std::uint32_t number, std::size_t bytes) {
+std::optional<SharedBlock> SharedSegment::take(std::uint32_t number, std::size_t bytes) {
   Chunk& chunk = chunks_[number];
   for (auto hole = chunk.holes.begin(); hole != chunk.holes.end(); ++hole) {
     if (hole->second < bytes) continue;
@@ -94,7 +94,7 @@ std::optional<SharedBlock> Arena::take(std::uint32_t number, std::size_t bytes) 
   return std::nullopt;
 }
 
-std::optional<SharedBlock> Arena::allocate(ChunkKind kind, std::size_t bytes) {
+std::optional<SharedBlock> SharedSegment::allocate(ChunkKind kind, std::size_t bytes) {
   bytes = round_up(std::max<std::size_t>(bytes, 1), kAlignment);
   for (std::uint32_t i = 0; i < chunks_.size(); ++i) {
     if (chunks_[i].kind != kind) continue;
@@ -104,7 +104,7 @@ std::optional<SharedBlock> Arena::allocate(ChunkKind kind, std::size_t bytes) {
   return take(static_cast<std::uint32_t>(chunks_.size() - 1), bytes);
 }
 
-void Arena::free(const SharedBlock& block) {
+void SharedSegment::free(const SharedBlock& block) {
   Chunk& chunk = chunks_[block.place.chunk];
   std::size_t offset = block.place.offset, bytes = block.bytes;
   auto next = chunk.holes.lower_bound(offset);
@@ -122,7 +122,7 @@ void Arena::free(const SharedBlock& block) {
   chunk.holes.emplace(offset, bytes);
 }
 
-uroce_new_chunks Arena::take_new_chunks(std::vector<UniqueFd>& fds) {
+uroce_new_chunks SharedSegment::take_new_chunks(std::vector<UniqueFd>& fds) {
   uroce_new_chunks news{};
   news.first = static_cast<std::uint32_t>(announced_);
   for (; announced_ < chunks_.size() && news.count < std::size(news.chunk); ++announced_, ++news.count) {

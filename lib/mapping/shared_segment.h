@@ -29,16 +29,16 @@ struct SharedBlock {
   std::size_t bytes = 0;
 };
 
-class Arena {
+class SharedSegment {
  public:
   static constexpr std::size_t kAlignment = 64;
   static constexpr std::size_t kHugeBytes = 2u << 20;
 
   /// `hugepages`: try them first.
-  explicit Arena(bool hugepages) : hugepages_(hugepages) {}
-  ~Arena();
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
+  explicit SharedSegment(bool hugepages) : hugepages_(hugepages) {}
+  ~SharedSegment();
+  SharedSegment(const SharedSegment&) = delete;
+  SharedSegment& operator=(const SharedSegment&) = delete;
 
   /// Zeroed, aligned to 64 bytes. nullopt: no memory. May add one chunk.
   std::optional<SharedBlock> allocate(ChunkKind kind, std::size_t bytes);

@@ -9,22 +9,22 @@
 
 namespace uroce::daemon {
 
-class Patience {
+class StallBudget {
  public:
-  static constexpr Nanos kAtOnce = 20 * kMillisecond;
-  static constexpr Nanos kShare = 50;  ///< one part in so many of the time comes back
+  static constexpr Nanos kBurst = 20 * kMillisecond;
+  static constexpr Nanos kRefillDivisor = 50;  ///< one part in so many of the time comes back
   static constexpr std::uint32_t kMaxStuck = 16;
 
   /// Whether one may wait, or have waited, for `span` more.
   bool grant(Nanos span, Nanos now) {
     Nanos paid_at = paid_at_.load(std::memory_order_relaxed);
     for (;;) {
-      const Nanos next = (paid_at > now ? paid_at : now) + span * kShare;
-      if (next > now + kAtOnce * kShare) return false;
+      const Nanos next = (paid_at > now ? paid_at : now) + span * kRefillDivisor;
+      if (next > now + kBurst * kRefillDivisor) return false;
       if (paid_at_.compare_exchange_weak(paid_at, next, std::memory_order_relaxed)) return true;
     }
   }
-  bool all_there(Nanos now) const { return paid_at_.load(std::memory_order_relaxed) <= now && stuck.load() == 0; }
+  bool is_full(Nanos now) const { return paid_at_.load(std::memory_order_relaxed) <= now && stuck.load() == 0; }
 
   /// Threads that wait for this user's memory and have been given up.
   std::atomic<std::uint32_t> stuck{0};

@@ -10,7 +10,7 @@
 
 namespace uroce::daemon {
 
-bool is_asleep(pid_t thread) {
+bool is_blocked_in_kernel(pid_t thread) {
   if (thread == 0) return false;
   char path[64], text[256];
   std::snprintf(path, sizeof(path), "/proc/self/task/%d/stat", static_cast<int>(thread));

@@ -76,18 +76,18 @@ struct Answer {
 };
 
 /// False: given up. Who waits for a processor is not charged for it.
-bool wait_for(Answer& answer, Patience& patience) {
+bool wait_for(Answer& answer, StallBudget& stall_budget) {
   const Nanos begun = monotonic_now();
   std::unique_lock lock(answer.mutex);
   while (!answer.given.wait_for(lock, kLook, [&answer] { return answer.done; })) {
     lock.unlock();  // or the thread could be asleep because of us
-    const bool asleep = is_asleep(answer.thread.load());
+    const bool asleep = is_blocked_in_kernel(answer.thread.load());
     lock.lock();
     if (answer.done) break;
     const Nanos now = monotonic_now();
-    answer.given_up = asleep ? !patience.grant(kMillisecond, now) : now - begun > kLongest;
+    answer.given_up = asleep ? !stall_budget.grant(kMillisecond, now) : now - begun > kLongest;
     if (answer.given_up) {
-      patience.stuck.fetch_add(1);
+      stall_budget.stuck.fetch_add(1);
       return false;
     }
   }
@@ -99,13 +99,13 @@ bool wait_for(Answer& answer, Patience& patience) {
 // Only files of shared memory have seals.
 bool is_memory_file(int fd) { return ::fcntl(fd, F_GET_SEALS) >= 0; }
 
-int examine(int fd, const std::shared_ptr<Patience>& patience, FileFacts& out) {
+int examine(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts& out) {
   if (is_memory_file(fd)) return ask(fd, out);
-  if (patience->stuck.load() >= Patience::kMaxStuck) return ETIMEDOUT;
+  if (stall_budget->stuck.load() >= StallBudget::kMaxStuck) return ETIMEDOUT;
   const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
   if (copy < 0) return EBADF;
   const auto answer = std::make_shared<Answer>();
-  const bool started = start_thread([answer, copy, patience] {
+  const bool started = start_thread([answer, copy, stall_budget] {
     answer->thread.store(static_cast<pid_t>(::syscall(SYS_gettid)));
     FileFacts facts;
     const int error = ask(copy, facts);
@@ -117,16 +117,16 @@ int examine(int fd, const std::shared_ptr<Patience>& patience, FileFacts& out) {
     }
     answer->given.notify_one();
     ::close(copy);
-    if (late) patience->stuck.fetch_sub(1);
+    if (late) stall_budget->stuck.fetch_sub(1);
   });
   // Without a thread the copy stays open: to close it could take for ever.
   if (!started) return ETIMEDOUT;
-  if (!wait_for(*answer, *patience)) return ETIMEDOUT;
+  if (!wait_for(*answer, *stall_budget)) return ETIMEDOUT;
   out = answer->facts;
   return answer->error;
 }
 
-void let_go(std::vector<UniqueFd> files) {
+void close_async(std::vector<UniqueFd> files) {
   std::erase_if(files, [](const UniqueFd& file) { return !file.valid() || is_memory_file(file.get()); });
   if (files.empty()) return;
   const auto shared = std::make_shared<std::vector<UniqueFd>>(std::move(files));
@@ -134,10 +134,10 @@ void let_go(std::vector<UniqueFd> files) {
   for (UniqueFd& file : *shared) static_cast<void>(file.release());
 }
 
-void let_go(UniqueFd file) {
+void close_async(UniqueFd file) {
   std::vector<UniqueFd> files;
   files.push_back(std::move(file));
-  let_go(std::move(files));
+  close_async(std::move(files));
 }
 
 }  // namespace uroce::daemon

@@ -24,11 +24,11 @@ struct FileFacts {
 /// Whether it is a file of shared memory (memfd, tmpfs, hugetlbfs), with which no call waits.
 bool is_memory_file(int fd);
 
-/// 0, EBADF, or ETIMEDOUT: nobody answers as long as `patience` with the descriptor's owner lasts.
-int examine(int fd, const std::shared_ptr<Patience>& patience, FileFacts& out);
+/// 0, EBADF, or ETIMEDOUT: nobody answers as long as `stall_budget` with the descriptor's owner lasts.
+int examine(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts& out);
 
 /// Closes them, now or later.
-void let_go(std::vector<UniqueFd> files);
-void let_go(UniqueFd file);
+void close_async(std::vector<UniqueFd> files);
+void close_async(UniqueFd file);
 
 }  // namespace uroce::daemon

@@ -22,10 +22,10 @@ struct DeviceInfo {
 };
 
 /// Which frames are wanted.
-enum class Wanted : std::uint8_t {
-  kOurs,      ///< RoCE and what the link stack answers, for our addresses
-  kAnyKind,   ///< all for our addresses
-  kAnybodys,  ///< those for others' unicast addresses, too
+enum class RxFilter : std::uint8_t {
+  kRoceOnly,     ///< RoCE and what the link stack answers, for our addresses
+  kAllForPort,   ///< all for our addresses
+  kPromiscuous,  ///< those for others' unicast addresses, too
 };
 
 /// Statistics of a device, cumulative.
@@ -45,7 +45,7 @@ struct DeviceCounters {
 ///           sleeper, poll it
 /// arm_wake  before sleeping: false when frames are waiting already
 /// disarm_wake  after sleeping
-/// set_wanted  kOurs at first; a port may give more, and less where it can't give that
+/// set_rx_filter  kRoceOnly at first; a port may give more, and less where it can't give that
 template <class D>
 concept PacketDevice = requires(D device, const D constant, std::span<base::Frame> frames) {
   { device.receive(frames) } -> std::same_as<std::size_t>;
@@ -56,7 +56,7 @@ concept PacketDevice = requires(D device, const D constant, std::span<base::Fram
   { device.wake_fd() } -> std::same_as<int>;
   { device.arm_wake() } -> std::same_as<bool>;
   {device.disarm_wake()};
-  {device.set_wanted(Wanted::kOurs)};
+  {device.set_rx_filter(RxFilter::kRoceOnly)};
   { constant.info() } -> std::same_as<DeviceInfo>;
   { constant.counters() } -> std::same_as<DeviceCounters>;
 };

@@ -19,11 +19,11 @@ constexpr int kChildCopyMs = 10'000;  // for a child that is stopped or starved;
 
 }  // namespace
 
-std::atomic<MemoryShare::Impl*> MemoryShare::Impl::watched = nullptr;
+std::atomic<PageSharing::Impl*> PageSharing::Impl::watched = nullptr;
 
 // Handlers run in the order of registration in the child: the sooner ours, the fewer others have written to pages
 // that are the parent's still.
-void MemoryShare::Impl::on_load() {
+void PageSharing::Impl::on_load() {
   ThreadList::note_main_thread();
   pthread_atfork(
       +[] {
@@ -37,7 +37,7 @@ void MemoryShare::Impl::on_load() {
       });
 }
 
-void MemoryShare::Impl::before_fork() {
+void PageSharing::Impl::before_fork() {
   const std::uint64_t all = ~std::uint64_t{0};
   std::uint64_t before = 0;
   raw_syscall(SYS_rt_sigprocmask, 0 /* SIG_BLOCK */, &all, &before, sizeof(before));
@@ -55,7 +55,7 @@ void MemoryShare::Impl::before_fork() {
   }
 }
 
-void MemoryShare::Impl::after_fork_in_parent() {
+void PageSharing::Impl::after_fork_in_parent() {
   if (child_done_read.valid()) {
     child_done_write.reset();
     // A system call of another thread would fail under the weaker mode: rather let the child see a later write.
@@ -83,7 +83,7 @@ void MemoryShare::Impl::after_fork_in_parent() {
   raw_syscall(SYS_rt_sigprocmask, 2 /* SIG_SETMASK */, &before, nullptr, sizeof(before));
 }
 
-void MemoryShare::Impl::after_fork_in_child() {
+void PageSharing::Impl::after_fork_in_child() {
   const std::uint64_t before = signals_before_fork;
   child_done_read.reset();
   become_child();
@@ -92,7 +92,7 @@ void MemoryShare::Impl::after_fork_in_child() {
   raw_syscall(SYS_rt_sigprocmask, 2 /* SIG_SETMASK */, &before, nullptr, sizeof(before));
 }
 
-void MemoryShare::Impl::become_child() {
+void PageSharing::Impl::become_child() {
   process = raw_syscall(SYS_getpid);
   mover.userfault().forget();
   Ranges ranges(arena);

@@ -38,7 +38,7 @@ __attribute__((noinline, no_sanitize("address", "thread"))) bool holds_malloc_ar
 
 }  // namespace
 
-MemoryShare::Impl::Impl()
+PageSharing::Impl::Impl()
     : process(raw_syscall(SYS_getpid)),
       users(arena),
       leftover(arena),
@@ -47,13 +47,13 @@ MemoryShare::Impl::Impl()
       files(arena),
       mover(arena) {}
 
-bool MemoryShare::Impl::is_ours(const Mapping& mapping) const {
+bool PageSharing::Impl::is_ours(const Mapping& mapping) const {
   return file_inode != 0 && mapping.inode == file_inode && mapping.dev_major == file_major &&
          mapping.dev_minor == file_minor;
 }
 
 // The program may have closed our descriptor with all its others; what was moved into the file stays there then.
-bool MemoryShare::Impl::ensure_file() {
+bool PageSharing::Impl::ensure_file() {
   struct stat status;
   if (file.valid()) {
     if (::fstat(file.get(), &status) == 0 && status.st_ino == file_inode && major(status.st_dev) == file_major &&
@@ -83,8 +83,8 @@ bool MemoryShare::Impl::ensure_file() {
   return true;
 }
 
-int MemoryShare::Impl::survey(std::uintptr_t start, std::uintptr_t end, bool writable, Parts& parts,
-                              bool& reach_only) {
+int PageSharing::Impl::inspect_mappings(std::uintptr_t start, std::uintptr_t end, bool writable, Parts& parts,
+                                        bool& reach_only) {
   reach_only = false;
   if (reader.open() != 0 || !threads.read()) {
     reach_only = true;  // no /proc, or threads beyond counting: nothing is moved blindly
@@ -95,10 +95,10 @@ int MemoryShare::Impl::survey(std::uintptr_t start, std::uintptr_t end, bool wri
     if (reader.at_or_after(at, mapping) != 0 || mapping.start > at) return EFAULT;
     if (!mapping.readable || (writable && !mapping.writable)) return EFAULT;
     const std::uintptr_t stop = std::min(end, mapping.end);
-    Part part;
+    MappedPart part;
     if (!reach_only && classify(mapping, at, stop, writable, part) != 0) reach_only = true;
     if (!reach_only && !parts.push(part)) {
-      if (part.kind == Part::Kind::kFile) files.release(part.piece.fd);
+      if (part.kind == MappedPart::Kind::kFile) files.release(part.piece.fd);
       return ENOMEM;
     }
     at = stop;
@@ -107,21 +107,21 @@ int MemoryShare::Impl::survey(std::uintptr_t start, std::uintptr_t end, bool wri
 }
 
 /// 0, or EBUSY: indirect access only.
-int MemoryShare::Impl::classify(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end, bool writable,
-                                Part& part) {
-  part = Part{{start, mapping.offset + (start - mapping.start), end - start, -1, false},
-              Part::Kind::kMove,
-              mapping.protection(),
-              mapping.origin == Mapping::Origin::kHeap};
+int PageSharing::Impl::classify(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end, bool writable,
+                                MappedPart& part) {
+  part = MappedPart{{start, mapping.offset + (start - mapping.start), end - start, -1, false},
+                    MappedPart::Kind::kMove,
+                    mapping.protection(),
+                    mapping.origin == Mapping::Origin::kHeap};
   if (mapping.shared && is_ours(mapping)) {
     if (!ensure_file() || !is_ours(mapping)) return EBUSY;
-    part.kind = Part::Kind::kOurs;
+    part.kind = MappedPart::Kind::kAlreadyShared;
     part.piece.fd = file.get();
     part.piece.moved = true;
     return 0;
   }
   if (mapping.shared && mapping.origin == Mapping::Origin::kFile) {
-    part.kind = Part::Kind::kFile;
+    part.kind = MappedPart::Kind::kFile;
     part.piece.fd = files.acquire(mapping, reader.path(), writable);
     return part.piece.fd >= 0 ? 0 : EBUSY;
   }
@@ -132,7 +132,7 @@ int MemoryShare::Impl::classify(const Mapping& mapping, std::uintptr_t start, st
   return EBUSY;
 }
 
-bool MemoryShare::Impl::movable(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end) {
+bool PageSharing::Impl::movable(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end) {
   if (mapping.executable || end > kAddressEnd) return false;
   const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
   if (start < here + kStackAbove && end > here - kStackBelow) return false;
@@ -143,7 +143,7 @@ bool MemoryShare::Impl::movable(const Mapping& mapping, std::uintptr_t start, st
 }
 
 // Each move can split a mapping in three, and the program needs some of the kernel's limited number for itself.
-bool MemoryShare::Impl::room_for_mappings() {
+bool PageSharing::Impl::room_for_mappings() {
   if (moves++ % kMovesBetweenCounts != 0) return !crowded;
   std::size_t limit = 65530, count = 0;
   const RawFd fd(raw_syscall(SYS_openat, AT_FDCWD, "/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC));
@@ -159,7 +159,7 @@ bool MemoryShare::Impl::room_for_mappings() {
   return !crowded;
 }
 
-std::uint64_t MemoryShare::Impl::place_for(std::uintptr_t address, std::size_t bytes, bool heap) {
+std::uint64_t PageSharing::Impl::place_for(std::uintptr_t address, std::size_t bytes, bool heap) {
   if (heap && !taken(address, address + bytes)) return address;
   const std::uint64_t size = ((bytes + kPlaceBytes - 1) / kPlaceBytes + 2) * kPlaceBytes;
   bool wrapped = false;
@@ -175,7 +175,7 @@ std::uint64_t MemoryShare::Impl::place_for(std::uintptr_t address, std::size_t b
   }
 }
 
-bool MemoryShare::Impl::move(Part& part) {
+bool PageSharing::Impl::move(MappedPart& part) {
   Piece& piece = part.piece;
   const std::uint64_t place = place_for(piece.address, piece.bytes, part.heap);
   if (place >= kFileBytes || !leftover.add(place, place + piece.bytes)) return false;
@@ -192,8 +192,8 @@ bool MemoryShare::Impl::move(Part& part) {
   return true;
 }
 
-bool MemoryShare::Impl::join(const Parts& parts, ArenaVector<Piece>& pieces) {
-  for (const Part& part : parts) {
+bool PageSharing::Impl::join(const Parts& parts, ArenaVector<Piece>& pieces) {
+  for (const MappedPart& part : parts) {
     if (!pieces.empty()) {
       Piece& last = pieces.back();
       if (last.fd == part.piece.fd && last.moved && part.piece.moved &&
@@ -207,13 +207,13 @@ bool MemoryShare::Impl::join(const Parts& parts, ArenaVector<Piece>& pieces) {
   return true;
 }
 
-void MemoryShare::Impl::release_files(const Parts& parts) {
-  for (const Part& part : parts) {
-    if (part.kind == Part::Kind::kFile) files.release(part.piece.fd);
+void PageSharing::Impl::release_files(const Parts& parts) {
+  for (const MappedPart& part : parts) {
+    if (part.kind == MappedPart::Kind::kFile) files.release(part.piece.fd);
   }
 }
 
-int MemoryShare::Impl::share(std::uintptr_t address, std::size_t bytes, bool writable, SharedPiece* out,
+int PageSharing::Impl::share(std::uintptr_t address, std::size_t bytes, bool writable, SharedPiece* out,
                              std::size_t& count) {
   count = 0;
   const std::uintptr_t start = page_floor(address), end = page_ceil(address + bytes);
@@ -222,18 +222,18 @@ int MemoryShare::Impl::share(std::uintptr_t address, std::size_t bytes, bool wri
   Parts parts(arena);
   Registration registration{ArenaVector<Piece>(arena), false};
   bool reach_only = false;
-  const int error = survey(start, end, writable, parts, reach_only);
+  const int error = inspect_mappings(start, end, writable, parts, reach_only);
   if (error != 0) {
     release_files(parts);
     return error;
   }
   std::size_t done = 0;  // parts that have their pages in a file, and are counted
   for (; done < parts.size() && !reach_only; ++done) {
-    Part& part = parts[done];
-    if (part.kind == Part::Kind::kMove && !move(part)) reach_only = true;
+    MappedPart& part = parts[done];
+    if (part.kind == MappedPart::Kind::kMove && !move(part)) reach_only = true;
     const Piece& piece = part.piece;
     if (!reach_only && piece.moved && !users.add(piece.offset, piece.offset + piece.bytes)) {
-      if (part.kind == Part::Kind::kMove) restore(piece.address, piece.offset, piece.bytes);
+      if (part.kind == MappedPart::Kind::kMove) restore(piece.address, piece.offset, piece.bytes);
       reach_only = true;
     }
     if (reach_only) break;
@@ -258,7 +258,7 @@ int MemoryShare::Impl::share(std::uintptr_t address, std::size_t bytes, bool wri
 }
 
 /// One user less of the pages of `pieces`; what has none left goes back to the program.
-void MemoryShare::Impl::drop(ArenaVector<Piece>& pieces) {
+void PageSharing::Impl::drop(ArenaVector<Piece>& pieces) {
   ArenaVector<Range> unused(arena);
   for (const Piece& piece : pieces) {
     if (!piece.moved) {
@@ -274,7 +274,7 @@ void MemoryShare::Impl::drop(ArenaVector<Piece>& pieces) {
   for (const Range& range : unused) restore(range.start, range.offset, range.end - range.start);
 }
 
-void MemoryShare::Impl::unshare(std::uintptr_t address, std::size_t bytes) {
+void PageSharing::Impl::unshare(std::uintptr_t address, std::size_t bytes) {
   const auto it = registrations.find(RangeKey{address, bytes});
   if (it == registrations.end()) return;
   auto node = registrations.extract(registrations.lower_bound(RangeKey{address, bytes}));
@@ -286,19 +286,19 @@ void MemoryShare::Impl::unshare(std::uintptr_t address, std::size_t bytes) {
   drop(registration.pieces);
 }
 
-MemoryShare::MemoryShare() : impl_(nullptr) {
+PageSharing::PageSharing() : impl_(nullptr) {
   void* at = map_pages(0, page_ceil(sizeof(Impl)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
   if (at == nullptr) return;  // everything answers ENOMEM
   impl_ = new (at) Impl();
   Impl::watched.store(impl_, std::memory_order_release);
 }
 
-MemoryShare& MemoryShare::instance() {
-  static MemoryShare share;
+PageSharing& PageSharing::instance() {
+  static PageSharing share;
   return share;
 }
 
-int MemoryShare::share(const void* address, std::size_t bytes, bool writable, SharedRange& out) {
+int PageSharing::share(const void* address, std::size_t bytes, bool writable, SharedRange& out) {
   if (impl_ == nullptr) return ENOMEM;
   SharedPiece pieces[Impl::kMaxPieces];
   std::size_t count = 0;
@@ -323,7 +323,7 @@ int MemoryShare::share(const void* address, std::size_t bytes, bool writable, Sh
   return 0;
 }
 
-void MemoryShare::unshare(const void* address, std::size_t bytes) {
+void PageSharing::unshare(const void* address, std::size_t bytes) {
   if (impl_ == nullptr) return;
   const SignalsBlocked blocked;
   const std::lock_guard lock(impl_->mutex);

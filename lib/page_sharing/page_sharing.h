@@ -26,9 +26,9 @@ struct SharedRange {
   std::vector<SharedPiece> pieces;
 };
 
-class MemoryShare {
+class PageSharing {
  public:
-  static MemoryShare& instance();
+  static PageSharing& instance();
 
   /// Shares the pages that hold [address, address + bytes), and counts a user of each. `writable`: the daemon shall
   /// be able to write. errno: 0, EFAULT (not mapped, or not writable though it must be), ENOMEM.
@@ -38,7 +38,7 @@ class MemoryShare {
   void unshare(const void* address, std::size_t bytes);
 
  private:
-  MemoryShare();
+  PageSharing();
   struct Impl;
   Impl* impl_;  // never freed: programs deregister from static destructors
 };

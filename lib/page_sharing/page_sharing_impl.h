@@ -1,4 +1,4 @@
-// The state behind MemoryShare. It lives in a mapping of its own, never in the program's heap.
+// The state behind PageSharing. It lives in a mapping of its own, never in the program's heap.
 //
 // Places in the file. A page of the brk heap has its address as offset, so that neighbours merge into one mapping
 // and one piece. Any other range gets a place of its own with kPlaceBytes unused behind it: the program may
@@ -21,7 +21,7 @@
 
 namespace uroce::client {
 
-struct MemoryShare::Impl {
+struct PageSharing::Impl {
   static constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 47;
   static constexpr std::uint64_t kFileBytes = std::uint64_t{1} << 62;
   static constexpr std::uint64_t kPlaceBytes = std::uint64_t{1} << 30;
@@ -34,14 +34,14 @@ struct MemoryShare::Impl {
     int fd;
     bool moved;  ///< in our file, users counted; else in a file of the program's
   };
-  struct Part {
-    enum class Kind : std::uint8_t { kMove, kOurs, kFile };
+  struct MappedPart {
+    enum class Kind : std::uint8_t { kMove, kAlreadyShared, kFile };
     Piece piece;
     Kind kind;
     int protection;
     bool heap;
   };
-  using Parts = ArenaVector<Part>;
+  using Parts = ArenaVector<MappedPart>;
   struct Registration {
     ArenaVector<Piece> pieces;
     bool indirect;
@@ -73,10 +73,10 @@ struct MemoryShare::Impl {
   bool is_ours(const Mapping& mapping) const;
   bool ensure_file();
 
-  int survey(std::uintptr_t start, std::uintptr_t end, bool writable, Parts& parts, bool& indirect);
-  int classify(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end, bool writable, Part& part);
+  int inspect_mappings(std::uintptr_t start, std::uintptr_t end, bool writable, Parts& parts, bool& indirect);
+  int classify(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end, bool writable, MappedPart& part);
   bool movable(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end);
-  bool move(Part& part);
+  bool move(MappedPart& part);
   bool join(const Parts& parts, ArenaVector<Piece>& pieces);
   void drop(ArenaVector<Piece>& pieces);
   void release_files(const Parts& parts);

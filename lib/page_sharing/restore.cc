@@ -9,7 +9,7 @@
 
 namespace uroce::client {
 
-bool MemoryShare::Impl::find_mappings(Ranges& out) {
+bool PageSharing::Impl::find_mappings(Ranges& out) {
   if (reader.open() != 0) return false;
   Mapping mapping;
   for (std::uintptr_t at = 0; reader.at_or_after(at, mapping) == 0; at = mapping.end) {
@@ -24,7 +24,7 @@ bool MemoryShare::Impl::find_mappings(Ranges& out) {
 }
 
 /// True when the pages are private now.
-bool MemoryShare::Impl::restore_at(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes,
+bool PageSharing::Impl::restore_at(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes,
                                    int protection) {
   bool in_place = false;
   const int error = mover.to_private(address, bytes, protection, threads.single(), file.get(), offset, in_place);
@@ -34,7 +34,7 @@ bool MemoryShare::Impl::restore_at(std::uintptr_t address, std::uint64_t offset,
 }
 
 /// Where the pages were registered. `bytes` grows by what the program has let the mapping grow meanwhile.
-bool MemoryShare::Impl::restore_home(std::uintptr_t address, std::uint64_t offset, std::uint64_t& bytes,
+bool PageSharing::Impl::restore_home(std::uintptr_t address, std::uint64_t offset, std::uint64_t& bytes,
                                      bool& elsewhere) {
   bool good = true;
   const std::uintptr_t end = address + bytes;
@@ -64,7 +64,7 @@ bool MemoryShare::Impl::restore_home(std::uintptr_t address, std::uint64_t offse
 }
 
 /// Where the program has moved the mapping to, with mremap.
-bool MemoryShare::Impl::restore_elsewhere(std::uint64_t offset, std::uint64_t bytes) {
+bool PageSharing::Impl::restore_elsewhere(std::uint64_t offset, std::uint64_t bytes) {
   Ranges ranges(arena);
   if (!find_mappings(ranges)) return false;
   bool good = true;
@@ -84,7 +84,7 @@ bool MemoryShare::Impl::restore_elsewhere(std::uint64_t offset, std::uint64_t by
   return good;
 }
 
-void MemoryShare::Impl::restore(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes) {
+void PageSharing::Impl::restore(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes) {
   bool elsewhere = false;
   const bool known = threads.read();
   bool good = known && restore_home(address, offset, bytes, elsewhere);

@@ -44,21 +44,21 @@ void set_path(Qp& qp, const QpAttr& kept) {
   if (path.dest.is_v4()) std::memcpy(&qp.peer_v4, qp.peer + 12, sizeof qp.peer_v4);
 }
 
-void apply(Core& core, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
+void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrAccessFlags) qp.access = kept.access;
   if (mask & kAttrPathMtu) {
     qp.mtu = kept.path_mtu;
     qp.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(kept.path_mtu));
     qp.window.reset(qp.full_packet_cost());
     // The answer to one request never exceeds the receive ring.
-    const std::uint32_t ring_packets = std::max(1u, core.config.receive_ring_bytes / qp.full_packet_cost());
+    const std::uint32_t ring_packets = std::max(1u, context.config.receive_ring_bytes / qp.full_packet_cost());
     qp.read_chunk = std::min(kReadChunkPackets, std::bit_floor(ring_packets));
   }
   if (mask & kAttrQkey) qp.qkey = kept.qkey;
   if (mask & kAttrTimeout) {
     qp.ack_timeout = kept.timeout & 31;
     qp.early_retries = 0;
-    if (std::exchange(qp.ack_deadline, kNever) != kNever) expect_acknowledge(core, qp);
+    if (std::exchange(qp.ack_deadline, kNever) != kNever) expect_acknowledge(context, qp);
   }
   if (mask & kAttrRetryCnt) qp.retry_cnt = qp.retries_left = kept.retry_cnt;
   if (mask & kAttrRnrRetry) qp.rnr_retry = qp.rnr_retries_left = kept.rnr_retry;
@@ -73,32 +73,32 @@ void apply(Core& core, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrDestQpn) qp.dest_qpn = kept.dest_qpn;
   if (mask & (kAttrAv | kAttrDestQpn)) set_path(qp, kept);
   if (mask & kAttrRateLimit) {
-    pacing::set_rate(core, qp, kept.rate_kbps, kept.rate_burst);
-    requester::resume(core, qp);
+    rate_limit::set_rate(context, qp, kept.rate_kbps, kept.rate_burst);
+    requester::resume(context, qp);
   }
 }
 
 /// What is under way goes on; nothing new begins. An acknowledge that nobody was asked for is asked for now.
-void start_drain(Core& core, Qp& qp, bool notify) {
+void start_drain(Context& context, Qp& qp, bool notify) {
   qp.state = QpState::kSqd;
   qp.sqd_pending = true;
   qp.sqd_notify = notify;
-  if (qp.ack_asked != qp.psn && qp.sq_cursor == qp.sq_started && !qp.rnr_waiting) requester::rewind(core, qp);
-  if (qp.sq.count() != 0) core.wake_sender(qp);
-  check_drained(core, qp);
+  if (qp.ack_asked != qp.psn && qp.sq_cursor == qp.sq_started && !qp.rnr_waiting) requester::rewind(context, qp);
+  if (qp.sq.count() != 0) context.schedule_send(qp);
+  check_drained(context, qp);
 }
 
-void change_state(Core& core, Qp& qp, QpState to, const QpAttr& attr, std::uint32_t mask) {
+void change_state(Context& context, Qp& qp, QpState to, const QpAttr& attr, std::uint32_t mask) {
   switch (to) {
-    case QpState::kReset: return reset(core, qp);
-    case QpState::kErr: return enter_error(core, qp);
+    case QpState::kReset: return reset(context, qp);
+    case QpState::kErr: return enter_error(context, qp);
     case QpState::kSqd:
-      if (qp.state != QpState::kSqd) start_drain(core, qp, (mask & kAttrSqdNotify) != 0 && attr.sqd_notify);
+      if (qp.state != QpState::kSqd) start_drain(context, qp, (mask & kAttrSqdNotify) != 0 && attr.sqd_notify);
       return;
     case QpState::kRts:
       qp.state = to;
       qp.sqd_pending = false;
-      if (qp.sq.count() != 0) core.wake_sender(qp);
+      if (qp.sq.count() != 0) context.schedule_send(qp);
       return;
     default: qp.state = to;
   }
@@ -112,8 +112,8 @@ void set_datagram_mtu(Qp& qp) {
   qp.mtu_shift = 12;
 }
 
-void reset(Core& core, Qp& qp) {
-  detach(core, qp);
+void reset(Context& context, Qp& qp) {
+  detach(context, qp);
   const Qp old = qp;
   qp = Qp{};
   qp.type = old.type;
@@ -143,10 +143,10 @@ void reset(Core& core, Qp& qp) {
   set_datagram_mtu(qp);
   if (qp.sq.count() != 0) qp.sq.reset();
   if (qp.rq.count() != 0) qp.rq.reset();
-  core.cold[qp.self] = QpCold{};
+  context.cold[qp.self] = QpCold{};
 }
 
-ModifyVerdict modify(Core& core, Qp& qp, const QpAttr& attr, std::uint32_t mask) {
+ModifyVerdict modify(Context& context, Qp& qp, const QpAttr& attr, std::uint32_t mask) {
   const ModifyVerdict verdict = check_modify(qp.type, qp.state, attr, mask);
   if (verdict.error != 0) return verdict;
   if ((mask & kAttrMaxDestRdAtomic) != 0 && attr.max_dest_rd_atomic > qp.resource_limit) {
@@ -154,11 +154,11 @@ ModifyVerdict modify(Core& core, Qp& qp, const QpAttr& attr, std::uint32_t mask)
   }
   const QpState to = (mask & kAttrState) != 0 ? attr.state : qp.state;
   if (to != QpState::kReset) {
-    QpAttr& kept = core.cold[qp.self].attr;
+    QpAttr& kept = context.cold[qp.self].attr;
     remember(kept, attr, mask);
-    apply(core, qp, kept, mask);
+    apply(context, qp, kept, mask);
   }
-  if ((mask & kAttrState) != 0) change_state(core, qp, to, attr, mask);
+  if ((mask & kAttrState) != 0) change_state(context, qp, to, attr, mask);
   return {};
 }
 

@@ -5,12 +5,12 @@
 
 namespace uroce::proto {
 
-ModifyVerdict modify(Core& core, Qp& qp, const QpAttr& attr, std::uint32_t mask);
+ModifyVerdict modify(Context& context, Qp& qp, const QpAttr& attr, std::uint32_t mask);
 
 /// A message of a UD QP is one packet, however long; the port's MTU is what limits it.
 void set_datagram_mtu(Qp& qp);
 
 /// As just made: both queues empty, nothing outstanding.
-void reset(Core& core, Qp& qp);
+void reset(Context& context, Qp& qp);
 
 }  // namespace uroce::proto

@@ -51,8 +51,8 @@ int check_create(const QpCreate& create) {
 
 }  // namespace
 
-struct Transport::Impl : Core {
-  using Core::Core;
+struct Transport::Impl : Context {
+  using Context::Context;
 
   Qpn expected;  ///< whose state prefetch() fetches next
 
@@ -146,7 +146,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
       std::min<std::size_t>(create.responder_resources.size() / kResponderResourceBytes, kMaxRdAtomic));
   qp.owner = create.owner;
   impl_->cold[slot] = QpCold{};
-  impl_->departed.forget(create.qpn);
+  impl_->destroyed_qps.forget(create.qpn);
   if (!is_raw(create.type)) impl_->by_qpn.insert(create.qpn, slot);  // no packet names it
   out.value = slot;
   return 0;
@@ -192,7 +192,7 @@ void Transport::destroy(QpIndex index, Nanos now) {
   Qp* const qp = impl_->find(index);
   if (qp == nullptr) return;
   const bool answers = qp->type == QpType::kRc || qp->type == QpType::kXrcRecv;
-  if (answers && accepts_packets(qp->state) && !qp->responder_dead) impl_->departed.note(*qp, now);
+  if (answers && accepts_packets(qp->state) && !qp->responder_dead) impl_->destroyed_qps.note(*qp, now);
   detach(*impl_, *qp);
   if (qp->type == QpType::kUd) impl_->multicast.forget(index.value);
   if (!is_raw(qp->type)) impl_->by_qpn.erase(qp->qpn);
@@ -223,7 +223,7 @@ inline bool Transport::Impl::receive(Qp& qp, wire::RxPacket& packet) {
     ++counters.drop_wrong_source;
     return true;
   }
-  if (packet.icrc_open && !close_icrc(*this, qp, packet)) return false;
+  if (packet.icrc_open && !verify_and_place(*this, qp, packet)) return false;
   ++counters.rcvd_pkts;
   counters.rcvd_bytes += packet.payload_bytes;
   ++qp.counters.rcvd_pkts;
@@ -249,18 +249,18 @@ void Transport::Impl::receive_without_qp(wire::RxPacket& packet) {
       packet.multicast && packet.bth.dest_qpn == kMulticastQpn && packet.info->service == wire::Service::kUd;
   const auto members =
       to_group ? multicast.members(packet.destination()) : std::span<const MulticastTable::Attachment>();
-  if (members.empty()) counters.drop_no_qp += !departed.receive(*this, packet);
+  if (members.empty()) counters.drop_no_qp += !destroyed_qps.receive(*this, packet);
   for (const MulticastTable::Attachment& member : members) receive(qps[member.qp], packet);
 }
 
 void Transport::Impl::dispatch_by_type(Qp& qp, const wire::RxPacket& packet) {
   if (packet.info->service != qp.service) return dispatch_foreign(qp, packet);
-  if (qp.type == QpType::kUd) return unacknowledged::receive_datagram(*this, qp, packet);
+  if (qp.type == QpType::kUd) return unreliable::receive_datagram(*this, qp, packet);
   if (qp.state == QpState::kRtr && !qp.established) {
     qp.established = true;
     raise(AsyncEvent::kCommEstablished, qp.qpn.value, qp.owner);
   }
-  if (qp.type == QpType::kUc) return unacknowledged::receive_connected(*this, qp, packet);
+  if (qp.type == QpType::kUc) return unreliable::receive_connected(*this, qp, packet);
   const bool response = packet.info->has(wire::kResponse);
   if (response && qp.type != QpType::kXrcRecv && qp.state != QpState::kRtr) {
     completer::receive(*this, qp, packet);
@@ -304,7 +304,7 @@ void Transport::doorbell(QpIndex index) {
   Qp* const qp = impl_->find(index);
   if (qp == nullptr) return;
   if (qp->state == QpState::kRts && has_send_queue(qp->type)) {
-    impl_->wake_sender(*qp);
+    impl_->schedule_send(*qp);
   } else if (qp->state == QpState::kErr || qp->state == QpState::kSqe) {
     flush_posted(*impl_, *qp);
   }
@@ -318,24 +318,24 @@ void Transport::advance(Nanos now, bool behind) {
     on_timer(impl, qp);
     impl.check_cqs(qp);
   });
-  while (!behind && impl.patrol.next() <= now) {
-    Impl::prefetch_state<4>(impl.qps[impl.patrol.peek(4)]);
-    on_patrol(impl, impl.qps[impl.patrol.take()]);
+  while (!behind && impl.ack_watch.next() <= now) {
+    Impl::prefetch_state<4>(impl.qps[impl.ack_watch.peek(4)]);
+    on_ack_watch(impl, impl.qps[impl.ack_watch.take()]);
   }
 }
 
-Nanos Transport::next_timeout() const { return std::min(impl_->timers.next_timeout(), impl_->patrol.next()); }
+Nanos Transport::next_timeout() const { return std::min(impl_->timers.next_timeout(), impl_->ack_watch.next()); }
 
 /// One QP's turn: first what it owes its peer, then its own requests. True: it has more to send.
 bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   std::uint32_t budget = config.quantum_packets;
   bool more = responder::owes(qp) && responder::run(*this, qp, burst, budget);
-  if (qp.send_state == SendState::kReady && (!qp.paced || pacing::admit(*this, qp, budget))) {
+  if (qp.send_state == SendState::kReady && (!qp.paced || rate_limit::admit(*this, qp, budget))) {
     const std::size_t first = burst.count;
     more |= is_acknowledged(qp.type) ? requester::run(*this, qp, burst, budget)
-                                     : unacknowledged::run(*this, qp, burst, budget);
+                                     : unreliable::run(*this, qp, burst, budget);
     if (qp.paced) [[unlikely]]
-      pacing::charge(*this, qp, burst.frames.subspan(first, burst.count - first));
+      rate_limit::charge(*this, qp, burst.frames.subspan(first, burst.count - first));
   }
   check_cqs(qp);
   return more && qp.state != QpState::kErr;
@@ -344,8 +344,8 @@ bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
 bool Transport::transmit(TxBurst& burst, Nanos now) {
   Impl& impl = *impl_;
   impl.now = now;
-  if (impl.departed.owes()) [[unlikely]]
-    impl.departed.transmit(impl, burst);
+  if (impl.destroyed_qps.owes()) [[unlikely]]
+    impl.destroyed_qps.transmit(impl, burst);
   while (!burst.full()) {
     impl.prefetch_ahead();
     Qp* const qp = impl.take_active();
@@ -355,7 +355,7 @@ bool Transport::transmit(TxBurst& burst, Nanos now) {
   return wants_transmit();
 }
 
-bool Transport::wants_transmit() const { return impl_->any_active() || impl_->departed.owes(); }
+bool Transport::wants_transmit() const { return impl_->any_active() || impl_->destroyed_qps.owes(); }
 
 std::span<queue::CqProducer* const> Transport::touched_cqs() { return impl_->touched_cqs(); }
 std::size_t Transport::take_events(std::span<Event> out) { return impl_->take_events(out); }

@@ -50,8 +50,8 @@ struct TransportConfig {
   std::uint32_t receive_ring_bytes = 4u << 20;  ///< what READs may have on the way to us, all QPs together
   std::uint32_t quantum_packets = 16;           ///< a QP's turn in transmit()
   bool offload_ip_checksum = false;
-  /// No acknowledge is missed earlier: peers are threads, and a scheduler may take their core for so long.
-  Nanos least_patience = 4 * kMillisecond;
+  /// No acknowledge is missed earlier: peers are threads, and a scheduler may take their CPU for so long.
+  Nanos min_early_retry_delay = 4 * kMillisecond;
   wire::Mac mac{};         ///< of the port: what comes from there is our own multicast
   std::uint64_t seed = 1;  ///< of whatever must not be guessed
   /// Of the tables with a row a QP. One that yields huge pages keeps thousands of active QPs cheap.

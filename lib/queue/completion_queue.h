@@ -181,7 +181,7 @@ class CqConsumer {
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   /// Whether it was armed and has entries, be they from before or too new for the daemon to have looked.
-  bool armed_over_entries() const { return arm_ != 0 && peek() != nullptr; }
+  bool armed_with_pending() const { return arm_ != 0 && peek() != nullptr; }
   /// Takes the event that it is armed for. False: it isn't armed, or the daemon has shown it or is about to.
   bool take_event() {
     std::uint64_t armed = arm_;

@@ -7,7 +7,7 @@
 
 namespace uroce::wire {
 
-bool Train::take(std::span<const std::byte> frame, RxPacket& out) const {
+bool HeaderPrediction::take(std::span<const std::byte> frame, RxPacket& out) const {
   const auto difference = [&](std::size_t at) {
     return load_raw<std::uint64_t>(frame.data() + at) ^ load_raw<std::uint64_t>(headers_.data() + at);
   };
@@ -25,7 +25,7 @@ bool Train::take(std::span<const std::byte> frame, RxPacket& out) const {
   return true;
 }
 
-void Train::remember(std::span<const std::byte> frame, const RxPacket& packet) {
+void HeaderPrediction::remember(std::span<const std::byte> frame, const RxPacket& packet) {
   if (!packet.info->has(kMiddle)) return;
   packet_ = packet;
   packet_.crc_before_psn = icrc_begin(packet.ip, packet.ip_bytes, kBthBytes - 4);

@@ -11,7 +11,7 @@
 
 namespace uroce::wire {
 
-class Train {
+class HeaderPrediction {
  public:
   /// As wire::parse(), whose options differ from call to call in check_ip_checksum at most.
   ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options, RxPacket& out) {

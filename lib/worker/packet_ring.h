@@ -14,8 +14,8 @@
 namespace uroce::daemon {
 
 /// What a frame is handed on for.
-enum class Handed : std::uint8_t {
-  kWhole,      ///< its sums have been checked, or the link's stack looks at it
+enum class SteerReason : std::uint8_t {
+  kTransport,  ///< its sums have been checked, or the link's stack looks at it
   kToFlows,    ///< flows alone: it is damaged, or not for us
   kToSniffers  ///< a copy
 };
@@ -28,12 +28,12 @@ class PacketRing {
       : frame_bytes_(frame_bytes), bytes_(std::make_unique<std::byte[]>(std::size_t{kSlots} * frame_bytes)) {}
 
   /// False: full, or the frame is longer than a slot; the frame is lost as on any full receive ring.
-  bool push(std::span<const std::byte> frame, Handed why = Handed::kWhole) {
+  bool push(std::span<const std::byte> frame, SteerReason reason = SteerReason::kTransport) {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
     if (head - tail_.load(std::memory_order_acquire) >= kSlots || frame.size() > frame_bytes_) return false;
     std::memcpy(slot(head), frame.data(), frame.size());
     lengths_[head % kSlots] = static_cast<std::uint32_t>(frame.size());
-    why_[head % kSlots] = why;
+    reasons_[head % kSlots] = reason;
     head_.store(head + 1, std::memory_order_seq_cst);
     return true;
   }
@@ -44,7 +44,7 @@ class PacketRing {
     return {slot(tail), lengths_[tail % kSlots]};
   }
   /// Of the oldest.
-  Handed why() const { return why_[tail_.load(std::memory_order_relaxed) % kSlots]; }
+  SteerReason reason() const { return reasons_[tail_.load(std::memory_order_relaxed) % kSlots]; }
   void pop() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
   bool empty() const { return head_.load(std::memory_order_seq_cst) == tail_.load(std::memory_order_relaxed); }
 
@@ -54,7 +54,7 @@ class PacketRing {
   std::uint32_t frame_bytes_;
   std::unique_ptr<std::byte[]> bytes_;
   std::uint32_t lengths_[kSlots] = {};
-  Handed why_[kSlots] = {};
+  SteerReason reasons_[kSlots] = {};
   alignas(64) std::atomic<std::uint32_t> head_{0};
   alignas(64) std::atomic<std::uint32_t> tail_{0};
 };

@@ -65,7 +65,7 @@ class PollPolicy {
 
   /// After a step that lost datagrams for want of a posted receive: whether the program shall run before more come.
   /// The port holds them back meanwhile.
-  bool give_way(Nanos now, bool few_cores) const { return few_cores && lost(now) <= kMayLose; }
+  bool should_yield_after_drop(Nanos now, bool few_cores) const { return few_cores && lost(now) <= kMayLose; }
 
   /// After a yield of `duration`, at `now`. One that took long went to somebody who does not yield back: a few of
   /// these happen to anybody, but no more than every eighth moment is given away like that.

@@ -36,9 +36,9 @@ proto::TransportConfig on_huge_pages(proto::TransportConfig config, std::pmr::me
 
 }  // namespace
 
-EventBox::EventBox() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+AsyncEventQueue::AsyncEventQueue() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-void EventBox::put(std::span<const proto::Event> events) {
+void AsyncEventQueue::put(std::span<const proto::Event> events) {
   {
     std::lock_guard lock(mutex_);
     events_.insert(events_.end(), events.begin(), events.end());
@@ -46,7 +46,7 @@ void EventBox::put(std::span<const proto::Event> events) {
   ::eventfd_write(fd_.get(), 1);
 }
 
-std::vector<proto::Event> EventBox::take() {
+std::vector<proto::Event> AsyncEventQueue::take() {
   eventfd_t ignored;
   ::eventfd_read(fd_.get(), &ignored);
   std::lock_guard lock(mutex_);
@@ -99,7 +99,7 @@ void WorkerCore::receive(std::span<const base::Frame> frames, Nanos now) {
       const wire::ParseOptions options{.check_icrc = true,
                                        .check_ip_checksum = (frame.flags & base::kIpChecksumGood) == 0,
                                        .leave_rest_open = true};
-      if (!sort(frame.bytes(), options, ahead_[count], now)) continue;
+      if (!classify(frame.bytes(), options, ahead_[count], now)) continue;
       transport_.prefetch(ahead_[count].bth.dest_qpn);
       ++count;
     }
@@ -109,7 +109,7 @@ void WorkerCore::receive(std::span<const base::Frame> frames, Nanos now) {
 
 void WorkerCore::handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now) {
   wire::RxPacket packet;
-  if (sort(frame, options, packet, now)) deliver(packet, now);
+  if (classify(frame, options, packet, now)) deliver(packet, now);
 }
 
 void WorkerCore::deliver(wire::RxPacket& packet, Nanos now) {
@@ -131,18 +131,18 @@ bool WorkerCore::is_for_us(const wire::RxPacket& packet) {
   return false;
 }
 
-bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out,
-                      Nanos now) {
+bool WorkerCore::classify(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out,
+                          Nanos now) {
   const wire::ParseVerdict verdict =
-      options.leave_rest_open ? train_.parse(frame, options, out) : wire::parse(frame, options, out);
+      options.leave_rest_open ? prediction_.parse(frame, options, out) : wire::parse(frame, options, out);
   ++counters_.parse[static_cast<std::size_t>(verdict)];
   if (verdict == wire::ParseVerdict::kOk) [[likely]] {
     if (!is_for_us(out)) [[unlikely]] {
-      to_flows(frame, now);
+      dispatch_to_flows(frame, now);
       return false;
     }
     if (config_.workers != 1) {
-      if (out.multicast) return sort_multicast(frame, options);
+      if (out.multicast) return classify_multicast(frame, options);
       const std::uint32_t owner = worker_of(out.bth.dest_qpn);
       if (owner != config_.index && owner < config_.workers) {
         if (out.icrc_open && !wire::check_icrc(out)) {
@@ -159,20 +159,20 @@ bool WorkerCore::sort(std::span<const std::byte> frame, const wire::ParseOptions
     return false;
   }
   if (verdict != wire::ParseVerdict::kNotRoce) {
-    to_flows(frame, now);
+    dispatch_to_flows(frame, now);
     return false;
   }
   if (link_ == nullptr) {
     steer(0, frame);
     return false;
   }
-  to_flows(frame, now);
+  dispatch_to_flows(frame, now);
   link_->receive(frame, now);
   link_dirty_ = true;
   return false;
 }
 
-bool WorkerCore::sort_multicast(std::span<const std::byte> frame, const wire::ParseOptions& options) {
+bool WorkerCore::classify_multicast(std::span<const std::byte> frame, const wire::ParseOptions& options) {
   // Each worker may have members. Who received it from the port, and therefore checks it, tells the others.
   for (std::uint32_t i = 0; options.check_icrc && i < config_.workers; ++i) {
     if (i != config_.index) steer(i, frame);
@@ -180,9 +180,9 @@ bool WorkerCore::sort_multicast(std::span<const std::byte> frame, const wire::Pa
   return true;
 }
 
-void WorkerCore::steer(std::uint32_t worker, std::span<const std::byte> frame, Handed why) {
+void WorkerCore::steer(std::uint32_t worker, std::span<const std::byte> frame, SteerReason reason) {
   WorkerCore& other = *shared_.workers[worker];
-  const bool taken = other.from_[config_.index]->push(frame, why);
+  const bool taken = other.from_[config_.index]->push(frame, reason);
   ++(taken ? counters_.steered_away : counters_.steer_dropped);
   other.wake();
 }
@@ -193,10 +193,10 @@ bool WorkerCore::receive_steered(Nanos now) {
     for (std::size_t i = 0; i < kSteerBurst; ++i) {
       const std::span<const std::byte> frame = ring->front();
       if (frame.empty()) break;
-      switch (ring->why()) {
-        case Handed::kWhole: handle(frame, {.check_icrc = false, .check_ip_checksum = false}, now); break;
-        case Handed::kToFlows: to_flows(frame, now); break;
-        case Handed::kToSniffers: sniff(frame, now); break;
+      switch (ring->reason()) {
+        case SteerReason::kTransport: handle(frame, {.check_icrc = false, .check_ip_checksum = false}, now); break;
+        case SteerReason::kToFlows: dispatch_to_flows(frame, now); break;
+        case SteerReason::kToSniffers: sniff(frame, now); break;
       }
       ring->pop();
       any = true;
@@ -207,14 +207,14 @@ bool WorkerCore::receive_steered(Nanos now) {
 
 // ---------------------------------------------------------------- raw packets
 
-void WorkerCore::to_flows(std::span<const std::byte> frame, Nanos now) {
+void WorkerCore::dispatch_to_flows(std::span<const std::byte> frame, Nanos now) {
   if (!shared_.any_flows.load(std::memory_order_relaxed)) [[likely]]
     return;
-  if (link_ == nullptr) return steer(0, frame, Handed::kToFlows);
+  if (link_ == nullptr) return steer(0, frame, SteerReason::kToFlows);
   const wire::FrameLayout layout = wire::layout_of(frame);
   std::array<net::FlowTarget, net::FlowTable::kMaxCopies> targets;
   const std::size_t count = flows_.classify(frame, net::key_of(frame, layout), targets);
-  hand_out(frame, layout, std::span(targets).first(count), now);
+  deliver_to_targets(frame, layout, std::span(targets).first(count), now);
 }
 
 void WorkerCore::sniff(std::span<const base::Frame> frames, Nanos now) {
@@ -235,14 +235,14 @@ void WorkerCore::sniff(std::span<const base::Frame> frames, Nanos now) {
 }
 
 void WorkerCore::sniff(std::span<const std::byte> frame, Nanos now) {
-  if (link_ == nullptr) return steer(0, frame, Handed::kToSniffers);
+  if (link_ == nullptr) return steer(0, frame, SteerReason::kToSniffers);
   std::array<net::FlowTarget, net::FlowTable::kMaxCopies> targets;
   const std::size_t count = flows_.sniffers(frame, targets);
-  hand_out(frame, wire::layout_of(frame), std::span(targets).first(count), now);
+  deliver_to_targets(frame, wire::layout_of(frame), std::span(targets).first(count), now);
 }
 
-void WorkerCore::hand_out(std::span<const std::byte> frame, const wire::FrameLayout& layout,
-                          std::span<const net::FlowTarget> targets, Nanos now) {
+void WorkerCore::deliver_to_targets(std::span<const std::byte> frame, const wire::FrameLayout& layout,
+                                    std::span<const net::FlowTarget> targets, Nanos now) {
   if (targets.empty()) return;
   proto::ReceivedFrame received{.bytes = frame, .vlan = layout.vlan, .vlan_tci = layout.vlan_tci};
   received.checksums_good = wire::checksums_good(frame, layout);
@@ -266,12 +266,12 @@ void WorkerCore::remove_flow(std::uint64_t id) {
 void WorkerCore::flows_changed() {
   shared_.any_flows.store(!flows_.empty(), std::memory_order_relaxed);
   shared_.any_sniffers.store(flows_.sniffs(), std::memory_order_relaxed);
-  const net::Wanted wanted = flows_.wants_foreign(config_.transport.mac) ? net::Wanted::kAnybodys
-                             : flows_.empty()                            ? net::Wanted::kOurs
-                                                                         : net::Wanted::kAnyKind;
-  if (wanted == wanted_) return;
-  wanted_ = wanted;
-  if (set_wanted) set_wanted(wanted);
+  const net::RxFilter filter = flows_.wants_foreign(config_.transport.mac) ? net::RxFilter::kPromiscuous
+                               : flows_.empty()                            ? net::RxFilter::kRoceOnly
+                                                                           : net::RxFilter::kAllForPort;
+  if (filter == rx_filter_) return;
+  rx_filter_ = filter;
+  if (set_rx_filter) set_rx_filter(filter);
 }
 
 // ---------------------------------------------------------------- clients
@@ -377,7 +377,7 @@ void WorkerCore::announce_sleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-bool WorkerCore::clients_take_turns(Nanos now) {
+bool WorkerCore::clients_are_yielding(Nanos now) {
   // A client that went off to do something else is forgotten after this long.
   constexpr Nanos kFresh = 100 * kMicrosecond;
   bool any = false;
@@ -392,7 +392,7 @@ bool WorkerCore::clients_take_turns(Nanos now) {
   return any;
 }
 
-bool WorkerCore::lost_for_want_of_receives() {
+bool WorkerCore::take_rnr_drops() {
   const std::uint64_t missed = transport_.counters().drop_no_receive;
   return std::exchange(receives_missed_, missed) != missed;
 }

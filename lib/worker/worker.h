@@ -85,9 +85,9 @@ struct WorkerCounters {
 };
 
 /// Asynchronous events on their way to the conductor. Any worker writes, the conductor reads.
-class EventBox {
+class AsyncEventQueue {
  public:
-  EventBox();
+  AsyncEventQueue();
   void put(std::span<const proto::Event> events);
   std::vector<proto::Event> take();
   int fd() const { return fd_.get(); }  ///< readable when there are some
@@ -101,7 +101,7 @@ class EventBox {
 /// What all workers of a daemon share.
 struct WorkerShared {
   std::vector<class WorkerCore*> workers;
-  EventBox events;
+  AsyncEventQueue events;
   GsiPort gsi;  ///< between worker 0 and the conductor
   std::atomic<bool> few_cores{false};
   static constexpr std::uint32_t kAnywhere = ~std::uint32_t{0};
@@ -149,9 +149,9 @@ class WorkerCore {
   void announce_sleep();
   bool work_waiting() const;
   /// Whether some client polls in vain right now and hands its core over.
-  bool clients_take_turns(Nanos now);
+  bool clients_are_yielding(Nanos now);
   /// Whether datagrams were dropped since the last call because no receive was posted.
-  bool lost_for_want_of_receives();
+  bool take_rnr_drops();
   /// Returns when woken or after `limit`.
   void wait(Nanos limit);
   void end_sleep();
@@ -180,7 +180,7 @@ class WorkerCore {
   /// Set by the loop: what the device says now.
   std::function<net::DeviceCounters()> device_counters;
   std::function<net::DeviceInfo()> device_info;
-  std::function<void(net::Wanted)> set_wanted;
+  std::function<void(net::RxFilter)> set_rx_filter;
 
  private:
   bool gsi_waits() const { return link_ != nullptr && shared_.gsi.waiting(); }
@@ -188,15 +188,16 @@ class WorkerCore {
   void deliver(wire::RxPacket& packet, Nanos now);
   void recount_bad_icrc();
   /// Parses, counts, and deals with all but the packets of this worker's own QPs: true for one of those.
-  bool sort(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out, Nanos now);
+  bool classify(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out,
+                Nanos now);
   bool is_for_us(const wire::RxPacket& packet);
   /// A copy for every other worker; true: and one for this one.
-  bool sort_multicast(std::span<const std::byte> frame, const wire::ParseOptions& options);
-  void steer(std::uint32_t worker, std::span<const std::byte> frame, Handed why = Handed::kWhole);
-  void to_flows(std::span<const std::byte> frame, Nanos now);
+  bool classify_multicast(std::span<const std::byte> frame, const wire::ParseOptions& options);
+  void steer(std::uint32_t worker, std::span<const std::byte> frame, SteerReason why = SteerReason::kTransport);
+  void dispatch_to_flows(std::span<const std::byte> frame, Nanos now);
   void sniff(std::span<const std::byte> frame, Nanos now);
-  void hand_out(std::span<const std::byte> frame, const wire::FrameLayout& layout,
-                std::span<const net::FlowTarget> targets, Nanos now);
+  void deliver_to_targets(std::span<const std::byte> frame, const wire::FrameLayout& layout,
+                          std::span<const net::FlowTarget> targets, Nanos now);
   void flows_changed();
   void send_completion_events(Nanos now);
   bool write_event(Cq& cq);
@@ -210,7 +211,7 @@ class WorkerCore {
   std::pmr::monotonic_buffer_resource qp_tables_{HugePages::kPage, &huge_pages_};
   proto::Transport transport_;
   std::array<wire::RxPacket, 16> ahead_;  ///< receive(): parsed and not acted on yet
-  wire::Train train_;                     ///< of what comes from the port
+  wire::HeaderPrediction prediction_;     ///< of what comes from the port
   Mailbox mailbox_;
   std::vector<SessionPort*> ports_;
   std::vector<std::unique_ptr<PacketRing>> from_;  // by sending worker; empty with one worker
@@ -228,7 +229,7 @@ class WorkerCore {
   bool link_dirty_ = false;
   net::LocalAddresses addresses_;
   net::FlowTable flows_;  ///< worker 0 only
-  net::Wanted wanted_ = net::Wanted::kOurs;
+  net::RxFilter rx_filter_ = net::RxFilter::kRoceOnly;
   WorkerCounters counters_;
   UniqueFd epoll_, wake_fd_;
   std::atomic<bool> asleep_{false};

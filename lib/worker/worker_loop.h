@@ -23,8 +23,8 @@ namespace uroce::daemon {
 /// The scheduling slice that the calling thread asks for (Linux 6.12 and later; before, nothing happens). Woken
 /// with a short one it runs sooner. Who yields goes back by a slice: to take turns with programs it must be as long
 /// as theirs.
-enum class Slice : std::uint8_t { kShort, kUsual };
-void set_slice(Slice slice);
+enum class SchedSlice : std::uint8_t { kShort, kUsual };
+void set_sched_slice(SchedSlice slice);
 
 /// Moves the calling thread to one of the CPUs that it may use, counted from 0 and round again. It may be moved on.
 void move_to_core(std::uint32_t number);
@@ -42,14 +42,14 @@ class WorkerLoop {
   WorkerLoop(WorkerCore& core, Device& device) : core_(core), device_(device), policy_(poll_config(core, device)) {
     core_.device_counters = [this] { return device_.counters(); };
     core_.device_info = [this] { return device_.info(); };
-    core_.set_wanted = [this](net::Wanted wanted) { device_.set_wanted(wanted); };
+    core_.set_rx_filter = [this](net::RxFilter filter) { device_.set_rx_filter(filter); };
     core_.watch_device(device_.wake_fd());
   }
   ~WorkerLoop() {
     device_.discard(std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_));
     core_.device_counters = nullptr;
     core_.device_info = nullptr;
-    core_.set_wanted = nullptr;
+    core_.set_rx_filter = nullptr;
   }
   WorkerLoop(const WorkerLoop&) = delete;
   WorkerLoop& operator=(const WorkerLoop&) = delete;
@@ -82,10 +82,10 @@ class WorkerLoop {
       const bool few_cores = core_.shared().few_cores.load(std::memory_order_relaxed);
       if (worked) {
         policy_.worked();
-        if (few_cores) share_cores(now);
+        if (few_cores) yield_or_repin(now);
         continue;
       }
-      switch (policy_.idle(now, few_cores, few_cores && core_.clients_take_turns(now))) {
+      switch (policy_.idle(now, few_cores, few_cores && core_.clients_are_yielding(now))) {
         case IdleAction::kSpin: base::cpu_relax(); break;
         case IdleAction::kYield: yield(now); break;
         case IdleAction::kSleep: sleep(now, stop); break;
@@ -101,7 +101,7 @@ class WorkerLoop {
   /// So many yields, with no more than a message or two in between: turns are being taken. With more to do the
   /// worker keeps its short slice: it then runs more often than programs that poll, which is what they wait for.
   static constexpr std::uint32_t kTurns = 64;
-  static constexpr Nanos kSpreadInterval = 20 * kMillisecond;
+  static constexpr Nanos kRepinInterval = 20 * kMillisecond;
   static constexpr std::uint32_t kManyLargeSteps = 100;  ///< in an interval
   static constexpr std::size_t kFewFrames = 4;           ///< received and sent in a step
 
@@ -114,38 +114,38 @@ class WorkerLoop {
   }
 
   /// What others are owed where cores are few, after a step that found something to do.
-  void share_cores(Nanos now) {
+  void yield_or_repin(Nanos now) {
     if (moved_ > kFewFrames) {
       ++large_steps_;
-      end_turns();
+      leave_yield_mode();
     }
-    spread(now);
-    if (core_.lost_for_want_of_receives() && policy_.give_way(now, true)) [[unlikely]]
+    repin(now);
+    if (core_.take_rnr_drops() && policy_.should_yield_after_drop(now, true)) [[unlikely]]
       yield(now);
   }
 
   /// Workers that share a core move half as much; the scheduler sees threads that all run, and lets them. With
   /// single messages they better stay: waking a worker on another core takes long, in virtual machines above all.
-  void spread(Nanos now) {
-    if (now < next_spread_) return;
-    next_spread_ = now + kSpreadInterval;
+  void repin(Nanos now) {
+    if (now < next_repin_) return;
+    next_repin_ = now + kRepinInterval;
     if (std::exchange(large_steps_, 0) < kManyLargeSteps) return;
     const std::uint32_t first = core_.shared().first_core.load(std::memory_order_relaxed);
     if (first != WorkerShared::kAnywhere) move_to_core(first + core_.config().index);
   }
 
-  void end_turns() {
-    if (std::exchange(turns_, 0) >= kTurns) set_slice(Slice::kShort);
+  void leave_yield_mode() {
+    if (std::exchange(turns_, 0) >= kTurns) set_sched_slice(SchedSlice::kShort);
   }
 
   void yield(Nanos now) {
-    if (++turns_ == kTurns) set_slice(Slice::kUsual);
+    if (++turns_ == kTurns) set_sched_slice(SchedSlice::kUsual);
     ::sched_yield();
     policy_.yielded(now, monotonic_now() - now);
   }
 
   void sleep(Nanos now, const std::atomic<bool>& stop) {
-    end_turns();
+    leave_yield_mode();
     core_.announce_sleep();
     if (!core_.work_waiting() && !stop.load(std::memory_order_seq_cst) && device_.arm_wake()) {
       Nanos limit = policy_.nap(core_.until_timer(now));
@@ -218,7 +218,7 @@ class WorkerLoop {
   Device& device_;
   PollPolicy policy_;
   std::uint32_t turns_ = 0;  // yields since it last slept or had much to do
-  Nanos next_spread_ = 0;
+  Nanos next_repin_ = 0;
   std::uint32_t large_steps_ = 0;  // of more than kFewFrames, since last looked at
   std::size_t moved_ = 0;          // frames of this step
   std::uint32_t full_bursts_ = 0;  // received in a row

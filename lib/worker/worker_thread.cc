@@ -28,9 +28,9 @@ struct SchedAttr {
 
 }  // namespace
 
-void set_slice(Slice slice) {
+void set_sched_slice(SchedSlice slice) {
   SchedAttr attr;
-  attr.runtime = slice == Slice::kShort ? 100 * kMicrosecond : 0;
+  attr.runtime = slice == SchedSlice::kShort ? 100 * kMicrosecond : 0;
   ::syscall(SYS_sched_setattr, 0, &attr, 0);
 }
 
@@ -56,7 +56,7 @@ void prepare_worker_thread(const WorkerConfig& config) {
   std::snprintf(name, sizeof(name), "worker-%u", config.index);
   ::pthread_setname_np(::pthread_self(), name);
   ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-  set_slice(Slice::kShort);
+  set_sched_slice(SchedSlice::kShort);
   if (config.cpu < 0) return;
   cpu_set_t set;
   CPU_ZERO(&set);

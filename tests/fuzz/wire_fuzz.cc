@@ -41,7 +41,7 @@ ParseVerdict check(std::span<const std::byte> frame, const ParseOptions& options
 /// The same frame once more, behind itself.
 void check_train(std::span<const std::byte> frame) {
   constexpr ParseOptions kOptions{.check_ip_checksum = false, .leave_rest_open = true};
-  Train train;
+  HeaderPrediction train;
   RxPacket first, second;
   const ParseVerdict verdict = train.parse(frame, kOptions, first);
   demand(train.parse(frame, kOptions, second) == verdict);

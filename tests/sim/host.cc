@@ -21,7 +21,7 @@ proto::TransportConfig transport_config(const HostSettings& settings) {
   config.max_attachments = 16;
   config.receive_ring_bytes = settings.receive_ring_bytes;
   config.quantum_packets = settings.quantum_packets;
-  config.least_patience = settings.least_patience;
+  config.min_early_retry_delay = settings.min_early_retry_delay;
   config.offload_ip_checksum = settings.offload_ip_checksum;
   config.seed = settings.seed;
   return config;
@@ -136,7 +136,7 @@ wire::ParseVerdict Host::receive(std::span<const std::byte> frame, Nanos now) {
   const wire::ParseOptions options{.check_icrc = true,
                                    .check_ip_checksum = !settings.offload_ip_checksum,
                                    .leave_rest_open = settings.copy_early};
-  wire::ParseVerdict verdict = train_.parse(frame, options, packet);
+  wire::ParseVerdict verdict = prediction_.parse(frame, options, packet);
   if (verdict == wire::ParseVerdict::kOk && !transport.receive(packet, now)) verdict = wire::ParseVerdict::kBadIcrc;
   ++(verdict == wire::ParseVerdict::kOk ? frames_taken_ : frames_refused_);
   return verdict;

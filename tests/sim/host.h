@@ -94,7 +94,7 @@ struct HostSettings {
   bool copy_early = false;  ///< the middle of WRITEs and READs is copied while its ICRC is checked
   std::uint32_t receive_ring_bytes = 4u << 20;
   std::uint32_t quantum_packets = 16;
-  Nanos least_patience = 4 * kMillisecond;
+  Nanos min_early_retry_delay = 4 * kMillisecond;
   std::uint32_t max_qps = 16;
   std::uint32_t cqs = 2;
   std::uint32_t cq_entries = 4096;
@@ -137,7 +137,7 @@ class Host {
  private:
   AlignedBytes frame_memory_;
   std::array<base::Frame, kBurst> frames_;
-  wire::Train train_;
+  wire::HeaderPrediction prediction_;
   std::uint64_t frames_sent_ = 0, frames_taken_ = 0, frames_refused_ = 0;
 };
 

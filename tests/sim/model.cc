@@ -270,7 +270,7 @@ std::size_t garbage_bytes(const Memory& memory, std::size_t length, std::size_t 
   if (!memory.copy_early || next == 0 || next >= length) return 0;
   const std::size_t left = length - next;
   if (left > mtu) return mtu;
-  return left >= proto::kLeastPlacedEarly ? left - proto::kHeldAtEnd : 0;
+  return left >= proto::kMinDirectPlacement ? left - proto::kDeferredTail : 0;
 }
 
 /// Whether some prefix of the works, at least `least` of them, was executed; packets of the next one may be, too.

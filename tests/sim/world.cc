@@ -54,7 +54,7 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
   if (random_.chance(0.2)) settings.vlan = static_cast<std::uint16_t>(random_.between(1, 4094));
   settings.offload_ip_checksum = random_.chance(0.2);
   settings.copy_early = options.seed % 4 != 0;
-  if (!harmless_ && options.seed % 3 != 0) settings.least_patience = 20 * kMicrosecond;
+  if (!harmless_ && options.seed % 3 != 0) settings.min_early_retry_delay = 20 * kMicrosecond;
   for (std::uint32_t id = 0; id < (one_host_ ? 1u : 2u); ++id) {
     settings.id = id;
     settings.seed = random_.next();

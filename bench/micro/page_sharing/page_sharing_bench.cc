@@ -15,7 +15,7 @@
 
 namespace {
 
-using uroce::client::MemoryShare;
+using uroce::client::PageSharing;
 using uroce::client::SharedRange;
 
 constexpr std::size_t kPage = 4096;
@@ -43,7 +43,7 @@ struct Sleeper {
 
 void share(benchmark::State& state, char* at, std::size_t bytes) {
   SharedRange range;
-  if (MemoryShare::instance().share(at, bytes, true, range) != 0 || range.pieces.empty()) {
+  if (PageSharing::instance().share(at, bytes, true, range) != 0 || range.pieces.empty()) {
     state.SkipWithError("memory can't be moved here");
   }
 }
@@ -56,7 +56,7 @@ void BM_share_and_unshare(benchmark::State& state) {
   std::memset(memory.at, 1, bytes);
   for (auto _ : state) {
     share(state, memory.at, bytes);
-    MemoryShare::instance().unshare(memory.at, bytes);
+    PageSharing::instance().unshare(memory.at, bytes);
   }
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations()) * state.range(0));
 }
@@ -94,9 +94,9 @@ void BM_share_again(benchmark::State& state) {
   share(state, memory.at, bytes);
   for (auto _ : state) {
     share(state, memory.at, bytes);
-    MemoryShare::instance().unshare(memory.at, bytes);
+    PageSharing::instance().unshare(memory.at, bytes);
   }
-  MemoryShare::instance().unshare(memory.at, bytes);
+  PageSharing::instance().unshare(memory.at, bytes);
 }
 BENCHMARK(BM_share_again)->ArgName("bytes")->Arg(4096)->Arg(1 << 20)->Unit(benchmark::kMicrosecond);
 
@@ -107,7 +107,7 @@ void BM_share_many_regions(benchmark::State& state) {
   std::memset(memory.at, 1, memory.bytes);
   for (auto _ : state) {
     for (std::size_t i = 0; i < regions; ++i) share(state, memory.at + i * 2 * kPage, kPage);
-    for (std::size_t i = 0; i < regions; ++i) MemoryShare::instance().unshare(memory.at + i * 2 * kPage, kPage);
+    for (std::size_t i = 0; i < regions; ++i) PageSharing::instance().unshare(memory.at + i * 2 * kPage, kPage);
   }
   state.SetItemsProcessed(static_cast<std::int64_t>(state.iterations() * regions));
 }
@@ -117,7 +117,7 @@ void BM_share_sparse_4GiB(benchmark::State& state) {
   Memory memory(std::size_t{4} << 30);
   for (auto _ : state) {
     share(state, memory.at, memory.bytes);
-    MemoryShare::instance().unshare(memory.at, memory.bytes);
+    PageSharing::instance().unshare(memory.at, memory.bytes);
   }
 }
 BENCHMARK(BM_share_sparse_4GiB)->Unit(benchmark::kMillisecond);
@@ -134,7 +134,7 @@ void BM_fork(benchmark::State& state) {
     int status = 0;
     ::waitpid(child, &status, 0);
   }
-  if (bytes > 0) MemoryShare::instance().unshare(memory.at, bytes);
+  if (bytes > 0) PageSharing::instance().unshare(memory.at, bytes);
 }
 BENCHMARK(BM_fork)->ArgName("bytes")->Arg(0)->Arg(4096)->Arg(16 << 20)->Unit(benchmark::kMicrosecond);
 

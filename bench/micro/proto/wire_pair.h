@@ -170,7 +170,7 @@ class Side {
       for (std::size_t bytes = 0; next < end && bytes < kAheadBytes; ++next) {
         bytes += frames_[next].length;
         if (next + 1 < burst.count) __builtin_prefetch(frames_[next + 1].data);
-        const auto verdict = train_.parse(frames_[next].bytes(), {.leave_rest_open = true}, packets_[count]);
+        const auto verdict = prediction_.parse(frames_[next].bytes(), {.leave_rest_open = true}, packets_[count]);
         require(verdict == wire::ParseVerdict::kOk, "a frame that does not parse");
         peer.transport_.prefetch(packets_[count++].bth.dest_qpn);
       }
@@ -267,7 +267,7 @@ class Side {
   std::vector<std::byte> frame_memory_;
   std::array<base::Frame, kBurst> frames_{};
   std::array<wire::RxPacket, 16> packets_;
-  wire::Train train_;
+  wire::HeaderPrediction prediction_;
   std::vector<Qp*> qps_;  // in queues_memory_, trivial to destroy
 };
 

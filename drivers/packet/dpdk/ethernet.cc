@@ -120,7 +120,7 @@ struct Ethernet::Impl {
   std::shared_ptr<WakeChannel> channel;
   std::unique_ptr<KernelShare> share;
   std::optional<InterfaceMembership> all_groups;
-  GateKeeper keeper;
+  DriverGate keeper;
   std::unique_ptr<LinkKeeper> link;
 
   std::string probe();

@@ -31,7 +31,7 @@ void pause_us(long microseconds) { std::this_thread::sleep_for(std::chrono::micr
 
 }  // namespace
 
-LinkKeeper::LinkKeeper(std::uint16_t port, bool client, GateKeeper& keeper, std::vector<Gate*> gates,
+LinkKeeper::LinkKeeper(std::uint16_t port, bool client, DriverGate& keeper, std::vector<Gate*> gates,
                        std::function<void(bool up)> on_change)
     : port_(port),
       client_(client),

@@ -5,7 +5,7 @@
 // So:
 //
 //   - While the link is up, the interrupt thread is held in a callback of ours (hold); it gets out ten times a
-//     second for a moment, and only while the workers stand outside the driver (GateKeeper, Gate in port.h). So
+//     second for a moment, and only while the workers stand outside the driver (DriverGate, Gate in port.h). So
 //     nothing of the control socket is handled while a worker may look at a ring.
 //   - While the link is down the gate is closed and the interrupt thread runs free; a client tries to connect every
 //     tenth of a second.
@@ -29,7 +29,7 @@ class LinkKeeper {
  public:
   /// The gate starts closed. A client's port has not been started; a server's has. `on_change` is called on the
   /// keeper's thread with the state of the link.
-  LinkKeeper(std::uint16_t port, bool client, GateKeeper& keeper, std::vector<Gate*> gates,
+  LinkKeeper(std::uint16_t port, bool client, DriverGate& keeper, std::vector<Gate*> gates,
              std::function<void(bool up)> on_change);
   /// Leaves the gate closed.
   ~LinkKeeper();
@@ -47,7 +47,7 @@ class LinkKeeper {
 
   std::uint16_t port_;
   bool client_;
-  GateKeeper& keeper_;
+  DriverGate& keeper_;
   std::vector<Gate*> gates_;
   std::function<void(bool)> on_change_;
   int event_ = -1;  // readable: the interrupt thread shall come in

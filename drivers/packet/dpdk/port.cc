@@ -40,14 +40,14 @@ rte_mbuf* to_mbuf(const base::Frame& frame) {
 
 }  // namespace
 
-class Port::Visit {
+class Port::GateGuard {
  public:
-  explicit Visit(Port& port) : port_(port) {
+  explicit GateGuard(Port& port) : port_(port) {
     if (port.config_.keeper == nullptr) return;
     port.gate_.inside.store(true, std::memory_order_seq_cst);
     open_ = !port.config_.keeper->closed.load(std::memory_order_seq_cst);
   }
-  ~Visit() {
+  ~GateGuard() {
     if (port_.config_.keeper != nullptr) port_.gate_.inside.store(false, std::memory_order_release);
   }
   explicit operator bool() const { return open_; }
@@ -63,7 +63,7 @@ bool Port::link_was_up() const {
 
 Port::Port(const QueueConfig& config) : config_(config) {}
 
-Port::~Port() { rte_pktmbuf_free_bulk(kept_ + kept_begin_, static_cast<unsigned>(kept_end_ - kept_begin_)); }
+Port::~Port() { rte_pktmbuf_free_bulk(stash_ + kept_begin_, static_cast<unsigned>(kept_end_ - kept_begin_)); }
 
 /// A registered thread has a number of its own, and with it a cache in each mempool.
 void Port::attach_thread() {
@@ -72,7 +72,7 @@ void Port::attach_thread() {
 }
 
 std::size_t Port::burst(rte_mbuf** mbufs, std::size_t limit) {
-  const Visit visit(*this);
+  const GateGuard visit(*this);
   shut_out_ = !visit;
   if (shut_out_) return 0;
   limit = std::min(limit, kBurst);
@@ -129,7 +129,7 @@ std::size_t Port::receive(std::span<base::Frame> frames) {
   rte_mbuf* mbufs[kBurst];
   std::size_t count = std::min(frames.size(), kept_end_ - kept_begin_);
   if (count != 0) {
-    std::copy_n(kept_ + kept_begin_, count, mbufs);
+    std::copy_n(stash_ + kept_begin_, count, mbufs);
     kept_begin_ += count;
   } else {
     count = burst(mbufs, frames.size());
@@ -170,7 +170,7 @@ std::size_t Port::allocate(std::span<base::Frame> frames) {
 std::size_t Port::transmit(std::span<base::Frame> frames) {
   std::size_t taken = 0;
   {
-    const Visit visit(*this);
+    const GateGuard visit(*this);
     if (!visit && link_was_up()) return 0;
     if (!visit) {  // a link that is down loses what is sent, as a cable does
       counters_.tx_dropped += frames.size();
@@ -212,7 +212,7 @@ bool Port::arm_wake() {
   if (config_.waker == nullptr) return true;
   config_.waker->arm();
   kept_begin_ = 0;
-  kept_end_ = burst(kept_, kBurst);
+  kept_end_ = burst(stash_, kBurst);
   // Who sent before we armed wakes nobody, and a closed gate hides what he sent.
   return kept_end_ == 0 && !(shut_out_ && link_was_up());
 }
@@ -221,9 +221,9 @@ void Port::disarm_wake() {
   if (config_.waker != nullptr) config_.waker->disarm();
 }
 
-void Port::set_wanted(net::Wanted wanted) {
-  if (config_.share != nullptr) config_.share->show_all(wanted != net::Wanted::kOurs);
-  const bool anybodys = wanted == net::Wanted::kAnybodys;
+void Port::set_rx_filter(net::RxFilter filter) {
+  if (config_.share != nullptr) config_.share->show_all(filter != net::RxFilter::kRoceOnly);
+  const bool anybodys = filter == net::RxFilter::kPromiscuous;
   if (config_.promiscuous) return;
   if (config_.info.kernel_interface != 0) {
     using Kind = InterfaceMembership::Kind;

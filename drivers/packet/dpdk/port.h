@@ -28,7 +28,7 @@ class KernelShare;
 struct alignas(64) Gate {
   std::atomic<bool> inside{false};
 };
-struct alignas(64) GateKeeper {
+struct alignas(64) DriverGate {
   std::atomic<bool> closed{false};
   std::atomic<bool> up{false};  ///< the link was, when last looked at: a closed gate opens again in a moment
 };
@@ -40,7 +40,7 @@ struct QueueConfig {
   net::DeviceInfo info;
   bool promiscuous = false;            ///< for good: it has an address that the port can't take
   bool tx_prepare = false;             ///< offloads are on: let the driver look at each frame first
-  const GateKeeper* keeper = nullptr;  ///< nullptr: the driver needs none
+  const DriverGate* keeper = nullptr;  ///< nullptr: the driver needs none
   KernelShare* share = nullptr;        ///< shows what the kernel got; nullptr: the queue has all there is
   Waker* waker = nullptr;              ///< nullptr: nothing can wake a sleeper
 };
@@ -63,7 +63,7 @@ class Port {
   int wake_fd() const;
   bool arm_wake();
   void disarm_wake();
-  void set_wanted(net::Wanted wanted);
+  void set_rx_filter(net::RxFilter filter);
   net::DeviceInfo info() const;
   net::DeviceCounters counters() const;
 
@@ -71,7 +71,7 @@ class Port {
 
  private:
   /// Inside the driver while it lives; false: the link is changing, and nothing passes.
-  class Visit;
+  class GateGuard;
   /// The link was up when last looked at: if the gate is closed nevertheless, it opens again in a moment.
   bool link_was_up() const;
 
@@ -85,7 +85,7 @@ class Port {
   bool attached_ = false;
   bool shut_out_ = false;      // burst() found the gate closed
   std::uint64_t look_at_ = 0;  // TSC: when to look beside the queue again
-  rte_mbuf* kept_[kBurst];     // received by arm_wake's look at the ring
+  rte_mbuf* stash_[kBurst];    // received by arm_wake's look at the ring
   std::size_t kept_begin_ = 0, kept_end_ = 0;
   net::DeviceCounters counters_;
   std::unique_ptr<InterfaceMembership> all_frames_;

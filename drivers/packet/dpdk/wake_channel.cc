@@ -143,7 +143,7 @@ bool WakeChannel::end_sleep(std::uint32_t queue) {
   return own_flags_[queue].sleeping.exchange(0, std::memory_order_seq_cst) == 0;
 }
 
-void WakeChannel::ring_slowly(std::uint32_t queue) {
+void WakeChannel::wake_peer(std::uint32_t queue) {
   if (peer_[queue] < 0 || peer_flags_[queue].sleeping.exchange(0, std::memory_order_seq_cst) == 0) return;
   const char byte = 1;
   // A full FIFO (nobody reads it: the peer is dead) is no error: a reader would wake anyhow.

@@ -44,7 +44,7 @@ class WakeChannel {
   /// Wakes the peer's worker if it sleeps. Called after each burst.
   void ring(std::uint32_t queue) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (peer_flags_[queue].sleeping.load(std::memory_order_relaxed) != 0) ring_slowly(queue);
+    if (peer_flags_[queue].sleeping.load(std::memory_order_relaxed) != 0) wake_peer(queue);
   }
 
  private:
@@ -62,7 +62,7 @@ class WakeChannel {
   std::string map_file();
   std::string open_fifos(std::uint32_t queues);
   std::string join(std::uint32_t queues);
-  void ring_slowly(std::uint32_t queue);
+  void wake_peer(std::uint32_t queue);
 
   std::string base_;
   Side side_;

@@ -31,9 +31,9 @@ class Injector {
   Injector(SharedPlan& plan, std::uint32_t index, Args&&... inner)
       : inner_(std::forward<Args>(inner)...), shared_(plan), index_(index) {}
   ~Injector() {
-    for (Lane* lane : {&receive_, &transmit_}) {
+    for (Direction* lane : {&receive_, &transmit_}) {
       lane->start(Plan{}, false, 0);
-      lane->ripen(0);
+      lane->release_due(0);
     }
     for (base::Frame& frame : receive_.ready()) release(std::span(&frame, 1));
     for (base::Frame& frame : transmit_.ready()) inner_.discard(std::span(&frame, 1));
@@ -44,14 +44,14 @@ class Injector {
   std::size_t receive(std::span<base::Frame> frames) {
     if (quiet()) return inner_.receive(frames);
     const Nanos now = clock();
-    transmit_.ripen(now);
+    transmit_.release_due(now);
     flush();
     std::array<base::Frame, kBurst> burst;
     const std::size_t count = receive_.ready().size() < kBurst
                                   ? inner_.receive(std::span(burst).first(std::min(frames.size(), kBurst)))
                                   : 0;
     for (base::Frame& frame : std::span(burst).first(count)) meet(receive_, frame, now, true);
-    receive_.ripen(now);
+    receive_.release_due(now);
     std::size_t out = 0;
     while (out < frames.size() && !receive_.ready().empty()) {
       frames[out++] = receive_.ready().front();
@@ -78,10 +78,10 @@ class Injector {
   std::size_t transmit(std::span<base::Frame> frames) {
     if (quiet()) return inner_.transmit(frames);
     flush();
-    if (transmit_.ready().size() >= Lane::kMaxWaiting) return 0;
+    if (transmit_.ready().size() >= Direction::kMaxWaiting) return 0;
     const Nanos now = clock();
     for (base::Frame& frame : frames) meet(transmit_, frame, now, false);
-    transmit_.ripen(now);
+    transmit_.release_due(now);
     flush();
     return frames.size();
   }
@@ -94,7 +94,7 @@ class Injector {
     return false;
   }
   void disarm_wake() { inner_.disarm_wake(); }
-  void set_wanted(net::Wanted wanted) { inner_.set_wanted(wanted); }
+  void set_rx_filter(net::RxFilter filter) { inner_.set_rx_filter(filter); }
   net::DeviceInfo info() const { return inner_.info(); }
   net::DeviceCounters counters() const { return inner_.counters(); }
 
@@ -122,7 +122,7 @@ class Injector {
     return !busy_;
   }
 
-  void meet(Lane& lane, base::Frame& frame, Nanos now, bool received) {
+  void meet(Direction& lane, base::Frame& frame, Nanos now, bool received) {
     if (!lane.active()) return lane.pass(frame);
     const Verdict verdict = lane.judge(now, shared_);
     if (verdict.drop) {
@@ -164,7 +164,7 @@ class Injector {
   std::uint32_t seen_ = 0;
   bool busy_ = false;
   bool copies_out_ = false;  // a duplicate was once handed out: look at flags in release
-  Lane receive_, transmit_;
+  Direction receive_, transmit_;
 };
 
 }  // namespace uroce::fault

@@ -2,23 +2,23 @@
 
 namespace uroce::fault {
 
-void Lane::start(const Plan& plan, bool active, std::uint64_t stream) {
+void Direction::start(const Plan& plan, bool active, std::uint64_t stream) {
   plan_ = plan;
   active_ = active && plan.active();
   state_ = plan.seed + stream * 0x9e3779b97f4a7c15u;
 }
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
-std::uint64_t Lane::random() {
+std::uint64_t Direction::random() {
   std::uint64_t x = state_ += 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
   x = (x ^ x >> 27) * 0x94d049bb133111ebu;
   return x ^ x >> 31;
 }
 
-bool Lane::chance(double p) { return static_cast<double>(random() >> 11) * 0x1p-53 < p; }
+bool Direction::chance(double p) { return static_cast<double>(random() >> 11) * 0x1p-53 < p; }
 
-Verdict Lane::judge(Nanos now, SharedPlan& counts) {
+Verdict Direction::judge(Nanos now, SharedPlan& counts) {
   // Each draw is made whatever the others say: a setting that changes does not shift the others' sequence.
   const bool drop = chance(plan_.drop), duplicate = chance(plan_.duplicate), corrupt = chance(plan_.corrupt);
   const bool delay = chance(plan_.delay), reorder = chance(plan_.reorder);
@@ -50,25 +50,25 @@ Verdict Lane::judge(Nanos now, SharedPlan& counts) {
   return verdict;
 }
 
-void Lane::corrupt(base::Frame& frame) {
+void Direction::corrupt(base::Frame& frame) {
   if (frame.length == 0) return;
   const std::uint64_t bit = random() % (std::uint64_t{frame.length} * 8);
   frame.data[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
   frame.flags &= ~std::uint32_t{base::kIpChecksumGood};
 }
 
-void Lane::pass(const base::Frame& frame) {
+void Direction::pass(const base::Frame& frame) {
   ready_.push_back(frame);
   for (Held& held : held_) {
     if (held.overtaken_by != ~0u && held.overtaken_by != 0) --held.overtaken_by;
   }
 }
 
-void Lane::hold(const base::Frame& frame, const Verdict& verdict) {
+void Direction::hold(const base::Frame& frame, const Verdict& verdict) {
   held_.push_back({frame, verdict.hold_until, verdict.overtaken_by});
 }
 
-void Lane::ripen(Nanos now) {
+void Direction::release_due(Nanos now) {
   std::size_t kept = 0;
   for (Held& held : held_) {
     if (!active_ || held.until <= now || held.overtaken_by == 0) {

@@ -19,7 +19,7 @@ struct Verdict {
   std::uint32_t overtaken_by = 0;  ///< frames that pass before it is let go, if that is sooner
 };
 
-class Lane {
+class Direction {
  public:
   static constexpr std::size_t kMaxWaiting = 256;  ///< beyond it no frame is held: they are the port's buffers
   static constexpr Nanos kMaxOvertake = 200 * kMicrosecond;
@@ -35,7 +35,7 @@ class Lane {
   void pass(const base::Frame& frame);
   void hold(const base::Frame& frame, const Verdict& verdict);
   /// Lets go what is due; everything when the lane is no longer active.
-  void ripen(Nanos now);
+  void release_due(Nanos now);
 
   std::deque<base::Frame>& ready() { return ready_; }
 

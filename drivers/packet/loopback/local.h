@@ -1,6 +1,6 @@
-// Frames to ourselves never reach the port: Local hands them back to receive() in the buffers that they were
-// written to, without a copy. A RoCE packet to a multicast group goes out and comes back as a copy: the group may
-// have members here.
+// Frames to ourselves never reach the port: LoopbackDevice hands them back to receive() in the buffers that they
+// were written to, without a copy. A RoCE packet to a multicast group goes out and comes back as a copy: the group
+// may have members here.
 //
 // Every PacketDevice contract holds (net/device.h). One object serves one worker, so a frame comes back to the
 // worker that sent it, and the engine steers it from there.
@@ -19,24 +19,24 @@
 namespace uroce::loopback {
 
 template <net::PacketDevice Inner>
-class Local {
+class LoopbackDevice {
  public:
   static constexpr std::uint32_t kSlots = 512;
   /// In Frame::flags from receive to release: the buffer was allocated here, not received by the port.
   static constexpr std::uint32_t kOwnBuffer = 1u << 31;
 
   template <class... Args>
-  explicit Local(Args&&... args) : inner_(std::forward<Args>(args)...) {
+  explicit LoopbackDevice(Args&&... args) : inner_(std::forward<Args>(args)...) {
     refresh();
   }
-  ~Local() {
+  ~LoopbackDevice() {
     while (tail_ != head_) {
       inner_.discard(std::span(&ring_[tail_ % kSlots], 1));
       ++tail_;
     }
   }
-  Local(const Local&) = delete;
-  Local& operator=(const Local&) = delete;
+  LoopbackDevice(const LoopbackDevice&) = delete;
+  LoopbackDevice& operator=(const LoopbackDevice&) = delete;
 
   std::size_t receive(std::span<base::Frame> frames) {
     std::size_t count = std::min<std::size_t>(frames.size(), head_ - tail_);
@@ -73,7 +73,7 @@ class Local {
   int wake_fd() { return inner_.wake_fd(); }
   bool arm_wake() { return head_ == tail_ && inner_.arm_wake(); }
   void disarm_wake() { inner_.disarm_wake(); }
-  void set_wanted(net::Wanted wanted) { inner_.set_wanted(wanted); }
+  void set_rx_filter(net::RxFilter filter) { inner_.set_rx_filter(filter); }
   net::DeviceInfo info() const { return inner_.info(); }
   net::DeviceCounters counters() const {
     net::DeviceCounters all = inner_.counters();

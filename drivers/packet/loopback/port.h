@@ -1,5 +1,5 @@
-// A device without a port: buffers, and a wire with nobody on it. `--port loopback` is Local<Port>: both QPs on one
-// daemon, with no DPDK, no hugepages, no privileges.
+// A device without a port: buffers, and a wire with nobody on it. `--port loopback` is LoopbackDevice<Port>: both
+// QPs on one daemon, with no DPDK, no hugepages, no privileges.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ class Port {
   int wake_fd() const { return wake_fd_; }
   bool arm_wake() { return true; }
   void disarm_wake() {}
-  void set_wanted(net::Wanted) {}
+  void set_rx_filter(net::RxFilter) {}
   net::DeviceInfo info() const;
   net::DeviceCounters counters() const { return counters_; }
 

@@ -47,7 +47,7 @@ class Capture {
   int wake_fd() { return inner_.wake_fd(); }
   bool arm_wake() { return inner_.arm_wake(); }
   void disarm_wake() { inner_.disarm_wake(); }
-  void set_wanted(net::Wanted wanted) { inner_.set_wanted(wanted); }
+  void set_rx_filter(net::RxFilter filter) { inner_.set_rx_filter(filter); }
   net::DeviceInfo info() const { return inner_.info(); }
   net::DeviceCounters counters() const { return inner_.counters(); }
 

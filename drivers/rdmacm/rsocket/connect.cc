@@ -13,10 +13,10 @@ namespace {
 
 constexpr int kResolveMs = 1000, kMostResolveTries = 4;
 
-rdma_conn_param parameters(std::uint8_t (&greeting)[Greeting::kBytes]) {
+rdma_conn_param parameters(std::uint8_t (&greeting)[ConnectPrivateData::kBytes]) {
   rdma_conn_param param{};
   param.private_data = greeting;
-  param.private_data_len = Greeting::kBytes;
+  param.private_data_len = ConnectPrivateData::kBytes;
   param.flow_control = 1;
   param.retry_count = 7;
   // Control messages need no credit: the peer may be without a receive for as long as it does not look.
@@ -97,21 +97,22 @@ void Stream::on_route_resolved() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kConnecting) return;
   if (const int failed = endpoint_.create(id_, settings_.sizes)) return fail(-failed);
-  std::uint8_t greeting[Greeting::kBytes];
+  std::uint8_t greeting[ConnectPrivateData::kBytes];
   endpoint_.greeting().encode(greeting);
   rdma_conn_param param = parameters(greeting);
   if (rdma_connect(id_, &param) != 0) fail(errno);
 }
 
-void Stream::adopt_greeting(const Greeting& greeting) {
+void Stream::adopt_greeting(const ConnectPrivateData& greeting) {
   const EndpointConfig& sizes = endpoint_.config();
   flow_.start({sizes.send_buffer, sizes.receive_buffer, static_cast<std::uint16_t>(sizes.sq_size),
                static_cast<std::uint16_t>(sizes.rq_size)});
   flow_.connect(greeting.credits, greeting.buffer, greeting.list.length);
   peer_list_ = greeting.list;
-  const bool big = (greeting.flags & Greeting::kBigEndian) != 0;
+  const bool big = (greeting.flags & ConnectPrivateData::kBigEndian) != 0;
   swap_ = big != (std::endian::native == std::endian::big);
-  if ((greeting.flags & Greeting::kHasIomap) != 0) peer_iomap_entries_ = iomap_count(greeting.iomap_scale);
+  if ((greeting.flags & ConnectPrivateData::kHasIomap) != 0)
+    peer_iomap_entries_ = iomap_count(greeting.iomap_scale);
 }
 
 void Stream::on_established(const rdma_cm_event& event, std::vector<std::shared_ptr<Stream>>& failed) {
@@ -121,7 +122,8 @@ void Stream::on_established(const rdma_cm_event& event, std::vector<std::shared_
     if (state_ != State::kConnecting) return;
     listener = listener_.lock();
     if (listener == nullptr) {
-      const auto greeting = Greeting::decode(event.param.conn.private_data, event.param.conn.private_data_len);
+      const auto greeting =
+          ConnectPrivateData::decode(event.param.conn.private_data, event.param.conn.private_data_len);
       if (!greeting || greeting->list.length == 0) {
         rdma_disconnect(id_);
         return fail(EPROTO);
@@ -211,13 +213,13 @@ void Stream::on_request(const rdma_cm_event& event, std::vector<std::shared_ptr<
 
 int Stream::begin_accept(const rdma_cm_event& event, const Settings& inherited) {
   const std::lock_guard lock(mutex_);
-  const auto peer = Greeting::decode(event.param.conn.private_data, event.param.conn.private_data_len);
+  const auto peer = ConnectPrivateData::decode(event.param.conn.private_data, event.param.conn.private_data_len);
   if (!peer || peer->list.length == 0) return -EPROTO;
   settings_.sizes = inherited.sizes;
   state_ = State::kConnecting;
   if (const int failed = endpoint_.create(id_, settings_.sizes)) return failed;
   adopt_greeting(*peer);
-  std::uint8_t greeting[Greeting::kBytes];
+  std::uint8_t greeting[ConnectPrivateData::kBytes];
   endpoint_.greeting().encode(greeting);
   rdma_conn_param param = parameters(greeting);
   return rdma_accept(id_, &param) == 0 ? 0 : -errno;

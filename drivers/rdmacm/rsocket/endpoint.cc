@@ -101,9 +101,10 @@ void Endpoint::destroy() {
   pd_ = nullptr;
 }
 
-Greeting Endpoint::greeting() const {
-  Greeting g;
-  g.flags = Greeting::kHasIomap | (std::endian::native == std::endian::big ? Greeting::kBigEndian : 0);
+ConnectPrivateData Endpoint::greeting() const {
+  ConnectPrivateData g;
+  g.flags = ConnectPrivateData::kHasIomap |
+            (std::endian::native == std::endian::big ? ConnectPrivateData::kBigEndian : 0);
   g.credits = static_cast<std::uint16_t>(config_.rq_size);
   g.iomap_scale = iomap_scale(config_.iomap_entries);
   g.list = {address_of(memory_), list_mr_->rkey, kTargets};

@@ -50,7 +50,7 @@ class Endpoint {
   }
 
   /// What the peer has to know.
-  Greeting greeting() const;
+  ConnectPrivateData greeting() const;
 
   int post_receives(std::uint32_t count);
   /// An RDMA WRITE of `pieces` of the send buffer, with w.imm when `with_imm`.

@@ -120,7 +120,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   void on_request(const rdma_cm_event& event, std::vector<std::shared_ptr<Stream>>& failed);
   void on_error(const rdma_cm_event& event, std::vector<std::shared_ptr<Stream>>& failed);
   int begin_accept(const rdma_cm_event& event, const Settings& inherited);
-  void adopt_greeting(const Greeting& greeting);
+  void adopt_greeting(const ConnectPrivateData& greeting);
   void give_up(int error, std::vector<std::shared_ptr<Stream>>& failed);
 
   int number_ = -1;

@@ -61,7 +61,7 @@ constexpr std::uint32_t iomap_count(std::uint8_t scale) { return scale <= 128 ? 
 inline constexpr std::uint32_t kTargets = 2;
 
 /// Private data of REQ and REP.
-struct Greeting {
+struct ConnectPrivateData {
   static constexpr std::uint8_t kVersion = 1;
   static constexpr std::uint8_t kBigEndian = 1, kHasIomap = 2;
   static constexpr std::size_t kBytes = 40;
@@ -83,10 +83,10 @@ struct Greeting {
   }
 
   /// Nothing: too short, or of another version.
-  static std::optional<Greeting> decode(const void* data, std::size_t size) {
+  static std::optional<ConnectPrivateData> decode(const void* data, std::size_t size) {
     const auto* in = static_cast<const std::uint8_t*>(data);
     if (in == nullptr || size < kBytes || in[0] != kVersion) return std::nullopt;
-    Greeting g;
+    ConnectPrivateData g;
     g.flags = in[1];
     g.credits = be16toh(get<std::uint16_t>(in + 2));
     g.iomap_scale = in[7];

@@ -27,11 +27,11 @@ bool give(const UniqueFd& fd, std::vector<UniqueFd>& fds) {
   return fds.back().valid();
 }
 
-struct Doors {
+struct DoorbellMapping {
   SharedBlock bells, header;
 };
 
-int make_ports(Session& session, const Doors& doors, std::uint32_t workers) {
+int make_ports(Session& session, const DoorbellMapping& doors, std::uint32_t workers) {
   auto* bells = reinterpret_cast<uroce_doorbells*>(doors.bells.data);
   session.bits.resize(workers);
   for (std::uint32_t i = 0; i < workers; ++i) {
@@ -54,7 +54,7 @@ int fail(Session& session, int error) {
   session.eventfds.clear();
   session.events.reset();
   session.header = nullptr;
-  session.doomed = true;
+  session.close_pending = true;
   return error;
 }
 
@@ -63,7 +63,7 @@ int fail(Session& session, int error) {
 int hello(Call& call) {
   Session& session = call.session;
   uroce_hello_request request;
-  if (!call.read(request) || session.greeted || session.header != nullptr) return EINVAL;
+  if (!call.read(request) || session.hello_done || session.header != nullptr) return EINVAL;
   session.program = program_name(request.program);
   if (request.version != UROCE_ABI_VERSION) {
     log(LogLevel::kWarning,
@@ -72,7 +72,7 @@ int hello(Call& call) {
     return EPROTO;
   }
   const auto workers = static_cast<std::uint32_t>(call.conductor.workers().workers.size());
-  Doors doors;
+  DoorbellMapping doors;
   const auto bells = session.arena.allocate(ChunkKind::kClientWrites, sizeof(uroce_doorbells) * workers);
   const auto header = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_session_header));
   if (!bells || !header) return fail(session, ENOMEM);
@@ -104,7 +104,7 @@ int hello(Call& call) {
     if (!give(wake, call.reply.fds)) return fail(session, EMFILE);
   }
   call.reply.fds.push_back(std::move(read_end));
-  session.greeted = true;
+  session.hello_done = true;
   for (std::uint32_t i = 0; i < workers; ++i) {
     call.conductor.workers().workers[i]->call([&](WorkerCore& worker) { worker.attach(*session.ports[i]); });
   }

@@ -12,9 +12,9 @@ int import_device(Call& call) {
   FileFacts info;
   if (!call.no_body() || call.fds.size() != 1) return EINVAL;
   if (!is_memory_file(call.fds[0].get())) return ENOENT;
-  if (examine(call.fds[0].get(), call.session.patience, info) != 0) return EINVAL;
+  if (examine(call.fds[0].get(), call.session.stall_budget, info) != 0) return EINVAL;
   for (const auto& [id, session] : call.conductor.sessions()) {
-    if (session.get() == &call.session || !session->greeted) continue;
+    if (session.get() == &call.session || !session->hello_done) continue;
     if (!session->arena.is_first_chunk(info.device, info.inode)) continue;
     call.session.imported = id;
     return 0;

@@ -91,7 +91,7 @@ void note_state(Session& session, QpObject& qp, proto::QpState state, Conductor&
   if (now == qp.connected) return;
   qp.connected = now;
   session.connected_qps += now ? 1u : ~0u;
-  conductor.hurry_heartbeat();
+  conductor.heartbeat_now();
 }
 
 bool snapshot_of(Conductor& conductor, const QpObject& qp, proto::QpSnapshot& out) {

@@ -62,19 +62,19 @@ int check_range(const uroce_reg_mr_request& request) {
 int start_indirect(Call& call) {
   Session& session = call.session;
   if (session.indirect != nullptr) return 0;
-  if (session.patience->stuck.load() >= Patience::kMaxStuck) return EAGAIN;
+  if (session.stall_budget->stuck.load() >= StallBudget::kMaxStuck) return EAGAIN;
   MemoryFiles files;
   if (const int error = open_memory(session.peer, files)) return error;
   try {
     session.indirect =
-        std::make_unique<IndirectMemory>(std::move(files), session.patience, call.conductor.workers().few_cores);
+        std::make_unique<ProcMemAccess>(std::move(files), session.stall_budget, call.conductor.workers().few_cores);
   } catch (const std::system_error&) {  // no thread is left
     return EAGAIN;
   }
   return 0;
 }
 
-int reach_through_kernel(Call& call, const uroce_reg_mr_request& request) {
+int setup_proc_mem_access(Call& call, const uroce_reg_mr_request& request) {
   Session& session = call.session;
   const char* program = session.program.c_str();
   if (!call.conductor.config().indirect || !session.peer.pidfd.valid()) {
@@ -90,7 +90,8 @@ int reach_through_kernel(Call& call, const uroce_reg_mr_request& request) {
     log(LogLevel::kWarning,
         "memory of %s is refused: page faults of user %u don't end (%u threads wait for them, %u may); look for "
         "what should serve them: a FUSE file system, or userfaultfd",
-        program, static_cast<unsigned>(session.peer.uid), session.patience->stuck.load(), Patience::kMaxStuck);
+        program, static_cast<unsigned>(session.peer.uid), session.stall_budget->stuck.load(),
+        StallBudget::kMaxStuck);
     return error;
   }
   log(LogLevel::kWarning,
@@ -104,7 +105,7 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
   Session& session = call.session;
   region.client_address = request.addr;
   if (request.piece_count == 0) {
-    if (const int error = reach_through_kernel(call, request)) return error;
+    if (const int error = setup_proc_mem_access(call, request)) return error;
     mr.indirect = true;
     region.indirect = &session.indirect->io();
     return 0;

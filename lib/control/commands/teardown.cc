@@ -91,7 +91,7 @@ void release_numbers(Conductor& conductor, const Session& session) {
 }  // namespace
 
 void release_all(Conductor& conductor, Session& session) {
-  const bool attached = session.greeted;
+  const bool attached = session.hello_done;
   // First the doors: no doorbell of this session is served any more.
   for (std::uint32_t w = 0; attached && w < session.ports.size(); ++w) {
     conductor.workers().workers[w]->call([&](WorkerCore& worker) { worker.detach(*session.ports[w]); });
@@ -111,7 +111,7 @@ void release_all(Conductor& conductor, Session& session) {
   }
   release_memory(conductor, session);
   release_numbers(conductor, session);
-  if (session.connected_qps != 0) conductor.hurry_heartbeat();
+  if (session.connected_qps != 0) conductor.heartbeat_now();
   conductor.refund(session, session.usage);
 }
 

@@ -13,7 +13,7 @@ int open_domain(Call& call, std::uint32_t flags, std::shared_ptr<XrcDomain>& out
   const bool of_file = !call.fds.empty();
   if (of_file) {
     if (call.fds.size() != 1) return EINVAL;
-    const int error = examine(call.fds[0].get(), call.session.patience, info);
+    const int error = examine(call.fds[0].get(), call.session.stall_budget, info);
     if (error != 0) return error == ETIMEDOUT ? error : EINVAL;
     out = call.conductor.find_xrc_domain(info.device, info.inode);
   }

@@ -14,7 +14,7 @@ bool is_answered(const Wqe& wqe) { return wqe.kind >= Kind::kRead; }
 
 /// Acknowledges everything before `upto`, which lies within [una, max_psn]. Stops at a READ or atomic, since only
 /// its own response ends it: false. Adds to `acked` what left the window.
-bool acknowledge(Core& core, Qp& qp, Psn upto, std::uint32_t& acked) {
+bool acknowledge(Context& context, Qp& qp, Psn upto, std::uint32_t& acked) {
   while (qp.una != upto) {
     const Wqe& wqe = qp.wqe(qp.sq_head);
     if (is_answered(wqe)) return false;
@@ -28,92 +28,92 @@ bool acknowledge(Core& core, Qp& qp, Psn upto, std::uint32_t& acked) {
     }
     acked += cost_of(wqe.length - (done << qp.mtu_shift), left);
     qp.una = wqe.end();
-    complete_send(core, qp);
+    complete_send(context, qp);
   }
   return true;
 }
 
 /// Ends the handling of a packet that acknowledged `acked` bytes.
-void settle(Core& core, Qp& qp, std::uint32_t acked) {
+void settle(Context& context, Qp& qp, std::uint32_t acked) {
   if (acked == 0) return;
   qp.cost_acked += acked;
   qp.sq.publish_consumed(qp.sq_head);
   if (qp.psn.before(qp.una)) requester::skip_to_una(qp);
-  progressed(core, qp, acked);
+  on_ack_progress(context, qp, acked);
 }
 
-void implied_nak(Core& core, Qp& qp) {
+void implied_nak(Context& context, Qp& qp) {
   if (qp.retrying) return;  // the rest of the burst that the loss was in
-  ++core.counters.implied_nak_seq_err;
-  retry_from_una(core, qp);
+  ++context.counters.implied_nak_seq_err;
+  retry_from_una(context, qp);
 }
 
-void on_nak(Core& core, Qp& qp, std::uint8_t syndrome) {
+void on_nak(Context& context, Qp& qp, std::uint8_t syndrome) {
   switch (static_cast<wire::Nak>(syndrome)) {
     case wire::Nak::kSequence:
-      ++core.counters.packet_seq_err;
+      ++context.counters.packet_seq_err;
       ++qp.counters.packet_seq_err;
-      return retry_from_una(core, qp);
+      return retry_from_una(context, qp);
     case wire::Nak::kInvalidRequest:
-      ++core.counters.req_remote_invalid_request;
-      return fail_send(core, qp, UROCE_WC_REM_INV_REQ_ERR);
+      ++context.counters.req_remote_invalid_request;
+      return fail_send(context, qp, UROCE_WC_REM_INV_REQ_ERR);
     case wire::Nak::kRemoteAccess:
-      ++core.counters.req_remote_access_errors;
-      return fail_send(core, qp, UROCE_WC_REM_ACCESS_ERR);
-    case wire::Nak::kRemoteOperational: return fail_send(core, qp, UROCE_WC_REM_OP_ERR);
-    default: return fail_send(core, qp, UROCE_WC_BAD_RESP_ERR);
+      ++context.counters.req_remote_access_errors;
+      return fail_send(context, qp, UROCE_WC_REM_ACCESS_ERR);
+    case wire::Nak::kRemoteOperational: return fail_send(context, qp, UROCE_WC_REM_OP_ERR);
+    default: return fail_send(context, qp, UROCE_WC_BAD_RESP_ERR);
   }
 }
 
-void on_acknowledge(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void on_acknowledge(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Aeth aeth = wire::Aeth::parse(packet.bth_start + packet.info->aeth);
   const bool is_ack = (aeth.syndrome & 0x60) == 0;
   std::uint32_t acked = 0;
   // A NAK acknowledges what comes before its PSN, an ACK its own PSN too.
-  const bool whole = acknowledge(core, qp, is_ack ? packet.bth.psn + 1 : packet.bth.psn, acked);
-  settle(core, qp, acked);
-  if (!whole) return implied_nak(core, qp);
+  const bool whole = acknowledge(context, qp, is_ack ? packet.bth.psn + 1 : packet.bth.psn, acked);
+  settle(context, qp, acked);
+  if (!whole) return implied_nak(context, qp);
   if (is_ack) {
-    ++core.counters.acks_rcvd;
+    ++context.counters.acks_rcvd;
   } else if ((aeth.syndrome & 0x60) == wire::kRnrNak) {
-    ++core.counters.rnr_nak_rcvd;
-    wait_for_receiver(core, qp, aeth.syndrome & 0x1f);
+    ++context.counters.rnr_nak_rcvd;
+    wait_for_receiver(context, qp, aeth.syndrome & 0x1f);
   } else if ((aeth.syndrome & 0x60) == 0x60) {
-    on_nak(core, qp, aeth.syndrome);
+    on_nak(context, qp, aeth.syndrome);
   } else {
-    ++core.counters.drop_unexpected;
+    ++context.counters.drop_unexpected;
   }
 }
 
 /// The part that READ and atomic responses share: everything before is acknowledged, and the oldest WQE is the one
 /// that this answers. False: it isn't, and that was dealt with.
-bool expect(Core& core, Qp& qp, const wire::RxPacket& packet, std::uint32_t& acked) {
-  if (!acknowledge(core, qp, packet.bth.psn, acked)) {
-    settle(core, qp, acked);
-    implied_nak(core, qp);
+bool expect(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint32_t& acked) {
+  if (!acknowledge(context, qp, packet.bth.psn, acked)) {
+    settle(context, qp, acked);
+    implied_nak(context, qp);
     return false;
   }
   const bool atomic = packet.info->has(wire::kAtomic);
   if (!is_answered(qp.wqe(qp.sq_head)) || atomic != (qp.wqe(qp.sq_head).kind == Kind::kAtomic)) {
-    settle(core, qp, acked);
-    fail_send(core, qp, UROCE_WC_BAD_RESP_ERR);
+    settle(context, qp, acked);
+    fail_send(context, qp, UROCE_WC_BAD_RESP_ERR);
     return false;
   }
   return true;
 }
 
 /// Books the response of `cost`; `ends` a request.
-void book_response(Core& core, Qp& qp, std::uint32_t cost, bool ends) {
+void book_response(Context& context, Qp& qp, std::uint32_t cost, bool ends) {
   const bool asked_for = qp.una.before(qp.psn);  // else it answers what was sent before going back
   ++qp.una;
   if (!asked_for) return;
-  core.give_read_budget(qp, cost);
+  context.release_read_budget(qp, cost);
   if (ends && qp.reads_in_flight != 0) --qp.reads_in_flight;
 }
 
-void on_read_response(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
   std::uint32_t acked = 0;
-  if (!expect(core, qp, packet, acked)) return;
+  if (!expect(context, qp, packet, acked)) return;
   const Wqe& wqe = qp.wqe(qp.sq_head);
   const std::uint32_t index = psns_between(wqe.first(), qp.una);
   const bool last = index + 1 == wqe.psn_count;
@@ -122,52 +122,53 @@ void on_read_response(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const std::uint32_t length = wqe.kind == Kind::kRead ? wqe.length : 0;
   const std::uint32_t bytes = last ? length - (index << qp.mtu_shift) : qp.mtu;
   if (packet.payload_bytes != bytes || ends != packet.info->has(wire::kLast | wire::kOnly)) {
-    settle(core, qp, acked);
-    return fail_send(core, qp, UROCE_WC_BAD_RESP_ERR);
+    settle(context, qp, acked);
+    return fail_send(context, qp, UROCE_WC_BAD_RESP_ERR);
   }
   if (index == 0) qp.read_at = {};
   if (packet.placed) {
     qp.read_at.offset += bytes;
     if (qp.read_at.offset == wqe.sges()[qp.read_at.index].length) qp.read_at = {qp.read_at.index + 1, 0};
-  } else if (scatter(core, qp.pd, wqe.sges(), wqe.num_sge, qp.read_at, packet.payload, bytes) != Scattered::kOk) {
-    settle(core, qp, acked);
-    return fail_send(core, qp, UROCE_WC_LOC_PROT_ERR);
+  } else if (scatter(context, qp.pd, wqe.sges(), wqe.num_sge, qp.read_at, packet.payload, bytes) !=
+             ScatterResult::kOk) {
+    settle(context, qp, acked);
+    return fail_send(context, qp, UROCE_WC_LOC_PROT_ERR);
   }
   const std::uint32_t cost = cost_of(bytes, 1);
-  book_response(core, qp, cost, ends);
-  if (last) complete_send(core, qp);
-  settle(core, qp, acked + cost);
+  book_response(context, qp, cost, ends);
+  if (last) complete_send(context, qp);
+  settle(context, qp, acked + cost);
 }
 
-void on_atomic_response(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void on_atomic_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
   std::uint32_t acked = 0;
-  if (!expect(core, qp, packet, acked)) return;
+  if (!expect(context, qp, packet, acked)) return;
   const Wqe& wqe = qp.wqe(qp.sq_head);
   const std::uint64_t original = wire::AtomicAckEth::parse(packet.bth_start + packet.info->atomic_ack_eth).original;
   SgeCursor at;
-  if (scatter(core, qp.pd, wqe.sges(), wqe.num_sge, at, reinterpret_cast<const std::byte*>(&original),
-              sizeof original) != Scattered::kOk) {
-    settle(core, qp, acked);
-    return fail_send(core, qp, UROCE_WC_LOC_PROT_ERR);
+  if (scatter(context, qp.pd, wqe.sges(), wqe.num_sge, at, reinterpret_cast<const std::byte*>(&original),
+              sizeof original) != ScatterResult::kOk) {
+    settle(context, qp, acked);
+    return fail_send(context, qp, UROCE_WC_LOC_PROT_ERR);
   }
   const std::uint32_t cost = cost_of(wqe.length, 1);
-  book_response(core, qp, cost, true);
-  complete_send(core, qp);
-  settle(core, qp, acked + cost);
+  book_response(context, qp, cost, true);
+  complete_send(context, qp);
+  settle(context, qp, acked + cost);
 }
 
 }  // namespace
 
-void receive(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const Psn psn = packet.bth.psn;
   if (psn.before(qp.una) || !psn.before(qp.max_psn)) {
-    ++core.counters.drop_unexpected;  // answers to what is long complete, or was never sent
+    ++context.counters.drop_unexpected;  // answers to what is long complete, or was never sent
     return;
   }
   switch (packet.info->operation) {
-    case wire::Operation::kAcknowledge: return on_acknowledge(core, qp, packet);
-    case wire::Operation::kAtomicAcknowledge: return on_atomic_response(core, qp, packet);
-    default: return on_read_response(core, qp, packet);
+    case wire::Operation::kAcknowledge: return on_acknowledge(context, qp, packet);
+    case wire::Operation::kAtomicAcknowledge: return on_atomic_response(context, qp, packet);
+    default: return on_read_response(context, qp, packet);
   }
 }
 

@@ -6,6 +6,6 @@
 namespace uroce::proto::completer {
 
 /// A response packet (ACK, NAK, READ response, atomic response) for an RC QP.
-void receive(Core& core, Qp& qp, const wire::RxPacket& packet);
+void receive(Context& context, Qp& qp, const wire::RxPacket& packet);
 
 }  // namespace uroce::proto::completer

@@ -7,7 +7,7 @@
 
 namespace uroce::proto {
 
-void Departed::note(const Qp& qp, Nanos now) {
+void DestroyedQps::note(const Qp& qp, Nanos now) {
   const std::uint32_t slot = next_++ & (kNotes - 1);
   Note& note = notes_[slot];
   if (note.until != 0) by_qpn_.erase(note.qpn);
@@ -19,14 +19,14 @@ void Departed::note(const Qp& qp, Nanos now) {
           .pkey = qp.pkey,
           .service = qp.service,
           .listed = note.listed,
-          .until = now + kRemembered,
+          .until = now + kLingerTime,
           .path = qp.path};
   std::memcpy(note.peer.data(), qp.peer, note.peer.size());
   by_qpn_.insert(qp.qpn, slot);
-  if (qp.owed == Owed::kAck) owe(slot, qp.owed_newest ? qp.epsn - 1 : qp.owed_psn);
+  if (qp.owed == PendingAck::kAck) owe(slot, qp.owed_newest ? qp.epsn - 1 : qp.owed_psn);
 }
 
-void Departed::forget(Qpn qpn) {
+void DestroyedQps::forget(Qpn qpn) {
   const std::uint32_t slot = by_qpn_.find(qpn);
   if (slot == QpnTable::kNone) return;
   by_qpn_.erase(qpn);
@@ -34,7 +34,7 @@ void Departed::forget(Qpn qpn) {
   notes_[slot].owed = false;
 }
 
-void Departed::owe(std::uint32_t slot, Psn psn) {
+void DestroyedQps::owe(std::uint32_t slot, Psn psn) {
   Note& note = notes_[slot];
   if (!note.owed || psn.after(note.owed_psn)) note.owed_psn = psn;
   note.owed = true;
@@ -43,22 +43,22 @@ void Departed::owe(std::uint32_t slot, Psn psn) {
   owing_.push_back(slot);
 }
 
-bool Departed::receive(Core& core, wire::RxPacket& packet) {
+bool DestroyedQps::receive(Context& context, wire::RxPacket& packet) {
   const std::uint32_t slot = by_qpn_.find(packet.bth.dest_qpn);
   if (slot == QpnTable::kNone) return false;
   const Note& note = notes_[slot];
   const wire::OpcodeInfo& info = *packet.info;
-  if (core.now >= note.until || info.service != note.service || !info.has(wire::kRequest)) return false;
+  if (context.now >= note.until || info.service != note.service || !info.has(wire::kRequest)) return false;
   if (!info.has(wire::kSend | wire::kWrite) || !packet.bth.psn.before(note.epsn)) return false;
   if ((packet.bth.pkey & 0x7fff) != (note.pkey & 0x7fff)) return false;
   if (!comes_from(packet, note.peer_v4, note.peer.data())) return false;
   if (packet.icrc_open && !wire::check_icrc(packet)) return false;
-  ++core.counters.duplicate_request;
+  ++context.counters.duplicate_request;
   if (packet.bth.ack_req) owe(slot, packet.bth.psn);
   return true;
 }
 
-void Departed::transmit(Core& core, TxBurst& burst) {
+void DestroyedQps::transmit(Context& context, TxBurst& burst) {
   while (!owing_.empty() && !burst.full()) {
     Note& note = notes_[owing_.back()];
     owing_.pop_back();
@@ -69,8 +69,8 @@ void Departed::transmit(Core& core, TxBurst& burst) {
                         .pkey = note.pkey,
                         .dest_qpn = note.dest_qpn,
                         .psn = note.owed_psn};
-    core.counters.acks_sent +=
-        responder::send_acknowledge(core, burst, note.path, bth, wire::kAckUnlimited, note.msn);
+    context.counters.acks_sent +=
+        responder::send_acknowledge(context, burst, note.path, bth, wire::kAckUnlimited, note.msn);
   }
 }
 

@@ -17,14 +17,14 @@
 
 namespace uroce::proto {
 
-class Core;
+class Context;
 
-class Departed {
+class DestroyedQps {
  public:
-  static constexpr Nanos kRemembered = kSecond;
+  static constexpr Nanos kLingerTime = kSecond;
   static constexpr std::uint32_t kNotes = 1024;  ///< the QPs destroyed last; a power of 2
 
-  explicit Departed(std::pmr::memory_resource* memory)
+  explicit DestroyedQps(std::pmr::memory_resource* memory)
       : notes_(kNotes, memory), by_qpn_(kNotes, memory), owing_(memory) {
     owing_.reserve(kNotes);
   }
@@ -34,10 +34,10 @@ class Departed {
   /// Its number has another owner.
   void forget(Qpn qpn);
   /// A packet that no QP takes. False: it is for none of these either, or bad.
-  bool receive(Core& core, wire::RxPacket& packet);
+  bool receive(Context& context, wire::RxPacket& packet);
 
   bool owes() const { return !owing_.empty(); }
-  void transmit(Core& core, TxBurst& burst);
+  void transmit(Context& context, TxBurst& burst);
 
  private:
   struct Note {

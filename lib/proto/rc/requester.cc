@@ -9,41 +9,41 @@
 namespace uroce::proto::requester {
 namespace {
 
-/// kAgain: look at the WQE under the cursor afresh.
-enum class Step : std::uint8_t { kSent, kBlocked, kAgain, kFailed };
+/// kRestart: look at the WQE under the cursor afresh.
+enum class Step : std::uint8_t { kSent, kBlocked, kRestart, kFailed };
 
 /// What goes wrong with a WQE before it is sent shows when all before it are complete. If nobody was asked to
 /// acknowledge the last of those, they go out once more, and now the last one asks.
-Step stop_at(Core& core, Qp& qp, Wqe& wqe, std::uint8_t status) {
+Step defer_failure(Context& context, Qp& qp, Wqe& wqe, std::uint8_t status) {
   const bool known = wqe.status != UROCE_WC_SUCCESS;
   wqe.status = status;
   if (qp.sq_cursor != qp.sq_head) {
     if (known || qp.ack_asked == qp.psn) return Step::kBlocked;
-    rewind(core, qp);
-    return Step::kAgain;
+    rewind(context, qp);
+    return Step::kRestart;
   }
-  fail_send(core, qp, status);
+  fail_send(context, qp, status);
   return Step::kFailed;
 }
 
 /// Executed once, when all before it are complete: what they use stays valid for their retries, and a retry can't
 /// repeat it.
-Step change_key(Core& core, Qp& qp, Wqe& wqe) {
+Step change_key(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.sq_cursor != qp.sq_head) return Step::kBlocked;
-  if (!execute_locally(core, qp, wqe)) return stop_at(core, qp, wqe, UROCE_WC_MW_BIND_ERR);
+  if (!execute_locally(context, qp, wqe)) return defer_failure(context, qp, wqe, UROCE_WC_MW_BIND_ERR);
   ++qp.sq_cursor;
   ++qp.sq_started;
-  complete_send(core, qp);
+  complete_send(context, qp);
   qp.sq.publish_consumed(qp.sq_head);
-  return Step::kAgain;
+  return Step::kRestart;
 }
 
 /// First touch of a WQE: kSent means that its packets may go now.
-Step begin(Core& core, Qp& qp, Wqe& wqe) {
+Step begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.state != QpState::kRts) return Step::kBlocked;
-  if (wqe.status != UROCE_WC_SUCCESS) return stop_at(core, qp, wqe, wqe.status);
+  if (wqe.status != UROCE_WC_SUCCESS) return defer_failure(context, qp, wqe, wqe.status);
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.reads_in_flight != 0) return Step::kBlocked;
-  if (is_local(wqe.kind)) return change_key(core, qp, wqe);
+  if (is_local(wqe.kind)) return change_key(context, qp, wqe);
   wqe.first_psn = qp.psn.value();
   ++qp.sq_started;
   qp.send_at = {};
@@ -52,9 +52,9 @@ Step begin(Core& core, Qp& qp, Wqe& wqe) {
 
 /// Whether nothing follows the current WQE, whose last packet costs `cost`, right away, so that its acknowledge
 /// must be asked for.
-bool last_for_now(Core& core, Qp& qp, std::uint32_t cost) {
+bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
   const std::uint32_t next = qp.sq_cursor + 1;
-  if (next == qp.sq_fetched && !fetch_wqe(core, qp)) return true;
+  if (next == qp.sq_fetched && !fetch_wqe(context, qp)) return true;
   const Wqe& wqe = qp.wqe(next);
   if (wqe.status != UROCE_WC_SUCCESS || qp.state != QpState::kRts) return true;
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.reads_in_flight != 0) return true;
@@ -67,7 +67,7 @@ bool last_for_now(Core& core, Qp& qp, std::uint32_t cost) {
 
 /// Whether `cost` more bytes fit. When the window is full and nobody was asked for an acknowledge (it may have
 /// shrunk since), one packet goes over it to ask.
-bool window_lets(Qp& qp, std::uint32_t cost, bool& probe) {
+bool fits_window(Qp& qp, std::uint32_t cost, bool& probe) {
   const std::uint32_t in_flight = qp.in_flight();
   if (in_flight == 0 || in_flight + cost <= qp.window.bytes()) return true;
   probe = !qp.ack_asked.after(qp.una);
@@ -75,25 +75,25 @@ bool window_lets(Qp& qp, std::uint32_t cost, bool& probe) {
 }
 
 /// Books a packet, or a READ request with `packets` of answer. True: it left for the first time.
-bool sent(Core& core, Qp& qp, std::uint32_t packets, std::uint32_t cost, std::uint32_t frame_bytes) {
+bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost, std::uint32_t frame_bytes) {
   const bool again = qp.psn.before(qp.max_psn);
   if (again) {
-    ++core.counters.retransmitted_pkts;
+    ++context.counters.retransmitted_pkts;
     ++qp.counters.retransmitted_pkts;
   }
   qp.psn = qp.psn + packets;
   if (qp.psn.after(qp.max_psn)) qp.max_psn = qp.psn;
   qp.cost_sent += cost;
-  ++core.counters.sent_pkts;
-  core.counters.sent_bytes += frame_bytes;
+  ++context.counters.sent_pkts;
+  context.counters.sent_bytes += frame_bytes;
   ++qp.counters.sent_pkts;
-  if (qp.ack_deadline == kNever) expect_acknowledge(core, qp);
+  if (qp.ack_deadline == kNever) expect_acknowledge(context, qp);
   return !again;
 }
 
 /// The packet that left last asks for an acknowledge, or is answered.
-void asked(const Core& core, Qp& qp, Psn psn, bool first_time) {
-  if (first_time) qp.round_trip.sent(psn, core.now);
+void record_ack_request(const Context& context, Qp& qp, Psn psn, bool first_time) {
+  if (first_time) qp.rtt.sent(psn, context.now);
   qp.ack_asked = qp.psn;
   qp.cost_since_ack_req = 0;
 }
@@ -112,59 +112,60 @@ bool at_limit(const Qp& qp, std::uint32_t cost) {
 }
 
 /// One packet of a SEND or WRITE.
-Step send_data(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
+Step send_data(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
   const DataPart part = part_of(qp, wqe);
   const std::uint32_t cost = cost_of(part.bytes, 1);
   bool ask = false;
-  if (!window_lets(qp, cost, ask)) return Step::kBlocked;
+  if (!fits_window(qp, cost, ask)) return Step::kBlocked;
 
   qp.cost_since_ack_req += cost;
   ask = ask || at_limit(qp, cost) || budget == 1 || burst.count + 1 == burst.frames.size();
   if (part.last) {
-    ask = ask || qp.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(core, qp, cost);
+    ask = ask || qp.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(context, qp, cost);
   }
   const base::Frame& frame = burst.frames[burst.count];
-  if (!build_data(core, qp, wqe, part, ask, burst)) return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
-  const bool first_time = sent(core, qp, 1, cost, frame.length);
-  if (ask) asked(core, qp, qp.psn - 1, first_time);
+  if (!build_data(context, qp, wqe, part, ask, burst))
+    return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
+  const bool first_time = sent(context, qp, 1, cost, frame.length);
+  if (ask) record_ack_request(context, qp, qp.psn - 1, first_time);
   if (part.last) next_wqe(qp);
   return Step::kSent;
 }
 
 /// Sends a request that is answered by a response of its own; `packets` PSNs, `cost` bytes of window, and of the
 /// WQE's own memory `payload` bytes.
-Step send_request(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, const auto& header, std::uint32_t packets,
+Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto& header, std::uint32_t packets,
                   std::uint32_t cost, std::uint32_t payload = 0) {
   const wire::Bth bth{.opcode = wire::opcode(qp.service, send_row(wqe.opcode).only),
                       .pkey = qp.pkey,
                       .dest_qpn = qp.dest_qpn,
                       .psn = qp.psn};
   base::Frame& frame = burst.frames[burst.count];
-  PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
+  PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t xrc = xrceth_bytes(qp);
   if (builder.start(frame, qp.path, bth, xrc + header.kBytes, payload)) {
     if (xrc != 0) wire::XrcEth{wqe.remote_srqn}.emit(builder.extended());
     header.emit(builder.extended() + xrc);
     builder.seal();
-    if (payload != 0 && !add_payload(core, qp, wqe, {.bytes = payload}, builder)) {
-      return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
+    if (payload != 0 && !add_payload(context, qp, wqe, {.bytes = payload}, builder)) {
+      return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
     }
     builder.finish();
     ++burst.count;
   }
   ++qp.reads_in_flight;
-  asked(core, qp, bth.psn, sent(core, qp, packets, cost, frame.length));
+  record_ack_request(context, qp, bth.psn, sent(context, qp, packets, cost, frame.length));
   return Step::kSent;
 }
 
 /// Whether one more request of a single PSN, answered by a response of `cost`, may go.
-bool may_ask(Core& core, Qp& qp, std::uint32_t cost) {
+bool may_ask(Context& context, Qp& qp, std::uint32_t cost) {
   bool probe = false;
-  return qp.reads_in_flight < qp.max_reads && window_lets(qp, cost, probe) && core.take_read_budget(qp, cost);
+  return qp.reads_in_flight < qp.max_reads && fits_window(qp, cost, probe) && context.take_read_budget(qp, cost);
 }
 
 /// One request of a READ: at most kReadChunkPackets of answer, so that a long READ comes in at our pace.
-Step send_read(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
+Step send_read(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   if (qp.reads_in_flight >= qp.max_reads) return Step::kBlocked;
   const std::uint32_t index = psns_between(wqe.first(), qp.psn);
   const std::uint32_t end = std::min((index | (qp.read_chunk - 1)) + 1, wqe.psn_count);
@@ -172,25 +173,26 @@ Step send_read(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t bytes = (end == wqe.psn_count ? wqe.length : end << qp.mtu_shift) - offset;
   const std::uint32_t cost = cost_of(bytes, end - index);
   bool probe = false;
-  if (!window_lets(qp, cost, probe)) return Step::kBlocked;
-  if (index == 0 && !writable(core, qp.pd, wqe.sges(), wqe.num_sge)) {
-    return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
+  if (!fits_window(qp, cost, probe)) return Step::kBlocked;
+  if (index == 0 && !writable(context, qp.pd, wqe.sges(), wqe.num_sge)) {
+    return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
   }
-  if (!core.take_read_budget(qp, cost)) return Step::kBlocked;
+  if (!context.take_read_budget(qp, cost)) return Step::kBlocked;
   const wire::Reth header{wqe.remote_addr + offset, Key{wqe.rkey}, bytes};
-  send_request(core, qp, wqe, burst, header, end - index, cost);
+  send_request(context, qp, wqe, burst, header, end - index, cost);
   if (end == wqe.psn_count) next_wqe(qp);
   return Step::kSent;
 }
 
-Step send_atomic(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
+Step send_atomic(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t cost = cost_of(wqe.length, 1);
-  if (!writable(core, qp.pd, wqe.sges(), wqe.num_sge)) return stop_at(core, qp, wqe, UROCE_WC_LOC_PROT_ERR);
-  if (!may_ask(core, qp, cost)) return Step::kBlocked;
+  if (!writable(context, qp.pd, wqe.sges(), wqe.num_sge))
+    return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
+  if (!may_ask(context, qp, cost)) return Step::kBlocked;
   const bool swap = wqe.opcode == UROCE_WR_ATOMIC_CMP_AND_SWP;
   const wire::AtomicEth header{wqe.remote_addr, Key{wqe.rkey}, swap ? wqe.atomic.swap : wqe.atomic.compare_add,
                                swap ? wqe.atomic.compare_add : 0};
-  send_request(core, qp, wqe, burst, header, 1, cost);
+  send_request(context, qp, wqe, burst, header, 1, cost);
   next_wqe(qp);
   return Step::kSent;
 }
@@ -206,28 +208,28 @@ struct FlushHeader {
 };
 
 /// A FLUSH or ATOMIC WRITE: answered by an empty READ response.
-Step send_confirmed(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst) {
+Step send_confirmed(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t cost = cost_of(0, 1);
-  if (!may_ask(core, qp, cost)) return Step::kBlocked;
+  if (!may_ask(context, qp, cost)) return Step::kBlocked;
   const bool flush = wqe.kind == Kind::kFlush;
   const auto bytes = flush ? static_cast<std::uint32_t>(wqe.flush.length) : wqe.length;
   const wire::Reth reth{wqe.remote_addr, Key{wqe.rkey}, bytes};
   const FlushHeader flush_header{{(wqe.flush.type & 15) | (wqe.flush.level & 3) << 4}, reth};
-  const Step step = flush ? send_request(core, qp, wqe, burst, flush_header, 1, cost)
-                          : send_request(core, qp, wqe, burst, reth, 1, cost, bytes);
+  const Step step = flush ? send_request(context, qp, wqe, burst, flush_header, 1, cost)
+                          : send_request(context, qp, wqe, burst, reth, 1, cost, bytes);
   if (step == Step::kSent) next_wqe(qp);
   return step;
 }
 
-Step send_packet(Core& core, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
+Step send_packet(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
   // A WQE that failed halfway stays where it is until it is the oldest.
-  if (wqe.status != UROCE_WC_SUCCESS) return stop_at(core, qp, wqe, wqe.status);
+  if (wqe.status != UROCE_WC_SUCCESS) return defer_failure(context, qp, wqe, wqe.status);
   switch (wqe.kind) {
-    case Kind::kRead: return send_read(core, qp, wqe, burst);
-    case Kind::kAtomic: return send_atomic(core, qp, wqe, burst);
+    case Kind::kRead: return send_read(context, qp, wqe, burst);
+    case Kind::kAtomic: return send_atomic(context, qp, wqe, burst);
     case Kind::kAtomicWrite:
-    case Kind::kFlush: return send_confirmed(core, qp, wqe, burst);
-    default: return send_data(core, qp, wqe, burst, budget);
+    case Kind::kFlush: return send_confirmed(context, qp, wqe, burst);
+    default: return send_data(context, qp, wqe, burst, budget);
   }
 }
 
@@ -247,27 +249,27 @@ void seek(Qp& qp, std::uint32_t cursor, Psn psn) {
 
 }  // namespace
 
-bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
+bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
   if ((qp.state != QpState::kRts && qp.state != QpState::kSqd) || qp.rnr_waiting) {
     qp.send_state = SendState::kBlocked;
     return false;
   }
   for (;;) {
-    if (qp.sq_cursor == qp.sq_fetched && !fetch_wqe(core, qp)) {
+    if (qp.sq_cursor == qp.sq_fetched && !fetch_wqe(context, qp)) {
       qp.send_state = SendState::kIdle;
       return false;
     }
     Wqe& wqe = qp.wqe(qp.sq_cursor);
     Step step = Step::kSent;
-    if (qp.sq_cursor == qp.sq_started) step = begin(core, qp, wqe);
+    if (qp.sq_cursor == qp.sq_started) step = begin(context, qp, wqe);
     if (step == Step::kSent) {
       if (budget == 0 || burst.full()) {
         qp.send_state = SendState::kReady;
         return true;
       }
-      step = send_packet(core, qp, wqe, burst, budget);
+      step = send_packet(context, qp, wqe, burst, budget);
     }
-    if (step == Step::kAgain) continue;
+    if (step == Step::kRestart) continue;
     if (step != Step::kSent) {
       qp.send_state = SendState::kBlocked;
       return false;
@@ -276,14 +278,14 @@ bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
   }
 }
 
-void rewind(Core& core, Qp& qp) {
+void rewind(Context& context, Qp& qp) {
   qp.reads_in_flight = 0;
-  if (qp.read_budget_used != 0) core.give_read_budget(qp, qp.read_budget_used);
+  if (qp.read_budget_used != 0) context.release_read_budget(qp, qp.read_budget_used);
   qp.ack_deadline = kNever;
   skip_to_una(qp);
 }
 
-bool step_back(Core& core, Qp& qp) {
+bool rewind_last_packet(Context& context, Qp& qp) {
   const bool within = qp.sq_cursor != qp.sq_started && qp.wqe(qp.sq_cursor).first() != qp.psn;
   const std::uint32_t cursor = within ? qp.sq_cursor : qp.sq_cursor - 1;
   const Wqe& wqe = qp.wqe(cursor);
@@ -299,7 +301,7 @@ bool step_back(Core& core, Qp& qp) {
   const std::uint32_t cost = cost_of(std::min(length, end << qp.mtu_shift) - (index << qp.mtu_shift), end - index);
   qp.cost_sent -= cost;
   if (wqe.kind >= Kind::kRead) {
-    core.give_read_budget(qp, cost);
+    context.release_read_budget(qp, cost);
     if (qp.reads_in_flight != 0) --qp.reads_in_flight;
   }
   seek(qp, cursor, wqe.first() + index);

@@ -8,21 +8,21 @@
 namespace uroce::proto::requester {
 
 /// Sends up to `budget` packets (and counts it down). True: it could send more at once.
-bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget);
+bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
 /// The next packet is that at una: all that is unacknowledged goes out again.
-void rewind(Core& core, Qp& qp);
+void rewind(Context& context, Qp& qp);
 
 /// The next packet is the one that left last (of a READ, its last request), and it asks for an acknowledge. False:
 /// it can't be sent again, and nothing changed.
-bool step_back(Core& core, Qp& qp);
+bool rewind_last_packet(Context& context, Qp& qp);
 
 /// After una moved past what is sent next (a late acknowledge during a retransmission): goes on behind it.
 void skip_to_una(Qp& qp);
 
 /// What blocked the requester may have gone.
-inline void resume(Core& core, Qp& qp) {
-  if (qp.send_state == SendState::kBlocked) core.wake_sender(qp);
+inline void resume(Context& context, Qp& qp) {
+  if (qp.send_state == SendState::kBlocked) context.schedule_send(qp);
 }
 
 /// Packet costs, in window bytes.

@@ -9,21 +9,21 @@
 namespace uroce::proto::responder {
 
 /// A request packet for an RC QP.
-void receive(Core& core, Qp& qp, const wire::RxPacket& packet);
+void receive(Context& context, Qp& qp, const wire::RxPacket& packet);
 
 /// The same for an XRC target QP: PD, SRQ and CQ are those that the message names.
-void receive_xrc(Core& core, Qp& qp, const wire::RxPacket& packet);
+void receive_xrc(Context& context, Qp& qp, const wire::RxPacket& packet);
 
 /// One packet with an AETH into the burst, which has room. False: its frame is too small.
-bool send_acknowledge(Core& core, TxBurst& burst, const wire::FrameTemplate& path, const wire::Bth& bth,
+bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplate& path, const wire::Bth& bth,
                       std::uint8_t syndrome, Msn msn);
 
 /// A packet arrived with ECN's mark: a congestion notification is owed, at most one in kCnpInterval.
 inline constexpr Nanos kCnpInterval = 50 * kMicrosecond;
-void note_congestion(Core& core, Qp& qp);
+void note_congestion(Context& context, Qp& qp);
 
 /// Sends up to `budget` packets of what is owed (and counts it down). True: there is more.
-bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget);
+bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
 inline bool owes(const Qp& qp) {
   return (static_cast<unsigned>(qp.owed) | unsigned{qp.resource_pending} | unsigned{qp.cnp_owed}) != 0;
@@ -33,45 +33,45 @@ inline bool owes(const Qp& qp) {
 
 /// Whether the packet continues or starts a message of this kind as it may, with a payload as long as its place
 /// wants: FIRST and MIDDLE a full MTU, LAST at least a byte, none more than the MTU.
-bool well_formed(const Qp& qp, const wire::RxPacket& packet, Message kind);
+bool well_formed(const Qp& qp, const wire::RxPacket& packet, MessageInProgress kind);
 /// Completes the receive of a message of `bytes` that this packet ends.
-void deliver(Core& core, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes);
+void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes);
 /// The part of a WRITE that this packet carries. False: it may not be written.
-bool store(Core& core, Qp& qp, const wire::RxPacket& packet);
+bool store(Context& context, Qp& qp, const wire::RxPacket& packet);
 
 inline bool starts(const wire::OpcodeInfo& info) { return info.has(wire::kFirst | wire::kOnly); }
 inline bool ends(const wire::OpcodeInfo& info) { return info.has(wire::kLast | wire::kOnly); }
 
 /// Executed in sequence; the packet's PSN is epsn.
-void receive_send(Core& core, Qp& qp, const wire::RxPacket& packet);
-void receive_write(Core& core, Qp& qp, const wire::RxPacket& packet);
-void receive_read(Core& core, Qp& qp, const wire::RxPacket& packet);
-void receive_atomic(Core& core, Qp& qp, const wire::RxPacket& packet);
-void receive_atomic_write(Core& core, Qp& qp, const wire::RxPacket& packet);
-void receive_flush(Core& core, Qp& qp, const wire::RxPacket& packet);
+void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet);
+void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet);
+void receive_read(Context& context, Qp& qp, const wire::RxPacket& packet);
+void receive_atomic(Context& context, Qp& qp, const wire::RxPacket& packet);
+void receive_atomic_write(Context& context, Qp& qp, const wire::RxPacket& packet);
+void receive_flush(Context& context, Qp& qp, const wire::RxPacket& packet);
 
 /// A READ or atomic that was executed before: answered again if it is known and the same, else dropped.
-void repeat_read(Core& core, Qp& qp, const wire::RxPacket& packet);
-void repeat_atomic(Core& core, Qp& qp, const wire::RxPacket& packet);
-void repeat_confirmation(Core& core, Qp& qp, const wire::RxPacket& packet);
+void repeat_read(Context& context, Qp& qp, const wire::RxPacket& packet);
+void repeat_atomic(Context& context, Qp& qp, const wire::RxPacket& packet);
+void repeat_confirmation(Context& context, Qp& qp, const wire::RxPacket& packet);
 /// Whether a READ or atomic that is still known follows this PSN.
 bool resource_after(const Qp& qp, Psn psn);
 
 /// Sends READ and atomic responses.
-bool run_resources(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget);
+bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
 /// The packet was executed: expects the next, acknowledges if asked.
-void accept(Core& core, Qp& qp, bool ack_requested);
+void accept(Context& context, Qp& qp, bool ack_requested);
 /// An RNR or sequence NAK for epsn; given once until the QP is back in sequence.
-void refuse(Core& core, Qp& qp, std::uint8_t syndrome);
+void refuse(Context& context, Qp& qp, std::uint8_t syndrome);
 /// A NAK for `psn` that ends the QP: it goes to ERR, and `event` is raised, once the NAK is out.
-void refuse_fatally(Core& core, Qp& qp, wire::Nak code, AsyncEvent event, Psn psn);
-inline void refuse_invalid(Core& core, Qp& qp) {
-  refuse_fatally(core, qp, wire::Nak::kInvalidRequest, AsyncEvent::kQpRequestError, qp.epsn);
+void refuse_fatally(Context& context, Qp& qp, wire::Nak code, AsyncEvent event, Psn psn);
+inline void refuse_invalid(Context& context, Qp& qp) {
+  refuse_fatally(context, qp, wire::Nak::kInvalidRequest, AsyncEvent::kQpRequestError, qp.epsn);
 }
-inline void refuse_access(Core& core, Qp& qp) {
-  ++core.counters.resp_remote_access_errors;
-  refuse_fatally(core, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, qp.epsn);
+inline void refuse_access(Context& context, Qp& qp) {
+  ++context.counters.resp_remote_access_errors;
+  refuse_fatally(context, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, qp.epsn);
 }
 
 /// Writes an AETH.

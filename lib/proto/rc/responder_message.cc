@@ -4,16 +4,16 @@
 #include "proto/work/receive_queue.h"
 
 namespace uroce::proto::responder {
-bool well_formed(const Qp& qp, const wire::RxPacket& packet, Message kind) {
+bool well_formed(const Qp& qp, const wire::RxPacket& packet, MessageInProgress kind) {
   const wire::OpcodeInfo& info = *packet.info;
-  if (qp.message != (starts(info) ? Message::kNone : kind)) return false;
+  if (qp.message != (starts(info) ? MessageInProgress::kNone : kind)) return false;
   if (packet.payload_bytes > qp.mtu) return false;
   if (ends(info)) return !info.has(wire::kLast) || packet.payload_bytes != 0;
   return packet.payload_bytes == qp.mtu;
 }
 
-void deliver(Core& core, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes) {
-  uroce_cqe cqe = core.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
+void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes) {
+  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
   cqe.opcode = opcode;
   cqe.byte_len = bytes;
   if (packet.info->has(wire::kHasImmDt)) {
@@ -23,67 +23,67 @@ void deliver(Core& core, Qp& qp, const wire::RxPacket& packet, std::uint8_t opco
     cqe.wc_flags = UROCE_WC_WITH_INV;
     cqe.imm_data = wire::Ieth::parse(packet.bth_start + packet.info->ieth).rkey.value;
   }
-  complete_receive(core, qp, cqe, packet.bth.solicited);
+  complete_receive(context, qp, cqe, packet.bth.solicited);
 }
 
-bool store(Core& core, Qp& qp, const wire::RxPacket& packet) {
+bool store(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if (packet.payload_bytes == 0 || packet.placed) return true;
   memory::Span span;
-  return core.resolve(qp.write_rkey, qp.pd, qp.write_address, packet.payload_bytes, memory::kRemoteWrite, span,
-                      qp.qpn) == memory::Verdict::kOk &&
+  return context.resolve(qp.write_rkey, qp.pd, qp.write_address, packet.payload_bytes, memory::kRemoteWrite, span,
+                         qp.qpn) == memory::Verdict::kOk &&
          span.write(0, packet.payload, packet.payload_bytes);
 }
 
 namespace {
 
 /// Gets the receive WQE that the message needs. False: there is none or it is bad, and the peer is told.
-bool have_receive(Core& core, Qp& qp) {
+bool have_receive(Context& context, Qp& qp) {
   if (qp.have_receive) return true;
-  switch (take_receive(core, qp)) {
-    case Taken::kOk: return true;
-    case Taken::kNone:
-      ++core.counters.rnr_nak_sent;
-      refuse(core, qp, wire::kRnrNak | qp.min_rnr_timer);
+  switch (take_receive(context, qp)) {
+    case FetchResult::kOk: return true;
+    case FetchResult::kNone:
+      ++context.counters.rnr_nak_sent;
+      refuse(context, qp, wire::kRnrNak | qp.min_rnr_timer);
       return false;
-    case Taken::kBad:
-      fail_receive(core, qp, static_cast<std::uint8_t>(qp.receive.status));
-      refuse_fatally(core, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpFatal, qp.epsn);
+    case FetchResult::kBad:
+      fail_receive(context, qp, static_cast<std::uint8_t>(qp.receive.status));
+      refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpFatal, qp.epsn);
       return false;
   }
   return false;
 }
 
 /// Puts a SEND's payload into the receive WQE. False: it doesn't fit or the memory isn't ours to write.
-bool deposit(Core& core, Qp& qp, const wire::RxPacket& packet) {
+bool deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const ReceiveWqe& wqe = qp.receive;
-  switch (scatter(core, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, packet.payload, packet.payload_bytes)) {
-    case Scattered::kOk: return true;
-    case Scattered::kNoRoom:
-      ++core.counters.resp_local_length_error;
-      fail_receive(core, qp, UROCE_WC_LOC_LEN_ERR);
-      refuse_invalid(core, qp);
+  switch (scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, packet.payload, packet.payload_bytes)) {
+    case ScatterResult::kOk: return true;
+    case ScatterResult::kNoRoom:
+      ++context.counters.resp_local_length_error;
+      fail_receive(context, qp, UROCE_WC_LOC_LEN_ERR);
+      refuse_invalid(context, qp);
       return false;
-    case Scattered::kNoAccess:
-      fail_receive(core, qp, UROCE_WC_LOC_PROT_ERR);
-      refuse_fatally(core, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
+    case ScatterResult::kNoAccess:
+      fail_receive(context, qp, UROCE_WC_LOC_PROT_ERR);
+      refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
       return false;
   }
   return false;
 }
 
 /// Takes the RETH of the first packet, and checks the whole range at once. False: refused.
-bool begin_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
+bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   const bool only = packet.info->has(wire::kOnly);
   if (reth.length > kMaxMessage || (only ? reth.length != packet.payload_bytes : reth.length <= qp.mtu)) {
-    refuse_invalid(core, qp);
+    refuse_invalid(context, qp);
     return false;
   }
   if (reth.length != 0) {
     memory::Span span;
-    if (core.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span, qp.qpn) !=
+    if (context.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span, qp.qpn) !=
         memory::Verdict::kOk) {
-      refuse_access(core, qp);
+      refuse_access(context, qp);
       return false;
     }
   }
@@ -96,58 +96,58 @@ bool begin_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
 
 }  // namespace
 
-void receive_send(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
-  if (!well_formed(qp, packet, Message::kSend)) return refuse_invalid(core, qp);
+  if (!well_formed(qp, packet, MessageInProgress::kSend)) return refuse_invalid(context, qp);
   if (starts(info)) {
-    if (!have_receive(core, qp)) return;
+    if (!have_receive(context, qp)) return;
     qp.receive_offset = 0;
   }
-  if (!deposit(core, qp, packet)) return;
+  if (!deposit(context, qp, packet)) return;
   qp.receive_offset += packet.payload_bytes;
   if (!ends(info)) {
-    qp.message = Message::kSend;
-    return accept(core, qp, packet.bth.ack_req);
+    qp.message = MessageInProgress::kSend;
+    return accept(context, qp, packet.bth.ack_req);
   }
   if (info.has(wire::kHasIeth)) {
     const Key key = wire::Ieth::parse(packet.bth_start + info.ieth).rkey;
-    if (core.memory.invalidate(key, qp.pd, qp.qpn) != memory::Verdict::kOk) {
-      fail_receive(core, qp, UROCE_WC_REM_INV_REQ_ERR);
-      return refuse_access(core, qp);
+    if (context.memory.invalidate(key, qp.pd, qp.qpn) != memory::Verdict::kOk) {
+      fail_receive(context, qp, UROCE_WC_REM_INV_REQ_ERR);
+      return refuse_access(context, qp);
     }
   }
-  qp.message = Message::kNone;
+  qp.message = MessageInProgress::kNone;
   ++qp.msn;
-  ++core.counters.rdma_recvs;
-  deliver(core, qp, packet, UROCE_WC_RECV, qp.receive_offset);
-  accept(core, qp, packet.bth.ack_req);
+  ++context.counters.rdma_recvs;
+  deliver(context, qp, packet, UROCE_WC_RECV, qp.receive_offset);
+  accept(context, qp, packet.bth.ack_req);
 }
 
-void receive_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
-  if (!well_formed(qp, packet, Message::kWrite) || (qp.access & memory::kRemoteWrite) == 0) {
-    return refuse_invalid(core, qp);
+  if (!well_formed(qp, packet, MessageInProgress::kWrite) || (qp.access & memory::kRemoteWrite) == 0) {
+    return refuse_invalid(context, qp);
   }
   // The receive comes first: without one, nothing of the packet may be executed.
-  if (info.has(wire::kHasImmDt) && !have_receive(core, qp)) return;
-  if (starts(info) && !begin_write(core, qp, packet)) return;
+  if (info.has(wire::kHasImmDt) && !have_receive(context, qp)) return;
+  if (starts(info) && !begin_write(context, qp, packet)) return;
   const bool last = ends(info);
   if (last ? packet.payload_bytes != qp.write_left : packet.payload_bytes >= qp.write_left) {
-    return refuse_invalid(core, qp);
+    return refuse_invalid(context, qp);
   }
-  if (!store(core, qp, packet)) return refuse_access(core, qp);
+  if (!store(context, qp, packet)) return refuse_access(context, qp);
   qp.write_address += packet.payload_bytes;
   qp.write_left -= packet.payload_bytes;
   qp.receive_offset += packet.payload_bytes;
   if (!last) {
-    qp.message = Message::kWrite;
-    return accept(core, qp, packet.bth.ack_req);
+    qp.message = MessageInProgress::kWrite;
+    return accept(context, qp, packet.bth.ack_req);
   }
-  qp.message = Message::kNone;
+  qp.message = MessageInProgress::kNone;
   ++qp.msn;
-  ++core.counters.rx_write_requests;
-  if (info.has(wire::kHasImmDt)) deliver(core, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.receive_offset);
-  accept(core, qp, packet.bth.ack_req);
+  ++context.counters.rx_write_requests;
+  if (info.has(wire::kHasImmDt)) deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.receive_offset);
+  accept(context, qp, packet.bth.ack_req);
 }
 
 }  // namespace uroce::proto::responder

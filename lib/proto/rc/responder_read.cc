@@ -40,7 +40,7 @@ Resource* new_resource(Qp& qp) {
 }
 
 /// Has the resource answered, in the order of PSNs.
-void queue_answer(Core& core, Qp& qp, Resource& resource) {
+void queue_answer(Context& context, Qp& qp, Resource& resource) {
   const auto at = static_cast<std::uint8_t>(&resource - qp.resources);
   const bool idle = qp.resource_pending == 0;
   if (!resource.pending) {
@@ -48,7 +48,7 @@ void queue_answer(Core& core, Qp& qp, Resource& resource) {
     ++qp.resource_pending;
   }
   if (idle || age(qp, at) > age(qp, qp.resource_at)) qp.resource_at = at;
-  core.activate(qp);
+  context.activate(qp);
 }
 
 Resource* find_resource(Qp& qp, Psn psn) {
@@ -73,18 +73,18 @@ void note(const Qp& qp, Resource& resource, std::uint64_t address, Key rkey, std
 }
 
 /// The PSNs of the request are taken: what was owed for earlier ones is acknowledged by its answer.
-void accept_answered(Core& core, Qp& qp, std::uint32_t psns) {
+void accept_answered(Context& context, Qp& qp, std::uint32_t psns) {
   qp.epsn = qp.epsn + (psns - 1);
-  accept(core, qp, false);
-  qp.owed = Owed::kNothing;
+  accept(context, qp, false);
+  qp.owed = PendingAck::kNothing;
 }
 
 /// Held while memory without atomic instructions is read, then written: other workers do so, too.
-base::Spinlock& lock_of(Core& core, const memory::Span& span) {
-  return span.data == nullptr && span.indirect != nullptr ? span.indirect->atomics : core.memory.atomics();
+base::Spinlock& lock_of(Context& context, const memory::Span& span) {
+  return span.data == nullptr && span.indirect != nullptr ? span.indirect->atomics : context.memory.atomics();
 }
 
-std::uint64_t execute(Core& core, const memory::Span& span, bool swap, const wire::AtomicEth& request,
+std::uint64_t execute(Context& context, const memory::Span& span, bool swap, const wire::AtomicEth& request,
                       bool& reached) {
   reached = true;
   const auto result_of = [&](std::uint64_t old) {
@@ -98,7 +98,7 @@ std::uint64_t execute(Core& core, const memory::Span& span, bool swap, const wir
     word.compare_exchange_strong(old, request.swap_or_add);
     return old;
   }
-  const base::SpinGuard guard(lock_of(core, span));
+  const base::SpinGuard guard(lock_of(context, span));
   std::uint64_t old = 0;
   reached = span.read(0, reinterpret_cast<std::byte*>(&old), sizeof old);
   const std::uint64_t updated = result_of(old);
@@ -106,34 +106,34 @@ std::uint64_t execute(Core& core, const memory::Span& span, bool swap, const wir
   return old;
 }
 
-bool store_word(Core& core, const memory::Span& span, const std::byte* from) {
+bool store_word(Context& context, const memory::Span& span, const std::byte* from) {
   if (span.data != nullptr && reinterpret_cast<std::uintptr_t>(span.data) % 8 == 0) {
     std::uint64_t value;
     std::memcpy(&value, from, sizeof value);
     std::atomic_ref(*reinterpret_cast<std::uint64_t*>(span.data)).store(value, std::memory_order_release);
     return true;
   }
-  const base::SpinGuard guard(lock_of(core, span));
+  const base::SpinGuard guard(lock_of(context, span));
   return span.write(0, from, sizeof(std::uint64_t));
 }
 
 /// A FLUSH or ATOMIC WRITE was executed.
-void confirm(Core& core, Qp& qp, Resource& resource, const wire::Reth& reth) {
+void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& reth) {
   ++qp.msn;
   note(qp, resource, reth.address, reth.rkey, 0);
-  resource.answer = Answer::kConfirmation;
-  accept_answered(core, qp, 1);
-  queue_answer(core, qp, resource);
+  resource.answer = ResponseKind::kConfirmation;
+  accept_answered(context, qp, 1);
+  queue_answer(context, qp, resource);
 }
 
 /// One packet of a READ's answer. False: the memory is gone, and the peer is told.
-bool send_read_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) {
+bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst) {
   const Psn psn(resource.next_psn);
   const std::uint32_t offset = between(Psn(resource.first_psn), psn) << qp.mtu_shift;
   const std::uint32_t bytes = std::min(qp.mtu, resource.end_offset - offset);
   memory::Span span;
-  if (bytes != 0 && core.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes,
-                                 memory::kRemoteRead, span, qp.qpn) != memory::Verdict::kOk) {
+  if (bytes != 0 && context.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes,
+                                    memory::kRemoteRead, span, qp.qpn) != memory::Verdict::kOk) {
     return false;
   }
   const bool first = resource.next_psn == resource.start_psn;
@@ -144,34 +144,34 @@ bool send_read_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) 
   const wire::Bth bth{
       .opcode = wire::opcode(qp.service, operation), .pkey = qp.pkey, .dest_qpn = qp.dest_qpn, .psn = psn};
   base::Frame& frame = burst.frames[burst.count];
-  PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
+  PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const bool aeth = first || last;
   if (builder.start(frame, qp.path, bth, aeth ? wire::Aeth::kBytes : 0, bytes)) {
     if (aeth) emit_aeth(builder.extended(), wire::kAckUnlimited, Msn(resource.msn));
     builder.seal(qp.header_crc);
-    if (bytes != 0 && !copy_out(core, span, bytes, builder)) return false;
+    if (bytes != 0 && !copy_out(context, span, bytes, builder)) return false;
     builder.finish();
     ++burst.count;
-    core.counters.sent_bytes += frame.length;
+    context.counters.sent_bytes += frame.length;
   }
   resource.next_psn = (psn + 1).value();
   return true;
 }
 
-void send_atomic_response(Core& core, Qp& qp, Resource& resource, TxBurst& burst) {
+void send_atomic_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst) {
   const wire::Bth bth{.opcode = wire::opcode(qp.service, wire::Operation::kAtomicAcknowledge),
                       .pkey = qp.pkey,
                       .dest_qpn = qp.dest_qpn,
                       .psn = Psn(resource.first_psn)};
   base::Frame& frame = burst.frames[burst.count];
-  PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
+  PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   if (builder.start(frame, qp.path, bth, wire::Aeth::kBytes + wire::AtomicAckEth::kBytes, 0)) {
     emit_aeth(builder.extended(), wire::kAckUnlimited, Msn(resource.msn));
     wire::AtomicAckEth{resource.result}.emit(builder.extended() + wire::Aeth::kBytes);
     builder.seal();
     builder.finish();
     ++burst.count;
-    core.counters.sent_bytes += frame.length;
+    context.counters.sent_bytes += frame.length;
   }
   resource.next_psn = resource.end_psn;
 }
@@ -182,70 +182,71 @@ bool resource_after(const Qp& qp, Psn psn) {
   return qp.resource_used != 0 && Psn(qp.resources[before(qp, qp.resource_next)].first_psn).after(psn);
 }
 
-void receive_read(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
-  if ((qp.access & memory::kRemoteRead) == 0 || reth.length > kMaxMessage) return refuse_invalid(core, qp);
+  if ((qp.access & memory::kRemoteRead) == 0 || reth.length > kMaxMessage) return refuse_invalid(context, qp);
   if (reth.length != 0) {
     memory::Span span;
-    if (core.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteRead, span, qp.qpn) !=
+    if (context.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteRead, span, qp.qpn) !=
         memory::Verdict::kOk) {
-      return refuse_access(core, qp);
+      return refuse_access(context, qp);
     }
   }
   Resource* const resource = new_resource(qp);
-  if (resource == nullptr) return refuse_invalid(core, qp);
+  if (resource == nullptr) return refuse_invalid(context, qp);
   ++qp.msn;
-  ++core.counters.rx_read_requests;
+  ++context.counters.rx_read_requests;
   note(qp, *resource, reth.address, reth.rkey, reth.length);
-  accept_answered(core, qp, resource->psn_count);
-  queue_answer(core, qp, *resource);
+  accept_answered(context, qp, resource->psn_count);
+  queue_answer(context, qp, *resource);
 }
 
-void receive_atomic(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive_atomic(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::AtomicEth request = wire::AtomicEth::parse(packet.bth_start + packet.info->atomic_eth);
-  if ((qp.access & memory::kRemoteAtomic) == 0 || request.address % 8 != 0) return refuse_invalid(core, qp);
+  if ((qp.access & memory::kRemoteAtomic) == 0 || request.address % 8 != 0) return refuse_invalid(context, qp);
   memory::Span span;
-  if (core.resolve(request.rkey, qp.pd, request.address, 8, memory::kRemoteAtomic, span, qp.qpn) !=
+  if (context.resolve(request.rkey, qp.pd, request.address, 8, memory::kRemoteAtomic, span, qp.qpn) !=
       memory::Verdict::kOk) {
-    return refuse_access(core, qp);
+    return refuse_access(context, qp);
   }
   Resource* const resource = new_resource(qp);
-  if (resource == nullptr) return refuse_invalid(core, qp);
+  if (resource == nullptr) return refuse_invalid(context, qp);
   bool reached = false;
   const std::uint64_t original =
-      execute(core, span, packet.info->operation == wire::Operation::kCompareSwap, request, reached);
+      execute(context, span, packet.info->operation == wire::Operation::kCompareSwap, request, reached);
   if (!reached) {
-    return refuse_fatally(core, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
+    return refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
   }
   ++qp.msn;
-  ++core.counters.rx_atomic_requests;
+  ++context.counters.rx_atomic_requests;
   note(qp, *resource, request.address, request.rkey, 0);
-  resource->answer = Answer::kAtomic;
+  resource->answer = ResponseKind::kAtomic;
   resource->result = original;
-  accept_answered(core, qp, 1);
-  queue_answer(core, qp, *resource);
+  accept_answered(context, qp, 1);
+  queue_answer(context, qp, *resource);
 }
 
-void receive_atomic_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive_atomic_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   const bool allowed = (qp.access & memory::kRemoteWrite) != 0;
   if (!allowed || reth.address % 8 != 0 || reth.length != 8 || packet.payload_bytes != 8) {
-    return refuse_invalid(core, qp);
+    return refuse_invalid(context, qp);
   }
   memory::Span span;
-  if (core.resolve(reth.rkey, qp.pd, reth.address, 8, memory::kRemoteWrite, span, qp.qpn) != memory::Verdict::kOk) {
-    return refuse_access(core, qp);
+  if (context.resolve(reth.rkey, qp.pd, reth.address, 8, memory::kRemoteWrite, span, qp.qpn) !=
+      memory::Verdict::kOk) {
+    return refuse_access(context, qp);
   }
   Resource* const resource = new_resource(qp);
-  if (resource == nullptr) return refuse_invalid(core, qp);
-  if (!store_word(core, span, packet.payload)) {
-    return refuse_fatally(core, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
+  if (resource == nullptr) return refuse_invalid(context, qp);
+  if (!store_word(context, span, packet.payload)) {
+    return refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
   }
-  ++core.counters.rx_write_requests;
-  confirm(core, qp, *resource, reth);
+  ++context.counters.rx_write_requests;
+  confirm(context, qp, *resource, reth);
 }
 
-void receive_flush(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive_flush(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Feth feth = wire::Feth::parse(packet.bth_start + packet.info->feth);
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   constexpr std::uint32_t kGlobal = 1, kPersistent = 2, kWholeRegion = 1;
@@ -253,38 +254,38 @@ void receive_flush(Core& core, Qp& qp, const wire::RxPacket& packet) {
   const std::uint32_t need = ((type & kGlobal) != 0 ? std::uint32_t{memory::kFlushGlobal} : 0u) |
                              ((type & kPersistent) != 0 ? std::uint32_t{memory::kFlushPersistent} : 0u);
   if (need == 0 || (type & ~(kGlobal | kPersistent)) != 0 || level > kWholeRegion || (qp.access & need) != need) {
-    return refuse_invalid(core, qp);
+    return refuse_invalid(context, qp);
   }
   memory::Span span;
   const std::uint32_t length = level == kWholeRegion ? 0 : reth.length;
-  if (core.resolve(reth.rkey, qp.pd, reth.address, length, need, span, qp.qpn) != memory::Verdict::kOk) {
-    return refuse_access(core, qp);
+  if (context.resolve(reth.rkey, qp.pd, reth.address, length, need, span, qp.qpn) != memory::Verdict::kOk) {
+    return refuse_access(context, qp);
   }
   Resource* const resource = new_resource(qp);
-  if (resource == nullptr) return refuse_invalid(core, qp);
+  if (resource == nullptr) return refuse_invalid(context, qp);
   // What came before is in memory that all threads share.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  confirm(core, qp, *resource, reth);
+  confirm(context, qp, *resource, reth);
 }
 
-void repeat_confirmation(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void repeat_confirmation(Context& context, Qp& qp, const wire::RxPacket& packet) {
   Resource* const resource = find_resource(qp, packet.bth.psn);
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
-  if (resource == nullptr || resource->answer != Answer::kConfirmation || reth.address != resource->address ||
+  if (resource == nullptr || resource->answer != ResponseKind::kConfirmation || reth.address != resource->address ||
       reth.rkey.value != resource->rkey) {
-    ++core.counters.drop_unexpected;
+    ++context.counters.drop_unexpected;
     return;
   }
   resource->replay = 1;
   resource->next_psn = resource->first_psn;
-  queue_answer(core, qp, *resource);
+  queue_answer(context, qp, *resource);
 }
 
-void repeat_read(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void repeat_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   Resource* const resource = find_resource(qp, packet.bth.psn);
-  if (resource == nullptr || resource->answer != Answer::kData) {
-    ++core.counters.drop_unexpected;
+  if (resource == nullptr || resource->answer != ResponseKind::kData) {
+    ++context.counters.drop_unexpected;
     return;
   }
   const std::uint32_t offset = between(Psn(resource->first_psn), packet.bth.psn) << qp.mtu_shift;
@@ -292,29 +293,29 @@ void repeat_read(Core& core, Qp& qp, const wire::RxPacket& packet) {
                       offset <= resource->length && reth.length <= resource->length - offset &&
                       (reth.length != 0 || resource->length == 0);
   if (!within) {
-    ++core.counters.drop_unexpected;
+    ++context.counters.drop_unexpected;
     return;
   }
   resource->replay = 1;
   resource->start_psn = resource->next_psn = packet.bth.psn.value();
   resource->end_offset = offset + reth.length;
   resource->end_psn = (packet.bth.psn + (reth.length == 0 ? 1 : ((reth.length - 1) >> qp.mtu_shift) + 1)).value();
-  queue_answer(core, qp, *resource);
+  queue_answer(context, qp, *resource);
 }
 
-void repeat_atomic(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void repeat_atomic(Context& context, Qp& qp, const wire::RxPacket& packet) {
   Resource* const resource = find_resource(qp, packet.bth.psn);
   const wire::AtomicEth request = wire::AtomicEth::parse(packet.bth_start + packet.info->atomic_eth);
-  if (resource == nullptr || resource->answer != Answer::kAtomic || request.address != resource->address ||
+  if (resource == nullptr || resource->answer != ResponseKind::kAtomic || request.address != resource->address ||
       request.rkey.value != resource->rkey) {
-    ++core.counters.drop_unexpected;
+    ++context.counters.drop_unexpected;
     return;
   }
   resource->replay = 1;
-  queue_answer(core, qp, *resource);
+  queue_answer(context, qp, *resource);
 }
 
-bool run_resources(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
+bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
   while (qp.resource_pending != 0) {
     Resource& resource = qp.resources[qp.resource_at];
     if (!resource.pending) {
@@ -323,15 +324,15 @@ bool run_resources(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
     }
     if (budget == 0 || burst.full()) return true;
     --budget;
-    if (resource.answer == Answer::kAtomic) {
-      send_atomic_response(core, qp, resource, burst);
-    } else if (!send_read_response(core, qp, resource, burst)) {
+    if (resource.answer == ResponseKind::kAtomic) {
+      send_atomic_response(context, qp, resource, burst);
+    } else if (!send_read_response(context, qp, resource, burst)) {
       qp.resource_pending = 0;
-      ++core.counters.resp_remote_access_errors;
-      refuse_fatally(core, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, Psn(resource.next_psn));
+      ++context.counters.resp_remote_access_errors;
+      refuse_fatally(context, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, Psn(resource.next_psn));
       return false;
     }
-    ++core.counters.sent_pkts;
+    ++context.counters.sent_pkts;
     ++qp.counters.sent_pkts;
     if (resource.next_psn == resource.end_psn) {
       resource.pending = 0;

@@ -11,9 +11,9 @@
 
 namespace uroce::proto {
 
-class Patrol {
+class AckWatch {
  public:
-  Patrol(std::uint32_t qps, std::pmr::memory_resource* memory)
+  AckWatch(std::uint32_t qps, std::pmr::memory_resource* memory)
       : ring_(std::bit_ceil(qps), memory), mask_(std::bit_ceil(qps) - 1) {}
 
   /// `when` is never before that of the QP added last. No QP may be in it twice.

@@ -10,7 +10,7 @@ namespace uroce::proto {
 /// What a packet costs beyond its payload: headers and a descriptor.
 inline constexpr std::uint32_t kPacketCost = 64;
 
-class Window {
+class CongestionWindow {
  public:
   static constexpr std::uint32_t kStart = 128u << 10;
   static constexpr std::uint32_t kLargest = 2u << 20;

@@ -5,7 +5,7 @@
 
 namespace uroce::proto {
 
-Core::Core(const TransportConfig& cfg, memory::Table& table)
+Context::Context(const TransportConfig& cfg, memory::Table& table)
     : config(cfg),
       memory(table),
       crc(wire::crc_engine()),
@@ -13,10 +13,10 @@ Core::Core(const TransportConfig& cfg, memory::Table& table)
       cold(cfg.max_qps, cfg.resource),
       by_qpn(cfg.max_qps, cfg.resource),
       timers(cfg.max_qps, cfg.resource),
-      patrol(cfg.max_qps, cfg.resource),
+      ack_watch(cfg.max_qps, cfg.resource),
       address_handles(cfg.max_ahs, cfg.resource),
       multicast(cfg.max_attachments),
-      departed(cfg.resource),
+      destroyed_qps(cfg.resource),
       port_mtu(cfg.port_mtu),
       max_frame(cfg.max_frame),
       active_(std::bit_ceil(cfg.max_qps), cfg.resource),
@@ -28,7 +28,7 @@ Core::Core(const TransportConfig& cfg, memory::Table& table)
   touched_out_.reserve(cfg.max_cqs);
 }
 
-void Core::remove_active(Qp& qp) {
+void Context::remove_active(Qp& qp) {
   if (!qp.active) return;
   qp.active = false;
   std::uint32_t kept = active_head_;
@@ -39,7 +39,7 @@ void Core::remove_active(Qp& qp) {
   active_tail_ = kept;
 }
 
-bool Core::take_read_budget(Qp& qp, std::uint32_t cost) {
+bool Context::take_read_budget(Qp& qp, std::uint32_t cost) {
   // One request is let through whatever its size, else a small ring would stop all READs.
   if (read_budget_used_ != 0 && read_budget_used_ + cost > config.receive_ring_bytes) {
     if (!qp.waits_for_read_budget) {
@@ -57,7 +57,7 @@ bool Core::take_read_budget(Qp& qp, std::uint32_t cost) {
   return true;
 }
 
-void Core::give_read_budget(Qp& qp, std::uint32_t cost) {
+void Context::release_read_budget(Qp& qp, std::uint32_t cost) {
   cost = std::min(cost, qp.read_budget_used);
   qp.read_budget_used -= cost;
   read_budget_used_ -= cost;
@@ -78,11 +78,11 @@ void Core::give_read_budget(Qp& qp, std::uint32_t cost) {
   }
   for (std::uint32_t i = last_first; i != kNoQp; i = qps[i].next_read_waiter) {
     qps[i].waits_for_read_budget = false;
-    wake_sender_first(qps[i]);
+    schedule_send_first(qps[i]);
   }
 }
 
-void Core::remove_read_waiter(Qp& qp) {
+void Context::remove_read_waiter(Qp& qp) {
   if (!qp.waits_for_read_budget) return;
   qp.waits_for_read_budget = false;
   for (Waiters& list : waiters_) {
@@ -95,7 +95,7 @@ void Core::remove_read_waiter(Qp& qp) {
   }
 }
 
-void Core::push(CqId id, const uroce_cqe& cqe, bool solicited) {
+void Context::push(CqId id, const uroce_cqe& cqe, bool solicited) {
   if (id.value >= cqs_.size() || cqs_[id.value].cq == nullptr) return;
   CqSlot& slot = cqs_[id.value];
   if (!slot.cq->push(cqe, solicited) && !slot.failed) {
@@ -108,7 +108,7 @@ void Core::push(CqId id, const uroce_cqe& cqe, bool solicited) {
   }
 }
 
-void Core::set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner) {
+void Context::set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner) {
   if (id.value >= cqs_.size()) return;
   CqSlot& slot = cqs_[id.value];
   slot.cq = cq;
@@ -116,11 +116,11 @@ void Core::set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner) {
   slot.failed = false;
 }
 
-void Core::set_srq(SrqId id, Srq* srq) {
+void Context::set_srq(SrqId id, Srq* srq) {
   if (id.value < srqs_.size()) srqs_[id.value] = srq;
 }
 
-std::span<queue::CqProducer* const> Core::touched_cqs() {
+std::span<queue::CqProducer* const> Context::touched_cqs() {
   touched_out_.clear();
   for (const std::uint32_t id : touched_) {
     cqs_[id].touched = false;
@@ -130,14 +130,14 @@ std::span<queue::CqProducer* const> Core::touched_cqs() {
   return touched_out_;
 }
 
-void Core::raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner) {
+void Context::raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner) {
   if (events_count_ == events_.size()) return;  // nobody reads them
   std::size_t at = events_first_ + events_count_++;
   if (at >= events_.size()) at -= events_.size();
   events_[at] = {type, object, owner};
 }
 
-std::size_t Core::take_events(std::span<Event> out) {
+std::size_t Context::take_events(std::span<Event> out) {
   std::size_t taken = 0;
   while (taken < out.size() && events_count_ != 0) {
     out[taken++] = events_[events_first_];

@@ -1,5 +1,5 @@
 // What the parts of a transport (requester, completer, responder, ...) share: the tables, the active list, timers,
-// completions and events. Each part is a few functions over a Core and a Qp.
+// completions and events. Each part is a few functions over a Context and a Qp.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +30,9 @@ inline bool comes_from(const wire::RxPacket& packet, std::uint32_t v4, const std
   return std::memcmp(packet.ip + 12, &v4, 4) == 0;
 }
 
-class Core {
+class Context {
  public:
-  Core(const TransportConfig& config, memory::Table& memory);
+  Context(const TransportConfig& config, memory::Table& memory);
 
   const TransportConfig config;
   memory::Table& memory;
@@ -42,11 +42,11 @@ class Core {
   std::pmr::vector<QpCold> cold;  ///< by QP slot
   QpnTable by_qpn;
   base::TimerWheel timers;  ///< by QP slot
-  Patrol patrol;            ///< of QP slots
+  AckWatch ack_watch;       ///< of QP slots
   Nanos now = 0;            ///< of the current call
   AddressHandles address_handles;
   MulticastTable multicast;
-  Departed departed;
+  DestroyedQps destroyed_qps;
   std::uint32_t port_mtu, max_frame;
 
   // --- active list: QPs that may have something to send, first in, first out ---
@@ -56,12 +56,12 @@ class Core {
     active_[active_tail_++ & active_mask_] = qp.self;
   }
   /// The requester may have something to send.
-  void wake_sender(Qp& qp) {
+  void schedule_send(Qp& qp) {
     qp.send_state = SendState::kReady;
     activate(qp);
   }
   /// The same, ahead of those that are active already.
-  void wake_sender_first(Qp& qp) {
+  void schedule_send_first(Qp& qp) {
     qp.send_state = SendState::kReady;
     if (qp.active) return;
     qp.active = true;
@@ -81,7 +81,7 @@ class Core {
   void remove_active(Qp& qp);
 
   // --- timers: the wheel has one deadline a QP, never later than the earliest of the QP's own ---
-  void want_timer(Qp& qp, Nanos deadline) {
+  void arm_timer(Qp& qp, Nanos deadline) {
     if (deadline >= qp.wheel_deadline) return;
     qp.wheel_deadline = deadline;
     timers.set(qp.self, deadline);
@@ -89,7 +89,7 @@ class Core {
 
   // --- bytes of READ responses that may be on their way, all QPs together ---
   bool take_read_budget(Qp& qp, std::uint32_t cost);
-  void give_read_budget(Qp& qp, std::uint32_t cost);
+  void release_read_budget(Qp& qp, std::uint32_t cost);
   void remove_read_waiter(Qp& qp);
 
   // --- completions ---

@@ -105,7 +105,7 @@ struct ReceiveWqe {
 
 /// With what the responder answers: READ responses, the latter empty after a FLUSH or ATOMIC WRITE, or an atomic
 /// acknowledge.
-enum class Answer : std::uint8_t { kData, kConfirmation, kAtomic };
+enum class ResponseKind : std::uint8_t { kData, kConfirmation, kAtomic };
 
 /// A request that the responder can answer, again if need be.
 struct Resource {
@@ -120,7 +120,7 @@ struct Resource {
   std::uint32_t end_offset;  ///< bytes of the original where that answer ends
   std::uint32_t msn;
   std::uint32_t pd;
-  Answer answer;
+  ResponseKind answer;
   std::uint8_t pending;  ///< an answer is to be sent, or is going out
   std::uint8_t replay;
 };
@@ -131,13 +131,13 @@ static_assert(sizeof(Resource) <= 64);
 enum class SendState : std::uint8_t { kReady, kIdle, kBlocked };
 
 /// The message that the responder is in the middle of.
-enum class Message : std::uint8_t { kNone, kSend, kWrite };
+enum class MessageInProgress : std::uint8_t { kNone, kSend, kWrite };
 
 /// What acknowledgement the responder owes.
-enum class Owed : std::uint8_t { kNothing, kAck, kNak };
+enum class PendingAck : std::uint8_t { kNothing, kAck, kNak };
 
 /// The rate limit of a QP that is `paced`: pacing.h.
-struct Pace {
+struct RateLimit {
   std::uint32_t kbps = 0;
   Nanos depth = 0;     ///< of the bucket: how far clear_at may run ahead of the time
   Nanos clear_at = 0;  ///< when all that was sent has left, at this rate
@@ -151,8 +151,8 @@ struct alignas(64) Qp {
   std::uint8_t mtu_shift = 10;
   bool active = false;  ///< in the active list
   SendState send_state = SendState::kIdle;
-  Message message = Message::kNone;
-  Owed owed = Owed::kNothing;
+  MessageInProgress message = MessageInProgress::kNone;
+  PendingAck owed = PendingAck::kNothing;
   bool owed_newest = false;     ///< the ACK is for the newest PSN received when it leaves, else for owed_psn
   bool nak_sent = false;        ///< sequence or RNR NAK given, and not back in sequence since
   bool responder_dead = false;  ///< a fatal NAK is owed or given
@@ -191,14 +191,14 @@ struct alignas(64) Qp {
   Psn ack_asked;                                ///< one past the newest PSN that an acknowledge was asked for
   std::uint32_t cost_sent = 0, cost_acked = 0;  ///< running sums; the difference is in flight
   std::uint32_t cost_since_ack_req = 0;
-  Window window;
+  CongestionWindow window;
   Nanos ack_deadline = kNever;
   Nanos wheel_deadline = kNever;  ///< what the timer wheel has for this QP
   SgeCursor send_at, read_at;
-  RoundTrip round_trip;
+  RttEstimator rtt;
   std::uint8_t ack_timeout = 0;    ///< 4.096 us * 2^n; 0: none
   std::uint8_t early_retries = 0;  ///< since the last progress
-  bool on_patrol = false;
+  bool watched = false;
   bool signal_all = false;
   bool retrying = false;  ///< went back to una, and no progress since
   bool rnr_waiting = false;
@@ -245,7 +245,7 @@ struct alignas(64) Qp {
   std::uint64_t owner = 0;
   Nanos flush_interval = 0;
   Nanos next_cnp = 0;  ///< none is sent before
-  Pace pace;
+  RateLimit pace;
   std::uint32_t xrcd = 0;
   ReceiveWqe receive;
 

@@ -11,7 +11,7 @@
 
 namespace uroce::proto {
 
-class RoundTrip {
+class RttEstimator {
  public:
   /// `psn` leaves for the first time, and its acknowledge is asked for.
   void sent(Psn psn, Nanos now) {
@@ -27,7 +27,7 @@ class RoundTrip {
   }
   bool known() const { return mean_ != 0; }
   /// How long an acknowledge hardly ever takes, ns.
-  Nanos patience() const { return Nanos{2u * mean_ + 4u * deviation_} * kUnit; }
+  Nanos retransmit_timeout() const { return Nanos{2u * mean_ + 4u * deviation_} * kUnit; }
 
  private:
   static constexpr Nanos kUnit = 1 << 16;

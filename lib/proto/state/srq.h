@@ -13,7 +13,7 @@
 namespace uroce::proto {
 
 struct ReceiveWqe;
-enum class Taken : std::uint8_t;
+enum class FetchResult : std::uint8_t;
 
 /// The ring's entries are uroce_rq_entry; they were checked to be as large as its shape says.
 struct SrqCreate {
@@ -51,7 +51,7 @@ class Srq {
 
   /// Copies the next receive WQE out and checks it, like take_receive(). `limit_reached`: fewer are left than
   /// set_limit() said, for the first time since.
-  Taken take(ReceiveWqe& out, bool& limit_reached);
+  FetchResult take(ReceiveWqe& out, bool& limit_reached);
 
   /// 0: no event. One event a call. True: already fewer are posted, and the event is the caller's to raise.
   bool set_limit(std::uint32_t limit) {

@@ -43,14 +43,14 @@ DataPart segment_of(const Qp& qp, const Wqe& wqe) {
 
 }  // namespace
 
-bool fits(const Core& core, const Qp& qp, const Wqe& wqe) {
-  if (wqe.kind != Kind::kSegments) return wqe.length >= kLeastFrame && wqe.length <= core.max_frame;
+bool fits(const Context& context, const Qp& qp, const Wqe& wqe) {
+  if (wqe.kind != Kind::kSegments) return wqe.length >= kLeastFrame && wqe.length <= context.max_frame;
   const std::uint32_t header = wqe.tso.header_bytes, mss = wqe.tso.mss;
-  return header >= kLeastFrame && header <= qp.max_tso_header && mss != 0 && header + mss <= core.max_frame &&
+  return header >= kLeastFrame && header <= qp.max_tso_header && mss != 0 && header + mss <= context.max_frame &&
          wqe.length <= UROCE_MAX_TSO;
 }
 
-std::uint8_t build(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& last) {
+std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& last) {
   const bool segments = wqe.kind == Kind::kSegments;
   const DataPart part = segments ? segment_of(qp, wqe) : DataPart{0, wqe.length, true, true};
   const std::uint32_t header = segments ? wqe.tso.header_bytes : 0;
@@ -59,12 +59,12 @@ std::uint8_t build(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& las
   frame.length = header + part.bytes;
   frame.flags = 0;
   // The port's MTU may have become less since the WQE was checked.
-  if (frame.length > std::min(frame.capacity, core.max_frame)) return UROCE_WC_LOC_LEN_ERR;
+  if (frame.length > std::min(frame.capacity, context.max_frame)) return UROCE_WC_LOC_LEN_ERR;
   const std::span bytes(frame.data, frame.length);
   FrameWriter writer(frame.data);
   if (segments) writer.payload(wqe.tso_header(), header);
-  if (!add_payload(core, qp, wqe, part, writer)) return UROCE_WC_LOC_PROT_ERR;
-  if (!is_tagged(bytes) && frame.length > core.max_frame - kTag) return UROCE_WC_LOC_LEN_ERR;
+  if (!add_payload(context, qp, wqe, part, writer)) return UROCE_WC_LOC_PROT_ERR;
+  if (!is_tagged(bytes) && frame.length > context.max_frame - kTag) return UROCE_WC_LOC_LEN_ERR;
   if (segments) {
     const wire::FrameLayout layout = wire::layout_of_headers(bytes.first(header));
     const std::uint32_t index = part.offset / wqe.tso.mss;
@@ -79,25 +79,25 @@ std::uint8_t build(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& las
   return UROCE_WC_SUCCESS;
 }
 
-void receive(Core& core, Qp& qp, const ReceivedFrame& frame) {
+void receive(Context& context, Qp& qp, const ReceivedFrame& frame) {
   const bool strip = qp.strip_vlan && frame.vlan && ether_type(frame.bytes) == wire::kEtherTypeVlan;
   const auto bytes = static_cast<std::uint32_t>(frame.bytes.size()) - (strip ? kTag : 0);
-  if (!claim_receive(core, qp)) return;
+  if (!claim_receive(context, qp)) return;
   const ReceiveWqe& wqe = qp.receive;
   if (!has_room(wqe, bytes)) {
-    ++core.counters.drop_too_long;
+    ++context.counters.drop_too_long;
     return;
   }
   const auto put = [&](std::span<const std::byte> part) {
-    return scatter(core, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, part.data(),
-                   static_cast<std::uint32_t>(part.size())) == Scattered::kOk;
+    return scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, part.data(),
+                   static_cast<std::uint32_t>(part.size())) == ScatterResult::kOk;
   };
   const bool stored =
       strip ? put(frame.bytes.first(kAddresses)) && put(frame.bytes.subspan(kAddresses + kTag)) : put(frame.bytes);
-  if (!stored) return fail_memory(core, qp);
-  ++core.counters.rcvd_frames;
+  if (!stored) return fail_memory(context, qp);
+  ++context.counters.rcvd_frames;
   ++qp.counters.rcvd_pkts;
-  uroce_cqe cqe = core.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);
+  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);
   cqe.opcode = UROCE_WC_RECV;
   cqe.byte_len = bytes;
   cqe.wc_flags = frame.checksums_good ? UROCE_WC_IP_CSUM_OK : 0;
@@ -106,7 +106,7 @@ void receive(Core& core, Qp& qp, const ReceivedFrame& frame) {
     cqe.vlan_id = frame.vlan_tci;
     cqe.vlan_sl = static_cast<std::uint8_t>(frame.vlan_tci >> 13);
   }
-  complete_receive(core, qp, cqe, false);
+  complete_receive(context, qp, cqe, false);
 }
 
 }  // namespace uroce::proto::raw

@@ -11,14 +11,14 @@ namespace uroce::proto::raw {
 inline constexpr std::uint32_t kLeastFrame = 14;
 
 /// Whether the WQE's length and, of a TSO, its header and segment size are what this port and QP take.
-bool fits(const Core& core, const Qp& qp, const Wqe& wqe);
+bool fits(const Context& context, const Qp& qp, const Wqe& wqe);
 
 /// Builds the next frame of the WQE under the cursor; `last`: there is none after it. The status it fails with
 /// otherwise.
-std::uint8_t build(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& last);
+std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& last);
 
 /// Puts a frame into a receive WQE. Dropped, and counted: there is none, or it is too small and then waits for the
 /// next frame.
-void receive(Core& core, Qp& qp, const ReceivedFrame& frame);
+void receive(Context& context, Qp& qp, const ReceivedFrame& frame);
 
 }  // namespace uroce::proto::raw

@@ -9,7 +9,7 @@
 #include "proto/work/teardown.h"
 #include "wire/network_headers.h"
 
-namespace uroce::proto::unacknowledged {
+namespace uroce::proto::unreliable {
 namespace {
 
 constexpr std::uint32_t kGrhBytes = 40;
@@ -17,41 +17,41 @@ constexpr std::uint32_t kLargestDatagram = 4096;
 
 void drop_message(Qp& qp, std::uint64_t& reason) {
   ++reason;
-  qp.message = Message::kNone;
+  qp.message = MessageInProgress::kNone;
 }
 
 // ---------------------------------------------------------------- UC
 
-void receive_send(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
   if (responder::starts(info)) {
-    if (!claim_receive(core, qp)) return;
+    if (!claim_receive(context, qp)) return;
     qp.receive_offset = 0;
   }
   const ReceiveWqe& wqe = qp.receive;
-  switch (scatter(core, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, packet.payload, packet.payload_bytes)) {
-    case Scattered::kOk: break;
-    case Scattered::kNoRoom: return drop_message(qp, core.counters.drop_too_long);
-    case Scattered::kNoAccess: return fail_memory(core, qp);
+  switch (scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, packet.payload, packet.payload_bytes)) {
+    case ScatterResult::kOk: break;
+    case ScatterResult::kNoRoom: return drop_message(qp, context.counters.drop_too_long);
+    case ScatterResult::kNoAccess: return fail_memory(context, qp);
   }
   qp.receive_offset += packet.payload_bytes;
-  qp.message = Message::kSend;
+  qp.message = MessageInProgress::kSend;
   if (!responder::ends(info)) return;
-  qp.message = Message::kNone;
-  ++core.counters.rdma_recvs;
-  responder::deliver(core, qp, packet, UROCE_WC_RECV, qp.receive_offset);
+  qp.message = MessageInProgress::kNone;
+  ++context.counters.rdma_recvs;
+  responder::deliver(context, qp, packet, UROCE_WC_RECV, qp.receive_offset);
 }
 
 /// Takes the RETH of the first packet, and checks the whole range at once.
-bool begin_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
+bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   const bool only = packet.info->has(wire::kOnly);
   if (reth.length > kMaxMessage || (only ? reth.length != packet.payload_bytes : reth.length <= qp.mtu)) {
     return false;
   }
   memory::Span span;
-  if (reth.length != 0 && core.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span,
-                                       qp.qpn) != memory::Verdict::kOk) {
+  if (reth.length != 0 && context.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span,
+                                          qp.qpn) != memory::Verdict::kOk) {
     return false;
   }
   qp.write_address = reth.address;
@@ -61,29 +61,29 @@ bool begin_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
   return true;
 }
 
-void receive_write(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
   const bool last = responder::ends(info);
-  if ((qp.access & memory::kRemoteWrite) == 0 || (responder::starts(info) && !begin_write(core, qp, packet))) {
-    return drop_message(qp, core.counters.resp_remote_access_errors);
+  if ((qp.access & memory::kRemoteWrite) == 0 || (responder::starts(info) && !begin_write(context, qp, packet))) {
+    return drop_message(qp, context.counters.resp_remote_access_errors);
   }
   if (last ? packet.payload_bytes != qp.write_left : packet.payload_bytes >= qp.write_left) {
-    return drop_message(qp, core.counters.drop_unexpected);
+    return drop_message(qp, context.counters.drop_unexpected);
   }
-  if (info.has(wire::kHasImmDt) && !claim_receive(core, qp)) {
-    qp.message = Message::kNone;
+  if (info.has(wire::kHasImmDt) && !claim_receive(context, qp)) {
+    qp.message = MessageInProgress::kNone;
     return;
   }
-  if (!responder::store(core, qp, packet)) return drop_message(qp, core.counters.resp_remote_access_errors);
+  if (!responder::store(context, qp, packet)) return drop_message(qp, context.counters.resp_remote_access_errors);
   qp.write_address += packet.payload_bytes;
   qp.write_left -= packet.payload_bytes;
   qp.receive_offset += packet.payload_bytes;
-  qp.message = Message::kWrite;
+  qp.message = MessageInProgress::kWrite;
   if (!last) return;
-  qp.message = Message::kNone;
-  ++core.counters.rx_write_requests;
+  qp.message = MessageInProgress::kNone;
+  ++context.counters.rx_write_requests;
   if (!info.has(wire::kHasImmDt)) return;
-  responder::deliver(core, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.receive_offset);
+  responder::deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.receive_offset);
 }
 
 // ---------------------------------------------------------------- UD
@@ -104,69 +104,69 @@ std::array<std::byte, kGrhBytes> header_area(const wire::RxPacket& packet) {
 }
 
 /// Puts headers and payload into the receive WQE. Into its first element, as a rule, whose key is looked up once.
-Scattered deposit(Core& core, Qp& qp, const wire::RxPacket& packet) {
+ScatterResult deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const ReceiveWqe& wqe = qp.receive;
   const std::uint32_t bytes = kGrhBytes + packet.payload_bytes;
   const auto area = header_area(packet);
   if (wqe.num_sge != 0 && wqe.sge[0].length >= bytes) [[likely]] {
     memory::Span span;
     const uroce_sge& sge = wqe.sge[0];
-    const auto verdict = core.resolve(Key{sge.lkey}, wqe.pd, sge.addr, bytes, memory::kLocalWrite, span);
+    const auto verdict = context.resolve(Key{sge.lkey}, wqe.pd, sge.addr, bytes, memory::kLocalWrite, span);
     if (verdict != memory::Verdict::kOk) [[unlikely]]
-      return Scattered::kNoAccess;
+      return ScatterResult::kNoAccess;
     const bool good =
         span.write(0, area.data(), kGrhBytes) && span.write(kGrhBytes, packet.payload, packet.payload_bytes);
-    return good ? Scattered::kOk : Scattered::kNoAccess;
+    return good ? ScatterResult::kOk : ScatterResult::kNoAccess;
   }
-  if (!has_room(wqe, bytes)) return Scattered::kNoRoom;
+  if (!has_room(wqe, bytes)) return ScatterResult::kNoRoom;
   const auto put = [&](const std::byte* from, std::uint32_t count) {
-    return scatter(core, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, from, count);
+    return scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, from, count);
   };
-  const Scattered headers = put(area.data(), kGrhBytes);
-  return headers == Scattered::kOk ? put(packet.payload, packet.payload_bytes) : headers;
+  const ScatterResult headers = put(area.data(), kGrhBytes);
+  return headers == ScatterResult::kOk ? put(packet.payload, packet.payload_bytes) : headers;
 }
 
 }  // namespace
 
-void receive_connected(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive_connected(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
   const bool lost = packet.bth.psn != qp.epsn;
   if (lost) {
     ++qp.counters.out_of_sequence;
-    drop_message(qp, core.counters.out_of_sequence);
+    drop_message(qp, context.counters.out_of_sequence);
   }
   qp.epsn = packet.bth.psn + 1;
-  if (responder::starts(info)) qp.message = Message::kNone;  // the last one was cut short
-  const Message kind = info.has(wire::kSend) ? Message::kSend : Message::kWrite;
+  if (responder::starts(info)) qp.message = MessageInProgress::kNone;  // the last one was cut short
+  const MessageInProgress kind = info.has(wire::kSend) ? MessageInProgress::kSend : MessageInProgress::kWrite;
   if (!responder::well_formed(qp, packet, kind)) {
     // The rest of a message that was dropped, as a rule.
-    return drop_message(qp, core.counters.drop_unexpected);
+    return drop_message(qp, context.counters.drop_unexpected);
   }
-  return kind == Message::kSend ? receive_send(core, qp, packet) : receive_write(core, qp, packet);
+  return kind == MessageInProgress::kSend ? receive_send(context, qp, packet) : receive_write(context, qp, packet);
 }
 
-void receive_datagram(Core& core, Qp& qp, const wire::RxPacket& packet) {
+void receive_datagram(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Deth deth = wire::Deth::parse(packet.bth_start + packet.info->deth);
   if (qp.block_own_multicast && packet.multicast && deth.source_qpn == qp.qpn &&
-      packet.source_mac == core.config.mac) {
+      packet.source_mac == context.config.mac) {
     return;
   }
   if (deth.qkey != qp.qkey) {
-    ++core.counters.drop_bad_qkey;
+    ++context.counters.drop_bad_qkey;
     return;
   }
   if (packet.payload_bytes > kLargestDatagram) {
-    ++core.counters.drop_too_long;
+    ++context.counters.drop_too_long;
     return;
   }
-  if (!claim_receive(core, qp)) return;
-  switch (deposit(core, qp, packet)) {
-    case Scattered::kOk: break;
-    case Scattered::kNoRoom: ++core.counters.drop_too_long; return;
-    case Scattered::kNoAccess: return fail_memory(core, qp);
+  if (!claim_receive(context, qp)) return;
+  switch (deposit(context, qp, packet)) {
+    case ScatterResult::kOk: break;
+    case ScatterResult::kNoRoom: ++context.counters.drop_too_long; return;
+    case ScatterResult::kNoAccess: return fail_memory(context, qp);
   }
-  ++core.counters.rdma_recvs;
-  uroce_cqe cqe = core.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
+  ++context.counters.rdma_recvs;
+  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
   cqe.opcode = UROCE_WC_RECV;
   cqe.byte_len = kGrhBytes + packet.payload_bytes;
   cqe.wc_flags = UROCE_WC_GRH;
@@ -177,7 +177,7 @@ void receive_datagram(Core& core, Qp& qp, const wire::RxPacket& packet) {
     cqe.wc_flags |= UROCE_WC_WITH_IMM;
     cqe.imm_data = wire::ImmDt::parse(packet.bth_start + packet.info->immdt).value;
   }
-  complete_receive(core, qp, cqe, packet.bth.solicited);
+  complete_receive(context, qp, cqe, packet.bth.solicited);
 }
 
-}  // namespace uroce::proto::unacknowledged
+}  // namespace uroce::proto::unreliable

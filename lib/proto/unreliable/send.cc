@@ -6,33 +6,33 @@
 #include "proto/work/local_work.h"
 #include "proto/work/teardown.h"
 
-namespace uroce::proto::unacknowledged {
+namespace uroce::proto::unreliable {
 namespace {
 
 constexpr std::uint32_t kOwnQkey = 0x80000000;  // a Q_Key with this bit stands for the QP's own
 constexpr std::size_t kUdpHeader = 8;
 
 /// Books a packet; `last`: of its WQE, which is complete.
-void sent(Core& core, Qp& qp, bool last, std::uint32_t frame_bytes) {
+void sent(Context& context, Qp& qp, bool last, std::uint32_t frame_bytes) {
   ++qp.psn;
   if (is_raw(qp.type)) {
-    ++core.counters.sent_frames;
+    ++context.counters.sent_frames;
   } else {
-    ++core.counters.sent_pkts;
-    core.counters.sent_bytes += frame_bytes;
+    ++context.counters.sent_pkts;
+    context.counters.sent_bytes += frame_bytes;
   }
   ++qp.counters.sent_pkts;
   if (!last) return;
   ++qp.sq_cursor;
   qp.send_at = {};
-  complete_send(core, qp);
+  complete_send(context, qp);
 }
 
 /// Builds the one packet of a datagram. The status it fails with otherwise.
-std::uint8_t build_datagram(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst) {
-  const AddressHandle* const handle = core.address_handles.find(AhId{wqe.ah}, qp.pd);
+std::uint8_t build_datagram(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
+  const AddressHandle* const handle = context.address_handles.find(AhId{wqe.ah}, qp.pd);
   if (handle == nullptr) {
-    ++core.counters.bad_wqe_ah;
+    ++context.counters.bad_wqe_ah;
     return UROCE_WC_LOC_QP_OP_ERR;
   }
   const bool immediate = send_row(wqe.opcode).extra == SendRow::Extra::kImmediate;
@@ -45,7 +45,7 @@ std::uint8_t build_datagram(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst) 
       .psn = qp.psn,
   };
   base::Frame& frame = burst.frames[burst.count];
-  PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
+  PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t extended = wire::Deth::kBytes + (immediate ? wire::ImmDt::kBytes : 0);
   if (!builder.start(frame, handle->path, bth, extended, wqe.length)) return UROCE_WC_SUCCESS;
   if (handle->derive_port) {
@@ -55,7 +55,7 @@ std::uint8_t build_datagram(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst) 
   wire::Deth{qkey, qp.qpn}.emit(builder.extended());
   if (immediate) wire::ImmDt{wqe.imm_data}.emit(builder.extended() + wire::Deth::kBytes);
   builder.seal();
-  if (!add_payload(core, qp, wqe, {.bytes = wqe.length, .first = true, .last = true}, builder)) {
+  if (!add_payload(context, qp, wqe, {.bytes = wqe.length, .first = true, .last = true}, builder)) {
     return UROCE_WC_LOC_PROT_ERR;
   }
   builder.finish();
@@ -64,34 +64,34 @@ std::uint8_t build_datagram(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst) 
 }
 
 /// Sends the next packet of the WQE under the cursor. False: the WQE failed.
-bool send_packet(Core& core, Qp& qp, const Wqe& wqe, TxBurst& burst) {
+bool send_packet(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
   bool last = true;
   std::uint8_t status = UROCE_WC_SUCCESS;
   const base::Frame& frame = burst.frames[burst.count];
   if (qp.type == QpType::kUd) {
-    status = build_datagram(core, qp, wqe, burst);
+    status = build_datagram(context, qp, wqe, burst);
   } else if (qp.type == QpType::kRawPacket) {
-    status = raw::build(core, qp, wqe, burst, last);
+    status = raw::build(context, qp, wqe, burst, last);
   } else {
     const DataPart part = part_of(qp, wqe);
     last = part.last;
-    if (!build_data(core, qp, wqe, part, false, burst)) status = UROCE_WC_LOC_PROT_ERR;
+    if (!build_data(context, qp, wqe, part, false, burst)) status = UROCE_WC_LOC_PROT_ERR;
   }
   if (status != UROCE_WC_SUCCESS) {
-    fail_send(core, qp, status);
+    fail_send(context, qp, status);
     return false;
   }
-  sent(core, qp, last, frame.length);
+  sent(context, qp, last, frame.length);
   return true;
 }
 
 enum class Begun : std::uint8_t { kSend, kDone, kStop };
 
 /// First touch of a WQE.
-Begun begin(Core& core, Qp& qp, Wqe& wqe) {
+Begun begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.state != QpState::kRts) return Begun::kStop;
   if (wqe.status != UROCE_WC_SUCCESS) {
-    fail_send(core, qp, wqe.status);
+    fail_send(context, qp, wqe.status);
     return Begun::kStop;
   }
   if (!is_local(wqe.kind)) {
@@ -99,26 +99,26 @@ Begun begin(Core& core, Qp& qp, Wqe& wqe) {
     ++qp.sq_started;
     return Begun::kSend;
   }
-  if (!execute_locally(core, qp, wqe)) {
-    fail_send(core, qp, UROCE_WC_MW_BIND_ERR);
+  if (!execute_locally(context, qp, wqe)) {
+    fail_send(context, qp, UROCE_WC_MW_BIND_ERR);
     return Begun::kStop;
   }
   ++qp.sq_started;
   ++qp.sq_cursor;
-  complete_send(core, qp);
+  complete_send(context, qp);
   return Begun::kDone;
 }
 
 /// False: nothing more can be sent now.
-bool step(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
-  if (qp.sq_cursor == qp.sq_fetched && !fetch_wqe(core, qp)) {
+bool step(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
+  if (qp.sq_cursor == qp.sq_fetched && !fetch_wqe(context, qp)) {
     qp.send_state = SendState::kIdle;
     return false;
   }
   Wqe& wqe = qp.wqe(qp.sq_cursor);
   qp.send_state = SendState::kBlocked;
   if (qp.sq_cursor == qp.sq_started) {
-    const Begun begun = begin(core, qp, wqe);
+    const Begun begun = begin(context, qp, wqe);
     if (begun != Begun::kSend) return begun == Begun::kDone;
   }
   if (budget == 0 || burst.full()) {
@@ -126,23 +126,23 @@ bool step(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
     return false;
   }
   --budget;
-  return send_packet(core, qp, wqe, burst);
+  return send_packet(context, qp, wqe, burst);
 }
 
 }  // namespace
 
-bool run(Core& core, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
+bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
   if (qp.state != QpState::kRts && qp.state != QpState::kSqd) {
     qp.send_state = SendState::kBlocked;
     return false;
   }
   const std::uint32_t head = qp.sq_head;
-  while (step(core, qp, burst, budget)) {
+  while (step(context, qp, burst, budget)) {
   }
   qp.una = qp.max_psn = qp.ack_asked = qp.psn;
   if (qp.sq_head != head) qp.sq.publish_consumed(qp.sq_head);
-  if (qp.sqd_pending) check_drained(core, qp);
+  if (qp.sqd_pending) check_drained(context, qp);
   return qp.send_state == SendState::kReady;
 }
 
-}  // namespace uroce::proto::unacknowledged
+}  // namespace uroce::proto::unreliable

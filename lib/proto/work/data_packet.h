@@ -46,17 +46,17 @@ inline std::size_t xrceth_bytes(const Qp& qp) {
 
 /// Appends the payload. False: an element of the list isn't accessible.
 template <class Builder>
-inline bool add_payload(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part, Builder& builder) {
+inline bool add_payload(Context& context, Qp& qp, const Wqe& wqe, const DataPart& part, Builder& builder) {
   if (wqe.is_inline()) {
     builder.payload(wqe.inline_data() + part.offset, part.bytes);
     return true;
   }
-  return gather(core, qp.pd, wqe.sges(), wqe.num_sge, qp.send_at, part.bytes, builder);
+  return gather(context, qp.pd, wqe.sges(), wqe.num_sge, qp.send_at, part.bytes, builder);
 }
 
 /// Builds the packet that is at qp.psn; `count` grows when there is a frame. False: its memory isn't accessible.
-[[gnu::always_inline]] inline bool build_data(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part, bool ask,
-                                              TxBurst& burst) {
+[[gnu::always_inline]] inline bool build_data(Context& context, Qp& qp, const Wqe& wqe, const DataPart& part,
+                                              bool ask, TxBurst& burst) {
   const SendRow& row = send_row(wqe.opcode);
   const bool reth = part.first && wqe.kind == Kind::kWrite;
   const bool extra = part.last && row.extra != SendRow::Extra::kNone;
@@ -69,13 +69,13 @@ inline bool add_payload(Core& core, Qp& qp, const Wqe& wqe, const DataPart& part
       .psn = qp.psn,
   };
   base::Frame& frame = burst.frames[burst.count];
-  PacketBuilder builder(core.crc, core.config.offload_ip_checksum);
+  PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t extended =
       xrceth_bytes(qp) + (reth ? wire::Reth::kBytes : 0) + (extra ? wire::ImmDt::kBytes : 0);
   if (!builder.start(frame, qp.path, bth, extended, part.bytes)) return true;
   emit_extended(builder.extended(), qp, wqe, reth, extra ? row.extra : SendRow::Extra::kNone);
   builder.seal(qp.header_crc);
-  if (!add_payload(core, qp, wqe, part, builder)) return false;
+  if (!add_payload(context, qp, wqe, part, builder)) return false;
   builder.finish();
   ++burst.count;
   return true;

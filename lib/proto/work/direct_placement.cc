@@ -7,9 +7,10 @@ namespace {
 
 using memory::Access;
 
-std::byte* mapped(Core& core, const Qp& qp, Key key, std::uint64_t address, std::uint32_t bytes, Access need) {
+std::byte* mapped(Context& context, const Qp& qp, Key key, std::uint64_t address, std::uint32_t bytes,
+                  Access need) {
   memory::Span span;
-  const memory::Verdict verdict = core.resolve(key, qp.pd, address, bytes, need, span, qp.qpn);
+  const memory::Verdict verdict = context.resolve(key, qp.pd, address, bytes, need, span, qp.qpn);
   return verdict == memory::Verdict::kOk ? span.data : nullptr;
 }
 
@@ -19,17 +20,17 @@ struct Place {
   bool end_of_message = false;
 };
 
-Place place_of_write(Core& core, const Qp& qp, const wire::RxPacket& packet) {
-  const bool due = packet.bth.psn == qp.epsn && qp.message == Message::kWrite && !qp.responder_dead;
+Place place_of_write(Context& context, const Qp& qp, const wire::RxPacket& packet) {
+  const bool due = packet.bth.psn == qp.epsn && qp.message == MessageInProgress::kWrite && !qp.responder_dead;
   // With an immediate nothing is written before there is a receive.
   if (!due || !packet.info->has(wire::kWrite) || packet.info->has(wire::kHasImmDt)) return {};
   const bool last = packet.info->has(wire::kLast);
   const std::uint32_t bytes = last ? qp.write_left : qp.mtu;
   if (packet.payload_bytes != bytes || bytes > qp.write_left - !last) return {};
-  return {mapped(core, qp, qp.write_rkey, qp.write_address, bytes, memory::kRemoteWrite), last};
+  return {mapped(context, qp, qp.write_rkey, qp.write_address, bytes, memory::kRemoteWrite), last};
 }
 
-Place place_of_read(Core& core, const Qp& qp, const wire::RxPacket& packet) {
+Place place_of_read(Context& context, const Qp& qp, const wire::RxPacket& packet) {
   const bool due = packet.bth.psn == qp.una && qp.una != qp.max_psn && qp.state != QpState::kRtr;
   if (!due) return {};
   const Wqe& wqe = qp.wqe(qp.sq_head);
@@ -41,19 +42,19 @@ Place place_of_read(Core& core, const Qp& qp, const wire::RxPacket& packet) {
   if (packet.payload_bytes != bytes || at.index >= wqe.num_sge) return {};
   const uroce_sge& sge = wqe.sges()[at.index];
   if (sge.length - at.offset < bytes) return {};
-  return {mapped(core, qp, Key{sge.lkey}, sge.addr + at.offset, bytes, memory::kLocalWrite), last};
+  return {mapped(context, qp, Key{sge.lkey}, sge.addr + at.offset, bytes, memory::kLocalWrite), last};
 }
 
 }  // namespace
 
-bool close_icrc(Core& core, const Qp& qp, wire::RxPacket& packet) {
+bool verify_and_place(Context& context, const Qp& qp, wire::RxPacket& packet) {
   Place place;
-  if (qp.type == QpType::kRc && packet.payload_bytes >= kLeastPlacedEarly) {
+  if (qp.type == QpType::kRc && packet.payload_bytes >= kMinDirectPlacement) {
     const bool request = packet.info->has(wire::kRequest);
-    place = request ? place_of_write(core, qp, packet) : place_of_read(core, qp, packet);
+    place = request ? place_of_write(context, qp, packet) : place_of_read(context, qp, packet);
   }
   if (place.at == nullptr) return wire::check_icrc(packet);
-  return wire::place_payload(packet, place.at, place.end_of_message ? kHeldAtEnd : 0);
+  return wire::place_payload(packet, place.at, place.end_of_message ? kDeferredTail : 0);
 }
 
 }  // namespace uroce::proto

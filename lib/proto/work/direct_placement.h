@@ -11,10 +11,10 @@
 
 namespace uroce::proto {
 
-inline constexpr std::uint32_t kHeldAtEnd = 64;          ///< bytes of a message that wait until all is good
-inline constexpr std::uint32_t kLeastPlacedEarly = 256;  ///< bytes of payload: less isn't worth it
+inline constexpr std::uint32_t kDeferredTail = 64;         ///< bytes of a message that wait until all is good
+inline constexpr std::uint32_t kMinDirectPlacement = 256;  ///< bytes of payload: less isn't worth it
 
 /// Checks the ICRC that wire::parse() left open, and places the payload on the way if it can. False: it is bad.
-bool close_icrc(Core& core, const Qp& qp, wire::RxPacket& packet);
+bool verify_and_place(Context& context, const Qp& qp, wire::RxPacket& packet);
 
 }  // namespace uroce::proto

@@ -18,22 +18,22 @@ inline SgeCursor locate(const uroce_sge* sges, std::uint32_t count, std::uint32_
 
 /// Moves `bytes` from a checked span into the packet.
 template <class Builder>
-inline bool copy_out(Core& core, const memory::Span& span, std::uint32_t bytes, Builder& builder) {
+inline bool copy_out(Context& context, const memory::Span& span, std::uint32_t bytes, Builder& builder) {
   if (span.data != nullptr) {
     builder.payload(span.data, bytes);
     return true;
   }
   for (std::uint32_t at = 0, n = 0; at < bytes; at += n) {
-    n = std::min<std::uint32_t>(bytes - at, sizeof core.staging);
-    if (!span.read(at, core.staging, n)) return false;
-    builder.payload(core.staging, n);
+    n = std::min<std::uint32_t>(bytes - at, sizeof context.staging);
+    if (!span.read(at, context.staging, n)) return false;
+    builder.payload(context.staging, n);
   }
   return true;
 }
 
 /// Appends the next `bytes` (at most a packet) of the list to the packet. False: an element isn't accessible.
 template <class Builder>
-inline bool gather(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t count, SgeCursor& at,
+inline bool gather(Context& context, PdId pd, const uroce_sge* sges, std::uint32_t count, SgeCursor& at,
                    std::uint32_t bytes, Builder& builder) {
   while (bytes != 0) {
     if (at.index >= count) return false;
@@ -41,10 +41,10 @@ inline bool gather(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t cou
     const std::uint32_t n = std::min(bytes, sge.length - at.offset);
     if (n != 0) {
       memory::Span span;
-      if (core.resolve(Key{sge.lkey}, pd, sge.addr + at.offset, n, 0, span) != memory::Verdict::kOk) {
+      if (context.resolve(Key{sge.lkey}, pd, sge.addr + at.offset, n, 0, span) != memory::Verdict::kOk) {
         return false;
       }
-      if (!copy_out(core, span, n, builder)) return false;
+      if (!copy_out(context, span, n, builder)) return false;
     }
     bytes -= n;
     at.offset += n;
@@ -53,13 +53,13 @@ inline bool gather(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t cou
   return true;
 }
 
-enum class Scattered : std::uint8_t { kOk, kNoAccess, kNoRoom };
+enum class ScatterResult : std::uint8_t { kOk, kNoAccess, kNoRoom };
 
 /// Writes `bytes` to the next place of the list.
-Scattered scatter(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t count, SgeCursor& at,
-                  const std::byte* from, std::uint32_t bytes);
+ScatterResult scatter(Context& context, PdId pd, const uroce_sge* sges, std::uint32_t count, SgeCursor& at,
+                      const std::byte* from, std::uint32_t bytes);
 
 /// Whether the whole list may be written to now.
-bool writable(Core& core, PdId pd, const uroce_sge* sges, std::uint32_t count);
+bool writable(Context& context, PdId pd, const uroce_sge* sges, std::uint32_t count);
 
 }  // namespace uroce::proto

@@ -25,12 +25,12 @@ memory::FastRegistration registration_of(const Qp& qp, const Wqe& wqe) {
 
 }  // namespace
 
-bool execute_locally(Core& core, const Qp& qp, const Wqe& wqe) {
+bool execute_locally(Context& context, const Qp& qp, const Wqe& wqe) {
   using memory::Verdict;
   switch (wqe.kind) {
-    case Kind::kLocalInvalidate: return core.memory.invalidate(Key{wqe.imm_data}, qp.pd, qp.qpn) == Verdict::kOk;
-    case Kind::kBind: return core.memory.bind(binding_of(qp, wqe)) == Verdict::kOk;
-    case Kind::kRegister: return core.memory.register_fast(registration_of(qp, wqe)) == Verdict::kOk;
+    case Kind::kLocalInvalidate: return context.memory.invalidate(Key{wqe.imm_data}, qp.pd, qp.qpn) == Verdict::kOk;
+    case Kind::kBind: return context.memory.bind(binding_of(qp, wqe)) == Verdict::kOk;
+    case Kind::kRegister: return context.memory.register_fast(registration_of(qp, wqe)) == Verdict::kOk;
     default: return false;
   }
 }

@@ -6,6 +6,6 @@
 namespace uroce::proto {
 
 /// Executes a WQE for which is_local(kind) holds. False: it fails with UROCE_WC_MW_BIND_ERR.
-bool execute_locally(Core& core, const Qp& qp, const Wqe& wqe);
+bool execute_locally(Context& context, const Qp& qp, const Wqe& wqe);
 
 }  // namespace uroce::proto

@@ -9,48 +9,48 @@
 
 #include "proto/state/context.h"
 
-namespace uroce::proto::pacing {
+namespace uroce::proto::rate_limit {
 
 /// How long so many bytes take, rounded up, ns. `kbps` is not 0.
 constexpr Nanos time_of(std::uint64_t bytes, std::uint32_t kbps) { return (bytes * 8'000'000 + kbps - 1) / kbps; }
 
 /// Of a full packet of the QP with its headers.
-inline Nanos packet_time(const Core& core, const Qp& qp) {
-  return time_of(qp.type == QpType::kRawPacket ? core.max_frame : qp.mtu + wire::kMaxOverhead, qp.pace.kbps);
+inline Nanos packet_time(const Context& context, const Qp& qp) {
+  return time_of(qp.type == QpType::kRawPacket ? context.max_frame : qp.mtu + wire::kMaxOverhead, qp.pace.kbps);
 }
 
 /// `kbps` 0: no limit. `burst`: bytes that may leave back to back; 0: what kBurst lasts. The bucket begins with one
 /// packet in it.
-inline void set_rate(Core& core, Qp& qp, std::uint32_t kbps, std::uint32_t burst) {
+inline void set_rate(Context& context, Qp& qp, std::uint32_t kbps, std::uint32_t burst) {
   constexpr Nanos kBurst = kMillisecond;  // a worker that wakes so much late loses nothing of the rate
   qp.paced = kbps != 0;
   qp.pace = {.kbps = kbps};
   if (!qp.paced) return;
-  const Nanos packet = packet_time(core, qp);
+  const Nanos packet = packet_time(context, qp);
   qp.pace.depth = std::max(burst != 0 ? time_of(burst, kbps) : std::max(kBurst, 2 * packet), packet);
-  qp.pace.clear_at = core.now + qp.pace.depth - packet;
+  qp.pace.clear_at = context.now + qp.pace.depth - packet;
 }
 
 /// Cuts the turn's budget to what the bucket holds. False: not one packet, and the timer is set for the next.
-[[gnu::noinline]] inline bool admit(Core& core, Qp& qp, std::uint32_t& budget) {
-  Pace& pace = qp.pace;
-  const Nanos packet = packet_time(core, qp);
-  const Nanos owed = pace.clear_at > core.now ? pace.clear_at - core.now : 0;
+[[gnu::noinline]] inline bool admit(Context& context, Qp& qp, std::uint32_t& budget) {
+  RateLimit& pace = qp.pace;
+  const Nanos packet = packet_time(context, qp);
+  const Nanos owed = pace.clear_at > context.now ? pace.clear_at - context.now : 0;
   if (owed + packet <= pace.depth) {
     budget = static_cast<std::uint32_t>(std::min<Nanos>(budget, (pace.depth - owed) / packet));
     return true;
   }
-  pace.deadline = core.now + owed + packet - pace.depth;
-  core.want_timer(qp, pace.deadline);
+  pace.deadline = context.now + owed + packet - pace.depth;
+  context.arm_timer(qp, pace.deadline);
   qp.send_state = SendState::kBlocked;
   return false;
 }
 
 /// After a turn: what it sent.
-[[gnu::noinline]] inline void charge(const Core& core, Qp& qp, std::span<const base::Frame> frames) {
+[[gnu::noinline]] inline void charge(const Context& context, Qp& qp, std::span<const base::Frame> frames) {
   std::uint64_t bytes = 0;
   for (const base::Frame& frame : frames) bytes += frame.length;
-  qp.pace.clear_at = std::max(qp.pace.clear_at, core.now) + time_of(bytes, qp.pace.kbps);
+  qp.pace.clear_at = std::max(qp.pace.clear_at, context.now) + time_of(bytes, qp.pace.kbps);
 }
 
-}  // namespace uroce::proto::pacing
+}  // namespace uroce::proto::rate_limit

@@ -10,7 +10,7 @@ namespace uroce::proto {
 namespace {
 
 /// Copies the next entry of a ring that isn't empty.
-Taken copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd, ReceiveWqe& wqe) {
+FetchResult copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd, ReceiveWqe& wqe) {
   const std::byte* const ring_entry = ring.peek_address();
   // Header first, then as many elements as the private header says: every byte is read once.
   uroce_rq_entry header;
@@ -30,88 +30,88 @@ Taken copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd, Recei
     wqe.status = UROCE_WC_LOC_QP_OP_ERR;
   }
   ring.publish_consumed(ring.next_index());
-  return fits ? Taken::kOk : Taken::kBad;
+  return fits ? FetchResult::kOk : FetchResult::kBad;
 }
 
 /// An XRC target's SRQ can be destroyed in the middle of a message, and its number and its CQ's be another's by
 /// then. No PD number comes twice.
-Srq* live_srq(Core& core, const Qp& qp) {
-  Srq* const srq = core.srq(qp.srq);
+Srq* live_srq(Context& context, const Qp& qp) {
+  Srq* const srq = context.srq(qp.srq);
   if (srq == nullptr || qp.type != QpType::kXrcRecv) return srq;
   return srq->pd == qp.pd && srq->cq == qp.recv_cq ? srq : nullptr;
 }
 
-void push_receive(Core& core, const Qp& qp, const uroce_cqe& cqe, bool solicited) {
-  if (qp.type == QpType::kXrcRecv && live_srq(core, qp) == nullptr) return;
-  core.push(qp.recv_cq, cqe, solicited);
+void push_receive(Context& context, const Qp& qp, const uroce_cqe& cqe, bool solicited) {
+  if (qp.type == QpType::kXrcRecv && live_srq(context, qp) == nullptr) return;
+  context.push(qp.recv_cq, cqe, solicited);
 }
 
-Taken take_shared(Core& core, Qp& qp) {
-  Srq* const srq = live_srq(core, qp);
-  if (srq == nullptr) return Taken::kNone;
+FetchResult take_shared(Context& context, Qp& qp) {
+  Srq* const srq = live_srq(context, qp);
+  if (srq == nullptr) return FetchResult::kNone;
   bool limit_reached = false;
-  const Taken taken = srq->take(qp.receive, limit_reached);
-  if (limit_reached) core.raise(AsyncEvent::kSrqLimitReached, srq->id.value, srq->owner);
+  const FetchResult taken = srq->take(qp.receive, limit_reached);
+  if (limit_reached) context.raise(AsyncEvent::kSrqLimitReached, srq->id.value, srq->owner);
   return taken;
 }
 
 }  // namespace
 
-Taken Srq::take(ReceiveWqe& out, bool& limit_reached) {
+FetchResult Srq::take(ReceiveWqe& out, bool& limit_reached) {
   const base::SpinGuard guard(lock_);
-  if (ring_.available() == 0) return Taken::kNone;
-  const Taken taken = copy_next(ring_, max_sge, pd, out);
+  if (ring_.available() == 0) return FetchResult::kNone;
+  const FetchResult taken = copy_next(ring_, max_sge, pd, out);
   limit_reached = reaches_limit();
   return taken;
 }
 
-Taken take_receive(Core& core, Qp& qp) {
-  Taken taken;
+FetchResult take_receive(Context& context, Qp& qp) {
+  FetchResult taken;
   if (qp.has_srq) {
-    taken = take_shared(core, qp);
-    if (taken == Taken::kNone) return taken;
+    taken = take_shared(context, qp);
+    if (taken == FetchResult::kNone) return taken;
   } else {
-    if (qp.rq.count() == 0 || qp.rq.available() == 0) return Taken::kNone;
+    if (qp.rq.count() == 0 || qp.rq.available() == 0) return FetchResult::kNone;
     taken = copy_next(qp.rq, qp.max_recv_sge, qp.pd, qp.receive);
   }
   qp.have_receive = true;
   qp.receive_at = {};
-  core.counters.bad_wqe_sge_count += taken == Taken::kBad;
+  context.counters.bad_wqe_sge_count += taken == FetchResult::kBad;
   return taken;
 }
 
-void complete_receive(Core& core, Qp& qp, uroce_cqe& cqe, bool solicited) {
+void complete_receive(Context& context, Qp& qp, uroce_cqe& cqe, bool solicited) {
   qp.have_receive = false;
-  push_receive(core, qp, cqe, solicited);
+  push_receive(context, qp, cqe, solicited);
 }
 
-void fail_receive(Core& core, Qp& qp, std::uint8_t status) {
+void fail_receive(Context& context, Qp& qp, std::uint8_t status) {
   qp.have_receive = false;
-  uroce_cqe cqe = core.make_cqe(qp, qp.receive.wr_id, status);
+  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, status);
   cqe.opcode = UROCE_WC_RECV;
   cqe.vendor_err = status;
-  core.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
-  ++(status == UROCE_WC_WR_FLUSH_ERR ? core.counters.resp_cqe_flush_error : core.counters.resp_cqe_error);
-  push_receive(core, qp, cqe, true);
+  context.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
+  ++(status == UROCE_WC_WR_FLUSH_ERR ? context.counters.resp_cqe_flush_error : context.counters.resp_cqe_error);
+  push_receive(context, qp, cqe, true);
 }
 
-bool claim_receive(Core& core, Qp& qp) {
+bool claim_receive(Context& context, Qp& qp) {
   qp.receive_at = {};
   if (qp.have_receive) return true;
-  switch (take_receive(core, qp)) {
-    case Taken::kOk: return true;
-    case Taken::kNone: ++core.counters.drop_no_receive; return false;
-    case Taken::kBad:
-      fail_receive(core, qp, static_cast<std::uint8_t>(qp.receive.status));
-      fail_fatally(core, qp);
+  switch (take_receive(context, qp)) {
+    case FetchResult::kOk: return true;
+    case FetchResult::kNone: ++context.counters.drop_no_receive; return false;
+    case FetchResult::kBad:
+      fail_receive(context, qp, static_cast<std::uint8_t>(qp.receive.status));
+      fail_fatally(context, qp);
       return false;
   }
   return false;
 }
 
-void fail_memory(Core& core, Qp& qp) {
-  fail_receive(core, qp, UROCE_WC_LOC_PROT_ERR);
-  fail_fatally(core, qp);
+void fail_memory(Context& context, Qp& qp) {
+  fail_receive(context, qp, UROCE_WC_LOC_PROT_ERR);
+  fail_fatally(context, qp);
 }
 
 bool has_room(const ReceiveWqe& wqe, std::uint64_t bytes) {

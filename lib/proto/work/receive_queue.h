@@ -7,25 +7,25 @@
 
 namespace uroce::proto {
 
-enum class Taken : std::uint8_t { kOk, kNone, kBad };  ///< kBad: it is to fail with its `status`
+enum class FetchResult : std::uint8_t { kOk, kNone, kBad };  ///< kBad: it is to fail with its `status`
 
 /// Copies the next receive WQE out and checks it; kBad: it is malformed and must fail with qp.receive.status.
-Taken take_receive(Core& core, Qp& qp);
+FetchResult take_receive(Context& context, Qp& qp);
 
 /// Completes the taken receive WQE with success. The caller has filled in opcode, byte_len, flags, immediate.
-void complete_receive(Core& core, Qp& qp, uroce_cqe& cqe, bool solicited);
+void complete_receive(Context& context, Qp& qp, uroce_cqe& cqe, bool solicited);
 
 /// Completes the taken receive WQE with an error; the QP's way to ERR is the caller's.
-void fail_receive(Core& core, Qp& qp, std::uint8_t status);
+void fail_receive(Context& context, Qp& qp, std::uint8_t status);
 
 // Of services without acknowledges.
 
 /// The receive WQE that a message needs: one that an earlier message left, or the next. False: there is none, or it
 /// was bad, and that ended the QP.
-bool claim_receive(Core& core, Qp& qp);
+bool claim_receive(Context& context, Qp& qp);
 
 /// The program's memory isn't there: the receive ends, and the QP with it.
-void fail_memory(Core& core, Qp& qp);
+void fail_memory(Context& context, Qp& qp);
 
 /// Whether so much fits into the receive WQE.
 bool has_room(const ReceiveWqe& wqe, std::uint64_t bytes);

@@ -6,24 +6,24 @@
 namespace uroce::proto {
 
 /// To ERR: every WQE still posted completes with WR_FLUSH_ERR, send queue first, each queue in order.
-void enter_error(Core& core, Qp& qp);
+void enter_error(Context& context, Qp& qp);
 
 /// To SQE, of services without acknowledges: every send WQE still posted is flushed, receives go on.
-void enter_send_error(Core& core, Qp& qp);
+void enter_send_error(Context& context, Qp& qp);
 
 /// Raises the event that belongs to a local failure, and goes to ERR.
-void fail_fatally(Core& core, Qp& qp);
+void fail_fatally(Context& context, Qp& qp);
 
 /// Flushes what was posted since to a QP in ERR, or its send queue in SQE. True: there was something.
-bool flush_posted(Core& core, Qp& qp);
+bool flush_posted(Context& context, Qp& qp);
 
 /// The same by the clock: receives are posted without a doorbell. Sets the timer for the next look.
-void poll_flush(Core& core, Qp& qp);
+void poll_flush(Context& context, Qp& qp);
 
 /// In SQD: raises the event once all that was begun is complete.
-void check_drained(Core& core, Qp& qp);
+void check_drained(Context& context, Qp& qp);
 
 /// Whatever links the QP to others (lists, timer, budget) is undone.
-void detach(Core& core, Qp& qp);
+void detach(Context& context, Qp& qp);
 
 }  // namespace uroce::proto

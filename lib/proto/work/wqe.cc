@@ -105,44 +105,44 @@ bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_
 }
 
 /// Takes the scatter list and adds up its lengths.
-std::uint8_t take_sges(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
+std::uint8_t take_sges(Context& context, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
   const std::uint32_t bytes = wqe.num_sge * static_cast<std::uint32_t>(sizeof(uroce_sge));
   if (wqe.num_sge > qp.max_send_sge || !copy_list(qp, ring_entry, wqe, bytes)) {
-    return refuse(core.counters.bad_wqe_sge_count, UROCE_WC_LOC_QP_OP_ERR);
+    return refuse(context.counters.bad_wqe_sge_count, UROCE_WC_LOC_QP_OP_ERR);
   }
   std::uint64_t length = 0;
   for (std::uint32_t i = 0; i < wqe.num_sge; ++i) length += wqe.sges()[i].length;
-  if (length > kMaxMessage) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+  if (length > kMaxMessage) return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
   wqe.length = static_cast<std::uint32_t>(length);
   return UROCE_WC_SUCCESS;
 }
 
 /// What the operation says of its length, known by now, and of the QP.
-std::uint8_t check_length(Core& core, const Qp& qp, Wqe& wqe) {
-  if (qp.type == QpType::kUd && wqe.length > core.port_mtu) {
-    return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
+  if (qp.type == QpType::kUd && wqe.length > context.port_mtu) {
+    return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
   }
   if (qp.type == QpType::kRawPacket) {
-    if (raw::fits(core, qp, wqe)) return UROCE_WC_SUCCESS;
-    return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+    if (raw::fits(context, qp, wqe)) return UROCE_WC_SUCCESS;
+    return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
   }
   if (wqe.kind < Kind::kRead) return UROCE_WC_SUCCESS;
   if (is_local(wqe.kind)) {
     wqe.length = 0;  // it has no use for a scatter list
     return UROCE_WC_SUCCESS;
   }
-  if (qp.max_reads == 0) return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  if (qp.max_reads == 0) return refuse(context.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
   switch (wqe.kind) {
     case Kind::kAtomic:
-      if (wqe.length < 8) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+      if (wqe.length < 8) return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
       wqe.length = 8;
       break;
     case Kind::kAtomicWrite:
-      if (wqe.length != 8) return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+      if (wqe.length != 8) return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
       break;
     case Kind::kFlush:
       if (wqe.length != 0 || wqe.flush.length > kMaxMessage) {
-        return refuse(core.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+        return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
       }
       break;
     default: break;
@@ -151,23 +151,23 @@ std::uint8_t check_length(Core& core, const Qp& qp, Wqe& wqe) {
 }
 
 /// Checks the header in `wqe` (wqe.length still holds the inline length) and takes the rest of the entry.
-std::uint8_t check(Core& core, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
+std::uint8_t check(Context& context, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
   const std::uint32_t inline_length = wqe.length;
   wqe.length = 0;
-  if (!supported(qp, wqe)) return refuse(core.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  if (!supported(qp, wqe)) return refuse(context.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
   if (wqe.is_inline()) {
     if (wqe.kind != Kind::kSend && wqe.kind != Kind::kWrite && wqe.kind != Kind::kAtomicWrite &&
         wqe.kind != Kind::kSegments) {
-      return refuse(core.counters.bad_wqe_flags, UROCE_WC_LOC_QP_OP_ERR);
+      return refuse(context.counters.bad_wqe_flags, UROCE_WC_LOC_QP_OP_ERR);
     }
     if (inline_length > qp.max_inline || !copy_list(qp, ring_entry, wqe, inline_length)) {
-      return refuse(core.counters.bad_wqe_inline, UROCE_WC_LOC_QP_OP_ERR);
+      return refuse(context.counters.bad_wqe_inline, UROCE_WC_LOC_QP_OP_ERR);
     }
     wqe.length = inline_length;
-    return check_length(core, qp, wqe);
+    return check_length(context, qp, wqe);
   }
-  const std::uint8_t status = take_sges(core, qp, ring_entry, wqe);
-  return status == UROCE_WC_SUCCESS ? check_length(core, qp, wqe) : status;
+  const std::uint8_t status = take_sges(context, qp, ring_entry, wqe);
+  return status == UROCE_WC_SUCCESS ? check_length(context, qp, wqe) : status;
 }
 
 std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
@@ -178,7 +178,7 @@ std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
 
 const SendRow& send_row(std::uint8_t opcode) { return kSendRows[std::min<std::size_t>(opcode, kRows)]; }
 
-bool fetch_wqe(Core& core, Qp& qp) {
+bool fetch_wqe(Context& context, Qp& qp) {
   if (qp.sq_known == 0) qp.sq_known = qp.sq.available();
   // A client that publishes more than the ring holds must not reach WQEs that are still in use.
   if (qp.sq_known == 0 || qp.sq_fetched - qp.sq_head >= qp.sq.count()) return false;
@@ -193,7 +193,7 @@ bool fetch_wqe(Core& core, Qp& qp) {
   qp.sq.copy_next(&wqe, sizeof(uroce_sq_entry));
   wqe.kind = send_row(wqe.opcode).kind;
   wqe.list_at = static_cast<std::uint8_t>(queue::send_list_at(wqe.opcode));
-  wqe.status = check(core, qp, ring_entry, wqe);
+  wqe.status = check(context, qp, ring_entry, wqe);
   wqe.psn_count = wqe.kind <= Kind::kRead ? packets_of(qp, wqe.length) : is_local(wqe.kind) ? 0 : 1;
   --qp.sq_known;
   ++qp.sq_fetched;

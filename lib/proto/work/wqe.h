@@ -21,6 +21,6 @@ const SendRow& send_row(std::uint8_t opcode);
 
 /// Copies the next entry, if there is one, to the shadow, and checks it: a bad one carries the status it will fail
 /// with. False: the ring is empty.
-bool fetch_wqe(Core& core, Qp& qp);
+bool fetch_wqe(Context& context, Qp& qp);
 
 }  // namespace uroce::proto

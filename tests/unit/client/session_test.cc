@@ -31,10 +31,10 @@ class SessionTest : public ::testing::Test {
     cq.attach(&qp, true, true);
   }
   void send(std::uint64_t wr_id) {
-    uroce_sq_entry* const entry = qp.next_send();
+    uroce_sq_entry* const entry = qp.reserve_send();
     ASSERT_NE(entry, nullptr);
     entry->wr_id = wr_id;
-    qp.keep_send();
+    qp.commit_send();
   }
   std::vector<uroce_cqe> poll(int most = 16) {
     std::vector<uroce_cqe> out;
@@ -88,8 +88,8 @@ TEST_F(SessionTest, ManyEntriesArePublishedTogetherAndRingOnce) {
   queue::WorkConsumer sq = daemon.sq();
   for (std::uint64_t i = 0; i < FakeDaemon::kEntries; ++i) send(100 + i);
   EXPECT_EQ(sq.available(), 0u);
-  EXPECT_EQ(qp.next_send(), nullptr) << "the ring is full";
-  qp.kick_send();
+  EXPECT_EQ(qp.reserve_send(), nullptr) << "the ring is full";
+  qp.ring_doorbell();
   ASSERT_EQ(sq.available(), FakeDaemon::kEntries);
   uroce_sq_entry copy;
   sq.copy_next(&copy, sizeof(copy));
@@ -104,12 +104,12 @@ TEST_F(SessionTest, ASleepingWorkerIsWokenOnceEachTime) {
   daemon.header().worker[0].sleeping = 1;
   for (std::uint64_t i = 0; i < 3; ++i) {
     send(i);
-    qp.kick_send();
+    qp.ring_doorbell();
   }
   EXPECT_EQ(daemon.wakes(), 1) << "the same sleep";
   daemon.header().worker[0].sleeping = 2;
   send(3);
-  qp.kick_send();
+  qp.ring_doorbell();
   EXPECT_EQ(daemon.wakes(), 1) << "the next one";
 }
 
@@ -130,7 +130,7 @@ TEST_F(SessionTest, AnyRequestOutlastsASolicitedOne) {
   cq.arm(true);
   ASSERT_TRUE(daemon.cq().push(completion(1), false));
   EXPECT_TRUE(daemon.cq().take_event());
-  cq.event_came();
+  cq.on_event();
   cq.arm(true);
   ASSERT_TRUE(daemon.cq().push(completion(2), false));
   EXPECT_FALSE(daemon.cq().take_event());
@@ -139,7 +139,7 @@ TEST_F(SessionTest, AnyRequestOutlastsASolicitedOne) {
 TEST_F(SessionTest, ADeadDaemonIsNoticedByPollingAndOutstandingWorkIsFlushedOnce) {
   make_queues();
   for (std::uint64_t i = 0; i < 4; ++i) send(i);
-  qp.kick_send();
+  qp.ring_doorbell();
   queue::WorkConsumer sq = daemon.sq();
   sq.publish_consumed(1);
   ASSERT_TRUE(daemon.cq().push(completion(0), false));
@@ -160,7 +160,7 @@ TEST_F(SessionTest, ADeadDaemonIsNoticedByPollingAndOutstandingWorkIsFlushedOnce
     EXPECT_EQ(all[i].wr_id, i < 4 ? i : 50);
   }
   EXPECT_TRUE(poll().empty());
-  EXPECT_EQ(session->presence(), Presence::kDead);
+  EXPECT_EQ(session->connection_state(), ConnectionState::kDead);
   EXPECT_EQ(qp.destroy(), 0) << "nothing is left to give back";
 }
 
@@ -192,13 +192,13 @@ TEST_F(SessionTest, AChildCannotTouchItsParentsQueues) {
   make_queues();
   const pid_t child = fork();
   if (child == 0) {
-    bool good = session->presence() == Presence::kForked;
+    bool good = session->connection_state() == ConnectionState::kForked;
     good = good && QueuePair::create(*session, {}, qp) == ENODEV;
-    uroce_sq_entry* const entry = qp.next_send();  // as a post would, had it started before the fork
+    uroce_sq_entry* const entry = qp.reserve_send();  // as a post would, had it started before the fork
     if (entry != nullptr) {
       entry->wr_id = 666;
-      qp.keep_send();
-      qp.kick_send();
+      qp.commit_send();
+      qp.ring_doorbell();
     }
     uroce_cqe dropped;
     good = good && cq.poll(1, [&](const uroce_cqe& e) { dropped = e; }) == -1;

@@ -40,7 +40,7 @@ TEST(CmSilence, ARepThatIsNeverAnsweredEndsInATimeoutWithTheSendersGuid) {
   ASSERT_EQ(heard.count, 1);
   EXPECT_EQ(heard.sender, 1);
   EXPECT_EQ(heard.rej.reason, RejReason::kTimeout);
-  EXPECT_EQ(heard.rej.answered, Answered::kRep);
+  EXPECT_EQ(heard.rej.answered, MessageAcked::kRep);
   EXPECT_EQ(heard.rej.info_bytes, 8);
   EXPECT_EQ(kGuid.read<std::uint64_t>(heard.rej.info.data()), config(1001).ca_guid);
   EXPECT_EQ(world.take(1, EventType::kUnreachable).size(), 1u);
@@ -157,12 +157,12 @@ TEST(CmSilence, AMraForAnotherMessageStretchesNothing) {
   world.run(kMillisecond);
   Mra mra;
   mra.remote_id = id->value;
-  mra.answered = Answered::kRep;
+  mra.answered = MessageAcked::kRep;
   Message message{Attribute::kMra, 1, world.peer_of(0), {}, 0};
   mra.emit(message.bytes);
   world.ends[0].receive(message, world.now);
   EXPECT_EQ(world.ends[0].counters().out_of_state, 1u);
-  mra.answered = Answered::kReq;
+  mra.answered = MessageAcked::kReq;
   mra.emit(message.bytes);
   message.peer.remote = address(9);
   world.ends[0].receive(message, world.now);

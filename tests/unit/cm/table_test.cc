@@ -47,7 +47,7 @@ TEST(CmTable, EveryReasonArrivesAsItWasGivenFromEitherSide) {
       const auto told = world.take(1 - rejecter, EventType::kRejected);
       ASSERT_EQ(told.size(), 1u);
       EXPECT_EQ(static_cast<std::uint16_t>(told[0].reject.reason), reason);
-      EXPECT_EQ(told[0].reject.answered, active_rejects ? Answered::kRep : Answered::kReq);
+      EXPECT_EQ(told[0].reject.answered, active_rejects ? MessageAcked::kRep : MessageAcked::kReq);
       for (std::size_t i = 0; i < data.size(); ++i) {
         ASSERT_EQ(told[0].reject.private_data[i], i < reason ? data[i] : std::byte{0}) << i;
       }
@@ -157,7 +157,7 @@ TEST(CmTable, AStaleRepAndOneForNobodyAreRefused) {
   world.run(kMillisecond);
   ASSERT_EQ(heard.size(), 1u);
   EXPECT_EQ(heard[0].reason, RejReason::kStaleConnection);
-  EXPECT_EQ(heard[0].answered, Answered::kRep);
+  EXPECT_EQ(heard[0].answered, MessageAcked::kRep);
   for (int end : {0, 1}) {
     const auto told = world.take(end, EventType::kRejected);
     ASSERT_EQ(told.size(), 1u);

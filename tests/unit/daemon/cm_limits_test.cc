@@ -131,7 +131,7 @@ class CmRefusals : public CmLimits {
           answer.attribute == cm::Attribute::kRej) {
         const cm::Rej rej = cm::Rej::parse(answer.bytes);
         EXPECT_EQ(rej.remote_id, req.local_id);
-        EXPECT_EQ(rej.answered, cm::Answered::kReq);
+        EXPECT_EQ(rej.answered, cm::MessageAcked::kReq);
         reason = rej.reason;
       }
       outside.release({&sent, 1});

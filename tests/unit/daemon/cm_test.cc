@@ -47,7 +47,7 @@ TEST_F(CmTest, BothEndsLearnWhatTheOtherOffers) {
 TEST_F(CmTest, IdsAreShown) {
   const auto shown = [this] {
     const auto answer = nlohmann::json::parse(
-        answer_admin(*active.daemon.conductor, active.client.session(), R"({"command":"show","what":"cm_ids"})"));
+        handle_query(*active.daemon.conductor, active.client.session(), R"({"command":"show","what":"cm_ids"})"));
     std::set<std::string> rows;
     for (const auto& row : answer["cm_ids"]) {
       const auto text = [&row](const char* name) { return row[name].get<std::string>() + " "; };

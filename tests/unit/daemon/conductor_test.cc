@@ -332,7 +332,7 @@ TEST_F(ConductorTest, TruncatedRequestsOfEveryCommandAreRefused) {
   }
   std::vector<std::byte> three(3);
   conductor.handle(client.session(), three, {});
-  EXPECT_TRUE(client.session().doomed);
+  EXPECT_TRUE(client.session().close_pending);
   EXPECT_EQ(conductor.rejections().of(Rejection::sessions_closed), 1u);
 }
 
@@ -351,7 +351,7 @@ TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
           << kRejectionNames[i] << " where " << kRejectionNames[static_cast<std::size_t>(reason)] << " is due";
     }
   };
-  const auto ask = [&](const char* text) { answer_admin(conductor, client.session(), text); };
+  const auto ask = [&](const char* text) { handle_query(conductor, client.session(), text); };
   client.hello();
   const std::uint32_t pd = client.alloc_pd();
   const ClientCq cq = client.create_cq(16);
@@ -387,7 +387,7 @@ TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
     conductor.rejections().count(rejection_of(EIO));
   });
 
-  const auto stat = nlohmann::json::parse(answer_admin(conductor, client.session(), R"({"command":"stat"})"));
+  const auto stat = nlohmann::json::parse(handle_query(conductor, client.session(), R"({"command":"stat"})"));
   EXPECT_EQ(stat["rejected"]["malformed"], 4);
   EXPECT_EQ(stat["rejected"]["limit_reached"], 0);
 }
@@ -401,7 +401,7 @@ TEST_F(ConductorTest, AdminShowsWhatThereIsAndChangesNothingForStrangers) {
   ASSERT_EQ(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data).status, 0);
   EXPECT_NE(client.create_qp(TestClient::qp_request(pd, cq.made.handle)).made.handle, 0u);
   const auto ask = [&](const char* text) {
-    return nlohmann::json::parse(answer_admin(conductor, client.session(), text));
+    return nlohmann::json::parse(handle_query(conductor, client.session(), text));
   };
   const auto all = ask(R"({"command":"show"})");
   EXPECT_EQ(all["devices"][0]["name"], "test0");

@@ -187,7 +187,7 @@ TEST_P(DatagramTest, AWorkerNoticesThatReceivesAreMissing) {
   start_ud(a);
   const std::uint32_t ah = create_ah(ipv4(1));
   const auto noticed = [&] {
-    return std::ranges::count_if(daemon.cores, [](auto& core) { return core->lost_for_want_of_receives(); });
+    return std::ranges::count_if(daemon.cores, [](auto& core) { return core->take_rnr_drops(); });
   };
   EXPECT_EQ(noticed(), 0);
   send_ud(a, ah, a.made.qpn, 8);

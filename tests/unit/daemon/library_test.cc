@@ -94,7 +94,7 @@ class LibraryTest : public ::testing::Test {
   }
   bool send_to_self(std::uint64_t wr_id) {
     const std::lock_guard guard(qp.sq_lock);
-    uroce_sq_entry* const entry = qp.next_send();
+    uroce_sq_entry* const entry = qp.reserve_send();
     if (entry == nullptr) return false;
     *entry = {};
     entry->wr_id = wr_id;
@@ -104,8 +104,8 @@ class LibraryTest : public ::testing::Test {
     entry->ah = ah;
     entry->ud = {qp.made().qpn, kQkey};
     *reinterpret_cast<uroce_sge*>(queue::send_list(*entry)) = {0, 100, key};
-    qp.keep_send();
-    qp.kick_send();
+    qp.commit_send();
+    qp.ring_doorbell();
     return true;
   }
 

@@ -17,12 +17,12 @@ class LinkTest : public ::testing::TestWithParam<std::uint32_t> {
   LinkTest() { client.hello(); }
   std::string link(const std::string& change, const std::string& address = {}) {
     const nlohmann::json request = {{"command", "link"}, {"change", change}, {"address", address}};
-    const auto answer = nlohmann::json::parse(answer_admin(conductor, client.session(), request.dump()));
+    const auto answer = nlohmann::json::parse(handle_query(conductor, client.session(), request.dump()));
     return answer.contains("error") ? answer["error"].get<std::string>() : std::string();
   }
   std::string mtu(std::uint32_t bytes) {
     const nlohmann::json request = {{"command", "link"}, {"change", "mtu"}, {"mtu", bytes}};
-    const auto answer = nlohmann::json::parse(answer_admin(conductor, client.session(), request.dump()));
+    const auto answer = nlohmann::json::parse(handle_query(conductor, client.session(), request.dump()));
     return answer.contains("error") ? answer["error"].get<std::string>() : std::string();
   }
   /// 0: none waits.
@@ -137,7 +137,7 @@ TEST_P(LinkTest, WhatIsNoAddressOrNoRightIsRefused) {
   TestClient stranger(conductor, 4242);
   stranger.hello();
   const auto answer =
-      nlohmann::json::parse(answer_admin(conductor, stranger.session(), R"({"command":"link","change":"down"})"));
+      nlohmann::json::parse(handle_query(conductor, stranger.session(), R"({"command":"link","change":"down"})"));
   EXPECT_TRUE(answer.contains("error"));
   EXPECT_EQ(port().state, 4u);
 }

@@ -82,8 +82,8 @@ class MemoryDevice {
     eventfd_t ignored;
     ::eventfd_read(wake_, &ignored);
   }
-  void set_wanted(net::Wanted wanted) { wanted_ = wanted; }
-  net::Wanted wanted() const { return wanted_; }
+  void set_rx_filter(net::RxFilter filter) { rx_filter_ = filter; }
+  net::RxFilter filter() const { return rx_filter_; }
   net::DeviceInfo info() const {
     return {.mac = {2, 0, 0, 0, 0, 1}, .mtu = 9000, .checksum_offload = false, .link_up = true, .speed_mbps = 0};
   }
@@ -92,7 +92,7 @@ class MemoryDevice {
  private:
   static constexpr std::size_t kUnlimited = ~std::size_t{0};
 
-  net::Wanted wanted_ = net::Wanted::kOurs;
+  net::RxFilter rx_filter_ = net::RxFilter::kRoceOnly;
 
   void accept(std::vector<std::byte> frame) {
     {

@@ -39,7 +39,7 @@ class MemoryRegionsTest : public ::testing::Test {
   std::byte* data = nullptr;
 };
 
-TEST(IndirectMemory, IsRefusedWhereTheConfigurationSaysSo) {
+TEST(ProcMemAccess, IsRefusedWhereTheConfigurationSaysSo) {
   for (const bool allowed : {true, false}) {
     DaemonConfig config = test_config();
     config.indirect = allowed;

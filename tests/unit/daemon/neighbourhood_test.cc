@@ -37,8 +37,8 @@ class NeighbourhoodTest : public ::testing::TestWithParam<std::uint32_t> {
     cq = client.create_cq(16);
   }
   /// The next frame on the wire that `wanted` takes; empty: none within a second.
-  template <class Wanted>
-  Bytes sent(Wanted&& wanted) {
+  template <class RxFilter>
+  Bytes sent(RxFilter&& wanted) {
     Bytes found;
     daemon.run_until([&] {
       base::Frame frame;

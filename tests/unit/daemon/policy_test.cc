@@ -28,11 +28,11 @@ std::uint64_t slice_of_this_thread() {
   return ::syscall(SYS_sched_getattr, 0, attr, sizeof(attr), 0) == 0 ? attr[3] : 0;
 }
 
-TEST(Slice, IsShortForWhoIsWokenAndAsTheProgramsForWhoTakesTurns) {
+TEST(SchedSlice, IsShortForWhoIsWokenAndAsTheProgramsForWhoTakesTurns) {
   const std::uint64_t usual = slice_of_this_thread();
-  set_slice(Slice::kShort);
+  set_sched_slice(SchedSlice::kShort);
   const std::uint64_t shorter = slice_of_this_thread();
-  set_slice(Slice::kUsual);
+  set_sched_slice(SchedSlice::kUsual);
   EXPECT_EQ(slice_of_this_thread(), usual);
   // Linux before 6.12 shows none.
   EXPECT_EQ(shorter, usual != 0 ? 100 * kMicrosecond : 0);
@@ -96,11 +96,11 @@ TEST(PollPolicy, WhereCoresAreFewItSpinsOnlyWhileThatPaysOff) {
 
 TEST(PollPolicy, GivesWayToAClientWhoseReceivesAreMissingUnlessThatCostsTooMuch) {
   PollPolicy policy({});
-  EXPECT_FALSE(policy.give_way(1000, false));
-  EXPECT_TRUE(policy.give_way(1000, true));
+  EXPECT_FALSE(policy.should_yield_after_drop(1000, false));
+  EXPECT_TRUE(policy.should_yield_after_drop(1000, true));
   policy.yielded(1000, 20 * kMillisecond);
-  EXPECT_FALSE(policy.give_way(1000, true));
-  EXPECT_TRUE(policy.give_way(kSecond, true));
+  EXPECT_FALSE(policy.should_yield_after_drop(1000, true));
+  EXPECT_TRUE(policy.should_yield_after_drop(kSecond, true));
 }
 
 TEST(PollPolicy, WhereCoresAreFewItTakesTurnsWithAClientThatYieldsAndSleepsOnceThatStops) {
@@ -217,7 +217,7 @@ TEST(PollPolicy, CoresAreFewWhenPollersOutnumberThem) {
 class PresenceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/uroce-presence-XXXXXX";
+    char name[] = "/tmp/uroce-census-XXXXXX";
     dir_ = ::mkdtemp(name);
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
@@ -226,7 +226,7 @@ class PresenceTest : public ::testing::Test {
 };
 
 TEST_F(PresenceTest, AddsUpAllLivingDaemons) {
-  Presence a, b;
+  PollerCensus a, b;
   ASSERT_TRUE(a.open(path()).ok());
   ASSERT_TRUE(b.open(path()).ok());
   a.publish(1, 2);
@@ -241,14 +241,14 @@ TEST_F(PresenceTest, AddsUpAllLivingDaemons) {
 }
 
 TEST_F(PresenceTest, ForgetsADaemonThatWasKilled) {
-  Presence mine;
+  PollerCensus mine;
   ASSERT_TRUE(mine.open(path()).ok());
   mine.publish(1, 0);
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    auto* theirs = new Presence;
+    auto* theirs = new PollerCensus;
     const bool ok = theirs->open(path()).ok();
     theirs->publish(7, 7);
     const char byte = ok ? 'y' : 'n';
@@ -297,8 +297,8 @@ TEST(Qpn, AFreedNumberDoesNotComeBackSoonAndSeedsDiffer) {
   EXPECT_LT(common.size(), 500u);
 }
 
-TEST(Accounts, HoldEachUserToItsLimits) {
-  Accounts accounts({.qps = 2, .cqs = 1, .mrs = 0, .bytes = 1000});
+TEST(Quotas, HoldEachUserToItsLimits) {
+  Quotas accounts({.qps = 2, .cqs = 1, .mrs = 0, .bytes = 1000});
   EXPECT_EQ(accounts.charge(1, {.qps = 2, .bytes = 900}), nullptr);
   EXPECT_STREQ(accounts.charge(1, {.qps = 1}), "QPs");
   EXPECT_STREQ(accounts.charge(1, {.bytes = 101}), "bytes");

@@ -368,10 +368,10 @@ TEST_P(RawPacketTest, WhatAClientLeavesBehindIsGoneWithIt) {
   request.type = UROCE_FLOW_ALL_DEFAULT;
   for (int i = 0; i < 100; ++i) ASSERT_NE(client->add(request), 0u);
   EXPECT_TRUE(daemon.shared.any_flows);
-  EXPECT_EQ(daemon.devices[0].wanted(), net::Wanted::kAnybodys);
+  EXPECT_EQ(daemon.devices[0].filter(), net::RxFilter::kPromiscuous);
   client->close();
   EXPECT_FALSE(daemon.shared.any_flows);
-  EXPECT_EQ(daemon.devices[0].wanted(), net::Wanted::kOurs);
+  EXPECT_EQ(daemon.devices[0].filter(), net::RxFilter::kRoceOnly);
   // 4096 flows are all there is room for: had any been left, the last would find none.
   RawClient next(*daemon.conductor);
   ClientQp other = next.make(kRaw);
@@ -448,7 +448,7 @@ TEST_P(RawPacketTest, FlowsAreShown) {
       TestClient::value<uroce_handle>(client->send(UROCE_CMD_CREATE_COUNTERS, std::span<const std::byte>{})).handle;
   ASSERT_NE(client->add(request), 0u);
   const auto answer = nlohmann::json::parse(
-      answer_admin(*daemon.conductor, client->session(), R"({"command":"show","what":"flows"})"));
+      handle_query(*daemon.conductor, client->session(), R"({"command":"show","what":"flows"})"));
   ASSERT_EQ(answer["flows"].size(), 1u);
   const auto& flow = answer["flows"][0];
   EXPECT_EQ(flow["type"], "NORMAL");

@@ -39,7 +39,7 @@ class ClientMemoryTest : public ::testing::Test {
   int map(std::vector<uroce_mr_piece> pieces, std::vector<UniqueFd>& fds, bool writable, ClientMemory::Hold& hold) {
     return memory_.map(pieces, fds, writable, hold);
   }
-  ClientMemory memory_{42, std::make_shared<Patience>()};
+  ClientMemory memory_{42, std::make_shared<StallBudget>()};
 };
 
 TEST_F(ClientMemoryTest, SeesWhatTheClientWritesAndWritesWhatItSees) {

@@ -38,7 +38,7 @@ MemoryFiles memory_of(pid_t process, bool trusted = false) {
 }
 
 /// One access by a worker.
-bool read_word(const IndirectMemory& memory, std::uint64_t address) {
+bool read_word(const ProcMemAccess& memory, std::uint64_t address) {
   std::byte word[8];
   return memory.io().read(memory.io().context, address, word, sizeof(word));
 }
@@ -49,16 +49,16 @@ constexpr Nanos kBounded = kSecond;
 class IndirectMemoryTest : public ::testing::TestWithParam<bool> {
  protected:
   std::atomic<bool> few_cores{GetParam()};
-  std::shared_ptr<Patience> patience = std::make_shared<Patience>();
-  IndirectMemory memory{memory_of(::getpid()), patience, few_cores};
-  IndirectMemory trusted{memory_of(::getpid(), true), patience, few_cores};
+  std::shared_ptr<StallBudget> stall_budget = std::make_shared<StallBudget>();
+  ProcMemAccess memory{memory_of(::getpid()), stall_budget, few_cores};
+  ProcMemAccess trusted{memory_of(::getpid(), true), stall_budget, few_cores};
 };
 
 TEST_P(IndirectMemoryTest, CopiesBothWaysInPartsOfAnySize) {
   std::vector<std::byte> there(3 * kPage + 5), here(there.size()), back(there.size());
   for (std::size_t i = 0; i < here.size(); ++i) here[i] = static_cast<std::byte>(i * 7);
   const auto address = reinterpret_cast<std::uintptr_t>(there.data());
-  for (const IndirectMemory* io : {&memory, &trusted}) {
+  for (const ProcMemAccess* io : {&memory, &trusted}) {
     for (const std::size_t bytes : {std::size_t{1}, std::size_t{8}, kPage, there.size()}) {
       std::ranges::fill(there, std::byte{0});
       ASSERT_TRUE(io->io().write(io->io().context, address, here.data(), bytes));
@@ -93,10 +93,10 @@ TEST_P(IndirectMemoryTest, SeveralWorkersTakeTurns) {
 TEST_P(IndirectMemoryTest, AFaultThatIsNeverAnsweredHoldsNobodyForLong) {
   SilentMemory pages;
   NEED_SILENT(pages);
-  IndirectMemory silent(memory_of(pages.owner()), patience, few_cores);
+  ProcMemAccess silent(memory_of(pages.owner()), stall_budget, few_cores);
   EXPECT_TRUE(read_word(silent, pages.address(0)));
   EXPECT_LT(time_of([&] { EXPECT_FALSE(read_word(silent, pages.address(1))); }), kBounded);
-  EXPECT_EQ(patience->stuck.load(), 1u);
+  EXPECT_EQ(stall_budget->stuck.load(), 1u);
   // From here on it costs nothing, not even for pages that are there.
   EXPECT_LT(time_of([&] {
               for (int i = 0; i < 1000; ++i) EXPECT_FALSE(read_word(silent, pages.address(0)));
@@ -108,17 +108,17 @@ TEST_P(IndirectMemoryTest, AFaultThatIsNeverAnsweredHoldsNobodyForLong) {
   const Nanos end = monotonic_now() + 10 * kSecond;
   while (!read_word(silent, pages.address(0)) && monotonic_now() < end) std::this_thread::yield();
   EXPECT_TRUE(read_word(silent, pages.address(0)));
-  EXPECT_EQ(patience->stuck.load(), 0u);
+  EXPECT_EQ(stall_budget->stuck.load(), 0u);
 }
 
 TEST_P(IndirectMemoryTest, PagesThatAreThereNeedNoThreadWhereTheUserIsTrusted) {
   SilentMemory pages;
   NEED_SILENT(pages);
-  IndirectMemory silent(memory_of(pages.owner(), true), patience, few_cores);
+  ProcMemAccess silent(memory_of(pages.owner(), true), stall_budget, few_cores);
   EXPECT_TRUE(read_word(silent, pages.address(0)));
   EXPECT_LT(time_of([&] { EXPECT_FALSE(read_word(silent, pages.address(1))); }), kBounded);
   EXPECT_LT(time_of([&] { EXPECT_FALSE(read_word(silent, pages.address(1) - 4)); }), kBounded);
-  EXPECT_EQ(patience->stuck.load(), 1u);
+  EXPECT_EQ(stall_budget->stuck.load(), 1u);
   EXPECT_TRUE(read_word(silent, pages.address(1) - 8));
 }
 
@@ -126,30 +126,30 @@ TEST_P(IndirectMemoryTest, ItsEndDoesNotWaitForTheFaultEither) {
   SilentMemory pages;
   NEED_SILENT(pages);
   {
-    IndirectMemory silent(memory_of(pages.owner()), patience, few_cores);
+    ProcMemAccess silent(memory_of(pages.owner()), stall_budget, few_cores);
     EXPECT_FALSE(read_word(silent, pages.address(1)));
   }
-  EXPECT_EQ(patience->stuck.load(), 1u);
+  EXPECT_EQ(stall_budget->stuck.load(), 1u);
   pages.answer();
   const Nanos end = monotonic_now() + 10 * kSecond;
-  while (patience->stuck.load() != 0 && monotonic_now() < end) std::this_thread::yield();
-  EXPECT_EQ(patience->stuck.load(), 0u);
+  while (stall_budget->stuck.load() != 0 && monotonic_now() < end) std::this_thread::yield();
+  EXPECT_EQ(stall_budget->stuck.load(), 0u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cores, IndirectMemoryTest, ::testing::Values(false, true),
                          [](const auto& info) { return info.param ? "few" : "many"; });
 
-TEST(Patience, IsALittleAtOnceAndASmallPartOfTheTime) {
-  Patience patience;
+TEST(StallBudget, IsALittleAtOnceAndASmallPartOfTheTime) {
+  StallBudget stall_budget;
   Nanos now = kSecond, granted = 0;
-  while (patience.grant(kMillisecond, now)) granted += kMillisecond;
-  EXPECT_EQ(granted, Patience::kAtOnce);
+  while (stall_budget.grant(kMillisecond, now)) granted += kMillisecond;
+  EXPECT_EQ(granted, StallBudget::kBurst);
   for (; now < 101 * kSecond; now += kMillisecond) {
-    if (patience.grant(kMillisecond, now)) granted += kMillisecond;
+    if (stall_budget.grant(kMillisecond, now)) granted += kMillisecond;
   }
-  EXPECT_LE(granted, Patience::kAtOnce + 100 * kSecond / Patience::kShare);
-  EXPECT_FALSE(patience.all_there(now));
-  EXPECT_TRUE(patience.all_there(now + kSecond));
+  EXPECT_LE(granted, StallBudget::kBurst + 100 * kSecond / StallBudget::kRefillDivisor);
+  EXPECT_FALSE(stall_budget.is_full(now));
+  EXPECT_TRUE(stall_budget.is_full(now + kSecond));
 }
 
 TEST(StalledClient, TheTrafficOfOthersGoesOn) {
@@ -232,7 +232,7 @@ TEST(OpenMemory, StaysWithTheProgramThatConnected) {
   MemoryFiles files;
   ASSERT_EQ(open_memory(peer_of(child), files), 0);
   std::atomic<bool> few_cores{true};
-  IndirectMemory io(std::move(files), std::make_shared<Patience>(), few_cores);
+  ProcMemAccess io(std::move(files), std::make_shared<StallBudget>(), few_cores);
   const auto address = reinterpret_cast<std::uintptr_t>(&word);
   EXPECT_TRUE(read_word(io, address));
   ASSERT_EQ(::write(go[1], "x", 1), 1);

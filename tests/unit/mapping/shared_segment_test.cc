@@ -17,8 +17,8 @@ bool all_zero(const SharedBlock& block) {
   return std::all_of(block.data, block.data + block.bytes, [](std::byte b) { return b == std::byte{0}; });
 }
 
-TEST(Arena, HandsOutZeroedAlignedBlocksOfTheRightKind) {
-  Arena arena(false);
+TEST(SharedSegment, HandsOutZeroedAlignedBlocksOfTheRightKind) {
+  SharedSegment arena(false);
   const auto a = arena.allocate(ChunkKind::kClientWrites, 100);
   const auto b = arena.allocate(ChunkKind::kDaemonWrites, 64);
   ASSERT_TRUE(a && b);
@@ -28,8 +28,8 @@ TEST(Arena, HandsOutZeroedAlignedBlocksOfTheRightKind) {
   EXPECT_TRUE(all_zero(*a));
 }
 
-TEST(Arena, ZeroesWhatIsUsedAgain) {
-  Arena arena(false);
+TEST(SharedSegment, ZeroesWhatIsUsedAgain) {
+  SharedSegment arena(false);
   const auto a = arena.allocate(ChunkKind::kClientWrites, 4096);
   std::memset(a->data, 0xa5, a->bytes);
   arena.free(*a);
@@ -38,8 +38,8 @@ TEST(Arena, ZeroesWhatIsUsedAgain) {
   EXPECT_TRUE(all_zero(*b));
 }
 
-TEST(Arena, MergesHolesSoThatFreedSpaceServesLargerBlocks) {
-  Arena arena(false);
+TEST(SharedSegment, MergesHolesSoThatFreedSpaceServesLargerBlocks) {
+  SharedSegment arena(false);
   std::vector<SharedBlock> blocks;
   for (int i = 0; i < 64; ++i) blocks.push_back(*arena.allocate(ChunkKind::kDaemonWrites, 1024));
   const std::size_t chunks = arena.chunks();
@@ -49,8 +49,8 @@ TEST(Arena, MergesHolesSoThatFreedSpaceServesLargerBlocks) {
   EXPECT_EQ(arena.chunks(), chunks);
 }
 
-TEST(Arena, NeverHandsOutOverlappingBlocks) {
-  Arena arena(false);
+TEST(SharedSegment, NeverHandsOutOverlappingBlocks) {
+  SharedSegment arena(false);
   std::mt19937 random(2);
   std::vector<SharedBlock> live;
   for (int i = 0; i < 2000; ++i) {
@@ -69,14 +69,14 @@ TEST(Arena, NeverHandsOutOverlappingBlocks) {
   }
 }
 
-TEST(Arena, TenThousandQueuesNeedFewChunks) {
-  Arena arena(false);
+TEST(SharedSegment, TenThousandQueuesNeedFewChunks) {
+  SharedSegment arena(false);
   for (int i = 0; i < 10'000; ++i) ASSERT_TRUE(arena.allocate(ChunkKind::kClientWrites, 128 + 128 * 128));
   EXPECT_LE(arena.chunks(), 16u);
 }
 
-TEST(Arena, ClientsCannotCutOffAnyChunkNorWriteTheDaemons) {
-  Arena arena(false);
+TEST(SharedSegment, ClientsCannotCutOffAnyChunkNorWriteTheDaemons) {
+  SharedSegment arena(false);
   ASSERT_TRUE(arena.allocate(ChunkKind::kClientWrites, 64));
   ASSERT_TRUE(arena.allocate(ChunkKind::kDaemonWrites, 64));
   std::vector<UniqueFd> fds;
@@ -96,8 +96,8 @@ TEST(Arena, ClientsCannotCutOffAnyChunkNorWriteTheDaemons) {
   EXPECT_EQ(::mprotect(readable, 4096, PROT_READ | PROT_WRITE), -1);
 }
 
-TEST(Arena, AnnouncesEachChunkOnce) {
-  Arena arena(false);
+TEST(SharedSegment, AnnouncesEachChunkOnce) {
+  SharedSegment arena(false);
   ASSERT_TRUE(arena.allocate(ChunkKind::kClientWrites, 64));
   std::vector<UniqueFd> fds;
   EXPECT_EQ(arena.take_new_chunks(fds).count, 1u);

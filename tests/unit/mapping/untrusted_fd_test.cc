@@ -24,12 +24,12 @@ namespace {
 constexpr Nanos kBounded = kSecond;
 
 TEST(ForeignFile, FilesOfMemoryAndOfDisksSayWhatTheyAre) {
-  const auto patience = std::make_shared<Patience>();
+  const auto stall_budget = std::make_shared<StallBudget>();
   const UniqueFd memory(::memfd_create("client", MFD_CLOEXEC));
   EXPECT_TRUE(is_memory_file(memory.get()));
   struct stat info {};
   FileFacts facts;
-  ASSERT_EQ(examine(memory.get(), patience, facts), 0);
+  ASSERT_EQ(examine(memory.get(), stall_budget, facts), 0);
   ASSERT_EQ(::fstat(memory.get(), &info), 0);
   EXPECT_EQ(facts.magic, std::uint32_t{TMPFS_MAGIC});
   EXPECT_EQ(facts.inode, info.st_ino);
@@ -37,18 +37,18 @@ TEST(ForeignFile, FilesOfMemoryAndOfDisksSayWhatTheyAre) {
 
   const UniqueFd process(::open("/proc/self/status", O_RDONLY | O_CLOEXEC));
   EXPECT_FALSE(is_memory_file(process.get()));
-  ASSERT_EQ(examine(process.get(), patience, facts), 0);
+  ASSERT_EQ(examine(process.get(), stall_budget, facts), 0);
   ASSERT_EQ(::fstat(process.get(), &info), 0);
   EXPECT_EQ(facts.magic, std::uint32_t{PROC_SUPER_MAGIC});
   EXPECT_EQ(facts.inode, info.st_ino);
-  EXPECT_EQ(examine(-1, patience, facts), EBADF);
+  EXPECT_EQ(examine(-1, stall_budget, facts), EBADF);
 }
 
 TEST(ForeignFile, WhatIsLetGoIsClosed) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const UniqueFd reader(ends[0]);
-  let_go(UniqueFd(ends[1]));
+  close_async(UniqueFd(ends[1]));
   char byte;
   EXPECT_EQ(::read(reader.get(), &byte, 1), 0);
 }
@@ -56,17 +56,17 @@ TEST(ForeignFile, WhatIsLetGoIsClosed) {
 TEST(ForeignFile, OneThatNobodyAnswersForHoldsNobodyForLong) {
   SilentMemory silent;
   NEED_SILENT(silent);
-  const auto patience = std::make_shared<Patience>();
+  const auto stall_budget = std::make_shared<StallBudget>();
   UniqueFd file = silent.file();
   ASSERT_TRUE(file.valid());
   FileFacts facts;
-  EXPECT_LT(time_of([&] { EXPECT_EQ(examine(file.get(), patience, facts), ETIMEDOUT); }), kBounded);
-  EXPECT_EQ(patience->stuck.load(), 1u);
-  EXPECT_LT(time_of([&] { let_go(std::move(file)); }), kBounded);
+  EXPECT_LT(time_of([&] { EXPECT_EQ(examine(file.get(), stall_budget, facts), ETIMEDOUT); }), kBounded);
+  EXPECT_EQ(stall_budget->stuck.load(), 1u);
+  EXPECT_LT(time_of([&] { close_async(std::move(file)); }), kBounded);
   silent.answer();
   const Nanos end = monotonic_now() + 10 * kSecond;
-  while (patience->stuck.load() != 0 && monotonic_now() < end) std::this_thread::yield();
-  EXPECT_EQ(patience->stuck.load(), 0u);
+  while (stall_budget->stuck.load() != 0 && monotonic_now() < end) std::this_thread::yield();
+  EXPECT_EQ(stall_budget->stuck.load(), 0u);
 }
 
 /// Threads that leave the processor to nobody, on the one that the test and what it starts have to themselves.
@@ -95,10 +95,10 @@ TEST(ForeignFile, ThatTheThreadGetsNoProcessorIsNotTheClientsFault) {
   const UniqueFd process(::open("/proc/self/status", O_RDONLY | O_CLOEXEC));
   const Crowd crowd;
   for (int i = 0; i < 20; ++i) {
-    const auto patience = std::make_shared<Patience>();
-    while (patience->grant(kMillisecond, monotonic_now())) continue;
+    const auto stall_budget = std::make_shared<StallBudget>();
+    while (stall_budget->grant(kMillisecond, monotonic_now())) continue;
     FileFacts facts;
-    ASSERT_EQ(examine(process.get(), patience, facts), 0) << i;
+    ASSERT_EQ(examine(process.get(), stall_budget, facts), 0) << i;
   }
 }
 
@@ -132,8 +132,8 @@ TEST(ForeignFile, ClientsThatHandItOverAreRefusedAndOthersServed) {
               EXPECT_NE(honest.alloc_pd(), 0u);
             }),
             kBounded);
-  EXPECT_GE(hostile.session().patience->stuck.load(), 1u);
-  EXPECT_EQ(honest.session().patience->stuck.load(), 0u);
+  EXPECT_GE(hostile.session().stall_budget->stuck.load(), 1u);
+  EXPECT_EQ(honest.session().stall_budget->stuck.load(), 0u);
 }
 
 }  // namespace

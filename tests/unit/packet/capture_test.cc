@@ -45,7 +45,7 @@ class CaptureTest : public ::testing::Test {
   std::string path_;
   loopback::PortOptions options_;
   packet::Controls controls_{"uroce7"};
-  pcap::Capture<loopback::Local<loopback::Port>> device_{controls_.recorder(), 0u, options_};
+  pcap::Capture<loopback::LoopbackDevice<loopback::Port>> device_{controls_.recorder(), 0u, options_};
 };
 
 TEST_F(CaptureTest, every_block_is_well_formed_and_every_frame_is_there_in_both_directions) {

@@ -61,7 +61,7 @@ class FaultTest : public ::testing::Test {
 
   loopback::PortOptions options_;
   packet::Controls controls_{"test"};
-  fault::Injector<loopback::Local<loopback::Port>> device_{controls_.faults(), 0u, options_};
+  fault::Injector<loopback::LoopbackDevice<loopback::Port>> device_{controls_.faults(), 0u, options_};
 };
 
 TEST_F(FaultTest, off_changes_nothing) {

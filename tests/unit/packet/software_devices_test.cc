@@ -20,14 +20,14 @@ struct SelfRig {
 };
 
 struct LoopbackRig : SelfRig {
-  loopback::Local<loopback::Port> device{kOptions};
+  loopback::LoopbackDevice<loopback::Port> device{kOptions};
   auto& sender() { return device; }
   auto& receiver() { return device; }
 };
 
 struct IdleFaultRig : SelfRig {
   packet::Controls controls{"test"};
-  fault::Injector<loopback::Local<loopback::Port>> device{controls.faults(), 0u, kOptions};
+  fault::Injector<loopback::LoopbackDevice<loopback::Port>> device{controls.faults(), 0u, kOptions};
   auto& sender() { return device; }
   auto& receiver() { return device; }
 };
@@ -39,8 +39,8 @@ struct BusyFaultRig : IdleFaultRig {
 
 struct CaptureRig : SelfRig {
   packet::Controls controls{"test"};
-  pcap::Capture<fault::Injector<loopback::Local<loopback::Port>>> device{controls.recorder(), 0u, controls.faults(),
-                                                                         0u, kOptions};
+  pcap::Capture<fault::Injector<loopback::LoopbackDevice<loopback::Port>>> device{controls.recorder(), 0u,
+                                                                                  controls.faults(), 0u, kOptions};
   CaptureRig() { EXPECT_EQ(controls.start_capture("/dev/null"), ""); }
   auto& sender() { return device; }
   auto& receiver() { return device; }
@@ -49,7 +49,7 @@ struct CaptureRig : SelfRig {
 using Rigs = ::testing::Types<LoopbackRig, IdleFaultRig, BusyFaultRig, CaptureRig>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Software, Conformance, Rigs);
 
-using Device = loopback::Local<loopback::Port>;
+using Device = loopback::LoopbackDevice<loopback::Port>;
 static_assert(net::PacketDevice<fault::Injector<Device>>);
 static_assert(net::PacketDevice<pcap::Capture<Device>>);
 

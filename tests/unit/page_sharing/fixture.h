@@ -20,14 +20,14 @@ inline constexpr std::size_t kPage = 4096;
 class Shared {
  public:
   Shared(void* at, std::size_t bytes, bool writable = true) : at_(at), bytes_(bytes) {
-    error_ = MemoryShare::instance().share(at, bytes, writable, range_);
+    error_ = PageSharing::instance().share(at, bytes, writable, range_);
   }
   ~Shared() { stop(); }
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
 
   void stop() {
-    if (error_ == 0) MemoryShare::instance().unshare(at_, bytes_);
+    if (error_ == 0) PageSharing::instance().unshare(at_, bytes_);
     error_ = -1;
   }
   int error() const { return error_; }

@@ -64,7 +64,7 @@ void write_by_turns(unsigned char* at, std::size_t bytes, const DaemonView& daem
   EXPECT_EQ(at[3], 4);
 }
 
-TEST(MemoryShareFork, ParentAndChildWrite) {
+TEST(PageSharingFork, ParentAndChildWrite) {
   constexpr std::size_t kBytes = 20 * kPage;
   unsigned char* at = map_anonymous(kBytes);
   std::memset(at, 1, kBytes);
@@ -77,7 +77,7 @@ TEST(MemoryShareFork, ParentAndChildWrite) {
   ::munmap(at, kBytes);
 }
 
-TEST(MemoryShareFork, ParentAndChildWriteWhileOtherThreadsRun) {
+TEST(PageSharingFork, ParentAndChildWriteWhileOtherThreadsRun) {
   constexpr std::size_t kBytes = 20 * kPage;
   unsigned char* at = map_anonymous(kBytes + kPage);
   std::memset(at, 1, kBytes);
@@ -104,14 +104,14 @@ TEST(MemoryShareFork, ParentAndChildWriteWhileOtherThreadsRun) {
   ::munmap(at, kBytes + kPage);
 }
 
-TEST(MemoryShareFork, AChildRegistersItsOwn) {
+TEST(PageSharingFork, AChildRegistersItsOwn) {
   unsigned char* at = map_anonymous(4 * kPage);
   std::memset(at, 1, 4 * kPage);
   Shared shared(at, 4 * kPage);
   ASSERT_TRUE(shared.direct());
   const DaemonView daemon(shared);
   EXPECT_TRUE(passes_in_child([&] {
-    MemoryShare::instance().unshare(at, 4 * kPage);  // of the parent: nothing happens
+    PageSharing::instance().unshare(at, 4 * kPage);  // of the parent: nothing happens
     Shared own(at, 4 * kPage);
     expect_same_memory(own, at);
     at[0] = 5;
@@ -139,7 +139,7 @@ constexpr bool kAllocatorSurvivesFork = !__has_feature(address_sanitizer);
 constexpr bool kAllocatorSurvivesFork = true;
 #endif
 
-TEST(MemoryShareFork, TheHeapOfAChildWorks) {
+TEST(PageSharingFork, TheHeapOfAChildWorks) {
   if (!kAllocatorSurvivesFork) GTEST_SKIP() << "the address sanitizer's malloc doesn't, among threads";
   std::vector<unsigned char*> blocks;
   std::vector<std::unique_ptr<Shared>> shared;
@@ -191,7 +191,7 @@ __attribute__((noinline, no_sanitize("address", "thread"))) unsigned char* heap_
   return first > heap && first < heap + 256 ? reinterpret_cast<unsigned char*>(heap) : nullptr;
 }
 
-TEST(MemoryShareFork, ThreadArenasSurviveAFork) {
+TEST(PageSharingFork, ThreadArenasSurviveAFork) {
   // The first blocks of a thread's heap lie beside the header of its arena, which fork() writes to in the child.
   std::atomic<int> stage = 0;
   std::thread owner([&] {
@@ -211,7 +211,7 @@ TEST(MemoryShareFork, ThreadArenasSurviveAFork) {
   owner.join();
 }
 
-TEST(MemoryShareFork, SpawnedProgramsDoNotDisturb) {
+TEST(PageSharingFork, SpawnedProgramsDoNotDisturb) {
   unsigned char* at = map_anonymous(4 * kPage);
   std::memset(at, 1, 4 * kPage);
   Shared shared(at, 4 * kPage);
@@ -229,7 +229,7 @@ TEST(MemoryShareFork, SpawnedProgramsDoNotDisturb) {
   ::munmap(at, 4 * kPage);
 }
 
-TEST(MemoryShareFork, MemoryMovedByMremapIsCopiedToo) {
+TEST(PageSharingFork, MemoryMovedByMremapIsCopiedToo) {
   unsigned char* at = map_anonymous(4 * kPage);
   std::memset(at, 1, 4 * kPage);
   Shared shared(at, 4 * kPage);

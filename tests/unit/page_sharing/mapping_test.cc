@@ -15,7 +15,7 @@
 namespace uroce::client {
 namespace {
 
-TEST(MemoryShareMapping, HolesAndMissingRightsAreFaults) {
+TEST(PageSharingMapping, HolesAndMissingRightsAreFaults) {
   unsigned char* at = map_anonymous(4 * kPage);
   ::munmap(at + kPage, kPage);
   EXPECT_EQ(Shared(at, 2 * kPage).error(), EFAULT);
@@ -46,7 +46,7 @@ bool faults_on_write(void* at) {
   return here && in_child;
 }
 
-TEST(MemoryShareMapping, ProtectionOfTheProgramIsKept) {
+TEST(PageSharingMapping, ProtectionOfTheProgramIsKept) {
   unsigned char* at = map_anonymous(3 * kPage);
   at[kPage] = 7;
   ::mprotect(at + kPage, kPage, PROT_READ);
@@ -64,7 +64,7 @@ TEST(MemoryShareMapping, ProtectionOfTheProgramIsKept) {
   ::munmap(at, 3 * kPage);
 }
 
-TEST(MemoryShareMapping, UnmappedAndMappedAgainAtTheSameAddress) {
+TEST(PageSharingMapping, UnmappedAndMappedAgainAtTheSameAddress) {
   unsigned char* at = map_anonymous(4 * kPage);
   std::memset(at, 1, 4 * kPage);
   Shared old(at, 4 * kPage);
@@ -88,7 +88,7 @@ TEST(MemoryShareMapping, UnmappedAndMappedAgainAtTheSameAddress) {
   ::munmap(at, 4 * kPage);
 }
 
-TEST(MemoryShareMapping, PartUnmappedWhileRegistered) {
+TEST(PageSharingMapping, PartUnmappedWhileRegistered) {
   unsigned char* at = map_anonymous(4 * kPage);
   std::memset(at, 1, 4 * kPage);
   Shared shared(at, 4 * kPage);
@@ -102,7 +102,7 @@ TEST(MemoryShareMapping, PartUnmappedWhileRegistered) {
   ::munmap(at, 4 * kPage);
 }
 
-TEST(MemoryShareMapping, MovedByTheProgramWhileRegistered) {
+TEST(PageSharingMapping, MovedByTheProgramWhileRegistered) {
   unsigned char* at = map_anonymous(4 * kPage);
   std::memset(at, 1, 4 * kPage);
   Shared shared(at, 4 * kPage);
@@ -136,7 +136,7 @@ TEST(MemoryShareMapping, MovedByTheProgramWhileRegistered) {
   ::munmap(neighbour, 8 * kPage);
 }
 
-TEST(MemoryShareMapping, ReallocOfARegisteredBlock) {
+TEST(PageSharingMapping, ReallocOfARegisteredBlock) {
   constexpr std::size_t kBytes = 1 << 20;
   auto* block = static_cast<unsigned char*>(std::malloc(kBytes));
   std::memset(block, 5, kBytes);
@@ -153,7 +153,7 @@ TEST(MemoryShareMapping, ReallocOfARegisteredBlock) {
   std::free(grown);
 }
 
-TEST(MemoryShareMapping, DeregisteredPagesAreOrdinaryAgain) {
+TEST(PageSharingMapping, DeregisteredPagesAreOrdinaryAgain) {
   unsigned char* at = map_anonymous(8 * kPage);
   std::memset(at, 1, 8 * kPage);
   Shared(at, 8 * kPage).stop();
@@ -173,7 +173,7 @@ TEST(MemoryShareMapping, DeregisteredPagesAreOrdinaryAgain) {
   ::munmap(at, 8 * kPage);
 }
 
-TEST(MemoryShareMapping, StacksAreReachedIndirectly) {
+TEST(PageSharingMapping, StacksAreReachedIndirectly) {
   std::array<unsigned char, 64> here = {};
   Shared own(here.data(), here.size());
   EXPECT_TRUE(own.indirect());
@@ -194,7 +194,7 @@ TEST(MemoryShareMapping, StacksAreReachedIndirectly) {
   EXPECT_TRUE(Shared(local, sizeof(local)).indirect());
 }
 
-TEST(MemoryShareMapping, AStackThatTheProgramMade) {
+TEST(PageSharingMapping, AStackThatTheProgramMade) {
   constexpr std::size_t kBytes = std::size_t{1} << 20;
   unsigned char* stack = map_anonymous(kBytes);
   pthread_attr_t attributes;
@@ -216,7 +216,7 @@ TEST(MemoryShareMapping, AStackThatTheProgramMade) {
 unsigned char initialised[64] = {1};
 unsigned char zeroed[64 * kPage];
 
-TEST(MemoryShareMapping, StaticBuffers) {
+TEST(PageSharingMapping, StaticBuffers) {
   Shared data(initialised, sizeof(initialised));  // a private mapping of the program's file
   EXPECT_TRUE(data.indirect());
   unsigned char* inner = zeroed + kPage;
@@ -244,7 +244,7 @@ struct TemporaryFile {
   int fd;
 };
 
-TEST(MemoryShareMapping, FilesAreSharedAsTheyAre) {
+TEST(PageSharingMapping, FilesAreSharedAsTheyAre) {
   for (const char* folder : {"/tmp", "/dev/shm"}) {
     TemporaryFile file(folder);
     auto* at = static_cast<unsigned char*>(
@@ -272,7 +272,7 @@ TEST(MemoryShareMapping, FilesAreSharedAsTheyAre) {
   }
 }
 
-TEST(MemoryShareMapping, AFileThatTheProgramHasClosed) {
+TEST(PageSharingMapping, AFileThatTheProgramHasClosed) {
   TemporaryFile file("/dev/shm");
   auto* at = static_cast<unsigned char*>(::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0));
   ::close(file.fd);
@@ -282,7 +282,7 @@ TEST(MemoryShareMapping, AFileThatTheProgramHasClosed) {
   ::munmap(at, kPage);
 }
 
-TEST(MemoryShareMapping, DescriptorsAreNotUsedUp) {
+TEST(PageSharingMapping, DescriptorsAreNotUsedUp) {
   const int memfd = ::memfd_create("of the program", MFD_CLOEXEC);
   ASSERT_EQ(::ftruncate(memfd, 64 * kPage), 0);
   auto* at = static_cast<unsigned char*>(::mmap(nullptr, 64 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0));
@@ -303,7 +303,7 @@ TEST(MemoryShareMapping, DescriptorsAreNotUsedUp) {
   ::close(memfd);
 }
 
-TEST(MemoryShareMapping, SharedAnonymousAndSystemVMemory) {
+TEST(PageSharingMapping, SharedAnonymousAndSystemVMemory) {
   void* anonymous = ::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Shared a(anonymous, 2 * kPage);
   EXPECT_EQ(a.error(), 0);
@@ -321,7 +321,7 @@ TEST(MemoryShareMapping, SharedAnonymousAndSystemVMemory) {
   ::shmdt(segment);
 }
 
-TEST(MemoryShareMapping, HugePages) {
+TEST(PageSharingMapping, HugePages) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const int memfd = ::memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB);
   if (memfd < 0 || ::ftruncate(memfd, kHuge) != 0) GTEST_SKIP() << "no hugetlb here";
@@ -345,7 +345,7 @@ TEST(MemoryShareMapping, HugePages) {
   ::munmap(own, kHuge);
 }
 
-TEST(MemoryShareMapping, SeveralMappingsInOneRegion) {
+TEST(PageSharingMapping, SeveralMappingsInOneRegion) {
   const int memfd = ::memfd_create("of the program", MFD_CLOEXEC);
   ASSERT_EQ(::ftruncate(memfd, kPage), 0);
   unsigned char* at = map_anonymous(4 * kPage);
@@ -367,7 +367,7 @@ TEST(MemoryShareMapping, SeveralMappingsInOneRegion) {
   ::close(memfd);
 }
 
-TEST(MemoryShareMapping, WhatIsReachedIndirectlyDoesNotMove) {
+TEST(PageSharingMapping, WhatIsReachedIndirectlyDoesNotMove) {
   unsigned char* at = map_anonymous(3 * kPage);
   TemporaryFile file("/tmp");
   ASSERT_NE(::mmap(at + kPage, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file.fd, 0), MAP_FAILED);
@@ -382,7 +382,7 @@ TEST(MemoryShareMapping, WhatIsReachedIndirectlyDoesNotMove) {
   ::munmap(at, 3 * kPage);
 }
 
-TEST(MemoryShareMapping, AllDescriptorsClosedByTheProgram) {
+TEST(PageSharingMapping, AllDescriptorsClosedByTheProgram) {
   EXPECT_TRUE(passes_in_child([] {
     unsigned char* at = map_anonymous(4 * kPage);
     at[0] = 1;

@@ -77,7 +77,7 @@ class Writers {
   std::vector<std::thread> threads_;
 };
 
-TEST(MemoryShareMove, BothSidesSeeTheSameBytes) {
+TEST(PageSharingMove, BothSidesSeeTheSameBytes) {
   unsigned char* at = map_anonymous(16 * kPage);
   std::memset(at, 0x5a, 16 * kPage);
   Shared shared(at + 100, 9 * kPage);
@@ -87,7 +87,7 @@ TEST(MemoryShareMove, BothSidesSeeTheSameBytes) {
   ::munmap(at, 16 * kPage);
 }
 
-TEST(MemoryShareMove, NoWriteIsLostAroundRegistrations) {
+TEST(PageSharingMove, NoWriteIsLostAroundRegistrations) {
   constexpr std::size_t kBytes = 64 * 1024;
   unsigned char* at = map_anonymous(kBytes);
   Writers writers(at, kBytes, 2);
@@ -112,7 +112,7 @@ TEST(MemoryShareMove, NoWriteIsLostAroundRegistrations) {
   ::munmap(at, kBytes);
 }
 
-TEST(MemoryShareMove, NoFirstWriteToAPageIsLost) {
+TEST(PageSharingMove, NoFirstWriteToAPageIsLost) {
   constexpr std::size_t kPages = 4096;
   for (int round = 0; round < 20; ++round) {
     unsigned char* at = map_anonymous(kPages * kPage);
@@ -136,7 +136,7 @@ TEST(MemoryShareMove, NoFirstWriteToAPageIsLost) {
   }
 }
 
-TEST(MemoryShareMove, OverlappingAndRepeatedRegistrationsShareOneMove) {
+TEST(PageSharingMove, OverlappingAndRepeatedRegistrationsShareOneMove) {
   unsigned char* at = map_anonymous(8 * kPage);
   std::memset(at, 1, 8 * kPage);
   Shared a(at, 4 * kPage);
@@ -159,7 +159,7 @@ TEST(MemoryShareMove, OverlappingAndRepeatedRegistrationsShareOneMove) {
   ::munmap(at, 8 * kPage);
 }
 
-TEST(MemoryShareMove, OneByteRegions) {
+TEST(PageSharingMove, OneByteRegions) {
   unsigned char* at = map_anonymous(2 * kPage);
   std::vector<std::unique_ptr<Shared>> bytes;
   for (std::size_t i = kPage - 100; i < kPage + 100; ++i) {
@@ -174,7 +174,7 @@ TEST(MemoryShareMove, OneByteRegions) {
   ::munmap(at, 2 * kPage);
 }
 
-TEST(MemoryShareMove, EmptyRegion) {
+TEST(PageSharingMove, EmptyRegion) {
   unsigned char byte = 0;
   Shared shared(&byte, 0);
   EXPECT_TRUE(shared.indirect());
@@ -189,7 +189,7 @@ std::size_t resident_bytes() {
   return static_cast<std::size_t>(pages) * kPage;
 }
 
-TEST(MemoryShareMove, SparseFourGigabytesStaySparse) {
+TEST(PageSharingMove, SparseFourGigabytesStaySparse) {
   constexpr std::size_t kBytes = std::size_t{4} << 30;
   unsigned char* at = map_anonymous(kBytes);
   at[0] = 1;
@@ -213,7 +213,7 @@ TEST(MemoryShareMove, SparseFourGigabytesStaySparse) {
   ::munmap(at, kBytes);
 }
 
-TEST(MemoryShareMove, TenThousandRegionsOfTheHeap) {
+TEST(PageSharingMove, TenThousandRegionsOfTheHeap) {
   constexpr std::size_t kRegions = 10'000, kBytes = 3000;
   std::vector<unsigned char*> blocks;
   std::vector<std::unique_ptr<Shared>> shared;
@@ -237,7 +237,7 @@ TEST(MemoryShareMove, TenThousandRegionsOfTheHeap) {
   }
 }
 
-TEST(MemoryShareMove, TenThousandSeparateRegions) {
+TEST(PageSharingMove, TenThousandSeparateRegions) {
   constexpr std::size_t kRegions = 10'000;
   unsigned char* at = map_anonymous(2 * kRegions * kPage);
   std::vector<std::unique_ptr<Shared>> shared;
@@ -252,7 +252,7 @@ TEST(MemoryShareMove, TenThousandSeparateRegions) {
   ::munmap(at, 2 * kRegions * kPage);
 }
 
-TEST(MemoryShareMove, AllocatorTrafficAroundRegisteredBlocks) {
+TEST(PageSharingMove, AllocatorTrafficAroundRegisteredBlocks) {
   std::atomic<bool> stop = false;
   std::atomic<std::uint64_t> wrong = 0;
   std::vector<std::thread> threads;

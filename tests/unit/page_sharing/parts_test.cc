@@ -13,7 +13,7 @@
 namespace uroce::client {
 namespace {
 
-TEST(MemoryShareParts, UsersOfPagesAgreeWithCountingThemSingly) {
+TEST(PageSharingParts, UsersOfPagesAgreeWithCountingThemSingly) {
   Arena arena;
   PageUsers users(arena);
   constexpr std::uint64_t kPages = 64;
@@ -51,7 +51,7 @@ TEST(MemoryShareParts, UsersOfPagesAgreeWithCountingThemSingly) {
   EXPECT_TRUE(users.empty());
 }
 
-TEST(MemoryShareParts, TheTextOfMapsSaysWhatTheKernelAnswers) {
+TEST(PageSharingParts, TheTextOfMapsSaysWhatTheKernelAnswers) {
   MappingReader text, asked;
   ASSERT_EQ(text.open(true), 0);
   ASSERT_EQ(asked.open(), 0);
@@ -81,7 +81,7 @@ TEST(MemoryShareParts, TheTextOfMapsSaysWhatTheKernelAnswers) {
   EXPECT_TRUE(a.executable);
 }
 
-TEST(MemoryShareParts, TheFileCannotShrink) {
+TEST(PageSharingParts, TheFileCannotShrink) {
   unsigned char* at = map_anonymous(kPage);
   Shared shared(at, kPage);
   ASSERT_TRUE(shared.direct());
@@ -91,7 +91,7 @@ TEST(MemoryShareParts, TheFileCannotShrink) {
   ::munmap(at, kPage);
 }
 
-TEST(MemoryShareParts, AnArenaVectorGrows) {
+TEST(PageSharingParts, AnArenaVectorGrows) {
   Arena arena;
   ArenaVector<std::uint64_t> numbers(arena);
   for (std::uint64_t i = 0; i < 100'000; ++i) ASSERT_TRUE(numbers.push(i));

@@ -77,7 +77,7 @@ void share_many_times(unsigned char* at, std::size_t pages) {
   EXPECT_TRUE(is_private_anonymous(at));
 }
 
-TEST(MemoryShareRestricted, AnUnprivilegedProcess) {
+TEST(PageSharingRestricted, AnUnprivilegedProcess) {
   EXPECT_TRUE(passes_in_child([] {
     ASSERT_TRUE(become_nobody());
     Userfault userfault;
@@ -89,7 +89,7 @@ TEST(MemoryShareRestricted, AnUnprivilegedProcess) {
   }));
 }
 
-TEST(MemoryShareRestricted, WithoutUserfaultfdManyThreadsGetIndirectAccess) {
+TEST(PageSharingRestricted, WithoutUserfaultfdManyThreadsGetIndirectAccess) {
   EXPECT_TRUE(passes_in_child([] {
     ASSERT_TRUE(become_nobody());
     ASSERT_TRUE(forbid_userfaultfd());
@@ -105,7 +105,7 @@ TEST(MemoryShareRestricted, WithoutUserfaultfdManyThreadsGetIndirectAccess) {
   }));
 }
 
-TEST(MemoryShareRestricted, WithoutUserfaultfdASingleThreadMovesFreely) {
+TEST(PageSharingRestricted, WithoutUserfaultfdASingleThreadMovesFreely) {
   static ThreadList threads;
   if (!threads.read() || !threads.single()) GTEST_SKIP() << "a sanitizer runs a thread of its own";
   EXPECT_TRUE(passes_in_child([] {
@@ -139,7 +139,7 @@ TEST(MemoryShareRestricted, WithoutUserfaultfdASingleThreadMovesFreely) {
   }));
 }
 
-TEST(MemoryShareRestricted, AProcessThatMayNotReadItself) {
+TEST(PageSharingRestricted, AProcessThatMayNotReadItself) {
   if (::getuid() != 0) GTEST_SKIP() << "takes root, to stop being root";
   EXPECT_TRUE(passes_in_child([] {
     ASSERT_EQ(::setgid(65534), 0);
@@ -155,7 +155,7 @@ TEST(MemoryShareRestricted, AProcessThatMayNotReadItself) {
   }));
 }
 
-TEST(MemoryShareRestricted, SystemCallsOfOtherThreadsWaitForTheMove) {
+TEST(PageSharingRestricted, SystemCallsOfOtherThreadsWaitForTheMove) {
   Userfault userfault;
   if (userfault.mode() != Userfault::Mode::kFull)
     GTEST_SKIP() << "takes CAP_SYS_PTRACE or vm.unprivileged_userfaultfd";
@@ -184,7 +184,7 @@ TEST(MemoryShareRestricted, SystemCallsOfOtherThreadsWaitForTheMove) {
   ::munmap(at, 16 * kPage);
 }
 
-TEST(MemoryShareRestricted, PagesThatAreGivenBackDuringTheMove) {
+TEST(PageSharingRestricted, PagesThatAreGivenBackDuringTheMove) {
   unsigned char* at = map_anonymous(64 * kPage);
   std::atomic<bool> stop = false;
   std::thread other([&] {

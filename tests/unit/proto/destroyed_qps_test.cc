@@ -44,7 +44,7 @@ std::vector<Packet> retry(Pair& pair) {
   return packets;
 }
 
-TEST(Departed, AcknowledgesAgainWhatItHadExecuted) {
+TEST(DestroyedQps, AcknowledgesAgainWhatItHadExecuted) {
   Pair pair;
   lose_acknowledge(pair);
   pair.settle(2 * kSecond);
@@ -55,7 +55,7 @@ TEST(Departed, AcknowledgesAgainWhatItHadExecuted) {
   EXPECT_GT(pair.b.counters().duplicate_request, 0u);
 }
 
-TEST(Departed, SendsTheAcknowledgeThatWasOwed) {
+TEST(DestroyedQps, SendsTheAcknowledgeThatWasOwed) {
   Pair pair;
   execute(pair, remote_work(pair, UROCE_WR_RDMA_WRITE, 8));
   pair.b.transport->destroy(pair.b.qp, pair.now);
@@ -66,7 +66,7 @@ TEST(Departed, SendsTheAcknowledgeThatWasOwed) {
   EXPECT_EQ(pair.a.counters().local_ack_timeout_err, 0u);
 }
 
-TEST(Departed, ExecutesNothingNew) {
+TEST(DestroyedQps, ExecutesNothingNew) {
   Pair pair({.retry_cnt = 1});
   lose_acknowledge(pair);
   pair.a.post({.wr_id = 6, .sges = {pair.a.sge(0, 8)}});
@@ -78,7 +78,7 @@ TEST(Departed, ExecutesNothingNew) {
   EXPECT_EQ(completions[1].status, UROCE_WC_RETRY_EXC_ERR);
 }
 
-TEST(Departed, HasNoAnswerForAReadAndPassesNone) {
+TEST(DestroyedQps, HasNoAnswerForAReadAndPassesNone) {
   Pair pair({.retry_cnt = 1});
   execute(pair, remote_work(pair, UROCE_WR_RDMA_READ, 8));
   lose_answer(pair);
@@ -88,17 +88,17 @@ TEST(Departed, HasNoAnswerForAReadAndPassesNone) {
   EXPECT_EQ(completions[0].status, UROCE_WC_RETRY_EXC_ERR);
 }
 
-TEST(Departed, IsForgottenAfterAWhile) {
+TEST(DestroyedQps, IsForgottenAfterAWhile) {
   Pair pair;
   lose_acknowledge(pair);
   const auto packets = retry(pair);
-  pair.now += Departed::kRemembered;
+  pair.now += DestroyedQps::kLingerTime;
   for (const Packet& packet : packets) pair.deliver(pair.b, packet);
   EXPECT_TRUE(pair.take(pair.b).empty());
   EXPECT_EQ(pair.b.counters().drop_no_qp, packets.size());
 }
 
-TEST(Departed, LeavesItsNumberToTheNextQp) {
+TEST(DestroyedQps, LeavesItsNumberToTheNextQp) {
   Pair pair;
   lose_acknowledge(pair);
   const auto packets = retry(pair);
@@ -108,7 +108,7 @@ TEST(Departed, LeavesItsNumberToTheNextQp) {
   EXPECT_TRUE(pair.take(pair.b).empty());
 }
 
-TEST(Departed, HearsItsPeerOnly) {
+TEST(DestroyedQps, HearsItsPeerOnly) {
   Pair pair;
   lose_acknowledge(pair);
   auto packets = retry(pair);
@@ -124,7 +124,7 @@ TEST(Departed, HearsItsPeerOnly) {
   EXPECT_TRUE(pair.take(pair.b).empty());
 }
 
-TEST(Departed, ChecksWhatWasLeftUnchecked) {
+TEST(DestroyedQps, ChecksWhatWasLeftUnchecked) {
   Pair pair;
   auto packets = execute(pair, remote_work(pair, UROCE_WR_RDMA_WRITE, 1000));
   lose_answer(pair);

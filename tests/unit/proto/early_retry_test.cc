@@ -48,10 +48,10 @@ std::vector<Packet> expire(Pair& pair) {
 }
 
 /// One message to a peer that is so far away.
-void exchange(Pair& pair, Nanos round_trip) {
+void exchange(Pair& pair, Nanos rtt) {
   std::deque<std::pair<Nanos, Packet>> under_way;
   const auto send = [&] {
-    for (Packet& packet : pair.take(pair.a)) under_way.emplace_back(pair.now + round_trip, std::move(packet));
+    for (Packet& packet : pair.take(pair.a)) under_way.emplace_back(pair.now + rtt, std::move(packet));
   };
   pair.a.post(write_of(pair, 10));
   send();
@@ -154,13 +154,13 @@ TEST(EarlyRetry, IsAsPatientAsThePeerIsFar) {
 }
 
 TEST(EarlyRetry, LearnsThatThePeerGotFarther) {
-  for (const Nanos round_trip : {6, 9, 20, 50, 100, 200}) {
+  for (const Nanos rtt : {6, 9, 20, 50, 100, 200}) {
     const auto pair = acquainted({.timeout = 18});
-    for (int i = 0; i < 40; ++i) exchange(*pair, round_trip * kMillisecond);
+    for (int i = 0; i < 40; ++i) exchange(*pair, rtt * kMillisecond);
     const std::uint64_t learning = pair->a.counters().roce_adp_retrans;
-    EXPECT_LE(learning, 8u) << round_trip << " ms";
-    for (int i = 0; i < 40; ++i) exchange(*pair, round_trip * kMillisecond);
-    EXPECT_EQ(pair->a.counters().roce_adp_retrans, learning) << round_trip << " ms";
+    EXPECT_LE(learning, 8u) << rtt << " ms";
+    for (int i = 0; i < 40; ++i) exchange(*pair, rtt * kMillisecond);
+    EXPECT_EQ(pair->a.counters().roce_adp_retrans, learning) << rtt << " ms";
   }
 }
 

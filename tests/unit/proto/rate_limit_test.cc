@@ -67,7 +67,7 @@ TEST_P(PacedTypes, TheRateIsReachedAndNeverExceeded) {
   pair.settle(10 * kSecond, std::ref(meter));
   EXPECT_EQ(pair.a.poll().size(), std::size_t{kWorks});
   EXPECT_EQ(pair.a.counters().retransmitted_pkts, 0u);
-  const double ideal = static_cast<double>(pacing::time_of(meter.bytes, kKbps));
+  const double ideal = static_cast<double>(rate_limit::time_of(meter.bytes, kKbps));
   EXPECT_NEAR(static_cast<double>(meter.elapsed), ideal, ideal * 0.03);
 }
 

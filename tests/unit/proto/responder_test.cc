@@ -150,7 +150,7 @@ TEST(Responder, EndOfAWriteIsHeldBackUntilItsIcrcIsGood) {
   auto& [pair, before, packets] = write;
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(deliver_open(pair, pair.b, packets[i]));
   EXPECT_FALSE(deliver_open(pair, pair.b, packets[3], true));
-  const std::size_t held_from = 1024 - kHeldAtEnd;
+  const std::size_t held_from = 1024 - kDeferredTail;
   EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), 768), 0);
   EXPECT_EQ(std::memcmp(pair.b.at(held_from), &before[held_from], 4096 - held_from), 0);
   EXPECT_TRUE(deliver_open(pair, pair.b, packets[3]));

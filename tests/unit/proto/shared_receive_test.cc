@@ -140,7 +140,7 @@ TEST(SharedReceive, SeveralWorkersTakeEachEntryOnce) {
       ReceiveWqe wqe;
       while (taken.load() < kEntries * kRounds) {
         bool limit = false;
-        if (srq.take(wqe, limit) == Taken::kOk) {
+        if (srq.take(wqe, limit) == FetchResult::kOk) {
           std::atomic_ref(seen.at(wqe.wr_id)).fetch_add(1);
           taken.fetch_add(1);
         } else {

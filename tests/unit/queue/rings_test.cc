@@ -363,7 +363,7 @@ TEST(CompletionEvent, NoneOfManyEntriesThatArmingFoundIsForgotten) {
   ring.consumer.arm(false);
   for (int i = 0; i < 300; ++i) ring.consumer.pop();
   ring.consumer.publish();
-  EXPECT_TRUE(ring.consumer.armed_over_entries());
+  EXPECT_TRUE(ring.consumer.armed_with_pending());
   EXPECT_TRUE(ring.consumer.take_event());
 }
 
@@ -385,7 +385,7 @@ TEST(CompletionEvent, ComesOnceHoweverArmingAndPushingMeet) {
     round = i;
     ring.consumer.arm(false);
     // As in ibv_get_cq_event(): only over entries that arming found is there anything for the client to take.
-    const bool client_shows = ring.consumer.armed_over_entries() && ring.consumer.take_event();
+    const bool client_shows = ring.consumer.armed_with_pending() && ring.consumer.take_event();
     while (answered.load() != i) std::this_thread::yield();
     ASSERT_NE(client_shows, daemon_shows.load()) << "round " << i;
     ring.consumer.pop();

@@ -6,34 +6,34 @@
 namespace uroce::rdmacm {
 namespace {
 
-TEST(Greeting, HasTheBytesOfTheProtocol) {
-  Greeting g;
-  g.flags = Greeting::kHasIomap;
+TEST(ConnectPrivateData, HasTheBytesOfTheProtocol) {
+  ConnectPrivateData g;
+  g.flags = ConnectPrivateData::kHasIomap;
   g.credits = 384;
   g.iomap_scale = 3;
   g.list = {0x0102030405060708, 0x11121314, kTargets};
   g.buffer = {0x2122232425262728, 0x31323334, 65536};
-  std::uint8_t bytes[Greeting::kBytes];
+  std::uint8_t bytes[ConnectPrivateData::kBytes];
   g.encode(bytes);
-  const std::uint8_t expected[Greeting::kBytes] = {
+  const std::uint8_t expected[ConnectPrivateData::kBytes] = {
       1,    2,    0x01, 0x80, 0,    0,    0,    3,                                         //
       0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x11, 0x12, 0x13, 0x14, 0, 0, 0, 2,  //
       0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0, 1, 0, 0};
   EXPECT_EQ(std::memcmp(bytes, expected, sizeof(bytes)), 0);
-  const auto back = Greeting::decode(bytes, 56);  // as long as a REQ's private data is
+  const auto back = ConnectPrivateData::decode(bytes, 56);  // as long as a REQ's private data is
   ASSERT_TRUE(back);
   EXPECT_EQ(back->credits, 384);
   EXPECT_EQ(back->list.addr, 0x0102030405060708u);
   EXPECT_EQ(back->buffer.length, 65536u);
 }
 
-TEST(Greeting, RefusesWhatIsTooShortOrOfAnotherVersion) {
-  std::uint8_t bytes[Greeting::kBytes];
-  Greeting().encode(bytes);
-  EXPECT_FALSE(Greeting::decode(bytes, Greeting::kBytes - 1));
-  EXPECT_FALSE(Greeting::decode(nullptr, 0));
+TEST(ConnectPrivateData, RefusesWhatIsTooShortOrOfAnotherVersion) {
+  std::uint8_t bytes[ConnectPrivateData::kBytes];
+  ConnectPrivateData().encode(bytes);
+  EXPECT_FALSE(ConnectPrivateData::decode(bytes, ConnectPrivateData::kBytes - 1));
+  EXPECT_FALSE(ConnectPrivateData::decode(nullptr, 0));
   bytes[0] = 2;
-  EXPECT_FALSE(Greeting::decode(bytes, sizeof(bytes)));
+  EXPECT_FALSE(ConnectPrivateData::decode(bytes, sizeof(bytes)));
 }
 
 TEST(Message, HasItsOperationInTheThreeHighBits) {

@@ -21,9 +21,9 @@ Bytes middle(std::uint32_t psn, std::uint8_t code = kWriteMiddle, bool is_v6 = f
   return build(testing::path(is_v6), Bth{.opcode = code, .dest_qpn = Qpn{0x123456}, .psn = Psn(psn)}, bytes);
 }
 
-void expect_as_parsed_alone(Train& train, const Bytes& frame) {
+void expect_as_parsed_alone(HeaderPrediction& prediction, const Bytes& frame) {
   RxPacket one, other;
-  const ParseVerdict verdict = train.parse(frame, kOptions, one);
+  const ParseVerdict verdict = prediction.parse(frame, kOptions, one);
   ASSERT_EQ(verdict, parse(frame, kOptions, other));
   if (verdict != ParseVerdict::kOk) return;
   EXPECT_EQ(words_of(one.bth, one.bth.pad), words_of(other.bth, other.bth.pad));
@@ -45,15 +45,15 @@ void expect_as_parsed_alone(Train& train, const Bytes& frame) {
   EXPECT_EQ(here, there);
 }
 
-TEST(Train, TakesTheNextMiddlesOfAMessage) {
+TEST(HeaderPrediction, TakesTheNextMiddlesOfAMessage) {
   for (const bool is_v6 : {false, true}) {
     for (const std::uint8_t code : {kWriteMiddle, kReadMiddle}) {
-      Train train;
+      HeaderPrediction prediction;
       for (std::uint32_t psn = 0xfffffe; psn < 0x1000002; ++psn) {
         const Bytes frame = middle(psn & 0xffffff, code, is_v6);
-        expect_as_parsed_alone(train, frame);
+        expect_as_parsed_alone(prediction, frame);
         RxPacket packet;
-        train.parse(frame, kOptions, packet);
+        prediction.parse(frame, kOptions, packet);
         EXPECT_TRUE(packet.crc_known) << "or the test is of nothing";
         EXPECT_TRUE(check_icrc(packet));
       }
@@ -61,25 +61,25 @@ TEST(Train, TakesTheNextMiddlesOfAMessage) {
   }
 }
 
-TEST(Train, BeginsWithNothing) {
+TEST(HeaderPrediction, BeginsWithNothing) {
   for (const Bytes& frame : {Bytes{}, Bytes(1), Bytes(60), middle(7)}) {
-    Train train;
-    expect_as_parsed_alone(train, frame);
+    HeaderPrediction prediction;
+    expect_as_parsed_alone(prediction, frame);
   }
 }
 
-TEST(Train, SeesEachBitThatDiffers) {
+TEST(HeaderPrediction, SeesEachBitThatDiffers) {
   const Bytes first = middle(7);
   for (std::size_t bit = 0; bit < (first.size() - 200) * 8; ++bit) {
-    Train train;
-    expect_as_parsed_alone(train, first);
+    HeaderPrediction prediction;
+    expect_as_parsed_alone(prediction, first);
     Bytes changed = middle(8);
     changed[bit / 8] ^= std::byte{1} << bit % 8;
-    expect_as_parsed_alone(train, changed);
+    expect_as_parsed_alone(prediction, changed);
   }
 }
 
-TEST(Train, IsNotMisledByWhatComesBetween) {
+TEST(HeaderPrediction, IsNotMisledByWhatComesBetween) {
   std::vector<Bytes> frames;
   for (const bool is_v6 : {false, true}) {
     for (std::size_t code = 0; code < kOpcodes.size(); ++code) {
@@ -92,12 +92,12 @@ TEST(Train, IsNotMisledByWhatComesBetween) {
   frames.push_back(Bytes(60));
   frames.push_back({});
   std::mt19937 random(1);
-  Train train;
+  HeaderPrediction prediction;
   for (int i = 0; i < 20'000; ++i) {
     Bytes frame = frames[random() % frames.size()];
     if (!frame.empty() && random() % 8 == 0) frame[random() % frame.size()] ^= static_cast<std::byte>(random());
     if (!frame.empty() && random() % 16 == 0) frame.resize(random() % frame.size());
-    expect_as_parsed_alone(train, frame);
+    expect_as_parsed_alone(prediction, frame);
   }
 }
 
