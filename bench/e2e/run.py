@@ -17,7 +17,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / 'tests/e2e')]
 from cases_behaviour import system_calls  # noqa: E402
 from cases_rsockets import stream_bandwidth  # noqa: E402
 from connections import measure_connections  # noqa: E402
-from programs import figures, run_pair  # noqa: E402
+from programs import check_figures, figures, run_pair  # noqa: E402
 from report import Report, plot  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
 from tcp import Tcp  # noqa: E402
@@ -47,9 +47,7 @@ def bandwidth(rig, devices, program, args, timeout=120):
 
 def latency(rig, devices, program, args, timeout=120):
     """Typical half round trip in us, by size."""
-    rows = figures(run_pair(rig, devices, [program, '-F'] + args, timeout))
-    if not rows:
-        raise Failure(f'{program} measured nothing')
+    rows = check_figures(run_pair(rig, devices, [program, '-F'] + args, timeout))
     return {size: (columns[2] if len(columns) > 2 else columns[0]) for size, _, columns in rows}
 
 
