@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, last_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
+from cases_examples import example_cases  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
@@ -51,6 +52,7 @@ def groups(long, build):
                                                    **forwarding_cases())),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),
                                                     **tool_cases())),
+        Group('examples', lambda rig: rig.pair(), example_cases()),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),

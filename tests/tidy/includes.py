@@ -46,7 +46,7 @@ def _check_system(name, header):
         return 'DPDK belongs to drivers/packet/dpdk and to where apps/uroced starts EAL'
     if header.startswith(('infiniband/', 'rdma/')) and not name.startswith(('drivers/verbs/', 'drivers/rdmacm/',
                                                                             'apps/uroce-ping/', 'tests/',
-                                                                            'bench/e2e/')):
+                                                                            'bench/e2e/', 'examples/')):
         return 'infiniband headers belong to drivers/verbs and drivers/rdmacm'
     if name.startswith(SANS_IO) and BANNED_HEADERS.match(header):
         return 'sans-IO code has no use for it'

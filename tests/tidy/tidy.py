@@ -5,6 +5,7 @@ Prints one line a breach, then `N passed, N failed, N skipped` over the checks. 
 are known; an entry that no longer applies is a breach itself, so the list only shrinks.
 """
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -88,7 +89,7 @@ def columns(files):
 
 
 def formatting(files):
-    names = [name for name in files if pathlib.PurePath(name).suffix in CPP]
+    names = [name for name in files if pathlib.PurePath(name).suffix in CPP or re.fullmatch(r'examples/.*\.c', name)]
     done = subprocess.run(['clang-format-14', '--dry-run'] + names, cwd=ROOT, capture_output=True, text=True, check=False)
     for line in done.stderr.split('\n'):
         if 'warning: code should be' in line:
