@@ -1,4 +1,5 @@
-/* Work requests that a uroce device has and infiniband/verbs.h of rdma-core 44 has no call for: fast registration,
+/** @file
+ * Work requests that a uroce device has and infiniband/verbs.h of rdma-core 44 has no call for: fast registration,
  * atomic write, flush. All go through the public ibv_post_send and ibv_reg_mr_iova2, so a program that uses this
  * header links with nothing else; another vendor's device answers EINVAL or EOPNOTSUPP. C and C++.
  *
@@ -24,26 +25,26 @@
 extern "C" {
 #endif
 
-/* Numbers of ibv_wr_opcode; the first two are those of later rdma-core. */
+/** Numbers of ibv_wr_opcode; the first two are those of later rdma-core. */
 #define UROCE_DV_WR_FLUSH 14u
 #define UROCE_DV_WR_ATOMIC_WRITE 15u
 #define UROCE_DV_WR_REG_MR 32u
 
-/* Access of an MR (ibv_access_flags of later rdma-core): peers may flush it. */
+/** Access of an MR (ibv_access_flags of later rdma-core): peers may flush it. */
 #define UROCE_DV_ACCESS_FLUSH_GLOBAL (1u << 8)
 #define UROCE_DV_ACCESS_FLUSH_PERSISTENT (1u << 9)
-/* Given to ibv_reg_mr_iova2: the key opens nothing yet. */
+/** Given to ibv_reg_mr_iova2: the key opens nothing yet. */
 #define UROCE_DV_ACCESS_FAST (1u << 30)
 
 enum uroce_dv_flush_type { UROCE_DV_FLUSH_GLOBAL = 1, UROCE_DV_FLUSH_PERSISTENT = 2 };
 enum uroce_dv_flush_level { UROCE_DV_FLUSH_RANGE = 0, UROCE_DV_FLUSH_MR = 1 };
 
-/* How a flush travels in bind_info.mw_access_flags of an ibv_send_wr. */
+/** How a flush travels in bind_info.mw_access_flags of an ibv_send_wr. */
 #define UROCE_DV_FLUSH_FLAGS(type, level) ((uint32_t)(type) | (uint32_t)(level) << 8)
 #define UROCE_DV_FLUSH_TYPE(flags) ((uint32_t)(flags)&0xffu)
 #define UROCE_DV_FLUSH_LEVEL(flags) ((uint32_t)(flags) >> 8)
 
-/* A key for fast registrations within [addr, addr + length), with at most this access; ibv_dereg_mr frees it. NULL
+/** A key for fast registrations within [addr, addr + length), with at most this access; ibv_dereg_mr frees it. NULL
  * and errno: as ibv_reg_mr. */
 static inline struct ibv_mr* uroce_dv_reg_fast_mr(struct ibv_pd* pd, void* addr, size_t length,
                                                   unsigned int access) {
@@ -56,7 +57,7 @@ static inline int uroce_dv_post_one(struct ibv_qp* qp, struct ibv_send_wr* wr, u
   return ibv_post_send(qp, wr, &bad);
 }
 
-/* Opens [addr, addr + length) of `fast`, whose key becomes `key` (its old one with another low byte).
+/** Opens [addr, addr + length) of `fast`, whose key becomes `key` (its old one with another low byte).
  * Completes with IBV_WC_SUCCESS, or IBV_WC_MW_BIND_ERR and the QP in error. The key is fast->rkey and ->lkey from
  * the post on. errno values as ibv_post_send. */
 static inline int uroce_dv_post_reg_mr(struct ibv_qp* qp, uint64_t wr_id, unsigned int send_flags,
@@ -77,7 +78,7 @@ static inline int uroce_dv_post_reg_mr(struct ibv_qp* qp, uint64_t wr_id, unsign
   return error;
 }
 
-/* Writes 8 bytes, in one piece and after everything posted before, to an address that is a multiple of 8. */
+/** Writes 8 bytes, in one piece and after everything posted before, to an address that is a multiple of 8. */
 static inline int uroce_dv_post_atomic_write(struct ibv_qp* qp, uint64_t wr_id, unsigned int send_flags,
                                              const void* value, uint64_t remote_addr, uint32_t rkey) {
   struct ibv_send_wr wr;
@@ -95,7 +96,7 @@ static inline int uroce_dv_post_atomic_write(struct ibv_qp* qp, uint64_t wr_id, 
   return uroce_dv_post_one(qp, &wr, UROCE_DV_WR_ATOMIC_WRITE);
 }
 
-/* Completes when what earlier WRITEs and atomics put into the range can be seen by all there (global), or
+/** Completes when what earlier WRITEs and atomics put into the range can be seen by all there (global), or
  * survives loss of power (persistent). The MR and the peer's QP allow it by UROCE_DV_ACCESS_FLUSH_*; a uroce device
  * has no memory that is persistent, and refuses that right with EINVAL. */
 static inline int uroce_dv_post_flush(struct ibv_qp* qp, uint64_t wr_id, unsigned int send_flags,
