@@ -3,32 +3,42 @@
 namespace uroce::proto::test {
 namespace {
 
-wire::Address v4(std::uint8_t host) {
-  wire::Address address;
-  address.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, host};
-  return address;
-}
-
 std::uint32_t round_up(std::size_t bytes) { return static_cast<std::uint32_t>((bytes + 63) / 64 * 64); }
+
+std::shared_ptr<Transport> make_transport(const Options& options, memory::Table& table) {
+  TransportConfig config;
+  config.max_qps = 8;
+  config.max_cqs = 16;
+  config.receive_ring_bytes = options.receive_ring_bytes;
+  config.quantum_packets = options.quantum;
+  return std::make_shared<Transport>(config, table);
+}
 
 }  // namespace
 
 std::uint32_t big_endian(std::uint32_t value) { return __builtin_bswap32(value); }
 
-End::End(const Options& chosen, Qpn number, std::uint8_t host) : options(chosen), qpn(number), memory(kMemory) {
-  TransportConfig config;
-  config.max_qps = 8;
-  config.max_cqs = 8;
-  config.receive_ring_bytes = options.receive_ring_bytes;
-  config.quantum_packets = options.quantum;
-  transport = std::make_unique<Transport>(config, table);
+wire::Address address_of(std::uint8_t host) {
+  wire::Address address;
+  address.bytes = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, host};
+  return address;
+}
+
+End::End(const Options& chosen, Qpn number, std::uint8_t host, const End* neighbour)
+    : options(chosen),
+      shared_table(neighbour != nullptr ? neighbour->shared_table : std::make_shared<memory::Table>(256, 7)),
+      table(*shared_table),
+      transport(neighbour != nullptr ? neighbour->transport : make_transport(options, table)),
+      qpn(number),
+      memory(kMemory),
+      first_cq_(neighbour != nullptr ? neighbour->first_cq_ + 2 : 0) {
   key = *table.insert({.pd = pd, .access = kAllAccess, .iova = kIova, .length = kMemory, .base = memory.data()});
 
   for (std::uint32_t i = 0; i < 2; ++i) {
     cq_ring_[i].resize(options.cq_entries);
     cq_[i] = queue::CqProducer(cq_ring_[i].data(), options.cq_entries, &cq_client_[i]);
     consumer_[i] = queue::CqConsumer(cq_ring_[i].data(), options.cq_entries, &cq_client_[i]);
-    transport->set_cq(CqId{i}, &cq_[i], 1);
+    transport->set_cq(CqId{first_cq_ + i}, &cq_[i], 1);
   }
   sq_stride_ = round_up(sizeof(uroce_sq_entry) + std::max<std::size_t>(options.max_sge * 16, options.max_inline) +
                         options.max_tso_header);
@@ -41,7 +51,7 @@ End::End(const Options& chosen, Qpn number, std::uint8_t host) : options(chosen)
                      .owner = 43,
                      .xrc = options.type == QpType::kXrcRecv,
                      .xrcd = kXrcd,
-                     .cq = CqId{1},
+                     .cq = CqId{first_cq_ + 1},
                      .max_sge = options.max_sge};
     srq_ring_.resize(options.entries * rq_stride_ / 64);
     const queue::RingShape shape{srq_ring_[0].bytes, options.entries, rq_stride_};
@@ -62,8 +72,8 @@ End::End(const Options& chosen, Qpn number, std::uint8_t host) : options(chosen)
   create.type = options.type;
   create.qpn = qpn;
   create.pd = pd;
-  create.send_cq = CqId{0};
-  create.recv_cq = CqId{1};
+  create.send_cq = CqId{first_cq_};
+  create.recv_cq = CqId{first_cq_ + 1};
   create.signal_all = options.signal_all;
   create.sq = queue::WorkConsumer(sq, &client_.sq.index, &daemon_.sq_consumer);
   create.rq = queue::WorkConsumer(rq, &client_.rq.index, &daemon_.rq_consumer);
@@ -79,7 +89,7 @@ End::End(const Options& chosen, Qpn number, std::uint8_t host) : options(chosen)
   create.xrcd = kXrcd;
   if (!has_send_queue(options.type)) create.sq = {};
   EXPECT_EQ(transport->create(create, qp), 0);
-  path.source = v4(host);
+  path.source = address_of(host);
   path.source_mac = {2, 0, 0, 0, 0, host};
 }
 
@@ -198,61 +208,65 @@ ModifyVerdict End::to(QpState state, Nanos now, bool notify) {
 
 namespace {
 
-void connect_datagram(End& end, Nanos now) {
-  end.transport->set_address_handle(kPeer, end.pd, &end.path);
-  QpAttr attr;
-  attr.state = QpState::kInit;
-  attr.qkey = end.options.qkey;
-  EXPECT_STREQ(end.transport->modify(end.qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey, now).what,
-               "");
-  attr.state = QpState::kRtr;
-  EXPECT_STREQ(end.transport->modify(end.qp, attr, kAttrState, now).what, "");
-  attr.state = QpState::kRts;
-  attr.sq_psn = Psn(end.options.psn);
-  EXPECT_STREQ(end.transport->modify(end.qp, attr, kAttrState | kAttrSqPsn, now).what, "");
+void expect_modify(End& end, QpState state, QpAttr& attr, std::uint32_t mask, Nanos now) {
+  attr.state = state;
+  EXPECT_STREQ(end.transport->modify(end.qp, attr, mask | kAttrState, now).what, "");
 }
 
-void connect(End& end, const End& peer, Nanos now) {
-  const QpType type = end.options.type;
+std::uint32_t rtr_mask(QpType type) {
+  if (type == QpType::kUd) return 0;
+  const std::uint32_t mask = kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
   const bool responds = type == QpType::kRc || type == QpType::kXrcRecv;
-  const bool requests = type == QpType::kRc || type == QpType::kXrcSend;
-  end.path.dest = peer.path.source;
-  end.path.dest_mac = peer.path.source_mac;
-  if (type == QpType::kUd) return connect_datagram(end, now);
-  QpAttr attr;
-  attr.state = QpState::kInit;
-  attr.access = end.options.access;
-  EXPECT_STREQ(
-      end.transport->modify(end.qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now).what,
-      "");
-  attr.state = QpState::kRtr;
-  attr.path = end.path;
-  attr.path_mtu = end.options.mtu;
-  attr.dest_qpn = peer.qpn;
-  attr.rq_psn = Psn(peer.options.psn);
-  attr.max_dest_rd_atomic = end.options.max_dest_rd_atomic;
-  attr.min_rnr_timer = end.options.min_rnr_timer;
-  std::uint32_t mask = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
-  if (responds) mask |= kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
-  EXPECT_STREQ(end.transport->modify(end.qp, attr, mask, now).what, "");
-  attr.state = QpState::kRts;
-  attr.sq_psn = Psn(end.options.psn);
-  attr.timeout = end.options.timeout;
-  attr.retry_cnt = end.options.retry_cnt;
-  attr.rnr_retry = end.options.rnr_retry;
-  attr.max_rd_atomic = end.options.max_rd_atomic;
-  mask = kAttrState | kAttrSqPsn;
-  if (type == QpType::kXrcRecv) mask |= kAttrTimeout;
-  if (requests) mask |= kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxRdAtomic;
-  EXPECT_STREQ(end.transport->modify(end.qp, attr, mask, now).what, "");
+  return responds ? mask | kAttrMaxDestRdAtomic | kAttrMinRnrTimer : mask;
 }
+
+std::uint32_t rts_mask(QpType type) {
+  constexpr std::uint32_t kRequester = kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxRdAtomic;
+  const bool requests = type == QpType::kRc || type == QpType::kXrcSend;
+  if (type == QpType::kXrcRecv) return kAttrSqPsn | kAttrTimeout;
+  return requests ? kAttrSqPsn | kRequester : std::uint32_t{kAttrSqPsn};
+}
+
+}  // namespace
+
+void connect(End& end, const Remote& remote, Nanos now, QpState state) {
+  const Options& options = end.options;
+  const bool datagrams = options.type == QpType::kUd;
+  end.path.dest = remote.address;
+  end.path.dest_mac = remote.mac;
+  if (datagrams) end.transport->set_address_handle(kPeer, end.pd, &end.path);
+  QpAttr attr;
+  attr.access = options.access;
+  attr.qkey = options.qkey;
+  attr.path = end.path;
+  attr.path_mtu = options.mtu;
+  attr.dest_qpn = remote.qpn;
+  attr.rq_psn = Psn(remote.psn);
+  attr.max_dest_rd_atomic = options.max_dest_rd_atomic;
+  attr.min_rnr_timer = options.min_rnr_timer;
+  attr.sq_psn = Psn(options.psn);
+  attr.timeout = options.timeout;
+  attr.retry_cnt = options.retry_cnt;
+  attr.rnr_retry = options.rnr_retry;
+  attr.max_rd_atomic = options.max_rd_atomic;
+  const std::uint32_t rights = datagrams ? kAttrQkey : kAttrAccessFlags;
+  expect_modify(end, QpState::kInit, attr, kAttrPkeyIndex | kAttrPort | rights, now);
+  if (state == QpState::kInit) return;
+  expect_modify(end, QpState::kRtr, attr, rtr_mask(options.type), now);
+  if (state == QpState::kRtr) return;
+  expect_modify(end, QpState::kRts, attr, rts_mask(options.type), now);
+}
+
+namespace {
+
+Remote remote_of(const End& end) { return {end.qpn, end.options.psn, end.path.source, end.path.source_mac}; }
 
 }  // namespace
 
 Pair::Pair(const Options& first, std::optional<Options> second)
     : a(first, Qpn{0x11}, 1), b(second.value_or(first), Qpn{0x22}, 2) {
-  connect(a, b, now);
-  connect(b, a, now);
+  connect(a, remote_of(b), now);
+  connect(b, remote_of(a), now);
 }
 
 Pair Pair::of(QpType type, bool srq) {

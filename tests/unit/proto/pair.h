@@ -93,7 +93,8 @@ class End {
   static constexpr std::size_t kMemory = 1u << 20;
   static constexpr std::uint64_t kIova = 0x10000;
 
-  End(const Options& options, Qpn qpn, std::uint8_t host);
+  /// With a `neighbour` the QP is one more of that end's transport, with CQs and memory of its own.
+  End(const Options& options, Qpn qpn, std::uint8_t host, const End* neighbour = nullptr);
 
   uroce_sge sge(std::uint64_t offset, std::uint32_t length) const { return {kIova + offset, length, key.value}; }
   std::byte* at(std::uint64_t offset) { return memory.data() + offset; }
@@ -113,8 +114,9 @@ class End {
   const Counters& counters() const { return transport->counters(); }
 
   Options options;
-  memory::Table table{256, 7};
-  std::unique_ptr<Transport> transport;
+  std::shared_ptr<memory::Table> shared_table;
+  memory::Table& table;
+  std::shared_ptr<Transport> transport;
   QpIndex qp;
   Qpn qpn;
   PdId pd{3};
@@ -128,6 +130,7 @@ class End {
   struct alignas(64) Line {
     std::byte bytes[64];
   };
+  std::uint32_t first_cq_ = 0;  ///< of two
   std::uint32_t sq_stride_ = 0, rq_stride_ = 0;
   std::vector<Line> sq_ring_, rq_ring_, shadow_, resources_, srq_ring_;
   uroce_producer_line srq_client_{};
@@ -141,6 +144,19 @@ class End {
   queue::CqProducer cq_[2];
   queue::CqConsumer consumer_[2];
 };
+
+/// What an end knows of the QP at the other side.
+struct Remote {
+  Qpn qpn;
+  std::uint32_t psn = 0;
+  wire::Address address;
+  wire::Mac mac{};
+};
+/// From RESET to `state`: INIT, RTR or RTS.
+void connect(End& end, const Remote& remote, Nanos now, QpState state = QpState::kRts);
+
+/// 192.0.2.host
+wire::Address address_of(std::uint8_t host);
 
 /// Ends a and b; b's peer is a.
 class Pair {

@@ -1,0 +1,26 @@
+// Numbers that have names in scripts, one table for each field.
+#pragma once
+
+#include <string_view>
+
+#include "tests/script/script.h"
+
+namespace uroce::script {
+
+extern const Names kStatuses;     ///< uroce_wc_status: "SUCCESS", "REM_ACCESS_ERR"
+extern const Names kWcOpcodes;    ///< uroce_wc_opcode: "SEND", "RECV_RDMA_WITH_IMM"
+extern const Names kOperations;   ///< uroce_wr_opcode: "write_imm"
+extern const Names kSendFlags;    ///< uroce_send_flag
+extern const Names kAccess;       ///< memory::Access
+extern const Names kQpTypes;      ///< proto::QpType
+extern const Names kQpStates;     ///< proto::QpState
+extern const Names kAsyncEvents;  ///< proto::AsyncEvent
+extern const Names kErrnos;
+
+/// The names that values of this field have; empty: only numbers.
+Names names_of(std::string_view field);
+
+/// One name, or several joined by commas for flags and rights. SyntaxError lists what is allowed.
+std::uint64_t named_value(const Field& field, Names names);
+
+}  // namespace uroce::script
