@@ -137,7 +137,9 @@ void TransportWorld::post(const Line& line) {
   if (opcode == UROCE_WR_BIND_MW || opcode == UROCE_WR_REG_MR) {
     const Field* const named = line.find("window");
     if (named == nullptr) throw SyntaxError("'post " + operation + "' needs window=");
-    MemoryKey& key = keys_[key_named(named->value).window ? named->value : ""];
+    if (!key_named(named->value).window)
+      throw SyntaxError("'" + named->value + "' is neither a window nor a fast MR");
+    MemoryKey& key = keys_[named->value];
     key.old = key.key;
     key.key = next_key(key.key);
     work.handle = key.old.value;
