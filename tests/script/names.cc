@@ -1,5 +1,6 @@
 #include "tests/script/names.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "abi/queue_entries.h"
@@ -148,6 +149,21 @@ std::uint64_t named_value(const Field& field, Names names) {
     value |= *found;
   }
   return value;
+}
+
+std::string text_of_values(std::string title, const Output& output) {
+  for (const auto& [name, value] : output.values) {
+    title.append(" ").append(name).append("=").append(text_of(value, names_of(name)));
+  }
+  return title;
+}
+
+void compare(const Field& field, std::uint64_t expected, std::uint64_t actual, Names names) {
+  const bool holds = field.relation == Relation::kEqual   ? actual == expected
+                     : field.relation == Relation::kBelow ? actual < expected
+                                                          : actual > expected;
+  if (!holds)
+    throw Mismatch("  " + field.name + ": expected " + field.value + ", actual " + text_of(actual, names));
 }
 
 }  // namespace uroce::script

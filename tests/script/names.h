@@ -1,9 +1,10 @@
 // Numbers that have names in scripts, one table for each field.
 #pragma once
 
+#include <string>
 #include <string_view>
 
-#include "tests/script/script.h"
+#include "tests/script/world.h"
 
 namespace uroce::script {
 
@@ -22,5 +23,11 @@ Names names_of(std::string_view field);
 
 /// One name, or several joined by commas for flags and rights. SyntaxError lists what is allowed.
 std::uint64_t named_value(const Field& field, Names names);
+
+/// Throws Mismatch unless `actual` is to `expected` as the field says.
+void compare(const Field& field, std::uint64_t expected, std::uint64_t actual, Names names = {});
+
+/// "TITLE name=value ...": every field of the output, for messages.
+std::string text_of_values(std::string title, const Output& output);
 
 }  // namespace uroce::script

@@ -27,7 +27,14 @@ class Runner {
   explicit Runner(const Script& script) : world_(make_world(script.lines.front())) {}
 
   void execute(const Line& line) {
-    switch (world_->role(line)) {
+    const Role role = world_->role(line);
+    for (const Field& field : line.fields) {
+      if (role == Role::kCheck || field.relation == Relation::kEqual) continue;
+      const char* const sign = field.relation == Relation::kBelow ? "<" : ">";
+      throw SyntaxError("'" + field.name + sign + field.value + "'; allowed here: " + field.name + "=" +
+                        field.value);
+    }
+    switch (role) {
       case Role::kInput: return input(line);
       case Role::kExpectation: return expect(line);
       case Role::kCheck: return check(line);
@@ -49,7 +56,7 @@ class Runner {
 
   void require_silence() const {
     const Output* const output = world_->unclaimed();
-    if (output != nullptr) throw Mismatch("  expected: nothing before this line\n  actual:   " + text_of(*output));
+    if (output != nullptr) throw Mismatch("  expected: nothing\n  actual:   " + text_of(*output));
   }
 
   void step(Nanos to) {
@@ -166,7 +173,7 @@ class Runner {
     std::uint64_t expected = world_->value(field);
     if (field.name == "psn") expected = Psn(static_cast<std::uint32_t>(expected + index)).value();
     if (expected == actual) return {};
-    return field.name + ": expected " + field.value + ", actual " + std::to_string(actual);
+    return field.name + ": expected " + field.value + ", actual " + world_->text(field, actual);
   }
 
   std::unique_ptr<World> world_;

@@ -16,15 +16,6 @@ constexpr std::uint64_t kFastClientAddress = 0x70000;  ///< of the memory that f
 /// The same key with the next low byte, which is the consumer's.
 Key next_key(Key key) { return Key{(key.value & ~0xffu) | ((key.value + 1) & 0xff)}; }
 
-void compare(const Field& field, std::uint64_t expected, std::uint64_t actual) {
-  const bool holds = field.relation == Relation::kEqual   ? actual == expected
-                     : field.relation == Relation::kBelow ? actual < expected
-                                                          : actual > expected;
-  if (holds) return;
-  throw Mismatch("  " + field.name + ": expected " + field.value + ", actual " +
-                 text_of(actual, names_of(field.name)));
-}
-
 }  // namespace
 
 void TransportWorld::make_qp(const Line& line) {
@@ -311,7 +302,7 @@ void TransportWorld::query(const Line& line) {
   for (const auto& [name, _] : values) allowed.emplace_back(name);
   line.check(1, allowed);
   for (const auto& [name, actual] : values) {
-    if (const Field* const field = line.find(name)) compare(*field, value(*field), actual);
+    if (const Field* const field = line.find(name)) compare(*field, value(*field), actual, names_of(name));
   }
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "proto/counters.h"
+#include "proto/state/counters.h"
 #include "tests/script/names.h"
 
 namespace uroce::script {
@@ -21,13 +21,6 @@ bool is_key(std::string_view field) {
 }
 
 bool is_completion(const Line& line) { return line.statement() == "completion" || line.statement() == kReceived; }
-
-std::string text_of_values(std::string title, const Output& output) {
-  for (const auto& [name, value] : output.values) {
-    title.append(" ").append(name).append("=").append(text_of(value, names_of(name)));
-  }
-  return title;
-}
 
 Output describe(const uroce_cqe& cqe, bool received) {
   Output out;
@@ -175,6 +168,10 @@ std::uint64_t TransportWorld::value(const Field& field) const {
   return named_value(field, names_of(field.name));
 }
 
+std::string TransportWorld::text(const Field& field, std::uint64_t value) const {
+  return text_of(value, names_of(field.name));
+}
+
 std::uint64_t TransportWorld::get(const Line& line, std::string_view name, std::uint64_t otherwise) const {
   const Field* const field = line.find(name);
   return field == nullptr ? otherwise : value(*field);
@@ -226,7 +223,4 @@ void TransportWorld::take_events() {
   }
 }
 
-}  // namespace uroce::script
-namespace uroce::script {
-std::unique_ptr<World> make_world(const Line&) { return std::make_unique<TransportWorld>(); }
 }  // namespace uroce::script

@@ -23,6 +23,7 @@ class TransportWorld : public World {
   std::vector<Field> implied(const Line& line) const override;
   std::string name(const Line& line) const override;
   std::uint64_t value(const Field& field) const override;
+  std::string text(const Field& field, std::uint64_t value) const override;
   void turn() override;
   void advance() override { transport().advance(now); }
   Nanos next_timeout() const override { return transport().next_timeout(); }

@@ -53,6 +53,9 @@ class World {
   /// The number that a field's value stands for. SyntaxError lists what is allowed.
   virtual std::uint64_t value(const Field& field) const = 0;
 
+  /// The value as scripts write it.
+  virtual std::string text(const Field& field, std::uint64_t value) const = 0;
+
   /// One turn: everything that the machine wants to put out now goes to its channel.
   virtual void turn() = 0;
   /// Time in: fires the timers that are due at `now`.
