@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
   std::vector<std::filesystem::path> scripts(argv + 1, argv + argc);
   if (scripts.empty()) scripts = all_scripts();
   for (const std::filesystem::path& path : scripts) {
-    const std::string folder = "script-" + path.parent_path().filename().string();
+    const std::string folder = path.parent_path().filename().string();
     testing::RegisterTest(folder.c_str(), path.stem().c_str(), nullptr, nullptr, path.c_str(), 1,
                           [path]() -> testing::Test* { return new ScriptTest(path.string()); });
   }
