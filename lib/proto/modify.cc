@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "proto/rc/requester.h"
 #include "proto/rc/retry.h"
+#include "proto/rc/send_position.h"
 #include "proto/work/rate_limit.h"
 #include "proto/work/teardown.h"
 
@@ -64,7 +64,7 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrRnrRetry) qp.rnr_retry = qp.rnr_retries_left = kept.rnr_retry;
   if (mask & kAttrRqPsn) qp.epsn = kept.rq_psn;
   if (mask & kAttrSqPsn) qp.psn = qp.una = qp.max_psn = qp.ack_asked = kept.sq_psn;
-  if (mask & kAttrMaxRdAtomic) qp.max_reads = std::min(kept.max_rd_atomic, Transport::kMaxRdAtomic);
+  if (mask & kAttrMaxRdAtomic) qp.max_reads = std::min(kept.max_rd_atomic, kMaxRdAtomic);
   if (mask & kAttrMaxDestRdAtomic) {
     qp.resource_count = kept.max_dest_rd_atomic;
     qp.resource_next = qp.resource_used = qp.resource_pending = qp.resource_at = 0;
@@ -74,7 +74,7 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & (kAttrAv | kAttrDestQpn)) set_path(qp, kept);
   if (mask & kAttrRateLimit) {
     rate_limit::set_rate(context, qp, kept.rate_kbps, kept.rate_burst);
-    requester::resume(context, qp);
+    context.resume_send(qp);
   }
 }
 
@@ -83,7 +83,7 @@ void start_drain(Context& context, Qp& qp, bool notify) {
   qp.state = QpState::kSqd;
   qp.sqd_pending = true;
   qp.sqd_notify = notify;
-  if (qp.ack_asked != qp.psn && qp.sq_cursor == qp.sq_started && !qp.rnr_waiting) requester::rewind(context, qp);
+  if (qp.ack_asked != qp.psn && qp.sq_cursor == qp.sq_started && !qp.rnr_waiting) rewind(context, qp);
   if (qp.sq.count() != 0) context.schedule_send(qp);
   check_drained(context, qp);
 }

@@ -7,11 +7,13 @@
 
 #include "proto/modify.h"
 #include "proto/rc/completer.h"
+#include "proto/rc/destroyed_qps.h"
 #include "proto/rc/requester.h"
 #include "proto/rc/responder.h"
 #include "proto/rc/retry.h"
 #include "proto/state/context.h"
 #include "proto/unreliable/raw_packet.h"
+#include "proto/unreliable/receive.h"
 #include "proto/unreliable/send.h"
 #include "proto/work/direct_placement.h"
 #include "proto/work/rate_limit.h"
@@ -52,8 +54,10 @@ int check_create(const QpCreate& create) {
 }  // namespace
 
 struct Transport::Impl : Context {
-  using Context::Context;
+  Impl(const TransportConfig& config, memory::Table& memory)
+      : Context(config, memory), destroyed_qps(config.resource) {}
 
+  DestroyedQps destroyed_qps;
   Qpn expected;  ///< whose state prefetch() fetches next
 
   Qp* find(QpIndex index) { return qps.holds(index.value) ? &qps[index.value] : nullptr; }
@@ -173,7 +177,7 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
   // In RESET and before the client has emptied its end, what the ring shows is of the past.
   const bool counts = qp.state == QpState::kRts || qp.state == QpState::kSqd;
   out.sq_outstanding = qp.sq_fetched - qp.sq_head + (counts && qp.sq.count() != 0 ? qp.sq.available() : 0);
-  out.psns_in_flight = requester::psns_between(qp.una, qp.psn);
+  out.psns_in_flight = psns_between(qp.una, qp.psn);
   out.window_bytes = qp.window.bytes();
   out.retries_left = qp.retries_left;
   out.rnr_retries_left = qp.rnr_retries_left;

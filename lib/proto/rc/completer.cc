@@ -1,14 +1,13 @@
 #include "proto/rc/completer.h"
 
-#include "proto/rc/requester.h"
 #include "proto/rc/retry.h"
+#include "proto/rc/send_position.h"
 #include "proto/work/gather.h"
+#include "proto/work/send_completion.h"
+#include "proto/work/wqe.h"
 
 namespace uroce::proto::completer {
 namespace {
-
-using requester::cost_of;
-using requester::psns_between;
 
 bool is_answered(const Wqe& wqe) { return wqe.kind >= Kind::kRead; }
 
@@ -38,7 +37,7 @@ void settle(Context& context, Qp& qp, std::uint32_t acked) {
   if (acked == 0) return;
   qp.cost_acked += acked;
   qp.sq.publish_consumed(qp.sq_head);
-  if (qp.psn.before(qp.una)) requester::skip_to_una(qp);
+  if (qp.psn.before(qp.una)) skip_to_una(qp);
   on_ack_progress(context, qp, acked);
 }
 

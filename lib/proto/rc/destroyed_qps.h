@@ -12,7 +12,7 @@
 #include "base/types.h"
 #include "proto/state/qp.h"
 #include "proto/state/qpn_table.h"
-#include "proto/transport.h"
+#include "proto/state/types.h"
 #include "wire/packet.h"
 
 namespace uroce::proto {

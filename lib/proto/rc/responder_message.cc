@@ -4,36 +4,6 @@
 #include "proto/work/receive_queue.h"
 
 namespace uroce::proto::responder {
-bool well_formed(const Qp& qp, const wire::RxPacket& packet, MessageInProgress kind) {
-  const wire::OpcodeInfo& info = *packet.info;
-  if (qp.message != (starts(info) ? MessageInProgress::kNone : kind)) return false;
-  if (packet.payload_bytes > qp.mtu) return false;
-  if (ends(info)) return !info.has(wire::kLast) || packet.payload_bytes != 0;
-  return packet.payload_bytes == qp.mtu;
-}
-
-void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes) {
-  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
-  cqe.opcode = opcode;
-  cqe.byte_len = bytes;
-  if (packet.info->has(wire::kHasImmDt)) {
-    cqe.wc_flags = UROCE_WC_WITH_IMM;
-    cqe.imm_data = wire::ImmDt::parse(packet.bth_start + packet.info->immdt).value;
-  } else if (packet.info->has(wire::kHasIeth)) {
-    cqe.wc_flags = UROCE_WC_WITH_INV;
-    cqe.imm_data = wire::Ieth::parse(packet.bth_start + packet.info->ieth).rkey.value;
-  }
-  complete_receive(context, qp, cqe, packet.bth.solicited);
-}
-
-bool store(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  if (packet.payload_bytes == 0 || packet.placed) return true;
-  memory::Span span;
-  return context.resolve(qp.write_rkey, qp.pd, qp.write_address, packet.payload_bytes, memory::kRemoteWrite, span,
-                         qp.qpn) == memory::Verdict::kOk &&
-         span.write(0, packet.payload, packet.payload_bytes);
-}
-
 namespace {
 
 /// Gets the receive WQE that the message needs. False: there is none or it is bad, and the peer is told.

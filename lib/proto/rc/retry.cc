@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 
-#include "proto/rc/requester.h"
+#include "proto/rc/send_position.h"
+#include "proto/work/send_completion.h"
 #include "proto/work/teardown.h"
-#include "proto/work/wqe.h"
 
 namespace uroce::proto {
 namespace {
@@ -33,7 +33,7 @@ void schedule_ack_watch(Context& context, Qp& qp) {
 }
 
 void restart_from_una(Context& context, Qp& qp) {
-  requester::rewind(context, qp);
+  rewind(context, qp);
   qp.retrying = true;
   context.schedule_send(qp);
 }
@@ -42,7 +42,7 @@ void restart_from_una(Context& context, Qp& qp) {
 /// answered either, or NAKs are given already, all that is unacknowledged.
 void retry_early(Context& context, Qp& qp) {
   ++context.counters.roce_adp_retrans;
-  if (qp.early_retries++ == 0 && !qp.retrying && requester::rewind_last_packet(context, qp)) {
+  if (qp.early_retries++ == 0 && !qp.retrying && rewind_last_packet(context, qp)) {
     context.schedule_send(qp);
     return;
   }
@@ -72,36 +72,6 @@ void acknowledge_timeout(Context& context, Qp& qp) {
 }  // namespace
 
 Nanos rnr_delay(std::uint8_t timer_code) { return kRnrDelays[timer_code & 31] * (10 * kMicrosecond); }
-
-void complete_send(Context& context, Qp& qp) {
-  const Wqe& wqe = qp.wqe(qp.sq_head);
-  ++qp.sq_head;
-  context.counters.rdma_sends += wqe.kind == Kind::kSend;
-  if (!qp.signal_all && (wqe.flags & UROCE_SEND_SIGNALED) == 0) return;
-  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);
-  cqe.opcode = send_row(wqe.opcode).wc_opcode;
-  cqe.byte_len = wqe.length;
-  qp.sq.publish_consumed(qp.sq_head);
-  context.push(qp.send_cq, cqe, false);
-}
-
-void fail_send(Context& context, Qp& qp, std::uint8_t status) {
-  const Wqe& wqe = qp.wqe(qp.sq_head);
-  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, status);
-  cqe.opcode = send_row(wqe.opcode).wc_opcode;
-  cqe.vendor_err = status;
-  ++qp.sq_head;
-  qp.sq.publish_consumed(qp.sq_head);
-  ++context.counters.req_cqe_error;
-  context.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
-  context.counters.bad_wqe_bind += status == UROCE_WC_MW_BIND_ERR;
-  context.push(qp.send_cq, cqe, true);
-  if (qp.type == QpType::kUc || qp.type == QpType::kUd) {
-    enter_send_error(context, qp);
-  } else {
-    enter_error(context, qp);
-  }
-}
 
 void expect_acknowledge(Context& context, Qp& qp) {
   if (qp.ack_timeout == 0) return;
@@ -142,7 +112,7 @@ void wait_for_receiver(Context& context, Qp& qp, std::uint8_t timer_code) {
   }
   if (qp.rnr_retry != 7) --qp.rnr_retries_left;
   qp.rtt.forget();
-  requester::rewind(context, qp);
+  rewind(context, qp);
   qp.rnr_waiting = true;
   qp.send_state = SendState::kBlocked;
   qp.rnr_deadline = context.now + rnr_delay(timer_code);
@@ -159,7 +129,7 @@ void on_ack_progress(Context& context, Qp& qp, std::uint32_t acked) {
   qp.ack_deadline = kNever;
   if (qp.una != qp.psn) expect_acknowledge(context, qp);
   if (qp.sqd_pending) check_drained(context, qp);
-  requester::resume(context, qp);
+  context.resume_send(qp);
 }
 
 void on_timer(Context& context, Qp& qp) {
@@ -176,7 +146,7 @@ void on_timer(Context& context, Qp& qp) {
   if (qp.ack_deadline <= context.now) acknowledge_timeout(context, qp);
   if (qp.pace.deadline <= context.now) {
     qp.pace.deadline = kNever;
-    requester::resume(context, qp);
+    context.resume_send(qp);
   }
   const Nanos next = std::min({qp.rnr_deadline, qp.ack_deadline, qp.pace.deadline});
   if (next != kNever) context.arm_timer(qp, next);

@@ -7,13 +7,6 @@
 
 namespace uroce::proto {
 
-/// Completes the oldest send WQE with success. The consumer index is published before each CQE; the caller
-/// publishes it once more after a run of completions.
-void complete_send(Context& context, Qp& qp);
-
-/// Completes the oldest send WQE with `status`, and puts the QP into error.
-void fail_send(Context& context, Qp& qp, std::uint8_t status);
-
 /// Sets the timer of what was sent. Once a round trip is known the QP goes on patrol, too.
 void expect_acknowledge(Context& context, Qp& qp);
 

@@ -6,7 +6,6 @@
 namespace uroce::proto {
 namespace {
 
-constexpr std::uint8_t kMaxRdAtomicLimit = 128;
 constexpr std::uint32_t kLastAttr = 25;
 
 // Sets of QP types.
@@ -162,8 +161,8 @@ bool value_fits(QpType type, const QpAttr& attr, std::uint32_t bit) {
     case kAttrRetryCnt: return attr.retry_cnt < 8;
     case kAttrRnrRetry: return attr.rnr_retry < 8;
     case kAttrMinRnrTimer: return attr.min_rnr_timer < 32;
-    case kAttrMaxRdAtomic: return attr.max_rd_atomic <= kMaxRdAtomicLimit;
-    case kAttrMaxDestRdAtomic: return attr.max_dest_rd_atomic <= kMaxRdAtomicLimit;
+    case kAttrMaxRdAtomic: return attr.max_rd_atomic <= kMaxRdAtomic;
+    case kAttrMaxDestRdAtomic: return attr.max_dest_rd_atomic <= kMaxRdAtomic;
     case kAttrDestQpn: return attr.dest_qpn.value <= 0xffffff;
     default: return true;
   }

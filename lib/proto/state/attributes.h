@@ -49,6 +49,8 @@ enum AttrMask : std::uint32_t {
   kAttrRateLimit = 1 << 25,
 };
 
+inline constexpr std::uint8_t kMaxRdAtomic = 128;  ///< READs and atomics outstanding, either way
+
 /// Attributes; which of them count is said by an AttrMask. The engine has resolved the address vector into
 /// `path` (GID index, next hop, VLAN) and checked port and P_Key index.
 struct QpAttr {

@@ -16,7 +16,6 @@ Context::Context(const TransportConfig& cfg, memory::Table& table)
       ack_watch(cfg.max_qps, cfg.resource),
       address_handles(cfg.max_ahs, cfg.resource),
       multicast(cfg.max_attachments),
-      destroyed_qps(cfg.resource),
       port_mtu(cfg.port_mtu),
       max_frame(cfg.max_frame),
       active_(std::bit_ceil(cfg.max_qps), cfg.resource),

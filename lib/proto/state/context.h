@@ -11,7 +11,6 @@
 #include "base/slot_table.h"
 #include "base/timer_wheel.h"
 #include "memory/table.h"
-#include "proto/rc/destroyed_qps.h"
 #include "proto/state/ack_watch.h"
 #include "proto/state/address_handles.h"
 #include "proto/state/counters.h"
@@ -20,7 +19,8 @@
 #include "proto/state/qp.h"
 #include "proto/state/qpn_table.h"
 #include "proto/state/srq.h"
-#include "proto/transport.h"
+#include "proto/state/types.h"
+#include "queue/completion_queue.h"
 
 namespace uroce::proto {
 
@@ -46,7 +46,6 @@ class Context {
   Nanos now = 0;            ///< of the current call
   AddressHandles address_handles;
   MulticastTable multicast;
-  DestroyedQps destroyed_qps;
   std::uint32_t port_mtu, max_frame;
 
   // --- active list: QPs that may have something to send, first in, first out ---
@@ -66,6 +65,10 @@ class Context {
     if (qp.active) return;
     qp.active = true;
     active_[--active_head_ & active_mask_] = qp.self;
+  }
+  /// What blocked the requester may have gone.
+  void resume_send(Qp& qp) {
+    if (qp.send_state == SendState::kBlocked) schedule_send(qp);
   }
   Qp* take_active() {
     if (active_head_ == active_tail_) return nullptr;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "proto/unreliable/receive.h"
 #include "proto/work/data_packet.h"
 #include "proto/work/receive_queue.h"
 #include "wire/ethernet_frame.h"
@@ -43,13 +44,6 @@ DataPart segment_of(const Qp& qp, const Wqe& wqe) {
 
 }  // namespace
 
-bool fits(const Context& context, const Qp& qp, const Wqe& wqe) {
-  if (wqe.kind != Kind::kSegments) return wqe.length >= kLeastFrame && wqe.length <= context.max_frame;
-  const std::uint32_t header = wqe.tso.header_bytes, mss = wqe.tso.mss;
-  return header >= kLeastFrame && header <= qp.max_tso_header && mss != 0 && header + mss <= context.max_frame &&
-         wqe.length <= UROCE_MAX_TSO;
-}
-
 std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& last) {
   const bool segments = wqe.kind == Kind::kSegments;
   const DataPart part = segments ? segment_of(qp, wqe) : DataPart{0, wqe.length, true, true};
@@ -82,7 +76,7 @@ std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, boo
 void receive(Context& context, Qp& qp, const ReceivedFrame& frame) {
   const bool strip = qp.strip_vlan && frame.vlan && ether_type(frame.bytes) == wire::kEtherTypeVlan;
   const auto bytes = static_cast<std::uint32_t>(frame.bytes.size()) - (strip ? kTag : 0);
-  if (!claim_receive(context, qp)) return;
+  if (!unreliable::claim_receive(context, qp)) return;
   const ReceiveWqe& wqe = qp.receive;
   if (!has_room(wqe, bytes)) {
     ++context.counters.drop_too_long;
@@ -94,7 +88,7 @@ void receive(Context& context, Qp& qp, const ReceivedFrame& frame) {
   };
   const bool stored =
       strip ? put(frame.bytes.first(kAddresses)) && put(frame.bytes.subspan(kAddresses + kTag)) : put(frame.bytes);
-  if (!stored) return fail_memory(context, qp);
+  if (!stored) return unreliable::fail_memory(context, qp);
   ++context.counters.rcvd_frames;
   ++qp.counters.rcvd_pkts;
   uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);

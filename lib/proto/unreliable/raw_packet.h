@@ -8,11 +8,6 @@
 
 namespace uroce::proto::raw {
 
-inline constexpr std::uint32_t kLeastFrame = 14;
-
-/// Whether the WQE's length and, of a TSO, its header and segment size are what this port and QP take.
-bool fits(const Context& context, const Qp& qp, const Wqe& wqe);
-
 /// Builds the next frame of the WQE under the cursor; `last`: there is none after it. The status it fails with
 /// otherwise.
 std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& last);

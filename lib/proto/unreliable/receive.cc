@@ -1,10 +1,11 @@
+#include "proto/unreliable/receive.h"
+
 #include <algorithm>
 #include <array>
 #include <cstring>
 
-#include "proto/rc/responder.h"
-#include "proto/unreliable/send.h"
 #include "proto/work/gather.h"
+#include "proto/work/message.h"
 #include "proto/work/receive_queue.h"
 #include "proto/work/teardown.h"
 #include "wire/network_headers.h"
@@ -24,7 +25,7 @@ void drop_message(Qp& qp, std::uint64_t& reason) {
 
 void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
-  if (responder::starts(info)) {
+  if (starts(info)) {
     if (!claim_receive(context, qp)) return;
     qp.receive_offset = 0;
   }
@@ -36,10 +37,10 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
   }
   qp.receive_offset += packet.payload_bytes;
   qp.message = MessageInProgress::kSend;
-  if (!responder::ends(info)) return;
+  if (!ends(info)) return;
   qp.message = MessageInProgress::kNone;
   ++context.counters.rdma_recvs;
-  responder::deliver(context, qp, packet, UROCE_WC_RECV, qp.receive_offset);
+  deliver(context, qp, packet, UROCE_WC_RECV, qp.receive_offset);
 }
 
 /// Takes the RETH of the first packet, and checks the whole range at once.
@@ -63,8 +64,8 @@ bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
 
 void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
-  const bool last = responder::ends(info);
-  if ((qp.access & memory::kRemoteWrite) == 0 || (responder::starts(info) && !begin_write(context, qp, packet))) {
+  const bool last = ends(info);
+  if ((qp.access & memory::kRemoteWrite) == 0 || (starts(info) && !begin_write(context, qp, packet))) {
     return drop_message(qp, context.counters.resp_remote_access_errors);
   }
   if (last ? packet.payload_bytes != qp.write_left : packet.payload_bytes >= qp.write_left) {
@@ -74,7 +75,7 @@ void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
     qp.message = MessageInProgress::kNone;
     return;
   }
-  if (!responder::store(context, qp, packet)) return drop_message(qp, context.counters.resp_remote_access_errors);
+  if (!store(context, qp, packet)) return drop_message(qp, context.counters.resp_remote_access_errors);
   qp.write_address += packet.payload_bytes;
   qp.write_left -= packet.payload_bytes;
   qp.receive_offset += packet.payload_bytes;
@@ -83,7 +84,7 @@ void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   qp.message = MessageInProgress::kNone;
   ++context.counters.rx_write_requests;
   if (!info.has(wire::kHasImmDt)) return;
-  responder::deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.receive_offset);
+  deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.receive_offset);
 }
 
 // ---------------------------------------------------------------- UD
@@ -128,6 +129,25 @@ ScatterResult deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
 
 }  // namespace
 
+bool claim_receive(Context& context, Qp& qp) {
+  qp.receive_at = {};
+  if (qp.have_receive) return true;
+  switch (take_receive(context, qp)) {
+    case FetchResult::kOk: return true;
+    case FetchResult::kNone: ++context.counters.drop_no_receive; return false;
+    case FetchResult::kBad:
+      fail_receive(context, qp, static_cast<std::uint8_t>(qp.receive.status));
+      fail_fatally(context, qp);
+      return false;
+  }
+  return false;
+}
+
+void fail_memory(Context& context, Qp& qp) {
+  fail_receive(context, qp, UROCE_WC_LOC_PROT_ERR);
+  fail_fatally(context, qp);
+}
+
 void receive_connected(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
   const bool lost = packet.bth.psn != qp.epsn;
@@ -136,9 +156,9 @@ void receive_connected(Context& context, Qp& qp, const wire::RxPacket& packet) {
     drop_message(qp, context.counters.out_of_sequence);
   }
   qp.epsn = packet.bth.psn + 1;
-  if (responder::starts(info)) qp.message = MessageInProgress::kNone;  // the last one was cut short
+  if (starts(info)) qp.message = MessageInProgress::kNone;  // the last one was cut short
   const MessageInProgress kind = info.has(wire::kSend) ? MessageInProgress::kSend : MessageInProgress::kWrite;
-  if (!responder::well_formed(qp, packet, kind)) {
+  if (!well_formed(qp, packet, kind)) {
     // The rest of a message that was dropped, as a rule.
     return drop_message(qp, context.counters.drop_unexpected);
   }

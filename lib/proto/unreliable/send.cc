@@ -1,9 +1,9 @@
 #include "proto/unreliable/send.h"
 
-#include "proto/rc/retry.h"
 #include "proto/unreliable/raw_packet.h"
 #include "proto/work/data_packet.h"
 #include "proto/work/local_work.h"
+#include "proto/work/send_completion.h"
 #include "proto/work/teardown.h"
 
 namespace uroce::proto::unreliable {

@@ -1,7 +1,5 @@
 #include "proto/work/direct_placement.h"
 
-#include "proto/rc/requester.h"
-
 namespace uroce::proto {
 namespace {
 
@@ -34,7 +32,7 @@ Place place_of_read(Context& context, const Qp& qp, const wire::RxPacket& packet
   const bool due = packet.bth.psn == qp.una && qp.una != qp.max_psn && qp.state != QpState::kRtr;
   if (!due) return {};
   const Wqe& wqe = qp.wqe(qp.sq_head);
-  const std::uint32_t index = requester::psns_between(wqe.first(), qp.una);
+  const std::uint32_t index = psns_between(wqe.first(), qp.una);
   if (wqe.kind != Kind::kRead || index == 0 || index >= wqe.psn_count) return {};
   const bool last = index + 1 == wqe.psn_count;
   const std::uint32_t bytes = last ? wqe.length - (index << qp.mtu_shift) : qp.mtu;

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "proto/work/teardown.h"
-
 namespace uroce::proto {
 
 namespace {
@@ -93,25 +91,6 @@ void fail_receive(Context& context, Qp& qp, std::uint8_t status) {
   context.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
   ++(status == UROCE_WC_WR_FLUSH_ERR ? context.counters.resp_cqe_flush_error : context.counters.resp_cqe_error);
   push_receive(context, qp, cqe, true);
-}
-
-bool claim_receive(Context& context, Qp& qp) {
-  qp.receive_at = {};
-  if (qp.have_receive) return true;
-  switch (take_receive(context, qp)) {
-    case FetchResult::kOk: return true;
-    case FetchResult::kNone: ++context.counters.drop_no_receive; return false;
-    case FetchResult::kBad:
-      fail_receive(context, qp, static_cast<std::uint8_t>(qp.receive.status));
-      fail_fatally(context, qp);
-      return false;
-  }
-  return false;
-}
-
-void fail_memory(Context& context, Qp& qp) {
-  fail_receive(context, qp, UROCE_WC_LOC_PROT_ERR);
-  fail_fatally(context, qp);
 }
 
 bool has_room(const ReceiveWqe& wqe, std::uint64_t bytes) {

@@ -18,15 +18,6 @@ void complete_receive(Context& context, Qp& qp, uroce_cqe& cqe, bool solicited);
 /// Completes the taken receive WQE with an error; the QP's way to ERR is the caller's.
 void fail_receive(Context& context, Qp& qp, std::uint8_t status);
 
-// Of services without acknowledges.
-
-/// The receive WQE that a message needs: one that an earlier message left, or the next. False: there is none, or it
-/// was bad, and that ended the QP.
-bool claim_receive(Context& context, Qp& qp);
-
-/// The program's memory isn't there: the receive ends, and the QP with it.
-void fail_memory(Context& context, Qp& qp);
-
 /// Whether so much fits into the receive WQE.
 bool has_room(const ReceiveWqe& wqe, std::uint64_t bytes);
 

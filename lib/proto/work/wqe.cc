@@ -4,8 +4,6 @@
 #include <array>
 #include <cstring>
 
-#include "proto/unreliable/raw_packet.h"
-
 namespace uroce::proto {
 namespace {
 
@@ -117,13 +115,23 @@ std::uint8_t take_sges(Context& context, const Qp& qp, const std::byte* ring_ent
   return UROCE_WC_SUCCESS;
 }
 
+constexpr std::uint32_t kLeastFrame = 14;  // an Ethernet header
+
+/// Whether a raw packet's length and, of a TSO, its header and segment size are what this port and QP take.
+bool frame_fits(const Context& context, const Qp& qp, const Wqe& wqe) {
+  if (wqe.kind != Kind::kSegments) return wqe.length >= kLeastFrame && wqe.length <= context.max_frame;
+  const std::uint32_t header = wqe.tso.header_bytes, mss = wqe.tso.mss;
+  return header >= kLeastFrame && header <= qp.max_tso_header && mss != 0 && header + mss <= context.max_frame &&
+         wqe.length <= UROCE_MAX_TSO;
+}
+
 /// What the operation says of its length, known by now, and of the QP.
 std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
   if (qp.type == QpType::kUd && wqe.length > context.port_mtu) {
     return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
   }
   if (qp.type == QpType::kRawPacket) {
-    if (raw::fits(context, qp, wqe)) return UROCE_WC_SUCCESS;
+    if (frame_fits(context, qp, wqe)) return UROCE_WC_SUCCESS;
     return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
   }
   if (wqe.kind < Kind::kRead) return UROCE_WC_SUCCESS;
