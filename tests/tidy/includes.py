@@ -12,7 +12,11 @@ ALLOWED = {
     'lib/wire': {'base'},
     'lib/memory': {'base'},
     'lib/net': {'base', 'wire'},
-    'lib/proto': PROTOCOL,
+    'lib/proto/state': PROTOCOL,
+    'lib/proto/work': PROTOCOL | {'proto/state'},
+    'lib/proto/rc': PROTOCOL | {'proto/state', 'proto/work'},
+    'lib/proto/unreliable': PROTOCOL | {'proto/state', 'proto/work'},
+    'lib/proto': PROTOCOL | {'proto/state', 'proto/work', 'proto/rc', 'proto/unreliable'},
     'lib/cm': PROTOCOL,
     'lib/platform': DAEMON,
     'lib/mapping': DAEMON,
@@ -37,7 +41,16 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+(<([^>]+)>|"([^"]+)")', re.M)
 
 
 def _owner(name):
-    return next((folder for folder in ALLOWED if name.startswith(folder + '/')), None)
+    """The room that holds the file."""
+    rooms = [room for room in ALLOWED if name.startswith(room + '/')]
+    return max(rooms, key=len) if rooms else None
+
+
+def _included_room(header):
+    """The room that an include names, without 'lib/'."""
+    parts = header.split('/')[:-1]
+    inner = '/'.join(parts[:2])
+    return inner if 'lib/' + inner in ALLOWED else parts[0] if parts else None
 
 
 def _check_system(name, header):
@@ -59,10 +72,12 @@ def _check_project(name, header):
     folder = header.split('/')[0] if '/' in header else None
     if folder in ('apps', 'tests', 'bench') and not name.startswith((folder + '/', 'tests/')):
         return 'nothing but tests includes apps, tests or bench'
-    owner = _owner(name)
-    if owner is None or folder not in FOLDERS or owner.endswith('/' + folder):
+    owner, room = _owner(name), _included_room(header)
+    if owner is None or folder not in FOLDERS or owner.endswith('/' + room):
         return None
-    if folder not in ALLOWED[owner]:
+    # Outside the folder that is divided into rooms, permission for the folder covers all of them.
+    inside = owner.startswith('lib/' + folder)
+    if (room if inside else folder) not in ALLOWED[owner]:
         return f'{owner} may include {", ".join(sorted(ALLOWED[owner])) or "the standard library only"}'
     return None
 
