@@ -24,6 +24,7 @@
 #include "mapping/proc_mem.h"
 #include "mapping/shared_segment.h"
 #include "mapping/untrusted_fd.h"
+#include "platform/peer.h"
 #include "platform/unique_fd.h"
 #include "proto/state/srq.h"
 #include "proto/transport.h"
@@ -211,14 +212,6 @@ struct DoorbellBits {
     if (next >= UROCE_MAX_SESSION_QPS) return std::nullopt;
     return next++;
   }
-};
-
-/// Who is at the other end of a socket.
-struct Peer {
-  pid_t pid = 0;
-  uid_t uid = 0;
-  UniqueFd pidfd;  ///< invalid: unknown process, no indirect memory
-  gid_t gid = 0;
 };
 
 struct Session {

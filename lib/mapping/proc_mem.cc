@@ -16,10 +16,10 @@
 #include <cstring>
 #include <thread>
 
-#include "control/session.h"
 #include "mapping/thread_state.h"
 #include "platform/clock.h"
-#include "worker/worker_loop.h"
+#include "platform/peer.h"
+#include "platform/scheduling.h"
 
 namespace uroce::daemon {
 namespace {

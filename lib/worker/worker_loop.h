@@ -16,18 +16,10 @@
 #include "base/spinlock.h"
 #include "net/device.h"
 #include "platform/clock.h"
+#include "platform/scheduling.h"
 #include "worker/worker.h"
 
 namespace uroce::daemon {
-
-/// The scheduling slice that the calling thread asks for (Linux 6.12 and later; before, nothing happens). Woken
-/// with a short one it runs sooner. Who yields goes back by a slice: to take turns with programs it must be as long
-/// as theirs.
-enum class SchedSlice : std::uint8_t { kShort, kUsual };
-void set_sched_slice(SchedSlice slice);
-
-/// Moves the calling thread to one of the CPUs that it may use, counted from 0 and round again. It may be moved on.
-void move_to_core(std::uint32_t number);
 
 /// Gives the calling thread a name, its CPU, timers without slack and a short scheduling slice.
 void prepare_worker_thread(const WorkerConfig& config);

@@ -15,6 +15,7 @@
 #include "control/qpn.h"
 #include "control/quotas.h"
 #include "platform/log.h"
+#include "platform/scheduling.h"
 #include "worker/packet_ring.h"
 #include "worker/poll_policy.h"
 #include "worker/worker_loop.h"
