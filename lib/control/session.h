@@ -1,218 +1,28 @@
-// One opened device context of one client: what it owns. Used by the conductor alone; workers see the SessionPorts,
-// Cqs and queues in here, which therefore stay until every worker has let go of them.
+// One opened device context of one client: what it owns. Used by the conductor only; workers see its SessionPorts.
 #pragma once
 
 #include <sys/types.h>
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "abi/control.h"
 #include "control/cm_id.h"
 #include "control/handle_table.h"
+#include "control/objects.h"
 #include "control/quotas.h"
-#include "mapping/block_pool.h"
 #include "mapping/client_memory.h"
 #include "mapping/proc_mem.h"
 #include "mapping/shared_segment.h"
-#include "mapping/untrusted_fd.h"
 #include "platform/peer.h"
 #include "platform/unique_fd.h"
-#include "proto/state/srq.h"
-#include "proto/transport.h"
 #include "worker/worker.h"
 
 namespace uroce::daemon {
-
-/// Memory of the daemon's own, aligned to 64 bytes, not initialized: pages that nobody uses cost nothing.
-class PrivateBlock {
- public:
-  PrivateBlock() = default;
-  /// Empty on lack of memory.
-  explicit PrivateBlock(std::size_t bytes);
-  std::span<std::byte> span() const { return {data_.get(), bytes_}; }
-  bool valid() const { return data_ != nullptr; }
-
- private:
-  struct Free {
-    void operator()(std::byte* p) const { std::free(p); }
-  };
-  std::unique_ptr<std::byte, Free> data_;
-  std::size_t bytes_ = 0;
-};
-
-struct PdObject {
-  PdId id;  ///< of another session's PD when it was imported
-  std::uint32_t users = 0;
-};
-
-enum class MrKind : std::uint8_t {
-  kMemory,
-  kFast,  ///< for fast registration
-  kNull,
-};
-
-struct MrObject {
-  MrKind kind = MrKind::kMemory;
-  Key key;
-  ClientMemory::Hold hold;
-  PdObject* pd = nullptr;
-  std::uint64_t addr = 0, length = 0, iova = 0;
-  std::uint32_t access = 0;
-  bool indirect = false;
-  bool writable = false;  ///< the daemon's mapping is
-};
-
-struct MwObject {
-  Key key;  ///< as it was allocated; binding changes its low byte
-  PdObject* pd = nullptr;
-  bool retired = false;  ///< together with the memory that it was bound to
-};
-
-/// Device memory: the client's own, kept for who imports it.
-struct DmObject {
-  UniqueFd memory;
-  std::uint64_t length = 0;
-};
-
-struct ChannelObject {
-  UniqueFd write_end;
-  std::uint32_t users = 0;
-};
-
-struct CqObject {
-  std::unique_ptr<Cq> cq;
-  CqId id;
-  std::uint32_t entries = 0;
-  SharedBlock ring, client;
-  ChannelObject* channel = nullptr;
-  std::uint64_t cookie = 0;
-  std::uint32_t users = 0;
-};
-
-/// A shared receive queue.
-struct SrqObject {
-  std::unique_ptr<proto::Srq> srq;
-  SrqId id;
-  PdObject* pd = nullptr;
-  struct XrcdObject* xrcd = nullptr;  ///< XRC only
-  CqObject* cq = nullptr;             ///< XRC only
-  std::uint32_t entries = 0, stride = 0, max_sge = 0;
-  SharedBlock client, daemon, ring;
-  std::uint64_t cookie = 0;
-  std::uint32_t users = 0;
-};
-
-/// An XRC domain. One of a file is found by the file and shared by sessions.
-struct XrcDomain {
-  ~XrcDomain() { close_async(std::move(file)); }
-  std::uint32_t id = 0;
-  UniqueFd file;  ///< keeps the inode's number from being used again; invalid: private
-  dev_t device = 0;
-  ino_t inode = 0;
-  std::unordered_map<std::uint32_t, std::weak_ptr<struct XrcTarget>> targets;  ///< by QPN
-};
-
-/// An XRC target QP, which all sessions that made or opened it have together.
-struct XrcTarget {
-  std::shared_ptr<XrcDomain> domain;
-  Qpn qpn;
-  std::uint32_t worker = 0;
-  proto::QpIndex index;
-  BlockPool::Slot responder_resources;
-  uroce_qp_attr attr{};
-  std::uint32_t users = 0;  ///< the last one destroys it
-};
-
-struct XrcdObject {
-  std::shared_ptr<XrcDomain> domain;
-  std::uint32_t users = 0;
-};
-
-struct QpObject {
-  proto::QpType type{};
-  Qpn qpn;
-  std::uint32_t worker = 0, bit = 0;
-  proto::QpIndex index;
-  PdObject* pd = nullptr;
-  CqObject *send_cq = nullptr, *recv_cq = nullptr;
-  SharedBlock client;  ///< producer indices, SQ and RQ
-  SharedBlock daemon;  ///< consumer indices
-  PrivateBlock sq_shadow;
-  BlockPool::Slot responder_resources;
-  std::uint64_t cookie = 0;
-  uroce_qp_attr own_attr{};  ///< as the client last set it
-  std::size_t charged_bytes = 0;
-  bool connected = false;             ///< in RTR, RTS or SQD
-  std::vector<wire::Address> groups;  ///< that it is attached to
-  SrqObject* srq = nullptr;
-  XrcdObject* xrcd = nullptr;
-  std::shared_ptr<XrcTarget> target;  ///< of an XRC target: owns what is here for other types
-  std::uint32_t users = 0;            ///< flows, and RSS of a WQ
-
-  uroce_qp_attr& attr() { return target ? target->attr : own_attr; }
-  const uroce_qp_attr& attr() const { return target ? target->attr : own_attr; }
-};
-
-/// Where flows send frames to spread them.
-struct RssObject {
-  std::shared_ptr<const net::RssTarget> target;
-  std::vector<QpObject*> wqs;
-  Qpn qpn;
-  std::uint32_t users = 0;
-};
-
-struct CountersObject {
-  std::shared_ptr<net::FlowCount> count = std::make_shared<net::FlowCount>();
-  std::uint32_t users = 0;
-};
-
-struct FlowObject {
-  std::uint64_t id = 0;  ///< of worker 0's table
-  uroce_create_flow_request asked{};
-  QpObject* qp = nullptr;
-  RssObject* rss = nullptr;  ///< one of the two
-  CountersObject* counters = nullptr;
-};
-
-/// Its handle is its AhId.
-struct AhObject {
-  PdObject* pd = nullptr;
-  uroce_av av{};
-  wire::PathAddress path;
-
-  /// What had been posted when the handle was to be destroyed, and may use it.
-  struct LastUse {
-    std::uint32_t qp = 0;   ///< handle
-    std::uint32_t end = 0;  ///< index behind the last send queue entry
-  };
-  std::vector<LastUse> last_uses;
-  Nanos retired_at = 0;  ///< 0: it is in use
-};
-
-/// Doorbell bits of one session at one worker.
-struct DoorbellBits {
-  std::vector<std::uint32_t> free;
-  std::uint32_t next = 0;
-
-  std::optional<std::uint32_t> allocate() {
-    if (!free.empty()) {
-      const std::uint32_t bit = free.back();
-      free.pop_back();
-      return bit;
-    }
-    if (next >= UROCE_MAX_SESSION_QPS) return std::nullopt;
-    return next++;
-  }
-};
 
 struct Session {
   Session(std::uint64_t number, Peer from, UniqueFd socket_fd, bool hugepages,

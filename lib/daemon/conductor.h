@@ -26,31 +26,13 @@
 #include "control/qpn.h"
 #include "control/quotas.h"
 #include "control/rejections.h"
+#include "control/reply.h"
 #include "control/session.h"
 #include "memory/table.h"
 #include "net/link_stack.h"
 #include "worker/worker.h"
 
 namespace uroce::daemon {
-
-/// What a request is answered with.
-struct Reply {
-  int status = 0;                   ///< 0 or an errno; kParked: later
-  std::optional<Rejection> reason;  ///< where the status alone doesn't tell
-  std::vector<std::byte> body;
-  std::vector<UniqueFd> fds;
-
-  template <class T>
-  void put(const T& value) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(&value);
-    body.assign(bytes, bytes + sizeof(T));
-  }
-  void refuse(int error, Rejection why) {
-    status = error;
-    reason = why;
-  }
-};
-inline constexpr int kParked = -1;
 
 class Conductor {
  public:

@@ -1,4 +1,4 @@
-#include "control/session.h"
+#include "control/objects.h"
 
 namespace uroce::daemon {
 
