@@ -11,23 +11,10 @@
 #include <filesystem>
 
 #include "abi/control.h"
+#include "platform/unique_fd.h"
 
 namespace uroce::ctl {
 namespace {
-
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 std::string socket_path(const std::string& run_dir, const std::string& name) {
   return run_dir + "/" + name + ".sock";
@@ -86,7 +73,7 @@ Answer receive(int fd) {
   if (n < 0) {
     return {errno == EAGAIN ? "no answer within five seconds; is the daemon stopped?" : std::strerror(errno), {}};
   }
-  const Fd text(passed_descriptor(message));
+  const UniqueFd text(passed_descriptor(message));
   if (n < static_cast<ssize_t>(sizeof(reply.head))) return {"the daemon closed the connection; see its log", {}};
   if (reply.head.status != 0 && text.get() < 0) return {std::strerror(reply.head.status), {}};
   if (n < static_cast<ssize_t>(sizeof(reply)) || text.get() < 0 || reply.body.bytes > (1ull << 30)) {
@@ -106,7 +93,7 @@ std::vector<std::string> running_daemons(const std::string& run_dir) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
     if (entry.path().extension() != ".sock") continue;
-    const Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
     if (connect_to(fd.get(), entry.path()).empty()) names.push_back(entry.path().stem());
   }
   std::sort(names.begin(), names.end());
@@ -114,7 +101,7 @@ std::vector<std::string> running_daemons(const std::string& run_dir) {
 }
 
 Answer ask(const std::string& run_dir, const std::string& name, const Json& request) {
-  const Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (std::string problem = connect_to(fd.get(), socket_path(run_dir, name)); !problem.empty()) {
     return {"no daemon serves " + name + " (" + problem + "); is it started, and --run-dir the same?", {}};
   }

@@ -5,8 +5,10 @@
 #include <memory>
 #include <span>
 
+#include "address.h"
 #include "export.h"
 #include "objects.h"
+#include "query.h"
 
 namespace uroce::verbs {
 namespace {
@@ -56,6 +58,37 @@ bool read_network_header(const ibv_grh& grh, ibv_gid& source, ibv_gid& destinati
 }
 
 }  // namespace
+
+uroce_av to_av(const ibv_ah_attr& attr) {
+  uroce_av av{};
+  std::memcpy(av.dgid, attr.grh.dgid.raw, sizeof(av.dgid));
+  av.flow_label = attr.grh.flow_label;
+  av.sgid_index = attr.grh.sgid_index;
+  av.hop_limit = attr.grh.hop_limit;
+  av.traffic_class = attr.grh.traffic_class;
+  av.is_global = attr.is_global;
+  av.dlid = attr.dlid;
+  av.sl = attr.sl;
+  av.port_num = attr.port_num;
+  av.static_rate = attr.static_rate;
+  av.src_path_bits = attr.src_path_bits;
+  return av;
+}
+
+void from_av(const uroce_av& av, ibv_ah_attr& out) {
+  std::memcpy(out.grh.dgid.raw, av.dgid, sizeof(out.grh.dgid.raw));
+  out.grh.flow_label = av.flow_label;
+  out.grh.sgid_index = av.sgid_index;
+  out.grh.hop_limit = av.hop_limit;
+  out.grh.traffic_class = av.traffic_class;
+  out.dlid = av.dlid;
+  out.sl = av.sl;
+  out.src_path_bits = av.src_path_bits;
+  out.static_rate = av.static_rate;
+  out.is_global = av.is_global;
+  out.port_num = av.port_num;
+}
+
 }  // namespace uroce::verbs
 
 using namespace uroce;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "completion.h"
 #include "export.h"
 #include "objects.h"
 

@@ -3,8 +3,11 @@
 // The CQ's lock is held from a successful start_poll to end_poll; a single-threaded CQ has it turned off.
 #include <ctime>
 
+#include "completion.h"
+#include "domain.h"
 #include "export.h"
 #include "objects.h"
+#include "platform/clock.h"
 
 namespace uroce::verbs {
 namespace {
@@ -73,7 +76,7 @@ std::uint64_t read_wallclock(ibv_cq_ex* cq) {
   clock_gettime(CLOCK_REALTIME, &real);
   const std::uint64_t wall =
       static_cast<std::uint64_t>(real.tv_sec) * kSecond + static_cast<std::uint64_t>(real.tv_nsec);
-  return wall - client::monotonic_now() + entry_of(cq).timestamp;
+  return wall - monotonic_now() + entry_of(cq).timestamp;
 }
 
 }  // namespace

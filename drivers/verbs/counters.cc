@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 
+#include "counters.h"
 #include "export.h"
 #include "objects.h"
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/run_dir.h"
+#include "device.h"
 #include "export.h"
 #include "objects.h"
 

@@ -3,6 +3,7 @@
 #include <memory>
 #include <span>
 
+#include "domain.h"
 #include "export.h"
 #include "objects.h"
 

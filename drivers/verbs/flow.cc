@@ -2,6 +2,7 @@
 #include <memory>
 
 #include "export.h"
+#include "flow.h"
 #include "objects.h"
 
 namespace uroce::verbs {

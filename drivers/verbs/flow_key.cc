@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "flow.h"
 #include "objects.h"
 
 namespace uroce::verbs {

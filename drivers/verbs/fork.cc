@@ -1,7 +1,10 @@
 // Fork needs no preparation: pages of registered memory are private again in a child, and the child loses its
 // parent's contexts (client/session.h, page_sharing/page_sharing.h).
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+
 #include "export.h"
-#include "objects.h"
 
 UROCE_EXPORT int ibv_fork_init() { return 0; }
 UROCE_EXPORT ibv_fork_status ibv_is_fork_initialized() { return IBV_FORK_UNNEEDED; }

@@ -3,6 +3,8 @@
 #include <span>
 
 #include "export.h"
+#include "memory_kinds.h"
+#include "memory_region.h"
 #include "objects.h"
 
 using namespace uroce;

@@ -1,13 +1,14 @@
 // The kernel's structs to and from those of the library; librdmacm uses them.
 #include <endian.h>
 #include <infiniband/sa.h>
+#include <infiniband/verbs.h>
 #include <rdma/ib_user_sa.h>
 #include <rdma/ib_user_verbs.h>
 
+#include <cstdint>
 #include <cstring>
 
 #include "export.h"
-#include "objects.h"
 
 UROCE_EXPORT void ibv_copy_ah_attr_from_kern(ibv_ah_attr* to, ib_uverbs_ah_attr* from) {
   std::memcpy(to->grh.dgid.raw, from->grh.dgid, sizeof(to->grh.dgid.raw));

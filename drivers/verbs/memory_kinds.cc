@@ -10,7 +10,10 @@
 #include <span>
 
 #include "export.h"
+#include "memory_kinds.h"
+#include "memory_region.h"
 #include "objects.h"
+#include "query.h"
 
 namespace uroce::verbs {
 namespace {

@@ -1,7 +1,20 @@
 // The function pointers of a context: inline verbs of infiniband/verbs.h go through them. A slot that the header
 // takes for "not supported" when null stays null; the others must answer.
+#include "completion.h"
+#include "counters.h"
+#include "device.h"
+#include "domain.h"
 #include "export.h"
+#include "flow.h"
+#include "memory_kinds.h"
 #include "objects.h"
+#include "post.h"
+#include "query.h"
+#include "queue_pair.h"
+#include "rss.h"
+#include "shared_receive.h"
+#include "window.h"
+#include "work_queue.h"
 
 namespace uroce::verbs {
 void fill_operations(Context& context) {

@@ -4,7 +4,9 @@
 #include <cstring>
 #include <mutex>
 
+#include "domain.h"
 #include "objects.h"
+#include "post.h"
 #include "uroce/dv.h"
 
 namespace uroce::verbs {

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "objects.h"
+#include "post.h"
 
 namespace uroce::verbs {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "export.h"
 #include "objects.h"
+#include "query.h"
 
 namespace uroce::verbs {
 namespace {

@@ -2,8 +2,14 @@
 #include <cstring>
 #include <memory>
 
+#include "address.h"
+#include "domain.h"
 #include "export.h"
 #include "objects.h"
+#include "post.h"
+#include "query.h"
+#include "queue_pair.h"
+#include "rss.h"
 
 namespace uroce::verbs {
 namespace {
@@ -39,20 +45,6 @@ uroce_qp_attr to_wire(const ibv_qp_attr& in, int mask) {
   if ((mask & IBV_QP_RATE_LIMIT) != 0) out.rate_limit = in.rate_limit;
   out.av = to_av(in.ah_attr);
   return out;
-}
-
-void from_av(const uroce_av& av, ibv_ah_attr& out) {
-  std::memcpy(out.grh.dgid.raw, av.dgid, sizeof(out.grh.dgid.raw));
-  out.grh.flow_label = av.flow_label;
-  out.grh.sgid_index = av.sgid_index;
-  out.grh.hop_limit = av.hop_limit;
-  out.grh.traffic_class = av.traffic_class;
-  out.dlid = av.dlid;
-  out.sl = av.sl;
-  out.src_path_bits = av.src_path_bits;
-  out.static_rate = av.static_rate;
-  out.is_global = av.is_global;
-  out.port_num = av.port_num;
 }
 
 void from_wire(const uroce_query_qp_response& in, ibv_qp_attr& out) {
@@ -237,22 +229,6 @@ Qp* make(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
 }
 
 }  // namespace
-
-uroce_av to_av(const ibv_ah_attr& attr) {
-  uroce_av av{};
-  std::memcpy(av.dgid, attr.grh.dgid.raw, sizeof(av.dgid));
-  av.flow_label = attr.grh.flow_label;
-  av.sgid_index = attr.grh.sgid_index;
-  av.hop_limit = attr.grh.hop_limit;
-  av.traffic_class = attr.grh.traffic_class;
-  av.is_global = attr.is_global;
-  av.dlid = attr.dlid;
-  av.sl = attr.sl;
-  av.port_num = attr.port_num;
-  av.static_rate = attr.static_rate;
-  av.src_path_bits = attr.src_path_bits;
-  return av;
-}
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {

@@ -1,6 +1,7 @@
 // Static rates: enum ibv_rate as a multiple of 2.5 Gbit/s and as Mbit/s.
+#include <infiniband/verbs.h>
+
 #include "export.h"
-#include "objects.h"
 
 namespace {
 

@@ -4,6 +4,8 @@
 
 #include "export.h"
 #include "objects.h"
+#include "query.h"
+#include "rss.h"
 
 namespace uroce::verbs {
 namespace {

@@ -2,8 +2,10 @@
 #include <memory>
 #include <span>
 
+#include "domain.h"
 #include "export.h"
 #include "objects.h"
+#include "shared_receive.h"
 
 namespace uroce::verbs {
 namespace {

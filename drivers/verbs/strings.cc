@@ -1,9 +1,9 @@
 // Names of numbers, for people.
+#include <infiniband/verbs.h>
 #include <cstddef>
 #include <iterator>
 
 #include "export.h"
-#include "objects.h"
 
 namespace {
 

@@ -1,12 +1,13 @@
 // What programs read in sysfs, from the tree that the daemons write under the run directory.
 #include <fcntl.h>
+#include <infiniband/verbs.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <string>
 
 #include "client/run_dir.h"
 #include "export.h"
-#include "objects.h"
 
 UROCE_EXPORT const char* ibv_get_sysfs_path() {
   // Callers keep the pointer; never freed.

@@ -1,6 +1,9 @@
 // Exported verbs that have nothing to say of this device; README.md says why.
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
 #include "export.h"
-#include "objects.h"
 
 using namespace uroce::verbs;
 

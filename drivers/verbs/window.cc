@@ -3,6 +3,7 @@
 
 #include "export.h"
 #include "objects.h"
+#include "window.h"
 
 namespace uroce::verbs {
 

@@ -2,8 +2,11 @@
 #include <memory>
 #include <span>
 
+#include "domain.h"
 #include "export.h"
 #include "objects.h"
+#include "post.h"
+#include "work_queue.h"
 
 namespace uroce::verbs {
 namespace {

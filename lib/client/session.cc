@@ -9,6 +9,8 @@
 #include <ctime>
 #include <new>
 
+#include "platform/clock.h"
+
 namespace uroce::client {
 
 // All sessions of this process, so that a child can let go of its parent's.
@@ -52,12 +54,6 @@ class SessionRegistry {
   std::mutex mutex_;
   Session* first_ = nullptr;
 };
-
-Nanos monotonic_now() {
-  timespec t{};
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<Nanos>(t.tv_sec) * kSecond + static_cast<Nanos>(t.tv_nsec);
-}
 
 int Session::open(const std::string& socket_path, std::unique_ptr<Session>& out) {
   sockaddr_un address{};

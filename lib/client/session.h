@@ -173,7 +173,4 @@ class Session {
   Session* next_ = nullptr;  ///< in the registry
 };
 
-/// CLOCK_MONOTONIC.
-Nanos monotonic_now();
-
 }  // namespace uroce::client

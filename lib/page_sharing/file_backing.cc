@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 // Only regular files (a memfd, shared memory and hugetlbfs are): a device's memory means nothing to another
 // process.
@@ -58,9 +58,7 @@ int FileBacking::open_again(const Mapping& mapping, const char* path, const Key&
     if (::stat(name, &status) != 0 || !S_ISREG(status.st_mode)) continue;
     RawFd fd(raw_syscall(SYS_openat, AT_FDCWD, name, flags));
     if (!fd.valid() || !matches(fd.get(), key)) continue;
-    const int result = fd.get();
-    fd.forget();
-    return result;
+    return fd.release();
   }
   return -1;
 }
@@ -99,4 +97,4 @@ void FileBacking::clear() {
   files_.clear();
 }
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

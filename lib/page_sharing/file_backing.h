@@ -9,7 +9,7 @@
 #include "page_sharing/mapping_info.h"
 #include "page_sharing/page_arena.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 class FileBacking {
  public:
@@ -46,4 +46,4 @@ class FileBacking {
   Files files_;
 };
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

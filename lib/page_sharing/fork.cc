@@ -11,7 +11,7 @@
 
 #include "page_sharing/page_sharing_impl.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 namespace {
 
@@ -117,4 +117,4 @@ void PageSharing::Impl::become_child() {
   crowded = false;
 }
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 namespace {
 
@@ -247,4 +247,4 @@ bool ThreadList::may_hold_thread(const Mapping& mapping, std::uintptr_t start, s
   return false;
 }
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

@@ -6,7 +6,7 @@
 
 #include "page_sharing/raw_syscall.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 struct Mapping {
   enum class Origin : std::uint8_t {
@@ -91,4 +91,4 @@ class ThreadList {
   Entry entries_[kMaxThreads];
 };
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

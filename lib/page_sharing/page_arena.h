@@ -10,7 +10,7 @@
 
 #include "page_sharing/raw_syscall.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 inline constexpr std::size_t kPageBytes = 4096;
 
@@ -145,4 +145,4 @@ class ArenaVector {
   std::size_t capacity_ = 0;
 };
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

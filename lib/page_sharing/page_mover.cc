@@ -10,7 +10,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 namespace {
 
@@ -203,4 +203,4 @@ int PageMover::to_private_in_place(std::uintptr_t start, std::size_t bytes, int 
   });
 }
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

@@ -11,7 +11,7 @@
 #include "page_sharing/page_arena.h"
 #include "page_sharing/write_guard.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 class PageMover {
  public:
@@ -51,4 +51,4 @@ class PageMover {
   Userfault userfault_;
 };
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

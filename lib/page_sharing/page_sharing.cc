@@ -7,13 +7,14 @@
 #include <algorithm>
 #include <new>
 
+#include "base/scope_guard.h"
 #include "page_sharing/page_sharing_impl.h"
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 8U
 #endif
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 namespace {
 
@@ -60,7 +61,7 @@ bool PageSharing::Impl::ensure_file() {
         minor(status.st_dev) == file_minor) {
       return true;
     }
-    file.forget();
+    file.release();
     users.clear();
     leftover.clear();
   }
@@ -84,10 +85,10 @@ bool PageSharing::Impl::ensure_file() {
 }
 
 int PageSharing::Impl::inspect_mappings(std::uintptr_t start, std::uintptr_t end, bool writable, Parts& parts,
-                                        bool& reach_only) {
-  reach_only = false;
+                                        bool& indirect_only) {
+  indirect_only = false;
   if (reader.open() != 0 || !threads.read()) {
-    reach_only = true;  // no /proc, or threads beyond counting: nothing is moved blindly
+    indirect_only = true;  // no /proc, or threads beyond counting: nothing is moved blindly
     return 0;
   }
   for (std::uintptr_t at = start; at < end;) {
@@ -96,8 +97,8 @@ int PageSharing::Impl::inspect_mappings(std::uintptr_t start, std::uintptr_t end
     if (!mapping.readable || (writable && !mapping.writable)) return EFAULT;
     const std::uintptr_t stop = std::min(end, mapping.end);
     MappedPart part;
-    if (!reach_only && classify(mapping, at, stop, writable, part) != 0) reach_only = true;
-    if (!reach_only && !parts.push(part)) {
+    if (!indirect_only && classify(mapping, at, stop, writable, part) != 0) indirect_only = true;
+    if (!indirect_only && !parts.push(part)) {
       if (part.kind == MappedPart::Kind::kFile) files.release(part.piece.fd);
       return ENOMEM;
     }
@@ -112,7 +113,8 @@ int PageSharing::Impl::classify(const Mapping& mapping, std::uintptr_t start, st
   part = MappedPart{{start, mapping.offset + (start - mapping.start), end - start, -1, false},
                     MappedPart::Kind::kMove,
                     mapping.protection(),
-                    mapping.origin == Mapping::Origin::kHeap};
+                    mapping.origin == Mapping::Origin::kHeap,
+                    false};
   if (mapping.shared && is_ours(mapping)) {
     if (!ensure_file() || !is_ours(mapping)) return EBUSY;
     part.kind = MappedPart::Kind::kAlreadyShared;
@@ -192,17 +194,21 @@ bool PageSharing::Impl::move(MappedPart& part) {
   return true;
 }
 
-bool PageSharing::Impl::join(const Parts& parts, ArenaVector<Piece>& pieces) {
-  for (const MappedPart& part : parts) {
-    if (!pieces.empty()) {
-      Piece& last = pieces.back();
-      if (last.fd == part.piece.fd && last.moved && part.piece.moved &&
-          last.offset + last.bytes == part.piece.offset) {
-        last.bytes += part.piece.bytes;
-        continue;
-      }
+// Pieces that continue each other in one file become one.
+bool PageSharing::Impl::join(Parts& parts, ArenaVector<Piece>& pieces) {
+  const auto continues = [](const Piece& last, const Piece& next) {
+    return last.fd == next.fd && last.moved == next.moved && last.offset + last.bytes == next.offset;
+  };
+  for (MappedPart& part : parts) {
+    part.joined = !pieces.empty() && continues(pieces.back(), part.piece);
+    if (part.joined) {
+      pieces.back().bytes += part.piece.bytes;
+    } else if (pieces.size() == kMaxPieces || !pieces.push(part.piece)) {
+      return false;
     }
-    if (pieces.size() == kMaxPieces || !pieces.push(part.piece)) return false;
+  }
+  for (const MappedPart& part : parts) {  // a piece counts as one user of its file, however many parts it has
+    if (part.joined && part.kind == MappedPart::Kind::kFile) files.release(part.piece.fd);
   }
   return true;
 }
@@ -213,6 +219,29 @@ void PageSharing::Impl::release_files(const Parts& parts) {
   }
 }
 
+// Moves the parts that need it, counts a user of each moved page, and lists the pieces. False: nothing has changed.
+bool PageSharing::Impl::move_parts(Parts& parts, ArenaVector<Piece>& pieces) {
+  std::size_t done = 0;
+  base::ScopeGuard undo([&] {
+    for (std::size_t i = 0; i < done; ++i) {
+      ArenaVector<Piece> single(arena);
+      if (parts[i].piece.moved && single.push(parts[i].piece)) release(single);
+    }
+  });
+  for (; done < parts.size(); ++done) {
+    MappedPart& part = parts[done];
+    if (part.kind == MappedPart::Kind::kMove && !move(part)) return false;
+    const Piece& piece = part.piece;
+    if (piece.moved && !users.add(piece.offset, piece.offset + piece.bytes)) {
+      if (part.kind == MappedPart::Kind::kMove) restore(piece.address, piece.offset, piece.bytes);
+      return false;
+    }
+  }
+  if (!join(parts, pieces)) return false;
+  undo.dismiss();
+  return true;
+}
+
 int PageSharing::Impl::share(std::uintptr_t address, std::size_t bytes, bool writable, SharedPiece* out,
                              std::size_t& count) {
   count = 0;
@@ -220,36 +249,17 @@ int PageSharing::Impl::share(std::uintptr_t address, std::size_t bytes, bool wri
   if (address + bytes < address || end < start) return EFAULT;
   if (!arena.reserve(4)) return ENOMEM;
   Parts parts(arena);
+  base::ScopeGuard release_unused([&] { release_files(parts); });
   Registration registration{ArenaVector<Piece>(arena), false};
-  bool reach_only = false;
-  const int error = inspect_mappings(start, end, writable, parts, reach_only);
-  if (error != 0) {
-    release_files(parts);
-    return error;
-  }
-  std::size_t done = 0;  // parts that have their pages in a file, and are counted
-  for (; done < parts.size() && !reach_only; ++done) {
-    MappedPart& part = parts[done];
-    if (part.kind == MappedPart::Kind::kMove && !move(part)) reach_only = true;
-    const Piece& piece = part.piece;
-    if (!reach_only && piece.moved && !users.add(piece.offset, piece.offset + piece.bytes)) {
-      if (part.kind == MappedPart::Kind::kMove) restore(piece.address, piece.offset, piece.bytes);
-      reach_only = true;
-    }
-    if (reach_only) break;
-  }
-  if (!reach_only && !join(parts, registration.pieces)) reach_only = true;
-  if (reach_only) {
+  bool indirect_only = false;
+  const int error = inspect_mappings(start, end, writable, parts, indirect_only);
+  if (error != 0) return error;
+  if (!indirect_only && move_parts(parts, registration.pieces)) {
+    release_unused.dismiss();
+  } else {
     registration.pieces.clear();
-    release_files(parts);
-    for (std::size_t i = 0; i < done; ++i) {
-      const Piece& piece = parts[i].piece;
-      if (!piece.moved) continue;
-      ArenaVector<Piece> one(arena);
-      if (one.push(piece)) drop(one);
-    }
-    if (end > start && !indirect.add(start, end)) return ENOMEM;
     registration.indirect = true;
+    if (end > start && !indirect.add(start, end)) return ENOMEM;
   }
   for (const Piece& piece : registration.pieces) out[count++] = {piece.fd, piece.offset, piece.bytes};
   if (!arena.reserve(1)) return ENOMEM;
@@ -257,8 +267,8 @@ int PageSharing::Impl::share(std::uintptr_t address, std::size_t bytes, bool wri
   return 0;
 }
 
-/// One user less of the pages of `pieces`; what has none left goes back to the program.
-void PageSharing::Impl::drop(ArenaVector<Piece>& pieces) {
+// Removes one user of the pages of `pieces`; pages without users become private again.
+void PageSharing::Impl::release(ArenaVector<Piece>& pieces) {
   ArenaVector<Range> unused(arena);
   for (const Piece& piece : pieces) {
     if (!piece.moved) {
@@ -283,7 +293,7 @@ void PageSharing::Impl::unshare(std::uintptr_t address, std::size_t bytes) {
     const std::uintptr_t start = page_floor(address), end = page_ceil(address + bytes);
     if (end > start) indirect.remove(start, end, [](std::uint64_t, std::uint64_t) {});
   }
-  drop(registration.pieces);
+  release(registration.pieces);
 }
 
 PageSharing::PageSharing() : impl_(nullptr) {
@@ -335,4 +345,4 @@ void PageSharing::unshare(const void* address, std::size_t bytes) {
   impl_->reader.close();
 }
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 /// A run of pages in a file. The descriptor stays open at least until the matching unshare(). A file of the
 /// program's own may be read-only if it wasn't asked for as writable, may be not sealed (the program can truncate
@@ -43,4 +43,4 @@ class PageSharing {
   Impl* impl_;  // never freed: programs deregister from static destructors
 };
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

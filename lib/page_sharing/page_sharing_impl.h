@@ -19,7 +19,7 @@
 #include "page_sharing/page_sharing.h"
 #include "page_sharing/page_users.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 struct PageSharing::Impl {
   static constexpr std::uint64_t kAddressEnd = std::uint64_t{1} << 47;
@@ -40,6 +40,7 @@ struct PageSharing::Impl {
     Kind kind;
     int protection;
     bool heap;
+    bool joined;  ///< continues the part before it in the same file
   };
   using Parts = ArenaVector<MappedPart>;
   struct Registration {
@@ -73,12 +74,13 @@ struct PageSharing::Impl {
   bool is_ours(const Mapping& mapping) const;
   bool ensure_file();
 
-  int inspect_mappings(std::uintptr_t start, std::uintptr_t end, bool writable, Parts& parts, bool& indirect);
+  int inspect_mappings(std::uintptr_t start, std::uintptr_t end, bool writable, Parts& parts, bool& indirect_only);
   int classify(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end, bool writable, MappedPart& part);
   bool movable(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end);
   bool move(MappedPart& part);
-  bool join(const Parts& parts, ArenaVector<Piece>& pieces);
-  void drop(ArenaVector<Piece>& pieces);
+  bool move_parts(Parts& parts, ArenaVector<Piece>& pieces);
+  bool join(Parts& parts, ArenaVector<Piece>& pieces);
+  void release(ArenaVector<Piece>& pieces);
   void release_files(const Parts& parts);
   std::uint64_t place_for(std::uintptr_t address, std::size_t bytes, bool heap);
   bool taken(std::uint64_t start, std::uint64_t end) const {
@@ -119,4 +121,4 @@ struct PageSharing::Impl {
   [[gnu::constructor]] static void on_load();
 };
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

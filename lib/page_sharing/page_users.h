@@ -6,7 +6,7 @@
 
 #include "page_sharing/page_arena.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 class PageUsers {
  public:
@@ -117,4 +117,4 @@ class PageUsers {
   Runs runs_;
 };
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

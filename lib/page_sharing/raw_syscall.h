@@ -9,7 +9,9 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace uroce::client {
+#include "base/owned_fd.h"
+
+namespace uroce::page_sharing {
 
 namespace detail {
 
@@ -59,34 +61,13 @@ long raw_syscall(long number, A a = 0, B b = 0, C c = 0, D d = 0, E e = 0, F f =
   return detail::syscall6(number, as_long(a), as_long(b), as_long(c), as_long(d), as_long(e), as_long(f));
 }
 
-/// A descriptor that closes itself.
-class RawFd {
- public:
-  RawFd() = default;
-  explicit RawFd(long fd) : fd_(static_cast<int>(fd)) {}
-  RawFd(RawFd&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  RawFd& operator=(RawFd&& other) noexcept {
-    if (this != &other) {
-      reset();
-      fd_ = other.fd_;
-      other.fd_ = -1;
-    }
-    return *this;
-  }
-  ~RawFd() { reset(); }
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  /// Gives the number up without closing it: whoever closed all descriptors may have given it to another file.
-  void forget() { fd_ = -1; }
-  void reset() {
-    if (fd_ >= 0) raw_syscall(SYS_close, fd_);
-    fd_ = -1;
-  }
-
- private:
-  int fd_ = -1;
+struct RawClose {
+  void operator()(int fd) const { raw_syscall(SYS_close, fd); }
 };
+
+/// A descriptor that is closed without touching errno. release() gives up a number that the program may have closed
+/// (with all descriptors) and reused for a file of its own.
+using RawFd = base::OwnedFd<RawClose>;
 
 /// Blocks every signal of the calling thread while it lives: a handler must not run where it could touch protected
 /// pages or come back in here.
@@ -104,4 +85,4 @@ class SignalsBlocked {
   std::uint64_t before_ = 0;
 };
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

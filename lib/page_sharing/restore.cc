@@ -7,7 +7,7 @@
 
 #include "page_sharing/page_sharing_impl.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 bool PageSharing::Impl::find_mappings(Ranges& out) {
   if (reader.open() != 0) return false;
@@ -96,4 +96,4 @@ void PageSharing::Impl::restore(std::uintptr_t address, std::uint64_t offset, st
   }
 }
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

@@ -4,12 +4,14 @@
 #include <linux/ioctl.h>
 #include <linux/userfaultfd.h>
 
+#include <utility>
+
 // What newer headers have: /dev/userfaultfd is of Linux 6.1.
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 namespace {
 
@@ -44,7 +46,7 @@ bool Userfault::open(Mode mode) {
   if (!fd.valid()) return false;
   guards_shared_ = enable(fd.get(), kFeatureWriteProtect | kFeatureMissingShared | kFeatureWriteProtectShared);
   if (!guards_shared_ && !enable(fd.get(), kFeatureWriteProtect)) return false;
-  fd_ = static_cast<RawFd&&>(fd);
+  fd_ = std::move(fd);
   mode_ = mode;
   return true;
 }
@@ -58,7 +60,7 @@ bool Userfault::still_ours() const {
 Userfault::Mode Userfault::mode() {
   if (mode_ == Mode::kForbidden) return mode_;
   if (fd_.valid() && !still_ours()) {
-    fd_.forget();
+    fd_.release();
     mode_ = Mode::kUnknown;
   }
   if (mode_ == Mode::kUnknown && !open(Mode::kFull) && !open(Mode::kUserOnly)) mode_ = Mode::kForbidden;
@@ -93,9 +95,9 @@ void Userfault::unprotect(std::uintptr_t start, std::size_t bytes) {
 }
 
 void Userfault::forget() {
-  if (fd_.valid() && !still_ours()) fd_.forget();
+  if (fd_.valid() && !still_ours()) fd_.release();
   fd_.reset();
   mode_ = Mode::kUnknown;
 }
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

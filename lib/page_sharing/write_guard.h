@@ -7,7 +7,7 @@
 
 #include "page_sharing/raw_syscall.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 /// The process's userfaultfd, opened when first needed. One per process; a child of fork must forget() it.
 class Userfault {
@@ -45,4 +45,4 @@ class Userfault {
   bool guards_shared_ = false;
 };
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

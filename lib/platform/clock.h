@@ -1,11 +1,11 @@
-// The one clock of the engine.
+// CLOCK_MONOTONIC as Nanos: the clock of the daemon and of the client libraries.
 #pragma once
 
 #include <ctime>
 
 #include "base/types.h"
 
-namespace uroce::daemon {
+namespace uroce {
 
 inline Nanos monotonic_now() {
   timespec now{};
@@ -13,4 +13,4 @@ inline Nanos monotonic_now() {
   return static_cast<Nanos>(now.tv_sec) * kSecond + static_cast<Nanos>(now.tv_nsec);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce

@@ -1,33 +1,16 @@
-// A file descriptor that closes itself.
+// A file descriptor that is closed with close(2).
 #pragma once
 
 #include <unistd.h>
 
-#include <utility>
+#include "base/owned_fd.h"
 
-namespace uroce::daemon {
+namespace uroce {
 
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    if (this != &other) reset(std::exchange(other.fd_, -1));
-    return *this;
-  }
-  ~UniqueFd() { reset(); }
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-  int release() { return std::exchange(fd_, -1); }
-  void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = fd;
-  }
-
- private:
-  int fd_ = -1;
+struct CloseFd {
+  void operator()(int fd) const { ::close(fd); }
 };
 
-}  // namespace uroce::daemon
+using UniqueFd = base::OwnedFd<CloseFd>;
+
+}  // namespace uroce

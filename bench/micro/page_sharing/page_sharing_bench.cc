@@ -15,8 +15,8 @@
 
 namespace {
 
-using uroce::client::PageSharing;
-using uroce::client::SharedRange;
+using uroce::page_sharing::PageSharing;
+using uroce::page_sharing::SharedRange;
 
 constexpr std::size_t kPage = 4096;
 

@@ -12,6 +12,7 @@
 #include "client/run_dir.h"
 #include "client/session.h"
 #include "fake_daemon.h"
+#include "platform/clock.h"
 
 namespace uroce::client::test {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "page_sharing/page_sharing.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 inline constexpr std::size_t kPage = 4096;
 
@@ -122,4 +122,4 @@ bool passes_in_child(F&& f) {
 std::size_t count_mappings();
 bool is_private_anonymous(const void* at);
 
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

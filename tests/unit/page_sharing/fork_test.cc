@@ -14,7 +14,7 @@
 
 extern char** environ;
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 namespace {
 
 /// Lets parent and child take turns.
@@ -248,4 +248,4 @@ TEST(PageSharingFork, MemoryMovedByMremapIsCopiedToo) {
 }
 
 }  // namespace
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

@@ -12,7 +12,7 @@
 
 #include "fixture.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 namespace {
 
 TEST(PageSharingMapping, HolesAndMissingRightsAreFaults) {
@@ -401,4 +401,4 @@ TEST(PageSharingMapping, AllDescriptorsClosedByTheProgram) {
 }
 
 }  // namespace
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

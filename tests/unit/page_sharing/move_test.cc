@@ -10,7 +10,7 @@
 #include "fixture.h"
 #include "page_sharing/mapping_info.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 
 std::size_t count_mappings() {
   MappingReader reader;
@@ -292,4 +292,4 @@ TEST(PageSharingMove, AllocatorTrafficAroundRegisteredBlocks) {
 }
 
 }  // namespace
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

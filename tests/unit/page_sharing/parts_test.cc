@@ -10,7 +10,7 @@
 #include "page_sharing/mapping_info.h"
 #include "page_sharing/page_users.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 namespace {
 
 TEST(PageSharingParts, UsersOfPagesAgreeWithCountingThemSingly) {
@@ -99,4 +99,4 @@ TEST(PageSharingParts, AnArenaVectorGrows) {
 }
 
 }  // namespace
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

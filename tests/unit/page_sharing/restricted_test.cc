@@ -15,7 +15,7 @@
 #include "page_sharing/mapping_info.h"
 #include "page_sharing/write_guard.h"
 
-namespace uroce::client {
+namespace uroce::page_sharing {
 namespace {
 
 /// A thread that writes all the time and finds what it wrote.
@@ -205,4 +205,4 @@ TEST(PageSharingRestricted, PagesThatAreGivenBackDuringTheMove) {
 }
 
 }  // namespace
-}  // namespace uroce::client
+}  // namespace uroce::page_sharing

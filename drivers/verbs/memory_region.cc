@@ -7,7 +7,9 @@
 #include <span>
 #include <vector>
 
+#include "base/scope_guard.h"
 #include "export.h"
+#include "memory_region.h"
 #include "objects.h"
 #include "page_sharing/page_sharing.h"
 #include "uroce/dv.h"
@@ -20,10 +22,11 @@ constexpr unsigned kWritable =
 constexpr unsigned kKnown = kWritable | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_HUGETLB |
                             IBV_ACCESS_ON_DEMAND | UROCE_DV_ACCESS_FLUSH_GLOBAL | UROCE_DV_ACCESS_FLUSH_PERSISTENT;
 
-// Fills the request's pieces, joined where they adjoin, and lists each descriptor once. False: more pieces or
-// descriptors than a message holds.
-bool describe(const client::SharedRange& range, uroce_reg_mr_request& request, std::vector<int>& fds) {
-  for (const client::SharedPiece& piece : range.pieces) {
+// Fills the request's pieces and lists each descriptor once. False: more pieces or descriptors than a message
+// holds.
+bool fill_pieces(const page_sharing::SharedRange& range, uroce_reg_mr_request& request, std::vector<int>& fds) {
+  if (range.pieces.size() > UROCE_MAX_MR_PIECES) return false;
+  for (const page_sharing::SharedPiece& piece : range.pieces) {
     auto at = std::find(fds.begin(), fds.end(), piece.fd);
     if (at == fds.end()) {
       if (fds.size() == UROCE_MAX_MESSAGE_FDS) return false;
@@ -31,20 +34,13 @@ bool describe(const client::SharedRange& range, uroce_reg_mr_request& request, s
       at = fds.end() - 1;
     }
     const auto fd = static_cast<std::uint32_t>(at - fds.begin());
-    if (request.piece_count != 0) {
-      uroce_mr_piece& last = request.piece[request.piece_count - 1];
-      if (last.fd == fd && last.offset + last.bytes == piece.offset) {
-        last.bytes += piece.bytes;
-        continue;
-      }
-    }
-    if (request.piece_count == UROCE_MAX_MR_PIECES) return false;
     request.piece[request.piece_count++] = {fd, 0, piece.offset, piece.bytes};
   }
   return true;
 }
 
-// Indirect access is /proc/PID/mem, opened by the daemon; where Yama restricts that, it needs this permission.
+// The daemon reaches memory that it cannot map through /proc/PID/mem. Where Yama restricts ptrace, it needs
+// PR_SET_PTRACER (Linux Documentation/admin-guide/LSM/Yama.rst).
 void allow_daemon(const client::Session& session) {
   ucred peer{};
   socklen_t bytes = sizeof(peer);
@@ -53,16 +49,17 @@ void allow_daemon(const client::Session& session) {
   }
 }
 
-int announce(client::Session& session, std::uint32_t command, uroce_reg_mr_request& request,
-             const client::SharedRange& range, uroce_reg_mr_response& reply) {
+// Sends a command whose part `mr` describes memory. `range`: the pages as they are shared, or null when the command
+// changes something else. Without pieces the daemon must reach the memory through /proc/PID/mem.
+int send_pieces(client::Session& session, std::uint32_t command, std::span<const std::byte> body,
+                uroce_reg_mr_request& mr, const page_sharing::SharedRange* range, uroce_reg_mr_response& reply) {
   std::vector<int> fds;
-  if (!describe(range, request, fds)) {
-    request.piece_count = 0;
+  if (range != nullptr && !fill_pieces(*range, mr, fds)) {
+    mr.piece_count = 0;
     fds.clear();
   }
-  if (request.piece_count == 0) allow_daemon(session);
-  return session.call(command, std::as_bytes(std::span(&request, 1)), std::as_writable_bytes(std::span(&reply, 1)),
-                      fds);
+  if (range != nullptr && mr.piece_count == 0) allow_daemon(session);
+  return session.call(command, body, std::as_writable_bytes(std::span(&reply, 1)), fds);
 }
 
 // The whole address space, of which pages are looked up when they are used.
@@ -76,14 +73,14 @@ int check_range(const void* addr, std::size_t length, unsigned access) {
   return length == 0 || first + length < first ? EINVAL : 0;
 }
 
-// Takes the pages, or none of a region on demand: what is mapped there may change at any time.
-int take(const void* addr, std::size_t length, unsigned access, client::SharedRange& range) {
+// A region on demand shares no pages: what is mapped at its addresses may change at any time.
+int share_pages(const void* addr, std::size_t length, unsigned access, page_sharing::SharedRange& range) {
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
-  return client::PageSharing::instance().share(addr, length, (access & kWritable) != 0, range);
+  return page_sharing::PageSharing::instance().share(addr, length, (access & kWritable) != 0, range);
 }
 
-void give_back(void* addr, std::size_t length, unsigned access) {
-  if ((access & IBV_ACCESS_ON_DEMAND) == 0) client::PageSharing::instance().unshare(addr, length);
+void unshare_pages(void* addr, std::size_t length, unsigned access) {
+  if ((access & IBV_ACCESS_ON_DEMAND) == 0) page_sharing::PageSharing::instance().unshare(addr, length);
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
@@ -109,13 +106,15 @@ struct Range {
   unsigned access;
 };
 
-// Gives the region what `now` says. The pages of the old range are the caller's to give back.
-int change(Mr& mr, int flags, ibv_pd* pd, const Range& now, bool with_pages) {
-  client::Session& session = session_of(mr.mr.context);
-  client::SharedRange range;
+// Makes the region cover `now` (REREG_MR). The caller unshares the pages of the old range.
+int send_rereg_mr(Mr& mr, int flags, ibv_pd* pd, const Range& now, bool with_pages) {
+  page_sharing::SharedRange range;
   if (with_pages) {
-    if (const int error = take(now.addr, now.length, now.access, range); error != 0) return error;
+    if (const int error = share_pages(now.addr, now.length, now.access, range); error != 0) return error;
   }
+  base::ScopeGuard undo([&] {
+    if (with_pages) unshare_pages(now.addr, now.length, now.access);
+  });
   uroce_rereg_mr_request request{};
   request.handle = mr.mr.handle;
   request.mask = static_cast<std::uint32_t>(flags);
@@ -125,22 +124,29 @@ int change(Mr& mr, int flags, ibv_pd* pd, const Range& now, bool with_pages) {
   request.mr.length = now.length;
   request.mr.iova = request.mr.addr;
   uroce_reg_mr_response reply{};
-  std::vector<int> fds;
-  if (!describe(range, request.mr, fds)) {
-    request.mr.piece_count = 0;
-    fds.clear();
-  }
-  if (with_pages && request.mr.piece_count == 0) allow_daemon(session);
-  const int error = session.call(UROCE_CMD_REREG_MR, std::as_bytes(std::span(&request, 1)),
-                                 std::as_writable_bytes(std::span(&reply, 1)), fds);
-  if (error != 0) {
-    if (with_pages) give_back(now.addr, now.length, now.access);
-    return error;
-  }
+  const int error =
+      send_pieces(session_of(mr.mr.context), UROCE_CMD_REREG_MR, std::as_bytes(std::span(&request, 1)), request.mr,
+                  with_pages ? &range : nullptr, reply);
+  if (error != 0) return error;
+  undo.dismiss();
   forget_mr(mr);
   mr.mr.lkey = reply.lkey;
   mr.mr.rkey = reply.rkey;
   return 0;
+}
+
+// REG_MR, or ALLOC_FAST_MR for a region that work requests open parts of.
+int send_reg_mr(const ibv_pd& pd, const Mr& mr, std::size_t length, const page_sharing::SharedRange& range,
+                uroce_reg_mr_response& reply) {
+  uroce_reg_mr_request request{};
+  request.pd = pd.handle;
+  request.access = mr.access;
+  request.addr = reinterpret_cast<std::uintptr_t>(mr.addr);
+  request.length = length;
+  request.iova = mr.iova;
+  const std::uint32_t command = mr.kind == MrKind::kFast ? UROCE_CMD_ALLOC_FAST_MR : UROCE_CMD_REG_MR;
+  return send_pieces(session_of(pd.context), command, std::as_bytes(std::span(&request, 1)), request, &range,
+                     reply);
 }
 
 int rereg(Mr& mr, int flags, ibv_pd* pd, void* addr, std::size_t length, unsigned access) {
@@ -149,8 +155,8 @@ int rereg(Mr& mr, int flags, ibv_pd* pd, void* addr, std::size_t length, unsigne
   const Range now{moves ? addr : mr.addr, moves ? length : mr.mr.length,
                   (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : mr.access};
   const bool with_pages = moves || ((now.access & kWritable) != 0 && (before.access & kWritable) == 0);
-  if (const int error = change(mr, flags, pd, now, with_pages); error != 0) return error;
-  if (with_pages) give_back(before.addr, before.length, before.access);
+  if (const int error = send_rereg_mr(mr, flags, pd, now, with_pages); error != 0) return error;
+  if (with_pages) unshare_pages(before.addr, before.length, before.access);
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
     as_pd(mr.mr.pd)->users.fetch_sub(1);
     as_pd(pd)->users.fetch_add(1);
@@ -200,32 +206,20 @@ ibv_mr* register_range(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t
   access &= ~UROCE_DV_ACCESS_FAST;
   if (const int error = check_access(access); error != 0) return null_with(error);
   if (const int error = check_range(addr, length, access); error != 0) return null_with(error);
-  client::Session& session = session_of(pd->context);
-  if (session.lost()) return null_with(lost_error(session));
+  if (const client::Session& session = session_of(pd->context); session.lost()) {
+    return null_with(lost_error(session));
+  }
   auto mr = std::make_unique<Mr>();
   mr->kind = fast ? MrKind::kFast : MrKind::kShared;
   mr->access = access;
   mr->addr = addr;
   mr->iova = iova;
-  client::SharedRange range;
-  if (const int error = take(addr, length, access, range); error != 0) return null_with(error);
-  uroce_reg_mr_request request{};
-  request.pd = pd->handle;
-  request.access = access;
-  request.addr = reinterpret_cast<std::uintptr_t>(addr);
-  request.length = length;
-  request.iova = iova;
+  page_sharing::SharedRange range;
+  if (const int error = share_pages(addr, length, access, range); error != 0) return null_with(error);
+  base::ScopeGuard undo([&] { unshare_pages(addr, length, access); });
   uroce_reg_mr_response reply{};
-  int error;
-  try {
-    error = announce(session, fast ? UROCE_CMD_ALLOC_FAST_MR : UROCE_CMD_REG_MR, request, range, reply);
-  } catch (const std::bad_alloc&) {
-    error = ENOMEM;
-  }
-  if (error != 0) {
-    give_back(addr, length, access);
-    return null_with(error);
-  }
+  if (const int error = send_reg_mr(*pd, *mr, length, range, reply); error != 0) return null_with(error);
+  undo.dismiss();
   return finish_mr(std::move(mr), pd, addr, length, reply);
 }
 
@@ -258,7 +252,7 @@ UROCE_EXPORT int dereg_mr(ibv_mr* mr) {
   }
   // In a forked child the pages are its own already.
   if (freed->kind != MrKind::kNotOwned && session.connection_state() != client::ConnectionState::kForked) {
-    give_back(freed->addr, mr->length, freed->access);
+    unshare_pages(freed->addr, mr->length, freed->access);
   }
   forget_mr(*freed);
   if (freed->dm != nullptr) freed->dm->users.fetch_sub(1);
