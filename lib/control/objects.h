@@ -1,5 +1,6 @@
-// The objects that a session owns: one type for each kind that a client can create. Used by the conductor only; workers
-// see the CQs, SRQs and queues in here, which therefore stay until every worker has run a command after their removal.
+// The objects that a session owns: one type for each kind that a client can create. Used by the conductor only;
+// workers see the CQs, SRQs and queues in here, which therefore stay until every worker has run a command after
+// their removal.
 #pragma once
 
 #include <sys/types.h>
