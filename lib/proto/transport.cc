@@ -84,7 +84,7 @@ struct Transport::Impl : Context {
   }
 
   /// A packet for this QP, or for a group that it is attached to.
-  [[gnu::always_inline]] bool receive(Qp& qp, wire::RxPacket& packet);
+  [[gnu::always_inline]] wire::ParseVerdict receive(Qp& qp, wire::RxPacket& packet);
   /// A packet for a group, or for nobody.
   void receive_without_qp(wire::RxPacket& packet);
   void dispatch(Qp& qp, const wire::RxPacket& packet);
@@ -214,20 +214,24 @@ void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
   }
 }
 
-inline bool Transport::Impl::receive(Qp& qp, wire::RxPacket& packet) {
+inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packet) {
   if (!accepts_packets(qp.state)) {
     ++counters.drop_bad_state;
-    return true;
+    return wire::ParseVerdict::kOk;
   }
   if ((packet.bth.pkey & 0x7fff) != (qp.pkey & 0x7fff)) {
     ++counters.drop_bad_pkey;
-    return true;
+    return wire::ParseVerdict::kOk;
   }
   if (qp.type != QpType::kUd && !comes_from(packet, qp.peer_v4, qp.peer)) {
     ++counters.drop_wrong_source;
-    return true;
+    return wire::ParseVerdict::kOk;
   }
-  if (packet.icrc_open && !verify_and_place(*this, qp, packet)) return false;
+  if (packet.icrc_pending()) {
+    const wire::ParseVerdict verdict = verify_and_place(*this, qp, packet);
+    if (verdict != wire::ParseVerdict::kOk) [[unlikely]]
+      return verdict;
+  }
   ++counters.rcvd_pkts;
   counters.rcvd_bytes += packet.payload_bytes;
   ++qp.counters.rcvd_pkts;
@@ -235,17 +239,17 @@ inline bool Transport::Impl::receive(Qp& qp, wire::RxPacket& packet) {
     responder::note_congestion(*this, qp);
   dispatch(qp, packet);
   check_cqs(qp);
-  return true;
+  return wire::ParseVerdict::kOk;
 }
 
-bool Transport::receive(wire::RxPacket& packet, Nanos now) {
+wire::ParseVerdict Transport::receive(wire::RxPacket& packet, Nanos now) {
   Impl& impl = *impl_;
   impl.now = now;
   const std::uint32_t slot = impl.by_qpn.find(packet.bth.dest_qpn);
   if (slot != QpnTable::kNone) [[likely]]
     return impl.receive(impl.qps[slot], packet);
   impl.receive_without_qp(packet);
-  return true;
+  return wire::ParseVerdict::kOk;
 }
 
 void Transport::Impl::receive_without_qp(wire::RxPacket& packet) {

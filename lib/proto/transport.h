@@ -1,10 +1,10 @@
 // The transport of one worker: all its QPs as state machines, sans-IO.
 //
 // Contract. The owner, always on one thread, in any order:
-//   receive(packet, now)   packets in: parsed and ICRC-checked by wire::parse, steered here by destination QPN
-//   doorbell(qp)           a client published send queue entries
-//   advance(now, ...)      time in: fires the timers that are due; next_timeout() says when that is worth while
-//   transmit(burst, now)   packets out: fills frames, QPs in round-robin order, each within its budget; call it
+//   receive(packet, now)   packets in: accepted by wire::parse, steered here by destination QPN; returns the final
+//   verdict doorbell(qp)           a client published send queue entries advance(now, ...)      time in: fires the
+//   timers that are due; next_timeout() says when that is worth while transmit(burst, now)   packets out: fills
+//   frames, QPs in round-robin order, each within its budget; call it
 //                          again while it fills the burst
 //   create / modify / query / destroy, set_cq, set_srq, set_address_handle ...: the conductor's commands
 // receive() and advance() only change state: acknowledges, READ responses and requests all leave in transmit().
@@ -66,8 +66,9 @@ class Transport {
   /// What it had executed is acknowledged for a while yet (proto/rc/destroyed_qps.h).
   void destroy(QpIndex qp, Nanos now);
 
-  /// False: the ICRC, which wire::parse() had left open, is bad, and nothing was done.
-  bool receive(wire::RxPacket& packet, Nanos now);
+  /// The packet's final verdict: kBadIcrc when the ICRC was pending and is bad (nothing was done), otherwise kOk.
+  /// A packet that is dropped before its ICRC matters is kOk, and counted in counters() by the reason.
+  wire::ParseVerdict receive(wire::RxPacket& packet, Nanos now);
   /// A frame that a flow sends to a raw packet QP or a WQ. Dropped and counted like a datagram.
   void receive_frame(QpIndex qp, const ReceivedFrame& frame, Nanos now);
   /// A packet for this QPN will come in soon: starts to bring what says where the QP is into the cache, and the

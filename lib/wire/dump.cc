@@ -129,6 +129,7 @@ void add_packet(Line& line, const RxPacket& packet) {
 
 std::string_view parse_verdict_name(ParseVerdict verdict) {
   switch (verdict) {
+    case ParseVerdict::kIcrcPending: return "icrc_pending";
     case ParseVerdict::kOk: return "ok";
     case ParseVerdict::kNotRoce: return "not_roce";
     case ParseVerdict::kTruncated: return "truncated";

@@ -29,7 +29,7 @@ void HeaderPrediction::remember(std::span<const std::byte> frame, const RxPacket
   if (!packet.info->has(kMiddle)) return;
   packet_ = packet;
   packet_.crc_before_psn = icrc_begin(packet.ip, packet.ip_bytes, kBthBytes - 4);
-  packet_.crc_known = true;
+  packet_.state = PacketState::kIcrcResumable;
   frame_bytes_ = frame.size();
   ip_at_ = static_cast<std::size_t>(packet.ip - frame.data());
   bth_at_ = static_cast<std::size_t>(packet.bth_start - frame.data());

@@ -13,11 +13,11 @@ namespace uroce::wire {
 
 class HeaderPrediction {
  public:
-  /// As wire::parse(), whose options differ from call to call in check_ip_checksum at most.
+  /// Returns what wire::parse() returns. Between calls the options may differ in check_ip_checksum only.
   ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options, RxPacket& out) {
-    if (frame.size() == frame_bytes_ && take(frame, out)) return ParseVerdict::kOk;
+    if (frame.size() == frame_bytes_ && take(frame, out)) return ParseVerdict::kIcrcPending;
     const ParseVerdict verdict = wire::parse(frame, options, out);
-    if (verdict == ParseVerdict::kOk && out.icrc_open) [[unlikely]]
+    if (verdict == ParseVerdict::kIcrcPending) [[unlikely]]
       remember(frame, out);
     return verdict;
   }

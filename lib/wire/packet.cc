@@ -97,9 +97,16 @@ ParseVerdict parse_transport(const std::byte* bth, std::uint32_t bytes, RxPacket
   return ParseVerdict::kOk;
 }
 
-bool may_stay_open(const RxPacket& packet) {
+bool may_defer_icrc(const RxPacket& packet) {
   return packet.info->has(kMiddle | kLast) && !packet.info->has(kSend) && packet.info->service == Service::kRc &&
-         packet.bth.pad == 0;
+         packet.bth.pad == 0 && !packet.multicast;
+}
+
+/// Compares the computed ICRC with the packet's own at `at`.
+ParseVerdict conclude(RxPacket& packet, std::uint32_t icrc, const std::byte* at, PacketState good) {
+  if (icrc != load_raw<std::uint32_t>(at)) return ParseVerdict::kBadIcrc;
+  packet.state = good;
+  return ParseVerdict::kOk;
 }
 
 }  // namespace
@@ -140,35 +147,37 @@ ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options
   if (verdict != ParseVerdict::kOk) return verdict;
   out.ip = ip;
   std::memcpy(out.source_mac.data(), start + 6, 6);
-  out.placed = out.crc_known = false;
-  out.icrc_open = options.check_icrc;
-  if (!options.check_icrc || (options.leave_rest_open && may_stay_open(out))) return ParseVerdict::kOk;
-  return check_icrc(out) ? ParseVerdict::kOk : ParseVerdict::kBadIcrc;
+  if (!options.check_icrc) {
+    out.state = PacketState::kVerified;
+    return ParseVerdict::kOk;
+  }
+  out.state = PacketState::kIcrcPending;
+  if (options.defer_icrc && may_defer_icrc(out)) return ParseVerdict::kIcrcPending;
+  return verify_icrc(out);
 }
 
-bool check_icrc(RxPacket& packet) {
+ParseVerdict verify_icrc(RxPacket& packet) {
   const std::byte* const end = packet.payload + packet.payload_bytes + packet.bth.pad;
   const auto covered = static_cast<std::size_t>(end - packet.bth_start);
-  packet.icrc_open = icrc_of(packet.ip, packet.ip_bytes, covered) != load_raw<std::uint32_t>(end);
-  return !packet.icrc_open;
+  return conclude(packet, icrc_of(packet.ip, packet.ip_bytes, covered), end, PacketState::kVerified);
 }
 
-bool place_payload(RxPacket& packet, std::byte* to, std::size_t held) {
+ParseVerdict place_payload(RxPacket& packet, std::byte* to, std::size_t held) {
   const CrcEngine& crc = crc_engine();
   const std::size_t early = packet.payload_bytes - held, headers = packet.info->header_bytes;
   const std::byte* const rest = packet.payload + early;
   std::uint32_t state;
   if (headers == kBthBytes) {
-    state = packet.crc_known ? packet.crc_before_psn : icrc_begin(packet.ip, packet.ip_bytes, kBthBytes - 4);
+    state = packet.state == PacketState::kIcrcResumable ? packet.crc_before_psn
+                                                        : icrc_begin(packet.ip, packet.ip_bytes, kBthBytes - 4);
     state = crc.copy_after(state, load_raw<std::uint32_t>(packet.payload - 4), to, packet.payload, early);
   } else {
     state = crc.copy(icrc_begin(packet.ip, packet.ip_bytes, headers), to, packet.payload, early);
   }
   if (held != 0) state = crc.update(state, rest, held);
-  packet.icrc_open = icrc_finish(state) != load_raw<std::uint32_t>(rest + held);
-  packet.placed = !packet.icrc_open;
-  if (packet.placed && held != 0) std::memcpy(to + early, rest, held);
-  return packet.placed;
+  const ParseVerdict verdict = conclude(packet, icrc_finish(state), rest + held, PacketState::kPlaced);
+  if (verdict == ParseVerdict::kOk && held != 0) std::memcpy(to + early, rest, held);
+  return verdict;
 }
 
 std::uint16_t source_port(std::uint32_t flow_label, Qpn local, Qpn remote) {

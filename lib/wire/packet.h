@@ -44,7 +44,15 @@ struct Bth {
   Psn psn;
 };
 
-/// A packet whose lengths, opcode and, unless `icrc_open`, ICRC have been checked. Points into the frame.
+/// What is known of a packet's ICRC and where its payload is. Pending states come first.
+enum class PacketState : std::uint8_t {
+  kIcrcPending,    ///< verify_icrc() or place_payload() decides
+  kIcrcResumable,  ///< the same, with the ICRC's state before the BTH's last word at hand
+  kVerified,       ///< the ICRC is right, or parse() was not asked to check it
+  kPlaced,         ///< verified, and the payload has been copied to its destination
+};
+
+/// A packet whose lengths and opcode have been checked. Points into the frame.
 struct RxPacket {
   Bth bth;
   const OpcodeInfo* info = nullptr;
@@ -55,18 +63,19 @@ struct RxPacket {
   std::uint8_t ip_bytes = 0;        ///< 20 or 40
   bool ce = false;                  ///< ECN congestion experienced
   bool multicast = false;           ///< destination address is a group
-  bool icrc_open = false;           ///< not checked yet: check_icrc() or place_payload() must say true first
-  bool placed = false;              ///< the payload is where it belongs
-  bool crc_known = false;
-  std::uint32_t crc_before_psn = 0;  ///< if known: state of the ICRC before the BTH's last word
+  PacketState state = PacketState::kIcrcPending;
+  std::uint32_t crc_before_psn = 0;  ///< kIcrcResumable: state of the ICRC before the BTH's last word
   std::uint16_t vlan = 0;            ///< TCI, 0 when untagged
   Mac source_mac{};
+  bool icrc_pending() const { return state <= PacketState::kIcrcResumable; }
+  bool placed() const { return state == PacketState::kPlaced; }
   Address source() const;
   Address destination() const;
 };
 
-/// Why a frame is no RoCE packet for us; each has a counter of that name (dump.h names them).
-enum class ParseVerdict : std::uint8_t {
+/// Whether a frame is a valid RoCE packet, or why not. Each final verdict has a counter of that name (dump.h).
+enum class ParseVerdict : std::int8_t {
+  kIcrcPending = -1,  ///< valid up to its ICRC, which verify_icrc() or place_payload() decides: not final
   kOk = 0,
   kNotRoce,      ///< another protocol: ARP, ICMP, ...
   kTruncated,    ///< shorter than its headers say
@@ -79,23 +88,25 @@ enum class ParseVerdict : std::uint8_t {
   kBadIcrc,
   kCount,
 };
+/// A RoCE packet, whose ICRC may still be pending.
+constexpr bool accepted(ParseVerdict verdict) { return verdict <= ParseVerdict::kOk; }
 
 struct ParseOptions {
   bool check_icrc = true;
   bool check_ip_checksum = true;  ///< off where the port has verified it
-  /// Leaves the ICRC of RC's WRITEs and READs behind their first packet open, so that it can be computed while the
+  /// Defers the ICRC of an RC WRITE's or READ's packets after the first, so that it can be computed while the
   /// payload is copied.
-  bool leave_rest_open = false;
+  bool defer_icrc = false;
 };
 
 /// Checks a frame from its Ethernet header on. Never reads outside `frame`.
 ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options, RxPacket& out);
 
-/// Checks an ICRC that parse() left open. False: it is bad.
-bool check_icrc(RxPacket& packet);
-/// The same, and copies the payload to `to` on the way, but for its last `held` bytes, which follow when all is
-/// good; after false anything may be there, and those bytes are as they were.
-bool place_payload(RxPacket& packet, std::byte* to, std::size_t held);
+/// Checks a pending ICRC: kOk or kBadIcrc.
+ParseVerdict verify_icrc(RxPacket& packet);
+/// Checks a pending ICRC while it copies the payload to `to`: kOk or kBadIcrc. The last `held` bytes are written
+/// only after the ICRC has been found right; after kBadIcrc the bytes before them are undefined.
+ParseVerdict place_payload(RxPacket& packet, std::byte* to, std::size_t held);
 
 /// Everything below the BTH that one path (an address vector) always sends.
 struct PathAddress {

@@ -13,11 +13,13 @@
 
 namespace uroce::daemon {
 
-/// What a frame is handed on for.
+/// Why a frame goes to another worker.
 enum class SteerReason : std::uint8_t {
-  kTransport,  ///< its sums have been checked, or the link's stack looks at it
-  kToFlows,    ///< flows alone: it is damaged, or not for us
-  kToSniffers  ///< a copy
+  kVerified,     ///< a packet for a QP, parsed, counted and its ICRC checked
+  kIcrcPending,  ///< a packet for a QP, parsed except for its ICRC, not counted
+  kNotRoce,      ///< for the link stack, and for flows
+  kToFlows,      ///< flows only: damaged, or not for us
+  kToSniffers    ///< a copy
 };
 
 class PacketRing {
@@ -28,7 +30,7 @@ class PacketRing {
       : frame_bytes_(frame_bytes), bytes_(std::make_unique<std::byte[]>(std::size_t{kSlots} * frame_bytes)) {}
 
   /// False: full, or the frame is longer than a slot; the frame is lost as on any full receive ring.
-  bool push(std::span<const std::byte> frame, SteerReason reason = SteerReason::kTransport) {
+  bool push(std::span<const std::byte> frame, SteerReason reason = SteerReason::kVerified) {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
     if (head - tail_.load(std::memory_order_acquire) >= kSlots || frame.size() > frame_bytes_) return false;
     std::memcpy(slot(head), frame.data(), frame.size());

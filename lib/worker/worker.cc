@@ -96,31 +96,31 @@ void WorkerCore::receive(std::span<const base::Frame> frames, Nanos now) {
       const base::Frame& frame = frames[next];
       bytes += frame.length;
       if (next + 1 < frames.size()) __builtin_prefetch(frames[next + 1].data);
-      const wire::ParseOptions options{.check_icrc = true,
-                                       .check_ip_checksum = (frame.flags & base::kIpChecksumGood) == 0,
-                                       .leave_rest_open = true};
+      const wire::ParseOptions options{
+          .check_icrc = true, .check_ip_checksum = (frame.flags & base::kIpChecksumGood) == 0, .defer_icrc = true};
       if (!classify(frame.bytes(), options, ahead_[count], now)) continue;
       transport_.prefetch(ahead_[count].bth.dest_qpn);
       ++count;
     }
-    for (std::size_t i = 0; i < count; ++i) deliver(ahead_[i], now);
+    for (std::size_t i = 0; i < count; ++i) count_verdict(deliver(ahead_[i], now));
   }
 }
 
-void WorkerCore::handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now) {
+wire::ParseVerdict WorkerCore::deliver(wire::RxPacket& packet, Nanos now) {
+  if (packet.bth.dest_qpn.value == wire::kGsiQpn && link_ != nullptr) [[unlikely]] {
+    shared_.gsi.receive(packet, *link_);
+    return wire::ParseVerdict::kOk;
+  }
+  return transport_.receive(packet, now);
+}
+
+void WorkerCore::deliver_steered(std::span<const std::byte> frame, bool icrc_pending, Nanos now) {
+  const wire::ParseOptions options{
+      .check_icrc = icrc_pending, .check_ip_checksum = false, .defer_icrc = icrc_pending};
   wire::RxPacket packet;
-  if (classify(frame, options, packet, now)) deliver(packet, now);
-}
-
-void WorkerCore::deliver(wire::RxPacket& packet, Nanos now) {
-  if (!transport_.receive(packet, now)) [[unlikely]]
-    recount_bad_icrc();
-}
-
-/// sort() had counted it as good.
-void WorkerCore::recount_bad_icrc() {
-  --counters_.parse[static_cast<std::size_t>(wire::ParseVerdict::kOk)];
-  ++counters_.parse[static_cast<std::size_t>(wire::ParseVerdict::kBadIcrc)];
+  if (!wire::accepted(wire::parse(frame, options, packet))) return;  // the sending worker accepted it
+  const wire::ParseVerdict verdict = deliver(packet, now);
+  if (icrc_pending) count_verdict(verdict);
 }
 
 bool WorkerCore::is_for_us(const wire::RxPacket& packet) {
@@ -133,51 +133,45 @@ bool WorkerCore::is_for_us(const wire::RxPacket& packet) {
 
 bool WorkerCore::classify(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out,
                           Nanos now) {
-  const wire::ParseVerdict verdict =
-      options.leave_rest_open ? prediction_.parse(frame, options, out) : wire::parse(frame, options, out);
-  ++counters_.parse[static_cast<std::size_t>(verdict)];
-  if (verdict == wire::ParseVerdict::kOk) [[likely]] {
+  const wire::ParseVerdict verdict = prediction_.parse(frame, options, out);
+  if (wire::accepted(verdict)) [[likely]] {
     if (!is_for_us(out)) [[unlikely]] {
+      count_verdict(wire::ParseVerdict::kOk);
       dispatch_to_flows(frame, now);
       return false;
     }
-    if (config_.workers != 1) {
-      if (out.multicast) return classify_multicast(frame, options);
-      const std::uint32_t owner = worker_of(out.bth.dest_qpn);
-      if (owner != config_.index && owner < config_.workers) {
-        if (out.icrc_open && !wire::check_icrc(out)) {
-          recount_bad_icrc();
-        } else {
-          steer(owner, frame);
-        }
-        return false;
-      }
-    }
-    if (out.bth.dest_qpn.value != wire::kGsiQpn || link_ == nullptr) [[likely]]
+    if (config_.workers == 1) return true;
+    if (out.multicast) {
+      steer_to_others(frame);
       return true;
-    shared_.gsi.receive(out, *link_);
+    }
+    const std::uint32_t owner = worker_of(out.bth.dest_qpn);
+    if (owner == config_.index || owner >= config_.workers) return true;
+    const bool pending = verdict == wire::ParseVerdict::kIcrcPending;
+    if (!pending) count_verdict(verdict);
+    steer(owner, frame, pending ? SteerReason::kIcrcPending : SteerReason::kVerified);
     return false;
   }
-  if (verdict != wire::ParseVerdict::kNotRoce) {
+  count_verdict(verdict);
+  if (verdict == wire::ParseVerdict::kNotRoce) {
+    receive_not_roce(frame, now);
+  } else {
     dispatch_to_flows(frame, now);
-    return false;
   }
-  if (link_ == nullptr) {
-    steer(0, frame);
-    return false;
-  }
-  dispatch_to_flows(frame, now);
-  link_->receive(frame, now);
-  link_dirty_ = true;
   return false;
 }
 
-bool WorkerCore::classify_multicast(std::span<const std::byte> frame, const wire::ParseOptions& options) {
-  // Each worker may have members. Who received it from the port, and therefore checks it, tells the others.
-  for (std::uint32_t i = 0; options.check_icrc && i < config_.workers; ++i) {
-    if (i != config_.index) steer(i, frame);
+void WorkerCore::receive_not_roce(std::span<const std::byte> frame, Nanos now) {
+  if (link_ == nullptr) return steer(0, frame, SteerReason::kNotRoce);
+  dispatch_to_flows(frame, now);
+  link_->receive(frame, now);
+  link_dirty_ = true;
+}
+
+void WorkerCore::steer_to_others(std::span<const std::byte> frame) {
+  for (std::uint32_t i = 0; i < config_.workers; ++i) {
+    if (i != config_.index) steer(i, frame, SteerReason::kVerified);
   }
-  return true;
 }
 
 void WorkerCore::steer(std::uint32_t worker, std::span<const std::byte> frame, SteerReason reason) {
@@ -194,7 +188,9 @@ bool WorkerCore::receive_steered(Nanos now) {
       const std::span<const std::byte> frame = ring->front();
       if (frame.empty()) break;
       switch (ring->reason()) {
-        case SteerReason::kTransport: handle(frame, {.check_icrc = false, .check_ip_checksum = false}, now); break;
+        case SteerReason::kVerified: deliver_steered(frame, false, now); break;
+        case SteerReason::kIcrcPending: deliver_steered(frame, true, now); break;
+        case SteerReason::kNotRoce: receive_not_roce(frame, now); break;
         case SteerReason::kToFlows: dispatch_to_flows(frame, now); break;
         case SteerReason::kToSniffers: sniff(frame, now); break;
       }

@@ -184,16 +184,19 @@ class WorkerCore {
 
  private:
   bool gsi_waits() const { return link_ != nullptr && shared_.gsi.waiting(); }
-  void handle(std::span<const std::byte> frame, const wire::ParseOptions& options, Nanos now);
-  void deliver(wire::RxPacket& packet, Nanos now);
-  void recount_bad_icrc();
-  /// Parses, counts, and deals with all but the packets of this worker's own QPs: true for one of those.
+  void count_verdict(wire::ParseVerdict verdict) { ++counters_.parse[static_cast<std::size_t>(verdict)]; }
+  /// Gives a packet to the transport or, on worker 0, to the GSI; returns its final verdict.
+  wire::ParseVerdict deliver(wire::RxPacket& packet, Nanos now);
+  void deliver_steered(std::span<const std::byte> frame, bool icrc_pending, Nanos now);
+  /// Parses a frame from the port. True: a packet for this worker, which deliver() takes and which is counted then.
+  /// Everything else is counted and handed on here.
   bool classify(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out,
                 Nanos now);
+  void receive_not_roce(std::span<const std::byte> frame, Nanos now);
   bool is_for_us(const wire::RxPacket& packet);
-  /// A copy for every other worker; true: and one for this one.
-  bool classify_multicast(std::span<const std::byte> frame, const wire::ParseOptions& options);
-  void steer(std::uint32_t worker, std::span<const std::byte> frame, SteerReason why = SteerReason::kTransport);
+  /// Each other worker gets a copy: it may have members of the group.
+  void steer_to_others(std::span<const std::byte> frame);
+  void steer(std::uint32_t worker, std::span<const std::byte> frame, SteerReason reason);
   void dispatch_to_flows(std::span<const std::byte> frame, Nanos now);
   void sniff(std::span<const std::byte> frame, Nanos now);
   void deliver_to_targets(std::span<const std::byte> frame, const wire::FrameLayout& layout,

@@ -22,7 +22,7 @@ void demand(bool holds) {
 ParseVerdict check(std::span<const std::byte> frame, const ParseOptions& options) {
   RxPacket packet;
   const ParseVerdict verdict = parse(frame, options, packet);
-  demand(verdict < ParseVerdict::kCount);
+  demand(verdict >= ParseVerdict::kOk && verdict < ParseVerdict::kCount);
   if (verdict != ParseVerdict::kOk) return verdict;
   const std::byte* const end = frame.data() + frame.size();
   demand(packet.ip >= frame.data() && packet.ip + packet.ip_bytes + 8 == packet.bth_start);
@@ -38,19 +38,19 @@ ParseVerdict check(std::span<const std::byte> frame, const ParseOptions& options
   return verdict;
 }
 
-/// The same frame once more, behind itself.
-void check_train(std::span<const std::byte> frame) {
-  constexpr ParseOptions kOptions{.check_ip_checksum = false, .leave_rest_open = true};
-  HeaderPrediction train;
+/// Parses the frame twice: the second time its headers are predicted.
+void check_prediction(std::span<const std::byte> frame) {
+  constexpr ParseOptions kOptions{.check_ip_checksum = false, .defer_icrc = true};
+  HeaderPrediction prediction;
   RxPacket first, second;
-  const ParseVerdict verdict = train.parse(frame, kOptions, first);
-  demand(train.parse(frame, kOptions, second) == verdict);
-  if (verdict != ParseVerdict::kOk) return;
+  const ParseVerdict verdict = prediction.parse(frame, kOptions, first);
+  demand(prediction.parse(frame, kOptions, second) == verdict);
+  if (!accepted(verdict)) return;
   demand(first.payload == second.payload && first.payload_bytes == second.payload_bytes && first.ip == second.ip);
   demand(words_of(first.bth, first.bth.pad) == words_of(second.bth, second.bth.pad));
-  if (!second.icrc_open) return;
+  if (verdict != ParseVerdict::kIcrcPending) return;
   std::vector<std::byte> to(second.payload_bytes);
-  demand(place_payload(second, to.data(), 0) == check_icrc(first));
+  demand(place_payload(second, to.data(), 0) == verify_icrc(first));
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const ParseVerdict as_is = check(frame, {});
   const ParseVerdict lenient = check(frame, {.check_icrc = false, .check_ip_checksum = false});
   demand(as_is != ParseVerdict::kOk || lenient == ParseVerdict::kOk);
-  check_train(frame);
+  check_prediction(frame);
   if (lenient != ParseVerdict::kOk) return 0;
   RxPacket packet;
   parse(frame, {.check_icrc = false, .check_ip_checksum = false}, packet);
@@ -71,6 +71,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   store_raw(&frame[static_cast<std::size_t>(packet.bth_start - frame.data()) + covered],
             icrc_of(packet.ip, packet.ip_bytes, covered));
   demand(check(frame, {.check_ip_checksum = false}) == ParseVerdict::kOk);
-  check_train(frame);
+  check_prediction(frame);
   return 0;
 }

@@ -78,9 +78,9 @@ void TransportWorld::receive(const Line& line) {
   for (; index < get(line, "count", 1); ++index) {
     const std::vector<std::byte> frame = build_packet(line, opcode, path, qp.end->qpn, value_of);
     wire::RxPacket packet;
-    const auto verdict = wire::parse(frame, {.leave_rest_open = true}, packet);
+    const auto verdict = wire::parse(frame, {.defer_icrc = true}, packet);
     if (verdict == wire::ParseVerdict::kBadIcrc) continue;
-    if (verdict != wire::ParseVerdict::kOk) throw SyntaxError("these fields do not make a packet");
+    if (!wire::accepted(verdict)) throw SyntaxError("these fields do not make a packet");
     transport().receive(packet, now);
   }
 }

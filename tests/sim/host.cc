@@ -133,11 +133,10 @@ wire::PathAddress Host::path_to(const Host& peer) const {
 
 wire::ParseVerdict Host::receive(std::span<const std::byte> frame, Nanos now) {
   wire::RxPacket packet;
-  const wire::ParseOptions options{.check_icrc = true,
-                                   .check_ip_checksum = !settings.offload_ip_checksum,
-                                   .leave_rest_open = settings.copy_early};
+  const wire::ParseOptions options{
+      .check_icrc = true, .check_ip_checksum = !settings.offload_ip_checksum, .defer_icrc = settings.copy_early};
   wire::ParseVerdict verdict = prediction_.parse(frame, options, packet);
-  if (verdict == wire::ParseVerdict::kOk && !transport.receive(packet, now)) verdict = wire::ParseVerdict::kBadIcrc;
+  if (wire::accepted(verdict)) verdict = transport.receive(packet, now);
   ++(verdict == wire::ParseVerdict::kOk ? frames_taken_ : frames_refused_);
   return verdict;
 }

@@ -170,11 +170,13 @@ class Side {
       for (std::size_t bytes = 0; next < end && bytes < kAheadBytes; ++next) {
         bytes += frames_[next].length;
         if (next + 1 < burst.count) __builtin_prefetch(frames_[next + 1].data);
-        const auto verdict = prediction_.parse(frames_[next].bytes(), {.leave_rest_open = true}, packets_[count]);
-        require(verdict == wire::ParseVerdict::kOk, "a frame that does not parse");
+        const auto verdict = prediction_.parse(frames_[next].bytes(), {.defer_icrc = true}, packets_[count]);
+        require(wire::accepted(verdict), "a frame that does not parse");
         peer.transport_.prefetch(packets_[count++].bth.dest_qpn);
       }
-      for (std::size_t i = 0; i < count; ++i) require(peer.transport_.receive(packets_[i], now), "a bad ICRC");
+      for (std::size_t i = 0; i < count; ++i) {
+        require(peer.transport_.receive(packets_[i], now) == wire::ParseVerdict::kOk, "a bad ICRC");
+      }
     }
     return more;
   }

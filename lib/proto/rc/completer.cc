@@ -125,7 +125,7 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
     return fail_send(context, qp, UROCE_WC_BAD_RESP_ERR);
   }
   if (index == 0) qp.read_at = {};
-  if (packet.placed) {
+  if (packet.placed()) {
     qp.read_at.offset += bytes;
     if (qp.read_at.offset == wqe.sges()[qp.read_at.index].length) qp.read_at = {qp.read_at.index + 1, 0};
   } else if (scatter(context, qp.pd, wqe.sges(), wqe.num_sge, qp.read_at, packet.payload, bytes) !=

@@ -52,7 +52,7 @@ bool DestroyedQps::receive(Context& context, wire::RxPacket& packet) {
   if (!info.has(wire::kSend | wire::kWrite) || !packet.bth.psn.before(note.epsn)) return false;
   if ((packet.bth.pkey & 0x7fff) != (note.pkey & 0x7fff)) return false;
   if (!comes_from(packet, note.peer_v4, note.peer.data())) return false;
-  if (packet.icrc_open && !wire::check_icrc(packet)) return false;
+  if (packet.icrc_pending() && wire::verify_icrc(packet) != wire::ParseVerdict::kOk) return false;
   ++context.counters.duplicate_request;
   if (packet.bth.ack_req) owe(slot, packet.bth.psn);
   return true;

@@ -45,13 +45,13 @@ Place place_of_read(Context& context, const Qp& qp, const wire::RxPacket& packet
 
 }  // namespace
 
-bool verify_and_place(Context& context, const Qp& qp, wire::RxPacket& packet) {
+wire::ParseVerdict verify_and_place(Context& context, const Qp& qp, wire::RxPacket& packet) {
   Place place;
   if (qp.type == QpType::kRc && packet.payload_bytes >= kMinDirectPlacement) {
     const bool request = packet.info->has(wire::kRequest);
     place = request ? place_of_write(context, qp, packet) : place_of_read(context, qp, packet);
   }
-  if (place.at == nullptr) return wire::check_icrc(packet);
+  if (place.at == nullptr) return wire::verify_icrc(packet);
   return wire::place_payload(packet, place.at, place.end_of_message ? kDeferredTail : 0);
 }
 

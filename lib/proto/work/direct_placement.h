@@ -14,7 +14,7 @@ namespace uroce::proto {
 inline constexpr std::uint32_t kDeferredTail = 64;         ///< bytes of a message that wait until all is good
 inline constexpr std::uint32_t kMinDirectPlacement = 256;  ///< bytes of payload: less isn't worth it
 
-/// Checks the ICRC that wire::parse() left open, and places the payload on the way if it can. False: it is bad.
-bool verify_and_place(Context& context, const Qp& qp, wire::RxPacket& packet);
+/// Checks a pending ICRC, and places the payload in the same pass if it can: kOk or kBadIcrc.
+wire::ParseVerdict verify_and_place(Context& context, const Qp& qp, wire::RxPacket& packet);
 
 }  // namespace uroce::proto

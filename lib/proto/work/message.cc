@@ -27,7 +27,7 @@ void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_
 }
 
 bool store(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  if (packet.payload_bytes == 0 || packet.placed) return true;
+  if (packet.payload_bytes == 0 || packet.placed()) return true;
   memory::Span span;
   return context.resolve(qp.write_rkey, qp.pd, qp.write_address, packet.payload_bytes, memory::kRemoteWrite, span,
                          qp.qpn) == memory::Verdict::kOk &&

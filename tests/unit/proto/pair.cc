@@ -299,7 +299,7 @@ std::vector<Packet> Pair::take(End& from) {
 
 void Pair::deliver(End& to, const Packet& packet) {
   wire::RxPacket rx = packet.rx;
-  EXPECT_TRUE(to.transport->receive(rx, now));
+  EXPECT_EQ(to.transport->receive(rx, now), wire::ParseVerdict::kOk);
 }
 
 void Pair::deliver_marked(End& to, const Packet& packet) {

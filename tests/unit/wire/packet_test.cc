@@ -100,27 +100,41 @@ TEST(Parse, EachDefectHasItsReason) {
   }
 }
 
-TEST(Parse, WritesAndReadsMayStayOpenBehindTheirFirstPacket) {
+TEST(Parse, DefersTheIcrcOfWritesAndReadsAfterTheirFirstPacket) {
   constexpr std::uint8_t kSendMiddle = 0x01, kWriteFirst = 0x06, kWriteMiddle = 0x07, kWriteLast = 0x08,
                          kReadFirst = 0x0d, kReadMiddle = 0x0e, kReadLast = 0x0f, kUcWriteMiddle = 0x27;
-  constexpr ParseOptions kOpen{.leave_rest_open = true};
+  constexpr ParseOptions kDefer{.defer_icrc = true};
   for (const bool v6 : {false, true}) {
     for (const std::uint8_t opcode :
          {kSendMiddle, kWriteFirst, kWriteMiddle, kWriteLast, kReadFirst, kReadMiddle, kReadLast, kUcWriteMiddle}) {
       Bytes frame = build(path(v6), opcode, 1024);
       RxPacket packet;
-      ASSERT_EQ(parse(frame, kOpen, packet), ParseVerdict::kOk);
       const bool write = opcode == kWriteMiddle || opcode == kWriteLast;
-      const bool open = write || opcode == kReadMiddle || opcode == kReadLast;
-      EXPECT_EQ(packet.icrc_open, open) << int{opcode};
+      const bool deferred = write || opcode == kReadMiddle || opcode == kReadLast;
+      EXPECT_EQ(parse(frame, kDefer, packet), deferred ? ParseVerdict::kIcrcPending : ParseVerdict::kOk)
+          << int{opcode};
+      EXPECT_EQ(packet.state, deferred ? PacketState::kIcrcPending : PacketState::kVerified) << int{opcode};
       frame[200] ^= std::byte{1};
-      EXPECT_EQ(parse(frame, kOpen, packet), open ? ParseVerdict::kOk : ParseVerdict::kBadIcrc) << int{opcode};
+      EXPECT_EQ(parse(frame, kDefer, packet), deferred ? ParseVerdict::kIcrcPending : ParseVerdict::kBadIcrc)
+          << int{opcode};
       EXPECT_EQ(parse(frame, {}, packet), ParseVerdict::kBadIcrc);
     }
   }
 }
 
-TEST(Parse, AnOpenIcrcIsCheckedAloneOrWhileThePayloadIsPlaced) {
+TEST(Parse, DoesNotDeferTheIcrcOfPacketsToAGroup) {
+  for (const bool v6 : {false, true}) {
+    PathAddress to_group = path(v6);
+    to_group.dest.bytes[v6 ? 0 : 12] = v6 ? 0xff : 0xef;
+    Bytes frame = build(to_group, 0x07, 1024);
+    RxPacket packet;
+    EXPECT_EQ(parse(frame, {.defer_icrc = true}, packet), ParseVerdict::kOk);
+    frame[200] ^= std::byte{1};
+    EXPECT_EQ(parse(frame, {.defer_icrc = true}, packet), ParseVerdict::kBadIcrc);
+  }
+}
+
+TEST(Parse, APendingIcrcIsCheckedAloneOrWhileThePayloadIsPlaced) {
   constexpr std::byte kBefore{0xee};
   for (const int which : {0, 1, 2, 3}) {
     const bool v6 = which % 2 != 0;
@@ -129,13 +143,15 @@ TEST(Parse, AnOpenIcrcIsCheckedAloneOrWhileThePayloadIsPlaced) {
     RxPacket packet;
     for (const std::size_t spoilt : {std::size_t{0}, kIp + 15, frame.size() - 500, frame.size() - 1}) {
       if (spoilt != 0) frame[spoilt] ^= std::byte{1};
-      ASSERT_EQ(parse(frame, {.check_ip_checksum = false, .leave_rest_open = true}, packet), ParseVerdict::kOk);
+      const ParseVerdict expected = spoilt == 0 ? ParseVerdict::kOk : ParseVerdict::kBadIcrc;
+      ASSERT_EQ(parse(frame, {.check_ip_checksum = false, .defer_icrc = true}, packet), ParseVerdict::kIcrcPending);
       RxPacket again = packet;
-      EXPECT_EQ(check_icrc(packet), spoilt == 0) << spoilt;
-      EXPECT_FALSE(packet.placed);
+      EXPECT_EQ(verify_icrc(packet), expected) << spoilt;
+      EXPECT_EQ(packet.icrc_pending(), spoilt != 0);
+      EXPECT_FALSE(packet.placed());
       Bytes to(1024, kBefore);
-      EXPECT_EQ(place_payload(again, to.data(), static_cast<std::size_t>(held)), spoilt == 0) << spoilt;
-      EXPECT_EQ(again.placed, spoilt == 0);
+      EXPECT_EQ(place_payload(again, to.data(), static_cast<std::size_t>(held)), expected) << spoilt;
+      EXPECT_EQ(again.placed(), spoilt == 0);
       if (spoilt == 0) {
         EXPECT_TRUE(std::equal(to.begin(), to.end(), packet.payload));
         continue;
