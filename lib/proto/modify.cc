@@ -36,41 +36,42 @@ void remember(QpAttr& kept, const QpAttr& attr, std::uint32_t mask) {
 
 void set_path(Qp& qp, const QpAttr& kept) {
   wire::PathAddress path = kept.path;
-  path.source_port = wire::source_port(path.flow_label, qp.qpn, qp.dest_qpn);
+  path.source_port = wire::source_port(path.flow_label, qp.common.qpn, qp.common.dest_qpn);
   qp.path = wire::FrameTemplate(path);
   qp.header_crc = {};
   std::memcpy(qp.peer, path.dest.bytes.data(), sizeof qp.peer);
-  qp.peer_v4 = 0;
-  if (path.dest.is_v4()) std::memcpy(&qp.peer_v4, qp.peer + 12, sizeof qp.peer_v4);
+  qp.common.peer_v4 = 0;
+  if (path.dest.is_v4()) std::memcpy(&qp.common.peer_v4, qp.peer + 12, sizeof qp.common.peer_v4);
 }
 
 void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
-  if (mask & kAttrAccessFlags) qp.access = kept.access;
+  if (mask & kAttrAccessFlags) qp.responder.access = kept.access;
   if (mask & kAttrPathMtu) {
-    qp.mtu = kept.path_mtu;
-    qp.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(kept.path_mtu));
-    qp.window.reset(qp.full_packet_cost());
+    qp.common.mtu = kept.path_mtu;
+    qp.common.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(kept.path_mtu));
+    qp.congestion.window.reset(qp.full_packet_cost());
     // The answer to one request never exceeds the receive ring.
     const std::uint32_t ring_packets = std::max(1u, context.config.receive_ring_bytes / qp.full_packet_cost());
-    qp.read_chunk = std::min(kReadChunkPackets, std::bit_floor(ring_packets));
+    qp.reads.chunk = std::min(kReadChunkPackets, std::bit_floor(ring_packets));
   }
-  if (mask & kAttrQkey) qp.qkey = kept.qkey;
+  if (mask & kAttrQkey) qp.common.qkey = kept.qkey;
   if (mask & kAttrTimeout) {
-    qp.ack_timeout = kept.timeout & 31;
-    qp.early_retries = 0;
-    if (std::exchange(qp.ack_deadline, kNever) != kNever) expect_acknowledge(context, qp);
+    qp.retransmission.ack_timeout = kept.timeout & 31;
+    qp.retransmission.early_retries = 0;
+    if (std::exchange(qp.deadline(Deadline::kAck), kNever) != kNever) expect_acknowledge(context, qp);
   }
-  if (mask & kAttrRetryCnt) qp.retry_cnt = qp.retries_left = kept.retry_cnt;
-  if (mask & kAttrRnrRetry) qp.rnr_retry = qp.rnr_retries_left = kept.rnr_retry;
-  if (mask & kAttrRqPsn) qp.epsn = kept.rq_psn;
-  if (mask & kAttrSqPsn) qp.psn = qp.una = qp.max_psn = qp.ack_asked = kept.sq_psn;
-  if (mask & kAttrMaxRdAtomic) qp.max_reads = std::min(kept.max_rd_atomic, kMaxRdAtomic);
+  if (mask & kAttrRetryCnt) qp.requester.retry_cnt = qp.retransmission.retries_left = kept.retry_cnt;
+  if (mask & kAttrRnrRetry) qp.requester.rnr_retry = qp.retransmission.rnr_retries_left = kept.rnr_retry;
+  if (mask & kAttrRqPsn) qp.responder.epsn = kept.rq_psn;
+  if (mask & kAttrSqPsn)
+    qp.requester.psn = qp.requester.una = qp.requester.max_psn = qp.requester.ack_asked = kept.sq_psn;
+  if (mask & kAttrMaxRdAtomic) qp.requester.max_reads = std::min(kept.max_rd_atomic, kMaxRdAtomic);
   if (mask & kAttrMaxDestRdAtomic) {
-    qp.resource_count = kept.max_dest_rd_atomic;
-    qp.resource_next = qp.resource_used = qp.resource_pending = qp.resource_at = 0;
+    qp.answers.count = kept.max_dest_rd_atomic;
+    qp.answers.next = qp.answers.used = qp.responder.answers_pending = qp.answers.at = 0;
   }
-  if (mask & kAttrMinRnrTimer) qp.min_rnr_timer = kept.min_rnr_timer & 31;
-  if (mask & kAttrDestQpn) qp.dest_qpn = kept.dest_qpn;
+  if (mask & kAttrMinRnrTimer) qp.answers.min_rnr_timer = kept.min_rnr_timer & 31;
+  if (mask & kAttrDestQpn) qp.common.dest_qpn = kept.dest_qpn;
   if (mask & (kAttrAv | kAttrDestQpn)) set_path(qp, kept);
   if (mask & kAttrRateLimit) {
     rate_limit::set_rate(context, qp, kept.rate_kbps, kept.rate_burst);
@@ -80,11 +81,13 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
 
 /// What is under way goes on; nothing new begins. An acknowledge that nobody was asked for is asked for now.
 void start_drain(Context& context, Qp& qp, bool notify) {
-  qp.state = QpState::kSqd;
-  qp.sqd_pending = true;
-  qp.sqd_notify = notify;
-  if (qp.ack_asked != qp.psn && qp.sq_cursor == qp.sq_started && !qp.rnr_waiting) rewind(context, qp);
-  if (qp.sq.count() != 0) context.schedule_send(qp);
+  qp.common.state = QpState::kSqd;
+  qp.requester.draining = true;
+  qp.requester.drain_notify = notify;
+  if (qp.requester.ack_asked != qp.requester.psn && qp.requester.cursor == qp.requester.started &&
+      !qp.retransmission.rnr_waiting)
+    rewind(context, qp);
+  if (qp.requester.ring.count() != 0) context.schedule_send(qp);
   check_drained(context, qp);
 }
 
@@ -93,68 +96,60 @@ void change_state(Context& context, Qp& qp, QpState to, const QpAttr& attr, std:
     case QpState::kReset: return reset(context, qp);
     case QpState::kErr: return enter_error(context, qp);
     case QpState::kSqd:
-      if (qp.state != QpState::kSqd) start_drain(context, qp, (mask & kAttrSqdNotify) != 0 && attr.sqd_notify);
+      if (qp.common.state != QpState::kSqd)
+        start_drain(context, qp, (mask & kAttrSqdNotify) != 0 && attr.sqd_notify);
       return;
     case QpState::kRts:
-      qp.state = to;
-      qp.sqd_pending = false;
-      if (qp.sq.count() != 0) context.schedule_send(qp);
+      qp.common.state = to;
+      qp.requester.draining = false;
+      if (qp.requester.ring.count() != 0) context.schedule_send(qp);
       return;
-    default: qp.state = to;
+    default: qp.common.state = to;
   }
 }
 
 }  // namespace
 
 void set_datagram_mtu(Qp& qp) {
-  if (qp.type != QpType::kUd && qp.type != QpType::kRawPacket) return;
-  qp.mtu = 4096;
-  qp.mtu_shift = 12;
+  if (qp.common.type != QpType::kUd && qp.common.type != QpType::kRawPacket) return;
+  qp.common.mtu = 4096;
+  qp.common.mtu_shift = 12;
 }
 
 void reset(Context& context, Qp& qp) {
   detach(context, qp);
   const Qp old = qp;
   qp = Qp{};
-  qp.type = old.type;
-  qp.service = old.service;
-  qp.xrcd = old.xrcd;
-  qp.signal_all = old.signal_all;
-  qp.block_own_multicast = old.block_own_multicast;
-  qp.strip_vlan = old.strip_vlan;
-  qp.has_srq = old.has_srq;
-  qp.self = old.self;
-  qp.qpn = old.qpn;
-  qp.pd = old.pd;
-  qp.resource_limit = old.resource_limit;
-  qp.sq = old.sq;
-  qp.rq = old.rq;
-  qp.shadow = old.shadow;
-  qp.resources = old.resources;
-  qp.send_cq = old.send_cq;
-  qp.recv_cq = old.recv_cq;
-  qp.max_send_sge = old.max_send_sge;
-  qp.max_recv_sge = old.max_recv_sge;
-  qp.max_inline = old.max_inline;
-  qp.max_tso_header = old.max_tso_header;
-  qp.srq = old.srq;
-  qp.owner = old.owner;
+  qp.common.type = old.common.type;
+  qp.common.service = old.common.service;
+  qp.common.self = old.common.self;
+  qp.common.qpn = old.common.qpn;
+  qp.common.pd = old.common.pd;
   qp.counters = old.counters;
+  qp.requester.signal_all = old.requester.signal_all;
+  qp.requester.ring = old.requester.ring;
+  qp.requester.shadow = old.requester.shadow;
+  qp.requester.cq = old.requester.cq;
+  qp.receives = old.receives;
+  qp.receives.at = {};
+  qp.answers.ring = old.answers.ring;
+  qp.answers.limit = old.answers.limit;
+  qp.settings = old.settings;
   set_datagram_mtu(qp);
-  if (qp.sq.count() != 0) qp.sq.reset();
-  if (qp.rq.count() != 0) qp.rq.reset();
-  context.cold[qp.self] = QpCold{};
+  if (qp.requester.ring.count() != 0) qp.requester.ring.reset();
+  if (qp.receives.ring.count() != 0) qp.receives.ring.reset();
+  context.cold[qp.common.self] = QpCold{};
 }
 
 ModifyVerdict modify(Context& context, Qp& qp, const QpAttr& attr, std::uint32_t mask) {
-  const ModifyVerdict verdict = check_modify(qp.type, qp.state, attr, mask);
+  const ModifyVerdict verdict = check_modify(qp.common.type, qp.common.state, attr, mask);
   if (verdict.error != 0) return verdict;
-  if ((mask & kAttrMaxDestRdAtomic) != 0 && attr.max_dest_rd_atomic > qp.resource_limit) {
+  if ((mask & kAttrMaxDestRdAtomic) != 0 && attr.max_dest_rd_atomic > qp.answers.limit) {
     return {EINVAL, "max_dest_rd_atomic"};
   }
-  const QpState to = (mask & kAttrState) != 0 ? attr.state : qp.state;
+  const QpState to = (mask & kAttrState) != 0 ? attr.state : qp.common.state;
   if (to != QpState::kReset) {
-    QpAttr& kept = context.cold[qp.self].attr;
+    QpAttr& kept = context.cold[qp.common.self].attr;
     remember(kept, attr, mask);
     apply(context, qp, kept, mask);
   }

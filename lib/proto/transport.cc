@@ -63,18 +63,18 @@ struct Transport::Impl : Context {
   Qp* find(QpIndex index) { return qps.holds(index.value) ? &qps[index.value] : nullptr; }
 
   void check_cqs(Qp& qp) {
-    if (cq_failed(qp.send_cq) || cq_failed(qp.recv_cq)) fail_fatally(*this, qp);
+    if (cq_failed(qp.requester.cq) || cq_failed(qp.receives.cq)) fail_fatally(*this, qp);
   }
 
   /// With thousands of QPs none is in the cache when its turn comes: the state of one some turns ahead is fetched
   /// now, and what the state of a nearer one points to.
   void prefetch_ahead() {
     if (const Qp* later = peek_active(8)) prefetch_state<7>(*later);
-    if (const Qp* next = peek_active(4); next != nullptr && next->send_state == SendState::kReady) {
-      __builtin_prefetch(next->sq.peek_address());
-      __builtin_prefetch(next->sq.peek_address() + 64);
-      __builtin_prefetch(&next->wqe(next->sq_fetched), 1);
-      __builtin_prefetch(next->sq.producer_address());
+    if (const Qp* next = peek_active(4); next != nullptr && next->common.send_state == SendState::kReady) {
+      __builtin_prefetch(next->requester.ring.peek_address());
+      __builtin_prefetch(next->requester.ring.peek_address() + 64);
+      __builtin_prefetch(&next->wqe(next->requester.fetched), 1);
+      __builtin_prefetch(next->requester.ring.producer_address());
     }
   }
   template <std::size_t kLines>
@@ -91,6 +91,8 @@ struct Transport::Impl : Context {
   void dispatch_by_type(Qp& qp, const wire::RxPacket& packet);
   void dispatch_foreign(Qp& qp, const wire::RxPacket& packet);
   bool turn(Qp& qp, TxBurst& burst);
+  void on_timer(Qp& qp);
+  void on_deadline(Qp& qp, Deadline which);
 };
 
 Transport::Transport(const TransportConfig& config, memory::Table& memory)
@@ -107,7 +109,7 @@ void Transport::set_max_frame(std::uint32_t bytes) { impl_->max_frame = bytes; }
 
 int Transport::attach_multicast(QpIndex index, const wire::Address& group) {
   const Qp* const qp = impl_->find(index);
-  if (qp == nullptr || qp->type != QpType::kUd || !group.is_multicast()) return EINVAL;
+  if (qp == nullptr || qp->common.type != QpType::kUd || !group.is_multicast()) return EINVAL;
   return impl_->multicast.attach(group, index.value);
 }
 int Transport::detach_multicast(QpIndex index, const wire::Address& group) {
@@ -123,32 +125,32 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   const std::uint32_t slot = impl_->qps.allocate();
   if (slot == impl_->qps.kNone) return ENOMEM;
   Qp& qp = impl_->qps[slot];
-  qp.type = create.type;
-  qp.service = service_of(create.type);
-  qp.xrcd = create.xrcd;
+  qp.common.type = create.type;
+  qp.common.service = service_of(create.type);
+  qp.settings.xrcd = create.xrcd;
   set_datagram_mtu(qp);
-  qp.self = slot;
-  qp.qpn = create.qpn;
-  qp.pd = create.pd;
+  qp.common.self = slot;
+  qp.common.qpn = create.qpn;
+  qp.common.pd = create.pd;
   // An XRC QP has one of the two; where its receives complete each SRQ says.
-  qp.send_cq = has_send_queue(create.type) ? create.send_cq : kNoCq;
-  qp.recv_cq = qp.service == wire::Service::kXrc ? kNoCq : create.recv_cq;
-  qp.has_srq = create.has_srq || create.type == QpType::kXrcRecv;
-  qp.srq = create.srq;
-  qp.signal_all = create.signal_all;
-  qp.block_own_multicast = create.block_own_multicast;
-  qp.strip_vlan = create.strip_vlan;
-  qp.sq = create.sq;
-  qp.rq = qp.has_srq || create.type == QpType::kXrcSend ? queue::WorkConsumer{} : create.rq;
-  qp.max_send_sge = create.max_send_sge;
-  qp.max_recv_sge = create.max_recv_sge;
-  qp.max_inline = create.max_inline;
-  qp.max_tso_header = create.max_tso_header;
-  qp.shadow = create.sq_shadow.data();
-  qp.resources = reinterpret_cast<Resource*>(create.responder_resources.data());
-  qp.resource_limit = static_cast<std::uint8_t>(
+  qp.requester.cq = has_send_queue(create.type) ? create.send_cq : kNoCq;
+  qp.receives.cq = qp.common.service == wire::Service::kXrc ? kNoCq : create.recv_cq;
+  qp.receives.shared = create.has_srq || create.type == QpType::kXrcRecv;
+  qp.receives.srq = create.srq;
+  qp.requester.signal_all = create.signal_all;
+  qp.settings.block_own_multicast = create.block_own_multicast;
+  qp.settings.strip_vlan = create.strip_vlan;
+  qp.requester.ring = create.sq;
+  qp.receives.ring = qp.receives.shared || create.type == QpType::kXrcSend ? queue::WorkConsumer{} : create.rq;
+  qp.settings.max_send_sge = create.max_send_sge;
+  qp.receives.max_sge = create.max_recv_sge;
+  qp.settings.max_inline = create.max_inline;
+  qp.settings.max_tso_header = create.max_tso_header;
+  qp.requester.shadow = create.sq_shadow.data();
+  qp.answers.ring = reinterpret_cast<Resource*>(create.responder_resources.data());
+  qp.answers.limit = static_cast<std::uint8_t>(
       std::min<std::size_t>(create.responder_resources.size() / kResponderResourceBytes, kMaxRdAtomic));
-  qp.owner = create.owner;
+  qp.settings.owner = create.owner;
   impl_->cold[slot] = QpCold{};
   impl_->destroyed_qps.forget(create.qpn);
   if (!is_raw(create.type)) impl_->by_qpn.insert(create.qpn, slot);  // no packet names it
@@ -168,44 +170,46 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
   if (found == nullptr) return false;
   const Qp& qp = *found;
   out = QpSnapshot{};
-  out.type = qp.type;
-  out.state = qp.state;
+  out.type = qp.common.type;
+  out.state = qp.common.state;
   out.attr = impl_->cold[index.value].attr;
-  out.attr.state = out.attr.cur_state = qp.state;
-  out.attr.rq_psn = qp.epsn;
-  out.attr.sq_psn = qp.psn;
+  out.attr.state = out.attr.cur_state = qp.common.state;
+  out.attr.rq_psn = qp.responder.epsn;
+  out.attr.sq_psn = qp.requester.psn;
   // In RESET and before the client has emptied its end, what the ring shows is of the past.
-  const bool counts = qp.state == QpState::kRts || qp.state == QpState::kSqd;
-  out.sq_outstanding = qp.sq_fetched - qp.sq_head + (counts && qp.sq.count() != 0 ? qp.sq.available() : 0);
-  out.psns_in_flight = psns_between(qp.una, qp.psn);
-  out.window_bytes = qp.window.bytes();
-  out.retries_left = qp.retries_left;
-  out.rnr_retries_left = qp.rnr_retries_left;
-  out.sq_draining = qp.sqd_pending;
+  const bool counts = qp.common.state == QpState::kRts || qp.common.state == QpState::kSqd;
+  out.sq_outstanding = qp.requester.fetched - qp.requester.head +
+                       (counts && qp.requester.ring.count() != 0 ? qp.requester.ring.available() : 0);
+  out.psns_in_flight = psns_between(qp.requester.una, qp.requester.psn);
+  out.window_bytes = qp.congestion.window.bytes();
+  out.retries_left = qp.retransmission.retries_left;
+  out.rnr_retries_left = qp.retransmission.rnr_retries_left;
+  out.sq_draining = qp.requester.draining;
   out.counters = qp.counters;
   return true;
 }
 
 SendProgress Transport::datagrams(QpIndex index) const {
   const Qp* const qp = impl_->find(index);
-  if (qp == nullptr || qp->type != QpType::kUd || qp->state != QpState::kRts) return {};
-  return {qp->sq_cursor, qp->sq_fetched + qp->sq.available()};
+  if (qp == nullptr || qp->common.type != QpType::kUd || qp->common.state != QpState::kRts) return {};
+  return {qp->requester.cursor, qp->requester.fetched + qp->requester.ring.available()};
 }
 
 void Transport::destroy(QpIndex index, Nanos now) {
   Qp* const qp = impl_->find(index);
   if (qp == nullptr) return;
-  const bool answers = qp->type == QpType::kRc || qp->type == QpType::kXrcRecv;
-  if (answers && accepts_packets(qp->state) && !qp->responder_dead) impl_->destroyed_qps.note(*qp, now);
+  const bool answers = qp->common.type == QpType::kRc || qp->common.type == QpType::kXrcRecv;
+  if (answers && accepts_packets(qp->common.state) && !qp->responder.dead) impl_->destroyed_qps.note(*qp, now);
   detach(*impl_, *qp);
-  if (qp->type == QpType::kUd) impl_->multicast.forget(index.value);
-  if (!is_raw(qp->type)) impl_->by_qpn.erase(qp->qpn);
+  if (qp->common.type == QpType::kUd) impl_->multicast.forget(index.value);
+  if (!is_raw(qp->common.type)) impl_->by_qpn.erase(qp->common.qpn);
   impl_->qps.release(index.value);
 }
 
 void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
-  const bool plain = qp.type == QpType::kRc && info.service == wire::Service::kRc && qp.state != QpState::kRtr;
+  const bool plain =
+      qp.common.type == QpType::kRc && info.service == wire::Service::kRc && qp.common.state != QpState::kRtr;
   if (!plain) return dispatch_by_type(qp, packet);
   if (info.has(wire::kResponse)) {
     completer::receive(*this, qp, packet);
@@ -215,15 +219,15 @@ void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
 }
 
 inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packet) {
-  if (!accepts_packets(qp.state)) {
+  if (!accepts_packets(qp.common.state)) {
     ++counters.drop_bad_state;
     return wire::ParseVerdict::kOk;
   }
-  if ((packet.bth.pkey & 0x7fff) != (qp.pkey & 0x7fff)) {
+  if ((packet.bth.pkey & 0x7fff) != (qp.common.pkey & 0x7fff)) {
     ++counters.drop_bad_pkey;
     return wire::ParseVerdict::kOk;
   }
-  if (qp.type != QpType::kUd && !comes_from(packet, qp.peer_v4, qp.peer)) {
+  if (qp.common.type != QpType::kUd && !comes_from(packet, qp.common.peer_v4, qp.peer)) {
     ++counters.drop_wrong_source;
     return wire::ParseVerdict::kOk;
   }
@@ -262,19 +266,19 @@ void Transport::Impl::receive_without_qp(wire::RxPacket& packet) {
 }
 
 void Transport::Impl::dispatch_by_type(Qp& qp, const wire::RxPacket& packet) {
-  if (packet.info->service != qp.service) return dispatch_foreign(qp, packet);
-  if (qp.type == QpType::kUd) return unreliable::receive_datagram(*this, qp, packet);
-  if (qp.state == QpState::kRtr && !qp.established) {
+  if (packet.info->service != qp.common.service) return dispatch_foreign(qp, packet);
+  if (qp.common.type == QpType::kUd) return unreliable::receive_datagram(*this, qp, packet);
+  if (qp.common.state == QpState::kRtr && !qp.established) {
     qp.established = true;
-    raise(AsyncEvent::kCommEstablished, qp.qpn.value, qp.owner);
+    raise(AsyncEvent::kCommEstablished, qp.common.qpn.value, qp.settings.owner);
   }
-  if (qp.type == QpType::kUc) return unreliable::receive_connected(*this, qp, packet);
+  if (qp.common.type == QpType::kUc) return unreliable::receive_connected(*this, qp, packet);
   const bool response = packet.info->has(wire::kResponse);
-  if (response && qp.type != QpType::kXrcRecv && qp.state != QpState::kRtr) {
+  if (response && qp.common.type != QpType::kXrcRecv && qp.common.state != QpState::kRtr) {
     completer::receive(*this, qp, packet);
-  } else if (!response && qp.type == QpType::kRc) {
+  } else if (!response && qp.common.type == QpType::kRc) {
     responder::receive(*this, qp, packet);
-  } else if (!response && qp.type == QpType::kXrcRecv) {
+  } else if (!response && qp.common.type == QpType::kXrcRecv) {
     responder::receive_xrc(*this, qp, packet);
   } else {
     ++counters.drop_bad_state;  // an answer where nothing was ever sent, a request where nothing is served
@@ -282,19 +286,19 @@ void Transport::Impl::dispatch_by_type(Qp& qp, const wire::RxPacket& packet) {
 }
 
 void Transport::Impl::dispatch_foreign(Qp& qp, const wire::RxPacket& packet) {
-  if (packet.info->service != wire::Service::kCnp || qp.type == QpType::kUd) {
+  if (packet.info->service != wire::Service::kCnp || qp.common.type == QpType::kUd) {
     ++counters.drop_wrong_service;
     return;
   }
   ++counters.rp_cnp_handled;
-  qp.window.on_cnp();
+  qp.congestion.window.on_cnp();
 }
 
 void Transport::receive_frame(QpIndex index, const ReceivedFrame& frame, Nanos now) {
   impl_->now = now;
   Qp* const qp = impl_->find(index);
-  if (qp == nullptr || !is_raw(qp->type)) return;
-  if (!accepts_packets(qp->state)) {
+  if (qp == nullptr || !is_raw(qp->common.type)) return;
+  if (!accepts_packets(qp->common.state)) {
     ++impl_->counters.drop_bad_state;
     return;
   }
@@ -311,10 +315,30 @@ void Transport::prefetch(Qpn qpn) {
 void Transport::doorbell(QpIndex index) {
   Qp* const qp = impl_->find(index);
   if (qp == nullptr) return;
-  if (qp->state == QpState::kRts && has_send_queue(qp->type)) {
+  if (qp->common.state == QpState::kRts && has_send_queue(qp->common.type)) {
     impl_->schedule_send(*qp);
-  } else if (qp->state == QpState::kErr || qp->state == QpState::kSqe) {
+  } else if (qp->common.state == QpState::kErr || qp->common.state == QpState::kSqe) {
     flush_posted(*impl_, *qp);
+  }
+}
+
+/// The wheel's deadline of this QP has come: serves the deadlines that are due, and arms the wheel for the next.
+void Transport::Impl::on_timer(Qp& qp) {
+  qp.retransmission.wheel_deadline = kNever;
+  for (const Deadline which : kDeadlines) {
+    if (qp.deadline(which) > now) continue;
+    qp.deadline(which) = kNever;
+    on_deadline(qp, which);
+  }
+  if (const Nanos next = qp.next_deadline(); next != kNever) arm_timer(qp, next);
+}
+
+void Transport::Impl::on_deadline(Qp& qp, Deadline which) {
+  switch (which) {
+    case Deadline::kRnr: return on_rnr_timeout(*this, qp);
+    case Deadline::kAck: return on_ack_timeout(*this, qp);
+    case Deadline::kPace: return resume_send(qp);
+    case Deadline::kFlush: return poll_flush(*this, qp);
   }
 }
 
@@ -323,7 +347,7 @@ void Transport::advance(Nanos now, bool behind) {
   impl.now = now;
   impl.timers.advance(now, [&impl](std::uint32_t slot) {
     Qp& qp = impl.qps[slot];
-    on_timer(impl, qp);
+    impl.on_timer(qp);
     impl.check_cqs(qp);
   });
   while (!behind && impl.ack_watch.next() <= now) {
@@ -338,15 +362,15 @@ Nanos Transport::next_timeout() const { return std::min(impl_->timers.next_timeo
 bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   std::uint32_t budget = config.quantum_packets;
   bool more = responder::owes(qp) && responder::run(*this, qp, burst, budget);
-  if (qp.send_state == SendState::kReady && (!qp.paced || rate_limit::admit(*this, qp, budget))) {
+  if (qp.common.send_state == SendState::kReady && (!qp.requester.paced || rate_limit::admit(*this, qp, budget))) {
     const std::size_t first = burst.count;
-    more |= is_acknowledged(qp.type) ? requester::run(*this, qp, burst, budget)
-                                     : unreliable::run(*this, qp, burst, budget);
-    if (qp.paced) [[unlikely]]
+    more |= is_acknowledged(qp.common.type) ? requester::run(*this, qp, burst, budget)
+                                            : unreliable::run(*this, qp, burst, budget);
+    if (qp.requester.paced) [[unlikely]]
       rate_limit::charge(*this, qp, burst.frames.subspan(first, burst.count - first));
   }
   check_cqs(qp);
-  return more && qp.state != QpState::kErr;
+  return more && qp.common.state != QpState::kErr;
 }
 
 bool Transport::transmit(TxBurst& burst, Nanos now) {

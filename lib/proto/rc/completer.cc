@@ -14,19 +14,19 @@ bool is_answered(const Wqe& wqe) { return wqe.kind >= Kind::kRead; }
 /// Acknowledges everything before `upto`, which lies within [una, max_psn]. Stops at a READ or atomic, since only
 /// its own response ends it: false. Adds to `acked` what left the window.
 bool acknowledge(Context& context, Qp& qp, Psn upto, std::uint32_t& acked) {
-  while (qp.una != upto) {
-    const Wqe& wqe = qp.wqe(qp.sq_head);
+  while (qp.requester.una != upto) {
+    const Wqe& wqe = qp.wqe(qp.requester.head);
     if (is_answered(wqe)) return false;
-    const std::uint32_t done = psns_between(wqe.first(), qp.una);
+    const std::uint32_t done = psns_between(wqe.first(), qp.requester.una);
     const std::uint32_t left = wqe.psn_count - done;
-    const std::uint32_t step = psns_between(qp.una, upto);
+    const std::uint32_t step = psns_between(qp.requester.una, upto);
     if (step < left) {
-      acked += cost_of(step << qp.mtu_shift, step);
-      qp.una = upto;
+      acked += cost_of(step << qp.common.mtu_shift, step);
+      qp.requester.una = upto;
       break;
     }
-    acked += cost_of(wqe.length - (done << qp.mtu_shift), left);
-    qp.una = wqe.end();
+    acked += cost_of(wqe.length - (done << qp.common.mtu_shift), left);
+    qp.requester.una = wqe.end();
     complete_send(context, qp);
   }
   return true;
@@ -35,14 +35,14 @@ bool acknowledge(Context& context, Qp& qp, Psn upto, std::uint32_t& acked) {
 /// Ends the handling of a packet that acknowledged `acked` bytes.
 void settle(Context& context, Qp& qp, std::uint32_t acked) {
   if (acked == 0) return;
-  qp.cost_acked += acked;
-  qp.sq.publish_consumed(qp.sq_head);
-  if (qp.psn.before(qp.una)) skip_to_una(qp);
+  qp.congestion.acked += acked;
+  qp.requester.ring.publish_consumed(qp.requester.head);
+  if (qp.requester.psn.before(qp.requester.una)) skip_to_una(qp);
   on_ack_progress(context, qp, acked);
 }
 
 void implied_nak(Context& context, Qp& qp) {
-  if (qp.retrying) return;  // the rest of the burst that the loss was in
+  if (qp.retransmission.retrying) return;  // the rest of the burst that the loss was in
   ++context.counters.implied_nak_seq_err;
   retry_from_una(context, qp);
 }
@@ -93,7 +93,7 @@ bool expect(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint32_
     return false;
   }
   const bool atomic = packet.info->has(wire::kAtomic);
-  if (!is_answered(qp.wqe(qp.sq_head)) || atomic != (qp.wqe(qp.sq_head).kind == Kind::kAtomic)) {
+  if (!is_answered(qp.wqe(qp.requester.head)) || atomic != (qp.wqe(qp.requester.head).kind == Kind::kAtomic)) {
     settle(context, qp, acked);
     fail_send(context, qp, UROCE_WC_BAD_RESP_ERR);
     return false;
@@ -103,32 +103,34 @@ bool expect(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint32_
 
 /// Books the response of `cost`; `ends` a request.
 void book_response(Context& context, Qp& qp, std::uint32_t cost, bool ends) {
-  const bool asked_for = qp.una.before(qp.psn);  // else it answers what was sent before going back
-  ++qp.una;
+  const bool asked_for =
+      qp.requester.una.before(qp.requester.psn);  // else it answers what was sent before going back
+  ++qp.requester.una;
   if (!asked_for) return;
   context.release_read_budget(qp, cost);
-  if (ends && qp.reads_in_flight != 0) --qp.reads_in_flight;
+  if (ends && qp.requester.reads_in_flight != 0) --qp.requester.reads_in_flight;
 }
 
 void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
   std::uint32_t acked = 0;
   if (!expect(context, qp, packet, acked)) return;
-  const Wqe& wqe = qp.wqe(qp.sq_head);
-  const std::uint32_t index = psns_between(wqe.first(), qp.una);
+  const Wqe& wqe = qp.wqe(qp.requester.head);
+  const std::uint32_t index = psns_between(wqe.first(), qp.requester.una);
   const bool last = index + 1 == wqe.psn_count;
-  const bool ends = last || ((index + 1) & (qp.read_chunk - 1)) == 0;
+  const bool ends = last || ((index + 1) & (qp.reads.chunk - 1)) == 0;
   // A FLUSH or ATOMIC WRITE is confirmed without data.
   const std::uint32_t length = wqe.kind == Kind::kRead ? wqe.length : 0;
-  const std::uint32_t bytes = last ? length - (index << qp.mtu_shift) : qp.mtu;
+  const std::uint32_t bytes = last ? length - (index << qp.common.mtu_shift) : qp.common.mtu;
   if (packet.payload_bytes != bytes || ends != packet.info->has(wire::kLast | wire::kOnly)) {
     settle(context, qp, acked);
     return fail_send(context, qp, UROCE_WC_BAD_RESP_ERR);
   }
-  if (index == 0) qp.read_at = {};
+  if (index == 0) qp.requester.read_at = {};
   if (packet.placed()) {
-    qp.read_at.offset += bytes;
-    if (qp.read_at.offset == wqe.sges()[qp.read_at.index].length) qp.read_at = {qp.read_at.index + 1, 0};
-  } else if (scatter(context, qp.pd, wqe.sges(), wqe.num_sge, qp.read_at, packet.payload, bytes) !=
+    qp.requester.read_at.offset += bytes;
+    if (qp.requester.read_at.offset == wqe.sges()[qp.requester.read_at.index].length)
+      qp.requester.read_at = {qp.requester.read_at.index + 1, 0};
+  } else if (scatter(context, qp.common.pd, wqe.sges(), wqe.num_sge, qp.requester.read_at, packet.payload, bytes) !=
              ScatterResult::kOk) {
     settle(context, qp, acked);
     return fail_send(context, qp, UROCE_WC_LOC_PROT_ERR);
@@ -142,10 +144,10 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
 void on_atomic_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
   std::uint32_t acked = 0;
   if (!expect(context, qp, packet, acked)) return;
-  const Wqe& wqe = qp.wqe(qp.sq_head);
+  const Wqe& wqe = qp.wqe(qp.requester.head);
   const std::uint64_t original = wire::AtomicAckEth::parse(packet.bth_start + packet.info->atomic_ack_eth).original;
   SgeCursor at;
-  if (scatter(context, qp.pd, wqe.sges(), wqe.num_sge, at, reinterpret_cast<const std::byte*>(&original),
+  if (scatter(context, qp.common.pd, wqe.sges(), wqe.num_sge, at, reinterpret_cast<const std::byte*>(&original),
               sizeof original) != ScatterResult::kOk) {
     settle(context, qp, acked);
     return fail_send(context, qp, UROCE_WC_LOC_PROT_ERR);
@@ -160,7 +162,7 @@ void on_atomic_response(Context& context, Qp& qp, const wire::RxPacket& packet) 
 
 void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const Psn psn = packet.bth.psn;
-  if (psn.before(qp.una) || !psn.before(qp.max_psn)) {
+  if (psn.before(qp.requester.una) || !psn.before(qp.requester.max_psn)) {
     ++context.counters.drop_unexpected;  // answers to what is long complete, or was never sent
     return;
   }

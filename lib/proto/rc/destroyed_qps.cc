@@ -11,19 +11,20 @@ void DestroyedQps::note(const Qp& qp, Nanos now) {
   const std::uint32_t slot = next_++ & (kNotes - 1);
   Note& note = notes_[slot];
   if (note.until != 0) by_qpn_.erase(note.qpn);
-  note = {.qpn = qp.qpn,
-          .dest_qpn = qp.dest_qpn,
-          .epsn = qp.epsn,
-          .msn = qp.msn,
-          .peer_v4 = qp.peer_v4,
-          .pkey = qp.pkey,
-          .service = qp.service,
+  note = {.qpn = qp.common.qpn,
+          .dest_qpn = qp.common.dest_qpn,
+          .epsn = qp.responder.epsn,
+          .msn = qp.responder.msn,
+          .peer_v4 = qp.common.peer_v4,
+          .pkey = qp.common.pkey,
+          .service = qp.common.service,
           .listed = note.listed,
           .until = now + kLingerTime,
           .path = qp.path};
   std::memcpy(note.peer.data(), qp.peer, note.peer.size());
-  by_qpn_.insert(qp.qpn, slot);
-  if (qp.owed == PendingAck::kAck) owe(slot, qp.owed_newest ? qp.epsn - 1 : qp.owed_psn);
+  by_qpn_.insert(qp.common.qpn, slot);
+  if (qp.responder.owed == PendingAck::kAck)
+    owe(slot, qp.responder.owed_newest ? qp.responder.epsn - 1 : qp.responder.owed_psn);
 }
 
 void DestroyedQps::forget(Qpn qpn) {

@@ -19,8 +19,8 @@ enum class Step : std::uint8_t { kSent, kBlocked, kRestart, kFailed };
 Step defer_failure(Context& context, Qp& qp, Wqe& wqe, std::uint8_t status) {
   const bool known = wqe.status != UROCE_WC_SUCCESS;
   wqe.status = status;
-  if (qp.sq_cursor != qp.sq_head) {
-    if (known || qp.ack_asked == qp.psn) return Step::kBlocked;
+  if (qp.requester.cursor != qp.requester.head) {
+    if (known || qp.requester.ack_asked == qp.requester.psn) return Step::kBlocked;
     rewind(context, qp);
     return Step::kRestart;
   }
@@ -31,86 +31,87 @@ Step defer_failure(Context& context, Qp& qp, Wqe& wqe, std::uint8_t status) {
 /// Executed once, when all before it are complete: what they use stays valid for their retries, and a retry can't
 /// repeat it.
 Step change_key(Context& context, Qp& qp, Wqe& wqe) {
-  if (qp.sq_cursor != qp.sq_head) return Step::kBlocked;
+  if (qp.requester.cursor != qp.requester.head) return Step::kBlocked;
   if (!execute_locally(context, qp, wqe)) return defer_failure(context, qp, wqe, UROCE_WC_MW_BIND_ERR);
-  ++qp.sq_cursor;
-  ++qp.sq_started;
+  ++qp.requester.cursor;
+  ++qp.requester.started;
   complete_send(context, qp);
-  qp.sq.publish_consumed(qp.sq_head);
+  qp.requester.ring.publish_consumed(qp.requester.head);
   return Step::kRestart;
 }
 
 /// First touch of a WQE: kSent means that its packets may go now.
 Step begin(Context& context, Qp& qp, Wqe& wqe) {
-  if (qp.state != QpState::kRts) return Step::kBlocked;
+  if (qp.common.state != QpState::kRts) return Step::kBlocked;
   if (wqe.status != UROCE_WC_SUCCESS) return defer_failure(context, qp, wqe, wqe.status);
-  if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.reads_in_flight != 0) return Step::kBlocked;
+  if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return Step::kBlocked;
   if (is_local(wqe.kind)) return change_key(context, qp, wqe);
-  wqe.first_psn = qp.psn.value();
-  ++qp.sq_started;
-  qp.send_at = {};
+  wqe.first_psn = qp.requester.psn.value();
+  ++qp.requester.started;
+  qp.requester.send_at = {};
   return Step::kSent;
 }
 
 /// Whether nothing follows the current WQE, whose last packet costs `cost`, right away, so that its acknowledge
 /// must be asked for.
 bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
-  const std::uint32_t next = qp.sq_cursor + 1;
-  if (next == qp.sq_fetched && !fetch_wqe(context, qp)) return true;
+  const std::uint32_t next = qp.requester.cursor + 1;
+  if (next == qp.requester.fetched && !fetch_wqe(context, qp)) return true;
   const Wqe& wqe = qp.wqe(next);
-  if (wqe.status != UROCE_WC_SUCCESS || qp.state != QpState::kRts) return true;
-  if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.reads_in_flight != 0) return true;
+  if (wqe.status != UROCE_WC_SUCCESS || qp.common.state != QpState::kRts) return true;
+  if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return true;
   if (wqe.kind < Kind::kRead) return false;
   if (is_local(wqe.kind)) return true;
-  const std::uint32_t packets = std::min(wqe.psn_count, qp.read_chunk);
-  const std::uint32_t answer = cost_of(std::min(wqe.length, packets << qp.mtu_shift), packets);
-  return qp.reads_in_flight >= qp.max_reads || qp.in_flight() + cost + answer > qp.window.bytes();
+  const std::uint32_t packets = std::min(wqe.psn_count, qp.reads.chunk);
+  const std::uint32_t answer = cost_of(std::min(wqe.length, packets << qp.common.mtu_shift), packets);
+  return qp.requester.reads_in_flight >= qp.requester.max_reads ||
+         qp.in_flight() + cost + answer > qp.congestion.window.bytes();
 }
 
 /// Whether `cost` more bytes fit. When the window is full and nobody was asked for an acknowledge (it may have
 /// shrunk since), one packet goes over it to ask.
 bool fits_window(Qp& qp, std::uint32_t cost, bool& probe) {
   const std::uint32_t in_flight = qp.in_flight();
-  if (in_flight == 0 || in_flight + cost <= qp.window.bytes()) return true;
-  probe = !qp.ack_asked.after(qp.una);
+  if (in_flight == 0 || in_flight + cost <= qp.congestion.window.bytes()) return true;
+  probe = !qp.requester.ack_asked.after(qp.requester.una);
   return probe;
 }
 
 /// Books a packet, or a READ request with `packets` of answer. True: it left for the first time.
 bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost, std::uint32_t frame_bytes) {
-  const bool again = qp.psn.before(qp.max_psn);
+  const bool again = qp.requester.psn.before(qp.requester.max_psn);
   if (again) {
     ++context.counters.retransmitted_pkts;
     ++qp.counters.retransmitted_pkts;
   }
-  qp.psn = qp.psn + packets;
-  if (qp.psn.after(qp.max_psn)) qp.max_psn = qp.psn;
-  qp.cost_sent += cost;
+  qp.requester.psn = qp.requester.psn + packets;
+  if (qp.requester.psn.after(qp.requester.max_psn)) qp.requester.max_psn = qp.requester.psn;
+  qp.congestion.sent += cost;
   ++context.counters.sent_pkts;
   context.counters.sent_bytes += frame_bytes;
   ++qp.counters.sent_pkts;
-  if (qp.ack_deadline == kNever) expect_acknowledge(context, qp);
+  if (qp.deadline(Deadline::kAck) == kNever) expect_acknowledge(context, qp);
   return !again;
 }
 
 /// The packet that left last asks for an acknowledge, or is answered.
 void record_ack_request(const Context& context, Qp& qp, Psn psn, bool first_time) {
-  if (first_time) qp.rtt.sent(psn, context.now);
-  qp.ack_asked = qp.psn;
-  qp.cost_since_ack_req = 0;
+  if (first_time) qp.retransmission.rtt.sent(psn, context.now);
+  qp.requester.ack_asked = qp.requester.psn;
+  qp.retransmission.cost_since_ack_request = 0;
 }
 
 void next_wqe(Qp& qp) {
-  ++qp.sq_cursor;
-  qp.send_at = {};
+  ++qp.requester.cursor;
+  qp.requester.send_at = {};
 }
 
 /// Whether a packet of this cost is to ask for an acknowledge whatever it carries: each quarter of the window, and
 /// where the window ends. The last packet of a turn asks too, so that whatever happens before the next (a drain, an
 /// error) finds all asked for.
 bool at_limit(const Qp& qp, std::uint32_t cost) {
-  return qp.cost_since_ack_req >= qp.window.bytes() / 4 ||
-         qp.in_flight() + cost + qp.full_packet_cost() > qp.window.bytes();
+  return qp.retransmission.cost_since_ack_request >= qp.congestion.window.bytes() / 4 ||
+         qp.in_flight() + cost + qp.full_packet_cost() > qp.congestion.window.bytes();
 }
 
 /// One packet of a SEND or WRITE.
@@ -120,16 +121,17 @@ Step send_data(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t
   bool ask = false;
   if (!fits_window(qp, cost, ask)) return Step::kBlocked;
 
-  qp.cost_since_ack_req += cost;
+  qp.retransmission.cost_since_ack_request += cost;
   ask = ask || at_limit(qp, cost) || budget == 1 || burst.count + 1 == burst.frames.size();
   if (part.last) {
-    ask = ask || qp.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(context, qp, cost);
+    ask =
+        ask || qp.requester.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(context, qp, cost);
   }
   const base::Frame& frame = burst.frames[burst.count];
   if (!build_data(context, qp, wqe, part, ask, burst))
     return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
   const bool first_time = sent(context, qp, 1, cost, frame.length);
-  if (ask) record_ack_request(context, qp, qp.psn - 1, first_time);
+  if (ask) record_ack_request(context, qp, qp.requester.psn - 1, first_time);
   if (part.last) next_wqe(qp);
   return Step::kSent;
 }
@@ -138,10 +140,10 @@ Step send_data(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t
 /// WQE's own memory `payload` bytes.
 Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto& header, std::uint32_t packets,
                   std::uint32_t cost, std::uint32_t payload = 0) {
-  const wire::Bth bth{.opcode = wire::opcode(qp.service, send_row(wqe.opcode).only),
-                      .pkey = qp.pkey,
-                      .dest_qpn = qp.dest_qpn,
-                      .psn = qp.psn};
+  const wire::Bth bth{.opcode = wire::opcode(qp.common.service, send_row(wqe.opcode).only),
+                      .pkey = qp.common.pkey,
+                      .dest_qpn = qp.common.dest_qpn,
+                      .psn = qp.requester.psn};
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t xrc = xrceth_bytes(qp);
@@ -155,7 +157,7 @@ Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto
     builder.finish();
     ++burst.count;
   }
-  ++qp.reads_in_flight;
+  ++qp.requester.reads_in_flight;
   record_ack_request(context, qp, bth.psn, sent(context, qp, packets, cost, frame.length));
   return Step::kSent;
 }
@@ -163,20 +165,21 @@ Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto
 /// Whether one more request of a single PSN, answered by a response of `cost`, may go.
 bool may_ask(Context& context, Qp& qp, std::uint32_t cost) {
   bool probe = false;
-  return qp.reads_in_flight < qp.max_reads && fits_window(qp, cost, probe) && context.take_read_budget(qp, cost);
+  return qp.requester.reads_in_flight < qp.requester.max_reads && fits_window(qp, cost, probe) &&
+         context.take_read_budget(qp, cost);
 }
 
 /// One request of a READ: at most kReadChunkPackets of answer, so that a long READ comes in at our pace.
 Step send_read(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
-  if (qp.reads_in_flight >= qp.max_reads) return Step::kBlocked;
-  const std::uint32_t index = psns_between(wqe.first(), qp.psn);
-  const std::uint32_t end = std::min((index | (qp.read_chunk - 1)) + 1, wqe.psn_count);
-  const std::uint32_t offset = index << qp.mtu_shift;
-  const std::uint32_t bytes = (end == wqe.psn_count ? wqe.length : end << qp.mtu_shift) - offset;
+  if (qp.requester.reads_in_flight >= qp.requester.max_reads) return Step::kBlocked;
+  const std::uint32_t index = psns_between(wqe.first(), qp.requester.psn);
+  const std::uint32_t end = std::min((index | (qp.reads.chunk - 1)) + 1, wqe.psn_count);
+  const std::uint32_t offset = index << qp.common.mtu_shift;
+  const std::uint32_t bytes = (end == wqe.psn_count ? wqe.length : end << qp.common.mtu_shift) - offset;
   const std::uint32_t cost = cost_of(bytes, end - index);
   bool probe = false;
   if (!fits_window(qp, cost, probe)) return Step::kBlocked;
-  if (index == 0 && !writable(context, qp.pd, wqe.sges(), wqe.num_sge)) {
+  if (index == 0 && !writable(context, qp.common.pd, wqe.sges(), wqe.num_sge)) {
     return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
   }
   if (!context.take_read_budget(qp, cost)) return Step::kBlocked;
@@ -188,7 +191,7 @@ Step send_read(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
 
 Step send_atomic(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t cost = cost_of(wqe.length, 1);
-  if (!writable(context, qp.pd, wqe.sges(), wqe.num_sge))
+  if (!writable(context, qp.common.pd, wqe.sges(), wqe.num_sge))
     return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
   if (!may_ask(context, qp, cost)) return Step::kBlocked;
   const bool swap = wqe.opcode == UROCE_WR_ATOMIC_CMP_AND_SWP;
@@ -238,28 +241,28 @@ Step send_packet(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32
 }  // namespace
 
 bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
-  if ((qp.state != QpState::kRts && qp.state != QpState::kSqd) || qp.rnr_waiting) {
-    qp.send_state = SendState::kBlocked;
+  if ((qp.common.state != QpState::kRts && qp.common.state != QpState::kSqd) || qp.retransmission.rnr_waiting) {
+    qp.common.send_state = SendState::kBlocked;
     return false;
   }
   for (;;) {
-    if (qp.sq_cursor == qp.sq_fetched && !fetch_wqe(context, qp)) {
-      qp.send_state = SendState::kIdle;
+    if (qp.requester.cursor == qp.requester.fetched && !fetch_wqe(context, qp)) {
+      qp.common.send_state = SendState::kIdle;
       return false;
     }
-    Wqe& wqe = qp.wqe(qp.sq_cursor);
+    Wqe& wqe = qp.wqe(qp.requester.cursor);
     Step step = Step::kSent;
-    if (qp.sq_cursor == qp.sq_started) step = begin(context, qp, wqe);
+    if (qp.requester.cursor == qp.requester.started) step = begin(context, qp, wqe);
     if (step == Step::kSent) {
       if (budget == 0 || burst.full()) {
-        qp.send_state = SendState::kReady;
+        qp.common.send_state = SendState::kReady;
         return true;
       }
       step = send_packet(context, qp, wqe, burst, budget);
     }
     if (step == Step::kRestart) continue;
     if (step != Step::kSent) {
-      qp.send_state = SendState::kBlocked;
+      qp.common.send_state = SendState::kBlocked;
       return false;
     }
     --budget;

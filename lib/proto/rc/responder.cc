@@ -12,7 +12,7 @@ void receive_in_sequence(Context& context, Qp& qp, const wire::RxPacket& packet)
   if (info.has(wire::kSend)) return receive_send(context, qp, packet);
   if (info.has(wire::kWrite)) return receive_write(context, qp, packet);
   // A READ or atomic may not come in the middle of a message.
-  if (qp.message != MessageInProgress::kNone) return refuse_invalid(context, qp);
+  if (qp.responder.message != MessageInProgress::kNone) return refuse_invalid(context, qp);
   if (info.operation == wire::Operation::kReadRequest) return receive_read(context, qp, packet);
   if (info.operation == wire::Operation::kCompareSwap || info.operation == wire::Operation::kFetchAdd) {
     return receive_atomic(context, qp, packet);
@@ -27,16 +27,16 @@ void receive_in_sequence(Context& context, Qp& qp, const wire::RxPacket& packet)
 void repeat_message(Context& context, Qp& qp, Psn psn) {
   context.activate(qp);
   const bool newest = !resource_after(qp, psn);
-  switch (qp.owed) {
+  switch (qp.responder.owed) {
     case PendingAck::kNothing:
-      qp.owed = PendingAck::kAck;
-      qp.owed_newest = newest;
-      qp.owed_psn = psn;
+      qp.responder.owed = PendingAck::kAck;
+      qp.responder.owed_newest = newest;
+      qp.responder.owed_psn = psn;
       return;
     case PendingAck::kAck:
       ++context.counters.ack_deferred;
-      qp.owed_newest |= newest;
-      if (psn.after(qp.owed_psn)) qp.owed_psn = psn;
+      qp.responder.owed_newest |= newest;
+      if (psn.after(qp.responder.owed_psn)) qp.responder.owed_psn = psn;
       return;
     case PendingAck::kNak: return;  // acknowledges all before it
   }
@@ -53,21 +53,23 @@ void receive_duplicate(Context& context, Qp& qp, const wire::RxPacket& packet) {
 
 /// Sends the ACK or NAK that is owed.
 void send_owed(Context& context, Qp& qp, TxBurst& burst) {
-  const bool ack = qp.owed == PendingAck::kAck;
-  const Psn psn = ack && qp.owed_newest ? qp.epsn - 1 : qp.owed_psn;
-  const wire::Bth bth{.opcode = wire::opcode(qp.service, wire::Operation::kAcknowledge),
-                      .pkey = qp.pkey,
-                      .dest_qpn = qp.dest_qpn,
+  const bool ack = qp.responder.owed == PendingAck::kAck;
+  const Psn psn = ack && qp.responder.owed_newest ? qp.responder.epsn - 1 : qp.responder.owed_psn;
+  const wire::Bth bth{.opcode = wire::opcode(qp.common.service, wire::Operation::kAcknowledge),
+                      .pkey = qp.common.pkey,
+                      .dest_qpn = qp.common.dest_qpn,
                       .psn = psn};
-  if (send_acknowledge(context, burst, qp.path, bth, ack ? wire::kAckUnlimited : qp.nak_syndrome, qp.msn)) {
+  if (send_acknowledge(context, burst, qp.path, bth, ack ? wire::kAckUnlimited : qp.answers.nak_syndrome,
+                       qp.responder.msn)) {
     ++qp.counters.sent_pkts;
     context.counters.acks_sent += ack;
   }
-  qp.owed = PendingAck::kNothing;
+  qp.responder.owed = PendingAck::kNothing;
 }
 
 void send_cnp(Context& context, Qp& qp, TxBurst& burst) {
-  const wire::Bth bth{.opcode = wire::kCnpOpcode, .pkey = qp.pkey, .becn = true, .dest_qpn = qp.dest_qpn};
+  const wire::Bth bth{
+      .opcode = wire::kCnpOpcode, .pkey = qp.common.pkey, .becn = true, .dest_qpn = qp.common.dest_qpn};
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   if (builder.start(frame, qp.path, bth, wire::kCnpReservedBytes, 0)) {
@@ -80,22 +82,22 @@ void send_cnp(Context& context, Qp& qp, TxBurst& burst) {
     context.counters.sent_bytes += frame.length;
     ++context.counters.np_cnp_sent;
   }
-  qp.cnp_owed = false;
+  qp.responder.cnp_owed = false;
 }
 
 void finish_fatally(Context& context, Qp& qp) {
-  context.raise(static_cast<AsyncEvent>(qp.fatal_event), qp.qpn.value, qp.owner);
+  context.raise(static_cast<AsyncEvent>(qp.answers.fatal_event), qp.common.qpn.value, qp.settings.owner);
   enter_error(context, qp);
 }
 
 }  // namespace
 
 void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  if (qp.responder_dead) {
+  if (qp.responder.dead) {
     ++context.counters.drop_bad_state;
     return;
   }
-  const std::int32_t ahead = packet.bth.psn - qp.epsn;
+  const std::int32_t ahead = packet.bth.psn - qp.responder.epsn;
   if (ahead == 0) [[likely]] {
     receive_in_sequence(context, qp, packet);
   } else if (ahead < 0) {
@@ -103,56 +105,56 @@ void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
   } else {
     ++context.counters.out_of_sequence;
     ++qp.counters.out_of_sequence;
-    if (!qp.nak_sent) refuse(context, qp, static_cast<std::uint8_t>(wire::Nak::kSequence));
+    if (!qp.responder.nak_sent) refuse(context, qp, static_cast<std::uint8_t>(wire::Nak::kSequence));
   }
 }
 
 void accept(Context& context, Qp& qp, bool ack_requested) {
-  ++qp.epsn;
-  if (qp.nak_sent) {
+  ++qp.responder.epsn;
+  if (qp.responder.nak_sent) {
     // Back in sequence; a NAK that isn't out yet would name what has come.
-    qp.nak_sent = false;
-    if (qp.owed == PendingAck::kNak) {
-      qp.owed = PendingAck::kAck;
-      qp.owed_newest = true;
+    qp.responder.nak_sent = false;
+    if (qp.responder.owed == PendingAck::kNak) {
+      qp.responder.owed = PendingAck::kAck;
+      qp.responder.owed_newest = true;
       context.activate(qp);
     }
   }
   if (!ack_requested) return;
-  context.counters.ack_deferred += qp.owed == PendingAck::kAck;
-  qp.owed = PendingAck::kAck;
-  qp.owed_newest = true;
-  qp.owed_psn = qp.epsn - 1;
+  context.counters.ack_deferred += qp.responder.owed == PendingAck::kAck;
+  qp.responder.owed = PendingAck::kAck;
+  qp.responder.owed_newest = true;
+  qp.responder.owed_psn = qp.responder.epsn - 1;
   context.activate(qp);
 }
 
 void refuse(Context& context, Qp& qp, std::uint8_t syndrome) {
-  qp.nak_sent = true;
-  qp.owed = PendingAck::kNak;
-  qp.nak_syndrome = syndrome;
-  qp.owed_psn = qp.epsn;
+  qp.responder.nak_sent = true;
+  qp.responder.owed = PendingAck::kNak;
+  qp.answers.nak_syndrome = syndrome;
+  qp.responder.owed_psn = qp.responder.epsn;
   context.activate(qp);
 }
 
 void refuse_fatally(Context& context, Qp& qp, wire::Nak code, AsyncEvent event, Psn psn) {
-  qp.responder_dead = true;
-  qp.fatal_event = static_cast<std::uint8_t>(event);
-  qp.owed = PendingAck::kNak;
-  qp.nak_syndrome = static_cast<std::uint8_t>(code);
-  qp.owed_psn = psn;
+  qp.responder.dead = true;
+  qp.answers.fatal_event = static_cast<std::uint8_t>(event);
+  qp.responder.owed = PendingAck::kNak;
+  qp.answers.nak_syndrome = static_cast<std::uint8_t>(code);
+  qp.responder.owed_psn = psn;
   context.activate(qp);
 }
 
 void receive_xrc(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  if (!qp.responder_dead && packet.bth.psn == qp.epsn && starts(*packet.info)) {
+  if (!qp.responder.dead && packet.bth.psn == qp.responder.epsn && starts(*packet.info)) {
     const Srq* const srq = context.srq(SrqId{wire::XrcEth::parse(packet.bth_start + packet.info->xrceth).srqn});
-    if (srq == nullptr || !srq->xrc || srq->xrcd != qp.xrcd) {
+    if (srq == nullptr || !srq->xrc || srq->xrcd != qp.settings.xrcd) {
       ++context.counters.drop_bad_srq;
       return refuse_invalid(context, qp);
     }
-    qp.srq = srq->id;
-    qp.pd = srq->pd;
-    qp.recv_cq = srq->cq;
+    qp.receives.srq = srq->id;
+    qp.common.pd = srq->pd;
+    qp.receives.cq = srq->cq;
   }
   receive(context, qp, packet);
 }
@@ -174,24 +176,24 @@ bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplat
 void note_congestion(Context& context, Qp& qp) {
   ++context.counters.np_ecn_marked_roce_packets;
   // A datagram's sender has no flow that could be slowed.
-  if (qp.type == QpType::kUd || context.now < qp.next_cnp) return;
+  if (qp.common.type == QpType::kUd || context.now < qp.next_cnp) return;
   qp.next_cnp = context.now + kCnpInterval;
-  qp.cnp_owed = true;
+  qp.responder.cnp_owed = true;
   context.activate(qp);
 }
 
 bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
-  if (qp.cnp_owed) {
+  if (qp.responder.cnp_owed) {
     if (budget == 0 || burst.full()) return true;
     send_cnp(context, qp, burst);
     --budget;
   }
-  if (qp.resource_pending != 0 && run_resources(context, qp, burst, budget)) return true;
-  if (qp.owed == PendingAck::kNothing) return false;
+  if (qp.responder.answers_pending != 0 && run_resources(context, qp, burst, budget)) return true;
+  if (qp.responder.owed == PendingAck::kNothing) return false;
   if (budget == 0 || burst.full()) return true;
   send_owed(context, qp, burst);
   --budget;
-  if (qp.responder_dead) finish_fatally(context, qp);
+  if (qp.responder.dead) finish_fatally(context, qp);
   return false;
 }
 

@@ -27,7 +27,8 @@ void note_congestion(Context& context, Qp& qp);
 bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
 inline bool owes(const Qp& qp) {
-  return (static_cast<unsigned>(qp.owed) | unsigned{qp.resource_pending} | unsigned{qp.cnp_owed}) != 0;
+  return (static_cast<unsigned>(qp.responder.owed) | unsigned{qp.responder.answers_pending} |
+          unsigned{qp.responder.cnp_owed}) != 0;
 }
 
 // --- between the responder's files ---
@@ -57,11 +58,11 @@ void refuse(Context& context, Qp& qp, std::uint8_t syndrome);
 /// A NAK for `psn` that ends the QP: it goes to ERR, and `event` is raised, once the NAK is out.
 void refuse_fatally(Context& context, Qp& qp, wire::Nak code, AsyncEvent event, Psn psn);
 inline void refuse_invalid(Context& context, Qp& qp) {
-  refuse_fatally(context, qp, wire::Nak::kInvalidRequest, AsyncEvent::kQpRequestError, qp.epsn);
+  refuse_fatally(context, qp, wire::Nak::kInvalidRequest, AsyncEvent::kQpRequestError, qp.responder.epsn);
 }
 inline void refuse_access(Context& context, Qp& qp) {
   ++context.counters.resp_remote_access_errors;
-  refuse_fatally(context, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, qp.epsn);
+  refuse_fatally(context, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, qp.responder.epsn);
 }
 
 /// Writes an AETH.

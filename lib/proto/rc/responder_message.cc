@@ -8,16 +8,16 @@ namespace {
 
 /// Gets the receive WQE that the message needs. False: there is none or it is bad, and the peer is told.
 bool have_receive(Context& context, Qp& qp) {
-  if (qp.have_receive) return true;
+  if (qp.responder.have_receive) return true;
   switch (take_receive(context, qp)) {
     case FetchResult::kOk: return true;
     case FetchResult::kNone:
       ++context.counters.rnr_nak_sent;
-      refuse(context, qp, wire::kRnrNak | qp.min_rnr_timer);
+      refuse(context, qp, wire::kRnrNak | qp.answers.min_rnr_timer);
       return false;
     case FetchResult::kBad:
       fail_receive(context, qp, static_cast<std::uint8_t>(qp.receive.status));
-      refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpFatal, qp.epsn);
+      refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpFatal, qp.responder.epsn);
       return false;
   }
   return false;
@@ -26,7 +26,7 @@ bool have_receive(Context& context, Qp& qp) {
 /// Puts a SEND's payload into the receive WQE. False: it doesn't fit or the memory isn't ours to write.
 bool deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const ReceiveWqe& wqe = qp.receive;
-  switch (scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, packet.payload, packet.payload_bytes)) {
+  switch (scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receives.at, packet.payload, packet.payload_bytes)) {
     case ScatterResult::kOk: return true;
     case ScatterResult::kNoRoom:
       ++context.counters.resp_local_length_error;
@@ -35,7 +35,7 @@ bool deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
       return false;
     case ScatterResult::kNoAccess:
       fail_receive(context, qp, UROCE_WC_LOC_PROT_ERR);
-      refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
+      refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.responder.epsn);
       return false;
   }
   return false;
@@ -45,22 +45,22 @@ bool deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
 bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   const bool only = packet.info->has(wire::kOnly);
-  if (reth.length > kMaxMessage || (only ? reth.length != packet.payload_bytes : reth.length <= qp.mtu)) {
+  if (reth.length > kMaxMessage || (only ? reth.length != packet.payload_bytes : reth.length <= qp.common.mtu)) {
     refuse_invalid(context, qp);
     return false;
   }
   if (reth.length != 0) {
     memory::Span span;
-    if (context.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span, qp.qpn) !=
-        memory::Verdict::kOk) {
+    if (context.resolve(reth.rkey, qp.common.pd, reth.address, reth.length, memory::kRemoteWrite, span,
+                        qp.common.qpn) != memory::Verdict::kOk) {
       refuse_access(context, qp);
       return false;
     }
   }
-  qp.write_address = reth.address;
-  qp.write_left = reth.length;
-  qp.write_rkey = reth.rkey;
-  qp.receive_offset = 0;
+  qp.write.address = reth.address;
+  qp.write.left = reth.length;
+  qp.write.rkey = reth.rkey;
+  qp.responder.message_bytes = 0;
   return true;
 }
 
@@ -71,52 +71,53 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if (!well_formed(qp, packet, MessageInProgress::kSend)) return refuse_invalid(context, qp);
   if (starts(info)) {
     if (!have_receive(context, qp)) return;
-    qp.receive_offset = 0;
+    qp.responder.message_bytes = 0;
   }
   if (!deposit(context, qp, packet)) return;
-  qp.receive_offset += packet.payload_bytes;
+  qp.responder.message_bytes += packet.payload_bytes;
   if (!ends(info)) {
-    qp.message = MessageInProgress::kSend;
+    qp.responder.message = MessageInProgress::kSend;
     return accept(context, qp, packet.bth.ack_req);
   }
   if (info.has(wire::kHasIeth)) {
     const Key key = wire::Ieth::parse(packet.bth_start + info.ieth).rkey;
-    if (context.memory.invalidate(key, qp.pd, qp.qpn) != memory::Verdict::kOk) {
+    if (context.memory.invalidate(key, qp.common.pd, qp.common.qpn) != memory::Verdict::kOk) {
       fail_receive(context, qp, UROCE_WC_REM_INV_REQ_ERR);
       return refuse_access(context, qp);
     }
   }
-  qp.message = MessageInProgress::kNone;
-  ++qp.msn;
+  qp.responder.message = MessageInProgress::kNone;
+  ++qp.responder.msn;
   ++context.counters.rdma_recvs;
-  deliver(context, qp, packet, UROCE_WC_RECV, qp.receive_offset);
+  deliver(context, qp, packet, UROCE_WC_RECV, qp.responder.message_bytes);
   accept(context, qp, packet.bth.ack_req);
 }
 
 void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
-  if (!well_formed(qp, packet, MessageInProgress::kWrite) || (qp.access & memory::kRemoteWrite) == 0) {
+  if (!well_formed(qp, packet, MessageInProgress::kWrite) || (qp.responder.access & memory::kRemoteWrite) == 0) {
     return refuse_invalid(context, qp);
   }
   // The receive comes first: without one, nothing of the packet may be executed.
   if (info.has(wire::kHasImmDt) && !have_receive(context, qp)) return;
   if (starts(info) && !begin_write(context, qp, packet)) return;
   const bool last = ends(info);
-  if (last ? packet.payload_bytes != qp.write_left : packet.payload_bytes >= qp.write_left) {
+  if (last ? packet.payload_bytes != qp.write.left : packet.payload_bytes >= qp.write.left) {
     return refuse_invalid(context, qp);
   }
   if (!store(context, qp, packet)) return refuse_access(context, qp);
-  qp.write_address += packet.payload_bytes;
-  qp.write_left -= packet.payload_bytes;
-  qp.receive_offset += packet.payload_bytes;
+  qp.write.address += packet.payload_bytes;
+  qp.write.left -= packet.payload_bytes;
+  qp.responder.message_bytes += packet.payload_bytes;
   if (!last) {
-    qp.message = MessageInProgress::kWrite;
+    qp.responder.message = MessageInProgress::kWrite;
     return accept(context, qp, packet.bth.ack_req);
   }
-  qp.message = MessageInProgress::kNone;
-  ++qp.msn;
+  qp.responder.message = MessageInProgress::kNone;
+  ++qp.responder.msn;
   ++context.counters.rx_write_requests;
-  if (info.has(wire::kHasImmDt)) deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.receive_offset);
+  if (info.has(wire::kHasImmDt))
+    deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.responder.message_bytes);
   accept(context, qp, packet.bth.ack_req);
 }
 

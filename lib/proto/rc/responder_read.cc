@@ -12,50 +12,50 @@ namespace {
 constexpr std::uint32_t between(Psn from, Psn to) { return (to.value() - from.value()) & Psn::kMask; }
 
 std::uint8_t after(const Qp& qp, std::uint8_t at) {
-  return static_cast<std::uint8_t>(at + 1 == qp.resource_count ? 0 : at + 1);
+  return static_cast<std::uint8_t>(at + 1 == qp.answers.count ? 0 : at + 1);
 }
 std::uint8_t before(const Qp& qp, std::uint8_t at) {
-  return static_cast<std::uint8_t>(at == 0 ? qp.resource_count - 1 : at - 1);
+  return static_cast<std::uint8_t>(at == 0 ? qp.answers.count - 1 : at - 1);
 }
 /// How long ago a slot was filled: 1 is the newest.
 std::uint32_t age(const Qp& qp, std::uint8_t at) {
-  const int distance = int{qp.resource_next} - int{at};
-  return static_cast<std::uint32_t>(distance > 0 ? distance : distance + qp.resource_count);
+  const int distance = int{qp.answers.next} - int{at};
+  return static_cast<std::uint32_t>(distance > 0 ? distance : distance + qp.answers.count);
 }
 
 /// The slot for a new READ or atomic; nullptr: the peer has more outstanding than it may.
 Resource* new_resource(Qp& qp) {
-  if (qp.resource_count == 0) return nullptr;
-  const std::uint8_t at = qp.resource_next;
-  Resource& slot = qp.resources[at];
-  if (qp.resource_used == qp.resource_count) {
+  if (qp.answers.count == 0) return nullptr;
+  const std::uint8_t at = qp.answers.next;
+  Resource& slot = qp.answers.ring[at];
+  if (qp.answers.used == qp.answers.count) {
     if (slot.pending && !slot.replay) return nullptr;
-    if (slot.pending) --qp.resource_pending;
+    if (slot.pending) --qp.responder.answers_pending;
   } else {
-    ++qp.resource_used;
+    ++qp.answers.used;
   }
   slot = Resource{};
-  qp.resource_next = after(qp, at);
+  qp.answers.next = after(qp, at);
   return &slot;
 }
 
 /// Has the resource answered, in the order of PSNs.
 void queue_answer(Context& context, Qp& qp, Resource& resource) {
-  const auto at = static_cast<std::uint8_t>(&resource - qp.resources);
-  const bool idle = qp.resource_pending == 0;
+  const auto at = static_cast<std::uint8_t>(&resource - qp.answers.ring);
+  const bool idle = qp.responder.answers_pending == 0;
   if (!resource.pending) {
     resource.pending = 1;
-    ++qp.resource_pending;
+    ++qp.responder.answers_pending;
   }
-  if (idle || age(qp, at) > age(qp, qp.resource_at)) qp.resource_at = at;
+  if (idle || age(qp, at) > age(qp, qp.answers.at)) qp.answers.at = at;
   context.activate(qp);
 }
 
 Resource* find_resource(Qp& qp, Psn psn) {
-  std::uint8_t at = qp.resource_next;
-  for (std::uint32_t i = 0; i < qp.resource_used; ++i) {
+  std::uint8_t at = qp.answers.next;
+  for (std::uint32_t i = 0; i < qp.answers.used; ++i) {
     at = before(qp, at);
-    Resource& resource = qp.resources[at];
+    Resource& resource = qp.answers.ring[at];
     if (between(Psn(resource.first_psn), psn) < resource.psn_count) return &resource;
   }
   return nullptr;
@@ -65,18 +65,18 @@ void note(const Qp& qp, Resource& resource, std::uint64_t address, Key rkey, std
   resource.address = address;
   resource.rkey = rkey.value;
   resource.length = resource.end_offset = length;
-  resource.psn_count = length == 0 ? 1 : ((length - 1) >> qp.mtu_shift) + 1;
-  resource.first_psn = resource.next_psn = resource.start_psn = qp.epsn.value();
-  resource.end_psn = (qp.epsn + resource.psn_count).value();
-  resource.msn = qp.msn.value();
-  resource.pd = qp.pd.value;
+  resource.psn_count = length == 0 ? 1 : ((length - 1) >> qp.common.mtu_shift) + 1;
+  resource.first_psn = resource.next_psn = resource.start_psn = qp.responder.epsn.value();
+  resource.end_psn = (qp.responder.epsn + resource.psn_count).value();
+  resource.msn = qp.responder.msn.value();
+  resource.pd = qp.common.pd.value;
 }
 
 /// The PSNs of the request are taken: what was owed for earlier ones is acknowledged by its answer.
 void accept_answered(Context& context, Qp& qp, std::uint32_t psns) {
-  qp.epsn = qp.epsn + (psns - 1);
+  qp.responder.epsn = qp.responder.epsn + (psns - 1);
   accept(context, qp, false);
-  qp.owed = PendingAck::kNothing;
+  qp.responder.owed = PendingAck::kNothing;
 }
 
 /// Held while memory without atomic instructions is read, then written: other workers do so, too.
@@ -119,7 +119,7 @@ bool store_word(Context& context, const memory::Span& span, const std::byte* fro
 
 /// A FLUSH or ATOMIC WRITE was executed.
 void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& reth) {
-  ++qp.msn;
+  ++qp.responder.msn;
   note(qp, resource, reth.address, reth.rkey, 0);
   resource.answer = ResponseKind::kConfirmation;
   accept_answered(context, qp, 1);
@@ -129,11 +129,11 @@ void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& ret
 /// One packet of a READ's answer. False: the memory is gone, and the peer is told.
 bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst) {
   const Psn psn(resource.next_psn);
-  const std::uint32_t offset = between(Psn(resource.first_psn), psn) << qp.mtu_shift;
-  const std::uint32_t bytes = std::min(qp.mtu, resource.end_offset - offset);
+  const std::uint32_t offset = between(Psn(resource.first_psn), psn) << qp.common.mtu_shift;
+  const std::uint32_t bytes = std::min(qp.common.mtu, resource.end_offset - offset);
   memory::Span span;
   if (bytes != 0 && context.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes,
-                                    memory::kRemoteRead, span, qp.qpn) != memory::Verdict::kOk) {
+                                    memory::kRemoteRead, span, qp.common.qpn) != memory::Verdict::kOk) {
     return false;
   }
   const bool first = resource.next_psn == resource.start_psn;
@@ -141,8 +141,10 @@ bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& b
   using wire::Operation;
   const Operation operation = first ? (last ? Operation::kReadResponseOnly : Operation::kReadResponseFirst)
                                     : (last ? Operation::kReadResponseLast : Operation::kReadResponseMiddle);
-  const wire::Bth bth{
-      .opcode = wire::opcode(qp.service, operation), .pkey = qp.pkey, .dest_qpn = qp.dest_qpn, .psn = psn};
+  const wire::Bth bth{.opcode = wire::opcode(qp.common.service, operation),
+                      .pkey = qp.common.pkey,
+                      .dest_qpn = qp.common.dest_qpn,
+                      .psn = psn};
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const bool aeth = first || last;
@@ -159,9 +161,9 @@ bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& b
 }
 
 void send_atomic_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst) {
-  const wire::Bth bth{.opcode = wire::opcode(qp.service, wire::Operation::kAtomicAcknowledge),
-                      .pkey = qp.pkey,
-                      .dest_qpn = qp.dest_qpn,
+  const wire::Bth bth{.opcode = wire::opcode(qp.common.service, wire::Operation::kAtomicAcknowledge),
+                      .pkey = qp.common.pkey,
+                      .dest_qpn = qp.common.dest_qpn,
                       .psn = Psn(resource.first_psn)};
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
@@ -179,22 +181,23 @@ void send_atomic_response(Context& context, Qp& qp, Resource& resource, TxBurst&
 }  // namespace
 
 bool resource_after(const Qp& qp, Psn psn) {
-  return qp.resource_used != 0 && Psn(qp.resources[before(qp, qp.resource_next)].first_psn).after(psn);
+  return qp.answers.used != 0 && Psn(qp.answers.ring[before(qp, qp.answers.next)].first_psn).after(psn);
 }
 
 void receive_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
-  if ((qp.access & memory::kRemoteRead) == 0 || reth.length > kMaxMessage) return refuse_invalid(context, qp);
+  if ((qp.responder.access & memory::kRemoteRead) == 0 || reth.length > kMaxMessage)
+    return refuse_invalid(context, qp);
   if (reth.length != 0) {
     memory::Span span;
-    if (context.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteRead, span, qp.qpn) !=
-        memory::Verdict::kOk) {
+    if (context.resolve(reth.rkey, qp.common.pd, reth.address, reth.length, memory::kRemoteRead, span,
+                        qp.common.qpn) != memory::Verdict::kOk) {
       return refuse_access(context, qp);
     }
   }
   Resource* const resource = new_resource(qp);
   if (resource == nullptr) return refuse_invalid(context, qp);
-  ++qp.msn;
+  ++qp.responder.msn;
   ++context.counters.rx_read_requests;
   note(qp, *resource, reth.address, reth.rkey, reth.length);
   accept_answered(context, qp, resource->psn_count);
@@ -203,9 +206,10 @@ void receive_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
 
 void receive_atomic(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::AtomicEth request = wire::AtomicEth::parse(packet.bth_start + packet.info->atomic_eth);
-  if ((qp.access & memory::kRemoteAtomic) == 0 || request.address % 8 != 0) return refuse_invalid(context, qp);
+  if ((qp.responder.access & memory::kRemoteAtomic) == 0 || request.address % 8 != 0)
+    return refuse_invalid(context, qp);
   memory::Span span;
-  if (context.resolve(request.rkey, qp.pd, request.address, 8, memory::kRemoteAtomic, span, qp.qpn) !=
+  if (context.resolve(request.rkey, qp.common.pd, request.address, 8, memory::kRemoteAtomic, span, qp.common.qpn) !=
       memory::Verdict::kOk) {
     return refuse_access(context, qp);
   }
@@ -215,9 +219,10 @@ void receive_atomic(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const std::uint64_t original =
       execute(context, span, packet.info->operation == wire::Operation::kCompareSwap, request, reached);
   if (!reached) {
-    return refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
+    return refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError,
+                          qp.responder.epsn);
   }
-  ++qp.msn;
+  ++qp.responder.msn;
   ++context.counters.rx_atomic_requests;
   note(qp, *resource, request.address, request.rkey, 0);
   resource->answer = ResponseKind::kAtomic;
@@ -228,19 +233,20 @@ void receive_atomic(Context& context, Qp& qp, const wire::RxPacket& packet) {
 
 void receive_atomic_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
-  const bool allowed = (qp.access & memory::kRemoteWrite) != 0;
+  const bool allowed = (qp.responder.access & memory::kRemoteWrite) != 0;
   if (!allowed || reth.address % 8 != 0 || reth.length != 8 || packet.payload_bytes != 8) {
     return refuse_invalid(context, qp);
   }
   memory::Span span;
-  if (context.resolve(reth.rkey, qp.pd, reth.address, 8, memory::kRemoteWrite, span, qp.qpn) !=
+  if (context.resolve(reth.rkey, qp.common.pd, reth.address, 8, memory::kRemoteWrite, span, qp.common.qpn) !=
       memory::Verdict::kOk) {
     return refuse_access(context, qp);
   }
   Resource* const resource = new_resource(qp);
   if (resource == nullptr) return refuse_invalid(context, qp);
   if (!store_word(context, span, packet.payload)) {
-    return refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.epsn);
+    return refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError,
+                          qp.responder.epsn);
   }
   ++context.counters.rx_write_requests;
   confirm(context, qp, *resource, reth);
@@ -253,12 +259,14 @@ void receive_flush(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const std::uint32_t type = feth.bits & 15, level = feth.bits >> 4 & 3;
   const std::uint32_t need = ((type & kGlobal) != 0 ? std::uint32_t{memory::kFlushGlobal} : 0u) |
                              ((type & kPersistent) != 0 ? std::uint32_t{memory::kFlushPersistent} : 0u);
-  if (need == 0 || (type & ~(kGlobal | kPersistent)) != 0 || level > kWholeRegion || (qp.access & need) != need) {
+  if (need == 0 || (type & ~(kGlobal | kPersistent)) != 0 || level > kWholeRegion ||
+      (qp.responder.access & need) != need) {
     return refuse_invalid(context, qp);
   }
   memory::Span span;
   const std::uint32_t length = level == kWholeRegion ? 0 : reth.length;
-  if (context.resolve(reth.rkey, qp.pd, reth.address, length, need, span, qp.qpn) != memory::Verdict::kOk) {
+  if (context.resolve(reth.rkey, qp.common.pd, reth.address, length, need, span, qp.common.qpn) !=
+      memory::Verdict::kOk) {
     return refuse_access(context, qp);
   }
   Resource* const resource = new_resource(qp);
@@ -288,7 +296,7 @@ void repeat_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
     ++context.counters.drop_unexpected;
     return;
   }
-  const std::uint32_t offset = between(Psn(resource->first_psn), packet.bth.psn) << qp.mtu_shift;
+  const std::uint32_t offset = between(Psn(resource->first_psn), packet.bth.psn) << qp.common.mtu_shift;
   const bool within = reth.rkey.value == resource->rkey && reth.address == resource->address + offset &&
                       offset <= resource->length && reth.length <= resource->length - offset &&
                       (reth.length != 0 || resource->length == 0);
@@ -299,7 +307,8 @@ void repeat_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
   resource->replay = 1;
   resource->start_psn = resource->next_psn = packet.bth.psn.value();
   resource->end_offset = offset + reth.length;
-  resource->end_psn = (packet.bth.psn + (reth.length == 0 ? 1 : ((reth.length - 1) >> qp.mtu_shift) + 1)).value();
+  resource->end_psn =
+      (packet.bth.psn + (reth.length == 0 ? 1 : ((reth.length - 1) >> qp.common.mtu_shift) + 1)).value();
   queue_answer(context, qp, *resource);
 }
 
@@ -316,10 +325,10 @@ void repeat_atomic(Context& context, Qp& qp, const wire::RxPacket& packet) {
 }
 
 bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
-  while (qp.resource_pending != 0) {
-    Resource& resource = qp.resources[qp.resource_at];
+  while (qp.responder.answers_pending != 0) {
+    Resource& resource = qp.answers.ring[qp.answers.at];
     if (!resource.pending) {
-      qp.resource_at = after(qp, qp.resource_at);
+      qp.answers.at = after(qp, qp.answers.at);
       continue;
     }
     if (budget == 0 || burst.full()) return true;
@@ -327,7 +336,7 @@ bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budg
     if (resource.answer == ResponseKind::kAtomic) {
       send_atomic_response(context, qp, resource, burst);
     } else if (!send_read_response(context, qp, resource, burst)) {
-      qp.resource_pending = 0;
+      qp.responder.answers_pending = 0;
       ++context.counters.resp_remote_access_errors;
       refuse_fatally(context, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, Psn(resource.next_psn));
       return false;
@@ -336,7 +345,7 @@ bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budg
     ++qp.counters.sent_pkts;
     if (resource.next_psn == resource.end_psn) {
       resource.pending = 0;
-      --qp.resource_pending;
+      --qp.responder.answers_pending;
     }
   }
   return false;

@@ -15,26 +15,26 @@ constexpr std::array<std::uint32_t, 32> kRnrDelays = {
     65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,   48,    64,    96,    128,   192,
     256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
-Nanos timeout_of(const Qp& qp) { return Nanos{4096} << qp.ack_timeout; }
+Nanos timeout_of(const Qp& qp) { return Nanos{4096} << qp.retransmission.ack_timeout; }
 
 /// How long after the last progress an acknowledge is missed; kNever: not before the timeout. Patience doubles each
 /// time, while it leaves as much of the timeout again.
 Nanos early_retry_delay(const Context& context, const Qp& qp) {
-  const Nanos patience = std::max(qp.rtt.retransmit_timeout(), context.config.min_early_retry_delay);
-  const Nanos next = patience << qp.early_retries, before = next - patience;
-  return qp.retry_cnt != 0 && before + 2 * next <= timeout_of(qp) ? before + next : kNever;
+  const Nanos patience = std::max(qp.retransmission.rtt.retransmit_timeout(), context.config.min_early_retry_delay);
+  const Nanos next = patience << qp.retransmission.early_retries, before = next - patience;
+  return qp.requester.retry_cnt != 0 && before + 2 * next <= timeout_of(qp) ? before + next : kNever;
 }
 
 /// The rounds of all QPs meet, since a worker may have to wake for each.
 void schedule_ack_watch(Context& context, Qp& qp) {
   const Nanos grid = context.config.min_early_retry_delay / 8 + 1;
-  qp.watched = true;
-  context.ack_watch.add(qp.self, ((context.now + context.config.min_early_retry_delay) / grid + 1) * grid);
+  qp.retransmission.watched = true;
+  context.ack_watch.add(qp.common.self, ((context.now + context.config.min_early_retry_delay) / grid + 1) * grid);
 }
 
 void restart_from_una(Context& context, Qp& qp) {
   rewind(context, qp);
-  qp.retrying = true;
+  qp.retransmission.retrying = true;
   context.schedule_send(qp);
 }
 
@@ -42,31 +42,14 @@ void restart_from_una(Context& context, Qp& qp) {
 /// answered either, or NAKs are given already, all that is unacknowledged.
 void retry_early(Context& context, Qp& qp) {
   ++context.counters.roce_adp_retrans;
-  if (qp.early_retries++ == 0 && !qp.retrying && rewind_last_packet(context, qp)) {
+  if (qp.retransmission.early_retries++ == 0 && !qp.retransmission.retrying && rewind_last_packet(context, qp)) {
     context.schedule_send(qp);
     return;
   }
-  const Nanos deadline = qp.ack_deadline;
-  qp.window.on_timeout();
+  const Nanos deadline = qp.deadline(Deadline::kAck);
+  qp.congestion.window.on_timeout();
   restart_from_una(context, qp);
-  qp.ack_deadline = deadline;
-}
-
-void acknowledge_timeout(Context& context, Qp& qp) {
-  qp.ack_deadline = kNever;
-  if (qp.una == qp.psn) return;
-  qp.rtt.forget();
-  qp.early_retries = 0;
-  ++context.counters.local_ack_timeout_err;
-  ++qp.counters.local_ack_timeout_err;
-  if (qp.retries_left == 0) {
-    ++context.counters.retry_exceeded_err;
-    fail_send(context, qp, UROCE_WC_RETRY_EXC_ERR);
-    return;
-  }
-  --qp.retries_left;
-  qp.window.on_timeout();
-  restart_from_una(context, qp);
+  qp.deadline(Deadline::kAck) = deadline;
 }
 
 }  // namespace
@@ -74,82 +57,81 @@ void acknowledge_timeout(Context& context, Qp& qp) {
 Nanos rnr_delay(std::uint8_t timer_code) { return kRnrDelays[timer_code & 31] * (10 * kMicrosecond); }
 
 void expect_acknowledge(Context& context, Qp& qp) {
-  if (qp.ack_timeout == 0) return;
-  qp.ack_deadline = context.now + timeout_of(qp);
-  context.arm_timer(qp, qp.ack_deadline);
-  if (!qp.watched && qp.rtt.known()) schedule_ack_watch(context, qp);
+  if (qp.retransmission.ack_timeout == 0) return;
+  context.set_deadline(qp, Deadline::kAck, context.now + timeout_of(qp));
+  if (!qp.retransmission.watched && qp.retransmission.rtt.known()) schedule_ack_watch(context, qp);
 }
 
 void on_ack_watch(Context& context, Qp& qp) {
-  qp.watched = false;
+  qp.retransmission.watched = false;
   const Nanos limit = early_retry_delay(context, qp);
-  if (qp.ack_deadline == kNever || limit == kNever) return;
-  const Nanos waited = context.now + timeout_of(qp) - qp.ack_deadline;
-  if (qp.una != qp.psn && waited >= limit) retry_early(context, qp);
+  if (qp.deadline(Deadline::kAck) == kNever || limit == kNever) return;
+  const Nanos waited = context.now + timeout_of(qp) - qp.deadline(Deadline::kAck);
+  if (qp.requester.una != qp.requester.psn && waited >= limit) retry_early(context, qp);
   schedule_ack_watch(context, qp);
 }
 
 void retry_from_una(Context& context, Qp& qp) {
-  if (qp.retrying) return;
-  if (qp.retries_left == 0) {
+  if (qp.retransmission.retrying) return;
+  if (qp.retransmission.retries_left == 0) {
     ++context.counters.retry_exceeded_err;
     fail_send(context, qp, UROCE_WC_RETRY_EXC_ERR);
     return;
   }
-  --qp.retries_left;
-  qp.rtt.forget();
-  qp.window.on_loss();
+  --qp.retransmission.retries_left;
+  qp.retransmission.rtt.forget();
+  qp.congestion.window.on_loss();
   restart_from_una(context, qp);
 }
 
 void wait_for_receiver(Context& context, Qp& qp, std::uint8_t timer_code) {
-  if (qp.rnr_waiting) return;
-  if (qp.rnr_retries_left == 0) {
+  if (qp.retransmission.rnr_waiting) return;
+  if (qp.retransmission.rnr_retries_left == 0) {
     ++context.counters.rnr_nak_retry_err;
     ++qp.counters.rnr_nak_retry_err;
     fail_send(context, qp, UROCE_WC_RNR_RETRY_EXC_ERR);
     return;
   }
-  if (qp.rnr_retry != 7) --qp.rnr_retries_left;
-  qp.rtt.forget();
+  if (qp.requester.rnr_retry != 7) --qp.retransmission.rnr_retries_left;
+  qp.retransmission.rtt.forget();
   rewind(context, qp);
-  qp.rnr_waiting = true;
-  qp.send_state = SendState::kBlocked;
-  qp.rnr_deadline = context.now + rnr_delay(timer_code);
-  context.arm_timer(qp, qp.rnr_deadline);
+  qp.retransmission.rnr_waiting = true;
+  qp.common.send_state = SendState::kBlocked;
+  context.set_deadline(qp, Deadline::kRnr, context.now + rnr_delay(timer_code));
 }
 
 void on_ack_progress(Context& context, Qp& qp, std::uint32_t acked) {
-  qp.rtt.acknowledged(qp.una, context.now);
-  qp.early_retries = 0;
-  qp.retrying = false;
-  qp.retries_left = qp.retry_cnt;
-  qp.rnr_retries_left = qp.rnr_retry;
-  qp.window.on_ack(acked);
-  qp.ack_deadline = kNever;
-  if (qp.una != qp.psn) expect_acknowledge(context, qp);
-  if (qp.sqd_pending) check_drained(context, qp);
+  qp.retransmission.rtt.acknowledged(qp.requester.una, context.now);
+  qp.retransmission.early_retries = 0;
+  qp.retransmission.retrying = false;
+  qp.retransmission.retries_left = qp.requester.retry_cnt;
+  qp.retransmission.rnr_retries_left = qp.requester.rnr_retry;
+  qp.congestion.window.on_ack(acked);
+  qp.deadline(Deadline::kAck) = kNever;
+  if (qp.requester.una != qp.requester.psn) expect_acknowledge(context, qp);
+  if (qp.requester.draining) check_drained(context, qp);
   context.resume_send(qp);
 }
 
-void on_timer(Context& context, Qp& qp) {
-  qp.wheel_deadline = kNever;
-  if (qp.state == QpState::kErr) {
-    poll_flush(context, qp);
+void on_ack_timeout(Context& context, Qp& qp) {
+  if (qp.requester.una == qp.requester.psn) return;
+  qp.retransmission.rtt.forget();
+  qp.retransmission.early_retries = 0;
+  ++context.counters.local_ack_timeout_err;
+  ++qp.counters.local_ack_timeout_err;
+  if (qp.retransmission.retries_left == 0) {
+    ++context.counters.retry_exceeded_err;
+    fail_send(context, qp, UROCE_WC_RETRY_EXC_ERR);
     return;
   }
-  if (qp.rnr_deadline <= context.now) {
-    qp.rnr_deadline = kNever;
-    qp.rnr_waiting = false;
-    context.schedule_send(qp);
-  }
-  if (qp.ack_deadline <= context.now) acknowledge_timeout(context, qp);
-  if (qp.pace.deadline <= context.now) {
-    qp.pace.deadline = kNever;
-    context.resume_send(qp);
-  }
-  const Nanos next = std::min({qp.rnr_deadline, qp.ack_deadline, qp.pace.deadline});
-  if (next != kNever) context.arm_timer(qp, next);
+  --qp.retransmission.retries_left;
+  qp.congestion.window.on_timeout();
+  restart_from_una(context, qp);
+}
+
+void on_rnr_timeout(Context& context, Qp& qp) {
+  qp.retransmission.rnr_waiting = false;
+  context.schedule_send(qp);
 }
 
 }  // namespace uroce::proto

@@ -28,7 +28,10 @@ void on_ack_progress(Context& context, Qp& qp, std::uint32_t acked);
 /// Duration of an RNR timer code (IBTA vol. 1, table 45).
 Nanos rnr_delay(std::uint8_t timer_code);
 
-/// The wheel's deadline of this QP has come: does what is due, and sets the next.
-void on_timer(Context& context, Qp& qp);
+/// Deadline::kAck has come.
+void on_ack_timeout(Context& context, Qp& qp);
+
+/// Deadline::kRnr has come: sends again.
+void on_rnr_timeout(Context& context, Qp& qp);
 
 }  // namespace uroce::proto

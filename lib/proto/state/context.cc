@@ -28,12 +28,12 @@ Context::Context(const TransportConfig& cfg, memory::Table& table)
 }
 
 void Context::remove_active(Qp& qp) {
-  if (!qp.active) return;
-  qp.active = false;
+  if (!qp.common.active) return;
+  qp.common.active = false;
   std::uint32_t kept = active_head_;
   for (std::uint32_t i = active_head_; i != active_tail_; ++i) {
     const std::uint32_t index = active_[i & active_mask_];
-    if (index != qp.self) active_[kept++ & active_mask_] = index;
+    if (index != qp.common.self) active_[kept++ & active_mask_] = index;
   }
   active_tail_ = kept;
 }
@@ -41,24 +41,24 @@ void Context::remove_active(Qp& qp) {
 bool Context::take_read_budget(Qp& qp, std::uint32_t cost) {
   // One request is let through whatever its size, else a small ring would stop all READs.
   if (read_budget_used_ != 0 && read_budget_used_ + cost > config.receive_ring_bytes) {
-    if (!qp.waits_for_read_budget) {
-      qp.waits_for_read_budget = true;
-      qp.next_read_waiter = kNoQp;
-      Waiters& list = waiters_[qp.read_round == read_round_ ? 1 : 0];
-      (list.tail == kNoQp ? list.head : qps[list.tail].next_read_waiter) = qp.self;
-      list.tail = qp.self;
+    if (!qp.reads.waits) {
+      qp.reads.waits = true;
+      qp.reads.next_waiter = kNoQp;
+      Waiters& list = waiters_[qp.reads.round == read_round_ ? 1 : 0];
+      (list.tail == kNoQp ? list.head : qps[list.tail].reads.next_waiter) = qp.common.self;
+      list.tail = qp.common.self;
     }
     return false;
   }
-  qp.read_round = read_round_;
+  qp.reads.round = read_round_;
   read_budget_used_ += cost;
-  qp.read_budget_used += cost;
+  qp.reads.budget_used += cost;
   return true;
 }
 
 void Context::release_read_budget(Qp& qp, std::uint32_t cost) {
-  cost = std::min(cost, qp.read_budget_used);
-  qp.read_budget_used -= cost;
+  cost = std::min(cost, qp.reads.budget_used);
+  qp.reads.budget_used -= cost;
   read_budget_used_ -= cost;
   // All waiters try again once a quarter is free: before whoever is active already (the QP that gives had its
   // share), and those that got nothing in the last round before those that did. Who finds none waits again.
@@ -68,28 +68,28 @@ void Context::release_read_budget(Qp& qp, std::uint32_t cost) {
   std::uint32_t last_first = kNoQp;
   for (Waiters& list : waiters_) {
     for (std::uint32_t i = list.head; i != kNoQp;) {
-      const std::uint32_t next = qps[i].next_read_waiter;
-      qps[i].next_read_waiter = last_first;
+      const std::uint32_t next = qps[i].reads.next_waiter;
+      qps[i].reads.next_waiter = last_first;
       last_first = i;
       i = next;
     }
     list = Waiters{};
   }
-  for (std::uint32_t i = last_first; i != kNoQp; i = qps[i].next_read_waiter) {
-    qps[i].waits_for_read_budget = false;
+  for (std::uint32_t i = last_first; i != kNoQp; i = qps[i].reads.next_waiter) {
+    qps[i].reads.waits = false;
     schedule_send_first(qps[i]);
   }
 }
 
 void Context::remove_read_waiter(Qp& qp) {
-  if (!qp.waits_for_read_budget) return;
-  qp.waits_for_read_budget = false;
+  if (!qp.reads.waits) return;
+  qp.reads.waits = false;
   for (Waiters& list : waiters_) {
     std::uint32_t previous = kNoQp, i = list.head;
-    for (; i != kNoQp && i != qp.self; i = qps[i].next_read_waiter) previous = i;
+    for (; i != kNoQp && i != qp.common.self; i = qps[i].reads.next_waiter) previous = i;
     if (i == kNoQp) continue;
-    (previous == kNoQp ? list.head : qps[previous].next_read_waiter) = qp.next_read_waiter;
-    if (list.tail == qp.self) list.tail = previous;
+    (previous == kNoQp ? list.head : qps[previous].reads.next_waiter) = qp.reads.next_waiter;
+    if (list.tail == qp.common.self) list.tail = previous;
     return;
   }
 }

@@ -50,30 +50,30 @@ class Context {
 
   // --- active list: QPs that may have something to send, first in, first out ---
   void activate(Qp& qp) {
-    if (qp.active) return;
-    qp.active = true;
-    active_[active_tail_++ & active_mask_] = qp.self;
+    if (qp.common.active) return;
+    qp.common.active = true;
+    active_[active_tail_++ & active_mask_] = qp.common.self;
   }
   /// The requester may have something to send.
   void schedule_send(Qp& qp) {
-    qp.send_state = SendState::kReady;
+    qp.common.send_state = SendState::kReady;
     activate(qp);
   }
   /// The same, ahead of those that are active already.
   void schedule_send_first(Qp& qp) {
-    qp.send_state = SendState::kReady;
-    if (qp.active) return;
-    qp.active = true;
-    active_[--active_head_ & active_mask_] = qp.self;
+    qp.common.send_state = SendState::kReady;
+    if (qp.common.active) return;
+    qp.common.active = true;
+    active_[--active_head_ & active_mask_] = qp.common.self;
   }
   /// What blocked the requester may have gone.
   void resume_send(Qp& qp) {
-    if (qp.send_state == SendState::kBlocked) schedule_send(qp);
+    if (qp.common.send_state == SendState::kBlocked) schedule_send(qp);
   }
   Qp* take_active() {
     if (active_head_ == active_tail_) return nullptr;
     Qp& qp = qps[active_[active_head_++ & active_mask_]];
-    qp.active = false;
+    qp.common.active = false;
     return &qp;
   }
   bool any_active() const { return active_head_ != active_tail_; }
@@ -84,10 +84,14 @@ class Context {
   void remove_active(Qp& qp);
 
   // --- timers: the wheel has one deadline a QP, never later than the earliest of the QP's own ---
+  void set_deadline(Qp& qp, Deadline which, Nanos when) {
+    qp.deadline(which) = when;
+    arm_timer(qp, when);
+  }
   void arm_timer(Qp& qp, Nanos deadline) {
-    if (deadline >= qp.wheel_deadline) return;
-    qp.wheel_deadline = deadline;
-    timers.set(qp.self, deadline);
+    if (deadline >= qp.retransmission.wheel_deadline) return;
+    qp.retransmission.wheel_deadline = deadline;
+    timers.set(qp.common.self, deadline);
   }
 
   // --- bytes of READ responses that may be on their way, all QPs together ---
@@ -100,9 +104,9 @@ class Context {
   uroce_cqe make_cqe(const Qp& qp, std::uint64_t wr_id, std::uint8_t status) const {
     uroce_cqe cqe{};
     cqe.wr_id = wr_id;
-    cqe.qpn = qp.qpn.value;
+    cqe.qpn = qp.common.qpn.value;
     cqe.status = status;
-    cqe.src_qp = qp.dest_qpn.value;
+    cqe.src_qp = qp.common.dest_qpn.value;
     cqe.timestamp = now;
     return cqe;
   }

@@ -3,9 +3,11 @@
 // touches come first.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
 #include "abi/queue_entries.h"
 #include "base/types.h"
@@ -136,133 +138,219 @@ enum class MessageInProgress : std::uint8_t { kNone, kSend, kWrite };
 /// What acknowledgement the responder owes.
 enum class PendingAck : std::uint8_t { kNothing, kAck, kNak };
 
-/// The rate limit of a QP that is `paced`: pacing.h.
-struct RateLimit {
-  std::uint32_t kbps = 0;
-  Nanos depth = 0;     ///< of the bucket: how far clear_at may run ahead of the time
-  Nanos clear_at = 0;  ///< when all that was sent has left, at this rate
-  Nanos deadline = kNever;
+/// The deadlines of a QP, in the order in which on_timer() serves them.
+enum class Deadline : std::uint8_t {
+  kRnr,    ///< end of the wait that an RNR NAK asked for
+  kAck,    ///< Local ACK Timeout
+  kPace,   ///< the rate limit lets the next packet go
+  kFlush,  ///< next look for WQEs that were posted to a QP in ERR
 };
+inline constexpr Deadline kDeadlines[] = {Deadline::kRnr, Deadline::kAck, Deadline::kPace, Deadline::kFlush};
 
-struct alignas(64) Qp {
-  // --- line 0: every packet, either way; what the responder needs for a packet in sequence ---
+/// Identity, state and peer: what every packet needs, either way.
+struct Common {
   QpState state = QpState::kReset;
   QpType type = QpType::kRc;
   std::uint8_t mtu_shift = 10;
   bool active = false;  ///< in the active list
   SendState send_state = SendState::kIdle;
-  MessageInProgress message = MessageInProgress::kNone;
-  PendingAck owed = PendingAck::kNothing;
-  bool owed_newest = false;     ///< the ACK is for the newest PSN received when it leaves, else for owed_psn
-  bool nak_sent = false;        ///< sequence or RNR NAK given, and not back in sequence since
-  bool responder_dead = false;  ///< a fatal NAK is owed or given
-  bool have_receive = false;    ///< `receive` is taken out of the queue
-  bool cnp_owed = false;        ///< the peer is to be told of congestion
-  std::uint8_t resource_pending = 0;
   wire::Service service = wire::Service::kRc;  ///< follows from the type
   std::uint16_t pkey = wire::kDefaultPkey;
-  std::uint32_t self = kNoQp;
+  std::uint32_t self = kNoQp;  ///< slot in the table of QPs
   Qpn qpn, dest_qpn;
   PdId pd;
   std::uint32_t mtu = 1024;
-  std::uint32_t peer_v4 = 0;  ///< address that packets must come from, as in the IP header; 0: it is `peer`
-  Psn epsn;
+  std::uint32_t peer_v4 = 0;  ///< source that packets must have, as in the IP header; 0: it is Qp::peer
+  std::uint32_t qkey = 0;
+};
+
+/// What the responder expects next and what it owes (IBTA vol. 1, 9.7: Reliable Service, responder side).
+struct Responder {
+  MessageInProgress message = MessageInProgress::kNone;
+  PendingAck owed = PendingAck::kNothing;
+  bool owed_newest = false;   ///< the ACK is for the newest PSN received when it leaves, else for owed_psn
+  bool nak_sent = false;      ///< a sequence or RNR NAK was given, and the QP is not back in sequence since
+  bool dead = false;          ///< a fatal NAK is owed or was given
+  bool have_receive = false;  ///< a receive WQE was taken out of the queue
+  bool cnp_owed = false;      ///< the peer is to be notified of congestion
+  std::uint8_t answers_pending = 0;
+  Psn epsn;  ///< expected PSN
   Msn msn;
   Psn owed_psn;
-  std::uint32_t access = 0;
-  std::uint32_t receive_offset = 0;  ///< bytes of the message so far
-  std::uint32_t qkey = 0;
+  std::uint32_t access = 0;         ///< memory::Access bits that the QP allows its peer
+  std::uint32_t message_bytes = 0;  ///< of the message so far
+};
 
-  // --- line 1: messages of many packets; counters ---
-  QpCounters counters;
-  std::uint64_t write_address = 0;
-  std::uint32_t write_left = 0;
-  Key write_rkey;
+/// Where the next packet of the WRITE in progress goes.
+struct InboundWrite {
+  std::uint64_t address = 0;
+  std::uint32_t left = 0;  ///< bytes
+  Key rkey;
+};
 
-  // --- lines 2 and 3: requester and completer ---
-  std::uint32_t sq_head = 0;                    ///< oldest WQE that isn't complete
-  std::uint32_t sq_cursor = 0;                  ///< WQE that is sent next
-  std::uint32_t sq_started = 0;                 ///< first WQE that never was begun
-  std::uint32_t sq_fetched = 0;                 ///< first WQE not copied out of the ring yet
-  std::uint32_t sq_known = 0;                   ///< entries known to be in the ring and not copied out
-  Psn psn;                                      ///< of the packet that is sent next
-  Psn una;                                      ///< oldest PSN that isn't acknowledged
-  Psn max_psn;                                  ///< one past the newest PSN ever sent
-  Psn ack_asked;                                ///< one past the newest PSN that an acknowledge was asked for
-  std::uint32_t cost_sent = 0, cost_acked = 0;  ///< running sums; the difference is in flight
-  std::uint32_t cost_since_ack_req = 0;
-  CongestionWindow window;
-  Nanos ack_deadline = kNever;
+/// When to send again, and how often.
+struct Retransmission {
+  Nanos ack_deadline = kNever;    ///< Deadline::kAck, which each packet needs
   Nanos wheel_deadline = kNever;  ///< what the timer wheel has for this QP
-  SgeCursor send_at, read_at;
   RttEstimator rtt;
+  std::uint32_t cost_since_ack_request = 0;
   std::uint8_t ack_timeout = 0;    ///< 4.096 us * 2^n; 0: none
   std::uint8_t early_retries = 0;  ///< since the last progress
-  bool watched = false;
-  bool signal_all = false;
-  bool retrying = false;  ///< went back to una, and no progress since
+  bool watched = false;            ///< in the AckWatch
+  bool retrying = false;           ///< went back to una, and no progress since
   bool rnr_waiting = false;
-  bool paced = false;                ///< there is a rate limit: `pace`
-  bool sqd_pending = false;          ///< SQ drain was asked for and isn't complete
-  std::uint8_t reads_in_flight = 0;  ///< READ requests and atomics
-  std::uint8_t max_reads = 0;
   std::uint8_t retries_left = 0, rnr_retries_left = 0;
+};
 
-  // --- lines 4 to 6: send queue and path ---
-  queue::WorkConsumer sq;
-  std::byte* shadow = nullptr;
-  CqId send_cq, recv_cq;
-  wire::FrameTemplate path;
-  HeaderCrc header_crc;  ///< of `path`
-  std::uint32_t read_budget_used = 0;
-  std::uint32_t read_chunk = kReadChunkPackets;  ///< packets of answer that one READ request may ask for; 2^n
+struct Congestion {
+  CongestionWindow window;
+  std::uint32_t sent = 0, acked = 0;  ///< running sums of costs; the difference is in flight
+};
+
+/// The send queue and the sequence space; the oldest is on the left.
+///
+///   WQEs              head                 cursor               started              fetched
+///        ... complete  | sent,              | begun, packets     | fetched,           | in the
+///                      | not acknowledged   | to send (again)    | never begun        | ring ...
+///
+///   PSNs              una                  psn                  max_psn
+///    ... acknowledged  | sent,              | to send again      | never sent ...
+///                      | not acknowledged   |                    |
+///
+///   una <= ack_asked <= psn: the packets before ack_asked carried an AckReq, precede one, or are answered.
+///
+/// una lies in the WQE at head, psn in the WQE at cursor. psn equals max_psn unless the requester went back
+/// (rc/send_position: cursor = head, psn = una), and catches up with it as the packets are sent again.
+struct Requester {
+  std::uint32_t head = 0;            ///< oldest WQE that is not complete
+  std::uint32_t cursor = 0;          ///< WQE that is sent next
+  std::uint32_t started = 0;         ///< first WQE that was never begun
+  std::uint32_t fetched = 0;         ///< first WQE that is still in the ring
+  std::uint32_t known = 0;           ///< entries known to be in the ring and not copied out
+  Psn psn;                           ///< of the packet that is sent next
+  Psn una;                           ///< oldest PSN that is not acknowledged
+  Psn max_psn;                       ///< one past the newest PSN ever sent
+  Psn ack_asked;                     ///< one past the newest PSN that an acknowledge was asked for
+  SgeCursor send_at, read_at;        ///< in the list of the WQE at cursor; of the READ at head
+  bool signal_all = false;           ///< sq_sig_all
+  bool draining = false;             ///< SQD was asked for and is not reached
+  bool paced = false;                ///< there is a rate limit: Qp::rate_limit
+  std::uint8_t reads_in_flight = 0;  ///< READ requests and atomics
+  queue::WorkConsumer ring;          ///< shared with the client
+  std::byte* shadow = nullptr;       ///< private copies of its entries
+  CqId cq;
+  std::uint8_t max_reads = 0;  ///< max_rd_atomic
   std::uint8_t retry_cnt = 0, rnr_retry = 0;
-  bool sqd_notify = false;
-  bool waits_for_read_budget = false;
-  Nanos rnr_deadline = kNever;
+  bool drain_notify = false;  ///< raise SQ_DRAINED
+};
 
-  // --- receives, READs and atomics of the peer ---
-  queue::WorkConsumer rq;
-  SgeCursor receive_at;
-  Resource* resources = nullptr;
-  std::uint8_t resource_count = 0, resource_limit = 0;
-  std::uint8_t resource_next = 0, resource_used = 0, resource_at = 0;
+/// The share of the receive ring that this QP's READ responses may fill: Context::take_read_budget.
+struct ReadPacing {
+  std::uint32_t budget_used = 0;
+  std::uint32_t chunk = kReadChunkPackets;  ///< packets of answer that one READ request may ask for; 2^n
+  std::uint32_t round = 0;                  ///< in which it last got budget
+  std::uint32_t next_waiter = kNoQp;
+  bool waits = false;
+};
+
+/// Where messages of the peer go.
+struct ReceiveQueue {
+  queue::WorkConsumer ring;
+  SgeCursor at;  ///< in Qp::receive
+  CqId cq;
+  SrqId srq;
+  std::uint32_t max_sge = 1;
+  bool shared = false;  ///< `srq` is used, not `ring`
+};
+
+/// READs and atomics of the peer that can be answered again, a ring; and what a NAK is to say.
+struct Answers {
+  Resource* ring = nullptr;
+  std::uint8_t count = 0, limit = 0;  ///< max_dest_rd_atomic, and the most it may be
+  std::uint8_t next = 0, used = 0, at = 0;
   std::uint8_t min_rnr_timer = 0;
   std::uint8_t nak_syndrome = 0;
   std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK
-  bool has_srq = false;
-  bool established = false;  ///< COMM_EST was reported
+};
+
+/// What the QP was created with, and keeps when it is reset.
+struct Settings {
+  std::uint32_t max_send_sge = 1, max_inline = 0, max_tso_header = 0;
+  std::uint32_t xrcd = 0;
+  std::uint64_t owner = 0;  ///< session, for address handles and events
   bool block_own_multicast = false;
   bool strip_vlan = false;
-  std::uint32_t max_recv_sge = 1;
+};
 
-  // --- seldom ---
-  std::byte peer[16] = {};
-  std::uint32_t next_read_waiter = kNoQp;
-  std::uint32_t read_round = 0;  ///< in which it last got READ budget
-  std::uint32_t max_send_sge = 1, max_inline = 0, max_tso_header = 0;
-  SrqId srq;
-  std::uint64_t owner = 0;
+/// A token bucket: work/rate_limit.h.
+struct RateLimit {
+  std::uint32_t kbps = 0;
+  Nanos depth = 0;     ///< of the bucket: how far clear_at may run ahead of the time
+  Nanos clear_at = 0;  ///< when all that was sent has left, at this rate
+};
+
+struct alignas(64) Qp {
+  // Line 0: the packet in sequence. Line 1: counters, and messages of many packets.
+  Common common;
+  Responder responder;
+  QpCounters counters;
+  InboundWrite write;
+  // Line 2, and the beginning of line 3: requester and completer.
+  Retransmission retransmission;
+  Congestion congestion;
+  Requester requester;
+  // Lines 4 to 6.
+  wire::FrameTemplate path;
+  HeaderCrc header_crc;  ///< of `path`
+  ReadPacing reads;
+  // Lines 6 and 7.
+  ReceiveQueue receives;
+  Answers answers;
+  std::byte peer[16] = {};  ///< source that packets must have
+  // Seldom.
+  Settings settings;
+  Nanos other_deadlines[3] = {kNever, kNever, kNever};
   Nanos flush_interval = 0;
   Nanos next_cnp = 0;  ///< none is sent before
-  RateLimit pace;
-  std::uint32_t xrcd = 0;
-  ReceiveWqe receive;
+  RateLimit rate_limit;
+  bool established = false;  ///< COMM_EST was reported
+  ReceiveWqe receive;        ///< taken out of the queue if responder.have_receive
+
+  /// kNever: not set.
+  Nanos& deadline(Deadline which) {
+    switch (which) {
+      case Deadline::kAck: return retransmission.ack_deadline;
+      case Deadline::kRnr: return other_deadlines[0];
+      case Deadline::kPace: return other_deadlines[1];
+      case Deadline::kFlush: break;
+    }
+    return other_deadlines[2];
+  }
+  /// The earliest.
+  Nanos next_deadline() {
+    Nanos next = kNever;
+    for (const Deadline which : kDeadlines) next = std::min(next, deadline(which));
+    return next;
+  }
+  void clear_deadlines() {
+    for (const Deadline which : kDeadlines) deadline(which) = kNever;
+  }
 
   const Wqe& wqe(std::uint32_t index) const {
-    return *reinterpret_cast<const Wqe*>(shadow + std::size_t{index & (sq.count() - 1)} * sq.stride());
+    return *reinterpret_cast<const Wqe*>(requester.shadow + std::size_t{index & (requester.ring.count() - 1)} *
+                                                                requester.ring.stride());
   }
-  Wqe& wqe(std::uint32_t index) {
-    return *reinterpret_cast<Wqe*>(shadow + std::size_t{index & (sq.count() - 1)} * sq.stride());
-  }
-  std::uint32_t in_flight() const { return cost_sent - cost_acked; }
-  std::uint32_t full_packet_cost() const { return mtu + kPacketCost; }
+  Wqe& wqe(std::uint32_t index) { return const_cast<Wqe&>(std::as_const(*this).wqe(index)); }
+  std::uint32_t in_flight() const { return congestion.sent - congestion.acked; }
+  std::uint32_t full_packet_cost() const { return common.mtu + kPacketCost; }
 };
 
 static_assert(std::is_trivially_copyable_v<Qp>);
-// The first four lines are fetched before a packet is looked at, and an acknowledge works on the first pointer of
-// the send queue, too: 8 bytes more cost a QP that isn't in the cache 40 % (bench/micro/proto, 10,000 QPs).
-static_assert(offsetof(Qp, counters) == 64 && offsetof(Qp, sq_head) == 128 && offsetof(Qp, sq) <= 256 - 8);
+// The first four lines are prefetched before a packet is looked at, and an acknowledge needs the first pointer of
+// the send queue, too: 8 bytes more cost a QP that is not in the cache 40 % (bench/micro/proto, 10,000 QPs).
+static_assert(offsetof(Qp, counters) == 64 && offsetof(Qp, retransmission) == 128 &&
+              offsetof(Qp, requester) == 192);
+static_assert(offsetof(Qp, requester) + offsetof(Requester, ring) <= 256 - 8);
 static_assert(sizeof(Qp) <= 2048);
 
 /// What only control commands look at.

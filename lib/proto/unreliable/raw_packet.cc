@@ -35,7 +35,7 @@ bool is_tagged(std::span<const std::byte> frame) {
 
 /// The part of a TSO's payload that the next segment carries.
 DataPart segment_of(const Qp& qp, const Wqe& wqe) {
-  const std::uint32_t index = (qp.psn.value() - wqe.first_psn) & Psn::kMask;
+  const std::uint32_t index = (qp.requester.psn.value() - wqe.first_psn) & Psn::kMask;
   const std::uint32_t offset = index * wqe.tso.mss;
   const std::uint32_t left = wqe.length - offset;
   const bool last = left <= wqe.tso.mss;
@@ -74,7 +74,7 @@ std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, boo
 }
 
 void receive(Context& context, Qp& qp, const ReceivedFrame& frame) {
-  const bool strip = qp.strip_vlan && frame.vlan && ether_type(frame.bytes) == wire::kEtherTypeVlan;
+  const bool strip = qp.settings.strip_vlan && frame.vlan && ether_type(frame.bytes) == wire::kEtherTypeVlan;
   const auto bytes = static_cast<std::uint32_t>(frame.bytes.size()) - (strip ? kTag : 0);
   if (!unreliable::claim_receive(context, qp)) return;
   const ReceiveWqe& wqe = qp.receive;
@@ -83,7 +83,7 @@ void receive(Context& context, Qp& qp, const ReceivedFrame& frame) {
     return;
   }
   const auto put = [&](std::span<const std::byte> part) {
-    return scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, part.data(),
+    return scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receives.at, part.data(),
                    static_cast<std::uint32_t>(part.size())) == ScatterResult::kOk;
   };
   const bool stored =

@@ -18,7 +18,7 @@ constexpr std::uint32_t kLargestDatagram = 4096;
 
 void drop_message(Qp& qp, std::uint64_t& reason) {
   ++reason;
-  qp.message = MessageInProgress::kNone;
+  qp.responder.message = MessageInProgress::kNone;
 }
 
 // ---------------------------------------------------------------- UC
@@ -27,64 +27,64 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
   if (starts(info)) {
     if (!claim_receive(context, qp)) return;
-    qp.receive_offset = 0;
+    qp.responder.message_bytes = 0;
   }
   const ReceiveWqe& wqe = qp.receive;
-  switch (scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, packet.payload, packet.payload_bytes)) {
+  switch (scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receives.at, packet.payload, packet.payload_bytes)) {
     case ScatterResult::kOk: break;
     case ScatterResult::kNoRoom: return drop_message(qp, context.counters.drop_too_long);
     case ScatterResult::kNoAccess: return fail_memory(context, qp);
   }
-  qp.receive_offset += packet.payload_bytes;
-  qp.message = MessageInProgress::kSend;
+  qp.responder.message_bytes += packet.payload_bytes;
+  qp.responder.message = MessageInProgress::kSend;
   if (!ends(info)) return;
-  qp.message = MessageInProgress::kNone;
+  qp.responder.message = MessageInProgress::kNone;
   ++context.counters.rdma_recvs;
-  deliver(context, qp, packet, UROCE_WC_RECV, qp.receive_offset);
+  deliver(context, qp, packet, UROCE_WC_RECV, qp.responder.message_bytes);
 }
 
 /// Takes the RETH of the first packet, and checks the whole range at once.
 bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   const bool only = packet.info->has(wire::kOnly);
-  if (reth.length > kMaxMessage || (only ? reth.length != packet.payload_bytes : reth.length <= qp.mtu)) {
+  if (reth.length > kMaxMessage || (only ? reth.length != packet.payload_bytes : reth.length <= qp.common.mtu)) {
     return false;
   }
   memory::Span span;
-  if (reth.length != 0 && context.resolve(reth.rkey, qp.pd, reth.address, reth.length, memory::kRemoteWrite, span,
-                                          qp.qpn) != memory::Verdict::kOk) {
+  if (reth.length != 0 && context.resolve(reth.rkey, qp.common.pd, reth.address, reth.length, memory::kRemoteWrite,
+                                          span, qp.common.qpn) != memory::Verdict::kOk) {
     return false;
   }
-  qp.write_address = reth.address;
-  qp.write_left = reth.length;
-  qp.write_rkey = reth.rkey;
-  qp.receive_offset = 0;
+  qp.write.address = reth.address;
+  qp.write.left = reth.length;
+  qp.write.rkey = reth.rkey;
+  qp.responder.message_bytes = 0;
   return true;
 }
 
 void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
   const bool last = ends(info);
-  if ((qp.access & memory::kRemoteWrite) == 0 || (starts(info) && !begin_write(context, qp, packet))) {
+  if ((qp.responder.access & memory::kRemoteWrite) == 0 || (starts(info) && !begin_write(context, qp, packet))) {
     return drop_message(qp, context.counters.resp_remote_access_errors);
   }
-  if (last ? packet.payload_bytes != qp.write_left : packet.payload_bytes >= qp.write_left) {
+  if (last ? packet.payload_bytes != qp.write.left : packet.payload_bytes >= qp.write.left) {
     return drop_message(qp, context.counters.drop_unexpected);
   }
   if (info.has(wire::kHasImmDt) && !claim_receive(context, qp)) {
-    qp.message = MessageInProgress::kNone;
+    qp.responder.message = MessageInProgress::kNone;
     return;
   }
   if (!store(context, qp, packet)) return drop_message(qp, context.counters.resp_remote_access_errors);
-  qp.write_address += packet.payload_bytes;
-  qp.write_left -= packet.payload_bytes;
-  qp.receive_offset += packet.payload_bytes;
-  qp.message = MessageInProgress::kWrite;
+  qp.write.address += packet.payload_bytes;
+  qp.write.left -= packet.payload_bytes;
+  qp.responder.message_bytes += packet.payload_bytes;
+  qp.responder.message = MessageInProgress::kWrite;
   if (!last) return;
-  qp.message = MessageInProgress::kNone;
+  qp.responder.message = MessageInProgress::kNone;
   ++context.counters.rx_write_requests;
   if (!info.has(wire::kHasImmDt)) return;
-  deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.receive_offset);
+  deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.responder.message_bytes);
 }
 
 // ---------------------------------------------------------------- UD
@@ -121,7 +121,7 @@ ScatterResult deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
   }
   if (!has_room(wqe, bytes)) return ScatterResult::kNoRoom;
   const auto put = [&](const std::byte* from, std::uint32_t count) {
-    return scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receive_at, from, count);
+    return scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receives.at, from, count);
   };
   const ScatterResult headers = put(area.data(), kGrhBytes);
   return headers == ScatterResult::kOk ? put(packet.payload, packet.payload_bytes) : headers;
@@ -130,8 +130,8 @@ ScatterResult deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
 }  // namespace
 
 bool claim_receive(Context& context, Qp& qp) {
-  qp.receive_at = {};
-  if (qp.have_receive) return true;
+  qp.receives.at = {};
+  if (qp.responder.have_receive) return true;
   switch (take_receive(context, qp)) {
     case FetchResult::kOk: return true;
     case FetchResult::kNone: ++context.counters.drop_no_receive; return false;
@@ -150,13 +150,13 @@ void fail_memory(Context& context, Qp& qp) {
 
 void receive_connected(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
-  const bool lost = packet.bth.psn != qp.epsn;
+  const bool lost = packet.bth.psn != qp.responder.epsn;
   if (lost) {
     ++qp.counters.out_of_sequence;
     drop_message(qp, context.counters.out_of_sequence);
   }
-  qp.epsn = packet.bth.psn + 1;
-  if (starts(info)) qp.message = MessageInProgress::kNone;  // the last one was cut short
+  qp.responder.epsn = packet.bth.psn + 1;
+  if (starts(info)) qp.responder.message = MessageInProgress::kNone;  // the last one was cut short
   const MessageInProgress kind = info.has(wire::kSend) ? MessageInProgress::kSend : MessageInProgress::kWrite;
   if (!well_formed(qp, packet, kind)) {
     // The rest of a message that was dropped, as a rule.
@@ -167,11 +167,11 @@ void receive_connected(Context& context, Qp& qp, const wire::RxPacket& packet) {
 
 void receive_datagram(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Deth deth = wire::Deth::parse(packet.bth_start + packet.info->deth);
-  if (qp.block_own_multicast && packet.multicast && deth.source_qpn == qp.qpn &&
+  if (qp.settings.block_own_multicast && packet.multicast && deth.source_qpn == qp.common.qpn &&
       packet.source_mac == context.config.mac) {
     return;
   }
-  if (deth.qkey != qp.qkey) {
+  if (deth.qkey != qp.common.qkey) {
     ++context.counters.drop_bad_qkey;
     return;
   }

@@ -14,8 +14,8 @@ constexpr std::size_t kUdpHeader = 8;
 
 /// Books a packet; `last`: of its WQE, which is complete.
 void sent(Context& context, Qp& qp, bool last, std::uint32_t frame_bytes) {
-  ++qp.psn;
-  if (is_raw(qp.type)) {
+  ++qp.requester.psn;
+  if (is_raw(qp.common.type)) {
     ++context.counters.sent_frames;
   } else {
     ++context.counters.sent_pkts;
@@ -23,14 +23,14 @@ void sent(Context& context, Qp& qp, bool last, std::uint32_t frame_bytes) {
   }
   ++qp.counters.sent_pkts;
   if (!last) return;
-  ++qp.sq_cursor;
-  qp.send_at = {};
+  ++qp.requester.cursor;
+  qp.requester.send_at = {};
   complete_send(context, qp);
 }
 
 /// Builds the one packet of a datagram. The status it fails with otherwise.
 std::uint8_t build_datagram(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
-  const AddressHandle* const handle = context.address_handles.find(AhId{wqe.ah}, qp.pd);
+  const AddressHandle* const handle = context.address_handles.find(AhId{wqe.ah}, qp.common.pd);
   if (handle == nullptr) {
     ++context.counters.bad_wqe_ah;
     return UROCE_WC_LOC_QP_OP_ERR;
@@ -40,19 +40,19 @@ std::uint8_t build_datagram(Context& context, Qp& qp, const Wqe& wqe, TxBurst& b
   const wire::Bth bth{
       .opcode = wire::opcode(wire::Service::kUd, send_row(wqe.opcode).only),
       .solicited = (wqe.flags & UROCE_SEND_SOLICITED) != 0,
-      .pkey = qp.pkey,
+      .pkey = qp.common.pkey,
       .dest_qpn = dest,
-      .psn = qp.psn,
+      .psn = qp.requester.psn,
   };
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t extended = wire::Deth::kBytes + (immediate ? wire::ImmDt::kBytes : 0);
   if (!builder.start(frame, handle->path, bth, extended, wqe.length)) return UROCE_WC_SUCCESS;
   if (handle->derive_port) {
-    wire::store16(frame.data + handle->path.header_bytes() - kUdpHeader, wire::source_port(0, qp.qpn, dest));
+    wire::store16(frame.data + handle->path.header_bytes() - kUdpHeader, wire::source_port(0, qp.common.qpn, dest));
   }
-  const std::uint32_t qkey = (wqe.ud.remote_qkey & kOwnQkey) != 0 ? qp.qkey : wqe.ud.remote_qkey;
-  wire::Deth{qkey, qp.qpn}.emit(builder.extended());
+  const std::uint32_t qkey = (wqe.ud.remote_qkey & kOwnQkey) != 0 ? qp.common.qkey : wqe.ud.remote_qkey;
+  wire::Deth{qkey, qp.common.qpn}.emit(builder.extended());
   if (immediate) wire::ImmDt{wqe.imm_data}.emit(builder.extended() + wire::Deth::kBytes);
   builder.seal();
   if (!add_payload(context, qp, wqe, {.bytes = wqe.length, .first = true, .last = true}, builder)) {
@@ -68,9 +68,9 @@ bool send_packet(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
   bool last = true;
   std::uint8_t status = UROCE_WC_SUCCESS;
   const base::Frame& frame = burst.frames[burst.count];
-  if (qp.type == QpType::kUd) {
+  if (qp.common.type == QpType::kUd) {
     status = build_datagram(context, qp, wqe, burst);
-  } else if (qp.type == QpType::kRawPacket) {
+  } else if (qp.common.type == QpType::kRawPacket) {
     status = raw::build(context, qp, wqe, burst, last);
   } else {
     const DataPart part = part_of(qp, wqe);
@@ -89,40 +89,40 @@ enum class Begun : std::uint8_t { kSend, kDone, kStop };
 
 /// First touch of a WQE.
 Begun begin(Context& context, Qp& qp, Wqe& wqe) {
-  if (qp.state != QpState::kRts) return Begun::kStop;
+  if (qp.common.state != QpState::kRts) return Begun::kStop;
   if (wqe.status != UROCE_WC_SUCCESS) {
     fail_send(context, qp, wqe.status);
     return Begun::kStop;
   }
   if (!is_local(wqe.kind)) {
-    wqe.first_psn = qp.psn.value();
-    ++qp.sq_started;
+    wqe.first_psn = qp.requester.psn.value();
+    ++qp.requester.started;
     return Begun::kSend;
   }
   if (!execute_locally(context, qp, wqe)) {
     fail_send(context, qp, UROCE_WC_MW_BIND_ERR);
     return Begun::kStop;
   }
-  ++qp.sq_started;
-  ++qp.sq_cursor;
+  ++qp.requester.started;
+  ++qp.requester.cursor;
   complete_send(context, qp);
   return Begun::kDone;
 }
 
 /// False: nothing more can be sent now.
 bool step(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
-  if (qp.sq_cursor == qp.sq_fetched && !fetch_wqe(context, qp)) {
-    qp.send_state = SendState::kIdle;
+  if (qp.requester.cursor == qp.requester.fetched && !fetch_wqe(context, qp)) {
+    qp.common.send_state = SendState::kIdle;
     return false;
   }
-  Wqe& wqe = qp.wqe(qp.sq_cursor);
-  qp.send_state = SendState::kBlocked;
-  if (qp.sq_cursor == qp.sq_started) {
+  Wqe& wqe = qp.wqe(qp.requester.cursor);
+  qp.common.send_state = SendState::kBlocked;
+  if (qp.requester.cursor == qp.requester.started) {
     const Begun begun = begin(context, qp, wqe);
     if (begun != Begun::kSend) return begun == Begun::kDone;
   }
   if (budget == 0 || burst.full()) {
-    qp.send_state = SendState::kReady;
+    qp.common.send_state = SendState::kReady;
     return false;
   }
   --budget;
@@ -132,17 +132,17 @@ bool step(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
 }  // namespace
 
 bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
-  if (qp.state != QpState::kRts && qp.state != QpState::kSqd) {
-    qp.send_state = SendState::kBlocked;
+  if (qp.common.state != QpState::kRts && qp.common.state != QpState::kSqd) {
+    qp.common.send_state = SendState::kBlocked;
     return false;
   }
-  const std::uint32_t head = qp.sq_head;
+  const std::uint32_t head = qp.requester.head;
   while (step(context, qp, burst, budget)) {
   }
-  qp.una = qp.max_psn = qp.ack_asked = qp.psn;
-  if (qp.sq_head != head) qp.sq.publish_consumed(qp.sq_head);
-  if (qp.sqd_pending) check_drained(context, qp);
-  return qp.send_state == SendState::kReady;
+  qp.requester.una = qp.requester.max_psn = qp.requester.ack_asked = qp.requester.psn;
+  if (qp.requester.head != head) qp.requester.ring.publish_consumed(qp.requester.head);
+  if (qp.requester.draining) check_drained(context, qp);
+  return qp.common.send_state == SendState::kReady;
 }
 
 }  // namespace uroce::proto::unreliable

@@ -15,10 +15,10 @@ struct DataPart {
 };
 
 inline DataPart part_of(const Qp& qp, const Wqe& wqe) {
-  const std::uint32_t offset = ((qp.psn.value() - wqe.first_psn) & Psn::kMask) << qp.mtu_shift;
+  const std::uint32_t offset = ((qp.requester.psn.value() - wqe.first_psn) & Psn::kMask) << qp.common.mtu_shift;
   const std::uint32_t left = wqe.length - offset;
-  const bool last = left <= qp.mtu;
-  return {offset, last ? left : qp.mtu, offset == 0, last};
+  const bool last = left <= qp.common.mtu;
+  return {offset, last ? left : qp.common.mtu, offset == 0, last};
 }
 
 inline wire::Operation operation_of(const SendRow& row, const DataPart& part) {
@@ -28,7 +28,7 @@ inline wire::Operation operation_of(const SendRow& row, const DataPart& part) {
 
 /// The extended headers of a SEND or WRITE: XRCETH and RETH first, immediate or key last.
 inline void emit_extended(std::byte* at, const Qp& qp, const Wqe& wqe, bool reth, SendRow::Extra extra) {
-  if (qp.service == wire::Service::kXrc) {
+  if (qp.common.service == wire::Service::kXrc) {
     wire::XrcEth{wqe.remote_srqn}.emit(at);
     at += wire::XrcEth::kBytes;
   }
@@ -41,7 +41,7 @@ inline void emit_extended(std::byte* at, const Qp& qp, const Wqe& wqe, bool reth
 }
 
 inline std::size_t xrceth_bytes(const Qp& qp) {
-  return qp.service == wire::Service::kXrc ? wire::XrcEth::kBytes : 0;
+  return qp.common.service == wire::Service::kXrc ? wire::XrcEth::kBytes : 0;
 }
 
 /// Appends the payload. False: an element of the list isn't accessible.
@@ -51,22 +51,23 @@ inline bool add_payload(Context& context, Qp& qp, const Wqe& wqe, const DataPart
     builder.payload(wqe.inline_data() + part.offset, part.bytes);
     return true;
   }
-  return gather(context, qp.pd, wqe.sges(), wqe.num_sge, qp.send_at, part.bytes, builder);
+  return gather(context, qp.common.pd, wqe.sges(), wqe.num_sge, qp.requester.send_at, part.bytes, builder);
 }
 
-/// Builds the packet that is at qp.psn; `count` grows when there is a frame. False: its memory isn't accessible.
+/// Builds the packet that is at qp.requester.psn; `count` grows when there is a frame. False: its memory isn't
+/// accessible.
 [[gnu::always_inline]] inline bool build_data(Context& context, Qp& qp, const Wqe& wqe, const DataPart& part,
                                               bool ask, TxBurst& burst) {
   const SendRow& row = send_row(wqe.opcode);
   const bool reth = part.first && wqe.kind == Kind::kWrite;
   const bool extra = part.last && row.extra != SendRow::Extra::kNone;
   const wire::Bth bth{
-      .opcode = wire::opcode(qp.service, operation_of(row, part)),
+      .opcode = wire::opcode(qp.common.service, operation_of(row, part)),
       .solicited = part.last && (wqe.flags & UROCE_SEND_SOLICITED) != 0,
-      .pkey = qp.pkey,
-      .dest_qpn = qp.dest_qpn,
+      .pkey = qp.common.pkey,
+      .dest_qpn = qp.common.dest_qpn,
       .ack_req = ask,
-      .psn = qp.psn,
+      .psn = qp.requester.psn,
   };
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);

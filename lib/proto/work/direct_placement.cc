@@ -8,7 +8,7 @@ using memory::Access;
 std::byte* mapped(Context& context, const Qp& qp, Key key, std::uint64_t address, std::uint32_t bytes,
                   Access need) {
   memory::Span span;
-  const memory::Verdict verdict = context.resolve(key, qp.pd, address, bytes, need, span, qp.qpn);
+  const memory::Verdict verdict = context.resolve(key, qp.common.pd, address, bytes, need, span, qp.common.qpn);
   return verdict == memory::Verdict::kOk ? span.data : nullptr;
 }
 
@@ -19,24 +19,26 @@ struct Place {
 };
 
 Place place_of_write(Context& context, const Qp& qp, const wire::RxPacket& packet) {
-  const bool due = packet.bth.psn == qp.epsn && qp.message == MessageInProgress::kWrite && !qp.responder_dead;
+  const bool due = packet.bth.psn == qp.responder.epsn && qp.responder.message == MessageInProgress::kWrite &&
+                   !qp.responder.dead;
   // With an immediate nothing is written before there is a receive.
   if (!due || !packet.info->has(wire::kWrite) || packet.info->has(wire::kHasImmDt)) return {};
   const bool last = packet.info->has(wire::kLast);
-  const std::uint32_t bytes = last ? qp.write_left : qp.mtu;
-  if (packet.payload_bytes != bytes || bytes > qp.write_left - !last) return {};
-  return {mapped(context, qp, qp.write_rkey, qp.write_address, bytes, memory::kRemoteWrite), last};
+  const std::uint32_t bytes = last ? qp.write.left : qp.common.mtu;
+  if (packet.payload_bytes != bytes || bytes > qp.write.left - !last) return {};
+  return {mapped(context, qp, qp.write.rkey, qp.write.address, bytes, memory::kRemoteWrite), last};
 }
 
 Place place_of_read(Context& context, const Qp& qp, const wire::RxPacket& packet) {
-  const bool due = packet.bth.psn == qp.una && qp.una != qp.max_psn && qp.state != QpState::kRtr;
+  const bool due = packet.bth.psn == qp.requester.una && qp.requester.una != qp.requester.max_psn &&
+                   qp.common.state != QpState::kRtr;
   if (!due) return {};
-  const Wqe& wqe = qp.wqe(qp.sq_head);
-  const std::uint32_t index = psns_between(wqe.first(), qp.una);
+  const Wqe& wqe = qp.wqe(qp.requester.head);
+  const std::uint32_t index = psns_between(wqe.first(), qp.requester.una);
   if (wqe.kind != Kind::kRead || index == 0 || index >= wqe.psn_count) return {};
   const bool last = index + 1 == wqe.psn_count;
-  const std::uint32_t bytes = last ? wqe.length - (index << qp.mtu_shift) : qp.mtu;
-  const SgeCursor at = qp.read_at;
+  const std::uint32_t bytes = last ? wqe.length - (index << qp.common.mtu_shift) : qp.common.mtu;
+  const SgeCursor at = qp.requester.read_at;
   if (packet.payload_bytes != bytes || at.index >= wqe.num_sge) return {};
   const uroce_sge& sge = wqe.sges()[at.index];
   if (sge.length - at.offset < bytes) return {};
@@ -47,7 +49,7 @@ Place place_of_read(Context& context, const Qp& qp, const wire::RxPacket& packet
 
 wire::ParseVerdict verify_and_place(Context& context, const Qp& qp, wire::RxPacket& packet) {
   Place place;
-  if (qp.type == QpType::kRc && packet.payload_bytes >= kMinDirectPlacement) {
+  if (qp.common.type == QpType::kRc && packet.payload_bytes >= kMinDirectPlacement) {
     const bool request = packet.info->has(wire::kRequest);
     place = request ? place_of_write(context, qp, packet) : place_of_read(context, qp, packet);
   }

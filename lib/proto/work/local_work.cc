@@ -7,8 +7,8 @@ memory::Binding binding_of(const Qp& qp, const Wqe& wqe) {
   return {.window = Key{wqe.mw_handle},
           .new_key = Key{wqe.rkey},
           .mr = Key{wqe.bind.lkey},
-          .pd = qp.pd,
-          .qpn = qp.qpn,
+          .pd = qp.common.pd,
+          .qpn = qp.common.qpn,
           .address = wqe.remote_addr,
           .length = wqe.bind.length,
           .access = wqe.bind.access};
@@ -17,7 +17,7 @@ memory::Binding binding_of(const Qp& qp, const Wqe& wqe) {
 memory::FastRegistration registration_of(const Qp& qp, const Wqe& wqe) {
   return {.key = Key{wqe.mw_handle},
           .new_key = Key{wqe.rkey},
-          .pd = qp.pd,
+          .pd = qp.common.pd,
           .address = wqe.remote_addr,
           .length = wqe.bind.length,
           .access = wqe.bind.access};
@@ -28,7 +28,8 @@ memory::FastRegistration registration_of(const Qp& qp, const Wqe& wqe) {
 bool execute_locally(Context& context, const Qp& qp, const Wqe& wqe) {
   using memory::Verdict;
   switch (wqe.kind) {
-    case Kind::kLocalInvalidate: return context.memory.invalidate(Key{wqe.imm_data}, qp.pd, qp.qpn) == Verdict::kOk;
+    case Kind::kLocalInvalidate:
+      return context.memory.invalidate(Key{wqe.imm_data}, qp.common.pd, qp.common.qpn) == Verdict::kOk;
     case Kind::kBind: return context.memory.bind(binding_of(qp, wqe)) == Verdict::kOk;
     case Kind::kRegister: return context.memory.register_fast(registration_of(qp, wqe)) == Verdict::kOk;
     default: return false;

@@ -6,10 +6,10 @@ namespace uroce::proto {
 
 bool well_formed(const Qp& qp, const wire::RxPacket& packet, MessageInProgress kind) {
   const wire::OpcodeInfo& info = *packet.info;
-  if (qp.message != (starts(info) ? MessageInProgress::kNone : kind)) return false;
-  if (packet.payload_bytes > qp.mtu) return false;
+  if (qp.responder.message != (starts(info) ? MessageInProgress::kNone : kind)) return false;
+  if (packet.payload_bytes > qp.common.mtu) return false;
   if (ends(info)) return !info.has(wire::kLast) || packet.payload_bytes != 0;
-  return packet.payload_bytes == qp.mtu;
+  return packet.payload_bytes == qp.common.mtu;
 }
 
 void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes) {
@@ -29,8 +29,8 @@ void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_
 bool store(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if (packet.payload_bytes == 0 || packet.placed()) return true;
   memory::Span span;
-  return context.resolve(qp.write_rkey, qp.pd, qp.write_address, packet.payload_bytes, memory::kRemoteWrite, span,
-                         qp.qpn) == memory::Verdict::kOk &&
+  return context.resolve(qp.write.rkey, qp.common.pd, qp.write.address, packet.payload_bytes, memory::kRemoteWrite,
+                         span, qp.common.qpn) == memory::Verdict::kOk &&
          span.write(0, packet.payload, packet.payload_bytes);
 }
 

@@ -16,33 +16,34 @@ constexpr Nanos time_of(std::uint64_t bytes, std::uint32_t kbps) { return (bytes
 
 /// Of a full packet of the QP with its headers.
 inline Nanos packet_time(const Context& context, const Qp& qp) {
-  return time_of(qp.type == QpType::kRawPacket ? context.max_frame : qp.mtu + wire::kMaxOverhead, qp.pace.kbps);
+  return time_of(qp.common.type == QpType::kRawPacket ? context.max_frame : qp.common.mtu + wire::kMaxOverhead,
+                 qp.rate_limit.kbps);
 }
 
 /// `kbps` 0: no limit. `burst`: bytes that may leave back to back; 0: what kBurst lasts. The bucket begins with one
 /// packet in it.
 inline void set_rate(Context& context, Qp& qp, std::uint32_t kbps, std::uint32_t burst) {
   constexpr Nanos kBurst = kMillisecond;  // a worker that wakes so much late loses nothing of the rate
-  qp.paced = kbps != 0;
-  qp.pace = {.kbps = kbps};
-  if (!qp.paced) return;
+  qp.requester.paced = kbps != 0;
+  qp.rate_limit = {.kbps = kbps};
+  qp.deadline(Deadline::kPace) = kNever;
+  if (!qp.requester.paced) return;
   const Nanos packet = packet_time(context, qp);
-  qp.pace.depth = std::max(burst != 0 ? time_of(burst, kbps) : std::max(kBurst, 2 * packet), packet);
-  qp.pace.clear_at = context.now + qp.pace.depth - packet;
+  qp.rate_limit.depth = std::max(burst != 0 ? time_of(burst, kbps) : std::max(kBurst, 2 * packet), packet);
+  qp.rate_limit.clear_at = context.now + qp.rate_limit.depth - packet;
 }
 
 /// Cuts the turn's budget to what the bucket holds. False: not one packet, and the timer is set for the next.
 [[gnu::noinline]] inline bool admit(Context& context, Qp& qp, std::uint32_t& budget) {
-  RateLimit& pace = qp.pace;
+  RateLimit& pace = qp.rate_limit;
   const Nanos packet = packet_time(context, qp);
   const Nanos owed = pace.clear_at > context.now ? pace.clear_at - context.now : 0;
   if (owed + packet <= pace.depth) {
     budget = static_cast<std::uint32_t>(std::min<Nanos>(budget, (pace.depth - owed) / packet));
     return true;
   }
-  pace.deadline = context.now + owed + packet - pace.depth;
-  context.arm_timer(qp, pace.deadline);
-  qp.send_state = SendState::kBlocked;
+  context.set_deadline(qp, Deadline::kPace, context.now + owed + packet - pace.depth);
+  qp.common.send_state = SendState::kBlocked;
   return false;
 }
 
@@ -50,7 +51,7 @@ inline void set_rate(Context& context, Qp& qp, std::uint32_t kbps, std::uint32_t
 [[gnu::noinline]] inline void charge(const Context& context, Qp& qp, std::span<const base::Frame> frames) {
   std::uint64_t bytes = 0;
   for (const base::Frame& frame : frames) bytes += frame.length;
-  qp.pace.clear_at = std::max(qp.pace.clear_at, context.now) + time_of(bytes, qp.pace.kbps);
+  qp.rate_limit.clear_at = std::max(qp.rate_limit.clear_at, context.now) + time_of(bytes, qp.rate_limit.kbps);
 }
 
 }  // namespace uroce::proto::rate_limit

@@ -34,14 +34,14 @@ FetchResult copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd,
 /// An XRC target's SRQ can be destroyed in the middle of a message, and its number and its CQ's be another's by
 /// then. No PD number comes twice.
 Srq* live_srq(Context& context, const Qp& qp) {
-  Srq* const srq = context.srq(qp.srq);
-  if (srq == nullptr || qp.type != QpType::kXrcRecv) return srq;
-  return srq->pd == qp.pd && srq->cq == qp.recv_cq ? srq : nullptr;
+  Srq* const srq = context.srq(qp.receives.srq);
+  if (srq == nullptr || qp.common.type != QpType::kXrcRecv) return srq;
+  return srq->pd == qp.common.pd && srq->cq == qp.receives.cq ? srq : nullptr;
 }
 
 void push_receive(Context& context, const Qp& qp, const uroce_cqe& cqe, bool solicited) {
-  if (qp.type == QpType::kXrcRecv && live_srq(context, qp) == nullptr) return;
-  context.push(qp.recv_cq, cqe, solicited);
+  if (qp.common.type == QpType::kXrcRecv && live_srq(context, qp) == nullptr) return;
+  context.push(qp.receives.cq, cqe, solicited);
 }
 
 FetchResult take_shared(Context& context, Qp& qp) {
@@ -65,26 +65,26 @@ FetchResult Srq::take(ReceiveWqe& out, bool& limit_reached) {
 
 FetchResult take_receive(Context& context, Qp& qp) {
   FetchResult taken;
-  if (qp.has_srq) {
+  if (qp.receives.shared) {
     taken = take_shared(context, qp);
     if (taken == FetchResult::kNone) return taken;
   } else {
-    if (qp.rq.count() == 0 || qp.rq.available() == 0) return FetchResult::kNone;
-    taken = copy_next(qp.rq, qp.max_recv_sge, qp.pd, qp.receive);
+    if (qp.receives.ring.count() == 0 || qp.receives.ring.available() == 0) return FetchResult::kNone;
+    taken = copy_next(qp.receives.ring, qp.receives.max_sge, qp.common.pd, qp.receive);
   }
-  qp.have_receive = true;
-  qp.receive_at = {};
+  qp.responder.have_receive = true;
+  qp.receives.at = {};
   context.counters.bad_wqe_sge_count += taken == FetchResult::kBad;
   return taken;
 }
 
 void complete_receive(Context& context, Qp& qp, uroce_cqe& cqe, bool solicited) {
-  qp.have_receive = false;
+  qp.responder.have_receive = false;
   push_receive(context, qp, cqe, solicited);
 }
 
 void fail_receive(Context& context, Qp& qp, std::uint8_t status) {
-  qp.have_receive = false;
+  qp.responder.have_receive = false;
   uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, status);
   cqe.opcode = UROCE_WC_RECV;
   cqe.vendor_err = status;

@@ -6,29 +6,29 @@
 namespace uroce::proto {
 
 void complete_send(Context& context, Qp& qp) {
-  const Wqe& wqe = qp.wqe(qp.sq_head);
-  ++qp.sq_head;
+  const Wqe& wqe = qp.wqe(qp.requester.head);
+  ++qp.requester.head;
   context.counters.rdma_sends += wqe.kind == Kind::kSend;
-  if (!qp.signal_all && (wqe.flags & UROCE_SEND_SIGNALED) == 0) return;
+  if (!qp.requester.signal_all && (wqe.flags & UROCE_SEND_SIGNALED) == 0) return;
   uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);
   cqe.opcode = send_row(wqe.opcode).wc_opcode;
   cqe.byte_len = wqe.length;
-  qp.sq.publish_consumed(qp.sq_head);
-  context.push(qp.send_cq, cqe, false);
+  qp.requester.ring.publish_consumed(qp.requester.head);
+  context.push(qp.requester.cq, cqe, false);
 }
 
 void fail_send(Context& context, Qp& qp, std::uint8_t status) {
-  const Wqe& wqe = qp.wqe(qp.sq_head);
+  const Wqe& wqe = qp.wqe(qp.requester.head);
   uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, status);
   cqe.opcode = send_row(wqe.opcode).wc_opcode;
   cqe.vendor_err = status;
-  ++qp.sq_head;
-  qp.sq.publish_consumed(qp.sq_head);
+  ++qp.requester.head;
+  qp.requester.ring.publish_consumed(qp.requester.head);
   ++context.counters.req_cqe_error;
   context.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
   context.counters.bad_wqe_bind += status == UROCE_WC_MW_BIND_ERR;
-  context.push(qp.send_cq, cqe, true);
-  if (qp.type == QpType::kUc || qp.type == QpType::kUd) {
+  context.push(qp.requester.cq, cqe, true);
+  if (qp.common.type == QpType::kUc || qp.common.type == QpType::kUd) {
     enter_send_error(context, qp);
   } else {
     enter_error(context, qp);

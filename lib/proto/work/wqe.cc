@@ -72,10 +72,10 @@ constexpr bool is_local_key(Kind kind) { return is_local(kind) && kind != Kind::
 /// Whether the QP's type has this operation.
 bool supported(const Qp& qp, const Wqe& wqe) {
   const Kind kind = wqe.kind;
-  if (qp.type == QpType::kRc) [[likely]]
+  if (qp.common.type == QpType::kRc) [[likely]]
     return kind < Kind::kInvalid;
   const bool invalidates = wqe.opcode == UROCE_WR_SEND_WITH_INV;
-  switch (qp.type) {
+  switch (qp.common.type) {
     case QpType::kXrcSend: return kind < Kind::kInvalid && kind != Kind::kFlush && kind != Kind::kAtomicWrite;
     // SEND with invalidate is of the services with acknowledges.
     case QpType::kUc: return (kind == Kind::kSend && !invalidates) || kind == Kind::kWrite || is_local_key(kind);
@@ -96,7 +96,7 @@ std::uint32_t trailer_bytes(const Wqe& wqe) { return wqe.kind == Kind::kSegments
 /// Copies a list of so many bytes, but for what came with the header. False: no entry has room for it.
 bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_t bytes) {
   const std::uint32_t all = bytes + trailer_bytes(wqe);
-  if (all > qp.sq.stride() - wqe.list_at) return false;
+  if (all > qp.requester.ring.stride() - wqe.list_at) return false;
   const std::uint32_t end = wqe.list_at + all;
   if (end > sizeof(Wqe)) std::memcpy(static_cast<void*>(&wqe + 1), ring_entry + sizeof(Wqe), end - sizeof(Wqe));
   return true;
@@ -105,7 +105,7 @@ bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_
 /// Takes the scatter list and adds up its lengths.
 std::uint8_t take_sges(Context& context, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
   const std::uint32_t bytes = wqe.num_sge * static_cast<std::uint32_t>(sizeof(uroce_sge));
-  if (wqe.num_sge > qp.max_send_sge || !copy_list(qp, ring_entry, wqe, bytes)) {
+  if (wqe.num_sge > qp.settings.max_send_sge || !copy_list(qp, ring_entry, wqe, bytes)) {
     return refuse(context.counters.bad_wqe_sge_count, UROCE_WC_LOC_QP_OP_ERR);
   }
   std::uint64_t length = 0;
@@ -121,16 +121,16 @@ constexpr std::uint32_t kLeastFrame = 14;  // an Ethernet header
 bool frame_fits(const Context& context, const Qp& qp, const Wqe& wqe) {
   if (wqe.kind != Kind::kSegments) return wqe.length >= kLeastFrame && wqe.length <= context.max_frame;
   const std::uint32_t header = wqe.tso.header_bytes, mss = wqe.tso.mss;
-  return header >= kLeastFrame && header <= qp.max_tso_header && mss != 0 && header + mss <= context.max_frame &&
-         wqe.length <= UROCE_MAX_TSO;
+  return header >= kLeastFrame && header <= qp.settings.max_tso_header && mss != 0 &&
+         header + mss <= context.max_frame && wqe.length <= UROCE_MAX_TSO;
 }
 
 /// What the operation says of its length, known by now, and of the QP.
 std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
-  if (qp.type == QpType::kUd && wqe.length > context.port_mtu) {
+  if (qp.common.type == QpType::kUd && wqe.length > context.port_mtu) {
     return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
   }
-  if (qp.type == QpType::kRawPacket) {
+  if (qp.common.type == QpType::kRawPacket) {
     if (frame_fits(context, qp, wqe)) return UROCE_WC_SUCCESS;
     return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
   }
@@ -139,7 +139,7 @@ std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
     wqe.length = 0;  // it has no use for a scatter list
     return UROCE_WC_SUCCESS;
   }
-  if (qp.max_reads == 0) return refuse(context.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  if (qp.requester.max_reads == 0) return refuse(context.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
   switch (wqe.kind) {
     case Kind::kAtomic:
       if (wqe.length < 8) return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
@@ -168,7 +168,7 @@ std::uint8_t check(Context& context, const Qp& qp, const std::byte* ring_entry, 
         wqe.kind != Kind::kSegments) {
       return refuse(context.counters.bad_wqe_flags, UROCE_WC_LOC_QP_OP_ERR);
     }
-    if (inline_length > qp.max_inline || !copy_list(qp, ring_entry, wqe, inline_length)) {
+    if (inline_length > qp.settings.max_inline || !copy_list(qp, ring_entry, wqe, inline_length)) {
       return refuse(context.counters.bad_wqe_inline, UROCE_WC_LOC_QP_OP_ERR);
     }
     wqe.length = inline_length;
@@ -179,7 +179,7 @@ std::uint8_t check(Context& context, const Qp& qp, const std::byte* ring_entry, 
 }
 
 std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
-  return bytes == 0 ? 1 : ((bytes - 1) >> qp.mtu_shift) + 1;
+  return bytes == 0 ? 1 : ((bytes - 1) >> qp.common.mtu_shift) + 1;
 }
 
 }  // namespace
@@ -187,24 +187,25 @@ std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
 const SendRow& send_row(std::uint8_t opcode) { return kSendRows[std::min<std::size_t>(opcode, kRows)]; }
 
 bool fetch_wqe(Context& context, Qp& qp) {
-  if (qp.sq_known == 0) qp.sq_known = qp.sq.available();
+  if (qp.requester.known == 0) qp.requester.known = qp.requester.ring.available();
   // A client that publishes more than the ring holds must not reach WQEs that are still in use.
-  if (qp.sq_known == 0 || qp.sq_fetched - qp.sq_head >= qp.sq.count()) return false;
-  const std::byte* const ring_entry = qp.sq.peek_address();
-  Wqe& wqe = qp.wqe(qp.sq_fetched);
+  if (qp.requester.known == 0 || qp.requester.fetched - qp.requester.head >= qp.requester.ring.count())
+    return false;
+  const std::byte* const ring_entry = qp.requester.ring.peek_address();
+  Wqe& wqe = qp.wqe(qp.requester.fetched);
   static_assert(offsetof(Wqe, num_sge) == offsetof(uroce_sq_entry, num_sge));
   static_assert(offsetof(Wqe, length) == offsetof(uroce_sq_entry, inline_length));
   static_assert(offsetof(Wqe, atomic) == offsetof(uroce_sq_entry, atomic));
   static_assert(offsetof(Wqe, remote_srqn) == offsetof(uroce_sq_entry, remote_srqn));
   static_assert(offsetof(Wqe, list_at) >= offsetof(uroce_sq_entry, reserved));
   // Header first, then as much of the rest as the private header says: every byte is read once.
-  qp.sq.copy_next(&wqe, sizeof(uroce_sq_entry));
+  qp.requester.ring.copy_next(&wqe, sizeof(uroce_sq_entry));
   wqe.kind = send_row(wqe.opcode).kind;
   wqe.list_at = static_cast<std::uint8_t>(queue::send_list_at(wqe.opcode));
   wqe.status = check(context, qp, ring_entry, wqe);
   wqe.psn_count = wqe.kind <= Kind::kRead ? packets_of(qp, wqe.length) : is_local(wqe.kind) ? 0 : 1;
-  --qp.sq_known;
-  ++qp.sq_fetched;
+  --qp.requester.known;
+  ++qp.requester.fetched;
   return true;
 }
 
