@@ -48,7 +48,7 @@ void push(queue::CqProducer& to, std::uint64_t wr_id, std::uint8_t opcode, std::
 }
 
 /// The debugger stops here and looks one frame up.
-[[gnu::noinline]] void stop(const proto::Qp& qp) { std::printf("%u\n", qp.qpn.value); }
+[[gnu::noinline]] void stop(const proto::Qp& qp) { std::printf("%u\n", qp.common.qpn.value); }
 
 }  // namespace
 
@@ -66,16 +66,16 @@ int main() {
   queue::WorkProducer producer(send_shape, &client_indices.sq.index, &daemon_indices.sq_consumer);
   for (std::uint64_t i = 0; i < 2; ++i) post_send(producer, i, UROCE_WR_SEND, 0);
   proto::Qp qp;
-  qp.qpn = Qpn{0x10};
-  qp.dest_qpn = Qpn{0x11};
-  qp.state = proto::QpState::kRts;
-  qp.sq = queue::WorkConsumer(send_shape, &client_indices.sq.index, &daemon_indices.sq_consumer);
-  qp.rq = queue::WorkConsumer(receive_shape, &client_indices.rq.index, &daemon_indices.rq_consumer);
+  qp.common.qpn = Qpn{0x10};
+  qp.common.dest_qpn = Qpn{0x11};
+  qp.common.state = proto::QpState::kRts;
+  qp.requester.ring = queue::WorkConsumer(send_shape, &client_indices.sq.index, &daemon_indices.sq_consumer);
+  qp.receives.ring = queue::WorkConsumer(receive_shape, &client_indices.rq.index, &daemon_indices.rq_consumer);
   for (std::uint64_t i = 0; i < 2; ++i) {
     uroce_sq_entry copy;
-    qp.sq.copy_next(&copy, sizeof(copy));
+    qp.requester.ring.copy_next(&copy, sizeof(copy));
   }
-  qp.sq.publish_consumed(2);
+  qp.requester.ring.publish_consumed(2);
   // Indices 2, 3 and 4: around the end of the ring.
   post_send(producer, 0xa2, UROCE_WR_RDMA_WRITE, UROCE_SEND_SIGNALED);
   post_send(producer, 0xa3, UROCE_WR_SEND, UROCE_SEND_SIGNALED | UROCE_SEND_INLINE);

@@ -225,8 +225,8 @@ class Wqes(gdb.Command):
         value = gdb.parse_and_eval(argument)
         if value.type.strip_typedefs().code in (gdb.TYPE_CODE_PTR, gdb.TYPE_CODE_REF):
             value = value.referenced_value()
-        for name, kind in (('sq', 'uroce_sq_entry'), ('rq', 'uroce_rq_entry')):
-            ring = WorkRing(member(value, name))
+        for name, part, kind in (('sq', 'requester', 'uroce_sq_entry'), ('rq', 'receives', 'uroce_rq_entry')):
+            ring = WorkRing(value[part]['ring'])
             print(f'{name}: {ring.to_string()}')
             for index in (ring.posted() if ring.made else [])[:MOST_ENTRIES]:
                 print(f'  [{index}] {printer_of(ring.entry(index, kind)).to_string()}')
