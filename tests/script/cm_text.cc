@@ -10,8 +10,8 @@ constexpr std::uint64_t number(E value) {
   return static_cast<std::uint64_t>(value);
 }
 
-using cm::Answered;
 using cm::Attribute;
+using cm::MessageAcked;
 using cm::RejReason;
 using cm::SidrStatus;
 
@@ -28,8 +28,9 @@ constexpr Name kReasonNames[] = {{"no_resources", number(RejReason::kNoResources
                                  {"stale_connection", number(RejReason::kStaleConnection)},
                                  {"consumer_defined", number(RejReason::kConsumerDefined)},
                                  {"invalid_class_version", number(RejReason::kInvalidClassVersion)}};
-constexpr Name kAnsweredNames[] = {
-    {"REQ", number(Answered::kReq)}, {"REP", number(Answered::kRep)}, {"other", number(Answered::kOther)}};
+constexpr Name kAnsweredNames[] = {{"REQ", number(MessageAcked::kReq)},
+                                   {"REP", number(MessageAcked::kRep)},
+                                   {"other", number(MessageAcked::kOther)}};
 constexpr Name kSidrNames[] = {{"success", number(SidrStatus::kSuccess)},
                                {"unsupported", number(SidrStatus::kUnsupported)},
                                {"rejected", number(SidrStatus::kRejected)},
