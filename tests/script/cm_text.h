@@ -137,7 +137,10 @@ std::vector<std::string> message_fields(cm::Attribute attribute);
 template <class M>
 void assign(M& message, const Line& line, const ValueOf& value) {
   visit(message, [&](std::string_view name, auto& field) {
-    if (const Field* const given = line.find(name)) from_number(field, value(*given));
+    const Field* const given = line.find(name);
+    if (given == nullptr) return;
+    from_number(field, value(*given));
+    if (to_number(field) != value(*given)) throw SyntaxError(given->name + ": more than the field's bits");
   });
 }
 

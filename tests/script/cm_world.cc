@@ -41,6 +41,11 @@ constexpr Name kStateNames[] = {{"FREE", number(State::kFree)},
 constexpr std::uint8_t kLocalHost = 1, kPeerHost = 2;
 constexpr std::uint64_t kService = cm::service_id(cm::PortSpace::kTcp, 7174);
 
+wire::Address address(std::uint64_t v4) {
+  if (v4 >> 8 != 0xc00002) throw SyntaxError("not an address of this network; allowed: 192.0.2.0 to 192.0.2.255");
+  return proto::test::address_of(static_cast<std::uint8_t>(v4));
+}
+
 cm::Peer peer() { return {proto::test::address_of(kLocalHost), proto::test::address_of(kPeerHost)}; }
 
 Names names_of_cm(const std::string& field) {
@@ -180,8 +185,8 @@ void CmWorld::receive(const Line& line) {
   line.check(2, allowed);
   const ValueOf value_of = [&](const Field& field) { return value(field); };
   cm::Peer from = peer();
-  if (line.has("from")) from.remote = proto::test::address_of(static_cast<std::uint8_t>(get(line, "from")));
-  if (line.has("to")) from.local = proto::test::address_of(static_cast<std::uint8_t>(get(line, "to")));
+  if (line.has("from")) from.remote = address(get(line, "from"));
+  if (line.has("to")) from.local = address(get(line, "to"));
   manager().receive(build_message(line, attribute, from, value_of), now);
 }
 

@@ -24,7 +24,7 @@ Names names_of(std::string_view field);
 /// One name, or several joined by commas for flags and rights. SyntaxError lists what is allowed.
 std::uint64_t named_value(const Field& field, Names names);
 
-/// Throws Mismatch unless `actual` is to `expected` as the field says.
+/// Throws Mismatch unless `actual` is equal to, below or above `expected`, as the field demands.
 void compare(const Field& field, std::uint64_t expected, std::uint64_t actual, Names names = {});
 
 /// "TITLE name=value ...": every field of the output, for messages.

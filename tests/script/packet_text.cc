@@ -82,6 +82,8 @@ void store(std::byte* bth, const OpcodeInfo& info, const HeaderField& field, std
     return;
   }
   for (std::size_t i = field.bytes; i-- > 0; value >>= 8) at[i] = static_cast<std::byte>(value);
+  if (value != 0)
+    throw SyntaxError(std::string(field.name) + ": more than its " + std::to_string(field.bytes * 8) + " bits");
 }
 
 const HeaderField* find_field(const OpcodeInfo& info, std::string_view name) {

@@ -129,7 +129,7 @@ class Runner {
 
   Output wait_for(Channel channel, Nanos until) {
     auto& queue = world_->outputs(channel);
-    while (queue.empty()) {
+    for (world_->turn(); queue.empty(); world_->turn()) {
       const Nanos next = world_->next_timeout();
       if (next > until) {
         const Output* const other = world_->unclaimed();

@@ -1,4 +1,4 @@
-// The runner itself: a script that must fail does fail, and says where and why.
+// The runner itself: a script that must fail does fail, with a message that names line and cause.
 #include "tests/script/runner.h"
 
 #include <gtest/gtest.h>

@@ -14,7 +14,7 @@
 
 namespace uroce::script {
 
-/// The script says something else than what happened.
+/// What happened differs from what the script expects.
 struct Mismatch : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

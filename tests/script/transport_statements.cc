@@ -283,8 +283,16 @@ void TransportWorld::destroy(const Line& line) {
 }
 
 void TransportWorld::set_link(const Line& line) {
-  line.check(1, Words{"frame"});
+  line.check(1, Words{"frame", "room"});
+  room_ = get(line, "room", room_);
   frame_bytes_ = static_cast<std::uint32_t>(get(line, "frame", frame_bytes_));
+}
+
+void TransportWorld::set_srq_limit(const Line& line) {
+  line.check(1, Words{"qp", "limit"});
+  End& end = end_of(line);
+  if (!end.srq) throw SyntaxError("the QP has no SRQ; allowed: qp srq=yes");
+  end.srq->set_limit(static_cast<std::uint32_t>(get(line, "limit")));
 }
 
 void TransportWorld::query(const Line& line) {

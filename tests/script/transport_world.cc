@@ -57,6 +57,7 @@ const std::vector<TransportWorld::Row>& TransportWorld::rows() {
       {"attach", Role::kInput, &W::attach},
       {"destroy", Role::kInput, &W::destroy},
       {"link", Role::kInput, &W::set_link},
+      {"srq", Role::kInput, &W::set_srq_limit},
       {"<", Role::kExpectation, nullptr},
       {"completion", Role::kExpectation, nullptr},
       {kReceived, Role::kExpectation, nullptr},
@@ -185,16 +186,16 @@ void TransportWorld::turn() {
 }
 
 void TransportWorld::take_packets() {
-  constexpr std::size_t kFrames = 32;
   std::vector<std::byte> buffer(kFrames * frame_bytes_);
   std::array<base::Frame, kFrames> frames;
   for (;;) {
     for (std::size_t i = 0; i < kFrames; ++i) {
       frames[i] = {buffer.data() + i * frame_bytes_, 0, frame_bytes_, 0, nullptr};
     }
-    proto::TxBurst burst{frames, 0};
+    proto::TxBurst burst{std::span(frames).first(std::min(kFrames, room_)), 0};
     transport().transmit(burst, now);
     if (burst.count == 0) return;
+    room_ -= burst.count;
     for (std::size_t i = 0; i < burst.count; ++i) {
       wire::RxPacket packet;
       const auto verdict = wire::parse({frames[i].data, frames[i].length}, {}, packet);

@@ -15,6 +15,7 @@ namespace uroce::script {
 class TransportWorld : public World {
  public:
   static constexpr std::uint8_t kLocalHost = 1, kPeerHost = 2;
+  static constexpr std::size_t kFrames = 32;  ///< in one call of transmit()
 
   Role role(const Line& line) const override;
   void input(const Line& line) override;
@@ -63,6 +64,7 @@ class TransportWorld : public World {
   void attach(const Line& line);
   void destroy(const Line& line);
   void set_link(const Line& line);
+  void set_srq_limit(const Line& line);
   void query(const Line& line);
   void counter(const Line& line);
   void check_memory(const Line& line);
@@ -85,6 +87,7 @@ class TransportWorld : public World {
   std::vector<LocalQp> qps_;
   std::map<std::string, MemoryKey> keys_;
   std::uint32_t frame_bytes_ = 4096 + wire::kMaxOverhead;
+  std::size_t room_ = ~std::size_t{0};  ///< frames that the port still takes
 };
 
 }  // namespace uroce::script

@@ -31,7 +31,7 @@ struct Output {
   }
 };
 
-/// Its state after the turn is looked at (`query`), nothing is put in or taken out.
+/// An input acts on the machine, an expectation claims an output, a check compares state or memory.
 enum class Role : std::uint8_t { kInput, kExpectation, kCheck };
 
 class World {
