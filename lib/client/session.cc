@@ -255,8 +255,9 @@ void Session::abandon_in_child() {
   socket_ = -1;
   for (const Chunk& chunk : chunks_) {
     if (!chunk.writable) continue;
-    mmap(chunk.base, chunk.bytes, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-         -1, 0);
+    const void* fresh = mmap(chunk.base, chunk.bytes, PROT_READ | PROT_WRITE,
+                             MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (fresh == MAP_FAILED) munmap(chunk.base, chunk.bytes);  // then a stray write faults
   }
 }
 
