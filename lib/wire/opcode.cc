@@ -8,7 +8,7 @@ namespace {
 constexpr std::uint32_t bit(Service service) { return 1u << static_cast<unsigned>(service); }
 constexpr std::uint32_t kR = bit(Service::kRc) | bit(Service::kRd) | bit(Service::kXrc);  // with acknowledges
 constexpr std::uint32_t kC = kR | bit(Service::kUc);                                      // connected
-constexpr std::uint32_t kC_X = bit(Service::kRc) | bit(Service::kXrc);
+constexpr std::uint32_t kRcXrc = bit(Service::kRc) | bit(Service::kXrc);
 constexpr std::uint32_t kAll = kC | bit(Service::kUd);
 
 /// What an operation means in any service that has it. The headers of the service itself (DETH, RDETH, XRCETH)
@@ -46,9 +46,9 @@ constexpr Row kRows[] = {
     {Operation::kAtomicAcknowledge, "ATOMIC_ACK", kR, kAtomic | kResponse | kHasAeth | kHasAtomicAckEth},
     {Operation::kCompareSwap, "CMP_SWAP", kR, kAtomic | kRequest | kOnly | kHasAtomicEth},
     {Operation::kFetchAdd, "FETCH_ADD", kR, kAtomic | kRequest | kOnly | kHasAtomicEth},
-    {Operation::kSendLastInvalidate, "SEND_LAST_INV", kC_X,
+    {Operation::kSendLastInvalidate, "SEND_LAST_INV", kRcXrc,
      kSend | kRequest | kLast | kHasIeth | kHasPayload | kConsumesRecv},
-    {Operation::kSendOnlyInvalidate, "SEND_ONLY_INV", kC_X,
+    {Operation::kSendOnlyInvalidate, "SEND_ONLY_INV", kRcXrc,
      kSend | kRequest | kOnly | kHasIeth | kHasPayload | kConsumesRecv},
     {Operation::kFlush, "FLUSH", bit(Service::kRc), kRequest | kOnly | kHasFeth | kHasReth},
     {Operation::kAtomicWrite, "ATOMIC_WRITE", bit(Service::kRc),
