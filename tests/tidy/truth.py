@@ -8,6 +8,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HELP = {'uroce-run': 'apps/uroce-run', 'urocectl': 'apps/urocectl', 'uroced': 'apps/uroced',
         'quickstart.sh': 'quickstart.sh', 'tests/run.sh': 'tests/run.sh',
         'bench/e2e/run.py': 'bench/e2e', 'tests/e2e/run.py': 'tests/e2e'}
+# Documents that must be there.
+DOCUMENTS = ('README.md', 'ARCHITECTURE.md', 'STYLE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', 'LICENSE',
+             'docs/releasing.md', 'docs/reference.md', 'examples/README.md')
 VERBS_H = pathlib.Path('/usr/include/infiniband/verbs.h')
 # Beginnings of program names, and the package that has them.
 PACKAGES = {'ib_': 'perftest', 'ibv_': 'ibverbs-utils', 'cmtime': 'rdmacm-utils', 'rping': 'rdmacm-utils',
@@ -22,7 +25,7 @@ def _source(place, files):
 
 def _named_files(files):
     """`path/with/slash.ext` in a document must be there."""
-    for name in ('README.md', 'ARCHITECTURE.md', 'STYLE.md'):
+    for name in DOCUMENTS:
         if name not in files:
             yield f'{name} is missing'
             continue
@@ -108,6 +111,18 @@ def _packages(files):
             yield f'tests/build-packages.txt: bench/e2e runs {name.strip()}..., and {package} is missing'
 
 
+def _version(files):
+    """The version in meson.build, which is the only place where it stands, has its section in CHANGELOG.md."""
+    version = re.search(r"^  version: '([^']+)',$", files['meson.build'], re.M)
+    if version is None:
+        yield "meson.build: no line \"  version: '...',\" (docs/releasing.md and docs/reference.sh look for it)"
+        return
+    headings = re.findall(r'^## \[([^]]+)\]', files.get('CHANGELOG.md', ''), re.M)
+    for heading in ('Unreleased', version.group(1)):
+        if heading not in headings:
+            yield f'CHANGELOG.md: no section "## [{heading}]"'
+
+
 def breaches(files):
     yield from _packages(files)
     yield from _named_files(files)
@@ -115,3 +130,4 @@ def breaches(files):
     yield from _knobs(files)
     yield from _help_texts(files)
     yield from _verbs_calls(files)
+    yield from _version(files)
