@@ -272,7 +272,7 @@ Json stat(Conductor& conductor) {
   conductor.on_all_workers([&](WorkerCore& worker) {
     add(sums.transport, worker.transport().counters());
     add(sums.worker, worker.counters());
-    if (worker.device_counters) add(sums.device, worker.device_counters());
+    if (const PortControl* port = worker.port(); port != nullptr) add(sums.device, port->counters());
   });
   Json transport = Json::object(), parse = Json::object();
   const auto* values = reinterpret_cast<const std::uint64_t*>(&sums.transport);

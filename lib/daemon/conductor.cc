@@ -280,7 +280,7 @@ void Conductor::refresh_link() {
   constexpr std::uint32_t kPortActive = 9, kPortError = 10;  // ibv_event_type
   bool up = port_.up();
   workers_.workers[0]->call([&](WorkerCore& worker) {
-    if (worker.device_info) up = worker.device_info().link_up;
+    if (const PortControl* port = worker.port(); port != nullptr) up = port->info().link_up;
   });
   up = up && !workers_.link_disabled.load(std::memory_order_relaxed);
   if (!port_.set_link(up)) return;

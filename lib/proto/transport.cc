@@ -389,7 +389,7 @@ bool Transport::transmit(TxBurst& burst, Nanos now) {
 
 bool Transport::wants_transmit() const { return impl_->any_active() || impl_->destroyed_qps.owes(); }
 
-std::span<queue::CqProducer* const> Transport::touched_cqs() { return impl_->touched_cqs(); }
+std::span<const CqId> Transport::touched_cqs() { return impl_->touched_cqs(); }
 std::size_t Transport::take_events(std::span<Event> out) { return impl_->take_events(out); }
 const Counters& Transport::counters() const { return impl_->counters; }
 

@@ -83,8 +83,8 @@ class Transport {
   bool transmit(TxBurst& burst, Nanos now);
   bool wants_transmit() const;
 
-  /// CQs that got an entry since the last call; valid until the next call of anything here.
-  std::span<queue::CqProducer* const> touched_cqs();
+  /// CQs that got an entry since the last call; valid until the next call of a member function.
+  std::span<const CqId> touched_cqs();
   /// Copies out up to out.size() events; the rest stay.
   std::size_t take_events(std::span<Event> out);
 

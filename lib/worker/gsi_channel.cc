@@ -1,7 +1,5 @@
 #include "worker/gsi_channel.h"
 
-#include <sys/eventfd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -39,10 +37,8 @@ std::size_t emit_gsi_frame(const wire::PathAddress& path, std::span<const std::b
   return length;
 }
 
-GsiPort::GsiPort() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
-
 void GsiPort::count(std::uint64_t GsiCounters::*which) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(counters_mutex_);
   ++(counters_.*which);
 }
 
@@ -57,62 +53,40 @@ void GsiPort::receive(const wire::RxPacket& packet, const net::LinkStack& link) 
   if (!cm::parse_mad(cm::Mad(packet.payload, kMadBytes), message)) {
     return count(&GsiCounters::bad_mad);
   }
-  bool was_empty;
-  {
-    std::lock_guard lock(mutex_);
-    ++counters_.received;
-    was_empty = inbox_.empty();
-    if (inbox_.size() >= kMaxInbox) {
-      ++counters_.overflow;
-      return;
-    }
-    inbox_.push_back(message);
-  }
-  if (was_empty) ::eventfd_write(fd_.get(), 1);
-}
-
-std::vector<cm::Message> GsiPort::take() {
-  eventfd_t ignored;
-  ::eventfd_read(fd_.get(), &ignored);
-  std::lock_guard lock(mutex_);
-  return std::exchange(inbox_, {});
+  count(&GsiCounters::received);
+  if (!inbox_.put(message)) count(&GsiCounters::overflow);
 }
 
 void GsiPort::send(const cm::Message& message, const wire::PathAddress& path) {
   Outgoing out{path, {}, 0};
   cm::emit_mad(message, out.mad);
-  std::lock_guard lock(mutex_);
-  if (outbox_.size() >= kMaxOutbox) {
-    ++counters_.overflow;
-    return;
-  }
-  outbox_.push_back(out);
-  waiting_.store(true, std::memory_order_seq_cst);
+  if (!outbox_.put(out)) count(&GsiCounters::overflow);
 }
 
 void GsiPort::advance(Nanos now) {
   if (held_.empty() || now < retry_at_) return;
   retry_at_ = now + kNeighbourRetry;
   held_to_try_ = held_.size();
-  waiting_.store(true, std::memory_order_relaxed);
+}
+
+bool GsiPort::next_outgoing(Outgoing& out) {
+  if (held_to_try_ != 0) {
+    --held_to_try_;
+    out = held_.front();
+    held_.pop_front();
+    return true;
+  }
+  if (next_ == sending_.size()) {
+    next_ = 0;
+    outbox_.take(sending_);
+    if (sending_.empty()) return false;
+  }
+  out = sending_[next_++];
+  return true;
 }
 
 std::size_t GsiPort::next_frame(std::span<std::byte> to, net::LinkStack& link, Nanos now) {
-  while (true) {
-    Outgoing out;
-    if (held_to_try_ != 0) {
-      --held_to_try_;
-      out = held_.front();
-      held_.pop_front();
-    } else {
-      std::lock_guard lock(mutex_);
-      if (outbox_.empty()) {
-        waiting_.store(false, std::memory_order_relaxed);
-        return 0;
-      }
-      out = outbox_.front();
-      outbox_.pop_front();
-    }
+  for (Outgoing out; next_outgoing(out);) {
     if (out.since == 0) out.since = now;
     const net::Resolution resolution =
         link.resolve(out.path.dest, now, out.path.dest_mac, out.path.vlan.value_or(0) & 0xfff);
@@ -131,10 +105,11 @@ std::size_t GsiPort::next_frame(std::span<std::byte> to, net::LinkStack& link, N
     if (held_.empty()) retry_at_ = now + kNeighbourRetry;
     held_.push_back(out);
   }
+  return 0;
 }
 
 GsiCounters GsiPort::counters() const {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(counters_mutex_);
   return counters_;
 }
 

@@ -25,23 +25,19 @@ namespace uroce::daemon {
 void prepare_worker_thread(const WorkerConfig& config);
 
 template <net::PacketDevice Device>
-class WorkerLoop {
+class WorkerLoop final : private PortControl {
  public:
   static constexpr std::size_t kBurst = 64;
   static constexpr std::size_t kTransmitBudget = 128;  ///< frames a step
   static constexpr std::uint32_t kBurstsOfARing = 16;  ///< full ones that empty a ring
 
   WorkerLoop(WorkerCore& core, Device& device) : core_(core), device_(device), policy_(poll_config(core, device)) {
-    core_.device_counters = [this] { return device_.counters(); };
-    core_.device_info = [this] { return device_.info(); };
-    core_.set_rx_filter = [this](net::RxFilter filter) { device_.set_rx_filter(filter); };
+    core_.set_port(this);
     core_.watch_device(device_.wake_fd());
   }
   ~WorkerLoop() {
     device_.discard(std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_));
-    core_.device_counters = nullptr;
-    core_.device_info = nullptr;
-    core_.set_rx_filter = nullptr;
+    core_.set_port(nullptr);
   }
   WorkerLoop(const WorkerLoop&) = delete;
   WorkerLoop& operator=(const WorkerLoop&) = delete;
@@ -96,6 +92,10 @@ class WorkerLoop {
   static constexpr Nanos kRepinInterval = 20 * kMillisecond;
   static constexpr std::uint32_t kManyLargeSteps = 100;  ///< in an interval
   static constexpr std::size_t kFewFrames = 4;           ///< received and sent in a step
+
+  net::DeviceInfo info() const override { return device_.info(); }
+  net::DeviceCounters counters() const override { return device_.counters(); }
+  void set_rx_filter(net::RxFilter filter) override { device_.set_rx_filter(filter); }
 
   bool link_disabled() const { return core_.shared().link_disabled.load(std::memory_order_relaxed); }
 

@@ -103,7 +103,7 @@ void Context::push(CqId id, const uroce_cqe& cqe, bool solicited) {
   }
   if (!slot.touched) {
     slot.touched = true;
-    touched_.push_back(id.value);
+    touched_.push_back(id);
   }
 }
 
@@ -119,13 +119,10 @@ void Context::set_srq(SrqId id, Srq* srq) {
   if (id.value < srqs_.size()) srqs_[id.value] = srq;
 }
 
-std::span<queue::CqProducer* const> Context::touched_cqs() {
-  touched_out_.clear();
-  for (const std::uint32_t id : touched_) {
-    cqs_[id].touched = false;
-    if (cqs_[id].cq != nullptr) touched_out_.push_back(cqs_[id].cq);
-  }
+std::span<const CqId> Context::touched_cqs() {
+  touched_out_.swap(touched_);
   touched_.clear();
+  for (const CqId id : touched_out_) cqs_[id.value].touched = false;
   return touched_out_;
 }
 

@@ -112,7 +112,7 @@ class Context {
   }
   void push(CqId id, const uroce_cqe& cqe, bool solicited);
   void set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner);
-  std::span<queue::CqProducer* const> touched_cqs();
+  std::span<const CqId> touched_cqs();
   void set_srq(SrqId id, Srq* srq);
   /// nullptr: there is none of that number.
   Srq* srq(SrqId id) const { return id.value < srqs_.size() ? srqs_[id.value] : nullptr; }
@@ -153,8 +153,7 @@ class Context {
   std::uint64_t read_budget_used_ = 0;
   std::vector<CqSlot> cqs_;
   std::vector<Srq*> srqs_;
-  std::vector<std::uint32_t> touched_;
-  std::vector<queue::CqProducer*> touched_out_;
+  std::vector<CqId> touched_, touched_out_;
   std::vector<Event> events_;  // a ring
   std::size_t events_first_ = 0, events_count_ = 0;
 };

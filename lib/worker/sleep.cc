@@ -1,0 +1,59 @@
+#include "worker/sleep.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <iterator>
+
+namespace uroce::daemon {
+namespace {
+
+void add(int epoll, int fd, std::uint32_t events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.fd = fd;
+  ::epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+}
+
+}  // namespace
+
+WorkerSleep::WorkerSleep()
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  watch(wake_fd_.get());
+}
+
+void WorkerSleep::wake() {
+  if (asleep_.load(std::memory_order_seq_cst)) ::eventfd_write(wake_fd_.get(), 1);
+}
+
+void WorkerSleep::watch_device(int wake_fd) {
+  if (wake_fd >= 0) add(epoll_.get(), wake_fd, EPOLLIN);
+}
+
+void WorkerSleep::watch(int eventfd) { add(epoll_.get(), eventfd, EPOLLIN | EPOLLET); }
+
+void WorkerSleep::unwatch(int eventfd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, eventfd, nullptr); }
+
+void WorkerSleep::announce(SessionPorts& sessions) {
+  asleep_.store(true, std::memory_order_seq_cst);
+  if (++number_ == 0) number_ = 1;
+  sessions.publish_sleep(number_);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void WorkerSleep::wait(Nanos limit) {
+  epoll_event events[16];
+  timespec timeout{};
+  timeout.tv_sec = static_cast<time_t>(std::min(limit, 3600 * kSecond) / kSecond);
+  timeout.tv_nsec = static_cast<long>(limit % kSecond);
+  ::epoll_pwait2(epoll_.get(), events, std::size(events), limit == kNever ? nullptr : &timeout, nullptr);
+}
+
+void WorkerSleep::end(SessionPorts& sessions) {
+  sessions.publish_sleep(0);
+  asleep_.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace uroce::daemon
