@@ -242,6 +242,10 @@ void add(proto::Counters& to, const proto::Counters& from) {
 void add(WorkerCounters& to, const WorkerCounters& from) {
   for (std::size_t i = 0; i < std::size(to.parse); ++i) to.parse[i] += from.parse[i];
   to.steps += from.steps, to.sleeps += from.sleeps, to.bad_doorbells += from.bad_doorbells;
+  to.longest_step = std::max(to.longest_step, from.longest_step);
+  to.stalls += from.stalls;
+  to.last_stall = std::max(to.last_stall, from.last_stall);
+  to.async_events_lost += from.async_events_lost;
   to.steered_away += from.steered_away, to.steer_dropped += from.steer_dropped;
   to.wrong_address += from.wrong_address, to.wrong_vlan += from.wrong_vlan;
   to.events_sent += from.events_sent, to.events_delayed += from.events_delayed;
@@ -288,13 +292,17 @@ Json stat(Conductor& conductor) {
           {"worker",
            {{"steps", w.steps},
             {"sleeps", w.sleeps},
+            {"longest_step_us", w.longest_step / kMicrosecond},
+            {"stalls", w.stalls},
+            {"last_stall_ms_ago", w.stalls == 0 ? 0 : (monotonic_now() - w.last_stall) / kMillisecond},
             {"bad_doorbells", w.bad_doorbells},
             {"wrong_address", w.wrong_address},
             {"wrong_vlan", w.wrong_vlan},
             {"steered_away", w.steered_away},
             {"steer_dropped", w.steer_dropped},
             {"completion_events", w.events_sent},
-            {"completion_events_delayed", w.events_delayed}}},
+            {"completion_events_delayed", w.events_delayed},
+            {"async_events_lost", w.async_events_lost}}},
           {"device",
            {{"rx_packets", d.rx_packets},
             {"rx_bytes", d.rx_bytes},

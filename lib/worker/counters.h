@@ -12,6 +12,9 @@ namespace uroce::daemon {
 struct WorkerCounters {
   std::uint64_t parse[static_cast<std::size_t>(wire::ParseVerdict::kCount)] = {};
   std::uint64_t steps = 0, sleeps = 0;
+  Nanos longest_step = 0;           ///< since the worker started
+  std::uint64_t stalls = 0;         ///< steps longer than DutyCycleTracker::kStall
+  Nanos last_stall = 0;             ///< end of the last one, by the monotonic clock
   std::uint64_t bad_doorbells = 0;  ///< bits that belong to no QP of their session
   std::uint64_t steered_away = 0, steer_dropped = 0;
   std::uint64_t events_sent = 0, events_delayed = 0;  ///< completion events

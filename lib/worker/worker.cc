@@ -44,8 +44,8 @@ void WorkerCore::call(const Mailbox::Function& function) {
 // ---------------------------------------------------------------- frames in
 
 void WorkerCore::receive(std::span<const base::Frame> frames, Nanos now) {
-  // A few packets are parsed before the first is acted on, so that their QPs' state is on its way meanwhile; not so
-  // many that what the ICRC brought into the cache is out of it again when it is copied.
+  // Parse a few packets before handling the first, so that the state of their QPs is prefetched. The limit keeps
+  // the payload that the ICRC has read in the cache until it is copied.
   constexpr std::size_t kAheadBytes = 4096;
   sniff(frames, now);
   for (std::size_t next = 0; next < frames.size();) {

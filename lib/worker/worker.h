@@ -149,8 +149,8 @@ class WorkerCore {
   HugePages huge_pages_;
   std::pmr::monotonic_buffer_resource qp_tables_{HugePages::kPage, &huge_pages_};
   proto::Transport transport_;
-  std::array<wire::RxPacket, 16> ahead_;  ///< receive(): parsed and not acted on yet
-  wire::HeaderPrediction prediction_;     ///< of what comes from the port
+  std::array<wire::RxPacket, 16> ahead_;  // receive(): parsed and not delivered yet
+  wire::HeaderPrediction prediction_;     // for frames from the port
   Mailbox mailbox_;
   SessionPorts sessions_;
   std::vector<std::unique_ptr<PacketRing>> from_;  // by sending worker; empty with one worker
@@ -159,7 +159,7 @@ class WorkerCore {
   RawDispatch raw_;
   WorkerSleep sleep_;
   PortControl* port_ = nullptr;
-  net::RxFilter rx_filter_ = net::RxFilter::kRoceOnly;  // that the port was last asked for
+  net::RxFilter rx_filter_ = net::RxFilter::kRoceOnly;  // last requested of the port
   net::LocalAddresses addresses_;
   std::uint64_t receives_missed_ = 0;  // take_rnr_drops(): the counter at the last call
   Nanos link_deadline_ = kNever;

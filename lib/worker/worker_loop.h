@@ -1,8 +1,9 @@
 // A worker with its device: the duty cycle, and when to sleep between cycles.
 //
 //   step(now)   one duty cycle: receive, steered packets, commands, doorbells, timers, transmit, events. True:
-//               there was something to do. The same function serves production, tests and benchmarks.
-//   run(stop)   cycles until `stop`, sleeping as PollPolicy says.
+//               there was something to do. It reads no clock and waits for nothing: what it does depends on `now`,
+//               the device and the queues alone. So production, simulations and benchmarks run the same function.
+//   run(stop)   cycles until `stop`, sleeping as PollPolicy decides. Production only.
 #pragma once
 
 #include <sched.h>
@@ -17,11 +18,12 @@
 #include "net/device.h"
 #include "platform/clock.h"
 #include "platform/scheduling.h"
+#include "worker/duty_cycle.h"
 #include "worker/worker.h"
 
 namespace uroce::daemon {
 
-/// Gives the calling thread a name, its CPU, timers without slack and a short scheduling slice.
+/// Gives the calling thread its name, its CPU, timers without slack and a short scheduling slice.
 void prepare_worker_thread(const WorkerConfig& config);
 
 template <net::PacketDevice Device>
@@ -29,9 +31,10 @@ class WorkerLoop final : private PortControl {
  public:
   static constexpr std::size_t kBurst = 64;
   static constexpr std::size_t kTransmitBudget = 128;  ///< frames a step
-  static constexpr std::uint32_t kBurstsOfARing = 16;  ///< full ones that empty a ring
+  static constexpr std::uint32_t kBurstsOfARing = 16;  ///< full bursts that empty a receive ring
 
-  WorkerLoop(WorkerCore& core, Device& device) : core_(core), device_(device), policy_(poll_config(core, device)) {
+  WorkerLoop(WorkerCore& core, Device& device)
+      : core_(core), device_(device), policy_(poll_config(core, device)), cycle_(core.counters()) {
     core_.set_port(this);
     core_.watch_device(device_.wake_fd());
   }
@@ -64,8 +67,10 @@ class WorkerLoop final : private PortControl {
 
   void run(const std::atomic<bool>& stop) {
     prepare_worker_thread(core_.config());
+    cycle_.resume(monotonic_now());
     while (!stop.load(std::memory_order_relaxed)) {
       const Nanos now = monotonic_now();
+      cycle_.begin(now);
       const bool worked = step(now);
       const bool few_cores = core_.shared().few_cores.load(std::memory_order_relaxed);
       if (worked) {
@@ -83,11 +88,12 @@ class WorkerLoop final : private PortControl {
   }
 
  private:
-  /// Frames that the port refused are offered again at this pace when there is nothing else to do.
+  /// Longest sleep while the port refuses frames: they are offered again after it.
   static constexpr Nanos kBackpressureNap = 20 * kMicrosecond;
 
-  /// So many yields, with no more than a message or two in between: turns are being taken. With more to do the
-  /// worker keeps its short slice: it then runs more often than programs that poll, which is what they wait for.
+  /// After this many yields with no more than a message or two between them, worker and programs alternate, and the
+  /// worker takes a slice as long as theirs. With more work it keeps its short slice, so that it runs more often
+  /// than the programs that wait for it.
   static constexpr std::uint32_t kTurns = 64;
   static constexpr Nanos kRepinInterval = 20 * kMillisecond;
   static constexpr std::uint32_t kManyLargeSteps = 100;  ///< in an interval
@@ -105,7 +111,7 @@ class WorkerLoop final : private PortControl {
     return config;
   }
 
-  /// What others are owed where cores are few, after a step that found something to do.
+  /// With fewer cores than pollers, after a step that found work.
   void yield_or_repin(Nanos now) {
     if (moved_ > kFewFrames) {
       ++large_steps_;
@@ -116,8 +122,9 @@ class WorkerLoop final : private PortControl {
       yield(now);
   }
 
-  /// Workers that share a core move half as much; the scheduler sees threads that all run, and lets them. With
-  /// single messages they better stay: waking a worker on another core takes long, in virtual machines above all.
+  /// Moves a busy worker to a core of its own. Two workers on one core carry half as much, and the scheduler does
+  /// not separate threads that all run. A worker with single messages stays: waking it on another core takes
+  /// longer, most of all in virtual machines.
   void repin(Nanos now) {
     if (now < next_repin_) return;
     next_repin_ = now + kRepinInterval;
@@ -133,7 +140,9 @@ class WorkerLoop final : private PortControl {
   void yield(Nanos now) {
     if (++turns_ == kTurns) set_sched_slice(SchedSlice::kUsual);
     ::sched_yield();
-    policy_.yielded(now, monotonic_now() - now);
+    const Nanos resumed = monotonic_now();
+    policy_.yielded(now, resumed - now);
+    cycle_.resume(resumed);
   }
 
   void sleep(Nanos now, const std::atomic<bool>& stop) {
@@ -143,13 +152,15 @@ class WorkerLoop final : private PortControl {
       Nanos limit = policy_.nap(core_.until_timer(now));
       if (refused_ != 0) limit = std::min(limit, kBackpressureNap);
       if (limit != 0) core_.wait(limit);
-      policy_.slept(monotonic_now() - now);
+      const Nanos resumed = monotonic_now();
+      policy_.slept(resumed - now);
+      cycle_.resume(resumed);
     }
     device_.disarm_wake();
     core_.end_sleep();
   }
 
-  /// Room for at least one frame in tx_[tx_begin_, tx_end_).
+  /// Makes room for at least one frame in tx_[tx_begin_, tx_end_). False: the device has no buffer.
   bool refill() {
     if (tx_begin_ == tx_end_) {
       tx_begin_ = 0;
@@ -158,7 +169,7 @@ class WorkerLoop final : private PortControl {
     return tx_begin_ != tx_end_;
   }
 
-  /// Offers the first `count` frames; those that the port refuses stay first in line.
+  /// Offers the first `count` frames. Those that the port refuses stay at the front. True: it took all.
   bool offer(std::size_t count) {
     const auto frames = std::span(tx_).subspan(tx_begin_, count);
     if (link_disabled()) [[unlikely]] {
@@ -209,13 +220,14 @@ class WorkerLoop final : private PortControl {
   WorkerCore& core_;
   Device& device_;
   PollPolicy policy_;
-  std::uint32_t turns_ = 0;  // yields since it last slept or had much to do
+  DutyCycleTracker cycle_;
+  std::uint32_t turns_ = 0;  // yields since the last sleep or large step
   Nanos next_repin_ = 0;
-  std::uint32_t large_steps_ = 0;  // of more than kFewFrames, since last looked at
+  std::uint32_t large_steps_ = 0;  // steps with more than kFewFrames, in this interval
   std::size_t moved_ = 0;          // frames of this step
   std::uint32_t full_bursts_ = 0;  // received in a row
   std::array<base::Frame, kBurst> rx_{};
-  std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, up to tx_end_ empty
+  std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, the rest up to tx_end_ empty
   std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;
 };
 

@@ -1,0 +1,42 @@
+#include "worker/duty_cycle.h"
+
+#include <gtest/gtest.h>
+
+namespace uroce::daemon {
+namespace {
+
+TEST(DutyCycleTracker, KeepsTheLongestStepAndCountsStalls) {
+  WorkerCounters counters;
+  DutyCycleTracker tracker(counters);
+  Nanos now = kSecond;
+  tracker.resume(now);
+  const auto step = [&](Nanos duration) { tracker.begin(now += duration); };
+  tracker.begin(now);
+  step(3 * kMicrosecond);
+  step(2 * kMicrosecond);
+  EXPECT_EQ(counters.longest_step, 3 * kMicrosecond);
+  EXPECT_EQ(counters.stalls, 0u);
+  step(DutyCycleTracker::kStall);
+  EXPECT_EQ(counters.stalls, 0u);
+  step(5 * kMillisecond);
+  const Nanos stalled = now;
+  step(2 * kMillisecond);
+  step(kMicrosecond);
+  EXPECT_EQ(counters.longest_step, 5 * kMillisecond);
+  EXPECT_EQ(counters.stalls, 2u);
+  EXPECT_EQ(counters.last_stall, stalled + 2 * kMillisecond);
+}
+
+TEST(DutyCycleTracker, SleepBelongsToNoStep) {
+  WorkerCounters counters;
+  DutyCycleTracker tracker(counters);
+  tracker.resume(kSecond);
+  tracker.begin(kSecond);
+  tracker.resume(3 * kSecond);
+  tracker.begin(3 * kSecond + 40);
+  EXPECT_EQ(counters.longest_step, 40u);
+  EXPECT_EQ(counters.stalls, 0u);
+}
+
+}  // namespace
+}  // namespace uroce::daemon

@@ -1,0 +1,117 @@
+// Two workers joined in memory, turned by WorkerLoop::step() alone: virtual time, no thread.
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "host.h"
+
+namespace {
+
+std::size_t g_allocations = 0;  // by operator new, of the whole program
+
+void* allocate(std::size_t bytes) {
+  ++g_allocations;
+  return std::malloc(bytes);
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (void* const memory = allocate(bytes)) return memory;
+  throw std::bad_alloc();
+}
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace uroce::daemon::testing {
+namespace {
+
+class WorkerLoopTest : public ::testing::Test {
+ protected:
+  WorkerLoopTest() {
+    a.device.connect(b.device);
+    b.device.connect(a.device);
+    a.connect(b, now);
+    b.connect(a, now);
+  }
+  /// One duty cycle of each worker.
+  void step() {
+    now += kMicrosecond;
+    a.loop.step(now);
+    b.loop.step(now);
+  }
+  /// Writes the first `bytes` of a's memory to b's. False: it did not complete within a second of virtual time.
+  bool write(std::uint32_t bytes) {
+    a.rc.post_write(7, a.sge(0, bytes), Host::kIova, b.key.value);
+    a.ring();
+    for (const Nanos end = now + kSecond; now < end;) {
+      step();
+      if (a.poll(a.qpn) == 1) return true;
+    }
+    return false;
+  }
+
+  Nanos now = kSecond;
+  Host a{1}, b{2};
+};
+
+TEST_F(WorkerLoopTest, AWriteGoesFromMemoryToMemoryByStepsAlone) {
+  for (std::size_t i = 0; i < Host::kMemory; ++i) a.memory[i] = static_cast<std::byte>(i * 7 + (i >> 8));
+  ASSERT_TRUE(write(65536 + 5));
+  EXPECT_TRUE(std::equal(a.memory.begin(), a.memory.begin() + 65536 + 5, b.memory.begin()));
+  EXPECT_EQ(b.memory[65536 + 5], std::byte{0});
+  EXPECT_EQ(b.core.counters().parse[static_cast<std::size_t>(wire::ParseVerdict::kOk)], 17u);
+  EXPECT_EQ(a.core.port()->counters().tx_packets, a.device.counters().tx_packets);
+}
+
+TEST_F(WorkerLoopTest, TheSameStepsGiveTheSameRun) {
+  const auto run = [] {
+    Host first(1), second(2);
+    first.device.connect(second.device);
+    second.device.connect(first.device);
+    first.connect(second, kSecond);
+    second.connect(first, kSecond);
+    first.rc.post_write(7, first.sge(0, 300'000), Host::kIova, second.key.value);
+    first.ring();
+    std::vector<std::uint64_t> sent;
+    for (Nanos now = kSecond; now < kSecond + 200 * kMicrosecond; now += kMicrosecond) {
+      first.loop.step(now);
+      second.loop.step(now);
+      sent.push_back(first.device.counters().tx_packets);
+      sent.push_back(second.device.counters().tx_packets);
+    }
+    EXPECT_EQ(first.poll(first.qpn), 1u);
+    return sent;
+  };
+  EXPECT_EQ(run(), run());
+}
+
+TEST_F(WorkerLoopTest, StepsAllocateNoMemoryEvenWithASnifferAndOffloadedChecksums) {
+  a.add_sniffer();
+  EXPECT_EQ(a.device.filter(), net::RxFilter::kAllForPort);
+  std::size_t sniffed = 0;
+  const auto round = [&] {
+    while (a.sniffer.post_receive(1, a.sge(Host::kMemory / 2, 8192))) {
+    }
+    a.rc.post_write(7, a.sge(0, 65536), Host::kIova, b.key.value);
+    a.ring();
+    const std::size_t before = g_allocations;
+    for (int i = 0; i < 100; ++i) step();
+    const std::size_t made = g_allocations - before;
+    sniffed += a.poll(Qpn{0x30});
+    return made;
+  };
+  round();
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(round(), 0u) << i;
+  EXPECT_GE(sniffed, 21u * 17);  // 16 packets of each WRITE and at least one acknowledge
+  // The sniffer sees the header as the port sends it.
+  const std::byte* const ip = a.memory.data() + Host::kMemory / 2 + 14;
+  EXPECT_EQ(wire::load16(ip + 10), wire::Ipv4Header::parse(ip).right_checksum());
+}
+
+}  // namespace
+}  // namespace uroce::daemon::testing
