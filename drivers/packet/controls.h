@@ -1,4 +1,4 @@
-// What urocectl can change in a daemon's device stack: its fault plan and its recorder.
+// The fault plan and the recorder of a daemon's devices, as urocectl fault and urocectl trace change them.
 #pragma once
 
 #include <string>

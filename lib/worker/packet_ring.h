@@ -1,5 +1,5 @@
-// Frames that one worker received for QPs of another: a ring of copies with one producer and one consumer. The copy
-// keeps each device's buffers with its own worker; ports that steer by themselves make this path rare.
+// Frames that one worker received for QPs of another: a ring of copies with one producer and one consumer. Copies,
+// because a device's buffers belong to its worker.
 //
 // Edges: push (release on head_) pairs with front (acquire); pop (release on tail_) pairs with push (acquire).
 #pragma once
@@ -39,13 +39,13 @@ class PacketRing {
     head_.store(head + 1, std::memory_order_seq_cst);
     return true;
   }
-  /// The oldest frame; empty: none. Valid until pop().
+  /// The oldest frame, valid until pop(); empty: there is none.
   std::span<const std::byte> front() const {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     if (head_.load(std::memory_order_acquire) == tail) return {};
     return {slot(tail), lengths_[tail % kSlots]};
   }
-  /// Of the oldest.
+  /// Why the oldest frame was steered here.
   SteerReason reason() const { return reasons_[tail_.load(std::memory_order_relaxed) % kSlots]; }
   void pop() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
   bool empty() const { return head_.load(std::memory_order_seq_cst) == tail_.load(std::memory_order_relaxed); }

@@ -1,14 +1,15 @@
-// When a worker that finds nothing to do goes on looking, hands its core over, or sleeps. Sans-IO.
+// Decides what a worker does after a duty cycle without work: spin, yield its CPU, or sleep. Sans-IO.
 //
-// A worker with a core to itself spins for `idle_alone`, which hides the cost of sleeping from anybody who talks
-// to it in that time. But who woke it may wait on the same core: so it begins with `kAfterWake`, and each spin in
-// which work came doubles that. Where cores are fewer than pollers each moment of spinning is taken from the
-// program it waits for. While a client says that it polls in vain and yields, the worker yields too: taking turns
-// is the quickest. But a program that spins on its own memory (ib_write_lat) keeps the core for its whole time
-// slice; only a thread that sleeps and is woken gets in before. So otherwise the worker sleeps as soon as it finds
-// nothing, unless a few microseconds of spinning have paid off lately: a client that posts without a pause on the
-// other core would otherwise pay a system call for each wake. Spins that fail more often than one in five end
-// that, and the next try comes ever later.
+// | cores vs. pollers | clients                   | the idle worker                                              |
+// |-------------------|---------------------------|--------------------------------------------------------------|
+// | enough            | any                       | spins for idle_alone, then sleeps; after a wake-up it spins  |
+// |                   |                           | for kAfterWake, doubled by each spin that finds work         |
+// | too few           | yield between empty polls | yields: alternating is fastest; long yields may take an      |
+// |                   |                           | eighth of the time                                           |
+// | too few           | post without a pause      | spins for up to max_shared while most spins find work: saves |
+// |                   |                           | the client the system call of a wake-up                      |
+// | too few           | busy-wait on their memory | sleeps at once: only a woken sleeper gets the CPU before the |
+// |                   |                           | client's time slice ends                                     |
 #pragma once
 
 #include <algorithm>
@@ -21,12 +22,12 @@ namespace uroce::daemon {
 enum class IdleAction : std::uint8_t { kSpin, kYield, kSleep };
 
 struct PollPolicyConfig {
-  bool busy = false;  ///< never sleep
-  Nanos idle_alone = 200 * kMicrosecond;
-  Nanos idle_shared = 0;  ///< at least; more while it pays off
-  Nanos max_shared = 8 * kMicrosecond;
-  bool wakeable = true;               ///< arriving frames wake a sleeper
-  Nanos min_nap = 50 * kMicrosecond;  ///< timed sleeps of a worker that frames can't wake
+  bool busy = false;                      ///< never sleep
+  Nanos idle_alone = 200 * kMicrosecond;  ///< longest spin with a core for each poller
+  Nanos idle_shared = 0;                  ///< shortest spin with fewer cores than pollers
+  Nanos max_shared = 8 * kMicrosecond;    ///< longest spin with fewer cores than pollers
+  bool wakeable = true;                   ///< arriving frames wake a sleeper
+  Nanos min_nap = 50 * kMicrosecond;      ///< shortest and longest timed sleep of a worker that frames can't wake
   Nanos max_nap = kMillisecond;
 };
 
@@ -47,13 +48,13 @@ class PollPolicy {
     nap_ = config_.min_nap;
   }
 
-  /// After a step that found nothing. `few_cores`: pollers outnumber cores; `turns`: a client waits and yields.
+  /// After a step that found nothing. `few_cores`: pollers outnumber cores; `turns`: a client yields between polls.
   IdleAction idle(Nanos now, bool few_cores, bool turns = false) {
     if (config_.busy) return few_cores ? IdleAction::kYield : IdleAction::kSpin;
     if (few_cores && turns && lost(now) <= kMayLose) return IdleAction::kYield;
     if (idle_since_ == kNever) idle_since_ = now;
-    const Nanos patience = few_cores ? std::max(config_.idle_shared, spin_) : alone_;
-    if (!slept_ && now - idle_since_ < patience) return IdleAction::kSpin;
+    const Nanos longest_spin = few_cores ? std::max(config_.idle_shared, spin_) : alone_;
+    if (!slept_ && now - idle_since_ < longest_spin) return IdleAction::kSpin;
     if (spin_ != 0 && !slept_ && (score_ -= kFailure) < 0) {
       spin_ = 0;
       score_ = 0;
@@ -63,12 +64,12 @@ class PollPolicy {
     return IdleAction::kSleep;
   }
 
-  /// After a step that lost datagrams for want of a posted receive: whether the program shall run before more come.
-  /// The port holds them back meanwhile.
+  /// After a step that dropped datagrams because no receive was posted: whether to yield so that the program can
+  /// post some. The port queues further frames during that time.
   bool should_yield_after_drop(Nanos now, bool few_cores) const { return few_cores && lost(now) <= kMayLose; }
 
-  /// After a yield of `duration`, at `now`. One that took long went to somebody who does not yield back: a few of
-  /// these happen to anybody, but no more than every eighth moment is given away like that.
+  /// After a yield of `duration`, at `now`. A long one went to a thread that does not yield back. A few of these
+  /// are normal, but in total they may take an eighth of the time.
   void yielded(Nanos now, Nanos duration) {
     if (duration <= kCostlyYield) return;
     lost_ = lost(now) + duration;
@@ -83,7 +84,7 @@ class PollPolicy {
     if (--until_try_ == 0) spin_ = kFirstSpin;
   }
 
-  /// How long to sleep at most, `until_timer` from now at the latest.
+  /// The longest sleep, given the time until the next timer.
   Nanos nap(Nanos until_timer) {
     if (config_.wakeable) return until_timer;
     const Nanos nap = nap_;
@@ -95,10 +96,10 @@ class PollPolicy {
   static constexpr Nanos kShortSleep = 20 * kMicrosecond;
   static constexpr Nanos kAfterWake = 16 * kMicrosecond;
   static constexpr Nanos kCostlyYield = 25 * kMicrosecond;
-  static constexpr Nanos kMayLose = 8 * kMillisecond;
+  static constexpr Nanos kMayLose = 8 * kMillisecond;  // to long yields, before yielding stops
   static constexpr int kMaxScore = 32, kFailure = 4;
   static constexpr Nanos kFirstSpin = 4 * kMicrosecond;
-  static constexpr std::uint32_t kFirstTry = 4, kLastTry = 1024;  // short sleeps before spinning is tried
+  static constexpr std::uint32_t kFirstTry = 4, kLastTry = 1024;  // short sleeps until spinning is tried again
 
   Nanos lost(Nanos now) const {
     const Nanos regained = (now - lost_at_) / 8;
@@ -106,17 +107,17 @@ class PollPolicy {
   }
 
   PollPolicyConfig config_;
-  Nanos alone_;  // how long it spins with a core to itself
+  Nanos alone_;  // longest spin with a core for each poller
   Nanos idle_since_ = kNever;
-  bool slept_ = false;            // since it last worked
-  Nanos lost_ = 0, lost_at_ = 0;  // in costly yields, at that time
-  Nanos spin_ = 0;                // what is tried where cores are few; 0: nothing
-  int score_ = 0;                 // of the spins so far
+  bool slept_ = false;            // since the last cycle with work
+  Nanos lost_ = 0, lost_at_ = 0;  // time lost to costly yields, as of lost_at_
+  Nanos spin_ = 0;                // longest spin with few cores; 0: don't spin
+  int score_ = 0;                 // of recent spins: +1 when one found work, -kFailure when not
   std::uint32_t tries_after_ = kFirstTry, until_try_ = kFirstTry;
   Nanos nap_;
 };
 
-/// Whether those who poll outnumber the cores they may run on.
+/// Whether the threads that poll outnumber the cores that they may run on.
 constexpr bool few_cores(std::uint32_t cores, std::uint32_t workers, std::uint32_t active_sessions) {
   return cores < workers + active_sessions;
 }

@@ -28,7 +28,7 @@ std::uint32_t interface_mtu(const std::string& name) {
 }
 
 void add_af_packet_rings(VdevSpec& spec, std::uint32_t mtu) {
-  // Frames must divide blocks, blocks be whole pages: powers of two do.
+  // Frames must divide blocks, and blocks must be whole pages: powers of two satisfy both.
   if (!spec.argument("framesz").empty() || !spec.argument("blocksz").empty()) return;
   const std::uint32_t frame = std::max(kAfPacketFrame, std::bit_ceil(mtu + kAfPacketFrameOverhead));
   spec.arguments.emplace_back("framesz", std::to_string(frame));

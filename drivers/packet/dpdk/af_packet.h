@@ -1,4 +1,4 @@
-// What DPDK's af_packet driver wants to be told about a kernel interface.
+// Arguments for DPDK's af_packet driver, derived from the kernel interface.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,7 @@
 
 namespace uroce::dpdk {
 
-/// Largest packet behind the Ethernet header that a kernel interface of this network namespace carries; 0: no such
-/// interface.
+/// MTU of a kernel interface of this network namespace; 0: there is no such interface.
 std::uint32_t interface_mtu(const std::string& name);
 
 /// Bytes of a ring frame that packets can't have: the kernel's header and the Ethernet header with its tag.

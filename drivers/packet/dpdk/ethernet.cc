@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::uint32_t kHeaderBytes = 18;  // Ethernet, 802.1Q
 constexpr std::uint32_t kJumboMtu = 9000;
-constexpr std::uint32_t kLeastRoom = 2048;  // that drivers may count on, whatever the MTU
+constexpr std::uint32_t kLeastRoom = 2048;  // that drivers expect at least, whatever the MTU
 constexpr std::uint16_t kDescriptors = 1024;
 constexpr unsigned kPoolCache = 256;          // the buffers that stay warm in a core's cache
 constexpr std::uint32_t kMemifBuffer = 2048;  // the driver's default bsize
@@ -160,7 +160,7 @@ std::string Ethernet::Impl::probe() {
   }
   found = true;
   if (rte_eth_dev_info_get(port, &device) != 0) return "port \"" + options.port + "\" does not say what it can do";
-  // These read beside the kernel; others take packets away from it.
+  // These drivers get copies of what the kernel receives; other drivers take packets from the kernel.
   if (spec.is("net_af_packet") || spec.is("net_pcap") || share != nullptr) info.kernel_interface = device.if_index;
   if (options.queues > device.max_rx_queues || options.queues > device.max_tx_queues) {
     return "port \"" + options.port + "\" has " +
@@ -170,7 +170,7 @@ std::string Ethernet::Impl::probe() {
   return {};
 }
 
-/// Over af_xdp the kernel keeps what is not RoCE, unless the user has an XDP program of his own.
+/// With af_xdp the kernel keeps all frames that are not RoCE, unless the user configures another XDP program.
 std::string Ethernet::Impl::share_interface() {
   if (!spec.is("net_af_xdp") || !spec.argument("xdp_prog").empty()) return {};
   std::string why;
@@ -262,12 +262,12 @@ std::string Ethernet::Impl::make_queues() {
 }
 
 std::string Ethernet::Impl::start_port() {
-  if (client) return {};  // its server may not be there yet: LinkKeeper starts it
+  if (client) return {};  // the server may not be running yet: LinkKeeper starts the port
   if (const int result = rte_eth_dev_start(port); result != 0) {
     return "port \"" + options.port + "\" does not start: " + driver_said(rte_strerror(-result));
   }
   started = true;
-  // An interface that others use as well keeps its MTU where that does.
+  // A shared interface keeps its MTU if that is large enough.
   const bool raise = af_packet ? info.mtu > interface_mtu(spec.argument("iface")) : software_mtu && !memif;
   if (raise) rte_eth_dev_set_mtu(port, static_cast<std::uint16_t>(info.mtu));
   if (rte_eth_allmulticast_enable(port) != 0 && device.if_index != 0) {
@@ -276,8 +276,8 @@ std::string Ethernet::Impl::start_port() {
   return {};
 }
 
-/// The port's own address, unless we are told another: then it must take it, or show us all frames. Software ports
-/// have made-up ones, and net_tap's is that of the kernel's end.
+/// The port's own MAC address unless the user configured another, which the port must then accept or else deliver
+/// all frames. Software ports invent theirs, and net_tap has that of the kernel's end.
 void Ethernet::Impl::choose_mac() {
   rte_ether_addr own{};
   rte_eth_macaddr_get(port, &own);

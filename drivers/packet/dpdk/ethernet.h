@@ -20,7 +20,7 @@ namespace uroce::dpdk {
 struct EthernetOptions {
   std::string port;              ///< "net_memif0,role=server,..." or "0000:03:00.0"
   std::uint32_t queues = 1;      ///< one a worker
-  std::uint32_t mtu = 0;         ///< bytes behind the Ethernet header; 0: what the port has, 9000 at most
+  std::uint32_t mtu = 0;         ///< bytes after the Ethernet header; 0: the port's own MTU, at most 9000
   std::optional<wire::Mac> mac;  ///< nullopt: the port's own
   wire::Mac fallback_mac{2};     ///< for ports that make up their own or share it with the kernel (memif, tap, ...)
   std::uint32_t buffers = 4096;  ///< mbufs a queue, at least
@@ -38,7 +38,7 @@ struct VdevSpec {
   bool is(std::string_view driver) const;  ///< "net_memif" is the driver of "net_memif0"
 };
 
-/// What a queue's buffers and the largest frame take of EAL's memory, in MiB.
+/// EAL memory for the buffers of all queues, in MiB.
 std::uint32_t memory_needed(const EthernetOptions& options);
 
 class Ethernet {
@@ -50,12 +50,12 @@ class Ethernet {
   Ethernet& operator=(const Ethernet&) = delete;
 
   QueueConfig queue(std::uint32_t index);
-  /// Once all Ports exist: lets frames pass. Before stop() nothing but the Ports' owners uses them.
+  /// Lets frames pass. Call it when all Ports exist; until stop() only their owners use them.
   void start(const std::vector<Port*>& ports);
   void stop();
 
   const net::DeviceInfo& info() const;
-  /// Whom frames can't reach before it comes, for a person; empty: the port is ready.
+  /// The peer that must connect before frames can pass, as text for the user; empty: the port is ready.
   std::string waiting_for() const;
 
  private:

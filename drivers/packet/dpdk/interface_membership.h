@@ -1,13 +1,14 @@
-// A kernel interface that shows more frames than those for its own addresses, for as long as somebody wants them.
+// Makes a kernel interface receive more frames than those for its own addresses.
 #pragma once
 
 #include <cstdint>
 
 namespace uroce::dpdk {
 
-/// A packet_mreq, packet(7): counted by the kernel, so it ends with this object or its process and takes nothing
-/// from others. DPDK's drivers of kernel interfaces set and clear the interface's flags instead, whoever set them,
-/// and leave them behind when they are killed, or know nothing of groups. Does nothing where the kernel refuses.
+/// A packet_mreq, packet(7). The kernel counts memberships: this one ends with the object or the process and does
+/// not disturb those of others. DPDK's drivers for kernel interfaces set and clear the interface's flags instead,
+/// whoever had set them, leave them set when the process is killed, and some ignore groups. No effect if the kernel
+/// refuses.
 class InterfaceMembership {
  public:
   enum class Kind : std::uint16_t { kPromiscuous, kAllGroups };

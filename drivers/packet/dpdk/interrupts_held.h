@@ -1,4 +1,4 @@
-// Stops EAL's interrupt thread where it can do no harm.
+// Stops EAL's interrupt thread while its work would race with ours.
 #pragma once
 
 #include <condition_variable>
@@ -8,8 +8,8 @@ struct rte_intr_handle;
 
 namespace uroce::dpdk {
 
-/// While it lives EAL's interrupt thread stands still: closing a memif races with the driver's own handling of a
-/// peer that goes at the same moment, and EAL's cleanup unmaps memory that the thread reads.
+/// While an object exists EAL's interrupt thread is blocked. Closing a memif races with the driver's handling of a
+/// peer that disconnects at the same moment, and EAL's cleanup unmaps memory that the thread reads.
 class InterruptsHeld {
  public:
   InterruptsHeld();

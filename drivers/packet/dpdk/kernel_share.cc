@@ -48,7 +48,7 @@ int attach(int fd, std::span<sock_filter> filter) {
   return ::setsockopt(fd, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program));
 }
 
-/// ARP, ICMP, IGMP, ICMPv6, and IPv6 with options, as MLD has them. A tag is not among the bytes.
+/// ARP, ICMP, IGMP, ICMPv6, and IPv6 with options (MLD uses them). A VLAN tag is not part of the bytes.
 int attach_filter(int fd) {
   sock_filter wanted[] = {BPF_STMT(BPF_LD | BPF_H | BPF_ABS, 12),
                           BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ETHERTYPE_ARP, 8, 0),
@@ -86,7 +86,7 @@ KernelShare::~KernelShare() {
   }
 }
 
-/// An abstract socket is the network namespace's, as the interface is, and ends with its owner.
+/// An abstract socket name is unique in the network namespace, as the interface is, and is released with its owner.
 std::string KernelShare::claim(const std::string& interface) {
   claim_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (claim_ < 0) return failed("socket");
@@ -100,7 +100,7 @@ std::string KernelShare::claim(const std::string& interface) {
                                : failed("bind");
   }
   const std::string there = attached(index_);
-  if (there == kProgramName) {  // and nobody claims it
+  if (there == kProgramName) {  // and no process has claimed the interface
     if (const int result = ::bpf_xdp_detach(static_cast<int>(index_), 0, nullptr); result != 0) {
       return std::string("the program of a daemon that ended can't be taken off: ") + std::strerror(-result);
     }
@@ -141,7 +141,7 @@ void KernelShare::show_all(bool all) {
     attach_filter(packets_);
     return;
   }
-  // Somebody looks 5,000 times a second.
+  // receive() is called 5,000 times a second.
   const int bytes = 4 << 20;
   ::setsockopt(packets_, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes));
   sock_filter everything[] = {BPF_STMT(BPF_RET | BPF_K, 65535)};
@@ -149,7 +149,7 @@ void KernelShare::show_all(bool all) {
 }
 
 std::size_t KernelShare::receive(std::span<std::byte> to) {
-  // A gap for the tag, which comes beside the bytes.
+  // Leave a gap for the VLAN tag, which the kernel delivers separately (PACKET_AUXDATA, packet(7)).
   if (to.size() <= kAddresses + kTag) return 0;
   iovec parts[] = {{to.data(), kAddresses}, {to.data() + kAddresses + kTag, to.size() - kAddresses - kTag}};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(tpacket_auxdata))];

@@ -1,7 +1,7 @@
-// An interface that an af_xdp port and the kernel both use. An XDP program (xdp/roce_steering.bpf.c) gives RoCE to
-// the port and leaves all else to the kernel; of that a packet socket shows us what the link stack wants, too: ARP,
-// ICMP, ICMPv6, IGMP, and all while there are flows of raw packets. So the port sees what af_packet would show it,
-// and RoCE alone takes the fast way.
+// An interface that an af_xdp port and the kernel both use. An XDP program (xdp/roce_steering.bpf.c) redirects RoCE
+// to the port and passes all else to the kernel. A packet socket shows the port copies of the frames that the link
+// stack needs (ARP, ICMP, ICMPv6, IGMP), and of all frames while there are flows of raw packets. The port thus
+// receives what it would with af_packet, but RoCE bypasses the kernel.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ namespace uroce::dpdk {
 
 class KernelShare {
  public:
-  /// Claims the interface: one port of this network namespace has it; the program that one left behind which was
-  /// killed is taken off. nullptr and an error that names the remedy.
+  /// Claims the interface for one port of this network namespace, and detaches an XDP program that a killed daemon
+  /// left attached. On failure nullptr, and an error that names the remedy.
   static std::unique_ptr<KernelShare> open(const std::string& interface, std::string& error);
   ~KernelShare();
   KernelShare(const KernelShare&) = delete;
@@ -22,9 +22,10 @@ class KernelShare {
 
   /// The object file with the program, for the driver's xdp_prog.
   std::string program() const;
-  /// Whether all that the kernel gets is shown, for flows of raw packets; the kernel gets it in any case.
+  /// Whether receive() yields every frame that the kernel gets, for flows of raw packets. The kernel gets them
+  /// anyway.
   void show_all(bool all);
-  /// Copies the next frame of those that the kernel got into `to`, its tag in place. Its length; 0: none is there.
+  /// Copies the next frame that the kernel got into `to`, VLAN tag included. Returns its length; 0: there is none.
   std::size_t receive(std::span<std::byte> to);
 
  private:

@@ -12,10 +12,10 @@
 namespace uroce::dpdk {
 namespace {
 
-constexpr long kHoldMs = 100;        // what a lost peer may go unnoticed
-constexpr long kDownMs = 10;         // between looks while it is down
-constexpr long kReconnectMs = 100;   // until a server that was not there is tried again
-constexpr long kHandshakeMs = 1000;  // that one that was there may take to answer
+constexpr long kHoldMs = 100;        // until the loss of a peer is noticed
+constexpr long kDownMs = 10;         // between checks while the link is down
+constexpr long kReconnectMs = 100;   // until an absent server is tried again
+constexpr long kHandshakeMs = 1000;  // for a server that was reached to complete the handshake
 
 /// All keepers of the process.
 struct Registry {
@@ -78,9 +78,9 @@ bool LinkKeeper::link_up() const {
   return rte_eth_link_get_nowait(port_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }
 
-/// On the interrupt thread, which runs nothing else meanwhile. The event stays readable while the link is up:
-/// whatever else is ready is handled between two calls, with all gates closed. The thread is one for all ports of
-/// the process, so any keeper's event opens the gates of all.
+/// Runs on the interrupt thread and keeps it from handling anything else. The event stays readable while the link
+/// is up, so all other events are handled between two calls, with all gates closed. All ports of the process share
+/// this thread; therefore each keeper's event opens the gates of all.
 void LinkKeeper::hold() {
   std::unique_lock lock(mutex_);
   bool any = false;
@@ -132,7 +132,7 @@ void LinkKeeper::run() {
   }
 }
 
-/// The link is down, so the gate is closed: hold() has returned, or will find it down. True: there is a server.
+/// Called while the link is down and therefore the gate closed. True: the server accepted the connection.
 bool LinkKeeper::reconnect() {
   rte_eth_dev_stop(port_);
   return rte_eth_dev_start(port_) == 0;

@@ -1,14 +1,12 @@
-// Keeps a memif link up, and workers out of the driver while it changes.
+// Keeps a memif link up, and workers out of the driver while the link changes.
 //
-// DPDK's memif driver handles its control socket on EAL's interrupt thread and unmaps the shared rings there when
-// the peer goes away, whatever the workers are doing in them. And its client end never connects again by itself.
-// So:
+// DPDK's memif driver unmaps the shared rings on EAL's interrupt thread as soon as the peer closes its control
+// socket, even while a worker reads them, and its client side never reconnects. Therefore:
 //
-//   - While the link is up, the interrupt thread is held in a callback of ours (hold); it gets out ten times a
-//     second for a moment, and only while the workers stand outside the driver (DriverGate, Gate in port.h). So
-//     nothing of the control socket is handled while a worker may look at a ring.
-//   - While the link is down the gate is closed and the interrupt thread runs free; a client tries to connect every
-//     tenth of a second.
+//   link up     a callback holds the interrupt thread; ten times a second it closes the gates (Gate, port.h), lets
+//               that thread handle the control socket, and opens them again
+//   link down   the gates are closed and the interrupt thread runs freely; a client tries to connect ten times a
+//               second
 #pragma once
 
 #include <atomic>
@@ -27,8 +25,8 @@ namespace uroce::dpdk {
 
 class LinkKeeper {
  public:
-  /// The gate starts closed. A client's port has not been started; a server's has. `on_change` is called on the
-  /// keeper's thread with the state of the link.
+  /// The gate starts closed. A server's port must have been started, a client's must not. `on_change` is called on
+  /// the keeper's thread with the state of the link.
   LinkKeeper(std::uint16_t port, bool client, DriverGate& keeper, std::vector<Gate*> gates,
              std::function<void(bool up)> on_change);
   /// Leaves the gate closed.
@@ -50,7 +48,7 @@ class LinkKeeper {
   DriverGate& keeper_;
   std::vector<Gate*> gates_;
   std::function<void(bool)> on_change_;
-  int event_ = -1;  // readable: the interrupt thread shall come in
+  int event_ = -1;  // readable: the interrupt thread must call hold()
   rte_intr_handle* handle_ = nullptr;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -65,7 +65,7 @@ Port::Port(const QueueConfig& config) : config_(config) {}
 
 Port::~Port() { rte_pktmbuf_free_bulk(stash_ + kept_begin_, static_cast<unsigned>(kept_end_ - kept_begin_)); }
 
-/// A registered thread has a number of its own, and with it a cache in each mempool.
+/// A registered thread has an lcore id of its own, and with it a cache in each mempool.
 void Port::attach_thread() {
   attached_ = true;
   if (rte_lcore_id() == LCORE_ID_ANY) rte_thread_register();
@@ -77,11 +77,11 @@ std::size_t Port::burst(rte_mbuf** mbufs, std::size_t limit) {
   if (shut_out_) return 0;
   limit = std::min(limit, kBurst);
   const std::size_t count = rte_eth_rx_burst(config_.port, config_.queue, mbufs, static_cast<std::uint16_t>(limit));
-  return config_.share == nullptr ? count : count + beside(mbufs + count, limit - count);
+  return config_.share == nullptr ? count : count + receive_shared(mbufs + count, limit - count);
 }
 
-/// What the kernel got, for the link stack: seldom and not urgent, but a system call to look.
-std::size_t Port::beside(rte_mbuf** mbufs, std::size_t limit) {
+/// Frames that the kernel got, for the link stack. They are rare and not urgent, and each check is a system call.
+std::size_t Port::receive_shared(rte_mbuf** mbufs, std::size_t limit) {
   const std::uint64_t now = rte_rdtsc();
   if (now < look_at_) return 0;
   std::size_t count = 0;
@@ -102,7 +102,7 @@ std::size_t Port::beside(rte_mbuf** mbufs, std::size_t limit) {
   return count;
 }
 
-/// One segment with all bytes; nullptr when the frame is longer than any that may come (it is dropped and counted).
+/// The frame in one segment; nullptr when it is longer than the largest frame (it is dropped and counted).
 rte_mbuf* Port::contiguous(rte_mbuf* mbuf) {
   if (mbuf->nb_segs == 1) return mbuf;
   rte_mbuf* flat = rte_pktmbuf_alloc(config_.pool);
@@ -172,7 +172,7 @@ std::size_t Port::transmit(std::span<base::Frame> frames) {
   {
     const GateGuard visit(*this);
     if (!visit && link_was_up()) return 0;
-    if (!visit) {  // a link that is down loses what is sent, as a cable does
+    if (!visit) {  // the link is down: frames are lost, as on an unplugged cable
       counters_.tx_dropped += frames.size();
       release(frames);
       return frames.size();
@@ -192,7 +192,7 @@ std::size_t Port::transmit(std::span<base::Frame> frames) {
       for (std::size_t i = 0; i < sent; ++i) counters_.tx_bytes += bytes[i];
       counters_.tx_packets += sent;
       taken += sent;
-      if (offered < count && sent == offered) {  // the driver will never take this one
+      if (offered < count && sent == offered) {  // the driver will never accept this frame
         ++counters_.tx_dropped;
         rte_pktmbuf_free(mbufs[offered]);
         ++taken;
@@ -213,7 +213,7 @@ bool Port::arm_wake() {
   config_.waker->arm();
   kept_begin_ = 0;
   kept_end_ = burst(stash_, kBurst);
-  // Who sent before we armed wakes nobody, and a closed gate hides what he sent.
+  // A peer that sent before the waker was armed does not ring, and a closed gate hides its frames.
   return kept_end_ == 0 && !(shut_out_ && link_was_up());
 }
 
@@ -238,7 +238,7 @@ void Port::set_rx_filter(net::RxFilter filter) {
 
 net::DeviceInfo Port::info() const {
   net::DeviceInfo info = config_.info;
-  // A memif's peer comes and goes as it likes: that is no reason to call the port down, and QPs retry.
+  // The peer of a memif may reconnect at any time; the port stays up and QPs retransmit.
   if (config_.keeper != nullptr) return info;
   rte_eth_link link{};
   if (rte_eth_link_get_nowait(config_.port, &link) == 0) {

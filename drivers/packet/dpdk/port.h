@@ -30,7 +30,7 @@ struct alignas(64) Gate {
 };
 struct alignas(64) DriverGate {
   std::atomic<bool> closed{false};
-  std::atomic<bool> up{false};  ///< the link was, when last looked at: a closed gate opens again in a moment
+  std::atomic<bool> up{false};  ///< the link was up at the last check, so a closed gate opens again shortly
 };
 
 struct QueueConfig {
@@ -38,11 +38,11 @@ struct QueueConfig {
   std::uint16_t queue = 0;
   rte_mempool* pool = nullptr;
   net::DeviceInfo info;
-  bool promiscuous = false;            ///< for good: it has an address that the port can't take
-  bool tx_prepare = false;             ///< offloads are on: let the driver look at each frame first
-  const DriverGate* keeper = nullptr;  ///< nullptr: the driver needs none
-  KernelShare* share = nullptr;        ///< shows what the kernel got; nullptr: the queue has all there is
-  Waker* waker = nullptr;              ///< nullptr: nothing can wake a sleeper
+  bool promiscuous = false;            ///< permanently: the port can't be given its MAC address
+  bool tx_prepare = false;             ///< offloads are on: call rte_eth_tx_prepare() for each burst
+  const DriverGate* keeper = nullptr;  ///< nullptr: the driver needs no gate
+  KernelShare* share = nullptr;        ///< source of frames that the kernel got; nullptr: the queue gets all frames
+  Waker* waker = nullptr;              ///< nullptr: arriving frames can't wake a sleeper
 };
 
 class Port {
@@ -70,13 +70,13 @@ class Port {
   Gate& gate() { return gate_; }
 
  private:
-  /// Inside the driver while it lives; false: the link is changing, and nothing passes.
+  /// The worker may use the driver while a guard exists that tests true. False: the link is changing.
   class GateGuard;
-  /// The link was up when last looked at: if the gate is closed nevertheless, it opens again in a moment.
+  /// The link was up at the last check: if the gate is closed, it opens again shortly.
   bool link_was_up() const;
 
   std::size_t burst(rte_mbuf** mbufs, std::size_t limit);
-  std::size_t beside(rte_mbuf** mbufs, std::size_t limit);
+  std::size_t receive_shared(rte_mbuf** mbufs, std::size_t limit);
   rte_mbuf* contiguous(rte_mbuf* mbuf);
   void attach_thread();
 
@@ -84,8 +84,8 @@ class Port {
   Gate gate_;
   bool attached_ = false;
   bool shut_out_ = false;      // burst() found the gate closed
-  std::uint64_t look_at_ = 0;  // TSC: when to look beside the queue again
-  rte_mbuf* stash_[kBurst];    // received by arm_wake's look at the ring
+  std::uint64_t look_at_ = 0;  // TSC: when receive_shared() looks for frames of the kernel again
+  rte_mbuf* stash_[kBurst];    // received by arm_wake() when it checked the ring
   std::size_t kept_begin_ = 0, kept_end_ = 0;
   net::DeviceCounters counters_;
   std::unique_ptr<InterfaceMembership> all_frames_;

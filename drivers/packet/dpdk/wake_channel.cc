@@ -13,8 +13,8 @@
 namespace uroce::dpdk {
 namespace {
 
-// Bytes of the file that stand for something when they are locked.
-constexpr off_t kJoinLock = 1 << 20;  // somebody joins or leaves
+// Bytes of the file whose locks have a meaning.
+constexpr off_t kJoinLock = 1 << 20;  // held while a side joins or leaves
 constexpr off_t side_lock(unsigned side) { return kJoinLock + 1 + static_cast<off_t>(side); }
 
 struct flock byte_lock(short type, off_t at) {
@@ -64,7 +64,7 @@ std::string WakeChannel::map_file() {
     struct stat opened {
     }, named{};
     if (::fstat(file_, &opened) != 0 || !S_ISREG(opened.st_mode)) return base_ + ": not a plain file";
-    // The last to leave removes the file: then this one is not what others will open.
+    // The last side to leave removes the file: then others will open another one.
     if (::stat(base_.c_str(), &named) != 0 || named.st_ino != opened.st_ino) continue;
     if (::ftruncate(file_, sizeof(Shared)) != 0) return failed(base_);
     void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
@@ -114,7 +114,7 @@ WakeChannel::~WakeChannel() {
   if (joined_) {
     struct flock lock = byte_lock(F_WRLCK, kJoinLock);
     ::fcntl(file_, F_OFD_SETLKW, &lock);
-    if (!peer_alive()) {  // the last one: nothing stays behind
+    if (!peer_alive()) {  // the last side removes the files
       for (unsigned side = 0; side < 2; ++side) {
         for (std::uint32_t queue = 0; queue < kQueues; ++queue) ::unlink(fifo_path(side, queue).c_str());
       }
@@ -146,7 +146,7 @@ bool WakeChannel::end_sleep(std::uint32_t queue) {
 void WakeChannel::wake_peer(std::uint32_t queue) {
   if (peer_[queue] < 0 || peer_flags_[queue].sleeping.exchange(0, std::memory_order_seq_cst) == 0) return;
   const char byte = 1;
-  // A full FIFO (nobody reads it: the peer is dead) is no error: a reader would wake anyhow.
+  // A full FIFO is not an error: a reader would wake anyway, and a dead peer has no reader.
   [[maybe_unused]] const ssize_t written = ::write(peer_[queue], &byte, 1);
 }
 

@@ -1,15 +1,15 @@
-// Two uroced joined by memif wake each other: DPDK's memif driver has no receive interrupts. Next to the memif
-// socket lies a small file that both map, with one flag for each side and queue, and one FIFO for each of them.
+// Two uroced joined by memif wake each other, because DPDK's memif driver has no receive interrupts. Next to the
+// memif socket is a small file that both map, with one flag for each side and queue, and one FIFO for each flag.
 //
-//   sleeper (arm)      flag = 1; fence; look at the ring once more; sleep on its FIFO
-//   sender (sent)      frames published; fence; flag seen: exchange it with 0, write one byte
+//   sleeper (arm)      flag = 1; fence; check the ring once more; sleep on its FIFO
+//   sender (sent)      frames published; fence; flag set: exchange it with 0, write one byte
 //
 // Edges: the two fences pair with each other, so that either the sender sees the flag or the sleeper sees the
 // frames.
 //
-// Each side holds a lock on its byte of the file while it lives, which the kernel drops with the process: what dead
-// daemons leave behind counts for nothing. When the other side is not held, the peer is no uroced (or gone), and
-// the sleeper looks by itself at the pace of a timer.
+// Each side locks its byte of the file (fcntl(2)); the kernel drops the lock with the process, so files left by
+// dead daemons have no effect. While the other side is unlocked, the peer is not a uroced or has ended, and the
+// sleeper polls by a timer.
 #pragma once
 
 #include <atomic>
@@ -27,14 +27,14 @@ class WakeChannel {
 
   enum class Side : std::uint8_t { kServer, kClient };
 
-  /// Joins the channel whose files start with `base`. nullptr and a reason in `why` when that can't be.
+  /// Joins the channel whose files start with `base`. On failure nullptr, and the reason in `why`.
   static std::shared_ptr<WakeChannel> open(const std::string& base, Side side, std::uint32_t queues,
                                            std::string& why);
   ~WakeChannel();
   WakeChannel(const WakeChannel&) = delete;
   WakeChannel& operator=(const WakeChannel&) = delete;
 
-  /// Whether a living uroced holds the other side.
+  /// Whether a running uroced holds the other side.
   bool peer_alive() const;
 
   int fifo(std::uint32_t queue) const { return own_[queue]; }

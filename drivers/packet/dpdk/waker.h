@@ -1,6 +1,5 @@
-// How a sleeping worker learns that frames have arrived. One object for each queue, made by ethernet.h; which one
-// depends on what the driver has: receive interrupts, a peer on this machine that rings (wake_channel.h), or
-// neither: then a timer makes the worker look by itself.
+// How a sleeping worker is woken by arriving frames. ethernet.h makes one object for each queue: a receive
+// interrupt if the driver has them, a peer on this machine that rings (wake_channel.h), or else a timer.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +12,9 @@ class Waker {
 
   /// Becomes readable when a frame may have arrived after arm().
   virtual int fd() const = 0;
-  /// Before the last look at the ring.
+  /// Call it before the last check of the ring.
   virtual void arm() = 0;
-  /// After waking, or when the last look found something. Harmless without arm().
+  /// Call it after waking, or when that check found frames. No effect without arm().
   virtual void disarm() = 0;
   /// After a burst was sent on this queue.
   virtual void sent() {}
@@ -32,7 +31,7 @@ class TimerWaker : public Waker {
   int fd() const override { return fd_; }
   void arm() override;
   void disarm() override;
-  /// Traffic was seen: short naps again.
+  /// Starts again with short naps, because frames arrived.
   void reset();
 
  private:
@@ -41,8 +40,8 @@ class TimerWaker : public Waker {
   long nap_ns_ = 0;
 };
 
-/// A queue's receive interrupt. `drains`: the descriptor is an eventfd that stays readable until it is read; that
-/// of net_tap, the tun device itself, must not be read here.
+/// A queue's receive interrupt. `drains`: the descriptor is an eventfd, which stays readable until it is read. That
+/// of net_tap is the tun device itself and must not be read here.
 class InterruptWaker : public Waker {
  public:
   InterruptWaker(std::uint16_t port, std::uint16_t queue, int fd, bool drains)

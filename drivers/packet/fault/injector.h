@@ -1,5 +1,5 @@
-// Drops, duplicates, reorders, delays and corrupts frames on their way to and from the device inside, as a
-// SharedPlan says. While it is off it costs one relaxed load a burst.
+// Drops, duplicates, reorders, delays and corrupts frames on their way to and from the inner device, as a
+// SharedPlan specifies. Costs one relaxed load for each burst while the plan is off.
 #pragma once
 
 #include <sched.h>
@@ -8,7 +8,6 @@
 #include <array>
 #include <cstddef>
 #include <cstring>
-#include <ctime>
 #include <span>
 #include <utility>
 
@@ -16,6 +15,7 @@
 #include "drivers/packet/fault/lane.h"
 #include "drivers/packet/fault/plan.h"
 #include "net/device.h"
+#include "platform/clock.h"
 
 namespace uroce::fault {
 
@@ -26,7 +26,7 @@ class Injector {
   /// In Frame::flags from receive to release: a duplicate, in a buffer that was allocated here.
   static constexpr std::uint32_t kCopy = 1u << 30;
 
-  /// `index` tells the workers' sequences apart.
+  /// `index`: each worker draws its own random sequence.
   template <class... Args>
   Injector(SharedPlan& plan, std::uint32_t index, Args&&... inner)
       : inner_(std::forward<Args>(inner)...), shared_(plan), index_(index) {}
@@ -43,7 +43,7 @@ class Injector {
 
   std::size_t receive(std::span<base::Frame> frames) {
     if (quiet()) return inner_.receive(frames);
-    const Nanos now = clock();
+    const Nanos now = monotonic_now();
     transmit_.release_due(now);
     flush();
     std::array<base::Frame, kBurst> burst;
@@ -79,7 +79,7 @@ class Injector {
     if (quiet()) return inner_.transmit(frames);
     flush();
     if (transmit_.ready().size() >= Direction::kMaxWaiting) return 0;
-    const Nanos now = clock();
+    const Nanos now = monotonic_now();
     for (base::Frame& frame : frames) meet(transmit_, frame, now, false);
     transmit_.release_due(now);
     flush();
@@ -87,7 +87,7 @@ class Injector {
   }
 
   int wake_fd() { return inner_.wake_fd(); }
-  /// While frames wait here somebody must come back for them.
+  /// The worker must not sleep while frames are held here.
   bool arm_wake() {
     if (receive_.empty() && transmit_.empty()) return inner_.arm_wake();
     ::sched_yield();
@@ -101,13 +101,7 @@ class Injector {
   Inner& inner() { return inner_; }
 
  private:
-  static Nanos clock() {
-    timespec now{};
-    ::clock_gettime(CLOCK_MONOTONIC, &now);
-    return static_cast<Nanos>(now.tv_sec) * kSecond + static_cast<Nanos>(now.tv_nsec);
-  }
-
-  /// True: nothing to inject and nothing left over from when there was.
+  /// True: there is nothing to inject, and no frame is held from an earlier plan.
   bool quiet() {
     const std::uint32_t version = shared_.version();
     if (version != seen_) {
@@ -163,7 +157,7 @@ class Injector {
   std::uint32_t index_;
   std::uint32_t seen_ = 0;
   bool busy_ = false;
-  bool copies_out_ = false;  // a duplicate was once handed out: look at flags in release
+  bool copies_out_ = false;  // a duplicate was handed out: release() must check the flags
   Direction receive_, transmit_;
 };
 

@@ -19,7 +19,7 @@ std::uint64_t Direction::random() {
 bool Direction::chance(double p) { return static_cast<double>(random() >> 11) * 0x1p-53 < p; }
 
 Verdict Direction::judge(Nanos now, SharedPlan& counts) {
-  // Each draw is made whatever the others say: a setting that changes does not shift the others' sequence.
+  // Every draw is always made, so that changing one setting does not shift the sequence of the others.
   const bool drop = chance(plan_.drop), duplicate = chance(plan_.duplicate), corrupt = chance(plan_.corrupt);
   const bool delay = chance(plan_.delay), reorder = chance(plan_.reorder);
   const auto overtaken_by = static_cast<std::uint32_t>(1 + random() % 8);

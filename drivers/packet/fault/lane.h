@@ -1,5 +1,4 @@
-// One direction of an injector: what happens to each frame, drawn from a seeded generator, and the frames that
-// wait.
+// One direction of an injector: draws the faults of each frame from a seeded generator and holds delayed frames.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +11,16 @@
 
 namespace uroce::fault {
 
-/// What is to be done with one frame. Several may apply.
+/// Faults of one frame; several may apply.
 struct Verdict {
   bool drop = false, duplicate = false, corrupt = false;
   Nanos hold_until = 0;            ///< 0: not held
-  std::uint32_t overtaken_by = 0;  ///< frames that pass before it is let go, if that is sooner
+  std::uint32_t overtaken_by = 0;  ///< released after this many later frames, if that is sooner
 };
 
 class Direction {
  public:
-  static constexpr std::size_t kMaxWaiting = 256;  ///< beyond it no frame is held: they are the port's buffers
+  static constexpr std::size_t kMaxWaiting = 256;  ///< limit of held frames, which use the port's buffers
   static constexpr Nanos kMaxOvertake = 200 * kMicrosecond;
 
   void start(const Plan& plan, bool active, std::uint64_t stream);
@@ -34,7 +33,7 @@ class Direction {
 
   void pass(const base::Frame& frame);
   void hold(const base::Frame& frame, const Verdict& verdict);
-  /// Lets go what is due; everything when the lane is no longer active.
+  /// Releases the frames that are due; all of them when the plan has ended.
   void release_due(Nanos now);
 
   std::deque<base::Frame>& ready() { return ready_; }

@@ -1,5 +1,5 @@
-// What faults to inject, how often, and what has been done so far. Shared by all workers' injectors; changed while
-// they run.
+// Which faults to inject and how often, and counters of the injected ones. Shared by all workers' injectors and
+// changed while they run.
 #pragma once
 
 #include <atomic>

@@ -1,9 +1,9 @@
-// Frames to ourselves never reach the port: LoopbackDevice hands them back to receive() in the buffers that they
-// were written to, without a copy. A RoCE packet to a multicast group goes out and comes back as a copy: the group
-// may have members here.
+// Loops frames for our own MAC address back: receive() yields them in the buffers in which they were sent, without
+// a copy, and they never reach the port. A RoCE packet to a multicast group is sent and also comes back as a copy,
+// because the group may have members here.
 //
-// Every PacketDevice contract holds (net/device.h). One object serves one worker, so a frame comes back to the
-// worker that sent it, and the engine steers it from there.
+// Satisfies the contract of PacketDevice (net/device.h). One object serves one worker, so a frame comes back to the
+// worker that sent it and is steered to its QP's worker from there.
 #pragma once
 
 #include <algorithm>
@@ -104,7 +104,7 @@ class LoopbackDevice {
     return is_group(frame) ? Kind::kGroup : Kind::kOther;
   }
 
-  /// Calls `handle` for each run of frames of one kind until one is not taken whole; returns how many were.
+  /// Calls `handle` for each run of frames of one kind until a run is not taken whole. Returns the frames taken.
   template <class Classify, class Handle>
   static std::size_t for_runs(std::span<base::Frame> frames, Classify classify, Handle handle) {
     std::size_t begin = 0;
@@ -142,7 +142,7 @@ class LoopbackDevice {
     return frames.size();
   }
 
-  /// A RoCE packet to a multicast group: ARP and neighbour discovery are nothing that we say to ourselves.
+  /// A RoCE packet to a multicast group. ARP and neighbour discovery need not come back to the sender.
   static bool is_group(const base::Frame& frame) {
     constexpr std::size_t kIp4 = 14 + 20 + 8, kIp6 = 14 + 40 + 8;
     if (frame.length < kIp4) return false;

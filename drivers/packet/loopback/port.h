@@ -1,5 +1,5 @@
-// A device without a port: buffers, and a wire with nobody on it. `--port loopback` is LoopbackDevice<Port>: both
-// QPs on one daemon, with no DPDK, no hugepages, no privileges.
+// A device with buffers but no port: nothing arrives, and frames that are sent are dropped. `--port loopback` is
+// LoopbackDevice<Port>: both QPs in one daemon, without DPDK, hugepages or privileges.
 #pragma once
 
 #include <cstddef>

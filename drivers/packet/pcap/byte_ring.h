@@ -1,5 +1,5 @@
-// Records of any length from one producer to one consumer. The producer writes ahead and publishes later, so that
-// what turns out not to have happened leaves no trace.
+// Records of any length from one producer to one consumer. The producer writes records first and publishes them
+// later, so that it can discard the records of frames that the device did not take.
 //
 // Edges: publish() (release on head_) pairs with front() (acquire); pop() (release on tail_) pairs with reserve()
 // (acquire).
@@ -19,8 +19,8 @@ class ByteRing {
 
   ByteRing() : bytes_(std::make_unique_for_overwrite<std::byte[]>(kBytes)) {}
 
-  /// Producer: contiguous room for a record behind position `at` (head() or what the last reserve left there),
-  /// which moves behind it. Empty: full.
+  /// Producer: contiguous room for a record at position `at` (head(), or as the last reserve() left it); `at` moves
+  /// past the record. Empty: the ring is full.
   std::span<std::byte> reserve(std::uint64_t& at, std::size_t bytes) {
     const std::uint64_t whole = kHeader + (bytes + 7) / 8 * 8;
     const std::uint64_t to_end = kBytes - at % kBytes;

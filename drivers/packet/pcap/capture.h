@@ -1,4 +1,5 @@
-// Records what passes between the engine and the device inside. While no capture runs it costs one load a burst.
+// Records the frames that pass between the worker and the inner device. Costs one load for each burst while no
+// capture runs.
 #pragma once
 
 #include <cstddef>

@@ -13,14 +13,14 @@ constexpr std::uint32_t kSectionHeader = 0x0a0d0d0a, kInterface = 1, kEnhancedPa
 constexpr std::size_t kFileBuffer = std::size_t{1} << 20;
 constexpr auto kPause = std::chrono::milliseconds(2);
 
-/// What stands before a frame in the ring.
+/// Header of a frame in the ring.
 struct Record {
   std::uint64_t time_ns;
   std::uint32_t direction;
   std::uint32_t length;
 };
 
-/// One block of the file, put together in memory.
+/// One block of the file, assembled in memory.
 class Block {
  public:
   explicit Block(std::uint32_t type) {
@@ -58,7 +58,7 @@ Block& timestamp(Block& block, std::uint64_t time_ns) {
   return block.u32(static_cast<std::uint32_t>(time_ns >> 32)).u32(static_cast<std::uint32_t>(time_ns));
 }
 
-/// Fills in the IPv4 header checksum that the port would have.
+/// Fills in the IPv4 header checksum, which the port would fill in.
 void fix_checksum(std::byte* frame, std::size_t bytes) {
   const auto at = [&](std::size_t i) { return static_cast<std::uint32_t>(frame[i]); };
   const std::size_t ip = bytes >= 18 && at(12) == 0x81 && at(13) == 0 ? 18 : 14;
@@ -120,7 +120,7 @@ std::string Recorder::start(const std::string& path) {
     taps_[owned_.size() - 1].store(owned_.back().get(), std::memory_order_release);
   }
   for (const auto& tap : owned_) {
-    while (!tap->ring_.front().empty()) tap->ring_.pop();  // what came too late for the file before
+    while (!tap->ring_.front().empty()) tap->ring_.pop();  // frames that came too late for the previous file
     tap->dropped_.store(0, std::memory_order_relaxed);
   }
   stopping_ = false;

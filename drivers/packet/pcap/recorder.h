@@ -1,6 +1,6 @@
-// Writes what the workers' Capture devices see to one pcapng file (draft-ietf-opsawg-pcapng), on a thread of its
-// own: a worker only copies a frame into its ring, and drops the copy (counted in the file) when the disk is too
-// slow.
+// Writes the frames of all workers' Capture devices to one pcapng file (draft-ietf-opsawg-pcapng) on a thread of
+// its own. A worker only copies a frame into its ring; when the disk is too slow it drops the copy and counts it in
+// the file.
 #pragma once
 
 #include <atomic>
@@ -22,7 +22,7 @@ namespace uroce::pcap {
 
 enum class Direction : std::uint32_t { kInbound = 1, kOutbound = 2 };  ///< bits of epb_flags
 
-/// One worker's way to the file. Its worker calls add and commit, the recorder the rest.
+/// The frames of one worker. The worker calls add() and commit(), the recorder all else.
 class Tap {
  public:
   /// Copies a frame. It is written once commit() has been called with the number of frames since the last commit.
@@ -34,7 +34,7 @@ class Tap {
   friend class Recorder;
   ByteRing ring_;
   std::uint64_t next_ = 0;
-  std::vector<std::uint64_t> ends_;  // position behind each frame that was added
+  std::vector<std::uint64_t> ends_;  // position after each frame that was added
   std::atomic<std::uint64_t> dropped_{0};
 };
 
