@@ -14,7 +14,7 @@
 namespace uroce::proto {
 namespace {
 
-/// The attributes that are kept as they are, for query.
+/// Keeps the attributes as given, for ibv_query_qp(3).
 void remember(QpAttr& kept, const QpAttr& attr, std::uint32_t mask) {
   if (mask & kAttrAccessFlags) kept.access = attr.access;
   if (mask & kAttrPkeyIndex) kept.pkey_index = attr.pkey_index;
@@ -50,7 +50,7 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
     qp.common.mtu = kept.path_mtu;
     qp.common.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(kept.path_mtu));
     qp.congestion.window.reset(qp.full_packet_cost());
-    // The answer to one request never exceeds the receive ring.
+    // The response to one request never exceeds the receive ring.
     const std::uint32_t ring_packets = std::max(1u, context.config.receive_ring_bytes / qp.full_packet_cost());
     qp.reads.chunk = std::min(kReadChunkPackets, std::bit_floor(ring_packets));
   }
@@ -79,7 +79,8 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   }
 }
 
-/// What is under way goes on; nothing new begins. An acknowledge that nobody was asked for is asked for now.
+/// SQD (IBTA vol. 1, 10.3.1): WQEs that were begun are finished, and no other is begun. If the last packets carried
+/// no acknowledge request, they are sent again with one.
 void start_drain(Context& context, Qp& qp, bool notify) {
   qp.common.state = QpState::kSqd;
   qp.requester.draining = true;

@@ -29,7 +29,7 @@ wire::Service service_of(QpType type) {
     case QpType::kRc: return wire::Service::kRc;
     case QpType::kUc: return wire::Service::kUc;
     case QpType::kUd:
-    case QpType::kRawPacket:  // of these no packet comes by service
+    case QpType::kRawPacket:  // no packet names these by service
     case QpType::kWq: return wire::Service::kUd;
     default: return wire::Service::kXrc;
   }
@@ -40,7 +40,7 @@ bool is_acknowledged(QpType type) { return type != QpType::kUc && type != QpType
 constexpr CqId kNoCq{~std::uint32_t{0}};
 constexpr Qpn kMulticastQpn{0xffffff};
 
-/// Rings with fewer bytes an entry than a header, or none at all where there must be some, are refused.
+/// Refuses rings whose entries are smaller than a header, and a missing ring where the type needs one.
 int check_create(const QpCreate& create) {
   const bool sends = has_send_queue(create.type);
   if (sends != (create.sq.count() != 0)) return EINVAL;
@@ -58,7 +58,7 @@ struct Transport::Impl : Context {
       : Context(config, memory), destroyed_qps(config.resource) {}
 
   DestroyedQps destroyed_qps;
-  Qpn expected;  ///< whose state prefetch() fetches next
+  Qpn expected;  ///< the QP whose state prefetch() fetches next
 
   Qp* find(QpIndex index) { return qps.holds(index.value) ? &qps[index.value] : nullptr; }
 
@@ -66,8 +66,8 @@ struct Transport::Impl : Context {
     if (cq_failed(qp.requester.cq) || cq_failed(qp.receives.cq)) fail_fatally(*this, qp);
   }
 
-  /// With thousands of QPs none is in the cache when its turn comes: the state of one some turns ahead is fetched
-  /// now, and what the state of a nearer one points to.
+  /// With thousands of QPs none is in the cache when its turn comes. Prefetches the state of a QP some turns ahead,
+  /// and the memory that the state of a nearer QP points to.
   void prefetch_ahead() {
     if (const Qp* later = peek_active(8)) prefetch_state<7>(*later);
     if (const Qp* next = peek_active(4); next != nullptr && next->common.send_state == SendState::kReady) {
@@ -83,9 +83,9 @@ struct Transport::Impl : Context {
     for (std::size_t i = 0; i < kLines; ++i) __builtin_prefetch(line + i * 64, 1);
   }
 
-  /// A packet for this QP, or for a group that it is attached to.
+  /// A packet for this QP, or for a group to which it is attached.
   [[gnu::always_inline]] wire::ParseVerdict receive(Qp& qp, wire::RxPacket& packet);
-  /// A packet for a group, or for nobody.
+  /// A packet for a group, or for a QPN that does not exist.
   void receive_without_qp(wire::RxPacket& packet);
   void dispatch(Qp& qp, const wire::RxPacket& packet);
   void dispatch_by_type(Qp& qp, const wire::RxPacket& packet);
@@ -132,7 +132,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.common.self = slot;
   qp.common.qpn = create.qpn;
   qp.common.pd = create.pd;
-  // An XRC QP has one of the two; where its receives complete each SRQ says.
+  // An XRC QP has one of the two CQs: an SRQ names the CQ for its receives (annex A14).
   qp.requester.cq = has_send_queue(create.type) ? create.send_cq : kNoCq;
   qp.receives.cq = qp.common.service == wire::Service::kXrc ? kNoCq : create.recv_cq;
   qp.receives.shared = create.has_srq || create.type == QpType::kXrcRecv;
@@ -153,7 +153,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.settings.owner = create.owner;
   impl_->cold[slot] = QpCold{};
   impl_->destroyed_qps.forget(create.qpn);
-  if (!is_raw(create.type)) impl_->by_qpn.insert(create.qpn, slot);  // no packet names it
+  if (!is_raw(create.type)) impl_->by_qpn.insert(create.qpn, slot);  // no packet names a raw QP
   out.value = slot;
   return 0;
 }
@@ -176,7 +176,7 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
   out.attr.state = out.attr.cur_state = qp.common.state;
   out.attr.rq_psn = qp.responder.epsn;
   out.attr.sq_psn = qp.requester.psn;
-  // In RESET and before the client has emptied its end, what the ring shows is of the past.
+  // In RESET, and until the client has emptied its end, the ring's indices are stale.
   const bool counts = qp.common.state == QpState::kRts || qp.common.state == QpState::kSqd;
   out.sq_outstanding = qp.requester.fetched - qp.requester.head +
                        (counts && qp.requester.ring.count() != 0 ? qp.requester.ring.available() : 0);
@@ -281,7 +281,7 @@ void Transport::Impl::dispatch_by_type(Qp& qp, const wire::RxPacket& packet) {
   } else if (!response && qp.common.type == QpType::kXrcRecv) {
     responder::receive_xrc(*this, qp, packet);
   } else {
-    ++counters.drop_bad_state;  // an answer where nothing was ever sent, a request where nothing is served
+    ++counters.drop_bad_state;  // a response where nothing was sent, or a request where none is served
   }
 }
 
@@ -322,7 +322,7 @@ void Transport::doorbell(QpIndex index) {
   }
 }
 
-/// The wheel's deadline of this QP has come: serves the deadlines that are due, and arms the wheel for the next.
+/// The wheel's deadline of this QP has come: serves the deadlines that are due, and sets the wheel to the next.
 void Transport::Impl::on_timer(Qp& qp) {
   qp.retransmission.wheel_deadline = kNever;
   for (const Deadline which : kDeadlines) {
@@ -358,7 +358,7 @@ void Transport::advance(Nanos now, bool behind) {
 
 Nanos Transport::next_timeout() const { return std::min(impl_->timers.next_timeout(), impl_->ack_watch.next()); }
 
-/// One QP's turn: first what it owes its peer, then its own requests. True: it has more to send.
+/// One turn of a QP: first what it owes its peer, then its own requests. True: it has more to send.
 bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   std::uint32_t budget = config.quantum_packets;
   bool more = responder::owes(qp) && responder::run(*this, qp, burst, budget);

@@ -2,14 +2,15 @@
 //
 // Contract. The owner, always on one thread, in any order:
 //   receive(packet, now)   packets in: accepted by wire::parse, steered here by destination QPN; returns the final
-//   verdict doorbell(qp)           a client published send queue entries advance(now, ...)      time in: fires the
-//   timers that are due; next_timeout() says when that is worth while transmit(burst, now)   packets out: fills
-//   frames, QPs in round-robin order, each within its budget; call it
+//                          verdict on the ICRC
+//   doorbell(qp)           a client published send queue entries
+//   advance(now, ...)      time in: fires the timers that are due; next_timeout() is when the next one is
+//   transmit(burst, now)   packets out: fills frames, QPs in round-robin order, each within its budget; call it
 //                          again while it fills the burst
 //   create / modify / query / destroy, set_cq, set_srq, set_address_handle ...: the conductor's commands
 // receive() and advance() only change state: acknowledges, READ responses and requests all leave in transmit().
-// Completions go into the CQs as they come about; touched_cqs() lists those that may owe an event. Asynchronous
-// events come out of take_events(). Nothing here reads a clock, makes a system call (but through a Region's
+// Completions are pushed to the CQs at once; touched_cqs() lists the CQs that may owe an event. Asynchronous events
+// are read with take_events(). Nothing here reads a clock, makes a system call (except through a Region's
 // IndirectIo), allocates after construction and create(), logs or throws.
 #pragma once
 
@@ -43,14 +44,15 @@ class Transport {
   // Objects that QPs refer to. nullptr removes. The pointed-to queue outlives its registration.
   void set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner);
   void set_srq(SrqId id, Srq* srq);
-  /// A QP of another PD may not use it.
+  /// A QP of another PD cannot use the handle.
   void set_address_handle(AhId id, PdId pd, const wire::PathAddress* path);
   /// Bytes: 256, 512, 1024, 2048 or 4096.
   void set_port_mtu(std::uint32_t bytes);
-  /// As TransportConfig::max_frame.
+  /// Sets TransportConfig::max_frame.
   void set_max_frame(std::uint32_t bytes);
 
-  /// errno: 0, EINVAL (no UD QP, no group, or for detach not attached), ENOMEM. Attaching twice counts once.
+  /// errno: 0, EINVAL (not a UD QP, not a group, or not attached when detaching), ENOMEM. A second attach has no
+  /// effect.
   int attach_multicast(QpIndex qp, const wire::Address& group);
   int detach_multicast(QpIndex qp, const wire::Address& group);
   /// Whether a QP of this worker is attached to the group.
@@ -58,28 +60,29 @@ class Transport {
 
   /// errno: 0, ENOMEM (table full), EEXIST (QPN in use).
   int create(const QpCreate& create, QpIndex& out);
-  /// Checks with check_modify() and applies. Entering ERR flushes, entering RESET empties both queues.
+  /// Checks with check_modify() and applies. Entering ERR flushes both queues, entering RESET empties them (IBTA
+  /// vol. 1, 10.3.1).
   ModifyVerdict modify(QpIndex qp, const QpAttr& attr, std::uint32_t mask, Nanos now);
   bool query(QpIndex qp, QpSnapshot& out) const;
-  /// How far a UD QP's send queue has been sent. All of it where there is no such QP, or it doesn't send now.
+  /// How far a UD QP's send queue has been sent. Everything, if there is no such QP or it cannot send now.
   SendProgress datagrams(QpIndex qp) const;
-  /// What it had executed is acknowledged for a while yet (proto/rc/destroyed_qps.h).
+  /// Requests that it executed are acknowledged again for some time (proto/rc/destroyed_qps.h).
   void destroy(QpIndex qp, Nanos now);
 
-  /// The packet's final verdict: kBadIcrc when the ICRC was pending and is bad (nothing was done), otherwise kOk.
+  /// The packet's final verdict: kBadIcrc if the ICRC was pending and is bad (nothing was done), otherwise kOk.
   /// A packet that is dropped before its ICRC matters is kOk, and counted in counters() by the reason.
   wire::ParseVerdict receive(wire::RxPacket& packet, Nanos now);
-  /// A frame that a flow sends to a raw packet QP or a WQ. Dropped and counted like a datagram.
+  /// A frame that a flow rule directs to a raw packet QP or a WQ. Dropped and counted as a datagram is.
   void receive_frame(QpIndex qp, const ReceivedFrame& frame, Nanos now);
-  /// A packet for this QPN will come in soon: starts to bring what says where the QP is into the cache, and the
-  /// state of the QP that the call before named. Worth while a few packets ahead.
+  /// A packet for this QPN will be received soon: prefetches the QPN's table entry, and the state of the QP that
+  /// the previous call named. Useful a few packets ahead.
   void prefetch(Qpn qpn);
   void doorbell(QpIndex qp);
-  /// `behind`: more may have arrived than was received, so nobody is said to be late.
+  /// `behind`: packets may have arrived that were not received yet, so no acknowledge counts as missing.
   void advance(Nanos now, bool behind = false);
-  /// kNever: no timer runs.
+  /// kNever: no timer is set.
   Nanos next_timeout() const;
-  /// Fills frames until the burst is full or no QP may send now. True: some QP still wants to send.
+  /// Fills frames until the burst is full or no QP can send. True: a QP still has something to send.
   bool transmit(TxBurst& burst, Nanos now);
   bool wants_transmit() const;
 

@@ -11,8 +11,9 @@ namespace {
 
 bool is_answered(const Wqe& wqe) { return wqe.kind >= Kind::kRead; }
 
-/// Acknowledges everything before `upto`, which lies within [una, max_psn]. Stops at a READ or atomic, since only
-/// its own response ends it: false. Adds to `acked` what left the window.
+/// Acknowledges everything before `upto`, which lies within [una, max_psn]; an ACK covers all earlier requests
+/// (IBTA vol. 1, 9.7.5.1.2: Coalesced Acknowledge Messages). False: stopped at a READ or atomic, which only its own
+/// response completes. Adds the cost of what left the window to `acked`.
 bool acknowledge(Context& context, Qp& qp, Psn upto, std::uint32_t& acked) {
   while (qp.requester.una != upto) {
     const Wqe& wqe = qp.wqe(qp.requester.head);
@@ -32,7 +33,7 @@ bool acknowledge(Context& context, Qp& qp, Psn upto, std::uint32_t& acked) {
   return true;
 }
 
-/// Ends the handling of a packet that acknowledged `acked` bytes.
+/// Ends the processing of a packet that acknowledged `acked` bytes.
 void settle(Context& context, Qp& qp, std::uint32_t acked) {
   if (acked == 0) return;
   qp.congestion.acked += acked;
@@ -42,7 +43,7 @@ void settle(Context& context, Qp& qp, std::uint32_t acked) {
 }
 
 void implied_nak(Context& context, Qp& qp) {
-  if (qp.retransmission.retrying) return;  // the rest of the burst that the loss was in
+  if (qp.retransmission.retrying) return;  // one of the packets that followed the lost response
   ++context.counters.implied_nak_seq_err;
   retry_from_una(context, qp);
 }
@@ -68,7 +69,7 @@ void on_acknowledge(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Aeth aeth = wire::Aeth::parse(packet.bth_start + packet.info->aeth);
   const bool is_ack = (aeth.syndrome & 0x60) == 0;
   std::uint32_t acked = 0;
-  // A NAK acknowledges what comes before its PSN, an ACK its own PSN too.
+  // A NAK acknowledges the PSNs before its own, an ACK also its own (IBTA vol. 1, 9.7.5.2: AETH format).
   const bool whole = acknowledge(context, qp, is_ack ? packet.bth.psn + 1 : packet.bth.psn, acked);
   settle(context, qp, acked);
   if (!whole) return implied_nak(context, qp);
@@ -84,8 +85,8 @@ void on_acknowledge(Context& context, Qp& qp, const wire::RxPacket& packet) {
   }
 }
 
-/// The part that READ and atomic responses share: everything before is acknowledged, and the oldest WQE is the one
-/// that this answers. False: it isn't, and that was dealt with.
+/// What READ and atomic responses have in common: all earlier requests are acknowledged, and the oldest WQE is the
+/// one that is answered. False: it is not, and the packet was dealt with.
 bool expect(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint32_t& acked) {
   if (!acknowledge(context, qp, packet.bth.psn, acked)) {
     settle(context, qp, acked);
@@ -101,10 +102,10 @@ bool expect(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint32_
   return true;
 }
 
-/// Books the response of `cost`; `ends` a request.
+/// Accounts for a response of `cost`; `ends`: it is the last of a request.
 void book_response(Context& context, Qp& qp, std::uint32_t cost, bool ends) {
   const bool asked_for =
-      qp.requester.una.before(qp.requester.psn);  // else it answers what was sent before going back
+      qp.requester.una.before(qp.requester.psn);  // else it answers a request that was sent before going back
   ++qp.requester.una;
   if (!asked_for) return;
   context.release_read_budget(qp, cost);
@@ -118,7 +119,7 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const std::uint32_t index = psns_between(wqe.first(), qp.requester.una);
   const bool last = index + 1 == wqe.psn_count;
   const bool ends = last || ((index + 1) & (qp.reads.chunk - 1)) == 0;
-  // A FLUSH or ATOMIC WRITE is confirmed without data.
+  // A FLUSH or ATOMIC WRITE is answered without data (annex A19).
   const std::uint32_t length = wqe.kind == Kind::kRead ? wqe.length : 0;
   const std::uint32_t bytes = last ? length - (index << qp.common.mtu_shift) : qp.common.mtu;
   if (packet.payload_bytes != bytes || ends != packet.info->has(wire::kLast | wire::kOnly)) {
@@ -163,7 +164,7 @@ void on_atomic_response(Context& context, Qp& qp, const wire::RxPacket& packet) 
 void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const Psn psn = packet.bth.psn;
   if (psn.before(qp.requester.una) || !psn.before(qp.requester.max_psn)) {
-    ++context.counters.drop_unexpected;  // answers to what is long complete, or was never sent
+    ++context.counters.drop_unexpected;  // a response to a completed request, or to none (ghost acknowledge)
     return;
   }
   switch (packet.info->operation) {

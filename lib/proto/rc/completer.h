@@ -1,4 +1,5 @@
-// The completer: acknowledges and responses in, completions of send WQEs out, in the order they were posted.
+// The completer: receives acknowledges and responses, and completes send WQEs in the order in which they were
+// posted (IBTA vol. 1, 9.7.6: Requester: Receiving Responses).
 #pragma once
 
 #include "proto/state/context.h"

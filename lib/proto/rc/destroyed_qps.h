@@ -1,6 +1,7 @@
-// Destroyed QPs, for a while. A requester whose last acknowledge was lost sends its request again; if nobody
-// answered, it would take what had long been done for failed. What a QP had executed is therefore acknowledged once
-// more. Nothing is executed, and a READ or an atomic has no answer any more.
+// QPs that were destroyed recently. A requester whose last acknowledge was lost sends its request again; without an
+// answer it would report requests that were executed as failed. Duplicates of SENDs and WRITEs are therefore
+// acknowledged again for a second (IBTA vol. 1, 9.7.5: duplicate requests). Nothing is executed, and READs and
+// atomics are not answered.
 #pragma once
 
 #include <array>
@@ -22,18 +23,18 @@ class Context;
 class DestroyedQps {
  public:
   static constexpr Nanos kLingerTime = kSecond;
-  static constexpr std::uint32_t kNotes = 1024;  ///< the QPs destroyed last; a power of 2
+  static constexpr std::uint32_t kNotes = 1024;  ///< how many QPs are kept, the newest; a power of 2
 
   explicit DestroyedQps(std::pmr::memory_resource* memory)
       : notes_(kNotes, memory), by_qpn_(kNotes, memory), owing_(memory) {
     owing_.reserve(kNotes);
   }
 
-  /// This QP, which answers requests, ends now.
+  /// This QP, which answers requests, is being destroyed.
   void note(const Qp& qp, Nanos now);
-  /// Its number has another owner.
+  /// The number is in use again.
   void forget(Qpn qpn);
-  /// A packet that no QP takes. False: it is for none of these either, or bad.
+  /// A packet for a QPN that is not in use. False: it is not for one of these either, or is not valid.
   bool receive(Context& context, wire::RxPacket& packet);
 
   bool owes() const { return !owing_.empty(); }
@@ -49,7 +50,7 @@ class DestroyedQps {
     wire::Service service{};
     bool owed = false;
     bool listed = false;  ///< in owing_
-    Nanos until = 0;      ///< 0: nobody's
+    Nanos until = 0;      ///< 0: the entry is free
     std::array<std::byte, 16> peer{};
     wire::FrameTemplate path;
   };

@@ -11,11 +11,12 @@
 namespace uroce::proto::requester {
 namespace {
 
-/// kRestart: look at the WQE under the cursor afresh.
+/// kRestart: look at the WQE under the cursor again.
 enum class Step : std::uint8_t { kSent, kBlocked, kRestart, kFailed };
 
-/// What goes wrong with a WQE before it is sent shows when all before it are complete. If nobody was asked to
-/// acknowledge the last of those, they go out once more, and now the last one asks.
+/// A WQE that fails before it is sent completes with its error after all earlier WQEs have completed (IBTA vol. 1,
+/// 9.9.2). If the last packets before it carried no acknowledge request, they are sent again, the last one with a
+/// request.
 Step defer_failure(Context& context, Qp& qp, Wqe& wqe, std::uint8_t status) {
   const bool known = wqe.status != UROCE_WC_SUCCESS;
   wqe.status = status;
@@ -28,8 +29,8 @@ Step defer_failure(Context& context, Qp& qp, Wqe& wqe, std::uint8_t status) {
   return Step::kFailed;
 }
 
-/// Executed once, when all before it are complete: what they use stays valid for their retries, and a retry can't
-/// repeat it.
+/// Executed once, after all earlier WQEs have completed: their keys stay valid for their retries, and a retry
+/// cannot execute it twice.
 Step change_key(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.requester.cursor != qp.requester.head) return Step::kBlocked;
   if (!execute_locally(context, qp, wqe)) return defer_failure(context, qp, wqe, UROCE_WC_MW_BIND_ERR);
@@ -40,7 +41,7 @@ Step change_key(Context& context, Qp& qp, Wqe& wqe) {
   return Step::kRestart;
 }
 
-/// First touch of a WQE: kSent means that its packets may go now.
+/// First look at a WQE: kSent means that its packets may be sent now.
 Step begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.common.state != QpState::kRts) return Step::kBlocked;
   if (wqe.status != UROCE_WC_SUCCESS) return defer_failure(context, qp, wqe, wqe.status);
@@ -52,8 +53,8 @@ Step begin(Context& context, Qp& qp, Wqe& wqe) {
   return Step::kSent;
 }
 
-/// Whether nothing follows the current WQE, whose last packet costs `cost`, right away, so that its acknowledge
-/// must be asked for.
+/// Whether no packet follows immediately after the current WQE, whose last packet costs `cost`, so that this packet
+/// must request the acknowledge.
 bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
   const std::uint32_t next = qp.requester.cursor + 1;
   if (next == qp.requester.fetched && !fetch_wqe(context, qp)) return true;
@@ -68,8 +69,8 @@ bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
          qp.in_flight() + cost + answer > qp.congestion.window.bytes();
 }
 
-/// Whether `cost` more bytes fit. When the window is full and nobody was asked for an acknowledge (it may have
-/// shrunk since), one packet goes over it to ask.
+/// Whether `cost` more bytes fit into the window. When it is full and no acknowledge was requested (it may have
+/// shrunk since), one packet exceeds it to request one.
 bool fits_window(Qp& qp, std::uint32_t cost, bool& probe) {
   const std::uint32_t in_flight = qp.in_flight();
   if (in_flight == 0 || in_flight + cost <= qp.congestion.window.bytes()) return true;
@@ -77,7 +78,8 @@ bool fits_window(Qp& qp, std::uint32_t cost, bool& probe) {
   return probe;
 }
 
-/// Books a packet, or a READ request with `packets` of answer. True: it left for the first time.
+/// Accounts for a packet, or for a READ request with `packets` of response. True: it is sent for the first time. A
+/// READ takes as many PSNs as its response has packets (IBTA vol. 1, 9.7.3).
 bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost, std::uint32_t frame_bytes) {
   const bool again = qp.requester.psn.before(qp.requester.max_psn);
   if (again) {
@@ -94,7 +96,7 @@ bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost, s
   return !again;
 }
 
-/// The packet that left last asks for an acknowledge, or is answered.
+/// The packet that was sent last requests an acknowledge, or is answered with a response.
 void record_ack_request(const Context& context, Qp& qp, Psn psn, bool first_time) {
   if (first_time) qp.retransmission.rtt.sent(psn, context.now);
   qp.requester.ack_asked = qp.requester.psn;
@@ -106,9 +108,9 @@ void next_wqe(Qp& qp) {
   qp.requester.send_at = {};
 }
 
-/// Whether a packet of this cost is to ask for an acknowledge whatever it carries: each quarter of the window, and
-/// where the window ends. The last packet of a turn asks too, so that whatever happens before the next (a drain, an
-/// error) finds all asked for.
+/// Whether a packet of this cost requests an acknowledge whatever it carries: once each quarter of the window, and
+/// at its end. The last packet of a turn does so too, so that after a drain or an error all packets are covered by
+/// a request.
 bool at_limit(const Qp& qp, std::uint32_t cost) {
   return qp.retransmission.cost_since_ack_request >= qp.congestion.window.bytes() / 4 ||
          qp.in_flight() + cost + qp.full_packet_cost() > qp.congestion.window.bytes();
@@ -136,8 +138,8 @@ Step send_data(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t
   return Step::kSent;
 }
 
-/// Sends a request that is answered by a response of its own; `packets` PSNs, `cost` bytes of window, and of the
-/// WQE's own memory `payload` bytes.
+/// Sends a request that is answered with a response; it takes `packets` PSNs, `cost` bytes of window, and carries
+/// `payload` bytes of the WQE's memory.
 Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto& header, std::uint32_t packets,
                   std::uint32_t cost, std::uint32_t payload = 0) {
   const wire::Bth bth{.opcode = wire::opcode(qp.common.service, send_row(wqe.opcode).only),
@@ -162,14 +164,14 @@ Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto
   return Step::kSent;
 }
 
-/// Whether one more request of a single PSN, answered by a response of `cost`, may go.
+/// Whether one more request of a single PSN, with a response of `cost`, may be sent.
 bool may_ask(Context& context, Qp& qp, std::uint32_t cost) {
   bool probe = false;
   return qp.requester.reads_in_flight < qp.requester.max_reads && fits_window(qp, cost, probe) &&
          context.take_read_budget(qp, cost);
 }
 
-/// One request of a READ: at most kReadChunkPackets of answer, so that a long READ comes in at our pace.
+/// One request of a READ, for at most kReadChunkPackets of response: the requester sets the pace of a long READ.
 Step send_read(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   if (qp.requester.reads_in_flight >= qp.requester.max_reads) return Step::kBlocked;
   const std::uint32_t index = psns_between(wqe.first(), qp.requester.psn);
@@ -212,7 +214,7 @@ struct FlushHeader {
   }
 };
 
-/// A FLUSH or ATOMIC WRITE: answered by an empty READ response.
+/// A FLUSH or ATOMIC WRITE, which is answered with an empty READ response (annex A19).
 Step send_confirmed(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t cost = cost_of(0, 1);
   if (!may_ask(context, qp, cost)) return Step::kBlocked;
@@ -227,7 +229,7 @@ Step send_confirmed(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
 }
 
 Step send_packet(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
-  // A WQE that failed halfway stays where it is until it is the oldest.
+  // A WQE that failed halfway stays under the cursor until it is the oldest.
   if (wqe.status != UROCE_WC_SUCCESS) return defer_failure(context, qp, wqe, wqe.status);
   switch (wqe.kind) {
     case Kind::kRead: return send_read(context, qp, wqe, burst);

@@ -1,4 +1,5 @@
-// The requester: turns send WQEs into request packets, within the window, and goes back when told to.
+// The requester: turns send WQEs into request packets, within the congestion window (IBTA vol. 1, 9.7.3: Requester:
+// Generating Request Packets).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +8,7 @@
 
 namespace uroce::proto::requester {
 
-/// Sends up to `budget` packets (and counts it down). True: it could send more at once.
+/// Sends up to `budget` packets (and decrements it). True: it could send more at once.
 bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
 }  // namespace uroce::proto::requester

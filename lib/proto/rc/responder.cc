@@ -11,7 +11,8 @@ void receive_in_sequence(Context& context, Qp& qp, const wire::RxPacket& packet)
   const wire::OpcodeInfo& info = *packet.info;
   if (info.has(wire::kSend)) return receive_send(context, qp, packet);
   if (info.has(wire::kWrite)) return receive_write(context, qp, packet);
-  // A READ or atomic may not come in the middle of a message.
+  // Only SENDs and WRITEs have several packets; another request must not interrupt one (IBTA vol. 1, 9.7.4.1:
+  // opcode sequence check).
   if (qp.responder.message != MessageInProgress::kNone) return refuse_invalid(context, qp);
   if (info.operation == wire::Operation::kReadRequest) return receive_read(context, qp, packet);
   if (info.operation == wire::Operation::kCompareSwap || info.operation == wire::Operation::kFetchAdd) {
@@ -22,8 +23,9 @@ void receive_in_sequence(Context& context, Qp& qp, const wire::RxPacket& packet)
   refuse_invalid(context, qp);
 }
 
-/// Acknowledged again, not executed again. The newest PSN is named, unless that would pass a READ or atomic whose
-/// answer the requester may still lack.
+/// A duplicate SEND or WRITE is acknowledged again and not executed (IBTA vol. 1, 9.7.5: duplicate requests). The
+/// ACK names the newest PSN, unless that would acknowledge a READ or atomic whose response the requester may still
+/// lack.
 void repeat_message(Context& context, Qp& qp, Psn psn) {
   context.activate(qp);
   const bool newest = !resource_after(qp, psn);
@@ -38,7 +40,7 @@ void repeat_message(Context& context, Qp& qp, Psn psn) {
       qp.responder.owed_newest |= newest;
       if (psn.after(qp.responder.owed_psn)) qp.responder.owed_psn = psn;
       return;
-    case PendingAck::kNak: return;  // acknowledges all before it
+    case PendingAck::kNak: return;  // a NAK acknowledges all earlier PSNs
   }
 }
 
@@ -112,7 +114,7 @@ void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
 void accept(Context& context, Qp& qp, bool ack_requested) {
   ++qp.responder.epsn;
   if (qp.responder.nak_sent) {
-    // Back in sequence; a NAK that isn't out yet would name what has come.
+    // Back in sequence: a NAK that was not sent yet would name a PSN that has arrived.
     qp.responder.nak_sent = false;
     if (qp.responder.owed == PendingAck::kNak) {
       qp.responder.owed = PendingAck::kAck;
@@ -175,7 +177,7 @@ bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplat
 
 void note_congestion(Context& context, Qp& qp) {
   ++context.counters.np_ecn_marked_roce_packets;
-  // A datagram's sender has no flow that could be slowed.
+  // The sender of a datagram has no flow to slow down.
   if (qp.common.type == QpType::kUd || context.now < qp.next_cnp) return;
   qp.next_cnp = context.now + kCnpInterval;
   qp.responder.cnp_owed = true;

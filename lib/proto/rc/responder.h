@@ -1,5 +1,6 @@
-// The responder: requests in; acknowledges, READ data and atomic results out. receive() only marks what is owed;
-// run() sends it, responses in PSN order and an acknowledge never before them.
+// The responder: receives requests, sends acknowledges, READ responses and atomic results (IBTA vol. 1, 9.7.4 and
+// 9.7.5). receive() only marks what is owed; run() sends it, responses in PSN order and an acknowledge never before
+// them.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +13,19 @@ namespace uroce::proto::responder {
 /// A request packet for an RC QP.
 void receive(Context& context, Qp& qp, const wire::RxPacket& packet);
 
-/// The same for an XRC target QP: PD, SRQ and CQ are those that the message names.
+/// A request packet for an XRC target QP: PD, SRQ and CQ are those of the SRQ that the XRCETH names (annex A14).
 void receive_xrc(Context& context, Qp& qp, const wire::RxPacket& packet);
 
-/// One packet with an AETH into the burst, which has room. False: its frame is too small.
+/// Builds a packet with an AETH in the burst, which is not full. False: its frame is too small.
 bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplate& path, const wire::Bth& bth,
                       std::uint8_t syndrome, Msn msn);
 
-/// A packet arrived with ECN's mark: a congestion notification is owed, at most one in kCnpInterval.
+/// A packet arrived with the ECN mark: a CNP is owed, at most one in kCnpInterval (annex A17: RoCEv2 congestion
+/// management).
 inline constexpr Nanos kCnpInterval = 50 * kMicrosecond;
 void note_congestion(Context& context, Qp& qp);
 
-/// Sends up to `budget` packets of what is owed (and counts it down). True: there is more.
+/// Sends up to `budget` packets of what is owed (and decrements it). True: there is more.
 bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
 inline bool owes(const Qp& qp) {
@@ -33,7 +35,7 @@ inline bool owes(const Qp& qp) {
 
 // --- between the responder's files ---
 
-/// Executed in sequence; the packet's PSN is epsn.
+/// These execute a packet in sequence: its PSN is epsn.
 void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet);
 void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet);
 void receive_read(Context& context, Qp& qp, const wire::RxPacket& packet);
@@ -41,21 +43,22 @@ void receive_atomic(Context& context, Qp& qp, const wire::RxPacket& packet);
 void receive_atomic_write(Context& context, Qp& qp, const wire::RxPacket& packet);
 void receive_flush(Context& context, Qp& qp, const wire::RxPacket& packet);
 
-/// A READ or atomic that was executed before: answered again if it is known and the same, else dropped.
+/// A READ or atomic that was executed before: answered again if it is known and is the same request, otherwise
+/// dropped (IBTA vol. 1, 9.7.5: duplicate requests).
 void repeat_read(Context& context, Qp& qp, const wire::RxPacket& packet);
 void repeat_atomic(Context& context, Qp& qp, const wire::RxPacket& packet);
 void repeat_confirmation(Context& context, Qp& qp, const wire::RxPacket& packet);
-/// Whether a READ or atomic that is still known follows this PSN.
+/// Whether a READ or atomic after this PSN is still known.
 bool resource_after(const Qp& qp, Psn psn);
 
 /// Sends READ and atomic responses.
 bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
-/// The packet was executed: expects the next, acknowledges if asked.
+/// The packet was executed: expects the next PSN, and acknowledges if requested.
 void accept(Context& context, Qp& qp, bool ack_requested);
-/// An RNR or sequence NAK for epsn; given once until the QP is back in sequence.
+/// A NAK for epsn, RNR or sequence error; sent once until the QP is back in sequence (IBTA vol. 1, 9.7.5.2).
 void refuse(Context& context, Qp& qp, std::uint8_t syndrome);
-/// A NAK for `psn` that ends the QP: it goes to ERR, and `event` is raised, once the NAK is out.
+/// A NAK for `psn` that ends the QP: once it is sent, the QP enters ERR and `event` is raised (IBTA vol. 1, 9.9.3).
 void refuse_fatally(Context& context, Qp& qp, wire::Nak code, AsyncEvent event, Psn psn);
 inline void refuse_invalid(Context& context, Qp& qp) {
   refuse_fatally(context, qp, wire::Nak::kInvalidRequest, AsyncEvent::kQpRequestError, qp.responder.epsn);

@@ -1,4 +1,4 @@
-// SENDs and WRITEs, in sequence.
+// SENDs and WRITEs in sequence (IBTA vol. 1, 9.7.4).
 #include "proto/rc/responder.h"
 #include "proto/work/gather.h"
 #include "proto/work/receive_queue.h"
@@ -6,7 +6,8 @@
 namespace uroce::proto::responder {
 namespace {
 
-/// Gets the receive WQE that the message needs. False: there is none or it is bad, and the peer is told.
+/// Takes the receive WQE that the message needs. False: there is none (RNR NAK) or it is malformed, and a NAK is
+/// owed.
 bool have_receive(Context& context, Qp& qp) {
   if (qp.responder.have_receive) return true;
   switch (take_receive(context, qp)) {
@@ -23,7 +24,8 @@ bool have_receive(Context& context, Qp& qp) {
   return false;
 }
 
-/// Puts a SEND's payload into the receive WQE. False: it doesn't fit or the memory isn't ours to write.
+/// Stores a SEND's payload in the receive WQE. False: it does not fit or the memory is not writable, and a NAK is
+/// owed.
 bool deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const ReceiveWqe& wqe = qp.receive;
   switch (scatter(context, wqe.pd, wqe.sge, wqe.num_sge, qp.receives.at, packet.payload, packet.payload_bytes)) {
@@ -41,7 +43,8 @@ bool deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
   return false;
 }
 
-/// Takes the RETH of the first packet, and checks the whole range at once. False: refused.
+/// Takes the RETH of the first packet, and checks the whole range (IBTA vol. 1, 9.7.4.1: R_Key validation). False:
+/// refused.
 bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   const bool only = packet.info->has(wire::kOnly);
@@ -98,7 +101,7 @@ void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if (!well_formed(qp, packet, MessageInProgress::kWrite) || (qp.responder.access & memory::kRemoteWrite) == 0) {
     return refuse_invalid(context, qp);
   }
-  // The receive comes first: without one, nothing of the packet may be executed.
+  // The receive is taken first: without one, no part of the packet may be executed.
   if (info.has(wire::kHasImmDt) && !have_receive(context, qp)) return;
   if (starts(info) && !begin_write(context, qp, packet)) return;
   const bool last = ends(info);

@@ -1,5 +1,6 @@
-// READs and atomics: executed or noted in sequence, answered from what was noted, again if asked again. The ring of
-// resources holds as many as the peer may have outstanding, the oldest making room.
+// READs, atomics, FLUSH and ATOMIC WRITE: executed or recorded in sequence, answered from the record, again if the
+// request is repeated (IBTA vol. 1, 9.7.5: duplicate requests). The ring of records is as long as the peer may have
+// outstanding requests; a new one replaces the oldest.
 #include <atomic>
 #include <cstring>
 
@@ -23,7 +24,7 @@ std::uint32_t age(const Qp& qp, std::uint8_t at) {
   return static_cast<std::uint32_t>(distance > 0 ? distance : distance + qp.answers.count);
 }
 
-/// The slot for a new READ or atomic; nullptr: the peer has more outstanding than it may.
+/// The slot for a new READ or atomic; nullptr: the peer has more outstanding requests than it may have.
 Resource* new_resource(Qp& qp) {
   if (qp.answers.count == 0) return nullptr;
   const std::uint8_t at = qp.answers.next;
@@ -39,7 +40,7 @@ Resource* new_resource(Qp& qp) {
   return &slot;
 }
 
-/// Has the resource answered, in the order of PSNs.
+/// Schedules the response; responses are sent in PSN order.
 void queue_answer(Context& context, Qp& qp, Resource& resource) {
   const auto at = static_cast<std::uint8_t>(&resource - qp.answers.ring);
   const bool idle = qp.responder.answers_pending == 0;
@@ -72,14 +73,14 @@ void note(const Qp& qp, Resource& resource, std::uint64_t address, Key rkey, std
   resource.pd = qp.common.pd.value;
 }
 
-/// The PSNs of the request are taken: what was owed for earlier ones is acknowledged by its answer.
+/// Consumes the PSNs of the request; its response also acknowledges earlier requests.
 void accept_answered(Context& context, Qp& qp, std::uint32_t psns) {
   qp.responder.epsn = qp.responder.epsn + (psns - 1);
   accept(context, qp, false);
   qp.responder.owed = PendingAck::kNothing;
 }
 
-/// Held while memory without atomic instructions is read, then written: other workers do so, too.
+/// Held around the read and the write of memory without atomic instructions, which other workers may access too.
 base::Spinlock& lock_of(Context& context, const memory::Span& span) {
   return span.data == nullptr && span.indirect != nullptr ? span.indirect->atomics : context.memory.atomics();
 }
@@ -117,7 +118,7 @@ bool store_word(Context& context, const memory::Span& span, const std::byte* fro
   return span.write(0, from, sizeof(std::uint64_t));
 }
 
-/// A FLUSH or ATOMIC WRITE was executed.
+/// A FLUSH or ATOMIC WRITE was executed (annex A19).
 void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& reth) {
   ++qp.responder.msn;
   note(qp, resource, reth.address, reth.rkey, 0);
@@ -126,7 +127,7 @@ void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& ret
   queue_answer(context, qp, resource);
 }
 
-/// One packet of a READ's answer. False: the memory is gone, and the peer is told.
+/// One packet of a READ response. FIRST, LAST and ONLY carry an AETH. False: the memory is gone.
 bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst) {
   const Psn psn(resource.next_psn);
   const std::uint32_t offset = between(Psn(resource.first_psn), psn) << qp.common.mtu_shift;
@@ -271,7 +272,7 @@ void receive_flush(Context& context, Qp& qp, const wire::RxPacket& packet) {
   }
   Resource* const resource = new_resource(qp);
   if (resource == nullptr) return refuse_invalid(context, qp);
-  // What came before is in memory that all threads share.
+  // All earlier writes are visible to all threads (annex A19: global visibility).
   std::atomic_thread_fence(std::memory_order_seq_cst);
   confirm(context, qp, *resource, reth);
 }

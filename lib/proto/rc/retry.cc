@@ -17,15 +17,15 @@ constexpr std::array<std::uint32_t, 32> kRnrDelays = {
 
 Nanos timeout_of(const Qp& qp) { return Nanos{4096} << qp.retransmission.ack_timeout; }
 
-/// How long after the last progress an acknowledge is missed; kNever: not before the timeout. Patience doubles each
-/// time, while it leaves as much of the timeout again.
+/// How long after the last progress an acknowledge counts as missing; kNever: not before the timeout. The delay
+/// doubles each time, as long as an equal delay still fits into the timeout.
 Nanos early_retry_delay(const Context& context, const Qp& qp) {
   const Nanos patience = std::max(qp.retransmission.rtt.retransmit_timeout(), context.config.min_early_retry_delay);
   const Nanos next = patience << qp.retransmission.early_retries, before = next - patience;
   return qp.requester.retry_cnt != 0 && before + 2 * next <= timeout_of(qp) ? before + next : kNever;
 }
 
-/// The rounds of all QPs meet, since a worker may have to wake for each.
+/// The looks at all QPs are aligned to a grid, since the worker may have to wake up for each.
 void schedule_ack_watch(Context& context, Qp& qp) {
   const Nanos grid = context.config.min_early_retry_delay / 8 + 1;
   qp.retransmission.watched = true;
@@ -38,8 +38,8 @@ void restart_from_una(Context& context, Qp& qp) {
   context.schedule_send(qp);
 }
 
-/// First the last packet goes out again, and a NAK or its acknowledge tells what was lost; where that is not
-/// answered either, or NAKs are given already, all that is unacknowledged.
+/// First only the last packet is sent again: a NAK or its acknowledge then shows what was lost. Without an answer,
+/// or when a retry is under way, everything unacknowledged is sent.
 void retry_early(Context& context, Qp& qp) {
   ++context.counters.roce_adp_retrans;
   if (qp.retransmission.early_retries++ == 0 && !qp.retransmission.retrying && rewind_last_packet(context, qp)) {

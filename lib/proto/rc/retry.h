@@ -1,4 +1,5 @@
-// What ends a send WQE, and what makes the requester go back: acknowledge timeouts, NAKs, RNR waits.
+// When the requester goes back and sends again: acknowledge timeouts, NAKs, RNR waits (IBTA vol. 1, 9.7.5.2 and
+// 9.7.6.1.3).
 #pragma once
 
 #include <cstdint>
@@ -7,31 +8,31 @@
 
 namespace uroce::proto {
 
-/// Sets the timer of what was sent. Once a round trip is known the QP goes on patrol, too.
+/// Starts the acknowledge timer. Once a round trip time is known, adds the QP to the AckWatch as well.
 void expect_acknowledge(Context& context, Qp& qp);
 
-/// The patrol comes to this QP: where an acknowledge is missed, asks early whether something was lost, more than
-/// once within a timeout and without using up a retry (mlx5 calls that adaptive retransmission). A lost last
-/// packet, of which no NAK tells, so costs some round trips and not a whole timeout.
+/// The AckWatch reaches this QP. If an acknowledge is missing, retransmits early, possibly several times within one
+/// timeout, without using up a retry ("adaptive retransmission" in mlx5). No NAK reports the loss of a message's
+/// last packet; this way it costs a few round trips instead of a timeout.
 void on_ack_watch(Context& context, Qp& qp);
 
-/// A packet was lost: sends from una on again, if a retry is left, else fails the oldest WQE. Once until there is
-/// progress: the timer sees to a retry that is lost too.
+/// A packet was lost: sends again from una if a retry is left, or else fails the oldest WQE. Once until there is
+/// progress; the timer covers the loss of the retry.
 void retry_from_una(Context& context, Qp& qp);
 
-/// The peer was not ready to receive: waits as long as the timer code says.
+/// RNR NAK: waits for the time of the timer code, then sends again from una (IBTA vol. 1, 9.7.5.2.8).
 void wait_for_receiver(Context& context, Qp& qp, std::uint8_t timer_code);
 
-/// una moved forward by `acked` bytes of cost: retries start afresh.
+/// una moved forward by `acked` bytes of cost: resets the retry counts.
 void on_ack_progress(Context& context, Qp& qp, std::uint32_t acked);
 
 /// Duration of an RNR timer code (IBTA vol. 1, table 45).
 Nanos rnr_delay(std::uint8_t timer_code);
 
-/// Deadline::kAck has come.
+/// Deadline::kAck has passed (IBTA vol. 1, 9.7.6.1.3).
 void on_ack_timeout(Context& context, Qp& qp);
 
-/// Deadline::kRnr has come: sends again.
+/// Deadline::kRnr has passed: sends again.
 void on_rnr_timeout(Context& context, Qp& qp);
 
 }  // namespace uroce::proto

@@ -7,7 +7,7 @@
 namespace uroce::proto {
 namespace {
 
-/// Goes on from this PSN, of that WQE.
+/// Continues at this PSN of that WQE.
 void seek(Qp& qp, std::uint32_t cursor, Psn psn) {
   qp.requester.cursor = cursor;
   qp.requester.psn = psn;

@@ -5,7 +5,7 @@
 
 namespace uroce::proto {
 
-/// Goes back to una: everything that is not acknowledged is sent again (IBTA vol. 1, 9.9.2: go-back-N).
+/// Goes back to una: everything that is not acknowledged is sent again.
 void rewind(Context& context, Qp& qp);
 
 /// Goes back to the packet that was sent last (of a READ, to its last request), which then asks for an acknowledge.

@@ -1,5 +1,6 @@
-// QPs that wait for an acknowledge, each looked at once a round, in turn: whether something was lost is asked long
-// before the timeout, and a timer for that would cost a worker of thousands of QPs more than their packets do.
+// QPs that wait for an acknowledge, in the order in which they are looked at: once a round each. A loss is detected
+// long before the timeout this way; a timer a QP would cost a worker with thousands of QPs more than their packets
+// do.
 #pragma once
 
 #include <bit>
@@ -16,12 +17,12 @@ class AckWatch {
   AckWatch(std::uint32_t qps, std::pmr::memory_resource* memory)
       : ring_(std::bit_ceil(qps), memory), mask_(std::bit_ceil(qps) - 1) {}
 
-  /// `when` is never before that of the QP added last. No QP may be in it twice.
+  /// `when` is never before that of the QP added last. A QP must not be added twice.
   void add(std::uint32_t qp, Nanos when) { ring_[tail_++ & mask_] = {when, qp}; }
-  /// kNever: nobody is in it.
+  /// kNever: it is empty.
   Nanos next() const { return head_ == tail_ ? kNever : ring_[head_ & mask_].when; }
   std::uint32_t take() { return ring_[head_++ & mask_].qp; }
-  /// The QP that comes `ahead` after the next one, or any.
+  /// The QP `ahead` places after the next one, or an arbitrary one.
   std::uint32_t peek(std::uint32_t ahead) const { return ring_[(head_ + ahead) & mask_].qp; }
   void remove(std::uint32_t qp) {
     std::uint32_t kept = head_;

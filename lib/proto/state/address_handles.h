@@ -1,5 +1,5 @@
-// Address handles of the daemon, as one worker's UD QPs use them. The conductor fills the table; memory is touched
-// only as handles are made.
+// The daemon's address handles as one worker's UD QPs use them. The conductor fills the table; a page is touched
+// only when a handle in it is created.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace uroce::proto {
 
 struct AddressHandle {
   wire::FrameTemplate path;
-  bool derive_port = false;  ///< the UDP source port follows from the QPNs
+  bool derive_port = false;  ///< the UDP source port is derived from the QPNs (annex A17: RoCEv2)
 };
 static_assert(std::is_trivially_copyable_v<AddressHandle> && std::is_trivially_destructible_v<AddressHandle>);
 
@@ -30,14 +30,14 @@ class AddressHandles {
   AddressHandles(const AddressHandles&) = delete;
   AddressHandles& operator=(const AddressHandles&) = delete;
 
-  /// nullptr removes. An id beyond the table is ignored.
+  /// nullptr removes. An id past the end of the table is ignored.
   void set(AhId id, PdId pd, const wire::PathAddress* path) {
     if (id.value >= pds_.size()) return;
     pds_[id.value] = path == nullptr ? kNoPd : pd.value;
     if (path != nullptr) new (&handles_[id.value]) AddressHandle{wire::FrameTemplate(*path), path->flow_label == 0};
   }
 
-  /// nullptr: there is none, or it is of another PD.
+  /// nullptr: there is no such handle, or it belongs to another PD.
   const AddressHandle* find(AhId id, PdId pd) const {
     if (id.value >= pds_.size() || pd.value == kNoPd || pds_[id.value] != pd.value) return nullptr;
     return &handles_[id.value];

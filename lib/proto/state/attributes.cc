@@ -27,7 +27,7 @@ constexpr std::uint8_t set_of(QpType type) {
   return 0;
 }
 
-// Attributes that go together.
+// Attributes that are given together.
 constexpr std::uint32_t kNothing = 0;
 constexpr std::uint32_t kPlace = kAttrPkeyIndex | kAttrPort;
 constexpr std::uint32_t kPeer = kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
@@ -44,8 +44,8 @@ struct Row {
   std::uint32_t required, optional;
 };
 
-// IBTA vol. 1, 11.2.5.2, as Linux applies it. Transitions to RESET and to ERR take no attribute and stand in
-// find_row(); what has no row is no transition. SQE is left by the types that can be in it.
+// IBTA vol. 1, 11.2.5.2, as Linux applies it. Transitions to RESET and to ERR take no attributes; find_row() has
+// them. A transition without a row is refused. Only the types that can be in SQE leave it.
 constexpr Row kRows[] = {
     {QpState::kReset, QpState::kInit, kConnected, kPlace | kAttrAccessFlags, kNothing},
     {QpState::kReset, QpState::kInit, kUd, kPlace | kAttrQkey, kNothing},
@@ -153,7 +153,7 @@ bool path_fits(QpType type, const wire::PathAddress& path) {
 bool value_fits(QpType type, const QpAttr& attr, std::uint32_t bit) {
   switch (bit) {
     case kAttrAccessFlags: return (attr.access & ~kKnownAccess) == 0;
-    case kAttrPkeyIndex: return attr.pkey_index == 0;  // the table has one P_Key, 0xffff
+    case kAttrPkeyIndex: return attr.pkey_index == 0;  // the table has a single P_Key, 0xffff
     case kAttrPort: return attr.port == 1;
     case kAttrAv: return path_fits(type, attr.path);
     case kAttrPathMtu: return std::has_single_bit(attr.path_mtu) && attr.path_mtu >= 256 && attr.path_mtu <= 4096;
@@ -181,9 +181,9 @@ ModifyVerdict check_modify(QpType type, QpState current, const QpAttr& attr, std
   const Row* row = find_row(type, current, (mask & kAttrState) != 0 ? attr.state : current);
   if (row == nullptr) return {EINVAL, "state"};
 
-  // No resizing of queues, one path only: known attributes that this device has no use for.
+  // Known attributes that this device does not support: resizing of queues and a second path.
   if ((mask & kAttrCap) != 0) return {EOPNOTSUPP, "cap"};
-  if ((mask & kAttrRateLimit) != 0 && !has_send_queue(type)) return {EINVAL, "rate_limit"};  // sends nothing
+  if ((mask & kAttrRateLimit) != 0 && !has_send_queue(type)) return {EINVAL, "rate_limit"};  // it sends nothing
   if (const std::uint32_t missing = row->required & ~mask; missing != 0) return {EINVAL, name_of_lowest(missing)};
   const std::uint32_t surplus = mask & ~(row->required | row->optional | kAttrState);
   if (surplus != 0) return {EINVAL, name_of_lowest(surplus)};

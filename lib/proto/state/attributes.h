@@ -1,5 +1,5 @@
-// What ibv_modify_qp and ibv_query_qp speak of, in the transport's terms. Numbers are those of ibv_qp_state,
-// ibv_qp_type and ibv_qp_attr_mask.
+// The attributes of ibv_modify_qp(3) and ibv_query_qp(3) in the transport's terms. Numbers are those of
+// ibv_qp_state, ibv_qp_type and ibv_qp_attr_mask.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ enum class QpType : std::uint8_t {
   kRawPacket = 8,
   kXrcSend = 9,
   kXrcRecv = 10,
-  kWq = UROCE_QPT_WQ,  ///< ibv_wq: the receives of raw packets, without sends
+  kWq = UROCE_QPT_WQ,  ///< ibv_wq: receives raw packets and sends nothing
 };
 constexpr bool has_send_queue(QpType type) { return type != QpType::kXrcRecv && type != QpType::kWq; }
-/// Whole frames, which flows name the receivers of.
+/// Sends or receives whole Ethernet frames; flow rules select the receiver.
 constexpr bool is_raw(QpType type) { return type == QpType::kRawPacket || type == QpType::kWq; }
 enum class QpState : std::uint8_t { kReset = 0, kInit, kRtr, kRts, kSqd, kSqe, kErr, kUnknown };
 
@@ -49,15 +49,15 @@ enum AttrMask : std::uint32_t {
   kAttrRateLimit = 1 << 25,
 };
 
-inline constexpr std::uint8_t kMaxRdAtomic = 128;  ///< READs and atomics outstanding, either way
+inline constexpr std::uint8_t kMaxRdAtomic = 128;  ///< outstanding READs and atomics, either way
 
-/// Attributes; which of them count is said by an AttrMask. The engine has resolved the address vector into
+/// Attributes; an AttrMask states which of them are given. The control plane has resolved the address vector into
 /// `path` (GID index, next hop, VLAN) and checked port and P_Key index.
 struct QpAttr {
   QpState state = QpState::kReset;
   QpState cur_state = QpState::kReset;
   bool sqd_notify = false;
-  std::uint32_t access = 0;  ///< memory::Access bits that the QP allows its peer
+  std::uint32_t access = 0;  ///< memory::Access bits that the QP grants to its peer
   std::uint32_t qkey = 0;
   wire::PathAddress path;
   std::uint32_t path_mtu = 1024;   ///< bytes: 256, 512, 1024, 2048 or 4096
@@ -66,25 +66,26 @@ struct QpAttr {
   std::uint8_t rnr_retry = 0;      ///< 0-7; 7: forever
   std::uint8_t min_rnr_timer = 0;  ///< RNR code, 0-31
   Psn rq_psn, sq_psn;
-  std::uint8_t max_rd_atomic = 0;       ///< as initiator
+  std::uint8_t max_rd_atomic = 0;       ///< as requester
   std::uint8_t max_dest_rd_atomic = 0;  ///< as responder
   Qpn dest_qpn;
   std::uint16_t pkey_index = 0;
   std::uint8_t port = 1;
-  std::uint8_t path_mig_state = 0;  ///< ibv_mig_state; only 0 (migrated): there is no alternate path
-  std::uint32_t rate_kbps = 0;      ///< of all that the requester sends, with headers; 0: no limit
+  std::uint8_t path_mig_state = 0;  ///< ibv_mig_state; only 0 (migrated): alternate paths are not supported
+  std::uint32_t rate_kbps = 0;      ///< for everything the requester sends, headers included; 0: no limit
   std::uint32_t rate_burst = 0;     ///< bytes that may leave back to back; 0: the default
 };
 
-/// Result of a check, as ibv_modify_qp's errno: 0, EINVAL, EOPNOTSUPP. `what` names the attribute for the log.
+/// Result of a check with the errno of ibv_modify_qp(3): 0, EINVAL, EOPNOTSUPP. `what` names the attribute for the
+/// log.
 struct ModifyVerdict {
   int error = 0;
   const char* what = "";
 };
 
-/// Whether `mask` may be given for this transition of a QP of this type: required and optional attributes
-/// (IBTA vol. 1, 10.3.1 and table 96 ff. / 11.2.5.2), and the range of each value. Without kAttrState the QP stays
-/// in its state. With kAttrCurState, attr.cur_state must be what `current` is.
+/// Checks whether `mask` may be given for this transition of a QP of this type: required and optional attributes
+/// (IBTA vol. 1, 10.3.1 and 11.2.5.2), and the range of each value. Without kAttrState the QP stays in its state.
+/// With kAttrCurState, attr.cur_state must equal `current`.
 ModifyVerdict check_modify(QpType type, QpState current, const QpAttr& attr, std::uint32_t mask);
 
 }  // namespace uroce::proto

@@ -1,5 +1,5 @@
-// The congestion window of one QP, in bytes, and the hooks through which a congestion control drives it. The one
-// here is additive increase, multiplicative decrease with slow start; another (DCQCN) has the same four hooks.
+// The congestion window of one QP, in bytes, with four hooks for a congestion control algorithm. This one is
+// additive increase, multiplicative decrease with slow start (RFC 5681); DCQCN would use the same four hooks.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace uroce::proto {
 
-/// What a packet costs beyond its payload: headers and a descriptor.
+/// What a packet costs in addition to its payload: headers and a descriptor.
 inline constexpr std::uint32_t kPacketCost = 64;
 
 class CongestionWindow {
@@ -15,7 +15,7 @@ class CongestionWindow {
   static constexpr std::uint32_t kStart = 128u << 10;
   static constexpr std::uint32_t kLargest = 2u << 20;
 
-  /// As before the first packet; `packet` is the cost of a full one, and the least that the window gets.
+  /// The state before the first packet. `packet` is the cost of a full packet, and the smallest window.
   void reset(std::uint32_t packet) {
     smallest_ = packet;
     bytes_ = std::max(kStart, packet);
@@ -51,7 +51,7 @@ class CongestionWindow {
  private:
   std::uint32_t bytes_ = kStart;
   std::uint32_t threshold_ = kLargest;  // slow start below
-  std::uint32_t credit_ = 0;            // acknowledged since the last increase
+  std::uint32_t credit_ = 0;            // acknowledged since the window last grew
   std::uint32_t smallest_ = 4096;
 };
 

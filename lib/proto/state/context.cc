@@ -39,7 +39,7 @@ void Context::remove_active(Qp& qp) {
 }
 
 bool Context::take_read_budget(Qp& qp, std::uint32_t cost) {
-  // One request is let through whatever its size, else a small ring would stop all READs.
+  // A single request is admitted whatever its size, or else a small ring would stop all READs.
   if (read_budget_used_ != 0 && read_budget_used_ + cost > config.receive_ring_bytes) {
     if (!qp.reads.waits) {
       qp.reads.waits = true;
@@ -60,8 +60,9 @@ void Context::release_read_budget(Qp& qp, std::uint32_t cost) {
   cost = std::min(cost, qp.reads.budget_used);
   qp.reads.budget_used -= cost;
   read_budget_used_ -= cost;
-  // All waiters try again once a quarter is free: before whoever is active already (the QP that gives had its
-  // share), and those that got nothing in the last round before those that did. Who finds none waits again.
+  // All waiters try again once a quarter is free, before the QPs that are active already (the QP that releases the
+  // budget had its share); those with none in the last round go before those with some. A QP that gets none waits
+  // again.
   const bool any = waiters_[0].head != kNoQp || waiters_[1].head != kNoQp;
   if (!any || read_budget_used_ > config.receive_ring_bytes / 4 * 3) return;
   ++read_round_;
@@ -127,7 +128,7 @@ std::span<const CqId> Context::touched_cqs() {
 }
 
 void Context::raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner) {
-  if (events_count_ == events_.size()) return;  // nobody reads them
+  if (events_count_ == events_.size()) return;  // nobody takes them
   std::size_t at = events_first_ + events_count_++;
   if (at >= events_.size()) at -= events_.size();
   events_[at] = {type, object, owner};

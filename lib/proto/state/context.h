@@ -1,4 +1,4 @@
-// What the parts of a transport (requester, completer, responder, ...) share: the tables, the active list, timers,
+// State that the parts of a transport (requester, completer, responder, ...) share: tables, active list, timers,
 // completions and events. Each part is a few functions over a Context and a Qp.
 #pragma once
 
@@ -24,7 +24,7 @@
 
 namespace uroce::proto {
 
-/// Whether the packet comes from this address: `v4` as in the IP header, else `v6`.
+/// Whether the packet comes from this address: `v4` as in the IP header, or else `v6`.
 inline bool comes_from(const wire::RxPacket& packet, std::uint32_t v4, const std::byte* v6) {
   if (packet.ip_bytes == 40) return std::memcmp(packet.ip + 8, v6, 16) == 0;
   return std::memcmp(packet.ip + 12, &v4, 4) == 0;
@@ -43,7 +43,7 @@ class Context {
   QpnTable by_qpn;
   base::TimerWheel timers;  ///< by QP slot
   AckWatch ack_watch;       ///< of QP slots
-  Nanos now = 0;            ///< of the current call
+  Nanos now = 0;            ///< time of the current call
   AddressHandles address_handles;
   MulticastTable multicast;
   std::uint32_t port_mtu, max_frame;
@@ -59,14 +59,14 @@ class Context {
     qp.common.send_state = SendState::kReady;
     activate(qp);
   }
-  /// The same, ahead of those that are active already.
+  /// The requester may have something to send, and goes before the QPs that are active already.
   void schedule_send_first(Qp& qp) {
     qp.common.send_state = SendState::kReady;
     if (qp.common.active) return;
     qp.common.active = true;
     active_[--active_head_ & active_mask_] = qp.common.self;
   }
-  /// What blocked the requester may have gone.
+  /// The condition that blocked the requester may be gone.
   void resume_send(Qp& qp) {
     if (qp.common.send_state == SendState::kBlocked) schedule_send(qp);
   }
@@ -77,13 +77,13 @@ class Context {
     return &qp;
   }
   bool any_active() const { return active_head_ != active_tail_; }
-  /// The QP that comes `ahead` after the next one: to be prefetched.
+  /// The QP `ahead` places after the next one, to be prefetched.
   Qp* peek_active(std::uint32_t ahead) {
     return ahead < active_tail_ - active_head_ ? &qps[active_[(active_head_ + ahead) & active_mask_]] : nullptr;
   }
   void remove_active(Qp& qp);
 
-  // --- timers: the wheel has one deadline a QP, never later than the earliest of the QP's own ---
+  // --- timers: the wheel has one deadline for each QP, never later than Qp::next_deadline() ---
   void set_deadline(Qp& qp, Deadline which, Nanos when) {
     qp.deadline(which) = when;
     arm_timer(qp, when);
@@ -94,13 +94,13 @@ class Context {
     timers.set(qp.common.self, deadline);
   }
 
-  // --- bytes of READ responses that may be on their way, all QPs together ---
+  // --- bytes of READ responses that may be in flight towards this worker, all QPs together ---
   bool take_read_budget(Qp& qp, std::uint32_t cost);
   void release_read_budget(Qp& qp, std::uint32_t cost);
   void remove_read_waiter(Qp& qp);
 
   // --- completions ---
-  /// Makes a CQE of this QP; the caller fills in what differs.
+  /// Makes a CQE of this QP; the caller fills in the other fields.
   uroce_cqe make_cqe(const Qp& qp, std::uint64_t wr_id, std::uint8_t status) const {
     uroce_cqe cqe{};
     cqe.wr_id = wr_id;
@@ -114,13 +114,13 @@ class Context {
   void set_cq(CqId id, queue::CqProducer* cq, std::uint64_t owner);
   std::span<const CqId> touched_cqs();
   void set_srq(SrqId id, Srq* srq);
-  /// nullptr: there is none of that number.
+  /// nullptr: there is no SRQ with that number.
   Srq* srq(SrqId id) const { return id.value < srqs_.size() ? srqs_[id.value] : nullptr; }
-  /// Puts QPs whose CQ overran into error: after the push, when no one is in the middle of a QP.
+  /// Whether the CQ overran. Checked after a packet or a turn, when no function is in the middle of a QP.
   bool cq_failed(CqId id) const { return id.value < cqs_.size() && cqs_[id.value].failed; }
 
   // --- memory ---
-  /// As memory::Table::resolve().
+  /// memory::Table::resolve() with this transport's cache of recent keys.
   memory::Verdict resolve(Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
                           memory::Span& out, Qpn qpn = {}) {
     return memory.resolve(recent_keys_, key, pd, address, length, need, out, qpn);
@@ -130,7 +130,7 @@ class Context {
   void raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner);
   std::size_t take_events(std::span<Event> out);
 
-  std::byte staging[4096];  ///< for memory that isn't mapped
+  std::byte staging[4096];  ///< for memory that is not mapped
 
  private:
   struct CqSlot {
@@ -141,10 +141,10 @@ class Context {
   };
 
   memory::Table::Recent recent_keys_;
-  std::pmr::vector<std::uint32_t> active_;  // a ring with room for every QP
+  std::pmr::vector<std::uint32_t> active_;  // a ring with a place for every QP
   std::uint32_t active_mask_;
   std::uint32_t active_head_ = 0, active_tail_ = 0;
-  /// QPs that found no budget, first come first: [0] those that got none in this round, [1] those that got some.
+  /// QPs that got no budget, first come, first served: [0] those with none in this round, [1] those with some.
   struct Waiters {
     std::uint32_t head = kNoQp, tail = kNoQp;
   };

@@ -1,5 +1,5 @@
-// Counters of the transport, under the names that rxe and mlx5 use where they have one (rdma statistic show). One
-// list makes the struct and the names.
+// Counters of the transport, with the names of rxe and mlx5 where those have one (rdma-statistic(8)). One list
+// generates the struct and the names.
 #pragma once
 
 #include <array>
@@ -42,7 +42,7 @@ inline constexpr std::string_view kCounterNames[] = {
 inline constexpr std::size_t kCounterCount = sizeof(kCounterNames) / sizeof(kCounterNames[0]);
 static_assert(sizeof(Counters) == kCounterCount * sizeof(std::uint64_t));
 
-/// The few that each QP keeps for itself.
+/// The few counters that each QP has.
 struct QpCounters {
   std::uint64_t sent_pkts = 0, rcvd_pkts = 0, retransmitted_pkts = 0;
   std::uint32_t duplicate_request = 0, out_of_sequence = 0, packet_seq_err = 0, local_ack_timeout_err = 0,

@@ -1,4 +1,4 @@
-// Which UD QPs are attached to which multicast groups: sorted, so that a group's QPs stand side by side.
+// Which UD QPs are attached to which multicast groups: sorted, so that the QPs of a group are adjacent.
 #pragma once
 
 #include <algorithm>

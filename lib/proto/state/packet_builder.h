@@ -1,4 +1,4 @@
-// One packet into one frame: headers from the QP's template, payload copied with the CRC computed on the way. Use:
+// Builds one packet in one frame: headers from the QP's template, payload copied while its CRC is computed. Use:
 // start(), write the extended headers at extended(), seal(), payload() as often as needed, finish().
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace uroce::proto {
 
-/// The CRC state before the BTH's last word in a QP's last packet without extended headers. The packets of a
-/// message differ in that word only, and headers that were just written are slow to load.
+/// The CRC state before the last word of the BTH in the QP's last packet without extended headers. Only that word
+/// differs between the packets of a message, and loading headers that were just written is slow.
 struct HeaderCrc {
   std::array<std::uint32_t, 2> bth{};
   std::uint32_t frame_bytes = 0;
@@ -26,7 +26,7 @@ class PacketBuilder {
  public:
   PacketBuilder(const wire::CrcEngine& crc, bool offload_checksum) : crc_(crc), offload_(offload_checksum) {}
 
-  /// False: the frame is too small for it, and nothing was written. bth.pad follows from the payload.
+  /// False: the frame is too small, and nothing was written. The pad count is derived from the payload.
   bool start(base::Frame& frame, const wire::FrameTemplate& path, const wire::Bth& bth, std::size_t extended_bytes,
              std::size_t payload_bytes) {
     const std::size_t pad = (0 - payload_bytes) & 3;
@@ -49,12 +49,12 @@ class PacketBuilder {
 
   std::byte* extended() const { return extended_; }
 
-  /// Headers are complete: the CRC starts over them.
+  /// The headers are complete: starts the ICRC with them (annex A17: RoCEv2; IBTA vol. 1, 7.8.1).
   void seal() {
     state_ = wire::icrc_begin(ip_, ip_bytes_, wire::kBthBytes + extended_bytes_);
     at_ = extended_ + extended_bytes_;
   }
-  /// The same for packets of one path, of which `last` was one.
+  /// As seal(), for packets of one path; reuses the CRC of the headers that were sent last.
   void seal(HeaderCrc& last) {
     if (extended_bytes_ != 0) return seal();
     if (bth_[0] != last.bth[0] || bth_[1] != last.bth[1] || frame_bytes_ != last.frame_bytes) {
@@ -91,7 +91,7 @@ class PacketBuilder {
   std::array<std::uint32_t, 3> bth_{};
   std::uint32_t frame_bytes_ = 0, state_ = 0;
   bool offload_;
-  bool word_open_ = false;  ///< the BTH's last word isn't in state_ yet
+  bool word_open_ = false;  ///< the last word of the BTH is not in state_ yet
 };
 
 }  // namespace uroce::proto

@@ -1,6 +1,5 @@
-// The state of one QP. Trivially copyable and free of pointers to other QPs (indices link them), so that a worker
-// can be written down and a QP can move. Fields are grouped by who works on them; the groups that every packet
-// touches come first.
+// The state of one QP, in named parts. Trivially copyable and without pointers to other QPs (they are linked by
+// index), so that a QP can be moved. The parts that each packet needs come first.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +22,7 @@ namespace uroce::proto {
 
 inline constexpr std::uint32_t kMaxSge = 32;            ///< of a receive WQE
 inline constexpr std::uint32_t kMaxMessage = 1u << 31;  ///< bytes
-inline constexpr std::uint32_t kReadChunkPackets =
-    32;  ///< a longer READ goes out as several requests, a power of 2
+inline constexpr std::uint32_t kReadChunkPackets = 32;  ///< a longer READ is sent as several requests; a power of 2
 inline constexpr std::uint32_t kNoQp = ~std::uint32_t{0};
 
 /// What a send WQE does.
@@ -32,7 +30,7 @@ enum class Kind : std::uint8_t {
   kSend,
   kWrite,
   kRead,
-  // Of one PSN, or none.
+  // These take a single PSN, or none.
   kAtomic,
   kAtomicWrite,
   kFlush,
@@ -42,10 +40,10 @@ enum class Kind : std::uint8_t {
   kInvalid,
   kSegments,  ///< TCP segmentation
 };
-/// Executed here, nothing is sent.
+/// Executed by this side; nothing is sent.
 constexpr bool is_local(Kind kind) { return kind >= Kind::kLocalInvalidate && kind <= Kind::kInvalid; }
 
-/// The private, checked copy of a send queue entry, in sq_shadow, with its list in the same place.
+/// The private, checked copy of a send queue entry, in Requester::shadow, followed by its list.
 struct Wqe {
   std::uint64_t wr_id;
   std::uint8_t opcode;  ///< uroce_wr_opcode
@@ -64,12 +62,12 @@ struct Wqe {
   std::uint32_t remote_srqn;
   union {
     std::uint32_t first_psn;
-    std::uint32_t mw_handle;  ///< of a WQE that is local
+    std::uint32_t mw_handle;  ///< of a local WQE
   };
   std::uint32_t psn_count;
   Kind kind;
-  std::uint8_t status;   ///< uroce_wc_status it is to fail with when its turn to complete comes
-  std::uint8_t list_at;  ///< bytes from the header's beginning
+  std::uint8_t status;   ///< uroce_wc_status with which it fails when it is the oldest
+  std::uint8_t list_at;  ///< bytes from the start of the header
   std::uint8_t reserved;
   union {
     uroce_wr_atomic atomic;
@@ -80,7 +78,7 @@ struct Wqe {
 
   const std::byte* inline_data() const { return reinterpret_cast<const std::byte*>(this) + list_at; }
   const uroce_sge* sges() const { return reinterpret_cast<const uroce_sge*>(inline_data()); }
-  /// Of a TSO: behind the list.
+  /// The header of a TSO, after the list.
   const std::byte* tso_header() const {
     return inline_data() + (is_inline() ? length : num_sge * std::uint32_t{sizeof(uroce_sge)});
   }
@@ -96,40 +94,41 @@ struct SgeCursor {
   std::uint32_t offset = 0;  ///< within that element
 };
 
-/// The receive WQE that a message fills: private copy.
+/// Private copy of the receive WQE that a message fills.
 struct ReceiveWqe {
   std::uint64_t wr_id = 0;
   std::uint32_t num_sge = 0;
   std::uint32_t status = 0;  ///< uroce_wc_status of a bad entry
-  PdId pd;                   ///< of the memory that it names
+  PdId pd;                   ///< of the memory in its list
   uroce_sge sge[kMaxSge];
 };
 
-/// With what the responder answers: READ responses, the latter empty after a FLUSH or ATOMIC WRITE, or an atomic
+/// How the responder answers: with READ responses (an empty one after a FLUSH or ATOMIC WRITE), or with an atomic
 /// acknowledge.
 enum class ResponseKind : std::uint8_t { kData, kConfirmation, kAtomic };
 
-/// A request that the responder can answer, again if need be.
+/// A request that the responder can answer, more than once if it is repeated (IBTA vol. 1, 9.7.5: duplicate
+/// requests).
 struct Resource {
   std::uint64_t address;
   std::uint64_t result;  ///< of an atomic: the original value
   std::uint32_t rkey;
   std::uint32_t length;
   std::uint32_t first_psn, psn_count;
-  std::uint32_t next_psn;    ///< of the answer now going out
-  std::uint32_t start_psn;   ///< first of that answer
+  std::uint32_t next_psn;    ///< of the response that is being sent
+  std::uint32_t start_psn;   ///< its first
   std::uint32_t end_psn;     ///< one past its last
-  std::uint32_t end_offset;  ///< bytes of the original where that answer ends
+  std::uint32_t end_offset;  ///< bytes of the original request at which the response ends
   std::uint32_t msn;
   std::uint32_t pd;
   ResponseKind answer;
-  std::uint8_t pending;  ///< an answer is to be sent, or is going out
+  std::uint8_t pending;  ///< a response is to be sent or is being sent
   std::uint8_t replay;
 };
 static_assert(sizeof(Resource) <= 64);
 
-/// What the requester knows of itself: it may have something to send, has nothing, or waits for an acknowledge, a
-/// timer or another's READs.
+/// Whether the requester may have something to send, has nothing, or waits for an acknowledge, a timer or READ
+/// budget.
 enum class SendState : std::uint8_t { kReady, kIdle, kBlocked };
 
 /// The message that the responder is in the middle of.

@@ -1,4 +1,4 @@
-// QPN to slot, by open addressing. At most half full, so a lookup reads one cache line as a rule.
+// QPN to slot, by open addressing. At most half full, so that a lookup usually reads one cache line.
 #pragma once
 
 #include <bit>
@@ -29,7 +29,7 @@ class QpnTable {
   /// find() will be called for this QPN soon.
   void prefetch(Qpn qpn) const { __builtin_prefetch(&entries_[home(qpn.value)]); }
 
-  /// The QPN must not be there yet.
+  /// The QPN must not be in the table.
   void insert(Qpn qpn, std::uint32_t slot) {
     std::uint32_t i = home(qpn.value);
     while (entries_[i].slot != kNone) i = (i + 1) & mask();
@@ -39,7 +39,7 @@ class QpnTable {
   void erase(Qpn qpn) {
     std::uint32_t hole = home(qpn.value);
     while (entries_[hole].qpn != qpn.value) hole = (hole + 1) & mask();
-    // Entries behind that were pushed past the hole move back into it.
+    // Later entries that were displaced past the hole move back into it.
     for (std::uint32_t i = (hole + 1) & mask(); entries_[i].slot != kNone; i = (i + 1) & mask()) {
       const std::uint32_t from_home = (i - home(entries_[i].qpn)) & mask();
       if (from_home < ((i - hole) & mask())) continue;

@@ -1,6 +1,6 @@
-// The round trip of one QP, smoothed as RFC 6298 (section 2) does. Where a packet went out again, nobody can say
-// which of the two was acknowledged: it is measured from the first, so that one who asks too early gets more
-// patient.
+// The round trip time of one QP, smoothed as in RFC 6298, section 2. An acknowledge of a packet that was
+// retransmitted is ambiguous; the time is measured from the first transmission, so that a QP which retransmits too
+// early gets a longer timeout.
 #pragma once
 
 #include <algorithm>
@@ -13,26 +13,26 @@ namespace uroce::proto {
 
 class RttEstimator {
  public:
-  /// `psn` leaves for the first time, and its acknowledge is asked for.
+  /// `psn` is sent for the first time, with an acknowledge request.
   void sent(Psn psn, Nanos now) {
     if (began_ != 0) return;
     psn_ = psn;
     began_ = stamp(now);
   }
-  /// What is on its way was lost.
+  /// The packets in flight were lost.
   void forget() { began_ = 0; }
-  /// All before `una` is acknowledged.
+  /// All packets before `una` are acknowledged.
   void acknowledged(Psn una, Nanos now) {
     if (began_ != 0 && una.after(psn_)) sample(stamp(now) - began_);
   }
   bool known() const { return mean_ != 0; }
-  /// How long an acknowledge hardly ever takes, ns.
+  /// The time within which an acknowledge almost always arrives, ns.
   Nanos retransmit_timeout() const { return Nanos{2u * mean_ + 4u * deviation_} * kUnit; }
 
  private:
   static constexpr Nanos kUnit = 1 << 16;
 
-  /// In kUnit; never 0, which stands for none.
+  /// In kUnit; never 0, which means none.
   static std::uint32_t stamp(Nanos now) { return static_cast<std::uint32_t>(now / kUnit) | 1; }
 
   void sample(std::uint32_t took) {
@@ -49,7 +49,7 @@ class RttEstimator {
   }
 
   std::uint16_t mean_ = 0, deviation_ = 0;  // in kUnit
-  std::uint32_t began_ = 0;                 // 0: none is measured
+  std::uint32_t began_ = 0;                 // 0: nothing is being measured
   Psn psn_;
 };
 

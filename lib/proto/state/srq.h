@@ -1,6 +1,6 @@
-// A shared receive queue. Made and kept by the conductor, used by the QPs of any worker at once.
+// A shared receive queue (IBTA vol. 1, 10.2.9). Created by the conductor, used concurrently by QPs of all workers.
 //
-// Contract. Workers call take(); the conductor set_limit(), limit(), resize() at any time. It outlives its
+// Contract. Workers call take(); the conductor calls set_limit(), limit() and resize() at any time. It outlives its
 // registration with every transport (Transport::set_srq).
 #pragma once
 
@@ -15,14 +15,14 @@ namespace uroce::proto {
 struct ReceiveWqe;
 enum class FetchResult : std::uint8_t;
 
-/// The ring's entries are uroce_rq_entry; they were checked to be as large as its shape says.
+/// The ring's entries are uroce_rq_entry; the caller checked that the ring is large enough for its shape.
 struct SrqCreate {
-  SrqId id;  ///< of an XRC SRQ also its number on the wire, 24 bits
-  PdId pd;   ///< of the memory that receives name, and of what XRC peers name
+  SrqId id;  ///< of an XRC SRQ also its number in the XRCETH, 24 bits (annex A14)
+  PdId pd;   ///< of the memory in its receives, and of the memory that XRC peers access
   std::uint64_t owner = 0;
   bool xrc = false;
   std::uint32_t xrcd = 0;
-  CqId cq;  ///< of an XRC SRQ: where its receives complete
+  CqId cq;  ///< of an XRC SRQ: the CQ for its receives
   queue::WorkConsumer ring;
   std::uint32_t max_sge = 1;
 };
@@ -49,23 +49,23 @@ class Srq {
   const CqId cq;
   const std::uint32_t max_sge;
 
-  /// Copies the next receive WQE out and checks it, like take_receive(). `limit_reached`: fewer are left than
-  /// set_limit() said, for the first time since.
+  /// Copies the next receive WQE and checks it as take_receive() does. `limit_reached`: fewer WQEs are posted than
+  /// set_limit() gave, for the first time since.
   FetchResult take(ReceiveWqe& out, bool& limit_reached);
 
-  /// 0: no event. One event a call. True: already fewer are posted, and the event is the caller's to raise.
+  /// 0: no event. Each call arms one event. True: fewer are posted already, and the caller raises the event.
   bool set_limit(std::uint32_t limit) {
     const base::SpinGuard guard(lock_);
     limit_ = limit;
     return reaches_limit();
   }
-  /// As set; 0 once it was reached.
+  /// The limit as set; 0 once it was reached.
   std::uint32_t limit() const {
     const base::SpinGuard guard(lock_);
     return limit_;
   }
-  /// Goes on with another ring, to which the posted entries are copied under their indices; the client posts
-  /// nothing meanwhile. False: more are posted than it has entries.
+  /// Continues with another ring, to which the posted entries were copied under their indices; the client must not
+  /// post during the call. False: more are posted than the new ring has entries.
   bool resize(const queue::WorkConsumer& ring) {
     const base::SpinGuard guard(lock_);
     return ring_.move_to(ring);

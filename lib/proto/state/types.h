@@ -24,25 +24,26 @@ struct QpIndex {
 };
 
 struct TransportConfig {
-  std::uint32_t max_qps = 1024;                 ///< of this worker
-  std::uint32_t max_cqs = 65536;                ///< of the daemon
-  std::uint32_t max_srqs = 4096;                ///< of the daemon
-  std::uint32_t max_ahs = 65536;                ///< of the daemon
-  std::uint32_t max_attachments = 65536;        ///< of this worker's QPs to multicast groups
-  std::uint32_t port_mtu = 4096;                ///< bytes: the largest UD message
-  std::uint32_t max_frame = 4114;               ///< bytes of a raw packet, with a VLAN tag
-  std::uint32_t receive_ring_bytes = 4u << 20;  ///< what READs may have on the way to us, all QPs together
-  std::uint32_t quantum_packets = 16;           ///< a QP's turn in transmit()
+  std::uint32_t max_qps = 1024;           ///< of this worker
+  std::uint32_t max_cqs = 65536;          ///< of the daemon
+  std::uint32_t max_srqs = 4096;          ///< of the daemon
+  std::uint32_t max_ahs = 65536;          ///< of the daemon
+  std::uint32_t max_attachments = 65536;  ///< of this worker's QPs to multicast groups
+  std::uint32_t port_mtu = 4096;          ///< bytes: the largest UD message
+  std::uint32_t max_frame = 4114;         ///< bytes of a raw packet, with a VLAN tag
+  std::uint32_t receive_ring_bytes =
+      4u << 20;                        ///< bytes of READ responses that may be in flight to us, all QPs together
+  std::uint32_t quantum_packets = 16;  ///< a QP's turn in transmit()
   bool offload_ip_checksum = false;
-  /// No acknowledge is missed earlier: peers are threads, and a scheduler may take their CPU for so long.
+  /// A missing acknowledge is not acted on earlier: peers are threads, and a scheduler may preempt them this long.
   Nanos min_early_retry_delay = 4 * kMillisecond;
-  wire::Mac mac{};         ///< of the port: what comes from there is our own multicast
-  std::uint64_t seed = 1;  ///< of whatever must not be guessed
-  /// Of the tables with a row a QP. One that yields huge pages keeps thousands of active QPs cheap.
+  wire::Mac mac{};         ///< of the port: multicast packets from it are our own
+  std::uint64_t seed = 1;  ///< for values that must not be predictable
+  /// For the tables with a row for each QP. Huge pages keep thousands of active QPs cheap.
   std::pmr::memory_resource* resource = std::pmr::get_default_resource();
 };
 
-/// What a QP is made with. The rings' entries were checked to be as large as their shapes say.
+/// Parameters of a new QP. The caller checked that the rings are large enough for their shapes.
 struct QpCreate {
   QpType type = QpType::kRc;
   Qpn qpn;
@@ -51,23 +52,24 @@ struct QpCreate {
   bool has_srq = false;
   SrqId srq;
   bool signal_all = false;           ///< sq_sig_all
-  bool block_own_multicast = false;  ///< UD: it gets no copy of what it sends to its groups
-  bool strip_vlan = false;           ///< raw packets: a tag leaves the frame for the CQE
+  bool block_own_multicast = false;  ///< UD: it gets no copy of its own multicast packets
+  bool strip_vlan = false;           ///< raw packets: the tag is moved from the frame to the CQE
   queue::WorkConsumer sq, rq;        ///< rq unused with an SRQ
   std::uint32_t max_send_sge = 1, max_recv_sge = 1, max_inline = 0, max_tso_header = 0;
   std::span<std::byte> sq_shadow;  ///< sq.count() * sq.stride() bytes, private, aligned to 64, live until destroy()
-  std::span<std::byte> responder_resources;  ///< kResponderResourceBytes * max_dest_rd_atomic limit, likewise
+  std::span<std::byte> responder_resources;  ///< kResponderResourceBytes for each of max_dest_rd_atomic; private
+                                             ///< and live like sq_shadow
   std::uint64_t owner = 0;                   ///< session, for address handles and events
   std::uint32_t xrcd = 0;
 };
 
-/// A frame for a raw packet QP, from the Ethernet header on, without FCS.
+/// A frame for a raw packet QP, starting at the Ethernet header, without FCS.
 struct ReceivedFrame {
   std::span<const std::byte> bytes;
   std::uint32_t flow_tag = 0;
-  bool vlan = false;  ///< there is a tag, `vlan_tci`
+  bool vlan = false;  ///< it has a tag, `vlan_tci`
   std::uint16_t vlan_tci = 0;
-  bool checksums_good = false;  ///< they were looked at
+  bool checksums_good = false;  ///< they were verified
 };
 
 /// Frames to fill, from the device.
@@ -108,18 +110,18 @@ struct QpSnapshot {
   QpCounters counters;
 };
 
-/// Indices of send queue entries: of the next to be sent, and of the next to be posted.
+/// Send queue indices: of the next entry to send, and of the next to be posted.
 struct SendProgress {
   std::uint32_t next = 0, posted = 0;
   bool all_sent() const { return next == posted; }
 };
 
-/// Packet costs, in window bytes.
+/// What packets cost in the congestion window, in bytes.
 constexpr std::uint32_t cost_of(std::uint32_t bytes, std::uint32_t packets) {
   return bytes + packets * kPacketCost;
 }
 
-/// PSNs from `from` up to `to`.
+/// The number of PSNs from `from` up to, not including, `to` (24-bit serial arithmetic: IBTA vol. 1, 9.7.1).
 constexpr std::uint32_t psns_between(Psn from, Psn to) { return (to.value() - from.value()) & Psn::kMask; }
 
 }  // namespace uroce::proto

@@ -12,10 +12,10 @@
 namespace uroce::proto::raw {
 namespace {
 
-constexpr std::uint32_t kAddresses = 2 * sizeof(wire::Mac);  // what comes before a VLAN tag
+constexpr std::uint32_t kAddresses = 2 * sizeof(wire::Mac);  // before the VLAN tag
 constexpr std::uint32_t kTag = wire::VlanTag::kBytes;
 
-/// Where the bytes of a frame go.
+/// Destination of a frame's bytes.
 class FrameWriter {
  public:
   explicit FrameWriter(std::byte* at) : at_(at) {}
@@ -52,7 +52,7 @@ std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, boo
   last = part.last;
   frame.length = header + part.bytes;
   frame.flags = 0;
-  // The port's MTU may have become less since the WQE was checked.
+  // The port's MTU may have shrunk since the WQE was checked.
   if (frame.length > std::min(frame.capacity, context.max_frame)) return UROCE_WC_LOC_LEN_ERR;
   const std::span bytes(frame.data, frame.length);
   FrameWriter writer(frame.data);

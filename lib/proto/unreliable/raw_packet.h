@@ -1,5 +1,5 @@
-// Raw packet QPs and WQs: whole Ethernet frames, which the program makes and reads. Nothing of the transport is in
-// them; flows (net/flow_table.h) say who receives which.
+// Raw packet QPs and WQs: whole Ethernet frames that the program builds and reads (ibv_create_qp(3):
+// IBV_QPT_RAW_PACKET). No transport header; flow rules (net/flow_table.h) select the receiver.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace uroce::proto::raw {
 
-/// Builds the next frame of the WQE under the cursor; `last`: there is none after it. The status it fails with
-/// otherwise.
+/// Builds the next frame of the WQE under the cursor; `last`: none follows it. Returns the status with which it
+/// fails, or success.
 std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& last);
 
-/// Puts a frame into a receive WQE. Dropped, and counted: there is none, or it is too small and then waits for the
-/// next frame.
+/// Stores a frame in a receive WQE. Dropped and counted if there is none, or if it is too small; that one stays for
+/// the next frame.
 void receive(Context& context, Qp& qp, const ReceivedFrame& frame);
 
 }  // namespace uroce::proto::raw

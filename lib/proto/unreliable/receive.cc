@@ -43,7 +43,7 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
   deliver(context, qp, packet, UROCE_WC_RECV, qp.responder.message_bytes);
 }
 
-/// Takes the RETH of the first packet, and checks the whole range at once.
+/// Takes the RETH of the first packet, and checks the whole range.
 bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   const bool only = packet.info->has(wire::kOnly);
@@ -89,9 +89,9 @@ void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
 
 // ---------------------------------------------------------------- UD
 
-/// What stands before the payload: the IPv6 header, or the IPv4 one in the last 20 bytes.
+/// The 40 bytes before the payload: the IPv6 header, or the IPv4 header in the last 20 (annex A17: RoCEv2).
 std::array<std::byte, kGrhBytes> header_area(const wire::RxPacket& packet) {
-  // Copies of a size that the compiler knows: of others it makes `rep movs`, which takes long to start.
+  // Copies of constant size: for a variable size the compiler emits `rep movs`, which is slow to start.
   std::array<std::byte, kGrhBytes> area{};
   if (packet.ip_bytes == kGrhBytes) {
     std::memcpy(area.data(), packet.ip, kGrhBytes);
@@ -99,12 +99,12 @@ std::array<std::byte, kGrhBytes> header_area(const wire::RxPacket& packet) {
   }
   std::byte* const at = area.data() + kGrhBytes - wire::Ipv4Header::kBytes;
   std::memcpy(at, packet.ip, wire::Ipv4Header::kBytes);
-  // A frame that never left the machine may lack it.
+  // A frame that never left the machine may lack the checksum.
   if (wire::load16(at + 10) == 0) wire::store16(at + 10, wire::Ipv4Header::parse(at).right_checksum());
   return area;
 }
 
-/// Puts headers and payload into the receive WQE. Into its first element, as a rule, whose key is looked up once.
+/// Stores headers and payload in the receive WQE; usually in its first element, whose key is then resolved once.
 ScatterResult deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const ReceiveWqe& wqe = qp.receive;
   const std::uint32_t bytes = kGrhBytes + packet.payload_bytes;
@@ -156,10 +156,10 @@ void receive_connected(Context& context, Qp& qp, const wire::RxPacket& packet) {
     drop_message(qp, context.counters.out_of_sequence);
   }
   qp.responder.epsn = packet.bth.psn + 1;
-  if (starts(info)) qp.responder.message = MessageInProgress::kNone;  // the last one was cut short
+  if (starts(info)) qp.responder.message = MessageInProgress::kNone;  // the last message was cut short
   const MessageInProgress kind = info.has(wire::kSend) ? MessageInProgress::kSend : MessageInProgress::kWrite;
   if (!well_formed(qp, packet, kind)) {
-    // The rest of a message that was dropped, as a rule.
+    // Usually the rest of a message that was dropped.
     return drop_message(qp, context.counters.drop_unexpected);
   }
   return kind == MessageInProgress::kSend ? receive_send(context, qp, packet) : receive_write(context, qp, packet);

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint32_t kOwnQkey = 0x80000000;  // a Q_Key with this bit stands for the QP's own
 constexpr std::size_t kUdpHeader = 8;
 
-/// Books a packet; `last`: of its WQE, which is complete.
+/// Accounts for a packet; `last`: its WQE is complete.
 void sent(Context& context, Qp& qp, bool last, std::uint32_t frame_bytes) {
   ++qp.requester.psn;
   if (is_raw(qp.common.type)) {
@@ -28,7 +28,7 @@ void sent(Context& context, Qp& qp, bool last, std::uint32_t frame_bytes) {
   complete_send(context, qp);
 }
 
-/// Builds the one packet of a datagram. The status it fails with otherwise.
+/// Builds the packet of a datagram. Returns the status with which it fails, or success.
 std::uint8_t build_datagram(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
   const AddressHandle* const handle = context.address_handles.find(AhId{wqe.ah}, qp.common.pd);
   if (handle == nullptr) {
@@ -87,7 +87,7 @@ bool send_packet(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
 
 enum class Begun : std::uint8_t { kSend, kDone, kStop };
 
-/// First touch of a WQE.
+/// First look at a WQE.
 Begun begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.common.state != QpState::kRts) return Begun::kStop;
   if (wqe.status != UROCE_WC_SUCCESS) {

@@ -1,5 +1,5 @@
-// UC and UD: nothing is acknowledged, so a send is complete when its last packet is in a frame, and what is lost
-// stays lost.
+// UC and UD sends (IBTA vol. 1, 9.8): nothing is acknowledged. A send completes when its last packet is in a frame;
+// lost packets are not sent again.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace uroce::proto::unreliable {
 
-/// Sends up to `budget` packets (and counts it down). True: it could send more at once.
+/// Sends up to `budget` packets (and decrements it). True: it could send more at once.
 bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
 }  // namespace uroce::proto::unreliable

@@ -1,4 +1,4 @@
-// One packet of a SEND or WRITE, of any connected service.
+// One packet of a SEND or WRITE of a connected service (IBTA vol. 1, 9.7.3).
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline wire::Operation operation_of(const SendRow& row, const DataPart& part) {
   return part.last ? row.last : row.middle;
 }
 
-/// The extended headers of a SEND or WRITE: XRCETH and RETH first, immediate or key last.
+/// The extended headers of a SEND or WRITE: XRCETH and RETH first, immediate data or IETH last.
 inline void emit_extended(std::byte* at, const Qp& qp, const Wqe& wqe, bool reth, SendRow::Extra extra) {
   if (qp.common.service == wire::Service::kXrc) {
     wire::XrcEth{wqe.remote_srqn}.emit(at);
@@ -44,7 +44,7 @@ inline std::size_t xrceth_bytes(const Qp& qp) {
   return qp.common.service == wire::Service::kXrc ? wire::XrcEth::kBytes : 0;
 }
 
-/// Appends the payload. False: an element of the list isn't accessible.
+/// Appends the payload. False: an element of the list is not accessible.
 template <class Builder>
 inline bool add_payload(Context& context, Qp& qp, const Wqe& wqe, const DataPart& part, Builder& builder) {
   if (wqe.is_inline()) {
@@ -54,7 +54,7 @@ inline bool add_payload(Context& context, Qp& qp, const Wqe& wqe, const DataPart
   return gather(context, qp.common.pd, wqe.sges(), wqe.num_sge, qp.requester.send_at, part.bytes, builder);
 }
 
-/// Builds the packet that is at qp.requester.psn; `count` grows when there is a frame. False: its memory isn't
+/// Builds the packet at requester.psn; `count` grows if the frame is large enough. False: its memory is not
 /// accessible.
 [[gnu::always_inline]] inline bool build_data(Context& context, Qp& qp, const Wqe& wqe, const DataPart& part,
                                               bool ask, TxBurst& burst) {

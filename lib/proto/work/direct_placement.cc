@@ -12,7 +12,7 @@ std::byte* mapped(Context& context, const Qp& qp, Key key, std::uint64_t address
   return verdict == memory::Verdict::kOk ? span.data : nullptr;
 }
 
-/// The one mapped piece of memory that takes the whole payload, if there is one.
+/// The mapped piece of memory that takes the whole payload, if a single one does.
 struct Place {
   std::byte* at = nullptr;
   bool end_of_message = false;
@@ -21,7 +21,7 @@ struct Place {
 Place place_of_write(Context& context, const Qp& qp, const wire::RxPacket& packet) {
   const bool due = packet.bth.psn == qp.responder.epsn && qp.responder.message == MessageInProgress::kWrite &&
                    !qp.responder.dead;
-  // With an immediate nothing is written before there is a receive.
+  // A WRITE with immediate data writes nothing before a receive is taken.
   if (!due || !packet.info->has(wire::kWrite) || packet.info->has(wire::kHasImmDt)) return {};
   const bool last = packet.info->has(wire::kLast);
   const std::uint32_t bytes = last ? qp.write.left : qp.common.mtu;

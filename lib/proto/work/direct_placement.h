@@ -1,18 +1,19 @@
-// Where the payload of a WRITE or READ goes can be known before its ICRC is: then one pass over it does both.
+// Places payload while its ICRC is computed, in one pass, when its destination is known before the packet is
+// verified.
 //
-// Only the packet that is due next, from the right peer, is placed like that, and never a message's first, whose
-// place the packet itself names. If its ICRC is bad, it has left garbage where the packet that is really due will
-// be written, and nothing else has happened. A program can't see that in a message that completes, nor can one
-// that waits for a message's last bytes: those are held back. SENDs are not placed early, since their length isn't
-// known: garbage could stay behind their end.
+// Only the packet that is expected next, from the right peer, is placed like this, and never the first of a
+// message, whose destination is in the packet itself. If the ICRC is bad, nothing happened except that garbage was
+// written where the valid packet will be written. A program cannot see it in a message that has completed; nor can
+// a program that polls the last bytes of a message, since those are held back. SENDs are not placed early: their
+// length is unknown, and garbage could remain after their end.
 #pragma once
 
 #include "proto/state/context.h"
 
 namespace uroce::proto {
 
-inline constexpr std::uint32_t kDeferredTail = 64;         ///< bytes of a message that wait until all is good
-inline constexpr std::uint32_t kMinDirectPlacement = 256;  ///< bytes of payload: less isn't worth it
+inline constexpr std::uint32_t kDeferredTail = 64;         ///< bytes of a message that are written after the check
+inline constexpr std::uint32_t kMinDirectPlacement = 256;  ///< bytes of payload; shorter ones are not worth it
 
 /// Checks a pending ICRC, and places the payload in the same pass if it can: kOk or kBadIcrc.
 wire::ParseVerdict verify_and_place(Context& context, const Qp& qp, wire::RxPacket& packet);

@@ -1,4 +1,5 @@
-// Scatter lists: local memory into packets and packets into local memory, each element checked each time.
+// Scatter/gather lists: copies local memory into packets and packets into local memory. Each access to an element
+// is checked.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +9,7 @@
 
 namespace uroce::proto {
 
-/// Where `offset` bytes into the list lie.
+/// The position `offset` bytes into the list.
 inline SgeCursor locate(const uroce_sge* sges, std::uint32_t count, std::uint32_t offset) {
   SgeCursor at;
   while (at.index < count && offset >= sges[at.index].length) offset -= sges[at.index++].length;
@@ -31,7 +32,7 @@ inline bool copy_out(Context& context, const memory::Span& span, std::uint32_t b
   return true;
 }
 
-/// Appends the next `bytes` (at most a packet) of the list to the packet. False: an element isn't accessible.
+/// Appends the next `bytes` (at most a packet) of the list to the packet. False: an element is not accessible.
 template <class Builder>
 inline bool gather(Context& context, PdId pd, const uroce_sge* sges, std::uint32_t count, SgeCursor& at,
                    std::uint32_t bytes, Builder& builder) {
@@ -55,7 +56,7 @@ inline bool gather(Context& context, PdId pd, const uroce_sge* sges, std::uint32
 
 enum class ScatterResult : std::uint8_t { kOk, kNoAccess, kNoRoom };
 
-/// Writes `bytes` to the next place of the list.
+/// Writes `bytes` at the position in the list.
 ScatterResult scatter(Context& context, PdId pd, const uroce_sge* sges, std::uint32_t count, SgeCursor& at,
                       const std::byte* from, std::uint32_t bytes);
 

@@ -1,11 +1,12 @@
-// Work requests that change keys and send nothing: invalidate, bind a window, register fast.
+// Work requests that change keys and send nothing: LOCAL_INV, BIND_MW, REG_MR (IBTA vol. 1, 10.6: Memory
+// Management).
 #pragma once
 
 #include "proto/state/context.h"
 
 namespace uroce::proto {
 
-/// Executes a WQE for which is_local(kind) holds. False: it fails with UROCE_WC_MW_BIND_ERR.
+/// Executes a WQE for which is_local(kind) is true. False: it fails with UROCE_WC_MW_BIND_ERR.
 bool execute_locally(Context& context, const Qp& qp, const Wqe& wqe);
 
 }  // namespace uroce::proto

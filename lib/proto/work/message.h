@@ -7,12 +7,12 @@
 
 namespace uroce::proto {
 
-/// Whether the packet continues or starts a message of this kind as it may, with a payload as long as its place
-/// wants: FIRST and MIDDLE a full MTU, LAST at least a byte, none more than the MTU.
+/// Whether the packet starts or continues a message of this kind, with a valid payload length: FIRST and MIDDLE a
+/// full MTU, LAST at least a byte, none more than the MTU (IBTA vol. 1, 9.7.4.1: opcode sequence and length).
 bool well_formed(const Qp& qp, const wire::RxPacket& packet, MessageInProgress kind);
-/// Completes the receive of a message of `bytes` that this packet ends.
+/// Completes the receive of a message of `bytes` bytes that ends with this packet.
 void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes);
-/// The part of a WRITE that this packet carries. False: it may not be written.
+/// Writes the payload of a WRITE packet. False: the memory is not writable.
 bool store(Context& context, Qp& qp, const wire::RxPacket& packet);
 
 inline bool starts(const wire::OpcodeInfo& info) { return info.has(wire::kFirst | wire::kOnly); }

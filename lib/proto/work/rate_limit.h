@@ -1,6 +1,6 @@
-// The rate limit of a QP's sends: a token bucket, kept as the moment at which all that was sent would have left at
-// that rate. A limited QP's turn gets as many packets as the bucket holds, and a timer when it holds none; a QP
-// without a limit costs a look at `paced`.
+// The rate limit of a QP's sends (IBV_QP_RATE_LIMIT): a token bucket, stored as the time at which everything that
+// was sent would have left at that rate. A turn of a limited QP may send as many packets as the bucket holds; if it
+// holds none, a timer is set. A QP without a limit only checks `paced`.
 #pragma once
 
 #include <algorithm>
@@ -11,19 +11,19 @@
 
 namespace uroce::proto::rate_limit {
 
-/// How long so many bytes take, rounded up, ns. `kbps` is not 0.
+/// The duration of that many bytes, rounded up, ns. `kbps` is not 0.
 constexpr Nanos time_of(std::uint64_t bytes, std::uint32_t kbps) { return (bytes * 8'000'000 + kbps - 1) / kbps; }
 
-/// Of a full packet of the QP with its headers.
+/// The duration of a full packet with its headers.
 inline Nanos packet_time(const Context& context, const Qp& qp) {
   return time_of(qp.common.type == QpType::kRawPacket ? context.max_frame : qp.common.mtu + wire::kMaxOverhead,
                  qp.rate_limit.kbps);
 }
 
-/// `kbps` 0: no limit. `burst`: bytes that may leave back to back; 0: what kBurst lasts. The bucket begins with one
-/// packet in it.
+/// `kbps` 0: no limit. `burst`: bytes that may leave back to back; 0: kBurst's worth. The bucket starts with one
+/// packet.
 inline void set_rate(Context& context, Qp& qp, std::uint32_t kbps, std::uint32_t burst) {
-  constexpr Nanos kBurst = kMillisecond;  // a worker that wakes so much late loses nothing of the rate
+  constexpr Nanos kBurst = kMillisecond;  // a worker that wakes up late by less does not lower the rate
   qp.requester.paced = kbps != 0;
   qp.rate_limit = {.kbps = kbps};
   qp.deadline(Deadline::kPace) = kNever;
@@ -33,7 +33,7 @@ inline void set_rate(Context& context, Qp& qp, std::uint32_t kbps, std::uint32_t
   qp.rate_limit.clear_at = context.now + qp.rate_limit.depth - packet;
 }
 
-/// Cuts the turn's budget to what the bucket holds. False: not one packet, and the timer is set for the next.
+/// Limits the turn's budget to what the bucket holds. False: less than a packet, and the timer is set.
 [[gnu::noinline]] inline bool admit(Context& context, Qp& qp, std::uint32_t& budget) {
   RateLimit& pace = qp.rate_limit;
   const Nanos packet = packet_time(context, qp);
@@ -47,7 +47,7 @@ inline void set_rate(Context& context, Qp& qp, std::uint32_t kbps, std::uint32_t
   return false;
 }
 
-/// After a turn: what it sent.
+/// After a turn: charges the frames that were sent.
 [[gnu::noinline]] inline void charge(const Context& context, Qp& qp, std::span<const base::Frame> frames) {
   std::uint64_t bytes = 0;
   for (const base::Frame& frame : frames) bytes += frame.length;

@@ -7,10 +7,10 @@ namespace uroce::proto {
 
 namespace {
 
-/// Copies the next entry of a ring that isn't empty.
+/// Copies the next entry of a ring that is not empty.
 FetchResult copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd, ReceiveWqe& wqe) {
   const std::byte* const ring_entry = ring.peek_address();
-  // Header first, then as many elements as the private header says: every byte is read once.
+  // First the header, then as many elements as the private copy of the header states: each byte is read once.
   uroce_rq_entry header;
   ring.copy_next(&header, sizeof header);
   wqe.wr_id = header.wr_id;
@@ -21,7 +21,7 @@ FetchResult copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd,
   const bool fits = wqe.num_sge <= std::min({max_sge, kMaxSge, room});
   if (fits) {
     const std::byte* const list = ring_entry + sizeof header;
-    if (wqe.num_sge != 0) std::memcpy(wqe.sge, list, sizeof *wqe.sge);  // as a rule the only one
+    if (wqe.num_sge != 0) std::memcpy(wqe.sge, list, sizeof *wqe.sge);  // usually the only one
     if (wqe.num_sge > 1) std::memcpy(wqe.sge + 1, list + sizeof *wqe.sge, (wqe.num_sge - 1) * sizeof *wqe.sge);
   } else {
     wqe.num_sge = 0;
@@ -31,8 +31,8 @@ FetchResult copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd,
   return fits ? FetchResult::kOk : FetchResult::kBad;
 }
 
-/// An XRC target's SRQ can be destroyed in the middle of a message, and its number and its CQ's be another's by
-/// then. No PD number comes twice.
+/// An XRC target's SRQ can be destroyed in the middle of a message, and its number and its CQ's can be reused. PD
+/// numbers are never reused.
 Srq* live_srq(Context& context, const Qp& qp) {
   Srq* const srq = context.srq(qp.receives.srq);
   if (srq == nullptr || qp.common.type != QpType::kXrcRecv) return srq;

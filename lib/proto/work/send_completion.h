@@ -1,4 +1,5 @@
-// How a send WQE ends: with success, or with an error that also stops the QP.
+// The end of a send WQE: success, or an error that also stops the QP. All WQEs of all services end here, except
+// those that work/teardown flushes.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,11 @@
 
 namespace uroce::proto {
 
-/// Completes the oldest send WQE with success. The consumer index is published before each CQE; the caller
-/// publishes it once more after a run of completions.
+/// Completes the oldest send WQE with success; it makes a CQE if the WQE is signaled. The consumer index is
+/// published before each CQE; the caller publishes it again after a run of completions.
 void complete_send(Context& context, Qp& qp);
 
-/// Completes the oldest send WQE with `status`, and puts the QP into error.
+/// Completes the oldest send WQE with `status`. A UC or UD QP enters SQE, others enter ERR (IBTA vol. 1, 10.3.1).
 void fail_send(Context& context, Qp& qp, std::uint8_t status);
 
 }  // namespace uroce::proto

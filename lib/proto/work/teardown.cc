@@ -29,7 +29,7 @@ bool flush_send_queue(Context& context, Qp& qp) {
     any = true;
   }
   if (qp.requester.ring.count() == 0) return any;
-  // At most a ring's worth: a client that goes on posting waits for the next round.
+  // At most a ring's worth: a client that keeps posting waits for the next look.
   for (std::uint32_t left = qp.requester.ring.available(); left != 0; --left) {
     uroce_sq_entry entry;
     qp.requester.ring.copy_next(&entry, sizeof entry);

@@ -1,29 +1,29 @@
-// How a QP ends its work: error, drain, reset.
+// How the work of a QP ends: ERR, SQE, SQD (IBTA vol. 1, 10.3.1: QP states).
 #pragma once
 
 #include "proto/state/context.h"
 
 namespace uroce::proto {
 
-/// To ERR: every WQE still posted completes with WR_FLUSH_ERR, send queue first, each queue in order.
+/// Enters ERR: all posted WQEs complete with WR_FLUSH_ERR, the send queue first, each queue in order.
 void enter_error(Context& context, Qp& qp);
 
-/// To SQE, of services without acknowledges: every send WQE still posted is flushed, receives go on.
+/// Enters SQE (unreliable services): all posted send WQEs are flushed; receives continue.
 void enter_send_error(Context& context, Qp& qp);
 
-/// Raises the event that belongs to a local failure, and goes to ERR.
+/// Raises QP_FATAL after a local failure, and enters ERR.
 void fail_fatally(Context& context, Qp& qp);
 
-/// Flushes what was posted since to a QP in ERR, or its send queue in SQE. True: there was something.
+/// Flushes the WQEs that were posted to a QP in ERR since, or to the send queue in SQE. True: there were some.
 bool flush_posted(Context& context, Qp& qp);
 
-/// The same by the clock: receives are posted without a doorbell. Sets the timer for the next look.
+/// Deadline::kFlush: flushes posted WQEs, since receives are posted without a doorbell, and sets the next deadline.
 void poll_flush(Context& context, Qp& qp);
 
-/// In SQD: raises the event once all that was begun is complete.
+/// In SQD: raises the event once all WQEs that were begun are complete.
 void check_drained(Context& context, Qp& qp);
 
-/// Whatever links the QP to others (lists, timer, budget) is undone.
+/// Removes the QP from lists, timers and the READ budget.
 void detach(Context& context, Qp& qp);
 
 }  // namespace uroce::proto

@@ -69,7 +69,7 @@ constexpr auto kSendRows = make_rows();
 
 constexpr bool is_local_key(Kind kind) { return is_local(kind) && kind != Kind::kInvalid; }
 
-/// Whether the QP's type has this operation.
+/// Whether the QP's type supports this operation (IBTA vol. 1, 9.4 and 9.7-9.8; annexes A14, A19).
 bool supported(const Qp& qp, const Wqe& wqe) {
   const Kind kind = wqe.kind;
   if (qp.common.type == QpType::kRc) [[likely]]
@@ -77,7 +77,7 @@ bool supported(const Qp& qp, const Wqe& wqe) {
   const bool invalidates = wqe.opcode == UROCE_WR_SEND_WITH_INV;
   switch (qp.common.type) {
     case QpType::kXrcSend: return kind < Kind::kInvalid && kind != Kind::kFlush && kind != Kind::kAtomicWrite;
-    // SEND with invalidate is of the services with acknowledges.
+    // SEND with invalidate needs a reliable service.
     case QpType::kUc: return (kind == Kind::kSend && !invalidates) || kind == Kind::kWrite || is_local_key(kind);
     case QpType::kUd: return kind == Kind::kSend && !invalidates;
     case QpType::kRawPacket: return wqe.opcode == UROCE_WR_SEND || kind == Kind::kSegments;
@@ -90,10 +90,11 @@ std::uint8_t refuse(std::uint64_t& reason, std::uint8_t status) {
   return status;
 }
 
-/// Bytes that come behind the list.
+/// Bytes after the list.
 std::uint32_t trailer_bytes(const Wqe& wqe) { return wqe.kind == Kind::kSegments ? wqe.tso.header_bytes : 0u; }
 
-/// Copies a list of so many bytes, but for what came with the header. False: no entry has room for it.
+/// Copies a list of that many bytes, except for what came with the header. False: the ring's entries are too small
+/// for it.
 bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_t bytes) {
   const std::uint32_t all = bytes + trailer_bytes(wqe);
   if (all > qp.requester.ring.stride() - wqe.list_at) return false;
@@ -102,7 +103,7 @@ bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_
   return true;
 }
 
-/// Takes the scatter list and adds up its lengths.
+/// Copies the scatter/gather list and adds up its lengths.
 std::uint8_t take_sges(Context& context, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
   const std::uint32_t bytes = wqe.num_sge * static_cast<std::uint32_t>(sizeof(uroce_sge));
   if (wqe.num_sge > qp.settings.max_send_sge || !copy_list(qp, ring_entry, wqe, bytes)) {
@@ -117,7 +118,7 @@ std::uint8_t take_sges(Context& context, const Qp& qp, const std::byte* ring_ent
 
 constexpr std::uint32_t kLeastFrame = 14;  // an Ethernet header
 
-/// Whether a raw packet's length and, of a TSO, its header and segment size are what this port and QP take.
+/// Whether this port and QP accept a raw packet's length and, for a TSO, its header and segment size.
 bool frame_fits(const Context& context, const Qp& qp, const Wqe& wqe) {
   if (wqe.kind != Kind::kSegments) return wqe.length >= kLeastFrame && wqe.length <= context.max_frame;
   const std::uint32_t header = wqe.tso.header_bytes, mss = wqe.tso.mss;
@@ -125,7 +126,7 @@ bool frame_fits(const Context& context, const Qp& qp, const Wqe& wqe) {
          header + mss <= context.max_frame && wqe.length <= UROCE_MAX_TSO;
 }
 
-/// What the operation says of its length, known by now, and of the QP.
+/// Checks the length, which is known by now, against the operation and the QP.
 std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
   if (qp.common.type == QpType::kUd && wqe.length > context.port_mtu) {
     return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
@@ -136,7 +137,7 @@ std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
   }
   if (wqe.kind < Kind::kRead) return UROCE_WC_SUCCESS;
   if (is_local(wqe.kind)) {
-    wqe.length = 0;  // it has no use for a scatter list
+    wqe.length = 0;  // its scatter/gather list is ignored
     return UROCE_WC_SUCCESS;
   }
   if (qp.requester.max_reads == 0) return refuse(context.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
@@ -158,7 +159,7 @@ std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
   return UROCE_WC_SUCCESS;
 }
 
-/// Checks the header in `wqe` (wqe.length still holds the inline length) and takes the rest of the entry.
+/// Checks the header in `wqe` (wqe.length still has the inline length) and copies the rest of the entry.
 std::uint8_t check(Context& context, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
   const std::uint32_t inline_length = wqe.length;
   wqe.length = 0;
@@ -188,7 +189,7 @@ const SendRow& send_row(std::uint8_t opcode) { return kSendRows[std::min<std::si
 
 bool fetch_wqe(Context& context, Qp& qp) {
   if (qp.requester.known == 0) qp.requester.known = qp.requester.ring.available();
-  // A client that publishes more than the ring holds must not reach WQEs that are still in use.
+  // A client that publishes more than the ring holds must not overwrite WQEs that are still in use.
   if (qp.requester.known == 0 || qp.requester.fetched - qp.requester.head >= qp.requester.ring.count())
     return false;
   const std::byte* const ring_entry = qp.requester.ring.peek_address();
@@ -198,7 +199,7 @@ bool fetch_wqe(Context& context, Qp& qp) {
   static_assert(offsetof(Wqe, atomic) == offsetof(uroce_sq_entry, atomic));
   static_assert(offsetof(Wqe, remote_srqn) == offsetof(uroce_sq_entry, remote_srqn));
   static_assert(offsetof(Wqe, list_at) >= offsetof(uroce_sq_entry, reserved));
-  // Header first, then as much of the rest as the private header says: every byte is read once.
+  // First the header, then as much of the rest as the private copy states: each byte is read once.
   qp.requester.ring.copy_next(&wqe, sizeof(uroce_sq_entry));
   wqe.kind = send_row(wqe.opcode).kind;
   wqe.list_at = static_cast<std::uint8_t>(queue::send_list_at(wqe.opcode));

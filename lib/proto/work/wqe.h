@@ -1,4 +1,4 @@
-// Send queue entries: fetched once from the shared ring into the private shadow, and checked there.
+// Send queue entries: copied once from the shared ring to the private shadow, and checked there.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace uroce::proto {
 
-/// What a send opcode becomes on the wire and in its completion.
+/// How a send opcode appears on the wire and in its completion.
 struct SendRow {
   Kind kind = Kind::kInvalid;
   wire::Operation first{}, middle{}, last{}, only{};
@@ -16,11 +16,11 @@ struct SendRow {
   std::uint8_t wc_opcode = 0;
 };
 
-/// By uroce_wr_opcode; others than these rows are invalid.
+/// By uroce_wr_opcode; opcodes without a row are invalid.
 const SendRow& send_row(std::uint8_t opcode);
 
-/// Copies the next entry, if there is one, to the shadow, and checks it: a bad one carries the status it will fail
-/// with. False: the ring is empty.
+/// Copies the next entry, if there is one, to the shadow and checks it: a bad one carries the status with which it
+/// fails. False: the ring is empty.
 bool fetch_wqe(Context& context, Qp& qp);
 
 }  // namespace uroce::proto

@@ -15,7 +15,7 @@ namespace {
 struct Named {
   std::uint32_t bit;
   const char* name;
-  const char* field;  ///< of ibv_qp_attr, as errors name it
+  const char* field;  ///< of ibv_qp_attr, as in error messages
 };
 constexpr Named kAttrs[] = {
     {kAttrCurState, "CUR_STATE", "cur_state"},
@@ -50,7 +50,7 @@ constexpr struct {
               {QpType::kXrcSend, "XRC_INI"},
               {QpType::kXrcRecv, "XRC_TGT"}};
 
-/// Attributes that are fine for every transition.
+/// Attributes that are valid for all transitions.
 QpAttr good(QpState current, QpState to) {
   QpAttr attr;
   attr.state = to;
@@ -60,7 +60,7 @@ QpAttr good(QpState current, QpState to) {
   return attr;
 }
 
-/// Whether the mask is allowed by the table; an attribute that this device does not serve is allowed all the same.
+/// Whether the table allows the mask; an attribute that this device does not support counts as allowed.
 bool allowed(QpType type, QpState from, QpState to, std::uint32_t mask) {
   return check_modify(type, from, good(from, to), mask).error != EINVAL;
 }
@@ -72,8 +72,8 @@ std::uint32_t bit_named(const std::string& field) {
   return 0;
 }
 
-/// What one transition needs and takes, found by asking: nothing that is needed can be left out, and nothing else
-/// can be added. Empty: no such transition.
+/// The attributes that one transition requires and accepts, found by trial: no required one can be omitted, and no
+/// other can be added. Empty: there is no such transition.
 std::string probe(QpType type, QpState from, QpState to) {
   std::uint32_t mask = kAttrState;
   for (;;) {
@@ -112,7 +112,7 @@ std::string matrix() {
   return out.str();
 }
 
-// Required attributes before the bar, optional ones behind it. To print it anew: UROCE_PRINT=1.
+// Required attributes before the bar, optional ones after it. UROCE_PRINT=1 prints the table.
 constexpr const char* kMatrix = R"(
 RC RESET>RESET: |
 RC RESET>INIT: ACCESS PKEY PORT |

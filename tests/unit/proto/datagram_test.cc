@@ -1,4 +1,4 @@
-// UD: address handles, Q_Keys, the header area, groups; what doesn't fit is dropped.
+// UD: address handles, Q_Keys, the header area, multicast groups; datagrams that do not fit are dropped.
 #include "tests/unit/proto/pair.h"
 #include "wire/network_headers.h"
 
@@ -37,7 +37,7 @@ TEST_P(DatagramSizes, ArriveBehindTheHeaderArea) {
   EXPECT_EQ(received[0].wc_flags, UROCE_WC_GRH | UROCE_WC_WITH_IMM);
   EXPECT_EQ(received[0].imm_data, 0xabcdu);
   EXPECT_EQ(std::memcmp(pair.b.at(220), pair.a.at(0), n), 0);
-  // The IPv4 header stands in the second half, with a good checksum.
+  // The IPv4 header is in the last 20 bytes, with a valid checksum.
   std::array<std::byte, 20> ip;
   std::memcpy(ip.data(), pair.b.at(200), 20);
   const wire::Ipv4Header header = wire::Ipv4Header::parse(ip.data());
@@ -222,7 +222,7 @@ TEST(Multicast, ReachesAttachedQpsOnly) {
   const Packet first = to_group(pair, 1), other = to_group(pair, 2);
   pair.deliver(pair.b, first);
   pair.deliver(pair.b, other);
-  pair.deliver(pair.a, first);  // the sender isn't attached
+  pair.deliver(pair.a, first);  // the sender is not attached
   EXPECT_EQ(pair.b.poll(true).size(), 1u);
   EXPECT_EQ(pair.b.counters().drop_no_qp, 1u);
   EXPECT_TRUE(pair.a.poll(true).empty());

@@ -1,4 +1,4 @@
-// What a destroyed QP still does for its peer: it acknowledges again what it had executed.
+// Destroyed QPs: their last acknowledges are repeated for a second.
 #include "proto/rc/destroyed_qps.h"
 #include "tests/unit/proto/pair.h"
 
@@ -10,7 +10,7 @@ Work remote_work(Pair& pair, std::uint8_t opcode, std::uint32_t bytes) {
       .wr_id = 5, .opcode = opcode, .sges = {pair.a.sge(0, bytes)}, .remote = End::kIova, .rkey = pair.b.key.value};
 }
 
-/// B executes it, and owes the answer. What A sent.
+/// B executes it, and owes the acknowledge. Returns what A sent.
 std::vector<Packet> execute(Pair& pair, const Work& work) {
   pair.a.post(work);
   auto packets = pair.take(pair.a);
@@ -18,7 +18,7 @@ std::vector<Packet> execute(Pair& pair, const Work& work) {
   return packets;
 }
 
-/// The answer is lost, and B's QP destroyed.
+/// The acknowledge is lost, and B's QP is destroyed.
 void lose_answer(Pair& pair) {
   EXPECT_EQ(pair.take(pair.b).size(), 1u) << "and it doesn't arrive";
   pair.b.transport->destroy(pair.b.qp, pair.now);
@@ -32,7 +32,7 @@ void lose_acknowledge(Pair& pair) {
   lose_answer(pair);
 }
 
-/// What A sends when its acknowledge doesn't come.
+/// What A sends when no acknowledge arrives.
 std::vector<Packet> retry(Pair& pair) {
   std::vector<Packet> packets;
   while (packets.empty() && pair.a.transport->next_timeout() != kNever) {

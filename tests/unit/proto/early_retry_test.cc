@@ -1,4 +1,4 @@
-// Acknowledges that are missed before the timeout: the requester looks early whether something was lost.
+// Early retransmission: the requester detects a missing acknowledge before the timeout.
 #include <deque>
 #include <memory>
 #include <utility>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr Nanos kPatience = 4 * kMillisecond;
 constexpr Nanos kTimeout = Nanos{4096} << 14;
-constexpr Nanos kRound = kPatience / 8;  ///< all that is looked at within it is looked at together
+constexpr Nanos kRound = kPatience / 8;  ///< QPs that are due within it are looked at together
 
 Work write_of(Pair& pair, std::uint32_t bytes) {
   return {.opcode = UROCE_WR_RDMA_WRITE,
@@ -26,7 +26,7 @@ Work read_of(Pair& pair, std::uint32_t bytes) {
   return work;
 }
 
-/// A pair whose A knows the round trip.
+/// A pair whose A has measured the round trip time.
 std::unique_ptr<Pair> acquainted(const Options& options = {}) {
   auto pair = std::make_unique<Pair>(options);
   pair->a.post(write_of(*pair, 10));
@@ -36,7 +36,7 @@ std::unique_ptr<Pair> acquainted(const Options& options = {}) {
   return pair;
 }
 
-/// Moves on to the timer at which A sends something, or gives up; what it sends.
+/// Advances to the timer at which A sends something, or gives up; returns what it sends.
 std::vector<Packet> expire(Pair& pair) {
   std::vector<Packet> packets;
   while (packets.empty() && pair.a.counters().retry_exceeded_err == 0) {
@@ -47,7 +47,7 @@ std::vector<Packet> expire(Pair& pair) {
   return packets;
 }
 
-/// One message to a peer that is so far away.
+/// One message to a peer at that distance.
 void exchange(Pair& pair, Nanos rtt) {
   std::deque<std::pair<Nanos, Packet>> under_way;
   const auto send = [&] {
@@ -67,7 +67,7 @@ void exchange(Pair& pair, Nanos rtt) {
   EXPECT_EQ(pair.a.poll().size(), 1u);
 }
 
-/// Loses the packet of that end once.
+/// Drops that end's packet once.
 auto lose_once(const End& end, std::uint32_t psn) {
   return [&end, psn, lost = false](const End& from, const Packet& packet) mutable {
     return &from == &end && packet.psn() == psn && !std::exchange(lost, true);

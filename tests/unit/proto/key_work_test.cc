@@ -1,4 +1,4 @@
-// Work requests that change keys, and the younger operations: ATOMIC WRITE, FLUSH; congestion notifications.
+// Work requests that change keys; ATOMIC WRITE and FLUSH (annex A19); congestion notifications (annex A17).
 #include "tests/unit/proto/pair.h"
 
 namespace uroce::proto::test {

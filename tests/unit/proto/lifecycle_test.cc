@@ -1,4 +1,4 @@
-// States: error and flush, drain, reset, and the events that tell of them.
+// QP states (IBTA vol. 1, 10.3.1): error and flush, drain, reset, and their events.
 #include "tests/unit/proto/pair.h"
 
 namespace uroce::proto::test {

@@ -1,4 +1,4 @@
-// What arrives, and how it completes, when nothing is lost.
+// Messages and their completions when nothing is lost.
 #include <thread>
 
 #include "tests/unit/proto/pair.h"
@@ -116,7 +116,7 @@ TEST(Message, InlineDataLeavesFromTheEntry) {
   EXPECT_EQ(std::memcmp(pair.b.at(0), data.data(), data.size()), 0);
 }
 
-/// A word that can't be mapped, and a kernel that lets other threads run in between.
+/// A word that cannot be mapped, and a kernel that lets other threads run between read and write.
 struct RemoteWord {
   memory::IndirectIo io{.read =
                             [](void* context, std::uint64_t, std::byte* to, std::size_t bytes) {

@@ -292,7 +292,7 @@ std::vector<Packet> Pair::take(End& from) {
       Packet packet;
       packet.bytes.assign(frames[i].data, frames[i].data + frames[i].length);
       EXPECT_EQ(wire::parse(packet.bytes, {}, packet.rx), wire::ParseVerdict::kOk);
-      out.push_back(std::move(packet));  // the bytes stay where they are
+      out.push_back(std::move(packet));  // the bytes do not move
     }
   }
 }

@@ -1,5 +1,5 @@
-// Two transports with one QP each, joined by a wire that a test can hold, look into, drop from and replay. Time
-// moves only when the test says so.
+// Two transports with one QP each, joined by a wire that a test can hold, inspect, drop from and replay. Time
+// advances only when the test advances it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ namespace uroce::proto::test {
 inline constexpr std::uint32_t kAllAccess =
     memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead | memory::kRemoteAtomic;
 
-/// A packet on its way, parsed.
+/// A packet in flight, parsed.
 struct Packet {
   std::vector<std::byte> bytes;
   wire::RxPacket rx;
@@ -68,7 +68,7 @@ struct Datagram {
   std::uint32_t ah, remote_qpn, remote_qkey;
 };
 
-/// What a test posts; the rest of the entry follows from it.
+/// The parts of a work request that a test sets; the rest of the entry is derived.
 struct Work {
   std::uint64_t wr_id = 0;
   std::uint8_t opcode = UROCE_WR_SEND;
@@ -83,7 +83,7 @@ struct Work {
   std::optional<uroce_wr_bind> bind;
   std::optional<uroce_wr_flush> flush;
   std::uint16_t mss = 0;
-  std::vector<std::byte> header;  ///< of a TSO
+  std::vector<std::byte> header;  ///< for a TSO
   std::uint32_t srqn = kSrq.value;
   std::uint32_t handle = 0;
 };
@@ -93,7 +93,7 @@ class End {
   static constexpr std::size_t kMemory = 1u << 20;
   static constexpr std::uint64_t kIova = 0x10000;
 
-  /// With a `neighbour` the QP is one more of that end's transport, with CQs and memory of its own.
+  /// With a `neighbour`, the QP is added to that end's transport, with its own CQs and memory.
   End(const Options& options, Qpn qpn, std::uint8_t host, const End* neighbour = nullptr);
 
   uroce_sge sge(std::uint64_t offset, std::uint32_t length) const { return {kIova + offset, length, key.value}; }
@@ -104,7 +104,7 @@ class End {
   void post_raw(const uroce_sq_entry& entry, const std::vector<uroce_sge>& sges);
   void post_receive(std::uint64_t wr_id, const std::vector<uroce_sge>& sges);
   void post_to(queue::WorkProducer& ring, std::uint64_t wr_id, const std::vector<uroce_sge>& sges) const;
-  /// Another ring for the SRQ, with so many entries.
+  /// Moves the SRQ to another ring with that many entries.
   bool resize_srq(std::uint32_t entries);
   void ring() { transport->doorbell(qp); }
   std::vector<uroce_cqe> poll(bool receive_cq = false);
@@ -130,7 +130,7 @@ class End {
   struct alignas(64) Line {
     std::byte bytes[64];
   };
-  std::uint32_t first_cq_ = 0;  ///< of two
+  std::uint32_t first_cq_ = 0;  ///< the first of two
   std::uint32_t sq_stride_ = 0, rq_stride_ = 0;
   std::vector<Line> sq_ring_, rq_ring_, shadow_, resources_, srq_ring_;
   uroce_producer_line srq_client_{};
@@ -145,7 +145,7 @@ class End {
   queue::CqConsumer consumer_[2];
 };
 
-/// What an end knows of the QP at the other side.
+/// What an end knows about the QP at the other end.
 struct Remote {
   Qpn qpn;
   std::uint32_t psn = 0;
@@ -164,21 +164,21 @@ class Pair {
   explicit Pair(const Options& a = {}, std::optional<Options> b = {});
   static Pair of(QpType type, bool srq = false);
 
-  /// Takes what `from` wants to send now.
+  /// Takes the packets that `from` wants to send now.
   std::vector<Packet> take(End& from);
   void deliver(End& to, const Packet& packet);
-  /// Exchanges packets until both are silent; `lose` says which packets vanish.
+  /// Exchanges packets until both are silent; `lose` selects the packets that are dropped.
   void run(const std::function<bool(const End& from, const Packet&)>& lose = {});
-  /// Once more what is on its way, with the congestion mark of ECN.
+  /// Duplicates the packets in flight, with the ECN congestion mark.
   void deliver_marked(End& to, const Packet& packet);
-  /// Moves time on, fires timers, and runs.
+  /// Advances time, fires timers, and runs.
   void pass(Nanos time);
-  /// Jumps from timer to timer, running in between, for at most `time`.
+  /// Advances from timer to timer, running in between, for at most `time`.
   void settle(Nanos time, const std::function<bool(const End& from, const Packet&)>& lose = {});
 
   Nanos now = kSecond;
   End a, b;
-  std::vector<Packet> log;  ///< all that run() carried or lost
+  std::vector<Packet> log;  ///< all packets that run() carried or lost
 };
 
 std::uint32_t big_endian(std::uint32_t value);

@@ -1,4 +1,5 @@
-// The rate limit of a QP: held over any stretch of time, lost by nobody's lateness, and no business of the peer's.
+// The rate limit of a QP holds over any interval, does not depend on when the worker wakes, and does not limit the
+// peer.
 #include "proto/work/rate_limit.h"
 
 #include "tests/unit/proto/pair.h"
@@ -16,7 +17,7 @@ ModifyVerdict limit(End& end, Nanos now, std::uint32_t kbps, std::uint32_t burst
   return end.transport->modify(end.qp, attr, kAttrRateLimit, now);
 }
 
-/// Every byte that `a` sent until some moment, held against the limit.
+/// All bytes that `a` sent up to a time, compared with the limit.
 class Meter {
  public:
   Meter(Pair& pair, std::uint64_t burst) : pair_(pair), burst_(burst), start_(pair.now) {}
@@ -81,7 +82,7 @@ TEST(Pacing, WhoIsLateCatchesUpWithinTheBurstAndNoFurther) {
   constexpr std::uint32_t kBurst = 8 * kPacket;
   ASSERT_EQ(limit(pair.a, pair.now, kKbps, kBurst).error, 0);
   Meter meter(pair, kBurst + kPacket);
-  pair.now += kSecond;  // the bucket is full, and holds no more than the burst
+  pair.now += kSecond;  // the bucket is full, and holds just the burst
   const std::size_t before = pair.log.size();
   for (int i = 0; i < 4; ++i) {
     pair.a.post({.opcode = UROCE_WR_RDMA_WRITE,

@@ -1,4 +1,5 @@
-// Raw packet QPs and WQs: frames as the program made them, TCP segmentation, tags, and what does not fit.
+// Raw packet QPs and WQs: frames as the program built them, TCP segmentation, VLAN tags, and frames that do not
+// fit.
 #include <algorithm>
 #include <cerrno>
 
@@ -29,7 +30,7 @@ class RawEnd : public End {
     EXPECT_EQ(to(QpState::kRts, 0).error, 0);
   }
 
-  /// The frames that it wants to send, `at_once` a burst.
+  /// The frames that it wants to send, `at_once` in a burst.
   std::vector<Bytes> take(std::size_t at_once = 8) {
     std::vector<Bytes> out;
     std::vector<std::byte> buffer(at_once * kRoom);
@@ -293,7 +294,7 @@ TEST(Raw, MemoryThatIsNotThereEndsTheQp) {
 }
 
 TEST(Raw, NoPacketOfTheTransportReachesIt) {
-  Pair pair;  // its b has QPN 0x22
+  Pair pair;  // the QPN of its b is 0x22
   RawEnd end;
   ASSERT_EQ(end.qpn.value, 0x11u);
   end.post_receive(7, {end.sge(0, 100)});

@@ -1,4 +1,4 @@
-// What the requester does about losses, refusals, limits and bad entries.
+// The requester: losses, NAKs, limits and malformed entries.
 #include <utility>
 
 #include "tests/unit/proto/pair.h"

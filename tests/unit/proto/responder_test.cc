@@ -1,4 +1,4 @@
-// What the responder answers: acknowledges, NAKs, duplicates, and when it ends a QP.
+// The responder: acknowledges, NAKs, duplicates, and the end of a QP.
 #include "proto/work/direct_placement.h"
 #include "tests/unit/proto/pair.h"
 
@@ -103,14 +103,14 @@ TEST(Responder, DuplicateWriteLeavesMemoryAlone) {
   EXPECT_EQ(std::memcmp(pair.b.at(0), later.data(), 10), 0);
 }
 
-/// Delivers with the ICRC deferred where possible, and perhaps with a wrong bit. False: the ICRC was bad.
+/// Delivers with the ICRC pending where possible, optionally with a wrong bit. False: the ICRC was bad.
 bool deliver_open(Pair& pair, End& to, Packet packet, bool spoil = false) {
   if (spoil) packet.bytes[packet.bytes.size() - 100] ^= std::byte{1};
   EXPECT_TRUE(wire::accepted(wire::parse(packet.bytes, {.defer_icrc = true}, packet.rx)));
   return to.transport->receive(packet.rx, pair.now) == wire::ParseVerdict::kOk;
 }
 
-/// The packets of a WRITE, on their way to memory that holds something else.
+/// The packets of a WRITE, in flight to memory with other contents.
 struct OpenWrite {
   explicit OpenWrite(std::uint32_t bytes, std::uint8_t opcode = UROCE_WR_RDMA_WRITE) {
     pair.a.fill(0, 4096, 1);
@@ -132,10 +132,10 @@ TEST(Responder, RestOfAWriteIsPlacedOnceItsIcrcIsGood) {
   auto& [pair, before, packets] = write;
   const std::uint32_t mtu = 256;
   EXPECT_TRUE(deliver_open(pair, pair.b, packets[0]));
-  // Not due: checked first, so nothing is touched.
+  // Not expected next: verified first, so nothing is written.
   EXPECT_FALSE(deliver_open(pair, pair.b, packets[2], true));
   EXPECT_EQ(std::memcmp(pair.b.at(mtu), &before[mtu], 4096 - mtu), 0);
-  // Due: its own place may hold anything, and nothing else.
+  // Expected next: its own destination may have any contents, and nothing else has changed.
   EXPECT_FALSE(deliver_open(pair, pair.b, packets[1], true));
   EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), mtu), 0);
   EXPECT_EQ(std::memcmp(pair.b.at(2 * mtu), &before[2 * mtu], 4096 - 2 * mtu), 0);

@@ -1,4 +1,4 @@
-// Shared receive queues and XRC: who takes which receive, where it completes, what events tell.
+// Shared receive queues and XRC: which QP takes which receive, where it completes, and the events.
 #include <thread>
 
 #include "proto/state/qp.h"

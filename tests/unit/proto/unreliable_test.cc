@@ -1,4 +1,4 @@
-// UC: what a lost packet does to its message, and that the next one is whole.
+// UC: a lost packet drops its message, and the next message is received whole (IBTA vol. 1, 9.8.2).
 #include "tests/unit/proto/pair.h"
 
 namespace uroce::proto::test {
