@@ -20,7 +20,7 @@ class Figures(unittest.TestCase):
         self.assertEqual(figures(BANDWIDTH + ' 65536      5000             118.20             117.51 \t\t   0.224133\n'),
                          [(65536, 5000, [118.20, 117.51, 0.224133])])
 
-    def test_the_header_and_other_lines_are_no_rows(self):
+    def test_the_header_and_other_lines_are_not_rows(self):
         self.assertEqual(figures(LATENCY + ' Mtu             : 1518[B]\n Number of qps   : 1\n 64 nanometres\n'), [])
 
     def test_a_deviation_that_overflowed_hides_no_other_figure(self):
