@@ -1,16 +1,17 @@
-// ADMIN: the answer travels in a memfd, as it may be longer than a message.
-#include "admin/query.h"
+#include "admin/command.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "control/commands/command.h"
+#include <string>
+#include <string_view>
+#include <utility>
 
-namespace uroce::daemon::commands {
+namespace uroce::daemon {
 
-int admin(Call& call) {
+int admin_command(const AdminContext& context, commands::Call& call) {
   const std::string_view request(reinterpret_cast<const char*>(call.body.data()), call.body.size());
-  const std::string answer = handle_query(call.conductor, call.session, request);
+  const std::string answer = handle_query(context, call.session, request);
   UniqueFd file(::memfd_create("uroce-answer", MFD_CLOEXEC));
   if (!file.valid()) return EMFILE;
   std::size_t done = 0;
@@ -24,4 +25,4 @@ int admin(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::daemon

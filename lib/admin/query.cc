@@ -10,6 +10,7 @@
 
 #include "admin/show_cm.h"
 #include "admin/show_flows.h"
+#include "control/poller_census.h"
 #include "platform/clock.h"
 #include "platform/log.h"
 #include "wire/dump.h"
@@ -46,8 +47,8 @@ const char* type_name(proto::QpType type) {
   }
 }
 
-Json show_devices(Conductor& conductor) {
-  const Port& port = conductor.port();
+Json show_devices(const ControlState& state) {
+  const Port& port = state.port();
   Json gids = Json::array();
   for (std::size_t i = 0; i < port.gids().size(); ++i) {
     const auto gid = port.gids().at(i);
@@ -57,22 +58,22 @@ Json show_devices(Conductor& conductor) {
   char mac[18];
   const wire::Mac& m = port.mac();
   std::snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]);
-  return Json::array({{{"name", conductor.config().name},
-                       {"port", conductor.config().port},
+  return Json::array({{{"name", state.config().name},
+                       {"port", state.config().port},
                        {"mac", mac},
                        {"mtu", port.link_mtu()},
                        {"active_mtu", port.active_mtu_bytes()},
                        {"state", port.up() ? "ACTIVE" : "DOWN"},
                        {"gids", gids},
-                       {"workers", conductor.workers().workers.size()},
+                       {"workers", state.worker_count()},
                        {"cores", usable_cores()},
-                       {"pollers_exceed_cores", conductor.workers().few_cores.load()},
-                       {"uptime_s", (monotonic_now() - conductor.started()) / kSecond}}});
+                       {"pollers_exceed_cores", state.workers().few_cores.load()},
+                       {"uptime_s", (monotonic_now() - state.started()) / kSecond}}});
 }
 
-Json show_sessions(Conductor& conductor) {
+Json show_sessions(const ControlState& state) {
   Json list = Json::array();
-  for (const auto& [id, s] : conductor.sessions()) {
+  for (const auto& [id, s] : state.sessions()) {
     if (!s->hello_done) continue;
     list.push_back({{"session", id},
                     {"program", s->program},
@@ -122,13 +123,13 @@ Json describe(const Session& session, const QpObject& qp, const proto::QpSnapsho
           {"counters", counters_of(now.counters)}};
 }
 
-Json show_qps(Conductor& conductor) {
+Json show_qps(const ControlState& state) {
   Json list = Json::array();
-  for (const auto& [id, session] : conductor.sessions()) {
+  for (const auto& [id, session] : state.sessions()) {
     std::vector<const QpObject*> qps;
     for (const auto& [handle, qp] : session->qps) qps.push_back(qp.get());
     std::vector<proto::QpSnapshot> now(qps.size());
-    conductor.on_all_workers([&](WorkerCore& worker) {
+    state.on_all_workers([&](WorkerCore& worker) {
       for (std::size_t i = 0; i < qps.size(); ++i) {
         if (qps[i]->worker == worker.config().index) worker.transport().query(qps[i]->index, now[i]);
       }
@@ -138,9 +139,9 @@ Json show_qps(Conductor& conductor) {
   return list;
 }
 
-Json show_mrs(Conductor& conductor, const Session& asker) {
+Json show_mrs(const ControlState& state, const Session& asker) {
   Json list = Json::array();
-  for (const auto& [id, session] : conductor.sessions()) {
+  for (const auto& [id, session] : state.sessions()) {
     for (const auto& [handle, mr] : session->mrs) {
       Json row = {{"session", id},        {"program", session->program}, {"addr", hex(mr->addr)},
                   {"length", mr->length}, {"access", hex(mr->access)},   {"indirect", mr->indirect}};
@@ -152,15 +153,15 @@ Json show_mrs(Conductor& conductor, const Session& asker) {
   return list;
 }
 
-Json show_cqs(Conductor& conductor) {
+Json show_cqs(const ControlState& state) {
   Json list = Json::array();
-  for (const auto& [id, session] : conductor.sessions()) {
+  for (const auto& [id, session] : state.sessions()) {
     for (const auto& [handle, cq] : session->cqs) {
       std::uint32_t produced = 0;
       bool failed = false;
       // All workers feed it; one at rest is enough for a number to show.
       const Cq& queue = *cq->cq;
-      conductor.workers().workers[0]->call([&](WorkerCore&) {
+      state.link_worker().call([&](WorkerCore&) {
         produced = queue.produced();
         failed = queue.in_error();
       });
@@ -178,9 +179,9 @@ Json show_cqs(Conductor& conductor) {
   return list;
 }
 
-Json show_srqs(Conductor& conductor) {
+Json show_srqs(const ControlState& state) {
   Json list = Json::array();
-  for (const auto& [id, session] : conductor.sessions()) {
+  for (const auto& [id, session] : state.sessions()) {
     for (const auto& [handle, srq] : session->srqs) {
       list.push_back({{"srq", srq->id.value},
                       {"session", id},
@@ -206,17 +207,17 @@ Json show_errors() {
   return list;
 }
 
-Json show(Conductor& conductor, const Session& asker, const std::string& what) {
+Json show(const AdminContext& context, const Session& asker, const std::string& what) {
   Json answer = Json::object();
   const bool all = what == "all";
-  if (all || what == "devices") answer["devices"] = show_devices(conductor);
-  if (all || what == "sessions") answer["sessions"] = show_sessions(conductor);
-  if (all || what == "qps") answer["qps"] = show_qps(conductor);
-  if (all || what == "mrs") answer["mrs"] = show_mrs(conductor, asker);
-  if (all || what == "cqs") answer["cqs"] = show_cqs(conductor);
-  if (all || what == "srqs") answer["srqs"] = show_srqs(conductor);
-  if (all || what == "cm_ids") answer["cm_ids"] = show_cm_ids(conductor);
-  if (all || what == "flows") answer["flows"] = show_flows(conductor);
+  if (all || what == "devices") answer["devices"] = show_devices(context.state);
+  if (all || what == "sessions") answer["sessions"] = show_sessions(context.state);
+  if (all || what == "qps") answer["qps"] = show_qps(context.state);
+  if (all || what == "mrs") answer["mrs"] = show_mrs(context.state, asker);
+  if (all || what == "cqs") answer["cqs"] = show_cqs(context.state);
+  if (all || what == "srqs") answer["srqs"] = show_srqs(context.state);
+  if (all || what == "cm_ids") answer["cm_ids"] = show_cm_ids(context.state);
+  if (all || what == "flows") answer["flows"] = show_flows(context.state);
   if (all || what == "errors") answer["errors"] = show_errors();
   if (answer.empty()) {
     return error("show has no \"" + what +
@@ -256,10 +257,10 @@ void add(net::DeviceCounters& to, const net::DeviceCounters& from) {
   to.tx_packets += from.tx_packets, to.tx_bytes += from.tx_bytes, to.tx_dropped += from.tx_dropped;
 }
 
-Json controls_json(const Conductor& conductor) {
+Json controls_json(const ControlState& state) {
   Json values = Json::object();
-  if (conductor.config().controls == nullptr) return values;
-  for (const auto& [name, value] : conductor.config().controls->describe()) values[name] = value;
+  if (state.config().controls == nullptr) return values;
+  for (const auto& [name, value] : state.config().controls->describe()) values[name] = value;
   return values;
 }
 
@@ -271,9 +272,10 @@ Json rejections_json(const Rejections& rejections) {
   return out;
 }
 
-Json stat(Conductor& conductor) {
+Json stat(const AdminContext& context) {
+  const ControlState& state = context.state;
   Sums sums;
-  conductor.on_all_workers([&](WorkerCore& worker) {
+  state.on_all_workers([&](WorkerCore& worker) {
     add(sums.transport, worker.transport().counters());
     add(sums.worker, worker.counters());
     if (const PortControl* port = worker.port(); port != nullptr) add(sums.device, port->counters());
@@ -310,9 +312,9 @@ Json stat(Conductor& conductor) {
             {"tx_packets", d.tx_packets},
             {"tx_bytes", d.tx_bytes},
             {"tx_dropped", d.tx_dropped}}},
-          {"rejected", rejections_json(conductor.rejections())},
-          {"cm", cm_counters(conductor)},
-          {"controls", controls_json(conductor)}};
+          {"rejected", rejections_json(state.rejections())},
+          {"cm", cm_counters(state, context.cm)},
+          {"controls", controls_json(state)}};
 }
 
 // ---------------------------------------------------------------- changes
@@ -324,19 +326,19 @@ std::string text_of(const Json& request, const char* key) {
 
 Json refused() { return error("only root and the user that runs the daemon may change it; use sudo"); }
 
-Json fault(Conductor& conductor, const Session& asker, const Json& request) {
-  net::DeviceControls* controls = conductor.config().controls;
+Json fault(const AdminContext& context, const Session& asker, const Json& request) {
+  net::DeviceControls* controls = context.state.config().controls;
   if (controls == nullptr) return error("this daemon's device has no fault injection");
   if (request.contains("settings")) {
     if (!privileged(asker)) return refused();
     const std::string problem = controls->set_fault(text_of(request, "settings"));
     if (!problem.empty()) return error(problem);
   }
-  return {{"settings", controls_json(conductor)}};
+  return {{"settings", controls_json(context.state)}};
 }
 
-Json trace(Conductor& conductor, const Session& asker, const Json& request) {
-  net::DeviceControls* controls = conductor.config().controls;
+Json trace(const AdminContext& context, const Session& asker, const Json& request) {
+  net::DeviceControls* controls = context.state.config().controls;
   if (controls == nullptr) return error("this daemon's device has no capture");
   if (!privileged(asker)) return refused();
   const bool stop = request.contains("stop");
@@ -385,65 +387,65 @@ bool parse_address(std::string text, net::InterfaceAddress& out) {
   return !out.address.is_multicast() && out.address != wire::Address{};
 }
 
-std::string change_address(Conductor& conductor, const std::string& text, bool add) {
+std::string change_address(const AdminContext& context, const std::string& text, bool add) {
   net::InterfaceAddress address;
   if (!parse_address(text, address)) {
     return "\"" + text + "\" is no address; give one such as 192.0.2.9/24, 2001:db8::9/64 or 192.0.2.9/24@vlan5";
   }
-  const bool done = add ? conductor.add_address(address) : conductor.remove_address(address.address);
+  const bool done = add ? context.link.add_address(address) : context.link.remove_address(address.address);
   if (done) return {};
   return add ? text + " is an address of the port already, or the table of " +
                    std::to_string(net::GidTable::kMost) + " is full"
              : text + " is no address of the port; see urocectl show devices";
 }
 
-std::string change_mtu(Conductor& conductor, const Json& request) {
+std::string change_mtu(const AdminContext& context, const Json& request) {
   const auto given = request.find("mtu");
   const bool whole = given != request.end() && given->is_number_unsigned() && given->get<std::uint64_t>() <= 65535;
-  if (whole && conductor.set_mtu(given->get<std::uint32_t>())) return {};
-  return "mtu takes " + std::to_string(Port::kLeastMtu) + " to " + std::to_string(conductor.port().most_mtu()) +
+  if (whole && context.link.set_mtu(given->get<std::uint32_t>())) return {};
+  return "mtu takes " + std::to_string(Port::kLeastMtu) + " to " + std::to_string(context.state.port().most_mtu()) +
          " bytes, which its frames were made for at the start (uroced --mtu)";
 }
 
-Json link(Conductor& conductor, const Session& asker, const Json& request) {
+Json link(const AdminContext& context, const Session& asker, const Json& request) {
   const std::string change = text_of(request, "change"), address = text_of(request, "address");
-  if (change.empty()) return {{"devices", show_devices(conductor)}};
+  if (change.empty()) return {{"devices", show_devices(context.state)}};
   if (!privileged(asker)) return refused();
   if (change == "up" || change == "down") {
-    conductor.enable_link(change == "up");
+    context.link.enable(change == "up");
   } else if (change == "mtu") {
-    const std::string problem = change_mtu(conductor, request);
+    const std::string problem = change_mtu(context, request);
     if (!problem.empty()) return error(problem);
   } else if (change == "add" || change == "remove") {
-    const std::string problem = change_address(conductor, address, change == "add");
+    const std::string problem = change_address(context, address, change == "add");
     if (!problem.empty()) return error(problem);
   } else {
     return error("link has no \"" + change + "\"; it has up, down, add ADDRESS, remove ADDRESS, mtu BYTES");
   }
-  return {{"devices", show_devices(conductor)}};
+  return {{"devices", show_devices(context.state)}};
 }
 
-Json dispatch(Conductor& conductor, const Session& asker, std::string_view text) {
+Json dispatch(const AdminContext& context, const Session& asker, std::string_view text) {
   const Json request = Json::parse(text, nullptr, false);
   if (!request.is_object()) return error("a request is a JSON object with \"command\"");
   const std::string command = text_of(request, "command");
   if (command == "show") {
     const std::string what = text_of(request, "what");
-    return show(conductor, asker, what.empty() ? "all" : what);
+    return show(context, asker, what.empty() ? "all" : what);
   }
-  if (command == "stat") return stat(conductor);
-  if (command == "fault") return fault(conductor, asker, request);
-  if (command == "trace") return trace(conductor, asker, request);
-  if (command == "link") return link(conductor, asker, request);
+  if (command == "stat") return stat(context);
+  if (command == "fault") return fault(context, asker, request);
+  if (command == "trace") return trace(context, asker, request);
+  if (command == "link") return link(context, asker, request);
   return error("no command \"" + command + "\"; there are show, stat, fault, trace, link");
 }
 
 }  // namespace
 
-std::string handle_query(Conductor& conductor, const Session& asker, std::string_view request) {
-  const Json answer = dispatch(conductor, asker, request);
+std::string handle_query(const AdminContext& context, const Session& asker, std::string_view request) {
+  const Json answer = dispatch(context, asker, request);
   if (answer.contains("error")) {
-    conductor.rejections().count(answer == refused() ? Rejection::no_permission : Rejection::bad_value);
+    context.state.rejections().count(answer == refused() ? Rejection::no_permission : Rejection::bad_value);
   }
   // Names of programs need not be UTF-8.
   return answer.dump(-1, ' ', false, Json::error_handler_t::replace);

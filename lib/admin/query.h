@@ -30,11 +30,20 @@
 #include <string>
 #include <string_view>
 
-#include "daemon/conductor.h"
+#include "cm_service/service.h"
+#include "control/link_control.h"
+#include "control/state.h"
 
 namespace uroce::daemon {
 
+/// What requests show, and what they change.
+struct AdminContext {
+  ControlState& state;
+  LinkControl& link;
+  const CmService& cm;
+};
+
 /// The answer to one request, as text.
-std::string handle_query(Conductor& conductor, const Session& asker, std::string_view request);
+std::string handle_query(const AdminContext& context, const Session& asker, std::string_view request);
 
 }  // namespace uroce::daemon

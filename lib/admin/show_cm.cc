@@ -48,9 +48,9 @@ std::string endpoint_text(const uroce_cm_address& at) {
 
 }  // namespace
 
-Json show_cm_ids(const Conductor& conductor) {
+Json show_cm_ids(const ControlState& state) {
   Json list = Json::array();
-  for (const auto& [number, session] : conductor.sessions()) {
+  for (const auto& [number, session] : state.sessions()) {
     for (const auto& [handle, id] : session->cm.ids) {
       list.push_back({{"cm_id", handle},
                       {"session", number},
@@ -65,19 +65,14 @@ Json show_cm_ids(const Conductor& conductor) {
   return list;
 }
 
-nlohmann::ordered_json cm_counters(Conductor& conductor) {
+nlohmann::ordered_json cm_counters(const ControlState& state, const CmService& cm) {
   constexpr const char* kNames[] = {"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep"};
-  const GsiCounters gsi = conductor.workers().gsi.counters();
-  const cm::Manager& manager = conductor.cm().manager();
+  const GsiCounters gsi = state.workers().gsi.counters();
+  const cm::Manager& manager = cm.manager();
   const cm::ManagerCounters& counters = manager.counters();
-  Json out = {{"connections", manager.connections()},
-              {"mads_received", gsi.received},
-              {"mads_sent", gsi.sent},
-              {"bad_packets", gsi.bad_packet},
-              {"bad_mads", gsi.bad_mad},
-              {"overflows", gsi.overflow},
-              {"unresolved", gsi.unresolved},
-              {"events_lost", conductor.cm().events_lost()}};
+  Json out = {{"connections", manager.connections()}, {"mads_received", gsi.received},  {"mads_sent", gsi.sent},
+              {"bad_packets", gsi.bad_packet},        {"bad_mads", gsi.bad_mad},        {"overflows", gsi.overflow},
+              {"unresolved", gsi.unresolved},         {"events_lost", cm.events_lost()}};
   for (std::size_t i = 0; i < std::size(kNames); ++i) {
     out[std::string(kNames[i]) + "_received"] = counters.received[i];
     out[std::string(kNames[i]) + "_sent"] = counters.sent[i];

@@ -83,9 +83,9 @@ Json describe(const Session& session, const FlowObject& flow) {
 
 }  // namespace
 
-Json show_flows(const Conductor& conductor) {
+Json show_flows(const ControlState& state) {
   Json list = Json::array();
-  for (const auto& [id, session] : conductor.sessions()) {
+  for (const auto& [id, session] : state.sessions()) {
     for (const auto& [handle, flow] : session->flows) list.push_back(describe(*session, *flow));
   }
   return list;

@@ -3,11 +3,11 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "daemon/conductor.h"
+#include "control/state.h"
 
 namespace uroce::daemon {
 
 /// One object a flow, as admin.h says.
-nlohmann::ordered_json show_flows(const Conductor& conductor);
+nlohmann::ordered_json show_flows(const ControlState& state);
 
 }  // namespace uroce::daemon

@@ -76,7 +76,7 @@ uroce_cm_bound_response bound(const CmId& id) {
 
 }  // namespace
 
-const CmService::Row CmService::kRows[] = {
+constexpr CommandRow<CmService::Handler> CmService::kCommands[] = {
     {UROCE_CMD_CM_OPEN_CHANNEL, &CmService::open_channel},
     {UROCE_CMD_CM_CLOSE_CHANNEL, &CmService::close_channel},
     {UROCE_CMD_CM_CREATE_ID, &CmService::create_id},
@@ -95,13 +95,14 @@ const CmService::Row CmService::kRows[] = {
 };
 
 int CmService::run(std::uint32_t command, commands::Call& call) {
-  const Row* row = std::ranges::find(kRows, command, &Row::command);
-  if (row == std::end(kRows)) {
+  static_assert(rows_match_opcodes(kCommands, UROCE_CMD_CM_FIRST, UROCE_CMD_CM_END - 1));
+  const CommandRow<Handler>* row = find_command(kCommands, command);
+  if (row == nullptr) {
     call.reply.reason = Rejection::unknown_command;
     return EOPNOTSUPP;
   }
   now_ = monotonic_now();
-  const int status = (this->*row->handler)(call, now_);
+  const int status = (this->*row->run)(call, now_);
   drain();
   send_messages();
   return status;
@@ -152,14 +153,14 @@ int CmService::create_id(commands::Call& call, Nanos now) {
   if (channel == nullptr) return EINVAL;
   if (call.session.cm.ids.size() >= kMaxIds) return ENOMEM;
   const wire::Address address = address_of(request.source);
-  if (!is_any(request.source) && !conductor_.port().gids().find(address)) return ENODEV;
+  if (!is_any(request.source) && !port_.gids().find(address)) return ENODEV;
   CmId& id = add_id(call.session, *channel);
   id.space = static_cast<cm::PortSpace>(request.port_space);
   id.qp_type = request.qp_type;
   id.flags = request.flags;
   id.source = request.source;
   id.path.hop_limit = kHopLimit;
-  id.path.path_mtu = static_cast<std::uint8_t>(conductor_.port().port().active_mtu);
+  id.path.path_mtu = static_cast<std::uint8_t>(port_.port().active_mtu);
   id.path.qkey = kUdpQkey;
   id.path.sgid_index = ~0u;
   if (const int status = ports_.bind(id)) {
@@ -179,7 +180,7 @@ int CmService::destroy_id(commands::Call& call, Nanos now) {
 }
 
 int CmService::bind_towards(CmId& id, const uroce_cm_address& source, const wire::Address& destination) {
-  const net::GidTable& gids = conductor_.port().gids();
+  const net::GidTable& gids = port_.gids();
   std::optional<wire::Address> local;
   if (source.family != 0 && !is_any(source)) {
     local = address_of(source);
@@ -214,13 +215,8 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   const wire::Address destination = address_of(request.destination);
   if (is_any(request.destination)) return EINVAL;
   if (const int status = bind_towards(*id, request.source, destination)) return status;
-  net::Resolution resolution = net::Resolution::kNoRoute;
-  conductor_.workers().workers[0]->call([&](WorkerCore& worker) {
-    if (worker.link() == nullptr) return;
-    wire::Mac ignored;
-    resolution = worker.link()->resolve(destination, now, ignored, vlan_of(address_of(id->source)));
-    worker.touch_link();
-  });
+  wire::Mac ignored;
+  const net::Resolution resolution = link_.resolve(destination, vlan_of(address_of(id->source)), ignored);
   if (resolution == net::Resolution::kNoRoute) return ENETUNREACH;
   id->destination = request.destination;
   std::memcpy(id->path.gid, destination.bytes.data(), 16);
@@ -240,7 +236,7 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
 int CmService::resolve_route(commands::Call& call, Nanos) {
   CmId* id = id_of(call);
   if (id == nullptr || id->state != CmIdState::kResolved) return EINVAL;
-  if (!conductor_.port().gids().find(address_of(id->source))) {
+  if (!port_.gids().find(address_of(id->source))) {
     return tell(*id, kRouteError, -ENODEV) ? 0 : ENOBUFS;  // the port has lost the address since
   }
   return tell(*id, kRouteResolved) ? 0 : ENOBUFS;

@@ -163,7 +163,7 @@ CmId* CmService::id_for_request(CmId& listener, const cm::Event& event,
 void CmService::on_request(const cm::Event& event) {
   const auto it = listeners_.find(event.cookie);
   const cm::Req& req = event.req;
-  const std::uint8_t active_mtu = static_cast<std::uint8_t>(conductor_.port().port().active_mtu);
+  const std::uint8_t active_mtu = static_cast<std::uint8_t>(port_.port().active_mtu);
   cm::RejReason refuse = cm::RejReason::kInvalidServiceId;
   CmId* id = nullptr;
   const std::uint32_t qp_type = qp_type_of(req);
@@ -229,7 +229,7 @@ void CmService::on_datagram_request(const cm::Event& event) {
     manager_.sidr_respond(event.id, refusal, now_);
     return;
   }
-  id->path.path_mtu = static_cast<std::uint8_t>(conductor_.port().port().active_mtu);
+  id->path.path_mtu = static_cast<std::uint8_t>(port_.port().active_mtu);
   id->path.qkey = kUdpQkey;
   uroce_cm_event out = record(*id, kConnectRequest, 0);
   out.listener = it->second->handle;

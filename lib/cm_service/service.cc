@@ -13,21 +13,26 @@ namespace {
 
 constexpr Nanos kRetry = 2 * kMillisecond;
 
-cm::ManagerConfig manager_config(const Conductor& conductor, std::uint64_t seed) {
+cm::ManagerConfig manager_config(const Port& port, std::uint64_t seed) {
   cm::ManagerConfig config;
   config.max_connections = 16384;
   config.max_pending_events = 512;
   config.seed = seed;
   std::uint64_t guid;
-  std::memcpy(&guid, &conductor.port().device().node_guid, sizeof(guid));
+  std::memcpy(&guid, &port.device().node_guid, sizeof(guid));
   config.ca_guid = __builtin_bswap64(guid);
   return config;
 }
 
 }  // namespace
 
-CmService::CmService(Conductor& conductor, std::uint64_t seed)
-    : conductor_(conductor), manager_(manager_config(conductor, seed)), ports_(base::mix(seed)), random_(seed) {}
+CmService::CmService(const Port& port, GsiPort& gsi, LinkControl& link, std::uint64_t seed)
+    : port_(port),
+      gsi_(gsi),
+      link_(link),
+      manager_(manager_config(port, seed)),
+      ports_(base::mix(seed)),
+      random_(seed) {}
 
 std::uint32_t CmService::random24() { return static_cast<std::uint32_t>(base::mix(++random_) >> 20) & 0xffffff; }
 
@@ -79,13 +84,13 @@ void CmService::set_source(CmId& id, const wire::Address& address, std::uint16_t
   id.source.family = address.is_v4() ? kFamilyIp4 : kFamilyIp6;
   id.source.port = port;
   id.path.sgid_index = ~0u;
-  if (const auto index = conductor_.port().gids().find(address)) {
+  if (const auto index = port_.gids().find(address)) {
     id.path.sgid_index = static_cast<std::uint32_t>(*index);
   }
 }
 
 std::uint16_t CmService::vlan_of(const wire::Address& own) const {
-  const net::GidTable& gids = conductor_.port().gids();
+  const net::GidTable& gids = port_.gids();
   const auto index = gids.find(own);
   return index ? gids.vlan(*index) : std::uint16_t{0};
 }
@@ -99,8 +104,8 @@ void CmService::release(Session& session, Nanos now) {
   send_messages();
 }
 
-void CmService::device_gone() {
-  for (const auto& [number, session] : conductor_.sessions()) {
+void CmService::device_gone(const Sessions& sessions) {
+  for (const auto& [number, session] : sessions) {
     for (const auto& [handle, id] : session->cm.ids) tell(*id, kDeviceRemoval);
   }
 }
@@ -109,7 +114,7 @@ void CmService::device_gone() {
 
 void CmService::step(Nanos now) {
   now_ = now;
-  for (const cm::Message& message : conductor_.workers().gsi.take()) {
+  for (const cm::Message& message : gsi_.take()) {
     manager_.receive(message, now);
     drain();
     send_messages();
@@ -134,37 +139,30 @@ void CmService::send_messages() {
   bool any = false;
   while (manager_.take_message(message)) {
     wire::PathAddress path;
-    path.source_mac = conductor_.port().mac();
+    path.source_mac = port_.mac();
     path.source = message.peer.local;
     path.dest = message.peer.remote;
     if (const std::uint16_t vlan = vlan_of(message.peer.local); vlan != 0) path.vlan = vlan;
     path.source_port = wire::source_port(0, Qpn{wire::kGsiQpn}, Qpn{wire::kGsiQpn});
-    conductor_.workers().gsi.send(message, path);
+    gsi_.send(message, path);
     any = true;
   }
-  if (any) conductor_.workers().workers[0]->wake();
+  if (any) link_.wake();
 }
 
 void CmService::resolve_pending(Nanos now) {
   if (resolving_.empty()) return;
-  std::vector<net::Resolution> results(resolving_.size(), net::Resolution::kFailed);
-  conductor_.workers().workers[0]->call([&](WorkerCore& worker) {
-    if (worker.link() == nullptr) return;
-    for (std::size_t i = 0; i < resolving_.size(); ++i) {
-      const CmId& id = *resolving_[i];
-      wire::Mac ignored;
-      results[i] = worker.link()->resolve(address_of(id.destination), now, ignored, vlan_of(address_of(id.source)));
-    }
-    worker.touch_link();
-  });
   std::vector<CmId*> left;
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    CmId& id = *resolving_[i];
-    if (results[i] == net::Resolution::kPending && now < id.resolve_until) {
+  for (CmId* const pending : resolving_) {
+    CmId& id = *pending;
+    wire::Mac ignored;
+    const net::Resolution result =
+        link_.resolve(address_of(id.destination), vlan_of(address_of(id.source)), ignored);
+    if (result == net::Resolution::kPending && now < id.resolve_until) {
       left.push_back(&id);
       continue;
     }
-    const bool resolved = results[i] == net::Resolution::kResolved;
+    const bool resolved = result == net::Resolution::kResolved;
     id.state = resolved ? CmIdState::kResolved : CmIdState::kBound;
     if (resolved) {
       tell(id, kAddrResolved);

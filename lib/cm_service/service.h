@@ -14,18 +14,21 @@
 #include "cm/manager.h"
 #include "cm_service/port_space.h"
 #include "control/cm_id.h"
+#include "control/command_table.h"
+#include "control/link_control.h"
+#include "control/port.h"
+#include "control/state.h"
 #include "worker/gsi_channel.h"
 
 namespace uroce::daemon {
 
-class Conductor;
 namespace commands {
 struct Call;
 }
 
 class CmService {
  public:
-  CmService(Conductor& conductor, std::uint64_t seed);
+  CmService(const Port& port, GsiPort& gsi, LinkControl& link, std::uint64_t seed);
 
   /// errno of the command.
   int run(std::uint32_t command, commands::Call& call);
@@ -33,17 +36,13 @@ class CmService {
   Nanos next_timeout() const;
   void release(Session& session, Nanos now);
   /// Tells every id that its device is gone.
-  void device_gone();
+  void device_gone(const Sessions& sessions);
   const cm::Manager& manager() const { return manager_; }
   std::uint64_t events_lost() const { return events_lost_; }
 
  private:
   using Handler = int (CmService::*)(commands::Call&, Nanos);
-  struct Row {
-    std::uint32_t command;
-    Handler handler;
-  };
-  static const Row kRows[];
+  static const CommandRow<Handler> kCommands[];
 
   // Commands (cm_commands.cc).
   int open_channel(commands::Call& call, Nanos now);
@@ -97,7 +96,9 @@ class CmService {
   bool write(CmChannel& channel, const uroce_cm_event& event);
   void write_owed(Nanos now);
 
-  Conductor& conductor_;
+  const Port& port_;
+  GsiPort& gsi_;
+  LinkControl& link_;
   cm::Manager manager_;
   CmPorts ports_;
   std::unordered_map<std::uint32_t, CmId*> by_connection_;

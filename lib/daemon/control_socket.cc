@@ -146,8 +146,8 @@ absl::Status Conductor::listen(const std::string& path) {
   if (::listen(socket.get(), 128) != 0) return absl::ErrnoToStatus(errno, "listen on " + path);
   listener_ = std::move(socket);
   watch(listener_.get(), kListenerTag, true);
-  watch(workers_.events.fd(), kWorkersTag, true);
-  watch(workers_.gsi.fd(), kGsiTag, true);
+  watch(state_.workers().events.fd(), kWorkersTag, true);
+  watch(state_.workers().gsi.fd(), kGsiTag, true);
   return absl::OkStatus();
 }
 
@@ -162,9 +162,9 @@ void Conductor::accept_all() {
       accept_paused_ = true;
       return;
     }
-    if (sessions_.size() >= kMaxSessions) {
+    if (state_.sessions().size() >= kMaxSessions) {
       log(LogLevel::kWarning, "%zu sessions are open, more are refused", kMaxSessions);
-      rejections_.count(Rejection::limit_reached);
+      state_.rejections().count(Rejection::limit_reached);
       continue;
     }
     Peer peer = peer_of(socket.get());
@@ -187,8 +187,8 @@ void Conductor::read_session(Session& session) {
     close_async(std::move(in.fds));
     session.close_pending = true;
     if (in.closed) return;
-    rejections_.count(Rejection::malformed);
-    rejections_.count(Rejection::sessions_closed);
+    state_.rejections().count(Rejection::malformed);
+    state_.rejections().count(Rejection::sessions_closed);
     return;
   }
   uroce_request request;
@@ -204,7 +204,7 @@ void Conductor::read_session(Session& session) {
 }
 
 void Conductor::retry_parked(Nanos now) {
-  for (auto& [id, session] : sessions_) {
+  for (auto& [id, session] : state_.sessions()) {
     if (!session->parked) continue;
     uroce_request request;
     std::memcpy(&request, session->parked->message.data(), sizeof(request));
@@ -212,7 +212,7 @@ void Conductor::retry_parked(Nanos now) {
     if (reply.status == kParked) {
       if (now - session->parked->since_ns < kParkedLimit) continue;
       reply.status = ETIMEDOUT;
-      rejections_.count(rejection_of(reply.status));
+      state_.rejections().count(rejection_of(reply.status));
     }
     session->parked.reset();
     --parked_;
@@ -223,46 +223,47 @@ void Conductor::retry_parked(Nanos now) {
 
 void Conductor::close_pending_sessions() {
   while (const std::uint64_t offender = SigbusGuard::instance().take_offender()) {
-    if (Session* session = this->session(offender)) {
+    if (Session* session = state_.session(offender)) {
       log(LogLevel::kWarning, "%s (process %d) took away memory that it had registered; its session is closed",
           session->program.c_str(), static_cast<int>(session->peer.pid));
       session->close_pending = true;
-      rejections_.count(Rejection::sessions_closed);
+      state_.rejections().count(Rejection::sessions_closed);
     }
   }
-  for (auto it = sessions_.begin(); it != sessions_.end();) {
+  for (auto it = state_.sessions().begin(); it != state_.sessions().end();) {
     Session& session = *(it++)->second;
     if (session.close_pending) close_session(session);
   }
 }
 
-void Conductor::heartbeat(Nanos now, PollerCensus* census) {
-  if (now >= next_link_check_) {
-    next_link_check_ = now + kLinkCheck;
-    refresh_link();
-    share_with_kernel();
-  }
-  std::uint32_t active = 0;
-  for (auto& [id, session] : sessions_) active += session->connected_qps != 0;
-  next_heartbeat_ = now + (active != 0 ? kActiveHeartbeat : kHeartbeat);
-  const auto workers = static_cast<std::uint32_t>(workers_.workers.size());
-  Pollers pollers{1, workers, active};
+bool Conductor::publish_pollers(std::uint32_t active, PollerCensus* census) {
+  WorkerShared& shared = state_.workers();
+  Pollers pollers{1, state_.worker_count(), active};
   if (census != nullptr) {
-    census->publish(workers, active);
+    census->publish(state_.worker_count(), active);
     pollers = census->total();
   }
   const bool few = few_cores(usable_cores(), pollers.workers, pollers.sessions);
-  workers_.few_cores.store(few, std::memory_order_relaxed);
-  const bool spread = few && active != 0 && config_.cpus.empty();
-  workers_.first_core.store(spread ? pollers.before : WorkerShared::kAnywhere, std::memory_order_relaxed);
-  for (auto& [id, session] : sessions_) {
+  shared.few_cores.store(few, std::memory_order_relaxed);
+  const bool spread = few && active != 0 && state_.config().cpus.empty();
+  shared.first_core.store(spread ? pollers.before : WorkerShared::kAnywhere, std::memory_order_relaxed);
+  return few;
+}
+
+void Conductor::heartbeat(Nanos now, PollerCensus* census) {
+  if (now >= next_link_check_) {
+    next_link_check_ = now + kLinkCheck;
+    link_.refresh();
+    link_.share_with_kernel();
+  }
+  const std::uint32_t active = state_.polling_sessions();
+  next_heartbeat_ = now + (active != 0 ? kActiveHeartbeat : kHeartbeat);
+  const bool few = publish_pollers(active, census);
+  for (auto& [id, session] : state_.sessions()) {
     if (session->header == nullptr) continue;
     std::atomic_ref(session->header->heartbeat_ns).store(now, std::memory_order_relaxed);
     std::atomic_ref(session->header->yield).store(few, std::memory_order_relaxed);
-    auto& owed = session->events_owed;
-    while (!owed.empty() && ::write(session->events.get(), owed.data(), sizeof(owed[0])) == sizeof(owed[0])) {
-      owed.erase(owed.begin());
-    }
+    events_.send_owed(*session);
   }
   if (accept_paused_) {
     accept_paused_ = false;
@@ -278,6 +279,7 @@ void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
     if (now >= next_heartbeat_) heartbeat(now, census);
     if (parked_ != 0) retry_parked(now);
     close_pending_sessions();
+    if (state_.take_pollers_changed()) next_heartbeat_ = now;
     if (now >= cm_.next_timeout()) cm_.step(now);
     Nanos limit = std::min(next_heartbeat_, cm_.next_timeout());
     limit = limit > now ? limit - now : 0;
@@ -290,10 +292,10 @@ void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
       if (tag == kListenerTag) {
         accept_all();
       } else if (tag == kWorkersTag) {
-        deliver_worker_events();
+        events_.deliver(state_.workers().events.take());
       } else if (tag == kGsiTag) {
         cm_.step(monotonic_now());
-      } else if (Session* session = this->session((tag - kFirstSessionTag) / 2)) {
+      } else if (Session* session = state_.session((tag - kFirstSessionTag) / 2)) {
         const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
         const bool hung_up = (events[i].events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;
         if (process_ended || hung_up) {

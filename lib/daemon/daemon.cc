@@ -82,7 +82,7 @@ struct Daemon::Impl {
         link(link_config(config, device)) {
     for (std::uint32_t i = 0; i < workers; ++i) {
       cores.push_back(std::make_unique<WorkerCore>(worker_config(config, device, i, workers, seed ^ 0x70736e),
-                                                   shared, memory, i == 0 ? &link : nullptr));
+                                                   shared, memory, i == kLinkWorker ? &link : nullptr));
     }
     conductor = std::make_unique<Conductor>(config, device, shared, memory, seed ^ 0x71706e);
   }
@@ -148,7 +148,8 @@ absl::Status Daemon::open() {
   if (absl::Status status = impl_->take_lock(); !status.ok()) return status;
   impl_->opened = true;
   if (absl::Status status = impl_->census.open(config.run_dir + "/presence"); !status.ok()) return status;
-  if (absl::Status status = write_sysfs_tree(config.run_dir, config.name, impl_->conductor->port()); !status.ok()) {
+  if (absl::Status status = write_sysfs_tree(config.run_dir, config.name, impl_->conductor->state().port());
+      !status.ok()) {
     return status;
   }
   if (absl::Status status = impl_->conductor->listen(config.run_dir + "/" + config.name + ".sock"); !status.ok()) {

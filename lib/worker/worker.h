@@ -37,6 +37,9 @@
 
 namespace uroce::daemon {
 
+/// Index of the worker that owns the link stack and receives frames that are not RoCE.
+inline constexpr std::uint32_t kLinkWorker = 0;
+
 /// What all workers of a daemon share.
 struct WorkerShared {
   static constexpr std::uint32_t kAnywhere = ~std::uint32_t{0};

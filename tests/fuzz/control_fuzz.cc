@@ -159,8 +159,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   while (SigbusGuard::instance().take_offender() != 0) {
   }
   // A session that is closed leaves nothing, whatever it did.
-  if (daemon->memory.size() != 0 || !daemon->conductor->sessions().empty() ||
-      !daemon->conductor->accounts().users().empty() || daemon->conductor->cm().manager().connections() != 0) {
+  if (daemon->memory.size() != 0 || !daemon->conductor->state().sessions().empty() ||
+      !daemon->conductor->state().quotas().users().empty() ||
+      daemon->conductor->cm().manager().connections() != 0) {
     __builtin_trap();
   }
   return 0;

@@ -6,31 +6,25 @@
 
 namespace uroce::daemon::commands {
 
-int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& out) {
+int resolve_path(Call& call, const uroce_av& av, wire::PathAddress& out) {
   // RoCE has no LIDs: every address vector is global (annex A17.4).
   if (av.is_global != 1 || av.reserved != 0 || av.flow_label >= 1u << 20 || av.port_num > 1) return EINVAL;
-  const auto source = conductor.port().gids().at(av.sgid_index);
+  const Port& port = call.state.port();
+  const auto source = port.gids().at(av.sgid_index);
   if (!source) return EINVAL;
   wire::Address destination;
   std::ranges::copy(av.dgid, destination.bytes.begin());
   if (destination == wire::Address{} || destination.is_v4() != source->is_v4()) return EINVAL;
-  const std::uint16_t vlan = conductor.port().gids().vlan(av.sgid_index);
-  net::Resolution resolution = net::Resolution::kNoRoute;
+  const std::uint16_t vlan = port.gids().vlan(av.sgid_index);
   wire::Mac mac{};
-  // Worker 0 owns the link stack.
-  conductor.workers().workers[0]->call([&](WorkerCore& worker) {
-    if (worker.link() == nullptr) return;
-    resolution = worker.link()->resolve(destination, monotonic_now(), mac, vlan);
-    worker.touch_link();
-  });
-  switch (resolution) {
+  switch (call.link.resolve(destination, vlan, mac)) {
     case net::Resolution::kPending: return kParked;
     case net::Resolution::kFailed: return ETIMEDOUT;
     case net::Resolution::kNoRoute: return EHOSTUNREACH;
     case net::Resolution::kResolved: break;
   }
   out = {};
-  out.source_mac = conductor.port().mac();
+  out.source_mac = port.mac();
   out.dest_mac = mac;
   out.source = *source;
   out.dest = destination;
@@ -49,15 +43,15 @@ int create_ah(Call& call) {
   PdObject* pd = session.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
   auto ah = std::make_unique<AhObject>();
-  if (const int status = resolve_path(call.conductor, request.av, ah->path)) return status;
-  const auto number = call.conductor.ah_ids().allocate();
+  if (const int status = resolve_path(call, request.av, ah->path)) return status;
+  const auto number = call.state.ah_ids().allocate();
   if (!number) return ENOMEM;
   ah->path.source_port = wire::source_port(ah->path.flow_label, Qpn{*number}, Qpn{});
   ah->pd = pd;
   ah->av = request.av;
   ++pd->users;
   const wire::PathAddress path = ah->path;
-  call.conductor.on_all_workers(
+  call.state.on_all_workers(
       [&](WorkerCore& worker) { worker.transport().set_address_handle(AhId{*number}, pd->id, &path); });
   session.ahs.add_as(*number, std::move(ah));
   call.reply.put(uroce_handle{*number, 0});
@@ -68,10 +62,10 @@ int resolve_neighbour(Call& call) {
   uroce_resolve_request request;
   if (!call.read(request)) return EINVAL;
   wire::PathAddress path;
-  if (const int status = resolve_path(call.conductor, request.av, path)) return status;
+  if (const int status = resolve_path(call, request.av, path)) return status;
   uroce_resolve_response response{};
   std::ranges::copy(path.dest_mac, response.mac);
-  const std::uint16_t vlan = call.conductor.port().gids().vlan(request.av.sgid_index);
+  const std::uint16_t vlan = call.state.port().gids().vlan(request.av.sgid_index);
   response.vlan = vlan != 0 ? vlan : 0xffff;
   call.reply.put(response);
   return 0;
@@ -84,7 +78,7 @@ constexpr Nanos kLastUseLimit = 100 * kMillisecond;
 
 void find_last_uses(Call& call, AhObject& ah) {
   ah.retired_at = monotonic_now();
-  call.conductor.on_all_workers([&](WorkerCore& worker) {
+  call.state.on_all_workers([&](WorkerCore& worker) {
     for (const auto& [handle, qp] : call.session.qps) {
       if (qp->type != proto::QpType::kUd || qp->pd != ah.pd || qp->worker != worker.config().index) continue;
       const proto::SendProgress progress = worker.transport().datagrams(qp->index);
@@ -94,7 +88,7 @@ void find_last_uses(Call& call, AhObject& ah) {
 }
 
 void forget_what_is_sent(Call& call, AhObject& ah) {
-  call.conductor.on_all_workers([&](WorkerCore& worker) {
+  call.state.on_all_workers([&](WorkerCore& worker) {
     std::erase_if(ah.last_uses, [&](const AhObject::LastUse& use) {
       const QpObject* const qp = call.session.qps.find(use.qp);
       if (qp == nullptr) return true;
@@ -123,9 +117,9 @@ int destroy_ah(Call& call) {
   AhObject* const ah = call.session.ahs.find(request.handle);
   if (ah == nullptr) return EINVAL;
   if (still_needed(call, *ah)) return kParked;
-  call.conductor.on_all_workers(
+  call.state.on_all_workers(
       [&](WorkerCore& worker) { worker.transport().set_address_handle(AhId{request.handle}, PdId{}, nullptr); });
-  call.conductor.ah_ids().release(request.handle);
+  call.state.ah_ids().release(request.handle);
   --ah->pd->users;
   call.session.ahs.erase(request.handle);
   return 0;

@@ -9,12 +9,18 @@
 #include <span>
 #include <vector>
 
-#include "daemon/conductor.h"
+#include "control/event_router.h"
+#include "control/link_control.h"
+#include "control/reply.h"
+#include "control/state.h"
 
 namespace uroce::daemon::commands {
 
+/// One request, and what a command may use.
 struct Call {
-  Conductor& conductor;
+  ControlState& state;
+  EventRouter& events;
+  LinkControl& link;
   Session& session;
   std::span<const std::byte> body;
   std::vector<UniqueFd>& fds;
@@ -54,7 +60,6 @@ int query_qp(Call& call);
 int destroy_qp(Call& call);
 int create_ah(Call& call);
 int destroy_ah(Call& call);
-int admin(Call& call);
 int create_srq(Call& call);
 int modify_srq(Call& call);
 int query_srq(Call& call);
@@ -87,20 +92,17 @@ int destroy_counters(Call& call);
 int read_counters(Call& call);
 
 /// Path of an address vector. 0, EINVAL, ETIMEDOUT, EHOSTUNREACH, or kParked while the neighbour is being asked.
-int resolve_path(Conductor& conductor, const uroce_av& av, wire::PathAddress& out);
-
-/// Owner of what sessions have together; no session has this number.
-inline constexpr std::uint64_t kNoSession = 0;
+int resolve_path(Call& call, const uroce_av& av, wire::PathAddress& out);
 
 /// An XRC target QP in the domain, with no users yet. 0 or ENOMEM.
-int make_xrc_target(Conductor& conductor, std::shared_ptr<XrcDomain> domain, std::shared_ptr<XrcTarget>& out);
+int make_xrc_target(ControlState& state, std::shared_ptr<XrcDomain> domain, std::shared_ptr<XrcTarget>& out);
 /// One user less; the last one destroys it.
-void release_xrc_target(Conductor& conductor, XrcTarget& target);
+void release_xrc_target(ControlState& state, XrcTarget& target);
 /// One user more: `qp`, with type, xrcd and target set, becomes the session's.
-uroce_create_qp_response add_target(Conductor& conductor, Session& session, std::unique_ptr<QpObject> qp,
+uroce_create_qp_response add_target(EventRouter& events, Session& session, std::unique_ptr<QpObject> qp,
                                     std::uint64_t cookie);
 
 /// Everything that a session owns, workers first.
-void release_all(Conductor& conductor, Session& session);
+void release_all(ControlState& state, EventRouter& events, LinkControl& link, Session& session);
 
 }  // namespace uroce::daemon::commands

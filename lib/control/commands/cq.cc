@@ -13,15 +13,15 @@ Usage usage_of(std::uint32_t entries) {
 int place(Call& call, CqObject& object) {
   Session& session = call.session;
   const std::size_t ring_bytes = std::size_t{object.entries} * sizeof(uroce_cqe);
-  if (const int error = call.conductor.charge(session, usage_of(object.entries))) return error;
+  if (const int error = call.state.charge(session, usage_of(object.entries))) return error;
   const auto ring = session.arena.allocate(ChunkKind::kDaemonWrites, ring_bytes);
   const auto client =
       ring ? session.arena.allocate(ChunkKind::kClientWrites, sizeof(uroce_cq_client_block)) : std::nullopt;
-  const auto id = client ? call.conductor.cq_ids().allocate() : std::nullopt;
+  const auto id = client ? call.state.cq_ids().allocate() : std::nullopt;
   if (!id) {
     if (client) session.arena.free(*client);
     if (ring) session.arena.free(*ring);
-    call.conductor.refund(session, usage_of(object.entries));
+    call.state.refund(session, usage_of(object.entries));
     return ENOMEM;
   }
   object.ring = *ring;
@@ -51,11 +51,11 @@ int create_cq(Call& call) {
   cq.cookie = request.cookie;
   cq.channel_fd = channel != nullptr ? channel->write_end.get() : -1;
   cq.set_ignore_overrun((request.flags & UROCE_CQ_IGNORE_OVERRUN) != 0);
-  cq.set_shared(call.conductor.workers().workers.size() > 1);
+  cq.set_shared(call.state.worker_count() > 1);
   if (channel != nullptr) ++channel->users;
   const CqId id = object->id;
-  call.conductor.on_all_workers([&](WorkerCore& worker) { worker.set_cq(id, &cq, session.id); });
-  call.conductor.cq_targets().emplace(id.value, Conductor::EventTarget{&session, request.cookie});
+  call.state.on_all_workers([&](WorkerCore& worker) { worker.set_cq(id, &cq, session.id); });
+  call.events.add_cq(id, session, request.cookie);
 
   uroce_create_cq_response response{};
   response.entries = object->entries;
@@ -75,21 +75,21 @@ int resize_cq(Call& call) {
   if (object == nullptr) return EINVAL;
   const std::uint32_t entries = std::bit_ceil(request.entries);
   const Usage before{.bytes = usage_of(object->entries).bytes}, after{.bytes = usage_of(entries).bytes};
-  if (const int error = call.conductor.charge(session, after)) return error;
+  if (const int error = call.state.charge(session, after)) return error;
   const auto ring = session.arena.allocate(ChunkKind::kDaemonWrites, std::size_t{entries} * sizeof(uroce_cqe));
   bool moved = false;
   if (ring) {
     // A worker's thread, so that with one worker nobody feeds the CQ meanwhile; with several it is locked.
-    call.conductor.workers().workers[0]->call(
+    call.state.link_worker().call(
         [&](WorkerCore&) { moved = object->cq->resize(reinterpret_cast<uroce_cqe*>(ring->data), entries); });
   }
   if (!moved) {
     if (ring) session.arena.free(*ring);
-    call.conductor.refund(session, after);
+    call.state.refund(session, after);
     return ring ? EINVAL : ENOMEM;
   }
   session.arena.free(object->ring);
-  call.conductor.refund(session, before);
+  call.state.refund(session, before);
   object->ring = *ring;
   object->entries = entries;
   uroce_resize_cq_response response{};
@@ -121,11 +121,11 @@ int destroy_cq(Call& call) {
   CqObject* object = session.cqs.find(request.handle);
   if (object == nullptr) return EINVAL;
   if (object->users != 0) return EBUSY;
-  call.conductor.on_all_workers([&](WorkerCore& worker) { worker.remove_cq(object->id, object->cq.get()); });
-  call.conductor.cq_targets().erase(object->id.value);
-  call.conductor.cq_ids().release(object->id.value);
+  call.state.on_all_workers([&](WorkerCore& worker) { worker.remove_cq(object->id, object->cq.get()); });
+  call.events.remove_cq(object->id);
+  call.state.cq_ids().release(object->id.value);
   if (object->channel != nullptr) --object->channel->users;
-  call.conductor.refund(session, usage_of(object->entries));
+  call.state.refund(session, usage_of(object->entries));
   session.arena.free(object->ring);
   session.arena.free(object->client);
   session.cqs.erase(request.handle);

@@ -5,15 +5,15 @@ namespace uroce::daemon::commands {
 
 int query_device(Call& call) {
   if (!call.no_body()) return EINVAL;
-  call.reply.put(call.conductor.port().device());
+  call.reply.put(call.state.port().device());
   return 0;
 }
 
 int query_port(Call& call) {
   if (!call.no_body()) return EINVAL;
-  call.conductor.refresh_link();
-  uroce_port_response response = call.conductor.port().port();
-  call.conductor.on_all_workers([&](WorkerCore& worker) {
+  call.link.refresh();
+  uroce_port_response response = call.state.port().port();
+  call.state.on_all_workers([&](WorkerCore& worker) {
     const proto::Counters& counters = worker.transport().counters();
     response.bad_pkeys += static_cast<std::uint32_t>(counters.drop_bad_pkey);
     response.bad_qkeys += static_cast<std::uint32_t>(counters.drop_bad_qkey);
@@ -26,7 +26,7 @@ int query_gid(Call& call) {
   uroce_gid_request request;
   uroce_gid_response response;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
-  if (!call.conductor.port().gid(request.index, response)) return ENOENT;
+  if (!call.state.port().gid(request.index, response)) return ENOENT;
   call.reply.put(response);
   return 0;
 }

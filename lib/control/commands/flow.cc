@@ -72,8 +72,6 @@ net::Flow describe(const uroce_create_flow_request& request, const FlowObject& o
   return flow;
 }
 
-WorkerCore& worker_of_flows(Conductor& conductor) { return *conductor.workers().workers[0]; }
-
 bool find_wqs(Session& session, const uroce_create_rss_request& request, std::vector<QpObject*>& out) {
   for (std::uint32_t i = 0; i < request.count; ++i) {
     QpObject* const wq = session.qps.find(request.wq[i]);
@@ -94,10 +92,10 @@ int create_rss(Call& call) {
   if (!may_use_raw_packets(session.peer)) return EPERM;
   auto rss = std::make_unique<RssObject>();
   if (!find_wqs(session, request, rss->wqs)) return EINVAL;
-  if (const int error = call.conductor.charge(session, {.qps = 1})) return error;
-  const auto qpn = call.conductor.qpns(0).allocate();
+  if (const int error = call.state.charge(session, {.qps = 1})) return error;
+  const auto qpn = call.state.qpns(kLinkWorker).allocate();
   if (!qpn) {
-    call.conductor.refund(session, {.qps = 1});
+    call.state.refund(session, {.qps = 1});
     return ENOMEM;
   }
   rss->qpn = *qpn;
@@ -122,8 +120,8 @@ int destroy_rss(Call& call) {
   if (rss == nullptr) return EINVAL;
   if (rss->users != 0) return EBUSY;
   for (QpObject* wq : rss->wqs) --wq->users;
-  call.conductor.qpns(0).release(rss->qpn);
-  call.conductor.refund(session, {.qps = 1});
+  call.state.qpns(kLinkWorker).release(rss->qpn);
+  call.state.refund(session, {.qps = 1});
   session.rss.erase(request.handle);
   return 0;
 }
@@ -136,12 +134,11 @@ int create_flow(Call& call) {
   if (!may_use_raw_packets(session.peer)) return EPERM;
   auto flow = std::make_unique<FlowObject>();
   if (!find_objects(session, request, *flow)) return EINVAL;
-  flow->id = call.conductor.new_flow();
+  flow->id = call.state.new_flow();
   flow->asked = request;
   bool added = false;
-  worker_of_flows(call.conductor).call([&](WorkerCore& worker) {
-    added = worker.add_flow(flow->id, describe(request, *flow));
-  });
+  call.state.link_worker().call(
+      [&](WorkerCore& worker) { added = worker.add_flow(flow->id, describe(request, *flow)); });
   if (!added) return ENOMEM;
   count_users(*flow, 1);
   call.reply.put(uroce_handle{session.flows.add(std::move(flow)), 0});
@@ -153,7 +150,7 @@ int destroy_flow(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const FlowObject* const flow = call.session.flows.find(request.handle);
   if (flow == nullptr) return EINVAL;
-  worker_of_flows(call.conductor).call([&](WorkerCore& worker) { worker.remove_flow(flow->id); });
+  call.state.link_worker().call([&](WorkerCore& worker) { worker.remove_flow(flow->id); });
   count_users(*flow, ~0u);
   call.session.flows.erase(request.handle);
   return 0;

@@ -71,7 +71,7 @@ int hello(Call& call) {
         session.program.c_str(), request.version, UROCE_ABI_VERSION);
     return EPROTO;
   }
-  const auto workers = static_cast<std::uint32_t>(call.conductor.workers().workers.size());
+  const auto workers = static_cast<std::uint32_t>(call.state.worker_count());
   DoorbellMapping doors;
   const auto bells = session.arena.allocate(ChunkKind::kClientWrites, sizeof(uroce_doorbells) * workers);
   const auto header = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_session_header));
@@ -89,8 +89,8 @@ int hello(Call& call) {
   h.workers = workers;
   h.magic = UROCE_ABI_MAGIC;
   h.heartbeat_ns = monotonic_now();
-  h.yield = call.conductor.workers().few_cores.load(std::memory_order_relaxed);
-  h.packet_bytes = call.conductor.port().active_mtu_bytes();
+  h.yield = call.state.workers().few_cores.load(std::memory_order_relaxed);
+  h.packet_bytes = call.state.port().active_mtu_bytes();
   std::atomic_ref(h.version).store(UROCE_ABI_VERSION, std::memory_order_release);
 
   uroce_hello_response response{};
@@ -106,7 +106,7 @@ int hello(Call& call) {
   call.reply.fds.push_back(std::move(read_end));
   session.hello_done = true;
   for (std::uint32_t i = 0; i < workers; ++i) {
-    call.conductor.workers().workers[i]->call([&](WorkerCore& worker) { worker.attach(*session.ports[i]); });
+    call.state.worker(i).call([&](WorkerCore& worker) { worker.attach(*session.ports[i]); });
   }
   call.reply.put(response);
   return 0;

@@ -13,7 +13,7 @@ int import_device(Call& call) {
   if (!call.no_body() || call.fds.size() != 1) return EINVAL;
   if (!is_memory_file(call.fds[0].get())) return ENOENT;
   if (examine(call.fds[0].get(), call.session.stall_budget, info) != 0) return EINVAL;
-  for (const auto& [id, session] : call.conductor.sessions()) {
+  for (const auto& [id, session] : call.state.sessions()) {
     if (session.get() == &call.session || !session->hello_done) continue;
     if (!session->arena.is_first_chunk(info.device, info.inode)) continue;
     call.session.imported = id;
@@ -25,7 +25,7 @@ int import_device(Call& call) {
 int import_pd(Call& call) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
-  const Session* from = call.conductor.session(call.session.imported);
+  const Session* from = call.state.session(call.session.imported);
   const PdObject* pd = from != nullptr ? from->pds.find(request.handle) : nullptr;
   if (pd == nullptr) return EINVAL;
   if (call.session.pds.size() >= kMaxPd) return ENOMEM;
@@ -39,7 +39,7 @@ int import_mr(Call& call) {
   uroce_import_mr_request request;
   if (!call.read(request)) return EINVAL;
   const PdObject* pd = call.session.pds.find(request.pd);
-  const Session* from = call.conductor.session(call.session.imported);
+  const Session* from = call.state.session(call.session.imported);
   const MrObject* mr = pd != nullptr && from != nullptr ? from->mrs.find(request.mr) : nullptr;
   if (mr == nullptr || mr->pd->id != pd->id) return EINVAL;
   call.reply.put(uroce_import_mr_response{mr->key.value, mr->key.value, mr->addr, mr->length});
@@ -74,7 +74,7 @@ int free_dm(Call& call) {
 int import_dm(Call& call) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
-  const Session* from = call.conductor.session(call.session.imported);
+  const Session* from = call.state.session(call.session.imported);
   const DmObject* dm = from != nullptr ? from->dms.find(request.handle) : nullptr;
   if (dm == nullptr) return EINVAL;
   UniqueFd copy(::fcntl(dm->memory.get(), F_DUPFD_CLOEXEC, 0));

@@ -56,10 +56,10 @@ bool convert(const uroce_qp_attr& from, std::uint32_t mask, proto::QpAttr& to) {
 }
 
 // What the port, not the QP, decides.
-const char* check_port(const Conductor& conductor, const uroce_qp_attr& attr, std::uint32_t mask) {
+const char* check_port(const ControlState& state, const uroce_qp_attr& attr, std::uint32_t mask) {
   if ((mask & proto::kAttrPort) != 0 && attr.port != 1) return "port number (only 1)";
   if ((mask & proto::kAttrPkeyIndex) != 0 && attr.pkey_index != 0) return "P_Key index (only 0)";
-  if ((mask & proto::kAttrPathMtu) != 0 && attr.path_mtu > conductor.port().port().active_mtu) {
+  if ((mask & proto::kAttrPathMtu) != 0 && attr.path_mtu > state.port().port().active_mtu) {
     return "path MTU (larger than the port's active MTU)";
   }
   return nullptr;
@@ -86,18 +86,17 @@ void remember(QpObject& qp, const uroce_qp_attr& from, std::uint32_t mask) {
   keep(proto::kAttrAv, from.av, to.av);
 }
 
-void note_state(Session& session, QpObject& qp, proto::QpState state, Conductor& conductor) {
-  const bool now = connected(state);
+void note_state(ControlState& state, Session& session, QpObject& qp, proto::QpState reached) {
+  const bool now = connected(reached);
   if (now == qp.connected) return;
   qp.connected = now;
   session.connected_qps += now ? 1u : ~0u;
-  conductor.heartbeat_now();
+  state.note_pollers_changed();
 }
 
-bool snapshot_of(Conductor& conductor, const QpObject& qp, proto::QpSnapshot& out) {
+bool snapshot_of(ControlState& state, const QpObject& qp, proto::QpSnapshot& out) {
   bool found = false;
-  conductor.workers().workers[qp.worker]->call(
-      [&](WorkerCore& worker) { found = worker.transport().query(qp.index, out); });
+  state.worker(qp.worker).call([&](WorkerCore& worker) { found = worker.transport().query(qp.index, out); });
   return found;
 }
 
@@ -106,11 +105,10 @@ int refuse(const Session& session, const QpObject& qp, const char* what, int err
   return error;
 }
 
-int resolve_for(Conductor& conductor, const QpObject& qp, const uroce_modify_qp_request& request,
-                proto::QpAttr& attr) {
+int resolve_for(Call& call, const QpObject& qp, const uroce_modify_qp_request& request, proto::QpAttr& attr) {
   // Of UD packets the path is in their address handles; check_modify refuses one here.
   if ((request.mask & proto::kAttrAv) == 0 || qp.type == proto::QpType::kUd) return 0;
-  if (const int status = resolve_path(conductor, request.attr.av, attr.path)) return status;
+  if (const int status = resolve_path(call, request.attr.av, attr.path)) return status;
   const bool renamed = (request.mask & proto::kAttrDestQpn) != 0;
   const Qpn remote{renamed ? request.attr.dest_qpn : qp.attr().dest_qpn};
   attr.path.source_port = wire::source_port(attr.path.flow_label, qp.qpn, remote);
@@ -129,19 +127,19 @@ int modify_qp(Call& call) {
   proto::QpAttr attr;
   if (!convert(request.attr, request.mask, attr))
     return refuse(session, *qp, "a value does not fit its field", EINVAL);
-  if (const char* what = check_port(call.conductor, request.attr, request.mask)) {
+  if (const char* what = check_port(call.state, request.attr, request.mask)) {
     return refuse(session, *qp, what, EINVAL);
   }
-  if (const int status = resolve_for(call.conductor, *qp, request, attr)) return status;
+  if (const int status = resolve_for(call, *qp, request, attr)) return status;
   proto::ModifyVerdict verdict;
   proto::QpSnapshot after;
-  call.conductor.workers().workers[qp->worker]->call([&](WorkerCore& worker) {
+  call.state.worker(qp->worker).call([&](WorkerCore& worker) {
     verdict = worker.transport().modify(qp->index, attr, request.mask, monotonic_now());
     worker.transport().query(qp->index, after);
   });
   if (verdict.error != 0) return refuse(session, *qp, verdict.what, verdict.error);
   remember(*qp, request.attr, request.mask);
-  note_state(session, *qp, after.state, call.conductor);
+  note_state(call.state, session, *qp, after.state);
   return 0;
 }
 
@@ -151,7 +149,7 @@ int query_qp(Call& call) {
   const QpObject* qp = call.session.qps.find(request.handle);
   if (qp == nullptr) return EINVAL;
   proto::QpSnapshot now;
-  if (!snapshot_of(call.conductor, *qp, now)) return EINVAL;
+  if (!snapshot_of(call.state, *qp, now)) return EINVAL;
   uroce_query_qp_response response{};
   response.attr = qp->attr();
   response.attr.state = response.attr.cur_state = static_cast<std::uint32_t>(now.state);

@@ -67,7 +67,7 @@ int start_indirect(Call& call) {
   if (const int error = open_memory(session.peer, files)) return error;
   try {
     session.indirect =
-        std::make_unique<ProcMemAccess>(std::move(files), session.stall_budget, call.conductor.workers().few_cores);
+        std::make_unique<ProcMemAccess>(std::move(files), session.stall_budget, call.state.workers().few_cores);
   } catch (const std::system_error&) {  // no thread is left
     return EAGAIN;
   }
@@ -77,7 +77,7 @@ int start_indirect(Call& call) {
 int setup_proc_mem_access(Call& call, const uroce_reg_mr_request& request) {
   Session& session = call.session;
   const char* program = session.program.c_str();
-  if (!call.conductor.config().indirect || !session.peer.pidfd.valid()) {
+  if (!call.state.config().indirect || !session.peer.pidfd.valid()) {
     log(LogLevel::kWarning, "memory of %s can't be shared and is refused: see memory.indirect in uroced.toml",
         program);
     return EOPNOTSUPP;
@@ -139,7 +139,7 @@ void remember(MrObject& mr, const uroce_reg_mr_request& request, PdObject& pd, K
 int add(Call& call, std::unique_ptr<MrObject> mr, const uroce_reg_mr_request& request, PdObject& pd,
         const memory::Region& region) {
   Session& session = call.session;
-  memory::Table& table = call.conductor.memory();
+  memory::Table& table = call.state.memory();
   const auto key = mr->kind == MrKind::kFast ? table.allocate_fast(region) : table.insert(region);
   if (!key) {
     session.memory.unmap(mr->hold);
@@ -160,21 +160,21 @@ int make(Call& call, MrKind kind) {
   PdObject* pd = session.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
   const Usage usage{.mrs = 1};
-  if (const int error = call.conductor.charge(session, usage)) return error;
+  if (const int error = call.state.charge(session, usage)) return error;
   auto mr = std::make_unique<MrObject>();
   mr->kind = kind;
   memory::Region region = describe(request, *pd);
   int error = locate(call, request, *mr, region);
   if (error == 0) error = add(call, std::move(mr), request, *pd, region);
-  if (error != 0) call.conductor.refund(session, usage);
+  if (error != 0) call.state.refund(session, usage);
   return error;
 }
 
 /// False: windows are bound to it.
-bool withdraw(Conductor& conductor, Key key) {
-  if (!conductor.memory().retire(key)) return false;
-  conductor.quiesce();
-  conductor.memory().release(key);
+bool withdraw(ControlState& state, Key key) {
+  if (!state.memory().retire(key)) return false;
+  state.quiesce();
+  state.memory().release(key);
   return true;
 }
 
@@ -232,7 +232,7 @@ int alloc_null_mr(Call& call) {
   Session& session = call.session;
   PdObject* pd = session.pds.find(handle.handle);
   if (pd == nullptr) return EINVAL;
-  if (const int error = call.conductor.charge(session, {.mrs = 1})) return error;
+  if (const int error = call.state.charge(session, {.mrs = 1})) return error;
   uroce_reg_mr_request request{};
   request.access = memory::kLocalWrite;
   request.length = kWholeAddressSpace;
@@ -241,7 +241,7 @@ int alloc_null_mr(Call& call) {
   memory::Region region = describe(request, *pd);
   region.indirect = &kNothing;
   const int error = add(call, std::move(mr), request, *pd, region);
-  if (error != 0) call.conductor.refund(session, {.mrs = 1});
+  if (error != 0) call.state.refund(session, {.mrs = 1});
   return error;
 }
 
@@ -250,7 +250,7 @@ int rereg_mr(Call& call) {
   uroce_rereg_mr_request request;
   if (!parse_rereg(call, request) || request.mask == 0 || (request.mask & ~kAll) != 0) return EINVAL;
   Session& session = call.session;
-  memory::Table& table = call.conductor.memory();
+  memory::Table& table = call.state.memory();
   MrObject* mr = session.mrs.find(request.handle);
   if (mr == nullptr || mr->kind != MrKind::kMemory) return EINVAL;
   PdObject* pd = (request.mask & UROCE_REREG_PD) != 0 ? session.pds.find(request.mr.pd) : mr->pd;
@@ -263,9 +263,9 @@ int rereg_mr(Call& call) {
   if (const int error = relocate(call, request, *mr, next, region)) return error;
   const bool moved = (request.mask & UROCE_REREG_TRANSLATION) != 0 || request.mr.piece_count != 0;
   const auto key = table.insert(region);
-  const bool done = key && withdraw(call.conductor, mr->key);
+  const bool done = key && withdraw(call.state, mr->key);
   if (!done) {
-    if (key) withdraw(call.conductor, *key);
+    if (key) withdraw(call.state, *key);
     if (moved) session.memory.unmap(next.hold);
     return key ? EBUSY : ENOMEM;
   }
@@ -286,11 +286,11 @@ int dereg_mr(Call& call) {
   Session& session = call.session;
   MrObject* mr = session.mrs.find(request.handle);
   if (mr == nullptr) return EINVAL;
-  if (!withdraw(call.conductor, mr->key)) return EBUSY;
+  if (!withdraw(call.state, mr->key)) return EBUSY;
   session.memory.unmap(mr->hold);
   --mr->pd->users;
   session.mrs.erase(request.handle);
-  call.conductor.refund(session, {.mrs = 1});
+  call.state.refund(session, {.mrs = 1});
   return 0;
 }
 

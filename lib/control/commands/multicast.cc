@@ -29,12 +29,13 @@ int attach_mcast(Call& call) {
   auto& groups = a.qp->groups;
   if (std::ranges::find(groups, a.group) != groups.end()) return 0;
   if (groups.size() >= kMaxGroupsOfQp) return ENOMEM;
-  if (!call.conductor.join_group(a.group)) return ENOMEM;
+  if (!call.link.join_group(a.group)) return ENOMEM;
   int error = 0;
-  call.conductor.workers().workers[a.qp->worker]->call(
-      [&](WorkerCore& worker) { error = worker.transport().attach_multicast(a.qp->index, a.group); });
+  call.state.worker(a.qp->worker).call([&](WorkerCore& worker) {
+    error = worker.transport().attach_multicast(a.qp->index, a.group);
+  });
   if (error != 0) {
-    call.conductor.leave_group(a.group);
+    call.link.leave_group(a.group);
     return error;
   }
   groups.push_back(a.group);
@@ -45,9 +46,10 @@ int detach_mcast(Call& call) {
   Attachment a;
   if (const int error = read(call, a)) return error;
   if (std::erase(a.qp->groups, a.group) == 0) return EINVAL;
-  call.conductor.workers().workers[a.qp->worker]->call(
-      [&](WorkerCore& worker) { worker.transport().detach_multicast(a.qp->index, a.group); });
-  call.conductor.leave_group(a.group);
+  call.state.worker(a.qp->worker).call([&](WorkerCore& worker) {
+    worker.transport().detach_multicast(a.qp->index, a.group);
+  });
+  call.link.leave_group(a.group);
   return 0;
 }
 

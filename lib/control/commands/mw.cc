@@ -9,11 +9,11 @@ int alloc_mw(Call& call) {
   Session& session = call.session;
   PdObject* pd = session.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
-  if (const int error = call.conductor.charge(session, {.mrs = 1})) return error;
+  if (const int error = call.state.charge(session, {.mrs = 1})) return error;
   const memory::Kind kind = request.type == 1 ? memory::Kind::kWindow1 : memory::Kind::kWindow2;
-  const auto key = call.conductor.memory().allocate_window(pd->id, kind);
+  const auto key = call.state.memory().allocate_window(pd->id, kind);
   if (!key) {
-    call.conductor.refund(session, {.mrs = 1});
+    call.state.refund(session, {.mrs = 1});
     return ENOMEM;
   }
   auto mw = std::make_unique<MwObject>();
@@ -30,12 +30,12 @@ int dealloc_mw(Call& call) {
   Session& session = call.session;
   MwObject* mw = session.mws.find(request.handle);
   if (mw == nullptr) return EINVAL;
-  if (!mw->retired) call.conductor.memory().retire(mw->key);
-  call.conductor.quiesce();
-  call.conductor.memory().release(mw->key);
+  if (!mw->retired) call.state.memory().retire(mw->key);
+  call.state.quiesce();
+  call.state.memory().release(mw->key);
   --mw->pd->users;
   session.mws.erase(request.handle);
-  call.conductor.refund(session, {.mrs = 1});
+  call.state.refund(session, {.mrs = 1});
   return 0;
 }
 

@@ -8,7 +8,7 @@ int alloc_pd(Call& call) {
   Session& session = call.session;
   if (session.pds.size() >= kMaxPd) return ENOMEM;
   auto pd = std::make_unique<PdObject>();
-  pd->id = call.conductor.new_pd();
+  pd->id = call.state.new_pd();
   call.reply.put(uroce_handle{session.pds.add(std::move(pd)), 0});
   return 0;
 }

@@ -117,21 +117,21 @@ void count_users(QpObject& qp, std::uint32_t change) {
 bool answers(proto::QpType type) { return type == proto::QpType::kRc; }
 
 // Memory, number and doorbell. What was taken before a failure is given back by drop().
-int acquire(Conductor& conductor, Session& session, const Shape& shape, QpObject& qp) {
+int acquire(ControlState& state, Session& session, const Shape& shape, QpObject& qp) {
   const auto client = session.arena.allocate(ChunkKind::kClientWrites, shape.client_bytes());
   if (client) qp.client = *client;
   const auto daemon = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_qp_daemon_block));
   if (daemon) qp.daemon = *daemon;
   if (shape.sq_entries != 0) qp.sq_shadow = PrivateBlock(shape.sq_bytes());
-  if (answers(qp.type)) qp.responder_resources = conductor.responder_slots().allocate();
+  if (answers(qp.type)) qp.responder_resources = state.responder_slots().allocate();
   if (!client || !daemon || (shape.sq_entries != 0 && !qp.sq_shadow.valid())) return ENOMEM;
   if (answers(qp.type) && !qp.responder_resources) return ENOMEM;
-  // Frames that are not RoCE come together at worker 0.
-  qp.worker = proto::is_raw(qp.type) ? 0 : conductor.choose_worker();
+  // The link worker receives all frames that are not RoCE.
+  qp.worker = proto::is_raw(qp.type) ? kLinkWorker : state.choose_worker();
   const auto bit = session.bits[qp.worker].allocate();
   if (!bit) return ENOMEM;
   qp.bit = *bit;
-  const auto qpn = conductor.qpns(qp.worker).allocate();
+  const auto qpn = state.qpns(qp.worker).allocate();
   if (!qpn) {
     session.bits[qp.worker].free.push_back(qp.bit);
     return ENOMEM;
@@ -140,16 +140,16 @@ int acquire(Conductor& conductor, Session& session, const Shape& shape, QpObject
   return 0;
 }
 
-void drop(Conductor& conductor, Session& session, const QpObject& qp) {
+void drop(ControlState& state, Session& session, const QpObject& qp) {
   if (qp.qpn.value != 0) {
-    conductor.qpns(qp.worker).release(qp.qpn);
+    state.qpns(qp.worker).release(qp.qpn);
     session.bits[qp.worker].free.push_back(qp.bit);
   }
   if (qp.client.data != nullptr) session.arena.free(qp.client);
   if (qp.daemon.data != nullptr) session.arena.free(qp.daemon);
 }
 
-proto::QpCreate describe(Conductor& conductor, const Session& session, const uroce_create_qp_request& request,
+proto::QpCreate describe(ControlState& state, const Session& session, const uroce_create_qp_request& request,
                          const Shape& shape, const QpObject& qp) {
   auto* client = reinterpret_cast<uroce_qp_client_block*>(qp.client.data);
   auto* daemon = reinterpret_cast<uroce_qp_daemon_block*>(qp.daemon.data);
@@ -179,7 +179,7 @@ proto::QpCreate describe(Conductor& conductor, const Session& session, const uro
   create.max_inline = max_inline_of(shape, request);
   create.max_tso_header = request.max_tso_header;
   if (shape.sq_entries != 0) create.sq_shadow = qp.sq_shadow.span().first(shape.sq_bytes());
-  create.responder_resources = conductor.responder_slots().span(qp.responder_resources);
+  create.responder_resources = state.responder_slots().span(qp.responder_resources);
   create.owner = session.id;
   return create;
 }
@@ -219,18 +219,18 @@ int create_target(Call& call, const uroce_create_qp_request& request) {
   qp->type = proto::QpType::kXrcRecv;
   qp->xrcd = session.xrcds.find(request.xrcd);
   if (qp->xrcd == nullptr) return EINVAL;
-  if (const int error = call.conductor.charge(session, {.qps = 1})) return error;
-  if (const int error = make_xrc_target(call.conductor, qp->xrcd->domain, qp->target)) {
-    call.conductor.refund(session, {.qps = 1});
+  if (const int error = call.state.charge(session, {.qps = 1})) return error;
+  if (const int error = make_xrc_target(call.state, qp->xrcd->domain, qp->target)) {
+    call.state.refund(session, {.qps = 1});
     return error;
   }
-  call.reply.put(add_target(call.conductor, session, std::move(qp), request.cookie));
+  call.reply.put(add_target(call.events, session, std::move(qp), request.cookie));
   return 0;
 }
 
 }  // namespace
 
-uroce_create_qp_response add_target(Conductor& conductor, Session& session, std::unique_ptr<QpObject> qp,
+uroce_create_qp_response add_target(EventRouter& events, Session& session, std::unique_ptr<QpObject> qp,
                                     std::uint64_t cookie) {
   XrcTarget& target = *qp->target;
   ++target.users;
@@ -239,7 +239,7 @@ uroce_create_qp_response add_target(Conductor& conductor, Session& session, std:
   qp->index = target.index;
   qp->cookie = cookie;
   count_users(*qp, 1);
-  conductor.qp_targets().emplace(qp->qpn.value, Conductor::EventTarget{&session, cookie});
+  events.add_qp(qp->qpn, session, cookie);
   uroce_create_qp_response response{};
   response.qpn = qp->qpn.value;
   response.worker = qp->worker;
@@ -258,23 +258,24 @@ int create_qp(Call& call) {
   qp->type = type_of(request);
   if (!find_objects(session, request, *qp)) return EINVAL;
   const Shape shape = shape_of(request);
-  if (const int error = call.conductor.charge(session, usage_of(shape))) return error;
-  int error = acquire(call.conductor, session, shape, *qp);
+  if (const int error = call.state.charge(session, usage_of(shape))) return error;
+  int error = acquire(call.state, session, shape, *qp);
   if (error == 0) {
-    const proto::QpCreate create = describe(call.conductor, session, request, shape, *qp);
-    call.conductor.workers().workers[qp->worker]->call(
-        [&](WorkerCore& worker) { error = create_on_worker(worker, *session.ports[qp->worker], create, *qp); });
+    const proto::QpCreate create = describe(call.state, session, request, shape, *qp);
+    call.state.worker(qp->worker).call([&](WorkerCore& worker) {
+      error = create_on_worker(worker, *session.ports[qp->worker], create, *qp);
+    });
   }
   if (error != 0) {
-    drop(call.conductor, session, *qp);
-    call.conductor.refund(session, usage_of(shape));
+    drop(call.state, session, *qp);
+    call.state.refund(session, usage_of(shape));
     return error;
   }
   qp->cookie = request.cookie;
   qp->charged_bytes = usage_of(shape).bytes;
   count_users(*qp, 1);
-  ++call.conductor.qps_of_worker(qp->worker);
-  call.conductor.qp_targets().emplace(qp->qpn.value, Conductor::EventTarget{&session, request.cookie});
+  ++call.state.qps_of_worker(qp->worker);
+  call.events.add_qp(qp->qpn, session, request.cookie);
   uroce_create_qp_response response = respond(request, shape, *qp);
   response.chunks = session.arena.take_new_chunks(call.reply.fds);
   response.handle = session.qps.add(std::move(qp));
@@ -289,20 +290,20 @@ int destroy_qp(Call& call) {
   QpObject* qp = session.qps.find(request.handle);
   if (qp == nullptr) return EINVAL;
   if (!qp->groups.empty() || qp->users != 0) return EBUSY;  // ibv_attach_mcast(3), flows
-  call.conductor.forget_qp(session, *qp);
+  call.events.remove_qp(session, *qp);
   if (qp->connected) --session.connected_qps;
   count_users(*qp, ~0u);
   if (qp->target) {
-    release_xrc_target(call.conductor, *qp->target);
+    release_xrc_target(call.state, *qp->target);
   } else {
-    call.conductor.workers().workers[qp->worker]->call([&](WorkerCore& worker) {
+    call.state.worker(qp->worker).call([&](WorkerCore& worker) {
       session.ports[qp->worker]->qp_of_bit[qp->bit] = SessionPort::kNoQp;
       worker.transport().destroy(qp->index, monotonic_now());
     });
-    --call.conductor.qps_of_worker(qp->worker);
-    drop(call.conductor, session, *qp);
+    --call.state.qps_of_worker(qp->worker);
+    drop(call.state, session, *qp);
   }
-  call.conductor.refund(session, {.qps = 1, .bytes = qp->charged_bytes});
+  call.state.refund(session, {.qps = 1, .bytes = qp->charged_bytes});
   session.qps.erase(request.handle);
   return 0;
 }

@@ -42,15 +42,15 @@ void count_users(const SrqObject& srq, std::uint32_t change) {
   if (srq.cq != nullptr) srq.cq->users += change;
 }
 
-void drop(Conductor& conductor, Session& session, const SrqObject& srq) {
-  if (srq.id.value != 0) conductor.srq_ids().release(srq.id.value);
+void drop(ControlState& state, Session& session, const SrqObject& srq) {
+  if (srq.id.value != 0) state.srq_ids().release(srq.id.value);
   for (const SharedBlock* block : {&srq.client, &srq.daemon, &srq.ring}) {
     if (block->data != nullptr) session.arena.free(*block);
   }
 }
 
 // What was taken before a failure is given back by drop().
-int acquire(Conductor& conductor, Session& session, SrqObject& srq) {
+int acquire(ControlState& state, Session& session, SrqObject& srq) {
   const auto take = [&](ChunkKind kind, std::size_t bytes, SharedBlock& out) {
     const auto block = session.arena.allocate(kind, bytes);
     if (block) out = *block;
@@ -61,7 +61,7 @@ int acquire(Conductor& conductor, Session& session, SrqObject& srq) {
       !take(ChunkKind::kClientWrites, std::size_t{srq.entries} * srq.stride, srq.ring)) {
     return ENOMEM;
   }
-  const auto id = conductor.srq_ids().allocate();
+  const auto id = state.srq_ids().allocate();
   if (!id) return ENOMEM;
   srq.id = SrqId{*id};
   return 0;
@@ -73,7 +73,7 @@ queue::WorkConsumer consumer_of(const SrqObject& srq, const SharedBlock& ring, s
           &reinterpret_cast<uroce_srq_daemon_block*>(srq.daemon.data)->consumer};
 }
 
-void start(Conductor& conductor, const Session& session, SrqObject& srq) {
+void start(ControlState& state, const Session& session, SrqObject& srq) {
   proto::SrqCreate create;
   create.id = srq.id;
   create.pd = srq.pd->id;
@@ -84,28 +84,28 @@ void start(Conductor& conductor, const Session& session, SrqObject& srq) {
   create.ring = consumer_of(srq, srq.ring, srq.entries);
   create.max_sge = srq.max_sge;
   srq.srq = std::make_unique<proto::Srq>(create);
-  conductor.on_all_workers([&](WorkerCore& worker) { worker.transport().set_srq(srq.id, srq.srq.get()); });
+  state.on_all_workers([&](WorkerCore& worker) { worker.transport().set_srq(srq.id, srq.srq.get()); });
 }
 
 // One event: whoever has fewer posted than the limit says so at once.
-void set_limit(Conductor& conductor, Session& session, SrqObject& srq, std::uint32_t limit) {
+void set_limit(EventRouter& events, Session& session, SrqObject& srq, std::uint32_t limit) {
   if (!srq.srq->set_limit(limit)) return;
-  conductor.send_event(session, {static_cast<std::uint32_t>(proto::AsyncEvent::kSrqLimitReached), 0, srq.cookie});
+  events.send(session, {static_cast<std::uint32_t>(proto::AsyncEvent::kSrqLimitReached), 0, srq.cookie});
 }
 
 int resize(Call& call, SrqObject& srq, std::uint32_t max_wr, uroce_modify_srq_response& response) {
   Session& session = call.session;
   const std::uint32_t entries = std::bit_ceil(max_wr);
   const Usage before = usage_of(srq.entries, srq.stride), after = usage_of(entries, srq.stride);
-  if (const int error = call.conductor.charge(session, after)) return error;
+  if (const int error = call.state.charge(session, after)) return error;
   const auto ring = session.arena.allocate(ChunkKind::kClientWrites, std::size_t{entries} * srq.stride);
   if (!ring || !srq.srq->resize(consumer_of(srq, *ring, entries))) {
     if (ring) session.arena.free(*ring);
-    call.conductor.refund(session, after);
+    call.state.refund(session, after);
     return ring ? EINVAL : ENOMEM;
   }
   session.arena.free(srq.ring);
-  call.conductor.refund(session, before);
+  call.state.refund(session, before);
   srq.ring = *ring;
   srq.entries = entries;
   response.entries = entries;
@@ -128,16 +128,16 @@ int create_srq(Call& call) {
   srq->stride = stride_of(srq->max_sge);
   srq->cookie = request.cookie;
   const Usage usage = usage_of(srq->entries, srq->stride);
-  if (const int error = call.conductor.charge(session, usage)) return error;
-  if (const int error = acquire(call.conductor, session, *srq)) {
-    drop(call.conductor, session, *srq);
-    call.conductor.refund(session, usage);
+  if (const int error = call.state.charge(session, usage)) return error;
+  if (const int error = acquire(call.state, session, *srq)) {
+    drop(call.state, session, *srq);
+    call.state.refund(session, usage);
     return error;
   }
   count_users(*srq, 1);
-  start(call.conductor, session, *srq);
-  call.conductor.srq_targets().emplace(srq->id.value, Conductor::EventTarget{&session, request.cookie});
-  set_limit(call.conductor, session, *srq, request.limit);
+  start(call.state, session, *srq);
+  call.events.add_srq(srq->id, session, request.cookie);
+  set_limit(call.events, session, *srq, request.limit);
   uroce_create_srq_response response{};
   response.srqn = srq->id.value;
   response.max_wr = response.entries = srq->entries;
@@ -165,7 +165,7 @@ int modify_srq(Call& call) {
     if (const int error = resize(call, *srq, request.max_wr, response)) return error;
   }
   response.max_wr = srq->entries;
-  if (limits) set_limit(call.conductor, call.session, *srq, request.limit);
+  if (limits) set_limit(call.events, call.session, *srq, request.limit);
   call.reply.put(response);
   return 0;
 }
@@ -186,11 +186,11 @@ int destroy_srq(Call& call) {
   SrqObject* srq = session.srqs.find(request.handle);
   if (srq == nullptr) return EINVAL;
   if (srq->users != 0) return EBUSY;
-  call.conductor.on_all_workers([&](WorkerCore& worker) { worker.transport().set_srq(srq->id, nullptr); });
-  call.conductor.srq_targets().erase(srq->id.value);
+  call.state.on_all_workers([&](WorkerCore& worker) { worker.transport().set_srq(srq->id, nullptr); });
+  call.events.remove_srq(srq->id);
   count_users(*srq, ~0u);
-  drop(call.conductor, session, *srq);
-  call.conductor.refund(session, usage_of(srq->entries, srq->stride));
+  drop(call.state, session, *srq);
+  call.state.refund(session, usage_of(srq->entries, srq->stride));
   session.srqs.erase(request.handle);
   return 0;
 }

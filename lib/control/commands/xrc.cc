@@ -15,16 +15,16 @@ int open_domain(Call& call, std::uint32_t flags, std::shared_ptr<XrcDomain>& out
     if (call.fds.size() != 1) return EINVAL;
     const int error = examine(call.fds[0].get(), call.session.stall_budget, info);
     if (error != 0) return error == ETIMEDOUT ? error : EINVAL;
-    out = call.conductor.find_xrc_domain(info.device, info.inode);
+    out = call.state.find_xrc_domain(info.device, info.inode);
   }
   if (out != nullptr) return (flags & O_EXCL) != 0 ? EINVAL : 0;
   if ((flags & O_CREAT) == 0) return EAGAIN;
-  out = call.conductor.new_xrc_domain();
+  out = call.state.new_xrc_domain();
   if (!of_file) return 0;
   out->device = info.device;
   out->inode = info.inode;
   out->file = std::move(call.fds[0]);
-  call.conductor.publish_xrc_domain(out);
+  call.state.publish_xrc_domain(out);
   return 0;
 }
 
@@ -64,45 +64,47 @@ int open_qp(Call& call) {
   const auto found = targets.find(request.qpn);
   qp->target = found != targets.end() ? found->second.lock() : nullptr;
   if (qp->target == nullptr) return EINVAL;
-  if (const int error = call.conductor.charge(session, {.qps = 1})) return error;
-  call.reply.put(add_target(call.conductor, session, std::move(qp), request.cookie));
+  if (const int error = call.state.charge(session, {.qps = 1})) return error;
+  call.reply.put(add_target(call.events, session, std::move(qp), request.cookie));
   return 0;
 }
 
-int make_xrc_target(Conductor& conductor, std::shared_ptr<XrcDomain> domain, std::shared_ptr<XrcTarget>& out) {
+int make_xrc_target(ControlState& state, std::shared_ptr<XrcDomain> domain, std::shared_ptr<XrcTarget>& out) {
   auto target = std::make_shared<XrcTarget>();
-  target->responder_resources = conductor.responder_slots().allocate();
+  target->responder_resources = state.responder_slots().allocate();
   if (!target->responder_resources) return ENOMEM;
-  target->worker = conductor.choose_worker();
-  const auto qpn = conductor.qpns(target->worker).allocate();
+  target->worker = state.choose_worker();
+  const auto qpn = state.qpns(target->worker).allocate();
   if (!qpn) return ENOMEM;
   target->qpn = *qpn;
   proto::QpCreate create;
   create.type = proto::QpType::kXrcRecv;
   create.qpn = *qpn;
   create.xrcd = domain->id;
-  create.responder_resources = conductor.responder_slots().span(target->responder_resources);
+  create.responder_resources = state.responder_slots().span(target->responder_resources);
   create.owner = kNoSession;
   int error = 0;
-  conductor.workers().workers[target->worker]->call(
-      [&](WorkerCore& worker) { error = worker.transport().create(create, target->index); });
+  state.worker(target->worker).call([&](WorkerCore& worker) {
+    error = worker.transport().create(create, target->index);
+  });
   if (error != 0) {
-    conductor.qpns(target->worker).release(*qpn);
+    state.qpns(target->worker).release(*qpn);
     return error;
   }
-  ++conductor.qps_of_worker(target->worker);
+  ++state.qps_of_worker(target->worker);
   domain->targets[qpn->value] = target;
   target->domain = std::move(domain);
   out = std::move(target);
   return 0;
 }
 
-void release_xrc_target(Conductor& conductor, XrcTarget& target) {
+void release_xrc_target(ControlState& state, XrcTarget& target) {
   if (--target.users != 0) return;
-  conductor.workers().workers[target.worker]->call(
-      [&](WorkerCore& worker) { worker.transport().destroy(target.index, monotonic_now()); });
-  conductor.qpns(target.worker).release(target.qpn);
-  --conductor.qps_of_worker(target.worker);
+  state.worker(target.worker).call([&](WorkerCore& worker) {
+    worker.transport().destroy(target.index, monotonic_now());
+  });
+  state.qpns(target.worker).release(target.qpn);
+  --state.qps_of_worker(target.worker);
   target.domain->targets.erase(target.qpn.value);
 }
 

@@ -46,8 +46,8 @@ TEST_F(CmTest, BothEndsLearnWhatTheOtherOffers) {
 
 TEST_F(CmTest, IdsAreShown) {
   const auto shown = [this] {
-    const auto answer = nlohmann::json::parse(
-        handle_query(*active.daemon.conductor, active.client.session(), R"({"command":"show","what":"cm_ids"})"));
+    const auto answer = nlohmann::json::parse(handle_query(
+        active.daemon.conductor->admin(), active.client.session(), R"({"command":"show","what":"cm_ids"})"));
     std::set<std::string> rows;
     for (const auto& row : answer["cm_ids"]) {
       const auto text = [&row](const char* name) { return row[name].get<std::string>() + " "; };
@@ -188,17 +188,17 @@ TEST_F(CmTest, AnAddressThatNobodyAnswersIsGivenUp) {
 }
 
 TEST_F(CmTest, ARouteFromAnAddressThatHasGoneIsAnError) {
-  ASSERT_TRUE(daemon.conductor->add_address({ipv4(3), 24}));
+  ASSERT_TRUE(daemon.conductor->link().add_address({ipv4(3), 24}));
   const std::uint32_t handle = active.id(kTcp, at(3, 0));
   ASSERT_EQ(active.resolve(handle, at(1, 7000)), 0);
   active.next(kAddrResolved);
-  ASSERT_TRUE(daemon.conductor->remove_address(ipv4(3)));
+  ASSERT_TRUE(daemon.conductor->link().remove_address(ipv4(3)));
   ASSERT_EQ(active.call(UROCE_CMD_CM_RESOLVE_ROUTE, handle), 0);
   const uroce_cm_event told = active.next(kRouteError);
   EXPECT_EQ(told.handle, handle);
   EXPECT_EQ(told.status, -ENODEV);
   // As before: it may try again.
-  ASSERT_TRUE(daemon.conductor->add_address({ipv4(3), 24}));
+  ASSERT_TRUE(daemon.conductor->link().add_address({ipv4(3), 24}));
   ASSERT_EQ(active.call(UROCE_CMD_CM_RESOLVE_ROUTE, handle), 0);
   EXPECT_EQ(active.next(kRouteResolved).status, 0);
 }
@@ -372,7 +372,7 @@ TEST_F(CmTest, MalformedDatagramsAreCountedAndDropped) {
 }
 
 TEST_F(CmTest, ConnectionsInAVlanAreMadeWithItsTag) {
-  ASSERT_TRUE(daemon.conductor->add_address({ipv4(130), 25, 5}));
+  ASSERT_TRUE(daemon.conductor->link().add_address({ipv4(130), 25, 5}));
   const uroce_cm_listen_request listen{passive.id(kTcp, at(130, 7000)), 0};
   ASSERT_EQ(passive.client.send(UROCE_CMD_CM_LISTEN, listen).status, 0);
   const std::uint32_t id = active.id();
@@ -384,7 +384,7 @@ TEST_F(CmTest, ConnectionsInAVlanAreMadeWithItsTag) {
 }
 
 TEST_F(CmTest, WhatComesInAnotherVlanIsDropped) {
-  ASSERT_TRUE(daemon.conductor->add_address({ipv4(130), 25, 5}));
+  ASSERT_TRUE(daemon.conductor->link().add_address({ipv4(130), 25, 5}));
   std::array<std::byte, kMadBytes> mad;
   cm::emit_mad({cm::Attribute::kDreq, 7, {}, {}}, mad);
   const auto inject = [&](std::uint8_t to, std::optional<std::uint16_t> tci) {

@@ -210,7 +210,7 @@ TEST_F(ConductorTest, AnAddressNobodyAnswersForParksTheRequestThenFails) {
   EXPECT_EQ(client.send(UROCE_CMD_CREATE_AH, request).status, 0);
   const auto resolved = TestClient::value<uroce_resolve_response>(
       client.send(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{request.av}));
-  EXPECT_TRUE(std::ranges::equal(resolved.mac, conductor.port().mac()));
+  EXPECT_TRUE(std::ranges::equal(resolved.mac, conductor.state().port().mac()));
   EXPECT_EQ(resolved.vlan, 0xffff);
 }
 
@@ -235,7 +235,7 @@ TEST(ConductorLimits, AUserThatHasEnoughGetsNoMoreAndOthersDo) {
   EXPECT_NE(one.create_qp(request).made.handle, 0u);
   one.close();
   EXPECT_NE(same.create_cq(16).made.handle, 0u);
-  EXPECT_EQ(daemon.conductor->rejections().of(Rejection::limit_reached), 2u);
+  EXPECT_EQ(daemon.conductor->state().rejections().of(Rejection::limit_reached), 2u);
 }
 
 TEST(ConductorLimits, RegionsAndWindowsOfAllAUsersSessionsCountTogether) {
@@ -299,11 +299,11 @@ TEST_F(ConductorTest, AClosedSessionLeavesNothingBehind) {
     EXPECT_EQ(daemon.memory.size(), 1u);
   }
   EXPECT_EQ(daemon.memory.size(), 0u);
-  EXPECT_TRUE(conductor.sessions().empty());
-  EXPECT_TRUE(conductor.accounts().users().empty());
-  EXPECT_TRUE(conductor.qp_targets().empty());
-  EXPECT_TRUE(conductor.cq_targets().empty());
-  EXPECT_EQ(conductor.qps_of_worker(0), 0u);
+  EXPECT_TRUE(conductor.state().sessions().empty());
+  EXPECT_TRUE(conductor.state().quotas().users().empty());
+  EXPECT_EQ(conductor.events().qps(), 0u);
+  EXPECT_EQ(conductor.events().cqs(), 0u);
+  EXPECT_EQ(conductor.state().qps_of_worker(0), 0u);
 }
 
 TEST_F(ConductorTest, GarbageIsAnsweredWithErrorsAndHarmsNobody) {
@@ -319,7 +319,7 @@ TEST_F(ConductorTest, GarbageIsAnsweredWithErrorsAndHarmsNobody) {
       bad.send(static_cast<std::uint32_t>(random() % 24), std::span<const std::byte>(body));
   }
   EXPECT_NE(good.alloc_pd(), 0u);
-  EXPECT_EQ(conductor.sessions().size(), 1u);
+  EXPECT_EQ(conductor.state().sessions().size(), 1u);
 }
 
 TEST_F(ConductorTest, TruncatedRequestsOfEveryCommandAreRefused) {
@@ -328,12 +328,12 @@ TEST_F(ConductorTest, TruncatedRequestsOfEveryCommandAreRefused) {
   for (std::uint32_t command = 1; command < UROCE_CMD_ADMIN; ++command) {
     const std::vector<std::byte> body(3, std::byte{1});
     EXPECT_EQ(client.send(command, std::span(body)).status, EINVAL) << "command " << command;
-    EXPECT_EQ(conductor.rejections().of(Rejection::malformed), command);
+    EXPECT_EQ(conductor.state().rejections().of(Rejection::malformed), command);
   }
   std::vector<std::byte> three(3);
   conductor.handle(client.session(), three, {});
   EXPECT_TRUE(client.session().close_pending);
-  EXPECT_EQ(conductor.rejections().of(Rejection::sessions_closed), 1u);
+  EXPECT_EQ(conductor.state().rejections().of(Rejection::sessions_closed), 1u);
 }
 
 TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
@@ -342,16 +342,16 @@ TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
   const auto grows = [&](Rejection reason, auto&& refused) {
     std::vector<std::uint64_t> before;
     for (std::size_t i = 0; i < std::size(kRejectionNames); ++i) {
-      before.push_back(conductor.rejections().of(static_cast<Rejection>(i)));
+      before.push_back(conductor.state().rejections().of(static_cast<Rejection>(i)));
     }
     refused();
     for (std::size_t i = 0; i < before.size(); ++i) {
       const auto each = static_cast<Rejection>(i);
-      EXPECT_EQ(conductor.rejections().of(each) - before[i], each == reason ? 1u : 0u)
+      EXPECT_EQ(conductor.state().rejections().of(each) - before[i], each == reason ? 1u : 0u)
           << kRejectionNames[i] << " where " << kRejectionNames[static_cast<std::size_t>(reason)] << " is due";
     }
   };
-  const auto ask = [&](const char* text) { handle_query(conductor, client.session(), text); };
+  const auto ask = [&](const char* text) { handle_query(conductor.admin(), client.session(), text); };
   client.hello();
   const std::uint32_t pd = client.alloc_pd();
   const ClientCq cq = client.create_cq(16);
@@ -384,10 +384,11 @@ TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
   });
   grows(Rejection::other, [&] {
     ASSERT_EQ(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data).status, 0);
-    conductor.rejections().count(rejection_of(EIO));
+    conductor.state().rejections().count(rejection_of(EIO));
   });
 
-  const auto stat = nlohmann::json::parse(handle_query(conductor, client.session(), R"({"command":"stat"})"));
+  const auto stat =
+      nlohmann::json::parse(handle_query(conductor.admin(), client.session(), R"({"command":"stat"})"));
   EXPECT_EQ(stat["rejected"]["malformed"], 4);
   EXPECT_EQ(stat["rejected"]["limit_reached"], 0);
 }
@@ -401,7 +402,7 @@ TEST_F(ConductorTest, AdminShowsWhatThereIsAndChangesNothingForStrangers) {
   ASSERT_EQ(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data).status, 0);
   EXPECT_NE(client.create_qp(TestClient::qp_request(pd, cq.made.handle)).made.handle, 0u);
   const auto ask = [&](const char* text) {
-    return nlohmann::json::parse(handle_query(conductor, client.session(), text));
+    return nlohmann::json::parse(handle_query(conductor.admin(), client.session(), text));
   };
   const auto all = ask(R"({"command":"show"})");
   EXPECT_EQ(all["devices"][0]["name"], "test0");

@@ -406,12 +406,12 @@ TEST_P(DatagramTest, AnSrqThatGoesInTheMiddleOfAMessageLeavesNothingBehind) {
   uroce_cqe ring[16] = {};
   uroce_cq_client_block block{};
   Cq foreign(ring, 16, &block);
-  daemon.conductor->on_all_workers([&](WorkerCore& core) { core.set_cq(id, &foreign, 99); });
+  daemon.conductor->state().on_all_workers([&](WorkerCore& core) { core.set_cq(id, &foreign, 99); });
   daemon.devices[worker].set_credit(1u << 30);
   daemon.run_until([&] { return other_cq.ring.peek() != nullptr; });
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_QP, target.made.handle), 0);
   EXPECT_EQ(foreign.produced(), 0u);
-  daemon.conductor->on_all_workers([&](WorkerCore& core) { core.remove_cq(id, &foreign); });
+  daemon.conductor->state().on_all_workers([&](WorkerCore& core) { core.remove_cq(id, &foreign); });
 }
 
 TEST_P(DatagramTest, NothingOfAKilledClientRemains) {
@@ -437,8 +437,8 @@ TEST_P(DatagramTest, NothingOfAKilledClientRemains) {
   const std::uint32_t keys = daemon.memory.size();
   victim.reset();
   EXPECT_EQ(daemon.memory.size(), keys - 1);
-  EXPECT_EQ(daemon.conductor->srq_targets().size(), 0u);
-  EXPECT_EQ(daemon.conductor->sessions().size(), 1u);
+  EXPECT_EQ(daemon.conductor->events().srqs(), 0u);
+  EXPECT_EQ(daemon.conductor->state().sessions().size(), 1u);
   // Its address handle resolves for nobody, not even in the same PD number.
   ClientQp a = client.create_qp(request(kUd));
   start_ud(a);

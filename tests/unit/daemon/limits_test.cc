@@ -93,9 +93,9 @@ TEST(LimitsTest, SixtyFourSessionsHoldAHundredThousandQps) {
     clients.push_back(std::make_unique<TestClient>(*daemon.conductor));
     ASSERT_EQ(make_qps(*clients.back(), kQpsOfEach), 0) << "session " << i;
   }
-  EXPECT_EQ(daemon.conductor->qp_targets().size(), kSessions * kQpsOfEach);
+  EXPECT_EQ(daemon.conductor->events().qps(), kSessions * kQpsOfEach);
   clients.clear();
-  EXPECT_EQ(daemon.conductor->qp_targets().size(), 0u);
+  EXPECT_EQ(daemon.conductor->events().qps(), 0u);
 }
 
 TEST(LimitsTest, AQpHasAsManyWorkRequestsAsTheDeviceSays) {

@@ -17,12 +17,12 @@ class LinkTest : public ::testing::TestWithParam<std::uint32_t> {
   LinkTest() { client.hello(); }
   std::string link(const std::string& change, const std::string& address = {}) {
     const nlohmann::json request = {{"command", "link"}, {"change", change}, {"address", address}};
-    const auto answer = nlohmann::json::parse(handle_query(conductor, client.session(), request.dump()));
+    const auto answer = nlohmann::json::parse(handle_query(conductor.admin(), client.session(), request.dump()));
     return answer.contains("error") ? answer["error"].get<std::string>() : std::string();
   }
   std::string mtu(std::uint32_t bytes) {
     const nlohmann::json request = {{"command", "link"}, {"change", "mtu"}, {"mtu", bytes}};
-    const auto answer = nlohmann::json::parse(handle_query(conductor, client.session(), request.dump()));
+    const auto answer = nlohmann::json::parse(handle_query(conductor.admin(), client.session(), request.dump()));
     return answer.contains("error") ? answer["error"].get<std::string>() : std::string();
   }
   /// 0: none waits.
@@ -136,8 +136,8 @@ TEST_P(LinkTest, WhatIsNoAddressOrNoRightIsRefused) {
   EXPECT_NE(link("sideways").find("it has up, down"), std::string::npos);
   TestClient stranger(conductor, 4242);
   stranger.hello();
-  const auto answer =
-      nlohmann::json::parse(handle_query(conductor, stranger.session(), R"({"command":"link","change":"down"})"));
+  const auto answer = nlohmann::json::parse(
+      handle_query(conductor.admin(), stranger.session(), R"({"command":"link","change":"down"})"));
   EXPECT_TRUE(answer.contains("error"));
   EXPECT_EQ(port().state, 4u);
 }

@@ -448,7 +448,7 @@ TEST_P(RawPacketTest, FlowsAreShown) {
       TestClient::value<uroce_handle>(client->send(UROCE_CMD_CREATE_COUNTERS, std::span<const std::byte>{})).handle;
   ASSERT_NE(client->add(request), 0u);
   const auto answer = nlohmann::json::parse(
-      handle_query(*daemon.conductor, client->session(), R"({"command":"show","what":"flows"})"));
+      handle_query(daemon.conductor->admin(), client->session(), R"({"command":"show","what":"flows"})"));
   ASSERT_EQ(answer["flows"].size(), 1u);
   const auto& flow = answer["flows"][0];
   EXPECT_EQ(flow["type"], "NORMAL");

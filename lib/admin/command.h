@@ -1,0 +1,12 @@
+// The control command that carries urocectl's requests (UROCE_CMD_ADMIN).
+#pragma once
+
+#include "admin/query.h"
+#include "control/commands/command.h"
+
+namespace uroce::daemon {
+
+/// 0 or an errno. The answer travels in a memfd, as it may be longer than a message.
+int admin_command(const AdminContext& context, commands::Call& call);
+
+}  // namespace uroce::daemon

@@ -1,0 +1,58 @@
+#include "control/event_router.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace uroce::daemon {
+
+void EventRouter::remove_qp(const Session& session, const QpObject& qp) {
+  const auto [first, end] = qps_.equal_range(qp.qpn.value);
+  for (auto it = first; it != end; ++it) {
+    if (it->second.session != &session || it->second.cookie != qp.cookie) continue;
+    qps_.erase(it);
+    return;
+  }
+}
+
+void EventRouter::send(Session& session, const uroce_async_event& event) {
+  constexpr std::size_t kMaxOwed = 1024;
+  if (!session.events.valid()) return;
+  if (session.events_owed.empty()) {
+    if (::write(session.events.get(), &event, sizeof(event)) == sizeof(event) || errno != EAGAIN) return;
+  }
+  if (session.events_owed.size() < kMaxOwed) session.events_owed.push_back(event);
+}
+
+void EventRouter::send_owed(Session& session) {
+  auto& owed = session.events_owed;
+  while (!owed.empty() && ::write(session.events.get(), owed.data(), sizeof(owed[0])) == sizeof(owed[0])) {
+    owed.erase(owed.begin());
+  }
+}
+
+EventRouter::Targets& EventRouter::targets_of(proto::AsyncEvent type) {
+  switch (type) {
+    case proto::AsyncEvent::kCqError: return cqs_;
+    case proto::AsyncEvent::kSrqError:
+    case proto::AsyncEvent::kSrqLimitReached: return srqs_;
+    default: return qps_;
+  }
+}
+
+void EventRouter::deliver(std::span<const proto::Event> events) {
+  for (const proto::Event& event : events) {
+    const auto [first, end] = targets_of(event.type).equal_range(event.object);
+    for (auto it = first; it != end; ++it) {
+      // The object may have been destroyed since, and its number given to another session.
+      if (event.owner != kNoSession && it->second.session->id != event.owner) continue;
+      send(*it->second.session, {static_cast<std::uint32_t>(event.type), 0, it->second.cookie});
+    }
+  }
+}
+
+void EventRouter::broadcast(const Sessions& sessions, std::uint32_t event) {
+  for (const auto& [id, session] : sessions) send(*session, {event, 1, 0});
+}
+
+}  // namespace uroce::daemon

@@ -1,0 +1,56 @@
+// The port's link as the control thread changes it: addresses, MTU, multicast groups, link state. Each change
+// reaches the port's description, the link stack on the link worker, all workers' address filters, the sysfs-like
+// tree and the clients' event pipes.
+//
+// Call contract. The control thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "control/event_router.h"
+#include "control/kernel_addresses.h"
+#include "control/state.h"
+#include "net/link_stack.h"
+
+namespace uroce::daemon {
+
+class LinkControl {
+ public:
+  /// `kernel_interface`: index of the port's interface in the kernel; 0: it has none.
+  LinkControl(ControlState& state, EventRouter& events, std::uint32_t kernel_interface);
+
+  /// Asks the device whether the link is up; on a change all clients get IBV_EVENT_PORT_ACTIVE or PORT_ERR.
+  void refresh();
+  /// `urocectl link up|down`. While disabled, frames are dropped in both directions.
+  void enable(bool enabled);
+  /// False: the port has the address already, or the GID table is full. Clients get IBV_EVENT_GID_CHANGE.
+  bool add_address(const net::InterfaceAddress& address);
+  /// False: the port has no such address.
+  bool remove_address(const wire::Address& address);
+  /// Of packets that are sent from now on; QPs keep their path MTU. False: not Port::kLeastMtu to Port::most_mtu().
+  bool set_mtu(std::uint32_t bytes);
+  /// Looks again which of the port's addresses the kernel has, too.
+  void share_with_kernel();
+
+  /// Adds or removes one member of a group: the port joins with the first and leaves with the last. False: the
+  /// daemon is a member of kMaxGroups groups already.
+  bool join_group(const wire::Address& group);
+  void leave_group(const wire::Address& group);
+
+  /// The link-layer address of the next hop to `destination`. On kPending the link stack has asked for it.
+  net::Resolution resolve(const wire::Address& destination, std::uint16_t vlan, wire::Mac& mac);
+  /// Frames of the control thread's wait for the link worker.
+  void wake() { state_.link_worker().wake(); }
+
+ private:
+  void gids_changed();
+  void publish_addresses();
+
+  ControlState& state_;
+  EventRouter& events_;
+  std::map<wire::Address, std::uint32_t> groups_;  ///< members
+  KernelAddresses kernel_addresses_;
+};
+
+}  // namespace uroce::daemon

@@ -1,0 +1,103 @@
+#include "control/state.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "platform/clock.h"
+#include "platform/log.h"
+
+namespace uroce::daemon {
+
+ControlState::ControlState(const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers,
+                           memory::Table& memory, std::uint64_t seed)
+    : config_(config),
+      workers_(workers),
+      memory_(memory),
+      port_(config, device, static_cast<std::uint32_t>(workers.workers.size())),
+      quotas_(config.limits),
+      qp_counts_(workers.workers.size()),
+      cq_ids_(0, config.max_cqs),
+      srq_ids_(1, config.max_srqs),
+      ah_ids_(1, kMaxAh),
+      last_pd_(static_cast<std::uint32_t>(seed) & 0xffff),
+      started_(monotonic_now()) {
+  for (std::uint32_t i = 0; i < workers.workers.size(); ++i) qpns_.emplace_back(i, seed + i);
+}
+
+void ControlState::on_all_workers(const Mailbox::Function& function) const {
+  for (WorkerCore* worker : workers_.workers) worker->call(function);
+}
+
+std::uint32_t ControlState::choose_worker() const {
+  return static_cast<std::uint32_t>(std::ranges::min_element(qp_counts_) - qp_counts_.begin());
+}
+
+// ---------------------------------------------------------------- sessions
+
+Session& ControlState::open_session(Peer peer, UniqueFd socket) {
+  const std::uint64_t id = ++last_session_;
+  auto& slot = sessions_[id];
+  auto budget = stall_budget(peer.uid);
+  slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), config_.hugepages, std::move(budget));
+  return *slot;
+}
+
+Session* ControlState::session(std::uint64_t id) const {
+  const auto it = sessions_.find(id);
+  return it == sessions_.end() ? nullptr : it->second.get();
+}
+
+std::uint32_t ControlState::polling_sessions() const {
+  return static_cast<std::uint32_t>(
+      std::ranges::count_if(sessions_, [](const auto& entry) { return entry.second->connected_qps != 0; }));
+}
+
+int ControlState::charge(Session& session, const Usage& more) {
+  if (const char* what = quotas_.charge(session.peer.uid, more)) {
+    log(LogLevel::kWarning,
+        "user %u has reached its limit of %s; raise [limits] in the configuration or close programs",
+        static_cast<unsigned>(session.peer.uid), what);
+    return ENOMEM;
+  }
+  session.usage.qps += more.qps, session.usage.cqs += more.cqs;
+  session.usage.mrs += more.mrs, session.usage.bytes += more.bytes;
+  return 0;
+}
+
+void ControlState::refund(Session& session, const Usage& less) {
+  quotas_.refund(session.peer.uid, less);
+  session.usage.qps -= less.qps, session.usage.cqs -= less.cqs;
+  session.usage.mrs -= less.mrs, session.usage.bytes -= less.bytes;
+}
+
+const std::shared_ptr<StallBudget>& ControlState::stall_budget(uid_t user) {
+  const Nanos now = monotonic_now();
+  // A user without sessions whose budget is full again needs no entry.
+  std::erase_if(stall_budgets_, [&](const auto& entry) {
+    return entry.first != user && entry.second.use_count() == 1 && entry.second->is_full(now);
+  });
+  auto& budget = stall_budgets_[user];
+  if (!budget) budget = std::make_shared<StallBudget>();
+  return budget;
+}
+
+// ---------------------------------------------------------------- XRC domains
+
+std::shared_ptr<XrcDomain> ControlState::find_xrc_domain(dev_t device, ino_t inode) const {
+  const auto it = xrc_domains_.find({device, inode});
+  return it == xrc_domains_.end() ? nullptr : it->second.lock();
+}
+
+std::shared_ptr<XrcDomain> ControlState::new_xrc_domain() {
+  auto domain = std::make_shared<XrcDomain>();
+  domain->id = ++last_xrc_domain_;
+  return domain;
+}
+
+void ControlState::publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain) {
+  std::erase_if(xrc_domains_, [](const auto& entry) { return entry.second.expired(); });
+  xrc_domains_[{domain->device, domain->inode}] = domain;
+}
+
+}  // namespace uroce::daemon

@@ -1,0 +1,119 @@
+// What the control commands work on: the device's configuration and port, the sessions, the allocators of the
+// daemon's numbers, and the users' quotas. It knows nothing of sockets or of the dispatch of commands (lib/daemon).
+//
+// Call contract. The control thread only. Worker-owned state is changed only through WorkerCore::call, so a command
+// that returns has taken effect, and what a worker may still read is freed only after that worker has run a
+// command.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "control/config.h"
+#include "control/id_pool.h"
+#include "control/port.h"
+#include "control/qpn.h"
+#include "control/quotas.h"
+#include "control/rejections.h"
+#include "control/session.h"
+#include "memory/table.h"
+#include "net/device.h"
+#include "worker/worker.h"
+
+namespace uroce::daemon {
+
+/// By session number.
+using Sessions = std::unordered_map<std::uint64_t, std::unique_ptr<Session>>;
+
+class ControlState {
+ public:
+  ControlState(const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers,
+               memory::Table& memory, std::uint64_t seed);
+  ControlState(const ControlState&) = delete;
+  ControlState& operator=(const ControlState&) = delete;
+
+  const DaemonConfig& config() const { return config_; }
+  Port& port() { return port_; }
+  const Port& port() const { return port_; }
+  memory::Table& memory() { return memory_; }
+  const Quotas& quotas() const { return quotas_; }
+  Rejections& rejections() { return rejections_; }
+  const Rejections& rejections() const { return rejections_; }
+  Nanos started() const { return started_; }
+
+  // Workers.
+  WorkerShared& workers() const { return workers_; }
+  std::uint32_t worker_count() const { return static_cast<std::uint32_t>(workers_.workers.size()); }
+  WorkerCore& worker(std::uint32_t index) const { return *workers_.workers[index]; }
+  /// The worker that owns the link stack, and receives frames that are not RoCE.
+  WorkerCore& link_worker() const { return worker(kLinkWorker); }
+  /// Runs `function` on every worker: afterwards no worker uses anything that it read before.
+  void on_all_workers(const Mailbox::Function& function) const;
+  void quiesce() const {
+    on_all_workers([](WorkerCore&) {});
+  }
+  /// The worker with the fewest QPs.
+  std::uint32_t choose_worker() const;
+  std::uint32_t& qps_of_worker(std::uint32_t worker) { return qp_counts_[worker]; }
+
+  // Sessions.
+  const Sessions& sessions() const { return sessions_; }
+  Session& open_session(Peer peer, UniqueFd socket);
+  /// nullptr: no such session.
+  Session* session(std::uint64_t id) const;
+  void erase_session(std::uint64_t id) { sessions_.erase(id); }
+  /// Sessions with connected QPs, whose clients poll.
+  std::uint32_t polling_sessions() const;
+  /// A session got its first connected QP, or lost its last one: the next heartbeat is due at once.
+  void note_pollers_changed() { pollers_changed_ = true; }
+  /// Whether that happened since the last call.
+  bool take_pollers_changed() { return std::exchange(pollers_changed_, false); }
+
+  /// Charges the session's user: 0, or ENOMEM with a log line that names the limit.
+  int charge(Session& session, const Usage& more);
+  void refund(Session& session, const Usage& less);
+
+  // Numbers and blocks.
+  QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }
+  PdId new_pd() { return {++last_pd_}; }
+  std::uint64_t new_flow() { return ++last_flow_; }
+  IdPool& cq_ids() { return cq_ids_; }
+  IdPool& srq_ids() { return srq_ids_; }
+  IdPool& ah_ids() { return ah_ids_; }
+  /// One block for each QP that answers READs and atomics.
+  BlockPool& responder_slots() { return responder_slots_; }
+
+  // XRC domains of files, which sessions share.
+  /// nullptr: no session has a domain of this file.
+  std::shared_ptr<XrcDomain> find_xrc_domain(dev_t device, ino_t inode) const;
+  std::shared_ptr<XrcDomain> new_xrc_domain();
+  void publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain);
+
+ private:
+  const std::shared_ptr<StallBudget>& stall_budget(uid_t user);
+
+  const DaemonConfig& config_;
+  WorkerShared& workers_;
+  memory::Table& memory_;
+  Port port_;
+  Quotas quotas_;
+  std::map<uid_t, std::shared_ptr<StallBudget>> stall_budgets_;  ///< shared by all sessions of a user
+  Rejections rejections_;
+  std::vector<QpnAllocator> qpns_;
+  std::vector<std::uint32_t> qp_counts_;
+  IdPool cq_ids_, srq_ids_, ah_ids_;
+  BlockPool responder_slots_{proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic};
+  std::uint32_t last_pd_;
+  std::uint64_t last_flow_ = 0;
+  std::uint64_t last_session_ = 0;
+  Sessions sessions_;
+  std::map<std::pair<dev_t, ino_t>, std::weak_ptr<XrcDomain>> xrc_domains_;  ///< of files
+  std::uint32_t last_xrc_domain_ = 0;
+  bool pollers_changed_ = false;
+  Nanos started_;
+};
+
+}  // namespace uroce::daemon
