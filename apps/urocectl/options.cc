@@ -14,7 +14,7 @@ namespace {
 constexpr char kHelp[] =
     R"(urocectl [-d NAME]... [--json] [--run-dir DIR] COMMAND
 
-  show [all|devices|sessions|qps|mrs|cqs|srqs|cm_ids|flows|errors]
+  show [all|devices|sessions|qps|mrs|cqs|srqs|cm_ids|flows|errors|worker_commands]
                                             what a daemon holds: QPs with their states and counters, ...
   stat [--watch [--interval S]]             counters that are not zero, under the names of rxe and mlx5; rejected.*
                                             is what clients asked for in vain, by reason;
@@ -73,10 +73,11 @@ void check(const Options& options, int extra) {
   if (options.command == "link") return check_link(options, extra);
   if (extra > 0 || !options.operand.empty())
     fail(2, options.command + " takes one argument at most; see urocectl --help");
-  if (options.command == "show" && !one_of(options.argument, {"", "all", "devices", "sessions", "qps", "mrs", "cqs",
-                                                              "srqs", "cm_ids", "flows", "errors"})) {
+  if (options.command == "show" &&
+      !one_of(options.argument, {"", "all", "devices", "sessions", "qps", "mrs", "cqs", "srqs", "cm_ids", "flows",
+                                 "errors", "worker_commands"})) {
     fail(2, "show " + options.argument +
-                ": give all, devices, sessions, qps, mrs, cqs, srqs, cm_ids, flows or errors");
+                ": give all, devices, sessions, qps, mrs, cqs, srqs, cm_ids, flows, errors or worker_commands");
   }
   if (options.command == "stat" && !options.argument.empty()) fail(2, "stat takes no argument");
   if (options.command == "trace" && options.argument.empty()) fail(2, "trace: give a file to write, or `stop`");

@@ -123,18 +123,27 @@ Json describe(const Session& session, const QpObject& qp, const proto::QpSnapsho
           {"counters", counters_of(now.counters)}};
 }
 
+/// Each worker fills the snapshots of its own QPs.
+struct SnapshotQps {
+  static constexpr std::string_view kName = "snapshot_qps";
+  std::span<const QpObject* const> qps;
+  std::vector<proto::QpSnapshot> now;
+  void describe(ArgumentText& text) const { text.add("count", qps.size()); }
+  void run(WorkerCore& worker) {
+    for (std::size_t i = 0; i < qps.size(); ++i) {
+      if (qps[i]->worker == worker.config().index) worker.transport().query(qps[i]->index, now[i]);
+    }
+  }
+};
+
 Json show_qps(const ControlState& state) {
   Json list = Json::array();
   for (const auto& [id, session] : state.sessions()) {
     std::vector<const QpObject*> qps;
     for (const auto& [handle, qp] : session->qps) qps.push_back(qp.get());
-    std::vector<proto::QpSnapshot> now(qps.size());
-    state.on_all_workers([&](WorkerCore& worker) {
-      for (std::size_t i = 0; i < qps.size(); ++i) {
-        if (qps[i]->worker == worker.config().index) worker.transport().query(qps[i]->index, now[i]);
-      }
-    });
-    for (std::size_t i = 0; i < qps.size(); ++i) list.push_back(describe(*session, *qps[i], now[i]));
+    SnapshotQps snapshots{qps, std::vector<proto::QpSnapshot>(qps.size())};
+    state.on_all_workers(snapshots);
+    for (std::size_t i = 0; i < qps.size(); ++i) list.push_back(describe(*session, *qps[i], snapshots.now[i]));
   }
   return list;
 }
@@ -153,27 +162,36 @@ Json show_mrs(const ControlState& state, const Session& asker) {
   return list;
 }
 
+/// All workers feed a CQ; that one of them is between two duty cycles is enough for numbers to show.
+struct ReadCq {
+  static constexpr std::string_view kName = "read_cq";
+  CqId id;
+  const Cq& cq;
+  std::uint32_t produced = 0;
+  bool failed = false;
+  void describe(ArgumentText& text) const { text.add("cq", id.value); }
+  void run(WorkerCore&) {
+    produced = cq.produced();
+    failed = cq.in_error();
+  }
+};
+
 Json show_cqs(const ControlState& state) {
   Json list = Json::array();
   for (const auto& [id, session] : state.sessions()) {
     for (const auto& [handle, cq] : session->cqs) {
-      std::uint32_t produced = 0;
-      bool failed = false;
-      // All workers feed it; one at rest is enough for a number to show.
       const Cq& queue = *cq->cq;
-      state.link_worker().call([&](WorkerCore&) {
-        produced = queue.produced();
-        failed = queue.in_error();
-      });
+      ReadCq read{cq->id, queue};
+      state.link_worker().call(read);
       list.push_back({{"cq", cq->id.value},
                       {"session", id},
                       {"program", session->program},
                       {"entries", cq->entries},
-                      {"produced", produced},
+                      {"produced", read.produced},
                       {"polled", queue.polled()},
                       {"armed", queue.armed()},
                       {"channel", cq->channel != nullptr},
-                      {"error", failed}});
+                      {"error", read.failed}});
     }
   }
   return list;
@@ -196,6 +214,20 @@ Json show_srqs(const ControlState& state) {
   return list;
 }
 
+Json show_worker_commands(const ControlState& state) {
+  Json list = Json::array();
+  for (std::uint32_t i = 0; i < state.worker_count(); ++i) {
+    for (const TracedCommand& command : state.worker(i).command_trace().last()) {
+      list.push_back({{"worker", i},
+                      {"command", std::string(command.name)},
+                      {"arguments", std::string(command.arguments.view())},
+                      {"started_us", (command.started - state.started()) / kMicrosecond},
+                      {"duration_us", command.duration / kMicrosecond}});
+    }
+  }
+  return list;
+}
+
 Json show_errors() {
   Json list = Json::array();
   for (const LoggedError& entry : ErrorLog::instance().entries()) {
@@ -208,31 +240,27 @@ Json show_errors() {
 }
 
 Json show(const AdminContext& context, const Session& asker, const std::string& what) {
+  const ControlState& state = context.state;
   Json answer = Json::object();
   const bool all = what == "all";
-  if (all || what == "devices") answer["devices"] = show_devices(context.state);
-  if (all || what == "sessions") answer["sessions"] = show_sessions(context.state);
-  if (all || what == "qps") answer["qps"] = show_qps(context.state);
-  if (all || what == "mrs") answer["mrs"] = show_mrs(context.state, asker);
-  if (all || what == "cqs") answer["cqs"] = show_cqs(context.state);
-  if (all || what == "srqs") answer["srqs"] = show_srqs(context.state);
-  if (all || what == "cm_ids") answer["cm_ids"] = show_cm_ids(context.state);
-  if (all || what == "flows") answer["flows"] = show_flows(context.state);
+  if (all || what == "devices") answer["devices"] = show_devices(state);
+  if (all || what == "sessions") answer["sessions"] = show_sessions(state);
+  if (all || what == "qps") answer["qps"] = show_qps(state);
+  if (all || what == "mrs") answer["mrs"] = show_mrs(state, asker);
+  if (all || what == "cqs") answer["cqs"] = show_cqs(state);
+  if (all || what == "srqs") answer["srqs"] = show_srqs(state);
+  if (all || what == "cm_ids") answer["cm_ids"] = show_cm_ids(state);
+  if (all || what == "flows") answer["flows"] = show_flows(state);
   if (all || what == "errors") answer["errors"] = show_errors();
+  if (what == "worker_commands") answer["worker_commands"] = show_worker_commands(state);
   if (answer.empty()) {
     return error("show has no \"" + what +
-                 "\"; it has all, devices, sessions, qps, mrs, cqs, srqs, cm_ids, flows, errors");
+                 "\"; it has all, devices, sessions, qps, mrs, cqs, srqs, cm_ids, flows, errors, worker_commands");
   }
   return answer;
 }
 
 // ---------------------------------------------------------------- counters
-
-struct Sums {
-  proto::Counters transport{};
-  WorkerCounters worker;
-  net::DeviceCounters device;
-};
 
 void add(proto::Counters& to, const proto::Counters& from) {
   auto* sum = reinterpret_cast<std::uint64_t*>(&to);
@@ -257,6 +285,19 @@ void add(net::DeviceCounters& to, const net::DeviceCounters& from) {
   to.tx_packets += from.tx_packets, to.tx_bytes += from.tx_bytes, to.tx_dropped += from.tx_dropped;
 }
 
+struct SumCounters {
+  static constexpr std::string_view kName = "sum_counters";
+  proto::Counters transport{};
+  WorkerCounters worker;
+  net::DeviceCounters device;
+  void describe(ArgumentText&) const {}
+  void run(WorkerCore& core) {
+    add(transport, core.transport().counters());
+    add(worker, core.counters());
+    if (const PortControl* port = core.port(); port != nullptr) add(device, port->counters());
+  }
+};
+
 Json controls_json(const ControlState& state) {
   Json values = Json::object();
   if (state.config().controls == nullptr) return values;
@@ -274,12 +315,8 @@ Json rejections_json(const Rejections& rejections) {
 
 Json stat(const AdminContext& context) {
   const ControlState& state = context.state;
-  Sums sums;
-  state.on_all_workers([&](WorkerCore& worker) {
-    add(sums.transport, worker.transport().counters());
-    add(sums.worker, worker.counters());
-    if (const PortControl* port = worker.port(); port != nullptr) add(sums.device, port->counters());
-  });
+  SumCounters sums;
+  state.on_all_workers(sums);
   Json transport = Json::object(), parse = Json::object();
   const auto* values = reinterpret_cast<const std::uint64_t*>(&sums.transport);
   for (std::size_t i = 0; i < proto::kCounterCount; ++i)

@@ -2,7 +2,7 @@
 // is wrong, what is allowed, what to do) means that nothing was done.
 //
 //   {"command": "show", "what": "all"|"devices"|"sessions"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
-//    "errors"}
+//    "errors"|"worker_commands"}
 //       -> for each kind asked for, under its name, a list of flat objects:
 //       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers_exceed_cores,
 //                 uptime_s
@@ -15,6 +15,8 @@
 //       cm_ids:   cm_id, session, program, pid, state, ps, source, destination ("*": any address)
 //       flows:    flow, session, program, to, type, priority, flags, match; packets, bytes (of one with counters)
 //       errors:   text, count, first, last (seconds since 1970)
+//       worker_commands (not in "all"): worker, command, arguments, started_us (since the daemon's start),
+//                 duration_us; the last 64 of each worker
 //   {"command": "stat"}
 //       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "rejected": {...},
 //          "cm": {...}, "controls": {name: text}}

@@ -25,10 +25,6 @@ ControlState::ControlState(const DaemonConfig& config, const net::DeviceInfo& de
   for (std::uint32_t i = 0; i < workers.workers.size(); ++i) qpns_.emplace_back(i, seed + i);
 }
 
-void ControlState::on_all_workers(const Mailbox::Function& function) const {
-  for (WorkerCore* worker : workers_.workers) worker->call(function);
-}
-
 std::uint32_t ControlState::choose_worker() const {
   return static_cast<std::uint32_t>(std::ranges::min_element(qp_counts_) - qp_counts_.begin());
 }

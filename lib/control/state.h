@@ -50,10 +50,10 @@ class ControlState {
   WorkerCore& worker(std::uint32_t index) const { return *workers_.workers[index]; }
   /// The worker that owns the link stack, and receives frames that are not RoCE.
   WorkerCore& link_worker() const { return worker(kLinkWorker); }
-  /// Runs `function` on every worker: afterwards no worker uses anything that it read before.
-  void on_all_workers(const Mailbox::Function& function) const;
-  void quiesce() const {
-    on_all_workers([](WorkerCore&) {});
+  /// Runs the command on one worker after the other: afterwards none uses anything that it read before.
+  template <class Command>
+  void on_all_workers(Command&& command) const {
+    for (WorkerCore* worker : workers_.workers) worker->call(command);
   }
   /// The worker with the fewest QPs.
   std::uint32_t choose_worker() const;

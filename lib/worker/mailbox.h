@@ -1,27 +1,25 @@
-// Commands from the conductor to a worker: run on the worker's thread between two duty cycles, while the conductor
-// waits. So a command is also a quiescent point: what the worker held from its last cycle is gone.
+// Commands from the control thread to a worker: they run on the worker's thread between two duty cycles, while the
+// control thread waits. So a command is also a quiescent point: afterwards the worker uses nothing that it read
+// before.
 //
 // Edges: call() (release on waiting_, seq_cst with `asleep` of the worker) pairs with serve() (acquire);
 // serve() (release on done) pairs with the end of call() (acquire).
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <mutex>
 #include <vector>
 
-namespace uroce::daemon {
+#include "worker/command_trace.h"
 
-class WorkerCore;
+namespace uroce::daemon {
 
 class Mailbox {
  public:
-  using Function = std::function<void(WorkerCore&)>;
-
-  /// Conductor: runs `function` on the worker and returns when it has run. `wake` is called once it is visible.
+  /// Control thread: runs `command` on the worker and returns when it has run. `wake` is called once it is visible.
   template <class Wake>
-  void call(const Function& function, Wake&& wake) {
-    Entry entry{&function};
+  void call(const WorkerCommandRef& command, Wake&& wake) {
+    Entry entry{command};
     {
       std::lock_guard lock(mutex_);
       entries_.push_back(&entry);
@@ -29,19 +27,21 @@ class Mailbox {
     }
     wake();
     entry.done.wait(0, std::memory_order_acquire);
-    // The worker sets done and then notifies: it is out of the entry once it has taken the lock no more.
+    // The worker sets `done` and then notifies under the lock: once the lock is free, it does not use the entry.
     std::lock_guard lock(mutex_);
   }
+  /// Runs `command` on the caller's thread, for a worker that has none.
+  void run(const WorkerCommandRef& command, WorkerCore& worker) { trace_.run(command, worker); }
 
   bool waiting() const { return waiting_.load(std::memory_order_seq_cst); }
 
-  /// Worker: runs what is waiting. True: there was something.
+  /// Worker: runs the commands that wait. False: there were none.
   bool serve(WorkerCore& worker) {
     if (!waiting_.load(std::memory_order_relaxed)) return false;
     std::lock_guard lock(mutex_);
     waiting_.store(false, std::memory_order_relaxed);
     for (Entry* entry : entries_) {
-      (*entry->function)(worker);
+      trace_.run(entry->command, worker);
       entry->done.store(1, std::memory_order_release);
       entry->done.notify_one();
     }
@@ -49,15 +49,18 @@ class Mailbox {
     return true;
   }
 
+  const CommandTrace& trace() const { return trace_; }
+
  private:
   struct Entry {
-    const Function* function;
+    WorkerCommandRef command;
     std::atomic<int> done{0};
   };
 
   std::mutex mutex_;
   std::vector<Entry*> entries_;
   std::atomic<bool> waiting_{false};
+  CommandTrace trace_;
 };
 
 }  // namespace uroce::daemon

@@ -33,12 +33,12 @@ WorkerCore::WorkerCore(const WorkerConfig& config, WorkerShared& shared, memory:
 
 WorkerCore::~WorkerCore() { std::erase(shared_.workers, this); }
 
-void WorkerCore::call(const Mailbox::Function& function) {
+void WorkerCore::run(const WorkerCommandRef& command) {
   if (!threaded_.load(std::memory_order_acquire)) {
-    function(*this);
+    mailbox_.run(command, *this);
     return;
   }
-  mailbox_.call(function, [this] { wake(); });
+  mailbox_.call(command, [this] { wake(); });
 }
 
 // ---------------------------------------------------------------- frames in

@@ -71,7 +71,11 @@ class WorkerCore {
   WorkerCore& operator=(const WorkerCore&) = delete;
 
   // Any thread.
-  void call(const Mailbox::Function& function);
+  /// Runs the command between two duty cycles and returns afterwards.
+  template <class Command>
+  requires WorkerCommand<std::remove_reference_t<Command>>
+  void call(Command&& command) { run(WorkerCommandRef(command)); }
+  const CommandTrace& command_trace() const { return mailbox_.trace(); }
   /// Wakes the worker if it sleeps. Call it after the work has been stored where work_waiting() looks.
   void wake() { sleep_.wake(); }
   void set_threaded(bool threaded) { threaded_.store(threaded, std::memory_order_release); }
@@ -128,6 +132,7 @@ class WorkerCore {
   void set_port(PortControl* port);
 
  private:
+  void run(const WorkerCommandRef& command);
   bool gsi_waits() const { return link_ != nullptr && shared_.gsi.waiting(); }
   void count_verdict(wire::ParseVerdict verdict) { ++counters_.parse[static_cast<std::size_t>(verdict)]; }
   /// Gives a packet to the transport or, on worker 0, to the GSI; returns its final verdict.

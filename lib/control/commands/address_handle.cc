@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "control/commands/command.h"
+#include "control/worker_commands.h"
 #include "platform/clock.h"
 
 namespace uroce::daemon::commands {
@@ -51,8 +52,7 @@ int create_ah(Call& call) {
   ah->av = request.av;
   ++pd->users;
   const wire::PathAddress path = ah->path;
-  call.state.on_all_workers(
-      [&](WorkerCore& worker) { worker.transport().set_address_handle(AhId{*number}, pd->id, &path); });
+  call.state.on_all_workers(worker_commands::SetAddressHandle{AhId{*number}, pd->id, &path});
   session.ahs.add_as(*number, std::move(ah));
   call.reply.put(uroce_handle{*number, 0});
   return 0;
@@ -76,26 +76,33 @@ namespace {
 /// A device whose port takes no frames keeps what was posted waiting: no handle stays for longer than that.
 constexpr Nanos kLastUseLimit = 100 * kMillisecond;
 
+using DatagramProgress = worker_commands::QueryDatagrams::Entry;
+
 void find_last_uses(Call& call, AhObject& ah) {
   ah.retired_at = monotonic_now();
-  call.state.on_all_workers([&](WorkerCore& worker) {
-    for (const auto& [handle, qp] : call.session.qps) {
-      if (qp->type != proto::QpType::kUd || qp->pd != ah.pd || qp->worker != worker.config().index) continue;
-      const proto::SendProgress progress = worker.transport().datagrams(qp->index);
-      if (!progress.all_sent()) ah.last_uses.push_back({handle, progress.posted});
-    }
-  });
+  std::vector<DatagramProgress> qps;
+  for (const auto& [handle, qp] : call.session.qps) {
+    if (qp->type == proto::QpType::kUd && qp->pd == ah.pd) qps.push_back({handle, qp->worker, qp->index, {}});
+  }
+  call.state.on_all_workers(worker_commands::QueryDatagrams{qps});
+  for (const DatagramProgress& qp : qps) {
+    if (!qp.progress.all_sent()) ah.last_uses.push_back({qp.handle, qp.progress.posted});
+  }
 }
 
 void forget_what_is_sent(Call& call, AhObject& ah) {
-  call.state.on_all_workers([&](WorkerCore& worker) {
-    std::erase_if(ah.last_uses, [&](const AhObject::LastUse& use) {
-      const QpObject* const qp = call.session.qps.find(use.qp);
-      if (qp == nullptr) return true;
-      if (qp->worker != worker.config().index) return false;
-      const proto::SendProgress progress = worker.transport().datagrams(qp->index);
-      return progress.all_sent() || static_cast<std::int32_t>(progress.next - use.end) >= 0;
-    });
+  std::erase_if(ah.last_uses,
+                [&](const AhObject::LastUse& use) { return call.session.qps.find(use.qp) == nullptr; });
+  std::vector<DatagramProgress> qps;
+  for (const AhObject::LastUse& use : ah.last_uses) {
+    const QpObject& qp = *call.session.qps.find(use.qp);
+    qps.push_back({use.qp, qp.worker, qp.index, {}});
+  }
+  call.state.on_all_workers(worker_commands::QueryDatagrams{qps});
+  auto qp = qps.begin();
+  std::erase_if(ah.last_uses, [&](const AhObject::LastUse& use) {
+    const proto::SendProgress progress = (qp++)->progress;
+    return progress.all_sent() || static_cast<std::int32_t>(progress.next - use.end) >= 0;
   });
 }
 
@@ -117,8 +124,7 @@ int destroy_ah(Call& call) {
   AhObject* const ah = call.session.ahs.find(request.handle);
   if (ah == nullptr) return EINVAL;
   if (still_needed(call, *ah)) return kParked;
-  call.state.on_all_workers(
-      [&](WorkerCore& worker) { worker.transport().set_address_handle(AhId{request.handle}, PdId{}, nullptr); });
+  call.state.on_all_workers(worker_commands::SetAddressHandle{AhId{request.handle}, PdId{}, nullptr});
   call.state.ah_ids().release(request.handle);
   --ah->pd->users;
   call.session.ahs.erase(request.handle);

@@ -2,6 +2,7 @@
 #include <bit>
 
 #include "control/commands/command.h"
+#include "control/worker_commands.h"
 
 namespace uroce::daemon::commands {
 namespace {
@@ -54,7 +55,7 @@ int create_cq(Call& call) {
   cq.set_shared(call.state.worker_count() > 1);
   if (channel != nullptr) ++channel->users;
   const CqId id = object->id;
-  call.state.on_all_workers([&](WorkerCore& worker) { worker.set_cq(id, &cq, session.id); });
+  call.state.on_all_workers(worker_commands::SetCq{id, &cq, session.id});
   call.events.add_cq(id, session, request.cookie);
 
   uroce_create_cq_response response{};
@@ -79,9 +80,10 @@ int resize_cq(Call& call) {
   const auto ring = session.arena.allocate(ChunkKind::kDaemonWrites, std::size_t{entries} * sizeof(uroce_cqe));
   bool moved = false;
   if (ring) {
-    // A worker's thread, so that with one worker nobody feeds the CQ meanwhile; with several it is locked.
-    call.state.link_worker().call(
-        [&](WorkerCore&) { moved = object->cq->resize(reinterpret_cast<uroce_cqe*>(ring->data), entries); });
+    // On a worker's thread: with one worker, nobody adds entries at the same time; with several, the CQ is locked.
+    worker_commands::ResizeCq resize{object->id, *object->cq, reinterpret_cast<uroce_cqe*>(ring->data), entries};
+    call.state.link_worker().call(resize);
+    moved = resize.resized;
   }
   if (!moved) {
     if (ring) session.arena.free(*ring);
@@ -121,7 +123,7 @@ int destroy_cq(Call& call) {
   CqObject* object = session.cqs.find(request.handle);
   if (object == nullptr) return EINVAL;
   if (object->users != 0) return EBUSY;
-  call.state.on_all_workers([&](WorkerCore& worker) { worker.remove_cq(object->id, object->cq.get()); });
+  call.state.on_all_workers(worker_commands::RemoveCq{object->id, object->cq.get()});
   call.events.remove_cq(object->id);
   call.state.cq_ids().release(object->id.value);
   if (object->channel != nullptr) --object->channel->users;

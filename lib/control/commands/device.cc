@@ -1,5 +1,6 @@
 // QUERY_DEVICE, QUERY_PORT, QUERY_GID.
 #include "control/commands/command.h"
+#include "control/worker_commands.h"
 
 namespace uroce::daemon::commands {
 
@@ -13,11 +14,10 @@ int query_port(Call& call) {
   if (!call.no_body()) return EINVAL;
   call.link.refresh();
   uroce_port_response response = call.state.port().port();
-  call.state.on_all_workers([&](WorkerCore& worker) {
-    const proto::Counters& counters = worker.transport().counters();
-    response.bad_pkeys += static_cast<std::uint32_t>(counters.drop_bad_pkey);
-    response.bad_qkeys += static_cast<std::uint32_t>(counters.drop_bad_qkey);
-  });
+  worker_commands::CountBadKeys bad;
+  call.state.on_all_workers(bad);
+  response.bad_pkeys += static_cast<std::uint32_t>(bad.pkeys);
+  response.bad_qkeys += static_cast<std::uint32_t>(bad.qkeys);
   call.reply.put(response);
   return 0;
 }

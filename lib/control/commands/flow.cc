@@ -4,6 +4,7 @@
 
 #include "control/commands/command.h"
 #include "control/privilege.h"
+#include "control/worker_commands.h"
 
 namespace uroce::daemon::commands {
 namespace {
@@ -136,10 +137,9 @@ int create_flow(Call& call) {
   if (!find_objects(session, request, *flow)) return EINVAL;
   flow->id = call.state.new_flow();
   flow->asked = request;
-  bool added = false;
-  call.state.link_worker().call(
-      [&](WorkerCore& worker) { added = worker.add_flow(flow->id, describe(request, *flow)); });
-  if (!added) return ENOMEM;
+  worker_commands::AddFlow add{flow->id, describe(request, *flow)};
+  call.state.link_worker().call(add);
+  if (!add.added) return ENOMEM;
   count_users(*flow, 1);
   call.reply.put(uroce_handle{session.flows.add(std::move(flow)), 0});
   return 0;
@@ -150,7 +150,7 @@ int destroy_flow(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const FlowObject* const flow = call.session.flows.find(request.handle);
   if (flow == nullptr) return EINVAL;
-  call.state.link_worker().call([&](WorkerCore& worker) { worker.remove_flow(flow->id); });
+  call.state.link_worker().call(worker_commands::RemoveFlows{std::span(&flow->id, 1)});
   count_users(*flow, ~0u);
   call.session.flows.erase(request.handle);
   return 0;

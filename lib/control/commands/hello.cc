@@ -7,6 +7,7 @@
 #include <atomic>
 
 #include "control/commands/command.h"
+#include "control/worker_commands.h"
 #include "mapping/sigbus_guard.h"
 #include "platform/clock.h"
 #include "platform/log.h"
@@ -106,7 +107,7 @@ int hello(Call& call) {
   call.reply.fds.push_back(std::move(read_end));
   session.hello_done = true;
   for (std::uint32_t i = 0; i < workers; ++i) {
-    call.state.worker(i).call([&](WorkerCore& worker) { worker.attach(*session.ports[i]); });
+    call.state.worker(i).call(worker_commands::AttachSession{*session.ports[i]});
   }
   call.reply.put(response);
   return 0;

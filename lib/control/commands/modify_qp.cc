@@ -1,6 +1,6 @@
 // MODIFY_QP, QUERY_QP.
 #include "control/commands/command.h"
-#include "platform/clock.h"
+#include "control/worker_commands.h"
 #include "platform/log.h"
 
 namespace uroce::daemon::commands {
@@ -94,12 +94,6 @@ void note_state(ControlState& state, Session& session, QpObject& qp, proto::QpSt
   state.note_pollers_changed();
 }
 
-bool snapshot_of(ControlState& state, const QpObject& qp, proto::QpSnapshot& out) {
-  bool found = false;
-  state.worker(qp.worker).call([&](WorkerCore& worker) { found = worker.transport().query(qp.index, out); });
-  return found;
-}
-
 int refuse(const Session& session, const QpObject& qp, const char* what, int error) {
   log(LogLevel::kInfo, "%s: modify of QP 0x%06x refused: %s", session.program.c_str(), qp.qpn.value, what);
   return error;
@@ -131,15 +125,11 @@ int modify_qp(Call& call) {
     return refuse(session, *qp, what, EINVAL);
   }
   if (const int status = resolve_for(call, *qp, request, attr)) return status;
-  proto::ModifyVerdict verdict;
-  proto::QpSnapshot after;
-  call.state.worker(qp->worker).call([&](WorkerCore& worker) {
-    verdict = worker.transport().modify(qp->index, attr, request.mask, monotonic_now());
-    worker.transport().query(qp->index, after);
-  });
-  if (verdict.error != 0) return refuse(session, *qp, verdict.what, verdict.error);
+  worker_commands::ModifyQp modify{qp->qpn, qp->index, attr, request.mask};
+  call.state.worker(qp->worker).call(modify);
+  if (modify.verdict.error != 0) return refuse(session, *qp, modify.verdict.what, modify.verdict.error);
   remember(*qp, request.attr, request.mask);
-  note_state(call.state, session, *qp, after.state);
+  note_state(call.state, session, *qp, modify.after.state);
   return 0;
 }
 
@@ -148,8 +138,10 @@ int query_qp(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const QpObject* qp = call.session.qps.find(request.handle);
   if (qp == nullptr) return EINVAL;
-  proto::QpSnapshot now;
-  if (!snapshot_of(call.state, *qp, now)) return EINVAL;
+  worker_commands::QueryQp query{qp->qpn, qp->index};
+  call.state.worker(qp->worker).call(query);
+  if (!query.found) return EINVAL;
+  const proto::QpSnapshot& now = query.snapshot;
   uroce_query_qp_response response{};
   response.attr = qp->attr();
   response.attr.state = response.attr.cur_state = static_cast<std::uint32_t>(now.state);

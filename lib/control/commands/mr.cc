@@ -2,6 +2,7 @@
 #include <system_error>
 
 #include "control/commands/command.h"
+#include "control/worker_commands.h"
 #include "platform/log.h"
 
 namespace uroce::daemon::commands {
@@ -173,7 +174,7 @@ int make(Call& call, MrKind kind) {
 /// False: windows are bound to it.
 bool withdraw(ControlState& state, Key key) {
   if (!state.memory().retire(key)) return false;
-  state.quiesce();
+  state.on_all_workers(worker_commands::Quiesce{});
   state.memory().release(key);
   return true;
 }

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "control/commands/command.h"
-#include "platform/clock.h"
+#include "control/worker_commands.h"
 
 namespace uroce::daemon::commands {
 namespace {
@@ -30,13 +30,11 @@ int attach_mcast(Call& call) {
   if (std::ranges::find(groups, a.group) != groups.end()) return 0;
   if (groups.size() >= kMaxGroupsOfQp) return ENOMEM;
   if (!call.link.join_group(a.group)) return ENOMEM;
-  int error = 0;
-  call.state.worker(a.qp->worker).call([&](WorkerCore& worker) {
-    error = worker.transport().attach_multicast(a.qp->index, a.group);
-  });
-  if (error != 0) {
+  worker_commands::AttachMulticast attach{a.qp->qpn, a.qp->index, a.group};
+  call.state.worker(a.qp->worker).call(attach);
+  if (attach.error != 0) {
     call.link.leave_group(a.group);
-    return error;
+    return attach.error;
   }
   groups.push_back(a.group);
   return 0;
@@ -46,9 +44,7 @@ int detach_mcast(Call& call) {
   Attachment a;
   if (const int error = read(call, a)) return error;
   if (std::erase(a.qp->groups, a.group) == 0) return EINVAL;
-  call.state.worker(a.qp->worker).call([&](WorkerCore& worker) {
-    worker.transport().detach_multicast(a.qp->index, a.group);
-  });
+  call.state.worker(a.qp->worker).call(worker_commands::DetachMulticast{a.qp->qpn, a.qp->index, a.group});
   call.link.leave_group(a.group);
   return 0;
 }

@@ -1,5 +1,6 @@
 // ALLOC_MW, DEALLOC_MW. Binding is a work request, and the workers' business.
 #include "control/commands/command.h"
+#include "control/worker_commands.h"
 
 namespace uroce::daemon::commands {
 
@@ -31,7 +32,7 @@ int dealloc_mw(Call& call) {
   MwObject* mw = session.mws.find(request.handle);
   if (mw == nullptr) return EINVAL;
   if (!mw->retired) call.state.memory().retire(mw->key);
-  call.state.quiesce();
+  call.state.on_all_workers(worker_commands::Quiesce{});
   call.state.memory().release(mw->key);
   --mw->pd->users;
   session.mws.erase(request.handle);

@@ -4,7 +4,7 @@
 
 #include "control/commands/command.h"
 #include "control/privilege.h"
-#include "platform/clock.h"
+#include "control/worker_commands.h"
 
 namespace uroce::daemon::commands {
 namespace {
@@ -184,14 +184,6 @@ proto::QpCreate describe(ControlState& state, const Session& session, const uroc
   return create;
 }
 
-// On the worker's thread.
-int create_on_worker(WorkerCore& worker, SessionPort& port, const proto::QpCreate& create, QpObject& qp) {
-  if (port.qp_of_bit.size() <= qp.bit) port.qp_of_bit.resize(std::bit_ceil(qp.bit + 64), SessionPort::kNoQp);
-  const int error = worker.transport().create(create, qp.index);
-  if (error == 0) port.qp_of_bit[qp.bit] = qp.index.value;
-  return error;
-}
-
 uroce_create_qp_response respond(const uroce_create_qp_request& request, const Shape& shape, const QpObject& qp) {
   uroce_create_qp_response r{};
   r.qpn = qp.qpn.value;
@@ -262,9 +254,10 @@ int create_qp(Call& call) {
   int error = acquire(call.state, session, shape, *qp);
   if (error == 0) {
     const proto::QpCreate create = describe(call.state, session, request, shape, *qp);
-    call.state.worker(qp->worker).call([&](WorkerCore& worker) {
-      error = create_on_worker(worker, *session.ports[qp->worker], create, *qp);
-    });
+    worker_commands::CreateQp on_worker{create, session.ports[qp->worker].get(), qp->bit};
+    call.state.worker(qp->worker).call(on_worker);
+    error = on_worker.error;
+    qp->index = on_worker.index;
   }
   if (error != 0) {
     drop(call.state, session, *qp);
@@ -296,10 +289,8 @@ int destroy_qp(Call& call) {
   if (qp->target) {
     release_xrc_target(call.state, *qp->target);
   } else {
-    call.state.worker(qp->worker).call([&](WorkerCore& worker) {
-      session.ports[qp->worker]->qp_of_bit[qp->bit] = SessionPort::kNoQp;
-      worker.transport().destroy(qp->index, monotonic_now());
-    });
+    call.state.worker(qp->worker)
+        .call(worker_commands::DestroyQp{qp->qpn, qp->index, session.ports[qp->worker].get(), qp->bit});
     --call.state.qps_of_worker(qp->worker);
     drop(call.state, session, *qp);
   }

@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "control/commands/command.h"
+#include "control/worker_commands.h"
 
 namespace uroce::daemon::commands {
 namespace {
@@ -84,7 +85,7 @@ void start(ControlState& state, const Session& session, SrqObject& srq) {
   create.ring = consumer_of(srq, srq.ring, srq.entries);
   create.max_sge = srq.max_sge;
   srq.srq = std::make_unique<proto::Srq>(create);
-  state.on_all_workers([&](WorkerCore& worker) { worker.transport().set_srq(srq.id, srq.srq.get()); });
+  state.on_all_workers(worker_commands::SetSrq{srq.id, srq.srq.get()});
 }
 
 // One event: whoever has fewer posted than the limit says so at once.
@@ -186,7 +187,7 @@ int destroy_srq(Call& call) {
   SrqObject* srq = session.srqs.find(request.handle);
   if (srq == nullptr) return EINVAL;
   if (srq->users != 0) return EBUSY;
-  call.state.on_all_workers([&](WorkerCore& worker) { worker.transport().set_srq(srq->id, nullptr); });
+  call.state.on_all_workers(worker_commands::SetSrq{srq->id, nullptr});
   call.events.remove_srq(srq->id);
   count_users(*srq, ~0u);
   drop(call.state, session, *srq);

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "control/commands/command.h"
-#include "platform/clock.h"
+#include "control/worker_commands.h"
 
 namespace uroce::daemon::commands {
 namespace {
@@ -11,30 +11,25 @@ namespace {
 constexpr std::size_t kBatch = 64;
 
 void remove_flows(ControlState& state, const Session& session) {
-  auto flow = session.flows.begin();
-  while (flow != session.flows.end()) {
-    state.link_worker().call([&](WorkerCore& worker) {
-      for (std::size_t i = 0; i < kBatch && flow != session.flows.end(); ++i, ++flow) {
-        worker.remove_flow(flow->second->id);
-      }
-    });
+  std::vector<std::uint64_t> ids;
+  for (const auto& [handle, flow] : session.flows) ids.push_back(flow->id);
+  for (std::size_t first = 0; first < ids.size(); first += kBatch) {
+    const auto batch = std::span(ids).subspan(first, std::min(kBatch, ids.size() - first));
+    state.link_worker().call(worker_commands::RemoveFlows{batch});
   }
   for (const auto& [handle, rss] : session.rss) state.qpns(kLinkWorker).release(rss->qpn);
 }
 
 void destroy_qps(ControlState& state, EventRouter& events, LinkControl& link, Session& session) {
   for (std::uint32_t w = 0; w < session.ports.size(); ++w) {
-    std::vector<const QpObject*> mine;
+    std::vector<proto::QpIndex> mine;
     for (const auto& [handle, qp] : session.qps) {
-      if (qp->worker == w && !qp->target) mine.push_back(qp.get());
+      if (qp->worker == w && !qp->target) mine.push_back(qp->index);
     }
     state.qps_of_worker(w) -= static_cast<std::uint32_t>(mine.size());
     for (std::size_t first = 0; first < mine.size(); first += kBatch) {
-      state.worker(w).call([&](WorkerCore& worker) {
-        for (std::size_t i = first; i < std::min(first + kBatch, mine.size()); ++i) {
-          worker.transport().destroy(mine[i]->index, monotonic_now());
-        }
-      });
+      const auto batch = std::span(mine).subspan(first, std::min(kBatch, mine.size() - first));
+      state.worker(w).call(worker_commands::DestroyQps{batch});
     }
   }
   for (const auto& [handle, qp] : session.qps) {
@@ -94,20 +89,14 @@ void release_all(ControlState& state, EventRouter& events, LinkControl& link, Se
   const bool attached = session.hello_done;
   // First the doors: no doorbell of this session is served any more.
   for (std::uint32_t w = 0; attached && w < session.ports.size(); ++w) {
-    state.worker(w).call([&](WorkerCore& worker) { worker.detach(*session.ports[w]); });
+    state.worker(w).call(worker_commands::DetachSession{*session.ports[w]});
   }
   remove_flows(state, session);
   destroy_qps(state, events, link, session);
   retire_memory(state, session);
   if (attached) {
     // This command is also the quiescent point after which no worker uses the memory.
-    state.on_all_workers([&](WorkerCore& worker) {
-      for (const auto& [handle, srq] : session.srqs) worker.transport().set_srq(srq->id, nullptr);
-      for (const auto& [handle, cq] : session.cqs) worker.remove_cq(cq->id, cq->cq.get());
-      for (const auto& [handle, ah] : session.ahs) {
-        worker.transport().set_address_handle(AhId{handle}, PdId{}, nullptr);
-      }
-    });
+    state.on_all_workers(worker_commands::RemoveObjects{session});
   }
   release_memory(state, session);
   release_numbers(state, events, session);

@@ -2,8 +2,8 @@
 #include <fcntl.h>
 
 #include "control/commands/command.h"
+#include "control/worker_commands.h"
 #include "mapping/untrusted_fd.h"
-#include "platform/clock.h"
 
 namespace uroce::daemon::commands {
 namespace {
@@ -83,13 +83,12 @@ int make_xrc_target(ControlState& state, std::shared_ptr<XrcDomain> domain, std:
   create.xrcd = domain->id;
   create.responder_resources = state.responder_slots().span(target->responder_resources);
   create.owner = kNoSession;
-  int error = 0;
-  state.worker(target->worker).call([&](WorkerCore& worker) {
-    error = worker.transport().create(create, target->index);
-  });
-  if (error != 0) {
+  worker_commands::CreateQp on_worker{create};
+  state.worker(target->worker).call(on_worker);
+  target->index = on_worker.index;
+  if (on_worker.error != 0) {
     state.qpns(target->worker).release(*qpn);
-    return error;
+    return on_worker.error;
   }
   ++state.qps_of_worker(target->worker);
   domain->targets[qpn->value] = target;
@@ -100,9 +99,7 @@ int make_xrc_target(ControlState& state, std::shared_ptr<XrcDomain> domain, std:
 
 void release_xrc_target(ControlState& state, XrcTarget& target) {
   if (--target.users != 0) return;
-  state.worker(target.worker).call([&](WorkerCore& worker) {
-    worker.transport().destroy(target.index, monotonic_now());
-  });
+  state.worker(target.worker).call(worker_commands::DestroyQp{target.qpn, target.index});
   state.qpns(target.worker).release(target.qpn);
   --state.qps_of_worker(target.worker);
   target.domain->targets.erase(target.qpn.value);

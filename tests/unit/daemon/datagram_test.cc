@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "control/worker_commands.h"
 #include "test_client.h"
 #include "test_daemon.h"
 
@@ -406,12 +407,12 @@ TEST_P(DatagramTest, AnSrqThatGoesInTheMiddleOfAMessageLeavesNothingBehind) {
   uroce_cqe ring[16] = {};
   uroce_cq_client_block block{};
   Cq foreign(ring, 16, &block);
-  daemon.conductor->state().on_all_workers([&](WorkerCore& core) { core.set_cq(id, &foreign, 99); });
+  daemon.conductor->state().on_all_workers(worker_commands::SetCq{id, &foreign, 99});
   daemon.devices[worker].set_credit(1u << 30);
   daemon.run_until([&] { return other_cq.ring.peek() != nullptr; });
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_QP, target.made.handle), 0);
   EXPECT_EQ(foreign.produced(), 0u);
-  daemon.conductor->state().on_all_workers([&](WorkerCore& core) { core.remove_cq(id, &foreign); });
+  daemon.conductor->state().on_all_workers(worker_commands::RemoveCq{id, &foreign});
 }
 
 TEST_P(DatagramTest, NothingOfAKilledClientRemains) {

@@ -1,0 +1,68 @@
+#include "control/worker_commands.h"
+
+#include <bit>
+
+namespace uroce::daemon::worker_commands {
+
+void RemoveObjects::run(WorkerCore& worker) {
+  for (const auto& [handle, srq] : session.srqs) worker.transport().set_srq(srq->id, nullptr);
+  for (const auto& [handle, cq] : session.cqs) worker.remove_cq(cq->id, cq->cq.get());
+  for (const auto& [handle, ah] : session.ahs) {
+    worker.transport().set_address_handle(AhId{handle}, PdId{}, nullptr);
+  }
+}
+
+void CreateQp::run(WorkerCore& worker) {
+  if (port != nullptr && port->qp_of_bit.size() <= bit) {
+    port->qp_of_bit.resize(std::bit_ceil(bit + 64), SessionPort::kNoQp);
+  }
+  error = worker.transport().create(create, index);
+  if (error == 0 && port != nullptr) port->qp_of_bit[bit] = index.value;
+}
+
+void DestroyQp::run(WorkerCore& worker) {
+  if (port != nullptr) port->qp_of_bit[bit] = SessionPort::kNoQp;
+  worker.transport().destroy(index, monotonic_now());
+}
+
+// The link stack may have frames to send after each of these.
+
+void ResolveNeighbour::run(WorkerCore& worker) {
+  if (worker.link() == nullptr) return;
+  resolution = worker.link()->resolve(destination, monotonic_now(), mac, vlan);
+  worker.touch_link();
+}
+
+void JoinGroup::run(WorkerCore& worker) {
+  if (worker.link() == nullptr) return;
+  worker.link()->join(group, monotonic_now());
+  worker.touch_link();
+}
+
+void LeaveGroup::run(WorkerCore& worker) {
+  if (worker.link() == nullptr) return;
+  worker.link()->leave(group, monotonic_now());
+  worker.touch_link();
+}
+
+void AddAddress::run(WorkerCore& worker) {
+  if (worker.link() == nullptr) return;
+  worker.link()->add_address(address);
+  worker.touch_link();
+}
+
+void RemoveAddress::run(WorkerCore& worker) {
+  if (worker.link() != nullptr) worker.link()->remove_address(address);
+}
+
+void LeaveToKernel::run(WorkerCore& worker) {
+  if (worker.link() != nullptr) worker.link()->leave_to_kernel(addresses);
+}
+
+void SetMtu::run(WorkerCore& worker) {
+  worker.transport().set_port_mtu(path_mtu);
+  worker.transport().set_max_frame(max_frame_of_link(link_mtu));
+  if (worker.link() != nullptr) worker.link()->set_mtu(link_mtu);
+}
+
+}  // namespace uroce::daemon::worker_commands

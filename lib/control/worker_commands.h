@@ -1,0 +1,304 @@
+// What the control thread has workers do, grouped by object. Each command is a struct: arguments first, results
+// after them, run() on the worker's thread. WorkerCore::call() returns when it has run, and keeps it in the
+// worker's trace.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "control/port.h"
+#include "control/session.h"
+#include "net/link_stack.h"
+#include "platform/clock.h"
+#include "worker/worker.h"
+
+namespace uroce::daemon::worker_commands {
+
+/// Does nothing: afterwards the worker uses nothing that it read before.
+struct Quiesce {
+  static constexpr std::string_view kName = "quiesce";
+  void describe(ArgumentText&) const {}
+  void run(WorkerCore&) {}
+};
+
+// ---------------------------------------------------------------- sessions
+
+struct AttachSession {
+  static constexpr std::string_view kName = "attach_session";
+  SessionPort& port;
+  void describe(ArgumentText& text) const { text.add("session", port.session); }
+  void run(WorkerCore& worker) { worker.attach(port); }
+};
+
+/// The worker serves no doorbell of the session any more.
+struct DetachSession {
+  static constexpr std::string_view kName = "detach_session";
+  SessionPort& port;
+  void describe(ArgumentText& text) const { text.add("session", port.session); }
+  void run(WorkerCore& worker) { worker.detach(port); }
+};
+
+/// Removes all CQs, SRQs and address handles of a session that ends.
+struct RemoveObjects {
+  static constexpr std::string_view kName = "remove_objects";
+  const Session& session;
+  void describe(ArgumentText& text) const {
+    text.add("session", session.id).add("cqs", session.cqs.size()).add("srqs", session.srqs.size());
+    text.add("ahs", session.ahs.size());
+  }
+  void run(WorkerCore& worker);
+};
+
+// ---------------------------------------------------------------- completion and shared receive queues
+
+struct SetCq {
+  static constexpr std::string_view kName = "set_cq";
+  CqId id;
+  Cq* cq = nullptr;
+  std::uint64_t session = 0;
+  void describe(ArgumentText& text) const { text.add("cq", id.value).add("session", session); }
+  void run(WorkerCore& worker) { worker.set_cq(id, cq, session); }
+};
+
+struct RemoveCq {
+  static constexpr std::string_view kName = "remove_cq";
+  CqId id;
+  Cq* cq = nullptr;
+  void describe(ArgumentText& text) const { text.add("cq", id.value); }
+  void run(WorkerCore& worker) { worker.remove_cq(id, cq); }
+};
+
+struct ResizeCq {
+  static constexpr std::string_view kName = "resize_cq";
+  CqId id;
+  Cq& cq;
+  uroce_cqe* ring = nullptr;
+  std::uint32_t entries = 0;
+  bool resized = false;
+  void describe(ArgumentText& text) const { text.add("cq", id.value).add("entries", entries); }
+  void run(WorkerCore&) { resized = cq.resize(ring, entries); }
+};
+
+/// nullptr removes it.
+struct SetSrq {
+  static constexpr std::string_view kName = "set_srq";
+  SrqId id;
+  proto::Srq* srq = nullptr;
+  void describe(ArgumentText& text) const { text.add("srq", id.value).add("removed", srq == nullptr); }
+  void run(WorkerCore& worker) { worker.transport().set_srq(id, srq); }
+};
+
+// ---------------------------------------------------------------- queue pairs
+
+/// `port` is null for QPs without doorbells (XRC targets).
+struct CreateQp {
+  static constexpr std::string_view kName = "create_qp";
+  const proto::QpCreate& create;
+  SessionPort* port = nullptr;
+  std::uint32_t bit = 0;  ///< the QP's doorbell
+  proto::QpIndex index;
+  int error = 0;
+  void describe(ArgumentText& text) const { text.add("qpn", create.qpn).add("session", create.owner); }
+  void run(WorkerCore& worker);
+};
+
+struct DestroyQp {
+  static constexpr std::string_view kName = "destroy_qp";
+  Qpn qpn;
+  proto::QpIndex index;
+  SessionPort* port = nullptr;
+  std::uint32_t bit = 0;
+  void describe(ArgumentText& text) const { text.add("qpn", qpn); }
+  void run(WorkerCore& worker);
+};
+
+/// QPs of a session whose doorbells are detached already.
+struct DestroyQps {
+  static constexpr std::string_view kName = "destroy_qps";
+  std::span<const proto::QpIndex> qps;
+  void describe(ArgumentText& text) const { text.add("count", qps.size()); }
+  void run(WorkerCore& worker) {
+    for (const proto::QpIndex qp : qps) worker.transport().destroy(qp, monotonic_now());
+  }
+};
+
+struct ModifyQp {
+  static constexpr std::string_view kName = "modify_qp";
+  Qpn qpn;
+  proto::QpIndex index;
+  const proto::QpAttr& attr;
+  std::uint32_t mask = 0;
+  proto::ModifyVerdict verdict;
+  proto::QpSnapshot after;
+  void describe(ArgumentText& text) const { text.add("qpn", qpn).add("mask", mask); }
+  void run(WorkerCore& worker) {
+    verdict = worker.transport().modify(index, attr, mask, monotonic_now());
+    worker.transport().query(index, after);
+  }
+};
+
+struct QueryQp {
+  static constexpr std::string_view kName = "query_qp";
+  Qpn qpn;
+  proto::QpIndex index;
+  bool found = false;
+  proto::QpSnapshot snapshot;
+  void describe(ArgumentText& text) const { text.add("qpn", qpn); }
+  void run(WorkerCore& worker) { found = worker.transport().query(index, snapshot); }
+};
+
+/// How far UD QPs have sent what was posted. Each worker fills the entries of its own QPs.
+struct QueryDatagrams {
+  static constexpr std::string_view kName = "query_datagrams";
+  struct Entry {
+    std::uint32_t handle = 0, worker = 0;
+    proto::QpIndex index;
+    proto::SendProgress progress;
+  };
+  std::span<Entry> qps;
+  void describe(ArgumentText& text) const { text.add("count", qps.size()); }
+  void run(WorkerCore& worker) {
+    for (Entry& qp : qps) {
+      if (qp.worker == worker.config().index) qp.progress = worker.transport().datagrams(qp.index);
+    }
+  }
+};
+
+struct AttachMulticast {
+  static constexpr std::string_view kName = "attach_multicast";
+  Qpn qpn;
+  proto::QpIndex index;
+  wire::Address group;
+  int error = 0;
+  void describe(ArgumentText& text) const { text.add("qpn", qpn).add("group", address_text(group)); }
+  void run(WorkerCore& worker) { error = worker.transport().attach_multicast(index, group); }
+};
+
+struct DetachMulticast {
+  static constexpr std::string_view kName = "detach_multicast";
+  Qpn qpn;
+  proto::QpIndex index;
+  wire::Address group;
+  void describe(ArgumentText& text) const { text.add("qpn", qpn).add("group", address_text(group)); }
+  void run(WorkerCore& worker) { worker.transport().detach_multicast(index, group); }
+};
+
+/// `path` null removes the handle.
+struct SetAddressHandle {
+  static constexpr std::string_view kName = "set_address_handle";
+  AhId id;
+  PdId pd;
+  const wire::PathAddress* path = nullptr;
+  void describe(ArgumentText& text) const { text.add("ah", id.value).add("removed", path == nullptr); }
+  void run(WorkerCore& worker) { worker.transport().set_address_handle(id, pd, path); }
+};
+
+// ---------------------------------------------------------------- link
+
+struct ResolveNeighbour {
+  static constexpr std::string_view kName = "resolve_neighbour";
+  wire::Address destination;
+  std::uint16_t vlan = 0;
+  net::Resolution resolution = net::Resolution::kNoRoute;
+  wire::Mac mac{};
+  void describe(ArgumentText& text) const { text.add("destination", address_text(destination)).add("vlan", vlan); }
+  void run(WorkerCore& worker);
+};
+
+struct JoinGroup {
+  static constexpr std::string_view kName = "join_group";
+  wire::Address group;
+  void describe(ArgumentText& text) const { text.add("group", address_text(group)); }
+  void run(WorkerCore& worker);
+};
+
+struct LeaveGroup {
+  static constexpr std::string_view kName = "leave_group";
+  wire::Address group;
+  void describe(ArgumentText& text) const { text.add("group", address_text(group)); }
+  void run(WorkerCore& worker);
+};
+
+struct AddAddress {
+  static constexpr std::string_view kName = "add_address";
+  net::InterfaceAddress address;
+  void describe(ArgumentText& text) const { text.add("address", address_text(address.address)); }
+  void run(WorkerCore& worker);
+};
+
+struct RemoveAddress {
+  static constexpr std::string_view kName = "remove_address";
+  wire::Address address;
+  void describe(ArgumentText& text) const { text.add("address", address_text(address)); }
+  void run(WorkerCore& worker);
+};
+
+/// The addresses that this port's packets are sent to.
+struct SetAddresses {
+  static constexpr std::string_view kName = "set_addresses";
+  std::span<const net::InterfaceAddress> addresses;
+  void describe(ArgumentText& text) const { text.add("count", addresses.size()); }
+  void run(WorkerCore& worker) { worker.set_addresses(addresses); }
+};
+
+/// Addresses that the kernel has, too, and answers for.
+struct LeaveToKernel {
+  static constexpr std::string_view kName = "leave_to_kernel";
+  std::span<const wire::Address> addresses;
+  void describe(ArgumentText& text) const { text.add("count", addresses.size()); }
+  void run(WorkerCore& worker);
+};
+
+struct SetMtu {
+  static constexpr std::string_view kName = "set_mtu";
+  std::uint32_t link_mtu = 0, path_mtu = 0;  ///< bytes
+  void describe(ArgumentText& text) const { text.add("link_mtu", link_mtu).add("path_mtu", path_mtu); }
+  void run(WorkerCore& worker);
+};
+
+/// `up` stays as it is where the worker has no device.
+struct QueryLinkState {
+  static constexpr std::string_view kName = "query_link_state";
+  bool up = false;
+  void describe(ArgumentText&) const {}
+  void run(WorkerCore& worker) {
+    if (const PortControl* port = worker.port(); port != nullptr) up = port->info().link_up;
+  }
+};
+
+// ---------------------------------------------------------------- flows, counters
+
+struct AddFlow {
+  static constexpr std::string_view kName = "add_flow";
+  std::uint64_t id = 0;
+  net::Flow flow;
+  bool added = false;
+  void describe(ArgumentText& text) const { text.add("flow", id); }
+  void run(WorkerCore& worker) { added = worker.add_flow(id, std::move(flow)); }
+};
+
+struct RemoveFlows {
+  static constexpr std::string_view kName = "remove_flows";
+  std::span<const std::uint64_t> ids;
+  void describe(ArgumentText& text) const {
+    text.add("count", ids.size());
+    if (!ids.empty()) text.add("first", ids.front());
+  }
+  void run(WorkerCore& worker) {
+    for (const std::uint64_t id : ids) worker.remove_flow(id);
+  }
+};
+
+/// Adds the worker's counters of bad keys, as ibv_query_port(3) shows them.
+struct CountBadKeys {
+  static constexpr std::string_view kName = "count_bad_keys";
+  std::uint64_t pkeys = 0, qkeys = 0;
+  void describe(ArgumentText&) const {}
+  void run(WorkerCore& worker) {
+    pkeys += worker.transport().counters().drop_bad_pkey;
+    qkeys += worker.transport().counters().drop_bad_qkey;
+  }
+};
+
+}  // namespace uroce::daemon::worker_commands

@@ -1,0 +1,70 @@
+// Commands to workers as text, the trace of the last ones, and the check of command tables.
+#include "control/worker_commands.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "admin/query.h"
+#include "control/command_table.h"
+#include "test_client.h"
+#include "test_daemon.h"
+
+namespace uroce::daemon::testing {
+namespace {
+
+template <class Command>
+std::string text_of(Command command) {
+  return to_string(WorkerCommandRef(command));
+}
+
+TEST(WorkerCommands, PrintTheirNameAndArguments) {
+  using namespace worker_commands;
+  EXPECT_EQ(text_of(Quiesce{}), "quiesce");
+  EXPECT_EQ(text_of(SetCq{CqId{3}, nullptr, 7}), "set_cq cq=3 session=7");
+  EXPECT_EQ(text_of(SetSrq{SrqId{4}, nullptr}), "set_srq srq=4 removed=yes");
+  EXPECT_EQ(text_of(DestroyQp{Qpn{0x1234}, {}}), "destroy_qp qpn=0x1234");
+  EXPECT_EQ(text_of(JoinGroup{ipv4(9)}), "join_group group=192.0.2.9");
+  EXPECT_EQ(text_of(ResolveNeighbour{ipv4(9), 5}), "resolve_neighbour destination=192.0.2.9 vlan=5");
+}
+
+TEST(WorkerCommands, AnArgumentThatDoesNotFitIsLeftOut) {
+  ArgumentText text;
+  text.add("first", 1).add("long", std::string(200, 'x')).add("last", 2);
+  EXPECT_EQ(text.view(), "first=1 last=2");
+}
+
+TEST(WorkerCommands, TheTraceKeepsTheLastOnesOfEachWorker) {
+  TestDaemon daemon(test_config(), 2);
+  TestClient client(*daemon.conductor);
+  client.hello();
+  for (std::uint32_t i = 0; i < 100; ++i) daemon.cores[0]->call(worker_commands::SetMtu{1500, i});
+  EXPECT_EQ(daemon.cores[0]->command_trace().last().size(), CommandTrace::kKept);
+  const auto answer = nlohmann::json::parse(handle_query(daemon.conductor->admin(), client.session(),
+                                                         R"({"command":"show","what":"worker_commands"})"));
+  std::vector<nlohmann::json> first, second;
+  for (const auto& row : answer["worker_commands"]) (row["worker"] == 0 ? first : second).push_back(row);
+  ASSERT_EQ(first.size(), CommandTrace::kKept);
+  EXPECT_EQ(first.back()["command"], "set_mtu");
+  EXPECT_EQ(first.back()["arguments"], "link_mtu=1500 path_mtu=99");
+  EXPECT_EQ(first.front()["arguments"], "link_mtu=1500 path_mtu=36");
+  ASSERT_FALSE(second.empty());
+  EXPECT_EQ(second.back()["command"], "attach_session");
+}
+
+constexpr int kFirst = 1, kSecond = 2;
+constexpr CommandRow<const int*> kInOrder[] = {{7, &kFirst}, {8, &kSecond}};
+constexpr CommandRow<const int*> kSwapped[] = {{8, &kSecond}, {7, &kFirst}};
+static_assert(rows_match_opcodes(kInOrder, 7, 8));
+static_assert(!rows_match_opcodes(kSwapped, 7, 8), "a swapped pair of rows must not pass");
+static_assert(!rows_match_opcodes(kInOrder, 7, 9), "a missing row must not pass");
+
+TEST(CommandTable, FindsRowsByOpcode) {
+  EXPECT_EQ(find_command(kInOrder, 6), nullptr);
+  EXPECT_EQ(find_command(kInOrder, 7)->run, &kFirst);
+  EXPECT_EQ(find_command(kInOrder, 8)->run, &kSecond);
+  EXPECT_EQ(find_command(kInOrder, 9), nullptr);
+}
+
+}  // namespace
+}  // namespace uroce::daemon::testing
