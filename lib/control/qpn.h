@@ -1,20 +1,15 @@
-// Queue pair numbers: 24 bits, of which the top 4 name the worker, so that steering a packet is one shift. The rest
-// walks through all 2^20 values in an order that depends on the seed: a number comes back only after all others,
-// and the next one can't be guessed from the last.
+// Allocates queue pair numbers (base/qpn_layout.h). The local part walks through all 2^20 values in an order that
+// depends on the seed: a number is reused only after all others, and the next one cannot be guessed from the last.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "base/qpn_layout.h"
 #include "base/types.h"
 
 namespace uroce::daemon {
-
-inline constexpr std::uint32_t kQpnLocalBits = 20;
-inline constexpr std::uint32_t kMaxWorkers = 1u << (24 - kQpnLocalBits);
-
-constexpr std::uint32_t worker_of(Qpn qpn) { return qpn.value >> kQpnLocalBits; }
 
 class QpnAllocator {
  public:

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "control/qpn.h"
+#include "base/qpn_layout.h"
 
 namespace uroce::daemon {
 namespace {
