@@ -1,5 +1,5 @@
-// What urocectl asks (UROCE_CMD_ADMIN): JSON in, JSON out. Every answer is an object; one with "error" (text: what
-// is wrong, what is allowed, what to do) means that nothing was done.
+// urocectl's requests (UROCE_CMD_ADMIN): JSON in, JSON out. Every answer is an object; an answer with "error"
+// (text: the value, what is allowed, what to do) means that nothing was changed.
 //
 //   {"command": "show", "what": "all"|"devices"|"sessions"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
 //    "errors"|"worker_commands"}
@@ -21,7 +21,7 @@
 //       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "rejected": {...},
 //          "cm": {...}, "controls": {name: text}}
 //          sums over all workers. Names in "transport" are those of rxe and mlx5 where they have the counter;
-//          "rejected" has what clients asked for and did not get, by reason (rejections.h).
+//          "rejected" counts requests of clients that were refused, by reason (rejections.h).
 //   {"command": "fault"}                         -> {"settings": {name: text}}
 //   {"command": "fault", "settings": "drop=0.01,seed=7"|"off"}  -> the same, afterwards       (*)
 //   {"command": "trace", "file": PATH}           -> {"file": PATH}; "stop": true -> {}        (*)

@@ -1,4 +1,4 @@
-// What urocectl tells of connection management.
+// The connection management sections of `urocectl show` and `urocectl stat`.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,10 +8,10 @@
 
 namespace uroce::daemon {
 
-/// One object an id, as admin.h says.
+/// One object for each id (query.h, "cm_ids").
 nlohmann::ordered_json show_cm_ids(const ControlState& state);
 
-/// The general services interface and the connection manager behind it: name to number.
+/// Counters of the general services interface (QP 1) and of the connection manager.
 nlohmann::ordered_json cm_counters(const ControlState& state, const CmService& cm);
 
 }  // namespace uroce::daemon

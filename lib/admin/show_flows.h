@@ -7,7 +7,7 @@
 
 namespace uroce::daemon {
 
-/// One object a flow, as admin.h says.
+/// One object for each flow (query.h, "flows").
 nlohmann::ordered_json show_flows(const ControlState& state);
 
 }  // namespace uroce::daemon

@@ -221,7 +221,7 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   id->destination = request.destination;
   std::memcpy(id->path.gid, destination.bytes.data(), 16);
   if (resolution == net::Resolution::kResolved) {
-    if (!tell(*id, kAddrResolved)) return ENOBUFS;
+    if (!report(*id, kAddrResolved)) return ENOBUFS;
     id->state = CmIdState::kResolved;
   } else {
     id->state = CmIdState::kResolving;
@@ -237,9 +237,9 @@ int CmService::resolve_route(commands::Call& call, Nanos) {
   CmId* id = id_of(call);
   if (id == nullptr || id->state != CmIdState::kResolved) return EINVAL;
   if (!port_.gids().find(address_of(id->source))) {
-    return tell(*id, kRouteError, -ENODEV) ? 0 : ENOBUFS;  // the port has lost the address since
+    return report(*id, kRouteError, -ENODEV) ? 0 : ENOBUFS;  // the port has lost the address since
   }
-  return tell(*id, kRouteResolved) ? 0 : ENOBUFS;
+  return report(*id, kRouteResolved) ? 0 : ENOBUFS;
 }
 
 int CmService::listen(commands::Call& call, Nanos) {

@@ -112,7 +112,7 @@ void CmService::on_event(const cm::Event& event) {
     case cm::EventType::kEstablished:
       id.state = CmIdState::kConnected;
       id.was_connected = true;
-      return void(tell(id, kEstablished));
+      return void(report(id, kEstablished));
     case cm::EventType::kRejected: {
       id.state = CmIdState::kClosed;
       uroce_cm_event out = record(id, kRejected, static_cast<int>(event.reject.reason));
@@ -122,15 +122,15 @@ void CmService::on_event(const cm::Event& event) {
     }
     case cm::EventType::kUnreachable:
       id.state = CmIdState::kClosed;
-      return void(tell(id, kUnreachable, -ETIMEDOUT));
+      return void(report(id, kUnreachable, -ETIMEDOUT));
     case cm::EventType::kDisconnected:
       id.state = CmIdState::kClosed;
-      return void(tell(id, kDisconnected, event.timed_out ? -ETIMEDOUT : 0));
+      return void(report(id, kDisconnected, event.timed_out ? -ETIMEDOUT : 0));
     case cm::EventType::kClosed: {
       const bool told = id.was_connected;
       if (id.state != CmIdState::kConnected || id.qp_type != kTypeUd) id.state = CmIdState::kClosed;
       detach(id);
-      if (told) tell(id, kTimewaitExit);
+      if (told) report(id, kTimewaitExit);
       return;
     }
     default: return;

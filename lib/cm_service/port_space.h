@@ -1,4 +1,4 @@
-// Which ports of which port space are taken (the IP service ids of annex A11). Used by the conductor alone.
+// Which ports of which RDMA port space are bound (IP service ids, IBTA annex A11). Used by the control thread only.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ class CmPorts {
   /// EADDRNOTAVAIL (none is free).
   int bind(CmId& id);
   void unbind(CmId& id);
-  /// Nobody else listens there: two ids may share a port when both allow it, but only one may listen.
+  /// Whether no other id listens there: two ids may share a port when both allow it, but only one may listen.
   bool may_listen(const CmId& id) const;
 
  private:

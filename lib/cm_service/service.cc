@@ -106,7 +106,7 @@ void CmService::release(Session& session, Nanos now) {
 
 void CmService::device_gone(const Sessions& sessions) {
   for (const auto& [number, session] : sessions) {
-    for (const auto& [handle, id] : session->cm.ids) tell(*id, kDeviceRemoval);
+    for (const auto& [handle, id] : session->cm.ids) report(*id, kDeviceRemoval);
   }
 }
 
@@ -165,9 +165,9 @@ void CmService::resolve_pending(Nanos now) {
     const bool resolved = result == net::Resolution::kResolved;
     id.state = resolved ? CmIdState::kResolved : CmIdState::kBound;
     if (resolved) {
-      tell(id, kAddrResolved);
+      report(id, kAddrResolved);
     } else {
-      tell(id, kAddrError, -ETIMEDOUT);
+      report(id, kAddrError, -ETIMEDOUT);
     }
   }
   resolving_ = std::move(left);

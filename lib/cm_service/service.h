@@ -1,8 +1,8 @@
-// Connection management for clients: the RDMA CM's ids on top of the port's connection manager. What a kernel does
-// for librdmacm elsewhere.
+// Connection management for clients: the RDMA CM's ids on top of the port's connection manager, as the kernel's
+// ucma provides it to librdmacm.
 //
-// Call contract. The conductor's thread only. run() executes one control command. step() takes what came in over
-// the GSI and lets time pass; call it when GsiPort::fd() is readable and when next_timeout() has come. release()
+// Call contract. The conductor's thread only. run() executes one control command. step() takes messages from
+// the GSI and advances timers; call it when GsiPort::fd() is readable and when next_timeout() has come. release()
 // tears down everything of a session, peers included. Events go to the clients' channels, in order.
 #pragma once
 
@@ -35,7 +35,7 @@ class CmService {
   void step(Nanos now);
   Nanos next_timeout() const;
   void release(Session& session, Nanos now);
-  /// Tells every id that its device is gone.
+  /// Sends RDMA_CM_EVENT_DEVICE_REMOVAL to every id.
   void device_gone(const Sessions& sessions);
   const cm::Manager& manager() const { return manager_; }
   std::uint64_t events_lost() const { return events_lost_; }
@@ -44,7 +44,7 @@ class CmService {
   using Handler = int (CmService::*)(commands::Call&, Nanos);
   static const CommandRow<Handler> kCommands[];
 
-  // Commands (cm_commands.cc).
+  // Commands (commands.cc).
   int open_channel(commands::Call& call, Nanos now);
   int close_channel(commands::Call& call, Nanos now);
   int create_id(commands::Call& call, Nanos now);
@@ -67,7 +67,7 @@ class CmService {
   /// Chooses source address and port of an id that is to reach `destination`.
   int bind_towards(CmId& id, const uroce_cm_address& source, const wire::Address& destination);
 
-  // Ids (cm.cc).
+  // Ids (service.cc).
   CmId& add_id(Session& session, CmChannel& channel);
   void remove_id(CmId& id, Nanos now);
   void attach(CmId& id, cm::ConnectionId connection);
@@ -78,7 +78,7 @@ class CmService {
   void resolve_pending(Nanos now);
   void send_messages();
 
-  // Events (cm_events.cc).
+  // Events (events.cc).
   void drain();
   void on_event(const cm::Event& event);
   void on_request(const cm::Event& event);
@@ -89,10 +89,10 @@ class CmService {
   CmId* id_for_request(CmId& listener, const cm::Event& event,
                        std::span<const std::byte, cm::IpCmHeader::kBytes> ip, cm::RejReason& refuse);
   uroce_cm_event record(const CmId& id, std::uint32_t type, int status) const;
-  bool tell(const CmId& id, std::uint32_t type, int status = 0) {
+  bool report(const CmId& id, std::uint32_t type, int status = 0) {
     return write(*id.channel, record(id, type, status));
   }
-  /// False: the session has too many that it has not read; this one is lost, and counted.
+  /// False: the session has too many unread events; this one is lost, and counted.
   bool write(CmChannel& channel, const uroce_cm_event& event);
   void write_owed(Nanos now);
 
@@ -109,7 +109,7 @@ class CmService {
   std::uint64_t events_lost_ = 0;
   std::uint64_t last_cookie_ = 0;
   std::uint64_t random_;
-  cm::Event event_;  // too large for the stack of a loop
+  cm::Event event_;  // a member, as it is too large for the stack
   Nanos now_ = 0;
 };
 

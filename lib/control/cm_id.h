@@ -1,4 +1,4 @@
-// What a session owns of connection management. Used by the conductor alone.
+// The connection management objects of a session. Used by the control thread only.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ namespace uroce::daemon {
 
 struct CmObjects;
 
-/// The sending end of an event channel of the client's.
+/// The daemon's end of a client's event channel.
 struct CmChannel {
   UniqueFd socket;
   CmObjects* owner = nullptr;
   std::uint32_t device = 0;
   std::uint32_t users = 0;
-  std::deque<uroce_cm_event> owed;  ///< the socket was full
+  std::deque<uroce_cm_event> owed;  ///< not written yet, because the socket was full
 };
 
 enum class CmIdState : std::uint8_t {
@@ -29,11 +29,11 @@ enum class CmIdState : std::uint8_t {
   kResolving,
   kResolved,  ///< the neighbour is known
   kListening,
-  kRequested,  ///< made for a request that nobody has answered yet
+  kRequested,  ///< created for a request that the client has not answered yet
   kConnecting,
-  kResponded,  ///< the peer has accepted: to be established
+  kResponded,  ///< the peer has accepted; the RTU is still to be sent
   kConnected,
-  kClosed,  ///< was rejected, given up or disconnected
+  kClosed,  ///< rejected, timed out or disconnected
 };
 
 struct Session;
@@ -47,7 +47,7 @@ struct CmId {
   std::uint64_t cookie = 0;  ///< of a listener, in the manager
   cm::PortSpace space{};
   std::uint32_t qp_type = 0, flags = 0;
-  bool owns_port = false;  ///< stands in the port table; those made for requests share their listener's
+  bool owns_port = false;  ///< it is in the port table; ids created for requests share their listener's port
   uroce_cm_address source{}, destination{};
   Nanos resolve_until = 0;
   std::optional<cm::ConnectionId> connection;

@@ -1,4 +1,4 @@
-// What a daemon is told when it starts. Every field has a default that serves a first session.
+// The configuration of a daemon. Every field has a default that works for a first try.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ enum class PollMode : std::uint8_t {
   kBusy,      ///< never sleep
 };
 
-/// What the clients of one user may hold together. 0: no limit of this kind.
+/// Limits on the objects of all clients of one user. 0: unlimited.
 struct UserLimits {
   std::uint32_t qps = 262144;
   std::uint32_t cqs = 65536;
@@ -30,10 +30,10 @@ struct UserLimits {
 struct DaemonConfig {
   std::string name = "uroce0";                   ///< the RDMA device's name
   std::string run_dir = "/run/uroce";            ///< sockets, lock, sysfs-like tree
-  std::string port;                              ///< the port as the user named it, to show
+  std::string port;                              ///< the port as the user named it, for display
   std::vector<net::InterfaceAddress> addresses;  ///< GID i is addresses[i]
   std::optional<wire::Address> gateway4, gateway6;
-  std::uint32_t mtu = 0;  ///< bytes behind the Ethernet header; 0: what the port says
+  std::uint32_t mtu = 0;  ///< bytes after the Ethernet header; 0: the port's own
 
   PollMode poll_mode = PollMode::kAdaptive;
   std::uint32_t idle_us = 200;       ///< idle time before a worker with a core to itself sleeps
@@ -45,10 +45,10 @@ struct DaemonConfig {
   std::uint32_t max_cqs = 65536;
   std::uint32_t max_srqs = 65536;
   std::uint32_t max_mrs = 1u << 20;             ///< at most 2^20, windows included
-  std::uint32_t receive_ring_bytes = 4u << 20;  ///< READ responses that may be under way to a worker
-  bool hugepages = true;                        ///< queues in hugepages where there are any
+  std::uint32_t receive_ring_bytes = 4u << 20;  ///< READ responses that may be in flight to a worker
+  bool hugepages = true;                        ///< place queues in hugepages if the system has free ones
 
-  bool indirect = true;  ///< memory that can't be shared is reached through the kernel, else refused
+  bool indirect = true;  ///< memory that cannot be shared is accessed through the kernel; false: refused
 
   std::uint64_t seed = 0;                   ///< of keys and QPNs; 0: from the kernel
   net::DeviceControls* controls = nullptr;  ///< what urocectl can change in the device stack; may be null

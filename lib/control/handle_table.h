@@ -1,5 +1,5 @@
-// The objects of one kind that one session has, by the numbers it was given. A number is never given out twice in a
-// session's life, so a stale one finds nothing.
+// The objects of one kind that a session has, by handle. A handle is never used twice in a session's life, so a
+// stale one finds nothing.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class HandleTable {
     objects_.emplace(handle, std::move(object));
     return handle;
   }
-  /// Under a number of the caller's choice, which must be free. A table has numbers of one origin only.
+  /// Adds it under a handle that the caller chose and that is free. A table uses either add() or add_as().
   void add_as(std::uint32_t handle, std::unique_ptr<T> object) { objects_.emplace(handle, std::move(object)); }
   /// nullptr: no such handle.
   T* find(std::uint32_t handle) const {

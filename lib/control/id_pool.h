@@ -1,4 +1,4 @@
-// Small numbers that objects of the whole daemon are found by: fresh ones first, then the one that has been free
+// Small numbers by which the whole daemon finds objects. Unused numbers come first, then the one that has been free
 // longest.
 #pragma once
 

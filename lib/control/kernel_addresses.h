@@ -1,7 +1,7 @@
-// The kernel's part in a port that it has as an interface, too (af_packet, af_xdp, pcap): which of our addresses
-// are also its own. Every packet for those comes to both. The kernel answers ARP, neighbour discovery and echo
-// requests, so the link stack leaves them to it; and it would answer RoCE with "port unreachable", were there no
-// socket on that port: one is held here for each such address, whose filter drops all.
+// Which of the port's addresses the kernel has on the same interface, too (af_packet, af_xdp, pcap). Both receive
+// every packet for such an address. The kernel answers ARP, neighbour discovery and echo requests, so the link
+// stack does not; and it would answer RoCE with "port unreachable" if no socket were bound to that UDP port: this
+// class holds one for each such address, with a filter that drops everything.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class KernelAddresses {
   /// The interface's index, 0: the kernel has none.
   explicit KernelAddresses(std::uint32_t interface) : interface_(interface) {}
 
-  /// Looks which of `ours` the kernel has now. True: others than before.
+  /// Checks which of `ours` the kernel has now. True: the set has changed.
   bool refresh(std::span<const net::InterfaceAddress> ours);
   std::vector<wire::Address> shared() const;
 
@@ -27,7 +27,7 @@ class KernelAddresses {
   UniqueFd bound_socket(const wire::Address& address, std::uint16_t port) const;
 
   std::uint32_t interface_;
-  std::map<wire::Address, UniqueFd> sockets_;  ///< invalid: somebody else holds the port, and so keeps it quiet
+  std::map<wire::Address, UniqueFd> sockets_;  ///< invalid: another program has bound the port
 };
 
 }  // namespace uroce::daemon

@@ -1,6 +1,6 @@
-// The objects that a session owns: one type for each kind that a client can create. Used by the conductor only;
-// workers see the CQs, SRQs and queues in here, which therefore stay until every worker has run a command after
-// their removal.
+// The objects that a session owns: one type for each kind that a client can create. Used by the control thread
+// only; workers see the CQs, SRQs and queues in here, which therefore stay until every worker has run a command
+// after their removal.
 #pragma once
 
 #include <sys/types.h>
@@ -71,7 +71,7 @@ struct MwObject {
   bool retired = false;  ///< together with the memory that it was bound to
 };
 
-/// Device memory: the client's own, kept for who imports it.
+/// Device memory: a file of the client's, kept for other processes that import it.
 struct DmObject {
   UniqueFd memory;
   std::uint64_t length = 0;
@@ -115,7 +115,7 @@ struct XrcDomain {
   std::unordered_map<std::uint32_t, std::weak_ptr<struct XrcTarget>> targets;  ///< by QPN
 };
 
-/// An XRC target QP, which all sessions that made or opened it have together.
+/// An XRC target QP, shared by all sessions that created or opened it.
 struct XrcTarget {
   std::shared_ptr<XrcDomain> domain;
   Qpn qpn;
@@ -183,10 +183,10 @@ struct AhObject {
   uroce_av av{};
   wire::PathAddress path;
 
-  /// What had been posted when the handle was to be destroyed, and may use it.
+  /// Datagrams that were posted before the handle was to be destroyed, and may use it.
   struct LastUse {
     std::uint32_t qp = 0;   ///< handle
-    std::uint32_t end = 0;  ///< index behind the last send queue entry
+    std::uint32_t end = 0;  ///< index after the last send queue entry
   };
   std::vector<LastUse> last_uses;
   Nanos retired_at = 0;  ///< 0: it is in use

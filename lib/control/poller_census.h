@@ -1,6 +1,6 @@
-// Which daemons run on this machine and how many pollers they and their clients are: a small file in the run
-// directory, mapped by all. Each daemon owns one slot, proved by a lock on the slot's first byte, which the kernel
-// drops with the process; the slots of the dead count for nothing.
+// How many threads of daemons and clients poll on this machine: a small file in the run directory, mapped by all
+// daemons. A daemon owns one slot while it holds the lock on the slot's first byte, which the kernel releases when
+// the process ends; slots without a lock do not count.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What clients are told about the device and its port.
+// The description of the device and its port that clients query (ibv_query_device(3), ibv_query_port(3)).
 #pragma once
 
 #include <cstdint>
@@ -47,13 +47,14 @@ class Port {
   std::uint32_t link_mtu() const { return link_mtu_; }
   /// False: not kLeastMtu to most_mtu().
   bool set_link_mtu(std::uint32_t bytes);
-  /// What it was at the start, which frames have room for.
+  /// The MTU at the start, for which frame buffers were sized.
   std::uint32_t most_mtu() const { return most_mtu_; }
   bool up() const;
-  /// False: it was so already.
+  /// False: the state was the same already.
   bool set_link(bool up);
-  /// False: as GidTable says.
+  /// False: the table has the GID already, or is full.
   bool add_gid(const net::InterfaceAddress& gid);
+  /// False: the table has no such GID.
   bool remove_gid(const wire::Address& gid);
 
  private:

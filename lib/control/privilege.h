@@ -1,13 +1,13 @@
-// What a client's process may do beyond its user's rights.
+// Whether a client's process holds a capability.
 #pragma once
 
 #include "control/session.h"
 
 namespace uroce::daemon {
 
-/// Whether it has CAP_NET_RAW over this daemon's network, as packet(7) wants it: effective, and in the user
-/// namespace of the daemon. False also where that can't be told, and when the rights are those of a program with
-/// more than its user has (setuid, file capabilities): the user could have kept the socket when it was executed.
+/// Whether the process has CAP_NET_RAW over this daemon's network, as packet(7) requires: effective, and in the
+/// daemon's user namespace. False where that cannot be determined, and where the capability comes from the program
+/// (setuid, file capabilities): the user may have opened the socket before the program was executed.
 bool may_use_raw_packets(const Peer& peer);
 
 }  // namespace uroce::daemon

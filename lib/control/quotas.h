@@ -1,4 +1,4 @@
-// What each user's clients hold together, against the limits of the configuration. Used by the conductor alone.
+// The objects that each user's clients hold in total, and the limits on them. Used by the control thread only.
 #pragma once
 
 #include <sys/types.h>

@@ -1,4 +1,4 @@
-// What clients asked for on the control path and did not get, by reason. Read and written by the control thread.
+// Requests of clients that were refused, counted by reason. Used by the control thread only.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ inline constexpr std::string_view kRejectionNames[] = {
 #undef UROCE_REJECTION_NAME
 };
 
-/// The reason behind the errno of a command that was understood.
+/// The reason to count for an errno that a command returned.
 constexpr Rejection rejection_of(int error) {
   switch (error) {
     case EINVAL:

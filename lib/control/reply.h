@@ -12,8 +12,8 @@ namespace uroce::daemon {
 
 /// What a request is answered with.
 struct Reply {
-  int status = 0;                   ///< 0 or an errno; kParked: later
-  std::optional<Rejection> reason;  ///< where the status alone doesn't tell
+  int status = 0;                   ///< 0 or an errno; kParked: the request is executed again later
+  std::optional<Rejection> reason;  ///< where the status does not determine it
   std::vector<std::byte> body;
   std::vector<UniqueFd> fds;
 

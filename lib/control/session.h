@@ -1,4 +1,5 @@
-// One opened device context of one client: what it owns. Used by the conductor only; workers see its SessionPorts.
+// One opened device context of one client: what it owns. Used by the control thread only; workers see its
+// SessionPorts.
 #pragma once
 
 #include <sys/types.h>
@@ -52,7 +53,7 @@ struct Session {
 
   SharedSegment arena;
   ClientMemory memory;
-  std::uint64_t unknown_handles = 0;  ///< how often a request named an object that there isn't
+  std::uint64_t unknown_handles = 0;  ///< requests that named an object that does not exist
   HandleTable<PdObject> pds{unknown_handles};
   HandleTable<MrObject> mrs{unknown_handles};
   HandleTable<MwObject> mws{unknown_handles};
@@ -73,7 +74,7 @@ struct Session {
   /// Objects of this session in its user's account.
   Usage usage;
 
-  /// A request that waits for the network; no other is read from this session meanwhile.
+  /// A request that waits for a neighbour or a worker. No other is read from this session until it is answered.
   struct PendingRequest {
     std::vector<std::byte> message;
     std::uint64_t since_ns = 0;

@@ -1,5 +1,5 @@
-// What programs read in /sys and /dev beside libibverbs, written under the run directory: uroce-run shows it in
-// those places, and the shim points ibdev_path into it.
+// The files that programs read under /sys and /dev besides using libibverbs, written under the run directory:
+// uroce-run mounts them at those places, and the shim points ibdev_path to them.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace uroce::daemon {
 /// RUN_DIR/sys/class/infiniband/NAME/..., RUN_DIR/sys/class/infiniband_verbs/uverbs-NAME/..., and
 /// RUN_DIR/dev/infiniband/uverbs-NAME (a link to /dev/null). Replaces what was there.
 absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
-/// The port's state alone; nothing where there is no tree.
+/// Rewrites the port's state. Does nothing where there is no tree.
 void write_link_state(const std::string& run_dir, const std::string& name, const Port& port);
-/// The port's GIDs alone, likewise.
+/// Rewrites the port's GIDs. Does nothing where there is no tree.
 void rewrite_gids(const std::string& run_dir, const std::string& name, const Port& port);
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name);
 

@@ -1,11 +1,10 @@
 // A whole daemon: workers over the given devices, and the conductor on the calling thread.
 //
-//   run_daemon(config, devices, stop)   serves until `stop` becomes true (a signal handler may set it: the
-//   conductor
-//                                       looks at it after every interrupted wait and ten times a second)
+// run_daemon(config, devices, stop) serves until `stop` becomes true. A signal handler may set it: the control
+// thread checks it after every interrupted wait and at least ten times a second.
 //
-// devices[i] is used by worker i's thread alone, from the call until the return. Everything that was made in the
-// run directory is gone when it returns, and clients have seen their device die.
+// devices[i] is used only by worker i's thread, from the call until the return. When it returns, all files in the
+// run directory are removed, and clients have seen their device die.
 #pragma once
 
 #include <atomic>
@@ -35,7 +34,8 @@ class Daemon {
   WorkerCore& worker(std::uint32_t index);
   /// The control thread: serves clients until `stop`.
   void serve(const std::atomic<bool>& stop);
-  /// Tells the clients that the device is gone and frees everything of theirs. The workers must still run.
+  /// Reports to all clients that the device is gone (IBV_EVENT_DEVICE_FATAL), and frees their objects. The workers
+  /// must still run.
   void close();
 
  private:

@@ -1,5 +1,5 @@
-// Blocks of one size whose pages cost nothing before they are used: a QP's room for what its peer may ask of it is
-// 8 KiB, and most QPs never use any. Used by the conductor alone.
+// Blocks of one size whose pages are allocated at first use: a QP's responder resources take 8 KiB, and most QPs
+// use none of it. Used by the control thread only.
 #pragma once
 
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ class BlockPool {
     BlockPool* pool = nullptr;
     void operator()(std::byte* slot) const { pool->release(slot); }
   };
-  /// Zeroed. It goes before the pool does. nullptr: no memory.
+  /// Zeroed. Must be destroyed before the pool. nullptr: no memory.
   using Slot = std::unique_ptr<std::byte, Return>;
   Slot allocate() {
     if (free_.empty() && !add_slab()) return {nullptr, {this}};

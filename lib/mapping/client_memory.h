@@ -1,8 +1,8 @@
-// A client's memory as the daemon has it mapped. Files come from the client and are hostile: only file systems
-// whose faults the kernel serves by itself are mapped, and SigbusGuard stands behind every mapping.
+// A client's registered memory, mapped into the daemon. The files come from the client and are hostile: only files
+// of file systems whose page faults the kernel serves by itself are mapped, and SigbusGuard covers every mapping.
 //
 // MRs in one file share mappings: a run of pages is mapped as part of a whole aligned extent, counted by its MRs,
-// so that 10,000 small MRs in one heap cost a few mappings. Used by the conductor alone.
+// so that 10,000 small MRs in one heap cost a few mappings. Used by the control thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -21,13 +21,13 @@
 
 namespace uroce::daemon {
 
-/// What may be done with a file, by its file system.
+/// Which mappings of a file are allowed, by its file system.
 struct FileKind {
   bool allowed = false;
   std::uint64_t page_bytes = 4096;
   bool may_exceed = true;  ///< may be mapped past its end
 };
-/// `magic` and `block_bytes` as fstatfs(2) says.
+/// `magic` and `block_bytes`: f_type and f_bsize of fstatfs(2).
 FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes);
 
 struct FileRange {
@@ -61,7 +61,7 @@ class ClientMemory {
     Extent* extent_ = nullptr;
   };
 
-  /// `stall_budget`: of the session's user, with files that nobody answers for.
+  /// `stall_budget`: of the session's user, for files whose server does not answer.
   ClientMemory(std::uint64_t session, std::shared_ptr<StallBudget> stall_budget)
       : session_(session), stall_budget_(std::move(stall_budget)) {}
   ~ClientMemory();
@@ -71,7 +71,7 @@ class ClientMemory {
   /// Maps the pieces side by side. `writable`: the daemon will write. errno: 0, EINVAL (pieces that make no sense),
   /// EACCES (a file opened for reading only), EOPNOTSUPP (a file system that may block us), ENOMEM.
   int map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable, Hold& out);
-  /// Once no worker uses it any more.
+  /// To be called when no worker uses the memory any more.
   void unmap(Hold& hold);
 
   std::size_t mappings() const { return mapping_count_; }

@@ -1,14 +1,13 @@
-// Memory of a client that can't be mapped, reached through the kernel (/proc/PID/mem, which stays with the memory
-// that the process had when it was opened, whatever it executes later).
+// Memory of a client that cannot be mapped, accessed through /proc/PID/mem. The descriptor refers to the address
+// space that the process had when it was opened; execve(2) does not change it.
 //
-// A page fault on the way can last as long as the client likes (userfaultfd, a FUSE file mapped privately), and
-// nothing but its end gets a thread out of it. So a thread of the session's own makes the system calls, and
-// whoever needs the bytes waits for it no longer than the user's StallBudget lasts. From then on every such access
-// of the session fails at once, until that thread is back. Where the user could stop the daemon anyway it is enough
-// to look whether the pages are there (/proc/PID/pagemap): then worker and conductor copy by themselves, which is
-// quicker by a change of threads. Nobody else is trusted not to take a page away in between.
+// A page fault may block on a server that the client controls (userfaultfd, a FUSE file mapped privately), and
+// cannot be interrupted. So an access thread of the session makes the system calls, and callers wait for it no
+// longer than the user's StallBudget allows. After that, every such access of the session fails at once until the
+// thread returns. A user who could stop the daemon anyway is trusted not to remove pages: if the pages are present
+// (/proc/PID/pagemap), the caller copies them itself, which saves two context switches.
 //
-// io() on any worker; the rest on the conductor.
+// Call contract. io() on any worker; all else on the control thread.
 #pragma once
 
 #include <sys/types.h>
@@ -27,18 +26,18 @@ struct Peer;
 
 struct MemoryFiles {
   UniqueFd memory;
-  UniqueFd pagemap;  ///< invalid: the session's own thread makes all accesses
+  UniqueFd pagemap;  ///< invalid: the access thread makes all accesses
 };
 
-/// The memory of the process at the other end of a socket. 0, or why not: ESRCH, EPERM (who asks is not allowed to
-/// debug that process, or a program with more rights than the user's runs in it), or another errno.
+/// Opens the memory of the process at the other end of a socket. 0, ESRCH, EPERM (the daemon may not trace that
+/// process, or the process runs a program with more rights than its user), or another errno.
 int open_memory(const Peer& peer, MemoryFiles& out);
 
 class ProcMemAccess {
  public:
-  /// `few_cores`: waiting for another thread by spinning keeps that from running.
+  /// `few_cores`: do not spin while waiting, as that keeps the access thread from running.
   ProcMemAccess(MemoryFiles files, std::shared_ptr<StallBudget> stall_budget, const std::atomic<bool>& few_cores);
-  /// Does not wait for a thread that is stuck.
+  /// Does not wait for an access thread that is stuck.
   ~ProcMemAccess();
   ProcMemAccess(const ProcMemAccess&) = delete;
   ProcMemAccess& operator=(const ProcMemAccess&) = delete;

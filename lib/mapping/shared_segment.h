@@ -1,9 +1,9 @@
-// The memory that one session shares with the daemon: chunks of two kinds (abi/segment.h), and the pieces handed
-// out of them. A chunk is a sealed memfd that only grows the session's set: pieces come and go, chunks stay until
-// the session ends. Used by the conductor alone.
+// The memory that one session shares with the daemon: chunks of two kinds (abi/segment.h), and the blocks allocated
+// from them. A chunk is a sealed memfd; blocks come and go, chunks stay until the session ends. Used by the control
+// thread only.
 //
-// The daemon's own mapping of a chunk is all it keeps: the descriptor goes to the client with the response that
-// first names the chunk, and is closed here.
+// The daemon keeps only its mapping of a chunk: the descriptor goes to the client with the response that first
+// names the chunk, and is then closed.
 #pragma once
 
 #include <sys/types.h>

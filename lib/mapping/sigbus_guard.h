@@ -1,8 +1,8 @@
-// Keeps a client from killing the daemon by cutting off a file that the daemon has mapped: the SIGBUS handler puts
-// zero pages over the place and marks the session, which the conductor then ends.
+// Keeps a client from killing the daemon by truncating a file that the daemon has mapped: the SIGBUS handler maps
+// zero pages over the fault and marks the session, which the control thread then closes.
 //
-// add() and remove() on any thread; the handler reads a fixed table without locks. A fault elsewhere is a bug of
-// ours and kills the daemon as it should.
+// add() and remove() on any thread; the handler reads a fixed table without locks. A fault elsewhere is a bug and
+// kills the daemon.
 #pragma once
 
 #include <cstddef>

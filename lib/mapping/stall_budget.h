@@ -1,5 +1,5 @@
-// How long the clients of one user may keep threads of the daemon waiting for their memory: so much at once, and
-// in the long run a small part of the time. Any thread.
+// How long the clients of one user may keep threads of the daemon waiting for their memory or files: a token bucket
+// of time (a burst, refilled slowly). Any thread.
 #pragma once
 
 #include <atomic>
@@ -12,10 +12,10 @@ namespace uroce::daemon {
 class StallBudget {
  public:
   static constexpr Nanos kBurst = 20 * kMillisecond;
-  static constexpr Nanos kRefillDivisor = 50;  ///< one part in so many of the time comes back
+  static constexpr Nanos kRefillDivisor = 50;  ///< the budget refills at 1/kRefillDivisor of real time
   static constexpr std::uint32_t kMaxStuck = 16;
 
-  /// Whether one may wait, or have waited, for `span` more.
+  /// Takes `span` from the budget. False: the budget does not cover it.
   bool grant(Nanos span, Nanos now) {
     Nanos paid_at = paid_at_.load(std::memory_order_relaxed);
     for (;;) {
@@ -26,11 +26,11 @@ class StallBudget {
   }
   bool is_full(Nanos now) const { return paid_at_.load(std::memory_order_relaxed) <= now && stuck.load() == 0; }
 
-  /// Threads that wait for this user's memory and have been given up.
+  /// Threads that are still blocked on this user's memory after their callers gave up.
   std::atomic<std::uint32_t> stuck{0};
 
  private:
-  std::atomic<Nanos> paid_at_{0};  ///< when all that was granted has come back
+  std::atomic<Nanos> paid_at_{0};  ///< when the budget will be full again
 };
 
 }  // namespace uroce::daemon

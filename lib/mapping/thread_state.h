@@ -4,7 +4,8 @@
 
 namespace uroce::daemon {
 
-/// Whether a thread of ours waits in the kernel, rather than for a processor. 0 is one that has yet to begin.
+/// Whether a thread of this process is blocked in the kernel, rather than waiting for a processor. 0: a thread that
+/// has not started yet.
 bool is_blocked_in_kernel(pid_t thread);
 
 }  // namespace uroce::daemon

@@ -1,6 +1,6 @@
-// Descriptors that came from clients. Behind one can be a FUSE server that answers nothing, or a socket with
-// SO_LINGER: then fstat, fstatfs, and even close last for ever. So the conductor does none of these itself, unless
-// the file is one of shared memory; threads do, and stay behind when they get stuck.
+// Descriptors that came from clients. Such a descriptor may refer to a file of a FUSE server that never answers, or
+// to a socket with SO_LINGER: then fstat, fstatfs and even close may block for ever. So unless the file is in
+// shared memory, helper threads make these calls, and the control thread gives up on one that gets stuck.
 #pragma once
 
 #include <sys/types.h>
@@ -21,13 +21,13 @@ struct FileFacts {
   std::uint64_t block_bytes = 0;
 };
 
-/// Whether it is a file of shared memory (memfd, tmpfs, hugetlbfs), with which no call waits.
+/// Whether it is a file in shared memory (memfd, tmpfs, hugetlbfs), on which no call blocks.
 bool is_memory_file(int fd);
 
-/// 0, EBADF, or ETIMEDOUT: nobody answers as long as `stall_budget` with the descriptor's owner lasts.
+/// 0, EBADF, or ETIMEDOUT: no answer within the stall budget of the descriptor's owner.
 int examine(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts& out);
 
-/// Closes them, now or later.
+/// Closes them without blocking the caller.
 void close_async(std::vector<UniqueFd> files);
 void close_async(UniqueFd file);
 
