@@ -4,7 +4,8 @@ import re
 # Room to the rooms of lib/ (and drivers/packet) that it may use beside itself. A room is the longest folder named here
 # that holds the file.
 PROTOCOL = {'base', 'abi', 'queue', 'wire', 'memory'}
-DAEMON = PROTOCOL | {'net', 'proto', 'cm', 'platform', 'mapping', 'worker', 'control', 'cm_service', 'admin', 'daemon'}
+WORKER = PROTOCOL | {'net', 'proto', 'cm', 'platform'}
+CONTROL = WORKER | {'mapping', 'worker'}
 ALLOWED = {
     'lib/base': set(),
     'lib/abi': set(),
@@ -19,19 +20,19 @@ ALLOWED = {
     'lib/proto': PROTOCOL | {'proto/state', 'proto/work', 'proto/rc', 'proto/unreliable'},
     'lib/cm': PROTOCOL,
     'lib/platform': {'base'},
-    'lib/mapping': DAEMON,
-    'lib/worker': PROTOCOL | {'net', 'proto', 'cm', 'platform', 'control/qpn.h'},
-    'lib/control': DAEMON,
-    'lib/cm_service': DAEMON,
-    'lib/admin': DAEMON,
-    'lib/daemon': DAEMON,
+    'lib/mapping': {'platform', 'memory', 'abi', 'base'},
+    'lib/worker': WORKER,
+    'lib/control': CONTROL,
+    'lib/cm_service': CONTROL | {'control'},
+    'lib/admin': CONTROL | {'control', 'cm_service'},
+    'lib/daemon': CONTROL | {'control', 'cm_service', 'admin'},
     'lib/page_sharing': {'base'},
     'lib/client': {'abi', 'base', 'queue', 'platform/clock.h'},
     'drivers/packet': {'net', 'base', 'wire', 'platform/clock.h'},
     'drivers/verbs': {'client', 'page_sharing', 'abi', 'base', 'queue', 'platform/clock.h'},
     'drivers/rdmacm': {'client', 'abi', 'base', 'queue'},
 }
-FOLDERS = DAEMON | {'client', 'page_sharing'}
+FOLDERS = CONTROL | {'control', 'cm_service', 'admin', 'daemon', 'client', 'page_sharing'}
 SANS_IO = ('lib/wire/', 'lib/memory/', 'lib/proto/', 'lib/cm/')
 # A clock, a system call, an allocation, a log or an exception has no place in sans-IO code.
 BANNED_HEADERS = re.compile(r'^(chrono|thread|mutex|iostream|fstream|stdexcept|unistd\.h|sys/.*|time\.h|ctime|'
