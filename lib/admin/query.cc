@@ -154,7 +154,7 @@ Json show_mrs(const ControlState& state, const Session& asker) {
     for (const auto& [handle, mr] : session->mrs) {
       Json row = {{"session", id},        {"program", session->program}, {"addr", hex(mr->addr)},
                   {"length", mr->length}, {"access", hex(mr->access)},   {"indirect", mr->indirect}};
-      // A key opens the memory to whoever can send packets.
+      // Anyone who can send packets and knows the key can access the memory.
       if (privileged(asker)) row["key"] = hex(mr->key.value);
       list.push_back(std::move(row));
     }
@@ -361,7 +361,7 @@ std::string text_of(const Json& request, const char* key) {
   return it != request.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
-Json refused() { return error("only root and the user that runs the daemon may change it; use sudo"); }
+Json refused() { return error("only root and the user that runs the daemon may change this; use sudo"); }
 
 Json fault(const AdminContext& context, const Session& asker, const Json& request) {
   net::DeviceControls* controls = context.state.config().controls;
@@ -386,7 +386,7 @@ Json trace(const AdminContext& context, const Session& asker, const Json& reques
   return stop ? Json::object() : Json{{"file", file}};
 }
 
-/// Takes "@vlan5" off the end. False: it is there, but no such VLAN can be.
+/// Removes "@vlan5" from the end. False: the VLAN number is invalid.
 bool take_vlan(std::string& text, std::uint16_t& vlan) {
   constexpr std::string_view kVlan = "@vlan";
   const std::size_t at = text.find(kVlan);
@@ -427,13 +427,14 @@ bool parse_address(std::string text, net::InterfaceAddress& out) {
 std::string change_address(const AdminContext& context, const std::string& text, bool add) {
   net::InterfaceAddress address;
   if (!parse_address(text, address)) {
-    return "\"" + text + "\" is no address; give one such as 192.0.2.9/24, 2001:db8::9/64 or 192.0.2.9/24@vlan5";
+    return "\"" + text +
+           "\" is not an address; give one such as 192.0.2.9/24, 2001:db8::9/64 or 192.0.2.9/24@vlan5";
   }
   const bool done = add ? context.link.add_address(address) : context.link.remove_address(address.address);
   if (done) return {};
-  return add ? text + " is an address of the port already, or the table of " +
+  return add ? text + " is already an address of the port, or the GID table of " +
                    std::to_string(net::GidTable::kMost) + " is full"
-             : text + " is no address of the port; see urocectl show devices";
+             : text + " is not an address of the port; see urocectl show devices";
 }
 
 std::string change_mtu(const AdminContext& context, const Json& request) {
@@ -441,7 +442,7 @@ std::string change_mtu(const AdminContext& context, const Json& request) {
   const bool whole = given != request.end() && given->is_number_unsigned() && given->get<std::uint64_t>() <= 65535;
   if (whole && context.link.set_mtu(given->get<std::uint32_t>())) return {};
   return "mtu takes " + std::to_string(Port::kLeastMtu) + " to " + std::to_string(context.state.port().most_mtu()) +
-         " bytes, which its frames were made for at the start (uroced --mtu)";
+         " bytes; the upper limit is set when the daemon starts (uroced --mtu)";
 }
 
 Json link(const AdminContext& context, const Session& asker, const Json& request) {
@@ -484,7 +485,7 @@ std::string handle_query(const AdminContext& context, const Session& asker, std:
   if (answer.contains("error")) {
     context.state.rejections().count(answer == refused() ? Rejection::no_permission : Rejection::bad_value);
   }
-  // Names of programs need not be UTF-8.
+  // Program names may be invalid UTF-8.
   return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

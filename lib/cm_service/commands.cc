@@ -40,7 +40,7 @@ bool valid(const uroce_cm_parameters& p, std::size_t most_private_data) {
          p.ack_timeout < 32 && all_zero(p.reserved);
 }
 
-/// An AF_UNIX SOCK_SEQPACKET socket: a send to it with MSG_DONTWAIT never blocks us.
+/// An AF_UNIX SOCK_SEQPACKET socket: a send to it with MSG_DONTWAIT never blocks.
 bool is_event_socket(int fd) {
   int value = 0;
   socklen_t bytes = sizeof(value);
@@ -132,7 +132,7 @@ int CmService::close_channel(commands::Call& call, Nanos now) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   CmChannel* channel = call.session.cm.channels.find(request.handle);
   if (channel == nullptr) return EINVAL;
-  // What is left are ids of requests that nobody has looked at, and ids whose owner does not care.
+  // The remaining ids are those of requests that the client has not read, and those that it did not destroy.
   while (channel->users != 0) {
     const auto& ids = call.session.cm.ids;
     remove_id(
@@ -190,7 +190,7 @@ int CmService::bind_towards(CmId& id, const uroce_cm_address& source, const wire
   } else if (gids.find(destination)) {
     local = destination;
   } else {
-    // The address of its family that shares the longest prefix.
+    // The address of the destination's family that shares the longest prefix with it.
     int best = -1;
     for (std::size_t i = 0; i < gids.size(); ++i) {
       const std::optional<wire::Address> candidate = gids.at(i);
@@ -237,7 +237,7 @@ int CmService::resolve_route(commands::Call& call, Nanos) {
   CmId* id = id_of(call);
   if (id == nullptr || id->state != CmIdState::kResolved) return EINVAL;
   if (!port_.gids().find(address_of(id->source))) {
-    return report(*id, kRouteError, -ENODEV) ? 0 : ENOBUFS;  // the port has lost the address since
+    return report(*id, kRouteError, -ENODEV) ? 0 : ENOBUFS;  // the port has lost the address after RESOLVE_ADDRESS
   }
   return report(*id, kRouteResolved) ? 0 : ENOBUFS;
 }
@@ -399,7 +399,7 @@ int CmService::disconnect(commands::Call& call, Nanos now) {
     id->was_connected = true;
     return 0;
   }
-  // The peer was first: it has its DREP.
+  // The peer disconnected first, and has been sent its DREP.
   return id->state == CmIdState::kClosed && id->was_connected ? 0 : EINVAL;
 }
 

@@ -1,4 +1,4 @@
-// What the connection manager says, told to the clients that it concerns.
+// Events of the connection manager, written to the event channels of the clients that they concern.
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace uroce::daemon {
 namespace {
 
 constexpr std::size_t kMaxSessionIds = 65536;
-// Events that a session has not read, beside what its sockets hold: one of each connection that the port has room
-// for. A client that reads nothing takes no more of our memory than that.
+// Events that the daemon keeps for a session besides those in its sockets: one for each connection that the port
+// supports. It bounds the memory that a client that reads nothing can take.
 constexpr std::size_t kMaxOwed = 16384;
 constexpr Nanos kRetry = 2 * kMillisecond;
 
@@ -28,14 +28,14 @@ uroce_cm_address to_abi(const wire::Address& address, std::uint16_t port) {
   return out;
 }
 
-/// The wire does not say how much of a message's private data is used: all of it is handed on, as elsewhere.
+/// A message does not say how much of its private data is used: all of it is passed on, as the kernel's CM does.
 void set_private_data(uroce_cm_parameters& out, std::span<const std::byte> data) {
   const std::size_t bytes = std::min(data.size(), sizeof(out.private_data));
   std::memcpy(out.private_data, data.data(), bytes);
   out.private_data_bytes = static_cast<std::uint8_t>(bytes);
 }
 
-/// The type of QP that a request is for; 0: one that we don't have.
+/// The QP type that a request is for; 0: unsupported.
 std::uint32_t qp_type_of(const cm::Req& req) {
   switch (req.transport) {
     case cm::TransportService::kRc: return kTypeRc;
@@ -192,7 +192,7 @@ void CmService::on_request(const cm::Event& event) {
   path.rnr_retry_count = req.rnr_retry_count;
   path.traffic_class = req.primary.traffic_class;
   path.flow_label = req.primary.flow_label;
-  // What the peer offers as responder is what we may have under way, and the other way round.
+  // The peer's responder resources limit the local initiator depth, and its initiator depth the local resources.
   path.initiator_depth = req.responder_resources;
   path.responder_resources = req.initiator_depth;
   uroce_cm_event out = record(*id, kConnectRequest, 0);
@@ -234,7 +234,7 @@ void CmService::on_datagram_request(const cm::Event& event) {
   uroce_cm_event out = record(*id, kConnectRequest, 0);
   out.listener = it->second->handle;
   set_private_data(out.parameters, std::span(req.private_data).subspan(cm::IpCmHeader::kBytes));
-  if (!write(*id->channel, out)) remove_id(*id, now_);  // refuses it, too
+  if (!write(*id->channel, out)) remove_id(*id, now_);  // which also rejects the request
 }
 
 void CmService::on_response(CmId& id, const cm::Event& event) {
@@ -244,7 +244,7 @@ void CmService::on_response(CmId& id, const cm::Event& event) {
   path.remote_psn = rep.starting_psn.value();
   path.remote_qpn = rep.local_qpn.value;
   path.rnr_retry_count = rep.rnr_retry_count;
-  // Never more than we have asked for ourselves.
+  // Never more than this side requested.
   path.responder_resources = std::min(path.responder_resources, rep.initiator_depth);
   path.initiator_depth = std::min(path.initiator_depth, rep.responder_resources);
   uroce_cm_event out = record(id, kConnectResponse, 0);

@@ -17,7 +17,7 @@ UniqueFd KernelAddresses::bound_socket(const wire::Address& address, std::uint16
   const bool v4 = address.is_v4();
   UniqueFd fd(::socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fd;
-  // Before bind: nothing is ever queued.
+  // Attached before bind, so that no datagram is ever queued.
   sock_filter drop_all = BPF_STMT(BPF_RET | BPF_K, 0);
   const sock_fprog program{1, &drop_all};
   if (::setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) != 0) return UniqueFd();
@@ -52,7 +52,7 @@ bool KernelAddresses::refresh(std::span<const net::InterfaceAddress> ours) {
     UniqueFd& fd = sockets_[own.address];
     fd = bound_socket(own.address, wire::kRoceUdpPort);
     if (!fd.valid()) {
-      log(LogLevel::kDebug, "UDP port %u of an address of ours is another program's: %s",
+      log(LogLevel::kDebug, "UDP port %u of an address of the port is bound by another program: %s",
           unsigned{wire::kRoceUdpPort}, std::strerror(errno));
     }
   }

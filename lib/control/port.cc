@@ -26,7 +26,7 @@ enum DeviceCap : std::uint32_t {  // ibv_device_cap_flags
   kRawIpCsum = 1u << 26,
   kManagedFlowSteering = 1u << 29,
 };
-enum DeviceCapEx : std::uint64_t {  // the same of later rdma-core
+enum DeviceCapEx : std::uint64_t {  // device_cap_flags_ex
   kFlushGlobal = 1ull << 38,
   kAtomicWrite = 1ull << 40,
 };
@@ -57,10 +57,10 @@ struct Speed {
   std::uint64_t mbps;
   std::uint32_t speed, width;  // as ibv_port_attr encodes them
 };
-// The InfiniBand rate that comes nearest from below.
+// The highest InfiniBand rate that is not above the port's.
 constexpr Speed kSpeeds[] = {{100'000, 32, 2}, {56'000, 16, 2}, {40'000, 4, 2}, {25'000, 32, 1},
                              {14'000, 16, 1},  {10'000, 4, 1},  {5'000, 2, 1},  {0, 1, 1}};
-constexpr std::uint64_t kSpeedOfMemory = 25'000;  // for ports that are no wire
+constexpr std::uint64_t kSpeedOfMemory = 25'000;  // for ports without a link speed (loopback)
 
 }  // namespace
 

@@ -19,7 +19,7 @@ constexpr std::uint64_t kNetRaw = std::uint64_t{1} << CAP_NET_RAW;
 
 struct Rights {
   std::array<uid_t, 4> uids{};  ///< real, effective, saved, of files
-  std::uint64_t effective = 0;  ///< capabilities; 0 also if not to be told
+  std::uint64_t effective = 0;  ///< capabilities; 0 also if unknown
 };
 
 Rights rights_of(const std::string& process) {
@@ -58,13 +58,13 @@ bool ended(int pidfd) {
 bool may_use_raw_packets(const Peer& peer) {
   if (!peer.pidfd.valid()) return false;
   const std::string process = "/proc/" + std::to_string(peer.pid);
-  // Asked before and after: in between it could become such a program, and something else again.
+  // Checked before and after: the process may execute such a program, and then another one, in between.
   if (!belongs_to(process, peer.uid)) return false;
   const Rights rights = rights_of(process);
   const bool own = std::ranges::all_of(rights.uids, [&](uid_t uid) { return uid == peer.uid; });
   const bool capable = own && (rights.effective & kNetRaw) != 0 && same_user_namespace(process);
   if (!belongs_to(process, peer.uid)) return false;
-  // Only when a process has ended can its number be given to another.
+  // A process number is reused only after its process has ended.
   return capable && !ended(peer.pidfd.get());
 }
 

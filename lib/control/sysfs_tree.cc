@@ -41,7 +41,7 @@ std::string all_cpus() {
   return n <= 1 ? "0" : "0-" + std::to_string(n - 1);
 }
 
-// As the kernel writes a cpumask: 32-bit groups, the highest first.
+// A cpumask in the kernel's format: 32-bit groups, the highest first.
 std::string all_cpus_mask() {
   const unsigned n = std::max(1u, std::thread::hardware_concurrency());
   std::string mask;
@@ -75,7 +75,7 @@ void write_state(Tree& tree, const fs::path& dir, const Port& port) {
   tree.file(dir / "phys_state", port.up() ? "5: LinkUp" : "2: Polling");
 }
 
-// An empty entry is a zero GID, whose attributes can't be read.
+// An empty entry is a zero GID, whose attributes cannot be read.
 void write_gids(Tree& tree, const fs::path& dir, const std::string& name, const Port& port) {
   for (std::uint32_t i = 0; i < port.port().gid_tbl_len; ++i) {
     const std::string index = std::to_string(i);

@@ -94,7 +94,7 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
   close_async(std::move(fds));
   if (reply.status == 0 || reply.status == kParked) return reply;
   reply.body.clear();
-  // Chunks that were made on the way stay unannounced; the next response that makes room names them.
+  // Chunks that the command added stay unannounced: the next response that allocates memory names them.
   reply.fds.clear();
   Rejection reason = reply.reason.value_or(rejection_of(reply.status));
   if (reason == Rejection::bad_value && session.unknown_handles != unknown) reason = Rejection::unknown_handle;

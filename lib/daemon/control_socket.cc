@@ -1,4 +1,4 @@
-// The conductor's sockets: accepting clients, reading their requests, noticing their death, the heartbeat.
+// The control thread's sockets: accepting clients, reading requests, detecting that a client died, the heartbeat.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -25,14 +25,14 @@ namespace uroce::daemon {
 namespace {
 
 constexpr Nanos kHeartbeat = 100 * kMillisecond;
-// While clients are connected: who polls on the machine's other daemons changes what is best here.
+// While clients are connected: the workers' poll policy depends on how many threads of other daemons poll.
 constexpr Nanos kActiveHeartbeat = 10 * kMillisecond;
 constexpr Nanos kLinkCheck = 500 * kMillisecond;
 constexpr Nanos kParkedRetry = kMillisecond;
 constexpr Nanos kParkedLimit = 5 * kSecond;
 constexpr std::size_t kMaxSessions = 4096;
 
-// What an epoll event is about: the listener, the workers' events, or a session (its socket or its process).
+// Tags of epoll events: the listener, the workers' event descriptors, a session (its socket or its process).
 constexpr std::uint64_t kListenerTag = 0, kWorkersTag = 1, kGsiTag = 2, kFirstSessionTag = 3;
 constexpr std::uint64_t tag_of(std::uint64_t session, bool process) {
   return kFirstSessionTag + session * 2 + static_cast<std::uint64_t>(process);
@@ -137,7 +137,7 @@ absl::Status Conductor::listen(const std::string& path) {
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return absl::ErrnoToStatus(errno, "socket");
-  // The lock on the device's name is ours, so a socket that lies there is a dead daemon's.
+  // This daemon holds the lock on the device's name, so an existing socket is left over from a dead daemon.
   ::unlink(path.c_str());
   if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return absl::ErrnoToStatus(errno, "bind " + path + ": is the run directory writable?");
@@ -156,14 +156,15 @@ void Conductor::accept_all() {
     UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
       if (errno != EMFILE && errno != ENFILE) return;
-      log(LogLevel::kError, "no descriptor is left for another client; raise the limit of open files (ulimit -n)");
-      // The listener stays readable: look again with the next heartbeat instead of spinning.
+      log(LogLevel::kError,
+          "no file descriptor is free for another client; raise the limit of open files (ulimit -n)");
+      // The listener stays readable: accept again after the next heartbeat instead of spinning.
       watch(listener_.get(), kListenerTag, false);
       accept_paused_ = true;
       return;
     }
     if (state_.sessions().size() >= kMaxSessions) {
-      log(LogLevel::kWarning, "%zu sessions are open, more are refused", kMaxSessions);
+      log(LogLevel::kWarning, "%zu sessions are open, which is the limit; another client is refused", kMaxSessions);
       state_.rejections().count(Rejection::limit_reached);
       continue;
     }
@@ -224,7 +225,8 @@ void Conductor::retry_parked(Nanos now) {
 void Conductor::close_pending_sessions() {
   while (const std::uint64_t offender = SigbusGuard::instance().take_offender()) {
     if (Session* session = state_.session(offender)) {
-      log(LogLevel::kWarning, "%s (process %d) took away memory that it had registered; its session is closed",
+      log(LogLevel::kWarning,
+          "%s (process %d) truncated a file whose memory it had registered; its session is closed",
           session->program.c_str(), static_cast<int>(session->peer.pid));
       session->close_pending = true;
       state_.rejections().count(Rejection::sessions_closed);

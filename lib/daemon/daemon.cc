@@ -105,10 +105,10 @@ absl::Status Daemon::Impl::take_lock() {
   const std::string path = config.run_dir + "/" + config.name + ".lock";
   UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!file.valid()) {
-    return absl::ErrnoToStatus(errno, "open " + path + ": run as a user who may write there, or use --run-dir");
+    return absl::ErrnoToStatus(errno, "open " + path + ": run as a user with write permission, or use --run-dir");
   }
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    return absl::AlreadyExistsError("a daemon named " + config.name + " runs already in " + config.run_dir +
+    return absl::AlreadyExistsError("a daemon named " + config.name + " is already running in " + config.run_dir +
                                     "; stop it, or use another --name");
   }
   lock = std::move(file);
@@ -128,7 +128,7 @@ absl::Status Daemon::open() {
   const DaemonConfig& config = impl_->config;
   if (!valid_name(config.name)) {
     return absl::InvalidArgumentError("\"" + config.name +
-                                      "\" is no device name; use up to 31 letters, digits, '_', '-' and '.'");
+                                      "\" is not a device name; use up to 31 letters, digits, '_', '-' and '.'");
   }
   if (config.addresses.empty()) {
     return absl::InvalidArgumentError("the port has no address; give at least one with --ip, such as 192.0.2.1/24");

@@ -25,7 +25,7 @@ constexpr std::uint32_t kJfs = 0x3153464a, kNtfs3 = 0x7366746e, kBcachefs = 0xca
 
 std::atomic<std::size_t> g_mappings{0};
 
-// A file that doesn't even say what it is, is none to wait for.
+// A file system that fstatfs(2) cannot identify is not trusted.
 FileKind classify(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts& facts) {
   if (examine(fd, stall_budget, facts) != 0) return {};
   return kind_of_file(facts.magic, facts.block_bytes);
@@ -36,8 +36,8 @@ bool sane(const uroce_mr_piece& piece, std::uint64_t page_bytes) {
          piece.offset < kMaxFileOffset && piece.bytes < kMaxFileOffset;
 }
 
-// Faults now rather than one by one under load. Missing pages of the file come into being, as pinning would make
-// them.
+// Populates the mapping now rather than by page faults under load. Missing pages of the file are allocated, as
+// pinning would do.
 void prefault(std::byte* base, std::uint64_t bytes, bool writable) {
 #ifdef MADV_POPULATE_WRITE
   ::madvise(base, std::min(bytes, kPrefaultBytes), writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
@@ -50,7 +50,7 @@ int protection(bool writable) { return writable ? PROT_READ | PROT_WRITE : PROT_
 
 }  // namespace
 
-// A fault in a file of a network or user-space file system can take for ever; it would stop a worker.
+// A page fault in a file of a network or user-space file system may never end, and would block a worker.
 FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes) {
   switch (magic) {
     case HUGETLBFS_MAGIC: return {true, block_bytes};
@@ -79,7 +79,7 @@ FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes) {
 }
 
 FileRange range_to_map(const FileKind& kind, const uroce_mr_piece& piece) {
-  // Hugepages are reserved for what is mapped, so such a file is mapped no further than needed.
+  // The kernel reserves hugepages for the whole mapping, so such a file is mapped only as far as needed.
   const bool huge = kind.page_bytes != kPage;
   const std::uint64_t unit = huge ? kind.page_bytes : kind.may_exceed ? kExtentBytes : kPage;
   return {piece.offset / unit * unit, (piece.offset + piece.bytes + unit - 1) / unit * unit};
@@ -143,7 +143,7 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
     if (piece.fd != of) kind = classify(fds[piece.fd].get(), stall_budget_, facts);
     of = piece.fd;
     if (!kind.allowed) return EOPNOTSUPP;
-    // Hugepages can't stand at an arbitrary place behind another piece.
+    // Hugepages cannot be mapped at an arbitrary address after another piece.
     if (kind.page_bytes != kPage) return EOPNOTSUPP;
     if (!sane(piece, kPage)) return EINVAL;
     total += piece.bytes;

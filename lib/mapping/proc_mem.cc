@@ -26,9 +26,9 @@ namespace {
 
 constexpr std::size_t kChunk = 4096;  // no packet has more
 constexpr Nanos kSpin = 20 * kMicrosecond;
-// A wait shorter than the first look is work like any other; a longer one is charged.
+// Waits shorter than the first check are free; longer ones are charged to the budget.
 constexpr Nanos kFirstLook = 100 * kMicrosecond, kNextLook = kMillisecond;
-// Of a thread that is not asleep, but gets no processor.
+// For a thread that is runnable but gets no processor.
 constexpr Nanos kLongest = 100 * kMillisecond;
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, Nanos limit) {
@@ -40,7 +40,7 @@ void futex_wake(std::atomic<std::uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-/// Waits for `done` without leaving the processor, a short while.
+/// Spins for `done`, briefly.
 template <class Done>
 bool spin_until(Done&& done) {
   const Nanos end = monotonic_now() + kSpin;
@@ -53,8 +53,8 @@ bool spin_until(Done&& done) {
   return false;
 }
 
-/// By the bare system call: the thread that gets stuck has a table of descriptors of its own, so others may close
-/// theirs meanwhile, which the thread sanitizer can't know.
+/// The raw system call: a stuck thread has its own descriptor table, so other threads may close their descriptors
+/// at the same time, which the thread sanitizer cannot know.
 bool copy(int memory, bool writes, std::uint64_t address, std::byte* data, std::size_t bytes) {
   const long n = ::syscall(writes ? SYS_pwrite64 : SYS_pread64, memory, data, bytes, static_cast<off_t>(address));
   return n == static_cast<long>(bytes);
@@ -72,19 +72,19 @@ int open_memory(const Peer& peer, MemoryFiles& out) {
   std::snprintf(path, sizeof(path), "/proc/%d/mem", static_cast<int>(peer.pid));
   UniqueFd memory(::open(path, O_RDWR | O_CLOEXEC));
   if (!memory.valid()) return errno == EACCES ? EPERM : errno;
-  // The process may have executed another program before that, even one with more rights than the user has: then
-  // the file isn't the user's. After it had been opened, nothing of the kind matters any more.
+  // The process may have executed a program with more rights than its user before the open: then the file does not
+  // belong to the user. An execve after the open does not matter.
   struct stat info {};
   if (::stat(path, &info) != 0) return ESRCH;
   if (peer.uid != 0 && (info.st_uid != peer.uid || info.st_gid != peer.gid)) return EPERM;
-  // A pidfd becomes readable when its process ends; only then can the number be given to another.
+  // A pidfd becomes readable when its process ends; only after that can the process number be reused.
   pollfd ended{peer.pidfd.get(), POLLIN, 0};
   if (::poll(&ended, 1, 0) != 0) return ESRCH;
   out.memory = std::move(memory);
   return 0;
 }
 
-/// The thread, and what it shares with those who wait for it. Stays as long as either needs it.
+/// The access thread, and the state that it shares with its callers. Lives as long as either uses it.
 class ProcMemAccess::AccessThread {
  public:
   AccessThread(int memory, std::shared_ptr<StallBudget> stall_budget)
@@ -104,7 +104,7 @@ class ProcMemAccess::AccessThread {
     before == kAbandoned ? thread_.detach() : thread_.join();
   }
 
-  /// One after the other. 0, EFAULT, ETIMEDOUT. At most kChunk bytes.
+  /// Callers take turns. 0, EFAULT, ETIMEDOUT. At most kChunk bytes.
   int transfer(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes, bool few_cores) {
     while (!turn_.try_lock()) {
       if (state_.load(std::memory_order_relaxed) == kAbandoned) return ETIMEDOUT;
@@ -116,15 +116,15 @@ class ProcMemAccess::AccessThread {
   }
 
  private:
-  // Whoever has the turn moves the state to posted, the thread from there, or from abandoned, to idle. Each side
-  // that sleeps says so first.
+  // The caller whose turn it is moves the state to posted; the thread moves it from posted or abandoned to idle.
+  // Each side sets a flag before it sleeps.
   enum State : std::uint32_t { kIdle, kThreadSleeps, kPosted, kCallerSleeps, kAbandoned, kStopped };
 
   int exchange(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes, bool few_cores) {
     if (state_.load(std::memory_order_acquire) == kAbandoned) return ETIMEDOUT;
     few_cores_.store(few_cores, std::memory_order_relaxed);
     writes_ = writes, address_ = address, bytes_ = bytes;
-    // Copied, because the thread may come back when the caller has long used its buffer for something else.
+    // Copied, because the thread may return long after the caller has reused its buffer.
     if (writes) std::memcpy(buffer_, data, bytes);
     if (state_.exchange(kPosted, std::memory_order_acq_rel) == kThreadSleeps) futex_wake(state_);
     if (!wait(few_cores)) return ETIMEDOUT;
@@ -132,7 +132,7 @@ class ProcMemAccess::AccessThread {
     return reached_ ? 0 : EFAULT;
   }
 
-  /// False: given up.
+  /// False: the wait was given up.
   bool wait(bool few_cores) {
     const auto done = [this] { return state_.load(std::memory_order_acquire) <= kThreadSleeps; };
     if (few_cores ? done() : spin_until(done)) return true;
@@ -150,7 +150,7 @@ class ProcMemAccess::AccessThread {
     }
   }
 
-  /// False: it was done in that moment.
+  /// False: it completed at that moment.
   bool give_up() {
     stall_budget_->stuck.fetch_add(1);
     std::uint32_t expected = kCallerSleeps;
@@ -162,7 +162,8 @@ class ProcMemAccess::AccessThread {
   void run() {
     ::pthread_setname_np(::pthread_self(), "indirect");
     set_sched_slice(SchedSlice::kShort);
-    // Even a daemon that is killed lives on as long as a thread of it is stuck: it then holds no descriptors.
+    // A killed daemon remains as a process as long as one of its threads is stuck. Its sockets must not stay open
+    // with it, so this thread gets a descriptor table without them.
     const auto fd = static_cast<unsigned>(memory_);
     ::syscall(SYS_close_range, fd + 1, ~0u, CLOSE_RANGE_UNSHARE);
     if (fd > 3) ::syscall(SYS_close_range, 3u, fd - 1, 0);
@@ -174,7 +175,7 @@ class ProcMemAccess::AccessThread {
         if (state_.compare_exchange_weak(now, kIdle, std::memory_order_acq_rel)) break;
       }
       if (now == kCallerSleeps) futex_wake(state_);
-      // No other state can be found here when it is stopped: who waits has the turn.
+      // No other state is possible when it is stopped: a caller that waits has the turn.
       if (now == kAbandoned || now == kStopped) stall_budget_->stuck.fetch_sub(1);
     }
   }
@@ -221,7 +222,7 @@ ProcMemAccess::ProcMemAccess(MemoryFiles files, std::shared_ptr<StallBudget> sta
 ProcMemAccess::~ProcMemAccess() { access_thread_->stop(); }
 
 int ProcMemAccess::transfer(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes) {
-  // No process has memory beyond what off_t can name.
+  // No process has memory at addresses that off_t cannot represent.
   if (address > INT64_MAX - bytes) return EFAULT;
   const bool few = few_cores_.load(std::memory_order_relaxed);
   for (std::size_t at = 0; at < bytes; at += kChunk) {

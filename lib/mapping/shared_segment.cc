@@ -24,14 +24,15 @@ struct Mapping {
   std::byte* base = nullptr;
 };
 
-// F_SEAL_SHRINK keeps the client from cutting the file off under us. F_SEAL_FUTURE_WRITE, set after our own
-// mapping, leaves the client no way to write.
+// F_SEAL_SHRINK keeps the client from truncating the file. F_SEAL_FUTURE_WRITE, set after the daemon has mapped it,
+// keeps the client from writing.
 std::optional<Mapping> map_sealed(std::size_t bytes, bool huge, ChunkKind kind) {
   const unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0u);
   Mapping mapping{UniqueFd(::memfd_create("uroce", flags))};
   if (!mapping.fd.valid()) return std::nullopt;
   const int fd = mapping.fd.get();
-  // Hugepages are taken now, or their lack would be a SIGBUS later. Ordinary pages come with their first use.
+  // Hugepages are allocated now, as a lack of them would raise SIGBUS later. Other pages are allocated at first
+  // use.
   if (huge ? ::fallocate(fd, 0, 0, static_cast<off_t>(bytes)) != 0
            : ::ftruncate(fd, static_cast<off_t>(bytes)) != 0) {
     return std::nullopt;

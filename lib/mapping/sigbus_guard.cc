@@ -49,7 +49,7 @@ bool patch(std::uintptr_t address) {
 
 void on_sigbus(int, siginfo_t* info, void*) {
   if (patch(reinterpret_cast<std::uintptr_t>(info->si_addr))) return;
-  // Not ours: the instruction runs again and meets whoever was there before.
+  // Not a guarded range: the instruction runs again, with the previous handler.
   ::sigaction(SIGBUS, &g_previous, nullptr);
 }
 

@@ -18,8 +18,8 @@ bool is_blocked_in_kernel(pid_t thread) {
   const ssize_t n = file.valid() ? ::read(file.get(), text, sizeof(text) - 1) : 0;
   if (n <= 0) return true;
   text[n] = '\0';
-  const char* behind_name = std::strrchr(text, ')');
-  return behind_name == nullptr || std::strncmp(behind_name, ") R", 3) != 0;
+  const char* after_name = std::strrchr(text, ')');
+  return after_name == nullptr || std::strncmp(after_name, ") R", 3) != 0;
 }
 
 }  // namespace uroce::daemon

@@ -29,10 +29,10 @@ namespace uroce::daemon {
 namespace {
 
 constexpr auto kLook = std::chrono::milliseconds(1);
-// Of a thread that is not asleep, but gets no processor.
+// For a thread that is runnable but gets no processor.
 constexpr Nanos kLongest = kSecond;
 
-/// False: no thread is left.
+/// False: no thread could be started.
 bool start_thread(std::function<void()> function) {
   sigset_t all, before;
   ::sigfillset(&all);
@@ -47,10 +47,10 @@ bool start_thread(std::function<void()> function) {
   return started;
 }
 
-// An overlay's pages are those of a file below, which any user may have put there. Of those that know their place
-// on a disk the file systems are local.
+// The pages of an overlay are those of a file in a lower layer, which any user may have provided. A file system
+// that reports where a file lies on disk (FIEMAP) is local.
 bool is_on_disk(int fd) {
-  fiemap map;  // not braces: it ends with an array of no size
+  fiemap map;  // no braces: it ends with a flexible array
   std::memset(&map, 0, sizeof(map));
   map.fm_length = 4096;
   return ::ioctl(fd, FS_IOC_FIEMAP, &map) == 0;
@@ -72,15 +72,15 @@ struct Answer {
   int error = 0;
   bool done = false, given_up = false;
   FileFacts facts;
-  std::atomic<pid_t> thread{0};  ///< that asks
+  std::atomic<pid_t> thread{0};  ///< the helper thread
 };
 
-/// False: given up. Who waits for a processor is not charged for it.
+/// False: the wait was given up. Time in which the helper waits for a processor is not charged.
 bool wait_for(Answer& answer, StallBudget& stall_budget) {
   const Nanos begun = monotonic_now();
   std::unique_lock lock(answer.mutex);
   while (!answer.given.wait_for(lock, kLook, [&answer] { return answer.done; })) {
-    lock.unlock();  // or the thread could be asleep because of us
+    lock.unlock();  // otherwise the thread could be blocked on this lock
     const bool asleep = is_blocked_in_kernel(answer.thread.load());
     lock.lock();
     if (answer.done) break;
@@ -119,7 +119,7 @@ int examine(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts&
     ::close(copy);
     if (late) stall_budget->stuck.fetch_sub(1);
   });
-  // Without a thread the copy stays open: to close it could take for ever.
+  // Without a thread the copy stays open: closing it might block for ever.
   if (!started) return ETIMEDOUT;
   if (!wait_for(*answer, *stall_budget)) return ETIMEDOUT;
   out = answer->facts;

@@ -121,7 +121,7 @@ bool WorkerCore::classify(std::span<const std::byte> frame, const wire::ParseOpt
 }
 
 void WorkerCore::receive_not_roce(std::span<const std::byte> frame, Nanos now) {
-  if (link_ == nullptr) return steer(0, frame, SteerReason::kNotRoce);
+  if (link_ == nullptr) return steer(kLinkWorker, frame, SteerReason::kNotRoce);
   dispatch_to_flows(frame, now);
   link_->receive(frame, now);
   link_dirty_ = true;
@@ -165,7 +165,7 @@ bool WorkerCore::receive_steered(Nanos now) {
 void WorkerCore::dispatch_to_flows(std::span<const std::byte> frame, Nanos now) {
   if (!shared_.any_flows.load(std::memory_order_relaxed)) [[likely]]
     return;
-  if (link_ == nullptr) return steer(0, frame, SteerReason::kToFlows);
+  if (link_ == nullptr) return steer(kLinkWorker, frame, SteerReason::kToFlows);
   raw_.dispatch(frame, now);
 }
 
@@ -178,7 +178,7 @@ void WorkerCore::sniff(std::span<const base::Frame> frames, Nanos now) {
 }
 
 void WorkerCore::sniff(std::span<const std::byte> frame, Nanos now) {
-  if (link_ == nullptr) return steer(0, frame, SteerReason::kToSniffers);
+  if (link_ == nullptr) return steer(kLinkWorker, frame, SteerReason::kToSniffers);
   raw_.sniff(frame, now);
 }
 

@@ -1,4 +1,4 @@
-// CREATE_AH, DESTROY_AH, RESOLVE_NEIGHBOUR, and the path behind an address vector.
+// CREATE_AH, DESTROY_AH, RESOLVE_NEIGHBOUR, and the path that an address vector names.
 #include <algorithm>
 
 #include "control/commands/command.h"
@@ -30,7 +30,7 @@ int resolve_path(Call& call, const uroce_av& av, wire::PathAddress& out) {
   out.source = *source;
   out.dest = destination;
   if (vlan != 0)
-    out.vlan = static_cast<std::uint16_t>((av.sl & 7u) << 13 | vlan);  // the service level is the priority
+    out.vlan = static_cast<std::uint16_t>((av.sl & 7u) << 13 | vlan);  // the service level is the 802.1Q priority
   out.traffic_class = av.traffic_class;
   out.hop_limit = av.hop_limit != 0 ? av.hop_limit : 64;
   out.flow_label = av.flow_label;
@@ -73,7 +73,7 @@ int resolve_neighbour(Call& call) {
 
 namespace {
 
-/// A device whose port takes no frames keeps what was posted waiting: no handle stays for longer than that.
+/// Datagrams stay queued while the device sends no frames: the handle is destroyed after this time in any case.
 constexpr Nanos kLastUseLimit = 100 * kMillisecond;
 
 using DatagramProgress = worker_commands::QueryDatagrams::Entry;
@@ -106,7 +106,8 @@ void forget_what_is_sent(Call& call, AhObject& ah) {
   });
 }
 
-/// Hardware takes the address as a datagram is posted, and programs (mckey) destroy the handle right after.
+/// Hardware copies the address when a datagram is posted, so programs (mckey) destroy the handle right after
+/// posting.
 bool still_needed(Call& call, AhObject& ah) {
   if (ah.retired_at == 0) {
     find_last_uses(call, ah);

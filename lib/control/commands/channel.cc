@@ -15,7 +15,7 @@ int create_channel(Call& call) {
   auto channel = std::make_unique<ChannelObject>();
   channel->write_end.reset(pipe_fds[1]);
   call.reply.fds.emplace_back(pipe_fds[0]);
-  // Each end has its own file status: what the client sets on its end does not touch this.
+  // Each end has its own file status flags: the client cannot change this end's.
   ::fcntl(pipe_fds[1], F_SETFL, O_NONBLOCK);
   call.reply.put(uroce_handle{call.session.channels.add(std::move(channel)), 0});
   return 0;

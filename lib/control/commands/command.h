@@ -1,6 +1,6 @@
-// One function for each control command (abi/control.h); one file for each group. They return 0 or an errno and
-// fill the reply. What a client sent is in `body`: each command copies it once, checks the copy, and uses only
-// that.
+// One function for each control command (abi/control.h); one file for each group. They return 0, an errno
+// or kParked, and fill the reply. The request is in `body`: each command copies it once, checks the copy, and uses
+// only the copy.
 #pragma once
 
 #include <cerrno>
@@ -33,9 +33,9 @@ struct Call {
     std::memcpy(&out, body.data(), sizeof(T));
     return true;
   }
-  /// Whether there is none, as there should be.
+  /// Whether the body is empty, as it must be for this command.
   bool no_body() const { return body.empty() || malformed(); }
-  /// The reason why the command is refused.
+  /// Sets the reason for the refusal.
   bool malformed() const {
     reply.reason = Rejection::malformed;
     return false;
@@ -96,13 +96,13 @@ int resolve_path(Call& call, const uroce_av& av, wire::PathAddress& out);
 
 /// An XRC target QP in the domain, with no users yet. 0 or ENOMEM.
 int make_xrc_target(ControlState& state, std::shared_ptr<XrcDomain> domain, std::shared_ptr<XrcTarget>& out);
-/// One user less; the last one destroys it.
+/// Removes one user; the last one destroys the QP.
 void release_xrc_target(ControlState& state, XrcTarget& target);
-/// One user more: `qp`, with type, xrcd and target set, becomes the session's.
+/// Adds one user: `qp`, with type, xrcd and target set, becomes the session's.
 uroce_create_qp_response add_target(EventRouter& events, Session& session, std::unique_ptr<QpObject> qp,
                                     std::uint64_t cookie);
 
-/// Everything that a session owns, workers first.
+/// Releases everything that a session owns, on the workers first.
 void release_all(ControlState& state, EventRouter& events, LinkControl& link, Session& session);
 
 }  // namespace uroce::daemon::commands

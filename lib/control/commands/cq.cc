@@ -110,7 +110,7 @@ int modify_cq(Call& call) {
   }
   const CqObject* object = call.session.cqs.find(request.handle);
   if (object == nullptr) return EINVAL;
-  // Few entries alone would never be told of without a limit.
+  // Without a time limit, fewer entries than `count` would never raise an event.
   const std::uint32_t period_us = request.count > 1 && request.period_us == 0 ? kMost : request.period_us;
   object->cq->moderate(request.count, period_us * kMicrosecond);
   return 0;

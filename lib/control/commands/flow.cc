@@ -1,4 +1,4 @@
-// CREATE_FLOW, CREATE_RSS, CREATE_COUNTERS and what ends them: who receives raw packets.
+// CREATE_FLOW, CREATE_RSS, CREATE_COUNTERS and their counterparts: which raw packets go to which QP.
 #include <algorithm>
 #include <bit>
 
@@ -34,7 +34,7 @@ int check(const uroce_create_flow_request& request) {
   if (request.type > UROCE_FLOW_SNIFFER) return EOPNOTSUPP;
   if ((request.flags & ~kKnownFlags) != 0 || request.priority > UROCE_MAX_FLOW_PRIORITY) return EINVAL;
   if (request.type == UROCE_FLOW_NORMAL) return 0;
-  // What keeps all there is can't leave it to others as well, and has nothing to compare.
+  // A flow that takes all frames has nothing to compare, and cannot pass them on or drop them.
   constexpr std::uint32_t kOfNormal = UROCE_FLOW_DONT_TRAP | UROCE_FLOW_DROP;
   return (request.flags & kOfNormal) != 0 || !is_zero(request.value) || !is_zero(request.mask) ? EINVAL : 0;
 }

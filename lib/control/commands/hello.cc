@@ -1,4 +1,4 @@
-// HELLO: the client's shared memory, its wakes and its events.
+// HELLO: the client's shared memory, wake descriptors and event pipe.
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -22,7 +22,7 @@ std::string program_name(const char (&field)[32]) {
   return name;
 }
 
-// The descriptor that the client gets is a duplicate of ours.
+// The client gets a duplicate of the daemon's descriptor.
 bool give(const UniqueFd& fd, std::vector<UniqueFd>& fds) {
   fds.emplace_back(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   return fds.back().valid();
@@ -49,7 +49,7 @@ int make_ports(Session& session, const DoorbellMapping& doors, std::uint32_t wor
   return 0;
 }
 
-// A session that failed half-way is closed by its client; nothing of it is known to a worker yet.
+// A session whose HELLO failed is closed; no worker knows anything of it yet.
 int fail(Session& session, int error) {
   session.ports.clear();
   session.eventfds.clear();
@@ -68,7 +68,7 @@ int hello(Call& call) {
   session.program = program_name(request.program);
   if (request.version != UROCE_ABI_VERSION) {
     log(LogLevel::kWarning,
-        "%s speaks version %u of the shared-memory layout, this daemon %u; install both from one build",
+        "%s uses version %u of the shared-memory layout, this daemon uses %u; install both from the same build",
         session.program.c_str(), request.version, UROCE_ABI_VERSION);
     return EPROTO;
   }

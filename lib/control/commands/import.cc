@@ -1,4 +1,4 @@
-// IMPORT_DEVICE, IMPORT_PD, IMPORT_MR; device memory, which the daemon keeps for who imports it.
+// IMPORT_DEVICE, IMPORT_PD, IMPORT_MR; device memory, which the daemon keeps so that other processes can import it.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -7,7 +7,7 @@
 
 namespace uroce::daemon::commands {
 
-// Whoever holds the memfd of a session's first chunk was given it by that session's process.
+// A process that holds the memfd of a session's first chunk got it from that session's process.
 int import_device(Call& call) {
   FileFacts info;
   if (!call.no_body() || call.fds.size() != 1) return EINVAL;

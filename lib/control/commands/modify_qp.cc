@@ -16,7 +16,7 @@ bool narrow(std::uint32_t value, T& out) {
   return out == value;
 }
 
-// Numbers that do not fit their fields are refused here; check_modify knows what each may be.
+// Values that do not fit their fields are refused here; check_modify() checks their ranges.
 bool convert(const uroce_qp_attr& from, std::uint32_t mask, proto::QpAttr& to) {
   const auto given = [mask](proto::AttrMask bit) { return (mask & bit) != 0; };
   bool ok = true;
@@ -55,7 +55,7 @@ bool convert(const uroce_qp_attr& from, std::uint32_t mask, proto::QpAttr& to) {
   return ok;
 }
 
-// What the port, not the QP, decides.
+// The attributes that the port limits.
 const char* check_port(const ControlState& state, const uroce_qp_attr& attr, std::uint32_t mask) {
   if ((mask & proto::kAttrPort) != 0 && attr.port != 1) return "port number (only 1)";
   if ((mask & proto::kAttrPkeyIndex) != 0 && attr.pkey_index != 0) return "P_Key index (only 0)";
@@ -65,7 +65,7 @@ const char* check_port(const ControlState& state, const uroce_qp_attr& attr, std
   return nullptr;
 }
 
-// The client's view for a later query.
+// Keeps the attributes as the client set them, for QUERY_QP.
 void remember(QpObject& qp, const uroce_qp_attr& from, std::uint32_t mask) {
   uroce_qp_attr& to = qp.attr();
   const auto keep = [mask](proto::AttrMask bit, auto value, auto& field) {
@@ -100,7 +100,7 @@ int refuse(const Session& session, const QpObject& qp, const char* what, int err
 }
 
 int resolve_for(Call& call, const QpObject& qp, const uroce_modify_qp_request& request, proto::QpAttr& attr) {
-  // Of UD packets the path is in their address handles; check_modify refuses one here.
+  // UD packets take their path from address handles; check_modify() refuses a path for UD QPs.
   if ((request.mask & proto::kAttrAv) == 0 || qp.type == proto::QpType::kUd) return 0;
   if (const int status = resolve_path(call, request.attr.av, attr.path)) return status;
   const bool renamed = (request.mask & proto::kAttrDestQpn) != 0;

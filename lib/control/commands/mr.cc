@@ -13,12 +13,13 @@ constexpr std::uint64_t kWholeAddressSpace = ~std::uint64_t{0};
 constexpr std::uint32_t kWritingAccess = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteAtomic;
 constexpr std::uint32_t kKnownAccess = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead |
                                        memory::kRemoteAtomic | memory::kMwBind | memory::kZeroBased |
-                                       memory::kOnDemand | memory::kFlushGlobal;  // nothing here is persistent
+                                       memory::kOnDemand |
+                                       memory::kFlushGlobal;  // FLUSH_PERSISTENT: no memory here is persistent
 // IBV_ACCESS_OPTIONAL_RANGE: hints that a device may ignore (relaxed ordering).
 constexpr std::uint32_t kOptionalAccess = 0x3ff00000;
 constexpr std::uint32_t kHugetlbAccess = 1u << 7;
 
-// The body may end behind the last piece that it counts.
+// The body may end after the last piece that it counts.
 bool parse(const Call& call, std::span<const std::byte> body, uroce_reg_mr_request& out) {
   constexpr std::size_t kHead = offsetof(uroce_reg_mr_request, piece);
   if (body.size() < kHead || body.size() > sizeof(out)) return call.malformed();
@@ -69,7 +70,7 @@ int start_indirect(Call& call) {
   try {
     session.indirect =
         std::make_unique<ProcMemAccess>(std::move(files), session.stall_budget, call.state.workers().few_cores);
-  } catch (const std::system_error&) {  // no thread is left
+  } catch (const std::system_error&) {  // the limit of threads is reached
     return EAGAIN;
   }
   return 0;
@@ -79,13 +80,15 @@ int setup_proc_mem_access(Call& call, const uroce_reg_mr_request& request) {
   Session& session = call.session;
   const char* program = session.program.c_str();
   if (!call.state.config().indirect || !session.peer.pidfd.valid()) {
-    log(LogLevel::kWarning, "memory of %s can't be shared and is refused: see memory.indirect in uroced.toml",
+    log(LogLevel::kWarning,
+        "memory of %s cannot be shared with the daemon and is refused; set memory.indirect in uroced.toml to allow "
+        "it",
         program);
     return EOPNOTSUPP;
   }
   int error = start_indirect(call);
   if (error == 0) error = session.indirect->probe(request.addr);
-  // What is not there yet may be when it is used.
+  // On-demand memory may be mapped later, before it is used.
   if (error == 0 || (error == EFAULT && (request.access & memory::kOnDemand) != 0)) return 0;
   if (error == EAGAIN || error == ETIMEDOUT) {
     log(LogLevel::kWarning,
@@ -136,7 +139,7 @@ void remember(MrObject& mr, const uroce_reg_mr_request& request, PdObject& pd, K
   mr.access = request.access & kKnownAccess;
 }
 
-// A new object of the session's, which has been charged for it.
+// Adds the object to the session, which has been charged for it.
 int add(Call& call, std::unique_ptr<MrObject> mr, const uroce_reg_mr_request& request, PdObject& pd,
         const memory::Region& region) {
   Session& session = call.session;
@@ -171,7 +174,7 @@ int make(Call& call, MrKind kind) {
   return error;
 }
 
-/// False: windows are bound to it.
+/// False: memory windows are bound to the region.
 bool withdraw(ControlState& state, Key key) {
   if (!state.memory().retire(key)) return false;
   state.on_all_workers(worker_commands::Quiesce{});
@@ -186,7 +189,7 @@ bool parse_rereg(const Call& call, uroce_rereg_mr_request& out) {
   return parse(call, call.body.subspan(kHead), out.mr);
 }
 
-// What the mask leaves out stays as it was.
+// Attributes outside the mask keep their values.
 void fill_from(const MrObject& mr, std::uint32_t mask, uroce_reg_mr_request& request) {
   if ((mask & UROCE_REREG_ACCESS) == 0) request.access = mr.access;
   if ((mask & UROCE_REREG_TRANSLATION) != 0) return;
@@ -195,7 +198,7 @@ void fill_from(const MrObject& mr, std::uint32_t mask, uroce_reg_mr_request& req
   request.iova = mr.iova;
 }
 
-// Fills `next` and `region` for the region as it is to be.
+// Fills `next` and `region` with the new state of the region.
 int relocate(Call& call, const uroce_rereg_mr_request& request, const MrObject& mr, MrObject& next,
              memory::Region& region) {
   if ((request.mask & UROCE_REREG_TRANSLATION) != 0 || request.mr.piece_count != 0) {

@@ -1,4 +1,4 @@
-// ALLOC_MW, DEALLOC_MW. Binding is a work request, and the workers' business.
+// ALLOC_MW, DEALLOC_MW. Binding is a work request, handled by the workers.
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
 

@@ -79,7 +79,7 @@ Shape shape_of(const uroce_create_qp_request& request) {
   return shape;
 }
 
-// What the headers of TSO leave of an entry.
+// Inline bytes that fit into an entry besides the TSO header.
 std::uint32_t max_inline_of(const Shape& shape, const uroce_create_qp_request& request) {
   if (shape.sq_entries == 0) return 0;
   return shape.sq_stride - static_cast<std::uint32_t>(kLine) - request.max_tso_header;
@@ -113,10 +113,10 @@ void count_users(QpObject& qp, std::uint32_t change) {
   if (qp.xrcd != nullptr) qp.xrcd->users += change;
 }
 
-// Only who answers READs and atomics has something to remember.
+// Only QPs that respond to READs and atomics need responder resources.
 bool answers(proto::QpType type) { return type == proto::QpType::kRc; }
 
-// Memory, number and doorbell. What was taken before a failure is given back by drop().
+// Memory, number and doorbell. After a failure, drop() releases what was acquired.
 int acquire(ControlState& state, Session& session, const Shape& shape, QpObject& qp) {
   const auto client = session.arena.allocate(ChunkKind::kClientWrites, shape.client_bytes());
   if (client) qp.client = *client;

@@ -50,7 +50,7 @@ void drop(ControlState& state, Session& session, const SrqObject& srq) {
   }
 }
 
-// What was taken before a failure is given back by drop().
+// After a failure, drop() releases what was acquired.
 int acquire(ControlState& state, Session& session, SrqObject& srq) {
   const auto take = [&](ChunkKind kind, std::size_t bytes, SharedBlock& out) {
     const auto block = session.arena.allocate(kind, bytes);
@@ -88,7 +88,7 @@ void start(ControlState& state, const Session& session, SrqObject& srq) {
   state.on_all_workers(worker_commands::SetSrq{srq.id, srq.srq.get()});
 }
 
-// One event: whoever has fewer posted than the limit says so at once.
+// With fewer receives posted than the limit, the event is raised at once.
 void set_limit(EventRouter& events, Session& session, SrqObject& srq, std::uint32_t limit) {
   if (!srq.srq->set_limit(limit)) return;
   events.send(session, {static_cast<std::uint32_t>(proto::AsyncEvent::kSrqLimitReached), 0, srq.cookie});

@@ -1,4 +1,4 @@
-// What happens to a session's objects when its client goes, by whatever way.
+// Releases a session's objects when its client closes the device or dies.
 #include <algorithm>
 
 #include "control/commands/command.h"
@@ -7,7 +7,7 @@
 namespace uroce::daemon::commands {
 namespace {
 
-// QPs a command: a worker serves other sessions between two of them.
+// QPs for each command: a worker serves other sessions between two commands.
 constexpr std::size_t kBatch = 64;
 
 void remove_flows(ControlState& state, const Session& session) {
@@ -43,7 +43,7 @@ void destroy_qps(ControlState& state, EventRouter& events, LinkControl& link, Se
   }
 }
 
-// Windows of other sessions can be bound to this one's memory, when they have imported its PD.
+// A session that imported this one's PD may have bound windows to its memory.
 void retire_windows(ControlState& state, PdId pd) {
   for (const auto& [id, session] : state.sessions()) {
     for (const auto& [handle, mw] : session->mws) {
@@ -87,7 +87,7 @@ void release_numbers(ControlState& state, EventRouter& events, const Session& se
 
 void release_all(ControlState& state, EventRouter& events, LinkControl& link, Session& session) {
   const bool attached = session.hello_done;
-  // First the doors: no doorbell of this session is served any more.
+  // First detach: the workers serve no doorbell of this session any more.
   for (std::uint32_t w = 0; attached && w < session.ports.size(); ++w) {
     state.worker(w).call(worker_commands::DetachSession{*session.ports[w]});
   }
@@ -95,7 +95,7 @@ void release_all(ControlState& state, EventRouter& events, LinkControl& link, Se
   destroy_qps(state, events, link, session);
   retire_memory(state, session);
   if (attached) {
-    // This command is also the quiescent point after which no worker uses the memory.
+    // After this command no worker uses the session's memory.
     state.on_all_workers(worker_commands::RemoveObjects{session});
   }
   release_memory(state, session);

@@ -1,4 +1,4 @@
-// OPEN_XRCD, CLOSE_XRCD, OPEN_QP, and what XRC targets are.
+// OPEN_XRCD, CLOSE_XRCD, OPEN_QP, and the life of XRC target QPs.
 #include <fcntl.h>
 
 #include "control/commands/command.h"

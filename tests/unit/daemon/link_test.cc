@@ -128,11 +128,11 @@ TEST_P(LinkTest, PathMtuFollowsThePortsMtu) {
 }
 
 TEST_P(LinkTest, WhatIsNoAddressOrNoRightIsRefused) {
-  EXPECT_NE(link("add", "192.0.2.300").find("is no address"), std::string::npos);
-  EXPECT_NE(link("add", "192.0.2.9/33").find("is no address"), std::string::npos);
-  EXPECT_NE(link("add", "224.0.0.5").find("is no address"), std::string::npos);
+  EXPECT_NE(link("add", "192.0.2.300").find("is not an address"), std::string::npos);
+  EXPECT_NE(link("add", "192.0.2.9/33").find("is not an address"), std::string::npos);
+  EXPECT_NE(link("add", "224.0.0.5").find("is not an address"), std::string::npos);
   EXPECT_NE(link("add", "192.0.2.1/24").find("already"), std::string::npos);
-  EXPECT_NE(link("remove", "192.0.2.77").find("is no address of the port"), std::string::npos);
+  EXPECT_NE(link("remove", "192.0.2.77").find("is not an address of the port"), std::string::npos);
   EXPECT_NE(link("sideways").find("it has up, down"), std::string::npos);
   TestClient stranger(conductor, 4242);
   stranger.hello();
