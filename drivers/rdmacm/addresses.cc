@@ -1,4 +1,4 @@
-// Socket addresses.
+// Conversion of socket addresses.
 #include <arpa/inet.h>
 #include <infiniband/ib.h>
 
@@ -10,7 +10,7 @@
 namespace uroce::rdmacm {
 namespace {
 
-constexpr std::uint64_t kPortSpaceBits = 0xffff'ffff'ffff'0000;  // of a service ID; the others are the port
+constexpr std::uint64_t kPortSpaceBits = 0xffff'ffff'ffff'0000;  // of a service ID; the low 16 bits are the port
 
 const sockaddr_ib* ib(const sockaddr* address) { return reinterpret_cast<const sockaddr_ib*>(address); }
 const in6_addr* gid_of(const sockaddr* address) {
@@ -100,7 +100,7 @@ void to_gid_address(const uroce_cm_address& from, rdma_port_space space, sockadd
   address.sib_scope_id = from.scope;
 }
 
-void tell(const CmId& id, const uroce_cm_address& from, sockaddr_storage& to) {
+void to_program_address(const CmId& id, const uroce_cm_address& from, sockaddr_storage& to) {
   if (id.gid_addresses) return to_gid_address(from, id.id.ps, to);
   from_abi(from, to);
 }

@@ -1,5 +1,6 @@
-// Event channels: a socket pair whose sending end every daemon has, in an epoll set with the daemons' sockets, so
-// that who waits for an event also hears of a daemon that is gone.
+// Event channels (rdma_create_event_channel(3)): a socket pair whose sending end is passed to every daemon. The
+// epoll set contains the daemons' sockets, too, so that a thread waiting for an event notices that a daemon is
+// gone.
 #include <sys/epoll.h>
 #include <sys/socket.h>
 

@@ -1,4 +1,4 @@
-// Connecting, answering, parting.
+// Connections: rdma_connect(3), rdma_accept(3), rdma_reject(3), rdma_establish(3), rdma_disconnect(3).
 #include <algorithm>
 #include <cstring>
 
@@ -30,7 +30,7 @@ int fill(const CmId& id, const rdma_conn_param* param, uroce_cm_parameters& out)
   out.srq = id.id.qp != nullptr ? id.id.qp->srq != nullptr : param != nullptr && param->srq != 0;
   out.qp_type = static_cast<std::uint8_t>(id.id.qp_type);
   out.qkey = RDMA_UDP_QKEY;
-  out.ece_vendor = id.local_ece.vendor_id & 0xffffff;  // what a message has room for
+  out.ece_vendor = id.local_ece.vendor_id & 0xffffff;  // the field of the message has 24 bits
   out.ece_options = id.local_ece.options;
   out.responder_resources = id.responder_resources;
   out.initiator_depth = id.initiator_depth;
@@ -80,7 +80,7 @@ int accept(CmId& id, const rdma_conn_param* param) {
   request.handle = id.bindings.front().handle;
   if (const int error = fill(id, param, request.parameters)) return error;
   if (id.id.qp_type != IBV_QPT_UD) {
-    request.parameters.ece_vendor = id.remote_ece.vendor_id;  // an answer says whose options it answers
+    request.parameters.ece_vendor = id.remote_ece.vendor_id;  // the reply carries the vendor ID of the request
     if (const int error = to_ready_to_receive(id, id.responder_resources)) return error;
     if (const int error = to_ready_to_send(id, id.initiator_depth)) return error;
   }

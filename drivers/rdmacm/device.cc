@@ -1,4 +1,4 @@
-// The daemons that this process knows.
+// The daemons that this process has connected to.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace uroce::rdmacm {
 
 Registry& Registry::instance() {
-  static Registry* const registry = new Registry;  // outlives every id of the program
+  static Registry* const registry = new Registry;  // never freed: ids may be used until the process ends
   return *registry;
 }
 

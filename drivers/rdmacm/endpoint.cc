@@ -1,4 +1,4 @@
-// Addresses by name, and ids that are made in one step.
+// rdma_getaddrinfo(3), and ids that are created in one step: rdma_create_ep(3), rdma_get_request(3).
 #include <infiniband/ib.h>
 #include <netdb.h>
 
@@ -40,13 +40,13 @@ addrinfo to_addrinfo(const rdma_addrinfo& hints) {
   return out;
 }
 
-/// The program wants what it wrote as a number to be a GID.
+/// Whether the program wants a numeric address as a GID (AF_IB).
 bool wants_gid(const rdma_addrinfo* hints) {
   constexpr int kFlags = RAI_FAMILY | RAI_NUMERICHOST;
   return hints != nullptr && hints->ai_family == AF_IB && (hints->ai_flags & kFlags) == kFlags;
 }
 
-/// 0, -1 with errno, or what getaddrinfo says.
+/// 0, -1 with errno, or the error of getaddrinfo(3).
 int look_up(const char* node, const char* service, const rdma_addrinfo* hints, rdma_addrinfo& out) {
   const addrinfo wanted = hints != nullptr ? to_addrinfo(*hints) : addrinfo{};
   addrinfo* found = nullptr;

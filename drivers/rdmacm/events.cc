@@ -1,4 +1,4 @@
-// Events: taken from a channel, turned into what rdma_cma.h promises, acknowledged.
+// Events: received from a channel, translated to struct rdma_cm_event (rdma_get_cm_event(3)), acknowledged.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -16,7 +16,7 @@
 namespace uroce::rdmacm {
 namespace {
 
-/// 0; EAGAIN: nothing is there.
+/// errno; EAGAIN: no record is waiting.
 int receive(Channel& channel, uroce_cm_event& out) {
   iovec part{&out, sizeof(out)};
   msghdr message{};
@@ -36,7 +36,7 @@ bool hung_up(client::Session& session) {
   return true;
 }
 
-/// Puts a DEVICE_REMOVAL for each id of this channel whose daemon is gone into the channel.
+/// Adds a DEVICE_REMOVAL to the channel for each of its ids whose daemon is gone.
 void look_for_dead_devices(Channel& channel) {
   std::vector<Device*> dead;
   {
@@ -64,7 +64,7 @@ void look_for_dead_devices(Channel& channel) {
   }
 }
 
-/// The next record, waiting for it unless the program has made the channel non-blocking. errno.
+/// Receives the next record, and waits for it unless the program has set O_NONBLOCK on the channel. errno.
 int next_record(Channel& channel, uroce_cm_event& out) {
   bool looked = false;
   while (true) {
@@ -82,7 +82,7 @@ int next_record(Channel& channel, uroce_cm_event& out) {
   }
 }
 
-/// The id that an event is to be acknowledged by, which can't go away until then. nullptr: nobody's.
+/// The id that an event belongs to, which can't be destroyed until the event is acknowledged. nullptr: none.
 CmId* owner_of(const uroce_cm_event& record, Channel& channel) {
   Registry& registry = Registry::instance();
   Device* astray = nullptr;
@@ -103,7 +103,7 @@ CmId* owner_of(const uroce_cm_event& record, Channel& channel) {
   if (now_at != nullptr) {
     forward_event(as_channel(now_at), *astray, record);
   } else if (record.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-    astray->session->release(UROCE_CMD_CM_DESTROY_ID, record.handle);  // nobody listens any more
+    astray->session->release(UROCE_CMD_CM_DESTROY_ID, record.handle);  // the listener is gone
   }
   return nullptr;
 }
@@ -148,7 +148,7 @@ void fill_parameters(Event& event, const uroce_cm_event& record, bool datagram) 
   to.ah_attr.port_num = 1;
 }
 
-/// The one path that RoCE has.
+/// Fills the path record. RoCE has one path.
 int fill_route(CmId& id) {
   std::free(id.id.route.path_rec);
   id.id.route.path_rec = static_cast<ibv_sa_path_rec*>(std::calloc(1, sizeof(ibv_sa_path_rec)));
@@ -169,7 +169,7 @@ int fill_route(CmId& id) {
   return 0;
 }
 
-/// The id of a connection request. errno.
+/// Creates the id of a connection request. errno.
 int make_requested_id(CmId& listener, const uroce_cm_event& record, Event& event) {
   Device* device;
   {
@@ -193,7 +193,7 @@ int make_requested_id(CmId& listener, const uroce_cm_event& record, Event& event
   if (error == 0) {
     error = bind_to_device(*made, binding, record.source, record.source.gid, record.path.sgid_index);
   }
-  tell(*made, record.destination, made->id.route.addr.dst_storage);
+  to_program_address(*made, record.destination, made->id.route.addr.dst_storage);
   std::memcpy(made->id.route.addr.addr.ibaddr.dgid.raw, record.path.gid, 16);
   made->path = record.path;
   made->peer_known = true;
@@ -230,7 +230,7 @@ void answer_response(CmId& id, const uroce_cm_event& record, Event& event) {
   id.path = record.path;
   id.peer_known = true;
   id.remote_ece = ece_of(record);
-  if (id.id.qp == nullptr) return;  // the program will call rdma_establish
+  if (id.id.qp == nullptr) return;  // the program will call rdma_establish(3)
   if (establish(id) == 0) {
     event.event.event = RDMA_CM_EVENT_ESTABLISHED;
     return;
@@ -240,7 +240,7 @@ void answer_response(CmId& id, const uroce_cm_event& record, Event& event) {
   id.connect_failed = true;
 }
 
-/// False: not to be told.
+/// False: the event is not delivered to the program.
 bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
   event.owner = &owner;
   event.event.event = static_cast<rdma_cm_event_type>(record.type);
@@ -249,7 +249,7 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
   fill_parameters(event, record, owner.id.qp_type == IBV_QPT_UD);
   switch (record.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: {
-      // The thread that asked may not have heard yet where its id is bound.
+      // The id may still be being bound by the thread that started the resolution.
       const std::lock_guard lock(owner.binding_mutex);
       return true;
     }
@@ -273,7 +273,7 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
       return true;
     case RDMA_CM_EVENT_DISCONNECTED: return !owner.connect_failed;
     case RDMA_CM_EVENT_MULTICAST_JOIN: join_group(owner, record, event); return true;
-    case RDMA_CM_EVENT_DEVICE_REMOVAL: return !std::exchange(owner.removal_told, true);
+    case RDMA_CM_EVENT_DEVICE_REMOVAL: return !std::exchange(owner.removal_delivered, true);
     default: return true;
   }
 }

@@ -1,5 +1,4 @@
-// How a function gets out of this library: everything is hidden but what says UROCE_EXPORT and is named in
-// librdmacm.map.
+// Exports of this library: only functions that are marked UROCE_EXPORT and listed in librdmacm.map are visible.
 #pragma once
 
 #include <cerrno>
@@ -9,15 +8,15 @@
 
 namespace uroce::rdmacm {
 
-/// -1 with errno, as most functions here fail.
+/// Sets errno and returns -1, as most functions of this library do on failure.
 inline int fail(int error) {
   errno = error;
   return -1;
 }
-/// 0, or -1 with errno.
+/// 0, or fail(error).
 inline int result(int error) { return error == 0 ? 0 : fail(error); }
 
-/// Calls f(), which may run out of memory; no exception gets through to a C caller.
+/// Calls f(). std::bad_alloc becomes ENOMEM: no exception may reach a C caller.
 template <class Result, class F>
 Result guarded(Result failed, F&& f) {
   try {

@@ -1,4 +1,5 @@
-// Ids: made, bound to addresses and devices, resolved, destroyed.
+// The life of an id: rdma_create_id(3), rdma_bind_addr(3), rdma_resolve_addr(3), rdma_listen(3),
+// rdma_destroy_id(3).
 #include <infiniband/ib.h>
 
 #include <algorithm>
@@ -11,7 +12,9 @@
 namespace uroce::rdmacm {
 namespace {
 
-void set_source(CmId& id, const uroce_cm_address& source) { tell(id, source, id.id.route.addr.src_storage); }
+void set_source(CmId& id, const uroce_cm_address& source) {
+  to_program_address(id, source, id.id.route.addr.src_storage);
+}
 
 void drop(const Binding& binding) {
   {
@@ -29,7 +32,7 @@ void drop_bindings(CmId& id, const Device* but = nullptr) {
   std::erase_if(id.bindings, [but](const Binding& b) { return b.device != but; });
 }
 
-/// An id of ours on the device, bound to `source`. errno.
+/// Creates the daemon's part of the id, bound to `source`. errno.
 int create_on(CmId& id, Device& device, const uroce_cm_address& source, uroce_cm_bound_response& reply) {
   uroce_cm_create_id_request request{};
   if (const int error = handle_of(as_channel(id.id.channel), device, request.channel)) return error;
@@ -48,7 +51,7 @@ int keep(CmId& id, const Binding& binding) {
   return 0;
 }
 
-/// Binds to the device that has the address. errno.
+/// Binds to the device that owns the address. errno.
 int bind_to_address(CmId& id, const uroce_cm_address& source) {
   for (const bool again : {false, true}) {
     for (Device* device : Registry::instance().devices(again)) {
@@ -63,7 +66,7 @@ int bind_to_address(CmId& id, const uroce_cm_address& source) {
   return ENODEV;
 }
 
-/// Takes one port on all devices. errno.
+/// Reserves the same port on all devices. errno.
 int bind_to_all(CmId& id, const uroce_cm_address& source) {
   constexpr int kTries = 16;
   const std::vector<Device*> devices = Registry::instance().devices();
@@ -83,13 +86,13 @@ int bind_to_all(CmId& id, const uroce_cm_address& source) {
       return 0;
     }
     drop_bindings(id);
-    // A port that one daemon chose may be taken at another.
+    // A port that one daemon chose may be in use at another: try another one.
     if (error != EADDRINUSE || source.port != 0) return error;
   }
   return EADDRINUSE;
 }
 
-/// A device that has the address for its own.
+/// Whether the address is one of the device's.
 bool owns(Device& device, const uroce_cm_address& address) {
   uroce_port_response port{};
   if (device.session->call(UROCE_CMD_QUERY_PORT, {}, std::as_writable_bytes(std::span(&port, 1))) != 0)
@@ -104,7 +107,7 @@ bool owns(Device& device, const uroce_cm_address& address) {
   return false;
 }
 
-/// The first address of the family that the device has. errno.
+/// The first address of the device in this family. errno.
 int own_address(Device& device, std::uint16_t family, uroce_cm_address& out) {
   constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
   for (std::uint32_t i = 0;; ++i) {
@@ -118,7 +121,7 @@ int own_address(Device& device, std::uint16_t family, uroce_cm_address& out) {
   }
 }
 
-/// Starts the resolution on one device, with an id that is made for it when there is none. errno.
+/// Starts address resolution on one device, whose binding is created if necessary. errno.
 int resolve_on(CmId& id, Device& device, const uroce_cm_resolve_request& wanted, bool to_self) {
   auto at = std::ranges::find(id.bindings, &device, &Binding::device);
   const bool fresh = at == id.bindings.end();
@@ -145,7 +148,7 @@ int resolve_on(CmId& id, Device& device, const uroce_cm_resolve_request& wanted,
     return error;
   }
   drop_bindings(id, &device);
-  tell(id, request.destination, id.id.route.addr.dst_storage);
+  to_program_address(id, request.destination, id.id.route.addr.dst_storage);
   std::memcpy(id.id.route.addr.addr.ibaddr.dgid.raw, request.destination.gid, 16);
   return bind_to_device(id, binding, reply.source, reply.gid, reply.sgid_index);
 }
@@ -161,7 +164,7 @@ int resolve(CmId& id, const sockaddr* source, const sockaddr* destination, int t
   for (const bool again : {false, true}) {
     std::vector<Device*> devices = Registry::instance().devices(again);
     if (devices.size() > 1 && !to_self) {
-      // An address of our own is reached on its own device.
+      // A local address is reached through the device that owns it.
       std::stable_partition(devices.begin(), devices.end(),
                             [&](Device* device) { return owns(*device, request.destination); });
     }
@@ -227,7 +230,7 @@ int migrate(CmId& id, rdma_event_channel* to) {
     if (const int error = handle_of(as_channel(to), *binding.device, request.channel)) return error;
     if (const int error = binding.device->call(UROCE_CMD_CM_MIGRATE, request)) return error;
   }
-  const std::lock_guard lock(Registry::instance().mutex);  // under which others look for it
+  const std::lock_guard lock(Registry::instance().mutex);  // events.cc looks up ids and their channels under it
   id.id.channel = to;
   return 0;
 }
@@ -251,7 +254,7 @@ UROCE_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, v
 
 UROCE_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
   CmId* const destroyed = &as_id(id);
-  drop_bindings(*destroyed);  // from here on nobody is given an event of it
+  drop_bindings(*destroyed);  // from here on no event of the id is delivered
   if (id->event != nullptr) rdma_ack_cm_event(id->event);
   {
     std::unique_lock lock(destroyed->mutex);
@@ -332,7 +335,7 @@ UROCE_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
       rdma_destroy_event_channel(from);
     }
     moved.synchronous = channel == nullptr;
-    // What the program has of the old channel's events is to be acknowledged first.
+    // Events delivered from the old channel must be acknowledged first (rdma_migrate_id(3)).
     std::unique_lock lock(moved.mutex);
     moved.acknowledged.wait(lock, [&moved] { return moved.events_acknowledged == moved.events_given; });
     return 0;

@@ -1,4 +1,4 @@
-// Multicast groups.
+// Multicast groups (rdma_join_multicast(3), rdma_leave_multicast(3)).
 #include <algorithm>
 #include <cstring>
 

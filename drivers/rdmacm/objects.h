@@ -1,8 +1,8 @@
-// What stands behind the structs of rdma/rdma_cma.h: each begins with the public struct, so that a pointer to the
-// one is a pointer to the other.
+// The library's objects. Each begins with its public struct of rdma/rdma_cma.h, so a pointer to one is a pointer to
+// the other.
 //
-// Locks, outer first: Registry::mutex, then CmId::mutex. Neither is held during a call of the daemon that waits for
-// the network, for there is none: whatever takes time comes as an event.
+// Lock order: CmId::binding_mutex, Registry::mutex, CmId::mutex. Commands to the daemon never wait for the network:
+// what takes time is reported by an event.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -23,19 +23,19 @@
 
 namespace uroce::rdmacm {
 
-/// A daemon, as long as it lives: one that is started again is another device. Never freed.
+/// A running daemon. One that is restarted is another device. Never freed.
 struct Device {
   std::string name;
   std::uint32_t index = 0;
   std::unique_ptr<client::Session> session;
-  // From the first use of verbs on; under Registry::mutex.
+  // Set at the first use of verbs; under Registry::mutex.
   ibv_context* verbs = nullptr;
   ibv_pd* pd = nullptr;
   ibv_xrcd* xrcd = nullptr;
   std::uint8_t max_initiator_depth = 0, max_responder_resources = 0;
 
   bool gone() const { return session->lost(); }
-  /// One command with its answer. errno.
+  /// Sends one command and waits for the answer. errno.
   template <class Request, class Reply>
   int call(std::uint32_t command, const Request& request, Reply& reply) {
     return session->call(command, request, reply);
@@ -47,10 +47,11 @@ struct Device {
 };
 
 struct Channel {
-  rdma_event_channel channel;  ///< fd: an epoll set of `receiver` and of what tells that a daemon is gone
-  int receiver = -1;           ///< one end of a socket pair
-  int sender = -1;             ///< the other end, which each daemon has too
-  std::mutex mutex;            ///< of handles
+  /// fd: an epoll set of `receiver` and the sockets of the daemons, to detect that one is gone
+  rdma_event_channel channel;
+  int receiver = -1;  ///< one end of a socket pair
+  int sender = -1;    ///< the other end, a copy of which each daemon holds
+  std::mutex mutex;   ///< of `handles`
   std::unordered_map<Device*, std::uint32_t> handles;
 };
 
@@ -63,7 +64,7 @@ struct Multicast {
   std::uint64_t cookie = 0;
 };
 
-/// An id on one device. One that is bound to no address has several.
+/// The part of an id that is on one device. An id that is bound to no address has one on each device.
 struct Binding {
   Device* device = nullptr;
   std::uint32_t handle = 0;
@@ -72,23 +73,23 @@ struct Binding {
 struct CmId {
   rdma_cm_id id;
   std::vector<Binding> bindings;
-  Device* device = nullptr;    ///< bound to this one; then it has one binding
-  bool synchronous = false;    ///< the channel is its own
-  bool gid_addresses = false;  ///< the program speaks of addresses as AF_IB
+  Device* device = nullptr;    ///< the device that the id is bound to; it then has one binding
+  bool synchronous = false;    ///< the id owns its channel (rdma_create_id(3) without a channel)
+  bool gid_addresses = false;  ///< the program uses AF_IB addresses
   std::uint32_t flags = 0;     ///< uroce_cm_id_flags
   std::uint8_t traffic_class = 0, ack_timeout = 0;
   bool connect_failed = false;
   std::uint8_t initiator_depth = 0, responder_resources = 0;
   uroce_cm_path path{};
-  bool peer_known = false;  ///< path tells of a peer's QP
-  bool removal_told = false;
+  bool peer_known = false;  ///< `path` names the peer's QP
+  bool removal_delivered = false;
   ibv_ece local_ece{}, remote_ece{};
-  std::vector<std::uint8_t> connect_data;             ///< of the address info that it was made from
-  std::optional<ibv_qp_init_attr> accepted_qp;        ///< rdma_create_ep: for each request
+  std::vector<std::uint8_t> connect_data;             ///< from the rdma_addrinfo that the id was made from
+  std::optional<ibv_qp_init_attr> accepted_qp;        ///< for the QP of each connection request (rdma_create_ep(3))
   std::vector<std::unique_ptr<Multicast>> multicast;  ///< under mutex
   std::uint64_t last_group = 0;                       ///< under mutex
 
-  /// Held while the id is being bound, which an event about it may overtake. Before Registry::mutex.
+  /// Held while the id is being bound, since an event may arrive before that is complete.
   std::mutex binding_mutex;
   std::mutex mutex;
   std::condition_variable acknowledged;
@@ -97,7 +98,7 @@ struct CmId {
 
 struct Event {
   rdma_cm_event event{};
-  CmId* owner = nullptr;  ///< whose destruction waits for the acknowledge
+  CmId* owner = nullptr;  ///< its destruction waits until the event is acknowledged
   std::uint8_t private_data[UROCE_CM_MAX_PRIVATE_DATA] = {};
 };
 
@@ -111,14 +112,14 @@ class Registry {
 
   std::mutex mutex;
 
-  /// Devices whose daemon answers; looks for new ones when there is none. The mutex is not held.
+  /// Devices whose daemon is running; searches for new ones if there are none or `look_again`. Locks the mutex.
   std::vector<Device*> devices(bool look_again = false);
-  /// Opens verbs and a PD. errno.
+  /// Opens the verbs device and allocates a PD. errno.
   int open_verbs(Device& device);
-  /// ENODEV when it can't be opened.
+  /// The XRC domain of the device, opened when first needed. errno.
   int xrcd_of(Device& device, ibv_xrcd*& out);
 
-  // Under the mutex.
+  // The following are called with the mutex held.
   void add(const Binding& binding, CmId& id) { ids_[key(binding)] = &id; }
   void remove(const Binding& binding) { ids_.erase(key(binding)); }
   CmId* find(std::uint32_t device, std::uint32_t handle) const {
@@ -137,36 +138,36 @@ class Registry {
 };
 
 // addresses.cc
-/// 0: a family that we don't know.
+/// Size of an address; 0 for an unknown family.
 socklen_t bytes_of(const sockaddr* address);
 bool is_any(const sockaddr* address);
 bool is_loopback(const sockaddr* address);
 std::uint16_t port_of(const sockaddr* address);
 uroce_cm_address to_abi(const sockaddr* address);
 void from_abi(const uroce_cm_address& from, sockaddr_storage& to);
-/// AF_IB: the service ID, as far as its mask says, is of this port space. Others have none to be wrong.
+/// Whether the masked part of an AF_IB service ID belongs to this port space. True for other families.
 bool in_port_space(const sockaddr* address, rdma_port_space space);
-/// As AF_IB: the GID, and the service ID of the RDMA IP CM service.
+/// Converts to AF_IB: the GID, and the service ID of the RDMA IP CM service (annex A11).
 void to_gid_address(const uroce_cm_address& from, rdma_port_space space, sockaddr_storage& to);
-/// In the family that the id's program speaks.
-void tell(const CmId& id, const uroce_cm_address& from, sockaddr_storage& to);
+/// Converts to the address family that the program uses for this id.
+void to_program_address(const CmId& id, const uroce_cm_address& from, sockaddr_storage& to);
 
 // channel.cc
-/// The handle of the channel at the device, where it is made known at the first use. errno.
+/// The daemon's handle of the channel. The first use registers the channel with the daemon. errno.
 int handle_of(Channel& channel, Device& device, std::uint32_t& out);
 int forward_event(Channel& to, Device& device, const uroce_cm_event& event);
 
-/// Events of an id that wait in a channel which nobody reads any more go to the channel that it has now.
+/// Sends the events that are waiting in `from`, which nobody reads any more, to the id's present channel.
 void migrate_events(CmId& id, Channel& from);
 
 // id.cc
 CmId* make_id(rdma_event_channel* channel, void* context, rdma_port_space space, ibv_qp_type type);
-/// Frees an id that no binding leads to any more.
+/// Frees an id without bindings.
 void free_id(CmId* id);
-/// Takes a binding into the table, and verbs of its device into the id when it is the only one. errno.
+/// Adopts the id's only binding, and sets the verbs device, PD and addresses of the id. errno.
 int bind_to_device(CmId& id, const Binding& binding, const uroce_cm_address& source, const std::uint8_t* gid,
                    std::uint32_t sgid_index);
-/// Synchronous ids: waits for the next event and makes its status the result. 0 or -1.
+/// For synchronous ids: waits for the next event and returns its status. 0, or -1 with errno.
 int complete(CmId& id);
 int migrate(CmId& id, rdma_event_channel* to);
 
@@ -176,7 +177,7 @@ int to_ready_to_send(CmId& id, std::uint8_t initiator_depth);
 int to_error(CmId& id);
 
 // connect.cc
-/// The peer has accepted: QP to RTS, RTU. 0 or -1.
+/// Completes a connection that the peer has accepted: moves the QP to RTS and sends RTU. 0, or -1 with errno.
 int establish(CmId& id);
 
 }  // namespace uroce::rdmacm

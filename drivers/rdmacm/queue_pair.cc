@@ -1,4 +1,4 @@
-// The QP of an id: made, led through its states, and what else belongs to it.
+// The QP of an id, its CQs and SRQ: rdma_create_qp(3), rdma_create_srq(3), and the transitions of the QP state.
 #include <algorithm>
 #include <cstring>
 
@@ -8,7 +8,7 @@
 namespace uroce::rdmacm {
 namespace {
 
-/// What the peer may do, once there is one.
+/// Grants remote access once the peer is known.
 void grant_access(const CmId& id, ibv_qp_attr& attr, int& mask) {
   attr.qp_access_flags = id.peer_known ? IBV_ACCESS_REMOTE_WRITE : 0;
   if (id.peer_known && id.path.responder_resources != 0) {
@@ -68,7 +68,7 @@ void send_attributes(const CmId& id, ibv_qp_attr& attr, int& mask) {
   mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 }
 
-/// What the id's own QP is to become, as the connection says. errno.
+/// The attributes for a transition of the id's QP to `state`, as negotiated for the connection. errno.
 int attributes(const CmId& id, ibv_qp_state state, ibv_qp_attr& attr, int& mask) {
   attr.qp_state = state;
   switch (state) {
@@ -92,7 +92,7 @@ int move_to(CmId& id, ibv_qp* qp, ibv_qp_state state) {
   return ibv_modify_qp(qp, &attr, mask);
 }
 
-/// INIT, and for datagrams on to RTS. errno.
+/// Moves the QP to INIT; a UD QP to RTS. errno.
 int prepare(CmId& id, ibv_qp* qp) {
   if (const int error = move_to(id, qp, IBV_QPS_INIT)) return error;
   if (id.id.qp_type != IBV_QPT_UD) return 0;
@@ -112,7 +112,7 @@ void destroy_own_cqs(rdma_cm_id& id) {
   id.send_cq_channel = id.recv_cq_channel = nullptr;
 }
 
-/// A CQ with a completion channel of its own. errno.
+/// Creates a CQ with its own completion channel. errno.
 int create_own_cq(rdma_cm_id& id, std::uint32_t entries, ibv_cq*& cq, ibv_comp_channel*& channel) {
   if (entries == 0) return 0;
   channel = ibv_create_comp_channel(id.verbs);
@@ -195,7 +195,7 @@ int to_ready_to_receive(CmId& id, std::uint8_t responder_resources) {
   if (qp->state != IBV_QPS_INIT) {
     if (const int error = move_to(id, qp, IBV_QPS_INIT)) return error;
   }
-  // One command, as each takes a share of the time that a connection takes.
+  // Access flags and RTR in one command: each command adds to the time that a connection takes.
   ibv_qp_attr attr{};
   int mask = 0;
   grant_access(id, attr, mask);
@@ -233,7 +233,7 @@ UROCE_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr) {
 UROCE_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) {
   return guarded(-1, [&] {
     ibv_qp_init_attr_ex extended{};
-    std::memcpy(&extended, attr, sizeof(*attr));  // the one begins as the other
+    std::memcpy(&extended, attr, sizeof(*attr));  // ibv_qp_init_attr_ex begins with the fields of ibv_qp_init_attr
     extended.comp_mask = IBV_QP_INIT_ATTR_PD;
     extended.pd = pd != nullptr ? pd : id->pd;
     const int error = create_qp(as_id(id), extended);

@@ -1,4 +1,4 @@
-// Address handles, and addresses taken from received headers.
+// Address handles, address vectors, and addresses taken from received headers (ibv_create_ah(3)).
 #include <endian.h>
 
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace uroce::verbs {
 namespace {
 
-// Index of a GID in the table; -1 and errno when it is not there.
+// Index of a GID in the port's table; -1 with errno if it is not there.
 int find_gid(ibv_context* context, std::uint8_t port, const ibv_gid& gid) {
   ibv_port_attr attr{};
   if (const int error = query_port_ex(context, port, &attr, sizeof(attr)); error != 0) {
@@ -36,7 +36,7 @@ ibv_gid mapped(const std::byte* ipv4) {
   return gid;
 }
 
-// The 40 bytes before a datagram: an IPv6 header, or 20 unused bytes and an IPv4 header. True when it is one of
+// The 40 bytes before a received datagram: an IPv6 header, or 20 unused bytes and an IPv4 header. False: neither of
 // them.
 bool read_network_header(const ibv_grh& grh, ibv_gid& source, ibv_gid& destination, ibv_global_route& route) {
   const auto* const bytes = reinterpret_cast<const std::byte*>(&grh);
@@ -170,14 +170,14 @@ UROCE_EXPORT int detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid)
 }
 UROCE_VERSIONS_1_0_AND_1_1(detach_mcast, ibv_detach_mcast);
 
-// Waits for the neighbour's answer, 3 s at most. The negative errno that rdma-core answers with.
+// Waits up to 3 s for the neighbour's answer. Returns a negative errno, as rdma-core does.
 UROCE_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, std::uint8_t* mac,
                                              std::uint16_t* vlan) {
   ibv_gid own{};
   if (ibv_query_gid(context, attr->port_num, attr->grh.sgid_index, &own) != 0) return -1;
   uroce_resolve_request request{};
   request.av = to_av(*attr);
-  request.av.is_global = 1;  // what is asked for has a GID, whatever else the attributes say
+  request.av.is_global = 1;  // the destination is a GID, whatever the attributes say
   uroce_resolve_response reply{};
   int error = session_of(context).call(UROCE_CMD_RESOLVE_NEIGHBOUR, request, reply);
   if (error == ETIMEDOUT) error = EHOSTUNREACH;

@@ -1,4 +1,4 @@
-// Completion queues and channels.
+// Completion queues and channels (ibv_create_cq(3), ibv_get_cq_event(3)).
 #include <poll.h>
 #include <unistd.h>
 
@@ -28,17 +28,17 @@ void to_wc(const uroce_cqe& in, ibv_wc& out) {
   out.dlid_path_bits = 0;
 }
 
-// Counts an event that its receiver must acknowledge, before the CQ can be destroyed by another thread.
+// Counts an event that the program must acknowledge (ibv_ack_cq_events(3)). Called while the CQ can't be destroyed.
 void deliver(Cq& cq) {
   pthread_mutex_lock(&cq.cq.mutex);
   ++cq.comp_delivered;
   pthread_mutex_unlock(&cq.cq.mutex);
 }
 
-// The daemon raises events for what comes after arming, as the specification has it. Adapters also raise one for
-// what was there before, and programs count on that: perftest polls 16 entries an event however many there are, and
-// then waits. So who waits on the channel (and polls no descriptor) is shown a CQ that was armed over entries and
-// still has some.
+// As the specification requires, the daemon generates events only for entries that are added after arming. Adapters
+// also generate one for entries that were there before, and programs rely on that: perftest polls at most 16
+// entries per event and then waits. So a thread in ibv_get_cq_event() is given a CQ that had entries when it was
+// armed and still has some.
 void note_waiting(Cq& cq) {
   auto& channel = *reinterpret_cast<Channel*>(cq.cq.channel);
   const std::lock_guard lock(channel.waiting_mutex);
@@ -47,7 +47,7 @@ void note_waiting(Cq& cq) {
     channel.waiting.push_back(cq.cookie);
     cq.waiting = true;
   } catch (const std::bad_alloc&) {
-    // The program gets the events that the specification promises.
+    // Only the events that the specification guarantees are delivered then.
   }
 }
 
@@ -64,7 +64,7 @@ Cq* next_waiting(Context& context, Channel& channel) {
     const auto at = context.cqs.find(channel.waiting.back());
     if (at != context.cqs.end() && at->second->queue.armed_with_pending()) {
       pollfd pipe{channel.channel.fd, POLLIN, 0};
-      if (poll(&pipe, 1, 0) != 0) return nullptr;  // an event of the daemon's is there, and comes first
+      if (poll(&pipe, 1, 0) != 0) return nullptr;  // an event of the daemon is waiting, and comes first
     }
     channel.waiting.pop_back();
     if (at == context.cqs.end()) continue;
@@ -77,12 +77,12 @@ Cq* next_waiting(Context& context, Channel& channel) {
   return nullptr;
 }
 
-// An armed CQ has an event coming when the daemon is gone, for what is flushed then: once for each CQ.
+// When the daemon is gone, each armed CQ gets one event for its flushed work requests.
 Cq* next_flushed(Context& context, ibv_comp_channel* channel) {
   const std::lock_guard lock(context.objects_mutex);
   for (const auto& [cookie, cq] : context.cqs) {
-    if (cq->cq.channel != channel || cq->flush_told || !cq->queue.has_flushed()) continue;
-    cq->flush_told = true;
+    if (cq->cq.channel != channel || cq->flush_delivered || !cq->queue.has_flushed()) continue;
+    cq->flush_delivered = true;
     deliver(*cq);
     return cq;
   }
@@ -130,8 +130,8 @@ int poll_cq(ibv_cq* cq, int count, ibv_wc* wc) {
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
   Cq& queue = *as_cq(cq);
   if (queue.queue.session().lost()) return lost_error(queue.queue.session());
-  const bool over_entries = queue.queue.arm(solicited_only != 0);
-  if (over_entries && cq->channel != nullptr) note_waiting(queue);
+  const bool had_entries = queue.queue.arm(solicited_only != 0);
+  if (had_entries && cq->channel != nullptr) note_waiting(queue);
   return 0;
 }
 
@@ -206,7 +206,7 @@ UROCE_EXPORT int destroy_cq(ibv_cq* cq) {
     const std::lock_guard lock(owner.objects_mutex);
     owner.cqs.erase(destroyed->cookie);
   }
-  // No more events come; those that were handed out must be acknowledged first (ibv_ack_cq_events(3)).
+  // No more events arrive. Those that were delivered must be acknowledged first (ibv_ack_cq_events(3)).
   if (owner.session->connection_state() != client::ConnectionState::kForked) {
     pthread_mutex_lock(&cq->mutex);
     while (cq->comp_events_completed != destroyed->comp_delivered ||
@@ -241,19 +241,19 @@ UROCE_EXPORT int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_
       return 0;
     }
     std::uint64_t cookie;
-    // Interruptible, and a cancellation point, as callers of this function expect.
+    // Interruptible and a cancellation point, as callers of this function expect.
     const ssize_t got = read(channel->fd, &cookie, sizeof(cookie));
     if (got < 0) return -1;
     Cq* found = nullptr;
     if (got == sizeof(cookie)) {
       const std::lock_guard lock(owner.objects_mutex);
       const auto at = owner.cqs.find(cookie);
-      if (at == owner.cqs.end()) continue;  // of a CQ that is no more
+      if (at == owner.cqs.end()) continue;  // the CQ was destroyed
       found = at->second;
       deliver(*found);
       found->queue.on_event();
     } else {
-      owner.session->set_dead();  // the daemon held the other end
+      owner.session->set_dead();  // end of file: the daemon held the other end
       found = next_flushed(owner, channel);
       if (found == nullptr) {
         errno = EIO;

@@ -1,6 +1,6 @@
 // Extended CQs: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_*.
 //
-// The CQ's lock is held from a successful start_poll to end_poll; a single-threaded CQ has it turned off.
+// The CQ's lock is held from a successful ibv_start_poll to ibv_end_poll. A single-threaded CQ has no lock.
 #include <ctime>
 
 #include "completion.h"
@@ -67,10 +67,11 @@ std::uint8_t read_dlid_path_bits(ibv_cq_ex*) { return 0; }
 std::uint64_t read_completion_ts(ibv_cq_ex* cq) { return entry_of(cq).timestamp; }
 std::uint16_t read_cvlan(ibv_cq_ex* cq) { return entry_of(cq).vlan_id; }
 std::uint32_t read_flow_tag(ibv_cq_ex* cq) { return entry_of(cq).flow_tag; }
-// No tag is ever matched.
+// Tag matching is not supported.
 void read_tm_info(ibv_cq_ex*, ibv_wc_tm_info* info) { *info = {}; }
 
-// The difference of the two clocks is read now: an adjustment since the completion shows as an error of its size.
+// The offset of the two clocks is read now. If the wall clock was adjusted after the completion, the result is
+// wrong by the adjustment.
 std::uint64_t read_wallclock(ibv_cq_ex* cq) {
   timespec real{};
   clock_gettime(CLOCK_REALTIME, &real);

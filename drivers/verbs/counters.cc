@@ -1,4 +1,5 @@
-// Counters of flows. The daemon counts packets and bytes; which of them stands where is said here.
+// Counters of flows. The daemon counts packets and bytes; this file maps them to the indices that the program
+// chose.
 #include <algorithm>
 #include <memory>
 #include <span>
@@ -48,8 +49,8 @@ int destroy_counters(ibv_counters* ibv) {
   return 0;
 }
 
-// Without a flow, for those to come, while none counts. With one, which must have been made with these counters: it
-// is counted from now on.
+// Without a flow: for flows created later; EBUSY when a flow uses the counters. With a flow, which must have been
+// created with these counters: counting begins now.
 int attach_counters_point_flow(ibv_counters* ibv, ibv_counter_attach_attr* attr, ibv_flow* flow) {
   return guarded_errno([&] {
     Counters& counters = of(ibv);

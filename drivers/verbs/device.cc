@@ -1,4 +1,4 @@
-// The list of devices, and opening them.
+// The device list (ibv_get_device_list(3)), and opening devices (ibv_open_device(3)).
 #include <endian.h>
 #include <sys/stat.h>
 
@@ -16,7 +16,7 @@
 namespace uroce::verbs {
 namespace {
 
-// "0001:0203:0405:0607" as it is in sysfs; 0 when it is not that.
+// "0001:0203:0405:0607", the format of sysfs; 0 for any other text.
 __be64 parse_guid(const std::string& text) {
   unsigned part[4];
   if (std::sscanf(text.c_str(), "%4x:%4x:%4x:%4x", &part[0], &part[1], &part[2], &part[3]) != 4) return 0;
@@ -34,7 +34,7 @@ Device* make_device(const std::string& name, int index) {
   std::snprintf(device.dev_name, sizeof(device.dev_name), "uverbs%d", index);
   const std::string classes = client::run_dir() + "/sys/class/";
   std::snprintf(device.ibdev_path, sizeof(device.ibdev_path), "%sinfiniband/%s", classes.c_str(), name.c_str());
-  // The daemon has put the character device that programs look for under a name of its own choice.
+  // The daemon chose the name of the character device that programs look for.
   if (const std::string node = client::device_file(name, "uverbs"); !node.empty()) {
     std::snprintf(device.dev_name, sizeof(device.dev_name), "%s", node.c_str());
   }
@@ -101,7 +101,7 @@ UROCE_EXPORT ibv_context* open_device(ibv_device* device) {
     Context* const made = opened.release();
     ibv_context& context = made->base.context;
     context.device = device;
-    context.cmd_fd = made->session->share_fd();  // which a program may hand to another (import.cc)
+    context.cmd_fd = made->session->share_fd();  // a program may pass it to another process (import.cc)
     context.async_fd = made->session->event_fd();
     context.num_comp_vectors = static_cast<int>(made->session->workers());
     pthread_mutex_init(&context.mutex, nullptr);

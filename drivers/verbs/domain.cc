@@ -1,5 +1,5 @@
-// Protection domains; thread domains, and parent domains that join the two. What is made in a parent domain with
-// a thread domain takes no locks: its user promises that one thread at a time uses it (ibv_alloc_td(3)).
+// Protection domains, thread domains, and parent domains that combine the two. Objects of a parent domain with a
+// thread domain take no locks: the program promises to use them from one thread at a time (ibv_alloc_td(3)).
 #include <memory>
 #include <span>
 
@@ -27,8 +27,8 @@ int dealloc_td(ibv_td* td) {
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
   return guarded<ibv_pd*>(nullptr, [&]() -> ibv_pd* {
-    // What an allocator is asked for is each driver's own affair: here it is nothing. Queues lie in memory shared
-    // with the daemon, which has it.
+    // Drivers decide for which memory they call the allocator. This one never does: queues are in memory that the
+    // daemon shares.
     constexpr std::uint32_t kKnown =
         IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
     if ((attr->comp_mask & ~kKnown) != 0) return null_with(EOPNOTSUPP);

@@ -1,4 +1,5 @@
-// Asynchronous events. They come through a pipe, which ends when the daemon does: that is the last event.
+// Asynchronous events (ibv_get_async_event(3)). They arrive through a pipe. End of file means that the daemon is
+// gone, and is reported as the last event.
 #include <unistd.h>
 
 #include "export.h"
@@ -35,7 +36,7 @@ Element element_of(std::uint32_t type) {
   }
 }
 
-// False: of an object that is no more.
+// False: the object was destroyed.
 template <class Object, class Public>
 bool deliver(const std::unordered_map<std::uint64_t, Object*>& all, std::uint64_t cookie, Public Object::*part,
              Public*& out) {
@@ -48,20 +49,20 @@ bool deliver(const std::unordered_map<std::uint64_t, Object*>& all, std::uint64_
   return true;
 }
 
-// False: of an object that is no more, or of a kind that this library does not make.
+// False: the object was destroyed, or this library makes no objects of that type.
 bool translate(Context& owner, const uroce_async_event& in, ibv_async_event& out) {
   const std::lock_guard lock(owner.objects_mutex);
   out.event_type = static_cast<ibv_event_type>(in.type);
   switch (element_of(in.type)) {
     case Element::kDevice:
-      if (owner.fatal_told) return false;
-      owner.fatal_told = true;
+      if (owner.fatal_delivered) return false;
+      owner.fatal_delivered = true;
       return true;
     case Element::kPort: out.element.port_num = static_cast<int>(in.object); return true;
     case Element::kCq: return deliver(owner.cqs, in.cookie, &Cq::cq, out.element.cq);
     case Element::kQp:
       if (deliver(owner.qps, in.cookie, &Qp::qp, out.element.qp)) return true;
-      // To the daemon a work queue is a QP. All that happens to one is that it fails.
+      // To the daemon a work queue is a QP. The only event of a work queue is a fatal error.
       out.event_type = IBV_EVENT_WQ_FATAL;
       [[fallthrough]];
     case Element::kWq: return deliver(owner.wqs, in.cookie, &Wq::wq, out.element.wq);
@@ -84,7 +85,7 @@ UROCE_EXPORT int get_async_event(ibv_context* context, ibv_async_event* event) {
       return -1;
     }
     uroce_async_event in{};
-    // Interruptible, and a cancellation point, as callers of this function expect.
+    // Interruptible and a cancellation point, as callers of this function expect.
     const ssize_t got = read(context->async_fd, &in, sizeof(in));
     if (got < 0) return -1;
     if (got != sizeof(in)) in = {IBV_EVENT_DEVICE_FATAL, 0, 0};

@@ -1,5 +1,5 @@
-// How a function gets out of this library: everything is hidden but what says UROCE_EXPORT and is named in
-// libibverbs.map. A name with two versions is defined twice under names of our own, and versioned here.
+// Exports of this library: only functions that are marked UROCE_EXPORT and listed in libibverbs.map are visible. A
+// function with two versions is defined once under an internal name and given its versions here.
 #pragma once
 
 #include <cerrno>
@@ -9,8 +9,8 @@
 #define UROCE_DEFAULT_VERSION(function, name, node) __asm__(".symver " #function "," #name "@@" node)
 #define UROCE_COMPAT_VERSION(function, name, node) __asm__(".symver " #function "," #name "@" node)
 
-/// Defines `name` at IBVERBS_1.1, the default, and at IBVERBS_1.0, for which no list of devices is ever filled
-/// (device.cc): the programs that used it are from 2006, with structs of another shape.
+/// Exports `function` as `name` in IBVERBS_1.1, the default, and in IBVERBS_1.0. The latter's device list is always
+/// empty (device.cc): programs that use it date from 2006 and have other struct layouts.
 #define UROCE_VERSIONS_1_0_AND_1_1(function, name)                                                        \
   UROCE_DEFAULT_VERSION(function, name, "IBVERBS_1.1");                                                   \
   extern "C" __attribute__((visibility("default"), alias(#function))) decltype(function) function##_v1_0; \
@@ -18,7 +18,7 @@
 
 namespace uroce::verbs {
 
-/// Calls f(), which may run out of memory; no exception gets through to a C caller.
+/// Calls f(). std::bad_alloc becomes ENOMEM: no exception may reach a C caller.
 template <class Result, class F>
 Result guarded(Result failed, F&& f) {
   try {
@@ -28,7 +28,7 @@ Result guarded(Result failed, F&& f) {
     return failed;
   }
 }
-/// The same for a function that returns an errno.
+/// guarded() for a function that returns an errno.
 template <class F>
 int guarded_errno(F&& f) {
   try {
@@ -38,7 +38,7 @@ int guarded_errno(F&& f) {
   }
 }
 
-/// For functions that return an errno and set it, too.
+/// For functions that both return an errno and set it.
 inline int failed(int error) {
   if (error != 0) errno = error;
   return error;

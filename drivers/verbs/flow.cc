@@ -1,4 +1,4 @@
-// Flows: which frames go to a raw packet QP.
+// Flow steering: which frames a raw packet QP receives (ibv_create_flow(3)).
 #include <memory>
 
 #include "export.h"
@@ -9,7 +9,7 @@ namespace uroce::verbs {
 namespace {
 
 int check(const ibv_qp& qp, const ibv_flow_attr& attr) {
-  if (qp.qp_type == IBV_QPT_UD) return EOPNOTSUPP;  // of IPoIB: ours get what is sent to their number
+  if (qp.qp_type == IBV_QPT_UD) return EOPNOTSUPP;  // meant for IPoIB; UD QPs here receive by QPN only
   if (qp.qp_type != IBV_QPT_RAW_PACKET || attr.comp_mask != 0 || attr.port != 1) return EINVAL;
   if ((attr.flags & IBV_FLOW_ATTR_FLAGS_EGRESS) != 0) return EOPNOTSUPP;
   if ((attr.flags & ~std::uint32_t{IBV_FLOW_ATTR_FLAGS_DONT_TRAP}) != 0) return EINVAL;
@@ -23,8 +23,8 @@ void count_flow(Counters* counters, int by) {
   counters->flows += by;
 }
 
-// What was never given a place to count to counts nothing.
-bool good(Counters* counters) {
+// Counters without an attached point would count nothing.
+bool has_points(Counters* counters) {
   if (counters == nullptr) return true;
   const std::lock_guard lock(counters->mutex);
   return !counters->points.empty();
@@ -43,8 +43,8 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
     if (attr->flags != 0) request.flags |= UROCE_FLOW_DONT_TRAP;
     if (as_qp(qp)->table != nullptr) request.flags |= UROCE_FLOW_TO_RSS;
     if (const int error = read_specs(*attr, request, flow->counters); error != 0) return null_with(error);
-    if (!good(flow->counters)) return null_with(EINVAL);
-    // Counted first: what it counts may not be added to meanwhile.
+    if (!has_points(flow->counters)) return null_with(EINVAL);
+    // First, so that no point is added before the flow exists.
     count_flow(flow->counters, 1);
     uroce_handle reply{};
     if (const int error = session_of(qp->context).call(UROCE_CMD_CREATE_FLOW, request, reply); error != 0) {

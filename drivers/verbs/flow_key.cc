@@ -1,5 +1,5 @@
-// The specs of a flow, each of one layer or action, as the value and the mask of a frame (uroce_frame_key). They
-// stand one behind the other, packed or not: each says its size.
+// Translates the specs of a flow, one for each layer or action, into value and mask of a frame (uroce_frame_key).
+// The specs follow each other in memory, each with its size.
 #include <endian.h>
 
 #include <cstring>
@@ -19,7 +19,7 @@ struct Reading {
   bool ethernet = false;
 };
 
-// Whether a field that was asked for can have this value as well.
+// Whether the masked field can also have the value `other`.
 template <class Number>
 bool agree(Number value, Number mask, Number other) {
   return (mask & (value ^ other)) == 0;
@@ -60,7 +60,7 @@ void copy(const ibv_flow_tcp_udp_filter& in, uroce_frame_key& out) {
   out.src_port = in.src_port;
 }
 
-// A spec as it was declared: the type, the size, and maybe padding, before its content.
+// Copies a spec with its type, size and padding. False: wrong size.
 template <class Spec>
 bool load(const std::byte* at, std::uint16_t size, Spec& out) {
   if (size != sizeof(Spec)) return false;
@@ -145,7 +145,7 @@ int read_spec(std::uint32_t type, const std::byte* at, std::uint16_t size, Readi
   }
 }
 
-// No frame has what contradicts itself.
+// False: the specs contradict each other, so no frame can match.
 bool possible(const uroce_create_flow_request& flow) {
   const uroce_frame_key &value = flow.value, &mask = flow.mask;
   if ((value.layers & kNetwork) != 0) {
@@ -154,7 +154,7 @@ bool possible(const uroce_create_flow_request& flow) {
   }
   if ((value.layers & kTransport) == 0) return true;
   const std::uint8_t protocol = (value.layers & UROCE_LAYER_TCP) != 0 ? kTcp : kUdp;
-  // Neither TCP nor UDP goes in other frames than of IP.
+  // TCP and UDP are in IP packets only.
   const bool other = (value.layers & kNetwork) == 0 && !agree(value.ether_type, mask.ether_type, htobe16(kIpv4)) &&
                      !agree(value.ether_type, mask.ether_type, htobe16(kIpv6));
   return !other && agree(value.protocol, mask.protocol, protocol);

@@ -1,4 +1,4 @@
-// Fork needs no preparation: pages of registered memory are private again in a child, and the child loses its
+// fork(2) needs no preparation (ibv_fork_init(3)): the child gets private copies of registered memory and loses its
 // parent's contexts (client/session.h, page_sharing/page_sharing.h).
 #include <infiniband/verbs.h>
 

@@ -1,4 +1,5 @@
-// Sharing a device, its PDs, MRs and device memory with another process, by the descriptor in ibv_context.cmd_fd.
+// Sharing a device, its PDs, MRs and device memory with another process (ibv_import_device(3)) through the
+// descriptor in ibv_context.cmd_fd.
 #include <memory>
 #include <span>
 
@@ -10,7 +11,7 @@
 using namespace uroce;
 using namespace uroce::verbs;
 
-// The descriptor doesn't say which daemon it is of: the one that knows it answers.
+// The descriptor does not identify its daemon, so all are tried.
 UROCE_EXPORT ibv_context* ibv_import_device(int fd) {
   return guarded<ibv_context*>(nullptr, [&]() -> ibv_context* {
     int count = 0;
@@ -57,7 +58,7 @@ UROCE_EXPORT ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
       return null_with(error);
     }
     mr->imported = true;
-    // The address is one of the process that registered it.
+    // The address belongs to the process that registered the region.
     return finish_mr(std::move(mr), pd, nullptr, reply.length, {handle, reply.lkey, reply.rkey, 0});
   });
 }

@@ -1,4 +1,4 @@
-// The kernel's structs to and from those of the library; librdmacm uses them.
+// Conversion between kernel and library structs, for librdmacm.
 #include <endian.h>
 #include <infiniband/sa.h>
 #include <infiniband/verbs.h>

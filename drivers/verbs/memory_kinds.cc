@@ -1,4 +1,4 @@
-// Memory regions of other than ordinary memory, and advice on regions on demand.
+// Null regions, device memory, DMA-BUF regions, and advice on regions on demand (ibv_advise_mr(3)).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ int copy_from(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) 
   return 0;
 }
 
-// Memory that the daemon maps as it is, so that nothing moves when it is registered. -1 and errno.
+// A memfd, which the daemon maps as it is, so that nothing moves when it is registered. -1 with errno.
 int make_shared(std::size_t bytes) {
   const int fd = memfd_create("uroce-dm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd < 0) return -1;
@@ -63,7 +63,7 @@ void release(Dm* dm) {
 }
 using OwnedDm = std::unique_ptr<Dm, decltype(&release)>;
 
-// Maps the memory and fills in what is public but the handle. False: errno says why not.
+// Maps the memory and fills in the public struct except for the handle. False: errno is set.
 bool open_dm(Dm& dm, ibv_context* context) {
   dm.mapped = round_up(dm.length);
   void* const data = mmap(nullptr, dm.mapped, PROT_READ | PROT_WRITE, MAP_SHARED, dm.fd, 0);
@@ -82,8 +82,8 @@ OwnedDm new_dm(std::size_t length) {
   return dm;
 }
 
-// Whether the range lies in a region on demand of this domain, with the access that the advice needs. `first`: its
-// address in memory.
+// Checks that the range is within a region on demand of this PD with the access that the advice needs. `first`: its
+// address. errno.
 int find_advised(Context& owner, const ibv_pd* pd, const ibv_sge& sge, bool write, std::uint64_t& first) {
   const std::lock_guard lock(owner.objects_mutex);
   const auto at = owner.mrs.find(sge.lkey);
@@ -97,7 +97,7 @@ int find_advised(Context& owner, const ibv_pd* pd, const ibv_sge& sge, bool writ
   return 0;
 }
 
-// Linux before 5.14 has no such advice: the pages then come when they are used.
+// madvise(2), MADV_POPULATE_*. Linux before 5.14 lacks it: the pages are then faulted in when they are used.
 int populate(std::uint64_t begin, std::uint32_t length, bool write) {
 #ifndef MADV_POPULATE_READ
   constexpr int MADV_POPULATE_READ = 22, MADV_POPULATE_WRITE = 23;
@@ -203,7 +203,7 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* ibv, std::uint64_t offset, std::size_t len
   return guarded<ibv_mr*>(nullptr, [&]() -> ibv_mr* {
     Dm& dm = *reinterpret_cast<Dm*>(ibv);
     access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
-    // Device memory has no address of its own: regions of it begin at 0 (ibv_alloc_dm(3)).
+    // Device memory has no address: regions of it must be zero-based (ibv_alloc_dm(3)).
     if ((access & IBV_ACCESS_ZERO_BASED) == 0 || (access & IBV_ACCESS_ON_DEMAND) != 0 ||
         !inside(dm, offset, length)) {
       return null_with(EINVAL);
@@ -223,8 +223,8 @@ ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* ibv, std::uint64_t offset, std::size_t len
 using namespace uroce;
 using namespace uroce::verbs;
 
-// The daemon maps the buffer, as any process may where the exporter lets it (udmabuf). What lies in a device that
-// can't be mapped is refused: EOPNOTSUPP.
+// The daemon maps the buffer if the exporter permits that, as udmabuf does. Memory that can't be mapped:
+// EOPNOTSUPP.
 UROCE_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
                                        int fd, int flags) {
   return guarded<ibv_mr*>(nullptr, [&]() -> ibv_mr* {
@@ -242,7 +242,7 @@ UROCE_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::si
     uroce_reg_mr_request request{};
     request.pd = pd->handle;
     request.access = access;
-    request.addr = offset - first;  // where in its first page
+    request.addr = offset - first;  // offset in its first page
     request.length = length;
     request.iova = iova;
     request.piece_count = 1;

@@ -1,4 +1,4 @@
-// Memory regions of ordinary memory.
+// Memory regions of ordinary memory (ibv_reg_mr(3), ibv_rereg_mr(3)).
 #include <sys/prctl.h>
 #include <sys/socket.h>
 
@@ -62,7 +62,7 @@ int send_pieces(client::Session& session, std::uint32_t command, std::span<const
   return session.call(command, body, std::as_writable_bytes(std::span(&reply, 1)), fds);
 }
 
-// The whole address space, of which pages are looked up when they are used.
+// An implicit region: the whole address space, whose pages are looked up when they are used (ibv_reg_mr(3)).
 bool implicit(const void* addr, std::size_t length, unsigned access) {
   return addr == nullptr && length == SIZE_MAX && (access & IBV_ACCESS_ON_DEMAND) != 0;
 }
@@ -87,7 +87,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, u
   return register_range(pd, addr, length, iova, access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
 }
 
-// Which of ibv_rereg_mr's arguments can't be (ibv_rereg_mr(3)); 0: none.
+// Checks the arguments of ibv_rereg_mr(3). errno.
 int check_rereg(const Mr& mr, int flags, const ibv_pd* pd, const void* addr, std::size_t length, unsigned access) {
   if (mr.kind != MrKind::kShared || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || flags == 0) return EINVAL;
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
@@ -175,7 +175,7 @@ int rereg(Mr& mr, int flags, ibv_pd* pd, void* addr, std::size_t length, unsigne
 
 int check_access(unsigned access) {
   if ((access & ~kKnown) != 0) return EINVAL;
-  // Whoever lets others write must be able to write (ibv_reg_mr(3)).
+  // Remote write access requires local write access (ibv_reg_mr(3)).
   const bool remote_writes = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
   return remote_writes && (access & IBV_ACCESS_LOCAL_WRITE) == 0 ? EINVAL : 0;
 }
@@ -250,7 +250,7 @@ UROCE_EXPORT int dereg_mr(ibv_mr* mr) {
   if (!freed->imported) {
     if (const int error = session.release(UROCE_CMD_DEREG_MR, mr->handle); error != 0) return failed(error);
   }
-  // In a forked child the pages are its own already.
+  // In a forked child the pages are private already.
   if (freed->kind != MrKind::kNotOwned && session.connection_state() != client::ConnectionState::kForked) {
     unshare_pages(freed->addr, mr->length, freed->access);
   }
@@ -273,5 +273,5 @@ UROCE_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, std
   error = guarded_errno([&] { return rereg(changed, flags, pd, addr, length, wanted); });
   if (error == 0) return 0;
   errno = error;
-  return IBV_REREG_MR_ERR_CMD;  // the region is as it was
+  return IBV_REREG_MR_ERR_CMD;  // the region has not changed
 }

@@ -1,5 +1,5 @@
-// What stands behind the structs of infiniband/verbs.h: each begins with the public struct, so that a pointer to
-// the one is a pointer to the other.
+// The library's objects. Each begins with its public struct of infiniband/verbs.h, so a pointer to one is a pointer
+// to the other.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,11 +26,12 @@ namespace uroce::verbs {
 
 struct Device {
   ibv_device device;
-  // libmlx5 and libefa know their devices by the pointer that follows: it must match nothing.
+  // libmlx5 and libefa recognize their devices by the pointer that follows ibv_device in their structs: zero
+  // matches none.
   std::uint64_t behind[16];
   __be64 guid;
   int index;
-  std::atomic<int> references;  ///< the list it is in, and each open context
+  std::atomic<int> references;  ///< one for the device list, one for each open context
 };
 static_assert(offsetof(Device, behind) == 664);
 
@@ -44,7 +45,7 @@ struct Context {
   verbs_context base;
   std::unique_ptr<client::Session> session;
 
-  // Events name their objects by cookies, so that what is left in a pipe of a destroyed object names nothing.
+  // Events carry cookies that are never reused, so that an event of a destroyed object matches no other object.
   std::mutex objects_mutex;
   std::uint64_t next_cookie = 1;
   std::unordered_map<std::uint64_t, Cq*> cqs;
@@ -52,7 +53,7 @@ struct Context {
   std::unordered_map<std::uint64_t, Srq*> srqs;
   std::unordered_map<std::uint64_t, Wq*> wqs;
   std::unordered_map<std::uint32_t, Mr*> mrs;  ///< by L_Key
-  bool fatal_told = false;
+  bool fatal_delivered = false;
 };
 
 struct Td {
@@ -62,18 +63,18 @@ struct Td {
 
 struct Pd {
   ibv_pd pd;
-  // Of a parent domain: what it is made of.
+  // Of a parent domain: its PD and thread domain.
   Pd* parent;
   Td* td;
   std::atomic<int> children;
-  std::atomic<int> users;  ///< of a parent domain: the daemon knows only its PD
+  std::atomic<int> users;  ///< objects made in a parent domain (for others the daemon counts)
 };
 
-/// What `addr` and `length` of a region say.
+/// Who owns the memory that `addr` and `length` of a region describe.
 enum class MrKind : std::uint8_t {
-  kNotOwned,  ///< nothing of this process that wants giving back
-  kShared,    ///< a range of this process
-  kFast,      ///< the same, that work requests give parts of to its key
+  kNotOwned,  ///< no memory of this process was shared
+  kShared,    ///< a range of this process, shared by lib/page_sharing
+  kFast,      ///< a shared range, of which fast registrations open parts
 };
 
 struct Dm;
@@ -81,9 +82,9 @@ struct Dm;
 struct Mr {
   ibv_mr mr;
   MrKind kind;
-  bool imported;  ///< another session's to give back
+  bool imported;  ///< owned by another session
   unsigned access;
-  void* addr;          ///< as shared; the public one is null where it is device memory
+  void* addr;          ///< as shared; ibv_mr::addr is null for device memory
   std::uint64_t iova;  ///< first address for work requests, unless the access is zero-based
   Dm* dm;
 };
@@ -96,8 +97,8 @@ struct Dm {
   ibv_dm dm;
   void* data;
   std::size_t length, mapped;
-  int fd;                  ///< of the memory: registering it looks for one
-  bool imported;           ///< another session's to free
+  int fd;                  ///< the memfd; registering the memory looks for this descriptor
+  bool imported;           ///< freed by another session
   std::atomic<int> users;  ///< regions
 };
 
@@ -114,7 +115,7 @@ struct Channel {
   ibv_comp_channel channel;
   std::uint32_t handle;
   std::mutex waiting_mutex;
-  std::vector<std::uint64_t> waiting;  ///< cookies of CQs that were armed over entries
+  std::vector<std::uint64_t> waiting;  ///< cookies of CQs that had entries when they were armed
 };
 
 struct Cq {
@@ -123,15 +124,15 @@ struct Cq {
     ibv_cq_ex ex;
   };
   std::uint64_t cookie;
-  std::uint32_t comp_delivered, async_delivered;  ///< events handed out; under cq.mutex
-  bool flush_told;                                ///< one event after the daemon's death
+  std::uint32_t comp_delivered, async_delivered;  ///< events delivered; under cq.mutex
+  bool flush_delivered;                           ///< the event for the daemon's death was delivered
   bool waiting;                                   ///< in Channel::waiting; under its mutex
   const uroce_cqe* current;                       ///< between start_poll and end_poll
-  Pd* domain;                                     ///< parent domain that it was made in; or null
+  Pd* domain;                                     ///< the parent domain that it was created in; or null
   client::CompletionQueue queue;
 };
 
-/// ibv_qp_ex as rdma-core 45 and later know it: one more operation.
+/// ibv_qp_ex of rdma-core 45 and later, with one more operation.
 struct QpOperations {
   ibv_qp_ex ex;
   void (*wr_flush)(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_addr, std::size_t length,
@@ -148,22 +149,22 @@ struct Qp {
   };
   bool extended;  ///< ex is valid
   bool signal_all;
-  bool packets;                             ///< UD, raw packets: each request is one packet, or is cut by its mss
-  std::uint8_t flags;                       ///< uroce_send_flag that mean something to this type
-  std::uint32_t allowed;                    ///< operations of this type: a bit for each ibv_wr_opcode up to 15
+  bool packets;           ///< UD, raw packets: each request is one packet, or is segmented by its mss
+  std::uint8_t flags;     ///< uroce_send_flag bits that this type supports
+  std::uint32_t allowed;  ///< supported operations: one bit for each ibv_wr_opcode up to 15
   std::uint32_t max_frame, max_tso_header;  ///< raw packets, bytes
-  IndirectionTable* table;                  ///< what frames are spread over; it then has no queues
+  IndirectionTable* table;                  ///< of an RSS QP, which has no queues of its own
   Xrcd* xrcd;
   std::uint64_t cookie;
   std::uint32_t async_delivered;  ///< under qp.mutex
-  // ibv_wr_*, under queue.sq_lock: the entry being built, and the first error since wr_start.
+  // For ibv_wr_post(3), under queue.sq_lock: the entry being built, and the first error since ibv_wr_start.
   uroce_sq_entry* building;
   int build_error;
   struct Bind {
     ibv_mw* mw;
     std::uint32_t key_before;
   };
-  std::vector<Bind> binds;  ///< since wr_start, in their order
+  std::vector<Bind> binds;  ///< since ibv_wr_start, in their order
   client::QueuePair queue;
 };
 
@@ -174,7 +175,7 @@ struct Srq {
   client::SharedReceiveQueue queue;
 };
 
-/// Receives of raw packets; the daemon knows it as a QP.
+/// A receive queue for raw packets. To the daemon it is a QP.
 struct Wq {
   ibv_wq wq;
   std::uint64_t cookie;
@@ -183,7 +184,7 @@ struct Wq {
   client::QueuePair queue;
 };
 
-/// The daemon sees it with the QP that it is for.
+/// Known to this library only: the daemon receives its contents with the RSS QP (CREATE_RSS).
 struct IndirectionTable {
   ibv_rwq_ind_table table;
   std::vector<Wq*> wqs;
@@ -196,7 +197,7 @@ struct Counters {
   struct Point {
     ibv_counter_description what;
     std::uint32_t index;
-    std::uint64_t before;  ///< what had been counted when it was attached
+    std::uint64_t before;  ///< the count at the time of attachment
   };
   std::mutex mutex;
   std::vector<Point> points;
@@ -218,13 +219,14 @@ inline Srq* as_srq(ibv_srq* srq) { return reinterpret_cast<Srq*>(srq); }
 inline Wq* as_wq(ibv_wq* wq) { return reinterpret_cast<Wq*>(wq); }
 inline Pd* as_pd(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
 
-/// What a thread that takes events needs of an object; before it is in one of the context's maps.
+/// Initializes the mutex and condition of an object for ibv_ack_*_events. Before the object is in a map of its
+/// context.
 template <class Object>
 void prepare_events(Object& made) {
   pthread_mutex_init(&made.mutex, nullptr);
   pthread_cond_init(&made.cond, nullptr);
 }
-/// ibv_qp::state: one thread may post while another modifies or queries.
+/// ibv_qp::state, atomically: one thread may post while another modifies or queries the QP.
 inline ibv_qp_state state_of(ibv_qp& qp) {
   return std::atomic_ref<ibv_qp_state>(qp.state).load(std::memory_order_relaxed);
 }
@@ -232,7 +234,7 @@ inline void set_state(ibv_qp& qp, ibv_qp_state state) {
   std::atomic_ref<ibv_qp_state>(qp.state).store(state, std::memory_order_relaxed);
 }
 
-/// What a post or a query answers when lost().
+/// The errno of posts and queries when session.lost().
 inline int lost_error(const client::Session& session) {
   return session.connection_state() == client::ConnectionState::kForked ? ENODEV : EIO;
 }

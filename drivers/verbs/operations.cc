@@ -1,5 +1,5 @@
-// The function pointers of a context: inline verbs of infiniband/verbs.h go through them. A slot that the header
-// takes for "not supported" when null stays null; the others must answer.
+// The function pointers of a context, which the inline functions of infiniband/verbs.h call. The header treats some
+// null pointers as "not supported"; all others are set.
 #include "completion.h"
 #include "counters.h"
 #include "device.h"

@@ -1,5 +1,5 @@
-// ibv_post_send, ibv_post_recv, ibv_post_wq_recv and ibv_post_srq_recv: entries into the ring, one publication, one
-// doorbell.
+// ibv_post_send(3), ibv_post_recv(3), ibv_post_wq_recv and ibv_post_srq_recv(3): write entries into the ring,
+// publish them together, ring the doorbell once.
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -27,13 +27,13 @@ int check_operation(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw) {
   if (opcode == UROCE_WR_REG_MR) return (qp.allowed & bit(UROCE_WR_LOCAL_INV)) != 0 ? 0 : EINVAL;
   if (opcode == IBV_WR_DRIVER1 || opcode > UROCE_WR_ATOMIC_WRITE) return EOPNOTSUPP;
   if ((qp.allowed & bit(opcode)) == 0) return opcode == IBV_WR_TSO ? EOPNOTSUPP : EINVAL;
-  // A window of type 1 is bound by ibv_bind_mw only (ibv_bind_mw(3)).
+  // Type 1 windows are bound only by ibv_bind_mw(3).
   if (opcode == IBV_WR_BIND_MW && wr.bind_mw.mw->type != (by_bind_mw ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2))
     return EINVAL;
   return 0;
 }
 
-// Payload goes into the entry now: the program may reuse its buffers at once.
+// Inline data is copied into the entry, so that the program can reuse its buffers at once.
 int copy_inline(const ibv_send_wr& wr, std::uint32_t most, uroce_sq_entry& entry) {
   std::byte* to = queue::send_list(entry);
   std::uint64_t total = 0;
@@ -57,7 +57,7 @@ void write_bind(const ibv_send_wr& wr, std::uint32_t current_key, uroce_sq_entry
   entry.bind = {info.mr != nullptr ? info.mr->lkey : 0, info.mw_access_flags, info.length};
 }
 
-// What the operation is about, other than its payload.
+// Fills the fields that depend on the operation, except for the payload.
 void write_operation(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry) {
   entry.remote_addr = 0;
   entry.rkey = 0;
@@ -83,7 +83,7 @@ void write_operation(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry)
       return;
     case UROCE_WR_BIND_MW: return write_bind(wr, wr.bind_mw.mw->rkey, entry);
     case UROCE_WR_REG_MR:
-      // The memory is the region's own: no other region is named.
+      // A fast registration names no other region.
       return write_bind(wr, wr.wr.rdma.rkey, entry);
     default:
       if (qp.qp.qp_type != IBV_QPT_UD) return;
@@ -92,7 +92,7 @@ void write_operation(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry)
   }
 }
 
-// Entries that carry no payload have no scatter list either: the program need not have filled it in.
+// Operations without payload ignore the scatter list: the program need not initialize it.
 bool takes_list(unsigned opcode) {
   return opcode != UROCE_WR_LOCAL_INV && opcode != UROCE_WR_BIND_MW && opcode != UROCE_WR_REG_MR &&
          opcode != UROCE_WR_FLUSH;
@@ -115,7 +115,7 @@ int write_entry(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw, uroce_sq_e
   unsigned flags = wr.send_flags & qp.flags;
   entry.wr_id = wr.wr_id;
   entry.opcode = static_cast<std::uint8_t>(wr.opcode);
-  entry.imm_data = wr.imm_data;  // invalidate_rkey shares its place
+  entry.imm_data = wr.imm_data;  // a union with invalidated_rkey
   entry.remote_srqn = qp.qp.qp_type == IBV_QPT_XRC_SEND ? wr.qp_type.xrc.remote_srqn : 0;
   entry.mw_handle = 0;
   entry.reserved = 0;
@@ -232,7 +232,7 @@ bool write_tso(const Qp& qp, const void* header, std::uint16_t bytes, std::uint1
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad_wr) { return post_chain(qp, wr, bad_wr, false); }
 
 int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
-  // The kernel refuses these too: a QP and a window of different domains, a region of another.
+  // The kernel returns EPERM, too: QP and window in different PDs, or the region in another PD.
   const ibv_mr* const mr = bind->bind_info.mr;
   if (!same_domain(mw->pd, qp->pd) || (mr != nullptr && !same_domain(mr->pd, mw->pd))) return EPERM;
   ibv_send_wr wr{};

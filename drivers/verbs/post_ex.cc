@@ -1,5 +1,5 @@
-// ibv_wr_*: work requests built call by call between ibv_wr_start and ibv_wr_complete, straight in the ring. The
-// QP's lock is held in between, as ibv_wr_start(3) has it.
+// ibv_wr_*: work requests that are built call by call in the ring, between ibv_wr_start and ibv_wr_complete. The
+// QP's lock is held in between (ibv_wr_post(3)).
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -18,7 +18,7 @@ void fail(Qp& qp, int error) {
   qp.building = nullptr;
 }
 
-// The next entry, with its header filled; nullptr once something has gone wrong.
+// Reserves the next entry and fills its header; nullptr after an error.
 uroce_sq_entry* begin(ibv_qp_ex* ex, uroce_wr_opcode opcode) {
   Qp& qp = of(ex);
   if (qp.build_error != 0) return nullptr;
@@ -124,7 +124,7 @@ void wr_flush(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, std::size_t
 
 uroce_sq_entry* building(Qp& qp) { return qp.build_error == 0 ? qp.building : nullptr; }
 
-// Where the entry's list goes; the headers of TSO stand behind it, and move.
+// The place of the entry's list. The TSO headers, which follow the list, are moved by `bytes`.
 std::byte* list_of(uroce_sq_entry& entry, std::size_t bytes) {
   std::byte* const list = queue::send_list(entry);
   if (entry.opcode == UROCE_WR_TSO) std::memmove(list + bytes, list + list_bytes(entry), entry.tso.header_bytes);
@@ -200,8 +200,8 @@ void wr_start(ibv_qp_ex* ex) {
   }
 }
 
-// Nothing of what was built is posted: windows have the keys that they had before.
-void drop(Qp& qp) {
+// Nothing that was built is posted. Windows get their previous keys back.
+void discard(Qp& qp) {
   qp.queue.abort_sends();
   for (auto bind = qp.binds.rbegin(); bind != qp.binds.rend(); ++bind) bind->mw->rkey = bind->key_before;
 }
@@ -210,7 +210,7 @@ int wr_complete(ibv_qp_ex* ex) {
   Qp& qp = of(ex);
   const int error = qp.build_error;
   if (error != 0) {
-    drop(qp);
+    discard(qp);
   } else if (qp.building != nullptr) {
     qp.queue.ring_doorbell();
   }
@@ -219,11 +219,11 @@ int wr_complete(ibv_qp_ex* ex) {
 }
 
 void wr_abort(ibv_qp_ex* ex) {
-  drop(of(ex));
+  discard(of(ex));
   of(ex).queue.sq_lock.unlock();
 }
 
-// The ibv_wr_opcode that each bit of ibv_qp_create_send_ops_flags stands for, in the order of the bits.
+// The opcode for each bit of ibv_qp_create_send_ops_flags, in the order of the bits.
 constexpr std::uint8_t kOpcodeOfBit[] = {UROCE_WR_RDMA_WRITE,
                                          UROCE_WR_RDMA_WRITE_WITH_IMM,
                                          UROCE_WR_SEND,

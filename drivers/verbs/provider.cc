@@ -1,14 +1,15 @@
-// What libibverbs offers to its own providers (libmlx5, libefa, ...): programs pull those in, and the loader
-// demands every symbol. Their devices do not exist here, so nobody calls these; whoever does gets a clean failure.
+// The functions that libibverbs exports to its providers (libmlx5, libefa, ...). Programs that link with providers
+// need all of these symbols at load time. The providers find no devices, so the functions are not called; all fail
+// cleanly.
 #include <cstddef>
 
 #include "export.h"
 
-/// Providers look at it when a device is unplugged.
+/// Read by providers when a device is unplugged.
 UROCE_EXPORT bool verbs_allow_disassociate_destroy;
 bool verbs_allow_disassociate_destroy = false;
 
-// A provider announces itself when it is loaded: there are no devices for it.
+// Called by providers when they are loaded. Their devices are not supported.
 UROCE_EXPORT void verbs_register_driver_34(const void*) {}
 UROCE_EXPORT void register_driver(const char*, void*) {}
 UROCE_COMPAT_VERSION(register_driver, ibv_register_driver, "IBVERBS_1.1");

@@ -1,4 +1,4 @@
-// What a device and its port are.
+// Attributes of the device and its port (ibv_query_device_ex(3), ibv_query_port(3), ibv_query_gid(3)).
 #include <algorithm>
 #include <cstring>
 #include <ctime>
@@ -10,7 +10,7 @@
 namespace uroce::verbs {
 namespace {
 
-// 4.096 us * 2^15, 134 ms, as rxe has: the scheduler may put a daemon aside that owes an acknowledge.
+// 4.096 us * 2^15 = 134 ms, as in rxe: the scheduler may preempt a daemon that owes an acknowledgement.
 constexpr std::uint8_t kAckDelay = 15;
 
 void fill(const uroce_device_response& in, ibv_device_attr& out) {
@@ -111,7 +111,7 @@ int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, 
   out.bad_pkey_cntr = in.bad_pkeys;
   out.qkey_viol_cntr = in.bad_qkeys;
   out.link_layer = IBV_LINK_LAYER_ETHERNET;
-  out.flags = IBV_QPF_GRH_REQUIRED;  // RoCE has no local addresses
+  out.flags = IBV_QPF_GRH_REQUIRED;  // RoCE packets always carry a GRH: there are no LIDs
   std::memset(attr, 0, bytes);
   std::memcpy(attr, &out, std::min(bytes, sizeof(out)));
   return 0;
@@ -134,7 +134,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
       1u << IBV_QPT_RC | 1u << IBV_QPT_UC | 1u << IBV_QPT_UD | 1u << IBV_QPT_XRC_SEND;
   out.packet_pacing_caps = {1, UROCE_MAX_RATE_KBPS, kSenders};
   out.completion_timestamp_mask = ~std::uint64_t{0};
-  out.hca_core_clock = 1'000'000;  // kHz: time stamps are in nanoseconds
+  out.hca_core_clock = 1'000'000;  // kHz: timestamps are in nanoseconds
   out.device_cap_flags_ex = in.device_cap_flags_ex != 0 ? in.device_cap_flags_ex : in.device_cap_flags;
   fill_raw_packets(in, out);
   out.phys_port_cnt_ex = in.phys_port_cnt;
@@ -163,7 +163,7 @@ UROCE_EXPORT int query_device(ibv_context* context, ibv_device_attr* attr) {
 UROCE_VERSIONS_1_0_AND_1_1(query_device, ibv_query_device);
 
 UROCE_EXPORT int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
-  // Callers of this version may have the struct as it was before port_cap_flags2 came.
+  // Callers of this symbol version may pass the struct without port_cap_flags2.
   constexpr std::size_t kOldBytes = offsetof(ibv_port_attr, port_cap_flags2);
   static_assert(kOldBytes == 48);
   return failed(query_port_ex(context, port, attr, kOldBytes));
@@ -214,7 +214,7 @@ UROCE_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* e
   return static_cast<ssize_t>(found);
 }
 
-/// Provider-private; `type` is enum ibv_gid_type_sysfs: 0 IB or RoCE v1, 1 RoCE v2.
+/// A private interface of rdma-core; `type` is enum ibv_gid_type_sysfs: 0 IB or RoCE v1, 1 RoCE v2.
 UROCE_EXPORT int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int* type) {
   uroce_gid_response in{};
   if (const int error = ask_gid(context, port, index, in); error != 0) {
@@ -225,7 +225,7 @@ UROCE_EXPORT int ibv_query_gid_type(ibv_context* context, std::uint8_t port, uns
   return 0;
 }
 
-// One P_Key, the default one with full membership, as on every RoCE port.
+// The only P_Key is the default one with full membership, as on every RoCE port.
 UROCE_EXPORT int query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) {
   if (port != 1 || index != 0) {
     errno = EINVAL;
@@ -237,7 +237,7 @@ UROCE_EXPORT int query_pkey(ibv_context*, std::uint8_t port, int index, __be16* 
 UROCE_VERSIONS_1_0_AND_1_1(query_pkey, ibv_query_pkey);
 
 UROCE_EXPORT int ibv_get_pkey_index(ibv_context*, std::uint8_t port, __be16 pkey) {
-  // Membership (the top bit) is no part of the key.
+  // The top bit of a P_Key is the membership, which is not compared.
   if (port == 1 && (pkey & htobe16(0x7fff)) == htobe16(0x7fff)) return 0;
   errno = EINVAL;
   return -1;

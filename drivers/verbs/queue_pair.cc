@@ -1,4 +1,4 @@
-// Queue pairs: making, moving, asking.
+// Queue pairs: ibv_create_qp(3), ibv_modify_qp(3), ibv_query_qp(3), ibv_destroy_qp(3).
 #include <cstring>
 #include <memory>
 
@@ -14,7 +14,8 @@
 namespace uroce::verbs {
 namespace {
 
-// Programs set for both XRC types what RC has (perftest); the kernel's verbs drop what the type has not.
+// Programs such as perftest set the attributes of RC for both XRC types. As in the kernel, those that the type
+// lacks are ignored.
 int meaningful(ibv_qp_type type, int mask) {
   if (type == IBV_QPT_XRC_SEND) return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   if (type == IBV_QPT_XRC_RECV) return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
@@ -113,7 +114,7 @@ std::uint32_t max_tso_header(const ibv_qp_init_attr_ex& attr) {
   return (attr.comp_mask & IBV_QP_INIT_ATTR_MAX_TSO_HEADER) != 0 ? attr.max_tso_header : 0;
 }
 
-// What the type has no use for is left out: programs may leave anything there.
+// Fields that the type does not use are ignored: programs may leave them uninitialized.
 uroce_create_qp_request to_request(const ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   const bool target = attr.qp_type == IBV_QPT_XRC_RECV, sends = !target;
   const bool receives = sends && attr.qp_type != IBV_QPT_XRC_SEND;
@@ -146,8 +147,8 @@ uroce_create_qp_request to_request(const ibv_pd* pd, ibv_qp_init_attr_ex& attr) 
   return request;
 }
 
-// Of create_flags the others are of the FCS, which the driver of a port has taken off, of a PCI device, or of IPoIB
-// (a QPN of its choice).
+// The other create_flags concern the FCS, which the port's driver has removed, PCI devices, or IPoIB (a chosen
+// QPN).
 int check_extended(const ibv_qp_init_attr_ex& attr) {
   constexpr std::uint32_t kKnown =
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
@@ -187,7 +188,7 @@ void fill(ibv_context* context, ibv_qp_type type, void* qp_context, Qp& qp) {
   if (type == IBV_QPT_RAW_PACKET) qp.flags |= UROCE_SEND_IP_CSUM;
 }
 
-// How large its frames may be. errno: EOPNOTSUPP where the daemon's port takes none.
+// Sets the largest frame size. errno: EOPNOTSUPP when the daemon's port does not support raw packets.
 int ask_frames(ibv_context* context, const ibv_qp_init_attr_ex& attr, Qp& qp) {
   uroce_device_response device{};
   if (const int error = ask_device(context, device); error != 0) return error;
@@ -196,8 +197,8 @@ int ask_frames(ibv_context* context, const ibv_qp_init_attr_ex& attr, Qp& qp) {
   return device.max_raw_qp != 0 ? 0 : EOPNOTSUPP;
 }
 
-// `attr` beyond sq_sig_all counts only where comp_mask says so.
-Qp* make(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
+// Fields of `attr` after sq_sig_all are valid only if comp_mask has their bit.
+Qp* create(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   Context& owner = *as_context(context);
   if (const int error = check(pd, attr); error != 0) return null_with(error);
   auto qp = std::make_unique<Qp>();
@@ -235,8 +236,8 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
     if (const int error = check_extended(*attr); error != 0) return null_with(error);
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0) attr->xrcd = nullptr;
     ibv_pd* const pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? attr->pd : nullptr;
-    const bool spreading = (attr->comp_mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH)) != 0;
-    Qp* const qp = spreading ? create_rss_qp(context, pd, *attr) : make(context, pd, *attr);
+    const bool rss = (attr->comp_mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH)) != 0;
+    Qp* const qp = rss ? create_rss_qp(context, pd, *attr) : create(context, pd, *attr);
     if (qp == nullptr) return nullptr;
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0) {
       if (const int error = fill_work_requests(*qp, attr->send_ops_flags); error != 0) {
@@ -249,7 +250,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   });
 }
 
-// The typical packet size is for devices that count packets: ours counts bytes.
+// typical_pkt_sz is a hint for devices that limit packets per second; this one limits bytes.
 int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
   if (attr->comp_mask != 0) return EINVAL;
   if (as_qp(qp)->table != nullptr) return EOPNOTSUPP;
@@ -296,7 +297,7 @@ UROCE_EXPORT ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
     ibv_qp_init_attr_ex extended{};
     std::memcpy(static_cast<void*>(&extended), attr, sizeof(*attr));
     if (pd == nullptr) return null_with(EINVAL);
-    Qp* const qp = make(pd->context, pd, extended);
+    Qp* const qp = create(pd->context, pd, extended);
     if (qp == nullptr) return nullptr;
     attr->cap = extended.cap;
     return &qp->qp;
@@ -308,7 +309,7 @@ UROCE_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) { return as_qp(qp)->extended
 
 UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   Qp& modified = *as_qp(qp);
-  if (modified.table != nullptr) return failed(EOPNOTSUPP);  // its work queues have states
+  if (modified.table != nullptr) return failed(EOPNOTSUPP);  // the states are those of its work queues
   uroce_modify_qp_request request{};
   request.handle = qp->handle;
   request.mask = static_cast<std::uint32_t>(meaningful(qp->qp_type, mask));
@@ -332,7 +333,8 @@ UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_a
     return failed(error);
   }
   from_wire(reply, *attr);
-  if ((mask & IBV_QP_RATE_LIMIT) != 0) attr->rate_limit = reply.attr.rate_limit;  // the struct has it
+  // then the struct is long enough for it
+  if ((mask & IBV_QP_RATE_LIMIT) != 0) attr->rate_limit = reply.attr.rate_limit;
   attr->cap = granted(asked.queue.made());
   set_state(*qp, attr->qp_state);
   *init = {};

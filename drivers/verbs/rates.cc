@@ -1,4 +1,4 @@
-// Static rates: enum ibv_rate as a multiple of 2.5 Gbit/s and as Mbit/s.
+// Static rates: enum ibv_rate as a multiple of 2.5 Gbit/s and in Mbit/s (ibv_rate_to_mult(3), ibv_rate_to_mbps(3)).
 #include <infiniband/verbs.h>
 
 #include "export.h"
@@ -7,7 +7,7 @@ namespace {
 
 struct Rate {
   ibv_rate rate;
-  int multiple;  // of 2.5 Gbit/s; 0: the rate has none
+  int multiple;  // of 2.5 Gbit/s; 0: not a multiple
   int mbps;
 };
 

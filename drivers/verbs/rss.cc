@@ -1,4 +1,4 @@
-// Receive side scaling: tables of work queues, and the QPs that spread frames over them.
+// Receive side scaling: indirection tables, and QPs that distribute frames over their work queues.
 #include <cstring>
 #include <memory>
 
@@ -14,7 +14,7 @@ int check(const ibv_pd* pd, const ibv_qp_init_attr_ex& attr) {
   constexpr std::uint32_t kNeeded = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
   constexpr std::uint32_t kKnown = kNeeded | IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
   if ((attr.comp_mask & kNeeded) != kNeeded || pd == nullptr || attr.rwq_ind_tbl == nullptr) return EINVAL;
-  // It sends nothing, and the work queues say whether they strip tags.
+  // An RSS QP does not send. VLAN stripping is an attribute of the work queues.
   if ((attr.comp_mask & ~kKnown) != 0 || attr.cap.max_send_wr != 0) return EOPNOTSUPP;
   if ((attr.comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attr.create_flags != 0) return EOPNOTSUPP;
   if (attr.srq != nullptr || attr.cap.max_recv_wr != 0 || attr.cap.max_recv_sge != 0) return EINVAL;

@@ -1,4 +1,4 @@
-// Shared receive queues, and the XRC domains that one kind of them lives in.
+// Shared receive queues (ibv_create_srq(3)), and XRC domains (ibv_open_xrcd(3)).
 #include <memory>
 #include <span>
 
@@ -18,7 +18,7 @@ ibv_srq* make(ibv_context* context, ibv_pd* pd, uroce_create_srq_request request
   request.pd = pd->handle;
   request.max_wr = attr.max_wr;
   request.max_sge = attr.max_sge;
-  // The limit of ibv_create_srq(3) is ignored there: it is set by ibv_modify_srq.
+  // srq_limit is ignored here: ibv_modify_srq(3) sets it.
   {
     const std::lock_guard lock(owner.objects_mutex);
     request.cookie = srq->cookie = owner.next_cookie++;

@@ -1,4 +1,4 @@
-// Names of numbers, for people.
+// Names of enumerators (ibv_node_type_str(3), ibv_event_type_str(3)).
 #include <infiniband/verbs.h>
 #include <cstddef>
 #include <iterator>

@@ -1,4 +1,4 @@
-// What programs read in sysfs, from the tree that the daemons write under the run directory.
+// sysfs files of the devices, from the tree that the daemons write in the run directory.
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <unistd.h>
@@ -10,14 +10,14 @@
 #include "export.h"
 
 UROCE_EXPORT const char* ibv_get_sysfs_path() {
-  // Callers keep the pointer; never freed.
+  // Never freed: callers keep the pointer.
   static const std::string* const path = uroce::verbs::guarded<std::string*>(
       nullptr, [] { return new std::string(uroce::client::run_dir() + "/sys"); });
   return path != nullptr ? path->c_str() : nullptr;
 }
 
-/// Reads dir/file into buf without the trailing line feed, and ends it with a zero where there is room. Returns the
-/// length, or -1.
+/// Reads dir/file into buf, without the trailing newline and zero-terminated if there is room. Returns the length,
+/// or -1.
 UROCE_EXPORT int ibv_read_sysfs_file(const char* dir, const char* file, char* buf, std::size_t size) {
   return uroce::verbs::guarded<int>(-1, [&]() -> int {
     const std::string path = std::string(dir) + "/" + file;

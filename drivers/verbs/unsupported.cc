@@ -1,4 +1,4 @@
-// Exported verbs that have nothing to say of this device; README.md says why.
+// Exported verbs that have no effect on this device; README.md says why.
 #include <infiniband/verbs.h>
 
 #include <cstdint>
@@ -7,7 +7,8 @@
 
 using namespace uroce::verbs;
 
-// Enhanced connection establishment: this vendor has no options, so none are left of what a peer offers.
+// Enhanced connection establishment (ibv_query_ece(3)): this vendor defines no options, so none of a peer's are
+// accepted.
 UROCE_EXPORT int ibv_query_ece(ibv_qp*, ibv_ece* ece) {
   *ece = {};
   return 0;
@@ -18,5 +19,5 @@ UROCE_EXPORT int ibv_set_ece(ibv_qp*, ibv_ece* ece) {
   return 0;
 }
 
-// Payload is not promised to arrive in the order of its addresses.
+// Payload may be written in any order of addresses.
 UROCE_EXPORT int ibv_query_qp_data_in_order(ibv_qp*, ibv_wr_opcode, std::uint32_t) { return 0; }

@@ -1,4 +1,4 @@
-// Memory windows. Binding is a work request: post.cc and post_ex.cc.
+// Memory windows (ibv_alloc_mw(3)). Binding is a work request: post.cc and post_ex.cc.
 #include <memory>
 
 #include "export.h"

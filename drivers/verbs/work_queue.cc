@@ -1,4 +1,5 @@
-// Work queues: the receives of raw packets, one of which gets what an indirection table (rss.cc) sends there.
+// Work queues (ibv_create_wq(3)): receive queues for raw packets, to which an indirection table (rss.cc) assigns
+// frames.
 #include <memory>
 #include <span>
 
@@ -35,7 +36,7 @@ void forget(Context& owner, std::uint64_t cookie) {
   owner.wqs.erase(cookie);
 }
 
-bool possible(ibv_wq_state from, ibv_wq_state to) {
+bool is_transition(ibv_wq_state from, ibv_wq_state to) {
   switch (from) {
     case IBV_WQS_RESET: return to == IBV_WQS_RESET || to == IBV_WQS_RDY;
     case IBV_WQS_RDY: return true;
@@ -49,7 +50,8 @@ ibv_qp_state to_qp_state(ibv_wq_state state) {
 
 }  // namespace
 
-// The header makes the mutex and what else is needed for events: before it is ready, none come.
+// The inline function in infiniband/verbs.h initializes mutex and condition afterwards. No events occur before the
+// work queue is ready.
 ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
   return guarded<ibv_wq*>(nullptr, [&]() -> ibv_wq* {
     if (const int error = check(*attr); error != 0) return null_with(error);
@@ -89,7 +91,7 @@ int modify_wq(ibv_wq* wq, ibv_wq_attr* attr) {
   if ((attr->attr_mask & IBV_WQ_ATTR_CURR_STATE) != 0 && attr->curr_wq_state != wq->state) return EINVAL;
   if ((attr->attr_mask & IBV_WQ_ATTR_FLAGS) != 0 && attr->flags_mask != 0) return EOPNOTSUPP;
   if ((attr->attr_mask & IBV_WQ_ATTR_STATE) == 0) return 0;
-  if (attr->wq_state < IBV_WQS_RESET || attr->wq_state > IBV_WQS_ERR || !possible(wq->state, attr->wq_state)) {
+  if (attr->wq_state < IBV_WQS_RESET || attr->wq_state > IBV_WQS_ERR || !is_transition(wq->state, attr->wq_state)) {
     return EINVAL;
   }
   if (wq->state == attr->wq_state) return 0;

@@ -33,12 +33,12 @@ int CompletionQueue::resize(std::uint32_t entries) {
   const uroce_resize_cq_request request{made_.handle, entries};
   uroce_resize_cq_response reply{};
   const std::lock_guard lock(lock_);
-  // What was popped and not published would be taken for entries that wait.
+  // The daemon would count entries that were popped but not published as unpolled.
   consumer_.publish();
   if (const int error = session_->call_and_map(UROCE_CMD_RESIZE_CQ, request, reply); error != 0) return error;
   const uroce_cqe* const ring = ring_at(*session_, reply.ring, reply.entries);
   if (ring == nullptr) {
-    session_->set_dead();  // the daemon writes where we can't read
+    session_->set_dead();  // the daemon already uses a ring that this process can't map
     return EPROTO;
   }
   consumer_.move_to(ring, reply.entries);
@@ -48,7 +48,8 @@ int CompletionQueue::resize(std::uint32_t entries) {
 }
 
 void CompletionQueue::on_empty_poll() {
-  // How often to look at the clock: a yield may take a time slice of another program, a bare poll some nanoseconds.
+  // Empty polls between two checks of the clock: one poll with a yield may take a scheduler slice, without one it
+  // takes some nanoseconds.
   constexpr std::uint32_t kPollsYielding = 16, kPollsSpinning = 2048;
   const bool yield = session_->should_yield();
   const std::uint32_t polls = empty_polls_.load(std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// The client's end of a CQ. Any thread polls and arms.
+// The client side of a completion queue. Any thread may poll and arm it.
 #pragma once
 
 #include <atomic>
@@ -15,19 +15,19 @@ namespace uroce::client {
 
 class CompletionQueue {
  public:
-  /// errno: what the daemon says to CREATE_CQ.
+  /// errno: the daemon's answer to CREATE_CQ.
   static int create(Session& session, const uroce_create_cq_request& request, CompletionQueue& out);
   int destroy() { return session_->release(UROCE_CMD_DESTROY_CQ, made_.handle); }
 
-  /// Asks for a ring of at least `entries`; what waits in the old one moves. errno: what the daemon says to
-  /// RESIZE_CQ. Not between front() and pop().
+  /// Asks for a ring of at least `entries`; unpolled entries move to the new ring. errno: the daemon's answer to
+  /// RESIZE_CQ. Must not be called between front() and pop().
   int resize(std::uint32_t entries);
 
   Session& session() const { return *session_; }
   const uroce_create_cq_response& made() const { return made_; }
 
-  /// Hands up to `most` entries, oldest first, to take(const uroce_cqe&). Returns how many; -1 in a forked child.
-  /// With the daemon gone, what its QPs have outstanding comes as flushed.
+  /// Passes up to `most` entries, oldest first, to take(const uroce_cqe&). Returns their number; -1 in a forked
+  /// child. When the daemon is gone, the outstanding work requests of the attached QPs complete with a flush error.
   template <class Take>
   int poll(int most, Take&& take) {
     if (session_->connection_state() == ConnectionState::kForked) return -1;
@@ -58,8 +58,8 @@ class CompletionQueue {
     on_empty_poll();
     return 0;
   }
-  /// One entry at a time, for extended CQs: front(), any number of reads, pop(). The caller holds `lock()`
-  /// throughout.
+  /// One entry at a time, for extended CQs (ibv_create_cq_ex(3)): front(), any number of reads, pop(). The caller
+  /// holds `lock()` throughout.
   base::OptionalSpinlock& lock() { return lock_; }
   const uroce_cqe* front();
   void pop();
@@ -72,35 +72,36 @@ class CompletionQueue {
   }
   void on_empty_poll();
 
-  /// Asks for an event with the next (solicited) entry. Entries that are there already cause none. A request for
-  /// any entry stands until its event comes, whatever is asked for meanwhile (IBTA vol. 1, 11.4.2.2).
-  /// True: it was armed for any entry while some waited here.
+  /// Requests an event for the next (solicited) entry. Entries that are already in the queue cause no event. A
+  /// request for any entry stays in force until its event arrives, even if solicited ones are requested later (IBTA
+  /// vol. 1, 11.4.2.2). True: the CQ is armed for any entry and had entries when it was armed.
   bool arm(bool solicited_only) {
     const std::lock_guard lock(lock_);
     armed_for_any_ |= !solicited_only;
     consumer_.arm(!armed_for_any_);
     return over_entries();
   }
-  /// The same, now.
+  /// Whether the CQ is armed for any entry and still holds entries that were there when it was armed.
   bool armed_with_pending() {
     const std::lock_guard lock(lock_);
     return over_entries();
   }
-  /// The same, and that event is the caller's to show: the daemon shows none for this arming.
+  /// True: armed_with_pending(), and the caller must deliver the event, for the daemon sends none for this arming.
   bool take_event() {
     const std::lock_guard lock(lock_);
     return over_entries() && consumer_.take_event();
   }
+  /// The requested event has arrived.
   void on_event() {
     const std::lock_guard lock(lock_);
     armed_for_any_ = false;
   }
 
-  /// QPs and SRQs that complete here, for next_flushed(). An SRQ's receives are flushed once, by whichever CQ asks
-  /// first.
+  /// Registers a QP (and its SRQ) whose work requests complete here, for next_flushed(). The receives of an SRQ are
+  /// flushed once, by the first CQ that polls.
   void attach(QueuePair* qp, bool sends, bool receives);
   void detach(QueuePair* qp);
-  /// With the daemon gone: whether a poll would find something.
+  /// When the daemon is gone: whether a poll would return an entry.
   bool has_flushed();
 
  private:
@@ -118,9 +119,9 @@ class CompletionQueue {
   queue::CqConsumer consumer_;
   base::OptionalSpinlock lock_;
   std::atomic<std::uint32_t> empty_polls_{0};  ///< written with lock_ held
-  std::atomic<bool> waiting_{false};           ///< the workers were told so
+  std::atomic<bool> waiting_{false};           ///< publish_yielding(true) was called
   bool armed_for_any_ = false;
-  bool flushed_waiting_ = false;  ///< flushed_ was shown by front() and not popped
+  bool flushed_waiting_ = false;  ///< front() returned flushed_, and pop() was not called yet
   uroce_cqe flushed_{};
   std::vector<User> users_;
   uroce_create_cq_response made_{};

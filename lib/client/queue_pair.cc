@@ -13,7 +13,7 @@ bool plausible(std::uint32_t entries, std::uint32_t stride, std::size_t needed) 
   return std::has_single_bit(entries) && entries <= (1u << 24) && stride >= needed && stride <= (1u << 16);
 }
 
-// What an entry takes with as many scatter elements, or inline bytes, as the caller may put in.
+// Bytes of an entry with the largest scatter list, or the most inline data, that the QP allows.
 std::size_t sq_entry_bytes(const uroce_create_qp_response& made, std::uint32_t max_tso_header) {
   return sizeof(uroce_sq_entry) + std::max<std::size_t>(made.max_send_sge * sizeof(uroce_sge), made.max_inline) +
          max_tso_header;

@@ -1,7 +1,7 @@
-// The client's end of a QP: rings to write into, and a doorbell.
+// The client side of a queue pair: the rings that work requests are written to, and the doorbell.
 //
-// Contract. Senders hold `sq_lock` from reserve_send() to ring_doorbell(), receivers `rq_lock` from next_receive()
-// to publish(): one publication and at most one doorbell for any number of entries.
+// Contract. A sender holds `sq_lock` from reserve_send() to ring_doorbell(), a receiver `rq_lock` from
+// next_receive() to publish_receives(). Any number of entries takes one publication and at most one doorbell.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ class SharedReceiveQueue;
 
 class QueuePair {
  public:
-  /// errno: what the daemon says to CREATE_QP. `out` keeps a pointer to the session.
+  /// errno: the daemon's answer to CREATE_QP. `out` keeps a pointer to the session.
   static int create(Session& session, const uroce_create_qp_request& request, QueuePair& out);
-  /// The same for an XRC target that somebody has made (OPEN_QP).
+  /// Opens an existing XRC target QP (OPEN_QP). errno: the daemon's answer.
   static int open(Session& session, const uroce_open_qp_request& request, QueuePair& out);
-  /// What spreads frames over work queues (CREATE_RSS): it has a number, and no queues.
+  /// An RSS QP (CREATE_RSS): it distributes frames over work queues and has a number but no queues of its own.
   static int create_rss(Session& session, const uroce_create_rss_request& request, QueuePair& out);
-  /// The rings stay mapped until the session ends.
+  /// The rings stay mapped until the session is closed.
   int destroy() { return session_->release(destroy_command_, made_.handle); }
 
   Session& session() const { return *session_; }
@@ -41,17 +41,17 @@ class QueuePair {
   void keep_receive() { rq_.advance(); }
   void publish_receives() { rq_.publish(); }
 
-  /// After the daemon has moved the QP to RESET.
+  /// To be called after the daemon has moved the QP to RESET.
   void reset();
 
-  /// With the daemon gone: the work requests that never completed, one after the other, each once. False: no more.
+  /// When the daemon is gone: returns each work request that never completed, in order, once. False: no more.
   bool flush_send(std::uint64_t& wr_id);
   bool flush_receive(std::uint64_t& wr_id);
 
   bool sends_outstanding();
   bool receives_outstanding();
 
-  /// Whose receives flush_receive gives when the QP has none of its own. Before the QP completes anything.
+  /// The SRQ whose receives flush_receive() returns. To be called before anything completes.
   void set_srq(SharedReceiveQueue* srq) { srq_ = srq; }
 
   base::OptionalSpinlock sq_lock, rq_lock;

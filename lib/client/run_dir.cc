@@ -63,7 +63,7 @@ std::string socket_path(const std::string& device) { return run_dir() + "/" + de
 
 std::vector<std::string> list_devices() {
   std::vector<std::string> names = candidates();
-  // Names longer than struct ibv_device holds, or such that lead elsewhere, can't be devices.
+  // Names that are too long for ibv_device::name, or that lead out of the run directory, are not devices.
   std::erase_if(names, [](const std::string& name) {
     return name.size() > 31 || name.find('/') != std::string::npos || !answers(socket_path(name));
   });

@@ -1,4 +1,4 @@
-// Where daemons are found: RUN_DIR/NAME.sock, and what a daemon tells in files under RUN_DIR/sys.
+// Discovery of daemons: their sockets RUN_DIR/NAME.sock, and the files that they write under RUN_DIR/sys.
 #pragma once
 
 #include <string>
@@ -6,14 +6,14 @@
 
 namespace uroce::client {
 
-/// UROCE_RUN_DIR, else the default.
+/// The environment variable UROCE_RUN_DIR, or the default (UROCE_DEFAULT_RUN_DIR).
 std::string run_dir();
 std::string socket_path(const std::string& device);
 
-/// Names of the devices whose daemon takes connections, sorted; UROCE_DEVICES="a,b" restricts and orders them.
+/// Names of the devices whose daemon accepts connections, sorted. UROCE_DEVICES="a,b" restricts and orders them.
 std::vector<std::string> list_devices();
 
-/// First line of RUN_DIR/sys/class/infiniband/DEVICE/FILE; empty when there is none.
+/// First line of RUN_DIR/sys/class/infiniband/DEVICE/FILE; empty if the file can't be read.
 std::string device_file(const std::string& device, const std::string& file);
 
 }  // namespace uroce::client

@@ -13,11 +13,11 @@
 
 namespace uroce::client {
 
-// All sessions of this process, so that a child can let go of its parent's.
+// All sessions of this process: the child of a fork abandons those of its parent.
 class SessionRegistry {
  public:
   static SessionRegistry& instance() {
-    static SessionRegistry* const registry = new SessionRegistry;  // never freed: fork handlers outlive all
+    static SessionRegistry* const registry = new SessionRegistry;  // never freed: the fork handlers keep using it
     return *registry;
   }
   void add(Session* session) {
@@ -101,7 +101,7 @@ int Session::hello() {
   doorbells_ =
       static_cast<uroce_doorbells*>(at(reply.doorbells, std::size_t{reply.workers} * sizeof(uroce_doorbells)));
   if (header_ == nullptr || doorbells_ == nullptr) return EPROTO;
-  // Pairs with the daemon's release store of the version, its last of the header.
+  // Pairs with the daemon's release store of the version, the last header field that it writes.
   const std::uint32_t version =
       std::atomic_ref(const_cast<std::uint32_t&>(header_->version)).load(std::memory_order_acquire);
   if (version != UROCE_ABI_VERSION || header_->magic != UROCE_ABI_MAGIC) return EPROTO;
@@ -111,7 +111,7 @@ int Session::hello() {
 
 int Session::call(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,
                   std::span<const int> fds, ReceivedFds* received, const uroce_new_chunks* chunks) {
-  // Before the mutex: after a fork another thread of the parent may hold it for ever.
+  // Before the mutex: after a fork it may be locked for ever by a thread that exists in the parent only.
   if (connection_state() == ConnectionState::kForked) return ENODEV;
   const std::lock_guard lock(call_mutex_);
   if (lost()) return EIO;
@@ -138,7 +138,7 @@ int Session::exchange(std::uint32_t command, std::span<const std::byte> body, st
     std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   }
   if (sys::send_message(socket_, &message, MSG_NOSIGNAL) < 0) {
-    // Too many descriptors in flight, or no memory: the connection is still whole.
+    // Too many descriptors in flight, or no memory: the connection itself is intact.
     if (errno == ETOOMANYREFS || errno == ENOMEM || errno == ENOBUFS || errno == EBADF) return errno;
     set_dead();
     return EIO;
@@ -172,7 +172,7 @@ int Session::receive(std::uint32_t command, std::span<std::byte> reply, Received
   if (got < static_cast<ssize_t>(sizeof(response)) || response.command != command ||
       response.sequence != sequence_ || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     received.clear();
-    set_dead();  // gone, or speaks something else: no answer can be matched to its request any more
+    set_dead();  // the daemon is gone, or answers can no longer be matched to requests
     return EIO;
   }
   return response.status < 0 ? EPROTO : response.status;
@@ -246,9 +246,9 @@ void Session::check_alive() {
   if (::syscall(SYS_ppoll, &peer, 1, &no_wait, nullptr, 0) > 0) set_dead();
 }
 
-// Runs between fork and the child's first own instruction, so only with what is safe there. The child's copies of
-// the descriptors would keep the session alive when the parent dies; its copies of the writable chunks are the
-// parent's queues. Fresh pages take their place, so that a stray write harms nobody.
+// Runs in the child before fork() returns, so only async-signal-safe calls are allowed. The child's copies of the
+// descriptors would keep the session alive when the parent dies, and the writable chunks are the parent's queues:
+// they are replaced by private zero pages, so that a stray write of the child has no effect.
 void Session::abandon_in_child() {
   connection_state_.store(ConnectionState::kForked);
   sys::close(socket_);

@@ -1,11 +1,11 @@
 // One opened device context: the connection to a daemon and the memory shared with it (abi/segment.h).
 //
-// Contract. Any thread calls anything. call() is one round trip under a mutex. lost() is a plain load, cheap enough
-// for every post and poll; it turns true, once and for good, when the daemon is found gone (by call(),
-// check_alive() or the owner of the event pipe) and in the child after a fork, where the session stays the
-// parent's.
+// Contract. Any thread may call any function. call() is one round trip under a mutex. lost() is a relaxed load,
+// cheap enough for every post and poll. It becomes true, permanently, when the daemon is found to be gone (by
+// call(), check_alive() or the reader of the event pipe) and in the child after a fork: the session belongs to the
+// parent.
 //
-// Nothing here throws but std::bad_alloc.
+// The only exception that these functions throw is std::bad_alloc.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@
 
 namespace uroce::client {
 
-/// Descriptors that came with a response; those not taken are closed.
+/// Descriptors received with a response. Those that are not taken are closed.
 class ReceivedFds {
  public:
   ReceivedFds() = default;
@@ -45,7 +45,7 @@ class ReceivedFds {
     }
   }
   std::uint32_t count() const { return count_; }
-  /// The i-th descriptor, now the caller's; -1 when there is none.
+  /// Transfers the i-th descriptor to the caller; -1 when there is none.
   int take(std::uint32_t i) {
     if (i >= count_) return -1;
     const int fd = fds_[i];
@@ -60,21 +60,21 @@ class ReceivedFds {
 
 enum class ConnectionState : std::uint8_t {
   kAlive,
-  kDead,    ///< the daemon went away
-  kForked,  ///< this process is a child of the one that opened the session
+  kDead,    ///< the daemon is gone
+  kForked,  ///< this process was forked by the one that opened the session
 };
 
 class Session {
  public:
-  /// Connects to the daemon at `socket_path` and maps what it shares. errno: 0, ENOENT, ECONNREFUSED, EACCES,
-  /// EPROTO (another ABI version), ENOMEM, EIO.
+  /// Connects to the daemon at `socket_path` and maps the shared segments. errno: 0, ENOENT, ECONNREFUSED, EACCES,
+  /// EPROTO (the daemon has another ABI version), ENOMEM, EIO.
   static int open(const std::string& socket_path, std::unique_ptr<Session>& out);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// Sends a command and waits for its answer. `reply` is filled with zeroes where the daemon sent less. errno:
-  /// what the daemon answered; EIO when it is gone; ENODEV in the child after a fork.
+  /// Sends a command and waits for the answer. A shorter answer leaves the rest of `reply` zero. errno: the
+  /// daemon's status; EIO when the daemon is gone; ENODEV in the child after a fork.
   int call(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,
            std::span<const int> fds = {}, ReceivedFds* received = nullptr,
            const uroce_new_chunks* chunks = nullptr);
@@ -83,38 +83,38 @@ class Session {
     return call(command, std::as_bytes(std::span(&request, 1)), std::as_writable_bytes(std::span(&reply, 1)), {},
                 received);
   }
-  /// The same for a reply with `chunks`: they are mapped before another call can bring more.
+  /// call() for a reply with `chunks`. They are mapped before another call can add more.
   template <class Request, class Reply>
   int call_and_map(std::uint32_t command, const Request& request, Reply& reply) {
     ReceivedFds fds;
     return call(command, std::as_bytes(std::span(&request, 1)), std::as_writable_bytes(std::span(&reply, 1)), {},
                 &fds, &reply.chunks);
   }
-  /// A command whose only argument is a handle. Succeeds when the daemon is gone: nothing is left to give back.
+  /// A command that destroys the object `handle`. Succeeds when the daemon is gone: it has freed the object.
   int release(std::uint32_t command, std::uint32_t handle);
 
-  /// Where a place is mapped; nullptr when [place, place + bytes) isn't in a known chunk.
+  /// The address at which a place is mapped; nullptr when [place, place + bytes) is not within a known chunk.
   void* at(const uroce_place& place, std::size_t bytes) const;
 
   ConnectionState connection_state() const { return connection_state_.load(std::memory_order_relaxed); }
   bool lost() const { return connection_state() != ConnectionState::kAlive; }
   void set_dead();
 
-  /// To be called now and then by who polls in vain: looks at the heartbeat, and at the socket when that is old.
-  /// Makes a system call at most every 50 ms, and none while the daemon is well.
+  /// To be called occasionally by pollers that find nothing. Checks the heartbeat and, if that is old, the socket:
+  /// at most one system call every 50 ms, and none while the daemon's heartbeat is recent.
   void check_alive();
-  /// Few cores: a poller that finds nothing hands its core over.
+  /// Whether a poller that finds nothing should call sched_yield(2), as there are fewer cores than pollers.
   bool should_yield() const {
     return std::atomic_ref(const_cast<std::uint32_t&>(header_->yield)).load(std::memory_order_relaxed) != 0;
   }
 
-  /// What a datagram may have now: the port's MTU may change.
+  /// Largest payload of a datagram, bytes. It changes with the MTU of the port.
   std::uint32_t packet_bytes() const {
     return std::atomic_ref(const_cast<std::uint32_t&>(header_->packet_bytes)).load(std::memory_order_relaxed);
   }
 
-  /// Tells the workers that somebody here has polled in vain and hands the core over, or that the wait is over: a
-  /// worker that shares our core then takes turns with us, which is quicker than to sleep and be woken.
+  /// Publishes to the workers that a thread of this process yields its core after an empty poll, or has stopped
+  /// doing so. A worker on the same core then yields, too: alternating is faster than sleeping and being woken.
   void publish_yielding(bool waiting) {
     for (std::uint32_t i = 0; i < workers_; ++i) {
       const std::atomic_ref polls(doorbells_[i].polls);
@@ -124,16 +124,17 @@ class Session {
   }
 
   std::uint32_t workers() const { return workers_; }
-  /// After ringing, with what the ring gave: one system call for each time that the worker sleeps.
+  /// To be called after a doorbell, with the value that ring() returned. One system call wakes a sleeping worker;
+  /// further calls for the same sleep do nothing.
   void wake(std::uint32_t worker, std::uint32_t sleep) {
     if (woken_[worker].exchange(sleep, std::memory_order_relaxed) != sleep) write_event(worker);
   }
   uroce_doorbells* doorbells(std::uint32_t worker) const { return doorbells_ + worker; }
   const uroce_worker_line* worker_line(std::uint32_t worker) const { return &header_->worker[worker]; }
-  /// Read end of the pipe of uroce_async_event.
+  /// Read end of the pipe of uroce_async_event records.
   int event_fd() const { return event_fd_; }
   int socket() const { return socket_; }
-  /// What another process may be given so that it can import this session's PDs and MRs (IMPORT_DEVICE).
+  /// The descriptor with which another process can import this session's PDs and MRs (IMPORT_DEVICE).
   int share_fd() const { return share_fd_; }
 
  private:
@@ -146,7 +147,7 @@ class Session {
 
   Session() = default;
   int hello();
-  /// Takes the first `chunks.count` descriptors.
+  /// Consumes the first `chunks.count` descriptors.
   int map_chunks(const uroce_new_chunks& chunks, ReceivedFds& fds);
   int exchange(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,
                std::span<const int> fds, ReceivedFds* received);
@@ -163,7 +164,7 @@ class Session {
   int event_fd_ = -1;
   int share_fd_ = -1;  ///< the memfd of chunk 0
   std::vector<int> worker_events_;
-  std::array<std::atomic<std::uint32_t>, UROCE_MAX_WORKERS> woken_{};  ///< sleeps that somebody here ends
+  std::array<std::atomic<std::uint32_t>, UROCE_MAX_WORKERS> woken_{};  ///< last sleep that this process ended
 
   std::mutex call_mutex_;
   std::uint32_t sequence_ = 0;

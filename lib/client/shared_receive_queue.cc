@@ -39,7 +39,7 @@ int SharedReceiveQueue::modify(uroce_modify_srq_request request) {
   if (reply.entries == 0) return 0;
   queue::RingShape ring;
   if (!map_ring(reply.ring, reply.entries, ring)) {
-    session_->set_dead();  // the daemon reads where we can't write
+    session_->set_dead();  // the daemon already uses a ring that this process can't map
     return EPROTO;
   }
   ring_.move_to(ring);

@@ -1,6 +1,6 @@
-// System calls of the session's socket, made directly: a preloaded librspreload wraps the C library's socket calls
-// of the whole process, ours included, and keeps books of descriptors that are none of its business. Unlike the C
-// library's they are no cancellation points. All return -1 and set errno on failure.
+// System calls for the session's socket without the C library's wrappers: a preloaded librspreload intercepts all
+// socket calls of the process and would track our descriptors as its own. Unlike the wrappers, these calls are not
+// cancellation points. All return -1 and set errno on failure.
 #pragma once
 
 #include <sys/socket.h>
@@ -36,7 +36,7 @@ inline ssize_t receive_message(int fd, msghdr* message, int flags) {
 inline void close(int fd) {
   if (fd < 0) return;
 #ifdef __SANITIZE_THREAD__
-  ::close(fd);  // the sanitizer keeps books as well, and would take the number's next use for a race with ours
+  ::close(fd);  // else ThreadSanitizer reports a race with the next user of the number
 #else
   (void)::syscall(SYS_close, fd);
 #endif

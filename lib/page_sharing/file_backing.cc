@@ -9,8 +9,8 @@
 
 namespace uroce::page_sharing {
 
-// Only regular files (a memfd, shared memory and hugetlbfs are): a device's memory means nothing to another
-// process.
+// Only regular files, which includes memfds, shared memory and hugetlbfs. Memory of a device can't be passed to
+// another process this way.
 bool FileBacking::matches(int fd, const Key& key) {
   struct stat status;
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return false;
@@ -41,7 +41,8 @@ int FileBacking::find_open(const Key& key) {
       if (!matches(fd, key)) continue;
       const long copy = raw_syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, 3);
       if (copy < 0) continue;
-      if (matches(static_cast<int>(copy), key)) return static_cast<int>(copy);  // closed and reused meanwhile?
+      // the program may have closed it before the dup
+      if (matches(static_cast<int>(copy), key)) return static_cast<int>(copy);
       raw_syscall(SYS_close, copy);
     }
   }
@@ -51,9 +52,10 @@ int FileBacking::open_again(const Mapping& mapping, const char* path, const Key&
   char map_file[64];
   std::snprintf(map_file, sizeof(map_file), "/proc/self/map_files/%lx-%lx", mapping.start, mapping.end);
   const long flags = (key.writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
-  for (const char* name : {static_cast<const char*>(map_file), path}) {  // the first takes privilege
+  // map_files needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE
+  for (const char* name : {static_cast<const char*>(map_file), path}) {
     if (name[0] != '/') continue;
-    // A look before the opening: opening a device or a pipe can have effects.
+    // stat() first: opening a device or a FIFO can have side effects.
     struct stat status;
     if (::stat(name, &status) != 0 || !S_ISREG(status.st_mode)) continue;
     RawFd fd(raw_syscall(SYS_openat, AT_FDCWD, name, flags));
@@ -70,7 +72,7 @@ int FileBacking::acquire(const Mapping& mapping, const char* path, bool writable
       ++it->second.users;
       return it->second.fd;
     }
-    files_.erase(it);  // the program has closed it with all others
+    files_.erase(it);  // the program has closed it, as daemon(3) and closefrom(3) users do
   }
   if (!arena_->reserve(1)) return -1;
   int fd = find_open(key);

@@ -1,5 +1,5 @@
-// Descriptors for files that the program has mapped: its own, or opened anew. One for each file, however many
-// registrations use it.
+// Descriptors of the files that the program has mapped: duplicates of its own, or opened again. There is one for
+// each file, with a count of its users.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ class FileBacking {
  public:
   explicit FileBacking(Arena& arena) : arena_(&arena), files_(ArenaAllocator<Files::value_type>(&arena)) {}
 
-  /// A descriptor of the file behind a shared mapping, and counts a user of it; -1 if none can be had. `path` is
-  /// what the kernel shows for the mapping.
+  /// Returns a descriptor of the file that backs a shared mapping and adds a user; -1 if the file can't be opened.
+  /// `path`: the path that the kernel shows for the mapping (proc(5), /proc/PID/maps).
   int acquire(const Mapping& mapping, const char* path, bool writable);
   void release(int fd);
-  /// In a child of fork: closes all.
+  /// Closes all descriptors: for the child after fork(2).
   void clear();
 
  private:

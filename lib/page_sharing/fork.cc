@@ -1,6 +1,6 @@
-// A child of fork must not share moved pages with its parent. It copies them before it goes on, and the parent's
-// fork returns when that is done: until then the parent's other threads are kept from writing to them, so that the
-// child gets the memory as it was.
+// The child of a fork must not share moved pages with its parent. It copies them before fork(2) returns there, and
+// the parent's fork() returns when the copy is complete. Until then the other threads of the parent can't write to
+// these pages, so that the child gets the memory as it was at the fork.
 
 #include <fcntl.h>
 #include <poll.h>
@@ -15,14 +15,14 @@ namespace uroce::page_sharing {
 
 namespace {
 
-constexpr int kChildCopyMs = 10'000;  // for a child that is stopped or starved; then the parent goes on
+constexpr int kChildCopyMs = 10'000;  // limit for a child that is stopped; the parent then continues
 
 }  // namespace
 
 std::atomic<PageSharing::Impl*> PageSharing::Impl::watched = nullptr;
 
-// Handlers run in the order of registration in the child: the sooner ours, the fewer others have written to pages
-// that are the parent's still.
+// In the child, handlers run in the order of their registration (pthread_atfork(3)). The earlier this one is
+// registered, the fewer other handlers write to pages that still belong to the parent.
 void PageSharing::Impl::on_load() {
   ThreadList::note_main_thread();
   pthread_atfork(
@@ -58,7 +58,8 @@ void PageSharing::Impl::before_fork() {
 void PageSharing::Impl::after_fork_in_parent() {
   if (child_done_read.valid()) {
     child_done_write.reset();
-    // A system call of another thread would fail under the weaker mode: rather let the child see a later write.
+    // Only in full mode: in user mode, system calls of other threads would fail. Instead, the child may see later
+    // writes.
     const bool guard = threads.read() && !threads.single() && mover.userfault().guards_shared() &&
                        mover.userfault().mode() == Userfault::Mode::kFull;
     for (Range& range : *fork_ranges) {
@@ -87,8 +88,8 @@ void PageSharing::Impl::after_fork_in_child() {
   const std::uint64_t before = signals_before_fork;
   child_done_read.reset();
   become_child();
-  child_done_write.reset();  // the parent sees the end of the pipe, as it does if we die before
-  new (&mutex) std::mutex;   // it was locked by a thread of the parent
+  child_done_write.reset();  // the parent reads end of file, as it does if the child dies before
+  new (&mutex) std::mutex;   // it is locked by a thread that exists in the parent only
   raw_syscall(SYS_rt_sigprocmask, 2 /* SIG_SETMASK */, &before, nullptr, sizeof(before));
 }
 
@@ -100,7 +101,7 @@ void PageSharing::Impl::become_child() {
     for (const Range& range : ranges) {
       const std::size_t bytes = range.end - range.start;
       if (mover.to_private_alone(range.start, bytes, range.protection, file.get(), range.offset) != 0) {
-        // No memory for a copy. Then at least nothing that the child writes may reach its parent.
+        // Out of memory. At least, no write of the child may reach the parent.
         map_pages(range.start, bytes, range.protection, MAP_PRIVATE | MAP_FIXED, file.get(), range.offset);
       }
     }

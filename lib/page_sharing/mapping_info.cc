@@ -11,7 +11,7 @@ namespace uroce::page_sharing {
 
 namespace {
 
-// PROCMAP_QUERY, as include/uapi/linux/fs.h of Linux 6.11 has it; older headers lack it.
+// struct procmap_query of include/uapi/linux/fs.h (Linux 6.11), which older headers lack.
 struct ProcmapQuery {
   std::uint64_t size, flags, address;
   std::uint64_t start, end, vma_flags, page_bytes, offset, inode;
@@ -24,7 +24,7 @@ constexpr unsigned long kProcmapQuery = _IOWR('f', 17, ProcmapQuery);
 constexpr std::uint64_t kCoveringOrNext = 0x10;
 enum : std::uint64_t { kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8 };
 
-constexpr std::uintptr_t kThreadBlockReach = 64 * 1024;  // static thread-local memory below the control block
+constexpr std::uintptr_t kThreadBlockReach = 64 * 1024;  // static thread-local storage below the control block
 
 std::uint64_t parse_hex(char*& at) {
   std::uint64_t value = 0;
@@ -120,7 +120,7 @@ void MappingReader::set_origin(Mapping& out) const {
   } else {
     out.origin = Mapping::Origin::kSpecial;
   }
-  // Shared memory without a file of its own doesn't exist; what claims to be is a device.
+  // All shared memory has an inode. A shared mapping without one is a device.
   if (out.shared && out.inode == 0) out.origin = Mapping::Origin::kSpecial;
 }
 
@@ -215,7 +215,7 @@ bool ThreadList::read() {
       const long thread = static_cast<long>(parse_decimal(name));
       if (thread == 0) continue;
       if (count_ == kMaxThreads) return false;
-      // The C library puts the head of the robust list into the control block of each thread.
+      // The head of the robust futex list is in the C library's control block of each thread (get_robust_list(2)).
       std::uintptr_t block = 0;
       std::size_t bytes = 0;
       if (raw_syscall(SYS_get_robust_list, thread, &block, &bytes) != 0) block = 0;
@@ -239,8 +239,7 @@ bool ThreadList::may_hold_thread(const Mapping& mapping, std::uintptr_t start, s
   for (std::size_t i = 0; i < count_; ++i) {
     const std::uintptr_t block = entries_[i].block;
     if (block < mapping.start || block >= mapping.end) continue;
-    // The stack of a thread lies below its control block, in the same mapping; the main thread has its own
-    // elsewhere.
+    // The stack of a thread is below its control block in the same mapping. The main thread's stack is elsewhere.
     const std::uintptr_t low = entries_[i].main ? std::max(block - kThreadBlockReach, main_start_) : mapping.start;
     if (start < block + 4096 && end > low) return true;
   }

@@ -1,4 +1,5 @@
-// What is mapped at an address of this process: PROCMAP_QUERY (Linux 6.11), else the text of /proc/self/maps.
+// The mapping at an address of this process, from the ioctl PROCMAP_QUERY (Linux 6.11) or from the text of
+// /proc/self/maps (proc(5)).
 #pragma once
 
 #include <cstddef>
@@ -10,11 +11,11 @@ namespace uroce::page_sharing {
 
 struct Mapping {
   enum class Origin : std::uint8_t {
-    kAnonymous,  ///< no file; a name that the program gave counts for nothing
-    kHeap,       ///< anonymous, grown by brk
+    kAnonymous,  ///< no file; a name set by prctl(PR_SET_VMA) is ignored
+    kHeap,       ///< anonymous, grown by brk(2)
     kStack,      ///< of the main thread
-    kFile,       ///< a file, a memfd, shared anonymous memory (which is a file to the kernel), a device
-    kSpecial,    ///< of the kernel: vdso and the like
+    kFile,       ///< a file, a memfd, shared anonymous memory (a file to the kernel) or a device
+    kSpecial,    ///< made by the kernel, such as the vdso
   };
 
   std::uintptr_t start = 0, end = 0;
@@ -28,19 +29,18 @@ struct Mapping {
   int protection() const;  ///< PROT_*
 };
 
-/// Reads one process's mappings while it lives; a child of fork needs a reader of its own.
+/// Reads the mappings of this process. A child after fork(2) must open it again.
 class MappingReader {
  public:
-  /// 0, or errno: there is no /proc.
+  /// 0, or errno when /proc is not available.
   int open(bool force_text = false);
-  /// Not to be left open between uses: the program may close the descriptor, and give the number to a file of its
-  /// own.
+  /// To be called after each use: the program may close all descriptors and reuse the number for a file of its own.
   void close() { fd_.reset(); }
 
-  /// The mapping that holds `address`, or else the next one above it. 0, ENOENT (none), or another errno.
+  /// Finds the mapping that contains `address`, or the next one above it. 0, ENOENT (none), or another errno.
   int at_or_after(std::uintptr_t address, Mapping& out);
 
-  /// The path that the kernel shows for the mapping found last; empty if none. Valid until the next call.
+  /// The path of the mapping found last, as the kernel shows it; empty if it has none. Valid until the next call.
   const char* path() const { return path_; }
 
  private:
@@ -55,28 +55,28 @@ class MappingReader {
 
   RawFd fd_;
   bool text_ = false;
-  Mapping last_;            // text: where the reading stands
-  std::size_t filled_ = 0;  // text: bytes in text_buffer_
-  std::size_t taken_ = 0;   // text: bytes of them that were parsed
+  Mapping last_;            // text: the mapping parsed last
+  std::size_t filled_ = 0;  // text: bytes in buffer_
+  std::size_t taken_ = 0;   // text: bytes of buffer_ that were parsed
   char path_[kPathBytes] = {};
   char buffer_[2 * kPathBytes];
 };
 
-/// The threads of this process (bounded), for two questions: is there more than one, and which memory is the stack
-/// or the control block of one of them.
+/// The threads of this process: whether there is more than one, and which memory holds their stacks and control
+/// blocks.
 class ThreadList {
  public:
   static constexpr std::size_t kMaxThreads = 1024;
 
-  /// False when /proc doesn't tell, or there are more threads than fit.
+  /// False when /proc is not available, or there are more than kMaxThreads.
   bool read();
   bool single() const { return complete_ && count_ == 1; }
 
   /// Whether [start, end), which lies in `mapping`, may hold a thread's stack or control block.
   bool may_hold_thread(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end) const;
 
-  /// To be called once, early: notes where the main thread's thread-local memory begins. It has no mapping of its
-  /// own: what the program maps later joins it.
+  /// To be called once, when the library is loaded: records where the main thread's thread-local memory begins.
+  /// That memory shares its mapping with what the program maps next to it later.
   static void note_main_thread();
 
  private:

@@ -1,5 +1,6 @@
-// Memory of our own bookkeeping, apart from the program's heap: the heap's pages are what is moved, its locks may
-// be held by a thread that waits for the move, and a custom malloc may be what called us. Not thread-safe.
+// Memory for the bookkeeping of this library, separate from the program's heap: pages of the heap are being moved,
+// its locks may be held by a thread that waits for the move, and the caller may be a custom malloc. Not
+// thread-safe.
 #pragma once
 
 #include <sys/mman.h>
@@ -17,7 +18,7 @@ inline constexpr std::size_t kPageBytes = 4096;
 inline constexpr std::uint64_t page_floor(std::uint64_t value) { return value & ~std::uint64_t{kPageBytes - 1}; }
 inline constexpr std::uint64_t page_ceil(std::uint64_t value) { return page_floor(value + kPageBytes - 1); }
 
-/// mmap() without errno. Null on failure, with the errno in `error` where it is given.
+/// mmap(2) that does not write errno. Null on failure; `error`, if given, receives the errno.
 inline void* map_pages(std::uintptr_t at, std::size_t bytes, int protection, int flags, int fd = -1,
                        std::uint64_t offset = 0, int* error = nullptr) {
   const long result = raw_syscall(SYS_mmap, at, bytes, protection, flags, fd, offset);
@@ -34,7 +35,7 @@ class Arena {
  public:
   static constexpr std::size_t kNodeBytes = 128;
 
-  /// Null when the kernel has no memory. Large blocks are mappings of their own.
+  /// Null when out of memory. Blocks larger than kNodeBytes are separate mappings.
   void* allocate(std::size_t bytes) {
     if (bytes > kNodeBytes) {
       return map_pages(0, page_ceil(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
@@ -53,7 +54,7 @@ class Arena {
     ++free_nodes_;
   }
 
-  /// Makes sure that the next `nodes` small allocations succeed.
+  /// Guarantees that the next `nodes` allocations of at most kNodeBytes succeed. False: out of memory.
   bool reserve(std::size_t nodes) {
     while (free_nodes_ < nodes) {
       auto* slab =
@@ -74,7 +75,7 @@ class Arena {
   std::size_t free_nodes_ = 0;
 };
 
-/// For the standard containers. Callers reserve() before they insert, so it does not come to throwing.
+/// For the standard containers. Callers reserve() before they insert, so that allocate() does not throw.
 template <class T>
 struct ArenaAllocator {
   using value_type = T;
@@ -97,7 +98,7 @@ struct ArenaAllocator {
   Arena* arena;
 };
 
-/// A growing array of plain values. push() says whether there was memory.
+/// A growing array of trivially copyable values. push() returns false when out of memory.
 template <class T>
 class ArenaVector {
  public:

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint64_t kPagePresent = std::uint64_t{1} << 63;
 constexpr std::uint64_t kPageSwapped = std::uint64_t{1} << 62;
 
-/// pread() until all is there. 0, or errno; EIO stands for the end, too.
+/// Repeats pread(2) until `bytes` are read. 0 or errno; EIO also at the end of the file.
 int read_fully(int fd, std::byte* to, std::size_t bytes, std::uint64_t offset) {
   while (bytes > 0) {
     const long got = raw_syscall(SYS_pread64, fd, to, bytes, offset);
@@ -31,7 +31,7 @@ int read_fully(int fd, std::byte* to, std::size_t bytes, std::uint64_t offset) {
   return 0;
 }
 
-/// Calls visit(from, to) for each part of the file that holds data. Stops at the first errno and returns it.
+/// Calls visit(from, to) for each part of the file that holds data (lseek(2), SEEK_DATA). Returns the first error.
 template <class F>
 int for_each_data(int file, std::uint64_t start, std::uint64_t end, F&& visit) {
   while (start < end) {
@@ -50,13 +50,13 @@ int for_each_data(int file, std::uint64_t start, std::uint64_t end, F&& visit) {
   return 0;
 }
 
-/// Puts the mapping at `from` in the place of whatever is at `to`, in one step for all threads.
+/// Replaces the mapping at `to` by the one at `from`, atomically for all threads (mremap(2)).
 int replace(std::byte* from, std::uintptr_t to, std::size_t bytes) {
   const long result = raw_syscall(SYS_mremap, from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to);
   return result < 0 && result > -4096 ? static_cast<int>(-result) : 0;
 }
 
-/// A mapping that is taken away again unless it was moved into place.
+/// A mapping that is unmapped unless put_at() has moved it.
 struct Scratch {
   Scratch(std::size_t n, int flags, int fd, std::uint64_t offset)
       : at(static_cast<std::byte*>(map_pages(0, n, PROT_READ | PROT_WRITE, flags, fd, offset))), bytes(n) {}
@@ -109,8 +109,9 @@ int PageMover::step_to_shared(std::uintptr_t start, std::size_t bytes, int prote
   return error;
 }
 
-// Absent pages are found in the pagemap and left absent, so that a sparse range stays sparse. The others are read
-// through /proc/self/mem: where another thread gives pages back meanwhile, that fails instead of waiting for ever.
+// Absent pages are skipped (/proc/self/pagemap, kernel documentation admin-guide/mm/pagemap.rst), so that a sparse
+// range stays sparse. The others are read through /proc/self/mem: if another thread frees pages at the same time,
+// such a read fails, whereas a load would wait for ever.
 int PageMover::copy_present(std::uintptr_t start, std::size_t bytes, std::byte* to) {
   const RawFd pagemap(raw_syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
   const RawFd memory(raw_syscall(SYS_openat, AT_FDCWD, "/proc/self/mem", O_RDONLY | O_CLOEXEC));
@@ -132,7 +133,7 @@ int PageMover::copy_present(std::uintptr_t start, std::size_t bytes, std::byte* 
       while (end < count && (entries[end] & (kPagePresent | kPageSwapped)) != 0) ++end;
       const std::size_t at = (first + i) * kPageBytes;
       int error = read_fully(memory.get(), to + at, (end - i) * kPageBytes, start + at);
-      for (std::size_t page = i; error == EIO && page < end; ++page) {  // one of them has gone: take them singly
+      for (std::size_t page = i; error == EIO && page < end; ++page) {  // a page has gone: read page by page
         const std::size_t one = (first + page) * kPageBytes;
         const int single = read_fully(memory.get(), to + one, kPageBytes, start + one);
         if (single != 0 && single != EIO) error = single;
@@ -146,7 +147,7 @@ int PageMover::copy_present(std::uintptr_t start, std::size_t bytes, std::byte* 
 
 int PageMover::to_private(std::uintptr_t start, std::size_t bytes, int protection, bool single, int file,
                           std::uint64_t offset, bool& in_place) {
-  // Without writers there is nothing to guard against.
+  // A read-only mapping needs no guard.
   const bool guard = !single && (protection & PROT_WRITE) != 0;
   if (guard && !userfault_.guards_shared()) {
     in_place = true;
@@ -187,7 +188,7 @@ int PageMover::step_to_private(std::uintptr_t start, std::size_t bytes, int prot
   return error;
 }
 
-// The kernel copies each page when it is first written, and no write is lost by that.
+// The kernel copies each page at the first write to it (MAP_PRIVATE), so no write is lost.
 int PageMover::to_private_in_place(std::uintptr_t start, std::size_t bytes, int protection, int file,
                                    std::uint64_t offset) {
   if (map_pages(start, bytes, protection, MAP_PRIVATE | MAP_FIXED, file, offset) == nullptr) return ENOMEM;

@@ -1,7 +1,7 @@
-// Moves pages between private anonymous memory and a file, in place, while other threads go on using them.
+// Moves pages between private anonymous memory and a file, at the same address, while other threads use them.
 //
-// What a thread writes lands before the copy or after the replacement, never between. Where neither the process is
-// single-threaded nor userfaultfd allowed, memory is not moved at all.
+// A write of another thread takes effect either before the copy or after the replacement, never in between. A
+// process that has several threads and may not use userfaultfd(2) moves nothing.
 #pragma once
 
 #include <cstddef>
@@ -15,28 +15,28 @@ namespace uroce::page_sharing {
 
 class PageMover {
  public:
-  /// At most this much is protected at a time, so that other threads wait a bounded time.
+  /// Bytes that are protected at a time at most, which bounds how long other threads wait.
   static constexpr std::size_t kStepBytes = std::size_t{64} << 20;
 
   explicit PageMover(Arena& arena) : arena_(&arena) {}
 
   Userfault& userfault() { return userfault_; }
 
-  /// Replaces [start, start + bytes), private memory of one mapping with protection `protection`, by `file` from
-  /// `offset` on, where nothing is yet. `single`: no other thread runs. The range must hold neither the stack of
-  /// the calling thread nor anything else that it writes meanwhile. errno: 0, EBUSY (can't be moved safely: nothing
-  /// changed), ENOMEM (not all was moved).
+  /// Replaces [start, start + bytes), private memory of one mapping with protection `protection`, by an unused part
+  /// of `file` that begins at `offset`. `single`: the process has no other thread. The range must contain neither
+  /// the stack of the calling thread nor other memory that it writes during the call. errno: 0, EBUSY (can't be
+  /// moved safely, nothing has changed), ENOMEM (only a part was moved).
   int to_shared(std::uintptr_t start, std::size_t bytes, int protection, bool single, int file,
                 std::uint64_t offset);
 
-  /// The way back: [start, start + bytes), a shared mapping of `file` from `offset` on, becomes private anonymous
-  /// memory. The file is left as it is. Where that can't be done safely for lack of userfaultfd it becomes a
-  /// private mapping of the file with all its pages copied (`in_place`), which is the same to the program once the
-  /// file is punched there.
+  /// The reverse: [start, start + bytes), a shared mapping of `file` at `offset`, becomes private anonymous memory.
+  /// The file is not changed. Without userfaultfd it becomes a private mapping of the file, all of whose pages are
+  /// copied
+  /// (`in_place`); the program sees no difference.
   int to_private(std::uintptr_t start, std::size_t bytes, int protection, bool single, int file,
                  std::uint64_t offset, bool& in_place);
 
-  /// As to_private() for a process that has one thread and no use for the file, as a child of fork.
+  /// to_private() for a process with one thread that will not use the file again: the child of a fork.
   int to_private_alone(std::uintptr_t start, std::size_t bytes, int protection, int file, std::uint64_t offset);
 
  private:

@@ -18,19 +18,20 @@ namespace uroce::page_sharing {
 
 namespace {
 
-constexpr std::size_t kStackBelow = 64 * 1024, kStackAbove = 16 * 1024;  // of a stack that the program made itself
+// around the current frame: for stacks that the program allocated
+constexpr std::size_t kStackBelow = 64 * 1024, kStackAbove = 16 * 1024;
 constexpr std::uintptr_t kMallocHeapBytes = std::uintptr_t{64} << 20;
 constexpr std::uint64_t kHugePageBytes = std::uint64_t{2} << 20;
 constexpr std::uint32_t kMovesBetweenCounts = 1024;
 
-// glibc's fork writes into the header of every malloc arena in the child before our handler runs there. The headers
-// of thread arenas lie at the start of their heaps (aligned to 64 MiB), which begin with a pointer to the header
-// behind.
+// In the child, glibc's fork() writes to the header of every malloc arena before our handler runs. The headers of
+// thread arenas are at the start of their heaps, which are aligned to 64 MiB and begin with a pointer to the header
+// that follows.
 __attribute__((noinline, no_sanitize("address", "thread"))) bool holds_malloc_arena(std::uintptr_t start,
                                                                                     std::uintptr_t end) {
   const std::uintptr_t heap = (start + kMallocHeapBytes - 1) & ~(kMallocHeapBytes - 1);
   for (std::uintptr_t at = heap; at < end; at += kMallocHeapBytes) {
-    // The program may be writing there.
+    // Volatile: other threads may write here.
     const std::uintptr_t first = *reinterpret_cast<const volatile std::uintptr_t*>(at);
     if (first > at && first < at + 256) return true;
   }
@@ -53,7 +54,7 @@ bool PageSharing::Impl::is_ours(const Mapping& mapping) const {
          mapping.dev_minor == file_minor;
 }
 
-// The program may have closed our descriptor with all its others; what was moved into the file stays there then.
+// The program may have closed the memfd with all its other descriptors. What was moved into it then stays there.
 bool PageSharing::Impl::ensure_file() {
   struct stat status;
   if (file.valid()) {
@@ -88,7 +89,7 @@ int PageSharing::Impl::inspect_mappings(std::uintptr_t start, std::uintptr_t end
                                         bool& indirect_only) {
   indirect_only = false;
   if (reader.open() != 0 || !threads.read()) {
-    indirect_only = true;  // no /proc, or threads beyond counting: nothing is moved blindly
+    indirect_only = true;  // /proc is not available, or there are too many threads: nothing is moved
     return 0;
   }
   for (std::uintptr_t at = start; at < end;) {
@@ -144,7 +145,7 @@ bool PageSharing::Impl::movable(const Mapping& mapping, std::uintptr_t start, st
   return room_for_mappings() && ensure_file();
 }
 
-// Each move can split a mapping in three, and the program needs some of the kernel's limited number for itself.
+// Each move can split a mapping into three. Half of vm.max_map_count is left to the program.
 bool PageSharing::Impl::room_for_mappings() {
   if (moves++ % kMovesBetweenCounts != 0) return !crowded;
   std::size_t limit = 65530, count = 0;
@@ -173,7 +174,7 @@ std::uint64_t PageSharing::Impl::place_for(std::uintptr_t address, std::size_t b
     }
     if (taken(at - kPlaceBytes, at + size)) continue;
     next_place = at + size;
-    return at + address % kHugePageBytes;  // aligned as the address is, for huge pages
+    return at + address % kHugePageBytes;  // congruent to the address, so that huge pages are possible
   }
 }
 
@@ -207,7 +208,7 @@ bool PageSharing::Impl::join(Parts& parts, ArenaVector<Piece>& pieces) {
       return false;
     }
   }
-  for (const MappedPart& part : parts) {  // a piece counts as one user of its file, however many parts it has
+  for (const MappedPart& part : parts) {  // a piece counts as one user of its file
     if (part.joined && part.kind == MappedPart::Kind::kFile) files.release(part.piece.fd);
   }
   return true;
@@ -275,7 +276,7 @@ void PageSharing::Impl::release(ArenaVector<Piece>& pieces) {
       files.release(piece.fd);
       continue;
     }
-    if (piece.fd != file.get()) continue;  // of a file that was lost
+    if (piece.fd != file.get()) continue;  // of a memfd that the program has closed
     users.remove(piece.offset, piece.offset + piece.bytes, [&](std::uint64_t from, std::uint64_t to) {
       const std::uintptr_t at = piece.address + (from - piece.offset);
       unused.push({at, at + (to - from), from, 0});
@@ -298,7 +299,7 @@ void PageSharing::Impl::unshare(std::uintptr_t address, std::size_t bytes) {
 
 PageSharing::PageSharing() : impl_(nullptr) {
   void* at = map_pages(0, page_ceil(sizeof(Impl)), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
-  if (at == nullptr) return;  // everything answers ENOMEM
+  if (at == nullptr) return;  // all calls return ENOMEM
   impl_ = new (at) Impl();
   Impl::watched.store(impl_, std::memory_order_release);
 }
@@ -319,12 +320,12 @@ int PageSharing::share(const void* address, std::size_t bytes, bool writable, Sh
     if (raw_syscall(SYS_getpid) != impl_->process) impl_->become_child();
     try {
       error = impl_->share(reinterpret_cast<std::uintptr_t>(address), bytes, writable, pieces, count);
-    } catch (...) {  // of our containers, which reserve: not expected
+    } catch (...) {  // from the containers; not expected, since callers reserve memory first
     }
     impl_->reader.close();
   }
   if (error != 0) return error;
-  try {  // the program's malloc, so not under our lock
+  try {  // uses the program's malloc, so not with the mutex held
     out.pieces.assign(pieces, pieces + count);
   } catch (...) {
     unshare(address, bytes);

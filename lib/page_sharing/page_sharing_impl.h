@@ -1,9 +1,9 @@
-// The state behind PageSharing. It lives in a mapping of its own, never in the program's heap.
+// The implementation of PageSharing. It is in a mapping of its own, never in the program's heap.
 //
-// Places in the file. A page of the brk heap has its address as offset, so that neighbours merge into one mapping
-// and one piece. Any other range gets a place of its own with kPlaceBytes unused behind it: the program may
-// mremap() a registered block (realloc does) and let it grow, and what it grows into must not be a neighbour's
-// memory.
+// Offsets in the file. A page of the brk(2) heap has its address as offset, so that neighbouring pages merge into
+// one mapping and one piece. Any other range gets an offset of its own, followed by kPlaceBytes of unused offsets:
+// the program may mremap() a registered block (realloc does) and let it grow, and the block must not grow into
+// other shared memory.
 #pragma once
 
 #include <sys/mman.h>
@@ -32,7 +32,7 @@ struct PageSharing::Impl {
     std::uint64_t offset;
     std::uint64_t bytes;
     int fd;
-    bool moved;  ///< in our file, users counted; else in a file of the program's
+    bool moved;  ///< in the memfd, with a count of users; else in a file of the program
   };
   struct MappedPart {
     enum class Kind : std::uint8_t { kMove, kAlreadyShared, kFile };
@@ -66,10 +66,10 @@ struct PageSharing::Impl {
   void before_fork();
   void after_fork_in_parent();
   void after_fork_in_child();
-  /// Gives a child of fork its own copies of what its parent has moved, and forgets everything.
+  /// Replaces the pages that the parent had moved by private copies, and forgets all registrations: for the child.
   void become_child();
 
-  /// The mappings of our file, in order of address. False: not known.
+  /// The mappings of the memfd, in order of address. False: /proc is not available, or out of memory.
   bool find_mappings(Ranges& out);
   bool is_ours(const Mapping& mapping) const;
   bool ensure_file();
@@ -95,9 +95,9 @@ struct PageSharing::Impl {
   std::mutex mutex;
   long process = 0;
   Arena arena;
-  PageUsers users;     ///< of pages of our file
-  PageUsers leftover;  ///< pages of our file that have no user, but must not be used again
-  PageUsers indirect;  ///< addresses that the daemon reaches through the kernel: they must not move
+  PageUsers users;     ///< of pages of the memfd
+  PageUsers leftover;  ///< pages of the memfd without users that must not be reused
+  PageUsers indirect;  ///< addresses that the daemon accesses through /proc/PID/mem: they must not move
   Registrations registrations;
   FileBacking files;
   PageMover mover;
@@ -109,14 +109,14 @@ struct PageSharing::Impl {
   std::uint32_t file_major = 0, file_minor = 0;
   std::uint64_t next_place = kAddressEnd;
 
-  std::uint32_t moves = 0;  ///< since the mappings were counted last
-  bool crowded = false;     ///< the process is near the kernel's limit of mappings
+  std::uint32_t moves = 0;  ///< since room_for_mappings() counted the mappings
+  bool crowded = false;     ///< the process has more than half of vm.max_map_count mappings
 
   std::uint64_t signals_before_fork = 0;
   RawFd child_done_read, child_done_write;
   Ranges* fork_ranges = nullptr;
 
-  /// Whom the handlers of fork serve. Set once; release with acquire in the handlers.
+  /// The instance that the fork handlers use. Set once, with release; the handlers load it with acquire.
   static std::atomic<Impl*> watched;
   [[gnu::constructor]] static void on_load();
 };

@@ -1,4 +1,4 @@
-// How many registrations use each page of a file: an interval map from file offsets to counts.
+// The number of registrations that use each page of a file: an interval map from file offsets to counts.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class PageUsers {
 
   explicit PageUsers(Arena& arena) : arena_(&arena), runs_(ArenaAllocator<Runs::value_type>(&arena)) {}
 
-  /// Counts one user more of [start, end). False, and nothing changed, when there is no memory.
+  /// Adds one user to [start, end). False: out of memory, nothing has changed.
   bool add(std::uint64_t start, std::uint64_t end) {
     std::size_t overlapping = 0;
     for (auto it = first_overlapping(start); it != runs_.end() && it->first < end; ++it) ++overlapping;
@@ -42,8 +42,8 @@ class PageUsers {
     return true;
   }
 
-  /// Counts one user less of [start, end); unused(start, end) is called for what has none left. `unused` must not
-  /// touch this map. False, and nothing changed, when there is no memory.
+  /// Removes one user from [start, end) and calls unused(start, end) for each run that has none left. `unused` must
+  /// not access this map. False: out of memory, nothing has changed.
   template <class F>
   bool remove(std::uint64_t start, std::uint64_t end, F&& unused) {
     if (!arena_->reserve(3)) return false;
@@ -66,13 +66,13 @@ class PageUsers {
     return it != runs_.end() && it->first < end;
   }
 
-  /// The end of the stretch without users that begins at `start`, at most `limit`.
+  /// The end of the run without users that begins at `start`, at most `limit`.
   std::uint64_t unused_until(std::uint64_t start, std::uint64_t limit) const {
     auto it = first_overlapping(start);
     if (it == runs_.end() || it->first >= limit) return limit;
     return it->first > start ? it->first : start;
   }
-  /// The end of the run that holds `at`, or `at`.
+  /// The end of the run with users that contains `at`; `at` if there is none.
   std::uint64_t used_until(std::uint64_t at) const {
     auto it = first_overlapping(at);
     return it != runs_.end() && it->first <= at ? it->second.end : at;

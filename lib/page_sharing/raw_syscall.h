@@ -1,5 +1,5 @@
-// System calls that touch nothing of the thread: no errno (thread-local memory may be on a page that is protected
-// just now), no cancellation point. Result as the kernel gives it: negative values are -errno.
+// System calls that neither write errno, which may be on a page that is write-protected at the moment, nor are
+// cancellation points. The result is that of the kernel: negative values are -errno.
 #pragma once
 
 #include <sys/syscall.h>
@@ -69,8 +69,8 @@ struct RawClose {
 /// (with all descriptors) and reused for a file of its own.
 using RawFd = base::OwnedFd<RawClose>;
 
-/// Blocks every signal of the calling thread while it lives: a handler must not run where it could touch protected
-/// pages or come back in here.
+/// Blocks all signals of the calling thread during its lifetime: a signal handler must neither touch protected
+/// pages nor call this library again.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

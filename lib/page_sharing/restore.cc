@@ -1,4 +1,4 @@
-// How pages without users become private anonymous memory of the program again.
+// Returns pages without users to the program as private anonymous memory.
 
 #include <fcntl.h>
 #include <linux/falloc.h>
@@ -23,17 +23,18 @@ bool PageSharing::Impl::find_mappings(Ranges& out) {
   return true;
 }
 
-/// True when the pages are private now.
+/// True: the pages are private now.
 bool PageSharing::Impl::restore_at(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes,
                                    int protection) {
   bool in_place = false;
   const int error = mover.to_private(address, bytes, protection, threads.single(), file.get(), offset, in_place);
-  // A private mapping of the file shows what gets to its place in the file, wherever it has no copy of its own.
+  // A private mapping shows later changes of the file at pages that it has not copied, so the offsets are not
+  // reused.
   if (error == 0 && in_place) leftover.add(offset, offset + bytes);
   return error == 0;
 }
 
-/// Where the pages were registered. `bytes` grows by what the program has let the mapping grow meanwhile.
+/// Restores pages at the address where they were registered. `bytes` grows if the program has extended the mapping.
 bool PageSharing::Impl::restore_home(std::uintptr_t address, std::uint64_t offset, std::uint64_t& bytes,
                                      bool& elsewhere) {
   bool good = true;
@@ -63,7 +64,7 @@ bool PageSharing::Impl::restore_home(std::uintptr_t address, std::uint64_t offse
   return good;
 }
 
-/// Where the program has moved the mapping to, with mremap.
+/// Restores pages at the addresses to which the program has moved them (mremap(2)).
 bool PageSharing::Impl::restore_elsewhere(std::uint64_t offset, std::uint64_t bytes) {
   Ranges ranges(arena);
   if (!find_mappings(ranges)) return false;
@@ -92,7 +93,7 @@ void PageSharing::Impl::restore(std::uintptr_t address, std::uint64_t offset, st
   if (good) {
     raw_syscall(SYS_fallocate, file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, bytes);
   } else {
-    leftover.add(offset, offset + bytes);  // still shared: correct, if not as it was
+    leftover.add(offset, offset + bytes);  // the pages stay shared, which the program does not notice
   }
 }
 

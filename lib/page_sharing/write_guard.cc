@@ -6,7 +6,7 @@
 
 #include <utility>
 
-// What newer headers have: /dev/userfaultfd is of Linux 6.1.
+// Missing from older headers. /dev/userfaultfd exists since Linux 6.1.
 #ifndef UFFD_USER_MODE_ONLY
 #define UFFD_USER_MODE_ONLY 1
 #endif
@@ -51,7 +51,7 @@ bool Userfault::open(Mode mode) {
   return true;
 }
 
-// Programs that become daemons close all descriptors; the number may belong to another file by now.
+// The program may have closed all descriptors, as daemon(3) users do, and reused the number for another file.
 bool Userfault::still_ours() const {
   uffdio_range nothing = {};
   return raw_syscall(SYS_ioctl, fd_.get(), UFFDIO_WAKE, &nothing) == -EINVAL;
@@ -91,7 +91,7 @@ void Userfault::wake(std::uintptr_t start, std::size_t bytes) {
 void Userfault::unprotect(std::uintptr_t start, std::size_t bytes) {
   uffdio_range range = {start, bytes};
   raw_syscall(SYS_ioctl, fd_.get(), UFFDIO_UNREGISTER, &range);
-  wake(start, bytes);  // what was unmapped meanwhile is not woken by that
+  wake(start, bytes);  // UFFDIO_UNREGISTER does not wake threads of a part that was unmapped since
 }
 
 void Userfault::forget() {

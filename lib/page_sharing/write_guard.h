@@ -1,5 +1,4 @@
-// Holds back whoever touches a range of memory while it is replaced (userfaultfd: write protection, and absent
-// pages).
+// Blocks threads that access a range of memory while it is being replaced, by userfaultfd(2) in write-protect mode.
 #pragma once
 
 #include <cstddef>
@@ -9,31 +8,34 @@
 
 namespace uroce::page_sharing {
 
-/// The process's userfaultfd, opened when first needed. One per process; a child of fork must forget() it.
+/// The userfaultfd of the process, opened when first needed. One per process; the child of a fork must call
+/// forget().
 class Userfault {
  public:
   enum class Mode : std::uint8_t {
     kUnknown,
-    kFull,      ///< system calls of other threads wait, too
-    kUserOnly,  ///< what an unprivileged process gets: system calls of other threads into the range get EFAULT
+    kFull,  ///< system calls of other threads block, too
+    /// UFFD_USER_MODE_ONLY, for unprivileged processes: system calls of other threads into the range fail with
+    /// EFAULT
+    kUserOnly,
     kForbidden,
   };
 
-  /// Opens if need be; tests may ask for a weaker mode than the process could have.
+  /// Opens the descriptor if necessary. Tests may force a weaker mode than the process could use.
   Mode mode();
 
-  /// Whether memory that is shared already can be protected (Linux 5.19).
+  /// Whether shared memory can be protected, too (Linux 5.19).
   bool guards_shared() { return mode() != Mode::kForbidden && guards_shared_; }
 
-  /// Write-protects the pages of [start, start + bytes) and catches accesses to absent ones. 0 or errno; EBUSY:
-  /// some other userfaultfd is there already.
+  /// Write-protects [start, start + bytes) and catches accesses to missing pages. 0 or errno; EBUSY: the range is
+  /// registered with another userfaultfd.
   int protect(std::uintptr_t start, std::size_t bytes);
-  /// The range was replaced: lets go who waits.
+  /// To be called after the range was replaced: wakes the blocked threads.
   void wake(std::uintptr_t start, std::size_t bytes);
-  /// The range was not replaced: takes the protection away and lets go who waits.
+  /// To be called if the range was not replaced: removes the protection and wakes the blocked threads.
   void unprotect(std::uintptr_t start, std::size_t bytes);
 
-  /// In a child of fork: the descriptor is that of the parent's memory.
+  /// To be called in the child of a fork: the descriptor refers to the parent's memory.
   void forget();
 
  private:

@@ -1,4 +1,4 @@
-// The r* calls (rdma/rsocket.h): a number becomes a socket, -errno becomes errno.
+// The r* functions of rdma/rsocket.h (rsocket(7)): they look up the socket of a number and turn -errno into errno.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <rdma/rsocket.h>
@@ -19,18 +19,18 @@ using namespace uroce::rdmacm;
 namespace {
 
 template <class Result>
-Result said(Result r) {
+Result to_errno(Result r) {
   if (r >= 0) return r;
   errno = static_cast<int>(-r);
   return -1;
 }
 
-// Calls f(socket), whose answer is a result or -errno.
+// Calls f(socket), which returns a result or -errno.
 template <class F>
 auto on_socket(int number, F&& f) -> decltype(f(std::declval<Socket&>())) {
   try {
     const std::shared_ptr<Socket> socket = find_socket(number);
-    if (socket != nullptr) return said(f(*socket));
+    if (socket != nullptr) return to_errno(f(*socket));
     errno = EBADF;
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;

@@ -1,4 +1,4 @@
-// How a stream gets connected: the events of its rdma_cm_id, on the service's thread.
+// Connection setup of streams: the events of the rdma_cm_id, on the Service's thread.
 #include <netinet/in.h>
 
 #include <algorithm>
@@ -13,13 +13,13 @@ namespace {
 
 constexpr int kResolveMs = 1000, kMostResolveTries = 4;
 
-rdma_conn_param parameters(std::uint8_t (&greeting)[ConnectPrivateData::kBytes]) {
+rdma_conn_param parameters(std::uint8_t (&private_data)[ConnectPrivateData::kBytes]) {
   rdma_conn_param param{};
-  param.private_data = greeting;
+  param.private_data = private_data;
   param.private_data_len = ConnectPrivateData::kBytes;
   param.flow_control = 1;
   param.retry_count = 7;
-  // Control messages need no credit: the peer may be without a receive for as long as it does not look.
+  // Control messages take no credit, so the peer may have no receive posted until it polls again.
   param.rnr_retry_count = 7;
   return param;
 }
@@ -42,8 +42,8 @@ int Stream::connect(const sockaddr* addr, socklen_t length) {
     case State::kIdle: break;
     case State::kConnecting: return -EALREADY;
     case State::kConnected:
-      if (connect_told_) return -EISCONN;
-      connect_told_ = true;
+      if (connect_reported_) return -EISCONN;
+      connect_reported_ = true;
       return 0;
     case State::kFailed: return -failure_;
     default: return -EINVAL;
@@ -59,7 +59,7 @@ int Stream::connect(const sockaddr* addr, socklen_t length) {
   } else if (const int failed = wait(lock, false, [this] { return state_ != State::kConnecting; })) {
     return failed;
   }
-  connect_told_ = true;
+  connect_reported_ = true;
   if (state_ != State::kFailed) return 0;
   error_ = 0;
   return -failure_;
@@ -88,7 +88,7 @@ void Stream::on_address_resolved() {
   resolve_tries_ = 0;
   if (!settings_.route.empty() && rdma_set_option(id_, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, settings_.route.data(),
                                                   settings_.route.size()) == 0) {
-    return;  // the route is known: that is an event, too
+    return;  // setting the route generates ROUTE_RESOLVED
   }
   if (rdma_resolve_route(id_, kResolveMs) != 0) fail(errno);
 }
@@ -97,22 +97,22 @@ void Stream::on_route_resolved() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::kConnecting) return;
   if (const int failed = endpoint_.create(id_, settings_.sizes)) return fail(-failed);
-  std::uint8_t greeting[ConnectPrivateData::kBytes];
-  endpoint_.greeting().encode(greeting);
-  rdma_conn_param param = parameters(greeting);
+  std::uint8_t private_data[ConnectPrivateData::kBytes];
+  endpoint_.private_data().encode(private_data);
+  rdma_conn_param param = parameters(private_data);
   if (rdma_connect(id_, &param) != 0) fail(errno);
 }
 
-void Stream::adopt_greeting(const ConnectPrivateData& greeting) {
+void Stream::adopt_private_data(const ConnectPrivateData& private_data) {
   const EndpointConfig& sizes = endpoint_.config();
   flow_.start({sizes.send_buffer, sizes.receive_buffer, static_cast<std::uint16_t>(sizes.sq_size),
                static_cast<std::uint16_t>(sizes.rq_size)});
-  flow_.connect(greeting.credits, greeting.buffer, greeting.list.length);
-  peer_list_ = greeting.list;
-  const bool big = (greeting.flags & ConnectPrivateData::kBigEndian) != 0;
+  flow_.connect(private_data.credits, private_data.buffer, private_data.list.length);
+  peer_list_ = private_data.list;
+  const bool big = (private_data.flags & ConnectPrivateData::kBigEndian) != 0;
   swap_ = big != (std::endian::native == std::endian::big);
-  if ((greeting.flags & ConnectPrivateData::kHasIomap) != 0)
-    peer_iomap_entries_ = iomap_count(greeting.iomap_scale);
+  if ((private_data.flags & ConnectPrivateData::kHasIomap) != 0)
+    peer_iomap_entries_ = iomap_count(private_data.iomap_scale);
 }
 
 void Stream::on_established(const rdma_cm_event& event, std::vector<std::shared_ptr<Stream>>& failed) {
@@ -122,13 +122,13 @@ void Stream::on_established(const rdma_cm_event& event, std::vector<std::shared_
     if (state_ != State::kConnecting) return;
     listener = listener_.lock();
     if (listener == nullptr) {
-      const auto greeting =
+      const auto private_data =
           ConnectPrivateData::decode(event.param.conn.private_data, event.param.conn.private_data_len);
-      if (!greeting || greeting->list.length == 0) {
+      if (!private_data || private_data->list.length == 0) {
         rdma_disconnect(id_);
         return fail(EPROTO);
       }
-      adopt_greeting(*greeting);
+      adopt_private_data(*private_data);
     }
     state_ = State::kConnected;
     readable_ = writable_ = true;
@@ -149,7 +149,7 @@ void Stream::on_established(const rdma_cm_event& event, std::vector<std::shared_
 
 void Stream::on_disconnected() {
   const std::lock_guard lock(mutex_);
-  progress();  // what came before the end may still be read
+  progress();  // data received before the disconnect can still be read
   if (state_ == State::kConnected) end_connection(State::kDisconnected);
   rdma_disconnect(id_);
 }
@@ -169,7 +169,7 @@ void Stream::on_error(const rdma_cm_event& event, std::vector<std::shared_ptr<St
   give_up(errno_of(event), failed);
 }
 
-// An attempt has failed; one that nobody has accepted yet is closed, too.
+// A connection attempt has failed. A stream that was not accepted yet is closed, too.
 void Stream::give_up(int error, std::vector<std::shared_ptr<Stream>>& failed) {
   std::shared_ptr<Stream> listener;
   {
@@ -181,7 +181,7 @@ void Stream::give_up(int error, std::vector<std::shared_ptr<Stream>>& failed) {
   const auto self = shared_from_this();
   {
     const std::lock_guard lock(listener->mutex_);
-    // One that its listener no longer has is closed by the listener's end.
+    // Otherwise the listener's close() closes it.
     if (std::erase(listener->accepting_, self) == 0) return;
   }
   failed.push_back(self);
@@ -218,10 +218,10 @@ int Stream::begin_accept(const rdma_cm_event& event, const Settings& inherited) 
   settings_.sizes = inherited.sizes;
   state_ = State::kConnecting;
   if (const int failed = endpoint_.create(id_, settings_.sizes)) return failed;
-  adopt_greeting(*peer);
-  std::uint8_t greeting[ConnectPrivateData::kBytes];
-  endpoint_.greeting().encode(greeting);
-  rdma_conn_param param = parameters(greeting);
+  adopt_private_data(*peer);
+  std::uint8_t private_data[ConnectPrivateData::kBytes];
+  endpoint_.private_data().encode(private_data);
+  rdma_conn_param param = parameters(private_data);
   return rdma_accept(id_, &param) == 0 ? 0 : -errno;
 }
 

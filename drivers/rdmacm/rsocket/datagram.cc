@@ -1,4 +1,4 @@
-// A datagram socket: calls, and what it sends and receives from QP to QP.
+// Datagram sockets: the socket calls, and data between QPs.
 #include "rsocket/datagram.h"
 
 #include <endian.h>
@@ -55,14 +55,14 @@ bool SocketAddress::any() const {
 }
 
 std::shared_ptr<Datagram> Datagram::make(int domain) {
-  // The plain socket, whatever is preloaded.
+  // Without the C library's wrapper, which librspreload may have replaced.
   const int udp = high_number(static_cast<int>(syscall(SYS_socket, domain, SOCK_DGRAM | SOCK_NONBLOCK, 0)));
   return udp < 0 ? nullptr : std::make_shared<Datagram>(domain, udp);
 }
 
 Datagram::~Datagram() { ::close(udp_); }
 
-// The service listens for what peers send over UDP once there is an address that they may know.
+// Registers the UDP socket with the Service, once peers may know our address.
 void Datagram::start() {
   if (started_) return;
   Service* service = Service::get();
@@ -84,7 +84,7 @@ int Datagram::accept(std::shared_ptr<Socket>&) { return -EOPNOTSUPP; }
 int Datagram::connect(const sockaddr* addr, socklen_t length) {
   if (addr == nullptr || length < sizeof(sockaddr_in)) return -EINVAL;
   const std::lock_guard lock(mutex_);
-  // The address of our end becomes that of the way there.
+  // connect() also chooses the local address by the route.
   if (::connect(udp_, addr, length) != 0) return -errno;
   start();
   const auto to = SocketAddress::of(addr);
@@ -231,12 +231,12 @@ ssize_t Datagram::receive(const Buffers& to, int flags, sockaddr* from, socklen_
     m.from.to(address);
     copy_address(reinterpret_cast<const sockaddr*>(&address), from, from_length);
   }
-  const auto told = static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? m.length : length);
+  const auto result = static_cast<ssize_t>((flags & MSG_TRUNC) != 0 ? m.length : length);
   if ((flags & MSG_PEEK) == 0) {
     if (m.path != nullptr) m.path->post_receive(m.slot);
     messages_.pop_front();
   }
-  return told;
+  return result;
 }
 
 int Datagram::peer_name(sockaddr* addr, socklen_t* length) {

@@ -1,4 +1,4 @@
-// SOCK_DGRAM over UD, with a UDP socket for peers whose QP is not known yet.
+// SOCK_DGRAM over UD QPs, and over a UDP socket to peers whose QP is not known yet.
 #pragma once
 
 #include <netinet/in.h>
@@ -17,14 +17,14 @@
 
 namespace uroce::rdmacm {
 
-/// What the Service calls when a datagram socket's UDP socket has something.
+/// Called by the Service when the UDP socket of a datagram socket is readable.
 class DatagramResolver {
  public:
   virtual ~DatagramResolver() = default;
   virtual void receive() = 0;
 };
 
-/// An IP address and port that can be compared.
+/// An IP address and port, ordered and comparable.
 struct SocketAddress {
   sa_family_t family = 0;
   in_port_t port = 0;                 ///< network order
@@ -36,12 +36,12 @@ struct SocketAddress {
   auto operator<=>(const SocketAddress&) const = default;
 };
 
-/// A UD QP for each local address that peers were sent to from. The first datagrams to a peer go over UDP and carry
-/// our QPN; its answer tells its own, and what follows goes from QP to QP. Source: rdma-core,
-/// librdmacm/docs/rsocket.
+/// A datagram socket has one UD QP for each local address that it sends from. The first datagrams to a peer are
+/// sent over UDP and carry our QPN. The answer carries the peer's, and later datagrams go from QP to QP. Protocol:
+/// rdma-core, librdmacm/docs/rsocket.
 class Datagram final : public Socket, public DatagramResolver, public std::enable_shared_from_this<Datagram> {
  public:
-  /// Bytes of a datagram with its header: what a receive takes.
+  /// Bytes of a receive slot: a datagram with its header.
   static constexpr std::uint32_t kSlot = 2048;
 
   /// Null with errno.
@@ -69,7 +69,7 @@ class Datagram final : public Socket, public DatagramResolver, public std::enabl
   void receive() override;
 
  private:
-  /// A QP, with its memory: receive slots, one for GRHs, send slots.
+  /// A QP with its memory: receive slots, one slot for all GRHs, send slots.
   struct Path {
     SocketAddress local;
     rdma_cm_id* id = nullptr;
@@ -97,7 +97,7 @@ class Datagram final : public Socket, public DatagramResolver, public std::enabl
     ibv_ah* ah = nullptr;
     std::uint32_t qpn = 0;
   };
-  /// One that waits to be read: in a receive slot of a path, or, come over UDP, on its own.
+  /// A received datagram: in a receive slot of a path, or, if it came over UDP, in `own`.
   struct Message {
     Path* path = nullptr;
     std::uint32_t slot = 0;
@@ -126,7 +126,7 @@ class Datagram final : public Socket, public DatagramResolver, public std::enabl
   void learn(Peer& peer, const SocketAddress& address, std::uint32_t qpn);
 
   const int udp_;
-  std::mutex mutex_;  ///< guards what follows
+  std::mutex mutex_;  ///< guards all members that follow
   bool started_ = false, closed_ = false;
   Defaults sizes_ = defaults();
   std::vector<std::unique_ptr<Path>> paths_;

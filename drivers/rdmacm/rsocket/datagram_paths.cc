@@ -1,4 +1,4 @@
-// How a datagram socket learns of its peers: the way to them, their QPs, and a QP of its own for each way.
+// Peers of datagram sockets: their routes and QPs, and a local QP for each local address.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -14,7 +14,7 @@ namespace uroce::rdmacm {
 namespace {
 
 constexpr std::uint8_t kHopLimit = 64;
-// Anybody may send to the UDP socket.
+// Bounds the memory, since anybody can send to the UDP socket.
 constexpr std::size_t kMostPeers = 16384;
 
 int last_error() { return errno != 0 ? -errno : -EIO; }
@@ -87,7 +87,7 @@ int Datagram::Path::create(const Defaults& sizes) {
   return -EADDRNOTAVAIL;
 }
 
-// The GRH goes to one place for all: nobody reads it.
+// All GRHs are received into the same place: they are not read.
 int Datagram::Path::post_receive(std::uint32_t slot) {
   ibv_sge sges[] = {{reinterpret_cast<std::uint64_t>(grh()), sizeof(ibv_grh), mr->lkey},
                     {reinterpret_cast<std::uint64_t>(receive_slot(slot)), kSlot, mr->lkey}};
@@ -98,7 +98,7 @@ int Datagram::Path::post_receive(std::uint32_t slot) {
   return -ibv_post_recv(qp, &wr, &bad);
 }
 
-// Which address datagrams to `to` come from: the one bound to, or what the route says.
+// The local address for datagrams to `to`: the bound one, or the one that the route selects.
 int Datagram::source_for(const SocketAddress& to, SocketAddress& source) const {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
@@ -107,7 +107,7 @@ int Datagram::source_for(const SocketAddress& to, SocketAddress& source) const {
   source = SocketAddress::of(plain);
   if (!source.any()) return 0;
   const in_port_t port = source.port;
-  // The plain socket, whatever is preloaded.
+  // Without the C library's wrapper, which librspreload may have replaced.
   const auto probe = static_cast<int>(syscall(SYS_socket, to.family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (probe < 0) return -errno;
   length = to.to(address);
@@ -144,7 +144,7 @@ int Datagram::find_peer(const SocketAddress& to, Peer*& found) {
   Path* path = nullptr;
   if (const int failed = source_for(to, source)) return failed;
   if (source.port == 0) {
-    // Nothing was bound: the socket gets a port now, by which peers answer.
+    // The socket is not bound: bind it to a port at which peers can answer.
     sockaddr_storage any;
     const SocketAddress unbound{static_cast<sa_family_t>(domain()), 0, {}};
     const socklen_t length = unbound.to(any);
@@ -184,7 +184,7 @@ void Datagram::learn(Peer& peer, const SocketAddress& address, std::uint32_t qpn
   attr.grh.sgid_index = peer.path->sgid_index;
   attr.grh.hop_limit = kHopLimit;
   attr.port_num = peer.path->id->port_num;
-  // Without a handle datagrams go on over UDP.
+  // Without an address handle, datagrams continue to be sent over UDP.
   peer.ah = ibv_create_ah(peer.path->pd, &attr);
 }
 

@@ -1,5 +1,4 @@
-// The headers of rsocket datagrams: one before data from QP to QP, one before what goes over UDP.
-// Source: rdma-core, librdmacm/docs/rsocket.
+// The headers of rsocket datagrams: one for data between QPs, one for data and control over UDP.
 #pragma once
 
 #include <endian.h>
@@ -12,7 +11,7 @@
 
 namespace uroce::rdmacm {
 
-/// In wr_id: a receive, not a send.
+/// Set in the wr_id of receives.
 inline constexpr std::uint64_t kReceiveBit = 1ull << 63;
 
 inline constexpr std::uint8_t kUdpData = 0, kUdpControl = 7;
@@ -21,7 +20,7 @@ inline constexpr std::size_t kMostUdpHeader = 28;
 
 inline std::size_t header_length(const SocketAddress& a) { return a.family == AF_INET6 ? 24 : 8; }
 
-/// Version, length and port, then the address: the sender's. Returns its length.
+/// Writes version, length, port and address of the sender. Returns the header's length.
 inline std::size_t encode_header(const SocketAddress& from, std::byte* out) {
   const std::size_t length = header_length(from);
   std::memset(out, 0, length);
@@ -29,14 +28,14 @@ inline std::size_t encode_header(const SocketAddress& from, std::byte* out) {
   out[1] = std::byte{static_cast<std::uint8_t>(length)};
   std::memcpy(out + 2, &from.port, 2);
   if (from.family == AF_INET6) {
-    std::memcpy(out + 8, from.ip.data(), 16);  // the flow label before it stays 0
+    std::memcpy(out + 8, from.ip.data(), 16);  // the flow label in bytes 4 to 7 is 0
   } else {
     std::memcpy(out + 4, from.ip.data(), 4);
   }
   return length;
 }
 
-/// 0: not one of these.
+/// Returns the header's length; 0 if it is malformed.
 inline std::size_t decode_header(const std::byte* in, std::size_t size, SocketAddress& from) {
   if (size < 8) return 0;
   const auto version = static_cast<std::uint8_t>(in[0]);
@@ -53,7 +52,7 @@ inline std::size_t decode_header(const std::byte* in, std::size_t size, SocketAd
   return length;
 }
 
-/// Tag, version, operation, length and the sender's QPN, then its address. Returns its length.
+/// Writes tag, version, operation, length, and QPN and address of the sender. Returns the header's length.
 inline std::size_t encode_udp_header(const SocketAddress& from, std::uint8_t op, std::uint32_t qpn,
                                      std::byte (&out)[kMostUdpHeader]) {
   const bool six = from.family == AF_INET6;
@@ -69,7 +68,7 @@ inline std::size_t encode_udp_header(const SocketAddress& from, std::uint8_t op,
   return length;
 }
 
-/// 0: not one of these, for a socket of `family`.
+/// Returns the header's length; 0 if it is malformed or not of address family `family`.
 inline std::size_t decode_udp_header(const std::byte* in, std::size_t size, sa_family_t family, std::uint8_t& op,
                                      std::uint32_t& qpn) {
   const std::size_t length = family == AF_INET6 ? 28 : 16;

@@ -46,7 +46,7 @@ int Endpoint::create_queues(rdma_cm_id* id) {
   if (pd_ == nullptr) return last_error();
   channel_ = ibv_create_comp_channel(id->verbs);
   if (channel_ == nullptr) return last_error();
-  // Several threads may find the same event; who comes late must not wait for the next.
+  // Several threads may poll the same event: the late ones must not block.
   if (fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0) return last_error();
   const std::uint32_t receives = config_.rq_size + StreamFlow::kSpareReceives;
   cq_ = ibv_create_cq(id->verbs, static_cast<int>(config_.sq_size + receives), nullptr, channel_, 0);
@@ -101,7 +101,7 @@ void Endpoint::destroy() {
   pd_ = nullptr;
 }
 
-ConnectPrivateData Endpoint::greeting() const {
+ConnectPrivateData Endpoint::private_data() const {
   ConnectPrivateData g;
   g.flags = ConnectPrivateData::kHasIomap |
             (std::endian::native == std::endian::big ? ConnectPrivateData::kBigEndian : 0);

@@ -1,4 +1,4 @@
-// The verbs objects and the memory of one stream.
+// The verbs objects and memory of one stream.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -18,10 +18,10 @@ struct EndpointConfig {
   std::uint32_t iomap_entries = 0;
 };
 
-/// A QP with its CQ and PD, the buffers of both directions and the lists that the peer writes. The PD is its own:
-/// what one peer was given a key for is out of every other's reach. Functions return 0 or -errno.
+/// A QP with its CQ and PD, the buffers of both directions, and the lists that the peer writes. Each stream has a
+/// PD of its own, so that the keys given to one peer are useless to another. Functions return 0 or -errno.
 ///
-/// The socket's mutex guards it, but for what the buffers hold.
+/// Guarded by the socket's mutex, except for the contents of the buffers.
 class Endpoint {
  public:
   static constexpr std::uint64_t kReceiveWrId = 1ull << 63;
@@ -31,10 +31,10 @@ class Endpoint {
   Endpoint& operator=(const Endpoint&) = delete;
   ~Endpoint() { destroy(); }
 
-  /// Makes everything for `id`, whose device is known. Sizes are brought into what the device can do, and told in
-  /// config().
+  /// Creates all objects for `id`, whose device is known. Sizes are limited to those of the device; config()
+  /// returns them.
   int create(rdma_cm_id* id, EndpointConfig config);
-  /// Before rdma_destroy_id. No thread may be inside.
+  /// To be called before rdma_destroy_id(3), when no thread uses the endpoint.
   void destroy();
   bool exists() const { return qp_ != nullptr; }
 
@@ -49,18 +49,18 @@ class Endpoint {
     return reinterpret_cast<volatile IomapEntry*>(memory_ + kTargets * sizeof(Target));
   }
 
-  /// What the peer has to know.
-  ConnectPrivateData greeting() const;
+  /// The private data for the peer.
+  ConnectPrivateData private_data() const;
 
   int post_receives(std::uint32_t count);
   /// An RDMA WRITE of `pieces` of the send buffer, with w.imm when `with_imm`.
   int post(const StreamFlow::Write& w, bool with_imm);
-  /// The same with data of the caller's, at most config().inline_size bytes.
+  /// post() with inline data, at most config().inline_size bytes.
   int post_inline(const StreamFlow::Write& w, const void* data, std::uint32_t length, bool with_imm);
-  /// A credit update; its target goes to the list at `list` of the peer, which is of the other byte order if
-  /// `swap`.
+  /// Posts a credit update. Its target is written into the peer's list at `list`; `swap`: the peer has the other
+  /// byte order.
   int post_update(const StreamFlow::Update& u, const Target& list, bool swap);
-  /// An empty RDMA WRITE: with `imm`, a message; without, a sign that the peer still answers.
+  /// An empty RDMA WRITE: a control message if `imm` is given, else a keepalive.
   int post_control(std::uint64_t wr_id, const std::uint32_t* imm);
 
  private:

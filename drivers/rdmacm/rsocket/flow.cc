@@ -5,7 +5,7 @@
 namespace uroce::rdmacm {
 namespace {
 
-// wr_id: what a completion gives back.
+// wr_id: the kind of slot, and the bytes of the send buffer that the completion frees.
 constexpr std::uint64_t kSlot = 1ull << 32, kControl = 2ull << 32, kBytes = (1ull << 32) - 1;
 
 }  // namespace
@@ -16,9 +16,9 @@ void StreamFlow::start(const Config& config) {
   low_water_ = std::min(kLowWater, std::max(config.send_buffer / 2, 1u));
   all_slots_ = free_slots_ = config.sq_size - kControlSlots;
   rq_size_ = config.rq_size;
-  tell_at_ = static_cast<std::uint16_t>(config.rq_size / 2);
+  credit_update_at_ = static_cast<std::uint16_t>(config.rq_size / 2);
   half_ = config.receive_buffer / 2;
-  // The first half is in the greeting; the second is told as soon as there is a connection.
+  // The private data announces the first half; the second is announced as soon as the connection exists.
   granted_ = free_offset_ = freed_ = half_;
   lengths_.resize(config.rq_size);
 }
@@ -49,7 +49,7 @@ StreamFlow::Write StreamFlow::take(std::uint32_t length, bool inline_data, bool 
 
 StreamFlow::Write StreamFlow::send(std::uint32_t length, bool inline_data) {
   Write w = take(length, inline_data, true);
-  // The entry is used up before the write is posted: afterwards the peer may fill it again.
+  // The entry is updated before the write is posted: afterwards the peer may write it again.
   Target& target = targets_[target_];
   w.remote_addr = target.addr;
   w.key = target.key;
@@ -78,13 +78,13 @@ std::uint64_t StreamFlow::control() {
 
 std::optional<StreamFlow::Update> StreamFlow::update() {
   const bool space = freed_ >= half_ && half_ > 0;
-  const bool credits = static_cast<std::int16_t>(read_ - tell_at_) >= 0;
+  const bool credits = static_cast<std::int16_t>(read_ - credit_update_at_) >= 0;
   if (!can_control() || (!space && !credits)) return std::nullopt;
   Update u;
   u.control_slot = control_next_;
   u.wr_id = control();
   u.imm = message(MessageOp::kCredits, static_cast<std::uint16_t>(read_ + rq_size_));
-  tell_at_ = static_cast<std::uint16_t>(read_ + rq_size_ / 2);
+  credit_update_at_ = static_cast<std::uint16_t>(read_ + rq_size_ / 2);
   if (space) {
     u.has_target = true;
     u.target_index = peer_target_;
@@ -122,7 +122,7 @@ StreamFlow::Event StreamFlow::received(std::uint32_t imm) {
       return Event::kData;
     case MessageOp::kCredits: allowed_ = static_cast<std::uint16_t>(value); return Event::kCredits;
     case MessageOp::kIomap:
-      ++read_;  // it took a credit, and nobody reads it
+      ++read_;  // it took a credit, and the application does not read it
       return Event::kNothing;
     case MessageOp::kControl:
       if (value == static_cast<std::uint32_t>(ControlMessage::kDisconnect)) return Event::kDisconnect;
@@ -136,7 +136,7 @@ void StreamFlow::adopt(volatile Target* list, bool swap) {
   for (std::uint32_t n = 0; n < kTargets; ++n) {
     const std::uint32_t at = (target_ + n) % kTargets;
     if (targets_[at].length != 0) continue;
-    // The peer may be writing another entry meanwhile; this one is whole when its length is.
+    // The peer may be writing the entries now. An entry is complete when its length is not zero.
     const std::uint64_t sizes =
         __atomic_load_n(reinterpret_cast<volatile std::uint64_t*>(&list[at].key), __ATOMIC_ACQUIRE);
     Target read;

@@ -1,4 +1,4 @@
-// Options of a stream: those that rsocket(7) names.
+// Socket options of streams, as listed in rsocket(7).
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <rdma/rsocket.h>
@@ -58,7 +58,7 @@ int Stream::set_socket_option(int name, const void* value, socklen_t length) {
   if (!read_int(value, length, on)) return -EINVAL;
   switch (name) {
     case SO_REUSEADDR:
-      // Once bound it is too late, and of no consequence.
+      // Errors after binding are ignored: the option has no effect then.
       if (rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof(on)) != 0 &&
           state_ == State::kIdle && errno != ENOSYS && errno != EINVAL) {
         return -errno;
@@ -66,7 +66,7 @@ int Stream::set_socket_option(int name, const void* value, socklen_t length) {
       settings_.reuse_address = on != 0;
       return 0;
     case SO_RCVBUF:
-      // As with TCP, the room is twice what was asked for.
+      // As in tcp(7), the kernel's value is twice the requested one.
       if (on > 0 && !endpoint_.exists()) settings_.sizes.receive_buffer = static_cast<std::uint32_t>(on) << 1;
       return 0;
     case SO_SNDBUF:
@@ -108,7 +108,7 @@ int Stream::set_protocol_option(int level, int name, const void* value, socklen_
   int number = 0;
   if (level == IPPROTO_TCP &&
       (name == TCP_MAXSEG || name == TCP_CONGESTION || name == TCP_KEEPCNT || name == TCP_KEEPINTVL)) {
-    return 0;  // RC has its own
+    return 0;  // RC has its own mechanisms
   }
   if (!read_int(value, length, number)) return -EINVAL;
   if (level == IPPROTO_IP && name == IP_TOS) {
@@ -199,7 +199,7 @@ int Stream::get_option(int level, int name, void* value, socklen_t* length) {
     case SO_RCVBUF: return write_int(static_cast<int>(settings_.sizes.receive_buffer), value, length);
     case SO_SNDBUF: return write_int(static_cast<int>(settings_.sizes.send_buffer), value, length);
     case SO_LINGER: {
-      linger l{1, 0};  // close() waits until all is sent
+      linger l{1, 0};  // default: close() waits until all data is sent
       if (settings_.linger_set) l = settings_.linger_time;
       return write_value(&l, sizeof(l), value, length);
     }

@@ -1,4 +1,4 @@
-// rpoll() and rselect(): rsockets and plain descriptors together.
+// rpoll() and rselect(): poll(2) and select(2) for rsockets and ordinary descriptors.
 #include <rdma/rsocket.h>
 
 #include <cerrno>
@@ -14,11 +14,11 @@ namespace uroce::rdmacm {
 namespace {
 
 struct Entry {
-  std::shared_ptr<Socket> socket;  ///< null: a plain descriptor
-  std::size_t from = 0, to = 0;    ///< its descriptors among those slept on
+  std::shared_ptr<Socket> socket;  ///< null: an ordinary descriptor
+  std::size_t from = 0, to = 0;    ///< its range in sleep_on_
 };
 
-/// One call, from its first look to its last.
+/// The state of one rpoll() call.
 class Poll {
  public:
   Poll(pollfd* fds, nfds_t count) : fds_(fds), entries_(count) {
@@ -60,7 +60,7 @@ class Poll {
  private:
   int plain(int timeout_ms) { return ::poll(fds_, entries_.size(), timeout_ms); }
 
-  // How many have something to tell now.
+  // Fills revents. Returns the number of entries with events.
   int look() {
     int found = 0;
     for (std::size_t i = 0; i < entries_.size(); ++i) {
@@ -76,7 +76,7 @@ class Poll {
     return found;
   }
 
-  // The same, and makes everything ready for a sleep.
+  // look(), and prepares a sleep.
   int watch() {
     int found = 0;
     sleep_on_.assign(1, {waker_fd(), POLLIN, 0});

@@ -19,18 +19,18 @@
 namespace uroce::rdmacm {
 namespace {
 
-std::mutex one_mutex;
-std::atomic<Service*> one{nullptr};
+std::mutex instance_mutex;
+std::atomic<Service*> instance{nullptr};
 
-// The parent's service has no thread in the child, and its channel is the parent's.
-void forget_after_fork() { one = nullptr; }
+// The thread of the parent's service does not exist in the child, and the channel belongs to the parent.
+void forget_after_fork() { instance = nullptr; }
 
 }  // namespace
 
 Service* Service::get() {
-  if (Service* existing = one) return existing;
-  const std::lock_guard lock(one_mutex);
-  if (one != nullptr) return one;
+  if (Service* existing = instance) return existing;
+  const std::lock_guard lock(instance_mutex);
+  if (instance != nullptr) return instance;
   auto* made = new (std::nothrow) Service;
   if (made == nullptr || !made->start()) {
     delete made;
@@ -38,7 +38,7 @@ Service* Service::get() {
   }
   static const int registered = pthread_atfork(nullptr, nullptr, forget_after_fork);
   static_cast<void>(registered);
-  one = made;
+  instance = made;
   return made;
 }
 
@@ -47,7 +47,7 @@ bool Service::start() {
   if (channel_ == nullptr) return false;
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   const bool ready = wake_fd_ >= 0 && fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) == 0;
-  // Signals are the application's.
+  // Signals are to be handled by the application's threads.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -99,7 +99,7 @@ void Service::run() {
   }
 }
 
-// False: the channel tells nothing any more.
+// False: the channel has failed.
 bool Service::handle_events() {
   while (true) {
     rdma_cm_event* event = nullptr;
@@ -109,7 +109,7 @@ bool Service::handle_events() {
     {
       const std::lock_guard lock(events_mutex_);
       const bool request = event->event == RDMA_CM_EVENT_CONNECT_REQUEST;
-      // A new id has the context that its listener had; the listener may be gone since.
+      // A new id inherits the context of its listener, which may be gone.
       if (request) event->id->context = nullptr;
       auto* stream = static_cast<Stream*>(request ? event->listen_id->context : event->id->context);
       if (stream != nullptr) {
@@ -125,7 +125,7 @@ bool Service::handle_events() {
   }
 }
 
-// The time until the next, in milliseconds as poll() takes it.
+// Returns the time until the next keepalive as the timeout of poll(2).
 int Service::send_keepalives() {
   std::vector<std::shared_ptr<Stream>> due;
   int timeout = -1;
@@ -178,7 +178,7 @@ void Service::remove(int fd) {
     std::erase_if(udp_, [&](const Udp& u) { return u.fd == fd; });
   }
   wake();
-  // One that is being called works to its end first.
+  // A call in progress finishes first.
   const std::lock_guard calling(udp_call_mutex_);
 }
 

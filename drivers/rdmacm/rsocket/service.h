@@ -1,5 +1,5 @@
-// The thread that works for all rsockets of a process: connection events, keepalives, and what datagram sockets
-// learn of their peers.
+// The background thread of all rsockets of a process: connection events, keepalives, and address exchange of
+// datagram sockets.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -14,21 +14,22 @@ namespace uroce::rdmacm {
 class Stream;
 class DatagramResolver;
 
-/// One for each process, made with the first socket and never ended: sockets may be used while the process ends.
-/// After a fork the child gets a new one. Thread-safe.
+/// One instance per process, created with the first socket and never destroyed, since sockets may be used until the
+/// process ends. After a fork(2) the child creates a new one. Thread-safe.
 class Service {
  public:
-  /// Null, with errno, when there can be none.
+  /// Null with errno when it can't be started.
   static Service* get();
 
-  /// The channel of every stream's rdma_cm_id. The id's context is its Stream, or null.
+  /// The event channel of all streams. The context of an rdma_cm_id is its Stream, or null.
   rdma_event_channel* channel() const { return channel_; }
 
-  /// No event of `id` is told to its socket from now on, nor is one being told. Not from within an event.
+  /// When it returns, no event of `id` is being or will be delivered to its socket. Not to be called from an event
+  /// handler.
   void forget(rdma_cm_id* id);
-  /// Sends a keepalive each `seconds`; 0: no more.
+  /// Sends a keepalive every `seconds`; 0 stops that.
   void keep_alive(const std::shared_ptr<Stream>& stream, unsigned seconds);
-  /// Has resolver->receive() called when `fd` is readable; until remove() has returned.
+  /// Calls resolver->receive() whenever `fd` is readable, until remove() has returned.
   void add(int fd, std::shared_ptr<DatagramResolver> resolver);
   void remove(int fd);
 
@@ -53,11 +54,11 @@ class Service {
 
   rdma_event_channel* channel_ = nullptr;
   int wake_fd_ = -1;
-  std::mutex events_mutex_;  ///< held while an event is told
-  std::mutex mutex_;         ///< guards what follows
+  std::mutex events_mutex_;  ///< held while an event is delivered
+  std::mutex mutex_;         ///< guards all members that follow
   std::vector<Keepalive> keepalives_;
   std::vector<Udp> udp_;
-  std::mutex udp_call_mutex_;  ///< held while a resolver works
+  std::mutex udp_call_mutex_;  ///< held while a resolver runs
 };
 
 }  // namespace uroce::rdmacm

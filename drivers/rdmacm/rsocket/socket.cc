@@ -19,14 +19,14 @@ struct Waker {
 
 thread_local Waker waker;
 
-// Sockets may still be used while the process ends, so the table stays.
+// Never freed: sockets may be used until the process ends.
 struct Table {
   std::shared_mutex mutex;
   std::unordered_map<int, std::shared_ptr<Socket>> sockets;
 };
 Table& table() {
-  static auto* one = new Table;
-  return *one;
+  static auto* instance = new Table;
+  return *instance;
 }
 
 void read_setting(const char* name, std::uint32_t& value) {
@@ -41,7 +41,7 @@ void read_setting(const char* name, std::uint32_t& value) {
 }  // namespace
 
 int high_number(int fd) {
-  // Below FD_SETSIZE, and below the usual limit of descriptors.
+  // Less than FD_SETSIZE and the usual limit of descriptors.
   constexpr int kFirst = 512;
   const int moved = fd < 0 ? -1 : fcntl(fd, F_DUPFD, kFirst);
   if (moved < 0) return fd;

@@ -1,4 +1,5 @@
-// What every rsocket is to the r* calls: a number, and a stream or a datagram socket behind it.
+// The interface of an rsocket for the r* functions (rsocket(7)): a file descriptor number, and a stream or datagram
+// socket.
 #pragma once
 
 #include <poll.h>
@@ -15,17 +16,17 @@
 
 namespace uroce::rdmacm {
 
-/// An eventfd of the calling thread, by which others wake it. Taken before a socket's state is looked at, so that a
-/// change after the look is not slept through.
+/// An eventfd(2) by which other threads wake the calling thread. Obtained before the socket's state is checked, so
+/// that no later change is missed.
 int waker_fd();
-/// Takes what has woken this thread.
+/// Resets the eventfd of the calling thread.
 void drain_waker();
 
-/// The descriptor, moved to a number above those that programs get from the kernel: select under librspreload takes
-/// a program's descriptor for an rsocket when an rsocket's number is the lower one. -1 stays -1.
+/// Moves a descriptor to a number above those that the kernel assigns first: select() of librspreload treats any
+/// descriptor above an rsocket's number as an rsocket. -1 stays -1.
 int high_number(int fd);
 
-/// Threads that sleep until a socket changes, by their wakers. The socket's mutex guards it.
+/// The eventfds of threads that wait for a change of the socket. The socket's mutex guards it.
 class Watchers {
  public:
   void add(int waker) { wakers_.push_back(waker); }
@@ -37,14 +38,14 @@ class Watchers {
   std::vector<int> wakers_;
 };
 
-/// Defaults of new sockets: built in, or from the files that rsocket(7) names.
+/// Default sizes of new sockets: built in, or from the files that rsocket(7) lists.
 struct Defaults {
   std::uint32_t polling_us = 10, inline_size = 64, sq_size = 384, rq_size = 384;
   std::uint32_t receive_buffer = 1 << 21, send_buffer = 1 << 20, iomap_entries = 0;
 };
 const Defaults& defaults();
 
-/// A message of one call: buffers to fill or to send.
+/// The buffers of one call, to send from or to receive into.
 struct Buffers {
   const iovec* vectors;
   std::size_t count;
@@ -60,7 +61,7 @@ class BufferCursor {
  public:
   explicit BufferCursor(const Buffers& buffers) : buffers_(buffers) {}
 
-  /// The next bytes that lie together, at most `most`.
+  /// The next contiguous bytes, at most `most`.
   iovec next(std::size_t most) const;
   void skip(std::size_t bytes);
   void copy_out(void* to, std::size_t bytes);  ///< from the buffers
@@ -71,8 +72,8 @@ class BufferCursor {
   mutable std::size_t index_ = 0, offset_ = 0;
 };
 
-/// Calls return what the socket call of the name does, with -errno for an error. Thread-safe; close() is the last
-/// call, made once, and others under way end with an error.
+/// Functions return the result of the socket call of that name, or -errno. Thread-safe. close() is called once, as
+/// the last function; concurrent calls end with an error.
 class Socket {
  public:
   Socket(int domain, int type) : domain_(domain), type_(type) {}
@@ -80,7 +81,7 @@ class Socket {
   Socket& operator=(const Socket&) = delete;
   virtual ~Socket() = default;
 
-  /// The rsocket's number: a file descriptor that nothing else can get while the socket lives.
+  /// The number of the rsocket: a descriptor that is reserved while the socket exists.
   virtual int fd() const = 0;
   int domain() const { return domain_; }
   int type() const { return type_; }
@@ -93,7 +94,7 @@ class Socket {
   virtual void close() = 0;
 
   virtual ssize_t send(const Buffers& from, int flags, const sockaddr* to, socklen_t length) = 0;
-  /// `from` may be null; it gets the sender's address, cut to *length.
+  /// `from` may be null. It receives the sender's address, truncated to *length.
   virtual ssize_t receive(const Buffers& to, int flags, sockaddr* from, socklen_t* length) = 0;
 
   virtual int peer_name(sockaddr* addr, socklen_t* length) = 0;
@@ -101,10 +102,10 @@ class Socket {
   virtual int set_option(int level, int name, const void* value, socklen_t length) = 0;
   virtual int get_option(int level, int name, void* value, socklen_t* length) = 0;
 
-  /// Which of `events`, and of POLLERR and POLLHUP, hold now.
+  /// Which of `events`, POLLERR and POLLHUP hold now (poll(2)).
   virtual short ready(short events) = 0;
-  /// The same, before a sleep: this thread watches until unwatch(), and `sleep_on` gets the descriptors that tell
-  /// of what comes in.
+  /// ready(), and prepares a sleep: changes wake this thread until unwatch(), and `sleep_on` receives the
+  /// descriptors to wait for in addition.
   virtual short watch(short events, int waker, std::vector<pollfd>& sleep_on) = 0;
   virtual void unwatch(int waker) = 0;
 
@@ -115,7 +116,7 @@ class Socket {
   const int domain_, type_;
 };
 
-/// Copies an address as getsockname() does: cut to *length, which gets the whole length.
+/// Copies an address as getsockname(2) does: truncated to *length, which receives the full length.
 inline int copy_address(const sockaddr* from, sockaddr* to, socklen_t* length) {
   const socklen_t whole = from->sa_family == AF_IB ? 48 : from->sa_family == AF_INET6 ? 28 : 16;
   if (const socklen_t part = std::min(*length, whole); part > 0) std::memcpy(to, from, part);
@@ -125,7 +126,7 @@ inline int copy_address(const sockaddr* from, sockaddr* to, socklen_t* length) {
 
 std::shared_ptr<Socket> find_socket(int fd);
 void insert_socket(std::shared_ptr<Socket> socket);
-/// The socket that had this number, which is free from now on; null when there is none.
+/// Removes the socket from the table and returns it; null if the number is no rsocket's.
 std::shared_ptr<Socket> remove_socket(int fd);
 
 }  // namespace uroce::rdmacm

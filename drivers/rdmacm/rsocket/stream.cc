@@ -1,4 +1,4 @@
-// A stream's life, and what its threads wait for.
+// Streams: creation, state, completions, shutdown and readiness.
 #include "rsocket/stream.h"
 
 #include <fcntl.h>
@@ -55,7 +55,7 @@ int Stream::listen(int backlog) {
   backlog_ = static_cast<std::size_t>(std::clamp(backlog, 16, 4096));
   if (state_ == State::kListening) return 0;
   if (state_ != State::kIdle) return -EINVAL;
-  // A request may come before rdma_listen is back.
+  // A request may arrive before rdma_listen() returns.
   state_ = State::kListening;
   if (rdma_listen(id_, static_cast<int>(backlog_)) == 0) return 0;
   state_ = State::kIdle;
@@ -90,7 +90,7 @@ int Stream::await_connection(std::unique_lock<std::mutex>& lock, bool nonblock) 
   }
 }
 
-// What has completed is taken in, used-up receives are replaced, credits given back.
+// Handles completions, replaces consumed receives, and returns credits.
 void Stream::progress() {
   if (!endpoint_.exists() || state_ == State::kConnecting) return;
   std::array<ibv_wc, 32> wcs;
@@ -181,11 +181,11 @@ int Stream::shutdown(int how) {
   if (state_ != State::kConnected)
     return state_ == State::kDisconnected || state_ == State::kFailed ? 0 : -ENOTCONN;
   if (how != SHUT_WR) readable_ = false;
-  const bool told = !writable_;  // the peer knows already that nothing more is sent
+  const bool announced = !writable_;  // the peer knows that nothing more will be sent
   if (how != SHUT_RD) writable_ = false;
   watchers_.wake_others();
   const bool end = !readable_ && !writable_;
-  if (end || (!writable_ && !told)) {
+  if (end || (!writable_ && !announced)) {
     const auto over = [this] { return flow_.can_control() || state_ != State::kConnected; };
     if (const int failed = wait(lock, false, over)) return failed;
     if (state_ == State::kConnected) {
@@ -224,7 +224,7 @@ void Stream::close() {
   }
   detach_id();
   {
-    // After detach_id nobody adds to these.
+    // After detach_id() no stream is added.
     const std::lock_guard lock(mutex_);
     orphans.insert(orphans.end(), accepting_.begin(), accepting_.end());
     accepting_.clear();
@@ -238,7 +238,7 @@ void Stream::close() {
   rdma_destroy_id(id_);
 }
 
-// No event reaches this socket any more.
+// Afterwards no event reaches this socket.
 void Stream::detach_id() {
   if (Service* service = Service::get()) service->forget(id_);
 }
@@ -276,7 +276,7 @@ short Stream::ready_locked(short events) {
       if (flow_.readable() > 0 || !readable_) found |= POLLIN;
       if (!writable_ || flow_.can_send()) found |= POLLOUT;
       found &= events;
-      // Pollers take a hangup for the end: what came before it is read first.
+      // Pollers treat POLLHUP as end of file: data received before is reported first.
       if (state_ == State::kDisconnected && flow_.readable() == 0) found |= POLLHUP;
       if (state_ == State::kFailed) found |= POLLERR;
       return found;

@@ -1,4 +1,4 @@
-// SOCK_STREAM over RC.
+// SOCK_STREAM over RC QPs.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -16,12 +16,11 @@
 
 namespace uroce::rdmacm {
 
-/// Connection events come on the Service's thread (on_event), everything else on the application's. Locks are taken
-/// in the order of their declaration. Whoever finds completions acts on all of them and wakes the threads that
-/// sleep.
+/// Connection events arrive on the Service's thread (on_event), all other calls on the application's. Lock order:
+/// the order of declaration. A thread that finds completions handles all of them and wakes the waiting threads.
 class Stream final : public Socket, public std::enable_shared_from_this<Stream> {
  public:
-  /// Null with errno when there is no CM.
+  /// Null with errno when there is no device.
   static std::shared_ptr<Stream> make(int domain);
   Stream(int domain, rdma_cm_id* id);
   ~Stream() override;
@@ -43,13 +42,13 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   short watch(short events, int waker, std::vector<pollfd>& sleep_on) override;
   void unwatch(int waker) override;
 
-  /// riomap(): the offset, or -errno.
+  /// riomap (rsocket(7)): the offset, or -errno.
   off_t map(void* buffer, std::size_t length, int protection, off_t offset);
   int unmap(void* buffer, std::size_t length);
   ssize_t write_at(const void* from, std::size_t length, off_t offset, int flags);
 
-  /// An event of this socket's id, or, of a listening one, of a new id. Streams that have to be closed once the
-  /// event is acknowledged are added to `failed`.
+  /// An event of this socket's id or, for a listener, of a new id. Streams to close after the event is acknowledged
+  /// are added to `failed`.
   void on_event(const rdma_cm_event& event, std::vector<std::shared_ptr<Stream>>& failed);
   void send_keepalive();
 
@@ -61,11 +60,11 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
     void* buffer;
     std::size_t length;
     off_t offset;
-    int index;  ///< in the peer's list, or -1: not told to the peer
-    bool told;
+    int index;  ///< in the peer's list; -1: local only
+    bool announced;
   };
 
-  // Options, before there is a connection.
+  // Options that take effect when the connection is made.
   struct Settings {
     EndpointConfig sizes;
     linger linger_time{};
@@ -101,7 +100,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   int post_copied(BufferCursor& cursor, const StreamFlow::Write& w, std::unique_lock<std::mutex>& lock,
                   bool with_imm);
   int await_room(std::unique_lock<std::mutex>& lock, bool nonblock);
-  int tell_mappings(std::unique_lock<std::mutex>& lock, bool nonblock);
+  int announce_mappings(std::unique_lock<std::mutex>& lock, bool nonblock);
   bool find_target(std::uint64_t offset, Target& rest) const;
   void drop_mappings();
   int set_socket_option(int name, const void* value, socklen_t length);
@@ -112,7 +111,7 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   void start_keepalive();
   void detach_id();
 
-  // Of on_event.
+  // Handlers called by on_event().
   void on_address_resolved();
   void on_route_resolved();
   void on_established(const rdma_cm_event& event, std::vector<std::shared_ptr<Stream>>& failed);
@@ -120,38 +119,38 @@ class Stream final : public Socket, public std::enable_shared_from_this<Stream> 
   void on_request(const rdma_cm_event& event, std::vector<std::shared_ptr<Stream>>& failed);
   void on_error(const rdma_cm_event& event, std::vector<std::shared_ptr<Stream>>& failed);
   int begin_accept(const rdma_cm_event& event, const Settings& inherited);
-  void adopt_greeting(const ConnectPrivateData& greeting);
+  void adopt_private_data(const ConnectPrivateData& private_data);
   void give_up(int error, std::vector<std::shared_ptr<Stream>>& failed);
 
   int number_ = -1;
   rdma_cm_id* id_ = nullptr;
 
-  std::mutex send_mutex_;     ///< one sender at a time
-  std::mutex receive_mutex_;  ///< one receiver at a time
-  std::mutex mutex_;          ///< guards what follows, but for the contents of the buffers
+  std::mutex send_mutex_;     ///< held during a send
+  std::mutex receive_mutex_;  ///< held during a receive
+  std::mutex mutex_;          ///< guards all members that follow, but not the contents of the buffers
   State state_ = State::kIdle;
-  bool readable_ = false, writable_ = false;  ///< may still become so
+  bool readable_ = false, writable_ = false;  ///< false: will not become readable or writable again
   bool armed_ = false;
-  bool connect_told_ = false;
-  int error_ = 0;    ///< what SO_ERROR tells, once
-  int failure_ = 0;  ///< why the state is kFailed
+  bool connect_reported_ = false;
+  int error_ = 0;    ///< SO_ERROR, reset when read
+  int failure_ = 0;  ///< errno that caused kFailed
   int resolve_tries_ = 0;
   sockaddr_storage destination_{};
   Settings settings_;
   Endpoint endpoint_;
   StreamFlow flow_;
   Watchers watchers_;
-  Target peer_list_;  ///< where the peer's targets lie; its iomap entries follow
+  Target peer_list_;  ///< address of the peer's list of targets; its iomap entries follow
   std::uint32_t peer_iomap_entries_ = 0;
-  bool swap_ = false;  ///< the peer is of the other byte order
+  bool swap_ = false;  ///< the peer has the other byte order
   std::list<Mapping> mappings_;
-  bool mappings_to_tell_ = false;
+  bool mappings_to_announce_ = false;
 
   // Listening.
   std::size_t backlog_ = 0;
   std::vector<std::shared_ptr<Stream>> accepting_;
   std::deque<std::shared_ptr<Stream>> accepted_;
-  std::weak_ptr<Stream> listener_;  ///< of a stream in a listener's accepting_
+  std::weak_ptr<Stream> listener_;  ///< set while the stream is in the listener's accepting_
 };
 
 }  // namespace uroce::rdmacm

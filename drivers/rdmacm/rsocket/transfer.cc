@@ -1,5 +1,5 @@
-// Data of a stream: sent through the send buffer into the peer's targets, received from the receive buffer, written
-// straight into what the peer mapped.
+// Data of streams: sent through the send buffer into the peer's targets, received from the receive buffer, and
+// written directly into the peer's mappings (riowrite).
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -12,9 +12,9 @@
 namespace uroce::rdmacm {
 namespace {
 
-// Work requests grow from the first, so that the wire is busy while the rest is still being copied.
+// The size of work requests doubles from the first on, so that the transfer begins while the rest is copied.
 constexpr std::uint32_t kFirstChunk = 2048, kMostChunk = 65536;
-// Received bytes are copied in parts, so that the peer gets room back meanwhile.
+// Received bytes are copied in parts, so that the peer gets credits back earlier.
 constexpr std::size_t kCopyChunk = 65536;
 constexpr std::uint32_t kMostInline = 512;
 
@@ -32,7 +32,7 @@ int Stream::await_room(std::unique_lock<std::mutex>& lock, bool nonblock) {
   return writable_ ? 0 : send_error();
 }
 
-// Posts what w has room for. The lock is dropped while it is copied.
+// Copies and posts the data of `w`. The lock is released during the copy.
 int Stream::post_copied(BufferCursor& cursor, const StreamFlow::Write& w, std::unique_lock<std::mutex>& lock,
                         bool with_imm) {
   std::byte* const buffer = endpoint_.send_buffer();
@@ -60,8 +60,8 @@ ssize_t Stream::send(const Buffers& from, int flags, const sockaddr* to, socklen
   const std::lock_guard sending(send_mutex_);
   std::unique_lock lock(mutex_);
   if (const int failed = await_connection(lock, nonblock)) return failed;
-  if (mappings_to_tell_) {
-    if (const int failed = tell_mappings(lock, nonblock)) return failed;
+  if (mappings_to_announce_) {
+    if (const int failed = announce_mappings(lock, nonblock)) return failed;
   }
   BufferCursor cursor(from);
   std::uint32_t chunk = kFirstChunk;
@@ -89,7 +89,7 @@ ssize_t Stream::receive(const Buffers& to, int flags, sockaddr* from, socklen_t*
   std::size_t got = 0;
   int failed = 0;
   while (got < total) {
-    // What a look at the CQ would add is worth one: calls then return more at once.
+    // Polling the CQ may add data, so that the call returns more at once.
     if (flow_.readable() < total - got) progress();
     if (flow_.readable() == 0) {
       if (got > 0 && (flags & MSG_WAITALL) == 0) break;
@@ -133,7 +133,7 @@ off_t Stream::map(void* buffer, std::size_t length, int protection, off_t offset
   if (mr == nullptr) return -errno;
   if (offset == -1) offset = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(buffer));
   mappings_.push_back({mr, buffer, length, offset, index, !remote});
-  mappings_to_tell_ = mappings_to_tell_ || remote;
+  mappings_to_announce_ = mappings_to_announce_ || remote;
   return offset;
 }
 
@@ -152,13 +152,13 @@ void Stream::drop_mappings() {
   mappings_.clear();
 }
 
-// Writes the entries of new mappings into the peer's list, before any data that is sent after riomap().
-int Stream::tell_mappings(std::unique_lock<std::mutex>& lock, bool nonblock) {
+// Writes the entries of new mappings into the peer's list, before data that is sent after riomap().
+int Stream::announce_mappings(std::unique_lock<std::mutex>& lock, bool nonblock) {
   while (true) {
     if (const int failed = await_room(lock, nonblock)) return failed;
-    const auto at = std::find_if(mappings_.begin(), mappings_.end(), [](const Mapping& m) { return !m.told; });
+    const auto at = std::find_if(mappings_.begin(), mappings_.end(), [](const Mapping& m) { return !m.announced; });
     if (at == mappings_.end()) break;
-    at->told = true;
+    at->announced = true;
     IomapEntry entry{
         static_cast<std::uint64_t>(at->offset),
         {reinterpret_cast<std::uint64_t>(at->buffer), at->mr->rkey, static_cast<std::uint32_t>(at->length)}};
@@ -179,16 +179,16 @@ int Stream::tell_mappings(std::unique_lock<std::mutex>& lock, bool nonblock) {
     }
     if (failed != 0) return failed;
   }
-  mappings_to_tell_ = false;
+  mappings_to_announce_ = false;
   return 0;
 }
 
-// What of the peer's mappings begins at `offset`.
+// The rest of the peer's mapping that contains `offset`. False: there is none.
 bool Stream::find_target(std::uint64_t offset, Target& rest) const {
   const volatile IomapEntry* entries = endpoint_.iomap();
   for (std::uint32_t i = 0; i < endpoint_.config().iomap_entries; ++i) {
     IomapEntry e{entries[i].offset, {entries[i].target.addr, entries[i].target.key, entries[i].target.length}};
-    // Entries come in our byte order: the peer swaps them.
+    // Entries are in the local byte order: the peer swaps them.
     if (offset < e.offset || offset - e.offset >= e.target.length) continue;
     const std::uint64_t skip = offset - e.offset;
     rest = {e.target.addr + skip, e.target.key, static_cast<std::uint32_t>(e.target.length - skip)};
@@ -202,10 +202,10 @@ ssize_t Stream::write_at(const void* from, std::size_t length, off_t offset, int
   const std::lock_guard sending(send_mutex_);
   std::unique_lock lock(mutex_);
   if (const int failed = await_connection(lock, nonblock)) return failed;
-  if (mappings_to_tell_) {
-    if (const int failed = tell_mappings(lock, nonblock)) return failed;
+  if (mappings_to_announce_) {
+    if (const int failed = announce_mappings(lock, nonblock)) return failed;
   }
-  progress();  // an entry that has come is in place once its message was taken
+  progress();  // an entry is valid once its message was handled
   const iovec vector{const_cast<void*>(from), length};
   const Buffers buffers{&vector, 1};
   BufferCursor cursor(buffers);

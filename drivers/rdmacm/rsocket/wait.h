@@ -1,4 +1,4 @@
-// How a thread waits for a socket.
+// Waiting for the state of a socket.
 #pragma once
 
 #include <poll.h>
@@ -18,10 +18,10 @@ inline std::uint64_t now_us() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
 
-/// Waits until done(), which is asked with the lock held. `socket` has: progress(), which takes in what has
-/// completed; arm(), so that its completion channels tell of the next; sleep_on(), which gives their descriptors;
-/// take_events(); closed(); and watchers_. Returns -EAGAIN when it would block and may not, -EINTR after a signal,
-/// -EBADF when the socket was closed meanwhile.
+/// Waits until done(), which is called with the lock held. `socket` provides progress(), which handles completions;
+/// arm(), which arms its completion channels; sleep_on(), which adds their descriptors; take_events(); closed();
+/// and watchers_. Returns 0; -EAGAIN if it would block and `nonblock` is set; -EINTR after a signal; -EBADF if the
+/// socket was closed.
 template <class S, class Done>
 int wait_until(S& socket, std::unique_lock<std::mutex>& lock, bool nonblock, const Done& done) {
   socket.progress();

@@ -1,5 +1,5 @@
-// What two rsockets say to each other: the private data of REQ and REP, the 32-bit messages in immediate data, and
-// the entries that one writes into the other's memory. Source: rdma-core, librdmacm/docs/rsocket and rsocket(7).
+// The protocol of stream rsockets: the private data of REQ and REP, the 32-bit messages in immediate data, and the
+// entries that one side writes into the other's memory. Protocol: rdma-core, librdmacm/docs/rsocket and rsocket(7).
 #pragma once
 
 #include <endian.h>
@@ -11,7 +11,8 @@
 
 namespace uroce::rdmacm {
 
-/// Memory of the peer that may be written: in its byte order where it lies in memory, big-endian in private data.
+/// A range of the peer's memory that may be written. In memory in the byte order of the host, in private data
+/// big-endian.
 struct Target {
   std::uint64_t addr = 0;
   std::uint32_t key = 0;
@@ -19,7 +20,7 @@ struct Target {
 };
 static_assert(sizeof(Target) == 16);
 
-/// An application's buffer that the peer may write by offset (riomap).
+/// An application buffer that the peer may write by offset (riomap, rsocket(7)).
 struct IomapEntry {
   std::uint64_t offset = 0;
   Target target;
@@ -31,10 +32,11 @@ inline Target swapped(const Target& t) {
 }
 inline IomapEntry swapped(const IomapEntry& e) { return {__builtin_bswap64(e.offset), swapped(e.target)}; }
 
-/// Bits 31:29 of a message; 28:0 are its value.
+/// Bits 31:29 of a message. Bits 28:0 are its value.
 enum class MessageOp : std::uint32_t {
-  kData = 0,     ///< value: bytes written into the receive buffer
-  kCredits = 4,  ///< value: up to which message number (16 bits) the peer may send; a Target may have been written
+  kData = 0,  ///< value: bytes written into the receive buffer
+  /// value: the number (16 bits) of the last message that the peer may send; a Target may have been written
+  kCredits = 4,
   kIomap = 6,    ///< value: index of the IomapEntry that was written
   kControl = 7,  ///< value: ControlMessage
 };
@@ -51,13 +53,13 @@ constexpr std::uint32_t message(ControlMessage m) {
 constexpr MessageOp op_of(std::uint32_t imm) { return static_cast<MessageOp>(imm >> 29); }
 constexpr std::uint32_t value_of(std::uint32_t imm) { return imm & kMessageValueMask; }
 
-/// Numbers of iomap entries that fit into eight bits: up to 128 as they are, above in steps of 256.
+/// Encodes the number of iomap entries in eight bits: up to 128 exactly, above in steps of 256.
 constexpr std::uint8_t iomap_scale(std::uint32_t count) {
   return static_cast<std::uint8_t>(count <= 128 ? count : 128 | (count >> 8 > 127 ? 127 : count >> 8));
 }
 constexpr std::uint32_t iomap_count(std::uint8_t scale) { return scale <= 128 ? scale : (scale & 127u) << 8; }
 
-/// Entries of each side's list of targets. The first is filled by the private data.
+/// Entries of each side's list of targets. The private data contains the first.
 inline constexpr std::uint32_t kTargets = 2;
 
 /// Private data of REQ and REP.
@@ -69,7 +71,7 @@ struct ConnectPrivateData {
   std::uint8_t flags = 0;
   std::uint16_t credits = 0;
   std::uint8_t iomap_scale = 0;
-  Target list;    ///< where the sender's targets lie, followed by its iomap entries; length: number of targets
+  Target list;    ///< the sender's list of targets, followed by its iomap entries; length: number of targets
   Target buffer;  ///< the sender's first receive buffer; length in bytes
 
   void encode(std::uint8_t (&out)[kBytes]) const {
@@ -82,7 +84,7 @@ struct ConnectPrivateData {
     encode_target(out + 24, buffer);
   }
 
-  /// Nothing: too short, or of another version.
+  /// nullopt: too short, or another version.
   static std::optional<ConnectPrivateData> decode(const void* data, std::size_t size) {
     const auto* in = static_cast<const std::uint8_t*>(data);
     if (in == nullptr || size < kBytes || in[0] != kVersion) return std::nullopt;

@@ -1,15 +1,16 @@
 /** @file
- * Work requests that a uroce device has and infiniband/verbs.h of rdma-core 44 has no call for: fast registration,
- * atomic write, flush. All go through the public ibv_post_send and ibv_reg_mr_iova2, so a program that uses this
- * header links with nothing else; another vendor's device answers EINVAL or EOPNOTSUPP. C and C++.
+ * Work requests of a uroce device for which infiniband/verbs.h of rdma-core 44 has no function: fast registration,
+ * atomic write and flush (IBTA annex A19). They use the public ibv_post_send(3) and ibv_reg_mr_iova2, so a program
+ * that includes this header needs no other library. Other vendors' devices return EINVAL or EOPNOTSUPP. For C and
+ * C++.
  *
- * A fast registration opens a range of memory that was shared beforehand under another key, in order with the other
- * work requests of the send queue:
+ * A fast registration gives a key access to a part of memory that was registered beforehand. It is a work request,
+ * executed in order with the others of the send queue:
  *
  *   struct ibv_mr *fast = uroce_dv_reg_fast_mr(pd, memory, 1 << 20, IBV_ACCESS_REMOTE_READ);
  *   uint32_t key = ibv_inc_rkey(fast->rkey);
  *   uroce_dv_post_reg_mr(qp, wr_id, IBV_SEND_SIGNALED, fast, key, memory + 4096, 100, IBV_ACCESS_REMOTE_READ);
- *   ... the peer uses `key`, then invalidates it by SEND with invalidate (or we do, by IBV_WR_LOCAL_INV) ...
+ *   ... the peer uses `key`; then it sends a SEND with invalidate, or we post IBV_WR_LOCAL_INV ...
  *   ibv_dereg_mr(fast);
  */
 #ifndef UROCE_DV_H
@@ -25,27 +26,27 @@
 extern "C" {
 #endif
 
-/** Numbers of ibv_wr_opcode; the first two are those of later rdma-core. */
+/** Values of ibv_wr_opcode; the first two are those of later versions of rdma-core. */
 #define UROCE_DV_WR_FLUSH 14u
 #define UROCE_DV_WR_ATOMIC_WRITE 15u
 #define UROCE_DV_WR_REG_MR 32u
 
-/** Access of an MR (ibv_access_flags of later rdma-core): peers may flush it. */
+/** Access flags that permit a peer to flush a region (ibv_access_flags of later versions of rdma-core). */
 #define UROCE_DV_ACCESS_FLUSH_GLOBAL (1u << 8)
 #define UROCE_DV_ACCESS_FLUSH_PERSISTENT (1u << 9)
-/** Given to ibv_reg_mr_iova2: the key opens nothing yet. */
+/** For ibv_reg_mr_iova2: a region for fast registrations, whose key gives no access yet. */
 #define UROCE_DV_ACCESS_FAST (1u << 30)
 
 enum uroce_dv_flush_type { UROCE_DV_FLUSH_GLOBAL = 1, UROCE_DV_FLUSH_PERSISTENT = 2 };
 enum uroce_dv_flush_level { UROCE_DV_FLUSH_RANGE = 0, UROCE_DV_FLUSH_MR = 1 };
 
-/** How a flush travels in bind_info.mw_access_flags of an ibv_send_wr. */
+/** Type and level of a flush, encoded in bind_info.mw_access_flags of an ibv_send_wr. */
 #define UROCE_DV_FLUSH_FLAGS(type, level) ((uint32_t)(type) | (uint32_t)(level) << 8)
 #define UROCE_DV_FLUSH_TYPE(flags) ((uint32_t)(flags)&0xffu)
 #define UROCE_DV_FLUSH_LEVEL(flags) ((uint32_t)(flags) >> 8)
 
-/** A key for fast registrations within [addr, addr + length), with at most this access; ibv_dereg_mr frees it. NULL
- * and errno: as ibv_reg_mr. */
+/** Registers [addr, addr + length) for fast registrations with at most `access`. Freed by ibv_dereg_mr(3). Returns
+ * NULL and sets errno as ibv_reg_mr(3) does. */
 static inline struct ibv_mr* uroce_dv_reg_fast_mr(struct ibv_pd* pd, void* addr, size_t length,
                                                   unsigned int access) {
   return ibv_reg_mr_iova2(pd, addr, length, (uintptr_t)addr, access | UROCE_DV_ACCESS_FAST);
@@ -53,13 +54,13 @@ static inline struct ibv_mr* uroce_dv_reg_fast_mr(struct ibv_pd* pd, void* addr,
 
 static inline int uroce_dv_post_one(struct ibv_qp* qp, struct ibv_send_wr* wr, uint32_t opcode) {
   struct ibv_send_wr* bad;
-  memcpy(&wr->opcode, &opcode, sizeof(opcode)); /* no enumerator has this number */
+  memcpy(&wr->opcode, &opcode, sizeof(opcode)); /* not an enumerator of rdma-core 44 */
   return ibv_post_send(qp, wr, &bad);
 }
 
-/** Opens [addr, addr + length) of `fast`, whose key becomes `key` (its old one with another low byte).
- * Completes with IBV_WC_SUCCESS, or IBV_WC_MW_BIND_ERR and the QP in error. The key is fast->rkey and ->lkey from
- * the post on. errno values as ibv_post_send. */
+/** Gives `key`, the old key of `fast` with another low byte, access to [addr, addr + length) of its memory.
+ * Completes with IBV_WC_SUCCESS, or with IBV_WC_MW_BIND_ERR, which moves the QP to the error state. Sets fast->rkey
+ * and fast->lkey when posted. Returns an errno as ibv_post_send(3) does. */
 static inline int uroce_dv_post_reg_mr(struct ibv_qp* qp, uint64_t wr_id, unsigned int send_flags,
                                        struct ibv_mr* fast, uint32_t key, void* addr, uint64_t length,
                                        unsigned int access) {
@@ -78,7 +79,7 @@ static inline int uroce_dv_post_reg_mr(struct ibv_qp* qp, uint64_t wr_id, unsign
   return error;
 }
 
-/** Writes 8 bytes, in one piece and after everything posted before, to an address that is a multiple of 8. */
+/** Writes 8 bytes atomically, after all earlier work requests, to an address that is a multiple of 8. */
 static inline int uroce_dv_post_atomic_write(struct ibv_qp* qp, uint64_t wr_id, unsigned int send_flags,
                                              const void* value, uint64_t remote_addr, uint32_t rkey) {
   struct ibv_send_wr wr;
@@ -96,9 +97,9 @@ static inline int uroce_dv_post_atomic_write(struct ibv_qp* qp, uint64_t wr_id, 
   return uroce_dv_post_one(qp, &wr, UROCE_DV_WR_ATOMIC_WRITE);
 }
 
-/** Completes when what earlier WRITEs and atomics put into the range can be seen by all there (global), or
- * survives loss of power (persistent). The MR and the peer's QP allow it by UROCE_DV_ACCESS_FLUSH_*; a uroce device
- * has no memory that is persistent, and refuses that right with EINVAL. */
+/** Completes when the data of earlier WRITEs and atomics in the range is globally visible at the peer (global), or
+ * survives a loss of power (persistent). The region and the peer's QP must permit it by UROCE_DV_ACCESS_FLUSH_*. A
+ * uroce device has no persistent memory: registration with UROCE_DV_ACCESS_FLUSH_PERSISTENT fails with EINVAL. */
 static inline int uroce_dv_post_flush(struct ibv_qp* qp, uint64_t wr_id, unsigned int send_flags,
                                       uint64_t remote_addr, uint32_t rkey, uint64_t length, unsigned int type,
                                       enum uroce_dv_flush_level level) {

@@ -118,7 +118,7 @@ TEST(GidAddresses, are_what_a_program_is_told_that_speaks_of_them) {
   for (const bool speaks : {false, true}) {
     id.gid_addresses = speaks;
     sockaddr_storage told;
-    tell(id, to_abi(generic(at("192.0.2.7", 9))), told);
+    to_program_address(id, to_abi(generic(at("192.0.2.7", 9))), told);
     const sockaddr_storage expected = speaks ? gid_of("192.0.2.7", RDMA_PS_UDP, 9) : at("192.0.2.7", 9);
     EXPECT_EQ(std::memcmp(&told, &expected, sizeof(told)), 0);
   }
