@@ -1,6 +1,6 @@
-"""Reads Google Benchmark's JSON of bench/micro/wire and bench/micro/proto, and prints each bar with what was measured.
+"""Reads the JSON of Google Benchmark from bench/micro/wire and bench/micro/proto, and prints each bar with its value.
 
-Of repeated measurements the best counts: on a shared machine the others were disturbed."""
+The best of repeated measurements counts: on a shared machine the others were disturbed."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ def cpu():
 def main():
     wire, proto = load(sys.argv[1]), load(sys.argv[2])
     engines = {b["run_name"] for b in wire["benchmarks"] if b["run_name"].startswith("icrc_copy/")}
-    # Without VPCLMULQDQ the bar does not apply.
+    # The bar requires VPCLMULQDQ.
     wide = any("/vpclmulqdq/" in name for name in engines)
     fused = min(best(wire, name) for name in engines) if wide else None
     ns = "ns_per_message"

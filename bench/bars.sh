@@ -1,7 +1,7 @@
 #!/bin/bash
-# The micro benchmarks' bars: what is demanded, what was measured, and whether it holds. Ratios are of one run.
-#   bench/bars.sh [BUILD_DIR]     default: build; exit code 1 when a bar is missed
-# Times depend on the load: bench/instructions.sh counts instructions a message, against an older build if there is one.
+# The bars of the micro benchmarks: requirement, measurement, and whether it is met. Ratios are of one run.
+#   bench/bars.sh [BUILD_DIR]     default: build; exit status 1 when a bar is missed
+# Times depend on the load: bench/instructions.sh counts instructions per message, and compares with an older build.
 set -u
 build=${1:-build}
 for program in wire proto; do

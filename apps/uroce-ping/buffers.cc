@@ -51,7 +51,8 @@ void Buffers::prepare_keys() {
       key_ = fast_->rkey;
       return;
     }
-    std::fprintf(stderr, "uroce-ping: %s has no fast registration: the keys are those of a type 2 memory window\n",
+    std::fprintf(stderr,
+                 "uroce-ping: %s does not support fast registration: using keys of a type 2 memory window\n",
                  connection_.device().c_str());
   }
   window_ = ibv_alloc_mw(connection_.pd(), IBV_MW_TYPE_2);
@@ -159,17 +160,17 @@ void Buffers::register_now(bool sink) {
   wr.bind_mw.bind_info.length = size_;
   wr.bind_mw.bind_info.mw_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
   connection_.send(wr);
-  window_->rkey = key_;  // nobody else keeps the handle up to date
+  window_->rkey = key_;  // ibv_post_send does not update the handle
 }
 
 void Buffers::unregister_now(ibv_send_wr* before) {
-  if (!valid_) throw Failure("a key is taken back that is not valid");
+  if (!valid_) throw Failure("the key to invalidate is not valid");
   valid_ = false;
   ibv_send_wr wr{};
   wr.wr_id = kInvalidated;
   wr.opcode = IBV_WR_LOCAL_INV;
   wr.invalidate_rkey = key_;
-  wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE;  // not before READs that use it are done
+  wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_FENCE;  // after the READs that use the key
   if (before != nullptr) before->next = &wr;
   connection_.send(before != nullptr ? *before : wr);
 }

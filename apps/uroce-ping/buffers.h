@@ -1,4 +1,4 @@
-// The memory of one end, and the keys that the peer uses for it.
+// The memory of one side, and the keys with which the peer accesses it.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,7 +11,7 @@
 
 namespace uroce::ping {
 
-/// What a SEND of 16 bytes tells the peer, big-endian: where it may READ or WRITE.
+/// The 16 bytes of a SEND, big-endian: the memory that the peer may READ or WRITE.
 struct Advert {
   std::uint64_t address = 0;
   std::uint32_t key = 0;
@@ -28,35 +28,35 @@ class Buffers {
   Buffers(const Buffers&) = delete;
   Buffers& operator=(const Buffers&) = delete;
 
-  // Each of options.size bytes.
+  // Both have options.size bytes.
   std::byte* source() { return memory_.data(); }
   std::byte* sink() { return memory_.data() + room_; }
   ibv_sge source_part() const { return part(0, size_); }
-  /// With the key that register_now gave, where it is good for local use.
+  /// With the key of register_now() if that permits local access.
   ibv_sge sink_part() const;
 
-  /// Remote key of the source or the sink; where keys change the one that register_now gave.
+  /// Remote key of the source or the sink; in modes with changing keys the one that register_now() returned.
   std::uint32_t remote_key(bool sink) const;
 
   void post_receive();
-  /// The advert that has been received; Failure when it is not one.
+  /// The advert received last; throws Failure if it is malformed.
   Advert received(const ibv_wc& wc) const;
 
-  /// Sends an advert of the source or the sink, `before` (may be nullptr) ahead of it in one chain.
+  /// Sends an advert of the source or the sink. `before`, if not null, is posted before it in the same chain.
   void advertise(bool sink, ibv_send_wr* before = nullptr, ibv_send_wr* before_last = nullptr);
-  /// Sends the go-ahead: an empty advert; invalidates `key` of the peer when it is not 0.
+  /// Sends the go-ahead, an empty advert, and invalidates the peer's `key` unless it is 0.
   void go_ahead(std::uint32_t key);
 
-  // Keys that change: the one of the source or sink is that of a fast registration or of a type 2 memory window,
-  // made anew for each use.
+  // Changing keys: the key of the source or sink belongs to a fast registration or a type 2 memory window and is
+  // renewed for each use.
 
-  /// Whether keys are those of fast registration, which are good for local use, too.
+  /// Whether the keys belong to fast registrations, which permit local access, too.
   bool fast() const { return fast_ != nullptr; }
-  /// Posts the work requests that take the old key back (unless the peer has done so) and make a new one.
+  /// Posts the work requests that invalidate the old key, unless the peer has done so, and make a new one.
   void register_now(bool sink);
-  /// The peer says that it has invalidated our key.
+  /// To be called when the peer has invalidated our key.
   void invalidated(std::uint32_t key);
-  /// Takes the key back; `before` (may be nullptr) goes ahead of that in one chain.
+  /// Invalidates the key. `before`, if not null, is posted first in the same chain.
   void unregister_now(ibv_send_wr* before = nullptr);
 
  private:
@@ -68,7 +68,7 @@ class Buffers {
   MemoryMode mode_;
   std::uint32_t size_;
   std::size_t room_;
-  std::vector<std::byte> memory_;  // source, sink, what is sent, what is received
+  std::vector<std::byte> memory_;  // source, sink, send buffer, receive buffer
   std::vector<ibv_mr*> regions_;
   ibv_mr* fast_ = nullptr;
   ibv_mw* window_ = nullptr;
@@ -76,7 +76,7 @@ class Buffers {
   bool valid_ = false;
 };
 
-// Work requests' ids.
+// wr_id values.
 enum Id : std::uint64_t { kReceive = 1, kAdvertSent, kInvalidated, kBound, kRead, kWrite, kGoAhead };
 
 }  // namespace uroce::ping

@@ -11,7 +11,7 @@
 namespace uroce::ping {
 namespace {
 
-constexpr int kPatience = 10'000;  // ms, for answers of the network
+constexpr int kEventTimeoutMs = 10'000;  // ms, for CM events
 constexpr int kResolveTries = 2000;
 constexpr int kReceives = 4;
 constexpr std::uint8_t kReads = 4;
@@ -37,7 +37,7 @@ void fail_errno(const std::string& what) { throw Failure(what + ": " + std::stre
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = [](int) { g_interrupted = 1; };
-  sigaction(SIGINT, &action, nullptr);  // no SA_RESTART: waits end
+  sigaction(SIGINT, &action, nullptr);  // no SA_RESTART: system calls return EINTR
   sigaction(SIGTERM, &action, nullptr);
 }
 
@@ -98,9 +98,9 @@ void Connection::bind_and_listen() {
 void Connection::resolve() {
   const AddressList address = address_of(options_);
   if (rdma_resolve_addr(id_, nullptr, address->ai_addr, kResolveTries) != 0) fail_errno("rdma_resolve_addr");
-  expect(RDMA_CM_EVENT_ADDR_RESOLVED, kPatience);
+  expect(RDMA_CM_EVENT_ADDR_RESOLVED, kEventTimeoutMs);
   if (rdma_resolve_route(id_, kResolveTries) != 0) fail_errno("rdma_resolve_route");
-  expect(RDMA_CM_EVENT_ROUTE_RESOLVED, kPatience);
+  expect(RDMA_CM_EVENT_ROUTE_RESOLVED, kEventTimeoutMs);
 }
 
 void Connection::make_queues() {
@@ -135,7 +135,7 @@ void Connection::establish() {
   param.retry_count = 7;
   param.rnr_retry_count = 7;
   if (options_.role == Role::kServer) {
-    // Mirrored: what the client can serve is what we may ask.
+    // Swapped: the initiator depth of one side is the responder resources of the other.
     param.responder_resources = std::min(responder_resources_, kReads);
     param.initiator_depth = std::min(initiator_depth_, kReads);
     if (rdma_accept(id_, &param) != 0) fail_errno("rdma_accept");
@@ -143,7 +143,7 @@ void Connection::establish() {
     param.responder_resources = param.initiator_depth = kReads;
     if (rdma_connect(id_, &param) != 0) fail_errno("rdma_connect");
   }
-  expect(RDMA_CM_EVENT_ESTABLISHED, kPatience);
+  expect(RDMA_CM_EVENT_ESTABLISHED, kEventTimeoutMs);
   connected_ = true;
 }
 
@@ -152,7 +152,7 @@ void Connection::disconnect() {
   connected_ = false;
   rdma_disconnect(id_);
   try {
-    expect(RDMA_CM_EVENT_DISCONNECTED, kPatience);
+    expect(RDMA_CM_EVENT_DISCONNECTED, kEventTimeoutMs);
   } catch (const Interrupted&) {
   } catch (const Failure&) {
   }
@@ -198,7 +198,7 @@ std::size_t Connection::take(ibv_wc* out, std::size_t limit) {
   const int n = ibv_poll_cq(cq_, static_cast<int>(limit), out);
   if (n < 0) throw Failure("ibv_poll_cq failed");
   for (int i = 0; i < n; ++i) {
-    // The flush of the receives may be seen before the event that explains it.
+    // The flushed receives may be polled before the event that explains them.
     if (out[i].status == IBV_WC_WR_FLUSH_ERR && event_ready(1000)) check_alive();
     check(out[i]);
   }

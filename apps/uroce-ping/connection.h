@@ -1,5 +1,5 @@
-// One RC connection over librdmacm, with its PD, CQ and QP. All errors are exceptions of type Failure, whose text
-// says what was tried and why it failed.
+// One RC connection made with librdmacm, with its PD, CQ and QP. All errors are thrown as Failure, whose text says
+// what was tried and why it failed.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,10 +19,10 @@ namespace uroce::ping {
 struct Failure : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
-/// Failure with errno's text behind it.
+/// A Failure whose text ends with strerror(errno).
 [[noreturn]] void fail_errno(const std::string& what);
 
-/// Thrown where a wait ends since the user interrupted it (SIGINT, SIGTERM) or the peer disconnected.
+/// Thrown when a wait is ended by SIGINT or SIGTERM, or by a disconnect of the peer.
 struct Interrupted {};
 struct Disconnected {};
 
@@ -33,11 +33,11 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  /// Client: address, route, QP. Server: listens until a request comes, then QP.
+  /// Client: resolves address and route, and creates the QP. Server: waits for a request, and creates the QP.
   void prepare();
-  /// Completes the connection; receives must have been posted.
+  /// Completes the connection. Receives must have been posted.
   void establish();
-  /// Ends it, and waits for the other side to do so.
+  /// Disconnects, and waits until the peer has disconnected, too.
   void disconnect();
 
   ibv_pd* pd() { return pd_; }
@@ -46,20 +46,21 @@ class Connection {
 
   void send(ibv_send_wr& first);
   void receive(std::uint64_t wr_id, ibv_sge part);
-  /// The next completion; one that is no success is a Failure. Blocks on the completion channel unless `poll`.
+  /// Waits for the next completion: blocks on the completion channel unless `poll`. A failed one is thrown as
+  /// Failure.
   ibv_wc wait();
-  /// At most `limit` completions without waiting.
+  /// Polls at most `limit` completions without waiting.
   std::size_t take(ibv_wc* out, std::size_t limit);
   /// Returns once the peer has disconnected.
   void wait_for_end();
-  /// Whether the peer has disconnected or the user has had enough: throws so.
+  /// Throws Interrupted if the peer has disconnected or a signal has arrived.
   void check_alive();
 
  private:
   void bind_and_listen();
   void resolve();
   void make_queues();
-  /// The next event, which must be `wanted`; waits for `milliseconds`, or for ever when below 0.
+  /// Waits for the next event, which must be `wanted`, for `milliseconds`; negative: without limit.
   void expect(rdma_cm_event_type wanted, int milliseconds);
   bool event_ready(int milliseconds);
   void check(const ibv_wc& wc) const;
@@ -75,7 +76,7 @@ class Connection {
   bool connected_ = false;
 };
 
-/// SIGINT and SIGTERM end waits with Interrupted from now on.
+/// From now on SIGINT and SIGTERM end waits with Interrupted.
 void catch_interrupts();
 bool interrupted();
 

@@ -1,4 +1,4 @@
-// uroce-ping: krping's job in user space, over librdmacm.
+// uroce-ping: the tests of krping in user space, over librdmacm.
 #include <cstdio>
 #include <cstring>
 #include <string>

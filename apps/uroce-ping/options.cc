@@ -35,7 +35,7 @@ bool memory_mode(const Word& word, Options& options, std::string& error) {
   } kModes[] = {{"dma", MemoryMode::kDma},
                 {"mr", MemoryMode::kMr},
                 {"fastreg", MemoryMode::kFastReg},
-                {"reg", MemoryMode::kFastReg},  // as krping's later documents call it
+                {"reg", MemoryMode::kFastReg},  // the name in later versions of krping
                 {"window", MemoryMode::kWindow}};
   for (const auto& known : kModes) {
     if (word.value != known.name) continue;
@@ -46,7 +46,7 @@ bool memory_mode(const Word& word, Options& options, std::string& error) {
   return false;
 }
 
-/// True: the word is one with a value and has been dealt with, well or not.
+/// True: the word takes a value and was handled, even if the value is wrong.
 bool take_value(const Word& word, Options& options, std::string& error) {
   constexpr std::uint64_t kMost = ~std::uint64_t{0};
   if (word.name == "addr" || word.name == "addr6") {
@@ -64,7 +64,7 @@ bool take_value(const Word& word, Options& options, std::string& error) {
   } else {
     return false;
   }
-  if (!word.has_value) error = std::string(word.name) + " wants a value: " + std::string(word.name) + "=...";
+  if (!word.has_value) error = std::string(word.name) + " needs a value: " + std::string(word.name) + "=...";
   return true;
 }
 
@@ -73,7 +73,7 @@ struct Flags {
 };
 
 bool take_flag(const Word& word, Options& options, Flags& flags) {
-  bool ignored = false;  // what a kernel program may use and we have no use for
+  bool ignored = false;  // options that have no meaning in user space
   const struct {
     std::string_view name;
     bool& flag;
@@ -98,18 +98,18 @@ bool take_flag(const Word& word, Options& options, Flags& flags) {
 }
 
 std::string conflict(const Options& options, const Flags& flags) {
-  if (flags.server == flags.client) return "say server or client, and one of them only";
-  if (flags.bandwidth + flags.read + flags.write > 1) return "of bw, rlat and wlat give one";
-  if (flags.client && options.address.empty()) return "a client wants the server's address: addr=192.0.2.1";
-  if (options.duplex && !flags.bandwidth) return "duplex goes with bw";
+  if (flags.server == flags.client) return "give either server or client";
+  if (flags.bandwidth + flags.read + flags.write > 1) return "give only one of bw, rlat and wlat";
+  if (flags.client && options.address.empty()) return "a client needs the server's address: addr=192.0.2.1";
+  if (options.duplex && !flags.bandwidth) return "duplex requires bw";
   if (options.server_invalidates && !options.keys_change()) {
-    return "server_inv goes with mem_mode=fastreg or window";
+    return "server_inv requires mem_mode=fastreg or window";
   }
   if (options.read_invalidates && options.memory != MemoryMode::kFastReg) {
-    return "read_inv goes with mem_mode=fastreg: it invalidates the local key of a READ, and windows have none";
+    return "read_inv requires mem_mode=fastreg: it invalidates the local key of a READ, which windows do not have";
   }
   if (options.keys_change() && flags.bandwidth + flags.read + flags.write != 0) {
-    return "mem_mode=fastreg and window go with ping only";
+    return "mem_mode=fastreg and window are supported by ping only";
   }
   return {};
 }

@@ -1,4 +1,4 @@
-// The option string of krping's documents, taken as it is: words and word=value, separated by commas.
+// The option string of krping, unchanged: words and word=value, separated by commas.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace uroce::ping {
 
 enum class Role : std::uint8_t { kServer, kClient };
 enum class Test : std::uint8_t { kPing, kReadLatency, kWriteLatency, kBandwidth };
-/// How the buffers are registered: one region for all, one for each, or with a key that comes and goes by work
-/// requests: of a fast registration (of a type 2 window where the device has none), or of a window in any case.
+/// Registration of the buffers: one region for all, one for each, or keys that are renewed by work requests. The
+/// latter are fast registrations (type 2 windows if the device has none), or always windows.
 enum class MemoryMode : std::uint8_t { kDma, kMr, kFastReg, kWindow };
 
 struct Options {
@@ -20,7 +20,7 @@ struct Options {
   MemoryMode memory = MemoryMode::kDma;
   std::string address;  ///< empty: all addresses (server)
   std::uint16_t port = 9999;
-  std::uint64_t count = 0;  ///< 0: until interrupted, or what the test takes by default
+  std::uint64_t count = 0;  ///< 0: until interrupted, or the default of the test
   std::uint32_t size = 64;
   std::uint32_t tx_depth = 64;
   bool verbose = false, validate = false, duplex = false, poll = false;
@@ -30,7 +30,7 @@ struct Options {
   std::uint64_t rounds() const { return count != 0 || test == Test::kPing ? count : 1000; }
 };
 
-/// nullopt: `error` says which word is wrong and what it may be.
+/// nullopt: `error` names the wrong word and what is allowed.
 std::optional<Options> parse(std::string_view text, std::string& error);
 
 std::string_view test_name(Test test);

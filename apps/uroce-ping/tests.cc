@@ -26,7 +26,8 @@ class Run {
   bool goes_on(std::uint64_t round) const { return options_.rounds() == 0 || round < options_.rounds(); }
   void count_latency(std::uint64_t began, unsigned parts);
 
-  // Completions may come in any order between the two queues: what is not asked for yet is remembered.
+  // Sends and receives complete in any order relative to each other: completions that nobody waits for yet are
+  // remembered.
   void note(const ibv_wc& wc);
   void wait_for(Id id);
   Advert wait_for_message();
@@ -56,7 +57,7 @@ class Run {
 Advert checked(const Advert& advert, const Options& options) {
   if (advert.bytes == options.size) return advert;
   throw Failure("the peer has size=" + std::to_string(advert.bytes) +
-                ", we have size=" + std::to_string(options.size) + ": give both the same options");
+                ", we have size=" + std::to_string(options.size) + ": both sides need the same options");
 }
 
 void Run::note(const ibv_wc& wc) {
@@ -83,8 +84,8 @@ void Run::count_latency(std::uint64_t began, unsigned parts) {
   result_.latencies_ns.push_back(static_cast<std::uint32_t>(std::min<std::uint64_t>(took, ~0u)));
 }
 
-/// READ (into the sink) or WRITE (from the sink or the source) of the whole size; `invalidate`: the local key goes
-/// with it.
+/// READ (into the sink) or WRITE (from the sink or the source) of the whole size. `invalidate`: the local key is
+/// invalidated afterwards.
 void Run::move(Id id, bool sink, const Advert& to, bool invalidate) {
   ibv_sge part = sink ? buffers_.sink_part() : buffers_.source_part();
   ibv_send_wr wr{};
@@ -99,7 +100,7 @@ void Run::move(Id id, bool sink, const Advert& to, bool invalidate) {
   result_.bytes += part.length;
 }
 
-/// "uroce-ping-N: " and letters that start elsewhere each round.
+/// "uroce-ping-N: ", followed by letters that begin at another one each round.
 void Run::fill(std::uint64_t round) {
   char* to = reinterpret_cast<char*>(buffers_.source());
   const int head = std::snprintf(to, options_.size, "uroce-ping-%llu: ", static_cast<unsigned long long>(round));
@@ -117,11 +118,11 @@ void Run::show(const char* what, const std::byte* data) const {
 void Run::compare() {
   if (std::memcmp(buffers_.source(), buffers_.sink(), options_.size) == 0) return;
   ++result_.corrupt;
-  std::fprintf(stderr, "uroce-ping: round %llu: the data did not come back as it was\n",
+  std::fprintf(stderr, "uroce-ping: round %llu: the data that came back differs\n",
                static_cast<unsigned long long>(result_.rounds));
 }
 
-/// READ or WRITE of the sink, whose local key is made for it and taken back where keys are such.
+/// READ or WRITE of the sink. In modes with changing keys its local key is made before and invalidated afterwards.
 void Run::move_by_local_key(Id id, const Advert& to) {
   if (buffers_.fast()) {
     buffers_.register_now(true);
@@ -158,7 +159,7 @@ void Run::ping_client() {
 void Run::ping_server() {
   const bool invalidates = options_.server_invalidates;
   if (options_.read_invalidates && !buffers_.fast()) {
-    throw Failure("read_inv: " + connection_.device() + " has no fast registration; leave it out");
+    throw Failure("read_inv: " + connection_.device() + " does not support fast registration; omit read_inv");
   }
   while (goes_on(result_.rounds)) {
     const Advert source = checked(wait_for_message(), options_);
@@ -174,7 +175,7 @@ void Run::ping_server() {
   }
 }
 
-/// The client speaks first, since it knows that the server's receives are posted.
+/// The client sends first: it knows that the server's receives are posted.
 Advert Run::exchange() {
   if (options_.role == Role::kClient) buffers_.advertise(true);
   const Advert peer = checked(wait_for_message(), options_);
@@ -183,7 +184,7 @@ Advert Run::exchange() {
   return peer;
 }
 
-/// Neither leaves before the other has all it waits for.
+/// Neither side disconnects before the other has received everything.
 void Run::agree_on_end() {
   buffers_.go_ahead(0);
   wait_for(kGoAhead);
@@ -200,7 +201,7 @@ void Run::read_latency(const Advert& peer) {
   }
 }
 
-/// Each waits for the other's WRITE by looking at the last byte of its memory.
+/// Each side waits for the other's WRITE by polling the last byte of its memory.
 void Run::write_latency(const Advert& peer) {
   volatile std::byte* last = buffers_.sink() + options_.size - 1;
   std::byte* ours = buffers_.source() + options_.size - 1;

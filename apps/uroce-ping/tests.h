@@ -1,13 +1,13 @@
-// What the program does over a connection: the exchange of krping, and its measurements.
+// The tests: the exchange of krping, and its measurements.
 //
 // ping, each round:   client                          server
-//                     SEND where the data is    ->
+//                     SEND the source           ->
 //                                               <-    READ it, SEND go-ahead
-//                     SEND where it goes        ->
+//                     SEND the sink             ->
 //                                               <-    WRITE it, SEND go-ahead
 //                     compare
-// rlat, wlat, bw: both SEND where their memory is, then the client READs; both WRITE in turns; the client (with
-// duplex both) WRITEs as fast as it goes.
+// rlat, wlat, bw: both sides SEND their adverts. Then: rlat, the client READs; wlat, both WRITE alternately; bw,
+// the client (with duplex both sides) WRITEs as fast as possible.
 #pragma once
 
 #include "buffers.h"
@@ -17,7 +17,7 @@
 
 namespace uroce::ping {
 
-/// Runs the test until its rounds are done, the peer disconnects or the user interrupts it.
+/// Runs the test until its rounds are complete, the peer disconnects or the user interrupts it.
 Result run(Connection& connection, Buffers& buffers, const Options& options);
 
 }  // namespace uroce::ping

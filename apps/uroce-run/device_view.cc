@@ -28,15 +28,16 @@ bool write_file(const char* path, const std::string& text) {
   return written;
 }
 
-/// The same user and group inside: a program sees no difference, and gains nothing.
+/// Maps the user and group to themselves: the program sees no difference and gains no rights.
 std::string enter_namespaces(bool user_namespace) {
   if (!user_namespace) {
-    if (unshare(CLONE_NEWNS) != 0) return failed("no mount namespace");
+    if (unshare(CLONE_NEWNS) != 0) return failed("cannot create a mount namespace");
     return {};
   }
   const std::string user = std::to_string(geteuid()), group = std::to_string(getegid());
   if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
-    return failed("no user namespace (is kernel.unprivileged_userns_clone 0, or user.max_user_namespaces?)");
+    return failed(
+        "cannot create a user namespace (is kernel.unprivileged_userns_clone 0, or user.max_user_namespaces?)");
   }
   if (!write_file("/proc/self/setgroups", "deny") || !write_file("/proc/self/uid_map", user + " " + user + " 1") ||
       !write_file("/proc/self/gid_map", group + " " + group + " 1")) {
@@ -45,11 +46,11 @@ std::string enter_namespaces(bool user_namespace) {
   return {};
 }
 
-/// Puts one entry of /dev at `target`: a symlink as it is, all else by a bind mount.
+/// Adds one entry of /dev as `target`: a symbolic link is copied, all else is bind-mounted.
 bool bind_entry(const fs::path& source, const fs::path& target) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(source, error);
-  if (error) return true;  // gone meanwhile
+  if (error) return true;  // removed since the folder was read
   if (fs::is_symlink(status)) {
     fs::copy_symlink(source, target, error);
     return !error;
@@ -64,8 +65,8 @@ bool bind_entry(const fs::path& source, const fs::path& target) {
   return mount(source.c_str(), target.c_str(), nullptr, MS_BIND, nullptr) == 0;
 }
 
-/// /dev is rebuilt by bind mounts, not overlaid: an overlay would hide /dev/shm and the other mounts below it. The
-/// new one is put together over the run directory's own dev/, which nobody needs behind that.
+/// /dev is rebuilt by bind mounts: an overlay would hide /dev/shm and the other mounts below it. The new folder is
+/// assembled over the run directory's dev/, which is not needed afterwards.
 std::string rebuild_dev(const fs::path& run_dir) {
   const fs::path stage = run_dir / "dev";
   std::error_code error;
@@ -74,7 +75,8 @@ std::string rebuild_dev(const fs::path& run_dir) {
     devices.push_back(entry.path().filename());
   }
   if (error) return (stage / "infiniband").string() + ": " + error.message();
-  if (mount("uroce-dev", stage.c_str(), "tmpfs", MS_NOSUID, "mode=0755") != 0) return failed("no tmpfs for /dev");
+  if (mount("uroce-dev", stage.c_str(), "tmpfs", MS_NOSUID, "mode=0755") != 0)
+    return failed("cannot mount a tmpfs for /dev");
   std::string problem;
   for (const auto& entry : fs::directory_iterator("/dev", error)) {
     if (entry.path().filename() == "infiniband") continue;
@@ -94,10 +96,10 @@ std::string rebuild_dev(const fs::path& run_dir) {
 std::string overlay_sys_class(const fs::path& run_dir) {
   const std::string ours = run_dir / "sys/class";
   if (ours.find_first_of(":,\\") != std::string::npos)
-    return ours + ": an overlay takes no ':', ',' or '\\' in a path";
+    return ours + ": the path of an overlay must not contain ':', ',' or '\\'";
   const std::string layers = "lowerdir=" + ours + ":/sys/class";
   if (mount("uroce-sys", "/sys/class", "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, layers.c_str()) != 0) {
-    return failed("no overlay on /sys/class");
+    return failed("cannot mount an overlay on /sys/class");
   }
   return {};
 }
@@ -106,9 +108,10 @@ std::string overlay_sys_class(const fs::path& run_dir) {
 
 std::string enter_device_view(const std::string& run_dir, bool user_namespace) {
   if (std::string problem = enter_namespaces(user_namespace); !problem.empty()) return problem;
-  // Mounts made outside still arrive; ours do not leave.
-  if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0) return failed("cannot part from the mounts");
-  // The tree first: the stage of /dev covers only run_dir/dev, but a failure there shall not cost /sys.
+  // Mounts made outside propagate to us, ours do not propagate outside (mount_namespaces(7)).
+  if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
+    return failed("cannot detach from the mounts of the system");
+  // /sys first, so that a failure with /dev does not affect it.
   const std::string sys = overlay_sys_class(run_dir);
   const std::string dev = rebuild_dev(run_dir);
   return sys.empty() || dev.empty() ? sys + dev : sys + "; " + dev;

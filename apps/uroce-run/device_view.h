@@ -1,14 +1,14 @@
-// What programs look for in /sys/class/infiniband and /dev/infiniband, behind libibverbs' back, shown to one
-// program.
+// Shows the devices in /sys/class/infiniband and /dev/infiniband to one program, for those that read them directly
+// and not through libibverbs.
 #pragma once
 
 #include <string>
 
 namespace uroce::run {
 
-/// Gives this process a mount namespace in which /dev/infiniband and /sys/class/infiniband are those of `run_dir`.
-/// Everything else, later mounts of the system included, stays as it is. Without root, `user_namespace` allows one
-/// of its own, with the same user and group. Returns what failed, with the remedy; empty: done.
+/// Moves this process into a mount namespace in which /dev/infiniband and /sys/class/infiniband are those of
+/// `run_dir`. Other mounts, including later ones of the system, are visible as before. Without root this needs
+/// `user_namespace`, which keeps user and group. Returns empty on success, else what failed and what to do.
 std::string enter_device_view(const std::string& run_dir, bool user_namespace);
 
 }  // namespace uroce::run

@@ -1,5 +1,5 @@
-// uroce-run: starts a program with uroce's libraries in front of the system's, and the devices' files in /sys and
-// /dev where that costs the program nothing.
+// uroce-run: starts a program with uroce's libraries in LD_LIBRARY_PATH, and with the device files in /sys and /dev
+// where that has no side effects.
 #include <getopt.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -24,19 +24,19 @@ namespace fs = std::filesystem;
 constexpr char kHelp[] =
     R"(uroce-run [-d NAME]... [OPTIONS] PROGRAM [ARGS...]
 
-Starts PROGRAM with uroce's libibverbs and librdmacm in front of the system's, which stay untouched.
+Starts PROGRAM with uroce's libibverbs and librdmacm in place of the system's, which are not changed.
 
-  -d, --device NAME   show the program this device only; again for more, in this order (default: all)
+  -d, --device NAME   show only this device to the program; repeat for several, in this order (default: all)
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else )" UROCE_DEFAULT_RUN_DIR R"()
-  --view MODE         what the program finds in /dev/infiniband and /sys/class/infiniband, for those that look
-                      there themselves (UCX, Open MPI, NCCL): `auto` (default) shows the devices where a mount
-                      namespace is free of side effects, that is as root; `always` also makes a user namespace, in
-                      which the user stays the same but setuid programs gain nothing; `never` leaves both alone
-  --print-libdir      print the folder of the two libraries, and end
+  --view MODE         whether the devices appear in /dev/infiniband and /sys/class/infiniband, for programs that
+                      read these folders (UCX, Open MPI, NCCL): `auto` (default) shows them if a mount namespace
+                      has no side effects, that is as root; `always` also creates a user namespace, in which the
+                      user is the same but setuid programs gain no rights; `never` changes neither folder
+  --print-libdir      print the folder of the two libraries and exit
   -h, --help          this text
 
-The environment that PROGRAM gets: LD_LIBRARY_PATH with that folder in front, UROCE_RUN_DIR, UROCE_DEVICES (-d).
-Exit status: PROGRAM's own; 1 no daemon, 2 wrong usage, 126 and 127 PROGRAM cannot be started or is not there.
+Environment of PROGRAM: that folder first in LD_LIBRARY_PATH, UROCE_RUN_DIR, UROCE_DEVICES (-d).
+Exit status: that of PROGRAM; 1 no daemon, 2 wrong usage, 126 PROGRAM can't be started, 127 PROGRAM not found.
 )";
 
 enum class View { kAuto, kAlways, kNever };
@@ -89,7 +89,7 @@ Options parse_options(int argc, char** argv) {
   return options;
 }
 
-/// Beside the program in a build folder; else where `meson install` puts it.
+/// The folder next to the program in a build tree, or the one that `meson install` uses.
 std::string library_dir() {
   std::error_code error;
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
@@ -99,17 +99,18 @@ std::string library_dir() {
   }
   for (const fs::path& place : places) {
     if (fs::exists(place / "libibverbs.so.1", error)) return place;
-    if (error) fail(1, place.string() + ": " + error.message() + "; whoever runs programs has to have access");
+    if (error)
+      fail(1, place.string() + ": " + error.message() + "; users of uroce-run need read access to this folder");
   }
   fail(1, "no libibverbs.so.1 in " + places.front().string() + "; build it with `./quickstart.sh build`");
 }
 
-/// Empty when a daemon serves `name`, else why not.
+/// Empty if a daemon serves `name`, else the reason.
 std::string probe(const std::string& run_dir, const std::string& name) {
   const std::string path = run_dir + "/" + name + ".sock";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return path + ": longer than the path of a socket may be";
+  if (path.size() >= sizeof(address.sun_path)) return path + ": longer than the path of a Unix socket may be";
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (fd < 0) return std::strerror(errno);

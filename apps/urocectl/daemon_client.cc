@@ -20,11 +20,11 @@ std::string socket_path(const std::string& run_dir, const std::string& name) {
   return run_dir + "/" + name + ".sock";
 }
 
-/// Empty, or why there is no connection.
+/// Empty on success, else the reason.
 std::string connect_to(int fd, const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return path + ": longer than the path of a socket may be";
+  if (path.size() >= sizeof(address.sun_path)) return path + ": longer than the path of a Unix socket may be";
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const timeval limit{5, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -35,7 +35,7 @@ std::string connect_to(int fd, const std::string& path) {
   return {};
 }
 
-/// The descriptor that came with a message, or -1.
+/// The descriptor received with a message, or -1.
 int passed_descriptor(msghdr& message) {
   int found = -1;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
@@ -77,10 +77,10 @@ Answer receive(int fd) {
   if (n < static_cast<ssize_t>(sizeof(reply.head))) return {"the daemon closed the connection; see its log", {}};
   if (reply.head.status != 0 && text.get() < 0) return {std::strerror(reply.head.status), {}};
   if (n < static_cast<ssize_t>(sizeof(reply)) || text.get() < 0 || reply.body.bytes > (1ull << 30)) {
-    return {"the daemon's answer is no answer to this urocectl; are both of one build?", {}};
+    return {"the answer has another format: daemon and urocectl must be of the same build", {}};
   }
   Json json = Json::parse(read_all(text.get(), reply.body.bytes), nullptr, false);
-  if (json.is_discarded()) return {"the daemon's answer is not JSON; are both of one build?", {}};
+  if (json.is_discarded()) return {"the answer is not JSON: daemon and urocectl must be of the same build", {}};
   if (json.is_object() && json.contains("error")) return {json["error"].get<std::string>(), std::move(json)};
   if (reply.head.status != 0) return {std::strerror(reply.head.status), std::move(json)};
   return {{}, std::move(json)};
@@ -103,7 +103,7 @@ std::vector<std::string> running_daemons(const std::string& run_dir) {
 Answer ask(const std::string& run_dir, const std::string& name, const Json& request) {
   const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (std::string problem = connect_to(fd.get(), socket_path(run_dir, name)); !problem.empty()) {
-    return {"no daemon serves " + name + " (" + problem + "); is it started, and --run-dir the same?", {}};
+    return {"no daemon serves " + name + " (" + problem + "); is it running, and with this --run-dir?", {}};
   }
   const uroce_request head{UROCE_CMD_ADMIN, 1};
   std::string text(reinterpret_cast<const char*>(&head), sizeof(head));

@@ -1,4 +1,4 @@
-// Asks a daemon over its socket (UROCE_CMD_ADMIN, abi/control.h).
+// Queries of a daemon over its socket (UROCE_CMD_ADMIN, abi/control.h).
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace uroce::ctl {
 using Json = nlohmann::ordered_json;
 
 struct Answer {
-  std::string problem;  ///< empty: the daemon did it
+  std::string problem;  ///< empty on success
   Json json;
 };
 
-/// Names of the daemons that listen in `run_dir`, sorted.
+/// Names of the daemons that accept connections in `run_dir`, sorted.
 std::vector<std::string> running_daemons(const std::string& run_dir);
 
-/// One question, one answer, on a connection of its own; at most five seconds.
+/// Sends one request on a connection of its own and waits at most five seconds for the answer.
 Answer ask(const std::string& run_dir, const std::string& name, const Json& request);
 
 }  // namespace uroce::ctl

@@ -1,4 +1,4 @@
-// urocectl: looks into running daemons, and disturbs them on demand.
+// urocectl: inspects and controls running daemons.
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ void stop_on_signal() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-/// In slices, so that Ctrl-C ends it soon.
+/// In short sleeps, so that Ctrl-C ends it soon.
 void wait_for(double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (!g_stop.load() && std::chrono::steady_clock::now() < end) {
@@ -45,10 +45,10 @@ std::vector<std::string> chosen(const Options& options) {
   return names;
 }
 
-/// Who is meant, where meaning all would be a surprise.
+/// The devices that a command which changes something applies to: they must be named if there are several.
 std::string only(const Options& options) {
   const std::vector<std::string> names = chosen(options);
-  if (names.size() != 1) fail(2, options.command + " is for one daemon: say which with -d NAME");
+  if (names.size() != 1) fail(2, options.command + " applies to one daemon: name it with -d NAME");
   return names.front();
 }
 

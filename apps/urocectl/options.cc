@@ -15,31 +15,31 @@ constexpr char kHelp[] =
     R"(urocectl [-d NAME]... [--json] [--run-dir DIR] COMMAND
 
   show [all|devices|sessions|qps|mrs|cqs|srqs|cm_ids|flows|errors|worker_commands]
-                                            what a daemon holds: QPs with their states and counters, ...
-  stat [--watch [--interval S]]             counters that are not zero, under the names of rxe and mlx5; rejected.*
-                                            is what clients asked for in vain, by reason;
-                                            --watch prints what changed each second until Ctrl-C
-  fault SETTINGS                            injects faults from now on: drop=0.01,dup=0.01,reorder=0.05,
+                                            objects of a daemon: QPs with their states and counters, ...
+  stat [--watch [--interval S]]             counters that are not zero, with the names of rxe and mlx5; rejected.*
+                                            counts refused requests of clients by reason;
+                                            --watch prints the changes of each second until Ctrl-C
+  fault SETTINGS                            injects faults: drop=0.01,dup=0.01,reorder=0.05,
                                             delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both
-  fault off                                 no more
-  fault                                     the settings as they are
-  trace FILE                                writes what passes the port to FILE (pcapng) until Ctrl-C
-  trace stop                                ends a trace that somebody left running
-  link down                                 frames are lost both ways and clients get IBV_EVENT_PORT_ERR
-  link up                                   until now
-  link add ADDRESS[/PREFIX]                 another address, and GID, of the port: 192.0.2.9/24, 2001:db8::9/64
-  link remove ADDRESS                       not any more; QPs that use it stay as they are
-  link mtu BYTES                            of packets from now on, up to what it was at the start; QPs keep theirs
-  link                                      the port as it is
+  fault off                                 stops that
+  fault                                     prints the settings
+  trace FILE                                writes the frames of the port to FILE (pcapng) until Ctrl-C
+  trace stop                                stops a trace that is still running
+  link down                                 drops all frames; clients get IBV_EVENT_PORT_ERR
+  link up                                   stops that; clients get IBV_EVENT_PORT_ACTIVE
+  link add ADDRESS[/PREFIX]                 adds an address, and its GID: 192.0.2.9/24, 2001:db8::9/64
+  link remove ADDRESS                       removes an address; QPs that use it are not changed
+  link mtu BYTES                            sets the MTU, up to its value at the start; QPs keep their path MTU
+  link                                      prints the state of the port
 
-  -d, --device NAME   this daemon; again for more (default: all that listen)
+  -d, --device NAME   only this daemon; repeat for several (default: all running)
   --json              show, stat, fault and link as JSON, an object from name to answer
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else )" UROCE_DEFAULT_RUN_DIR R"()
   --watch             repeat
   --interval S        seconds between two rounds of --watch (default: 1)
   -h, --help          this text
 
-Exit status: 0; 1 no such daemon, or it refused; 2 wrong usage.
+Exit status: 0; 1 no such daemon, or it refused the request; 2 wrong usage.
 )";
 
 bool one_of(const std::string& word, std::initializer_list<const char*> allowed) {
@@ -81,7 +81,7 @@ void check(const Options& options, int extra) {
   }
   if (options.command == "stat" && !options.argument.empty()) fail(2, "stat takes no argument");
   if (options.command == "trace" && options.argument.empty()) fail(2, "trace: give a file to write, or `stop`");
-  if (options.watch && options.command != "stat") fail(2, "--watch goes with stat");
+  if (options.watch && options.command != "stat") fail(2, "--watch is an option of stat");
   if (options.interval_s < 0.01 || options.interval_s > 3600) fail(2, "--interval: give 0.01 to 3600 seconds");
 }
 

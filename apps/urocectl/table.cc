@@ -15,7 +15,7 @@ std::string cell(const Json& value) {
   return joined.empty() ? "-" : joined;
 }
 
-/// Counters of an object within a row: those that are not zero, in one cell.
+/// The counters of an object that are not zero, in one cell.
 std::string inner_cell(const Json& object) {
   std::string joined;
   for (const auto& [name, number] : object.items()) {

@@ -1,4 +1,4 @@
-// Tables for people, made of whatever the daemon answers.
+// Tables made from the JSON of a daemon.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace uroce::ctl {
 
-/// Each list of objects under its own heading, one row an object; then what stands alone, one a line.
+/// One table with a heading for each list of objects; then single values, one per line.
 std::string tables(const Json& answer);
 
-/// Every number in `answer` under its path ("port.rx_packets").
+/// All numbers in `answer`, by path ("port.rx_packets").
 std::map<std::string, std::int64_t> numbers(const Json& answer);
 
 }  // namespace uroce::ctl

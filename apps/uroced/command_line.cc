@@ -18,7 +18,7 @@ std::string unknown_flag(std::string_view name) {
   std::vector<std::string> names{"config", "help", "version"};
   for (const Knob& knob : knobs()) names.emplace_back(knob.flag);
   const std::string near = nearest(name, names);
-  return "there is no flag --" + std::string(name) + (near.empty() ? "" : "; is --" + near + " meant?") +
+  return "there is no flag --" + std::string(name) + (near.empty() ? "" : "; did you mean --" + near + "?") +
          " See uroced --help";
 }
 
@@ -34,7 +34,7 @@ std::string split(std::span<char* const> arguments, std::vector<Given>& given, s
     std::string_view text = arguments[i];
     if (text == "-h") text = "--help";
     if (text.substr(0, 2) != "--")
-      return "\"" + std::string(text) + "\" is no flag: uroced takes flags only, see --help";
+      return "\"" + std::string(text) + "\" is not a flag: uroced takes flags only, see --help";
     text.remove_prefix(2);
     const std::size_t equals = text.find('=');
     const std::string_view name = text.substr(0, equals);
@@ -50,7 +50,7 @@ std::string split(std::span<char* const> arguments, std::vector<Given>& given, s
     if (takes_value && equals != std::string_view::npos) {
       value = text.substr(equals + 1);
     } else if (takes_value) {
-      if (i + 1 == arguments.size()) return "--" + std::string(name) + " wants a value, see --help";
+      if (i + 1 == arguments.size()) return "--" + std::string(name) + " needs a value, see --help";
       value = arguments[++i];
     }
     if (knob == nullptr) {

@@ -1,4 +1,4 @@
-// The configuration file: TOML, the keys of the knobs and nothing else.
+// The configuration file: TOML with the keys of the settings table (knobs.cc).
 #include <toml++/toml.h>
 
 #include "apps/uroced/settings.h"
@@ -32,7 +32,7 @@ struct Reader {
     std::vector<std::string> names;
     for (const Knob& knob : knobs()) names.emplace_back(knob.key);
     const std::string near = nearest(key, names);
-    return "there is no key \"" + key + "\"" + (near.empty() ? "" : "; is \"" + near + "\" meant?") +
+    return "there is no key \"" + key + "\"" + (near.empty() ? "" : "; did you mean \"" + near + "\"?") +
            " config/uroced.toml lists all";
   }
 

@@ -39,8 +39,8 @@ std::string serve_dpdk(const Settings& settings, const std::atomic<bool>& stop) 
   if (std::string error = eal.start(eal_options); !error.empty()) return error;
   if (!eal.uses_hugepages() && settings.hugepages) {
     daemon::log(daemon::LogLevel::kWarning,
-                "no hugepages for packet buffers (%s): ordinary memory serves, a little slower; "
-                "echo 256 > /proc/sys/vm/nr_hugepages makes some",
+                "no hugepages for packet buffers (%s): ordinary memory is used, which is slower; "
+                "echo 256 > /proc/sys/vm/nr_hugepages reserves some",
                 eal.why_not().c_str());
   }
   std::string error;

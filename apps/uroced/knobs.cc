@@ -128,7 +128,8 @@ const std::array kKnobs{
            }
            return all;
          }},
-    Knob{"gateway", "ADDRESS", "gateway", true, "next hop to addresses outside the prefixes, one of each family",
+    Knob{"gateway", "ADDRESS", "gateway", true,
+         "next hop for addresses outside the prefixes, at most one per family",
          [](Settings& s, std::string_view text) { return add_gateway(s.gateways, text); },
          [](const Settings& s) {
            Values all;
@@ -141,9 +142,9 @@ const std::array kKnobs{
            return s.mac || text.empty() ? "" : "a unicast address such as 02:00:00:00:00:01";
          },
          [](const Settings& s) -> Values { return {s.mac ? to_string(*s.mac) : ""}; }},
-    Knob{"mtu", "BYTES", "mtu", false, "largest packet behind the Ethernet header; 0: what the port has",
+    Knob{"mtu", "BYTES", "mtu", false, "largest packet without the Ethernet header; 0: as the port",
          [](Settings& s, std::string_view text) -> std::string {
-           // The smallest path MTU and its headers.
+           // The smallest path MTU with its headers.
            constexpr std::uint32_t kLeast = 256 + 80;
            if (text == "0") {
              s.config.mtu = 0;
@@ -162,8 +163,7 @@ const std::array kKnobs{
          [](const Settings& s) -> Values { return {s.config.run_dir}; }},
     UROCE_NUMBER("workers", "N", "workers.count", "poll-mode threads, each with a queue of the port", workers, 1,
                  16),
-    Knob{"cpus", "LIST", "workers.cpus", false,
-         "CPUs the workers run on, in turn; default: where the kernel puts them",
+    Knob{"cpus", "LIST", "workers.cpus", false, "CPUs of the workers, in order; default: as the kernel schedules",
          [](Settings& s, std::string_view text) { return set_cpus(s.config.cpus, text); },
          [](const Settings& s) -> Values { return {show_cpus(s.config.cpus)}; }},
     Knob{"poll-mode", "MODE", "workers.poll_mode", false, "adaptive: sleep when idle; busy: never sleep",
@@ -178,9 +178,9 @@ const std::array kKnobs{
     UROCE_NUMBER("idle-us", "US", "workers.idle_us",
                  "microseconds without work before a worker with its own core sleeps", config.idle_us, 0,
                  10'000'000),
-    UROCE_NUMBER("idle-shared-us", "US", "workers.idle_shared_us", "the same where cores are fewer than pollers",
-                 config.idle_shared_us, 0, 10'000'000),
-    Knob{"no-hugepages", nullptr, "memory.hugepages", false, "use ordinary memory even where there are hugepages",
+    UROCE_NUMBER("idle-shared-us", "US", "workers.idle_shared_us",
+                 "idle-us when there are fewer cores than pollers", config.idle_shared_us, 0, 10'000'000),
+    Knob{"no-hugepages", nullptr, "memory.hugepages", false, "use ordinary memory even if there are hugepages",
          [](Settings& s, std::string_view text) { return set_bool(s.hugepages, text); },
          [](const Settings& s) -> Values { return {s.hugepages ? "true" : "false"}; }},
     Knob{"no-indirect", nullptr, "memory.indirect", false,
@@ -189,8 +189,8 @@ const std::array kKnobs{
          [](const Settings& s) -> Values { return {s.config.indirect ? "true" : "false"}; }},
     UROCE_NUMBER("buffers", "N", "memory.buffers", "packet buffers of each worker, at least", buffers, 256,
                  1 << 20),
-    UROCE_NUMBER("receive-ring-bytes", "BYTES", "memory.receive_ring_bytes",
-                 "READ responses that may be under way to a worker", config.receive_ring_bytes, 65536, kMax32),
+    UROCE_NUMBER("receive-ring-bytes", "BYTES", "memory.receive_ring_bytes", "READ responses in flight to a worker",
+                 config.receive_ring_bytes, 65536, kMax32),
     UROCE_NUMBER("max-qps", "N", "limits.max_qps", "queue pairs of each worker", config.max_qps, 1, 1 << 20),
     UROCE_NUMBER("max-cqs", "N", "limits.max_cqs", "completion queues", config.max_cqs, 1, 1 << 20),
     UROCE_NUMBER("max-srqs", "N", "limits.max_srqs", "shared receive queues", config.max_srqs, 2, 1 << 20),
@@ -211,7 +211,7 @@ const std::array kKnobs{
            return {};
          },
          [](const Settings& s) -> Values { return {s.fault}; }},
-    Knob{"pcap", "FILE", "debug.pcap", false, "write what passes to a pcapng file",
+    Knob{"pcap", "FILE", "debug.pcap", false, "write all frames to a pcapng file",
          [](Settings& s, std::string_view text) -> std::string {
            s.pcap = text;
            return {};
@@ -243,7 +243,7 @@ std::string nearest(std::string_view text, const std::vector<std::string>& names
   for (const std::string& name : names) {
     std::vector<std::size_t> row(name.size() + 1);
     for (std::size_t j = 0; j <= name.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= text.size(); ++i) {  // Levenshtein, one row at a time
+    for (std::size_t i = 1; i <= text.size(); ++i) {  // Levenshtein distance, one row at a time
       std::size_t diagonal = row[0]++;
       for (std::size_t j = 1; j <= name.size(); ++j) {
         const std::size_t keep = diagonal + (text[i - 1] == name[j - 1] ? 0 : 1);

@@ -34,7 +34,7 @@ int fail(int code, const std::string& error) {
   return code;
 }
 
-/// The run directory must exist before the port: memif sockets lie there, too.
+/// Creates the run directory before the port is opened: memif sockets are in it, too.
 std::string make_run_dir(const std::string& path) {
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string part = path.substr(0, slash);

@@ -4,7 +4,7 @@ namespace uroce::daemon {
 
 std::string serve_dpdk(const Settings& settings, const std::atomic<bool>&) {
   return "port \"" + settings.port +
-         "\" wants DPDK, and this uroced was built without it: install libdpdk-dev and "
+         "\" needs DPDK, and this uroced was built without it: install libdpdk-dev and "
          "build again, or use --port loopback";
 }
 

@@ -1,4 +1,4 @@
-// The device stack of each kind of port, and a daemon over it.
+// Opens ports and runs a daemon on them.
 #pragma once
 
 #include <atomic>
@@ -8,10 +8,10 @@
 
 namespace uroce::daemon {
 
-/// Opens the port and serves until `stop`. An error says what, why and what to do; empty: ended in order.
+/// Opens the port and serves until `stop`. Returns empty, or what failed, why, and what to do.
 std::string serve(const Settings& settings, const std::atomic<bool>& stop);
 
-/// The same over a DPDK port (dpdk_port.cc), or an error where DPDK was not built in (no_dpdk.cc).
+/// serve_loopback() for a DPDK port (dpdk_port.cc); an error in a build without DPDK (no_dpdk.cc).
 std::string serve_dpdk(const Settings& settings, const std::atomic<bool>& stop);
 
 }  // namespace uroce::daemon

@@ -1,4 +1,4 @@
-// Runs a daemon over devices that exist: what all kinds of ports share.
+// Runs a daemon over a device stack: the part that all kinds of ports share.
 #pragma once
 
 #include <atomic>
@@ -17,11 +17,11 @@
 
 namespace uroce::daemon {
 
-/// From the outside in: captured as the engine sees it, faults, own frames turned round, the port.
+/// From the daemon outwards: capture, faults, loopback of frames to own addresses, port.
 template <net::PacketDevice Inner>
 using DeviceStack = pcap::Capture<fault::Injector<loopback::LoopbackDevice<Inner>>>;
 
-/// What the settings ask of faults and capture before the first frame.
+/// Applies the settings for faults and capture before the first frame.
 inline std::string prepare(packet::Controls& controls, const Settings& settings) {
   if (std::string error = controls.set_fault(settings.fault); !error.empty()) return "--fault: " + error;
   if (settings.pcap.empty()) return {};

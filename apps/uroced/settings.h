@@ -1,5 +1,5 @@
-// Everything that uroced can be told, by flag or by configuration file, as one table of knobs: name, default, unit
-// and parser of each. Flags, the file's keys, --help and the suggestions in error messages all come from the table.
+// The settings of uroced, as one table: name, default, unit and parser of each. Command line flags, keys of the
+// configuration file, --help and the suggestions in error messages come from this table.
 #pragma once
 
 #include <cstdint>
@@ -30,22 +30,22 @@ struct Settings {
 
 struct Knob {
   const char* flag;      ///< without the dashes
-  const char* argument;  ///< what --help calls the value; nullptr: the flag takes none and means "false"
-  const char* key;       ///< in the configuration file; tables with a dot
-  bool repeats;          ///< given several times, an array in the file
+  const char* argument;  ///< name of the value in --help
+  const char* key;       ///< in the configuration file; a dot separates table and key
+  bool repeats;          ///< may be given several times; an array in the file
   const char* help;
-  /// Sets it from text. Returns what is allowed when the text is not; empty: done.
+  /// Sets the value from text. Returns empty, or what is allowed.
   std::string (*set)(Settings& settings, std::string_view text);
-  /// The value as text, one for each element.
+  /// The value as text, one string for each element.
   std::vector<std::string> (*show)(const Settings& settings);
 };
 
 std::span<const Knob> knobs();
 
-/// What is set with a flag or key for the first time replaces what was there before (a list is emptied).
+/// Sets one value. The first flag or key for a list replaces its default.
 std::string apply(const Knob& knob, Settings& settings, std::string_view text, bool first);
 
-/// The name among `names` that is closest to `text`; empty: none is near.
+/// The name that is most similar to `text`; empty if none is.
 std::string nearest(std::string_view text, const std::vector<std::string>& names);
 
 struct CommandLine {
@@ -53,11 +53,10 @@ struct CommandLine {
   bool help = false, version = false;
 };
 
-/// Reads the flags, and the file that --config names before them. An error says what, why and what to do; empty:
-/// good.
+/// Reads the file that --config names, then the flags. Returns empty, or what is wrong, why, and what to do.
 std::string parse_command_line(std::span<char* const> arguments, CommandLine& out);
 
-/// Reads a configuration file into `settings`.
+/// Reads a configuration file into `settings`. Returns empty, or what is wrong.
 std::string read_config_file(const std::string& path, Settings& settings);
 
 std::string help_text();

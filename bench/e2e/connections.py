@@ -1,4 +1,4 @@
-"""Connections a second, as cmtime of rdmacm-utils takes them: a thousand at once, each step for all of them."""
+"""Connections per second, measured by cmtime of rdmacm-utils: a thousand at once, each step for all of them."""
 import statistics
 import time
 
@@ -9,7 +9,7 @@ BAR = 2000
 
 
 def measure_connections(rig, devices, report, rounds, progress):
-    """Connections fail or come about: connection_figures raises where one failed."""
+    """Connections are established or fail; connection_figures raises Failure if one failed."""
     progress('cmtime')
     server = rig.start(devices[0], ['cmtime'])
     time.sleep(0.4)

@@ -1,11 +1,11 @@
-"""A table for people, JSON for programs, plots of both."""
+"""The report: a table, JSON, and plots."""
 import json
 import pathlib
 import subprocess
 
 
 class Report:
-    """One row a figure: what it is, ours, what it is compared with (or None), the bar it has to meet (or None)."""
+    """One row per figure: its name, the value, the value it is compared with (or None), and its bar (or None)."""
 
     def __init__(self, other='TCP'):
         self.other = other

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """run.py [--build DIR] [--json FILE] [--plots DIR] [--rounds N] [--bars-only | --verbs-only]
 
-RDMA programs over two daemons next to TCP; or verbs next to each other.
-Each figure and what it is compared with are measured in turn, several times; the median of each counts. As root.
-Exit status: 0; 1 something failed; 3 a bar was missed; 130 stopped.
+Compares RDMA programs over two daemons with TCP, and verbs with each other.
+A figure and its counterpart are measured alternately, several times; the medians are compared. Needs root.
+Exit status: 0; 1 something failed; 3 a bar was missed; 130 interrupted.
 """
 import argparse
 import pathlib
@@ -46,13 +46,13 @@ def bandwidth(rig, devices, program, args, timeout=120):
 
 
 def latency(rig, devices, program, args, timeout=120):
-    """Typical half round trip in us, by size."""
+    """Typical half round-trip time in us, by size."""
     rows = check_figures(run_pair(rig, devices, [program, '-F'] + args, timeout))
     return {size: (columns[2] if len(columns) > 2 else columns[0]) for size, _, columns in rows}
 
 
 def pingpong(rig, devices, size, rounds):
-    """Half a round trip in us, the mean; the data is checked."""
+    """Mean half round-trip time in us; the data is verified."""
     output = run_pair(rig, devices, ['ibv_rc_pingpong', '-g', '0', '-c', '-s', str(size), '-n', str(rounds)], 120)
     return float(output.split(' usec/iter')[0].split()[-1]) / 2
 
@@ -125,7 +125,7 @@ def measure_bars(build, tcp, report, rounds):
 
 
 def measure_sizes(build, tcp, report, plots):
-    """Everything over message size."""
+    """All measurements by message size."""
     rig = Rig(build)
     try:
         devices = rig.pair()

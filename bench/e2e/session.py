@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""session.py up|down [--build DIR]: two daemons joined by memif, for a first session by hand. As root."""
+"""session.py up|down [--build DIR]: two daemons connected by memif, for interactive use. Needs root."""
 import argparse
 import os
 import pathlib
@@ -26,7 +26,7 @@ See into them with {ctl} show, and end them with ./quickstart.sh down'''
 
 
 def ours(pid, build):
-    """Whether the process is still the daemon that `up` started."""
+    """Whether the process is the daemon that `up` started, and not a later one with its PID."""
     try:
         return os.readlink(f'/proc/{pid}/exe').removesuffix(' (deleted)') == str(build / 'apps/uroced')
     except OSError:

@@ -1,4 +1,4 @@
-"""TCP on the same machine: two network namespaces of our own, joined by veth with MTU 9000."""
+"""TCP on the same machine: between two new network namespaces, connected by veth with MTU 9000."""
 import contextlib
 import json
 import os
@@ -45,7 +45,7 @@ class Tcp:
             raise RuntimeError(f'{" ".join(args)}: {done.stderr.strip()}; needs root and network namespaces')
 
     def _both(self, server, client, timeout):
-        """Runs `server` in the one namespace and `client` in the other; the client's output."""
+        """Runs `server` in one namespace and `client` in the other. Returns the output of the client."""
         at = [['ip', 'netns', 'exec', name] for name in self.names]
         with contextlib.ExitStack() as ending:
             with uninterrupted():
@@ -66,7 +66,7 @@ class Tcp:
         return json.loads(output)['end']['sum_received']['bits_per_second'] / 1e9
 
     def latency(self, sizes, rounds=2000):
-        """Half round trip in us, median, by size."""
+        """Median half round-trip time in us, by size."""
         output = self._both([str(self.pingpong), '7100'],
                             [str(self.pingpong), '7100', self.HOST, str(rounds)] + [str(s) for s in sizes], 120)
         rows = [line.split() for line in output.splitlines()]

@@ -1,6 +1,6 @@
 // tcp_pingpong PORT                       serves one client
 // tcp_pingpong PORT HOST ROUNDS SIZE...   prints `SIZE MEDIAN_US MEAN_US`, half a round trip, for each size
-// Blocking sockets with TCP_NODELAY, one message each way in turn: what ib_send_lat does, over TCP.
+// Blocking sockets with TCP_NODELAY, messages in alternating directions: ib_send_lat over TCP.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -34,7 +34,7 @@ void send_all(int fd, const std::vector<char>& bytes) {
   }
 }
 
-/// False when the other end has closed the connection.
+/// False: the peer has closed the connection.
 bool receive_all(int fd, std::vector<char>& bytes) {
   const ssize_t n = recv(fd, bytes.data(), bytes.size(), MSG_WAITALL);
   if (n == 0) return false;
@@ -55,7 +55,7 @@ sockaddr_in address_of(const char* host, const char* port) {
   return address;
 }
 
-/// A size of 8 bytes announces each series, and 0 the end.
+/// The client announces each series by its size in 8 bytes; 0 ends the program.
 void serve(const char* port) {
   const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int on = 1;
@@ -118,7 +118,7 @@ int main(int argc, char** argv) {
   for (int i = 4; i < argc; ++i) {
     const std::uint64_t size = std::strtoull(argv[i], nullptr, 10);
     if (size == 0 || rounds == 0) fail("sizes and rounds are numbers above 0");
-    // The same number of bytes at least takes a while for large messages.
+    // At least the same number of bytes, so that large messages are measured long enough.
     measure(fd, size, size > 65536 ? std::max<std::uint64_t>(rounds / 10, 1) : rounds);
   }
   close(fd);

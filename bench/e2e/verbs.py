@@ -1,4 +1,4 @@
-"""The bars of verbs other than RC's: one figure of ours next to another of ours, measured in turn."""
+"""The bars of verbs that TCP has no counterpart for: two figures of this device, measured alternately."""
 import os
 import statistics
 
@@ -8,12 +8,12 @@ from rig import Failure, Rig, wait_until
 
 QPS = 16384
 QP_BYTES = 2048
-MORE = 5  # times the rounds where two kinds of queues are compared: single seconds differ by half at times
-SQ_COPY_BYTES = 128  # of the queues: the daemon's copy of a send ring of one entry
+MORE = 5  # times the rounds when two kinds of queues are compared, as runs of one second may differ by half
+SQ_COPY_BYTES = 128  # the daemon's copy of a send ring of one entry, counted as part of the queues
 
 
 def message_rate(rig, devices, args, counted='client'):
-    """Messages a second, in millions, as that end counts them."""
+    """Messages per second in millions, as counted by that side."""
     pair = Pair(rig, devices[0], devices[1], args + ['-F', '-D', '1'])
     output = pair.finish(60)
     rows = figures(output if counted == 'client' else pair.server.output())
@@ -23,7 +23,7 @@ def message_rate(rig, devices, args, counted='client'):
 
 
 def raw_rate(rig, devices, size):
-    """Frames a second that arrive, in millions."""
+    """Received frames per second in millions."""
     served, _ = RawPair(rig, devices, ['raw_ethernet_bw', '-s', str(size), '-r', '4096', '-D', '1', '-F']).finish(60)
     rows = figures(served)
     if not rows:
@@ -38,7 +38,7 @@ def resident(pid, field):
 
 
 def private_bytes(build, qps, max_qps):
-    """What a daemon has for itself while a program holds so many QPs: what it shares with the program is queues."""
+    """Private memory of a daemon while a program holds this number of QPs. Memory shared with the program is queues."""
     rig = Rig(build, hugepages=False)
     try:
         device = rig.single(['--max-qps', str(max_qps)])[0]
@@ -52,14 +52,14 @@ def private_bytes(build, qps, max_qps):
 
 
 def in_turn(rounds, ours, other):
-    """Medians, and that of the rounds' ratios."""
+    """The medians of both, and the median of the ratios of all rounds."""
     pairs = [(ours(), other()) for _ in range(rounds)]
     return (statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs),
             statistics.median(a / b for a, b in pairs))
 
 
 def own_cpus():
-    """Options of two daemons that give each a CPU: where the scheduler puts workers weighs more than what they send."""
+    """Options that pin two daemons to a CPU each: otherwise the placement of workers outweighs what is measured."""
     cpus = sorted(os.sched_getaffinity(0))
     return [['--cpus', str(cpus[i % len(cpus)])] for i in range(2)]
 

@@ -1,9 +1,11 @@
-// verbs_cost DEVICE measure PID: prints `POST_NS WR_NS SETUP_US`, medians: a work request by ibv_post_send; the
-// same by ibv_wr_start ... ibv_wr_complete; opening the device, making PD, CQ and QP, and destroying them all.
-// verbs_cost DEVICE hold QPS: makes so many QPs, prints `made`, and keeps them until it is ended.
+// verbs_cost DEVICE measure PID
+//   prints `POST_NS WR_NS SETUP_US`, medians: a work request by ibv_post_send; one by ibv_wr_start ...
+//   ibv_wr_complete; opening the device, creating PD, CQ and QP, and destroying them.
+// verbs_cost DEVICE hold QPS
+//   creates QPS queue pairs, prints `made`, and keeps them until it is killed.
 //
-// The posts go to a QP in SQD, while the daemon, process PID, stands still: what is measured is the program's
-// share.
+// The work requests are posted to a QP in SQD while the daemon, process PID, is stopped: only the time of the
+// program is measured.
 #include <signal.h>
 #include <unistd.h>
 
@@ -103,7 +105,7 @@ double build(ibv_qp* qp, const Target& target) {
   return since(start) / kPosts;
 }
 
-/// A process that stands still while this lives.
+/// Stops a process (SIGSTOP) during its lifetime.
 class Stopped {
  public:
   explicit Stopped(pid_t pid) : pid_(pid) {
@@ -112,7 +114,7 @@ class Stopped {
       require(is != 'Z', "stopping the daemon");
       usleep(100);
     }
-    usleep(100);  // its other threads
+    usleep(100);  // until its other threads have stopped, too
   }
   Stopped(const Stopped&) = delete;
   Stopped& operator=(const Stopped&) = delete;

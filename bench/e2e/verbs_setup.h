@@ -1,4 +1,4 @@
-// What the programs here begin with: a device by its name, an RC QP connected to another of the same device.
+// Setup code of the programs here: opens a device by name, and connects an RC QP to another one of the same device.
 #pragma once
 
 #include <infiniband/verbs.h>

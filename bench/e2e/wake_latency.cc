@@ -1,7 +1,7 @@
-// wake_latency DEVICE [ROUNDS]: prints `MEDIAN_US P99_US BARE_US`. The first two are from ibv_post_send to the
-// completion of an 8 byte WRITE, both ends on DEVICE, 5 ms after the one before: the daemon sleeps by then and must
-// be woken. The third is what the machine takes to wake a thread on another CPU by an eventfd, median. A program
-// like any other: linked with the libibverbs of the system.
+// wake_latency DEVICE [ROUNDS]: prints `MEDIAN_US P99_US BARE_US`. The first two are the time from ibv_post_send to
+// the completion of an 8-byte WRITE, both sides on DEVICE, 5 ms after the previous one: the daemon sleeps by then
+// and must be woken. The third is the median time in which this machine wakes a thread on another CPU by an
+// eventfd(2). The program is linked with the libibverbs of the system.
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ double round(ibv_qp* qp, ibv_cq* cq, ibv_send_wr& wr) {
   return time;
 }
 
-/// Leaves the calling thread one of the CPUs that it has: the first or the last.
+/// Pins the calling thread to the first or last CPU of its affinity mask.
 void keep_one_cpu(bool first) {
   cpu_set_t all, one;
   CPU_ZERO(&all);

@@ -1,4 +1,4 @@
-// CQs and channels: arming, solicited events, resizing, overrun, extended polling.
+// Completion queues and channels: arming, solicited events, resizing, overrun, extended polling.
 #include <fcntl.h>
 
 #include <cerrno>
@@ -10,7 +10,7 @@
 namespace conformance {
 namespace {
 
-/// Takes one event and acknowledges it.
+/// Receives one event and acknowledges it.
 ibv_cq* take_event(ibv_comp_channel* channel) {
   if (!readable(channel->fd, 5000)) throw Failed{"no completion event within 5 s"};
   ibv_cq* cq = nullptr;
@@ -39,7 +39,7 @@ struct Watched {
     while (ibv_poll_cq(receiver.cq.get(), 1, &wc) == 1) ++entries;
     return entries;
   }
-  /// Sends a message, and waits for a first event.
+  /// Sends a message, and waits for the first event.
   void deliver_and_take() {
     CHECK_OK(receiver.post_recv(0, 64));
     CHECK_OK(sender.send(0, 8));
@@ -76,7 +76,7 @@ CONFORMANCE_CASE(cq_overrun_ignored, "ibv_create_cq_ex(3), IBV_CREATE_CQ_ATTR_IG
   };
   buffer.fill(9);
   for (std::uint32_t i = 0; i < 2 * room; ++i) write(i, i + 1 == 2 * room ? 64 : 0);
-  // Nothing is polled before all are complete.
+  // All must complete before the first poll.
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(5);
   while (!right.buffer.holds(9, 64, 8, 0)) CHECK(std::chrono::steady_clock::now() < give_up);
   ibv_qp_attr now{};
@@ -160,7 +160,7 @@ CONFORMANCE_CASE(cq_arm_then_poll_loses_nothing, "ibv_get_cq_event(3), EXAMPLES"
 }
 
 CONFORMANCE_CASE(cq_polled_entry_has_no_event_left, "ibv_req_notify_cq(3); IBTA vol. 1, 11.4.2.2") {
-  // Armed over the one entry there is, which is polled then: the next event is that of the next entry.
+  // The CQ is armed while it has one entry, which is polled afterwards: the next event belongs to the next entry.
   Watched watched(bench);
   ibv_wc wc;
   watched.arm();
@@ -247,7 +247,7 @@ CONFORMANCE_CASE(cq_overrun_is_an_event, "IBTA vol. 1, 11.6.3.2; ibv_get_async_e
     const ibv_async_event event = wait_event(bench.left.context);
     told = event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == small.get();
   }
-  // More may come for the QP that could not complete.
+  // Further events may report the QP that could not complete.
   while (readable(bench.left.context->async_fd, 20)) wait_event(bench.left.context);
 }
 
@@ -268,7 +268,7 @@ CONFORMANCE_CASE(cq_channels_of_one_context, "ibv_create_comp_channel(3)") {
 
 CONFORMANCE_CASE(cq_moderation_by_count, "ibv_modify_cq(3)") {
   using Clock = std::chrono::steady_clock;
-  constexpr std::chrono::milliseconds kLongest{65};  // what the 16 bits of cq_period hold
+  constexpr std::chrono::milliseconds kLongest{65};  // maximum of cq_period, which has 16 bits
   Watched watched(bench);
   ibv_modify_cq_attr attr{};
   attr.attr_mask = IBV_CQ_ATTR_MODERATE;
@@ -284,7 +284,8 @@ CONFORMANCE_CASE(cq_moderation_by_count, "ibv_modify_cq(3)") {
     return took;
   };
   CHECK(until_event(3) >= kLongest);
-  // Four don't wait for the time, but on a busy machine anything may take that long.
+  // Four entries reach cq_count, so their event does not wait for cq_period. On a busy machine it may take that
+  // long all the same.
   bool sooner = false;
   for (int i = 0; i < 20 && !sooner; ++i) sooner = until_event(4) < kLongest;
   CHECK(sooner);
@@ -298,7 +299,7 @@ CONFORMANCE_CASE(cq_moderation, "ibv_modify_cq(3)") {
   CHECK_OK(ibv_modify_cq(watched.receiver.cq.get(), &attr));
   watched.arm();
   watched.deliver();
-  CHECK_EQ(take_event(watched.channel.get()), watched.receiver.cq.get());  // when the time is over
+  CHECK_EQ(take_event(watched.channel.get()), watched.receiver.cq.get());  // after cq_period
   wait_success(watched.receiver.cq.get(), IBV_WC_RECV);
 }
 
@@ -330,7 +331,7 @@ void check_extended(Bench& bench, std::uint64_t flags, std::uint32_t create_flag
                     void (*look)(ibv_cq_ex*, const Pair&)) {
   ExtendedCq cq(bench.right, flags, create_flags);
   Pair pair(bench);
-  // The receiving QP of the pair gets this CQ in place of its own.
+  // The receiving QP of the pair uses this CQ in place of its own.
   pair.right.qp = make_qp(bench.right, pair.right.pd, cq.owner.get(), cq.owner.get(), IBV_QPT_RC);
   CHECK_OK(to_init(pair.right.qp.get(), kAll));
   CHECK_OK(to_rtr(bench.right, pair.right.qp.get(), bench.left, pair.left.qp->qp_num, bench.mtu()));

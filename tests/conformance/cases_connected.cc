@@ -26,7 +26,7 @@ void check_write(Bench& bench, ibv_qp_type type) {
   pair.left.buffer.fill(9);
   CHECK_OK(pair.left.write(0, 20000, pair.right.buffer.address(100), pair.right.buffer.rkey()));
   wait_success(pair.left.cq.get(), IBV_WC_RDMA_WRITE);
-  // UC completes when the message has left: a SEND behind it shows that it has arrived.
+  // UC completes when the message was sent: a later SEND shows that it has arrived.
   CHECK_OK(pair.right.post_recv(kHalf, 8));
   CHECK_OK(pair.left.send(0, 8));
   wait_success(pair.right.cq.get(), IBV_WC_RECV);
@@ -141,7 +141,7 @@ CONFORMANCE_CASE(rc_compare_and_swap, "IBTA vol. 1, 9.4.5") {
   std::uint64_t old = 0;
   std::memcpy(&old, pair.left.buffer.data(), 8);
   CHECK_EQ(old, 40u);
-  wr.wr.atomic.swap = 60;  // it holds 50 now, so this changes nothing
+  wr.wr.atomic.swap = 60;  // the value is 50 now, so this
   CHECK_OK(pair.left.post(wr));
   wait_success(pair.left.cq.get(), IBV_WC_COMP_SWAP);
   std::memcpy(&old, pair.left.buffer.data(), 8);
@@ -179,7 +179,7 @@ void check_inline(Bench& bench, ibv_qp_type type) {
   Pair pair(bench, type, 65536, options);
   std::uint8_t local[64];
   std::memset(local, 0xab, sizeof(local));
-  // Inline data needs no registration: the key is of no account.
+  // Inline data needs no registration: the key is ignored.
   ibv_sge sge{reinterpret_cast<std::uintptr_t>(local), sizeof(local), 0};
   ibv_send_wr wr = request(IBV_WR_SEND, sge);
   wr.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
@@ -244,7 +244,7 @@ CONFORMANCE_CASE(rc_full_queue_is_refused, "ibv_post_send(3), RETURN VALUE") {
   ibv_qp_init_attr init{};
   CHECK_OK(ibv_query_qp(pair.left.qp.get(), &attr, IBV_QP_CAP, &init));
   CHECK(init.cap.max_send_wr >= 4);
-  // Nothing receives: the SENDs stay outstanding.
+  // No receive is posted: the SENDs stay outstanding.
   int error = 0;
   std::uint32_t posted = 0;
   for (; posted <= init.cap.max_send_wr + 64 && error == 0; ++posted) error = pair.left.send(0, 8, posted);
@@ -341,7 +341,7 @@ CONFORMANCE_CASE(rc_no_such_peer, "ibv_modify_qp(3), retry_cnt") {
   options.timeout = 10;
   Side side(bench.left, IBV_QPT_RC, 4096, options);
   Pair pair(bench);
-  // The peer's QP is connected to another one: it does not answer us.
+  // The peer's QP is connected to another QP and does not answer this one.
   CHECK_OK(to_init(side.qp.get(), options.access));
   CHECK_OK(to_rtr(bench.left, side.qp.get(), bench.right, 0xabcdef, bench.mtu(), options));
   CHECK_OK(to_rts(side.qp.get(), options));
@@ -396,7 +396,7 @@ CONFORMANCE_CASE(rc_send_before_rts_is_refused, "ibv_post_send(3)") {
 CONFORMANCE_CASE(rc_fence_waits_for_the_read, "ibv_post_send(3), IBV_SEND_FENCE") {
   Pair pair(bench);
   pair.right.buffer.fill(33);
-  // What the READ brings is sent back by the WRITE behind the fence.
+  // The data of the READ is sent back by the fenced WRITE that follows it.
   CHECK_OK(pair.left.read(0, 4096, pair.right.buffer.address(), pair.right.buffer.rkey(), 1));
   CHECK_OK(pair.left.write(0, 4096, pair.right.buffer.address(kHalf), pair.right.buffer.rkey(), 2,
                            IBV_SEND_SIGNALED | IBV_SEND_FENCE));

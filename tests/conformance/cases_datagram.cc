@@ -1,4 +1,4 @@
-// UD: address handles, Q_Keys, the header in front of the payload, multicast.
+// UD: address handles, Q_Keys, the GRH before the payload, multicast.
 #include <array>
 #include <cstring>
 
@@ -125,7 +125,7 @@ CONFORMANCE_CASE(ud_wrong_qkey_is_dropped, "IBTA vol. 1, 10.2.5; ibv_query_port(
 CONFORMANCE_CASE(ud_controlled_qkey_is_the_qps_own, "IBTA vol. 1, 10.2.5") {
   Pair pair(bench, IBV_QPT_UD);
   CHECK_OK(pair.right.post_recv(0, kHeader + 8));
-  // With the high bit set the QP's own Q_Key is sent.
+  // With the most significant bit set, the QP's own Q_Key is sent.
   CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, 0x80000000u | 5, 8));
   wait_success(pair.left.cq.get(), IBV_WC_SEND);
   wait_success(pair.right.cq.get(), IBV_WC_RECV);
@@ -147,7 +147,7 @@ CONFORMANCE_CASE(ud_too_large_a_message, "IBTA vol. 1, 10.8.3.3; ibv_post_send(3
   CHECK_OK(pair.right.post_recv(0, 20000));
   const int error =
       send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, bench.mtu_bytes() + 1, 6);
-  // Refused at once, or completed: never delivered, and the QP goes on.
+  // Either the post fails or the work request completes; the message is never delivered, and the QP still works.
   if (error == 0) CHECK_EQ(wait(pair.left.cq.get()).wr_id, 6u);
   CHECK(stays_empty(pair.right.cq.get(), std::chrono::milliseconds(20)));
 }
@@ -167,7 +167,7 @@ CONFORMANCE_CASE(ud_receive_too_small, "IBTA vol. 1, 9.8.3.2") {
   CHECK_OK(pair.right.post_recv(kHalf, kHeader + 100, 5));
   CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 100));
   wait_success(pair.left.cq.get(), IBV_WC_SEND);
-  // A local length error, or the message is dropped and the receive stays.
+  // Either a local length error, or the message is dropped and the receive stays posted.
   ibv_wc wc{};
   const auto before = stays_empty(pair.right.cq.get(), std::chrono::milliseconds(20));
   if (!before) return;
@@ -182,7 +182,7 @@ CONFORMANCE_CASE(ud_has_sends_only, "ibv_post_send(3), table of opcodes") {
     Pair pair(bench, IBV_QPT_UD);
     ibv_sge sge = pair.left.buffer.sge(0, 8);
     ibv_send_wr wr = request(opcode, sge);
-    // A driver may look at the handle before it does at the opcode.
+    // A driver may check the address handle before the opcode.
     wr.wr.ud = {pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey};
     CHECK(refused(pair.left, wr));
   }
@@ -353,7 +353,7 @@ CONFORMANCE_CASE(ud_multicast_not_to_oneself, "ibv_create_qp_ex(3), IBV_QP_CREAT
   wait_success(pair.right.cq.get(), IBV_WC_RECV);
   wait_success(third.cq.get(), IBV_WC_RECV);
   CHECK(stays_empty(pair.left.cq.get(), std::chrono::milliseconds(20)));
-  // What others send comes, and who did not ask for the flag hears itself.
+  // Messages of other QPs arrive, and a QP without the flag receives its own.
   CHECK_OK(send_datagram(third, to_group.get(), 0xffffff, kQkey, 8));
   wait_success(pair.left.cq.get(), IBV_WC_RECV);
   wait_success(pair.right.cq.get(), IBV_WC_RECV);

@@ -1,4 +1,4 @@
-// What a device and its port say of themselves, domains of threads, and what is refused.
+// Attributes of the device and its port, thread domains and parent domains, and invalid calls.
 #include <unistd.h>
 
 #include <cstring>
@@ -34,7 +34,7 @@ CONFORMANCE_CASE(port_is_active, "ibv_query_port(3)") {
   CHECK_EQ(static_cast<int>(port.state), int{IBV_PORT_ACTIVE});
   CHECK_EQ(int{port.link_layer}, int{IBV_LINK_LAYER_ETHERNET});
   CHECK(port.active_mtu >= IBV_MTU_256 && port.active_mtu <= port.max_mtu);
-  CHECK((port.flags & IBV_QPF_GRH_REQUIRED) != 0);  // RoCE has no local addresses
+  CHECK((port.flags & IBV_QPF_GRH_REQUIRED) != 0);  // RoCE has no LIDs
   CHECK(port.gid_tbl_len > 0 && port.pkey_tbl_len > 0 && port.max_msg_sz >= 1u << 20);
   ibv_port_attr none{};
   CHECK(ibv_query_port(bench.left.context, 0, &none) != 0);
@@ -141,7 +141,7 @@ CONFORMANCE_CASE(qp_query_gives_back_the_whole_address_vector, "ibv_query_qp(3),
   CHECK_OK(to_rts(side.qp.get()));
   ibv_qp_attr attr{};
   ibv_qp_init_attr init{};
-  // Drained, a QP may be given another path.
+  // The path of a QP may be changed after it was drained (SQD).
   attr.qp_state = IBV_QPS_SQD;
   CHECK_OK(ibv_modify_qp(side.qp.get(), &attr, IBV_QP_STATE));
   CHECK_OK(ibv_query_qp(side.qp.get(), &attr, IBV_QP_AV, &init));
@@ -167,9 +167,9 @@ CONFORMANCE_CASE(qp_transition_that_is_none, "ibv_modify_qp(3); IBTA vol. 1, 10.
   CHECK(to_rtr(bench.left, side.qp.get(), bench.right, 1, bench.mtu()) != 0);
   CHECK_OK(to_init(side.qp.get(), kAll));
   ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_RTR;  // without what it needs
+  attr.qp_state = IBV_QPS_RTR;  // required attributes are missing
   CHECK(ibv_modify_qp(side.qp.get(), &attr, IBV_QP_STATE) != 0);
-  // It is where it was.
+  // The state has not changed.
   ibv_qp_init_attr init{};
   CHECK_OK(ibv_query_qp(side.qp.get(), &attr, IBV_QP_STATE, &init));
   CHECK_EQ(static_cast<int>(attr.qp_state), int{IBV_QPS_INIT});
@@ -222,7 +222,7 @@ CONFORMANCE_CASE(domain_of_a_thread_is_its_base, "ibv_alloc_parent_domain(3); ib
   Side side(bench.left, IBV_QPT_RC, 4096, {}, domain.parent.get());
   Side peer(bench.right, IBV_QPT_RC, 4096, {});
   connect(bench, side, peer);
-  // The window and the region are of the base, the QP of the parent domain.
+  // The window and the region are in the base PD, the QP is in the parent domain.
   Buffer buffer(domain.base.get(), 4096, kAll | IBV_ACCESS_MW_BIND);
   const Mw mw(CHECK_MADE(ibv_alloc_mw(domain.base.get(), IBV_MW_TYPE_1)));
   ibv_mw_bind bind{};
@@ -234,7 +234,7 @@ CONFORMANCE_CASE(domain_of_a_thread_is_its_base, "ibv_alloc_parent_domain(3); ib
   CHECK_OK(peer.write(0, 64, buffer.address(), mw->rkey));
   wait_success(peer.cq.get(), IBV_WC_RDMA_WRITE);
   CHECK(buffer.holds(5, 0, 64, 0));
-  // A window of another domain is none of this QP's.
+  // A window of another PD can't be bound by this QP.
   const Pd other = make_pd(bench.left);
   const Mw foreign(CHECK_MADE(ibv_alloc_mw(other.get(), IBV_MW_TYPE_1)));
   CHECK_EQ(ibv_bind_mw(side.qp.get(), foreign.get(), &bind), EPERM);
@@ -273,7 +273,7 @@ CONFORMANCE_CASE(device_imported, "ibv_import_device(3); ibv_import_pd(3); ibv_i
   ibv_unimport_mr(mr);
   ibv_unimport_pd(pd);
   CHECK_EQ(ibv_close_device(context), 0);
-  // What was imported is still its owner's.
+  // The imported objects still belong to their owner.
   CHECK_OK(pair.left.write(0, 8, pair.right.buffer.address(), pair.right.buffer.rkey()));
   wait_success(pair.left.cq.get(), IBV_WC_RDMA_WRITE);
   close(fd);
@@ -323,7 +323,7 @@ CONFORMANCE_CASE(qp_data_in_order, "ibv_query_qp_data_in_order(3)") {
   CHECK_EQ(ibv_query_qp_data_in_order(side.qp.get(), static_cast<ibv_wr_opcode>(99), 0), 0);
 }
 
-/// Waits for this event of this QP; others may come before it.
+/// Waits for this event of this QP, and ignores others.
 void expect_event(ibv_context* context, ibv_event_type type, const QpObject& qp) {
   for (;;) {
     const ibv_async_event event = wait_event(context);

@@ -1,4 +1,4 @@
-// uroce/dv.h: what this device has beyond infiniband/verbs.h. Other devices refuse it, and are not held to it.
+// uroce/dv.h: operations that infiniband/verbs.h lacks. Skipped on other devices, which refuse them.
 #include <cstring>
 
 #include "fixtures.h"

@@ -1,4 +1,4 @@
-// ibv_wr_*: work requests built call by call.
+// ibv_wr_*: work requests built call by call (ibv_wr_post(3)).
 #include <cstring>
 
 #include "fixtures.h"
@@ -31,7 +31,7 @@ struct Extended {
     CHECK_OK(ibv_query_qp(pair.left.qp.get(), &attr, IBV_QP_CAP, &init));
     return init.cap.max_send_wr;
   }
-  /// So many WRITEs of 8 bytes, within a batch.
+  /// `count` WRITEs of 8 bytes, in one batch.
   void add_writes(std::uint32_t count) {
     for (std::uint32_t i = 0; i < count; ++i) {
       ibv_wr_rdma_write(qp, pair.right.buffer.rkey(), pair.right.buffer.address());
@@ -119,7 +119,7 @@ CONFORMANCE_CASE(wr_compare_and_swap, "ibv_wr_post(3), ibv_wr_atomic_cmp_swp") {
   Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP);
   const std::uint64_t before = 5, after = 77;
   std::uint64_t found = 0;
-  for (const std::uint64_t expected : {before, after}) {  // the first swap finds 5, the second 77
+  for (const std::uint64_t expected : {before, after}) {  // the first swap returns 5
     if (expected == before) std::memcpy(x.pair.right.buffer.data(), &before, 8);
     ibv_wr_start(x.qp);
     ibv_wr_atomic_cmp_swp(x.qp, x.pair.right.buffer.rkey(), x.pair.right.buffer.address(), before, after);
@@ -187,7 +187,7 @@ CONFORMANCE_CASE(wr_operation_that_the_type_lacks, "ibv_create_qp_ex(3), send_op
   CHECK(ibv_create_qp_ex(bench.left.context, &init) == nullptr);
 }
 
-/// A region of the left side's, and a window on it that is not bound yet.
+/// A region of the left side, and a window on it that is not bound yet.
 struct Windowed : Extended {
   Windowed(Bench& bench, std::uint64_t operations) : Extended(supporting(bench), IBV_QPT_RC, operations) {}
   static Bench& supporting(Bench& bench) {
@@ -215,7 +215,7 @@ CONFORMANCE_CASE(wr_window_bound, "ibv_wr_post(3), ibv_wr_bind_mw") {
   CHECK(x.buffer.holds(1, 0, 64, 0));
 }
 
-/// A window that is bound, and open to the peer.
+/// A bound window that the peer may access.
 struct Bound : Windowed {
   Bound(Bench& bench, std::uint64_t operations) : Windowed(bench, operations | IBV_QP_EX_WITH_BIND_MW) {
     ibv_wr_start(qp);
@@ -262,7 +262,7 @@ CONFORMANCE_CASE(wr_abort_keeps_the_key_of_a_window, "ibv_wr_post(3), ibv_wr_abo
   x.bind(ibv_inc_rkey(x.key));
   ibv_wr_abort(x.qp);
   CHECK_EQ(x.mw->rkey, x.before);
-  // The same when the batch turns out to be too long.
+  // A batch that is too long posts nothing, either.
   ibv_wr_start(x.qp);
   x.bind(x.key);
   x.add_writes(x.max_send_wr());
@@ -275,7 +275,8 @@ CONFORMANCE_CASE(wr_abort_keeps_the_key_of_a_window, "ibv_wr_post(3), ibv_wr_abo
 }
 
 CONFORMANCE_CASE(wr_atomic_write, "IBTA vol. 1, annex A19; ibv_wr_atomic_write of later rdma-core") {
-  constexpr std::uint64_t kAtomicWrite = std::uint64_t{1} << 40;  // IBV_DEVICE_ATOMIC_WRITE of later rdma-core
+  // IBV_DEVICE_ATOMIC_WRITE of later versions of rdma-core
+  constexpr std::uint64_t kAtomicWrite = std::uint64_t{1} << 40;
   if ((bench.left.extended.device_cap_flags_ex & kAtomicWrite) == 0) throw Skipped{"no IBV_DEVICE_ATOMIC_WRITE"};
   Extended x(bench, IBV_QPT_RC, IBV_QP_EX_WITH_ATOMIC_WRITE);
   const std::uint64_t value = 0x1122334455667788;

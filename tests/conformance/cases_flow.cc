@@ -1,4 +1,4 @@
-// Flows: which raw packet QP gets a frame, and what is done with it on the way.
+// Flow steering: which raw packet QP receives a frame, and the actions on the way.
 #include <endian.h>
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 namespace conformance {
 namespace {
 
-/// Whether the next frame of the side is this one.
+/// Whether the next frame received by the side is this one.
 void check_gets(RawSide& side, const Bytes& frame) {
   const Bytes got = side.receive();
   CHECK(got.size() >= frame.size());
   CHECK(std::equal(frame.begin(), frame.end(), got.begin()));
 }
 
-/// Of two sides on one device the first gets the frame and the second does not.
+/// Of two sides on one device, the first receives the frame and the second does not.
 void check_only(RawPair& pair, RawSide& gets, RawSide& other, const Bytes& frame) {
   CHECK_OK(pair.left.send(frame));
   check_gets(gets, frame);
@@ -40,7 +40,7 @@ CONFORMANCE_CASE(flow_by_port, "ibv_create_flow(3), IBV_FLOW_SPEC_UDP, IBV_FLOW_
   packet.dst_port = 7002;
   packet.protocol = 6;
   check_only(pair, other, pair.right, pair.link.frame(packet));
-  // Another address: nobody's.
+  // Another address, which no flow matches.
   packet.dst_ip ^= 1;
   CHECK_OK(pair.left.send(pair.link.frame(packet)));
   CHECK(stays_empty(pair.right.recv) && stays_empty(other.recv));
@@ -89,7 +89,7 @@ CONFORMANCE_CASE(flow_by_ipv6_fields, "ibv_create_flow(3), IBV_FLOW_SPEC_IPV6") 
   check_only(pair, other, pair.right, pair.link.frame(packet));
 }
 
-CONFORMANCE_CASE(flow_by_vlan, "ibv_create_flow(3): vlan_tag, and the EtherType behind it") {
+CONFORMANCE_CASE(flow_by_vlan, "ibv_create_flow(3): vlan_tag, and the EtherType that follows it") {
   RawPair pair(bench);
   RawSide other(bench.right);
   const auto rule = [&](std::uint16_t vlan) {
@@ -139,10 +139,10 @@ CONFORMANCE_CASE(flow_default, "ibv_create_flow(3), IBV_FLOW_ATTR_ALL_DEFAULT, I
   const Flow group = Rule(IBV_FLOW_ATTR_MC_DEFAULT).apply(multicast.qp.get());
   const Flow all = Rule(IBV_FLOW_ATTR_ALL_DEFAULT).apply(rest.qp.get());
   check_only(pair, pair.right, rest, pair.link.frame(kExperimental, pattern(100)));
-  constexpr std::uint16_t kOther = kExperimental + 1;  // experimental as well
+  constexpr std::uint16_t kOther = kExperimental + 1;  // the other experimental EtherType
   const Bytes frame = pair.link.frame(kOther, pattern(100));
   CHECK_OK(pair.left.send(frame));
-  // The port may hear more, from others.
+  // The port may receive frames of others, too.
   Bytes got;
   while (got.size() < 14 || read16(got, 12) != kOther) got = rest.receive();
   CHECK(std::equal(frame.begin(), frame.end(), got.begin()));
@@ -236,7 +236,7 @@ CONFORMANCE_CASE(flow_counters, "ibv_create_counters(3), ibv_attach_counters_poi
   CHECK_OK(ibv_read_counters(counters.get(), values, 2, 0));
   CHECK_EQ(values[1], 3u);
   CHECK_EQ(values[0], 3 * frame.size());
-  // They keep what they have, and may get more points between two flows.
+  // The counters keep their values, and points may be added while no flow uses them.
   CHECK_OK(flow.destroy());
   CHECK_OK(attach(counters, IBV_COUNTER_PACKETS, 1));
   CHECK_OK(ibv_read_counters(counters.get(), values, 2, 0));
@@ -283,7 +283,7 @@ CONFORMANCE_CASE(flow_keeps_its_qp, "ibv_destroy_qp(3): not while something refe
   CHECK_OK(pair.right.qp.destroy());
 }
 
-CONFORMANCE_CASE(flow_layouts, "ibv_create_flow(3): specs behind the attributes") {
+CONFORMANCE_CASE(flow_layouts, "ibv_create_flow(3): specs after the attributes") {
   RawPair pair(bench);
   struct {
     ibv_flow_attr attr;
@@ -311,12 +311,12 @@ CONFORMANCE_CASE(flow_refused, "ibv_create_flow(3), EINVAL") {
   ibv_flow_spec_ipv6 ipv6{};
   ipv6.type = IBV_FLOW_SPEC_IPV6;
   CHECK_EQ(Rule().add(to_mac(mac)).add(to_ipv4(1)).add(udp).refusal(qp), 0);
-  // Two of a layer, or a layer that the one below it rules out.
+  // Two specs of one layer, or a layer that the one below excludes.
   CHECK_EQ(Rule().add(to_mac(mac)).add(to_mac(mac)).refusal(qp), EINVAL);
   CHECK_EQ(Rule().add(to_mac(mac)).add(to_ipv4(1)).add(ipv6).refusal(qp), EINVAL);
   CHECK_EQ(Rule().add(to_mac(mac)).add(to_ipv4(1)).add(udp).add(tcp).refusal(qp), EINVAL);
   CHECK_EQ(Rule().add(to_mac(mac, kIpv6)).add(to_ipv4(1)).refusal(qp), EINVAL);
-  // What is not there.
+  // Unsupported specs.
   Rule rule;
   rule.add(to_mac(mac)).attr().port = 2;
   CHECK_EQ(rule.refusal(qp), EINVAL);

@@ -1,4 +1,4 @@
-// Advertised limits are reached.
+// The advertised limits can be reached.
 #include <cstring>
 #include <fstream>
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kStep = 4096;
 
-/// Both buffers, and one of them twice while its pages move.
+/// Both buffers, one of them registered twice while its pages move.
 void need_memory(std::uint64_t message_bytes) {
   std::ifstream info("/proc/meminfo");
   std::string word;
@@ -55,13 +55,13 @@ CONFORMANCE_CASE(messages_of_max_msg_sz, "ibv_query_port(3), IBTA vol. 1, 9.7.7"
 CONFORMANCE_CASE(messages_longer_than_max_msg_sz, "ibv_query_port(3)") {
   const std::uint64_t most = bench.right.port.max_msg_sz;
   Pair pair(bench);
-  // One element cannot name more than the memory that there is: the length is refused before the key is looked at.
+  // One scatter element can't cover more memory than exists: the length is refused before the key is checked.
   ibv_sge sge = pair.left.buffer.sge(0, 0);
   CHECK(most < 0xffffffffu);
   sge.length = static_cast<std::uint32_t>(most + 1);
   ibv_send_wr wr = request(IBV_WR_RDMA_WRITE, sge);
   wr.wr.rdma = {pair.right.buffer.address(), pair.right.buffer.rkey()};
-  if (pair.left.post(wr) != 0) return;  // refused at once: just as well
+  if (pair.left.post(wr) != 0) return;  // refused by the post, which is allowed, too
   const ibv_wc wc = wait(pair.left.cq.get());
   if (wc.status != IBV_WC_LOC_LEN_ERR && wc.status != IBV_WC_LOC_PROT_ERR) {
     throw Failed{std::string("completed with ") + ibv_wc_status_str(wc.status)};

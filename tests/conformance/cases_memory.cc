@@ -1,4 +1,4 @@
-// Memory regions of all kinds, and windows.
+// Memory regions of all kinds, and memory windows.
 #include <fcntl.h>
 #include <linux/udmabuf.h>
 #include <rdma/ib_user_ioctl_verbs.h>
@@ -27,7 +27,7 @@ struct Descriptor {
   int fd;
 };
 
-/// The memfd as a dma-buf; -1 where the kernel has no udmabuf.
+/// A dma-buf of the memfd; -1 if the kernel has no udmabuf.
 int dmabuf_of(int memfd, std::size_t bytes) {
   const Descriptor maker{open("/dev/udmabuf", O_RDWR | O_CLOEXEC)};
   if (maker.fd < 0) return -1;
@@ -48,12 +48,12 @@ CONFORMANCE_CASE(mr_of_a_dmabuf, "ibv_reg_dmabuf_mr(3)") {
   CHECK(bytes != MAP_FAILED);
   const Descriptor dmabuf{dmabuf_of(memory.fd, kBytes)};
   Pair pair(bench);
-  // Without udmabuf the memfd itself: a device may take whatever can be mapped.
+  // Without udmabuf, the memfd itself: a device may accept any file that can be mapped.
   ibv_mr* const made =
       ibv_reg_dmabuf_mr(pair.right.pd, kOffset, kLength, kIova, dmabuf.fd >= 0 ? dmabuf.fd : memory.fd, kAll);
   if (made == nullptr && dmabuf.fd < 0 && errno == EINVAL) throw Skipped{"there is no /dev/udmabuf"};
   if (made == nullptr && dmabuf.fd >= 0 && errno == EOPNOTSUPP) {
-    // Whoever takes other files has the call, and must take a real dma-buf.
+    // A device that accepts other files supports the call, and must accept a real dma-buf.
     const Mr other(ibv_reg_dmabuf_mr(pair.right.pd, kOffset, kLength, kIova, memory.fd, kAll));
     CHECK(other.get() == nullptr);
     throw Skipped{"ibv_reg_dmabuf_mr: not supported"};
@@ -85,7 +85,7 @@ CONFORMANCE_CASE(mr_of_no_bytes_is_refused, "ibv_reg_mr(3)") {
   const Pd pd = make_pd(bench.left);
   int word = 0;
   ibv_mr* const mr = ibv_reg_mr(pd.get(), &word, 0, kLocal);
-  if (mr != nullptr) ibv_dereg_mr(mr);  // rxe and some adapters make one that nothing fits into
+  if (mr != nullptr) ibv_dereg_mr(mr);  // rxe and some adapters create a region of length 0
   ibv_mr* const unmapped = ibv_reg_mr(pd.get(), reinterpret_cast<void*>(4096), 4096, kLocal);
   CHECK(unmapped == nullptr);
 }
@@ -114,7 +114,7 @@ CONFORMANCE_CASE(mr_with_an_address_of_its_own, "ibv_reg_mr_iova(3)") {
   Pair pair(bench);
   constexpr std::uint64_t kIova = 0x7000000000;
   std::vector<std::uint8_t> memory(16384);
-  // Address and I/O address agree in their place in the page.
+  // Address and I/O virtual address have the same offset in the page.
   const std::uint64_t iova = kIova + (reinterpret_cast<std::uintptr_t>(memory.data()) & 4095);
   const Mr mr(CHECK_MADE(ibv_reg_mr_iova(pair.right.pd, memory.data(), memory.size(), iova, kAll)));
   pair.left.buffer.fill(3);
@@ -217,7 +217,7 @@ CONFORMANCE_CASE(mr_of_nothing_reads_zeroes, "ibv_alloc_null_mr(3)") {
   wr.wr.rdma = {pair.right.buffer.address(), pair.right.buffer.rkey()};
   CHECK_OK(pair.left.post(wr));
   wait_success(pair.left.cq.get(), IBV_WC_RDMA_READ);
-  CHECK(pair.left.buffer.holds(1, 0, 100, 100));  // the first 100 bytes went nowhere
+  CHECK(pair.left.buffer.holds(1, 0, 100, 100));  // the first 100 bytes were not written
   wr.num_sge = 1;
   wr.opcode = IBV_WR_RDMA_WRITE;
   CHECK_OK(pair.left.post(wr));
@@ -268,7 +268,7 @@ CONFORMANCE_CASE(mr_on_demand, "ibv_reg_mr(3), IBV_ACCESS_ON_DEMAND; ibv_advise_
   CHECK(std::memcmp(static_cast<std::uint8_t*>(memory) + 70000, pair.left.buffer.data(), 64) == 0);
   ibv_sge sge{address, 65536, mr->lkey};
   CHECK_OK(ibv_advise_mr(pair.right.pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, IBV_ADVISE_MR_FLAG_FLUSH, &sge, 1));
-  // New memory at the same address is what the region shows from then on.
+  // From now on the region refers to the new memory at the same address.
   CHECK(mmap(memory, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == memory);
   CHECK_EQ(poll_write(pair, address + 70000, mr->rkey), int{IBV_WC_SUCCESS});
   CHECK(std::memcmp(static_cast<std::uint8_t*>(memory) + 70000, pair.left.buffer.data(), 64) == 0);
@@ -374,7 +374,7 @@ CONFORMANCE_CASE(mw_type_1, "ibv_bind_mw(3)") {
   pair.left.buffer.fill(6);
   CHECK_EQ(poll_write(pair, buffer.address(1000), mw->rkey), int{IBV_WC_SUCCESS});
   CHECK(buffer.holds(6, 1000, 64, 0));
-  // Bound to nothing, its key opens nothing.
+  // A window with length 0 gives no access.
   bind.bind_info.length = 0;
   CHECK_OK(ibv_bind_mw(pair.right.qp.get(), mw.get(), &bind));
   wait_success(pair.right.cq.get(), IBV_WC_BIND_MW);
@@ -432,7 +432,7 @@ CONFORMANCE_CASE(mw_invalidated_locally, "ibv_post_send(3), IBV_WR_LOCAL_INV") {
   invalidate.invalidate_rkey = key;
   CHECK_OK(pair.right.post(invalidate));
   wait_success(pair.right.cq.get(), IBV_WC_LOCAL_INV);
-  // It can be bound again, to another key. The window's own field is the program's to keep.
+  // It can be bound again with another key. The program maintains the rkey field of the window.
   mw->rkey = key;
   const std::uint32_t next = ibv_inc_rkey(key);
   wr = bind_request(mw.get(), next, buffer, 4096, 4096);

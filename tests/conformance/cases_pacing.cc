@@ -1,4 +1,4 @@
-// Rate limits of QPs.
+// Rate limits of QPs (ibv_modify_qp_rate_limit(3)).
 #include <chrono>
 #include <functional>
 
@@ -24,7 +24,7 @@ int limit(ibv_qp* qp, std::uint32_t kbps, std::uint32_t burst = 0, std::uint16_t
 
 constexpr int kMessages = 16;
 
-/// That many messages of `bytes` each, to be sent in 50 ms.
+/// The number of messages of `bytes` each that are sent in 50 ms.
 void hold_to_rate(Pair& pair, std::uint32_t bytes, const std::function<int()>& post) {
   constexpr std::uint32_t kMilliseconds = 50, kLargestPacket = 4300;
   const std::uint32_t total = kMessages * bytes, kbps = total * 8 / kMilliseconds, burst = total / 4;
@@ -36,7 +36,7 @@ void hold_to_rate(Pair& pair, std::uint32_t bytes, const std::function<int()>& p
   const auto begin = Clock::now();
   send_all();
   const double taken = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-  // No sooner than that; how much later is a matter of the machine.
+  // Not earlier; how much later depends on the machine.
   CHECK(taken >= (total - burst - kLargestPacket) * 8.0 / kbps);
   CHECK_OK(limit(pair.left.qp.get(), 0));
   send_all();

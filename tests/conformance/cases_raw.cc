@@ -1,4 +1,4 @@
-// Raw packet QPs: what goes out and comes in.
+// Raw packet QPs: sending and receiving frames.
 #include <linux/capability.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 namespace conformance {
 namespace {
 
-/// What was sent, maybe with the padding of a short frame.
+/// Whether the received frame is the sent one, possibly padded to the minimum size.
 void check_same(const Bytes& got, const Bytes& sent) {
   CHECK(got.size() >= sent.size());
   CHECK(std::equal(sent.begin(), sent.end(), got.begin()));
@@ -99,7 +99,7 @@ CONFORMANCE_CASE(raw_needs_a_flow, "ibv_create_flow(3)") {
   check_same(pair.right.receive(), frame);
 }
 
-/// Whether a work request is refused: at once, or by completing it with an error.
+/// Whether a work request is refused, by the post or by an error completion.
 bool refused(RawSide& side, ibv_send_wr& wr) {
   ibv_send_wr* bad;
   return ibv_post_send(side.qp.get(), &wr, &bad) != 0 || wait(side.cq.get()).status != IBV_WC_SUCCESS;
@@ -176,7 +176,7 @@ CONFORMANCE_CASE(raw_checksums, "ibv_post_send(3), IBV_SEND_IP_CSUM; ibv_poll_cq
 
 constexpr std::size_t kTsoHeader = 54, kMss = 1000;
 
-/// The frames of one TSO request: `payload` from where the TCP header says on.
+/// The frames of one TSO request: `payload` from the sequence number of the TCP header on.
 void check_segments(RawPair& pair, const Packet& first, const Bytes& payload) {
   const std::size_t count = (payload.size() + kMss - 1) / kMss;
   Bytes got;
@@ -186,7 +186,7 @@ void check_segments(RawPair& pair, const Packet& first, const Bytes& payload) {
     const std::size_t bytes = read16(frame, 16) - 40u;
     CHECK_EQ(bytes, i + 1 < count ? kMss : payload.size() - i * kMss);
     CHECK_EQ(read32(frame, 38), static_cast<std::uint32_t>(first.sequence + got.size()));
-    // FIN and PSH are for the end of what was sent.
+    // FIN and PSH are set in the last segment only.
     constexpr std::uint8_t kAtEnd = 0x09;
     CHECK_EQ(frame.at(47), i + 1 < count ? first.tcp_flags & ~kAtEnd : first.tcp_flags);
     append(got, frame.data() + kTsoHeader, bytes);
@@ -311,7 +311,7 @@ CONFORMANCE_CASE(raw_vlan_stripped, "ibv_create_qp_ex(3), IBV_QP_CREATE_CVLAN_ST
   CHECK(got == pair.link.frame(kExperimental, pattern(100)));
 }
 
-/// In a child: 0 when this process, without the right to raw packets, is told so.
+/// In a child without CAP_NET_RAW: 0 if raw packet QPs are refused with EPERM.
 int try_without_right(const std::string& device) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2] = {};

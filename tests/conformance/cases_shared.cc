@@ -1,4 +1,4 @@
-// SRQs and XRC.
+// Shared receive queues and XRC.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -104,7 +104,7 @@ CONFORMANCE_CASE(srq_last_wqe_reached, "IBTA vol. 1, 11.6.3.3") {
   const ibv_async_event event = wait_event(bench.right.context);
   CHECK_EQ(static_cast<int>(event.event_type), static_cast<int>(IBV_EVENT_QP_LAST_WQE_REACHED));
   CHECK_EQ(event.element.qp, shared.receivers[0].qp.get());
-  // What is posted stays for the other QP.
+  // The posted receives remain for the other QP.
   CHECK_OK(shared.senders[1].send(0, 8));
   CHECK_EQ(wait_success(shared.receivers[1].cq.get(), IBV_WC_RECV).wr_id, 1u);
   wait_success(shared.senders[1].cq.get(), IBV_WC_SEND);
@@ -287,7 +287,7 @@ CONFORMANCE_CASE(xrc_domain_of_a_file, "ibv_open_xrcd(3)") {
   init.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   init.fd = fd;
   init.oflags = 0;
-  CHECK(ibv_open_xrcd(bench.right.context, &init) == nullptr);  // it does not exist, and shall not be made
+  CHECK(ibv_open_xrcd(bench.right.context, &init) == nullptr);  // it does not exist, and O_CREAT is not set
   const int reason = errno;
   if (reason == EOPNOTSUPP) {
     close(fd);
@@ -309,7 +309,7 @@ CONFORMANCE_CASE(xrc_target_opened_again, "ibv_open_qp(3)") {
   attr.qp_type = IBV_QPT_XRC_RECV;
   QpObject opened(CHECK_MADE(ibv_open_qp(bench.right.context, &attr)));
   CHECK_EQ(opened->qp_num, xrc.target->qp_num);
-  // It lives on while one of them holds it.
+  // It exists as long as one process has it open.
   CHECK_OK(xrc.target.destroy());
   CHECK_OK(post_srq_recv(xrc.first.get(), xrc.buffer, 0, 100, 1));
   CHECK_OK(xrc.send(number_of(xrc.first), 8));

@@ -1,4 +1,4 @@
-// Threads that meet at one object: a second one waits, unless a thread domain has promised that there is none.
+// Concurrent calls on one object: the second thread waits, unless a thread domain promises that there is only one.
 #include <sched.h>
 #include <semaphore.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 namespace conformance {
 namespace {
 
-/// A domain whose objects are one thread's, or an ordinary one.
+/// A parent domain with a thread domain, or an ordinary PD.
 struct Domain {
   Domain(const End& end, bool of_a_thread) : pd(make_pd(end)) {
     if (!of_a_thread) return;
@@ -30,8 +30,8 @@ struct Domain {
   Pd parent;
 };
 
-/// While this thread is amid a call, or between two, another one enters: it waits for `leave` if there is a lock,
-/// and else is through at once.
+/// While this thread is inside a call, or between two, another thread calls: it waits for `leave` if there is a
+/// lock, and returns at once if not.
 void enter_twice(bool of_a_thread, const std::function<void()>& second, const std::function<void()>& leave) {
   std::atomic<bool> started{false}, through{false};
   std::thread thread([&] {
@@ -48,7 +48,7 @@ void enter_twice(bool of_a_thread, const std::function<void()>& second, const st
   CHECK_EQ(waited, !of_a_thread);
 }
 
-/// Two receives; whoever reads the second one stops there until let_go().
+/// Two receives. A thread that reads the second one blocks there until let_go().
 class SlowList {
  public:
   SlowList() {
@@ -92,7 +92,7 @@ class SlowList {
   struct sigaction before_ {};
 };
 
-/// `post` of one thread is amid its list when another posts.
+/// One thread is inside `post` when another posts.
 void post_twice(bool of_a_thread, const std::function<int(ibv_recv_wr*)>& post) {
   SlowList list;
   int first_error = -1, second_error = -1;

@@ -1,4 +1,4 @@
-// Work queues, indirection tables, and QPs that spread frames over them.
+// Work queues, indirection tables, and RSS QPs.
 #include <endian.h>
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 namespace conformance {
 namespace {
 
-// The key of the description of receive side scaling, which everybody uses.
+// The example key of Microsoft's description of RSS, which most drivers use.
 const std::uint8_t kKey[40] = {0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3,
                                0x8f, 0xb0, 0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3,
                                0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa};
@@ -57,7 +57,7 @@ Wq make_wq(const End& end, ibv_pd* pd, ibv_cq* cq, std::uint32_t flags = 0) {
   return Wq(CHECK_MADE(made));
 }
 
-/// What is spread over: work queues with receives, each with a CQ.
+/// Work queues with receives, each with a CQ, for an indirection table.
 struct Queues {
   static constexpr std::size_t kSlot = 2048, kReceives = 16;
 
@@ -75,7 +75,7 @@ struct Queues {
     ibv_recv_wr wr{slot, nullptr, &sge, 1}, *bad;
     return ibv_post_wq_recv(wqs[queue].get(), &wr, &bad);
   }
-  /// Whose turn it is in the order of the table.
+  /// A table of 2^log_size entries that name the work queues in turn.
   Table make_table(std::uint32_t log_size) {
     std::vector<ibv_wq*> entries;
     for (std::size_t i = 0; i < std::size_t{1} << log_size; ++i) entries.push_back(wqs[i % wqs.size()].get());

@@ -1,5 +1,5 @@
-// Each limit that ibv_query_device(3) tells is reached, and what goes beyond it is refused. Of our own device: with
-// others the machine's memory may end before. tests/e2e picks those that don't take long.
+// Each limit of ibv_query_device(3) can be reached, and one more is refused. For uroce devices only: on others,
+// memory may run out first. tests/e2e runs those that are fast.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kLocalWrite = IBV_ACCESS_LOCAL_WRITE;  // as a number: verbs.h mixes enumerations
 
-/// Makes objects until that is refused, and wants exactly `most` of them.
+/// Creates objects until that is refused, and expects exactly `most`.
 template <class Object>
 void reach(int most, const std::function<Object()>& make) {
   CHECK(most > 0);
@@ -161,7 +161,7 @@ ibv_gid group(int number) {
 
 constexpr int kGroupsOfQp = 1024;
 
-/// Each group with one QP.
+/// One QP in each group.
 CONFORMANCE_CASE(max_mcast_grp, "ibv_query_device(3)") {
   const int most = bench.left.attr.max_mcast_grp;
   const Pd pd = make_pd(bench.left);
@@ -208,7 +208,7 @@ CONFORMANCE_CASE(max_total_mcast_qp_attach, "ibv_query_device(3)") {
 
 CONFORMANCE_CASE(max_qp, "ibv_query_device(3)") {
   Side side(bench.left, IBV_QPT_RC, 64, {});
-  // The side has one itself.
+  // The side uses one, too.
   reach<QpObject>(bench.left.attr.max_qp - 1, [&] { return QpObject(try_qp(side, {1, 1, 1, 1, 0})); });
 }
 
@@ -266,7 +266,7 @@ CONFORMANCE_CASE(max_pd, "ibv_query_device(3)") {
   reach<Pd>(bench.left.attr.max_pd, [&] { return Pd(ibv_alloc_pd(bench.left.context)); });
 }
 
-// One table holds both: either may be more when there are fewer of the other.
+// Both share a table, so one may exceed its limit while there are fewer of the other.
 CONFORMANCE_CASE(max_mr_and_mw, "ibv_query_device(3)") {
   const Pd pd = make_pd(bench.left);
   std::vector<std::uint8_t> memory(4096);

@@ -15,7 +15,7 @@ std::string& leaks() {
   return text;
 }
 
-/// Whether the end has a RoCE v2 GID of such an address; it uses that from now on.
+/// Whether the end has a RoCE v2 GID of that address family; if so, it is used from now on.
 bool find_address(End& end, bool ipv4) {
   for (int i = 0; i < end.port.gid_tbl_len; ++i) {
     ibv_gid_entry entry{};
@@ -123,7 +123,7 @@ int to_init(ibv_qp* qp, int access) {
     attr.qkey = kQkey;
     mask |= IBV_QP_QKEY;
   } else {
-    // A UC responder does no READs and atomics.
+    // A UC responder supports neither READs nor atomics.
     attr.qp_access_flags =
         static_cast<unsigned>(qp->qp_type == IBV_QPT_UC ? access & IBV_ACCESS_REMOTE_WRITE : access);
     mask |= IBV_QP_ACCESS_FLAGS;

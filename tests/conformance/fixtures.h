@@ -1,4 +1,4 @@
-// Two ends of a connection, in one process: both on one device, or on two that can reach each other.
+// Two ends of a connection in one process, on one device or on two that can reach each other.
 #pragma once
 
 #include <fcntl.h>
@@ -26,31 +26,31 @@ struct End {
 
 class Bench {
  public:
-  /// Failed when a device is not there or has no RoCE v2 address.
+  /// Throws Failed if a device does not exist or has no RoCE v2 address.
   Bench(const std::string& left, const std::string& right);
   ~Bench();
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
 
   End left, right;
-  /// The smaller of both ports.
+  /// The smaller value of the two ports.
   ibv_mtu mtu() const {
     return left.port.active_mtu < right.port.active_mtu ? left.port.active_mtu : right.port.active_mtu;
   }
   std::size_t mtu_bytes() const { return std::size_t{128} << mtu(); }
 };
 
-/// While it lives, both ends of the bench use IPv6 addresses. Skipped where there are none.
+/// During its lifetime both ends of the bench use IPv6 addresses. Throws Skipped if there are none.
 struct OverIpv6 {
   explicit OverIpv6(Bench& bench);
   ~OverIpv6();
   OverIpv6(const OverIpv6&) = delete;
   OverIpv6& operator=(const OverIpv6&) = delete;
   Bench& bench;
-  const End left, right;  ///< as they were
+  const End left, right;  ///< the ends before
 };
 
-/// A verbs object that is destroyed at the end of its scope; a refusal then fails the case.
+/// A verbs object that is destroyed at the end of its scope. The case fails if that is refused.
 template <class T, int (*Destroy)(T*)>
 class Owned {
  public:
@@ -66,7 +66,7 @@ class Owned {
   }
   T* get() const { return object_; }
   T* operator->() const { return object_; }
-  /// What the device says to destroying it now; it is gone when that is 0.
+  /// Destroys it now and returns the errno; if that is 0, the object is gone.
   int destroy() {
     const int error = Destroy(object_);
     if (error == 0) object_ = nullptr;
@@ -79,7 +79,7 @@ class Owned {
   T* object_ = nullptr;
 };
 
-/// What could not be destroyed since the last call; empty: nothing.
+/// The objects that could not be destroyed since the last call; empty if all were.
 std::string take_leaks();
 void add_leak(const char* what);
 
@@ -113,7 +113,7 @@ constexpr std::uint32_t kQkey = 0x11111111;
 Pd make_pd(const End& end);
 Cq make_cq(const End& end, int entries, ibv_comp_channel* channel = nullptr, void* context = nullptr);
 
-/// Memory of the program's, registered whole.
+/// Memory of the program with one region for all of it.
 class Buffer {
  public:
   Buffer(ibv_pd* pd, std::size_t bytes, int access = kAll);
@@ -128,7 +128,7 @@ class Buffer {
     return {address(offset), static_cast<std::uint32_t>(length), mr_->lkey};
   }
   void fill(std::uint8_t seed);
-  /// Whether [offset, offset + length) is what fill(seed) puts at [from, ...).
+  /// Whether [offset, offset + length) contains what fill(seed) writes at [from, ...).
   bool holds(std::uint8_t seed, std::size_t offset, std::size_t length, std::size_t from) const;
 
  private:
@@ -140,8 +140,8 @@ struct QpOptions {
   std::uint32_t send_wr = 16, recv_wr = 16, send_sge = 2, recv_sge = 2, inline_bytes = 0;
   bool signal_all = false;
   ibv_srq* srq = nullptr;
-  std::uint64_t operations = 0;    ///< not 0: ibv_create_qp_ex
-  std::uint32_t create_flags = 0;  ///< the same
+  std::uint64_t operations = 0;    ///< nonzero: use ibv_create_qp_ex
+  std::uint32_t create_flags = 0;  ///< nonzero: use ibv_create_qp_ex
   int access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   std::uint8_t reads = 4;  ///< outstanding READs and atomics, both ways
   std::uint8_t retries = 7, rnr_retries = 7, timeout = 14;
@@ -160,7 +160,7 @@ int to_error(ibv_qp* qp);
 /// A signaled work request of one element.
 ibv_send_wr request(ibv_wr_opcode opcode, ibv_sge& sge);
 
-/// One end of a connection with what it needs.
+/// One end of a connection with its PD, CQs, QP and buffer.
 struct Side {
   Side(const End& end, ibv_qp_type type, std::size_t bytes, const QpOptions& options, ibv_pd* domain = nullptr,
        ibv_comp_channel* channel = nullptr);
@@ -206,21 +206,21 @@ Srq make_xrc_srq(const End& end, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq* cq);
 QpObject make_target(const End& end, ibv_xrcd* xrcd);
 QpObject make_initiator(const End& end, ibv_pd* pd, ibv_cq* cq, std::uint64_t operations = 0);
 
-/// Returns when what was sent before from left to right has arrived there: a datagram behind it has.
+/// Returns when everything that left has sent to right has arrived: a datagram sent afterwards has.
 void let_arrive(Bench& bench);
 
-/// How long to wait for a completion or an event; 5 s unless set.
+/// Timeout for a completion or event; 5 s by default.
 void set_patience(std::chrono::seconds time);
-/// The next completion, in time.
+/// The next completion; throws Failed after the timeout.
 ibv_wc wait(ibv_cq* cq);
-/// The same, which must be a success of this kind.
+/// The next completion, which must be successful and of this opcode.
 ibv_wc wait_success(ibv_cq* cq, ibv_wc_opcode opcode);
 ibv_wc wait_status(ibv_cq* cq, ibv_wc_status status);
-/// Whether the side refuses a work request: at once, or by completing it with an error.
+/// Whether the side refuses a work request, by the post or by an error completion.
 bool refused(Side& side, ibv_send_wr& wr);
-/// Whether the CQ stays empty for so long.
+/// Whether the CQ stays empty for this time.
 bool stays_empty(ibv_cq* cq, std::chrono::milliseconds time = std::chrono::milliseconds(50));
-/// The next asynchronous event, in time, acknowledged.
+/// The next asynchronous event, acknowledged; throws Failed after the timeout.
 ibv_async_event wait_event(ibv_context* context);
 /// Whether a descriptor becomes readable within this time.
 bool readable(int fd, int milliseconds);

@@ -19,7 +19,7 @@ std::uint16_t fold(std::uint32_t sum) {
   return static_cast<std::uint16_t>(sum);
 }
 
-// The sum of a transport header and its payload with the addresses before them (RFC 768, 793, 8200).
+// The checksum of a transport header and its payload with the pseudo header (RFC 768, 793, 8200).
 std::uint16_t transport_sum(const Bytes& bytes, std::size_t addresses, std::size_t address_bytes, std::size_t at,
                             std::size_t length, std::uint8_t protocol) {
   const std::uint32_t sum =

@@ -1,4 +1,4 @@
-// Raw packets: frames, who gets them, and two ends that exchange them.
+// Raw packets: frames, flows, and two ends that exchange frames.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace conformance {
 using Bytes = std::vector<std::uint8_t>;
 using Mac = std::array<std::uint8_t, 6>;
 
-constexpr std::uint16_t kExperimental = 0x88b5;  ///< EtherType that nobody else uses (IEEE 802, 9.2.3)
+constexpr std::uint16_t kExperimental = 0x88b5;  ///< Local Experimental EtherType (IEEE 802, 9.2.3)
 constexpr std::uint16_t kIpv4 = 0x0800, kIpv6 = 0x86dd;
 
 inline int destroy_flow(ibv_flow* flow) { return ibv_destroy_flow(flow); }
@@ -23,7 +23,7 @@ using Wq = Owned<ibv_wq, destroy_wq>;
 using Table = Owned<ibv_rwq_ind_table, destroy_table>;
 using Counters = Owned<ibv_counters, destroy_counters>;
 
-/// ibv_start_poll, until there is an entry or 5 s have passed.
+/// Repeats ibv_start_poll until there is an entry or 5 s have passed.
 int await_poll(ibv_cq_ex* cq);
 
 void append(Bytes& to, const void* data, std::size_t bytes);
@@ -31,14 +31,14 @@ void append16(Bytes& to, std::uint16_t value);  ///< big-endian
 void append32(Bytes& to, std::uint32_t value);
 std::uint16_t read16(const Bytes& from, std::size_t at);
 std::uint32_t read32(const Bytes& from, std::size_t at);
-/// Bytes that differ from their neighbours.
+/// Bytes, each of which differs from its neighbours.
 Bytes pattern(std::size_t bytes, std::uint8_t seed = 1);
 
-/// What an IP packet of UDP or TCP says.
+/// The fields of an IP packet with UDP or TCP.
 struct Packet {
   bool ipv6 = false;
   std::uint8_t protocol = 17;
-  std::uint32_t src_ip = 0xc0000265, dst_ip = 0xc0000266;  ///< of an IPv6 address the last 32 bits
+  std::uint32_t src_ip = 0xc0000265, dst_ip = 0xc0000266;  ///< for IPv6 the last 32 bits
   std::uint16_t src_port = 7001, dst_port = 7002;
   std::uint8_t tos = 0;
   std::uint32_t sequence = 0;  ///< TCP
@@ -47,10 +47,10 @@ struct Packet {
   bool sums = true;  ///< false: checksums are 0
 };
 Bytes to_bytes(const Packet& packet);
-/// Whether the checksums of the packet that begins there are right.
+/// Whether the checksums of the packet at this offset are correct.
 bool sums_hold(const Bytes& frame, std::size_t at);
 
-/// Who sends to whom.
+/// Source and destination.
 struct Link {
   Mac from, to;
   Bytes frame(std::uint16_t ether_type, const Bytes& content, std::optional<std::uint16_t> tag = {}) const;
@@ -59,7 +59,7 @@ struct Link {
   }
 };
 
-/// A rule, and its specs one behind the other.
+/// A flow rule and its specs, contiguous in memory.
 class Rule {
  public:
   explicit Rule(ibv_flow_attr_type type = IBV_FLOW_ATTR_NORMAL, std::uint16_t priority = 0,
@@ -72,7 +72,7 @@ class Rule {
   Rule& add_sized(const void* spec, std::size_t bytes);
   ibv_flow_attr& attr() { return *reinterpret_cast<ibv_flow_attr*>(bytes_.data()); }
   Flow apply(ibv_qp* qp) { return Flow(CHECK_MADE(ibv_create_flow(qp, &attr()))); }
-  /// errno of making it; 0 when it was made (and is gone again).
+  /// errno of creating it; 0 if it was created (and destroyed again).
   int refusal(ibv_qp* qp);
 
  private:
@@ -89,11 +89,11 @@ struct RawOptions {
   std::uint32_t inline_bytes = 0, create_flags = 0;
   std::uint64_t operations = 0;
   std::uint16_t max_tso_header = 0;
-  ibv_cq* recv_cq = nullptr;  ///< not its own
+  ibv_cq* recv_cq = nullptr;  ///< to use in place of its own
   int receives = 16;          ///< posted
 };
 
-/// A raw packet QP that sends and receives, with what it needs.
+/// A raw packet QP with its CQs and buffer.
 struct RawSide {
   static constexpr std::size_t kSlot = 2048, kSlots = 64;
 
@@ -101,15 +101,15 @@ struct RawSide {
   const End& end;
   Pd pd;
   Cq cq;          ///< of sends
-  Cq own_recv;    ///< of receives, unless the options say another
+  Cq own_recv;    ///< of receives, unless the options name another
   ibv_cq* recv;   ///< of receives
-  Buffer buffer;  ///< slots of receives, then what is sent
+  Buffer buffer;  ///< receive slots, then the frames to send
   QpObject qp;
 
   int post_recv(std::size_t slot);
-  /// errno of the post; what was sent has been when it is 0.
+  /// Sends and waits for the completion. errno of the post.
   int send(const Bytes& frame, unsigned flags = 0);
-  /// The next frame, and the slot that it was in is posted again.
+  /// Returns the next frame and posts its slot again.
   Bytes receive(ibv_wc* out = nullptr);
   Bytes slot(std::uint64_t index, std::size_t bytes);
 };
@@ -118,16 +118,16 @@ QpObject make_raw_qp(const End& end, ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_c
 /// RESET to RTS.
 void start(ibv_qp* qp);
 
-/// Left sends to right; skipped where there are no raw packets.
+/// Left sends to right. Throws Skipped if the device does not support raw packets.
 struct RawPair {
   explicit RawPair(Bench& bench, const RawOptions& left = {}, const RawOptions& right = {});
   RawSide left, right;
   Link link;
-  /// Of frames for the right one of that EtherType.
+  /// A rule for frames to the right side with that EtherType.
   Rule rule(std::uint16_t ether_type = kExperimental, std::uint16_t priority = 0, std::uint32_t flags = 0) const;
 };
 
-/// Where frames from `from` to the end's address go.
+/// The addresses of frames from `from` to this end.
 Mac mac_of(const End& from, const End& to);
 
 }  // namespace conformance

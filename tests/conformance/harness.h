@@ -1,7 +1,7 @@
-// A small harness: cases that name the man page or clause they hold the device to, and one line of TAP for each.
+// A small test harness. Each case names the man page or clause that it tests, and prints one line of TAP.
 //
-// A case fails by throwing Failed (CHECK and its kin), and is skipped by throwing Skipped where the device says
-// that it does not have the thing: EOPNOTSUPP, or a limit of 0. Anything else it says is a failure.
+// A case fails by throwing Failed (CHECK and related macros). It is skipped by throwing Skipped if the device
+// reports that it lacks a feature: EOPNOTSUPP, or a limit of 0. Any other answer is a failure.
 #pragma once
 
 #include <cerrno>
@@ -68,7 +68,7 @@ template <class A, class B>
     if (code_ == EOPNOTSUPP) throw ::conformance::Skipped{#call ": EOPNOTSUPP"};                                \
     if (code_ != 0) ::conformance::fail_at(__FILE__, __LINE__, #call ": " + std::string(std::strerror(code_))); \
   } while (false)
-/// A pointer that is not null, or errno says why.
+/// Checks that a pointer is not null; else the case fails with errno.
 #define CHECK_MADE(call) ::conformance::made((call), __FILE__, __LINE__, #call)
 
 namespace conformance {

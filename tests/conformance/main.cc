@@ -1,9 +1,9 @@
-// conformance [--list] [--only PATTERN] [--isolate] [--patience SECONDS] DEVICE [DEVICE]: holds a verbs device to
-// its man pages and the specification.
+// conformance [--list] [--only PATTERN] [--isolate] [--patience SECONDS] DEVICE [DEVICE]: tests a verbs device
+// against its man pages and the specification.
 //
-// With one device both ends of each connection are on it. With --isolate each case has a process of its own, and
-// what kills that fails no other case. A completion or event that does not come is waited for 5 s, or as --patience
-// says. Prints TAP version 13; the exit status is 1 when a case failed, 2 when the devices can't be used.
+// With one device, both ends of each connection are on it. With --isolate each case runs in a process of its own,
+// so that a crash fails only that case. --patience sets the timeout for completions and events (5 s). Prints TAP
+// version 13. Exit status: 1 a case failed, 2 the devices can't be used.
 #include <fnmatch.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -90,7 +90,7 @@ int bail_out(const std::string& why) {
   return 2;
 }
 
-/// Runs chosen[first, last); 0, 1 or 2 as main does.
+/// Runs chosen[first, last). Returns the exit status of main.
 int run_some(const std::vector<Case>& chosen, std::size_t first, std::size_t last, const Options& options) {
   bool failed = false;
   try {
@@ -109,7 +109,7 @@ int run_some(const std::vector<Case>& chosen, std::size_t first, std::size_t las
   return failed;
 }
 
-/// One case in a child, which a minute ends; 0, 1 or 2.
+/// Runs one case in a child, for a minute at most. Returns the exit status of main.
 int run_apart(const std::vector<Case>& chosen, std::size_t i, const Options& options) {
   const pid_t child = fork();
   if (child == 0) {

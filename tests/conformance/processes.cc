@@ -1,5 +1,5 @@
-// Several processes on one device: what they share on purpose (imported PDs and MRs, XRC domains), and what fork
-// and exec must leave alone.
+// Several processes on one device: objects that they share (imported PDs and MRs, XRC domains), and the effects of
+// fork(2) and execve(2).
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -18,7 +18,7 @@
 namespace conformance {
 namespace {
 
-/// Our end of a socket to another process. Numbers only; a descriptor may travel with one.
+/// One end of a socket to another process, for numbers and optionally a descriptor.
 class Talk {
  public:
   explicit Talk(int fd) : fd_(fd) {}
@@ -45,7 +45,7 @@ class Talk {
     }
     CHECK_EQ(sendmsg(fd_, &message, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof(number)));
   }
-  /// `descriptor` gets what came with the number, or -1.
+  /// `descriptor` receives the descriptor that came with the number, or -1.
   std::uint64_t hear(int* descriptor = nullptr) {
     if (!readable(fd_, 60'000)) throw Failed{"the other process says nothing for 60 s"};
     std::uint64_t number = 0;
@@ -73,7 +73,7 @@ struct Sockets {
   int ends[2];
 };
 
-/// A child that runs `body` and ends. What `body` throws is printed and makes its end a bad one.
+/// A child process that runs `body`. An exception is printed and makes the exit status nonzero.
 class Child {
  public:
   explicit Child(const std::function<void(Talk&)>& body) : Child(body, Sockets()) {}
@@ -131,7 +131,7 @@ void connect(const End& end, ibv_qp* qp, const End& peer, std::uint64_t peer_qpn
   CHECK_OK(to_rts(qp));
 }
 
-/// A SEND and a WRITE from left to right, and every byte of them.
+/// Transfers a SEND and a WRITE from left to right and checks all bytes.
 void exchange(Pair& pair, std::uint8_t seed) {
   constexpr std::size_t kBytes = 10'000;
   pair.left.buffer.fill(seed);
@@ -145,7 +145,7 @@ void exchange(Pair& pair, std::uint8_t seed) {
   CHECK(pair.right.buffer.holds(seed, 20'000, kBytes, 0));
 }
 
-/// What a process does that has nothing to do with any other.
+/// The work of a process that shares nothing with others.
 void work_alone(const std::string& left, const std::string& right) {
   Bench bench(left, right);
   Pair pair(bench);
@@ -154,7 +154,7 @@ void work_alone(const std::string& left, const std::string& right) {
 
 constexpr std::size_t kShared = 8192, kSecondHalf = 4096;
 
-/// In the child: a QP of its own on the PD and the MR of another process.
+/// In the child: its own QP on the PD and MR of another process.
 void import_and_use(const Bench& bench, Talk& owner) {
   int passed = -1;
   const int inherited = static_cast<int>(owner.hear(&passed));
@@ -184,7 +184,7 @@ void import_and_use(const Bench& bench, Talk& owner) {
   CHECK_EQ(ibv_close_device(end.context), 0);
 }
 
-/// In the parent: PD and MR are its own, and so is the memory that the child's QP moves.
+/// In the parent: it owns the PD and MR, and the memory that the child's QP accesses.
 void share_with(Bench& bench, Child& child, const Bench& owner, const Pd& pd, Buffer& buffer, bool pass) {
   Side peer(bench.left, IBV_QPT_RC, kShared, {});
   const int fd = owner.right.context->cmd_fd;
@@ -220,13 +220,13 @@ CONFORMANCE_CASE(import_over_an_inherited_descriptor, "ibv_import_device(3)") {
 }
 
 CONFORMANCE_CASE(import_over_a_passed_descriptor, "ibv_import_device(3); unix(7), SCM_RIGHTS") {
-  // The child is there before what it imports, and has nothing of it but what it is told.
+  // The child starts before the objects exist, and knows only the numbers that it is sent.
   Child child([&](Talk& talk) { import_and_use(bench, talk); });
   const Bench owner(left_name(bench), right_name(bench));
   const Pd pd = make_pd(owner.right);
   Buffer buffer(pd.get(), kShared);
   share_with(bench, child, owner, pd, buffer, true);
-  // The child is gone, and the owner's objects are as they were.
+  // After the child has exited, the owner's objects are unchanged.
   Side peer(bench.left, IBV_QPT_RC, kShared, {});
   Side own(owner.right, IBV_QPT_RC, 64, {}, pd.get());
   connect(bench.left, peer.qp.get(), bench.right, own.qp->qp_num, bench.mtu());
@@ -237,7 +237,7 @@ CONFORMANCE_CASE(import_over_a_passed_descriptor, "ibv_import_device(3); unix(7)
   CHECK(buffer.holds(7, 0, kShared, 0));
 }
 
-/// In the child: device memory of another process, as memory and as a region of the child's own.
+/// In the child: device memory of another process, accessed directly and through a region of the child.
 void import_device_memory(const Bench& bench, Talk& owner) {
   int fd = -1;
   const std::uint64_t handle = owner.hear(&fd);
@@ -285,7 +285,7 @@ CONFORMANCE_CASE(import_device_memory_of_a_process, "ibv_import_dm(3); ibv_alloc
   CHECK(std::memcmp(now.data(), peer.buffer.data(), kShared) == 0);
   child.talk.tell(1);
   child.talk.hear();
-  // The other has given it back: it is as it was.
+  // After the other process has freed it, the content is unchanged.
   CHECK_OK(ibv_memcpy_from_dm(&word, dm.get(), 8, sizeof(word)));
   CHECK(std::memcmp(&word, peer.buffer.data() + 8, sizeof(word)) == 0);
   child.talk.tell(1);
@@ -320,7 +320,7 @@ CONFORMANCE_CASE(import_of_what_is_none, "ibv_import_device(3), ibv_import_pd(3)
   child.finish();
 }
 
-/// In the child: receives what is sent to a target QP that another process made.
+/// In the child: receives messages for a target QP that another process created.
 void open_target(const Bench& parent, int file, Talk& talk) {
   const Bench bench(left_name(parent), right_name(parent));
   const Pd pd = make_pd(bench.right);
@@ -370,19 +370,19 @@ CONFORMANCE_CASE(xrc_target_of_another_process, "ibv_open_xrcd(3), ibv_open_qp(3
     CHECK_OK(ibv_post_send(initiator.get(), &wr, &bad));
     wait_success(cq.get(), IBV_WC_SEND);
     CHECK_EQ(child.talk.hear(), i);
-    if (i == 0) CHECK_OK(target.destroy());  // it lives on while the other process has it open
+    if (i == 0) CHECK_OK(target.destroy());  // it exists while the other process has it open
   }
   child.talk.tell(1);
   child.finish();
   close(file);
 }
 
-/// A thread that writes, and looks at every byte, until it is told to end.
+/// A thread that writes and checks every byte until it is stopped.
 class Traffic {
  public:
   explicit Traffic(Pair& pair) : thread_([this, &pair] { run(pair); }) {}
   ~Traffic() { end(); }
-  /// Waits until it has gone on.
+  /// Waits until it has made progress.
   void await_more() {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     const int before = rounds_.load();
@@ -423,7 +423,7 @@ CONFORMANCE_CASE(fork_under_traffic, "ibv_fork_init(3); fork(2)") {
   for (int i = 0; i < 4; ++i) {
     traffic.await_more();
     Child child([&](Talk&) {
-      // The parent's context is of no use here, and using it does the parent no harm.
+      // The child can't use the parent's context, and trying to does not affect the parent.
       CHECK(ibv_alloc_pd(bench.right.context) == nullptr);
       CHECK(pair.left.send(0, 8) != 0);
       CHECK(quiet.holds(9, 0, kShared, 0));
@@ -474,7 +474,7 @@ CONFORMANCE_CASE(many_processes_at_once, "libibverbs in each of 64 processes") {
       exchange(first, seed);
       talk.tell(first.left.qp->qp_num);
       talk.tell(second.left.qp->qp_num);
-      talk.hear();  // all are there
+      talk.hear();  // all have started
       exchange(first, static_cast<std::uint8_t>(seed + 1));
       exchange(second, seed);
     });

@@ -1,6 +1,6 @@
-// stress DEVICE [MILLISECONDS]: eight threads post to one QP and poll its one CQ, while others create, change and
-// destroy objects of every kind of the same context, query them and take its asynchronous events. Each work request
-// must complete exactly once. Exit status 1 when not.
+// stress DEVICE [MILLISECONDS]: eight threads post to one QP and poll its only CQ, while others create, change and
+// destroy objects of all kinds in the same context, query them, and receive asynchronous events. Each work request
+// must complete exactly once; otherwise the exit status is 1.
 #include <sched.h>
 
 #include <atomic>
@@ -41,7 +41,7 @@ struct Shared {
   }
 };
 
-/// Makes objects and destroys them. `round` counts from 0.
+/// Creates objects and destroys them. `round` counts from 0.
 struct Maker {
   const char* what;
   void (*make)(Shared& shared, std::uint64_t round);
@@ -151,7 +151,7 @@ void make_shared_queues(Shared& shared, std::uint64_t) {
   const Srq srq(CHECK_MADE(ibv_create_srq(pd.get(), &init)));
   CHECK_OK(post_srq_recv(srq.get(), buffer, 0, 64, 1));
   ibv_srq_attr attr{};
-  attr.srq_limit = 8;  // more than there are: an event
+  attr.srq_limit = 8;  // more than are posted: generates an event
   CHECK_OK(ibv_modify_srq(srq.get(), &attr, IBV_SRQ_LIMIT));
   attr.max_wr = 100;
   CHECK_OK(ibv_modify_srq(srq.get(), &attr, IBV_SRQ_MAX_WR));
@@ -160,7 +160,7 @@ void make_shared_queues(Shared& shared, std::uint64_t) {
   options.srq = srq.get();
   const QpObject qp = make_qp(end, pd.get(), cq.get(), cq.get(), IBV_QPT_RC, options);
   CHECK_OK(to_init(qp.get(), kAll));
-  CHECK_OK(to_error(qp.get()));  // last WQE reached: another
+  CHECK_OK(to_error(qp.get()));  // generates "last WQE reached"
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (shared.events < told_before + 2 && std::chrono::steady_clock::now() < limit) sched_yield();
   CHECK_EQ(shared.events, told_before + 2);
@@ -223,7 +223,7 @@ void make_and_destroy(Shared& shared, Maker& maker) {
 }
 
 int run(const std::string& device, int milliseconds) {
-  set_patience(std::chrono::seconds(20));  // many threads, and a sanitizer in each
+  set_patience(std::chrono::seconds(20));  // there are many threads, possibly with a sanitizer
   Bench bench(device, device);
   QpOptions options;
   options.send_wr = 64;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# stress.sh UROCED LIBIBVERBS STRESS [MILLISECONDS]: the stress test over a daemon of its own. A sanitizer's report in
-# either fails it. Other processes' daemons are not touched.
+# stress.sh UROCED LIBIBVERBS STRESS [MILLISECONDS]: runs the stress test on a daemon of its own. A sanitizer's
+# report in either process fails the test. Daemons of other processes are not affected.
 set -uo pipefail
 uroced=$1 library=$2 stress=$3
 work=$(mktemp -d)

@@ -1,6 +1,6 @@
-// The connection manager under datagrams of any content, header included, and consumers that do anything; and two
-// of them with datagrams between them lost, doubled, late and damaged. Whatever happens, nothing stays when all
-// have let go and time has passed.
+// The connection manager with arbitrary datagrams and an arbitrary consumer, and two of them with datagrams in
+// between that are lost, duplicated, delayed and corrupted. When all ids are destroyed and time has passed, no
+// state may remain.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -60,13 +60,13 @@ wire::Address address(std::uint8_t last) {
   return a;
 }
 
-/// A datagram on its way.
+/// A datagram in flight.
 struct InFlight {
   std::array<std::byte, wire::kMadBytes> mad;
   bool to_other = false;
 };
 
-/// What parse_mad must say, from the bytes alone.
+/// The expected result of parse_mad, derived from the bytes alone.
 bool is_cm(cm::Mad mad) {
   constexpr std::byte kBase{1}, kClass{7}, kVersion{2}, kSend{3}, kReq{0x10}, kSidrReq{0x17}, kSidrRep{0x18};
   const bool head = mad[0] == kBase && mad[1] == kClass && mad[3] == kSend && mad[16] == std::byte{0};
@@ -111,7 +111,7 @@ struct World {
     require(from.connections() <= kConnections);
   }
 
-  /// To whom it is addressed, if it is a CM message at all.
+  /// The destination, if it is a CM message.
   void arrive(const InFlight& sent) {
     cm::Message message;
     const bool taken = cm::parse_mad(sent.mad, message);
@@ -121,10 +121,10 @@ struct World {
     (sent.to_other ? other : manager).receive(message, now);
   }
 
-  /// What befalls a datagram between the two.
+  /// Transmits a datagram between the two, with faults.
   void travel(Input& in) {
     const std::uint8_t what = in.byte();
-    if (what % 8 == 0) {  // one that nobody sent
+    if (what % 8 == 0) {  // insert a forged one
       InFlight raw{{}, (what & 8) != 0};
       in.copy(raw.mad);
       return arrive(raw);
@@ -139,7 +139,7 @@ struct World {
     }
     arrive(sent);
   }
-  /// The other's consumer.
+  /// The consumer of the other manager.
   void answer(Input& in) {
     const std::uint8_t which = in.byte();
     if (others.empty()) return;
@@ -155,7 +155,7 @@ struct World {
     }
   }
 
-  /// A message of any kind; with `aimed` its ids are such as mean something here.
+  /// An arbitrary message; with `aimed` its ids are ones that exist.
   void receive(Input& in, bool aimed) {
     const std::uint8_t kind = in.byte(), who = in.byte();
     cm::Message message{static_cast<cm::Attribute>(0x10 + kind % 10), in.byte(), peer(who), {}};

@@ -1,5 +1,5 @@
-// What a hostile client can do to the daemon: any control message, any bytes in its queues and doorbells, any
-// frame.
+// A hostile client of the daemon: arbitrary control messages, arbitrary bytes in its queues and doorbells,
+// arbitrary frames.
 //
 // The input is a list of records: kind (1 byte), argument (1 byte), length (2 bytes, little-endian), then that many
 // bytes.
@@ -35,13 +35,13 @@ using namespace uroce;
 using namespace uroce::daemon;
 using namespace uroce::daemon::testing;
 
-// The corpus holds these. When one grows, bring the corpus along: a record of another size is refused, and all that
-// is behind it never reached.
+// The corpus contains these structs. When the size of one changes, the corpus must be converted: a record of
+// another size is refused, and the rest of the input is then never reached.
 static_assert(sizeof(uroce_create_cq_request) == 24 && sizeof(uroce_create_qp_request) == 64);
 static_assert(sizeof(uroce_modify_qp_request) == 120 && sizeof(uroce_create_srq_request) == 40);
 static_assert(sizeof(uroce_create_flow_request) == 152 && sizeof(uroce_create_rss_request) == 560);
 
-/// This process, as a socket would show it: run by root it may use raw packets.
+/// The credentials of this process as a socket reports them; root may use raw packets.
 Peer self() {
   return {::getpid(), ::getuid(), UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))};
 }
@@ -134,7 +134,7 @@ class Attack {
   TestClient client_;
   std::vector<std::uint32_t> qps_, srqs_;
   std::uint32_t lkey_ = 0;
-  std::vector<UniqueFd> unread_;  ///< of event channels
+  std::vector<UniqueFd> unread_;  ///< receiving ends of event channels
   Nanos now_ = monotonic_now();
 };
 
@@ -152,7 +152,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       size -= 4 + length;
     }
   }
-  // What the session leaves to the connection manager (DREQs that nobody answers, TIMEWAIT) ends by itself.
+  // What the connection manager keeps after a session (unanswered DREQs, TIMEWAIT) ends by time.
   daemon->settle();
   for (int i = 1; i <= 40; ++i) daemon->conductor->cm().step(monotonic_now() + i * 600 * kSecond);
   daemon->settle();

@@ -1,8 +1,8 @@
-// A hostile client: any bytes in its queues, any producer index, at any time. Its peer and the daemon's other
-// clients must not notice more than a broken connection.
+// A hostile client: arbitrary bytes in its queues and arbitrary producer indices at any time. Its peer and the
+// daemon's other clients must at most see a broken connection.
 //
-// Input: steps. Each begins with a byte that says what is done: a send entry, a receive entry, raw bytes somewhere
-// in a ring, an index, a doorbell, time, a change of state.
+// Input: steps. The first byte of each selects a send entry, a receive entry, raw bytes somewhere in a ring, an
+// index, a doorbell, time, or a change of state.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 
 namespace uroce::fuzz {
 
-/// Scatter elements of which most name memory that exists.
+/// Scatter elements, most of which name existing memory.
 inline void write_sges(Fixture& world, Input& input, std::byte* at, std::size_t room) {
   const sim::Zone* const zones[] = {&world.a.source[0], &world.a.source[1], &world.a.target, &world.a.landing,
                                     &world.a.receive};
@@ -29,7 +29,7 @@ inline void write_sges(Fixture& world, Input& input, std::byte* at, std::size_t 
   }
 }
 
-/// What the entries of other QP types and the younger operations hold.
+/// Fields for the entries of other QP types and of newer operations.
 inline void write_extras(Fixture& world, Input& input, uroce_sq_entry& entry) {
   constexpr std::uint8_t kOpcodes[] = {
       UROCE_WR_SEND,   UROCE_WR_SEND_WITH_IMM, UROCE_WR_RDMA_WRITE,   UROCE_WR_BIND_MW,   UROCE_WR_LOCAL_INV,
@@ -71,7 +71,7 @@ inline void write_extras(Fixture& world, Input& input, uroce_sq_entry& entry) {
   }
 }
 
-/// Ethernet, IPv4 and TCP behind the list, with any bytes changed.
+/// Ethernet, IPv4 and TCP headers after the list, with arbitrary changes.
 inline void write_tso_header(Input& input, const uroce_sq_entry& entry, std::span<std::byte> list) {
   constexpr std::uint8_t kHeader[54] = {2,    0,    0, 0, 0, 1, 2, 0, 0,   0, 0,    2,    8,   0, 0x45, 0, 0, 0,
                                         0,    1,    0, 0, 9, 6, 0, 0, 192, 0, 2,    1,    192, 0, 2,    2, 3, 0xe8,
@@ -126,7 +126,7 @@ inline void write_raw(Input& input, sim::AlignedBytes& ring) {
   input.copy(ring.data() + at, bytes);
 }
 
-/// A raw packet goes to the raw packet QPs of both hosts, as if flows had it so.
+/// Delivers a raw packet to the raw packet QPs of both hosts, as a flow would.
 inline void receive_raw(Fixture& world, std::span<const std::byte> frame) {
   const wire::FrameLayout layout = wire::layout_of(frame);
   const proto::ReceivedFrame received{frame, 7, layout.vlan, layout.vlan_tci, wire::checksums_good(frame, layout)};
@@ -174,7 +174,7 @@ inline void step(Fixture& world, Input& input) {
   }
 }
 
-/// Takes the steps, and looks at what they left.
+/// Executes the steps and checks the resulting state.
 inline void run_hostile_client(Fixture& world, Input& input) {
   world.post_receives(world.b, world.a, 8);
   world.post_receives(world.d, world.c, 8);
@@ -188,7 +188,7 @@ inline void run_hostile_client(Fixture& world, Input& input) {
   Fixture::expect_untouched(world.b, {&world.b.target, &world.b.receive});
   Fixture::expect_untouched(world.c, {});
   Fixture::expect_untouched(world.d, {});
-  // The other connection works as if nothing had happened.
+  // The other connection must still work.
   world.post_works(world.c, world.d, 4);
   const std::size_t works = world.c.out.works.size();
   for (int i = 0; i < 10; ++i) run(world);

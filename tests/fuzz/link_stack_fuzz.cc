@@ -1,5 +1,5 @@
-// Hostile frames for LinkStack, and for what raw packet QPs do with a frame: layers, flows, checksums, segments.
-// The input is a list of frames, each behind two bytes of length (big-endian); time goes on between them.
+// Hostile frames for LinkStack and for the handling of raw packets: layers, flows, checksums, segments. The input
+// is a list of frames, each preceded by its length in two bytes (big-endian). Time passes between them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ wire::FrameLayout checked_layout(std::span<const std::byte> frame) {
   return layout;
 }
 
-/// Each frame has a flow of just its own key, that does not trap, and an RSS for all.
+/// Each frame has a flow that matches exactly its key without trapping it, and one RSS for all.
 void classify(net::FlowTable& table, std::span<const std::byte> frame, const wire::FrameLayout& layout) {
   net::Flow own;
   own.qp = 1;
@@ -62,7 +62,7 @@ net::FlowTable default_flows() {
   return table;
 }
 
-/// As if the frame came from a raw packet QP: checksums filled in, then taken for the first segment of several.
+/// Treats the frame as sent by a raw packet QP: fills in checksums, then takes it as the first of several segments.
 void send_raw(std::span<std::byte> frame) {
   const wire::FrameLayout layout = checked_layout(frame);
   wire::checksums_good(frame, layout);
@@ -98,7 +98,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const std::size_t length = std::min<std::size_t>(std::size_t{data[0]} << 8 | data[1], size - 2);
     data += 2;
     size -= 2;
-    // A block of exactly this size: a read beyond it shows.
+    // A block of exactly this size, so that a sanitizer detects a read beyond it.
     const auto frame = std::make_unique<std::byte[]>(length);
     std::memcpy(frame.get(), data, length);
     stack.resolve(peer4, now, mac);

@@ -1,5 +1,5 @@
-// Runs a fuzz target once over every file of its corpus, and over mutations of each that depend on nothing but the
-// file, so that an ordinary test run walks the same code without libFuzzer.
+// Runs a fuzz target over every file of its corpus and over deterministic mutations of each, so that an ordinary
+// test run covers the code without libFuzzer.
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// A copy of exact size, so that a sanitizer sees a read behind its end.
+/// A copy of exact size, so that a sanitizer detects a read beyond its end.
 void run(const Bytes& input) {
   const Bytes exact(input);
   LLVMFuzzerTestOneInput(exact.data(), exact.size());
@@ -50,5 +50,5 @@ int main(int argc, char** argv) {
     }
   }
   std::printf("%zu files replayed\n", files);
-  return files > 0 ? 0 : 1;  // an empty corpus shows nothing
+  return files > 0 ? 0 : 1;  // an empty corpus tests nothing
 }

@@ -1,6 +1,6 @@
-// A hostile client of the other QP types, with shared receive queues, windows and fast registrations.
+// A hostile client of QP types other than RC, with shared receive queues, windows and fast registrations.
 //
-// Input: a byte for the type (upper half 5: raw packets), then the steps of hostile_client.h.
+// Input: a byte for the type (upper half 5: raw packets), followed by the steps of hostile_client.h.
 #include "tests/fuzz/hostile_client.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -1,5 +1,5 @@
-// Any frame: parse() reads nothing outside it, what it accepts is consistent, and dump() can show it. Since no
-// mutation keeps a right ICRC, each input is tried as it is and once more with the ICRC made right.
+// Arbitrary frames: parse() reads nothing outside of the frame, an accepted frame is consistent, and dump() can
+// print it. As mutations break the ICRC, each input is tried as it is and again with a correct ICRC.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

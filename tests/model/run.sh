@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks the models of the two sleep protocols with spin, exhaustively, and that each would fail without its fences: a
+# Checks the models of the two sleep protocols exhaustively with spin, and that each fails without its fences: a
 # model that can't fail proves nothing.
 set -eu
 models=$(cd "$(dirname "$0")" && pwd)

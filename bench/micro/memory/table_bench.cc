@@ -1,4 +1,4 @@
-// Key look-up with 1 to 100,000 MRs in the table, in random order.
+// Lookup of memory keys with 1 to 100,000 MRs in the table, in random order.
 #include <benchmark/benchmark.h>
 
 #include <random>

@@ -1,4 +1,4 @@
-// What a registration costs the program before the daemon hears of it, next to copying the same pages.
+// The cost of a registration in the program, before the daemon is involved, compared with copying the same pages.
 
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
@@ -30,7 +30,7 @@ struct Memory {
   char* at;
 };
 
-/// A thread that sleeps: enough to make the process one of several threads, so that moves are guarded.
+/// A sleeping thread: with a second thread, moves must be guarded.
 struct Sleeper {
   ~Sleeper() {
     stop = true;
@@ -65,7 +65,7 @@ BENCHMARK(BM_share_and_unshare)
     ->ArgsProduct({{4096, 65536, 1 << 20, 64 << 20}, {1, 2}})
     ->Unit(benchmark::kMicrosecond);
 
-/// Into fresh memory and back: what two moves of the pages cost at the least.
+/// Copies into fresh memory and back: the lower bound for two moves of the pages.
 void BM_copy_twice_into_fresh_memory(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   Memory memory(bytes);
@@ -86,7 +86,7 @@ BENCHMARK(BM_copy_twice_into_fresh_memory)
     ->Arg(64 << 20)
     ->Unit(benchmark::kMicrosecond);
 
-/// What is registered already is not moved again.
+/// Memory that is registered already is not moved again.
 void BM_share_again(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   Memory memory(bytes);
@@ -122,7 +122,7 @@ void BM_share_sparse_4GiB(benchmark::State& state) {
 }
 BENCHMARK(BM_share_sparse_4GiB)->Unit(benchmark::kMillisecond);
 
-/// fork() and the child's end, with this much registered; 0: as without us.
+/// fork(2) and the exit of the child with this much registered memory; 0: without the library.
 void BM_fork(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   Memory memory(std::size_t{16} << 20);

@@ -1,4 +1,4 @@
-// Rings and doorbells: what a post, a pull, a completion and a bell cost, on one core and from one core to another.
+// Rings and doorbells: the cost of a post, a fetch, a completion and a doorbell, on one core and between two cores.
 #include <benchmark/benchmark.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ struct WorkRing {
   alignas(64) std::uint32_t consumer = 0;
 };
 
-// An entry posted, published, pulled and released, in one thread.
+// One entry is posted, published, fetched and released, in one thread.
 void work_entry(benchmark::State& state) {
   const auto batch = static_cast<std::uint32_t>(state.range(0));
   WorkRing ring(256);
@@ -50,7 +50,7 @@ void work_entry(benchmark::State& state) {
 }
 BENCHMARK(work_entry)->ArgName("batch")->Arg(1)->Arg(16);
 
-// A completion pushed, its event asked for, polled and released, in one thread.
+// One completion is pushed, requested as event, polled and released, in one thread.
 void completion(benchmark::State& state) {
   const auto batch = static_cast<std::uint32_t>(state.range(0));
   std::vector<uroce_cqe> entries(256);
@@ -80,7 +80,7 @@ void doorbell_ring(benchmark::State& state) {
 }
 BENCHMARK(doorbell_ring);
 
-// What an idle worker pays for one session, whatever the number of its QPs.
+// The cost of one session for an idle worker, independent of the number of its QPs.
 void doorbell_drain_idle(benchmark::State& state) {
   auto bells = std::make_unique<uroce_doorbells>();
   DoorbellReader reader(bells.get());
@@ -91,7 +91,7 @@ void doorbell_drain_idle(benchmark::State& state) {
 }
 BENCHMARK(doorbell_drain_idle);
 
-// `rung` QPs far apart ring, and all are found.
+// The doorbells of `rung` QPs with distant numbers are rung and found.
 void doorbell_ring_and_drain(benchmark::State& state) {
   auto bells = std::make_unique<uroce_doorbells>();
   uroce_worker_line line{};
@@ -106,8 +106,8 @@ void doorbell_ring_and_drain(benchmark::State& state) {
 }
 BENCHMARK(doorbell_ring_and_drain)->ArgName("rung")->Arg(1)->Arg(64)->Arg(4096);
 
-// An entry to a thread on another core, which answers with a completion: both ends poll, and yield when they find
-// nothing, since the machine may have fewer cores than this wants.
+// An entry goes to a thread on another core, which answers with a completion. Both sides poll, and yield when they
+// find nothing, since the machine may have fewer cores than threads.
 void round_trip(benchmark::State& state) {
   WorkRing ring(64);
   WorkProducer client(ring.shape, &ring.producer, &ring.consumer);

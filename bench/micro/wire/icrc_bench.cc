@@ -1,9 +1,10 @@
-// ICRC alone and fused with the copy, each engine, against memcpy over the same buffers in the same run.
+// The ICRC alone and fused with the copy, for each engine, compared with memcpy() of the same buffers in the same
+// run.
 //
-// Pairs of buffers spread over so many KiB: 0 is one pair, in the first level of cache; 128 and 512 fit into the
-// second level; with 256 MiB source and destination come from memory. The bar is icrc_copy of 4096 bytes in cache
-// at 1.25 times memcpy's time in the same run; compare the minima of several repetitions. Buffers start at
-// multiples of 64 bytes.
+// Pairs of buffers that cover KiB kibibytes: with 0, one pair in the L1 cache; with 128 and 512 all are in the L2
+// cache; with 256 MiB source and destination are in memory. The bar is icrc_copy of 4096 bytes in cache in at most
+// 1.25 times the time of memcpy in the same run; compare the minima of several repetitions. Buffers are aligned to
+// 64 bytes.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -17,7 +18,7 @@
 namespace uroce::wire {
 namespace {
 
-/// `slots` pairs of buffers, visited in turn.
+/// `slots` pairs of buffers, used in turn.
 class Buffers {
  public:
   Buffers(std::size_t bytes, std::size_t total)
@@ -53,7 +54,7 @@ void copy_bench(benchmark::State& state, const CrcEngine* engine) {
   Buffers buffers(bytes, footprint(state));
   std::uint32_t crc = 1;
   for (auto _ : state) {
-    // Each packet has a CRC of its own: no chain from one to the next.
+    // Each packet begins a new CRC, so there is no dependency between packets.
     benchmark::DoNotOptimize(crc = engine->copy(0xdebb20e3, buffers.to(), buffers.from(), bytes));
     benchmark::ClobberMemory();
     buffers.next();
@@ -72,7 +73,7 @@ void update_bench(benchmark::State& state, const CrcEngine* engine) {
   state.SetBytesProcessed(static_cast<std::int64_t>(state.iterations() * bytes));
 }
 
-// Both buffers start where a page that is not mapped ends.
+// Both buffers begin right after an unmapped page.
 void page_start_bench(benchmark::State& state, const CrcEngine* engine) {
   constexpr std::size_t kPage = 4096;
   const auto bytes = static_cast<std::size_t>(state.range(0));
@@ -91,7 +92,7 @@ void page_start_bench(benchmark::State& state, const CrcEngine* engine) {
   munmap(area, 4 * kPage);
 }
 
-// The header's state feeds the payload's: what one packet on the way out costs.
+// The CRC state of the header continues in the payload: the cost of one transmitted packet.
 void packet_bench(benchmark::State& state) {
   const auto bytes = static_cast<std::size_t>(state.range(0));
   const auto ip_bytes = static_cast<std::size_t>(state.range(1));

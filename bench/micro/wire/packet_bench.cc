@@ -1,4 +1,4 @@
-// Header build and parse: what a packet costs beside its payload.
+// Building and parsing of headers: the cost of a packet without its payload.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -21,7 +21,7 @@ PathAddress path(bool v6) {
 
 constexpr std::uint8_t kWriteOnly = opcode(Service::kRc, Operation::kWriteOnly);
 
-/// A WRITE_ONLY with a RETH, as the requester builds it; returns its length.
+/// Builds a WRITE_ONLY with a RETH, as the requester does. Returns its length.
 std::size_t build(const FrameTemplate& frame, std::byte* to, const std::byte* payload, std::size_t bytes, Psn psn,
                   bool icrc) {
   const OpcodeInfo& info = kOpcodes[kWriteOnly];

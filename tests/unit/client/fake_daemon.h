@@ -1,4 +1,5 @@
-// The daemon's end of one session, played by the test: real sockets, memfds, pipes, and queue ends to drive.
+// The daemon's side of one session, played by the test: real sockets, memfds, pipes, and queue ends that the test
+// controls.
 #pragma once
 
 #include <array>
@@ -40,10 +41,10 @@ class FakeDaemon {
   int wakes();
   int commands() const { return commands_; }
 
-  // What the daemon answers with from now on.
+  // The status of the daemon's answers from now on.
   std::atomic<std::uint32_t> version{UROCE_ABI_VERSION};
   std::atomic<int> status{0};
-  std::atomic<bool> misplace{false};  ///< places lie outside of their chunks
+  std::atomic<bool> misplace{false};  ///< answers contain places outside of their chunks
   std::atomic<bool> die_at_next_command{false};
 
  private:
@@ -69,7 +70,7 @@ class FakeDaemon {
   std::byte* daemon_chunk_ = nullptr;
   int wake_fd_ = -1;
   std::mutex fds_mutex_;
-  std::vector<int> open_fds_;  ///< of the connection, and write ends of pipes
+  std::vector<int> open_fds_;  ///< of the connection, and the write ends of pipes
   queue::CqProducer cq_;
   std::atomic<int> commands_{0};
   std::atomic<bool> stop_{false};

@@ -1,4 +1,4 @@
-// Sessions, queue pairs and completion queues against a daemon that the test plays.
+// Sessions, queue pairs and completion queues with a daemon that the test plays.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -195,7 +195,7 @@ TEST_F(SessionTest, AChildCannotTouchItsParentsQueues) {
   if (child == 0) {
     bool good = session->connection_state() == ConnectionState::kForked;
     good = good && QueuePair::create(*session, {}, qp) == ENODEV;
-    uroce_sq_entry* const entry = qp.reserve_send();  // as a post would, had it started before the fork
+    uroce_sq_entry* const entry = qp.reserve_send();  // like a post that began before the fork
     if (entry != nullptr) {
       entry->wr_id = 666;
       qp.commit_send();

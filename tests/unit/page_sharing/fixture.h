@@ -1,4 +1,4 @@
-// What the daemon would do with shared memory, and processes that a test runs in.
+// Stands in for the daemon, which maps shared memory, and for processes that a test runs in.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ namespace uroce::page_sharing {
 
 inline constexpr std::size_t kPage = 4096;
 
-/// A registration: shared while it lives.
+/// A registration that is shared during its lifetime.
 class Shared {
  public:
   Shared(void* at, std::size_t bytes, bool writable = true) : at_(at), bytes_(bytes) {
@@ -44,7 +44,7 @@ class Shared {
   SharedRange range_;
 };
 
-/// The pages of a registration, mapped piece by piece as another process would.
+/// The pages of a registration, mapped piece by piece as the daemon does.
 class DaemonView {
  public:
   explicit DaemonView(const Shared& shared, int protection = PROT_READ | PROT_WRITE)
@@ -69,7 +69,7 @@ class DaemonView {
   DaemonView(const DaemonView&) = delete;
   DaemonView& operator=(const DaemonView&) = delete;
 
-  /// The byte that the program has at its address + offset.
+  /// The byte at this offset from the program's address.
   template <class T = unsigned char>
   volatile T& at(std::size_t offset) const {
     return *reinterpret_cast<volatile T*>(base_ + first_byte_ + offset);
@@ -81,7 +81,7 @@ class DaemonView {
   std::byte* base_ = nullptr;
 };
 
-/// Both sides see what the other one writes, at the first and the last byte.
+/// Checks that each side sees the other's writes, at the first and the last byte.
 inline void expect_same_memory(const Shared& shared, void* at) {
   ASSERT_TRUE(shared.direct());
   const DaemonView daemon(shared);
@@ -102,7 +102,7 @@ inline unsigned char* map_anonymous(std::size_t bytes, int protection = PROT_REA
   return static_cast<unsigned char*>(at);
 }
 
-/// Runs f in a child of fork; true if nothing failed there.
+/// Runs f in a child process. True if no check failed there.
 template <class F>
 bool passes_in_child(F&& f) {
   std::fflush(nullptr);
@@ -118,7 +118,7 @@ bool passes_in_child(F&& f) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/// How many mappings the process has, and whether the page at `at` is private anonymous memory.
+/// The number of mappings of the process, and whether the page at `at` is private anonymous memory.
 std::size_t count_mappings();
 bool is_private_anonymous(const void* at);
 

@@ -1,4 +1,4 @@
-// A child of fork and its parent have memory of their own, registered or not.
+// After fork(2), parent and child have separate memory, whether it is registered or not.
 
 #include <spawn.h>
 #include <sys/socket.h>
@@ -17,7 +17,7 @@ extern char** environ;
 namespace uroce::page_sharing {
 namespace {
 
-/// Lets parent and child take turns.
+/// Makes parent and child run alternately.
 class Turns {
  public:
   Turns() { EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends_), 0); }
@@ -41,7 +41,7 @@ void write_by_turns(unsigned char* at, std::size_t bytes, const DaemonView& daem
   const pid_t child = ::fork();
   if (child == 0) {
     turns.await(1);
-    for (std::size_t i = 0; i < bytes; ++i) EXPECT_EQ(at[i], 1);  // not the parent's 2
+    for (std::size_t i = 0; i < bytes; ++i) EXPECT_EQ(at[i], 1);  // the parent wrote 2
     std::memset(at, 3, bytes);
     turns.pass(1);
     turns.await(1);
@@ -111,7 +111,7 @@ TEST(PageSharingFork, AChildRegistersItsOwn) {
   ASSERT_TRUE(shared.direct());
   const DaemonView daemon(shared);
   EXPECT_TRUE(passes_in_child([&] {
-    PageSharing::instance().unshare(at, 4 * kPage);  // of the parent: nothing happens
+    PageSharing::instance().unshare(at, 4 * kPage);  // a registration of the parent: no effect
     Shared own(at, 4 * kPage);
     expect_same_memory(own, at);
     at[0] = 5;
@@ -132,7 +132,7 @@ TEST(PageSharingFork, AChildRegistersItsOwn) {
 }
 
 #if defined(__SANITIZE_ADDRESS__)
-constexpr bool kAllocatorSurvivesFork = false;  // its locks stay as another thread left them
+constexpr bool kAllocatorSurvivesFork = false;  // its locks may be held by a thread that the child does not have
 #elif defined(__has_feature)
 constexpr bool kAllocatorSurvivesFork = !__has_feature(address_sanitizer);
 #else
@@ -181,7 +181,7 @@ TEST(PageSharingFork, TheHeapOfAChildWorks) {
   }
 }
 
-/// The start of the malloc heap of a thread that holds `block`; null where malloc isn't glibc's.
+/// The start of the thread's malloc heap that contains `block`; null if malloc is not glibc's.
 __attribute__((noinline, no_sanitize("address", "thread"))) unsigned char* heap_of(void* block) {
   MappingReader reader;
   Mapping mapping;
@@ -192,7 +192,7 @@ __attribute__((noinline, no_sanitize("address", "thread"))) unsigned char* heap_
 }
 
 TEST(PageSharingFork, ThreadArenasSurviveAFork) {
-  // The first blocks of a thread's heap lie beside the header of its arena, which fork() writes to in the child.
+  // The first blocks of a thread's heap are next to its arena header, which fork() writes to in the child.
   std::atomic<int> stage = 0;
   std::thread owner([&] {
     void* block = std::malloc(64);
@@ -204,7 +204,7 @@ TEST(PageSharingFork, ThreadArenasSurviveAFork) {
     }
     stage = 2;
     std::free(block);
-  });  // at its end glibc checks the arena's count of threads
+  });  // at thread exit glibc checks the arena's count of threads
   while (stage == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (int i = 0; i < 10 && stage == 1; ++i) EXPECT_TRUE(passes_in_child([] {}));
   stage = 2;

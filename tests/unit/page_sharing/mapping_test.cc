@@ -1,4 +1,4 @@
-// Every kind of memory that a program may register, and what it does to it afterwards.
+// All kinds of memory that a program may register, and changes that it makes to the mapping afterwards.
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -34,7 +34,7 @@ TEST(PageSharingMapping, HolesAndMissingRightsAreFaults) {
   ::munmap(at, 4 * kPage);
 }
 
-/// In this process and, with what fork makes of the mapping, in a child.
+/// In this process and in a child, whose mappings fork() has changed.
 bool faults_on_write(void* at) {
   int pipe[2];
   EXPECT_EQ(::pipe(pipe), 0);
@@ -77,7 +77,7 @@ TEST(PageSharingMapping, UnmappedAndMappedAgainAtTheSameAddress) {
   expect_same_memory(fresh, at);
   EXPECT_EQ(DaemonView(fresh).at(3), 9);
   EXPECT_EQ(DaemonView(fresh).at(4), 0);
-  EXPECT_EQ(old_view.at(3), 1);  // the old registration has the old pages still, as an adapter's would
+  EXPECT_EQ(old_view.at(3), 1);  // the old registration keeps the old pages, as with an adapter
   old_view.at(5) = 77;
   EXPECT_EQ(at[5], 0);
   old.stop();
@@ -108,7 +108,7 @@ TEST(PageSharingMapping, MovedByTheProgramWhileRegistered) {
   Shared shared(at, 4 * kPage);
   ASSERT_TRUE(shared.direct());
   const DaemonView view(shared);
-  // Grows on its way, as realloc() of a large block does, over a neighbour that is registered, too.
+  // Grows when moved, as realloc() of a large block does, across a neighbour that is registered, too.
   unsigned char* beyond = at + 4 * kPage;
   void* blocker =
       ::mmap(beyond, 8 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
@@ -121,7 +121,7 @@ TEST(PageSharingMapping, MovedByTheProgramWhileRegistered) {
   for (std::size_t i = 4 * kPage; i < 12 * kPage; ++i) ASSERT_EQ(moved[i], 0) << i;
   std::memset(moved + 4 * kPage, 2, 8 * kPage);
   for (std::size_t i = 0; i < 8 * kPage; ++i) ASSERT_EQ(neighbour[i], 3) << i;
-  view.at(17) = 42;  // the registration has followed the pages
+  view.at(17) = 42;  // the registration follows the pages
   EXPECT_EQ(moved[17], 42);
   Shared at_new_place(moved, 12 * kPage);
   expect_same_memory(at_new_place, moved);
@@ -307,7 +307,7 @@ TEST(PageSharingMapping, SharedAnonymousAndSystemVMemory) {
   void* anonymous = ::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   Shared a(anonymous, 2 * kPage);
   EXPECT_EQ(a.error(), 0);
-  if (a.direct()) expect_same_memory(a, anonymous);  // takes privilege
+  if (a.direct()) expect_same_memory(a, anonymous);  // needs privileges
   ::munmap(anonymous, 2 * kPage);
 
   const int id = ::shmget(IPC_PRIVATE, 4 * kPage, 0600);

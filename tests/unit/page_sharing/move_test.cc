@@ -1,4 +1,4 @@
-// Moving pages to and fro while others use them.
+// Moves pages to shared memory and back while other threads use them.
 
 #include <atomic>
 #include <chrono>
@@ -31,8 +31,8 @@ bool is_private_anonymous(const void* at) {
 
 namespace {
 
-/// Threads that write rising numbers into slots of a buffer, each into its own ones on every page, and find in them
-/// what they wrote last.
+/// Threads that write increasing numbers to slots of a buffer, each to its own slots on every page, and check that
+/// they find the last value.
 class Writers {
  public:
   Writers(unsigned char* at, std::size_t bytes, unsigned threads) : at_(at), slots_(bytes / sizeof(std::uint64_t)) {
@@ -98,7 +98,7 @@ TEST(PageSharingMove, NoWriteIsLostAroundRegistrations) {
     Shared shared(at + first, bytes);
     ASSERT_TRUE(shared.direct());
     const DaemonView daemon(shared);
-    // Slots of nobody: one in three belongs to the daemon.
+    // One slot in three belongs to no thread but to the daemon.
     for (std::size_t slot = (first + 7) / 8; (slot + 1) * 8 <= first + bytes; ++slot) {
       if (slot % 3 != 2) continue;
       daemon.at<std::uint64_t>(slot * 8 - first) = ++from_daemon;
@@ -119,7 +119,7 @@ TEST(PageSharingMove, NoFirstWriteToAPageIsLost) {
     std::atomic<std::size_t> page = 0;
     std::thread writer([&] {
       for (; page < kPages; ++page) {
-        const std::size_t place = page * 2731 % kPages;  // up and down, all over the range
+        const std::size_t place = page * 2731 % kPages;  // in pseudo-random order
         reinterpret_cast<volatile std::size_t*>(at + place * kPage)[round] = place + 1;
       }
     });
@@ -147,7 +147,7 @@ TEST(PageSharingMove, OverlappingAndRepeatedRegistrationsShareOneMove) {
   expect_same_memory(a, at);
   expect_same_memory(b, at + 2 * kPage + 5);
   a.stop();
-  expect_same_memory(again, at);  // still used
+  expect_same_memory(again, at);  // one registration is left
   again.stop();
   expect_same_memory(b, at + 2 * kPage + 5);
   EXPECT_TRUE(is_private_anonymous(at));
@@ -279,7 +279,7 @@ TEST(PageSharingMove, AllocatorTrafficAroundRegisteredBlocks) {
         bytes = want;
         std::memset(block, static_cast<int>((bytes + t) & 0xff), bytes);
         if (random % 64 != 0) continue;
-        Shared shared(block, bytes);  // every so often one of them is registered, beside its neighbours
+        Shared shared(block, bytes);  // now and then one of them is registered, next to its neighbours
         if (shared.direct()) wrong += DaemonView(shared).at(bytes / 2) != block[bytes / 2] ? 1 : 0;
       }
       for (auto& [block, bytes] : blocks) std::free(block);

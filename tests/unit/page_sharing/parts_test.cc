@@ -1,4 +1,4 @@
-// The parts of memory sharing, one by one.
+// The parts of page sharing, one by one.
 
 #include <fcntl.h>
 
@@ -59,7 +59,7 @@ TEST(PageSharingParts, TheTextOfMapsSaysWhatTheKernelAnswers) {
   std::size_t count = 0;
   for (std::uintptr_t at = 0;; at = a.end, ++count) {
     const int first = text.at_or_after(at, a), second = asked.at_or_after(at, b);
-    // The vsyscall page is only in the text.
+    // Only the text contains the vsyscall page.
     if (first == 0 && a.start > (std::uintptr_t{1} << 63)) break;
     ASSERT_EQ(first, second);
     if (first != 0) break;
@@ -73,7 +73,7 @@ TEST(PageSharingParts, TheTextOfMapsSaysWhatTheKernelAnswers) {
     EXPECT_EQ(a.origin, b.origin);
   }
   EXPECT_GT(count, 10u);
-  // Backwards, and into the middle.
+  // In descending order, and inside of mappings.
   int local = 0;
   ASSERT_EQ(text.at_or_after(reinterpret_cast<std::uintptr_t>(&local), a), 0);
   EXPECT_EQ(a.origin, Mapping::Origin::kStack);

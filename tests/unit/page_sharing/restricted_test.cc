@@ -1,4 +1,4 @@
-// What the process is allowed to do decides how memory is shared, never whether it is right.
+// The privileges of the process decide how memory is shared, never whether the data is correct.
 
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -18,7 +18,7 @@
 namespace uroce::page_sharing {
 namespace {
 
-/// A thread that writes all the time and finds what it wrote.
+/// A thread that writes continuously and checks what it wrote.
 class OtherThread {
  public:
   OtherThread(unsigned char* at, std::size_t pages) : thread_([this, at, pages] { run(at, pages); }) {
@@ -50,7 +50,7 @@ class OtherThread {
 
 bool become_nobody() {
   const bool done = ::getuid() != 0 || (::setgid(65534) == 0 && ::setuid(65534) == 0);
-  ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);  // as for a program that was started by that user
+  ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);  // as in a program that this user started
   return done;
 }
 
@@ -116,7 +116,7 @@ TEST(PageSharingRestricted, WithoutUserfaultfdASingleThreadMovesFreely) {
     share_many_times(at, 16);
     for (std::size_t i = 100; i < 16 * kPage; ++i) ASSERT_EQ(at[i], 1);
 
-    // Registered alone, deregistered among threads.
+    // Registered by the only thread, deregistered when there are others.
     Shared shared(at, 16 * kPage);
     expect_same_memory(shared, at);
     {
@@ -133,7 +133,7 @@ TEST(PageSharingRestricted, WithoutUserfaultfdASingleThreadMovesFreely) {
     at[5] = 5;
     ASSERT_EQ(::madvise(at, kPage, MADV_DONTNEED), 0);
     EXPECT_EQ(at[5], 0);
-    Shared again(at, 16 * kPage);  // and once more
+    Shared again(at, 16 * kPage);  // registered again
     expect_same_memory(again, at);
     EXPECT_EQ(DaemonView(again).at(9 * kPage), 1);
   }));

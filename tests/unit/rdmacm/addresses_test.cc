@@ -1,4 +1,4 @@
-// Socket addresses as programs give them, and as they go to the daemon and back.
+// Conversion of socket addresses between programs and the daemon.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <infiniband/ib.h>
@@ -107,7 +107,7 @@ TEST(GidAddresses, have_a_service_id_of_their_port_space) {
   EXPECT_EQ(be64toh(gid.sib_sid), 0x0106'1c06u);
   EXPECT_TRUE(in_port_space(generic(address), RDMA_PS_TCP));
   EXPECT_FALSE(in_port_space(generic(address), RDMA_PS_UDP));
-  gid.sib_sid_mask = htobe64(0xffff);  // says nothing of a port space
+  gid.sib_sid_mask = htobe64(0xffff);  // the mask excludes the port space
   EXPECT_TRUE(in_port_space(generic(address), RDMA_PS_UDP));
   EXPECT_TRUE(in_port_space(generic(at("192.0.2.7")), RDMA_PS_UDP));
 }

@@ -1,4 +1,4 @@
-// Datagrams by their public calls: the first over UDP, the others from QP to QP.
+// Datagrams through the public functions: the first over UDP, later ones between QPs.
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <rdma/rsocket.h>

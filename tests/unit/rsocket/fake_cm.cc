@@ -22,7 +22,7 @@ struct Id : rdma_cm_id {
 };
 
 struct Event : rdma_cm_event {
-  Id* owner;  ///< whose end waits for the acknowledgement
+  Id* owner;  ///< its destruction waits for the acknowledgement
   std::vector<std::uint8_t> data;
 };
 
@@ -36,7 +36,7 @@ std::list<Id*> ids;
 std::uint16_t next_port = 40000;
 
 std::uint16_t port_of(const sockaddr_storage& a) {
-  // The port is in the same place for both families.
+  // The port has the same offset for both families.
   return ntohs(reinterpret_cast<const sockaddr_in&>(a).sin_port);
 }
 
@@ -240,7 +240,7 @@ int rdma_get_cm_event(rdma_event_channel* of, rdma_cm_event** event) {
     const std::lock_guard lock(mutex());
     Event* next = channel->events.front();
     channel->events.pop_front();
-    if (next == nullptr) continue;  // its id is no more
+    if (next == nullptr) continue;  // its id was destroyed
     ++next->owner->unacknowledged;
     *event = next;
     return 0;

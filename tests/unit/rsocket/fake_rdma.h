@@ -1,14 +1,14 @@
-// One device and its connection manager, in this process and at once: the calls of libibverbs and librdmacm that
-// rsockets make. Both ends of each connection are here, so a write is a copy.
+// A device and its connection manager in this process: the functions of libibverbs and librdmacm that rsockets
+// call. Both ends of each connection are here, so a write is a synchronous copy.
 #pragma once
 
 #include <cstdint>
 
 namespace uroce::fake {
 
-/// Objects that were made and not destroyed.
+/// Number of objects that were created and not destroyed.
 int objects();
-/// Every QP of a connection stops answering: what is sent ends with an error.
+/// All QPs of connections stop answering: sends complete with an error.
 void break_connections();
 
 }  // namespace uroce::fake

@@ -32,7 +32,7 @@ ibv_wc completion(std::uint64_t wr_id, ibv_wc_status status) {
   return wc;
 }
 
-// Words, so that who looks at one meanwhile sees all of it or nothing.
+// By words, so that a concurrent reader sees each one completely or not at all.
 void copy(void* to, const std::vector<std::byte>& data) {
   const auto address = reinterpret_cast<std::uintptr_t>(to);
   if (address % 8 != 0 || data.size() % 8 != 0 || data.size() > 64) {
@@ -79,7 +79,7 @@ void run_datagram(Qp& qp, SendWork& work) {
   complete(*static_cast<Cq*>(qp.send_cq), completion(work.wr.wr_id, IBV_WC_SUCCESS));
 }
 
-// Does what can be done of a send queue. One whose peer has no receive waits for it.
+// Executes the entries of a send queue. One whose peer has no receive stays in the queue.
 void run(Qp& qp) {
   while (!qp.sends.empty()) {
     SendWork& work = qp.sends.front();

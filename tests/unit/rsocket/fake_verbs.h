@@ -1,4 +1,4 @@
-// What fake_verbs.cc and fake_cm.cc share.
+// Shared by fake_verbs.cc and fake_cm.cc.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -38,7 +38,7 @@ struct Qp : ibv_qp {
 std::mutex& mutex();
 ibv_context* context();
 int& live();
-/// With the mutex held.
+/// To be called with the mutex held.
 ibv_qp* make_qp(ibv_pd* pd, const ibv_qp_init_attr& attr);
 void destroy_qp(ibv_qp* qp);
 void fail_qp(Qp& qp);

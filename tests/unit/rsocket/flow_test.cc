@@ -1,5 +1,5 @@
-// Two ends of a stream and the wire between them, by seed: every byte arrives once and in order, and neither end
-// ever has more under way than the other granted.
+// Two ends of a stream and the wire in between, by seed: every byte arrives once and in order, and neither end ever
+// has more in flight than the other has granted.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -29,7 +29,7 @@ struct End {
   std::vector<std::byte> send_buffer, receive_buffer;
   std::deque<Packet> wire;  ///< to the other end
   std::deque<std::uint64_t> completions;
-  std::deque<std::uint32_t> arrived;     ///< messages that nobody has looked at
+  std::deque<std::uint32_t> arrived;     ///< messages that were not handled yet
   std::uint64_t sent = 0, received = 0;  ///< bytes
   bool closed = false;
 };
@@ -63,7 +63,7 @@ class World {
     ASSERT_EQ(inlined ? 0 : length, w.source.total());
     for (std::uint32_t i = 0; i < length; ++i) p.data[i] = byte_of(e.sent + i);
     if (!inlined) {
-      // By way of the send buffer; what is under way must not be overwritten, which the reader would see.
+      // Through the send buffer. Data in flight must not be overwritten, which the reader would notice.
       for (std::uint32_t i = 0; i < length; ++i) {
         const std::size_t at = i < w.source.first ? w.source.offset + i : i - w.source.first;
         ASSERT_LT(at, e.send_buffer.size());
@@ -88,7 +88,7 @@ class World {
     }
   }
 
-  // The wire: writes into the other end's memory, then completes at both.
+  // The wire: writes to the other end's memory, then completions at both ends.
   void deliver(End& from, End& to) {
     if (from.wire.empty()) return;
     const Packet p = std::move(from.wire.front());
@@ -101,7 +101,7 @@ class World {
       std::memcpy(base + at, p.data.data(), p.data.size());
     }
     to.arrived.push_back(p.imm);
-    // Each takes a posted receive: there must be one, however long nobody looks.
+    // Each consumes a posted receive, which must exist however long the application does not poll.
     ASSERT_LE(to.arrived.size(), to.config.rq_size + Flow::kSpareReceives);
     from.completions.push_back(p.wr_id);
   }

@@ -1,4 +1,4 @@
-// Streams by their public calls, on a device in this process.
+// Streams through the public functions, on a device in this process.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -120,7 +120,7 @@ TEST_F(StreamTest, GivesEndOfFileAfterTheLastByteOfAPeerThatShutDown) {
   EXPECT_EQ(rrecv(b, &byte, 1, 0), 0);
   EXPECT_EQ(rsend(a, "x", 1, 0), -1);
   EXPECT_EQ(errno, EPIPE);
-  // The other way is still open.
+  // The other direction is still open.
   send_all(b, "answer");
   EXPECT_EQ(receive_all(a, 6), "answer");
 }
@@ -153,7 +153,7 @@ TEST_F(StreamTest, WakesAPollerWhenDataComes) {
   sender.join();
   EXPECT_EQ(receive_all(b, 1), "x");
   EXPECT_EQ(rpoll(both, 2, 20), 0);
-  // A plain descriptor wakes it as well.
+  // An ordinary descriptor wakes it, too.
   std::thread writer([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_EQ(write(fds[1], "y", 1), 1);
@@ -253,7 +253,7 @@ TEST_F(StreamTest, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(errno, EBADF);
   EXPECT_EQ(rsocket(AF_UNIX, SOCK_STREAM, 0), -1);
   EXPECT_EQ(errno, ENOTSUP);
-  EXPECT_EQ(riomap(a, &value, sizeof(value), PROT_WRITE, 0, -1), -1);  // the peer has no entries
+  EXPECT_EQ(riomap(a, &value, sizeof(value), PROT_WRITE, 0, -1), -1);  // the peer has no iomap entries
   EXPECT_EQ(errno, ENOMEM);
 }
 

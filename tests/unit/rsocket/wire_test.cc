@@ -1,4 +1,4 @@
-// The bytes that rsockets exchange, as rdma-core's do.
+// The bytes that rsockets exchange are those of rdma-core.
 #include <gtest/gtest.h>
 
 #include "rsocket/wire.h"
@@ -20,7 +20,7 @@ TEST(ConnectPrivateData, HasTheBytesOfTheProtocol) {
       0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x11, 0x12, 0x13, 0x14, 0, 0, 0, 2,  //
       0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x31, 0x32, 0x33, 0x34, 0, 1, 0, 0};
   EXPECT_EQ(std::memcmp(bytes, expected, sizeof(bytes)), 0);
-  const auto back = ConnectPrivateData::decode(bytes, 56);  // as long as a REQ's private data is
+  const auto back = ConnectPrivateData::decode(bytes, 56);  // the length of a REQ's private data
   ASSERT_TRUE(back);
   EXPECT_EQ(back->credits, 384);
   EXPECT_EQ(back->list.addr, 0x0102030405060708u);

@@ -69,7 +69,7 @@ TEST(Options, errors_name_the_word_and_what_it_may_be) {
   EXPECT_NE(error_of("server,bv").find("bv"), std::string::npos);
   EXPECT_NE(error_of("server,poll=1").find("poll=1"), std::string::npos);
   EXPECT_NE(error_of("").find("server or client"), std::string::npos);
-  EXPECT_NE(error_of("server,client,addr=192.0.2.1").find("one of them"), std::string::npos);
+  EXPECT_NE(error_of("server,client,addr=192.0.2.1").find("either"), std::string::npos);
   EXPECT_NE(error_of("client").find("addr="), std::string::npos);
   EXPECT_NE(error_of("server,bw,rlat").find("one"), std::string::npos);
   EXPECT_NE(error_of("server,duplex").find("bw"), std::string::npos);

@@ -1,4 +1,4 @@
-// What uroced makes of its flags and its configuration file.
+// How uroced reads its flags and configuration file.
 #include "apps/uroced/settings.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,8 @@ TEST_F(SettingsTest, flags_override_the_file) {
 TEST_F(SettingsTest, a_wrong_key_is_named_with_its_line_and_the_nearest_right_one) {
   EXPECT_EQ(
       read("name = \"a\"\n[workers]\ncuont = 3\n"),
-      path_ + ":3: there is no key \"workers.cuont\"; is \"workers.count\" meant? config/uroced.toml lists all");
+      path_ +
+          ":3: there is no key \"workers.cuont\"; did you mean \"workers.count\"? config/uroced.toml lists all");
   EXPECT_NE(read("[wrokers]\ncount = 3\n"), "");
   EXPECT_NE(read("name = 3.5\n"), "");
   EXPECT_NE(read("name = [\"a\", \"b\"]\n"), "");
@@ -111,7 +112,7 @@ TEST_F(SettingsTest, each_wrong_flag_is_told_what_is_allowed) {
     EXPECT_EQ(error.find('\n'), std::string::npos) << "one line";
   }
   CommandLine line;
-  EXPECT_EQ(parse({"--nmae", "x"}, line), "there is no flag --nmae; is --name meant? See uroced --help");
+  EXPECT_EQ(parse({"--nmae", "x"}, line), "there is no flag --nmae; did you mean --name? See uroced --help");
 }
 
 TEST_F(SettingsTest, sizes_take_suffixes_and_cpus_take_ranges) {
