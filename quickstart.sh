@@ -9,11 +9,11 @@ usage() {
   cat <<'HELP'
 quickstart.sh [COMMAND] [OPTIONS]      (as root, on Debian 12)
 
-  run          install packages, build into build/, run RDMA programs over two daemons and compare them with TCP
+  run          install packages, build into build/, run RDMA programs over two daemons, and compare them with TCP
                (the default)
   build        install packages and build
-  up           build, and leave two daemons running: uroce0 192.0.2.1, uroce1 192.0.2.2
-  down         end those two
+  up           build, and start two daemons that keep running: uroce0 192.0.2.1, uroce1 192.0.2.2
+  down         end these two daemons
 
   --json FILE  with run: write the figures to FILE
   --plots DIR  with run: where bandwidth.svg and latency.svg go (default: build/plots)

@@ -9,18 +9,18 @@ usage() {
   cat <<'HELP'
 tests/run.sh [OPTIONS]      (as root, on Debian 12)
 
-  --long             soaks, more seeds, the whole cross product of program options
-  --clang            also compile everything with clang 14 (--asan and --fuzz-seconds do it anyway)
-  --asan             also run the tests under address and undefined behaviour sanitizers
-  --tsan             also run those of threads and shared memory under the thread sanitizer
-  --fuzz-seconds N   also fuzz with libFuzzer, N seconds a target
+  --long             soak tests, more seeds, all combinations of program options
+  --clang            also compile everything with clang 14 (--asan and --fuzz-seconds do so, too)
+  --asan             also run the tests with the sanitizers for addresses and undefined behaviour
+  --tsan             also run the tests of threads and shared memory with the thread sanitizer
+  --fuzz-seconds N   also fuzz with libFuzzer, N seconds per target
   --only PATTERN     only tests and end-to-end cases whose name matches (shell pattern)
-  --jobs N           compile and test N at a time (default: the cores there are)
+  --jobs N           compile and test N at a time (default: the number of cores)
   --help             this text
 
-Without options: an optimised gcc build in build/, unit tests, simulation, golden packets, model, tidy, end to end,
-the Linux peer.
-With CI=true in the environment all of the above but --long, half a minute for each fuzz target.
+Without options: an optimised gcc build in build/, unit tests, simulation, golden packets, models, tidy, end-to-end
+tests, and the tests against Linux.
+With CI=true in the environment: all of the above except --long, with 30 seconds per fuzz target.
 HELP
 }
 

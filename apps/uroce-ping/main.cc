@@ -14,32 +14,33 @@ namespace {
 
 constexpr char kHelp[] = R"(uroce-ping [--json] OPTION[,OPTION]...
 
-Sends data there and back over RDMA: the client SENDs where its data is, the server READs it and says go ahead, the
-client SENDs where it wants it, the server WRITEs it there. Or measures. The options are those of krping.
+Moves data to the server and back over RDMA: the client SENDs the address of its source buffer, the server READs it
+and answers; the client SENDs the address of its sink buffer, the server WRITEs the data there and answers. Or
+measures latency or bandwidth. The options are those of krping.
 
-  server, client       which end this is; give both ends the same other options
-  addr=A, addr6=A      the server's address; a server without one listens on all
-  port=N               (default: 9999)
-  count=N              rounds (default: ping until interrupted, 1000 of a measurement)
+  server, client       the end to run; give both ends the same size, test and mem_mode
+  addr=A, addr6=A      the server's address; a server without one listens on all addresses
+  port=N               port of the server (default: 9999)
+  count=N              rounds (default: until interrupted; 1000 for a measurement)
   size=N               bytes, at most 134217728 (default: 64)
-  validate, verbose    compare what came back; print it
-  mem_mode=dma         one region for all buffers (default); mr: one for each; fastreg or reg: a new key each
-                       time, of a fast registration (uroce/dv.h) that work requests open and invalidate, at the
-                       server also the local one; on a device that has none, and with window on any, the
-                       client's keys are those of a type 2 memory window, and a line says so
+  validate, verbose    compare the data that returned; print it
+  mem_mode=dma         one region for all buffers (default); mr: one region per buffer; fastreg or reg: a new key
+                       for each use by fast registration (uroce/dv.h), at the server also for its local buffer. On
+                       a device without fast registration, and with window on any device, the client's keys are
+                       those of a type 2 memory window, and a line reports this
   server_inv           with fastreg or window: the server invalidates the client's key with its SEND
-  read_inv             with fastreg: the server's local key is invalidated with its READ, by one chain of work
-                       requests, and not after it
+  read_inv             with fastreg: the server invalidates its local key in the same chain of work requests as its
+                       READ, not after it
   rlat, wlat, bw       latency of READs, of WRITEs (half a round trip); bandwidth of WRITEs
-  duplex               bw: both ends write
+  duplex               with bw: both ends write
   poll                 poll for completions instead of sleeping
-  txdepth=N            WRITEs under way in bw (default: 64)
+  txdepth=N            with bw: outstanding WRITEs (default: 64)
 
-  --json               the result as one JSON object
+  --json               print the result as one JSON object
   -h, --help           this text
 
-  uroce-run -d uroce0 uroce-ping server,addr=192.0.2.1,validate
-  uroce-run -d uroce1 uroce-ping client,addr=192.0.2.1,count=100,size=4096,validate
+  uroce-run -d uroce0 uroce-ping server,addr=192.0.2.1,size=4096,validate
+  uroce-run -d uroce1 uroce-ping client,addr=192.0.2.1,size=4096,validate,count=100
 
 Exit status: 0; 1 no connection, an error or corrupt data; 2 wrong usage.
 )";
