@@ -1,4 +1,4 @@
-// Makes any memory of this process accessible to the daemon without a copy. ARCHITECTURE.md, "Sharing memory".
+// Makes any memory of this process accessible to the daemon without a copy. docs/memory-sharing.md.
 //
 // Anonymous private memory is moved into one sealed memfd of this process (memfd_create(2)) while other threads
 // keep writing to it. Memory that is shared already is passed on by its file. The rest is left to indirect access

@@ -1,7 +1,7 @@
-"""Who may include whom (ARCHITECTURE.md)."""
+"""What each folder may include: the layers of ARCHITECTURE.md, whose table is checked against ALLOWED."""
 import re
 
-# Room to the rooms of lib/ (and drivers/packet) that it may use beside itself. A room is the longest folder named here
+# Room to the rooms of lib/ (and drivers/packet) that it may use besides itself. A room is the longest folder named here
 # that holds the file.
 PROTOCOL = {'base', 'abi', 'queue', 'wire', 'memory'}
 WORKER = PROTOCOL | {'net', 'proto', 'cm', 'platform'}
@@ -83,7 +83,20 @@ def _check_project(name, header):
     return None
 
 
+def table_row(folder):
+    """The row of ARCHITECTURE.md's table."""
+    rooms = ALLOWED[folder] - {folder.split('/')[-1]}
+    return f'| {folder} | {", ".join(sorted(rooms)) or "the standard library only"} |'
+
+
 def breaches(files):
+    layers = files.get('ARCHITECTURE.md', '').split('## Layers', 1)[-1]
+    for folder in ALLOWED:
+        if table_row(folder) + '\n' not in layers:
+            yield f'ARCHITECTURE.md: the table of layers (python3 tests/tidy/includes.py prints it) lacks the row "{table_row(folder)}"'
+    for folder in re.findall(r'^\| ([\w/]+/[\w/]+) \|', layers, re.M):
+        if folder not in ALLOWED:
+            yield f'ARCHITECTURE.md: the table of layers has {folder}, for which there is no rule'
     for name, text in files.items():
         if not name.endswith(('.h', '.cc')):
             continue
@@ -95,3 +108,7 @@ def breaches(files):
             code = re.sub(r'//[^\n]*', '', text)
             for word in sorted(set(BANNED_WORDS.findall(code))):
                 yield f'{name}: uses {word}, which sans-IO code may not'
+
+
+if __name__ == '__main__':
+    print('\n'.join(table_row(room) for room in ALLOWED))

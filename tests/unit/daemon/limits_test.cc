@@ -1,4 +1,4 @@
-// As many sessions and QPs as are promised (ARCHITECTURE.md, Limits), and what they cost.
+// As many sessions and QPs as are promised (docs/architecture.md, Limits), and what they cost.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
