@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, last_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
+from cases_docs import docs_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
@@ -47,6 +48,7 @@ def groups(long, build):
     return [
         Group('input', None, input_cases(long), True),
         Group('first', None, quickstart_cases(build), True),
+        Group('docs', None, docs_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases())),
