@@ -11,6 +11,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import english  # noqa: E402
 import functions  # noqa: E402
 import includes  # noqa: E402
 import truth  # noqa: E402
@@ -21,6 +22,7 @@ MAX_FUNCTION_LINES = 70
 MAX_COLUMNS = 116
 CPP = {'.cc', '.h'}
 SCRIPTS = {'.py', '.sh', ''}
+DOCUMENTS = ('README.md', 'ARCHITECTURE.md', 'STYLE.md', 'docs/')
 
 
 def tracked():
@@ -81,7 +83,7 @@ def words(files):
 
 def columns(files):
     for name, text in files.items():
-        if pathlib.PurePath(name).suffix not in CPP and name not in ('README.md', 'ARCHITECTURE.md', 'STYLE.md'):
+        if pathlib.PurePath(name).suffix not in CPP and not (name.endswith('.md') and name.startswith(DOCUMENTS)):
             continue
         for number, line in enumerate(text.split('\n'), 1):
             if len(line) > MAX_COLUMNS and not line.startswith('|'):
@@ -122,6 +124,7 @@ CHECKS = {
     'formatting': formatting,
     'dead files': dead_files,
     'what the documents say': truth.breaches,
+    'words of plain English': english.breaches,
 }
 
 
