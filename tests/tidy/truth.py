@@ -1,21 +1,29 @@
 """Documents against the tree: files that they name exist, options that they show are options."""
 import fnmatch
 import pathlib
+import posixpath
 import re
+
+import english
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Program to the file that holds its help text.
 HELP = {'uroce-run': 'apps/uroce-run', 'urocectl': 'apps/urocectl', 'uroced': 'apps/uroced',
         'quickstart.sh': 'quickstart.sh', 'tests/run.sh': 'tests/run.sh',
         'bench/e2e/run.py': 'bench/e2e', 'tests/e2e/run.py': 'tests/e2e'}
-# Documents that must be there.
-DOCUMENTS = ('README.md', 'ARCHITECTURE.md', 'STYLE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', 'LICENSE',
-             'docs/releasing.md', 'docs/reference.md', 'examples/README.md')
 VERBS_H = pathlib.Path('/usr/include/infiniband/verbs.h')
 # Beginnings of program names, and the package that has them.
 PACKAGES = {'ib_': 'perftest', 'ibv_': 'ibverbs-utils', 'cmtime': 'rdmacm-utils', 'rping': 'rdmacm-utils',
             'rstream': 'rdmacm-utils', 'udpong': 'rdmacm-utils', 'ucmatose': 'rdmacm-utils', 'iperf3': 'iperf3',
             'gnuplot': 'gnuplot-nox', 'strace': 'strace', 'ip ': 'iproute2', 'ping ': 'iputils-ping'}
+# Beginnings of the names of the documents that are held to the tree.
+DOCUMENTS = ('README.md', 'ARCHITECTURE.md', 'STYLE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', 'docs/',
+             'examples/', 'drivers/verbs/README.md', 'drivers/rdmacm/README.md', 'tests/conformance/README.md',
+             'tests/interop/README.md')
+MUST_BE_THERE = ('README.md', 'ARCHITECTURE.md', 'STYLE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', 'LICENSE',
+                 'docs/getting-started.md', 'docs/troubleshooting.md', 'docs/releasing.md', 'docs/reference.md',
+                 'examples/README.md')
+SYSTEM_HEADERS = ('infiniband/', 'rdma/')
 OPTION = re.compile(r'(?<![\w-])--[a-z][a-z0-9-]+')
 
 
@@ -23,32 +31,97 @@ def _source(place, files):
     return '\n'.join(text for name, text in files.items() if name == place or name.startswith(place + '/'))
 
 
+def _documents(files):
+    """The Markdown files that are held to the tree."""
+    yield from (name for name in files if name.endswith('.md') and name.startswith(DOCUMENTS))
+
+
 def _named_files(files):
-    """`path/with/slash.ext` in a document must be there."""
-    for name in DOCUMENTS:
+    """`path/with/slash.ext` in a document must be there, and what a link points to."""
+    for name in MUST_BE_THERE:
         if name not in files:
             yield f'{name} is missing'
-            continue
-        for path in set(re.findall(r'`((?:[\w.-]+/)+[\w.-]+\.(?:cc|h|py|sh|md|toml|txt))`', files[name])):
+    for name in _documents(files):
+        for path in set(re.findall(r'`((?:[\w.-]+/)+[\w.-]+\.(?:cc|h|py|sh|md|toml|txt|csv|map))`', files[name])):
             path = path.removeprefix('./')
-            if not any(place == path or place.endswith('/' + path) for place in files):
+            if not path.startswith(SYSTEM_HEADERS) and not any(('/' + place).endswith('/' + path) for place in files):
                 yield f'{name}: names {path}, which is not there'
+        for link in set(re.findall(r'\]\(([^)#:]+)(?:#[^)]*)?\)', files[name])):
+            if posixpath.normpath(posixpath.join(posixpath.dirname(name), link)) not in files:
+                yield f'{name}: links to {link}, which is not there'
+        for folder in set(re.findall(r'(?<![\w/.-])((?:lib|drivers|tests|bench|apps|docs|config)/[\w./-]*\w)', files[name])):
+            if not any(folder in place for place in files):
+                yield f'{name}: names {folder}, which is not there'
 
 
 def _shown_options(files):
-    """An option that README shows on a line with one of our programs is in that program's source."""
-    for line in files.get('README.md', '').split('\n'):
-        programs = [program for program in HELP if re.search(rf'(?<![\w-]){re.escape(program)}(?![\w-])', line)]
-        if not programs:
-            continue
-        known = '\n'.join(_source(HELP[program], files) for program in programs)
-        for option in OPTION.findall(line.split('| ')[0] if line.startswith('  ') else line):
-            if option not in known and option.removeprefix('--') not in known:
-                yield f'README.md: shows {option} with {" and ".join(programs)}, which does not know it'
+    """An option that a document shows on a line with one of our programs is in that program's source."""
+    for name in _documents(files):
+        for line in files[name].split('\n'):
+            programs = [program for program in HELP if re.search(rf'(?<![\w-]){re.escape(program)}(?![\w-])', line)]
+            if not programs:
+                continue
+            known = '\n'.join(_source(HELP[program], files) for program in programs)
+            for option in OPTION.findall(line.split('| ')[0] if line.startswith('  ') else line):
+                if option not in known and option.removeprefix('--') not in known:
+                    yield f'{name}: shows {option} with {" and ".join(programs)}, which does not know it'
+
+
+def _named_knobs(files):
+    """A knob that a document names, `workers.count`, is one."""
+    source = _source('apps/uroced', files)
+    for name in _documents(files):
+        for knob in set(re.findall(r'`((?:workers|memory|limits|debug)\.[a-z_]+)[` ]', files[name])):
+            if f'"{knob}"' not in source:
+                yield f'{name}: names the knob {knob}, which the daemon does not read'
+
+
+def _strings(files):
+    """What programs can print: string literals of the sources, adjacent ones joined, and scripts as they are."""
+    texts = []
+    for name, text in files.items():
+        if name.endswith(('.cc', '.h')) and name.startswith(('apps/', 'lib/', 'drivers/')):
+            text = re.sub(r'"\s*\n\s*"', '', text)
+            literals = (token.group() for token in english.CPP_TOKENS.finditer(text) if token.group()[0] in '"R')
+            texts += (re.sub(r'\\(.)', lambda match: ' ' if match.group(1) == 'n' else match.group(1), literal)
+                      for literal in literals)
+        elif name in ('quickstart.sh', 'tests/setup.sh', 'bench/e2e/session.py'):
+            texts.append(text)
+    return '\n'.join(texts)
+
+
+def _messages(files):
+    """Each part of a message that troubleshooting.md quotes, between its `...`, is in the sources."""
+    name = 'docs/troubleshooting.md'
+    strings = _strings(files)
+    rows = files.get(name, '').split('## uroced: usage', 1)[-1].split('## Counters', 1)[0]
+    for cell in re.findall(r'^\| (`.*?`) \|', rows, re.M):
+        for message in re.findall(r'`([^`]+)`', cell):
+            for part in message.replace('\\\\', '\\').split('...'):
+                if part.strip(' :;.,()') and part.strip() not in strings:
+                    yield f'{name}: quotes "{part.strip()}", which no program prints'
+
+
+def _counters(files):
+    """Each counter that troubleshooting.md explains is counted."""
+    name = 'docs/troubleshooting.md'
+    source = _source('lib', files)
+    for cell in re.findall(r'^\| (`.*?`) \|', files.get(name, '').split('## Counters', 1)[-1], re.M):
+        for counter in re.findall(r'`(\w+)`', cell):
+            if not re.search(rf'\b{counter}\b', source):
+                yield f'{name}: explains the counter {counter}, which there is not'
+
+
+def _constants(files):
+    """In a row `kName` | ... | `lib/file.h` of a document the file has that name."""
+    for name in _documents(files):
+        for constant, path in re.findall(r'^\| `(\w+)` \|.*\| `(lib/[\w/]+\.h)` \|$', files[name], re.M):
+            if not re.search(rf'\b{constant}\b', files.get(path, '')):
+                yield f'{name}: {constant} is not in {path}'
 
 
 def _knobs(files):
-    """Every knob of config/uroced.toml is read by the daemon, and the other way round where names are quoted."""
+    """Every knob of config/uroced.toml is read by the daemon."""
     toml = files.get('config/uroced.toml')
     if toml is None:
         yield 'config/uroced.toml is missing'
@@ -60,7 +133,7 @@ def _knobs(files):
 
 
 def _help_texts(files):
-    """What getopt_long takes is in the help text, and the other way round."""
+    """What getopt_long takes is in the help text, and vice versa."""
     for program in ('apps/uroce-run', 'apps/urocectl'):
         source = _source(program, files)
         taken = {'--' + name for name in re.findall(r'\{"([a-z-]+)", (?:no|required)_argument', source)}
@@ -73,7 +146,7 @@ def _help_texts(files):
 
 
 def _table_names(row, header):
-    """The calls that the first cell names. `_pd` behind ibv_import_dm is ibv_import_pd; behind another, a suffix."""
+    """The calls that the first cell names. `_pd` after ibv_import_dm is ibv_import_pd; otherwise it is a suffix."""
     named, last = [], ''
     for word in re.findall(r'[\w*]+', row):
         if word.startswith('_'):
@@ -99,7 +172,7 @@ def _verbs_calls(files):
             yield f'drivers/verbs/README.md: the table of calls has no {name}'
     for pattern in named:
         if not any(fnmatch.fnmatchcase(name, pattern) for name in known):
-            yield f'drivers/verbs/README.md: the table names {pattern}, which is no call'
+            yield f'drivers/verbs/README.md: the table names {pattern}, which is not a call'
 
 
 def _packages(files):
@@ -127,6 +200,10 @@ def breaches(files):
     yield from _packages(files)
     yield from _named_files(files)
     yield from _shown_options(files)
+    yield from _named_knobs(files)
+    yield from _messages(files)
+    yield from _counters(files)
+    yield from _constants(files)
     yield from _knobs(files)
     yield from _help_texts(files)
     yield from _verbs_calls(files)
