@@ -216,7 +216,8 @@ struct Congestion {
 ///    ... acknowledged  | sent,              | to send again      | never sent ...
 ///                      | not acknowledged   |                    |
 ///
-///   una <= ack_asked <= psn: the packets before ack_asked carried an AckReq, precede one, or are answered.
+///   ack_asked <= psn: packets before ack_asked carried an AckReq, precede one, or are answered with a response.
+///   An acknowledge was requested and is outstanding while ack_asked is after una.
 ///
 /// una lies in the WQE at head, psn in the WQE at cursor. psn equals max_psn unless the requester went back
 /// (rc/send_position: cursor = head, psn = una), and catches up with it as the packets are sent again.
