@@ -10,8 +10,6 @@
 namespace uroce::proto::responder {
 namespace {
 
-constexpr std::uint32_t between(Psn from, Psn to) { return (to.value() - from.value()) & Psn::kMask; }
-
 std::uint8_t after(const Qp& qp, std::uint8_t at) {
   return static_cast<std::uint8_t>(at + 1 == qp.answers.count ? 0 : at + 1);
 }
@@ -57,7 +55,7 @@ Resource* find_resource(Qp& qp, Psn psn) {
   for (std::uint32_t i = 0; i < qp.answers.used; ++i) {
     at = before(qp, at);
     Resource& resource = qp.answers.ring[at];
-    if (between(Psn(resource.first_psn), psn) < resource.psn_count) return &resource;
+    if (psns_between(Psn(resource.first_psn), psn) < resource.psn_count) return &resource;
   }
   return nullptr;
 }
@@ -130,7 +128,7 @@ void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& ret
 /// One packet of a READ response. FIRST, LAST and ONLY carry an AETH. False: the memory is gone.
 bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst) {
   const Psn psn(resource.next_psn);
-  const std::uint32_t offset = between(Psn(resource.first_psn), psn) << qp.common.mtu_shift;
+  const std::uint32_t offset = psns_between(Psn(resource.first_psn), psn) << qp.common.mtu_shift;
   const std::uint32_t bytes = std::min(qp.common.mtu, resource.end_offset - offset);
   memory::Span span;
   if (bytes != 0 && context.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes,
@@ -297,7 +295,7 @@ void repeat_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
     ++context.counters.drop_unexpected;
     return;
   }
-  const std::uint32_t offset = between(Psn(resource->first_psn), packet.bth.psn) << qp.common.mtu_shift;
+  const std::uint32_t offset = psns_between(Psn(resource->first_psn), packet.bth.psn) << qp.common.mtu_shift;
   const bool within = reth.rkey.value == resource->rkey && reth.address == resource->address + offset &&
                       offset <= resource->length && reth.length <= resource->length - offset &&
                       (reth.length != 0 || resource->length == 0);

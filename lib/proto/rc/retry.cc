@@ -20,8 +20,8 @@ Nanos timeout_of(const Qp& qp) { return Nanos{4096} << qp.retransmission.ack_tim
 /// How long after the last progress an acknowledge counts as missing; kNever: not before the timeout. The delay
 /// doubles each time, as long as an equal delay still fits into the timeout.
 Nanos early_retry_delay(const Context& context, const Qp& qp) {
-  const Nanos patience = std::max(qp.retransmission.rtt.retransmit_timeout(), context.config.min_early_retry_delay);
-  const Nanos next = patience << qp.retransmission.early_retries, before = next - patience;
+  const Nanos delay = std::max(qp.retransmission.rtt.retransmit_timeout(), context.config.min_early_retry_delay);
+  const Nanos next = delay << qp.retransmission.early_retries, before = next - delay;
   return qp.requester.retry_cnt != 0 && before + 2 * next <= timeout_of(qp) ? before + next : kNever;
 }
 

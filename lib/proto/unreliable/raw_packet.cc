@@ -35,7 +35,7 @@ bool is_tagged(std::span<const std::byte> frame) {
 
 /// The part of a TSO's payload that the next segment carries.
 DataPart segment_of(const Qp& qp, const Wqe& wqe) {
-  const std::uint32_t index = (qp.requester.psn.value() - wqe.first_psn) & Psn::kMask;
+  const std::uint32_t index = psns_between(wqe.first(), qp.requester.psn);
   const std::uint32_t offset = index * wqe.tso.mss;
   const std::uint32_t left = wqe.length - offset;
   const bool last = left <= wqe.tso.mss;
