@@ -93,11 +93,11 @@ class Host {
         link({.mac = mac, .mtu = 4300, .addresses = {{address, 24}}}),
         device(mac),
         core(config(mac), shared, table, &link),
-        loop(core, device) {
+        loop(core, device),
+        cq(cq_ring_.data(), kCqEntries, &cq_client_) {
     key =
         *table.insert({.pd = PdId{3}, .access = kAccess, .iova = kIova, .length = kMemory, .base = memory.data()});
     core.set_addresses({{{address, 24}}});
-    cq = Cq(cq_ring_.data(), kCqEntries, &cq_client_);
     consumer_ = queue::CqConsumer(cq_ring_.data(), kCqEntries, &cq_client_);
     core.set_cq(CqId{0}, &cq, 1);
     qpn = Qpn{0x10u + number};
@@ -170,6 +170,11 @@ class Host {
     return count;
   }
 
+ private:
+  std::array<uroce_cqe, kCqEntries> cq_ring_{};
+  uroce_cq_client_block cq_client_{};
+
+ public:
   const wire::Address address;
   const wire::Mac mac;
   std::vector<std::byte> memory;
@@ -203,8 +208,6 @@ class Host {
     EXPECT_STREQ(core.transport().modify(rc.index, attr, mask, now).what, "");
   }
 
-  std::array<uroce_cqe, kCqEntries> cq_ring_{};
-  uroce_cq_client_block cq_client_{};
   queue::CqConsumer consumer_;
   uroce_doorbells bells_{};
   uroce_worker_line line_{};

@@ -92,7 +92,7 @@ TEST_F(WorkerLoopTest, TheSameStepsGiveTheSameRun) {
 
 TEST_F(WorkerLoopTest, StepsAllocateNoMemoryEvenWithASnifferAndOffloadedChecksums) {
   a.add_sniffer();
-  EXPECT_EQ(a.device.filter(), net::RxFilter::kAllForPort);
+  EXPECT_EQ(a.device.filter(), net::RxFilter::kPromiscuous);
   std::size_t sniffed = 0;
   const auto round = [&] {
     while (a.sniffer.post_receive(1, a.sge(Host::kMemory / 2, 8192))) {
