@@ -1,4 +1,4 @@
-"""What else must hold: verified data, death of either side, system calls, idle cost."""
+"""Behaviour beyond single programs: verified data, death of either side, system calls, idle cost."""
 import os
 import re
 import signal
@@ -12,7 +12,7 @@ HUGETLB_PAGES = 200  # daemons take theirs first, both ends of verify a few
 
 
 def verify(options, timeout=120):
-    """tests/e2e/verify: random operations whose every byte is checked."""
+    """tests/e2e/verify: random operations, every byte of which is checked."""
     def run(rig, devices):
         output = run_pair(rig, devices, [rig.build / 'tests/e2e/verify'] + options, timeout)
         if 'every byte as expected' not in output:
@@ -59,7 +59,7 @@ def nothing_left(rig, device):
 
 
 def killed_client(rig, devices):
-    """SIGKILL in full traffic: everything of the client is gone within a second."""
+    """SIGKILL under full traffic: all objects of the client are gone within a second."""
     pair = Pair(rig, devices[0], devices[1], ['ib_write_bw', '-q', '8', '-D', '20', '-s', '65536', '-F'])
     if not wait_until(lambda: len(rows(rig, devices[1], 'qps')) >= 8, 15):
         raise Failure('no QPs while a program runs\n' + rig.describe(pair.server, pair.client))
@@ -75,7 +75,7 @@ def killed_client(rig, devices):
 
 
 def nothing_stays(rig, devices):
-    """After programs that ended as they should nothing is left, and memory does not grow."""
+    """Programs that end normally leave no objects behind, and the daemon's memory does not grow."""
     for _ in range(5):
         run_pair(rig, devices, ['ib_send_bw', '-n', '100', '-q', '4', '-F'])
     for device in set(devices):
@@ -84,7 +84,7 @@ def nothing_stays(rig, devices):
 
 
 def killed_daemon(rig, devices):
-    """The daemon dies: its clients see errors and end, none hangs."""
+    """The daemon is killed: its clients get errors and end, and none hangs."""
     pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-D', '20', '-s', '4096', '-F'])
     wait_until(lambda: len(rows(rig, devices[1], 'qps')) >= 1, 15)
     time.sleep(1.0)
@@ -98,7 +98,7 @@ def killed_daemon(rig, devices):
 
 
 def stopped_daemon(rig, devices):
-    """SIGTERM under traffic: a clean end, and errors for the clients."""
+    """SIGTERM under traffic: the daemon ends cleanly, and its clients get errors."""
     pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-D', '20', '-s', '4096', '-F'])
     wait_until(lambda: len(rows(rig, devices[1], 'qps')) >= 1, 15)
     time.sleep(0.5)
@@ -131,7 +131,7 @@ def cpu_seconds(pid):
 
 
 def idle_cost(rig, devices):
-    """A daemon with nothing to do uses less than 2 % of a core, also after it had something."""
+    """An idle daemon uses less than 2 % of a core, also after traffic."""
     run_pair(rig, devices, ['ib_send_bw', '-n', '100', '-F'])
     time.sleep(1.0)
     for device in set(devices):
@@ -144,7 +144,7 @@ def idle_cost(rig, devices):
 
 
 def idle_with_client(rig, devices):
-    """The same while a program holds QPs and waits for events."""
+    """An idle daemon uses less than 2 % of a core while a program holds QPs and waits for events."""
     pair = Pair(rig, devices[0], devices[1], ['ibv_rc_pingpong', '-g', '0', '-e', '-n', '100000000'])
     time.sleep(1.0)
     pair.client.signal(signal.SIGSTOP)
@@ -167,7 +167,7 @@ CALL_ROW = re.compile(r'^[ \t]*[\d.]+[ \t]+[\d.]+[ \t]+\d+[ \t]+(\d+)[ \t]+(?:\d
 
 
 def system_calls(rig, devices, args):
-    """Calls that the client of a pair makes from start to end, by name."""
+    """System calls of a client from start to end, by name."""
     table = rig.logs / 'strace.txt'
     pair = Pair(rig, devices[0], devices[1], args, (), ['strace', '-f', '-c', '-o', str(table)])
     check_figures(pair.finish(120))
@@ -191,7 +191,7 @@ def no_system_calls(command):
 
 
 def counters_move(rig, devices):
-    """urocectl stat counts what passes, under the names that rxe and mlx5 use."""
+    """urocectl stat counts traffic, with the names of rxe and mlx5."""
     text = str(rig.ctl('-d', devices[0], 'stat'))
     for name in ('out_of_sequence', 'duplicate_request', 'rnr_nak_retry_err', 'packet_seq_err',
                  'local_ack_timeout_err'):
@@ -200,7 +200,7 @@ def counters_move(rig, devices):
 
 
 def faults_on_demand(rig, devices):
-    """Faults switched on and off while the daemon runs leave their trace in the counters."""
+    """Faults that are switched on and off while the daemon runs show in its counters."""
     rig.ctl('-d', devices[1], 'fault', 'drop=0.02,seed=3')
     try:
         run_pair(rig, devices, ['ib_write_bw', '-s', '65536', '-n', '300', '-u', '15', '-F'], 120)
@@ -214,7 +214,7 @@ def faults_on_demand(rig, devices):
 
 
 def mtu_changes(rig, devices):
-    """urocectl link mtu: programs find another path MTU, and send such packets."""
+    """urocectl link mtu: programs see the new path MTU and send packets of that size."""
     names = sorted(set(devices))
     before = {name: rig.ctl('-d', name, 'show', 'devices')[name]['devices'][0]['mtu'] for name in names}
     try:
@@ -239,13 +239,13 @@ def behaviour_cases(long):
 
 
 def busy_cases():
-    """With daemons that never sleep."""
+    """Cases with daemons that never sleep."""
     return {'no system calls: ib_write_bw': no_system_calls(['ib_write_bw', '-s', '4096']),
             'no system calls: ib_send_bw': no_system_calls(['ib_send_bw', '-s', '64']),
             'verify': verify(['-n', '20', '-s', '9'])}
 
 
 def last_cases():
-    """They end the daemons, so each has its own."""
+    """Cases that end the daemons, so that each has its own."""
     return {'the daemon is killed': killed_daemon, 'the daemon is stopped': stopped_daemon,
             'the daemon ends again and again': ended_again_and_again}

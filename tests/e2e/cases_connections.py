@@ -1,4 +1,4 @@
-"""Programs that connect with librdmacm: rping and its kin, unmodified; refusals, deaths, set-up in bulk."""
+"""Programs that connect with librdmacm, unmodified: rping and others; rejects, killed peers, many connections."""
 import re
 import signal
 
@@ -82,7 +82,7 @@ def port_in_use(rig, devices):
 
 
 def killed_peer(rig, devices):
-    """SIGKILL of either side while data flows: the other is told."""
+    """SIGKILL of either side under traffic: the other side gets an event."""
     def connected():
         return sum(len(rig.cm_ids(device, 'CONNECTED')) for device in set(devices))
 
@@ -100,7 +100,7 @@ def killed_peer(rig, devices):
 
 
 def dead_daemon(rig, devices):
-    """The daemon is gone while an rping waits for a client: it hears of it."""
+    """The daemon is killed while an rping waits for a client: rping gets an event."""
     server = rig.serve(devices[0], ['rping', '-s', '-a', ADDRESS])
     rig.daemons[devices[0]].signal(signal.SIGKILL)
     if server.wait(5) is None:
@@ -108,7 +108,7 @@ def dead_daemon(rig, devices):
 
 
 def connection_figures(output):
-    """cmtime's table: step to ms in all."""
+    """The table of cmtime: total ms by step."""
     if 'error' in output.lower() or 'fail' in output:
         raise Failure('cmtime failed:\n' + output)
     steps = {name.strip(): float(total) for name, total in re.findall(r'^([a-z ]+?) *: +([\d.]+)', output, re.M)}
@@ -118,7 +118,7 @@ def connection_figures(output):
 
 
 def set_up_in_bulk(rounds, count):
-    """cmtime: all connections come about, over and over, and neither daemon grows."""
+    """cmtime: all connections are established, repeatedly, and neither daemon's memory grows."""
     def run(rig, devices):
         server = rig.serve(devices[0], ['cmtime'])
         sizes = {device: [] for device in devices}
@@ -136,7 +136,7 @@ def set_up_in_bulk(rounds, count):
 
 
 def fio(rig, devices):
-    """fio's rdma engine writes 8 MiB; options that both sides share come from a job file each."""
+    """fio's rdma engine writes 8 MiB; each side reads the common options from a job file."""
     jobs = {'server': 'rw=read', 'client': f'hostname={ADDRESS}\nrw=write'}
     for role, own in jobs.items():
         text = f'[global]\nioengine=rdma\nbs=64k\nsize=8m\nport=7444\n[{role}]\nverb=write\n{own}\n'
@@ -197,7 +197,7 @@ def ipv6_cases():
 
 
 def gid_cases():
-    """Addresses as GIDs (AF_IB), of IPv4 and IPv6; the other end may speak of the same as an IP address."""
+    """Addresses as GIDs (AF_IB), of IPv4 and IPv6; the other end may use the IP address."""
     gid, gid6 = ['-f', 'gid', '-b', '::ffff:' + ADDRESS], ['-f', 'gid', '-b', ADDRESS6]
     cases = {'ucmatose': two(['ucmatose', *gid, '-C', '5'], ['ucmatose', '-f', 'gid', '-s', '::ffff:' + ADDRESS, '-C', '5'],
                              says='return status 0'),
@@ -234,7 +234,7 @@ def joined(rig, devices):
 
 
 def told_options(rig, devices):
-    """ECE: each end hears what the other has set, nothing where nothing was, and the reason of a refusal."""
+    """ECE: each end receives the options of the other, zero if there are none, and the reason of a reject."""
     program = rig.build / 'tests/e2e/ece'
     two([program, 'server', ADDRESS], [program, 'client', ADDRESS])(rig, devices)
 
@@ -267,7 +267,7 @@ def lost_device(number):
 
 
 def added_address(rig, devices):
-    """A connection to an address that the port was given while the daemon runs; gone, it is no device's."""
+    """A connection to an address that was added to the running daemon; once removed, no device has it."""
     added = '192.0.2.7'
     rig.ctl('-d', devices[0], 'link', 'add', added + '/24')
     try:
@@ -278,12 +278,12 @@ def added_address(rig, devices):
 
 
 def several_daemons_cases():
-    """Only where both ends have a daemon of their own."""
+    """Cases that need a daemon at each end."""
     return {'cmtime, 10 times': set_up_in_bulk(10, 1000)}
 
 
 def same_daemon_cases(long):
-    """What two daemons do in a longer form."""
+    """Cases that run in a longer form with two daemons."""
     return {'cmtime': set_up_in_bulk(10 if long else 3, 1000)}
 
 

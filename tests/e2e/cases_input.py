@@ -1,4 +1,4 @@
-"""Bad input: one line that says what, why and what to do, and an exit status that is not zero."""
+"""Bad input: one line that says what is wrong, why, and what to do, and a nonzero exit status."""
 import signal
 import subprocess
 
@@ -8,7 +8,7 @@ from rig import Failure, wait_until
 
 
 def refuses(rig, args, words, env=None):
-    """`args` ends with a status that is not 0 and a short text that holds each of `words`."""
+    """`args` ends with a nonzero status and a short text that contains each of `words`."""
     try:
         done = subprocess.run([str(a) for a in args], env=env or rig.env, capture_output=True, text=True, timeout=20)
     except subprocess.TimeoutExpired as hung:
@@ -62,7 +62,7 @@ def wrong_usage(rig):
 
 
 def unreachable_peer(rig):
-    """A QP whose peer nobody answers for ends with an error, soon."""
+    """When the peer stops answering, the sends of a QP complete with an error."""
     devices = rig.pair()
     pair = Pair(rig, devices[0], devices[1], ['ib_write_bw', '-D', '60', '-F'])
     if not wait_until(lambda: any(row['outstanding'] for row in rows(rig, devices[1], 'qps')), 15):
@@ -87,7 +87,7 @@ def busy_socket(rig):
 
 
 def input_cases(long):
-    """Each gets a rig without daemons."""
+    """Cases that get a rig without daemons."""
     del long
     ip = ['--ip', '192.0.2.1/24']
     loop = ['--port', 'loopback']

@@ -1,4 +1,4 @@
-"""The wire as others see it: ping, and captures that tshark and icrc-check read."""
+"""The view from the network: ping, and captures that tshark and icrc-check read."""
 import contextlib
 import os
 import pathlib
@@ -20,7 +20,7 @@ def command(*args, timeout=60, expect=0):
 
 @contextlib.contextmanager
 def namespace():
-    """A network namespace with a veth pair, host0 (192.0.2.8) and port0, which a daemon may take."""
+    """A network namespace with a veth pair: host0 (192.0.2.8), and port0 for a daemon."""
     name = f'uroce-e2e-{os.getpid()}'
     command('ip', 'netns', 'add', name)
     try:
@@ -65,7 +65,7 @@ def ping(port):
 
 
 def ping_over_tap(rig):
-    """The daemon makes the interface itself; the kernel's end of it gets its addresses then."""
+    """The daemon creates the interface; then the kernel's end gets its addresses."""
     name = f'uroce-e2e-{os.getpid()}'
     command('ip', 'netns', 'add', name)
     try:
@@ -90,7 +90,7 @@ def sees_port(rig, port):
 
 
 def nowhere(rig):
-    """net_null: what is sent is gone, and what comes is nobody's."""
+    """net_null: sent frames are dropped, and received frames match no address."""
     sees_port(rig, 'net_null0,size=64')
     if not wait_until(lambda: rig.ctl('stat')['uroce0']['parse']['not_roce'] > 1000, 10):
         raise Failure(f'the frames of net_null are not counted: {rig.ctl("stat")}')
@@ -98,7 +98,7 @@ def nowhere(rig):
 
 
 def files(rig):
-    """net_pcap: a question in the one file, its answer in the other."""
+    """net_pcap: a request in one file, the reply in the other."""
     asks, answers = rig.dir / 'asks.pcap', rig.dir / 'answers.pcap'
     mac, ip, own = bytes.fromhex('020000000008'), bytes([192, 0, 2, 8]), bytes([192, 0, 2, 9])
     arp = b'\xff' * 6 + mac + struct.pack('>HHHBBH', 0x0806, 1, 0x0800, 6, 4, 1) + mac + ip + bytes(6) + own
@@ -130,7 +130,7 @@ OF_EACH_KIND = {'4': 'RC SEND Only', '23': 'RC SEND Only with Invalidate', '32':
 
 
 def check_capture(path, needed=None):
-    """No malformed packet for tshark, every ICRC good for an implementation of its own; what is needed is there."""
+    """tshark finds no malformed packet, an independent implementation finds all ICRCs correct, all opcodes occur."""
     # The payload is random; tshark shall not take it for an upper-layer protocol.
     quiet = [word for name in UPPER_LAYERS for word in ('--disable-heuristic', name)]
     malformed = command('tshark', '-r', path, *quiet, '-Y', '_ws.malformed', timeout=300)
@@ -154,7 +154,7 @@ def check_capture(path, needed=None):
 
 
 def capture(rig):
-    """What two daemons say to each other, in every operation of every service, and in a VLAN."""
+    """Captures of two daemons, with all operations of all services, and in a VLAN."""
     path = rig.dir / 'wire.pcapng'
     devices = rig.pair(extra0=['--pcap', str(path)])
     verify = str(rig.build / 'tests/e2e/verify')
@@ -200,7 +200,7 @@ def memory_of_another_user(rig):
 
 
 def network_cases(long):
-    """Each gets a rig without daemons."""
+    """Cases that get a rig without daemons."""
     del long
     return {'ping over af_packet': ping('net_af_packet0,iface=port0'), 'ping over tap': ping_over_tap,
             'a daemon on net_null': nowhere, 'a daemon on net_pcap': files,

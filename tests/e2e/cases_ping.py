@@ -1,4 +1,4 @@
-"""uroce-ping: krping's option strings, what it measures, what it says when something is wrong."""
+"""uroce-ping: the option strings of krping, its measurements and its error messages."""
 import json
 import time
 
@@ -11,7 +11,7 @@ def start_server(rig, devices, words, at=f'addr={ADDRESS}'):
 
 
 def ping(words, rounds, latency=True, keys=None, server_at=f'addr={ADDRESS}', client_at=f'addr={ADDRESS}'):
-    """Both ends with the same words; the client's figures are those of a test that ran."""
+    """Runs both ends with the same options; the client's figures must be those of a complete test."""
     def run(rig, devices):
         server = start_server(rig, devices, words, server_at)
         client = rig.start(devices[1], [rig.apps / 'uroce-ping', '--json', f'client,{client_at},{words}'])
@@ -56,7 +56,7 @@ def errors_are_said(rig, devices):
 
 
 def interrupted(rig, devices):
-    """A ping without a count goes on until the user ends it, and says what it has done."""
+    """A ping without a count runs until it is interrupted, and then prints its results."""
     server = start_server(rig, devices, 'validate')
     client = rig.start(devices[1], [rig.apps / 'uroce-ping', f'client,addr={ADDRESS},validate'])
     time.sleep(0.7)

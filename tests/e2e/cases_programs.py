@@ -1,4 +1,4 @@
-"""The programs of Debian's packages, unmodified, with the options people use."""
+"""The programs of Debian's packages, unmodified, with common options."""
 import itertools
 
 from programs import NO_CLOCK, Pair, check_figures, run_pair, unless
@@ -22,7 +22,7 @@ def perftest(args, sizes=None, timeout=60):
 
 
 def pingpong(args, timeout=60):
-    """ibv_rc_pingpong; with -c it compares every byte itself."""
+    """ibv_rc_pingpong; with -c it compares all bytes."""
     def run(rig, devices):
         output = run_pair(rig, devices, ['ibv_rc_pingpong', '-g', '0'] + args, timeout)
         if 'iters in' not in output or 'invalid data' in output:
@@ -117,7 +117,7 @@ def program_cases(long):
 
 
 def several_at_once(rig, devices):
-    """Programs of all kinds share the daemons at the same time."""
+    """Several programs use the daemons at the same time."""
     commands = [['ib_write_bw', '-s', '65536', '-n', '500', '-F'], ['ib_read_bw', '-s', '4096', '-n', '1000', '-F'],
                 ['ib_send_lat', '-s', '64', '-n', '300', '-F'], ['ib_atomic_bw', '-n', '1000', '-F'],
                 ['ibv_rc_pingpong', '-g', '0', '-c', '-n', '500'], ['ib_send_bw', '-q', '8', '-n', '200', '-F']]
@@ -127,7 +127,7 @@ def several_at_once(rig, devices):
 
 
 def late_clock(rig, devices):
-    """perftest that could not tell how fast its clock is has no figures. It is run again."""
+    """A perftest program that could not determine the clock rate prints no figures and is run again."""
     prefixes = [['env', f'LD_PRELOAD={rig.build}/tests/e2e/liblate_clock.so'], []]
 
     def once(rig, devices):
@@ -138,7 +138,7 @@ def late_clock(rig, devices):
 
 
 def faulty_cases(long):
-    """What also runs while frames are lost and reordered: slower, and correct."""
+    """Programs that also work, more slowly, while frames are lost and reordered."""
     count = 5 if long else 1
     commands = [['ib_write_bw', '-s', '65536', '-n', str(200 * count)], ['ib_read_bw', '-s', '65536', '-n', str(200 * count)],
                 ['ib_send_bw', '-s', '65536', '-n', str(200 * count)], ['ib_write_bw', '-q', '8', '-s', '4096', '-n', '100'],

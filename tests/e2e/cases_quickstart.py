@@ -1,4 +1,4 @@
-"""quickstart.sh itself, on the build that it made: a session by hand, and Ctrl-C while it measures."""
+"""quickstart.sh on its own build: an interactive session, and Ctrl-C during a measurement."""
 import os
 import pathlib
 import signal
@@ -50,7 +50,7 @@ def session(rig):
 
 
 def interrupted(rig):
-    """Ctrl-C: everything that it started ends."""
+    """Ctrl-C: all processes that it started end."""
     pages, before = hugepages(), daemons()
     process = Process('quickstart', ['setsid', QUICKSTART, '--short'], rig.env, rig.logs)
     try:
@@ -75,7 +75,7 @@ class StoppedAtOnce(subprocess.Popen):
 
 
 def stopped(rig):
-    """A stop in the moment in which a daemon starts leaves none behind."""
+    """An interrupt while a daemon is starting leaves none behind."""
     before = daemons()
     try:
         with mock.patch('subprocess.Popen', StoppedAtOnce):
@@ -89,7 +89,7 @@ def stopped(rig):
 
 
 def quickstart_cases(build):
-    """None for another build: the script has its own."""
+    """No cases for another build: the script uses its own."""
     if build != ROOT / 'build':
         return {}
     return {'quickstart.sh up, down': session, 'quickstart.sh, Ctrl-C': interrupted, 'stopped while a daemon starts': stopped}

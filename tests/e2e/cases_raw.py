@@ -44,7 +44,7 @@ class RawPair:
         self.client = rig.start(devices[1], args + ['--client', '-B', client_mac, '-E', server_mac], args[0] + '-client')
 
     def finish(self, timeout):
-        """What server and client printed."""
+        """The output of server and client."""
         for process in (self.client, self.server):
             if process.wait(timeout) != 0:
                 text = self.rig.describe(self.server, self.client)
@@ -55,7 +55,7 @@ class RawPair:
 
 
 def raw(args, server_args=(), both=True):
-    """Both ends print figures, but the server of the burst latency."""
+    """Both ends print figures, except the server of the burst latency."""
     def once(rig, devices):
         served, sent = RawPair(rig, devices, args + ['-F'], server_args).finish(30)
         check_figures(sent)
@@ -65,7 +65,7 @@ def raw(args, server_args=(), both=True):
 
 
 def flow_rate(rig, devices):
-    """Flows are made one by one, each with ports of its own."""
+    """Flows are created one by one, each with other ports."""
     output = rig.run(devices[0], ['raw_ethernet_fs_rate', '--server', '-B', mac_of(rig, devices[0]), '-n', '500', '-F'] + IPV4)
     if not re.search(r'^ ?500\s+\d+\.\d+\s+\d', output, re.M):
         raise Failure('no figures for 500 flows:\n' + output)
@@ -94,5 +94,5 @@ def raw_cases(long):
 
 
 def forwarding_cases():
-    """Of two daemons: what the server gets it sends back, so with one it would get that as well."""
+    """Needs two daemons: the server sends frames back, which on one daemon it would receive itself."""
     return {'raw_ethernet_bw --mac_fwd': raw(['raw_ethernet_bw', '-n', str(FRAMES)], ['--mac_fwd'])}

@@ -9,12 +9,12 @@ from rig import Failure, wait_until
 
 PRELOAD = ['env', 'LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so']
 ADDRESS = '192.0.2.1'
-# What a client says that came before its server; the last is rstream's word for a connect that failed in the background.
+# Messages of a client that started before its server; the last is rstream's for a connect that failed asynchronously.
 EARLY = ('refused', 'unreachable', 'Connection reset', 'Operation now in progress')
 
 
 def connect(rig, device, server, args, timeout, name, host=()):
-    """Runs a client to its end, again while its server does not listen yet; its output."""
+    """Runs a client, again while its server does not listen yet. Returns its output."""
     outcome = []
 
     def attempt():
@@ -38,7 +38,7 @@ def connect(rig, device, server, args, timeout, name, host=()):
 
 
 def run_both(rig, devices, server_args, client_args, timeout=20, ends=True, hosts=((), ())):
-    """The client's output; the server ends by itself, with 0, or is ended. `hosts`: those of two_hosts()."""
+    """Returns the output of the client. The server exits with 0 or is stopped. `hosts`: those of two_hosts()."""
     name = client_args[len(PRELOAD)] if client_args[0] == 'env' else client_args[0]
     server = rig.start(devices[0], server_args, name + '-server', hosts[0])
     output = connect(rig, devices[1], server, client_args, timeout, name + '-client', hosts[1])
@@ -77,7 +77,7 @@ def fork_and_stream(rig, devices, address, hosts):
 
 
 def forked(rig, devices):
-    """Both ends are on the kernel's own addresses."""
+    """Both ends use addresses that the kernel has, too."""
     fork_and_stream(rig, devices, '127.0.0.1', ((), ()))
 
 
@@ -87,7 +87,7 @@ def forked_on_two_hosts(rig, devices):
 
 
 def qperf(rig, devices, address='127.0.0.1', hosts=((), ())):
-    """Its own talk goes over TCP to the address that librdmacm connects to."""
+    """Its control connection is TCP, to the same address."""
     output = run_both(rig, devices, ['qperf'], ['qperf', '-cm', '1', '-t', '1', address, 'rc_lat', 'rc_bw'], 20, False, hosts)
     if not re.search(r'latency += ', output) or not re.search(r'bw += ', output):
         raise Failure('no figures:\n' + output)
@@ -105,7 +105,7 @@ def same_daemon_socket_cases():
 
 
 def copy_file(rig, devices):
-    """rcopy: a file arrives as it was."""
+    """rcopy: a file arrives unchanged."""
     source, target = rig.dir / 'source', rig.dir / 'target'
     source.write_bytes(os.urandom(5_000_001))
     port = str(rig.ports.take())
@@ -115,7 +115,7 @@ def copy_file(rig, devices):
 
 
 def iperf(options):
-    """iperf3, which knows of TCP only."""
+    """iperf3, a TCP program."""
     def run(rig, devices):
         port = str(rig.ports.take())
         output = run_both(rig, devices, PRELOAD + ['iperf3', '-4', '-s', '-1', '-B', ADDRESS, '-p', port],
@@ -135,7 +135,7 @@ def stream_bandwidth(rig, devices, size, seconds):
 
 
 def netcat(rig, devices):
-    """What goes into one nc comes out of the other."""
+    """nc transfers its standard input."""
     source, target = rig.dir / 'source', rig.dir / 'target'
     source.write_bytes(os.urandom(3_000_001))
     port = str(rig.ports.take())
@@ -147,7 +147,7 @@ def netcat(rig, devices):
 
 
 def preload_symbols(rig, devices):
-    """Debian's librspreload finds every call that it makes in our library."""
+    """The library exports all functions that Debian's librspreload calls."""
     needed = subprocess.run(['nm', '-D', '--undefined-only', PRELOAD[1].split('=')[1]], capture_output=True, text=True,
                             check=True).stdout
     here = subprocess.run(['nm', '-D', '--defined-only', rig.apps / 'lib/librdmacm.so.1'], capture_output=True,
@@ -160,7 +160,7 @@ def preload_symbols(rig, devices):
 
 @contextlib.contextmanager
 def two_hosts():
-    """Two namespaces, joined, with the daemons' addresses in the kernel: datagram sockets meet over UDP first."""
+    """Two connected namespaces whose kernels have the daemons' addresses: datagram sockets begin over UDP."""
     names = [f'uroce-rs-{os.getpid()}-{side}' for side in 'ab']
 
     def ip(*args):
@@ -183,7 +183,7 @@ def two_hosts():
 
 
 def datagrams(options):
-    """udpong: datagrams meet over UDP, and go on from QP to QP. With one daemon both ends are on one host."""
+    """udpong: datagrams begin over UDP and continue between QPs. With one daemon both ends are on one host."""
     def run(rig, devices):
         with two_hosts() as hosts:
             common = ['-p', str(rig.ports.take()), '-T', 'b', *options]

@@ -1,4 +1,4 @@
-"""Interfaces that daemon and kernel both use, with the same addresses: neither disturbs the other."""
+"""Interfaces that daemon and kernel share, with the same addresses: neither disturbs the other."""
 import contextlib
 import json
 import os
@@ -62,7 +62,7 @@ def inside(name, *args):
 
 
 def unreachables(name):
-    """ICMP and ICMPv6 errors of that kind that the kernel in there has sent."""
+    """Number of ICMP and ICMPv6 errors of that kind that the namespace's kernel has sent."""
     lines = [line.split() for line in command(*inside(name, 'cat', '/proc/net/snmp')).splitlines() if line.startswith('Icmp:')]
     v4 = int(dict(zip(*lines))['OutDestUnreachs'])
     v6 = dict(line.split() for line in command(*inside(name, 'cat', '/proc/net/snmp6')).splitlines())
@@ -70,7 +70,7 @@ def unreachables(name):
 
 
 class Tcp:
-    """64 MiB over the kernel's TCP, beside what else goes on."""
+    """64 MiB over the kernel's TCP, at the same time as other traffic."""
 
     def __init__(self, names):
         self.server = subprocess.Popen(inside(names[0], 'python3', '-c', TCP_SERVER.format(ADDRESSES[0][0])),
@@ -117,7 +117,7 @@ def start_daemons(rig, names, port):
 
 
 def express(rig):
-    """af_xdp, and addresses that the daemon alone has. One that is killed leaves an interface that the next can have."""
+    """af_xdp with addresses that only the daemon has. After a killed daemon the next one can use the interface."""
     with two_namespaces(kernel_addresses=False) as names:
         start_daemons(rig, names, 'net_af_xdp0,iface=eth0')
         for address in (*ADDRESSES[0], IN_VLAN[0]):
@@ -133,7 +133,7 @@ def express(rig):
 def shared(port):
     def run(rig):
         with two_namespaces() as names:
-            # The counter counts: before there is a daemon the kernel says that nobody is there.
+            # A check of the counter: without a daemon the kernel answers "port unreachable".
             for target in (4791, 4792):
                 command(*inside(names[1], 'python3', '-c', ASK_NOBODY.format(ADDRESSES[0][0], target)))
             before = [unreachables(name) for name in names]
@@ -162,7 +162,7 @@ def shared(port):
 
 
 def shown(name, what):
-    """How many want all frames ('promiscuity') or those of all groups ('allmulti') of the interface."""
+    """The interface's reference count of promiscuous mode ('promiscuity') or of all groups ('allmulti')."""
     return json.loads(command(*inside(name, 'ip', '-details', '-json', 'link', 'show', 'eth0')))[0][what]
 
 
@@ -171,7 +171,7 @@ def promiscuity(name):
 
 
 def raw_packets(rig):
-    """The interface shows all frames while a flow wants them, and not when its daemon has been killed."""
+    """The interface is promiscuous while a flow needs that, and not after its daemon was killed."""
     with two_namespaces() as names:
         start_daemons(rig, names, 'net_af_packet0,iface=eth0')
         before = promiscuity(names[0])
@@ -194,7 +194,7 @@ def raw_packets(rig):
 
 
 def raw_packets_beside(rig):
-    """Where the kernel has all frames but RoCE, flows get what they name as well."""
+    """Flows receive their frames even though only RoCE is redirected from the kernel."""
     with two_namespaces() as names:
         start_daemons(rig, names, 'net_af_xdp0,iface=eth0')
         for cases in ('raw_*', 'flow_*', 'rss_*', 'wq_*'):
@@ -206,7 +206,7 @@ def raw_packets_beside(rig):
 
 
 def shared_interface_cases():
-    """Each gets a rig without daemons."""
+    """Cases that get a rig without daemons."""
     return {f'an interface shared with the kernel, {driver}': shared(f'net_{driver}0,iface=eth0')
             for driver in ('af_packet', 'af_xdp')} | {'rping over af_xdp': express, 'raw packets over af_packet': raw_packets,
                                                                'raw packets over af_xdp': raw_packets_beside}

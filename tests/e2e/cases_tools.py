@@ -1,4 +1,4 @@
-"""A daemon started from a file, daemons of two workers, what urocectl prints, what uroce-run shows of the device."""
+"""Configuration files, two workers per daemon, the output of urocectl, the device files under uroce-run."""
 import re
 import subprocess
 
@@ -32,7 +32,7 @@ pcap = "{pcap}"
 
 
 def started_from_a_file(rig):
-    """uroced --config FILE and nothing else; a flag overrides a line of it."""
+    """uroced --config FILE alone; a flag overrides a setting of the file."""
     file, capture = rig.dir / 'uroced.toml', rig.dir / 'from-a-file.pcapng'
     file.write_text(CONFIG.format(run_dir=rig.run_dir, pcap=capture))
     daemon = Process('uroce5', [rig.apps / 'uroced', '--config', file, '--max-qps', '32'], rig.env, rig.logs)
@@ -62,7 +62,7 @@ def must_match(output, patterns):
 
 
 def text_of_urocectl(rig, devices):
-    """What a person sees: tables with heads, and counters that are not zero."""
+    """Text output: tables with headings, and nonzero counters."""
     run_pair(rig, devices, ['ib_send_bw', '-n', '100', '-F'])
     shown = plain(rig, '-d', devices[0], 'show')
     must_match(shown, [r'^devices: 1\nname +port +mac +mtu +active_mtu +state +gids ', rf'^{devices[0]} .* ACTIVE .*192\.0\.2\.1',
@@ -75,7 +75,7 @@ def text_of_urocectl(rig, devices):
 
 
 def view_of_the_device(rig, devices):
-    """/sys/class/infiniband, infiniband_verbs and /dev/infiniband under uroce-run, and nothing of it elsewhere."""
+    """/sys/class/infiniband, infiniband_verbs and /dev/infiniband exist under uroce-run, and not outside."""
     name = devices[0]
     script = ('set -e; ls /sys/class/infiniband; ls /sys/class/infiniband_verbs /dev/infiniband; '
               'cd /sys/class/infiniband/"$0"; cat node_type ports/1/state ports/1/gids/0 ports/1/gid_attrs/types/0; '
@@ -94,12 +94,12 @@ def tool_cases():
 
 
 def file_cases():
-    """Each gets a rig without daemons."""
+    """Cases that get a rig without daemons."""
     return {'a daemon started from a file': started_from_a_file}
 
 
 def spread_over_workers(rig, devices):
-    """The QPs of one program are of both workers, at both ends, and each of them moves data."""
+    """The QPs of one program are distributed over both workers at both ends, and each worker moves data."""
     pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-q', '4', '-s', '4096', '-D', '1', '-F'])
     seen = {device: set() for device in devices}
 
@@ -113,7 +113,7 @@ def spread_over_workers(rig, devices):
 
 
 def worker_cases():
-    """Of daemons with two workers each."""
+    """Cases for daemons with two workers each."""
     return {'QPs of both workers': unless([NO_CLOCK], spread_over_workers),
             'ib_write_bw': perftest(['ib_write_bw', '-q', '4', '-s', '65536', '-n', '200']),
             'ib_send_bw -c UD': perftest(['ib_send_bw', '-c', 'UD', '-q', '4', '-s', '1024', '-n', '100']),

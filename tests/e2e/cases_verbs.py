@@ -1,4 +1,4 @@
-"""All of verbs: other QP types, shared receive queues, memory of other kinds, and the conformance suite."""
+"""Verbs: other QP types, shared receive queues, other kinds of memory, and the conformance suite."""
 import itertools
 import re
 import signal
@@ -9,12 +9,12 @@ from programs import run_pair
 from rig import Failure, wait_until
 
 
-# Conformance cases that a uroce device may be skipped for, and why. Nothing else that it lacks is forgiven.
+# Conformance cases that may be skipped on a uroce device, with the reason. Any other skip is a failure.
 MAY_SKIP = {'messages_of_max_msg_sz': 'needs 8 GiB of free memory'}
 
 
 def suite(rig, devices, program, only='*', timeout=120):
-    """A program of tests/conformance passes whole: ours has what the cases are about."""
+    """A program of tests/conformance passes completely, without unexpected skips."""
     ends = list(dict.fromkeys(devices))
     args = [rig.build / 'tests/conformance' / program, '--only', only, *ends]
     prefix = [word for other in ends[1:] for word in ('-d', other)]
@@ -32,7 +32,7 @@ def conformance(rig, devices):
 
 
 def several_processes(only):
-    """They share PDs, MRs and XRC domains, fork and exec under traffic, or are many; nothing of theirs stays."""
+    """Processes share PDs, MRs and XRC domains, fork and exec under traffic, or are many; no object is left."""
     def run(rig, devices):
         suite(rig, devices, 'processes', only)
         for device in set(devices):
@@ -81,7 +81,7 @@ PINGPONGS = ['ibv_uc_pingpong -c', 'ibv_uc_pingpong -c -e', 'ibv_uc_pingpong -c 
              'ibv_ud_pingpong -c -e', 'ibv_srq_pingpong -c', 'ibv_srq_pingpong -c -e -q 4 -n 300', 'ibv_xsrq_pingpong',
              'ibv_xsrq_pingpong -e']
 
-# What may get lost is sent no more often than there are receives posted.
+# Unreliable messages are sent no more often than receives are posted.
 UNRELIABLE = ['ib_send_bw -c UC -s 4096 -n 400', 'ib_send_bw -c UC -a -n 20', 'ib_send_bw -c UC -e -b -s 64 -n 400',
               'ib_send_bw -c UC -q 4 -I 64 -s 64 -n 400', 'ib_write_bw -c UC -a -n 20', 'ib_write_bw -c UC -b -q 4 -n 200',
               'ib_send_lat -c UC -s 64 -n 400', 'ib_write_lat -c UC -I 32 -s 32 -n 400',
@@ -126,7 +126,7 @@ TYPES = {'ib_send_bw': ['RC', 'UC', 'UD', 'XRC'], 'ib_send_lat': ['RC', 'UC', 'U
 
 
 def takes(program, kind, options):
-    """Whether perftest lets the program have these options together."""
+    """Whether the perftest program accepts this combination of options."""
     events, both, queues, inline, shared, demand = (
         word in options for word in ('-e', '-b', '-q 4', '-I 64', '--use-srq', '--odp'))
     if (both or queues) and program.endswith('_lat') or events and '_write_' in program:
@@ -149,7 +149,7 @@ def cross_product():
 
 
 def asynchronous_events(rig, devices):
-    """ibv_asyncwatch prints what happens to the port, and at last that the device is gone."""
+    """ibv_asyncwatch prints the events of the port, and at last that the device is gone."""
     watch = rig.start(devices[0], ['ibv_asyncwatch', '-d', devices[0]])
     if not wait_until(lambda: 'event FD' in watch.output(), 10):
         raise Failure('ibv_asyncwatch does not watch\n' + rig.describe(watch))
@@ -172,7 +172,7 @@ def asynchronous_events(rig, devices):
 
 
 def verbs_last_cases():
-    """They end the daemon."""
+    """Cases that end the daemon."""
     return {'ibv_asyncwatch': asynchronous_events}
 
 

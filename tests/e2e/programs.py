@@ -1,4 +1,4 @@
-"""Runs the two ends of a program that was written for a network of RDMA machines, and reads its figures."""
+"""Runs the two ends of an RDMA program, and parses its figures."""
 import math
 import re
 
@@ -20,7 +20,7 @@ class Pair:
                                 program.split('/')[-1] + '-client', prefix)
 
     def finish(self, timeout):
-        """Waits for both; the client's output. Raises Failure unless both end with 0."""
+        """Waits for both and returns the output of the client. Raises Failure unless both exit with 0."""
         status = self.client.wait(timeout)
         server_status = self.server.wait(5 if status is not None else 0)
         if status is None or server_status is None:

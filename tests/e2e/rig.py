@@ -1,4 +1,4 @@
-"""Daemons and programs of one test: started, watched, and ended by process id, nothing else touched."""
+"""Starts, watches and stops the daemons and programs of a test. Only processes that it started are stopped, by id."""
 import contextlib
 import json
 import os
@@ -14,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class Failure(Exception):
-    """A case did not hold; the text says what was seen."""
+    """A case has failed; the text says what was observed."""
 
 
 @contextlib.contextmanager
@@ -34,7 +34,7 @@ def uninterrupted():
 
 
 class Process:
-    """A program whose output goes to a file, so that it never blocks on us."""
+    """A program whose output goes to a file, so that it never blocks on a full pipe."""
 
     def __init__(self, name, args, env, log_dir, cwd=None):
         self.name, self.args = name, [str(a) for a in args]
@@ -52,7 +52,7 @@ class Process:
         return self.popen.poll() is None
 
     def wait(self, timeout):
-        """Exit status, or None when it still runs after `timeout` seconds."""
+        """The exit status, or None if it still runs after `timeout` seconds."""
         try:
             return self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -63,7 +63,7 @@ class Process:
             self.popen.send_signal(number)
 
     def end(self, patience=3.0):
-        """Ends it politely, then not. Returns the exit status."""
+        """Sends SIGTERM, later SIGKILL. Returns the exit status."""
         self.signal(signal.SIGTERM)
         if self.wait(patience) is None:
             self.signal(signal.SIGKILL)
@@ -78,7 +78,7 @@ class Process:
 
 
 def wait_until(condition, timeout, interval=0.02):
-    """True as soon as condition() is; False after `timeout` seconds."""
+    """Waits until condition() is true. False after `timeout` seconds."""
     end = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > end:
@@ -103,7 +103,7 @@ def listening(port):
 
 
 class Ports:
-    """TCP ports for the programs' own talk over 127.0.0.1, each used once."""
+    """TCP ports for the control connections of programs over 127.0.0.1, each used once."""
 
     def __init__(self, first=18600):
         self.next = first + os.getpid() % 2000 * 10
@@ -121,7 +121,7 @@ class Ports:
 
 
 class Rig:
-    """A run directory of its own, the daemons that serve in it and the programs that use them."""
+    """A run directory, its daemons, and the programs that use them."""
 
     ports = Ports()
 
@@ -142,7 +142,7 @@ class Rig:
         self.hugepages = free_hugepages() >= 64 if hugepages is None else hugepages
 
     def daemon(self, name, port, ips, extra=(), prefix=(), timeout=30):
-        """Starts a daemon and waits for its line that it is ready."""
+        """Starts a daemon and waits until it prints that it is ready."""
         args = list(prefix) + [self.apps / 'uroced', '--name', name, '--port', port, '--run-dir', self.run_dir]
         for ip in ips:
             args += ['--ip', ip]
@@ -157,7 +157,7 @@ class Rig:
         return process
 
     def pair(self, extra=(), extra0=(), extra1=()):
-        """Two daemons joined by memif: uroce0 and uroce1."""
+        """Two daemons connected by memif: uroce0 and uroce1."""
         link = f'socket={self.run_dir}/memif.sock,id=0,bsize=9216,rsize=10'
         self.daemon('uroce0', f'net_memif0,role=server,{link}', ['192.0.2.1/24', '2001:db8::1/64'],
                     list(extra) + list(extra0))
@@ -166,12 +166,12 @@ class Rig:
         return 'uroce0', 'uroce1'
 
     def single(self, extra=()):
-        """One daemon with no port: both ends are on it."""
+        """One daemon without a port, for both ends of connections."""
         self.daemon('uroce0', 'loopback', ['192.0.2.1/24', '2001:db8::1/64'], extra)
         return 'uroce0', 'uroce0'
 
     def start(self, device, args, name=None, prefix=(), env=None, apps=None):
-        """A program over one device."""
+        """Starts a program on one device."""
         command = list(prefix) + [(apps or self.apps) / 'uroce-run', '-d', device] + list(args)
         with uninterrupted():
             process = Process(name or pathlib.Path(str(args[0])).name, command, env or self.env, self.logs)
@@ -179,7 +179,7 @@ class Rig:
         return process
 
     def cm_ids(self, device, state):
-        """What tells apart the device's ids of librdmacm that are in this state."""
+        """The identities of the device's CM ids in this state."""
         rows = self.ctl('-d', device, 'show', 'cm_ids')[device]['cm_ids']
         return {(row['session'], row['cm_id']) for row in rows if row['state'] == state}
 
@@ -199,7 +199,7 @@ class Rig:
         return place
 
     def run(self, device, args, timeout=20, expect=0):
-        """A program from start to end; its output."""
+        """Runs a program and returns its output."""
         process = self.start(device, args)
         status = process.wait(timeout)
         if status is None:
@@ -209,7 +209,7 @@ class Rig:
         return process.output()
 
     def ctl(self, *args, timeout=10):
-        """urocectl's answer, parsed."""
+        """Runs urocectl --json and returns the parsed answer."""
         done = subprocess.run([self.apps / 'urocectl', '--json', *args], env=self.env, capture_output=True,
                               text=True, timeout=timeout)
         if done.returncode != 0:
@@ -217,7 +217,7 @@ class Rig:
         return json.loads(done.stdout)
 
     def describe(self, *processes):
-        """What both sides and the daemons said."""
+        """The output of both sides and of the daemons."""
         daemons = [d.describe(15) for d in self.daemons.values()]
         return '\n'.join([p.describe() for p in processes] + daemons)
 
@@ -231,7 +231,7 @@ class Rig:
 
     @uninterrupted()
     def close(self):
-        """Ends everything; what a daemon's end looked like when it was not clean."""
+        """Stops everything. Returns a description of each daemon that did not end cleanly."""
         self.end_programs()
         unclean = []
         for process in self.daemons.values():

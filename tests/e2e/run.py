@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run.py [--build DIR] [--long] [--only PATTERN] [--list]: whole daemons, unmodified programs, real processes.
+"""run.py [--build DIR] [--long] [--only PATTERN] [--list]: tests of whole daemons with unmodified programs.
 
 As root. Ends with `N passed, N failed, N skipped`; the exit status says whether all passed.
 """
@@ -34,7 +34,7 @@ FAULTS = 'drop=0.01,reorder=0.01,seed=7'
 
 
 class Group:
-    """Cases that share daemons. `start(rig)` brings the daemons up and returns the two devices."""
+    """Cases that share daemons. `start(rig)` starts the daemons and returns the two devices."""
 
     def __init__(self, name, start, cases, own_rig=False):
         self.name, self.start, self.cases, self.own_rig = name, start, cases, own_rig
@@ -91,7 +91,7 @@ class Runner:
         return problem is None
 
     def run_alone(self, name, group, case):
-        """One case with daemons of its own, or none."""
+        """Runs a case that has daemons of its own, or none."""
         rig = Rig(self.options.build)
         try:
             if group.start is None:
@@ -114,7 +114,7 @@ class Runner:
                 self.close(group, self.rig)
 
     def run_shared(self, group, names):
-        """Cases that share daemons; after a failure the next one gets fresh ones."""
+        """Runs cases that share daemons. After a failure the next case gets new ones."""
         devices = None
         for name in names:
             rig, title = self.rig, f'{group.name}: {name}'

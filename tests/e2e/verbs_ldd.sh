@@ -1,6 +1,6 @@
 #!/bin/bash
-# Usage: verbs_ldd.sh LIBIBVERBS. The library exports exactly the symbols of verbs_symbols.csv, and every program and
-# library on this machine that links libibverbs loads against it as well as against the system's own.
+# Usage: verbs_ldd.sh LIBIBVERBS. Checks that the library exports exactly the symbols of verbs_symbols.csv, and that
+# all programs and libraries of this machine that are linked with libibverbs load with it as with the system's own.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 library=$(readlink -f "$1")

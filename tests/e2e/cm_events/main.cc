@@ -1,9 +1,9 @@
-// What librdmacm tells a program, call by call and event by event:
-//   cm_events server ADDRESS                 serves the two connections that a client asks for
-//   cm_events client ADDRESS SILENT GROUP    SILENT: an address in the same network that nobody has
-//   cm_events calls ADDRESS                  options, bindings, migration: no peer is needed
-//   cm_events removal ADDRESS                says "ready", then waits for its ids' DEVICE_REMOVAL
-// Exit status 0: each event came, in its order, and said what it has to.
+// Checks the calls and events of librdmacm:
+//   cm_events server ADDRESS                 serves the two connections that a client requests
+//   cm_events client ADDRESS SILENT GROUP    SILENT: an unused address in the same network
+//   cm_events calls ADDRESS                  options, bindings, migration: needs no peer
+//   cm_events removal ADDRESS                prints "ready", then waits for DEVICE_REMOVAL of its ids
+// Exit status 0: all events arrived in order with the right contents.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -24,7 +24,7 @@ namespace {
 constexpr const char* kPort = "7220";
 constexpr const char* kNobodysPort = "7221";
 constexpr int kConsumerDefined = 28;
-constexpr int kNoSuchService = 1;  // of a SIDR response
+constexpr int kNoSuchService = 1;  // status of a SIDR response
 constexpr char kHello[] = "hello", kNo[] = "not you";
 
 [[noreturn]] void fail(const std::string& what) {
@@ -56,7 +56,7 @@ struct Address {
   }
 };
 
-/// A copy: the event itself has been acknowledged.
+/// A copy of an event that was acknowledged.
 struct Told {
   rdma_cm_event_type type;
   rdma_cm_id* id;
@@ -140,7 +140,7 @@ void serve(char** words) {
   take(channel, RDMA_CM_EVENT_ESTABLISHED, 0);
   take(channel, RDMA_CM_EVENT_DISCONNECTED, 0);
   check(rdma_disconnect(first.id), "rdma_disconnect");
-  // The client may be faster than our TIMEWAIT.
+  // The client may connect again while the server's id is in TIMEWAIT.
   Told last = take(channel), second = take(channel);
   if (last.type == RDMA_CM_EVENT_CONNECT_REQUEST) std::swap(last, second);
   demand(last.type == RDMA_CM_EVENT_TIMEWAIT_EXIT && last.id == first.id, "TIMEWAIT ends");
@@ -153,7 +153,7 @@ void serve(char** words) {
   rdma_destroy_event_channel(channel);
 }
 
-/// A connection from its request to the end of TIMEWAIT, and one that is refused.
+/// A connection from request to TIMEWAIT_EXIT, and one that is rejected.
 void connect(rdma_event_channel* channel, sockaddr* to) {
   rdma_cm_id* id = make_id(channel);
   std::uint8_t timeout = 11;
@@ -183,7 +183,7 @@ void connect(rdma_event_channel* channel, sockaddr* to) {
   check(rdma_destroy_id(id), "rdma_destroy_id");
 }
 
-/// Nobody has the address; nobody listens at the port; a datagram's service does not exist.
+/// Errors: an unused address, a port without a listener, an unknown datagram service.
 void ask_nobody(rdma_event_channel* channel, const char* host, const char* silent) {
   Address nobody(silent, kPort), closed(host, kNobodysPort);
   rdma_cm_id* id = make_id(channel);
@@ -227,7 +227,7 @@ void run_client(char** words) {
   rdma_destroy_event_channel(channel);
 }
 
-/// The channel's descriptor: EAGAIN while nothing is there, readable for epoll as soon as something is.
+/// The channel's descriptor: EAGAIN without events, readable for epoll(7) with one.
 void poll_channel(const char* host) {
   rdma_event_channel* const channel = make_channel();
   Address to(host, kPort);
@@ -250,7 +250,7 @@ void poll_channel(const char* host) {
   rdma_destroy_event_channel(channel);
 }
 
-/// An id without a channel waits in its calls; with one again it gets events there.
+/// An id without a channel blocks in its calls. With a channel again, its events arrive there.
 void migrate(const char* host) {
   rdma_event_channel *const first = make_channel(), *const second = make_channel();
   Address to(host, kPort);
@@ -268,7 +268,7 @@ void migrate(const char* host) {
   rdma_destroy_event_channel(second);
 }
 
-/// What was set shows in the attributes that a program's own QP is to be given.
+/// Options show in the attributes that rdma_init_qp_attr(3) returns.
 void set_options(const char* host) {
   rdma_event_channel* const channel = make_channel();
   Address to(host, kPort);
@@ -285,7 +285,7 @@ void set_options(const char* host) {
   rdma_destroy_event_channel(channel);
 }
 
-/// AFONLY: an id for all of IPv6 leaves the same port of IPv4 to others.
+/// AFONLY: an id bound to the IPv6 wildcard does not reserve the IPv4 port.
 void bind_families() {
   rdma_event_channel* const channel = make_channel();
   Address six("::", kPort), four("0.0.0.0", kPort);
@@ -295,7 +295,7 @@ void bind_families() {
     check(rdma_bind_addr(first, six.get()), "rdma_bind_addr to IPv6");
     const int result = rdma_bind_addr(second, four.get());
     if (only != 0) {
-      check(result, "rdma_bind_addr to IPv4 beside AFONLY");
+      check(result, "rdma_bind_addr to IPv4 with AFONLY on IPv6");
     } else {
       expect_error(result, EADDRINUSE, "rdma_bind_addr to IPv4 without AFONLY");
     }
@@ -312,7 +312,7 @@ void make_calls(char** words) {
   bind_families();
 }
 
-/// The daemon goes: each id is told, and told once.
+/// The daemon ends: each id gets DEVICE_REMOVAL exactly once.
 void lose_device(char** words) {
   rdma_event_channel* const channel = make_channel();
   Address own(words[0], kPort);
@@ -324,7 +324,8 @@ void lose_device(char** words) {
   std::fflush(stdout);
   rdma_cm_id* const first = take(channel, RDMA_CM_EVENT_DEVICE_REMOVAL, 0).id;
   rdma_cm_id* const second = take(channel, RDMA_CM_EVENT_DEVICE_REMOVAL, 0).id;
-  demand((first == listener && second == idle) || (first == idle && second == listener), "each id is told once");
+  demand((first == listener && second == idle) || (first == idle && second == listener),
+         "each id gets DEVICE_REMOVAL once");
   check(rdma_destroy_id(listener), "rdma_destroy_id");
   check(rdma_destroy_id(idle), "rdma_destroy_id");
   rdma_destroy_event_channel(channel);

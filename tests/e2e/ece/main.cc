@@ -1,7 +1,6 @@
-// Enhanced connection establishment between two ends that bring QPs of their own: `ece server ADDRESS`, then
-// `ece client ADDRESS`. Three connections: one with options, one without, and one that is refused for its options;
-// then datagrams, whose request has no room for any, so that the answer names no vendor. Exit status 0: each end
-// was told what the other had said.
+// Enhanced connection establishment between two ends with QPs of their own: `ece server ADDRESS`, then `ece client
+// ADDRESS`. Three connections: with options, without, and rejected for its options. Then a datagram service, whose
+// request has no field for them. Exit status 0: each end received the other's options.
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 
@@ -45,7 +44,7 @@ void expect_remote(rdma_cm_id* id, const ibv_ece& wanted) {
   ibv_ece ece{~0u, ~0u, ~0u};
   check(rdma_get_remote_ece(id, &ece), "rdma_get_remote_ece");
   if (ece.vendor_id == wanted.vendor_id && ece.options == wanted.options) return;
-  std::fprintf(stderr, "ece: told vendor 0x%x, options 0x%x; expected 0x%x, 0x%x\n", ece.vendor_id, ece.options,
+  std::fprintf(stderr, "ece: received vendor 0x%x, options 0x%x; expected 0x%x, 0x%x\n", ece.vendor_id, ece.options,
                wanted.vendor_id, wanted.options);
   std::exit(1);
 }

@@ -1,4 +1,4 @@
-// LD_PRELOAD: now and then the caller has no CPU before and after it reads the clock, as on a crowded machine.
+// For LD_PRELOAD: sometimes delays the caller before and after it reads the clock, as a busy machine does.
 #include <dlfcn.h>
 #include <sys/time.h>
 #include <unistd.h>

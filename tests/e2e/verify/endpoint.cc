@@ -37,7 +37,7 @@ int temporary_file(std::size_t bytes) {
   return fileno(file);
 }
 
-/// Memory of a kind; of "read-only" there is a second mapping, through which it can only be read.
+/// Memory of one kind. "read-only" has a second mapping without write access.
 void* map_memory(const std::string& kind, std::size_t bytes, void*& read_only) {
   constexpr int kBoth = PROT_READ | PROT_WRITE;
   constexpr std::size_t kHuge = 2u << 20;
@@ -48,7 +48,7 @@ void* map_memory(const std::string& kind, std::size_t bytes, void*& read_only) {
   } else if (kind == "shared") {
     memory = mmap(nullptr, bytes, kBoth, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   } else if (kind == "file") {
-    // A private mapping of a file cannot be moved: the daemon reaches it from outside.
+    // A private file mapping can't be moved: the daemon uses indirect access.
     memory = mmap(nullptr, bytes, kBoth, MAP_PRIVATE, temporary_file(bytes), 0);
   } else if (kind == "hugetlb") {
     memory = mmap(nullptr, whole, kBoth, MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);

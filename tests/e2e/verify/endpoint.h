@@ -13,7 +13,7 @@
 namespace uroce::verify {
 
 struct Options {
-  std::string device;  ///< empty: the first
+  std::string device;  ///< empty: the first device
   std::string host;    ///< empty: this is the server
   int port = 18515;
   int gid_index = 0;
@@ -22,7 +22,7 @@ struct Options {
   Limits limits;
   bool events = false;  ///< sleep on completion events
   std::string memory = "heap";
-  void* stack = nullptr;  ///< the memory, if it is to be there
+  void* stack = nullptr;  ///< memory on the stack, for that kind
   std::int64_t psn = -1;  ///< first PSN; -1: random
   std::uint8_t timeout = 15;
   std::uint32_t flow_label = 0;
@@ -32,7 +32,7 @@ struct Options {
 
 [[noreturn]] void fail(const std::string& what);
 
-/// What the other end needs to know.
+/// The data that is sent to the other end.
 struct Peer {
   std::uint32_t qpn = 0, psn = 0, rkey = 0;
   std::uint32_t reserved = 0;
@@ -50,10 +50,10 @@ class Endpoint {
   // Memory: `region` is what the client reads and writes at the server, slots are for what is sent and received.
   std::byte* region() { return memory_; }
   std::byte* slot(std::size_t i) { return memory_ + limits_.region_bytes + i * stride(); }
-  /// Distance of two slots; the bytes behind max_bytes are a guard.
+  /// Distance of two slots. The bytes after max_bytes are a guard.
   std::size_t stride() const { return stride(limits_); }
   std::uint32_t lkey() const { return mr_->lkey; }
-  /// Where the QP is to read what is to be sent from the slot: the same bytes, by another mapping perhaps.
+  /// The address from which the QP reads data of the slot, possibly in another mapping of the same memory.
   std::uint64_t source(std::size_t i) { return reinterpret_cast<std::uint64_t>(source_) + (slot(i) - memory_); }
   std::uint32_t source_lkey() const { return source_mr_->lkey; }
 
@@ -61,7 +61,7 @@ class Endpoint {
   const Peer& peer() const { return peer_; }
   std::uint32_t max_inline() const { return max_inline_; }
 
-  /// The next completion, at most `seconds` from now.
+  /// Waits for the next completion, at most `seconds`.
   ibv_wc wait_completion(double seconds);
 
   // One letter on the TCP connection.

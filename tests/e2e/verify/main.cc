@@ -2,8 +2,8 @@
 //        [-k heap|stack|shared|file|hugetlb|shared-hugetlb|read-only]
 //        [-P PSN] [-u TIMEOUT] [-o KINDS] [-f FLOW_LABEL] [-l HOP_LIMIT] [-a] [-e] [-F]
 //        [HOST]
-// Moves random data with every operation of a reliable connection and checks every byte, completion and immediate
-// value at both ends. Without HOST it is the server. -F: no operation is fenced.
+// Moves random data with all operations of reliable connections, and checks all bytes, completions and immediate
+// values at both ends. Without HOST it is the server. -F: no operation is fenced.
 #include <alloca.h>
 #include <unistd.h>
 
@@ -60,7 +60,7 @@ std::string where(std::uint32_t batch, std::size_t i) {
   return "batch " + std::to_string(batch) + ", operation " + std::to_string(i) + ": ";
 }
 
-/// The first byte that differs, in words; empty when none does.
+/// Describes the first byte that differs; empty if none does.
 std::string difference(const std::byte* got, const std::byte* wanted, std::size_t bytes) {
   if (std::memcmp(got, wanted, bytes) == 0) return {};
   const std::size_t at = static_cast<std::size_t>(std::mismatch(got, got + bytes, wanted).first - got);
@@ -84,7 +84,7 @@ int scatter(std::uint64_t address, std::uint32_t bytes, std::uint32_t pieces, st
 void check_guard(Endpoint& end, std::size_t i, std::uint32_t bytes, const std::string& place) {
   const std::byte* slot = end.slot(i);
   for (std::size_t at = bytes; at < end.stride(); at += at < bytes + 64 ? 1 : 4096) {
-    if (slot[at] != std::byte{0xa5}) fail(place + "byte " + std::to_string(at) + " was written behind the end");
+    if (slot[at] != std::byte{0xa5}) fail(place + "byte " + std::to_string(at) + " was written after the end");
   }
 }
 

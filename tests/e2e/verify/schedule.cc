@@ -67,7 +67,7 @@ std::vector<Operation> Schedule::next_batch() {
     op.immediate = static_cast<std::uint32_t>(random_());
     op.pattern = random_();
     op.value = random_();
-    // Half of the comparisons hit, if nothing in this batch comes in between.
+    // Half of the comparisons succeed, unless an earlier operation of the batch changes the value.
     if (below(2) == 0 && op.is_atomic()) std::memcpy(&op.compare, image_.data() + op.offset, 8);
     op.fence = limits_.fences && (below(8) == 0 || conflicts());
   }

@@ -1,5 +1,5 @@
-// What verify does, in which order, and what memory must look like afterwards. Both ends draw the same operations
-// from the same seed, so that neither has to trust what the other says.
+// The operations of verify, and the memory contents that they must produce. Both ends derive the same operations
+// from the same seed, so that neither relies on what the other sends.
 #pragma once
 
 #include <cstddef>
@@ -47,13 +47,13 @@ class Schedule {
  public:
   Schedule(std::uint64_t seed, const Limits& limits);
 
-  /// The next operations; the last one is signaled. An operation that touches what an earlier READ or atomic of the
-  /// batch touches is fenced, since the transport promises no order there otherwise; without fences none does.
+  /// Draws the next operations, the last of which is signaled. An operation on bytes that an earlier READ or atomic
+  /// of the batch uses is fenced, since their order is not defined otherwise; without fences none does that.
   std::vector<Operation> next_batch();
 
-  /// What the server's region holds when every operation so far has been executed.
+  /// The expected content of the server's region after all operations so far.
   std::vector<std::byte>& image() { return image_; }
-  /// Executes one operation on the image; what it returns to the client (READ, atomics).
+  /// Executes one operation on the image. Returns the data for the client (READ, atomics).
   std::vector<std::byte> execute(const Operation& operation);
 
  private:
