@@ -1,4 +1,4 @@
-"""What was said on the wire, as tshark and an ICRC of our own see it."""
+"""Checks of captures with tshark and an independent ICRC."""
 import collections
 import os
 import re
@@ -7,7 +7,7 @@ import subprocess
 from cases_network import UPPER_LAYERS, command, icrc_checker
 from rig import Failure
 
-# Loss shows as these on a wire that loses nothing.
+# Signs of loss, which must not occur on a lossless wire.
 UNEXPECTED = ['NAK PSN_SEQ', 'NAK INV_REQ', 'NAK REM_ACC', 'NAK REM_OP', 'NAK INV_RD']
 
 

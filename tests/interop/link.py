@@ -1,4 +1,4 @@
-"""A daemon at one end of the wire and the Linux peer at the other, and programs with one end in each."""
+"""A daemon at one end of the wire, the Linux peer at the other, and programs that run on both."""
 import contextlib
 import shlex
 import subprocess
@@ -34,7 +34,7 @@ class Site:
             raise
 
     def warm_up(self):
-        """The guest's first packets take long where its processor is emulated, longer than some programs wait."""
+        """Warms the guest up: with an emulated CPU its first packets take longer than some programs wait."""
         (ours, theirs), program = self.gids[4], str(self.rig.build / 'tests/e2e/verify')
         common = ['-a', '-u', '21', '-n', '2', '-x', '5000']
         self.run_pair(LINUX, [program, '-d', 'uroce0', '-g', ours] + common, ['verify', '-d', 'rxe0', '-g', theirs] + common)
@@ -54,17 +54,17 @@ class Site:
         return self.port
 
     def here(self, args, name=None, env=None):
-        """A program at our end."""
+        """Starts a program on the daemon's side."""
         return self.rig.start('uroce0', args, name, self.peer.inside(), env)
 
     def there(self, args, limit):
-        """A program in the guest, at most `limit` seconds."""
+        """Starts a program in the guest, for `limit` seconds at most."""
         process = self.peer.start(shlex.join(str(a) for a in args), limit)
         self.rig.programs.append(process)
         return process
 
     def listens(self, process, port):
-        """Whether somebody in the network namespace of `process` listens on this TCP port."""
+        """Whether a socket in the network namespace of `process` listens on this TCP port."""
         wanted = f':{port:04X}'
         for table in ('tcp', 'tcp6'):
             try:
@@ -84,7 +84,7 @@ class Site:
             raise Failure('the server does not listen\n' + self.rig.describe(server))
 
     def start_pair(self, served_by, here, there, limit, prelude=None):
-        """Server and client of a program that talks over TCP first. `here` and `there` are their command lines."""
+        """Server and client of a program that exchanges addresses over TCP. `here` and `there` are their command lines."""
         port = self.take_port()
         here, there = here[:1] + ['-p', port] + here[1:], there[:1] + ['-p', port] + there[1:]
         if served_by == LINUX:
@@ -96,7 +96,7 @@ class Site:
         return server, self.there(there + [TALK_HERE], limit)
 
     def finish(self, server, client, limit):
-        """Both must end with 0; what server and client said."""
+        """Both must exit with 0. Returns their output."""
         status = client.wait(limit)
         server_status = server.wait(0 if status is None else 8 if status == 0 else 1)
         if status != 0 or server_status != 0:
@@ -114,7 +114,7 @@ class Site:
         return self.daemon.alive() and self.peer.tool('status').returncode == 0
 
     def capture_to(self, folder, piece):
-        """Where captures of this site go from now on."""
+        """The file for captures of this site from now on."""
         self.captures = {side: [] for side in CAPTURES}
         self.place = {side: f'{folder}/{side}-{piece}-%d.{kind}' for side, kind in CAPTURES.items()}
 
@@ -123,7 +123,7 @@ class Site:
         return self.captures[side][-1]
 
     def start_capture(self):
-        """What the guest's end of the tap and our port see, until end_capture; the file of the latter."""
+        """Captures at the guest's end of the tap and at our port until end_capture. Returns the file of the latter."""
         self.peer.capture(self.next_capture(LINUX))
         return self.start_trace()
 
@@ -147,7 +147,7 @@ class Site:
 
     @contextlib.contextmanager
     def own_capture(self):
-        """A capture of this part alone, among the others: the path of what our port saw, whole at the end."""
+        """A separate capture of this part. Yields the file of our port, which is complete at the end."""
         self.end_capture()
         path = self.start_capture()
         try:
@@ -157,7 +157,7 @@ class Site:
             self.start_capture()
 
     def close(self):
-        """Ends everything; what was not clean."""
+        """Stops everything. Returns what did not end cleanly."""
         if self.peer is not None:
             self.end_capture()
         unclean = self.rig.close()

@@ -1,4 +1,4 @@
-"""VLANs, priorities, DSCP, flow labels, several addresses, a gateway: what programs ask for, looked up on the wire."""
+"""VLANs, priorities, DSCP, flow labels, several addresses, a gateway: requested by programs, checked on the wire."""
 import subprocess
 
 from linux_cm import Ends, mckey, pair, perftest_cm, rping
@@ -11,7 +11,7 @@ OURS_VLAN6, THEIRS_VLAN6 = '2001:db8:5::1', '2001:db8:5::2'
 IN_VLAN = Ends(OURS_VLAN, OURS_VLAN6, THEIRS_VLAN, THEIRS_VLAN6)
 OURS_SECOND = '192.0.2.3'
 FAR = '192.0.2.226'
-# GIDs 0 and 1 as everywhere, then these; the link-local address is the last.
+# GIDs 0 and 1 as in other cases, then these; the link-local address is the last.
 IPS = (OURS_SECOND + '/25', f'{OURS_VLAN}/27@vlan{VLAN}', f'{OURS_VLAN6}/64@vlan{VLAN}')
 OPTIONS = ('--gateway', '192.0.2.2')
 SECOND_INDEX, VLAN_INDEX, VLAN6_INDEX = 2, 3, 4
@@ -19,7 +19,7 @@ SHORT = ['-n', '3', '-m', '1024', '-x', '5000']
 
 
 def prepare(site):
-    """The guest's part: an address in VLAN 5, and one that our prefixes do not hold."""
+    """Gives the guest an address in VLAN 5 and one outside of our prefixes."""
     site.peer.run(f'modprobe 8021q; ip link add link eth0 name eth0.{VLAN} type vlan id {VLAN}; '
                   f'ip addr add {THEIRS_VLAN}/27 dev eth0.{VLAN}; ip link set eth0.{VLAN} up; '
                   f'ip -6 addr add {THEIRS_VLAN6}/64 dev eth0.{VLAN} nodad; '
@@ -31,7 +31,7 @@ def prepare(site):
 
 
 def sent(site, case, ours, fields):
-    """The values of `fields` in the RoCE packets that we sent from address `ours` during the case, all different ones."""
+    """The distinct values of `fields` in the RoCE packets sent from address `ours` during the case."""
     with site.own_capture() as path:
         case(site)
     family = 'ipv6' if ':' in ours else 'ip'
@@ -51,7 +51,7 @@ def expect(site, case, ours, fields, values):
 
 
 def vlan(served_by, level):
-    """Tagged with the VLAN's number and the service level as the priority."""
+    """Frames have the VLAN's tag, with the service level as priority."""
     def run(site):
         case = perftest('ib_send_bw', served_by, ['-n', '20', '-s', '5000', '-m', '1024', '-S', str(level)], 'vlan')
         expect(site, case, OURS_VLAN, ['vlan.id', 'vlan.priority'], [f'{VLAN},{level}'])
@@ -78,20 +78,20 @@ def flow_label(site):
 
 
 def entropy(site):
-    """Without one each QP pair has a port of its own."""
+    """Without a flow label, each QP pair has its own UDP source port."""
     seen = sent(site, perftest('ib_write_bw', LINUX, ['-s', '4096', '-n', '10', '-q', '8']), '192.0.2.1', ['udp.srcport'])
     if len(seen) < 5 or any(int(port) < 0xc000 for port in seen):
         raise Failure(f'source ports of 8 QPs: {sorted(seen)}')
 
 
 def far(site):
-    """To an address outside our prefixes through the gateway, the guest."""
+    """An address outside of our prefixes is reached through the gateway, the guest."""
     expect(site, verify(LINUX, SHORT, 'far'), '192.0.2.1', ['ip.dst', 'eth.dst'],
            [f'{FAR},02:72:78:65:00:01'])
 
 
 def all_tagged(case, family=4):
-    """Every RoCE packet that we send during the case is the VLAN's."""
+    """All RoCE packets sent during the case are in the VLAN."""
     return lambda site: expect(site, case, OURS_VLAN if family == 4 else OURS_VLAN6, ['vlan.id'], [str(VLAN)])
 
 

@@ -1,4 +1,4 @@
-"""Programs that connect with librdmacm: each with the server in Linux and with the server here."""
+"""Programs that connect with librdmacm, with the server in the guest and with the server on the daemon's side."""
 import collections
 import pathlib
 import time
@@ -9,7 +9,7 @@ from link import LINUX, OURS, OURS6, THEIRS, THEIRS6, UROCE
 from programs import check_figures, unless
 from rig import Failure
 
-# Addresses of both ends in one network.
+# Addresses of both ends in the same network.
 Ends = collections.namedtuple('Ends', 'ours ours6 theirs theirs6')
 WIRE = Ends(OURS, OURS6, THEIRS, THEIRS6)
 GROUP = '239.1.2.3'
@@ -18,7 +18,7 @@ RXE_CASES = ['send', 'send_inv', 'write', 'write_imm', 'read', 'atomic', 'rnr', 
 
 
 def start_server(site, served_by, args, port, limit):
-    """A server; returns once it listens, if it does so on a `port`."""
+    """Starts a server, and waits until it listens if it has a `port`."""
     if served_by == LINUX:
         server = site.there(args, limit)
         if port:
@@ -58,7 +58,7 @@ def pair(server_args, client_args, port, expect='', limit=40, ends=WIRE):
 
 
 def rping(rounds, size, server='SERVER', ends=WIRE):
-    """Client and server compare what comes with what was sent, and the client counts its rounds."""
+    """Client and server compare received data with what was sent; the client counts the rounds."""
     args = ['-a', server, '-v', '-V', '-C', rounds, '-S', size]
 
     def make(served_by):
@@ -80,14 +80,14 @@ def perftest_cm(program, args, ends=WIRE):
             common = [program, '-R', '-F', '-p', port] + PATIENT + args
             _, client = connect(site, served_by, common, common + ['SERVER'], port, 60, ends)
             check_figures(client)
-        # Of its own talk it has two seconds' patience with a guest that gets no CPU.
+        # It waits two seconds for its control messages, which a guest without CPU time may exceed.
         slow = (*SLOW_GUEST, 'Unable to write to socket/rdma_cm')
         return unless(slow, unless(('RDMA_CM_EVENT_REJECTED',), once, 8))
     return make
 
 
 def rxe_cases(served_by):
-    """The exchanges of rxe-cases, errors included, with one server; both ends know what has to come."""
+    """The exchanges of rxe-cases, including errors; both ends know the expected results."""
     def run(site):
         ours, theirs = str(pathlib.Path(peers.cache()) / 'rxe-cases'), 'rxe-cases'
         server_program, client_program = (theirs, ours) if served_by == LINUX else (ours, theirs)
@@ -104,7 +104,7 @@ def rxe_cases(served_by):
 
 
 def uroce_ping(words):
-    """Our program at both ends, the guest's over rdma-core."""
+    """uroce-ping at both ends; in the guest over rdma-core."""
     def make(served_by):
         def run(site):
             ours, theirs = str(site.rig.apps / 'uroce-ping'), '/bin/uroce-ping'
@@ -120,7 +120,7 @@ def uroce_ping(words):
 
 
 def mckey(served_by, ends=WIRE):
-    """The one that serves receives."""
+    """The server receives."""
     def run(site):
         common = ['-m', GROUP, '-C', '3', '-S', '100']
         outputs = connect(site, served_by, ['mckey', '-b', 'BIND'] + common, ['mckey', '-s', '-b', 'BIND'] + common, 0,
@@ -131,7 +131,7 @@ def mckey(served_by, ends=WIRE):
 
 
 def cmtime(connections, addresses=(THEIRS, OURS)):
-    """Its server serves for ever."""
+    """The server runs until it is stopped."""
     def make(served_by):
         def run(site):
             address = addresses[served_by == UROCE]
@@ -147,7 +147,7 @@ def cmtime(connections, addresses=(THEIRS, OURS)):
 
 
 def nobody_listens(served_by):
-    """A connection to a port where nobody listens is rejected."""
+    """A connection to a port without a listener is rejected."""
     def run(site):
         address = THEIRS if served_by == LINUX else OURS
         args = ['rdma_client', '-s', address, '-p', '7999']
@@ -164,14 +164,14 @@ UDADDY = pair(['udaddy', '-C', '3', '-S', '100'], ['udaddy', '-s', 'SERVER', '-C
 
 
 def disturbed_cm_cases(long):
-    """rping while packets are lost, in each way of NETEM, with each server; every round is compared."""
+    """rping with each kind of disturbance (NETEM) and each side serving; all rounds are verified."""
     rounds, cases = (100 if long else 20), {}
     for name, words in NETEM.items():
         for title, case in both(f'rping -C {rounds} -v -V', rping(rounds, 1000)).items():
             cases[f'{title}, {name}'] = disturbed(words, case)
         if long:
             programs = dict(both('ucmatose', UCMATOSE), **both('cmtime', cmtime('20')), **both('rxe-cases', rxe_cases))
-            # Datagrams that are lost are lost.
+            # Lost datagrams are not retransmitted.
             if 'delay' in name:
                 programs.update(dict(both('udaddy', UDADDY), **both('mckey', mckey)))
             cases.update({f'{title}, {name}': disturbed(words, case) for title, case in programs.items()})
@@ -200,7 +200,7 @@ def cm_cases(long):
     for words in ('count=20,size=4096,validate', 'count=5,size=100000,validate,mem_mode=fastreg', 'rlat,count=20',
                   'wlat,count=20,size=64', 'bw,duplex,count=20,size=4096'):
         cases.update(both(f'uroce-ping {words}', uroce_ping(words)))
-    # The other way round the guest's kernel panics: rdma_rxe of Linux 6.1 can't have a window invalidated that it reads.
+    # With the roles swapped the guest's kernel panics: rdma_rxe of Linux 6.1 can't invalidate a window while it reads it.
     words = 'count=5,size=100000,validate,mem_mode=fastreg,server_inv'
     cases[f'uroce-ping {words}, linux serves'] = uroce_ping(words)(LINUX)
     return cases

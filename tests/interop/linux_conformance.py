@@ -1,4 +1,4 @@
-"""tests/conformance in the guest: where rxe differs from the standard is listed in that folder's README."""
+"""tests/conformance in the guest. The README of that folder lists where rxe deviates from the standard."""
 import fnmatch
 import re
 
@@ -9,13 +9,13 @@ LINE = re.compile(r'^(ok|not ok) \d+ - (\w+) \(.*?(# SKIP .*)?$', re.M)
 
 
 def listed():
-    """What the README says: [(pattern of case names, 'fails' or 'skipped')]."""
+    """The deviations listed in the README: [(pattern of case names, 'fails' or 'skipped')]."""
     text = (ROOT / 'tests/conformance/README.md').read_text(encoding='utf-8')
     return [(pattern, outcome) for names, outcome in ROW.findall(text) for pattern in re.findall(r'`(.+?)`', names)]
 
 
 def compare(output):
-    """How many cases passed; Failure unless exactly those differ that the README lists."""
+    """Returns the number of passed cases. Failure unless exactly the cases listed in the README deviate."""
     seen = {name: 'fails' if word != 'ok' else 'skipped' if skip else 'passes' for word, name, skip in LINE.findall(output)}
     rows = listed()
     wrong = []

@@ -1,4 +1,4 @@
-"""One end is killed, or vanishes with its machine: the other one is told, in time."""
+"""One end is killed, or its machine disappears: the other end notices in time."""
 import os
 import re
 import signal
@@ -15,7 +15,7 @@ QUICK = ['-u', '16', '-F', '-s', '4096', '-D', '6']
 
 
 def transfer(site, served_by, program='ib_write_bw'):
-    """A long transfer with its client at our end (Linux serves) or in the guest, once data flows."""
+    """Starts a long transfer with the client on our side or in the guest, and waits until data flows."""
     ours, theirs = site.gids[4]
     pair = site.start_pair(served_by, [program, '-d', 'uroce0', '-x', ours] + QUICK,
                            [program, '-d', 'rxe0', '-x', theirs] + QUICK, 60)
@@ -33,7 +33,7 @@ def must_end(site, process, seconds):
 
 
 def expect_retry_exceeded(site, process, seconds=15):
-    """A program of perftest ends with the error of a peer that does not answer: IBV_WC_RETRY_EXC_ERR."""
+    """A perftest program whose peer does not answer ends with IBV_WC_RETRY_EXC_ERR."""
     status = must_end(site, process, seconds)
     if status == 0 or 'Failed status 12:' not in process.output():
         raise Failure(f'exit {status}, expected one with status 12, transport retry counter exceeded\n'
@@ -41,7 +41,7 @@ def expect_retry_exceeded(site, process, seconds=15):
 
 
 def guest_vanishes(site):
-    """The guest stops to exist for the wire in mid-transfer: retry exceeded here, and a new connection afterwards."""
+    """The guest is disconnected during a transfer: retries are exceeded here, and a new connection works afterwards."""
     server, client = transfer(site, LINUX)
     pid = site.peer.qemu_pid()
     os.kill(pid, signal.SIGSTOP)
@@ -54,7 +54,7 @@ def guest_vanishes(site):
 
 
 def guest_program_killed(site):
-    """The guest's kernel has no such QP any more, and answers nothing."""
+    """The guest's kernel has destroyed the QP and does not answer."""
     server, client = transfer(site, LINUX)
     site.peer.run('killall -9 ib_write_bw')
     expect_retry_exceeded(site, client)
@@ -62,7 +62,7 @@ def guest_program_killed(site):
 
 
 def our_program_killed(site):
-    """The daemon takes the QP of a killed program down at once, and serves on."""
+    """The daemon destroys the QP of a killed program at once, and continues to serve others."""
     server, client = transfer(site, UROCE)
     server.signal(signal.SIGKILL)
     if not wait_until(lambda: not site.sessions(), 3, 0.2):
@@ -72,7 +72,7 @@ def our_program_killed(site):
 
 
 def daemon_killed(site):
-    """The daemon itself is killed: programs on both sides end; a new daemon serves."""
+    """The daemon is killed: programs on both sides end, and a new daemon works."""
     server, client = transfer(site, UROCE)
     site.end_trace()  # it would be cut off
     site.daemon.signal(signal.SIGKILL)
@@ -87,7 +87,7 @@ def daemon_killed(site):
 
 
 def connected_killed(victim):
-    """rping of side `victim` is killed while it is connected: the other one, server or client, gets DISCONNECTED."""
+    """A connected rping on side `victim` is killed: the other one, server or client, gets DISCONNECTED."""
     def make(served_by):
         def run(site):
             address = THEIRS if served_by == LINUX else OURS

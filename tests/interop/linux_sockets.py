@@ -1,4 +1,4 @@
-"""rsockets: the wire format of Linux's librdmacm and ours is the same."""
+"""rsockets: the wire format is that of Linux's librdmacm."""
 import hashlib
 import os
 
@@ -22,7 +22,7 @@ def stream(program, options, server='SERVER'):
 
 
 def copy_file(served_by):
-    """rcopy: a file arrives as it was. Its server goes on serving."""
+    """rcopy: a file arrives unchanged. The server keeps running."""
     def run(site):
         port, data = site.take_port(), os.urandom(1_000_001)
         here, there = site.rig.dir / f'file-{port}', f'/tmp/file-{port}'
@@ -59,7 +59,7 @@ def socket_cases(long):
     for program, options, server in streams:
         name = ' '.join([program, *options]) + (' (IPv6)' if server[-1] == '6' else '')
         cases.update(both(name, stream(program, options, server)))
-    # Between two Linux guests this client fails as well: poll shows it the end beside the last bytes.
+    # This client also fails between two Linux guests: poll reports the end together with the last bytes.
     cases.pop(' '.join(['rstream', '-T', 'a', *small]) + ', uroce serves', None)
     cases.update(both('rcopy', copy_file))
     return cases

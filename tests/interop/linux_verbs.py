@@ -1,4 +1,4 @@
-"""Programs that exchange addresses over TCP: each with the server in Linux and with the server here."""
+"""Programs that exchange addresses over TCP, with the server in the guest and with the server on our side."""
 from programs import NO_CLOCK, check_figures, unless
 from rig import Failure
 from link import LINUX, OURS, OURS6, UROCE
@@ -12,7 +12,7 @@ PATIENT = ['-u', '18']
 
 
 def ping(address, size):
-    """The daemon answers the guest's kernel."""
+    """The daemon answers ping from the guest's kernel."""
     def run(site):
         output = site.peer.run(f'ping -c 2 -s {size} {address}', timeout=20)
         if ' 0% packet loss' not in output:
@@ -47,7 +47,7 @@ def perftest(program, served_by, args, family=4, limit=60, patience=tuple(PATIEN
 
 
 def verify(served_by, args, family=4, limit=120, timeout='18'):
-    """Every operation of RC with random sizes; each byte, completion and immediate value is checked at both ends."""
+    """All RC operations with random sizes; all bytes, completions and immediate values are checked at both ends."""
     def run(site):
         ours, theirs = site.gids[family]
         program = str(site.rig.build / 'tests/e2e/verify')
@@ -78,7 +78,7 @@ def pingpong_cases():
                          ('link-local', ['-c', '-n', '50'])):
         cases.update(both(named('ibv_rc_pingpong', args, family),
                           lambda side, a=args, f=family: pingpong('ibv_rc_pingpong', side, a, f)))
-    # What is not reliable may lose messages where the guest is slow to post, so few are under way.
+    # Unreliable services lose messages when the guest posts receives slowly, so few are in flight.
     for program, args in (('ibv_uc_pingpong', ['-c', '-n', '50', '-s', '3000']), ('ibv_ud_pingpong', ['-c', '-n', '50', '-s', '1000']),
                           ('ibv_srq_pingpong', ['-c', '-n', '50', '-q', '4', '-s', '512'])):
         for family in (4, 6):
@@ -132,7 +132,7 @@ def verify_cases(long):
 
 
 def clean_cases(long):
-    """On a wire that loses nothing."""
+    """Cases for a lossless wire."""
     cases = dict(ping_cases(), **pingpong_cases(), **short_perftest_cases(), **verify_cases(long))
     if long:
         cases.update(all_perftest_cases())
@@ -144,7 +144,7 @@ NETEM = {'loss 1%': ['loss', '1%'], 'reorder 5%': ['delay', '2ms', 'reorder', '9
 
 
 def disturbed(words, case):
-    """The case while the packets that the guest sends suffer."""
+    """Runs a case while packets sent by the guest are disturbed."""
     def run(site):
         site.peer.netem(*words)
         try:
@@ -155,12 +155,12 @@ def disturbed(words, case):
 
 
 def disturbed_pingpongs():
-    """What is reliable. Half a second is these programs' patience."""
+    """Reliable services. These programs wait half a second."""
     cases = {}
     for program, args in (('ibv_rc_pingpong', ['-c', '-n', '50']), ('ibv_srq_pingpong', ['-c', '-n', '50', '-q', '4', '-s', '512'])):
         for title, case in both(program, lambda side, p=program, a=args: pingpong(p, side, a)).items():
             cases.update({f'{title}, {name}': disturbed(words, case) for name, words in NETEM.items()})
-    # What is not, where nothing is lost.
+    # Unreliable services, where nothing is lost.
     for program in ('ibv_uc_pingpong', 'ibv_ud_pingpong'):
         for title, case in both(program, lambda side, p=program: pingpong(p, side, ['-c', '-n', '20', '-s', '500'])).items():
             cases[f'{title}, delay 10 ms'] = disturbed(NETEM['delay 10 ms'], case)

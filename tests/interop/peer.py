@@ -21,17 +21,17 @@ CANNOT_BE_HAD = 3
 
 
 class Unavailable(Exception):
-    """There can be no guest on this machine; the text says why."""
+    """No guest can run on this machine; the text says why."""
 
 
 def cache():
-    """Where the tool keeps what it has built."""
+    """The folder in which the tool keeps its builds."""
     return os.environ.get('RXE_PEER_CACHE') or os.path.join(
         os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'rxe-peer')
 
 
 def build():
-    """Kernel and initramfs of the guest, made once. Raises Unavailable when the kernel can't be downloaded."""
+    """Builds kernel and initramfs of the guest once. Raises Unavailable if the kernel can't be downloaded."""
     done = subprocess.run([TOOL, 'build'], capture_output=True, text=True, timeout=1200)
     if done.returncode == CANNOT_BE_HAD:
         raise Unavailable(done.stderr.strip())
@@ -40,13 +40,13 @@ def build():
 
 
 class Peer:
-    """One guest, from up to down."""
+    """A running guest."""
 
     def __init__(self, logs, mtu=4200):
         self.name = f'uroce-io-{os.getpid()}'
         self.env = dict(os.environ, RXE_PEER_NETNS=self.name)
         self.logs = logs
-        # The guest's programs wait half a second at most for an answer: what else runs here must not starve it.
+        # The guest's programs wait at most half a second for an answer: other processes must not starve the guest.
         up = self.tool('up', '--host-ip', 'none', '--mtu', mtu, '--peer-ip', THEIRS + '/25', '--peer-ip6',
                        THEIRS6 + '/64', '--nice', '-15', '--lifetime', '7200', timeout=300)
         if up.returncode != 0:
@@ -57,26 +57,26 @@ class Peer:
                            check=True, timeout=30)
 
     def inside(self):
-        """What to put in front of a command that shall run at our end of the wire."""
+        """The command prefix that runs a program at our end of the wire."""
         return ['ip', 'netns', 'exec', self.name]
 
     def tool(self, *args, timeout=60):
         return subprocess.run([TOOL, *map(str, args)], env=self.env, capture_output=True, text=True, timeout=timeout)
 
     def run(self, command, timeout=30, expect=0):
-        """A shell command in the guest; its output."""
+        """Runs a shell command in the guest and returns its output."""
         done = self.tool('exec', '-t', timeout, command, timeout=timeout + 10)
         if expect is not None and done.returncode != expect:
             raise Failure(f'guest: {command}: exit {done.returncode}\n{done.stdout}{done.stderr}')
         return done.stdout + done.stderr
 
     def start(self, command, limit):
-        """A program in the guest, ended there after `limit` seconds."""
+        """Runs a program in the guest for `limit` seconds at most."""
         name = 'guest-' + pathlib.Path(command.split()[0]).name
         return Process(name, [TOOL, 'exec', '-t', limit, command], self.env, self.logs)
 
     def copy(self, path, to):
-        """A file into the guest."""
+        """Copies a file to the guest."""
         with open(path, 'rb') as source:
             done = subprocess.run([TOOL, 'exec', '-i', f'cat >{to} && chmod 755 {to}'], env=self.env, stdin=source,
                                   capture_output=True, text=True, timeout=60)
@@ -84,7 +84,7 @@ class Peer:
             raise Failure(f'copy of {path} into the guest: exit {done.returncode}\n{done.stderr}')
 
     def gid_index(self, address, device='rxe0'):
-        """Where the guest's device has this IPv4 address, or the IPv6 address that sysfs writes so."""
+        """The index of the guest's GID for this IPv4 address, or for an IPv6 address in the format of sysfs."""
         if re.fullmatch(r'[\d.]+', address):
             parts = [int(part) for part in address.split('.')]
             address = '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' % tuple(parts)

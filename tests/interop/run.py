@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run.py [--build DIR] [--long] [--only PATTERN] [--list] [--keep]: this stack and Linux Soft-RoCE on one wire.
+"""run.py [--build DIR] [--long] [--only PATTERN] [--list] [--keep]: tests against Linux Soft-RoCE on one wire.
 
 As root. Ends with `N passed, N failed, N skipped`. Where the guest's kernel can't be had (no network, no package source)
 it says so and counts one skipped.
