@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "net/link_stack.h"
-#include "wire/packet.h"
+#include "wire/address.h"
 
 namespace uroce::daemon {
 

@@ -11,7 +11,7 @@
 
 #include "control/config.h"
 #include "platform/log.h"
-#include "wire/packet.h"
+#include "wire/address.h"
 
 namespace uroce::daemon {
 

@@ -8,7 +8,8 @@
 #include <span>
 
 #include "base/types.h"
-#include "wire/packet.h"
+#include "wire/address.h"
+#include "wire/bth.h"
 
 namespace uroce::cm {
 

@@ -7,6 +7,7 @@
 #include "base/fixed_index.h"
 #include "cm_service/event_types.h"
 #include "control/commands/command.h"
+#include "wire/frame_template.h"
 
 namespace uroce::daemon {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "net/device_controls.h"
 #include "net/link_stack.h"
-#include "wire/packet.h"
+#include "wire/address.h"
 
 namespace uroce::daemon {
 

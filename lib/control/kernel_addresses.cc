@@ -9,7 +9,8 @@
 #include <cstring>
 
 #include "platform/log.h"
-#include "wire/packet.h"
+#include "wire/address.h"
+#include "wire/network_headers.h"
 
 namespace uroce::daemon {
 

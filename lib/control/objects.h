@@ -22,6 +22,7 @@
 #include "platform/unique_fd.h"
 #include "proto/state/srq.h"
 #include "proto/transport.h"
+#include "wire/frame_template.h"
 #include "worker/worker.h"
 
 namespace uroce::daemon {

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "net/bytes.h"
 #include "proto/transport.h"
+#include "wire/network_headers.h"
 
 namespace uroce::daemon {
 namespace {
@@ -65,7 +65,7 @@ constexpr std::uint64_t kSpeedOfMemory = 25'000;  // for ports without a link sp
 }  // namespace
 
 std::uint32_t max_frame_of_link(std::uint32_t link_mtu) {
-  return link_mtu + static_cast<std::uint32_t>(net::kEthernetBytes + net::kVlanTagBytes);
+  return link_mtu + static_cast<std::uint32_t>(wire::EthernetHeader::kBytes + wire::VlanTag::kBytes);
 }
 
 std::uint32_t path_mtu_of_link(std::uint32_t link_mtu) {

@@ -11,12 +11,13 @@
 #include "control/config.h"
 #include "net/device.h"
 #include "net/gid_table.h"
+#include "proto/state/attributes.h"
 
 namespace uroce::daemon {
 
 /// The most that one object may ask for.
 inline constexpr std::uint32_t kMaxQpWr = 1u << 20;
-inline constexpr std::uint32_t kMaxSge = 32;
+using proto::kMaxSge;
 inline constexpr std::uint32_t kMaxInline = 1024;
 inline constexpr std::uint32_t kMaxCqe = 1u << 20;
 inline constexpr std::uint32_t kMaxPd = 1u << 20;

@@ -1,5 +1,7 @@
 #include "control/qpn.h"
 
+#include "base/qpn_layout.h"
+
 namespace uroce::daemon {
 namespace {
 

@@ -11,14 +11,14 @@ constexpr std::uint16_t kRequest = 1, kReply = 2;
 
 void LinkStack::Impl::receive_arp(const LinkFrame& frame, Nanos now) {
   const std::byte* arp = frame.body.data();
-  if (frame.body.size() < kArpBytes || get16(arp) != 1 || get16(arp + 2) != kEtherIpv4 || get8(arp + 4) != 6 ||
-      get8(arp + 5) != 4) {
+  if (frame.body.size() < kArpBytes || wire::load16(arp) != 1 || wire::load16(arp + 2) != wire::kEtherTypeIpv4 ||
+      wire::load8(arp + 4) != 6 || wire::load8(arp + 5) != 4) {
     ++counters.malformed;
     return;
   }
-  const std::uint16_t operation = get16(arp + 6);
-  const wire::Mac sender_mac = get_mac(arp + 8);
-  const wire::Address sender = v4_address(arp + 14), target = v4_address(arp + 24);
+  const std::uint16_t operation = wire::load16(arp + 6);
+  const wire::Mac sender_mac = wire::load_mac(arp + 8);
+  const wire::Address sender = wire::load_ipv4(arp + 14), target = wire::load_ipv4(arp + 24);
   if (operation == kRequest) ++counters.arp_requests;
   if (operation == kReply) ++counters.arp_replies;
   // A sender that differs from the frame's own is forged or relayed: proxies answer with their own address.
@@ -36,18 +36,18 @@ void LinkStack::Impl::receive_arp(const LinkFrame& frame, Nanos now) {
 
 void LinkStack::Impl::send_arp(bool request, const wire::Mac& to, const wire::Mac& target_mac,
                                const wire::Address& sender, const wire::Address& target) {
-  const std::span<std::byte> body = start_frame(to, kEtherArp, kArpBytes);
+  const std::span<std::byte> body = start_frame(to, wire::kEtherTypeArp, kArpBytes);
   if (body.empty()) return;
   std::byte* arp = body.data();
-  put16(arp, 1);  // Ethernet
-  put16(arp + 2, kEtherIpv4);
-  put8(arp + 4, 6);
-  put8(arp + 5, 4);
-  put16(arp + 6, request ? kRequest : kReply);
-  put_mac(arp + 8, config.mac);
-  put_v4(arp + 14, sender);
-  put_mac(arp + 18, target_mac);
-  put_v4(arp + 24, target);
+  wire::store16(arp, 1);  // Ethernet
+  wire::store16(arp + 2, wire::kEtherTypeIpv4);
+  wire::store8(arp + 4, 6);
+  wire::store8(arp + 5, 4);
+  wire::store16(arp + 6, request ? kRequest : kReply);
+  wire::store_mac(arp + 8, config.mac);
+  wire::store_ipv4(arp + 14, sender);
+  wire::store_mac(arp + 18, target_mac);
+  wire::store_ipv4(arp + 24, target);
 }
 
 }  // namespace uroce::net

@@ -8,7 +8,7 @@
 #include <span>
 
 #include "base/frame.h"
-#include "wire/packet.h"
+#include "wire/address.h"
 
 namespace uroce::net {
 

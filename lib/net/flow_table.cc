@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "net/bytes.h"
+#include "wire/network_headers.h"
 #include "wire/toeplitz.h"
 
 namespace uroce::net {
@@ -45,11 +45,11 @@ void put_ipv6(FrameKey& key, const std::byte* ip) {
 
 FrameKey key_of(std::span<const std::byte> frame, const wire::FrameLayout& layout) {
   FrameKey key{};
-  if (frame.size() < kEthernetBytes) return key;
+  if (frame.size() < wire::EthernetHeader::kBytes) return key;
   copy_field(key.dst_mac, frame.data());
   copy_field(key.src_mac, frame.data() + kMacBytes);
   copy_field(key.ether_type, frame.data() + layout.ether_type);
-  if (layout.vlan) copy_field(key.vlan_tag, frame.data() + kEthernetBytes);
+  if (layout.vlan) copy_field(key.vlan_tag, frame.data() + wire::EthernetHeader::kBytes);
   if (layout.ipv4) put_ipv4(key, frame.data() + layout.network);
   if (layout.ipv6) put_ipv6(key, frame.data() + layout.network);
   if (layout.ipv4 || layout.ipv6) key.protocol = layout.protocol;

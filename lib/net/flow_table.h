@@ -10,8 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "wire/address.h"
 #include "wire/ethernet_frame.h"
-#include "wire/packet.h"
 
 namespace uroce::net {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "net/link_stack.h"
-#include "wire/packet.h"
+#include "wire/address.h"
 
 namespace uroce::net {
 

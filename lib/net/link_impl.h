@@ -6,10 +6,11 @@
 #include <span>
 #include <vector>
 
-#include "net/bytes.h"
 #include "net/link_stack.h"
 #include "net/membership.h"
 #include "net/neighbour_table.h"
+#include "wire/bytes.h"
+#include "wire/network_headers.h"
 
 namespace uroce::net {
 

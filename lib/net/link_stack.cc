@@ -27,7 +27,7 @@ bool is_link_local(const wire::Address& address) {
 /// 255.255.255.255, or all host bits set in a prefix of ours.
 bool is_broadcast(const wire::Address& address, const LinkConfig& config) {
   if (!address.is_v4()) return false;
-  const std::uint32_t value = get32(reinterpret_cast<const std::byte*>(address.bytes.data() + 12));
+  const std::uint32_t value = wire::load32(reinterpret_cast<const std::byte*>(address.bytes.data() + 12));
   if (value == 0xffffffff) return true;
   return std::any_of(config.addresses.begin(), config.addresses.end(), [&](const InterfaceAddress& own) {
     if (own.prefix_bits >= 31 || !same_prefix(address, own)) return false;
@@ -100,8 +100,8 @@ bool LinkStack::Impl::addressed_to_us(const wire::Mac& destination) const {
 }
 
 bool LinkStack::Impl::believable(const wire::Address& address, const wire::Mac& mac) {
-  return is_unicast(mac) && mac != config.mac && !address.is_multicast() && !local(address) && on_link(address) &&
-         !is_broadcast(address, config);
+  return wire::is_unicast(mac) && mac != config.mac && !address.is_multicast() && !local(address) &&
+         on_link(address) && !is_broadcast(address, config);
 }
 
 void LinkStack::Impl::confirm(const wire::Address& address, const wire::Mac& mac, Nanos now) {
@@ -129,12 +129,12 @@ void LinkStack::Impl::ask(Neighbour& neighbour, Nanos now) {
   if (!neighbour.address.is_v4()) return send_solicitation(neighbour.address, check ? &neighbour.mac : nullptr);
   const wire::Address* from = source_for(neighbour.address);
   if (from == nullptr) return;
-  send_arp(true, check ? neighbour.mac : kBroadcastMac, {}, *from, neighbour.address);
+  send_arp(true, check ? neighbour.mac : wire::kBroadcastMac, {}, *from, neighbour.address);
 }
 
 void LinkStack::Impl::announce(const wire::Address& address) {
   if (kernel_answers_for(address)) return;
-  if (address.is_v4()) return send_arp(true, kBroadcastMac, {}, address, address);  // RFC 5227, 3
+  if (address.is_v4()) return send_arp(true, wire::kBroadcastMac, {}, address, address);  // RFC 5227, 3
   wire::Address all_nodes;
   all_nodes.bytes = {0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
   send_advertisement(multicast_mac(all_nodes), all_nodes, address, false);
@@ -149,31 +149,31 @@ void LinkStack::Impl::defend(const wire::Address& address, Nanos now) {
 
 std::span<std::byte> LinkStack::Impl::start_frame(const wire::Mac& to, std::uint16_t ether_type,
                                                   std::size_t bytes) {
-  const std::size_t header = kEthernetBytes + (vlan != 0 ? kVlanTagBytes : 0);
-  const std::span<std::byte> frame = out.push(std::max(header + bytes, kMinFrameBytes));
+  const std::size_t header = wire::EthernetHeader::kBytes + (vlan != 0 ? wire::VlanTag::kBytes : 0);
+  const std::span<std::byte> frame = out.push(std::max(header + bytes, wire::kMinFrameBytes));
   if (frame.empty()) {
     ++counters.dropped;
     return frame;
   }
-  put_mac(frame.data(), to);
-  put_mac(frame.data() + 6, config.mac);
+  wire::store_mac(frame.data(), to);
+  wire::store_mac(frame.data() + 6, config.mac);
   if (vlan != 0) {
-    put16(frame.data() + 12, kEtherVlan);
-    put16(frame.data() + 14, vlan);
+    wire::store16(frame.data() + 12, wire::kEtherTypeVlan);
+    wire::store16(frame.data() + 14, vlan);
   }
-  put16(frame.data() + header - 2, ether_type);
+  wire::store16(frame.data() + header - 2, ether_type);
   return frame.subspan(header);
 }
 
 void LinkStack::Impl::receive(const LinkFrame& frame, Nanos now) {
-  if (!addressed_to_us(frame.destination) || !is_unicast(frame.source) || frame.source == config.mac) {
+  if (!addressed_to_us(frame.destination) || !wire::is_unicast(frame.source) || frame.source == config.mac) {
     ++counters.ignored;
     return;
   }
   switch (frame.ether_type) {
-    case kEtherArp: return receive_arp(frame, now);
-    case kEtherIpv4: return receive_ipv4(frame, now);
-    case kEtherIpv6: return receive_ipv6(frame, now);
+    case wire::kEtherTypeArp: return receive_arp(frame, now);
+    case wire::kEtherTypeIpv4: return receive_ipv4(frame, now);
+    case wire::kEtherTypeIpv6: return receive_ipv6(frame, now);
     default: ++counters.ignored;
   }
 }
@@ -181,7 +181,7 @@ void LinkStack::Impl::receive(const LinkFrame& frame, Nanos now) {
 Resolution LinkStack::Impl::resolve(const wire::Address& destination, Nanos now, wire::Mac& to) {
   if (local(destination)) return to = config.mac, Resolution::kResolved;
   if (destination.is_multicast()) return to = multicast_mac(destination), Resolution::kResolved;
-  if (is_broadcast(destination, config)) return to = kBroadcastMac, Resolution::kResolved;
+  if (is_broadcast(destination, config)) return to = wire::kBroadcastMac, Resolution::kResolved;
 
   wire::Address hop = destination;
   if (!on_link(hop)) {
@@ -257,20 +257,20 @@ LinkStack::Impl& LinkStack::find_or_add(std::uint16_t vlan) {
 
 void LinkStack::receive(std::span<const std::byte> bytes, Nanos now) {
   ++counters_->received;
-  if (bytes.size() < kEthernetBytes) {
+  if (bytes.size() < wire::EthernetHeader::kBytes) {
     ++counters_->malformed;
     return;
   }
   LinkFrame frame;
-  frame.destination = get_mac(bytes.data());
-  frame.source = get_mac(bytes.data() + 6);
-  frame.ether_type = get16(bytes.data() + 12);
-  frame.body = bytes.subspan(kEthernetBytes);
+  frame.destination = wire::load_mac(bytes.data());
+  frame.source = wire::load_mac(bytes.data() + 6);
+  frame.ether_type = wire::load16(bytes.data() + 12);
+  frame.body = bytes.subspan(wire::EthernetHeader::kBytes);
   std::uint16_t vlan = 0;  // also of a tag with nothing but a priority
-  if (frame.ether_type == kEtherVlan && frame.body.size() >= kVlanTagBytes) {
-    vlan = get16(frame.body.data()) & 0xfff;
-    frame.ether_type = get16(frame.body.data() + 2);
-    frame.body = frame.body.subspan(kVlanTagBytes);
+  if (frame.ether_type == wire::kEtherTypeVlan && frame.body.size() >= wire::VlanTag::kBytes) {
+    vlan = wire::load16(frame.body.data()) & 0xfff;
+    frame.ether_type = wire::load16(frame.body.data() + 2);
+    frame.body = frame.body.subspan(wire::VlanTag::kBytes);
   }
   if (Impl* link = find(vlan)) return link->receive(frame, now);
   ++counters_->ignored;

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/types.h"
-#include "wire/packet.h"
+#include "wire/address.h"
 
 namespace uroce::net {
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "net/link_stack.h"
+#include "wire/address.h"
 #include "wire/packet.h"
 
 namespace uroce::net {

@@ -84,33 +84,34 @@ void Membership::recompute() {
 // ---------------------------------------------------------------- on the wire
 
 bool LinkStack::Impl::receive_igmp(std::span<const std::byte> ip, Nanos now) {
-  const std::size_t header = ip.empty() ? 0 : (get8(ip.data()) & 0x0fu) * 4u;
-  if (header < 20 || ip.size() < header || get8(ip.data() + 9) != kProtoIgmp) return false;
-  const std::size_t total = get16(ip.data() + 2);
-  if (total > ip.size() || total < header + kIgmpBytes || sum16(ip.data(), header) != 0xffff ||
-      sum16(ip.data() + header, total - header) != 0xffff) {
+  const std::size_t header = ip.empty() ? 0 : (wire::load8(ip.data()) & 0x0fu) * 4u;
+  if (header < 20 || ip.size() < header || wire::load8(ip.data() + 9) != kProtoIgmp) return false;
+  const std::size_t total = wire::load16(ip.data() + 2);
+  if (total > ip.size() || total < header + kIgmpBytes ||
+      wire::ones_complement_sum({ip.data(), header}) != 0xffff ||
+      wire::ones_complement_sum({ip.data() + header, total - header}) != 0xffff) {
     ++counters.malformed;
     return true;
   }
   const std::byte* igmp = ip.data() + header;
-  const wire::Address group = get32(igmp + 4) == 0 ? wire::Address{} : v4_address(igmp + 4);
-  if (get8(igmp) != kIgmpQuery || (group != wire::Address{} && !group.is_multicast())) {
+  const wire::Address group = wire::load32(igmp + 4) == 0 ? wire::Address{} : wire::load_ipv4(igmp + 4);
+  if (wire::load8(igmp) != kIgmpQuery || (group != wire::Address{} && !group.is_multicast())) {
     ++counters.ignored;
     return true;
   }
   if (total == header + kIgmpBytes) members.saw_old_querier(true, now);
-  members.asked(true, group, now, igmp_time(get8(igmp + 1)));
+  members.asked(true, group, now, igmp_time(wire::load8(igmp + 1)));
   return true;
 }
 
 void LinkStack::Impl::receive_mld(std::span<const std::byte> mld, Nanos now) {
-  if (mld.size() < kMldBytes || get8(mld.data()) != kMldQuery) {
+  if (mld.size() < kMldBytes || wire::load8(mld.data()) != kMldQuery) {
     ++counters.ignored;
     return;
   }
-  const wire::Address group = v6_address(mld.data() + 8);
+  const wire::Address group = wire::load_ipv6(mld.data() + 8);
   if (mld.size() == kMldBytes) members.saw_old_querier(false, now);
-  members.asked(false, group, now, mld_time(get16(mld.data() + 4)));
+  members.asked(false, group, now, mld_time(wire::load16(mld.data() + 4)));
 }
 
 void LinkStack::Impl::report_groups(Nanos now) {
@@ -132,70 +133,70 @@ void LinkStack::Impl::send_igmp(const wire::Address& group, Report what, bool ol
   const bool left = what == Report::kLeft;
   const wire::Address to = !old ? all_routers_v4(22) : left ? all_routers_v4(2) : group;
   const std::size_t bytes = old ? kIgmpBytes : kIgmpReportBytes;
-  const std::span<std::byte> frame = start_frame(multicast_mac(to), kEtherIpv4, kIp4Bytes + bytes);
+  const std::span<std::byte> frame = start_frame(multicast_mac(to), wire::kEtherTypeIpv4, kIp4Bytes + bytes);
   if (frame.empty()) return;
   std::byte* ip = frame.data();
-  put16(ip, 0x46c0);  // network control
-  put16(ip + 2, static_cast<unsigned>(kIp4Bytes + bytes));
-  put16(ip + 4, 0);
-  put16(ip + 6, 0x4000);
-  put8(ip + 8, 1);
-  put8(ip + 9, kProtoIgmp);
-  put16(ip + 10, 0);
+  wire::store16(ip, 0x46c0);  // network control
+  wire::store16(ip + 2, static_cast<unsigned>(kIp4Bytes + bytes));
+  wire::store16(ip + 4, 0);
+  wire::store16(ip + 6, 0x4000);
+  wire::store8(ip + 8, 1);
+  wire::store8(ip + 9, kProtoIgmp);
+  wire::store16(ip + 10, 0);
   const wire::Address* from = source_for(group);
   std::fill_n(ip + 12, 4, std::byte{0});
-  if (from != nullptr) put_v4(ip + 12, *from);
-  put_v4(ip + 16, to);
-  put16(ip + 20, 0x9404);  // router alert
-  put16(ip + 22, 0);
-  put16(ip + 10, fold_checksum(sum16(ip, kIp4Bytes)));
+  if (from != nullptr) wire::store_ipv4(ip + 12, *from);
+  wire::store_ipv4(ip + 16, to);
+  wire::store16(ip + 20, 0x9404);  // router alert
+  wire::store16(ip + 22, 0);
+  wire::store16(ip + 10, wire::internet_checksum({ip, kIp4Bytes}));
   std::byte* igmp = ip + kIp4Bytes;
   std::fill_n(igmp, bytes, std::byte{0});
   if (old) {
-    put8(igmp, left ? kIgmpLeave : kIgmpReport2);
-    put_v4(igmp + 4, group);
+    wire::store8(igmp, left ? kIgmpLeave : kIgmpReport2);
+    wire::store_ipv4(igmp + 4, group);
   } else {
-    put8(igmp, kIgmpReport3);
-    put16(igmp + 6, 1);
-    put8(igmp + 8, static_cast<unsigned>(what));
-    put_v4(igmp + 12, group);
+    wire::store8(igmp, kIgmpReport3);
+    wire::store16(igmp + 6, 1);
+    wire::store8(igmp + 8, static_cast<unsigned>(what));
+    wire::store_ipv4(igmp + 12, group);
   }
-  put16(igmp + 2, fold_checksum(sum16(igmp, bytes)));
+  wire::store16(igmp + 2, wire::internet_checksum({igmp, bytes}));
 }
 
 void LinkStack::Impl::send_mld(const wire::Address& group, Report what, bool old) {
   const bool left = what == Report::kLeft;
   const wire::Address to = !old ? all_routers_v6(22) : left ? all_routers_v6(2) : group;
   const std::size_t bytes = old ? kMldBytes : kMldReportBytes;
-  const auto frame = start_frame(multicast_mac(to), kEtherIpv6, kIp6Bytes + kHopByHopBytes + bytes);
+  const auto frame = start_frame(multicast_mac(to), wire::kEtherTypeIpv6, kIp6Bytes + kHopByHopBytes + bytes);
   if (frame.empty()) return;
   std::byte* ip = frame.data();
-  put16(ip, 0x6000);
-  put16(ip + 2, 0);
-  put16(ip + 4, static_cast<unsigned>(kHopByHopBytes + bytes));
-  put8(ip + 6, 0);
-  put8(ip + 7, 1);
-  put_v6(ip + 8, link_local_source());
-  put_v6(ip + 24, to);
+  wire::store16(ip, 0x6000);
+  wire::store16(ip + 2, 0);
+  wire::store16(ip + 4, static_cast<unsigned>(kHopByHopBytes + bytes));
+  wire::store8(ip + 6, 0);
+  wire::store8(ip + 7, 1);
+  wire::store_ipv6(ip + 8, link_local_source());
+  wire::store_ipv6(ip + 24, to);
   std::byte* hop = ip + kIp6Bytes;  // router alert, and two bytes of padding
-  put8(hop, kProtoIcmpV6);
-  put8(hop + 1, 0);
-  put16(hop + 2, 0x0502);
-  put16(hop + 4, 0);
-  put16(hop + 6, 0x0100);
+  wire::store8(hop, wire::kProtocolIcmpV6);
+  wire::store8(hop + 1, 0);
+  wire::store16(hop + 2, 0x0502);
+  wire::store16(hop + 4, 0);
+  wire::store16(hop + 6, 0x0100);
   std::byte* mld = hop + kHopByHopBytes;
   std::fill_n(mld, bytes, std::byte{0});
   if (old) {
-    put8(mld, left ? kMldDone : kMldReport1);
-    put_v6(mld + 8, group);
+    wire::store8(mld, left ? kMldDone : kMldReport1);
+    wire::store_ipv6(mld + 8, group);
   } else {
-    put8(mld, kMldReport2);
-    put16(mld + 6, 1);
-    put8(mld + 8, static_cast<unsigned>(what));
-    put_v6(mld + 12, group);
+    wire::store8(mld, kMldReport2);
+    wire::store16(mld + 6, 1);
+    wire::store8(mld + 8, static_cast<unsigned>(what));
+    wire::store_ipv6(mld + 12, group);
   }
-  const auto pseudo = static_cast<std::uint32_t>(bytes) + kProtoIcmpV6;
-  put16(mld + 2, fold_checksum(sum16(mld, bytes, sum16(ip + 8, 32, pseudo))));
+  const auto pseudo = static_cast<std::uint32_t>(bytes) + wire::kProtocolIcmpV6;
+  wire::store16(mld + 2, wire::internet_checksum({mld, bytes}, wire::ones_complement_sum({ip + 8, 32}, pseudo)));
 }
 
 void LinkStack::join(const wire::Address& group, Nanos now) {

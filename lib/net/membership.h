@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/types.h"
-#include "wire/packet.h"
+#include "wire/address.h"
 
 namespace uroce::net {
 

@@ -12,11 +12,11 @@ constexpr std::uint32_t kSolicited = 0x40000000, kOverride = 0x20000000;
 /// What both messages must meet (7.1.1, 7.1.2). False: malformed.
 bool well_formed(std::span<const std::byte> ip) {
   const std::span<const std::byte> nd = ip.subspan(kIp6Bytes);
-  if (get8(ip.data() + 7) != 255 || nd.size() < kNdBytes || get8(nd.data() + 1) != 0) return false;
-  if (v6_address(nd.data() + 8).is_multicast()) return false;
+  if (wire::load8(ip.data() + 7) != 255 || nd.size() < kNdBytes || wire::load8(nd.data() + 1) != 0) return false;
+  if (wire::load_ipv6(nd.data() + 8).is_multicast()) return false;
   for (std::span<const std::byte> rest = nd.subspan(kNdBytes); !rest.empty();) {
     if (rest.size() < 2) return false;
-    const std::size_t bytes = std::size_t{8} * get8(rest.data() + 1);
+    const std::size_t bytes = std::size_t{8} * wire::load8(rest.data() + 1);
     if (bytes == 0 || bytes > rest.size()) return false;
     rest = rest.subspan(bytes);
   }
@@ -26,9 +26,9 @@ bool well_formed(std::span<const std::byte> ip) {
 /// The link-layer address option of `type`. False: there is none.
 bool find_option(std::span<const std::byte> ip, std::uint8_t type, wire::Mac& mac) {
   for (std::span<const std::byte> rest = ip.subspan(kIp6Bytes + kNdBytes); !rest.empty();) {
-    const std::size_t bytes = std::size_t{8} * get8(rest.data() + 1);
-    if (get8(rest.data()) == type && bytes == kOptionBytes) {
-      mac = get_mac(rest.data() + 2);
+    const std::size_t bytes = std::size_t{8} * wire::load8(rest.data() + 1);
+    if (wire::load8(rest.data()) == type && bytes == kOptionBytes) {
+      mac = wire::load_mac(rest.data() + 2);
       return true;
     }
     rest = rest.subspan(bytes);
@@ -39,24 +39,25 @@ bool find_option(std::span<const std::byte> ip, std::uint8_t type, wire::Mac& ma
 void emit(std::byte* ip, const wire::Address& from, const wire::Address& to, std::uint8_t type, std::uint32_t flags,
           const wire::Address& target, std::uint8_t option, const wire::Mac& mac) {
   constexpr std::size_t kBody = kNdBytes + kOptionBytes;
-  put16(ip, 0x6000);
-  put16(ip + 2, 0);
-  put16(ip + 4, kBody);
-  put8(ip + 6, kProtoIcmpV6);
-  put8(ip + 7, 255);
-  put_v6(ip + 8, from);
-  put_v6(ip + 24, to);
+  wire::store16(ip, 0x6000);
+  wire::store16(ip + 2, 0);
+  wire::store16(ip + 4, kBody);
+  wire::store8(ip + 6, wire::kProtocolIcmpV6);
+  wire::store8(ip + 7, 255);
+  wire::store_ipv6(ip + 8, from);
+  wire::store_ipv6(ip + 24, to);
   std::byte* nd = ip + kIp6Bytes;
-  put8(nd, type);
-  put8(nd + 1, 0);
-  put16(nd + 2, 0);
-  put16(nd + 4, flags >> 16);
-  put16(nd + 6, flags & 0xffff);
-  put_v6(nd + 8, target);
-  put8(nd + 24, option);
-  put8(nd + 25, 1);
-  put_mac(nd + 26, mac);
-  put16(nd + 2, fold_checksum(sum16(nd, kBody, sum16(ip + 8, 32, kBody + kProtoIcmpV6))));
+  wire::store8(nd, type);
+  wire::store8(nd + 1, 0);
+  wire::store16(nd + 2, 0);
+  wire::store16(nd + 4, flags >> 16);
+  wire::store16(nd + 6, flags & 0xffff);
+  wire::store_ipv6(nd + 8, target);
+  wire::store8(nd + 24, option);
+  wire::store8(nd + 25, 1);
+  wire::store_mac(nd + 26, mac);
+  wire::store16(nd + 2, wire::internet_checksum(
+                            {nd, kBody}, wire::ones_complement_sum({ip + 8, 32}, kBody + wire::kProtocolIcmpV6)));
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ void LinkStack::Impl::receive_solicitation(const LinkFrame& frame, std::span<con
     ++counters.malformed;
     return;
   }
-  const wire::Address source = v6_address(ip.data() + 8), target = v6_address(ip.data() + kIp6Bytes + 8);
+  const wire::Address source = wire::load_ipv6(ip.data() + 8), target = wire::load_ipv6(ip.data() + kIp6Bytes + 8);
   wire::Mac mac{};
   const bool has_mac = find_option(ip, kSourceOption, mac);
   if (!local(target)) {
@@ -84,19 +85,19 @@ void LinkStack::Impl::receive_solicitation(const LinkFrame& frame, std::span<con
   if (local(source)) return defend(source, now);
   if (has_mac) learn(source, mac, now);
   if (kernel_answers_for(target)) return;
-  send_advertisement(has_mac && is_unicast(mac) ? mac : frame.source, source, target, true);
+  send_advertisement(has_mac && wire::is_unicast(mac) ? mac : frame.source, source, target, true);
 }
 
 void LinkStack::Impl::receive_advertisement(std::span<const std::byte> ip, Nanos now) {
   ++counters.advertisements;
-  const bool to_group = v6_address(ip.data() + 24).is_multicast();
+  const bool to_group = wire::load_ipv6(ip.data() + 24).is_multicast();
   const bool good = well_formed(ip);
-  const std::uint32_t flags = good ? get32(ip.data() + kIp6Bytes + 4) : 0;
+  const std::uint32_t flags = good ? wire::load32(ip.data() + kIp6Bytes + 4) : 0;
   if (!good || (to_group && (flags & kSolicited) != 0)) {
     ++counters.malformed;
     return;
   }
-  const wire::Address target = v6_address(ip.data() + kIp6Bytes + 8);
+  const wire::Address target = wire::load_ipv6(ip.data() + kIp6Bytes + 8);
   if (local(target)) return defend(target, now);
   wire::Mac mac{};
   Neighbour* known = table.find(target);
@@ -118,8 +119,8 @@ void LinkStack::Impl::send_solicitation(const wire::Address& target, const wire:
   wire::Address group;
   group.bytes = {0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, t[13], t[14], t[15]};
   const wire::Mac group_mac{0x33, 0x33, 0xff, t[13], t[14], t[15]};
-  const auto body =
-      start_frame(unicast != nullptr ? *unicast : group_mac, kEtherIpv6, kIp6Bytes + kNdBytes + kOptionBytes);
+  const auto body = start_frame(unicast != nullptr ? *unicast : group_mac, wire::kEtherTypeIpv6,
+                                kIp6Bytes + kNdBytes + kOptionBytes);
   if (body.empty()) return;
   emit(body.data(), *from, unicast != nullptr ? target : group, kSolicitation, 0, target, kSourceOption,
        config.mac);
@@ -127,7 +128,7 @@ void LinkStack::Impl::send_solicitation(const wire::Address& target, const wire:
 
 void LinkStack::Impl::send_advertisement(const wire::Mac& to_mac, const wire::Address& to,
                                          const wire::Address& target, bool solicited) {
-  const auto body = start_frame(to_mac, kEtherIpv6, kIp6Bytes + kNdBytes + kOptionBytes);
+  const auto body = start_frame(to_mac, wire::kEtherTypeIpv6, kIp6Bytes + kNdBytes + kOptionBytes);
   if (body.empty()) return;
   emit(body.data(), target, to, kAdvertisement, (solicited ? kSolicited : 0) | kOverride, target, kTargetOption,
        config.mac);

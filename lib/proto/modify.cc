@@ -10,6 +10,7 @@
 #include "proto/rc/send_position.h"
 #include "proto/work/rate_limit.h"
 #include "proto/work/teardown.h"
+#include "wire/frame_template.h"
 
 namespace uroce::proto {
 namespace {

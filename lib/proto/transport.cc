@@ -18,6 +18,7 @@
 #include "proto/work/direct_placement.h"
 #include "proto/work/rate_limit.h"
 #include "proto/work/teardown.h"
+#include "wire/frame_template.h"
 
 namespace uroce::proto {
 namespace {

@@ -25,6 +25,8 @@
 #include "proto/state/counters.h"
 #include "proto/state/types.h"
 #include "queue/completion_queue.h"
+#include "wire/address.h"
+#include "wire/frame_template.h"
 #include "wire/packet.h"
 
 namespace uroce::proto {

@@ -4,6 +4,8 @@
 #include <cstdarg>
 #include <cstdio>
 
+#include "wire/extended_headers.h"
+
 namespace uroce::wire {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <string_view>
 
+#include "wire/address.h"
 #include "wire/packet.h"
 
 namespace uroce::wire {

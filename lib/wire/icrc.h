@@ -10,6 +10,8 @@
 
 namespace uroce::wire {
 
+inline constexpr std::size_t kIcrcBytes = 4;
+
 /// One way to compute it. CRC states are neither pre- nor post-inverted beyond what seed() and finish() do.
 struct CrcEngine {
   std::string_view name;  ///< "portable", "pclmulqdq", "vpclmulqdq", "gfni"

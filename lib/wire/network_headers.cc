@@ -1,14 +1,20 @@
 #include "wire/network_headers.h"
 
+#include <cstring>
+
 namespace uroce::wire {
 
-std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint32_t sum) {
+std::uint32_t ones_complement_sum(std::span<const std::byte> bytes, std::uint32_t sum) {
   std::uint64_t total = sum;
   std::size_t at = 0;
   for (; at + 2 <= bytes.size(); at += 2) total += load16(&bytes[at]);
   if (at < bytes.size()) total += static_cast<std::uint32_t>(load8(&bytes[at])) << 8;
   while (total >> 16 != 0) total = (total & 0xffff) + (total >> 16);
-  return static_cast<std::uint16_t>(~total);
+  return static_cast<std::uint32_t>(total);
+}
+
+std::uint16_t internet_checksum(std::span<const std::byte> bytes, std::uint32_t sum) {
+  return static_cast<std::uint16_t>(~ones_complement_sum(bytes, sum));
 }
 
 EthernetHeader EthernetHeader::parse(const std::byte* from) {

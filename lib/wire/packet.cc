@@ -1,38 +1,15 @@
 #include "wire/packet.h"
 
-#include <algorithm>
+#include <cstring>
 
+#include "wire/bytes.h"
 #include "wire/icrc.h"
 #include "wire/network_headers.h"
 
 namespace uroce::wire {
 namespace {
 
-constexpr std::array<std::uint8_t, 12> kV4Prefix = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
 constexpr std::size_t kIcrcAndBth = kBthBytes + kIcrcBytes;
-
-Address v4_address(const std::byte* from) {
-  Address address;
-  std::copy(kV4Prefix.begin(), kV4Prefix.end(), address.bytes.begin());
-  std::memcpy(&address.bytes[12], from, 4);
-  return address;
-}
-Address v6_address(const std::byte* from) {
-  Address address;
-  std::memcpy(address.bytes.data(), from, 16);
-  return address;
-}
-
-// One's complement sum of 20 bytes as big-endian words: 0xffff when the checksum in them is right.
-std::uint32_t v4_header_sum(const std::byte* ip) {
-  std::uint64_t sum = std::uint64_t{load_raw<std::uint32_t>(ip)} + load_raw<std::uint32_t>(ip + 4) +
-                      load_raw<std::uint32_t>(ip + 8) + load_raw<std::uint32_t>(ip + 12) +
-                      load_raw<std::uint32_t>(ip + 16);
-  sum = (sum & 0xffffffff) + (sum >> 32);
-  sum = (sum & 0xffff) + (sum >> 16);
-  sum = (sum & 0xffff) + (sum >> 16);
-  return static_cast<std::uint32_t>(sum);
-}
 
 /// What the network layer says: where UDP starts, and how long it is at most.
 struct Network {
@@ -51,7 +28,7 @@ ParseVerdict parse_v4(const std::byte* ip, std::size_t bytes, bool check_sum, Rx
   if (bytes < header + 8) return ParseVerdict::kTruncated;
   if (load16(ip + header + 2) != kRoceUdpPort) return ParseVerdict::kNotRoce;
   if (header != 20 || (fragment & 0x2000) != 0) return ParseVerdict::kBadIpHeader;
-  if (check_sum && v4_header_sum(ip) != 0xffff) return ParseVerdict::kBadIpHeader;
+  if (check_sum && ipv4_header_sum(ip) != 0xffff) return ParseVerdict::kBadIpHeader;
   const std::uint32_t total = load16(ip + 2);
   if (total > bytes) return ParseVerdict::kTruncated;
   if (total < 28) return ParseVerdict::kBadIpHeader;
@@ -81,7 +58,7 @@ ParseVerdict parse_v6(const std::byte* ip, std::size_t bytes, RxPacket& out, Net
 // BTH to ICRC: `bytes` of them.
 ParseVerdict parse_transport(const std::byte* bth, std::uint32_t bytes, RxPacket& out) {
   if (bytes < kIcrcAndBth) return ParseVerdict::kBadLength;
-  out.bth = parse_bth(bth);
+  out.bth = Bth::parse(bth);
   const OpcodeInfo& info = kOpcodes[out.bth.opcode];
   if (!info.known()) return ParseVerdict::kUnknownOpcode;
   if (out.bth.version != 0) return ParseVerdict::kBadTransportVersion;
@@ -111,11 +88,8 @@ ParseVerdict conclude(RxPacket& packet, std::uint32_t icrc, const std::byte* at,
 
 }  // namespace
 
-bool Address::is_v4() const { return std::equal(kV4Prefix.begin(), kV4Prefix.end(), bytes.begin()); }
-bool Address::is_multicast() const { return is_v4() ? bytes[12] >> 4 == 0xe : bytes[0] == 0xff; }
-
-Address RxPacket::source() const { return ip_bytes == 20 ? v4_address(ip + 12) : v6_address(ip + 8); }
-Address RxPacket::destination() const { return ip_bytes == 20 ? v4_address(ip + 16) : v6_address(ip + 24); }
+Address RxPacket::source() const { return ip_bytes == 20 ? load_ipv4(ip + 12) : load_ipv6(ip + 8); }
+Address RxPacket::destination() const { return ip_bytes == 20 ? load_ipv4(ip + 16) : load_ipv6(ip + 24); }
 
 ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options, RxPacket& out) {
   const std::byte* const start = frame.data();
@@ -178,73 +152,6 @@ ParseVerdict place_payload(RxPacket& packet, std::byte* to, std::size_t held) {
   const ParseVerdict verdict = conclude(packet, icrc_finish(state), rest + held, PacketState::kPlaced);
   if (verdict == ParseVerdict::kOk && held != 0) std::memcpy(to + early, rest, held);
   return verdict;
-}
-
-std::uint16_t source_port(std::uint32_t flow_label, Qpn local, Qpn remote) {
-  if (flow_label == 0) {
-    std::uint64_t v = std::uint64_t{local.value} * remote.value;
-    v ^= v >> 20;
-    v ^= v >> 40;
-    flow_label = static_cast<std::uint32_t>(v & 0xfffff);
-  }
-  return static_cast<std::uint16_t>(0xc000 | ((flow_label & 0x3fff) ^ ((flow_label & 0xfc000) >> 14)));
-}
-
-FrameTemplate::FrameTemplate(const PathAddress& path) : v4_(path.dest.is_v4()) {
-  std::byte* at = bytes_.data();
-  const std::uint16_t type = v4_ ? kEtherTypeIpv4 : kEtherTypeIpv6;
-  EthernetHeader{path.dest_mac, path.source_mac, path.vlan ? kEtherTypeVlan : type}.emit(at);
-  at += EthernetHeader::kBytes;
-  if (path.vlan) {
-    VlanTag{*path.vlan, type}.emit(at);
-    at += VlanTag::kBytes;
-  }
-  ip_offset_ = static_cast<std::uint8_t>(at - bytes_.data());
-  if (v4_) {
-    Ipv4Header ip;
-    ip.traffic_class = path.traffic_class;
-    ip.ttl = path.hop_limit;
-    std::copy_n(path.source.bytes.begin() + 12, 4, ip.source.begin());
-    std::copy_n(path.dest.bytes.begin() + 12, 4, ip.dest.begin());
-    ip.emit(at);
-    ip_sum_ = v4_header_sum(at);
-    at += Ipv4Header::kBytes;
-  } else {
-    Ipv6Header ip;
-    ip.traffic_class = path.traffic_class;
-    ip.flow_label = path.flow_label;
-    ip.hop_limit = path.hop_limit;
-    ip.source = path.source.bytes;
-    ip.dest = path.dest.bytes;
-    ip.emit(at);
-    at += Ipv6Header::kBytes;
-  }
-  UdpHeader{path.source_port, kRoceUdpPort, 0, 0}.emit(at);
-  header_bytes_ = static_cast<std::uint8_t>(at + UdpHeader::kBytes - bytes_.data());
-}
-
-std::size_t FrameTemplate::emit(std::byte* to, std::size_t ib_bytes, bool offload_checksum) const {
-  const std::size_t bytes = header_bytes_;
-  const std::size_t udp_bytes = ib_bytes + UdpHeader::kBytes;
-  std::byte* const ip = to + ip_offset_;
-  // Fixed sizes that overlap: 42 to 46 bytes with IPv4, 62 to 66 with IPv6.
-  std::memcpy(to, bytes_.data(), 32);
-  if (v4_) {
-    std::memcpy(to + bytes - 16, bytes_.data() + bytes - 16, 16);
-    const auto total = swap_bytes(static_cast<std::uint16_t>(udp_bytes + Ipv4Header::kBytes));
-    store_raw(ip + 2, total);
-    if (!offload_checksum) {
-      std::uint32_t sum = ip_sum_ + total;
-      sum = (sum & 0xffff) + (sum >> 16);
-      store_raw(ip + 10, static_cast<std::uint16_t>(~sum));
-    }
-  } else {
-    std::memcpy(to + 32, bytes_.data() + 32, 16);
-    std::memcpy(to + bytes - 32, bytes_.data() + bytes - 32, 32);
-    store16(ip + 4, static_cast<std::uint16_t>(udp_bytes));
-  }
-  store16(to + bytes - 4, static_cast<std::uint16_t>(udp_bytes));
-  return bytes;
 }
 
 }  // namespace uroce::wire

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "cm/mad.h"
+#include "wire/extended_headers.h"
+#include "wire/frame_template.h"
 #include "wire/icrc.h"
 
 namespace uroce::daemon {
@@ -27,7 +29,7 @@ std::size_t emit_gsi_frame(const wire::PathAddress& path, std::span<const std::b
   bth.opcode = kUdSendOnly;
   bth.dest_qpn = Qpn{wire::kGsiQpn};
   bth.psn = psn;
-  wire::emit(bth, at);
+  bth.emit(at);
   at += wire::kBthBytes;
   wire::Deth{wire::kGsiQkey, Qpn{wire::kGsiQpn}}.emit(at);
   at += wire::Deth::kBytes;

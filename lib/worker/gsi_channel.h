@@ -13,6 +13,7 @@
 #include "base/types.h"
 #include "cm/manager.h"
 #include "net/link_stack.h"
+#include "wire/frame_template.h"
 #include "wire/mad.h"
 #include "wire/packet.h"
 #include "worker/channel.h"

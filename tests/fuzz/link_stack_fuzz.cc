@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "net/bytes.h"
 #include "net/flow_table.h"
 #include "net/link_stack.h"
 #include "wire/ethernet_frame.h"
+#include "wire/network_headers.h"
 
 namespace {
 
@@ -111,7 +111,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     now += 300 * kMillisecond;
     stack.advance(now);
     while (const std::size_t sent = stack.next_frame(out)) {
-      if (sent < net::kMinFrameBytes || net::get_mac(out.data() + 6) != config.mac) std::abort();
+      if (sent < wire::kMinFrameBytes || wire::load_mac(out.data() + 6) != config.mac) std::abort();
     }
     if (stack.neighbours() > config.max_neighbours) std::abort();
     if (stack.resolve(own4, now, mac) != net::Resolution::kResolved || mac != config.mac) std::abort();

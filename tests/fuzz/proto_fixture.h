@@ -11,6 +11,7 @@
 
 #include "tests/sim/end.h"
 #include "tests/sim/host.h"
+#include "wire/frame_template.h"
 
 namespace uroce::fuzz {
 

@@ -7,6 +7,8 @@
 #include <cstring>
 
 #include "tests/fuzz/proto_fixture.h"
+#include "wire/extended_headers.h"
+#include "wire/frame_template.h"
 #include "wire/icrc.h"
 #include "wire/opcode.h"
 
@@ -65,7 +67,7 @@ std::vector<std::byte> build(Fixture& world, Input& input) {
   std::vector<std::byte> frame(path.header_bytes() + ib_bytes);
   path.emit(frame.data(), ib_bytes);
   std::byte* const start = frame.data() + path.header_bytes();
-  wire::emit(bth, start);
+  bth.emit(start);
   input.copy(start + wire::kBthBytes, headers - wire::kBthBytes);
   if ((control & 2) != 0) name_target(info, start);
   if (info.reth != 0 && (control & 2) != 0) {

@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "wire/dump.h"
+#include "wire/extended_headers.h"
+#include "wire/frame_template.h"
 #include "wire/icrc.h"
 
 namespace uroce::script {

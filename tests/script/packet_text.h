@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/script/world.h"
+#include "wire/frame_template.h"
 #include "wire/opcode.h"
 #include "wire/packet.h"
 

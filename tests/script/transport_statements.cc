@@ -3,6 +3,7 @@
 
 #include "tests/script/names.h"
 #include "tests/script/transport_world.h"
+#include "wire/frame_template.h"
 
 namespace uroce::script {
 namespace {

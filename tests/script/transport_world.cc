@@ -5,6 +5,7 @@
 
 #include "proto/state/counters.h"
 #include "tests/script/names.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::script {
 namespace {

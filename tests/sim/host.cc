@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "wire/frame_template.h"
+
 namespace uroce::sim {
 namespace {
 

@@ -17,6 +17,7 @@
 #include "queue/completion_queue.h"
 #include "queue/work_queue.h"
 #include "tests/sim/network.h"
+#include "wire/frame_template.h"
 #include "wire/header_prediction.h"
 #include "wire/packet.h"
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "wire/frame_template.h"
+
 namespace uroce::sim {
 namespace {
 

@@ -8,6 +8,7 @@
 
 #include "tests/sim/host.h"
 #include "tests/sim/network.h"
+#include "wire/extended_headers.h"
 #include "wire/opcode.h"
 #include "wire/packet.h"
 

@@ -19,6 +19,8 @@
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
 #include "queue/work_queue.h"
+#include "wire/address.h"
+#include "wire/frame_template.h"
 #include "wire/header_prediction.h"
 #include "wire/packet.h"
 

@@ -3,6 +3,8 @@
 
 #include <array>
 
+#include "wire/extended_headers.h"
+#include "wire/frame_template.h"
 #include "wire/icrc.h"
 #include "wire/packet.h"
 
@@ -31,7 +33,7 @@ std::size_t build(const FrameTemplate& frame, std::byte* to, const std::byte* pa
   header.opcode = kWriteOnly;
   header.dest_qpn = Qpn{17};
   header.psn = psn;
-  emit(header, bth);
+  header.emit(bth);
   Reth{0x1000, Key{42}, static_cast<std::uint32_t>(bytes)}.emit(bth + info.reth);
   if (icrc) {
     const std::byte* const ip = to + frame.ip_offset();

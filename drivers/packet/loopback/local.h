@@ -15,6 +15,7 @@
 
 #include "base/frame.h"
 #include "net/device.h"
+#include "wire/network_headers.h"
 
 namespace uroce::loopback {
 

@@ -13,6 +13,7 @@
 #include "control/link_control.h"
 #include "control/reply.h"
 #include "control/state.h"
+#include "wire/frame_template.h"
 
 namespace uroce::daemon::commands {
 

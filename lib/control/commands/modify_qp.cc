@@ -2,6 +2,7 @@
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
 #include "platform/log.h"
+#include "wire/frame_template.h"
 
 namespace uroce::daemon::commands {
 namespace {

@@ -5,6 +5,7 @@
 #include "proto/work/gather.h"
 #include "proto/work/send_completion.h"
 #include "proto/work/wqe.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::proto::completer {
 namespace {

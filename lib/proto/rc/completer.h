@@ -3,6 +3,7 @@
 #pragma once
 
 #include "proto/state/context.h"
+#include "wire/packet.h"
 
 namespace uroce::proto::completer {
 

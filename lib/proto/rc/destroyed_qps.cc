@@ -4,6 +4,7 @@
 
 #include "proto/rc/responder.h"
 #include "proto/state/context.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::proto {
 

@@ -14,6 +14,8 @@
 #include "proto/state/qp.h"
 #include "proto/state/qpn_table.h"
 #include "proto/state/types.h"
+#include "wire/frame_template.h"
+#include "wire/opcode.h"
 #include "wire/packet.h"
 
 namespace uroce::proto {

@@ -7,6 +7,7 @@
 #include "proto/work/data_packet.h"
 #include "proto/work/local_work.h"
 #include "proto/work/send_completion.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::proto::requester {
 namespace {

@@ -3,6 +3,8 @@
 #include <cstring>
 
 #include "proto/work/teardown.h"
+#include "wire/extended_headers.h"
+#include "wire/frame_template.h"
 
 namespace uroce::proto::responder {
 namespace {

@@ -7,6 +7,9 @@
 
 #include "proto/state/context.h"
 #include "proto/work/message.h"
+#include "wire/extended_headers.h"
+#include "wire/frame_template.h"
+#include "wire/packet.h"
 
 namespace uroce::proto::responder {
 

@@ -2,6 +2,7 @@
 #include "proto/rc/responder.h"
 #include "proto/work/gather.h"
 #include "proto/work/receive_queue.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::proto::responder {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "proto/rc/responder.h"
 #include "proto/work/gather.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::proto::responder {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/types.h"
-#include "wire/packet.h"
+#include "wire/frame_template.h"
 
 namespace uroce::proto {
 

@@ -3,6 +3,8 @@
 #include <bit>
 #include <cerrno>
 
+#include "wire/frame_template.h"
+
 namespace uroce::proto {
 namespace {
 

@@ -6,7 +6,7 @@
 
 #include "abi/queue_entries.h"
 #include "base/types.h"
-#include "wire/packet.h"
+#include "wire/frame_template.h"
 
 namespace uroce::proto {
 
@@ -49,6 +49,7 @@ enum AttrMask : std::uint32_t {
   kAttrRateLimit = 1 << 25,
 };
 
+inline constexpr std::uint32_t kMaxSge = 32;       ///< of a work request
 inline constexpr std::uint8_t kMaxRdAtomic = 128;  ///< outstanding READs and atomics, either way
 
 /// Attributes; an AttrMask states which of them are given. The control plane has resolved the address vector into

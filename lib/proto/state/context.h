@@ -21,6 +21,7 @@
 #include "proto/state/srq.h"
 #include "proto/state/types.h"
 #include "queue/completion_queue.h"
+#include "wire/packet.h"
 
 namespace uroce::proto {
 

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "wire/packet.h"
+#include "wire/address.h"
 
 namespace uroce::proto {
 

@@ -9,8 +9,9 @@
 
 #include "base/frame.h"
 #include "base/types.h"
+#include "wire/bth.h"
+#include "wire/frame_template.h"
 #include "wire/icrc.h"
-#include "wire/packet.h"
 
 namespace uroce::proto {
 

@@ -16,11 +16,12 @@
 #include "proto/state/packet_builder.h"
 #include "proto/state/rtt_estimator.h"
 #include "queue/work_queue.h"
-#include "wire/packet.h"
+#include "wire/bth.h"
+#include "wire/frame_template.h"
+#include "wire/opcode.h"
 
 namespace uroce::proto {
 
-inline constexpr std::uint32_t kMaxSge = 32;            ///< of a receive WQE
 inline constexpr std::uint32_t kMaxMessage = 1u << 31;  ///< bytes
 inline constexpr std::uint32_t kReadChunkPackets = 32;  ///< a longer READ is sent as several requests; a power of 2
 inline constexpr std::uint32_t kNoQp = ~std::uint32_t{0};

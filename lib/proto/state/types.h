@@ -13,7 +13,7 @@
 #include "proto/state/congestion_window.h"
 #include "proto/state/counters.h"
 #include "queue/work_queue.h"
-#include "wire/packet.h"
+#include "wire/address.h"
 
 namespace uroce::proto {
 

@@ -6,6 +6,8 @@
 #include "proto/unreliable/receive.h"
 #include "proto/work/data_packet.h"
 #include "proto/work/receive_queue.h"
+#include "wire/address.h"
+#include "wire/bytes.h"
 #include "wire/ethernet_frame.h"
 #include "wire/network_headers.h"
 

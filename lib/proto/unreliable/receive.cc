@@ -8,7 +8,11 @@
 #include "proto/work/message.h"
 #include "proto/work/receive_queue.h"
 #include "proto/work/teardown.h"
+#include "wire/bytes.h"
+#include "wire/extended_headers.h"
 #include "wire/network_headers.h"
+#include "wire/opcode.h"
+#include "wire/packet.h"
 
 namespace uroce::proto::unreliable {
 namespace {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "proto/state/context.h"
+#include "wire/packet.h"
 
 namespace uroce::proto::unreliable {
 

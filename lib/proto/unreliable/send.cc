@@ -5,6 +5,8 @@
 #include "proto/work/local_work.h"
 #include "proto/work/send_completion.h"
 #include "proto/work/teardown.h"
+#include "wire/extended_headers.h"
+#include "wire/frame_template.h"
 
 namespace uroce::proto::unreliable {
 namespace {

@@ -1,6 +1,7 @@
 #include "proto/work/message.h"
 
 #include "proto/work/receive_queue.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::proto {
 

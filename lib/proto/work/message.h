@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "proto/state/context.h"
+#include "wire/packet.h"
 
 namespace uroce::proto {
 

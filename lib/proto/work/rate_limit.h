@@ -8,6 +8,7 @@
 #include <span>
 
 #include "proto/state/context.h"
+#include "wire/packet.h"
 
 namespace uroce::proto::rate_limit {
 

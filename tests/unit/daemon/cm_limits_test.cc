@@ -5,6 +5,7 @@
 
 #include "cm/mad.h"
 #include "cm_party.h"
+#include "wire/frame_template.h"
 
 namespace uroce::daemon::testing {
 namespace {

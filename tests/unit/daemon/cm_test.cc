@@ -10,6 +10,7 @@
 #include "admin/query.h"
 #include "cm/mad.h"
 #include "cm_party.h"
+#include "wire/frame_template.h"
 
 namespace uroce::daemon::testing {
 namespace {

@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "test_daemon.h"
+#include "wire/network_headers.h"
 
 namespace uroce::daemon::testing {
 namespace {

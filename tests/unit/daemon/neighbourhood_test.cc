@@ -3,9 +3,10 @@
 
 #include <cstring>
 
-#include "net/bytes.h"
 #include "test_client.h"
 #include "test_daemon.h"
+#include "wire/bytes.h"
+#include "wire/network_headers.h"
 
 namespace uroce::daemon::testing {
 namespace {
@@ -56,7 +57,7 @@ class NeighbourhoodTest : public ::testing::TestWithParam<std::uint32_t> {
     const std::size_t at = v6 ? 14 + 40 + 8 : 14 + 24;
     const std::uint8_t type = v6 ? 143 : 0x22;
     const Bytes frame = sent([&](std::span<const std::byte> bytes) {
-      return bytes.size() > at && net::get16(&bytes[12]) == (v6 ? net::kEtherIpv6 : net::kEtherIpv4) &&
+      return bytes.size() > at && wire::load16(&bytes[12]) == (v6 ? wire::kEtherTypeIpv6 : wire::kEtherTypeIpv4) &&
              std::to_integer<int>(bytes[v6 ? 54 : 14 + 9]) == (v6 ? 58 : 2) &&
              std::to_integer<std::uint8_t>(bytes[at]) == type;
     });
@@ -147,23 +148,24 @@ TEST_P(NeighbourhoodTest, AFarIpv6DestinationIsReachedThroughTheGateway) {
   create_ah(far, 1, status);
   ASSERT_EQ(status, kParked) << "the gateway isn't known yet";
   const Bytes asked = sent([](std::span<const std::byte> bytes) {
-    return bytes.size() >= 86 && net::get16(&bytes[12]) == net::kEtherIpv6 && net::get8(&bytes[54]) == 135;
+    return bytes.size() >= 86 && wire::load16(&bytes[12]) == wire::kEtherTypeIpv6 && wire::load8(&bytes[54]) == 135;
   });
   ASSERT_FALSE(asked.empty()) << "nobody asked";
-  ASSERT_EQ(net::v6_address(&asked[62]), gateway);
+  ASSERT_EQ(wire::load_ipv6(&asked[62]), gateway);
   // Its advertisement: solicited, with its address.
   Bytes answer = asked;
   answer.resize(86);
-  net::put_mac(answer.data(), daemon.devices[0].info().mac);
-  net::put_mac(&answer[6], kRouterMac);
-  net::put_v6(&answer[22], gateway);
-  net::put_v6(&answer[38], ipv6(0, 1));
-  net::put8(&answer[54], 136);
-  net::put16(&answer[56], 0);
-  net::put8(&answer[58], 0x60);
-  net::put8(&answer[78], 2);
-  net::put_mac(&answer[80], kRouterMac);
-  net::put16(&answer[56], net::fold_checksum(net::sum16(&answer[54], 32, net::sum16(&answer[22], 32, 32 + 58))));
+  wire::store_mac(answer.data(), daemon.devices[0].info().mac);
+  wire::store_mac(&answer[6], kRouterMac);
+  wire::store_ipv6(&answer[22], gateway);
+  wire::store_ipv6(&answer[38], ipv6(0, 1));
+  wire::store8(&answer[54], 136);
+  wire::store16(&answer[56], 0);
+  wire::store8(&answer[58], 0x60);
+  wire::store8(&answer[78], 2);
+  wire::store_mac(&answer[80], kRouterMac);
+  wire::store16(&answer[56],
+                wire::internet_checksum({&answer[54], 32}, wire::ones_complement_sum({&answer[22], 32}, 32 + 58)));
   daemon.devices[0].inject(answer);
   std::uint32_t ah = 0;
   EXPECT_TRUE(daemon.run_until([&] {
@@ -177,12 +179,12 @@ TEST_P(NeighbourhoodTest, AFarIpv6DestinationIsReachedThroughTheGateway) {
   entry.ud = {0x77, 0x1234};
   qp.post_send(entry, {});
   const Bytes frame = sent([](std::span<const std::byte> bytes) {
-    return bytes.size() > 62 && net::get16(&bytes[12]) == net::kEtherIpv6 && net::get8(&bytes[20]) == 17;
+    return bytes.size() > 62 && wire::load16(&bytes[12]) == wire::kEtherTypeIpv6 && wire::load8(&bytes[20]) == 17;
   });
   ASSERT_FALSE(frame.empty()) << "the datagram was not sent";
-  EXPECT_EQ(net::get_mac(frame.data()), kRouterMac);
-  EXPECT_EQ(net::v6_address(&frame[38]), far);
-  EXPECT_EQ(net::v6_address(&frame[22]), ipv6(0, 1));
+  EXPECT_EQ(wire::load_mac(frame.data()), kRouterMac);
+  EXPECT_EQ(wire::load_ipv6(&frame[38]), far);
+  EXPECT_EQ(wire::load_ipv6(&frame[22]), ipv6(0, 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Workers, NeighbourhoodTest, ::testing::Values(1u, 2u));

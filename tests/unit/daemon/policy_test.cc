@@ -11,6 +11,7 @@
 #include <set>
 #include <vector>
 
+#include "base/qpn_layout.h"
 #include "control/poller_census.h"
 #include "control/qpn.h"
 #include "control/quotas.h"

@@ -16,6 +16,7 @@
 #include "control/privilege.h"
 #include "test_client.h"
 #include "test_daemon.h"
+#include "wire/bytes.h"
 #include "wire/network_headers.h"
 
 namespace uroce::daemon::testing {

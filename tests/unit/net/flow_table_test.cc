@@ -1,10 +1,11 @@
 #include "net/flow_table.h"
+#include "wire/address.h"
+#include "wire/bytes.h"
+#include "wire/network_headers.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
-#include "wire/network_headers.h"
 
 namespace uroce::net {
 namespace {

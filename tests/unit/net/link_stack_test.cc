@@ -1,12 +1,12 @@
 // LinkStack over hand-made frames: what it answers, what it believes, what it survives.
 #include "net/link_stack.h"
+#include "wire/bytes.h"
+#include "wire/network_headers.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <random>
-
-#include "net/bytes.h"
 
 namespace uroce::net {
 namespace {
@@ -93,17 +93,17 @@ class LinkStackTest : public ::testing::Test {
   static Bytes arp(const wire::Mac& to, const wire::Mac& from, unsigned operation, const wire::Mac& sender_mac,
                    const wire::Address& sender, const wire::Address& target) {
     Bytes frame(60, std::byte{0});
-    put_mac(frame.data(), to);
-    put_mac(&frame[6], from);
-    put16(&frame[12], kEtherArp);
-    put16(&frame[14], 1);
-    put16(&frame[16], kEtherIpv4);
-    put8(&frame[18], 6);
-    put8(&frame[19], 4);
-    put16(&frame[20], operation);
-    put_mac(&frame[22], sender_mac);
-    put_v4(&frame[28], sender);
-    put_v4(&frame[38], target);
+    wire::store_mac(frame.data(), to);
+    wire::store_mac(&frame[6], from);
+    wire::store16(&frame[12], wire::kEtherTypeArp);
+    wire::store16(&frame[14], 1);
+    wire::store16(&frame[16], wire::kEtherTypeIpv4);
+    wire::store8(&frame[18], 6);
+    wire::store8(&frame[19], 4);
+    wire::store16(&frame[20], operation);
+    wire::store_mac(&frame[22], sender_mac);
+    wire::store_ipv4(&frame[28], sender);
+    wire::store_ipv4(&frame[38], target);
     return frame;
   }
   static Bytes arp_reply(const wire::Address& sender, const wire::Mac& mac) {
@@ -128,7 +128,7 @@ TEST_F(LinkStackTest, announces_its_addresses_when_it_starts) {
 }
 
 TEST_F(LinkStackTest, answers_an_arp_request_and_remembers_who_asked) {
-  stack_.receive(arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 2), v4(192, 0, 2, 1)), 10);
+  stack_.receive(arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 2), v4(192, 0, 2, 1)), 10);
   EXPECT_EQ(to_hex(next()), to_hex(hex("020000000002 020000000001 0806 0001 0800 06 04 0002 020000000001 c0000201"
                                        "020000000002 c0000202 000000000000000000000000000000000000")));
   EXPECT_EQ(resolve(v4(192, 0, 2, 2), 20), Resolution::kResolved);
@@ -178,14 +178,14 @@ TEST_F(LinkStackTest, resolves_own_multicast_and_broadcast_addresses_at_once) {
   EXPECT_EQ(resolve(v4(192, 0, 2, 1), 0), Resolution::kResolved);
   EXPECT_EQ(mac_, kOwnMac);
   EXPECT_EQ(resolve(v4(192, 0, 2, 255), 0), Resolution::kResolved);
-  EXPECT_EQ(mac_, kBroadcastMac);
+  EXPECT_EQ(mac_, wire::kBroadcastMac);
   EXPECT_EQ(resolve(v4(239, 129, 2, 3), 0), Resolution::kResolved);
   EXPECT_EQ(mac_, (wire::Mac{0x01, 0, 0x5e, 1, 2, 3}));
 }
 
 TEST_F(LinkStackTest, takes_no_answer_that_nobody_asked_for) {
   stack_.receive(arp_reply(v4(192, 0, 2, 66), kOtherMac), 5);
-  stack_.receive(arp(kBroadcastMac, kOtherMac, 1, kOtherMac, v4(192, 0, 2, 67), v4(192, 0, 2, 67)), 5);
+  stack_.receive(arp(wire::kBroadcastMac, kOtherMac, 1, kOtherMac, v4(192, 0, 2, 67), v4(192, 0, 2, 67)), 5);
   EXPECT_EQ(stack_.neighbours(), 0u);
   EXPECT_EQ(resolve(v4(192, 0, 2, 66), 6), Resolution::kPending);
 }
@@ -193,16 +193,18 @@ TEST_F(LinkStackTest, takes_no_answer_that_nobody_asked_for) {
 TEST_F(LinkStackTest, an_announcement_moves_a_known_neighbour) {
   resolve(v4(192, 0, 2, 7), 0);
   stack_.receive(arp_reply(v4(192, 0, 2, 7), kPeerMac), 1);
-  stack_.receive(arp(kBroadcastMac, kOtherMac, 1, kOtherMac, v4(192, 0, 2, 7), v4(192, 0, 2, 7)), 2);
+  stack_.receive(arp(wire::kBroadcastMac, kOtherMac, 1, kOtherMac, v4(192, 0, 2, 7), v4(192, 0, 2, 7)), 2);
   EXPECT_EQ(resolve(v4(192, 0, 2, 7), 3), Resolution::kResolved);
   EXPECT_EQ(mac_, kOtherMac);
 }
 
 TEST_F(LinkStackTest, nobody_takes_our_own_address_from_us) {
-  stack_.receive(arp(kBroadcastMac, kOtherMac, 1, kOtherMac, v4(192, 0, 2, 1), v4(192, 0, 2, 1)), 5 * kSecond);
+  stack_.receive(arp(wire::kBroadcastMac, kOtherMac, 1, kOtherMac, v4(192, 0, 2, 1), v4(192, 0, 2, 1)),
+                 5 * kSecond);
   EXPECT_EQ(stack_.counters().address_conflicts, 1u);
   EXPECT_FALSE(next().empty()) << "it is defended";
-  stack_.receive(arp(kBroadcastMac, kOtherMac, 1, kOtherMac, v4(192, 0, 2, 1), v4(192, 0, 2, 1)), 5 * kSecond + 1);
+  stack_.receive(arp(wire::kBroadcastMac, kOtherMac, 1, kOtherMac, v4(192, 0, 2, 1), v4(192, 0, 2, 1)),
+                 5 * kSecond + 1);
   EXPECT_TRUE(next().empty()) << "but not in a storm";
   EXPECT_EQ(resolve(v4(192, 0, 2, 1), 6 * kSecond), Resolution::kResolved);
   EXPECT_EQ(mac_, kOwnMac);
@@ -213,8 +215,9 @@ TEST_F(LinkStackTest, forged_senders_are_not_believed) {
   next();
   const wire::Address asked = v4(192, 0, 2, 7);
   stack_.receive(arp(kOwnMac, kOtherMac, 2, kPeerMac, asked, v4(192, 0, 2, 1)), 1);  // frame and ARP disagree
-  stack_.receive(arp(kOwnMac, kBroadcastMac, 2, kBroadcastMac, asked, v4(192, 0, 2, 1)), 1);  // from a group
-  stack_.receive(arp(kOwnMac, kOwnMac, 2, kOwnMac, asked, v4(192, 0, 2, 1)), 1);              // from ourselves
+  stack_.receive(arp(kOwnMac, wire::kBroadcastMac, 2, wire::kBroadcastMac, asked, v4(192, 0, 2, 1)),
+                 1);                                                              // from a group
+  stack_.receive(arp(kOwnMac, kOwnMac, 2, kOwnMac, asked, v4(192, 0, 2, 1)), 1);  // from ourselves
   EXPECT_EQ(resolve(asked, 2), Resolution::kPending);
   stack_.receive(arp(kOwnMac, kOtherMac, 1, kOtherMac, v4(198, 51, 100, 9), v4(192, 0, 2, 1)), 3);
   EXPECT_EQ(stack_.neighbours(), 1u) << "an address outside our prefixes is not learnt";
@@ -224,7 +227,7 @@ TEST_F(LinkStackTest, a_flood_of_strangers_does_not_push_out_neighbours_in_use) 
   resolve(v4(192, 0, 2, 7), 0);
   stack_.receive(arp_reply(v4(192, 0, 2, 7), kPeerMac), 1);
   for (unsigned i = 10; i < 200; ++i) {
-    stack_.receive(arp(kBroadcastMac, kOtherMac, 1, kOtherMac, v4(192, 0, 2, i), v4(192, 0, 2, 1)), 1000 + i);
+    stack_.receive(arp(wire::kBroadcastMac, kOtherMac, 1, kOtherMac, v4(192, 0, 2, i), v4(192, 0, 2, 1)), 1000 + i);
   }
   EXPECT_EQ(stack_.neighbours(), 8u);
   EXPECT_EQ(resolve(v4(192, 0, 2, 7), 5000), Resolution::kResolved);
@@ -237,30 +240,30 @@ TEST_F(LinkStackTest, checks_an_old_neighbour_again_while_it_goes_on_using_it) {
   EXPECT_EQ(resolve(v4(192, 0, 2, 7), 31 * kSecond), Resolution::kResolved);
   const Bytes asked = next();
   ASSERT_GE(asked.size(), 6u);
-  EXPECT_EQ(get_mac(asked.data()), kPeerMac) << "it alone is asked";
+  EXPECT_EQ(wire::load_mac(asked.data()), kPeerMac) << "it alone is asked";
 }
 
 /// An ICMP echo request of `bytes` of data, checksums good.
 Bytes echo4(std::size_t bytes) {
   Bytes frame(14 + 20 + 8 + bytes);
-  put_mac(frame.data(), kOwnMac);
-  put_mac(&frame[6], kPeerMac);
-  put16(&frame[12], kEtherIpv4);
+  wire::store_mac(frame.data(), kOwnMac);
+  wire::store_mac(&frame[6], kPeerMac);
+  wire::store16(&frame[12], wire::kEtherTypeIpv4);
   std::byte* ip = &frame[14];
-  put8(ip, 0x45);
-  put16(ip + 2, static_cast<unsigned>(28 + bytes));
-  put16(ip + 4, 0x1234);
-  put8(ip + 8, 61);
-  put8(ip + 9, kProtoIcmp);
-  put_v4(ip + 12, v4(192, 0, 2, 2));
-  put_v4(ip + 16, v4(192, 0, 2, 1));
-  put16(ip + 10, fold_checksum(sum16(ip, 20)));
+  wire::store8(ip, 0x45);
+  wire::store16(ip + 2, static_cast<unsigned>(28 + bytes));
+  wire::store16(ip + 4, 0x1234);
+  wire::store8(ip + 8, 61);
+  wire::store8(ip + 9, wire::kProtocolIcmp);
+  wire::store_ipv4(ip + 12, v4(192, 0, 2, 2));
+  wire::store_ipv4(ip + 16, v4(192, 0, 2, 1));
+  wire::store16(ip + 10, wire::internet_checksum({ip, 20}));
   std::byte* icmp = ip + 20;
-  put8(icmp, 8);
-  put16(icmp + 4, 0x0102);
-  put16(icmp + 6, 0x0304);
+  wire::store8(icmp, 8);
+  wire::store16(icmp + 4, 0x0102);
+  wire::store16(icmp + 6, 0x0304);
   for (std::size_t i = 0; i < bytes; ++i) icmp[8 + i] = static_cast<std::byte>(i);
-  put16(icmp + 2, fold_checksum(sum16(icmp, 8 + bytes)));
+  wire::store16(icmp + 2, wire::internet_checksum({icmp, 8 + bytes}));
   return frame;
 }
 
@@ -320,9 +323,10 @@ Bytes bare_advertisement(unsigned flags) {
   Bytes frame =
       hex("020000000001 020000000002 86dd 60000000 0018 3a ff 20010db8000000000000000000000002"
           "20010db8000000000000000000000001 88 00 0000 00000000 20010db8000000000000000000000002");
-  put_mac(&frame[6], kPeerMac);
-  put8(&frame[58], flags);
-  put16(&frame[56], fold_checksum(sum16(&frame[54], 24, sum16(&frame[22], 32, 24 + 58))));
+  wire::store_mac(&frame[6], kPeerMac);
+  wire::store8(&frame[58], flags);
+  wire::store16(&frame[56],
+                wire::internet_checksum({&frame[54], 24}, wire::ones_complement_sum({&frame[22], 32}, 24 + 58)));
   return frame;
 }
 
@@ -331,10 +335,11 @@ Bytes full_advertisement() {
   Bytes frame = bare_advertisement(0x40);
   const Bytes option = hex("02 01 020000000002");
   frame.insert(frame.end(), option.begin(), option.end());
-  put_mac(&frame[80], kPeerMac);
-  put16(&frame[18], 32);
-  put16(&frame[56], 0);
-  put16(&frame[56], fold_checksum(sum16(&frame[54], 32, sum16(&frame[22], 32, 32 + 58))));
+  wire::store_mac(&frame[80], kPeerMac);
+  wire::store16(&frame[18], 32);
+  wire::store16(&frame[56], 0);
+  wire::store16(&frame[56],
+                wire::internet_checksum({&frame[54], 32}, wire::ones_complement_sum({&frame[22], 32}, 32 + 58)));
   return frame;
 }
 
@@ -368,8 +373,8 @@ TEST_F(LinkStackTest, an_unsolicited_advertisement_without_an_address_confirms_n
 /// A frame with an 802.1Q tag.
 Bytes tagged(Bytes frame, unsigned tci) {
   Bytes tag(4);
-  put16(tag.data(), kEtherVlan);
-  put16(&tag[2], tci);
+  wire::store16(tag.data(), wire::kEtherTypeVlan);
+  wire::store16(&tag[2], tci);
   frame.insert(frame.begin() + 12, tag.begin(), tag.end());
   return frame;
 }
@@ -381,11 +386,11 @@ TEST_F(LinkStackTest, a_vlan_is_a_link_of_its_own) {
   stack_.advance(0);
   const Bytes announced = next();
   ASSERT_GE(announced.size(), 46u);
-  EXPECT_EQ(get16(&announced[12]), kEtherVlan);
-  EXPECT_EQ(get16(&announced[14]), 5);
-  EXPECT_EQ(get16(&announced[16]), kEtherArp);
+  EXPECT_EQ(wire::load16(&announced[12]), wire::kEtherTypeVlan);
+  EXPECT_EQ(wire::load16(&announced[14]), 5);
+  EXPECT_EQ(wire::load16(&announced[16]), wire::kEtherTypeArp);
 
-  const auto ask = arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(198, 51, 100, 7), v4(198, 51, 100, 1));
+  const auto ask = arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(198, 51, 100, 7), v4(198, 51, 100, 1));
   stack_.receive(ask, 0);
   stack_.receive(tagged(ask, 6), 0);
   EXPECT_TRUE(next().empty()) << "not without the tag, nor with another";
@@ -395,7 +400,7 @@ TEST_F(LinkStackTest, a_vlan_is_a_link_of_its_own) {
   stack_.receive(tagged(ask, 3 << 13 | 5), 0);
   const Bytes answer = next();
   ASSERT_GE(answer.size(), 46u);
-  EXPECT_EQ(get16(&answer[14]), 5);
+  EXPECT_EQ(wire::load16(&answer[14]), 5);
   EXPECT_EQ(stack_.resolve(v4(198, 51, 100, 7), 0, mac, 5), Resolution::kResolved);
   EXPECT_EQ(mac, kPeerMac);
   EXPECT_EQ(stack_.resolve(v4(192, 0, 2, 7), 0, mac, 5), Resolution::kNoRoute);
@@ -405,17 +410,17 @@ TEST_F(LinkStackTest, a_vlan_is_a_link_of_its_own) {
 TEST_F(LinkStackTest, the_kernel_answers_for_addresses_that_it_has_too) {
   stack_.advance(0);
   while (!next().empty()) continue;
-  const auto ask = arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 7), v4(192, 0, 2, 1));
+  const auto ask = arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 7), v4(192, 0, 2, 1));
   stack_.receive(ask, 0);
   EXPECT_FALSE(next().empty());
   const wire::Address shared[] = {v4(192, 0, 2, 1)};
   stack_.leave_to_kernel(shared);
-  stack_.receive(arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 8), v4(192, 0, 2, 1)), 0);
+  stack_.receive(arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 8), v4(192, 0, 2, 1)), 0);
   EXPECT_TRUE(next().empty());
   wire::Mac mac{};
   EXPECT_EQ(stack_.resolve(v4(192, 0, 2, 8), 0, mac), Resolution::kResolved) << "learnt all the same";
   // Another claims it: for the kernel to settle.
-  stack_.receive(arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 1), v4(192, 0, 2, 1)), 0);
+  stack_.receive(arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 1), v4(192, 0, 2, 1)), 0);
   EXPECT_TRUE(next().empty());
   EXPECT_EQ(stack_.counters().address_conflicts, 1u);
   stack_.leave_to_kernel({});
@@ -442,7 +447,7 @@ TEST_F(LinkStackTest, survives_random_and_mutated_frames) {
   Bytes out(4096);
   resolve(v6(2), 0);
   const Bytes seeds[] = {echo4(64), next(),
-                         arp(kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 2), v4(192, 0, 2, 1))};
+                         arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 2), v4(192, 0, 2, 1))};
   for (int round = 0; round < 50'000; ++round) {
     Bytes frame = seeds[random() % 3];
     for (std::uint64_t i = random() % 6; i != 0 && !frame.empty(); --i)

@@ -6,8 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "net/bytes.h"
 #include "net/link_stack.h"
+#include "wire/bytes.h"
+#include "wire/network_headers.h"
 
 namespace uroce::net {
 namespace {
@@ -59,42 +60,44 @@ class MembershipTest : public ::testing::Test {
   /// An IGMP query: 8 bytes are version 2, 12 version 3.
   static Bytes igmp_query(std::size_t bytes, const wire::Address* group, std::uint8_t time) {
     Bytes frame(60, std::byte{0});
-    put_mac(frame.data(), {0x01, 0, 0x5e, 0, 0, 1});
-    put_mac(&frame[6], kRouterMac);
-    put16(&frame[12], kEtherIpv4);
+    wire::store_mac(frame.data(), {0x01, 0, 0x5e, 0, 0, 1});
+    wire::store_mac(&frame[6], kRouterMac);
+    wire::store16(&frame[12], wire::kEtherTypeIpv4);
     std::byte* ip = &frame[14];
-    put16(ip, 0x46c0);
-    put16(ip + 2, static_cast<unsigned>(24 + bytes));
-    put8(ip + 8, 1);
-    put8(ip + 9, 2);
-    put_v4(ip + 12, v4(192, 0, 2, 254));
-    put_v4(ip + 16, v4(224, 0, 0, 1));
-    put16(ip + 20, 0x9404);
-    put16(ip + 10, fold_checksum(sum16(ip, 24)));
-    put8(ip + 24, 0x11);
-    put8(ip + 25, time);
-    if (group != nullptr) put_v4(ip + 28, *group);
-    put16(ip + 26, fold_checksum(sum16(ip + 24, bytes)));
+    wire::store16(ip, 0x46c0);
+    wire::store16(ip + 2, static_cast<unsigned>(24 + bytes));
+    wire::store8(ip + 8, 1);
+    wire::store8(ip + 9, 2);
+    wire::store_ipv4(ip + 12, v4(192, 0, 2, 254));
+    wire::store_ipv4(ip + 16, v4(224, 0, 0, 1));
+    wire::store16(ip + 20, 0x9404);
+    wire::store16(ip + 10, wire::internet_checksum({ip, 24}));
+    wire::store8(ip + 24, 0x11);
+    wire::store8(ip + 25, time);
+    if (group != nullptr) wire::store_ipv4(ip + 28, *group);
+    wire::store16(ip + 26, wire::internet_checksum({ip + 24, bytes}));
     return frame;
   }
   static Bytes mld_query(std::size_t bytes, unsigned time_ms) {
     Bytes frame(14 + 40 + 8 + bytes, std::byte{0});
-    put_mac(frame.data(), {0x33, 0x33, 0, 0, 0, 1});
-    put_mac(&frame[6], kRouterMac);
-    put16(&frame[12], kEtherIpv6);
+    wire::store_mac(frame.data(), {0x33, 0x33, 0, 0, 0, 1});
+    wire::store_mac(&frame[6], kRouterMac);
+    wire::store16(&frame[12], wire::kEtherTypeIpv6);
     std::byte* ip = &frame[14];
-    put8(ip, 0x60);
-    put16(ip + 4, static_cast<unsigned>(8 + bytes));
-    put8(ip + 7, 1);
-    put_v6(ip + 8, v6(0xfe, 0x80, 0xfe));
-    put_v6(ip + 24, v6(0xff, 0x02, 1));
-    put8(ip + 40, 58);
-    put16(ip + 42, 0x0502);
-    put16(ip + 46, 0x0100);
+    wire::store8(ip, 0x60);
+    wire::store16(ip + 4, static_cast<unsigned>(8 + bytes));
+    wire::store8(ip + 7, 1);
+    wire::store_ipv6(ip + 8, v6(0xfe, 0x80, 0xfe));
+    wire::store_ipv6(ip + 24, v6(0xff, 0x02, 1));
+    wire::store8(ip + 40, 58);
+    wire::store16(ip + 42, 0x0502);
+    wire::store16(ip + 46, 0x0100);
     std::byte* mld = ip + 48;
-    put8(mld, 130);
-    put16(mld + 4, time_ms);
-    put16(mld + 2, fold_checksum(sum16(mld, bytes, sum16(ip + 8, 32, static_cast<std::uint32_t>(bytes) + 58))));
+    wire::store8(mld, 130);
+    wire::store16(mld + 4, time_ms);
+    wire::store16(mld + 2,
+                  wire::internet_checksum({mld, bytes}, wire::ones_complement_sum(
+                                                            {ip + 8, 32}, static_cast<std::uint32_t>(bytes) + 58)));
     return frame;
   }
 
@@ -132,13 +135,14 @@ TEST_F(MembershipTest, reports_an_ipv6_group_to_all_mldv2_routers) {
   const Bytes& frame = frames[0];
   ASSERT_EQ(frame.size(), 14u + 40 + 8 + 28);
   EXPECT_EQ(to_hex(std::span(frame).first(6)), "333300000016");
-  EXPECT_EQ(v6_address(&frame[14 + 8]), v6(0xfe, 0x80, 1));
-  EXPECT_EQ(v6_address(&frame[14 + 24]), v6(0xff, 0x02, 22));
+  EXPECT_EQ(wire::load_ipv6(&frame[14 + 8]), v6(0xfe, 0x80, 1));
+  EXPECT_EQ(wire::load_ipv6(&frame[14 + 24]), v6(0xff, 0x02, 22));
   EXPECT_EQ(to_hex(std::span(frame).subspan(54, 8)), "3a00050200000100");
   EXPECT_EQ(static_cast<unsigned>(frame[62]), 143u);
   EXPECT_EQ(static_cast<unsigned>(frame[70]), 4u);
-  EXPECT_EQ(v6_address(&frame[74]), group6_);
-  EXPECT_EQ(sum16(&frame[62], 28, sum16(&frame[14 + 8], 32, 28 + 58)), 0xffffu);
+  EXPECT_EQ(wire::load_ipv6(&frame[74]), group6_);
+  EXPECT_EQ(wire::ones_complement_sum({&frame[62], 28}, wire::ones_complement_sum({&frame[14 + 8], 32}, 28 + 58)),
+            0xffffu);
 }
 
 TEST_F(MembershipTest, answers_a_querier_within_the_time_it_gives) {
@@ -168,22 +172,22 @@ TEST_F(MembershipTest, speaks_version_2_and_mld_1_where_the_querier_does) {
   auto frames = drain(kSecond);
   ASSERT_EQ(frames.size(), 2u);
   for (const Bytes& frame : frames) {
-    const bool is_v4 = get16(&frame[12]) == kEtherIpv4;
-    EXPECT_EQ(get8(&frame[is_v4 ? 38 : 62]), is_v4 ? 0x16 : 131);
+    const bool is_v4 = wire::load16(&frame[12]) == wire::kEtherTypeIpv4;
+    EXPECT_EQ(wire::load8(&frame[is_v4 ? 38 : 62]), is_v4 ? 0x16 : 131);
     if (is_v4) {
-      EXPECT_EQ(v4_address(&frame[30]), group4_);
+      EXPECT_EQ(wire::load_ipv4(&frame[30]), group4_);
     }
   }
   stack_.leave(group4_, 3 * kSecond);
   frames = drain(3 * kSecond);
   ASSERT_FALSE(frames.empty());
-  EXPECT_EQ(get8(&frames[0][38]), 0x17);
-  EXPECT_EQ(v4_address(&frames[0][30]), v4(224, 0, 0, 2));
+  EXPECT_EQ(wire::load8(&frames[0][38]), 0x17);
+  EXPECT_EQ(wire::load_ipv4(&frames[0][30]), v4(224, 0, 0, 2));
   // It is forgotten after a while.
   stack_.join(group4_, 400 * kSecond);
   frames = drain(400 * kSecond);
   ASSERT_FALSE(frames.empty());
-  EXPECT_EQ(get8(&frames.back()[38]), 0x22);
+  EXPECT_EQ(wire::load8(&frames.back()[38]), 0x22);
 }
 
 TEST_F(MembershipTest, says_nothing_of_groups_that_all_are_in) {

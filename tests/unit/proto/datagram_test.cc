@@ -1,5 +1,8 @@
 // UD: address handles, Q_Keys, the header area, multicast groups; datagrams that do not fit are dropped.
 #include "tests/unit/proto/pair.h"
+#include "wire/address.h"
+#include "wire/bytes.h"
+#include "wire/frame_template.h"
 #include "wire/network_headers.h"
 
 namespace uroce::proto::test {

@@ -20,6 +20,10 @@
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
 #include "queue/work_queue.h"
+#include "wire/address.h"
+#include "wire/extended_headers.h"
+#include "wire/frame_template.h"
+#include "wire/opcode.h"
 #include "wire/packet.h"
 
 namespace uroce::proto::test {

@@ -4,8 +4,10 @@
 #include <cerrno>
 
 #include "tests/unit/proto/pair.h"
+#include "wire/bytes.h"
 #include "wire/ethernet_frame.h"
 #include "wire/network_headers.h"
+#include "wire/packet.h"
 
 namespace uroce::proto::test {
 namespace {

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "tests/unit/proto/pair.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::proto::test {
 namespace {

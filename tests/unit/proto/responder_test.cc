@@ -1,6 +1,7 @@
 // The responder: acknowledges, NAKs, duplicates, and the end of a QP.
 #include "proto/work/direct_placement.h"
 #include "tests/unit/proto/pair.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::proto::test {
 namespace {

@@ -4,6 +4,7 @@
 #include "proto/state/qp.h"
 #include "proto/work/receive_queue.h"
 #include "tests/unit/proto/pair.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::proto::test {
 namespace {

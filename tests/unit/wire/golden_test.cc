@@ -7,6 +7,7 @@
 
 #include "packets.h"
 #include "wire/dump.h"
+#include "wire/extended_headers.h"
 #include "wire/mad.h"
 
 namespace uroce::wire {
@@ -43,7 +44,7 @@ Bytes emit_again(const GoldenFrame& golden, const RxPacket& packet) {
   }
   const auto udp = UdpHeader::parse(from);
   take(udp);
-  emit(packet.bth, to);
+  packet.bth.emit(to);
   const OpcodeInfo& info = *packet.info;
   again<Rdeth>(from, info.rdeth, to);
   again<Deth>(from, info.deth, to);

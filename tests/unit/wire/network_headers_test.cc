@@ -9,6 +9,7 @@
 
 #include "packets.h"
 #include "wire/dump.h"
+#include "wire/extended_headers.h"
 #include "wire/mad.h"
 
 namespace uroce::wire {
@@ -101,16 +102,16 @@ TEST(Bth, HasItsBitsWhereTheSpecificationPutsThem) {
   bth.ack_req = true;
   bth.psn = Psn(0x010203);
   Bytes out(kBthBytes, std::byte{0xa5});
-  emit(bth, out.data());
+  bth.emit(out.data());
   EXPECT_EQ(out, hex({0x64, 0xb0, 0x80, 1, 0x80, 0x0a, 0x0b, 0x0c, 0x80, 1, 2, 3}));
-  const Bth back = parse_bth(out.data());
+  const Bth back = Bth::parse(out.data());
   EXPECT_TRUE(back.solicited && back.fecn && back.ack_req);
   EXPECT_FALSE(back.migreq || back.becn);
   EXPECT_EQ(back.pad, 3);
   EXPECT_EQ(back.pkey, 0x8001);
   EXPECT_EQ(back.dest_qpn, Qpn{0x0a0b0c});
   EXPECT_EQ(back.psn, Psn(0x010203));
-  emit(Bth{.opcode = kCnpOpcode, .becn = true}, out.data());
+  Bth{.opcode = kCnpOpcode, .becn = true}.emit(out.data());
   EXPECT_EQ(out, hex({0x81, 0x40, 0xff, 0xff, 0x40, 0, 0, 0, 0, 0, 0, 0}));
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "packets.h"
+#include "wire/extended_headers.h"
 
 namespace uroce::wire {
 namespace {

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "wire/bth.h"
+#include "wire/frame_template.h"
 #include "wire/icrc.h"
 #include "wire/network_headers.h"
 #include "wire/packet.h"
@@ -75,7 +77,7 @@ inline Bytes build(const PathAddress& path, Bth bth, std::size_t payload_bytes) 
   const FrameTemplate frame(path);
   Bytes out(frame.header_bytes() + ib_bytes, std::byte{0xa5});
   std::byte* at = out.data() + frame.emit(out.data(), ib_bytes);
-  emit(bth, at);
+  bth.emit(at);
   for (std::size_t i = kBthBytes; i < info.header_bytes + payload_bytes; ++i) at[i] = static_cast<std::byte>(i);
   if (bth.opcode == kCnpOpcode) std::memset(at + kBthBytes, 0, kCnpReservedBytes);
   std::memset(at + info.header_bytes + payload_bytes, 0, bth.pad);
