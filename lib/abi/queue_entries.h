@@ -13,7 +13,7 @@
 
 #define UROCE_CACHE_LINE 64
 
-/* Beside the numbers of ibv_qp_type: a work queue, ibv_wq. */
+/* In addition to the numbers of ibv_qp_type: a work queue, ibv_wq. */
 #define UROCE_QPT_WQ 0xf0u
 
 /* ibv_wr_opcode. */

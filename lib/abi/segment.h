@@ -40,10 +40,10 @@ struct uroce_doorbells {
   uint64_t leaf[UROCE_DOORBELL_GROUPS * 64];
 };
 
-/* What a worker tells one session's clients. */
+/* What a worker publishes to the clients of one session. */
 struct uroce_worker_line {
-  /* Non-zero while the worker sleeps, another number each time: write its eventfd after ringing, once for each
-   * number. */
+  /* Non-zero while the worker sleeps, another value each time: write its eventfd after ringing, once for each
+   * value. */
   uint32_t sleeping;
   uint32_t pad[15];
 };

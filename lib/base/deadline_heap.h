@@ -1,5 +1,5 @@
-// The earliest of one deadline for each of a fixed number of slots: a binary heap that knows where each slot
-// stands. Set, clear and pop are O(log n). For control-path timers; the data path has its timer wheel.
+// One deadline for each of a fixed number of slots, earliest first: a binary heap that records each slot's
+// position. set, clear and pop_due are O(log n). For control-path timers; the data path uses the timer wheel.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +37,7 @@ class DeadlineHeap {
   /// kNever: no deadline is set.
   Nanos next() const { return heap_.empty() ? kNever : heap_[0].deadline; }
 
-  /// Takes a slot whose deadline is not after `now`; false: there is none.
+  /// Removes a slot whose deadline is not after `now`; false: there is none.
   bool pop_due(Nanos now, std::uint32_t& slot) {
     if (next() > now || heap_.empty()) return false;
     slot = heap_[0].slot;

@@ -1,5 +1,5 @@
-// Finds a slot by a 64-bit hash: open addressing with linear probing, fixed capacity, no tombstones (removal shifts
-// back). The slots' own keys decide equality, so two slots may share a hash.
+// From a 64-bit hash to a slot: open addressing with linear probing, fixed capacity, no tombstones (erase shifts
+// entries back). The caller compares keys, so two slots may share a hash.
 #pragma once
 
 #include <bit>

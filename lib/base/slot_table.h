@@ -1,5 +1,5 @@
 // Objects of one trivially copyable type in a fixed number of slots, named by index. Memory is touched only as
-// slots are used; a free slot's index comes back last-freed first. Not thread-safe; no allocation after
+// slots are used; the slot freed last is reused first. Not thread-safe; no allocation after
 // construction.
 #pragma once
 

@@ -16,7 +16,7 @@ inline void cpu_relax() {
 class Spinlock {
  public:
   Spinlock() = default;
-  // Moving an object that holds a lock (before others know of it) starts with a free one.
+  // A copy starts unlocked: objects with a lock are copied only before other threads can reach them.
   Spinlock(const Spinlock&) {}
   Spinlock& operator=(const Spinlock&) { return *this; }
 
@@ -44,7 +44,7 @@ class SpinGuard {
   Spinlock& lock_;
 };
 
-/// A Spinlock that can be turned off, before a second thread knows of it, where the threads promise to take turns.
+/// A Spinlock that can be turned off, before a second thread can reach it, when its users are serialized otherwise.
 class OptionalSpinlock {
  public:
   void turn_off() { on_ = false; }

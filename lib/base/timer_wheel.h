@@ -2,7 +2,7 @@
 // wide as the level below it. Setting, cancelling and firing are O(1); nothing is allocated after construction.
 //
 // Contract. advance(now, fire) calls fire(index) for each timer whose deadline has come, none before it and none
-// more than a tick (1.024 us) after it; fire may set and cancel any timer. Time never goes back.
+// more than a tick (1.024 us) after it; fire may set and cancel any timer. Time never decreases.
 #pragma once
 
 #include <bit>
@@ -42,8 +42,8 @@ class TimerWheel {
   Nanos deadline(std::uint32_t index) const { return is_set(index) ? nodes_[index].deadline : kNever; }
   std::uint32_t armed() const { return armed_; }
 
-  /// When advance() next has something to do: never after the earliest deadline, and at most seven times before it
-  /// (timers that far off are first moved to a finer level). kNever: no timer is set.
+  /// When advance() must be called next: not after the earliest deadline, and at most seven times before it
+  /// (distant timers first move to a finer level). kNever: no timer is set.
   Nanos next_timeout() const {
     const Step step = next_step();
     return step.level == kLevels ? kNever : step.tick << kTickBits;
@@ -56,7 +56,7 @@ class TimerWheel {
       const Step step = next_step();
       if (step.level == kLevels || step.tick > target) break;
       if (step.tick > elapsed_) elapsed_ = step.tick;
-      // The slot's timers move to a list of their own first: what fire() sets may well land in the same slot.
+      // The slot's timers move to a separate list first: fire() may set a timer that lands in the same slot.
       const std::uint32_t list = step.level * kSlots + step.slot;
       heads_[kFiring] = heads_[list];
       heads_[list] = kNone;
@@ -82,7 +82,7 @@ class TimerWheel {
   static constexpr Nanos kTickMask = (Nanos{1} << kTickBits) - 1;
   static constexpr unsigned kSlotBits = 6;
   static constexpr std::uint32_t kSlots = 1u << kSlotBits;
-  static constexpr std::uint32_t kLevels = 9;  // 54 bits: all that Nanos has behind the tick
+  static constexpr std::uint32_t kLevels = 9;  // 54 bits: all bits of Nanos above the tick
   static constexpr std::uint32_t kFiring = kLevels * kSlots;
   static constexpr std::uint16_t kIdle = 0xffff;
 
@@ -131,8 +131,8 @@ class TimerWheel {
     node.list = kIdle;
   }
 
-  /// The first slot, in time, that holds timers. Lower levels come first: all of a level's slots that are ahead lie
-  /// within one slot of the level above.
+  /// The earliest slot that holds timers. Lower levels come first: all future slots of a level lie within one slot
+  /// of the level above.
   Step next_step() const {
     for (std::uint32_t level = 0; level < kLevels; ++level) {
       if (occupied_[level] == 0) continue;

@@ -44,7 +44,7 @@ class Serial24 {
 using Psn = Serial24<struct PsnTag>;
 using Msn = Serial24<struct MsnTag>;
 
-/// A plain identifier: equality and nothing else.
+/// An identifier: it can be compared for equality only.
 template <class Tag>
 struct Id {
   std::uint32_t value = 0;

@@ -20,7 +20,7 @@ struct Field {
     return static_cast<T>((word(message) >> shift) & mask());
   }
 
-  /// Leaves the other bits of the word as they are; what does not fit is cut off.
+  /// Leaves the other bits of the word unchanged; excess bits of the value are dropped.
   constexpr void write(std::byte* message, std::uint64_t value) const {
     const std::uint64_t all = (word(message) & ~(mask() << shift)) | ((value & mask()) << shift);
     for (std::size_t i = 0; i < word_bytes; ++i) {

@@ -11,8 +11,8 @@ namespace uroce::cm {
 
 using Mad = std::span<const std::byte, wire::kMadBytes>;
 
-/// True when `mad` holds a CM message; fills all of `out` but its peer. Status and class-specific
-/// field mean nothing to CM and may be anything. Of another class version only requests count: they get an answer.
+/// True when `mad` holds a CM message; fills all of `out` except its peer. The status and class-specific fields
+/// have no meaning in CM and are ignored. Of another class version only requests are accepted: they get an answer.
 bool parse_mad(Mad mad, Message& out);
 void emit_mad(const Message& message, std::span<std::byte, wire::kMadBytes> to);
 

@@ -9,7 +9,7 @@
 namespace uroce::cm {
 namespace {
 
-/// Private data longer than its area is cut off.
+/// Private data longer than its area is truncated.
 template <std::size_t N>
 void fill(PrivateData<N>& area, std::span<const std::byte> from) {
   std::copy_n(from.begin(), std::min(from.size(), N), area.begin());
@@ -26,7 +26,7 @@ int Manager::listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t 
   Listener* free = nullptr;
   for (std::size_t i = 0; i < end; ++i) {
     if (all[i].used && all[i].service == service && all[i].where.overlaps(where)) return EADDRINUSE;
-    // A slot whose former connections still wait for an answer is not reused: they count in `waiting`.
+    // A slot whose former connections still await an answer is not reused: they count in `waiting`.
     if (!all[i].used && all[i].waiting == 0 && free == nullptr) free = &all[i];
   }
   if (free == nullptr && end < all.size()) free = &all[end++];
@@ -89,7 +89,7 @@ bool Manager::reject(ConnectionId id, RejReason reason, std::span<const std::byt
   rej.reason = reason;
   fill(rej.private_data, private_data);
   impl_->send_once(c->peer, c->transaction, rej);
-  // The REJ stays at hand: a repeated REQ is refused again (in TIMEWAIT), not taken for a new one.
+  // The REJ is kept: in TIMEWAIT a repeated REQ is rejected again, not taken for a new one.
   c->last_attribute = Attribute::kRej;
   c->last_modifier = 0;
   rej.emit(c->last);
@@ -191,7 +191,7 @@ void Manager::Impl::give_up(const Connection& c, MessageAcked answered) {
 
 void Manager::Impl::timed_out(Connection& c, Nanos now) {
   if (c.state == State::kTimewait || c.state == State::kReqReceived || c.state == State::kSidrReceived) {
-    // A request that its listener never answered is given up after the peer must have done so itself.
+    // A request that its listener never answered is dropped after the peer must have given it up.
     close(c);
     return;
   }

@@ -1,10 +1,10 @@
 // The connection manager of one port, sans-IO: CM messages and time in, CM messages and events out (IBTA vol. 1,
 // chapter 12, with the RDMA IP CM service of annex A11 in the private data).
 //
-// Contract. One thread calls all of it. connect, accept, reject, establish, disconnect say what the consumer wants;
-// receive() takes each CM message that arrived, advance() the time. Then take_message() is drained into GSI packets
-// and take_event() to the consumers. A connection lives from connect() or its kRequest event until its kClosed
-// event; its id is not used again soon. Nothing here allocates after construction.
+// Contract. One thread makes all calls. connect, accept, reject, establish and disconnect are the consumer's
+// requests; receive() takes each CM message that arrived, advance() the time. Then take_message() is drained into
+// GSI packets and take_event() to the consumers. A connection exists from connect() or its kRequest event until its
+// kClosed event; its id is not reused soon. Nothing here allocates after construction.
 #pragma once
 
 #include <cstddef>
@@ -50,7 +50,7 @@ struct Peer {
 
 /// The local addresses that a listener serves.
 struct ListenScope {
-  std::optional<wire::Address> address;  ///< this one; else all of the families
+  std::optional<wire::Address> address;  ///< nullopt: all addresses of the families
   bool ipv4 = true, ipv6 = true;
 
   bool serves(const wire::Address& local) const {
@@ -64,13 +64,13 @@ struct ListenScope {
 };
 
 enum class EventType : std::uint8_t {
-  kRequest,       ///< passive: a REQ came for a listener; accept() or reject(). Until then repeated ones get a MRA
-  kResponse,      ///< active: a REP came; establish() or reject(). Until then repeated ones get a MRA
-  kEstablished,   ///< passive: the RTU came, or traffic did
-  kRejected,      ///< the peer said no; `reject` says why
+  kRequest,       ///< passive: a REQ for a listener; call accept() or reject(). Until then repeated REQs get an MRA
+  kResponse,      ///< active: a REP; call establish() or reject(). Until then repeated REPs get an MRA
+  kEstablished,   ///< passive: the RTU or the first packet arrived
+  kRejected,      ///< the peer rejected; the reason is in `reject`
   kUnreachable,   ///< no answer to a REQ or REP after all retries
-  kDisconnected,  ///< the peer sent a DREQ, or answered ours, or never will
-  kClosed,        ///< TIMEWAIT is over or the connection never was; the id is gone
+  kDisconnected,  ///< the peer sent a DREQ, answered ours, or did not answer after all retries
+  kClosed,        ///< TIMEWAIT is over or the connection was never established; the id is invalid
   kSidrRequest,
   kSidrResponse,
 };
@@ -88,7 +88,7 @@ struct Event {
   SidrRep sidr_rep;
 };
 
-/// A message to send, or one that came: what stands in the MAD besides the fixed header.
+/// A message to send or a received one: the contents of the MAD after the fixed header.
 struct Message {
   Attribute attribute{};
   std::uint64_t transaction = 0;
@@ -102,14 +102,14 @@ struct ManagerConfig {
   std::uint32_t max_connections = 65536;
   std::uint32_t max_listeners = 4096;
   std::uint32_t max_pending_events = 4096;
-  Nanos response_timeout = 4'294'967'296;  ///< 4.096 us * 2^20, what Linux asks for
+  Nanos response_timeout = 4'294'967'296;  ///< 4.096 us * 2^20, as Linux uses
   Nanos timewait = 2 * kSecond;
   std::uint8_t max_retries = 15;
   std::uint64_t seed = 1;  ///< of ids and transactions
   std::uint64_t ca_guid = 0;
 };
 
-/// Counted by reason; readable at any time.
+/// Cumulative counters by reason.
 struct ManagerCounters {
   std::uint64_t received[9] = {}, sent[9] = {};  ///< by attribute - 0x10
   std::uint64_t duplicates = 0, retries = 0, stale = 0, unmatched = 0, out_of_state = 0, backlog_full = 0,
@@ -123,8 +123,8 @@ class Manager {
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
 
-  // Listeners. EADDRINUSE when the service is taken there, ENOMEM when the table is full. One at the address that a
-  // request came to goes before one at any.
+  // Listeners. EADDRINUSE when the service is taken there, ENOMEM when the table is full. A listener at
+  // the request's destination address takes precedence over one at any address.
   int listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie, const ListenScope& where = {});
   void unlisten(std::uint64_t service, const ListenScope& where = {});
 
@@ -132,12 +132,12 @@ class Manager {
   std::optional<ConnectionId> connect(const Peer& peer, Req req, std::uint64_t cookie, Nanos now);
   /// Answers a request with a REP; ids and GUID are filled in. False: no such connection in that state.
   bool accept(ConnectionId id, Rep rep, std::uint64_t cookie, Nanos now);
-  /// Refuses a request or a response.
+  /// Rejects a request or a response.
   bool reject(ConnectionId id, RejReason reason, std::span<const std::byte> private_data, Nanos now);
   /// Active: sends the RTU. Passive: the first packet came before the RTU (COMM_EST).
   bool establish(ConnectionId id, std::span<const std::byte> private_data, Nanos now);
   bool disconnect(ConnectionId id, Nanos now);
-  /// The consumer is gone: whatever the state calls for is sent (REJ, DREQ), and no event comes any more.
+  /// The consumer is gone: sends what the state requires (REJ, DREQ); no further events are reported.
   void abandon(ConnectionId id, Nanos now);
 
   std::optional<ConnectionId> sidr_request(const Peer& peer, SidrReq req, std::uint64_t cookie, Nanos now);

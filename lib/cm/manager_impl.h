@@ -1,4 +1,4 @@
-// The inside of Manager: the connection table and what its handlers share. Included by manager*.cc only.
+// Manager's implementation: the connection table and what its handlers share. Included by manager*.cc only.
 #pragma once
 
 #include <vector>
@@ -10,18 +10,18 @@
 
 namespace uroce::cm {
 
-/// The most events that one message or one timeout brings about. Without room for them neither is handled: the peer
-/// repeats itself, and the timer stays due. So no event is ever lost.
+/// The maximum number of events that one message or timeout causes. Without room for them neither is handled: the
+/// peer retransmits, and the timer stays due. So no event is ever lost.
 inline constexpr std::size_t kEventsPerStep = 2;
 
-/// The additional information of a REJ for a timeout: the CA GUID of who sends it.
+/// The additional information of a REJ for a timeout: the sender's CA GUID.
 inline constexpr Field kGuidInfo{0, 8};
 
 struct Connection {
   State state = State::kFree;
   bool active = false;        ///< we sent the REQ
   bool abandoned = false;     ///< no consumer: no events
-  bool remote_known = false;  ///< stands in by_remote
+  bool remote_known = false;  ///< present in by_remote
   std::uint8_t retries_left = 0;
   std::uint32_t generation = 0;
   std::uint32_t remote_id = 0;
@@ -104,11 +104,11 @@ struct Manager::Impl {
   void emit(EventType type, const Connection& c);
 
   // transitions (manager.cc) and handlers (manager_receive.cc).
-  /// How long a peer goes on asking, and a bit.
+  /// How long a peer retransmits, with a margin.
   Nanos patience() const { return config.response_timeout * (config.max_retries + 2u); }
   void enter_timewait(Connection& c, Nanos now);
   void timed_out(Connection& c, Nanos now);
-  /// REJ for a timeout: it names us by CA GUID and id, as the peer's id may not be known (IBTA vol. 1, table 112).
+  /// REJ for a timeout: identifies us by CA GUID and id, as the peer's id may be unknown (IBTA vol. 1, table 112).
   void give_up(const Connection& c, MessageAcked answered);
   void on_other_version(const Message& message);
   void on_req(const Message& message, Nanos now);
@@ -125,10 +125,10 @@ struct Manager::Impl {
 
   ManagerConfig config;
   std::vector<Connection> table;
-  std::vector<std::uint32_t> free_slots;  ///< a ring: the slot free for longest is used next
+  std::vector<std::uint32_t> free_slots;  ///< a ring: the slot that has been free longest is used next
   std::size_t free_first = 0, free_count = 0;
   std::vector<Listener> listeners;
-  std::size_t listeners_end = 0;  ///< none is used from here on
+  std::size_t listeners_end = 0;  ///< no listener is in use from here on
   base::FixedIndex by_remote, by_qpn;
   base::DeadlineHeap deadlines;
   FixedQueue<Message> outgoing;

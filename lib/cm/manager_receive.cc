@@ -1,5 +1,5 @@
-// What comes from peers. Nothing in a message is trusted: ids must name a connection in the right state whose peer
-// has the address that the message came from.
+// Handlers of received messages. Nothing in a message is trusted: ids must name a connection in the right state
+// whose peer has the address that the message came from.
 #include <algorithm>
 
 #include "cm/manager_impl.h"
@@ -8,7 +8,7 @@
 namespace uroce::cm {
 namespace {
 
-/// A timeout as CM messages carry it: 4.096 us * 2^exponent.
+/// A timeout as encoded in CM messages: 4.096 us * 2^exponent.
 constexpr Nanos timeout_of(std::uint8_t exponent) { return Nanos{4096} << (exponent & 31); }
 
 }  // namespace
@@ -32,7 +32,7 @@ void Manager::receive(const Message& message, Nanos now) {
   ++impl_->counters.unmatched;
 }
 
-/// A request that we can't read but for its first field, the id: the peer is told so and need not ask again.
+/// A request of which only the first field, the id, is readable: a REJ stops the peer from retransmitting it.
 void Manager::Impl::on_other_version(const Message& message) {
   ++counters.bad_version;
   if (message.attribute == Attribute::kReq) {
@@ -51,7 +51,7 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
   if (Connection* known = by_remote_id(req.local_id, req.local_ca_guid, message.peer)) {
     return on_duplicate_req(*known, message, now);
   }
-  // The same QP of the same peer in another connection: the peer has started anew (IBTA vol. 1, 12.9.8.3.1).
+  // The same QP of the same peer in another connection: a stale connection (IBTA vol. 1, 12.9.8.3.1).
   if (Connection* old = by_remote_qpn(req.local_qpn, req.local_ca_guid, message.peer)) {
     ++counters.stale;
     refuse(message, req.local_id, MessageAcked::kReq, RejReason::kStaleConnection);
@@ -63,7 +63,7 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
   }
   Listener* listener = listener_of(req.service_id, message.peer.local);
   if (listener == nullptr) return refuse(message, req.local_id, MessageAcked::kReq, RejReason::kInvalidServiceId);
-  // Beyond the backlog a REQ is dropped: the peer asks again.
+  // Beyond the backlog a REQ is dropped: the peer retransmits it.
   if (listener->waiting >= listener->backlog) {
     ++counters.backlog_full;
     return;
@@ -83,8 +83,8 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
   emit(event, *c);
 }
 
-/// The consumer takes its time: with a MRA the peer waits for it, and need not repeat itself. As it is there yet,
-/// the consumer has as long again.
+/// The consumer has not answered yet: an MRA makes the peer wait instead of retransmitting. As the peer is still
+/// waiting, the consumer's time starts again.
 void Manager::Impl::send_mra(Connection& c, MessageAcked answered, Nanos now) {
   Mra mra;
   mra.local_id = id_of(c).value;
@@ -102,7 +102,7 @@ void Manager::Impl::on_duplicate_req(Connection& c, const Message& message, Nano
     case State::kTimewait:
       if (c.last_attribute == Attribute::kRej) return send_again(c);
       return refuse(message, c.remote_id, MessageAcked::kReq, RejReason::kStaleConnection);
-    default: return;  // the REP got through, its RTU too: nothing to say
+    default: return;  // the REP and its RTU arrived: no answer is needed
   }
 }
 
@@ -119,14 +119,14 @@ void Manager::Impl::on_mra(const Message& message, Nanos now) {
     ++counters.out_of_state;
     return;
   }
-  // The peer works on it: wait as long as it asks for, no longer than a whole round of ours.
+  // The peer needs time: wait as long as it requests, but no longer than all our retries take.
   const Nanos wait = std::min(timeout_of(mra.service_timeout), config.response_timeout * config.max_retries);
   deadlines.set(slot_of(*c), now + c->timeout + wait);
 }
 
 Connection* Manager::Impl::rejected_by(const Rej& rej, const Peer& peer) {
   if (rej.reason == RejReason::kTimeout) {
-    // Who gives up a request has no id of ours, and may say 0.
+    // A peer that gives up a request does not know our id, and may send 0.
     const auto guid = kGuidInfo.read<std::uint64_t>(rej.info.data());
     if (Connection* c = by_remote_id(rej.local_id, guid, peer)) return c;
   }
@@ -151,7 +151,7 @@ void Manager::Impl::on_rej(const Message& message, Nanos now) {
   Event& event = new_event(EventType::kRejected, *c);
   event.reject = rej;
   emit(event, *c);
-  // Nothing of this connection can still be on its way unless a QP was running.
+  // No packet of this connection can be in flight unless a QP was running.
   if (c->state == State::kReqSent) return close(*c);
   enter_timewait(*c, now);
 }
@@ -191,7 +191,7 @@ void Manager::Impl::on_rep(const Message& message, Nanos now) {
   }
   c->state = State::kRepReceived;
   set_remote(*c, rep.local_id, rep.local_ca_guid, rep.local_qpn);
-  // From here on the peer repeats itself; the consumer has as long as the peer is patient.
+  // From here on the peer retransmits; the consumer has until the peer gives up.
   deadlines.set(slot_of(*c), now + patience());
   c->retries_left = 0;
   Event& event = new_event(EventType::kResponse, *c);
@@ -220,7 +220,7 @@ void Manager::Impl::on_dreq(const Message& message, Nanos now) {
   Connection* c = find({dreq.remote_id});
   const bool ours = c != nullptr && c->peer.remote == message.peer.remote && c->remote_id == dreq.local_id &&
                     c->local_qpn == dreq.remote_qpn;
-  // A DREP goes out in any case: a peer that asks for a connection that is long gone may stop asking.
+  // A DREP is sent in any case: it stops a peer that retransmits a DREQ for a connection that no longer exists.
   Drep drep;
   drep.local_id = dreq.remote_id;
   drep.remote_id = dreq.local_id;

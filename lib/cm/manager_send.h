@@ -5,7 +5,7 @@
 
 namespace uroce::cm {
 
-/// What a message puts into the MAD's attribute modifier.
+/// The attribute modifier of a message's MAD.
 template <class M>
 std::uint32_t modifier_of(const M& message) {
   if constexpr (requires { message.ece; }) {

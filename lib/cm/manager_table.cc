@@ -143,7 +143,7 @@ Listener* Manager::Impl::listener_of(std::uint64_t service, const wire::Address&
 }
 
 void Manager::Impl::queue(const Message& message) {
-  // A full queue drops: every message that matters is sent again.
+  // A full queue drops the message: all messages that matter are retransmitted.
   if (outgoing.push(message)) ++counters.sent[static_cast<std::uint16_t>(message.attribute) - 0x10];
 }
 

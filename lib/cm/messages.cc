@@ -8,8 +8,8 @@
 namespace uroce::cm {
 namespace {
 
-// Where each field stands: byte offset of the big-endian word that holds it, the word's bytes, the field's lowest
-// bit and width (IBTA vol. 1, tables 106-119).
+// The place of each field: byte offset of the big-endian word that holds it, the word's size, the field's lowest
+// bit and its width (IBTA vol. 1, tables 106-119).
 constexpr Field kLocalId{0, 4}, kRemoteId{4, 4};
 
 namespace req {

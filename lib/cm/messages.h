@@ -1,5 +1,5 @@
 // The messages of the InfiniBand CM (IBTA vol. 1, 12.6): values with parse and emit. A message is the 232 bytes
-// behind the common MAD header; which one it is, the MAD's attribute id says.
+// after the common MAD header; the MAD's attribute id identifies it.
 #pragma once
 
 #include <array>
@@ -29,7 +29,7 @@ enum class Attribute : std::uint16_t {
   kSidrRep = 0x18,
 };
 
-/// Private data: a fixed area whose used length is not on the wire.
+/// Private data: a fixed area; the used length is not on the wire.
 template <std::size_t N>
 using PrivateData = std::array<std::byte, N>;
 
@@ -48,8 +48,8 @@ struct Path {
 
 enum class TransportService : std::uint8_t { kRc = 0, kUc = 1, kRd = 2, kExtended = 3 };
 
-/// Enhanced connection establishment: whose options these are, and which. The vendor stands in the message, the
-/// options in the datagram's attribute modifier (IBTA vol. 1, 12.6.5, 12.6.8 and 12.11.2). All zero: none.
+/// Enhanced connection establishment: vendor and options. The vendor is in the message, the options are in the
+/// MAD's attribute modifier (IBTA vol. 1, 12.6.5, 12.6.8 and 12.11.2). All zero: none.
 struct Ece {
   std::uint32_t vendor = 0;  ///< 24 bits
   std::uint32_t options = 0;
@@ -84,7 +84,7 @@ struct Req {
   void emit(MessageBuffer to) const;
 };
 
-/// Which message a MRA or REJ answers.
+/// The message that an MRA or REJ answers.
 enum class MessageAcked : std::uint8_t { kReq = 0, kRep = 1, kOther = 2 };
 
 struct Mra {

@@ -1,5 +1,5 @@
 // A keyed permutation of 24-bit numbers: four Feistel rounds over 12-bit halves. It hides which slot a key names;
-// it need not withstand more than guessing, since a guess that fails moves the guesser's QP to error.
+// it has to resist guessing only, since a failed guess moves the guesser's QP to the error state.
 #pragma once
 
 #include <array>

@@ -59,7 +59,7 @@ bool Table::retire(Key key) {
   if (entry == nullptr || entry->use != Use::kInserted || entry->windows != 0) return false;
   entry->use = Use::kRetired;
   --impl_->inserted;
-  // The quiescent point that must come before release() orders what follows.
+  // No ordering is needed here: every worker passes a quiescent point before release().
   impl_->disable(*entry);
   return true;
 }
@@ -74,7 +74,7 @@ void Table::release(Key key) {
 
 namespace {
 
-/// What resolve() compares, of an entry that may change meanwhile: one state of it, never a mixture.
+/// A consistent snapshot of an entry that may be changing: what resolve() compares.
 struct View {
   std::uint32_t live, access, qpn;
   std::uint64_t iova, length, client_address;
@@ -96,11 +96,11 @@ View view_of(const Entry& entry) {
 }
 
 Verdict check(const auto& view, std::uint64_t address, std::uint64_t length, std::uint32_t need, Span& out) {
-  // insert() saw to it that the region does not wrap, so an address below it gives an offset beyond its length.
+  // insert() refuses a region that wraps, so an address below it gives an offset beyond its length.
   const std::uint64_t offset = address - view.iova;
   if (offset > view.length || length > view.length - offset) return Verdict::kOutOfRange;
   if ((view.access & need) != need) return Verdict::kNoAccess;
-  // As a number: a region may claim to reach beyond what a pointer into one object can.
+  // As a number: a region may be longer than pointer arithmetic within one object allows.
   const auto base = reinterpret_cast<std::uintptr_t>(view.base);
   out.data = base == 0 ? nullptr : reinterpret_cast<std::byte*>(base + offset);
   out.client_address = view.client_address + offset;
@@ -133,7 +133,7 @@ Verdict Table::resolve(Recent& recent, Key key, PdId pd, std::uint64_t address, 
   const View view = view_of(*entry);
   if (view.live != key.value || (view.qpn != 0 && view.qpn != qpn.value)) return Verdict::kNoSuchKey;
   const bool window = entry->kind != Kind::kFast;
-  if (window && (need & kRemoteRights) == 0) return Verdict::kNoSuchKey;  // its key is no L_Key
+  if (window && (need & kRemoteRights) == 0) return Verdict::kNoSuchKey;  // a window's key is not an L_Key
   return check(view, address, length, need, out);
 }
 

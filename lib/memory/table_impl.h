@@ -1,4 +1,4 @@
-// The inside of the key table, for its own files: entries, and who may touch them.
+// The key table's entries and the rules for changing them. Private to lib/memory.
 #pragma once
 
 #include <algorithm>
@@ -16,19 +16,20 @@ namespace uroce::memory {
 
 inline constexpr std::uint32_t kNone = ~std::uint32_t{0};
 inline constexpr std::uint32_t kMaxCapacity = 1u << 20;
-inline constexpr std::uint32_t kSpread = 4096;  // slots that are used once before any is used again: 512 KiB
+inline constexpr std::uint32_t kSpread = 4096;  // slots used once before any is reused: 512 KiB
 
-/// Zero pages that appear only when touched. std::free() takes them back.
+/// Zeroed memory whose pages are allocated on first use. Freed with std::free().
 void* zeroed(std::size_t bytes);
 
-/// Who may touch a slot. Read and written under the table's lock only.
+/// The life of a slot. Read and written under the table's lock only.
 enum class Use : std::uint8_t { kFree = 0, kInserted, kRetired };
 
-/// One slot: a cache line that resolve() reads, and one that it doesn't. All zero: free, never used.
+/// One slot: a cache line that resolve() reads, and one that it does not read. All zero: free, never used.
 struct alignas(64) Entry {
-  // `live` is the published key, 0 when nothing may resolve. An MR's plain fields are written before it is stored
-  // with release, and again only after release(), when no worker looks any more. Windows and fast MRs change while
-  // workers look: pd and kind stay, the rest is read and written as `version` (odd: being written) says.
+  // `live` is the published key, 0 when nothing may resolve. An MR's other fields are written before `live` is
+  // stored with release, and again only after release(), when no worker reads them. Windows and fast MRs change
+  // while workers read them: pd and kind stay, the rest is protected by `version`, a sequence lock (odd: being
+  // written).
   std::uint32_t live;
   std::uint32_t pd;
   std::uint32_t access;
@@ -39,16 +40,16 @@ struct alignas(64) Entry {
   std::byte* base;
   std::uint64_t client_address;
   const IndirectIo* indirect;
-  std::uint32_t qpn;  // a type 2 window: the only QP that it serves; else 0
+  std::uint32_t qpn;  // a type 2 window: the only QP that may use it; else 0
   std::uint32_t version;
 
   // Under the lock.
-  std::uint32_t key;      // as given out, or as the last bind made it, until release()
+  std::uint32_t key;      // as allocated, or as changed by the last bind, until release()
   std::uint32_t next;     // in the list of free slots
   std::uint32_t parent;   // a bound window: the slot of its MR; else kNone
   std::uint32_t windows;  // bound to this MR
   Use use;
-  // Of a fast MR: the memory that may be named.
+  // Of a fast MR: the memory and rights that a registration may ask for.
   std::uint32_t limit_access;
   std::uint64_t limit_length;
   std::byte* limit_base;
@@ -62,7 +63,7 @@ inline std::uint32_t load_live(const Entry& entry) {
   return std::atomic_ref(const_cast<std::uint32_t&>(entry.live)).load(std::memory_order_acquire);
 }
 
-/// A field that others may read meanwhile.
+/// Access to a field that other threads may read or write at the same time.
 template <class T>
 void store(T& field, T value) {
   std::atomic_ref(field).store(value, std::memory_order_relaxed);
@@ -72,7 +73,8 @@ T load(const T& field) {
   return std::atomic_ref(const_cast<T&>(field)).load(std::memory_order_relaxed);
 }
 
-/// While it lives, readers of the entry wait. Pairs with resolve_changing(). Under the lock.
+/// The writer's side of an entry's sequence lock: readers retry while it exists. Pairs with view_of(). Under the
+/// lock.
 class Change {
  public:
   explicit Change(Entry& entry) : entry_(entry) {
@@ -101,7 +103,7 @@ struct Table::Impl {
   }
   ~Impl() { std::free(allocation); }
 
-  /// The slot that a key names, whether or not the key is live there; nullptr: outside the table.
+  /// The slot that a key decodes to, whether or not the key is live there; nullptr: outside the table.
   Entry* slot(Key key) const {
     const std::uint32_t index = cipher.decrypt(key.value >> 8) & index_mask;
     return index < capacity ? &entries[index] : nullptr;
@@ -115,7 +117,7 @@ struct Table::Impl {
     return (entry->kind == Kind::kRegistered ? differs : differs >> 8) == 0 ? entry : nullptr;
   }
 
-  /// A window or fast MR that a work request may change, given a new key of its own. Under the lock.
+  /// A window or fast MR that a work request may change, given a valid new key. Under the lock.
   Entry* changeable(Key key, Key new_key, PdId pd) const {
     Entry* entry = slot(key);
     if (entry == nullptr || entry->use != Use::kInserted || entry->kind == Kind::kRegistered) return nullptr;
@@ -125,7 +127,7 @@ struct Table::Impl {
 
   std::uint32_t index_of(const Entry& entry) const { return static_cast<std::uint32_t>(&entry - entries); }
 
-  /// A slot with a key that isn't live yet; nullptr: the table is full. Under the lock.
+  /// A slot with a key that is not live yet; nullptr: the table is full. Under the lock.
   Entry* claim(PdId pd, Kind kind) {
     const std::uint32_t index = take();
     if (index == kNone) return nullptr;
@@ -141,7 +143,7 @@ struct Table::Impl {
     return &entry;
   }
 
-  /// Nothing resolves any more; the MR of a window has one less. Under the lock.
+  /// Makes the key not resolve, and unbinds a window from its MR. Under the lock.
   void disable(Entry& entry) {
     const Change change(entry);
     store(entry.live, 0u);
@@ -150,7 +152,7 @@ struct Table::Impl {
     entry.parent = kNone;
   }
 
-  /// A fresh slot while that is cheap, then the one that has been free longest. Under the lock.
+  /// A slot never used before, up to kSpread of them, then the slot that has been free longest. Under the lock.
   std::uint32_t take() {
     if (fresh < capacity && (fresh < kSpread || free_head == kNone)) return fresh++;
     if (free_head == kNone) return kNone;
@@ -183,7 +185,7 @@ struct Table::Impl {
   void* allocation = nullptr;
   Entry* entries = nullptr;
 
-  // Workers take the lock to bind and invalidate only.
+  // Workers take the lock only to bind, register and invalidate.
   mutable base::Spinlock lock;
   std::uint32_t fresh = 0;  // slots below were used at least once
   std::uint32_t free_head = kNone, free_tail = kNone;

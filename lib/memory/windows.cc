@@ -7,12 +7,12 @@ namespace uroce::memory {
 namespace {
 
 constexpr std::uint32_t kWindowRights = kRemoteWrite | kRemoteRead | kRemoteAtomic | kZeroBased;
-// Not kFlushPersistent: nothing here is.
+// Without kFlushPersistent: no memory here is persistent.
 constexpr std::uint32_t kFastRights = kWindowRights | kLocalWrite | kMwBind | kFlushGlobal;
 constexpr std::uint32_t kOptionalRights = 0x3ff00000;  // hints, such as relaxed ordering
 constexpr std::uint32_t kWritingRights = kRemoteWrite | kRemoteAtomic;
 
-/// What a window or fast MR stands for from now on, `offset` bytes into this.
+/// The memory of which a window or fast MR gets a part.
 struct Memory {
   std::byte* base;
   std::uint64_t client_address;
@@ -30,7 +30,7 @@ void enable(Entry& entry, Key key, std::uint64_t iova, std::uint64_t length, std
   std::atomic_ref(entry.live).store(key.value, std::memory_order_release);
 }
 
-/// Whether `mr` may get a window as asked for (IBTA vol. 1, 10.6.7.2.2).
+/// Whether the requested window may be bound to `mr` (IBTA vol. 1, 10.6.7.2.2).
 Verdict check_mr(const Entry& mr, const Binding& request) {
   if ((mr.access & kMwBind) == 0 || (mr.access & kZeroBased) != 0) return Verdict::kNoAccess;
   if ((request.access & ~(kWindowRights | kOptionalRights)) != 0) return Verdict::kNoAccess;
@@ -100,7 +100,7 @@ Verdict Table::register_fast(const FastRegistration& request) {
   Entry* const entry = impl_->changeable(request.key, request.new_key, request.pd);
   if (entry == nullptr || entry->kind != Kind::kFast || entry->limit_length == 0) return Verdict::kNoSuchKey;
   if (entry->live != 0) return Verdict::kNoAccess;
-  // Whoever lets a peer write must be allowed to itself (IBTA vol. 1, 10.6.3.1), and nobody more than the memory.
+  // Remote write and atomic need local write (IBTA vol. 1, 10.6.3.1), and no right may exceed the memory's.
   constexpr std::uint32_t kWriting = kLocalWrite | kWritingRights;
   if ((request.access & ~(kFastRights | kOptionalRights)) != 0) return Verdict::kNoAccess;
   if ((request.access & kWriting) != 0 && (request.access & entry->limit_access & kLocalWrite) == 0) {
@@ -123,7 +123,7 @@ Verdict Table::invalidate(Key key, PdId pd, Qpn qpn) {
   }
   if (entry->kind != Kind::kFast && entry->kind != Kind::kWindow2) return Verdict::kNoAccess;
   const base::SpinGuard guard(impl_->lock);
-  if (load_live(*entry) != key.value) return Verdict::kNoSuchKey;  // another worker was first, or retire()
+  if (load_live(*entry) != key.value) return Verdict::kNoSuchKey;  // another worker or retire() was first
   if (entry->windows != 0 || (entry->qpn != 0 && entry->qpn != qpn.value)) return Verdict::kNoAccess;
   impl_->disable(*entry);
   return Verdict::kOk;

@@ -21,7 +21,7 @@ void LinkStack::Impl::receive_arp(const LinkFrame& frame, Nanos now) {
   const wire::Address sender = wire::load_ipv4(arp + 14), target = wire::load_ipv4(arp + 24);
   if (operation == kRequest) ++counters.arp_requests;
   if (operation == kReply) ++counters.arp_replies;
-  // A sender that differs from the frame's own is forged or relayed: proxies answer with their own address.
+  // A sender address that differs from the frame's source is forged or relayed: proxies answer with their own.
   if ((operation != kRequest && operation != kReply) || sender_mac != frame.source) {
     ++counters.malformed;
     return;

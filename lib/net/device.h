@@ -1,4 +1,4 @@
-// What the engine asks of an Ethernet device. A compile-time concept: the packet path makes no virtual call.
+// The interface of an Ethernet device as a compile-time concept: the packet path makes no virtual call.
 // One object serves one worker (one queue pair of the port); only that worker's thread calls it.
 #pragma once
 
@@ -14,18 +14,18 @@ namespace uroce::net {
 
 struct DeviceInfo {
   wire::Mac mac{};
-  std::uint32_t mtu = 1500;       ///< bytes behind the Ethernet header
+  std::uint32_t mtu = 1500;       ///< bytes after the Ethernet header
   bool checksum_offload = false;  ///< honours base::kIpChecksumNeeded
   bool link_up = true;
   std::uint64_t speed_mbps = 0;        ///< 0: unknown
-  std::uint32_t kernel_interface = 0;  ///< index of the interface that the kernel has of it, too; 0: none
+  std::uint32_t kernel_interface = 0;  ///< index of the kernel's interface for the same port; 0: none
 };
 
-/// Which frames are wanted.
+/// Which frames the port should deliver.
 enum class RxFilter : std::uint8_t {
-  kRoceOnly,     ///< RoCE and what the link stack answers, for our addresses
-  kAllForPort,   ///< all for our addresses
-  kPromiscuous,  ///< those for others' unicast addresses, too
+  kRoceOnly,     ///< RoCE and the link stack's protocols, for our addresses
+  kAllForPort,   ///< all frames for our addresses
+  kPromiscuous,  ///< also frames for others' unicast addresses
 };
 
 /// Statistics of a device, cumulative.
@@ -38,14 +38,14 @@ struct DeviceCounters {
 /// release   gives received frames back
 /// allocate  yields up to out.size() empty frames of at least MTU + 18 bytes to fill; each is then either
 ///           transmitted or discarded
-/// transmit  takes frames from the front and returns how many; those it did not take (the port is busy) stay the
-///           caller's, who offers them again
-/// discard   gives back allocated frames that are not to be sent
+/// transmit  takes frames from the front and returns how many; the caller keeps those it did not take
+///           (the port is busy) and offers them again
+/// discard   gives back allocated frames that will not be sent
 /// wake_fd   becomes readable when a frame arrives after arm_wake returned true; -1: this device cannot wake a
-///           sleeper, poll it
+///           sleeping worker, poll it
 /// arm_wake  before sleeping: false when frames are waiting already
 /// disarm_wake  after sleeping
-/// set_rx_filter  kRoceOnly at first; a port may give more, and less where it can't give that
+/// set_rx_filter  initially kRoceOnly; a port may deliver more, or less where it cannot deliver all
 template <class D>
 concept PacketDevice = requires(D device, const D constant, std::span<base::Frame> frames) {
   { device.receive(frames) } -> std::same_as<std::size_t>;

@@ -18,7 +18,7 @@ void copy_field(T& to, const std::byte* from, std::size_t bytes = sizeof(T)) {
   std::memcpy(&to, from, bytes);
 }
 
-/// The order in which the kinds of flows are asked.
+/// The order in which the types of flows are matched.
 int rank(FlowType type) { return type == FlowType::kNormal ? 0 : type == FlowType::kMcDefault ? 1 : 2; }
 
 void put_ipv4(FrameKey& key, const std::byte* ip) {
@@ -174,7 +174,7 @@ bool FlowTable::wants_foreign(const wire::Mac& own) const {
     const Flow& flow = entry.flow;
     if (flow.drop || flow.type == FlowType::kMcDefault) return false;
     if (flow.type != FlowType::kNormal) return true;
-    wire::Mac only{};  // the unicast address that matches, if there is but one
+    wire::Mac only{};  // the matching unicast address, if there is exactly one
     for (std::size_t i = 0; i < only.size(); ++i) {
       const unsigned mask = flow.mask.dst_mac[i] | (i == 0 ? 1u : 0u);
       if (mask != 0xff) return (flow.mask.dst_mac[0] & flow.value.dst_mac[0] & 1) == 0;

@@ -1,5 +1,5 @@
-// Which raw packet QP gets a frame: flows by priority and age. Each worker has a table of its own; only its thread
-// touches it. What a flow shares with others (counters, RSS) is behind pointers: atomic, or never changed.
+// Decides which raw packet QP gets a frame: flows by priority and age. Each worker has its own table; only its
+// thread uses it. State that flows share (counters, RSS) is reached by pointers, and atomic or immutable.
 #pragma once
 
 #include <array>
@@ -21,11 +21,11 @@ enum FrameLayer : std::uint8_t {
   kLayerIpv6 = 4,
   kLayerTcp = 8,
   kLayerUdp = 16,
-  kLayerFragment = 32,  ///< of this key alone: a piece of a datagram
+  kLayerFragment = 32,  ///< in keys only: a fragment of a datagram
 };
 
-/// What flows look at in a frame, in network byte order; what a frame has not is 0. Laid out as uroce_frame_key
-/// (abi/control.h), whose comments hold here.
+/// The fields of a frame that flows match, in network byte order; 0: the frame has no such field. The layout and
+/// meaning are those of uroce_frame_key (abi/control.h).
 struct FrameKey {
   std::uint8_t dst_mac[6], src_mac[6];
   std::uint16_t ether_type;
@@ -43,7 +43,7 @@ static_assert(sizeof(FrameKey) == 64);
 /// `layout` is that of the frame (wire::layout_of).
 FrameKey key_of(std::span<const std::byte> frame, const wire::FrameLayout& layout);
 
-/// Who gets a frame: what the flow's owner put in.
+/// The receiver of a frame, as set by the flow's owner.
 struct FlowTarget {
   std::uint32_t qp = 0;
   std::uint32_t tag = 0;
@@ -72,9 +72,9 @@ struct RssTarget {
   std::array<std::uint8_t, 40> key{};
 };
 
-/// The QP of the table that the Toeplitz hash names. Hashed are those of the fields that the frame has, in the
-/// order source address, destination address, source port, destination port; the hash of none is 0. Of a fragment
-/// the ports are not, since only the first one has them.
+/// The QP that the Toeplitz hash selects. The hash covers the selected fields that the frame has, in the order
+/// source address, destination address, source port, destination port; without any it is 0. It never covers the
+/// ports of a fragment, since only the first fragment has them.
 std::uint32_t choose(const RssTarget& rss, const FrameKey& key);
 
 /// Numbers of uroce_flow_type.
@@ -83,7 +83,7 @@ enum class FlowType : std::uint32_t { kNormal = 0, kAllDefault = 1, kMcDefault =
 struct Flow {
   FlowType type = FlowType::kNormal;
   std::uint32_t priority = 0;
-  FrameKey value{}, mask{};  ///< looked at if the type is kNormal
+  FrameKey value{}, mask{};  ///< used if the type is kNormal
   bool dont_trap = false, drop = false;
   std::uint32_t tag = 0;
   std::uint32_t qp = 0;                  ///< without `rss`
@@ -94,9 +94,9 @@ struct Flow {
 class FlowTable {
  public:
   static constexpr std::size_t kMaxFlows = 4096;
-  static constexpr std::size_t kMaxCopies = 64;  ///< of one frame; flows behind these get none
+  static constexpr std::size_t kMaxCopies = 64;  ///< of one frame; further flows get none
 
-  /// `id` is the owner's, and not in the table yet. False: the table is full.
+  /// `id` is chosen by the owner and not in the table yet. False: the table is full.
   bool add(std::uint64_t id, Flow flow);
   void remove(std::uint64_t id);
 
@@ -105,18 +105,18 @@ class FlowTable {
   /// There are flows of type kSniffer.
   bool sniffs() const { return !sniffers_.empty(); }
 
-  /// Who gets a received frame, sniffers aside; returns how many were put into `out`. NORMAL flows come first, then
-  /// MC_DEFAULT (for frames to a multicast or broadcast address), then ALL_DEFAULT; each kind by priority, then by
-  /// age. A flow with dont_trap gets a copy, and the search goes on; the first other one that matches ends it: the
-  /// frame goes to it and to those behind it that have its kind, priority, value and mask; or, if it drops, to no
-  /// further. Counts.
+  /// The receivers of a received frame, except sniffers; returns how many were put into `out`. NORMAL flows come
+  /// first, then MC_DEFAULT (for frames to a multicast or broadcast address), then ALL_DEFAULT; each type by
+  /// priority, then by age. A flow with dont_trap gets a copy, and the search continues. The first other flow that
+  /// matches ends it: the frame goes to that flow and to later ones of the same type, priority, value and mask, or,
+  /// if it drops, to none of them. Updates the flows' counts.
   std::size_t classify(std::span<const std::byte> frame, const FrameKey& key, std::span<FlowTarget> out) const;
 
-  /// Who gets a copy of a frame that was received or is sent, whatever it is: the flows of type kSniffer. Counts.
+  /// The flows of type kSniffer, which get a copy of every frame received or sent. Updates their counts.
   std::size_t sniffers(std::span<const std::byte> frame, std::span<FlowTarget> out) const;
 
-  /// Some flow that does more than drop can match a unicast destination other than `own`: only a promiscuous port
-  /// shows it all that it asks for.
+  /// Whether some flow that does not drop can match a unicast destination other than `own`: it needs a promiscuous
+  /// port.
   bool wants_foreign(const wire::Mac& own) const;
 
  private:
@@ -134,8 +134,8 @@ class FlowTable {
   static bool deliver(const Flow& flow, std::size_t bytes, const FrameKey& key, std::span<FlowTarget> out,
                       std::size_t& count);
 
-  std::vector<Rule> rules_;      ///< beside flows_, so that a search reads nothing else
-  std::vector<Entry> flows_;     ///< in the order in which they are asked
+  std::vector<Rule> rules_;      ///< separate from flows_, so that a search reads nothing else
+  std::vector<Entry> flows_;     ///< in matching order
   std::vector<Entry> sniffers_;  ///< by age
 };
 

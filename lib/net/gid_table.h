@@ -1,5 +1,5 @@
-// The port's GIDs: entry i is the i-th address, IPv4 as ::ffff:a.b.c.d; all are RoCE v2. An entry keeps its index
-// as long as it is there; what was removed leaves an empty one, which the next address takes.
+// The port's GIDs: entry i is the i-th address, IPv4 as ::ffff:a.b.c.d; all are RoCE v2. An entry keeps its
+// index while it exists; removing it leaves an empty entry, which the next address takes.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ class GidTable {
 
   static constexpr std::size_t kMost = 256;
 
-  /// Entries up to the last that isn't empty.
+  /// Number of entries up to the last one that is not empty.
   std::size_t size() const { return gids_.size(); }
   /// nullopt: no such entry, or an empty one.
   std::optional<wire::Address> at(std::size_t index) const {
@@ -41,7 +41,7 @@ class GidTable {
     }
     return all;
   }
-  /// False: it is there already, or the table is full.
+  /// False: already present, or the table is full.
   bool add(const InterfaceAddress& gid) {
     if (find(gid.address)) return false;
     const auto empty = std::ranges::find_if(gids_, [](const auto& entry) { return !entry; });
@@ -53,7 +53,7 @@ class GidTable {
     }
     return true;
   }
-  /// False: it isn't there.
+  /// False: not present.
   bool remove(const wire::Address& gid) {
     const auto index = find(gid);
     if (!index) return false;

@@ -99,7 +99,7 @@ void LinkStack::Impl::receive_ipv6(const LinkFrame& frame, Nanos now) {
   }
 }
 
-// Nothing but a querier's message comes to us behind hop-by-hop options.
+// Only MLD queries are accepted after hop-by-hop options.
 void LinkStack::Impl::receive_query6(const LinkFrame& frame, Nanos now) {
   const std::byte* ip = frame.body.data();
   const std::span<const std::byte> rest = frame.body.subspan(kIp6Bytes, wire::load16(ip + 4));

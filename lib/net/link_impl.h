@@ -22,7 +22,7 @@ class OutQueue {
   /// A slot of `bytes` bytes to fill; empty: no room.
   std::span<std::byte> push(std::size_t bytes);
   std::size_t pop(std::span<std::byte> to);
-  /// Half is left to answers.
+  /// For requests of our own: half of the slots is reserved for answers.
   bool has_room() const { return count_ < kSlots / 2; }
 
  private:
@@ -30,7 +30,7 @@ class OutQueue {
   std::size_t head_ = 0, count_ = 0;
 };
 
-/// One received frame behind its Ethernet header and VLAN tag.
+/// One received frame after its Ethernet header and VLAN tag.
 struct LinkFrame {
   wire::Mac source{}, destination{};
   std::uint16_t ether_type = 0;
@@ -69,7 +69,7 @@ struct LinkStack::Impl {
                           bool solicited);
 
   // membership.cc
-  /// False: no IGMP at all.
+  /// False: not IGMP.
   bool receive_igmp(std::span<const std::byte> ip, Nanos now);
   void receive_mld(std::span<const std::byte> mld, Nanos now);
   void report_groups(Nanos now);
@@ -82,19 +82,19 @@ struct LinkStack::Impl {
   bool local(const wire::Address& address) const;
   bool kernel_answers_for(const wire::Address& address) const;
   bool on_link(const wire::Address& address) const;
-  /// Whether `mac` may stand for `address`: a unicast neighbour that is not ourselves.
+  /// Whether a claim of `address` by `mac` is plausible: a unicast neighbour on this link other than ourselves.
   bool believable(const wire::Address& address, const wire::Mac& mac);
-  /// The own address to speak from towards `target`, nullptr: none of that family.
+  /// The source address towards `target`; nullptr: no own address of that family.
   const wire::Address* source_for(const wire::Address& target) const;
   /// A link-local address of ours, or :: (RFC 3810, 5.2.13).
   wire::Address link_local_source() const;
-  /// An answer, or an announcement of an address that we know already.
+  /// An answer, or an announcement of an address with an entry.
   void confirm(const wire::Address& address, const wire::Mac& mac, Nanos now);
-  /// A neighbour who asked for us: it will be answered, so remember it.
+  /// A neighbour that asked for us: the answer needs its MAC address.
   void learn(const wire::Address& address, const wire::Mac& mac, Nanos now);
   void ask(Neighbour& neighbour, Nanos now);
   void announce(const wire::Address& address);
-  /// A conflict on `address`: say that it is ours, at most once a second.
+  /// Another station claims `address`, which is ours: announces it, at most once a second (RFC 5227, 2.4).
   void defend(const wire::Address& address, Nanos now);
   /// Ethernet header, with its tag, and `bytes` more; empty: no room.
   std::span<std::byte> start_frame(const wire::Mac& to, std::uint16_t ether_type, std::size_t bytes);

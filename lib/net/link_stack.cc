@@ -7,7 +7,7 @@
 namespace uroce::net {
 namespace {
 
-/// Whether the first `bits` bits behind the v4-mapped prefix (or of the whole address) are equal.
+/// Whether the first `bits` bits after the IPv4-mapped prefix (or of the whole address) are equal.
 bool same_prefix(const wire::Address& a, const InterfaceAddress& b) {
   if (a.is_v4() != b.address.is_v4()) return false;
   unsigned bits = a.is_v4() ? 96u + std::min<unsigned>(b.prefix_bits, 32) : std::min<unsigned>(b.prefix_bits, 128);
@@ -124,7 +124,7 @@ void LinkStack::Impl::ask(Neighbour& neighbour, Nanos now) {
   ++neighbour.tries;
   ++counters.asked;
   table.schedule(neighbour, now + kAskInterval);
-  // The address that we had is asked first: no need to wake the whole segment.
+  // A known neighbour is probed by unicast, which does not disturb the whole segment (RFC 4861, 7.3.3).
   const bool check = neighbour.state == Neighbour::State::kReachable;
   if (!neighbour.address.is_v4()) return send_solicitation(neighbour.address, check ? &neighbour.mac : nullptr);
   const wire::Address* from = source_for(neighbour.address);
@@ -266,7 +266,7 @@ void LinkStack::receive(std::span<const std::byte> bytes, Nanos now) {
   frame.source = wire::load_mac(bytes.data() + 6);
   frame.ether_type = wire::load16(bytes.data() + 12);
   frame.body = bytes.subspan(wire::EthernetHeader::kBytes);
-  std::uint16_t vlan = 0;  // also of a tag with nothing but a priority
+  std::uint16_t vlan = 0;  // also for a tag that carries only a priority
   if (frame.ether_type == wire::kEtherTypeVlan && frame.body.size() >= wire::VlanTag::kBytes) {
     vlan = wire::load16(frame.body.data()) & 0xfff;
     frame.ether_type = wire::load16(frame.body.data() + 2);

@@ -1,9 +1,9 @@
-// The little of Ethernet, ARP, ICMP, ND that a RoCE port needs beside RoCE, sans-IO: answers for the port's
-// addresses, and next hops for others. Owned by worker 0, which feeds it every frame that is not RoCE.
+// The parts of ARP, ICMP and neighbour discovery that a RoCE port needs, sans-IO: answers for the port's addresses,
+// and next hops for others. Owned by worker 0, which passes it every frame that is not RoCE.
 //
-// Who may change what we believe: an entry comes about when somebody here asks (resolve) or when a neighbour asks
-// for one of our addresses; answers and announcements change entries that exist and make none. Nobody can claim one
-// of our own addresses, or one outside our prefixes. All state is bounded.
+// Trust: an entry is created by resolve() or by a neighbour's request for one of our addresses; answers and
+// announcements only change existing entries. Claims of our own addresses, or of addresses outside our prefixes,
+// are ignored. All state is bounded.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ namespace uroce::net {
 struct InterfaceAddress {
   wire::Address address;
   std::uint8_t prefix_bits = 24;  ///< of the 32 or 128 bits
-  std::uint16_t vlan = 0;         ///< 1 to 4094: behind this 802.1Q tag; 0: untagged
+  std::uint16_t vlan = 0;         ///< 1 to 4094: in this 802.1Q VLAN; 0: untagged
 };
 
 struct LinkConfig {
@@ -34,19 +34,19 @@ struct LinkConfig {
 
 enum class Resolution : std::uint8_t { kResolved, kPending, kFailed, kNoRoute };
 
-/// What came in and what was done about it, cumulative.
+/// Cumulative counters.
 struct LinkCounters {
-  std::uint64_t received = 0;                           ///< frames fed
+  std::uint64_t received = 0;                           ///< frames passed to receive()
   std::uint64_t malformed = 0;                          ///< too short, bad checksum, bad field
-  std::uint64_t ignored = 0;                            ///< not for us, or a protocol that we don't speak
+  std::uint64_t ignored = 0;                            ///< not for us, or an unknown protocol
   std::uint64_t arp_requests = 0, arp_replies = 0;      ///< received
   std::uint64_t solicitations = 0, advertisements = 0;  ///< received
   std::uint64_t echo_requests = 0;                      ///< answered
   std::uint64_t address_conflicts = 0;                  ///< another station claims an address of ours
   std::uint64_t asked = 0;                              ///< ARP requests and solicitations sent
-  std::uint64_t unreachable = 0;                        ///< neighbours that did not answer
+  std::uint64_t unreachable = 0;                        ///< neighbours that never answered
   std::uint64_t group_reports = 0;                      ///< IGMP and MLD reports sent
-  std::uint64_t dropped = 0;                            ///< answers that found the output queue full
+  std::uint64_t dropped = 0;                            ///< answers lost because the output queue was full
 };
 
 class LinkStack {
@@ -54,15 +54,16 @@ class LinkStack {
   explicit LinkStack(const LinkConfig& config);
   ~LinkStack();
 
-  /// Frames in. ARP, ICMP and ICMPv6 echo, neighbour discovery; anything else is counted and ignored. What it
-  /// learns or wants to answer comes out of next_frame.
+  /// Frames in. ARP, ICMP and ICMPv6 echo, neighbour discovery; anything else is counted and ignored.
+  /// Answers come out of next_frame().
   void receive(std::span<const std::byte> frame, Nanos now);
 
   /// Copies the next frame to send into `to` and returns its length; 0: none. A frame longer than `to` is lost.
   std::size_t next_frame(std::span<std::byte> to);
 
-  /// MAC address of the next hop towards `destination`; starts asking when it is unknown (3 tries, 1 s apart;
-  /// then kFailed for a second). Multicast and own addresses resolve at once. Each VLAN is a link of its own.
+  /// MAC address of the next hop towards `destination`; sends requests when it is unknown (3 tries, 1 s
+  /// apart; then kFailed for a second). Multicast and own addresses resolve at once. Each VLAN is a link of its
+  /// own.
   Resolution resolve(const wire::Address& destination, Nanos now, wire::Mac& out, std::uint16_t vlan = 0);
 
   void advance(Nanos now);
@@ -71,13 +72,13 @@ class LinkStack {
   bool is_local(const wire::Address& address) const;
   void add_address(const InterfaceAddress& address);
   void remove_address(const wire::Address& address);
-  /// Longer packets are neither answered nor sent from now on.
+  /// From now on longer packets are neither answered nor sent.
   void set_mtu(std::uint32_t bytes);
-  /// The addresses of ours that the kernel has on the same interface: it answers for them. All others: we do.
+  /// Own addresses that the kernel also has on the same interface: the kernel answers for these, we for all others.
   void leave_to_kernel(std::span<const wire::Address> addresses);
 
-  /// Membership of the port in a multicast group, as the switches and routers of the link learn it: reports
-  /// (IGMPv3, MLDv2; the older versions where a querier speaks them) when it begins, when they ask, when it ends.
+  /// Membership of the port in a multicast group, reported to the link's switches and routers (IGMPv3, MLDv2, or
+  /// the older versions where a querier uses them) at the beginning, on queries and at the end.
   void join(const wire::Address& group, Nanos now);
   void leave(const wire::Address& group, Nanos now);
 
@@ -93,7 +94,7 @@ class LinkStack {
   LinkConfig config_;
   std::unique_ptr<LinkCounters> counters_;
   std::vector<std::unique_ptr<Impl>> links_;  // the untagged one is the first
-  std::size_t turn_ = 0;                      // whose frame goes out next
+  std::size_t turn_ = 0;                      // the link that sends next
 };
 
 }  // namespace uroce::net

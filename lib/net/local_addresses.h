@@ -1,9 +1,9 @@
-// Which RoCE packets are for this port, by destination address and VLAN. Each worker has a table of its own; only
-// its thread touches it.
+// Whether a RoCE packet is addressed to this port, by destination address and VLAN. Each worker has its own table;
+// only its thread uses it.
 //
-// An address is reached in its own VLAN and nowhere else: one of VLAN 5 neither untagged nor by another VLAN's tag,
-// an untagged one only untagged. A tag with VLAN id 0 says a priority and counts as untagged (802.1Q, 6.9). Groups
-// belong to no address: they are reached in every VLAN that has one.
+// An address is reachable only in its own VLAN: an address of VLAN 5 neither untagged nor with another VLAN's tag,
+// an untagged address only untagged. A tag with VLAN id 0 carries only a priority and counts as untagged
+// (802.1Q, 6.9). Groups are reachable in every VLAN in which the port has an address.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ class LocalAddresses {
   };
 
   std::vector<Entry> entries_;
-  std::size_t last_ = 0;  ///< hit by the packet before
+  std::size_t last_ = 0;  ///< the entry that the previous packet matched
 };
 
 }  // namespace uroce::net

@@ -29,7 +29,7 @@ Nanos igmp_time(std::uint8_t code) {
   const std::uint64_t tenths = code < 128 ? code : ((code & 0x0fu) | 0x10u) << (((code >> 4) & 7u) + 3);
   return tenths * 100 * kMillisecond;
 }
-/// The same with 16 bits and milliseconds (RFC 3810, 5.1.3).
+/// MLDv2's maximum response code: 16 bits, in milliseconds (RFC 3810, 5.1.3).
 Nanos mld_time(std::uint16_t code) {
   const std::uint64_t ms = code < 32768 ? code : ((code & 0x0fffu) | 0x1000u) << (((code >> 12) & 7u) + 3);
   return ms * kMillisecond;

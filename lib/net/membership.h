@@ -1,5 +1,5 @@
-// The multicast groups that the port is a member of, and when each has to be reported (RFC 3376 and 3810 for hosts,
-// their compatibility with version 2 and 1). Sources are never filtered, so a group's state is one record.
+// The port's multicast groups, and when each must be reported (RFC 3376 and 3810 for hosts, with their
+// compatibility modes for versions 2 and 1). Sources are never filtered, so a group's state is one record.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace uroce::net {
 
-/// What a report says of a group; numbers as in the records of IGMPv3 and MLDv2.
+/// Group record types of IGMPv3 and MLDv2 (RFC 3376, 4.2.12).
 enum class Report : std::uint8_t { kIs = 2, kLeft = 3, kJoined = 4 };
 
 class Membership {
@@ -22,24 +22,24 @@ class Membership {
   };
 
   void join(const wire::Address& group, Nanos now);
-  /// True: it was a member, and a report that it is no more is due.
+  /// True: it was a member, and a leave report is due.
   bool leave(const wire::Address& group);
   bool contains(const wire::Address& group) const { return groups_.contains(group); }
 
   /// A querier asks for `group`, or for all of a family when that is zero: answers fall due within `within`.
   void asked(bool v4, const wire::Address& group, Nanos now, Nanos within);
-  /// The querier speaks the older version only; forgotten after a while.
+  /// The querier uses the older version; forgotten after kOldQuerierTime.
   void saw_old_querier(bool v4, Nanos now) { old_until_[v4] = now + kOldQuerierTime; }
   bool speaks_old(bool v4, Nanos now) const { return now < old_until_[v4]; }
 
-  /// The next report that is due; taken off the list.
+  /// Removes and returns the next report that is due.
   std::optional<Due> take_due(Nanos now);
   Nanos next_deadline() const { return next_; }
 
  private:
   static constexpr Nanos kOldQuerierTime = 260 * kSecond;
   static constexpr Nanos kRepeat = kSecond;
-  static constexpr std::uint8_t kTimes = 2;  ///< a change is reported, against loss
+  static constexpr std::uint8_t kTimes = 2;  ///< reports of a change, in case one is lost
 
   struct Group {
     Nanos deadline = kNever;
@@ -52,7 +52,7 @@ class Membership {
   Nanos old_until_[2] = {};
 };
 
-/// All systems and all nodes: everybody is a member and nobody says so.
+/// False for the all-systems and all-nodes groups, which are never reported (RFC 3376, 5; RFC 3810, 6).
 bool is_reported(const wire::Address& group);
 
 }  // namespace uroce::net

@@ -9,7 +9,7 @@ constexpr std::uint8_t kSolicitation = 135, kAdvertisement = 136;
 constexpr std::uint8_t kSourceOption = 1, kTargetOption = 2;
 constexpr std::uint32_t kSolicited = 0x40000000, kOverride = 0x20000000;
 
-/// What both messages must meet (7.1.1, 7.1.2). False: malformed.
+/// Validation of both messages (RFC 4861, 7.1.1, 7.1.2). False: malformed.
 bool well_formed(std::span<const std::byte> ip) {
   const std::span<const std::byte> nd = ip.subspan(kIp6Bytes);
   if (wire::load8(ip.data() + 7) != 255 || nd.size() < kNdBytes || wire::load8(nd.data() + 1) != 0) return false;
@@ -75,7 +75,7 @@ void LinkStack::Impl::receive_solicitation(const LinkFrame& frame, std::span<con
     ++counters.ignored;
     return;
   }
-  if (source == wire::Address{}) {  // somebody checks whether the address is free
+  if (source == wire::Address{}) {  // duplicate address detection (RFC 4862, 5.4)
     if (has_mac) {
       ++counters.malformed;
       return;
@@ -103,7 +103,7 @@ void LinkStack::Impl::receive_advertisement(std::span<const std::byte> ip, Nanos
   Neighbour* known = table.find(target);
   if (known == nullptr) return;
   if (!find_option(ip, kTargetOption, mac)) {
-    // The answer to a solicitation that went to it alone may leave out what we then know (RFC 4861, 4.4).
+    // The answer to a unicast solicitation may omit the link-layer address (RFC 4861, 4.4).
     if (known->state == Neighbour::State::kReachable && (flags & kSolicited) != 0) confirm(target, known->mac, now);
     return;
   }

@@ -1,9 +1,10 @@
 // IP address -> MAC address, bounded. Sans-IO.
 //
-// An entry is pending (asked, no answer yet), reachable or failed. Who asks is LinkStack; this keeps the states:
+// An entry is pending (asked, no answer yet), reachable or failed. LinkStack sends the requests; this class
+// keeps the states:
 //   find            the entry of an address
-//   add             a new one; when the table is full the one that was used longest ago makes room, entries that
-//                   nobody here ever asked for first
+//   add             a new entry; a full table evicts the least recently used one, first of those that were never
+//                   resolved from here
 //   due             the next pending or failed entry whose time has come
 #pragma once
 
@@ -22,7 +23,7 @@ struct Neighbour {
   wire::Address address;
   wire::Mac mac{};
   State state = State::kPending;
-  bool wanted = false;     ///< somebody here resolved it, not only a stranger's request
+  bool wanted = false;     ///< resolve() asked for it; otherwise created by a neighbour's request
   std::uint8_t tries = 0;  ///< requests sent since the last answer
   Nanos confirmed_at = 0;  ///< last answer
   Nanos used_at = 0;
@@ -39,7 +40,7 @@ class NeighbourTable {
 
   /// Sets the deadline of an entry; kNever: none.
   void schedule(Neighbour& neighbour, Nanos deadline);
-  /// An entry whose deadline is not after `now`, taken off the schedule; nullptr: none.
+  /// Removes from the schedule and returns an entry whose deadline is not after `now`; nullptr: none.
   Neighbour* due(Nanos now);
   Nanos next_deadline() const;
 
@@ -54,7 +55,7 @@ class NeighbourTable {
 
   std::uint32_t capacity_;
   std::unordered_map<wire::Address, Neighbour, Hash> entries_;
-  std::vector<wire::Address> scheduled_;  // few: only those being asked for
+  std::vector<wire::Address> scheduled_;  // few: only entries with requests in progress
 };
 
 }  // namespace uroce::net

@@ -1,12 +1,12 @@
-// Completion queues in shared memory: a ring of 64-byte entries with a phase byte. The daemon produces; the
-// client consumes and tells how far it got, so that the daemon sees an overrun before it overwrites.
+// Completion queues in shared memory: a ring of 64-byte entries with a phase byte. The daemon produces; the client
+// consumes and publishes its index, so that the daemon detects an overrun instead of overwriting entries.
 //
 // Edges: CqProducer::push (release on phase) pairs with CqConsumer::peek (acquire). Arming is a store-load
 // (Dekker) pair: CqConsumer::arm stores the arm word, then a seq_cst fence, and the program polls once more;
 // CqProducer::take_event has a seq_cst fence between the last push and its read of the arm word. So either
-// the program sees the entry or the daemon sees that the CQ is armed. Both may: who shows the event takes the arm
-// word first. The word also says which entries the program saw when it armed; these give no event, however late
-// the daemon looks.
+// the program sees the entry or the daemon sees that the CQ is armed. Both may: whoever reports the event takes the
+// arm word first. The word also holds the index up to which the program had seen entries when it armed; these cause
+// no event, however late the daemon reads the word.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,7 @@ inline std::uint8_t cqe_phase(std::uint32_t index, std::uint32_t count) {
   return static_cast<std::uint8_t>(((index / count) + 1) & 1);
 }
 
-/// The daemon's end; workers that share a CQ lock it (`shared`).
+/// The daemon's end; a CQ that several workers share is locked (`shared`).
 class CqProducer {
  public:
   CqProducer() = default;
@@ -41,7 +41,7 @@ class CqProducer {
   }
 
   /// Whether a completion event is due now. Call after the pushes of one duty cycle; true at most once for
-  /// each arming, and never when CqConsumer::take_event() was.
+  /// each arming, and never after CqConsumer::take_event() took the event.
   bool take_event() {
     if (shared_) lock_.lock();
     const bool due = take_event_locked();
@@ -49,9 +49,9 @@ class CqProducer {
     return due;
   }
 
-  /// Moves what the client has not polled to `ring`, zeroed, of `count` entries, and goes on there with the same
-  /// indices. The client polls nothing meanwhile. On the thread of a worker that feeds the CQ. False: more entries
-  /// wait than fit, nothing has changed.
+  /// Moves the entries that the client has not polled to `ring`, zeroed, of `count` entries, and continues there
+  /// with the same indices. The client must not poll during the call, which runs on a worker that feeds the CQ.
+  /// False: the waiting entries do not fit, nothing has changed.
   bool resize(uroce_cqe* ring, std::uint32_t count) {
     if (shared_) lock_.lock();
     const bool ok = resize_locked(ring, count);
@@ -67,15 +67,15 @@ class CqProducer {
     if (shared_) lock_.unlock();
     return head;
   }
-  /// What the client says, for who looks at it from outside: entries polled so far; whether it waits for an event.
+  /// The client's published state, for diagnosis: entries polled so far; whether it waits for an event.
   std::uint32_t polled() const { return load(client_->consumer); }
   bool armed() const {
     const std::uint64_t arm = std::atomic_ref(client_->arm).load(std::memory_order_acquire);
     return arm != 0 && (arm & UROCE_CQ_ARM_TAKEN) == 0;
   }
-  /// Before a second worker learns of the CQ.
+  /// Call before a second worker can reach the CQ.
   void set_shared(bool shared) { shared_ = shared; }
-  /// Before the first push: an entry that finds no room is lost, and the CQ goes on.
+  /// Call before the first push. An entry that overruns the CQ is then dropped, without an error.
   void set_ignore_overrun(bool ignore) { ignore_overrun_ = ignore; }
 
  private:
@@ -106,7 +106,7 @@ class CqProducer {
       std::memcpy(&slot, &ring_[i & (count_ - 1)], offsetof(uroce_cqe, phase));
       slot.phase = cqe_phase(i, count);
     }
-    // Zero would look valid in every other lap.
+    // A phase of zero would look valid in every other lap.
     for (std::uint32_t i = head_; i != head_ - waiting + count; ++i) {
       ring[i & (count - 1)].phase = cqe_phase(i, count) ^ 1;
     }
@@ -119,7 +119,7 @@ class CqProducer {
     if (error_) return false;
     if (head_ - cached_consumer_ >= count_) {
       cached_consumer_ = load(client_->consumer);
-      // A hostile consumer index can only harm its own CQ: it never moves the slot that is written.
+      // A hostile consumer index can harm only its own CQ: it does not change which slot is written.
       if (head_ - cached_consumer_ >= count_) {
         if (ignore_overrun_) return true;
         error_ = true;
@@ -167,7 +167,7 @@ class CqConsumer {
   /// Gives the popped slots back to the daemon.
   void publish() { std::atomic_ref(client_->consumer).store(tail_, std::memory_order_release); }
 
-  /// A ring of another size takes over, with the same indices (CqProducer::resize).
+  /// Continues on a ring of another size, with the same indices (CqProducer::resize).
   void move_to(const uroce_cqe* ring, std::uint32_t count) {
     ring_ = ring;
     count_ = count;
@@ -180,9 +180,10 @@ class CqConsumer {
     std::atomic_ref(client_->arm).store(arm_, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
-  /// Whether it was armed and has entries, be they from before or too new for the daemon to have looked.
+  /// Whether the CQ is armed and has entries, either from before or too new for the daemon to have reported.
   bool armed_with_pending() const { return arm_ != 0 && peek() != nullptr; }
-  /// Takes the event that it is armed for. False: it isn't armed, or the daemon has shown it or is about to.
+  /// Takes the event that the CQ is armed for. False: it is not armed, or the daemon has reported or will report
+  /// it.
   bool take_event() {
     std::uint64_t armed = arm_;
     return armed != 0 && std::atomic_ref(client_->arm)
@@ -191,9 +192,9 @@ class CqConsumer {
 
  private:
   static constexpr std::uint32_t kSerials = 1u << 30;
-  static constexpr std::uint32_t kMostSeen = 256;  // the rest may have an event of the daemon's, too
+  static constexpr std::uint32_t kMostSeen = 256;  // entries beyond these may also cause an event from the daemon
 
-  /// How many entries there are, as far as `most`.
+  /// Number of entries that wait, counted up to `most`.
   std::uint32_t ready(std::uint32_t most) const {
     CqConsumer ahead = *this;
     while (ahead.tail_ - tail_ < most && ahead.peek() != nullptr) ahead.pop();

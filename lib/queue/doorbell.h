@@ -1,8 +1,8 @@
 // Doorbells: one bit a QP in a two-level bitmap per session and worker (abi/segment.h).
 //
-// Edges: Ringer::ring (fetch_or, seq_cst) pairs with Reader::drain (exchange, acquire): whoever takes the bit
-// sees the producer index that was published before it was set. Sleeping is a store-load pair: the worker
-// stores `sleeping`, fences, and looks at every summary word once more before it waits; the client sets its
+// Edges: Ringer::ring (fetch_or, seq_cst) pairs with Reader::drain (exchange, acquire): a reader that takes the
+// bit sees the producer index that was published before the bit was set. Sleeping is a store-load pair: the worker
+// stores `sleeping`, fences, and reads every summary word once more before it waits; the client sets its
 // bits, then reads `sleeping`. Both are seq_cst, so one of them sees the other.
 #pragma once
 
@@ -20,7 +20,7 @@ class DoorbellRinger {
   DoorbellRinger() = default;
   DoorbellRinger(uroce_doorbells* bells, const uroce_worker_line* worker) : bells_(bells), worker_(worker) {}
 
-  /// Rings for the QP with this bit. Not zero: the worker sleeps; write its eventfd, once for each number.
+  /// Rings for the QP with this bit. Non-zero: the worker sleeps; write its eventfd, once for each value.
   std::uint32_t ring(std::uint32_t bit) {
     const std::uint32_t leaf = bit / 64;
     std::atomic_ref(bells_->leaf[leaf]).fetch_or(std::uint64_t{1} << (bit % 64));
@@ -45,7 +45,7 @@ class DoorbellReader {
     return all != 0;
   }
 
-  /// uroce_doorbells::polls, a hint and no more.
+  /// uroce_doorbells::polls: only a hint.
   std::uint32_t polls() const { return std::atomic_ref(bells_->polls).load(std::memory_order_relaxed); }
 
   /// Calls found(bit) for each QP that rang since the last call. A client can set any bit: the caller checks

@@ -16,7 +16,7 @@
 
 namespace uroce::queue {
 
-/// Geometry of a ring, fixed when the queue is made. Each side keeps its own copy.
+/// Geometry of a ring, fixed when the queue is created. Each side keeps its own copy.
 struct RingShape {
   std::byte* entries = nullptr;
   std::uint32_t count = 0;   ///< a power of two
@@ -25,7 +25,8 @@ struct RingShape {
   std::byte* at(std::uint32_t index) const { return entries + std::size_t{index & (count - 1)} * stride; }
 };
 
-/// Where the list of a send queue entry begins, bytes: behind what only some operations have, or in its place.
+/// Offset in bytes of a send queue entry's list (SGEs or inline data): after the fields that only some operations
+/// have, or in their place.
 constexpr std::uint32_t send_list_at(std::uint8_t opcode) {
   constexpr std::uint32_t kWithMore = 1u << UROCE_WR_ATOMIC_CMP_AND_SWP | 1u << UROCE_WR_ATOMIC_FETCH_AND_ADD |
                                       1u << UROCE_WR_BIND_MW | 1u << UROCE_WR_FLUSH | 1u << UROCE_WR_TSO;
@@ -61,9 +62,9 @@ class WorkProducer {
     return ring_.at(head_);
   }
   void advance() { ++head_; }
-  /// Takes back what was advanced since the last publish (ibv_wr_abort).
+  /// Drops the entries advanced since the last publish (ibv_wr_abort(3)).
   void rewind() { head_ = *producer_; }
-  /// Shows all entries advanced so far to the daemon.
+  /// Publishes all entries advanced so far.
   void publish() { std::atomic_ref(*producer_).store(head_, std::memory_order_release); }
 
   std::uint32_t head() const { return head_; }
@@ -71,9 +72,9 @@ class WorkProducer {
     return std::atomic_ref(*const_cast<std::uint32_t*>(consumer_)).load(std::memory_order_acquire);
   }
   const RingShape& ring() const { return ring_; }
-  /// A ring of another size takes over; indices go on (SRQ resize).
+  /// Continues on a ring of another size, with the same indices (SRQ resize).
   void move_to(RingShape ring) { ring_ = ring; }
-  /// The queue as it was when made (QP reset): both sides start again at zero.
+  /// QP reset: both sides start again at index zero.
   void reset() {
     head_ = cached_consumer_ = 0;
     std::atomic_ref(*producer_).store(0, std::memory_order_release);
@@ -92,7 +93,7 @@ class WorkProducer {
 class WorkConsumer {
  public:
   WorkConsumer() = default;
-  /// `next`: index of the entry to copy first, other than 0 when a running queue is taken over.
+  /// `next`: index of the entry to copy first, not 0 when it continues a running queue.
   WorkConsumer(RingShape ring, const std::uint32_t* producer, std::uint32_t* consumer, std::uint32_t next = 0)
       : ring_(ring), producer_(producer), consumer_(consumer), next_(next) {}
 
@@ -108,7 +109,7 @@ class WorkConsumer {
     std::memcpy(to, ring_.at(next_), bytes);
     ++next_;
   }
-  /// Tells the client that entries before `index` may be overwritten.
+  /// Publishes that the client may overwrite entries before `index`.
   void publish_consumed(std::uint32_t index) {
     std::atomic_ref(*consumer_).store(index, std::memory_order_release);
   }
@@ -118,8 +119,8 @@ class WorkConsumer {
   const void* producer_address() const { return producer_; }
   std::uint32_t stride() const { return ring_.stride; }
   std::uint32_t count() const { return ring_.count; }
-  /// Goes on with `other`'s ring and indices: what is published and not copied out yet is copied there, each entry
-  /// to its index. False, and nothing done: it has too few entries.
+  /// Continues on `other`'s ring: entries that are published and not copied out yet are copied there, each to its
+  /// index. False, with nothing done: that ring has too few entries.
   bool move_to(const WorkConsumer& other) {
     const std::uint32_t posted = available();
     if (posted > other.ring_.count) return false;

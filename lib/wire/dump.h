@@ -1,4 +1,4 @@
-// Packets as people read them, and the names of verdicts. No allocation: text goes into the caller's buffer.
+// Packets as text, and the names of verdicts. No allocation: the text goes into the caller's buffer.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,15 @@
 
 namespace uroce::wire {
 
-/// "ok", "not_roce", "bad_icrc", ...: the name of the counter, too.
+/// "ok", "not_roce", "bad_icrc", ...: also the names of the counters.
 std::string_view parse_verdict_name(ParseVerdict verdict);
 
 /// Enough for any line of dump().
 inline constexpr std::size_t kDumpBytes = 384;
 
 /// One line without a newline: addresses, opcode, QPN, PSN, flags, extended headers, payload length. For a frame
-/// that is no good RoCE packet it says why. What does not fit is cut off. The result lies in `text`.
+/// that is not a valid RoCE packet it names the verdict. Text that does not fit is cut off. The result lies in
+/// `text`.
 std::string_view dump(std::span<const std::byte> frame, std::span<char> text);
 std::string_view dump(const RxPacket& packet, std::span<char> text);
 

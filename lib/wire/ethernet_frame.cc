@@ -18,7 +18,7 @@ constexpr std::uint8_t kFin = 0x01, kPsh = 0x08, kCwr = 0x80;
 constexpr std::uint16_t kMoreFragments = 0x2000, kFragmentOffset = 0x1fff;  // IPv4
 constexpr std::uint16_t kMoreFragments6 = 1, kFragmentOffset6 = 0xfff8;
 
-/// A walk over the headers of `frame`, which ends with the innermost layer that was found.
+/// Walks the headers of `frame` up to the innermost layer found.
 class Walk {
  public:
   Walk(std::span<const std::byte> frame, bool trust_lengths)
@@ -44,7 +44,7 @@ class Walk {
  private:
   std::size_t left(std::size_t at) const { return end_ - at; }
 
-  /// Ends the datagram `bytes` behind `at`, or where the frame does.
+  /// The datagram ends `bytes` after `at`, or at the end of the frame.
   void set_end(std::size_t at, std::size_t bytes) {
     end_ = trust_ ? std::min(at + bytes, frame_.size()) : frame_.size();
   }
@@ -75,7 +75,7 @@ class Walk {
     for (at = body; extension(at);) continue;
   }
 
-  /// Steps over the extension header at `at`; false where there is none to step over, the walk being done.
+  /// Skips the extension header at `at`; false: there is none to skip, and the walk ends.
   bool extension(std::size_t& at) {
     const std::uint8_t kind = layout_.protocol;
     if (kind != kHopByHop && kind != kRouting && kind != kFragment && kind != kDestinationOptions) {
@@ -114,7 +114,7 @@ class Walk {
   FrameLayout layout_;
 };
 
-/// One's complement sum of 16-bit words as they lie in memory, the last one filled up with 0.
+/// One's complement sum of 16-bit words in memory order, the last one padded with 0 (RFC 1071).
 std::uint64_t sum_words(const std::byte* from, std::size_t bytes) {
   std::uint64_t sum = 0;
   for (; bytes >= 4; from += 4, bytes -= 4) sum += load_raw<std::uint32_t>(from);
@@ -132,7 +132,7 @@ std::uint16_t fold(std::uint64_t sum) {
   return swap_bytes(static_cast<std::uint16_t>(sum));
 }
 
-/// What checksums of a frame cover, checked against its size: `layout` may belong to other lengths.
+/// The bytes that a frame's checksums cover, checked against its size: `layout` may belong to other lengths.
 struct Covered {
   std::size_t header = 0;     ///< bytes of the IPv4 header
   std::size_t transport = 0;  ///< bytes of TCP or UDP; 0: none to be summed

@@ -1,5 +1,6 @@
-// The middle packets of one WRITE or READ response, of one message after the other: they differ in the last word of
-// their BTH, in the payload and in the ICRC. What was checked of the headers of one holds for the next.
+// Header prediction (as in TCP): consecutive middle packets of a WRITE or READ response differ only in the last
+// word of the BTH, the payload and the ICRC. A packet whose other header bytes equal those of a packet parsed
+// before needs no further checks of its headers.
 #pragma once
 
 #include <array>
@@ -29,8 +30,8 @@ class HeaderPrediction {
   bool take(std::span<const std::byte> frame, RxPacket& out) const;
   void remember(std::span<const std::byte> frame, const RxPacket& packet);
 
-  RxPacket packet_;                            // the last one that was parsed in full; its pointers mean nothing
-  std::size_t frame_bytes_ = ~std::size_t{0};  // no frame has so many: there is none
+  RxPacket packet_;                            // the last one parsed in full; its pointers are stale
+  std::size_t frame_bytes_ = ~std::size_t{0};  // initially a size that no frame has
   std::size_t ip_at_ = 0, bth_at_ = 0;
   std::array<std::byte, kMostHeaders> headers_{};
 };

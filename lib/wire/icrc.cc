@@ -10,9 +10,9 @@ namespace uroce::wire {
 namespace {
 
 using Ones = std::array<std::byte, CrcEngine::kOnesBytes>;
-constexpr std::size_t kBehindIp = 8 + 8;  // UDP, and of the BTH what is masked
+constexpr std::size_t kMaskedAfterIp = 8 + 8;  // UDP, and the part of the BTH with masked fields
 
-// What counts as ones, by its place in IP, UDP and BTH.
+// The variant fields, which count as ones (annex A17.3.3), by their place in IP, UDP and BTH.
 constexpr Ones ones_of_v4(std::size_t ip_bytes) {
   Ones ones{};
   const std::byte all{0xff};
@@ -37,9 +37,9 @@ bool is_v6(const std::byte* ip) { return (static_cast<unsigned>(*ip) >> 4) == 6;
 
 // IPv4 with options: the masked fields may lie past the first 64 bytes.
 std::uint32_t begin_with_options(const std::byte* ip, std::size_t ip_bytes) {
-  std::array<std::byte, 60 + kBehindIp> header;
-  const std::size_t bytes = std::min(ip_bytes, std::size_t{60}) + kBehindIp;
-  const Ones ones = ones_of_v4(bytes - kBehindIp);
+  std::array<std::byte, 60 + kMaskedAfterIp> header;
+  const std::size_t bytes = std::min(ip_bytes, std::size_t{60}) + kMaskedAfterIp;
+  const Ones ones = ones_of_v4(bytes - kMaskedAfterIp);
   for (std::size_t i = 0; i < bytes; ++i) header[i] = ip[i] | ones[i];
   return crc_engine().update(detail::kSeed, header.data(), bytes);
 }
@@ -57,7 +57,7 @@ const std::byte* ones_of(const std::byte* ip) { return is_v6(ip) ? kOnesV6.data(
 
 }  // namespace
 
-// Engines are tables of functions: any thread may find out which is the best one.
+// Engines are constant tables of functions: any thread may choose, and all choose the same one.
 std::atomic<const CrcEngine*> detail::chosen_engine{nullptr};
 
 const CrcEngine& detail::choose_engine() {
@@ -73,7 +73,7 @@ std::span<const CrcEngine* const> crc_engines() { return kAll; }
 
 std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes, std::size_t headers) {
   if (!is_v6(ip) && ip_bytes != 20) {
-    return crc_engine().update(begin_with_options(ip, ip_bytes), ip + ip_bytes + kBehindIp, headers - 8);
+    return crc_engine().update(begin_with_options(ip, ip_bytes), ip + ip_bytes + kMaskedAfterIp, headers - 8);
   }
   return crc_engine().update_masked(detail::kSeed, ip, ip_bytes + 8 + headers, ones_of(ip));
 }

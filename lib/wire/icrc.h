@@ -1,5 +1,5 @@
-// The invariant CRC of RoCEv2 (annex A17.3.3), alone and fused with the copy of the payload. The fastest
-// implementation that the CPU has is chosen at the first use.
+// The invariant CRC of RoCEv2 (annex A17.3.3), separate or fused with the copy of the payload. The fastest
+// implementation that the CPU supports is chosen at the first use.
 #pragma once
 
 #include <atomic>
@@ -12,29 +12,29 @@ namespace uroce::wire {
 
 inline constexpr std::size_t kIcrcBytes = 4;
 
-/// One way to compute it. CRC states are neither pre- nor post-inverted beyond what seed() and finish() do.
+/// One implementation. CRC states are inverted only by icrc_begin() and icrc_finish().
 struct CrcEngine {
   std::string_view name;  ///< "portable", "pclmulqdq", "vpclmulqdq", "gfni"
   bool (*supported)();
   /// State after `bytes` more.
   std::uint32_t (*update)(std::uint32_t state, const std::byte* data, std::size_t bytes);
-  /// The same, and copies them to `to` (no overlap).
+  /// update(), which also copies the bytes to `to` (no overlap).
   std::uint32_t (*copy)(std::uint32_t state, std::byte* to, const std::byte* from, std::size_t bytes);
-  /// As update, but with `ones` ORed into the first 64 bytes: kOnesBytes bytes, zero from the 64th on.
+  /// update() with `ones` ORed into the first 64 bytes: kOnesBytes bytes, zero from the 64th on.
   std::uint32_t (*update_masked)(std::uint32_t state, const std::byte* data, std::size_t bytes,
                                  const std::byte* ones);
   static constexpr std::size_t kOnesBytes = 128;
-  /// As update over `word`, 4 bytes as in memory, and then copy.
+  /// update() over `word`, 4 bytes in memory order, and then copy().
   std::uint32_t (*copy_after)(std::uint32_t state, std::uint32_t word, std::byte* to, const std::byte* from,
                               std::size_t bytes);
 };
 
 namespace detail {
-extern std::atomic<const CrcEngine*> chosen_engine;  // nullptr: not looked for yet
+extern std::atomic<const CrcEngine*> chosen_engine;  // nullptr: not chosen yet
 const CrcEngine& choose_engine();
 }  // namespace detail
 
-/// All that this build has, slowest first; the portable one is always there.
+/// The engines of this build, slowest first; the portable one is always present.
 std::span<const CrcEngine* const> crc_engines();
 /// The fastest that this CPU supports.
 inline const CrcEngine& crc_engine() {
@@ -44,15 +44,15 @@ inline const CrcEngine& crc_engine() {
 
 /// State after the masked pseudo-LRH, IP header, UDP header and BTH: `ip` is the start of the IP header,
 /// `ip_bytes` its length (20 or more for IPv4, 40 for IPv6); 8 bytes of UDP and 12 of BTH follow it. The bytes
-/// are masked on the way and not changed. `headers`, 8 or more, is how much of BTH and extended headers to take in:
-/// cheaper than an update of their own, since headers that were just written are slow to load twice.
+/// are masked in registers, not in memory. `headers`, 8 or more: bytes of BTH and extended headers to include,
+/// which is cheaper than a separate update, since headers that were just written are slow to load twice.
 std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes, std::size_t headers = 12);
 
-/// What goes on the wire, little-endian, behind payload and pad.
+/// The value on the wire, little-endian, after payload and pad.
 constexpr std::uint32_t icrc_finish(std::uint32_t state) { return ~state; }
 
 /// The ICRC of a whole packet: from the IP header at `ip` through `covered` bytes of BTH, headers, payload
-/// and pad behind the UDP header.
+/// and pad after the UDP header.
 std::uint32_t icrc_of(const std::byte* ip, std::size_t ip_bytes, std::size_t covered);
 
 }  // namespace uroce::wire

@@ -11,8 +11,8 @@ constexpr std::uint32_t kC = kR | bit(Service::kUc);                            
 constexpr std::uint32_t kRcXrc = bit(Service::kRc) | bit(Service::kXrc);
 constexpr std::uint32_t kAll = kC | bit(Service::kUd);
 
-/// What an operation means in any service that has it. The headers of the service itself (DETH, RDETH, XRCETH)
-/// come from service_headers().
+/// An operation in any service that has it. The headers of the service itself (DETH, RDETH, XRCETH) come from
+/// service_headers().
 struct Row {
   Operation operation;
   std::string_view name;
@@ -68,7 +68,7 @@ constexpr ServiceRow kServices[] = {
     {Service::kXrc, "XRC", kHasXrcEth, 0},
 };
 
-/// The extended headers in their order behind the BTH.
+/// The extended headers in their order after the BTH.
 struct HeaderRow {
   std::uint32_t flag;
   std::uint8_t bytes;

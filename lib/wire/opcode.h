@@ -1,5 +1,6 @@
 // Every BTH opcode: its service, its headers, its place in a message (IBTA vol. 1, 9.2.1, tables 35-38; RoCEv2
-// annex A17 for CNP). One row an operation, one a service; lengths, offsets and names are derived at compile time.
+// annex A17 for CNP). One row per operation and one per service; lengths, offsets and names are derived at compile
+// time.
 #pragma once
 
 #include <array>
@@ -10,7 +11,7 @@ namespace uroce::wire {
 
 enum class Service : std::uint8_t { kRc = 0, kUc = 1, kRd = 2, kUd = 3, kCnp = 4, kXrc = 5, kNone = 7 };
 
-/// The low five bits of an opcode: what is done, whatever the service.
+/// The low five bits of an opcode: the operation, common to all services.
 enum class Operation : std::uint8_t {
   kSendFirst = 0x00,
   kSendMiddle = 0x01,
@@ -44,7 +45,7 @@ constexpr std::uint8_t opcode(Service service, Operation operation) {
   return static_cast<std::uint8_t>(static_cast<std::uint8_t>(service) << 5 | static_cast<std::uint8_t>(operation));
 }
 inline constexpr std::uint8_t kCnpOpcode = 0x81;
-inline constexpr std::uint8_t kCnpReservedBytes = 16;  ///< zero, behind the BTH of a CNP; counted as header
+inline constexpr std::uint8_t kCnpReservedBytes = 16;  ///< zero, after the BTH of a CNP; counted as header
 
 /// Extended headers and roles of an opcode.
 enum OpcodeFlag : std::uint32_t {
@@ -69,7 +70,7 @@ enum OpcodeFlag : std::uint32_t {
   kWrite = 1 << 18,
   kRead = 1 << 19,
   kAtomic = 1 << 20,
-  kConsumesRecv = 1 << 21,  ///< the last packet of a message that takes a receive WQE for its completion
+  kConsumesRecv = 1 << 21,  ///< the last packet of a message whose completion consumes a receive WQE
 };
 
 struct OpcodeInfo {

@@ -11,20 +11,20 @@ namespace {
 
 constexpr std::size_t kIcrcAndBth = kBthBytes + kIcrcBytes;
 
-/// What the network layer says: where UDP starts, and how long it is at most.
+/// The UDP datagram as the IP header bounds it.
 struct Network {
   const std::byte* udp;
   std::uint32_t udp_bytes;
 };
 
-// `bytes`: from the IP header to the end of the frame.
+// IPv4 (RFC 791). `bytes`: from the IP header to the end of the frame. RoCEv2 uses no options (annex A17).
 ParseVerdict parse_v4(const std::byte* ip, std::size_t bytes, bool check_sum, RxPacket& out, Network& network) {
   if (bytes < 20) return ParseVerdict::kTruncated;
   if (load8(ip + 9) != 17) return ParseVerdict::kNotRoce;
   const std::size_t header = (load8(ip) & 15u) * 4u;
   const std::uint16_t fragment = load16(ip + 6);
   if (load8(ip) >> 4 != 4 || header < 20) return ParseVerdict::kBadIpHeader;
-  if ((fragment & 0x1fff) != 0) return ParseVerdict::kNotRoce;  // it has no ports
+  if ((fragment & 0x1fff) != 0) return ParseVerdict::kNotRoce;  // no UDP header in this fragment
   if (bytes < header + 8) return ParseVerdict::kTruncated;
   if (load16(ip + header + 2) != kRoceUdpPort) return ParseVerdict::kNotRoce;
   if (header != 20 || (fragment & 0x2000) != 0) return ParseVerdict::kBadIpHeader;
@@ -55,7 +55,7 @@ ParseVerdict parse_v6(const std::byte* ip, std::size_t bytes, RxPacket& out, Net
   return ParseVerdict::kOk;
 }
 
-// BTH to ICRC: `bytes` of them.
+// `bytes` from BTH through ICRC.
 ParseVerdict parse_transport(const std::byte* bth, std::uint32_t bytes, RxPacket& out) {
   if (bytes < kIcrcAndBth) return ParseVerdict::kBadLength;
   out.bth = Bth::parse(bth);
