@@ -172,7 +172,7 @@ std::vector<std::byte> build_packet(const Line& line, std::uint8_t opcode, wire:
   const wire::FrameTemplate headers(path);
   std::vector<std::byte> frame(headers.header_bytes() + ib_bytes);
   std::byte* const at = frame.data() + headers.emit(frame.data(), ib_bytes);
-  emit(bth, at);
+  bth.emit(at);
   if (info.has(wire::kHasAeth)) store(at, info, *find_field(info, "syndrome"), wire::kAckUnlimited);
   if (info.has(wire::kHasReth)) store(at, info, *find_field(info, "dma_len"), body.bytes);
   for (const Field& field : line.fields) {
