@@ -4,7 +4,7 @@
 #include <cstdarg>
 #include <cstdio>
 
-#include "wire/extended_headers.h"
+#include "wire/bytes.h"
 
 namespace uroce::wire {
 namespace {
@@ -77,38 +77,89 @@ void add_syndrome(Line& line, std::uint8_t syndrome) {
   }
 }
 
+void add(Line& line, const Rdeth& rdeth) { line.add(" ee=%u", rdeth.ee_context); }
+void add(Line& line, const Deth& deth) { line.add(" src_qp=0x%06x qkey=0x%08x", deth.source_qpn.value, deth.qkey); }
+void add(Line& line, const XrcEth& xrceth) { line.add(" srqn=0x%06x", xrceth.srqn); }
+void add(Line& line, const Feth& feth) { line.add(" flush=0x%08x", feth.bits); }
+void add(Line& line, const Reth& reth) {
+  line.add(" va=0x%llx rkey=0x%08x dma_len=%u", static_cast<unsigned long long>(reth.address), reth.rkey.value,
+           reth.length);
+}
+void add(Line& line, const AtomicEth& atomic) {
+  line.add(" va=0x%llx rkey=0x%08x swap_add=0x%llx cmp=0x%llx", static_cast<unsigned long long>(atomic.address),
+           atomic.rkey.value, static_cast<unsigned long long>(atomic.swap_or_add),
+           static_cast<unsigned long long>(atomic.compare));
+}
+void add(Line& line, const Aeth& aeth) {
+  add_syndrome(line, aeth.syndrome);
+  line.add(" msn=%u", aeth.msn.value());
+}
+void add(Line& line, const AtomicAckEth& ack) {
+  line.add(" original=0x%llx", static_cast<unsigned long long>(ack.original));
+}
+void add(Line& line, const ImmDt& immdt) { line.add(" imm=0x%08x", swap_bytes(immdt.value)); }
+void add(Line& line, const Ieth& ieth) { line.add(" inv_rkey=0x%08x", ieth.rkey.value); }
+
+void add_mac(Line& line, const Mac& mac) {
+  line.add("%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4], mac[5]);
+}
+void add(Line& line, const EthernetHeader& ethernet) {
+  line.add(" ");
+  add_mac(line, ethernet.source);
+  line.add(" > ");
+  add_mac(line, ethernet.dest);
+  line.add(" type=0x%04x", ethernet.type);
+}
+void add(Line& line, const VlanTag& tag) {
+  line.add(" vlan=%u priority=%u type=0x%04x", tag.tci & 0xfffu, tag.tci >> 13u, tag.type);
+}
+void add(Line& line, const Ipv4Header& ip) {
+  const auto& [a, b, c, d] = ip.source;
+  const auto& [e, f, g, h] = ip.dest;
+  line.add(" %u.%u.%u.%u > %u.%u.%u.%u tos=0x%02x len=%u id=%u fragment=0x%04x ttl=%u protocol=%u sum=0x%04x", a, b,
+           c, d, e, f, g, h, ip.traffic_class, ip.total_length, ip.identification, ip.fragment, ip.ttl, ip.protocol,
+           ip.checksum);
+}
+void add(Line& line, const Ipv6Header& ip) {
+  line.add(" ");
+  line.add_address(Address{ip.source});
+  line.add(" > ");
+  line.add_address(Address{ip.dest});
+  line.add(" class=0x%02x flow=0x%05x len=%u next=%u hops=%u", ip.traffic_class, ip.flow_label, ip.payload_length,
+           ip.next_header, ip.hop_limit);
+}
+void add(Line& line, const UdpHeader& udp) {
+  line.add(" %u > %u len=%u sum=0x%04x", udp.source_port, udp.dest_port, udp.length, udp.checksum);
+}
+void add(Line& line, const Bth& bth) {
+  line.add(" qp=0x%06x psn=%u", bth.dest_qpn.value, bth.psn.value());
+  if (bth.ack_req) line.add(" A");
+  if (bth.solicited) line.add(" SE");
+  if (bth.fecn) line.add(" FECN");
+  if (bth.becn) line.add(" BECN");
+}
+
+/// The text of one header: a line of its own has no leading space.
+template <class Header>
+std::string_view line_of(const Header& header, std::span<char> text) {
+  Line line(text);
+  add(line, header);
+  return line.text().substr(line.text().empty() ? 0 : 1);
+}
+
 void add_extended(Line& line, const RxPacket& packet) {
   const OpcodeInfo& info = *packet.info;
   const std::byte* at = packet.bth_start;
-  if (info.rdeth != 0) line.add(" ee=%u", Rdeth::parse(at + info.rdeth).ee_context);
-  if (info.deth != 0) {
-    const Deth deth = Deth::parse(at + info.deth);
-    line.add(" src_qp=0x%06x qkey=0x%08x", deth.source_qpn.value, deth.qkey);
-  }
-  if (info.xrceth != 0) line.add(" srqn=0x%06x", XrcEth::parse(at + info.xrceth).srqn);
-  if (info.feth != 0) line.add(" flush=0x%08x", Feth::parse(at + info.feth).bits);
-  if (info.reth != 0) {
-    const Reth reth = Reth::parse(at + info.reth);
-    line.add(" va=0x%llx rkey=0x%08x dma_len=%u", static_cast<unsigned long long>(reth.address), reth.rkey.value,
-             reth.length);
-  }
-  if (info.atomic_eth != 0) {
-    const AtomicEth atomic = AtomicEth::parse(at + info.atomic_eth);
-    line.add(" va=0x%llx rkey=0x%08x swap_add=0x%llx cmp=0x%llx", static_cast<unsigned long long>(atomic.address),
-             atomic.rkey.value, static_cast<unsigned long long>(atomic.swap_or_add),
-             static_cast<unsigned long long>(atomic.compare));
-  }
-  if (info.aeth != 0) {
-    const Aeth aeth = Aeth::parse(at + info.aeth);
-    add_syndrome(line, aeth.syndrome);
-    line.add(" msn=%u", aeth.msn.value());
-  }
-  if (info.atomic_ack_eth != 0) {
-    const auto original = AtomicAckEth::parse(at + info.atomic_ack_eth).original;
-    line.add(" original=0x%llx", static_cast<unsigned long long>(original));
-  }
-  if (info.immdt != 0) line.add(" imm=0x%08x", load32(at + info.immdt));
-  if (info.ieth != 0) line.add(" inv_rkey=0x%08x", Ieth::parse(at + info.ieth).rkey.value);
+  if (info.rdeth != 0) add(line, Rdeth::parse(at + info.rdeth));
+  if (info.deth != 0) add(line, Deth::parse(at + info.deth));
+  if (info.xrceth != 0) add(line, XrcEth::parse(at + info.xrceth));
+  if (info.feth != 0) add(line, Feth::parse(at + info.feth));
+  if (info.reth != 0) add(line, Reth::parse(at + info.reth));
+  if (info.atomic_eth != 0) add(line, AtomicEth::parse(at + info.atomic_eth));
+  if (info.aeth != 0) add(line, Aeth::parse(at + info.aeth));
+  if (info.atomic_ack_eth != 0) add(line, AtomicAckEth::parse(at + info.atomic_ack_eth));
+  if (info.immdt != 0) add(line, ImmDt::parse(at + info.immdt));
+  if (info.ieth != 0) add(line, Ieth::parse(at + info.ieth));
 }
 
 void add_packet(Line& line, const RxPacket& packet) {
@@ -116,12 +167,8 @@ void add_packet(Line& line, const RxPacket& packet) {
   line.add(" > ");
   line.add_address(packet.destination());
   if (packet.vlan != 0) line.add(" vlan=%u", packet.vlan & 0xfffu);
-  line.add(" %.*s qp=0x%06x psn=%u", static_cast<int>(packet.info->name.size()), packet.info->name.data(),
-           packet.bth.dest_qpn.value, packet.bth.psn.value());
-  if (packet.bth.ack_req) line.add(" A");
-  if (packet.bth.solicited) line.add(" SE");
-  if (packet.bth.fecn) line.add(" FECN");
-  if (packet.bth.becn) line.add(" BECN");
+  line.add(" %.*s", static_cast<int>(packet.info->name.size()), packet.info->name.data());
+  add(line, packet.bth);
   if (packet.ce) line.add(" CE");
   add_extended(line, packet);
   if (packet.info->has(kHasPayload)) line.add(" len=%u", packet.payload_bytes);
@@ -175,5 +222,22 @@ std::string_view dump(std::span<const std::byte> frame, std::span<char> text) {
   }
   return line.text();
 }
+
+std::string_view to_text(const EthernetHeader& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const VlanTag& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const Ipv4Header& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const Ipv6Header& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const UdpHeader& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const Bth& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const Rdeth& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const Deth& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const XrcEth& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const Feth& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const Reth& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const AtomicEth& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const Aeth& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const AtomicAckEth& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const ImmDt& header, std::span<char> text) { return line_of(header, text); }
+std::string_view to_text(const Ieth& header, std::span<char> text) { return line_of(header, text); }
 
 }  // namespace uroce::wire

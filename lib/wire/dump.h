@@ -6,6 +6,9 @@
 #include <string_view>
 
 #include "wire/address.h"
+#include "wire/bth.h"
+#include "wire/extended_headers.h"
+#include "wire/network_headers.h"
 #include "wire/packet.h"
 
 namespace uroce::wire {
@@ -25,5 +28,23 @@ std::string_view dump(const RxPacket& packet, std::span<char> text);
 /// "192.0.2.1" or "2001:db8::1" (RFC 5952).
 inline constexpr std::size_t kAddressTextBytes = 46;
 std::string_view to_text(const Address& address, std::span<char> text);
+
+/// One header, field by field.
+std::string_view to_text(const EthernetHeader& header, std::span<char> text);
+std::string_view to_text(const VlanTag& header, std::span<char> text);
+std::string_view to_text(const Ipv4Header& header, std::span<char> text);
+std::string_view to_text(const Ipv6Header& header, std::span<char> text);
+std::string_view to_text(const UdpHeader& header, std::span<char> text);
+std::string_view to_text(const Bth& header, std::span<char> text);
+std::string_view to_text(const Rdeth& header, std::span<char> text);
+std::string_view to_text(const Deth& header, std::span<char> text);
+std::string_view to_text(const XrcEth& header, std::span<char> text);
+std::string_view to_text(const Feth& header, std::span<char> text);
+std::string_view to_text(const Reth& header, std::span<char> text);
+std::string_view to_text(const AtomicEth& header, std::span<char> text);
+std::string_view to_text(const Aeth& header, std::span<char> text);
+std::string_view to_text(const AtomicAckEth& header, std::span<char> text);
+std::string_view to_text(const ImmDt& header, std::span<char> text);
+std::string_view to_text(const Ieth& header, std::span<char> text);
 
 }  // namespace uroce::wire

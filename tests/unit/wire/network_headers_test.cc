@@ -77,6 +77,7 @@ TEST(Headers, AnyBytesAreReadAndWrittenBack) {
   round_trip<Ipv6Header>(random);
   round_trip<UdpHeader>(random);
   round_trip<MadHeader>(random);
+  round_trip<Bth>(random);
   round_trip<Reth>(random);
   round_trip<AtomicEth>(random);
   round_trip<Aeth>(random);
@@ -101,8 +102,7 @@ TEST(Bth, HasItsBitsWhereTheSpecificationPutsThem) {
   bth.dest_qpn = Qpn{0xff0a0b0c};
   bth.ack_req = true;
   bth.psn = Psn(0x010203);
-  Bytes out(kBthBytes, std::byte{0xa5});
-  bth.emit(out.data());
+  const Bytes out = emitted(bth);
   EXPECT_EQ(out, hex({0x64, 0xb0, 0x80, 1, 0x80, 0x0a, 0x0b, 0x0c, 0x80, 1, 2, 3}));
   const Bth back = Bth::parse(out.data());
   EXPECT_TRUE(back.solicited && back.fecn && back.ack_req);
@@ -111,8 +111,8 @@ TEST(Bth, HasItsBitsWhereTheSpecificationPutsThem) {
   EXPECT_EQ(back.pkey, 0x8001);
   EXPECT_EQ(back.dest_qpn, Qpn{0x0a0b0c});
   EXPECT_EQ(back.psn, Psn(0x010203));
-  Bth{.opcode = kCnpOpcode, .becn = true}.emit(out.data());
-  EXPECT_EQ(out, hex({0x81, 0x40, 0xff, 0xff, 0x40, 0, 0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(emitted(Bth{.opcode = kCnpOpcode, .becn = true}),
+            hex({0x81, 0x40, 0xff, 0xff, 0x40, 0, 0, 0, 0, 0, 0, 0}));
 }
 
 TEST(Checksum, IsThatOfRfc1071) {
@@ -136,6 +136,40 @@ TEST(Text, AddressesAreWrittenAsRfc5952Says) {
   EXPECT_EQ(v6({0xfe, 0x80}), "fe80::");
   EXPECT_EQ(v6({0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4}), "1:0:2::3:0:4") << "the longest run";
   EXPECT_EQ(v6({0, 1, 0, 0, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0, 7}), "1:0:2:3:4:5:6:7") << "not a single zero";
+}
+
+template <class Header>
+std::string text_of(const Header& header) {
+  char buffer[kDumpBytes];
+  return std::string(to_text(header, buffer));
+}
+
+TEST(Text, EachHeaderIsPrintedFieldByField) {
+  EXPECT_EQ(text_of(EthernetHeader{{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12}, 0x86dd}),
+            "07:08:09:0a:0b:0c > 01:02:03:04:05:06 type=0x86dd");
+  EXPECT_EQ(text_of(VlanTag{0x6064, 0x0800}), "vlan=100 priority=3 type=0x0800");
+  Ipv4Header ipv4;
+  ipv4.total_length = 60;
+  ipv4.source = {192, 0, 2, 1};
+  ipv4.dest = {192, 0, 2, 2};
+  EXPECT_EQ(text_of(ipv4),
+            "192.0.2.1 > 192.0.2.2 tos=0x00 len=60 id=0 fragment=0x4000 ttl=64 protocol=17 sum=0x0000");
+  Ipv6Header ipv6;
+  ipv6.source = testing::v6(1).bytes;
+  ipv6.dest = testing::v6(2).bytes;
+  EXPECT_EQ(text_of(ipv6), "2001:db8::1 > 2001:db8::2 class=0x00 flow=0x00000 len=0 next=17 hops=64");
+  EXPECT_EQ(text_of(UdpHeader{0xc001, 4791, 24, 0}), "49153 > 4791 len=24 sum=0x0000");
+  EXPECT_EQ(text_of(Bth{.dest_qpn = Qpn{0x11}, .ack_req = true, .psn = Psn(7)}), "qp=0x000011 psn=7 A");
+  EXPECT_EQ(text_of(Rdeth{3}), "ee=3");
+  EXPECT_EQ(text_of(Deth{0x80010000, Qpn{1}}), "src_qp=0x000001 qkey=0x80010000");
+  EXPECT_EQ(text_of(XrcEth{0x12}), "srqn=0x000012");
+  EXPECT_EQ(text_of(Feth{0x11}), "flush=0x00000011");
+  EXPECT_EQ(text_of(Reth{0x1000, Key{2}, 3}), "va=0x1000 rkey=0x00000002 dma_len=3");
+  EXPECT_EQ(text_of(AtomicEth{0x1000, Key{2}, 3, 4}), "va=0x1000 rkey=0x00000002 swap_add=0x3 cmp=0x4");
+  EXPECT_EQ(text_of(Aeth{0x60, Msn(5)}), "nak(psn sequence) msn=5");
+  EXPECT_EQ(text_of(AtomicAckEth{6}), "original=0x6");
+  EXPECT_EQ(text_of(ImmDt{0x04030201}), "imm=0x01020304");
+  EXPECT_EQ(text_of(Ieth{Key{7}}), "inv_rkey=0x00000007");
 }
 
 TEST(Text, OneLineSaysWhatAPacketIs) {
