@@ -17,7 +17,6 @@ constexpr std::size_t kMaxChannels = 16384, kMaxIds = 65536;  // of a session
 constexpr std::uint32_t kLeastBacklog = 16, kMostBacklog = 4096;
 constexpr std::uint8_t kAckTimeout = 16;  // 268 ms
 constexpr std::uint8_t kHopLimit = 64;
-constexpr Nanos kFirstLook = 1 * kMillisecond;
 
 bool known_space(std::uint32_t space) {
   using enum cm::PortSpace;
@@ -215,19 +214,25 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   const wire::Address destination = address_of(request.destination);
   if (is_any(request.destination)) return EINVAL;
   if (const int status = bind_towards(*id, request.source, destination)) return status;
+  const NeighbourKey neighbour{destination, vlan_of(address_of(id->source))};
   wire::Mac ignored;
-  const net::Resolution resolution = link_.resolve(destination, vlan_of(address_of(id->source)), ignored);
+  const net::Resolution resolution = link_.resolve(neighbour, ignored);
   if (resolution == net::Resolution::kNoRoute) return ENETUNREACH;
   id->destination = request.destination;
   std::memcpy(id->path.gid, destination.bytes.data(), 16);
-  if (resolution == net::Resolution::kResolved) {
-    if (!report(*id, kAddrResolved)) return ENOBUFS;
-    id->state = CmIdState::kResolved;
-  } else {
-    id->state = CmIdState::kResolving;
-    id->resolve_until = now + Nanos{request.timeout_ms} * kMillisecond;
-    if (std::ranges::find(resolving_, id) == resolving_.end()) resolving_.push_back(id);
-    retry_at_ = std::min(retry_at_, now + kFirstLook);
+  switch (resolution) {
+    case net::Resolution::kPending:
+      id->state = CmIdState::kResolving;
+      id->resolving = link_.wait_for(neighbour, now + Nanos{request.timeout_ms} * kMillisecond,
+                                     [this, id](net::Resolution result) { on_resolved(*id, result); });
+      break;
+    case net::Resolution::kResolved:
+      if (!report(*id, kAddrResolved)) return ENOBUFS;
+      id->state = CmIdState::kResolved;
+      break;
+    default:
+      if (!report(*id, kAddrError, -ETIMEDOUT)) return ENOBUFS;
+      id->state = CmIdState::kBound;
   }
   call.reply.put(bound(*id));
   return 0;

@@ -74,7 +74,7 @@ void CmService::remove_id(CmId& id, Nanos now) {
     manager_.abandon(*id.connection, now);
     detach(id);
   }
-  std::erase(resolving_, &id);
+  link_.cancel(id.resolving);
   ports_.unbind(id);
   --id.channel->users;
   id.session->cm.ids.erase(id.handle);
@@ -115,6 +115,7 @@ void CmService::device_gone(const Sessions& sessions) {
 
 void CmService::step(Nanos now) {
   now_ = now;
+  link_.check_neighbours(now);
   for (const cm::Message& message : gsi_.take()) {
     manager_.receive(message, now);
     drain();
@@ -127,9 +128,8 @@ void CmService::step(Nanos now) {
   }
   if (now >= retry_at_) {
     retry_at_ = kNever;
-    resolve_pending(now);
     write_owed(now);
-    if (!resolving_.empty() || !owing_.empty()) retry_at_ = now + kRetry;
+    if (!owing_.empty()) retry_at_ = now + kRetry;
   }
 }
 
@@ -151,27 +151,11 @@ void CmService::send_messages() {
   if (any) link_.wake();
 }
 
-void CmService::resolve_pending(Nanos now) {
-  if (resolving_.empty()) return;
-  std::vector<CmId*> left;
-  for (CmId* const pending : resolving_) {
-    CmId& id = *pending;
-    wire::Mac ignored;
-    const net::Resolution result =
-        link_.resolve(address_of(id.destination), vlan_of(address_of(id.source)), ignored);
-    if (result == net::Resolution::kPending && now < id.resolve_until) {
-      left.push_back(&id);
-      continue;
-    }
-    const bool resolved = result == net::Resolution::kResolved;
-    id.state = resolved ? CmIdState::kResolved : CmIdState::kBound;
-    if (resolved) {
-      report(id, kAddrResolved);
-    } else {
-      report(id, kAddrError, -ETIMEDOUT);
-    }
-  }
-  resolving_ = std::move(left);
+void CmService::on_resolved(CmId& id, net::Resolution resolution) {
+  id.resolving = 0;
+  const bool resolved = resolution == net::Resolution::kResolved;
+  id.state = resolved ? CmIdState::kResolved : CmIdState::kBound;
+  report(id, resolved ? kAddrResolved : kAddrError, resolved ? 0 : -ETIMEDOUT);
 }
 
 }  // namespace uroce::daemon

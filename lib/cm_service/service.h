@@ -75,7 +75,7 @@ class CmService {
   void set_source(CmId& id, const wire::Address& address, std::uint16_t port);
   std::uint16_t vlan_of(const wire::Address& own) const;
   std::uint32_t random24();
-  void resolve_pending(Nanos now);
+  void on_resolved(CmId& id, net::Resolution resolution);
   void send_messages();
 
   // Events (events.cc).
@@ -103,9 +103,8 @@ class CmService {
   CmPorts ports_;
   std::unordered_map<std::uint32_t, CmId*> by_connection_;
   std::unordered_map<std::uint64_t, CmId*> listeners_;  ///< by cookie
-  std::vector<CmId*> resolving_;
   std::vector<CmChannel*> owing_;
-  Nanos retry_at_ = kNever;  ///< of resolving_ and owing_
+  Nanos retry_at_ = kNever;  ///< of owing_
   std::uint64_t events_lost_ = 0;
   std::uint64_t last_cookie_ = 0;
   std::uint64_t random_;

@@ -9,6 +9,7 @@
 #include "abi/cm.h"
 #include "cm/manager.h"
 #include "control/handle_table.h"
+#include "control/neighbour_waiters.h"
 #include "platform/unique_fd.h"
 
 namespace uroce::daemon {
@@ -49,7 +50,7 @@ struct CmId {
   std::uint32_t qp_type = 0, flags = 0;
   bool owns_port = false;  ///< it is in the port table; ids created for requests share their listener's port
   uroce_cm_address source{}, destination{};
-  Nanos resolve_until = 0;
+  NeighbourWaiters::Id resolving = 0;  ///< of the neighbour, in kResolving
   std::optional<cm::ConnectionId> connection;
   bool was_connected = false;
   uroce_cm_path path{};

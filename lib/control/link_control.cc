@@ -1,6 +1,7 @@
 #include "control/link_control.h"
 
 #include <atomic>
+#include <utility>
 
 #include "control/sysfs_tree.h"
 #include "control/worker_commands.h"
@@ -89,11 +90,23 @@ void LinkControl::leave_group(const wire::Address& group) {
   state_.link_worker().call(worker_commands::LeaveGroup{group});
 }
 
-net::Resolution LinkControl::resolve(const wire::Address& destination, std::uint16_t vlan, wire::Mac& mac) {
-  worker_commands::ResolveNeighbour resolve{destination, vlan};
+net::Resolution LinkControl::resolve(const NeighbourKey& key, wire::Mac& mac) {
+  worker_commands::ResolveNeighbour resolve{key.destination, key.vlan};
   state_.link_worker().call(resolve);
   mac = resolve.mac;
   return resolve.resolution;
+}
+
+NeighbourWaiters::Id LinkControl::wait_for(const NeighbourKey& key, Nanos deadline, NeighbourWaiters::Done done) {
+  return waiters_.add(key, deadline, std::move(done));
+}
+
+void LinkControl::check_neighbours(Nanos now) {
+  const bool changed = state_.workers().neighbours.take();
+  if (waiters_.empty() || (!changed && now < waiters_.next_deadline())) return;
+  worker_commands::ResolveNeighbours resolve{waiters_.keys(), {}};
+  state_.link_worker().call(resolve);
+  waiters_.complete(resolve.results, now);
 }
 
 }  // namespace uroce::daemon

@@ -10,6 +10,7 @@
 
 #include "control/event_router.h"
 #include "control/kernel_addresses.h"
+#include "control/neighbour_waiters.h"
 #include "control/state.h"
 #include "net/link_stack.h"
 
@@ -38,8 +39,14 @@ class LinkControl {
   bool join_group(const wire::Address& group);
   void leave_group(const wire::Address& group);
 
-  /// The link-layer address of the next hop to `destination`. On kPending the link stack has asked for it.
-  net::Resolution resolve(const wire::Address& destination, std::uint16_t vlan, wire::Mac& mac);
+  /// The link-layer address of the next hop to the destination. On kPending the link stack has asked for it.
+  net::Resolution resolve(const NeighbourKey& key, wire::Mac& mac);
+  /// After kPending: `done` is called once, when the outcome is known or the deadline has passed.
+  NeighbourWaiters::Id wait_for(const NeighbourKey& key, Nanos deadline, NeighbourWaiters::Done done);
+  void cancel(NeighbourWaiters::Id waiter) { waiters_.cancel(waiter); }
+  /// Completes waiters. To be called when WorkerShared::neighbours is readable, and at next_neighbour_deadline().
+  void check_neighbours(Nanos now);
+  Nanos next_neighbour_deadline() const { return waiters_.next_deadline(); }
   /// Frames of the control thread's wait for the link worker.
   void wake() { state_.link_worker().wake(); }
 
@@ -51,6 +58,7 @@ class LinkControl {
   EventRouter& events_;
   std::map<wire::Address, std::uint32_t> groups_;  ///< members
   KernelAddresses kernel_addresses_;
+  NeighbourWaiters waiters_;
 };
 
 }  // namespace uroce::daemon

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "control/neighbour_waiters.h"
 #include "control/rejections.h"
 #include "platform/unique_fd.h"
 
@@ -12,8 +13,9 @@ namespace uroce::daemon {
 
 /// What a request is answered with.
 struct Reply {
-  int status = 0;                   ///< 0 or an errno; kParked: the request is executed again later
-  std::optional<Rejection> reason;  ///< where the status does not determine it
+  int status = 0;                       ///< 0 or an errno; kParked: the request is executed again later
+  std::optional<NeighbourKey> awaited;  ///< with kParked: executed again once this neighbour is known
+  std::optional<Rejection> reason;      ///< where the status does not determine it
   std::vector<std::byte> body;
   std::vector<UniqueFd> fds;
 

@@ -14,6 +14,7 @@
 #include "abi/control.h"
 #include "control/cm_id.h"
 #include "control/handle_table.h"
+#include "control/neighbour_waiters.h"
 #include "control/objects.h"
 #include "control/quotas.h"
 #include "mapping/client_memory.h"
@@ -77,7 +78,8 @@ struct Session {
   /// A request that waits for a neighbour or a worker. No other is read from this session until it is answered.
   struct PendingRequest {
     std::vector<std::byte> message;
-    std::uint64_t since_ns = 0;
+    Nanos deadline = 0;
+    NeighbourWaiters::Id waiter = 0;  ///< 0: it waits for a worker, and is executed again soon
   };
   std::optional<PendingRequest> parked;
   bool close_pending = false;  ///< to be closed at the end of the round

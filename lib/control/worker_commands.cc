@@ -33,6 +33,14 @@ void ResolveNeighbour::run(WorkerCore& worker) {
   worker.touch_link();
 }
 
+void ResolveNeighbours::run(WorkerCore& worker) {
+  for (const NeighbourKey& key : keys) {
+    ResolveNeighbour one{key.destination, key.vlan};
+    one.run(worker);
+    results[key] = one.resolution;
+  }
+}
+
 void JoinGroup::run(WorkerCore& worker) {
   if (worker.link() == nullptr) return;
   worker.link()->join(group, monotonic_now());
@@ -52,7 +60,9 @@ void AddAddress::run(WorkerCore& worker) {
 }
 
 void RemoveAddress::run(WorkerCore& worker) {
-  if (worker.link() != nullptr) worker.link()->remove_address(address);
+  if (worker.link() == nullptr) return;
+  worker.link()->remove_address(address);
+  worker.touch_link();
 }
 
 void LeaveToKernel::run(WorkerCore& worker) {

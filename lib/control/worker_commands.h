@@ -4,9 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "control/neighbour_waiters.h"
 #include "control/port.h"
 #include "control/session.h"
 #include "net/link_stack.h"
@@ -203,6 +207,15 @@ struct ResolveNeighbour {
   net::Resolution resolution = net::Resolution::kNoRoute;
   wire::Mac mac{};
   void describe(ArgumentText& text) const { text.add("destination", address_text(destination)).add("vlan", vlan); }
+  void run(WorkerCore& worker);
+};
+
+/// All that the control thread waits for.
+struct ResolveNeighbours {
+  static constexpr std::string_view kName = "resolve_neighbours";
+  std::vector<NeighbourKey> keys;
+  std::map<NeighbourKey, net::Resolution> results;
+  void describe(ArgumentText& text) const { text.add("count", keys.size()); }
   void run(WorkerCore& worker);
 };
 

@@ -126,7 +126,8 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
 void Conductor::close_session(Session& session) {
   cm_.release(session, monotonic_now());
   commands::release_all(state_, events_, link_, session);
-  if (session.parked) --parked_;
+  if (session.parked && session.parked->waiter == 0) --retrying_;
+  if (session.parked) link_.cancel(session.parked->waiter);
   log(LogLevel::kDebug, "session %llu (%s, process %d) is closed", static_cast<unsigned long long>(session.id),
       session.program.c_str(), static_cast<int>(session.peer.pid));
   state_.erase_session(session.id);

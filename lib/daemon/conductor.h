@@ -55,7 +55,11 @@ class Conductor {
   void accept_all();
   void read_session(Session& session);
   bool answer(Session& session, const uroce_request& request, Reply& reply);
-  void retry_parked(Nanos now);
+  /// Keeps the request until what it waits for is there. No other is read from the session until then.
+  void park(Session& session, std::vector<std::byte> message, const Reply& reply, Nanos deadline);
+  /// Executes a parked request again: it is answered, or parked until its deadline.
+  void resume(Session& session);
+  void retry_parked();
   void heartbeat(Nanos now, PollerCensus* census);
   /// Publishes how many pollers compete for cores. True: more than there are cores.
   bool publish_pollers(std::uint32_t active_sessions, PollerCensus* census);
@@ -67,7 +71,7 @@ class Conductor {
   LinkControl link_;
   CmService cm_;
   UniqueFd epoll_, listener_;
-  std::size_t parked_ = 0;
+  std::size_t retrying_ = 0;  ///< parked requests that wait for a worker
   Nanos next_heartbeat_ = 0, next_link_check_ = 0;
   bool accept_paused_ = false;
 };

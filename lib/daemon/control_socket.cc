@@ -33,7 +33,7 @@ constexpr Nanos kParkedLimit = 5 * kSecond;
 constexpr std::size_t kMaxSessions = 4096;
 
 // Tags of epoll events: the listener, the workers' event descriptors, a session (its socket or its process).
-constexpr std::uint64_t kListenerTag = 0, kWorkersTag = 1, kGsiTag = 2, kFirstSessionTag = 3;
+constexpr std::uint64_t kListenerTag = 0, kWorkersTag = 1, kGsiTag = 2, kNeighboursTag = 3, kFirstSessionTag = 4;
 constexpr std::uint64_t tag_of(std::uint64_t session, bool process) {
   return kFirstSessionTag + session * 2 + static_cast<std::uint64_t>(process);
 }
@@ -148,6 +148,7 @@ absl::Status Conductor::listen(const std::string& path) {
   watch(listener_.get(), kListenerTag, true);
   watch(state_.workers().events.fd(), kWorkersTag, true);
   watch(state_.workers().gsi.fd(), kGsiTag, true);
+  watch(state_.workers().neighbours.fd(), kNeighboursTag, true);
   return absl::OkStatus();
 }
 
@@ -196,29 +197,42 @@ void Conductor::read_session(Session& session) {
   std::memcpy(&request, in.message.data(), sizeof(request));
   Reply reply = handle(session, in.message, std::move(in.fds));
   if (reply.status == kParked) {
-    session.parked = Session::PendingRequest{std::move(in.message), monotonic_now()};
-    ++parked_;
-    watch(session.socket.get(), tag_of(session.id, false), false);
-    return;
+    return park(session, std::move(in.message), reply, monotonic_now() + kParkedLimit);
   }
   if (!answer(session, request, reply)) session.close_pending = true;
 }
 
-void Conductor::retry_parked(Nanos now) {
-  for (auto& [id, session] : state_.sessions()) {
-    if (!session->parked) continue;
-    uroce_request request;
-    std::memcpy(&request, session->parked->message.data(), sizeof(request));
-    Reply reply = handle(*session, session->parked->message, {});
-    if (reply.status == kParked) {
-      if (now - session->parked->since_ns < kParkedLimit) continue;
-      reply.status = ETIMEDOUT;
-      state_.rejections().count(rejection_of(reply.status));
-    }
-    session->parked.reset();
-    --parked_;
-    watch(session->socket.get(), tag_of(id, false), true);
-    if (!answer(*session, request, reply)) session->close_pending = true;
+void Conductor::park(Session& session, std::vector<std::byte> message, const Reply& reply, Nanos deadline) {
+  NeighbourWaiters::Id waiter = 0;
+  if (reply.awaited) {
+    waiter = link_.wait_for(*reply.awaited, deadline, [this, &session](net::Resolution) { resume(session); });
+  } else {
+    ++retrying_;
+  }
+  session.parked = Session::PendingRequest{std::move(message), deadline, waiter};
+  watch(session.socket.get(), tag_of(session.id, false), false);
+}
+
+void Conductor::resume(Session& session) {
+  Session::PendingRequest pending = *std::exchange(session.parked, std::nullopt);
+  if (pending.waiter == 0) --retrying_;
+  uroce_request request;
+  std::memcpy(&request, pending.message.data(), sizeof(request));
+  Reply reply = handle(session, pending.message, {});
+  if (reply.status == kParked && monotonic_now() < pending.deadline) {
+    return park(session, std::move(pending.message), reply, pending.deadline);
+  }
+  if (reply.status == kParked) {
+    reply.status = ETIMEDOUT;
+    state_.rejections().count(rejection_of(reply.status));
+  }
+  watch(session.socket.get(), tag_of(session.id, false), true);
+  if (!answer(session, request, reply)) session.close_pending = true;
+}
+
+void Conductor::retry_parked() {
+  for (const auto& [id, session] : state_.sessions()) {
+    if (session->parked && session->parked->waiter == 0) resume(*session);
   }
 }
 
@@ -279,13 +293,14 @@ void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
   while (!stop.load(std::memory_order_relaxed)) {
     const Nanos now = monotonic_now();
     if (now >= next_heartbeat_) heartbeat(now, census);
-    if (parked_ != 0) retry_parked(now);
+    if (retrying_ != 0) retry_parked();
+    if (now >= link_.next_neighbour_deadline()) link_.check_neighbours(now);
     close_pending_sessions();
     if (state_.take_pollers_changed()) next_heartbeat_ = now;
     if (now >= cm_.next_timeout()) cm_.step(now);
-    Nanos limit = std::min(next_heartbeat_, cm_.next_timeout());
+    Nanos limit = std::min({next_heartbeat_, cm_.next_timeout(), link_.next_neighbour_deadline()});
     limit = limit > now ? limit - now : 0;
-    if (parked_ != 0) limit = std::min(limit, kParkedRetry);
+    if (retrying_ != 0) limit = std::min(limit, kParkedRetry);
     epoll_event events[64];
     const int n = ::epoll_wait(epoll_.get(), events, std::size(events),
                                static_cast<int>((limit + kMillisecond - 1) / kMillisecond));
@@ -297,6 +312,8 @@ void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
         events_.deliver(state_.workers().events.take());
       } else if (tag == kGsiTag) {
         cm_.step(monotonic_now());
+      } else if (tag == kNeighboursTag) {
+        link_.check_neighbours(monotonic_now());
       } else if (Session* session = state_.session((tag - kFirstSessionTag) / 2)) {
         const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
         const bool hung_up = (events[i].events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;

@@ -92,6 +92,8 @@ struct LinkStack::Impl {
   void confirm(const wire::Address& address, const wire::Mac& mac, Nanos now);
   /// A neighbour that asked for us: the answer needs its MAC address.
   void learn(const wire::Address& address, const wire::Mac& mac, Nanos now);
+  /// The entry of an address that has none; a full table makes room.
+  Neighbour& add_neighbour(const wire::Address& address, Nanos now);
   void ask(Neighbour& neighbour, Nanos now);
   void announce(const wire::Address& address);
   /// Another station claims `address`, which is ours: announces it, at most once a second (RFC 5227, 2.4).
@@ -108,6 +110,8 @@ struct LinkStack::Impl {
   std::vector<wire::Address> to_announce;
   std::vector<wire::Address> kernel_has;
   Nanos defend_after = 0;
+  bool resolved = false;      ///< see LinkStack::take_resolved()
+  Nanos recheck_at = kNever;  ///< a full table may have dropped an entry that somebody waits for
 };
 
 wire::Mac multicast_mac(const wire::Address& group);
@@ -115,6 +119,7 @@ wire::Mac multicast_mac(const wire::Address& group);
 inline constexpr Nanos kAskInterval = kSecond;
 inline constexpr std::uint8_t kAskTries = 3;
 inline constexpr Nanos kFailedPause = kSecond;
+inline constexpr Nanos kRecheckPause = 10 * kMillisecond;
 /// An answer older than this is checked again when the entry is used (RFC 4861 REACHABLE_TIME).
 inline constexpr Nanos kConfirmAge = 30 * kSecond;
 

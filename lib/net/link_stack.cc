@@ -1,6 +1,7 @@
 #include "net/link_stack.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "net/link_impl.h"
 
@@ -108,6 +109,7 @@ void LinkStack::Impl::confirm(const wire::Address& address, const wire::Mac& mac
   Neighbour* known = table.find(address);
   if (known == nullptr || !believable(address, mac)) return;
   known->mac = mac;
+  resolved |= known->state != Neighbour::State::kReachable;
   known->state = Neighbour::State::kReachable;
   known->tries = 0;
   known->confirmed_at = now;
@@ -116,8 +118,13 @@ void LinkStack::Impl::confirm(const wire::Address& address, const wire::Mac& mac
 
 void LinkStack::Impl::learn(const wire::Address& address, const wire::Mac& mac, Nanos now) {
   if (!believable(address, mac)) return;
-  table.add(address, now);
+  add_neighbour(address, now);
   confirm(address, mac, now);
+}
+
+Neighbour& LinkStack::Impl::add_neighbour(const wire::Address& address, Nanos now) {
+  if (table.full() && table.find(address) == nullptr) recheck_at = std::min(recheck_at, now + kRecheckPause);
+  return table.add(address, now);
 }
 
 void LinkStack::Impl::ask(Neighbour& neighbour, Nanos now) {
@@ -193,7 +200,7 @@ Resolution LinkStack::Impl::resolve(const wire::Address& destination, Nanos now,
 
   Neighbour* known = table.find(hop);
   if (known == nullptr) {
-    known = &table.add(hop, now);
+    known = &add_neighbour(hop, now);
     ask(*known, now);
   }
   known->wanted = true;
@@ -209,6 +216,7 @@ void LinkStack::Impl::advance(Nanos now) {
   for (const wire::Address& address : to_announce) announce(address);
   to_announce.clear();
   report_groups(now);
+  if (now >= recheck_at) resolved = true, recheck_at = kNever;
   while (Neighbour* neighbour = table.due(now)) {
     if (neighbour->state == Neighbour::State::kFailed) {
       table.erase(neighbour->address);
@@ -216,6 +224,7 @@ void LinkStack::Impl::advance(Nanos now) {
       ask(*neighbour, now);
     } else {
       ++counters.unreachable;
+      resolved = true;
       neighbour->state = Neighbour::State::kFailed;
       table.schedule(*neighbour, now + kFailedPause);
     }
@@ -224,7 +233,7 @@ void LinkStack::Impl::advance(Nanos now) {
 
 Nanos LinkStack::Impl::next_timeout() const {
   if (!to_announce.empty()) return 0;
-  return std::min(table.next_deadline(), members.next_deadline());
+  return std::min({table.next_deadline(), members.next_deadline(), recheck_at});
 }
 
 void LinkStack::Impl::add_address(const InterfaceAddress& address) {
@@ -232,11 +241,13 @@ void LinkStack::Impl::add_address(const InterfaceAddress& address) {
   config.addresses.push_back(address);
   to_announce.push_back(address.address);
   table.erase(address.address);
+  resolved = true;
 }
 
 void LinkStack::Impl::remove_address(const wire::Address& address) {
   std::erase_if(config.addresses, [&](const InterfaceAddress& own) { return own.address == address; });
   std::erase(to_announce, address);
+  resolved = true;
 }
 
 LinkStack::LinkStack(const LinkConfig& config) : config_(config), counters_(std::make_unique<LinkCounters>()) {
@@ -287,6 +298,12 @@ std::size_t LinkStack::next_frame(std::span<std::byte> to) {
 Resolution LinkStack::resolve(const wire::Address& destination, Nanos now, wire::Mac& out, std::uint16_t vlan) {
   Impl* link = find(vlan);
   return link != nullptr ? link->resolve(destination, now, out) : Resolution::kNoRoute;
+}
+
+bool LinkStack::take_resolved() {
+  bool any = false;
+  for (const auto& link : links_) any |= std::exchange(link->resolved, false);
+  return any;
 }
 
 void LinkStack::advance(Nanos now) {

@@ -66,6 +66,10 @@ class LinkStack {
   /// own.
   Resolution resolve(const wire::Address& destination, Nanos now, wire::Mac& out, std::uint16_t vlan = 0);
 
+  /// Whether, since the last call, the outcome of resolve() may have changed for a destination that was kPending: a
+  /// neighbour has answered or was given up, or the addresses of the port have changed.
+  bool take_resolved();
+
   void advance(Nanos now);
   Nanos next_timeout() const;
 

@@ -44,6 +44,7 @@ class NeighbourTable {
   Neighbour* due(Nanos now);
   Nanos next_deadline() const;
 
+  bool full() const { return entries_.size() >= capacity_; }
   std::size_t size() const { return entries_.size(); }
 
  private:

@@ -13,8 +13,6 @@ namespace uroce::daemon {
 namespace {
 
 constexpr std::uint8_t kUdSendOnly = wire::opcode(wire::Service::kUd, wire::Operation::kSendOnly);
-constexpr Nanos kNeighbourRetry = 5 * kMillisecond;
-constexpr Nanos kNeighbourLimit = 4 * kSecond;
 
 }  // namespace
 
@@ -66,8 +64,11 @@ void GsiPort::send(const cm::Message& message, const wire::PathAddress& path) {
 }
 
 void GsiPort::advance(Nanos now) {
-  if (held_.empty() || now < retry_at_) return;
-  retry_at_ = now + kNeighbourRetry;
+  if (now >= next_timeout()) neighbours_changed();
+}
+
+void GsiPort::neighbours_changed() {
+  if (held_.empty()) return;
   held_to_try_ = held_.size();
 }
 
@@ -99,12 +100,11 @@ std::size_t GsiPort::next_frame(std::span<std::byte> to, net::LinkStack& link, N
       if (length != 0) return length;
       continue;
     }
-    const bool hopeless = resolution != net::Resolution::kPending || now - out.since > kNeighbourLimit;
+    const bool hopeless = resolution != net::Resolution::kPending || now - out.since >= kNeighbourLimit;
     if (hopeless || held_.size() >= kMaxHeld) {
       count(&GsiCounters::unresolved);
       continue;
     }
-    if (held_.empty()) retry_at_ = now + kNeighbourRetry;
     held_.push_back(out);
   }
   return 0;

@@ -1,5 +1,5 @@
 // The general services interface of the port (GSI, QP 1): CM management datagrams between the conductor, which owns
-// the connection manager, and worker 0, which has the packets and the neighbour table.
+// the connection manager, and the link worker, which has the packets and the neighbour table.
 #pragma once
 
 #include <array>
@@ -40,13 +40,15 @@ std::size_t emit_gsi_frame(const wire::PathAddress& path, std::span<const std::b
 
 class GsiPort {
  public:
-  // Worker 0.
+  // The link worker.
   void receive(const wire::RxPacket& packet, const net::LinkStack& link);
   bool waiting() const { return outbox_.waiting() || next_ != sending_.size() || held_to_try_ != 0; }
   /// Writes the next frame to send into `to` and returns its length; 0: none can be sent now.
   std::size_t next_frame(std::span<std::byte> to, net::LinkStack& link, Nanos now);
-  /// When the messages that wait for a neighbour are tried again; kNever: there are none.
-  Nanos next_timeout() const { return held_.empty() ? kNever : retry_at_; }
+  /// MADs that wait for a neighbour are tried again: LinkStack::take_resolved() was true.
+  void neighbours_changed();
+  /// When the MAD that has waited longest is dropped.
+  Nanos next_timeout() const { return held_.empty() ? kNever : held_.front().since + kNeighbourLimit; }
   void advance(Nanos now);
 
   // The conductor.
@@ -59,6 +61,7 @@ class GsiPort {
   GsiCounters counters() const;  ///< any thread
 
  private:
+  static constexpr Nanos kNeighbourLimit = 4 * kSecond;
   static constexpr std::size_t kMaxInbox = 4096, kMaxOutbox = 4096, kMaxHeld = 1024;
   struct Outgoing {
     wire::PathAddress path;
@@ -73,12 +76,11 @@ class GsiPort {
   mutable std::mutex counters_mutex_;
   GsiCounters counters_;
 
-  // Worker 0 alone.
+  // The link worker only.
   std::vector<Outgoing> sending_;  // taken from outbox_; [next_, end) is still to be sent
   std::size_t next_ = 0;
   std::deque<Outgoing> held_;    // wait for a neighbour's MAC address
   std::size_t held_to_try_ = 0;  // the first of held_ to try again in this duty cycle
-  Nanos retry_at_ = 0;
   Psn psn_;
 };
 

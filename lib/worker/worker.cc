@@ -227,6 +227,10 @@ void WorkerCore::advance(Nanos now, bool behind) {
     link_->advance(now);
     link_deadline_ = link_->next_timeout();
     link_dirty_ = true;
+    if (link_->take_resolved()) {
+      shared_.gsi.neighbours_changed();
+      shared_.neighbours.signal();
+    }
   }
 }
 

@@ -28,6 +28,7 @@
 #include "worker/counters.h"
 #include "worker/gsi_channel.h"
 #include "worker/mailbox.h"
+#include "worker/neighbour_event.h"
 #include "worker/packet_ring.h"
 #include "worker/poll_policy.h"
 #include "worker/port_control.h"
@@ -47,7 +48,8 @@ struct WorkerShared {
 
   std::vector<class WorkerCore*> workers;
   Channel<proto::Event> events{kMaxAsyncEvents, ChannelReader::kSleepsOnFd};  ///< from any worker to the conductor
-  GsiPort gsi;                                       ///< between worker 0 and the conductor
+  NeighbourEvent neighbours;
+  GsiPort gsi;                                       ///< between the link worker and the conductor
   std::atomic<bool> few_cores{false};                ///< pollers outnumber the cores of the machine
   std::atomic<std::uint32_t> first_core{kAnywhere};  ///< core of worker 0, counted among those the daemon may use
   std::atomic<bool> link_disabled{false};            ///< urocectl link down: frames are dropped in both directions
@@ -135,7 +137,7 @@ class WorkerCore {
   void run(const WorkerCommandRef& command);
   bool gsi_waits() const { return link_ != nullptr && shared_.gsi.waiting(); }
   void count_verdict(wire::ParseVerdict verdict) { ++counters_.parse[static_cast<std::size_t>(verdict)]; }
-  /// Gives a packet to the transport or, on worker 0, to the GSI; returns its final verdict.
+  /// Gives a packet to the transport or, on the link worker, to the GSI; returns its final verdict.
   wire::ParseVerdict deliver(wire::RxPacket& packet, Nanos now);
   void deliver_steered(std::span<const std::byte> frame, bool icrc_pending, Nanos now);
   /// Parses a frame from the port. True: a packet for this worker, which deliver() takes and which is counted then.
@@ -153,7 +155,7 @@ class WorkerCore {
 
   WorkerConfig config_;
   WorkerShared& shared_;
-  net::LinkStack* link_;  // worker 0 only
+  net::LinkStack* link_;  // the link worker only
   HugePages huge_pages_;
   std::pmr::monotonic_buffer_resource qp_tables_{HugePages::kPage, &huge_pages_};
   proto::Transport transport_;

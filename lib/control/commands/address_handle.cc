@@ -19,8 +19,9 @@ int resolve_path(Call& call, const uroce_av& av, wire::PathAddress& out) {
   if (destination == wire::Address{} || destination.is_v4() != source->is_v4()) return EINVAL;
   const std::uint16_t vlan = port.gids().vlan(av.sgid_index);
   wire::Mac mac{};
-  switch (call.link.resolve(destination, vlan, mac)) {
-    case net::Resolution::kPending: return kParked;
+  const NeighbourKey neighbour{destination, vlan};
+  switch (call.link.resolve(neighbour, mac)) {
+    case net::Resolution::kPending: call.reply.awaited = neighbour; return kParked;
     case net::Resolution::kFailed: return ETIMEDOUT;
     case net::Resolution::kNoRoute: return EHOSTUNREACH;
     case net::Resolution::kResolved: break;

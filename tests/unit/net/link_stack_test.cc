@@ -8,6 +8,8 @@
 #include <cstring>
 #include <random>
 
+#include "net/link_impl.h"
+
 namespace uroce::net {
 namespace {
 
@@ -164,6 +166,34 @@ TEST_F(LinkStackTest, gives_up_after_three_tries_a_second_apart_and_starts_afres
   EXPECT_EQ(stack_.counters().unreachable, 1u);
   stack_.advance(4 * kSecond);
   EXPECT_EQ(resolve(nobody, 4 * kSecond), Resolution::kPending);
+}
+
+TEST_F(LinkStackTest, reports_once_that_a_pending_neighbour_answered_or_was_given_up) {
+  stack_.take_resolved();
+  EXPECT_EQ(resolve(v4(192, 0, 2, 7), 0), Resolution::kPending);
+  EXPECT_EQ(resolve(v4(192, 0, 2, 9), 0), Resolution::kPending);
+  stack_.advance(0);
+  EXPECT_FALSE(stack_.take_resolved());
+  stack_.receive(arp_reply(v4(192, 0, 2, 7), kPeerMac), 1);
+  EXPECT_TRUE(stack_.take_resolved());
+  EXPECT_FALSE(stack_.take_resolved());
+  stack_.receive(arp_reply(v4(192, 0, 2, 7), kPeerMac), 2);
+  EXPECT_FALSE(stack_.take_resolved()) << "it was known";
+  for (int i = 1; i <= 2; ++i) stack_.advance(static_cast<Nanos>(i) * kSecond);
+  EXPECT_FALSE(stack_.take_resolved());
+  stack_.advance(3 * kSecond);
+  EXPECT_TRUE(stack_.take_resolved());
+}
+
+TEST_F(LinkStackTest, reports_after_a_pause_that_a_full_table_may_have_dropped_a_pending_neighbour) {
+  for (unsigned i = 0; i < 8; ++i) resolve(v4(192, 0, 2, 10 + i), i);
+  stack_.take_resolved();
+  resolve(v4(192, 0, 2, 99), 100);
+  EXPECT_EQ(stack_.next_timeout(), 100 + kRecheckPause);
+  stack_.advance(100 + kRecheckPause - 1);
+  EXPECT_FALSE(stack_.take_resolved());
+  stack_.advance(100 + kRecheckPause);
+  EXPECT_TRUE(stack_.take_resolved());
 }
 
 TEST_F(LinkStackTest, sends_far_destinations_through_the_gateway_and_knows_when_there_is_none) {

@@ -1,0 +1,56 @@
+// What waits for the link-layer address of a neighbour: control requests and CM ids. The link worker signals when a
+// neighbour has answered or was given up; each waiter is then completed once, or when its deadline passes.
+//
+// Call contract. The control thread only. A completion may add and cancel waiters.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/types.h"
+#include "net/link_stack.h"
+
+namespace uroce::daemon {
+
+/// A destination as the link stack resolves it.
+struct NeighbourKey {
+  wire::Address destination;
+  std::uint16_t vlan = 0;
+  auto operator<=>(const NeighbourKey&) const = default;
+};
+
+class NeighbourWaiters {
+ public:
+  using Id = std::uint64_t;  ///< never 0
+  /// Gets kResolved, kFailed or kNoRoute; kPending: the deadline has passed.
+  using Done = std::function<void(net::Resolution)>;
+
+  Id add(const NeighbourKey& key, Nanos deadline, Done done);
+  /// Nothing happens where it is not waiting any more.
+  void cancel(Id id);
+
+  bool empty() const { return waiters_.empty(); }
+  /// What is waited for, each key once.
+  std::vector<NeighbourKey> keys() const;
+  Nanos next_deadline() const { return deadlines_.empty() ? kNever : deadlines_.begin()->first; }
+  /// Completes the waiters of each key that is not pending, and those whose deadline has passed.
+  void complete(const std::map<NeighbourKey, net::Resolution>& results, Nanos now);
+
+ private:
+  struct Waiter {
+    NeighbourKey key;
+    Nanos deadline = 0;
+    Done done;
+  };
+
+  std::unordered_map<Id, Waiter> waiters_;
+  std::set<std::pair<Nanos, Id>> deadlines_;
+  Id last_ = 0;
+};
+
+}  // namespace uroce::daemon

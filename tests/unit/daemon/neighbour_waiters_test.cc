@@ -1,0 +1,76 @@
+// Waiting for neighbours: each waiter is completed once, by the outcome or by its deadline, also through the
+// link worker's event.
+#include "control/neighbour_waiters.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "test_daemon.h"
+
+namespace uroce::daemon::testing {
+namespace {
+
+using Resolution = net::Resolution;
+using Results = std::map<NeighbourKey, Resolution>;
+
+TEST(NeighbourWaiters, AreCompletedOnceByTheOutcomeOrTheDeadline) {
+  NeighbourWaiters waiters;
+  const NeighbourKey one{ipv4(2), 0}, other{ipv4(2), 5};
+  std::vector<Resolution> outcomes;
+  const auto keep = [&](Resolution resolution) { outcomes.push_back(resolution); };
+  waiters.add(one, 100, keep);
+  waiters.add(one, 300, keep);
+  waiters.add(other, 200, keep);
+  EXPECT_EQ(waiters.keys(), (std::vector{one, other}));
+  EXPECT_EQ(waiters.next_deadline(), 100u);
+  waiters.complete(Results{{one, Resolution::kPending}, {other, Resolution::kPending}}, 99);
+  EXPECT_TRUE(outcomes.empty());
+  waiters.complete(Results{{one, Resolution::kPending}, {other, Resolution::kFailed}}, 100);
+  EXPECT_EQ(outcomes, (std::vector{Resolution::kPending, Resolution::kFailed}));
+  waiters.complete(Results{{one, Resolution::kResolved}}, 150);
+  EXPECT_EQ(outcomes.size(), 3u);
+  EXPECT_EQ(outcomes.back(), Resolution::kResolved);
+  EXPECT_TRUE(waiters.empty());
+  EXPECT_EQ(waiters.next_deadline(), kNever);
+}
+
+TEST(NeighbourWaiters, ACompletionMayCancelAndAddOthers) {
+  NeighbourWaiters waiters;
+  const NeighbourKey key{ipv4(2), 0};
+  NeighbourWaiters::Id second = 0;
+  int first_done = 0, second_done = 0, third_done = 0;
+  waiters.add(key, 100, [&](Resolution) {
+    ++first_done;
+    waiters.cancel(second);
+    waiters.add(key, 100, [&](Resolution) { ++third_done; });
+  });
+  second = waiters.add(key, 100, [&](Resolution) { ++second_done; });
+  waiters.complete(Results{{key, Resolution::kResolved}}, 1);
+  EXPECT_EQ(first_done, 1);
+  EXPECT_EQ(second_done, 0);
+  EXPECT_EQ(third_done, 0) << "a waiter added by a completion waits for the next one";
+  waiters.complete(Results{{key, Resolution::kResolved}}, 2);
+  EXPECT_EQ(third_done, 1);
+}
+
+TEST(LinkControlNeighbours, AWaiterEndsWhenTheLinkGivesUp) {
+  TestDaemon daemon;
+  LinkControl& link = daemon.conductor->link();
+  const NeighbourKey key{ipv4(77), 0};
+  wire::Mac mac;
+  ASSERT_EQ(link.resolve(key, mac), Resolution::kPending);
+  std::vector<Resolution> outcomes;
+  link.wait_for(key, monotonic_now() + 60 * kSecond, [&](Resolution outcome) { outcomes.push_back(outcome); });
+  daemon.settle();
+  link.check_neighbours(monotonic_now());
+  EXPECT_TRUE(outcomes.empty());
+  // Three requests, a second apart (RFC 4861, 10: MAX_MULTICAST_SOLICIT, RETRANS_TIMER).
+  const Nanos now = monotonic_now();
+  for (int second = 1; second <= 3; ++second) daemon.loops[0]->step(now + second * kSecond);
+  link.check_neighbours(monotonic_now());
+  EXPECT_EQ(outcomes, std::vector{Resolution::kFailed});
+}
+
+}  // namespace
+}  // namespace uroce::daemon::testing
