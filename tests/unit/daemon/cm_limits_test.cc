@@ -1,4 +1,4 @@
-// What a client may say, to its last byte, and what a peer is refused for.
+// Private data of clients, up to the last byte, and the reasons for which a peer is rejected.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -92,7 +92,7 @@ TEST_F(CmLimits, EveryReasonReachesTheProgramUnchanged) {
   }
 }
 
-/// A REQ that a peer sends by hand; what it is refused for.
+/// A REQ that the test writes as a peer, and the reason of its rejection.
 class CmRefusals : public CmLimits {
  protected:
   CmRefusals() { daemon.devices[0].connect(outside); }

@@ -84,12 +84,12 @@ struct Party {
     request.parameters.retry_count = 7;
     request.parameters.rnr_retry_count = 6;
     request.parameters.private_data_bytes = bytes;
-    // More than there is room for may be claimed.
+    // The length may claim more bytes than the field holds.
     const std::size_t there = std::min<std::size_t>(bytes, std::size(request.parameters.private_data));
     for (std::size_t i = 0; i < there; ++i) request.parameters.private_data[i] = static_cast<std::uint8_t>(i + 1);
     return request;
   }
-  /// An id whose REQ is under way.
+  /// An id whose REQ has been sent.
   std::uint32_t connecting(std::uint16_t port, std::uint32_t qpn, std::uint8_t bytes = 0) {
     const std::uint32_t handle = id();
     EXPECT_EQ(resolve(handle, at(1, port)), 0);
@@ -98,7 +98,7 @@ struct Party {
   }
 
   bool take(uroce_cm_event& event) { return ::recv(receiver.get(), &event, sizeof(event), 0) == sizeof(event); }
-  /// The next event; its type is ~0 when none comes.
+  /// The next event; its type is ~0 if none arrives.
   uroce_cm_event next() {
     uroce_cm_event event{};
     event.type = ~0u;
@@ -123,7 +123,7 @@ struct Party {
 /// A daemon with two clients that connect over it.
 class CmWorld : public ::testing::Test {
  protected:
-  /// An id of the active side's whose address is resolved.
+  /// An id of the active side whose address is resolved.
   std::uint32_t resolved(std::uint32_t space = kTcp) {
     const std::uint32_t handle = active.id(space);
     EXPECT_EQ(active.resolve(handle, at(1, 7000)), 0);

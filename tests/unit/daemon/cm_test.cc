@@ -27,7 +27,7 @@ TEST_F(CmTest, BothEndsLearnWhatTheOtherOffers) {
   EXPECT_EQ(request.parameters.qpn, 100u);
   EXPECT_EQ(request.parameters.private_data_bytes, 56);
   EXPECT_EQ(request.parameters.private_data[55], 56);
-  // Swapped: what one may have under way is what the other keeps resources for.
+  // Swapped: one side's initiator depth is the other side's responder resources.
   EXPECT_EQ(request.parameters.initiator_depth, 4);
   EXPECT_EQ(request.parameters.responder_resources, 2);
   EXPECT_EQ(request.destination.gid[15], 1);
@@ -120,7 +120,7 @@ TEST_F(CmTest, PartingIsToldToBothAndTimewaitEnds) {
 TEST_F(CmTest, APartingThatThePeerNeverHearsOfSaysSo) {
   establish();
   ASSERT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, active_id), 0);
-  // The DREQ is not let out, however often it is repeated.
+  // The DREQ never leaves the port, however often it is repeated.
   Nanos now = monotonic_now();
   for (int i = 0; i < 20; ++i) daemon.conductor->cm().step(now += 10 * kSecond);
   uroce_cm_event told{};
@@ -261,7 +261,7 @@ TEST_F(CmTest, WhatASessionHasNotReadIsBoundedOverAllItsChannels) {
   std::size_t held = 0;
   while (held < 2 * kMost && post(passive, held % 2 == 0 ? passive.channel : other, 99) == 0) ++held;
   EXPECT_EQ(passive.client.session().cm.owed, kMost);
-  // Neither channel takes more, and a request that can't be told is refused.
+  // Neither channel takes more events, and a connection request that cannot be reported is rejected.
   EXPECT_EQ(post(passive, passive.channel, 99), ENOBUFS);
   EXPECT_EQ(post(passive, other, 99), ENOBUFS);
   EXPECT_EQ(passive.resolve(passive.id(), at(1, 7000)), ENOBUFS);
@@ -269,7 +269,7 @@ TEST_F(CmTest, WhatASessionHasNotReadIsBoundedOverAllItsChannels) {
   active.next(kAddrResolved);
   EXPECT_EQ(active.next(kRejected).status, static_cast<int>(cm::RejReason::kNoResources));
   EXPECT_EQ(passive.client.session().cm.ids.size(), 2u);
-  // Who reads has room again, with nothing lost of what was taken.
+  // After reading there is room again, and no kept event is lost.
   uroce_cm_event event;
   std::size_t read = 0;
   daemon.run_until([&] {
@@ -282,7 +282,7 @@ TEST_F(CmTest, WhatASessionHasNotReadIsBoundedOverAllItsChannels) {
   EXPECT_EQ(passive.client.session().cm.owed, 0u);
   active.connecting(7000, 101);
   EXPECT_EQ(passive.next(kConnectRequest).listener, listener);
-  // A channel that is closed gives back what it held.
+  // Closing a channel releases the events that it held.
   while (post(passive, other, 99) == 0) continue;
   ASSERT_EQ(passive.call(UROCE_CMD_CM_CLOSE_CHANNEL, other), 0);
   EXPECT_EQ(passive.client.session().cm.owed, 0u);
@@ -316,7 +316,7 @@ TEST_F(CmTest, CommandsOutOfStateAreRefused) {
   EXPECT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, handle), EINVAL);
   EXPECT_EQ(active.call(UROCE_CMD_CM_RESOLVE_ROUTE, handle), EINVAL);
   EXPECT_EQ(active.call(UROCE_CMD_CM_DESTROY_ID, handle + 1), EINVAL);
-  // What another session owns can't be named.
+  // Handles of another session are not valid.
   EXPECT_EQ(passive.call(UROCE_CMD_CM_DESTROY_ID, handle), EINVAL);
 }
 

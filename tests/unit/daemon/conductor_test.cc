@@ -1,4 +1,4 @@
-// What clients may and may not ask for.
+// Control commands: which requests are accepted and which are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -89,7 +89,7 @@ TEST_F(ConductorTest, OneClientCannotNameAnothersObjects) {
   const Reply mr = alice.reg_mr(pd, 0x10000, 4096, kReadWrite, data);
   ASSERT_EQ(mr.status, 0);
   const ClientQp qp = alice.create_qp(TestClient::qp_request(pd, cq.made.handle));
-  // Her numbers mean nothing in his session.
+  // Handles of one session mean nothing in another.
   int status = 0;
   mallory.create_qp(TestClient::qp_request(pd, cq.made.handle), &status);
   EXPECT_EQ(status, EINVAL);

@@ -259,12 +259,12 @@ TEST_F(DaemonTest, AnIdleWorkerSleeps) {
   const auto before = stat();
   std::this_thread::sleep_for(milliseconds(300));
   const auto after = stat();
-  // A worker that spun would have made millions of steps, one that napped would have slept hundreds of times.
+  // A spinning worker would have run millions of steps; one that dozed would have slept hundreds of times.
   EXPECT_LT(after["steps"].get<std::uint64_t>() - before["steps"].get<std::uint64_t>(), 100'000u);
   EXPECT_LT(after["sleeps"].get<std::uint64_t>() - before["sleeps"].get<std::uint64_t>(), 50u);
 }
 
-/// The conductor on the test's thread, workers on theirs.
+/// The conductor on the test's thread, workers on their own threads.
 class ThreadedTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -317,7 +317,7 @@ TEST_P(ThreadedTest, NoWakeIsLost) {
     cq.ring.pop();
     cq.ring.publish();
     ASSERT_EQ(data[32768], static_cast<std::byte>(i));
-    // Pauses around the patience of an idle worker, so that posts meet it awake, falling asleep and asleep.
+    // Pauses close to a worker's idle time, so that posts find it awake, falling asleep and asleep.
     if (i % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(150 + i));
   }
 }

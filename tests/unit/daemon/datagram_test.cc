@@ -99,7 +99,7 @@ class DatagramTest : public ::testing::TestWithParam<std::uint32_t> {
     const uroce_sge from = sge(0, bytes);
     qp.post_send(entry, std::span(&from, 1));
   }
-  /// Completions as they come, until `count` have.
+  /// Completions, until there are `count`.
   std::vector<uroce_cqe> collect(std::size_t count) {
     std::vector<uroce_cqe> all;
     daemon.run_until([&] {
@@ -230,7 +230,7 @@ TEST_P(DatagramTest, WhatIsPostedBeforeTheAddressHandleIsDestroyedIsSent) {
   const auto all = collect(kCount);
   ASSERT_EQ(all.size(), kCount);
   for (const uroce_cqe& cqe : all) EXPECT_EQ(cqe.status, UROCE_WC_SUCCESS);
-  // What comes later uses another one, and isn't waited for.
+  // Later datagrams use another handle, and are not waited for.
   send_ud(a, create_ah(ipv4(1)), a.made.qpn, 8);
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), 0);
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), EINVAL);
@@ -269,7 +269,7 @@ TEST_P(DatagramTest, AGroupsMessageReachesEachMemberOnce) {
     const uroce_sge to = sge(4096 + i * 1024, 200);
     members.back().post_recv(i, std::span(&to, 1));
   }
-  // Twice is once.
+  // Attaching twice has the effect of attaching once.
   EXPECT_EQ(client.send(UROCE_CMD_ATTACH_MCAST, attach).status, 0);
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_QP, members[3].made.handle), EBUSY);
   EXPECT_EQ(client.send(UROCE_CMD_DETACH_MCAST, attach).status, 0);
@@ -338,7 +338,7 @@ TEST_P(DatagramTest, AnXrcTargetServesWhoeverOpensIt) {
   };
   const std::uint32_t xrcd = open_domain(client);
   const auto srq = create_srq(xrcd);
-  // Another process makes the target; this one opens it, and it survives its maker.
+  // Another process creates the target; this one opens it, and it survives its creator.
   auto maker = std::make_unique<TestClient>(*daemon.conductor);
   maker->hello();
   uroce_create_qp_request target_request{};
@@ -390,7 +390,7 @@ TEST_P(DatagramTest, AnSrqThatGoesInTheMiddleOfAMessageLeavesNothingBehind) {
   initiator_request.recv_cq = initiator_request.max_recv_wr = initiator_request.max_recv_sge = 0;
   ClientQp initiator = client.create_qp(initiator_request);
   ASSERT_EQ(start_xrc(initiator, target), 0);
-  // One packet of a message of eight has come through; then the SRQ and its CQ go, and their numbers come back.
+  // One packet of a message of eight has arrived; then the SRQ and its CQ are destroyed, and their numbers reused.
   post_srq(srq, 3, sge(16384, 8192));
   uroce_sq_entry entry = send_entry();
   entry.remote_srqn = srq.srqn;
@@ -440,7 +440,7 @@ TEST_P(DatagramTest, NothingOfAKilledClientRemains) {
   EXPECT_EQ(daemon.memory.size(), keys - 1);
   EXPECT_EQ(daemon.conductor->events().srqs(), 0u);
   EXPECT_EQ(daemon.conductor->state().sessions().size(), 1u);
-  // Its address handle resolves for nobody, not even in the same PD number.
+  // Its address handle is valid for no other session, not even with the same PD number.
   ClientQp a = client.create_qp(request(kUd));
   start_ud(a);
   send_ud(a, number, a.made.qpn, 8);

@@ -18,7 +18,7 @@ namespace {
 
 wire::Address local_host() { return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}; }
 
-/// What the kernel says to a datagram for the RoCE port of 127.0.0.1: ECONNREFUSED stands for "port unreachable".
+/// The kernel's answer to a datagram for the RoCE port of 127.0.0.1: ECONNREFUSED stands for "port unreachable".
 int answer_to_roce() {
   UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in to{};
@@ -31,11 +31,11 @@ int answer_to_roce() {
   return ::recv(fd.get(), &byte, 1, 0) < 0 ? errno : 0;
 }
 
-/// In a network namespace of its own, where nobody has the port: the process's from here on.
+/// Moves the process to a new network namespace, in which no program has bound the port.
 class KernelAddressesTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    // Who isn't root may make one within a user namespace.
+    // Without root, a network namespace takes a user namespace.
     const bool apart = ::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0;
     ASSERT_TRUE(apart) << std::strerror(errno);
     const UniqueFd fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));

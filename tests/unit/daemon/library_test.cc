@@ -1,4 +1,4 @@
-// lib/client against a whole daemon: queues that are resized while messages go through them.
+// lib/client against a whole daemon: queues that are resized while in use.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// urocectl link: what clients and the wire see of a port that is disabled, and of addresses that come and go.
+// urocectl link: what clients and the wire see of a disabled port, and of addresses that are added and removed.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ class LinkTest : public ::testing::TestWithParam<std::uint32_t> {
     const auto answer = nlohmann::json::parse(handle_query(conductor.admin(), client.session(), request.dump()));
     return answer.contains("error") ? answer["error"].get<std::string>() : std::string();
   }
-  /// 0: none waits.
+  /// 0: there is none.
   std::uint32_t next_event() {
     uroce_async_event event{};
     const int fd = client.hello_fd(GetParam());
@@ -80,7 +80,7 @@ TEST_P(LinkTest, FramesAreLostWhileItIsDown) {
   EXPECT_EQ(daemon.devices[0].counters().tx_packets, 0u);
   for (auto& device : daemon.devices) EXPECT_LE(device.outstanding(), WorkerLoop<MemoryDevice>::kBurst);
   link("up");
-  // The acknowledge timer brings it through.
+  // The acknowledge timer retransmits it.
   EXPECT_TRUE(daemon.run_until([&] { return cq.ring.peek() != nullptr; }));
   EXPECT_EQ(data[0x800], std::byte{7});
 }
@@ -117,7 +117,7 @@ TEST_P(LinkTest, PathMtuFollowsThePortsMtu) {
   EXPECT_EQ(port().active_mtu, 2u);
   EXPECT_EQ(datagram, 512u) << "programs refuse larger ones when they are posted";
   const ClientQp after = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
-  EXPECT_EQ(client.connect(after, before.made.qpn, ipv4(1).bytes), EINVAL) << "1024 is too long now";
+  EXPECT_EQ(client.connect(after, before.made.qpn, ipv4(1).bytes), EINVAL) << "1024 is too large now";
   EXPECT_NE(mtu(9001).find("576 to 9000"), std::string::npos);
   EXPECT_NE(mtu(575).find("576 to 9000"), std::string::npos);
   EXPECT_NE(link("mtu").find("576 to 9000"), std::string::npos);

@@ -1,4 +1,4 @@
-// A device without a port: what is sent to it comes back, as between two QPs of one daemon; or goes to a peer
+// A device without a port: frames sent to it come back, as between two QPs of one daemon, or go to a peer
 // device.
 #pragma once
 
@@ -30,7 +30,7 @@ class MemoryDevice {
 
   /// Frames go to `peer` from now on instead of coming back.
   void connect(MemoryDevice& peer) { peer_ = &peer; }
-  /// How many frames transmit() may take until told otherwise.
+  /// How many frames transmit() accepts, until it is set again.
   void set_credit(std::size_t frames) { credit_ = frames; }
   /// A frame from outside.
   void inject(std::span<const std::byte> bytes) { accept({bytes.begin(), bytes.end()}); }

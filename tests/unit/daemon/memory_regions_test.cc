@@ -1,4 +1,4 @@
-// Regions that change, that need no memory, and that need not be there yet.
+// Regions that are re-registered, that have no memory, and whose memory is mapped on demand.
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 

@@ -1,5 +1,5 @@
-// Shared receive queues, XRC domains, windows, imports, resizing: what clients may ask for and what remains after
-// them.
+// Shared receive queues, XRC domains, windows, imports, resizing: which requests are accepted, and what remains
+// after clients.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
@@ -75,7 +75,7 @@ TEST_F(ObjectsTest, AnSrqIsMadeQueriedResizedAndDestroyed) {
       TestClient::value<uroce_query_srq_response>(client.send(UROCE_CMD_QUERY_SRQ, uroce_handle{made.handle, 0}));
   EXPECT_EQ(now.max_wr, 32u);
   EXPECT_EQ(now.limit, 2u);
-  // Fewer entries than are posted: no.
+  // A ring with fewer entries than are posted is refused.
   EXPECT_EQ(client.send(UROCE_CMD_MODIFY_SRQ, uroce_modify_srq_request{made.handle, UROCE_SRQ_MAX_WR, 2, 0}).status,
             EINVAL);
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_SRQ, made.handle), 0);
@@ -150,7 +150,7 @@ TEST_F(ObjectsTest, ACqIsResizedWithEntriesInIt) {
   }
   EXPECT_EQ(ring.peek(), nullptr);
   ring.publish();
-  // And on through several laps.
+  // It works for several laps.
   for (std::uint64_t i = 10; i < 200; ++i) {
     uroce_cqe cqe{};
     cqe.wr_id = i;
@@ -247,7 +247,7 @@ TEST_F(ObjectsTest, ImportsNeedTheOthersDescriptorAndNameItsObjects) {
   EXPECT_EQ(imported.lkey, mr.lkey);
   EXPECT_EQ(imported.addr, 0x10000u);
   EXPECT_EQ(imported.length, 4096u);
-  // In a PD of its own it is nothing.
+  // In another PD the handle is not valid.
   const std::uint32_t foreign = other.alloc_pd();
   EXPECT_EQ(other.send(UROCE_CMD_IMPORT_MR, uroce_import_mr_request{foreign, mr.handle}).status, EINVAL);
   EXPECT_EQ(other.destroy(UROCE_CMD_DEALLOC_PD, own.handle), 0);
@@ -305,7 +305,7 @@ TEST_F(ObjectsTest, XrcDomainsOfOneFileAreOne) {
   EXPECT_NE(other.session().xrcds.find(lonely)->domain, other.session().xrcds.find(second)->domain);
   open_xrcd(other, -1, 0, &status);
   EXPECT_EQ(status, EAGAIN);
-  // It ends with the last who has it open.
+  // It is destroyed with its last user.
   EXPECT_EQ(client.destroy(UROCE_CMD_CLOSE_XRCD, first), 0);
   open_xrcd(client, file.get(), 0, &status);
   EXPECT_EQ(status, 0);

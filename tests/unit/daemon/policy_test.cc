@@ -24,7 +24,7 @@
 namespace uroce::daemon {
 namespace {
 
-/// The thread's slice, ns, as the kernel has it; 0 where it has no such thing.
+/// The thread's scheduling slice as the kernel reports it, in ns; 0 where it reports none.
 std::uint64_t slice_of_this_thread() {
   std::uint64_t attr[6] = {};  // struct sched_attr; the runtime is its fourth word
   return ::syscall(SYS_sched_getattr, 0, attr, sizeof(attr), 0) == 0 ? attr[3] : 0;
@@ -36,7 +36,7 @@ TEST(SchedSlice, IsShortForWhoIsWokenAndAsTheProgramsForWhoTakesTurns) {
   const std::uint64_t shorter = slice_of_this_thread();
   set_sched_slice(SchedSlice::kUsual);
   EXPECT_EQ(slice_of_this_thread(), usual);
-  // Linux before 6.12 shows none.
+  // Linux before 6.12 reports none.
   EXPECT_EQ(shorter, usual != 0 ? 100 * kMicrosecond : 0);
 }
 
@@ -79,13 +79,13 @@ TEST(PollPolicy, WhereCoresAreFewItSpinsOnlyWhileThatPaysOff) {
     policy.worked();
   };
   for (int i = 0; i < 4; ++i) sleep_shortly();
-  // Short sleeps: spinning is worth a try, and as long as work comes meanwhile it goes on.
+  // Short sleeps: spinning is tried, and continues as long as work arrives while spinning.
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(policy.idle(now, true), IdleAction::kSpin);
     EXPECT_EQ(policy.idle(now += 3 * kMicrosecond, true), IdleAction::kSpin);
     policy.worked();
   }
-  // Nothing came, again and again: back to sleeping at once, and the next try comes later than the first.
+  // No work arrived, repeatedly: it sleeps at once again, and the next try is later than the first.
   for (int i = 0; i < 9; ++i) {
     EXPECT_EQ(policy.idle(now, true), IdleAction::kSpin);
     EXPECT_EQ(policy.idle(now += 8 * kMicrosecond, true), IdleAction::kSleep);
@@ -119,7 +119,7 @@ TEST(PollPolicy, NoMoreThanEveryEighthMomentIsGivenAwayInLongYields) {
     now += 3 * kMillisecond;
     policy.yielded(now, 3 * kMillisecond);
   };
-  // A hiccup now and then changes nothing.
+  // An occasional outlier changes nothing.
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(policy.idle(now, true, true), IdleAction::kYield);
     yield_to_a_spinner();
@@ -239,7 +239,7 @@ TEST_F(PresenceTest, AddsUpAllLivingDaemons) {
   EXPECT_EQ(a.total().before, 0u);
   EXPECT_EQ(b.total().before, 1u);
   a.publish(1, 0);
-  EXPECT_EQ(b.total().before, 0u) << "who has no sessions needs no core";
+  EXPECT_EQ(b.total().before, 0u) << "a daemon without sessions needs no core";
 }
 
 TEST_F(PresenceTest, ForgetsADaemonThatWasKilled) {

@@ -1,4 +1,5 @@
-// Raw packets over the whole path on one thread: who may, who receives what, and what remains after clients.
+// Raw packets over the whole path on one thread: privileges, which QP receives which frame, and what remains after
+// clients.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -26,7 +27,7 @@ constexpr std::uint64_t kBase = 0x7000000;
 constexpr std::uint32_t kRc = 2, kRaw = 8;
 constexpr std::uint32_t kFrame = 64;
 
-/// This process, as a socket would show it.
+/// This process, as the peer of a socket.
 Peer self() {
   return {::getpid(), ::getuid(), UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))};
 }
@@ -106,7 +107,7 @@ bool is_su(pid_t pid) {
   return false;
 }
 
-/// Who connected may become su by execve, while another process of the user's keeps the socket.
+/// A client may execute su after it connected, while another process of the user keeps the socket.
 TEST(Privilege, OfAProgramWithMoreRightsThanItsUserIsLentToNobody) {
   if (!may_use_raw_packets(self())) GTEST_SKIP() << "takes root, to become nobody; run as root";
   constexpr uid_t kNobody = 65534;
@@ -142,7 +143,7 @@ class RawPacketTest : public ::testing::TestWithParam<std::uint32_t> {
     daemon.settle();  // the port announces its address
   }
 
-  /// A frame to this port with an EtherType of nobody's and `mark` in it, at the beginning of the memory.
+  /// A frame to this port with an unused EtherType and `mark` in it, at the beginning of the memory.
   void put_frame(std::uint8_t mark, std::uint16_t type = 0x88b5, std::uint8_t to = 1) {
     std::byte* frame = client->data;
     std::memset(frame, mark, kFrame);
@@ -169,7 +170,7 @@ class RawPacketTest : public ::testing::TestWithParam<std::uint32_t> {
 
 TEST_P(RawPacketTest, AFrameGoesWhereAFlowSaysAndLeavesWithIt) {
   ClientQp qp = client->make(kRaw);
-  EXPECT_EQ(qp.made.worker, 0u) << "where frames that aren't RoCE come together";
+  EXPECT_EQ(qp.made.worker, 0u) << "the worker that receives frames that are not RoCE";
   post_receive(qp, 1, 8192);
   post_receive(qp, 2, 16384);
   put_frame(0x77);
@@ -223,7 +224,7 @@ TEST_P(RawPacketTest, WhatIsNoPacketOfOursGoesToFlows) {
   EXPECT_TRUE(arrives(0, 0, 9));
   EXPECT_TRUE(arrives(0x20, 0, 9)) << "the first fragment";
   EXPECT_TRUE(arrives(0, 8, 9)) << "a later one";
-  EXPECT_TRUE(arrives(0, 0, wire::kRoceUdpPort)) << "RoCE's port, and no RoCE";
+  EXPECT_TRUE(arrives(0, 0, wire::kRoceUdpPort)) << "RoCE's port, but not RoCE";
 }
 
 TEST_P(RawPacketTest, DamagedRoceReachesFlowsAndNotTheTransport) {
@@ -373,7 +374,7 @@ TEST_P(RawPacketTest, WhatAClientLeavesBehindIsGoneWithIt) {
   client->close();
   EXPECT_FALSE(daemon.shared.any_flows);
   EXPECT_EQ(daemon.devices[0].filter(), net::RxFilter::kRoceOnly);
-  // 4096 flows are all there is room for: had any been left, the last would find none.
+  // The table holds 4096 flows: had any remained, the last one would not fit.
   RawClient next(*daemon.conductor);
   ClientQp other = next.make(kRaw);
   int status = 0;
@@ -433,7 +434,7 @@ TEST_P(RawPacketTest, RequestsThatMakeNoSenseAreRefused) {
   EXPECT_EQ(rss_refused(), EOPNOTSUPP);
   rss.fields = 0;
   rss.wq[1] = qp.made.handle;
-  EXPECT_EQ(rss_refused(), EINVAL) << "a QP is no WQ";
+  EXPECT_EQ(rss_refused(), EINVAL) << "a QP is not a WQ";
 }
 
 TEST_P(RawPacketTest, FlowsAreShown) {

@@ -1,5 +1,5 @@
 // A process with memory whose page faults are never answered: its first page is anonymous, the others are a file of
-// a FUSE file system that it mapped privately. The server answers what makes the file appear and nothing else.
+// a FUSE file system that it mapped privately. The server answers only what is needed to open the file.
 #pragma once
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 #include "platform/clock.h"
 #include "platform/unique_fd.h"
 
-/// Where nobody can mount there is nothing to test: the case is counted as skipped, and says so.
+/// Without permission to mount, the case is skipped with a message.
 #define NEED_SILENT(memory) \
   if (!(memory).works()) GTEST_SKIP() << "a FUSE file system can't be mounted here; run as root, with /dev/fuse"
 
@@ -71,7 +71,7 @@ class SilentMemory {
   bool works() const { return works_; }
   pid_t owner() const { return owner_; }
   std::uint64_t address(std::size_t page) const { return address_ + page * kPage; }
-  /// The file. To close it takes as long as all else.
+  /// The file. Closing it blocks like every other call on it.
   UniqueFd file() const {
     const UniqueFd process(static_cast<int>(::syscall(SYS_pidfd_open, owner_, 0)));
     return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), file_, 0)));

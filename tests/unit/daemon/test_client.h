@@ -92,18 +92,19 @@ class TestClient {
     hello_fds_ = std::move(reply.fds);
     return hello_;
   }
-  /// The memfd of a chunk that HELLO brought.
+  /// The memfd of a chunk from the HELLO reply.
   UniqueFd chunk_fd(std::size_t index) const { return UniqueFd(::dup(hello_fds_[index].get())); }
   const uroce_session_header* header() { return at<uroce_session_header>(hello_.header); }
   uroce_doorbells* doorbells() { return at<uroce_doorbells>(hello_.doorbells); }
-  /// What HELLO brought behind the chunks: eventfds, then the event pipe.
+  /// The descriptors of the HELLO reply after the chunks: eventfds, then the event pipe.
   int hello_fd(std::size_t index) const { return hello_fds_[hello_.chunks.count + index].get(); }
 
   std::uint32_t alloc_pd() {
     return value<uroce_handle>(send(UROCE_CMD_ALLOC_PD, std::span<const std::byte>{})).handle;
   }
 
-  /// Registers `bytes` (page-aligned) of a new memfd, as if it lay at `addr`. `data` is our mapping of it.
+  /// Registers `bytes` (page-aligned) of a new memfd, as if it were mapped at `addr`. `data` is the test's mapping
+  /// of it.
   Reply reg_mr(std::uint32_t pd, std::uint64_t addr, std::size_t bytes, std::uint32_t access, std::byte*& data,
                int* keep_fd = nullptr) {
     UniqueFd file(::memfd_create("client", MFD_CLOEXEC));

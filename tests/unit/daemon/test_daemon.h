@@ -1,4 +1,4 @@
-// A daemon on one thread: the conductor's commands run at once, and the test turns the workers itself.
+// A daemon on one thread: commands to workers run at once, and the test runs the workers' duty cycles itself.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ class TestDaemon {
     loops.clear();
   }
 
-  /// Turns every worker until `done`, or a second has passed. Returns whether it is done.
+  /// Runs duty cycles of every worker until `done`, or for a second. Returns whether it is done.
   template <class Done>
   bool run_until(Done&& done) {
     const Nanos end = monotonic_now() + kSecond;

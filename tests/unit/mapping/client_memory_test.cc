@@ -113,7 +113,7 @@ TEST(FileKindTest, ADmaBufIsMappedNoFurtherThanThePiece) {
   const FileRange range = range_to_map(dma_buf, {0, 0, 3 * kPage, 2 * kPage});
   EXPECT_EQ(range.begin, 3 * kPage);
   EXPECT_EQ(range.end, 5 * kPage);
-  // A file's mapping is shared with what is registered beside it, a hugepage is mapped whole.
+  // The mapping of a file is shared with regions next to it; a hugepage is mapped whole.
   const FileRange shared = range_to_map(kind_of_file(TMPFS_MAGIC, kPage), {0, 0, 3 * kPage, 2 * kPage});
   EXPECT_EQ(shared.begin, 0u);
   EXPECT_EQ(shared.end, 64u << 20);
@@ -135,7 +135,7 @@ TEST(FileKindTest, FilesOfDisksAreMappedAndThoseOfServersRefused) {
 }
 
 TEST_F(ClientMemoryTest, RegionsOfADmaBufAreItsPages) {
-  // Without /dev/udmabuf the pages' own file stands for the dma-buf.
+  // Without /dev/udmabuf the memfd itself is used in place of the dma-buf.
   const UniqueFd maker(::open("/dev/udmabuf", O_RDWR | O_CLOEXEC));
   const UniqueFd memory(::memfd_create("client", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(memory.get(), 4 * kPage), 0);

@@ -1,4 +1,4 @@
-// Memory whose page faults its owner never answers: who asks for it waits a little, once, and all others go on.
+// Memory whose page faults are never answered: the accessing thread waits briefly, once; all others continue.
 #include "mapping/proc_mem.h"
 
 #include <fcntl.h>
@@ -28,7 +28,7 @@ constexpr std::uint32_t kAllAccess = 0xf;
 UniqueFd pidfd_of(pid_t process) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process, 0))); }
 Peer peer_of(pid_t process) { return {process, ::getuid(), pidfd_of(process), ::getgid()}; }
 
-/// `trusted`: as that of a user who could stop the daemon anyway, which we are.
+/// `trusted`: as memory of a user who could stop the daemon anyway, as this process could.
 MemoryFiles memory_of(pid_t process, bool trusted = false) {
   MemoryFiles files;
   EXPECT_EQ(open_memory(peer_of(process), files), 0);
@@ -43,7 +43,7 @@ bool read_word(const ProcMemAccess& memory, std::uint64_t address) {
   return memory.io().read(memory.io().context, address, word, sizeof(word));
 }
 
-/// Wherever a test machine is slow, a worker that waits for ever is slower.
+/// Longer than any delay of a slow test machine, shorter than a worker that is blocked for ever.
 constexpr Nanos kBounded = kSecond;
 
 class IndirectMemoryTest : public ::testing::TestWithParam<bool> {
@@ -97,7 +97,7 @@ TEST_P(IndirectMemoryTest, AFaultThatIsNeverAnsweredHoldsNobodyForLong) {
   EXPECT_TRUE(read_word(silent, pages.address(0)));
   EXPECT_LT(time_of([&] { EXPECT_FALSE(read_word(silent, pages.address(1))); }), kBounded);
   EXPECT_EQ(stall_budget->stuck.load(), 1u);
-  // From here on it costs nothing, not even for pages that are there.
+  // From now on accesses fail at once, even to pages that are present.
   EXPECT_LT(time_of([&] {
               for (int i = 0; i < 1000; ++i) EXPECT_FALSE(read_word(silent, pages.address(0)));
             }),
@@ -211,7 +211,7 @@ TEST(StalledClient, TheTrafficOfOthersGoesOn) {
   EXPECT_EQ(data[kPage], std::byte{7});
   ASSERT_TRUE(daemon.run_until([&] { return hostile.cq.ring.peek() != nullptr; }));
   EXPECT_EQ(hostile.cq.ring.peek()->status, UROCE_WC_LOC_PROT_ERR);
-  // The conductor is as free.
+  // The control thread is not blocked, either.
   request.addr = pages.address(1);
   request.length = kPage;
   EXPECT_EQ(hostile.client.send(UROCE_CMD_REG_MR, request).status, ETIMEDOUT);

@@ -1,4 +1,4 @@
-// Descriptors that only wait: a client that hands them over delays nobody.
+// Descriptors on which every call blocks: a client that sends them delays no other.
 #include "mapping/untrusted_fd.h"
 
 #include <fcntl.h>
@@ -69,7 +69,7 @@ TEST(ForeignFile, OneThatNobodyAnswersForHoldsNobodyForLong) {
   EXPECT_EQ(stall_budget->stuck.load(), 0u);
 }
 
-/// Threads that leave the processor to nobody, on the one that the test and what it starts have to themselves.
+/// Threads that never yield, on the one processor that the test and the threads that it starts use.
 class Crowd {
  public:
   Crowd() {
