@@ -262,6 +262,8 @@ TEST_F(DaemonTest, AnIdleWorkerSleeps) {
   // A spinning worker would have run millions of steps; one that dozed would have slept hundreds of times.
   EXPECT_LT(after["steps"].get<std::uint64_t>() - before["steps"].get<std::uint64_t>(), 100'000u);
   EXPECT_LT(after["sleeps"].get<std::uint64_t>() - before["sleeps"].get<std::uint64_t>(), 50u);
+  for (const char* name : {"longest_step_us", "stalls", "last_stall_ms_ago"})
+    EXPECT_TRUE(after.contains(name)) << name;
 }
 
 /// The conductor on the test's thread, workers on their own threads.
