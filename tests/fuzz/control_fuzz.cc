@@ -158,7 +158,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   daemon->settle();
   while (SigbusGuard::instance().take_offender() != 0) {
   }
-  // A session that is closed leaves nothing, whatever it did.
+  // A closed session leaves no objects, whatever it did.
   if (daemon->memory.size() != 0 || !daemon->conductor->state().sessions().empty() ||
       !daemon->conductor->state().quotas().users().empty() ||
       daemon->conductor->cm().manager().connections() != 0) {
