@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# portable.sh: the rooms below the daemon compile for another 64-bit little-endian CPU: AArch64, whose headers
-# Debian's cross packages bring. A precompiled header of all headers makes it a matter of seconds.
+# portable.sh: compiles the rooms below the daemon for another 64-bit little-endian CPU, AArch64, with the headers
+# of Debian's cross packages. A precompiled header keeps it to seconds.
 set -eu
 top=$(cd "$(dirname "$0")/.." && pwd)
 folders=(base abi wire memory queue proto net cm client)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds, and runs the tests. The last line is `N passed, N failed, N skipped`.
+# Installs missing packages, builds, and runs the tests. The last line is `N passed, N failed, N skipped`.
 set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=tests/setup.sh
@@ -55,7 +55,7 @@ trap 'exit 130' INT TERM
 
 count() { printf '%s %s %s\n' "$1" "$2" "$3" >>"$results"; }
 
-# stage NAME COMMAND...: runs it, says how long it took, counts a failure that the command did not count itself.
+# stage NAME COMMAND...: runs the command, prints its duration, and counts a failure that the command did not count.
 stage() {
   local name=$1 began=$SECONDS status before
   shift
@@ -97,12 +97,12 @@ asan_tests() {
 }
 
 tsan_tests() {
-  # Without address randomisation: gcc's runtime does not know the layouts of newer kernels.
+  # Without address space randomization: gcc's sanitizer runtime does not support the layouts of newer kernels.
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
   pick='threads' prebuilt='' tests_of "$top/build-tsan" -t 8 --wrap='setarch -R'
 }
 
-# fuzz_one NAME: fuzzes for the given time; prints the input that broke it, to be put into the corpus.
+# fuzz_one NAME: fuzzes for the given time; prints the failing input, to be added to the corpus.
 fuzz_one() {
   local name=$1 place=$work/fuzz/$1 input
   mkdir -p "$place/found"
@@ -120,7 +120,7 @@ fuzz_one() {
   done
 }
 
-# As many at a time as there are jobs.
+# One per job at the same time.
 fuzz() {
   local target
   export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14
@@ -139,7 +139,7 @@ end_to_end() {
   return "$status"
 }
 
-# This stack and Linux Soft-RoCE, in an emulated machine, on one wire.
+# Interoperation with Linux Soft-RoCE in an emulated machine.
 interop() {
   local status
   python3 "$top/tests/interop/run.py" --build "$top/build" --only "$only" ${long:+--long} | tee "$work/interop.log"
@@ -165,7 +165,7 @@ else
   say "needs root: network namespaces and the memory of other processes; did the tests above instead"
   count 0 0 1
 fi
-# The sanitizers' build is clang's too, of the same sources with the same warnings.
+# clang also builds with sanitizers, from the same sources with the same warnings.
 if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then clang=; fi
 [ -n "$clang" ] && stage 'build (clang)' build_into "$top/build-clang" clang++-14 -Doptimization=0
 if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then
@@ -176,7 +176,7 @@ if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then
   }
 fi
 if [ -n "$tsan" ]; then
-  # meson compiles only what the chosen tests need.
+  # meson compiles only what the selected tests need.
   targets=build.ninja stage 'setup (thread sanitizer)' build_into "$top/build-tsan" g++ -Db_sanitize=thread \
     -Doptimization=1 && stage 'build and tests (threads)' tsan_tests
 fi

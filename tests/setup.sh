@@ -3,7 +3,7 @@
 say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
-# Installs what the given lists name and the machine lacks.
+# Installs the packages in the given lists that are missing.
 install_packages() {
   local missing=() name
   for name in $(cat "$@"); do
@@ -33,7 +33,7 @@ build_into() {
 
 hugepages_file=/proc/sys/vm/nr_hugepages
 
-# Makes sure that COUNT 2 MiB pages are free, if the machine lets us. Sets hugepages_before to what to go back to.
+# Makes sure that COUNT 2 MiB pages are free, if permitted. Sets hugepages_before to the value to restore.
 reserve_hugepages() {
   hugepages_before=
   local free total

@@ -186,14 +186,14 @@ int post_receives(client::QueuePair& queue, bool ready, ibv_recv_wr* wr, ibv_rec
   }
   const std::lock_guard lock(queue.rq_lock);
   for (; wr != nullptr; wr = wr->next) {
-    uroce_rq_entry* const entry = queue.next_receive();
+    uroce_rq_entry* const entry = queue.reserve_receive();
     error = entry == nullptr ? ENOMEM : too_many(*wr, made.max_recv_sge) ? EINVAL : 0;
     if (error != 0) {
       *bad_wr = wr;
       break;
     }
     write_receive(*wr, *entry);
-    queue.keep_receive();
+    queue.commit_receive();
   }
   queue.publish_receives();
   return error;
@@ -264,14 +264,14 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   int error = 0;
   const std::lock_guard lock(srq.lock);
   for (; wr != nullptr; wr = wr->next) {
-    uroce_rq_entry* const entry = srq.next();
+    uroce_rq_entry* const entry = srq.reserve();
     error = entry == nullptr ? ENOMEM : too_many(*wr, srq.made().max_sge) ? EINVAL : 0;
     if (error != 0) {
       *bad_wr = wr;
       break;
     }
     write_receive(*wr, *entry);
-    srq.keep();
+    srq.commit();
   }
   srq.publish();
   return error;

@@ -79,17 +79,17 @@ class CompletionQueue {
     const std::lock_guard lock(lock_);
     armed_for_any_ |= !solicited_only;
     consumer_.arm(!armed_for_any_);
-    return over_entries();
+    return pending_when_armed();
   }
   /// Whether the CQ is armed for any entry and still holds entries that were there when it was armed.
   bool armed_with_pending() {
     const std::lock_guard lock(lock_);
-    return over_entries();
+    return pending_when_armed();
   }
   /// True: armed_with_pending(), and the caller must deliver the event, for the daemon sends none for this arming.
   bool take_event() {
     const std::lock_guard lock(lock_);
-    return over_entries() && consumer_.take_event();
+    return pending_when_armed() && consumer_.take_event();
   }
   /// The requested event has arrived.
   void on_event() {
@@ -105,7 +105,7 @@ class CompletionQueue {
   bool has_flushed();
 
  private:
-  bool over_entries() const { return armed_for_any_ && consumer_.armed_with_pending(); }
+  bool pending_when_armed() const { return armed_for_any_ && consumer_.armed_with_pending(); }
   void count_empty_poll() {
     empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }

@@ -1,7 +1,7 @@
 // The client side of a queue pair: the rings that work requests are written to, and the doorbell.
 //
 // Contract. A sender holds `sq_lock` from reserve_send() to ring_doorbell(), a receiver `rq_lock` from
-// next_receive() to publish_receives(). Any number of entries takes one publication and at most one doorbell.
+// reserve_receive() to publish_receives(). Any number of entries takes one publication and at most one doorbell.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class QueuePair {
     if (const std::uint32_t sleep = bell_.ring(made_.doorbell_bit); sleep != 0) session_->wake(made_.worker, sleep);
   }
 
-  uroce_rq_entry* next_receive() { return reinterpret_cast<uroce_rq_entry*>(rq_.next()); }
-  void keep_receive() { rq_.advance(); }
+  uroce_rq_entry* reserve_receive() { return reinterpret_cast<uroce_rq_entry*>(rq_.next()); }
+  void commit_receive() { rq_.advance(); }
   void publish_receives() { rq_.publish(); }
 
   /// To be called after the daemon has moved the QP to RESET.

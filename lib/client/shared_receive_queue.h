@@ -1,7 +1,7 @@
 // The client side of a shared receive queue: a ring from which any number of QPs receive.
 //
-// Contract. A thread that posts holds `lock` from next() to publish(). Any number of entries takes one publication.
-// There is no doorbell: workers read the ring when a message needs an entry.
+// Contract. A thread that posts holds `lock` from reserve() to publish(). Any number of entries takes one
+// publication. There is no doorbell: workers read the ring when a message needs an entry.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ class SharedReceiveQueue {
   const uroce_create_srq_response& made() const { return made_; }
 
   /// nullptr: the ring is full.
-  uroce_rq_entry* next() { return reinterpret_cast<uroce_rq_entry*>(ring_.next()); }
-  void keep() { ring_.advance(); }
+  uroce_rq_entry* reserve() { return reinterpret_cast<uroce_rq_entry*>(ring_.next()); }
+  void commit() { ring_.advance(); }
   void publish() { ring_.publish(); }
 
   /// When the daemon is gone: returns each work request that never completed, in order, once. False: no more.

@@ -4,7 +4,7 @@
  */
 #define ENTRIES 3
 
-byte pushed, pushed_buffered; /* entries whose phase is visible; on the way */
+byte pushed, pushed_buffered; /* entries whose phase is visible; in the store buffer */
 bool push_on_the_way;
 byte arm, arm_buffered;       /* serial number of the last arming */
 bool arm_on_the_way;

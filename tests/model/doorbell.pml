@@ -1,9 +1,9 @@
 /* The doorbell and its sleeping worker (lib/queue/doorbell.h), over a memory whose stores may be delayed.
  *
  * Every plain store goes through a one-place store buffer of its thread, which drains at any time; a fence and an atomic
- * read-modify-write wait until it is empty. That is x86's order, the weakest that the code's seq_cst operations leave.
+ * read-modify-write wait until it is empty. That is the memory order of x86, the weakest that the code's seq_cst operations permit.
  * Two clients ring QPs of one leaf word; the worker serves, and sleeps when it finds nothing.
- * Checked: nobody is left waiting (no invalid end state), and each ring that was made is served.
+ * Checked: no client waits for ever (no invalid end state), and each ring is served.
  */
 #define RINGS 2
 #define CLIENTS 2
@@ -12,10 +12,10 @@ byte producer[CLIENTS];       /* published indices: plain stores before the bell
 bool leaf[CLIENTS];           /* one bit a QP */
 bool summary;
 byte sleeping;                /* in memory: 0, or the number of the sleep */
-bool buffered;                /* the worker's store to `sleeping`, on its way */
+bool buffered;                /* the worker's store to `sleeping`, in its store buffer */
 byte buffer_value;
-byte woken;                   /* the clients' own: the sleep that one of them ends (Session::wake) */
-chan wake = [4] of { bit };   /* the eventfd: full is as good as written */
+byte woken;                   /* shared by the clients: the last sleep that one of them ended (Session::wake) */
+chan wake = [4] of { bit };   /* the eventfd: a full one wakes, too */
 byte served[CLIENTS];
 byte done;
 
@@ -79,7 +79,7 @@ serve:
   :: found -> goto serve
   :: else
   fi;
-  /* Nothing: announce, fence, look once more. */
+  /* No work: set `sleeping`, fence, check once more. */
   sleeps++;
   atomic { !buffered -> buffered = true; buffer_value = sleeps };
   FENCE;
@@ -95,7 +95,7 @@ end_asleep:
 
 init {
   atomic { run Drain(); run Worker(); run Client(0); run Client(1) }
-  /* When all clients are done and nothing moves any more, everything has been served. */
+  /* When all clients are done and no step is possible, all rings were served. */
   (done == CLIENTS);
   (timeout);
   assert(served[0] == RINGS && served[1] == RINGS)

@@ -117,7 +117,7 @@ add_programs() { # root: programs with their libraries, and the shell
 		[ -e "$f" ] && { add_file "$f" "$root" || exit 1; }
 	done
 	add_file /lib/x86_64-linux-gnu/libgcc_s.so.1 "$root" || exit 1 # for pthread_exit
-	# for programs that tests bring along
+	# for programs that the tests copy to the guest
 	add_file /usr/lib/x86_64-linux-gnu/libstdc++.so.6 "$root" || exit 1
 	mkdir -p "$root/etc/libibverbs.d"
 	echo 'driver rxe' >"$root/etc/libibverbs.d/rxe.driver"

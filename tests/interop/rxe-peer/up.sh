@@ -1,6 +1,6 @@
 # Sourced by rxe-peer: `up`, the keeper and teardown.
 
-# Packets that may wait for a slow guest, where a wire would be no slower: a window of small ones has thousands.
+# Length of the queue to a slow guest; a real wire would not be slower. A window of small packets has thousands.
 QUEUE=16384
 
 valid_name() { [[ $1 =~ ^[A-Za-z0-9_.-]{1,12}$ ]] || die "not a usable name (at most 12 of A-Za-z0-9_.-): $1"; }
@@ -32,8 +32,8 @@ start_guest() { # number tap ip ip6 count
 		args+=(-chardev "socket,id=x$k,path=$dir/exec.$k.sock,server=on,wait=off"
 			-device "virtserialport,chardev=x$k,name=rxe.exec.$k")
 	done
-	# Room for one more CPU than there is: for a machine that can only have one QEMU before 8.1 leaves out the memory
-	# barriers of emulated code, and now and then virtio_net waits for a kick that the guest believes it need not give.
+	# maxcpus is one more than the CPUs: for a machine that can only have one, QEMU before 8.1 omits the memory
+	# barriers of emulated code, and virtio_net may then wait for a notification that the guest considers unnecessary.
 	timeout 60 "${in_ns[@]}" nice -n "$NICE" qemu-system-x86_64 \
 		-name "$PROG-$NETNS-g$g" -M "pc,accel=$ACCEL" -cpu max -smp "$SMP,maxcpus=$((SMP + 1))" -m "$MEM" \
 		-nodefaults -no-user-config -display none -no-reboot \
@@ -107,7 +107,7 @@ up_options() {
 	[ $DGRAM = 0 ] || bridge=0
 }
 
-# What is left of an earlier rig of this name goes, one that runs stays.
+# Removes the remains of an earlier rig of this name. A running one stays.
 clear_state() {
 	local g
 	[ -e "$STATE" ] || return 0
@@ -219,7 +219,7 @@ up_net() { # tap host-ip host-ip6 count bridge
 	[ -z "$3" ] || "${ns[@]}" -6 addr add "$3" dev "$1" nodad || return 1
 }
 
-# The keeper ends a rig that nobody took down.
+# The keeper stops a rig that was not taken down.
 cmd_keeper() {
 	local s
 	NETNS=$1

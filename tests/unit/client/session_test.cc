@@ -144,9 +144,9 @@ TEST_F(SessionTest, ADeadDaemonIsNoticedByPollingAndOutstandingWorkIsFlushedOnce
   queue::WorkConsumer sq = daemon.sq();
   sq.publish_consumed(1);
   ASSERT_TRUE(daemon.cq().push(completion(0), false));
-  uroce_rq_entry* const receive = qp.next_receive();
+  uroce_rq_entry* const receive = qp.reserve_receive();
   receive->wr_id = 50;
-  qp.keep_receive();
+  qp.commit_receive();
   qp.publish_receives();
   daemon.die();
   std::vector<uroce_cqe> all;
@@ -171,7 +171,7 @@ TEST_F(SessionTest, ACallToADyingDaemonEndsWithEio) {
   EXPECT_TRUE(session->lost());
 }
 
-TEST_F(SessionTest, AFreshHeartbeatMakesNoSystemCallAndAStaleOneLooksAtTheSocket) {
+TEST_F(SessionTest, AFreshHeartbeatMakesNoSystemCallAndAStaleOneChecksTheSocket) {
   daemon.header().heartbeat_ns = monotonic_now() + 3600 * kSecond;
   daemon.die();
   session->check_alive();

@@ -84,11 +84,11 @@ class LibraryTest : public ::testing::Test {
   }
   bool post_receive(std::uint64_t wr_id) {
     const std::lock_guard guard(srq.lock);
-    uroce_rq_entry* const entry = srq.next();
+    uroce_rq_entry* const entry = srq.reserve();
     if (entry == nullptr) return false;
     *entry = {wr_id, 1, 0};
     *reinterpret_cast<uroce_sge*>(entry + 1) = {0, 200, key};
-    srq.keep();
+    srq.commit();
     srq.publish();
     return true;
   }

@@ -367,7 +367,7 @@ TEST(PageSharingMapping, SeveralMappingsInOneRegion) {
   ::close(memfd);
 }
 
-TEST(PageSharingMapping, WhatIsReachedIndirectlyDoesNotMove) {
+TEST(PageSharingMapping, MemoryReachedIndirectlyDoesNotMove) {
   unsigned char* at = map_anonymous(3 * kPage);
   TemporaryFile file("/tmp");
   ASSERT_NE(::mmap(at + kPage, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file.fd, 0), MAP_FAILED);

@@ -13,7 +13,7 @@
 namespace uroce::page_sharing {
 namespace {
 
-TEST(PageSharingParts, UsersOfPagesAgreeWithCountingThemSingly) {
+TEST(PageSharingParts, UsersOfPagesAgreeWithCountingEachPage) {
   Arena arena;
   PageUsers users(arena);
   constexpr std::uint64_t kPages = 64;
@@ -51,7 +51,7 @@ TEST(PageSharingParts, UsersOfPagesAgreeWithCountingThemSingly) {
   EXPECT_TRUE(users.empty());
 }
 
-TEST(PageSharingParts, TheTextOfMapsSaysWhatTheKernelAnswers) {
+TEST(PageSharingParts, TheTextOfMapsAgreesWithProcmapQuery) {
   MappingReader text, asked;
   ASSERT_EQ(text.open(true), 0);
   ASSERT_EQ(asked.open(), 0);

@@ -35,7 +35,7 @@ TEST(Addresses, have_the_length_of_their_family) {
   EXPECT_EQ(bytes_of(nullptr), 0u);
 }
 
-TEST(Addresses, any_and_loopback_are_told_from_others) {
+TEST(Addresses, any_and_loopback_are_recognized) {
   EXPECT_TRUE(is_any(generic(at("0.0.0.0"))));
   EXPECT_TRUE(is_any(generic(at("::"))));
   EXPECT_FALSE(is_any(generic(at("192.0.2.1"))));
@@ -67,7 +67,7 @@ TEST(Addresses, ipv4_is_mapped_for_the_daemon) {
   EXPECT_EQ(told.port, 9);
 }
 
-TEST(Addresses, come_back_from_the_daemon_as_they_went) {
+TEST(Addresses, survive_the_conversion_to_the_daemon_and_back) {
   for (const sockaddr_storage& address :
        {at("192.0.2.7", 7174), at("0.0.0.0", 1), at("2001:db8::7", 7174), at("fe80::7", 5, 3), at("::")}) {
     sockaddr_storage back;
@@ -112,7 +112,7 @@ TEST(GidAddresses, have_a_service_id_of_their_port_space) {
   EXPECT_TRUE(in_port_space(generic(at("192.0.2.7")), RDMA_PS_UDP));
 }
 
-TEST(GidAddresses, are_what_a_program_is_told_that_speaks_of_them) {
+TEST(GidAddresses, are_reported_to_a_program_that_uses_them) {
   CmId id{};
   id.id.ps = RDMA_PS_UDP;
   for (const bool speaks : {false, true}) {

@@ -23,7 +23,7 @@ int bound_socket(sockaddr_in& name) {
   return socket;
 }
 
-TEST(Datagrams, KeepTheirBoundsAndTellTheirSender) {
+TEST(Datagrams, KeepTheirBoundsAndReportTheirSender) {
   sockaddr_in server_name, client_name;
   const int server = bound_socket(server_name), client = bound_socket(client_name);
   for (int i = 0; i < 50; ++i) {

@@ -191,7 +191,7 @@ Flow connected(std::uint16_t rq_size = 16, std::uint32_t receive_buffer = 4096) 
   return flow;
 }
 
-TEST(Flow, TellsTheSecondHalfOfItsBufferAtOnceAndIntoTheSecondEntry) {
+TEST(Flow, AnnouncesTheSecondHalfOfItsBufferAtOnceInTheSecondEntry) {
   Flow flow = connected();
   const auto u = flow.update();
   ASSERT_TRUE(u && u->has_target);
@@ -217,7 +217,7 @@ TEST(Flow, SendsNoMoreThanATargetHoldsAndWaitsForTheNext) {
   EXPECT_EQ(list[1].length, 0u);
 }
 
-TEST(Flow, StopsWithoutCreditsAndGoesOnWithMore) {
+TEST(Flow, StopsWithoutCreditsAndContinuesWithMore) {
   Flow flow = connected();
   for (int i = 0; i < 16; ++i) {
     ASSERT_TRUE(flow.can_send());
@@ -246,7 +246,7 @@ TEST(Flow, RefusesReservedOperations) {
   for (const std::uint32_t op : {1u, 2u, 3u, 5u}) EXPECT_EQ(flow.received(op << 29), Flow::Event::kProtocolError);
 }
 
-TEST(Flow, DoesNotBelieveCompletionsThatItDidNotAskFor) {
+TEST(Flow, IgnoresCompletionsThatItDidNotRequest) {
   Flow flow = connected();
   EXPECT_FALSE(flow.completed(0));
   EXPECT_FALSE(flow.completed(flow.send(1, true).wr_id + 1));

@@ -125,7 +125,7 @@ TEST_F(StreamTest, GivesEndOfFileAfterTheLastByteOfAPeerThatShutDown) {
   EXPECT_EQ(receive_all(a, 6), "answer");
 }
 
-TEST_F(StreamTest, TellsPollersThatThePeerHasClosed) {
+TEST_F(StreamTest, ReportsToPollersThatThePeerHasClosed) {
   send_all(a, "bye");
   const int gone = a;
   a = rsocket(AF_INET, SOCK_STREAM, 0);
@@ -139,7 +139,7 @@ TEST_F(StreamTest, TellsPollersThatThePeerHasClosed) {
   EXPECT_EQ(errno, ECONNRESET);
 }
 
-TEST_F(StreamTest, WakesAPollerWhenDataComes) {
+TEST_F(StreamTest, WakesAPollerWhenDataArrives) {
   std::thread sender([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     send_all(a, "x");
@@ -171,7 +171,7 @@ TEST_F(StreamTest, WakesAPollerWhenDataComes) {
   close(fds[1]);
 }
 
-TEST_F(StreamTest, DoesNotBlockWhenAskedNotTo) {
+TEST_F(StreamTest, DoesNotBlockWhenNonBlocking) {
   char byte;
   EXPECT_EQ(rrecv(b, &byte, 1, MSG_DONTWAIT), -1);
   EXPECT_EQ(errno, EAGAIN);
@@ -243,7 +243,7 @@ TEST_F(StreamTest, NoticesWithAKeepaliveThatThePeerIsGone) {
   EXPECT_EQ(errno, ETIMEDOUT);
 }
 
-TEST_F(StreamTest, RefusesWhatItDoesNotKnow) {
+TEST_F(StreamTest, RefusesUnsupportedCalls) {
   int value = 1;
   EXPECT_EQ(rsetsockopt(a, SOL_SOCKET, SO_MARK, &value, sizeof(value)), -1);
   EXPECT_EQ(errno, ENOTSUP);
@@ -284,7 +284,7 @@ class MappedStreamTest : public StreamTest {
   }
 };
 
-TEST_F(MappedStreamTest, WritesStraightIntoWhatThePeerMapped) {
+TEST_F(MappedStreamTest, WritesDirectlyIntoThePeersMapping) {
   std::string target(100000, 0);
   EXPECT_EQ(riomap(b, target.data(), target.size(), PROT_WRITE, 0, 4096), 4096);
   send_all(b, "mapped");
@@ -299,7 +299,7 @@ TEST_F(MappedStreamTest, WritesStraightIntoWhatThePeerMapped) {
   EXPECT_EQ(riounmap(b, target.data(), target.size()), -1);
 }
 
-TEST(Connecting, IsRefusedWhereNobodyListens) {
+TEST(Connecting, IsRefusedWithoutAListener) {
   const int socket = rsocket(AF_INET, SOCK_STREAM, 0);
   EXPECT_EQ(connect_to(socket, 7001), -1);
   EXPECT_EQ(errno, ECONNREFUSED);
@@ -307,7 +307,7 @@ TEST(Connecting, IsRefusedWhereNobodyListens) {
   EXPECT_EQ(fake::objects(), 0);
 }
 
-TEST(Connecting, GoesOnWhileTheProgramDoesSomethingElse) {
+TEST(Connecting, ContinuesInTheBackground) {
   const int listener = listener_on(7002);
   ASSERT_EQ(rfcntl(listener, F_SETFL, O_NONBLOCK), 0);
   EXPECT_EQ(raccept(listener, nullptr, nullptr), -1);
@@ -329,7 +329,7 @@ TEST(Connecting, GoesOnWhileTheProgramDoesSomethingElse) {
   EXPECT_EQ(fake::objects(), 0);
 }
 
-TEST(Connecting, ClosesThoseThatNobodyAccepted) {
+TEST(Connecting, ClosesStreamsThatWereNotAccepted) {
   const int listener = listener_on(7003);
   std::vector<int> clients(8);
   for (int& client : clients) {

@@ -27,7 +27,7 @@ TEST(ConnectPrivateData, HasTheBytesOfTheProtocol) {
   EXPECT_EQ(back->buffer.length, 65536u);
 }
 
-TEST(ConnectPrivateData, RefusesWhatIsTooShortOrOfAnotherVersion) {
+TEST(ConnectPrivateData, RefusesShortDataAndOtherVersions) {
   std::uint8_t bytes[ConnectPrivateData::kBytes];
   ConnectPrivateData().encode(bytes);
   EXPECT_FALSE(ConnectPrivateData::decode(bytes, ConnectPrivateData::kBytes - 1));
@@ -53,7 +53,7 @@ TEST(IomapScale, IsExactUpTo128AndInStepsOf256Above) {
   EXPECT_EQ(iomap_count(iomap_scale(1u << 20)), 127u << 8);
 }
 
-TEST(Swapped, TurnsEachFieldOver) {
+TEST(Swapped, SwapsEachField) {
   const Target t = swapped(Target{0x0102030405060708, 0x11121314, 0x21222324});
   EXPECT_EQ(t.addr, 0x0807060504030201u);
   EXPECT_EQ(t.key, 0x14131211u);

@@ -13,7 +13,7 @@ std::string error_of(std::string_view text) {
   return error;
 }
 
-TEST(Options, the_strings_of_krpings_documents_are_taken_as_they_are) {
+TEST(Options, krpings_documented_strings_are_accepted) {
   std::string error;
   const auto server = parse("server,addr=192.168.69.127,port=9999", error);
   ASSERT_TRUE(server) << error;
@@ -28,7 +28,7 @@ TEST(Options, the_strings_of_krpings_documents_are_taken_as_they_are) {
   EXPECT_EQ(client->test, ping::Test::kPing);
 }
 
-TEST(Options, every_word_does_what_it_says) {
+TEST(Options, every_word_sets_its_option) {
   std::string error;
   const auto all = parse(
       "client,addr6=2001:db8::1,size=65536,verbose,validate,mem_mode=fastreg,server_inv,read_inv,local_dma_lkey,"
@@ -51,7 +51,7 @@ TEST(Options, every_word_does_what_it_says) {
   EXPECT_EQ(parse("server,wlat", error)->test, ping::Test::kWriteLatency);
 }
 
-TEST(Options, what_goes_with_keys_that_change) {
+TEST(Options, options_for_changing_keys_are_checked) {
   std::string error;
   EXPECT_TRUE(parse("server,mem_mode=window,server_inv", error)) << error;
   EXPECT_TRUE(parse("server,mem_mode=fastreg,read_inv", error)) << error;
@@ -60,7 +60,7 @@ TEST(Options, what_goes_with_keys_that_change) {
   EXPECT_NE(error_of("server,mem_mode=window,bw").find("ping"), std::string::npos);
 }
 
-TEST(Options, errors_name_the_word_and_what_it_may_be) {
+TEST(Options, errors_name_the_word_and_what_is_allowed) {
   EXPECT_NE(error_of("server,size=0").find("from 1 to"), std::string::npos);
   EXPECT_NE(error_of("server,port=65536").find("port=65536"), std::string::npos);
   EXPECT_NE(error_of("server,count=ten").find("count=ten"), std::string::npos);
@@ -76,7 +76,7 @@ TEST(Options, errors_name_the_word_and_what_it_may_be) {
   EXPECT_NE(error_of("server,server_inv").find("fastreg"), std::string::npos);
 }
 
-TEST(Report, quantiles_are_of_values_that_were_seen) {
+TEST(Report, quantiles_are_measured_values) {
   std::vector<std::uint32_t> latencies;
   for (std::uint32_t i = 1; i <= 1000; ++i) latencies.push_back(i * 1000);
   EXPECT_EQ(quantile_us(latencies, 0.5), 500);
@@ -87,7 +87,7 @@ TEST(Report, quantiles_are_of_values_that_were_seen) {
   EXPECT_EQ(quantile_us({}, 0.5), 0);
 }
 
-TEST(Report, json_holds_what_was_measured) {
+TEST(Report, json_contains_the_results) {
   Options options;
   options.test = ping::Test::kWriteLatency;
   const std::string text = report(

@@ -83,7 +83,7 @@ TEST_F(SettingsTest, a_wrong_key_is_named_with_its_line_and_the_nearest_right_on
   EXPECT_NE(read_config_file("/nonexistent.toml", settings_), "");
 }
 
-TEST_F(SettingsTest, each_wrong_flag_is_told_what_is_allowed) {
+TEST_F(SettingsTest, an_error_names_what_is_allowed) {
   const std::vector<std::vector<std::string>> wrong{{"--nmae", "x"},
                                                     {"--name"},
                                                     {"--name", ""},
@@ -123,7 +123,7 @@ TEST_F(SettingsTest, sizes_take_suffixes_and_cpus_take_ranges) {
   EXPECT_EQ(line.settings.config.cpus, (std::vector<int>{1, 4, 5, 6}));
 }
 
-TEST_F(SettingsTest, addresses_read_as_written_and_macs_stay_the_same) {
+TEST_F(SettingsTest, addresses_survive_parsing_and_derived_macs_are_stable) {
   for (const char* text : {"192.0.2.1", "2001:db8::1", "fe80::1"}) EXPECT_EQ(to_string(*parse_address(text)), text);
   EXPECT_EQ(parse_interface_address("192.0.2.1")->prefix_bits, 24);
   EXPECT_EQ(parse_interface_address("2001:db8::1")->prefix_bits, 64);
