@@ -175,9 +175,8 @@ def system_calls(rig, devices, args):
 
 
 def no_system_calls(command):
-    """Posting and polling make no system call a message, of a daemon that is awake (`--poll-mode busy`; one that sleeps
-    is woken with a write). sched_yield, by which pollers that outnumber the cores hand them over, comes with polling
-    in vain, so it is not counted."""
+    """Posting and polling make no system call per message while the daemon is awake (`--poll-mode busy`; a sleeping one is
+    woken with a write). sched_yield(2) after empty polls, with fewer cores than pollers, is not counted."""
     def run(rig, devices):
         few, many = 2000, 202000
         base = system_calls(rig, devices, command + ['-n', str(few), '-F'])

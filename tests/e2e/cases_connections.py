@@ -150,9 +150,9 @@ def resident_kb(pid):
 
 
 def perftest(program, options):
-    """With -R the client asks for its second connection as soon as it has heard all on the first, when a server that gets
-    no processor may not listen for it yet: that is rejected. perftest then frees its ids and tries again with the freed ones
-    (rdma_cm_destroy_cma in rdma_cm_client_connection): it dies of a signal as often as not."""
+    """With -R the client requests its second connection when the exchange on the first is complete. A server without CPU
+    time may not listen yet and rejects it. perftest then frees its ids and retries with the freed ones
+    (rdma_cm_destroy_cma in rdma_cm_client_connection), which often crashes."""
     once = two([program, '-R', '-F'] + options, [program, '-R', '-F'] + options + [ADDRESS])
     return unless(['RDMA_CM_EVENT_REJECTED; error: 8'], once, 5)
 
@@ -187,7 +187,7 @@ def connection_cases(long):
 
 
 def ipv6_cases():
-    """What binds to no address listens on IPv4's alone, so the servers are told."""
+    """Programs without an address listen on IPv4 only, so the servers are given one."""
     common = {'ucmatose': ['-C', '10'], 'udaddy': ['-C', '5']}
     cases = {name: two([name, '-b', ADDRESS6, *options], [name, '-s', ADDRESS6, *options], says='return status 0')
              for name, options in common.items()}
@@ -213,8 +213,8 @@ MINE, MINE6 = ({'uroce0': f'{net}1', 'uroce1': f'{net}2'} for net in ('192.0.2.'
 
 
 def joined(rig, devices):
-    """mckey: what is sent to a group arrives, at another daemon and on the same one. Its sender waits for seconds, so all
-    go at once: IPv4, IPv6, a sender that is no receiver, the port space of IPoIB."""
+    """mckey: messages to a group arrive, at another daemon and on the same one. As the sender waits for seconds, all
+    variants run at once: IPv4, IPv6, a sender that does not receive, the port space of IPoIB."""
     groups = ((MINE, ['-m', '239.1.1.1'], []), (MINE6, ['-m', 'ff0e::7:1'], []),
               (MINE, ['-m', '239.1.1.2'], ['-o']), (MINE, ['-m', '239.1.1.3', '-p', IPOIB], []))
     ends = [rig.start(devices[0], ['mckey', *options, '-b', mine[devices[0]]]) for mine, options, _ in groups]

@@ -67,7 +67,7 @@ def interrupted(rig):
 
 
 class StoppedAtOnce(subprocess.Popen):
-    """Its maker is told to stop as soon as the program runs."""
+    """Sends SIGTERM to this process as soon as the program runs."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)

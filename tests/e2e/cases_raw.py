@@ -1,6 +1,6 @@
-"""perftest's raw Ethernet programs, unmodified. They fill in whole frames and exchange nothing over TCP: the server must
-be ready before the client sends, and what is lost stays lost. So a case that counts frames sends no more than the
-server has receives posted for.
+"""perftest's raw Ethernet programs, unmodified. They build whole frames and exchange nothing over TCP: the server must be
+ready before the client sends, and lost frames are not retransmitted. So a case that counts frames sends no more than the
+server has posted receives for.
 
 Not run: -e (perftest never arms the CQ there), --use_rss (Debian builds it without), --raw_mcast (it attaches a raw
 packet QP to a group, which only UD QPs can be), and raw_ethernet_fs_rate -D (a flow of each pair of ports, 120,000 of

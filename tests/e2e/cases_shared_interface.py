@@ -14,9 +14,9 @@ from programs import run_pair
 from rig import Failure, wait_until
 
 ADDRESSES = (('192.0.2.1', '2001:db8::1'), ('192.0.2.2', '2001:db8::2'))
-# Those of the daemons alone.
+# Addresses that only the daemons have.
 OWN, IN_VLAN = ('192.0.2.11', '192.0.2.12'), ('192.0.2.193', '192.0.2.194')
-# In the namespace: sends one datagram to where nobody listens, so that the kernel says so.
+# In the namespace: sends one datagram to a port without a listener, which the kernel answers with an ICMP error.
 ASK_NOBODY = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('{}', {}))"
 TCP_SERVER = """
 import socket, sys

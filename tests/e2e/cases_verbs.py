@@ -102,15 +102,16 @@ SHARED = ['ib_send_bw --use-srq -q 4 -s 4096 -n 400', 'ib_send_bw --use-srq -e -
           'ib_read_bw -c XRC -e -q 4 -n 200', 'ib_read_lat -c XRC -n 400', 'ib_atomic_bw -c XRC -n 400',
           'ib_atomic_lat -c XRC -n 400']
 
-# perftest takes 16 entries for each event, however many there are, and waits for the next: with several QPs both ways
-# it hangs unless a CQ that is armed over entries is shown to who waits. (ibv_rc_pingpong -t -e is not here: it ends
-# with an error whenever an event's entry was already taken along with the one before, as may happen on any device.)
+# perftest polls at most 16 entries per event and then waits for the next: with several QPs in both directions it
+# hangs unless it gets an event for entries that were there when the CQ was armed. (ibv_rc_pingpong -t -e is not
+# used: it fails when the entry of an event was already polled with the previous one, which may happen on any
+# device.)
 BOTH_WAYS = ['ib_send_bw -e -b -q 4 -s 4096 -n 100', 'ib_atomic_bw -e -b -q 4 -n 100', 'ib_send_bw -e -b -s 64 -n 1000']
 
 
-# Each two of --use-srq, -c, -b, -e, -q, -I and --odp together at least once, where a program takes both; --long has the
-# cross product. perftest gives -I to devices that it knows, by their vendor, and goes on without it here: inline data is
-# for the conformance suite and for verify. It posts as few receives to an SRQ of four QPs as to one, so UD stays at one.
+# All pairs of --use-srq, -c, -b, -e, -q, -I and --odp that a program accepts occur at least once; --long runs the
+# cross product. perftest enables -I only for vendors that it knows and ignores it here: inline data is covered by
+# the conformance suite and by verify. It posts as few receives to an SRQ of four QPs as to one, so UD has one QP.
 PAIRWISE = ['ib_send_bw --use-srq -b -e -q 4 -n 100', 'ib_send_bw --use-srq -b -I 64 -s 64 -n 400',
             'ib_send_bw --use-srq -q 4 --odp -s 4096 -n 100', 'ib_send_lat --use-srq -e -I 64 -s 64 -n 200',
             'ib_send_bw -c UD --use-srq -b -e -s 64 -n 100', 'ib_send_bw -c UD --odp -b -e -s 1024 -n 200',

@@ -41,13 +41,13 @@ def run_pair(rig, devices, args, timeout=30, client_args=()):
     return Pair(rig, devices[0], devices[1], args, client_args).finish(timeout)
 
 
-# What perftest says where a scheduler took the CPU from it between two looks at its clocks, which it takes once for each
-# line of figures: those are zeroes then.
+# Printed by perftest if it was preempted between two reads of its clocks, which it reads once for each line of
+# figures: these are zero then.
 NO_CLOCK = 'Correlation coefficient'
 
 
 def unless(excuses, once, attempts=3):
-    """once(where, ...) again, if it fails with one of `excuses`, which are no faults of ours. `where`: a rig or a site."""
+    """once(where, ...) again, if it fails with one of `excuses`, which are not our faults. `where`: a rig or a site."""
     def run(where, *args):
         for _ in range(attempts - 1):
             try:

@@ -3,16 +3,15 @@
 //
 // The input is a list of records: kind (1 byte), argument (1 byte), length (2 bytes, little-endian), then that many
 // bytes.
-//   kind 0   control message: command = argument & 0x7f, a descriptor comes along when argument & 0x80 (a memfd;
-//            for CM_OPEN_CHANNEL a socket); the bytes are the body
-//   kind 1   the bytes go into the memory of QP `argument` (of those made), behind its producer indices, then it
-//            rings; the word "lkey" among them stands for the L_Key of the last region
-//   kind 2   the bytes are a frame that arrives
-//   kind 3   the bytes go over the producer indices of QP `argument`, then it rings
-//   kind 4   doorbell bit = the first two bytes
-//   kind 5   the bytes go into the ring of SRQ `argument` (of those made), which gets as many entries more as the
-//            first says
-//   kind 6   `argument` seconds go by for connection management
+//   kind 0   control message: command = argument & 0x7f; argument & 0x80 adds a descriptor (a memfd; a socket
+//            for CM_OPEN_CHANNEL); the bytes are the body
+//   kind 1   writes the bytes into the memory of QP `argument`, after its producer indices, and rings its
+//            doorbell; the word "lkey" in them is replaced by the L_Key of the last region
+//   kind 2   the bytes are a received frame
+//   kind 3   writes the bytes over the producer indices of QP `argument` and rings its doorbell
+//   kind 4   rings the doorbell bit in the first two bytes
+//   kind 5   writes the bytes into the ring of SRQ `argument`; the first byte is the number of entries to add
+//   kind 6   `argument` seconds pass for the connection manager
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>

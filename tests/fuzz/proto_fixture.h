@@ -44,8 +44,8 @@ class Input {
   std::size_t size_;
 };
 
-/// A is attacked, or attacks; B is its peer; C is another client of A's daemon, in another PD, whom nothing may
-/// touch.
+/// A is attacked or attacks, B is its peer. C is another client of A's daemon, in another PD, which must not be
+/// affected.
 struct Fixture {
   sim::Host host_a, host_b;
   sim::End a, b, c, d;  // c is connected to d
@@ -55,11 +55,11 @@ struct Fixture {
   static constexpr SrqId kAttackedSrq{1}, kSrq{2};  ///< A's and B's
   static constexpr std::uint32_t kQkey = 0x1234, kTsoHeader = 64;
 
-  /// `type` is A's; B's is what is connected to it.
+  /// `type` is that of A; B has the type that connects to it.
   explicit Fixture(proto::QpType type = proto::QpType::kRc, bool shared = false)
       : host_a(settings(0)), host_b(settings(1)) {
     const sim::ZoneSizes zones{2048, 4096, 8192, 8192};
-    // Each client has a CQ of its own: one may overrun its own.
+    // Each client has its own CQ, which it may overrun.
     sim::QueueSizes first{16, 16, 4, 4, 64, false, CqId{0}};
     const sim::QueueSizes second{16, 16, 4, 4, 64, false, CqId{1}};
     first.type = type;

@@ -1,8 +1,9 @@
-// Packets from a hostile peer: any headers and payload, ICRC good or not, at QPs that are in the middle of work.
+// Packets from a hostile peer, with arbitrary headers and payload and a good or bad ICRC, to QPs that have work in
+// progress.
 //
-// Input: 3 bytes of set-up, the last of which also names the attacked QP's type, then packets: control, opcode, PSN
-// offset (signed), flags, payload length, extended headers, payload. The control byte says whether the right R_Key
-// and address (Q_Key, SRQ) are put into the headers, and whether the bytes go out raw, without ICRC.
+// Input: 3 bytes of setup, the last of which contains the type of the attacked QP, then packets: control, opcode,
+// PSN offset (signed), flags, payload length, extended headers, payload. The control byte selects whether correct
+// R_Key and address (Q_Key, SRQ) are put into the headers, and whether the bytes are sent raw, without ICRC.
 #include <algorithm>
 #include <cstring>
 
@@ -31,7 +32,7 @@ constexpr std::uint8_t service_of(QpType type) {
   return type == QpType::kRc ? 0 : 0xa0;
 }
 
-/// Makes the headers of the types beside RC good ones.
+/// Makes the extended headers of QP types other than RC valid.
 void name_target(const wire::OpcodeInfo& info, std::byte* start) {
   if (info.deth != 0) {
     wire::Deth deth = wire::Deth::parse(start + info.deth);

@@ -32,7 +32,7 @@ def start_server(site, served_by, args, port, limit):
 
 
 def connect(site, served_by, server_args, client_args, port, limit=40, ends=WIRE):
-    """Runs both; the words SERVER and BIND stand for the server's and the own address. What both said."""
+    """Runs both; the words SERVER and BIND are replaced by the server's and the own address. Returns the output of both."""
     addresses = {LINUX: (ends.theirs, ends.theirs6), UROCE: (ends.ours, ends.ours6)}
 
     def fill(args, own):

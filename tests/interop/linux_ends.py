@@ -9,8 +9,8 @@ from linux_verbs import both, verify
 from rig import Failure, wait_until
 from link import LINUX, OURS, THEIRS, UROCE
 
-# 4.096 us * 2^16, seven retries: two seconds, as the guest may be slow. rdma_rxe takes seven retries for retries without
-# end, so its programs notice a peer that is gone only when their own time is up.
+# 4.096 us * 2^16 and seven retries: two seconds, as the guest may be slow. rdma_rxe treats seven retries as
+# infinite, so its programs notice a lost peer only when their own time is up.
 QUICK = ['-u', '16', '-F', '-s', '4096', '-D', '6']
 
 

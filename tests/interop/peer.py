@@ -1,7 +1,7 @@
 """The Linux peer: a guest whose kernel speaks RoCEv2, and its wire, the tap `rxe-tap0` in a namespace of its own.
 
 RoCE runs between 192.0.2.1 (the daemon; the namespace's kernel has no such address) and 192.0.2.2 (the guest). The
-programs' own talk over TCP runs beside it, from kernel to kernel, between 192.0.2.129 and 192.0.2.130.
+programs' control connections over TCP run between the kernels, on 192.0.2.129 and 192.0.2.130.
 """
 import os
 import pathlib
