@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""summary.py --list BUILD PATTERN PICK: names of meson's tests that match, one a line.
+"""summary.py --list BUILD PATTERN PICK: names of meson's tests that match, one per line.
 summary.py --count BUILD XML_DIR: `PASSED FAILED SKIPPED` of the last run: each gtest case counts, any other test as one.
 
 PICK is `*` (all), `threads` (tests of what threads and processes share) or `!once` (not those that say the same in every
@@ -44,7 +44,7 @@ def gtest_cases(path):
 def count(build, xml_dir):
     passed = failed = skipped = 0
     xml = {path.stem: gtest_cases(path) for path in pathlib.Path(xml_dir).glob('*.xml')}
-    # Its name tells of the wrapper, too.
+    # Its name includes the wrapper.
     log = max(pathlib.Path(build, 'meson-logs').glob('testlog*.json'), key=lambda path: path.stat().st_mtime)
     for line in log.read_text().splitlines():
         test = json.loads(line)

@@ -97,4 +97,4 @@ def measure_verbs(build, report, rounds, progress):
     progress('memory of a QP')
     grown = private_bytes(build, QPS, QPS) - private_bytes(build, 0, 1)
     each = grown / QPS - SQ_COPY_BYTES
-    report.add('memory of a QP beside its queues', 'uroced', 0, 'bytes', each, None, (f'<= {QP_BYTES}', each <= QP_BYTES))
+    report.add('memory of a QP besides its queues', 'uroced', 0, 'bytes', each, None, (f'<= {QP_BYTES}', each <= QP_BYTES))

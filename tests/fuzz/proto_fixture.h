@@ -1,4 +1,4 @@
-// Live connections for the fuzzers of the transport: who may be harmed, and what must stay as it was.
+// Live connections for the fuzzers of the transport: which may be damaged, and which must stay intact.
 #pragma once
 
 #include <cstddef>

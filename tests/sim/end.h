@@ -1,4 +1,4 @@
-// One end of a simulated connection: its QP, its memory in zones, and the client who posts and polls.
+// One end of a simulated connection: its QP, its memory in zones, and the client, which posts and polls.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,7 @@ struct Options {
 
 [[noreturn]] void usage(const char* argument) {
   std::fprintf(stderr,
-               "sim: %s is no option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
+               "sim: %s is not an option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
                "--mutations, --unreliable, --shared\n",
                argument);
   std::exit(2);

@@ -235,7 +235,7 @@ class Replay {
     wrong_ = count(0, image_.size());
   }
   bool matches() const { return wrong_ == 0; }
-  /// The same, whatever these bytes are.
+  /// Whether the image matches when these bytes are ignored.
   bool matches_without(std::size_t arena_offset, std::size_t bytes) const {
     return wrong_ == count(arena_offset - base_, bytes);
   }

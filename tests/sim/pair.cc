@@ -288,7 +288,7 @@ void Pair::take_new_keys(End& end, std::size_t from) {
 bool Pair::works_done(const End& end) const {
   if (end.works_left != 0) return false;
   if (end.out.works_done()) return true;
-  // The last works were unsignaled: no completion tells of their success.
+  // The last works were unsignaled: no completion reports their success.
   proto::QpSnapshot snapshot;
   return silent_rest(end.out) && end.host->transport.query(end.qp->index, snapshot) && snapshot.sq_outstanding == 0;
 }

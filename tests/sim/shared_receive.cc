@@ -272,7 +272,7 @@ void SharedReceiveWorld::hand_on(Endpoint& end, const uroce_cqe& cqe) {
 void SharedReceiveWorld::take_events() {
   proto::Event events[16];
   for (std::uint32_t id = 0; id < 2; ++id) {
-    // Receives only go while frames arrive: what is left now is the least since the limit was set.
+    // Receives only go while frames arrive: the remaining number is the lowest since the limit was set.
     for (Queue& queue : sides_[id].queues) {
       if (queue.armed == 0 || queue.srq->srq->posted() >= queue.armed) continue;
       queue.armed = 0;
@@ -412,7 +412,7 @@ void SharedReceiveWorld::finish() {
   take_events();
   for (const Endpoint& end : ends_) {
     if (end.last_wqes != 1) fail("last WQE reached: not told once");
-    // Nothing tells of an unsignaled work that succeeds; one that fails is flushed.
+    // Nothing reports an unsignaled work that succeeds; one that fails is flushed.
     for (const Posted& posted : end.posted) {
       if (!messages_[posted.message].delivered) fail("a work that failed did not complete");
     }

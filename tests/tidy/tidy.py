@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """tidy.py [--results FILE]: what STYLE.md and ARCHITECTURE.md promise about the sources, checked.
 
-Prints one line a breach, then `N passed, N failed, N skipped` over the checks. tests/tidy/allowed.txt lists breaches that
+Prints one line per breach, then `N passed, N failed, N skipped` over the checks. tests/tidy/allowed.txt lists breaches that
 are known; an entry that no longer applies is a breach itself, so the list only shrinks.
 """
 import pathlib

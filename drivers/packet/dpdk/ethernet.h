@@ -19,7 +19,7 @@ namespace uroce::dpdk {
 
 struct EthernetOptions {
   std::string port;              ///< "net_memif0,role=server,..." or "0000:03:00.0"
-  std::uint32_t queues = 1;      ///< one a worker
+  std::uint32_t queues = 1;      ///< one per worker
   std::uint32_t mtu = 0;         ///< bytes after the Ethernet header; 0: the port's own MTU, at most 9000
   std::optional<wire::Mac> mac;  ///< nullopt: the port's own
   wire::Mac fallback_mac{2};     ///< for ports that make up their own or share it with the kernel (memif, tap, ...)

@@ -126,7 +126,7 @@ inline int copy_address(const sockaddr* from, sockaddr* to, socklen_t* length) {
 
 std::shared_ptr<Socket> find_socket(int fd);
 void insert_socket(std::shared_ptr<Socket> socket);
-/// Removes the socket from the table and returns it; null if the number is no rsocket's.
+/// Removes the socket from the table and returns it; null if the number does not name an rsocket.
 std::shared_ptr<Socket> remove_socket(int fd);
 
 }  // namespace uroce::rdmacm

@@ -1,4 +1,4 @@
-// Peers that fall silent or give up on the way to a connection, and what each side is told of it.
+// Peers that fall silent or give up on the way to a connection, and the events that each side gets.
 #include <gtest/gtest.h>
 
 #include "cm/fields.h"

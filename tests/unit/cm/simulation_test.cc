@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::uint64_t kDatagramService = service_id(PortSpace::kUdp, 7174);
 
-/// The consumer of one end: what it is told it answers well, badly, late or not at all.
+/// The consumer of one end: it answers events well, badly, late or not at all.
 class Consumer {
  public:
   Consumer(World& world, int end, std::uint64_t seed)

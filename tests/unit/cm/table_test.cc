@@ -199,7 +199,7 @@ TEST(CmTable, AFullTableRefusesAndHasRoomAgain) {
     world.run(0);
   }
   EXPECT_EQ(world.ends[1].connections(), 64u);
-  EXPECT_EQ(world.ends[1].counters().sent[8], 200u) << "each is told no";
+  EXPECT_EQ(world.ends[1].counters().sent[8], 200u) << "each is rejected";
   for (const Event& e : world.take(1, EventType::kRequest)) {
     world.ends[1].reject(e.id, RejReason::kNoQp, {}, world.now);
   }

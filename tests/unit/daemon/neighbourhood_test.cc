@@ -135,7 +135,7 @@ TEST_P(NeighbourhoodTest, TheLinkHearsOfTheFirstMemberOfAGroupAndOfTheLast) {
     forget_what_was_sent();
     ASSERT_EQ(membership(UROCE_CMD_DETACH_MCAST, second, group), 0);
     const Bytes left = report(v6);
-    ASSERT_GE(left.size(), 12 + bytes) << "nobody was told that the last has left";
+    ASSERT_GE(left.size(), 12 + bytes) << "no report that the last member has left";
     EXPECT_EQ(std::to_integer<int>(left[8]), kToInclude);
     EXPECT_EQ(std::memcmp(&left[12], group.bytes.data() + 16 - bytes, bytes), 0);
   }

@@ -253,7 +253,7 @@ TEST(SpanTest, DirectMemoryIsCopiedAtTheOffset) {
   std::byte in{};
   EXPECT_TRUE(span.read(6, &in, 1));
   EXPECT_EQ(in, std::byte{8});
-  EXPECT_FALSE(Span{}.read(0, &in, 1));  // nothing behind it
+  EXPECT_FALSE(Span{}.read(0, &in, 1));  // no memory
 }
 
 // The life of the daemon: workers resolve without a lock while the conductor inserts, retires, waits until each

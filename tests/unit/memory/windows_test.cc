@@ -1,4 +1,4 @@
-// Memory windows and fast registration: who may bind what, what invalidates, and that no reader sees a mixture.
+// Memory windows and fast registration: rights to bind, invalidation, and readers that never see a mixture.
 #include <gtest/gtest.h>
 
 #include <atomic>

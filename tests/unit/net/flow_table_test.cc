@@ -305,7 +305,7 @@ TEST_F(FlowTableTest, which_flows_ask_for_frames_to_others) {
   EXPECT_TRUE(wants(either));
   either = to_mac(1, kOwn);
   either.mask.dst_mac[5] = 0xfe;
-  EXPECT_TRUE(wants(either)) << "own address or the one beside it";
+  EXPECT_TRUE(wants(either)) << "own address or the next one";
 }
 
 /// Microsoft's verification suite for RSS: key, and two of its vectors.

@@ -183,7 +183,7 @@ TEST(IcrcChoice, IsTheLastThatTheCpuHas) {
 }
 
 // icrc_begin and icrc_of against the annex's own words: a pseudo LRH of ones, then the packet with the variant
-// fields all ones. IPv4 options move those behind the header.
+// fields all ones. IPv4 options move the fields after the header.
 TEST(IcrcOfPacket, MasksWhatRoutersMayChange) {
   for (const std::size_t ip_bytes : {std::size_t{20}, std::size_t{24}, std::size_t{60}, std::size_t{40}}) {
     const bool v6 = ip_bytes == 40;
