@@ -86,6 +86,12 @@ tests_of() {
   return $status
 }
 
+# Other seeds of the simulator each time; `sim --first S` runs them again.
+rotate_seeds() {
+  export UROCE_SIM_FIRST=${UROCE_SIM_FIRST:-$(date +%s)}
+  say "first seed of the simulator: $UROCE_SIM_FIRST"
+}
+
 gcc_tests() { tests_of "$top/build" -t 4; }
 
 long_simulation() { "$top/build/tests/sim/sim" --seeds 200000 && count 1 0 0; }
@@ -149,6 +155,7 @@ interop() {
 }
 
 began=$SECONDS
+[ "${CI:-}" = true ] && rotate_seeds
 stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
 reserve_hugepages 512
 stage 'build (gcc)' build_into "$top/build" g++ && {

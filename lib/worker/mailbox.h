@@ -16,15 +16,24 @@ namespace uroce::daemon {
 
 class Mailbox {
  public:
+  /// A command and whether it has run. Stays where it is until then.
+  struct Entry {
+    WorkerCommandRef command;
+    std::atomic<int> done{0};
+  };
+
+  /// Runs the command of `entry` at the worker's next duty cycle; returns at once.
+  void post(Entry& entry) {
+    std::lock_guard lock(mutex_);
+    entries_.push_back(&entry);
+    waiting_.store(true, std::memory_order_seq_cst);
+  }
+
   /// Control thread: runs `command` on the worker and returns when it has run. `wake` is called once it is visible.
   template <class Wake>
   void call(const WorkerCommandRef& command, Wake&& wake) {
     Entry entry{command};
-    {
-      std::lock_guard lock(mutex_);
-      entries_.push_back(&entry);
-      waiting_.store(true, std::memory_order_seq_cst);
-    }
+    post(entry);
     wake();
     entry.done.wait(0, std::memory_order_acquire);
     // The worker sets `done` and then notifies under the lock: once the lock is free, it does not use the entry.
@@ -52,11 +61,6 @@ class Mailbox {
   const CommandTrace& trace() const { return trace_; }
 
  private:
-  struct Entry {
-    WorkerCommandRef command;
-    std::atomic<int> done{0};
-  };
-
   std::mutex mutex_;
   std::vector<Entry*> entries_;
   std::atomic<bool> waiting_{false};

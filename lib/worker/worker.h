@@ -77,6 +77,8 @@ class WorkerCore {
   template <class Command>
   requires WorkerCommand<std::remove_reference_t<Command>>
   void call(Command&& command) { run(WorkerCommandRef(command)); }
+  /// Runs the command in the next duty cycle and does not wait for it (simulation).
+  void post(Mailbox::Entry& entry) { mailbox_.post(entry); }
   const CommandTrace& command_trace() const { return mailbox_.trace(); }
   /// Wakes the worker if it sleeps. Call it after the work has been stored where work_waiting() looks.
   void wake() { sleep_.wake(); }

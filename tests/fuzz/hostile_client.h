@@ -130,17 +130,19 @@ inline void write_raw(Input& input, sim::AlignedBytes& ring) {
 inline void receive_raw(Fixture& world, std::span<const std::byte> frame) {
   const wire::FrameLayout layout = wire::layout_of(frame);
   const proto::ReceivedFrame received{frame, 7, layout.vlan, layout.vlan_tci, wire::checksums_good(frame, layout)};
-  world.host_a.transport.receive_frame(world.a.qp->index, received, world.now);
-  world.host_b.transport.receive_frame(world.b.qp->index, received, world.now);
+  world.host_a.transport(*world.a.qp).receive_frame(world.a.qp->index, received, world.now);
+  world.host_b.transport(*world.b.qp).receive_frame(world.b.qp->index, received, world.now);
 }
 
 inline void run(Fixture& world) {
   for (int round = 0; round < 4; ++round) {
     world.flush(world.host_a, [&](std::span<const std::byte> frame) {
-      const bool taken = world.host_b.receive(frame, world.now) == wire::ParseVerdict::kOk;
-      if (!taken && world.raw()) receive_raw(world, frame);
+      wire::RxPacket packet;
+      if (world.raw() && wire::parse(frame, {}, packet) != wire::ParseVerdict::kOk)
+        return receive_raw(world, frame);
+      world.host_b.arrive(frame);
     });
-    world.flush(world.host_b, [&](std::span<const std::byte> frame) { world.host_a.receive(frame, world.now); });
+    world.flush(world.host_b, [&](std::span<const std::byte> frame) { world.host_a.arrive(frame); });
     world.advance(5'000);
   }
   world.poll(world.host_a);
@@ -163,13 +165,13 @@ inline void step(Fixture& world, Input& input) {
     case 8: world.a.receive_ring().publish(); break;
     case 9:
       qp.sq.publish();
-      world.host_a.transport.doorbell(qp.index);
+      world.host_a.doorbell(qp);
       break;
     case 10: run(world); break;
     default: {
       constexpr proto::QpState kStates[] = {proto::QpState::kErr, proto::QpState::kSqd, proto::QpState::kRts,
                                             proto::QpState::kReset};
-      sim::change_state(world.host_a, qp.index, kStates[input.byte() % 4], world.now);
+      sim::change_state(world.host_a, qp, kStates[input.byte() % 4], world.now);
     }
   }
 }
@@ -193,7 +195,7 @@ inline void run_hostile_client(Fixture& world, Input& input) {
   const std::size_t works = world.c.out.works.size();
   for (int i = 0; i < 10; ++i) run(world);
   proto::QpSnapshot snapshot;
-  if (!world.host_a.transport.query(world.c.qp->index, snapshot) || snapshot.state != proto::QpState::kRts ||
+  if (!world.host_a.query(*world.c.qp, snapshot) || snapshot.state != proto::QpState::kRts ||
       (works != 0 && snapshot.sq_outstanding != 0)) {
     fuzz::fail("another connection suffered");
   }

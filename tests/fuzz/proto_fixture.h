@@ -79,8 +79,8 @@ struct Fixture {
     join(c, d);
     // 1: to B; 2: to A itself; 3: another PD's.
     const wire::PathAddress paths[] = {host_a.path_to(host_b), host_a.path_to(host_a)};
-    for (std::uint32_t i = 0; i < 2; ++i) host_a.transport.set_address_handle(AhId{i + 1}, PdId{1}, &paths[i]);
-    host_a.transport.set_address_handle(AhId{3}, PdId{2}, &paths[0]);
+    for (std::uint32_t i = 0; i < 2; ++i) host_a.set_address_handle(AhId{i + 1}, PdId{1}, paths[i]);
+    host_a.set_address_handle(AhId{3}, PdId{2}, paths[0]);
   }
 
   static sim::HostSettings settings(std::uint32_t id) {
@@ -90,7 +90,6 @@ struct Fixture {
     settings.cq_entries = 256;
     settings.max_qps = 4;
     settings.seed = 7 + id;
-    settings.copy_early = true;
     return settings;
   }
 
@@ -109,7 +108,7 @@ struct Fixture {
       connection.retry_cnt = 2;
       connection.rnr_retry = 2;
       connection.max_rd_atomic = connection.max_dest_rd_atomic = 4;
-      if (sim::connect(*ends[side]->host, ends[side]->qp->index, connection, now).error != 0) fail("connect");
+      if (sim::connect(*ends[side]->host, *ends[side]->qp, connection, now).error != 0) fail("connect");
     }
   }
 
@@ -127,7 +126,7 @@ struct Fixture {
       if (!sim::post(end, end.out.works.back())) break;
     }
     end.qp->sq.publish();
-    end.host->transport.doorbell(end.qp->index);
+    end.host->doorbell(*end.qp);
   }
 
   /// Everything but these zones is as it was when the connection began.
@@ -147,14 +146,14 @@ struct Fixture {
   template <class Take>
   void flush(sim::Host& host, Take&& take) {
     for (int burst = 0; burst < 64; ++burst) {
-      const bool more = host.transmit(now, [&](std::span<const std::byte> frame) {
+      host.step(now, [&](std::span<const std::byte> frame) {
         wire::RxPacket packet;
         if (wire::parse(frame, {}, packet) != wire::ParseVerdict::kOk && !raw()) {
           fail("sent a frame that does not parse");
         }
         take(frame);
       });
-      if (!more) return;
+      if (!host.has_work()) return;
     }
   }
 
@@ -166,17 +165,11 @@ struct Fixture {
         cq->consumer.publish();
       }
     }
-    proto::Event events[8];
-    while (host.transport.take_events(events) != 0) {
-    }
-    host.transport.touched_cqs();
+    host.take_events();
   }
 
-  void advance(Nanos by) {
-    now += by;
-    host_a.transport.advance(now);
-    host_b.transport.advance(now);
-  }
+  /// The next step of a host fires the timers that are then due.
+  void advance(Nanos by) { now += by; }
 };
 
 }  // namespace uroce::fuzz

@@ -85,7 +85,7 @@ std::uint64_t draw_iova(Random& random) {
 
 bool End::in_error() const {
   proto::QpSnapshot snapshot;
-  return host->transport.query(qp->index, snapshot) && snapshot.state == proto::QpState::kErr;
+  return host->query(*qp, snapshot) && snapshot.state == proto::QpState::kErr;
 }
 
 void set_up(End& end, Host& host, Random& random, const ZoneSizes& zones, const QueueSizes& queues, Qpn qpn,
@@ -107,7 +107,6 @@ void set_up(End& end, Host& host, Random& random, const ZoneSizes& zones, const 
     order[i]->key = insert(end, order[i]->piece, order[i]->iova, access[i], pd);
   }
   end.foreign = insert(end, end.target.piece, end.target.iova, 15, PdId{pd.value + 1000});
-  end.memory.copy_early = host.settings.copy_early;
   end.qp = std::make_unique<SimQp>();
   end.send_cq = queues.cq.value_or(CqId{random.below(host.settings.cqs)});
   end.recv_cq = queues.cq.value_or(CqId{random.below(host.settings.cqs)});
@@ -137,12 +136,12 @@ void begin_connection(End& end, Random& random) {
                                                       .cq = end.recv_cq,
                                                       .max_sge = end.qp->sizes.max_recv_sge},
                                      end.qp->sizes.rq_entries);
-  end.host->transport.set_srq(*end.srq_id, end.srq->srq.get());
+  end.host->set_srq(*end.srq_id, end.srq->srq.get());
 }
 
 void tear_down(End& end) {
-  end.host->transport.destroy(end.qp->index, 0);
-  if (end.srq_id) end.host->transport.set_srq(*end.srq_id, nullptr);
+  end.host->destroy_qp(*end.qp, 0);
+  if (end.srq_id) end.host->set_srq(*end.srq_id, nullptr);
   drop_perishable(end);
   for (const Zone* zone : {&end.source[0], &end.source[1], &end.target, &end.landing, &end.receive}) {
     if (!end.host->table.retire(zone->key)) throw Violation("a region can't be retired");

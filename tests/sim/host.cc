@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/qpn_layout.h"
 #include "wire/frame_template.h"
 
 namespace uroce::sim {
@@ -13,6 +14,8 @@ constexpr std::size_t kLine = 64;
 constexpr std::size_t kResponderResources = 128;
 
 std::size_t round_up(std::size_t bytes) { return (bytes + kLine - 1) & ~(kLine - 1); }
+
+wire::Mac mac_of(std::uint32_t id) { return {0x02, 0, 0, 0, 0, static_cast<std::uint8_t>(id + 1)}; }
 
 proto::TransportConfig transport_config(const HostSettings& settings) {
   proto::TransportConfig config;
@@ -25,6 +28,7 @@ proto::TransportConfig transport_config(const HostSettings& settings) {
   config.quantum_packets = settings.quantum_packets;
   config.min_early_retry_delay = settings.min_early_retry_delay;
   config.offload_ip_checksum = settings.offload_ip_checksum;
+  config.mac = mac_of(settings.id);
   config.seed = settings.seed;
   return config;
 }
@@ -42,7 +46,9 @@ wire::Address address_of(const HostSettings& settings) {
   return address;
 }
 
-wire::Mac mac_of(std::uint32_t id) { return {0x02, 0, 0, 0, 0, static_cast<std::uint8_t>(id + 1)}; }
+net::InterfaceAddress own_address(const HostSettings& settings) {
+  return {address_of(settings), static_cast<std::uint8_t>(settings.ipv6 ? 64 : 24), settings.vlan.value_or(0)};
+}
 
 }  // namespace
 
@@ -51,8 +57,7 @@ AlignedBytes::AlignedBytes(std::size_t bytes) : memory_(new std::byte[bytes + kL
   data_ = memory_.get() + (kLine - address % kLine) % kLine;
 }
 
-SimCq::SimCq(std::uint32_t entries) : ring_(entries) {
-  producer = queue::CqProducer(ring_.data(), entries, &client_);
+SimCq::SimCq(std::uint32_t entries) : ring_(entries), producer(ring_.data(), entries, &client_) {
   consumer = queue::CqConsumer(ring_.data(), entries, &client_);
 }
 
@@ -66,22 +71,154 @@ SimSrq::SimSrq(proto::SrqCreate create, std::uint32_t entries) {
   srq = std::make_unique<proto::Srq>(create);
 }
 
+Host::Worker::Worker(const daemon::WorkerConfig& config, Host& host)
+    : core(config, host.shared_, host.table, config.index == 0 ? &host.link_ : nullptr),
+      device(mac_of(host.settings.id), host.settings.offload_ip_checksum),
+      loop(core, device) {
+  port.session = 1;
+  port.bells = queue::DoorbellReader(bells.get());
+  port.line = &line;
+  core.attach(port);
+  const net::InterfaceAddress own = own_address(host.settings);
+  core.set_addresses({&own, 1});
+}
+
 Host::Host(const HostSettings& host_settings)
     : settings(host_settings),
       table(4096, host_settings.seed),
-      transport(transport_config(host_settings), table),
-      frame_memory_(std::size_t{kBurst} * kFrameBytes) {
-  for (std::uint32_t i = 0; i < kBurst; ++i) {
-    frames_[i].data = frame_memory_.data() + std::size_t{i} * kFrameBytes;
-    frames_[i].capacity = kFrameBytes;
+      random_(host_settings.seed + 0x5eed),
+      link_(net::LinkConfig{.mac = mac_of(settings.id), .mtu = 4500, .addresses = {own_address(settings)}}) {
+  for (std::uint32_t i = 0; i < settings.workers; ++i) {
+    daemon::WorkerConfig config;
+    config.index = i;
+    config.workers = settings.workers;
+    config.transport = transport_config(settings);
+    config.transport.seed += i;
+    config.frame_bytes = SimDevice::kFrameBytes;
+    workers_.push_back(std::make_unique<Worker>(config, *this));
   }
   for (std::uint32_t i = 0; i < settings.cqs; ++i) {
     cqs.push_back(std::make_unique<SimCq>(settings.cq_entries));
-    transport.set_cq(CqId{i}, &cqs.back()->producer, 1);
+    for (auto& worker : workers_) worker->core.set_cq(CqId{i}, &cqs.back()->producer, 1);
   }
 }
 
+Host::~Host() = default;
+
+void Host::disturb(Worker& worker) {
+  if (!settings.busy_port) return;
+  worker.device.set_credit(random_.chance(0.7) ? SimDevice::kUnlimited : random_.below(8));
+  worker.device.set_burst(random_.chance(0.7) ? SimDevice::kUnlimited : random_.between(1, 8));
+}
+
+void Host::arrive(std::span<const std::byte> frame) {
+  const std::uint32_t flow = (dest_qpn_of(frame) * 2654435761u) >> 16;
+  workers_[flow % workers_.size()]->device.arrive(frame);
+}
+
+void Host::in_next_step(std::function<void()> act) {
+  commands_.push_back(std::make_unique<Posted>(std::move(act)));
+  workers_[random_.below(static_cast<std::uint32_t>(workers_.size()))]->core.post(commands_.back()->entry);
+}
+
+void Host::doorbell(const SimQp& qp) {
+  Worker& worker = *workers_[qp.worker];
+  queue::DoorbellRinger(worker.bells.get(), &worker.line).ring(qp.bit);
+}
+
+void Host::set_srq(SrqId id, proto::Srq* srq) {
+  for (auto& worker : workers_) worker->core.transport().set_srq(id, srq);
+}
+
+void Host::set_address_handle(AhId id, PdId pd, const wire::PathAddress& path) {
+  for (auto& worker : workers_) worker->core.transport().set_address_handle(id, pd, &path);
+}
+
+std::vector<proto::Event> Host::take_events() {
+  std::vector<proto::Event> all = shared_.events.take();
+  // Those of a command since the last step, too.
+  for (auto& worker : workers_) {
+    proto::Event events[16];
+    while (const std::size_t count = worker->core.transport().take_events(events)) {
+      all.insert(all.end(), events, events + count);
+    }
+  }
+  return all;
+}
+
+Nanos Host::next_timeout() const {
+  Nanos next = kNever;
+  for (const auto& worker : workers_) next = std::min(next, worker->core.transport().next_timeout());
+  return next;
+}
+
+bool Host::wants_transmit() const {
+  return std::ranges::any_of(workers_,
+                             [](const auto& worker) { return worker->core.transport().wants_transmit(); });
+}
+
+bool Host::holds_frames() const {
+  return std::ranges::any_of(workers_, [](const auto& worker) {
+    return worker->device.has_arrivals() || worker->device.refused() || worker->core.work_waiting();
+  });
+}
+
+bool Host::has_work() const { return holds_frames() || wants_transmit(); }
+
+proto::Counters Host::counters() const {
+  proto::Counters sum;
+  for (const auto& worker : workers_) {
+    const proto::Counters& each = worker->core.transport().counters();
+#define UROCE_ADD(name) sum.name += each.name;
+    UROCE_PROTO_COUNTERS(UROCE_ADD)
+#undef UROCE_ADD
+  }
+  return sum;
+}
+
+std::uint64_t Host::frames_parsed() const {
+  std::uint64_t sum = 0;
+  for (const auto& worker : workers_) {
+    for (const std::uint64_t each : worker->core.counters().parse) sum += each;
+  }
+  return sum;
+}
+
+std::uint64_t Host::frames_taken() const {
+  std::uint64_t sum = 0;
+  for (const auto& worker : workers_) {
+    sum += worker->core.counters().parse[static_cast<std::size_t>(wire::ParseVerdict::kOk)];
+  }
+  return sum;
+}
+
+std::uint64_t Host::frames_misdirected() const {
+  std::uint64_t sum = 0;
+  for (const auto& worker : workers_) {
+    const daemon::WorkerCounters& counters = worker->core.counters();
+    sum += counters.wrong_address + counters.wrong_vlan + counters.steer_dropped;
+  }
+  return sum;
+}
+
+std::uint64_t Host::frames_refused() const {
+  std::uint64_t sum = 0;
+  for (const auto& worker : workers_) {
+    const daemon::WorkerCounters& counters = worker->core.counters();
+    for (std::size_t i = 0; i < std::size(counters.parse); ++i) {
+      if (i != static_cast<std::size_t>(wire::ParseVerdict::kOk)) sum += counters.parse[i];
+    }
+  }
+  return sum;
+}
+
 int Host::create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqId recv_cq, SimQp& out) {
+  const auto workers = static_cast<std::uint32_t>(workers_.size());
+  out.worker = (qpn.value ^ qpn.value >> kQpnLocalBits) % workers;
+  if (workers != 1) {
+    constexpr std::uint32_t kLocal = (1u << kQpnLocalBits) - 1;
+    qpn = Qpn{(qpn.value & kLocal) | out.worker << kQpnLocalBits};
+  }
   out.sizes = sizes;
   out.qpn = qpn;
   const std::size_t list_bytes = std::max<std::size_t>(sizes.max_send_sge * sizeof(uroce_sge), sizes.max_inline);
@@ -119,7 +256,17 @@ int Host::create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqI
   create.sq_shadow = out.shadow.span();
   create.responder_resources = out.resources.span();
   create.owner = 1;
-  return transport.create(create, out.index);
+  const int error = transport(out).create(create, out.index);
+  if (error != 0) return error;
+  std::vector<std::uint32_t>& bits = workers_[out.worker]->port.qp_of_bit;
+  out.bit = static_cast<std::uint32_t>(bits.size());
+  bits.push_back(out.index.value);
+  return 0;
+}
+
+void Host::destroy_qp(const SimQp& qp, Nanos now) {
+  workers_[qp.worker]->port.qp_of_bit[qp.bit] = daemon::SessionPort::kNoQp;
+  transport(qp).destroy(qp.index, now);
 }
 
 wire::PathAddress Host::path_to(const Host& peer) const {
@@ -133,41 +280,31 @@ wire::PathAddress Host::path_to(const Host& peer) const {
   return path;
 }
 
-wire::ParseVerdict Host::receive(std::span<const std::byte> frame, Nanos now) {
-  wire::RxPacket packet;
-  const wire::ParseOptions options{
-      .check_icrc = true, .check_ip_checksum = !settings.offload_ip_checksum, .defer_icrc = settings.copy_early};
-  wire::ParseVerdict verdict = prediction_.parse(frame, options, packet);
-  if (wire::accepted(verdict)) verdict = transport.receive(packet, now);
-  ++(verdict == wire::ParseVerdict::kOk ? frames_taken_ : frames_refused_);
-  return verdict;
-}
-
 namespace {
 
-proto::ModifyVerdict connect_datagram(Host& host, proto::QpIndex qp, const Connection& c, Nanos now) {
+proto::ModifyVerdict connect_datagram(Host& host, const SimQp& qp, const Connection& c, Nanos now) {
   using namespace proto;
   QpAttr attr;
   attr.state = QpState::kInit;
   attr.qkey = c.qkey;
-  ModifyVerdict verdict = host.transport.modify(qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey, now);
+  ModifyVerdict verdict = host.modify(qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrQkey, now);
   if (verdict.error != 0) return verdict;
   attr.state = QpState::kRtr;
-  verdict = host.transport.modify(qp, attr, kAttrState, now);
+  verdict = host.modify(qp, attr, kAttrState, now);
   if (verdict.error != 0) return verdict;
   attr.state = QpState::kRts;
   attr.sq_psn = c.sq_psn;
-  return host.transport.modify(qp, attr, kAttrState | kAttrSqPsn, now);
+  return host.modify(qp, attr, kAttrState | kAttrSqPsn, now);
 }
 
-proto::ModifyVerdict connect_raw(Host& host, proto::QpIndex qp, Nanos now) {
+proto::ModifyVerdict connect_raw(Host& host, const SimQp& qp, Nanos now) {
   using namespace proto;
   QpAttr attr;
   ModifyVerdict verdict;
   for (const QpState state : {QpState::kInit, QpState::kRtr, QpState::kRts}) {
     attr.state = state;
     const bool first = state == QpState::kInit;
-    verdict = host.transport.modify(qp, attr, kAttrState | (first ? std::uint32_t{kAttrPort} : 0u), now);
+    verdict = host.modify(qp, attr, kAttrState | (first ? std::uint32_t{kAttrPort} : 0u), now);
     if (verdict.error != 0) break;
   }
   return verdict;
@@ -175,7 +312,7 @@ proto::ModifyVerdict connect_raw(Host& host, proto::QpIndex qp, Nanos now) {
 
 }  // namespace
 
-proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c, Nanos now) {
+proto::ModifyVerdict connect(Host& host, const SimQp& qp, const Connection& c, Nanos now) {
   using namespace proto;
   if (c.type == QpType::kUd) return connect_datagram(host, qp, c, now);
   if (c.type == QpType::kRawPacket) return connect_raw(host, qp, now);
@@ -184,8 +321,7 @@ proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c,
   QpAttr attr;
   attr.state = QpState::kInit;
   attr.access = c.access;
-  ModifyVerdict verdict =
-      host.transport.modify(qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now);
+  ModifyVerdict verdict = host.modify(qp, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, now);
   if (verdict.error != 0) return verdict;
   attr.state = QpState::kRtr;
   attr.path = c.path;
@@ -196,7 +332,7 @@ proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c,
   attr.min_rnr_timer = c.min_rnr_timer;
   std::uint32_t mask = kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn;
   if (responds) mask |= kAttrMaxDestRdAtomic | kAttrMinRnrTimer;
-  verdict = host.transport.modify(qp, attr, mask, now);
+  verdict = host.modify(qp, attr, mask, now);
   if (verdict.error != 0) return verdict;
   attr.state = QpState::kRts;
   attr.timeout = c.timeout;
@@ -209,15 +345,15 @@ proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& c,
   if (requests) mask |= kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrMaxRdAtomic;
   attr.rate_kbps = c.rate_kbps;
   if (c.rate_kbps != 0 && c.type != QpType::kXrcRecv) mask |= kAttrRateLimit;
-  return host.transport.modify(qp, attr, mask, now);
+  return host.modify(qp, attr, mask, now);
 }
 
-proto::ModifyVerdict change_state(Host& host, proto::QpIndex qp, proto::QpState state, Nanos now, bool notify) {
+proto::ModifyVerdict change_state(Host& host, const SimQp& qp, proto::QpState state, Nanos now, bool notify) {
   proto::QpAttr attr;
   attr.state = state;
   attr.sqd_notify = notify;
   const std::uint32_t mask = proto::kAttrState | (notify ? std::uint32_t{proto::kAttrSqdNotify} : 0u);
-  return host.transport.modify(qp, attr, mask, now);
+  return host.modify(qp, attr, mask, now);
 }
 
 }  // namespace uroce::sim

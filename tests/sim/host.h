@@ -1,14 +1,18 @@
-// One end of the virtual wire: a transport with its memory table, CQs and QPs, and the client's ends of their
-// queues, all in plain memory. No clock and no socket.
+// One end of the virtual wire: the workers of a daemon, each with its port, run by WorkerLoop::step as in
+// production; a memory table, CQs and QPs, and the client's ends of their queues, all in plain memory. Virtual
+// time, no thread.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "memory/table.h"
@@ -16,10 +20,12 @@
 #include "proto/transport.h"
 #include "queue/completion_queue.h"
 #include "queue/work_queue.h"
+#include "tests/sim/device.h"
 #include "tests/sim/network.h"
+#include "tests/sim/random.h"
 #include "wire/frame_template.h"
-#include "wire/header_prediction.h"
 #include "wire/packet.h"
+#include "worker/worker_loop.h"
 
 namespace uroce::sim {
 
@@ -67,17 +73,21 @@ class SimSrq {
 class SimCq {
  public:
   explicit SimCq(std::uint32_t entries);
-  queue::CqProducer producer;
-  queue::CqConsumer consumer;
   const std::vector<uroce_cqe>& ring() const { return ring_; }
 
  private:
   std::vector<uroce_cqe> ring_;
   uroce_cq_client_block client_{};
+
+ public:
+  daemon::Cq producer;
+  queue::CqConsumer consumer;
 };
 
 /// A QP as its client has it.
 struct SimQp {
+  std::uint32_t worker = 0;
+  std::uint32_t bit = 0;  ///< of its doorbell
   proto::QpIndex index;
   Qpn qpn;
   QueueSizes sizes;
@@ -92,7 +102,8 @@ struct HostSettings {
   bool ipv6 = false;
   std::optional<std::uint16_t> vlan;
   bool offload_ip_checksum = false;
-  bool copy_early = false;  ///< the middle of WRITEs and READs is copied while its ICRC is checked
+  std::uint32_t workers = 1;
+  bool busy_port = false;  ///< transmit() often refuses frames, receive() often gives few
   std::uint32_t receive_ring_bytes = 4u << 20;
   std::uint32_t quantum_packets = 16;
   Nanos min_early_retry_delay = 4 * kMillisecond;
@@ -104,42 +115,100 @@ struct HostSettings {
 
 class Host {
  public:
-  static constexpr std::uint32_t kFrameBytes = 4096 + wire::kMaxOverhead;
-  static constexpr std::uint32_t kBurst = 32;
-
   explicit Host(const HostSettings& settings);
+  ~Host();
 
-  /// errno of Transport::create.
+  /// errno of Transport::create. With several workers the upper bits of `qpn` are replaced by the worker's number.
   int create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqId recv_cq, SimQp& out);
+  void destroy_qp(const SimQp& qp, Nanos now);
   wire::PathAddress path_to(const Host& peer) const;
 
-  /// Takes a frame from the wire; counts it by verdict.
-  wire::ParseVerdict receive(std::span<const std::byte> frame, Nanos now);
-  /// Lets the transport send one burst; calls sent(frame). True: it wants to send more.
-  template <class Sent>
-  bool transmit(Nanos now, Sent&& sent) {
-    proto::TxBurst burst{std::span(frames_), 0};
-    for (base::Frame& frame : frames_) frame.length = frame.flags = 0;
-    const bool more = transport.transmit(burst, now);
-    for (std::size_t i = 0; i < burst.count; ++i) sent(frames_[i].bytes());
-    frames_sent_ += burst.count;
-    return more;
+  // What a client does.
+  void doorbell(const SimQp& qp);
+
+  // What the conductor does.
+  proto::ModifyVerdict modify(const SimQp& qp, const proto::QpAttr& attr, std::uint32_t mask, Nanos now) {
+    return transport(qp).modify(qp.index, attr, mask, now);
   }
+  bool query(const SimQp& qp, proto::QpSnapshot& out) { return transport(qp).query(qp.index, out); }
+  void set_srq(SrqId id, proto::Srq* srq);
+  void set_address_handle(AhId id, PdId pd, const wire::PathAddress& path);
+  std::vector<proto::Event> take_events();
+
+  /// Runs in the next step, where a worker runs the commands of the conductor: after it has received, before it
+  /// sends.
+  void in_next_step(std::function<void()> act);
+  bool has_commands() const { return !commands_.empty(); }
+
+  /// A frame reaches the port. Frames of one flow arrive at one queue.
+  void arrive(std::span<const std::byte> frame);
+  /// One duty cycle of each worker, the first of them changing. Calls sent(frame) for each RoCE frame that left.
+  template <class Sent>
+  void step(Nanos now, Sent&& sent) {
+    for (std::uint32_t i = 0; i < workers_.size(); ++i) {
+      Worker& worker = *workers_[(first_ + i) % workers_.size()];
+      disturb(worker);
+      worker.loop.step(now);
+      worker.device.take_sent([&](std::span<const std::byte> frame) {
+        if (!is_roce(frame)) return;  // of the link stack
+        ++frames_sent_;
+        sent(frame);
+      });
+    }
+    ++first_;
+    commands_.clear();
+  }
+
+  Nanos next_timeout() const;
+  bool wants_transmit() const;
+  /// Whether frames wait in the port, between workers, or because the port refused them.
+  bool holds_frames() const;
+  /// Whether a step would find something to do now.
+  bool has_work() const;
+  /// Sums over all workers.
+  proto::Counters counters() const;
+  std::uint64_t frames_sent() const { return frames_sent_; }
+  std::uint64_t frames_parsed() const;  ///< whatever the verdict
+  std::uint64_t frames_taken() const;
+  std::uint64_t frames_refused() const;      ///< by lengths, headers or ICRC
+  std::uint64_t frames_misdirected() const;  ///< for no address of the host, or lost between workers
+
+  proto::Transport& transport(const SimQp& qp) { return workers_[qp.worker]->core.transport(); }
 
   const HostSettings settings;
   memory::Table table;
-  proto::Transport transport;
   std::vector<std::unique_ptr<SimCq>> cqs;
 
-  std::uint64_t frames_sent() const { return frames_sent_; }
-  std::uint64_t frames_taken() const { return frames_taken_; }
-  std::uint64_t frames_refused() const { return frames_refused_; }
-
  private:
-  AlignedBytes frame_memory_;
-  std::array<base::Frame, kBurst> frames_;
-  wire::HeaderPrediction prediction_;
-  std::uint64_t frames_sent_ = 0, frames_taken_ = 0, frames_refused_ = 0;
+  struct Worker {
+    Worker(const daemon::WorkerConfig& config, Host& host);
+    daemon::WorkerCore core;
+    SimDevice device;
+    daemon::WorkerLoop<SimDevice> loop;
+    std::unique_ptr<uroce_doorbells> bells = std::make_unique<uroce_doorbells>();
+    uroce_worker_line line{};
+    daemon::SessionPort port;
+  };
+  struct Command {
+    static constexpr std::string_view kName = "simulated";
+    void describe(daemon::ArgumentText&) const {}
+    void run(daemon::WorkerCore&) { act(); }
+    std::function<void()> act;
+  };
+  struct Posted {
+    explicit Posted(std::function<void()> act) : command{std::move(act)} {}
+    Command command;
+    daemon::Mailbox::Entry entry{daemon::WorkerCommandRef(command)};
+  };
+  void disturb(Worker& worker);
+
+  Random random_;
+  daemon::WorkerShared shared_;
+  net::LinkStack link_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<Posted>> commands_;
+  std::uint32_t first_ = 0;
+  std::uint64_t frames_sent_ = 0;
 };
 
 /// Attributes for the way from RESET to RTS.
@@ -157,8 +226,8 @@ struct Connection {
 };
 
 /// RESET -> INIT -> RTR -> RTS. The failed transition's verdict, or one with error 0.
-proto::ModifyVerdict connect(Host& host, proto::QpIndex qp, const Connection& connection, Nanos now);
-proto::ModifyVerdict change_state(Host& host, proto::QpIndex qp, proto::QpState state, Nanos now,
+proto::ModifyVerdict connect(Host& host, const SimQp& qp, const Connection& connection, Nanos now);
+proto::ModifyVerdict change_state(Host& host, const SimQp& qp, proto::QpState state, Nanos now,
                                   bool notify = false);
 
 }  // namespace uroce::sim

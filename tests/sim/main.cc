@@ -1,14 +1,21 @@
 // sim [--seeds N] [--first S] [--jobs J]     runs seeds S, S+1, ...; stops at the first that fails
+//                                            (default of S: $UROCE_SIM_FIRST, else 1)
 // sim --seed S [--trace]                     one seed, with every packet, post and completion
 // sim --unreliable ...                       UC and UD instead of the reliable services
 // sim --shared ...                           RC QPs that share receive queues
-// sim --mutations [--seeds N]                shows that the simulator notices faults: N seeds of each kind
+// sim --regressions FILE                     runs the seeds of FILE, each a line: world (reliable, unreliable,
+// shared), seed sim --mutations [--seeds N]                shows that the simulator notices faults: N seeds of each
+// kind
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -27,19 +34,30 @@ struct Options {
   std::uint64_t first = 1, seeds = 1000;
   unsigned jobs = 1;
   bool single = false, trace = false, mutations = false, keep_going = false;
+  const char* regressions = nullptr;
   WorldReport (*run)(const WorldOptions&) = run_world;
 };
+
+struct World {
+  const char* name;
+  WorldReport (*run)(const WorldOptions&);
+};
+constexpr World kWorlds[] = {{"reliable", run_world},
+                             {"unreliable", uroce::sim::run_unreliable_world},
+                             {"shared", uroce::sim::run_shared_receive_world}};
 
 [[noreturn]] void usage(const char* argument) {
   std::fprintf(stderr,
                "sim: %s is not an option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
-               "--mutations, --unreliable, --shared\n",
+               "--mutations, --unreliable, --shared, --regressions FILE\n",
                argument);
   std::exit(2);
 }
 
 Options parse(int argc, char** argv) {
   Options options;
+  const char* const rotated = std::getenv("UROCE_SIM_FIRST");
+  if (rotated != nullptr) options.first = std::strtoull(rotated, nullptr, 0);
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
     const auto number = [&]() -> std::uint64_t {
@@ -57,11 +75,13 @@ Options parse(int argc, char** argv) {
     else if (name == "--trace")
       options.trace = true;
     else if (name == "--mutations")
-      options.mutations = true;
+      options.mutations = true, options.first = 1;  // whether a fault shows depends on the seed
     else if (name == "--unreliable")
       options.run = uroce::sim::run_unreliable_world;
     else if (name == "--shared")
       options.run = uroce::sim::run_shared_receive_world;
+    else if (name == "--regressions" && i + 1 < argc)
+      options.regressions = argv[++i];
     else if (name == "--keep-going")
       options.keep_going = true;
     else
@@ -90,10 +110,11 @@ int run_lane(const Options& options, unsigned lane) {
     std::fflush(stdout);
     if (!options.keep_going) break;
   }
-  std::printf("%llu seeds, %llu frames (%llu harmed, %llu of them damaged), %llu completions, %d failures\n",
-              static_cast<unsigned long long>(count), static_cast<unsigned long long>(frames),
-              static_cast<unsigned long long>(harmed), static_cast<unsigned long long>(damaged),
-              static_cast<unsigned long long>(completions), failures);
+  std::printf(
+      "%llu seeds from %llu on, %llu frames (%llu harmed, %llu of them damaged), %llu completions, %d failures\n",
+      static_cast<unsigned long long>(count), static_cast<unsigned long long>(options.first),
+      static_cast<unsigned long long>(frames), static_cast<unsigned long long>(harmed),
+      static_cast<unsigned long long>(damaged), static_cast<unsigned long long>(completions), failures);
   return failures;
 }
 
@@ -116,6 +137,36 @@ int run_all(const Options& options) {
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) result = 1;
   }
   return result;
+}
+
+/// Lines of a world's name and a seed; # begins a comment.
+int run_regressions(const char* path) {
+  std::ifstream file(path);
+  if (!file) {
+    std::fprintf(stderr, "sim: cannot read %s\n", path);
+    return 2;
+  }
+  int failures = 0, count = 0;
+  for (std::string line; std::getline(file, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::string name;
+    std::uint64_t seed = 0;
+    if (!(words >> name)) continue;
+    const auto* world =
+        std::find_if(std::begin(kWorlds), std::end(kWorlds), [&](const World& each) { return name == each.name; });
+    if (world == std::end(kWorlds) || !(words >> seed)) {
+      std::fprintf(stderr, "sim: %s: \"%s\" is not reliable, unreliable or shared and a seed\n", path,
+                   line.c_str());
+      return 2;
+    }
+    const WorldReport report = world->run({.seed = seed});
+    ++count;
+    if (report.failure.empty()) continue;
+    ++failures;
+    std::printf("%s seed %llu: %s\n", world->name, static_cast<unsigned long long>(seed), report.failure.c_str());
+  }
+  std::printf("%d regressions, %d failures\n", count, failures);
+  return failures == 0 ? 0 : 1;
 }
 
 int run_mutations(const Options& options) {
@@ -148,5 +199,6 @@ int run_mutations(const Options& options) {
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
+  if (options.regressions != nullptr) return run_regressions(options.regressions);
   return options.mutations ? run_mutations(options) : run_all(options);
 }

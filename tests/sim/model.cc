@@ -266,8 +266,8 @@ class Replay {
 
 /// How many bytes of a message's packet at `next` may be garbage where it was cut off
 /// (proto/work/direct_placement.h).
-std::size_t garbage_bytes(const Memory& memory, std::size_t length, std::size_t next, std::size_t mtu) {
-  if (!memory.copy_early || next == 0 || next >= length) return 0;
+std::size_t garbage_bytes(std::size_t length, std::size_t next, std::size_t mtu) {
+  if (next == 0 || next >= length) return 0;
   const std::size_t left = length - next;
   if (left > mtu) return mtu;
   return left >= proto::kMinDirectPlacement ? left - proto::kDeferredTail : 0;
@@ -290,7 +290,7 @@ bool some_prefix_fits(const Memory& memory, const Flow& in, std::uint32_t mtu) {
           replay.write(work.target + done, work.payload.data() + done,
                        std::min<std::size_t>(mtu, work.length - done));
           if (possible && replay.matches()) return true;
-          const std::size_t next = done + mtu, garbage = garbage_bytes(memory, work.length, next, mtu);
+          const std::size_t next = done + mtu, garbage = garbage_bytes(work.length, next, mtu);
           if (possible && garbage != 0 && replay.matches_without(work.target + next, garbage)) return true;
         }
       } else {
@@ -337,7 +337,7 @@ void check_memory(const Memory& memory, const Flow& out, const Flow& in, std::ui
   const auto land = [&](const std::vector<Piece>& pieces, const std::vector<std::byte>& payload, bool whole,
                         bool read = false) {
     const std::size_t next = read && !whole ? next_packet(memory, pieces, payload, mtu) : payload.size();
-    const std::size_t end = next + garbage_bytes(memory, payload.size(), next, mtu);
+    const std::size_t end = next + garbage_bytes(payload.size(), next, mtu);
     over_pieces(pieces, payload.size(), [&](std::size_t at, std::size_t from, std::size_t bytes) {
       if (whole) {
         std::memcpy(&image[at], &payload[from], bytes);

@@ -104,8 +104,6 @@ struct Memory {
   const std::vector<std::byte>* arena = nullptr;  ///< now
   std::vector<std::byte> initial;
   Piece target;  ///< the zone that the peer's WRITEs and atomics change
-  /// A packet whose ICRC is bad may leave garbage where a cut off WRITE or READ would have gone on.
-  bool copy_early = false;
 };
 
 /// Every byte of an end's memory: `out` is the flow in which it is requester, `in` the one in which it is

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "wire/network_headers.h"
+
 namespace uroce::sim {
 namespace {
 
@@ -32,6 +34,11 @@ std::size_t bth_offset(std::span<const std::byte> frame) {
   if (frame.size() <= ip) return frame.size();
   const std::size_t ip_bytes = (at(frame, ip) >> 4) == 4 ? std::size_t{at(frame, ip)} % 16 * 4 : 40;
   return std::min(ip + ip_bytes + 8, frame.size());
+}
+
+bool is_roce(std::span<const std::byte> frame) {
+  const std::size_t bth = bth_offset(frame);
+  return bth < frame.size() && (at(frame, bth - 6) << 8 | at(frame, bth - 5)) == wire::kRoceUdpPort;
 }
 
 std::uint32_t dest_qpn_of(std::span<const std::byte> frame) {

@@ -81,6 +81,8 @@ class Network {
 
 /// Destination QPN of a frame; ~0 when it is too short.
 std::uint32_t dest_qpn_of(std::span<const std::byte> frame);
+/// Whether the UDP header is there and names the port of RoCEv2.
+bool is_roce(std::span<const std::byte> frame);
 /// Where the BTH starts, by the Ethernet and IP headers; frame.size() when it has none.
 std::size_t bth_offset(std::span<const std::byte> frame);
 

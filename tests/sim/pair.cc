@@ -125,7 +125,7 @@ void Pair::connect_ends(Nanos now) {
   }
   for (End& end : ends_) {
     end.connection.type = end.qp->sizes.type;
-    const proto::ModifyVerdict verdict = connect(*end.host, end.qp->index, end.connection, now);
+    const proto::ModifyVerdict verdict = connect(*end.host, *end.qp, end.connection, now);
     if (verdict.error != 0) throw Violation(std::string("connect: ") + verdict.what);
   }
 }
@@ -154,18 +154,17 @@ void Pair::change_states(int side, Nanos now) {
   if (ending_ == Ending::kToError && side == bad_side_ && !end.moved_to_error && end.out.works.size() >= bad_at_) {
     trace("client moves QP " + std::to_string(end.qp->qpn.value) + " to ERR");
     end.moved_to_error = true;
-    if (change_state(*end.host, end.qp->index, proto::QpState::kErr, now).error != 0) throw Violation("to ERR");
+    if (change_state(*end.host, *end.qp, proto::QpState::kErr, now).error != 0) throw Violation("to ERR");
   }
   if (side != drain_side_) return;
   if (drain_ == Drain::kPlanned && !end.out.works.empty() && random_.chance(0.3)) {
     trace("client drains QP " + std::to_string(end.qp->qpn.value));
     drain_ = Drain::kAsked;
-    if (change_state(*end.host, end.qp->index, proto::QpState::kSqd, now, true).error != 0)
-      throw Violation("to SQD");
+    if (change_state(*end.host, *end.qp, proto::QpState::kSqd, now, true).error != 0) throw Violation("to SQD");
   } else if (drain_ == Drain::kDrained && now >= drain_until_) {
     if (end.out.completed != drained_at_) throw Violation("a work completed while the send queue was drained");
     drain_ = Drain::kOver;
-    if (change_state(*end.host, end.qp->index, proto::QpState::kRts, now).error != 0) throw Violation("SQD to RTS");
+    if (change_state(*end.host, *end.qp, proto::QpState::kRts, now).error != 0) throw Violation("SQD to RTS");
     trace("client takes QP " + std::to_string(end.qp->qpn.value) + " back to RTS");
   }
 }
@@ -176,7 +175,7 @@ void Pair::on_event(const Host& host, const proto::Event& event, Nanos now) {
   if (drain_ != Drain::kAsked || side != drain_side_) throw Violation("SQ drained though nobody asked");
   const End& end = ends_[side];
   proto::QpSnapshot snapshot;
-  end.host->transport.query(end.qp->index, snapshot);
+  end.host->query(*end.qp, snapshot);
   if (snapshot.sq_draining || snapshot.psns_in_flight != 0) throw Violation("drained with packets in flight");
   drain_ = Drain::kDrained;
   drained_at_ = end.out.completed;
@@ -204,7 +203,7 @@ bool Pair::post_works(int side) {
   }
   if (!posted) return false;
   end.qp->sq.publish();
-  end.host->transport.doorbell(end.qp->index);
+  end.host->doorbell(*end.qp);
   return true;
 }
 
@@ -290,7 +289,7 @@ bool Pair::works_done(const End& end) const {
   if (end.out.works_done()) return true;
   // The last works were unsignaled: no completion reports their success.
   proto::QpSnapshot snapshot;
-  return silent_rest(end.out) && end.host->transport.query(end.qp->index, snapshot) && snapshot.sq_outstanding == 0;
+  return silent_rest(end.out) && end.host->query(*end.qp, snapshot) && snapshot.sq_outstanding == 0;
 }
 
 bool Pair::side_done(int side) const {
@@ -320,11 +319,11 @@ bool Pair::finish(Nanos now, const std::function<void()>& poll) {
     }
     if (end.in_error()) continue;
     proto::QpSnapshot snapshot;
-    end.host->transport.query(end.qp->index, snapshot);
+    end.host->query(*end.qp, snapshot);
     if (snapshot.sq_outstanding != 0 || snapshot.psns_in_flight != 0)
       throw Violation("done, but works outstanding");
     // What is left of the receives is flushed, in order, and the one that a message had begun too.
-    if (change_state(*end.host, end.qp->index, proto::QpState::kErr, now).error != 0) throw Violation("to ERR");
+    if (change_state(*end.host, *end.qp, proto::QpState::kErr, now).error != 0) throw Violation("to ERR");
   }
   poll();
   for (int side = 0; side < 2; ++side) {
@@ -336,8 +335,7 @@ bool Pair::finish(Nanos now, const std::function<void()>& poll) {
   for (End& end : ends_) {
     setting_.network->forget(end.qp->qpn);
     if (again) {
-      if (change_state(*end.host, end.qp->index, proto::QpState::kReset, now).error != 0)
-        throw Violation("to RESET");
+      if (change_state(*end.host, *end.qp, proto::QpState::kReset, now).error != 0) throw Violation("to RESET");
       end.qp->sq.reset();
       end.qp->rq.reset();
     } else {
@@ -362,7 +360,7 @@ std::string Pair::describe() const {
     const End& end = ends_[side];
     const Flow& in = ends_[1 - side].out;
     proto::QpSnapshot snapshot;
-    if (!closed_) end.host->transport.query(end.qp->index, snapshot);
+    if (!closed_) end.host->query(*end.qp, snapshot);
     out << "\n  side " << side << ": QPN " << end.qp->qpn.value << " state " << static_cast<int>(snapshot.state)
         << " sq_psn " << end.connection.sq_psn.value() << " works " << end.out.works.size() << " (+"
         << end.works_left << " to post) completed " << end.out.completed << (end.out.failed ? " failed" : "")

@@ -103,6 +103,7 @@ class SharedReceiveWorld {
   Nanos longest_trip_ = 0;
   std::uint32_t largest_ = 0, mtu_ = 0;
   std::uint64_t completions_ = 0, steps_ = 0;
+  std::uint64_t may_be_refused_ = 0;  ///< damaged frames that arrived
 };
 
 }  // namespace uroce::sim

@@ -111,6 +111,7 @@ class UnreliableWorld {
   std::unique_ptr<Network> network_;
   std::uint32_t largest_ = 0;
   std::uint64_t completions_ = 0, steps_ = 0;
+  std::uint64_t may_be_refused_ = 0;  ///< damaged frames that arrived
 };
 
 }  // namespace uroce::sim

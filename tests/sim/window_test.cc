@@ -55,14 +55,14 @@ class Crowd {
         qp->sq.advance();
       }
       qp->sq.publish();
-      hosts_[0]->transport.doorbell(qp->index);
+      hosts_[0]->doorbell(*qp);
     }
   }
 
   void limit(std::uint32_t number, std::uint32_t kbps) {
     proto::QpAttr attr;
     attr.rate_kbps = kbps;
-    ASSERT_EQ(hosts_[0]->transport.modify(qps_[0][number]->index, attr, proto::kAttrRateLimit, now_).error, 0);
+    ASSERT_EQ(hosts_[0]->modify(*qps_[0][number], attr, proto::kAttrRateLimit, now_).error, 0);
   }
 
   /// Until every work is complete, or `most` steps are over. Completions by QPN.
@@ -74,18 +74,17 @@ class Crowd {
   void step() {
     Nanos next = network_.next_arrival();
     for (auto& host : hosts_) {
-      next = std::min(next, host->transport.wants_transmit() ? now_ + 300 : host->transport.next_timeout());
+      next = std::min(next, host->has_work() ? now_ + 300 : host->next_timeout());
     }
     ASSERT_NE(next, kNever) << "nothing will ever happen";
     now_ = std::max(now_, next);
     while (network_.receive(now_, [&](const Arrival& arrival, std::span<const std::byte> frame) {
       if (arrival.to == 0) count(frame, false);
-      hosts_[arrival.to]->receive(frame, now_);
+      hosts_[arrival.to]->arrive(frame);
     })) {
     }
     for (std::uint32_t id = 0; id < 2; ++id) {
-      if (hosts_[id]->transport.next_timeout() <= now_) hosts_[id]->transport.advance(now_);
-      hosts_[id]->transmit(now_, [&](std::span<const std::byte> frame) {
+      hosts_[id]->step(now_, [&](std::span<const std::byte> frame) {
         if (id == 0) count(frame, true);
         network_.send(1 - id, frame, now_);
       });
@@ -107,7 +106,7 @@ class Crowd {
   std::uint64_t bytes_of(std::uint32_t qpn) const { return bytes_of_.at(qpn); }
   Nanos last_of(std::uint32_t qpn) const { return last_.at(qpn); }
   const std::vector<std::byte>& memory(int id) const { return memory_[id]; }
-  const proto::Counters& counters(int id) const { return hosts_[id]->transport.counters(); }
+  proto::Counters counters(int id) const { return hosts_[id]->counters(); }
 
  private:
   void add_qp(std::uint32_t id, std::uint32_t number, std::uint32_t mtu) {
@@ -122,7 +121,7 @@ class Crowd {
     c.path_mtu = mtu;
     c.timeout = 16;
     c.max_rd_atomic = c.max_dest_rd_atomic = 16;
-    ASSERT_EQ(connect(*hosts_[id], qp.index, c, 0).error, 0);
+    ASSERT_EQ(connect(*hosts_[id], qp, c, 0).error, 0);
   }
 
   /// READ bytes that are asked for and have not come.

@@ -71,7 +71,7 @@ class World {
   void step();
   Nanos next_moment() const;
   void deliver();
-  void transmit();
+  void run_hosts();
   void send(std::uint32_t from, std::span<const std::byte> frame);
   void poll();
   void dispatch(Host& host, std::uint32_t cq, const uroce_cqe& cqe);
@@ -92,6 +92,7 @@ class World {
   std::vector<std::unique_ptr<Host>> hosts_;
   std::unique_ptr<Network> network_;
   std::vector<std::unique_ptr<Pair>> pairs_;
+  std::uint64_t may_be_refused_ = 0;  ///< damaged frames that arrived
   std::uint32_t mutation_countdown_ = 0;
   bool mutated_ = false;
   std::vector<uroce_cqe> held_;
