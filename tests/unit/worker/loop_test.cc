@@ -1,31 +1,11 @@
 // Two workers joined in memory, turned by WorkerLoop::step() alone: virtual time, no thread.
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
+#include "allocations.h"
 #include "host.h"
-
-namespace {
-
-std::size_t g_allocations = 0;  // by operator new, of the whole program
-
-void* allocate(std::size_t bytes) {
-  ++g_allocations;
-  return std::malloc(bytes);
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  if (void* const memory = allocate(bytes)) return memory;
-  throw std::bad_alloc();
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace uroce::daemon::testing {
 namespace {
@@ -99,9 +79,9 @@ TEST_F(WorkerLoopTest, StepsAllocateNoMemoryEvenWithASnifferAndOffloadedChecksum
     }
     a.rc.post_write(7, a.sge(0, 65536), Host::kIova, b.key.value);
     a.ring();
-    const std::size_t before = g_allocations;
+    const std::size_t before = allocations();
     for (int i = 0; i < 100; ++i) step();
-    const std::size_t made = g_allocations - before;
+    const std::size_t made = allocations() - before;
     sniffed += a.poll(Qpn{0x30});
     return made;
   };
