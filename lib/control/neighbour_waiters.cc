@@ -22,8 +22,7 @@ std::vector<NeighbourKey> NeighbourWaiters::keys() const {
   std::vector<NeighbourKey> keys;
   for (const auto& [id, waiter] : waiters_) keys.push_back(waiter.key);
   std::ranges::sort(keys);
-  const auto rest = std::ranges::unique(keys);
-  keys.erase(rest.begin(), rest.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   return keys;
 }
 
