@@ -145,7 +145,7 @@ struct Fixture {
   /// Sends what `host` has to send; each frame must be good, if no raw packet QP made it. take(frame) gets it.
   template <class Take>
   void flush(sim::Host& host, Take&& take) {
-    for (int burst = 0; burst < 64; ++burst) {
+    for (int step = 0; step < 16 || host.holds_frames(); ++step) {
       host.step(now, [&](std::span<const std::byte> frame) {
         wire::RxPacket packet;
         if (wire::parse(frame, {}, packet) != wire::ParseVerdict::kOk && !raw()) {
