@@ -1,6 +1,6 @@
 /* Control messages of connection management (drivers/rdmacm), on the same socket as abi/control.h. A CM id in the
- * daemon is one rdma_cm_id on one device; its handle is never given out twice to a session. What happens to it is
- * told by uroce_cm_event records on the socket of its channel, in order. */
+ * daemon is one rdma_cm_id on one device; a session never gets the same handle twice. Its events are reported in
+ * order, as uroce_cm_event records on the socket of its channel. */
 #pragma once
 
 #include "abi/control.h"
@@ -19,7 +19,7 @@ enum uroce_cm_command {
   UROCE_CMD_CM_CONNECT,
   UROCE_CMD_CM_ACCEPT,
   UROCE_CMD_CM_REJECT,
-  UROCE_CMD_CM_ESTABLISH,  /* uroce_handle: RTU, or the first packet came before it */
+  UROCE_CMD_CM_ESTABLISH,  /* uroce_handle: send the RTU, or the first packet arrived before the peer's RTU */
   UROCE_CMD_CM_DISCONNECT, /* uroce_handle */
   UROCE_CMD_CM_MIGRATE,
   UROCE_CMD_CM_JOIN,
@@ -27,7 +27,7 @@ enum uroce_cm_command {
   UROCE_CMD_CM_END,
 };
 
-/* An IP address and port, as the client's sockaddr says. family 0: none. */
+/* IP address and port of the client's sockaddr. family 0: none. */
 struct uroce_cm_address {
   uint8_t gid[16]; /* IPv4 as ::ffff:a.b.c.d; all zero, or ::ffff:0.0.0.0: any */
   uint16_t family; /* AF_INET or AF_INET6 */
@@ -35,18 +35,19 @@ struct uroce_cm_address {
   uint32_t scope;
 };
 
-/* OPEN_CHANNEL, with one descriptor: the sending end of an AF_UNIX SOCK_SEQPACKET pair, each message of which is
- * one uroce_cm_event. Answer: uroce_handle. */
+/* OPEN_CHANNEL, with one descriptor: the sending end of an AF_UNIX SOCK_SEQPACKET pair; each message is one
+ * uroce_cm_event. Answer: uroce_handle. */
 struct uroce_cm_channel_request {
-  uint32_t device; /* comes back in every event */
+  uint32_t device; /* returned in every event */
   uint32_t reserved;
 };
 
 enum uroce_cm_id_flags {
   UROCE_CM_REUSE_ADDRESS = 1,
-  UROCE_CM_ONLY_FAMILY = 2, /* an IPv6 wildcard that leaves IPv4 alone */
+  UROCE_CM_ONLY_FAMILY = 2, /* an IPv6 wildcard that does not include IPv4 */
 };
-/* CREATE_ID: made and bound. Errors: EADDRINUSE, ENODEV (no such address here), EADDRNOTAVAIL (no port left). */
+/* CREATE_ID creates an id and binds it. EADDRINUSE; ENODEV: the port has no such address; EADDRNOTAVAIL: all port
+ * numbers are in use. */
 struct uroce_cm_create_id_request {
   uint32_t channel;
   uint32_t port_space; /* rdma_port_space */
@@ -54,7 +55,7 @@ struct uroce_cm_create_id_request {
   uint32_t qp_type;               /* ibv_qp_type */
   struct uroce_cm_address source; /* port 0: any */
 };
-/* What an id is bound to. Also the answer to RESOLVE_ADDRESS and LISTEN. */
+/* The address that an id is bound to. Also the answer to RESOLVE_ADDRESS and LISTEN. */
 struct uroce_cm_bound_response {
   uint32_t handle;
   uint32_t sgid_index; /* ~0: any address */
@@ -62,11 +63,12 @@ struct uroce_cm_bound_response {
   uint8_t gid[16];
 };
 
-/* RESOLVE_ADDRESS: ENETUNREACH when no route leads there; else ADDR_RESOLVED or ADDR_ERROR follow. */
+/* RESOLVE_ADDRESS: ENETUNREACH without a route to the destination; otherwise an ADDR_RESOLVED or ADDR_ERROR event
+ * follows. */
 struct uroce_cm_resolve_request {
   uint32_t handle;
   uint32_t timeout_ms;
-  struct uroce_cm_address source; /* family 0: as bound, or as the route says */
+  struct uroce_cm_address source; /* family 0: the bound address, or the one that the route selects */
   struct uroce_cm_address destination;
 };
 
@@ -109,20 +111,20 @@ struct uroce_cm_migrate_request {
   uint32_t channel;
 };
 
-/* JOIN: MULTICAST_JOIN follows, with `context`. Membership of the QP is ATTACH_MCAST's business. */
+/* JOIN: a MULTICAST_JOIN event with `context` follows. ATTACH_MCAST attaches the QP. */
 struct uroce_cm_join_request {
   uint32_t handle;
-  uint8_t traffic_class; /* for what is sent to the group */
+  uint8_t traffic_class; /* of packets to the group */
   uint8_t reserved[3];
   uint64_t context;
   struct uroce_cm_address group;
 };
 
-/* What the QP of an id needs to know of the path and the peer (rdma_init_qp_attr). */
+/* Attributes of the path and the peer that the QP of an id needs (rdma_init_qp_attr). */
 struct uroce_cm_path {
   uint8_t gid[16]; /* of the peer */
   uint32_t sgid_index;
-  uint32_t local_psn, remote_psn; /* first PSN that we expect, and that the peer expects */
+  uint32_t local_psn, remote_psn; /* the first PSN that we expect, and that the peer expects */
   uint32_t remote_qpn;
   uint8_t path_mtu; /* ibv_mtu */
   uint8_t ack_timeout, retry_count, rnr_retry_count;
@@ -146,7 +148,7 @@ struct uroce_cm_event {
   struct uroce_cm_parameters parameters; /* the peer's */
 };
 
-/* POST: writes a record into a channel of this session, for an event that was read from another. */
+/* POST: writes a record to a channel of this session; used for an event that was read from another channel. */
 struct uroce_cm_post_request {
   uint32_t channel;
   uint32_t reserved;

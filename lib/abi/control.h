@@ -1,7 +1,7 @@
 /* Control messages between a client and the daemon: one SOCK_SEQPACKET message each way on the Unix socket
  * RUN_DIR/NAME.sock, file descriptors with SCM_RIGHTS. A request is uroce_request, then the struct of its
  * command; a response is uroce_response, then the struct of its command when status is 0. Commands of one
- * connection are answered in order. Handles are numbers that the daemon gave out to this session. */
+ * connection are answered in order. Handles are numbers that the daemon has assigned within this session. */
 #pragma once
 
 #include "abi/segment.h"
@@ -70,10 +70,10 @@ struct uroce_response {
   uint32_t command;
   uint32_t sequence;
   int32_t status; /* 0 or a positive errno */
-  uint32_t fds;   /* descriptors that came with it */
+  uint32_t fds;   /* number of descriptors attached to the message */
 };
 
-/* Chunks that the client has not seen yet, in the order of the descriptors that came with the response. */
+/* Chunks that are new to the client, in the order of the descriptors attached to the response. */
 struct uroce_new_chunks {
   uint32_t count;
   uint32_t first; /* number of the first; they are consecutive */
@@ -84,7 +84,7 @@ struct uroce_new_chunks {
   } chunk[4];
 };
 
-/* HELLO. Descriptors of the answer: chunks 0 and 1, then one eventfd a worker, then the event pipe. */
+/* HELLO. Descriptors of the answer: chunks 0 and 1, then one eventfd per worker, then the event pipe. */
 struct uroce_hello_request {
   uint32_t version; /* UROCE_ABI_VERSION */
   uint32_t pid;     /* in the client's namespace; the daemon trusts SO_PEERCRED only */
@@ -137,7 +137,7 @@ struct uroce_port_response {
   uint32_t active_speed, active_width;
   uint32_t phys_state;
   uint32_t port_cap_flags2;
-  uint32_t bad_pkeys, bad_qkeys; /* packets that were dropped for them, modulo 2^32 */
+  uint32_t bad_pkeys, bad_qkeys; /* packets dropped because of a wrong P_Key or Q_Key, modulo 2^32 */
   uint32_t reserved;
 };
 
@@ -159,8 +159,8 @@ struct uroce_handle { /* ALLOC_PD answer, DEALLOC_PD, DEREG_MR, DESTROY_* reques
   uint32_t reserved;
 };
 
-/* REG_MR: where the bytes are. The pieces cover [addr, addr + length) page by page, in order; `fd` is the index of
- * the descriptor that came along. piece_count 0: indirect, reached through /proc/PID/mem. With
+/* REG_MR: the files that hold the memory. The pieces cover [addr, addr + length) page by page, in order; `fd` is
+ * the index of an attached descriptor. piece_count 0: indirect, accessed through /proc/PID/mem. With
  * IBV_ACCESS_ON_DEMAND an indirect region may have holes, and addr 0 with length 2^64 - 1 is the whole address
  * space (implicit). */
 #define UROCE_MAX_MR_PIECES 64u
@@ -186,9 +186,10 @@ struct uroce_reg_mr_response {
   uint32_t reserved;
 };
 
-/* REREG_MR: what of `mr` counts is said by `mask`; the pieces come with UROCE_REREG_TRANSLATION, and also without
- * where the new access writes and the old did not (addr and length as registered). The keys change. After an error
- * the region is as it was. Answer: uroce_reg_mr_response, with the same handle. */
+/* REREG_MR (ibv_rereg_mr(3)): `mask` selects the fields of `mr` that are used. The pieces are required with
+ * UROCE_REREG_TRANSLATION, and also when the new access permits writing and the old did not (addr and length as
+ * registered). The keys change. After an error the region is unchanged. Answer: uroce_reg_mr_response, with the
+ * same handle. */
 enum uroce_rereg_mask { /* ibv_rereg_mr_flags */
                         UROCE_REREG_TRANSLATION = 1,
                         UROCE_REREG_PD = 2,
@@ -200,15 +201,15 @@ struct uroce_rereg_mr_request {
   struct uroce_reg_mr_request mr;
 };
 
-/* ALLOC_NULL_MR: a region of all addresses whose L_Key reads zeroes and drops what is written. Request:
- * uroce_handle of the PD; answer: uroce_reg_mr_response. Freed by DEREG_MR. */
+/* ALLOC_NULL_MR (ibv_alloc_null_mr(3)): a region of all addresses; reads return zeroes, writes are dropped.
+ * Request: uroce_handle of the PD; answer: uroce_reg_mr_response. Freed by DEREG_MR. */
 
-/* ALLOC_FAST_MR: uroce_reg_mr_request of the memory and the most access that may ever be given. The key is good for
- * nothing until a UROCE_WR_REG_MR work request gives it a range of that memory; LOCAL_INV or the peer's SEND with
- * invalidate take the range away again. Answer: uroce_reg_mr_response. Freed by DEREG_MR. */
+/* ALLOC_FAST_MR: uroce_reg_mr_request of the memory and of all access rights that a registration may grant. The key
+ * is invalid until a UROCE_WR_REG_MR work request assigns it a range of that memory; LOCAL_INV or the peer's SEND
+ * with invalidate make it invalid again. Answer: uroce_reg_mr_response. Freed by DEREG_MR. */
 
-/* ALLOC_MW. DEALLOC_MW takes uroce_handle. In the UROCE_WR_BIND_MW entry mw_handle is the R_Key now and rkey
- * the one to be: equal but for the lowest byte. */
+/* ALLOC_MW. DEALLOC_MW takes uroce_handle. In the UROCE_WR_BIND_MW entry mw_handle is the current R_Key and rkey
+ * the new one; they differ in the lowest byte only. */
 struct uroce_alloc_mw_request {
   uint32_t pd;
   uint32_t type; /* ibv_mw_type: 1 or 2 */
@@ -221,7 +222,7 @@ struct uroce_alloc_mw_response {
 /* CREATE_CHANNEL: no request body. The descriptor is the read end of a pipe; each event is one uint64_t, the
  * `cookie` of its CQ. */
 enum uroce_cq_flags {
-  UROCE_CQ_IGNORE_OVERRUN = 1, /* an entry that finds no room is lost, and that is no error */
+  UROCE_CQ_IGNORE_OVERRUN = 1, /* an entry that does not fit is dropped, without an error */
 };
 struct uroce_create_cq_request {
   uint32_t entries; /* at least */
@@ -238,9 +239,9 @@ struct uroce_create_cq_response {
   struct uroce_place client; /* uroce_cq_client_block */
 };
 
-/* RESIZE_CQ: entries that were not polled yet move to the new ring and keep their indices modulo 2^32. The client
- * polls nothing from the request until it reads the new ring (it holds the CQ's lock). EINVAL: more entries wait
- * than would fit. */
+/* RESIZE_CQ: entries that were not polled yet move to the new ring and keep their indices modulo 2^32. From the
+ * request until it uses the new ring, the client does not poll (it holds the CQ's lock). EINVAL: the entries that
+ * were not polled yet do not fit. */
 struct uroce_resize_cq_request {
   uint32_t handle;
   uint32_t entries; /* at least */
@@ -252,8 +253,8 @@ struct uroce_resize_cq_response {
   struct uroce_place ring;
 };
 
-/* MODIFY_CQ: an event waits for `count` entries or `period_us` after the first, whichever comes first. 0
- * and 0: no moderation; a count without a period has the longest. */
+/* MODIFY_CQ: an event is delayed until there are `count` entries or `period_us` have passed since the first,
+ * whichever comes first. 0 and 0: no moderation; a count without a period uses the longest period. */
 struct uroce_modify_cq_request {
   uint32_t handle;
   uint32_t count;     /* at most 65535 */
@@ -261,17 +262,17 @@ struct uroce_modify_cq_request {
   uint32_t reserved;
 };
 
-/* CREATE_SRQ. The client posts under a lock of its own: an entry into the ring, then the producer index. `srqn` is
- * what a peer's XRC packets name, and what CQEs say. */
+/* CREATE_SRQ. The client posts under a lock of its own: it writes an entry to the ring, then the producer index.
+ * `srqn` is the number in a peer's XRC packets and in CQEs. */
 struct uroce_create_srq_request {
   uint32_t pd;
   uint32_t type; /* ibv_srq_type: 0 basic, 1 XRC */
   uint32_t max_wr, max_sge;
-  uint32_t limit; /* 0: no event wanted */
+  uint32_t limit; /* 0: no limit event */
   uint32_t xrcd;  /* handle; XRC only, else 0 */
   uint32_t cq;    /* handle; XRC only, else 0 */
   uint32_t reserved;
-  uint64_t cookie; /* comes back with asynchronous events */
+  uint64_t cookie; /* returned in asynchronous events */
 };
 struct uroce_create_srq_response {
   uint32_t handle;
@@ -284,8 +285,8 @@ struct uroce_create_srq_response {
   struct uroce_place ring;   /* uroce_rq_entry, `stride` bytes apart */
 };
 
-/* MODIFY_SRQ. With UROCE_SRQ_MAX_WR the daemon moves what is posted to a new ring; indices go on, and the client
- * posts nothing meanwhile (it holds the SRQ's lock). */
+/* MODIFY_SRQ. With UROCE_SRQ_MAX_WR the daemon moves the posted entries to a new ring under their indices; the
+ * client does not post until then (it holds the SRQ's lock). */
 enum uroce_srq_mask { /* ibv_srq_attr_mask */
                       UROCE_SRQ_MAX_WR = 1,
                       UROCE_SRQ_LIMIT = 2,
@@ -309,23 +310,23 @@ struct uroce_query_srq_response {
   uint32_t reserved;
 };
 
-/* OPEN_XRCD: of the file whose descriptor comes along, shared by all who open one of the same file; or a private
- * one without a descriptor. Answer: uroce_handle. EAGAIN: it does not exist and O_CREAT is not given; EINVAL: it
- * does, and O_EXCL is. CLOSE_XRCD: uroce_handle; EBUSY while this session has QPs or SRQs in it. */
+/* OPEN_XRCD (ibv_open_xrcd(3)): with a descriptor attached, the domain of that file, shared by all sessions that
+ * open it; without, a private domain. Answer: uroce_handle. EAGAIN: the domain does not exist and O_CREAT is not
+ * set; EINVAL: it exists and O_EXCL is set. CLOSE_XRCD: uroce_handle; EBUSY while this session has QPs or SRQs in
+ * it. */
 struct uroce_open_xrcd_request {
   uint32_t oflags; /* O_CREAT, O_EXCL */
   uint32_t reserved;
 };
 
-/* CREATE_QP. What a type does not have is 0: a UD, UC, RC or raw packet QP has no xrcd; an XRC initiator
- * (IBV_QPT_XRC_SEND) has no recv_cq, srq, xrcd, max_recv_*; an XRC target (IBV_QPT_XRC_RECV) has an xrcd and
- * nothing else; a work queue (ibv_wq, for receives) has no send_cq, srq, xrcd, max_send_*, max_inline. EPERM: raw
- * packets (also by a flow or RSS) are for processes with CAP_NET_RAW. A work queue's state is RESET, RTR (ready) or
- * ERR. */
+/* CREATE_QP. Fields that a type does not use are 0: a UD, UC, RC or raw packet QP has no xrcd; an XRC initiator
+ * (IBV_QPT_XRC_SEND) has no recv_cq, srq, xrcd, max_recv_*; an XRC target (IBV_QPT_XRC_RECV) has only an xrcd; a
+ * work queue (ibv_wq, for receives) has no send_cq, srq, xrcd, max_send_*, max_inline. EPERM: raw packet QPs, flows
+ * and RSS require CAP_NET_RAW. A work queue's state is RESET, RTR (ready) or ERR. */
 enum uroce_qp_flags {
   UROCE_QP_SIGNAL_ALL = 1,
-  UROCE_QP_BLOCK_OWN_MULTICAST = 2, /* UD: gets no copy of what it sends to its own groups */
-  UROCE_QP_STRIP_VLAN = 4,          /* raw packets, WQ: a received tag goes to uroce_cqe::vlan_id, all 16 bits */
+  UROCE_QP_BLOCK_OWN_MULTICAST = 2, /* UD: its own messages to its groups are not looped back to it */
+  UROCE_QP_STRIP_VLAN = 4,          /* raw packets, WQ: a received tag moves to uroce_cqe::vlan_id, all 16 bits */
 };
 struct uroce_create_qp_request {
   uint32_t type; /* ibv_qp_type, or UROCE_QPT_WQ */
@@ -336,10 +337,10 @@ struct uroce_create_qp_request {
   uint32_t xrcd;
   uint32_t max_tso_header; /* bytes, raw packets only: at most UROCE_MAX_TSO_HEADER; 0: no UROCE_WR_TSO */
   uint32_t reserved;
-  uint64_t cookie; /* comes back with asynchronous events */
+  uint64_t cookie; /* returned in asynchronous events */
 };
-/* A queue that the QP does not have (a receive queue beside an SRQ, both of an XRC target) has 0 entries, and its
- * place, like `client` and `daemon` of an XRC target, means nothing. */
+/* A queue that the QP does not have (the receive queue of a QP with an SRQ, both queues of an XRC target) has 0
+ * entries, and its place is undefined, as are `client` and `daemon` of an XRC target. */
 struct uroce_create_qp_response {
   uint32_t handle;
   uint32_t qpn;
@@ -354,15 +355,15 @@ struct uroce_create_qp_response {
   struct uroce_place sq, rq; /* rings */
 };
 
-/* OPEN_QP: an XRC target that another session may have made in this domain. It lives until all have destroyed it or
- * ended. Answer: uroce_create_qp_response. */
+/* OPEN_QP (ibv_open_qp(3)): opens an XRC target of this domain, which another session may have created. It exists
+ * until all its users have destroyed it or ended. Answer: uroce_create_qp_response. */
 struct uroce_open_qp_request {
   uint32_t xrcd;
   uint32_t qpn;
   uint64_t cookie;
 };
 
-/* ATTACH_MCAST, DETACH_MCAST: a UD QP and a group (an IPv4 one as ::ffff:a.b.c.d). No answer body. */
+/* ATTACH_MCAST, DETACH_MCAST: a UD QP and a group (IPv4 as ::ffff:a.b.c.d). No answer body. */
 struct uroce_mcast_request {
   uint32_t qp;
   uint32_t lid; /* ignored: RoCE has none */
@@ -380,8 +381,8 @@ struct uroce_av {
   uint16_t dlid;
   uint8_t sl;
   uint8_t port_num;
-  uint8_t static_rate;   /* kept for a query; what paces is rate_limit */
-  uint8_t src_path_bits; /* the same: RoCE has no LIDs */
+  uint8_t static_rate;   /* only returned by a query; rate_limit paces the QP */
+  uint8_t src_path_bits; /* only returned by a query: RoCE has no LIDs */
   uint16_t reserved;
 };
 #define UROCE_MAX_RATE_KBPS 400000000u
@@ -391,7 +392,7 @@ struct uroce_qp_attr {
   uint32_t qkey, rq_psn, sq_psn, dest_qpn, access_flags;
   uint32_t sqd_notify, pkey_index, port, timeout, retry_cnt, rnr_retry, min_rnr_timer;
   uint32_t max_rd_atomic, max_dest_rd_atomic, path_mig_state;
-  uint32_t rate_limit; /* kbit/s of all that it sends, with headers: 0 (no limit) or up to UROCE_MAX_RATE_KBPS */
+  uint32_t rate_limit; /* kbit/s of all packets sent, with headers: 0 (no limit) or up to UROCE_MAX_RATE_KBPS */
   uint32_t rate_burst; /* bytes that may leave back to back; 0: 1 ms of the rate */
   struct uroce_av av;
 };
@@ -406,15 +407,15 @@ struct uroce_query_qp_response {
   uint32_t reserved;
 };
 
-/* CREATE_AH. The handle in the answer is what uroce_sq_entry::ah names. */
+/* CREATE_AH. uroce_sq_entry::ah takes the handle in the answer. */
 struct uroce_create_ah_request {
   uint32_t pd;
   uint32_t reserved;
   struct uroce_av av;
 };
 
-/* RESOLVE_NEIGHBOUR: whom frames to an address go to: the neighbour itself, or the gateway. Waits for its answer as
- * CREATE_AH does. */
+/* RESOLVE_NEIGHBOUR: the link-layer address of the next hop to a destination: the neighbour itself, or the gateway.
+ * Like CREATE_AH, it waits for ARP or neighbour discovery. */
 struct uroce_resolve_request {
   struct uroce_av av;
 };
@@ -423,15 +424,14 @@ struct uroce_resolve_response {
   uint16_t vlan; /* 0xffff: none */
 };
 
-/* IMPORT_DEVICE: the descriptor that comes along is another session's share descriptor, which is the memfd of its
- * chunk 0. From then on this session may import that one's PDs, MRs and device memory. No bodies. What is imported
- * lives as long as the session that made it; whoever imports has a socket, queues and events of its own. ENOENT: no
- * session of this daemon has that descriptor. */
+/* IMPORT_DEVICE (ibv_import_device(3)): the attached descriptor is the memfd of another session's chunk 0. After
+ * that, this session may import the other session's PDs, MRs and device memory. No bodies. An imported object
+ * exists until the session that created it ends; the importing session has its own socket, queues and events.
+ * ENOENT: the descriptor does not belong to a session of this daemon. */
 
-/* IMPORT_PD: uroce_handle of the other session's PD; answer: uroce_handle, one of this session, freed by
- * DEALLOC_PD. */
+/* IMPORT_PD: uroce_handle of the other session's PD; answer: uroce_handle of this session, freed by DEALLOC_PD. */
 
-/* IMPORT_MR: an MR of the other session that lies in the imported PD. Nothing has to be given back. */
+/* IMPORT_MR: an MR of the other session in the imported PD. It is not freed. */
 struct uroce_import_mr_request {
   uint32_t pd; /* of this session, imported */
   uint32_t mr; /* of the other session */
@@ -442,9 +442,9 @@ struct uroce_import_mr_response {
   uint64_t length;
 };
 
-/* ALLOC_DM: device memory is a memfd of the client's, sealed against shrinking, whose descriptor comes along: the
- * daemon keeps it for who imports it. Answer: uroce_handle. FREE_DM: uroce_handle. IMPORT_DM: uroce_handle of the
- * other session's; the descriptor comes with the answer, and nothing has to be given back. */
+/* ALLOC_DM: device memory is a memfd that the client has created and sealed against shrinking. The daemon keeps the
+ * attached descriptor for sessions that import the memory. Answer: uroce_handle. FREE_DM: uroce_handle. IMPORT_DM:
+ * uroce_handle of the other session; the descriptor is attached to the answer, and the import is not freed. */
 struct uroce_alloc_dm_request {
   uint64_t length; /* bytes, page-aligned or not */
 };
@@ -452,9 +452,9 @@ struct uroce_import_dm_response {
   uint64_t length; /* as allocated */
 };
 
-/* CREATE_RSS: frames that flows send to it are spread over WQs (UROCE_QPT_WQ) by a Toeplitz hash: entry `hash &
- * (count - 1)` of the table, where the hash of a frame with none of the fields is 0. Answer:
- * uroce_create_rss_response. DESTROY_RSS: uroce_handle; EBUSY while flows name it, as for QPs. */
+/* CREATE_RSS: spreads the frames of flows over WQs (UROCE_QPT_WQ) by a Toeplitz hash: entry `hash & (count - 1)` of
+ * the table, where the hash of a frame with none of the fields is 0. Answer: uroce_create_rss_response.
+ * DESTROY_RSS: uroce_handle; EBUSY while a flow uses it, as for QPs. */
 #define UROCE_MAX_RSS_ENTRIES 128u
 #define UROCE_RSS_KEY_BYTES 40u
 enum uroce_rss_field { /* ibv_rx_hash_fields */
@@ -471,14 +471,14 @@ struct uroce_create_rss_request {
   uint32_t count;  /* a power of two */
   uint32_t fields; /* uroce_rss_field */
   uint8_t key[UROCE_RSS_KEY_BYTES];
-  uint32_t wq[UROCE_MAX_RSS_ENTRIES]; /* handles; one may stand there more than once */
+  uint32_t wq[UROCE_MAX_RSS_ENTRIES]; /* handles, which may repeat */
 };
 struct uroce_create_rss_response {
   uint32_t handle;
   uint32_t qpn;
 };
 
-/* What flows look at in a frame, in network byte order; what a frame has not is 0. */
+/* The fields of a frame that flows match, in network byte order. Fields that a frame lacks are 0. */
 enum uroce_frame_layer {
   UROCE_LAYER_VLAN = 1,
   UROCE_LAYER_IPV4 = 2,
@@ -488,10 +488,10 @@ enum uroce_frame_layer {
 };
 struct uroce_frame_key {
   uint8_t dst_mac[6], src_mac[6];
-  uint16_t ether_type;             /* behind the VLAN tags, if there are any */
+  uint16_t ether_type;             /* after the VLAN tags, if there are any */
   uint16_t vlan_tag;               /* priority, DEI, VLAN */
   uint8_t dst_ip[16], src_ip[16];  /* IPv4 in the first 4 */
-  uint16_t dst_port, src_port;     /* TCP, UDP; not of later fragments */
+  uint16_t dst_port, src_port;     /* TCP, UDP; 0 in later fragments */
   uint8_t protocol, traffic_class; /* IPv6: of the last header; TOS */
   uint8_t hop_limit, fragment;     /* TTL; IPv4: bits reserved, DF, MF in bits 0, 1, 2 */
   uint32_t flow_label;             /* IPv6, 20 bits */
@@ -499,21 +499,22 @@ struct uroce_frame_key {
   uint8_t reserved[3];
 };
 
-/* CREATE_FLOW: frames (but RoCE packets for this port, which the transport takes) with `frame & mask == value &
- * mask` go to a raw packet QP or RSS. By priority, the least first, then the oldest first; the first that matches
- * keeps the frame, and all flows of its priority with the same value and mask get it too. The port's own ARP,
- * neighbour discovery, ICMP and group protocols see every frame that is theirs as well. Answer: uroce_handle.
- * DESTROY_FLOW: uroce_handle. */
+/* CREATE_FLOW (ibv_create_flow(3)): frames with `frame & mask == value & mask` go to a raw packet QP or RSS, except
+ * RoCE packets for this port, which the transport receives. Flows are compared by priority, the lowest number
+ * first, then by age, the oldest first. The first match keeps the frame; flows of its priority with the same value
+ * and mask get a copy. The port's own ARP, neighbour discovery, ICMP and group protocols also receive their frames.
+ * Answer: uroce_handle. DESTROY_FLOW: uroce_handle. */
 enum uroce_flow_type { /* ibv_flow_attr_type */
                        UROCE_FLOW_NORMAL = 0,
-                       UROCE_FLOW_ALL_DEFAULT = 1, /* what no NORMAL flow keeps; value and mask are 0 */
-                       UROCE_FLOW_MC_DEFAULT = 2,  /* the same of multicast frames, before ALL_DEFAULT */
-                       UROCE_FLOW_SNIFFER = 3,     /* a copy of all that the port receives and sends, RoCE too */
+                       UROCE_FLOW_ALL_DEFAULT = 1, /* frames that no NORMAL flow keeps; value and mask are 0 */
+                       UROCE_FLOW_MC_DEFAULT =
+                           2,                  /* multicast frames that no NORMAL flow keeps, before ALL_DEFAULT */
+                       UROCE_FLOW_SNIFFER = 3, /* a copy of all frames received and sent, RoCE included */
 };
 enum uroce_flow_flags {
-  UROCE_FLOW_DONT_TRAP = 1, /* a copy: flows behind it see the frame, too */
-  UROCE_FLOW_DROP = 2,      /* what it keeps goes nowhere */
-  UROCE_FLOW_TAG = 4,       /* `tag` goes to uroce_cqe::flow_tag */
+  UROCE_FLOW_DONT_TRAP = 1, /* takes a copy: later flows see the frame, too */
+  UROCE_FLOW_DROP = 2,      /* frames that it keeps are dropped */
+  UROCE_FLOW_TAG = 4,       /* `tag` is stored in uroce_cqe::flow_tag */
   UROCE_FLOW_TO_RSS = 8,    /* `qp` is a handle of CREATE_RSS */
 };
 #define UROCE_MAX_FLOW_PRIORITY 65535u
@@ -527,19 +528,19 @@ struct uroce_create_flow_request {
   struct uroce_frame_key value, mask;
 };
 
-/* CREATE_COUNTERS: no request body; answer: uroce_handle. Of the frames that flows with them kept, copied or
- * dropped. READ_COUNTERS, DESTROY_COUNTERS: uroce_handle; EBUSY while a flow names them. */
+/* CREATE_COUNTERS: no request body; answer: uroce_handle. They count the frames that their flows kept, copied or
+ * dropped. READ_COUNTERS, DESTROY_COUNTERS: uroce_handle; EBUSY while a flow uses them. */
 struct uroce_read_counters_response {
-  uint64_t packets, bytes; /* of whole frames, without the FCS */
+  uint64_t packets, bytes; /* bytes of whole frames, without the FCS */
 };
 
-/* ADMIN: request body is a JSON object {"command": "show", ...} as text; the answer's descriptor is a memfd
- * with the JSON answer. `bytes` is its length. */
+/* ADMIN (lib/admin/query.h): the request body is a JSON object {"command": "show", ...} as text; the answer's
+ * descriptor is a memfd with the JSON answer of `bytes` bytes. */
 struct uroce_admin_response {
   uint64_t bytes;
 };
 
-/* What comes out of the event pipe. */
+/* A record of the event pipe. */
 struct uroce_async_event {
   uint32_t type;   /* ibv_event_type */
   uint32_t object; /* port number for port events */

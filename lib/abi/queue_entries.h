@@ -109,9 +109,9 @@ struct uroce_wr_ud {
   uint32_t remote_qpn;
   uint32_t remote_qkey;
 };
-/* BIND_MW: mw_handle is the window's R_Key as it is, rkey as it is to be (another low byte), remote_addr the first
- * address. REG_MR: the same of an MR for fast registration, remote_addr in the client's memory; with
- * IBV_ACCESS_ZERO_BASED the MR's own addresses begin at 0. */
+/* BIND_MW: mw_handle is the window's current R_Key, rkey the new one (with another low byte), remote_addr the first
+ * address. REG_MR: mw_handle and rkey are those of an MR for fast registration, remote_addr is in the client's
+ * memory; with IBV_ACCESS_ZERO_BASED the MR's own addresses begin at 0. */
 struct uroce_wr_bind {
   uint32_t lkey;   /* MR that the window is bound to */
   uint32_t access; /* ibv_access_flags */
@@ -123,21 +123,21 @@ struct uroce_wr_flush {
   uint64_t length; /* bytes, from remote_addr on */
 };
 
-/* A TCP segment of any length (raw packets), sent as several: header_bytes of headers from Ethernet to TCP, which
- * stand behind the list (num_sge scatter elements, or inline_length bytes), then the payload, at most `mss` bytes a
- * frame. */
+/* A TCP segment of any length (raw packets), sent as several frames: header_bytes of headers from Ethernet to TCP,
+ * which are stored after the list (num_sge scatter elements, or inline_length bytes), then at most `mss` bytes of
+ * payload. */
 #define UROCE_MAX_TSO_HEADER 192u
 #define UROCE_MAX_TSO 262144u /* bytes of payload */
 struct uroce_wr_tso {
   uint16_t mss;          /* bytes of payload */
-  uint16_t header_bytes; /* at most what the QP was made with */
+  uint16_t header_bytes; /* at most the QP's max_tso_header */
   uint32_t reserved[3];
 };
 
 /* A send queue entry: a header, then a list: num_sge scatter elements, or inline_length bytes of payload when
- * UROCE_SEND_INLINE is set. Atomics, FLUSH, BIND_MW, REG_MR and TSO have something of their own before the list;
- * with all others it begins in its place, so that an entry with one element is one cache line (queue/work_queue.h,
- * send_list_at()). Entries stand `stride` bytes apart (a multiple of 64, set when the QP is made). */
+ * UROCE_SEND_INLINE is set. Atomics, FLUSH, BIND_MW, REG_MR and TSO have a struct of their own before the list; in
+ * all others the list begins in its place, so that an entry with one element is one cache line (queue/work_queue.h,
+ * send_list_at()). Entries are `stride` bytes apart (a multiple of 64, set when the QP is created). */
 struct uroce_sq_entry {
   uint64_t wr_id;
   uint8_t opcode; /* uroce_wr_opcode */
@@ -156,7 +156,7 @@ struct uroce_sq_entry {
   uint32_t remote_srqn; /* XRC */
   uint32_t mw_handle;
   uint64_t reserved;
-  union { /* or the beginning of the list */
+  union { /* or the start of the list */
     struct uroce_wr_atomic atomic;
     struct uroce_wr_bind bind;
     struct uroce_wr_flush flush;
@@ -184,7 +184,7 @@ struct uroce_cqe {
   uint32_t imm_data; /* as in ibv_wc: big-endian immediate, or invalidated R_Key */
   uint32_t src_qp;
   uint32_t vendor_err;
-  uint64_t timestamp; /* CLOCK_MONOTONIC ns when the completion was made */
+  uint64_t timestamp; /* CLOCK_MONOTONIC ns when the completion was generated */
   uint32_t pkey_index;
   uint32_t srqn;
   uint8_t sl;
@@ -196,7 +196,7 @@ struct uroce_cqe {
   uint8_t phase;
 };
 
-/* Indices count entries since the queue was made, modulo 2^32; the slot is index & (entries - 1), so the
+/* Indices count entries since the queue was created, modulo 2^32; the slot is index & (entries - 1), so the
  * number of entries is a power of two. A queue is empty when both are equal. */
 struct uroce_producer_line { /* client writes, daemon reads */
   uint32_t index;
@@ -217,13 +217,13 @@ struct uroce_srq_daemon_block { /* daemon writes, client reads */
 };
 enum {
   UROCE_CQ_ARM_SOLICITED = 1, /* only for solicited entries */
-  UROCE_CQ_ARM_TAKEN = 2,     /* set by compare and swap by whoever shows the event, and so does so alone */
+  UROCE_CQ_ARM_TAKEN = 2, /* set by compare and swap; the side that succeeds, daemon or client, reports the event */
 };
-struct uroce_cq_client_block { /* client writes; of the daemon's only UROCE_CQ_ARM_TAKEN */
+struct uroce_cq_client_block { /* client writes; the daemon sets only UROCE_CQ_ARM_TAKEN */
   uint32_t consumer;           /* CQEs polled so far */
   uint32_t pad0[15];
-  /* 0, or (entries that were there << 32) | (serial number << 2) | UROCE_CQ_ARM_...: each value stands for one
-   * event. The daemon shows it for an entry behind those that were there, as an index like `consumer`. */
+  /* 0, or (entry index when armed << 32) | (serial number << 2) | UROCE_CQ_ARM_...: each value stands for one
+   * event. The daemon delivers it for an entry at or after that index, which counts like `consumer`. */
   uint64_t arm;
   uint32_t pad1[14];
 };

@@ -2,15 +2,15 @@
  *
  *   chunk 0 (client writes)                    chunk 1 (daemon writes, client maps it read-only)
  *   +--------------------------------+         +--------------------------------+
- *   | uroce_doorbells, one a worker  |         | uroce_session_header           |
- *   | QP client blocks, SQ, RQ rings |         | uroce_worker_line, one a worker|
+ *   | uroce_doorbells per worker     |         | uroce_session_header           |
+ *   | QP client blocks, SQ, RQ rings |         | uroce_worker_line per worker   |
  *   | CQ client blocks               |         | QP daemon blocks, CQ rings     |
  *   +--------------------------------+         +--------------------------------+
- *   chunks 2, 3, ...: more of either kind, handed over with the object that first needs them.
+ *   chunks 2, 3, ...: more of either kind, passed with the object that first needs them.
  *
- * Each chunk is a memfd that the daemon makes (hugepages where it can) and seals against shrinking; those the
- * daemon writes carry F_SEAL_FUTURE_WRITE too, so a client can't map them writable. No pointer crosses: a
- * place is a chunk number and an offset. */
+ * Each chunk is a memfd that the daemon creates (in hugepages if it can) and seals against shrinking; those that
+ * the daemon writes also have F_SEAL_FUTURE_WRITE, so that a client cannot map them writable. No pointers are
+ * exchanged: a place is a chunk number and an offset. */
 #pragma once
 
 #include "abi/queue_entries.h"
@@ -19,7 +19,7 @@
 #define UROCE_ABI_MAGIC 0x65636f7275ull /* "uroce" */
 
 #define UROCE_MAX_WORKERS 16u
-#define UROCE_DOORBELL_GROUPS 4u /* summary words a worker */
+#define UROCE_DOORBELL_GROUPS 4u /* summary words per worker */
 #define UROCE_MAX_SESSION_QPS (UROCE_DOORBELL_GROUPS * 64u * 64u)
 
 /* A place in shared memory. */
@@ -29,12 +29,12 @@ struct uroce_place {
   uint64_t offset; /* bytes */
 };
 
-/* Doorbells of one session at one worker: one bit a QP, and a summary bit for each non-zero leaf word.
+/* Doorbells of one session at one worker: one bit per QP, and a summary bit for each non-zero leaf word.
  * The client sets the leaf bit, then the summary bit (both fetch_or); the worker exchanges the summary word
- * with zero, then each leaf word found. */
+ * with zero, then each leaf word that it names. */
 struct uroce_doorbells {
   uint64_t summary[UROCE_DOORBELL_GROUPS];
-  uint32_t polls; /* by the client: 2 more for each empty poll that yielded; odd while the last one found nothing */
+  uint32_t polls; /* by the client: + 2 for each empty poll that yielded; odd while the last poll was empty */
   uint32_t pad0;
   uint64_t pad[7 - UROCE_DOORBELL_GROUPS];
   uint64_t leaf[UROCE_DOORBELL_GROUPS * 64];
@@ -42,8 +42,8 @@ struct uroce_doorbells {
 
 /* What a worker publishes to the clients of one session. */
 struct uroce_worker_line {
-  /* Non-zero while the worker sleeps, another value each time: write its eventfd after ringing, once for each
-   * value. */
+  /* Non-zero while the worker sleeps, with a new value each time: after ringing, the client writes the worker's
+   * eventfd once for each value. */
   uint32_t sleeping;
   uint32_t pad[15];
 };
@@ -55,7 +55,7 @@ struct uroce_session_header {
   uint64_t heartbeat_ns; /* CLOCK_MONOTONIC of the conductor's last round */
   uint32_t yield;        /* non-zero: fewer cores than pollers, yield on an empty poll */
   uint32_t dead;         /* non-zero: the device is gone for good */
-  uint32_t packet_bytes; /* payload of the largest packet: what a datagram may have; follows the port's MTU */
+  uint32_t packet_bytes; /* payload of the largest packet, and of a datagram; follows the port's MTU */
   uint32_t pad0[7];
   struct uroce_worker_line worker[UROCE_MAX_WORKERS];
 };

@@ -154,7 +154,7 @@ Json show_mrs(const ControlState& state, const Session& asker) {
     for (const auto& [handle, mr] : session->mrs) {
       Json row = {{"session", id},        {"program", session->program}, {"addr", hex(mr->addr)},
                   {"length", mr->length}, {"access", hex(mr->access)},   {"indirect", mr->indirect}};
-      // Anyone who can send packets and knows the key can access the memory.
+      // A user who can send packets and knows the key can access the memory.
       if (privileged(asker)) row["key"] = hex(mr->key.value);
       list.push_back(std::move(row));
     }
@@ -162,7 +162,8 @@ Json show_mrs(const ControlState& state, const Session& asker) {
   return list;
 }
 
-/// All workers feed a CQ; that one of them is between two duty cycles is enough for numbers to show.
+/// Several workers may add CQEs to a CQ. It is read between two duty cycles of one of them, which is exact enough
+/// to display.
 struct ReadCq {
   static constexpr std::string_view kName = "read_cq";
   CqId id;

@@ -3,7 +3,7 @@
 //
 //   {"command": "show", "what": "all"|"devices"|"sessions"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
 //    "errors"|"worker_commands"}
-//       -> for each kind asked for, under its name, a list of flat objects:
+//       -> for each requested kind, under its name, a list of flat objects:
 //       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers_exceed_cores,
 //                 uptime_s
 //       sessions: session, program, pid, uid, qps, cqs, srqs, mrs, mws, ahs, pds, shared_bytes, mappings
@@ -38,7 +38,7 @@
 
 namespace uroce::daemon {
 
-/// What requests show, and what they change.
+/// The state that requests read and change.
 struct AdminContext {
   ControlState& state;
   LinkControl& link;

@@ -191,7 +191,7 @@ void Manager::Impl::give_up(const Connection& c, MessageAcked answered) {
 
 void Manager::Impl::timed_out(Connection& c, Nanos now) {
   if (c.state == State::kTimewait || c.state == State::kReqReceived || c.state == State::kSidrReceived) {
-    // A request that its listener never answered is dropped after the peer must have given it up.
+    // A request that its listener did not answer is dropped once the peer must have given up.
     close(c);
     return;
   }

@@ -78,7 +78,7 @@ enum class EventType : std::uint8_t {
 struct Event {
   EventType type{};
   ConnectionId id;
-  bool timed_out = false;    ///< kDisconnected: nobody answered our DREQ
+  bool timed_out = false;    ///< kDisconnected: our DREQ was not answered
   std::uint64_t cookie = 0;  ///< the consumer's, from connect() or of the listener
   Peer peer;
   Req req;     ///< kRequest

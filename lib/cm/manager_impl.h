@@ -1,4 +1,5 @@
-// Manager's implementation: the connection table and what its handlers share. Included by manager*.cc only.
+// Manager's implementation: the connection table and the functions that handlers share. Included by manager*.cc
+// only.
 #pragma once
 
 #include <vector>
@@ -10,8 +11,8 @@
 
 namespace uroce::cm {
 
-/// The maximum number of events that one message or timeout causes. Without room for them neither is handled: the
-/// peer retransmits, and the timer stays due. So no event is ever lost.
+/// The maximum number of events that one message or timeout causes. If the queue cannot hold them, the message or
+/// timeout is not handled: the peer retransmits, and the timer stays due. So events are never lost.
 inline constexpr std::size_t kEventsPerStep = 2;
 
 /// The additional information of a REJ for a timeout: the sender's CA GUID.

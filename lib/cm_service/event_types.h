@@ -1,4 +1,4 @@
-// rdma_cm_event_type and what else of rdma-core's headers an event carries.
+// rdma_cm_event_type and the other constants of rdma-core's headers that events contain.
 #pragma once
 
 #include <cstdint>

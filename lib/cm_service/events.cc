@@ -13,8 +13,8 @@ namespace uroce::daemon {
 namespace {
 
 constexpr std::size_t kMaxSessionIds = 65536;
-// Events that the daemon keeps for a session besides those in its sockets: one for each connection that the port
-// supports. It bounds the memory that a client that reads nothing can take.
+// Events that the daemon keeps for a session in addition to those in its sockets: one for each connection that the
+// port supports. Bounds the memory that a client can occupy by not reading its events.
 constexpr std::size_t kMaxOwed = 16384;
 constexpr Nanos kRetry = 2 * kMillisecond;
 
@@ -28,7 +28,7 @@ uroce_cm_address to_abi(const wire::Address& address, std::uint16_t port) {
   return out;
 }
 
-/// A message does not say how much of its private data is used: all of it is passed on, as the kernel's CM does.
+/// Messages do not contain the length of their private data: all of it is passed on, as the kernel's CM does.
 void set_private_data(uroce_cm_parameters& out, std::span<const std::byte> data) {
   const std::size_t bytes = std::min(data.size(), sizeof(out.private_data));
   std::memcpy(out.private_data, data.data(), bytes);

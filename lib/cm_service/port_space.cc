@@ -47,7 +47,7 @@ int CmPorts::bind(CmId& id) {
   if (id.source.port == 0) {
     for (std::uint32_t i = 0; i <= kLastFree - kFirstFree && id.source.port == 0; ++i) {
       next_ = next_ == kLastFree ? kFirstFree : static_cast<std::uint16_t>(next_ + 1);
-      // A port that no id shares, so that it does not meet a listener by chance.
+      // A port that is not shared with any id, so that it cannot collide with a listener.
       if (!taken_.contains(key(id, next_))) id.source.port = next_;
     }
     if (id.source.port == 0) return EADDRNOTAVAIL;

@@ -20,11 +20,12 @@ class CmPorts {
  public:
   explicit CmPorts(std::uint64_t seed);
 
-  /// Takes id.source.port, or one that is free when that is 0, and fills it in. errno: 0, EADDRINUSE,
-  /// EADDRNOTAVAIL (none is free).
+  /// Binds id.source.port; if it is 0, chooses a free port and fills it in. errno: 0, EADDRINUSE, EADDRNOTAVAIL (no
+  /// port is free).
   int bind(CmId& id);
   void unbind(CmId& id);
-  /// Whether no other id listens there: two ids may share a port when both allow it, but only one may listen.
+  /// Whether no other id listens at its address and port: ids may share a port when both allow it, but only one may
+  /// listen.
   bool may_listen(const CmId& id) const;
 
  private:

@@ -1,8 +1,8 @@
-// Connection management for clients: the RDMA CM's ids on top of the port's connection manager, as the kernel's
-// ucma provides it to librdmacm.
+// Connection management for clients: the ids of the RDMA CM on top of the port's connection manager. The kernel's
+// ucma does this for librdmacm.
 //
 // Call contract. The conductor's thread only. run() executes one control command. step() takes messages from
-// the GSI and advances timers; call it when GsiPort::fd() is readable and when next_timeout() has come. release()
+// the GSI and advances timers; call it when GsiPort::fd() is readable and when next_timeout() is due. release()
 // tears down everything of a session, peers included. Events go to the clients' channels, in order.
 #pragma once
 

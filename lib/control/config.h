@@ -36,8 +36,8 @@ struct DaemonConfig {
   std::uint32_t mtu = 0;  ///< bytes after the Ethernet header; 0: the port's own
 
   PollMode poll_mode = PollMode::kAdaptive;
-  std::uint32_t idle_us = 200;       ///< idle time before a worker with a core to itself sleeps
-  std::uint32_t idle_shared_us = 0;  ///< the same where cores are fewer than pollers
+  std::uint32_t idle_us = 200;       ///< idle time before a worker with its own core sleeps
+  std::uint32_t idle_shared_us = 0;  ///< idle time before a worker sleeps when there are fewer cores than pollers
   std::vector<int> cpus;             ///< worker i runs on cpus[i % size]; empty: where the scheduler puts it
 
   UserLimits limits;
@@ -51,7 +51,7 @@ struct DaemonConfig {
   bool indirect = true;  ///< memory that cannot be shared is accessed through the kernel; false: refused
 
   std::uint64_t seed = 0;                   ///< of keys and QPNs; 0: from the kernel
-  net::DeviceControls* controls = nullptr;  ///< what urocectl can change in the device stack; may be null
+  net::DeviceControls* controls = nullptr;  ///< for urocectl fault and trace; may be null
   /// Called once clients can connect.
   std::function<void()> on_ready;
 };

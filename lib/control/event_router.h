@@ -23,15 +23,15 @@ class EventRouter {
   void add_qp(Qpn qpn, Session& session, std::uint64_t cookie) { add(qps_, qpn.value, session, cookie); }
   void add_cq(CqId cq, Session& session, std::uint64_t cookie) { add(cqs_, cq.value, session, cookie); }
   void add_srq(SrqId srq, Session& session, std::uint64_t cookie) { add(srqs_, srq.value, session, cookie); }
-  /// An XRC target QP has one entry for each user: the one of this session and cookie is removed.
+  /// An XRC target QP has one entry for each user: removes the entry of this session and cookie.
   void remove_qp(const Session& session, const QpObject& qp);
   void remove_cq(CqId cq) { cqs_.erase(cq.value); }
   void remove_srq(SrqId srq) { srqs_.erase(srq.value); }
 
-  /// Writes the event to the session's event pipe, or keeps it until the pipe has room. With more than 1024 kept,
+  /// Writes the event to the session's event pipe, or keeps it while the pipe is full. If 1024 are kept already,
   /// the event is lost.
   void send(Session& session, const uroce_async_event& event);
-  /// Writes what was kept, as far as the pipe has room.
+  /// Writes kept events until the pipe is full.
   void send_owed(Session& session);
   /// To every client that holds the event's object.
   void deliver(std::span<const proto::Event> events);

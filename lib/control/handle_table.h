@@ -1,5 +1,5 @@
-// The objects of one kind that a session has, by handle. A handle is never used twice in a session's life, so a
-// stale one finds nothing.
+// The objects of one kind that a session has, by handle. A session never uses a handle twice, so a stale handle is
+// not found.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace uroce::daemon {
 template <class T>
 class HandleTable {
  public:
-  /// `unknown` counts the numbers that found nothing.
+  /// `unknown` counts lookups of handles that do not exist.
   explicit HandleTable(std::uint64_t& unknown) : unknown_(unknown) {}
 
   std::uint32_t add(std::unique_ptr<T> object) {
@@ -26,7 +26,7 @@ class HandleTable {
   T* find(std::uint32_t handle) const {
     const auto it = objects_.find(handle);
     if (it != objects_.end()) return it->second.get();
-    unknown_ += handle != 0;  // which stands for none
+    unknown_ += handle != 0;  // 0 stands for "none"
     return nullptr;
   }
   void erase(std::uint32_t handle) { objects_.erase(handle); }
@@ -38,7 +38,7 @@ class HandleTable {
  private:
   std::unordered_map<std::uint32_t, std::unique_ptr<T>> objects_;
   std::uint64_t& unknown_;
-  std::uint32_t last_ = 0;  // 2^32 commands on one session take a day of nothing else; a wrap closes nothing
+  std::uint32_t last_ = 0;  // a wrap takes days and harms only this session
 };
 
 }  // namespace uroce::daemon

@@ -1,5 +1,5 @@
-// Small numbers by which the whole daemon finds objects. Unused numbers come first, then the one that has been free
-// longest.
+// Allocates small numbers that identify objects in the whole daemon. Numbers never used come first, then the number
+// that has been free longest.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace uroce::daemon {
 
 class IdPool {
  public:
-  /// Numbers from `first` up to, but without, `end`.
+  /// Numbers in [first, end).
   IdPool(std::uint32_t first, std::uint32_t end) : next_(first), end_(end) {}
 
   /// nullopt: all are in use.

@@ -1,7 +1,7 @@
-// Which of the port's addresses the kernel has on the same interface, too (af_packet, af_xdp, pcap). Both receive
-// every packet for such an address. The kernel answers ARP, neighbour discovery and echo requests, so the link
-// stack does not; and it would answer RoCE with "port unreachable" if no socket were bound to that UDP port: this
-// class holds one for each such address, with a filter that drops everything.
+// The port's addresses that the kernel also has on the same interface (af_packet, af_xdp, pcap). Both receive every
+// packet for such an address. The kernel answers ARP, neighbour discovery and echo requests, so the link stack does
+// not. It would answer RoCE with "port unreachable" unless a socket is bound to that UDP port: this class holds
+// such a socket for each address, with a filter that drops everything.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ class LinkControl {
   /// `kernel_interface`: index of the port's interface in the kernel; 0: it has none.
   LinkControl(ControlState& state, EventRouter& events, std::uint32_t kernel_interface);
 
-  /// Asks the device whether the link is up; on a change all clients get IBV_EVENT_PORT_ACTIVE or PORT_ERR.
+  /// Reads the link state from the device; on a change all clients get IBV_EVENT_PORT_ACTIVE or PORT_ERR.
   void refresh();
   /// `urocectl link up|down`. While disabled, frames are dropped in both directions.
   void enable(bool enabled);
@@ -29,9 +29,10 @@ class LinkControl {
   bool add_address(const net::InterfaceAddress& address);
   /// False: the port has no such address.
   bool remove_address(const wire::Address& address);
-  /// Of packets that are sent from now on; QPs keep their path MTU. False: not Port::kLeastMtu to Port::most_mtu().
+  /// Applies to packets sent after the call; QPs keep their path MTU. False: not Port::kLeastMtu to
+  /// Port::most_mtu().
   bool set_mtu(std::uint32_t bytes);
-  /// Looks again which of the port's addresses the kernel has, too.
+  /// Checks again which of the port's addresses the kernel also has.
   void share_with_kernel();
 
   /// Adds or removes one member of a group: the port joins with the first and leaves with the last. False: the
@@ -39,7 +40,7 @@ class LinkControl {
   bool join_group(const wire::Address& group);
   void leave_group(const wire::Address& group);
 
-  /// The link-layer address of the next hop to the destination. On kPending the link stack has asked for it.
+  /// The link-layer address of the next hop to the destination. On kPending the link stack has sent a request.
   net::Resolution resolve(const NeighbourKey& key, wire::Mac& mac);
   /// After kPending: `done` is called once, when the outcome is known or the deadline has passed.
   NeighbourWaiters::Id wait_for(const NeighbourKey& key, Nanos deadline, NeighbourWaiters::Done done);
@@ -47,7 +48,7 @@ class LinkControl {
   /// Completes waiters. To be called when WorkerShared::neighbours is readable, and at next_neighbour_deadline().
   void check_neighbours(Nanos now);
   Nanos next_neighbour_deadline() const { return waiters_.next_deadline(); }
-  /// Frames of the control thread's wait for the link worker.
+  /// The control thread's frames that wait for the link worker.
   void wake() { state_.link_worker().wake(); }
 
  private:

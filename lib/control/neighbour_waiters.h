@@ -1,5 +1,5 @@
-// What waits for the link-layer address of a neighbour: control requests and CM ids. The link worker signals when a
-// neighbour has answered or was given up; each waiter is then completed once, or when its deadline passes.
+// Control requests and CM ids that wait for the link-layer address of a neighbour. The link worker signals when a
+// neighbour has answered or was given up. Each waiter is completed once: then, or when its deadline passes.
 //
 // Call contract. The control thread only. A completion may add and cancel waiters.
 #pragma once
@@ -31,11 +31,11 @@ class NeighbourWaiters {
   using Done = std::function<void(net::Resolution)>;
 
   Id add(const NeighbourKey& key, Nanos deadline, Done done);
-  /// Nothing happens where it is not waiting any more.
+  /// No effect if it is no longer waiting.
   void cancel(Id id);
 
   bool empty() const { return waiters_.empty(); }
-  /// What is waited for, each key once.
+  /// The destinations that waiters wait for, each once.
   std::vector<NeighbourKey> keys() const;
   Nanos next_deadline() const { return deadlines_.empty() ? kNever : deadlines_.begin()->first; }
   /// Completes the waiters of each key that is not pending, and those whose deadline has passed.

@@ -1,6 +1,6 @@
 // The objects that a session owns: one type for each kind that a client can create. Used by the control thread
-// only; workers see the CQs, SRQs and queues in here, which therefore stay until every worker has run a command
-// after their removal.
+// only. Workers hold pointers to the CQs, SRQs and queues in here, so these exist until every worker has run a
+// command after their removal.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +27,7 @@
 
 namespace uroce::daemon {
 
-/// Memory of the daemon's own, aligned to 64 bytes, not initialized: pages that nobody uses cost nothing.
+/// Private memory of the daemon, aligned to 64 bytes, not initialized: unused pages are never allocated.
 class PrivateBlock {
  public:
   PrivateBlock() = default;
@@ -63,16 +63,16 @@ struct MrObject {
   std::uint64_t addr = 0, length = 0, iova = 0;
   std::uint32_t access = 0;
   bool indirect = false;
-  bool writable = false;  ///< the daemon's mapping is
+  bool writable = false;  ///< whether the daemon's mapping is writable
 };
 
 struct MwObject {
-  Key key;  ///< as it was allocated; binding changes its low byte
+  Key key;  ///< as allocated; binding changes its low byte
   PdObject* pd = nullptr;
-  bool retired = false;  ///< together with the memory that it was bound to
+  bool retired = false;  ///< invalidated because the memory that it was bound to is gone
 };
 
-/// Device memory: a file of the client's, kept for other processes that import it.
+/// Device memory: the client's file, kept for other processes that import it.
 struct DmObject {
   UniqueFd memory;
   std::uint64_t length = 0;
@@ -106,11 +106,11 @@ struct SrqObject {
   std::uint32_t users = 0;
 };
 
-/// An XRC domain. One of a file is found by the file and shared by sessions.
+/// An XRC domain. The domain of a file is found by the file's inode and shared by sessions.
 struct XrcDomain {
   ~XrcDomain() { close_async(std::move(file)); }
   std::uint32_t id = 0;
-  UniqueFd file;  ///< keeps the inode's number from being used again; invalid: private
+  UniqueFd file;  ///< keeps the inode number from being reused; invalid: a private domain
   dev_t device = 0;
   ino_t inode = 0;
   std::unordered_map<std::uint32_t, std::weak_ptr<struct XrcTarget>> targets;  ///< by QPN
@@ -147,17 +147,17 @@ struct QpObject {
   uroce_qp_attr own_attr{};  ///< as the client last set it
   std::size_t charged_bytes = 0;
   bool connected = false;             ///< in RTR, RTS or SQD
-  std::vector<wire::Address> groups;  ///< that it is attached to
+  std::vector<wire::Address> groups;  ///< multicast groups that it is attached to
   SrqObject* srq = nullptr;
   XrcdObject* xrcd = nullptr;
-  std::shared_ptr<XrcTarget> target;  ///< of an XRC target: owns what is here for other types
+  std::shared_ptr<XrcTarget> target;  ///< of an XRC target: owns the resources that other types own here
   std::uint32_t users = 0;            ///< flows, and RSS of a WQ
 
   uroce_qp_attr& attr() { return target ? target->attr : own_attr; }
   const uroce_qp_attr& attr() const { return target ? target->attr : own_attr; }
 };
 
-/// Where flows send frames to spread them.
+/// A receive hash table: flows spread frames over its WQs.
 struct RssObject {
   std::shared_ptr<const net::RssTarget> target;
   std::vector<QpObject*> wqs;
@@ -171,7 +171,7 @@ struct CountersObject {
 };
 
 struct FlowObject {
-  std::uint64_t id = 0;  ///< of worker 0's table
+  std::uint64_t id = 0;  ///< in the link worker's flow table
   uroce_create_flow_request asked{};
   QpObject* qp = nullptr;
   RssObject* rss = nullptr;  ///< one of the two
@@ -184,7 +184,7 @@ struct AhObject {
   uroce_av av{};
   wire::PathAddress path;
 
-  /// Datagrams that were posted before the handle was to be destroyed, and may use it.
+  /// Datagrams that were posted before DESTROY_AH and may use the handle.
   struct LastUse {
     std::uint32_t qp = 0;   ///< handle
     std::uint32_t end = 0;  ///< index after the last send queue entry

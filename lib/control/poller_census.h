@@ -1,6 +1,6 @@
-// How many threads of daemons and clients poll on this machine: a small file in the run directory, mapped by all
-// daemons. A daemon owns one slot while it holds the lock on the slot's first byte, which the kernel releases when
-// the process ends; slots without a lock do not count.
+// The number of threads of daemons and clients that poll on this machine: a file in the run directory, mapped by
+// all daemons. A daemon owns one slot while it holds the lock on the slot's first byte, which the kernel releases
+// when the process ends; slots without a lock do not count.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class PollerCensus {
 
   absl::Status open(const std::string& path);
   void publish(std::uint32_t workers, std::uint32_t sessions);
-  /// Of all living daemons, this one included.
+  /// Sums over all running daemons, this one included.
   Pollers total() const;
 
  private:

@@ -15,7 +15,7 @@
 
 namespace uroce::daemon {
 
-/// The most that one object may ask for.
+/// Upper limits of one object.
 inline constexpr std::uint32_t kMaxQpWr = 1u << 20;
 using proto::kMaxSge;
 inline constexpr std::uint32_t kMaxInline = 1024;
@@ -33,7 +33,7 @@ inline constexpr std::uint64_t kMaxDeviceMemory = 1ull << 30;
 
 class Port {
  public:
-  static constexpr std::uint32_t kLeastMtu = 576;  ///< bytes; every IPv4 host takes so much (RFC 791)
+  static constexpr std::uint32_t kLeastMtu = 576;  ///< bytes; every IPv4 host accepts such a datagram (RFC 791)
 
   Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t workers);
 
@@ -43,7 +43,7 @@ class Port {
   const wire::Mac& mac() const { return mac_; }
   /// Largest path MTU in bytes.
   std::uint32_t active_mtu_bytes() const { return 128u << port_.active_mtu; }
-  /// False: no such index. Of an empty entry the GID is zero.
+  /// False: no such index. An empty entry has GID zero.
   bool gid(std::uint32_t index, uroce_gid_response& out) const;
   std::uint32_t link_mtu() const { return link_mtu_; }
   /// False: not kLeastMtu to most_mtu().
@@ -51,7 +51,7 @@ class Port {
   /// The MTU at the start, for which frame buffers were sized.
   std::uint32_t most_mtu() const { return most_mtu_; }
   bool up() const;
-  /// False: the state was the same already.
+  /// False: the state has not changed.
   bool set_link(bool up);
   /// False: the table has the GID already, or is full.
   bool add_gid(const net::InterfaceAddress& gid);
@@ -80,7 +80,7 @@ std::uint32_t max_frame_of_link(std::uint32_t link_mtu);
 std::string gid_text(std::span<const std::uint8_t, 16> gid);
 /// "192.0.2.1" or "2001:db8::1".
 std::string address_text(const wire::Address& address);
-/// A GUID in sysfs' way: 0072:78ff:fe65:0001.
+/// A GUID in the format of sysfs: 0072:78ff:fe65:0001.
 std::string guid_text(std::uint64_t big_endian);
 
 }  // namespace uroce::daemon

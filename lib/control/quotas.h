@@ -18,7 +18,7 @@ class Quotas {
  public:
   explicit Quotas(const UserLimits& limits) : limits_(limits) {}
 
-  /// What `more` would exceed ("QPs", "CQs", ...); nullptr: it was added.
+  /// The limit that `more` would exceed ("QPs", "CQs", ...); nullptr: it was added.
   const char* charge(uid_t user, const Usage& more) {
     Usage& now = users_[user];
     if (over(now.qps, more.qps, limits_.qps)) return "QPs";

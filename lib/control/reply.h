@@ -11,7 +11,7 @@
 
 namespace uroce::daemon {
 
-/// What a request is answered with.
+/// The answer to a request.
 struct Reply {
   int status = 0;                       ///< 0 or an errno; kParked: the request is executed again later
   std::optional<NeighbourKey> awaited;  ///< with kParked: executed again once this neighbour is known

@@ -1,4 +1,4 @@
-// One opened device context of one client: what it owns. Used by the control thread only; workers see its
+// The objects of one opened device context of one client. Used by the control thread only; workers use its
 // SessionPorts.
 #pragma once
 
@@ -70,9 +70,9 @@ struct Session {
   HandleTable<FlowObject> flows{unknown_handles};
   CmObjects cm{unknown_handles};
   std::uint32_t connected_qps = 0;
-  std::uint64_t imported = 0;  ///< session whose PDs and MRs this one may import; 0: none
+  std::uint64_t imported = 0;  ///< session whose PDs and MRs this session may import; 0: none
 
-  /// Objects of this session in its user's account.
+  /// Objects of this session that are charged to its user.
   Usage usage;
 
   /// A request that waits for a neighbour or a worker. No other is read from this session until it is answered.

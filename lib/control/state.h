@@ -1,5 +1,6 @@
-// What the control commands work on: the device's configuration and port, the sessions, the allocators of the
-// daemon's numbers, and the users' quotas. It knows nothing of sockets or of the dispatch of commands (lib/daemon).
+// The state that control commands read and change: the device's configuration and port, the sessions, the
+// allocators of the daemon's numbers, and the users' quotas. Sockets and the dispatch of commands are in
+// lib/daemon.
 //
 // Call contract. The control thread only. Worker-owned state is changed only through WorkerCore::call, so a command
 // that returns has taken effect, and what a worker may still read is freed only after that worker has run a
@@ -50,7 +51,8 @@ class ControlState {
   WorkerCore& worker(std::uint32_t index) const { return *workers_.workers[index]; }
   /// The worker that owns the link stack, and receives frames that are not RoCE.
   WorkerCore& link_worker() const { return worker(kLinkWorker); }
-  /// Runs the command on one worker after the other: afterwards none uses anything that it read before.
+  /// Runs the command on one worker after the other. When it returns, no worker holds a reference that it took
+  /// before.
   template <class Command>
   void on_all_workers(Command&& command) const {
     for (WorkerCore* worker : workers_.workers) worker->call(command);

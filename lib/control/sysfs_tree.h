@@ -1,4 +1,4 @@
-// The files that programs read under /sys and /dev besides using libibverbs, written under the run directory:
+// The files that programs read under /sys and /dev in addition to libibverbs, written under the run directory:
 // uroce-run mounts them at those places, and the shim points ibdev_path to them.
 #pragma once
 

@@ -1,6 +1,6 @@
-// What the control thread has workers do, grouped by object. Each command is a struct: arguments first, results
-// after them, run() on the worker's thread. WorkerCore::call() returns when it has run, and keeps it in the
-// worker's trace.
+// The commands that the control thread sends to workers, grouped by object. Each command is a struct: arguments,
+// then results, and run(), which executes on the worker's thread. WorkerCore::call() returns when it has run, and
+// records it in the worker's trace.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace uroce::daemon::worker_commands {
 
-/// Does nothing: afterwards the worker uses nothing that it read before.
+/// An empty command: when it returns, the worker holds no reference to anything that it read before.
 struct Quiesce {
   static constexpr std::string_view kName = "quiesce";
   void describe(ArgumentText&) const {}
@@ -35,7 +35,7 @@ struct AttachSession {
   void run(WorkerCore& worker) { worker.attach(port); }
 };
 
-/// The worker serves no doorbell of the session any more.
+/// The worker no longer serves doorbells of the session.
 struct DetachSession {
   static constexpr std::string_view kName = "detach_session";
   SessionPort& port;
@@ -210,7 +210,7 @@ struct ResolveNeighbour {
   void run(WorkerCore& worker);
 };
 
-/// All that the control thread waits for.
+/// All destinations that the control thread waits for.
 struct ResolveNeighbours {
   static constexpr std::string_view kName = "resolve_neighbours";
   std::vector<NeighbourKey> keys;
@@ -247,7 +247,7 @@ struct RemoveAddress {
   void run(WorkerCore& worker);
 };
 
-/// The addresses that this port's packets are sent to.
+/// The addresses at which this port accepts packets.
 struct SetAddresses {
   static constexpr std::string_view kName = "set_addresses";
   std::span<const net::InterfaceAddress> addresses;
@@ -255,7 +255,7 @@ struct SetAddresses {
   void run(WorkerCore& worker) { worker.set_addresses(addresses); }
 };
 
-/// Addresses that the kernel has, too, and answers for.
+/// Own addresses that the kernel also has: it answers for them.
 struct LeaveToKernel {
   static constexpr std::string_view kName = "leave_to_kernel";
   std::span<const wire::Address> addresses;
@@ -270,7 +270,7 @@ struct SetMtu {
   void run(WorkerCore& worker);
 };
 
-/// `up` stays as it is where the worker has no device.
+/// `up` keeps its value on a worker without a device.
 struct QueryLinkState {
   static constexpr std::string_view kName = "query_link_state";
   bool up = false;

@@ -47,7 +47,7 @@ class Conductor {
   EventRouter& events() { return events_; }
   LinkControl& link() { return link_; }
   CmService& cm() { return cm_; }
-  /// What urocectl's requests show and change.
+  /// The state that urocectl's requests read and change.
   AdminContext admin() { return {state_, link_, cm_}; }
 
  private:
@@ -55,13 +55,13 @@ class Conductor {
   void accept_all();
   void read_session(Session& session);
   bool answer(Session& session, const uroce_request& request, Reply& reply);
-  /// Keeps the request until what it waits for is there. No other is read from the session until then.
+  /// Keeps the request until the event that it waits for. Until then no other is read from the session.
   void park(Session& session, std::vector<std::byte> message, const Reply& reply, Nanos deadline);
   /// Executes a parked request again: it is answered, or parked until its deadline.
   void resume(Session& session);
   void retry_parked();
   void heartbeat(Nanos now, PollerCensus* census);
-  /// Publishes how many pollers compete for cores. True: more than there are cores.
+  /// Publishes the number of pollers that compete for cores. True: there are more pollers than cores.
   bool publish_pollers(std::uint32_t active_sessions, PollerCensus* census);
   void close_pending_sessions();
   void watch(int fd, std::uint64_t tag, bool readable);

@@ -33,7 +33,7 @@ FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes);
 struct FileRange {
   std::uint64_t begin = 0, end = 0;
 };
-/// What is mapped of the file for a piece of it: more than the piece where other regions may share the mapping.
+/// The range of the file that is mapped for a piece: larger than the piece if other regions may share the mapping.
 FileRange range_to_map(const FileKind& kind, const uroce_mr_piece& piece);
 
 class ClientMemory {
@@ -71,7 +71,7 @@ class ClientMemory {
   /// Maps the pieces side by side. `writable`: the daemon will write. errno: 0, EINVAL (pieces that make no sense),
   /// EACCES (a file opened for reading only), EOPNOTSUPP (a file system that may block us), ENOMEM.
   int map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable, Hold& out);
-  /// To be called when no worker uses the memory any more.
+  /// To be called when no worker uses the memory.
   void unmap(Hold& hold);
 
   std::size_t mappings() const { return mapping_count_; }

@@ -104,7 +104,7 @@ class ProcMemAccess::AccessThread {
     before == kAbandoned ? thread_.detach() : thread_.join();
   }
 
-  /// Callers take turns. 0, EFAULT, ETIMEDOUT. At most kChunk bytes.
+  /// Serves one caller at a time. 0, EFAULT, ETIMEDOUT. At most kChunk bytes.
   int transfer(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes, bool few_cores) {
     while (!turn_.try_lock()) {
       if (state_.load(std::memory_order_relaxed) == kAbandoned) return ETIMEDOUT;

@@ -48,7 +48,7 @@ std::optional<Key> Table::insert(const Region& region) {
   entry->base = region.base;
   entry->client_address = region.client_address;
   entry->indirect = region.indirect;
-  // Pairs with load_live(): whoever sees the key sees the fields above.
+  // Pairs with load_live(): a reader that sees the key sees the fields above.
   std::atomic_ref(entry->live).store(entry->key, std::memory_order_release);
   return Key{entry->key};
 }

@@ -36,7 +36,7 @@ struct DeviceCounters {
 
 /// receive   fills up to out.size() frames and returns how many; each must be given back with release
 /// release   gives received frames back
-/// allocate  yields up to out.size() empty frames of at least MTU + 18 bytes to fill; each is then either
+/// allocate  fills `out` with up to out.size() empty frames of at least MTU + 18 bytes; each is then either
 ///           transmitted or discarded
 /// transmit  takes frames from the front and returns how many; the caller keeps those it did not take
 ///           (the port is busy) and offers them again

@@ -100,9 +100,9 @@ class FlowTable {
   bool add(std::uint64_t id, Flow flow);
   void remove(std::uint64_t id);
 
-  /// No flow at all.
+  /// Whether there are no flows.
   bool empty() const { return flows_.empty() && sniffers_.empty(); }
-  /// There are flows of type kSniffer.
+  /// Whether there are flows of type kSniffer.
   bool sniffs() const { return !sniffers_.empty(); }
 
   /// The receivers of a received frame, except sniffers; returns how many were put into `out`. NORMAL flows come

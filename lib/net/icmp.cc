@@ -1,4 +1,4 @@
-// Echo replies over IPv4 (RFC 792) and IPv6 (RFC 4443), and the checks of the IP headers in front of them.
+// Echo replies over IPv4 (RFC 792) and IPv6 (RFC 4443), and the checks of the IP headers before them.
 #include <algorithm>
 
 #include "net/link_impl.h"

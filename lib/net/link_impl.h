@@ -1,4 +1,4 @@
-// What the parts of LinkStack share (link_stack.cc, arp.cc, icmp.cc, neighbour_discovery.cc).
+// Shared by the parts of LinkStack (link_stack.cc, arp.cc, icmp.cc, neighbour_discovery.cc).
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class OutQueue {
  public:
   static constexpr std::size_t kSlots = 64;
 
-  /// A slot of `bytes` bytes to fill; empty: no room.
+  /// A slot of `bytes` bytes to fill; empty: the queue is full.
   std::span<std::byte> push(std::size_t bytes);
   std::size_t pop(std::span<std::byte> to);
   /// For requests of our own: half of the slots is reserved for answers.
@@ -90,7 +90,7 @@ struct LinkStack::Impl {
   wire::Address link_local_source() const;
   /// An answer, or an announcement of an address with an entry.
   void confirm(const wire::Address& address, const wire::Mac& mac, Nanos now);
-  /// A neighbour that asked for us: the answer needs its MAC address.
+  /// Learns the MAC address of a neighbour that requests ours, for the answer.
   void learn(const wire::Address& address, const wire::Mac& mac, Nanos now);
   /// The entry of an address that has none; a full table makes room.
   Neighbour& add_neighbour(const wire::Address& address, Nanos now);
@@ -98,7 +98,7 @@ struct LinkStack::Impl {
   void announce(const wire::Address& address);
   /// Another station claims `address`, which is ours: announces it, at most once a second (RFC 5227, 2.4).
   void defend(const wire::Address& address, Nanos now);
-  /// Ethernet header, with its tag, and `bytes` more; empty: no room.
+  /// Space for an Ethernet header, with its tag, and `bytes` more; empty: the queue is full.
   std::span<std::byte> start_frame(const wire::Mac& to, std::uint16_t ether_type, std::size_t bytes);
 
   LinkConfig config;
@@ -111,7 +111,7 @@ struct LinkStack::Impl {
   std::vector<wire::Address> kernel_has;
   Nanos defend_after = 0;
   bool resolved = false;      ///< see LinkStack::take_resolved()
-  Nanos recheck_at = kNever;  ///< a full table may have dropped an entry that somebody waits for
+  Nanos recheck_at = kNever;  ///< a full table may have evicted an entry that a caller waits for
 };
 
 wire::Mac multicast_mac(const wire::Address& group);

@@ -1,5 +1,5 @@
 // The parts of ARP, ICMP and neighbour discovery that a RoCE port needs, sans-IO: answers for the port's addresses,
-// and next hops for others. Owned by worker 0, which passes it every frame that is not RoCE.
+// and next hops for others. Owned by the link worker, which passes it every frame that is not RoCE.
 //
 // Trust: an entry is created by resolve() or by a neighbour's request for one of our addresses; answers and
 // announcements only change existing entries. Claims of our own addresses, or of addresses outside our prefixes,
@@ -54,8 +54,8 @@ class LinkStack {
   explicit LinkStack(const LinkConfig& config);
   ~LinkStack();
 
-  /// Frames in. ARP, ICMP and ICMPv6 echo, neighbour discovery; anything else is counted and ignored.
-  /// Answers come out of next_frame().
+  /// Handles a received frame: ARP, ICMP and ICMPv6 echo, neighbour discovery; others are counted and ignored.
+  /// next_frame() returns the answers.
   void receive(std::span<const std::byte> frame, Nanos now);
 
   /// Copies the next frame to send into `to` and returns its length; 0: none. A frame longer than `to` is lost.
@@ -76,7 +76,7 @@ class LinkStack {
   bool is_local(const wire::Address& address) const;
   void add_address(const InterfaceAddress& address);
   void remove_address(const wire::Address& address);
-  /// From now on longer packets are neither answered nor sent.
+  /// Longer packets are neither answered nor sent after this call.
   void set_mtu(std::uint32_t bytes);
   /// Own addresses that the kernel also has on the same interface: the kernel answers for these, we for all others.
   void leave_to_kernel(std::span<const wire::Address> addresses);
@@ -97,7 +97,7 @@ class LinkStack {
 
   LinkConfig config_;
   std::unique_ptr<LinkCounters> counters_;
-  std::vector<std::unique_ptr<Impl>> links_;  // the untagged one is the first
+  std::vector<std::unique_ptr<Impl>> links_;  // the untagged link is the first
   std::size_t turn_ = 0;                      // the link that sends next
 };
 

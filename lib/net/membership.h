@@ -22,11 +22,11 @@ class Membership {
   };
 
   void join(const wire::Address& group, Nanos now);
-  /// True: it was a member, and a leave report is due.
+  /// True: the port was a member, and a leave report is due.
   bool leave(const wire::Address& group);
   bool contains(const wire::Address& group) const { return groups_.contains(group); }
 
-  /// A querier asks for `group`, or for all of a family when that is zero: answers fall due within `within`.
+  /// A query for `group`, or for all groups of a family if it is zero: the reports become due within `within`.
   void asked(bool v4, const wire::Address& group, Nanos now, Nanos within);
   /// The querier uses the older version; forgotten after kOldQuerierTime.
   void saw_old_querier(bool v4, Nanos now) { old_until_[v4] = now + kOldQuerierTime; }

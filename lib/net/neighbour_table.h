@@ -1,7 +1,7 @@
 // IP address -> MAC address, bounded. Sans-IO.
 //
-// An entry is pending (asked, no answer yet), reachable or failed. LinkStack sends the requests; this class
-// keeps the states:
+// An entry is pending (a request was sent, no answer yet), reachable or failed. LinkStack sends the requests; this
+// class keeps the states:
 //   find            the entry of an address
 //   add             a new entry; a full table evicts the least recently used one, first of those that were never
 //                   resolved from here
@@ -23,7 +23,7 @@ struct Neighbour {
   wire::Address address;
   wire::Mac mac{};
   State state = State::kPending;
-  bool wanted = false;     ///< resolve() asked for it; otherwise created by a neighbour's request
+  bool wanted = false;     ///< created by resolve(); otherwise by a neighbour's request
   std::uint8_t tries = 0;  ///< requests sent since the last answer
   Nanos confirmed_at = 0;  ///< last answer
   Nanos used_at = 0;

@@ -4,9 +4,9 @@
 // Edges: CqProducer::push (release on phase) pairs with CqConsumer::peek (acquire). Arming is a store-load
 // (Dekker) pair: CqConsumer::arm stores the arm word, then a seq_cst fence, and the program polls once more;
 // CqProducer::take_event has a seq_cst fence between the last push and its read of the arm word. So either
-// the program sees the entry or the daemon sees that the CQ is armed. Both may: whoever reports the event takes the
-// arm word first. The word also holds the index up to which the program had seen entries when it armed; these cause
-// no event, however late the daemon reads the word.
+// the program sees the entry or the daemon sees that the CQ is armed. Both may: the one that reports the event
+// takes the arm word first. The word also holds the index up to which the program had seen entries when it armed;
+// these cause no event, however late the daemon reads the word.
 #pragma once
 
 #include <atomic>

@@ -28,13 +28,13 @@ UROCE_AVX512 inline __m512i load(const std::byte* from) { return _mm512_loadu_si
 UROCE_AVX512 inline __m512i xor3(__m512i a, __m512i b, __m512i c) {
   return _mm512_ternarylogic_epi64(a, b, c, 0x96);
 }
-/// `value` moved on as `k` says, plus `more`.
+/// `value` moved by `k`, plus `more`.
 UROCE_AVX512 inline __m512i fold(__m512i value, __m512i k, __m512i more) {
   return xor3(_mm512_clmulepi64_epi128(value, k, 0x00), _mm512_clmulepi64_epi128(value, k, 0x11), more);
 }
 
-/// What multiplies the eight halves of a block's lanes, with so many blocks behind it: the products, 95 bits each,
-/// stand at the end of the message.
+/// Factors of the eight halves of a block's lanes that move it to the end of the message, past the `blocks` blocks
+/// that follow it. The products have 95 bits each.
 struct alignas(64) ToEnd {
   std::array<std::uint64_t, 8> half;
 };
@@ -46,7 +46,7 @@ constexpr ToEnd to_end(unsigned blocks) {
 template <unsigned kBlocks>
 inline constexpr ToEnd kToEnd = to_end(kBlocks);
 
-/// `value`, with kBlocks blocks behind it, moved to the end, plus `more`. The lanes are still to be added up.
+/// `value`, which kBlocks blocks follow, moved to the end, plus `more`. The lanes are not added up yet.
 template <unsigned kBlocks>
 UROCE_AVX512 inline __m512i moved(__m512i value, __m512i more) {
   return fold(value, _mm512_load_si512(kToEnd<kBlocks>.half.data()), more);
@@ -69,9 +69,9 @@ UROCE_AVX512 inline std::uint32_t reduce(__m512i lanes) {
       _mm_extract_epi32(_mm_xor_si128(x, _mm_clmulepi64_si128(quotient, k, 0x10)), 2));
 }
 
-// Masked lanes are not accessed, so an access may begin `pad` bytes before its array; but where those lie in a page
-// that is not mapped, finding out that nothing is wrong takes the CPU 150 ns. At the start of a page they are
-// shifted in the register instead.
+// Masked lanes are not accessed, so an access may begin `pad` bytes before its array; but if those bytes lie in a
+// page that is not mapped, the CPU takes 150 ns to suppress the fault. At the start of a page the bytes are shifted
+// in the register instead.
 inline bool starts_page(const std::byte* at, std::size_t pad) {
   return (reinterpret_cast<std::uintptr_t>(at) & 4095) < pad;
 }
@@ -85,7 +85,8 @@ UROCE_AVX512 inline __m512i shifted(__m512i value, std::size_t by) {
   return _mm512_permutexvar_epi8(
       _mm512_add_epi8(_mm512_load_si512(kNumbers.data()), _mm512_set1_epi8(static_cast<char>(by))), value);
 }
-/// 64 - pad bytes behind pad zeros; pad is 1 to 60. The address is an integer as it lies before the array.
+/// 64 - pad bytes, preceded by pad zeros; pad is 1 to 60. The address is computed as an integer because it lies
+/// before the array.
 UROCE_AVX512 inline __m512i load_behind(const std::byte* from, std::size_t pad) {
   if (starts_page(from, pad)) return shifted(_mm512_maskz_loadu_epi8(~__mmask64{0} >> pad, from), 64 - pad);
   return _mm512_maskz_loadu_epi8(~__mmask64{0} << pad,
@@ -97,8 +98,8 @@ UROCE_AVX512 inline void store_behind(std::byte* to, __m512i value, std::size_t 
                           value);
 }
 
-/// Bulk::run(pass, x, at, bytes) takes over where Bulk::kBlocks blocks or more are left at `at`; x stands for the
-/// 64 bytes before.
+/// Bulk::run(pass, x, at, bytes) takes over if at least Bulk::kBlocks blocks remain at `at`; x stands for the 64
+/// bytes before.
 template <bool kCopy, bool kMask, class Bulk>
 struct Pass {
   std::byte* to;
@@ -118,7 +119,7 @@ struct Pass {
     return fold(x, constant(k512), next(at));
   }
 
-  // The first block: `odd` bytes of 4 to 63 behind zeros, the state on the first four of them.
+  // The first block: `odd` bytes (4 to 63), preceded by zeros, with the state XORed into the first four of them.
   UROCE_AVX512 __m512i odd_block(std::uint32_t state, std::size_t odd) const {
     const std::size_t pad = 64 - odd;
     __m512i value = load_behind(from, pad);

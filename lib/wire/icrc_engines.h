@@ -1,4 +1,4 @@
-// What the ICRC implementations share: the polynomial, its folding constants, and each one's table of functions.
+// Shared by the ICRC implementations: the polynomial, its folding constants, and the table of engines.
 // Private to lib/wire.
 #pragma once
 
@@ -32,10 +32,10 @@ constexpr std::uint32_t power(unsigned n) {
   return r;
 }
 
-/// x^n modulo the polynomial, reflected, shifted by one as the carry-less product of reflected operands wants it
-/// (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", 2009).
+/// x^n modulo the polynomial, reflected and shifted by one, as the carry-less product of reflected operands
+/// requires (Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ", 2009).
 constexpr std::uint64_t fold_constant(unsigned n) { return std::uint64_t{reflect(power(n))} << 1; }
-/// What moves a 128-bit remainder `bits` further: its low and its high half are multiplied by these.
+/// Factors of the low and the high half of a 128-bit remainder that move it by `bits`.
 struct FoldBy {
   std::uint64_t low, high;
 };
@@ -91,7 +91,7 @@ inline std::uint32_t word_step(std::uint32_t state, std::uint32_t word) {
   return kSlices[3][state & 0xff] ^ kSlices[2][state >> 8 & 0xff] ^ kSlices[1][state >> 16 & 0xff] ^
          kSlices[0][state >> 24];
 }
-/// CrcEngine::copy_after for an engine that gains nothing by doing both at once.
+/// CrcEngine::copy_after for an engine without a combined implementation.
 template <auto kCopy>
 std::uint32_t copy_after(std::uint32_t state, std::uint32_t word, std::byte* to, const std::byte* from,
                          std::size_t bytes) {

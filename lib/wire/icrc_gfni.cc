@@ -3,11 +3,11 @@
 //
 // Call the message's 64-byte blocks y0, y1, ... To move a byte of block i by 8 blocks is to multiply it by x^4096,
 // and modulo the polynomial that equals a sum of four bytes, at the same place in blocks i+4, i+6, i+7 and i+8,
-// each an 8x8 matrix times the byte: 32 unknown bits for 32 bits of remainder. Multiplication does not care where
-// in a block the byte stands, so each matrix holds for all 64, and block i is folded into the next eight with four
+// each an 8x8 matrix times the byte: 32 unknown bits for 32 bits of remainder. The product does not depend on the
+// byte's place in its block, so each matrix holds for all 64, and block i is folded into the next eight with four
 // instructions:
 //   y[i] = data[i] + A0 y[i-4] + A1 y[i-6] + A2 y[i-7] + A3 y[i-8]
-// With a nearer first offset the chain of additions is what bounds the loop. Folding some of the blocks with clmul
+// With a smaller first offset the chain of additions would bound the loop. Folding some of the blocks with clmul
 // instead made copies slower.
 #if defined(__x86_64__)
 #include "wire/icrc_avx512.h"
@@ -24,8 +24,8 @@ constexpr unsigned kWindow = kOffset[kMatrices - 1];
 
 /// Matrix m moves a byte kOffset[m] blocks on, in the operand format of GF2P8AFFINEQB.
 constexpr std::array<std::uint64_t, kMatrices> make_matrices() {
-  // One equation for each power of the remainder: bits 0-31 say which unknowns are in it (8 for each matrix, by the
-  // power that they stand for), bits 32-39 for which powers of the input its right side is one.
+  // One equation for each power of the remainder: bits 0-31 are the unknowns in it (8 for each matrix, by the power
+  // that they stand for), bits 32-39 the powers of the input for which its right side is one.
   std::array<std::uint64_t, 32> equation{};
   const auto enter = [&](unsigned blocks, unsigned column) {
     std::uint32_t r = power(512 * blocks);
@@ -37,7 +37,7 @@ constexpr std::array<std::uint64_t, kMatrices> make_matrices() {
   enter(kWindow, 32);
   for (unsigned c = 0; c < 32; ++c) {
     unsigned pivot = c;
-    while ((equation[pivot] >> c & 1) == 0) ++pivot;  // past the end, and no constant, were there no solution
+    while ((equation[pivot] >> c & 1) == 0) ++pivot;  // without a solution: past the end, an error at compile time
     std::swap(equation[c], equation[pivot]);
     for (unsigned i = 0; i < 32; ++i) {
       if (i != c && (equation[i] >> c & 1) != 0) equation[i] ^= equation[c];
@@ -56,8 +56,8 @@ constexpr std::array<std::uint64_t, kMatrices> make_matrices() {
 }
 constexpr auto kMatrix = make_matrices();
 
-// Packets of a message follow each other in memory, so what lies past the end is the next one's; a prefetch does
-// not fault.
+// Packets of a message follow each other in memory, so the bytes past the end belong to the next packet; a prefetch
+// does not fault.
 constexpr std::size_t kAhead = 1024;
 
 struct Affine {
@@ -72,8 +72,8 @@ struct Affine {
     return avx512::xor3(avx512::xor3(data, times<3>(y3), times<2>(y2)), times<1>(y1), times<0>(y0));
   }
 
-  // The pass is a copy whose address nobody has: else each store might change its pointers, and they were loaded
-  // again for each block.
+  // The pass is a copy whose address is not taken: otherwise the compiler would assume that each store may change
+  // its pointers, and load them again for each block.
   template <class P>
   [[gnu::noinline]] UROCE_GFNI static std::uint32_t run(P pass, __m512i x, std::size_t at, std::size_t bytes) {
     while ((bytes - at) % (64 * kWindow) != 64 * (kWindow - 1)) x = pass.step(x, at);
@@ -96,7 +96,7 @@ struct Affine {
       g = next(pass.next(at), c, a, h, g);
       h = next(pass.next(at), d, b, a, h);
     }
-    // The last blocks take in what is before them, and clmul moves each of them to the end.
+    // The last blocks absorb those before them, and clmul moves each of them to the end.
     const __m512i s = next(pass.next(at), e, c, b, a);
     __m512i sum = avx512::moved<7>(s);
     sum = avx512::moved<6>(next(pass.next(at), f, d, c, b), sum);
@@ -111,10 +111,10 @@ struct Affine {
   }
 };
 
-/// From here on the matrices have work for more than one window, and are faster than clmul.
+/// From this length the matrices process more than one window, and are faster than clmul.
 constexpr std::size_t kLong = 64 * (Affine::kBlocks + 1);
 
-// Not inline: a short one shall not pay for this one's registers.
+// Not inline, so that short messages do not pay for the registers that this function saves.
 template <bool kCopy, bool kMask>
 [[gnu::noinline]] UROCE_GFNI std::uint32_t run_long(std::uint32_t state, std::byte* to, const std::byte* from,
                                                     const std::byte* ones, std::size_t bytes) {
@@ -135,7 +135,7 @@ UROCE_GFNI std::uint32_t update_masked(std::uint32_t state, const std::byte* dat
   return avx512::Pass<false, true, avx512::FourChains>{nullptr, data, ones}.run(state, bytes);
 }
 
-/// The word, with the state on it, ends the block before the first one: no table is looked into.
+/// The word, XORed with the state, ends the block before the first one, which saves the table lookup.
 UROCE_GFNI std::uint32_t copy_after(std::uint32_t state, std::uint32_t word, std::byte* to, const std::byte* from,
                                     std::size_t bytes) {
   if (bytes % 64 != 0 || bytes == 0) return copy(word_step(state, word), to, from, bytes);

@@ -1,7 +1,7 @@
 // Folding with PCLMULQDQ, 16 bytes at a time in four chains.
 //
-// A message may be preceded by zeros without changing its remainder as long as the state is zero there. So the odd
-// bytes stand in the first block, behind zeros, and every later block is a full one: no byte loop at the end.
+// Zeros before a message do not change its remainder while the state is zero. So the odd bytes form the first
+// block, preceded by zeros, and every later block is full: there is no byte loop at the end.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -28,7 +28,7 @@ UROCE_TARGET inline __m128i fold(__m128i value, __m128i k) {
   return _mm_xor_si128(_mm_clmulepi64_si128(value, k, 0x00), _mm_clmulepi64_si128(value, k, 0x11));
 }
 
-// 128 bits to the 32-bit state: both halves to 95 bits at the end of the message, then Barrett.
+// Reduces 128 bits to the 32-bit state: both halves to 95 bits at the end of the message, then Barrett reduction.
 UROCE_TARGET inline std::uint32_t reduce(__m128i x) {
   const __m128i barrett =
       _mm_set_epi64x(static_cast<long long>(kWholePolynomial), static_cast<long long>(kBarrettQuotient));
@@ -45,7 +45,7 @@ alignas(16) constexpr std::array<std::uint8_t, 32> kShift = [] {
   return shift;
 }();
 
-// 4 to 15 bytes, to the end of a block.
+// Loads 4 to 15 bytes to the end of a block.
 UROCE_TARGET inline __m128i load_short(const std::byte* from, std::size_t bytes) {
   if (bytes >= 8) {
     const auto first = load_raw<std::uint64_t>(from);
@@ -69,7 +69,7 @@ inline void copy_short(std::byte* to, const std::byte* from, std::size_t bytes) 
   }
 }
 
-// One body for all three: a pass that may copy and may set masked bits of the first 64 bytes.
+// Common to update, copy and update_masked: a pass that may copy and may set masked bits of the first 64 bytes.
 template <bool kCopy, bool kMask>
 struct Pass {
   std::byte* to;

@@ -18,7 +18,7 @@ inline constexpr std::size_t kMaxOverhead = 128;
 enum class PacketState : std::uint8_t {
   kIcrcPending,    ///< verify_icrc() or place_payload() decides
   kIcrcResumable,  ///< the same, with the ICRC's state before the BTH's last word at hand
-  kVerified,       ///< the ICRC is right, or parse() was not asked to check it
+  kVerified,       ///< the ICRC is correct, or parse() was called without the check
   kPlaced,         ///< verified, and the payload has been copied to its destination
 };
 

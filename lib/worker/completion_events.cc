@@ -31,13 +31,13 @@ void CompletionEvents::remove_cq(CqId id, Cq* cq) {
 bool CompletionEvents::write_event(Cq& cq) {
   const ssize_t n = ::write(cq.channel_fd, &cq.cookie, sizeof(cq.cookie));
   if (n < 0 && errno == EAGAIN) return false;
-  ++counters_.events_sent;  // also when the client has closed its end, because then nobody waits for it
+  ++counters_.events_sent;  // also when the client has closed its end, because then no thread waits for it
   return true;
 }
 
 void CompletionEvents::send_event(Cq& cq, Nanos now) {
   if (!cq.take_event() || write_event(cq)) return;
-  // The reader is slow. One event owed is enough: whoever reads it finds all completions.
+  // The reader is slow. One event owed is enough: a client that reads it finds all completions.
   if (!cq.event_owed.exchange(true, std::memory_order_acq_rel)) owed_.push_back(&cq);
   ++counters_.events_delayed;
   retry_at_ = now + kRetryInterval;

@@ -1,5 +1,5 @@
 // Raw packets (ibv_create_flow(3)): which raw packet QPs and WQs get a frame, by flow or as sniffers. Flows exist
-// on worker 0 only, where all frames that are not RoCE arrive; other workers steer frames there.
+// on the link worker only, where all frames that are not RoCE arrive; other workers steer frames there.
 #pragma once
 
 #include <cstdint>

@@ -248,7 +248,7 @@ std::size_t WorkerCore::next_link_frame(std::span<std::byte> to) {
   link_dirty_ = false;
   if (!gsi_waits()) return 0;
   const std::size_t mad = shared_.gsi.next_frame(to, *link_, now_);
-  link_dirty_ = true;  // it may have asked for a neighbour
+  link_dirty_ = true;  // it may have sent a request for a neighbour
   return mad;
 }
 

@@ -49,10 +49,11 @@ struct WorkerShared {
   std::vector<class WorkerCore*> workers;
   Channel<proto::Event> events{kMaxAsyncEvents, ChannelReader::kSleepsOnFd};  ///< from any worker to the conductor
   NeighbourEvent neighbours;
-  GsiPort gsi;                                       ///< between the link worker and the conductor
-  std::atomic<bool> few_cores{false};                ///< pollers outnumber the cores of the machine
-  std::atomic<std::uint32_t> first_core{kAnywhere};  ///< core of worker 0, counted among those the daemon may use
-  std::atomic<bool> link_disabled{false};            ///< urocectl link down: frames are dropped in both directions
+  GsiPort gsi;                         ///< between the link worker and the conductor
+  std::atomic<bool> few_cores{false};  ///< pollers outnumber the cores of the machine
+  std::atomic<std::uint32_t> first_core{
+      kAnywhere};                          ///< core of the first worker, counted among those the daemon may use
+  std::atomic<bool> link_disabled{false};  ///< urocectl link down: frames are dropped in both directions
   std::atomic<bool> any_flows{false}, any_sniffers{false};
 };
 
@@ -114,11 +115,11 @@ class WorkerCore {
 
   // Commands.
   proto::Transport& transport() { return transport_; }
-  /// nullptr on every worker but worker 0.
+  /// nullptr on every worker but the link worker.
   net::LinkStack* link() { return link_; }
   /// The addresses to which packets for this port are sent; none before the first call.
   void set_addresses(std::span<const net::InterfaceAddress> addresses) { addresses_.assign(addresses); }
-  /// Flows exist on worker 0 only. False: the table is full.
+  /// Flows exist on the link worker only. False: the table is full.
   bool add_flow(std::uint64_t id, net::Flow flow);
   void remove_flow(std::uint64_t id);
   /// The link stack was used and may have frames to send.

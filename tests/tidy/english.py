@@ -7,7 +7,7 @@ import pathlib
 import re
 
 # Where the check holds: files at the top level ('') and below these folders.
-ENFORCED = ('', 'docs', 'config', 'examples', 'apps', 'bench', 'drivers', 'tests')
+ENFORCED = ('', 'docs', 'config', 'examples', 'apps', 'bench', 'drivers', 'tests', 'lib', 'tools')
 
 # Pattern (a space stands for any white space; a match of the group `good` is fine), a sample, what to write instead.
 PHRASES = [

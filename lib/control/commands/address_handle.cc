@@ -1,4 +1,4 @@
-// CREATE_AH, DESTROY_AH, RESOLVE_NEIGHBOUR, and the path that an address vector names.
+// CREATE_AH, DESTROY_AH, RESOLVE_NEIGHBOUR, and the path of an address vector.
 #include <algorithm>
 
 #include "control/commands/command.h"

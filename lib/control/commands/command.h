@@ -17,7 +17,7 @@
 
 namespace uroce::daemon::commands {
 
-/// One request, and what a command may use.
+/// One request, and the services that a command may use.
 struct Call {
   ControlState& state;
   EventRouter& events;
@@ -92,7 +92,7 @@ int create_counters(Call& call);
 int destroy_counters(Call& call);
 int read_counters(Call& call);
 
-/// Path of an address vector. 0, EINVAL, ETIMEDOUT, EHOSTUNREACH, or kParked while the neighbour is being asked.
+/// Path of an address vector. 0, EINVAL, ETIMEDOUT, EHOSTUNREACH, or kParked while the neighbour is being resolved.
 int resolve_path(Call& call, const uroce_av& av, wire::PathAddress& out);
 
 /// An XRC target QP in the domain, with no users yet. 0 or ENOMEM.

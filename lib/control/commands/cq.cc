@@ -80,7 +80,7 @@ int resize_cq(Call& call) {
   const auto ring = session.arena.allocate(ChunkKind::kDaemonWrites, std::size_t{entries} * sizeof(uroce_cqe));
   bool moved = false;
   if (ring) {
-    // On a worker's thread: with one worker, nobody adds entries at the same time; with several, the CQ is locked.
+    // On a worker's thread: with one worker, no entry is added at the same time; with several, the CQ is locked.
     worker_commands::ResizeCq resize{object->id, *object->cq, reinterpret_cast<uroce_cqe*>(ring->data), entries};
     call.state.link_worker().call(resize);
     moved = resize.resized;

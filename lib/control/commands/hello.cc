@@ -49,7 +49,7 @@ int make_ports(Session& session, const DoorbellMapping& doors, std::uint32_t wor
   return 0;
 }
 
-// A session whose HELLO failed is closed; no worker knows anything of it yet.
+// Closes a session whose HELLO failed; the workers do not know it yet.
 int fail(Session& session, int error) {
   session.ports.clear();
   session.eventfds.clear();

@@ -87,7 +87,7 @@ void release_numbers(ControlState& state, EventRouter& events, const Session& se
 
 void release_all(ControlState& state, EventRouter& events, LinkControl& link, Session& session) {
   const bool attached = session.hello_done;
-  // First detach: the workers serve no doorbell of this session any more.
+  // First detach, so that the workers no longer serve doorbells of this session.
   for (std::uint32_t w = 0; attached && w < session.ports.size(); ++w) {
     state.worker(w).call(worker_commands::DetachSession{*session.ports[w]});
   }

@@ -1,6 +1,6 @@
-// QPs that wait for an acknowledge, in the order in which they are looked at: once a round each. A loss is detected
-// long before the timeout this way; a timer a QP would cost a worker with thousands of QPs more than their packets
-// do.
+// QPs that wait for an acknowledge, in the order in which they are checked: each once per round. A loss is detected
+// long before the timeout this way; with thousands of QPs, a timer per QP would cost a worker more than their
+// packets do.
 #pragma once
 
 #include <bit>

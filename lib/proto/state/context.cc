@@ -39,7 +39,7 @@ void Context::remove_active(Qp& qp) {
 }
 
 bool Context::take_read_budget(Qp& qp, std::uint32_t cost) {
-  // A single request is admitted whatever its size, or else a small ring would stop all READs.
+  // A single request is admitted regardless of its size; otherwise a small ring would stop all READs.
   if (read_budget_used_ != 0 && read_budget_used_ + cost > config.receive_ring_bytes) {
     if (!qp.reads.waits) {
       qp.reads.waits = true;
@@ -60,9 +60,9 @@ void Context::release_read_budget(Qp& qp, std::uint32_t cost) {
   cost = std::min(cost, qp.reads.budget_used);
   qp.reads.budget_used -= cost;
   read_budget_used_ -= cost;
-  // All waiters try again once a quarter is free, before the QPs that are active already (the QP that releases the
-  // budget had its share); those with none in the last round go before those with some. A QP that gets none waits
-  // again.
+  // Once a quarter of the budget is free, all waiters try again, ahead of the QPs that are active already (the QP
+  // that releases budget had its share). QPs that got no budget in the last round go first. A QP that gets none
+  // again keeps waiting.
   const bool any = waiters_[0].head != kNoQp || waiters_[1].head != kNoQp;
   if (!any || read_budget_used_ > config.receive_ring_bytes / 4 * 3) return;
   ++read_round_;
@@ -128,7 +128,7 @@ std::span<const CqId> Context::touched_cqs() {
 }
 
 void Context::raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner) {
-  if (events_count_ == events_.size()) return;  // nobody takes them
+  if (events_count_ == events_.size()) return;  // full: the owner does not take events
   std::size_t at = events_first_ + events_count_++;
   if (at >= events_.size()) at -= events_.size();
   events_[at] = {type, object, owner};

@@ -1,5 +1,5 @@
-// State that the parts of a transport (requester, completer, responder, ...) share: tables, active list, timers,
-// completions and events. Each part is a few functions over a Context and a Qp.
+// State shared by the parts of a transport (requester, completer, responder, ...): tables, active list, timers,
+// completions and events. Each part is a set of functions over a Context and a Qp.
 #pragma once
 
 #include <cstddef>
@@ -101,7 +101,7 @@ class Context {
   void remove_read_waiter(Qp& qp);
 
   // --- completions ---
-  /// Makes a CQE of this QP; the caller fills in the other fields.
+  /// Returns a CQE with the fields of this QP; the caller fills in the others.
   uroce_cqe make_cqe(const Qp& qp, std::uint64_t wr_id, std::uint8_t status) const {
     uroce_cqe cqe{};
     cqe.wr_id = wr_id;

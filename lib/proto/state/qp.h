@@ -132,22 +132,22 @@ static_assert(sizeof(Resource) <= 64);
 /// budget.
 enum class SendState : std::uint8_t { kReady, kIdle, kBlocked };
 
-/// The message that the responder is in the middle of.
+/// The kind of message that the responder has received in part.
 enum class MessageInProgress : std::uint8_t { kNone, kSend, kWrite };
 
-/// What acknowledgement the responder owes.
+/// The acknowledge that the responder has to send.
 enum class PendingAck : std::uint8_t { kNothing, kAck, kNak };
 
 /// The deadlines of a QP, in the order in which on_timer() serves them.
 enum class Deadline : std::uint8_t {
-  kRnr,    ///< end of the wait that an RNR NAK asked for
+  kRnr,    ///< end of the wait that an RNR NAK requested
   kAck,    ///< Local ACK Timeout
-  kPace,   ///< the rate limit lets the next packet go
-  kFlush,  ///< next look for WQEs that were posted to a QP in ERR
+  kPace,   ///< the rate limit permits the next packet
+  kFlush,  ///< next check for WQEs posted to a QP in ERR
 };
 inline constexpr Deadline kDeadlines[] = {Deadline::kRnr, Deadline::kAck, Deadline::kPace, Deadline::kFlush};
 
-/// Identity, state and peer: what every packet needs, either way.
+/// Identity, state and peer: needed for every packet sent or received.
 struct Common {
   QpState state = QpState::kReset;
   QpType type = QpType::kRc;
@@ -164,13 +164,13 @@ struct Common {
   std::uint32_t qkey = 0;
 };
 
-/// What the responder expects next and what it owes (IBTA vol. 1, 9.7: Reliable Service, responder side).
+/// The responder's expected PSN and outstanding acknowledge (IBTA vol. 1, 9.7: Reliable Service, responder side).
 struct Responder {
   MessageInProgress message = MessageInProgress::kNone;
   PendingAck owed = PendingAck::kNothing;
   bool owed_newest = false;   ///< the ACK is for the newest PSN received when it leaves, else for owed_psn
-  bool nak_sent = false;      ///< a sequence or RNR NAK was given, and the QP is not back in sequence since
-  bool dead = false;          ///< a fatal NAK is owed or was given
+  bool nak_sent = false;      ///< a sequence or RNR NAK was sent, and the QP has not been in sequence since
+  bool dead = false;          ///< a fatal NAK is to be sent or was sent
   bool have_receive = false;  ///< a receive WQE was taken out of the queue
   bool cnp_owed = false;      ///< the peer is to be notified of congestion
   std::uint8_t answers_pending = 0;
@@ -231,10 +231,10 @@ struct Requester {
   Psn psn;                           ///< of the packet that is sent next
   Psn una;                           ///< oldest PSN that is not acknowledged
   Psn max_psn;                       ///< one past the newest PSN ever sent
-  Psn ack_asked;                     ///< one past the newest PSN that an acknowledge was asked for
+  Psn ack_asked;                     ///< one past the newest PSN for which an acknowledge was requested
   SgeCursor send_at, read_at;        ///< in the list of the WQE at cursor; of the READ at head
   bool signal_all = false;           ///< sq_sig_all
-  bool draining = false;             ///< SQD was asked for and is not reached
+  bool draining = false;             ///< a transition to SQD was requested and is not complete
   bool paced = false;                ///< there is a rate limit: Qp::rate_limit
   std::uint8_t reads_in_flight = 0;  ///< READ requests and atomics
   queue::WorkConsumer ring;          ///< shared with the client
@@ -248,13 +248,13 @@ struct Requester {
 /// The share of the receive ring that this QP's READ responses may fill: Context::take_read_budget.
 struct ReadPacing {
   std::uint32_t budget_used = 0;
-  std::uint32_t chunk = kReadChunkPackets;  ///< packets of answer that one READ request may ask for; 2^n
+  std::uint32_t chunk = kReadChunkPackets;  ///< response packets of one READ request, at most; 2^n
   std::uint32_t round = 0;                  ///< in which it last got budget
   std::uint32_t next_waiter = kNoQp;
   bool waits = false;
 };
 
-/// Where messages of the peer go.
+/// The receive queue, or SRQ, and the place in the current receive WQE.
 struct ReceiveQueue {
   queue::WorkConsumer ring;
   SgeCursor at;  ///< in Qp::receive
@@ -264,17 +264,17 @@ struct ReceiveQueue {
   bool shared = false;  ///< `srq` is used, not `ring`
 };
 
-/// READs and atomics of the peer that can be answered again, a ring; and what a NAK is to say.
+/// A ring of the peer's READs and atomics that can be answered again, and the contents of the pending NAK.
 struct Answers {
   Resource* ring = nullptr;
-  std::uint8_t count = 0, limit = 0;  ///< max_dest_rd_atomic, and the most it may be
+  std::uint8_t count = 0, limit = 0;  ///< max_dest_rd_atomic, and its upper limit
   std::uint8_t next = 0, used = 0, at = 0;
   std::uint8_t min_rnr_timer = 0;
   std::uint8_t nak_syndrome = 0;
   std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK
 };
 
-/// What the QP was created with, and keeps when it is reset.
+/// Attributes from the creation of the QP, which a reset keeps.
 struct Settings {
   std::uint32_t max_send_sge = 1, max_inline = 0, max_tso_header = 0;
   std::uint32_t xrcd = 0;
@@ -287,7 +287,7 @@ struct Settings {
 struct RateLimit {
   std::uint32_t kbps = 0;
   Nanos depth = 0;     ///< of the bucket: how far clear_at may run ahead of the time
-  Nanos clear_at = 0;  ///< when all that was sent has left, at this rate
+  Nanos clear_at = 0;  ///< when all packets so far have left, at this rate
 };
 
 struct alignas(64) Qp {
@@ -308,11 +308,11 @@ struct alignas(64) Qp {
   ReceiveQueue receives;
   Answers answers;
   std::byte peer[16] = {};  ///< source that packets must have
-  // Seldom.
+  // Rarely used.
   Settings settings;
   Nanos other_deadlines[3] = {kNever, kNever, kNever};
   Nanos flush_interval = 0;
-  Nanos next_cnp = 0;  ///< none is sent before
+  Nanos next_cnp = 0;  ///< earliest time of the next CNP
   RateLimit rate_limit;
   bool established = false;  ///< COMM_EST was reported
   ReceiveWqe receive;        ///< taken out of the queue if responder.have_receive
@@ -347,14 +347,15 @@ struct alignas(64) Qp {
 };
 
 static_assert(std::is_trivially_copyable_v<Qp>);
-// The first four lines are prefetched before a packet is looked at, and an acknowledge needs the first pointer of
-// the send queue, too: 8 bytes more cost a QP that is not in the cache 40 % (bench/micro/proto, 10,000 QPs).
+// The first four cache lines are prefetched before a packet is parsed, and an acknowledge also needs the first
+// pointer of the send queue: 8 bytes more cost 40 % for a QP that is not in the cache (bench/micro/proto, 10,000
+// QPs).
 static_assert(offsetof(Qp, counters) == 64 && offsetof(Qp, retransmission) == 128 &&
               offsetof(Qp, requester) == 192);
 static_assert(offsetof(Qp, requester) + offsetof(Requester, ring) <= 256 - 8);
 static_assert(sizeof(Qp) <= 2048);
 
-/// What only control commands look at.
+/// State that only control commands use.
 struct QpCold {
   QpAttr attr;
 };
