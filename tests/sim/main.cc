@@ -3,9 +3,8 @@
 // sim --seed S [--trace]                     one seed, with every packet, post and completion
 // sim --unreliable ...                       UC and UD instead of the reliable services
 // sim --shared ...                           RC QPs that share receive queues
-// sim --regressions FILE                     runs the seeds of FILE, each a line: world (reliable, unreliable,
-// shared), seed sim --mutations [--seeds N]                shows that the simulator notices faults: N seeds of each
-// kind
+// sim --regressions FILE                     the seeds of FILE; a line: reliable, unreliable or shared, then a seed
+// sim --mutations [--seeds N]                shows that the simulator notices faults: N seeds of each kind
 #include <sys/wait.h>
 #include <unistd.h>
 
