@@ -5,6 +5,7 @@ import posixpath
 import re
 
 import english
+import includes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Program to the file that holds its help text.
@@ -16,13 +17,15 @@ VERBS_H = pathlib.Path('/usr/include/infiniband/verbs.h')
 PACKAGES = {'ib_': 'perftest', 'ibv_': 'ibverbs-utils', 'cmtime': 'rdmacm-utils', 'rping': 'rdmacm-utils',
             'rstream': 'rdmacm-utils', 'udpong': 'rdmacm-utils', 'ucmatose': 'rdmacm-utils', 'iperf3': 'iperf3',
             'gnuplot': 'gnuplot-nox', 'strace': 'strace', 'ip ': 'iproute2', 'ping ': 'iputils-ping'}
-# Beginnings of the names of the documents that are held to the tree.
+# Beginnings of the names of the documents that are held to the tree, as is every README.md.
 DOCUMENTS = ('README.md', 'ARCHITECTURE.md', 'STYLE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', 'docs/',
-             'examples/', 'drivers/verbs/README.md', 'drivers/rdmacm/README.md', 'tests/conformance/README.md',
-             'tests/interop/README.md')
+             'examples/')
 MUST_BE_THERE = ('README.md', 'ARCHITECTURE.md', 'STYLE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', 'LICENSE',
                  'docs/getting-started.md', 'docs/troubleshooting.md', 'docs/releasing.md', 'docs/reference.md',
                  'examples/README.md')
+MAX_README_LINES = 40
+LONG_READMES = ('drivers/verbs/README.md', 'drivers/rdmacm/README.md')  # tables of calls
+SOURCES = ('.cc', '.h', '.c', '.py', '.sh', '.toml')
 SYSTEM_HEADERS = ('infiniband/', 'rdma/')
 OPTION = re.compile(r'(?<![\w-])--[a-z][a-z0-9-]+')
 
@@ -33,7 +36,7 @@ def _source(place, files):
 
 def _documents(files):
     """The Markdown files that are held to the tree."""
-    yield from (name for name in files if name.endswith('.md') and name.startswith(DOCUMENTS))
+    yield from (name for name in files if name.endswith('/README.md') or (name.endswith('.md') and name.startswith(DOCUMENTS)))
 
 
 def _named_files(files):
@@ -196,7 +199,28 @@ def _version(files):
             yield f'CHANGELOG.md: no section "## [{heading}]"'
 
 
+def _room_readmes(files):
+    """Each room has a short README.md; each other folder with sources has one, or the folder above it names it there."""
+    for room in includes.ALLOWED:
+        if f'{room}/README.md' not in files:
+            yield f'{room}/README.md is missing'
+    rooms = tuple(room + '/' for room in includes.ALLOWED)
+    for name, text in files.items():
+        lines = text.count('\n')
+        short = name.startswith(rooms) and name.endswith('/README.md') and name not in LONG_READMES
+        if short and lines > MAX_README_LINES:
+            yield f'{name}: {lines} lines, at most {MAX_README_LINES}'
+    for folder in sorted({posixpath.dirname(name) for name in files if name.endswith(SOURCES)} - {''}):
+        above = folder
+        while above and f'{above}/README.md' not in files:
+            above = posixpath.dirname(above)
+        readme = posixpath.join(above, 'README.md')
+        if above != folder and posixpath.basename(folder) not in files.get(readme, ''):
+            yield f'{folder}: no README.md, and {readme} does not name it'
+
+
 def breaches(files):
+    yield from _room_readmes(files)
     yield from _packages(files)
     yield from _named_files(files)
     yield from _shown_options(files)
