@@ -1,5 +1,5 @@
-// One RC connection made with librdmacm, with its PD, CQ and QP. All errors are thrown as Failure, whose text says
-// what was tried and why it failed.
+// One RC connection made with librdmacm, with its PD, CQ and QP. All errors are thrown as Failure, whose text names
+// the attempt and the reason.
 #pragma once
 
 #include <infiniband/verbs.h>

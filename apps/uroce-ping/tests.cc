@@ -26,7 +26,7 @@ class Run {
   bool goes_on(std::uint64_t round) const { return options_.rounds() == 0 || round < options_.rounds(); }
   void count_latency(std::uint64_t began, unsigned parts);
 
-  // Sends and receives complete in any order relative to each other: completions that nobody waits for yet are
+  // Sends and receives complete in any order relative to each other: completions that no caller waits for yet are
   // remembered.
   void note(const ibv_wc& wc);
   void wait_for(Id id);

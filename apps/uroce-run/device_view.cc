@@ -46,7 +46,7 @@ std::string enter_namespaces(bool user_namespace) {
   return {};
 }
 
-/// Adds one entry of /dev as `target`: a symbolic link is copied, all else is bind-mounted.
+/// Adds one entry of /dev as `target`: a symbolic link is copied, anything else is bind-mounted.
 bool bind_entry(const fs::path& source, const fs::path& target) {
   std::error_code error;
   const fs::file_status status = fs::symlink_status(source, error);

@@ -157,7 +157,7 @@ void to_program_address(const CmId& id, const uroce_cm_address& from, sockaddr_s
 int handle_of(Channel& channel, Device& device, std::uint32_t& out);
 int forward_event(Channel& to, Device& device, const uroce_cm_event& event);
 
-/// Sends the events that are waiting in `from`, which nobody reads any more, to the id's present channel.
+/// Sends the events that are waiting in `from`, which no thread reads any longer, to the id's current channel.
 void migrate_events(CmId& id, Channel& from);
 
 // id.cc

@@ -152,7 +152,7 @@ struct QueryQp {
   void run(WorkerCore& worker) { found = worker.transport().query(index, snapshot); }
 };
 
-/// How far UD QPs have sent what was posted. Each worker fills the entries of its own QPs.
+/// How many of their posted work requests UD QPs have sent. Each worker fills the entries of its own QPs.
 struct QueryDatagrams {
   static constexpr std::string_view kName = "query_datagrams";
   struct Entry {

@@ -7,7 +7,7 @@
 // thread returns. A user who could stop the daemon anyway is trusted not to remove pages: if the pages are present
 // (/proc/PID/pagemap), the caller copies them itself, which saves two context switches.
 //
-// Call contract. io() on any worker; all else on the control thread.
+// Call contract. io() on any worker; everything else on the control thread.
 #pragma once
 
 #include <sys/types.h>

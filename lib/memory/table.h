@@ -120,7 +120,7 @@ class Table {
   /// and describe() accept any key that it ever had.
   std::optional<Key> allocate_window(PdId pd, Kind kind);
   /// An MR for fast registration, invalid until register_fast(). `region` bounds the memory and `region.access` the
-  /// rights that a registration may ask for. The consumer chooses the low byte of its key, as with a window.
+  /// rights that a registration may request. The consumer chooses the low byte of its key, as with a window.
   std::optional<Key> allocate_fast(const Region& region);
   /// No resolve succeeds from now on; the slot is reused only after release(). False: no such key, or windows are
   /// bound to it.

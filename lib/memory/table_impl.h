@@ -49,7 +49,7 @@ struct alignas(64) Entry {
   std::uint32_t parent;   // a bound window: the slot of its MR; else kNone
   std::uint32_t windows;  // bound to this MR
   Use use;
-  // Of a fast MR: the memory and rights that a registration may ask for.
+  // Of a fast MR: the memory and rights that a registration may request.
   std::uint32_t limit_access;
   std::uint64_t limit_length;
   std::byte* limit_base;

@@ -1,8 +1,8 @@
 // A bounded queue of values from any number of threads to one reader.
 //
 //   kSleepsOnFd   the reader waits in epoll: fd() becomes readable when an empty channel gets an entry (conductor)
-//   kPolls        the reader calls waiting() in each duty cycle; the channel has no descriptor, and whoever puts
-//                 calls WorkerCore::wake() afterwards (worker)
+//   kPolls        the reader calls waiting() in each duty cycle; the channel has no descriptor, and the
+//                 caller of put() then calls WorkerCore::wake() (worker)
 //
 // Edges: put() stores waiting_ before the caller of WorkerCore::wake() loads the worker's `asleep` flag; the worker
 // stores that flag before it loads waiting(). All are seq_cst, so one of the two sees the other.

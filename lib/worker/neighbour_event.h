@@ -1,4 +1,4 @@
-// From the link worker to the control thread: a neighbour that somebody waits for has answered or was given up.
+// From the link worker to the control thread: a neighbour that a request waits for has answered or was given up.
 //
 // Edges: the eventfd. signal() on the link worker, fd() and take() on the control thread.
 #pragma once

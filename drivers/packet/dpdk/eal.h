@@ -10,7 +10,7 @@ namespace uroce::dpdk {
 
 struct EalOptions {
   std::string name = "uroced";     ///< program name in DPDK's messages
-  std::string port;                ///< what will be opened: a PCI address makes EAL look at that PCI device
+  std::string port;                ///< what will be opened: a PCI address makes EAL probe that PCI device
   bool hugepages = true;           ///< use them when they can be had
   std::uint32_t memory_mib = 128;  ///< for mbufs and queues
   bool verbose = false;            ///< DPDK's own messages to stderr

@@ -7,8 +7,8 @@ namespace uroce::dpdk {
 
 /// A packet_mreq, packet(7). The kernel counts memberships: this one ends with the object or the process and does
 /// not disturb those of others. DPDK's drivers for kernel interfaces set and clear the interface's flags instead,
-/// whoever had set them, leave them set when the process is killed, and some ignore groups. No effect if the kernel
-/// refuses.
+/// even those that another program has set, leave them set when the process is killed, and some ignore groups. No
+/// effect if the kernel refuses.
 class InterfaceMembership {
  public:
   enum class Kind : std::uint16_t { kPromiscuous, kAllGroups };

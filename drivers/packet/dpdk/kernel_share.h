@@ -1,7 +1,7 @@
 // An interface that an af_xdp port and the kernel both use. An XDP program (xdp/roce_steering.bpf.c) redirects RoCE
-// to the port and passes all else to the kernel. A packet socket shows the port copies of the frames that the link
-// stack needs (ARP, ICMP, ICMPv6, IGMP), and of all frames while there are flows of raw packets. The port thus
-// receives what it would with af_packet, but RoCE bypasses the kernel.
+// to the port and passes all other frames to the kernel. A packet socket shows the port copies of the frames that
+// the link stack needs (ARP, ICMP, ICMPv6, IGMP), and of all frames while there are flows of raw packets. The port
+// thus receives what it would with af_packet, but RoCE bypasses the kernel.
 #pragma once
 
 #include <cstddef>

@@ -22,7 +22,7 @@ namespace uroce::pcap {
 
 enum class Direction : std::uint32_t { kInbound = 1, kOutbound = 2 };  ///< bits of epb_flags
 
-/// The frames of one worker. The worker calls add() and commit(), the recorder all else.
+/// The frames of one worker. The worker calls add() and commit(), the recorder everything else.
 class Tap {
  public:
   /// Copies a frame. It is written once commit() has been called with the number of frames since the last commit.

@@ -18,7 +18,7 @@ namespace uroce::rdmacm {
 class StreamFlow {
  public:
   static constexpr std::uint32_t kControlSlots = 4;
-  /// Receives in addition to the credits, for control messages that arrive while nobody polls.
+  /// Receives in addition to the credits, for control messages that arrive while no thread polls.
   static constexpr std::uint32_t kSpareReceives = 8;
   /// With less room in the send buffer, a stream is not writable.
   static constexpr std::uint32_t kLowWater = 2048;

@@ -12,7 +12,7 @@
 namespace uroce::proto::requester {
 namespace {
 
-/// kRestart: look at the WQE under the cursor again.
+/// kRestart: examine the WQE under the cursor again.
 enum class Step : std::uint8_t { kSent, kBlocked, kRestart, kFailed };
 
 /// A WQE that fails before it is sent completes with its error after all earlier WQEs have completed (IBTA vol. 1,
@@ -42,7 +42,7 @@ Step change_key(Context& context, Qp& qp, Wqe& wqe) {
   return Step::kRestart;
 }
 
-/// First look at a WQE: kSent means that its packets may be sent now.
+/// Begins a WQE: kSent means that its packets may be sent now.
 Step begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.common.state != QpState::kRts) return Step::kBlocked;
   if (wqe.status != UROCE_WC_SUCCESS) return defer_failure(context, qp, wqe, wqe.status);

@@ -8,7 +8,7 @@ namespace uroce::proto {
 /// Goes back to una: everything that is not acknowledged is sent again.
 void rewind(Context& context, Qp& qp);
 
-/// Goes back to the packet that was sent last (of a READ, to its last request), which then asks for an acknowledge.
+/// Goes back to the packet that was sent last (of a READ, to its last request), which then requests an acknowledge.
 /// False: it cannot be sent again, and nothing has changed.
 bool rewind_last_packet(Context& context, Qp& qp);
 

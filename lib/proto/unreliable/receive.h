@@ -1,4 +1,4 @@
-// Receiving on UC and UD QPs, and what raw packet QPs share with them.
+// Receiving on UC and UD QPs, and the parts that raw packet QPs share with them.
 #pragma once
 
 #include "proto/state/context.h"

@@ -89,7 +89,7 @@ bool send_packet(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
 
 enum class Begun : std::uint8_t { kSend, kDone, kStop };
 
-/// First look at a WQE.
+/// Begins a WQE.
 Begun begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.common.state != QpState::kRts) return Begun::kStop;
   if (wqe.status != UROCE_WC_SUCCESS) {
