@@ -37,10 +37,8 @@ void run_until(Side& requester, Side& responder, std::uint32_t due) {
   std::uint32_t idle = 0;
   for (std::uint32_t seen = requester.poll(); seen < due; seen += requester.poll()) {
     const Nanos time = now();
-    requester.step(responder, time);
-    responder.step(requester, time);
-    requester.transport().advance(time);
-    responder.transport().advance(time);
+    requester.step(time);
+    responder.step(time);
     bench::require(++idle < 10'000'000, "no progress");
   }
 }
@@ -48,12 +46,18 @@ void run_until(Side& requester, Side& responder, std::uint32_t due) {
 struct Pair {
   explicit Pair(std::uint32_t mtu = 4096, std::uint32_t qps = 1, const bench::Queues& queues = {})
       : a(0, qps, kMemory), b(1, qps, kMemory) {
+    a.connect(b);
+    b.connect(a);
     bench::Queues shaped = queues;
     shaped.mtu = mtu;
     for (std::uint32_t i = 0; i < qps; ++i) {
       a.add_qp(i, shaped);
       b.add_qp(i, shaped);
     }
+  }
+  ~Pair() {
+    a.expect_no_refusals();
+    b.expect_no_refusals();
   }
   Side a, b;
 };

@@ -1,19 +1,22 @@
-// Two transports on one core, joined by an in-memory wire: every frame is parsed and its ICRC checked on arrival.
-// The client's side of the queues is part of the loop: posting, doorbells, polling.
+// Two workers on one core, joined by an in-memory wire, each run by WorkerLoop::step as in the daemon: every frame
+// is parsed and its ICRC checked on arrival. The client's side of the queues is part of the loop: posting,
+// doorbells, polling.
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <memory>
 #include <memory_resource>
 #include <new>
 #include <vector>
 
+#include "bench/micro/proto/wire_device.h"
 #include "memory/table.h"
 #include "platform/huge_pages.h"
 #include "proto/transport.h"
@@ -21,8 +24,8 @@
 #include "queue/work_queue.h"
 #include "wire/address.h"
 #include "wire/frame_template.h"
-#include "wire/header_prediction.h"
 #include "wire/packet.h"
+#include "worker/worker_loop.h"
 
 namespace uroce::bench {
 
@@ -45,13 +48,10 @@ struct Qp {
   uroce_qp_daemon_block daemon{};
 };
 
-/// One transport, one MR, one CQ, any number of QPs.
+/// One worker, one MR, one CQ, any number of QPs.
 class Side {
  public:
   static constexpr std::uint32_t kCqEntries = 1u << 16;
-  static constexpr std::uint32_t kBurst = 16;
-  static constexpr std::size_t kAheadBytes = 4096;
-  static constexpr std::uint32_t kFrameBytes = 4096 + 256;
   static constexpr std::uint32_t kStride = 128;
   static constexpr std::uint64_t kIova = 0x100000;
   static constexpr std::uint32_t kAh = 1, kQkey = 0x11;
@@ -60,11 +60,18 @@ class Side {
       : id_(id),
         memory_(memory_bytes),
         table_(64, id + 1u),
-        transport_(config(qps, queues_memory_), table_),
-        ring_(kCqEntries) {
-    producer_ = queue::CqProducer(ring_.data(), kCqEntries, &cq_client_);
+        link_(net::LinkConfig{.mtu = WireDevice::kFrameBytes, .addresses = {{path().source}}}),
+        core_(config(qps), shared_, table_, &link_),
+        loop_(core_, device_),
+        ring_(kCqEntries),
+        producer_(ring_.data(), kCqEntries, &cq_client_) {
     consumer_ = queue::CqConsumer(ring_.data(), kCqEntries, &cq_client_);
-    transport_.set_cq(CqId{0}, &producer_, 1);
+    core_.set_cq(CqId{0}, &producer_, 1);
+    port_.bells = queue::DoorbellReader(bells_.get());
+    port_.line = &line_;
+    core_.attach(port_);
+    const net::InterfaceAddress own{path().source};
+    core_.set_addresses({&own, 1});
     memory::Region region;
     region.pd = PdId{1};
     region.access = 15;
@@ -72,11 +79,6 @@ class Side {
     region.length = memory_bytes;
     region.base = memory_.data();
     key_ = *table_.insert(region);
-    frame_memory_.resize(std::size_t{kBurst} * kFrameBytes);
-    for (std::uint32_t i = 0; i < kBurst; ++i) {
-      frames_[i].data = frame_memory_.data() + std::size_t{i} * kFrameBytes;
-      frames_[i].capacity = kFrameBytes;
-    }
     for (std::size_t i = 0; i < memory_bytes; ++i) memory_[i] = static_cast<std::byte>(i * 7 + id);
   }
 
@@ -101,7 +103,9 @@ class Side {
     create.rq = queue::WorkConsumer(rq, &qp.client.rq.index, &qp.daemon.rq_consumer);
     create.max_inline = 0;
     create.owner = 1;
-    require(transport_.create(create, qp.index) == 0, "no QP");
+    require(transport().create(create, qp.index) == 0, "no QP");
+    port_.qp_of_bit.resize(number + 1, daemon::SessionPort::kNoQp);
+    port_.qp_of_bit[number] = qp.index.value;
     queues.type == proto::QpType::kUd ? start_datagrams(qp) : connect(qp, number, queues.mtu);
   }
 
@@ -134,7 +138,7 @@ class Side {
   }
   void ring(std::uint32_t number) {
     qps_[number]->sq.publish();
-    transport_.doorbell(qps_[number]->index);
+    queue::DoorbellRinger(bells_.get(), &line_).ring(number);
   }
   void post_receive(std::uint32_t number, std::uint64_t offset, std::uint32_t bytes) {
     Qp& qp = *qps_[number];
@@ -160,41 +164,28 @@ class Side {
     return found;
   }
 
-  /// Sends one burst into `peer`. True: there may be more.
-  bool step(Side& peer, Nanos now) {
-    proto::TxBurst burst{std::span(frames_), 0};
-    for (base::Frame& frame : frames_) frame.flags = 0;
-    const bool more = transport_.transmit(burst, now);
-    // As WorkerCore::receive().
-    for (std::size_t next = 0; next < burst.count;) {
-      std::size_t count = 0;
-      const std::size_t end = std::min(burst.count, next + packets_.size());
-      for (std::size_t bytes = 0; next < end && bytes < kAheadBytes; ++next) {
-        bytes += frames_[next].length;
-        if (next + 1 < burst.count) __builtin_prefetch(frames_[next + 1].data);
-        const auto verdict = prediction_.parse(frames_[next].bytes(), {.defer_icrc = true}, packets_[count]);
-        require(wire::accepted(verdict), "a frame that does not parse");
-        peer.transport_.prefetch(packets_[count++].bth.dest_qpn);
-      }
-      for (std::size_t i = 0; i < count; ++i) {
-        require(peer.transport_.receive(packets_[i], now) == wire::ParseVerdict::kOk, "a bad ICRC");
-      }
+  void connect(Side& peer) { device_.connect(peer.device_); }
+  /// One duty cycle. Every frame that arrives must be good.
+  void step(Nanos now) { loop_.step(now); }
+  void expect_no_refusals() {
+    const auto& parse = core_.counters().parse;
+    for (std::size_t i = 0; i < std::size(parse); ++i) {
+      const auto verdict = static_cast<wire::ParseVerdict>(i);
+      const bool good = verdict == wire::ParseVerdict::kOk || verdict == wire::ParseVerdict::kNotRoce;
+      require(good || parse[i] == 0, "a frame was refused");
     }
-    return more;
   }
-  bool wants_transmit() const { return transport_.wants_transmit(); }
-  proto::Transport& transport() { return transport_; }
+  proto::Transport& transport() { return core_.transport(); }
   Key key() const { return key_; }
   std::byte* memory() { return memory_.data(); }
-  std::byte* frame(std::uint32_t i) { return frames_[i % kBurst].data; }
+  std::byte* frame(std::uint32_t i) { return device_.frame(i); }
 
  private:
-  static proto::TransportConfig config(std::uint32_t qps, std::pmr::memory_resource& tables) {
-    proto::TransportConfig config;
-    config.max_qps = qps;
-    config.max_cqs = 4;
-    config.max_srqs = 4;
-    config.resource = &tables;
+  static daemon::WorkerConfig config(std::uint32_t qps) {
+    daemon::WorkerConfig config;
+    config.transport.max_qps = qps;
+    config.transport.max_cqs = 4;
+    config.transport.max_srqs = 4;
     return config;
   }
 
@@ -211,14 +202,14 @@ class Side {
   void start_datagrams(Qp& qp) {
     using namespace proto;
     const wire::PathAddress to = path();
-    transport_.set_address_handle(AhId{kAh}, PdId{1}, &to);
+    transport().set_address_handle(AhId{kAh}, PdId{1}, &to);
     QpAttr attr;
     attr.qkey = kQkey;
     constexpr std::pair<QpState, std::uint32_t> kSteps[] = {
         {QpState::kInit, kAttrPkeyIndex | kAttrPort | kAttrQkey}, {QpState::kRtr, 0}, {QpState::kRts, kAttrSqPsn}};
     for (const auto& [state, mask] : kSteps) {
       attr.state = state;
-      require(transport_.modify(qp.index, attr, kAttrState | mask, 0).error == 0, "a UD QP's states");
+      require(transport().modify(qp.index, attr, kAttrState | mask, 0).error == 0, "a UD QP's states");
     }
   }
 
@@ -228,7 +219,8 @@ class Side {
     attr.state = QpState::kInit;
     attr.access = 15;
     require(
-        transport_.modify(qp.index, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, 0).error == 0,
+        transport().modify(qp.index, attr, kAttrState | kAttrPkeyIndex | kAttrPort | kAttrAccessFlags, 0).error ==
+            0,
         "INIT");
     attr.state = QpState::kRtr;
     attr.path = path();
@@ -237,7 +229,7 @@ class Side {
     attr.rq_psn = attr.sq_psn = Psn(1000);
     attr.max_dest_rd_atomic = attr.max_rd_atomic = 16;
     attr.min_rnr_timer = 1;
-    require(transport_
+    require(transport()
                     .modify(qp.index, attr,
                             kAttrState | kAttrAv | kAttrPathMtu | kAttrDestQpn | kAttrRqPsn | kAttrMaxDestRdAtomic |
                                 kAttrMinRnrTimer,
@@ -248,7 +240,7 @@ class Side {
     attr.timeout = 14;
     attr.retry_cnt = attr.rnr_retry = 7;
     require(
-        transport_
+        transport()
                 .modify(qp.index, attr,
                         kAttrState | kAttrTimeout | kAttrRetryCnt | kAttrRnrRetry | kAttrSqPsn | kAttrMaxRdAtomic,
                         0)
@@ -262,16 +254,19 @@ class Side {
   std::pmr::monotonic_buffer_resource queues_memory_{daemon::HugePages::kPage, &huge_pages_};
   std::vector<std::byte> memory_;
   memory::Table table_;
-  proto::Transport transport_;
+  daemon::WorkerShared shared_;
+  net::LinkStack link_;
+  WireDevice device_;
+  daemon::WorkerCore core_;
+  daemon::WorkerLoop<WireDevice> loop_;
+  std::unique_ptr<uroce_doorbells> bells_ = std::make_unique<uroce_doorbells>();
+  uroce_worker_line line_{};
+  daemon::SessionPort port_;
   std::vector<uroce_cqe> ring_;
   uroce_cq_client_block cq_client_{};
-  queue::CqProducer producer_;
+  daemon::Cq producer_;
   queue::CqConsumer consumer_;
   Key key_;
-  std::vector<std::byte> frame_memory_;
-  std::array<base::Frame, kBurst> frames_{};
-  std::array<wire::RxPacket, 16> packets_;
-  wire::HeaderPrediction prediction_;
   std::vector<Qp*> qps_;  // in queues_memory_, trivial to destroy
 };
 
