@@ -92,6 +92,25 @@ Json show_sessions(const ControlState& state) {
   return list;
 }
 
+// Users see their own amounts; privileged ones see everybody's.
+Json show_users(const ControlState& state, const Session& asker) {
+  const Quotas& quotas = state.quotas();
+  Json list = Json::array();
+  for (const auto& [user, account] : quotas.users()) {
+    if (user != asker.peer.uid && !privileged(asker)) continue;
+    for (const Resource& resource : kResources) {
+      const std::uint64_t used = account.usage.*resource.amount;
+      if (used == 0 && account.refusals == 0) continue;
+      list.push_back({{"user", user},
+                      {"resource", resource.name},
+                      {"used", used},
+                      {"limit", quotas.limit(resource, account.privileged)}});
+    }
+    list.push_back({{"user", user}, {"resource", "refusals"}, {"used", account.refusals}, {"limit", "-"}});
+  }
+  return list;
+}
+
 Json counters_of(const proto::QpCounters& c) {
   return {{"sent_pkts", c.sent_pkts},
           {"rcvd_pkts", c.rcvd_pkts},
@@ -246,6 +265,7 @@ Json show(const AdminContext& context, const Session& asker, const std::string& 
   const bool all = what == "all";
   if (all || what == "devices") answer["devices"] = show_devices(state);
   if (all || what == "sessions") answer["sessions"] = show_sessions(state);
+  if (all || what == "users") answer["users"] = show_users(state, asker);
   if (all || what == "qps") answer["qps"] = show_qps(state);
   if (all || what == "mrs") answer["mrs"] = show_mrs(state, asker);
   if (all || what == "cqs") answer["cqs"] = show_cqs(state);
@@ -255,8 +275,9 @@ Json show(const AdminContext& context, const Session& asker, const std::string& 
   if (all || what == "errors") answer["errors"] = show_errors();
   if (what == "worker_commands") answer["worker_commands"] = show_worker_commands(state);
   if (answer.empty()) {
-    return error("show has no \"" + what +
-                 "\"; it has all, devices, sessions, qps, mrs, cqs, srqs, cm_ids, flows, errors, worker_commands");
+    return error(
+        "show has no \"" + what +
+        "\"; it has all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, worker_commands");
   }
   return answer;
 }

@@ -1,12 +1,13 @@
 // urocectl's requests (UROCE_CMD_ADMIN): JSON in, JSON out. Every answer is an object; an answer with "error"
 // (text: the value, what is allowed, what to do) means that nothing was changed.
 //
-//   {"command": "show", "what": "all"|"devices"|"sessions"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
+//   {"command": "show", "what": "all"|"devices"|"sessions"|"users"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
 //    "errors"|"worker_commands"}
 //       -> for each requested kind, under its name, a list of flat objects:
 //       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers_exceed_cores,
 //                 uptime_s
 //       sessions: session, program, pid, uid, qps, cqs, srqs, mrs, mws, ahs, pds, shared_bytes, mappings
+//       users:    user, resource, used, limit (the asker's; of all users for root and the daemon's user)
 //       qps:      qpn, session, program, type, state, dest_qpn, dest, path_mtu, sq_psn, rq_psn, outstanding,
 //                 psns_in_flight, window_bytes, retries_left, rnr_retries_left, worker, counters {name: number}
 //       mrs:      session, program, addr, length, access, indirect; key (for root and the daemon's user only)

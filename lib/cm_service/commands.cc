@@ -13,7 +13,6 @@
 namespace uroce::daemon {
 namespace {
 
-constexpr std::size_t kMaxChannels = 16384, kMaxIds = 65536;  // of a session
 constexpr std::uint32_t kLeastBacklog = 16, kMostBacklog = 4096;
 constexpr std::uint8_t kAckTimeout = 16;  // 268 ms
 constexpr std::uint8_t kHopLimit = 64;
@@ -117,8 +116,9 @@ int CmService::open_channel(commands::Call& call, Nanos) {
   uroce_cm_channel_request request;
   if (!call.read(request) || request.reserved != 0 || call.fds.size() != 1) return EINVAL;
   if (!is_event_socket(call.fds[0].get())) return EINVAL;
-  if (call.session.cm.channels.size() >= kMaxChannels) return EMFILE;
   auto channel = std::make_unique<CmChannel>();
+  channel->charge = call.state.charge(call.session, {.descriptors = 1});
+  if (!channel->charge) return EMFILE;
   channel->socket = std::move(call.fds[0]);
   channel->owner = &call.session.cm;
   channel->device = request.device;
@@ -150,10 +150,11 @@ int CmService::create_id(commands::Call& call, Nanos now) {
   if ((request.flags & ~(UROCE_CM_REUSE_ADDRESS | UROCE_CM_ONLY_FAMILY)) != 0) return EINVAL;
   CmChannel* channel = call.session.cm.channels.find(request.channel);
   if (channel == nullptr) return EINVAL;
-  if (call.session.cm.ids.size() >= kMaxIds) return ENOMEM;
   const wire::Address address = address_of(request.source);
   if (!is_any(request.source) && !port_.gids().find(address)) return ENODEV;
-  CmId& id = add_id(call.session, *channel);
+  CmId* const made = add_id(call.session, *channel, {.cm_ids = 1, .cm_ports = 1});
+  if (made == nullptr) return ENOMEM;
+  CmId& id = *made;
   id.space = static_cast<cm::PortSpace>(request.port_space);
   id.qp_type = request.qp_type;
   id.flags = request.flags;
@@ -270,6 +271,7 @@ int CmService::connect_datagram(CmId& id, const uroce_cm_parameters& p, Nanos no
   req.service_id = cm::service_id(id.space, id.destination.port);
   ip_header(id).emit(std::span(req.private_data).first<cm::IpCmHeader::kBytes>());
   fill(req.private_data, cm::IpCmHeader::kBytes, p);
+  if (!admit_connection(id)) return ENOMEM;
   const auto connection = manager_.sidr_request(peer_of(id), req, 0, now);
   if (!connection) return ENOMEM;
   attach(id, *connection);
@@ -323,6 +325,7 @@ int CmService::connect(commands::Call& call, Nanos now) {
   req.primary.ack_timeout = path.ack_timeout;
   ip_header(*id).emit(std::span(req.private_data).first<cm::IpCmHeader::kBytes>());
   fill(req.private_data, cm::IpCmHeader::kBytes, p);
+  if (!admit_connection(*id)) return ENOMEM;
   const auto connection = manager_.connect(peer_of(*id), req, 0, now);
   if (!connection) return ENOMEM;
   attach(*id, *connection);

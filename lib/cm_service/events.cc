@@ -12,7 +12,6 @@
 namespace uroce::daemon {
 namespace {
 
-constexpr std::size_t kMaxSessionIds = 65536;
 // Events that the daemon keeps for a session in addition to those in its sockets: one for each connection that the
 // port supports. Bounds the memory that a client can occupy by not reading its events.
 constexpr std::size_t kMaxOwed = 16384;
@@ -147,8 +146,10 @@ CmId* CmService::id_for_request(CmId& listener, const cm::Event& event,
   if (header.destination != event.peer.local || header.source != event.peer.remote) return nullptr;
   refuse = cm::RejReason::kNoResources;
   Session& session = *listener.session;
-  if (session.cm.ids.size() >= kMaxSessionIds) return nullptr;
-  CmId& id = add_id(session, *listener.channel);
+  CmId* const made = add_id(session, *listener.channel, {.cm_ids = 1});
+  if (made == nullptr) return nullptr;
+  CmId& id = *made;
+  id.connection_charge = quotas_.charge(session.peer.uid, {.cm_connections = 1});
   id.state = CmIdState::kRequested;
   id.space = listener.space;
   id.qp_type = listener.qp_type;

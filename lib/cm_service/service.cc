@@ -16,7 +16,7 @@ constexpr Nanos kRetry = 2 * kMillisecond;
 
 cm::ManagerConfig manager_config(const Port& port, std::uint64_t seed) {
   cm::ManagerConfig config;
-  config.max_connections = 16384;
+  config.max_connections = kMaxCmConnections;
   config.max_pending_events = 512;
   config.seed = seed;
   std::uint64_t guid;
@@ -27,8 +27,9 @@ cm::ManagerConfig manager_config(const Port& port, std::uint64_t seed) {
 
 }  // namespace
 
-CmService::CmService(const Port& port, GsiPort& gsi, LinkControl& link, std::uint64_t seed)
+CmService::CmService(const Port& port, Quotas& quotas, GsiPort& gsi, LinkControl& link, std::uint64_t seed)
     : port_(port),
+      quotas_(quotas),
       gsi_(gsi),
       link_(link),
       manager_(manager_config(port, seed)),
@@ -39,14 +40,22 @@ std::uint32_t CmService::random24() { return static_cast<std::uint32_t>(base::mi
 
 // ---------------------------------------------------------------- ids
 
-CmId& CmService::add_id(Session& session, CmChannel& channel) {
+CmId* CmService::add_id(Session& session, CmChannel& channel, const Usage& usage) {
+  Charge charge = quotas_.charge(session.peer.uid, usage);
+  if (!charge) return nullptr;
   auto made = std::make_unique<CmId>();
   CmId& id = *made;
+  id.charge = std::move(charge);
   id.session = &session;
   id.channel = &channel;
   ++channel.users;
   id.handle = session.cm.ids.add(std::move(made));
-  return id;
+  return &id;
+}
+
+bool CmService::admit_connection(CmId& id) {
+  id.connection_charge = quotas_.charge(id.session->peer.uid, {.cm_connections = 1});
+  return static_cast<bool>(id.connection_charge);
 }
 
 void CmService::attach(CmId& id, cm::ConnectionId connection) {
@@ -58,6 +67,7 @@ void CmService::detach(CmId& id) {
   if (!id.connection) return;
   by_connection_.erase(id.connection->value);
   id.connection.reset();
+  id.connection_charge = {};
 }
 
 void CmService::remove_id(CmId& id, Nanos now) {

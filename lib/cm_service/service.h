@@ -28,7 +28,7 @@ struct Call;
 
 class CmService {
  public:
-  CmService(const Port& port, GsiPort& gsi, LinkControl& link, std::uint64_t seed);
+  CmService(const Port& port, Quotas& quotas, GsiPort& gsi, LinkControl& link, std::uint64_t seed);
 
   /// errno of the command.
   int run(std::uint32_t command, commands::Call& call);
@@ -68,7 +68,10 @@ class CmService {
   int bind_towards(CmId& id, const uroce_cm_address& source, const wire::Address& destination);
 
   // Ids (service.cc).
-  CmId& add_id(Session& session, CmChannel& channel);
+  /// nullptr: the user has too many. `usage`: of an id, and of what it will have from the start.
+  CmId* add_id(Session& session, CmChannel& channel, const Usage& usage);
+  /// False: the user has too many connections.
+  bool admit_connection(CmId& id);
   void remove_id(CmId& id, Nanos now);
   void attach(CmId& id, cm::ConnectionId connection);
   void detach(CmId& id);
@@ -97,6 +100,7 @@ class CmService {
   void write_owed(Nanos now);
 
   const Port& port_;
+  Quotas& quotas_;
   GsiPort& gsi_;
   LinkControl& link_;
   cm::Manager manager_;

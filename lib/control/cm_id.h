@@ -10,6 +10,7 @@
 #include "cm/manager.h"
 #include "control/handle_table.h"
 #include "control/neighbour_waiters.h"
+#include "control/quotas.h"
 #include "platform/unique_fd.h"
 
 namespace uroce::daemon {
@@ -18,6 +19,7 @@ struct CmObjects;
 
 /// The daemon's end of a client's event channel.
 struct CmChannel {
+  Charge charge;
   UniqueFd socket;
   CmObjects* owner = nullptr;
   std::uint32_t device = 0;
@@ -41,6 +43,8 @@ struct Session;
 
 /// One rdma_cm_id on this device.
 struct CmId {
+  Charge charge;
+  Charge connection_charge;  ///< while it has a connection
   CmIdState state = CmIdState::kBound;
   std::uint32_t handle = 0;
   Session* session = nullptr;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "control/usage.h"
 #include "net/device_controls.h"
 #include "net/link_stack.h"
 #include "wire/address.h"
@@ -17,14 +18,6 @@ namespace uroce::daemon {
 enum class PollMode : std::uint8_t {
   kAdaptive,  ///< sleep when idle, soon where cores are few
   kBusy,      ///< never sleep
-};
-
-/// Limits on the objects of all clients of one user. 0: unlimited.
-struct UserLimits {
-  std::uint32_t qps = 262144;
-  std::uint32_t cqs = 65536;
-  std::uint32_t mrs = 1048576;        ///< and windows
-  std::uint64_t bytes = 16ull << 30;  ///< of queues in shared memory
 };
 
 struct DaemonConfig {
@@ -40,7 +33,7 @@ struct DaemonConfig {
   std::uint32_t idle_shared_us = 0;  ///< idle time before a worker sleeps when there are fewer cores than pollers
   std::vector<int> cpus;             ///< worker i runs on cpus[i % size]; empty: where the scheduler puts it
 
-  UserLimits limits;
+  Usage limits;                   ///< of each user; 0: half of what there is
   std::uint32_t max_qps = 16384;  ///< of each worker
   std::uint32_t max_cqs = 65536;
   std::uint32_t max_srqs = 65536;

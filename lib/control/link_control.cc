@@ -76,16 +76,28 @@ void LinkControl::gids_changed() {
   events_.broadcast(state_.sessions(), kGidChange);
 }
 
-bool LinkControl::join_group(const wire::Address& group) {
-  if (groups_.size() >= kMaxGroups && !groups_.contains(group)) return false;
-  if (groups_[group]++ != 0) return true;
-  state_.link_worker().call(worker_commands::JoinGroup{group});
+bool LinkControl::join_group(uid_t user, const wire::Address& group) {
+  auto& users = groups_[group];
+  Members& members = users[user];
+  if (members.count == 0) members.charge = state_.quotas().charge(user, {.groups = 1});
+  if (members.count == 0 && !members.charge) {
+    users.erase(user);
+    if (users.empty()) groups_.erase(group);
+    return false;
+  }
+  const bool first = users.size() == 1 && members.count == 0;
+  ++members.count;
+  if (first) state_.link_worker().call(worker_commands::JoinGroup{group});
   return true;
 }
 
-void LinkControl::leave_group(const wire::Address& group) {
+void LinkControl::leave_group(uid_t user, const wire::Address& group) {
   const auto it = groups_.find(group);
-  if (it == groups_.end() || --it->second != 0) return;
+  if (it == groups_.end()) return;
+  const auto members = it->second.find(user);
+  if (members == it->second.end() || --members->second.count != 0) return;
+  it->second.erase(members);
+  if (!it->second.empty()) return;
   groups_.erase(it);
   state_.link_worker().call(worker_commands::LeaveGroup{group});
 }

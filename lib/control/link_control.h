@@ -36,9 +36,9 @@ class LinkControl {
   void share_with_kernel();
 
   /// Adds or removes one member of a group: the port joins with the first and leaves with the last. False: the
-  /// daemon is a member of kMaxGroups groups already.
-  bool join_group(const wire::Address& group);
-  void leave_group(const wire::Address& group);
+  /// user's QPs are members of too many groups.
+  bool join_group(uid_t user, const wire::Address& group);
+  void leave_group(uid_t user, const wire::Address& group);
 
   /// The link-layer address of the next hop to the destination. On kPending the link stack has sent a request.
   net::Resolution resolve(const NeighbourKey& key, wire::Mac& mac);
@@ -57,7 +57,12 @@ class LinkControl {
 
   ControlState& state_;
   EventRouter& events_;
-  std::map<wire::Address, std::uint32_t> groups_;  ///< members
+  /// A user's attachments to one group.
+  struct Members {
+    std::uint32_t count = 0;
+    Charge charge;
+  };
+  std::map<wire::Address, std::map<uid_t, Members>> groups_;
   KernelAddresses kernel_addresses_;
   NeighbourWaiters waiters_;
 };

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "abi/control.h"
+#include "control/quotas.h"
 #include "mapping/block_pool.h"
 #include "mapping/client_memory.h"
 #include "mapping/shared_segment.h"
@@ -45,6 +46,7 @@ class PrivateBlock {
 };
 
 struct PdObject {
+  Charge charge;
   PdId id;  ///< of another session's PD when it was imported
   std::uint32_t users = 0;
 };
@@ -56,6 +58,8 @@ enum class MrKind : std::uint8_t {
 };
 
 struct MrObject {
+  Charge charge;
+  Charge hold_charge;  ///< of the mapped memory
   MrKind kind = MrKind::kMemory;
   Key key;
   ClientMemory::Hold hold;
@@ -67,6 +71,7 @@ struct MrObject {
 };
 
 struct MwObject {
+  Charge charge;
   Key key;  ///< as allocated; binding changes its low byte
   PdObject* pd = nullptr;
   bool retired = false;  ///< invalidated because the memory that it was bound to is gone
@@ -74,16 +79,19 @@ struct MwObject {
 
 /// Device memory: the client's file, kept for other processes that import it.
 struct DmObject {
+  Charge charge;
   UniqueFd memory;
   std::uint64_t length = 0;
 };
 
 struct ChannelObject {
+  Charge charge;
   UniqueFd write_end;
   std::uint32_t users = 0;
 };
 
 struct CqObject {
+  Charge charge;
   std::unique_ptr<Cq> cq;
   CqId id;
   std::uint32_t entries = 0;
@@ -95,6 +103,7 @@ struct CqObject {
 
 /// A shared receive queue.
 struct SrqObject {
+  Charge charge;
   std::unique_ptr<proto::Srq> srq;
   SrqId id;
   PdObject* pd = nullptr;
@@ -128,11 +137,18 @@ struct XrcTarget {
 };
 
 struct XrcdObject {
+  Charge charge;
   std::shared_ptr<XrcDomain> domain;
   std::uint32_t users = 0;
 };
 
 struct QpObject {
+  struct Group {
+    wire::Address address;
+    Charge charge;
+  };
+
+  Charge charge;
   proto::QpType type{};
   Qpn qpn;
   std::uint32_t worker = 0, bit = 0;
@@ -144,10 +160,9 @@ struct QpObject {
   PrivateBlock sq_shadow;
   BlockPool::Slot responder_resources;
   std::uint64_t cookie = 0;
-  uroce_qp_attr own_attr{};  ///< as the client last set it
-  std::size_t charged_bytes = 0;
-  bool connected = false;             ///< in RTR, RTS or SQD
-  std::vector<wire::Address> groups;  ///< multicast groups that it is attached to
+  uroce_qp_attr own_attr{};   ///< as the client last set it
+  bool connected = false;     ///< in RTR, RTS or SQD
+  std::vector<Group> groups;  ///< multicast groups that it is attached to
   SrqObject* srq = nullptr;
   XrcdObject* xrcd = nullptr;
   std::shared_ptr<XrcTarget> target;  ///< of an XRC target: owns the resources that other types own here
@@ -159,6 +174,7 @@ struct QpObject {
 
 /// A receive hash table: flows spread frames over its WQs.
 struct RssObject {
+  Charge charge;
   std::shared_ptr<const net::RssTarget> target;
   std::vector<QpObject*> wqs;
   Qpn qpn;
@@ -166,11 +182,13 @@ struct RssObject {
 };
 
 struct CountersObject {
+  Charge charge;
   std::shared_ptr<net::FlowCount> count = std::make_shared<net::FlowCount>();
   std::uint32_t users = 0;
 };
 
 struct FlowObject {
+  Charge charge;
   std::uint64_t id = 0;  ///< in the link worker's flow table
   uroce_create_flow_request asked{};
   QpObject* qp = nullptr;
@@ -180,6 +198,7 @@ struct FlowObject {
 
 /// Its handle is its AhId.
 struct AhObject {
+  Charge charge;
   PdObject* pd = nullptr;
   uroce_av av{};
   wire::PathAddress path;

@@ -24,6 +24,7 @@ inline constexpr std::uint32_t kMaxPd = 1u << 20;
 inline constexpr std::uint32_t kMaxAh = 65536;  ///< of the daemon
 inline constexpr std::uint32_t kMaxSrqWr = 1u << 20;
 inline constexpr std::uint32_t kMaxXrcd = 4096;  ///< of a session; each may be a descriptor of the daemon
+inline constexpr std::uint32_t kMaxCmConnections = 16384;
 inline constexpr std::uint32_t kMaxGroups = 8192;
 inline constexpr std::uint32_t kMaxGroupsOfQp = 1024;
 inline constexpr std::uint32_t kMaxCounters = 4096;      ///< of a session

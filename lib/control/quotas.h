@@ -1,48 +1,135 @@
-// The objects that each user's clients hold in total, and the limits on them. Used by the control thread only.
+// What each user's clients hold in total, and the limits on it. Used by the control thread only.
+//
+// Every object that a client makes keeps its Charge, so what it holds is returned when it goes, whichever way.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "control/config.h"
+#include "mapping/memory_budget.h"
 
 namespace uroce::daemon {
 
-struct Usage {
-  std::uint64_t qps = 0, cqs = 0, mrs = 0, bytes = 0;
+struct Resource {
+  const char* name;  ///< as in `urocectl show users` and in refusals
+  const char* knob;  ///< of the configuration that limits it for each user; nullptr: none
+  std::uint64_t Usage::*amount;
+  bool for_each_user_only = false;  ///< all users together may have more than there is
 };
+
+// clang-format off
+inline constexpr Resource kResources[] = {
+    {"sessions", "limits.user_sessions", &Usage::sessions},
+    {"qps", "limits.user_qps", &Usage::qps},
+    {"cqs", "limits.user_cqs", &Usage::cqs},
+    {"srqs", "limits.user_srqs", &Usage::srqs},
+    {"mrs", "limits.user_mrs", &Usage::mrs},
+    {"pds", "limits.user_pds", &Usage::pds},
+    {"ahs", "limits.user_ahs", &Usage::ahs},
+    {"groups", "limits.user_groups", &Usage::groups},
+    {"attachments", "limits.user_attachments", &Usage::attachments},
+    {"flows", "limits.user_flows", &Usage::flows},
+    {"cm_ids", "limits.user_cm_ids", &Usage::cm_ids},
+    {"cm_ports", "limits.user_cm_ports", &Usage::cm_ports},
+    {"cm_connections", "limits.user_cm_connections", &Usage::cm_connections},
+    {"descriptors", "limits.user_descriptors", &Usage::descriptors},
+    {"threads", "limits.user_threads", &Usage::threads},
+    {"mappings", "limits.user_mappings", &Usage::mappings},
+    {"queue_bytes", "limits.user_bytes", &Usage::queue_bytes},
+    {"registered_bytes", "limits.user_registered_bytes", &Usage::registered_bytes, true},
+};
+// clang-format on
+static_assert(sizeof(Usage) == std::size(kResources) * sizeof(std::uint64_t), "each amount has a row");
+
+/// What the daemon has of everything: its tables' sizes, and what the kernel grants the process.
+Usage capacity_of(const DaemonConfig& config, std::uint32_t workers);
 
 class Quotas {
  public:
-  explicit Quotas(const UserLimits& limits) : limits_(limits) {}
+  struct Account {
+    uid_t user = 0;
+    bool privileged = false;
+    Usage usage;
+    std::uint64_t charges = 0;   ///< the account ends with the last one
+    std::uint64_t refusals = 0;  ///< since then
+  };
 
-  /// The limit that `more` would exceed ("QPs", "CQs", ...); nullptr: it was added.
-  const char* charge(uid_t user, const Usage& more) {
-    Usage& now = users_[user];
-    if (over(now.qps, more.qps, limits_.qps)) return "QPs";
-    if (over(now.cqs, more.cqs, limits_.cqs)) return "CQs";
-    if (over(now.mrs, more.mrs, limits_.mrs)) return "MRs";
-    if (over(now.bytes, more.bytes, limits_.bytes)) return "bytes";
-    now.qps += more.qps, now.cqs += more.cqs, now.mrs += more.mrs, now.bytes += more.bytes;
-    return nullptr;
-  }
-  void refund(uid_t user, const Usage& less) {
-    Usage& now = users_[user];
-    now.qps -= less.qps, now.cqs -= less.cqs, now.mrs -= less.mrs, now.bytes -= less.bytes;
-    if ((now.qps | now.cqs | now.mrs | now.bytes) == 0) users_.erase(user);
-  }
-  const std::map<uid_t, Usage>& users() const { return users_; }
-  const UserLimits& limits() const { return limits_; }
+  /// Part of a user's usage; ends with the object.
+  class Charge {
+   public:
+    Charge() = default;
+    Charge(Charge&& other) noexcept { swap(other); }
+    Charge& operator=(Charge&& other) noexcept {
+      swap(other);
+      return *this;
+    }
+    ~Charge() { end(); }
+    explicit operator bool() const { return owner_ != nullptr; }
+    const Usage& amount() const { return amount_; }
+    /// Adds to a valid charge. False: it would exceed a limit.
+    bool grow(const Usage& more);
+    /// Returns a part of it.
+    void shrink(const Usage& less);
+
+   private:
+    friend class Quotas;
+    Charge(Quotas& owner, Account& account, const Usage& amount)
+        : owner_(&owner), account_(&account), amount_(amount) {}
+    void end();
+    void swap(Charge& other) noexcept {
+      std::swap(owner_, other.owner_), std::swap(account_, other.account_), std::swap(amount_, other.amount_);
+    }
+
+    Quotas* owner_ = nullptr;
+    Account* account_ = nullptr;
+    Usage amount_;
+  };
+
+  /// `limits`: of each user; 0: half of `capacity`. Of everything, 1/16 is kept for privileged users, which
+  /// only `capacity` limits.
+  Quotas(const Usage& limits, const Usage& capacity) : limits_(limits), capacity_(capacity) {}
+  Quotas(const Quotas&) = delete;
+  Quotas& operator=(const Quotas&) = delete;
+
+  /// An invalid charge if it would exceed a limit, which the log and last_refusal() name.
+  Charge charge(uid_t user, const Usage& more);
+  const std::string& last_refusal() const { return last_refusal_; }
+
+  std::uint64_t limit(const Resource& resource, bool privileged) const;
+  /// What all users together hold.
+  const Usage& total() const { return total_; }
+  const std::map<uid_t, Account>& users() const { return accounts_; }
 
  private:
-  static bool over(std::uint64_t now, std::uint64_t more, std::uint64_t limit) {
-    return limit != 0 && more != 0 && (more > limit || now > limit - more);
+  bool admit(Account& account, const Usage& more);
+  void refund(Account& account, const Usage& less);
+  void refuse(Account& account, const Resource& resource, std::uint64_t limit, bool of_all_users);
+
+  Usage limits_, capacity_, total_;
+  std::map<uid_t, Account> accounts_;
+  std::string last_refusal_;
+};
+
+using Charge = Quotas::Charge;
+
+/// The mappings of a session.
+class ChargedMemory : public MemoryBudget {
+ public:
+  explicit ChargedMemory(Charge charge) : charge_(std::move(charge)) {}
+  bool take(std::size_t mappings, std::uint64_t queue_bytes) override {
+    return charge_.grow({.mappings = mappings, .queue_bytes = queue_bytes});
+  }
+  void give_back(std::size_t mappings, std::uint64_t queue_bytes) override {
+    charge_.shrink({.mappings = mappings, .queue_bytes = queue_bytes});
   }
 
-  UserLimits limits_;
-  std::map<uid_t, Usage> users_;
+ private:
+  Charge charge_;
 };
 
 }  // namespace uroce::daemon

@@ -27,20 +27,23 @@
 namespace uroce::daemon {
 
 struct Session {
-  Session(std::uint64_t number, Peer from, UniqueFd socket_fd, bool hugepages,
+  Session(std::uint64_t number, Peer from, UniqueFd socket_fd, Charge of_user, bool hugepages,
           std::shared_ptr<StallBudget> with_user)
       : id(number),
         peer(std::move(from)),
         socket(std::move(socket_fd)),
         stall_budget(std::move(with_user)),
-        arena(hugepages),
-        memory(number, stall_budget) {}
+        memory_budget(std::move(of_user)),
+        arena(hugepages, &memory_budget),
+        memory(number, stall_budget, &memory_budget) {}
 
   std::uint64_t id;
   Peer peer;
   UniqueFd socket;
   std::shared_ptr<StallBudget> stall_budget;
   std::string program;
+
+  Nanos idle_since = 0;  ///< before HELLO: of the last request
 
   // From HELLO on.
   bool hello_done = false;
@@ -50,8 +53,10 @@ struct Session {
   std::vector<DoorbellBits> bits;  ///< by worker
   UniqueFd events;                 ///< write end of the event pipe
   std::vector<uroce_async_event> events_owed;
+  Charge indirect_charge;
   std::unique_ptr<ProcMemAccess> indirect;
 
+  ChargedMemory memory_budget;  ///< holds the charge of the session itself, too
   SharedSegment arena;
   ClientMemory memory;
   std::uint64_t unknown_handles = 0;  ///< requests that named an object that does not exist
@@ -71,9 +76,6 @@ struct Session {
   CmObjects cm{unknown_handles};
   std::uint32_t connected_qps = 0;
   std::uint64_t imported = 0;  ///< session whose PDs and MRs this session may import; 0: none
-
-  /// Objects of this session that are charged to its user.
-  Usage usage;
 
   /// A request that waits for a neighbour or a worker. No other is read from this session until it is answered.
   struct PendingRequest {

@@ -15,7 +15,7 @@ ControlState::ControlState(const DaemonConfig& config, const net::DeviceInfo& de
       workers_(workers),
       memory_(memory),
       port_(config, device, static_cast<std::uint32_t>(workers.workers.size())),
-      quotas_(config.limits),
+      quotas_(config.limits, capacity_of(config, static_cast<std::uint32_t>(workers.workers.size()))),
       qp_counts_(workers.workers.size()),
       cq_ids_(0, config.max_cqs),
       srq_ids_(1, config.max_srqs),
@@ -31,12 +31,16 @@ std::uint32_t ControlState::choose_worker() const {
 
 // ---------------------------------------------------------------- sessions
 
-Session& ControlState::open_session(Peer peer, UniqueFd socket) {
+Session* ControlState::open_session(Peer peer, UniqueFd socket) {
+  // Descriptors: socket, process, events, and one for each worker.
+  Charge charge = quotas_.charge(peer.uid, {.sessions = 1, .descriptors = 3u + worker_count()});
+  if (!charge) return nullptr;
   const std::uint64_t id = ++last_session_;
+  auto stalls = stall_budget(peer.uid);
   auto& slot = sessions_[id];
-  auto budget = stall_budget(peer.uid);
-  slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), config_.hugepages, std::move(budget));
-  return *slot;
+  slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), std::move(charge), config_.hugepages,
+                                   std::move(stalls));
+  return slot.get();
 }
 
 Session* ControlState::session(std::uint64_t id) const {
@@ -47,24 +51,6 @@ Session* ControlState::session(std::uint64_t id) const {
 std::uint32_t ControlState::polling_sessions() const {
   return static_cast<std::uint32_t>(
       std::ranges::count_if(sessions_, [](const auto& entry) { return entry.second->connected_qps != 0; }));
-}
-
-int ControlState::charge(Session& session, const Usage& more) {
-  if (const char* what = quotas_.charge(session.peer.uid, more)) {
-    log(LogLevel::kWarning,
-        "user %u has reached its limit of %s; raise [limits] in the configuration or close programs",
-        static_cast<unsigned>(session.peer.uid), what);
-    return ENOMEM;
-  }
-  session.usage.qps += more.qps, session.usage.cqs += more.cqs;
-  session.usage.mrs += more.mrs, session.usage.bytes += more.bytes;
-  return 0;
-}
-
-void ControlState::refund(Session& session, const Usage& less) {
-  quotas_.refund(session.peer.uid, less);
-  session.usage.qps -= less.qps, session.usage.cqs -= less.cqs;
-  session.usage.mrs -= less.mrs, session.usage.bytes -= less.bytes;
 }
 
 const std::shared_ptr<StallBudget>& ControlState::stall_budget(uid_t user) {

@@ -40,6 +40,7 @@ class ControlState {
   Port& port() { return port_; }
   const Port& port() const { return port_; }
   memory::Table& memory() { return memory_; }
+  Quotas& quotas() { return quotas_; }
   const Quotas& quotas() const { return quotas_; }
   Rejections& rejections() { return rejections_; }
   const Rejections& rejections() const { return rejections_; }
@@ -63,7 +64,8 @@ class ControlState {
 
   // Sessions.
   const Sessions& sessions() const { return sessions_; }
-  Session& open_session(Peer peer, UniqueFd socket);
+  /// nullptr: the user has too many.
+  Session* open_session(Peer peer, UniqueFd socket);
   /// nullptr: no such session.
   Session* session(std::uint64_t id) const;
   void erase_session(std::uint64_t id) { sessions_.erase(id); }
@@ -74,9 +76,8 @@ class ControlState {
   /// Whether that happened since the last call.
   bool take_pollers_changed() { return std::exchange(pollers_changed_, false); }
 
-  /// Charges the session's user: 0, or ENOMEM with a log line that names the limit.
-  int charge(Session& session, const Usage& more);
-  void refund(Session& session, const Usage& less);
+  /// Charges the session's user; see Quotas::charge().
+  Charge charge(const Session& session, const Usage& more) { return quotas_.charge(session.peer.uid, more); }
 
   // Numbers and blocks.
   QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }

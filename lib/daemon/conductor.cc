@@ -81,7 +81,7 @@ Conductor::Conductor(const DaemonConfig& config, const net::DeviceInfo& device, 
                      memory::Table& memory, std::uint64_t seed)
     : state_(config, device, workers, memory, seed),
       link_(state_, events_, device.kernel_interface),
-      cm_(state_.port(), workers.gsi, link_, seed ^ 0x636d) {}
+      cm_(state_.port(), state_.quotas(), workers.gsi, link_, seed ^ 0x636d) {}
 
 Conductor::~Conductor() {
   while (!state_.sessions().empty()) close_session(*state_.sessions().begin()->second);

@@ -36,7 +36,8 @@ class Conductor {
   /// Marks every session's device dead and closes all.
   void shut_down();
 
-  Session& open_session(Peer peer, UniqueFd socket) {
+  /// nullptr: the user has too many.
+  Session* open_session(Peer peer, UniqueFd socket) {
     return state_.open_session(std::move(peer), std::move(socket));
   }
   /// Executes one message: header and body of a request. The reply's status is kParked when the answer must wait.

@@ -30,7 +30,7 @@ constexpr Nanos kActiveHeartbeat = 10 * kMillisecond;
 constexpr Nanos kLinkCheck = 500 * kMillisecond;
 constexpr Nanos kParkedRetry = kMillisecond;
 constexpr Nanos kParkedLimit = 5 * kSecond;
-constexpr std::size_t kMaxSessions = 4096;
+constexpr Nanos kGreetingLimit = 10 * kSecond;  ///< without a request, before HELLO
 
 // Tags of epoll events: the listener, the workers' event descriptors, a session (its socket or its process).
 constexpr std::uint64_t kListenerTag = 0, kWorkersTag = 1, kGsiTag = 2, kNeighboursTag = 3, kFirstSessionTag = 4;
@@ -164,15 +164,15 @@ void Conductor::accept_all() {
       accept_paused_ = true;
       return;
     }
-    if (state_.sessions().size() >= kMaxSessions) {
-      log(LogLevel::kWarning, "%zu sessions are open, which is the limit; another client is refused", kMaxSessions);
+    Peer peer = peer_of(socket.get());
+    Session* const session = open_session(std::move(peer), std::move(socket));
+    if (session == nullptr) {
       state_.rejections().count(Rejection::limit_reached);
       continue;
     }
-    Peer peer = peer_of(socket.get());
-    Session& session = open_session(std::move(peer), std::move(socket));
-    watch(session.socket.get(), tag_of(session.id, false), true);
-    if (session.peer.pidfd.valid()) watch(session.peer.pidfd.get(), tag_of(session.id, true), true);
+    session->idle_since = monotonic_now();
+    watch(session->socket.get(), tag_of(session->id, false), true);
+    if (session->peer.pidfd.valid()) watch(session->peer.pidfd.get(), tag_of(session->id, true), true);
   }
 }
 
@@ -193,6 +193,7 @@ void Conductor::read_session(Session& session) {
     state_.rejections().count(Rejection::sessions_closed);
     return;
   }
+  if (session.header == nullptr) session.idle_since = monotonic_now();
   uroce_request request;
   std::memcpy(&request, in.message.data(), sizeof(request));
   Reply reply = handle(session, in.message, std::move(in.fds));
@@ -276,7 +277,11 @@ void Conductor::heartbeat(Nanos now, PollerCensus* census) {
   next_heartbeat_ = now + (active != 0 ? kActiveHeartbeat : kHeartbeat);
   const bool few = publish_pollers(active, census);
   for (auto& [id, session] : state_.sessions()) {
-    if (session->header == nullptr) continue;
+    if (session->header == nullptr) {
+      // Such a connection is made for one request: urocectl's, or the list of devices.
+      session->close_pending = session->close_pending || now - session->idle_since > kGreetingLimit;
+      continue;
+    }
     std::atomic_ref(session->header->heartbeat_ns).store(now, std::memory_order_relaxed);
     std::atomic_ref(session->header->yield).store(few, std::memory_order_relaxed);
     events_.send_owed(*session);

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 
 #include "mapping/sigbus_guard.h"
@@ -17,13 +16,9 @@ constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kExtentBytes = 64u << 20;
 constexpr std::uint64_t kPrefaultBytes = 64u << 20;
 constexpr std::uint64_t kMaxFileOffset = std::uint64_t{1} << 62;
-// vm.max_map_count is 65,530 by default, and the daemon needs some for itself.
-constexpr std::size_t kMaxMappings = 60'000;
 
 // File systems that linux/magic.h leaves out: statfs(2), and their own headers.
 constexpr std::uint32_t kJfs = 0x3153464a, kNtfs3 = 0x7366746e, kBcachefs = 0xca451a4e, kZfs = 0x2fc12fc1;
-
-std::atomic<std::size_t> g_mappings{0};
 
 // A file system that fstatfs(2) cannot identify is not trusted.
 FileKind classify(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts& facts) {
@@ -89,8 +84,19 @@ ClientMemory::~ClientMemory() {
   for (Extent& extent : extents_) {
     SigbusGuard::instance().remove(extent.base);
     ::munmap(extent.base, extent.map_bytes);
-    g_mappings -= extent.maps;
+    give_back(extent.maps);
   }
+}
+
+bool ClientMemory::take(std::size_t mappings) {
+  if (budget_ != nullptr && !budget_->take(mappings, 0)) return false;
+  mapping_count_ += mappings;
+  return true;
+}
+
+void ClientMemory::give_back(std::size_t mappings) {
+  if (budget_ != nullptr) budget_->give_back(mappings, 0);
+  mapping_count_ -= mappings;
 }
 
 ClientMemory::Extent* ClientMemory::find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes,
@@ -113,15 +119,19 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable,
   Extent* extent = find(info.device, info.inode, piece.offset, piece.bytes, writable);
   if (extent == nullptr) {
     const auto [start, end] = range_to_map(kind, piece);
-    if (g_mappings >= kMaxMappings) return ENOMEM;
+    if (!take(1)) return ENOMEM;
     void* base = ::mmap(nullptr, end - start, protection(writable), MAP_SHARED | MAP_NORESERVE, fd,
                         static_cast<off_t>(start));
-    if (base == MAP_FAILED) return errno == EPERM ? EACCES : errno;
-    if (!SigbusGuard::instance().add(base, end - start, kind.page_bytes, session_)) {
+    if (base == MAP_FAILED) {
+      const int error = errno == EPERM ? EACCES : errno;
+      give_back(1);
+      return error;
+    }
+    if (!SigbusGuard::instance().add(base, end - start, session_)) {
       ::munmap(base, end - start);
+      give_back(1);
       return ENOMEM;
     }
-    ++g_mappings, ++mapping_count_;
     extents_.push_back(
         {static_cast<std::byte*>(base), end - start, 1, 0, info.device, info.inode, writable, start});
     extent = &extents_.back();
@@ -149,9 +159,12 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
     total += piece.bytes;
     if (total >= kMaxFileOffset) return EINVAL;
   }
-  if (g_mappings + pieces.size() >= kMaxMappings) return ENOMEM;
+  if (!take(pieces.size())) return ENOMEM;
   void* window = ::mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (window == MAP_FAILED) return ENOMEM;
+  if (window == MAP_FAILED) {
+    give_back(pieces.size());
+    return ENOMEM;
+  }
   std::byte* const base = static_cast<std::byte*>(window);
   int error = 0;
   std::uint64_t done = 0;
@@ -163,12 +176,12 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
     }
     done += piece.bytes;
   }
-  if (error == 0 && !SigbusGuard::instance().add(base, total, kPage, session_)) error = ENOMEM;
+  if (error == 0 && !SigbusGuard::instance().add(base, total, session_)) error = ENOMEM;
   if (error != 0) {
     ::munmap(window, total);
+    give_back(pieces.size());
     return error;
   }
-  g_mappings += pieces.size(), mapping_count_ += pieces.size();
   extents_.push_back({base, total, pieces.size(), 1, 0, 0, writable, 0});
   out.extent_ = &extents_.back();
   out.base_ = base;
@@ -192,7 +205,7 @@ void ClientMemory::unmap(Hold& hold) {
   if (extent == nullptr || --extent->users != 0) return;
   SigbusGuard::instance().remove(extent->base);
   ::munmap(extent->base, extent->map_bytes);
-  g_mappings -= extent->maps, mapping_count_ -= extent->maps;
+  give_back(extent->maps);
   extents_.remove_if([extent](const Extent& e) { return &e == extent; });
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "abi/control.h"
+#include "mapping/memory_budget.h"
 #include "mapping/stall_budget.h"
 #include "platform/unique_fd.h"
 
@@ -61,9 +62,10 @@ class ClientMemory {
     Extent* extent_ = nullptr;
   };
 
-  /// `stall_budget`: of the session's user, for files whose server does not answer.
-  ClientMemory(std::uint64_t session, std::shared_ptr<StallBudget> stall_budget)
-      : session_(session), stall_budget_(std::move(stall_budget)) {}
+  /// `stall_budget`: of the session's user, for files whose server does not answer. `budget`: charged for each
+  /// mapping; nullptr: none.
+  ClientMemory(std::uint64_t session, std::shared_ptr<StallBudget> stall_budget, MemoryBudget* budget = nullptr)
+      : session_(session), stall_budget_(std::move(stall_budget)), budget_(budget) {}
   ~ClientMemory();
   ClientMemory(const ClientMemory&) = delete;
   ClientMemory& operator=(const ClientMemory&) = delete;
@@ -79,10 +81,13 @@ class ClientMemory {
  private:
   int map_shared(const uroce_mr_piece& piece, int fd, bool writable, Hold& out);
   int map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable, Hold& out);
+  bool take(std::size_t mappings);
+  void give_back(std::size_t mappings);
   Extent* find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes, bool writable);
 
   std::uint64_t session_;
   std::shared_ptr<StallBudget> stall_budget_;
+  MemoryBudget* budget_;
   std::list<Extent> extents_;
   std::size_t mapping_count_ = 0;
 };

@@ -52,7 +52,10 @@ std::optional<Mapping> map_sealed(std::size_t bytes, bool huge, ChunkKind kind) 
 }  // namespace
 
 SharedSegment::~SharedSegment() {
-  for (Chunk& chunk : chunks_) ::munmap(chunk.base, chunk.bytes);
+  for (Chunk& chunk : chunks_) {
+    ::munmap(chunk.base, chunk.bytes);
+    if (budget_ != nullptr) budget_->give_back(1, chunk.bytes);
+  }
 }
 
 bool SharedSegment::add_chunk(ChunkKind kind, std::size_t bytes) {
@@ -62,14 +65,16 @@ bool SharedSegment::add_chunk(ChunkKind kind, std::size_t bytes) {
     if (chunk.kind == kind) size = std::max(size, std::min(chunk.bytes * 2, kLargestChunkBytes));
   }
   size = round_up(std::max(size, bytes), 4096);
-  const std::size_t huge_size = round_up(size, kHugeBytes);
+  const auto map = [&](std::size_t of_size, bool huge) {
+    if (budget_ != nullptr && !budget_->take(1, of_size)) return std::optional<Mapping>();
+    auto made = map_sealed(of_size, huge, kind);
+    if (!made && budget_ != nullptr) budget_->give_back(1, of_size);
+    if (made) size = of_size;
+    return made;
+  };
   std::optional<Mapping> mapping;
-  if (hugepages_) mapping = map_sealed(huge_size, true, kind);
-  if (mapping) {
-    size = huge_size;
-  } else {
-    mapping = map_sealed(size, false, kind);
-  }
+  if (hugepages_) mapping = map(round_up(size, kHugeBytes), true);
+  if (!mapping) mapping = map(size, false);
   if (!mapping) return false;
   struct stat info {};
   if (::fstat(mapping->fd.get(), &info) != 0) info = {};

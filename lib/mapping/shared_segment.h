@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "abi/control.h"
+#include "mapping/memory_budget.h"
 #include "platform/unique_fd.h"
 
 namespace uroce::daemon {
@@ -34,8 +35,8 @@ class SharedSegment {
   static constexpr std::size_t kAlignment = 64;
   static constexpr std::size_t kHugeBytes = 2u << 20;
 
-  /// `hugepages`: try them first.
-  explicit SharedSegment(bool hugepages) : hugepages_(hugepages) {}
+  /// `hugepages`: try them first. `budget`: charged for each chunk; nullptr: none.
+  explicit SharedSegment(bool hugepages, MemoryBudget* budget = nullptr) : hugepages_(hugepages), budget_(budget) {}
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
@@ -69,6 +70,7 @@ class SharedSegment {
   bool add_chunk(ChunkKind kind, std::size_t bytes);
 
   bool hugepages_;
+  MemoryBudget* budget_;
   std::vector<Chunk> chunks_;
   std::size_t announced_ = 0;
   std::size_t total_bytes_ = 0;

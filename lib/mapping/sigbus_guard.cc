@@ -12,7 +12,7 @@ namespace {
 
 struct Range {
   std::atomic<std::uintptr_t> base{0};  // 0: free; published last
-  std::atomic<std::size_t> bytes{0}, page_bytes{0};
+  std::atomic<std::size_t> bytes{0};
   std::atomic<std::uint64_t> session{0};
 };
 
@@ -35,10 +35,9 @@ bool patch(std::uintptr_t address) {
   for (std::uint32_t i = 0; i < used; ++i) {
     const std::uintptr_t base = g_ranges[i].base.load(std::memory_order_acquire);
     if (base == 0 || address < base || address - base >= g_ranges[i].bytes.load()) continue;
-    const std::size_t page = g_ranges[i].page_bytes.load();
-    void* place = reinterpret_cast<void*>(address & ~(page - 1));
-    if (::mmap(place, page, PROT_READ | PROT_WRITE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-               0) == MAP_FAILED) {
+    // The whole range: a part of it would need further mappings, of which none may be left (vm.max_map_count).
+    if (::mmap(reinterpret_cast<void*>(base), g_ranges[i].bytes.load(), PROT_READ | PROT_WRITE,
+               MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED) {
       return false;
     }
     report(g_ranges[i].session.load());
@@ -71,14 +70,13 @@ void SigbusGuard::install() {
   });
 }
 
-bool SigbusGuard::add(const void* base, std::size_t bytes, std::size_t page_bytes, std::uint64_t session) {
+bool SigbusGuard::add(const void* base, std::size_t bytes, std::uint64_t session) {
   std::lock_guard lock(g_writers);
   const std::uint32_t used = g_used.load();
   std::uint32_t i = 0;
   while (i < used && g_ranges[i].base.load() != 0) ++i;
   if (i == kMaxRanges) return false;
   g_ranges[i].bytes.store(bytes);
-  g_ranges[i].page_bytes.store(page_bytes);
   g_ranges[i].session.store(session);
   g_ranges[i].base.store(reinterpret_cast<std::uintptr_t>(base), std::memory_order_release);
   g_used.store(std::max(used, i + 1), std::memory_order_release);

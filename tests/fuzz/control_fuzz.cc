@@ -53,7 +53,7 @@ DaemonConfig fuzz_config() {
   config.max_cqs = 64;
   config.max_mrs = 256;
   config.max_srqs = 32;
-  config.limits = {.qps = 32, .cqs = 32, .mrs = 64, .bytes = 32u << 20};
+  config.limits = {.qps = 32, .cqs = 32, .mrs = 64, .queue_bytes = 32u << 20};
   return config;
 }
 

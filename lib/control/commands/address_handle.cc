@@ -47,7 +47,8 @@ int create_ah(Call& call) {
   if (pd == nullptr) return EINVAL;
   auto ah = std::make_unique<AhObject>();
   if (const int status = resolve_path(call, request.av, ah->path)) return status;
-  const auto number = call.state.ah_ids().allocate();
+  ah->charge = call.state.charge(session, {.ahs = 1});
+  const auto number = ah->charge ? call.state.ah_ids().allocate() : std::nullopt;
   if (!number) return ENOMEM;
   ah->path.source_port = wire::source_port(ah->path.flow_label, Qpn{*number}, Qpn{});
   ah->pd = pd;

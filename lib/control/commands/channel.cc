@@ -7,13 +7,14 @@
 namespace uroce::daemon::commands {
 
 int create_channel(Call& call) {
-  constexpr std::size_t kMaxChannels = 4096;  // each is a descriptor of the daemon
   if (!call.no_body()) return EINVAL;
-  if (call.session.channels.size() >= kMaxChannels) return EMFILE;
+  Charge charge = call.state.charge(call.session, {.descriptors = 1});
+  if (!charge) return EMFILE;
   int pipe_fds[2];
   if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return EMFILE;
   auto channel = std::make_unique<ChannelObject>();
   channel->write_end.reset(pipe_fds[1]);
+  channel->charge = std::move(charge);
   call.reply.fds.emplace_back(pipe_fds[0]);
   // Each end has its own file status flags: the client cannot change this end's.
   ::fcntl(pipe_fds[1], F_SETFL, O_NONBLOCK);

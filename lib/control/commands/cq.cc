@@ -7,14 +7,11 @@
 namespace uroce::daemon::commands {
 namespace {
 
-Usage usage_of(std::uint32_t entries) {
-  return {.cqs = 1, .bytes = std::size_t{entries} * sizeof(uroce_cqe) + sizeof(uroce_cq_client_block)};
-}
-
 int place(Call& call, CqObject& object) {
   Session& session = call.session;
   const std::size_t ring_bytes = std::size_t{object.entries} * sizeof(uroce_cqe);
-  if (const int error = call.state.charge(session, usage_of(object.entries))) return error;
+  object.charge = call.state.charge(session, {.cqs = 1});
+  if (!object.charge) return ENOMEM;
   const auto ring = session.arena.allocate(ChunkKind::kDaemonWrites, ring_bytes);
   const auto client =
       ring ? session.arena.allocate(ChunkKind::kClientWrites, sizeof(uroce_cq_client_block)) : std::nullopt;
@@ -22,7 +19,6 @@ int place(Call& call, CqObject& object) {
   if (!id) {
     if (client) session.arena.free(*client);
     if (ring) session.arena.free(*ring);
-    call.state.refund(session, usage_of(object.entries));
     return ENOMEM;
   }
   object.ring = *ring;
@@ -75,8 +71,6 @@ int resize_cq(Call& call) {
   CqObject* object = session.cqs.find(request.handle);
   if (object == nullptr) return EINVAL;
   const std::uint32_t entries = std::bit_ceil(request.entries);
-  const Usage before{.bytes = usage_of(object->entries).bytes}, after{.bytes = usage_of(entries).bytes};
-  if (const int error = call.state.charge(session, after)) return error;
   const auto ring = session.arena.allocate(ChunkKind::kDaemonWrites, std::size_t{entries} * sizeof(uroce_cqe));
   bool moved = false;
   if (ring) {
@@ -87,11 +81,9 @@ int resize_cq(Call& call) {
   }
   if (!moved) {
     if (ring) session.arena.free(*ring);
-    call.state.refund(session, after);
     return ring ? EINVAL : ENOMEM;
   }
   session.arena.free(object->ring);
-  call.state.refund(session, before);
   object->ring = *ring;
   object->entries = entries;
   uroce_resize_cq_response response{};
@@ -127,7 +119,6 @@ int destroy_cq(Call& call) {
   call.events.remove_cq(object->id);
   call.state.cq_ids().release(object->id.value);
   if (object->channel != nullptr) --object->channel->users;
-  call.state.refund(session, usage_of(object->entries));
   session.arena.free(object->ring);
   session.arena.free(object->client);
   session.cqs.erase(request.handle);

@@ -93,12 +93,10 @@ int create_rss(Call& call) {
   if (!may_use_raw_packets(session.peer)) return EPERM;
   auto rss = std::make_unique<RssObject>();
   if (!find_wqs(session, request, rss->wqs)) return EINVAL;
-  if (const int error = call.state.charge(session, {.qps = 1})) return error;
+  rss->charge = call.state.charge(session, {.qps = 1});
+  if (!rss->charge) return ENOMEM;
   const auto qpn = call.state.qpns(kLinkWorker).allocate();
-  if (!qpn) {
-    call.state.refund(session, {.qps = 1});
-    return ENOMEM;
-  }
+  if (!qpn) return ENOMEM;
   rss->qpn = *qpn;
   auto target = std::make_shared<net::RssTarget>();
   for (QpObject* wq : rss->wqs) {
@@ -122,7 +120,6 @@ int destroy_rss(Call& call) {
   if (rss->users != 0) return EBUSY;
   for (QpObject* wq : rss->wqs) --wq->users;
   call.state.qpns(kLinkWorker).release(rss->qpn);
-  call.state.refund(session, {.qps = 1});
   session.rss.erase(request.handle);
   return 0;
 }
@@ -135,6 +132,8 @@ int create_flow(Call& call) {
   if (!may_use_raw_packets(session.peer)) return EPERM;
   auto flow = std::make_unique<FlowObject>();
   if (!find_objects(session, request, *flow)) return EINVAL;
+  flow->charge = call.state.charge(session, {.flows = 1});
+  if (!flow->charge) return ENOMEM;
   flow->id = call.state.new_flow();
   flow->asked = request;
   worker_commands::AddFlow add{flow->id, describe(request, *flow)};
@@ -158,8 +157,10 @@ int destroy_flow(Call& call) {
 
 int create_counters(Call& call) {
   if (!call.no_body()) return EINVAL;
-  if (call.session.counters.size() >= kMaxCounters) return ENOMEM;
-  call.reply.put(uroce_handle{call.session.counters.add(std::make_unique<CountersObject>()), 0});
+  auto counters = std::make_unique<CountersObject>();
+  counters->charge = call.state.charge(call.session, {.flows = 1});
+  if (!counters->charge) return ENOMEM;
+  call.reply.put(uroce_handle{call.session.counters.add(std::move(counters)), 0});
   return 0;
 }
 

@@ -28,9 +28,11 @@ int import_pd(Call& call) {
   const Session* from = call.state.session(call.session.imported);
   const PdObject* pd = from != nullptr ? from->pds.find(request.handle) : nullptr;
   if (pd == nullptr) return EINVAL;
-  if (call.session.pds.size() >= kMaxPd) return ENOMEM;
+  Charge charge = call.state.charge(call.session, {.pds = 1});
+  if (!charge) return ENOMEM;
   auto imported = std::make_unique<PdObject>();
   imported->id = pd->id;
+  imported->charge = std::move(charge);
   call.reply.put(uroce_handle{call.session.pds.add(std::move(imported)), 0});
   return 0;
 }
@@ -47,7 +49,6 @@ int import_mr(Call& call) {
 }
 
 int alloc_dm(Call& call) {
-  constexpr std::size_t kMaxDms = 4096;  // each is a descriptor of the daemon
   uroce_alloc_dm_request request;
   struct stat info {};
   if (!call.read(request) || call.fds.size() != 1 || request.length == 0) return EINVAL;
@@ -55,10 +56,12 @@ int alloc_dm(Call& call) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(fd, &info) != 0) return EINVAL;
   if (request.length > static_cast<std::uint64_t>(info.st_size)) return EINVAL;
-  if (call.session.dms.size() >= kMaxDms) return EMFILE;
+  Charge charge = call.state.charge(call.session, {.descriptors = 1});
+  if (!charge) return EMFILE;
   auto dm = std::make_unique<DmObject>();
   dm->memory = std::move(call.fds[0]);
   dm->length = request.length;
+  dm->charge = std::move(charge);
   call.reply.put(uroce_handle{call.session.dms.add(std::move(dm)), 0});
   return 0;
 }

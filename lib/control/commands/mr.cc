@@ -65,11 +65,14 @@ int start_indirect(Call& call) {
   Session& session = call.session;
   if (session.indirect != nullptr) return 0;
   if (session.stall_budget->stuck.load() >= StallBudget::kMaxStuck) return EAGAIN;
+  Charge charge = call.state.charge(session, {.descriptors = 2, .threads = 1, .mappings = 2});
+  if (!charge) return ENOMEM;
   MemoryFiles files;
   if (const int error = open_memory(session.peer, files)) return error;
   try {
     session.indirect =
         std::make_unique<ProcMemAccess>(std::move(files), session.stall_budget, call.state.workers().few_cores);
+    session.indirect_charge = std::move(charge);
   } catch (const std::system_error&) {  // the limit of threads is reached
     return EAGAIN;
   }
@@ -116,6 +119,8 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
   }
   mr.writable = (request.access & kWritingAccess) != 0;
   const std::span pieces(request.piece, request.piece_count);
+  mr.hold_charge = call.state.charge(session, {.registered_bytes = request.length});
+  if (!mr.hold_charge) return ENOMEM;
   if (const int error = session.memory.map(pieces, call.fds, mr.writable, mr.hold)) return error;
   region.base = mr.hold.base() + request.addr % kPage;
   return 0;
@@ -163,15 +168,13 @@ int make(Call& call, MrKind kind) {
   Session& session = call.session;
   PdObject* pd = session.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
-  const Usage usage{.mrs = 1};
-  if (const int error = call.state.charge(session, usage)) return error;
   auto mr = std::make_unique<MrObject>();
+  mr->charge = call.state.charge(session, {.mrs = 1});
+  if (!mr->charge) return ENOMEM;
   mr->kind = kind;
   memory::Region region = describe(request, *pd);
-  int error = locate(call, request, *mr, region);
-  if (error == 0) error = add(call, std::move(mr), request, *pd, region);
-  if (error != 0) call.state.refund(session, usage);
-  return error;
+  if (const int error = locate(call, request, *mr, region)) return error;
+  return add(call, std::move(mr), request, *pd, region);
 }
 
 /// False: memory windows are bound to the region.
@@ -236,17 +239,16 @@ int alloc_null_mr(Call& call) {
   Session& session = call.session;
   PdObject* pd = session.pds.find(handle.handle);
   if (pd == nullptr) return EINVAL;
-  if (const int error = call.state.charge(session, {.mrs = 1})) return error;
+  auto mr = std::make_unique<MrObject>();
+  mr->charge = call.state.charge(session, {.mrs = 1});
+  if (!mr->charge) return ENOMEM;
   uroce_reg_mr_request request{};
   request.access = memory::kLocalWrite;
   request.length = kWholeAddressSpace;
-  auto mr = std::make_unique<MrObject>();
   mr->kind = MrKind::kNull;
   memory::Region region = describe(request, *pd);
   region.indirect = &kNothing;
-  const int error = add(call, std::move(mr), request, *pd, region);
-  if (error != 0) call.state.refund(session, {.mrs = 1});
-  return error;
+  return add(call, std::move(mr), request, *pd, region);
 }
 
 int rereg_mr(Call& call) {
@@ -276,6 +278,7 @@ int rereg_mr(Call& call) {
   if (moved) session.memory.unmap(mr->hold);
   --mr->pd->users;
   ++pd->users;
+  if (moved) mr->hold_charge = std::move(next.hold_charge);
   mr->hold = next.hold;
   mr->indirect = next.indirect;
   mr->writable = next.writable;
@@ -294,7 +297,6 @@ int dereg_mr(Call& call) {
   session.memory.unmap(mr->hold);
   --mr->pd->users;
   session.mrs.erase(request.handle);
-  call.state.refund(session, {.mrs = 1});
   return 0;
 }
 

@@ -27,25 +27,27 @@ int attach_mcast(Call& call) {
   Attachment a;
   if (const int error = read(call, a)) return error;
   auto& groups = a.qp->groups;
-  if (std::ranges::find(groups, a.group) != groups.end()) return 0;
+  if (std::ranges::find(groups, a.group, &QpObject::Group::address) != groups.end()) return 0;
   if (groups.size() >= kMaxGroupsOfQp) return ENOMEM;
-  if (!call.link.join_group(a.group)) return ENOMEM;
+  Charge charge = call.state.charge(call.session, {.attachments = 1});
+  if (!charge || !call.link.join_group(call.session.peer.uid, a.group)) return ENOMEM;
   worker_commands::AttachMulticast attach{a.qp->qpn, a.qp->index, a.group};
   call.state.worker(a.qp->worker).call(attach);
   if (attach.error != 0) {
-    call.link.leave_group(a.group);
+    call.link.leave_group(call.session.peer.uid, a.group);
     return attach.error;
   }
-  groups.push_back(a.group);
+  groups.push_back({a.group, std::move(charge)});
   return 0;
 }
 
 int detach_mcast(Call& call) {
   Attachment a;
   if (const int error = read(call, a)) return error;
-  if (std::erase(a.qp->groups, a.group) == 0) return EINVAL;
+  const auto is_it = [&](const QpObject::Group& group) { return group.address == a.group; };
+  if (std::erase_if(a.qp->groups, is_it) == 0) return EINVAL;
   call.state.worker(a.qp->worker).call(worker_commands::DetachMulticast{a.qp->qpn, a.qp->index, a.group});
-  call.link.leave_group(a.group);
+  call.link.leave_group(call.session.peer.uid, a.group);
   return 0;
 }
 

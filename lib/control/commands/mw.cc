@@ -10,16 +10,15 @@ int alloc_mw(Call& call) {
   Session& session = call.session;
   PdObject* pd = session.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
-  if (const int error = call.state.charge(session, {.mrs = 1})) return error;
+  Charge charge = call.state.charge(session, {.mrs = 1});
+  if (!charge) return ENOMEM;
   const memory::Kind kind = request.type == 1 ? memory::Kind::kWindow1 : memory::Kind::kWindow2;
   const auto key = call.state.memory().allocate_window(pd->id, kind);
-  if (!key) {
-    call.state.refund(session, {.mrs = 1});
-    return ENOMEM;
-  }
+  if (!key) return ENOMEM;
   auto mw = std::make_unique<MwObject>();
   mw->key = *key;
   mw->pd = pd;
+  mw->charge = std::move(charge);
   ++pd->users;
   call.reply.put(uroce_alloc_mw_response{session.mws.add(std::move(mw)), key->value});
   return 0;
@@ -36,7 +35,6 @@ int dealloc_mw(Call& call) {
   call.state.memory().release(mw->key);
   --mw->pd->users;
   session.mws.erase(request.handle);
-  call.state.refund(session, {.mrs = 1});
   return 0;
 }
 

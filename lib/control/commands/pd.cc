@@ -6,9 +6,11 @@ namespace uroce::daemon::commands {
 int alloc_pd(Call& call) {
   if (!call.no_body()) return EINVAL;
   Session& session = call.session;
-  if (session.pds.size() >= kMaxPd) return ENOMEM;
+  Charge charge = call.state.charge(session, {.pds = 1});
+  if (!charge) return ENOMEM;
   auto pd = std::make_unique<PdObject>();
   pd->id = call.state.new_pd();
+  pd->charge = std::move(charge);
   call.reply.put(uroce_handle{session.pds.add(std::move(pd)), 0});
   return 0;
 }

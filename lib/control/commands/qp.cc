@@ -85,10 +85,6 @@ std::uint32_t max_inline_of(const Shape& shape, const uroce_create_qp_request& r
   return shape.sq_stride - static_cast<std::uint32_t>(kLine) - request.max_tso_header;
 }
 
-Usage usage_of(const Shape& shape) {
-  return {.qps = 1, .bytes = shape.client_bytes() + sizeof(uroce_qp_daemon_block)};
-}
-
 bool find_objects(Session& session, const uroce_create_qp_request& request, QpObject& qp) {
   qp.pd = session.pds.find(request.pd);
   if (proto::has_send_queue(qp.type)) {
@@ -211,11 +207,9 @@ int create_target(Call& call, const uroce_create_qp_request& request) {
   qp->type = proto::QpType::kXrcRecv;
   qp->xrcd = session.xrcds.find(request.xrcd);
   if (qp->xrcd == nullptr) return EINVAL;
-  if (const int error = call.state.charge(session, {.qps = 1})) return error;
-  if (const int error = make_xrc_target(call.state, qp->xrcd->domain, qp->target)) {
-    call.state.refund(session, {.qps = 1});
-    return error;
-  }
+  qp->charge = call.state.charge(session, {.qps = 1});
+  if (!qp->charge) return ENOMEM;
+  if (const int error = make_xrc_target(call.state, qp->xrcd->domain, qp->target)) return error;
   call.reply.put(add_target(call.events, session, std::move(qp), request.cookie));
   return 0;
 }
@@ -250,7 +244,9 @@ int create_qp(Call& call) {
   qp->type = type_of(request);
   if (!find_objects(session, request, *qp)) return EINVAL;
   const Shape shape = shape_of(request);
-  if (const int error = call.state.charge(session, usage_of(shape))) return error;
+  // Blocks in shared memory are charged by the chunk.
+  qp->charge = call.state.charge(session, {.qps = 1, .queue_bytes = shape.sq_bytes()});
+  if (!qp->charge) return ENOMEM;
   int error = acquire(call.state, session, shape, *qp);
   if (error == 0) {
     const proto::QpCreate create = describe(call.state, session, request, shape, *qp);
@@ -261,11 +257,9 @@ int create_qp(Call& call) {
   }
   if (error != 0) {
     drop(call.state, session, *qp);
-    call.state.refund(session, usage_of(shape));
     return error;
   }
   qp->cookie = request.cookie;
-  qp->charged_bytes = usage_of(shape).bytes;
   count_users(*qp, 1);
   ++call.state.qps_of_worker(qp->worker);
   call.events.add_qp(qp->qpn, session, request.cookie);
@@ -294,7 +288,6 @@ int destroy_qp(Call& call) {
     --call.state.qps_of_worker(qp->worker);
     drop(call.state, session, *qp);
   }
-  call.state.refund(session, {.qps = 1, .bytes = qp->charged_bytes});
   session.qps.erase(request.handle);
   return 0;
 }

@@ -16,10 +16,6 @@ std::uint32_t stride_of(std::uint32_t max_sge) {
   return (bytes + kUnit - 1) / kUnit * kUnit;
 }
 
-Usage usage_of(std::uint32_t entries, std::uint32_t stride) {
-  return {.bytes = std::size_t{entries} * stride + sizeof(uroce_producer_line) + sizeof(uroce_srq_daemon_block)};
-}
-
 int check(const uroce_create_srq_request& request) {
   if (request.type > kXrc) return EOPNOTSUPP;
   if (request.reserved != 0 || request.max_wr == 0 || request.max_wr > kMaxSrqWr || request.max_sge > kMaxSge) {
@@ -97,16 +93,12 @@ void set_limit(EventRouter& events, Session& session, SrqObject& srq, std::uint3
 int resize(Call& call, SrqObject& srq, std::uint32_t max_wr, uroce_modify_srq_response& response) {
   Session& session = call.session;
   const std::uint32_t entries = std::bit_ceil(max_wr);
-  const Usage before = usage_of(srq.entries, srq.stride), after = usage_of(entries, srq.stride);
-  if (const int error = call.state.charge(session, after)) return error;
   const auto ring = session.arena.allocate(ChunkKind::kClientWrites, std::size_t{entries} * srq.stride);
   if (!ring || !srq.srq->resize(consumer_of(srq, *ring, entries))) {
     if (ring) session.arena.free(*ring);
-    call.state.refund(session, after);
     return ring ? EINVAL : ENOMEM;
   }
   session.arena.free(srq.ring);
-  call.state.refund(session, before);
   srq.ring = *ring;
   srq.entries = entries;
   response.entries = entries;
@@ -128,11 +120,10 @@ int create_srq(Call& call) {
   srq->max_sge = std::max(request.max_sge, 1u);
   srq->stride = stride_of(srq->max_sge);
   srq->cookie = request.cookie;
-  const Usage usage = usage_of(srq->entries, srq->stride);
-  if (const int error = call.state.charge(session, usage)) return error;
+  srq->charge = call.state.charge(session, {.srqs = 1});
+  if (!srq->charge) return ENOMEM;
   if (const int error = acquire(call.state, session, *srq)) {
     drop(call.state, session, *srq);
-    call.state.refund(session, usage);
     return error;
   }
   count_users(*srq, 1);
@@ -191,7 +182,6 @@ int destroy_srq(Call& call) {
   call.events.remove_srq(srq->id);
   count_users(*srq, ~0u);
   drop(call.state, session, *srq);
-  call.state.refund(session, usage_of(srq->entries, srq->stride));
   session.srqs.erase(request.handle);
   return 0;
 }

@@ -34,7 +34,7 @@ void destroy_qps(ControlState& state, EventRouter& events, LinkControl& link, Se
   }
   for (const auto& [handle, qp] : session.qps) {
     events.remove_qp(session, *qp);
-    for (const wire::Address& group : qp->groups) link.leave_group(group);
+    for (const QpObject::Group& group : qp->groups) link.leave_group(session.peer.uid, group.address);
     if (qp->target) {
       release_xrc_target(state, *qp->target);
     } else {
@@ -101,7 +101,6 @@ void release_all(ControlState& state, EventRouter& events, LinkControl& link, Se
   release_memory(state, session);
   release_numbers(state, events, session);
   if (session.connected_qps != 0) state.note_pollers_changed();
-  state.refund(session, session.usage);
 }
 
 }  // namespace uroce::daemon::commands

@@ -35,8 +35,10 @@ int open_xrcd(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   if ((request.oflags & ~static_cast<std::uint32_t>(O_CREAT | O_EXCL)) != 0) return EINVAL;
   Session& session = call.session;
-  if (session.xrcds.size() >= kMaxXrcd) return ENOMEM;
+  Charge charge = call.state.charge(session, {.pds = 1, .descriptors = call.fds.size()});
+  if (!charge) return ENOMEM;
   auto object = std::make_unique<XrcdObject>();
+  object->charge = std::move(charge);
   if (const int error = open_domain(call, request.oflags, object->domain)) return error;
   call.reply.put(uroce_handle{session.xrcds.add(std::move(object)), 0});
   return 0;
@@ -64,7 +66,8 @@ int open_qp(Call& call) {
   const auto found = targets.find(request.qpn);
   qp->target = found != targets.end() ? found->second.lock() : nullptr;
   if (qp->target == nullptr) return EINVAL;
-  if (const int error = call.state.charge(session, {.qps = 1})) return error;
+  qp->charge = call.state.charge(session, {.qps = 1});
+  if (!qp->charge) return ENOMEM;
   call.reply.put(add_target(call.events, session, std::move(qp), request.cookie));
   return 0;
 }

@@ -216,7 +216,7 @@ TEST_F(ConductorTest, AnAddressNobodyAnswersForParksTheRequestThenFails) {
 
 TEST(ConductorLimits, AUserThatHasEnoughGetsNoMoreAndOthersDo) {
   DaemonConfig config = test_config();
-  config.limits = {.qps = 2, .cqs = 1, .mrs = 1, .bytes = 0};
+  config.limits = {.qps = 2, .cqs = 1, .mrs = 1};
   TestDaemon daemon(config);
   TestClient one(*daemon.conductor, 1000), same(*daemon.conductor, 1000), other(*daemon.conductor, 1001);
   for (TestClient* client : {&one, &same, &other}) client->hello();
@@ -274,9 +274,9 @@ TEST(ConductorLimits, RegionsAndWindowsOfAllAUsersSessionsCountTogether) {
 
 TEST(ConductorLimits, BytesOfQueuesCount) {
   DaemonConfig config = test_config();
-  config.limits.bytes = 1u << 20;
+  config.limits.queue_bytes = 1u << 20;
   TestDaemon daemon(config);
-  TestClient client(*daemon.conductor);
+  TestClient client(*daemon.conductor, 1000);
   client.hello();
   EXPECT_EQ(client.create_cq(1u << 15).made.handle, 0u);
   EXPECT_NE(client.create_cq(1u << 12).made.handle, 0u);

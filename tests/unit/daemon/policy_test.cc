@@ -100,16 +100,60 @@ TEST(Qpn, AFreedNumberDoesNotComeBackSoonAndSeedsDiffer) {
   EXPECT_LT(common.size(), 500u);
 }
 
+constexpr uid_t kAlice = 1001, kBob = 1002, kRoot = 0;
+
 TEST(Quotas, HoldEachUserToItsLimits) {
-  Quotas accounts({.qps = 2, .cqs = 1, .mrs = 0, .bytes = 1000});
-  EXPECT_EQ(accounts.charge(1, {.qps = 2, .bytes = 900}), nullptr);
-  EXPECT_STREQ(accounts.charge(1, {.qps = 1}), "QPs");
-  EXPECT_STREQ(accounts.charge(1, {.bytes = 101}), "bytes");
-  EXPECT_EQ(accounts.charge(2, {.qps = 1}), nullptr);
-  EXPECT_EQ(accounts.charge(1, {.mrs = 1'000'000}), nullptr);
-  accounts.refund(1, {.qps = 1});
-  EXPECT_EQ(accounts.charge(1, {.qps = 1}), nullptr);
-  EXPECT_STREQ(accounts.charge(3, {.bytes = ~std::uint64_t{0}}), "bytes");
+  Quotas quotas({.qps = 2, .queue_bytes = 1000}, {.qps = 100, .cqs = 8, .mrs = 64, .queue_bytes = 100'000});
+  const Charge two = quotas.charge(kAlice, {.qps = 2, .queue_bytes = 900});
+  EXPECT_TRUE(two);
+  EXPECT_FALSE(quotas.charge(kAlice, {.qps = 1}));
+  EXPECT_EQ(
+      quotas.last_refusal(),
+      "user 1001 has reached its limit of 2 qps; close programs, or raise limits.user_qps in the configuration");
+  EXPECT_FALSE(quotas.charge(kAlice, {.queue_bytes = 101}));
+  EXPECT_FALSE(quotas.charge(kAlice, {.queue_bytes = ~std::uint64_t{0}}));
+  EXPECT_TRUE(quotas.charge(kBob, {.qps = 1}));
+}
+
+TEST(Quotas, AChargeEndsWithItsObject) {
+  Quotas quotas({.qps = 2}, {.qps = 100, .cqs = 100, .queue_bytes = 100});
+  {
+    Charge one = quotas.charge(kAlice, {.qps = 1});
+    Charge other = std::move(one);
+    EXPECT_FALSE(one);  // NOLINT: it gave its amount away
+    EXPECT_TRUE(other.grow({.qps = 1, .queue_bytes = 5}));
+    EXPECT_FALSE(other.grow({.qps = 1}));
+    other.shrink({.qps = 1, .queue_bytes = 5});
+    EXPECT_EQ(quotas.users().at(kAlice).usage.qps, 1u);
+    EXPECT_EQ(quotas.total().queue_bytes, 0u);
+    one = quotas.charge(kAlice, {.qps = 1});
+    EXPECT_TRUE(one);
+    one = {};
+    EXPECT_EQ(quotas.users().at(kAlice).usage.qps, 1u);
+  }
+  EXPECT_TRUE(quotas.users().empty());
+}
+
+TEST(Quotas, WithoutALimitAUserMayHaveHalf) {
+  Quotas quotas({}, {.cqs = 160});
+  Charge half = quotas.charge(kAlice, {.cqs = 80});
+  EXPECT_TRUE(half);
+  EXPECT_FALSE(quotas.charge(kAlice, {.cqs = 1}));
+  // One sixteenth is kept for root.
+  Charge rest = quotas.charge(kBob, {.cqs = 70});
+  EXPECT_TRUE(rest);
+  EXPECT_FALSE(quotas.charge(kBob, {.cqs = 1}));
+  EXPECT_EQ(quotas.last_refusal(),
+            "user 1002 is refused: all users together have reached the limit of 150 cqs; close programs");
+  EXPECT_TRUE(quotas.charge(kRoot, {.cqs = 10}));
+  EXPECT_FALSE(quotas.charge(kRoot, {.cqs = 11}));
+}
+
+TEST(Quotas, ARefusedChargeTakesNothing) {
+  Quotas quotas({}, {.qps = 16, .cqs = 160});
+  EXPECT_FALSE(quotas.charge(kAlice, {.qps = 9, .cqs = 1}));
+  EXPECT_TRUE(quotas.users().empty());
+  EXPECT_EQ(quotas.total().cqs, 0u);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ class TestClient {
   explicit TestClient(Conductor& conductor, uid_t uid = 0)
       : TestClient(conductor, Peer{::getpid(), uid, UniqueFd()}) {}
   TestClient(Conductor& conductor, Peer peer)
-      : conductor_(conductor), session_(&conductor.open_session(std::move(peer), UniqueFd())) {}
+      : conductor_(conductor), session_(conductor.open_session(std::move(peer), UniqueFd())) {}
   ~TestClient() {
     if (session_ != nullptr) close();
     for (const Chunk& chunk : chunks_) ::munmap(chunk.base, chunk.bytes);

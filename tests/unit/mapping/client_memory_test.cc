@@ -184,6 +184,42 @@ TEST_F(ClientMemoryTest, AFileThatIsCutOffGivesZeroesAndNamesTheSession) {
   memory_.unmap(hold);
 }
 
+// Maps single pages until the kernel allows no more (vm.max_map_count).
+class NoMappingLeft {
+ public:
+  NoMappingLeft() {
+    base_ = static_cast<std::byte*>(
+        ::mmap(nullptr, kPages * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    for (std::size_t i = 1; i < kPages && ::mprotect(base_ + i * kPage, kPage, PROT_READ) == 0; i += 2) {
+    }
+    full_ = errno == ENOMEM;
+  }
+  ~NoMappingLeft() { ::munmap(base_, kPages * kPage); }
+  bool full() const { return full_; }
+
+ private:
+  static constexpr std::size_t kPages = std::size_t{1} << 22;
+  std::byte* base_;
+  bool full_;
+};
+
+TEST_F(ClientMemoryTest, AFileThatIsCutOffKillsNobodyWhenNoMappingIsLeft) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(64 * kPage));
+  ClientMemory::Hold one, joined;
+  ASSERT_EQ(map({{0, 0, 0, 8 * kPage}}, fds, true, one), 0);
+  ASSERT_EQ(map({{0, 0, 32 * kPage, kPage}, {0, 0, 16 * kPage, kPage}}, fds, true, joined), 0);
+  ASSERT_EQ(::ftruncate(fds[0].get(), 0), 0);
+  bool zero;
+  {
+    const NoMappingLeft full;
+    ASSERT_TRUE(full.full());
+    zero = one.base()[kPage] == std::byte{0} && joined.base()[kPage] == std::byte{0};
+  }
+  EXPECT_TRUE(zero);
+  EXPECT_EQ(SigbusGuard::instance().take_offender(), 42u);
+}
+
 TEST_F(ClientMemoryTest, AFaultElsewhereStillKills) {
   EXPECT_DEATH(
       {

@@ -119,7 +119,7 @@ TEST_F(SettingsTest, sizes_take_suffixes_and_cpus_take_ranges) {
   CommandLine line;
   ASSERT_EQ(parse({"--receive-ring-bytes", "8M", "--cpus", "1,4-6", "--user-bytes", "2G"}, line), "");
   EXPECT_EQ(line.settings.config.receive_ring_bytes, 8u << 20);
-  EXPECT_EQ(line.settings.config.limits.bytes, 2ull << 30);
+  EXPECT_EQ(line.settings.config.limits.queue_bytes, 2ull << 30);
   EXPECT_EQ(line.settings.config.cpus, (std::vector<int>{1, 4, 5, 6}));
 }
 

@@ -1,0 +1,145 @@
+#include "control/quotas.h"
+
+#include <sys/resource.h>
+#include <sys/sysinfo.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "abi/control.h"
+#include "control/port.h"
+#include "platform/log.h"
+
+namespace uroce::daemon {
+namespace {
+
+constexpr std::uint64_t kReserve = 16;  ///< this part of everything is for privileged users
+
+std::uint64_t number_in(const char* path, std::uint64_t otherwise) {
+  std::uint64_t number = 0;
+  return std::ifstream(path) >> number ? number : otherwise;
+}
+
+// What is left after the daemon's own: `own`, but at most a quarter.
+std::uint64_t less(std::uint64_t all, std::uint64_t own) { return all - std::min(own, all / 4); }
+
+std::uint64_t descriptors() {
+  constexpr std::uint64_t kOwn = 512;
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::uint64_t{1} << 20;
+  return less(limit.rlim_cur, kOwn);
+}
+
+std::uint64_t ram_bytes() {
+  struct sysinfo info {};
+  return ::sysinfo(&info) == 0 ? std::uint64_t{info.totalram} * info.mem_unit : std::uint64_t{1} << 36;
+}
+
+bool is_privileged(uid_t user) { return user == 0 || user == ::geteuid(); }
+
+void add(Usage& to, const Usage& more) {
+  for (const Resource& resource : kResources) to.*resource.amount += more.*resource.amount;
+}
+void subtract(Usage& from, const Usage& less) {
+  for (const Resource& resource : kResources) from.*resource.amount -= less.*resource.amount;
+}
+
+bool exceeds(std::uint64_t now, std::uint64_t more, std::uint64_t limit) {
+  return more != 0 && (more > limit || now > limit - more);
+}
+
+}  // namespace
+
+Usage capacity_of(const DaemonConfig& config, std::uint32_t workers) {
+  constexpr std::uint64_t kMany = std::uint64_t{1} << 20;
+  Usage all;
+  all.sessions = 4096;
+  all.qps = std::uint64_t{config.max_qps} * workers;
+  all.cqs = config.max_cqs;
+  all.srqs = config.max_srqs - 1;
+  all.mrs = config.max_mrs;
+  all.pds = kMany;
+  all.ahs = kMaxAh - 1;
+  all.groups = kMaxGroups;
+  all.attachments = std::uint64_t{kMaxAttachments} * workers;
+  all.flows = kMany;
+  all.cm_ids = std::uint64_t{1} << 17;
+  all.cm_ports = std::uint64_t{1} << 16;
+  all.cm_connections = kMaxCmConnections;
+  all.descriptors = descriptors();
+  // Each has a stack, and is one of the tasks that systemd allows the service.
+  all.threads = 2048;
+  // vm.max_map_count counts the daemon's own as well: its libraries, hugepages and threads.
+  all.mappings = less(number_in("/proc/sys/vm/max_map_count", 65530), 5530);
+  all.queue_bytes = ram_bytes();
+  all.registered_bytes = ram_bytes();
+  return all;
+}
+
+bool Quotas::Charge::grow(const Usage& more) {
+  if (!owner_->admit(*account_, more)) return false;
+  add(amount_, more);
+  return true;
+}
+
+void Quotas::Charge::shrink(const Usage& less) {
+  subtract(amount_, less);
+  owner_->refund(*account_, less);
+}
+
+void Quotas::Charge::end() {
+  if (owner_ == nullptr) return;
+  owner_->refund(*account_, amount_);
+  if (--account_->charges == 0) owner_->accounts_.erase(account_->user);
+}
+
+std::uint64_t Quotas::limit(const Resource& resource, bool privileged) const {
+  const std::uint64_t all = capacity_.*resource.amount, own = limits_.*resource.amount;
+  if (privileged) return resource.for_each_user_only ? ~std::uint64_t{0} : all;
+  return own != 0 ? std::min(own, all) : all / 2;
+}
+
+void Quotas::refuse(Account& account, const Resource& resource, std::uint64_t limit, bool of_all_users) {
+  ++account.refusals;
+  const std::string amount = std::to_string(limit) + " " + resource.name;
+  const std::string user = "user " + std::to_string(account.user);
+  last_refusal_ = of_all_users ? user + " is refused: all users together have reached the limit of " + amount +
+                                     "; close programs"
+                               : user + " has reached its limit of " + amount + "; close programs, or raise " +
+                                     resource.knob + " in the configuration";
+  log(LogLevel::kWarning, "%s", last_refusal_.c_str());
+}
+
+bool Quotas::admit(Account& account, const Usage& more) {
+  for (const Resource& resource : kResources) {
+    const std::uint64_t amount = more.*resource.amount;
+    const std::uint64_t own = limit(resource, account.privileged), all = capacity_.*resource.amount;
+    const std::uint64_t usable = account.privileged ? all : all - all / kReserve;
+    const bool too_much = exceeds(account.usage.*resource.amount, amount, own);
+    const bool all_taken = !resource.for_each_user_only && exceeds(total_.*resource.amount, amount, usable);
+    if (!too_much && !all_taken) continue;
+    refuse(account, resource, too_much ? own : usable, !too_much);
+    return false;
+  }
+  add(account.usage, more);
+  add(total_, more);
+  return true;
+}
+
+Quotas::Charge Quotas::charge(uid_t user, const Usage& more) {
+  Account& account = accounts_.try_emplace(user, Account{user, is_privileged(user), {}, 0, 0}).first->second;
+  if (admit(account, more)) {
+    ++account.charges;
+    return {*this, account, more};
+  }
+  if (account.charges == 0) accounts_.erase(user);
+  return {};
+}
+
+void Quotas::refund(Account& account, const Usage& less) {
+  subtract(account.usage, less);
+  subtract(total_, less);
+}
+
+}  // namespace uroce::daemon
