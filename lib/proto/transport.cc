@@ -200,7 +200,8 @@ void Transport::destroy(QpIndex index, Nanos now) {
   Qp* const qp = impl_->find(index);
   if (qp == nullptr) return;
   const bool answers = qp->common.type == QpType::kRc || qp->common.type == QpType::kXrcRecv;
-  if (answers && accepts_packets(qp->common.state) && !qp->responder.dead) impl_->destroyed_qps.note(*qp, now);
+  if (answers && accepts_packets(qp->common.state) && qp->responder.intake != Intake::kDead)
+    impl_->destroyed_qps.note(*qp, now);
   detach(*impl_, *qp);
   if (qp->common.type == QpType::kUd) impl_->multicast.forget(index.value);
   if (!is_raw(qp->common.type)) impl_->by_qpn.erase(qp->common.qpn);

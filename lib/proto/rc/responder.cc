@@ -55,6 +55,27 @@ void receive_duplicate(Context& context, Qp& qp, const wire::RxPacket& packet) {
   repeat_confirmation(context, qp, packet);
 }
 
+/// A request that the responder does not take now.
+void drop_request(Context& context, Qp& qp, const wire::RxPacket& packet) {
+  if (qp.responder.intake == Intake::kDead) {
+    ++context.counters.drop_bad_state;
+    return;
+  }
+  const std::int32_t ahead = packet.bth.psn - qp.responder.epsn;
+  if (ahead == 0) qp.held.ack_requested |= packet.bth.ack_req;
+  if (ahead > 0) qp.held.overtaken = true;
+  ++context.counters.drop_unexpected;
+}
+
+/// The answers before a SEND with invalidate have left: it is executed, and requests that it held up are asked for
+/// again.
+void resume_send_after_answers(Context& context, Qp& qp) {
+  qp.responder.intake = Intake::kOpen;
+  finish_invalidating_send(context, qp, qp.held);
+  if (qp.held.overtaken && qp.responder.intake == Intake::kOpen)
+    refuse(context, qp, static_cast<std::uint8_t>(wire::Nak::kSequence));
+}
+
 /// Sends the ACK or NAK that is owed.
 void send_owed(Context& context, Qp& qp, TxBurst& burst) {
   const bool ack = qp.responder.owed == PendingAck::kAck;
@@ -97,10 +118,8 @@ void finish_fatally(Context& context, Qp& qp) {
 }  // namespace
 
 void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  if (qp.responder.dead) {
-    ++context.counters.drop_bad_state;
-    return;
-  }
+  if (qp.responder.intake != Intake::kOpen) [[unlikely]]
+    return drop_request(context, qp, packet);
   const std::int32_t ahead = packet.bth.psn - qp.responder.epsn;
   if (ahead == 0) [[likely]] {
     receive_in_sequence(context, qp, packet);
@@ -141,7 +160,7 @@ void refuse(Context& context, Qp& qp, std::uint8_t syndrome) {
 }
 
 void refuse_fatally(Context& context, Qp& qp, wire::Nak code, AsyncEvent event, Psn psn) {
-  qp.responder.dead = true;
+  qp.responder.intake = Intake::kDead;
   qp.answers.fatal_event = static_cast<std::uint8_t>(event);
   qp.responder.owed = PendingAck::kNak;
   qp.answers.nak_syndrome = static_cast<std::uint8_t>(code);
@@ -150,7 +169,7 @@ void refuse_fatally(Context& context, Qp& qp, wire::Nak code, AsyncEvent event, 
 }
 
 void receive_xrc(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  if (!qp.responder.dead && packet.bth.psn == qp.responder.epsn && starts(*packet.info)) {
+  if (qp.responder.intake == Intake::kOpen && packet.bth.psn == qp.responder.epsn && starts(*packet.info)) {
     const Srq* const srq = context.srq(SrqId{wire::XrcEth::parse(packet.bth_start + packet.info->xrceth).srqn});
     if (srq == nullptr || !srq->xrc || srq->xrcd != qp.settings.xrcd) {
       ++context.counters.drop_bad_srq;
@@ -193,11 +212,13 @@ bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
     --budget;
   }
   if (qp.responder.answers_pending != 0 && run_resources(context, qp, burst, budget)) return true;
+  if (qp.responder.intake == Intake::kHeld) [[unlikely]]
+    resume_send_after_answers(context, qp);
   if (qp.responder.owed == PendingAck::kNothing) return false;
   if (budget == 0 || burst.full()) return true;
   send_owed(context, qp, burst);
   --budget;
-  if (qp.responder.dead) finish_fatally(context, qp);
+  if (qp.responder.intake == Intake::kDead) finish_fatally(context, qp);
   return false;
 }
 

@@ -54,7 +54,13 @@ void repeat_confirmation(Context& context, Qp& qp, const wire::RxPacket& packet)
 /// Whether a READ or atomic after this PSN is still known.
 bool resource_after(const Qp& qp, Psn psn);
 
-/// Sends READ and atomic responses.
+/// Whether an answer that has not left reads memory under this key.
+bool answer_uses(const Qp& qp, Key key);
+/// Invalidates the key, and completes the receive of a SEND that is in memory.
+void finish_invalidating_send(Context& context, Qp& qp, const HeldSend& send);
+
+/// Sends READ and atomic responses. A response that is sent again ends silently if its key is gone: the requester
+/// has the first one, or else its retries run out.
 bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
 /// The packet was executed: expects the next PSN, and acknowledges if requested.

@@ -84,17 +84,36 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
     return accept(context, qp, packet.bth.ack_req);
   }
   if (info.has(wire::kHasIeth)) {
-    const Key key = wire::Ieth::parse(packet.bth_start + info.ieth).rkey;
-    if (context.memory.invalidate(key, qp.common.pd, qp.common.qpn) != memory::Verdict::kOk) {
-      fail_receive(context, qp, UROCE_WC_REM_INV_REQ_ERR);
-      return refuse_access(context, qp);
-    }
+    const HeldSend send{.key = wire::Ieth::parse(packet.bth_start + info.ieth).rkey,
+                        .solicited = packet.bth.solicited,
+                        .ack_requested = packet.bth.ack_req};
+    if (!answer_uses(qp, send.key)) return finish_invalidating_send(context, qp, send);
+    qp.held = send;
+    qp.responder.intake = Intake::kHeld;
+    return;
   }
   qp.responder.message = MessageInProgress::kNone;
   ++qp.responder.msn;
   ++context.counters.rdma_recvs;
   deliver(context, qp, packet, UROCE_WC_RECV, qp.responder.message_bytes);
   accept(context, qp, packet.bth.ack_req);
+}
+
+void finish_invalidating_send(Context& context, Qp& qp, const HeldSend& send) {
+  if (context.memory.invalidate(send.key, qp.common.pd, qp.common.qpn) != memory::Verdict::kOk) {
+    fail_receive(context, qp, UROCE_WC_REM_INV_REQ_ERR);
+    return refuse_access(context, qp);
+  }
+  qp.responder.message = MessageInProgress::kNone;
+  ++qp.responder.msn;
+  ++context.counters.rdma_recvs;
+  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
+  cqe.opcode = UROCE_WC_RECV;
+  cqe.byte_len = qp.responder.message_bytes;
+  cqe.wc_flags = UROCE_WC_WITH_INV;
+  cqe.imm_data = send.key.value;
+  complete_receive(context, qp, cqe, send.solicited);
+  accept(context, qp, send.ack_requested);
 }
 
 void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {

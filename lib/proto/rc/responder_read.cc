@@ -1,6 +1,7 @@
 // READs, atomics, FLUSH and ATOMIC WRITE: executed or recorded in sequence, answered from the record, again if the
 // request is repeated (IBTA vol. 1, 9.7.5: duplicate requests). The ring of records is as long as the peer may have
 // outstanding requests; a new one replaces the oldest.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -31,6 +32,7 @@ Resource* new_resource(Qp& qp) {
   if (qp.answers.used == qp.answers.count) {
     if (slot.pending && !slot.replay) return nullptr;
     if (slot.pending) --qp.responder.answers_pending;
+    if (qp.answers.at == at) qp.answers.at = after(qp, at);  // the answers that remain keep their order
   } else {
     ++qp.answers.used;
   }
@@ -181,7 +183,16 @@ void send_atomic_response(Context& context, Qp& qp, Resource& resource, TxBurst&
 }  // namespace
 
 bool resource_after(const Qp& qp, Psn psn) {
-  return qp.answers.used != 0 && Psn(qp.answers.ring[before(qp, qp.answers.next)].first_psn).after(psn);
+  if (qp.answers.used == 0) return false;
+  // Both precede epsn. The newest resource may be so old that it cannot be compared with the PSN itself.
+  const Psn newest(qp.answers.ring[before(qp, qp.answers.next)].first_psn);
+  return psns_between(newest, qp.responder.epsn) < psns_between(psn, qp.responder.epsn);
+}
+
+bool answer_uses(const Qp& qp, Key key) {
+  if (qp.responder.answers_pending == 0) return false;
+  const auto uses = [key](const Resource& resource) { return resource.pending && resource.rkey == key.value; };
+  return std::any_of(qp.answers.ring, qp.answers.ring + qp.answers.used, uses);
 }
 
 void receive_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
@@ -336,6 +347,12 @@ bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budg
     if (resource.answer == ResponseKind::kAtomic) {
       send_atomic_response(context, qp, resource, burst);
     } else if (!send_read_response(context, qp, resource, burst)) {
+      if (resource.replay) {
+        ++context.counters.drop_unexpected;
+        resource.pending = 0;
+        --qp.responder.answers_pending;
+        continue;
+      }
       qp.responder.answers_pending = 0;
       ++context.counters.resp_remote_access_errors;
       refuse_fatally(context, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, Psn(resource.next_psn));

@@ -135,6 +135,10 @@ enum class SendState : std::uint8_t { kReady, kIdle, kBlocked };
 /// The kind of message that the responder has received in part.
 enum class MessageInProgress : std::uint8_t { kNone, kSend, kWrite };
 
+/// Whether the responder takes requests. kHeld: not before the answers that are pending have left, for a SEND that
+/// invalidates a key of one of them (Qp::held). kDead: a fatal NAK is to be sent or was sent.
+enum class Intake : std::uint8_t { kOpen, kHeld, kDead };
+
 /// The acknowledge that the responder has to send.
 enum class PendingAck : std::uint8_t { kNothing, kAck, kNak };
 
@@ -168,9 +172,9 @@ struct Common {
 struct Responder {
   MessageInProgress message = MessageInProgress::kNone;
   PendingAck owed = PendingAck::kNothing;
-  bool owed_newest = false;   ///< the ACK is for the newest PSN received when it leaves, else for owed_psn
-  bool nak_sent = false;      ///< a sequence or RNR NAK was sent, and the QP has not been in sequence since
-  bool dead = false;          ///< a fatal NAK is to be sent or was sent
+  bool owed_newest = false;  ///< the ACK is for the newest PSN received when it leaves, else for owed_psn
+  bool nak_sent = false;     ///< a sequence or RNR NAK was sent, and the QP has not been in sequence since
+  Intake intake = Intake::kOpen;
   bool have_receive = false;  ///< a receive WQE was taken out of the queue
   bool cnp_owed = false;      ///< the peer is to be notified of congestion
   std::uint8_t answers_pending = 0;
@@ -274,6 +278,13 @@ struct Answers {
   std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK
 };
 
+/// The end of a SEND whose invalidation waits for answers with that key.
+struct HeldSend {
+  Key key;
+  bool solicited = false, ack_requested = false;
+  bool overtaken = false;  ///< requests after it were dropped
+};
+
 /// Attributes from the creation of the QP, which a reset keeps.
 struct Settings {
   std::uint32_t max_send_sge = 1, max_inline = 0, max_tso_header = 0;
@@ -315,6 +326,7 @@ struct alignas(64) Qp {
   Nanos next_cnp = 0;  ///< earliest time of the next CNP
   RateLimit rate_limit;
   bool established = false;  ///< COMM_EST was reported
+  HeldSend held;             ///< if responder.intake is kHeld
   ReceiveWqe receive;        ///< taken out of the queue if responder.have_receive
 
   /// kNever: not set.

@@ -20,7 +20,7 @@ struct Place {
 
 Place place_of_write(Context& context, const Qp& qp, const wire::RxPacket& packet) {
   const bool due = packet.bth.psn == qp.responder.epsn && qp.responder.message == MessageInProgress::kWrite &&
-                   !qp.responder.dead;
+                   qp.responder.intake == Intake::kOpen;
   // A WRITE with immediate data writes nothing before a receive is taken.
   if (!due || !packet.info->has(wire::kWrite) || packet.info->has(wire::kHasImmDt)) return {};
   const bool last = packet.info->has(wire::kLast);
