@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/rc/responder.h"
 #include "proto/rc/retry.h"
 #include "proto/rc/send_position.h"
 #include "proto/work/rate_limit.h"
@@ -67,10 +68,7 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrSqPsn)
     qp.requester.psn = qp.requester.una = qp.requester.max_psn = qp.requester.ack_asked = kept.sq_psn;
   if (mask & kAttrMaxRdAtomic) qp.requester.max_reads = std::min(kept.max_rd_atomic, kMaxRdAtomic);
-  if (mask & kAttrMaxDestRdAtomic) {
-    qp.answers.count = kept.max_dest_rd_atomic;
-    qp.answers.next = qp.answers.used = qp.responder.answers_pending = qp.answers.at = 0;
-  }
+  if (mask & kAttrMaxDestRdAtomic) responder::resize_answers(qp, kept.max_dest_rd_atomic);
   if (mask & kAttrMinRnrTimer) qp.answers.min_rnr_timer = kept.min_rnr_timer & 31;
   if (mask & kAttrDestQpn) qp.common.dest_qpn = kept.dest_qpn;
   if (mask & (kAttrAv | kAttrDestQpn)) set_path(qp, kept);
@@ -148,6 +146,9 @@ ModifyVerdict modify(Context& context, Qp& qp, const QpAttr& attr, std::uint32_t
   if (verdict.error != 0) return verdict;
   if ((mask & kAttrMaxDestRdAtomic) != 0 && attr.max_dest_rd_atomic > qp.answers.limit) {
     return {EINVAL, "max_dest_rd_atomic"};
+  }
+  if ((mask & kAttrMaxDestRdAtomic) != 0 && attr.max_dest_rd_atomic < responder::answers_needed(qp)) {
+    return {EBUSY, "max_dest_rd_atomic"};  // the peer has more READs and atomics under way
   }
   const QpState to = (mask & kAttrState) != 0 ? attr.state : qp.common.state;
   if (to != QpState::kReset) {

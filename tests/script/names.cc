@@ -87,7 +87,7 @@ constexpr Name kAsyncEventNames[] = {{"QP_FATAL", number(AsyncEvent::kQpFatal)},
                                      {"SRQ_ERR", number(AsyncEvent::kSrqError)},
                                      {"SRQ_LIMIT_REACHED", number(AsyncEvent::kSrqLimitReached)},
                                      {"QP_LAST_WQE_REACHED", number(AsyncEvent::kQpLastWqeReached)}};
-constexpr Name kErrnoNames[] = {{"0", 0}, {"EINVAL", EINVAL}, {"EOPNOTSUPP", EOPNOTSUPP}};
+constexpr Name kErrnoNames[] = {{"0", 0}, {"EINVAL", EINVAL}, {"EOPNOTSUPP", EOPNOTSUPP}, {"EBUSY", EBUSY}};
 constexpr Name kPlacementNames[] = {{"global", 1}, {"persistent", 2}};
 constexpr Name kLevelNames[] = {{"range", 0}, {"region", 1}};
 constexpr Name kWindowNames[] = {{"type1", number(memory::Kind::kWindow1)},

@@ -54,6 +54,12 @@ void repeat_confirmation(Context& context, Qp& qp, const wire::RxPacket& packet)
 /// Whether a READ or atomic after this PSN is still known.
 bool resource_after(const Qp& qp, Psn psn);
 
+/// How many of the newest READs and atomics include all that are not answered.
+std::uint32_t answers_needed(const Qp& qp);
+/// Keeps the newest `count` READs and atomics of the peer, and has room for as many. All that are needed must be
+/// among them.
+void resize_answers(Qp& qp, std::uint8_t count);
+
 /// Whether an answer that has not left reads memory under this key.
 bool answer_uses(const Qp& qp, Key key);
 /// Invalidates the key, and completes the receive of a SEND that is in memory.

@@ -189,6 +189,29 @@ bool resource_after(const Qp& qp, Psn psn) {
   return psns_between(newest, qp.responder.epsn) < psns_between(psn, qp.responder.epsn);
 }
 
+std::uint32_t answers_needed(const Qp& qp) {
+  std::uint32_t oldest = 0;
+  for (std::uint8_t at = 0; at < qp.answers.used; ++at) {
+    if (qp.answers.ring[at].pending) oldest = std::max(oldest, age(qp, at));
+  }
+  return oldest;
+}
+
+void resize_answers(Qp& qp, std::uint8_t count) {
+  Answers& answers = qp.answers;
+  if (count == answers.count) return;
+  // The oldest comes first, and then the oldest beyond `count` are forgotten.
+  if (answers.used == answers.count)
+    std::rotate(answers.ring, answers.ring + answers.next, answers.ring + answers.used);
+  const auto kept = std::min(answers.used, count);
+  std::copy(answers.ring + (answers.used - kept), answers.ring + answers.used, answers.ring);
+  answers.count = count;
+  answers.used = kept;
+  answers.next = kept == count ? std::uint8_t{0} : kept;
+  answers.at = 0;
+  while (answers.at + 1 < kept && !answers.ring[answers.at].pending) ++answers.at;
+}
+
 bool answer_uses(const Qp& qp, Key key) {
   if (qp.responder.answers_pending == 0) return false;
   const auto uses = [key](const Resource& resource) { return resource.pending && resource.rkey == key.value; };
