@@ -137,6 +137,15 @@ Verdict Table::resolve(Recent& recent, Key key, PdId pd, std::uint64_t address, 
   return check(view, address, length, need, out);
 }
 
+Verdict Table::permits(Key key, PdId pd, std::uint32_t need, Qpn qpn) const {
+  const Entry* const entry = impl_->slot(key);
+  if (entry == nullptr || load_live(*entry) != key.value || key.value == 0) return Verdict::kNoSuchKey;
+  const View view = view_of(*entry);
+  if (view.live != key.value || entry->pd != pd.value) return Verdict::kNoSuchKey;
+  if (view.qpn != 0 && view.qpn != qpn.value) return Verdict::kNoSuchKey;
+  return (view.access & need) == need ? Verdict::kOk : Verdict::kNoAccess;
+}
+
 std::optional<Region> Table::describe(Key key) const {
   const base::SpinGuard guard(impl_->lock);
   const Entry* entry = impl_->owned(key);

@@ -150,6 +150,9 @@ class Table {
   Verdict resolve(Recent& recent, Key key, PdId pd, std::uint64_t address, std::uint64_t length, std::uint32_t need,
                   Span& out, Qpn qpn = {}) const;
 
+  /// resolve() without a range: whether the key permits `need` anywhere in its region.
+  Verdict permits(Key key, PdId pd, std::uint32_t need, Qpn qpn = {}) const;
+
   /// LOCAL_INV, SEND with invalidate: no resolve succeeds from now on, but the slot stays allocated until retire().
   /// kNoSuchKey: unknown, of another PD, or invalid already; kNoAccess: an MR of ibv_reg_mr or a type 1 window,
   /// which can't be invalidated, an MR with windows, or a window of another QP.

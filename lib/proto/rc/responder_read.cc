@@ -298,11 +298,12 @@ void receive_flush(Context& context, Qp& qp, const wire::RxPacket& packet) {
     return refuse_invalid(context, qp);
   }
   memory::Span span;
-  const std::uint32_t length = level == kWholeRegion ? 0 : reth.length;
-  if (context.resolve(reth.rkey, qp.common.pd, reth.address, length, need, span, qp.common.qpn) !=
-      memory::Verdict::kOk) {
-    return refuse_access(context, qp);
-  }
+  // Address and length mean nothing for a whole region (annex A19: FLUSH).
+  const memory::Verdict verdict =
+      level == kWholeRegion
+          ? context.memory.permits(reth.rkey, qp.common.pd, need, qp.common.qpn)
+          : context.resolve(reth.rkey, qp.common.pd, reth.address, reth.length, need, span, qp.common.qpn);
+  if (verdict != memory::Verdict::kOk) return refuse_access(context, qp);
   Resource* const resource = new_resource(qp);
   if (resource == nullptr) return refuse_invalid(context, qp);
   // All earlier writes are visible to all threads (annex A19: global visibility).
