@@ -11,6 +11,9 @@ namespace {
 /// A timeout as encoded in CM messages: 4.096 us * 2^exponent.
 constexpr Nanos timeout_of(std::uint8_t exponent) { return Nanos{4096} << (exponent & 31); }
 
+/// Less than a host needs to answer a MAD: with it all retries would go out before the first answer can arrive.
+constexpr Nanos kShortestTimeout = kMillisecond;
+
 }  // namespace
 
 void Manager::receive(const Message& message, Nanos now) {
@@ -72,7 +75,8 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
   if (c == nullptr) return refuse(message, req.local_id, MessageAcked::kReq, RejReason::kNoResources);
   c->state = State::kReqReceived;
   c->transaction = message.transaction;
-  c->timeout = std::min(timeout_of(req.local_response_timeout), config.response_timeout);
+  c->timeout =
+      std::min(std::max(timeout_of(req.local_response_timeout), kShortestTimeout), config.response_timeout);
   c->listener = static_cast<std::uint32_t>(listener - listeners.data());
   c->in_backlog = true;
   ++listener->waiting;
@@ -218,9 +222,12 @@ void Manager::Impl::on_rtu(const Message& message) {
 void Manager::Impl::on_dreq(const Message& message, Nanos now) {
   const Dreq dreq = Dreq::parse(message.bytes);
   Connection* c = find({dreq.remote_id});
-  const bool ours = c != nullptr && c->peer.remote == message.peer.remote && c->remote_id == dreq.local_id &&
-                    c->local_qpn == dreq.remote_qpn;
-  // A DREP is sent in any case: it stops a peer that retransmits a DREQ for a connection that no longer exists.
+  const bool ours = c != nullptr && c->peer.remote == message.peer.remote && c->remote_id == dreq.local_id;
+  if (ours && c->local_qpn != dreq.remote_qpn) {  // not valid: the connection stays (IBTA vol. 1, 12.6.10)
+    ++counters.unmatched;
+    return;
+  }
+  // A DREP stops a peer that retransmits a DREQ for a connection that no longer exists.
   Drep drep;
   drep.local_id = dreq.remote_id;
   drep.remote_id = dreq.local_id;
