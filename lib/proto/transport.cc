@@ -352,13 +352,17 @@ void Transport::advance(Nanos now, bool behind) {
     impl.on_timer(qp);
     impl.check_cqs(qp);
   });
-  while (!behind && impl.ack_watch.next() <= now) {
+  if (impl.read_budget_timeout() <= now) [[unlikely]]
+    impl.on_read_budget_timeout();
+  while (!behind && impl.ack_watch.due(now)) {
     Impl::prefetch_state<4>(impl.qps[impl.ack_watch.peek(4)]);
     on_ack_watch(impl, impl.qps[impl.ack_watch.take()]);
   }
 }
 
-Nanos Transport::next_timeout() const { return std::min(impl_->timers.next_timeout(), impl_->ack_watch.next()); }
+Nanos Transport::next_timeout() const {
+  return std::min({impl_->timers.next_timeout(), impl_->ack_watch.next(), impl_->read_budget_timeout()});
+}
 
 /// One turn of a QP: first what it owes its peer, then its own requests. True: it has more to send.
 bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {

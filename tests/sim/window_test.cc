@@ -40,23 +40,40 @@ class Crowd {
   }
 
   void post(std::uint8_t opcode) {
-    for (auto& qp : qps_[0]) {
-      for (std::uint32_t i = 0; i < kDepth; ++i) {
-        std::byte* slot = qp->sq.next();
-        ASSERT_NE(slot, nullptr);
-        uroce_sq_entry entry{};
-        entry.opcode = opcode;
-        entry.flags = UROCE_SEND_SIGNALED;
-        entry.num_sge = 1;
-        entry.rkey = key_[1].value;
-        entry.remote_addr = kIova;
-        const uroce_sge sge{kIova, bytes_, key_[0].value};
-        queue::write_send(slot, entry, &sge, sizeof(sge));
-        qp->sq.advance();
-      }
-      qp->sq.publish();
-      hosts_[0]->doorbell(*qp);
+    for (std::uint32_t i = 0; i < qps_[0].size(); ++i) post(opcode, i, kDepth, bytes_);
+  }
+  void post(std::uint8_t opcode, std::uint32_t number, std::uint32_t depth, std::uint32_t bytes) {
+    SimQp& qp = *qps_[0][number];
+    for (std::uint32_t i = 0; i < depth; ++i) {
+      std::byte* slot = qp.sq.next();
+      ASSERT_NE(slot, nullptr);
+      uroce_sq_entry entry{};
+      entry.opcode = opcode;
+      entry.flags = UROCE_SEND_SIGNALED;
+      entry.num_sge = 1;
+      entry.rkey = key_[1].value;
+      entry.remote_addr = kIova;
+      const uroce_sge sge{kIova, bytes, key_[0].value};
+      queue::write_send(slot, entry, &sge, sizeof(sge));
+      qp.sq.advance();
     }
+    qp.sq.publish();
+    hosts_[0]->doorbell(qp);
+  }
+
+  /// The peer of the QPs before this one is dead: their packets are lost.
+  void lose_before(std::uint32_t number) { dead_before_ = 0x100 + number; }
+  /// Time until a READ of this length completes at that QP.
+  Nanos read_takes(std::uint32_t number, std::uint32_t bytes) {
+    const Nanos began = now_;
+    const std::uint64_t before = done_[0x100 + number];
+    post(UROCE_WR_RDMA_READ, number, 1, bytes);
+    while (done_[0x100 + number] == before && !testing::Test::HasFatalFailure()) step();
+    return now_ - began;
+  }
+  void pass(Nanos time) {
+    const Nanos until = now_ + time;
+    while (now_ < until && !testing::Test::HasFatalFailure()) step(until);
   }
 
   void limit(std::uint32_t number, std::uint32_t kbps) {
@@ -71,8 +88,8 @@ class Crowd {
     for (std::uint64_t i = 0; i < most && total_ < due; ++i) step();
   }
 
-  void step() {
-    Nanos next = network_.next_arrival();
+  void step(Nanos latest = kNever) {
+    Nanos next = std::min(network_.next_arrival(), latest);
     for (auto& host : hosts_) {
       next = std::min(next, host->has_work() ? now_ + 300 : host->next_timeout());
     }
@@ -86,7 +103,7 @@ class Crowd {
     for (std::uint32_t id = 0; id < 2; ++id) {
       hosts_[id]->step(now_, [&](std::span<const std::byte> frame) {
         if (id == 0) count(frame, true);
-        network_.send(1 - id, frame, now_);
+        if (dest_qpn_of(frame) >= dead_before_) network_.send(1 - id, frame, now_);
       });
     }
     auto& cq = *hosts_[0]->cqs[0];
@@ -137,12 +154,14 @@ class Crowd {
     if (sent && packet.info->reth != 0 && packet.info->has(wire::kRead)) {
       under_way_ += wire::Reth::parse(packet.bth_start + packet.info->reth).length;
       most_ = std::max(most_, under_way_);
-      EXPECT_LE(under_way_, static_cast<std::int64_t>(ring_bytes_));
+      if (dead_before_ == 0) {
+        EXPECT_LE(under_way_, static_cast<std::int64_t>(ring_bytes_));
+      }
     }
     if (!sent && packet.info->has(wire::kRead)) under_way_ -= packet.payload_bytes;
   }
 
-  std::uint32_t bytes_, ring_bytes_;
+  std::uint32_t bytes_, ring_bytes_, dead_before_ = 0;
   Network network_;
   std::unique_ptr<Host> hosts_[2];
   std::vector<std::byte> memory_[2];
@@ -171,6 +190,30 @@ TEST(ReadWindow, AReadLargerThanTheReceiveRingComesInParts) {
   crowd.run(1'000'000);
   EXPECT_EQ(crowd.total(), 2u * kDepth);
   EXPECT_EQ(crowd.memory(0), crowd.memory(1));
+}
+
+TEST(Fairness, ReadersOfADeadPeerDoNotStopTheOthers) {
+  for (const std::uint32_t bytes : {1u << 20, 65536u, 4096u, 64u}) {
+    Crowd crowd(101, 4u << 20, 1u << 20, 4096);
+    crowd.lose_before(100);
+    for (std::uint32_t i = 0; i < 100; ++i) crowd.post(UROCE_WR_RDMA_READ, i, kDepth, bytes);
+    for (int i = 0; i < 300; ++i) {
+      crowd.pass(i % 7 * 100 * kMicrosecond);
+      ASSERT_LE(crowd.read_takes(100, 64), kMillisecond) << bytes << " bytes, READ " << i;
+    }
+  }
+}
+
+TEST(Fairness, ALongReadWaitsForADeadPeerOnlyForTheFirstMilliseconds) {
+  Crowd crowd(101, 4u << 20, 1u << 20, 4096);
+  crowd.lose_before(100);
+  for (std::uint32_t i = 0; i < 100; ++i) crowd.post(UROCE_WR_RDMA_READ, i, kDepth, 1u << 20);
+  crowd.pass(100 * kMicrosecond);
+  EXPECT_LE(crowd.read_takes(100, 65536), 20 * kMillisecond);
+  for (int i = 0; i < 100; ++i) {
+    crowd.pass(i % 7 * 300 * kMicrosecond);
+    ASSERT_LE(crowd.read_takes(100, 65536), 2 * kMillisecond) << "READ " << i;
+  }
 }
 
 TEST(Fairness, ReadersShareTheReceiveRing) {

@@ -109,6 +109,7 @@ void book_response(Context& context, Qp& qp, std::uint32_t cost, bool ends) {
       qp.requester.una.before(qp.requester.psn);  // else it answers a request that was sent before going back
   ++qp.requester.una;
   if (!asked_for) return;
+  qp.reads.unanswered = false;
   context.release_read_budget(qp, cost);
   if (ends && qp.requester.reads_in_flight != 0) --qp.requester.reads_in_flight;
 }

@@ -25,7 +25,7 @@ void seek(Qp& qp, std::uint32_t cursor, Psn psn) {
 
 void rewind(Context& context, Qp& qp) {
   qp.requester.reads_in_flight = 0;
-  if (qp.reads.budget_used != 0) context.release_read_budget(qp, qp.reads.budget_used);
+  if ((qp.reads.reserved | qp.reads.reserved_before) != 0) context.release_read_budget(qp);
   qp.deadline(Deadline::kAck) = kNever;
   skip_to_una(qp);
 }

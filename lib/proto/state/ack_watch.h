@@ -21,6 +21,7 @@ class AckWatch {
   void add(std::uint32_t qp, Nanos when) { ring_[tail_++ & mask_] = {when, qp}; }
   /// kNever: it is empty.
   Nanos next() const { return head_ == tail_ ? kNever : ring_[head_ & mask_].when; }
+  bool due(Nanos now) const { return head_ != tail_ && ring_[head_ & mask_].when <= now; }
   std::uint32_t take() { return ring_[head_++ & mask_].qp; }
   /// The QP `ahead` places after the next one, or an arbitrary one.
   std::uint32_t peek(std::uint32_t ahead) const { return ring_[(head_ + ahead) & mask_].qp; }

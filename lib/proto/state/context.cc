@@ -39,32 +39,51 @@ void Context::remove_active(Qp& qp) {
 }
 
 bool Context::take_read_budget(Qp& qp, std::uint32_t cost) {
+  advance_read_period();
+  expire_reservation(qp);
+  // The answer to a request that is sent again after its reservation expired is not expected any more.
+  if (qp.reads.unanswered) return true;
+  const std::uint64_t limit = config.receive_ring_bytes, used = read_reserved_ + read_reserved_before_;
+  const std::uint64_t own = qp.reads.reserved + qp.reads.reserved_before;
+  // A request leaves room for smaller ones, and no QP takes more than an eighth while others wait.
+  const std::uint64_t room = std::min<std::uint64_t>(limit / 16, std::uint64_t{cost} * 8);
+  const bool fits = used + cost + room <= limit && (own + cost <= limit / 8 || own == 0 || !has_read_waiters());
   // A single request is admitted regardless of its size; otherwise a small ring would stop all READs.
-  if (read_budget_used_ != 0 && read_budget_used_ + cost > config.receive_ring_bytes) {
-    if (!qp.reads.waits) {
-      qp.reads.waits = true;
-      qp.reads.next_waiter = kNoQp;
-      Waiters& list = waiters_[qp.reads.round == read_round_ ? 1 : 0];
-      (list.tail == kNoQp ? list.head : qps[list.tail].reads.next_waiter) = qp.common.self;
-      list.tail = qp.common.self;
-    }
+  if (used != 0 && !fits) {
+    wait_for_read_budget(qp);
     return false;
   }
   qp.reads.round = read_round_;
-  read_budget_used_ += cost;
-  qp.reads.budget_used += cost;
+  read_reserved_ += cost;
+  qp.reads.reserved += cost;
   return true;
 }
 
+void Context::wait_for_read_budget(Qp& qp) {
+  if (qp.reads.waits) return;
+  qp.reads.waits = true;
+  qp.reads.next_waiter = kNoQp;
+  Waiters& list = waiters_[qp.reads.round == read_round_ ? 1 : 0];
+  (list.tail == kNoQp ? list.head : qps[list.tail].reads.next_waiter) = qp.common.self;
+  list.tail = qp.common.self;
+}
+
 void Context::release_read_budget(Qp& qp, std::uint32_t cost) {
-  cost = std::min(cost, qp.reads.budget_used);
-  qp.reads.budget_used -= cost;
-  read_budget_used_ -= cost;
-  // Once a quarter of the budget is free, all waiters try again, ahead of the QPs that are active already (the QP
-  // that releases budget had its share). QPs that got no budget in the last round go first. A QP that gets none
-  // again keeps waiting.
-  const bool any = waiters_[0].head != kNoQp || waiters_[1].head != kNoQp;
-  if (!any || read_budget_used_ > config.receive_ring_bytes / 4 * 3) return;
+  if (qp.reads.period != read_period_) expire_reservation(qp);
+  const std::uint32_t before = std::min(cost, qp.reads.reserved_before);
+  const std::uint32_t recent = std::min(cost - before, qp.reads.reserved);
+  qp.reads.reserved_before -= before;
+  read_reserved_before_ -= before;
+  qp.reads.reserved -= recent;
+  read_reserved_ -= recent;
+  // Once a quarter of the budget is free, all waiters try again.
+  if (!has_read_waiters() || read_reserved_ + read_reserved_before_ > config.receive_ring_bytes / 4 * 3) return;
+  wake_read_waiters();
+}
+
+/// All waiters try again, ahead of the QPs that are active already (the QP that releases budget had its share). QPs
+/// that got no budget in the last round go first. A QP that gets none again keeps waiting.
+void Context::wake_read_waiters() {
   ++read_round_;
   std::uint32_t last_first = kNoQp;
   for (Waiters& list : waiters_) {
@@ -80,6 +99,31 @@ void Context::release_read_budget(Qp& qp, std::uint32_t cost) {
     qps[i].reads.waits = false;
     schedule_send_first(qps[i]);
   }
+}
+
+void Context::on_read_budget_timeout() {
+  advance_read_period();
+  wake_read_waiters();
+}
+
+void Context::advance_read_period() {
+  if (now < read_period_end_) return;
+  const bool idle = now - read_period_end_ >= kReadBudgetPeriod;
+  read_reserved_before_ = idle ? 0 : read_reserved_;
+  read_reserved_ = 0;
+  read_period_ += idle ? 2 : 1;
+  read_period_end_ = now + kReadBudgetPeriod;
+}
+
+/// Brings the QP's reservations to the current period.
+void Context::expire_reservation(Qp& qp) {
+  const std::uint32_t periods = read_period_ - qp.reads.period;
+  if (periods == 0) return;
+  const std::uint32_t expired = qp.reads.reserved_before + (periods > 1 ? qp.reads.reserved : 0);
+  if (expired != 0) qp.reads.unanswered = true;
+  qp.reads.reserved_before = periods > 1 ? 0 : qp.reads.reserved;
+  qp.reads.reserved = 0;
+  qp.reads.period = read_period_;
 }
 
 void Context::remove_read_waiter(Qp& qp) {

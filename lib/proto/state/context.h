@@ -96,9 +96,16 @@ class Context {
   }
 
   // --- bytes of READ responses that may be in flight towards this worker, all QPs together ---
+  /// A reservation expires after one to two of these periods: a peer that does not answer must not hold the budget.
+  static constexpr Nanos kReadBudgetPeriod = 2 * kMillisecond;
+  /// False: the QP waits for its turn.
   bool take_read_budget(Qp& qp, std::uint32_t cost);
   void release_read_budget(Qp& qp, std::uint32_t cost);
+  void release_read_budget(Qp& qp) { release_read_budget(qp, qp.reads.reserved + qp.reads.reserved_before); }
   void remove_read_waiter(Qp& qp);
+  /// When the QPs that wait try again at the latest; kNever: none waits.
+  Nanos read_budget_timeout() const { return has_read_waiters() ? read_period_end_ : kNever; }
+  void on_read_budget_timeout();
 
   // --- completions ---
   /// Returns a CQE with the fields of this QP; the caller fills in the others.
@@ -149,9 +156,17 @@ class Context {
   struct Waiters {
     std::uint32_t head = kNoQp, tail = kNoQp;
   };
+  bool has_read_waiters() const { return waiters_[0].head != kNoQp || waiters_[1].head != kNoQp; }
+  void wait_for_read_budget(Qp& qp);
+  void wake_read_waiters();
+  void advance_read_period();
+  void expire_reservation(Qp& qp);
+
   Waiters waiters_[2];
   std::uint32_t read_round_ = 1;
-  std::uint64_t read_budget_used_ = 0;
+  std::uint64_t read_reserved_ = 0, read_reserved_before_ = 0;  ///< in this period and in the one before
+  std::uint32_t read_period_ = 0;
+  Nanos read_period_end_ = 0;
   std::vector<CqSlot> cqs_;
   std::vector<Srq*> srqs_;
   std::vector<CqId> touched_, touched_out_;

@@ -251,11 +251,13 @@ struct Requester {
 
 /// The share of the receive ring that this QP's READ responses may fill: Context::take_read_budget.
 struct ReadPacing {
-  std::uint32_t budget_used = 0;
+  std::uint32_t reserved = 0, reserved_before = 0;  ///< bytes, in `period` and in the one before
+  std::uint32_t period = 0;
   std::uint32_t chunk = kReadChunkPackets;  ///< response packets of one READ request, at most; 2^n
   std::uint32_t round = 0;                  ///< in which it last got budget
   std::uint32_t next_waiter = kNoQp;
   bool waits = false;
+  bool unanswered = false;  ///< a reservation expired, and no answer has come since
 };
 
 /// The receive queue, or SRQ, and the place in the current receive WQE.

@@ -66,7 +66,7 @@ bool flush_receive_queue(Context& context, Qp& qp) {
 void detach(Context& context, Qp& qp) {
   context.remove_active(qp);
   context.remove_read_waiter(qp);
-  if (qp.reads.budget_used != 0) context.release_read_budget(qp, qp.reads.budget_used);
+  if ((qp.reads.reserved | qp.reads.reserved_before) != 0) context.release_read_budget(qp);
   context.timers.cancel(qp.common.self);
   if (std::exchange(qp.retransmission.watched, false)) context.ack_watch.remove(qp.common.self);
   qp.retransmission.wheel_deadline = kNever;
