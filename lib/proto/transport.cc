@@ -92,6 +92,7 @@ struct Transport::Impl : Context {
   void dispatch_by_type(Qp& qp, const wire::RxPacket& packet);
   void dispatch_foreign(Qp& qp, const wire::RxPacket& packet);
   bool turn(Qp& qp, TxBurst& burst);
+  bool answer(Qp& qp, TxBurst& burst, std::uint32_t& budget);
   void on_timer(Qp& qp);
   void on_deadline(Qp& qp, Deadline which);
 };
@@ -364,10 +365,24 @@ Nanos Transport::next_timeout() const {
   return std::min({impl_->timers.next_timeout(), impl_->ack_watch.next(), impl_->read_budget_timeout()});
 }
 
+/// What the QP owes its peer: at most half of its turn while it has requests of its own.
+bool Transport::Impl::answer(Qp& qp, TxBurst& burst, std::uint32_t& budget) {
+  std::uint32_t kept = 0;
+  if (qp.common.send_state == SendState::kReady) {
+    // A port with room for a single frame gets an answer and a request in turn.
+    const auto room = static_cast<std::uint32_t>(std::min<std::size_t>(budget, burst.frames.size() - burst.count));
+    kept = budget - room + (room + (qp.counters.sent_pkts & 1)) / 2;
+  }
+  budget -= kept;
+  const bool more = responder::run(*this, qp, burst, budget);
+  budget += kept;
+  return more;
+}
+
 /// One turn of a QP: first what it owes its peer, then its own requests. True: it has more to send.
 bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   std::uint32_t budget = config.quantum_packets;
-  bool more = responder::owes(qp) && responder::run(*this, qp, burst, budget);
+  bool more = responder::owes(qp) && answer(qp, burst, budget);
   if (qp.common.send_state == SendState::kReady && (!qp.requester.paced || rate_limit::admit(*this, qp, budget))) {
     const std::size_t first = burst.count;
     more |= is_acknowledged(qp.common.type) ? requester::run(*this, qp, burst, budget)
