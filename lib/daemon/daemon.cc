@@ -47,6 +47,7 @@ WorkerConfig worker_config(const DaemonConfig& config, const net::DeviceInfo& de
   worker.transport.port_mtu = 128u << path_mtu_of_link(link_config(config, device).mtu);
   worker.transport.max_frame = max_frame_of_link(link_config(config, device).mtu);
   worker.transport.receive_ring_bytes = config.receive_ring_bytes;
+  worker.transport.ecn = config.ecn;
   worker.transport.offload_ip_checksum = device.checksum_offload;
   worker.transport.mac = device.mac;
   worker.transport.seed = seed + index;

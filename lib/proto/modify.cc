@@ -36,8 +36,9 @@ void remember(QpAttr& kept, const QpAttr& attr, std::uint32_t mask) {
   if (mask & kAttrRateLimit) kept.rate_kbps = attr.rate_kbps, kept.rate_burst = attr.rate_burst;
 }
 
-void set_path(Qp& qp, const QpAttr& kept) {
+void set_path(const Context& context, Qp& qp, const QpAttr& kept) {
   wire::PathAddress path = kept.path;
+  path.ecn = context.config.ecn && qp.common.type != QpType::kUd ? wire::kEct0 : wire::kNotEct;
   path.source_port = wire::source_port(path.flow_label, qp.common.qpn, qp.common.dest_qpn);
   qp.path = wire::FrameTemplate(path);
   qp.header_crc = {};
@@ -71,7 +72,7 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrMaxDestRdAtomic) responder::resize_answers(qp, kept.max_dest_rd_atomic);
   if (mask & kAttrMinRnrTimer) qp.answers.min_rnr_timer = kept.min_rnr_timer & 31;
   if (mask & kAttrDestQpn) qp.common.dest_qpn = kept.dest_qpn;
-  if (mask & (kAttrAv | kAttrDestQpn)) set_path(qp, kept);
+  if (mask & (kAttrAv | kAttrDestQpn)) set_path(context, qp, kept);
   if (mask & kAttrRateLimit) {
     rate_limit::set_rate(context, qp, kept.rate_kbps, kept.rate_burst);
     context.resume_send(qp);

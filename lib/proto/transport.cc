@@ -243,7 +243,7 @@ inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packe
   counters.rcvd_bytes += packet.payload_bytes;
   ++qp.counters.rcvd_pkts;
   if (packet.ce) [[unlikely]]
-    responder::note_congestion(*this, qp);
+    responder::note_congestion(*this, qp, packet);
   dispatch(qp, packet);
   check_cqs(qp);
   return wire::ParseVerdict::kOk;
@@ -294,7 +294,7 @@ void Transport::Impl::dispatch_foreign(Qp& qp, const wire::RxPacket& packet) {
     return;
   }
   ++counters.rp_cnp_handled;
-  qp.congestion.window.on_cnp();
+  reduce_window(qp);
 }
 
 void Transport::receive_frame(QpIndex index, const ReceivedFrame& frame, Nanos now) {

@@ -19,6 +19,7 @@ std::uint16_t source_port(std::uint32_t flow_label, Qpn local, Qpn remote) {
 }
 
 FrameTemplate::FrameTemplate(const PathAddress& path) : v4_(path.dest.is_v4()) {
+  const auto traffic_class = static_cast<std::uint8_t>((path.traffic_class & 0xfc) | (path.ecn & 3));
   std::byte* at = bytes_.data();
   const std::uint16_t type = v4_ ? kEtherTypeIpv4 : kEtherTypeIpv6;
   EthernetHeader{path.dest_mac, path.source_mac, path.vlan ? kEtherTypeVlan : type}.emit(at);
@@ -30,7 +31,7 @@ FrameTemplate::FrameTemplate(const PathAddress& path) : v4_(path.dest.is_v4()) {
   ip_offset_ = static_cast<std::uint8_t>(at - bytes_.data());
   if (v4_) {
     Ipv4Header ip;
-    ip.traffic_class = path.traffic_class;
+    ip.traffic_class = traffic_class;
     ip.ttl = path.hop_limit;
     std::copy_n(path.source.bytes.begin() + 12, 4, ip.source.begin());
     std::copy_n(path.dest.bytes.begin() + 12, 4, ip.dest.begin());
@@ -39,7 +40,7 @@ FrameTemplate::FrameTemplate(const PathAddress& path) : v4_(path.dest.is_v4()) {
     at += Ipv4Header::kBytes;
   } else {
     Ipv6Header ip;
-    ip.traffic_class = path.traffic_class;
+    ip.traffic_class = traffic_class;
     ip.flow_label = path.flow_label;
     ip.hop_limit = path.hop_limit;
     ip.source = path.source.bytes;
@@ -72,6 +73,21 @@ std::size_t FrameTemplate::emit(std::byte* to, std::size_t ib_bytes, bool offloa
     store16(ip + 4, static_cast<std::uint16_t>(udp_bytes));
   }
   store16(to + bytes - 4, static_cast<std::uint16_t>(udp_bytes));
+  return bytes;
+}
+
+std::size_t FrameTemplate::emit_not_ect(std::byte* to, std::size_t ib_bytes, bool offload_checksum) const {
+  const std::size_t bytes = emit(to, ib_bytes, offload_checksum);
+  std::byte* const ip = to + ip_offset_;
+  if (!v4_) {
+    ip[1] &= std::byte{0xcf};
+    return bytes;
+  }
+  ip[1] &= std::byte{0xfc};
+  if (!offload_checksum) {
+    store_raw(ip + 10, std::uint16_t{0});
+    store_raw(ip + 10, static_cast<std::uint16_t>(~ipv4_header_sum(ip)));
+  }
   return bytes;
 }
 

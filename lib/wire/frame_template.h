@@ -11,12 +11,16 @@
 
 namespace uroce::wire {
 
+/// Explicit congestion notification (RFC 3168).
+inline constexpr std::uint8_t kNotEct = 0, kEct0 = 2, kCongestionExperienced = 3;
+
 /// The header fields below the BTH that are constant on a path (an address vector).
 struct PathAddress {
   Mac source_mac{}, dest_mac{};
   std::optional<std::uint16_t> vlan;  ///< TCI: priority and VLAN id
   Address source, dest;               ///< both IPv4 or both IPv6
-  std::uint8_t traffic_class = 0;
+  std::uint8_t traffic_class = 0;     ///< DSCP; its two ECN bits are ignored, for they are the transport's
+  std::uint8_t ecn = kNotEct;
   std::uint8_t hop_limit = 64;
   std::uint32_t flow_label = 0;  ///< 20 bits; 0: derive the source port from the QPNs
   std::uint16_t source_port = 0xc000;
@@ -40,6 +44,8 @@ class FrameTemplate {
   /// Writes the headers for `ib_bytes` of BTH through ICRC at `to`, checksum of IPv4 included, and returns
   /// header_bytes(). With `offload_checksum` the IPv4 checksum is left 0 for the port.
   std::size_t emit(std::byte* to, std::size_t ib_bytes, bool offload_checksum = false) const;
+  /// emit() for a packet that is not ECN-capable, whatever the path is.
+  std::size_t emit_not_ect(std::byte* to, std::size_t ib_bytes, bool offload_checksum = false) const;
 
  private:
   std::array<std::byte, 68> bytes_{};

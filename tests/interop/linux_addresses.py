@@ -60,7 +60,7 @@ def vlan(served_by, level):
 
 def untagged(site):
     case = perftest('ib_send_bw', LINUX, ['-n', '10', '-s', '5000', '-S', '3'])
-    expect(site, case, '192.0.2.1', ['vlan.id', 'ip.dsfield'], [',0x00'])
+    expect(site, case, '192.0.2.1', ['vlan.id', 'ip.dsfield.dscp'], [',0'])
 
 
 def traffic_class(site):

@@ -122,7 +122,8 @@ Body body_of(const Line& line, const ValueOf& value, wire::PathAddress& path) {
     if (field.name == "fill") body.fill = static_cast<std::byte>(value(field));
     if (field.name == "from") set_v4(path.source, value(field));
     if (field.name == "to") set_v4(path.dest, value(field));
-    if (field.name == "ce" && value(field) != 0) path.traffic_class |= 3;
+    if (field.name == "ecn") path.ecn = static_cast<std::uint8_t>(value(field) & 3);
+    if (field.name == "ce" && value(field) != 0) path.ecn = wire::kCongestionExperienced;
     if (field.name == "icrc") body.bad_icrc = value(field) == 0;
   }
   if (body.bytes > 4096) throw SyntaxError("len: a packet carries at most 4096 bytes");
@@ -155,7 +156,7 @@ std::vector<std::string> packet_fields(std::uint8_t opcode) {
     if (find_field(info, field.name) == &field) names.emplace_back(field.name);
   }
   if (info.has(wire::kHasPayload)) names.insert(names.end(), {"len", "fill"});
-  names.insert(names.end(), {"from", "to", "ce"});
+  names.insert(names.end(), {"from", "to", "ce", "ecn"});
   return names;
 }
 
@@ -206,6 +207,8 @@ Output describe(const wire::RxPacket& packet) {
   out.values.emplace_back("from", v4_of(packet.source()));
   out.values.emplace_back("to", v4_of(packet.destination()));
   out.values.emplace_back("ce", packet.ce);
+  const auto* const ip = reinterpret_cast<const std::uint8_t*>(packet.ip);
+  out.values.emplace_back("ecn", packet.ip_bytes == 20 ? ip[1] & 3 : ip[1] >> 4 & 3);
   std::array<char, wire::kDumpBytes> text;
   out.text = wire::dump(packet, text);
   return out;

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "proto/rc/retry.h"
 #include "proto/work/teardown.h"
 #include "wire/extended_headers.h"
 #include "wire/frame_template.h"
@@ -97,7 +98,7 @@ void send_cnp(Context& context, Qp& qp, TxBurst& burst) {
       .opcode = wire::kCnpOpcode, .pkey = qp.common.pkey, .becn = true, .dest_qpn = qp.common.dest_qpn};
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
-  if (builder.start(frame, qp.path, bth, wire::kCnpReservedBytes, 0)) {
+  if (builder.start(frame, qp.path, bth, wire::kCnpReservedBytes, 0, false)) {
     std::memset(builder.extended(), 0, wire::kCnpReservedBytes);
     builder.seal();
     builder.finish();
@@ -186,7 +187,7 @@ bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplat
                       std::uint8_t syndrome, Msn msn) {
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
-  if (!builder.start(frame, path, bth, wire::Aeth::kBytes, 0)) return false;
+  if (!builder.start(frame, path, bth, wire::Aeth::kBytes, 0, false)) return false;
   emit_aeth(builder.extended(), syndrome, msn);
   builder.seal();
   builder.finish();
@@ -196,10 +197,15 @@ bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplat
   return true;
 }
 
-void note_congestion(Context& context, Qp& qp) {
+void note_congestion(Context& context, Qp& qp, const wire::RxPacket& packet) {
   ++context.counters.np_ecn_marked_roce_packets;
-  // The sender of a datagram has no flow to slow down.
-  if (qp.common.type == QpType::kUd || context.now < qp.next_cnp) return;
+  const wire::OpcodeInfo& info = *packet.info;
+  // The sender of a datagram has no flow to slow down, and a CNP for an acknowledge would slow its sender's
+  // requests.
+  if (qp.common.type == QpType::kUd || (info.has(wire::kResponse) && !info.has(wire::kRead))) return;
+  // The requester's window limits what READs bring; the CNP serves peers that pace their responses.
+  if (info.has(wire::kResponse)) reduce_window(qp);
+  if (context.now < qp.next_cnp) return;
   qp.next_cnp = context.now + kCnpInterval;
   qp.responder.cnp_owed = true;
   context.activate(qp);

@@ -26,7 +26,7 @@ bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplat
 /// A packet arrived with the ECN mark: a CNP is owed, at most one in kCnpInterval (annex A17: RoCEv2 congestion
 /// management).
 inline constexpr Nanos kCnpInterval = 50 * kMicrosecond;
-void note_congestion(Context& context, Qp& qp);
+void note_congestion(Context& context, Qp& qp, const wire::RxPacket& packet);
 
 /// Sends up to `budget` packets of what is owed (and decrements it). True: there is more.
 bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);

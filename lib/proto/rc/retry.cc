@@ -32,6 +32,12 @@ void schedule_ack_watch(Context& context, Qp& qp) {
   context.ack_watch.add(qp.common.self, ((context.now + context.config.min_early_retry_delay) / grid + 1) * grid);
 }
 
+/// After a timeout: one packet at a time.
+void collapse_window(Qp& qp) {
+  qp.reduction_end = qp.requester.max_psn;
+  qp.congestion.window.on_timeout();
+}
+
 void restart_from_una(Context& context, Qp& qp) {
   rewind(context, qp);
   qp.retransmission.retrying = true;
@@ -47,7 +53,7 @@ void retry_early(Context& context, Qp& qp) {
     return;
   }
   const Nanos deadline = qp.deadline(Deadline::kAck);
-  qp.congestion.window.on_timeout();
+  collapse_window(qp);
   restart_from_una(context, qp);
   qp.deadline(Deadline::kAck) = deadline;
 }
@@ -80,8 +86,17 @@ void retry_from_una(Context& context, Qp& qp) {
   }
   --qp.retransmission.retries_left;
   qp.retransmission.rtt.forget();
-  qp.congestion.window.on_loss();
+  reduce_window(qp);
   restart_from_una(context, qp);
+}
+
+void reduce_window(Qp& qp) {
+  const std::uint32_t outstanding = psns_between(qp.requester.una, qp.requester.max_psn);
+  // The round trip of the last reduction ends when all that was in flight then is acknowledged.
+  const std::uint32_t left = psns_between(qp.requester.una, qp.reduction_end);
+  if (outstanding == 0 || (left != 0 && left <= outstanding)) return;
+  qp.reduction_end = qp.requester.max_psn;
+  qp.congestion.window.on_congestion();
 }
 
 void wait_for_receiver(Context& context, Qp& qp, std::uint8_t timer_code) {
@@ -125,7 +140,7 @@ void on_ack_timeout(Context& context, Qp& qp) {
     return;
   }
   --qp.retransmission.retries_left;
-  qp.congestion.window.on_timeout();
+  collapse_window(qp);
   restart_from_una(context, qp);
 }
 

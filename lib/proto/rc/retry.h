@@ -20,6 +20,10 @@ void on_ack_watch(Context& context, Qp& qp);
 /// progress; the timer covers the loss of the retry.
 void retry_from_una(Context& context, Qp& qp);
 
+/// A packet was lost, or marked by a congested switch: halves the window, at most once per round trip (RFC 3168,
+/// 6.1.2). Not if nothing is in flight: then a CNP is about responses.
+void reduce_window(Qp& qp);
+
 /// RNR NAK: waits for the time of the timer code, then sends again from una (IBTA vol. 1, 9.7.5.2.8).
 void wait_for_receiver(Context& context, Qp& qp, std::uint8_t timer_code);
 

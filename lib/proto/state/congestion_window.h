@@ -1,5 +1,5 @@
-// The congestion window of one QP, in bytes, with four hooks for a congestion control algorithm. This one is
-// additive increase, multiplicative decrease with slow start (RFC 5681); DCQCN would use the same four hooks.
+// The congestion window of one QP, in bytes, with three hooks for a congestion control algorithm. This one is
+// additive increase, multiplicative decrease with slow start (RFC 5681).
 #pragma once
 
 #include <algorithm>
@@ -37,11 +37,11 @@ class CongestionWindow {
       bytes_ = std::min(bytes_ + smallest_, kLargest);
     }
   }
-  void on_loss() {
+  /// A packet was lost or marked.
+  void on_congestion() {
     threshold_ = bytes_ = std::max(bytes_ / 2, smallest_);
     credit_ = 0;
   }
-  void on_cnp() { on_loss(); }
   void on_timeout() {
     threshold_ = std::max(bytes_ / 2, smallest_);
     bytes_ = smallest_;

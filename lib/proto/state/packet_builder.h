@@ -27,14 +27,17 @@ class PacketBuilder {
  public:
   PacketBuilder(const wire::CrcEngine& crc, bool offload_checksum) : crc_(crc), offload_(offload_checksum) {}
 
-  /// False: the frame is too small, and nothing was written. The pad count is derived from the payload.
+  /// False: the frame is too small, and nothing was written. The pad count is derived from the payload. `data`: the
+  /// packet is ECN-capable if the path is; acknowledges and CNPs are not.
   bool start(base::Frame& frame, const wire::FrameTemplate& path, const wire::Bth& bth, std::size_t extended_bytes,
-             std::size_t payload_bytes) {
+             std::size_t payload_bytes, bool data = true) {
     const std::size_t pad = (0 - payload_bytes) & 3;
     const std::size_t ib_bytes = wire::kBthBytes + extended_bytes + payload_bytes + pad + wire::kIcrcBytes;
     const std::size_t total = path.header_bytes() + ib_bytes;
     if (total > frame.capacity) return false;
-    std::byte* const bth_start = frame.data + path.emit(frame.data, ib_bytes, offload_);
+    const std::size_t headers =
+        data ? path.emit(frame.data, ib_bytes, offload_) : path.emit_not_ect(frame.data, ib_bytes, offload_);
+    std::byte* const bth_start = frame.data + headers;
     bth_ = wire::words_of(bth, static_cast<unsigned>(pad));
     wire::emit(bth_, bth_start);
     frame.length = static_cast<std::uint32_t>(total);

@@ -326,6 +326,7 @@ struct alignas(64) Qp {
   Nanos other_deadlines[3] = {kNever, kNever, kNever};
   Nanos flush_interval = 0;
   Nanos next_cnp = 0;  ///< earliest time of the next CNP
+  Psn reduction_end;   ///< max_psn when the congestion window was last reduced
   RateLimit rate_limit;
   bool established = false;  ///< COMM_EST was reported
   HeldSend held;             ///< if responder.intake is kHeld

@@ -35,6 +35,7 @@ struct TransportConfig {
       4u << 20;                        ///< bytes of READ responses that may be in flight to us, all QPs together
   std::uint32_t quantum_packets = 16;  ///< a QP's turn in transmit()
   bool offload_ip_checksum = false;
+  bool ecn = true;  ///< the data of connected QPs is ECN-capable
   /// A missing acknowledge is not acted on earlier: peers are threads, and a scheduler may preempt them this long.
   Nanos min_early_retry_delay = 4 * kMillisecond;
   wire::Mac mac{};         ///< of the port: multicast packets from it are our own

@@ -155,6 +155,7 @@ TEST(Golden, TheTemplateBuildsTheHeadersOfLinux) {
     if (packet.ip_bytes == 20) {
       auto ip = Ipv4Header::parse(packet.ip);
       path.traffic_class = ip.traffic_class;
+      path.ecn = ip.traffic_class & 3;
       path.hop_limit = ip.ttl;
       EXPECT_EQ(ip.fragment, 0x4000) << "don't fragment";
       ip.identification = 0;
@@ -163,6 +164,7 @@ TEST(Golden, TheTemplateBuildsTheHeadersOfLinux) {
     } else {
       const auto ip = Ipv6Header::parse(packet.ip);
       path.traffic_class = ip.traffic_class;
+      path.ecn = ip.traffic_class & 3;
       path.hop_limit = ip.hop_limit;
       path.flow_label = ip.flow_label;
     }

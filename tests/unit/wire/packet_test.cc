@@ -227,7 +227,7 @@ TEST(Parse, OneOrTwoTagsAreReadAndAThirdIsNot) {
 TEST(Parse, SaysWhoSentItWhereToAndHowItFared) {
   for (const bool v6 : {false, true}) {
     PathAddress address = path(v6);
-    address.traffic_class = 3;
+    address.ecn = kCongestionExperienced;
     RxPacket packet;
     Bytes frame = build(address, kSendOnlyRc, 5);
     ASSERT_EQ(parse(frame, {}, packet), ParseVerdict::kOk);
@@ -238,7 +238,7 @@ TEST(Parse, SaysWhoSentItWhereToAndHowItFared) {
     EXPECT_EQ(packet.bth.pad, 3);
     EXPECT_TRUE(packet.ce);
     EXPECT_FALSE(packet.multicast);
-    address.traffic_class = 2;
+    address.ecn = kEct0;
     if (v6)
       address.dest.bytes[0] = 0xff;
     else
@@ -281,11 +281,22 @@ TEST(FrameTemplate, WritesItsHeadersAndNothingElse) {
       for (const bool offload : {false, true}) {
         const auto vlan = tagged ? std::optional<std::uint16_t>(0x2005) : std::nullopt;
         const FrameTemplate frame(path(v6, vlan));
+        PathAddress marked = path(v6, vlan);
+        marked.traffic_class |= 1;  // not the program's to set
+        marked.ecn = kEct0;
+        const FrameTemplate capable(marked);
         ASSERT_EQ(frame.header_bytes(), 14u + (tagged ? 4 : 0) + (v6 ? 40 : 20) + 8);
         ASSERT_EQ(frame.ip_bytes(), v6 ? 40u : 20u);
         for (const std::size_t ib_bytes : {16u, 80u, 300u, 4200u, 9000u}) {
           Bytes out(frame.header_bytes() + 8, std::byte{0xa5});
           EXPECT_EQ(frame.emit(out.data(), ib_bytes, offload), frame.header_bytes());
+          Bytes other(out.size(), std::byte{0xa5});
+          EXPECT_EQ(capable.emit_not_ect(other.data(), ib_bytes, offload), frame.header_bytes());
+          EXPECT_EQ(other, out);
+          capable.emit(other.data(), ib_bytes, offload);
+          const std::byte* other_ip = &other[frame.ip_offset()];
+          EXPECT_EQ(v6 ? Ipv6Header::parse(other_ip).traffic_class : Ipv4Header::parse(other_ip).traffic_class,
+                    0x6a);
           for (std::size_t i = frame.header_bytes(); i < out.size(); ++i) EXPECT_EQ(out[i], std::byte{0xa5});
           const std::byte* ip = &out[frame.ip_offset()];
           if (v6) {
