@@ -70,8 +70,8 @@ struct Transport::Impl : Context {
   /// With thousands of QPs none is in the cache when its turn comes. Prefetches the state of a QP some turns ahead,
   /// and the memory that the state of a nearer QP points to.
   void prefetch_ahead() {
-    if (const Qp* later = peek_active(8)) prefetch_state<7>(*later);
-    if (const Qp* next = peek_active(4); next != nullptr && next->common.send_state == SendState::kReady) {
+    if (const Qp* later = peek_active(7)) prefetch_state<7>(*later);
+    if (const Qp* next = peek_active(3); next != nullptr && next->common.send_state == SendState::kReady) {
       __builtin_prefetch(next->requester.ring.peek_address());
       __builtin_prefetch(next->requester.ring.peek_address() + 64);
       __builtin_prefetch(&next->wqe(next->requester.fetched), 1);
@@ -153,6 +153,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.answers.limit = static_cast<std::uint8_t>(
       std::min<std::size_t>(create.responder_resources.size() / kResponderResourceBytes, kMaxRdAtomic));
   qp.settings.owner = create.owner;
+  impl_->scheduler.attach(slot, create.owner, create.user);
   impl_->cold[slot] = QpCold{};
   impl_->destroyed_qps.forget(create.qpn);
   if (!is_raw(create.type)) impl_->by_qpn.insert(create.qpn, slot);  // no packet names a raw QP
@@ -206,6 +207,7 @@ void Transport::destroy(QpIndex index, Nanos now) {
   detach(*impl_, *qp);
   if (qp->common.type == QpType::kUd) impl_->multicast.forget(index.value);
   if (!is_raw(qp->common.type)) impl_->by_qpn.erase(qp->common.qpn);
+  impl_->scheduler.detach(index.value);
   impl_->qps.release(index.value);
 }
 
@@ -394,6 +396,19 @@ bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   return more && qp.common.state != QpState::kErr;
 }
 
+namespace {
+
+/// What a turn has cost, for the fairness between users: bytes, and a constant for the time that each frame takes
+/// besides its bytes.
+std::uint32_t cost_of(std::span<const base::Frame> frames) {
+  constexpr std::uint32_t kTurn = 256, kFrame = 256;
+  std::uint32_t cost = kTurn;
+  for (const base::Frame& frame : frames) cost += frame.length + kFrame;
+  return cost;
+}
+
+}  // namespace
+
 bool Transport::transmit(TxBurst& burst, Nanos now) {
   Impl& impl = *impl_;
   impl.now = now;
@@ -403,12 +418,16 @@ bool Transport::transmit(TxBurst& burst, Nanos now) {
     impl.prefetch_ahead();
     Qp* const qp = impl.take_active();
     if (qp == nullptr) return false;
+    const std::size_t first = burst.count;
     if (impl.turn(*qp, burst)) impl.activate(*qp);
+    impl.scheduler.charge(qp->common.self, cost_of(burst.frames.subspan(first, burst.count - first)));
   }
   return wants_transmit();
 }
 
-bool Transport::wants_transmit() const { return impl_->any_active() || impl_->destroyed_qps.owes(); }
+bool Transport::wants_transmit() const { return impl_->scheduler.any() || impl_->destroyed_qps.owes(); }
+
+std::uint32_t Transport::users() const { return impl_->scheduler.users(); }
 
 std::span<const CqId> Transport::touched_cqs() { return impl_->touched_cqs(); }
 std::size_t Transport::take_events(std::span<Event> out) { return impl_->take_events(out); }

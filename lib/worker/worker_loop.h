@@ -31,6 +31,9 @@ class WorkerLoop final : private PortControl {
  public:
   static constexpr std::size_t kBurst = 64;
   static constexpr std::size_t kTransmitBudget = 128;  ///< frames a step
+  /// With several users: a short step, and no more frames than the next one can receive if they come back
+  /// (loopback). Otherwise one user's frames fill the queues of the port, and another's wait there.
+  static constexpr std::size_t kSharedTransmitBudget = 32;
   static constexpr std::uint32_t kBurstsOfARing = 16;  ///< full bursts that empty a receive ring
 
   WorkerLoop(WorkerCore& core, Device& device)
@@ -203,9 +206,11 @@ class WorkerLoop final : private PortControl {
       core_.sniff({&frame, 1}, now);
       if (!offer(1)) return sent;
     }
-    for (std::size_t total = 0; total < kTransmitBudget && core_.transport().wants_transmit();) {
+    const std::size_t budget = core_.transport().users() > 1 ? kSharedTransmitBudget : kTransmitBudget;
+    for (std::size_t total = 0; total < budget && core_.transport().wants_transmit();) {
       if (!refill()) return sent;
-      proto::TxBurst burst{std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_)};
+      const auto empty = std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_);
+      proto::TxBurst burst{empty.first(std::min(empty.size(), budget - total))};
       core_.transport().transmit(burst, now);
       if (burst.count == 0) break;
       sent = true;

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -119,7 +120,15 @@ int take_descriptors(const std::string& path, Clients& clients, Progress& progre
   return 0;
 }
 
-TEST_F(Limits, OfDescriptors) {
+/// The daemon inherits the limit.
+struct FewDescriptors {
+  FewDescriptors() { ::getrlimit(RLIMIT_NOFILE, &before), ::setrlimit(RLIMIT_NOFILE, &few); }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before); }
+  rlimit before{}, few{2000, 2000};
+};
+class LimitsWithFewDescriptors : FewDescriptors, public Limits {};
+
+TEST_F(LimitsWithFewDescriptors, OfDescriptors) {
   attack(take_descriptors);
   EXPECT_EQ(progress->refused, EMFILE);
 }
@@ -135,16 +144,24 @@ int take_mappings(const std::string& path, Clients& clients, Progress& progress)
   request.pd = client.alloc_pd();
   request.access = 1;
   request.addr = request.iova = 0x10'0000'0000;
-  request.piece_count = UROCE_MAX_MR_PIECES;
-  request.length = UROCE_MAX_MR_PIECES * kPage;
   for (std::uint32_t i = 0; i < UROCE_MAX_MR_PIECES; ++i) {
     request.piece[i] = {0, 0, (63 - i % 64) * kPage, kPage};
   }
   const int fd = file.get();
-  for (int i = 0; i < 2000 && progress.refused == 0; ++i) {
-    const Answer made = client.call(UROCE_CMD_REG_MR, request, {&fd, 1});
-    progress.refused = made.status;
-    progress.taken += made.ok() ? UROCE_MAX_MR_PIECES : 0;
+  // The last ones one by one. Two pieces are never shared with another region.
+  for (const std::uint32_t pieces : {std::uint32_t{UROCE_MAX_MR_PIECES}, 2u}) {
+    request.piece_count = pieces;
+    request.length = pieces * kPage;
+    progress.refused = 0;
+    for (int i = 0; i < 2000 && progress.refused == 0; ++i) {
+      const Answer made = client.call(UROCE_CMD_REG_MR, request, {&fd, 1});
+      progress.refused = made.status;
+      progress.taken += made.ok() ? pieces : 0;
+    }
+  }
+  // And those of a whole extent.
+  for (std::uint64_t i = 0; i < 64; ++i) {
+    client.register_file(request.pd, file.get(), i << 26, kPage, 1, false);
   }
   if (::ftruncate(file.get(), 0) != 0) return 3;
   return 0;

@@ -177,6 +177,7 @@ proto::QpCreate describe(ControlState& state, const Session& session, const uroc
   if (shape.sq_entries != 0) create.sq_shadow = qp.sq_shadow.span().first(shape.sq_bytes());
   create.responder_resources = state.responder_slots().span(qp.responder_resources);
   create.owner = session.id;
+  create.user = session.peer.uid;
   return create;
 }
 
@@ -209,7 +210,7 @@ int create_target(Call& call, const uroce_create_qp_request& request) {
   if (qp->xrcd == nullptr) return EINVAL;
   qp->charge = call.state.charge(session, {.qps = 1});
   if (!qp->charge) return ENOMEM;
-  if (const int error = make_xrc_target(call.state, qp->xrcd->domain, qp->target)) return error;
+  if (const int error = make_xrc_target(call.state, session.peer.uid, qp->xrcd->domain, qp->target)) return error;
   call.reply.put(add_target(call.events, session, std::move(qp), request.cookie));
   return 0;
 }

@@ -72,7 +72,8 @@ int open_qp(Call& call) {
   return 0;
 }
 
-int make_xrc_target(ControlState& state, std::shared_ptr<XrcDomain> domain, std::shared_ptr<XrcTarget>& out) {
+int make_xrc_target(ControlState& state, uid_t user, std::shared_ptr<XrcDomain> domain,
+                    std::shared_ptr<XrcTarget>& out) {
   auto target = std::make_shared<XrcTarget>();
   target->responder_resources = state.responder_slots().allocate();
   if (!target->responder_resources) return ENOMEM;
@@ -86,6 +87,7 @@ int make_xrc_target(ControlState& state, std::shared_ptr<XrcDomain> domain, std:
   create.xrcd = domain->id;
   create.responder_resources = state.responder_slots().span(target->responder_resources);
   create.owner = kNoSession;
+  create.user = user;
   worker_commands::CreateQp on_worker{create};
   state.worker(target->worker).call(on_worker);
   target->index = on_worker.index;

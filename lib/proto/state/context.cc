@@ -1,7 +1,6 @@
 #include "proto/state/context.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace uroce::proto {
 
@@ -14,28 +13,16 @@ Context::Context(const TransportConfig& cfg, memory::Table& table)
       by_qpn(cfg.max_qps, cfg.resource),
       timers(cfg.max_qps, cfg.resource),
       ack_watch(cfg.max_qps, cfg.resource),
+      scheduler(cfg.max_qps, cfg.resource),
       address_handles(cfg.max_ahs, cfg.resource),
       multicast(cfg.max_attachments),
       port_mtu(cfg.port_mtu),
       max_frame(cfg.max_frame),
-      active_(std::bit_ceil(cfg.max_qps), cfg.resource),
-      active_mask_(std::bit_ceil(cfg.max_qps) - 1),
       cqs_(cfg.max_cqs),
       srqs_(cfg.max_srqs),
       events_(std::size_t{cfg.max_qps} * 2 + 64) {
   touched_.reserve(cfg.max_cqs);
   touched_out_.reserve(cfg.max_cqs);
-}
-
-void Context::remove_active(Qp& qp) {
-  if (!qp.common.active) return;
-  qp.common.active = false;
-  std::uint32_t kept = active_head_;
-  for (std::uint32_t i = active_head_; i != active_tail_; ++i) {
-    const std::uint32_t index = active_[i & active_mask_];
-    if (index != qp.common.self) active_[kept++ & active_mask_] = index;
-  }
-  active_tail_ = kept;
 }
 
 bool Context::take_read_budget(Qp& qp, std::uint32_t cost) {

@@ -18,6 +18,7 @@
 #include "proto/state/packet_builder.h"
 #include "proto/state/qp.h"
 #include "proto/state/qpn_table.h"
+#include "proto/state/send_scheduler.h"
 #include "proto/state/srq.h"
 #include "proto/state/types.h"
 #include "queue/completion_queue.h"
@@ -44,45 +45,51 @@ class Context {
   QpnTable by_qpn;
   base::TimerWheel timers;  ///< by QP slot
   AckWatch ack_watch;       ///< of QP slots
+  SendScheduler scheduler;  ///< of QP slots
   Nanos now = 0;            ///< time of the current call
   AddressHandles address_handles;
   MulticastTable multicast;
   std::uint32_t port_mtu, max_frame;
 
-  // --- active list: QPs that may have something to send, first in, first out ---
+  // --- active list: QPs that may have something to send ---
   void activate(Qp& qp) {
     if (qp.common.active) return;
     qp.common.active = true;
-    active_[active_tail_++ & active_mask_] = qp.common.self;
+    scheduler.activate(qp.common.self);
   }
   /// The requester may have something to send.
   void schedule_send(Qp& qp) {
     qp.common.send_state = SendState::kReady;
     activate(qp);
   }
-  /// The requester may have something to send, and goes before the QPs that are active already.
+  /// The requester may have something to send, and goes before its session's QPs that are active already.
   void schedule_send_first(Qp& qp) {
     qp.common.send_state = SendState::kReady;
     if (qp.common.active) return;
     qp.common.active = true;
-    active_[--active_head_ & active_mask_] = qp.common.self;
+    scheduler.activate_first(qp.common.self);
   }
   /// The condition that blocked the requester may be gone.
   void resume_send(Qp& qp) {
     if (qp.common.send_state == SendState::kBlocked) schedule_send(qp);
   }
   Qp* take_active() {
-    if (active_head_ == active_tail_) return nullptr;
-    Qp& qp = qps[active_[active_head_++ & active_mask_]];
+    const std::uint32_t next = scheduler.take();
+    if (next == SendScheduler::kNone) return nullptr;
+    Qp& qp = qps[next];
     qp.common.active = false;
     return &qp;
   }
-  bool any_active() const { return active_head_ != active_tail_; }
   /// The QP `ahead` places after the next one, to be prefetched.
   Qp* peek_active(std::uint32_t ahead) {
-    return ahead < active_tail_ - active_head_ ? &qps[active_[(active_head_ + ahead) & active_mask_]] : nullptr;
+    const std::uint32_t qp = scheduler.peek(ahead);
+    return qp != SendScheduler::kNone ? &qps[qp] : nullptr;
   }
-  void remove_active(Qp& qp);
+  void remove_active(Qp& qp) {
+    if (!qp.common.active) return;
+    qp.common.active = false;
+    scheduler.remove(qp.common.self);
+  }
 
   // --- timers: the wheel has one deadline for each QP, never later than Qp::next_deadline() ---
   void set_deadline(Qp& qp, Deadline which, Nanos when) {
@@ -149,9 +156,6 @@ class Context {
   };
 
   memory::Table::Recent recent_keys_;
-  std::pmr::vector<std::uint32_t> active_;  // a ring with a place for every QP
-  std::uint32_t active_mask_;
-  std::uint32_t active_head_ = 0, active_tail_ = 0;
   /// QPs that got no budget, first come, first served: [0] those with none in this round, [1] those with some.
   struct Waiters {
     std::uint32_t head = kNoQp, tail = kNoQp;

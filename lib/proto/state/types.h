@@ -60,7 +60,8 @@ struct QpCreate {
   std::span<std::byte> sq_shadow;  ///< sq.count() * sq.stride() bytes, private, aligned to 64, live until destroy()
   std::span<std::byte> responder_resources;  ///< kResponderResourceBytes for each of max_dest_rd_atomic; private
                                              ///< and live like sq_shadow
-  std::uint64_t owner = 0;                   ///< session, for address handles and events
+  std::uint64_t owner = 0;                   ///< session, for address handles, events and turns; 0: none
+  std::uint64_t user = 0;                    ///< of the session, for turns
   std::uint32_t xrcd = 0;
 };
 
