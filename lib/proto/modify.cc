@@ -42,9 +42,13 @@ void set_path(const Context& context, Qp& qp, const QpAttr& kept) {
   path.source_port = wire::source_port(path.flow_label, qp.common.qpn, qp.common.dest_qpn);
   qp.path = wire::FrameTemplate(path);
   qp.header_crc = {};
-  std::memcpy(qp.peer, path.dest.bytes.data(), sizeof qp.peer);
-  qp.common.peer_v4 = 0;
-  if (path.dest.is_v4()) std::memcpy(&qp.common.peer_v4, qp.peer + 12, sizeof qp.common.peer_v4);
+  std::memcpy(qp.path_v6, path.dest.bytes.data(), 16);
+  std::memcpy(qp.path_v6 + 16, path.source.bytes.data(), 16);
+  // No packet comes from 0.0.0.0: an IPv6 path matches none of IPv4.
+  std::fill_n(qp.common.path_v4, 2, 0);
+  if (!path.dest.is_v4()) return;
+  std::memcpy(&qp.common.path_v4[0], qp.path_v6 + 12, 4);
+  std::memcpy(&qp.common.path_v4[1], qp.path_v6 + 28, 4);
 }
 
 void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
@@ -57,7 +61,7 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
     const std::uint32_t ring_packets = std::max(1u, context.config.receive_ring_bytes / qp.full_packet_cost());
     qp.reads.chunk = std::min(kReadChunkPackets, std::bit_floor(ring_packets));
   }
-  if (mask & kAttrQkey) qp.common.qkey = kept.qkey;
+  if (mask & kAttrQkey) qp.qkey = kept.qkey;
   if (mask & kAttrTimeout) {
     qp.retransmission.ack_timeout = kept.timeout & 31;
     qp.retransmission.early_retries = 0;

@@ -232,7 +232,7 @@ inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packe
     ++counters.drop_bad_pkey;
     return wire::ParseVerdict::kOk;
   }
-  if (qp.common.type != QpType::kUd && !comes_from(packet, qp.common.peer_v4, qp.peer)) {
+  if (qp.common.type != QpType::kUd && !is_on_path(packet, qp.common.path_v4, qp.path_v6)) {
     ++counters.drop_wrong_source;
     return wire::ParseVerdict::kOk;
   }

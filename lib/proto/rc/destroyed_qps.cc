@@ -16,13 +16,13 @@ void DestroyedQps::note(const Qp& qp, Nanos now) {
           .dest_qpn = qp.common.dest_qpn,
           .epsn = qp.responder.epsn,
           .msn = qp.responder.msn,
-          .peer_v4 = qp.common.peer_v4,
+          .path_v4 = {qp.common.path_v4[0], qp.common.path_v4[1]},
           .pkey = qp.common.pkey,
           .service = qp.common.service,
           .listed = note.listed,
           .until = now + kLingerTime,
           .path = qp.path};
-  std::memcpy(note.peer.data(), qp.peer, note.peer.size());
+  std::memcpy(note.path_v6.data(), qp.path_v6, note.path_v6.size());
   by_qpn_.insert(qp.common.qpn, slot);
   if (qp.responder.owed == PendingAck::kAck)
     owe(slot, qp.responder.owed_newest ? qp.responder.epsn - 1 : qp.responder.owed_psn);
@@ -53,7 +53,7 @@ bool DestroyedQps::receive(Context& context, wire::RxPacket& packet) {
   if (context.now >= note.until || info.service != note.service || !info.has(wire::kRequest)) return false;
   if (!info.has(wire::kSend | wire::kWrite) || !packet.bth.psn.before(note.epsn)) return false;
   if ((packet.bth.pkey & 0x7fff) != (note.pkey & 0x7fff)) return false;
-  if (!comes_from(packet, note.peer_v4, note.peer.data())) return false;
+  if (!is_on_path(packet, note.path_v4, note.path_v6.data())) return false;
   if (packet.icrc_pending() && wire::verify_icrc(packet) != wire::ParseVerdict::kOk) return false;
   ++context.counters.duplicate_request;
   if (packet.bth.ack_req) owe(slot, packet.bth.psn);

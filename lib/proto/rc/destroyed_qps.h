@@ -47,13 +47,13 @@ class DestroyedQps {
     Qpn qpn, dest_qpn;
     Psn epsn, owed_psn;
     Msn msn;
-    std::uint32_t peer_v4 = 0;
+    std::uint32_t path_v4[2] = {};
     std::uint16_t pkey = 0;
     wire::Service service{};
     bool owed = false;
     bool listed = false;  ///< in owing_
     Nanos until = 0;      ///< 0: the entry is free
-    std::array<std::byte, 16> peer{};
+    std::array<std::byte, 32> path_v6{};
     wire::FrameTemplate path;
   };
 

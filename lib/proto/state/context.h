@@ -26,10 +26,10 @@
 
 namespace uroce::proto {
 
-/// Whether the packet comes from this address: `v4` as in the IP header, or else `v6`.
-inline bool comes_from(const wire::RxPacket& packet, std::uint32_t v4, const std::byte* v6) {
-  if (packet.ip_bytes == 40) return std::memcmp(packet.ip + 8, v6, 16) == 0;
-  return std::memcmp(packet.ip + 12, &v4, 4) == 0;
+/// Whether the packet has these addresses, source and destination: `v4` or `v6`, as in the IP header.
+inline bool is_on_path(const wire::RxPacket& packet, const std::uint32_t (&v4)[2], const std::byte* v6) {
+  if (packet.ip_bytes == 40) return std::memcmp(packet.ip + 8, v6, 32) == 0;
+  return std::memcmp(packet.ip + 12, v4, 8) == 0;
 }
 
 class Context {

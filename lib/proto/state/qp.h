@@ -164,8 +164,7 @@ struct Common {
   Qpn qpn, dest_qpn;
   PdId pd;
   std::uint32_t mtu = 1024;
-  std::uint32_t peer_v4 = 0;  ///< source that packets must have, as in the IP header; 0: it is Qp::peer
-  std::uint32_t qkey = 0;
+  std::uint32_t path_v4[2] = {};  ///< source and destination that packets must have, as in the IPv4 header
 };
 
 /// The responder's expected PSN and outstanding acknowledge (IBTA vol. 1, 9.7: Reliable Service, responder side).
@@ -320,7 +319,8 @@ struct alignas(64) Qp {
   // Lines 6 and 7.
   ReceiveQueue receives;
   Answers answers;
-  std::byte peer[16] = {};  ///< source that packets must have
+  std::uint32_t qkey = 0;
+  std::byte path_v6[32] = {};  ///< source and destination that packets must have, as in the IPv6 header
   // Rarely used.
   Settings settings;
   Nanos other_deadlines[3] = {kNever, kNever, kNever};

@@ -175,7 +175,7 @@ void receive_datagram(Context& context, Qp& qp, const wire::RxPacket& packet) {
       packet.source_mac == context.config.mac) {
     return;
   }
-  if (deth.qkey != qp.common.qkey) {
+  if (deth.qkey != qp.qkey) {
     ++context.counters.drop_bad_qkey;
     return;
   }

@@ -53,7 +53,7 @@ std::uint8_t build_datagram(Context& context, Qp& qp, const Wqe& wqe, TxBurst& b
   if (handle->derive_port) {
     wire::store16(frame.data + handle->path.header_bytes() - kUdpHeader, wire::source_port(0, qp.common.qpn, dest));
   }
-  const std::uint32_t qkey = (wqe.ud.remote_qkey & kOwnQkey) != 0 ? qp.common.qkey : wqe.ud.remote_qkey;
+  const std::uint32_t qkey = (wqe.ud.remote_qkey & kOwnQkey) != 0 ? qp.qkey : wqe.ud.remote_qkey;
   wire::Deth{qkey, qp.common.qpn}.emit(builder.extended());
   if (immediate) wire::ImmDt{wqe.imm_data}.emit(builder.extended() + wire::Deth::kBytes);
   builder.seal();
