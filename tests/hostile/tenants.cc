@@ -1,4 +1,4 @@
-// Latency of an honest user's 8-byte WRITE, alone and beside another user that has all the work it can post: what
+// Latency of an honest user's 8-byte WRITE, alone and next to another user that has all the work it can post: what
 // fairness between users is worth. Needs root, for two users.
 #include <sched.h>
 #include <unistd.h>
@@ -119,9 +119,9 @@ int main_program(int seconds) {
     Shared<std::atomic<bool>> started;
     Child other(kAttacker, [&] { return run(daemon.socket_path(), load, *started); });
     for (int i = 0; i < 1000 && !*started && other.running(); ++i) ::usleep(10'000);
-    const Figures beside = measure(daemon, seconds);
+    const Figures next to = measure(daemon, seconds);
     char name[64];
-    std::snprintf(name, sizeof(name), "beside %d QPs, %d WRITEs of %u bytes each", load.qps, load.depth,
+    std::snprintf(name, sizeof(name), "next to %d QPs, %d WRITEs of %u bytes each", load.qps, load.depth,
                   load.bytes);
     print(name, beside, alone);
     if (!other.running()) std::printf("  the other user's program ended: %d\n", other.wait());
