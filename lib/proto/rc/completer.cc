@@ -54,7 +54,7 @@ void on_nak(Context& context, Qp& qp, std::uint8_t syndrome) {
     case wire::Nak::kSequence:
       ++context.counters.packet_seq_err;
       ++qp.counters.packet_seq_err;
-      return retry_from_una(context, qp);
+      return on_sequence_nak(context, qp);
     case wire::Nak::kInvalidRequest:
       ++context.counters.req_remote_invalid_request;
       return fail_send(context, qp, UROCE_WC_REM_INV_REQ_ERR);

@@ -38,10 +38,28 @@ void collapse_window(Qp& qp) {
   qp.congestion.window.on_timeout();
 }
 
-void restart_from_una(Context& context, Qp& qp) {
+/// Goes back. `round_trip`: NAKs for what was in flight are older than the retransmission for this long.
+void restart_from_una(Context& context, Qp& qp, Nanos round_trip) {
+  qp.recovery.end = qp.requester.max_psn;
+  qp.recovery.until = context.now + round_trip;
   rewind(context, qp);
   qp.retransmission.retrying = true;
   context.schedule_send(qp);
+}
+
+/// Whether an RNR NAK for una is one that was waited for already: nothing, or nothing that can have been answered
+/// yet, was sent after the wait.
+bool is_old_rnr_nak(const Context& context, Qp& qp) {
+  Recovery& recovery = qp.recovery;
+  if (recovery.rnr_resumed == 0 || recovery.rnr_psn != qp.requester.una) {
+    if (qp.retransmission.rtt.measures(qp.requester.una))
+      recovery.rnr_round_trip = qp.retransmission.rtt.elapsed(context.now);
+    return false;
+  }
+  const Nanos elapsed = context.now - recovery.rnr_resumed;
+  const bool early = qp.requester.retry_cnt != 0 && elapsed < recovery.rnr_round_trip / 2;
+  recovery.rnr_round_trip = std::min(recovery.rnr_round_trip, elapsed);  // if the path got shorter: once
+  return early || qp.requester.psn == qp.requester.una;
 }
 
 /// First only the last packet is sent again: a NAK or its acknowledge then shows what was lost. Without an answer,
@@ -54,7 +72,7 @@ void retry_early(Context& context, Qp& qp) {
   }
   const Nanos deadline = qp.deadline(Deadline::kAck);
   collapse_window(qp);
-  restart_from_una(context, qp);
+  restart_from_una(context, qp, qp.retransmission.rtt.least(context.now));
   qp.deadline(Deadline::kAck) = deadline;
 }
 
@@ -85,9 +103,9 @@ void retry_from_una(Context& context, Qp& qp) {
     return;
   }
   --qp.retransmission.retries_left;
-  qp.retransmission.rtt.forget();
   reduce_window(qp);
-  restart_from_una(context, qp);
+  restart_from_una(context, qp, std::min(qp.retransmission.rtt.least(context.now), kMillisecond));
+  qp.retransmission.rtt.forget();
 }
 
 void reduce_window(Qp& qp) {
@@ -99,8 +117,14 @@ void reduce_window(Qp& qp) {
   qp.congestion.window.on_congestion();
 }
 
+void on_sequence_nak(Context& context, Qp& qp) {
+  const std::uint32_t left = psns_between(qp.requester.una, qp.recovery.end);
+  const bool resent = left != 0 && left <= psns_between(qp.requester.una, qp.requester.max_psn);
+  if (!resent || context.now >= qp.recovery.until) retry_from_una(context, qp);
+}
+
 void wait_for_receiver(Context& context, Qp& qp, std::uint8_t timer_code) {
-  if (qp.retransmission.rnr_waiting) return;
+  if (qp.retransmission.rnr_waiting || is_old_rnr_nak(context, qp)) return;
   if (qp.retransmission.rnr_retries_left == 0) {
     ++context.counters.rnr_nak_retry_err;
     ++qp.counters.rnr_nak_retry_err;
@@ -130,7 +154,6 @@ void on_ack_progress(Context& context, Qp& qp, std::uint32_t acked) {
 
 void on_ack_timeout(Context& context, Qp& qp) {
   if (qp.requester.una == qp.requester.psn) return;
-  qp.retransmission.rtt.forget();
   qp.retransmission.early_retries = 0;
   ++context.counters.local_ack_timeout_err;
   ++qp.counters.local_ack_timeout_err;
@@ -141,11 +164,14 @@ void on_ack_timeout(Context& context, Qp& qp) {
   }
   --qp.retransmission.retries_left;
   collapse_window(qp);
-  restart_from_una(context, qp);
+  restart_from_una(context, qp, 0);
+  qp.retransmission.rtt.forget();
 }
 
 void on_rnr_timeout(Context& context, Qp& qp) {
   qp.retransmission.rnr_waiting = false;
+  qp.recovery.rnr_psn = qp.requester.una;
+  qp.recovery.rnr_resumed = context.now;
   context.schedule_send(qp);
 }
 

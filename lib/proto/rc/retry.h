@@ -20,6 +20,10 @@ void on_ack_watch(Context& context, Qp& qp);
 /// progress; the timer covers the loss of the retry.
 void retry_from_una(Context& context, Qp& qp);
 
+/// A sequence NAK for una: retry_from_una(), unless the NAK answers packets from before the last retransmission.
+/// One packet that was overtaken causes a NAK for itself, and another for each packet that it overtook.
+void on_sequence_nak(Context& context, Qp& qp);
+
 /// A packet was lost, or marked by a congested switch: halves the window, at most once per round trip (RFC 3168,
 /// 6.1.2). Not if nothing is in flight: then a CNP is about responses.
 void reduce_window(Qp& qp);

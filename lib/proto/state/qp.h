@@ -279,6 +279,16 @@ struct Answers {
   std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK
 };
 
+/// The flight of packets that was sent again last. Until it has been under way for a round trip, NAKs answer
+/// packets of the flight before.
+struct Recovery {
+  Psn end;                   ///< max_psn when it began
+  Nanos until = 0;           ///< sequence NAKs for PSNs before `end` are older than it
+  Psn rnr_psn;               ///< where it continued after an RNR NAK,
+  Nanos rnr_resumed = 0;     ///< and when
+  Nanos rnr_round_trip = 0;  ///< shortest time from a packet to its RNR NAK; 0: unknown
+};
+
 /// The end of a SEND whose invalidation waits for answers with that key.
 struct HeldSend {
   Key key;
@@ -326,7 +336,9 @@ struct alignas(64) Qp {
   Nanos other_deadlines[3] = {kNever, kNever, kNever};
   Nanos flush_interval = 0;
   Nanos next_cnp = 0;  ///< earliest time of the next CNP
-  Psn reduction_end;   ///< max_psn when the congestion window was last reduced
+  Nanos next_nak = 0;  ///< earliest time at which a sequence NAK is repeated
+  Recovery recovery;
+  Psn reduction_end;  ///< max_psn when the congestion window was last reduced
   RateLimit rate_limit;
   bool established = false;  ///< COMM_EST was reported
   HeldSend held;             ///< if responder.intake is kHeld

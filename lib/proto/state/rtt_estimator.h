@@ -26,11 +26,22 @@ class RttEstimator {
     if (began_ != 0 && una.after(psn_)) sample(stamp(now) - began_);
   }
   bool known() const { return mean_ != 0; }
+  /// What a round trip hardly ever falls below, as a NAK arrives; 0: unknown.
+  Nanos least(Nanos now) const {
+    if (known()) return mean_ > deviation_ + 1u ? Nanos{mean_ - deviation_ - 1u} * kUnit : 0;
+    return elapsed(now) / 4;
+  }
+  /// Time since the packet that is measured was sent, rounded down; 0: none is.
+  Nanos elapsed(Nanos now) const {
+    const std::uint32_t units = began_ == 0 ? 0 : stamp(now) - began_;
+    return units > 2 ? Nanos{units - 2} * kUnit : 0;
+  }
+  bool measures(Psn psn) const { return began_ != 0 && psn_ == psn; }
   /// The time within which an acknowledge almost always arrives, ns.
   Nanos retransmit_timeout() const { return Nanos{2u * mean_ + 4u * deviation_} * kUnit; }
 
  private:
-  static constexpr Nanos kUnit = 1 << 16;
+  static constexpr Nanos kUnit = 1 << 12;
 
   /// In kUnit; never 0, which means none.
   static std::uint32_t stamp(Nanos now) { return static_cast<std::uint32_t>(now / kUnit) | 1; }
@@ -44,8 +55,12 @@ class RttEstimator {
       return;
     }
     const std::int32_t error = now - mean_;
-    deviation_ = static_cast<std::uint16_t>(deviation_ + (std::abs(error) - deviation_) / 4);
-    mean_ = static_cast<std::uint16_t>(mean_ + error / 8);
+    deviation_ = static_cast<std::uint16_t>(deviation_ + part(std::abs(error) - deviation_, 4));
+    mean_ = static_cast<std::uint16_t>(mean_ + part(error, 8));
+  }
+  /// A fraction of the error, rounded away from 0, so that small errors count as well.
+  static std::int32_t part(std::int32_t error, std::int32_t divisor) {
+    return (error + (error < 0 ? 1 - divisor : divisor - 1)) / divisor;
   }
 
   std::uint16_t mean_ = 0, deviation_ = 0;  // in kUnit
