@@ -63,8 +63,8 @@ Cq* next_waiting(Context& context, Channel& channel) {
   while (!channel.waiting.empty()) {
     const auto at = context.cqs.find(channel.waiting.back());
     if (at != context.cqs.end() && at->second->queue.armed_with_pending()) {
-      pollfd pipe{channel.channel.fd, POLLIN, 0};
-      if (poll(&pipe, 1, 0) != 0) return nullptr;  // an event of the daemon is waiting, and comes first
+      pollfd events{channel.channel.fd, POLLIN, 0};
+      if (poll(&events, 1, 0) != 0) return nullptr;  // an event of the daemon is waiting, and comes first
     }
     channel.waiting.pop_back();
     if (at == context.cqs.end()) continue;

@@ -1,5 +1,5 @@
-// Asynchronous events (ibv_get_async_event(3)). They arrive through a pipe. End of file means that the daemon is
-// gone, and is reported as the last event.
+// Asynchronous events (ibv_get_async_event(3)). They arrive through a socket, one in a message. End of file means
+// that the daemon is gone, and is reported as the last event.
 #include <unistd.h>
 
 #include "export.h"

@@ -84,7 +84,8 @@ struct uroce_new_chunks {
   } chunk[4];
 };
 
-/* HELLO. Descriptors of the answer: chunks 0 and 1, then one eventfd per worker, then the event pipe. */
+/* HELLO. Descriptors of the answer: chunks 0 and 1, then one eventfd per worker, then the
+ * event channel: the reading end of a SOCK_SEQPACKET pair, of which each message is one uroce_async_event. */
 struct uroce_hello_request {
   uint32_t version; /* UROCE_ABI_VERSION */
   uint32_t pid;     /* in the client's namespace; the daemon trusts SO_PEERCRED only */
@@ -219,8 +220,8 @@ struct uroce_alloc_mw_response {
   uint32_t rkey;
 };
 
-/* CREATE_CHANNEL: no request body. The descriptor is the read end of a pipe; each event is one uint64_t, the
- * `cookie` of its CQ. */
+/* CREATE_CHANNEL: no request body. The descriptor is the reading end of a SOCK_SEQPACKET pair; each message is one
+ * event, a uint64_t: the `cookie` of its CQ. */
 enum uroce_cq_flags {
   UROCE_CQ_IGNORE_OVERRUN = 1, /* an entry that does not fit is dropped, without an error */
 };
@@ -540,7 +541,7 @@ struct uroce_admin_response {
   uint64_t bytes;
 };
 
-/* A record of the event pipe. */
+/* A record of the event channel. */
 struct uroce_async_event {
   uint32_t type;   /* ibv_event_type */
   uint32_t object; /* port number for port events */

@@ -2,8 +2,8 @@
 //
 // Contract. Any thread may call any function. call() is one round trip under a mutex. lost() is a relaxed load,
 // cheap enough for every post and poll. It becomes true, permanently, when the daemon is found to be gone (by
-// call(), check_alive() or the reader of the event pipe) and in the child after a fork: the session belongs to the
-// parent.
+// call(), check_alive() or the reader of the event channel) and in the child after a fork: the session belongs to
+// the parent.
 //
 // The only exception that these functions throw is std::bad_alloc.
 #pragma once
@@ -131,7 +131,7 @@ class Session {
   }
   uroce_doorbells* doorbells(std::uint32_t worker) const { return doorbells_ + worker; }
   const uroce_worker_line* worker_line(std::uint32_t worker) const { return &header_->worker[worker]; }
-  /// Read end of the pipe of uroce_async_event records.
+  /// The event channel: a socket with a uroce_async_event record in each message.
   int event_fd() const { return event_fd_; }
   int socket() const { return socket_; }
   /// The descriptor with which another process can import this session's PDs and MRs (IMPORT_DEVICE).

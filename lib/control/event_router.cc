@@ -1,8 +1,6 @@
 #include "control/event_router.h"
 
-#include <unistd.h>
-
-#include <cerrno>
+#include "platform/record_socket.h"
 
 namespace uroce::daemon {
 
@@ -19,16 +17,19 @@ void EventRouter::send(Session& session, const uroce_async_event& event) {
   constexpr std::size_t kMaxOwed = 1024;
   if (!session.events.valid()) return;
   if (session.events_owed.empty()) {
-    if (::write(session.events.get(), &event, sizeof(event)) == sizeof(event) || errno != EAGAIN) return;
+    if (send_record(session.events.get(), std::as_bytes(std::span(&event, 1))) != Sent::kLater) return;
   }
   if (session.events_owed.size() < kMaxOwed) session.events_owed.push_back(event);
 }
 
 void EventRouter::send_owed(Session& session) {
   auto& owed = session.events_owed;
-  while (!owed.empty() && ::write(session.events.get(), owed.data(), sizeof(owed[0])) == sizeof(owed[0])) {
-    owed.erase(owed.begin());
+  std::size_t sent = 0;
+  while (sent < owed.size() &&
+         send_record(session.events.get(), std::as_bytes(std::span(&owed[sent], 1))) != Sent::kLater) {
+    ++sent;
   }
+  owed.erase(owed.begin(), owed.begin() + static_cast<std::ptrdiff_t>(sent));
 }
 
 EventRouter::Targets& EventRouter::targets_of(proto::AsyncEvent type) {

@@ -28,10 +28,10 @@ class EventRouter {
   void remove_cq(CqId cq) { cqs_.erase(cq.value); }
   void remove_srq(SrqId srq) { srqs_.erase(srq.value); }
 
-  /// Writes the event to the session's event pipe, or keeps it while the pipe is full. If 1024 are kept already,
-  /// the event is lost.
+  /// Sends the event on the session's event channel, or keeps it while the channel is full. If 1024 are kept
+  /// already, the event is lost.
   void send(Session& session, const uroce_async_event& event);
-  /// Writes kept events until the pipe is full.
+  /// Sends kept events until the channel is full.
   void send_owed(Session& session);
   /// To every client that holds the event's object.
   void deliver(std::span<const proto::Event> events);

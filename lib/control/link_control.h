@@ -1,6 +1,6 @@
 // The port's link as the control thread changes it: addresses, MTU, multicast groups, link state. Each change
 // reaches the port's description, the link stack on the link worker, all workers' address filters, the sysfs-like
-// tree and the clients' event pipes.
+// tree and the clients' event channels.
 //
 // Call contract. The control thread only.
 #pragma once

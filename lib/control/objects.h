@@ -86,7 +86,7 @@ struct DmObject {
 
 struct ChannelObject {
   Charge charge;
-  UniqueFd write_end;
+  UniqueFd writer;
   std::uint32_t users = 0;
 };
 

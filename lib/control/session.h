@@ -51,7 +51,7 @@ struct Session {
   std::vector<std::unique_ptr<SessionPort>> ports;  ///< by worker
   std::vector<UniqueFd> eventfds;
   std::vector<DoorbellBits> bits;  ///< by worker
-  UniqueFd events;                 ///< write end of the event pipe
+  UniqueFd events;                 ///< the daemon's end of the event channel
   std::vector<uroce_async_event> events_owed;
   Charge indirect_charge;
   std::unique_ptr<ProcMemAccess> indirect;

@@ -1,14 +1,15 @@
 #include "worker/completion_events.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
+
+#include "platform/record_socket.h"
 
 namespace uroce::daemon {
 namespace {
 
 constexpr Nanos kRetryInterval = kMillisecond;
+// A client whose CQs owe events for ever takes no more of a worker than these.
+constexpr std::size_t kRetries = 128;  // in an interval
 
 }  // namespace
 
@@ -29,8 +30,7 @@ void CompletionEvents::remove_cq(CqId id, Cq* cq) {
 }
 
 bool CompletionEvents::write_event(Cq& cq) {
-  const ssize_t n = ::write(cq.channel_fd, &cq.cookie, sizeof(cq.cookie));
-  if (n < 0 && errno == EAGAIN) return false;
+  if (send_record(cq.channel_fd, std::as_bytes(std::span(&cq.cookie, 1))) == Sent::kLater) return false;
   ++counters_.events_sent;  // also when the client has closed its end, because then no thread waits for it
   return true;
 }
@@ -57,11 +57,17 @@ void CompletionEvents::release_held(Nanos now) {
 }
 
 void CompletionEvents::retry_owed(Nanos now) {
-  std::erase_if(owed_, [&](Cq* cq) {
-    if (!write_event(*cq)) return false;
+  for (std::size_t tries = std::min(owed_.size(), kRetries); tries != 0; --tries) {
+    if (next_owed_ >= owed_.size()) next_owed_ = 0;
+    Cq*& cq = owed_[next_owed_];
+    if (!write_event(*cq)) {
+      ++next_owed_;
+      continue;
+    }
     cq->event_owed.store(false, std::memory_order_release);
-    return true;
-  });
+    cq = owed_.back();
+    owed_.pop_back();
+  }
   retry_at_ = now + kRetryInterval;
 }
 
@@ -80,7 +86,7 @@ void CompletionEvents::send(std::span<const CqId> touched, Nanos now) {
 }
 
 Nanos CompletionEvents::next_timeout() const {
-  Nanos next = kNever;
+  Nanos next = owed_.empty() ? kNever : retry_at_;
   for (const Held& held : held_) next = std::min(next, held.until);
   return next;
 }

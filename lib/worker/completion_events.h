@@ -32,8 +32,8 @@ struct Cq : queue::CqProducer {
   std::atomic<Nanos> event_period{0};
   std::atomic<std::uint32_t> event_at{0};  ///< entries made when the last event was due
   std::atomic<bool> event_held{false};     ///< one of the workers holds the event for moderation
-  int channel_fd = -1;                     ///< write end of the completion channel; -1: none
-  std::uint64_t cookie = 0;                ///< the record that is written to the channel
+  int channel_fd = -1;                     ///< the daemon's end of the completion channel; -1: none
+  std::uint64_t cookie = 0;                ///< the record that is sent on the channel
   std::atomic<bool> event_owed{false};     ///< the channel was full
 };
 
@@ -47,9 +47,8 @@ class CompletionEvents {
   /// Writes the events that are due: of the CQs that got entries in this duty cycle (`touched`), of those whose
   /// moderation ends, and of those whose channel was full before.
   void send(std::span<const CqId> touched, Nanos now);
-  /// Events wait for a full channel. The worker must not sleep, because nothing wakes it when the reader has read.
-  bool retries_pending() const { return !owed_.empty(); }
-  /// When the first held event is due; kNever: none is held.
+  /// When the first held event is due, or the next attempt to send those that a full channel refused; kNever: there
+  /// are none.
   Nanos next_timeout() const;
 
  private:
@@ -67,6 +66,7 @@ class CompletionEvents {
   std::vector<Cq*> cqs_;  // by CqId
   std::vector<Held> held_;
   std::vector<Cq*> owed_;
+  std::size_t next_owed_ = 0;  // retries continue here, so that each channel gets its turn
   Nanos retry_at_ = 0;
 };
 

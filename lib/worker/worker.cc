@@ -260,7 +260,7 @@ bool WorkerCore::take_rnr_drops() {
 }
 
 bool WorkerCore::work_waiting() const {
-  if (mailbox_.waiting() || gsi_waits() || completion_events_.retries_pending()) return true;
+  if (mailbox_.waiting() || gsi_waits()) return true;
   return sessions_.any_rung() || !std::ranges::all_of(from_, [](const auto& ring) { return ring->empty(); });
 }
 

@@ -1,4 +1,4 @@
-// The basis of the attacks: an honest tenant works, children run as other users, and the daemon ends at SIGTERM.
+// What the attacks build on: an honest tenant works, children run as other users, and SIGTERM ends the daemon.
 #include <gtest/gtest.h>
 
 #include "tests/hostile/processes.h"

@@ -46,7 +46,7 @@ int create_cq(Call& call) {
                                     reinterpret_cast<uroce_cq_client_block*>(object->client.data));
   Cq& cq = *object->cq;
   cq.cookie = request.cookie;
-  cq.channel_fd = channel != nullptr ? channel->write_end.get() : -1;
+  cq.channel_fd = channel != nullptr ? channel->writer.get() : -1;
   cq.set_ignore_overrun((request.flags & UROCE_CQ_IGNORE_OVERRUN) != 0);
   cq.set_shared(call.state.worker_count() > 1);
   if (channel != nullptr) ++channel->users;

@@ -1,4 +1,4 @@
-// HELLO: the client's shared memory, wake descriptors and event pipe.
+// HELLO: the client's shared memory, wake descriptors and event channel.
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -11,6 +11,7 @@
 #include "mapping/sigbus_guard.h"
 #include "platform/clock.h"
 #include "platform/log.h"
+#include "platform/record_socket.h"
 
 namespace uroce::daemon::commands {
 namespace {
@@ -80,11 +81,8 @@ int hello(Call& call) {
   doors = {*bells, *header};
   session.header = reinterpret_cast<uroce_session_header*>(header->data);
   if (const int error = make_ports(session, doors, workers)) return fail(session, error);
-  int pipe_fds[2];
-  if (::pipe2(pipe_fds, O_CLOEXEC) != 0) return fail(session, EMFILE);
-  UniqueFd read_end(pipe_fds[0]);
-  session.events.reset(pipe_fds[1]);
-  ::fcntl(session.events.get(), F_SETFL, O_NONBLOCK);
+  UniqueFd event_reader;
+  if (!open_record_socket(session.events, event_reader)) return fail(session, EMFILE);
 
   uroce_session_header& h = *session.header;
   h.workers = workers;
@@ -104,7 +102,7 @@ int hello(Call& call) {
   for (const UniqueFd& wake : session.eventfds) {
     if (!give(wake, call.reply.fds)) return fail(session, EMFILE);
   }
-  call.reply.fds.push_back(std::move(read_end));
+  call.reply.fds.push_back(std::move(event_reader));
   session.hello_done = true;
   for (std::uint32_t i = 0; i < workers; ++i) {
     call.state.worker(i).call(worker_commands::AttachSession{*session.ports[i]});

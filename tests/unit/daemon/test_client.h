@@ -96,7 +96,7 @@ class TestClient {
   UniqueFd chunk_fd(std::size_t index) const { return UniqueFd(::dup(hello_fds_[index].get())); }
   const uroce_session_header* header() { return at<uroce_session_header>(hello_.header); }
   uroce_doorbells* doorbells() { return at<uroce_doorbells>(hello_.doorbells); }
-  /// The descriptors of the HELLO reply after the chunks: eventfds, then the event pipe.
+  /// The descriptors of the HELLO reply after the chunks: eventfds, then the event channel.
   int hello_fd(std::size_t index) const { return hello_fds_[hello_.chunks.count + index].get(); }
 
   std::uint32_t alloc_pd() {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "mapping/sigbus_guard.h"
+#include "platform/record_socket.h"
 #include "test_client.h"
 #include "test_daemon.h"
 
@@ -114,10 +115,11 @@ TEST_P(TransferTest, AnArmedCqWritesItsCookieOnce) {
 }
 
 TEST_P(TransferTest, EventsThatDoNotFitIntoTheChannelComeLater) {
-  const int write_end = client.session().channels.find(channel)->write_end.get();
+  const int writer = client.session().channels.find(channel)->writer.get();
   const std::uint64_t filler = 1;
   int filled = 0;
-  while (::write(write_end, &filler, 8) == 8) ++filled;
+  while (send_record(writer, std::as_bytes(std::span(&filler, 1))) == Sent::kYes) ++filled;
+  ASSERT_GT(filled, 100);
   cq.ring.arm(false);
   const uroce_sge from = sge(0, 8);
   a.post_send(write(4096), std::span(&from, 1));
