@@ -75,7 +75,7 @@ uroce_cm_bound_response bound(const CmId& id) {
 }  // namespace
 
 constexpr CommandRow<CmService::Handler> CmService::kCommands[] = {
-    {UROCE_CMD_CM_OPEN_CHANNEL, &CmService::open_channel},
+    {UROCE_CMD_CM_OPEN_CHANNEL, &CmService::open_channel, false, 1},
     {UROCE_CMD_CM_CLOSE_CHANNEL, &CmService::close_channel},
     {UROCE_CMD_CM_CREATE_ID, &CmService::create_id},
     {UROCE_CMD_CM_DESTROY_ID, &CmService::destroy_id},
@@ -99,6 +99,10 @@ int CmService::run(std::uint32_t command, commands::Call& call) {
     call.reply.reason = Rejection::unknown_command;
     return EOPNOTSUPP;
   }
+  if (call.fds.size() > row->descriptors) {
+    call.reply.reason = Rejection::malformed;
+    return EINVAL;
+  }
   now_ = monotonic_now();
   const int status = (this->*row->run)(call, now_);
   drain();
@@ -119,7 +123,7 @@ int CmService::open_channel(commands::Call& call, Nanos) {
   auto channel = std::make_unique<CmChannel>();
   channel->charge = call.state.charge(call.session, {.descriptors = 1});
   if (!channel->charge) return EMFILE;
-  channel->socket = std::move(call.fds[0]);
+  channel->socket = {std::move(call.fds[0]), call.session.stall_budget};
   channel->owner = &call.session.cm;
   channel->device = request.device;
   call.reply.put(uroce_handle{call.session.cm.channels.add(std::move(channel)), 0});

@@ -11,7 +11,7 @@
 #include "control/handle_table.h"
 #include "control/neighbour_waiters.h"
 #include "control/quotas.h"
-#include "platform/unique_fd.h"
+#include "mapping/untrusted_fd.h"
 
 namespace uroce::daemon {
 
@@ -20,7 +20,7 @@ struct CmObjects;
 /// The daemon's end of a client's event channel.
 struct CmChannel {
   Charge charge;
-  UniqueFd socket;
+  ForeignFd socket;
   CmObjects* owner = nullptr;
   std::uint32_t device = 0;
   std::uint32_t users = 0;

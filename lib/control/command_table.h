@@ -10,7 +10,8 @@ template <class Function>
 struct CommandRow {
   std::uint32_t opcode = 0;
   Function run{};
-  bool before_hello = false;  ///< allowed before HELLO
+  bool before_hello = false;      ///< allowed before HELLO
+  std::uint32_t descriptors = 0;  ///< that a request may carry, at most
 };
 
 /// Whether row i is the command with opcode `first` + i, and the last row is `last`. For static_assert.

@@ -3,6 +3,7 @@
 // command after their removal.
 #pragma once
 
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -80,13 +81,14 @@ struct MwObject {
 /// Device memory: the client's file, kept for other processes that import it.
 struct DmObject {
   Charge charge;
-  UniqueFd memory;
+  ForeignFd memory;
   std::uint64_t length = 0;
 };
 
 struct ChannelObject {
+  ~ChannelObject() { ::shutdown(writer.get(), SHUT_RDWR); }  // the client sees the end before the closer gets to it
   Charge charge;
-  UniqueFd writer;
+  ForeignFd writer;
   std::uint32_t users = 0;
 };
 
@@ -117,9 +119,8 @@ struct SrqObject {
 
 /// An XRC domain. The domain of a file is found by the file's inode and shared by sessions.
 struct XrcDomain {
-  ~XrcDomain() { close_async(std::move(file)); }
   std::uint32_t id = 0;
-  UniqueFd file;  ///< keeps the inode number from being reused; invalid: a private domain
+  ForeignFd file;  ///< keeps the inode number from being reused; invalid: a private domain
   dev_t device = 0;
   ino_t inode = 0;
   std::unordered_map<std::uint32_t, std::weak_ptr<struct XrcTarget>> targets;  ///< by QPN

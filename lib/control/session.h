@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,16 +32,16 @@ struct Session {
           std::shared_ptr<StallBudget> with_user)
       : id(number),
         peer(std::move(from)),
-        socket(std::move(socket_fd)),
         stall_budget(std::move(with_user)),
+        socket(std::move(socket_fd), stall_budget),
         memory_budget(std::move(of_user)),
         arena(hugepages, &memory_budget),
         memory(number, stall_budget, &memory_budget) {}
 
   std::uint64_t id;
   Peer peer;
-  UniqueFd socket;
   std::shared_ptr<StallBudget> stall_budget;
+  ForeignFd socket;
   std::string program;
 
   Nanos idle_since = 0;  ///< before HELLO: of the last request
@@ -51,7 +52,7 @@ struct Session {
   std::vector<std::unique_ptr<SessionPort>> ports;  ///< by worker
   std::vector<UniqueFd> eventfds;
   std::vector<DoorbellBits> bits;  ///< by worker
-  UniqueFd events;                 ///< the daemon's end of the event channel
+  ForeignFd events;                ///< the daemon's end of the event channel
   std::vector<uroce_async_event> events_owed;
   Charge indirect_charge;
   std::unique_ptr<ProcMemAccess> indirect;
@@ -84,6 +85,14 @@ struct Session {
     NeighbourWaiters::Id waiter = 0;  ///< 0: it waits for a worker, and is executed again soon
   };
   std::optional<PendingRequest> parked;
+  /// A message whose descriptors did not fit into the daemon's table: the user's closer takes it out of the socket,
+  /// and then it is refused with EMFILE.
+  struct Discarded {
+    uroce_request request;
+    Nanos deadline = 0;
+    std::shared_ptr<std::atomic<bool>> done;
+  };
+  std::optional<Discarded> discarding;
   bool close_pending = false;  ///< to be closed at the end of the round
 };
 

@@ -57,7 +57,8 @@ const std::shared_ptr<StallBudget>& ControlState::stall_budget(uid_t user) {
   const Nanos now = monotonic_now();
   // A user without sessions whose budget is full again needs no entry.
   std::erase_if(stall_budgets_, [&](const auto& entry) {
-    return entry.first != user && entry.second.use_count() == 1 && entry.second->is_full(now);
+    return entry.first != user && entry.second.use_count() == 1 && entry.second->is_full(now) &&
+           entry.second->closer().backlog() == 0;
   });
   auto& budget = stall_budgets_[user];
   if (!budget) budget = std::make_shared<StallBudget>();

@@ -69,6 +69,10 @@ class ControlState {
   /// nullptr: no such session.
   Session* session(std::uint64_t id) const;
   void erase_session(std::uint64_t id) { sessions_.erase(id); }
+  /// Starts the closers that found no thread before.
+  void retry_closers() {
+    for (const auto& [user, budget] : stall_budgets_) budget->closer().retry();
+  }
   /// Sessions with connected QPs, whose clients poll.
   std::uint32_t polling_sessions() const;
   /// A session got its first connected QP, or lost its last one: the next heartbeat is due at once.

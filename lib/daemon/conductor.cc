@@ -1,8 +1,12 @@
 #include "daemon/conductor.h"
 
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <exception>
 
 #include "admin/command.h"
 #include "control/command_table.h"
@@ -29,7 +33,7 @@ constexpr CommandRow<Command> kCommands[] = {
     {UROCE_CMD_QUERY_GID, run<commands::query_gid>, true},
     {UROCE_CMD_ALLOC_PD, run<commands::alloc_pd>},
     {UROCE_CMD_DEALLOC_PD, run<commands::dealloc_pd>},
-    {UROCE_CMD_REG_MR, run<commands::reg_mr>},
+    {UROCE_CMD_REG_MR, run<commands::reg_mr>, false, UROCE_MAX_MESSAGE_FDS},
     {UROCE_CMD_DEREG_MR, run<commands::dereg_mr>},
     {UROCE_CMD_CREATE_CHANNEL, run<commands::create_channel>},
     {UROCE_CMD_DESTROY_CHANNEL, run<commands::destroy_channel>},
@@ -46,23 +50,23 @@ constexpr CommandRow<Command> kCommands[] = {
     {UROCE_CMD_MODIFY_SRQ, run<commands::modify_srq>},
     {UROCE_CMD_QUERY_SRQ, run<commands::query_srq>},
     {UROCE_CMD_DESTROY_SRQ, run<commands::destroy_srq>},
-    {UROCE_CMD_OPEN_XRCD, run<commands::open_xrcd>},
+    {UROCE_CMD_OPEN_XRCD, run<commands::open_xrcd>, false, 1},
     {UROCE_CMD_CLOSE_XRCD, run<commands::close_xrcd>},
     {UROCE_CMD_OPEN_QP, run<commands::open_qp>},
     {UROCE_CMD_ATTACH_MCAST, run<commands::attach_mcast>},
     {UROCE_CMD_DETACH_MCAST, run<commands::detach_mcast>},
     {UROCE_CMD_ALLOC_MW, run<commands::alloc_mw>},
     {UROCE_CMD_DEALLOC_MW, run<commands::dealloc_mw>},
-    {UROCE_CMD_REREG_MR, run<commands::rereg_mr>},
+    {UROCE_CMD_REREG_MR, run<commands::rereg_mr>, false, UROCE_MAX_MESSAGE_FDS},
     {UROCE_CMD_ALLOC_NULL_MR, run<commands::alloc_null_mr>},
-    {UROCE_CMD_ALLOC_FAST_MR, run<commands::alloc_fast_mr>},
+    {UROCE_CMD_ALLOC_FAST_MR, run<commands::alloc_fast_mr>, false, UROCE_MAX_MESSAGE_FDS},
     {UROCE_CMD_RESIZE_CQ, run<commands::resize_cq>},
     {UROCE_CMD_MODIFY_CQ, run<commands::modify_cq>},
-    {UROCE_CMD_IMPORT_DEVICE, run<commands::import_device>},
+    {UROCE_CMD_IMPORT_DEVICE, run<commands::import_device>, false, 1},
     {UROCE_CMD_IMPORT_PD, run<commands::import_pd>},
     {UROCE_CMD_IMPORT_MR, run<commands::import_mr>},
     {UROCE_CMD_RESOLVE_NEIGHBOUR, run<commands::resolve_neighbour>},
-    {UROCE_CMD_ALLOC_DM, run<commands::alloc_dm>},
+    {UROCE_CMD_ALLOC_DM, run<commands::alloc_dm>, false, 1},
     {UROCE_CMD_FREE_DM, run<commands::free_dm>},
     {UROCE_CMD_IMPORT_DM, run<commands::import_dm>},
     {UROCE_CMD_CREATE_RSS, run<commands::create_rss>},
@@ -90,8 +94,15 @@ Conductor::~Conductor() {
 Reply Conductor::handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds) {
   Reply reply;
   const std::uint64_t unknown = session.unknown_handles;
-  execute(session, message, fds, reply);
-  close_async(std::move(fds));
+  try {
+    execute(session, message, fds, reply);
+  } catch (const std::exception& error) {  // no memory, or no thread: the command may be half done
+    log(LogLevel::kError, "a command of %s failed (%s); its session is closed", session.program.c_str(),
+        error.what());
+    reply.refuse(ENOMEM, Rejection::limit_reached);
+    session.close_pending = true;
+  }
+  let_go(session, std::move(fds), reply.status == 0);
   if (reply.status == 0 || reply.status == kParked) return reply;
   reply.body.clear();
   // Chunks that the command added stay unannounced: the next response that allocates memory names them.
@@ -100,6 +111,19 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
   if (reason == Rejection::bad_value && session.unknown_handles != unknown) reason = Rejection::unknown_handle;
   state_.rejections().count(reason);
   return reply;
+}
+
+void Conductor::let_go(Session& session, std::vector<UniqueFd> fds, bool used) {
+  // The mapping of a memory file that a command has used keeps its pages, so closing it here frees nothing.
+  if (used) std::erase_if(fds, [](const UniqueFd& file) { return !file.valid() || is_memory_file(file.get()); });
+  if (fds.empty()) return;
+  Closer& closer = session.stall_budget->closer();
+  closer.close(std::move(fds));
+  if (!closer.is_full() || session.close_pending) return;
+  log(LogLevel::kWarning, "descriptors of user %u do not close (%zu are left); the session of %s is closed",
+      static_cast<unsigned>(session.peer.uid), closer.backlog(), session.program.c_str());
+  session.close_pending = true;
+  state_.rejections().count(Rejection::sessions_closed);
 }
 
 void Conductor::execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd>& fds,
@@ -120,6 +144,7 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
   const CommandRow<Command>* row = find_command(kCommands, request.command);
   if (row == nullptr) return reply.refuse(EOPNOTSUPP, Rejection::unknown_command);
   if (!row->before_hello && !session.hello_done) return reply.refuse(EINVAL, Rejection::before_hello);
+  if (fds.size() > row->descriptors) return reply.refuse(EINVAL, Rejection::malformed);
   reply.status = row->run(*this, call);
 }
 
@@ -127,9 +152,13 @@ void Conductor::close_session(Session& session) {
   cm_.release(session, monotonic_now());
   commands::release_all(state_, events_, link_, session);
   if (session.parked && session.parked->waiter == 0) --retrying_;
+  if (session.discarding) --retrying_;
   if (session.parked) link_.cancel(session.parked->waiter);
   log(LogLevel::kDebug, "session %llu (%s, process %d) is closed", static_cast<unsigned long long>(session.id),
       session.program.c_str(), static_cast<int>(session.peer.pid));
+  // The closer may take long: the client sees the end now, and the epoll set no more events.
+  for (const int fd : {session.socket.get(), session.events.get()}) ::shutdown(fd, SHUT_RDWR);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.socket.get(), nullptr);
   state_.erase_session(session.id);
 }
 

@@ -52,9 +52,14 @@ class Conductor {
   AdminContext admin() { return {state_, link_, cm_}; }
 
  private:
+  /// Closes the descriptors of a message. `used`: by a command that succeeded.
+  void let_go(Session& session, std::vector<UniqueFd> fds, bool used);
   void execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd>& fds, Reply& reply);
   void accept_all();
   void read_session(Session& session);
+  /// Refuses a request whose descriptors do not fit into the daemon's table, as soon as it is out of the socket.
+  void discard(Session& session, const uroce_request& request);
+  void finish_discard(Session& session);
   bool answer(Session& session, const uroce_request& request, Reply& reply);
   /// Keeps the request until the event that it waits for. Until then no other is read from the session.
   void park(Session& session, std::vector<std::byte> message, const Reply& reply, Nanos deadline);

@@ -20,6 +20,9 @@
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77
 #endif
+#ifndef SO_PASSRIGHTS
+#define SO_PASSRIGHTS 83
+#endif
 
 namespace uroce::daemon {
 namespace {
@@ -59,37 +62,60 @@ Peer peer_of(int socket) {
 struct Received {
   std::vector<std::byte> message;
   std::vector<UniqueFd> fds;
-  bool closed = false, nothing = false, bad = false;
+  bool closed = false, nothing = false;
+  bool too_long = false;
+  bool no_room = false;  ///< not all descriptors fit into the daemon's table; the message is still in the socket
 };
 
+/// The most descriptors of a message (SCM_MAX_FD of the kernel).
+constexpr std::size_t kMaxAttached = 253;
+
+void take_descriptors(msghdr& header, std::vector<UniqueFd>& out) {
+  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+      out.emplace_back(fd);
+    }
+  }
+}
+
+// A descriptor that does not fit would be closed by recvmsg(2) on this thread, which may block. So the message is
+// read with its descriptors and stays in the socket (MSG_PEEK); taking it out then drops no last reference.
 Received receive_message(int socket) {
   Received in;
   in.message.resize(UROCE_MAX_MESSAGE);
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * UROCE_MAX_MESSAGE_FDS)];
+  in.fds.reserve(UROCE_MAX_MESSAGE_FDS);
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxAttached)];
   iovec part{in.message.data(), in.message.size()};
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
   header.msg_control = control;
   header.msg_controllen = sizeof(control);
-  const ssize_t n = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const ssize_t n = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_PEEK);
   if (n < 0) {
     in.nothing = errno == EAGAIN || errno == EINTR;
     in.closed = !in.nothing;
     return in;
   }
-  for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-    for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-      int fd;
-      std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-      in.fds.emplace_back(fd);
-    }
-  }
+  take_descriptors(header, in.fds);
   in.closed = n == 0;
-  in.bad = (header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  in.too_long = (header.msg_flags & MSG_TRUNC) != 0;
+  in.no_room = (header.msg_flags & MSG_CTRUNC) != 0;
   in.message.resize(static_cast<std::size_t>(n));
+  if (in.closed || in.no_room) return in;
+  msghdr nothing{};
+  ::recvmsg(socket, &nothing, MSG_DONTWAIT);
   return in;
+}
+
+/// Whether a socket, or those that a listener accepts, may receive descriptors. Kernels before 6.16 always permit
+/// it.
+void permit_descriptors(int socket, bool permit) {
+  const int value = permit ? 1 : 0;
+  ::setsockopt(socket, SOL_SOCKET, SO_PASSRIGHTS, &value, sizeof(value));
 }
 
 bool send_message(int socket, std::span<const std::byte> head, std::span<const std::byte> body,
@@ -142,6 +168,8 @@ absl::Status Conductor::listen(const std::string& path) {
   if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return absl::ErrnoToStatus(errno, "bind " + path + ": is the run directory writable?");
   }
+  // Descriptors that wait in the socket of a refused client would be closed with it, on this thread.
+  permit_descriptors(socket.get(), false);
   ::chmod(path.c_str(), 0666);
   if (::listen(socket.get(), 128) != 0) return absl::ErrnoToStatus(errno, "listen on " + path);
   listener_ = std::move(socket);
@@ -165,6 +193,7 @@ void Conductor::accept_all() {
       return;
     }
     Peer peer = peer_of(socket.get());
+    permit_descriptors(socket.get(), true);
     Session* const session = open_session(std::move(peer), std::move(socket));
     if (session == nullptr) {
       state_.rejections().count(Rejection::limit_reached);
@@ -185,8 +214,9 @@ bool Conductor::answer(Session& session, const uroce_request& request, Reply& re
 void Conductor::read_session(Session& session) {
   Received in = receive_message(session.socket.get());
   if (in.nothing) return;
-  if (in.closed || in.bad || in.message.size() < sizeof(uroce_request)) {
-    close_async(std::move(in.fds));
+  const bool whole = in.message.size() >= sizeof(uroce_request) && !in.too_long;
+  if (in.closed || !whole) {
+    let_go(session, std::move(in.fds), false);
     session.close_pending = true;
     if (in.closed) return;
     state_.rejections().count(Rejection::malformed);
@@ -196,6 +226,10 @@ void Conductor::read_session(Session& session) {
   if (session.header == nullptr) session.idle_since = monotonic_now();
   uroce_request request;
   std::memcpy(&request, in.message.data(), sizeof(request));
+  if (in.no_room) {
+    let_go(session, std::move(in.fds), false);
+    return discard(session, request);
+  }
   Reply reply = handle(session, in.message, std::move(in.fds));
   if (reply.status == kParked) {
     return park(session, std::move(in.message), reply, monotonic_now() + kParkedLimit);
@@ -231,9 +265,37 @@ void Conductor::resume(Session& session) {
   if (!answer(session, request, reply)) session.close_pending = true;
 }
 
+void Conductor::discard(Session& session, const uroce_request& request) {
+  log(LogLevel::kWarning,
+      "no file descriptor is free for a request of %s, which is refused; raise the limit of open files (ulimit -n)",
+      session.program.c_str());
+  auto done = std::make_shared<std::atomic<bool>>(false);
+  session.discarding = Session::Discarded{request, monotonic_now() + kParkedLimit, done};
+  ++retrying_;
+  watch(session.socket.get(), tag_of(session.id, false), false);
+  session.stall_budget->closer().discard_message(session.socket.get(), std::move(done));
+}
+
+void Conductor::finish_discard(Session& session) {
+  const bool done = session.discarding->done->load(std::memory_order_acquire);
+  if (!done && monotonic_now() < session.discarding->deadline) return;
+  const uroce_request request = session.discarding->request;
+  session.discarding.reset();
+  --retrying_;
+  Reply reply;
+  reply.refuse(EMFILE, Rejection::limit_reached);
+  state_.rejections().count(Rejection::limit_reached);
+  if (done) watch(session.socket.get(), tag_of(session.id, false), true);
+  if (!done || !answer(session, request, reply)) session.close_pending = true;
+}
+
 void Conductor::retry_parked() {
   for (const auto& [id, session] : state_.sessions()) {
-    if (session->parked && session->parked->waiter == 0) resume(*session);
+    if (session->discarding) {
+      finish_discard(*session);
+    } else if (session->parked && session->parked->waiter == 0) {
+      resume(*session);
+    }
   }
 }
 
@@ -286,6 +348,7 @@ void Conductor::heartbeat(Nanos now, PollerCensus* census) {
     std::atomic_ref(session->header->yield).store(few, std::memory_order_relaxed);
     events_.send_owed(*session);
   }
+  state_.retry_closers();
   if (accept_paused_) {
     accept_paused_ = false;
     watch(listener_.get(), kListenerTag, true);

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 
@@ -14,8 +13,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <system_error>
 #include <thread>
 
+#include "mapping/helper_thread.h"
 #include "mapping/thread_state.h"
 #include "platform/clock.h"
 #include "platform/peer.h"
@@ -90,12 +91,8 @@ class ProcMemAccess::AccessThread {
   AccessThread(int memory, std::shared_ptr<StallBudget> stall_budget)
       : memory_(memory), stall_budget_(std::move(stall_budget)) {}
 
-  static void start(const std::shared_ptr<AccessThread>& self) {
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    self->thread_ = std::thread([self] { self->run(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  static bool start(const std::shared_ptr<AccessThread>& self) {
+    return start_helper_thread([self] { self->run(); }, &self->thread_);
   }
 
   void stop() {
@@ -209,7 +206,9 @@ ProcMemAccess::ProcMemAccess(MemoryFiles files, std::shared_ptr<StallBudget> sta
     : files_(std::move(files)),
       few_cores_(few_cores),
       access_thread_(std::make_shared<AccessThread>(files_.memory.get(), std::move(stall_budget))) {
-  AccessThread::start(access_thread_);
+  if (!AccessThread::start(access_thread_)) {
+    throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  }
   io_.context = this;
   io_.read = [](void* context, std::uint64_t address, std::byte* to, std::size_t bytes) {
     return static_cast<ProcMemAccess*>(context)->transfer(false, address, to, bytes) == 0;

@@ -1,11 +1,12 @@
 // How long the clients of one user may keep threads of the daemon waiting for their memory or files: a token bucket
-// of time (a burst, refilled slowly). Any thread.
+// of time (a burst, refilled slowly), and the thread that closes their descriptors. Any thread.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include "base/types.h"
+#include "mapping/closer.h"
 
 namespace uroce::daemon {
 
@@ -26,11 +27,14 @@ class StallBudget {
   }
   bool is_full(Nanos now) const { return paid_at_.load(std::memory_order_relaxed) <= now && stuck.load() == 0; }
 
+  Closer& closer() { return closer_; }
+
   /// Threads that are still blocked on this user's memory after their callers gave up.
   std::atomic<std::uint32_t> stuck{0};
 
  private:
   std::atomic<Nanos> paid_at_{0};  ///< when the budget will be full again
+  Closer closer_;
 };
 
 }  // namespace uroce::daemon

@@ -4,8 +4,6 @@
 #include <linux/fiemap.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -17,11 +15,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
-#include <functional>
 #include <mutex>
-#include <system_error>
-#include <thread>
 
+#include "mapping/helper_thread.h"
 #include "mapping/thread_state.h"
 #include "platform/clock.h"
 
@@ -31,21 +27,6 @@ namespace {
 constexpr auto kLook = std::chrono::milliseconds(1);
 // For a thread that is runnable but gets no processor.
 constexpr Nanos kLongest = kSecond;
-
-/// False: no thread could be started.
-bool start_thread(std::function<void()> function) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  bool started = true;
-  try {
-    std::thread(std::move(function)).detach();
-  } catch (const std::system_error&) {
-    started = false;
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return started;
-}
 
 // The pages of an overlay are those of a file in a lower layer, which any user may have provided. A file system
 // that reports where a file lies on disk (FIEMAP) is local.
@@ -102,13 +83,13 @@ bool is_memory_file(int fd) { return ::fcntl(fd, F_GET_SEALS) >= 0; }
 int examine(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts& out) {
   if (is_memory_file(fd)) return ask(fd, out);
   if (stall_budget->stuck.load() >= StallBudget::kMaxStuck) return ETIMEDOUT;
-  const int copy = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (copy < 0) return EBADF;
+  const auto copy = std::make_shared<ForeignFd>(UniqueFd(::fcntl(fd, F_DUPFD_CLOEXEC, 0)), stall_budget);
+  if (!copy->valid()) return errno == EMFILE ? EMFILE : EBADF;
   const auto answer = std::make_shared<Answer>();
-  const bool started = start_thread([answer, copy, stall_budget] {
+  const bool started = start_helper_thread([answer, copy, stall_budget] {
     answer->thread.store(static_cast<pid_t>(::syscall(SYS_gettid)));
     FileFacts facts;
-    const int error = ask(copy, facts);
+    const int error = ask(copy->get(), facts);
     bool late = false;
     {
       const std::lock_guard lock(answer->mutex);
@@ -116,28 +97,12 @@ int examine(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts&
       answer->facts = facts, answer->error = error, answer->done = true;
     }
     answer->given.notify_one();
-    ::close(copy);
     if (late) stall_budget->stuck.fetch_sub(1);
   });
-  // Without a thread the copy stays open: closing it might block for ever.
   if (!started) return ETIMEDOUT;
   if (!wait_for(*answer, *stall_budget)) return ETIMEDOUT;
   out = answer->facts;
   return answer->error;
-}
-
-void close_async(std::vector<UniqueFd> files) {
-  std::erase_if(files, [](const UniqueFd& file) { return !file.valid() || is_memory_file(file.get()); });
-  if (files.empty()) return;
-  const auto shared = std::make_shared<std::vector<UniqueFd>>(std::move(files));
-  if (start_thread([shared]() mutable { shared->clear(); })) return;
-  for (UniqueFd& file : *shared) static_cast<void>(file.release());
-}
-
-void close_async(UniqueFd file) {
-  std::vector<UniqueFd> files;
-  files.push_back(std::move(file));
-  close_async(std::move(files));
 }
 
 }  // namespace uroce::daemon

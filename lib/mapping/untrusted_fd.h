@@ -1,13 +1,14 @@
 // Descriptors that came from clients. Such a descriptor may refer to a file of a FUSE server that never answers, or
 // to a socket with SO_LINGER: then fstat, fstatfs and even close may block for ever. So unless the file is in
-// shared memory, helper threads make these calls, and the control thread gives up on one that gets stuck.
+// shared memory, helper threads make these calls, and the control thread gives up on one that gets stuck. Closing
+// even a file in shared memory may take long: the last close frees its pages.
 #pragma once
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <utility>
 
 #include "mapping/stall_budget.h"
 #include "platform/unique_fd.h"
@@ -27,8 +28,29 @@ bool is_memory_file(int fd);
 /// 0, EBADF, or ETIMEDOUT: no answer within the stall budget of the descriptor's owner.
 int examine(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts& out);
 
-/// Closes them without blocking the caller.
-void close_async(std::vector<UniqueFd> files);
-void close_async(UniqueFd file);
+/// A descriptor that came from a client, or at whose other end a client is: the closer of the user closes it.
+class ForeignFd {
+ public:
+  ForeignFd() = default;
+  ForeignFd(UniqueFd file, std::shared_ptr<StallBudget> owner) : file_(std::move(file)), owner_(std::move(owner)) {}
+  ~ForeignFd() { reset(); }
+  ForeignFd(ForeignFd&& from) noexcept = default;
+  ForeignFd& operator=(ForeignFd&& from) noexcept {
+    reset();
+    file_ = std::move(from.file_);
+    owner_ = std::move(from.owner_);
+    return *this;
+  }
+
+  int get() const { return file_.get(); }
+  bool valid() const { return file_.valid(); }
+  void reset() noexcept {
+    if (file_.valid()) owner_->closer().close(std::move(file_));
+  }
+
+ private:
+  UniqueFd file_;
+  std::shared_ptr<StallBudget> owner_;
+};
 
 }  // namespace uroce::daemon

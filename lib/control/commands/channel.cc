@@ -6,13 +6,16 @@ namespace uroce::daemon::commands {
 
 int create_channel(Call& call) {
   if (!call.no_body()) return EINVAL;
-  auto channel = std::make_unique<ChannelObject>();
-  channel->charge = call.state.charge(call.session, {.descriptors = 1});
-  if (!channel->charge) return EMFILE;
-  if (!open_record_socket(channel->writer, call.reply.fds.emplace_back())) {
+  Charge charge = call.state.charge(call.session, {.descriptors = 1});
+  if (!charge) return EMFILE;
+  UniqueFd writer;
+  if (!open_record_socket(writer, call.reply.fds.emplace_back())) {
     call.reply.fds.clear();
     return EMFILE;
   }
+  auto channel = std::make_unique<ChannelObject>();
+  channel->charge = std::move(charge);
+  channel->writer = {std::move(writer), call.session.stall_budget};
   call.reply.put(uroce_handle{call.session.channels.add(std::move(channel)), 0});
   return 0;
 }

@@ -81,8 +81,9 @@ int hello(Call& call) {
   doors = {*bells, *header};
   session.header = reinterpret_cast<uroce_session_header*>(header->data);
   if (const int error = make_ports(session, doors, workers)) return fail(session, error);
-  UniqueFd event_reader;
-  if (!open_record_socket(session.events, event_reader)) return fail(session, EMFILE);
+  UniqueFd event_writer, event_reader;
+  if (!open_record_socket(event_writer, event_reader)) return fail(session, EMFILE);
+  session.events = {std::move(event_writer), session.stall_budget};
 
   uroce_session_header& h = *session.header;
   h.workers = workers;

@@ -59,7 +59,7 @@ int alloc_dm(Call& call) {
   Charge charge = call.state.charge(call.session, {.descriptors = 1});
   if (!charge) return EMFILE;
   auto dm = std::make_unique<DmObject>();
-  dm->memory = std::move(call.fds[0]);
+  dm->memory = {std::move(call.fds[0]), call.session.stall_budget};
   dm->length = request.length;
   dm->charge = std::move(charge);
   call.reply.put(uroce_handle{call.session.dms.add(std::move(dm)), 0});

@@ -1,4 +1,5 @@
 // REG_MR, REREG_MR, ALLOC_NULL_MR, ALLOC_FAST_MR, DEREG_MR.
+#include <bit>
 #include <system_error>
 
 #include "control/commands/command.h"
@@ -108,8 +109,18 @@ int setup_proc_mem_access(Call& call, const uroce_reg_mr_request& request) {
   return error == EFAULT ? EFAULT : EPERM;
 }
 
+/// Whether each descriptor holds a piece. Closing a file that no mapping keeps may take long.
+bool all_used(const Call& call, const uroce_reg_mr_request& request) {
+  std::uint64_t used = 0;
+  for (const uroce_mr_piece& piece : std::span(request.piece, request.piece_count)) {
+    if (piece.fd < call.fds.size()) used |= std::uint64_t{1} << piece.fd;
+  }
+  return static_cast<std::size_t>(std::popcount(used)) == call.fds.size();
+}
+
 int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory::Region& region) {
   Session& session = call.session;
+  if (!all_used(call, request)) return EINVAL;
   region.client_address = request.addr;
   if (request.piece_count == 0) {
     if (const int error = setup_proc_mem_access(call, request)) return error;
@@ -208,6 +219,7 @@ int relocate(Call& call, const uroce_rereg_mr_request& request, const MrObject& 
     return locate(call, request.mr, next, region);
   }
   const bool writes = (request.mr.access & kWritingAccess) != 0;
+  if (!call.fds.empty()) return EINVAL;
   if (writes && !mr.writable && !mr.indirect) return EINVAL;
   next.hold = mr.hold;
   next.indirect = mr.indirect;

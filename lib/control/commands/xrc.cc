@@ -14,7 +14,7 @@ int open_domain(Call& call, std::uint32_t flags, std::shared_ptr<XrcDomain>& out
   if (of_file) {
     if (call.fds.size() != 1) return EINVAL;
     const int error = examine(call.fds[0].get(), call.session.stall_budget, info);
-    if (error != 0) return error == ETIMEDOUT ? error : EINVAL;
+    if (error != 0) return error == ETIMEDOUT || error == EMFILE ? error : EINVAL;
     out = call.state.find_xrc_domain(info.device, info.inode);
   }
   if (out != nullptr) return (flags & O_EXCL) != 0 ? EINVAL : 0;
@@ -23,7 +23,7 @@ int open_domain(Call& call, std::uint32_t flags, std::shared_ptr<XrcDomain>& out
   if (!of_file) return 0;
   out->device = info.device;
   out->inode = info.inode;
-  out->file = std::move(call.fds[0]);
+  out->file = {std::move(call.fds[0]), call.session.stall_budget};
   call.state.publish_xrc_domain(out);
   return 0;
 }

@@ -48,7 +48,8 @@ TEST(ForeignFile, WhatIsLetGoIsClosed) {
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const UniqueFd reader(ends[0]);
-  close_async(UniqueFd(ends[1]));
+  StallBudget budget;
+  budget.closer().close(UniqueFd(ends[1]));
   char byte;
   EXPECT_EQ(::read(reader.get(), &byte, 1), 0);
 }
@@ -62,7 +63,7 @@ TEST(ForeignFile, OneThatNobodyAnswersForHoldsNobodyForLong) {
   FileFacts facts;
   EXPECT_LT(time_of([&] { EXPECT_EQ(examine(file.get(), stall_budget, facts), ETIMEDOUT); }), kBounded);
   EXPECT_EQ(stall_budget->stuck.load(), 1u);
-  EXPECT_LT(time_of([&] { close_async(std::move(file)); }), kBounded);
+  EXPECT_LT(time_of([&] { stall_budget->closer().close(std::move(file)); }), kBounded);
   silent.answer();
   const Nanos end = monotonic_now() + 10 * kSecond;
   while (stall_budget->stuck.load() != 0 && monotonic_now() < end) std::this_thread::yield();
