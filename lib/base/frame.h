@@ -17,6 +17,7 @@ struct Frame {
   std::uint32_t length = 0;    ///< bytes used
   std::uint32_t capacity = 0;  ///< bytes usable at data
   std::uint32_t flags = 0;     ///< FrameFlag
+  std::uint32_t sender = 0;    ///< QPN of the QP of this port that sent it; 0: none, or it came from the wire
   void* handle = nullptr;      ///< the device's own (an rte_mbuf, a slot)
 
   std::span<const std::byte> bytes() const { return {data, length}; }

@@ -232,7 +232,8 @@ inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packe
     ++counters.drop_bad_pkey;
     return wire::ParseVerdict::kOk;
   }
-  if (qp.common.type != QpType::kUd && !is_on_path(packet, qp.common.path_v4, qp.path_v6)) {
+  if (qp.common.type != QpType::kUd &&
+      (packet.sender != qp.common.peer_sender || !is_on_path(packet, qp.common.path_v4, qp.path_v6))) {
     ++counters.drop_wrong_source;
     return wire::ParseVerdict::kOk;
   }
@@ -384,6 +385,7 @@ bool Transport::Impl::answer(Qp& qp, TxBurst& burst, std::uint32_t& budget) {
 /// One turn of a QP: first what it owes its peer, then its own requests. True: it has more to send.
 bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   std::uint32_t budget = config.quantum_packets;
+  const std::size_t begin = burst.count;
   bool more = responder::owes(qp) && answer(qp, burst, budget);
   if (qp.common.send_state == SendState::kReady && (!qp.requester.paced || rate_limit::admit(*this, qp, budget))) {
     const std::size_t first = burst.count;
@@ -392,6 +394,7 @@ bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
     if (qp.requester.paced) [[unlikely]]
       rate_limit::charge(*this, qp, burst.frames.subspan(first, burst.count - first));
   }
+  for (std::size_t i = begin; i < burst.count; ++i) burst.frames[i].sender = qp.common.qpn.value;
   check_cqs(qp);
   return more && qp.common.state != QpState::kErr;
 }

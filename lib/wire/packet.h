@@ -36,6 +36,7 @@ struct RxPacket {
   PacketState state = PacketState::kIcrcPending;
   std::uint32_t crc_before_psn = 0;  ///< kIcrcResumable: state of the ICRC before the BTH's last word
   std::uint16_t vlan = 0;            ///< TCI, 0 when untagged
+  std::uint32_t sender = 0;          ///< base::Frame::sender; parse() leaves it
   Mac source_mac{};
   bool icrc_pending() const { return state <= PacketState::kIcrcResumable; }
   bool placed() const { return state == PacketState::kPlaced; }

@@ -30,12 +30,14 @@ class PacketRing {
       : frame_bytes_(frame_bytes), bytes_(std::make_unique<std::byte[]>(std::size_t{kSlots} * frame_bytes)) {}
 
   /// False: full, or the frame is longer than a slot; the frame is lost as on any full receive ring.
-  bool push(std::span<const std::byte> frame, SteerReason reason = SteerReason::kVerified) {
+  bool push(std::span<const std::byte> frame, SteerReason reason = SteerReason::kVerified,
+            std::uint32_t sender = 0) {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
     if (head - tail_.load(std::memory_order_acquire) >= kSlots || frame.size() > frame_bytes_) return false;
     std::memcpy(slot(head), frame.data(), frame.size());
     lengths_[head % kSlots] = static_cast<std::uint32_t>(frame.size());
     reasons_[head % kSlots] = reason;
+    senders_[head % kSlots] = sender;
     head_.store(head + 1, std::memory_order_seq_cst);
     return true;
   }
@@ -47,6 +49,8 @@ class PacketRing {
   }
   /// Why the oldest frame was steered here.
   SteerReason reason() const { return reasons_[tail_.load(std::memory_order_relaxed) % kSlots]; }
+  /// base::Frame::sender of the oldest frame.
+  std::uint32_t sender() const { return senders_[tail_.load(std::memory_order_relaxed) % kSlots]; }
   void pop() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
   bool empty() const { return head_.load(std::memory_order_seq_cst) == tail_.load(std::memory_order_relaxed); }
 
@@ -57,6 +61,7 @@ class PacketRing {
   std::unique_ptr<std::byte[]> bytes_;
   std::uint32_t lengths_[kSlots] = {};
   SteerReason reasons_[kSlots] = {};
+  std::uint32_t senders_[kSlots] = {};
   alignas(64) std::atomic<std::uint32_t> head_{0};
   alignas(64) std::atomic<std::uint32_t> tail_{0};
 };

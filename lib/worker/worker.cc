@@ -57,7 +57,7 @@ void WorkerCore::receive(std::span<const base::Frame> frames, Nanos now) {
       if (next + 1 < frames.size()) __builtin_prefetch(frames[next + 1].data);
       const wire::ParseOptions options{
           .check_icrc = true, .check_ip_checksum = (frame.flags & base::kIpChecksumGood) == 0, .defer_icrc = true};
-      if (!classify(frame.bytes(), options, ahead_[count], now)) continue;
+      if (!classify(frame, options, ahead_[count], now)) continue;
       transport_.prefetch(ahead_[count].bth.dest_qpn);
       ++count;
     }
@@ -73,11 +73,13 @@ wire::ParseVerdict WorkerCore::deliver(wire::RxPacket& packet, Nanos now) {
   return transport_.receive(packet, now);
 }
 
-void WorkerCore::deliver_steered(std::span<const std::byte> frame, bool icrc_pending, Nanos now) {
+void WorkerCore::deliver_steered(std::span<const std::byte> frame, std::uint32_t sender, bool icrc_pending,
+                                 Nanos now) {
   const wire::ParseOptions options{
       .check_icrc = icrc_pending, .check_ip_checksum = false, .defer_icrc = icrc_pending};
   wire::RxPacket packet;
   if (!wire::accepted(wire::parse(frame, options, packet))) return;  // the sending worker accepted it
+  packet.sender = sender;
   const wire::ParseVerdict verdict = deliver(packet, now);
   if (icrc_pending) count_verdict(verdict);
 }
@@ -90,9 +92,11 @@ bool WorkerCore::is_for_us(const wire::RxPacket& packet) {
   return false;
 }
 
-bool WorkerCore::classify(std::span<const std::byte> frame, const wire::ParseOptions& options, wire::RxPacket& out,
+bool WorkerCore::classify(const base::Frame& from, const wire::ParseOptions& options, wire::RxPacket& out,
                           Nanos now) {
+  const std::span<const std::byte> frame = from.bytes();
   const wire::ParseVerdict verdict = prediction_.parse(frame, options, out);
+  out.sender = from.sender;
   if (wire::accepted(verdict)) [[likely]] {
     if (!is_for_us(out)) [[unlikely]] {
       count_verdict(wire::ParseVerdict::kOk);
@@ -101,14 +105,14 @@ bool WorkerCore::classify(std::span<const std::byte> frame, const wire::ParseOpt
     }
     if (config_.workers == 1) return true;
     if (out.multicast) {
-      steer_to_others(frame);
+      steer_to_others(from);
       return true;
     }
     const std::uint32_t owner = worker_of(out.bth.dest_qpn);
     if (owner == config_.index || owner >= config_.workers) return true;
     const bool pending = verdict == wire::ParseVerdict::kIcrcPending;
     if (!pending) count_verdict(verdict);
-    steer(owner, frame, pending ? SteerReason::kIcrcPending : SteerReason::kVerified);
+    steer(owner, frame, pending ? SteerReason::kIcrcPending : SteerReason::kVerified, from.sender);
     return false;
   }
   count_verdict(verdict);
@@ -127,15 +131,16 @@ void WorkerCore::receive_not_roce(std::span<const std::byte> frame, Nanos now) {
   link_dirty_ = true;
 }
 
-void WorkerCore::steer_to_others(std::span<const std::byte> frame) {
+void WorkerCore::steer_to_others(const base::Frame& frame) {
   for (std::uint32_t i = 0; i < config_.workers; ++i) {
-    if (i != config_.index) steer(i, frame, SteerReason::kVerified);
+    if (i != config_.index) steer(i, frame.bytes(), SteerReason::kVerified, frame.sender);
   }
 }
 
-void WorkerCore::steer(std::uint32_t worker, std::span<const std::byte> frame, SteerReason reason) {
+void WorkerCore::steer(std::uint32_t worker, std::span<const std::byte> frame, SteerReason reason,
+                       std::uint32_t sender) {
   WorkerCore& other = *shared_.workers[worker];
-  const bool taken = other.from_[config_.index]->push(frame, reason);
+  const bool taken = other.from_[config_.index]->push(frame, reason, sender);
   ++(taken ? counters_.steered_away : counters_.steer_dropped);
   other.wake();
 }
@@ -147,8 +152,8 @@ bool WorkerCore::receive_steered(Nanos now) {
       const std::span<const std::byte> frame = ring->front();
       if (frame.empty()) break;
       switch (ring->reason()) {
-        case SteerReason::kVerified: deliver_steered(frame, false, now); break;
-        case SteerReason::kIcrcPending: deliver_steered(frame, true, now); break;
+        case SteerReason::kVerified: deliver_steered(frame, ring->sender(), false, now); break;
+        case SteerReason::kIcrcPending: deliver_steered(frame, ring->sender(), true, now); break;
         case SteerReason::kNotRoce: receive_not_roce(frame, now); break;
         case SteerReason::kToFlows: dispatch_to_flows(frame, now); break;
         case SteerReason::kToSniffers: sniff(frame, now); break;

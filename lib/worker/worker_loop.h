@@ -201,7 +201,7 @@ class WorkerLoop final : private PortControl {
       const std::size_t n = core_.next_link_frame({frame.data, frame.capacity});
       if (n == 0) break;
       frame.length = static_cast<std::uint32_t>(n);
-      frame.flags = 0;
+      frame.flags = frame.sender = 0;
       sent = true;
       core_.sniff({&frame, 1}, now);
       if (!offer(1)) return sent;

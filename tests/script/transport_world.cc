@@ -191,7 +191,7 @@ void TransportWorld::take_packets() {
   std::array<base::Frame, kFrames> frames;
   for (;;) {
     for (std::size_t i = 0; i < kFrames; ++i) {
-      frames[i] = {buffer.data() + i * frame_bytes_, 0, frame_bytes_, 0, nullptr};
+      frames[i] = {buffer.data() + i * frame_bytes_, 0, frame_bytes_, 0, 0, nullptr};
     }
     proto::TxBurst burst{std::span(frames).first(std::min(kFrames, room_)), 0};
     transport().transmit(burst, now);

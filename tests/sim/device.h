@@ -27,12 +27,12 @@ class SimDevice {
   SimDevice& operator=(const SimDevice&) = delete;
 
   // The world's side.
-  void arrive(std::span<const std::byte> bytes) {
+  void arrive(std::span<const std::byte> bytes, std::uint32_t sender) {
     // Exactly as long as the frame, so that a sanitizer sees who reads past its end.
     auto* const data = new std::byte[bytes.size()];
     std::copy(bytes.begin(), bytes.end(), data);
     const auto length = static_cast<std::uint32_t>(bytes.size());
-    arrived_.push_back({data, length, length, offload_ ? std::uint32_t{base::kIpChecksumGood} : 0, data});
+    arrived_.push_back({data, length, length, offload_ ? std::uint32_t{base::kIpChecksumGood} : 0, sender, data});
   }
   /// How many frames the next calls of transmit() take together.
   void set_credit(std::size_t frames) { credit_ = frames; }
@@ -41,13 +41,13 @@ class SimDevice {
   bool has_arrivals() const { return !arrived_.empty(); }
   /// Whether the last transmit() left frames with the caller.
   bool refused() const { return refused_; }
-  /// Calls sent(bytes) for each frame transmitted since the last call.
+  /// Calls sent(frame) for each frame transmitted since the last call.
   template <class Sent>
   void take_sent(Sent&& sent) {
     while (!sent_.empty()) {
       const base::Frame frame = sent_.front();
       sent_.pop_front();
-      sent(frame.bytes());
+      sent(frame);
       give_buffer(frame);
     }
   }
@@ -93,7 +93,7 @@ class SimDevice {
     }
     std::byte* const data = free_.back();
     free_.pop_back();
-    return {.data = data, .length = 0, .capacity = kFrameBytes, .flags = 0, .handle = nullptr};
+    return {.data = data, .length = 0, .capacity = kFrameBytes, .flags = 0, .sender = 0, .handle = nullptr};
   }
   void give_buffer(const base::Frame& frame) { free_.push_back(frame.data); }
 

@@ -113,7 +113,10 @@ void Host::disturb(Worker& worker) {
 
 void Host::arrive(std::span<const std::byte> frame) {
   const std::uint32_t flow = (dest_qpn_of(frame) * 2654435761u) >> 16;
-  workers_[flow % workers_.size()]->device.arrive(frame);
+  // A frame to this host's own address would come back with its sender (drivers/packet/loopback).
+  const bool own = frame.size() >= 12 && std::memcmp(frame.data(), frame.data() + 6, 6) == 0;
+  const auto sender = own ? senders_.find(dest_qpn_of(frame)) : senders_.end();
+  workers_[flow % workers_.size()]->device.arrive(frame, sender != senders_.end() ? sender->second : 0);
 }
 
 void Host::in_next_step(std::function<void()> act) {

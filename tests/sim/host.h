@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -149,10 +150,11 @@ class Host {
       Worker& worker = *workers_[(first_ + i) % workers_.size()];
       disturb(worker);
       worker.loop.step(now);
-      worker.device.take_sent([&](std::span<const std::byte> frame) {
-        if (!is_roce(frame)) return;  // of the link stack
+      worker.device.take_sent([&](const base::Frame& frame) {
+        if (!is_roce(frame.bytes())) return;  // of the link stack
         ++frames_sent_;
-        sent(frame);
+        senders_[dest_qpn_of(frame.bytes())] = frame.sender;
+        sent(frame.bytes());
       });
     }
     ++first_;
@@ -208,6 +210,7 @@ class Host {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<Posted>> commands_;
   std::uint32_t first_ = 0;
+  std::unordered_map<std::uint32_t, std::uint32_t> senders_;  ///< of frames, by destination QPN
   std::uint64_t frames_sent_ = 0;
 };
 

@@ -41,12 +41,13 @@ class WireDevice {
   }
   std::size_t allocate(std::span<base::Frame> frames) {
     const std::size_t count = std::min<std::size_t>(frames.size(), free_count_);
-    for (base::Frame& frame : frames.first(count)) frame = {free_[--free_count_], 0, kFrameBytes, 0, this};
+    for (base::Frame& frame : frames.first(count)) frame = {free_[--free_count_], 0, kFrameBytes, 0, 0, this};
     return count;
   }
   std::size_t transmit(std::span<base::Frame> frames) {
     std::copy(frames.begin(), frames.end(),
               peer_->arrived_.begin() + static_cast<std::ptrdiff_t>(peer_->arrived_count_));
+    for (std::size_t i = 0; i < frames.size(); ++i) peer_->arrived_[peer_->arrived_count_ + i].sender = 0;
     peer_->arrived_count_ += frames.size();
     return frames.size();
   }

@@ -21,6 +21,7 @@ void to_frame(rte_mbuf* mbuf, base::Frame& frame) {
   frame.capacity = static_cast<std::uint32_t>(mbuf->buf_len - mbuf->data_off);
   const bool good = (mbuf->ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK) == RTE_MBUF_F_RX_IP_CKSUM_GOOD;
   frame.flags = good ? base::kIpChecksumGood : 0u;
+  frame.sender = 0;
   frame.handle = mbuf;
 }
 

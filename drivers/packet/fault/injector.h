@@ -139,6 +139,7 @@ class Injector {
     if (copy.capacity < frame.length) return inner_.discard(std::span(&copy, 1)), false;
     std::memcpy(copy.data, frame.data, frame.length);
     copy.length = frame.length;
+    copy.sender = frame.sender;
     copy.flags = received ? (frame.flags & base::kIpChecksumGood) | kCopy : frame.flags;
     copies_out_ |= received;
     return true;

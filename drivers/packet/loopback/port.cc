@@ -36,7 +36,8 @@ Port::~Port() {
 std::size_t Port::allocate(std::span<base::Frame> frames) {
   const std::size_t count = std::min(frames.size(), free_.size());
   for (base::Frame& frame : frames.first(count)) {
-    frame = {.data = free_.back(), .length = 0, .capacity = stride_, .flags = 0, .handle = free_.back()};
+    frame = {
+        .data = free_.back(), .length = 0, .capacity = stride_, .flags = 0, .sender = 0, .handle = free_.back()};
     free_.pop_back();
   }
   return count;

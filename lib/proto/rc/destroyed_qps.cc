@@ -17,6 +17,7 @@ void DestroyedQps::note(const Qp& qp, Nanos now) {
           .epsn = qp.responder.epsn,
           .msn = qp.responder.msn,
           .path_v4 = {qp.common.path_v4[0], qp.common.path_v4[1]},
+          .peer_sender = qp.common.peer_sender,
           .pkey = qp.common.pkey,
           .service = qp.common.service,
           .listed = note.listed,
@@ -53,7 +54,7 @@ bool DestroyedQps::receive(Context& context, wire::RxPacket& packet) {
   if (context.now >= note.until || info.service != note.service || !info.has(wire::kRequest)) return false;
   if (!info.has(wire::kSend | wire::kWrite) || !packet.bth.psn.before(note.epsn)) return false;
   if ((packet.bth.pkey & 0x7fff) != (note.pkey & 0x7fff)) return false;
-  if (!is_on_path(packet, note.path_v4, note.path_v6.data())) return false;
+  if (packet.sender != note.peer_sender || !is_on_path(packet, note.path_v4, note.path_v6.data())) return false;
   if (packet.icrc_pending() && wire::verify_icrc(packet) != wire::ParseVerdict::kOk) return false;
   ++context.counters.duplicate_request;
   if (packet.bth.ack_req) owe(slot, packet.bth.psn);
@@ -71,8 +72,10 @@ void DestroyedQps::transmit(Context& context, TxBurst& burst) {
                         .pkey = note.pkey,
                         .dest_qpn = note.dest_qpn,
                         .psn = note.owed_psn};
+    const std::size_t begin = burst.count;
     context.counters.acks_sent +=
         responder::send_acknowledge(context, burst, note.path, bth, wire::kAckUnlimited, note.msn);
+    for (std::size_t i = begin; i < burst.count; ++i) burst.frames[i].sender = note.qpn.value;
   }
 }
 

@@ -48,6 +48,7 @@ class DestroyedQps {
     Psn epsn, owed_psn;
     Msn msn;
     std::uint32_t path_v4[2] = {};
+    std::uint32_t peer_sender = 0;
     std::uint16_t pkey = 0;
     wire::Service service{};
     bool owed = false;

@@ -165,6 +165,11 @@ struct Common {
   PdId pd;
   std::uint32_t mtu = 1024;
   std::uint32_t path_v4[2] = {};  ///< source and destination that packets must have, as in the IPv4 header
+  union {
+    std::uint32_t qkey = 0;  ///< UD
+    /// Connected: base::Frame::sender of the peer's packets. The peer's QPN if it is a QP of this port, else 0.
+    std::uint32_t peer_sender;
+  };
 };
 
 /// The responder's expected PSN and outstanding acknowledge (IBTA vol. 1, 9.7: Reliable Service, responder side).

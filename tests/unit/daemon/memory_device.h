@@ -33,17 +33,22 @@ class MemoryDevice {
   /// How many frames transmit() accepts, until it is set again.
   void set_credit(std::size_t frames) { credit_ = frames; }
   /// A frame from outside.
-  void inject(std::span<const std::byte> bytes) { accept({bytes.begin(), bytes.end()}); }
+  void inject(std::span<const std::byte> bytes) { accept({{bytes.begin(), bytes.end()}, 0}); }
   std::size_t outstanding() const { return outstanding_; }
 
   std::size_t receive(std::span<base::Frame> frames) {
     std::lock_guard lock(mutex_);
     const std::size_t n = std::min(frames.size(), queue_.size());
     for (std::size_t i = 0; i < n; ++i) {
-      auto* bytes = new std::vector<std::byte>(std::move(queue_.front()));
+      const std::uint32_t sender = queue_.front().sender;
+      auto* bytes = new std::vector<std::byte>(std::move(queue_.front().bytes));
       queue_.pop_front();
-      frames[i] = {bytes->data(), static_cast<std::uint32_t>(bytes->size()),
-                   static_cast<std::uint32_t>(bytes->size()), 0, bytes};
+      frames[i] = {bytes->data(),
+                   static_cast<std::uint32_t>(bytes->size()),
+                   static_cast<std::uint32_t>(bytes->size()),
+                   0,
+                   sender,
+                   bytes};
     }
     return n;
   }
@@ -52,7 +57,7 @@ class MemoryDevice {
   }
   std::size_t allocate(std::span<base::Frame> frames) {
     for (base::Frame& frame : frames) {
-      frame = {new std::byte[kFrameBytes], 0, kFrameBytes, 0, nullptr};
+      frame = {new std::byte[kFrameBytes], 0, kFrameBytes, 0, 0, nullptr};
       ++outstanding_;
     }
     return frames.size();
@@ -61,7 +66,8 @@ class MemoryDevice {
     const std::size_t n = std::min(frames.size(), credit_);
     credit_ -= credit_ == kUnlimited ? 0 : n;
     for (base::Frame& frame : frames.first(n)) {
-      (peer_ != nullptr ? *peer_ : *this).accept({frame.data, frame.data + frame.length});
+      const std::uint32_t sender = peer_ == nullptr ? frame.sender : 0;
+      (peer_ != nullptr ? *peer_ : *this).accept({{frame.data, frame.data + frame.length}, sender});
     }
     discard(frames.first(n));
     sent_ += n;
@@ -94,7 +100,12 @@ class MemoryDevice {
 
   net::RxFilter rx_filter_ = net::RxFilter::kRoceOnly;
 
-  void accept(std::vector<std::byte> frame) {
+  struct Queued {
+    std::vector<std::byte> bytes;
+    std::uint32_t sender;  ///< base::Frame::sender
+  };
+
+  void accept(Queued frame) {
     {
       std::lock_guard lock(mutex_);
       queue_.push_back(std::move(frame));
@@ -104,7 +115,7 @@ class MemoryDevice {
 
   int wake_;
   std::mutex mutex_;
-  std::deque<std::vector<std::byte>> queue_;
+  std::deque<Queued> queue_;
   MemoryDevice* peer_ = nullptr;
   std::size_t credit_ = kUnlimited;
   std::size_t outstanding_ = 0;

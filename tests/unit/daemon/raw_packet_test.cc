@@ -327,7 +327,7 @@ TEST_P(RawPacketTest, ASnifferSeesTheChecksumThatThePortFillsIn) {
   wire::Ipv4Header ip;
   ip.total_length = kFrame - 14;
   ip.emit(client->data + 14);
-  const base::Frame frame{client->data, kFrame, kFrame, base::kIpChecksumNeeded, nullptr};
+  const base::Frame frame{client->data, kFrame, kFrame, base::kIpChecksumNeeded, 0, nullptr};
   daemon.cores[0]->sniff({&frame, 1}, 0);
   ASSERT_EQ(client->poll().size(), 1u);
   EXPECT_EQ(wire::Ipv4Header::parse(client->data + 8192 + 14).checksum, ip.right_checksum());

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -9,6 +10,8 @@
 #include "platform/record_socket.h"
 #include "test_client.h"
 #include "test_daemon.h"
+#include "wire/bytes.h"
+#include "wire/icrc.h"
 
 namespace uroce::daemon::testing {
 namespace {
@@ -91,6 +94,68 @@ TEST_P(TransferTest, ASendFindsTheReceiveAndBothComplete) {
     return received == 1 && sent == 1;
   }));
   EXPECT_EQ(std::memcmp(data + 4096, "ping", 4), 0);
+}
+
+TEST_P(TransferTest, AQpThatIsNotThePeerSendsNothingIntoAConnection) {
+  TestClient forger(*daemon.conductor, 65534);
+  forger.hello();
+  const std::uint32_t forgers_pd = forger.alloc_pd();
+  ClientCq forgers_cq = forger.create_cq(64);
+  std::byte* forged = nullptr;
+  const Reply mr = forger.reg_mr(forgers_pd, kBase, 4096, kAllAccess, forged);
+  ASSERT_EQ(mr.status, 0);
+  std::memcpy(forged, "forged", 6);
+  const uroce_sge from_forger{kBase, 6, TestClient::value<uroce_reg_mr_response>(mr).lkey};
+  const uroce_sge from = sge(0, 4), to = sge(4096, 100);
+  b.post_recv(5, std::span(&to, 1));
+  uroce_sq_entry entry = write(0);
+  entry.opcode = UROCE_WR_SEND;
+  // QPs of the other user, of either worker, with the peer's number and PSN and from its address.
+  for (int i = 0; i < 4; ++i) {
+    ClientQp c = forger.create_qp(TestClient::qp_request(forgers_pd, forgers_cq.made.handle));
+    ASSERT_EQ(forger.connect(c, b.made.qpn, ipv4(1).bytes), 0);
+    c.post_send(entry, std::span(&from_forger, 1));
+    daemon.settle();
+    EXPECT_EQ(cq.ring.peek(), nullptr);
+    ASSERT_EQ(forger.destroy(UROCE_CMD_DESTROY_QP, c.made.handle), 0);
+  }
+  std::memcpy(data, "true", 4);
+  a.post_send(entry, std::span(&from, 1));
+  int received = 0, sent = 0;
+  ASSERT_TRUE(daemon.run_until([&] {
+    while (const uroce_cqe* e = cq.ring.peek()) {
+      EXPECT_EQ(e->status, UROCE_WC_SUCCESS);
+      (e->opcode == UROCE_WC_RECV ? received : sent) += 1;
+      cq.ring.pop();
+    }
+    cq.ring.publish();
+    return received == 1 && sent == 1;
+  }));
+  EXPECT_EQ(std::memcmp(data + 4096, "true", 4), 0);
+}
+
+TEST_P(TransferTest, AFrameFromTheWireDoesNotPassForAQpOfThisPort) {
+  const uroce_sge to = sge(4096, 100);
+  b.post_recv(5, std::span(&to, 1));
+  wire::PathAddress path;
+  path.source_mac = path.dest_mac = daemon.devices[0].info().mac;
+  path.source = path.dest = ipv4(1);
+  const wire::FrameTemplate headers(path);
+  std::array<std::byte, 256> frame{};
+  constexpr std::size_t kCovered = wire::kBthBytes + 8;
+  std::byte* at = frame.data() + headers.emit(frame.data(), kCovered + wire::kIcrcBytes);
+  wire::Bth bth;
+  bth.opcode = wire::opcode(wire::Service::kRc, wire::Operation::kSendOnly);
+  bth.dest_qpn = Qpn{b.made.qpn};
+  bth.emit(at);
+  at += kCovered;
+  wire::store_raw(at, wire::icrc_of(frame.data() + headers.ip_offset(), headers.ip_bytes(), kCovered));
+  daemon.devices[0].inject(std::span(frame).first(headers.header_bytes() + kCovered + wire::kIcrcBytes));
+  daemon.settle();
+  EXPECT_EQ(cq.ring.peek(), nullptr);
+  std::uint64_t dropped = 0;
+  for (const auto& core : daemon.cores) dropped += core->transport().counters().drop_wrong_source;
+  EXPECT_EQ(dropped, 1u);
 }
 
 TEST_P(TransferTest, AnArmedCqWritesItsCookieOnce) {

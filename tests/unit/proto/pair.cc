@@ -284,7 +284,7 @@ std::vector<Packet> Pair::take(End& from) {
   std::vector<std::byte> buffer(kFrames * kBytes);
   std::array<base::Frame, kFrames> frames;
   for (;;) {
-    for (std::uint32_t i = 0; i < kFrames; ++i) frames[i] = {buffer.data() + i * kBytes, 0, kBytes, 0, nullptr};
+    for (std::uint32_t i = 0; i < kFrames; ++i) frames[i] = {buffer.data() + i * kBytes, 0, kBytes, 0, 0, nullptr};
     TxBurst burst{frames, 0};
     from.transport->transmit(burst, now);
     if (burst.count == 0) return out;

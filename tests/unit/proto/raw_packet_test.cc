@@ -38,7 +38,7 @@ class RawEnd : public End {
     std::vector<std::byte> buffer(at_once * kRoom);
     std::vector<base::Frame> frames(at_once);
     for (;;) {
-      for (std::size_t i = 0; i < at_once; ++i) frames[i] = {buffer.data() + i * kRoom, 0, kRoom, 0, nullptr};
+      for (std::size_t i = 0; i < at_once; ++i) frames[i] = {buffer.data() + i * kRoom, 0, kRoom, 0, 0, nullptr};
       TxBurst burst{frames, 0};
       transport->transmit(burst, 0);
       if (burst.count == 0) return out;

@@ -392,7 +392,7 @@ TEST(Responder, KeyRetiredWhileAReadIsAnsweredIsAnAccessError) {
   pair.a.post(read_of(pair, 2000));
   for (const Packet& packet : pair.take(pair.a)) pair.deliver(pair.b, packet);
   std::vector<std::byte> buffer(1024);
-  base::Frame frame{buffer.data(), 0, 1024, 0, nullptr};
+  base::Frame frame{buffer.data(), 0, 1024, 0, 0, nullptr};
   TxBurst burst{{&frame, 1}, 0};
   pair.b.transport->transmit(burst, pair.now);
   ASSERT_EQ(burst.count, 1u);

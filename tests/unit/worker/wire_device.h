@@ -37,7 +37,7 @@ class WireDevice {
   std::size_t allocate(std::span<base::Frame> frames) {
     std::size_t n = 0;
     for (; n < frames.size() && !free_.empty(); ++n) {
-      frames[n] = {free_.back(), 0, kFrameBytes, 0, this};
+      frames[n] = {free_.back(), 0, kFrameBytes, 0, 0, this};
       free_.pop_back();
     }
     return n;
@@ -47,7 +47,7 @@ class WireDevice {
     for (; n < frames.size() && peer_->head_ - peer_->tail_ < kRing; ++n) {
       base::Frame& frame = frames[n];
       if ((frame.flags & base::kIpChecksumNeeded) != 0) fill_checksum(frame);
-      frame.flags = 0;
+      frame.flags = frame.sender = 0;
       peer_->ring_[peer_->head_++ % kRing] = frame;
     }
     sent_ += n;
