@@ -86,6 +86,25 @@ Answer receive(int fd) {
   return {{}, std::move(json)};
 }
 
+/// Sends one message, with a descriptor if `file` is one.
+bool send_request(int socket, std::string& text, int file) {
+  iovec part{text.data(), text.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (file >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &file, sizeof(int));
+  }
+  return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
+}
+
 }  // namespace
 
 std::vector<std::string> running_daemons(const std::string& run_dir) {
@@ -100,7 +119,7 @@ std::vector<std::string> running_daemons(const std::string& run_dir) {
   return names;
 }
 
-Answer ask(const std::string& run_dir, const std::string& name, const Json& request) {
+Answer ask(const std::string& run_dir, const std::string& name, const Json& request, int file) {
   const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (std::string problem = connect_to(fd.get(), socket_path(run_dir, name)); !problem.empty()) {
     return {"no daemon serves " + name + " (" + problem + "); is it running, and with this --run-dir?", {}};
@@ -109,9 +128,7 @@ Answer ask(const std::string& run_dir, const std::string& name, const Json& requ
   std::string text(reinterpret_cast<const char*>(&head), sizeof(head));
   text += request.dump();
   if (text.size() > UROCE_MAX_MESSAGE) return {"the request is longer than a message may be", {}};
-  if (send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size())) {
-    return {std::strerror(errno), {}};
-  }
+  if (!send_request(fd.get(), text, file)) return {std::strerror(errno), {}};
   return receive(fd.get());
 }
 

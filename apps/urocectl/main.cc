@@ -1,17 +1,21 @@
 // urocectl: inspects and controls running daemons.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <thread>
 
 #include "daemon_client.h"
 #include "options.h"
+#include "platform/unique_fd.h"
 #include "table.h"
 
 namespace uroce::ctl {
@@ -52,8 +56,8 @@ std::string only(const Options& options) {
   return names.front();
 }
 
-Json must(const Options& options, const std::string& name, const Json& request) {
-  Answer answer = ask(options.run_dir, name, request);
+Json must(const Options& options, const std::string& name, const Json& request, int file = -1) {
+  Answer answer = ask(options.run_dir, name, request, file);
   if (!answer.problem.empty()) fail(1, name + ": " + answer.problem);
   return std::move(answer.json);
 }
@@ -109,7 +113,7 @@ int watch(const Options& options) {
   return 0;
 }
 
-int stat(const Options& options) {
+int counters(const Options& options) {
   if (options.watch) return watch(options);
   const Json request = {{"command", "stat"}};
   if (options.json) return print_answers(options, request);
@@ -160,7 +164,13 @@ int trace(const Options& options) {
   }
   stop_on_signal();
   const std::string file = std::filesystem::absolute(options.argument);
-  must(options, name, {{"command", "trace"}, {"file", file}});
+  // Opened here, with the rights of this user: the daemon opens no path that a client names.
+  UniqueFd opened(open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!opened.valid()) {
+    fail(1, file + ": " + std::strerror(errno) + "; give a file that can be written");
+  }
+  must(options, name, {{"command", "trace"}, {"file", file}}, opened.get());
+  opened.reset();
   std::error_code error;
   const bool terminal = isatty(STDERR_FILENO) != 0;
   std::fprintf(stderr, "%s: tracing to %s; Ctrl-C ends it\n", name.c_str(), file.c_str());
@@ -183,7 +193,7 @@ int main(int argc, char** argv) {
   using namespace uroce::ctl;
   const Options options = parse_options(argc, argv);
   if (options.command == "show") return show(options);
-  if (options.command == "stat") return stat(options);
+  if (options.command == "stat") return counters(options);
   if (options.command == "fault") return fault(options);
   if (options.command == "link") return link(options);
   return trace(options);

@@ -15,7 +15,8 @@ constexpr char kHelp[] =
     R"(urocectl [-d NAME]... [--json] [--run-dir DIR] COMMAND
 
   show [all|devices|sessions|users|qps|mrs|cqs|srqs|cm_ids|flows|errors|worker_commands]
-                                            objects of a daemon: QPs with their states and counters, ...
+                                            objects of a daemon: QPs with their states and counters, ...;
+                                            all for root, else those of the user's programs
   stat [--watch [--interval S]]             counters that are not zero, with the names of rxe and mlx5; rejected.*
                                             counts refused requests of clients by reason;
                                             --watch prints the changes of each second until Ctrl-C

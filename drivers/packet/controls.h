@@ -17,7 +17,11 @@ class Controls : public net::DeviceControls {
   explicit Controls(std::string interface) : recorder_(std::move(interface)) {}
 
   std::string set_fault(std::string_view settings) override;
-  std::string start_capture(std::string_view path) override { return recorder_.start(std::string(path)); }
+  /// capture_to() a file that the daemon opens itself.
+  std::string start_capture(std::string_view path) { return recorder_.start(std::string(path)); }
+  std::string capture_to(int file, std::string_view name) override {
+    return recorder_.start(file, std::string(name));
+  }
   std::string stop_capture() override { return recorder_.stop(); }
   std::vector<std::pair<std::string, std::string>> describe() const override;
 

@@ -79,7 +79,7 @@ struct uroce_cm_listen_request {
 
 /* CONNECT and ACCEPT. */
 struct uroce_cm_parameters {
-  uint32_t qpn;
+  uint32_t qpn;                     /* of a connection: a QP of this session's tenant, or EINVAL */
   uint32_t qkey;                    /* datagram ids */
   uint32_t ece_vendor, ece_options; /* 24 bits and 32; 0: none */
   uint8_t responder_resources, initiator_depth;

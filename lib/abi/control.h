@@ -356,8 +356,9 @@ struct uroce_create_qp_response {
   struct uroce_place sq, rq; /* rings */
 };
 
-/* OPEN_QP (ibv_open_qp(3)): opens an XRC target of this domain, which another session may have created. It exists
- * until all its users have destroyed it or ended. Answer: uroce_create_qp_response. */
+/* OPEN_QP (ibv_open_qp(3)): opens an XRC target of this domain, which another session of the same tenant may have
+ * created; EINVAL for a target of another tenant. It exists until all its users have destroyed it or ended. Answer:
+ * uroce_create_qp_response. */
 struct uroce_open_qp_request {
   uint32_t xrcd;
   uint32_t qpn;

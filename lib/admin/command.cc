@@ -11,7 +11,7 @@ namespace uroce::daemon {
 
 int admin_command(const AdminContext& context, commands::Call& call) {
   const std::string_view request(reinterpret_cast<const char*>(call.body.data()), call.body.size());
-  const std::string answer = handle_query(context, call.session, request);
+  const std::string answer = handle_query(context, call.session, request, call.fds);
   UniqueFd file(::memfd_create("uroce-answer", MFD_CLOEXEC));
   if (!file.valid()) return EMFILE;
   std::size_t done = 0;

@@ -1,7 +1,8 @@
 #include "admin/query.h"
 
 #include <arpa/inet.h>
-#include <unistd.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,7 +11,10 @@
 
 #include "admin/show_cm.h"
 #include "admin/show_flows.h"
+#include "admin/viewer.h"
 #include "control/poller_census.h"
+#include "control/privilege.h"
+#include "mapping/untrusted_fd.h"
 #include "platform/clock.h"
 #include "platform/log.h"
 #include "wire/dump.h"
@@ -21,8 +25,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json error(const std::string& text) { return {{"error", text}}; }
-
-bool privileged(const Session& asker) { return asker.peer.uid == 0 || asker.peer.uid == ::geteuid(); }
 
 std::string hex(std::uint64_t value) {
   char text[24];
@@ -71,10 +73,10 @@ Json show_devices(const ControlState& state) {
                        {"uptime_s", (monotonic_now() - state.started()) / kSecond}}});
 }
 
-Json show_sessions(const ControlState& state) {
+Json show_sessions(const ControlState& state, Viewer& viewer) {
   Json list = Json::array();
   for (const auto& [id, s] : state.sessions()) {
-    if (!s->hello_done) continue;
+    if (!s->hello_done || !viewer.sees(*s, 1)) continue;
     list.push_back({{"session", id},
                     {"program", s->program},
                     {"pid", s->peer.pid},
@@ -93,11 +95,11 @@ Json show_sessions(const ControlState& state) {
 }
 
 // Users see their own amounts; privileged ones see everybody's.
-Json show_users(const ControlState& state, const Session& asker) {
+Json show_users(const ControlState& state, const Viewer& viewer) {
   const Quotas& quotas = state.quotas();
   Json list = Json::array();
   for (const auto& [user, account] : quotas.users()) {
-    if (user != asker.peer.uid && !privileged(asker)) continue;
+    if (user != viewer.user() && !viewer.sees_all()) continue;
     for (const Resource& resource : kResources) {
       const std::uint64_t used = account.usage.*resource.amount;
       if (used == 0 && account.refusals == 0) continue;
@@ -155,9 +157,10 @@ struct SnapshotQps {
   }
 };
 
-Json show_qps(const ControlState& state) {
+Json show_qps(const ControlState& state, Viewer& viewer) {
   Json list = Json::array();
   for (const auto& [id, session] : state.sessions()) {
+    if (!viewer.sees(*session, session->qps.size())) continue;
     std::vector<const QpObject*> qps;
     for (const auto& [handle, qp] : session->qps) qps.push_back(qp.get());
     SnapshotQps snapshots{qps, std::vector<proto::QpSnapshot>(qps.size())};
@@ -167,14 +170,15 @@ Json show_qps(const ControlState& state) {
   return list;
 }
 
-Json show_mrs(const ControlState& state, const Session& asker) {
+Json show_mrs(const ControlState& state, Viewer& viewer) {
   Json list = Json::array();
   for (const auto& [id, session] : state.sessions()) {
+    if (!viewer.sees(*session, session->mrs.size())) continue;
     for (const auto& [handle, mr] : session->mrs) {
       Json row = {{"session", id},        {"program", session->program}, {"addr", hex(mr->addr)},
                   {"length", mr->length}, {"access", hex(mr->access)},   {"indirect", mr->indirect}};
       // A user who can send packets and knows the key can access the memory.
-      if (privileged(asker)) row["key"] = hex(mr->key.value);
+      if (viewer.sees_all()) row["key"] = hex(mr->key.value);
       list.push_back(std::move(row));
     }
   }
@@ -196,9 +200,10 @@ struct ReadCq {
   }
 };
 
-Json show_cqs(const ControlState& state) {
+Json show_cqs(const ControlState& state, Viewer& viewer) {
   Json list = Json::array();
   for (const auto& [id, session] : state.sessions()) {
+    if (!viewer.sees(*session, session->cqs.size())) continue;
     for (const auto& [handle, cq] : session->cqs) {
       const Cq& queue = *cq->cq;
       ReadCq read{cq->id, queue};
@@ -217,9 +222,10 @@ Json show_cqs(const ControlState& state) {
   return list;
 }
 
-Json show_srqs(const ControlState& state) {
+Json show_srqs(const ControlState& state, Viewer& viewer) {
   Json list = Json::array();
   for (const auto& [id, session] : state.sessions()) {
+    if (!viewer.sees(*session, session->srqs.size())) continue;
     for (const auto& [handle, srq] : session->srqs) {
       list.push_back({{"srq", srq->id.value},
                       {"session", id},
@@ -261,24 +267,27 @@ Json show_errors() {
 
 Json show(const AdminContext& context, const Session& asker, const std::string& what) {
   const ControlState& state = context.state;
+  Viewer viewer(asker, may_administer(asker));
   Json answer = Json::object();
   const bool all = what == "all";
   if (all || what == "devices") answer["devices"] = show_devices(state);
-  if (all || what == "sessions") answer["sessions"] = show_sessions(state);
-  if (all || what == "users") answer["users"] = show_users(state, asker);
-  if (all || what == "qps") answer["qps"] = show_qps(state);
-  if (all || what == "mrs") answer["mrs"] = show_mrs(state, asker);
-  if (all || what == "cqs") answer["cqs"] = show_cqs(state);
-  if (all || what == "srqs") answer["srqs"] = show_srqs(state);
-  if (all || what == "cm_ids") answer["cm_ids"] = show_cm_ids(state);
-  if (all || what == "flows") answer["flows"] = show_flows(state);
-  if (all || what == "errors") answer["errors"] = show_errors();
-  if (what == "worker_commands") answer["worker_commands"] = show_worker_commands(state);
+  if (all || what == "sessions") answer["sessions"] = show_sessions(state, viewer);
+  if (all || what == "users") answer["users"] = show_users(state, viewer);
+  if (all || what == "qps") answer["qps"] = show_qps(state, viewer);
+  if (all || what == "mrs") answer["mrs"] = show_mrs(state, viewer);
+  if (all || what == "cqs") answer["cqs"] = show_cqs(state, viewer);
+  if (all || what == "srqs") answer["srqs"] = show_srqs(state, viewer);
+  if (all || what == "cm_ids") answer["cm_ids"] = show_cm_ids(state, viewer);
+  if (all || what == "flows") answer["flows"] = show_flows(state, viewer);
+  // Their texts name programs and QPs of all tenants.
+  if (all || what == "errors") answer["errors"] = viewer.only_for_all(show_errors());
+  if (what == "worker_commands") answer["worker_commands"] = viewer.only_for_all(show_worker_commands(state));
   if (answer.empty()) {
     return error(
         "show has no \"" + what +
         "\"; it has all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, worker_commands");
   }
+  if (viewer.hidden() != 0) answer["hidden"] = viewer.hidden();
   return answer;
 }
 
@@ -383,29 +392,51 @@ std::string text_of(const Json& request, const char* key) {
   return it != request.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
-Json refused() { return error("only root and the user that runs the daemon may change this; use sudo"); }
+Json refused() {
+  return error(
+      "only root (CAP_NET_ADMIN on the daemon's network) and the user that runs the daemon may do this; use sudo");
+}
 
 Json fault(const AdminContext& context, const Session& asker, const Json& request) {
   net::DeviceControls* controls = context.state.config().controls;
   if (controls == nullptr) return error("this daemon's device has no fault injection");
   if (request.contains("settings")) {
-    if (!privileged(asker)) return refused();
+    if (!may_administer(asker)) return refused();
     const std::string problem = controls->set_fault(text_of(request, "settings"));
     if (!problem.empty()) return error(problem);
   }
   return {{"settings", controls_json(context.state)}};
 }
 
-Json trace(const AdminContext& context, const Session& asker, const Json& request) {
+/// Writes go to the file of a client: it must be a regular one that no server answers for.
+std::string check_capture_file(const Session& asker, int file) {
+  constexpr const char* kRemedy = "; give a file on a local disk that can be written";
+  FileFacts facts;
+  struct stat info {};
+  const int flags = ::fcntl(file, F_GETFL);
+  if (flags < 0 || (flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_RDONLY) {
+    return std::string("the file is not open for writing") + kRemedy;
+  }
+  if (examine(file, asker.stall_budget, facts) != 0 || facts.magic == 0) {
+    return std::string("the file is on a file system of a server") + kRemedy;
+  }
+  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) return std::string("not a regular file") + kRemedy;
+  return {};
+}
+
+Json trace(const AdminContext& context, const Session& asker, const Json& request, std::span<UniqueFd> files) {
   net::DeviceControls* controls = context.state.config().controls;
   if (controls == nullptr) return error("this daemon's device has no capture");
-  if (!privileged(asker)) return refused();
-  const bool stop = request.contains("stop");
+  if (!may_administer(asker)) return refused();
+  if (request.contains("stop")) {
+    const std::string problem = controls->stop_capture();
+    return problem.empty() ? Json::object() : error(problem);
+  }
   const std::string file = text_of(request, "file");
-  if (!stop && file.empty()) return error("trace needs \"file\" (a path to write) or \"stop\"");
-  const std::string problem = stop ? controls->stop_capture() : controls->start_capture(file);
-  if (!problem.empty()) return error(problem);
-  return stop ? Json::object() : Json{{"file", file}};
+  if (file.empty() || files.size() != 1) return error("trace needs \"file\" and its descriptor, or \"stop\"");
+  std::string problem = check_capture_file(asker, files[0].get());
+  if (problem.empty()) problem = controls->capture_to(files[0].release(), file);
+  return problem.empty() ? Json{{"file", file}} : error(file + ": " + problem);
 }
 
 /// Removes "@vlan5" from the end. False: the VLAN number is invalid.
@@ -470,7 +501,7 @@ std::string change_mtu(const AdminContext& context, const Json& request) {
 Json link(const AdminContext& context, const Session& asker, const Json& request) {
   const std::string change = text_of(request, "change"), address = text_of(request, "address");
   if (change.empty()) return {{"devices", show_devices(context.state)}};
-  if (!privileged(asker)) return refused();
+  if (!may_administer(asker)) return refused();
   if (change == "up" || change == "down") {
     context.link.enable(change == "up");
   } else if (change == "mtu") {
@@ -485,7 +516,7 @@ Json link(const AdminContext& context, const Session& asker, const Json& request
   return {{"devices", show_devices(context.state)}};
 }
 
-Json dispatch(const AdminContext& context, const Session& asker, std::string_view text) {
+Json dispatch(const AdminContext& context, const Session& asker, std::string_view text, std::span<UniqueFd> files) {
   const Json request = Json::parse(text, nullptr, false);
   if (!request.is_object()) return error("a request is a JSON object with \"command\"");
   const std::string command = text_of(request, "command");
@@ -495,15 +526,16 @@ Json dispatch(const AdminContext& context, const Session& asker, std::string_vie
   }
   if (command == "stat") return stat(context);
   if (command == "fault") return fault(context, asker, request);
-  if (command == "trace") return trace(context, asker, request);
+  if (command == "trace") return trace(context, asker, request, files);
   if (command == "link") return link(context, asker, request);
   return error("no command \"" + command + "\"; there are show, stat, fault, trace, link");
 }
 
 }  // namespace
 
-std::string handle_query(const AdminContext& context, const Session& asker, std::string_view request) {
-  const Json answer = dispatch(context, asker, request);
+std::string handle_query(const AdminContext& context, const Session& asker, std::string_view request,
+                         std::span<UniqueFd> files) {
+  const Json answer = dispatch(context, asker, request, files);
   if (answer.contains("error")) {
     context.state.rejections().count(answer == refused() ? Rejection::no_permission : Rejection::bad_value);
   }

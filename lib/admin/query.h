@@ -10,7 +10,7 @@
 //       users:    user, resource, used, limit (the asker's; of all users for root and the daemon's user)
 //       qps:      qpn, session, program, type, state, dest_qpn, dest, path_mtu, sq_psn, rq_psn, outstanding,
 //                 psns_in_flight, window_bytes, retries_left, rnr_retries_left, worker, counters {name: number}
-//       mrs:      session, program, addr, length, access, indirect; key (for root and the daemon's user only)
+//       mrs:      session, program, addr, length, access, indirect; key (for administrators only)
 //       cqs:      cq, session, program, entries, produced, polled, armed, channel, error
 //       srqs:     srq, session, program, type, entries, posted, limit, qps
 //       cm_ids:   cm_id, session, program, pid, state, ps, source, destination ("*": any address)
@@ -18,6 +18,8 @@
 //       errors:   text, count, first, last (seconds since 1970)
 //       worker_commands (not in "all"): worker, command, arguments, started_us (since the daemon's start),
 //                 duration_us; the last 64 of each worker
+//          An asker who is not an administrator sees the objects of its own tenant only, and no errors or worker
+//          commands. "hidden" is the number of rows that were left out.
 //   {"command": "stat"}
 //       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "rejected": {...},
 //          "cm": {...}, "controls": {name: text}}
@@ -26,16 +28,19 @@
 //   {"command": "fault"}                         -> {"settings": {name: text}}
 //   {"command": "fault", "settings": "drop=0.01,seed=7"|"off"}  -> the same, afterwards       (*)
 //   {"command": "trace", "file": PATH}           -> {"file": PATH}; "stop": true -> {}        (*)
+//          The file is the descriptor of the message, open for writing; the daemon opens no path of a client.
 //
-// (*) only for root and the user that the daemon runs as.
+// (*) only for administrators: may_administer() in control/privilege.h.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "cm_service/service.h"
 #include "control/link_control.h"
 #include "control/state.h"
+#include "platform/unique_fd.h"
 
 namespace uroce::daemon {
 
@@ -46,7 +51,8 @@ struct AdminContext {
   const CmService& cm;
 };
 
-/// The answer to one request, as text.
-std::string handle_query(const AdminContext& context, const Session& asker, std::string_view request);
+/// The answer to one request, as text. `files`: the descriptors that came with it.
+std::string handle_query(const AdminContext& context, const Session& asker, std::string_view request,
+                         std::span<UniqueFd> files = {});
 
 }  // namespace uroce::daemon

@@ -48,9 +48,10 @@ std::string endpoint_text(const uroce_cm_address& at) {
 
 }  // namespace
 
-Json show_cm_ids(const ControlState& state) {
+Json show_cm_ids(const ControlState& state, Viewer& viewer) {
   Json list = Json::array();
   for (const auto& [number, session] : state.sessions()) {
+    if (!viewer.sees(*session, session->cm.ids.size())) continue;
     for (const auto& [handle, id] : session->cm.ids) {
       list.push_back({{"cm_id", handle},
                       {"session", number},

@@ -83,9 +83,10 @@ Json describe(const Session& session, const FlowObject& flow) {
 
 }  // namespace
 
-Json show_flows(const ControlState& state) {
+Json show_flows(const ControlState& state, Viewer& viewer) {
   Json list = Json::array();
   for (const auto& [id, session] : state.sessions()) {
+    if (!viewer.sees(*session, session->flows.size())) continue;
     for (const auto& [handle, flow] : session->flows) list.push_back(describe(*session, *flow));
   }
   return list;

@@ -63,6 +63,13 @@ cm::IpCmHeader ip_header(const CmId& id) {
 
 cm::Peer peer_of(const CmId& id) { return {address_of(id.source), address_of(id.destination)}; }
 
+/// The QP of a connection is one of the client's own tenant, though not always of this session: programs also
+/// connect QPs that another library of the process created. The peer takes a REQ that names the QP of an existing
+/// connection for a sign that this connection is stale, and ends it (IBTA vol. 1, 12.9.8.3.1).
+bool may_connect(const commands::Call& call, const uroce_cm_parameters& p) {
+  return call.state.owns_qp(call.session.peer.tenant(), Qpn{p.qpn});
+}
+
 uroce_cm_bound_response bound(const CmId& id) {
   uroce_cm_bound_response reply{};
   reply.handle = id.handle;
@@ -292,7 +299,7 @@ int CmService::connect(commands::Call& call, Nanos now) {
   id->qp_type = p.qp_type;
   if (p.qp_type == kTypeUd) return connect_datagram(*id, p, now);
   cm::Req req;
-  if (!valid(p, req.private_data.size() - cm::IpCmHeader::kBytes)) return EINVAL;
+  if (!valid(p, req.private_data.size() - cm::IpCmHeader::kBytes) || !may_connect(call, p)) return EINVAL;
   switch (p.qp_type) {
     case kTypeRc: break;
     case kTypeUc: req.transport = cm::TransportService::kUc; break;
@@ -358,7 +365,7 @@ int CmService::accept(commands::Call& call, Nanos now) {
   const uroce_cm_parameters& p = request.parameters;
   if (id->qp_type == kTypeUd) return accept_datagram(*id, p, now);
   cm::Rep rep;
-  if (!valid(p, rep.private_data.size())) return EINVAL;
+  if (!valid(p, rep.private_data.size()) || !may_connect(call, p)) return EINVAL;
   rep.local_qpn = Qpn{p.qpn};
   rep.ece = {p.ece_vendor, p.ece_options};
   rep.starting_psn = Psn(id->path.local_psn);

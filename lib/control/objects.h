@@ -17,6 +17,7 @@
 
 #include "abi/control.h"
 #include "control/quotas.h"
+#include "control/id_pool.h"
 #include "mapping/block_pool.h"
 #include "mapping/client_memory.h"
 #include "mapping/shared_segment.h"
@@ -46,9 +47,24 @@ class PrivateBlock {
   std::size_t bytes_ = 0;
 };
 
+/// The number of a PD, in use until the last session that created or imported the PD has freed it.
+class PdNumber {
+ public:
+  PdNumber(IdPool& pool, std::uint32_t value) : pool_(pool), value_(value) {}
+  ~PdNumber() { pool_.release(value_); }
+  PdNumber(const PdNumber&) = delete;
+  PdNumber& operator=(const PdNumber&) = delete;
+  PdId id() const { return {value_}; }
+
+ private:
+  IdPool& pool_;
+  std::uint32_t value_;
+};
+
 struct PdObject {
   Charge charge;
-  PdId id;  ///< of another session's PD when it was imported
+  PdId id;                                 ///< of another session's PD when it was imported
+  std::shared_ptr<const PdNumber> number;  ///< keeps `id` in use
   std::uint32_t users = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <linux/capability.h>
 #include <poll.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,8 +15,6 @@
 
 namespace uroce::daemon {
 namespace {
-
-constexpr std::uint64_t kNetRaw = std::uint64_t{1} << CAP_NET_RAW;
 
 struct Rights {
   std::array<uid_t, 4> uids{};  ///< real, effective, saved, of files
@@ -41,11 +40,15 @@ bool belongs_to(const std::string& process, uid_t user) {
   return ::stat((process + "/status").c_str(), &file) == 0 && file.st_uid == user;
 }
 
-bool same_user_namespace(const std::string& process) {
-  struct stat own {};
-  struct stat other {};
-  return ::stat("/proc/self/ns/user", &own) == 0 && ::stat((process + "/ns/user").c_str(), &other) == 0 &&
-         own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+NamespaceId namespace_of(const std::string& process, const char* kind) {
+  struct stat file {};
+  if (::stat((process + "/ns/" + kind).c_str(), &file) != 0) return {};
+  return {file.st_dev, file.st_ino};
+}
+
+bool in_own(const std::string& process, const char* kind) {
+  const NamespaceId own = namespace_of("/proc/self", kind);
+  return own.known() && own == namespace_of(process, kind);
 }
 
 bool ended(int pidfd) {
@@ -53,19 +56,48 @@ bool ended(int pidfd) {
   return ::poll(&look, 1, 0) != 0;
 }
 
+/// Capabilities that count; also whether it is a process of its user, and of no program with more rights.
+struct Verdict {
+  bool own = false;
+  std::uint64_t capabilities = 0;
+};
+
+Verdict examine(const Peer& peer, const std::string& process) {
+  if (!peer.pidfd.valid()) return {};
+  // Checked before and after: the process may execute such a program, and then another one, in between.
+  if (!belongs_to(process, peer.uid)) return {};
+  const Rights rights = rights_of(process);
+  const bool own = std::ranges::all_of(rights.uids, [&](uid_t uid) { return uid == peer.uid; });
+  const std::uint64_t capabilities = in_own(process, "user") ? rights.effective : 0;
+  // A process number is reused only after its process has ended.
+  if (!own || !belongs_to(process, peer.uid) || ended(peer.pidfd.get())) return {};
+  return {true, capabilities};
+}
+
+bool has(const Verdict& verdict, int capability) { return (verdict.capabilities >> capability & 1) != 0; }
+
+std::string process_of(const Peer& peer) { return "/proc/" + std::to_string(peer.pid); }
+
 }  // namespace
 
 bool may_use_raw_packets(const Peer& peer) {
-  if (!peer.pidfd.valid()) return false;
-  const std::string process = "/proc/" + std::to_string(peer.pid);
-  // Checked before and after: the process may execute such a program, and then another one, in between.
-  if (!belongs_to(process, peer.uid)) return false;
-  const Rights rights = rights_of(process);
-  const bool own = std::ranges::all_of(rights.uids, [&](uid_t uid) { return uid == peer.uid; });
-  const bool capable = own && (rights.effective & kNetRaw) != 0 && same_user_namespace(process);
-  if (!belongs_to(process, peer.uid)) return false;
-  // A process number is reused only after its process has ended.
-  return capable && !ended(peer.pidfd.get());
+  const std::string process = process_of(peer);
+  const Verdict verdict = examine(peer, process);
+  return has(verdict, CAP_SYS_ADMIN) || (has(verdict, CAP_NET_RAW) && in_own(process, "net"));
+}
+
+bool may_administer(const Peer& peer) {
+  const std::string process = process_of(peer);
+  const Verdict verdict = examine(peer, process);
+  if (has(verdict, CAP_SYS_ADMIN) || (has(verdict, CAP_NET_ADMIN) && in_own(process, "net"))) return true;
+  const uid_t daemon = ::geteuid();
+  return daemon != 0 && peer.uid == daemon && verdict.own && in_own(process, "user") && in_own(process, "pid");
+}
+
+void read_namespaces(Peer& peer) {
+  const std::string process = process_of(peer);
+  peer.user_ns = namespace_of(process, "user");
+  peer.pid_ns = namespace_of(process, "pid");
 }
 
 }  // namespace uroce::daemon

@@ -5,9 +5,24 @@
 
 namespace uroce::daemon {
 
-/// Whether the process has CAP_NET_RAW over this daemon's network, as packet(7) requires: effective, and in the
-/// daemon's user namespace. False where that cannot be determined, and where the capability comes from the program
-/// (setuid, file capabilities): the user may have opened the socket before the program was executed.
+// A capability counts if it is effective, in the daemon's user namespace, and not lent by the program (setuid, file
+// capabilities): the user may have opened the socket before the program was executed. A container's root has none
+// of the capabilities asked for here, or has them in a namespace of its own. False where that cannot be determined.
+
+/// Whether the process has CAP_NET_RAW over this daemon's network, as packet(7) requires: in the daemon's network
+/// namespace. CAP_SYS_ADMIN, which may enter that namespace, counts as well.
 bool may_use_raw_packets(const Peer& peer);
+/// Whether the request that is being executed comes from such a process.
+inline bool may_use_raw_packets(const Session& session) {
+  return session.from_peer && may_use_raw_packets(session.peer);
+}
+
+/// Whether the process may see the objects of all tenants and change the port: it has CAP_NET_ADMIN in the daemon's
+/// network namespace, or CAP_SYS_ADMIN, or it runs as the user of a daemon that is not root, outside containers.
+bool may_administer(const Peer& peer);
+inline bool may_administer(const Session& session) { return session.from_peer && may_administer(session.peer); }
+
+/// Reads the namespaces of the process. They stay unknown for a process that the daemon may not inspect.
+void read_namespaces(Peer& peer);
 
 }  // namespace uroce::daemon

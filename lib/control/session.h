@@ -3,6 +3,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <array>
 
 #include <atomic>
 #include <cstddef>
@@ -49,6 +50,10 @@ struct Session {
   // From HELLO on.
   bool hello_done = false;
   uroce_session_header* header = nullptr;
+  /// Random bytes that the daemon wrote into chunk 0. They identify the chunk: inode numbers of files on hugepages
+  /// have 32 bits and repeat.
+  std::array<std::byte, 16> cookie{};
+  std::uint64_t cookie_offset = 0;                  ///< in chunk 0
   std::vector<std::unique_ptr<SessionPort>> ports;  ///< by worker
   std::vector<UniqueFd> eventfds;
   std::vector<DoorbellBits> bits;  ///< by worker
@@ -78,11 +83,17 @@ struct Session {
   std::uint32_t connected_qps = 0;
   std::uint64_t imported = 0;  ///< session whose PDs and MRs this session may import; 0: none
 
+  /// Whether the process that opened the session sent the request that is being executed. Another process that got
+  /// the socket from it has neither its rights nor its memory.
+  bool from_peer = true;
+  bool heard = false;  ///< a request was read from the socket
+
   /// A request that waits for a neighbour or a worker. No other is read from this session until it is answered.
   struct PendingRequest {
     std::vector<std::byte> message;
     Nanos deadline = 0;
     NeighbourWaiters::Id waiter = 0;  ///< 0: it waits for a worker, and is executed again soon
+    bool from_peer = true;
   };
   std::optional<PendingRequest> parked;
   /// A message whose descriptors did not fit into the daemon's table: the user's closer takes it out of the socket,

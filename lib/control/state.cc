@@ -8,6 +8,12 @@
 #include "platform/log.h"
 
 namespace uroce::daemon {
+namespace {
+
+// More than one session can have; bounds the memory of the pool.
+constexpr std::uint32_t kMaxPdNumbers = 4 * kMaxPd;
+
+}  // namespace
 
 ControlState::ControlState(const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers,
                            memory::Table& memory, std::uint64_t seed)
@@ -17,10 +23,10 @@ ControlState::ControlState(const DaemonConfig& config, const net::DeviceInfo& de
       port_(config, device, static_cast<std::uint32_t>(workers.workers.size())),
       quotas_(config.limits, capacity_of(config, static_cast<std::uint32_t>(workers.workers.size()))),
       qp_counts_(workers.workers.size()),
+      pd_ids_(1, kMaxPdNumbers),
       cq_ids_(0, config.max_cqs),
       srq_ids_(1, config.max_srqs),
       ah_ids_(1, kMaxAh),
-      last_pd_(static_cast<std::uint32_t>(seed) & 0xffff),
       started_(monotonic_now()) {
   for (std::uint32_t i = 0; i < workers.workers.size(); ++i) qpns_.emplace_back(i, seed + i);
 }
@@ -63,6 +69,29 @@ const std::shared_ptr<StallBudget>& ControlState::stall_budget(uid_t user) {
   auto& budget = stall_budgets_[user];
   if (!budget) budget = std::make_shared<StallBudget>();
   return budget;
+}
+
+std::shared_ptr<const PdNumber> ControlState::new_pd() {
+  const auto number = pd_ids_.allocate();
+  return number ? std::make_shared<const PdNumber>(pd_ids_, *number) : nullptr;
+}
+
+// ---------------------------------------------------------------- QP numbers
+
+std::optional<Qpn> ControlState::allocate_qpn(std::uint32_t worker, const Tenant& owner) {
+  const auto qpn = qpns_[worker].allocate();
+  if (qpn) set_qp_owner(*qpn, owner);
+  return qpn;
+}
+
+void ControlState::release_qpn(std::uint32_t worker, Qpn qpn) {
+  qp_owners_.erase(qpn.value);
+  qpns_[worker].release(qpn);
+}
+
+bool ControlState::owns_qp(const Tenant& tenant, Qpn qpn) const {
+  const auto it = qp_owners_.find(qpn.value);
+  return it != qp_owners_.end() && it->second == tenant;
 }
 
 // ---------------------------------------------------------------- XRC domains

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -85,7 +86,14 @@ class ControlState {
 
   // Numbers and blocks.
   QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }
-  PdId new_pd() { return {++last_pd_}; }
+  /// The number of a QP of this tenant; nullopt: all are in use.
+  std::optional<Qpn> allocate_qpn(std::uint32_t worker, const Tenant& owner);
+  void release_qpn(std::uint32_t worker, Qpn qpn);
+  void set_qp_owner(Qpn qpn, const Tenant& owner) { qp_owners_[qpn.value] = owner; }
+  /// Whether a QP with this number exists and belongs to the tenant.
+  bool owns_qp(const Tenant& tenant, Qpn qpn) const;
+  /// nullptr: all numbers are in use.
+  std::shared_ptr<const PdNumber> new_pd();
   std::uint64_t new_flow() { return ++last_flow_; }
   IdPool& cq_ids() { return cq_ids_; }
   IdPool& srq_ids() { return srq_ids_; }
@@ -110,10 +118,10 @@ class ControlState {
   std::map<uid_t, std::shared_ptr<StallBudget>> stall_budgets_;  ///< shared by all sessions of a user
   Rejections rejections_;
   std::vector<QpnAllocator> qpns_;
+  std::unordered_map<std::uint32_t, Tenant> qp_owners_;  ///< by QPN
   std::vector<std::uint32_t> qp_counts_;
-  IdPool cq_ids_, srq_ids_, ah_ids_;
+  IdPool pd_ids_, cq_ids_, srq_ids_, ah_ids_;
   BlockPool responder_slots_{proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic};
-  std::uint32_t last_pd_;
   std::uint64_t last_flow_ = 0;
   std::uint64_t last_session_ = 0;
   Sessions sessions_;

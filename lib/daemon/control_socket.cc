@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "control/privilege.h"
 #include "daemon/conductor.h"
 #include "mapping/sigbus_guard.h"
 #include "platform/clock.h"
@@ -56,12 +58,14 @@ Peer peer_of(int socket) {
     pidfd = peer.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)) : -1;
   }
   peer.pidfd.reset(pidfd);
+  read_namespaces(peer);
   return peer;
 }
 
 struct Received {
   std::vector<std::byte> message;
   std::vector<UniqueFd> fds;
+  pid_t sender = 0;  ///< 0: unknown
   bool closed = false, nothing = false;
   bool too_long = false;
   bool no_room = false;  ///< not all descriptors fit into the daemon's table; the message is still in the socket
@@ -70,13 +74,19 @@ struct Received {
 /// The most descriptors of a message (SCM_MAX_FD of the kernel).
 constexpr std::size_t kMaxAttached = 253;
 
-void take_descriptors(msghdr& header, std::vector<UniqueFd>& out) {
+void take_attached(msghdr& header, Received& out) {
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
-    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    if (c->cmsg_level != SOL_SOCKET) continue;
+    if (c->cmsg_type == SCM_CREDENTIALS) {
+      ucred credentials;
+      std::memcpy(&credentials, CMSG_DATA(c), sizeof(credentials));
+      out.sender = credentials.pid;
+    }
+    if (c->cmsg_type != SCM_RIGHTS) continue;
     for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-      out.emplace_back(fd);
+      out.fds.emplace_back(fd);
     }
   }
 }
@@ -87,7 +97,7 @@ Received receive_message(int socket) {
   Received in;
   in.message.resize(UROCE_MAX_MESSAGE);
   in.fds.reserve(UROCE_MAX_MESSAGE_FDS);
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxAttached)];
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxAttached) + CMSG_SPACE(sizeof(ucred))];
   iovec part{in.message.data(), in.message.size()};
   msghdr header{};
   header.msg_iov = &part;
@@ -100,7 +110,7 @@ Received receive_message(int socket) {
     in.closed = !in.nothing;
     return in;
   }
-  take_descriptors(header, in.fds);
+  take_attached(header, in);
   in.closed = n == 0;
   in.too_long = (header.msg_flags & MSG_TRUNC) != 0;
   in.no_room = (header.msg_flags & MSG_CTRUNC) != 0;
@@ -194,6 +204,8 @@ void Conductor::accept_all() {
     }
     Peer peer = peer_of(socket.get());
     permit_descriptors(socket.get(), true);
+    const int on = 1;  // each message comes with its sender's process number
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
     Session* const session = open_session(std::move(peer), std::move(socket));
     if (session == nullptr) {
       state_.rejections().count(Rejection::limit_reached);
@@ -230,6 +242,9 @@ void Conductor::read_session(Session& session) {
     let_go(session, std::move(in.fds), false);
     return discard(session, request);
   }
+  // A request that was sent between accept4() and SO_PASSCRED comes without its sender. Only the first one can be.
+  const bool unnamed = in.sender == 0 && !std::exchange(session.heard, true);
+  session.from_peer = in.sender == session.peer.pid || unnamed;
   Reply reply = handle(session, in.message, std::move(in.fds));
   if (reply.status == kParked) {
     return park(session, std::move(in.message), reply, monotonic_now() + kParkedLimit);
@@ -244,7 +259,7 @@ void Conductor::park(Session& session, std::vector<std::byte> message, const Rep
   } else {
     ++retrying_;
   }
-  session.parked = Session::PendingRequest{std::move(message), deadline, waiter};
+  session.parked = Session::PendingRequest{std::move(message), deadline, waiter, session.from_peer};
   watch(session.socket.get(), tag_of(session.id, false), false);
 }
 
@@ -253,6 +268,7 @@ void Conductor::resume(Session& session) {
   if (pending.waiter == 0) --retrying_;
   uroce_request request;
   std::memcpy(&request, pending.message.data(), sizeof(request));
+  session.from_peer = pending.from_peer;
   Reply reply = handle(session, pending.message, {});
   if (reply.status == kParked && monotonic_now() < pending.deadline) {
     return park(session, std::move(pending.message), reply, pending.deadline);

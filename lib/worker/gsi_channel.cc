@@ -43,10 +43,13 @@ void GsiPort::count(std::uint64_t GsiCounters::*which) {
 }
 
 void GsiPort::receive(const wire::RxPacket& packet, const net::LinkStack& link) {
+  const wire::Deth deth = wire::Deth::parse(packet.bth_start + wire::kBthBytes);
+  // MADs of the general services come from QP 1 (IBTA vol. 1, 13.5.4.2). Without this check every UD QP that knows
+  // the Q_Key could end connections.
   const bool good = packet.bth.opcode == kUdSendOnly && packet.bth.dest_qpn.value == wire::kGsiQpn &&
-                    (packet.bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff) &&
-                    wire::Deth::parse(packet.bth_start + wire::kBthBytes).qkey == wire::kGsiQkey &&
-                    packet.payload_bytes == kMadBytes && !packet.multicast && link.is_local(packet.destination());
+                    (packet.bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff) && deth.qkey == wire::kGsiQkey &&
+                    deth.source_qpn.value == wire::kGsiQpn && packet.payload_bytes == kMadBytes &&
+                    !packet.multicast && link.is_local(packet.destination());
   if (!good) return count(&GsiCounters::bad_packet);
   cm::Message message;
   message.peer = {packet.destination(), packet.source()};

@@ -27,7 +27,7 @@ inline constexpr std::size_t kMaxGsiFrame = 18 + 40 + 8 + 12 + 8 + kMadBytes + 4
 /// Counted by reason.
 struct GsiCounters {
   std::uint64_t received = 0, sent = 0;
-  std::uint64_t bad_packet = 0;  ///< not UD SEND_ONLY, or wrong Q_Key, length, P_Key or destination
+  std::uint64_t bad_packet = 0;  ///< not UD SEND_ONLY, or wrong Q_Key, length, P_Key, source QP or destination
   std::uint64_t bad_mad = 0;     ///< unknown class, method or attribute; unknown version, except in requests
   std::uint64_t overflow = 0;    ///< a queue between link worker and conductor was full
   std::uint64_t unresolved = 0;  ///< the neighbour did not answer

@@ -1,5 +1,7 @@
 #include "drivers/packet/pcap/recorder.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
@@ -107,7 +109,23 @@ void Recorder::expect(std::uint32_t index) {
 std::string Recorder::start(const std::string& path) {
   std::lock_guard lock(mutex_);
   if (thread_.joinable()) return "a capture to " + path_ + " is running: stop it first";
-  std::FILE* file = std::fopen(path.c_str(), "wbe");
+  return begin(std::fopen(path.c_str(), "wbe"), path);
+}
+
+std::string Recorder::start(int descriptor, const std::string& path) {
+  std::lock_guard lock(mutex_);
+  if (thread_.joinable()) {
+    ::close(descriptor);
+    return "a capture to " + path_ + " is running: stop it first";
+  }
+  std::FILE* const file = ::fdopen(descriptor, "wb");
+  const int error = errno;
+  if (file == nullptr) ::close(descriptor);
+  errno = error;
+  return begin(file, path);
+}
+
+std::string Recorder::begin(std::FILE* file, const std::string& path) {
   if (file == nullptr)
     return "can't write " + path + " (" + std::strerror(errno) + "): give a file that can be written";
   std::setvbuf(file, nullptr, _IOFBF, kFileBuffer);

@@ -47,6 +47,8 @@ class Recorder {
 
   /// Begins a file. Returns an error that names the remedy; empty: recording.
   std::string start(const std::string& path);
+  /// The same into an open file, which it closes at the end and on an error.
+  std::string start(int file, const std::string& path);
   /// Ends it; an error when not all could be written.
   std::string stop();
 
@@ -64,6 +66,7 @@ class Recorder {
  private:
   static constexpr std::uint32_t kTaps = 64;
 
+  std::string begin(std::FILE* file, const std::string& path);
   void run();
   bool drain();
   void write_header();

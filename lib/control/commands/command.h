@@ -95,8 +95,8 @@ int read_counters(Call& call);
 /// Path of an address vector. 0, EINVAL, ETIMEDOUT, EHOSTUNREACH, or kParked while the neighbour is being resolved.
 int resolve_path(Call& call, const uroce_av& av, wire::PathAddress& out);
 
-/// An XRC target QP of `user` in the domain, which nobody has opened yet. 0 or ENOMEM.
-int make_xrc_target(ControlState& state, uid_t user, std::shared_ptr<XrcDomain> domain,
+/// An XRC target QP of the session's tenant in the domain, with no users yet. 0 or ENOMEM.
+int make_xrc_target(ControlState& state, const Session& session, std::shared_ptr<XrcDomain> domain,
                     std::shared_ptr<XrcTarget>& out);
 /// Removes one user; the last one destroys the QP.
 void release_xrc_target(ControlState& state, XrcTarget& target);

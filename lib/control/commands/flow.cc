@@ -90,7 +90,7 @@ int create_rss(Call& call) {
   if (request.count > UROCE_MAX_RSS_ENTRIES || !std::has_single_bit(request.count)) return EINVAL;
   if ((request.fields & ~kKnownFields) != 0) return EOPNOTSUPP;
   Session& session = call.session;
-  if (!may_use_raw_packets(session.peer)) return EPERM;
+  if (!may_use_raw_packets(session)) return EPERM;
   auto rss = std::make_unique<RssObject>();
   if (!find_wqs(session, request, rss->wqs)) return EINVAL;
   rss->charge = call.state.charge(session, {.qps = 1});
@@ -129,7 +129,7 @@ int create_flow(Call& call) {
   if (!call.read(request)) return EINVAL;
   if (const int error = check(request)) return error;
   Session& session = call.session;
-  if (!may_use_raw_packets(session.peer)) return EPERM;
+  if (!may_use_raw_packets(session)) return EPERM;
   auto flow = std::make_unique<FlowObject>();
   if (!find_objects(session, request, *flow)) return EINVAL;
   flow->charge = call.state.charge(session, {.flows = 1});

@@ -1,10 +1,12 @@
 // HELLO: the client's shared memory, wake descriptors and event channel.
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
@@ -75,10 +77,15 @@ int hello(Call& call) {
   }
   const auto workers = static_cast<std::uint32_t>(call.state.worker_count());
   DoorbellMapping doors;
-  const auto bells = session.arena.allocate(ChunkKind::kClientWrites, sizeof(uroce_doorbells) * workers);
+  const std::size_t bell_bytes = sizeof(uroce_doorbells) * workers;
+  const auto bells = session.arena.allocate(ChunkKind::kClientWrites, bell_bytes + session.cookie.size());
   const auto header = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_session_header));
   if (!bells || !header) return fail(session, ENOMEM);
   doors = {*bells, *header};
+  if (::getrandom(session.cookie.data(), session.cookie.size(), 0) != ssize_t{sizeof(session.cookie)})
+    return fail(session, EAGAIN);
+  std::memcpy(bells->data + bell_bytes, session.cookie.data(), session.cookie.size());
+  session.cookie_offset = bells->place.offset + bell_bytes;
   session.header = reinterpret_cast<uroce_session_header*>(header->data);
   if (const int error = make_ports(session, doors, workers)) return fail(session, error);
   UniqueFd event_writer, event_reader;

@@ -1,21 +1,39 @@
 // IMPORT_DEVICE, IMPORT_PD, IMPORT_MR; device memory, which the daemon keeps so that other processes can import it.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
 
 #include "control/commands/command.h"
 #include "mapping/untrusted_fd.h"
 
 namespace uroce::daemon::commands {
 
+namespace {
+
+bool has_cookie(int file, const Session& session) {
+  std::array<std::byte, sizeof(session.cookie)> found{};
+  const auto bytes = static_cast<ssize_t>(found.size());
+  if (::pread(file, found.data(), found.size(), static_cast<off_t>(session.cookie_offset)) != bytes) return false;
+  // In constant time: the caller must not learn how many bytes are right.
+  std::byte difference{};
+  for (std::size_t i = 0; i < found.size(); ++i) difference |= found[i] ^ session.cookie[i];
+  return difference == std::byte{};
+}
+
+}  // namespace
+
 // A process that holds the memfd of a session's first chunk got it from that session's process.
 int import_device(Call& call) {
   FileFacts info;
   if (!call.no_body() || call.fds.size() != 1) return EINVAL;
-  if (!is_memory_file(call.fds[0].get())) return ENOENT;
-  if (examine(call.fds[0].get(), call.session.stall_budget, info) != 0) return EINVAL;
+  const int file = call.fds[0].get();
+  if (!is_memory_file(file)) return ENOENT;
+  if (examine(file, call.session.stall_budget, info) != 0) return EINVAL;
   for (const auto& [id, session] : call.state.sessions()) {
     if (session.get() == &call.session || !session->hello_done) continue;
-    if (!session->arena.is_first_chunk(info.device, info.inode)) continue;
+    if (!session->arena.is_first_chunk(info.device, info.inode) || !has_cookie(file, *session)) continue;
     call.session.imported = id;
     return 0;
   }
@@ -33,6 +51,7 @@ int import_pd(Call& call) {
   auto imported = std::make_unique<PdObject>();
   imported->id = pd->id;
   imported->charge = std::move(charge);
+  imported->number = pd->number;
   call.reply.put(uroce_handle{call.session.pds.add(std::move(imported)), 0});
   return 0;
 }

@@ -1,11 +1,15 @@
 // MODIFY_QP, QUERY_QP.
 #include "control/commands/command.h"
+#include "control/privilege.h"
 #include "control/worker_commands.h"
 #include "platform/log.h"
 #include "wire/frame_template.h"
 
 namespace uroce::daemon::commands {
 namespace {
+
+/// Of controlled Q_Keys, such as that of QP 1, which only privileged programs may use (IBTA vol. 1, 10.2.5).
+constexpr std::uint32_t kControlledQkey = 0x80000000;
 
 bool connected(proto::QpState state) {
   return state == proto::QpState::kRtr || state == proto::QpState::kRts || state == proto::QpState::kSqd;
@@ -124,6 +128,10 @@ int modify_qp(Call& call) {
     return refuse(session, *qp, "a value does not fit its field", EINVAL);
   if (const char* what = check_port(call.state, request.attr, request.mask)) {
     return refuse(session, *qp, what, EINVAL);
+  }
+  if ((request.mask & proto::kAttrQkey) != 0 && (attr.qkey & kControlledQkey) != 0 &&
+      !may_use_raw_packets(session)) {
+    return refuse(session, *qp, "a Q_Key with its highest bit set takes CAP_NET_RAW", EPERM);
   }
   if (const int status = resolve_for(call, *qp, request, attr)) return status;
   worker_commands::ModifyQp modify{qp->qpn, qp->index, attr, request.mask};

@@ -90,6 +90,8 @@ int setup_proc_mem_access(Call& call, const uroce_reg_mr_request& request) {
         program);
     return EOPNOTSUPP;
   }
+  // The addresses would be those of the process that opened the session.
+  if (!session.from_peer) return EPERM;
   int error = start_indirect(call);
   if (error == 0) error = session.indirect->probe(request.addr);
   // On-demand memory may be mapped later, before it is used.
@@ -226,6 +228,7 @@ int relocate(Call& call, const uroce_rereg_mr_request& request, const MrObject& 
   next.writable = mr.writable;
   region.client_address = mr.addr;
   if (mr.indirect) {
+    if (!call.session.from_peer) return EPERM;
     region.indirect = &call.session.indirect->io();
   } else {
     region.base = mr.hold.base() + mr.addr % kPage;

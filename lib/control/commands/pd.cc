@@ -9,7 +9,9 @@ int alloc_pd(Call& call) {
   Charge charge = call.state.charge(session, {.pds = 1});
   if (!charge) return ENOMEM;
   auto pd = std::make_unique<PdObject>();
-  pd->id = call.state.new_pd();
+  pd->number = call.state.new_pd();
+  if (pd->number == nullptr) return ENOMEM;
+  pd->id = pd->number->id();
   pd->charge = std::move(charge);
   call.reply.put(uroce_handle{session.pds.add(std::move(pd)), 0});
   return 0;

@@ -127,7 +127,7 @@ int acquire(ControlState& state, Session& session, const Shape& shape, QpObject&
   const auto bit = session.bits[qp.worker].allocate();
   if (!bit) return ENOMEM;
   qp.bit = *bit;
-  const auto qpn = state.qpns(qp.worker).allocate();
+  const auto qpn = state.allocate_qpn(qp.worker, session.peer.tenant());
   if (!qpn) {
     session.bits[qp.worker].free.push_back(qp.bit);
     return ENOMEM;
@@ -138,7 +138,7 @@ int acquire(ControlState& state, Session& session, const Shape& shape, QpObject&
 
 void drop(ControlState& state, Session& session, const QpObject& qp) {
   if (qp.qpn.value != 0) {
-    state.qpns(qp.worker).release(qp.qpn);
+    state.release_qpn(qp.worker, qp.qpn);
     session.bits[qp.worker].free.push_back(qp.bit);
   }
   if (qp.client.data != nullptr) session.arena.free(qp.client);
@@ -210,7 +210,7 @@ int create_target(Call& call, const uroce_create_qp_request& request) {
   if (qp->xrcd == nullptr) return EINVAL;
   qp->charge = call.state.charge(session, {.qps = 1});
   if (!qp->charge) return ENOMEM;
-  if (const int error = make_xrc_target(call.state, session.peer.uid, qp->xrcd->domain, qp->target)) return error;
+  if (const int error = make_xrc_target(call.state, session, qp->xrcd->domain, qp->target)) return error;
   call.reply.put(add_target(call.events, session, std::move(qp), request.cookie));
   return 0;
 }
@@ -240,7 +240,7 @@ int create_qp(Call& call) {
   if (const int error = check(request)) return error;
   if (is_xrc_target(request)) return create_target(call, request);
   Session& session = call.session;
-  if (type_of(request) == proto::QpType::kRawPacket && !may_use_raw_packets(session.peer)) return EPERM;
+  if (type_of(request) == proto::QpType::kRawPacket && !may_use_raw_packets(session)) return EPERM;
   auto qp = std::make_unique<QpObject>();
   qp->type = type_of(request);
   if (!find_objects(session, request, *qp)) return EINVAL;

@@ -38,7 +38,7 @@ void destroy_qps(ControlState& state, EventRouter& events, LinkControl& link, Se
     if (qp->target) {
       release_xrc_target(state, *qp->target);
     } else {
-      state.qpns(qp->worker).release(qp->qpn);
+      state.release_qpn(qp->worker, qp->qpn);
     }
   }
 }

@@ -8,11 +8,19 @@
 namespace uroce::daemon::commands {
 namespace {
 
+/// A descriptor that was opened for access. One of open(2)'s O_PATH needs no permission on the file, so it does not
+/// show that its owner may use the file.
+bool opened_for_access(int fd) {
+  const int flags = ::fcntl(fd, F_GETFL);
+  return flags >= 0 && (flags & O_PATH) == 0;
+}
+
 int open_domain(Call& call, std::uint32_t flags, std::shared_ptr<XrcDomain>& out) {
   FileFacts info;
   const bool of_file = !call.fds.empty();
   if (of_file) {
     if (call.fds.size() != 1) return EINVAL;
+    if (!opened_for_access(call.fds[0].get())) return EBADF;
     const int error = examine(call.fds[0].get(), call.session.stall_budget, info);
     if (error != 0) return error == ETIMEDOUT || error == EMFILE ? error : EINVAL;
     out = call.state.find_xrc_domain(info.device, info.inode);
@@ -66,19 +74,22 @@ int open_qp(Call& call) {
   const auto found = targets.find(request.qpn);
   qp->target = found != targets.end() ? found->second.lock() : nullptr;
   if (qp->target == nullptr) return EINVAL;
+  // The handle would permit MODIFY_QP. Access to the domain's file shares its SRQs, not the QPs of other tenants,
+  // which look as if they did not exist.
+  if (!call.state.owns_qp(session.peer.tenant(), qp->target->qpn)) return EINVAL;
   qp->charge = call.state.charge(session, {.qps = 1});
   if (!qp->charge) return ENOMEM;
   call.reply.put(add_target(call.events, session, std::move(qp), request.cookie));
   return 0;
 }
 
-int make_xrc_target(ControlState& state, uid_t user, std::shared_ptr<XrcDomain> domain,
+int make_xrc_target(ControlState& state, const Session& session, std::shared_ptr<XrcDomain> domain,
                     std::shared_ptr<XrcTarget>& out) {
   auto target = std::make_shared<XrcTarget>();
   target->responder_resources = state.responder_slots().allocate();
   if (!target->responder_resources) return ENOMEM;
   target->worker = state.choose_worker();
-  const auto qpn = state.qpns(target->worker).allocate();
+  const auto qpn = state.allocate_qpn(target->worker, session.peer.tenant());
   if (!qpn) return ENOMEM;
   target->qpn = *qpn;
   proto::QpCreate create;
@@ -87,12 +98,12 @@ int make_xrc_target(ControlState& state, uid_t user, std::shared_ptr<XrcDomain> 
   create.xrcd = domain->id;
   create.responder_resources = state.responder_slots().span(target->responder_resources);
   create.owner = kNoSession;
-  create.user = user;
+  create.user = session.peer.uid;
   worker_commands::CreateQp on_worker{create};
   state.worker(target->worker).call(on_worker);
   target->index = on_worker.index;
   if (on_worker.error != 0) {
-    state.qpns(target->worker).release(*qpn);
+    state.release_qpn(target->worker, *qpn);
     return on_worker.error;
   }
   ++state.qps_of_worker(target->worker);
@@ -105,7 +116,7 @@ int make_xrc_target(ControlState& state, uid_t user, std::shared_ptr<XrcDomain> 
 void release_xrc_target(ControlState& state, XrcTarget& target) {
   if (--target.users != 0) return;
   state.worker(target.worker).call(worker_commands::DestroyQp{target.qpn, target.index});
-  state.qpns(target.worker).release(target.qpn);
+  state.release_qpn(target.worker, target.qpn);
   --state.qps_of_worker(target.worker);
   target.domain->targets.erase(target.qpn.value);
 }

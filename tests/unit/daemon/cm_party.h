@@ -29,7 +29,7 @@ inline uroce_cm_address at(std::uint8_t last, std::uint16_t port) {
 
 /// One client with one event channel.
 struct Party {
-  explicit Party(TestDaemon& d) : daemon(d), client(*d.conductor) {
+  explicit Party(TestDaemon& d, uid_t uid = ::geteuid()) : daemon(d), client(*d.conductor, uid) {
     client.hello();
     channel = open(receiver);
   }
@@ -74,7 +74,12 @@ struct Party {
   int call(std::uint32_t command, std::uint32_t handle) {
     return client.send(command, uroce_handle{handle, 0}).status;
   }
+  /// Parameters that name a QP of this party: the number is given to it, as if it had created the QP.
   uroce_cm_connect_request parameters(std::uint32_t handle, std::uint32_t qpn, std::uint8_t bytes = 0) {
+    daemon.conductor->state().set_qp_owner(Qpn{qpn}, client.session().peer.tenant());
+    return parameters_of_any(handle, qpn, bytes);
+  }
+  uroce_cm_connect_request parameters_of_any(std::uint32_t handle, std::uint32_t qpn, std::uint8_t bytes = 0) {
     uroce_cm_connect_request request{};
     request.handle = handle;
     request.parameters.qpn = qpn;

@@ -148,6 +148,27 @@ TEST_F(CmTest, ARequestThatNobodyListensForIsRefused) {
   EXPECT_EQ(active.next(kRejected).status, static_cast<int>(cm::RejReason::kInvalidServiceId));
 }
 
+TEST_F(CmTest, AQpOfAnotherTenantIsNotNamedInAConnection) {
+  establish();
+  Party stranger(daemon, 65534);
+  const std::uint32_t id = stranger.id();
+  ASSERT_EQ(stranger.resolve(id, at(1, 7001)), 0);
+  stranger.next(kAddrResolved);
+  // 100 is the QP of the active end. Were it named, the passive end would take its connection for a stale one.
+  EXPECT_EQ(stranger.client.send(UROCE_CMD_CM_CONNECT, stranger.parameters_of_any(id, 100)).status, EINVAL);
+  EXPECT_EQ(stranger.client.send(UROCE_CMD_CM_CONNECT, stranger.parameters_of_any(id, 4711)).status, EINVAL);
+  daemon.settle();
+  daemon.conductor->cm().step(monotonic_now());
+  uroce_cm_event event;
+  EXPECT_FALSE(passive.take(event));
+
+  stranger.listener(7002);
+  active.connecting(7002, 101);
+  const std::uint32_t asked = stranger.next(kConnectRequest).handle;
+  EXPECT_EQ(stranger.client.send(UROCE_CMD_CM_ACCEPT, stranger.parameters_of_any(asked, 200)).status, EINVAL);
+  EXPECT_EQ(stranger.client.send(UROCE_CMD_CM_ACCEPT, stranger.parameters(asked, 300)).status, 0);
+}
+
 TEST_F(CmTest, ARejectCarriesItsPrivateData) {
   passive.listener(7000);
   active.connecting(7000, 100);
@@ -370,6 +391,22 @@ TEST_F(CmTest, MalformedDatagramsAreCountedAndDropped) {
   mad[17] = std::byte{0x13};  // a REP
   deliver(2, 0x77);
   EXPECT_EQ(daemon.shared.gsi.counters().bad_mad, 6u);
+}
+
+TEST_F(CmTest, DatagramsOfOtherQpsThanOneAreDropped) {
+  cm::Message message{cm::Attribute::kReq, 7, {}, {}};
+  std::array<std::byte, kMadBytes> mad;
+  cm::emit_mad(message, mad);
+  std::vector<std::byte> frame = frame_of(mad, daemon.devices[0]);
+  constexpr std::size_t kSourceQpn = 14 + 20 + 8 + wire::kBthBytes + 4;
+  for (const std::uint32_t from : {0x123456u, 0u, 1u}) {
+    wire::store32(frame.data() + kSourceQpn, from);
+    wire::RxPacket packet;
+    ASSERT_EQ(wire::parse(frame, {.check_icrc = false}, packet), wire::ParseVerdict::kOk);
+    daemon.shared.gsi.receive(packet, *daemon.link);
+  }
+  EXPECT_EQ(daemon.shared.gsi.counters().bad_packet, 2u);
+  EXPECT_EQ(daemon.shared.gsi.counters().received, 1u);
 }
 
 TEST_F(CmTest, ConnectionsInAVlanAreMadeWithItsTag) {

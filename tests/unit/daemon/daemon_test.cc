@@ -209,6 +209,35 @@ TEST_F(DaemonTest, AClientThatIsKilledIsGoneWithinASecond) {
   EXPECT_TRUE(sessions_become(0));
 }
 
+TEST_F(DaemonTest, AProcessThatWasGivenTheSocketHasNeitherRightsNorMemoryOfTheOther) {
+  start_daemon();
+  const UniqueFd fd = connect_to(socket_path());
+  ASSERT_EQ(say_hello(fd.get()).status, 0);
+  uroce_handle pd{};
+  const uroce_request alloc{UROCE_CMD_ALLOC_PD, 1};
+  ASSERT_GT(::send(fd.get(), &alloc, sizeof(alloc), MSG_NOSIGNAL), 0);
+  const Answer made = receive_answer(fd.get());
+  ASSERT_EQ(made.status, 0);
+  std::memcpy(&pd, made.body.data(), sizeof(pd));
+  static std::array<char, 8192> memory;  // the same address in the child
+  uroce_reg_mr_request request{};
+  request.pd = pd.handle;
+  request.addr = request.iova = reinterpret_cast<std::uint64_t>(memory.data());
+  request.length = 4096;
+  const int own = ask(fd.get(), UROCE_CMD_REG_MR, request).status;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool refused = ask(fd.get(), UROCE_CMD_REG_MR, request).status == EPERM;
+    uroce_create_flow_request flow{};
+    const bool no_rights = ask(fd.get(), UROCE_CMD_CREATE_FLOW, flow).status == EPERM;
+    ::_exit(refused && no_rights ? 0 : 1);
+  }
+  int ended = -1;
+  ::waitpid(child, &ended, 0);
+  EXPECT_EQ(ended, 0);
+  EXPECT_EQ(own, 0);
+}
+
 TEST_F(DaemonTest, WhenItStopsClientsSeeTheirDeviceDie) {
   start_daemon();
   const UniqueFd fd = connect_to(socket_path());

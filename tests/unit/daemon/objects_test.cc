@@ -254,6 +254,40 @@ TEST_F(ObjectsTest, ImportsNeedTheOthersDescriptorAndNameItsObjects) {
   EXPECT_EQ(client.destroy(UROCE_CMD_DEREG_MR, mr.handle), 0);
 }
 
+TEST_F(ObjectsTest, AChunkIsKnownByItsCookieNotByItsInodeAlone) {
+  TestClient other(conductor);
+  other.hello();
+  auto* const cookie = reinterpret_cast<std::byte*>(client.doorbells() + daemon.cores.size());
+  const auto import = [&] {
+    std::vector<UniqueFd> fds;
+    fds.push_back(client.chunk_fd(0));
+    return other.send(UROCE_CMD_IMPORT_DEVICE, std::span<const std::byte>{}, std::move(fds)).status;
+  };
+  // The file stands for another one with the same inode number.
+  *cookie ^= std::byte{1};
+  EXPECT_EQ(import(), ENOENT);
+  *cookie ^= std::byte{1};
+  EXPECT_EQ(import(), 0);
+}
+
+TEST_F(ObjectsTest, APdNumberIsInUseWhileAnImporterHasThePd) {
+  TestClient other(conductor), third(conductor);
+  other.hello();
+  third.hello();
+  std::vector<UniqueFd> fds;
+  fds.push_back(client.chunk_fd(0));
+  ASSERT_EQ(other.send(UROCE_CMD_IMPORT_DEVICE, std::span<const std::byte>{}, std::move(fds)).status, 0);
+  const auto own = TestClient::value<uroce_handle>(other.send(UROCE_CMD_IMPORT_PD, uroce_handle{pd, 0}));
+  const PdId number = other.session().pds.find(own.handle)->id;
+  client.close();
+  // More PDs than there are numbers, one at a time.
+  for (std::uint32_t i = 0; i < 5 * kMaxPd; ++i) {
+    const auto next = conductor.state().new_pd();
+    ASSERT_NE(next, nullptr);
+    ASSERT_NE(next->id(), number);
+  }
+}
+
 TEST_F(ObjectsTest, DeviceMemoryIsASealedFileThatAnImporterGets) {
   UniqueFd memory(::memfd_create("dm", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(::ftruncate(memory.get(), 4096), 0);
@@ -315,6 +349,43 @@ TEST_F(ObjectsTest, XrcDomainsOfOneFileAreOne) {
   late.hello();
   open_xrcd(late, file.get(), 0, &status);
   EXPECT_EQ(status, EAGAIN);
+}
+
+TEST_F(ObjectsTest, ADescriptorOpenedWithoutAccessOpensNoXrcDomain) {
+  UniqueFd file(::memfd_create("domain", MFD_CLOEXEC));
+  int status = 0;
+  open_xrcd(client, file.get(), O_CREAT, &status);
+  ASSERT_EQ(status, 0);
+  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+  const UniqueFd name_only(::open(path.c_str(), O_PATH | O_CLOEXEC));
+  ASSERT_TRUE(name_only.valid());
+  open_xrcd(client, name_only.get(), 0, &status);
+  EXPECT_EQ(status, EBADF);
+  const UniqueFd readable(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  open_xrcd(client, readable.get(), 0, &status);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(ObjectsTest, AnXrcTargetIsOpenedByItsTenantOnly) {
+  UniqueFd file(::memfd_create("domain", MFD_CLOEXEC));
+  uroce_create_qp_request request{};
+  request.type = 10;  // XRC target
+  request.xrcd = open_xrcd(client, file.get(), O_CREAT);
+  int status = 0;
+  const ClientQp target = client.create_qp(request, &status);
+  ASSERT_EQ(status, 0);
+  const auto open = [&](TestClient& by) {
+    by.hello();
+    const std::uint32_t xrcd = open_xrcd(by, file.get(), 0);
+    return by.send(UROCE_CMD_OPEN_QP, uroce_open_qp_request{xrcd, target.made.qpn, 0}).status;
+  };
+  TestClient same(conductor), other_user(conductor, 65534);
+  Peer inside = TestClient::myself();
+  inside.pid_ns = {1, 2};
+  TestClient container(conductor, std::move(inside));
+  EXPECT_EQ(open(same), 0);
+  EXPECT_EQ(open(other_user), EINVAL);
+  EXPECT_EQ(open(container), EINVAL);
 }
 
 TEST_F(ObjectsTest, AnXrcSrqHoldsItsDomainAndItsCq) {

@@ -464,7 +464,7 @@ class RawPackets : public ::testing::TestWithParam<std::uint32_t> {};
 
 TEST_P(RawPackets, AreOnlyForProcessesWithTheCapability) {
   TestDaemon daemon(test_config(), GetParam());
-  TestClient other(*daemon.conductor);  // whose process isn't known
+  TestClient other(*daemon.conductor, Peer{::getpid(), ::geteuid(), UniqueFd()});  // whose process isn't known
   other.hello();
   const std::uint32_t pd = other.alloc_pd();
   const ClientCq cq = other.create_cq(8);

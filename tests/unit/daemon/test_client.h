@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "abi/control.h"
+#include "control/privilege.h"
 #include "daemon/conductor.h"
 #include "queue/completion_queue.h"
 #include "queue/doorbell.h"
@@ -52,8 +54,9 @@ struct ClientCq {
 
 class TestClient {
  public:
-  explicit TestClient(Conductor& conductor, uid_t uid = 0)
-      : TestClient(conductor, Peer{::getpid(), uid, UniqueFd()}) {}
+  /// A client of the test's own user, with its rights. Other users are taken at their word, and have no rights.
+  explicit TestClient(Conductor& conductor, uid_t uid = ::geteuid())
+      : TestClient(conductor, uid == ::geteuid() ? myself() : Peer{::getpid(), uid, UniqueFd()}) {}
   TestClient(Conductor& conductor, Peer peer)
       : conductor_(conductor), session_(conductor.open_session(std::move(peer), UniqueFd())) {}
   ~TestClient() {
@@ -62,6 +65,12 @@ class TestClient {
   }
   TestClient(const TestClient&) = delete;
   TestClient& operator=(const TestClient&) = delete;
+
+  static Peer myself() {
+    Peer peer{::getpid(), ::geteuid(), UniqueFd(::syscall(SYS_pidfd_open, ::getpid(), 0))};
+    read_namespaces(peer);
+    return peer;
+  }
 
   Session& session() { return *session_; }
   void close() { conductor_.close_session(*std::exchange(session_, nullptr)); }

@@ -1,0 +1,38 @@
+// Which objects an asker of `urocectl show` may see.
+#pragma once
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+
+#include "control/session.h"
+
+namespace uroce::daemon {
+
+/// Administrators see everything, other askers the objects of their own tenant. Counts the rows that are left out.
+class Viewer {
+ public:
+  Viewer(const Session& asker, bool administrator) : tenant_(asker.peer.tenant()), sees_all_(administrator) {}
+
+  bool sees_all() const { return sees_all_; }
+  uid_t user() const { return tenant_.uid; }
+  /// Whether the rows of this session are shown; `rows`: how many it has.
+  bool sees(const Session& session, std::size_t rows) {
+    if (sees_all_ || session.peer.tenant() == tenant_) return true;
+    hidden_ += rows;
+    return false;
+  }
+  /// Rows that do not belong to one tenant.
+  nlohmann::ordered_json only_for_all(nlohmann::ordered_json rows) {
+    if (sees_all_) return rows;
+    hidden_ += rows.size();
+    return nlohmann::ordered_json::array();
+  }
+  std::size_t hidden() const { return hidden_; }
+
+ private:
+  Tenant tenant_;
+  bool sees_all_;
+  std::size_t hidden_ = 0;
+};
+
+}  // namespace uroce::daemon
