@@ -57,7 +57,6 @@ void set_path(const Context& context, Qp& qp, const QpAttr& kept) {
 void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrAccessFlags) qp.responder.access = kept.access;
   if (mask & kAttrPathMtu) {
-    qp.common.mtu = kept.path_mtu;
     qp.common.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(kept.path_mtu));
     qp.congestion.window.reset(qp.full_packet_cost());
     // The response to one request never exceeds the receive ring.
@@ -120,7 +119,6 @@ void change_state(Context& context, Qp& qp, QpState to, const QpAttr& attr, std:
 
 void set_datagram_mtu(Qp& qp) {
   if (qp.common.type != QpType::kUd && qp.common.type != QpType::kRawPacket) return;
-  qp.common.mtu = 4096;
   qp.common.mtu_shift = 12;
 }
 

@@ -123,7 +123,7 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const bool ends = last || ((index + 1) & (qp.reads.chunk - 1)) == 0;
   // A FLUSH or ATOMIC WRITE is answered without data (annex A19).
   const std::uint32_t length = wqe.kind == Kind::kRead ? wqe.length : 0;
-  const std::uint32_t bytes = last ? length - (index << qp.common.mtu_shift) : qp.common.mtu;
+  const std::uint32_t bytes = last ? length - (index << qp.common.mtu_shift) : qp.common.mtu();
   if (packet.payload_bytes != bytes || ends != packet.info->has(wire::kLast | wire::kOnly)) {
     settle(context, qp, acked);
     return fail_send(context, qp, UROCE_WC_BAD_RESP_ERR);

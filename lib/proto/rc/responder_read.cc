@@ -132,7 +132,7 @@ void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& ret
 bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst) {
   const Psn psn(resource.next_psn);
   const std::uint32_t offset = psns_between(Psn(resource.first_psn), psn) << qp.common.mtu_shift;
-  const std::uint32_t bytes = std::min(qp.common.mtu, resource.end_offset - offset);
+  const std::uint32_t bytes = std::min(qp.common.mtu(), resource.end_offset - offset);
   memory::Span span;
   if (bytes != 0 && context.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes,
                                     memory::kRemoteRead, span, qp.common.qpn) != memory::Verdict::kOk) {

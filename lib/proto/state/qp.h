@@ -163,13 +163,11 @@ struct Common {
   std::uint32_t self = kNoQp;  ///< slot in the table of QPs
   Qpn qpn, dest_qpn;
   PdId pd;
-  std::uint32_t mtu = 1024;
   std::uint32_t path_v4[2] = {};  ///< source and destination that packets must have, as in the IPv4 header
-  union {
-    std::uint32_t qkey = 0;  ///< UD
-    /// Connected: base::Frame::sender of the peer's packets. The peer's QPN if it is a QP of this port, else 0.
-    std::uint32_t peer_sender;
-  };
+  /// base::Frame::sender that packets must have: the peer's QPN if it is a QP of this port, else 0.
+  std::uint32_t peer_sender = 0;
+
+  std::uint32_t mtu() const { return 1u << mtu_shift; }
 };
 
 /// The responder's expected PSN and outstanding acknowledge (IBTA vol. 1, 9.7: Reliable Service, responder side).
@@ -375,7 +373,7 @@ struct alignas(64) Qp {
   }
   Wqe& wqe(std::uint32_t index) { return const_cast<Wqe&>(std::as_const(*this).wqe(index)); }
   std::uint32_t in_flight() const { return congestion.sent - congestion.acked; }
-  std::uint32_t full_packet_cost() const { return common.mtu + kPacketCost; }
+  std::uint32_t full_packet_cost() const { return common.mtu() + kPacketCost; }
 };
 
 static_assert(std::is_trivially_copyable_v<Qp>);

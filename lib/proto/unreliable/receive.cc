@@ -51,7 +51,7 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
 bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   const bool only = packet.info->has(wire::kOnly);
-  if (reth.length > kMaxMessage || (only ? reth.length != packet.payload_bytes : reth.length <= qp.common.mtu)) {
+  if (reth.length > kMaxMessage || (only ? reth.length != packet.payload_bytes : reth.length <= qp.common.mtu())) {
     return false;
   }
   memory::Span span;

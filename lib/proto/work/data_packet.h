@@ -18,8 +18,8 @@ struct DataPart {
 inline DataPart part_of(const Qp& qp, const Wqe& wqe) {
   const std::uint32_t offset = psns_between(wqe.first(), qp.requester.psn) << qp.common.mtu_shift;
   const std::uint32_t left = wqe.length - offset;
-  const bool last = left <= qp.common.mtu;
-  return {offset, last ? left : qp.common.mtu, offset == 0, last};
+  const bool last = left <= qp.common.mtu();
+  return {offset, last ? left : qp.common.mtu(), offset == 0, last};
 }
 
 inline wire::Operation operation_of(const SendRow& row, const DataPart& part) {

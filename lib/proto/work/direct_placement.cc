@@ -24,7 +24,7 @@ Place place_of_write(Context& context, const Qp& qp, const wire::RxPacket& packe
   // A WRITE with immediate data writes nothing before a receive is taken.
   if (!due || !packet.info->has(wire::kWrite) || packet.info->has(wire::kHasImmDt)) return {};
   const bool last = packet.info->has(wire::kLast);
-  const std::uint32_t bytes = last ? qp.write.left : qp.common.mtu;
+  const std::uint32_t bytes = last ? qp.write.left : qp.common.mtu();
   if (packet.payload_bytes != bytes || bytes > qp.write.left - !last) return {};
   return {mapped(context, qp, qp.write.rkey, qp.write.address, bytes, memory::kRemoteWrite), last};
 }
@@ -37,7 +37,7 @@ Place place_of_read(Context& context, const Qp& qp, const wire::RxPacket& packet
   const std::uint32_t index = psns_between(wqe.first(), qp.requester.una);
   if (wqe.kind != Kind::kRead || index == 0 || index >= wqe.psn_count) return {};
   const bool last = index + 1 == wqe.psn_count;
-  const std::uint32_t bytes = last ? wqe.length - (index << qp.common.mtu_shift) : qp.common.mtu;
+  const std::uint32_t bytes = last ? wqe.length - (index << qp.common.mtu_shift) : qp.common.mtu();
   const SgeCursor at = qp.requester.read_at;
   if (packet.payload_bytes != bytes || at.index >= wqe.num_sge) return {};
   const uroce_sge& sge = wqe.sges()[at.index];

@@ -17,7 +17,7 @@ constexpr Nanos time_of(std::uint64_t bytes, std::uint32_t kbps) { return (bytes
 
 /// The duration of a full packet with its headers.
 inline Nanos packet_time(const Context& context, const Qp& qp) {
-  return time_of(qp.common.type == QpType::kRawPacket ? context.max_frame : qp.common.mtu + wire::kMaxOverhead,
+  return time_of(qp.common.type == QpType::kRawPacket ? context.max_frame : qp.common.mtu() + wire::kMaxOverhead,
                  qp.rate_limit.kbps);
 }
 
