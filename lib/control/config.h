@@ -39,6 +39,7 @@ struct DaemonConfig {
   std::uint32_t max_srqs = 65536;
   std::uint32_t max_mrs = 1u << 20;             ///< at most 2^20, windows included
   std::uint32_t receive_ring_bytes = 4u << 20;  ///< READ responses that may be in flight to a worker
+  std::uint32_t early_retry_us = 4000;          ///< shortest early retransmission
   bool ecn = true;                              ///< the data of connected QPs is ECN-capable
   bool hugepages = true;                        ///< place queues in hugepages if the system has free ones
 

@@ -48,6 +48,7 @@ WorkerConfig worker_config(const DaemonConfig& config, const net::DeviceInfo& de
   worker.transport.max_frame = max_frame_of_link(link_config(config, device).mtu);
   worker.transport.receive_ring_bytes = config.receive_ring_bytes;
   worker.transport.ecn = config.ecn;
+  worker.transport.min_early_retry_delay = config.early_retry_us * kMicrosecond;
   worker.transport.offload_ip_checksum = device.checksum_offload;
   worker.transport.mac = device.mac;
   worker.transport.seed = seed + index;

@@ -56,6 +56,19 @@ void receive_duplicate(Context& context, Qp& qp, const wire::RxPacket& packet) {
   repeat_confirmation(context, qp, packet);
 }
 
+/// A requester that probes after a silence has lost the NAK: it is repeated for packets with an acknowledge
+/// request, at most once per round trip. (IBTA vol. 1, 9.7.5.2.8 sends it once.)
+bool must_repeat_nak(const Context& context, const Qp& qp, const wire::RxPacket& packet) {
+  return packet.bth.ack_req && context.now >= qp.next_nak &&
+         qp.answers.nak_syndrome == static_cast<std::uint8_t>(wire::Nak::kSequence);
+}
+
+void refuse_sequence(Context& context, Qp& qp) {
+  const auto& rtt = qp.retransmission.rtt;
+  qp.next_nak = context.now + (rtt.known() ? rtt.retransmit_timeout() : kNakInterval);
+  refuse(context, qp, static_cast<std::uint8_t>(wire::Nak::kSequence));
+}
+
 /// A request that the responder does not take now.
 void drop_request(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if (qp.responder.intake == Intake::kDead) {
@@ -73,8 +86,7 @@ void drop_request(Context& context, Qp& qp, const wire::RxPacket& packet) {
 void resume_send_after_answers(Context& context, Qp& qp) {
   qp.responder.intake = Intake::kOpen;
   finish_invalidating_send(context, qp, qp.held);
-  if (qp.held.overtaken && qp.responder.intake == Intake::kOpen)
-    refuse(context, qp, static_cast<std::uint8_t>(wire::Nak::kSequence));
+  if (qp.held.overtaken && qp.responder.intake == Intake::kOpen) refuse_sequence(context, qp);
 }
 
 /// Sends the ACK or NAK that is owed.
@@ -129,7 +141,7 @@ void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
   } else {
     ++context.counters.out_of_sequence;
     ++qp.counters.out_of_sequence;
-    if (!qp.responder.nak_sent) refuse(context, qp, static_cast<std::uint8_t>(wire::Nak::kSequence));
+    if (!qp.responder.nak_sent || must_repeat_nak(context, qp, packet)) refuse_sequence(context, qp);
   }
 }
 

@@ -23,6 +23,9 @@ void receive_xrc(Context& context, Qp& qp, const wire::RxPacket& packet);
 bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplate& path, const wire::Bth& bth,
                       std::uint8_t syndrome, Msn msn);
 
+/// A sequence NAK is repeated after this time where no round trip is known.
+inline constexpr Nanos kNakInterval = 400 * kMicrosecond;
+
 /// A packet arrived with the ECN mark: a CNP is owed, at most one in kCnpInterval (annex A17: RoCEv2 congestion
 /// management).
 inline constexpr Nanos kCnpInterval = 50 * kMicrosecond;

@@ -17,19 +17,36 @@ constexpr std::array<std::uint32_t, 32> kRnrDelays = {
 
 Nanos timeout_of(const Qp& qp) { return Nanos{4096} << qp.retransmission.ack_timeout; }
 
-/// How long after the last progress an acknowledge counts as missing; kNever: not before the timeout. The delay
-/// doubles each time, as long as an equal delay still fits into the timeout.
+/// Time between looks at one QP, for each QP: many do not cost a worker more than a few.
+constexpr Nanos kWatchCost = 2 * kMicrosecond;
+
+Nanos probe_delay(const Context& context) { return context.config.min_early_retry_delay / 8; }
+
+/// Whether the packet that was sent last requests data, which a probe would bring a second time.
+bool ends_with_request(const Qp& qp) {
+  const bool within =
+      qp.requester.cursor != qp.requester.started && qp.wqe(qp.requester.cursor).first() != qp.requester.psn;
+  return qp.wqe(within ? qp.requester.cursor : qp.requester.cursor - 1).kind == Kind::kRead;
+}
+
+/// How long after the last progress an acknowledge counts as missing; kNever: not before the timeout. A probe comes
+/// first. The delay doubles each time, as long as an equal delay still fits into the timeout.
 Nanos early_retry_delay(const Context& context, const Qp& qp) {
-  const Nanos delay = std::max(qp.retransmission.rtt.retransmit_timeout(), context.config.min_early_retry_delay);
+  const Nanos estimate = qp.retransmission.rtt.retransmit_timeout();
+  const Nanos delay = std::max(estimate, context.config.min_early_retry_delay);
   const Nanos next = delay << qp.retransmission.early_retries, before = next - delay;
-  return qp.requester.retry_cnt != 0 && before + 2 * next <= timeout_of(qp) ? before + next : kNever;
+  if (qp.requester.retry_cnt == 0 || before + 2 * next > timeout_of(qp)) return kNever;
+  if (qp.retransmission.early_retries != 0 || ends_with_request(qp)) return before + next;
+  return std::max(estimate, probe_delay(context));
 }
 
 /// The looks at all QPs are aligned to a grid, since the worker may have to wake up for each.
 void schedule_ack_watch(Context& context, Qp& qp) {
-  const Nanos grid = context.config.min_early_retry_delay / 8 + 1;
+  const Nanos interval = std::min(std::max(probe_delay(context), context.ack_watch.size() * kWatchCost),
+                                  context.config.min_early_retry_delay);
+  const Nanos grid = interval / 8 + 1;
   qp.retransmission.watched = true;
-  context.ack_watch.add(qp.common.self, ((context.now + context.config.min_early_retry_delay) / grid + 1) * grid);
+  context.ack_watch.add(qp.common.self, ((context.now + interval) / grid + 1) * grid);
 }
 
 /// After a timeout: one packet at a time.

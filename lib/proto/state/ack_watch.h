@@ -3,6 +3,7 @@
 // packets do.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <memory_resource>
@@ -17,8 +18,12 @@ class AckWatch {
   AckWatch(std::uint32_t qps, std::pmr::memory_resource* memory)
       : ring_(std::bit_ceil(qps), memory), mask_(std::bit_ceil(qps) - 1) {}
 
-  /// `when` is never before that of the QP added last. A QP must not be added twice.
-  void add(std::uint32_t qp, Nanos when) { ring_[tail_++ & mask_] = {when, qp}; }
+  std::uint32_t size() const { return tail_ - head_; }
+  /// Not before the QP that was added last. A QP must not be added twice.
+  void add(std::uint32_t qp, Nanos when) {
+    if (head_ != tail_) when = std::max(when, ring_[(tail_ - 1) & mask_].when);
+    ring_[tail_++ & mask_] = {when, qp};
+  }
   /// kNever: it is empty.
   Nanos next() const { return head_ == tail_ ? kNever : ring_[head_ & mask_].when; }
   bool due(Nanos now) const { return head_ != tail_ && ring_[head_ & mask_].when <= now; }

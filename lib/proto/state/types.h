@@ -37,6 +37,7 @@ struct TransportConfig {
   bool offload_ip_checksum = false;
   bool ecn = true;  ///< the data of connected QPs is ECN-capable
   /// A missing acknowledge is not acted on earlier: peers are threads, and a scheduler may preempt them this long.
+  /// A probe, a single packet, is sent after an eighth of it.
   Nanos min_early_retry_delay = 4 * kMillisecond;
   wire::Mac mac{};         ///< of the port: multicast packets from it are our own
   std::uint64_t seed = 1;  ///< for values that must not be predictable

@@ -10,6 +10,7 @@ namespace uroce::proto::test {
 namespace {
 
 constexpr Nanos kPatience = 4 * kMillisecond;
+constexpr Nanos kProbe = kPatience / 8;  ///< a single packet, unless it is a READ request
 constexpr Nanos kTimeout = Nanos{4096} << 14;
 constexpr Nanos kRound = kPatience / 8;  ///< QPs that are due within it are looked at together
 
@@ -96,7 +97,7 @@ TEST(EarlyRetry, BringsSeveralLostPacketsAtTheEnd) {
   bool early = false;
   const Nanos began = pair->now;
   pair->settle(kPatience + kRound + 2048, [&](const End& from, const Packet& packet) {
-    early = pair->now - began < kPatience;
+    early = pair->now - began < kProbe;
     return early && &from == &pair->a && packet.psn() >= 104;
   });
   expect_recovery(*pair);
@@ -125,7 +126,7 @@ TEST(EarlyRetry, DoublesItsPatienceAndLeavesTheTimeoutAsItWas) {
   EXPECT_EQ(pair->take(pair->a).size(), 1u);
   const Nanos began = pair->now;
   for (Nanos turn = 0; turn < 2; ++turn) {
-    for (const Nanos at : {kPatience, 3 * kPatience, 7 * kPatience, kTimeout}) {
+    for (const Nanos at : {kProbe, 3 * kPatience, 7 * kPatience, kTimeout}) {
       EXPECT_EQ(pair->a.counters().local_ack_timeout_err, turn);
       const auto packets = expire(*pair);
       EXPECT_EQ(packets.size(), turn == 1 && at == kTimeout ? 0u : 1u);
