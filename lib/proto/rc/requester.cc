@@ -131,8 +131,9 @@ Step send_data(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t
         ask || qp.requester.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(context, qp, cost);
   }
   const base::Frame& frame = burst.frames[burst.count];
-  if (!build_data(context, qp, wqe, part, ask, burst))
-    return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
+  const std::uint8_t status = build_data(context, qp, wqe, part, ask, burst);
+  if (status != UROCE_WC_SUCCESS) [[unlikely]]
+    return defer_failure(context, qp, wqe, status);
   const bool first_time = sent(context, qp, 1, cost, frame.length);
   if (ask) record_ack_request(context, qp, qp.requester.psn - 1, first_time);
   if (part.last) next_wqe(qp);
@@ -150,16 +151,16 @@ Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t xrc = xrceth_bytes(qp);
-  if (builder.start(frame, qp.path, bth, xrc + header.kBytes, payload)) {
-    if (xrc != 0) wire::XrcEth{wqe.remote_srqn}.emit(builder.extended());
-    header.emit(builder.extended() + xrc);
-    builder.seal();
-    if (payload != 0 && !add_payload(context, qp, wqe, {.bytes = payload}, builder)) {
-      return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
-    }
-    builder.finish();
-    ++burst.count;
+  if (!builder.start(frame, qp.path, bth, xrc + header.kBytes, payload)) [[unlikely]]
+    return defer_failure(context, qp, wqe, UROCE_WC_LOC_LEN_ERR);
+  if (xrc != 0) wire::XrcEth{wqe.remote_srqn}.emit(builder.extended());
+  header.emit(builder.extended() + xrc);
+  builder.seal();
+  if (payload != 0 && !add_payload(context, qp, wqe, {.bytes = payload}, builder)) {
+    return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
   }
+  builder.finish();
+  ++burst.count;
   ++qp.requester.reads_in_flight;
   record_ack_request(context, qp, bth.psn, sent(context, qp, packets, cost, frame.length));
   return Step::kSent;
@@ -187,9 +188,9 @@ Step send_read(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   }
   if (!context.take_read_budget(qp, cost)) return Step::kBlocked;
   const wire::Reth header{wqe.remote_addr + offset, Key{wqe.rkey}, bytes};
-  send_request(context, qp, wqe, burst, header, end - index, cost);
-  if (end == wqe.psn_count) next_wqe(qp);
-  return Step::kSent;
+  const Step step = send_request(context, qp, wqe, burst, header, end - index, cost);
+  if (step == Step::kSent && end == wqe.psn_count) next_wqe(qp);
+  return step;
 }
 
 Step send_atomic(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
@@ -200,9 +201,9 @@ Step send_atomic(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const bool swap = wqe.opcode == UROCE_WR_ATOMIC_CMP_AND_SWP;
   const wire::AtomicEth header{wqe.remote_addr, Key{wqe.rkey}, swap ? wqe.atomic.swap : wqe.atomic.compare_add,
                                swap ? wqe.atomic.compare_add : 0};
-  send_request(context, qp, wqe, burst, header, 1, cost);
-  next_wqe(qp);
-  return Step::kSent;
+  const Step step = send_request(context, qp, wqe, burst, header, 1, cost);
+  if (step == Step::kSent) next_wqe(qp);
+  return step;
 }
 
 struct FlushHeader {

@@ -128,6 +128,12 @@ void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& ret
   queue_answer(context, qp, resource);
 }
 
+void count_response(Context& context, Qp& qp, std::uint32_t bytes) {
+  ++context.counters.sent_pkts;
+  ++qp.counters.sent_pkts;
+  context.counters.sent_bytes += bytes;
+}
+
 /// One packet of a READ response. FIRST, LAST and ONLY carry an AETH. False: the memory is gone.
 bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst) {
   const Psn psn(resource.next_psn);
@@ -156,7 +162,9 @@ bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& b
     if (bytes != 0 && !copy_out(context, span, bytes, builder)) return false;
     builder.finish();
     ++burst.count;
-    context.counters.sent_bytes += frame.length;
+    count_response(context, qp, frame.length);
+  } else {
+    ++context.counters.drop_too_large;
   }
   resource.next_psn = (psn + 1).value();
   return true;
@@ -175,7 +183,9 @@ void send_atomic_response(Context& context, Qp& qp, Resource& resource, TxBurst&
     builder.seal();
     builder.finish();
     ++burst.count;
-    context.counters.sent_bytes += frame.length;
+    count_response(context, qp, frame.length);
+  } else {
+    ++context.counters.drop_too_large;
   }
   resource.next_psn = resource.end_psn;
 }
@@ -382,8 +392,6 @@ bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budg
       refuse_fatally(context, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, Psn(resource.next_psn));
       return false;
     }
-    ++context.counters.sent_pkts;
-    ++qp.counters.sent_pkts;
     if (resource.next_psn == resource.end_psn) {
       resource.pending = 0;
       --qp.responder.answers_pending;

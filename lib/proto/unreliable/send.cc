@@ -49,7 +49,7 @@ std::uint8_t build_datagram(Context& context, Qp& qp, const Wqe& wqe, TxBurst& b
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t extended = wire::Deth::kBytes + (immediate ? wire::ImmDt::kBytes : 0);
-  if (!builder.start(frame, handle->path, bth, extended, wqe.length)) return UROCE_WC_SUCCESS;
+  if (!builder.start(frame, handle->path, bth, extended, wqe.length)) return UROCE_WC_LOC_LEN_ERR;
   if (handle->derive_port) {
     wire::store16(frame.data + handle->path.header_bytes() - kUdpHeader, wire::source_port(0, qp.common.qpn, dest));
   }
@@ -77,7 +77,7 @@ bool send_packet(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
   } else {
     const DataPart part = part_of(qp, wqe);
     last = part.last;
-    if (!build_data(context, qp, wqe, part, false, burst)) status = UROCE_WC_LOC_PROT_ERR;
+    status = build_data(context, qp, wqe, part, false, burst);
   }
   if (status != UROCE_WC_SUCCESS) {
     fail_send(context, qp, status);

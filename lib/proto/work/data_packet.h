@@ -41,6 +41,11 @@ inline void emit_extended(std::byte* at, const Qp& qp, const Wqe& wqe, bool reth
   if (extra == SendRow::Extra::kInvalidate) wire::Ieth{Key{wqe.imm_data}}.emit(at);
 }
 
+/// Whether the message takes a receive from the peer's queue.
+inline bool completes_receive(const Wqe& wqe) {
+  return wqe.kind == Kind::kSend || send_row(wqe.opcode).extra == SendRow::Extra::kImmediate;
+}
+
 inline std::size_t xrceth_bytes(const Qp& qp) {
   return qp.common.service == wire::Service::kXrc ? wire::XrcEth::kBytes : 0;
 }
@@ -55,16 +60,17 @@ inline bool add_payload(Context& context, Qp& qp, const Wqe& wqe, const DataPart
   return gather(context, qp.common.pd, wqe.sges(), wqe.num_sge, qp.requester.send_at, part.bytes, builder);
 }
 
-/// Builds the packet at requester.psn; `count` grows if the frame is large enough. False: its memory is not
-/// accessible.
-[[gnu::always_inline]] inline bool build_data(Context& context, Qp& qp, const Wqe& wqe, const DataPart& part,
-                                              bool ask, TxBurst& burst) {
+/// Builds the packet at requester.psn. Returns the status with which its WQE fails, or success: its memory is not
+/// accessible, or the port's MTU was lowered and the packet fits no frame.
+[[gnu::always_inline]] inline std::uint8_t build_data(Context& context, Qp& qp, const Wqe& wqe,
+                                                      const DataPart& part, bool ask, TxBurst& burst) {
   const SendRow& row = send_row(wqe.opcode);
   const bool reth = part.first && wqe.kind == Kind::kWrite;
   const bool extra = part.last && row.extra != SendRow::Extra::kNone;
   const wire::Bth bth{
       .opcode = wire::opcode(qp.common.service, operation_of(row, part)),
-      .solicited = part.last && (wqe.flags & UROCE_SEND_SOLICITED) != 0,
+      // It means something only in a packet that completes a receive (IBTA vol. 1, 9.2.3).
+      .solicited = part.last && (wqe.flags & UROCE_SEND_SOLICITED) != 0 && completes_receive(wqe),
       .pkey = qp.common.pkey,
       .dest_qpn = qp.common.dest_qpn,
       .ack_req = ask,
@@ -74,13 +80,14 @@ inline bool add_payload(Context& context, Qp& qp, const Wqe& wqe, const DataPart
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t extended =
       xrceth_bytes(qp) + (reth ? wire::Reth::kBytes : 0) + (extra ? wire::ImmDt::kBytes : 0);
-  if (!builder.start(frame, qp.path, bth, extended, part.bytes)) return true;
+  if (!builder.start(frame, qp.path, bth, extended, part.bytes)) [[unlikely]]
+    return UROCE_WC_LOC_LEN_ERR;
   emit_extended(builder.extended(), qp, wqe, reth, extra ? row.extra : SendRow::Extra::kNone);
   builder.seal(qp.header_crc);
-  if (!add_payload(context, qp, wqe, part, builder)) return false;
+  if (!add_payload(context, qp, wqe, part, builder)) return UROCE_WC_LOC_PROT_ERR;
   builder.finish();
   ++burst.count;
-  return true;
+  return UROCE_WC_SUCCESS;
 }
 
 }  // namespace uroce::proto
