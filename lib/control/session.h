@@ -36,7 +36,7 @@ struct Session {
         stall_budget(std::move(with_user)),
         socket(std::move(socket_fd), stall_budget),
         memory_budget(std::move(of_user)),
-        arena(hugepages, &memory_budget),
+        arena(hugepages, number, &memory_budget),
         memory(number, stall_budget, &memory_budget) {}
 
   std::uint64_t id;

@@ -22,6 +22,7 @@ ControlState::ControlState(const DaemonConfig& config, const net::DeviceInfo& de
       memory_(memory),
       port_(config, device, static_cast<std::uint32_t>(workers.workers.size())),
       quotas_(config.limits, capacity_of(config, static_cast<std::uint32_t>(workers.workers.size()))),
+      stall_watch_(workers),
       qp_counts_(workers.workers.size()),
       pd_ids_(1, kMaxPdNumbers),
       cq_ids_(0, config.max_cqs),
@@ -46,6 +47,7 @@ Session* ControlState::open_session(Peer peer, UniqueFd socket) {
   auto& slot = sessions_[id];
   slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), std::move(charge), config_.hugepages,
                                    std::move(stalls));
+  stall_watch_.add(proto::mark_of_session(id), id, slot->stall_budget);
   return slot.get();
 }
 

@@ -21,6 +21,7 @@
 #include "control/quotas.h"
 #include "control/rejections.h"
 #include "control/session.h"
+#include "control/stall_watch.h"
 #include "memory/table.h"
 #include "net/device.h"
 #include "worker/worker.h"
@@ -84,6 +85,8 @@ class ControlState {
   /// Charges the session's user; see Quotas::charge().
   Charge charge(const Session& session, const Usage& more) { return quotas_.charge(session.peer.uid, more); }
 
+  StallWatch& stall_watch() { return stall_watch_; }
+
   // Numbers and blocks.
   QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }
   /// The number of a QP of this tenant; nullopt: all are in use.
@@ -117,6 +120,7 @@ class ControlState {
   Quotas quotas_;
   std::map<uid_t, std::shared_ptr<StallBudget>> stall_budgets_;  ///< shared by all sessions of a user
   Rejections rejections_;
+  StallWatch stall_watch_;
   std::vector<QpnAllocator> qpns_;
   std::unordered_map<std::uint32_t, Tenant> qp_owners_;  ///< by QPN
   std::vector<std::uint32_t> qp_counts_;

@@ -94,6 +94,7 @@ Conductor::~Conductor() {
 Reply Conductor::handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds) {
   Reply reply;
   const std::uint64_t unknown = session.unknown_handles;
+  state_.stall_watch().note_control(proto::mark_of_session(session.id));
   try {
     execute(session, message, fds, reply);
   } catch (const std::exception& error) {  // no memory, or no thread: the command may be half done
@@ -103,6 +104,7 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
     session.close_pending = true;
   }
   let_go(session, std::move(fds), reply.status == 0);
+  state_.stall_watch().note_control(0);
   if (reply.status == 0 || reply.status == kParked) return reply;
   reply.body.clear();
   // Chunks that the command added stay unannounced: the next response that allocates memory names them.
@@ -156,6 +158,8 @@ void Conductor::close_session(Session& session) {
   if (session.parked) link_.cancel(session.parked->waiter);
   log(LogLevel::kDebug, "session %llu (%s, process %d) is closed", static_cast<unsigned long long>(session.id),
       session.program.c_str(), static_cast<int>(session.peer.pid));
+  state_.stall_watch().remove(proto::mark_of_session(session.id), session.id);
+  for (const auto& [handle, pd] : session.pds) state_.stall_watch().remove(proto::mark_of(pd->id), session.id);
   // The closer may take long: the client sees the end now, and the epoll set no more events.
   for (const int fd : {session.socket.get(), session.events.get()}) ::shutdown(fd, SHUT_RDWR);
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.socket.get(), nullptr);

@@ -325,6 +325,17 @@ void Conductor::close_pending_sessions() {
       state_.rejections().count(Rejection::sessions_closed);
     }
   }
+  while (const std::uint64_t offender = state_.stall_watch().take_offender()) {
+    if (Session* session = state_.session(offender)) {
+      log(LogLevel::kWarning,
+          "memory of %s (process %d) made workers wait for more than user %u may; its session is closed (a file "
+          "that "
+          "is on a slow disk, or in which fallocate(2) punches holes)",
+          session->program.c_str(), static_cast<int>(session->peer.pid), static_cast<unsigned>(session->peer.uid));
+      session->close_pending = true;
+      state_.rejections().count(Rejection::sessions_closed);
+    }
+  }
   for (auto it = state_.sessions().begin(); it != state_.sessions().end();) {
     Session& session = *(it++)->second;
     if (session.close_pending) close_session(session);

@@ -165,7 +165,9 @@ WorkerCore& Daemon::worker(std::uint32_t index) { return *impl_->cores[index]; }
 
 void Daemon::serve(const std::atomic<bool>& stop) {
   if (impl_->config.on_ready) impl_->config.on_ready();
+  impl_->conductor->state().stall_watch().start();
   impl_->conductor->serve(stop, &impl_->census);
+  impl_->conductor->state().stall_watch().stop();
 }
 
 void Daemon::close() {

@@ -8,6 +8,7 @@
 
 #include "mapping/sigbus_guard.h"
 #include "mapping/untrusted_fd.h"
+#include "platform/clock.h"
 
 namespace uroce::daemon {
 namespace {
@@ -32,10 +33,17 @@ bool sane(const uroce_mr_piece& piece, std::uint64_t page_bytes) {
 }
 
 // Populates the mapping now rather than by page faults under load. Missing pages of the file are allocated, as
-// pinning would do.
+// pinning would do. Other clients wait for that, so it ends after some time.
 void prefault(std::byte* base, std::uint64_t bytes, bool writable) {
 #ifdef MADV_POPULATE_WRITE
-  ::madvise(base, std::min(bytes, kPrefaultBytes), writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  constexpr std::uint64_t kStep = 2u << 20;
+  constexpr Nanos kLongest = 5 * kMillisecond;
+  const Nanos end = monotonic_now() + kLongest;
+  const std::uint64_t all = std::min(bytes, kPrefaultBytes);
+  for (std::uint64_t done = 0; done < all && monotonic_now() < end; done += kStep) {
+    const std::uint64_t part = std::min(kStep, all - done);
+    if (::madvise(base + done, part, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) != 0) return;
+  }
 #else
   static_cast<void>(base), static_cast<void>(bytes), static_cast<void>(writable);
 #endif

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "mapping/sigbus_guard.h"
+
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -53,6 +55,7 @@ std::optional<Mapping> map_sealed(std::size_t bytes, bool huge, ChunkKind kind) 
 
 SharedSegment::~SharedSegment() {
   for (Chunk& chunk : chunks_) {
+    SigbusGuard::instance().remove(chunk.base);
     ::munmap(chunk.base, chunk.bytes);
     if (budget_ != nullptr) budget_->give_back(1, chunk.bytes);
   }
@@ -76,6 +79,12 @@ bool SharedSegment::add_chunk(ChunkKind kind, std::size_t bytes) {
   if (hugepages_) mapping = map(round_up(size, kHugeBytes), true);
   if (!mapping) mapping = map(size, false);
   if (!mapping) return false;
+  if (kind == ChunkKind::kClientWrites && session_ != 0 &&
+      !SigbusGuard::instance().add(mapping->base, size, session_)) {
+    ::munmap(mapping->base, size);
+    if (budget_ != nullptr) budget_->give_back(1, size);
+    return false;
+  }
   struct stat info {};
   if (::fstat(mapping->fd.get(), &info) != 0) info = {};
   Chunk chunk{kind, mapping->base, size, 0, {}, std::move(mapping->fd), info.st_dev, info.st_ino};

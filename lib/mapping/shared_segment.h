@@ -35,8 +35,10 @@ class SharedSegment {
   static constexpr std::size_t kAlignment = 64;
   static constexpr std::size_t kHugeBytes = 2u << 20;
 
-  /// `hugepages`: try them first. `budget`: charged for each chunk; nullptr: none.
-  explicit SharedSegment(bool hugepages, MemoryBudget* budget = nullptr) : hugepages_(hugepages), budget_(budget) {}
+  /// `hugepages`: try them first. `session`: for SigbusGuard, since the client may punch holes into chunks that it
+  /// writes; 0: none. `budget`: charged for each chunk; nullptr: none.
+  explicit SharedSegment(bool hugepages, std::uint64_t session = 0, MemoryBudget* budget = nullptr)
+      : hugepages_(hugepages), session_(session), budget_(budget) {}
   ~SharedSegment();
   SharedSegment(const SharedSegment&) = delete;
   SharedSegment& operator=(const SharedSegment&) = delete;
@@ -70,6 +72,7 @@ class SharedSegment {
   bool add_chunk(ChunkKind kind, std::size_t bytes);
 
   bool hugepages_;
+  std::uint64_t session_;
   MemoryBudget* budget_;
   std::vector<Chunk> chunks_;
   std::size_t announced_ = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <span>
 
 namespace uroce::daemon {
 namespace {
@@ -91,6 +92,17 @@ void SigbusGuard::remove(const void* base) {
       g_ranges[i].base.store(0, std::memory_order_release);
       return;
     }
+  }
+}
+
+void SigbusGuard::revoke(std::uint64_t session) {
+  // remove() comes before munmap(2), so what is in the table is mapped as long as the lock is held.
+  std::lock_guard lock(g_writers);
+  for (Range& range : std::span(g_ranges, g_used.load())) {
+    const std::uintptr_t base = range.base.load();
+    if (base == 0 || range.session.load() != session) continue;
+    ::mmap(reinterpret_cast<void*>(base), range.bytes.load(), PROT_READ | PROT_WRITE,
+           MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   }
 }
 

@@ -23,6 +23,9 @@ class SigbusGuard {
   bool add(const void* base, std::size_t bytes, std::uint64_t session);
   void remove(const void* base);
 
+  /// Replaces all memory of the session by zero pages.
+  void revoke(std::uint64_t session);
+
   /// A session that caused a fault since the last call; 0: none.
   std::uint64_t take_offender();
 

@@ -25,6 +25,16 @@ class StallBudget {
       if (paid_at_.compare_exchange_weak(paid_at, next, std::memory_order_relaxed)) return true;
     }
   }
+  /// Takes `span` in any case: it has passed. False: the budget did not cover it, and is in debt.
+  bool charge(Nanos span, Nanos now) {
+    Nanos paid_at = paid_at_.load(std::memory_order_relaxed);
+    for (;;) {
+      const Nanos next = (paid_at > now ? paid_at : now) + span * kRefillDivisor;
+      if (!paid_at_.compare_exchange_weak(paid_at, next, std::memory_order_relaxed)) continue;
+      return next <= now + kBurst * kRefillDivisor;
+    }
+  }
+  bool in_debt(Nanos now) const { return paid_at_.load(std::memory_order_relaxed) > now + kBurst * kRefillDivisor; }
   bool is_full(Nanos now) const { return paid_at_.load(std::memory_order_relaxed) <= now && stuck.load() == 0; }
 
   Closer& closer() { return closer_; }

@@ -224,6 +224,7 @@ void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
 }
 
 inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packet) {
+  note(mark_of(qp.common.pd));
   if (!accepts_packets(qp.common.state)) {
     ++counters.drop_bad_state;
     return wire::ParseVerdict::kOk;
@@ -308,6 +309,7 @@ void Transport::receive_frame(QpIndex index, const ReceivedFrame& frame, Nanos n
     ++impl_->counters.drop_bad_state;
     return;
   }
+  impl_->note(mark_of(qp->common.pd));
   raw::receive(*impl_, *qp, frame);
   impl_->check_cqs(*qp);
 }
@@ -331,6 +333,7 @@ void Transport::doorbell(QpIndex index) {
 /// The wheel's deadline of this QP has come: serves the deadlines that are due, and sets the wheel to the next.
 void Transport::Impl::on_timer(Qp& qp) {
   qp.retransmission.wheel_deadline = kNever;
+  note(mark_of(qp.common.pd));
   for (const Deadline which : kDeadlines) {
     if (qp.deadline(which) > now) continue;
     qp.deadline(which) = kNever;
@@ -384,6 +387,7 @@ bool Transport::Impl::answer(Qp& qp, TxBurst& burst, std::uint32_t& budget) {
 
 /// One turn of a QP: first what it owes its peer, then its own requests. True: it has more to send.
 bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
+  note(mark_of(qp.common.pd));
   std::uint32_t budget = config.quantum_packets;
   const std::size_t begin = burst.count;
   bool more = responder::owes(qp) && answer(qp, burst, budget);
@@ -435,5 +439,8 @@ std::uint32_t Transport::users() const { return impl_->scheduler.users(); }
 std::span<const CqId> Transport::touched_cqs() { return impl_->touched_cqs(); }
 std::size_t Transport::take_events(std::span<Event> out) { return impl_->take_events(out); }
 const Counters& Transport::counters() const { return impl_->counters; }
+
+std::uint64_t Transport::busy_with() const { return std::atomic_ref(impl_->mark).load(std::memory_order_relaxed); }
+void Transport::note_busy_with(std::uint64_t mark) { impl_->note(mark); }
 
 }  // namespace uroce::proto

@@ -33,6 +33,10 @@ namespace uroce::proto {
 
 class Srq;
 
+/// What busy_with() returns for memory of a PD, and for the rings of a session. 0: none.
+constexpr std::uint64_t mark_of(PdId pd) { return pd.value; }
+constexpr std::uint64_t mark_of_session(std::uint64_t session) { return session | std::uint64_t{1} << 63; }
+
 class Transport {
  public:
   static constexpr std::size_t kResponderResourceBytes = 64;  ///< each
@@ -96,6 +100,10 @@ class Transport {
   std::size_t take_events(std::span<Event> out);
 
   const Counters& counters() const;
+
+  /// Any thread: whose memory is in use, as noted before each packet and each turn of a QP.
+  std::uint64_t busy_with() const;
+  void note_busy_with(std::uint64_t mark);
 
  private:
   struct Impl;

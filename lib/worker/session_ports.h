@@ -34,11 +34,13 @@ class SessionPorts {
   void attach(SessionPort& port) { ports_.push_back(&port); }
   void detach(SessionPort& port) { std::erase(ports_, &port); }
 
-  /// Calls `ring(bit's QP or kNoQp)` for every doorbell that was rung. True: there was one.
-  template <class Ring>
-  bool drain(Ring&& ring) {
+  /// Calls `about(port)` before it looks at the memory of a session, and `ring(bit's QP or kNoQp)` for every
+  /// doorbell that was rung. True: there was one.
+  template <class About, class Ring>
+  bool drain(About&& about, Ring&& ring) {
     bool any = false;
     for (SessionPort* port : ports_) {
+      about(*port);
       port->bells.drain([&](std::uint32_t bit) {
         any = true;
         ring(port->qp_of(bit));

@@ -215,7 +215,10 @@ void WorkerCore::set_port(PortControl* port) {
 // ---------------------------------------------------------------- clients
 
 bool WorkerCore::serve_doorbells() {
-  return sessions_.drain([this](std::uint32_t qp) {
+  const auto about = [this](const SessionPort& port) {
+    transport_.note_busy_with(proto::mark_of_session(port.session));
+  };
+  return sessions_.drain(about, [this](std::uint32_t qp) {
     if (qp == SessionPort::kNoQp) {
       ++counters_.bad_doorbells;
     } else {
@@ -245,6 +248,7 @@ void WorkerCore::publish(Nanos now) {
   if (const std::size_t n = transport_.take_events(events); n != 0) [[unlikely]] {
     counters_.async_events_lost += n - shared_.events.put({events, n});
   }
+  transport_.note_busy_with(0);
 }
 
 std::size_t WorkerCore::next_link_frame(std::span<std::byte> to) {

@@ -6,6 +6,8 @@
 // when it has run. Before the thread starts, and in tests without one, it runs at once on the caller's thread.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -83,13 +85,23 @@ class WorkerCore {
   const CommandTrace& command_trace() const { return mailbox_.trace(); }
   /// Wakes the worker if it sleeps. Call it after the work has been stored where work_waiting() looks.
   void wake() { sleep_.wake(); }
+  /// Whose memory the worker may be using (proto::mark_of()); 0: nobody's, or it sleeps.
+  std::uint64_t busy_with() const { return transport_.busy_with(); }
+  /// 0: run() was not called.
+  pid_t thread_id() const { return thread_id_.load(std::memory_order_relaxed); }
   void set_threaded(bool threaded) { threaded_.store(threaded, std::memory_order_release); }
+
+  /// The calling thread is the worker's.
+  void note_thread();
 
   // The duty cycle.
   void receive(std::span<const base::Frame> frames, Nanos now);
   bool receive_steered(Nanos now);
   bool serve_doorbells();
-  bool serve_commands() { return mailbox_.serve(*this); }
+  bool serve_commands() {
+    if (mailbox_.waiting()) transport_.note_busy_with(0);
+    return mailbox_.serve(*this);
+  }
   /// Timers. `behind`: more frames may have arrived than were received, so an acknowledge is not late yet.
   void advance(Nanos now, bool behind = false);
   /// Completion events and asynchronous events of this cycle.
@@ -178,6 +190,7 @@ class WorkerCore {
   Nanos now_ = 0;            // time of this duty cycle
   bool link_dirty_ = false;  // the link stack may have frames to send
   std::atomic<bool> threaded_{false};
+  std::atomic<pid_t> thread_id_{0};
 };
 
 }  // namespace uroce::daemon

@@ -70,6 +70,7 @@ class WorkerLoop final : private PortControl {
 
   void run(const std::atomic<bool>& stop) {
     prepare_worker_thread(core_.config());
+    core_.note_thread();
     cycle_.resume(monotonic_now());
     while (!stop.load(std::memory_order_relaxed)) {
       const Nanos now = monotonic_now();

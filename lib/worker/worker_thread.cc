@@ -1,4 +1,7 @@
 // Prepares the thread that runs WorkerLoop::run().
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <cstring>
 
@@ -7,6 +10,10 @@
 #include "worker/worker_loop.h"
 
 namespace uroce::daemon {
+
+void WorkerCore::note_thread() {
+  thread_id_.store(static_cast<pid_t>(::syscall(SYS_gettid)), std::memory_order_relaxed);
+}
 
 void prepare_worker_thread(const WorkerConfig& config) {
   char name[16];

@@ -130,6 +130,11 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
     region.indirect = &session.indirect->io();
     return 0;
   }
+  if (session.stall_budget->in_debt(monotonic_now())) {
+    log(LogLevel::kWarning, "memory of %s is refused for now: user %u has made the daemon wait for its memory",
+        session.program.c_str(), static_cast<unsigned>(session.peer.uid));
+    return EAGAIN;
+  }
   mr.writable = (request.access & kWritingAccess) != 0;
   const std::span pieces(request.piece, request.piece_count);
   mr.hold_charge = call.state.charge(session, {.registered_bytes = request.length});

@@ -13,6 +13,7 @@ int alloc_pd(Call& call) {
   if (pd->number == nullptr) return ENOMEM;
   pd->id = pd->number->id();
   pd->charge = std::move(charge);
+  call.state.stall_watch().add(proto::mark_of(pd->id), session.id, session.stall_budget);
   call.reply.put(uroce_handle{session.pds.add(std::move(pd)), 0});
   return 0;
 }
@@ -23,6 +24,7 @@ int dealloc_pd(Call& call) {
   const PdObject* pd = call.session.pds.find(request.handle);
   if (pd == nullptr) return EINVAL;
   if (pd->users != 0) return EBUSY;
+  call.state.stall_watch().remove(proto::mark_of(pd->id), call.session.id);
   call.session.pds.erase(request.handle);
   return 0;
 }

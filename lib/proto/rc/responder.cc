@@ -190,6 +190,7 @@ void receive_xrc(Context& context, Qp& qp, const wire::RxPacket& packet) {
     }
     qp.receives.srq = srq->id;
     qp.common.pd = srq->pd;
+    context.note(srq->pd.value);
     qp.receives.cq = srq->cq;
   }
   receive(context, qp, packet);

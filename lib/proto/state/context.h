@@ -2,6 +2,7 @@
 // completions and events. Each part is a set of functions over a Context and a Qp.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -47,9 +48,14 @@ class Context {
   AckWatch ack_watch;       ///< of QP slots
   SendScheduler scheduler;  ///< of QP slots
   Nanos now = 0;            ///< time of the current call
+  /// Whose memory the worker may be using: see Transport::busy_with().
+  alignas(8) std::uint64_t mark = 0;
   AddressHandles address_handles;
   MulticastTable multicast;
   std::uint32_t port_mtu, max_frame;
+
+  /// Other threads read it.
+  void note(std::uint64_t whose) { std::atomic_ref(mark).store(whose, std::memory_order_relaxed); }
 
   // --- active list: QPs that may have something to send ---
   void activate(Qp& qp) {

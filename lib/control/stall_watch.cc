@@ -1,0 +1,91 @@
+#include "control/stall_watch.h"
+
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+
+#include "mapping/helper_thread.h"
+#include "mapping/sigbus_guard.h"
+#include "mapping/thread_state.h"
+#include "platform/clock.h"
+#include "platform/log.h"
+
+namespace uroce::daemon {
+
+void StallWatch::start() {
+  stopping_ = false;
+  control_thread_ = static_cast<pid_t>(::syscall(SYS_gettid));
+  if (!start_helper_thread([this] { run(); }, &thread_)) {
+    log(LogLevel::kWarning,
+        "no thread is free to watch the workers: a client whose memory stalls delays the others");
+  }
+}
+
+void StallWatch::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_one();
+  if (thread_.joinable()) thread_.join();
+}
+
+void StallWatch::add(std::uint64_t mark, std::uint64_t session, const std::shared_ptr<StallBudget>& budget) {
+  bool first;
+  {
+    const std::lock_guard lock(mutex_);
+    first = watched_.empty();
+    watched_[mark] = {session, budget};
+  }
+  if (first) changed_.notify_one();
+}
+
+void StallWatch::remove(std::uint64_t mark, std::uint64_t session) {
+  const std::lock_guard lock(mutex_);
+  const auto at = watched_.find(mark);
+  if (at != watched_.end() && at->second.session == session) watched_.erase(at);
+}
+
+std::uint64_t StallWatch::take_offender() {
+  if (!any_offender_.load(std::memory_order_relaxed)) return 0;
+  const std::lock_guard lock(mutex_);
+  if (offenders_.empty()) return 0;
+  const std::uint64_t session = offenders_.back();
+  offenders_.pop_back();
+  any_offender_.store(!offenders_.empty(), std::memory_order_relaxed);
+  return session;
+}
+
+void StallWatch::run() {
+  ::pthread_setname_np(::pthread_self(), "stall-watch");
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return stopping_ || !watched_.empty(); });
+    changed_.wait_for(lock, std::chrono::nanoseconds(kPeriod), [this] { return stopping_; });
+    if (stopping_) return;
+    const Nanos now = monotonic_now();
+    look(control_mark_.load(std::memory_order_relaxed), control_thread_, now);
+    for (WorkerCore* worker : workers_.workers) look(worker->busy_with(), worker->thread_id(), now);
+  }
+}
+
+// Each look that finds a thread asleep stands for a period: short waits are found as often as they are long.
+void StallWatch::look(std::uint64_t mark, pid_t thread, Nanos now) {
+  if (mark == 0 || !waits_for_pages(thread)) return;
+  const auto at = watched_.find(mark);
+  if (at == watched_.end() || at->second.budget->charge(kPeriod, now)) return;
+  SigbusGuard::instance().revoke(at->second.session);
+  if (std::ranges::find(offenders_, at->second.session) != offenders_.end()) return;
+  try {
+    offenders_.push_back(at->second.session);
+  } catch (const std::exception&) {
+    return;  // the next look tries again
+  }
+  any_offender_.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace uroce::daemon
