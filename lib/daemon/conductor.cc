@@ -94,6 +94,7 @@ Conductor::~Conductor() {
 Reply Conductor::handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds) {
   Reply reply;
   const std::uint64_t unknown = session.unknown_handles;
+  const LogUser caused_by(session.peer.uid);
   state_.stall_watch().note_control(proto::mark_of_session(session.id));
   try {
     execute(session, message, fds, reply);
@@ -151,6 +152,7 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
 }
 
 void Conductor::close_session(Session& session) {
+  const LogUser caused_by(session.peer.uid);
   cm_.release(session, monotonic_now());
   commands::release_all(state_, events_, link_, session);
   if (session.parked && session.parked->waiter == 0) --retrying_;

@@ -203,6 +203,7 @@ void Conductor::accept_all() {
       return;
     }
     Peer peer = peer_of(socket.get());
+    const LogUser caused_by(peer.uid);
     permit_descriptors(socket.get(), true);
     const int on = 1;  // each message comes with its sender's process number
     ::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
@@ -282,6 +283,7 @@ void Conductor::resume(Session& session) {
 }
 
 void Conductor::discard(Session& session, const uroce_request& request) {
+  const LogUser caused_by(session.peer.uid);
   log(LogLevel::kWarning,
       "no file descriptor is free for a request of %s, which is refused; raise the limit of open files (ulimit -n)",
       session.program.c_str());
@@ -318,6 +320,7 @@ void Conductor::retry_parked() {
 void Conductor::close_pending_sessions() {
   while (const std::uint64_t offender = SigbusGuard::instance().take_offender()) {
     if (Session* session = state_.session(offender)) {
+      const LogUser caused_by(session->peer.uid);
       log(LogLevel::kWarning,
           "%s (process %d) truncated a file whose memory it had registered; its session is closed",
           session->program.c_str(), static_cast<int>(session->peer.pid));
@@ -327,6 +330,7 @@ void Conductor::close_pending_sessions() {
   }
   while (const std::uint64_t offender = state_.stall_watch().take_offender()) {
     if (Session* session = state_.session(offender)) {
+      const LogUser caused_by(session->peer.uid);
       log(LogLevel::kWarning,
           "memory of %s (process %d) made workers wait for more than user %u may; its session is closed (a file "
           "that "

@@ -164,6 +164,7 @@ absl::Status Daemon::open() {
 WorkerCore& Daemon::worker(std::uint32_t index) { return *impl_->cores[index]; }
 
 void Daemon::serve(const std::atomic<bool>& stop) {
+  const LogWriter writer;
   if (impl_->config.on_ready) impl_->config.on_ready();
   impl_->conductor->state().stall_watch().start();
   impl_->conductor->serve(stop, &impl_->census);

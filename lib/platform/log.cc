@@ -1,13 +1,30 @@
 #include "platform/log.h"
 
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <ctime>
+#include <deque>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "platform/clock.h"
 
 namespace uroce::daemon {
 namespace {
 
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
+
+thread_local std::int64_t t_user = -1;
 
 std::uint64_t wall_clock_ns() {
   timespec now{};
@@ -15,7 +32,136 @@ std::uint64_t wall_clock_ns() {
   return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
 }
 
+/// A token bucket for each user that has caused lines lately.
+class UserLimits {
+ public:
+  /// Whether a line of this user may be written. `left_out`: how many were not since the last one that was.
+  bool admit(std::int64_t user, Nanos now, std::uint64_t& left_out) {
+    const std::lock_guard lock(mutex_);
+    if (users_.size() >= kMaxUsers) std::erase_if(users_, [now](const auto& u) { return u.second.full_at <= now; });
+    if (users_.size() >= kMaxUsers && !users_.contains(user)) return false;
+    Bucket& bucket = users_[user];
+    const Nanos next = std::max(bucket.full_at, now) + kInterval;
+    if (next > now + kBurst * kInterval) {
+      ++bucket.left_out;
+      return false;
+    }
+    bucket.full_at = next;
+    left_out = std::exchange(bucket.left_out, 0);
+    return true;
+  }
+
+ private:
+  static constexpr Nanos kInterval = 200 * kMillisecond;
+  static constexpr Nanos kBurst = 50;  // lines
+  static constexpr std::size_t kMaxUsers = 1024;
+  struct Bucket {
+    Nanos full_at = 0;
+    std::uint64_t left_out = 0;
+  };
+  std::mutex mutex_;
+  std::map<std::int64_t, Bucket> users_;
+};
+
+/// Lines on their way to stderr. Shared with the thread, which may never return from write(2).
+struct Lines {
+  static constexpr std::size_t kMost = 256;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<std::string> waiting;
+  std::uint64_t lost = 0;
+  bool writing = false, stopping = false;
+
+  // Not through stdio, whose lock others would wait for.
+  static void print(const std::string& text) {
+    const std::string line = "uroced: " + text + "\n";
+    static_cast<void>(::write(STDERR_FILENO, line.data(), line.size()) == 0);
+  }
+  void put(const char* text) {
+    {
+      const std::lock_guard lock(mutex);
+      if (waiting.size() >= kMost) {
+        ++lost;
+        return;
+      }
+      waiting.emplace_back(text);
+    }
+    changed.notify_all();
+  }
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return stopping || !waiting.empty(); });
+      if (waiting.empty()) return;
+      const std::string line = std::move(waiting.front());
+      const std::uint64_t missing = std::exchange(lost, 0);
+      waiting.pop_front();
+      writing = true;
+      lock.unlock();
+      print(line);
+      if (missing != 0) print(std::to_string(missing) + " lines are lost because stderr was blocked");
+      lock.lock();
+      writing = false;
+      changed.notify_all();
+    }
+  }
+};
+
+UserLimits g_limits;
+std::mutex g_lines_mutex;
+std::shared_ptr<Lines> g_lines;
+
+void write_line(const char* text) {
+  std::shared_ptr<Lines> lines;
+  {
+    const std::lock_guard lock(g_lines_mutex);
+    lines = g_lines;
+  }
+  lines != nullptr ? lines->put(text) : static_cast<void>(std::fprintf(stderr, "uroced: %s\n", text));
+}
+
 }  // namespace
+
+LogUser::LogUser(std::uint32_t user) : before_(std::exchange(t_user, std::int64_t{user})) {}
+LogUser::~LogUser() { t_user = before_; }
+
+LogWriter::LogWriter() {
+  auto lines = std::make_shared<Lines>();
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread([lines] {
+      ::pthread_setname_np(::pthread_self(), "log");
+      lines->run();
+    }).detach();
+    const std::lock_guard lock(g_lines_mutex);
+    g_lines = std::move(lines);
+  } catch (const std::system_error&) {
+    // Lines are written by the caller.
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+LogWriter::~LogWriter() {
+  std::shared_ptr<Lines> lines;
+  {
+    const std::lock_guard lock(g_lines_mutex);
+    lines = g_lines;
+  }
+  if (lines == nullptr) return;
+  bool written = false;
+  {
+    std::unique_lock lock(lines->mutex);
+    lines->stopping = true;
+    lines->changed.notify_all();
+    written = lines->changed.wait_for(lock, std::chrono::seconds(1),
+                                      [&lines] { return lines->waiting.empty() && !lines->writing; });
+  }
+  // While stderr is blocked, further lines are lost rather than waited for.
+  const std::lock_guard lock(g_lines_mutex);
+  if (written) g_lines = nullptr;
+}
 
 void set_log_level(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
 
@@ -37,19 +183,36 @@ void log(LogLevel level, const char* format, ...) {
   std::vsnprintf(text, sizeof(text), format, args);
   va_end(args);
   bool fresh = true;
-  if (level <= LogLevel::kWarning) fresh = ErrorLog::instance().record(text, wall_clock_ns());
+  if (level <= LogLevel::kWarning) fresh = ErrorLog::instance().record(text, wall_clock_ns(), t_user);
   // A client that repeats a mistake must not fill the disk: the repetitions are only counted.
-  if (level <= g_level.load(std::memory_order_relaxed) && fresh) std::fprintf(stderr, "uroced: %s\n", text);
+  if (level > g_level.load(std::memory_order_relaxed) || !fresh) return;
+  std::uint64_t left_out = 0;
+  if (t_user >= 0 && level < LogLevel::kDebug && !g_limits.admit(t_user, monotonic_now(), left_out)) return;
+  write_line(text);
+  if (left_out == 0) return;
+  std::snprintf(text, sizeof(text), "%llu lines about programs of user %lld are left out",
+                static_cast<unsigned long long>(left_out), static_cast<long long>(t_user));
+  write_line(text);
 }
 
-bool ErrorLog::record(std::string_view text, std::uint64_t now_ns) {
+bool ErrorLog::record(std::string_view text, std::uint64_t now_ns, std::int64_t user) {
   std::lock_guard lock(mutex_);
+  std::size_t of_user = 0;
   for (LoggedError& entry : entries_) {
+    of_user += user >= 0 && entry.user == user;
     if (entry.text == text) {
       ++entry.count;
       entry.last_ns = now_ns;
       return false;
     }
+  }
+  if (of_user >= kMaxOfUser) {
+    LoggedError& last =
+        *std::find_if(entries_.rbegin(), entries_.rend(), [user](const LoggedError& e) { return e.user == user; });
+    last.text = "others of user " + std::to_string(user);
+    ++last.count;
+    last.last_ns = now_ns;
+    return false;
   }
   if (entries_.size() >= kMaxDistinct) {
     LoggedError& last = entries_.back();
@@ -58,7 +221,7 @@ bool ErrorLog::record(std::string_view text, std::uint64_t now_ns) {
     last.last_ns = now_ns;
     return false;
   }
-  entries_.push_back({std::string(text), 1, now_ns, now_ns});
+  entries_.push_back({std::string(text), 1, now_ns, now_ns, user});
   return true;
 }
 
