@@ -1,39 +1,89 @@
 #include "control/sysfs_tree.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <thread>
+#include <utility>
+
+#include "platform/unique_fd.h"
 
 namespace uroce::daemon {
 namespace {
 
 namespace fs = std::filesystem;
 
+// Ends the run directory's path: what follows is made by the daemon.
+constexpr char kTop[] = "/./";
+
+/// Writes files below a directory without following symbolic links, and only into directories of root or of the
+/// daemon's user: in a shared directory such as /tmp others may have made the rest of the path first.
 class Tree {
  public:
   void file(const fs::path& path, const std::string& text) {
-    std::error_code error;
-    fs::create_directories(path.parent_path(), error);
-    std::ofstream out(path);
-    out << text << '\n';
-    out.close();
-    if (!out && failed_.empty()) failed_ = path;
+    const UniqueFd directory = open_parent(path);
+    const std::string line = text + "\n";
+    const std::string name = path.filename();
+    // A new file: the old one may be a link, or open for writing by another user.
+    if (directory.valid()) ::unlinkat(directory.get(), name.c_str(), 0);
+    const UniqueFd out(directory.valid() ? ::openat(directory.get(), name.c_str(),
+                                                    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644)
+                                         : -1);
+    const bool written =
+        out.valid() && ::write(out.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
+    if (!written && failed_.empty()) failed_ = path;
+  }
+  void link(const fs::path& path, const char* to) {
+    const UniqueFd directory = open_parent(path);
+    const std::string name = path.filename();
+    if (directory.valid()) ::unlinkat(directory.get(), name.c_str(), 0);
+    const bool made = directory.valid() && ::symlinkat(to, directory.get(), name.c_str()) == 0;
+    if (!made && failed_.empty()) failed_ = path;
   }
   const fs::path& failed() const { return failed_; }
+
+  /// The directory of the file; invalid: it is missing, or has a part that others control.
+  static UniqueFd open_parent(const fs::path& path, bool make = true) {
+    constexpr int kFlags = O_DIRECTORY | O_CLOEXEC | O_RDONLY;
+    const std::string text = path.parent_path();
+    const std::size_t tree = text.find(kTop);
+    if (tree == std::string::npos) return UniqueFd();
+    // The run directory has been checked (run_dir.h).
+    UniqueFd at(::open(text.substr(0, tree).c_str(), kFlags));
+    for (const fs::path& part : fs::path(text.substr(tree + 1))) {
+      if (!at.valid()) break;
+      if (make) ::mkdirat(at.get(), part.c_str(), 0755);
+      UniqueFd next(::openat(at.get(), part.c_str(), kFlags | O_NOFOLLOW));
+      struct stat info {};
+      if (next.valid() && (::fstat(next.get(), &info) != 0 || (info.st_uid != 0 && info.st_uid != ::geteuid()))) {
+        next.reset();
+      }
+      at = std::move(next);
+    }
+    return at;
+  }
 
  private:
   fs::path failed_;
 };
 
+/// Removes a file, or a directory with its contents, unless others control a part of its path.
+void remove_below(const fs::path& path) {
+  std::error_code error;
+  if (Tree::open_parent(path, false).valid()) fs::remove_all(path, error);
+}
+
 fs::path device_dir(const std::string& run_dir, const std::string& name) {
-  return fs::path(run_dir) / "sys/class/infiniband" / name;
+  return fs::path(run_dir + kTop) / "sys/class/infiniband" / name;
 }
 fs::path verbs_dir(const std::string& run_dir, const std::string& name) {
-  return fs::path(run_dir) / "sys/class/infiniband_verbs" / ("uverbs-" + name);
+  return fs::path(run_dir + kTop) / "sys/class/infiniband_verbs" / ("uverbs-" + name);
 }
 fs::path node(const std::string& run_dir, const std::string& name) {
-  return fs::path(run_dir) / "dev/infiniband" / ("uverbs-" + name);
+  return fs::path(run_dir + kTop) / "dev/infiniband" / ("uverbs-" + name);
 }
 
 std::string all_cpus() {
@@ -109,15 +159,12 @@ absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& nam
   tree.file(verbs_dir(run_dir, name) / "ibdev", name);
   tree.file(verbs_dir(run_dir, name) / "abi_version", "1");
   tree.file(verbs_dir(run_dir, name) / "dev", "0:0");
-  std::error_code error;
-  fs::create_directories(node(run_dir, name).parent_path(), error);
-  fs::create_symlink("/dev/null", node(run_dir, name), error);
-  if (error && tree.failed().empty()) {
-    return absl::PermissionDeniedError(node(run_dir, name).string() + ": " + error.message());
-  }
+  tree.link(node(run_dir, name), "/dev/null");
   if (!tree.failed().empty()) {
-    return absl::PermissionDeniedError("can't write " + tree.failed().string() +
-                                       ": is the run directory writable?");
+    return absl::PermissionDeniedError(
+        "can't write " + tree.failed().string() +
+        ": is the run directory writable, and does what is in it belong to root or to "
+        "the daemon's user?");
   }
   return absl::OkStatus();
 }
@@ -133,16 +180,15 @@ void rewrite_gids(const std::string& run_dir, const std::string& name, const Por
   const fs::path dir = device_dir(run_dir, name) / "ports/1";
   std::error_code error;
   if (!fs::exists(dir, error)) return;
-  for (const char* part : {"gids", "gid_attrs/types", "gid_attrs/ndevs"}) fs::remove_all(dir / part, error);
+  for (const char* part : {"gids", "gid_attrs/types", "gid_attrs/ndevs"}) remove_below(dir / part);
   Tree tree;
   write_gids(tree, dir, name, port);
 }
 
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name) {
-  std::error_code error;
-  fs::remove_all(device_dir(run_dir, name), error);
-  fs::remove_all(verbs_dir(run_dir, name), error);
-  fs::remove(node(run_dir, name), error);
+  remove_below(device_dir(run_dir, name));
+  remove_below(verbs_dir(run_dir, name));
+  remove_below(node(run_dir, name));
 }
 
 }  // namespace uroce::daemon

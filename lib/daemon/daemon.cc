@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <filesystem>
 
+#include "control/run_dir.h"
 #include "control/sysfs_tree.h"
 #include "daemon/conductor.h"
 #include "mapping/sigbus_guard.h"
@@ -142,11 +142,7 @@ absl::Status Daemon::open() {
   ::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit();
   SigbusGuard::instance().install();
-  std::error_code error;
-  std::filesystem::create_directories(config.run_dir, error);
-  if (error) {
-    return absl::PermissionDeniedError(config.run_dir + ": " + error.message() + "; run as root, or use --run-dir");
-  }
+  if (absl::Status status = make_run_dir(config.run_dir); !status.ok()) return status;
   if (absl::Status status = impl_->take_lock(); !status.ok()) return status;
   impl_->opened = true;
   if (absl::Status status = impl_->census.open(config.run_dir + "/presence"); !status.ok()) return status;
