@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdio>
 #include <limits>
 
 #include "apps/uroced/addresses.h"
@@ -240,6 +241,39 @@ const std::array kKnobs{
                  config.limits.queue_bytes, 0, kMaxUser),
     UROCE_NUMBER("user-registered-bytes", "BYTES", "limits.user_registered_bytes",
                  "registered memory of one user; 0: half", config.limits.registered_bytes, 0, kMaxUser),
+    Knob{"user", "USER", "security.user", false,
+         "user to change to once the port is open, with the capabilities that serving needs; default: none",
+         [](Settings& s, std::string_view text) -> std::string {
+           s.user = text;
+           return {};
+         },
+         [](const Settings& s) -> Values { return {s.user}; }},
+    Knob{"no-sandbox", nullptr, "security.sandbox", false, "keep all capabilities and system calls",
+         [](Settings& s, std::string_view text) { return set_bool(s.sandbox, text); },
+         [](const Settings& s) -> Values { return {s.sandbox ? "true" : "false"}; }},
+    Knob{"socket-group", "GROUP", "security.socket_group", false,
+         "group whose members may use the device, if it exists; empty: none",
+         [](Settings& s, std::string_view text) -> std::string {
+           s.config.socket_group = text;
+           return {};
+         },
+         [](const Settings& s) -> Values { return {s.config.socket_group}; }},
+    Knob{"socket-mode", "MODE", "security.socket_mode", false,
+         "permissions of the socket, octal; 0: 0660 with a socket-group, otherwise 0666",
+         [](Settings& s, std::string_view text) -> std::string {
+           std::uint32_t mode = 0;
+           const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mode, 8);
+           if (text.empty() || error != std::errc{} || end != text.data() + text.size() || mode > 0777) {
+             return "permissions such as 0660";
+           }
+           s.config.socket_mode = mode;
+           return {};
+         },
+         [](const Settings& s) -> Values {
+           char octal[8] = "0";
+           if (s.config.socket_mode != 0) std::snprintf(octal, sizeof(octal), "0%o", s.config.socket_mode);
+           return {octal};
+         }},
     Knob{"fault", "SPEC", "debug.fault", false,
          "faults to inject: "
          "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both",

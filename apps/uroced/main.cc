@@ -1,16 +1,15 @@
 // uroced: one RDMA device over one Ethernet port, in user space.
 #include <signal.h>
-#include <sys/stat.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <exception>
 #include <string>
 
+#include "apps/uroced/confine.h"
 #include "apps/uroced/ports.h"
 #include "apps/uroced/settings.h"
+#include "control/run_dir.h"
 
 namespace {
 
@@ -34,18 +33,6 @@ int fail(int code, const std::string& error) {
   return code;
 }
 
-/// Creates the run directory before the port is opened: memif sockets are in it, too.
-std::string make_run_dir(const std::string& path) {
-  for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
-    const std::string part = path.substr(0, slash);
-    if (::mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) {
-      return "can't make the run directory " + part + " (" + std::strerror(errno) +
-             "): start as root, or give another with --run-dir";
-    }
-    if (slash == std::string::npos) return {};
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -59,7 +46,11 @@ int main(int argc, char** argv) {
   const Settings& settings = line.settings;
   uroce::daemon::set_log_level(settings.log_level);
   handle_signals();
-  if (std::string error = make_run_dir(settings.config.run_dir); !error.empty()) return fail(1, error);
+  if (settings.sandbox) uroce::daemon::forbid_new_privileges();
+  // Before the port is opened: memif sockets are in it, too.
+  if (const absl::Status made = uroce::daemon::make_run_dir(settings.config.run_dir); !made.ok()) {
+    return fail(1, std::string(made.message().data(), made.message().size()));
+  }
   try {
     std::string error = uroce::daemon::serve(settings, stop);
     return error.empty() ? 0 : fail(1, error);

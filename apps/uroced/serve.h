@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "apps/uroced/addresses.h"
+#include "apps/uroced/confine.h"
+#include "apps/uroced/service_manager.h"
 #include "apps/uroced/settings.h"
 #include "daemon/daemon.h"
 #include "drivers/packet/controls.h"
@@ -50,10 +52,23 @@ std::string serve_over(const Settings& settings, const std::vector<std::unique_p
   for (const wire::Address& gateway : settings.gateways) {
     (gateway.is_v4() ? config.gateway4 : config.gateway6) = gateway;
   }
-  config.on_ready = [&] { say_ready(config, port_text); };
+  if (std::string error = drop_privileges(settings); !error.empty()) return error;
+  const ServiceManager manager;
+  config.on_ready = [&] {
+    daemon::log(daemon::LogLevel::kInfo, "%s: user %u, capabilities: %s; %s", config.name.c_str(),
+                static_cast<unsigned>(::geteuid()), capabilities_text().c_str(),
+                filter_system_calls(settings).c_str());
+    say_ready(config, port_text);
+    manager.notify("READY=1");
+  };
+  if (manager.watchdog()) {
+    config.on_alive = [&manager] { manager.notify("WATCHDOG=1"); };
+    config.alive_interval = *manager.watchdog() / 3;
+  }
   std::vector<Device*> each;
   for (const auto& device : devices) each.push_back(device.get());
   const absl::Status status = daemon::run_daemon<Device>(config, each, stop);
+  manager.notify("STOPPING=1");
   return status.ok() ? "" : std::string(status.message().data(), status.message().size());
 }
 

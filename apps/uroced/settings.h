@@ -26,6 +26,8 @@ struct Settings {
   std::string fault = "off";
   std::string pcap;
   daemon::LogLevel log_level = daemon::LogLevel::kInfo;
+  bool sandbox = true;  ///< give up capabilities and system calls that serving does not need
+  std::string user;     ///< to change to once the port is open; empty: none
 };
 
 struct Knob {

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/types.h"
 #include "control/usage.h"
 #include "net/device_controls.h"
 #include "net/link_stack.h"
@@ -47,8 +48,13 @@ struct DaemonConfig {
 
   std::uint64_t seed = 0;                   ///< of keys and QPNs; 0: from the kernel
   net::DeviceControls* controls = nullptr;  ///< for urocectl fault and trace; may be null
+  std::string socket_group = "rdma";  ///< that the socket belongs to; empty, or not in group(5): the daemon's own
+  std::uint32_t socket_mode = 0;      ///< permissions of the socket; 0: 0660 with a socket_group, otherwise 0666
   /// Called once clients can connect.
   std::function<void()> on_ready;
+  /// Called every alive_interval, if the control thread and all workers have run since the last call. May be empty.
+  std::function<void()> on_alive;
+  Nanos alive_interval = kSecond;
 };
 
 }  // namespace uroce::daemon

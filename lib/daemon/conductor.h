@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -67,6 +68,8 @@ class Conductor {
   void resume(Session& session);
   void retry_parked();
   void heartbeat(Nanos now, PollerCensus* census);
+  /// Calls DaemonConfig::on_alive when it is due and the workers have run.
+  void check_alive(Nanos now);
   /// Publishes the number of pollers that compete for cores. True: there are more pollers than cores.
   bool publish_pollers(std::uint32_t active_sessions, PollerCensus* census);
   void close_pending_sessions();
@@ -80,6 +83,8 @@ class Conductor {
   std::size_t retrying_ = 0;  ///< parked requests that wait for a worker
   Nanos next_heartbeat_ = 0, next_link_check_ = 0;
   bool accept_paused_ = false;
+  std::vector<std::unique_ptr<Mailbox::Entry>> pings_;  ///< by worker, of check_alive()
+  Nanos next_alive_ = 0;
 };
 
 }  // namespace uroce::daemon

@@ -1,4 +1,5 @@
 // The control thread's sockets: accepting clients, reading requests, detecting that a client died, the heartbeat.
+#include <grp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "control/privilege.h"
+#include "control/worker_commands.h"
 #include "daemon/conductor.h"
 #include "mapping/sigbus_guard.h"
 #include "platform/clock.h"
@@ -151,6 +153,25 @@ bool send_message(int socket, std::span<const std::byte> head, std::span<const s
   return ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
 }
 
+/// Group and mode of the socket. A group that does not exist, or that the daemon may not give it to, is ignored if
+/// it is the default one.
+absl::Status set_permissions(const std::string& path, const DaemonConfig& config) {
+  const bool by_default = config.socket_group == DaemonConfig{}.socket_group;
+  const group* const found = config.socket_group.empty() ? nullptr : ::getgrnam(config.socket_group.c_str());
+  if (found == nullptr && !config.socket_group.empty() && !by_default) {
+    return absl::NotFoundError("there is no group " + config.socket_group +
+                               "; make it (groupadd), or give another with --socket-group");
+  }
+  const bool given = found != nullptr && ::lchown(path.c_str(), static_cast<uid_t>(-1), found->gr_gid) == 0;
+  if (found != nullptr && !given && !by_default) {
+    return absl::ErrnoToStatus(errno, "can't give " + path + " to the group " + config.socket_group +
+                                          "; run the daemon as root or as a member of the group");
+  }
+  const mode_t mode = config.socket_mode != 0 ? config.socket_mode : given ? 0660 : 0666;
+  if (::chmod(path.c_str(), mode) != 0) return absl::ErrnoToStatus(errno, "chmod " + path);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void Conductor::watch(int fd, std::uint64_t tag, bool readable) {
@@ -180,7 +201,7 @@ absl::Status Conductor::listen(const std::string& path) {
   }
   // Descriptors that wait in the socket of a refused client would be closed with it, on this thread.
   permit_descriptors(socket.get(), false);
-  ::chmod(path.c_str(), 0666);
+  if (absl::Status status = set_permissions(path, state_.config()); !status.ok()) return status;
   if (::listen(socket.get(), 128) != 0) return absl::ErrnoToStatus(errno, "listen on " + path);
   listener_ = std::move(socket);
   watch(listener_.get(), kListenerTag, true);
@@ -366,6 +387,7 @@ void Conductor::heartbeat(Nanos now, PollerCensus* census) {
     link_.refresh();
     link_.share_with_kernel();
   }
+  check_alive(now);
   const std::uint32_t active = state_.polling_sessions();
   next_heartbeat_ = now + (active != 0 ? kActiveHeartbeat : kHeartbeat);
   const bool few = publish_pollers(active, census);
@@ -383,6 +405,29 @@ void Conductor::heartbeat(Nanos now, PollerCensus* census) {
   if (accept_paused_) {
     accept_paused_ = false;
     watch(listener_.get(), kListenerTag, true);
+  }
+}
+
+// Reports to the service manager only when each worker has run a command that was posted since the last report. The
+// commands are not waited for: the control thread goes on if a worker does not.
+void Conductor::check_alive(Nanos now) {
+  const DaemonConfig& config = state_.config();
+  if (!config.on_alive || now < next_alive_) return;
+  for (const auto& ping : pings_) {
+    if (ping->done.load(std::memory_order_acquire) == 0) return;
+  }
+  if (!pings_.empty()) {
+    config.on_alive();
+    next_alive_ = now + config.alive_interval;
+  }
+  static worker_commands::Quiesce command;
+  const bool first = pings_.empty();
+  for (std::uint32_t i = 0; i < state_.worker_count(); ++i) {
+    if (first) pings_.push_back(std::make_unique<Mailbox::Entry>(WorkerCommandRef(command)));
+    pings_[i]->traced = false;
+    pings_[i]->done.store(0, std::memory_order_relaxed);
+    state_.worker(i).post(*pings_[i]);
+    state_.worker(i).wake();
   }
 }
 

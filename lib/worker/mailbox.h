@@ -18,8 +18,10 @@ class Mailbox {
  public:
   /// A command and whether it has run. Stays where it is until then.
   struct Entry {
+    explicit Entry(const WorkerCommandRef& what) : command(what) {}
     WorkerCommandRef command;
     std::atomic<int> done{0};
+    bool traced = true;  ///< kept in the trace of commands
   };
 
   /// Runs the command of `entry` at the worker's next duty cycle; returns at once.
@@ -50,7 +52,11 @@ class Mailbox {
     std::lock_guard lock(mutex_);
     waiting_.store(false, std::memory_order_relaxed);
     for (Entry* entry : entries_) {
-      trace_.run(entry->command, worker);
+      if (entry->traced) {
+        trace_.run(entry->command, worker);
+      } else {
+        entry->command.run(worker);
+      }
       entry->done.store(1, std::memory_order_release);
       entry->done.notify_one();
     }

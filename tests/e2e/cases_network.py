@@ -190,7 +190,7 @@ def trace(rig):
 
 def memory_of_another_user(rig):
     """A program of another user can use the device as well."""
-    devices = rig.pair()
+    devices = rig.pair(['--socket-mode', '0666'])
     for place in (rig.dir, rig.run_dir):
         place.chmod(0o755)
     who = ['setpriv', '--reuid', '65534', '--regid', '65534', '--clear-groups']

@@ -25,6 +25,7 @@ from cases_programs import faulty_cases, program_cases, several_at_once  # noqa:
 from cases_quickstart import quickstart_cases  # noqa: E402
 from cases_raw import forwarding_cases, raw_cases  # noqa: E402
 from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_cases  # noqa: E402
+from cases_security import security_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
@@ -49,6 +50,7 @@ def groups(long, build):
         Group('input', None, input_cases(long), True),
         Group('first', None, quickstart_cases(build), True),
         Group('docs', None, docs_cases(), True),
+        Group('security', None, security_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases())),

@@ -4,8 +4,10 @@
 Prints one line per breach, then `N passed, N failed, N skipped` over the checks. tests/tidy/allowed.txt lists breaches that
 are known; an entry that no longer applies is a breach itself, so the list only shrinks.
 """
+import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -115,6 +117,18 @@ def dead_files(files):
                 yield f'{name}: nobody imports it'
 
 
+def exposure(files):
+    """systemd-analyze rates the unit's exposure at most 2.0."""
+    for name in files:
+        if not name.endswith('.service') or shutil.which('systemd-analyze') is None:
+            continue
+        done = subprocess.run(['systemd-analyze', 'security', '--offline=true', ROOT / name], capture_output=True, text=True,
+                              check=False, env=dict(os.environ, SYSTEMD_PAGER=''))
+        rated = re.search(r'exposure level for .*: ([0-9.]+)', done.stdout)
+        if rated is None or float(rated.group(1)) > 2.0:
+            yield f'{name}: exposure {rated.group(1) if rated else "unknown"}, at most 2.0: {done.stderr.strip()}'
+
+
 CHECKS = {
     'file sizes': sizes,
     'function lengths': function_lengths,
@@ -125,6 +139,7 @@ CHECKS = {
     'dead files': dead_files,
     'what the documents say': truth.breaches,
     'words of plain English': english.breaches,
+    'exposure of the unit': exposure,
 }
 
 

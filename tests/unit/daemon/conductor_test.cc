@@ -1,10 +1,16 @@
 // Control commands: which requests are accepted and which are refused.
 #include <gtest/gtest.h>
 
+#include <stdlib.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "admin/query.h"
 #include "test_client.h"
@@ -391,6 +397,34 @@ TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
       nlohmann::json::parse(handle_query(conductor.admin(), client.session(), R"({"command":"stat"})"));
   EXPECT_EQ(stat["rejected"]["malformed"], 4);
   EXPECT_EQ(stat["rejected"]["limit_reached"], 0);
+}
+
+TEST(Alive, IsReportedOnlyWhileAllWorkersRun) {
+  std::atomic<int> reports{0};
+  DaemonConfig config = test_config();
+  config.on_alive = [&] { ++reports; };
+  config.alive_interval = kMillisecond;
+  TestDaemon daemon(config, 2);
+  char directory[] = "/tmp/uroce-alive-XXXXXX";
+  ASSERT_NE(::mkdtemp(directory), nullptr);
+  const std::string path = std::string(directory) + "/socket";
+  ASSERT_TRUE(daemon.conductor->listen(path).ok());
+  std::atomic<bool> stop{false};
+  std::thread control([&] { daemon.conductor->serve(stop, nullptr); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_EQ(reports, 0);
+  // One of two workers does not do.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  while (std::chrono::steady_clock::now() < end) daemon.loops[0]->step(monotonic_now());
+  EXPECT_EQ(reports, 0);
+  EXPECT_TRUE(daemon.run_until([&] { return reports >= 3; }));
+  const int before = reports;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  EXPECT_LE(reports, before + 1);
+  stop = true;
+  control.join();
+  daemon.settle();
+  std::filesystem::remove_all(directory);
 }
 
 TEST_F(ConductorTest, AdminShowsWhatThereIsAndChangesNothingForStrangers) {

@@ -1,0 +1,24 @@
+// Confinement of the daemon: what it gives up once it no longer needs it.
+#pragma once
+
+#include <string>
+
+#include "apps/uroced/settings.h"
+
+namespace uroce::daemon {
+
+/// Before the port is opened and threads start: no program that the daemon might execute gains rights.
+void forbid_new_privileges();
+
+/// After the port is open and before the daemon's threads start, which inherit it: changes to Settings::user, and
+/// keeps only the capabilities that serving needs. Returns empty, or what failed and what to do.
+std::string drop_privileges(const Settings& settings);
+
+/// Once the daemon serves: the system calls that it may still make, for all threads. Returns what is in force, for
+/// the log.
+std::string filter_system_calls(const Settings& settings);
+
+/// The capabilities of this thread, such as "cap_net_raw cap_sys_ptrace"; "none".
+std::string capabilities_text();
+
+}  // namespace uroce::daemon

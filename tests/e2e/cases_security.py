@@ -1,0 +1,99 @@
+"""What a daemon gives up once it serves, and what it reports to the service manager."""
+import os
+import pathlib
+import socket
+import time
+
+from programs import run_pair
+from rig import Failure, Process
+
+SYS_PTRACE, DAC_OVERRIDE, IPC_LOCK = 1 << 19, 1 << 1, 1 << 14  # linux/capability.h
+SERVING = SYS_PTRACE | DAC_OVERRIDE | IPC_LOCK
+VERIFY = ['-n', '20', '-x', '20000', '-s', '21']
+
+
+def status_of_threads(pid):
+    """A dictionary of /proc/PID/task/TID/status for each thread."""
+    for task in pathlib.Path(f'/proc/{pid}/task').iterdir():
+        lines = (task / 'status').read_text().split('\n')
+        yield dict(line.split(':\t', 1) for line in lines if ':\t' in line)
+
+
+def check_confined(pid, uid):
+    for status in status_of_threads(pid):
+        if int(status['CapEff'], 16) & ~SERVING or int(status['CapPrm'], 16) & ~SERVING:
+            raise Failure(f'{status["Name"]} has capabilities {status["CapEff"]} of {status["CapPrm"]}')
+        if status['NoNewPrivs'] != '1':
+            raise Failure(f'{status["Name"]} may gain privileges by execve')
+        if status['Seccomp'] != '2':
+            raise Failure(f'{status["Name"]} may make every system call')
+        if set(status['Uid'].split()) != {str(uid)}:
+            raise Failure(f'{status["Name"]} runs as {status["Uid"]}, not {uid}')
+
+
+def confined(rig):
+    """All threads have the named capabilities only, and a filter of system calls; programs run, stacks included."""
+    devices = rig.single()
+    daemon = rig.daemons[devices[0]]
+    check_confined(daemon.pid, os.getuid())
+    verify = [rig.build / 'tests/e2e/verify']
+    run_pair(rig, devices, verify + VERIFY)
+    run_pair(rig, devices, verify + VERIFY + ['-k', 'stack'])
+    if 'system calls filtered' not in daemon.output():
+        raise Failure('the log does not say what is in force:\n' + daemon.describe())
+
+
+def own_user(rig):
+    """A daemon that changes to a user of its own serves programs of root, whose memory it may reach."""
+    if os.getuid() != 0:
+        return
+    for place in (rig.dir, rig.run_dir):
+        place.chmod(0o755)
+    rig.daemon('uroce0', 'loopback', ['192.0.2.1/24', '2001:db8::1/64'], ['--user', 'nobody', '--socket-mode', '0666'])
+    check_confined(rig.daemons['uroce0'].pid, 65534)
+    run_pair(rig, ('uroce0', 'uroce0'), [rig.build / 'tests/e2e/verify'] + VERIFY)
+    run_pair(rig, ('uroce0', 'uroce0'), [rig.build / 'tests/e2e/verify'] + VERIFY + ['-k', 'stack'])
+
+
+def permissions(rig):
+    """The socket has the group and mode that were asked for."""
+    rig.daemon('uroce0', 'loopback', ['192.0.2.1/24'], ['--socket-group', '', '--socket-mode', '0600'])
+    if (mode := (rig.run_dir / 'uroce0.sock').stat().st_mode & 0o777) != 0o600:
+        raise Failure(f'mode {mode:o} instead of 600')
+    if os.getuid() != 0:
+        return
+    rig.daemon('uroce1', 'loopback', ['192.0.2.1/24'], ['--socket-group', 'daemon'])
+    seen = (rig.run_dir / 'uroce1.sock').stat()
+    if (seen.st_mode & 0o777, seen.st_gid) != (0o660, 1):
+        raise Failure(f'mode {seen.st_mode & 0o777:o} and group {seen.st_gid} instead of 660 and 1')
+
+
+def service_manager(rig):
+    """READY when clients can connect, then WATCHDOG at the interval asked for."""
+    path = rig.dir / 'notify.sock'
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(path))
+        manager.settimeout(10)
+        env = dict(rig.env, NOTIFY_SOCKET=str(path), WATCHDOG_USEC='600000')
+        args = [rig.apps / 'uroced', '--name', 'uroce0', '--port', 'loopback', '--run-dir', rig.run_dir, '--ip',
+                '192.0.2.1/24', '--no-hugepages', '--workers', '2']
+        daemon = rig.daemons['uroce0'] = Process('uroce0', args, env, rig.logs)
+        if manager.recv(100) != b'READY=1':
+            raise Failure('the first message is not READY=1')
+        if not (rig.run_dir / 'uroce0.sock').exists():
+            raise Failure('READY before clients can connect')
+        begun = time.monotonic()
+        for _ in range(5):
+            if manager.recv(100) != b'WATCHDOG=1':
+                raise Failure('a message other than WATCHDOG=1')
+        if not 0.5 < time.monotonic() - begun < 5:
+            raise Failure(f'5 reports in {time.monotonic() - begun:.1f} s instead of about 1 s')
+        daemon.end()
+        while manager.recv(100) != b'STOPPING=1':  # fails by its timeout
+            pass
+
+
+def security_cases():
+    """Cases that get a rig without daemons."""
+    return {'a daemon is confined': confined, 'a daemon of its own user': own_user,
+            'permissions of the socket': permissions, 'reports to the service manager': service_manager}
