@@ -126,6 +126,8 @@ DaemonProcess::DaemonProcess(const std::vector<std::string>& flags, int error_ou
                                  "192.0.2.1/24",
                                  "--run-dir",
                                  run_dir_,
+                                 "--socket-mode",
+                                 "0666",  // for children of other users, where there is a group rdma
                                  "--no-hugepages"};
   words.insert(words.end(), flags.begin(), flags.end());
   std::vector<char*> arguments;
