@@ -4,13 +4,14 @@
 
 #include <array>
 #include <cstdint>
-#include <random>
 
 namespace uroce::memory {
 
 class KeyCipher {
  public:
-  explicit KeyCipher(std::mt19937_64& random) {
+  /// `random`: draws 64 bits.
+  template <class Random>
+  explicit KeyCipher(Random& random) {
     for (Round& round : rounds_) {
       round.add = static_cast<std::uint32_t>(random());
       round.multiply = static_cast<std::uint32_t>(random()) | 1;

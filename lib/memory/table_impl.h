@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <type_traits>
 
+#include "base/chacha20.h"
 #include "base/spinlock.h"
 #include "memory/key_cipher.h"
 #include "memory/table.h"
@@ -180,7 +181,7 @@ struct Table::Impl {
 
   const std::uint32_t capacity;
   const std::uint32_t index_mask;
-  std::mt19937_64 random;
+  base::ChaCha20 random;  // clients see keys: these must not predict others
   const KeyCipher cipher;
   void* allocation = nullptr;
   Entry* entries = nullptr;
