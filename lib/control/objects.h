@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "abi/control.h"
-#include "control/quotas.h"
 #include "control/id_pool.h"
+#include "control/quotas.h"
 #include "mapping/block_pool.h"
 #include "mapping/client_memory.h"
 #include "mapping/shared_segment.h"
