@@ -2,6 +2,8 @@
 // exactly kBytes; parse checks nothing.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -113,6 +115,17 @@ struct Feth {
 
 /// AETH syndromes (IBTA vol. 1, table 44).
 inline constexpr std::uint8_t kAckUnlimited = 0x1f;
+
+/// The credit count of an ACK, 5 bits: 0, 1, 2, 3, 4, 6, 8, 12, 16, ... 32768 receives (IBTA vol. 1, table 45:
+/// end-to-end flow control credits). The code for at most that many.
+constexpr std::uint8_t credit_code(std::uint32_t receives) {
+  if (receives < 2) return static_cast<std::uint8_t>(receives);
+  const auto exponent = static_cast<unsigned>(std::bit_width(receives)) - 1;
+  return static_cast<std::uint8_t>(std::min(30u, 2 * exponent + (receives >> (exponent - 1) & 1)));
+}
+constexpr std::uint32_t credits_of(std::uint8_t code) {
+  return code < 2 ? code : (2u + (code & 1u)) << (code / 2 - 1);
+}
 inline constexpr std::uint8_t kRnrNak = 0x20;  ///< | timer code
 enum class Nak : std::uint8_t {
   kSequence = 0x60,

@@ -66,12 +66,26 @@ void on_nak(Context& context, Qp& qp, std::uint8_t syndrome) {
   }
 }
 
+/// Credits count from the oldest message that the responder has not completed. A promise is not taken back: codes
+/// are rounded down, and an older ACK may promise less.
+void take_credits(Qp& qp, std::uint8_t syndrome) {
+  if (syndrome == wire::kAckUnlimited) [[likely]] {
+    qp.requester.limited = false;
+    return;
+  }
+  const std::uint32_t limit = qp.requester.head + wire::credits_of(syndrome);
+  const bool later = static_cast<std::int32_t>(limit - qp.requester.credit_limit) > 0;
+  if (later || !qp.requester.limited) qp.requester.credit_limit = limit;
+  qp.requester.limited = true;
+}
+
 void on_acknowledge(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Aeth aeth = wire::Aeth::parse(packet.bth_start + packet.info->aeth);
   const bool is_ack = (aeth.syndrome & 0x60) == 0;
   std::uint32_t acked = 0;
   // A NAK acknowledges the PSNs before its own, an ACK also its own (IBTA vol. 1, 9.7.5.2: AETH format).
   const bool whole = acknowledge(context, qp, is_ack ? packet.bth.psn + 1 : packet.bth.psn, acked);
+  if (is_ack) take_credits(qp, aeth.syndrome);
   settle(context, qp, acked);
   if (!whole) return implied_nak(context, qp);
   if (is_ack) {

@@ -42,12 +42,20 @@ Step change_key(Context& context, Qp& qp, Wqe& wqe) {
   return Step::kRestart;
 }
 
+/// Whether the message has to wait for a receive at the peer. Without credits a single one may be sent, whose
+/// acknowledge brings new ones (IBTA vol. 1, 9.7.7.2).
+bool lacks_credit(const Qp& qp, const Wqe& wqe, std::uint32_t index) {
+  return qp.requester.limited && index != qp.requester.head && completes_receive(wqe) &&
+         static_cast<std::int32_t>(index - qp.requester.credit_limit) >= 0;
+}
+
 /// Begins a WQE: kSent means that its packets may be sent now.
 Step begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.common.state != QpState::kRts) return Step::kBlocked;
   if (wqe.status != UROCE_WC_SUCCESS) return defer_failure(context, qp, wqe, wqe.status);
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return Step::kBlocked;
   if (is_local(wqe.kind)) return change_key(context, qp, wqe);
+  if (lacks_credit(qp, wqe, qp.requester.cursor)) return Step::kBlocked;
   wqe.first_psn = qp.requester.psn.value();
   ++qp.requester.started;
   qp.requester.send_at = {};
@@ -62,7 +70,7 @@ bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
   const Wqe& wqe = qp.wqe(next);
   if (wqe.status != UROCE_WC_SUCCESS || qp.common.state != QpState::kRts) return true;
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return true;
-  if (wqe.kind < Kind::kRead) return false;
+  if (wqe.kind < Kind::kRead) return lacks_credit(qp, wqe, next);
   if (is_local(wqe.kind)) return true;
   const std::uint32_t packets = std::min(wqe.psn_count, qp.reads.chunk);
   const std::uint32_t answer = cost_of(std::min(wqe.length, packets << qp.common.mtu_shift), packets);

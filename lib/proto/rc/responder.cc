@@ -97,7 +97,7 @@ void send_owed(Context& context, Qp& qp, TxBurst& burst) {
                       .pkey = qp.common.pkey,
                       .dest_qpn = qp.common.dest_qpn,
                       .psn = psn};
-  if (send_acknowledge(context, burst, qp.path, bth, ack ? wire::kAckUnlimited : qp.answers.nak_syndrome,
+  if (send_acknowledge(context, burst, qp.path, bth, ack ? ack_syndrome(qp) : qp.answers.nak_syndrome,
                        qp.responder.msn)) {
     ++qp.counters.sent_pkts;
     context.counters.acks_sent += ack;

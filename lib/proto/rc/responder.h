@@ -86,6 +86,13 @@ inline void refuse_access(Context& context, Qp& qp) {
   refuse_fatally(context, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, qp.responder.epsn);
 }
 
+/// The syndrome of a positive acknowledge: the credits of a receive queue of the QP's own (IBTA vol. 1, 9.7.7.2),
+/// from its first receive on. A peer that only writes costs no look at the queue.
+inline std::uint8_t ack_syndrome(const Qp& qp) {
+  if (qp.receives.shared || qp.receives.ring.next_index() == 0) return wire::kAckUnlimited;
+  return wire::credit_code(qp.receives.ring.available());
+}
+
 /// Writes an AETH.
 inline void emit_aeth(std::byte* to, std::uint8_t syndrome, Msn msn) { wire::Aeth{syndrome, msn}.emit(to); }
 

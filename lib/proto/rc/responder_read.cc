@@ -157,7 +157,7 @@ bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& b
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const bool aeth = first || last;
   if (builder.start(frame, qp.path, bth, aeth ? wire::Aeth::kBytes : 0, bytes)) {
-    if (aeth) emit_aeth(builder.extended(), wire::kAckUnlimited, Msn(resource.msn));
+    if (aeth) emit_aeth(builder.extended(), ack_syndrome(qp), Msn(resource.msn));
     builder.seal(qp.header_crc);
     if (bytes != 0 && !copy_out(context, span, bytes, builder)) return false;
     builder.finish();
@@ -178,7 +178,7 @@ void send_atomic_response(Context& context, Qp& qp, Resource& resource, TxBurst&
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   if (builder.start(frame, qp.path, bth, wire::Aeth::kBytes + wire::AtomicAckEth::kBytes, 0)) {
-    emit_aeth(builder.extended(), wire::kAckUnlimited, Msn(resource.msn));
+    emit_aeth(builder.extended(), ack_syndrome(qp), Msn(resource.msn));
     wire::AtomicAckEth{resource.result}.emit(builder.extended() + wire::Aeth::kBytes);
     builder.seal();
     builder.finish();

@@ -248,7 +248,9 @@ struct Requester {
   CqId cq;
   std::uint8_t max_reads = 0;  ///< max_rd_atomic
   std::uint8_t retry_cnt = 0, rnr_retry = 0;
-  bool drain_notify = false;  ///< raise SQ_DRAINED
+  bool drain_notify = false;       ///< raise SQ_DRAINED
+  bool limited = false;            ///< the peer advertises credits
+  std::uint32_t credit_limit = 0;  ///< one past the WQEs for which it has receives
 };
 
 /// The share of the receive ring that this QP's READ responses may fill: Context::take_read_budget.

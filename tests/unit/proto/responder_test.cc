@@ -1,4 +1,5 @@
 // The responder: acknowledges, NAKs, duplicates, and the end of a QP.
+#include "proto/rc/responder.h"
 #include "proto/work/direct_placement.h"
 #include "tests/unit/proto/pair.h"
 #include "wire/extended_headers.h"
@@ -33,6 +34,25 @@ std::uint64_t word(End& end, std::uint64_t offset) {
   std::uint64_t value = 0;
   std::memcpy(&value, end.at(offset), 8);
   return value;
+}
+
+TEST(Responder, ComparesAReadOfLongAgoWithADuplicate) {
+  Resource read{};
+  read.psn_count = 1;
+  Qp qp{};
+  qp.answers.ring = &read;
+  qp.answers.count = qp.answers.used = 1;
+  for (const std::uint32_t age : {1u, 100u, 0x7fffffu, 0x800001u, 0xffff00u}) {
+    qp.responder.epsn = Psn(read.first_psn) + age;
+    EXPECT_TRUE(responder::resource_after(qp, Psn(read.first_psn) - 1)) << age;
+    EXPECT_FALSE(responder::resource_after(qp, Psn(read.first_psn) + age - 1)) << age;
+  }
+}
+
+TEST(Transport, TimeMayStandAtTheEnd) {
+  Pair pair;
+  pair.a.transport->advance(kNever);
+  EXPECT_EQ(pair.a.transport->next_timeout(), kNever);
 }
 
 TEST(Responder, AcknowledgesARoundOnceForItsNewestPsn) {
@@ -87,7 +107,7 @@ TEST(Responder, DuplicateSendIsAcknowledgedAndNotExecuted) {
   const auto answers = pair.take(pair.b);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].psn(), 100u);
-  EXPECT_EQ(answers[0].aeth().syndrome, wire::kAckUnlimited);
+  EXPECT_EQ(answers[0].aeth().syndrome, 1);
   EXPECT_EQ(pair.b.poll(true).size(), 1u);
   EXPECT_EQ(pair.b.counters().duplicate_request, 1u);
 }

@@ -34,6 +34,18 @@ Bytes hex(std::initializer_list<int> values) {
   return out;
 }
 
+TEST(Credits, CodesStandForAtMostWhatIsPosted) {
+  const std::uint32_t counts[] = {0,    1,    2,    3,    4,    6,     8,     12,    16,   24,   32,
+                                  48,   64,   96,   128,  192,  256,   384,   512,   768,  1024, 1536,
+                                  2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768};
+  for (std::uint8_t code = 0; code < 31; ++code) {
+    EXPECT_EQ(credits_of(code), counts[code]);
+    EXPECT_EQ(credit_code(counts[code]), code);
+    EXPECT_EQ(credit_code(counts[code] + 1), code < 3 ? code + 1 : counts[code] == 3 ? 4 : code);
+  }
+  EXPECT_EQ(credit_code(~0u), 30);
+}
+
 TEST(Headers, StandWhereTheSpecificationPutsThem) {
   EXPECT_EQ(emitted(Reth{0x0102030405060708, Key{0x090a0b0c}, 0x0d0e0f10}),
             hex({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}));
