@@ -138,6 +138,7 @@ void reset(Context& context, Qp& qp) {
   qp.requester.cq = old.requester.cq;
   qp.receives = old.receives;
   qp.receives.at = {};
+  qp.receives.ran_out = false;
   qp.answers.ring = old.answers.ring;
   qp.answers.limit = old.answers.limit;
   qp.settings = old.settings;

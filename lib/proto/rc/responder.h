@@ -87,9 +87,9 @@ inline void refuse_access(Context& context, Qp& qp) {
 }
 
 /// The syndrome of a positive acknowledge: the credits of a receive queue of the QP's own (IBTA vol. 1, 9.7.7.2),
-/// from its first receive on. A peer that only writes costs no look at the queue.
+/// once a SEND found no receive. Before that they would only delay a peer whose messages always find one.
 inline std::uint8_t ack_syndrome(const Qp& qp) {
-  if (qp.receives.shared || qp.receives.ring.next_index() == 0) return wire::kAckUnlimited;
+  if (!qp.receives.ran_out) return wire::kAckUnlimited;
   return wire::credit_code(qp.receives.ring.available());
 }
 

@@ -15,6 +15,7 @@ bool have_receive(Context& context, Qp& qp) {
     case FetchResult::kOk: return true;
     case FetchResult::kNone:
       ++context.counters.rnr_nak_sent;
+      qp.receives.ran_out = !qp.receives.shared;
       refuse(context, qp, wire::kRnrNak | qp.answers.min_rnr_timer);
       return false;
     case FetchResult::kBad:

@@ -271,7 +271,8 @@ struct ReceiveQueue {
   CqId cq;
   SrqId srq;
   std::uint32_t max_sge = 1;
-  bool shared = false;  ///< `srq` is used, not `ring`
+  bool shared = false;   ///< `srq` is used, not `ring`
+  bool ran_out = false;  ///< a SEND found `ring` empty
 };
 
 /// A ring of the peer's READs and atomics that can be answered again, and the contents of the pending NAK.

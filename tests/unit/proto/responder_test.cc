@@ -107,7 +107,7 @@ TEST(Responder, DuplicateSendIsAcknowledgedAndNotExecuted) {
   const auto answers = pair.take(pair.b);
   ASSERT_EQ(answers.size(), 1u);
   EXPECT_EQ(answers[0].psn(), 100u);
-  EXPECT_EQ(answers[0].aeth().syndrome, 1);
+  EXPECT_EQ(answers[0].aeth().syndrome, wire::kAckUnlimited);
   EXPECT_EQ(pair.b.poll(true).size(), 1u);
   EXPECT_EQ(pair.b.counters().duplicate_request, 1u);
 }
