@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 
 #include "apps/uroced/confine.h"
@@ -50,6 +51,11 @@ constexpr const char* kAllowed[] = {
     "capget", "prctl", "arch_prctl", "prlimit64", "getrlimit", "setrlimit", "getrusage", "uname", "sysinfo",
     "getrandom", "pidfd_open", "times"};
 
+/// Whether the bits of `mask` in the first argument are `value`.
+constexpr scmp_arg_cmp masked(std::uint32_t mask, std::uint32_t value) {
+  return {.arg = 0, .op = SCMP_CMP_MASKED_EQ, .datum_a = mask, .datum_b = value};
+}
+
 struct Filter {
   scmp_filter_ctx context = ::seccomp_init(SCMP_ACT_ERRNO(EPERM));
   int error = context == nullptr ? -ENOMEM : 0;
@@ -81,18 +87,18 @@ std::string filter_system_calls(const Settings& settings) {
 #endif
   Filter filter;
   for (const char* name : kAllowed) filter.allow(name);
-  filter.allow_if("clone", SCMP_A0_64(SCMP_CMP_MASKED_EQ, CLONE_THREAD, CLONE_THREAD));
+  filter.allow_if("clone", masked(CLONE_THREAD, CLONE_THREAD));
   // clone3's flags are in memory, which a filter cannot read. The C library then uses clone.
   if (const int clone3 = ::seccomp_syscall_resolve_name("clone3"); Filter::exists(clone3) && filter.error == 0) {
     filter.error = ::seccomp_rule_add(filter.context, SCMP_ACT_ERRNO(ENOSYS), clone3, 0);
   }
   constexpr int kFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
   for (const int family : kFamilies) {
-    filter.allow_if("socket", SCMP_A0_32(SCMP_CMP_EQ, static_cast<std::uint32_t>(family)));
+    filter.allow_if("socket", masked(~std::uint32_t{0}, static_cast<std::uint32_t>(family)));
   }
   if (settings.port != "loopback") {
     for (const int family : {AF_PACKET, AF_XDP}) {
-      filter.allow_if("socket", SCMP_A0_32(SCMP_CMP_EQ, static_cast<std::uint32_t>(family)));
+      filter.allow_if("socket", masked(~std::uint32_t{0}, static_cast<std::uint32_t>(family)));
     }
   }
   if (settings.port.starts_with("net_af_xdp")) filter.allow("bpf");
