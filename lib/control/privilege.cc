@@ -83,7 +83,7 @@ std::string process_of(const Peer& peer) { return "/proc/" + std::to_string(peer
 bool may_use_raw_packets(const Peer& peer) {
   const std::string process = process_of(peer);
   const Verdict verdict = examine(peer, process);
-  return has(verdict, CAP_SYS_ADMIN) || (has(verdict, CAP_NET_RAW) && in_own(process, "net"));
+  return has(verdict, CAP_NET_RAW) && (has(verdict, CAP_SYS_ADMIN) || in_own(process, "net"));
 }
 
 bool may_administer(const Peer& peer) {

@@ -10,7 +10,7 @@ namespace uroce::daemon {
 // of the capabilities asked for here, or has them in a namespace of its own. False where that cannot be determined.
 
 /// Whether the process has CAP_NET_RAW over this daemon's network, as packet(7) requires: in the daemon's network
-/// namespace. CAP_SYS_ADMIN, which may enter that namespace, counts as well.
+/// namespace, or together with CAP_SYS_ADMIN, which may enter that namespace.
 bool may_use_raw_packets(const Peer& peer);
 /// Whether the request that is being executed comes from such a process.
 inline bool may_use_raw_packets(const Session& session) {

@@ -51,6 +51,19 @@ void expect_remote(rdma_cm_id* id, const ibv_ece& wanted) {
 
 void set_local(rdma_cm_id* id, ibv_ece ece) { check(rdma_set_local_ece(id, &ece), "rdma_set_local_ece"); }
 
+/// The number of a new QP: a connection names one of the program's. It lives as long as the program.
+std::uint32_t new_qp(rdma_cm_id* id) {
+  ibv_pd* const pd = ibv_alloc_pd(id->verbs);
+  ibv_cq* const cq = pd != nullptr ? ibv_create_cq(id->verbs, 1, nullptr, nullptr, 0) : nullptr;
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = cq;
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {1, 1, 1, 1, 0};
+  ibv_qp* const qp = cq != nullptr ? ibv_create_qp(pd, &init) : nullptr;
+  if (qp == nullptr) fail("no QP");
+  return qp->qp_num;
+}
+
 rdma_conn_param parameters(std::uint32_t qpn) {
   rdma_conn_param param{};
   param.qp_num = qpn;
@@ -74,7 +87,7 @@ void serve(rdma_event_channel* channel) {
       check(rdma_reject_ece(id, nullptr, 0), "rdma_reject_ece");
     } else {
       if (round == 0) set_local(id, kGranted);
-      rdma_conn_param param = parameters(200 + static_cast<std::uint32_t>(round));
+      rdma_conn_param param = parameters(new_qp(id));
       check(rdma_accept(id, &param), "rdma_accept");
       expect(channel, RDMA_CM_EVENT_ESTABLISHED);
       expect(channel, RDMA_CM_EVENT_DISCONNECTED);
@@ -117,7 +130,7 @@ void connect(rdma_event_channel* channel, sockaddr* address, int round) {
   check(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), "rdma_create_id");
   resolve(channel, id, address);
   if (round != 1) set_local(id, kAsked);
-  rdma_conn_param param = parameters(100 + static_cast<std::uint32_t>(round));
+  rdma_conn_param param = parameters(new_qp(id));
   check(rdma_connect(id, &param), "rdma_connect");
   if (round == 2) {
     if (expect(channel, RDMA_CM_EVENT_REJECTED).status != kVendorOptionNotSupported) fail("another reason");

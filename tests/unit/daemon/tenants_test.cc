@@ -168,7 +168,8 @@ TEST(Rights, AreThoseThatCountInThePortsNamespaces) {
       {bit(CAP_NET_RAW), CLONE_NEWNET, false, false},
       {bit(CAP_NET_ADMIN), 0, false, true},
       {bit(CAP_NET_ADMIN), CLONE_NEWNET, false, false},
-      {bit(CAP_SYS_ADMIN), CLONE_NEWNET, true, true},
+      {bit(CAP_SYS_ADMIN), 0, false, true},
+      {bit(CAP_SYS_ADMIN) | bit(CAP_NET_RAW), CLONE_NEWNET, true, true},
       {0, 0, false, false},
       {~std::uint64_t{0}, CLONE_NEWUSER | CLONE_NEWNET, false, false},
   };
