@@ -36,7 +36,7 @@ CmService::CmService(const Port& port, Quotas& quotas, GsiPort& gsi, LinkControl
       ports_(base::mix(seed)),
       random_(seed) {}
 
-std::uint32_t CmService::random24() { return static_cast<std::uint32_t>(base::mix(++random_) >> 20) & 0xffffff; }
+std::uint32_t CmService::random24() { return static_cast<std::uint32_t>(random_()) & 0xffffff; }
 
 // ---------------------------------------------------------------- ids
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/chacha20.h"
 #include "cm/manager.h"
 #include "cm_service/port_space.h"
 #include "control/cm_id.h"
@@ -111,8 +112,8 @@ class CmService {
   Nanos retry_at_ = kNever;  ///< of owing_
   std::uint64_t events_lost_ = 0;
   std::uint64_t last_cookie_ = 0;
-  std::uint64_t random_;
-  cm::Event event_;  // a member, as it is too large for the stack
+  base::ChaCha20 random_;  // of PSNs: a peer that has seen some must not know the next
+  cm::Event event_;        // a member, as it is too large for the stack
   Nanos now_ = 0;
 };
 
