@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -187,36 +188,46 @@ Json show_mrs(const ControlState& state, Viewer& viewer) {
 
 /// Several workers may add CQEs to a CQ. It is read between two duty cycles of one of them, which is exact enough
 /// to display.
-struct ReadCq {
-  static constexpr std::string_view kName = "read_cq";
-  CqId id;
-  const Cq& cq;
-  std::uint32_t produced = 0;
-  bool failed = false;
-  void describe(ArgumentText& text) const { text.add("cq", id.value); }
+struct ReadCqs {
+  static constexpr std::string_view kName = "read_cqs";
+  static constexpr std::size_t kMost = 256;  ///< so that the worker goes on soon
+  struct State {
+    std::uint32_t produced = 0;
+    bool failed = false;
+  };
+  std::span<const CqObject* const> cqs;
+  std::array<State, kMost> states;
+  void describe(ArgumentText& text) const { text.add("count", cqs.size()); }
   void run(WorkerCore&) {
-    produced = cq.produced();
-    failed = cq.in_error();
+    for (std::size_t i = 0; i < cqs.size(); ++i) states[i] = {cqs[i]->cq->produced(), cqs[i]->cq->in_error()};
   }
 };
+
+void add_cqs(const ControlState& state, const Session& session, std::span<const CqObject* const> cqs, Json& list) {
+  ReadCqs read{cqs, {}};
+  state.link_worker().call(read);
+  for (std::size_t i = 0; i < cqs.size(); ++i) {
+    const Cq& queue = *cqs[i]->cq;
+    list.push_back({{"cq", cqs[i]->id.value},
+                    {"session", session.id},
+                    {"program", session.program},
+                    {"entries", cqs[i]->entries},
+                    {"produced", read.states[i].produced},
+                    {"polled", queue.polled()},
+                    {"armed", queue.armed()},
+                    {"channel", cqs[i]->channel != nullptr},
+                    {"error", read.states[i].failed}});
+  }
+}
 
 Json show_cqs(const ControlState& state, Viewer& viewer) {
   Json list = Json::array();
   for (const auto& [id, session] : state.sessions()) {
     if (!viewer.sees(*session, session->cqs.size())) continue;
-    for (const auto& [handle, cq] : session->cqs) {
-      const Cq& queue = *cq->cq;
-      ReadCq read{cq->id, queue};
-      state.link_worker().call(read);
-      list.push_back({{"cq", cq->id.value},
-                      {"session", id},
-                      {"program", session->program},
-                      {"entries", cq->entries},
-                      {"produced", read.produced},
-                      {"polled", queue.polled()},
-                      {"armed", queue.armed()},
-                      {"channel", cq->channel != nullptr},
-                      {"error", read.failed}});
+    std::vector<const CqObject*> cqs;
+    for (const auto& [handle, cq] : session->cqs) cqs.push_back(cq.get());
+    for (std::size_t first = 0; first < cqs.size(); first += ReadCqs::kMost) {
+      add_cqs(state, *session, std::span(cqs).subspan(first, std::min(ReadCqs::kMost, cqs.size() - first)), list);
     }
   }
   return list;

@@ -5,8 +5,11 @@
 // close_session() do the same without sockets, for tests and fuzzing.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -57,6 +60,8 @@ class Conductor {
   void let_go(Session& session, std::vector<UniqueFd> fds, bool used);
   void execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd>& fds, Reply& reply);
   void accept_all();
+  Session* serve_event(const epoll_event& event);
+  void serve_events(std::span<const epoll_event> events);
   void read_session(Session& session);
   /// Refuses a request whose descriptors do not fit into the daemon's table, as soon as it is out of the socket.
   void discard(Session& session, const uroce_request& request);
@@ -80,7 +85,8 @@ class Conductor {
   LinkControl link_;
   CmService cm_;
   UniqueFd epoll_, listener_;
-  std::size_t retrying_ = 0;  ///< parked requests that wait for a worker
+  std::size_t retrying_ = 0;           ///< parked requests that wait for a worker, and messages that are discarded
+  std::deque<std::uint64_t> retries_;  ///< their sessions, in turn; sessions that have ended are skipped
   Nanos next_heartbeat_ = 0, next_link_check_ = 0;
   bool accept_paused_ = false;
   std::vector<std::unique_ptr<Mailbox::Entry>> pings_;  ///< by worker, of check_alive()

@@ -280,6 +280,7 @@ void Conductor::park(Session& session, std::vector<std::byte> message, const Rep
     waiter = link_.wait_for(*reply.awaited, deadline, [this, &session](net::Resolution) { resume(session); });
   } else {
     ++retrying_;
+    retries_.push_back(session.id);
   }
   session.parked = Session::PendingRequest{std::move(message), deadline, waiter, session.from_peer};
   watch(session.socket.get(), tag_of(session.id, false), false);
@@ -311,13 +312,17 @@ void Conductor::discard(Session& session, const uroce_request& request) {
   auto done = std::make_shared<std::atomic<bool>>(false);
   session.discarding = Session::Discarded{request, monotonic_now() + kParkedLimit, done};
   ++retrying_;
+  retries_.push_back(session.id);
   watch(session.socket.get(), tag_of(session.id, false), false);
   session.stall_budget->closer().discard_message(session.socket.get(), std::move(done));
 }
 
 void Conductor::finish_discard(Session& session) {
   const bool done = session.discarding->done->load(std::memory_order_acquire);
-  if (!done && monotonic_now() < session.discarding->deadline) return;
+  if (!done && monotonic_now() < session.discarding->deadline) {
+    retries_.push_back(session.id);
+    return;
+  }
   const uroce_request request = session.discarding->request;
   session.discarding.reset();
   --retrying_;
@@ -328,8 +333,13 @@ void Conductor::finish_discard(Session& session) {
   if (!done || !answer(session, request, reply)) session.close_pending = true;
 }
 
+// A retry may ask all workers, so a few are made at a time.
 void Conductor::retry_parked() {
-  for (const auto& [id, session] : state_.sessions()) {
+  constexpr std::size_t kRetries = 32;
+  for (std::size_t tries = std::min(retries_.size(), kRetries); tries != 0; --tries) {
+    Session* const session = state_.session(retries_.front());
+    retries_.pop_front();
+    if (session == nullptr) continue;
     if (session->discarding) {
       finish_discard(*session);
     } else if (session->parked && session->parked->waiter == 0) {
@@ -445,29 +455,59 @@ void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
     Nanos limit = std::min({next_heartbeat_, cm_.next_timeout(), link_.next_neighbour_deadline()});
     limit = limit > now ? limit - now : 0;
     if (retrying_ != 0) limit = std::min(limit, kParkedRetry);
-    epoll_event events[64];
+    epoll_event events[512];
     const int n = ::epoll_wait(epoll_.get(), events, std::size(events),
                                static_cast<int>((limit + kMillisecond - 1) / kMillisecond));
-    for (int i = 0; i < n; ++i) {
-      const std::uint64_t tag = events[i].data.u64;
-      if (tag == kListenerTag) {
-        accept_all();
-      } else if (tag == kWorkersTag) {
-        events_.deliver(state_.workers().events.take());
-      } else if (tag == kGsiTag) {
-        cm_.step(monotonic_now());
-      } else if (tag == kNeighboursTag) {
-        link_.check_neighbours(monotonic_now());
-      } else if (Session* session = state_.session((tag - kFirstSessionTag) / 2)) {
-        const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
-        const bool hung_up = (events[i].events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;
-        if (process_ended || hung_up) {
-          session->close_pending = true;
-        } else {
-          read_session(*session);
-        }
-      }
+    serve_events({events, static_cast<std::size_t>(std::max(n, 0))});
+  }
+}
+
+/// The session that an event asks to be read; nullptr: the event was another one, and is handled.
+Session* Conductor::serve_event(const epoll_event& event) {
+  const std::uint64_t tag = event.data.u64;
+  if (tag == kListenerTag) {
+    accept_all();
+  } else if (tag == kWorkersTag) {
+    events_.deliver(state_.workers().events.take());
+  } else if (tag == kGsiTag) {
+    cm_.step(monotonic_now());
+  } else if (tag == kNeighboursTag) {
+    link_.check_neighbours(monotonic_now());
+  } else if (Session* session = state_.session((tag - kFirstSessionTag) / 2)) {
+    const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
+    const bool hung_up = (event.events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;
+    if (!process_ended && !hung_up) return session;
+    session->close_pending = true;
+  }
+  return nullptr;
+}
+
+// Requests of users that have had more than their share of this thread's time wait while there are others.
+void Conductor::serve_events(std::span<const epoll_event> events) {
+  std::vector<std::uint64_t> later;
+  bool served = false;
+  Nanos now = monotonic_now();
+  const auto read = [&](Session& session) {
+    const std::shared_ptr<StallBudget> user = session.stall_budget;  // the session may end
+    read_session(session);
+    const Nanos end = monotonic_now();
+    user->charge_control(end - std::exchange(now, end), end);
+  };
+  for (const epoll_event& event : events) {
+    Session* const session = serve_event(event);
+    if (session == nullptr) continue;
+    if (session->stall_budget->over_control_share(now)) {
+      later.push_back(session->id);
+      continue;
     }
+    served = true;
+    read(*session);
+  }
+  if (served) return;
+  const Nanos end = now + kMillisecond;
+  for (const std::uint64_t id : later) {
+    if (Session* session = state_.session(id)) read(*session);
+    if (now > end) return;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 #include "mapping/sigbus_guard.h"
 #include "mapping/untrusted_fd.h"
@@ -107,12 +108,24 @@ void ClientMemory::give_back(std::size_t mappings) {
   mapping_count_ -= mappings;
 }
 
+ClientMemory::Extent& ClientMemory::add(Extent extent) {
+  extents_.push_back(extent);
+  Extent& added = extents_.back();
+  added.self = std::prev(extents_.end());
+  if (added.inode != 0) shared_.emplace(Place{added.device, added.inode, added.writable, added.offset}, &added);
+  return added;
+}
+
+// Most extents are one aligned unit of a file. Of longer ones that begin before, a few are tried; a range that is
+// not found is mapped again.
 ClientMemory::Extent* ClientMemory::find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes,
                                          bool writable) {
-  for (Extent& extent : extents_) {
-    if (extent.inode == inode && extent.device == device && extent.writable == writable &&
-        offset >= extent.offset && offset - extent.offset <= extent.map_bytes &&
-        bytes <= extent.map_bytes - (offset - extent.offset)) {
+  constexpr int kTries = 8;
+  auto at = shared_.upper_bound(Place{device, inode, writable, offset});
+  for (int i = 0; i < kTries && at != shared_.begin(); ++i) {
+    Extent& extent = *(--at)->second;
+    if (extent.inode != inode || extent.device != device || extent.writable != writable) return nullptr;
+    if (offset - extent.offset <= extent.map_bytes && bytes <= extent.map_bytes - (offset - extent.offset)) {
       return &extent;
     }
   }
@@ -140,9 +153,7 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable,
       give_back(1);
       return ENOMEM;
     }
-    extents_.push_back(
-        {static_cast<std::byte*>(base), end - start, 1, 0, info.device, info.inode, writable, start});
-    extent = &extents_.back();
+    extent = &add({static_cast<std::byte*>(base), end - start, 1, 0, info.device, info.inode, writable, start, {}});
   }
   ++extent->users;
   out.extent_ = extent;
@@ -190,8 +201,7 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
     give_back(pieces.size());
     return error;
   }
-  extents_.push_back({base, total, pieces.size(), 1, 0, 0, writable, 0});
-  out.extent_ = &extents_.back();
+  out.extent_ = &add({base, total, pieces.size(), 1, 0, 0, writable, 0, {}});
   out.base_ = base;
   prefault(base, total, writable);
   return 0;
@@ -214,7 +224,11 @@ void ClientMemory::unmap(Hold& hold) {
   SigbusGuard::instance().remove(extent->base);
   ::munmap(extent->base, extent->map_bytes);
   give_back(extent->maps);
-  extents_.remove_if([extent](const Extent& e) { return &e == extent; });
+  const auto [first, end] =
+      shared_.equal_range(Place{extent->device, extent->inode, extent->writable, extent->offset});
+  const auto indexed = std::find_if(first, end, [extent](const auto& entry) { return entry.second == extent; });
+  if (indexed != end) shared_.erase(indexed);
+  extents_.erase(extent->self);
 }
 
 }  // namespace uroce::daemon

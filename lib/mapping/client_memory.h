@@ -10,8 +10,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -48,7 +50,10 @@ class ClientMemory {
     ino_t inode = 0;
     bool writable = false;
     std::uint64_t offset = 0;
+    std::list<Extent>::iterator self;
   };
+  /// Extents of files that MRs share, by file and place.
+  using Place = std::tuple<dev_t, ino_t, bool, std::uint64_t>;
 
  public:
   /// What one MR holds.
@@ -83,12 +88,14 @@ class ClientMemory {
   int map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable, Hold& out);
   bool take(std::size_t mappings);
   void give_back(std::size_t mappings);
+  Extent& add(Extent extent);
   Extent* find(dev_t device, ino_t inode, std::uint64_t offset, std::uint64_t bytes, bool writable);
 
   std::uint64_t session_;
   std::shared_ptr<StallBudget> stall_budget_;
   MemoryBudget* budget_;
   std::list<Extent> extents_;
+  std::multimap<Place, Extent*> shared_;
   std::size_t mapping_count_ = 0;
 };
 

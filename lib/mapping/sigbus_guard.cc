@@ -7,6 +7,8 @@
 #include <atomic>
 #include <mutex>
 #include <span>
+#include <unordered_map>
+#include <vector>
 
 namespace uroce::daemon {
 namespace {
@@ -22,6 +24,9 @@ Range g_ranges[SigbusGuard::kMaxRanges];
 std::atomic<std::uint32_t> g_used{0};  // entries from here on were never used
 std::atomic<std::uint64_t> g_offenders[16];
 std::mutex g_writers;
+// Under the lock: the entry of each base, and entries that are free again.
+std::unordered_map<std::uintptr_t, std::uint32_t> g_entries;
+std::vector<std::uint32_t> g_free;
 struct sigaction g_previous;
 
 void report(std::uint64_t session) {
@@ -74,9 +79,11 @@ void SigbusGuard::install() {
 bool SigbusGuard::add(const void* base, std::size_t bytes, std::uint64_t session) {
   std::lock_guard lock(g_writers);
   const std::uint32_t used = g_used.load();
-  std::uint32_t i = 0;
-  while (i < used && g_ranges[i].base.load() != 0) ++i;
-  if (i == kMaxRanges) return false;
+  if (g_free.empty() && used == kMaxRanges) return false;
+  const std::uint32_t i = g_free.empty() ? used : g_free.back();
+  g_entries.emplace(reinterpret_cast<std::uintptr_t>(base), i);
+  g_free.reserve(g_entries.size() + g_free.size());  // so that remove() never allocates
+  if (!g_free.empty()) g_free.pop_back();
   g_ranges[i].bytes.store(bytes);
   g_ranges[i].session.store(session);
   g_ranges[i].base.store(reinterpret_cast<std::uintptr_t>(base), std::memory_order_release);
@@ -86,13 +93,11 @@ bool SigbusGuard::add(const void* base, std::size_t bytes, std::uint64_t session
 
 void SigbusGuard::remove(const void* base) {
   std::lock_guard lock(g_writers);
-  const std::uint32_t used = g_used.load();
-  for (std::uint32_t i = 0; i < used; ++i) {
-    if (g_ranges[i].base.load() == reinterpret_cast<std::uintptr_t>(base)) {
-      g_ranges[i].base.store(0, std::memory_order_release);
-      return;
-    }
-  }
+  const auto entry = g_entries.find(reinterpret_cast<std::uintptr_t>(base));
+  if (entry == g_entries.end()) return;
+  g_ranges[entry->second].base.store(0, std::memory_order_release);
+  g_free.push_back(entry->second);
+  g_entries.erase(entry);
 }
 
 void SigbusGuard::revoke(std::uint64_t session) {
