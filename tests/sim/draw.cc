@@ -75,6 +75,11 @@ void draw_target(End& peer, Random& random, Work& work, std::uint32_t align) {
   const std::uint32_t room = zone.piece.length - work.length;
   work.target = zone.piece.offset + (random.below(room + 1) & ~(align - 1));
   work.entry.rkey = random.chance(0.2) ? peer.window.value : zone.key.value;
+  // A key that a fenced SEND invalidates later: late duplicates of the READ find it gone.
+  if (work.entry.opcode == UROCE_WR_RDMA_READ && !peer.perishable.empty() && work.entry.wr_id % 4 == 0) {
+    work.entry.rkey = peer.perishable.back().value;
+    peer.read_keys.push_back(peer.perishable.back());
+  }
   work.entry.remote_addr = zone.address(work.target);
 }
 
@@ -98,6 +103,9 @@ void draw_fence(End& end, Work& work) {
   if ((work.entry.flags & UROCE_SEND_FENCE) != 0) end.open_reads.clear();
 }
 
+/// Whether the peer may have READs with this key under way.
+bool is_read(const End& end, Key key) { return std::ranges::find(end.read_keys, key) != end.read_keys.end(); }
+
 std::uint8_t draw_opcode(const End& end, const End& peer, Random& random, const WorkLimits& limits) {
   constexpr std::uint8_t kPlain[] = {UROCE_WR_RDMA_WRITE, UROCE_WR_RDMA_WRITE, UROCE_WR_RDMA_WRITE_WITH_IMM,
                                      UROCE_WR_SEND,       UROCE_WR_SEND,       UROCE_WR_SEND_WITH_IMM};
@@ -111,7 +119,8 @@ std::uint8_t draw_opcode(const End& end, const End& peer, Random& random, const 
                                                            : std::uint8_t{UROCE_WR_RDMA_WRITE};
   }
   if (!peer.perishable.empty() && random.chance(0.05)) return UROCE_WR_SEND_WITH_INV;
-  if (!end.perishable.empty() && random.chance(0.03)) return UROCE_WR_LOCAL_INV;
+  const bool unread = !end.perishable.empty() && !is_read(end, end.perishable.back());
+  if (unread && random.chance(0.03)) return UROCE_WR_LOCAL_INV;
   if (limits.max_rd_atomic != 0 && random.chance(0.4)) return random.pick(kReads);
   return random.pick(kPlain);
 }
@@ -200,6 +209,7 @@ bool draw_good(End& end, End& peer, Random& random, const WorkLimits& limits, Wo
     work.entry.imm_data = static_cast<std::uint32_t>(random.next());
     if (opcode == UROCE_WR_SEND_WITH_INV) {
       work.entry.imm_data = peer.perishable.back().value;
+      if (is_read(peer, peer.perishable.back())) work.entry.flags |= UROCE_SEND_FENCE;
       peer.perished.push_back(peer.perishable.back());
       peer.perishable.pop_back();
     }

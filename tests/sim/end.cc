@@ -59,6 +59,7 @@ Key allocate_fast(End& end) {
 void draw_keys(End& end, Random& random) {
   end.perishable.clear();
   end.perished.clear();
+  end.read_keys.clear();
   end.unbound.clear();
   end.window = bind_window(end, random.chance(0.5) ? memory::Kind::kWindow1 : memory::Kind::kWindow2);
   for (std::uint32_t i = random.below(6); i > 0; --i) {

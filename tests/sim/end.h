@@ -44,6 +44,7 @@ struct End {
   Key window;                   ///< over the target zone, good for the whole connection
   std::vector<Key> perishable;  ///< fast registrations and windows that the peer, or the end itself, may invalidate
   std::vector<Key> unbound;     ///< such that a work may make valid
+  std::vector<Key> read_keys;   ///< of `perishable`, those that READs of the peer name
   std::vector<Key> all_perishable;
   std::vector<Key> perished;  ///< such, for which an invalidation by the peer has been posted
   Connection connection;
