@@ -270,7 +270,7 @@ const std::array kKnobs{
            return {};
          },
          [](const Settings& s) -> Values {
-           char octal[8] = "0";
+           char octal[16] = "0";
            if (s.config.socket_mode != 0) std::snprintf(octal, sizeof(octal), "0%o", s.config.socket_mode);
            return {octal};
          }},
