@@ -106,7 +106,7 @@ int main_program(int seconds) {
     return 2;
   }
   // With a core of its own the worker does not compete with the programs, whose scheduling would be measured.
-  DaemonProcess daemon({"--cpus", "0"});
+  DaemonProcess daemon({"--cpus", "0", "--socket-mode", "0666"});
   if (!daemon.ready()) {
     std::fprintf(stderr, "tenants: uroced did not start:\n%s", daemon.log().c_str());
     return 1;
@@ -119,11 +119,11 @@ int main_program(int seconds) {
     Shared<std::atomic<bool>> started;
     Child other(kAttacker, [&] { return run(daemon.socket_path(), load, *started); });
     for (int i = 0; i < 1000 && !*started && other.running(); ++i) ::usleep(10'000);
-    const Figures next to = measure(daemon, seconds);
+    const Figures loaded = measure(daemon, seconds);
     char name[64];
     std::snprintf(name, sizeof(name), "next to %d QPs, %d WRITEs of %u bytes each", load.qps, load.depth,
                   load.bytes);
-    print(name, beside, alone);
+    print(name, loaded, alone);
     if (!other.running()) std::printf("  the other user's program ended: %d\n", other.wait());
   }
   return 0;
