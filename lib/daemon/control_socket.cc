@@ -119,7 +119,7 @@ Received receive_message(int socket) {
   in.message.resize(static_cast<std::size_t>(n));
   if (in.closed || in.no_room) return in;
   msghdr nothing{};
-  ::recvmsg(socket, &nothing, MSG_DONTWAIT);
+  static_cast<void>(::recvmsg(socket, &nothing, MSG_DONTWAIT));
   return in;
 }
 

@@ -29,7 +29,7 @@ void finish(Item& item) {
   if (item.socket >= 0) {
     // Without room for descriptors: the kernel closes those of the message on this thread.
     msghdr nothing{};
-    ::recvmsg(item.socket, &nothing, MSG_DONTWAIT);
+    static_cast<void>(::recvmsg(item.socket, &nothing, MSG_DONTWAIT));
     item.done->store(true, std::memory_order_release);
   }
   item = {};

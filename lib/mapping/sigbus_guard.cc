@@ -106,8 +106,9 @@ void SigbusGuard::revoke(std::uint64_t session) {
   for (Range& range : std::span(g_ranges, g_used.load())) {
     const std::uintptr_t base = range.base.load();
     if (base == 0 || range.session.load() != session) continue;
-    ::mmap(reinterpret_cast<void*>(base), range.bytes.load(), PROT_READ | PROT_WRITE,
-           MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    // A whole range is replaced without a further mapping, so this succeeds.
+    static_cast<void>(::mmap(reinterpret_cast<void*>(base), range.bytes.load(), PROT_READ | PROT_WRITE,
+                             MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   }
 }
 

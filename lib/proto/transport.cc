@@ -427,7 +427,9 @@ bool Transport::transmit(TxBurst& burst, Nanos now) {
     if (qp == nullptr) return false;
     const std::size_t first = burst.count;
     if (impl.turn(*qp, burst)) impl.activate(*qp);
-    impl.scheduler.charge(qp->common.self, cost_of(burst.frames.subspan(first, burst.count - first)));
+    if (impl.scheduler.is_shared()) {
+      impl.scheduler.charge(qp->common.self, cost_of(burst.frames.subspan(first, burst.count - first)));
+    }
   }
   return wants_transmit();
 }

@@ -30,6 +30,7 @@ void SendScheduler::attach(std::uint32_t qp, std::uint64_t session, std::uint64_
   if (slot == kNone) {
     slot = allocate(sessions_, free_session_, sessions_made_);
     sessions_[slot].number = session;
+    ++attached_sessions_;
     sessions_[slot].user = owner;
     ++users_[owner].sessions;
     session_index_.insert(hash, slot);
@@ -45,6 +46,7 @@ void SendScheduler::detach(std::uint32_t qp) {
   qps_[qp].session = kNone;
   Session& session = sessions_[slot];
   if (--session.qps != 0) return;
+  --attached_sessions_;
   User& user = users_[session.user];
   if (session.listed) {
     // It is empty; choose() would take it off the list later.
@@ -118,7 +120,9 @@ std::uint32_t SendScheduler::choose() {
       continue;
     }
     const std::uint32_t qp = session.first;
-    unlink(qp);
+    session.first = qps_[qp].next;
+    (session.first == kNone ? session.last : qps_[session.first].previous) = kNone;
+    qps_[qp].listed = false;
     return qp;
   }
 }

@@ -48,12 +48,18 @@ class SendScheduler {
     ++active_;
   }
   bool any() const { return active_ != 0; }
+  /// Whether several sessions have QPs. If not, costs need not be charged.
+  bool is_shared() const { return attached_sessions_ > 1; }
   /// Users that have QPs, in the list or not.
   std::uint32_t users() const { return attached_users_; }
 
   /// Removes the QP that is next. kNone: there is none.
   std::uint32_t take() {
     if (active_ == 0) return kNone;
+    if (active_ == 1 && chosen_count_ == 0) {
+      active_ = 0;
+      return choose();
+    }
     // Another user's QP would wait for the turns that were chosen before it.
     const std::uint32_t ahead = attached_users_ > 1 ? 1 : kLookahead + 1;
     while (chosen_count_ < ahead && chosen_count_ < active_) {
@@ -145,7 +151,7 @@ class SendScheduler {
   std::uint32_t free_session_ = kNone, free_user_ = kNone;  ///< by `next`
   std::uint32_t sessions_made_ = 0, users_made_ = 0;
   std::uint32_t first_user_ = kNone, last_user_ = kNone;
-  std::uint32_t attached_users_ = 0;
+  std::uint32_t attached_sessions_ = 0, attached_users_ = 0;
   std::uint32_t active_ = 0;
   std::array<std::uint32_t, 16> chosen_{};  ///< a ring
   std::uint32_t chosen_first_ = 0, chosen_count_ = 0;
