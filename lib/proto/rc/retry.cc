@@ -64,6 +64,13 @@ void restart_from_una(Context& context, Qp& qp, Nanos round_trip) {
   context.schedule_send(qp);
 }
 
+/// How long sequence NAKs are taken for older than a retransmission. One that is wrongly ignored is not repeated by
+/// every peer and costs a timeout, one that is wrongly obeyed costs a few packets: half a round trip, and no longer
+/// than a reordered packet may be late.
+Nanos nak_age_limit(const Context& context, const Qp& qp) {
+  return std::min(qp.retransmission.rtt.least(context.now) / 2, kMillisecond);
+}
+
 /// Whether an RNR NAK for una is one that was waited for already: nothing, or nothing that can have been answered
 /// yet, was sent after the wait.
 bool is_old_rnr_nak(const Context& context, Qp& qp) {
@@ -89,7 +96,7 @@ void retry_early(Context& context, Qp& qp) {
   }
   const Nanos deadline = qp.deadline(Deadline::kAck);
   collapse_window(qp);
-  restart_from_una(context, qp, qp.retransmission.rtt.least(context.now));
+  restart_from_una(context, qp, nak_age_limit(context, qp));
   qp.deadline(Deadline::kAck) = deadline;
 }
 
@@ -121,7 +128,7 @@ void retry_from_una(Context& context, Qp& qp) {
   }
   --qp.retransmission.retries_left;
   reduce_window(qp);
-  restart_from_una(context, qp, std::min(qp.retransmission.rtt.least(context.now), kMillisecond));
+  restart_from_una(context, qp, nak_age_limit(context, qp));
   qp.retransmission.rtt.forget();
 }
 
