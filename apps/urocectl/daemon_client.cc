@@ -105,6 +105,15 @@ bool send_request(int socket, std::string& text, int file) {
   return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
 }
 
+Answer exchange(int socket, const Json& request, int file) {
+  const uroce_request head{UROCE_CMD_ADMIN, 1};
+  std::string text(reinterpret_cast<const char*>(&head), sizeof(head));
+  text += request.dump();
+  if (text.size() > UROCE_MAX_MESSAGE) return {"the request is longer than a message may be", {}};
+  if (!send_request(socket, text, file)) return {std::strerror(errno), {}};
+  return receive(socket);
+}
+
 }  // namespace
 
 std::vector<std::string> running_daemons(const std::string& run_dir) {
@@ -124,12 +133,13 @@ Answer ask(const std::string& run_dir, const std::string& name, const Json& requ
   if (std::string problem = connect_to(fd.get(), socket_path(run_dir, name)); !problem.empty()) {
     return {"no daemon serves " + name + " (" + problem + "); is it running, and with this --run-dir?", {}};
   }
-  const uroce_request head{UROCE_CMD_ADMIN, 1};
-  std::string text(reinterpret_cast<const char*>(&head), sizeof(head));
-  text += request.dump();
-  if (text.size() > UROCE_MAX_MESSAGE) return {"the request is longer than a message may be", {}};
-  if (!send_request(fd.get(), text, file)) return {std::strerror(errno), {}};
-  return receive(fd.get());
+  // A socket that the daemon has not accepted yet takes no descriptors (SO_PASSRIGHTS): the first answer shows that
+  // it has.
+  if (file >= 0) {
+    Answer first = exchange(fd.get(), {{"command", "show"}, {"what", "devices"}}, -1);
+    if (!first.problem.empty()) return first;
+  }
+  return exchange(fd.get(), request, file);
 }
 
 }  // namespace uroce::ctl
