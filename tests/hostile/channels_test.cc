@@ -108,7 +108,8 @@ using Attack = int (*)(const std::string&, Reader, std::atomic<bool>&);
 class Channels : public ::testing::TestWithParam<std::pair<Attack, Reader>> {};
 
 TEST_P(Channels, WithASleepingReaderStopNobody) {
-  const auto [attack, how] = GetParam();
+  const Attack attack = GetParam().first;
+  const Reader how = GetParam().second;
   if (how == Reader::kPageFault && !is_root()) GTEST_SKIP() << "needs root for page faults of the kernel";
   DaemonProcess daemon;
   ASSERT_TRUE(daemon.ready()) << daemon.log();
