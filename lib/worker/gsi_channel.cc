@@ -43,10 +43,12 @@ void GsiPort::count(std::uint64_t GsiCounters::*which) {
 }
 
 void GsiPort::receive(const wire::RxPacket& packet, const net::LinkStack& link) {
+  // Only these are known to hold a DETH.
+  if (packet.bth.opcode != kUdSendOnly) return count(&GsiCounters::bad_packet);
   const wire::Deth deth = wire::Deth::parse(packet.bth_start + wire::kBthBytes);
   // MADs of the general services come from QP 1 (IBTA vol. 1, 13.5.4.2). Without this check every UD QP that knows
   // the Q_Key could end connections.
-  const bool good = packet.bth.opcode == kUdSendOnly && packet.bth.dest_qpn.value == wire::kGsiQpn &&
+  const bool good = packet.bth.dest_qpn.value == wire::kGsiQpn &&
                     (packet.bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff) && deth.qkey == wire::kGsiQkey &&
                     deth.source_qpn.value == wire::kGsiQpn && packet.payload_bytes == kMadBytes &&
                     !packet.multicast && link.is_local(packet.destination());
