@@ -123,7 +123,9 @@ constexpr std::uint8_t credit_code(std::uint32_t receives) {
   const auto exponent = static_cast<unsigned>(std::bit_width(receives)) - 1;
   return static_cast<std::uint8_t>(std::min(30u, 2 * exponent + (receives >> (exponent - 1) & 1)));
 }
-constexpr std::uint32_t credits_of(std::uint8_t code) {
+/// `syndrome`: of an ACK; its upper 3 bits are not part of the count.
+constexpr std::uint32_t credits_of(std::uint8_t syndrome) {
+  const unsigned code = syndrome & 0x1fu;
   return code < 2 ? code : (2u + (code & 1u)) << (code / 2 - 1);
 }
 inline constexpr std::uint8_t kRnrNak = 0x20;  ///< | timer code

@@ -69,7 +69,7 @@ void on_nak(Context& context, Qp& qp, std::uint8_t syndrome) {
 /// Credits count from the oldest message that the responder has not completed. A promise is not taken back: codes
 /// are rounded down, and an older ACK may promise less.
 void take_credits(Qp& qp, std::uint8_t syndrome) {
-  if (syndrome == wire::kAckUnlimited) [[likely]] {
+  if ((syndrome & 0x1f) == wire::kAckUnlimited) [[likely]] {
     qp.requester.limited = false;
     return;
   }
