@@ -94,8 +94,16 @@ def qperf(rig, devices, address='127.0.0.1', hosts=((), ())):
 
 
 def qperf_on_two_hosts(rig, devices):
+    """On a loaded machine its second connection is sometimes refused with "invalid service ID", for a reason that is not
+    known: once more then."""
     with two_hosts() as hosts:
-        qperf(rig, devices, ADDRESS, hosts)
+        try:
+            qperf(rig, devices, ADDRESS, hosts)
+        except Failure as failure:
+            if 'Event rejected' not in str(failure):
+                raise
+            print('     "Event rejected"; once more', flush=True)
+            qperf(rig, devices, ADDRESS, hosts)
 
 
 def same_daemon_socket_cases():
