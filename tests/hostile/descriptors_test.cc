@@ -122,7 +122,7 @@ TEST(Descriptors, AreRefusedWithCommandsThatTakeNone) {
   const UniqueFd file(::memfd_create("unwanted", MFD_CLOEXEC));
   const int fd = file.get();
   EXPECT_EQ(client.call(UROCE_CMD_ALLOC_PD, {}, {&fd, 1}).status, EINVAL);
-  EXPECT_EQ(client.call(UROCE_CMD_ADMIN, std::as_bytes(std::span("{}", 2)), {&fd, 1}).status, EINVAL);
+  EXPECT_EQ(client.call(UROCE_CMD_QUERY_DEVICE, {}, {&fd, 1}).status, EINVAL);
   EXPECT_EQ(client.call(UROCE_CMD_ALLOC_PD).status, 0);
   EXPECT_FALSE(client.closed());
 }
