@@ -265,8 +265,8 @@ void Conductor::read_session(Session& session) {
     return discard(session, request);
   }
   // A request that was sent between accept4() and SO_PASSCRED comes without its sender. Only the first one can be.
-  const bool unnamed = in.sender == 0 && !std::exchange(session.heard, true);
-  session.from_peer = in.sender == session.peer.pid || unnamed;
+  const bool first = !std::exchange(session.heard, true);
+  session.from_peer = in.sender == session.peer.pid || (in.sender == 0 && first);
   Reply reply = handle(session, in.message, std::move(in.fds));
   if (reply.status == kParked) {
     return park(session, std::move(in.message), reply, monotonic_now() + kParkedLimit);
