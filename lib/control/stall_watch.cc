@@ -31,6 +31,7 @@ void StallWatch::stop() {
     stopping_ = true;
   }
   changed_.notify_one();
+  workers_.watch_gate.open();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -50,6 +51,11 @@ void StallWatch::remove(std::uint64_t mark, std::uint64_t session) {
   if (at != watched_.end() && at->second.session == session) watched_.erase(at);
 }
 
+void StallWatch::note_control(std::uint64_t mark) {
+  control_mark_.store(mark, std::memory_order_seq_cst);
+  if (mark != 0) workers_.watch_gate.open();
+}
+
 std::uint64_t StallWatch::take_offender() {
   if (!any_offender_.load(std::memory_order_relaxed)) return 0;
   const std::lock_guard lock(mutex_);
@@ -63,14 +69,29 @@ std::uint64_t StallWatch::take_offender() {
 void StallWatch::run() {
   ::pthread_setname_np(::pthread_self(), "stall-watch");
   std::unique_lock lock(mutex_);
-  for (;;) {
+  for (int idle_looks = 0;;) {
     changed_.wait(lock, [this] { return stopping_ || !watched_.empty(); });
     changed_.wait_for(lock, std::chrono::nanoseconds(kPeriod), [this] { return stopping_; });
     if (stopping_) return;
+    idle_looks = any_runs() ? 0 : idle_looks + 1;
+    if (idle_looks >= kIdleLooks) rest(lock);
     const Nanos now = monotonic_now();
     look(control_mark_.load(std::memory_order_relaxed), control_thread_, now);
     for (WorkerCore* worker : workers_.workers) look(worker->busy_with(), worker->thread_id(), now);
   }
+}
+
+bool StallWatch::any_runs() const {
+  return control_mark_.load(std::memory_order_seq_cst) != 0 ||
+         !std::ranges::all_of(workers_.workers, [](const WorkerCore* worker) { return worker->is_asleep(); });
+}
+
+void StallWatch::rest(std::unique_lock<std::mutex>& lock) {
+  workers_.watch_gate.close();
+  if (any_runs()) workers_.watch_gate.open();
+  lock.unlock();
+  workers_.watch_gate.wait();
+  lock.lock();
 }
 
 // Each look that finds a thread asleep stands for a period: short waits are found as often as they are long.

@@ -1,9 +1,9 @@
 // Looks for workers that wait for a client's memory. A page fault in mapped memory waits for what the client does
 // to the file (fallocate(2) with FALLOC_FL_PUNCH_HOLE) or for a disk, and nothing ends such a wait. So a thread
-// looks at each worker, and at the control thread, every 2 ms. Waits are charged to the stall budget of the
-// memory's user; when that is used up, the memory of the session is replaced by zero pages, which ends all later
-// waits, and the control thread closes the session. The control thread cannot do this itself: it may be waiting for
-// that worker.
+// looks at each worker, and at the control thread, every 2 ms while any of them runs. Waits are charged to the
+// stall budget of the memory's user; when that is used up, the memory of the session is replaced by zero pages,
+// which ends all later waits, and the control thread closes the session. The control thread cannot do this itself:
+// it may be waiting for that worker.
 //
 // Call contract. The control thread, except run(), which is the thread.
 #pragma once
@@ -25,7 +25,7 @@ namespace uroce::daemon {
 
 class StallWatch {
  public:
-  explicit StallWatch(const WorkerShared& workers) : workers_(workers) {}
+  explicit StallWatch(WorkerShared& workers) : workers_(workers) {}
   ~StallWatch() { stop(); }
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
@@ -40,13 +40,14 @@ class StallWatch {
   void remove(std::uint64_t mark, std::uint64_t session);
 
   /// The control thread begins to serve a session (proto::mark_of_session()), or has finished (0).
-  void note_control(std::uint64_t mark) { control_mark_.store(mark, std::memory_order_relaxed); }
+  void note_control(std::uint64_t mark);
 
   /// A session whose memory was taken away since the last call; 0: none.
   std::uint64_t take_offender();
 
  private:
   static constexpr Nanos kPeriod = 2 * kMillisecond;
+  static constexpr int kIdleLooks = 25;  ///< that found nobody running, before the thread waits for one that does
 
   struct Watched {
     std::uint64_t session = 0;
@@ -54,9 +55,12 @@ class StallWatch {
   };
 
   void run();
+  bool any_runs() const;
+  /// Waits until a worker or the control thread runs.
+  void rest(std::unique_lock<std::mutex>& lock);
   void look(std::uint64_t mark, pid_t thread, Nanos now);
 
-  const WorkerShared& workers_;
+  WorkerShared& workers_;
   std::atomic<std::uint64_t> control_mark_{0};
   pid_t control_thread_ = 0;
   std::mutex mutex_;

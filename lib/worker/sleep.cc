@@ -53,7 +53,7 @@ void WorkerSleep::wait(Nanos limit) {
 
 void WorkerSleep::end(SessionPorts& sessions) {
   sessions.publish_sleep(0);
-  asleep_.store(false, std::memory_order_relaxed);
+  asleep_.store(false, std::memory_order_seq_cst);
 }
 
 }  // namespace uroce::daemon

@@ -22,6 +22,7 @@ class WorkerSleep {
   // Any thread.
   /// Wakes the worker if it has announced that it sleeps. Call it after the work has been stored.
   void wake();
+  bool is_asleep() const { return asleep_.load(std::memory_order_seq_cst); }
 
   // The worker.
   /// Wakes on the device's descriptor, too; it stays readable until Device::disarm_wake(). -1: none.

@@ -37,6 +37,7 @@
 #include "worker/raw_dispatch.h"
 #include "worker/session_ports.h"
 #include "worker/sleep.h"
+#include "worker/watch_gate.h"
 
 namespace uroce::daemon {
 
@@ -51,6 +52,7 @@ struct WorkerShared {
   std::vector<class WorkerCore*> workers;
   Channel<proto::Event> events{kMaxAsyncEvents, ChannelReader::kSleepsOnFd};  ///< from any worker to the conductor
   NeighbourEvent neighbours;
+  WatchGate watch_gate;
   GsiPort gsi;                         ///< between the link worker and the conductor
   std::atomic<bool> few_cores{false};  ///< pollers outnumber the cores of the machine
   std::atomic<std::uint32_t> first_core{
@@ -85,6 +87,7 @@ class WorkerCore {
   const CommandTrace& command_trace() const { return mailbox_.trace(); }
   /// Wakes the worker if it sleeps. Call it after the work has been stored where work_waiting() looks.
   void wake() { sleep_.wake(); }
+  bool is_asleep() const { return sleep_.is_asleep(); }
   /// Whose memory the worker may be using (proto::mark_of()); 0: nobody's, or it sleeps.
   std::uint64_t busy_with() const { return transport_.busy_with(); }
   /// 0: run() was not called.
@@ -117,7 +120,10 @@ class WorkerCore {
   bool work_waiting() const;
   /// Returns when woken or after `limit`.
   void wait(Nanos limit);
-  void end_sleep() { sleep_.end(sessions_); }
+  void end_sleep() {
+    sleep_.end(sessions_);
+    shared_.watch_gate.open();
+  }
   void watch_device(int wake_fd) { sleep_.watch_device(wake_fd); }
   /// Time from `now` to the next timer; kNever: none.
   Nanos until_timer(Nanos now) const;
