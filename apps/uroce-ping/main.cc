@@ -37,6 +37,7 @@ measures latency or bandwidth. The options are those of krping.
   txdepth=N            with bw: outstanding WRITEs (default: 64)
 
   --json               print the result as one JSON object
+  --version            print the version
   -h, --help           this text
 
   uroce-run -d uroce0 uroce-ping server,addr=192.0.2.1,size=4096,validate
@@ -76,6 +77,9 @@ int main(int argc, char** argv) {
       json = true;
     } else if (std::strcmp(argv[i], "-h") == 0 || std::strcmp(argv[i], "--help") == 0) {
       std::fputs(kHelp, stdout);
+      return 0;
+    } else if (std::strcmp(argv[i], "--version") == 0) {
+      std::puts("uroce-ping " UROCE_VERSION);
       return 0;
     } else {
       text += (text.empty() ? "" : ",") + std::string(argv[i]);

@@ -33,6 +33,7 @@ Starts PROGRAM with uroce's libibverbs and librdmacm in place of the system's, w
                       has no side effects, that is as root; `always` also creates a user namespace, in which the
                       user is the same but setuid programs gain no rights; `never` changes neither folder
   --print-libdir      print the folder of the two libraries and exit
+  --version           print the version
   -h, --help          this text
 
 Environment of PROGRAM: that folder first in LD_LIBRARY_PATH, UROCE_RUN_DIR, UROCE_DEVICES (-d).
@@ -62,11 +63,12 @@ View parse_view(const std::string& text) {
 }
 
 Options parse_options(int argc, char** argv) {
-  enum { kRunDir = 256, kViewMode, kPrintLibdir };
+  enum { kRunDir = 256, kViewMode, kPrintLibdir, kVersion };
   const option long_options[] = {{"device", required_argument, nullptr, 'd'},
                                  {"run-dir", required_argument, nullptr, kRunDir},
                                  {"view", required_argument, nullptr, kViewMode},
                                  {"print-libdir", no_argument, nullptr, kPrintLibdir},
+                                 {"version", no_argument, nullptr, kVersion},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
   Options options;
@@ -79,6 +81,7 @@ Options parse_options(int argc, char** argv) {
       case kRunDir: options.run_dir = optarg; break;
       case kViewMode: options.view = parse_view(optarg); break;
       case kPrintLibdir: options.print_libdir = true; break;
+      case kVersion: std::puts("uroce-run " UROCE_VERSION); std::exit(0);
       case 'h': std::fputs(kHelp, stdout); std::exit(0);
       case ':': fail(2, std::string(argv[optind - 1]) + " needs a value; see uroce-run --help");
       default: fail(2, std::string(argv[optind - 1]) + ": no such option; see uroce-run --help");
@@ -94,15 +97,18 @@ std::string library_dir() {
   std::error_code error;
   const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
   std::vector<fs::path> places = {here / "lib"};
+  // An installation may be moved as a whole (DESTDIR).
   for (const char* sub : {"lib", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64"}) {
     places.push_back(here.parent_path() / sub / "uroce");
   }
+  places.emplace_back(UROCE_LIBRARY_DIR);
   for (const fs::path& place : places) {
     if (fs::exists(place / "libibverbs.so.1", error)) return place;
     if (error)
       fail(1, place.string() + ": " + error.message() + "; users of uroce-run need read access to this folder");
   }
-  fail(1, "no libibverbs.so.1 in " + places.front().string() + "; build it with `./quickstart.sh build`");
+  fail(1, "no libibverbs.so.1 in " + places.front().string() + " nor in " + places.back().string() +
+              "; build it with `./quickstart.sh build`, or install it with `meson install -C build`");
 }
 
 /// Empty if a daemon serves `name`, else the reason.

@@ -38,6 +38,7 @@ constexpr char kHelp[] =
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else )" UROCE_DEFAULT_RUN_DIR R"()
   --watch             repeat
   --interval S        seconds between two rounds of --watch (default: 1)
+  --version           print the version
   -h, --help          this text
 
 Exit status: 0; 1 no such daemon, or it refused the request; 2 wrong usage.
@@ -95,12 +96,13 @@ void fail(int status, const std::string& message) {
 }
 
 Options parse_options(int argc, char** argv) {
-  enum { kJson = 256, kRunDir, kWatch, kInterval };
+  enum { kJson = 256, kRunDir, kWatch, kInterval, kVersion };
   const option long_options[] = {{"device", required_argument, nullptr, 'd'},
                                  {"json", no_argument, nullptr, kJson},
                                  {"run-dir", required_argument, nullptr, kRunDir},
                                  {"watch", no_argument, nullptr, kWatch},
                                  {"interval", required_argument, nullptr, kInterval},
+                                 {"version", no_argument, nullptr, kVersion},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
   Options options;
@@ -114,6 +116,7 @@ Options parse_options(int argc, char** argv) {
       case kRunDir: options.run_dir = optarg; break;
       case kWatch: options.watch = true; break;
       case kInterval: options.interval_s = std::atof(optarg); break;
+      case kVersion: std::puts("urocectl " UROCE_VERSION); std::exit(0);
       case 'h': std::fputs(kHelp, stdout); std::exit(0);
       case ':': fail(2, std::string(argv[optind - 1]) + " needs a value; see urocectl --help");
       default: fail(2, std::string(argv[optind - 1]) + ": no such option; see urocectl --help");

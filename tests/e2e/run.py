@@ -19,6 +19,7 @@ from cases_connections import connection_cases, connection_last_cases, same_daem
 from cases_docs import docs_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
 from cases_input import input_cases  # noqa: E402
+from cases_install import install_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
@@ -50,6 +51,7 @@ def groups(long, build):
         Group('input', None, input_cases(long), True),
         Group('first', None, quickstart_cases(build), True),
         Group('docs', None, docs_cases(), True),
+        Group('install', None, install_cases(), True),
         Group('security', None, security_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
