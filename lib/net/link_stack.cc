@@ -118,6 +118,8 @@ void LinkStack::Impl::confirm(const wire::Address& address, const wire::Mac& mac
 
 void LinkStack::Impl::learn(const wire::Address& address, const wire::Mac& mac, Nanos now) {
   if (!believable(address, mac)) return;
+  // Requests from made-up senders must neither push out others nor cost a search for the least recently used entry.
+  if (table.full() && table.find(address) == nullptr) return;
   add_neighbour(address, now);
   confirm(address, mac, now);
 }

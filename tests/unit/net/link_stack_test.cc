@@ -196,6 +196,15 @@ TEST_F(LinkStackTest, reports_after_a_pause_that_a_full_table_may_have_dropped_a
   EXPECT_TRUE(stack_.take_resolved());
 }
 
+TEST_F(LinkStackTest, learns_no_more_senders_of_requests_when_the_table_is_full) {
+  const auto request_from = [&](unsigned last, Nanos now) {
+    stack_.receive(arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, last), v4(192, 0, 2, 1)), now);
+  };
+  for (unsigned i = 0; i < 8; ++i) request_from(10 + i, i);
+  for (unsigned i = 0; i < 100; ++i) request_from(100 + i, 100 + i);
+  for (unsigned i = 0; i < 8; ++i) EXPECT_EQ(resolve(v4(192, 0, 2, 10 + i), 300), Resolution::kResolved) << i;
+}
+
 TEST_F(LinkStackTest, sends_far_destinations_through_the_gateway_and_knows_when_there_is_none) {
   EXPECT_EQ(resolve(v4(198, 51, 100, 1), 0), Resolution::kPending);
   EXPECT_EQ(to_hex(next()).substr(76, 8), "c00002fe") << "the gateway is asked for";
