@@ -149,7 +149,10 @@ CmId* CmService::id_for_request(CmId& listener, const cm::Event& event,
   CmId* const made = add_id(session, *listener.channel, {.cm_ids = 1});
   if (made == nullptr) return nullptr;
   CmId& id = *made;
-  id.connection_charge = quotas_.charge(session.peer.uid, {.cm_connections = 1});
+  if (!admit_connection(id)) {
+    remove_id(id, now_);
+    return nullptr;
+  }
   id.state = CmIdState::kRequested;
   id.space = listener.space;
   id.qp_type = listener.qp_type;

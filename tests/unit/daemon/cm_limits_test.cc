@@ -179,5 +179,22 @@ TEST_F(CmRefusals, ARequestIsRefusedForWhatIsWrongWithIt) {
   EXPECT_EQ(passive.client.session().cm.ids.size(), 2u);
 }
 
+TEST(CmConnections, ThatAListenersUserMayNotHaveAreRefused) {
+  DaemonConfig config = test_config();
+  config.limits.cm_connections = 3;
+  TestDaemon daemon(config);
+  Party passive{daemon, 5000}, active{daemon};
+  passive.listener(7000, kTcp, 64);
+  for (unsigned i = 0; i < 5; ++i) {
+    active.connecting(7000, 100 + i);
+    active.next(kAddrResolved);
+    if (i < 3) {
+      passive.next(kConnectRequest);
+    } else {
+      EXPECT_EQ(active.next(kRejected).status, static_cast<int>(cm::RejReason::kNoResources)) << i;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace uroce::daemon::testing
