@@ -8,6 +8,7 @@
 #include "cm_service/event_types.h"
 #include "cm_service/service.h"
 #include "control/commands/command.h"
+#include "control/privilege.h"
 #include "platform/clock.h"
 
 namespace uroce::daemon {
@@ -163,6 +164,10 @@ int CmService::create_id(commands::Call& call, Nanos now) {
   if (channel == nullptr) return EINVAL;
   const wire::Address address = address_of(request.source);
   if (!is_any(request.source) && !port_.gids().find(address)) return ENODEV;
+  if (request.source.port != 0 && request.source.port < first_unprivileged_port_ &&
+      !may_use_low_ports(call.session)) {
+    return EACCES;
+  }
   CmId* const made = add_id(call.session, *channel, {.cm_ids = 1, .cm_ports = 1});
   if (made == nullptr) return ENOMEM;
   CmId& id = *made;

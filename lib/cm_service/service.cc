@@ -7,6 +7,7 @@
 #include "base/fixed_index.h"
 #include "cm_service/event_types.h"
 #include "control/commands/command.h"
+#include "control/privilege.h"
 #include "wire/frame_template.h"
 
 namespace uroce::daemon {
@@ -34,6 +35,7 @@ CmService::CmService(const Port& port, Quotas& quotas, GsiPort& gsi, LinkControl
       link_(link),
       manager_(manager_config(port, seed)),
       ports_(base::mix(seed)),
+      first_unprivileged_port_(first_unprivileged_port()),
       random_(seed) {}
 
 std::uint32_t CmService::random24() { return static_cast<std::uint32_t>(random_()) & 0xffffff; }

@@ -106,6 +106,7 @@ class CmService {
   LinkControl& link_;
   cm::Manager manager_;
   CmPorts ports_;
+  const std::uint16_t first_unprivileged_port_;
   std::unordered_map<std::uint32_t, CmId*> by_connection_;
   std::unordered_map<std::uint64_t, CmId*> listeners_;  ///< by cookie
   std::vector<CmChannel*> owing_;

@@ -16,6 +16,8 @@
 namespace uroce::daemon {
 namespace {
 
+constexpr unsigned kFirstUnprivilegedPort = 1024;
+
 struct Rights {
   std::array<uid_t, 4> uids{};  ///< real, effective, saved, of files
   std::uint64_t effective = 0;  ///< capabilities; 0 also if unknown
@@ -84,6 +86,18 @@ bool may_use_raw_packets(const Peer& peer) {
   const std::string process = process_of(peer);
   const Verdict verdict = examine(peer, process);
   return has(verdict, CAP_NET_RAW) && (has(verdict, CAP_SYS_ADMIN) || in_own(process, "net"));
+}
+
+bool may_use_low_ports(const Peer& peer) {
+  const std::string process = process_of(peer);
+  const Verdict verdict = examine(peer, process);
+  return has(verdict, CAP_NET_BIND_SERVICE) && (has(verdict, CAP_SYS_ADMIN) || in_own(process, "net"));
+}
+
+std::uint16_t first_unprivileged_port() {
+  unsigned port = kFirstUnprivilegedPort;
+  if (std::ifstream file("/proc/sys/net/ipv4/ip_unprivileged_port_start"); file) file >> port;
+  return static_cast<std::uint16_t>(std::min(port, 0xffffu));
 }
 
 bool may_administer(const Peer& peer) {

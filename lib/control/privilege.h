@@ -1,6 +1,8 @@
 // Whether a client's process holds a capability.
 #pragma once
 
+#include <cstdint>
+
 #include "control/session.h"
 
 namespace uroce::daemon {
@@ -16,6 +18,14 @@ bool may_use_raw_packets(const Peer& peer);
 inline bool may_use_raw_packets(const Session& session) {
   return session.from_peer && may_use_raw_packets(session.peer);
 }
+
+/// Whether the process has CAP_NET_BIND_SERVICE over this daemon's network, as ip(7) requires for low ports.
+bool may_use_low_ports(const Peer& peer);
+inline bool may_use_low_ports(const Session& session) {
+  return session.from_peer && may_use_low_ports(session.peer);
+}
+/// net.ipv4.ip_unprivileged_port_start of the daemon's network namespace; 1024 where it cannot be read.
+std::uint16_t first_unprivileged_port();
 
 /// Whether the process may see the objects of all tenants and change the port: it has CAP_NET_ADMIN in the daemon's
 /// network namespace, or CAP_SYS_ADMIN, or it runs as the user of a daemon that is not root, outside containers.

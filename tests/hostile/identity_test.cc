@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <array>
@@ -156,6 +157,26 @@ TEST_F(Identity, ChangesNothingAndHasNoFileWritten) {
   EXPECT_NE(root.admin(R"({"command":"trace","file":")" + path + "\"}").find("error"), std::string::npos);
   struct stat info {};
   EXPECT_NE(::stat(path.c_str(), &info), 0);
+}
+
+TEST_F(Identity, BindsNoLowPort) {
+  const auto bind = [&](std::uint16_t port) {
+    RawClient client(daemon.socket_path());
+    int pair[2];
+    if (client.hello() != 0 || ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair) != 0) return -10;
+    const Answer channel = client.call(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{5, 0}, {pair + 1, 1});
+    uroce_cm_create_id_request request{};
+    request.channel = channel.as<uroce_handle>().handle;
+    request.port_space = 0x106;  // RDMA_PS_TCP
+    request.qp_type = 2;         // IBV_QPT_RC
+    request.source.family = AF_INET;
+    request.source.gid[10] = request.source.gid[11] = 0xff;
+    request.source.port = port;
+    return client.call(UROCE_CMD_CM_CREATE_ID, request).status;
+  };
+  EXPECT_EQ(bind(1023), 0) << "root";
+  Child attacker(kAttacker, [&] { return bind(1022) == EACCES && bind(1024) == 0 ? 0 : 1; });
+  EXPECT_EQ(attacker.wait(), 0);
 }
 
 TEST_F(Identity, AChildThatGivesUpRootHasNoRightsOfItsParent) {
