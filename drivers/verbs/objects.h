@@ -28,12 +28,12 @@ struct Device {
   ibv_device device;
   // libmlx5 and libefa recognize their devices by the pointer that follows ibv_device in their structs: zero
   // matches none.
-  std::uint64_t behind[16];
+  std::uint64_t provider_pointer[16];
   __be64 guid;
   int index;
   std::atomic<int> references;  ///< one for the device list, one for each open context
 };
-static_assert(offsetof(Device, behind) == 664);
+static_assert(offsetof(Device, provider_pointer) == 664);
 
 struct Cq;
 struct Qp;

@@ -325,17 +325,17 @@ UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
 UROCE_VERSIONS_1_0_AND_1_1(modify_qp, ibv_modify_qp);
 
 UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
-  const Qp& asked = *as_qp(qp);
-  if (asked.table != nullptr) return failed(EOPNOTSUPP);
+  const Qp& object = *as_qp(qp);
+  if (object.table != nullptr) return failed(EOPNOTSUPP);
   const uroce_handle request{qp->handle, 0};
   uroce_query_qp_response reply{};
-  if (const int error = asked.queue.session().call(UROCE_CMD_QUERY_QP, request, reply); error != 0) {
+  if (const int error = object.queue.session().call(UROCE_CMD_QUERY_QP, request, reply); error != 0) {
     return failed(error);
   }
   from_wire(reply, *attr);
   // then the struct is long enough for it
   if ((mask & IBV_QP_RATE_LIMIT) != 0) attr->rate_limit = reply.attr.rate_limit;
-  attr->cap = granted(asked.queue.made());
+  attr->cap = granted(object.queue.made());
   set_state(*qp, attr->qp_state);
   *init = {};
   init->qp_context = qp->qp_context;
@@ -344,7 +344,7 @@ UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_a
   init->srq = qp->srq;
   init->cap = attr->cap;
   init->qp_type = qp->qp_type;
-  init->sq_sig_all = asked.signal_all;
+  init->sq_sig_all = object.signal_all;
   return 0;
 }
 UROCE_VERSIONS_1_0_AND_1_1(query_qp, ibv_query_qp);

@@ -70,10 +70,10 @@ Json describe(const Session& session, const FlowObject& flow) {
               {"session", session.id},
               {"program", session.program},
               {"to", receiver_text(flow)},
-              {"type", kTypes[flow.asked.type]},
-              {"priority", flow.asked.priority},
-              {"flags", flags_text(flow.asked.flags)},
-              {"match", match_text(flow.asked.value, flow.asked.mask)}};
+              {"type", kTypes[flow.request.type]},
+              {"priority", flow.request.priority},
+              {"flags", flags_text(flow.request.flags)},
+              {"match", match_text(flow.request.value, flow.request.mask)}};
   if (flow.counters != nullptr) {
     row["packets"] = flow.counters->count->packets.load(std::memory_order_relaxed);
     row["bytes"] = flow.counters->count->bytes.load(std::memory_order_relaxed);

@@ -106,7 +106,7 @@ struct Manager::Impl {
 
   // transitions (manager.cc) and handlers (manager_receive.cc).
   /// How long a peer retransmits, with a margin.
-  Nanos patience() const { return config.response_timeout * (config.max_retries + 2u); }
+  Nanos retry_period() const { return config.response_timeout * (config.max_retries + 2u); }
   void enter_timewait(Connection& c, Nanos now);
   void timed_out(Connection& c, Nanos now);
   /// REJ for a timeout: identifies us by CA GUID and id, as the peer's id may be unknown (IBTA vol. 1, table 112).

@@ -81,7 +81,7 @@ void Manager::Impl::on_req(const Message& message, Nanos now) {
   c->in_backlog = true;
   ++listener->waiting;
   set_remote(*c, req.local_id, req.local_ca_guid, req.local_qpn);
-  deadlines.set(slot_of(*c), now + patience());
+  deadlines.set(slot_of(*c), now + retry_period());
   Event& event = new_event(EventType::kRequest, *c);
   event.req = req;
   emit(event, *c);
@@ -95,7 +95,7 @@ void Manager::Impl::send_mra(Connection& c, MessageAcked answered, Nanos now) {
   mra.remote_id = c.remote_id;
   mra.answered = answered;
   send_once(c.peer, c.transaction, mra);
-  deadlines.set(slot_of(c), now + patience());
+  deadlines.set(slot_of(c), now + retry_period());
 }
 
 void Manager::Impl::on_duplicate_req(Connection& c, const Message& message, Nanos now) {
@@ -196,7 +196,7 @@ void Manager::Impl::on_rep(const Message& message, Nanos now) {
   c->state = State::kRepReceived;
   set_remote(*c, rep.local_id, rep.local_ca_guid, rep.local_qpn);
   // From here on the peer retransmits; the consumer has until the peer gives up.
-  deadlines.set(slot_of(*c), now + patience());
+  deadlines.set(slot_of(*c), now + retry_period());
   c->retries_left = 0;
   Event& event = new_event(EventType::kResponse, *c);
   event.rep = rep;
@@ -289,7 +289,7 @@ void Manager::Impl::on_sidr_req(const Message& message, Nanos now) {
   c->in_backlog = true;
   ++listener->waiting;
   set_remote(*c, req.request_id, 0, Qpn{0});
-  deadlines.set(slot_of(*c), now + patience());
+  deadlines.set(slot_of(*c), now + retry_period());
   Event& event = new_event(EventType::kSidrRequest, *c);
   event.sidr_req = req;
   emit(event, *c);

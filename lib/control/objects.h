@@ -207,7 +207,7 @@ struct CountersObject {
 struct FlowObject {
   Charge charge;
   std::uint64_t id = 0;  ///< in the link worker's flow table
-  uroce_create_flow_request asked{};
+  uroce_create_flow_request request{};
   QpObject* qp = nullptr;
   RssObject* rss = nullptr;  ///< one of the two
   CountersObject* counters = nullptr;

@@ -83,7 +83,7 @@ void StallWatch::run() {
 
 bool StallWatch::any_runs() const {
   return control_mark_.load(std::memory_order_seq_cst) != 0 ||
-         !std::ranges::all_of(workers_.workers, [](const WorkerCore* worker) { return worker->is_asleep(); });
+         !std::ranges::all_of(workers_.workers, [](const WorkerCore* worker) { return worker->is_sleeping(); });
 }
 
 void StallWatch::rest(std::unique_lock<std::mutex>& lock) {
@@ -94,7 +94,7 @@ void StallWatch::rest(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Each look that finds a thread asleep stands for a period: short waits are found as often as they are long.
+// Each look that finds a sleeping thread stands for a period: short waits are found as often as they are long.
 void StallWatch::look(std::uint64_t mark, pid_t thread, Nanos now) {
   if (mark == 0 || !waits_for_pages(thread)) return;
   const auto at = watched_.find(mark);

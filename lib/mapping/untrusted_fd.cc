@@ -62,11 +62,11 @@ bool wait_for(Answer& answer, StallBudget& stall_budget) {
   std::unique_lock lock(answer.mutex);
   while (!answer.given.wait_for(lock, kLook, [&answer] { return answer.done; })) {
     lock.unlock();  // otherwise the thread could be blocked on this lock
-    const bool asleep = is_blocked_in_kernel(answer.thread.load());
+    const bool blocked = is_blocked_in_kernel(answer.thread.load());
     lock.lock();
     if (answer.done) break;
     const Nanos now = monotonic_now();
-    answer.given_up = asleep ? !stall_budget.grant(kMillisecond, now) : now - begun > kLongest;
+    answer.given_up = blocked ? !stall_budget.grant(kMillisecond, now) : now - begun > kLongest;
     if (answer.given_up) {
       stall_budget.stuck.fetch_add(1);
       return false;

@@ -105,10 +105,10 @@ bool FlowTable::add(std::uint64_t id, Flow flow) {
     return true;
   }
   const auto order = [](const Flow& of) { return std::pair(rank(of.type), of.priority); };
-  const auto behind =
+  const auto place =
       std::ranges::upper_bound(flows_, order(flow), {}, [&](const Entry& e) { return order(e.flow); });
-  rules_.insert(rules_.begin() + (behind - flows_.begin()), rule_of(flow));
-  flows_.insert(behind, {id, std::move(flow)});
+  rules_.insert(rules_.begin() + (place - flows_.begin()), rule_of(flow));
+  flows_.insert(place, {id, std::move(flow)});
   return true;
 }
 

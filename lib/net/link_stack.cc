@@ -131,7 +131,7 @@ Neighbour& LinkStack::Impl::add_neighbour(const wire::Address& address, Nanos no
 
 void LinkStack::Impl::ask(Neighbour& neighbour, Nanos now) {
   ++neighbour.tries;
-  ++counters.asked;
+  ++counters.solicited;
   table.schedule(neighbour, now + kAskInterval);
   // A known neighbour is probed by unicast, which does not disturb the whole segment (RFC 4861, 7.3.3).
   const bool check = neighbour.state == Neighbour::State::kReachable;

@@ -43,7 +43,7 @@ struct LinkCounters {
   std::uint64_t solicitations = 0, advertisements = 0;  ///< received
   std::uint64_t echo_requests = 0;                      ///< answered
   std::uint64_t address_conflicts = 0;                  ///< another station claims an address of ours
-  std::uint64_t asked = 0;                              ///< ARP requests and solicitations sent
+  std::uint64_t solicited = 0;                          ///< ARP requests and solicitations sent
   std::uint64_t unreachable = 0;                        ///< neighbours that never answered
   std::uint64_t group_reports = 0;                      ///< IGMP and MLD reports sent
   std::uint64_t dropped = 0;                            ///< answers lost because the output queue was full

@@ -55,7 +55,7 @@ void Membership::join(const wire::Address& group, Nanos now) {
 
 bool Membership::leave(const wire::Address& group) { return groups_.erase(group) != 0; }
 
-void Membership::asked(bool v4, const wire::Address& group, Nanos now, Nanos within) {
+void Membership::on_query(bool v4, const wire::Address& group, Nanos now, Nanos within) {
   for (auto& [address, member] : groups_) {
     if (address.is_v4() != v4 || (group != wire::Address{} && group != address)) continue;
     member.deadline = std::min(member.deadline, now + delay_of(address, now, within));
@@ -100,7 +100,7 @@ bool LinkStack::Impl::receive_igmp(std::span<const std::byte> ip, Nanos now) {
     return true;
   }
   if (total == header + kIgmpBytes) members.saw_old_querier(true, now);
-  members.asked(true, group, now, igmp_time(wire::load8(igmp + 1)));
+  members.on_query(true, group, now, igmp_time(wire::load8(igmp + 1)));
   return true;
 }
 
@@ -111,7 +111,7 @@ void LinkStack::Impl::receive_mld(std::span<const std::byte> mld, Nanos now) {
   }
   const wire::Address group = wire::load_ipv6(mld.data() + 8);
   if (mld.size() == kMldBytes) members.saw_old_querier(false, now);
-  members.asked(false, group, now, mld_time(wire::load16(mld.data() + 4)));
+  members.on_query(false, group, now, mld_time(wire::load16(mld.data() + 4)));
 }
 
 void LinkStack::Impl::report_groups(Nanos now) {

@@ -27,7 +27,7 @@ class Membership {
   bool contains(const wire::Address& group) const { return groups_.contains(group); }
 
   /// A query for `group`, or for all groups of a family if it is zero: the reports become due within `within`.
-  void asked(bool v4, const wire::Address& group, Nanos now, Nanos within);
+  void on_query(bool v4, const wire::Address& group, Nanos now, Nanos within);
   /// The querier uses the older version; forgotten after kOldQuerierTime.
   void saw_old_querier(bool v4, Nanos now) { old_until_[v4] = now + kOldQuerierTime; }
   bool speaks_old(bool v4, Nanos now) const { return now < old_until_[v4]; }

@@ -351,7 +351,7 @@ void Transport::Impl::on_deadline(Qp& qp, Deadline which) {
   }
 }
 
-void Transport::advance(Nanos now, bool behind) {
+void Transport::advance(Nanos now, bool rx_pending) {
   Impl& impl = *impl_;
   impl.now = now;
   impl.timers.advance(now, [&impl](std::uint32_t slot) {
@@ -361,7 +361,7 @@ void Transport::advance(Nanos now, bool behind) {
   });
   if (impl.read_budget_timeout() <= now) [[unlikely]]
     impl.on_read_budget_timeout();
-  while (!behind && impl.ack_watch.due(now)) {
+  while (!rx_pending && impl.ack_watch.due(now)) {
     Impl::prefetch_state<4>(impl.qps[impl.ack_watch.peek(4)]);
     on_ack_watch(impl, impl.qps[impl.ack_watch.take()]);
   }

@@ -84,8 +84,8 @@ class Transport {
   /// the previous call named. Useful a few packets ahead.
   void prefetch(Qpn qpn);
   void doorbell(QpIndex qp);
-  /// `behind`: packets may have arrived that were not received yet, so no acknowledge counts as missing.
-  void advance(Nanos now, bool behind = false);
+  /// `rx_pending`: packets may have arrived that were not received yet, so no acknowledge counts as missing.
+  void advance(Nanos now, bool rx_pending = false);
   /// kNever: no timer is set.
   Nanos next_timeout() const;
   /// Fills frames until the burst is full or no QP can send. True: a QP still has something to send.

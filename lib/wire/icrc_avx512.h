@@ -87,12 +87,12 @@ UROCE_AVX512 inline __m512i shifted(__m512i value, std::size_t by) {
 }
 /// 64 - pad bytes, preceded by pad zeros; pad is 1 to 60. The address is computed as an integer because it lies
 /// before the array.
-UROCE_AVX512 inline __m512i load_behind(const std::byte* from, std::size_t pad) {
+UROCE_AVX512 inline __m512i load_tail(const std::byte* from, std::size_t pad) {
   if (starts_page(from, pad)) return shifted(_mm512_maskz_loadu_epi8(~__mmask64{0} >> pad, from), 64 - pad);
   return _mm512_maskz_loadu_epi8(~__mmask64{0} << pad,
                                  reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) - pad));
 }
-UROCE_AVX512 inline void store_behind(std::byte* to, __m512i value, std::size_t pad) {
+UROCE_AVX512 inline void store_tail(std::byte* to, __m512i value, std::size_t pad) {
   if (starts_page(to, pad)) return _mm512_mask_storeu_epi8(to, ~__mmask64{0} >> pad, shifted(value, pad));
   _mm512_mask_storeu_epi8(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(to) - pad), ~__mmask64{0} << pad,
                           value);
@@ -122,9 +122,9 @@ struct Pass {
   // The first block: `odd` bytes (4 to 63), preceded by zeros, with the state XORed into the first four of them.
   UROCE_AVX512 __m512i odd_block(std::uint32_t state, std::size_t odd) const {
     const std::size_t pad = 64 - odd;
-    __m512i value = load_behind(from, pad);
-    if (kMask) value = _mm512_or_si512(value, load_behind(ones, pad));
-    if (kCopy) store_behind(to, value, pad);
+    __m512i value = load_tail(from, pad);
+    if (kMask) value = _mm512_or_si512(value, load_tail(ones, pad));
+    if (kCopy) store_tail(to, value, pad);
     const auto turned = static_cast<int>(std::rotl(state, static_cast<int>(8 * (pad & 3))));
     return _mm512_xor_si512(value, _mm512_maskz_mov_epi8(__mmask64{15} << pad, _mm512_set1_epi32(turned)));
   }

@@ -4,8 +4,8 @@
 //   kPolls        the reader calls waiting() in each duty cycle; the channel has no descriptor, and the
 //                 caller of put() then calls WorkerCore::wake() (worker)
 //
-// Edges: put() stores waiting_ before the caller of WorkerCore::wake() loads the worker's `asleep` flag; the worker
-// stores that flag before it loads waiting(). All are seq_cst, so one of the two sees the other.
+// Edges: put() stores waiting_ before the caller of WorkerCore::wake() loads the worker's `sleeping_` flag; the
+// worker stores that flag before it loads waiting(). All are seq_cst, so one of the two sees the other.
 #pragma once
 
 #include <sys/eventfd.h>

@@ -2,7 +2,7 @@
 // control thread waits. So a command is also a quiescent point: afterwards the worker uses nothing that it read
 // before.
 //
-// Edges: call() (release on waiting_, seq_cst with `asleep` of the worker) pairs with serve() (acquire);
+// Edges: call() (release on waiting_, seq_cst with the worker's `sleeping_`) pairs with serve() (acquire);
 // serve() (release on done) pairs with the end of call() (acquire).
 #pragma once
 

@@ -25,7 +25,7 @@ WorkerSleep::WorkerSleep()
 }
 
 void WorkerSleep::wake() {
-  if (asleep_.load(std::memory_order_seq_cst)) ::eventfd_write(wake_fd_.get(), 1);
+  if (sleeping_.load(std::memory_order_seq_cst)) ::eventfd_write(wake_fd_.get(), 1);
 }
 
 void WorkerSleep::watch_device(int wake_fd) {
@@ -37,7 +37,7 @@ void WorkerSleep::watch(int eventfd) { add(epoll_.get(), eventfd, EPOLLIN | EPOL
 void WorkerSleep::unwatch(int eventfd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, eventfd, nullptr); }
 
 void WorkerSleep::announce(SessionPorts& sessions) {
-  asleep_.store(true, std::memory_order_seq_cst);
+  sleeping_.store(true, std::memory_order_seq_cst);
   if (++number_ == 0) number_ = 1;
   sessions.publish_sleep(number_);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -53,7 +53,7 @@ void WorkerSleep::wait(Nanos limit) {
 
 void WorkerSleep::end(SessionPorts& sessions) {
   sessions.publish_sleep(0);
-  asleep_.store(false, std::memory_order_seq_cst);
+  sleeping_.store(false, std::memory_order_seq_cst);
 }
 
 }  // namespace uroce::daemon

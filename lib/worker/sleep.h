@@ -1,7 +1,7 @@
 // How a worker sleeps and is woken: an epoll set of its own eventfd, the sessions' eventfds and the device's wake
 // descriptor.
 //
-// Edges: announce() stores asleep_ and every session's `sleeping` word and then fences; the worker then looks for
+// Edges: announce() stores sleeping_ and every session's `sleeping` word and then fences; the worker then looks for
 // work once more (WorkerCore::work_waiting()). Others store their work and then load the flag. All are seq_cst, so
 // either the worker sees the work or the other side sees that it must wake the worker.
 #pragma once
@@ -22,7 +22,7 @@ class WorkerSleep {
   // Any thread.
   /// Wakes the worker if it has announced that it sleeps. Call it after the work has been stored.
   void wake();
-  bool is_asleep() const { return asleep_.load(std::memory_order_seq_cst); }
+  bool is_sleeping() const { return sleeping_.load(std::memory_order_seq_cst); }
 
   // The worker.
   /// Wakes on the device's descriptor, too; it stays readable until Device::disarm_wake(). -1: none.
@@ -38,7 +38,7 @@ class WorkerSleep {
 
  private:
   UniqueFd epoll_, wake_fd_;
-  std::atomic<bool> asleep_{false};
+  std::atomic<bool> sleeping_{false};
   std::uint32_t number_ = 0;  // of the last sleep
 };
 

@@ -227,9 +227,9 @@ bool WorkerCore::serve_doorbells() {
   });
 }
 
-void WorkerCore::advance(Nanos now, bool behind) {
+void WorkerCore::advance(Nanos now, bool rx_pending) {
   now_ = now;
-  transport_.advance(now, behind);
+  transport_.advance(now, rx_pending);
   if (link_ != nullptr) shared_.gsi.advance(now);
   if (link_ != nullptr && (link_dirty_ || now >= link_deadline_)) {
     link_->advance(now);

@@ -87,7 +87,7 @@ class WorkerCore {
   const CommandTrace& command_trace() const { return mailbox_.trace(); }
   /// Wakes the worker if it sleeps. Call it after the work has been stored where work_waiting() looks.
   void wake() { sleep_.wake(); }
-  bool is_asleep() const { return sleep_.is_asleep(); }
+  bool is_sleeping() const { return sleep_.is_sleeping(); }
   /// Whose memory the worker may be using (proto::mark_of()); 0: nobody's, or it sleeps.
   std::uint64_t busy_with() const { return transport_.busy_with(); }
   /// 0: run() was not called.
@@ -105,8 +105,8 @@ class WorkerCore {
     if (mailbox_.waiting()) transport_.note_busy_with(0);
     return mailbox_.serve(*this);
   }
-  /// Timers. `behind`: more frames may have arrived than were received, so an acknowledge is not late yet.
-  void advance(Nanos now, bool behind = false);
+  /// Timers. `rx_pending`: more frames may have arrived than were received, so an acknowledge is not late yet.
+  void advance(Nanos now, bool rx_pending = false);
   /// Completion events and asynchronous events of this cycle.
   void publish(Nanos now);
   bool link_has_frames() const { return link_dirty_ || gsi_waits(); }

@@ -8,7 +8,7 @@
 namespace conformance {
 namespace {
 
-std::chrono::seconds patience{5};
+std::chrono::seconds timeout{5};
 
 std::string& leaks() {
   static std::string text;
@@ -62,7 +62,7 @@ OverIpv6::~OverIpv6() {
   bench.right = right;
 }
 
-void set_patience(std::chrono::seconds time) { patience = time; }
+void set_timeout(std::chrono::seconds time) { timeout = time; }
 
 void add_leak(const char* what) {
   leaks() += std::string(what) + ": could not be destroyed: " + std::strerror(errno) + "; ";
@@ -313,14 +313,14 @@ void let_arrive(Bench& bench) {
 }
 
 ibv_wc wait(ibv_cq* cq) {
-  const auto end = std::chrono::steady_clock::now() + patience;
+  const auto end = std::chrono::steady_clock::now() + timeout;
   ibv_wc wc{};
   for (;;) {
     const int got = ibv_poll_cq(cq, 1, &wc);
     if (got == 1) return wc;
     if (got < 0) throw Failed{"ibv_poll_cq: " + std::to_string(got)};
     if (std::chrono::steady_clock::now() > end)
-      throw Failed{"no completion within " + std::to_string(patience.count()) + " s"};
+      throw Failed{"no completion within " + std::to_string(timeout.count()) + " s"};
     sched_yield();
   }
 }
@@ -360,8 +360,8 @@ bool readable(int fd, int milliseconds) {
 }
 
 ibv_async_event wait_event(ibv_context* context) {
-  if (!readable(context->async_fd, static_cast<int>(patience.count()) * 1000)) {
-    throw Failed{"no asynchronous event within " + std::to_string(patience.count()) + " s"};
+  if (!readable(context->async_fd, static_cast<int>(timeout.count()) * 1000)) {
+    throw Failed{"no asynchronous event within " + std::to_string(timeout.count()) + " s"};
   }
   ibv_async_event event{};
   CHECK_OK(ibv_get_async_event(context, &event));

@@ -210,7 +210,7 @@ QpObject make_initiator(const End& end, ibv_pd* pd, ibv_cq* cq, std::uint64_t op
 void let_arrive(Bench& bench);
 
 /// Timeout for a completion or event; 5 s by default.
-void set_patience(std::chrono::seconds time);
+void set_timeout(std::chrono::seconds time);
 /// The next completion; throws Failed after the timeout.
 ibv_wc wait(ibv_cq* cq);
 /// The next completion, which must be successful and of this opcode.

@@ -1,8 +1,8 @@
-// conformance [--list] [--only PATTERN] [--isolate] [--patience SECONDS] DEVICE [DEVICE]: tests a verbs device
+// conformance [--list] [--only PATTERN] [--isolate] [--timeout SECONDS] DEVICE [DEVICE]: tests a verbs device
 // against its man pages and the specification.
 //
 // With one device, both ends of each connection are on it. With --isolate each case runs in a process of its own,
-// so that a crash fails only that case. --patience sets the timeout for completions and events (5 s). Prints TAP
+// so that a crash fails only that case. --timeout sets the timeout for completions and events (5 s). Prints TAP
 // version 13. Exit status: 1 a case failed, 2 the devices can't be used.
 #include <fnmatch.h>
 #include <sys/wait.h>
@@ -38,10 +38,10 @@ bool parse(int argc, char** argv, Options& out) {
       out.list = true;
     } else if (word == "--isolate") {
       out.isolate = true;
-    } else if (word == "--patience" && i + 1 < argc) {
+    } else if (word == "--timeout" && i + 1 < argc) {
       const int seconds = std::atoi(argv[++i]);
       if (seconds < 1 || seconds > 3600) return false;
-      set_patience(std::chrono::seconds(seconds));
+      set_timeout(std::chrono::seconds(seconds));
     } else if (word == "--only" && i + 1 < argc) {
       out.only = argv[++i];
     } else if (word.empty() || word[0] == '-') {
@@ -142,7 +142,7 @@ int main(int argc, char** argv) {
   Options options;
   if (!parse(argc, argv, options)) {
     std::fprintf(stderr,
-                 "usage: conformance [--list] [--only PATTERN] [--isolate] [--patience SECONDS] DEVICE [DEVICE]\n");
+                 "usage: conformance [--list] [--only PATTERN] [--isolate] [--timeout SECONDS] DEVICE [DEVICE]\n");
     return 2;
   }
   std::vector<Case> chosen;

@@ -468,7 +468,7 @@ CONFORMANCE_CASE(many_processes_at_once, "libibverbs in each of 64 processes") {
   std::vector<Child> children;
   for (int i = 0; i < kProcesses; ++i) {
     children.emplace_back([&, seed = static_cast<std::uint8_t>(i)](Talk& talk) {
-      set_patience(std::chrono::seconds(30));
+      set_timeout(std::chrono::seconds(30));
       Bench own(left_name(bench), right_name(bench));
       Pair first(own), second(own);
       exchange(first, seed);

@@ -223,7 +223,7 @@ void make_and_destroy(Shared& shared, Maker& maker) {
 }
 
 int run(const std::string& device, int milliseconds) {
-  set_patience(std::chrono::seconds(20));  // there are many threads, possibly with a sanitizer
+  set_timeout(std::chrono::seconds(20));  // there are many threads, possibly with a sanitizer
   Bench bench(device, device);
   QpOptions options;
   options.send_wr = 64;

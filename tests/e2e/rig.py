@@ -62,10 +62,10 @@ class Process:
         if self.alive():
             self.popen.send_signal(number)
 
-    def end(self, patience=3.0):
+    def end(self, timeout=3.0):
         """Sends SIGTERM, later SIGKILL. Returns the exit status."""
         self.signal(signal.SIGTERM)
-        if self.wait(patience) is None:
+        if self.wait(timeout) is None:
             self.signal(signal.SIGKILL)
             self.popen.wait()
         return self.popen.returncode

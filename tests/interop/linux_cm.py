@@ -4,7 +4,7 @@ import pathlib
 import time
 
 import peer as peers
-from linux_verbs import ATOMIC, BANDWIDTH, LATENCY, NETEM, PATIENT, SLOW_GUEST, both, disturbed, named
+from linux_verbs import ATOMIC, BANDWIDTH, LATENCY, NETEM, TIMEOUT_ARGS, SLOW_GUEST, both, disturbed, named
 from link import LINUX, OURS, OURS6, THEIRS, THEIRS6, UROCE
 from programs import check_figures, unless
 from rig import Failure
@@ -77,7 +77,7 @@ def perftest_cm(program, args, ends=WIRE):
     def make(served_by):
         def once(site):
             port = site.take_port()
-            common = [program, '-R', '-F', '-p', port] + PATIENT + args
+            common = [program, '-R', '-F', '-p', port] + TIMEOUT_ARGS + args
             _, client = connect(site, served_by, common, common + ['SERVER'], port, 60, ends)
             check_figures(client)
         # It waits two seconds for its control messages, which a guest without CPU time may exceed.

@@ -31,7 +31,7 @@ def compare(output):
 
 def conformance(site):
     site.peer.copy(site.rig.build / 'tests/conformance/conformance', '/bin/conformance')
-    output = site.peer.run('conformance --isolate --patience 3 rxe0', timeout=240, expect=None)
+    output = site.peer.run('conformance --isolate --timeout 3 rxe0', timeout=240, expect=None)
     print(f'     {compare(output)} cases passed', flush=True)
 
 

@@ -8,7 +8,7 @@ BANDWIDTH = ['ib_write_bw', 'ib_read_bw', 'ib_send_bw']
 LATENCY = ['ib_write_lat', 'ib_read_lat', 'ib_send_lat']
 ATOMIC = ['ib_atomic_bw', 'ib_atomic_lat']
 # 1.07 s: the guest may be an emulated machine, and nobody shall take its slowness for loss.
-PATIENT = ['-u', '18']
+TIMEOUT_ARGS = ['-u', '18']
 
 
 def ping(address, size):
@@ -36,10 +36,10 @@ def pingpong(program, served_by, args, family=4):
     return unless(('transport retry counter exceeded',), once)
 
 
-def perftest(program, served_by, args, family=4, limit=60, patience=tuple(PATIENT)):
+def perftest(program, served_by, args, family=4, limit=60, timeout_args=tuple(TIMEOUT_ARGS)):
     def once(site):
         ours, theirs = site.gids[family]
-        common = list(patience) + ['-F'] + args
+        common = list(timeout_args) + ['-F'] + args
         _, client = site.run_pair(served_by, [program, '-d', 'uroce0', '-x', ours] + common,
                                   [program, '-d', 'rxe0', '-x', theirs] + common, limit)
         check_figures(client)
@@ -171,7 +171,7 @@ def netem_cases(long):
     """rdma_rxe never sends a fenced READ or atomic again, nor what is fenced while others are under way: where it is the
     requester nothing is fenced."""
     cases = disturbed_pingpongs() if long else {}
-    patience = ('-u', '16')
+    timeout_args = ('-u', '16')
     programs = BANDWIDTH + LATENCY + ATOMIC if long else ['ib_send_bw']
     for name, words in NETEM.items():
         args = ['-n', '100' if long else '30', '-m', '1024', '-x', '30000', '-s', '5']
@@ -180,6 +180,6 @@ def netem_cases(long):
         for program in programs:
             size = [] if program in ATOMIC else ['-s', '20000']
             inner.update(both(program, lambda side, p=program, s=size: perftest(p, side, s + ['-n', '50'], 6, 300,
-                                                                                patience)))
+                                                                                timeout_args)))
         cases.update({f'{case}, {name}': disturbed(words, run) for case, run in inner.items()})
     return cases

@@ -58,7 +58,7 @@ bool Network::may_harm(std::uint32_t to, std::span<const std::byte> frame) {
   const std::uint64_t response = operation >= 0x0d && operation <= 0x12;
   const std::uint64_t key = psn | qpn << 24 | response << 48 | std::uint64_t{to} << 49;
   std::uint32_t& count = harm_[key];
-  if (count >= settings_.patience) return false;
+  if (count >= settings_.max_losses) return false;
   ++count;
   return true;
 }

@@ -1,6 +1,6 @@
 // A virtual network: frames go in, and come out later, twice, elsewhere in the order, damaged or not at all, as a
 // seed decides. Virtual time only. It never harms the same packet (by destination QPN, PSN and kind) more than
-// `patience` times, so that a QP with retry_cnt 7 must always get through.
+// `max_losses` times, so that a QP with retry_cnt 7 must always get through.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ struct NetworkSettings {
   Nanos latency = 2 * kMicrosecond;      ///< one way
   Nanos jitter = 0;                      ///< added at random, in order
   Nanos reorder_by = 50 * kMicrosecond;  ///< at most, for a packet that is delayed out of order
-  std::uint32_t patience = 2;
+  std::uint32_t max_losses = 2;
 
   bool harmless() const { return drop == 0 && duplicate == 0 && reorder == 0 && corrupt == 0; }
 };

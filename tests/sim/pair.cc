@@ -159,7 +159,7 @@ void Pair::change_states(int side, Nanos now) {
   if (side != drain_side_) return;
   if (drain_ == Drain::kPlanned && !end.out.works.empty() && random_.chance(0.3)) {
     trace("client drains QP " + std::to_string(end.qp->qpn.value));
-    drain_ = Drain::kAsked;
+    drain_ = Drain::kRequested;
     if (change_state(*end.host, *end.qp, proto::QpState::kSqd, now, true).error != 0) throw Violation("to SQD");
   } else if (drain_ == Drain::kDrained && now >= drain_until_) {
     if (end.out.completed != drained_at_) throw Violation("a work completed while the send queue was drained");
@@ -172,7 +172,7 @@ void Pair::change_states(int side, Nanos now) {
 void Pair::on_event(const Host& host, const proto::Event& event, Nanos now) {
   const int side = side_of(host, event.object);
   if (side < 0 || event.type != proto::AsyncEvent::kSqDrained) return;
-  if (drain_ != Drain::kAsked || side != drain_side_) throw Violation("SQ drained though nobody asked");
+  if (drain_ != Drain::kRequested || side != drain_side_) throw Violation("SQ drained though nobody asked");
   const End& end = ends_[side];
   proto::QpSnapshot snapshot;
   end.host->query(*end.qp, snapshot);
@@ -296,7 +296,7 @@ bool Pair::side_done(int side) const {
   const End& end = ends_[side];
   const Flow& in = ends_[1 - side].out;
   if (!works_done(end)) return false;
-  if (side == drain_side_ && (drain_ == Drain::kAsked || drain_ == Drain::kDrained)) return false;
+  if (side == drain_side_ && (drain_ == Drain::kRequested || drain_ == Drain::kDrained)) return false;
   if (ending_ == Ending::kToError && side == bad_side_ && !end.moved_to_error) return false;
   if (end.in_error()) return end.srq || in.received == in.receives.size();
   return in.failed || in.received == in.consuming.size();

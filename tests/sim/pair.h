@@ -50,7 +50,7 @@ class Pair {
   std::uint64_t completions() const { return completions_; }
 
  private:
-  enum class Drain : std::uint8_t { kNone, kPlanned, kAsked, kDrained, kOver };
+  enum class Drain : std::uint8_t { kNone, kPlanned, kRequested, kDrained, kOver };
 
   void set_up_ends();
   bool is_xrc() const { return ends_[0].qp->sizes.type == proto::QpType::kXrcSend; }

@@ -39,7 +39,7 @@ wire::Address group_address(bool ipv6) {
 
 UnreliableWorld::UnreliableWorld(const WorldOptions& options) : options_(options), random_(options.seed) {
   NetworkSettings network = draw_short_network(random_, 0.35);
-  network.patience = ~0u;  // nobody sends again
+  network.max_losses = ~0u;  // nobody sends again
   harmless_ = network.harmless();
   duplicates_ = network.duplicate != 0;
   network_ = std::make_unique<Network>(network, random_.next());

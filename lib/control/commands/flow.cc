@@ -135,7 +135,7 @@ int create_flow(Call& call) {
   flow->charge = call.state.charge(session, {.flows = 1});
   if (!flow->charge) return ENOMEM;
   flow->id = call.state.new_flow();
-  flow->asked = request;
+  flow->request = request;
   worker_commands::AddFlow add{flow->id, describe(request, *flow)};
   call.state.link_worker().call(add);
   if (!add.added) return ENOMEM;

@@ -30,8 +30,8 @@ bool parse(const Call& call, std::span<const std::byte> body, uroce_reg_mr_reque
   return body.size() >= kHead + out.piece_count * sizeof(uroce_mr_piece) || call.malformed();
 }
 
-int check_access(std::uint32_t asked) {
-  const std::uint32_t access = asked & ~(kOptionalAccess | kHugetlbAccess);
+int check_access(std::uint32_t requested) {
+  const std::uint32_t access = requested & ~(kOptionalAccess | kHugetlbAccess);
   if ((access & ~kKnownAccess) != 0) return EINVAL;
   // Remote write and atomic need local write (IBTA vol. 1, 10.6.3.1; ibv_reg_mr(3)).
   if ((access & (memory::kRemoteWrite | memory::kRemoteAtomic)) != 0 && (access & memory::kLocalWrite) == 0) {

@@ -12,7 +12,7 @@
 namespace {
 
 constexpr std::uint16_t kPort = 7219;
-constexpr ibv_ece kAsked{0xabcdef, 0xf0000007, 0}, kGranted{0xabcdef, 0x7, 0}, kNone{0, 0, 0};
+constexpr ibv_ece kRequested{0xabcdef, 0xf0000007, 0}, kGranted{0xabcdef, 0x7, 0}, kNone{0, 0, 0};
 constexpr int kVendorOptionNotSupported = 35;
 
 [[noreturn]] void fail(const char* what) {
@@ -82,7 +82,7 @@ rdma_cm_id* listen(rdma_event_channel* channel, sockaddr* address, rdma_port_spa
 void serve(rdma_event_channel* channel) {
   for (int round = 0; round < 3; ++round) {
     rdma_cm_id* const id = expect(channel, RDMA_CM_EVENT_CONNECT_REQUEST).id;
-    expect_remote(id, round == 1 ? kNone : kAsked);
+    expect_remote(id, round == 1 ? kNone : kRequested);
     if (round == 2) {
       check(rdma_reject_ece(id, nullptr, 0), "rdma_reject_ece");
     } else {
@@ -117,7 +117,7 @@ void ask_for_datagrams(rdma_event_channel* channel, sockaddr* address) {
   rdma_cm_id* id = nullptr;
   check(rdma_create_id(channel, &id, nullptr, RDMA_PS_UDP), "rdma_create_id");
   resolve(channel, id, address);
-  set_local(id, kAsked);
+  set_local(id, kRequested);
   rdma_conn_param param = parameters(400);
   check(rdma_connect(id, &param), "rdma_connect");
   expect(channel, RDMA_CM_EVENT_ESTABLISHED);
@@ -129,7 +129,7 @@ void connect(rdma_event_channel* channel, sockaddr* address, int round) {
   rdma_cm_id* id = nullptr;
   check(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), "rdma_create_id");
   resolve(channel, id, address);
-  if (round != 1) set_local(id, kAsked);
+  if (round != 1) set_local(id, kRequested);
   rdma_conn_param param = parameters(new_qp(id));
   check(rdma_connect(id, &param), "rdma_connect");
   if (round == 2) {

@@ -17,7 +17,7 @@
 namespace uroce::verify {
 namespace {
 
-constexpr double kPatience = 60;
+constexpr double kTimeout = 60;
 
 Options parse(int argc, char** argv) {
   Options options;
@@ -127,7 +127,7 @@ std::uint64_t run_client(Endpoint& end, const Options& options, Schedule& schedu
     for (std::size_t i = 0; i < ops.size(); ++i) post(end, ops[i], i);
     for (std::size_t i = 0; i < ops.size(); ++i) {
       if (!ops[i].signaled) continue;
-      const ibv_wc wc = end.wait_completion(kPatience);
+      const ibv_wc wc = end.wait_completion(kTimeout);
       if (wc.status != IBV_WC_SUCCESS) fail(where(batch, i) + ibv_wc_status_str(wc.status));
       if (wc.wr_id != i) fail(where(batch, i) + "completion of " + std::to_string(wc.wr_id) + " came first");
     }
@@ -155,7 +155,7 @@ void post_receive(Endpoint& end, const Operation& op, std::size_t i) {
 }
 
 void check_receive(Endpoint& end, const Operation& op, std::size_t i, const std::string& place) {
-  const ibv_wc wc = end.wait_completion(kPatience);
+  const ibv_wc wc = end.wait_completion(kTimeout);
   if (wc.status != IBV_WC_SUCCESS) fail(place + ibv_wc_status_str(wc.status));
   if (wc.wr_id != i) fail(place + "receive " + std::to_string(wc.wr_id) + " completed first");
   if (wc.byte_len != op.bytes) fail(place + "byte_len " + std::to_string(wc.byte_len));

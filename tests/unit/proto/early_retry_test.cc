@@ -9,10 +9,10 @@
 namespace uroce::proto::test {
 namespace {
 
-constexpr Nanos kPatience = 4 * kMillisecond;
-constexpr Nanos kProbe = kPatience / 8;  ///< a single packet, unless it is a READ request
+constexpr Nanos kRetryDelay = 4 * kMillisecond;
+constexpr Nanos kProbe = kRetryDelay / 8;  ///< a single packet, unless it is a READ request
 constexpr Nanos kTimeout = Nanos{4096} << 14;
-constexpr Nanos kRound = kPatience / 8;  ///< QPs that are due within it are looked at together
+constexpr Nanos kRound = kRetryDelay / 8;  ///< QPs that are due within it are looked at together
 
 Work write_of(Pair& pair, std::uint32_t bytes) {
   return {.opcode = UROCE_WR_RDMA_WRITE,
@@ -86,7 +86,7 @@ void expect_recovery(Pair& pair) {
 TEST(EarlyRetry, BringsALostLastPacket) {
   const auto pair = acquainted();
   pair->a.post(write_of(*pair, 1000));
-  pair->settle(kPatience + kRound + 2048, lose_once(pair->a, 104));
+  pair->settle(kRetryDelay + kRound + 2048, lose_once(pair->a, 104));
   expect_recovery(*pair);
   EXPECT_EQ(pair->a.counters().retransmitted_pkts, 1u);
 }
@@ -96,7 +96,7 @@ TEST(EarlyRetry, BringsSeveralLostPacketsAtTheEnd) {
   pair->a.post(write_of(*pair, 8 * 256));
   bool early = false;
   const Nanos began = pair->now;
-  pair->settle(kPatience + kRound + 2048, [&](const End& from, const Packet& packet) {
+  pair->settle(kRetryDelay + kRound + 2048, [&](const End& from, const Packet& packet) {
     early = pair->now - began < kProbe;
     return early && &from == &pair->a && packet.psn() >= 104;
   });
@@ -108,7 +108,7 @@ TEST(EarlyRetry, BringsSeveralLostPacketsAtTheEnd) {
 TEST(EarlyRetry, BringsALostAcknowledge) {
   const auto pair = acquainted();
   pair->a.post(write_of(*pair, 10));
-  pair->settle(kPatience + kRound + 2048, lose_once(pair->b, 101));
+  pair->settle(kRetryDelay + kRound + 2048, lose_once(pair->b, 101));
   expect_recovery(*pair);
   EXPECT_EQ(pair->b.counters().duplicate_request, 1u);
 }
@@ -116,22 +116,22 @@ TEST(EarlyRetry, BringsALostAcknowledge) {
 TEST(EarlyRetry, BringsTheLastOfAnAnswer) {
   const auto pair = acquainted();
   pair->a.post(read_of(*pair, 1000));
-  pair->settle(kPatience + kRound + 2048, lose_once(pair->b, 104));
+  pair->settle(kRetryDelay + kRound + 2048, lose_once(pair->b, 104));
   expect_recovery(*pair);
 }
 
-TEST(EarlyRetry, DoublesItsPatienceAndLeavesTheTimeoutAsItWas) {
+TEST(EarlyRetry, DoublesItsDelayAndLeavesTheTimeoutAsItWas) {
   const auto pair = acquainted({.retry_cnt = 1});
   pair->a.post(write_of(*pair, 10));
   EXPECT_EQ(pair->take(pair->a).size(), 1u);
   const Nanos began = pair->now;
   for (Nanos turn = 0; turn < 2; ++turn) {
-    for (const Nanos at : {kProbe, 3 * kPatience, 7 * kPatience, kTimeout}) {
+    for (const Nanos at : {kProbe, 3 * kRetryDelay, 7 * kRetryDelay, kTimeout}) {
       EXPECT_EQ(pair->a.counters().local_ack_timeout_err, turn);
       const auto packets = expire(*pair);
       EXPECT_EQ(packets.size(), turn == 1 && at == kTimeout ? 0u : 1u);
       EXPECT_GE(pair->now - began, turn * kTimeout + at);
-      EXPECT_LE(pair->now - began, turn * kTimeout + at + (at == kTimeout ? 4096 : kPatience));
+      EXPECT_LE(pair->now - began, turn * kTimeout + at + (at == kTimeout ? 4096 : kRetryDelay));
     }
   }
   const auto completions = pair->a.poll();
@@ -201,7 +201,7 @@ TEST(EarlyRetry, WaitsUntilAllThatArrivedIsReceived) {
   const auto pair = acquainted();
   pair->a.post(write_of(*pair, 10));
   EXPECT_EQ(pair->take(pair->a).size(), 1u);
-  pair->now += kPatience + kRound;
+  pair->now += kRetryDelay + kRound;
   pair->a.transport->advance(pair->now, true);
   EXPECT_TRUE(pair->take(pair->a).empty());
   pair->a.transport->advance(pair->now);
