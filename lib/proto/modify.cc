@@ -73,7 +73,7 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrRnrRetry) qp.requester.rnr_retry = qp.retransmission.rnr_retries_left = kept.rnr_retry;
   if (mask & kAttrRqPsn) qp.responder.epsn = kept.rq_psn;
   if (mask & kAttrSqPsn)
-    qp.requester.psn = qp.requester.una = qp.requester.max_psn = qp.requester.ack_asked = kept.sq_psn;
+    qp.requester.psn = qp.requester.una = qp.requester.max_psn = qp.requester.ack_requested = kept.sq_psn;
   if (mask & kAttrMaxRdAtomic) qp.requester.max_reads = std::min(kept.max_rd_atomic, kMaxRdAtomic);
   if (mask & kAttrMaxDestRdAtomic) responder::resize_answers(qp, kept.max_dest_rd_atomic);
   if (mask & kAttrMinRnrTimer) qp.answers.min_rnr_timer = kept.min_rnr_timer & 31;
@@ -91,7 +91,7 @@ void start_drain(Context& context, Qp& qp, bool notify) {
   qp.common.state = QpState::kSqd;
   qp.requester.draining = true;
   qp.requester.drain_notify = notify;
-  if (qp.requester.ack_asked != qp.requester.psn && qp.requester.cursor == qp.requester.started &&
+  if (qp.requester.ack_requested != qp.requester.psn && qp.requester.cursor == qp.requester.started &&
       !qp.retransmission.rnr_waiting)
     rewind(context, qp);
   if (qp.requester.ring.count() != 0) context.schedule_send(qp);

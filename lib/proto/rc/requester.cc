@@ -22,7 +22,7 @@ Step defer_failure(Context& context, Qp& qp, Wqe& wqe, std::uint8_t status) {
   const bool known = wqe.status != UROCE_WC_SUCCESS;
   wqe.status = status;
   if (qp.requester.cursor != qp.requester.head) {
-    if (known || qp.requester.ack_asked == qp.requester.psn) return Step::kBlocked;
+    if (known || qp.requester.ack_requested == qp.requester.psn) return Step::kBlocked;
     rewind(context, qp);
     return Step::kRestart;
   }
@@ -83,7 +83,7 @@ bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
 bool fits_window(Qp& qp, std::uint32_t cost, bool& probe) {
   const std::uint32_t in_flight = qp.in_flight();
   if (in_flight == 0 || in_flight + cost <= qp.congestion.window.bytes()) return true;
-  probe = !qp.requester.ack_asked.after(qp.requester.una);
+  probe = !qp.requester.ack_requested.after(qp.requester.una);
   return probe;
 }
 
@@ -108,7 +108,7 @@ bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost, s
 /// The packet that was sent last requests an acknowledge, or is answered with a response.
 void record_ack_request(const Context& context, Qp& qp, Psn psn, bool first_time) {
   if (first_time) qp.retransmission.rtt.sent(psn, context.now);
-  qp.requester.ack_asked = qp.requester.psn;
+  qp.requester.ack_requested = qp.requester.psn;
   qp.retransmission.cost_since_ack_request = 0;
 }
 

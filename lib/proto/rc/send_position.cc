@@ -11,7 +11,7 @@ namespace {
 void seek(Qp& qp, std::uint32_t cursor, Psn psn) {
   qp.requester.cursor = cursor;
   qp.requester.psn = psn;
-  qp.requester.ack_asked = qp.requester.una;
+  qp.requester.ack_requested = qp.requester.una;
   qp.requester.send_at = {};
   if (cursor == qp.requester.started) return;
   const Wqe& wqe = qp.wqe(cursor);

@@ -223,8 +223,8 @@ struct Congestion {
 ///    ... acknowledged  | sent,              | to send again      | never sent ...
 ///                      | not acknowledged   |                    |
 ///
-///   ack_asked <= psn: packets before ack_asked carried an AckReq, precede one, or are answered with a response.
-///   An acknowledge was requested and is outstanding while ack_asked is after una.
+///   ack_requested <= psn: packets before ack_requested carried an AckReq, precede one, or are answered with a
+///   response. An acknowledge was requested and is outstanding while ack_requested is after una.
 ///
 /// una lies in the WQE at head, psn in the WQE at cursor. psn equals max_psn unless the requester went back
 /// (rc/send_position: cursor = head, psn = una), and catches up with it as the packets are sent again.
@@ -237,7 +237,7 @@ struct Requester {
   Psn psn;                           ///< of the packet that is sent next
   Psn una;                           ///< oldest PSN that is not acknowledged
   Psn max_psn;                       ///< one past the newest PSN ever sent
-  Psn ack_asked;                     ///< one past the newest PSN for which an acknowledge was requested
+  Psn ack_requested;                 ///< one past the newest PSN for which an acknowledge was requested
   SgeCursor send_at, read_at;        ///< in the list of the WQE at cursor; of the READ at head
   bool signal_all = false;           ///< sq_sig_all
   bool draining = false;             ///< a transition to SQD was requested and is not complete

@@ -141,7 +141,7 @@ bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
   const std::uint32_t head = qp.requester.head;
   while (step(context, qp, burst, budget)) {
   }
-  qp.requester.una = qp.requester.max_psn = qp.requester.ack_asked = qp.requester.psn;
+  qp.requester.una = qp.requester.max_psn = qp.requester.ack_requested = qp.requester.psn;
   if (qp.requester.head != head) qp.requester.ring.publish_consumed(qp.requester.head);
   if (qp.requester.draining) check_drained(context, qp);
   return qp.common.send_state == SendState::kReady;
