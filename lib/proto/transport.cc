@@ -143,6 +143,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.settings.block_own_multicast = create.block_own_multicast;
   qp.settings.strip_vlan = create.strip_vlan;
   qp.requester.ring = create.sq;
+  qp.requester.head = qp.requester.cursor = qp.requester.started = qp.requester.fetched = create.sq.next_index();
   qp.receives.ring = qp.receives.shared || create.type == QpType::kXrcSend ? queue::WorkConsumer{} : create.rq;
   qp.settings.max_send_sge = create.max_send_sge;
   qp.receives.max_sge = create.max_recv_sge;

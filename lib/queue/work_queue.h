@@ -50,8 +50,9 @@ inline void write_send(std::byte* slot, const uroce_sq_entry& entry, const void*
 class WorkProducer {
  public:
   WorkProducer() = default;
-  WorkProducer(RingShape ring, std::uint32_t* producer, const std::uint32_t* consumer)
-      : ring_(ring), producer_(producer), consumer_(consumer) {}
+  /// `next`: index of the entry to write first, as for WorkConsumer.
+  WorkProducer(RingShape ring, std::uint32_t* producer, const std::uint32_t* consumer, std::uint32_t next = 0)
+      : ring_(ring), producer_(producer), consumer_(consumer), head_(next), cached_consumer_(next) {}
 
   /// Slot for the next entry, or nullptr when the ring is full. Call advance() to keep it.
   std::byte* next() {

@@ -235,8 +235,10 @@ int Host::create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqI
   out.resources = AlignedBytes(kResponderResources * proto::Transport::kResponderResourceBytes);
   const queue::RingShape sq{out.sq_ring.data(), sizes.sq_entries, sq_stride};
   const queue::RingShape rq{out.rq_ring.data(), sizes.rq_entries, rq_stride};
-  out.sq = queue::WorkProducer(sq, &out.client.sq.index, &out.daemon.sq_consumer);
-  out.rq = queue::WorkProducer(rq, &out.client.rq.index, &out.daemon.rq_consumer);
+  const std::uint32_t first = sizes.first_index;
+  out.client.sq.index = out.client.rq.index = out.daemon.sq_consumer = out.daemon.rq_consumer = first;
+  out.sq = queue::WorkProducer(sq, &out.client.sq.index, &out.daemon.sq_consumer, first);
+  out.rq = queue::WorkProducer(rq, &out.client.rq.index, &out.daemon.rq_consumer, first);
 
   proto::QpCreate create;
   create.type = sizes.type;
@@ -249,9 +251,9 @@ int Host::create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqI
   create.recv_cq = recv_cq;
   create.signal_all = sizes.signal_all;
   if (sizes.type != proto::QpType::kXrcRecv) {
-    create.sq = queue::WorkConsumer(sq, &out.client.sq.index, &out.daemon.sq_consumer);
+    create.sq = queue::WorkConsumer(sq, &out.client.sq.index, &out.daemon.sq_consumer, first);
   }
-  create.rq = queue::WorkConsumer(rq, &out.client.rq.index, &out.daemon.rq_consumer);
+  create.rq = queue::WorkConsumer(rq, &out.client.rq.index, &out.daemon.rq_consumer, first);
   create.max_send_sge = sizes.max_send_sge;
   create.max_recv_sge = sizes.max_recv_sge;
   create.max_inline = sizes.max_inline;

@@ -53,6 +53,7 @@ struct QueueSizes {
   proto::QpType type = proto::QpType::kRc;
   std::optional<SrqId> srq = {};
   std::uint32_t max_tso_header = 0;
+  std::uint32_t first_index = 0;  ///< of both rings, until a reset
 };
 
 inline constexpr std::uint32_t kXrcd = 3;
