@@ -3,7 +3,8 @@
 // sim --seed S [--trace]                     one seed, with every packet, post and completion
 // sim --unreliable ...                       UC and UD instead of the reliable services
 // sim --shared ...                           RC QPs that share receive queues
-// sim --regressions FILE                     the seeds of FILE; a line: reliable, unreliable or shared, then a seed
+// sim --faults ...                           RC QPs that suffer: keys, memory, states, peers and hosts go
+// sim --regressions FILE                     the seeds of FILE; a line: a world's name, then a seed
 // sim --mutations [--seeds N]                shows that the simulator notices faults: N seeds of each kind
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/fault_world.h"
 #include "tests/sim/shared_receive.h"
 #include "tests/sim/unreliable.h"
 #include "tests/sim/world.h"
@@ -43,12 +45,13 @@ struct World {
 };
 constexpr World kWorlds[] = {{"reliable", run_world},
                              {"unreliable", uroce::sim::run_unreliable_world},
-                             {"shared", uroce::sim::run_shared_receive_world}};
+                             {"shared", uroce::sim::run_shared_receive_world},
+                             {"faults", uroce::sim::run_fault_world}};
 
 [[noreturn]] void usage(const char* argument) {
   std::fprintf(stderr,
                "sim: %s is not an option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
-               "--mutations, --unreliable, --shared, --regressions FILE\n",
+               "--mutations, --unreliable, --shared, --faults, --regressions FILE\n",
                argument);
   std::exit(2);
 }
@@ -79,6 +82,8 @@ Options parse(int argc, char** argv) {
       options.run = uroce::sim::run_unreliable_world;
     else if (name == "--shared")
       options.run = uroce::sim::run_shared_receive_world;
+    else if (name == "--faults")
+      options.run = uroce::sim::run_fault_world;
     else if (name == "--regressions" && i + 1 < argc)
       options.regressions = argv[++i];
     else if (name == "--keep-going")
@@ -154,8 +159,8 @@ int run_regressions(const char* path) {
     const auto* world =
         std::find_if(std::begin(kWorlds), std::end(kWorlds), [&](const World& each) { return name == each.name; });
     if (world == std::end(kWorlds) || !(words >> seed)) {
-      std::fprintf(stderr, "sim: %s: \"%s\" is not reliable, unreliable or shared and a seed\n", path,
-                   line.c_str());
+      std::fprintf(stderr, "sim: %s: \"%s\" is not a world (reliable, unreliable, shared, faults) and a seed\n",
+                   path, line.c_str());
       return 2;
     }
     const WorldReport report = world->run({.seed = seed});
