@@ -96,6 +96,8 @@ gcc_tests() { tests_of "$top/build" -t 4; }
 
 long_simulation() { "$top/build/tests/sim/sim" --seeds 200000 && count 1 0 0; }
 
+long_attacks() { UROCED=$top/build/apps/uroced "$top/build/tests/hostile/attacks" --seconds 3600 && count 1 0 0; }
+
 asan_tests() {
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 \
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14
@@ -161,6 +163,7 @@ reserve_hugepages 512
 stage 'build (gcc)' build_into "$top/build" g++ && {
   stage 'tests (gcc)' gcc_tests
   [ -n "$long" ] && stage 'long simulation' long_simulation
+  [ -n "$long" ] && [ "$(id -u)" = 0 ] && stage 'long attacks' long_attacks
 }
 [ "$only" = '*' ] && stage 'tidy' python3 "$top/tests/tidy/tidy.py" --results "$results"
 if [ "$(id -u)" = 0 ]; then

@@ -96,6 +96,7 @@ Answer RawClient::receive(int timeout_ms) {
   const ssize_t got = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
   const bool whole = got >= static_cast<ssize_t>(sizeof(head));
   answer.status = whole ? head.status : kClosed;
+  answer.command = head.command;
   answer.body.resize(whole ? static_cast<std::size_t>(got) - sizeof(head) : 0);
   if (whole) take_descriptors(message, answer.fds);
   return answer;

@@ -34,7 +34,8 @@ inline constexpr int kNoAnswer = -1;  ///< within the time given
 inline constexpr int kClosed = -2;    ///< the daemon has closed the session
 
 struct Answer {
-  int status = kNoAnswer;  ///< 0, an errno, kNoAnswer or kClosed
+  int status = kNoAnswer;     ///< 0, an errno, kNoAnswer or kClosed
+  std::uint32_t command = 0;  ///< that was answered
   std::vector<std::byte> body;
   std::vector<UniqueFd> fds;
 
