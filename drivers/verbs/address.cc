@@ -62,7 +62,7 @@ bool read_network_header(const ibv_grh& grh, ibv_gid& source, ibv_gid& destinati
 uroce_av to_av(const ibv_ah_attr& attr) {
   uroce_av av{};
   std::memcpy(av.dgid, attr.grh.dgid.raw, sizeof(av.dgid));
-  av.flow_label = attr.grh.flow_label;
+  av.flow_label = attr.grh.flow_label & 0xfffff;  // adapters take the low 20 bits, and UCX sets all 32
   av.sgid_index = attr.grh.sgid_index;
   av.hop_limit = attr.grh.hop_limit;
   av.traffic_class = attr.grh.traffic_class;

@@ -375,7 +375,7 @@ struct uroce_mcast_request {
 /* An address vector, as ibv_ah_attr. */
 struct uroce_av {
   uint8_t dgid[16];
-  uint32_t flow_label;
+  uint32_t flow_label; /* the low 20 bits count */
   uint8_t sgid_index;
   uint8_t hop_limit;
   uint8_t traffic_class;

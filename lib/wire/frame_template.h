@@ -14,6 +14,9 @@ namespace uroce::wire {
 /// Explicit congestion notification (RFC 3168).
 inline constexpr std::uint8_t kNotEct = 0, kEct0 = 2, kCongestionExperienced = 3;
 
+/// A flow label has 20 bits.
+inline constexpr std::uint32_t kFlowLabelMask = 0xfffff;
+
 /// The header fields below the BTH that are constant on a path (an address vector).
 struct PathAddress {
   Mac source_mac{}, dest_mac{};

@@ -89,6 +89,44 @@ CONFORMANCE_CASE(ud_header_of_ipv6, "IBTA annex A17.4.5.2; ibv_init_ah_from_wc(3
   wait_success(pair.right.cq.get(), IBV_WC_SEND);
 }
 
+// libmlx5 and librxe take the low 20 bits (rdma-core: providers/mlx5/verbs.c, mlx5_create_ah); UCX passes all 32
+// (src/uct/ib/base/ib_iface.c, uct_ib_iface_fill_ah_attr_from_gid_lid).
+CONFORMANCE_CASE(flow_label_counts_by_its_low_20_bits, "ibv_create_ah(3), ibv_modify_qp(3): grh.flow_label") {
+  constexpr std::uint32_t kLabel = 0xfff12345;
+  const OverIpv6 scope(bench);
+  Pair pair(bench, IBV_QPT_UD);
+  ibv_ah_attr path{};
+  path.is_global = 1;
+  path.port_num = 1;
+  path.grh = {bench.right.gid, kLabel, static_cast<std::uint8_t>(bench.left.gid_index), 64, 0};
+  const Ah ah(CHECK_MADE(ibv_create_ah(pair.left.pd, &path)));
+  CHECK_OK(pair.right.post_recv(0, kHeader + 8));
+  CHECK_OK(send_datagram(pair.left, ah.get(), pair.right.qp->qp_num, kQkey, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  const std::uint8_t* const ip = pair.right.buffer.data();
+  CHECK_EQ((ip[1] & 15u) << 16 | ip[2] << 8 | ip[3], kLabel & 0xfffff);
+
+  std::array<std::uint8_t, 6> mac{};
+  CHECK_EQ(ibv_resolve_eth_l2_from_gid(bench.left.context, &path, mac.data(), nullptr), 0);
+
+  Side connected(bench.left, IBV_QPT_RC, 4096, {});
+  CHECK_OK(to_init(connected.qp.get(), 0));
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RTR;
+  attr.path_mtu = bench.mtu();
+  attr.dest_qp_num = pair.right.qp->qp_num;
+  attr.min_rnr_timer = 12;
+  attr.ah_attr = path;
+  CHECK_OK(ibv_modify_qp(connected.qp.get(), &attr,
+                         IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER));
+  ibv_qp_attr now{};
+  ibv_qp_init_attr init{};
+  CHECK_OK(ibv_query_qp(connected.qp.get(), &now, IBV_QP_AV, &init));
+  CHECK_EQ(now.ah_attr.grh.flow_label, kLabel & 0xfffff);
+}
+
 CONFORMANCE_CASE(ud_inline, "ibv_post_send(3), IBV_SEND_INLINE") {
   QpOptions options;
   options.inline_bytes = 64;

@@ -10,7 +10,7 @@ namespace uroce::daemon::commands {
 
 int resolve_path(Call& call, const uroce_av& av, wire::PathAddress& out) {
   // RoCE has no LIDs: every address vector is global (annex A17.4).
-  if (av.is_global != 1 || av.reserved != 0 || av.flow_label >= 1u << 20 || av.port_num > 1) return EINVAL;
+  if (av.is_global != 1 || av.reserved != 0 || av.port_num > 1) return EINVAL;
   const Port& port = call.state.port();
   const auto source = port.gids().at(av.sgid_index);
   if (!source) return EINVAL;
@@ -35,7 +35,7 @@ int resolve_path(Call& call, const uroce_av& av, wire::PathAddress& out) {
     out.vlan = static_cast<std::uint16_t>((av.sl & 7u) << 13 | vlan);  // the service level is the 802.1Q priority
   out.traffic_class = av.traffic_class;
   out.hop_limit = av.hop_limit != 0 ? av.hop_limit : 64;
-  out.flow_label = av.flow_label;
+  out.flow_label = av.flow_label & wire::kFlowLabelMask;
   return 0;
 }
 

@@ -147,7 +147,7 @@ const char* name_of_lowest(std::uint32_t mask) {
 constexpr std::uint32_t kKnownAccess = 0x3ff003ff;
 
 bool path_fits(QpType type, const wire::PathAddress& path) {
-  if (path.flow_label > 0xfffff) return false;
+  if (path.flow_label > wire::kFlowLabelMask) return false;
   if (path.source.is_v4() != path.dest.is_v4()) return false;
   return type == QpType::kUd || !path.dest.is_multicast();
 }
