@@ -124,7 +124,7 @@ UROCE_EXPORT int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ib
                                      ibv_ah_attr* attr) {
   *attr = {};
   attr->dlid = wc->slid;
-  attr->sl = wc->sl;
+  attr->sl = (wc->sl & UROCE_SL_UDP) != 0 ? 0 : wc->sl;  // the kind of packet is not a priority
   attr->src_path_bits = wc->dlid_path_bits;
   attr->port_num = port;
   if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;

@@ -187,7 +187,7 @@ struct uroce_cqe {
   uint64_t timestamp; /* CLOCK_MONOTONIC ns when the completion was generated */
   uint32_t pkey_index;
   uint32_t srqn;
-  uint8_t sl;
+  uint8_t sl; /* UD: the priority of the VLAN tag; without a tag UROCE_SL_ bits */
   uint8_t vlan_sl;
   uint16_t vlan_id;
   uint32_t flow_tag; /* raw packets: of the flow */
@@ -195,6 +195,9 @@ struct uroce_cqe {
   uint8_t pad1[3];
   uint8_t phase;
 };
+
+/* The kind of a RoCE packet, as mlx5 reports it in place of a service level. */
+enum { UROCE_SL_IPV6 = 1, UROCE_SL_IPV4 = 2, UROCE_SL_UDP = 8 };
 
 /* Indices count entries since the queue was created, modulo 2^32; the slot is index & (entries - 1), so the
  * number of entries is a power of two. A queue is empty when both are equal. */

@@ -127,6 +127,28 @@ CONFORMANCE_CASE(flow_label_counts_by_its_low_20_bits, "ibv_create_ah(3), ibv_mo
   CHECK_EQ(now.ah_attr.grh.flow_label, kLabel & 0xfffff);
 }
 
+// As libmlx5 reports it: the service level of a RoCE completion is the kind of packet, bit 3 for UDP, and 1 for
+// IPv6 or 2 for IPv4 (rdma-core: providers/mlx5/cq.c, handle_responder; UCX before 1.19 reads it in
+// src/uct/ib/ud/base/ud_iface.h, uct_ud_iface_check_grh). It isn't a priority: replies must not take it as one.
+void check_kind_of_packet(Bench& bench, int kind) {
+  Pair pair(bench, IBV_QPT_UD);
+  CHECK_OK(pair.right.post_recv(0, kHeader + 8));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  ibv_wc wc = wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  CHECK_EQ(int{wc.sl}, kind);
+  ibv_ah_attr attr{};
+  auto* const grh = reinterpret_cast<ibv_grh*>(pair.right.buffer.data());
+  CHECK_OK(ibv_init_ah_from_wc(bench.right.context, 1, &wc, grh, &attr));
+  CHECK_EQ(int{attr.sl}, 0);
+}
+
+CONFORMANCE_CASE(ud_completion_tells_the_kind_of_packet, "IBTA annex A17.4.5.2; ibv_init_ah_from_wc(3)") {
+  check_kind_of_packet(bench, 0xa);
+  const OverIpv6 scope(bench);
+  check_kind_of_packet(bench, 0x9);
+}
+
 CONFORMANCE_CASE(ud_inline, "ibv_post_send(3), IBV_SEND_INLINE") {
   QpOptions options;
   options.inline_bytes = 64;

@@ -108,6 +108,11 @@ std::array<std::byte, kGrhBytes> header_area(const wire::RxPacket& packet) {
   return area;
 }
 
+/// The service level of a datagram without a VLAN tag, as mlx5 reports it: UDP, and IPv6 or IPv4.
+std::uint8_t kind_of_packet(const wire::RxPacket& packet) {
+  return UROCE_SL_UDP | (packet.ip_bytes == kGrhBytes ? UROCE_SL_IPV6 : UROCE_SL_IPV4);
+}
+
 /// Stores headers and payload in the receive WQE; usually in its first element, whose key is then resolved once.
 ScatterResult deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const ReceiveWqe& wqe = qp.receive;
@@ -195,7 +200,8 @@ void receive_datagram(Context& context, Qp& qp, const wire::RxPacket& packet) {
   cqe.byte_len = kGrhBytes + packet.payload_bytes;
   cqe.wc_flags = UROCE_WC_GRH;
   cqe.src_qp = deth.source_qpn.value;
-  cqe.sl = cqe.vlan_sl = static_cast<std::uint8_t>(packet.vlan >> 13);
+  cqe.vlan_sl = static_cast<std::uint8_t>(packet.vlan >> 13);
+  cqe.sl = packet.vlan != 0 ? cqe.vlan_sl : kind_of_packet(packet);
   cqe.vlan_id = packet.vlan & 0xfff;
   if (packet.info->has(wire::kHasImmDt)) {
     cqe.wc_flags |= UROCE_WC_WITH_IMM;
