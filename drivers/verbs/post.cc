@@ -8,6 +8,7 @@
 #include "objects.h"
 #include "post.h"
 #include "uroce/dv.h"
+#include "window.h"
 
 namespace uroce::verbs {
 namespace {
@@ -154,7 +155,7 @@ int post_chain(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr, bool by_bind_
     qp.queue.commit_send();
     posted = true;
     if (wr->opcode == IBV_WR_BIND_MW) [[unlikely]]
-      wr->bind_mw.mw->rkey = wr->bind_mw.rkey;
+      wr->bind_mw.mw->rkey = with_tag(wr->bind_mw.mw->rkey, wr->bind_mw.rkey);
   }
   if (posted) qp.queue.ring_doorbell();
   return error;

@@ -7,6 +7,7 @@
 
 #include "objects.h"
 #include "post.h"
+#include "window.h"
 
 namespace uroce::verbs {
 namespace {
@@ -99,7 +100,7 @@ void wr_bind_mw(ibv_qp_ex* ex, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind
   } catch (const std::bad_alloc&) {
     return fail(qp, ENOMEM);
   }
-  mw->rkey = rkey;
+  mw->rkey = with_tag(mw->rkey, rkey);
 }
 
 void wr_atomic_write(ibv_qp_ex* ex, std::uint32_t rkey, std::uint64_t addr, const void* value) {

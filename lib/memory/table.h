@@ -69,12 +69,12 @@ struct Region {
 /// A bind work request (IBTA vol. 1, 10.6.7.2).
 struct Binding {
   Key window;   ///< the current key; its low byte is ignored
-  Key new_key;  ///< differs from it in the low byte only
+  Key new_key;  ///< its low byte replaces that of the current key
   Key mr;
   PdId pd;
   Qpn qpn;                                ///< a type 2 window serves this QP only
-  std::uint64_t address = 0, length = 0;  ///< bytes; 0 unbinds a type 1 window
-  std::uint32_t access = 0;
+  std::uint64_t address = 0, length = 0;  ///< bytes; 0 unbinds
+  std::uint32_t access = 0;               ///< local rights are ignored
 };
 
 /// A fast registration work request.
@@ -158,9 +158,9 @@ class Table {
   /// which can't be invalidated, an MR with windows, or a window of another QP.
   Verdict invalidate(Key key, PdId pd, Qpn qpn = {});
 
-  /// A bind work request, on a worker. kNoSuchKey: window or MR unknown, invalid or of another PD, or a new key
-  /// that differs in more than the low byte; kOutOfRange; kNoAccess: the MR permits no binding, or not these
-  /// rights, or a type 2 window is already bound.
+  /// A bind work request, on a worker. kNoSuchKey: window or MR unknown, invalid or of another PD, or a type 1
+  /// window that keeps its key; kOutOfRange; kNoAccess: the MR permits no binding, or not these rights, or a type 2
+  /// window is already bound, or is to be freed by another QP.
   Verdict bind(const Binding& request);
   /// A fast registration, on a worker. Verdicts as for bind(); kNoAccess: the MR is already valid, or the rights
   /// exceed those of the memory.

@@ -118,12 +118,11 @@ struct Table::Impl {
     return (entry->kind == Kind::kRegistered ? differs : differs >> 8) == 0 ? entry : nullptr;
   }
 
-  /// A window or fast MR that a work request may change, given a valid new key. Under the lock.
-  Entry* changeable(Key key, Key new_key, PdId pd) const {
+  /// A window or fast MR that a work request may change. Under the lock.
+  Entry* changeable(Key key, PdId pd) const {
     Entry* entry = slot(key);
     if (entry == nullptr || entry->use != Use::kInserted || entry->kind == Kind::kRegistered) return nullptr;
-    const std::uint32_t differs = (entry->key ^ key.value) | (entry->key ^ new_key.value);
-    return differs >> 8 == 0 && new_key.value != 0 && entry->pd == pd.value ? entry : nullptr;
+    return (entry->key ^ key.value) >> 8 == 0 && entry->pd == pd.value ? entry : nullptr;
   }
 
   std::uint32_t index_of(const Entry& entry) const { return static_cast<std::uint32_t>(&entry - entries); }

@@ -9,8 +9,14 @@ namespace {
 constexpr std::uint32_t kWindowRights = kRemoteWrite | kRemoteRead | kRemoteAtomic | kZeroBased;
 // Without kFlushPersistent: no memory here is persistent.
 constexpr std::uint32_t kFastRights = kWindowRights | kLocalWrite | kMwBind | kFlushGlobal;
+/// Rights of a region that a window cannot give. A bind ignores them, as adapters do.
+constexpr std::uint32_t kHugePages = 128;
+constexpr std::uint32_t kLocalRights = kLocalWrite | kMwBind | kOnDemand | kHugePages;
 constexpr std::uint32_t kOptionalRights = 0x3ff00000;  // hints, such as relaxed ordering
 constexpr std::uint32_t kWritingRights = kRemoteWrite | kRemoteAtomic;
+
+/// The entry's key with the low byte of `tag`. 0 is no usable key: it means "not live".
+Key with_tag(const Entry& entry, Key tag) { return Key{(entry.key & ~0xffu) | (tag.value & 0xffu)}; }
 
 /// The memory of which a window or fast MR gets a part.
 struct Memory {
@@ -33,7 +39,7 @@ void enable(Entry& entry, Key key, std::uint64_t iova, std::uint64_t length, std
 /// Whether the requested window may be bound to `mr` (IBTA vol. 1, 10.6.7.2.2).
 Verdict check_mr(const Entry& mr, const Binding& request) {
   if ((mr.access & kMwBind) == 0 || (mr.access & kZeroBased) != 0) return Verdict::kNoAccess;
-  if ((request.access & ~(kWindowRights | kOptionalRights)) != 0) return Verdict::kNoAccess;
+  if ((request.access & ~(kWindowRights | kLocalRights | kOptionalRights)) != 0) return Verdict::kNoAccess;
   if ((request.access & kWritingRights) != 0 && (mr.access & kLocalWrite) == 0) return Verdict::kNoAccess;
   const std::uint64_t offset = request.address - mr.iova;
   if (offset > mr.length || request.length > mr.length - offset) return Verdict::kOutOfRange;
@@ -65,19 +71,21 @@ std::optional<Key> Table::allocate_fast(const Region& region) {
 
 Verdict Table::bind(const Binding& request) {
   const base::SpinGuard guard(impl_->lock);
-  Entry* const window = impl_->changeable(request.window, request.new_key, request.pd);
+  Entry* const window = impl_->changeable(request.window, request.pd);
   if (window == nullptr || window->kind == Kind::kFast) return Verdict::kNoSuchKey;
+  const Key new_key = with_tag(*window, request.new_key);
+  if (new_key.value == 0) return Verdict::kNoSuchKey;
   if (window->kind == Kind::kWindow2) {
-    if (window->live != 0) return Verdict::kNoAccess;
-    if (request.length == 0) return Verdict::kOutOfRange;
+    const bool bound = window->live != 0;
+    if (bound && (request.length != 0 || window->qpn != request.qpn.value)) return Verdict::kNoAccess;
   } else {
-    if (request.new_key.value == window->key) return Verdict::kNoSuchKey;
+    if (new_key.value == window->key) return Verdict::kNoSuchKey;
     if ((request.access & kZeroBased) != 0) return Verdict::kNoAccess;
-    if (request.length == 0) {
-      impl_->disable(*window);
-      window->key = request.new_key.value;
-      return Verdict::kOk;
-    }
+  }
+  if (request.length == 0) {
+    impl_->disable(*window);
+    window->key = new_key.value;
+    return Verdict::kOk;
   }
   Entry* const mr = impl_->owned(request.mr);
   const bool usable = mr != nullptr && mr->use == Use::kInserted && mr->pd == request.pd.value &&
@@ -88,8 +96,8 @@ Verdict Table::bind(const Binding& request) {
   const Change change(*window);
   store(window->qpn, window->kind == Kind::kWindow2 ? request.qpn.value : 0u);
   store(window->indirect, mr->indirect);
-  enable(*window, request.new_key, request.address, request.length, request.access, {mr->base, mr->client_address},
-         request.address - mr->iova);
+  enable(*window, new_key, request.address, request.length, request.access & ~kLocalRights,
+         {mr->base, mr->client_address}, request.address - mr->iova);
   window->parent = impl_->index_of(*mr);
   ++mr->windows;
   return Verdict::kOk;
@@ -97,8 +105,10 @@ Verdict Table::bind(const Binding& request) {
 
 Verdict Table::register_fast(const FastRegistration& request) {
   const base::SpinGuard guard(impl_->lock);
-  Entry* const entry = impl_->changeable(request.key, request.new_key, request.pd);
-  if (entry == nullptr || entry->kind != Kind::kFast || entry->limit_length == 0) return Verdict::kNoSuchKey;
+  Entry* const entry = impl_->changeable(request.key, request.pd);
+  if (entry == nullptr || request.new_key.value == 0) return Verdict::kNoSuchKey;
+  if (request.new_key.value != with_tag(*entry, request.new_key).value) return Verdict::kNoSuchKey;
+  if (entry->kind != Kind::kFast || entry->limit_length == 0) return Verdict::kNoSuchKey;
   if (entry->live != 0) return Verdict::kNoAccess;
   // Remote write and atomic need local write (IBTA vol. 1, 10.6.3.1), and no right may exceed the memory's.
   constexpr std::uint32_t kWriting = kLocalWrite | kWritingRights;
