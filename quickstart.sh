@@ -41,8 +41,8 @@ needs_root() { [ "$(id -u)" = 0 ] || die "$command needs root: DPDK ports, netwo
 build() {
   local began=$SECONDS
   install_packages "$top/tests/build-packages.txt"
-  say "building into build/ (the first time takes minutes)"
-  build_into "$top/build" g++ || die "the build failed; see above"
+  say "building into build/ (the first time takes minutes; log: build/ninja.log)"
+  targets=quickstart build_into "$top/build" g++ || die "the build failed; see above"
   say "built in $((SECONDS - began)) s; programs in build/apps, libraries in $("$top/build/apps/uroce-run" --print-libdir)"
 }
 

@@ -18,6 +18,15 @@ install_packages() {
     die "apt-get could not install: ${missing[*]}"
 }
 
+# Of ninja's output: a line for each tenth of a build that is not short.
+build_progress() {
+  awk '/^\[[0-9]+\/[0-9]+\]/ {
+    split(substr($1, 2), step, /[\/\]]/)
+    done = int(step[1] * 10 / step[2])
+    if (step[2] >= 20 && done > printed) { printed = done; printf "  %d %%\n", done * 10; fflush() }
+  }'
+}
+
 # build_into FOLDER COMPILER [MESON OPTIONS...]: configures once, then compiles what changed ($targets, or all).
 build_into() {
   local folder=$1 compiler=$2 launcher=
@@ -28,7 +37,9 @@ build_into() {
       { tail -n 30 "$folder.log" >&2; return 1; }
     mv "$folder.log" "$folder/setup.log"
   fi
-  ninja -C "$folder" ${jobs:+-j "$jobs"} ${targets:-} >"$folder/ninja.log" 2>&1 || { tail -n 60 "$folder/ninja.log" >&2; return 1; }
+  # shellcheck disable=SC2086  # several targets
+  ninja -C "$folder" ${jobs:+-j "$jobs"} ${targets:-} 2>&1 | tee "$folder/ninja.log" | build_progress
+  [ "${PIPESTATUS[0]}" = 0 ] || { tail -n 60 "$folder/ninja.log" >&2; return 1; }
 }
 
 hugepages_file=/proc/sys/vm/nr_hugepages
