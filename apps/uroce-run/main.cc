@@ -13,8 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "abi/control.h"
 #include "device_view.h"
+#include "own_daemon.h"
+#include "platform/run_dir.h"
 
 namespace uroce::run {
 namespace {
@@ -27,11 +28,14 @@ constexpr char kHelp[] =
 Starts PROGRAM with uroce's libibverbs and librdmacm in place of the system's, which are not changed.
 
   -d, --device NAME   show only this device to the program; repeat for several, in this order (default: all)
-  --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else )" UROCE_DEFAULT_RUN_DIR R"()
+  --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else $XDG_RUNTIME_DIR/uroce or
+                      /tmp/uroce-UID if the user's own daemons listen there, else )" UROCE_SYSTEM_RUN_DIR R"()
   --view MODE         whether the devices appear in /dev/infiniband and /sys/class/infiniband, for programs that
                       read these folders (UCX, Open MPI, NCCL): `auto` (default) shows them if a mount namespace
                       has no side effects, that is as root; `always` also creates a user namespace, in which the
                       user is the same but setuid programs gain no rights; `never` changes neither folder
+  --own               start a daemon for this program, with a device uroce0 at 192.0.2.1 and 2001:db8::1, and end
+                      both with it; needs no other daemon and no rights
   --print-libdir      print the folder of the two libraries and exit
   --version           print the version
   -h, --help          this text
@@ -46,7 +50,7 @@ struct Options {
   std::vector<std::string> devices;
   std::string run_dir;
   View view = View::kAuto;
-  bool print_libdir = false;
+  bool print_libdir = false, own = false;
   char** program = nullptr;
 };
 
@@ -63,22 +67,30 @@ View parse_view(const std::string& text) {
 }
 
 Options parse_options(int argc, char** argv) {
-  enum { kRunDir = 256, kViewMode, kPrintLibdir, kVersion };
+  enum { kRunDir = 256, kOwn, kViewMode, kPrintLibdir, kVersion };
   const option long_options[] = {{"device", required_argument, nullptr, 'd'},
                                  {"run-dir", required_argument, nullptr, kRunDir},
                                  {"view", required_argument, nullptr, kViewMode},
+                                 {"own", no_argument, nullptr, kOwn},
                                  {"print-libdir", no_argument, nullptr, kPrintLibdir},
                                  {"version", no_argument, nullptr, kVersion},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
   Options options;
-  const char* from_env = std::getenv("UROCE_RUN_DIR");
-  options.run_dir = from_env != nullptr && *from_env != 0 ? from_env : UROCE_DEFAULT_RUN_DIR;
+  options.run_dir = client_run_dir();
+  const char* other_daemon = nullptr;
   int option = 0;
   while ((option = getopt_long(argc, argv, "+:d:h", long_options, nullptr)) != -1) {
     switch (option) {
-      case 'd': options.devices.emplace_back(optarg); break;
-      case kRunDir: options.run_dir = optarg; break;
+      case 'd':
+        options.devices.emplace_back(optarg);
+        other_daemon = "--device";
+        break;
+      case kRunDir:
+        options.run_dir = optarg;
+        other_daemon = "--run-dir";
+        break;
+      case kOwn: options.own = true; break;
       case kViewMode: options.view = parse_view(optarg); break;
       case kPrintLibdir: options.print_libdir = true; break;
       case kVersion: std::puts("uroce-run " UROCE_VERSION); std::exit(0);
@@ -86,6 +98,9 @@ Options parse_options(int argc, char** argv) {
       case ':': fail(2, std::string(argv[optind - 1]) + " needs a value; see uroce-run --help");
       default: fail(2, std::string(argv[optind - 1]) + ": no such option; see uroce-run --help");
     }
+  }
+  if (options.own && other_daemon != nullptr) {
+    fail(2, std::string("--own starts a daemon of its own: give it without ") + other_daemon);
   }
   if (optind < argc) options.program = argv + optind;
   if (options.program == nullptr && !options.print_libdir) fail(2, "no PROGRAM given; see uroce-run --help");
@@ -129,7 +144,8 @@ std::string probe(const std::string& run_dir, const std::string& name) {
 void check_daemons(const Options& options) {
   const std::string remedy = "; start one with `uroced --name " +
                              (options.devices.empty() ? "uroce0" : options.devices.front()) +
-                             " --port loopback --ip 192.0.2.1/24`, or two with `quickstart.sh up`";
+                             " --port loopback --ip 192.0.2.1/24`, two with `quickstart.sh up`, or one for this "
+                             "program alone with `uroce-run --own`";
   for (const std::string& name : options.devices) {
     if (std::string problem = probe(options.run_dir, name); !problem.empty()) {
       fail(1, "no daemon serves " + name + " (" + problem + ")" + remedy);
@@ -167,17 +183,31 @@ void show_devices(const Options& options) {
                problem.c_str());
 }
 
+int run_with_own_daemon(Options& options, const std::string& libraries) {
+  std::string problem;
+  const OwnDaemon daemon(problem);
+  if (problem.empty()) {
+    options.run_dir = daemon.run_dir();
+    set_environment(options, libraries);
+    show_devices(options);
+    return run_and_wait(options.program);
+  }
+  std::fprintf(stderr, "uroce-run: %s\n", problem.c_str());
+  return 1;
+}
+
 }  // namespace
 }  // namespace uroce::run
 
 int main(int argc, char** argv) {
   using namespace uroce::run;
-  const Options options = parse_options(argc, argv);
+  Options options = parse_options(argc, argv);
   const std::string libraries = library_dir();
   if (options.print_libdir) {
     std::printf("%s\n", libraries.c_str());
     return 0;
   }
+  if (options.own) return run_with_own_daemon(options, libraries);
   check_daemons(options);
   set_environment(options, libraries);
   show_devices(options);

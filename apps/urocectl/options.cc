@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "abi/control.h"
+#include "platform/run_dir.h"
 
 namespace uroce::ctl {
 namespace {
@@ -35,7 +35,8 @@ constexpr char kHelp[] =
 
   -d, --device NAME   only this daemon; repeat for several (default: all running)
   --json              show, stat, fault and link as JSON, an object from name to answer
-  --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else )" UROCE_DEFAULT_RUN_DIR R"()
+  --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else $XDG_RUNTIME_DIR/uroce or
+                      /tmp/uroce-UID if the user's own daemons listen there, else )" UROCE_SYSTEM_RUN_DIR R"()
   --watch             repeat
   --interval S        seconds between two rounds of --watch (default: 1)
   --version           print the version
@@ -106,8 +107,7 @@ Options parse_options(int argc, char** argv) {
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
   Options options;
-  const char* from_env = std::getenv("UROCE_RUN_DIR");
-  options.run_dir = from_env != nullptr && *from_env != 0 ? from_env : UROCE_DEFAULT_RUN_DIR;
+  options.run_dir = client_run_dir();
   int option = 0;
   while ((option = getopt_long(argc, argv, ":d:h", long_options, nullptr)) != -1) {
     switch (option) {

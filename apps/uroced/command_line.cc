@@ -3,6 +3,7 @@
 #include <set>
 
 #include "apps/uroced/settings.h"
+#include "platform/run_dir.h"
 
 namespace uroce::daemon {
 namespace {
@@ -65,9 +66,7 @@ std::string split(std::span<char* const> arguments, std::vector<Given>& given, s
 }  // namespace
 
 std::string parse_command_line(std::span<char* const> arguments, CommandLine& out) {
-  if (const char* run_dir = std::getenv("UROCE_RUN_DIR"); run_dir != nullptr && *run_dir != '\0') {
-    out.settings.config.run_dir = run_dir;
-  }
+  out.settings.config.run_dir = daemon_run_dir();
   std::vector<Given> given;
   std::string config;
   if (std::string error = split(arguments, given, config, out); !error.empty()) return error;

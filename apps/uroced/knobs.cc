@@ -156,7 +156,9 @@ const std::array kKnobs{
            return allowed.empty() ? allowed : "0, or " + allowed;
          },
          [](const Settings& s) -> Values { return {std::to_string(s.config.mtu)}; }},
-    Knob{"run-dir", "DIR", "run_dir", false, "folder of sockets, locks and the sysfs-like tree",
+    Knob{"run-dir", "DIR", "run_dir", false,
+         "folder of sockets, locks and the sysfs-like tree; of other users than root: $XDG_RUNTIME_DIR/uroce, or "
+         "/tmp/uroce-UID",
          [](Settings& s, std::string_view text) -> std::string {
            if (text.empty()) return "a folder";
            s.config.run_dir = text;

@@ -6,7 +6,6 @@
 
 #include "abi/segment.h"
 
-#define UROCE_DEFAULT_RUN_DIR "/run/uroce"
 #define UROCE_MAX_MESSAGE 4096u
 #define UROCE_MAX_MESSAGE_FDS 32u
 

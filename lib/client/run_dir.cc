@@ -10,8 +10,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "abi/control.h"
 #include "client/system.h"
+#include "platform/run_dir.h"
 
 namespace uroce::client {
 namespace {
@@ -54,10 +54,7 @@ std::vector<std::string> candidates() {
 
 }  // namespace
 
-std::string run_dir() {
-  const char* dir = secure_getenv("UROCE_RUN_DIR");
-  return dir != nullptr && *dir != '\0' ? dir : UROCE_DEFAULT_RUN_DIR;
-}
+std::string run_dir() { return client_run_dir(); }
 
 std::string socket_path(const std::string& device) { return run_dir() + "/" + device + ".sock"; }
 

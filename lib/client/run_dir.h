@@ -6,7 +6,7 @@
 
 namespace uroce::client {
 
-/// The environment variable UROCE_RUN_DIR, or the default (UROCE_DEFAULT_RUN_DIR).
+/// The environment variable UROCE_RUN_DIR, or the default (platform/run_dir.h).
 std::string run_dir();
 std::string socket_path(const std::string& device);
 

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 
+#include "platform/run_dir.h"
 #include "platform/unique_fd.h"
 
 namespace uroce::daemon {
@@ -36,7 +37,8 @@ absl::Status check(const std::string& path) {
 absl::Status make_run_dir(const std::string& path) {
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string part = path.substr(0, slash);
-    if (::mkdir(part.c_str(), 0755) != 0 && errno != EEXIST) {
+    const mode_t mode = part == own_run_dir() ? 0700 : 0755;
+    if (::mkdir(part.c_str(), mode) != 0 && errno != EEXIST) {
       return absl::ErrnoToStatus(
           errno, "can't make the run directory " + part + ": start as root, or give another with --run-dir");
     }

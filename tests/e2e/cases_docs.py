@@ -31,6 +31,7 @@ set -x
 CODA = r'''
 for job in "${jobs[@]}"; do wait "$job"; done
 '''
+QUOTED = re.compile(r"'[^']*'")
 BACKGROUND = re.compile(r'(?<![&>])&(?![&>])')
 
 
@@ -38,7 +39,7 @@ def script(document):
     lines = []
     for line in commands(document).split('\n'):
         lines.append(line)
-        if BACKGROUND.search(line.split('#', 1)[0]):
+        if BACKGROUND.search(QUOTED.sub('', line).split('#', 1)[0]):
             lines.append('{ settle $!; } 2>/dev/null')
     return PRELUDE + '\n'.join(lines) + CODA
 

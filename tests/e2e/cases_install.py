@@ -40,7 +40,7 @@ def check_files(prefix):
     if any(library.is_symlink() for library in libraries):
         raise Failure('the installed libraries are links')
     unit = (prefix / EXPECTED[0]).read_text()
-    if f'ExecStart=/usr/local/bin/uroced --name %i --config /usr/local/etc/uroce/%i.toml' not in unit:
+    if 'ExecStart=/usr/local/bin/uroced --name %i --config /usr/local/etc/uroce/%i.toml --run-dir %t/uroce' not in unit:
         raise Failure('the unit starts another program:\n' + unit)
 
 

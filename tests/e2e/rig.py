@@ -192,10 +192,12 @@ class Rig:
         return process
 
     def public_apps(self):
-        """uroce-run and its libraries where every user can read them: the checkout may lie in a private home."""
+        """The programs and libraries where every user can read them: the checkout may lie in a private home."""
         place = self.dir / 'apps'
-        shutil.copytree(self.apps / 'lib', place / 'lib')
-        shutil.copy2(self.apps / 'uroce-run', place)
+        if not place.exists():
+            shutil.copytree(self.apps / 'lib', place / 'lib')
+            for program in ('uroced', 'uroce-run', 'urocectl'):
+                shutil.copy2(self.apps / program, place)
         return place
 
     def run(self, device, args, timeout=20, expect=0):

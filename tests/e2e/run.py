@@ -21,6 +21,7 @@ from cases_examples import example_cases  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_install import install_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
+from cases_own import own_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
 from cases_quickstart import quickstart_cases  # noqa: E402
@@ -52,6 +53,7 @@ def groups(long, build):
         Group('first', None, quickstart_cases(build), True),
         Group('docs', None, docs_cases(), True),
         Group('install', None, install_cases(), True),
+        Group('own', None, own_cases(), True),
         Group('security', None, security_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),

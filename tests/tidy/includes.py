@@ -27,7 +27,7 @@ ALLOWED = {
     'lib/admin': CONTROL | {'control', 'cm_service'},
     'lib/daemon': CONTROL | {'control', 'cm_service', 'admin'},
     'lib/page_sharing': {'base'},
-    'lib/client': {'abi', 'base', 'queue', 'platform/clock.h'},
+    'lib/client': {'abi', 'base', 'queue', 'platform/clock.h', 'platform/run_dir.h'},
     'drivers/packet': {'net', 'base', 'wire', 'platform/clock.h'},
     'drivers/verbs': {'client', 'page_sharing', 'abi', 'base', 'queue', 'platform/clock.h'},
     'drivers/rdmacm': {'client', 'abi', 'base', 'queue'},
