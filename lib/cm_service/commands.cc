@@ -232,8 +232,7 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   if (is_any(request.destination)) return EINVAL;
   if (const int status = bind_towards(*id, request.source, destination)) return status;
   const NeighbourKey neighbour{destination, vlan_of(address_of(id->source))};
-  wire::Mac ignored;
-  const net::Resolution resolution = link_.resolve(neighbour, ignored);
+  const net::Resolution resolution = link_.resolve(neighbour).resolution;
   if (resolution == net::Resolution::kNoRoute) return ENETUNREACH;
   id->destination = request.destination;
   std::memcpy(id->path.gid, destination.bytes.data(), 16);
@@ -241,7 +240,7 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
     case net::Resolution::kPending:
       id->state = CmIdState::kResolving;
       id->resolving = link_.wait_for(neighbour, now + Nanos{request.timeout_ms} * kMillisecond,
-                                     [this, id](net::Resolution result) { on_resolved(*id, result); });
+                                     [this, id](const Neighbour& found) { on_resolved(*id, found.resolution); });
       break;
     case net::Resolution::kResolved:
       if (!report(*id, kAddrResolved)) return ENOBUFS;

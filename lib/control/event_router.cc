@@ -43,6 +43,7 @@ EventRouter::Targets& EventRouter::targets_of(proto::AsyncEvent type) {
 
 void EventRouter::deliver(std::span<const proto::Event> events) {
   for (const proto::Event& event : events) {
+    if (event.type == proto::AsyncEvent::kDatagramsSent) continue;  // for the daemon
     const auto [first, end] = targets_of(event.type).equal_range(event.object);
     for (auto it = first; it != end; ++it) {
       // The object may have been destroyed since, and its number given to another session.

@@ -102,11 +102,10 @@ void LinkControl::leave_group(uid_t user, const wire::Address& group) {
   state_.link_worker().call(worker_commands::LeaveGroup{group});
 }
 
-net::Resolution LinkControl::resolve(const NeighbourKey& key, wire::Mac& mac) {
+Neighbour LinkControl::resolve(const NeighbourKey& key) {
   worker_commands::ResolveNeighbour resolve{key.destination, key.vlan};
   state_.link_worker().call(resolve);
-  mac = resolve.mac;
-  return resolve.resolution;
+  return {resolve.resolution, resolve.mac};
 }
 
 NeighbourWaiters::Id LinkControl::wait_for(const NeighbourKey& key, Nanos deadline, NeighbourWaiters::Done done) {

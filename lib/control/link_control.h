@@ -40,8 +40,8 @@ class LinkControl {
   bool join_group(uid_t user, const wire::Address& group);
   void leave_group(uid_t user, const wire::Address& group);
 
-  /// The link-layer address of the next hop to the destination. On kPending the link stack has sent a request.
-  net::Resolution resolve(const NeighbourKey& key, wire::Mac& mac);
+  /// The next hop to the destination. On kPending the link stack has sent a request.
+  Neighbour resolve(const NeighbourKey& key);
   /// After kPending: `done` is called once, when the outcome is known or the deadline has passed.
   NeighbourWaiters::Id wait_for(const NeighbourKey& key, Nanos deadline, NeighbourWaiters::Done done);
   void cancel(NeighbourWaiters::Id waiter) { waiters_.cancel(waiter); }

@@ -26,21 +26,21 @@ std::vector<NeighbourKey> NeighbourWaiters::keys() const {
   return keys;
 }
 
-void NeighbourWaiters::complete(const std::map<NeighbourKey, net::Resolution>& results, Nanos now) {
-  std::vector<std::pair<Id, net::Resolution>> finished;
+void NeighbourWaiters::complete(const std::map<NeighbourKey, Neighbour>& results, Nanos now) {
+  std::map<Id, Neighbour> finished;  // in the order in which they began to wait
   for (const auto& [id, waiter] : waiters_) {
     const auto result = results.find(waiter.key);
-    const net::Resolution resolution = result != results.end() ? result->second : net::Resolution::kPending;
-    if (resolution != net::Resolution::kPending || now >= waiter.deadline) finished.emplace_back(id, resolution);
+    const Neighbour neighbour =
+        result != results.end() ? result->second : Neighbour{net::Resolution::kPending, wire::Mac{}};
+    if (neighbour.resolution != net::Resolution::kPending || now >= waiter.deadline) finished[id] = neighbour;
   }
-  std::ranges::sort(finished);  // in the order in which they began to wait
-  for (const auto& [id, resolution] : finished) {
+  for (const auto& [id, neighbour] : finished) {
     // An earlier completion may have cancelled this one.
     const auto waiter = waiters_.find(id);
     if (waiter == waiters_.end()) continue;
     const Done done = std::move(waiter->second.done);
     cancel(id);
-    done(resolution);
+    done(neighbour);
   }
 }
 

@@ -24,11 +24,17 @@ struct NeighbourKey {
   auto operator<=>(const NeighbourKey&) const = default;
 };
 
+/// What the link stack knows about it.
+struct Neighbour {
+  net::Resolution resolution{};
+  wire::Mac mac{};  ///< with kResolved: of the next hop
+};
+
 class NeighbourWaiters {
  public:
   using Id = std::uint64_t;  ///< never 0
   /// Gets kResolved, kFailed or kNoRoute; kPending: the deadline has passed.
-  using Done = std::function<void(net::Resolution)>;
+  using Done = std::function<void(const Neighbour&)>;
 
   Id add(const NeighbourKey& key, Nanos deadline, Done done);
   /// No effect if it is no longer waiting.
@@ -39,7 +45,7 @@ class NeighbourWaiters {
   std::vector<NeighbourKey> keys() const;
   Nanos next_deadline() const { return deadlines_.empty() ? kNever : deadlines_.begin()->first; }
   /// Completes the waiters of each key that is not pending, and those whose deadline has passed.
-  void complete(const std::map<NeighbourKey, net::Resolution>& results, Nanos now);
+  void complete(const std::map<NeighbourKey, Neighbour>& results, Nanos now);
 
  private:
   struct Waiter {

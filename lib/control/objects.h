@@ -164,6 +164,11 @@ struct QpObject {
     wire::Address address;
     Charge charge;
   };
+  /// A destroyed address handle that datagrams before index `end` of the send queue may use.
+  struct QueuedAh {
+    std::uint32_t handle = 0;
+    std::uint32_t end = 0;
+  };
 
   Charge charge;
   proto::QpType type{};
@@ -177,9 +182,10 @@ struct QpObject {
   PrivateBlock sq_shadow;
   BlockPool::Slot responder_resources;
   std::uint64_t cookie = 0;
-  uroce_qp_attr own_attr{};   ///< as the client last set it
-  bool connected = false;     ///< in RTR, RTS or SQD
-  std::vector<Group> groups;  ///< multicast groups that it is attached to
+  uroce_qp_attr own_attr{};          ///< as the client last set it
+  bool connected = false;            ///< in RTR, RTS or SQD
+  std::vector<Group> groups;         ///< multicast groups that it is attached to
+  std::vector<QueuedAh> queued_ahs;  ///< in the order of `end`
   SrqObject* srq = nullptr;
   XrcdObject* xrcd = nullptr;
   std::shared_ptr<XrcTarget> target;  ///< of an XRC target: owns the resources that other types own here
@@ -216,17 +222,10 @@ struct FlowObject {
 /// Its handle is its AhId.
 struct AhObject {
   Charge charge;
-  PdObject* pd = nullptr;
+  PdObject* pd = nullptr;  ///< nullptr: the client has destroyed the handle, and queued datagrams use it
   uroce_av av{};
   wire::PathAddress path;
-
-  /// Datagrams that were posted before DESTROY_AH and may use the handle.
-  struct LastUse {
-    std::uint32_t qp = 0;   ///< handle
-    std::uint32_t end = 0;  ///< index after the last send queue entry
-  };
-  std::vector<LastUse> last_uses;
-  Nanos retired_at = 0;  ///< 0: it is in use
+  std::uint32_t queued_uses = 0;  ///< QPs that keep it: QpObject::queued_ahs
 };
 
 /// Doorbell bits of one session at one worker.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -11,11 +12,23 @@
 
 namespace uroce::daemon {
 
+namespace commands {
+struct Call;
+}
+
+/// The rest of a command that needs a neighbour.
+struct NeighbourWait {
+  NeighbourKey neighbour;
+  /// The rest of the command: it fills the reply of the call, which has neither body nor descriptors, and returns 0
+  /// or an errno. kPending: no neighbour has answered in time.
+  std::function<int(commands::Call&, const Neighbour&)> resume;
+};
+
 /// The answer to a request.
 struct Reply {
-  int status = 0;                       ///< 0 or an errno; kParked: the request is executed again later
-  std::optional<NeighbourKey> awaited;  ///< with kParked: executed again once this neighbour is known
-  std::optional<Rejection> reason;      ///< where the status does not determine it
+  int status = 0;  ///< 0 or an errno; kPending: `wait` completes the command later
+  std::optional<NeighbourWait> wait;
+  std::optional<Rejection> reason;  ///< where the status does not determine it
   std::vector<std::byte> body;
   std::vector<UniqueFd> fds;
 
@@ -29,6 +42,6 @@ struct Reply {
     reason = why;
   }
 };
-inline constexpr int kParked = -1;
+inline constexpr int kPending = -1;
 
 }  // namespace uroce::daemon

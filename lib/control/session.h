@@ -86,22 +86,19 @@ struct Session {
   /// Whether the process that opened the session sent the request that is being executed. Another process that got
   /// the socket from it has neither its rights nor its memory.
   bool from_peer = true;
-  bool heard = false;  ///< a request was read from the socket
+  bool any_read = false;  ///< a request was read from the socket
 
-  /// A request that waits for a neighbour or a worker. No other is read from this session until it is answered.
+  /// A request that waits for a neighbour. No other is read from this session until it is answered.
   struct PendingRequest {
-    std::vector<std::byte> message;
-    Nanos deadline = 0;
-    NeighbourWaiters::Id waiter = 0;  ///< 0: it waits for a worker, and is executed again soon
-    bool from_peer = true;
+    uroce_request header;
+    NeighbourWaiters::Id waiter = 0;
   };
-  std::optional<PendingRequest> parked;
+  std::optional<PendingRequest> pending;
   /// A message whose descriptors did not fit into the daemon's table: the user's closer takes it out of the socket,
   /// and then it is refused with EMFILE.
   struct Discarded {
     uroce_request request;
     Nanos deadline = 0;
-    std::shared_ptr<std::atomic<bool>> done;
   };
   std::optional<Discarded> discarding;
   bool close_pending = false;  ///< to be closed at the end of the round

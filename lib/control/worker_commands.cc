@@ -37,7 +37,7 @@ void ResolveNeighbours::run(WorkerCore& worker) {
   for (const NeighbourKey& key : keys) {
     ResolveNeighbour one{key.destination, key.vlan};
     one.run(worker);
-    results[key] = one.resolution;
+    results[key] = {one.resolution, one.mac};
   }
 }
 

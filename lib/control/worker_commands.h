@@ -152,19 +152,23 @@ struct QueryQp {
   void run(WorkerCore& worker) { found = worker.transport().query(index, snapshot); }
 };
 
-/// How many of their posted work requests UD QPs have sent. Each worker fills the entries of its own QPs.
-struct QueryDatagrams {
-  static constexpr std::string_view kName = "query_datagrams";
+/// How many of their posted work requests UD QPs have sent; what is not sent yet is reported later
+/// (proto::Transport::report_sent()). Each worker fills the entries of its own QPs.
+struct ReportSent {
+  static constexpr std::string_view kName = "report_sent";
   struct Entry {
-    std::uint32_t handle = 0, worker = 0;
-    proto::QpIndex index;
+    QpObject* qp = nullptr;
     proto::SendProgress progress;
   };
   std::span<Entry> qps;
-  void describe(ArgumentText& text) const { text.add("count", qps.size()); }
+  void describe(ArgumentText& text) const {
+    text.add("count", qps.size());
+    if (!qps.empty()) text.add("first", qps.front().qp->qpn);
+  }
   void run(WorkerCore& worker) {
-    for (Entry& qp : qps) {
-      if (qp.worker == worker.config().index) qp.progress = worker.transport().datagrams(qp.index);
+    for (Entry& entry : qps) {
+      if (entry.qp->worker != worker.config().index) continue;
+      entry.progress = worker.transport().report_sent(entry.qp->index);
     }
   }
 };
@@ -214,7 +218,7 @@ struct ResolveNeighbour {
 struct ResolveNeighbours {
   static constexpr std::string_view kName = "resolve_neighbours";
   std::vector<NeighbourKey> keys;
-  std::map<NeighbourKey, net::Resolution> results;
+  std::map<NeighbourKey, Neighbour> results;
   void describe(ArgumentText& text) const { text.add("count", keys.size()); }
   void run(WorkerCore& worker);
 };

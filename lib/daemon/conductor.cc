@@ -85,38 +85,84 @@ Conductor::Conductor(const DaemonConfig& config, const net::DeviceInfo& device, 
                      memory::Table& memory, std::uint64_t seed)
     : state_(config, device, workers, memory, seed),
       link_(state_, events_, device.kernel_interface),
-      cm_(state_.port(), state_.quotas(), workers.gsi, link_, seed ^ 0x636d) {}
+      cm_(state_.port(), state_.quotas(), workers.gsi, link_, seed ^ 0x636d),
+      discarded_(std::make_shared<Channel<std::uint64_t>>(kMaxDiscards, ChannelReader::kSleepsOnFd)) {}
 
 Conductor::~Conductor() {
   while (!state_.sessions().empty()) close_session(*state_.sessions().begin()->second);
 }
 
-Reply Conductor::handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds) {
-  Reply reply;
-  const std::uint64_t unknown = session.unknown_handles;
+template <class Command>
+void Conductor::run_for(Session& session, Reply& reply, Command&& command) {
   const LogUser caused_by(session.peer.uid);
   state_.stall_watch().note_control(proto::mark_of_session(session.id));
   try {
-    execute(session, message, fds, reply);
+    command();
   } catch (const std::exception& error) {  // no memory, or no thread: the command may be half done
     log(LogLevel::kError, "a command of %s failed (%s); its session is closed", session.program.c_str(),
         error.what());
     reply.refuse(ENOMEM, Rejection::limit_reached);
     session.close_pending = true;
   }
-  let_go(session, std::move(fds), reply.status == 0);
   state_.stall_watch().note_control(0);
-  if (reply.status == 0 || reply.status == kParked) return reply;
+}
+
+void Conductor::close_refused(const Session& session, std::uint64_t unknown_before, Reply& reply) {
   reply.body.clear();
   // Chunks that the command added stay unannounced: the next response that allocates memory names them.
   reply.fds.clear();
   Rejection reason = reply.reason.value_or(rejection_of(reply.status));
-  if (reason == Rejection::bad_value && session.unknown_handles != unknown) reason = Rejection::unknown_handle;
+  if (reason == Rejection::bad_value && session.unknown_handles != unknown_before)
+    reason = Rejection::unknown_handle;
   state_.rejections().count(reason);
+}
+
+Reply Conductor::handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds) {
+  Reply reply;
+  const std::uint64_t unknown = session.unknown_handles;
+  run_for(session, reply, [&] { execute(session, message, fds, reply); });
+  close_attached(session, std::move(fds), reply.status == 0);
+  if (reply.status != 0 && reply.status != kPending) close_refused(session, unknown, reply);
   return reply;
 }
 
-void Conductor::let_go(Session& session, std::vector<UniqueFd> fds, bool used) {
+void Conductor::answer_later(Session& session, const uroce_request& request, NeighbourWait wait) {
+  const NeighbourKey key = wait.neighbour;
+  const NeighbourWaiters::Id waiter = link_.wait_for(
+      key, monotonic_now() + kPendingLimit,
+      [this, &session, wait = std::move(wait)](const Neighbour& found) { resume(session, wait, found); });
+  session.pending = Session::PendingRequest{request, waiter};
+  watch(session.socket.get(), tag_of(session.id, false), false);
+}
+
+void Conductor::resume(Session& session, const NeighbourWait& wait, const Neighbour& neighbour) {
+  const uroce_request request = std::exchange(session.pending, std::nullopt)->header;
+  Reply reply;
+  std::vector<UniqueFd> no_fds;
+  const std::uint64_t unknown = session.unknown_handles;
+  run_for(session, reply, [&] {
+    commands::Call call{state_, events_, link_, session, {}, no_fds, reply};
+    reply.status = wait.resume(call, neighbour);
+  });
+  if (reply.status != 0) close_refused(session, unknown, reply);
+  watch(session.socket.get(), tag_of(session.id, false), true);
+  if (!answer(session, request, reply)) session.close_pending = true;
+}
+
+void Conductor::take_worker_events() {
+  const std::vector<proto::Event> events = state_.workers().events.take();
+  for (const proto::Event& event : events) {
+    if (event.type != proto::AsyncEvent::kDatagramsSent) continue;
+    Session* const session = state_.session(event.owner);
+    if (session == nullptr) continue;
+    for (const auto& [handle, qp] : session->qps) {
+      if (qp->qpn.value == event.object) commands::release_sent_handles(state_, *session, *qp);
+    }
+  }
+  events_.deliver(events);
+}
+
+void Conductor::close_attached(Session& session, std::vector<UniqueFd> fds, bool used) {
   // The mapping of a memory file that a command has used keeps its pages, so closing it here frees nothing.
   if (used) std::erase_if(fds, [](const UniqueFd& file) { return !file.valid() || is_memory_file(file.get()); });
   if (fds.empty()) return;
@@ -155,9 +201,7 @@ void Conductor::close_session(Session& session) {
   const LogUser caused_by(session.peer.uid);
   cm_.release(session, monotonic_now());
   commands::release_all(state_, events_, link_, session);
-  if (session.parked && session.parked->waiter == 0) --retrying_;
-  if (session.discarding) --retrying_;
-  if (session.parked) link_.cancel(session.parked->waiter);
+  if (session.pending) link_.cancel(session.pending->waiter);
   log(LogLevel::kDebug, "session %llu (%s, process %d) is closed", static_cast<unsigned long long>(session.id),
       session.program.c_str(), static_cast<int>(session.peer.pid));
   state_.stall_watch().remove(proto::mark_of_session(session.id), session.id);

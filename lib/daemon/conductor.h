@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,8 +43,14 @@ class Conductor {
   Session* open_session(Peer peer, UniqueFd socket) {
     return state_.open_session(std::move(peer), std::move(socket));
   }
-  /// Executes one message: header and body of a request. The reply's status is kParked when the answer must wait.
+  /// Executes one message: header and body of a request. The reply's status is kPending if the command waits for a
+  /// neighbour; answer_later() then completes it.
   Reply handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds);
+  /// Completes a pending command when its neighbour is known or does not answer, and sends the reply on the
+  /// session's socket. Until then no other request is read from the session.
+  void answer_later(Session& session, const uroce_request& request, NeighbourWait wait);
+  /// Handles the events that the workers have reported.
+  void take_worker_events();
   void close_session(Session& session);
 
   ControlState& state() { return state_; }
@@ -56,22 +61,33 @@ class Conductor {
   AdminContext admin() { return {state_, link_, cm_}; }
 
  private:
+  static constexpr Nanos kPendingLimit = 5 * kSecond;  ///< for a neighbour, or for discarding a message
+  static constexpr std::size_t kMaxDiscards = 1u << 16;
+  // Tags of epoll events: the listener, the descriptors of workers and closers, a session (its socket or its
+  // process).
+  static constexpr std::uint64_t kListenerTag = 0, kWorkersTag = 1, kGsiTag = 2, kNeighboursTag = 3,
+                                 kDiscardedTag = 4, kFirstSessionTag = 5;
+  static constexpr std::uint64_t tag_of(std::uint64_t session, bool process) {
+    return kFirstSessionTag + session * 2 + static_cast<std::uint64_t>(process);
+  }
+
   /// Closes the descriptors of a message. `used`: by a command that succeeded.
-  void let_go(Session& session, std::vector<UniqueFd> fds, bool used);
+  void close_attached(Session& session, std::vector<UniqueFd> fds, bool used);
+  /// Runs a command or the rest of one, with the session as the cause of what it logs and of the time it takes.
+  template <class Command>
+  void run_for(Session& session, Reply& reply, Command&& command);
   void execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd>& fds, Reply& reply);
+  /// Counts a refused request, and empties its reply.
+  void close_refused(const Session& session, std::uint64_t unknown_before, Reply& reply);
   void accept_all();
   Session* serve_event(const epoll_event& event);
   void serve_events(std::span<const epoll_event> events);
   void read_session(Session& session);
   /// Refuses a request whose descriptors do not fit into the daemon's table, as soon as it is out of the socket.
   void discard(Session& session, const uroce_request& request);
-  void finish_discard(Session& session);
+  void finish_discards();
   bool answer(Session& session, const uroce_request& request, Reply& reply);
-  /// Keeps the request until the event that it waits for. Until then no other is read from the session.
-  void park(Session& session, std::vector<std::byte> message, const Reply& reply, Nanos deadline);
-  /// Executes a parked request again: it is answered, or parked until its deadline.
-  void resume(Session& session);
-  void retry_parked();
+  void resume(Session& session, const NeighbourWait& wait, const Neighbour& neighbour);
   void heartbeat(Nanos now, PollerCensus* census);
   /// Calls DaemonConfig::on_alive when it is due and the workers have run.
   void check_alive(Nanos now);
@@ -85,8 +101,7 @@ class Conductor {
   LinkControl link_;
   CmService cm_;
   UniqueFd epoll_, listener_;
-  std::size_t retrying_ = 0;           ///< parked requests that wait for a worker, and messages that are discarded
-  std::deque<std::uint64_t> retries_;  ///< their sessions, in turn; sessions that have ended are skipped
+  std::shared_ptr<Channel<std::uint64_t>> discarded_;  ///< sessions whose message a closer has discarded
   Nanos next_heartbeat_ = 0, next_link_check_ = 0;
   bool accept_paused_ = false;
   std::vector<std::unique_ptr<Mailbox::Entry>> pings_;  ///< by worker, of check_alive()

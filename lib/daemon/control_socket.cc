@@ -35,15 +35,7 @@ constexpr Nanos kHeartbeat = 100 * kMillisecond;
 // While clients are connected: the workers' poll policy depends on how many threads of other daemons poll.
 constexpr Nanos kActiveHeartbeat = 10 * kMillisecond;
 constexpr Nanos kLinkCheck = 500 * kMillisecond;
-constexpr Nanos kParkedRetry = kMillisecond;
-constexpr Nanos kParkedLimit = 5 * kSecond;
-constexpr Nanos kGreetingLimit = 10 * kSecond;  ///< without a request, before HELLO
-
-// Tags of epoll events: the listener, the workers' event descriptors, a session (its socket or its process).
-constexpr std::uint64_t kListenerTag = 0, kWorkersTag = 1, kGsiTag = 2, kNeighboursTag = 3, kFirstSessionTag = 4;
-constexpr std::uint64_t tag_of(std::uint64_t session, bool process) {
-  return kFirstSessionTag + session * 2 + static_cast<std::uint64_t>(process);
-}
+constexpr Nanos kHelloLimit = 10 * kSecond;  ///< without a request, before HELLO
 
 Peer peer_of(int socket) {
   Peer peer;
@@ -208,6 +200,7 @@ absl::Status Conductor::listen(const std::string& path) {
   watch(state_.workers().events.fd(), kWorkersTag, true);
   watch(state_.workers().gsi.fd(), kGsiTag, true);
   watch(state_.workers().neighbours.fd(), kNeighboursTag, true);
+  watch(discarded_->fd(), kDiscardedTag, true);
   return absl::OkStatus();
 }
 
@@ -250,7 +243,7 @@ void Conductor::read_session(Session& session) {
   if (in.nothing) return;
   const bool whole = in.message.size() >= sizeof(uroce_request) && !in.too_long;
   if (in.closed || !whole) {
-    let_go(session, std::move(in.fds), false);
+    close_attached(session, std::move(in.fds), false);
     session.close_pending = true;
     if (in.closed) return;
     state_.rejections().count(Rejection::malformed);
@@ -261,46 +254,14 @@ void Conductor::read_session(Session& session) {
   uroce_request request;
   std::memcpy(&request, in.message.data(), sizeof(request));
   if (in.no_room) {
-    let_go(session, std::move(in.fds), false);
+    close_attached(session, std::move(in.fds), false);
     return discard(session, request);
   }
   // A request that was sent between accept4() and SO_PASSCRED comes without its sender. Only the first one can be.
-  const bool first = !std::exchange(session.heard, true);
+  const bool first = !std::exchange(session.any_read, true);
   session.from_peer = in.sender == session.peer.pid || (in.sender == 0 && first);
   Reply reply = handle(session, in.message, std::move(in.fds));
-  if (reply.status == kParked) {
-    return park(session, std::move(in.message), reply, monotonic_now() + kParkedLimit);
-  }
-  if (!answer(session, request, reply)) session.close_pending = true;
-}
-
-void Conductor::park(Session& session, std::vector<std::byte> message, const Reply& reply, Nanos deadline) {
-  NeighbourWaiters::Id waiter = 0;
-  if (reply.awaited) {
-    waiter = link_.wait_for(*reply.awaited, deadline, [this, &session](net::Resolution) { resume(session); });
-  } else {
-    ++retrying_;
-    retries_.push_back(session.id);
-  }
-  session.parked = Session::PendingRequest{std::move(message), deadline, waiter, session.from_peer};
-  watch(session.socket.get(), tag_of(session.id, false), false);
-}
-
-void Conductor::resume(Session& session) {
-  Session::PendingRequest pending = *std::exchange(session.parked, std::nullopt);
-  if (pending.waiter == 0) --retrying_;
-  uroce_request request;
-  std::memcpy(&request, pending.message.data(), sizeof(request));
-  session.from_peer = pending.from_peer;
-  Reply reply = handle(session, pending.message, {});
-  if (reply.status == kParked && monotonic_now() < pending.deadline) {
-    return park(session, std::move(pending.message), reply, pending.deadline);
-  }
-  if (reply.status == kParked) {
-    reply.status = ETIMEDOUT;
-    state_.rejections().count(rejection_of(reply.status));
-  }
-  watch(session.socket.get(), tag_of(session.id, false), true);
+  if (reply.status == kPending) return answer_later(session, request, std::move(*reply.wait));
   if (!answer(session, request, reply)) session.close_pending = true;
 }
 
@@ -309,42 +270,23 @@ void Conductor::discard(Session& session, const uroce_request& request) {
   log(LogLevel::kWarning,
       "no file descriptor is free for a request of %s, which is refused; raise the limit of open files (ulimit -n)",
       session.program.c_str());
-  auto done = std::make_shared<std::atomic<bool>>(false);
-  session.discarding = Session::Discarded{request, monotonic_now() + kParkedLimit, done};
-  ++retrying_;
-  retries_.push_back(session.id);
+  session.discarding = Session::Discarded{request, monotonic_now() + kPendingLimit};
   watch(session.socket.get(), tag_of(session.id, false), false);
-  session.stall_budget->closer().discard_message(session.socket.get(), std::move(done));
+  session.stall_budget->closer().discard_message(session.socket.get(),
+                                                 [channel = discarded_, id = session.id] { channel->put(id); });
 }
 
-void Conductor::finish_discard(Session& session) {
-  const bool done = session.discarding->done->load(std::memory_order_acquire);
-  if (!done && monotonic_now() < session.discarding->deadline) {
-    retries_.push_back(session.id);
-    return;
-  }
-  const uroce_request request = session.discarding->request;
-  session.discarding.reset();
-  --retrying_;
-  Reply reply;
-  reply.refuse(EMFILE, Rejection::limit_reached);
-  state_.rejections().count(Rejection::limit_reached);
-  if (done) watch(session.socket.get(), tag_of(session.id, false), true);
-  if (!done || !answer(session, request, reply)) session.close_pending = true;
-}
-
-// A retry may ask all workers, so a few are made at a time.
-void Conductor::retry_parked() {
-  constexpr std::size_t kRetries = 32;
-  for (std::size_t tries = std::min(retries_.size(), kRetries); tries != 0; --tries) {
-    Session* const session = state_.session(retries_.front());
-    retries_.pop_front();
-    if (session == nullptr) continue;
-    if (session->discarding) {
-      finish_discard(*session);
-    } else if (session->parked && session->parked->waiter == 0) {
-      resume(*session);
-    }
+void Conductor::finish_discards() {
+  for (const std::uint64_t id : discarded_->take()) {
+    Session* const session = state_.session(id);
+    if (session == nullptr || !session->discarding) continue;
+    const uroce_request request = session->discarding->request;
+    session->discarding.reset();
+    Reply reply;
+    reply.refuse(EMFILE, Rejection::limit_reached);
+    state_.rejections().count(Rejection::limit_reached);
+    watch(session->socket.get(), tag_of(id, false), true);
+    if (!answer(*session, request, reply)) session->close_pending = true;
   }
 }
 
@@ -402,9 +344,10 @@ void Conductor::heartbeat(Nanos now, PollerCensus* census) {
   next_heartbeat_ = now + (active != 0 ? kActiveHeartbeat : kHeartbeat);
   const bool few = publish_pollers(active, census);
   for (auto& [id, session] : state_.sessions()) {
+    if (session->discarding && now >= session->discarding->deadline) session->close_pending = true;
     if (session->header == nullptr) {
       // Such a connection is made for one request: urocectl's, or the list of devices.
-      session->close_pending = session->close_pending || now - session->idle_since > kGreetingLimit;
+      session->close_pending = session->close_pending || now - session->idle_since > kHelloLimit;
       continue;
     }
     std::atomic_ref(session->header->heartbeat_ns).store(now, std::memory_order_relaxed);
@@ -424,7 +367,7 @@ void Conductor::check_alive(Nanos now) {
   const DaemonConfig& config = state_.config();
   if (!config.on_alive || now < next_alive_) return;
   for (const auto& ping : pings_) {
-    if (ping->done.load(std::memory_order_acquire) == 0) return;
+    if (!ping->done.load(std::memory_order_acquire)) return;
   }
   if (!pings_.empty()) {
     config.on_alive();
@@ -435,7 +378,7 @@ void Conductor::check_alive(Nanos now) {
   for (std::uint32_t i = 0; i < state_.worker_count(); ++i) {
     if (first) pings_.push_back(std::make_unique<Mailbox::Entry>(WorkerCommandRef(command)));
     pings_[i]->traced = false;
-    pings_[i]->done.store(0, std::memory_order_relaxed);
+    pings_[i]->done.store(false, std::memory_order_relaxed);
     state_.worker(i).post(*pings_[i]);
     state_.worker(i).wake();
   }
@@ -447,14 +390,12 @@ void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
   while (!stop.load(std::memory_order_relaxed)) {
     const Nanos now = monotonic_now();
     if (now >= next_heartbeat_) heartbeat(now, census);
-    if (retrying_ != 0) retry_parked();
     if (now >= link_.next_neighbour_deadline()) link_.check_neighbours(now);
     close_pending_sessions();
     if (state_.take_pollers_changed()) next_heartbeat_ = now;
     if (now >= cm_.next_timeout()) cm_.step(now);
     Nanos limit = std::min({next_heartbeat_, cm_.next_timeout(), link_.next_neighbour_deadline()});
     limit = limit > now ? limit - now : 0;
-    if (retrying_ != 0) limit = std::min(limit, kParkedRetry);
     epoll_event events[512];
     const int n = ::epoll_wait(epoll_.get(), events, std::size(events),
                                static_cast<int>((limit + kMillisecond - 1) / kMillisecond));
@@ -468,11 +409,13 @@ Session* Conductor::serve_event(const epoll_event& event) {
   if (tag == kListenerTag) {
     accept_all();
   } else if (tag == kWorkersTag) {
-    events_.deliver(state_.workers().events.take());
+    take_worker_events();
   } else if (tag == kGsiTag) {
     cm_.step(monotonic_now());
   } else if (tag == kNeighboursTag) {
     link_.check_neighbours(monotonic_now());
+  } else if (tag == kDiscardedTag) {
+    finish_discards();
   } else if (Session* session = state_.session((tag - kFirstSessionTag) / 2)) {
     const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
     const bool hung_up = (event.events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;

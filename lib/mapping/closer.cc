@@ -22,7 +22,7 @@ constexpr auto kLinger = std::chrono::milliseconds(200);
 struct Item {
   UniqueFd file;
   int socket = -1;
-  std::shared_ptr<std::atomic<bool>> done;
+  std::function<void()> done;
 };
 
 void finish(Item& item) {
@@ -30,7 +30,11 @@ void finish(Item& item) {
     // Without room for descriptors: the kernel closes those of the message on this thread.
     msghdr nothing{};
     static_cast<void>(::recvmsg(item.socket, &nothing, MSG_DONTWAIT));
-    item.done->store(true, std::memory_order_release);
+    try {
+      item.done();
+    } catch (const std::exception&) {
+      log(LogLevel::kError, "no memory is free: the session of a discarded message is closed");
+    }
   }
   item = {};
 }
@@ -99,7 +103,7 @@ void Closer::close(std::vector<UniqueFd> files) noexcept {
   retry();
 }
 
-void Closer::discard_message(int socket, std::shared_ptr<std::atomic<bool>> done) noexcept {
+void Closer::discard_message(int socket, std::function<void()> done) noexcept {
   {
     const std::lock_guard lock(work_->mutex);
     try {

@@ -2,13 +2,13 @@
 // socket with SO_LINGER, a FUSE file, a Unix socket with such descriptors in flight).
 //
 // Descriptors are closed one after the other, so that a user blocks one thread and no other user's descriptors.
-// What a user's clients hand over while the backlog is full costs them their session (Conductor::handle()).
+// While the backlog is full, a client that sends a descriptor loses its session (Conductor::handle()).
 //
 // Call contract. Any thread; no function waits or throws.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -27,9 +27,9 @@ class Closer {
 
   void close(std::vector<UniqueFd> files) noexcept;
   void close(UniqueFd file) noexcept;
-  /// Takes the oldest message, with its descriptors, out of a Unix socket that stays open until then. `*done`
-  /// becomes true afterwards.
-  void discard_message(int socket, std::shared_ptr<std::atomic<bool>> done) noexcept;
+  /// Takes the oldest message, with its descriptors, out of a Unix socket that stays open until then. Then calls
+  /// `done` on the closer's thread.
+  void discard_message(int socket, std::function<void()> done) noexcept;
   /// Starts the thread if it could not be started before.
   void retry() noexcept;
 

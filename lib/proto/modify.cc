@@ -124,6 +124,7 @@ void set_datagram_mtu(Qp& qp) {
 
 void reset(Context& context, Qp& qp) {
   detach(context, qp);
+  report_flushed(context, qp);
   const Qp old = qp;
   qp = Qp{};
   qp.common.type = old.common.type;

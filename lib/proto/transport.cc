@@ -195,8 +195,18 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
 
 SendProgress Transport::datagrams(QpIndex index) const {
   const Qp* const qp = impl_->find(index);
-  if (qp == nullptr || qp->common.type != QpType::kUd || qp->common.state != QpState::kRts) return {};
+  if (qp == nullptr || qp->common.type != QpType::kUd) return {};
+  if (qp->common.state != QpState::kRts && qp->common.state != QpState::kSqd) return {};
   return {qp->requester.cursor, qp->requester.fetched + qp->requester.ring.available()};
+}
+
+SendProgress Transport::report_sent(QpIndex index) {
+  const SendProgress progress = datagrams(index);
+  Qp* const qp = impl_->find(index);
+  if (progress.all_sent() || qp->requester.report_sent) return progress;
+  qp->requester.report_sent = true;
+  qp->report_sent_at = progress.posted;
+  return progress;
 }
 
 void Transport::destroy(QpIndex index, Nanos now) {

@@ -70,8 +70,11 @@ class Transport {
   /// vol. 1, 10.3.1).
   ModifyVerdict modify(QpIndex qp, const QpAttr& attr, std::uint32_t mask, Nanos now);
   bool query(QpIndex qp, QpSnapshot& out) const;
-  /// How far a UD QP's send queue has been sent. Everything, if there is no such QP or it cannot send now.
+  /// How far a UD QP's send queue has been sent. Everything, if there is no such QP or its WQEs will be flushed.
   SendProgress datagrams(QpIndex qp) const;
+  /// As datagrams(). If not everything is sent, kDatagramsSent is raised once what is posted now has been sent or
+  /// flushed; a report that was requested before and is outstanding comes first, and replaces this one.
+  SendProgress report_sent(QpIndex qp);
   /// Requests that it executed are acknowledged again for some time (proto/rc/destroyed_qps.h).
   void destroy(QpIndex qp, Nanos now);
 

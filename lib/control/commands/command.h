@@ -1,11 +1,12 @@
 // One function for each control command (abi/control.h); one file for each group. They return 0, an errno
-// or kParked, and fill the reply. The request is in `body`: each command copies it once, checks the copy, and uses
+// or kPending, and fill the reply. The request is in `body`: each command copies it once, checks the copy, and uses
 // only the copy.
 #pragma once
 
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -92,8 +93,16 @@ int create_counters(Call& call);
 int destroy_counters(Call& call);
 int read_counters(Call& call);
 
-/// Path of an address vector. 0, EINVAL, ETIMEDOUT, EHOSTUNREACH, or kParked while the neighbour is being resolved.
-int resolve_path(Call& call, const uroce_av& av, wire::PathAddress& out);
+/// Calls `use` with the path of the address vector: now, or, if the neighbour's address is not known yet
+/// (kPending), when it is. Other requests may run in between, so `use` looks its objects up itself. Returns what
+/// `use` returns, or EINVAL, ETIMEDOUT, EHOSTUNREACH.
+using PathUser = std::function<int(Call&, const wire::PathAddress&)>;
+int with_path(Call& call, const uroce_av& av, PathUser use);
+
+/// Removes the destroyed address handles that a QP kept for datagrams which it has now sent or flushed.
+void release_sent_handles(ControlState& state, Session& session, QpObject& qp);
+/// The QP is destroyed: removes all handles that it kept.
+void forget_queued_handles(ControlState& state, Session& session, QpObject& qp);
 
 /// An XRC target QP of the session's tenant in the domain, with no users yet. 0 or ENOMEM.
 int make_xrc_target(ControlState& state, const Session& session, std::shared_ptr<XrcDomain> domain,

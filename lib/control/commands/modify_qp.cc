@@ -104,14 +104,28 @@ int refuse(const Session& session, const QpObject& qp, const char* what, int err
   return error;
 }
 
-int resolve_for(Call& call, const QpObject& qp, const uroce_modify_qp_request& request, proto::QpAttr& attr) {
-  // UD packets take their path from address handles; check_modify() refuses a path for UD QPs.
-  if ((request.mask & proto::kAttrAv) == 0 || qp.type == proto::QpType::kUd) return 0;
-  if (const int status = resolve_path(call, request.attr.av, attr.path)) return status;
-  const bool renamed = (request.mask & proto::kAttrDestQpn) != 0;
-  const Qpn remote{renamed ? request.attr.dest_qpn : qp.attr().dest_qpn};
-  attr.path.source_port = wire::source_port(attr.path.flow_label, qp.qpn, remote);
+/// `attr.path` is set if the mask has kAttrAv.
+int apply(Call& call, const uroce_modify_qp_request& request, const proto::QpAttr& attr) {
+  QpObject* const qp = call.session.qps.find(request.handle);
+  if (qp == nullptr) return EINVAL;
+  worker_commands::ModifyQp modify{qp->qpn, qp->index, attr, request.mask};
+  call.state.worker(qp->worker).call(modify);
+  if (modify.verdict.error != 0) return refuse(call.session, *qp, modify.verdict.what, modify.verdict.error);
+  remember(*qp, request.attr, request.mask);
+  note_state(call.state, call.session, *qp, modify.after.state);
+  release_sent_handles(call.state, call.session, *qp);  // a reset restarts the indices
   return 0;
+}
+
+int apply_with_path(Call& call, const uroce_modify_qp_request& request, proto::QpAttr attr,
+                    const wire::PathAddress& path) {
+  const QpObject* const qp = call.session.qps.find(request.handle);
+  if (qp == nullptr) return EINVAL;
+  const bool renamed = (request.mask & proto::kAttrDestQpn) != 0;
+  const Qpn remote{renamed ? request.attr.dest_qpn : qp->attr().dest_qpn};
+  attr.path = path;
+  attr.path.source_port = wire::source_port(path.flow_label, qp->qpn, remote);
+  return apply(call, request, attr);
 }
 
 }  // namespace
@@ -133,13 +147,11 @@ int modify_qp(Call& call) {
       !may_use_raw_packets(session)) {
     return refuse(session, *qp, "a Q_Key with its highest bit set takes CAP_NET_RAW", EPERM);
   }
-  if (const int status = resolve_for(call, *qp, request, attr)) return status;
-  worker_commands::ModifyQp modify{qp->qpn, qp->index, attr, request.mask};
-  call.state.worker(qp->worker).call(modify);
-  if (modify.verdict.error != 0) return refuse(session, *qp, modify.verdict.what, modify.verdict.error);
-  remember(*qp, request.attr, request.mask);
-  note_state(call.state, session, *qp, modify.after.state);
-  return 0;
+  // UD packets take their path from address handles; check_modify() refuses a path for UD QPs.
+  if ((request.mask & proto::kAttrAv) == 0 || qp->type == proto::QpType::kUd) return apply(call, request, attr);
+  return with_path(call, request.attr.av, [request, attr](Call& later, const wire::PathAddress& path) {
+    return apply_with_path(later, request, attr, path);
+  });
 }
 
 int query_qp(Call& call) {

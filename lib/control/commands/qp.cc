@@ -287,6 +287,7 @@ int destroy_qp(Call& call) {
     call.state.worker(qp->worker)
         .call(worker_commands::DestroyQp{qp->qpn, qp->index, session.ports[qp->worker].get(), qp->bit});
     --call.state.qps_of_worker(qp->worker);
+    forget_queued_handles(call.state, session, *qp);
     drop(call.state, session, *qp);
   }
   session.qps.erase(request.handle);

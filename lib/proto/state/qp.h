@@ -250,6 +250,7 @@ struct Requester {
   std::uint8_t retry_cnt = 0, rnr_retry = 0;
   bool drain_notify = false;       ///< raise SQ_DRAINED
   bool limited = false;            ///< the peer advertises credits
+  bool report_sent = false;        ///< raise kDatagramsSent at Qp::report_sent_at
   std::uint32_t credit_limit = 0;  ///< one past the WQEs for which it has receives
 };
 
@@ -346,9 +347,10 @@ struct alignas(64) Qp {
   Recovery recovery;
   Psn reduction_end;  ///< max_psn when the congestion window was last reduced
   RateLimit rate_limit;
-  bool established = false;  ///< COMM_EST was reported
-  HeldSend held;             ///< if responder.intake is kHeld
-  ReceiveWqe receive;        ///< taken out of the queue if responder.have_receive
+  std::uint32_t report_sent_at = 0;  ///< UD: index after the last WQE that is to be reported
+  bool established = false;          ///< COMM_EST was reported
+  HeldSend held;                     ///< if responder.intake is kHeld
+  ReceiveWqe receive;                ///< taken out of the queue if responder.have_receive
 
   /// kNever: not set.
   Nanos& deadline(Deadline which) {

@@ -82,7 +82,7 @@ struct TxBurst {
   bool full() const { return count == frames.size(); }
 };
 
-/// ibv_event_type numbers.
+/// ibv_event_type numbers, and one for the daemon alone.
 enum class AsyncEvent : std::uint8_t {
   kQpFatal = 1,
   kQpRequestError = 2,
@@ -93,6 +93,7 @@ enum class AsyncEvent : std::uint8_t {
   kSrqError = 14,
   kSrqLimitReached = 15,
   kQpLastWqeReached = 16,
+  kDatagramsSent = 255,  ///< Transport::report_sent(); never sent to a client
 };
 struct Event {
   AsyncEvent type{};

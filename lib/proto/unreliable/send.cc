@@ -144,6 +144,7 @@ bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
   qp.requester.una = qp.requester.max_psn = qp.requester.ack_requested = qp.requester.psn;
   if (qp.requester.head != head) qp.requester.ring.publish_consumed(qp.requester.head);
   if (qp.requester.draining) check_drained(context, qp);
+  if (qp.requester.report_sent) check_sent(context, qp);
   return qp.common.send_state == SendState::kReady;
 }
 

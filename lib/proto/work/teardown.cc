@@ -85,6 +85,7 @@ void enter_error(Context& context, Qp& qp) {
   qp.responder.answers_pending = 0;
   qp.responder.message = MessageInProgress::kNone;
   flush_posted(context, qp);
+  report_flushed(context, qp);
   if (qp.receives.shared && qp.common.type != QpType::kXrcRecv)
     context.raise(AsyncEvent::kQpLastWqeReached, qp.common.qpn.value, qp.settings.owner);
   qp.flush_interval = kFirstLook;
@@ -96,6 +97,7 @@ void enter_send_error(Context& context, Qp& qp) {
   qp.requester.draining = false;
   qp.common.send_state = SendState::kIdle;
   flush_send_queue(context, qp);
+  report_flushed(context, qp);
 }
 
 void fail_fatally(Context& context, Qp& qp) {
@@ -120,6 +122,15 @@ void check_drained(Context& context, Qp& qp) {
   if (qp.requester.head != qp.requester.started) return;
   qp.requester.draining = false;
   if (qp.requester.drain_notify) context.raise(AsyncEvent::kSqDrained, qp.common.qpn.value, qp.settings.owner);
+}
+
+void check_sent(Context& context, Qp& qp) {
+  if (static_cast<std::int32_t>(qp.requester.cursor - qp.report_sent_at) >= 0) report_flushed(context, qp);
+}
+
+void report_flushed(Context& context, Qp& qp) {
+  if (!std::exchange(qp.requester.report_sent, false)) return;
+  context.raise(AsyncEvent::kDatagramsSent, qp.common.qpn.value, qp.settings.owner);
 }
 
 }  // namespace uroce::proto

@@ -23,6 +23,11 @@ void poll_flush(Context& context, Qp& qp);
 /// In SQD: raises the event once all WQEs that were begun are complete.
 void check_drained(Context& context, Qp& qp);
 
+/// UD: raises kDatagramsSent if what is to be reported has been sent (Transport::report_sent()).
+void check_sent(Context& context, Qp& qp);
+/// Raises kDatagramsSent if it was requested: the rest is flushed.
+void report_flushed(Context& context, Qp& qp);
+
 /// Removes the QP from lists, timers and the READ budget.
 void detach(Context& context, Qp& qp);
 

@@ -193,7 +193,7 @@ TEST_F(ConductorTest, ModifyKnowsWhatThePortCanDo) {
   EXPECT_EQ(now.attr.port, 1u);
 }
 
-TEST_F(ConductorTest, AnAddressNobodyAnswersForParksTheRequestThenFails) {
+TEST_F(ConductorTest, ARequestWaitsForAnAddressForWhichNobodyAnswers) {
   TestClient client(conductor);
   client.hello();
   const std::uint32_t pd = client.alloc_pd();
@@ -203,8 +203,8 @@ TEST_F(ConductorTest, AnAddressNobodyAnswersForParksTheRequestThenFails) {
   request.av.port_num = 1;
   const wire::Address silent = ipv4(77);
   std::memcpy(request.av.dgid, silent.bytes.data(), 16);
-  EXPECT_EQ(client.send(UROCE_CMD_CREATE_AH, request).status, kParked);
-  EXPECT_EQ(client.send(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{request.av}).status, kParked);
+  EXPECT_EQ(client.send(UROCE_CMD_CREATE_AH, request).status, kPending);
+  EXPECT_EQ(client.send(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{request.av}).status, kPending);
   request.av.sgid_index = 9;
   EXPECT_EQ(client.send(UROCE_CMD_CREATE_AH, request).status, EINVAL);
   request.av.sgid_index = 0;

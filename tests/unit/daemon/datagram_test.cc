@@ -225,32 +225,65 @@ TEST_P(DatagramTest, WhatIsPostedBeforeTheAddressHandleIsDestroyedIsSent) {
   const std::uint32_t ah = create_ah(ipv4(1));
   constexpr std::size_t kCount = 10;
   for (std::size_t i = 0; i < kCount; ++i) send_ud(a, ah, a.made.qpn, 8);
-  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), kParked);
-  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), kParked);
+  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), 0) << "the client does not wait";
+  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), EINVAL);
+  EXPECT_EQ(client.session().ahs.size(), 1u);
   const auto all = collect(kCount);
   ASSERT_EQ(all.size(), kCount);
   for (const uroce_cqe& cqe : all) EXPECT_EQ(cqe.status, UROCE_WC_SUCCESS);
-  // Later datagrams use another handle, and are not waited for.
-  send_ud(a, create_ah(ipv4(1)), a.made.qpn, 8);
-  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), 0);
-  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), EINVAL);
+  daemon.conductor->take_worker_events();
+  EXPECT_EQ(client.session().ahs.size(), 0u);
+  // Datagrams that are posted after that do not find it.
+  send_ud(a, ah, a.made.qpn, 8);
+  EXPECT_EQ(collect(1).at(0).status, UROCE_WC_LOC_QP_OP_ERR);
 }
 
-TEST_P(DatagramTest, AnAddressHandleOutlivesNoPortThatTakesNothing) {
-  constexpr std::size_t kMoreThanTheWorkerHolds = 100;
-  auto wide = request(kUd);
-  wide.max_send_wr = kMoreThanTheWorkerHolds;
-  wide.send_cq = client.create_cq(kMoreThanTheWorkerHolds).made.handle;
-  ClientQp a = client.create_qp(wide);
-  start_ud(a);
-  for (MemoryDevice& device : daemon.devices) device.set_credit(0);
+class QueuedDatagrams : public DatagramTest {
+ protected:
+  static constexpr std::size_t kMoreThanTheWorkerHolds = 100;
+
+  ClientQp queue_many(std::uint32_t ah) {
+    auto wide = request(kUd);
+    wide.max_send_wr = kMoreThanTheWorkerHolds;
+    wide.send_cq = client.create_cq(kMoreThanTheWorkerHolds).made.handle;
+    ClientQp qp = client.create_qp(wide);
+    start_ud(qp);
+    for (MemoryDevice& device : daemon.devices) device.set_credit(0);
+    for (std::size_t i = 0; i < kMoreThanTheWorkerHolds; ++i) send_ud(qp, ah, qp.made.qpn, 8);
+    return qp;
+  }
+  std::size_t kept() {
+    daemon.settle();
+    daemon.conductor->take_worker_events();
+    return client.session().ahs.size();
+  }
+};
+
+TEST_P(QueuedDatagrams, KeepADestroyedHandleUntilThePortTakesThem) {
   const std::uint32_t ah = create_ah(ipv4(1));
-  for (std::size_t i = 0; i < kMoreThanTheWorkerHolds; ++i) send_ud(a, ah, a.made.qpn, 8);
-  const Nanos begin = monotonic_now();
-  int status = 0;
-  daemon.run_until([&] { return (status = client.destroy(UROCE_CMD_DESTROY_AH, ah)) != kParked; });
-  EXPECT_EQ(status, 0);
-  EXPECT_GE(monotonic_now() - begin, 50 * kMillisecond);
+  const ClientQp qp = queue_many(ah);
+  ASSERT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), 0);
+  const auto& worker = *daemon.cores[qp.made.worker];
+  const std::size_t commands = worker.command_trace().last().size();
+  EXPECT_EQ(kept(), 1u);
+  EXPECT_EQ(worker.command_trace().last().size(), commands) << "the control thread polls";
+  for (MemoryDevice& device : daemon.devices) device.set_credit(1u << 20);
+  EXPECT_EQ(kept(), 0u);
+}
+
+TEST_P(QueuedDatagrams, KeepADestroyedHandleNoLongerThanTheirQp) {
+  for (const bool destroy : {false, true}) {
+    const std::uint32_t ah = create_ah(ipv4(1));
+    const ClientQp qp = queue_many(ah);
+    ASSERT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, ah), 0);
+    EXPECT_EQ(kept(), 1u);
+    if (destroy) {
+      EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_QP, qp.made.handle), 0);
+    } else {
+      EXPECT_EQ(modify(qp, static_cast<std::uint32_t>(proto::QpState::kErr), 0), 0);
+    }
+    EXPECT_EQ(client.session().ahs.size(), 0u);
+  }
 }
 
 TEST_P(DatagramTest, AGroupsMessageReachesEachMemberOnce) {
@@ -450,6 +483,7 @@ TEST_P(DatagramTest, NothingOfAKilledClientRemains) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Workers, DatagramTest, ::testing::Values(1u, 3u));
+INSTANTIATE_TEST_SUITE_P(Workers, QueuedDatagrams, ::testing::Values(1u, 3u));
 
 }  // namespace
 }  // namespace uroce::daemon::testing

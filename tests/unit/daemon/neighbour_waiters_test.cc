@@ -12,23 +12,23 @@ namespace uroce::daemon::testing {
 namespace {
 
 using Resolution = net::Resolution;
-using Results = std::map<NeighbourKey, Resolution>;
+using Results = std::map<NeighbourKey, Neighbour>;
 
 TEST(NeighbourWaiters, AreCompletedOnceByTheOutcomeOrTheDeadline) {
   NeighbourWaiters waiters;
   const NeighbourKey one{ipv4(2), 0}, other{ipv4(2), 5};
   std::vector<Resolution> outcomes;
-  const auto keep = [&](Resolution resolution) { outcomes.push_back(resolution); };
+  const auto keep = [&](const Neighbour& found) { outcomes.push_back(found.resolution); };
   waiters.add(one, 100, keep);
   waiters.add(one, 300, keep);
   waiters.add(other, 200, keep);
   EXPECT_EQ(waiters.keys(), (std::vector{one, other}));
   EXPECT_EQ(waiters.next_deadline(), 100u);
-  waiters.complete(Results{{one, Resolution::kPending}, {other, Resolution::kPending}}, 99);
+  waiters.complete(Results{{one, {Resolution::kPending, {}}}, {other, {Resolution::kPending, {}}}}, 99);
   EXPECT_TRUE(outcomes.empty());
-  waiters.complete(Results{{one, Resolution::kPending}, {other, Resolution::kFailed}}, 100);
+  waiters.complete(Results{{one, {Resolution::kPending, {}}}, {other, {Resolution::kFailed, {}}}}, 100);
   EXPECT_EQ(outcomes, (std::vector{Resolution::kPending, Resolution::kFailed}));
-  waiters.complete(Results{{one, Resolution::kResolved}}, 150);
+  waiters.complete(Results{{one, {Resolution::kResolved, {}}}}, 150);
   EXPECT_EQ(outcomes.size(), 3u);
   EXPECT_EQ(outcomes.back(), Resolution::kResolved);
   EXPECT_TRUE(waiters.empty());
@@ -40,17 +40,17 @@ TEST(NeighbourWaiters, ACompletionMayCancelAndAddOthers) {
   const NeighbourKey key{ipv4(2), 0};
   NeighbourWaiters::Id second = 0;
   int first_done = 0, second_done = 0, third_done = 0;
-  waiters.add(key, 100, [&](Resolution) {
+  waiters.add(key, 100, [&](const Neighbour&) {
     ++first_done;
     waiters.cancel(second);
-    waiters.add(key, 100, [&](Resolution) { ++third_done; });
+    waiters.add(key, 100, [&](const Neighbour&) { ++third_done; });
   });
-  second = waiters.add(key, 100, [&](Resolution) { ++second_done; });
-  waiters.complete(Results{{key, Resolution::kResolved}}, 1);
+  second = waiters.add(key, 100, [&](const Neighbour&) { ++second_done; });
+  waiters.complete(Results{{key, {Resolution::kResolved, {}}}}, 1);
   EXPECT_EQ(first_done, 1);
   EXPECT_EQ(second_done, 0);
   EXPECT_EQ(third_done, 0) << "a waiter added by a completion waits for the next one";
-  waiters.complete(Results{{key, Resolution::kResolved}}, 2);
+  waiters.complete(Results{{key, {Resolution::kResolved, {}}}}, 2);
   EXPECT_EQ(third_done, 1);
 }
 
@@ -58,10 +58,10 @@ TEST(LinkControlNeighbours, AWaiterEndsWhenTheLinkGivesUp) {
   TestDaemon daemon;
   LinkControl& link = daemon.conductor->link();
   const NeighbourKey key{ipv4(77), 0};
-  wire::Mac mac;
-  ASSERT_EQ(link.resolve(key, mac), Resolution::kPending);
+  ASSERT_EQ(link.resolve(key).resolution, Resolution::kPending);
   std::vector<Resolution> outcomes;
-  link.wait_for(key, monotonic_now() + 60 * kSecond, [&](Resolution outcome) { outcomes.push_back(outcome); });
+  link.wait_for(key, monotonic_now() + 60 * kSecond,
+                [&](const Neighbour& found) { outcomes.push_back(found.resolution); });
   daemon.settle();
   link.check_neighbours(monotonic_now());
   EXPECT_TRUE(outcomes.empty());

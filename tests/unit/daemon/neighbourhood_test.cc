@@ -1,7 +1,10 @@
 // What the port says on its link for its clients: that it is in their groups, and who the gateway is.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "test_client.h"
 #include "test_daemon.h"
@@ -76,12 +79,39 @@ class NeighbourhoodTest : public ::testing::TestWithParam<std::uint32_t> {
     return client.send(command, request).status;
   }
 
+  static uroce_av address_vector(const wire::Address& to, std::uint8_t gid_index) {
+    uroce_av av{};
+    av.is_global = av.port_num = av.hop_limit = 1;
+    av.sgid_index = gid_index;
+    std::memcpy(av.dgid, to.bytes.data(), 16);
+    return av;
+  }
+  /// Has the gateway answer the next neighbour solicitation for it.
+  void answer_solicitation(const wire::Address& gateway) {
+    const Bytes solicitation = sent([](std::span<const std::byte> bytes) {
+      return bytes.size() >= 86 && wire::load16(&bytes[12]) == wire::kEtherTypeIpv6 &&
+             wire::load8(&bytes[54]) == 135;
+    });
+    ASSERT_FALSE(solicitation.empty()) << "no solicitation was sent";
+    ASSERT_EQ(wire::load_ipv6(&solicitation[62]), gateway);
+    // Its advertisement: solicited, with its address.
+    Bytes answer = solicitation;
+    answer.resize(86);
+    wire::store_mac(answer.data(), daemon.devices[0].info().mac);
+    wire::store_mac(&answer[6], kRouterMac);
+    wire::store_ipv6(&answer[22], gateway);
+    wire::store_ipv6(&answer[38], ipv6(0, 1));
+    wire::store8(&answer[54], 136);
+    wire::store16(&answer[56], 0);
+    wire::store8(&answer[58], 0x60);
+    wire::store8(&answer[78], 2);
+    wire::store_mac(&answer[80], kRouterMac);
+    wire::store16(&answer[56], wire::internet_checksum({&answer[54], 32},
+                                                       wire::ones_complement_sum({&answer[22], 32}, 32 + 58)));
+    daemon.devices[0].inject(answer);
+  }
   std::uint32_t create_ah(const wire::Address& to, std::uint8_t gid_index, int& status) {
-    uroce_create_ah_request request{};
-    request.pd = pd;
-    request.av.is_global = request.av.port_num = request.av.hop_limit = 1;
-    request.av.sgid_index = gid_index;
-    std::memcpy(request.av.dgid, to.bytes.data(), 16);
+    const uroce_create_ah_request request{.pd = pd, .reserved = 0, .av = address_vector(to, gid_index)};
     const Reply reply = client.send(UROCE_CMD_CREATE_AH, request);
     status = reply.status;
     return status == 0 ? TestClient::value<uroce_handle>(reply).handle : 0;
@@ -141,36 +171,101 @@ TEST_P(NeighbourhoodTest, TheLinkHearsOfTheFirstMemberOfAGroupAndOfTheLast) {
   }
 }
 
+/// A client whose requests the daemon answers on a socket when they have waited.
+struct WaitingClient {
+  explicit WaitingClient(TestDaemon& with) : daemon(with) {
+    client.hello();
+    pd = client.alloc_pd();
+  }
+  UniqueFd connect() {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+    own_end.reset(ends[0]);
+    return UniqueFd(ends[1]);
+  }
+  /// Sends a request that has to wait.
+  template <class Body>
+  void begin(std::uint32_t command, const Body& body) {
+    Reply reply = client.send(command, body);
+    ASSERT_EQ(reply.status, kPending);
+    daemon.conductor->answer_later(client.session(), {command, 77}, std::move(*reply.wait));
+  }
+  /// The answer on the socket; status kPending: none within a second.
+  uroce_response finish(std::span<std::byte> body) {
+    uroce_response response{};
+    response.status = kPending;
+    iovec parts[2] = {{&response, sizeof(response)}, {body.data(), body.size()}};
+    msghdr header{};
+    header.msg_iov = parts;
+    header.msg_iovlen = 2;
+    daemon.run_until([&] {
+      daemon.conductor->link().check_neighbours(monotonic_now());
+      return ::recvmsg(own_end.get(), &header, MSG_DONTWAIT) > 0;
+    });
+    return response;
+  }
+
+  TestDaemon& daemon;
+  UniqueFd own_end;
+  TestClient client{*daemon.conductor, TestClient::myself(), connect()};
+  std::uint32_t pd = 0;
+};
+
+std::size_t count_of(const WorkerCore& worker, std::string_view command) {
+  const auto commands = worker.command_trace().last();
+  return static_cast<std::size_t>(
+      std::ranges::count_if(commands, [&](const TracedCommand& traced) { return traced.name == command; }));
+}
+
+TEST_P(NeighbourhoodTest, ARequestThatWaitedForANeighbourGoesOnFromThere) {
+  WaitingClient waiting(daemon);
+  const uroce_create_ah_request request{.pd = waiting.pd, .reserved = 0, .av = address_vector(ipv6(1, 9), 1)};
+  waiting.begin(UROCE_CMD_CREATE_AH, request);
+  const std::size_t resolved = count_of(*daemon.cores[0], "resolve_neighbour");
+  EXPECT_EQ(waiting.client.session().ahs.size(), 0u);
+  answer_solicitation(ipv6(0, 0xfe));
+  uroce_handle made{};
+  const uroce_response response = waiting.finish(std::as_writable_bytes(std::span(&made, 1)));
+  EXPECT_EQ(response.status, 0);
+  EXPECT_EQ(response.command, UROCE_CMD_CREATE_AH);
+  EXPECT_EQ(response.sequence, 77u);
+  ASSERT_NE(waiting.client.session().ahs.find(made.handle), nullptr);
+  EXPECT_EQ(waiting.client.session().ahs.find(made.handle)->path.dest_mac, kRouterMac);
+  EXPECT_FALSE(waiting.client.session().pending);
+  EXPECT_EQ(count_of(*daemon.cores[0], "resolve_neighbour"), resolved) << "the command was executed again";
+}
+
+TEST_P(NeighbourhoodTest, ARequestThatWaitsIsCheckedAgainstWhatHasChanged) {
+  ASSERT_TRUE(daemon.conductor->link().add_address({ipv6(0, 2), 64}));  // the gateway stays reachable
+  WaitingClient waiting(daemon);
+  waiting.begin(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{address_vector(ipv6(1, 9), 1)});
+  answer_solicitation(ipv6(0, 0xfe));
+  daemon.settle();
+  ASSERT_TRUE(daemon.conductor->link().remove_address(ipv6(0, 1)));
+  EXPECT_EQ(waiting.finish({}).status, EINVAL);
+}
+
+TEST_P(NeighbourhoodTest, ASessionThatEndsWaitsNoLonger) {
+  WaitingClient waiting(daemon);
+  waiting.begin(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{address_vector(ipv6(1, 9), 1)});
+  waiting.client.close();
+  EXPECT_EQ(daemon.conductor->link().next_neighbour_deadline(), kNever);
+  answer_solicitation(ipv6(0, 0xfe));
+  daemon.settle();
+  daemon.conductor->link().check_neighbours(monotonic_now());
+}
+
 TEST_P(NeighbourhoodTest, AFarIpv6DestinationIsReachedThroughTheGateway) {
   const wire::Address far = ipv6(1, 9), gateway = ipv6(0, 0xfe);
   ClientQp qp = ud_qp();
   int status = 0;
   create_ah(far, 1, status);
-  ASSERT_EQ(status, kParked) << "the gateway isn't known yet";
-  const Bytes asked = sent([](std::span<const std::byte> bytes) {
-    return bytes.size() >= 86 && wire::load16(&bytes[12]) == wire::kEtherTypeIpv6 && wire::load8(&bytes[54]) == 135;
-  });
-  ASSERT_FALSE(asked.empty()) << "nobody asked";
-  ASSERT_EQ(wire::load_ipv6(&asked[62]), gateway);
-  // Its advertisement: solicited, with its address.
-  Bytes answer = asked;
-  answer.resize(86);
-  wire::store_mac(answer.data(), daemon.devices[0].info().mac);
-  wire::store_mac(&answer[6], kRouterMac);
-  wire::store_ipv6(&answer[22], gateway);
-  wire::store_ipv6(&answer[38], ipv6(0, 1));
-  wire::store8(&answer[54], 136);
-  wire::store16(&answer[56], 0);
-  wire::store8(&answer[58], 0x60);
-  wire::store8(&answer[78], 2);
-  wire::store_mac(&answer[80], kRouterMac);
-  wire::store16(&answer[56],
-                wire::internet_checksum({&answer[54], 32}, wire::ones_complement_sum({&answer[22], 32}, 32 + 58)));
-  daemon.devices[0].inject(answer);
+  ASSERT_EQ(status, kPending) << "the gateway isn't known yet";
+  answer_solicitation(gateway);
   std::uint32_t ah = 0;
   EXPECT_TRUE(daemon.run_until([&] {
     ah = create_ah(far, 1, status);
-    return status != kParked;
+    return status != kPending;
   }));
   ASSERT_EQ(status, 0);
   uroce_sq_entry entry{};

@@ -57,8 +57,9 @@ class TestClient {
   /// A client of the test's own user, with its rights. Other users are taken at their word, and have no rights.
   explicit TestClient(Conductor& conductor, uid_t uid = ::geteuid())
       : TestClient(conductor, uid == ::geteuid() ? myself() : Peer{::getpid(), uid, UniqueFd()}) {}
-  TestClient(Conductor& conductor, Peer peer)
-      : conductor_(conductor), session_(conductor.open_session(std::move(peer), UniqueFd())) {}
+  /// `socket`: the daemon's end, on which it answers later what it could not answer at once.
+  TestClient(Conductor& conductor, Peer peer, UniqueFd socket = UniqueFd())
+      : conductor_(conductor), session_(conductor.open_session(std::move(peer), std::move(socket))) {}
   ~TestClient() {
     if (session_ != nullptr) close();
     for (const Chunk& chunk : chunks_) ::munmap(chunk.base, chunk.bytes);

@@ -107,6 +107,64 @@ TEST(Datagram, HandleOfAnotherProtectionDomainOrRemovedIsRefused) {
   }
 }
 
+/// The number of reports that everything is sent; other events are not expected.
+std::size_t take_reports(End& end) {
+  Event events[4];
+  const std::size_t count = end.transport->take_events(events);
+  for (std::size_t i = 0; i < count; ++i) {
+    EXPECT_EQ(events[i].type, AsyncEvent::kDatagramsSent);
+    EXPECT_EQ(events[i].object, end.qpn.value);
+  }
+  return count;
+}
+
+TEST(Datagram, WhatIsPostedIsReportedOnceItIsSent) {
+  Pair pair = Pair::of(QpType::kUd);
+  EXPECT_TRUE(pair.a.transport->report_sent(pair.a.qp).all_sent());
+  for (int i = 0; i < 3; ++i) pair.a.post(datagram(pair, 8));
+  EXPECT_FALSE(pair.a.transport->report_sent(pair.a.qp).all_sent());
+  pair.a.post(datagram(pair, 8));
+  EXPECT_FALSE(pair.a.transport->report_sent(pair.a.qp).all_sent()) << "the report of three comes first";
+  EXPECT_EQ(take_reports(pair.a), 0u);
+  pair.run();
+  EXPECT_EQ(take_reports(pair.a), 1u);
+  EXPECT_TRUE(pair.a.transport->report_sent(pair.a.qp).all_sent());
+  pair.a.post(datagram(pair, 8));
+  pair.run();
+  EXPECT_EQ(take_reports(pair.a), 0u);
+}
+
+TEST(Datagram, WhatIsFlushedIsReportedToo) {
+  for (const QpState to : {QpState::kErr, QpState::kReset, QpState::kSqe}) {
+    Pair pair = Pair::of(QpType::kUd);
+    Work work = datagram(pair, 8);
+    if (to == QpState::kSqe) work.ud->ah = 99;
+    pair.a.post(work);
+    pair.a.post(work);
+    EXPECT_FALSE(pair.a.transport->report_sent(pair.a.qp).all_sent());
+    if (to == QpState::kSqe) {
+      pair.run();
+    } else {
+      ASSERT_EQ(pair.a.to(to, pair.now).error, 0);
+    }
+    EXPECT_EQ(pair.a.snapshot().state, to);
+    EXPECT_EQ(take_reports(pair.a), 1u);
+    EXPECT_TRUE(pair.a.transport->report_sent(pair.a.qp).all_sent());
+  }
+}
+
+TEST(Datagram, AStoppedSendQueueIsNotSent) {
+  Pair pair = Pair::of(QpType::kUd);
+  ASSERT_EQ(pair.a.to(QpState::kSqd, pair.now).error, 0);
+  pair.a.post(datagram(pair, 8));
+  EXPECT_FALSE(pair.a.transport->report_sent(pair.a.qp).all_sent());
+  pair.run();
+  EXPECT_EQ(take_reports(pair.a), 0u);
+  ASSERT_EQ(pair.a.to(QpState::kRts, pair.now).error, 0);
+  pair.run();
+  EXPECT_EQ(take_reports(pair.a), 1u);
+}
+
 TEST(Datagram, HighBitOfTheQkeyStandsForTheQpsOwn) {
   Options options;
   options.type = QpType::kUd;
