@@ -2,14 +2,16 @@
 // control thread waits. So a command is also a quiescent point: afterwards the worker uses nothing that it read
 // before.
 //
-// Edges: call() (release on waiting_, seq_cst with the worker's `sleeping_`) pairs with serve() (acquire);
-// serve() (release on done) pairs with the end of call() (acquire).
+// Edges: the Channel carries the command to the worker. serve() (release on done) pairs with the end of call()
+// (acquire); after that store the worker does not touch the entry, which may be on the caller's stack.
 #pragma once
 
 #include <atomic>
-#include <mutex>
+#include <cstdint>
+#include <limits>
 #include <vector>
 
+#include "worker/channel.h"
 #include "worker/command_trace.h"
 
 namespace uroce::daemon {
@@ -20,16 +22,12 @@ class Mailbox {
   struct Entry {
     explicit Entry(const WorkerCommandRef& what) : command(what) {}
     WorkerCommandRef command;
-    std::atomic<int> done{0};
+    std::atomic<bool> done{false};
     bool traced = true;  ///< kept in the trace of commands
   };
 
   /// Runs the command of `entry` at the worker's next duty cycle; returns at once.
-  void post(Entry& entry) {
-    std::lock_guard lock(mutex_);
-    entries_.push_back(&entry);
-    waiting_.store(true, std::memory_order_seq_cst);
-  }
+  void post(Entry& entry) { waiting_.put(&entry); }
 
   /// Control thread: runs `command` on the worker and returns when it has run. `wake` is called once it is visible.
   template <class Wake>
@@ -37,39 +35,41 @@ class Mailbox {
     Entry entry{command};
     post(entry);
     wake();
-    entry.done.wait(0, std::memory_order_acquire);
-    // The worker sets `done` and then notifies under the lock: once the lock is free, it does not use the entry.
-    std::lock_guard lock(mutex_);
+    for (;;) {
+      const std::uint32_t served = served_.load(std::memory_order_acquire);
+      if (entry.done.load(std::memory_order_acquire)) return;
+      served_.wait(served, std::memory_order_acquire);
+    }
   }
   /// Runs `command` on the caller's thread, for a worker that has none.
   void run(const WorkerCommandRef& command, WorkerCore& worker) { trace_.run(command, worker); }
 
-  bool waiting() const { return waiting_.load(std::memory_order_seq_cst); }
+  bool waiting() const { return waiting_.waiting(); }
 
   /// Worker: runs the commands that wait. False: there were none.
   bool serve(WorkerCore& worker) {
-    if (!waiting_.load(std::memory_order_relaxed)) return false;
-    std::lock_guard lock(mutex_);
-    waiting_.store(false, std::memory_order_relaxed);
-    for (Entry* entry : entries_) {
+    if (!waiting_.waiting()) return false;
+    waiting_.take(running_);
+    for (Entry* entry : running_) {
       if (entry->traced) {
         trace_.run(entry->command, worker);
       } else {
         entry->command.run(worker);
       }
-      entry->done.store(1, std::memory_order_release);
-      entry->done.notify_one();
+      entry->done.store(true, std::memory_order_release);
+      served_.fetch_add(1, std::memory_order_release);
+      served_.notify_all();
     }
-    entries_.clear();
     return true;
   }
 
   const CommandTrace& trace() const { return trace_; }
 
  private:
-  std::mutex mutex_;
-  std::vector<Entry*> entries_;
-  std::atomic<bool> waiting_{false};
+  // Without a limit: each entry belongs to a caller that waits, or that posts it again once it has run.
+  Channel<Entry*> waiting_{std::numeric_limits<std::size_t>::max(), ChannelReader::kPolls};
+  std::vector<Entry*> running_;           // the worker
+  std::atomic<std::uint32_t> served_{0};  // commands that have run
   CommandTrace trace_;
 };
 
