@@ -70,7 +70,7 @@ struct Pd {
   std::atomic<int> users;  ///< objects made in a parent domain (for others the daemon counts)
 };
 
-/// Who owns the memory that `addr` and `length` of a region describe.
+/// The owner of the memory that `addr` and `length` of a region describe.
 enum class MrKind : std::uint8_t {
   kNotOwned,  ///< no memory of this process was shared
   kShared,    ///< a range of this process, shared by lib/page_sharing

@@ -95,7 +95,7 @@ Json show_sessions(const ControlState& state, Viewer& viewer) {
   return list;
 }
 
-// Users see their own amounts; privileged ones see everybody's.
+// Users see their own amounts; privileged users see those of all users.
 Json show_users(const ControlState& state, const Viewer& viewer) {
   const Quotas& quotas = state.quotas();
   Json list = Json::array();
@@ -178,7 +178,7 @@ Json show_mrs(const ControlState& state, Viewer& viewer) {
     for (const auto& [handle, mr] : session->mrs) {
       Json row = {{"session", id},        {"program", session->program}, {"addr", hex(mr->addr)},
                   {"length", mr->length}, {"access", hex(mr->access)},   {"indirect", mr->indirect}};
-      // A user who can send packets and knows the key can access the memory.
+      // A user that can send packets and knows the key can access the memory.
       if (viewer.sees_all()) row["key"] = hex(mr->key.value);
       list.push_back(std::move(row));
     }
@@ -276,9 +276,9 @@ Json show_errors() {
   return list;
 }
 
-Json show(const AdminContext& context, const Session& asker, const std::string& what) {
+Json show(const AdminContext& context, const Session& caller, const std::string& what) {
   const ControlState& state = context.state;
-  Viewer viewer(asker, may_administer(asker));
+  Viewer viewer(caller, may_administer(caller));
   Json answer = Json::object();
   const bool all = what == "all";
   if (all || what == "devices") answer["devices"] = show_devices(state);
@@ -408,11 +408,11 @@ Json refused() {
       "only root (CAP_NET_ADMIN on the daemon's network) and the user that runs the daemon may do this; use sudo");
 }
 
-Json fault(const AdminContext& context, const Session& asker, const Json& request) {
+Json fault(const AdminContext& context, const Session& caller, const Json& request) {
   net::DeviceControls* controls = context.state.config().controls;
   if (controls == nullptr) return error("this daemon's device has no fault injection");
   if (request.contains("settings")) {
-    if (!may_administer(asker)) return refused();
+    if (!may_administer(caller)) return refused();
     const std::string problem = controls->set_fault(text_of(request, "settings"));
     if (!problem.empty()) return error(problem);
   }
@@ -420,7 +420,7 @@ Json fault(const AdminContext& context, const Session& asker, const Json& reques
 }
 
 /// Writes go to the file of a client: it must be a regular one that no server answers for.
-std::string check_capture_file(const Session& asker, int file) {
+std::string check_capture_file(const Session& caller, int file) {
   constexpr const char* kRemedy = "; give a file on a local disk that can be written";
   FileFacts facts;
   struct stat info {};
@@ -428,24 +428,24 @@ std::string check_capture_file(const Session& asker, int file) {
   if (flags < 0 || (flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_RDONLY) {
     return std::string("the file is not open for writing") + kRemedy;
   }
-  if (examine(file, asker.stall_budget, facts) != 0 || facts.magic == 0) {
+  if (examine(file, caller.stall_budget, facts) != 0 || facts.magic == 0) {
     return std::string("the file is on a file system of a server") + kRemedy;
   }
   if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) return std::string("not a regular file") + kRemedy;
   return {};
 }
 
-Json trace(const AdminContext& context, const Session& asker, const Json& request, std::span<UniqueFd> files) {
+Json trace(const AdminContext& context, const Session& caller, const Json& request, std::span<UniqueFd> files) {
   net::DeviceControls* controls = context.state.config().controls;
   if (controls == nullptr) return error("this daemon's device has no capture");
-  if (!may_administer(asker)) return refused();
+  if (!may_administer(caller)) return refused();
   if (request.contains("stop")) {
     const std::string problem = controls->stop_capture();
     return problem.empty() ? Json::object() : error(problem);
   }
   const std::string file = text_of(request, "file");
   if (file.empty() || files.size() != 1) return error("trace needs \"file\" and its descriptor, or \"stop\"");
-  std::string problem = check_capture_file(asker, files[0].get());
+  std::string problem = check_capture_file(caller, files[0].get());
   if (problem.empty()) problem = controls->capture_to(files[0].release(), file);
   return problem.empty() ? Json{{"file", file}} : error(file + ": " + problem);
 }
@@ -509,10 +509,10 @@ std::string change_mtu(const AdminContext& context, const Json& request) {
          " bytes; the upper limit is set when the daemon starts (uroced --mtu)";
 }
 
-Json link(const AdminContext& context, const Session& asker, const Json& request) {
+Json link(const AdminContext& context, const Session& caller, const Json& request) {
   const std::string change = text_of(request, "change"), address = text_of(request, "address");
   if (change.empty()) return {{"devices", show_devices(context.state)}};
-  if (!may_administer(asker)) return refused();
+  if (!may_administer(caller)) return refused();
   if (change == "up" || change == "down") {
     context.link.enable(change == "up");
   } else if (change == "mtu") {
@@ -527,26 +527,27 @@ Json link(const AdminContext& context, const Session& asker, const Json& request
   return {{"devices", show_devices(context.state)}};
 }
 
-Json dispatch(const AdminContext& context, const Session& asker, std::string_view text, std::span<UniqueFd> files) {
+Json dispatch(const AdminContext& context, const Session& caller, std::string_view text,
+              std::span<UniqueFd> files) {
   const Json request = Json::parse(text, nullptr, false);
   if (!request.is_object()) return error("a request is a JSON object with \"command\"");
   const std::string command = text_of(request, "command");
   if (command == "show") {
     const std::string what = text_of(request, "what");
-    return show(context, asker, what.empty() ? "all" : what);
+    return show(context, caller, what.empty() ? "all" : what);
   }
   if (command == "stat") return stat(context);
-  if (command == "fault") return fault(context, asker, request);
-  if (command == "trace") return trace(context, asker, request, files);
-  if (command == "link") return link(context, asker, request);
+  if (command == "fault") return fault(context, caller, request);
+  if (command == "trace") return trace(context, caller, request, files);
+  if (command == "link") return link(context, caller, request);
   return error("no command \"" + command + "\"; there are show, stat, fault, trace, link");
 }
 
 }  // namespace
 
-std::string handle_query(const AdminContext& context, const Session& asker, std::string_view request,
+std::string handle_query(const AdminContext& context, const Session& caller, std::string_view request,
                          std::span<UniqueFd> files) {
-  const Json answer = dispatch(context, asker, request, files);
+  const Json answer = dispatch(context, caller, request, files);
   if (answer.contains("error")) {
     context.state.rejections().count(answer == refused() ? Rejection::no_permission : Rejection::bad_value);
   }

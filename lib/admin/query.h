@@ -7,7 +7,7 @@
 //       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers_exceed_cores,
 //                 uptime_s
 //       sessions: session, program, pid, uid, qps, cqs, srqs, mrs, mws, ahs, pds, shared_bytes, mappings
-//       users:    user, resource, used, limit (the asker's; of all users for root and the daemon's user)
+//       users:    user, resource, used, limit (the caller's; of all users for root and the daemon's user)
 //       qps:      qpn, session, program, type, state, dest_qpn, dest, path_mtu, sq_psn, rq_psn, outstanding,
 //                 psns_in_flight, window_bytes, retries_left, rnr_retries_left, worker, counters {name: number}
 //       mrs:      session, program, addr, length, access, indirect; key (for administrators only)
@@ -18,7 +18,7 @@
 //       errors:   text, count, first, last (seconds since 1970)
 //       worker_commands (not in "all"): worker, command, arguments, started_us (since the daemon's start),
 //                 duration_us; the last 64 of each worker
-//          An asker who is not an administrator sees the objects of its own tenant only, and no errors or worker
+//          A caller that is not an administrator sees the objects of its own tenant only, and no errors or worker
 //          commands. "hidden" is the number of rows that were left out.
 //   {"command": "stat"}
 //       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "rejected": {...},
@@ -52,7 +52,7 @@ struct AdminContext {
 };
 
 /// The answer to one request, as text. `files`: the descriptors that came with it.
-std::string handle_query(const AdminContext& context, const Session& asker, std::string_view request,
+std::string handle_query(const AdminContext& context, const Session& caller, std::string_view request,
                          std::span<UniqueFd> files = {});
 
 }  // namespace uroce::daemon

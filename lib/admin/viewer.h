@@ -1,4 +1,4 @@
-// Which objects an asker of `urocectl show` may see.
+// Which objects a caller of `urocectl show` may see.
 #pragma once
 
 #include <cstddef>
@@ -8,14 +8,14 @@
 
 namespace uroce::daemon {
 
-/// Administrators see everything, other askers the objects of their own tenant. Counts the rows that are left out.
+/// Administrators see everything, other callers the objects of their own tenant. Counts the rows that are left out.
 class Viewer {
  public:
-  Viewer(const Session& asker, bool administrator) : tenant_(asker.peer.tenant()), sees_all_(administrator) {}
+  Viewer(const Session& caller, bool administrator) : tenant_(caller.peer.tenant()), sees_all_(administrator) {}
 
   bool sees_all() const { return sees_all_; }
   uid_t user() const { return tenant_.uid; }
-  /// Whether the rows of this session are shown; `rows`: how many it has. The control thread serves nobody else
+  /// Whether the rows of this session are shown; `rows`: how many it has. The control thread does nothing else
   /// while it writes rows, so others than administrators get sessions with 2,000 rows in total.
   bool sees(const Session& session, std::size_t rows) {
     const bool theirs = session.peer.tenant() == tenant_ && shown_ < kMostRows;

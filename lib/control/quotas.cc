@@ -21,7 +21,7 @@ std::uint64_t number_in(const char* path, std::uint64_t otherwise) {
   return std::ifstream(path) >> number ? number : otherwise;
 }
 
-// What is left after the daemon's own: `own`, but at most a quarter.
+// The rest after the daemon's own share: `own`, but at most a quarter.
 std::uint64_t less(std::uint64_t all, std::uint64_t own) { return all - std::min(own, all / 4); }
 
 std::uint64_t descriptors() {

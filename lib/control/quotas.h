@@ -1,6 +1,6 @@
-// What each user's clients hold in total, and the limits on it. Used by the control thread only.
+// The totals of each user's clients, and their limits. Used by the control thread only.
 //
-// Every object that a client makes keeps its Charge, so what it holds is returned when it goes, whichever way.
+// Each object of a client keeps its Charge, which is returned when the object is destroyed.
 #pragma once
 
 #include <sys/types.h>
@@ -46,7 +46,7 @@ inline constexpr Resource kResources[] = {
 // clang-format on
 static_assert(sizeof(Usage) == std::size(kResources) * sizeof(std::uint64_t), "each amount has a row");
 
-/// What the daemon has of everything: its tables' sizes, and what the kernel grants the process.
+/// The capacity of the daemon: the sizes of its tables, and the limits that the kernel sets for the process.
 Usage capacity_of(const DaemonConfig& config, std::uint32_t workers);
 
 class Quotas {

@@ -21,7 +21,7 @@ absl::Status check(const std::string& path) {
   if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
     return absl::PermissionDeniedError(
         "the run directory " + path + " belongs to user " + std::to_string(info.st_uid) +
-        ", who could replace its files; give one of root or of the daemon's user with "
+        ", which could replace its files; give one of root or of the daemon's user with "
         "--run-dir");
   }
   constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;

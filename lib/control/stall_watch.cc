@@ -69,15 +69,15 @@ std::uint64_t StallWatch::take_offender() {
 void StallWatch::run() {
   ::pthread_setname_np(::pthread_self(), "stall-watch");
   std::unique_lock lock(mutex_);
-  for (int idle_looks = 0;;) {
+  for (int idle_checks = 0;;) {
     changed_.wait(lock, [this] { return stopping_ || !watched_.empty(); });
     changed_.wait_for(lock, std::chrono::nanoseconds(kPeriod), [this] { return stopping_; });
     if (stopping_) return;
-    idle_looks = any_runs() ? 0 : idle_looks + 1;
-    if (idle_looks >= kIdleLooks) rest(lock);
+    idle_checks = any_runs() ? 0 : idle_checks + 1;
+    if (idle_checks >= kIdleChecks) wait_for_work(lock);
     const Nanos now = monotonic_now();
-    look(control_mark_.load(std::memory_order_relaxed), control_thread_, now);
-    for (WorkerCore* worker : workers_.workers) look(worker->busy_with(), worker->thread_id(), now);
+    check(control_mark_.load(std::memory_order_relaxed), control_thread_, now);
+    for (WorkerCore* worker : workers_.workers) check(worker->busy_with(), worker->thread_id(), now);
   }
 }
 
@@ -86,7 +86,7 @@ bool StallWatch::any_runs() const {
          !std::ranges::all_of(workers_.workers, [](const WorkerCore* worker) { return worker->is_sleeping(); });
 }
 
-void StallWatch::rest(std::unique_lock<std::mutex>& lock) {
+void StallWatch::wait_for_work(std::unique_lock<std::mutex>& lock) {
   workers_.watch_gate.close();
   if (any_runs()) workers_.watch_gate.open();
   lock.unlock();
@@ -94,8 +94,9 @@ void StallWatch::rest(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-// Each look that finds a sleeping thread stands for a period: short waits are found as often as they are long.
-void StallWatch::look(std::uint64_t mark, pid_t thread, Nanos now) {
+// A check that finds a waiting thread charges a whole period, since it finds a wait with a probability that is
+// proportional to its length.
+void StallWatch::check(std::uint64_t mark, pid_t thread, Nanos now) {
   if (mark == 0 || !waits_for_pages(thread)) return;
   const auto at = watched_.find(mark);
   if (at == watched_.end() || at->second.budget->charge(kPeriod, now)) return;
@@ -104,7 +105,7 @@ void StallWatch::look(std::uint64_t mark, pid_t thread, Nanos now) {
   try {
     offenders_.push_back(at->second.session);
   } catch (const std::exception&) {
-    return;  // the next look tries again
+    return;  // the next check tries again
   }
   any_offender_.store(true, std::memory_order_relaxed);
 }

@@ -1,6 +1,6 @@
-// Looks for workers that wait for a client's memory. A page fault in mapped memory waits for what the client does
+// Detects workers that wait for a client's memory. A page fault in mapped memory waits for what the client does
 // to the file (fallocate(2) with FALLOC_FL_PUNCH_HOLE) or for a disk, and nothing ends such a wait. So a thread
-// looks at each worker, and at the control thread, every 2 ms while any of them runs. Waits are charged to the
+// checks each worker and the control thread every 2 ms while any of them runs. Waits are charged to the
 // stall budget of the memory's user; when that is used up, the memory of the session is replaced by zero pages,
 // which ends all later waits, and the control thread closes the session. The control thread cannot do this itself:
 // it may be waiting for that worker.
@@ -47,7 +47,7 @@ class StallWatch {
 
  private:
   static constexpr Nanos kPeriod = 2 * kMillisecond;
-  static constexpr int kIdleLooks = 25;  ///< that found nobody running, before the thread waits for one that does
+  static constexpr int kIdleChecks = 25;  ///< without a running thread; then the watch waits until one runs
 
   struct Watched {
     std::uint64_t session = 0;
@@ -57,8 +57,8 @@ class StallWatch {
   void run();
   bool any_runs() const;
   /// Waits until a worker or the control thread runs.
-  void rest(std::unique_lock<std::mutex>& lock);
-  void look(std::uint64_t mark, pid_t thread, Nanos now);
+  void wait_for_work(std::unique_lock<std::mutex>& lock);
+  void check(std::uint64_t mark, pid_t thread, Nanos now);
 
   WorkerShared& workers_;
   std::atomic<std::uint64_t> control_mark_{0};

@@ -1,4 +1,4 @@
-// Amounts of everything that is limited for each user. Used as what a user holds, and as limits.
+// Amounts of everything that is limited for each user: the usage of a user, or its limits.
 #pragma once
 
 #include <cstdint>

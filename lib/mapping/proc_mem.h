@@ -4,7 +4,7 @@
 // A page fault may block on a server that the client controls (userfaultfd, a FUSE file mapped privately), and
 // cannot be interrupted. So an access thread of the session makes the system calls, and callers wait for it no
 // longer than the user's StallBudget allows. After that, every such access of the session fails at once until the
-// thread returns. A user who could stop the daemon anyway is trusted not to remove pages: if the pages are present
+// thread returns. A user that could stop the daemon anyway is trusted not to remove pages: if the pages are present
 // (/proc/PID/pagemap), the caller copies them itself, which saves two context switches.
 //
 // Call contract. io() on any worker; everything else on the control thread.

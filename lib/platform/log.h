@@ -51,7 +51,7 @@ struct LoggedError {
   std::string text;
   std::uint64_t count = 0;
   std::uint64_t first_ns = 0, last_ns = 0;  ///< CLOCK_REALTIME
-  std::int64_t user = -1;                   ///< who caused it; -1: no user
+  std::int64_t user = -1;                   ///< that caused it; -1: none
 };
 
 /// The distinct errors so far, oldest first. Beyond kMaxDistinct, or kMaxOfUser caused by one user, they are only

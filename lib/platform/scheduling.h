@@ -1,4 +1,4 @@
-// What a thread asks of the Linux scheduler. Every function acts on the calling thread.
+// Requests of a thread to the Linux scheduler. Every function acts on the calling thread.
 #pragma once
 
 #include <cstdint>

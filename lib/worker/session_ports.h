@@ -34,7 +34,7 @@ class SessionPorts {
   void attach(SessionPort& port) { ports_.push_back(&port); }
   void detach(SessionPort& port) { std::erase(ports_, &port); }
 
-  /// Calls `about(port)` before it looks at the memory of a session, and `ring(bit's QP or kNoQp)` for every
+  /// Calls `about(port)` before it reads the memory of a session, and `ring(bit's QP or kNoQp)` for every
   /// doorbell that was rung. True: there was one.
   template <class About, class Ring>
   bool drain(About&& about, Ring&& ring) {

@@ -88,7 +88,7 @@ class WorkerCore {
   /// Wakes the worker if it sleeps. Call it after the work has been stored where work_waiting() looks.
   void wake() { sleep_.wake(); }
   bool is_sleeping() const { return sleep_.is_sleeping(); }
-  /// Whose memory the worker may be using (proto::mark_of()); 0: nobody's, or it sleeps.
+  /// The mark (proto::mark_of()) of the memory that the worker may be using; 0: none, or it sleeps.
   std::uint64_t busy_with() const { return transport_.busy_with(); }
   /// 0: run() was not called.
   pid_t thread_id() const { return thread_id_.load(std::memory_order_relaxed); }

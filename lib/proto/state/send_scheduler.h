@@ -32,7 +32,7 @@ class SendScheduler {
         session_index_(max_qps),
         user_index_(max_qps) {}
 
-  /// `session` 0: one that nobody owns, of each user.
+  /// `session` 0: QPs without a session; each user has such a list.
   void attach(std::uint32_t qp, std::uint64_t session, std::uint64_t user);
   /// After remove().
   void detach(std::uint32_t qp);

@@ -87,7 +87,7 @@ class FakeControls : public net::DeviceControls {
   UniqueFd file;
 };
 
-TEST(Trace, ATraceGoesToTheDescriptorOfTheAsker) {
+TEST(Trace, ATraceGoesToTheDescriptorOfTheRequest) {
   if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   FakeControls controls;
   DaemonConfig config = test_config();
