@@ -148,7 +148,7 @@ void FaultLink::on_receive(int side, const uroce_cqe& cqe) {
 void FaultLink::check_memory(int side) const {
   const FaultEnd& end = ends_[side];
   const FaultEnd& peer = ends_[1 - side];
-  for (int i = 0; i < kZones; ++i) {
+  for (std::size_t i = 0; i < kZones; ++i) {
     const FaultZone& zone = end.zones[i];
     if (!zone.frozen.empty() && !holds(end.arena, zone.at, zone.frozen)) {
       fail(std::string("memory changed after its deregistration: ") + kZoneNames[i] + '\n' + describe());

@@ -82,7 +82,7 @@ FaultLink::FaultLink(const FaultSetting& setting, std::uint32_t index, std::uint
     end.base = Qpn{0x200 + index * 16 + static_cast<std::uint32_t>(side) * 8};
     end.pd = PdId{index * 2 + static_cast<std::uint32_t>(side) + 1};
     std::size_t at = kGap;
-    for (int i = 0; i < kZones; ++i) {
+    for (std::size_t i = 0; i < kZones; ++i) {
       end.zones[i].at = at;
       end.zones[i].size = sizes[i];
       at += sizes[i] + kGap;
@@ -145,7 +145,7 @@ void FaultLink::bind_window(FaultEnd& end) {
 }
 
 void FaultLink::register_zones(FaultEnd& end) {
-  for (int i = 0; i < kZones; ++i) register_zone(end, static_cast<ZoneKind>(i));
+  for (std::size_t i = 0; i < kZones; ++i) register_zone(end, static_cast<ZoneKind>(i));
 }
 
 void FaultLink::retire(FaultEnd& end, ZoneKind kind) {
@@ -174,7 +174,7 @@ void FaultLink::release_retired() {
 }
 
 void FaultLink::unregister_zones(FaultEnd& end) {
-  for (int i = 0; i < kZones; ++i) retire(end, static_cast<ZoneKind>(i));
+  for (std::size_t i = 0; i < kZones; ++i) retire(end, static_cast<ZoneKind>(i));
   if (end.window_allocated) fail("a window without its MR");
   release_retired();
 }
