@@ -5,6 +5,7 @@
 // sim --shared ...                           RC QPs that share receive queues
 // sim --faults ...                           RC QPs that suffer: keys, memory, states, peers and hosts go
 // sim --foreign ...                          one RC QP and a peer of another implementation
+// sim --cm ...                               RC QPs that the connection manager connects
 // sim --regressions FILE                     the seeds of FILE; a line: a world's name, then a seed
 // sim --mutations [--seeds N]                shows that the simulator notices faults: N seeds of each kind
 #include <sys/wait.h>
@@ -20,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/sim/cm_world.h"
 #include "tests/sim/fault_world.h"
 #include "tests/sim/foreign_world.h"
 #include "tests/sim/shared_receive.h"
@@ -49,12 +51,13 @@ constexpr World kWorlds[] = {{"reliable", run_world},
                              {"unreliable", uroce::sim::run_unreliable_world},
                              {"shared", uroce::sim::run_shared_receive_world},
                              {"faults", uroce::sim::run_fault_world},
-                             {"foreign", uroce::sim::run_foreign_world}};
+                             {"foreign", uroce::sim::run_foreign_world},
+                             {"cm", uroce::sim::run_cm_world}};
 
 [[noreturn]] void usage(const char* argument) {
   std::fprintf(stderr,
                "sim: %s is not an option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
-               "--mutations, --unreliable, --shared, --faults, --foreign, --regressions FILE\n",
+               "--mutations, --unreliable, --shared, --faults, --foreign, --cm, --regressions FILE\n",
                argument);
   std::exit(2);
 }
@@ -89,6 +92,8 @@ Options parse(int argc, char** argv) {
       options.run = uroce::sim::run_fault_world;
     else if (name == "--foreign")
       options.run = uroce::sim::run_foreign_world;
+    else if (name == "--cm")
+      options.run = uroce::sim::run_cm_world;
     else if (name == "--regressions" && i + 1 < argc)
       options.regressions = argv[++i];
     else if (name == "--keep-going")
@@ -164,9 +169,9 @@ int run_regressions(const char* path) {
     const auto* world =
         std::find_if(std::begin(kWorlds), std::end(kWorlds), [&](const World& each) { return name == each.name; });
     if (world == std::end(kWorlds) || !(words >> seed)) {
-      std::fprintf(stderr,
-                   "sim: %s: \"%s\" is not a world (reliable, unreliable, shared, faults, foreign) and a seed\n",
-                   path, line.c_str());
+      std::fprintf(
+          stderr, "sim: %s: \"%s\" is not a world (reliable, unreliable, shared, faults, foreign, cm) and a seed\n",
+          path, line.c_str());
       return 2;
     }
     const WorldReport report = world->run({.seed = seed});
