@@ -111,6 +111,10 @@ class End {
   /// Moves the SRQ to another ring with that many entries.
   bool resize_srq(std::uint32_t entries);
   void ring() { transport->doorbell(qp); }
+  /// As a client that writes where it may not.
+  void overwrite_send_ring(std::byte with) {
+    std::memset(static_cast<void*>(sq_ring_.data()), std::to_integer<int>(with), sq_ring_.size() * sizeof(Line));
+  }
   std::vector<uroce_cqe> poll(bool receive_cq = false);
   std::vector<Event> events();
   QpSnapshot snapshot() const;

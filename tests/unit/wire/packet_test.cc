@@ -100,6 +100,31 @@ TEST(Parse, EachDefectHasItsReason) {
   }
 }
 
+TEST(Parse, EachOpcodeIsJudgedWithinFramesOfEachLength) {
+  // With a right ICRC and right lengths of the network headers, but for the transport's.
+  for (int opcode = 0; opcode < 256; ++opcode) {
+    for (std::size_t bytes = 0; bytes <= 64; bytes += 4) {  // from the BTH to the ICRC
+      Bytes frame = build(path(), kSendOnlyRc, 64);
+      const int delta = static_cast<int>(kBth4 + bytes) - static_cast<int>(frame.size());
+      set_total(frame, delta);
+      set_udp(frame, delta);
+      if (bytes != 0) frame[kBth4] = static_cast<std::byte>(opcode);
+      frame.resize(kBth4 + bytes);
+      if (bytes >= 16) testing::sign(frame, kIp, 20);
+      const auto exact = std::make_unique<std::byte[]>(frame.size());
+      std::copy(frame.begin(), frame.end(), exact.get());
+      RxPacket packet;
+      const ParseVerdict verdict = parse({exact.get(), frame.size()}, {}, packet);
+      const OpcodeInfo& info = kOpcodes[static_cast<std::size_t>(opcode)];
+      if (!info.known() || bytes < info.header_bytes + 4u) {
+        EXPECT_NE(verdict, ParseVerdict::kOk) << opcode << ", " << bytes << " bytes";
+      } else if (verdict == ParseVerdict::kOk) {
+        EXPECT_EQ(info.header_bytes + packet.payload_bytes + packet.bth.pad + 4u, bytes) << opcode;
+      }
+    }
+  }
+}
+
 TEST(Parse, DefersTheIcrcOfWritesAndReadsAfterTheirFirstPacket) {
   constexpr std::uint8_t kSendMiddle = 0x01, kWriteFirst = 0x06, kWriteMiddle = 0x07, kWriteLast = 0x08,
                          kReadFirst = 0x0d, kReadMiddle = 0x0e, kReadLast = 0x0f, kUcWriteMiddle = 0x27;
