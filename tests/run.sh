@@ -94,7 +94,7 @@ rotate_seeds() {
 
 gcc_tests() { tests_of "$top/build" -t 4; }
 
-long_simulation() { "$top/build/tests/sim/sim" --seeds 200000 && count 1 0 0; }
+long_simulation() { "$top/build/tests/sim/sim" --all --seeds 200000 && count 1 0 0; }
 
 long_attacks() { UROCED=$top/build/apps/uroced "$top/build/tests/hostile/attacks" --seconds 3600 && count 1 0 0; }
 

@@ -6,6 +6,7 @@
 // sim --faults ...                           RC QPs that suffer: keys, memory, states, peers and hosts go
 // sim --foreign ...                          one RC QP and a peer of another implementation
 // sim --cm ...                               RC QPs that the connection manager connects
+// sim --all ...                              each world in turn: --seeds counts them all
 // sim --regressions FILE                     the seeds of FILE; a line: a world's name, then a seed
 // sim --mutations [--seeds N]                shows that the simulator notices faults: N seeds of each kind
 #include <sys/wait.h>
@@ -35,31 +36,53 @@ using uroce::sim::run_world;
 using uroce::sim::WorldOptions;
 using uroce::sim::WorldReport;
 
+struct World {
+  const char* name;
+  WorldReport (*run)(const WorldOptions&);
+  std::uint32_t share;  ///< of 20 seeds of --all
+};
+constexpr World kWorlds[] = {{"reliable", run_world, 5},
+                             {"unreliable", uroce::sim::run_unreliable_world, 4},
+                             {"shared", uroce::sim::run_shared_receive_world, 2},
+                             {"faults", uroce::sim::run_fault_world, 2},
+                             {"foreign", uroce::sim::run_foreign_world, 4},
+                             {"cm", uroce::sim::run_cm_world, 3}};
+
+const World& world_of(std::uint64_t seed) {
+  std::uint64_t turn = seed % 20;
+  const World* world = kWorlds;
+  for (; turn >= world->share; ++world) turn -= world->share;
+  return *world;
+}
+
 struct Options {
   std::uint64_t first = 1, seeds = 1000;
   unsigned jobs = 1;
   bool single = false, trace = false, mutations = false, keep_going = false;
   const char* regressions = nullptr;
-  WorldReport (*run)(const WorldOptions&) = run_world;
+  bool all = false;
+  const World* world = kWorlds;
 };
-
-struct World {
-  const char* name;
-  WorldReport (*run)(const WorldOptions&);
-};
-constexpr World kWorlds[] = {{"reliable", run_world},
-                             {"unreliable", uroce::sim::run_unreliable_world},
-                             {"shared", uroce::sim::run_shared_receive_world},
-                             {"faults", uroce::sim::run_fault_world},
-                             {"foreign", uroce::sim::run_foreign_world},
-                             {"cm", uroce::sim::run_cm_world}};
 
 [[noreturn]] void usage(const char* argument) {
-  std::fprintf(stderr,
-               "sim: %s is not an option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
-               "--mutations, --unreliable, --shared, --faults, --foreign, --cm, --regressions FILE\n",
-               argument);
+  std::fprintf(
+      stderr,
+      "sim: %s is not an option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
+      "--mutations, --reliable, --unreliable, --shared, --faults, --foreign, --cm, --all, --regressions FILE\n",
+      argument);
   std::exit(2);
+}
+
+const World* find(const std::string& name) {
+  const auto* world =
+      std::find_if(std::begin(kWorlds), std::end(kWorlds), [&](const World& each) { return name == each.name; });
+  return world == std::end(kWorlds) ? nullptr : world;
+}
+
+const World* named(const std::string& name, const char* argument) {
+  const World* const world = find(name);
+  if (world == nullptr) usage(argument);
+  return world;
 }
 
 Options parse(int argc, char** argv) {
@@ -84,22 +107,14 @@ Options parse(int argc, char** argv) {
       options.trace = true;
     else if (name == "--mutations")
       options.mutations = true, options.first = 1;  // whether a fault shows depends on the seed
-    else if (name == "--unreliable")
-      options.run = uroce::sim::run_unreliable_world;
-    else if (name == "--shared")
-      options.run = uroce::sim::run_shared_receive_world;
-    else if (name == "--faults")
-      options.run = uroce::sim::run_fault_world;
-    else if (name == "--foreign")
-      options.run = uroce::sim::run_foreign_world;
-    else if (name == "--cm")
-      options.run = uroce::sim::run_cm_world;
+    else if (name == "--all")
+      options.all = true;
     else if (name == "--regressions" && i + 1 < argc)
       options.regressions = argv[++i];
     else if (name == "--keep-going")
       options.keep_going = true;
     else
-      usage(argv[i]);
+      options.world = named(name.substr(0, 2) == "--" ? name.substr(2) : "", argv[i]);
   }
   return options;
 }
@@ -110,7 +125,8 @@ int run_lane(const Options& options, unsigned lane) {
   std::uint64_t frames = 0, completions = 0, harmed = 0, damaged = 0, count = 0;
   for (std::uint64_t i = lane; i < options.seeds; i += options.jobs) {
     const uroce::sim::WorldOptions world{.seed = options.first + i, .trace = options.trace};
-    const WorldReport report = options.run(world);
+    const World& kind = options.all ? world_of(world.seed) : *options.world;
+    const WorldReport report = kind.run(world);
     frames += report.frames;
     completions += report.completions;
     harmed += report.harmed;
@@ -118,9 +134,9 @@ int run_lane(const Options& options, unsigned lane) {
     ++count;
     if (report.failure.empty()) continue;
     ++failures;
-    std::printf("seed %llu: %s  again: sim --seed %llu --trace\n",
-                static_cast<unsigned long long>(options.first + i), report.failure.c_str(),
-                static_cast<unsigned long long>(options.first + i));
+    const auto seed = static_cast<unsigned long long>(world.seed);
+    std::printf("seed %llu: %s  again: sim --%s --seed %llu --trace\n", seed, report.failure.c_str(), kind.name,
+                seed);
     std::fflush(stdout);
     if (!options.keep_going) break;
   }
@@ -166,9 +182,8 @@ int run_regressions(const char* path) {
     std::string name;
     std::uint64_t seed = 0;
     if (!(words >> name)) continue;
-    const auto* world =
-        std::find_if(std::begin(kWorlds), std::end(kWorlds), [&](const World& each) { return name == each.name; });
-    if (world == std::end(kWorlds) || !(words >> seed)) {
+    const World* const world = find(name);
+    if (world == nullptr || !(words >> seed)) {
       std::fprintf(
           stderr, "sim: %s: \"%s\" is not a world (reliable, unreliable, shared, faults, foreign, cm) and a seed\n",
           path, line.c_str());
@@ -190,11 +205,11 @@ int run_mutations(const Options& options) {
     const auto of = static_cast<Mutation>(kind);
     const bool for_all =
         of == Mutation::kDropCompletion || of == Mutation::kDoubleCompletion || of == Mutation::kStrayByte;
-    if (options.run != run_world && !for_all) continue;
+    if (options.world->run != run_world && !for_all) continue;
     std::uint64_t struck = 0, noticed = 0;
     for (std::uint64_t i = 0; i < options.seeds; ++i) {
       const auto mutation = static_cast<Mutation>(kind);
-      const WorldReport report = options.run({.seed = options.first + i, .mutation = mutation});
+      const WorldReport report = options.world->run({.seed = options.first + i, .mutation = mutation});
       struck += report.mutated;
       noticed += report.mutated && !report.failure.empty();
       if (report.mutated && report.failure.empty()) {
