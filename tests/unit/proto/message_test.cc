@@ -214,6 +214,23 @@ TEST(Message, PsnsWrap) {
   }
 }
 
+TEST(Message, MsnsWrap) {
+  Pair pair;
+  pair.a.post({.opcode = UROCE_WR_RDMA_WRITE, .remote = End::kIova, .rkey = pair.b.key.value});
+  const auto sent = pair.take(pair.a);
+  ASSERT_EQ(sent.size(), 1u);
+  wire::RxPacket packet = sent[0].rx;
+  packet.bth.ack_req = false;
+  for (std::uint32_t i = 0; i <= Msn::kMask; ++i, ++packet.bth.psn) pair.b.transport->receive(packet, pair.now);
+  packet.bth.ack_req = true;
+  pair.b.transport->receive(packet, pair.now);
+  const auto answers = pair.take(pair.b);
+  ASSERT_EQ(answers.size(), 1u);
+  EXPECT_EQ(answers[0].psn(), packet.bth.psn.value());
+  EXPECT_EQ(answers[0].aeth().msn.value(), 1u) << "2^24 messages, and one";
+  EXPECT_EQ(pair.b.counters().rx_write_requests, Msn::kMask + 2u);
+}
+
 TEST(Message, UnsignaledWorkCompletesSilently) {
   Pair pair;
   for (std::uint64_t i = 0; i < 10; ++i) {
