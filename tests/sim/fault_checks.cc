@@ -39,14 +39,15 @@ std::uint32_t FaultLink::allowed_errors(int side) const {
   if (silent(ends_[1 - side])) allowed |= status_bit(UROCE_WC_RETRY_EXC_ERR);
   constexpr std::uint32_t kRemote = status_bit(UROCE_WC_REM_ACCESS_ERR) | status_bit(UROCE_WC_REM_OP_ERR);
   const bool own = side == fault_side_;
-  if (fault_ == Fault::kWindow && !own) allowed |= status_bit(UROCE_WC_REM_ACCESS_ERR);
+  // A READ whose answer was lost is not answered again once its memory is gone, and the responder goes on.
+  constexpr std::uint32_t kLostAnswer = status_bit(UROCE_WC_RETRY_EXC_ERR);
+  if (fault_ == Fault::kWindow && !own) allowed |= status_bit(UROCE_WC_REM_ACCESS_ERR) | kLostAnswer;
   if (fault_ != Fault::kDeregister && fault_ != Fault::kMemory) return allowed;
   if (own) {
     const bool local = fault_zone_ == kSourceZone || fault_zone_ == kLandingZone;
     return local ? allowed | status_bit(UROCE_WC_LOC_PROT_ERR) : allowed;
   }
-  // A READ whose answer was lost is not answered again once its memory is gone, and the responder goes on.
-  if (fault_zone_ == kSourceZone) allowed |= status_bit(UROCE_WC_RETRY_EXC_ERR);
+  if (fault_zone_ == kSourceZone) allowed |= kLostAnswer;
   return fault_zone_ == kLandingZone ? allowed : allowed | kRemote;
 }
 

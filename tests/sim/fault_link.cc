@@ -30,7 +30,7 @@ bool write_called(void* context, std::uint64_t address, const std::byte* from, s
 
 std::uint32_t access_of(ZoneKind kind) {
   switch (kind) {
-    case kSourceZone: return memory::kRemoteRead;
+    case kSourceZone: return memory::kRemoteRead | memory::kMwBind;
     case kTargetZone: return 15 | memory::kMwBind;
     default: return memory::kLocalWrite;
   }
@@ -126,22 +126,39 @@ void FaultLink::register_zone(FaultEnd& end, ZoneKind kind) {
   zone.registered = true;
 }
 
-void FaultLink::bind_window(FaultEnd& end) {
+Key FaultLink::bind_window(FaultEnd& end, ZoneKind kind, std::uint32_t access) {
   const auto window = host(end).table.allocate_window(
       end.pd, random_.chance(0.5) ? memory::Kind::kWindow1 : memory::Kind::kWindow2);
   if (!window) fail("no room for a window");
-  end.window = Key{(window->value & ~0xffu) | ((window->value + 1) & 0xff)};
-  const FaultZone& zone = end.zones[kTargetZone];
+  const Key bound{(window->value & ~0xffu) | ((window->value + 1) & 0xff)};
+  const FaultZone& zone = end.zones[kind];
   const memory::Binding request{.window = *window,
-                                .new_key = end.window,
+                                .new_key = bound,
                                 .mr = zone.key,
                                 .pd = end.pd,
                                 .qpn = end.qp->qpn,
                                 .address = zone.iova,
                                 .length = zone.size,
-                                .access = memory::kRemoteRights & 15u};
+                                .access = access};
   if (host(end).table.bind(request) != memory::Verdict::kOk) fail("a window can't be bound");
-  end.window_allocated = true;
+  return bound;
+}
+
+void FaultLink::bind_windows(FaultEnd& end) {
+  end.window = bind_window(end, kTargetZone, memory::kRemoteWrite | memory::kRemoteRead | memory::kRemoteAtomic);
+  end.read_window = bind_window(end, kSourceZone, memory::kRemoteRead);
+  end.window_allocated = end.read_window_allocated = true;
+}
+
+void FaultLink::retire_window(FaultEnd& end, ZoneKind kind) {
+  if (kind != kTargetZone && kind != kSourceZone) return;
+  const bool target = kind == kTargetZone;
+  bool& allocated = target ? end.window_allocated : end.read_window_allocated;
+  if (!allocated) return;
+  const Key window = target ? end.window : end.read_window;
+  if (!host(end).table.retire(window)) fail("a window can't be retired");
+  retired_windows_.emplace_back(&end, window);
+  allocated = false;
 }
 
 void FaultLink::register_zones(FaultEnd& end) {
@@ -150,11 +167,7 @@ void FaultLink::register_zones(FaultEnd& end) {
 
 void FaultLink::retire(FaultEnd& end, ZoneKind kind) {
   memory::Table& table = host(end).table;
-  if (kind == kTargetZone && end.window_allocated) {
-    if (!table.retire(end.window)) fail("a window can't be retired");
-    retired_windows_.emplace_back(&end, end.window);
-    end.window_allocated = false;
-  }
+  retire_window(end, kind);
   if (!end.zones[kind].registered) return;
   if (!table.retire(end.zones[kind].key)) fail("an MR can't be retired");
   end.zones[kind].registered = false;
@@ -175,7 +188,7 @@ void FaultLink::release_retired() {
 
 void FaultLink::unregister_zones(FaultEnd& end) {
   for (std::size_t i = 0; i < kZones; ++i) retire(end, static_cast<ZoneKind>(i));
-  if (end.window_allocated) fail("a window without its MR");
+  if (end.window_allocated || end.read_window_allocated) fail("a window without its MR");
   release_retired();
 }
 
@@ -247,7 +260,7 @@ void FaultLink::begin(Nanos now) {
   draw_psns();
   for (FaultEnd& end : ends_) {
     register_zones(end);
-    bind_window(end);
+    bind_windows(end);
     end.initial = end.arena;
     end.works.clear();
     end.consuming.clear();
@@ -278,11 +291,7 @@ void FaultLink::apply_fault(Nanos now) {
   if (setting_.trace) setting_.trace("fault: " + describe());
   switch (fault_) {
     case Fault::kDeregister: return retire(end, fault_zone_);
-    case Fault::kWindow:
-      if (!host(end).table.retire(end.window)) fail("a window can't be retired");
-      retired_windows_.emplace_back(&end, end.window);
-      end.window_allocated = false;
-      return;
+    case Fault::kWindow: retire_window(end, kTargetZone); return retire_window(end, kSourceZone);
     case Fault::kMemory: end.zones[fault_zone_].called->left = random_.below(3 * setting_.largest); return;
     case Fault::kToError:
       if (change_state(host(end), *end.qp, proto::QpState::kErr, now).error != 0) fail("to ERR");
@@ -301,7 +310,7 @@ void FaultLink::on_restart(std::uint32_t restarted) {
   FaultEnd& end = ends_[restarted];
   disturbed_ = restarted_ = true;
   if (end.qp) bury(std::move(end.qp), *setting_.graveyard);
-  end.connected = end.window_allocated = false;
+  end.connected = end.window_allocated = end.read_window_allocated = false;
   for (FaultZone& zone : end.zones) {
     zone.registered = false;
     const auto from = end.arena.begin() + static_cast<std::ptrdiff_t>(zone.at);
@@ -369,7 +378,7 @@ FaultWork FaultLink::draw_work(int side) {
   } else if (entry.opcode == UROCE_WR_RDMA_READ) {
     const FaultZone& source = peer.zones[kSourceZone];
     work.target = source.at + random_.below(static_cast<std::uint32_t>(source.size - work.length) + 1);
-    entry.rkey = source.key.value;
+    entry.rkey = random_.chance(0.3) ? peer.read_window.value : source.key.value;
     entry.remote_addr = source.iova + (work.target - source.at);
     const auto from = peer.initial.begin() + static_cast<std::ptrdiff_t>(work.target);
     work.payload.assign(from, from + work.length);

@@ -76,8 +76,9 @@ struct FaultEnd {
   bool connected = false;     ///< not since RESET
   std::vector<std::byte> arena, initial;
   std::array<FaultZone, kZones> zones;
-  Key window;
-  bool window_allocated = false;
+  /// Over the target zone, for WRITEs and atomics; over the source zone, for READs.
+  Key window, read_window;
+  bool window_allocated = false, read_window_allocated = false;
   Psn psn;
 
   std::vector<FaultWork> works;
@@ -142,7 +143,10 @@ class FaultLink {
   void register_zone(FaultEnd& end, ZoneKind kind);
   void unregister_zones(FaultEnd& end);
   void retire(FaultEnd& end, ZoneKind kind);
-  void bind_window(FaultEnd& end);
+  /// Over a whole zone.
+  Key bind_window(FaultEnd& end, ZoneKind kind, std::uint32_t access);
+  void bind_windows(FaultEnd& end);
+  void retire_window(FaultEnd& end, ZoneKind kind);
   void draw_psns();
   void make_qp(FaultEnd& end, Nanos now);
   void destroy(FaultEnd& end, Nanos now);
