@@ -13,6 +13,7 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'chaos'))
 
 from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, last_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
@@ -31,6 +32,7 @@ from cases_security import security_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
+from chaos import chaos_cases  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
 
 FAULTS = 'drop=0.01,reorder=0.01,seed=7'
@@ -69,6 +71,7 @@ def groups(long, build):
         Group('one busy', lambda rig: rig.single(['--poll-mode', 'busy']), busy_cases()),
         Group('two end', lambda rig: rig.pair(), dict(last_cases(), **connection_last_cases()), True),
         Group('one end', lambda rig: rig.single(), dict(last_cases(), **verbs_last_cases()), True),
+        Group('chaos', None, chaos_cases(long), True),
     ]
 
 

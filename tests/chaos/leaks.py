@@ -1,0 +1,67 @@
+"""What the daemons and the machine hold: the same before and after."""
+import pathlib
+
+from rig import Failure, free_hugepages, wait_until
+
+
+def mapped_files(pid):
+    """Mappings of files and of shared memory. Stacks, heaps and arenas are malloc's."""
+    rows = pathlib.Path(f'/proc/{pid}/maps').read_text().split('\n')
+    return sum(1 for row in rows if row and row.split()[4] != '0')
+
+
+def of_daemon(process):
+    base = pathlib.Path(f'/proc/{process.pid}')
+    return {'descriptors': len(list((base / 'fd').iterdir())), 'threads': len(list((base / 'task').iterdir())),
+            'mapped files': mapped_files(process.pid)}
+
+
+def objects(rig, device):
+    """Objects of clients. A user's row is that of urocectl itself."""
+    answer = rig.ctl('-d', device, 'show')[device]
+    return {kind: len(answer.get(kind, [])) for kind in ('sessions', 'qps', 'mrs', 'cqs', 'srqs', 'cm_ids', 'flows')}
+
+
+def files(place):
+    return sorted(str(path.relative_to(place)) for path in place.rglob('*'))
+
+
+class Ledger:
+    """Records what idle daemons hold, and compares later."""
+
+    def __init__(self, rig):
+        self.rig = rig
+        self.hugepages = free_hugepages()
+        self.daemons, self.files = {}, []
+
+    def record(self):
+        self.daemons = {name: of_daemon(process) for name, process in self.rig.daemons.items()}
+        self.files = files(self.rig.run_dir)
+
+    def left_behind(self):
+        """Text for each amount that is larger than it was."""
+        found = []
+        for name, process in self.rig.daemons.items():
+            found += [f'{name}: {count} {kind}' for kind, count in objects(self.rig, name).items() if count != 0]
+            now = of_daemon(process)
+            found += [f'{name}: {now[what]} {what}, before {before}' for what, before in self.daemons[name].items()
+                      if now[what] > before]
+        found += [f'file {name}' for name in files(self.rig.run_dir) if name not in self.files]
+        return found
+
+    def check(self, patience=15):
+        """While no program runs."""
+        if not wait_until(lambda: not self.left_behind(), patience, 0.2):
+            raise Failure('left behind: ' + '; '.join(self.left_behind()) + '\n' + self.rig.describe())
+
+    def check_hugepages(self):
+        """While no daemon runs."""
+        if not wait_until(lambda: free_hugepages() >= self.hugepages, 10):
+            raise Failure(f'{free_hugepages()} free hugepages, before {self.hugepages}')
+
+    def check_files(self):
+        """After the daemons have ended: locks stay, sockets and the files of devices do not."""
+        found = [name for name in files(self.rig.run_dir)
+                 if not name.endswith('.lock') and not (self.rig.run_dir / name).is_dir()]
+        if found:
+            raise Failure(f'files of daemons that have ended: {", ".join(found)}')
