@@ -274,7 +274,7 @@ int run(const Options& options) {
       good = false;
     }
   }
-  if (tally->accepted < 1000) {
+  if (tally->accepted < 5 * static_cast<std::uint64_t>(options.seconds)) {
     std::printf("attacks: too few requests succeeded: nothing was tested\n");
     good = false;
   }

@@ -62,7 +62,7 @@ class RandomSession {
       request();
     } else if (kind < 50) {
       pipeline();
-    } else if (kind < 53) {
+    } else if (kind < 51) {
       raw_bytes();
     } else if (kind < 75) {
       post();
@@ -70,7 +70,7 @@ class RandomSession {
       scribble();
     } else if (kind < 92) {
       poll();
-    } else if (kind < 97) {
+    } else if (kind < 99) {
       spoil_memory();
     } else if (kind < 98) {
       events();
@@ -114,7 +114,7 @@ class RandomSession {
   void request() {
     Request one = random_request(random_, mine_, path_);
     if (!kept_.empty() && random_.percent(5)) one.fds.emplace_back(::dup(random_.of(kept_).get()));
-    if (send(one)) take(client().receive(50));
+    if (send(one)) take(client().receive(20));
   }
 
   /// Many requests before the first answer is read, or none is.
@@ -215,7 +215,7 @@ class RandomSession {
   void poll() {
     if (!tenant_.ok()) return;
     uroce_cqe done{};
-    for (int i = 0; i < 64 && client().poll(tenant_.cq, done, i == 0 ? 5 : 0); ++i) ++tally_.completed;
+    for (int i = 0; i < 64 && client().poll(tenant_.cq, done, i == 0 ? 1 : 0); ++i) ++tally_.completed;
   }
 
   /// What the daemon has mapped shrinks, gets holes, or goes.
@@ -365,7 +365,7 @@ void run_random_attack(const std::string& socket_path, std::uint64_t seed, Nanos
   const std::uint32_t kind = random.below(100);
   if (kind < 90) {
     run_one(socket_path, random, end, tally);
-  } else if (kind < 97) {
+  } else if (kind < 99) {
     run_crowd(socket_path, random, end, tally);
   } else {
     run_threads(socket_path, random, end, tally);

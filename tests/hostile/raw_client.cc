@@ -38,7 +38,7 @@ RawClient::RawClient(const std::string& socket_path) {
   std::strncpy(address.sun_path, socket_path.c_str(), sizeof(address.sun_path) - 1);
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return;
-  const timeval limit{kTimeoutMs / 1000, 0};
+  const timeval limit{answer_timeout_ms / 1000, 0};
   ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return;
   socket_ = std::move(socket);

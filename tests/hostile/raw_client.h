@@ -26,8 +26,9 @@
 
 namespace uroce::hostile {
 
-/// Milliseconds that a client waits for an answer: longer than any healthy daemon takes on a busy machine.
-inline constexpr int kTimeoutMs = 10'000;
+/// Milliseconds that a client waits for an answer: longer than any healthy daemon takes on a busy machine. A
+/// process that runs next to thousands of threads raises it.
+inline int answer_timeout_ms = 10'000;
 
 /// Statuses of an Answer that no daemon sends.
 inline constexpr int kNoAnswer = -1;  ///< within the time given
@@ -95,14 +96,15 @@ class RawClient {
   /// Sends a request and does not wait for its answer.
   bool send(std::uint32_t command, std::span<const std::byte> body = {}, std::span<const int> fds = {});
   /// The next answer.
-  Answer receive(int timeout_ms = kTimeoutMs);
+  Answer receive(int timeout_ms = answer_timeout_ms);
   /// Sends a request and returns its answer.
   Answer call(std::uint32_t command, std::span<const std::byte> body = {}, std::span<const int> fds = {},
-              int timeout_ms = kTimeoutMs);
+              int timeout_ms = answer_timeout_ms);
   template <class Body>
   requires std::is_class_v<Body> && std::is_trivially_copyable_v<Body> &&
       (!std::is_convertible_v<const Body&, std::span<const std::byte>>)Answer
-      call(std::uint32_t command, const Body& body, std::span<const int> fds = {}, int timeout_ms = kTimeoutMs) {
+      call(std::uint32_t command, const Body& body, std::span<const int> fds = {},
+           int timeout_ms = answer_timeout_ms) {
     return call(command, std::as_bytes(std::span(&body, 1)), fds, timeout_ms);
   }
   /// ADMIN with a JSON text, as urocectl sends it; the answer's text, or "" after an error.
@@ -136,7 +138,7 @@ class RawClient {
   bool post_write(Qp& qp, const Memory& from, std::uint64_t remote_address, std::uint32_t rkey,
                   std::uint32_t bytes);
   /// Takes one completion. False: there was none within the time.
-  bool poll(Cq& cq, uroce_cqe& out, int timeout_ms = kTimeoutMs);
+  bool poll(Cq& cq, uroce_cqe& out, int timeout_ms = answer_timeout_ms);
   void arm(Cq& cq, bool solicited_only = false) { cq.ring.arm(solicited_only); }
 
   const uroce_hello_response& greeting() const { return hello_; }
