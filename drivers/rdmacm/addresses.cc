@@ -67,6 +67,14 @@ uroce_cm_address to_abi(const sockaddr* address) {
   return out;
 }
 
+uroce_cm_address to_bindable(const sockaddr* address) {
+  uroce_cm_address out = to_abi(address);
+  if (!is_loopback(address)) return out;
+  std::memset(out.gid, 0, sizeof(out.gid));
+  if (out.family == AF_INET) out.gid[10] = out.gid[11] = 0xff;
+  return out;
+}
+
 void from_abi(const uroce_cm_address& from, sockaddr_storage& to) {
   to = {};
   if (from.family == AF_INET) {

@@ -30,6 +30,15 @@ int handle_of(Channel& channel, Device& device, std::uint32_t& out) {
   return 0;
 }
 
+bool exchange_for_moved(Channel& channel, uroce_cm_event& record) {
+  const bool placeholder = record.type == kMovedEvent;
+  if (channel.moved.empty()) return !placeholder;
+  if (!placeholder) channel.moved.push_back(record);
+  record = channel.moved.front();
+  channel.moved.pop_front();
+  return true;
+}
+
 int forward_event(Channel& to, Device& device, const uroce_cm_event& event) {
   uroce_cm_post_request request{};
   request.event = event;

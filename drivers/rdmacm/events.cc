@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -82,13 +83,15 @@ int next_record(Channel& channel, uroce_cm_event& out) {
   }
 }
 
-/// The id that an event belongs to, which can't be destroyed until the event is acknowledged. nullptr: none.
-CmId* owner_of(const uroce_cm_event& record, Channel& channel) {
+/// Takes an earlier event that rdma_migrate_id(3) has moved, if any, in place of the one received. Returns the id
+/// that the event belongs to, which can't be destroyed until the event is acknowledged. nullptr: none.
+CmId* owner_of(uroce_cm_event& record, Channel& channel) {
   Registry& registry = Registry::instance();
   Device* astray = nullptr;
   rdma_event_channel* now_at = nullptr;
   {
     const std::lock_guard lock(registry.mutex);
+    if (!exchange_for_moved(channel, record)) return nullptr;
     const bool request = record.type == RDMA_CM_EVENT_CONNECT_REQUEST;
     CmId* const id = registry.find(record.device, request ? record.listener : record.handle);
     if (id != nullptr && id->id.channel == &channel.channel) {
@@ -189,7 +192,8 @@ int make_requested_id(CmId& listener, const uroce_cm_event& record, Event& event
     const std::lock_guard lock(Registry::instance().mutex);
     Registry::instance().add(binding, *made);
   }
-  int error = listener.synchronous ? migrate(*made, made->id.channel) : 0;
+  // The daemon has put it at the channel that the listener had when the request arrived.
+  int error = listener.migrated || listener.synchronous ? migrate(*made, made->id.channel) : 0;
   if (error == 0) {
     error = bind_to_device(*made, binding, record.source, record.source.gid, record.path.sgid_index);
   }
@@ -280,11 +284,23 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
 
 }  // namespace
 
-void migrate_events(CmId& id, Channel& from) {
+void move_events(const CmId& id, Channel& from, Channel& to) {
+  std::deque<uroce_cm_event> waiting, stay;
   uroce_cm_event record;
   while (receive(from, record) == 0) {
-    if (id.device != nullptr) forward_event(as_channel(id.id.channel), *id.device, record);
+    if (exchange_for_moved(from, record)) waiting.push_back(record);
   }
+  for (const uroce_cm_event& event : waiting) {
+    const std::uint32_t handle = event.type == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listener : event.handle;
+    const bool moves = std::ranges::any_of(id.bindings, [&](const Binding& binding) {
+      return binding.handle == handle && binding.device->index == event.device;
+    });
+    (moves ? to.moved : stay).push_back(event);
+    uroce_cm_event placeholder{};
+    placeholder.type = kMovedEvent;
+    (void)::send((moves ? to : from).sender, &placeholder, sizeof(placeholder), MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+  from.moved = std::move(stay);
 }
 
 }  // namespace uroce::rdmacm

@@ -155,7 +155,7 @@ int resolve_on(CmId& id, Device& device, const uroce_cm_resolve_request& wanted,
 
 int resolve(CmId& id, const sockaddr* source, const sockaddr* destination, int timeout_ms) {
   uroce_cm_resolve_request request{};
-  if (source != nullptr) request.source = to_abi(source);
+  if (source != nullptr) request.source = to_bindable(source);
   request.destination = to_abi(destination);
   request.timeout_ms = static_cast<std::uint32_t>(std::max(timeout_ms, 0));
   const bool to_self = is_any(destination) || is_loopback(destination);
@@ -225,12 +225,15 @@ int complete(CmId& id) {
 }
 
 int migrate(CmId& id, rdma_event_channel* to) {
+  rdma_event_channel* const from = id.id.channel;
   for (const Binding& binding : id.bindings) {
     uroce_cm_migrate_request request{binding.handle, 0};
     if (const int error = handle_of(as_channel(to), *binding.device, request.channel)) return error;
     if (const int error = binding.device->call(UROCE_CMD_CM_MIGRATE, request)) return error;
   }
   const std::lock_guard lock(Registry::instance().mutex);  // events.cc looks up ids and their channels under it
+  id.migrated = true;
+  if (from != to) move_events(id, as_channel(from), as_channel(to));
   id.id.channel = to;
   return 0;
 }
@@ -272,8 +275,12 @@ UROCE_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
     if (!bound.bindings.empty()) return fail(EINVAL);
     if (!in_port_space(address, id->ps)) return fail(EPROTONOSUPPORT);
     bound.gid_addresses = address->sa_family == AF_IB;
-    const uroce_cm_address source = to_abi(address);
-    return result(is_any(address) ? bind_to_all(bound, source) : bind_to_address(bound, source));
+    if (!is_any(address) && !is_loopback(address)) return result(bind_to_address(bound, to_abi(address)));
+    if (const int error = bind_to_all(bound, to_bindable(address))) return fail(error);
+    uroce_cm_address source = to_abi(address);
+    source.port = port_of(&id->route.addr.src_addr);
+    set_source(bound, source);
+    return 0;
   });
 }
 
@@ -331,7 +338,6 @@ UROCE_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
     if (moved.synchronous) {
       if (id->event != nullptr) rdma_ack_cm_event(id->event);
       id->event = nullptr;
-      migrate_events(moved, as_channel(from));
       rdma_destroy_event_channel(from);
     }
     moved.synchronous = channel == nullptr;

@@ -10,6 +10,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -53,7 +54,13 @@ struct Channel {
   int sender = -1;    ///< the other end, a copy of which each daemon holds
   std::mutex mutex;   ///< of `handles`
   std::unordered_map<Device*, std::uint32_t> handles;
+  /// Events that rdma_migrate_id(3) has taken out of a socket. They precede those in `receiver`, which holds one
+  /// kMovedEvent for each. Under Registry::mutex.
+  std::deque<uroce_cm_event> moved;
 };
+
+/// `type` of a record that stands for the first of Channel::moved.
+inline constexpr std::uint32_t kMovedEvent = ~std::uint32_t{0};
 
 struct Multicast {
   sockaddr_storage address{};
@@ -74,6 +81,7 @@ struct CmId {
   rdma_cm_id id;
   std::vector<Binding> bindings;
   Device* device = nullptr;    ///< the device that the id is bound to; it then has one binding
+  bool migrated = false;       ///< rdma_migrate_id(3) was called
   bool synchronous = false;    ///< the id owns its channel (rdma_create_id(3) without a channel)
   bool gid_addresses = false;  ///< the program uses AF_IB addresses
   std::uint32_t flags = 0;     ///< uroce_cm_id_flags
@@ -142,6 +150,8 @@ class Registry {
 socklen_t bytes_of(const sockaddr* address);
 bool is_any(const sockaddr* address);
 bool is_loopback(const sockaddr* address);
+/// As to_abi(), and any address of the family for a loopback one: neither belongs to a device.
+uroce_cm_address to_bindable(const sockaddr* address);
 std::uint16_t port_of(const sockaddr* address);
 uroce_cm_address to_abi(const sockaddr* address);
 void from_abi(const uroce_cm_address& from, sockaddr_storage& to);
@@ -153,12 +163,16 @@ void to_gid_address(const uroce_cm_address& from, rdma_port_space space, sockadd
 void to_program_address(const CmId& id, const uroce_cm_address& from, sockaddr_storage& to);
 
 // channel.cc
+/// Returns the event in place of the record that was received, if there are moved ones. Under Registry::mutex.
+/// False: there is no event.
+bool exchange_for_moved(Channel& channel, uroce_cm_event& record);
+
 /// The daemon's handle of the channel. The first use registers the channel with the daemon. errno.
 int handle_of(Channel& channel, Device& device, std::uint32_t& out);
 int forward_event(Channel& to, Device& device, const uroce_cm_event& event);
 
-/// Sends the events that are waiting in `from`, which no thread reads any longer, to the id's current channel.
-void migrate_events(CmId& id, Channel& from);
+/// Moves the events of the id that wait in `from` to `to`, before all others there. Under Registry::mutex.
+void move_events(const CmId& id, Channel& from, Channel& to);
 
 // id.cc
 CmId* make_id(rdma_event_channel* channel, void* context, rdma_port_space space, ibv_qp_type type);

@@ -15,7 +15,7 @@ constexpr std::uint32_t kLocalRights = kLocalWrite | kMwBind | kOnDemand | kHuge
 constexpr std::uint32_t kOptionalRights = 0x3ff00000;  // hints, such as relaxed ordering
 constexpr std::uint32_t kWritingRights = kRemoteWrite | kRemoteAtomic;
 
-/// The entry's key with the low byte of `tag`. 0 is not a usable key: it means "not live".
+/// The entry's key with the low byte of `tag`. Key 0 cannot be used: it means "not live".
 Key with_tag(const Entry& entry, Key tag) { return Key{(entry.key & ~0xffu) | (tag.value & 0xffu)}; }
 
 /// The memory of which a window or fast MR gets a part.

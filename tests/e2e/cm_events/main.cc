@@ -7,6 +7,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -46,12 +47,14 @@ void expect_error(int result, int error, const char* what) {
 
 struct Address {
   sockaddr_storage storage{};
+  socklen_t bytes = 0;
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
   Address(const char* host, const char* port) {
     addrinfo hints{}, *found = nullptr;
     hints.ai_flags = AI_NUMERICHOST;
     if (getaddrinfo(host, port, &hints, &found) != 0) fail(std::string("no address: ") + host);
     std::memcpy(&storage, found->ai_addr, found->ai_addrlen);
+    bytes = found->ai_addrlen;
     freeaddrinfo(found);
   }
 };
@@ -268,6 +271,73 @@ void migrate(const char* host) {
   rdma_destroy_event_channel(second);
 }
 
+bool is_empty(rdma_event_channel* channel) {
+  pollfd ready{channel->fd, POLLIN, 0};
+  return poll(&ready, 1, 0) == 0;
+}
+
+/// Events that wait for the id move with it, in their order; those of other ids stay (Linux:
+/// drivers/infiniband/core/ucma.c, ucma_migrate_id).
+void migrate_with_events(const char* host) {
+  rdma_event_channel *const first = make_channel(), *const second = make_channel();
+  Address to(host, kPort);
+  rdma_cm_id *const stays = make_id(first), *const moves = make_id(first), *const next = make_id(first);
+  for (rdma_cm_id* id : {stays, moves, next}) {
+    check(rdma_resolve_addr(id, nullptr, to.get(), 2000), "rdma_resolve_addr");
+  }
+  usleep(200'000);
+  check(rdma_resolve_route(moves, 2000), "rdma_resolve_route");
+  usleep(200'000);
+  check(rdma_migrate_id(moves, second), "rdma_migrate_id");
+  demand(!is_empty(second), "the new channel is readable");
+  demand(take(second, RDMA_CM_EVENT_ADDR_RESOLVED, 0).id == moves, "the first event has moved");
+  demand(take(second, RDMA_CM_EVENT_ROUTE_RESOLVED, 0).id == moves, "the second event has moved");
+  demand(is_empty(second), "the new channel has no other events");
+  check(rdma_resolve_route(stays, 2000), "rdma_resolve_route");
+  demand(take(first, RDMA_CM_EVENT_ADDR_RESOLVED, 0).id == stays, "the first event of another id stays");
+  demand(take(first, RDMA_CM_EVENT_ADDR_RESOLVED, 0).id == next, "that of a third one, too");
+  demand(take(first, RDMA_CM_EVENT_ROUTE_RESOLVED, 0).id == stays, "later events come after them");
+  demand(is_empty(first), "the old channel has no other events");
+  for (rdma_cm_id* id : {stays, moves, next}) check(rdma_destroy_id(id), "rdma_destroy_id");
+  rdma_destroy_event_channel(first);
+  rdma_destroy_event_channel(second);
+}
+
+/// A loopback address counts as any address (Linux: drivers/infiniband/core/cma.c, cma_any_addr). libfabric's
+/// message endpoints bind to one.
+void bind_to_loopback(const char* host) {
+  for (const char* loopback : {"127.0.0.1", "::1"}) {
+    Address own(loopback, kPort), to(host, kPort);
+    if (own.get()->sa_family == AF_INET && to.get()->sa_family == AF_INET6) continue;
+    rdma_event_channel* const channel = make_channel();
+    rdma_cm_id *const listener = make_id(channel), *const client = make_id(channel);
+    check(rdma_bind_addr(listener, own.get()), "rdma_bind_addr to a loopback address");
+    demand(listener->verbs == nullptr, "an id that is bound to a loopback address has no device");
+    demand(std::memcmp(rdma_get_local_addr(listener), own.get(), own.bytes) == 0, "its address is the one bound");
+    check(rdma_listen(listener, 4), "rdma_listen");
+    resolve(client, to.get());
+    make_qp(client, IBV_QPT_RC);
+    rdma_conn_param param = with_data(kHello, sizeof(kHello));
+    check(rdma_connect(client, &param), "rdma_connect");
+    rdma_cm_id* const made = take(channel, RDMA_CM_EVENT_CONNECT_REQUEST, 0).id;
+    check(rdma_reject(made, nullptr, 0), "rdma_reject");
+    take(channel, RDMA_CM_EVENT_REJECTED, kConsumerDefined);
+    check(rdma_destroy_id(made), "rdma_destroy_id");
+    rdma_destroy_qp(client);
+    check(rdma_destroy_id(client), "rdma_destroy_id");
+    check(rdma_destroy_id(listener), "rdma_destroy_id");
+
+    rdma_cm_id* const bound = make_id(channel);
+    Address source(loopback, "0"), same(host, kPort);
+    if (source.get()->sa_family == same.get()->sa_family) {
+      check(rdma_resolve_addr(bound, source.get(), same.get(), 2000), "rdma_resolve_addr from a loopback address");
+      take(channel, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+    }
+    check(rdma_destroy_id(bound), "rdma_destroy_id");
+    rdma_destroy_event_channel(channel);
+  }
+}
+
 /// Options show in the attributes that rdma_init_qp_attr(3) returns.
 void set_options(const char* host) {
   rdma_event_channel* const channel = make_channel();
@@ -308,6 +378,8 @@ void bind_families() {
 void make_calls(char** words) {
   poll_channel(words[0]);
   migrate(words[0]);
+  migrate_with_events(words[0]);
+  bind_to_loopback(words[0]);
   set_options(words[0]);
   bind_families();
 }
