@@ -19,6 +19,7 @@ from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, la
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
 from cases_docs import docs_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
+from cases_fabrics import fabric_cases, same_device_cases, two_run_directories_cases  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_install import install_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
@@ -48,7 +49,7 @@ class Group:
 def groups(long, build):
     faulty = dict(faulty_cases(long), **faulty_verify_cases(long))
     shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases(long),
-                  **raw_cases(long))
+                  **raw_cases(long), **fabric_cases(long))
     connections = dict(connection_cases(long), **ping_cases(long), **rsocket_cases(long))
     return [
         Group('input', None, input_cases(long), True),
@@ -57,11 +58,12 @@ def groups(long, build):
         Group('install', None, install_cases(), True),
         Group('own', None, own_cases(), True),
         Group('security', None, security_cases(), True),
-        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases()), True),
+        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(),
+                                    **two_run_directories_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases())),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),
-                                                    **tool_cases())),
+                                                    **tool_cases(), **same_device_cases())),
         Group('examples', lambda rig: rig.pair(), example_cases()),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
