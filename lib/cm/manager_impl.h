@@ -109,7 +109,7 @@ struct Manager::Impl {
   Nanos retry_period() const { return config.response_timeout * (config.max_retries + 2u); }
   void enter_timewait(Connection& c, Nanos now);
   void timed_out(Connection& c, Nanos now);
-  /// REJ for a timeout: identifies us by CA GUID and id, as the peer's id may be unknown (IBTA vol. 1, table 112).
+  /// REJ for a timeout: identifies us by CA GUID and id, as the peer's id may be unknown (IBTA vol. 1, 12.6.7).
   void give_up(const Connection& c, MessageAcked answered);
   void on_other_version(const Message& message);
   void on_req(const Message& message, Nanos now);

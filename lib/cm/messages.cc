@@ -9,7 +9,7 @@ namespace uroce::cm {
 namespace {
 
 // The place of each field: byte offset of the big-endian word that holds it, the word's size, the field's lowest
-// bit and its width (IBTA vol. 1, tables 106-119).
+// bit and its width (IBTA vol. 1, 12.6 and 12.11).
 constexpr Field kLocalId{0, 4}, kRemoteId{4, 4};
 
 namespace req {

@@ -56,7 +56,7 @@ struct Ece {
   bool operator==(const Ece&) const = default;
 };
 
-struct Req {
+struct Req {  // IBTA vol. 1, 12.6.5
   static constexpr Attribute kAttribute = Attribute::kReq;
   std::uint32_t local_id = 0;
   Ece ece;
@@ -87,7 +87,7 @@ struct Req {
 /// The message that an MRA or REJ answers.
 enum class MessageAcked : std::uint8_t { kReq = 0, kRep = 1, kOther = 2 };
 
-struct Mra {
+struct Mra {  // IBTA vol. 1, 12.6.6
   static constexpr Attribute kAttribute = Attribute::kMra;
   std::uint32_t local_id = 0, remote_id = 0;
   MessageAcked answered = MessageAcked::kReq;
@@ -98,7 +98,7 @@ struct Mra {
   void emit(MessageBuffer to) const;
 };
 
-/// IBTA vol. 1, table 112 (ib_cm_rej_reason).
+/// IBTA vol. 1, 12.6.7 (ib_cm_rej_reason in Linux).
 enum class RejReason : std::uint16_t {
   kNoQp = 1,
   kNoEec = 2,
@@ -136,7 +136,7 @@ enum class RejReason : std::uint16_t {
   kVendorOptionNotSupported = 35,
 };
 
-struct Rej {
+struct Rej {  // IBTA vol. 1, 12.6.7
   static constexpr Attribute kAttribute = Attribute::kRej;
   std::uint32_t local_id = 0, remote_id = 0;
   MessageAcked answered = MessageAcked::kReq;
@@ -149,7 +149,7 @@ struct Rej {
   void emit(MessageBuffer to) const;
 };
 
-struct Rep {
+struct Rep {  // IBTA vol. 1, 12.6.8
   static constexpr Attribute kAttribute = Attribute::kRep;
   std::uint32_t local_id = 0, remote_id = 0;
   Ece ece;
@@ -169,7 +169,7 @@ struct Rep {
   void emit(MessageBuffer to) const;
 };
 
-struct Rtu {
+struct Rtu {  // IBTA vol. 1, 12.6.9
   static constexpr Attribute kAttribute = Attribute::kRtu;
   std::uint32_t local_id = 0, remote_id = 0;
   PrivateData<224> private_data{};
@@ -178,7 +178,7 @@ struct Rtu {
   void emit(MessageBuffer to) const;
 };
 
-struct Dreq {
+struct Dreq {  // IBTA vol. 1, 12.6.10
   static constexpr Attribute kAttribute = Attribute::kDreq;
   std::uint32_t local_id = 0, remote_id = 0;
   Qpn remote_qpn;
@@ -188,7 +188,7 @@ struct Dreq {
   void emit(MessageBuffer to) const;
 };
 
-struct Drep {
+struct Drep {  // IBTA vol. 1, 12.6.11
   static constexpr Attribute kAttribute = Attribute::kDrep;
   std::uint32_t local_id = 0, remote_id = 0;
   PrivateData<224> private_data{};
@@ -197,7 +197,7 @@ struct Drep {
   void emit(MessageBuffer to) const;
 };
 
-struct SidrReq {
+struct SidrReq {  // IBTA vol. 1, 12.11
   static constexpr Attribute kAttribute = Attribute::kSidrReq;
   std::uint32_t request_id = 0;
   std::uint16_t pkey = wire::kDefaultPkey;
@@ -217,7 +217,7 @@ enum class SidrStatus : std::uint8_t {
   kUnsupportedVersion = 5,
 };
 
-struct SidrRep {
+struct SidrRep {  // IBTA vol. 1, 12.11
   static constexpr Attribute kAttribute = Attribute::kSidrRep;
   std::uint32_t request_id = 0;
   SidrStatus status = SidrStatus::kSuccess;

@@ -36,7 +36,8 @@ void enable(Entry& entry, Key key, std::uint64_t iova, std::uint64_t length, std
   std::atomic_ref(entry.live).store(key.value, std::memory_order_release);
 }
 
-/// Whether the requested window may be bound to `mr` (IBTA vol. 1, 10.6.7.2.2).
+/// Whether the requested window may be bound to `mr` (IBTA vol. 1, 10.6.7.2.2; C10-73: the MR allows
+/// binding; C10-74: a writable window needs local write).
 Verdict check_mr(const Entry& mr, const Binding& request) {
   if ((mr.access & kMwBind) == 0 || (mr.access & kZeroBased) != 0) return Verdict::kNoAccess;
   if ((request.access & ~(kWindowRights | kLocalRights | kOptionalRights)) != 0) return Verdict::kNoAccess;

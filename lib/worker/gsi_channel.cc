@@ -47,7 +47,8 @@ void GsiPort::receive(const wire::RxPacket& packet, const net::LinkStack& link) 
   if (packet.bth.opcode != kUdSendOnly) return count(&GsiCounters::bad_packet);
   const wire::Deth deth = wire::Deth::parse(packet.bth_start + wire::kBthBytes);
   // MADs of the general services come from QP 1 (IBTA vol. 1, 13.5.4.2). Without this check every UD QP that knows
-  // the Q_Key could end connections.
+  // the Q_Key could end connections. The P_Key is compared with that of the port (IBTA
+  // vol. 1, C9-42).
   const bool good = packet.bth.dest_qpn.value == wire::kGsiQpn &&
                     (packet.bth.pkey & 0x7fff) == (wire::kDefaultPkey & 0x7fff) && deth.qkey == wire::kGsiQkey &&
                     deth.source_qpn.value == wire::kGsiQpn && packet.payload_bytes == kMadBytes &&

@@ -277,7 +277,7 @@ int destroy_qp(Call& call) {
   Session& session = call.session;
   QpObject* qp = session.qps.find(request.handle);
   if (qp == nullptr) return EINVAL;
-  if (!qp->groups.empty() || qp->users != 0) return EBUSY;  // ibv_attach_mcast(3), flows
+  if (!qp->groups.empty() || qp->users != 0) return EBUSY;  // groups (IBTA vol. 1, o10-2.2.3), flows
   call.events.remove_qp(session, *qp);
   if (qp->connected) --session.connected_qps;
   count_users(*qp, ~0u);

@@ -26,7 +26,7 @@ void receive_in_sequence(Context& context, Qp& qp, const wire::RxPacket& packet)
   refuse_invalid(context, qp);
 }
 
-/// A duplicate SEND or WRITE is acknowledged again and not executed (IBTA vol. 1, 9.7.5: duplicate requests). The
+/// A duplicate SEND or WRITE is acknowledged again and not executed (IBTA vol. 1, 9.7.5, C9-105). The
 /// ACK names the newest PSN, unless that would acknowledge a READ or atomic whose response the requester may still
 /// lack.
 void repeat_message(Context& context, Qp& qp, Psn psn) {

@@ -54,7 +54,7 @@ bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
     refuse_invalid(context, qp);
     return false;
   }
-  if (reth.length != 0) {
+  if (reth.length != 0) {  // else the R_Key is not checked (IBTA vol. 1, C9-88)
     memory::Span span;
     if (context.resolve(reth.rkey, qp.common.pd, reth.address, reth.length, memory::kRemoteWrite, span,
                         qp.common.qpn) != memory::Verdict::kOk) {

@@ -232,7 +232,7 @@ void receive_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   if ((qp.responder.access & memory::kRemoteRead) == 0 || reth.length > kMaxMessage)
     return refuse_invalid(context, qp);
-  if (reth.length != 0) {
+  if (reth.length != 0) {  // else the R_Key is not checked (IBTA vol. 1, C9-88)
     memory::Span span;
     if (context.resolve(reth.rkey, qp.common.pd, reth.address, reth.length, memory::kRemoteRead, span,
                         qp.common.qpn) != memory::Verdict::kOk) {

@@ -22,7 +22,7 @@
 
 namespace uroce::proto {
 
-inline constexpr std::uint32_t kMaxMessage = 1u << 31;  ///< bytes
+inline constexpr std::uint32_t kMaxMessage = 1u << 31;  ///< bytes (IBTA vol. 1, C9-94)
 inline constexpr std::uint32_t kReadChunkPackets = 32;  ///< a longer READ is sent as several requests; a power of 2
 inline constexpr std::uint32_t kNoQp = ~std::uint32_t{0};
 

@@ -11,7 +11,7 @@
 namespace uroce::proto::unreliable {
 namespace {
 
-constexpr std::uint32_t kOwnQkey = 0x80000000;  // a Q_Key with this bit stands for the QP's own
+constexpr std::uint32_t kOwnQkey = 0x80000000;  // this bit: the QP's own Q_Key (IBTA vol. 1, 3.5.3)
 constexpr std::size_t kUdpHeader = 8;
 
 /// Accounts for a packet; `last`: its WQE is complete.
@@ -33,7 +33,7 @@ void sent(Context& context, Qp& qp, bool last, std::uint32_t frame_bytes) {
 /// Builds the packet of a datagram. Returns the status with which it fails, or success.
 std::uint8_t build_datagram(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
   const AddressHandle* const handle = context.address_handles.find(AhId{wqe.ah}, qp.common.pd);
-  if (handle == nullptr) {
+  if (handle == nullptr) {  // or it belongs to another PD (IBTA vol. 1, 10.2.3, C10-10)
     ++context.counters.bad_wqe_ah;
     return UROCE_WC_LOC_QP_OP_ERR;
   }

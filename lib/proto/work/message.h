@@ -9,7 +9,7 @@
 namespace uroce::proto {
 
 /// Whether the packet starts or continues a message of this kind, with a valid payload length: FIRST and MIDDLE a
-/// full MTU, LAST at least a byte, none more than the MTU (IBTA vol. 1, 9.7.4.1: opcode sequence and length).
+/// full MTU, LAST at least a byte, none more than the MTU (IBTA vol. 1, 9.7.4.1, C9-92).
 bool well_formed(const Qp& qp, const wire::RxPacket& packet, MessageInProgress kind);
 /// Completes the receive of a message of `bytes` bytes that ends with this packet.
 void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes);
