@@ -1,4 +1,4 @@
-// The sessions attached to a worker: their doorbells, and the words by which each side tells the other that it
+// The sessions attached to a worker: their doorbells, and the words by which each side shows the other that it
 // sleeps or yields (lib/abi/segment.h). On the worker's thread only.
 #pragma once
 

@@ -95,7 +95,7 @@ def killed_peer(rig, devices):
             raise Failure('they do not talk\n' + rig.describe(pair.server, pair.client))
         killed.signal(signal.SIGKILL)
         if not wait_until(lambda p=left: 'DISCONNECT EVENT' in p.output() or not p.alive(), 5):
-            raise Failure(f'the {victim} was killed and nobody told\n' + rig.describe(left))
+            raise Failure(f'the {victim} was killed, and its peer was not notified\n' + rig.describe(left))
         left.end(1)
 
 

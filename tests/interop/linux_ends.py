@@ -104,7 +104,7 @@ def connected_killed(victim):
                 ours.signal(signal.SIGKILL)
             left = ours if victim == LINUX else theirs
             if not wait_until(lambda: 'DISCONNECT EVENT' in left.output(), 15, 0.2):
-                raise Failure('nobody told\n' + site.rig.describe(left))
+                raise Failure('the peer was not notified\n' + site.rig.describe(left))
             # The guest's server then waits for a flushed receive, which rxe forgets at times, between two guests as well.
             if victim == LINUX or served_by == UROCE:
                 must_end(site, left, 15)

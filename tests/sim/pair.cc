@@ -172,7 +172,7 @@ void Pair::change_states(int side, Nanos now) {
 void Pair::on_event(const Host& host, const proto::Event& event, Nanos now) {
   const int side = side_of(host, event.object);
   if (side < 0 || event.type != proto::AsyncEvent::kSqDrained) return;
-  if (drain_ != Drain::kRequested || side != drain_side_) throw Violation("SQ drained though nobody asked");
+  if (drain_ != Drain::kRequested || side != drain_side_) throw Violation("SQ drained without a request");
   const End& end = ends_[side];
   proto::QpSnapshot snapshot;
   end.host->query(*end.qp, snapshot);

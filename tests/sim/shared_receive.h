@@ -61,7 +61,7 @@ class SharedReceiveWorld {
     std::unique_ptr<SimQp> qp;
     Connection connection;
     std::deque<Posted> posted;
-    std::deque<std::size_t> due;                 ///< messages that this end must hear of, in order
+    std::deque<std::size_t> due;                 ///< messages that must be reported to this end, in order
     std::size_t next_receive = 0;                ///< of its queue: no receive before it may be this QP's
     std::uint32_t works_left = 0, moves_at = 0;  ///< works left when its client moves it to ERR; 0: never
     bool moved = false, too_short = false, flushed_receive = false;

@@ -406,7 +406,7 @@ void UnreliableWorld::on_send(Endpoint& end, const uroce_cqe& cqe) {
   if (cqe.status != UROCE_WC_SUCCESS || cqe.opcode != posted.completes_as) {
     fail("wrong send completion: " + text(cqe));
   }
-  if (!posted.signaled) fail("completion that nobody asked for: " + text(cqe));
+  if (!posted.signaled) fail("completion of an unsignaled request: " + text(cqe));
 }
 
 void UnreliableWorld::on_receive(std::uint32_t index, const uroce_cqe& cqe) {

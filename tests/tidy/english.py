@@ -37,6 +37,12 @@ PHRASES = [
      'one line a breach', '"per"'),
     (r'\b(is|are) spoken\b', 'version 2 is spoken', '"is used"'),
     (r'\bnot any more\b', 'not any more', '"no longer"'),
+    (r'\b[Aa]skers?\b', 'which objects an asker sees', '"the caller", "the client"'),
+    (r'\bhears? of\b', 'as the link hears of them', '"sees", "receives", "is notified of"'),
+    (r'\bsomebody\b', 'somebody waits', 'the noun: "a client", "another thread"'),
+    (r'\bnobody (told|asked|wants)\b', 'an event that nobody asked for', '"without a request", "is not notified"'),
+    (r'\basleep\b', 'while the worker is asleep', '"sleeping", "idle", "blocked"'),
+    (r'\bpatience\b', 'beyond the patience of the peer', '"timeout", "stall budget"'),
     (r'\bof no use\b', 'of no use in the child', '"useless", "cannot be used"'),
 ]
 PATTERNS = [(re.compile(pattern.replace(' ', r'\s+'), re.M), advice) for pattern, _, advice in PHRASES]

@@ -71,7 +71,7 @@ def function_lengths(files):
 
 
 def words(files):
-    """No path of somebody's machine, nothing put off. The words are put together so that this file passes."""
+    """No path of a contributor's machine, nothing put off. The words are put together so that this file passes."""
     machine = ['/' + 'work/', '/' + 'root/', '/' + 'home/']
     later = ['TO' + 'DO', 'FIX' + 'ME', 'HA' + 'CK', 'DISA' + 'BLED_']
     for name, text in files.items():
@@ -101,7 +101,7 @@ def formatting(files):
 
 
 def dead_files(files):
-    """Each .cc is built by some meson.build, each header included by somebody, each Python module used."""
+    """Each .cc is built by some meson.build, each header included somewhere, each Python module used."""
     builds = '\n'.join(text for name, text in files.items() if name.endswith('meson.build'))
     others = {name: text for name, text in files.items() if pathlib.PurePath(name).suffix in CPP | SCRIPTS | {'.build'}}
     for name in files:

@@ -9,7 +9,7 @@ namespace {
 
 constexpr Field kGuid{0, 8};
 
-/// The last REJ that came by, and who sent it.
+/// The last REJ on the wire, and its sender.
 struct Overheard {
   explicit Overheard(World& world) {
     world.drops = [this](int from, const Message& message) {

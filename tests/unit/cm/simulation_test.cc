@@ -44,7 +44,7 @@ class Consumer {
     if (random_() % 8 == 0) someone([&](ConnectionId id) { manager_.disconnect(id, world_.now); });
     if (random_() % 32 == 0) someone([&](ConnectionId id) { leave(id); });
   }
-  /// As when a program dies: of all its ids nobody wants to hear any more.
+  /// As when a program dies: no events of its ids are expected any longer.
   void die() {
     for (const std::uint32_t id : std::set(live_)) leave({id});
   }
@@ -132,7 +132,7 @@ TEST(CmSimulation, EveryConnectionEndsOnceWhateverConsumersAndNetworkDo) {
     for (auto& events : world.events) events.clear();
     world.run(60 * kSecond);
     for (int end : {0, 1}) {
-      // A consumer that is gone hears of new requests only, which its listener gets while the peer repeats itself.
+      // A consumer that is gone gets new requests only, which its listener gets while the peer repeats itself.
       for (const Event& event : world.events[end]) {
         EXPECT_TRUE(event.type == EventType::kRequest || event.type == EventType::kSidrRequest ||
                     event.type == EventType::kClosed);

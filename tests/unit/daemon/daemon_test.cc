@@ -348,7 +348,7 @@ TEST_P(ThreadedTest, NoWakeIsLost) {
     cq.ring.pop();
     cq.ring.publish();
     ASSERT_EQ(data[32768], static_cast<std::byte>(i));
-    // Pauses close to a worker's idle time, so that posts find it awake, falling asleep and asleep.
+    // Pauses close to a worker's idle time, so that posts find it awake, about to sleep and sleeping.
     if (i % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(150 + i));
   }
 }

@@ -1,4 +1,4 @@
-// What the port says on its link for its clients: that it is in their groups, and who the gateway is.
+// What the port sends on its link for its clients: membership reports of their groups, requests for the gateway.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -66,7 +66,7 @@ class NeighbourhoodTest : public ::testing::TestWithParam<std::uint32_t> {
     });
     return frame.empty() ? frame : Bytes(frame.begin() + static_cast<std::ptrdiff_t>(at), frame.end());
   }
-  /// Sees to it that all that is said now has been seen.
+  /// Takes all frames that the port sends now.
   void forget_what_was_sent() {
     daemon.settle();
     base::Frame frame;
@@ -154,14 +154,14 @@ TEST_P(NeighbourhoodTest, TheLinkHearsOfTheFirstMemberOfAGroupAndOfTheLast) {
     forget_what_was_sent();
     ASSERT_EQ(membership(UROCE_CMD_ATTACH_MCAST, first, group), 0);
     const Bytes joined = report(v6);
-    ASSERT_GE(joined.size(), 12 + bytes) << "nothing was said";
+    ASSERT_GE(joined.size(), 12 + bytes) << "no report";
     EXPECT_EQ(std::to_integer<int>(joined[8]), kToExclude);
     EXPECT_EQ(std::memcmp(&joined[12], group.bytes.data() + 16 - bytes, bytes), 0);
     ASSERT_EQ(membership(UROCE_CMD_ATTACH_MCAST, second, group), 0);
     ASSERT_EQ(membership(UROCE_CMD_DETACH_MCAST, first, group), 0);
-    const std::uint64_t told = daemon.link->counters().group_reports;
+    const std::uint64_t reported = daemon.link->counters().group_reports;
     daemon.settle();
-    EXPECT_LE(daemon.link->counters().group_reports, told + 1) << "the first is repeated, and no more said";
+    EXPECT_LE(daemon.link->counters().group_reports, reported + 1) << "only the first report is repeated";
     forget_what_was_sent();
     ASSERT_EQ(membership(UROCE_CMD_DETACH_MCAST, second, group), 0);
     const Bytes left = report(v6);

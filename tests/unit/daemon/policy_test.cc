@@ -40,7 +40,7 @@ TEST_F(PresenceTest, AddsUpAllLivingDaemons) {
   EXPECT_EQ(a.total().before, 0u);
   EXPECT_EQ(b.total().before, 1u);
   a.publish(1, 0);
-  EXPECT_EQ(b.total().before, 0u) << "who has no sessions needs no core";
+  EXPECT_EQ(b.total().before, 0u) << "a daemon without sessions needs no core";
 }
 
 TEST_F(PresenceTest, ForgetsADaemonThatWasKilled) {

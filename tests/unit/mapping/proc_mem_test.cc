@@ -28,7 +28,7 @@ constexpr std::uint32_t kAllAccess = 0xf;
 UniqueFd pidfd_of(pid_t process) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process, 0))); }
 Peer peer_of(pid_t process) { return {process, ::getuid(), pidfd_of(process), ::getgid()}; }
 
-/// `trusted`: as memory of a user who could stop the daemon anyway, as this process could.
+/// `trusted`: as memory of a user that could stop the daemon anyway, as this process could.
 MemoryFiles memory_of(pid_t process, bool trusted = false) {
   MemoryFiles files;
   EXPECT_EQ(open_memory(peer_of(process), files), 0);

@@ -1,4 +1,4 @@
-// Multicast groups as the link hears of them: IGMPv3 and MLDv2 reports, answers to queriers, older queriers.
+// Multicast groups as the link sees them: IGMPv3 and MLDv2 reports, answers to queriers, older queriers.
 #include "net/membership.h"
 
 #include <gtest/gtest.h>
@@ -158,7 +158,7 @@ TEST_F(MembershipTest, answers_a_querier_within_the_time_it_gives) {
   EXPECT_EQ(static_cast<unsigned>(frames[0][46]), 2u);  // MODE_IS_EXCLUDE
   stack_.receive(mld_query(28, 1000), asked);
   EXPECT_EQ(drain(asked + kSecond).size(), 1u);
-  // One that asks for a group we are not in gets nothing.
+  // One for a group we are not in gets nothing.
   const wire::Address other = v4(239, 9, 9, 9);
   stack_.receive(igmp_query(12, &other, 10), asked);
   EXPECT_TRUE(drain(asked + 20 * kSecond).empty());
