@@ -1,4 +1,4 @@
-// Exported verbs that have no effect on this device; README.md says why.
+// Exported verbs that have no effect on this device; docs/verbs.md says why.
 #include <infiniband/verbs.h>
 
 #include <cstdint>

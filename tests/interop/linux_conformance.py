@@ -9,20 +9,20 @@ LINE = re.compile(r'^(ok|not ok) \d+ - (\w+) \(.*?(# SKIP .*)?$', re.M)
 
 
 def listed():
-    """The deviations listed in the README: [(pattern of case names, 'fails' or 'skipped')]."""
-    text = (ROOT / 'tests/conformance/README.md').read_text(encoding='utf-8')
+    """The deviations listed in docs/rxe-differences.md: [(pattern of case names, 'fails' or 'skipped')]."""
+    text = (ROOT / 'docs/rxe-differences.md').read_text(encoding='utf-8')
     return [(pattern, outcome) for names, outcome in ROW.findall(text) for pattern in re.findall(r'`(.+?)`', names)]
 
 
 def compare(output):
-    """Returns the number of passed cases. Failure unless exactly the cases listed in the README deviate."""
+    """Returns the number of passed cases. Failure unless exactly the listed cases deviate."""
     seen = {name: 'fails' if word != 'ok' else 'skipped' if skip else 'passes' for word, name, skip in LINE.findall(output)}
     rows = listed()
     wrong = []
     for name, outcome in seen.items():
         expected = next((o for pattern, o in rows if fnmatch.fnmatchcase(name, pattern)), 'passes')
         if outcome != expected:
-            wrong.append(f'{name} {outcome}; tests/conformance/README.md says that it {expected}')
+            wrong.append(f'{name} {outcome}; docs/rxe-differences.md says that it {expected}')
     wrong += [f'no case {pattern} was run' for pattern, _ in rows if not any(fnmatch.fnmatchcase(n, pattern) for n in seen)]
     if f'1..{len(seen)}' not in output.split('\n') or wrong:
         raise Failure('\n'.join(wrong) + '\n' + output)
