@@ -352,7 +352,7 @@ void ForeignWorld::post_bad_theirs() {
   work.rkey = target_.value;
   work.kind = ForeignKind::kWrite;
   work.nak = kAccess;
-  switch (random_.below(7)) {
+  switch (random_.below(8)) {
     case 0: work.rkey ^= 0x10000; break;
     case 1: work.rkey = landing_.value; break;  // no right
     case 2: work.address = ~std::uint64_t{0} - 3; break;
@@ -362,8 +362,16 @@ void ForeignWorld::post_bad_theirs() {
       work.rkey = source_.value;
       work.data.clear();
       break;
-    case 4:
-      work.declared = work.length + 1;
+    case 4:  // the data of several packets, or of one, is not as long as the RETH says
+      work.length = random_.between(2, std::max(2u, std::min(largest_, 3 * mtu_)));
+      work.data.resize(work.length);
+      work.declared = random_.chance(0.5) ? work.length + random_.between(1, 9) : work.length - 1;
+      work.nak = kInvalid;
+      break;
+    case 6:  // longer than any message may be
+      work.kind = ForeignKind::kRead;
+      work.declared = 0x80000001;
+      work.data.clear();
       work.nak = kInvalid;
       break;
     case 5:
@@ -492,6 +500,10 @@ void ForeignWorld::check_end() {
   // Memory: what the requests name, and no other byte.
   for (const Expected& message : expected_) {
     if (message.write) std::copy(message.payload.begin(), message.payload.end(), &initial_[message.at]);
+  }
+  // The first packets of a WRITE whose last one is refused.
+  if (bad_ == 2 && peer_->works().back().kind == ForeignKind::kWrite) {
+    std::copy_n(&arena_[target_used_], round_up(largest_), &initial_[target_used_]);
   }
   std::uint64_t word;
   std::memcpy(&word, &initial_[kSource], 8);
