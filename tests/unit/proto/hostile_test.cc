@@ -318,6 +318,56 @@ TEST(ForeignWindow, NeitherItNorTheRegionBelowMayBeOfAnotherDomain) {
   }
 }
 
+// ---------------------------------------------------------------- shared queues that go
+
+TEST(XrcSharedQueue, MayBeDestroyedAmidAMessage) {
+  for (const bool fails : {false, true}) {
+    Pair pair = Pair::of(QpType::kXrcSend);
+    pair.b.post_receive(1, {{End::kIova, 600, pair.b.srq_key.value}});
+    pair.a.post({.sges = {pair.a.sge(0, 600)}});
+    const auto packets = pair.take(pair.a);
+    ASSERT_EQ(packets.size(), 3u);
+    pair.deliver(pair.b, packets[0]);
+    pair.b.transport->set_srq(kSrq, nullptr);
+    pair.b.srq.reset();
+    if (fails) {
+      ASSERT_EQ(pair.b.to(QpState::kErr, pair.now).error, 0);
+    }
+    pair.deliver(pair.b, packets[1]);
+    pair.deliver(pair.b, packets[2]);
+    EXPECT_TRUE(pair.b.poll(true).empty()) << "its CQ may be another's by now";
+    EXPECT_EQ(pair.take(pair.b).size(), fails ? 0u : 1u);
+    pair.a.post({.sges = {pair.a.sge(0, 8)}});
+    pair.settle(10 * kSecond);
+    EXPECT_EQ(pair.b.snapshot().state, QpState::kErr);
+  }
+}
+
+TEST(XrcSharedQueue, OneOfAnotherDomainUnderItsNumberGetsNothingOfTheMessage) {
+  Pair pair = Pair::of(QpType::kXrcSend);
+  pair.a.post({.opcode = UROCE_WR_RDMA_WRITE_WITH_IMM,
+               .sges = {pair.a.sge(0, 600)},
+               .remote = End::kIova,
+               .rkey = pair.b.srq_key.value});
+  const auto packets = pair.take(pair.a);
+  ASSERT_EQ(packets.size(), 3u);
+  pair.deliver(pair.b, packets[0]);
+  alignas(64) std::byte ring[64] = {};
+  std::uint32_t producer = 1, consumer = 0;  // a receive is posted
+  Srq other({.id = kSrq,
+             .pd = PdId{99},
+             .xrc = true,
+             .xrcd = kXrcd,
+             .ring = queue::WorkConsumer({ring, 1, 64}, &producer, &consumer),
+             .max_sge = 1});
+  pair.b.transport->set_srq(kSrq, &other);
+  pair.deliver(pair.b, packets[1]);
+  pair.deliver(pair.b, packets[2]);
+  EXPECT_EQ(other.posted(), 1u);
+  EXPECT_TRUE(pair.b.poll(true).empty());
+  EXPECT_EQ(pair.take(pair.b).at(0).aeth().syndrome & 0x60, 0x20) << "RNR NAK";
+}
+
 // ---------------------------------------------------------------- after an error
 
 TEST(AfterAnError, NoWorkIsExecutedAgain) {
