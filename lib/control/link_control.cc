@@ -21,10 +21,22 @@ void LinkControl::refresh() {
   worker_commands::QueryLinkState query{state_.port().up()};
   state_.link_worker().call(query);
   const bool up = query.up && !state_.workers().link_disabled.load(std::memory_order_relaxed);
-  if (!state_.port().set_link(up)) return;
+  if (!state_.port().set_link(up)) {
+    if (tree_is_old_) update_tree();
+    return;
+  }
   log(LogLevel::kDebug, "%s: the link is %s", config.name.c_str(), up ? "up" : "down");
-  write_link_state(config.run_dir, config.name, state_.port());
+  update_tree();
   events_.broadcast(state_.sessions(), up ? kPortActive : kPortError);
+}
+
+void LinkControl::update_tree() {
+  const absl::Status status = update_sysfs_tree(state_.config().run_dir, state_.config().name, state_.port());
+  const bool was_old = std::exchange(tree_is_old_, !status.ok());
+  if (!status.ok() && !was_old) {
+    log(LogLevel::kWarning, "%s; programs see an old state of the port until then",
+        std::string(status.message()).c_str());
+  }
 }
 
 void LinkControl::enable(bool enabled) {
@@ -72,7 +84,7 @@ void LinkControl::gids_changed() {
   constexpr std::uint32_t kGidChange = 18;  // IBV_EVENT_GID_CHANGE
   publish_addresses();
   share_with_kernel();
-  rewrite_gids(state_.config().run_dir, state_.config().name, state_.port());
+  update_tree();
   events_.broadcast(state_.sessions(), kGidChange);
 }
 

@@ -53,6 +53,8 @@ class LinkControl {
 
  private:
   void gids_changed();
+  /// The files that programs read. What cannot be written is tried again with the next refresh().
+  void update_tree();
   void publish_addresses();
 
   ControlState& state_;
@@ -63,6 +65,7 @@ class LinkControl {
     Charge charge;
   };
   std::map<wire::Address, std::map<uid_t, Members>> groups_;
+  bool tree_is_old_ = false;
   KernelAddresses kernel_addresses_;
   NeighbourWaiters waiters_;
 };

@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 #include <utility>
@@ -23,27 +25,44 @@ constexpr char kTop[] = "/./";
 /// daemon's user: in a shared directory such as /tmp others may have made the rest of the path first.
 class Tree {
  public:
+  /// Replaces the file in one step: readers see the old or the new text, also if the disk is full. It is a new
+  /// file, since the old one may be a link, or open for writing by another user.
   void file(const fs::path& path, const std::string& text) {
     const UniqueFd directory = open_parent(path);
     const std::string line = text + "\n";
-    const std::string name = path.filename();
-    // A new file: the old one may be a link, or open for writing by another user.
-    if (directory.valid()) ::unlinkat(directory.get(), name.c_str(), 0);
-    const UniqueFd out(directory.valid() ? ::openat(directory.get(), name.c_str(),
+    const std::string name = path.filename(), draft = "." + name + ".new";
+    if (directory.valid()) ::unlinkat(directory.get(), draft.c_str(), 0);
+    const UniqueFd out(directory.valid() ? ::openat(directory.get(), draft.c_str(),
                                                     O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644)
                                          : -1);
-    const bool written =
-        out.valid() && ::write(out.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size());
-    if (!written && failed_.empty()) failed_ = path;
+    const bool written = out.valid() &&
+                         ::write(out.get(), line.data(), line.size()) == static_cast<ssize_t>(line.size()) &&
+                         ::renameat(directory.get(), draft.c_str(), directory.get(), name.c_str()) == 0;
+    if (written) return;
+    note_failure(path);
+    if (directory.valid()) ::unlinkat(directory.get(), draft.c_str(), 0);
+  }
+  void remove(const fs::path& path) {
+    const UniqueFd directory = open_parent(path, false);
+    if (directory.valid()) ::unlinkat(directory.get(), path.filename().c_str(), 0);
   }
   void link(const fs::path& path, const char* to) {
     const UniqueFd directory = open_parent(path);
     const std::string name = path.filename();
     if (directory.valid()) ::unlinkat(directory.get(), name.c_str(), 0);
     const bool made = directory.valid() && ::symlinkat(to, directory.get(), name.c_str()) == 0;
-    if (!made && failed_.empty()) failed_ = path;
+    if (!made) note_failure(path);
   }
-  const fs::path& failed() const { return failed_; }
+  absl::Status status() const {
+    if (failed_.empty()) return absl::OkStatus();
+    const std::string text = "can't write " + failed_.string();
+    if (error_ == ENOSPC || error_ == EDQUOT || error_ == EFBIG) {
+      return absl::ResourceExhaustedError(text + ": " + ::strerror(error_) +
+                                          "; free space in the run directory, or use another --run-dir");
+    }
+    return absl::PermissionDeniedError(
+        text + ": is the run directory writable, and does what is in it belong to root or to the daemon's user?");
+  }
 
   /// The directory of the file; invalid: it is missing, or has a part that others control.
   static UniqueFd open_parent(const fs::path& path, bool make = true) {
@@ -67,7 +86,12 @@ class Tree {
   }
 
  private:
-  fs::path failed_;
+  void note_failure(const fs::path& path) {
+    if (failed_.empty()) error_ = errno, failed_ = path;
+  }
+
+  fs::path failed_;  ///< the first
+  int error_ = 0;
 };
 
 /// Removes a file, or a directory with its contents, unless others control a part of its path.
@@ -131,9 +155,14 @@ void write_gids(Tree& tree, const fs::path& dir, const std::string& name, const 
     const std::string index = std::to_string(i);
     const auto gid = port.gids().at(i);
     tree.file(dir / "gids" / index, gid_text(gid.value_or(wire::Address{}).bytes));
-    if (!gid) continue;
-    tree.file(dir / "gid_attrs/types" / index, "RoCE v2");
-    tree.file(dir / "gid_attrs/ndevs" / index, name);
+    const fs::path type = dir / "gid_attrs/types" / index, interface = dir / "gid_attrs/ndevs" / index;
+    if (gid) {
+      tree.file(type, "RoCE v2");
+      tree.file(interface, name);
+    } else {
+      tree.remove(type);
+      tree.remove(interface);
+    }
   }
 }
 
@@ -160,29 +189,17 @@ absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& nam
   tree.file(verbs_dir(run_dir, name) / "abi_version", "1");
   tree.file(verbs_dir(run_dir, name) / "dev", "0:0");
   tree.link(node(run_dir, name), "/dev/null");
-  if (!tree.failed().empty()) {
-    return absl::PermissionDeniedError(
-        "can't write " + tree.failed().string() +
-        ": is the run directory writable, and does what is in it belong to root or to "
-        "the daemon's user?");
-  }
-  return absl::OkStatus();
+  return tree.status();
 }
 
-void write_link_state(const std::string& run_dir, const std::string& name, const Port& port) {
+absl::Status update_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port) {
   const fs::path dir = device_dir(run_dir, name) / "ports/1";
   std::error_code error;
+  if (!fs::exists(dir, error)) return absl::OkStatus();
   Tree tree;
-  if (fs::exists(dir, error)) write_state(tree, dir, port);
-}
-
-void rewrite_gids(const std::string& run_dir, const std::string& name, const Port& port) {
-  const fs::path dir = device_dir(run_dir, name) / "ports/1";
-  std::error_code error;
-  if (!fs::exists(dir, error)) return;
-  for (const char* part : {"gids", "gid_attrs/types", "gid_attrs/ndevs"}) remove_below(dir / part);
-  Tree tree;
+  write_state(tree, dir, port);
   write_gids(tree, dir, name, port);
+  return tree.status();
 }
 
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name) {

@@ -12,10 +12,9 @@ namespace uroce::daemon {
 /// RUN_DIR/sys/class/infiniband/NAME/..., RUN_DIR/sys/class/infiniband_verbs/uverbs-NAME/..., and
 /// RUN_DIR/dev/infiniband/uverbs-NAME (a link to /dev/null). Replaces what was there.
 absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
-/// Rewrites the port's state. Does nothing where there is no tree.
-void write_link_state(const std::string& run_dir, const std::string& name, const Port& port);
-/// Rewrites the port's GIDs. Does nothing where there is no tree.
-void rewrite_gids(const std::string& run_dir, const std::string& name, const Port& port);
+/// Rewrites the port's state and GIDs. Does nothing where there is no tree. After an error files that could not be
+/// written have their old content.
+absl::Status update_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name);
 
 }  // namespace uroce::daemon

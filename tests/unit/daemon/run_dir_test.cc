@@ -2,6 +2,8 @@
 #include "control/run_dir.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,7 +62,7 @@ TEST_F(RunDirTest, TheTreeFollowsNoLinks) {
   // A file that is a link is replaced, not followed.
   fs::remove(ports + "/state");
   fs::create_symlink(victim, ports + "/state");
-  write_link_state(top, "test0", port);
+  EXPECT_TRUE(update_sysfs_tree(top, "test0", port).ok());
   EXPECT_TRUE(precious());
   EXPECT_FALSE(fs::is_symlink(ports + "/state"));
   // A directory that is a link is refused.
@@ -81,6 +83,66 @@ TEST_F(RunDirTest, TheTreeFollowsNoLinks) {
   ASSERT_EQ(::chown((top + "/sys").c_str(), 65534, 65534), 0);
   EXPECT_FALSE(write_sysfs_tree(top, "test0", port).ok());
   EXPECT_TRUE(fs::is_empty(top + "/sys"));
+}
+
+/// Writes fail, as on a full disk.
+class NoSpace {
+ public:
+  NoSpace() : handler_(::signal(SIGXFSZ, SIG_IGN)) {
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit none{0, before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &none);
+  }
+  ~NoSpace() {
+    ::setrlimit(RLIMIT_FSIZE, &before_);
+    ::signal(SIGXFSZ, handler_);
+  }
+  NoSpace(const NoSpace&) = delete;
+  NoSpace& operator=(const NoSpace&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*handler_)(int);
+};
+
+std::string text_of(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST_F(RunDirTest, AFullDiskLeavesTheTreeAsItWas) {
+  const Port& port = daemon.conductor->state().port();
+  ASSERT_TRUE(write_sysfs_tree(top, "test0", port).ok());
+  const std::string ports = top + "/sys/class/infiniband/test0/ports/1";
+  const std::string state = text_of(ports + "/state"), gid = text_of(ports + "/gids/0");
+  EXPECT_NE(gid, "");
+  absl::Status status;
+  {
+    const NoSpace full;
+    status = update_sysfs_tree(top, "test0", port);
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("--run-dir"), absl::string_view::npos);
+  EXPECT_EQ(text_of(ports + "/state"), state);
+  EXPECT_EQ(text_of(ports + "/gids/0"), gid);
+  EXPECT_EQ(text_of(ports + "/gid_attrs/types/0"), "RoCE v2\n");
+}
+
+TEST_F(RunDirTest, TheTreeIsWrittenOnceThereIsSpaceAgain) {
+  DaemonConfig config = test_config();
+  config.run_dir = top;
+  TestDaemon own(config);
+  const Port& port = own.conductor->state().port();
+  ASSERT_TRUE(write_sysfs_tree(top, config.name, port).ok());
+  const std::string ports = top + "/sys/class/infiniband/" + config.name + "/ports/1";
+  const std::string gid = text_of(ports + "/gids/1");
+  {
+    const NoSpace full;
+    ASSERT_TRUE(own.conductor->link().add_address({ipv4(77), 24}));
+  }
+  EXPECT_EQ(text_of(ports + "/gids/1"), gid);
+  own.conductor->link().refresh();
+  EXPECT_NE(text_of(ports + "/gids/1"), gid);
 }
 
 }  // namespace
