@@ -6,6 +6,7 @@ restarted, the link goes, packets are lost, descriptors, memory and disk run out
 succeed, none may hang, and afterwards nothing is left of any. Prints the seed, which repeats the choices, not the timing.
 """
 import argparse
+import contextlib
 import pathlib
 import random
 import subprocess
@@ -36,7 +37,7 @@ class Chaos:
         self.loads, self.events, self.identity = [], [], {}
         self.kills, self.good, self.excused, self.slowest_end = 0, 0, 0, 0.0
         self.happened = {}
-        self.running = False
+        self.running, self.hard = False, False
         subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=4m,mode=0755', 'tmpfs', str(rig.run_dir)], check=True)
         self.ledger = Ledger(rig)
 
@@ -90,6 +91,7 @@ class Chaos:
             load.end()
         while self.running and len(self.loads) < SLOTS:
             self.loads.append(Load(self, self.ends(), self.random.choice(KINDS)))
+            self.loads[-1].killed = self.hard
 
     def idle(self, seconds):
         end = time.monotonic() + seconds
@@ -113,11 +115,16 @@ class Chaos:
         """From now on programs that run on these devices may fail."""
         self.events.append((time.monotonic(), devices))
 
-    def spoil_newcomers(self):
-        """Programs that have not got far yet may fail."""
+    @contextlib.contextmanager
+    def hard_times(self):
+        """Programs that begin now, or began a moment ago, may fail."""
         for load in self.loads:
-            load.killed = load.killed or time.monotonic() - load.began < 2
-        self.spoil(tuple(self.specs))
+            load.killed = load.killed or not load.is_connected(4.0)
+        self.hard = True
+        try:
+            yield
+        finally:
+            self.hard = False
 
     def later(self, seconds, action):
         self.idle(seconds)

@@ -42,9 +42,9 @@ class Load:
         rig.programs.append(process)
         return process
 
-    def is_connected(self):
+    def is_connected(self, seconds=1.5):
         """Whether both ends have had the time to connect: before, one may wait for the other in accept(2)."""
-        return len(self.processes()) == 2 and time.monotonic() - self.client_began > 1.5
+        return len(self.processes()) == 2 and time.monotonic() - self.client_began > seconds
 
     def processes(self):
         return [p for p in (self.server, self.client) if p is not None and p.alive()]

@@ -1,4 +1,5 @@
 """Things that happen to daemons and clients. Each returns the devices whose programs may fail because of it."""
+import contextlib
 import os
 import resource
 import signal
@@ -79,9 +80,10 @@ def stop_daemon(chaos):
 
 def link_loss(chaos):
     name = chaos.random.choice(sorted(chaos.specs))
-    chaos.rig.ctl('-d', name, 'link', 'down')
-    time.sleep(chaos.random.uniform(0.01, 0.3))
-    chaos.rig.ctl('-d', name, 'link', 'up')
+    with chaos.hard_times():  # some programs refuse a port that is down
+        chaos.rig.ctl('-d', name, 'link', 'down')
+        time.sleep(chaos.random.uniform(0.01, 0.3))
+        chaos.rig.ctl('-d', name, 'link', 'up')
     return ()
 
 
@@ -99,7 +101,8 @@ def limited(chaos, name, what, limit, seconds):
     before = resource.prlimit(pid, what)
     resource.prlimit(pid, what, (limit, before[1]))
     try:
-        chaos.idle(seconds)
+        with chaos.hard_times():
+            chaos.idle(seconds)
     finally:
         if chaos.rig.daemons[name].alive():
             resource.prlimit(pid, what, before)
@@ -111,7 +114,6 @@ def out_of_descriptors(chaos):
     """Nothing opens, and what runs goes on."""
     name = chaos.random.choice(sorted(chaos.specs))
     used = max(int(fd) for fd in os.listdir(f'/proc/{chaos.rig.daemons[name].pid}/fd'))
-    chaos.spoil_newcomers()
     limited(chaos, name, resource.RLIMIT_NOFILE, used + chaos.random.randrange(8), chaos.random.uniform(0.3, 1.0))
     return ()
 
@@ -121,34 +123,54 @@ def out_of_memory(chaos):
     name = chaos.random.choice(sorted(chaos.specs))
     with open(f'/proc/{chaos.rig.daemons[name].pid}/statm') as file:
         used = int(file.read().split()[0]) * os.sysconf('SC_PAGESIZE')
-    chaos.spoil_newcomers()
     limited(chaos, name, resource.RLIMIT_AS, used + chaos.random.randrange(1 << 20), chaos.random.uniform(0.3, 1.0))
     return ()
 
 
-def out_of_disk(chaos):
-    """The run directory is full while addresses change, and while a daemon restarts."""
-    name = chaos.random.choice(sorted(chaos.specs))
+@contextlib.contextmanager
+def full_disk(chaos):
     filler = chaos.rig.run_dir / 'filler'
-    with open(filler, 'wb') as file:
-        try:
-            for size in (65536, 4096, 1):
-                while True:
-                    file.write(b'x' * size)
-                    file.flush()
-        except OSError:
-            pass
+    with open(filler, 'wb', buffering=0) as file:
+        for size in (65536, 4096, 1):
+            with contextlib.suppress(OSError):
+                while file.write(b'x' * size):
+                    pass
     try:
-        subprocess.run([chaos.rig.apps / 'urocectl', '-d', name, 'link', 'add', '192.0.2.77/24'], env=chaos.rig.env,
-                       capture_output=True, timeout=10, check=False)
-        chaos.idle(0.3)
+        yield
     finally:
         filler.unlink()
-    subprocess.run([chaos.rig.apps / 'urocectl', '-d', name, 'link', 'remove', '192.0.2.77'], env=chaos.rig.env,
-                   capture_output=True, timeout=10, check=False)
+
+
+def out_of_disk(chaos):
+    """The run directory is full while addresses change."""
+    name = chaos.random.choice(sorted(chaos.specs))
+    change = [chaos.rig.apps / 'urocectl', '-d', name, 'link']
+    with full_disk(chaos):
+        subprocess.run(change + ['add', '192.0.2.77/24'], env=chaos.rig.env, capture_output=True, timeout=10, check=False)
+        chaos.idle(0.3)
+    subprocess.run(change + ['remove', '192.0.2.77'], env=chaos.rig.env, capture_output=True, timeout=10, check=False)
     return ()
+
+
+def start_without_disk(chaos):
+    """The run directory is full when a daemon starts: it says so and ends, or serves."""
+    name = chaos.random.choice(sorted(chaos.specs))
+    chaos.spoil(tuple(chaos.specs))
+    if chaos.rig.daemons[name].end(10) != 0:
+        raise Failure(f'{name} did not end cleanly\n{chaos.rig.daemons[name].describe()}')
+    with full_disk(chaos):
+        try:
+            chaos.start(name)
+        except Failure:
+            daemon = chaos.rig.daemons[name]
+            if daemon.wait(10) != 1 or 'No space left' not in daemon.output():
+                raise
+    if not chaos.rig.daemons[name].alive():
+        chaos.start(name)
+    chaos.check_identity(name)
+    return tuple(chaos.specs)
 
 
 KILLS = (kill_client, kill_client, kill_daemon)
 OTHERS = (restart_daemon, stop_client, stop_client, stop_daemon, link_loss, packet_loss, out_of_descriptors,
-          out_of_memory, out_of_disk)
+          out_of_memory, out_of_disk, start_without_disk)
