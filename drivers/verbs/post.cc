@@ -247,8 +247,9 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   return post_chain(qp, &wr, &bad, true);
 }
 
+// In RESET, too, as on adapters: programs fill the queue before they set the QP up.
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
-  return post_receives(as_qp(qp)->queue, state_of(*qp) != IBV_QPS_RESET, wr, bad_wr);
+  return post_receives(as_qp(qp)->queue, true, wr, bad_wr);
 }
 
 int post_wq_recv(ibv_wq* wq, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {

@@ -318,7 +318,12 @@ UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
   if (error != 0) return failed(error);
   if ((mask & IBV_QP_STATE) != 0) {
     set_state(*qp, attr->qp_state);
-    if (attr->qp_state == IBV_QPS_RESET) modified.queue.reset();
+    if (attr->qp_state == IBV_QPS_RESET) {
+      modified.queue.reset();
+      for (ibv_cq* cq : {qp->send_cq, qp->recv_cq}) {
+        if (cq != nullptr) as_cq(cq)->queue.purge(qp->qp_num);
+      }
+    }
   }
   return 0;
 }

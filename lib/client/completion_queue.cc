@@ -62,7 +62,7 @@ void CompletionQueue::on_empty_poll() {
 
 const uroce_cqe* CompletionQueue::front() {
   if (flushed_waiting_) return &flushed_;
-  if (const uroce_cqe* const entry = consumer_.peek(); entry != nullptr) return entry;
+  if (const uroce_cqe* const entry = next(); entry != nullptr) return entry;
   if (session_->connection_state() == ConnectionState::kDead && next_flushed(flushed_)) {
     flushed_waiting_ = true;
     return &flushed_;
@@ -89,9 +89,35 @@ void CompletionQueue::detach(QueuePair* qp) {
   std::erase_if(users_, [qp](const User& user) { return user.qp == qp; });
 }
 
+void CompletionQueue::purge(std::uint32_t qpn) {
+  const std::lock_guard lock(lock_);
+  const std::uint32_t end = consumer_.produced();
+  if (end == consumer_.popped()) return;
+  purged_.push_back({qpn, end});
+  has_purged_ = true;
+  next();
+}
+
+const uroce_cqe* CompletionQueue::skip_purged(const uroce_cqe* entry) {
+  bool popped = false;
+  while (true) {
+    std::erase_if(
+        purged_, [at = consumer_.popped()](const Purged& p) { return static_cast<std::int32_t>(p.end - at) <= 0; });
+    has_purged_ = !purged_.empty();
+    const bool skipped = entry != nullptr && std::any_of(purged_.begin(), purged_.end(),
+                                                         [&](const Purged& p) { return p.qpn == entry->qpn; });
+    if (!skipped) break;
+    consumer_.pop();
+    popped = true;
+    entry = consumer_.peek();
+  }
+  if (popped) consumer_.publish();
+  return entry;
+}
+
 bool CompletionQueue::has_flushed() {
   const std::lock_guard lock(lock_);
-  if (flushed_waiting_ || consumer_.peek() != nullptr) return true;
+  if (flushed_waiting_ || next() != nullptr) return true;
   return std::any_of(users_.begin(), users_.end(), [](const User& user) {
     return (user.sends && user.qp->sends_outstanding()) || (user.receives && user.qp->receives_outstanding());
   });

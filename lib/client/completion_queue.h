@@ -35,7 +35,7 @@ class CompletionQueue {
     {
       const std::lock_guard lock(lock_);
       while (got < most) {
-        const uroce_cqe* const entry = consumer_.peek();
+        const uroce_cqe* const entry = next();
         if (entry == nullptr) break;
         take(*entry);
         consumer_.pop();
@@ -101,11 +101,19 @@ class CompletionQueue {
   /// flushed once, by the first CQ that polls.
   void attach(QueuePair* qp, bool sends, bool receives);
   void detach(QueuePair* qp);
+  /// Removes the entries of a QP that has just been reset.
+  void purge(std::uint32_t qpn);
   /// When the daemon is gone: whether a poll would return an entry.
   bool has_flushed();
 
  private:
-  bool pending_when_armed() const { return armed_for_any_ && consumer_.armed_with_pending(); }
+  bool pending_when_armed() { return armed_for_any_ && next() != nullptr && consumer_.armed_with_pending(); }
+  /// The oldest entry that is not purged. With lock_ held.
+  const uroce_cqe* next() {
+    const uroce_cqe* const entry = consumer_.peek();
+    return has_purged_ ? skip_purged(entry) : entry;
+  }
+  const uroce_cqe* skip_purged(const uroce_cqe* entry);
   void count_empty_poll() {
     empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -124,6 +132,12 @@ class CompletionQueue {
   bool flushed_waiting_ = false;  ///< front() returned flushed_, and pop() was not called yet
   uroce_cqe flushed_{};
   std::vector<User> users_;
+  /// Entries of a QP before an index.
+  struct Purged {
+    std::uint32_t qpn, end;
+  };
+  std::vector<Purged> purged_;
+  bool has_purged_ = false;  ///< purged_ is not empty
   uroce_create_cq_response made_{};
 };
 

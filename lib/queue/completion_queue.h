@@ -164,6 +164,9 @@ class CqConsumer {
     return phase == cqe_phase(tail_, count_) ? &slot : nullptr;
   }
   void pop() { ++tail_; }
+  /// Entries popped so far, and with those that wait.
+  std::uint32_t popped() const { return tail_; }
+  std::uint32_t produced() const { return tail_ + ready(count_); }
   /// Gives the popped slots back to the daemon.
   void publish() { std::atomic_ref(client_->consumer).store(tail_, std::memory_order_release); }
 

@@ -372,7 +372,6 @@ CONFORMANCE_CASE(rc_reset_and_again, "ibv_modify_qp(3)") {
     attr.qp_state = IBV_QPS_RESET;
     CHECK_OK(ibv_modify_qp(side->qp.get(), &attr, IBV_QP_STATE));
   }
-  CHECK(pair.left.post_recv(0, 8) != 0);  // not in RESET
   for (Side* side : {&pair.left, &pair.right}) {
     Side& peer = side == &pair.left ? pair.right : pair.left;
     CHECK_OK(to_init(side->qp.get(), kAll));
@@ -383,6 +382,68 @@ CONFORMANCE_CASE(rc_reset_and_again, "ibv_modify_qp(3)") {
   CHECK_OK(pair.left.send(0, 64));
   wait_success(pair.right.cq.get(), IBV_WC_RECV);
   wait_success(pair.left.cq.get(), IBV_WC_SEND);
+}
+
+void reset(Side& side) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  CHECK_OK(ibv_modify_qp(side.qp.get(), &attr, IBV_QP_STATE));
+}
+
+// The specification refuses it (10.3.1); libmlx5, libmlx4 and librxe do not look at the state (rdma-core:
+// providers/mlx5/qp.c, mlx5_post_recv).
+CONFORMANCE_CASE(rc_receive_posted_in_reset, "ibv_post_recv(3)") {
+  Pair pair(bench);
+  for (Side* side : {&pair.left, &pair.right}) reset(*side);
+  CHECK_OK(pair.right.post_recv(64, 64, 17));
+  connect(bench, pair.left, pair.right);
+  CHECK_OK(pair.left.send(0, 64));
+  CHECK_EQ(wait_success(pair.right.cq.get(), IBV_WC_RECV).wr_id, 17u);
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+}
+
+// As libmlx5, libmlx4 and libhns do (rdma-core: providers/mlx5/cq.c, mlx5_cq_clean).
+CONFORMANCE_CASE(rc_reset_removes_completions, "ibv_modify_qp(3), IBV_QPS_RESET") {
+  Pair pair(bench);
+  Side other(bench.right, IBV_QPT_RC, 4096, {}, pair.right.pd);
+  const QpObject second = make_qp(bench.right, pair.right.pd, pair.right.cq.get(), pair.right.cq.get(), IBV_QPT_RC);
+  // Completions of both QPs wait in one CQ.
+  CHECK_OK(to_init(second.get(), kAll));
+  ibv_sge sge = pair.right.buffer.sge(0, 8);
+  ibv_recv_wr wr{5, nullptr, &sge, 1}, *bad;
+  for (int i = 0; i < 3; ++i) {
+    CHECK_OK(pair.right.post_recv(0, 8, 1));
+    CHECK_OK(ibv_post_recv(second.get(), &wr, &bad));
+  }
+  CHECK_OK(to_error(pair.right.qp.get()));
+  CHECK_OK(to_error(second.get()));
+  CHECK_OK(pair.right.post_recv(0, 8, 2));
+  let_arrive(bench);
+  reset(pair.right);
+  for (int i = 0; i < 3; ++i) {
+    const ibv_wc wc = wait(pair.right.cq.get());
+    CHECK_EQ(wc.qp_num, second->qp_num);
+    CHECK_EQ(wc.wr_id, 5u);
+  }
+  CHECK(stays_empty(pair.right.cq.get(), std::chrono::milliseconds(10)));
+  // Later completions of the QP arrive.
+  reset(pair.left);
+  connect(bench, pair.left, pair.right);
+  CHECK_OK(pair.right.post_recv(0, 64, 9));
+  CHECK_OK(pair.left.send(0, 64));
+  CHECK_EQ(wait_success(pair.right.cq.get(), IBV_WC_RECV).wr_id, 9u);
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+}
+
+// mlx5 takes a list of 8 bytes only: the old value has this length.
+CONFORMANCE_CASE(rc_atomic_of_other_lengths, "IBTA vol. 1, 9.4.5; ibv_post_send(3)") {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{4}, std::size_t{16}}) {
+    Pair pair(bench);
+    ibv_sge sge = pair.left.buffer.sge(0, bytes);
+    ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, sge);
+    wr.wr.atomic = {pair.right.buffer.address(), 1, 0, pair.right.buffer.rkey()};
+    CHECK(refused(pair.left, wr));
+  }
 }
 
 CONFORMANCE_CASE(rc_send_before_rts_is_refused, "ibv_post_send(3)") {
