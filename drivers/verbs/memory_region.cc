@@ -70,31 +70,40 @@ bool implicit(const void* addr, std::size_t length, unsigned access) {
 int check_range(const void* addr, std::size_t length, unsigned access) {
   if (implicit(addr, length, access)) return 0;
   const auto first = reinterpret_cast<std::uintptr_t>(addr);
-  return length == 0 || first + length < first ? EINVAL : 0;
+  return first + length < first ? EINVAL : 0;
 }
 
-// A region on demand shares no pages: what is mapped at its addresses may change at any time.
+// A region on demand shares no pages: what is mapped at its addresses may change at any time. Nor does one of 0
+// bytes.
+bool has_pages(std::size_t length, unsigned access) { return length != 0 && (access & IBV_ACCESS_ON_DEMAND) == 0; }
+
 int share_pages(const void* addr, std::size_t length, unsigned access, page_sharing::SharedRange& range) {
-  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
+  if (!has_pages(length, access)) return 0;
   return page_sharing::PageSharing::instance().share(addr, length, (access & kWritable) != 0, range);
 }
 
 void unshare_pages(void* addr, std::size_t length, unsigned access) {
-  if ((access & IBV_ACCESS_ON_DEMAND) == 0) page_sharing::PageSharing::instance().unshare(addr, length);
+  if (has_pages(length, access)) page_sharing::PageSharing::instance().unshare(addr, length);
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
   return register_range(pd, addr, length, iova, access & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE));
 }
 
-// Checks the arguments of ibv_rereg_mr(3). errno.
+// What rdma-core checks before the kernel does (libibverbs/verbs.c, ibv_rereg_mr). errno.
+int check_rereg_input(const Mr& mr, int flags, const void* addr, std::size_t length, unsigned access) {
+  if (mr.kind != MrKind::kShared || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0) return EINVAL;
+  if ((flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0 && (addr == nullptr || length == 0)) return EINVAL;
+  return (flags & IBV_REREG_MR_CHANGE_ACCESS) == 0 && access != 0 ? EINVAL : 0;
+}
+
+// The rest of the checks. errno.
 int check_rereg(const Mr& mr, int flags, const ibv_pd* pd, const void* addr, std::size_t length, unsigned access) {
-  if (mr.kind != MrKind::kShared || (flags & ~IBV_REREG_MR_FLAGS_SUPPORTED) != 0 || flags == 0) return EINVAL;
+  if (flags == 0) return EINVAL;
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const bool changes_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
-  if (moves && addr == nullptr) return EINVAL;
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0 && (pd == nullptr || pd->context != mr.mr.context)) return EINVAL;
-  if (!changes_access) return access != 0 ? EINVAL : moves ? check_range(addr, length, mr.access) : 0;
+  if (!changes_access) return moves ? check_range(addr, length, mr.access) : 0;
   if (!moves && ((access ^ mr.access) & IBV_ACCESS_ON_DEMAND) != 0) return EINVAL;
   if (const int error = check_access(access); error != 0) return error;
   return moves ? check_range(addr, length, access) : 0;
@@ -154,7 +163,8 @@ int rereg(Mr& mr, int flags, ibv_pd* pd, void* addr, std::size_t length, unsigne
   const Range before{mr.addr, mr.mr.length, mr.access};
   const Range now{moves ? addr : mr.addr, moves ? length : mr.mr.length,
                   (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : mr.access};
-  const bool with_pages = moves || ((now.access & kWritable) != 0 && (before.access & kWritable) == 0);
+  const bool with_pages =
+      moves || (now.length != 0 && (now.access & kWritable) != 0 && (before.access & kWritable) == 0);
   if (const int error = send_rereg_mr(mr, flags, pd, now, with_pages); error != 0) return error;
   if (with_pages) unshare_pages(before.addr, before.length, before.access);
   if ((flags & IBV_REREG_MR_CHANGE_PD) != 0) {
@@ -265,12 +275,13 @@ UROCE_VERSIONS_1_0_AND_1_1(dereg_mr, ibv_dereg_mr);
 UROCE_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, std::size_t length, int access) {
   const unsigned wanted = static_cast<unsigned>(access) & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
   Mr& changed = *reinterpret_cast<Mr*>(mr);
-  int error = check_rereg(changed, flags, pd, addr, length, wanted);
+  int error = check_rereg_input(changed, flags, addr, length, wanted);
   if (error != 0) {
     errno = error;
     return IBV_REREG_MR_ERR_INPUT;
   }
-  error = guarded_errno([&] { return rereg(changed, flags, pd, addr, length, wanted); });
+  error = check_rereg(changed, flags, pd, addr, length, wanted);
+  if (error == 0) error = guarded_errno([&] { return rereg(changed, flags, pd, addr, length, wanted); });
   if (error == 0) return 0;
   errno = error;
   return IBV_REREG_MR_ERR_CMD;  // the region has not changed

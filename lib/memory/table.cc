@@ -64,6 +64,16 @@ bool Table::retire(Key key) {
   return true;
 }
 
+bool Table::change_access(Key key, std::uint32_t access) {
+  const base::SpinGuard guard(impl_->lock);
+  Entry* entry = impl_->owned(key);
+  if (entry == nullptr || entry->use != Use::kInserted || entry->kind != Kind::kRegistered || entry->windows != 0) {
+    return false;
+  }
+  store(entry->access, access);
+  return true;
+}
+
 void Table::release(Key key) {
   const base::SpinGuard guard(impl_->lock);
   Entry* entry = impl_->owned(key);
@@ -95,11 +105,12 @@ View view_of(const Entry& entry) {
   }
 }
 
-Verdict check(const auto& view, std::uint64_t address, std::uint64_t length, std::uint32_t need, Span& out) {
+Verdict check(const auto& view, std::uint32_t access, std::uint64_t address, std::uint64_t length,
+              std::uint32_t need, Span& out) {
   // insert() refuses a region that wraps, so an address below it gives an offset beyond its length.
   const std::uint64_t offset = address - view.iova;
   if (offset > view.length || length > view.length - offset) return Verdict::kOutOfRange;
-  if ((view.access & need) != need) return Verdict::kNoAccess;
+  if ((access & need) != need) return Verdict::kNoAccess;
   // As a number: a region may be longer than pointer arithmetic within one object allows.
   const auto base = reinterpret_cast<std::uintptr_t>(view.base);
   out.data = base == 0 ? nullptr : reinterpret_cast<std::byte*>(base + offset);
@@ -129,12 +140,12 @@ Verdict Table::resolve(Recent& recent, Key key, PdId pd, std::uint64_t address, 
     return Verdict::kNoSuchKey;
   }
   if (entry->kind == Kind::kRegistered) [[likely]]
-    return check(*entry, address, length, need, out);
+    return check(*entry, load(entry->access), address, length, need, out);
   const View view = view_of(*entry);
   if (view.live != key.value || (view.qpn != 0 && view.qpn != qpn.value)) return Verdict::kNoSuchKey;
   const bool window = entry->kind != Kind::kFast;
   if (window && (need & kRemoteRights) == 0) return Verdict::kNoSuchKey;  // a window's key is not an L_Key
-  return check(view, address, length, need, out);
+  return check(view, view.access, address, length, need, out);
 }
 
 Verdict Table::permits(Key key, PdId pd, std::uint32_t need, Qpn qpn) const {

@@ -125,6 +125,8 @@ class Table {
   /// No resolve succeeds from now on; the slot is reused only after release(). False: no such key, or windows are
   /// bound to it.
   bool retire(Key key);
+  /// Replaces the rights of an MR of ibv_reg_mr, whose key stays. False: no such key, or windows are bound to it.
+  bool change_access(Key key, std::uint32_t access);
   /// Number of windows bound to this MR.
   std::uint32_t windows(Key mr) const;
   /// After every worker has passed a quiescent point.

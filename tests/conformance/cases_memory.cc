@@ -81,11 +81,18 @@ CONFORMANCE_CASE(mr_of_what_cannot_be_mapped_is_refused, "ibv_reg_dmabuf_mr(3)")
   CHECK(errno == EOPNOTSUPP || errno == EBADF);
 }
 
-CONFORMANCE_CASE(mr_of_no_bytes_is_refused, "ibv_reg_mr(3)") {
+// The kernel and mlx5 register 0 bytes (Linux: drivers/infiniband/core/uverbs_cmd.c, ib_uverbs_reg_mr).
+CONFORMANCE_CASE(mr_of_no_bytes, "ibv_reg_mr(3)") {
+  Pair pair(bench);
+  const Mr empty(CHECK_MADE(ibv_reg_mr(pair.right.pd, pair.right.buffer.data() + 8, 0, kAll)));
+  CHECK_EQ(empty->length, 0u);
+  CHECK_OK(pair.left.write(0, 0, pair.right.buffer.address(8), empty->rkey));
+  wait_success(pair.left.cq.get(), IBV_WC_RDMA_WRITE);
+  CHECK_EQ(poll_write(pair, pair.right.buffer.address(8), empty->rkey), int{IBV_WC_REM_ACCESS_ERR});
+}
+
+CONFORMANCE_CASE(mr_of_no_memory_is_refused, "ibv_reg_mr(3)") {
   const Pd pd = make_pd(bench.left);
-  int word = 0;
-  ibv_mr* const mr = ibv_reg_mr(pd.get(), &word, 0, kLocal);
-  if (mr != nullptr) ibv_dereg_mr(mr);  // rxe and some adapters create a region of length 0
   ibv_mr* const unmapped = ibv_reg_mr(pd.get(), reinterpret_cast<void*>(4096), 4096, kLocal);
   CHECK(unmapped == nullptr);
 }
@@ -184,6 +191,22 @@ CONFORMANCE_CASE(mr_rereg_access, "ibv_rereg_mr(3)") {
   CHECK(buffer.holds(4, 0, 64, 0));
 }
 
+// mlx5 changes the region in place (Linux: drivers/infiniband/hw/mlx5/mr.c, umr_rereg_pd_access).
+CONFORMANCE_CASE(mr_rereg_access_keeps_the_keys, "ibv_rereg_mr(3)") {
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 4096);
+  const std::uint32_t lkey = buffer.mr()->lkey, rkey = buffer.mr()->rkey;
+  for (const int access : {kAll, int{IBV_ACCESS_LOCAL_WRITE}, kAll, int{IBV_ACCESS_REMOTE_READ}}) {
+    const int result = ibv_rereg_mr(buffer.mr(), IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, access);
+    if (result != 0 && errno == EOPNOTSUPP) throw Skipped{"ibv_rereg_mr: EOPNOTSUPP"};
+    CHECK_EQ(result, 0);
+    CHECK_EQ(buffer.mr()->lkey, lkey);
+    CHECK_EQ(buffer.mr()->rkey, rkey);
+    if (access == kAll) CHECK_EQ(poll_write(pair, buffer.address(), rkey), int{IBV_WC_SUCCESS});
+  }
+  CHECK_EQ(poll_write(pair, buffer.address(), rkey), int{IBV_WC_REM_ACCESS_ERR});
+}
+
 CONFORMANCE_CASE(mr_rereg_domain, "ibv_rereg_mr(3)") {
   Pair pair(bench);
   const Pd other = make_pd(bench.right);
@@ -202,6 +225,13 @@ CONFORMANCE_CASE(mr_rereg_nonsense, "ibv_rereg_mr(3), RETURN VALUE") {
   CHECK_EQ(ibv_rereg_mr(buffer.mr(), 1 << 20, nullptr, nullptr, 0, 0), int{IBV_REREG_MR_ERR_INPUT});
   CHECK_EQ(ibv_rereg_mr(buffer.mr(), IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, nullptr, 0, 0),
            int{IBV_REREG_MR_ERR_INPUT});
+  // rdma-core checks no more than these itself (libibverbs/verbs.c, ibv_rereg_mr): the rest is refused by the
+  // kernel.
+  CHECK_EQ(ibv_rereg_mr(buffer.mr(), IBV_REREG_MR_CHANGE_PD, pd.get(), nullptr, 0, kAll),
+           int{IBV_REREG_MR_ERR_INPUT});
+  CHECK_EQ(ibv_rereg_mr(buffer.mr(), 0, nullptr, nullptr, 0, 0), int{IBV_REREG_MR_ERR_CMD});
+  CHECK_EQ(ibv_rereg_mr(buffer.mr(), IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_WRITE),
+           int{IBV_REREG_MR_ERR_CMD});
 }
 
 CONFORMANCE_CASE(mr_of_nothing_reads_zeroes, "ibv_alloc_null_mr(3)") {

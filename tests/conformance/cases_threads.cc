@@ -179,5 +179,33 @@ CONFORMANCE_CASE(domain_of_a_thread_has_no_cq_lock, "ibv_alloc_td(3); ibv_create
   check_both(bench, check_cq);
 }
 
+// SparkUCX, DAOS and others make handles from the threads of a pool.
+CONFORMANCE_CASE(address_handles_from_many_threads, "ibv_create_ah(3), ibv_destroy_ah(3)") {
+  constexpr int kThreads = 8, kRounds = 20, kHandles = 25;
+  const Pd pd = make_pd(bench.left);
+  std::atomic<int> failed{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < kRounds; ++round) {
+        std::vector<ibv_ah*> handles;
+        for (int i = 0; i < kHandles; ++i) {
+          ibv_ah_attr attr{};
+          attr.is_global = 1;
+          attr.port_num = 1;
+          attr.grh.dgid = bench.right.gid;
+          attr.grh.sgid_index = static_cast<std::uint8_t>(bench.left.gid_index);
+          ibv_ah* const ah = ibv_create_ah(pd.get(), &attr);
+          if (ah != nullptr) handles.push_back(ah);
+        }
+        failed += kHandles - static_cast<int>(handles.size());
+        for (ibv_ah* ah : handles) failed += ibv_destroy_ah(ah) != 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK_EQ(failed.load(), 0);
+}
+
 }  // namespace
 }  // namespace conformance

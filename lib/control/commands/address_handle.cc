@@ -155,7 +155,7 @@ int destroy_ah(Call& call) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   AhObject* const ah = call.session.ahs.find(request.handle);
-  if (ah == nullptr || ah->pd == nullptr) return EINVAL;
+  if (ah == nullptr || ah->pd == nullptr) return ENOENT;
   PdObject* const pd = std::exchange(ah->pd, nullptr);
   --pd->users;
   keep_for_queued(call, request.handle, *ah, pd);

@@ -24,7 +24,7 @@ int destroy_channel(Call& call) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const ChannelObject* channel = call.session.channels.find(request.handle);
-  if (channel == nullptr) return EINVAL;
+  if (channel == nullptr) return ENOENT;
   if (channel->users != 0) return EBUSY;
   call.session.channels.erase(request.handle);
   return 0;

@@ -113,7 +113,7 @@ int destroy_cq(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   Session& session = call.session;
   CqObject* object = session.cqs.find(request.handle);
-  if (object == nullptr) return EINVAL;
+  if (object == nullptr) return ENOENT;
   if (object->users != 0) return EBUSY;
   call.state.on_all_workers(worker_commands::RemoveCq{object->id, object->cq.get()});
   call.events.remove_cq(object->id);

@@ -116,7 +116,7 @@ int destroy_rss(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   Session& session = call.session;
   const RssObject* const rss = session.rss.find(request.handle);
-  if (rss == nullptr) return EINVAL;
+  if (rss == nullptr) return ENOENT;
   if (rss->users != 0) return EBUSY;
   for (QpObject* wq : rss->wqs) --wq->users;
   call.state.qpns(kLinkWorker).release(rss->qpn);
@@ -148,7 +148,7 @@ int destroy_flow(Call& call) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const FlowObject* const flow = call.session.flows.find(request.handle);
-  if (flow == nullptr) return EINVAL;
+  if (flow == nullptr) return ENOENT;
   call.state.link_worker().call(worker_commands::RemoveFlows{std::span(&flow->id, 1)});
   count_users(*flow, ~0u);
   call.session.flows.erase(request.handle);
@@ -168,7 +168,7 @@ int destroy_counters(Call& call) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const CountersObject* const counters = call.session.counters.find(request.handle);
-  if (counters == nullptr) return EINVAL;
+  if (counters == nullptr) return ENOENT;
   if (counters->users != 0) return EBUSY;
   call.session.counters.erase(request.handle);
   return 0;

@@ -88,7 +88,7 @@ int alloc_dm(Call& call) {
 int free_dm(Call& call) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
-  if (call.session.dms.find(request.handle) == nullptr) return EINVAL;
+  if (call.session.dms.find(request.handle) == nullptr) return ENOENT;
   call.session.dms.erase(request.handle);
   return 0;
 }

@@ -47,7 +47,7 @@ bool is_implicit(const uroce_reg_mr_request& request) {
 
 int check_range(const uroce_reg_mr_request& request) {
   if (is_implicit(request)) return 0;
-  if (request.length == 0 || request.length > kMaxMrBytes) return EINVAL;
+  if (request.length > kMaxMrBytes || (request.length == 0 && request.piece_count != 0)) return EINVAL;
   if (request.addr + request.length < request.addr || request.iova + request.length < request.iova) return EINVAL;
   if (request.piece_count == 0) return 0;
   const std::uint64_t first = request.addr / kPage * kPage;
@@ -120,10 +120,23 @@ bool all_used(const Call& call, const uroce_reg_mr_request& request) {
   return static_cast<std::size_t>(std::popcount(used)) == call.fds.size();
 }
 
+/// Memory that reads as zeroes and forgets what is written.
+constexpr memory::IndirectIo kNothing{
+    .read =
+        [](void*, std::uint64_t, std::byte* to, std::size_t bytes) {
+          std::memset(to, 0, bytes);
+          return true;
+        },
+    .write = [](void*, std::uint64_t, const std::byte*, std::size_t) { return true; }};
+
 int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory::Region& region) {
   Session& session = call.session;
   if (!all_used(call, request)) return EINVAL;
   region.client_address = request.addr;
+  if (request.length == 0) {
+    region.indirect = &kNothing;
+    return 0;
+  }
   if (request.piece_count == 0) {
     if (const int error = setup_proc_mem_access(call, request)) return error;
     mr.indirect = true;
@@ -227,12 +240,14 @@ int relocate(Call& call, const uroce_rereg_mr_request& request, const MrObject& 
   }
   const bool writes = (request.mr.access & kWritingAccess) != 0;
   if (!call.fds.empty()) return EINVAL;
-  if (writes && !mr.writable && !mr.indirect) return EINVAL;
+  if (writes && !mr.writable && !mr.indirect && mr.length != 0) return EINVAL;
   next.hold = mr.hold;
   next.indirect = mr.indirect;
   next.writable = mr.writable;
   region.client_address = mr.addr;
-  if (mr.indirect) {
+  if (mr.length == 0) {
+    region.indirect = &kNothing;
+  } else if (mr.indirect) {
     if (!call.session.from_peer) return EPERM;
     region.indirect = &call.session.indirect->io();
   } else {
@@ -247,13 +262,6 @@ int reg_mr(Call& call) { return make(call, MrKind::kMemory); }
 int alloc_fast_mr(Call& call) { return make(call, MrKind::kFast); }
 
 int alloc_null_mr(Call& call) {
-  static constexpr memory::IndirectIo kNothing{
-      .read =
-          [](void*, std::uint64_t, std::byte* to, std::size_t bytes) {
-            std::memset(to, 0, bytes);
-            return true;
-          },
-      .write = [](void*, std::uint64_t, const std::byte*, std::size_t) { return true; }};
   uroce_handle handle;
   if (!call.read(handle) || handle.reserved != 0) return EINVAL;
   Session& session = call.session;
@@ -288,6 +296,11 @@ int rereg_mr(Call& call) {
   memory::Region region = describe(request.mr, *pd);
   if (const int error = relocate(call, request, *mr, next, region)) return error;
   const bool moved = (request.mask & UROCE_REREG_TRANSLATION) != 0 || request.mr.piece_count != 0;
+  if (!moved && pd == mr->pd && table.change_access(mr->key, region.access)) {
+    mr->access = region.access;
+    call.reply.put(uroce_reg_mr_response{request.handle, mr->key.value, mr->key.value, 0});
+    return 0;
+  }
   const auto key = table.insert(region);
   const bool done = key && withdraw(call.state, mr->key);
   if (!done) {
@@ -312,7 +325,7 @@ int dereg_mr(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   Session& session = call.session;
   MrObject* mr = session.mrs.find(request.handle);
-  if (mr == nullptr) return EINVAL;
+  if (mr == nullptr) return ENOENT;
   if (!withdraw(call.state, mr->key)) return EBUSY;
   session.memory.unmap(mr->hold);
   --mr->pd->users;

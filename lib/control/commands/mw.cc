@@ -29,7 +29,7 @@ int dealloc_mw(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   Session& session = call.session;
   MwObject* mw = session.mws.find(request.handle);
-  if (mw == nullptr) return EINVAL;
+  if (mw == nullptr) return ENOENT;
   if (!mw->retired) call.state.memory().retire(mw->key);
   call.state.on_all_workers(worker_commands::Quiesce{});
   call.state.memory().release(mw->key);

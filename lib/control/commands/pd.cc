@@ -22,7 +22,7 @@ int dealloc_pd(Call& call) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const PdObject* pd = call.session.pds.find(request.handle);
-  if (pd == nullptr) return EINVAL;
+  if (pd == nullptr) return ENOENT;
   if (pd->users != 0) return EBUSY;
   call.state.stall_watch().remove(proto::mark_of(pd->id), call.session.id);
   call.session.pds.erase(request.handle);

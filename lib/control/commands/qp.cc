@@ -276,7 +276,7 @@ int destroy_qp(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   Session& session = call.session;
   QpObject* qp = session.qps.find(request.handle);
-  if (qp == nullptr) return EINVAL;
+  if (qp == nullptr) return ENOENT;
   if (!qp->groups.empty() || qp->users != 0) return EBUSY;  // groups (IBTA vol. 1, o10-2.2.3), flows
   call.events.remove_qp(session, *qp);
   if (qp->connected) --session.connected_qps;

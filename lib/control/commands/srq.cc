@@ -176,7 +176,7 @@ int destroy_srq(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   Session& session = call.session;
   SrqObject* srq = session.srqs.find(request.handle);
-  if (srq == nullptr) return EINVAL;
+  if (srq == nullptr) return ENOENT;
   if (srq->users != 0) return EBUSY;
   call.state.on_all_workers(worker_commands::SetSrq{srq->id, nullptr});
   call.events.remove_srq(srq->id);

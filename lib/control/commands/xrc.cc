@@ -56,7 +56,7 @@ int close_xrcd(Call& call) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const XrcdObject* xrcd = call.session.xrcds.find(request.handle);
-  if (xrcd == nullptr) return EINVAL;
+  if (xrcd == nullptr) return ENOENT;
   if (xrcd->users != 0) return EBUSY;
   call.session.xrcds.erase(request.handle);
   return 0;

@@ -80,7 +80,7 @@ TEST_F(ConductorTest, ObjectsInUseAreNotDestroyed) {
   EXPECT_EQ(client.destroy(UROCE_CMD_DEALLOC_PD, pd), EBUSY);
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_CQ, cq.made.handle), EBUSY);
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_QP, qp.made.handle), 0);
-  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_QP, qp.made.handle), EINVAL);
+  EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_QP, qp.made.handle), ENOENT);
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_CQ, cq.made.handle), 0);
   EXPECT_EQ(client.destroy(UROCE_CMD_DEALLOC_PD, pd), 0);
 }
@@ -99,9 +99,9 @@ TEST_F(ConductorTest, OneClientCannotNameAnothersObjects) {
   int status = 0;
   mallory.create_qp(TestClient::qp_request(pd, cq.made.handle), &status);
   EXPECT_EQ(status, EINVAL);
-  EXPECT_EQ(mallory.destroy(UROCE_CMD_DEREG_MR, TestClient::value<uroce_reg_mr_response>(mr).handle), EINVAL);
-  EXPECT_EQ(mallory.destroy(UROCE_CMD_DESTROY_QP, qp.made.handle), EINVAL);
-  EXPECT_EQ(mallory.destroy(UROCE_CMD_DEALLOC_PD, pd), EINVAL);
+  EXPECT_EQ(mallory.destroy(UROCE_CMD_DEREG_MR, TestClient::value<uroce_reg_mr_response>(mr).handle), ENOENT);
+  EXPECT_EQ(mallory.destroy(UROCE_CMD_DESTROY_QP, qp.made.handle), ENOENT);
+  EXPECT_EQ(mallory.destroy(UROCE_CMD_DEALLOC_PD, pd), ENOENT);
   EXPECT_EQ(alice.destroy(UROCE_CMD_DESTROY_QP, qp.made.handle), 0);
 }
 
