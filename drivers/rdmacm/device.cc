@@ -48,12 +48,15 @@ int Registry::open_verbs(Device& device) {
   if (device.pd != nullptr) return 0;
   if (device.verbs == nullptr) {
     ibv_device** const list = ibv_get_device_list(nullptr);
-    if (list == nullptr) return ENODEV;
+    if (list == nullptr) return errno;
+    int error = ENODEV;
     for (ibv_device** at = list; *at != nullptr && device.verbs == nullptr; ++at) {
-      if (device.name == ibv_get_device_name(*at)) device.verbs = ibv_open_device(*at);
+      if (device.name != ibv_get_device_name(*at)) continue;
+      device.verbs = ibv_open_device(*at);
+      error = errno;
     }
     ibv_free_device_list(list);
-    if (device.verbs == nullptr) return ENODEV;
+    if (device.verbs == nullptr) return error;
     ibv_device_attr attr{};
     if (const int error = ibv_query_device(device.verbs, &attr)) return error;
     device.max_initiator_depth = static_cast<std::uint8_t>(std::clamp(attr.max_qp_init_rd_atom, 0, 255));
