@@ -201,8 +201,11 @@ SendProgress Transport::datagrams(QpIndex index) const {
 }
 
 SendProgress Transport::report_sent(QpIndex index) {
-  const SendProgress progress = datagrams(index);
   Qp* const qp = impl_->find(index);
+  if (qp == nullptr) return {};
+  impl_->note(mark_of(qp->common.pd));  // the ring is the client's memory
+  const SendProgress progress = datagrams(index);
+  impl_->note(0);
   if (progress.all_sent() || qp->requester.report_sent) return progress;
   qp->requester.report_sent = true;
   qp->report_sent_at = progress.posted;
