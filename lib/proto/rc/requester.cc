@@ -175,7 +175,7 @@ Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto
 }
 
 /// Whether one more request of a single PSN, with a response of `cost`, may be sent.
-bool may_ask(Context& context, Qp& qp, std::uint32_t cost) {
+bool may_send_request(Context& context, Qp& qp, std::uint32_t cost) {
   bool probe = false;
   return qp.requester.reads_in_flight < qp.requester.max_reads && fits_window(qp, cost, probe) &&
          context.take_read_budget(qp, cost);
@@ -205,7 +205,7 @@ Step send_atomic(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t cost = cost_of(wqe.length, 1);
   if (!writable(context, qp.common.pd, wqe.sges(), wqe.num_sge))
     return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
-  if (!may_ask(context, qp, cost)) return Step::kBlocked;
+  if (!may_send_request(context, qp, cost)) return Step::kBlocked;
   const bool swap = wqe.opcode == UROCE_WR_ATOMIC_CMP_AND_SWP;
   const wire::AtomicEth header{wqe.remote_addr, Key{wqe.rkey}, swap ? wqe.atomic.swap : wqe.atomic.compare_add,
                                swap ? wqe.atomic.compare_add : 0};
@@ -227,7 +227,7 @@ struct FlushHeader {
 /// A FLUSH or ATOMIC WRITE, which is answered with an empty READ response (annex A19).
 Step send_confirmed(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t cost = cost_of(0, 1);
-  if (!may_ask(context, qp, cost)) return Step::kBlocked;
+  if (!may_send_request(context, qp, cost)) return Step::kBlocked;
   const bool flush = wqe.kind == Kind::kFlush;
   const auto bytes = flush ? static_cast<std::uint32_t>(wqe.flush.length) : wqe.length;
   const wire::Reth reth{wqe.remote_addr, Key{wqe.rkey}, bytes};
