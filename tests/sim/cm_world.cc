@@ -23,6 +23,7 @@ CmWorld::CmWorld(const WorldOptions& options) : options_(options), random_(optio
   constexpr double kRates[] = {0, 0.1, 0.3, 0.5};
   loss_ = random_.pick(kRates);
   duplicate_ = random_.pick(kRates) / 2;
+  ghosts_ = random_.chance(0.5) ? 0.05 : 0;
   delay_ = random_.chance(0.5) ? 100 * kMicrosecond : 8 * kMillisecond;
   manager_config_.max_connections = 64;
   manager_config_.max_listeners = 4;
@@ -338,6 +339,10 @@ void CmWorld::carry_messages() {
       for (int copies = random_.chance(loss_) ? 0 : random_.chance(duplicate_) ? 2 : 1; copies > 0; --copies) {
         messages_.emplace(now_ + 1'000 + random_.below(static_cast<std::uint32_t>(delay_)),
                           std::pair(1 - id, message));
+      }
+      // A second copy, when the connection may be over and its TIMEWAIT too.
+      if (random_.chance(ghosts_)) {
+        messages_.emplace(now_ + random_.below(500'000'000), std::pair(1 - id, message));
       }
     }
   }

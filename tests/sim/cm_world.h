@@ -88,7 +88,7 @@ class CmWorld {
   std::array<std::unique_ptr<cm::Manager>, 2> managers_;
   NetworkSettings network_settings_;
   std::unique_ptr<Network> network_;
-  double loss_ = 0, duplicate_ = 0;
+  double loss_ = 0, duplicate_ = 0, ghosts_ = 0;
   Nanos delay_ = 0;
   std::multimap<Nanos, std::pair<std::uint32_t, cm::Message>> messages_;
   std::deque<Party> parties_;
