@@ -49,9 +49,9 @@ class Ledger:
         found += [f'file {name}' for name in files(self.rig.run_dir) if name not in self.files]
         return found
 
-    def check(self, patience=15):
+    def check(self, seconds=15):
         """While no program runs."""
-        if not wait_until(lambda: not self.left_behind(), patience, 0.2):
+        if not wait_until(lambda: not self.left_behind(), seconds, 0.2):
             raise Failure('left behind: ' + '; '.join(self.left_behind()) + '\n' + self.rig.describe())
 
     def check_hugepages(self):

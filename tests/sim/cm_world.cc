@@ -421,7 +421,7 @@ void CmWorld::take_down() {
   };
   while (!over()) {
     step();
-    // The one that was left alone hears of the end, or notices it by its next message.
+    // The one that was left alone receives a DREQ, or notices it by its next message.
     for (Party& party : parties_) {
       if (party.stage == Stage::kOpen && party.sent == party.to_send && party.sent < kMessages) ++party.to_send;
       if (party.stage == Stage::kOpen && party.sent == kMessages && party.acked == party.sent) party.failed = true;
