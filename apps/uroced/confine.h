@@ -1,4 +1,4 @@
-// Confinement of the daemon: what it gives up once it no longer needs it.
+// Confinement of the daemon: it gives up rights and system calls that serving does not need.
 #pragma once
 
 #include <string>

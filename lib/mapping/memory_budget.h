@@ -1,4 +1,4 @@
-// What a session's mappings in the daemon count against.
+// The budget that a session's mappings in the daemon are charged to.
 #pragma once
 
 #include <cstddef>

@@ -15,8 +15,8 @@ struct NamespaceId {
   bool known() const { return inode != 0; }
 };
 
-/// Whom a client works for: a user within its user and PID namespaces. The same number in a container is another
-/// tenant.
+/// A user within its user and PID namespaces: the owner of its clients' objects. The same user number in a
+/// container is another tenant.
 struct Tenant {
   uid_t uid = 0;
   NamespaceId user_ns, pid_ns;

@@ -17,7 +17,7 @@ inline constexpr std::size_t kMaxOverhead = 128;
 /// What is known of a packet's ICRC and where its payload is. Pending states come first.
 enum class PacketState : std::uint8_t {
   kIcrcPending,    ///< verify_icrc() or place_payload() decides
-  kIcrcResumable,  ///< the same, with the ICRC's state before the BTH's last word at hand
+  kIcrcResumable,  ///< as kIcrcPending, with the ICRC's state before the BTH's last word at hand
   kVerified,       ///< the ICRC is correct, or parse() was called without the check
   kPlaced,         ///< verified, and the payload has been copied to its destination
 };

@@ -322,7 +322,7 @@ bool Pair::finish(Nanos now, const std::function<void()>& poll) {
     end.host->query(*end.qp, snapshot);
     if (snapshot.sq_outstanding != 0 || snapshot.psns_in_flight != 0)
       throw Violation("done, but works outstanding");
-    // What is left of the receives is flushed, in order, and the one that a message had begun too.
+    // The remaining receives are flushed, in order, and the one that a message had begun too.
     if (change_state(*end.host, *end.qp, proto::QpState::kErr, now).error != 0) throw Violation("to ERR");
   }
   poll();

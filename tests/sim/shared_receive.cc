@@ -364,7 +364,7 @@ void SharedReceiveWorld::check_message(const Endpoint& end, const uroce_cqe& cqe
   if (!write && message.payload.size() > receive.capacity) fail("more than its receive has room for: " + text(cqe));
   const std::byte* const landed = side.arena.data() + (write ? message.target : receive.at);
   if (!std::equal(message.payload.begin(), message.payload.end(), landed)) fail("wrong data: " + text(cqe));
-  // Behind it, and in the buffer that a WRITE leaves alone, all is as it was.
+  // After it, and in the buffer that a WRITE leaves alone, all is as it was.
   const std::size_t filled = write ? 0 : message.payload.size();
   const std::byte* const buffer = side.arena.data() + receive.at;
   if (!std::equal(buffer + filled, buffer + receive.capacity, side.initial.data() + receive.at + filled)) {

@@ -33,7 +33,7 @@ PHRASES = [
      'frames behind that one', '"after", "following"'),
     (r'\b(is|are|be|was|were|been) told\b', 'the peer is told', '"is notified", "is informed", "receives"'),
     (r'\b(tells?|told) of\b', 'what it tells of itself', '"reports", "lists"'),
-    (r'\b(one|two|lines?|rows?|bytes|timers?) an? (port|worker|QP|packet|message|file|line|session|user|breach)\b',
+    (r'\b(one|two|lines?|rows?|bytes|timers?) (?-i:an?) (port|worker|QP|packet|message|file|line|session|user|breach)\b',
      'one line a breach', '"per"'),
     (r'\b(is|are) spoken\b', 'version 2 is spoken', '"is used"'),
     (r'\bnot any more\b', 'not any more', '"no longer"'),
@@ -45,7 +45,7 @@ PHRASES = [
     (r'\bpatience\b', 'beyond the patience of the peer', '"timeout", "stall budget"'),
     (r'\bof no use\b', 'of no use in the child', '"useless", "cannot be used"'),
 ]
-PATTERNS = [(re.compile(pattern.replace(' ', r'\s+'), re.M), advice) for pattern, _, advice in PHRASES]
+PATTERNS = [(re.compile(pattern.replace(' ', r'\s+'), re.M | re.I), advice) for pattern, _, advice in PHRASES]
 CPP_TOKENS = re.compile(r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)+\'', re.S)
 LINE_BEGIN = re.compile(r'^[ \t]*(///?<?|//!|#|\*)[ \t]?', re.M)
 
