@@ -212,7 +212,8 @@ void FaultLink::check_counter(int side) const {
 void FaultLink::check_end(int side) const {
   const FaultEnd& end = ends_[side];
   const FaultEnd& peer = ends_[1 - side];
-  if (end.connected && end.received != end.receives.size())
+  const std::size_t posted = end.srq ? end.srq->srq->posted() : 0;  // an SRQ is not flushed
+  if (end.connected && end.received + posted != end.receives.size())
     fail("receives were not flushed, or lost: " + describe());
   if (is_hostile()) return;
   if (!disturbed_ && (end.failed || end.succeeded != end.works.size())) fail("a work failed: " + describe());
@@ -252,6 +253,7 @@ void FaultLink::finish(Nanos now, const std::function<void()>& poll) {
   }
   for (FaultEnd& end : ends_) {
     if (end.qp) destroy(end, now);
+    if (end.srq) host(end).set_srq(srq_of(end), nullptr);
   }
   poll();
   closed_ = true;
@@ -261,7 +263,8 @@ std::string FaultLink::describe() const {
   std::ostringstream out;
   out << "link " << index_ << " life " << life_ << ": " << kNames[static_cast<int>(fault_)] << " ("
       << kZoneNames[fault_zone_] << ") at side " << fault_side_ << " after " << fault_after_ << " completions"
-      << (disturbed_ ? ", applied" : "") << (restarted_ ? ", restarted" : "") << ", mtu " << mtu_;
+      << (disturbed_ ? ", applied" : "") << (restarted_ ? ", restarted" : "") << ", mtu " << mtu_
+      << (shared_ ? ", SRQs" : "");
   for (const FaultEnd& end : ends_) {
     proto::QpSnapshot snapshot;
     if (end.qp) host(end).query(*end.qp, snapshot);

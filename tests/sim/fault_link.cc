@@ -6,7 +6,7 @@
 namespace uroce::sim {
 namespace {
 
-constexpr std::uint32_t kGap = 192, kMostWorks = 28, kMostReceives = 30;
+constexpr std::uint32_t kGap = 192, kMostWorks = 28, kMostReceives = 30, kSrqEntries = 16;
 constexpr std::uint32_t kCounterBytes = 64;  ///< at the start of the target zone: the word of the atomics
 constexpr std::uint64_t kIsReceive = 1ull << 63;
 
@@ -92,6 +92,7 @@ FaultLink::FaultLink(const FaultSetting& setting, std::uint32_t index, std::uint
     end.psn = random_.chance(0.4) ? Psn(0) - random_.below(60) : Psn(static_cast<std::uint32_t>(random_.next()));
   }
   lives_left_ = random_.between(1, 4);
+  shared_ = random_.chance(0.25);
 }
 
 // ---------------------------------------------------------------- lives
@@ -209,10 +210,19 @@ void FaultLink::make_qp(FaultEnd& end, Nanos now) {
                    .max_recv_sge = 2,
                    .max_inline = 0};
   sizes.first_index = setting_.wrap ? 0u - random_.below(24) : 0;
+  if (shared_) sizes.srq = srq_of(end);
   end.qp = std::make_unique<SimQp>();
   end.send_cq = CqId{random_.below(host(end).settings.cqs)};
   end.recv_cq = CqId{random_.below(host(end).settings.cqs)};
   if (host(end).create_qp(sizes, end.base, end.pd, end.send_cq, end.recv_cq, *end.qp) != 0) fail("no QP");
+}
+
+void FaultLink::make_srq(FaultEnd& end) {
+  if (!shared_) return;
+  auto srq = std::make_unique<SimSrq>(proto::SrqCreate{.id = srq_of(end), .pd = end.pd, .owner = 1, .max_sge = 2},
+                                      kSrqEntries);
+  host(end).set_srq(srq_of(end), srq->srq.get());
+  end.srq = std::move(srq);
 }
 
 void FaultLink::destroy(FaultEnd& end, Nanos now) {
@@ -259,6 +269,7 @@ void FaultLink::begin(Nanos now) {
   for (FaultEnd& end : ends_) make_qp(end, now);
   draw_psns();
   for (FaultEnd& end : ends_) {
+    make_srq(end);
     register_zones(end);
     bind_windows(end);
     end.initial = end.arena;
@@ -431,8 +442,10 @@ bool FaultLink::post_receives(int side) {
   FaultZone& zone = end.zones[kReceiveZone];
   const std::size_t wanted = is_hostile() ? end.received + 4 : ends_[1 - side].consuming.size() + index_ % 3;
   bool posted = false;
-  while (end.receives.size() < wanted && end.receives.size() - end.received < end.qp->sizes.rq_entries) {
-    std::byte* const slot = end.qp->rq.next();
+  queue::WorkProducer& ring = end.srq ? end.srq->producer : end.qp->rq;
+  const std::uint32_t entries = end.srq ? kSrqEntries : end.qp->sizes.rq_entries;
+  while (end.receives.size() < wanted && end.receives.size() - end.received < entries) {
+    std::byte* const slot = ring.next();
     if (slot == nullptr) break;
     if (zone.used + setting_.largest > zone.size) zone.used = 0;  // only forged messages use up the zone
     FaultReceive receive{
@@ -444,11 +457,11 @@ bool FaultLink::post_receives(int side) {
     const uroce_sge sge{zone.iova + (receive.at - zone.at), receive.capacity, zone.key.value};
     std::memcpy(slot, &entry, sizeof entry);
     std::memcpy(slot + sizeof entry, &sge, sizeof sge);
-    end.qp->rq.advance();
+    ring.advance();
     end.receives.push_back(receive);
     posted = true;
   }
-  if (posted) end.qp->rq.publish();
+  if (posted) ring.publish();
   return posted;
 }
 
@@ -486,7 +499,7 @@ bool FaultLink::done() {
   bool probing = false;
   for (int side = 0; side < 2; ++side) {
     FaultEnd& end = ends_[side];
-    if (end.connected && in_error(end) && end.received != end.receives.size())
+    if (end.connected && !end.srq && in_error(end) && end.received != end.receives.size())
       return false;  // flushed after a while
     if (!disturbed_ || end.probed || !end.connected || in_error(end)) continue;
     post_probe(side);

@@ -72,8 +72,9 @@ struct FaultEnd {
   Qpn base;  ///< the number asked for
   PdId pd;
   CqId send_cq, recv_cq;
-  std::unique_ptr<SimQp> qp;  ///< none: destroyed, or its host restarted
-  bool connected = false;     ///< not since RESET
+  std::unique_ptr<SimQp> qp;    ///< none: destroyed, or its host restarted
+  std::unique_ptr<SimSrq> srq;  ///< anew in each life; none: the QP has its own receive queue
+  bool connected = false;       ///< not since RESET
   std::vector<std::byte> arena, initial;
   std::array<FaultZone, kZones> zones;
   /// Over the target zone, for WRITEs and atomics; over the source zone, for READs.
@@ -149,6 +150,8 @@ class FaultLink {
   void retire_window(FaultEnd& end, ZoneKind kind);
   void draw_psns();
   void make_qp(FaultEnd& end, Nanos now);
+  void make_srq(FaultEnd& end);
+  SrqId srq_of(const FaultEnd& end) const { return SrqId{index_ * 2 + end.host + 1}; }
   void destroy(FaultEnd& end, Nanos now);
   void connect_ends(Nanos now);
   bool in_error(const FaultEnd& end) const;
@@ -174,6 +177,7 @@ class FaultLink {
   const std::uint32_t index_;
   Random random_;
   FaultEnd ends_[2];
+  bool shared_ = false;  ///< receives are posted to SRQs
   Fault fault_ = Fault::kNone;
   int fault_side_ = 0;
   ZoneKind fault_zone_ = kSourceZone;
