@@ -358,17 +358,16 @@ void run_threads(const std::string& path, Random& random, Nanos end, Tally& tall
 
 }  // namespace
 
-void run_random_attack(const std::string& socket_path, std::uint64_t seed, Nanos life, Tally& tally) {
+void run_random_attack(const std::string& socket_path, std::uint64_t seed, Nanos life, bool threads, Tally& tally) {
   Random random(seed);
   const Nanos end = monotonic_now() + life;
   ++tally.processes;
-  const std::uint32_t kind = random.below(100);
-  if (kind < 90) {
-    run_one(socket_path, random, end, tally);
-  } else if (kind < 99) {
+  if (threads || random.percent(1)) {
+    run_threads(socket_path, random, end, tally);
+  } else if (random.percent(10)) {
     run_crowd(socket_path, random, end, tally);
   } else {
-    run_threads(socket_path, random, end, tally);
+    run_one(socket_path, random, end, tally);
   }
 }
 

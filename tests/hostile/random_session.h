@@ -17,8 +17,8 @@ struct Tally {
 };
 
 /// Attacks the daemon with choices that follow from `seed`, for about `life`, then returns, or ends the process: by
-/// a signal, by _exit, by execve. It may also stop the process with SIGSTOP, and leave children that end within 2
-/// s.
-void run_random_attack(const std::string& socket_path, std::uint64_t seed, Nanos life, Tally& tally);
+/// a signal, by _exit, by execve. `threads`: with thousands of threads, else in some way that is drawn. It may also
+/// stop the process with SIGSTOP, and leave children that end within 2 s.
+void run_random_attack(const std::string& socket_path, std::uint64_t seed, Nanos life, bool threads, Tally& tally);
 
 }  // namespace uroce::hostile
