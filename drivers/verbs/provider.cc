@@ -38,6 +38,7 @@ UROCE_NO_COMMAND(ibv_cmd_create_ah)
 UROCE_NO_COMMAND(ibv_cmd_create_counters)
 UROCE_NO_COMMAND(ibv_cmd_create_cq)
 UROCE_NO_COMMAND(ibv_cmd_create_cq_ex)
+UROCE_NO_COMMAND(ibv_cmd_create_cq_ex2)  // since rdma-core 53
 UROCE_NO_COMMAND(ibv_cmd_create_flow)
 UROCE_NO_COMMAND(ibv_cmd_create_flow_action_esp)
 UROCE_NO_COMMAND(ibv_cmd_create_qp)
