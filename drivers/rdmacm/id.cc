@@ -123,6 +123,7 @@ int own_address(Device& device, std::uint16_t family, uroce_cm_address& out) {
 
 /// Starts address resolution on one device, whose binding is created if necessary. errno.
 int resolve_on(CmId& id, Device& device, const uroce_cm_resolve_request& wanted, bool to_self) {
+  if (const int error = Registry::instance().open_verbs(device)) return error;
   auto at = std::ranges::find(id.bindings, &device, &Binding::device);
   const bool fresh = at == id.bindings.end();
   uroce_cm_bound_response reply{};

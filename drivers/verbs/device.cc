@@ -62,7 +62,9 @@ using namespace uroce::verbs;
 UROCE_EXPORT ibv_device** get_device_list_1_1(int* num) {
   if (num != nullptr) *num = 0;
   return guarded<ibv_device**>(nullptr, [&]() -> ibv_device** {
-    const std::vector<std::string> names = client::list_devices();
+    int error = 0;
+    const std::vector<std::string> names = client::list_devices(&error);
+    if (error != 0) return null_with(error);
     auto** const list = static_cast<ibv_device**>(std::calloc(names.size() + 1, sizeof(ibv_device*)));
     if (list == nullptr) return null_with(ENOMEM);
     for (std::size_t i = 0; i < names.size(); ++i) list[i] = &make_device(names[i], static_cast<int>(i))->device;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -16,19 +17,23 @@
 namespace uroce::client {
 namespace {
 
-bool answers(const std::string& path) {
+/// Sets `error` where the process has no descriptor to find out with.
+bool answers(const std::string& path, int& error) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) return false;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const int fd = sys::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd < 0) return false;
+  if (fd < 0) {
+    error = errno;
+    return false;
+  }
   const bool ok = sys::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
   sys::close(fd);
   return ok;
 }
 
-std::vector<std::string> candidates() {
+std::vector<std::string> candidates(int& error) {
   std::vector<std::string> names;
   if (const char* wanted = secure_getenv("UROCE_DEVICES"); wanted != nullptr && *wanted != '\0') {
     std::string_view rest = wanted;
@@ -40,7 +45,10 @@ std::vector<std::string> candidates() {
     return names;
   }
   DIR* const dir = opendir(run_dir().c_str());
-  if (dir == nullptr) return names;
+  if (dir == nullptr) {
+    if (errno == EMFILE || errno == ENFILE) error = errno;
+    return names;
+  }
   constexpr std::string_view kSuffix = ".sock";
   while (const dirent* entry = readdir(dir)) {
     const std::string_view name = entry->d_name;
@@ -58,12 +66,14 @@ std::string run_dir() { return client_run_dir(); }
 
 std::string socket_path(const std::string& device) { return run_dir() + "/" + device + ".sock"; }
 
-std::vector<std::string> list_devices() {
-  std::vector<std::string> names = candidates();
+std::vector<std::string> list_devices(int* error) {
+  int unknown = 0;
+  std::vector<std::string> names = candidates(unknown);
   // Names that are too long for ibv_device::name, or that lead out of the run directory, are not devices.
-  std::erase_if(names, [](const std::string& name) {
-    return name.size() > 31 || name.find('/') != std::string::npos || !answers(socket_path(name));
+  std::erase_if(names, [&unknown](const std::string& name) {
+    return name.size() > 31 || name.find('/') != std::string::npos || !answers(socket_path(name), unknown);
   });
+  if (error != nullptr) *error = unknown;
   return names;
 }
 

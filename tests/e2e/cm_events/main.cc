@@ -2,6 +2,7 @@
 //   cm_events server ADDRESS                 serves the two connections that a client requests
 //   cm_events client ADDRESS SILENT GROUP    SILENT: an unused address in the same network
 //   cm_events calls ADDRESS                  options, bindings, migration: needs no peer
+//   cm_events descriptors ADDRESS            resolves without free descriptors
 //   cm_events removal ADDRESS                prints "ready", then waits for DEVICE_REMOVAL of its ids
 // Exit status 0: all events arrived in order with the right contents.
 #include <arpa/inet.h>
@@ -10,6 +11,7 @@
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -384,6 +386,24 @@ void make_calls(char** words) {
   bind_families();
 }
 
+/// A process without free descriptors is told so by the call that needs one.
+void run_out_of_descriptors(char** words) {
+  rdma_event_channel* const channel = make_channel();
+  Address to(words[0], kPort);
+  rdma_cm_id* const id = make_id(channel);
+  rlimit limit{};
+  check(getrlimit(RLIMIT_NOFILE, &limit), "getrlimit");
+  const rlim_t before = std::exchange(limit.rlim_cur, 3);
+  check(setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
+  expect_error(rdma_resolve_addr(id, nullptr, to.get(), 2000), EMFILE, "rdma_resolve_addr without descriptors");
+  limit.rlim_cur = before;
+  check(setrlimit(RLIMIT_NOFILE, &limit), "setrlimit");
+  demand(is_empty(channel), "a call that failed is followed by no event");
+  resolve(id, to.get());
+  check(rdma_destroy_id(id), "rdma_destroy_id");
+  rdma_destroy_event_channel(channel);
+}
+
 /// The daemon ends: each id gets DEVICE_REMOVAL exactly once.
 void lose_device(char** words) {
   rdma_event_channel* const channel = make_channel();
@@ -407,8 +427,11 @@ constexpr struct {
   const char* name;
   int words;
   void (*run)(char** words);
-} kModes[] = {
-    {"server", 1, serve}, {"client", 3, run_client}, {"calls", 1, make_calls}, {"removal", 1, lose_device}};
+} kModes[] = {{"server", 1, serve},
+              {"client", 3, run_client},
+              {"calls", 1, make_calls},
+              {"removal", 1, lose_device},
+              {"descriptors", 1, run_out_of_descriptors}};
 
 }  // namespace
 
