@@ -62,18 +62,37 @@ Json must(const Options& options, const std::string& name, const Json& request, 
   return std::move(answer.json);
 }
 
+/// One of several daemons that does not answer must not hide the others.
+bool try_ask(const Options& options, const std::string& name, const Json& request, Json& out) {
+  Answer answer = ask(options.run_dir, name, request);
+  if (answer.problem.empty()) {
+    out = std::move(answer.json);
+    return true;
+  }
+  std::fflush(stdout);
+  std::fprintf(stderr, "urocectl: %s: %s\n", name.c_str(), answer.problem.c_str());
+  return false;
+}
+
 int print_answers(const Options& options, const Json& request) {
   Json all = Json::object();
-  for (const std::string& name : chosen(options)) all[name] = must(options, name, request);
+  bool complete = true;
+  for (const std::string& name : chosen(options)) {
+    if (Json answer; try_ask(options, name, request, answer)) {
+      all[name] = std::move(answer);
+    } else {
+      complete = false;
+    }
+  }
   if (options.json) {
     std::printf("%s\n", all.dump(2).c_str());
-    return 0;
+    return complete ? 0 : 1;
   }
   for (const auto& [name, answer] : all.items()) {
     if (all.size() > 1) std::printf("== %s\n", name.c_str());
     std::fputs(tables(answer).c_str(), stdout);
   }
-  return 0;
+  return complete ? 0 : 1;
 }
 
 int show(const Options& options) {
@@ -93,7 +112,8 @@ int watch(const Options& options) {
   std::map<std::string, std::map<std::string, std::int64_t>> before;
   for (double elapsed = 0; !g_stop.load(); elapsed += options.interval_s) {
     for (const std::string& name : names) {
-      const Json answer = must(options, name, {{"command", "stat"}});
+      Json answer;
+      if (!try_ask(options, name, {{"command", "stat"}}, answer)) continue;
       auto now = numbers(answer);
       if (before.contains(name)) {
         auto change = now;
@@ -117,11 +137,17 @@ int counters(const Options& options) {
   if (options.watch) return watch(options);
   const Json request = {{"command", "stat"}};
   if (options.json) return print_answers(options, request);
+  bool complete = true;
   for (const std::string& name : chosen(options)) {
+    Json answer;
+    if (!try_ask(options, name, request, answer)) {
+      complete = false;
+      continue;
+    }
     std::printf("%s\n", name.c_str());
-    print_numbers(numbers(must(options, name, request)));
+    print_numbers(numbers(answer));
   }
-  return 0;
+  return complete ? 0 : 1;
 }
 
 int fault(const Options& options) {
