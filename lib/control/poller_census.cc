@@ -40,6 +40,10 @@ absl::Status PollerCensus::open(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return absl::ErrnoToStatus(errno, "open " + path);
   if (::ftruncate(fd.get(), kSlots * sizeof(Slot)) != 0) return absl::ErrnoToStatus(errno, "ftruncate " + path);
+  // A store into a page for which the file system has no room raises SIGBUS.
+  if (const int error = ::posix_fallocate(fd.get(), 0, kSlots * sizeof(Slot)); error != 0) {
+    return absl::ErrnoToStatus(error, "allocate " + path + ": give the run directory room, or use --run-dir");
+  }
   void* map = ::mmap(nullptr, kSlots * sizeof(Slot), PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (map == MAP_FAILED) return absl::ErrnoToStatus(errno, "mmap " + path);
   fd_ = std::move(fd);

@@ -1,5 +1,7 @@
 """Configuration files, two workers per daemon, the output of urocectl, the device files under uroce-run."""
+import pathlib
 import re
+import signal
 import subprocess
 
 from cases_behaviour import rows, verify
@@ -89,13 +91,52 @@ def view_of_the_device(rig, devices):
         raise Failure('the device shows outside uroce-run, or with --view never\n' + rig.describe(hidden))
 
 
+def folder_of_the_libraries(rig, devices):
+    """--print-libdir names a folder that can be mounted into a container: it holds files, and no links out of it."""
+    told = subprocess.run([rig.apps / 'uroce-run', '--print-libdir'], capture_output=True, text=True, timeout=10)
+    for name in ('libibverbs.so.1', 'librdmacm.so.1'):
+        path = pathlib.Path(told.stdout.strip()) / name
+        if path.is_symlink() or not path.is_file():
+            raise Failure(f'{path} is not a file')
+
+
+def run_directory_without_room(rig):
+    """On a full or read-only file system the daemon ends with a message that names the file."""
+    full = f'mount -t tmpfs -o size=16k,mode=755 none {rig.run_dir}; head -c 16384 /dev/zero > {rig.run_dir}/fill'
+    read_only = f'mount -t tmpfs -o size=16k,mode=755 none {rig.run_dir}; mount -o remount,ro {rig.run_dir}'
+    for setup, words in ((full, 'No space left'), (read_only, 'Read-only file system')):
+        for port in ('loopback', f'net_memif0,role=server,socket={rig.run_dir}/memif.sock'):
+            args = [rig.apps / 'uroced', '--name', 'uroce0', '--port', port, '--run-dir', rig.run_dir, '--no-hugepages']
+            daemon = Process('uroced', ['unshare', '--mount', 'sh', '-c', setup + '; exec "$@"', 'sh', *args], rig.env, rig.logs)
+            if daemon.wait(20) != 1 or words not in daemon.output() or str(rig.run_dir) not in daemon.output():
+                daemon.end()
+                raise Failure(f'not a message with "{words}"\n' + daemon.describe())
+
+
+def stopped_daemon(rig):
+    """urocectl reports on the others, and says which daemon does not answer."""
+    names = [f'uroce{i}' for i in range(3)]
+    for i, name in enumerate(names):
+        rig.daemon(name, 'loopback', [f'192.0.2.{i + 1}/24'])
+    rig.daemons['uroce1'].signal(signal.SIGSTOP)
+    try:
+        for command in (['show', 'devices'], ['stat'], ['--json', 'show', 'devices']):
+            done = subprocess.run([rig.apps / 'urocectl', *command], env=rig.env, capture_output=True, text=True, timeout=30)
+            if done.returncode != 1 or 'uroce1: ' not in done.stderr or any(name not in done.stdout for name in ('uroce0', 'uroce2')):
+                raise Failure(f'urocectl {" ".join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}')
+    finally:
+        rig.daemons['uroce1'].signal(signal.SIGCONT)
+
+
 def tool_cases():
-    return {'what urocectl prints': text_of_urocectl, 'what uroce-run shows': view_of_the_device}
+    return {'what urocectl prints': text_of_urocectl, 'what uroce-run shows': view_of_the_device,
+            'the folder of the libraries': folder_of_the_libraries}
 
 
 def file_cases():
     """Cases that get a rig without daemons."""
-    return {'a daemon started from a file': started_from_a_file}
+    return {'a daemon started from a file': started_from_a_file, 'a run directory without room': run_directory_without_room,
+            'one daemon of three is stopped': stopped_daemon}
 
 
 def spread_over_workers(rig, devices):

@@ -67,6 +67,11 @@ std::string WakeChannel::map_file() {
     // The last side to leave removes the file: then others will open another one.
     if (::stat(base_.c_str(), &named) != 0 || named.st_ino != opened.st_ino) continue;
     if (::ftruncate(file_, sizeof(Shared)) != 0) return failed(base_);
+    // A store into a page for which the file system has no room raises SIGBUS.
+    if (const int error = ::posix_fallocate(file_, 0, sizeof(Shared)); error != 0) {
+      errno = error;
+      return failed(base_);
+    }
     void* memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
     if (memory == MAP_FAILED) return failed(base_);
     shared_ = static_cast<Shared*>(memory);

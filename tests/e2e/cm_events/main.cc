@@ -386,7 +386,7 @@ void make_calls(char** words) {
   bind_families();
 }
 
-/// A process without free descriptors is told so by the call that needs one.
+/// A call that needs a descriptor fails with EMFILE where the process has none left.
 void run_out_of_descriptors(char** words) {
   rdma_event_channel* const channel = make_channel();
   Address to(words[0], kPort);
