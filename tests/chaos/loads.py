@@ -4,7 +4,7 @@ import time
 from rig import Failure, Process, listening
 
 ADDRESSES = {'uroce0': '192.0.2.1', 'uroce1': '192.0.2.2'}
-PATIENCE = 5.0  # seconds for the second end, once the first has died
+TIMEOUT = 5.0  # seconds for the second end, once the first has died
 GRACE = 20.0  # seconds that a program may take longer than on an idle machine
 
 
@@ -75,7 +75,7 @@ class Load:
         alive = self.processes()
         if self.client is not None and len(alive) == 1:
             self.alone_since = self.alone_since or time.monotonic()
-            if time.monotonic() - self.alone_since > PATIENCE and self.may_wait():
+            if time.monotonic() - self.alone_since > TIMEOUT and self.may_wait():
                 alive[0].end(1)
         if self.client is None and self.server.alive() and self.is_listening():
             self.client = self.start(self.devices[1], self.client_args, 'client')
