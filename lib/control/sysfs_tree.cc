@@ -42,9 +42,10 @@ class Tree {
     note_failure(path);
     if (directory.valid()) ::unlinkat(directory.get(), draft.c_str(), 0);
   }
-  void remove(const fs::path& path) {
+  /// False: there is no such file.
+  static bool remove(const fs::path& path) {
     const UniqueFd directory = open_parent(path, false);
-    if (directory.valid()) ::unlinkat(directory.get(), path.filename().c_str(), 0);
+    return directory.valid() && ::unlinkat(directory.get(), path.filename().c_str(), 0) == 0;
   }
   void link(const fs::path& path, const char* to) {
     const UniqueFd directory = open_parent(path);
@@ -151,18 +152,23 @@ void write_state(Tree& tree, const fs::path& dir, const Port& port) {
 
 // An empty entry is a zero GID, whose attributes cannot be read.
 void write_gids(Tree& tree, const fs::path& dir, const std::string& name, const Port& port) {
-  for (std::uint32_t i = 0; i < port.port().gid_tbl_len; ++i) {
-    const std::string index = std::to_string(i);
+  const std::uint32_t count = port.port().gid_tbl_len;
+  const auto file = [&](const char* part, std::uint32_t i) { return dir / part / std::to_string(i); };
+  constexpr const char *kGids = "gids", *kTypes = "gid_attrs/types", *kInterfaces = "gid_attrs/ndevs";
+  for (std::uint32_t i = 0; i < count; ++i) {
     const auto gid = port.gids().at(i);
-    tree.file(dir / "gids" / index, gid_text(gid.value_or(wire::Address{}).bytes));
-    const fs::path type = dir / "gid_attrs/types" / index, interface = dir / "gid_attrs/ndevs" / index;
+    tree.file(file(kGids, i), gid_text(gid.value_or(wire::Address{}).bytes));
     if (gid) {
-      tree.file(type, "RoCE v2");
-      tree.file(interface, name);
+      tree.file(file(kTypes, i), "RoCE v2");
+      tree.file(file(kInterfaces, i), name);
     } else {
-      tree.remove(type);
-      tree.remove(interface);
+      Tree::remove(file(kTypes, i));
+      Tree::remove(file(kInterfaces, i));
     }
+  }
+  for (std::uint32_t i = count; Tree::remove(file(kGids, i)); ++i) {  // the table was longer
+    Tree::remove(file(kTypes, i));
+    Tree::remove(file(kInterfaces, i));
   }
 }
 

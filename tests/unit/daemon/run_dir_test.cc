@@ -7,10 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "control/sysfs_tree.h"
 #include "test_daemon.h"
@@ -143,6 +145,26 @@ TEST_F(RunDirTest, TheTreeIsWrittenOnceThereIsSpaceAgain) {
   EXPECT_EQ(text_of(ports + "/gids/1"), gid);
   own.conductor->link().refresh();
   EXPECT_NE(text_of(ports + "/gids/1"), gid);
+}
+
+TEST_F(RunDirTest, TheTreeHasNoFilesOfRemovedAddresses) {
+  DaemonConfig config = test_config();
+  config.run_dir = top;
+  TestDaemon own(config);
+  ASSERT_TRUE(write_sysfs_tree(top, config.name, own.conductor->state().port()).ok());
+  const auto files = [&] {
+    std::vector<std::string> found;
+    for (const auto& entry : fs::recursive_directory_iterator(top)) found.push_back(entry.path());
+    std::ranges::sort(found);
+    return found;
+  };
+  const std::vector<std::string> before = files();
+  for (const std::uint8_t last : {77, 78}) {
+    ASSERT_TRUE(own.conductor->link().add_address({ipv4(last), 24}));
+  }
+  EXPECT_GT(files().size(), before.size());
+  for (const std::uint8_t last : {77, 78}) ASSERT_TRUE(own.conductor->link().remove_address(ipv4(last)));
+  EXPECT_EQ(files(), before);
 }
 
 }  // namespace
