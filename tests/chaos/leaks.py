@@ -1,5 +1,6 @@
 """What the daemons and the machine hold: the same before and after."""
 import pathlib
+import time
 
 from rig import Failure, free_hugepages, wait_until
 
@@ -8,6 +9,11 @@ def mapped_files(pid):
     """Mappings of files and of shared memory. Stacks, heaps and arenas are malloc's."""
     rows = pathlib.Path(f'/proc/{pid}/maps').read_text().split('\n')
     return sum(1 for row in rows if row and row.split()[4] != '0')
+
+
+def descriptors(pid):
+    """What they are of, such as socket:[4711]."""
+    return [f'{fd.name} {fd.readlink()}' for fd in pathlib.Path(f'/proc/{pid}/fd').iterdir() if fd.is_symlink()]
 
 
 def of_daemon(process):
@@ -39,20 +45,25 @@ class Ledger:
         self.files = files(self.rig.run_dir)
 
     def left_behind(self):
-        """Text for each amount that is larger than it was."""
+        """Text for each amount that is larger than it was. urocectl's own session is closed after it has ended, so what
+        the kernel knows is read first."""
         found = []
         for name, process in self.rig.daemons.items():
-            found += [f'{name}: {count} {kind}' for kind, count in objects(self.rig, name).items() if count != 0]
             now = of_daemon(process)
             found += [f'{name}: {now[what]} {what}, before {before}' for what, before in self.daemons[name].items()
                       if now[what] > before]
-        found += [f'file {name}' for name in files(self.rig.run_dir) if name not in self.files]
-        return found
+            found += [f'{name}: {count} {kind}' for kind, count in objects(self.rig, name).items() if count != 0]
+        return found + [f'file {name}' for name in files(self.rig.run_dir) if name not in self.files]
 
     def check(self, seconds=15):
         """While no program runs."""
-        if not wait_until(lambda: not self.left_behind(), seconds, 0.2):
-            raise Failure('left behind: ' + '; '.join(self.left_behind()) + '\n' + self.rig.describe())
+        end = time.monotonic() + seconds
+        while (found := self.left_behind()) and time.monotonic() < end:
+            time.sleep(0.3)
+        if found:
+            opened = '\n'.join(f'  {name}: {", ".join(descriptors(process.pid))}'
+                               for name, process in self.rig.daemons.items())
+            raise Failure(f'left behind: {"; ".join(found)}\n{opened}\n{self.rig.describe()}')
 
     def check_hugepages(self):
         """While no daemon runs."""
