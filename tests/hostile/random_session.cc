@@ -236,7 +236,9 @@ class RandomSession {
         ::mprotect(memory.data, kMemoryBytes, random_.percent(50) ? PROT_NONE : PROT_READ | PROT_WRITE);
         break;
       default:
-        if (random_.percent(10)) ::munmap(memory.data, kMemoryBytes);
+        if (!random_.percent(10)) break;
+        // As munmap(2); but the range stays taken, so that the end of the session unmaps nothing else.
+        ::mmap(memory.data, kMemoryBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     }
   }
   static void ignore(int) {}
