@@ -118,13 +118,16 @@ class Attack {
   void close(std::size_t which) {
     if (sessions_[which] != nullptr) daemon_.conductor->close_session(*sessions_[which]);
     sessions_[which] = nullptr;
-    waiting_[which].clear();
   }
 
   void send(std::size_t which, const std::vector<std::byte>& message, std::vector<UniqueFd> fds) {
-    if (!waiting_[which].empty()) return;  // the daemon reads nothing meanwhile
+    if (sessions_[which]->pending) return;  // the daemon reads nothing meanwhile
     Reply reply = daemon_.conductor->handle(*sessions_[which], message, std::move(fds));
-    if (reply.status == kParked) waiting_[which] = message;
+    if (reply.status == kPending) {
+      uroce_request header;
+      std::memcpy(&header, message.data(), sizeof(header));
+      return daemon_.conductor->answer_later(*sessions_[which], header, std::move(*reply.wait));
+    }
     if (sessions_[which]->close_pending) return close(which);
     if (reply.status == 0 && !chunk_.valid() && reply.fds.size() > 2) chunk_ = std::move(reply.fds[0]);
     if (reply.status != 0 || reply.body.size() < 4 || message.size() < 4) return;
@@ -142,8 +145,9 @@ class Attack {
   void pass_time() {
     daemon_.conductor->cm().step(now_ += kSecond);
     daemon_.conductor->link().check_neighbours(now_);
+    // A command that waited is answered now; without a socket that ends its session.
     for (std::size_t i = 0; i < kSessions; ++i) {
-      if (!waiting_[i].empty()) send(i, std::exchange(waiting_[i], {}), {});
+      if (sessions_[i] != nullptr && sessions_[i]->close_pending) close(i);
     }
   }
 
@@ -160,7 +164,6 @@ class Attack {
 
   TestDaemon& daemon_;
   std::array<Session*, kSessions> sessions_{};
-  std::array<std::vector<std::byte>, kSessions> waiting_;  ///< parked requests
   std::map<std::uint32_t, std::vector<std::uint32_t>> handles_;
   UniqueFd chunk_;
   Nanos now_ = monotonic_now();
