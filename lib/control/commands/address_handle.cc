@@ -113,6 +113,15 @@ void release_use(ControlState& state, Session& session, std::uint32_t handle) {
   if (--session.ahs.find(handle)->queued_uses == 0) remove_ah(state, session, handle);
 }
 
+void release_sent(ControlState& state, Session& session, QpObject& qp, const proto::SendProgress& progress) {
+  auto sent = qp.queued_ahs.begin();
+  for (; sent != qp.queued_ahs.end(); ++sent) {
+    if (!progress.all_sent() && static_cast<std::int32_t>(progress.next - sent->end) < 0) break;
+    release_use(state, session, sent->handle);
+  }
+  qp.queued_ahs.erase(qp.queued_ahs.begin(), sent);
+}
+
 /// Each UD QP that has datagrams queued keeps the handle, and reports when they have been sent.
 void keep_for_queued(Call& call, std::uint32_t handle, AhObject& ah, const PdObject* pd) {
   std::vector<worker_commands::ReportSent::Entry> entries;
@@ -123,8 +132,13 @@ void keep_for_queued(Call& call, std::uint32_t handle, AhObject& ah, const PdObj
   call.state.on_all_workers(worker_commands::ReportSent{entries});
   for (const auto& [qp, progress] : entries) {
     if (progress.all_sent()) continue;
+    release_sent(call.state, call.session, *qp, progress);
     qp->queued_ahs.push_back({handle, progress.posted});
     ++ah.queued_uses;
+    // Each queued datagram names one handle: more need not be kept, however many a client destroys.
+    if (qp->queued_ahs.size() <= progress.posted - progress.next) continue;
+    release_use(call.state, call.session, qp->queued_ahs.front().handle);
+    qp->queued_ahs.erase(qp->queued_ahs.begin());
   }
 }
 
@@ -134,13 +148,7 @@ void release_sent_handles(ControlState& state, Session& session, QpObject& qp) {
   if (qp.queued_ahs.empty()) return;
   worker_commands::ReportSent::Entry entry{&qp, {}};
   state.worker(qp.worker).call(worker_commands::ReportSent{std::span(&entry, 1)});
-  const proto::SendProgress progress = entry.progress;
-  auto sent = qp.queued_ahs.begin();
-  for (; sent != qp.queued_ahs.end(); ++sent) {
-    if (!progress.all_sent() && static_cast<std::int32_t>(progress.next - sent->end) < 0) break;
-    release_use(state, session, sent->handle);
-  }
-  qp.queued_ahs.erase(qp.queued_ahs.begin(), sent);
+  release_sent(state, session, qp, entry.progress);
 }
 
 void forget_queued_handles(ControlState& state, Session& session, QpObject& qp) {

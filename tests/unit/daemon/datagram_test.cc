@@ -271,6 +271,14 @@ TEST_P(QueuedDatagrams, KeepADestroyedHandleUntilThePortTakesThem) {
   EXPECT_EQ(kept(), 0u);
 }
 
+TEST_P(QueuedDatagrams, KeepNoMoreDestroyedHandlesThanThereAreOfThem) {
+  queue_many(create_ah(ipv4(1)));
+  for (std::size_t i = 0; i < 3 * kMoreThanTheWorkerHolds; ++i) {
+    ASSERT_EQ(client.destroy(UROCE_CMD_DESTROY_AH, create_ah(ipv4(1))), 0);
+  }
+  EXPECT_LE(kept(), kMoreThanTheWorkerHolds + 1);
+}
+
 TEST_P(QueuedDatagrams, KeepADestroyedHandleNoLongerThanTheirQp) {
   for (const bool destroy : {false, true}) {
     const std::uint32_t ah = create_ah(ipv4(1));
