@@ -143,8 +143,6 @@ std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
   if (qp.requester.max_reads == 0) return refuse(context.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
   switch (wqe.kind) {
     case Kind::kAtomic:
-      if (wqe.length != 8) return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
-      break;
     case Kind::kAtomicWrite:
       if (wqe.length != 8) return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
       break;
