@@ -12,6 +12,8 @@ NOT_RUN = {
     ('README.md', 'tests/run.sh'): 'all tests, this one among them',
     ('docs/getting-started.md', 'uroced --name uroce0 --port net_af_packet0,iface=eth1 --ip 192.0.2.1/24'):
         'needs the interface eth1 and a NIC; cases_network.py and cases_shared_interface.py start such ports over veth',
+    ('docs/rxe-peer.md', './rxe-peer up --host-ip none           # the kernel keeps off the host\'s address'):
+        'an example with a client of one\'s own; tests/interop starts the peer with these commands',
     ('docs/tuning.md', 'echo 512 > /proc/sys/vm/nr_hugepages'): 'changes the machine; tests/setup.sh reserves its own',
 }
 # None of whose blocks are run.
