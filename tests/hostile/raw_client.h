@@ -45,7 +45,7 @@ struct Answer {
   template <class T>
   T as() const {
     T out{};
-    std::memcpy(&out, body.data(), body.size() < sizeof(T) ? body.size() : sizeof(T));
+    if (!body.empty()) std::memcpy(&out, body.data(), body.size() < sizeof(T) ? body.size() : sizeof(T));
     return out;
   }
 };
