@@ -141,7 +141,7 @@ ForeignWorld::OurWork ForeignWorld::draw_ours() {
     landing_used_ += round_up(work.length);
     work.target = read ? random_.below(kSource - work.length + 1) : kSource;
     work.payload.resize(work.length);
-    std::memcpy(work.payload.data(), &their_initial_[work.target], work.length);
+    if (work.length != 0) std::memcpy(work.payload.data(), &their_initial_[work.target], work.length);
   } else {
     work.local = random_.below(kSource - work.length + 1);
     const auto from = initial_.begin() + static_cast<std::ptrdiff_t>(work.local);
