@@ -2,6 +2,8 @@
 //
 // Zeros before a message do not change its remainder while the state is zero. So the odd bytes form the first
 // block, preceded by zeros, and every later block is full: there is no byte loop at the end.
+//
+// No byte of the source is used from two loads: it may change at any time, and the CRC is of the bytes written.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -45,28 +47,27 @@ alignas(16) constexpr std::array<std::uint8_t, 32> kShift = [] {
   return shift;
 }();
 
-// Loads 4 to 15 bytes to the end of a block.
-UROCE_TARGET inline __m128i load_short(const std::byte* from, std::size_t bytes) {
-  if (bytes >= 8) {
-    const auto first = load_raw<std::uint64_t>(from);
-    const auto last = load_raw<std::uint64_t>(from + bytes - 8);
-    const std::uint64_t low = bytes == 8 ? 0 : first << (8 * (16 - bytes));
-    return _mm_set_epi64x(static_cast<long long>(last), static_cast<long long>(low));
+// The first and the last bytes of 4 to 15, which overlap; `bytes` of them end a block, preceded by zeros. Of bytes
+// in both, those of the last count, which are also stored last.
+template <class T>
+struct Ends {
+  T first, last;
+
+  static Ends load(const std::byte* from, std::size_t bytes) {
+    return {load_raw<T>(from), load_raw<T>(from + bytes - sizeof(T))};
   }
-  const std::uint64_t first = load_raw<std::uint32_t>(from);
-  const std::uint64_t last = load_raw<std::uint32_t>(from + bytes - 4);
-  return _mm_set_epi64x(static_cast<long long>(last << 32 | first << (8 * (8 - bytes))), 0);
+  void store(std::byte* to, std::size_t bytes) const {
+    store_raw(to, first);
+    store_raw(to + bytes - sizeof(T), last);
+  }
+};
+UROCE_TARGET inline __m128i end_of_block(Ends<std::uint64_t> ends, std::size_t bytes) {
+  const std::uint64_t low = bytes == 8 ? 0 : ends.first << (8 * (16 - bytes));
+  return _mm_set_epi64x(static_cast<long long>(ends.last), static_cast<long long>(low));
 }
-inline void copy_short(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (bytes >= 8) {
-    const auto first = load_raw<std::uint64_t>(from), last = load_raw<std::uint64_t>(from + bytes - 8);
-    store_raw(to, first);
-    store_raw(to + bytes - 8, last);
-  } else {
-    const auto first = load_raw<std::uint32_t>(from), last = load_raw<std::uint32_t>(from + bytes - 4);
-    store_raw(to, first);
-    store_raw(to + bytes - 4, last);
-  }
+UROCE_TARGET inline __m128i end_of_block(Ends<std::uint32_t> ends, std::size_t bytes) {
+  const auto low = static_cast<std::uint32_t>(std::uint64_t{ends.first} << (8 * (8 - bytes)));
+  return _mm_set_epi64x(static_cast<long long>(std::uint64_t{ends.last} << 32 | low), 0);
 }
 
 // Common to update, copy and update_masked: a pass that may copy and may set masked bits of the first 64 bytes.
@@ -83,13 +84,18 @@ struct Pass {
     return value;
   }
 
+  template <class T>
+  UROCE_TARGET __m128i short_block(std::size_t bytes) const {
+    const auto ends = Ends<T>::load(from, bytes);
+    if (kCopy) ends.store(to, bytes);
+    const __m128i value = end_of_block(ends, bytes);
+    return kMask ? _mm_or_si128(value, end_of_block(Ends<T>::load(ones, bytes), bytes)) : value;
+  }
   // The first block, with `bytes` modulo 16 odd bytes of 4 to 15.
   UROCE_TARGET __m128i odd_block(__m128i state, std::size_t bytes, std::size_t odd) const {
     const __m128i shift = load(reinterpret_cast<const std::byte*>(kShift.data()) + odd);
     if (bytes >= 16) return _mm_shuffle_epi8(_mm_xor_si128(block(0, true), state), shift);
-    __m128i value = load_short(from, bytes);
-    if (kMask) value = _mm_or_si128(value, load_short(ones, bytes));
-    if (kCopy) copy_short(to, from, bytes);
+    const __m128i value = bytes >= 8 ? short_block<std::uint64_t>(bytes) : short_block<std::uint32_t>(bytes);
     return _mm_xor_si128(value, _mm_shuffle_epi8(state, shift));
   }
 

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "packets.h"
@@ -116,7 +118,7 @@ TEST_P(Icrc, CopiesAfterAWord) {
   }
 }
 
-// Not one byte before or behind the buffers is touched: they end, or begin, where memory does.
+// Not one byte before or after the buffers is touched: they end, or begin, where memory does.
 TEST_P(Icrc, StaysInsideItsBuffers) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const auto map = [&] {
@@ -169,6 +171,34 @@ TEST_P(Icrc, IsRightAtTheStartOfAPage) {
         ASSERT_EQ(engine().update_masked(1, source, bytes, mask), bitwise(1, masked.data(), bytes)) << bytes;
       }
     }
+  }
+}
+
+// A program may write to its memory while a packet of it is built: the CRC is of the bytes that were written to the
+// packet, because no byte is loaded twice.
+TEST_P(Icrc, IsOfTheBytesThatWereWrittenWhileTheSourceChanges) {
+  constexpr std::size_t kBytes = 4'096;
+  std::vector<std::byte> from(kBytes), to(kBytes);
+  const auto fill = [&](std::size_t bytes, unsigned value) {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      __atomic_store_n(reinterpret_cast<unsigned char*>(&from[i]), static_cast<unsigned char>(value),
+                       __ATOMIC_RELAXED);
+    }
+  };
+  std::atomic<std::size_t> length{0};
+  std::jthread program([&](const std::stop_token& stop) {
+    for (unsigned value = 0; !stop.stop_requested(); value += 0x5b) fill(length.load(), value);
+  });
+  std::mt19937 random(16);
+  for (int round = 0; round < 6'000; ++round) {
+    const std::size_t bytes = round % 8 != 0 ? random() % 33 : random() % (kBytes + 1);
+    length.store(std::max<std::size_t>(bytes, 1));
+    const std::uint32_t state = engine().copy(7, to.data(), from.data(), bytes);
+    ASSERT_EQ(state, bitwise(7, to.data(), bytes)) << bytes << " bytes";
+    const std::uint32_t word = 0x89abcdefu;
+    const std::uint32_t after = engine().copy_after(7, word, to.data(), from.data(), bytes);
+    ASSERT_EQ(after, bitwise(bitwise(7, reinterpret_cast<const std::byte*>(&word), 4), to.data(), bytes))
+        << bytes << " bytes";
   }
 }
 
