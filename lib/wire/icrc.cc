@@ -47,9 +47,7 @@ std::uint32_t begin_with_options(const std::byte* ip, std::size_t ip_bytes) {
 const CrcEngine* const kAll[] = {
     &detail::kPortableEngine,
 #if defined(__x86_64__)
-    &detail::kPclmulEngine,
-    &detail::kVpclmulEngine,
-    &detail::kGfniEngine,
+    &detail::kPclmulEngine,   &detail::kVpclmul256Engine, &detail::kVpclmulEngine, &detail::kGfniEngine,
 #endif
 };
 

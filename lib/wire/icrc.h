@@ -14,7 +14,7 @@ inline constexpr std::size_t kIcrcBytes = 4;
 
 /// One implementation. CRC states are inverted only by icrc_begin() and icrc_finish().
 struct CrcEngine {
-  std::string_view name;  ///< "portable", "pclmulqdq", "vpclmulqdq", "gfni"
+  std::string_view name;  ///< "portable", "pclmulqdq", "vpclmulqdq256", "vpclmulqdq", "gfni"
   bool (*supported)();
   /// State after `bytes` more.
   std::uint32_t (*update)(std::uint32_t state, const std::byte* data, std::size_t bytes);

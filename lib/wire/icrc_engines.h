@@ -101,6 +101,7 @@ std::uint32_t copy_after(std::uint32_t state, std::uint32_t word, std::byte* to,
 extern const CrcEngine kPortableEngine;
 #if defined(__x86_64__)
 extern const CrcEngine kPclmulEngine;
+extern const CrcEngine kVpclmul256Engine;
 extern const CrcEngine kVpclmulEngine;
 extern const CrcEngine kGfniEngine;
 #endif

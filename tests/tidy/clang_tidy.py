@@ -19,7 +19,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLAGS = ['-std=c++20', '-march=x86-64-v2', f'-I{ROOT}/lib', f'-I{ROOT}', '-Wno-missing-field-initializers']
-SPECIAL = re.compile(r'icrc_(gfni|pclmul|vpclmul)\.cc$')  # compiled for CPUs of their own
+SPECIAL = re.compile(r'icrc_(avx512|gfni|pclmul|vpclmul|vpclmul256)\.(cc|h)$')  # compiled for CPUs of their own
 FINDING = re.compile(r'^(/\S+:\d+:\d+: (?:warning|error): .*)$', re.M)
 
 
@@ -30,7 +30,7 @@ def units(patterns):
         name = source.relative_to(ROOT).as_posix()
         if not SPECIAL.search(name) and any(fnmatch.fnmatch(name, pattern) for pattern in patterns):
             by_folder[name.split('/')[1]].append(source)
-    headers = [path for path in sorted((ROOT / 'lib').rglob('*.h')) if not path.name.startswith('icrc_avx')
+    headers = [path for path in sorted((ROOT / 'lib').rglob('*.h')) if not SPECIAL.search(path.name)
                and any(fnmatch.fnmatch(path.relative_to(ROOT).as_posix(), pattern) for pattern in patterns)]
     return sorted(by_folder.values(), key=len, reverse=True) + [headers] * bool(headers)
 
