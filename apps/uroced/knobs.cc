@@ -1,3 +1,5 @@
+#include <pwd.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -6,11 +8,16 @@
 
 #include "apps/uroced/addresses.h"
 #include "apps/uroced/settings.h"
+#include "proto/state/send_scheduler.h"
 
 namespace uroce::daemon {
 namespace {
 
 using Values = std::vector<std::string>;
+
+constexpr std::uint64_t kMaxUser = std::uint64_t{1} << 50;
+constexpr std::uint64_t kMax32 = std::numeric_limits<std::uint32_t>::max();
+constexpr std::uint64_t kMaxMbps = 1'000'000;
 
 /// A number of at least `least` and at most `most`, with an optional suffix k, M or G of powers of 1024.
 template <class T>
@@ -84,6 +91,40 @@ std::string add_gateway(std::vector<wire::Address>& list, std::string_view text)
   return {};
 }
 
+/// Splits "USER=NUMBER" and sets `member` of the user's grant. Returns what is allowed if the text is something
+/// else.
+std::string set_grant(std::vector<UserGrant>& grants, std::string_view text, std::uint32_t UserGrant::*member,
+                      std::uint64_t most) {
+  const std::string allowed =
+      "USER=N: a user of this machine or a user id, and a number from 1 to " + std::to_string(most);
+  const std::size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string_view::npos) return allowed;
+  const std::string_view name = text.substr(0, equals);
+  std::uint32_t uid = 0, number = 0;
+  if (!set_number(number, text.substr(equals + 1), 1, most).empty()) return allowed;
+  if (name.find_first_not_of("0123456789") == std::string_view::npos) {
+    if (!set_number(uid, name, 0, kMax32 - 1).empty()) return allowed;
+  } else {
+    const passwd* const user = ::getpwnam(std::string(name).c_str());
+    if (user == nullptr) return allowed;
+    uid = user->pw_uid;
+  }
+  const auto known = std::ranges::find(grants, uid, &UserGrant::uid);
+  UserGrant& grant = known != grants.end() ? *known : grants.emplace_back(UserGrant{.uid = uid});
+  grant.*member = number;
+  return {};
+}
+
+Values show_grants(const std::vector<UserGrant>& grants, std::uint32_t UserGrant::*member) {
+  Values all;
+  for (const UserGrant& grant : grants) {
+    if (grant.*member != UserGrant{}.*member) {
+      all.push_back(std::to_string(grant.uid) + "=" + std::to_string(grant.*member));
+    }
+  }
+  return all;
+}
+
 const char* name_of(daemon::LogLevel level) {
   switch (level) {
     case daemon::LogLevel::kError: return "error";
@@ -93,9 +134,6 @@ const char* name_of(daemon::LogLevel level) {
   }
   return "debug";
 }
-
-constexpr std::uint64_t kMaxUser = std::uint64_t{1} << 50;
-constexpr std::uint64_t kMax32 = std::numeric_limits<std::uint32_t>::max();
 
 // Each row: flag, value, key, repeats, help, set, show.
 #define UROCE_NUMBER(flag, value, key, help, member, least, most)                                   \
@@ -243,6 +281,18 @@ const std::array kKnobs{
                  config.limits.queue_bytes, 0, kMaxUser),
     UROCE_NUMBER("user-registered-bytes", "BYTES", "limits.user_registered_bytes",
                  "registered memory of one user; 0: half", config.limits.registered_bytes, 0, kMaxUser),
+    Knob{"user-weight", "USER=N", "limits.user_weight", true,
+         "turns of a user on the workers for each turn of another user, 1 to 100",
+         [](Settings& s, std::string_view text) {
+           return set_grant(s.config.grants, text, &UserGrant::weight, proto::SendScheduler::kMaxWeight);
+         },
+         [](const Settings& s) { return show_grants(s.config.grants, &UserGrant::weight); }},
+    Knob{"user-rate-mbps", "USER=N", "limits.user_rate_mbps", true,
+         "Mbit/s that the QPs of a user may send together; default: no limit",
+         [](Settings& s, std::string_view text) {
+           return set_grant(s.config.grants, text, &UserGrant::rate_mbps, kMaxMbps);
+         },
+         [](const Settings& s) { return show_grants(s.config.grants, &UserGrant::rate_mbps); }},
     Knob{"user", "USER", "security.user", false,
          "user to change to once the port is open, with the capabilities that serving needs; default: none",
          [](Settings& s, std::string_view text) -> std::string {
@@ -307,6 +357,10 @@ std::span<const Knob> knobs() { return kKnobs; }
 std::string apply(const Knob& knob, Settings& settings, std::string_view text, bool first) {
   if (first && std::string_view(knob.flag) == "ip") settings.config.addresses.clear();
   if (first && std::string_view(knob.flag) == "gateway") settings.gateways.clear();
+  for (UserGrant& grant : settings.config.grants) {
+    if (first && std::string_view(knob.flag) == "user-weight") grant.weight = UserGrant{}.weight;
+    if (first && std::string_view(knob.flag) == "user-rate-mbps") grant.rate_mbps = 0;
+  }
   return knob.set(settings, text);
 }
 

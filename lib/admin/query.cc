@@ -109,6 +109,14 @@ Json show_users(const ControlState& state, const Viewer& viewer) {
                       {"used", used},
                       {"limit", quotas.limit(resource, account.privileged)}});
     }
+    if (const auto grant = state.grants().find(user); grant != state.grants().end()) {
+      const GrantedShare& share = grant->second;
+      list.push_back({{"user", user}, {"resource", "weight"}, {"used", share.weight}, {"limit", "-"}});
+      if (share.limit.kbps != 0) {
+        list.push_back(
+            {{"user", user}, {"resource", "rate_mbps"}, {"used", "-"}, {"limit", share.limit.kbps / 1000}});
+      }
+    }
     list.push_back({{"user", user}, {"resource", "refusals"}, {"used", account.refusals}, {"limit", "-"}});
   }
   return list;

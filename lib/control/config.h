@@ -21,6 +21,13 @@ enum class PollMode : std::uint8_t {
   kBusy,      ///< never sleep
 };
 
+/// What the administrator grants a user.
+struct UserGrant {
+  std::uint32_t uid = 0;
+  std::uint32_t weight = 1;     ///< turns for each turn of a user of weight 1
+  std::uint32_t rate_mbps = 0;  ///< that the user's QPs may send in all; 0: no limit
+};
+
 struct DaemonConfig {
   std::string name = "uroce0";                   ///< the RDMA device's name
   std::string run_dir = "/run/uroce";            ///< sockets, lock, sysfs-like tree
@@ -35,6 +42,7 @@ struct DaemonConfig {
   std::vector<int> cpus;             ///< worker i runs on cpus[i % size]; empty: where the scheduler puts it
 
   Usage limits;                   ///< of each user; 0: half of what there is
+  std::vector<UserGrant> grants;  ///< one for each user that has any
   std::uint32_t max_qps = 16384;  ///< of each worker
   std::uint32_t max_cqs = 65536;
   std::uint32_t max_srqs = 65536;

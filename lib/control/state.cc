@@ -30,6 +30,11 @@ ControlState::ControlState(const DaemonConfig& config, const net::DeviceInfo& de
       ah_ids_(1, kMaxAh),
       started_(monotonic_now()) {
   for (std::uint32_t i = 0; i < workers.workers.size(); ++i) qpns_.emplace_back(i, seed + i);
+  for (const UserGrant& grant : config.grants) {
+    GrantedShare& share = grants_[grant.uid];
+    share.weight = grant.weight;
+    share.limit.kbps = grant.rate_mbps * 1000;
+  }
 }
 
 std::uint32_t ControlState::choose_worker() const {
@@ -59,6 +64,12 @@ Session* ControlState::session(std::uint64_t id) const {
 std::uint32_t ControlState::polling_sessions() const {
   return static_cast<std::uint32_t>(
       std::ranges::count_if(sessions_, [](const auto& entry) { return entry.second->connected_qps != 0; }));
+}
+
+proto::UserShare ControlState::share_of(uid_t user) {
+  const auto it = grants_.find(user);
+  if (it == grants_.end()) return {};
+  return {it->second.weight, it->second.limit.kbps == 0 ? nullptr : &it->second.limit};
 }
 
 const std::shared_ptr<StallBudget>& ControlState::stall_budget(uid_t user) {

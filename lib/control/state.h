@@ -31,6 +31,12 @@ namespace uroce::daemon {
 /// By session number.
 using Sessions = std::unordered_map<std::uint64_t, std::unique_ptr<Session>>;
 
+/// What the configuration grants a user.
+struct GrantedShare {
+  std::uint32_t weight = 1;
+  proto::UserRateLimit limit;  ///< kbps 0: none
+};
+
 class ControlState {
  public:
   ControlState(const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers,
@@ -85,6 +91,10 @@ class ControlState {
   /// Charges the session's user; see Quotas::charge().
   Charge charge(const Session& session, const Usage& more) { return quotas_.charge(session.peer.uid, more); }
 
+  /// The user's share of the workers, for its QPs.
+  proto::UserShare share_of(uid_t user);
+  const std::map<uid_t, GrantedShare>& grants() const { return grants_; }
+
   StallWatch& stall_watch() { return stall_watch_; }
 
   // Numbers and blocks.
@@ -118,6 +128,7 @@ class ControlState {
   memory::Table& memory_;
   Port port_;
   Quotas quotas_;
+  std::map<uid_t, GrantedShare> grants_;                         ///< of users that have any
   std::map<uid_t, std::shared_ptr<StallBudget>> stall_budgets_;  ///< shared by all sessions of a user
   Rejections rejections_;
   StallWatch stall_watch_;

@@ -91,10 +91,13 @@ struct Transport::Impl : Context {
   void dispatch(Qp& qp, const wire::RxPacket& packet);
   void dispatch_by_type(Qp& qp, const wire::RxPacket& packet);
   void dispatch_foreign(Qp& qp, const wire::RxPacket& packet);
-  bool turn(Qp& qp, TxBurst& burst);
+  bool turn(Qp& qp, TxBurst& burst, std::uint32_t budget, bool requests);
+  bool limited_turn(Qp& qp, TxBurst& burst);
   bool answer(Qp& qp, TxBurst& burst, std::uint32_t& budget);
   void on_timer(Qp& qp);
   void on_deadline(Qp& qp, Deadline which);
+
+  bool has_user_limits = false;  ///< there is, or was, a QP of a user with a rate limit
 };
 
 Transport::Transport(const TransportConfig& config, memory::Table& memory)
@@ -154,7 +157,9 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.answers.limit = static_cast<std::uint8_t>(
       std::min<std::size_t>(create.responder_resources.size() / kResponderResourceBytes, kMaxRdAtomic));
   qp.settings.owner = create.owner;
-  impl_->scheduler.attach(slot, create.owner, create.user);
+  qp.settings.user_limit = create.share.limit;
+  impl_->has_user_limits |= create.share.limit != nullptr;
+  impl_->scheduler.attach(slot, create.owner, create.user, create.share.weight);
   impl_->cold[slot] = QpCold{};
   impl_->destroyed_qps.forget(create.qpn);
   if (!is_raw(create.type)) impl_->by_qpn.insert(create.qpn, slot);  // no packet names a raw QP
@@ -360,7 +365,10 @@ void Transport::Impl::on_deadline(Qp& qp, Deadline which) {
   switch (which) {
     case Deadline::kRnr: return on_rnr_timeout(*this, qp);
     case Deadline::kAck: return on_ack_timeout(*this, qp);
-    case Deadline::kPace: return resume_send(qp);
+    case Deadline::kPace:
+      resume_send(qp);
+      if (qp.settings.user_limit != nullptr) activate(qp);
+      return;
     case Deadline::kFlush: return poll_flush(*this, qp);
   }
 }
@@ -399,13 +407,13 @@ bool Transport::Impl::answer(Qp& qp, TxBurst& burst, std::uint32_t& budget) {
   return more;
 }
 
-/// One turn of a QP: first what it owes its peer, then its own requests. True: it has more to send.
-bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
-  note(mark_of(qp.common.pd));
-  std::uint32_t budget = config.quantum_packets;
+/// One turn of a QP: first what it owes its peer, then, with `requests`, its own requests. True: it has more to
+/// send.
+bool Transport::Impl::turn(Qp& qp, TxBurst& burst, std::uint32_t budget, bool requests) {
   const std::size_t begin = burst.count;
   bool more = responder::owes(qp) && answer(qp, burst, budget);
-  if (qp.common.send_state == SendState::kReady && (!qp.requester.paced || rate_limit::admit(*this, qp, budget))) {
+  if (requests && qp.common.send_state == SendState::kReady &&
+      (!qp.requester.paced || rate_limit::admit(*this, qp, budget))) {
     const std::size_t first = burst.count;
     more |= is_acknowledged(qp.common.type) ? requester::run(*this, qp, burst, budget)
                                             : unreliable::run(*this, qp, burst, budget);
@@ -415,6 +423,20 @@ bool Transport::Impl::turn(Qp& qp, TxBurst& burst) {
   for (std::size_t i = begin; i < burst.count; ++i) burst.frames[i].sender = qp.common.qpn.value;
   check_cqs(qp);
   return more && qp.common.state != QpState::kErr;
+}
+
+/// A turn of a QP whose user may have a rate limit. Acknowledges leave in any case: the peer's timers wait for
+/// them.
+bool Transport::Impl::limited_turn(Qp& qp, TxBurst& burst) {
+  UserRateLimit* const limit = qp.settings.user_limit;
+  std::uint32_t budget = config.quantum_packets;
+  if (limit == nullptr) return turn(qp, burst, budget, true);
+  const bool admitted = rate_limit::admit(*this, qp, *limit, budget);
+  if (!admitted && qp.responder.answers_pending != 0) return false;
+  const std::size_t first = burst.count;
+  const bool more = turn(qp, burst, budget, admitted);
+  rate_limit::charge(*this, *limit, burst.frames.subspan(first, burst.count - first));
+  return more;
 }
 
 namespace {
@@ -440,7 +462,10 @@ bool Transport::transmit(TxBurst& burst, Nanos now) {
     Qp* const qp = impl.take_active();
     if (qp == nullptr) return false;
     const std::size_t first = burst.count;
-    if (impl.turn(*qp, burst)) impl.activate(*qp);
+    impl.note(mark_of(qp->common.pd));
+    const bool more = impl.has_user_limits ? impl.limited_turn(*qp, burst)
+                                           : impl.turn(*qp, burst, impl.config.quantum_packets, true);
+    if (more) impl.activate(*qp);
     if (impl.scheduler.is_shared()) {
       impl.scheduler.charge(qp->common.self, cost_of(burst.frames.subspan(first, burst.count - first)));
     }

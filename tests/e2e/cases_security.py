@@ -4,8 +4,8 @@ import pathlib
 import socket
 import time
 
-from programs import run_pair
-from rig import Failure, Process
+from programs import figures, run_pair
+from rig import Failure, Process, wait_until
 
 SYS_PTRACE, DAC_OVERRIDE, IPC_LOCK = 1 << 19, 1 << 1, 1 << 14  # linux/capability.h
 SERVING = SYS_PTRACE | DAC_OVERRIDE | IPC_LOCK
@@ -93,7 +93,26 @@ def service_manager(rig):
             pass
 
 
+def rate_of_user(rig):
+    """No program of the user sends more than its rate limit, by requests or by responses; root sees both in the list."""
+    uid, mbps = os.getuid(), 200
+    devices = rig.single(['--user-rate-mbps', f'{uid}={mbps}', '--user-weight', f'{uid}=4'])
+    for args in (['ib_write_bw', '-s', '65536', '-n', '300'], ['ib_read_bw', '-s', '65536', '-n', '300'],
+                 ['ib_write_bw', '-q', '64', '-s', '4096', '-n', '100']):
+        rows = figures(run_pair(rig, devices, args + ['--report_gbits']))
+        if not rows or not 0 < rows[0][2][1] <= mbps / 1000 * 1.05:
+            raise Failure(f'{args} on average with a limit of {mbps} Mbit/s: {rows}')
+    client = rig.start('uroce0', ['ibv_rc_pingpong'])  # a user without clients is not listed
+    wait_until(lambda: client.alive() and grants(rig, uid) == {'weight': (4, '-'), 'rate_mbps': ('-', mbps)}, 10)
+
+
+def grants(rig, uid):
+    return {row['resource']: (row['used'], row['limit']) for row in rig.ctl('-d', 'uroce0', 'show', 'users')['uroce0']['users']
+            if row['user'] == uid and row['resource'] in ('weight', 'rate_mbps')}
+
+
 def security_cases():
     """Cases that get a rig without daemons."""
     return {'a daemon is confined': confined, 'a daemon of its own user': own_user,
-            'permissions of the socket': permissions, 'reports to the service manager': service_manager}
+            'permissions of the socket': permissions, 'reports to the service manager': service_manager,
+            'rate limit of a user': rate_of_user}

@@ -178,6 +178,7 @@ proto::QpCreate describe(ControlState& state, const Session& session, const uroc
   create.responder_resources = state.responder_slots().span(qp.responder_resources);
   create.owner = session.id;
   create.user = session.peer.uid;
+  create.share = state.share_of(session.peer.uid);
   return create;
 }
 

@@ -99,6 +99,7 @@ int make_xrc_target(ControlState& state, const Session& session, std::shared_ptr
   create.responder_resources = state.responder_slots().span(target->responder_resources);
   create.owner = kNoSession;
   create.user = session.peer.uid;
+  create.share = state.share_of(session.peer.uid);
   worker_commands::CreateQp on_worker{create};
   state.worker(target->worker).call(on_worker);
   target->index = on_worker.index;

@@ -15,6 +15,7 @@
 #include "proto/state/counters.h"
 #include "proto/state/packet_builder.h"
 #include "proto/state/rtt_estimator.h"
+#include "proto/state/user_share.h"
 #include "queue/work_queue.h"
 #include "wire/bth.h"
 #include "wire/frame_template.h"
@@ -307,7 +308,8 @@ struct HeldSend {
 struct Settings {
   std::uint32_t max_send_sge = 1, max_inline = 0, max_tso_header = 0;
   std::uint32_t xrcd = 0;
-  std::uint64_t owner = 0;  ///< session, for address handles and events
+  std::uint64_t owner = 0;              ///< session, for address handles and events
+  UserRateLimit* user_limit = nullptr;  ///< shared with the user's other QPs; nullptr: none
   bool block_own_multicast = false;
   bool strip_vlan = false;
 };

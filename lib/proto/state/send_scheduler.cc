@@ -16,11 +16,12 @@ std::uint32_t allocate(Items& items, std::uint32_t& free, std::uint32_t& made) {
 
 }  // namespace
 
-void SendScheduler::attach(std::uint32_t qp, std::uint64_t session, std::uint64_t user) {
+void SendScheduler::attach(std::uint32_t qp, std::uint64_t session, std::uint64_t user, std::uint32_t weight) {
   std::uint32_t owner = user_index_.find(user, [&](std::uint32_t slot) { return users_[slot].number == user; });
   if (owner == kNone) {
     owner = allocate(users_, free_user_, users_made_);
     users_[owner].number = user;
+    users_[owner].quantum = static_cast<std::int32_t>(weight) * kQuantum;
     ++attached_users_;
     user_index_.insert(user, owner);
   }
@@ -76,13 +77,13 @@ void SendScheduler::list(std::uint32_t slot) {
   Session& session = sessions_[slot];
   User& user = users_[session.user];
   session.listed = true;
-  session.deficit = renewed(session.deficit);
+  session.deficit = renewed(session.deficit, kQuantum);
   session.next = kNone;
   (user.last == kNone ? user.first : sessions_[user.last].next) = slot;
   user.last = slot;
   if (user.listed) return;
   user.listed = true;
-  user.deficit = renewed(user.deficit);
+  user.deficit = renewed(user.deficit, user.quantum);
   user.next = kNone;
   (last_user_ == kNone ? first_user_ : users_[last_user_].next) = session.user;
   last_user_ = session.user;
@@ -103,7 +104,7 @@ std::uint32_t SendScheduler::choose() {
       continue;
     }
     if (user.deficit <= 0) {
-      user.deficit += kQuantum;
+      user.deficit += user.quantum;
       rotate(all, users_);
       continue;
     }

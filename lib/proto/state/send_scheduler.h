@@ -1,6 +1,6 @@
 // Which QP sends next: deficit round robin over users, over each user's sessions, and turns among the QPs of a
-// session (M. Shreedhar and G. Varghese, "Efficient Fair Queuing using Deficit Round Robin", 1995). A user or
-// session that is alone has all turns.
+// session (M. Shreedhar and G. Varghese, "Efficient Fair Queuing using Deficit Round Robin", 1995). A user of
+// weight w has w times the turns of one of weight 1. A user or session that is alone has all turns.
 //
 // Call contract. attach() and detach() frame the life of a QP. A QP is in the list from activate() until take()
 // returns it or remove(). charge() follows take(), with what the QP's turn has cost. No allocation after
@@ -22,8 +22,9 @@ class SendScheduler {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   /// QPs chosen ahead of their turns, so that their state can be prefetched.
   static constexpr std::uint32_t kLookahead = 8;
-  /// Cost that a user, and a session of it, may cause in a round.
+  /// Cost that a user of weight 1, and a session, may cause in a round.
   static constexpr std::int32_t kQuantum = 64 << 10;
+  static constexpr std::uint32_t kMaxWeight = 100;
 
   SendScheduler(std::uint32_t max_qps, std::pmr::memory_resource* resource)
       : qps_(max_qps, resource),
@@ -32,8 +33,9 @@ class SendScheduler {
         session_index_(max_qps),
         user_index_(max_qps) {}
 
-  /// `session` 0: QPs without a session; each user has such a list.
-  void attach(std::uint32_t qp, std::uint64_t session, std::uint64_t user);
+  /// `session` 0: QPs without a session; each user has such a list. `weight`: of the user, 1 to kMaxWeight; that of
+  /// its first QP counts.
+  void attach(std::uint32_t qp, std::uint64_t session, std::uint64_t user, std::uint32_t weight = 1);
   /// After remove().
   void detach(std::uint32_t qp);
 
@@ -99,13 +101,14 @@ class SendScheduler {
     std::uint32_t first = kNone, last = kNone;  ///< listed sessions
     std::uint32_t next = kNone;                 ///< of the listed users
     std::int32_t deficit = 0;
+    std::int32_t quantum = kQuantum;
     bool listed = false;
     std::uint32_t sessions = 0;
     std::uint64_t number = 0;
   };
 
   // A debt stays; what was not used does not.
-  static std::int32_t renewed(std::int32_t deficit) { return std::min(deficit, 0) + kQuantum; }
+  static std::int32_t renewed(std::int32_t deficit, std::int32_t quantum) { return std::min(deficit, 0) + quantum; }
 
   void append(std::uint32_t qp) {
     QpEntry& entry = qps_[qp];

@@ -12,6 +12,7 @@
 #include "proto/state/attributes.h"
 #include "proto/state/congestion_window.h"
 #include "proto/state/counters.h"
+#include "proto/state/user_share.h"
 #include "queue/work_queue.h"
 #include "wire/address.h"
 
@@ -63,6 +64,7 @@ struct QpCreate {
                                              ///< and live like sq_shadow
   std::uint64_t owner = 0;                   ///< session, for address handles, events and turns; 0: none
   std::uint64_t user = 0;                    ///< of the session, for turns
+  UserShare share;                           ///< of the user
   std::uint32_t xrcd = 0;
 };
 

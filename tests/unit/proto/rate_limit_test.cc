@@ -169,5 +169,80 @@ TEST(Pacing, ATargetSendsNothingThatCouldBeLimited) {
   EXPECT_EQ(limit(pair.b, pair.now, kKbps).error, EINVAL);
 }
 
+/// A user's limit, and what an end with it has sent.
+class LimitedUser : public testing::Test {
+ protected:
+  static constexpr int kWorks = 48;
+  static constexpr std::uint32_t kBytes = 16384;
+
+  LimitedUser() {
+    limit.kbps = kKbps;
+    limited.share.limit = &limit;
+    limited.mtu = other.mtu = 1024;
+  }
+  static void post(End& end, const End& to, std::uint8_t opcode, int works = kWorks) {
+    for (int i = 0; i < works; ++i) {
+      end.post({.opcode = opcode, .sges = {end.sge(0, kBytes)}, .remote = End::kIova, .rkey = to.key.value});
+    }
+  }
+  void expect_rate(const Meter& meter) {
+    const double ideal = static_cast<double>(rate_limit::time_of(meter.bytes, kKbps));
+    EXPECT_NEAR(static_cast<double>(meter.elapsed), ideal, ideal * 0.03);
+  }
+
+  UserRateLimit limit;
+  Options limited, other;
+};
+
+TEST_F(LimitedUser, SendsAtTheRateWithEachType) {
+  for (const QpType type : {QpType::kRc, QpType::kUc}) {
+    limited.type = other.type = type;
+    limit.clear_at = limit.next_turn = 0;
+    Pair pair(limited, other);
+    Meter meter(pair, 1024 * 1024);
+    post(pair.a, pair.b, UROCE_WR_RDMA_WRITE);
+    pair.settle(10 * kSecond, std::ref(meter));
+    EXPECT_EQ(pair.a.poll().size(), std::size_t{kWorks});
+    expect_rate(meter);
+  }
+}
+
+TEST_F(LimitedUser, AnswersReadsAtTheRateAndNoPeerRepeatsThem) {
+  Pair pair(limited, other);
+  Meter meter(pair, 1024 * 1024);
+  post(pair.b, pair.a, UROCE_WR_RDMA_READ);
+  pair.settle(10 * kSecond, std::ref(meter));
+  EXPECT_EQ(pair.b.poll().size(), std::size_t{kWorks});
+  EXPECT_EQ(pair.b.snapshot().state, QpState::kRts);
+  expect_rate(meter);
+}
+
+TEST_F(LimitedUser, AcknowledgesAtOnceWhateverItOwes) {
+  Pair pair(limited, other);
+  limit.clear_at = pair.now + 20 * kMillisecond;  // as if other QPs of the user had sent
+  post(pair.b, pair.a, UROCE_WR_RDMA_WRITE, 1);
+  pair.run();
+  EXPECT_EQ(pair.b.poll().size(), 1u);
+}
+
+TEST_F(LimitedUser, SharesItsRateBetweenItsQps) {
+  other.share.limit = &limit;
+  Pair pair(limited, other);
+  post(pair.a, pair.b, UROCE_WR_RDMA_WRITE);
+  post(pair.b, pair.a, UROCE_WR_RDMA_WRITE);
+  const Nanos start = pair.now;
+  std::uint64_t bytes = 0;
+  Nanos elapsed = 0;
+  pair.settle(10 * kSecond, [&](const End&, const Packet& packet) {
+    bytes += packet.bytes.size();
+    elapsed = pair.now - start;
+    return false;
+  });
+  EXPECT_EQ(pair.a.poll().size(), std::size_t{kWorks});
+  EXPECT_EQ(pair.b.poll().size(), std::size_t{kWorks});
+  const double ideal = static_cast<double>(rate_limit::time_of(bytes, kKbps));
+  EXPECT_NEAR(static_cast<double>(elapsed), ideal, ideal * 0.03);
+}
+
 }  // namespace
 }  // namespace uroce::proto::test

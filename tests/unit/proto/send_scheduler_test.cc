@@ -14,8 +14,8 @@ constexpr std::uint32_t kTurnCost = 32 << 10;
 
 class SendSchedulerTest : public ::testing::Test {
  protected:
-  void add(std::uint32_t qp, std::uint64_t session, std::uint64_t user) {
-    scheduler.attach(qp, session, user);
+  void add(std::uint32_t qp, std::uint64_t session, std::uint64_t user, std::uint32_t weight = 1) {
+    scheduler.attach(qp, session, user, weight);
     user_of[qp] = user;
     session_of[qp] = session;
     scheduler.activate(qp);
@@ -54,6 +54,15 @@ TEST_F(SendSchedulerTest, UsersShareEquallyWhateverTheirNumberOfQps) {
   add(300, 9, 1001);
   run(10'000);
   EXPECT_NEAR(static_cast<double>(by_user[1000]) / static_cast<double>(by_user[1001]), 1.0, 0.02);
+}
+
+TEST_F(SendSchedulerTest, UsersShareByWeight) {
+  for (std::uint32_t qp = 0; qp < 8; ++qp) add(qp, 1 + qp % 4, 1000, 3);
+  for (std::uint32_t qp = 8; qp < 64; ++qp) add(qp, 5, 1001);
+  add(64, 6, 1002, SendScheduler::kMaxWeight);
+  run(20'000);
+  EXPECT_NEAR(static_cast<double>(by_user[1000]) / static_cast<double>(by_user[1001]), 3.0, 0.06);
+  EXPECT_NEAR(static_cast<double>(by_user[1002]) / static_cast<double>(by_user[1001]), 100.0, 2.0);
 }
 
 TEST_F(SendSchedulerTest, SessionsOfAUserShareWhatTheUserGets) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
@@ -103,6 +104,13 @@ TEST_F(SettingsTest, an_error_names_what_is_allowed) {
                                                     {"--poll-mode", "lazy"},
                                                     {"--log-level", "loud"},
                                                     {"--no-hugepages=1"},
+                                                    {"--user-weight", "root"},
+                                                    {"--user-weight", "=2"},
+                                                    {"--user-weight", "root=0"},
+                                                    {"--user-weight", "root=101"},
+                                                    {"--user-weight", "no such user=1"},
+                                                    {"--user-weight", "4294967295=1"},
+                                                    {"--user-rate-mbps", "root=x"},
                                                     {"stray"},
                                                     {"--port", ""}};
   for (const auto& arguments : wrong) {
@@ -121,6 +129,25 @@ TEST_F(SettingsTest, sizes_take_suffixes_and_cpus_take_ranges) {
   EXPECT_EQ(line.settings.config.receive_ring_bytes, 8u << 20);
   EXPECT_EQ(line.settings.config.limits.queue_bytes, 2ull << 30);
   EXPECT_EQ(line.settings.config.cpus, (std::vector<int>{1, 4, 5, 6}));
+}
+
+TEST_F(SettingsTest, users_are_named_or_numbered_and_flags_replace_the_file) {
+  const auto grant = [](const Settings& settings, std::uint32_t uid) {
+    const auto at = std::ranges::find(settings.config.grants, uid, &UserGrant::uid);
+    return at != settings.config.grants.end() ? *at : UserGrant{.uid = uid, .weight = 0};
+  };
+  ASSERT_EQ(read("[limits]\nuser_weight = [\"root=4\", \"1002=2\"]\nuser_rate_mbps = [\"1002=100\"]\n"), "");
+  EXPECT_EQ(settings_.config.grants.size(), 2u);
+  EXPECT_EQ(grant(settings_, 0).weight, 4u);
+  EXPECT_EQ(grant(settings_, 0).rate_mbps, 0u);
+  EXPECT_EQ(grant(settings_, 1002).weight, 2u);
+  EXPECT_EQ(grant(settings_, 1002).rate_mbps, 100u);
+  CommandLine line;
+  ASSERT_EQ(parse({"--config", path_, "--user-weight", "1003=7"}, line), "");
+  EXPECT_EQ(grant(line.settings, 0).weight, 1u);
+  EXPECT_EQ(grant(line.settings, 1002).weight, 1u);
+  EXPECT_EQ(grant(line.settings, 1002).rate_mbps, 100u);
+  EXPECT_EQ(grant(line.settings, 1003).weight, 7u);
 }
 
 TEST_F(SettingsTest, addresses_survive_parsing_and_derived_macs_are_stable) {
