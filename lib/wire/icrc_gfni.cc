@@ -107,7 +107,10 @@ struct Affine {
     const __m512i v = _mm512_xor_si512(avx512::xor3(pass.next(at), times<3>(f), times<2>(g)), times<1>(h));
     sum = avx512::moved<2>(v, sum);
     sum = avx512::moved<1>(avx512::xor3(pass.next(at), times<3>(g), times<2>(h)), sum);
-    return avx512::reduce(avx512::moved<0>(_mm512_xor_si512(pass.next(at), times<3>(h)), sum));
+    const std::uint32_t crc = avx512::reduce(avx512::moved<0>(_mm512_xor_si512(pass.next(at), times<3>(h)), sum));
+    // The compiler leaves this to the caller of a function with a vector parameter, and a tail call has none.
+    _mm256_zeroupper();
+    return crc;
   }
 };
 
