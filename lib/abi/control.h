@@ -59,6 +59,7 @@ enum uroce_command {
   UROCE_CMD_CREATE_COUNTERS,
   UROCE_CMD_DESTROY_COUNTERS,
   UROCE_CMD_READ_COUNTERS,
+  UROCE_CMD_EXPLAIN,
 };
 
 struct uroce_request {
@@ -539,6 +540,17 @@ struct uroce_read_counters_response {
  * descriptor is a memfd with the JSON answer of `bytes` bytes. */
 struct uroce_admin_response {
   uint64_t bytes;
+};
+
+/* EXPLAIN: why the daemon refused the latest request of this connection that it refused. No request body; allowed
+ * before HELLO. An older daemon answers EOPNOTSUPP. */
+#define UROCE_MAX_REASON 240u
+struct uroce_explain_response {
+  uint32_t command;  /* of the refused request; 0: none was refused */
+  uint32_t sequence; /* of the refused request */
+  int32_t status;    /* errno */
+  uint32_t reserved;
+  char text[UROCE_MAX_REASON]; /* ends with a NUL character */
 };
 
 /* A record of the event channel. */

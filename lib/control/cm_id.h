@@ -61,7 +61,7 @@ struct CmId {
 };
 
 struct CmObjects {
-  explicit CmObjects(std::uint64_t& unknown) : channels(unknown), ids(unknown) {}
+  explicit CmObjects(UnknownHandles& unknown) : channels(unknown), ids(unknown) {}
 
   HandleTable<CmChannel> channels;
   HandleTable<CmId> ids;

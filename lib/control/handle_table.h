@@ -9,11 +9,17 @@
 
 namespace uroce::daemon {
 
+/// Lookups of handles that do not exist.
+struct UnknownHandles {
+  std::uint64_t count = 0;
+  std::uint32_t last = 0;
+};
+
 template <class T>
 class HandleTable {
  public:
   /// `unknown` counts lookups of handles that do not exist.
-  explicit HandleTable(std::uint64_t& unknown) : unknown_(unknown) {}
+  explicit HandleTable(UnknownHandles& unknown) : unknown_(unknown) {}
 
   std::uint32_t add(std::unique_ptr<T> object) {
     const std::uint32_t handle = ++last_;
@@ -26,7 +32,7 @@ class HandleTable {
   T* find(std::uint32_t handle) const {
     const auto it = objects_.find(handle);
     if (it != objects_.end()) return it->second.get();
-    unknown_ += handle != 0;  // 0 stands for "none"
+    if (handle != 0) unknown_.last = handle, ++unknown_.count;  // 0 stands for "none"
     return nullptr;
   }
   void erase(std::uint32_t handle) { objects_.erase(handle); }
@@ -37,7 +43,7 @@ class HandleTable {
 
  private:
   std::unordered_map<std::uint32_t, std::unique_ptr<T>> objects_;
-  std::uint64_t& unknown_;
+  UnknownHandles& unknown_;
   std::uint32_t last_ = 0;  // a wrap takes days and harms only this session
 };
 

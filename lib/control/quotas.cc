@@ -102,6 +102,7 @@ std::uint64_t Quotas::limit(const Resource& resource, bool privileged) const {
 
 void Quotas::refuse(Account& account, const Resource& resource, std::uint64_t limit, bool of_all_users) {
   ++account.refusals;
+  ++refusals_;
   const std::string amount = std::to_string(limit) + " " + resource.name;
   const std::string user = "user " + std::to_string(account.user);
   last_refusal_ = of_all_users ? user + " is refused: all users together have reached the limit of " + amount +

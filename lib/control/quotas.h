@@ -99,6 +99,7 @@ class Quotas {
   /// An invalid charge if it would exceed a limit, which the log and last_refusal() name.
   Charge charge(uid_t user, const Usage& more);
   const std::string& last_refusal() const { return last_refusal_; }
+  std::uint64_t refusals() const { return refusals_; }
 
   std::uint64_t limit(const Resource& resource, bool privileged) const;
   /// What all users together hold.
@@ -113,6 +114,7 @@ class Quotas {
   Usage limits_, capacity_, total_;
   std::map<uid_t, Account> accounts_;
   std::string last_refusal_;
+  std::uint64_t refusals_ = 0;
 };
 
 using Charge = Quotas::Charge;

@@ -1,11 +1,16 @@
-// Requests of clients that were refused, counted by reason. Used by the control thread only.
+// Requests of clients that were refused: counted by reason, and the last ones with their words. Used by the control
+// thread only.
 #pragma once
 
 #include <array>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <string>
 #include <string_view>
+
+#include "platform/peer.h"
 
 namespace uroce::daemon {
 
@@ -58,13 +63,39 @@ constexpr Rejection rejection_of(int error) {
   }
 }
 
+/// One refused request.
+struct Refusal {
+  Tenant tenant;
+  pid_t pid = 0;
+  std::string program;
+  std::uint32_t command = 0;  ///< uroce_command or uroce_cm_command; 0: the connection itself
+  int error = 0;              ///< errno
+  Rejection reason = Rejection::other;
+  std::string text;           ///< which object or value, what is allowed, what to do
+  std::uint64_t time_ns = 0;  ///< CLOCK_REALTIME; set by Rejections::add()
+};
+
+/// "CREATE_QP" for UROCE_CMD_CREATE_QP; "CONNECT" for 0; "?" for a number that is not a command.
+std::string_view command_name(std::uint32_t command);
+
+/// What to say about a refusal for which the command has no words of its own.
+std::string_view default_text(Rejection reason);
+
 class Rejections {
  public:
+  static constexpr std::size_t kKept = 256;
+
   void count(Rejection reason) { ++counts_[static_cast<std::size_t>(reason)]; }
   std::uint64_t of(Rejection reason) const { return counts_[static_cast<std::size_t>(reason)]; }
 
+  /// Counts and keeps it. Of more than kKept, the oldest of the tenant with the most is dropped: a user cannot push
+  /// out the refusals of others.
+  void add(Refusal refusal);
+  const std::deque<Refusal>& kept() const { return kept_; }  ///< oldest first
+
  private:
   std::array<std::uint64_t, std::size(kRejectionNames)> counts_{};
+  std::deque<Refusal> kept_;
 };
 
 }  // namespace uroce::daemon

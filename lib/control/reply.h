@@ -4,8 +4,10 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "abi/control.h"
 #include "control/neighbour_waiters.h"
 #include "control/rejections.h"
 #include "platform/unique_fd.h"
@@ -29,6 +31,7 @@ struct Reply {
   int status = 0;  ///< 0 or an errno; kPending: `wait` completes the command later
   std::optional<NeighbourWait> wait;
   std::optional<Rejection> reason;  ///< where the status does not determine it
+  std::string why;                  ///< of a refusal, for a person; empty: default_text() of the reason
   std::vector<std::byte> body;
   std::vector<UniqueFd> fds;
 
@@ -37,9 +40,9 @@ struct Reply {
     const auto* bytes = reinterpret_cast<const std::byte*>(&value);
     body.assign(bytes, bytes + sizeof(T));
   }
-  void refuse(int error, Rejection why) {
+  void refuse(int error, Rejection because) {
     status = error;
-    reason = why;
+    reason = because;
   }
 };
 inline constexpr int kPending = -1;

@@ -65,7 +65,7 @@ struct Session {
   ChargedMemory memory_budget;  ///< holds the charge of the session itself, too
   SharedSegment arena;
   ClientMemory memory;
-  std::uint64_t unknown_handles = 0;  ///< requests that named an object that does not exist
+  UnknownHandles unknown_handles;
   HandleTable<PdObject> pds{unknown_handles};
   HandleTable<MrObject> mrs{unknown_handles};
   HandleTable<MwObject> mws{unknown_handles};
@@ -87,6 +87,14 @@ struct Session {
   /// the socket from it has neither its rights nor its memory.
   bool from_peer = true;
   bool any_read = false;  ///< a request was read from the socket
+
+  /// The answer to EXPLAIN: the latest refusal of this session.
+  struct Explained {
+    uroce_request request;
+    int error = 0;
+    std::string text;
+  };
+  Explained explained{};
 
   /// A request that waits for a neighbour. No other is read from this session until it is answered.
   struct PendingRequest {

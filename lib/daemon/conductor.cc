@@ -3,10 +3,12 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <new>
 
 #include "admin/command.h"
 #include "control/command_table.h"
@@ -76,8 +78,9 @@ constexpr CommandRow<Command> kCommands[] = {
     {UROCE_CMD_CREATE_COUNTERS, run<commands::create_counters>},
     {UROCE_CMD_DESTROY_COUNTERS, run<commands::destroy_counters>},
     {UROCE_CMD_READ_COUNTERS, run<commands::read_counters>},
+    {UROCE_CMD_EXPLAIN, run<commands::explain>, true},
 };
-static_assert(rows_match_opcodes(kCommands, UROCE_CMD_HELLO, UROCE_CMD_READ_COUNTERS));
+static_assert(rows_match_opcodes(kCommands, UROCE_CMD_HELLO, UROCE_CMD_EXPLAIN));
 
 }  // namespace
 
@@ -107,22 +110,49 @@ void Conductor::run_for(Session& session, Reply& reply, Command&& command) {
   state_.stall_watch().note_control(0);
 }
 
-void Conductor::close_refused(const Session& session, std::uint64_t unknown_before, Reply& reply) {
+void Conductor::close_refused(Session& session, const uroce_request& request, const Marks& before, Reply& reply) {
   reply.body.clear();
   // Chunks that the command added stay unannounced: the next response that allocates memory names them.
   reply.fds.clear();
+  try {
+    explain_refusal(session, request, before, reply);
+  } catch (const std::bad_alloc&) {  // the status says it without words
+  }
+}
+
+void Conductor::explain_refusal(Session& session, const uroce_request& request, const Marks& before, Reply& reply) {
   Rejection reason = reply.reason.value_or(rejection_of(reply.status));
-  if (reason == Rejection::bad_value && session.unknown_handles != unknown_before)
+  const Marks now = marks(session);
+  if (reason == Rejection::bad_value && now.unknown_handles != before.unknown_handles) {
     reason = Rejection::unknown_handle;
-  state_.rejections().count(reason);
+    reply.why = "there is no object with handle " + std::to_string(session.unknown_handles.last) +
+                " in this session: it was destroyed, or belongs to another device context";
+  }
+  if (reply.why.empty() && now.quota_refusals != before.quota_refusals) reply.why = state_.quotas().last_refusal();
+  if (reply.why.empty()) reply.why = default_text(reason);
+  keep_refusal(session, request, reply.status, reason, std::move(reply.why));
+}
+
+void Conductor::keep_refusal(Session& session, const uroce_request& request, int error, Rejection reason,
+                             std::string text) {
+  session.explained = {request, error, text};
+  state_.rejections().add({.tenant = session.peer.tenant(),
+                           .pid = session.peer.pid,
+                           .program = session.program,
+                           .command = request.command,
+                           .error = error,
+                           .reason = reason,
+                           .text = std::move(text)});
 }
 
 Reply Conductor::handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds) {
   Reply reply;
-  const std::uint64_t unknown = session.unknown_handles;
+  uroce_request request{};
+  std::memcpy(&request, message.data(), std::min(sizeof(request), message.size()));
+  const Marks before = marks(session);
   run_for(session, reply, [&] { execute(session, message, fds, reply); });
   close_attached(session, std::move(fds), reply.status == 0);
-  if (reply.status != 0 && reply.status != kPending) close_refused(session, unknown, reply);
+  if (reply.status != 0 && reply.status != kPending) close_refused(session, request, before, reply);
   return reply;
 }
 
@@ -139,12 +169,12 @@ void Conductor::resume(Session& session, const NeighbourWait& wait, const Neighb
   const uroce_request request = std::exchange(session.pending, std::nullopt)->header;
   Reply reply;
   std::vector<UniqueFd> no_fds;
-  const std::uint64_t unknown = session.unknown_handles;
+  const Marks before = marks(session);
   run_for(session, reply, [&] {
     commands::Call call{state_, events_, link_, session, {}, no_fds, reply};
     reply.status = wait.resume(call, neighbour);
   });
-  if (reply.status != 0) close_refused(session, unknown, reply);
+  if (reply.status != 0) close_refused(session, request, before, reply);
   watch(session.socket.get(), tag_of(session.id, false), true);
   if (!answer(session, request, reply)) session.close_pending = true;
 }

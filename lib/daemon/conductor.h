@@ -77,8 +77,15 @@ class Conductor {
   template <class Command>
   void run_for(Session& session, Reply& reply, Command&& command);
   void execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd>& fds, Reply& reply);
-  /// Counts a refused request, and empties its reply.
-  void close_refused(const Session& session, std::uint64_t unknown_before, Reply& reply);
+  /// What the reason for a refusal is taken from, where the command does not say.
+  struct Marks {
+    std::uint64_t unknown_handles = 0, quota_refusals = 0;
+  };
+  Marks marks(const Session& session) const { return {session.unknown_handles.count, state_.quotas().refusals()}; }
+  /// Keeps a refused request with its reason, and empties its reply.
+  void close_refused(Session& session, const uroce_request& request, const Marks& before, Reply& reply);
+  void explain_refusal(Session& session, const uroce_request& request, const Marks& before, Reply& reply);
+  void keep_refusal(Session& session, const uroce_request& request, int error, Rejection reason, std::string text);
   void accept_all();
   Session* serve_event(const epoll_event& event);
   void serve_events(std::span<const epoll_event> events);

@@ -221,9 +221,12 @@ void Conductor::accept_all() {
     permit_descriptors(socket.get(), true);
     const int on = 1;  // each message comes with its sender's process number
     ::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+    const Tenant tenant = peer.tenant();
+    const pid_t pid = peer.pid;
     Session* const session = open_session(std::move(peer), std::move(socket));
     if (session == nullptr) {
-      state_.rejections().count(Rejection::limit_reached);
+      state_.rejections().add(
+          {tenant, pid, {}, 0, ENOMEM, Rejection::limit_reached, state_.quotas().last_refusal()});
       continue;
     }
     session->idle_since = monotonic_now();
@@ -284,7 +287,9 @@ void Conductor::finish_discards() {
     session->discarding.reset();
     Reply reply;
     reply.refuse(EMFILE, Rejection::limit_reached);
-    state_.rejections().count(Rejection::limit_reached);
+    keep_refusal(*session, request, EMFILE, Rejection::limit_reached,
+                 "no file descriptor of the daemon is free for this request; raise its limit of open files (ulimit "
+                 "-n)");
     watch(session->socket.get(), tag_of(id, false), true);
     if (!answer(*session, request, reply)) session->close_pending = true;
   }

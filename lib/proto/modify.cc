@@ -153,10 +153,10 @@ ModifyVerdict modify(Context& context, Qp& qp, const QpAttr& attr, std::uint32_t
   const ModifyVerdict verdict = check_modify(qp.common.type, qp.common.state, attr, mask);
   if (verdict.error != 0) return verdict;
   if ((mask & kAttrMaxDestRdAtomic) != 0 && attr.max_dest_rd_atomic > qp.answers.limit) {
-    return {EINVAL, "max_dest_rd_atomic"};
+    return {EINVAL, "max_dest_rd_atomic", "is larger than the QP's number of responder resources"};
   }
   if ((mask & kAttrMaxDestRdAtomic) != 0 && attr.max_dest_rd_atomic < responder::answers_needed(qp)) {
-    return {EBUSY, "max_dest_rd_atomic"};  // the peer has more READs and atomics under way
+    return {EBUSY, "max_dest_rd_atomic", "is smaller than the number of READs and atomics under way"};
   }
   const QpState to = (mask & kAttrState) != 0 ? attr.state : qp.common.state;
   if (to != QpState::kReset) {

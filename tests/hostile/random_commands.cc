@@ -263,7 +263,7 @@ Request well_formed_request(Random& random, const Belongings& mine) {
                                       UROCE_CMD_CM_CREATE_ID};
   Request request;
   request.command = random.percent(40)   ? random.of(kOften)
-                    : random.percent(75) ? UROCE_CMD_QUERY_DEVICE + random.below(UROCE_CMD_READ_COUNTERS - 1)
+                    : random.percent(75) ? UROCE_CMD_QUERY_DEVICE + random.below(UROCE_CMD_EXPLAIN - 1)
                                          : UROCE_CMD_CM_FIRST + random.below(UROCE_CMD_CM_END - UROCE_CMD_CM_FIRST);
   if (request.command >= UROCE_CMD_CM_FIRST) {
     set_cm(random, mine, request);
@@ -274,7 +274,8 @@ Request well_formed_request(Random& random, const Belongings& mine) {
     case UROCE_CMD_QUERY_PORT:
     case UROCE_CMD_ALLOC_PD:
     case UROCE_CMD_CREATE_CHANNEL:
-    case UROCE_CMD_CREATE_COUNTERS: break;
+    case UROCE_CMD_CREATE_COUNTERS:
+    case UROCE_CMD_EXPLAIN: break;
     case UROCE_CMD_QUERY_GID: put(request, uroce_gid_request{random.below(4), 0}); break;
     case UROCE_CMD_REG_MR:
     case UROCE_CMD_ALLOC_FAST_MR: put(request, region(random, mine, request)); break;

@@ -35,21 +35,41 @@ int make_path(const Port& port, const uroce_av& av, const Neighbour& neighbour, 
   return 0;
 }
 
+int explain_path(const Call& call, const uroce_av& av, int status) {
+  if (status == EINVAL) return call.refuse(status, "the GID of sgid_index %u was removed", av.sgid_index);
+  wire::Address destination;
+  std::ranges::copy(av.dgid, destination.bytes.begin());
+  const std::string text = address_text(destination);
+  return status == ETIMEDOUT
+             ? call.refuse(status, "%s does not answer ARP or neighbour discovery; is it up, and on this network?",
+                           text.c_str())
+             : call.refuse(status, "no route to %s: it is in none of the port's prefixes and there is no gateway",
+                           text.c_str());
+}
+
 }  // namespace
 
 int with_path(Call& call, const uroce_av& av, PathUser use) {
   // RoCE has no LIDs: every address vector is global (annex A17.4).
-  if (av.is_global != 1 || av.reserved != 0 || av.port_num > 1) return EINVAL;
+  if (av.is_global != 1) return call.refuse(EINVAL, "is_global is %u; RoCE takes a GRH: set it to 1", av.is_global);
+  if (av.reserved != 0 || !call.within("port_num", av.port_num, 0, 1)) return EINVAL;
   const auto source = call.state.port().gids().at(av.sgid_index);
-  if (!source) return EINVAL;
+  if (!source) {
+    return call.refuse(EINVAL, "sgid_index %u names no GID of the port (`urocectl show devices`)", av.sgid_index);
+  }
   wire::Address destination;
   std::ranges::copy(av.dgid, destination.bytes.begin());
-  if (destination == wire::Address{} || destination.is_v4() != source->is_v4()) return EINVAL;
+  if (destination == wire::Address{}) return call.refuse(EINVAL, "the destination GID is zero");
+  if (destination.is_v4() != source->is_v4()) {
+    return call.refuse(EINVAL, "sgid_index %u is an %s address, the destination %s an %s address", av.sgid_index,
+                       source->is_v4() ? "IPv4" : "IPv6", address_text(destination).c_str(),
+                       destination.is_v4() ? "IPv4" : "IPv6");
+  }
   const NeighbourKey key{destination, call.state.port().gids().vlan(av.sgid_index)};
   auto resume = [av, use = std::move(use)](Call& later, const Neighbour& neighbour) {
     wire::PathAddress path;
     const int status = make_path(later.state.port(), av, neighbour, path);
-    return status != 0 ? status : use(later, path);
+    return status != 0 ? explain_path(later, av, status) : use(later, path);
   };
   const Neighbour neighbour = call.link.resolve(key);
   if (neighbour.resolution != net::Resolution::kPending) return resume(call, neighbour);

@@ -25,7 +25,7 @@ int destroy_channel(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const ChannelObject* channel = call.session.channels.find(request.handle);
   if (channel == nullptr) return ENOENT;
-  if (channel->users != 0) return EBUSY;
+  if (channel->users != 0) return call.in_use("completion channel", channel->users, "CQs");
   call.session.channels.erase(request.handle);
   return 0;
 }

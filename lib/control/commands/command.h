@@ -37,6 +37,12 @@ struct Call {
   }
   /// Whether the body is empty, as it must be for this command.
   bool no_body() const { return body.empty() || malformed(); }
+  /// Returns `error`, and keeps what to tell the client's user, as printf does.
+  [[nodiscard, gnu::format(printf, 3, 4)]] int refuse(int error, const char* format, ...) const;
+  /// Whether a value of the request is in its range; the reply explains a refusal.
+  bool within(const char* name, std::uint64_t value, std::uint64_t least, std::uint64_t most) const;
+  /// An object that others use.
+  [[nodiscard]] int in_use(const char* kind, std::uint32_t users, const char* by) const;
   /// Sets the reason for the refusal.
   bool malformed() const {
     reply.reason = Rejection::malformed;
@@ -45,6 +51,7 @@ struct Call {
 };
 
 int hello(Call& call);
+int explain(Call& call);
 int query_device(Call& call);
 int query_port(Call& call);
 int query_gid(Call& call);

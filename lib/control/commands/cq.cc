@@ -32,8 +32,10 @@ int place(Call& call, CqObject& object) {
 int create_cq(Call& call) {
   uroce_create_cq_request request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
-  if ((request.flags & ~std::uint32_t{UROCE_CQ_IGNORE_OVERRUN}) != 0) return EINVAL;
-  if (request.entries == 0 || request.entries > kMaxCqe) return EINVAL;
+  if ((request.flags & ~std::uint32_t{UROCE_CQ_IGNORE_OVERRUN}) != 0) {
+    return call.refuse(EINVAL, "CQ flags 0x%x; allowed is IGNORE_OVERRUN (1)", request.flags);
+  }
+  if (!call.within("cqe", request.entries, 1, kMaxCqe)) return EINVAL;
   Session& session = call.session;
   ChannelObject* channel = request.channel != 0 ? session.channels.find(request.channel) : nullptr;
   if (request.channel != 0 && channel == nullptr) return EINVAL;
@@ -66,7 +68,7 @@ int create_cq(Call& call) {
 
 int resize_cq(Call& call) {
   uroce_resize_cq_request request;
-  if (!call.read(request) || request.entries == 0 || request.entries > kMaxCqe) return EINVAL;
+  if (!call.read(request) || !call.within("cqe", request.entries, 1, kMaxCqe)) return EINVAL;
   Session& session = call.session;
   CqObject* object = session.cqs.find(request.handle);
   if (object == nullptr) return EINVAL;
@@ -81,7 +83,8 @@ int resize_cq(Call& call) {
   }
   if (!moved) {
     if (ring) session.arena.free(*ring);
-    return ring ? EINVAL : ENOMEM;
+    if (!ring) return ENOMEM;
+    return call.refuse(EINVAL, "the completions that were not polled yet do not fit into %u entries", entries);
   }
   session.arena.free(object->ring);
   object->ring = *ring;
@@ -97,7 +100,8 @@ int resize_cq(Call& call) {
 int modify_cq(Call& call) {
   constexpr std::uint32_t kMost = 0xffff;
   uroce_modify_cq_request request;
-  if (!call.read(request) || request.reserved != 0 || request.count > kMost || request.period_us > kMost) {
+  if (!call.read(request) || request.reserved != 0 || !call.within("cq_count", request.count, 0, kMost) ||
+      !call.within("cq_period", request.period_us, 0, kMost)) {
     return EINVAL;
   }
   const CqObject* object = call.session.cqs.find(request.handle);
@@ -114,7 +118,7 @@ int destroy_cq(Call& call) {
   Session& session = call.session;
   CqObject* object = session.cqs.find(request.handle);
   if (object == nullptr) return ENOENT;
-  if (object->users != 0) return EBUSY;
+  if (object->users != 0) return call.in_use("CQ", object->users, "QPs, WQs or SRQs");
   call.state.on_all_workers(worker_commands::RemoveCq{object->id, object->cq.get()});
   call.events.remove_cq(object->id);
   call.state.cq_ids().release(object->id.value);

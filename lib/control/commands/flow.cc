@@ -30,13 +30,20 @@ net::FrameKey to_key(const uroce_frame_key& key) {
   return out;
 }
 
-int check(const uroce_create_flow_request& request) {
-  if (request.type > UROCE_FLOW_SNIFFER) return EOPNOTSUPP;
-  if ((request.flags & ~kKnownFlags) != 0 || request.priority > UROCE_MAX_FLOW_PRIORITY) return EINVAL;
+int check(const Call& call, const uroce_create_flow_request& request) {
+  if (request.type > UROCE_FLOW_SNIFFER) {
+    return call.refuse(EOPNOTSUPP, "flow type %u; there are NORMAL, ALL_DEFAULT, MC_DEFAULT and SNIFFER",
+                       request.type);
+  }
+  if ((request.flags & ~kKnownFlags) != 0) {
+    return call.refuse(EINVAL, "flow flags 0x%x are not known", request.flags & ~kKnownFlags);
+  }
+  if (!call.within("priority", request.priority, 0, UROCE_MAX_FLOW_PRIORITY)) return EINVAL;
   if (request.type == UROCE_FLOW_NORMAL) return 0;
   // A flow that takes all frames has nothing to compare, and cannot pass them on or drop them.
   constexpr std::uint32_t kOfNormal = UROCE_FLOW_DONT_TRAP | UROCE_FLOW_DROP;
-  return (request.flags & kOfNormal) != 0 || !is_zero(request.value) || !is_zero(request.mask) ? EINVAL : 0;
+  if ((request.flags & kOfNormal) == 0 && is_zero(request.value) && is_zero(request.mask)) return 0;
+  return call.refuse(EINVAL, "a flow of this type takes all frames: it has no specs, and no DONT_TRAP or DROP");
 }
 
 bool find_objects(Session& session, const uroce_create_flow_request& request, FlowObject& flow) {
@@ -87,10 +94,17 @@ bool find_wqs(Session& session, const uroce_create_rss_request& request, std::ve
 int create_rss(Call& call) {
   uroce_create_rss_request request;
   if (!call.read(request)) return EINVAL;
-  if (request.count > UROCE_MAX_RSS_ENTRIES || !std::has_single_bit(request.count)) return EINVAL;
-  if ((request.fields & ~kKnownFields) != 0) return EOPNOTSUPP;
+  if (!call.within("the number of WQs in the table", request.count, 1, UROCE_MAX_RSS_ENTRIES)) return EINVAL;
+  if (!std::has_single_bit(request.count)) {
+    return call.refuse(EINVAL, "a table of %u WQs; the number must be a power of two", request.count);
+  }
+  if ((request.fields & ~kKnownFields) != 0) {
+    return call.refuse(EOPNOTSUPP, "hash fields 0x%x are not supported", request.fields & ~kKnownFields);
+  }
   Session& session = call.session;
-  if (!may_use_raw_packets(session)) return EPERM;
+  if (!may_use_raw_packets(session)) {
+    return call.refuse(EPERM, "raw packets take CAP_NET_RAW in the daemon's network namespace");
+  }
   auto rss = std::make_unique<RssObject>();
   if (!find_wqs(session, request, rss->wqs)) return EINVAL;
   rss->charge = call.state.charge(session, {.qps = 1});
@@ -117,7 +131,7 @@ int destroy_rss(Call& call) {
   Session& session = call.session;
   const RssObject* const rss = session.rss.find(request.handle);
   if (rss == nullptr) return ENOENT;
-  if (rss->users != 0) return EBUSY;
+  if (rss->users != 0) return call.in_use("RSS table", rss->users, "flows");
   for (QpObject* wq : rss->wqs) --wq->users;
   call.state.qpns(kLinkWorker).release(rss->qpn);
   session.rss.erase(request.handle);
@@ -127,11 +141,16 @@ int destroy_rss(Call& call) {
 int create_flow(Call& call) {
   uroce_create_flow_request request;
   if (!call.read(request)) return EINVAL;
-  if (const int error = check(request)) return error;
+  if (const int error = check(call, request)) return error;
   Session& session = call.session;
-  if (!may_use_raw_packets(session)) return EPERM;
+  if (!may_use_raw_packets(session)) {
+    return call.refuse(EPERM, "raw packets take CAP_NET_RAW in the daemon's network namespace");
+  }
   auto flow = std::make_unique<FlowObject>();
-  if (!find_objects(session, request, *flow)) return EINVAL;
+  if (!find_objects(session, request, *flow)) {
+    return call.refuse(EINVAL, "object %u is not a raw packet QP or RSS table, or counters %u do not exist",
+                       request.qp, request.counters);
+  }
   flow->charge = call.state.charge(session, {.flows = 1});
   if (!flow->charge) return ENOMEM;
   flow->id = call.state.new_flow();
@@ -169,7 +188,7 @@ int destroy_counters(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const CountersObject* const counters = call.session.counters.find(request.handle);
   if (counters == nullptr) return ENOENT;
-  if (counters->users != 0) return EBUSY;
+  if (counters->users != 0) return call.in_use("counters object", counters->users, "flows");
   call.session.counters.erase(request.handle);
   return 0;
 }

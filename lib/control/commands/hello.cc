@@ -73,7 +73,10 @@ int hello(Call& call) {
     log(LogLevel::kWarning,
         "%s uses version %u of the shared-memory layout, this daemon uses %u; install both from the same build",
         session.program.c_str(), request.version, UROCE_ABI_VERSION);
-    return EPROTO;
+    return call.refuse(EPROTO,
+                       "the library uses version %u of the shared-memory layout, the daemon %u; install both from "
+                       "the same build",
+                       request.version, UROCE_ABI_VERSION);
   }
   const auto workers = static_cast<std::uint32_t>(call.state.worker_count());
   DoorbellMapping doors;
@@ -115,6 +118,18 @@ int hello(Call& call) {
   for (std::uint32_t i = 0; i < workers; ++i) {
     call.state.worker(i).call(worker_commands::AttachSession{*session.ports[i]});
   }
+  call.reply.put(response);
+  return 0;
+}
+
+int explain(Call& call) {
+  if (!call.no_body()) return EINVAL;
+  const Session::Explained& latest = call.session.explained;
+  uroce_explain_response response{};
+  response.command = latest.request.command;
+  response.sequence = latest.request.sequence;
+  response.status = latest.error;
+  latest.text.copy(response.text, sizeof(response.text) - 1);
   call.reply.put(response);
   return 0;
 }

@@ -21,16 +21,20 @@ bool narrow(std::uint32_t value, T& out) {
   return out == value;
 }
 
-// Values that do not fit their fields are refused here; check_modify() checks their ranges.
-bool convert(const uroce_qp_attr& from, std::uint32_t mask, proto::QpAttr& to) {
+// Values that do not fit their fields are refused here; check_modify() checks their ranges. nullptr, or the name of
+// the attribute that does not fit.
+const char* convert(const uroce_qp_attr& from, std::uint32_t mask, proto::QpAttr& to) {
   const auto given = [mask](proto::AttrMask bit) { return (mask & bit) != 0; };
-  bool ok = true;
+  const char* wrong = nullptr;
+  const auto check = [&](proto::AttrMask bit, bool fits) {
+    if (!fits && wrong == nullptr) wrong = proto::attribute_name(bit);
+  };
   const auto take = [&](proto::AttrMask bit, std::uint32_t value, auto& field) {
-    if (given(bit)) ok &= narrow(value, field);
+    if (given(bit)) check(bit, narrow(value, field));
   };
   const auto state = [&](proto::AttrMask bit, std::uint32_t value, proto::QpState& field) {
     if (!given(bit)) return;
-    ok &= value <= static_cast<std::uint32_t>(proto::QpState::kErr);
+    check(bit, value <= static_cast<std::uint32_t>(proto::QpState::kErr));
     field = static_cast<proto::QpState>(value);
   };
   state(proto::kAttrState, from.state, to.state);
@@ -48,24 +52,24 @@ bool convert(const uroce_qp_attr& from, std::uint32_t mask, proto::QpAttr& to) {
   take(proto::kAttrMaxDestRdAtomic, from.max_dest_rd_atomic, to.max_dest_rd_atomic);
   take(proto::kAttrRateLimit, from.rate_limit, to.rate_kbps);
   take(proto::kAttrRateLimit, from.rate_burst, to.rate_burst);
-  if (given(proto::kAttrRateLimit)) ok &= from.rate_limit <= UROCE_MAX_RATE_KBPS;
+  if (given(proto::kAttrRateLimit)) check(proto::kAttrRateLimit, from.rate_limit <= UROCE_MAX_RATE_KBPS);
   to.rq_psn = Psn(from.rq_psn);
   to.sq_psn = Psn(from.sq_psn);
   to.dest_qpn = Qpn{from.dest_qpn};
-  if (given(proto::kAttrDestQpn)) ok &= from.dest_qpn <= Psn::kMask;
+  if (given(proto::kAttrDestQpn)) check(proto::kAttrDestQpn, from.dest_qpn <= Psn::kMask);
   if (given(proto::kAttrPathMtu)) {
-    ok &= from.path_mtu >= 1 && from.path_mtu <= 5;
+    check(proto::kAttrPathMtu, from.path_mtu >= 1 && from.path_mtu <= 5);
     to.path_mtu = 128u << (from.path_mtu & 7);
   }
-  return ok;
+  return wrong;
 }
 
 // The attributes that the port limits.
 const char* check_port(const ControlState& state, const uroce_qp_attr& attr, std::uint32_t mask) {
-  if ((mask & proto::kAttrPort) != 0 && attr.port != 1) return "port number (only 1)";
-  if ((mask & proto::kAttrPkeyIndex) != 0 && attr.pkey_index != 0) return "P_Key index (only 0)";
+  if ((mask & proto::kAttrPort) != 0 && attr.port != 1) return "port_num: only 1 is allowed";
+  if ((mask & proto::kAttrPkeyIndex) != 0 && attr.pkey_index != 0) return "pkey_index: only 0 is allowed";
   if ((mask & proto::kAttrPathMtu) != 0 && attr.path_mtu > state.port().port().active_mtu) {
-    return "path MTU (larger than the port's active MTU)";
+    return "path_mtu is larger than the port's active MTU";
   }
   return nullptr;
 }
@@ -99,9 +103,10 @@ void note_state(ControlState& state, Session& session, QpObject& qp, proto::QpSt
   state.note_pollers_changed();
 }
 
-int refuse(const Session& session, const QpObject& qp, const char* what, int error) {
-  log(LogLevel::kInfo, "%s: modify of QP 0x%06x refused: %s", session.program.c_str(), qp.qpn.value, what);
-  return error;
+int refuse(const Call& call, const QpObject& qp, int error, const char* what, const char* why = "") {
+  log(LogLevel::kInfo, "%s: modify of QP 0x%06x refused: %s%s%s", call.session.program.c_str(), qp.qpn.value, what,
+      *why != '\0' ? " " : "", why);
+  return call.refuse(error, "QP 0x%06x: %s%s%s", qp.qpn.value, what, *why != '\0' ? " " : "", why);
 }
 
 /// `attr.path` is set if the mask has kAttrAv.
@@ -110,7 +115,9 @@ int apply(Call& call, const uroce_modify_qp_request& request, const proto::QpAtt
   if (qp == nullptr) return EINVAL;
   worker_commands::ModifyQp modify{qp->qpn, qp->index, attr, request.mask};
   call.state.worker(qp->worker).call(modify);
-  if (modify.verdict.error != 0) return refuse(call.session, *qp, modify.verdict.what, modify.verdict.error);
+  if (modify.verdict.error != 0) {
+    return refuse(call, *qp, modify.verdict.error, modify.verdict.what, modify.verdict.why);
+  }
   remember(*qp, request.attr, request.mask);
   note_state(call.state, call.session, *qp, modify.after.state);
   release_sent_handles(call.state, call.session, *qp);  // a reset restarts the indices
@@ -136,16 +143,19 @@ int modify_qp(Call& call) {
   Session& session = call.session;
   QpObject* qp = session.qps.find(request.handle);
   if (qp == nullptr) return EINVAL;
-  if ((request.mask & proto::kAttrCap) != 0) return EOPNOTSUPP;
+  if ((request.mask & proto::kAttrCap) != 0) {
+    return refuse(call, *qp, EOPNOTSUPP, "cap", "cannot be changed: the queues keep their sizes");
+  }
   proto::QpAttr attr;
-  if (!convert(request.attr, request.mask, attr))
-    return refuse(session, *qp, "a value does not fit its field", EINVAL);
+  if (const char* wrong = convert(request.attr, request.mask, attr)) {
+    return refuse(call, *qp, EINVAL, wrong, "is out of range (ibv_modify_qp(3))");
+  }
   if (const char* what = check_port(call.state, request.attr, request.mask)) {
-    return refuse(session, *qp, what, EINVAL);
+    return refuse(call, *qp, EINVAL, what);
   }
   if ((request.mask & proto::kAttrQkey) != 0 && (attr.qkey & kControlledQkey) != 0 &&
       !may_use_raw_packets(session)) {
-    return refuse(session, *qp, "a Q_Key with its highest bit set takes CAP_NET_RAW", EPERM);
+    return refuse(call, *qp, EPERM, "a Q_Key with its highest bit set takes CAP_NET_RAW");
   }
   // UD packets take their path from address handles; check_modify() refuses a path for UD QPs.
   if ((request.mask & proto::kAttrAv) == 0 || qp->type == proto::QpType::kUd) return apply(call, request, attr);

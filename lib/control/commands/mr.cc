@@ -30,12 +30,14 @@ bool parse(const Call& call, std::span<const std::byte> body, uroce_reg_mr_reque
   return body.size() >= kHead + out.piece_count * sizeof(uroce_mr_piece) || call.malformed();
 }
 
-int check_access(std::uint32_t requested) {
+int check_access(const Call& call, std::uint32_t requested) {
   const std::uint32_t access = requested & ~(kOptionalAccess | kHugetlbAccess);
-  if ((access & ~kKnownAccess) != 0) return EINVAL;
+  if ((access & ~kKnownAccess) != 0) {
+    return call.refuse(EINVAL, "access flags 0x%x are not supported", access & ~kKnownAccess);
+  }
   // Remote write and atomic need local write (IBTA vol. 1, 10.6.3.1; ibv_reg_mr(3)).
   if ((access & (memory::kRemoteWrite | memory::kRemoteAtomic)) != 0 && (access & memory::kLocalWrite) == 0) {
-    return EINVAL;
+    return call.refuse(EINVAL, "access 0x%x: REMOTE_WRITE and REMOTE_ATOMIC take LOCAL_WRITE as well", access);
   }
   return 0;
 }
@@ -45,10 +47,16 @@ bool is_implicit(const uroce_reg_mr_request& request) {
          request.length == kWholeAddressSpace && request.piece_count == 0;
 }
 
-int check_range(const uroce_reg_mr_request& request) {
+int check_range(const Call& call, const uroce_reg_mr_request& request) {
   if (is_implicit(request)) return 0;
-  if (request.length > kMaxMrBytes || (request.length == 0 && request.piece_count != 0)) return EINVAL;
-  if (request.addr + request.length < request.addr || request.iova + request.length < request.iova) return EINVAL;
+  if (!call.within("length", request.length, 0, kMaxMrBytes)) return EINVAL;
+  if (request.length == 0 && request.piece_count != 0) return EINVAL;
+  if (request.addr + request.length < request.addr || request.iova + request.length < request.iova) {
+    return call.refuse(EINVAL,
+                       "address 0x%llx or iova 0x%llx with %llu bytes goes beyond the end of the address space",
+                       static_cast<unsigned long long>(request.addr), static_cast<unsigned long long>(request.iova),
+                       static_cast<unsigned long long>(request.length));
+  }
   if (request.piece_count == 0) return 0;
   const std::uint64_t first = request.addr / kPage * kPage;
   const std::uint64_t end = request.addr + request.length;
@@ -88,7 +96,9 @@ int setup_proc_mem_access(Call& call, const uroce_reg_mr_request& request) {
         "memory of %s cannot be shared with the daemon and is refused; set memory.indirect in uroced.toml to allow "
         "it",
         program);
-    return EOPNOTSUPP;
+    return call.refuse(EOPNOTSUPP,
+                       "this memory cannot be shared with the daemon, and memory.indirect is off in "
+                       "uroced.toml");
   }
   // The addresses would be those of the process that opened the session.
   if (!session.from_peer) return EPERM;
@@ -102,13 +112,20 @@ int setup_proc_mem_access(Call& call, const uroce_reg_mr_request& request) {
         "what should serve them: a FUSE file system, or userfaultfd",
         program, static_cast<unsigned>(session.peer.uid), session.stall_budget->stuck.load(),
         StallBudget::kMaxStuck);
-    return error;
+    return call.refuse(error,
+                       "page faults of this memory do not end; look for what should serve them: a FUSE file "
+                       "system, or userfaultfd");
   }
   log(LogLevel::kWarning,
       "memory of %s can't be reached through the kernel (%s); run the daemon as root, or as the program's user "
       "with kernel.yama.ptrace_scope=0; a program that gave up privileges has to call prctl(PR_SET_DUMPABLE, 1)",
       program, std::strerror(error));
-  return error == EFAULT ? EFAULT : EPERM;
+  if (error == EFAULT) {
+    return call.refuse(EFAULT, "address 0x%llx is not mapped", static_cast<unsigned long long>(request.addr));
+  }
+  return call.refuse(EPERM,
+                     "the daemon may not read this process (ptrace(2)): run it as root or as the same user with "
+                     "kernel.yama.ptrace_scope=0; or call prctl(PR_SET_DUMPABLE, 1)");
 }
 
 /// Whether each descriptor holds a piece. Closing a file that no mapping keeps may take long.
@@ -146,13 +163,16 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
   if (session.stall_budget->in_debt(monotonic_now())) {
     log(LogLevel::kWarning, "memory of %s is refused for now: user %u has made the daemon wait for its memory",
         session.program.c_str(), static_cast<unsigned>(session.peer.uid));
-    return EAGAIN;
+    return call.refuse(EAGAIN, "memory of this user has made the daemon wait; try again later");
   }
   mr.writable = (request.access & kWritingAccess) != 0;
   const std::span pieces(request.piece, request.piece_count);
   mr.hold_charge = call.state.charge(session, {.registered_bytes = request.length});
   if (!mr.hold_charge) return ENOMEM;
-  if (const int error = session.memory.map(pieces, call.fds, mr.writable, mr.hold)) return error;
+  if (const int error = session.memory.map(pieces, call.fds, mr.writable, mr.hold)) {
+    return call.refuse(error, "the daemon cannot map the files of this memory%s",
+                       mr.writable ? " for writing" : "");
+  }
   region.base = mr.hold.base() + request.addr % kPage;
   return 0;
 }
@@ -194,8 +214,8 @@ int add(Call& call, std::unique_ptr<MrObject> mr, const uroce_reg_mr_request& re
 int make(Call& call, MrKind kind) {
   uroce_reg_mr_request request;
   if (!parse(call, call.body, request)) return EINVAL;
-  if (const int error = check_access(request.access)) return error;
-  if (const int error = check_range(request)) return error;
+  if (const int error = check_access(call, request.access)) return error;
+  if (const int error = check_range(call, request)) return error;
   Session& session = call.session;
   PdObject* pd = session.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
@@ -240,7 +260,9 @@ int relocate(Call& call, const uroce_rereg_mr_request& request, const MrObject& 
   }
   const bool writes = (request.mr.access & kWritingAccess) != 0;
   if (!call.fds.empty()) return EINVAL;
-  if (writes && !mr.writable && !mr.indirect && mr.length != 0) return EINVAL;
+  if (writes && !mr.writable && !mr.indirect && mr.length != 0) {
+    return call.refuse(EINVAL, "the region was registered without write access and its pages were not given again");
+  }
   next.hold = mr.hold;
   next.indirect = mr.indirect;
   next.writable = mr.writable;
@@ -290,8 +312,8 @@ int rereg_mr(Call& call) {
   PdObject* pd = (request.mask & UROCE_REREG_PD) != 0 ? session.pds.find(request.mr.pd) : mr->pd;
   if (pd == nullptr) return EINVAL;
   fill_from(*mr, request.mask, request.mr);
-  if (const int error = check_access(request.mr.access)) return error;
-  if (const int error = check_range(request.mr)) return error;
+  if (const int error = check_access(call, request.mr.access)) return error;
+  if (const int error = check_range(call, request.mr)) return error;
   MrObject next;
   memory::Region region = describe(request.mr, *pd);
   if (const int error = relocate(call, request, *mr, next, region)) return error;
@@ -306,7 +328,8 @@ int rereg_mr(Call& call) {
   if (!done) {
     if (key) withdraw(call.state, *key);
     if (moved) session.memory.unmap(next.hold);
-    return key ? EBUSY : ENOMEM;
+    if (!key) return ENOMEM;
+    return call.refuse(EBUSY, "memory windows are bound to the region; free or rebind them first");
   }
   if (moved) session.memory.unmap(mr->hold);
   --mr->pd->users;
@@ -326,7 +349,9 @@ int dereg_mr(Call& call) {
   Session& session = call.session;
   MrObject* mr = session.mrs.find(request.handle);
   if (mr == nullptr) return ENOENT;
-  if (!withdraw(call.state, mr->key)) return EBUSY;
+  if (!withdraw(call.state, mr->key)) {
+    return call.refuse(EBUSY, "memory windows are bound to the region; free or rebind them first");
+  }
   session.memory.unmap(mr->hold);
   --mr->pd->users;
   session.mrs.erase(request.handle);

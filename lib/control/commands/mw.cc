@@ -6,7 +6,7 @@ namespace uroce::daemon::commands {
 
 int alloc_mw(Call& call) {
   uroce_alloc_mw_request request;
-  if (!call.read(request) || request.type < 1 || request.type > 2) return EINVAL;
+  if (!call.read(request) || !call.within("window type", request.type, 1, 2)) return EINVAL;
   Session& session = call.session;
   PdObject* pd = session.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;

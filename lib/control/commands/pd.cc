@@ -23,7 +23,7 @@ int dealloc_pd(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const PdObject* pd = call.session.pds.find(request.handle);
   if (pd == nullptr) return ENOENT;
-  if (pd->users != 0) return EBUSY;
+  if (pd->users != 0) return call.in_use("PD", pd->users, "objects");
   call.state.stall_watch().remove(proto::mark_of(pd->id), call.session.id);
   call.session.pds.erase(request.handle);
   return 0;

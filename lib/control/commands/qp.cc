@@ -31,33 +31,50 @@ bool blocks_own_multicast(const uroce_create_qp_request& request) {
   return (request.flags & UROCE_QP_BLOCK_OWN_MULTICAST) != 0;
 }
 
-int check(const uroce_create_qp_request& request) {
+/// The queues and objects that each type has.
+int check_type(const Call& call, const uroce_create_qp_request& request) {
+  const auto surplus = [&call] {
+    return call.refuse(EINVAL,
+                       "the request names a CQ, an SRQ, an XRC domain or a flag that this QP type does not have");
+  };
   switch (request.type <= 0xff ? type_of(request) : proto::QpType{}) {
     case proto::QpType::kRc:
     case proto::QpType::kUc:
     case proto::QpType::kUd:
     case proto::QpType::kRawPacket:
-      if (request.xrcd != 0) return EINVAL;
-      if (blocks_own_multicast(request) && type_of(request) != proto::QpType::kUd) return EINVAL;
-      break;
+      if (request.xrcd != 0) return surplus();
+      return blocks_own_multicast(request) && type_of(request) != proto::QpType::kUd ? surplus() : 0;
     case proto::QpType::kWq:
-      if ((request.send_cq | request.srq | request.xrcd) != 0 || blocks_own_multicast(request)) return EINVAL;
-      if ((request.max_send_wr | request.max_send_sge | request.max_inline) != 0) return EINVAL;
-      break;
+      if ((request.send_cq | request.srq | request.xrcd) != 0 || blocks_own_multicast(request)) return surplus();
+      return (request.max_send_wr | request.max_send_sge | request.max_inline) != 0 ? surplus() : 0;
     case proto::QpType::kXrcSend:
-      if ((request.recv_cq | request.srq | request.xrcd) != 0 || blocks_own_multicast(request)) return EINVAL;
-      break;
+      return (request.recv_cq | request.srq | request.xrcd) != 0 || blocks_own_multicast(request) ? surplus() : 0;
     case proto::QpType::kXrcRecv:
-      return (request.pd | request.send_cq | request.recv_cq | request.srq) != 0 ? EINVAL : 0;
-    default: return EOPNOTSUPP;
+      return (request.pd | request.send_cq | request.recv_cq | request.srq) != 0 ? surplus() : 0;
+    default:
+      return call.refuse(EOPNOTSUPP, "QP type %u; there are RC (2), UC (3), UD (4), RAW_PACKET (8) and XRC (9, 10)",
+                         request.type);
   }
-  if (request.max_send_wr > kMaxQpWr || request.max_recv_wr > kMaxQpWr || request.max_send_sge > kMaxSge ||
-      request.max_recv_sge > kMaxSge || request.max_inline > kMaxInline || (request.flags & ~kKnownFlags) != 0) {
+}
+
+int check(const Call& call, const uroce_create_qp_request& request) {
+  if (const int error = check_type(call, request)) return error;
+  if (is_xrc_target(request)) return 0;
+  const std::uint32_t most_header = type_of(request) == proto::QpType::kRawPacket ? UROCE_MAX_TSO_HEADER : 0;
+  if (!call.within("max_send_wr", request.max_send_wr, 0, kMaxQpWr) ||
+      !call.within("max_recv_wr", request.max_recv_wr, 0, kMaxQpWr) ||
+      !call.within("max_send_sge", request.max_send_sge, 0, kMaxSge) ||
+      !call.within("max_recv_sge", request.max_recv_sge, 0, kMaxSge) ||
+      !call.within("max_inline_data", request.max_inline, 0, kMaxInline) ||
+      !call.within("max_tso_header", request.max_tso_header, 0, most_header)) {
     return EINVAL;
   }
-  if ((request.flags & UROCE_QP_STRIP_VLAN) != 0 && !proto::is_raw(type_of(request))) return EINVAL;
-  const std::uint32_t most_header = type_of(request) == proto::QpType::kRawPacket ? UROCE_MAX_TSO_HEADER : 0;
-  if (request.max_tso_header > most_header || request.reserved != 0) return EINVAL;
+  if ((request.flags & ~kKnownFlags) != 0 || request.reserved != 0) {
+    return call.refuse(EINVAL, "flags 0x%x are not known", request.flags & ~kKnownFlags);
+  }
+  if ((request.flags & UROCE_QP_STRIP_VLAN) != 0 && !proto::is_raw(type_of(request))) {
+    return call.refuse(EINVAL, "VLAN stripping is for raw packet QPs and WQs only");
+  }
   return 0;
 }
 
@@ -238,13 +255,19 @@ uroce_create_qp_response add_target(EventRouter& events, Session& session, std::
 int create_qp(Call& call) {
   uroce_create_qp_request request;
   if (!call.read(request)) return EINVAL;
-  if (const int error = check(request)) return error;
+  if (const int error = check(call, request)) return error;
   if (is_xrc_target(request)) return create_target(call, request);
   Session& session = call.session;
-  if (type_of(request) == proto::QpType::kRawPacket && !may_use_raw_packets(session)) return EPERM;
+  if (type_of(request) == proto::QpType::kRawPacket && !may_use_raw_packets(session)) {
+    return call.refuse(EPERM, "a raw packet QP takes CAP_NET_RAW in the daemon's network namespace");
+  }
   auto qp = std::make_unique<QpObject>();
   qp->type = type_of(request);
-  if (!find_objects(session, request, *qp)) return EINVAL;
+  if (!find_objects(session, request, *qp)) {
+    return call.refuse(EINVAL,
+                       "the PD (%u), send CQ (%u), receive CQ (%u) or SRQ (%u) is missing or of another kind",
+                       request.pd, request.send_cq, request.recv_cq, request.srq);
+  }
   const Shape shape = shape_of(request);
   // Blocks in shared memory are charged by the chunk.
   qp->charge = call.state.charge(session, {.qps = 1, .queue_bytes = shape.sq_bytes()});
@@ -278,7 +301,11 @@ int destroy_qp(Call& call) {
   Session& session = call.session;
   QpObject* qp = session.qps.find(request.handle);
   if (qp == nullptr) return ENOENT;
-  if (!qp->groups.empty() || qp->users != 0) return EBUSY;  // groups (IBTA vol. 1, o10-2.2.3), flows
+  if (!qp->groups.empty()) {  // IBTA vol. 1, o10-2.2.3
+    return call.refuse(EBUSY, "QP 0x%06x is attached to %zu multicast groups; detach it first", qp->qpn.value,
+                       qp->groups.size());
+  }
+  if (qp->users != 0) return call.in_use("QP", qp->users, "flows or RSS tables");
   call.events.remove_qp(session, *qp);
   if (qp->connected) --session.connected_qps;
   count_users(*qp, ~0u);

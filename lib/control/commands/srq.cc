@@ -16,12 +16,15 @@ std::uint32_t stride_of(std::uint32_t max_sge) {
   return (bytes + kUnit - 1) / kUnit * kUnit;
 }
 
-int check(const uroce_create_srq_request& request) {
-  if (request.type > kXrc) return EOPNOTSUPP;
-  if (request.reserved != 0 || request.max_wr == 0 || request.max_wr > kMaxSrqWr || request.max_sge > kMaxSge) {
+int check(const Call& call, const uroce_create_srq_request& request) {
+  if (request.type > kXrc) {
+    return call.refuse(EOPNOTSUPP, "SRQ type %u; there are basic (0) and XRC (1)", request.type);
+  }
+  if (request.reserved != 0 || !call.within("max_wr", request.max_wr, 1, kMaxSrqWr) ||
+      !call.within("max_sge", request.max_sge, 0, kMaxSge) ||
+      !call.within("srq_limit", request.limit, 0, request.max_wr)) {
     return EINVAL;
   }
-  if (request.limit > request.max_wr) return EINVAL;
   return request.type == kBasic && (request.xrcd | request.cq) != 0 ? EINVAL : 0;
 }
 
@@ -112,7 +115,7 @@ int resize(Call& call, SrqObject& srq, std::uint32_t max_wr, uroce_modify_srq_re
 int create_srq(Call& call) {
   uroce_create_srq_request request;
   if (!call.read(request)) return EINVAL;
-  if (const int error = check(request)) return error;
+  if (const int error = check(call, request)) return error;
   Session& session = call.session;
   auto srq = std::make_unique<SrqObject>();
   if (!find_objects(session, request, *srq)) return EINVAL;
@@ -150,8 +153,9 @@ int modify_srq(Call& call) {
   SrqObject* srq = call.session.srqs.find(request.handle);
   if (srq == nullptr) return EINVAL;
   const bool resizes = (request.mask & UROCE_SRQ_MAX_WR) != 0, limits = (request.mask & UROCE_SRQ_LIMIT) != 0;
-  if (resizes && (request.max_wr == 0 || request.max_wr > kMaxSrqWr)) return EINVAL;
-  if (limits && request.limit > (resizes ? std::bit_ceil(request.max_wr) : srq->entries)) return EINVAL;
+  if (resizes && !call.within("max_wr", request.max_wr, 1, kMaxSrqWr)) return EINVAL;
+  const std::uint32_t most_limit = resizes ? std::bit_ceil(request.max_wr) : srq->entries;
+  if (limits && !call.within("srq_limit", request.limit, 0, most_limit)) return EINVAL;
   uroce_modify_srq_response response{};
   if (resizes) {
     if (const int error = resize(call, *srq, request.max_wr, response)) return error;
@@ -177,7 +181,7 @@ int destroy_srq(Call& call) {
   Session& session = call.session;
   SrqObject* srq = session.srqs.find(request.handle);
   if (srq == nullptr) return ENOENT;
-  if (srq->users != 0) return EBUSY;
+  if (srq->users != 0) return call.in_use("SRQ", srq->users, "QPs");
   call.state.on_all_workers(worker_commands::SetSrq{srq->id, nullptr});
   call.events.remove_srq(srq->id);
   count_users(*srq, ~0u);

@@ -57,7 +57,7 @@ int close_xrcd(Call& call) {
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   const XrcdObject* xrcd = call.session.xrcds.find(request.handle);
   if (xrcd == nullptr) return ENOENT;
-  if (xrcd->users != 0) return EBUSY;
+  if (xrcd->users != 0) return call.in_use("XRC domain", xrcd->users, "QPs or SRQs");
   call.session.xrcds.erase(request.handle);
   return 0;
 }

@@ -139,10 +139,6 @@ const char* name_of(std::uint32_t bit) {
   return bit <= kLastAttr ? kNames[bit] : "attr_mask";
 }
 
-const char* name_of_lowest(std::uint32_t mask) {
-  return name_of(static_cast<std::uint32_t>(std::countr_zero(mask)));
-}
-
 // ibv_access_flags: 0-9, and the optional ones in bits 20-29.
 constexpr std::uint32_t kKnownAccess = 0x3ff003ff;
 
@@ -170,31 +166,62 @@ bool value_fits(QpType type, const QpAttr& attr, std::uint32_t bit) {
   }
 }
 
+const char* allowed_values(std::uint32_t bit) {
+  static_assert(kMaxRdAtomic == 128);
+  switch (bit) {
+    case kAttrAccessFlags: return "has bits that are not ibv_access_flags";
+    case kAttrPkeyIndex: return "is out of range: only 0 is allowed";
+    case kAttrPort: return "is out of range: only 1 is allowed";
+    case kAttrAv: return "needs a GID of the family of the port's, and a group is for UD only";
+    case kAttrPathMtu: return "is out of range: allowed are IBV_MTU_256 to IBV_MTU_4096";
+    case kAttrTimeout:
+    case kAttrMinRnrTimer: return "is out of range: allowed are 0 to 31";
+    case kAttrRetryCnt:
+    case kAttrRnrRetry: return "is out of range: allowed are 0 to 7";
+    case kAttrMaxRdAtomic:
+    case kAttrMaxDestRdAtomic: return "is out of range: allowed are 0 to 128";
+    case kAttrDestQpn: return "is out of range: QP numbers have 24 bits";
+    default: return "is out of range";
+  }
+}
+
 bool can_be_current(QpState state) {
   return state == QpState::kRtr || state == QpState::kRts || state == QpState::kSqd || state == QpState::kSqe;
 }
 
 }  // namespace
 
+const char* attribute_name(std::uint32_t mask) {
+  return name_of(static_cast<std::uint32_t>(std::countr_zero(mask)));
+}
+
 ModifyVerdict check_modify(QpType type, QpState current, const QpAttr& attr, std::uint32_t mask) {
   if ((mask & kAttrCurState) != 0 && (!can_be_current(attr.cur_state) || attr.cur_state != current)) {
-    return {EINVAL, "cur_state"};
+    return {EINVAL, "cur_state", "is not the QP's state"};
   }
   const Row* row = find_row(type, current, (mask & kAttrState) != 0 ? attr.state : current);
-  if (row == nullptr) return {EINVAL, "state"};
+  if (row == nullptr) return {EINVAL, "state", "cannot follow the QP's present state (ibv_modify_qp(3))"};
 
   // Known attributes that this device does not support: resizing of queues and a second path.
-  if ((mask & kAttrCap) != 0) return {EOPNOTSUPP, "cap"};
-  if ((mask & kAttrRateLimit) != 0 && !has_send_queue(type)) return {EINVAL, "rate_limit"};  // it sends nothing
-  if (const std::uint32_t missing = row->required & ~mask; missing != 0) return {EINVAL, name_of_lowest(missing)};
+  if ((mask & kAttrCap) != 0) return {EOPNOTSUPP, "cap", "cannot be changed: the queues keep their sizes"};
+  if ((mask & kAttrRateLimit) != 0 && !has_send_queue(type)) {
+    return {EINVAL, "rate_limit", "is not for a queue that does not send"};
+  }
+  if (const std::uint32_t missing = row->required & ~mask; missing != 0) {
+    return {EINVAL, attribute_name(missing), "is required for this transition and is not in attr_mask"};
+  }
   const std::uint32_t surplus = mask & ~(row->required | row->optional | kAttrState);
-  if (surplus != 0) return {EINVAL, name_of_lowest(surplus)};
-  if ((mask & kAttrAltPath) != 0) return {EOPNOTSUPP, "alt_ah_attr"};
-  if ((mask & kAttrPathMigState) != 0 && attr.path_mig_state != 0) return {EOPNOTSUPP, "path_mig_state"};
+  if (surplus != 0) {
+    return {EINVAL, attribute_name(surplus), "is in attr_mask and is not allowed for this transition and QP type"};
+  }
+  if ((mask & kAttrAltPath) != 0) return {EOPNOTSUPP, "alt_ah_attr", "is not supported: QPs have one path"};
+  if ((mask & kAttrPathMigState) != 0 && attr.path_mig_state != 0) {
+    return {EOPNOTSUPP, "path_mig_state", "is not supported: QPs have one path"};
+  }
 
   for (std::uint32_t rest = mask; rest != 0; rest &= rest - 1) {
     const auto bit = static_cast<std::uint32_t>(std::countr_zero(rest));
-    if (!value_fits(type, attr, 1u << bit)) return {EINVAL, name_of(bit)};
+    if (!value_fits(type, attr, 1u << bit)) return {EINVAL, name_of(bit), allowed_values(1u << bit)};
   }
   return {};
 }

@@ -81,8 +81,12 @@ struct QpAttr {
 /// log.
 struct ModifyVerdict {
   int error = 0;
-  const char* what = "";
+  const char* what = "";  ///< the attribute
+  const char* why = "";   ///< what is wrong with it, as the end of a sentence
 };
+
+/// The name in ibv_qp_attr of the lowest attribute in the mask.
+const char* attribute_name(std::uint32_t mask);
 
 /// Checks whether `mask` may be given for this transition of a QP of this type: required and optional attributes
 /// (IBTA vol. 1, 10.3.1 and 11.2.5.2), and the range of each value. Without kAttrState the QP stays in its state.
