@@ -14,9 +14,10 @@ namespace {
 constexpr char kHelp[] =
     R"(urocectl [-d NAME]... [--json] [--run-dir DIR] COMMAND
 
-  show [all|devices|sessions|users|qps|mrs|cqs|srqs|cm_ids|flows|errors|worker_commands]
+  show [all|devices|sessions|users|qps|mrs|cqs|srqs|cm_ids|flows|errors|rejections|worker_commands]
                                             objects of a daemon: QPs with their states and counters, ...;
-                                            all for root, else those of the user's programs
+                                            all for root, else those of the user's programs;
+                                            rejections: the last 256 refused requests, with reasons
   stat [--watch [--interval S]]             counters that are not zero, with the names of rxe and mlx5; rejected.*
                                             counts refused requests of clients by reason;
                                             --watch prints the changes of each second until Ctrl-C
@@ -78,10 +79,10 @@ void check(const Options& options, int extra) {
     fail(2, options.command + " takes one argument at most; see urocectl --help");
   if (options.command == "show" &&
       !one_of(options.argument, {"", "all", "devices", "sessions", "users", "qps", "mrs", "cqs", "srqs", "cm_ids",
-                                 "flows", "errors", "worker_commands"})) {
-    fail(2,
-         "show " + options.argument +
-             ": give all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors or worker_commands");
+                                 "flows", "errors", "rejections", "worker_commands"})) {
+    fail(2, "show " + options.argument +
+                ": give all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, rejections or "
+                "worker_commands");
   }
   if (options.command == "stat" && !options.argument.empty()) fail(2, "stat takes no argument");
   if (options.command == "trace" && options.argument.empty()) fail(2, "trace: give a file to write, or `stop`");

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "admin/show_cm.h"
 #include "admin/show_flows.h"
+#include "admin/show_rejections.h"
 #include "admin/viewer.h"
 #include "control/poller_census.h"
 #include "control/privilege.h"
@@ -297,6 +299,7 @@ Json show(const AdminContext& context, const Session& caller, const std::string&
   if (all || what == "cqs") answer["cqs"] = show_cqs(state, viewer);
   if (all || what == "srqs") answer["srqs"] = show_srqs(state, viewer);
   if (all || what == "cm_ids") answer["cm_ids"] = show_cm_ids(state, viewer);
+  if (what == "rejections") answer["rejections"] = show_rejections(state, viewer);
   if (all || what == "flows") answer["flows"] = show_flows(state, viewer);
   // Their texts name programs and QPs of all tenants.
   if (all || what == "errors") answer["errors"] = viewer.only_for_all(show_errors());
@@ -304,7 +307,8 @@ Json show(const AdminContext& context, const Session& caller, const std::string&
   if (answer.empty()) {
     return error(
         "show has no \"" + what +
-        "\"; it has all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, worker_commands");
+        "\"; it has all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, rejections, "
+        "worker_commands");
   }
   if (viewer.hidden() != 0) answer["hidden"] = viewer.hidden();
   return answer;
@@ -557,7 +561,10 @@ std::string handle_query(const AdminContext& context, const Session& caller, std
                          std::span<UniqueFd> files) {
   const Json answer = dispatch(context, caller, request, files);
   if (answer.contains("error")) {
-    context.state.rejections().count(answer == refused() ? Rejection::no_permission : Rejection::bad_value);
+    const bool forbidden = answer == refused();
+    context.state.rejections().add(
+        {caller.peer.tenant(), caller.peer.pid, caller.program, UROCE_CMD_ADMIN, forbidden ? EPERM : EINVAL,
+         forbidden ? Rejection::no_permission : Rejection::bad_value, answer["error"].get<std::string>()});
   }
   // Program names may be invalid UTF-8.
   return answer.dump(-1, ' ', false, Json::error_handler_t::replace);

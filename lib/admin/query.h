@@ -2,7 +2,7 @@
 // (text: the value, what is allowed, what to do) means that nothing was changed.
 //
 //   {"command": "show", "what": "all"|"devices"|"sessions"|"users"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
-//    "errors"|"worker_commands"}
+//    "errors"|"rejections"|"worker_commands"}
 //       -> for each requested kind, under its name, a list of flat objects:
 //       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers_exceed_cores,
 //                 uptime_s
@@ -18,8 +18,10 @@
 //       errors:   text, count, first, last (seconds since 1970)
 //       worker_commands (not in "all"): worker, command, arguments, started_us (since the daemon's start),
 //                 duration_us; the last 64 of each worker
-//          A caller that is not an administrator sees the objects of its own tenant only, and no errors or worker
-//          commands. "hidden" is the number of rows that were left out.
+//       rejections (not in "all"): time (UTC), user, pid, program, command, errno, reason (rejections.h), text; the
+//                 last 256, oldest first
+//          A caller that is not an administrator sees the objects and rejections of its own tenant only, and no
+//          errors or worker commands. "hidden" is the number of rows that were left out.
 //   {"command": "stat"}
 //       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "rejected": {...},
 //          "cm": {...}, "controls": {name: text}}

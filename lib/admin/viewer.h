@@ -17,8 +17,9 @@ class Viewer {
   uid_t user() const { return tenant_.uid; }
   /// Whether the rows of this session are shown; `rows`: how many it has. The control thread does nothing else
   /// while it writes rows, so others than administrators get sessions with 2,000 rows in total.
-  bool sees(const Session& session, std::size_t rows) {
-    const bool theirs = session.peer.tenant() == tenant_ && shown_ < kMostRows;
+  bool sees(const Session& session, std::size_t rows) { return sees(session.peer.tenant(), rows); }
+  bool sees(const Tenant& owner, std::size_t rows) {
+    const bool theirs = owner == tenant_ && shown_ < kMostRows;
     if (sees_all_ || theirs) {
       shown_ += rows;
       return true;

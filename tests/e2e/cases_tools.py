@@ -76,6 +76,18 @@ def text_of_urocectl(rig, devices):
     must_match(plain(rig, '-d', devices[0], 'show', 'devices'), [r'\Adevices: 1\n'])
 
 
+def reasons_of_refusals(rig, devices):
+    """urocectl show rejections says which value of a program was wrong, and what is allowed."""
+    rig.run(devices[0], ['ibv_rc_pingpong', '-r', '2000000'], expect=1)
+    without_gid = Pair(rig, devices[0], devices[1], ['ibv_rc_pingpong'])
+    if without_gid.client.wait(20) != 1 or without_gid.server.wait(20) != 1:
+        raise Failure('it works without a GID\n' + rig.describe(without_gid.server, without_gid.client))
+    shown = plain(rig, '-d', devices[0], 'show', 'rejections')
+    row = r'^20\d\d-\S+Z +0 +\d+ +ibv_rc_pingpong'
+    must_match(shown, [rf'{row} +CREATE_CQ +EINVAL +bad_value +cqe is 2000001; allowed are 1 to \d+$',
+                       rf'{row} +MODIFY_QP +EINVAL +bad_value +is_global is 0; RoCE needs a GRH: give a GID index'])
+
+
 def view_of_the_device(rig, devices):
     """/sys/class/infiniband, infiniband_verbs and /dev/infiniband exist under uroce-run, and not outside."""
     name = devices[0]
@@ -129,7 +141,8 @@ def stopped_daemon(rig):
 
 
 def tool_cases():
-    return {'what urocectl prints': text_of_urocectl, 'what uroce-run shows': view_of_the_device,
+    return {'what urocectl prints': text_of_urocectl, 'reasons of refusals': reasons_of_refusals,
+            'what uroce-run shows': view_of_the_device,
             'the folder of the libraries': folder_of_the_libraries}
 
 

@@ -126,9 +126,11 @@ TEST_F(Identity, LearnsNothingOfOthers) {
   std::snprintf(text, sizeof(text), "0x%x", honest.qp.made.qpn);
   const std::string number = text;
   EXPECT_NE(honest.client.admin(R"({"command":"show"})").find(number), std::string::npos);
+  EXPECT_EQ(honest.client.call(UROCE_CMD_DESTROY_CQ, uroce_handle{4711, 0}).status, ENOENT);
+  EXPECT_NE(honest.client.admin(R"({"command":"show","what":"rejections"})").find("4711"), std::string::npos);
   Child attacker(kAttacker, [&] {
     for (const char* what : {"all", "qps", "mrs", "cqs", "srqs", "cm_ids", "flows", "errors", "worker_commands",
-                             "sessions", "devices"}) {
+                             "rejections", "sessions", "devices"}) {
       RawClient client(daemon.socket_path());
       const std::string answer = client.admin(std::string(R"({"command":"show","what":")") + what + "\"}");
       if (answer.empty() || answer.find(number) != std::string::npos) return 2;

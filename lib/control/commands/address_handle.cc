@@ -51,7 +51,10 @@ int explain_path(const Call& call, const uroce_av& av, int status) {
 
 int with_path(Call& call, const uroce_av& av, PathUser use) {
   // RoCE has no LIDs: every address vector is global (annex A17.4).
-  if (av.is_global != 1) return call.refuse(EINVAL, "is_global is %u; RoCE takes a GRH: set it to 1", av.is_global);
+  if (av.is_global != 1) {
+    return call.refuse(EINVAL, "is_global is %u; RoCE needs a GRH: give a GID index (many programs: -g 0)",
+                       av.is_global);
+  }
   if (av.reserved != 0 || !call.within("port_num", av.port_num, 0, 1)) return EINVAL;
   const auto source = call.state.port().gids().at(av.sgid_index);
   if (!source) {
