@@ -48,6 +48,15 @@ bool is_event_socket(int fd) {
   return ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &bytes) == 0 && value == SOCK_SEQPACKET;
 }
 
+int not_ours(const commands::Call& call, const wire::Address& address) {
+  return call.refuse(ENODEV, "%s is not an address of this port (`urocectl show devices`)",
+                     address_text(address).c_str());
+}
+
+int wrong_state(const commands::Call& call) {
+  return call.refuse(EINVAL, "the id is not in the state that this call takes (rdma_cm(7) has their order)");
+}
+
 template <std::size_t N>
 void fill(cm::PrivateData<N>& to, std::size_t offset, const uroce_cm_parameters& p) {
   std::memcpy(to.data() + offset, p.private_data, std::min<std::size_t>(p.private_data_bytes, N - offset));
@@ -163,10 +172,11 @@ int CmService::create_id(commands::Call& call, Nanos now) {
   CmChannel* channel = call.session.cm.channels.find(request.channel);
   if (channel == nullptr) return EINVAL;
   const wire::Address address = address_of(request.source);
-  if (!is_any(request.source) && !port_.gids().find(address)) return ENODEV;
+  if (!is_any(request.source) && !port_.gids().find(address)) return not_ours(call, address);
   if (request.source.port != 0 && request.source.port < first_unprivileged_port_ &&
       !may_use_low_ports(call.session)) {
-    return EACCES;
+    return call.refuse(EACCES, "port %u is less than %u: it takes CAP_NET_BIND_SERVICE", request.source.port,
+                       first_unprivileged_port_);
   }
   CmId* const made = add_id(call.session, *channel, {.cm_ids = 1, .cm_ports = 1});
   if (made == nullptr) return ENOMEM;
@@ -181,7 +191,11 @@ int CmService::create_id(commands::Call& call, Nanos now) {
   id.path.sgid_index = ~0u;
   if (const int status = ports_.bind(id)) {
     remove_id(id, now);
-    return status;
+    return status == EADDRINUSE
+               ? call.refuse(status,
+                             "port %u is in use by another id, and one of the two lacks RDMA_OPTION_ID_REUSEADDR",
+                             request.source.port)
+               : call.refuse(status, "no port is free");
   }
   if (!is_any(id.source)) set_source(id, address, id.source.port);
   call.reply.put(bound(id));
@@ -195,12 +209,13 @@ int CmService::destroy_id(commands::Call& call, Nanos now) {
   return 0;
 }
 
-int CmService::bind_towards(CmId& id, const uroce_cm_address& source, const wire::Address& destination) {
+int CmService::bind_towards(const commands::Call& call, CmId& id, const uroce_cm_address& source,
+                            const wire::Address& destination) {
   const net::GidTable& gids = port_.gids();
   std::optional<wire::Address> local;
   if (source.family != 0 && !is_any(source)) {
     local = address_of(source);
-    if (!gids.find(*local)) return ENODEV;
+    if (!gids.find(*local)) return not_ours(call, *local);
   } else if (!is_any(id.source)) {
     local = address_of(id.source);
   } else if (gids.find(destination)) {
@@ -217,7 +232,10 @@ int CmService::bind_towards(CmId& id, const uroce_cm_address& source, const wire
       if (bits > best) best = bits, local = candidate;
     }
   }
-  if (!local || local->is_v4() != destination.is_v4()) return ENETUNREACH;
+  if (!local || local->is_v4() != destination.is_v4()) {
+    return call.refuse(ENETUNREACH, "the port or the id has no address of the family of %s",
+                       address_text(destination).c_str());
+  }
   set_source(id, *local, id.source.port);
   return 0;
 }
@@ -227,13 +245,17 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   if (!call.read(request) || !valid(request.destination)) return EINVAL;
   if (request.source.family != 0 && !valid(request.source)) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
-  if (id == nullptr || (id->state != CmIdState::kBound && id->state != CmIdState::kResolved)) return EINVAL;
+  if (id == nullptr || (id->state != CmIdState::kBound && id->state != CmIdState::kResolved))
+    return wrong_state(call);
   const wire::Address destination = address_of(request.destination);
   if (is_any(request.destination)) return EINVAL;
-  if (const int status = bind_towards(*id, request.source, destination)) return status;
+  if (const int status = bind_towards(call, *id, request.source, destination)) return status;
   const NeighbourKey neighbour{destination, vlan_of(address_of(id->source))};
   const net::Resolution resolution = link_.resolve(neighbour).resolution;
-  if (resolution == net::Resolution::kNoRoute) return ENETUNREACH;
+  if (resolution == net::Resolution::kNoRoute) {
+    return call.refuse(ENETUNREACH, "no route to %s: it is in none of the port's prefixes and there is no gateway",
+                       address_text(destination).c_str());
+  }
   id->destination = request.destination;
   std::memcpy(id->path.gid, destination.bytes.data(), 16);
   switch (resolution) {
@@ -256,7 +278,7 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
 
 int CmService::resolve_route(commands::Call& call, Nanos) {
   CmId* id = id_of(call);
-  if (id == nullptr || id->state != CmIdState::kResolved) return EINVAL;
+  if (id == nullptr || id->state != CmIdState::kResolved) return wrong_state(call);
   if (!port_.gids().find(address_of(id->source))) {
     return report(*id, kRouteError, -ENODEV) ? 0 : ENOBUFS;  // the port has lost the address after RESOLVE_ADDRESS
   }
@@ -267,8 +289,10 @@ int CmService::listen(commands::Call& call, Nanos) {
   uroce_cm_listen_request request;
   if (!call.read(request)) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
-  if (id == nullptr || id->state != CmIdState::kBound) return EINVAL;
-  if (!ports_.may_listen(*id)) return EADDRINUSE;
+  if (id == nullptr || id->state != CmIdState::kBound) return wrong_state(call);
+  if (!ports_.may_listen(*id)) {
+    return call.refuse(EADDRINUSE, "another id listens on port %u", id->source.port);
+  }
   const std::uint32_t backlog =
       request.backlog == 0 ? kMostBacklog : std::clamp(request.backlog, kLeastBacklog, kMostBacklog);
   id->cookie = ++last_cookie_;
@@ -298,7 +322,7 @@ int CmService::connect(commands::Call& call, Nanos now) {
   uroce_cm_connect_request request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
-  if (id == nullptr || id->state != CmIdState::kResolved || id->connection) return EINVAL;
+  if (id == nullptr || id->state != CmIdState::kResolved || id->connection) return wrong_state(call);
   const uroce_cm_parameters& p = request.parameters;
   id->qp_type = p.qp_type;
   if (p.qp_type == kTypeUd) return connect_datagram(*id, p, now);
@@ -365,7 +389,7 @@ int CmService::accept(commands::Call& call, Nanos now) {
   uroce_cm_connect_request request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
-  if (id == nullptr || id->state != CmIdState::kRequested || !id->connection) return EINVAL;
+  if (id == nullptr || id->state != CmIdState::kRequested || !id->connection) return wrong_state(call);
   const uroce_cm_parameters& p = request.parameters;
   if (id->qp_type == kTypeUd) return accept_datagram(*id, p, now);
   cm::Rep rep;

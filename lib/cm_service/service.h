@@ -66,7 +66,8 @@ class CmService {
   /// The id that a uroce_handle request names.
   CmId* id_of(commands::Call& call) const;
   /// Chooses source address and port of an id that is to reach `destination`.
-  int bind_towards(CmId& id, const uroce_cm_address& source, const wire::Address& destination);
+  int bind_towards(const commands::Call& call, CmId& id, const uroce_cm_address& source,
+                   const wire::Address& destination);
 
   // Ids (service.cc).
   /// nullptr: the user has too many. `usage`: of an id, and of what it will have from the start.

@@ -26,7 +26,9 @@ int query_gid(Call& call) {
   uroce_gid_request request;
   uroce_gid_response response;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
-  if (!call.state.port().gid(request.index, response)) return ENOENT;
+  if (!call.state.port().gid(request.index, response)) {
+    return call.refuse(ENOENT, "the table of GIDs has no index %u (`urocectl show devices`)", request.index);
+  }
   call.reply.put(response);
   return 0;
 }
