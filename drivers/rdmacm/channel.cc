@@ -51,6 +51,7 @@ int forward_event(Channel& to, Device& device, const uroce_cm_event& event) {
 using namespace uroce::rdmacm;
 
 UROCE_EXPORT rdma_event_channel* rdma_create_event_channel() {
+  const Verb verb("rdma_create_event_channel");
   return guarded<rdma_event_channel*>(nullptr, []() -> rdma_event_channel* {
     if (Registry::instance().devices().empty()) {
       errno = ENODEV;

@@ -117,6 +117,7 @@ int establish(CmId& id) {
 using namespace uroce::rdmacm;
 
 UROCE_EXPORT int rdma_connect(rdma_cm_id* id, rdma_conn_param* param) {
+  const Verb verb("rdma_connect");
   return guarded(-1, [&] {
     if (const int error = connect(as_id(id), param)) return fail(error);
     return complete(as_id(id));
@@ -124,6 +125,7 @@ UROCE_EXPORT int rdma_connect(rdma_cm_id* id, rdma_conn_param* param) {
 }
 
 UROCE_EXPORT int rdma_accept(rdma_cm_id* id, rdma_conn_param* param) {
+  const Verb verb("rdma_accept");
   return guarded(-1, [&] {
     CmId& accepted = as_id(id);
     if (const int error = accept(accepted, param)) return fail(error);
@@ -137,26 +139,31 @@ UROCE_EXPORT int rdma_accept(rdma_cm_id* id, rdma_conn_param* param) {
 }
 
 UROCE_EXPORT int rdma_reject(rdma_cm_id* id, const void* data, std::uint8_t bytes) {
+  const Verb verb("rdma_reject");
   return result(reject(as_id(id), data, bytes, 0));
 }
 
 UROCE_EXPORT int rdma_reject_ece(rdma_cm_id* id, const void* data, std::uint8_t bytes) {
+  const Verb verb("rdma_reject_ece");
   constexpr std::uint16_t kVendorOptionNotSupported = 35;
   return result(reject(as_id(id), data, bytes, kVendorOptionNotSupported));
 }
 
 UROCE_EXPORT int rdma_establish(rdma_cm_id* id) {
+  const Verb verb("rdma_establish");
   if (id->qp != nullptr) return fail(EINVAL);
   return establish(as_id(id));
 }
 
 UROCE_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
+  const Verb verb("rdma_notify");
   if (event != IBV_EVENT_COMM_EST) return 0;
   const int error = command(as_id(id), UROCE_CMD_CM_ESTABLISH);
   return error == EINVAL ? fail(EISCONN) : result(error);
 }
 
 UROCE_EXPORT int rdma_disconnect(rdma_cm_id* id) {
+  const Verb verb("rdma_disconnect");
   return guarded(-1, [&] {
     if (id->verbs == nullptr) return fail(EINVAL);
     if (const int error = to_error(as_id(id))) return fail(error);
@@ -166,6 +173,7 @@ UROCE_EXPORT int rdma_disconnect(rdma_cm_id* id) {
 }
 
 UROCE_EXPORT int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
+  const Verb verb("rdma_set_local_ece");
   if (id == nullptr || id->qp != nullptr || ece == nullptr || ece->vendor_id == 0 || ece->comp_mask != 0)
     return fail(EINVAL);
   as_id(id).local_ece = *ece;
@@ -173,6 +181,7 @@ UROCE_EXPORT int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
 }
 
 UROCE_EXPORT int rdma_get_remote_ece(rdma_cm_id* id, ibv_ece* ece) {
+  const Verb verb("rdma_get_remote_ece");
   if (id == nullptr || id->qp != nullptr || ece == nullptr) return fail(EINVAL);
   ece->vendor_id = as_id(id).remote_ece.vendor_id;
   ece->options = as_id(id).remote_ece.options;

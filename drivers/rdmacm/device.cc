@@ -5,11 +5,18 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "client/call_log.h"
 #include "client/run_dir.h"
 #include "export.h"
 #include "objects.h"
 
 namespace uroce::rdmacm {
+namespace {
+
+// libibverbs, which this library needs, reports a wrong UROCE_LOG.
+[[gnu::constructor]] void start_log() { client::call_log::start("librdmacm", false); }
+
+}  // namespace
 
 Registry& Registry::instance() {
   static Registry* const registry = new Registry;  // never freed: ids may be used until the process ends
@@ -85,6 +92,7 @@ int Registry::xrcd_of(Device& device, ibv_xrcd*& out) {
 using namespace uroce::rdmacm;
 
 UROCE_EXPORT ibv_context** rdma_get_devices(int* count) {
+  const Verb verb("rdma_get_devices");
   if (count != nullptr) *count = 0;
   return guarded<ibv_context**>(nullptr, [&]() -> ibv_context** {
     std::vector<ibv_context*> opened;

@@ -119,6 +119,7 @@ using namespace uroce::rdmacm;
 
 UROCE_EXPORT int rdma_getaddrinfo(const char* node, const char* service, const rdma_addrinfo* hints,
                                   rdma_addrinfo** out) {
+  const Verb verb("rdma_getaddrinfo");
   return guarded(-1, [&] {
     if (node == nullptr && service == nullptr && hints == nullptr) return fail(EINVAL);
     if (Registry::instance().devices().empty()) return fail(ENODEV);
@@ -147,6 +148,7 @@ UROCE_EXPORT void rdma_freeaddrinfo(rdma_addrinfo* info) {
 }
 
 UROCE_EXPORT int rdma_create_ep(rdma_cm_id** out, rdma_addrinfo* info, ibv_pd* pd, ibv_qp_init_attr* attr) {
+  const Verb verb("rdma_create_ep");
   return guarded(-1, [&] {
     CmId* const made = make_id(nullptr, nullptr, static_cast<rdma_port_space>(info->ai_port_space),
                                static_cast<ibv_qp_type>(info->ai_qp_type));
@@ -169,6 +171,7 @@ UROCE_EXPORT void rdma_destroy_ep(rdma_cm_id* id) {
 }
 
 UROCE_EXPORT int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** out) {
+  const Verb verb("rdma_get_request");
   return guarded(-1, [&] {
     CmId& id = as_id(listener);
     if (!id.synchronous) return fail(EINVAL);

@@ -4,13 +4,19 @@
 #include <cerrno>
 #include <new>
 
+#include "client/call_log.h"
+
 #define UROCE_EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace uroce::rdmacm {
 
+using client::noted;
+using client::Verb;
+
 /// Sets errno and returns -1, as most functions of this library do on failure.
-inline int fail(int error) {
-  errno = error;
+/// `words`: the reason, for UROCE_LOG.
+inline int fail(int error, const char* words = nullptr) {
+  errno = noted(error, words);
   return -1;
 }
 /// 0, or fail(error).
@@ -20,9 +26,11 @@ inline int result(int error) { return error == 0 ? 0 : fail(error); }
 template <class Result, class F>
 Result guarded(Result failed, F&& f) {
   try {
-    return f();
+    const Result result = f();
+    noted(result == failed ? errno : 0);
+    return result;
   } catch (const std::bad_alloc&) {
-    errno = ENOMEM;
+    errno = noted(ENOMEM);
     return failed;
   }
 }

@@ -245,6 +245,7 @@ using namespace uroce::rdmacm;
 
 UROCE_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, void* context,
                                 rdma_port_space space) {
+  const Verb verb("rdma_create_id");
   return guarded(-1, [&] {
     if (Registry::instance().devices().empty()) return fail(ENODEV);
     const bool datagram = space == RDMA_PS_IPOIB || space == RDMA_PS_UDP;
@@ -257,6 +258,7 @@ UROCE_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, v
 }
 
 UROCE_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
+  const Verb verb("rdma_destroy_id");
   CmId* const destroyed = &as_id(id);
   drop_bindings(*destroyed);  // from here on no event of the id is delivered
   if (id->event != nullptr) rdma_ack_cm_event(id->event);
@@ -270,6 +272,7 @@ UROCE_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
 }
 
 UROCE_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
+  const Verb verb("rdma_bind_addr");
   return guarded(-1, [&] {
     CmId& bound = as_id(id);
     if (bytes_of(address) == 0) return fail(address == nullptr ? EINVAL : EAFNOSUPPORT);
@@ -286,6 +289,7 @@ UROCE_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
 }
 
 UROCE_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* destination, int timeout_ms) {
+  const Verb verb("rdma_resolve_addr");
   return guarded(-1, [&] {
     if (bytes_of(destination) == 0 || (source != nullptr && bytes_of(source) == 0)) return fail(EINVAL);
     if (!in_port_space(destination, id->ps)) return fail(EPROTONOSUPPORT);
@@ -299,6 +303,7 @@ UROCE_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* d
 }
 
 UROCE_EXPORT int rdma_resolve_route(rdma_cm_id* id, int) {
+  const Verb verb("rdma_resolve_route");
   return guarded(-1, [&] {
     CmId& resolved = as_id(id);
     if (resolved.device == nullptr) return fail(EINVAL);
@@ -309,6 +314,7 @@ UROCE_EXPORT int rdma_resolve_route(rdma_cm_id* id, int) {
 }
 
 UROCE_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) {
+  const Verb verb("rdma_listen");
   return guarded(-1, [&] {
     CmId& listener = as_id(id);
     if (listener.bindings.empty()) {
@@ -326,6 +332,7 @@ UROCE_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) {
 }
 
 UROCE_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
+  const Verb verb("rdma_migrate_id");
   return guarded(-1, [&] {
     CmId& moved = as_id(id);
     if (moved.synchronous && channel == nullptr) return fail(EINVAL);
@@ -350,6 +357,7 @@ UROCE_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
 }
 
 UROCE_EXPORT int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, size_t bytes) {
+  const Verb verb("rdma_set_option");
   CmId& changed = as_id(id);
   const auto flag = [&](std::uint32_t bit) {
     int on;

@@ -41,10 +41,12 @@ int join(CmId& id, const sockaddr* address, bool send_only, void* context) {
 using namespace uroce::rdmacm;
 
 UROCE_EXPORT int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* context) {
+  const Verb verb("rdma_join_multicast");
   return guarded(-1, [&] { return result(join(as_id(id), address, false, context)); });
 }
 
 UROCE_EXPORT int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attr, void* context) {
+  const Verb verb("rdma_join_multicast_ex");
   return guarded(-1, [&] {
     if (attr->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return fail(ENOTSUP);
     constexpr std::uint32_t kBoth = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
@@ -55,6 +57,7 @@ UROCE_EXPORT int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex*
 }
 
 UROCE_EXPORT int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) {
+  const Verb verb("rdma_leave_multicast");
   return guarded(-1, [&] {
     const socklen_t bytes = bytes_of(address);
     if (bytes == 0) return fail(EINVAL);

@@ -223,14 +223,17 @@ int to_error(CmId& id) {
 using namespace uroce::rdmacm;
 
 UROCE_EXPORT int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attr, int* mask) {
+  const Verb verb("rdma_init_qp_attr");
   return result(attributes(as_id(id), attr->qp_state, *attr, *mask));
 }
 
 UROCE_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr) {
+  const Verb verb("rdma_create_qp_ex");
   return guarded(-1, [&] { return result(create_qp(as_id(id), *attr)); });
 }
 
 UROCE_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* pd, ibv_qp_init_attr* attr) {
+  const Verb verb("rdma_create_qp");
   return guarded(-1, [&] {
     ibv_qp_init_attr_ex extended{};
     std::memcpy(&extended, attr, sizeof(*attr));  // ibv_qp_init_attr_ex begins with the fields of ibv_qp_init_attr
@@ -249,10 +252,12 @@ UROCE_EXPORT void rdma_destroy_qp(rdma_cm_id* id) {
 }
 
 UROCE_EXPORT int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attr) {
+  const Verb verb("rdma_create_srq_ex");
   return guarded(-1, [&] { return result(create_srq(as_id(id), *attr)); });
 }
 
 UROCE_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* pd, ibv_srq_init_attr* attr) {
+  const Verb verb("rdma_create_srq");
   return guarded(-1, [&] {
     ibv_srq_init_attr_ex extended{};
     std::memcpy(&extended, attr, sizeof(*attr));

@@ -17,7 +17,7 @@ namespace {
 int find_gid(ibv_context* context, std::uint8_t port, const ibv_gid& gid) {
   ibv_port_attr attr{};
   if (const int error = query_port_ex(context, port, &attr, sizeof(attr)); error != 0) {
-    errno = error;
+    errno = noted(error);
     return -1;
   }
   for (int i = 0; i < attr.gid_tbl_len; ++i) {
@@ -95,6 +95,7 @@ using namespace uroce;
 using namespace uroce::verbs;
 
 UROCE_EXPORT ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
+  const Verb verb("ibv_create_ah");
   return guarded<ibv_ah*>(nullptr, [&]() -> ibv_ah* {
     auto ah = std::make_unique<Ah>();
     uroce_create_ah_request request{};
@@ -112,6 +113,7 @@ UROCE_EXPORT ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attr) {
 UROCE_VERSIONS_1_0_AND_1_1(create_ah, ibv_create_ah);
 
 UROCE_EXPORT int destroy_ah(ibv_ah* ah) {
+  const Verb verb("ibv_destroy_ah");
   const int error = session_of(ah->context).release(UROCE_CMD_DESTROY_AH, ah->handle);
   if (error != 0) return failed(error);
   as_pd(ah->pd)->users.fetch_sub(1);
@@ -122,6 +124,7 @@ UROCE_VERSIONS_1_0_AND_1_1(destroy_ah, ibv_destroy_ah);
 
 UROCE_EXPORT int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ibv_wc* wc, ibv_grh* grh,
                                      ibv_ah_attr* attr) {
+  const Verb verb("ibv_init_ah_from_wc");
   *attr = {};
   attr->dlid = wc->slid;
   attr->sl = (wc->sl & UROCE_SL_UDP) != 0 ? 0 : wc->sl;  // the kind of packet is not a priority
@@ -130,7 +133,7 @@ UROCE_EXPORT int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ib
   if ((wc->wc_flags & IBV_WC_GRH) == 0) return 0;
   ibv_gid own{};
   if (!read_network_header(*grh, attr->grh.dgid, own, attr->grh)) {
-    errno = EINVAL;
+    errno = noted(EINVAL);
     return -1;
   }
   const int index = find_gid(context, port, own);
@@ -142,6 +145,7 @@ UROCE_EXPORT int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port, ib
 }
 
 UROCE_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t port) {
+  const Verb verb("ibv_create_ah_from_wc");
   ibv_ah_attr attr;
   return ibv_init_ah_from_wc(pd->context, port, wc, grh, &attr) == 0 ? create_ah(pd, &attr) : nullptr;
 }
@@ -161,11 +165,13 @@ int change_membership(std::uint32_t command, ibv_qp* qp, const ibv_gid& gid, std
 }  // namespace uroce::verbs
 
 UROCE_EXPORT int attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
+  const Verb verb("ibv_attach_mcast");
   return failed(change_membership(UROCE_CMD_ATTACH_MCAST, qp, *gid, lid));
 }
 UROCE_VERSIONS_1_0_AND_1_1(attach_mcast, ibv_attach_mcast);
 
 UROCE_EXPORT int detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t lid) {
+  const Verb verb("ibv_detach_mcast");
   return failed(change_membership(UROCE_CMD_DETACH_MCAST, qp, *gid, lid));
 }
 UROCE_VERSIONS_1_0_AND_1_1(detach_mcast, ibv_detach_mcast);
@@ -173,6 +179,7 @@ UROCE_VERSIONS_1_0_AND_1_1(detach_mcast, ibv_detach_mcast);
 // Waits up to 3 s for the neighbour's answer. Returns a negative errno, as rdma-core does.
 UROCE_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* context, ibv_ah_attr* attr, std::uint8_t* mac,
                                              std::uint16_t* vlan) {
+  const Verb verb("ibv_resolve_eth_l2_from_gid");
   ibv_gid own{};
   if (ibv_query_gid(context, attr->port_num, attr->grh.sgid_index, &own) != 0) return -1;
   uroce_resolve_request request{};

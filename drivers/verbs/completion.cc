@@ -136,7 +136,9 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
 }
 
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
-  if (attr->attr_mask != IBV_CQ_ATTR_MODERATE) return failed(EINVAL);
+  const Verb verb("ibv_modify_cq");
+  if (attr->attr_mask != IBV_CQ_ATTR_MODERATE)
+    return failed(EINVAL, "attr_mask: IBV_CQ_ATTR_MODERATE is the only attribute");
   const uroce_modify_cq_request request{cq->handle, attr->moderate.cq_count, attr->moderate.cq_period, 0};
   return failed(session_of(cq->context).call(UROCE_CMD_MODIFY_CQ, std::as_bytes(std::span(&request, 1)), {}));
 }
@@ -147,6 +149,7 @@ using namespace uroce;
 using namespace uroce::verbs;
 
 UROCE_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  const Verb verb("ibv_create_comp_channel");
   return guarded<ibv_comp_channel*>(nullptr, [&]() -> ibv_comp_channel* {
     auto channel = std::make_unique<Channel>();
     uroce_handle reply{};
@@ -161,11 +164,12 @@ UROCE_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 }
 
 UROCE_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  const Verb verb("ibv_destroy_comp_channel");
   ibv_context* const context = channel->context;
   pthread_mutex_lock(&context->mutex);
   const bool busy = channel->refcnt != 0;
   pthread_mutex_unlock(&context->mutex);
-  if (busy) return failed(EBUSY);
+  if (busy) return failed(EBUSY, "CQs use the channel; destroy those first");
   auto* const destroyed = reinterpret_cast<Channel*>(channel);
   if (const int error = session_of(context).release(UROCE_CMD_DESTROY_CHANNEL, destroyed->handle); error != 0) {
     return failed(error);
@@ -177,8 +181,11 @@ UROCE_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
 
 UROCE_EXPORT ibv_cq* create_cq_1_1(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                                    int comp_vector) {
+  const Verb verb("ibv_create_cq");
   return guarded<ibv_cq*>(nullptr, [&]() -> ibv_cq* {
-    if (cqe < 1 || comp_vector < 0 || comp_vector >= context->num_comp_vectors) return null_with(EINVAL);
+    if (cqe < 1 || comp_vector < 0 || comp_vector >= context->num_comp_vectors) {
+      return null_with(EINVAL, "cqe must be 1 or more, and comp_vector less than the context's num_comp_vectors");
+    }
     uroce_create_cq_request shape{};
     shape.entries = static_cast<std::uint32_t>(cqe);
     return create_cq(context, shape, cq_context, channel);
@@ -187,7 +194,8 @@ UROCE_EXPORT ibv_cq* create_cq_1_1(ibv_context* context, int cqe, void* cq_conte
 UROCE_VERSIONS_1_0_AND_1_1(create_cq_1_1, ibv_create_cq);
 
 UROCE_EXPORT int resize_cq(ibv_cq* cq, int cqe) {
-  if (cqe < 1) return failed(EINVAL);
+  const Verb verb("ibv_resize_cq");
+  if (cqe < 1) return failed(EINVAL, "cqe must be 1 or more");
   client::CompletionQueue& queue = as_cq(cq)->queue;
   if (queue.session().lost()) return failed(lost_error(queue.session()));
   return guarded_errno([&] {
@@ -199,6 +207,7 @@ UROCE_EXPORT int resize_cq(ibv_cq* cq, int cqe) {
 UROCE_VERSIONS_1_0_AND_1_1(resize_cq, ibv_resize_cq);
 
 UROCE_EXPORT int destroy_cq(ibv_cq* cq) {
+  const Verb verb("ibv_destroy_cq");
   Cq* const destroyed = as_cq(cq);
   Context& owner = *as_context(cq->context);
   if (const int error = destroyed->queue.destroy(); error != 0) return failed(error);

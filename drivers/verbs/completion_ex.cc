@@ -83,6 +83,7 @@ std::uint64_t read_wallclock(ibv_cq_ex* cq) {
 }  // namespace
 
 ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
+  const Verb verb("ibv_create_cq_ex");
   return guarded<ibv_cq_ex*>(nullptr, [&]() -> ibv_cq_ex* {
     if ((attr->wc_flags & ~kWcFlags) != 0) return null_with(EOPNOTSUPP);
     if ((attr->comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD}) != 0) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "client/call_log.h"
 #include "client/run_dir.h"
 #include "device.h"
 #include "export.h"
@@ -15,6 +16,8 @@
 
 namespace uroce::verbs {
 namespace {
+
+[[gnu::constructor]] void start_log() { client::call_log::start("libibverbs", true); }
 
 // "0001:0203:0405:0607", the format of sysfs; 0 for any other text.
 __be64 parse_guid(const std::string& text) {
@@ -60,6 +63,7 @@ using namespace uroce;
 using namespace uroce::verbs;
 
 UROCE_EXPORT ibv_device** get_device_list_1_1(int* num) {
+  const Verb verb("ibv_get_device_list");
   if (num != nullptr) *num = 0;
   return guarded<ibv_device**>(nullptr, [&]() -> ibv_device** {
     int error = 0;
@@ -96,6 +100,7 @@ UROCE_VERSIONS_1_0_AND_1_1(get_device_guid, ibv_get_device_guid);
 UROCE_EXPORT int ibv_get_device_index(ibv_device* device) { return reinterpret_cast<Device*>(device)->index; }
 
 UROCE_EXPORT ibv_context* open_device(ibv_device* device) {
+  const Verb verb("ibv_open_device");
   return guarded<ibv_context*>(nullptr, [&]() -> ibv_context* {
     auto opened = std::make_unique<Context>();
     const int error = client::Session::open(client::socket_path(device->name), opened->session);
@@ -117,6 +122,7 @@ UROCE_EXPORT ibv_context* open_device(ibv_device* device) {
 UROCE_VERSIONS_1_0_AND_1_1(open_device, ibv_open_device);
 
 UROCE_EXPORT int close_device(ibv_context* context) {
+  const Verb verb("ibv_close_device");
   Context* const closed = as_context(context);
   auto* const device = reinterpret_cast<Device*>(context->device);
   pthread_mutex_destroy(&context->mutex);

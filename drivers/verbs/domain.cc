@@ -10,6 +10,7 @@
 namespace uroce::verbs {
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
+  const Verb verb("ibv_alloc_td");
   return guarded<ibv_td*>(nullptr, [&]() -> ibv_td* {
     if (attr->comp_mask != 0) return null_with(EOPNOTSUPP);
     auto td = std::make_unique<Td>();
@@ -19,13 +20,15 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
 }
 
 int dealloc_td(ibv_td* td) {
+  const Verb verb("ibv_dealloc_td");
   auto* const freed = reinterpret_cast<Td*>(td);
-  if (freed->users.load() != 0) return failed(EBUSY);
+  if (freed->users.load() != 0) return failed(EBUSY, "objects of this domain still exist");
   delete freed;
   return 0;
 }
 
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
+  const Verb verb("ibv_alloc_parent_domain");
   return guarded<ibv_pd*>(nullptr, [&]() -> ibv_pd* {
     // Drivers decide for which memory they call the allocator. This one never does: queues are in memory that the
     // daemon shares.
@@ -51,6 +54,7 @@ using namespace uroce;
 using namespace uroce::verbs;
 
 UROCE_EXPORT ibv_pd* alloc_pd(ibv_context* context) {
+  const Verb verb("ibv_alloc_pd");
   return guarded<ibv_pd*>(nullptr, [&]() -> ibv_pd* {
     auto pd = std::make_unique<Pd>();
     uroce_handle reply{};
@@ -64,8 +68,9 @@ UROCE_EXPORT ibv_pd* alloc_pd(ibv_context* context) {
 UROCE_VERSIONS_1_0_AND_1_1(alloc_pd, ibv_alloc_pd);
 
 UROCE_EXPORT int dealloc_pd(ibv_pd* pd) {
+  const Verb verb("ibv_dealloc_pd");
   Pd* const freed = as_pd(pd);
-  if (freed->children.load() != 0) return failed(EBUSY);
+  if (freed->children.load() != 0) return failed(EBUSY, "parent domains of this PD still exist");
   if (freed->parent != nullptr) {
     if (freed->users.load() != 0) return failed(EBUSY);
     freed->parent->children.fetch_sub(1);

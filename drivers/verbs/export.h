@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <new>
 
+#include "client/call_log.h"
+
 #define UROCE_EXPORT extern "C" __attribute__((visibility("default")))
 #define UROCE_DEFAULT_VERSION(function, name, node) __asm__(".symver " #function "," #name "@@" node)
 #define UROCE_COMPAT_VERSION(function, name, node) __asm__(".symver " #function "," #name "@" node)
@@ -18,13 +20,18 @@
 
 namespace uroce::verbs {
 
+using client::noted;
+using client::Verb;
+
 /// Calls f(). std::bad_alloc becomes ENOMEM: no exception may reach a C caller.
 template <class Result, class F>
 Result guarded(Result failed, F&& f) {
   try {
-    return f();
+    const Result result = f();
+    noted(result == failed ? errno : 0);
+    return result;
   } catch (const std::bad_alloc&) {
-    errno = ENOMEM;
+    errno = noted(ENOMEM);
     return failed;
   }
 }
@@ -32,19 +39,19 @@ Result guarded(Result failed, F&& f) {
 template <class F>
 int guarded_errno(F&& f) {
   try {
-    return f();
+    return noted(f());
   } catch (const std::bad_alloc&) {
-    return ENOMEM;
+    return noted(ENOMEM);
   }
 }
 
-/// For functions that both return an errno and set it.
-inline int failed(int error) {
+/// For functions that both return an errno and set it. `words`: the reason, for UROCE_LOG.
+inline int failed(int error, const char* words = nullptr) {
   if (error != 0) errno = error;
-  return error;
+  return noted(error, words);
 }
-inline std::nullptr_t null_with(int error) {
-  errno = error;
+inline std::nullptr_t null_with(int error, const char* words = nullptr) {
+  errno = noted(error, words);
   return nullptr;
 }
 

@@ -33,6 +33,7 @@ bool has_points(Counters* counters) {
 }  // namespace
 
 ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
+  const Verb verb("ibv_create_flow");
   return guarded<ibv_flow*>(nullptr, [&]() -> ibv_flow* {
     if (const int error = check(*qp, *attr); error != 0) return null_with(error);
     auto flow = std::make_unique<Flow>();
@@ -57,9 +58,10 @@ ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attr) {
 }
 
 int destroy_flow(ibv_flow* flow) {
+  const Verb verb("ibv_destroy_flow");
   auto* const destroyed = reinterpret_cast<Flow*>(flow);
   const int error = session_of(flow->context).release(UROCE_CMD_DESTROY_FLOW, flow->handle);
-  if (error != 0) return error;
+  if (error != 0) return noted(error);
   count_flow(destroyed->counters, -1);
   delete destroyed;
   return 0;

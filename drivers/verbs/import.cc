@@ -13,6 +13,7 @@ using namespace uroce::verbs;
 
 // The descriptor does not identify its daemon, so all are tried.
 UROCE_EXPORT ibv_context* ibv_import_device(int fd) {
+  const Verb verb("ibv_import_device");
   return guarded<ibv_context*>(nullptr, [&]() -> ibv_context* {
     int count = 0;
     ibv_device** const list = ibv_get_device_list(&count);
@@ -35,6 +36,7 @@ UROCE_EXPORT ibv_context* ibv_import_device(int fd) {
 }
 
 UROCE_EXPORT ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
+  const Verb verb("ibv_import_pd");
   return guarded<ibv_pd*>(nullptr, [&]() -> ibv_pd* {
     auto pd = std::make_unique<Pd>();
     const uroce_handle request{handle, 0};
@@ -50,6 +52,7 @@ UROCE_EXPORT ibv_pd* ibv_import_pd(ibv_context* context, std::uint32_t handle) {
 UROCE_EXPORT void ibv_unimport_pd(ibv_pd* pd) { ibv_dealloc_pd(pd); }
 
 UROCE_EXPORT ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
+  const Verb verb("ibv_import_mr");
   return guarded<ibv_mr*>(nullptr, [&]() -> ibv_mr* {
     auto mr = std::make_unique<Mr>();
     const uroce_import_mr_request request{pd->handle, handle};
@@ -66,6 +69,7 @@ UROCE_EXPORT ibv_mr* ibv_import_mr(ibv_pd* pd, std::uint32_t handle) {
 UROCE_EXPORT void ibv_unimport_mr(ibv_mr* mr) { ibv_dereg_mr(mr); }
 
 UROCE_EXPORT ibv_dm* ibv_import_dm(ibv_context* context, std::uint32_t handle) {
+  const Verb verb("ibv_import_dm");
   return import_dm(context, handle);
 }
 

@@ -113,28 +113,31 @@ int populate(std::uint64_t begin, std::uint32_t length, bool write) {
 }  // namespace
 
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count) {
+  const Verb verb("ibv_advise_mr");
   constexpr auto kNoFault = static_cast<ibv_advise_mr_advice>(2);  // IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT
   if (advice != IBV_ADVISE_MR_ADVICE_PREFETCH && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE &&
       advice != kNoFault) {
-    return EOPNOTSUPP;
+    return noted(EOPNOTSUPP);
   }
-  if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0 || list == nullptr) return EINVAL;
+  if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0 || list == nullptr)
+    return noted(EINVAL);
   const bool write = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   Context& owner = *as_context(pd->context);
   std::uint64_t first = 0;
   for (const ibv_sge& sge : std::span(list, count)) {
-    if (const int error = find_advised(owner, pd, sge, write, first); error != 0) return error;
+    if (const int error = find_advised(owner, pd, sge, write, first); error != 0) return noted(error);
   }
   if (advice == kNoFault) return 0;
   for (const ibv_sge& sge : std::span(list, count)) {
     int error = find_advised(owner, pd, sge, write, first);
     if (error == 0) error = populate(first, sge.length, write);
-    if (error != 0) return error;
+    if (error != 0) return noted(error);
   }
   return 0;
 }
 
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
+  const Verb verb("ibv_alloc_null_mr");
   return guarded<ibv_mr*>(nullptr, [&]() -> ibv_mr* {
     auto mr = std::make_unique<Mr>();
     const uroce_handle request{pd->handle, 0};
@@ -147,6 +150,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
 }
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr) {
+  const Verb verb("ibv_alloc_dm");
   return guarded<ibv_dm*>(nullptr, [&]() -> ibv_dm* {
     if (attr->comp_mask != 0) return null_with(EOPNOTSUPP);
     ibv_device_attr_ex device{};
@@ -188,6 +192,7 @@ ibv_dm* import_dm(ibv_context* context, std::uint32_t handle) {
 }
 
 int free_dm(ibv_dm* dm) {
+  const Verb verb("ibv_free_dm");
   auto* const freed = reinterpret_cast<Dm*>(dm);
   if (freed->users.load() != 0) return failed(EBUSY);
   if (!freed->imported) {
@@ -200,6 +205,7 @@ int free_dm(ibv_dm* dm) {
 }
 
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* ibv, std::uint64_t offset, std::size_t length, unsigned access) {
+  const Verb verb("ibv_reg_dm_mr");
   return guarded<ibv_mr*>(nullptr, [&]() -> ibv_mr* {
     Dm& dm = *reinterpret_cast<Dm*>(ibv);
     access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
@@ -227,6 +233,7 @@ using namespace uroce::verbs;
 // EOPNOTSUPP.
 UROCE_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
                                        int fd, int flags) {
+  const Verb verb("ibv_reg_dmabuf_mr");
   return guarded<ibv_mr*>(nullptr, [&]() -> ibv_mr* {
     const unsigned access = static_cast<unsigned>(flags) & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
     if (const int error = check_access(access); error != 0) return null_with(error);

@@ -239,6 +239,7 @@ using namespace uroce;
 using namespace uroce::verbs;
 
 UROCE_EXPORT ibv_mr* reg_mr_1_1(ibv_pd* pd, void* addr, std::size_t length, int access) {
+  const Verb verb("ibv_reg_mr");
   return guarded<ibv_mr*>(nullptr, [&] {
     return reg_mr(pd, addr, length, reinterpret_cast<std::uintptr_t>(addr), static_cast<unsigned>(access));
   });
@@ -246,15 +247,18 @@ UROCE_EXPORT ibv_mr* reg_mr_1_1(ibv_pd* pd, void* addr, std::size_t length, int 
 UROCE_VERSIONS_1_0_AND_1_1(reg_mr_1_1, ibv_reg_mr);
 
 UROCE_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, int access) {
+  const Verb verb("ibv_reg_mr_iova");
   return guarded<ibv_mr*>(nullptr, [&] { return reg_mr(pd, addr, length, iova, static_cast<unsigned>(access)); });
 }
 
 UROCE_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova,
                                       unsigned access) {
+  const Verb verb("ibv_reg_mr_iova2");
   return guarded<ibv_mr*>(nullptr, [&] { return reg_mr(pd, addr, length, iova, access); });
 }
 
 UROCE_EXPORT int dereg_mr(ibv_mr* mr) {
+  const Verb verb("ibv_dereg_mr");
   auto* const freed = reinterpret_cast<Mr*>(mr);
   client::Session& session = session_of(mr->context);
   if (!freed->imported) {
@@ -273,16 +277,17 @@ UROCE_EXPORT int dereg_mr(ibv_mr* mr) {
 UROCE_VERSIONS_1_0_AND_1_1(dereg_mr, ibv_dereg_mr);
 
 UROCE_EXPORT int ibv_rereg_mr(ibv_mr* mr, int flags, ibv_pd* pd, void* addr, std::size_t length, int access) {
+  const Verb verb("ibv_rereg_mr");
   const unsigned wanted = static_cast<unsigned>(access) & ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
   Mr& changed = *reinterpret_cast<Mr*>(mr);
   int error = check_rereg_input(changed, flags, addr, length, wanted);
   if (error != 0) {
-    errno = error;
+    errno = noted(error);
     return IBV_REREG_MR_ERR_INPUT;
   }
   error = check_rereg(changed, flags, pd, addr, length, wanted);
   if (error == 0) error = guarded_errno([&] { return rereg(changed, flags, pd, addr, length, wanted); });
   if (error == 0) return 0;
-  errno = error;
+  errno = noted(error);
   return IBV_REREG_MR_ERR_CMD;  // the region has not changed
 }

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <mutex>
 
+#include "client/call_log.h"
 #include "domain.h"
 #include "objects.h"
 #include "post.h"
@@ -131,6 +132,32 @@ int write_entry(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw, uroce_sq_e
   return packets_fit(qp, entry) ? 0 : EINVAL;
 }
 
+// For UROCE_LOG.
+[[gnu::cold]] void report_send(Qp& qp, const ibv_send_wr* wr, int error) {
+  if (!client::call_log::on()) return;
+  const uroce_create_qp_response& made = qp.queue.made();
+  if (state_of(qp.qp) < IBV_QPS_RTS) {
+    client::call_log::set_reason(error, "QP 0x%06x is not in RTS yet, or has no send queue", qp.qp.qp_num);
+  } else if (wr != nullptr && error != EIO && error != ENODEV) {
+    client::call_log::set_reason(
+        error,
+        "QP 0x%06x, wr_id %llu: opcode %u, num_sge %d (at most %u), send_flags 0x%x, inline "
+        "data at most %u bytes; a datagram fits into one packet",
+        qp.qp.qp_num, static_cast<unsigned long long>(wr->wr_id), static_cast<unsigned>(wr->opcode), wr->num_sge,
+        made.max_send_sge, wr->send_flags, made.max_inline);
+  }
+  client::call_log::failed_post("ibv_post_send", error);
+}
+
+[[gnu::cold]] void report_receive(const ibv_recv_wr* wr, std::uint32_t max_sge, int error) {
+  if (!client::call_log::on()) return;
+  if (error == EINVAL && wr != nullptr) {
+    client::call_log::set_reason(error, "wr_id %llu: num_sge %d (at most %u), or the queue takes no receives now",
+                                 static_cast<unsigned long long>(wr->wr_id), wr->num_sge, max_sge);
+  }
+  client::call_log::failed_post("ibv_post_recv", error);
+}
+
 int post_chain(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr, bool by_bind_mw) {
   Qp& qp = *as_qp(ibv);
   int error = 0;
@@ -141,6 +168,7 @@ int post_chain(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr, bool by_bind_
   }
   if (error != 0) {
     *bad_wr = wr;
+    report_send(qp, wr, error);
     return error;
   }
   const std::lock_guard lock(qp.queue.sq_lock);
@@ -150,6 +178,7 @@ int post_chain(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr, bool by_bind_
     error = entry != nullptr ? write_entry(qp, *wr, by_bind_mw, *entry) : ENOMEM;
     if (error != 0) {
       *bad_wr = wr;
+      report_send(qp, wr, error);
       break;
     }
     qp.queue.commit_send();
@@ -183,6 +212,7 @@ int post_receives(client::QueuePair& queue, bool ready, ibv_recv_wr* wr, ibv_rec
   }
   if (error != 0) {
     *bad_wr = wr;
+    report_receive(wr, made.max_recv_sge, error);
     return error;
   }
   const std::lock_guard lock(queue.rq_lock);
@@ -191,6 +221,7 @@ int post_receives(client::QueuePair& queue, bool ready, ibv_recv_wr* wr, ibv_rec
     error = entry == nullptr ? ENOMEM : too_many(*wr, made.max_recv_sge) ? EINVAL : 0;
     if (error != 0) {
       *bad_wr = wr;
+      report_receive(wr, made.max_recv_sge, error);
       break;
     }
     write_receive(*wr, *entry);
@@ -270,6 +301,7 @@ int post_srq_recv(ibv_srq* ibv, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
     error = entry == nullptr ? ENOMEM : too_many(*wr, srq.made().max_sge) ? EINVAL : 0;
     if (error != 0) {
       *bad_wr = wr;
+      report_receive(wr, srq.made().max_sge, error);
       break;
     }
     write_receive(*wr, *entry);

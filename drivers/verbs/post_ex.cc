@@ -5,6 +5,7 @@
 #include <cstring>
 #include <new>
 
+#include "client/call_log.h"
 #include "objects.h"
 #include "post.h"
 #include "window.h"
@@ -211,6 +212,7 @@ int wr_complete(ibv_qp_ex* ex) {
   Qp& qp = of(ex);
   const int error = qp.build_error;
   if (error != 0) {
+    client::call_log::failed_post("ibv_wr_complete", error);
     discard(qp);
   } else if (qp.building != nullptr) {
     qp.queue.ring_doorbell();

@@ -91,10 +91,11 @@ int ask_device(ibv_context* context, uroce_device_response& reply) {
 }
 
 int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, std::size_t bytes) {
-  if (port != 1) return EINVAL;
+  const Verb verb("ibv_query_port");
+  if (port != 1) return noted(EINVAL, "the device has one port, with number 1");
   uroce_port_response in{};
   const int error = session_of(context).call(UROCE_CMD_QUERY_PORT, {}, std::as_writable_bytes(std::span(&in, 1)));
-  if (error != 0) return error;
+  if (error != 0) return noted(error);
   ibv_port_attr out{};
   out.state = static_cast<ibv_port_state>(in.state);
   out.max_mtu = static_cast<ibv_mtu>(in.max_mtu);
@@ -119,10 +120,11 @@ int query_port_ex(ibv_context* context, std::uint8_t port, ibv_port_attr* attr, 
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
                     std::size_t bytes) {
-  if (input != nullptr && input->comp_mask != 0) return EINVAL;
-  if (bytes < sizeof(attr->orig_attr)) return EINVAL;
+  const Verb verb("ibv_query_device_ex");
+  if (input != nullptr && input->comp_mask != 0) return noted(EINVAL);
+  if (bytes < sizeof(attr->orig_attr)) return noted(EINVAL);
   uroce_device_response in{};
-  if (const int error = ask_device(context, in); error != 0) return error;
+  if (const int error = ask_device(context, in); error != 0) return noted(error);
   ibv_device_attr_ex out{};
   fill(in, out.orig_attr);
   out.odp_caps.general_caps = in.odp_general_caps;
@@ -144,7 +146,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_rt_values(ibv_context*, ibv_values_ex* values) {
-  if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EOPNOTSUPP;
+  const Verb verb("ibv_query_rt_values");
+  if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return noted(EOPNOTSUPP);
   clock_gettime(CLOCK_MONOTONIC, &values->raw_clock);
   return 0;
 }
@@ -155,6 +158,7 @@ using namespace uroce;
 using namespace uroce::verbs;
 
 UROCE_EXPORT int query_device(ibv_context* context, ibv_device_attr* attr) {
+  const Verb verb("ibv_query_device");
   uroce_device_response in{};
   if (const int error = ask_device(context, in); error != 0) return failed(error);
   fill(in, *attr);
@@ -163,6 +167,7 @@ UROCE_EXPORT int query_device(ibv_context* context, ibv_device_attr* attr) {
 UROCE_VERSIONS_1_0_AND_1_1(query_device, ibv_query_device);
 
 UROCE_EXPORT int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
+  const Verb verb("ibv_query_port");
   // Callers of this symbol version may pass the struct without port_cap_flags2.
   constexpr std::size_t kOldBytes = offsetof(ibv_port_attr, port_cap_flags2);
   static_assert(kOldBytes == 48);
@@ -171,9 +176,10 @@ UROCE_EXPORT int query_port(ibv_context* context, std::uint8_t port, ibv_port_at
 UROCE_VERSIONS_1_0_AND_1_1(query_port, ibv_query_port);
 
 UROCE_EXPORT int query_gid(ibv_context* context, std::uint8_t port, int index, ibv_gid* gid) {
+  const Verb verb("ibv_query_gid");
   uroce_gid_response in{};
   if (const int error = ask_gid(context, port, static_cast<std::uint32_t>(index), in); error != 0) {
-    errno = error;
+    errno = noted(error);
     return -1;
   }
   std::memcpy(gid->raw, in.gid, sizeof(gid->raw));
@@ -183,10 +189,11 @@ UROCE_VERSIONS_1_0_AND_1_1(query_gid, ibv_query_gid);
 
 UROCE_EXPORT int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std::uint32_t index,
                                    ibv_gid_entry* out, std::uint32_t flags, std::size_t entry_size) {
-  if (flags != 0) return EOPNOTSUPP;
+  const Verb verb("_ibv_query_gid_ex");
+  if (flags != 0) return noted(EOPNOTSUPP);
   uroce_gid_response in{};
-  if (const int error = ask_gid(context, port, index, in); error != 0) return error;
-  if (empty(in)) return ENODATA;
+  if (const int error = ask_gid(context, port, index, in); error != 0) return noted(error);
+  if (empty(in)) return noted(ENODATA, "the table has no GID at this index");
   const ibv_gid_entry entry = to_entry(in, index);
   std::memset(out, 0, entry_size);
   std::memcpy(out, &entry, std::min(entry_size, sizeof(entry)));
@@ -195,6 +202,7 @@ UROCE_EXPORT int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port, std
 
 UROCE_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t most,
                                           std::uint32_t flags, std::size_t entry_size) {
+  const Verb verb("_ibv_query_gid_table");
   if (flags != 0) return -EOPNOTSUPP;
   if (entry_size == 0) return -EINVAL;
   ibv_port_attr port{};
@@ -216,9 +224,10 @@ UROCE_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* e
 
 /// A private interface of rdma-core; `type` is enum ibv_gid_type_sysfs: 0 IB or RoCE v1, 1 RoCE v2.
 UROCE_EXPORT int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int* type) {
+  const Verb verb("ibv_query_gid_type");
   uroce_gid_response in{};
   if (const int error = ask_gid(context, port, index, in); error != 0) {
-    errno = error;
+    errno = noted(error);
     return -1;
   }
   *type = in.type == 1 ? 1 : 0;
@@ -227,8 +236,9 @@ UROCE_EXPORT int ibv_query_gid_type(ibv_context* context, std::uint8_t port, uns
 
 // The only P_Key is the default one with full membership, as on every RoCE port.
 UROCE_EXPORT int query_pkey(ibv_context*, std::uint8_t port, int index, __be16* pkey) {
+  const Verb verb("ibv_query_pkey");
   if (port != 1 || index != 0) {
-    errno = EINVAL;
+    errno = noted(EINVAL, "the device has port 1 only, with one P_Key at index 0");
     return -1;
   }
   *pkey = 0xffff;
@@ -237,8 +247,9 @@ UROCE_EXPORT int query_pkey(ibv_context*, std::uint8_t port, int index, __be16* 
 UROCE_VERSIONS_1_0_AND_1_1(query_pkey, ibv_query_pkey);
 
 UROCE_EXPORT int ibv_get_pkey_index(ibv_context*, std::uint8_t port, __be16 pkey) {
+  const Verb verb("ibv_get_pkey_index");
   // The top bit of a P_Key is the membership, which is not compared.
   if (port == 1 && (pkey & htobe16(0x7fff)) == htobe16(0x7fff)) return 0;
-  errno = EINVAL;
+  errno = noted(EINVAL);
   return -1;
 }

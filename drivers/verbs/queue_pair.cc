@@ -200,7 +200,10 @@ int ask_frames(ibv_context* context, const ibv_qp_init_attr_ex& attr, Qp& qp) {
 // Fields of `attr` after sq_sig_all are valid only if comp_mask has their bit.
 Qp* create(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
   Context& owner = *as_context(context);
-  if (const int error = check(pd, attr); error != 0) return null_with(error);
+  if (const int error = check(pd, attr); error != 0) {
+    return null_with(error, error == EINVAL ? "the PD, a CQ or the XRC domain is NULL"
+                                            : "qp_type: there are RC, UC, UD, XRC_SEND, XRC_RECV and RAW_PACKET");
+  }
   auto qp = std::make_unique<Qp>();
   if (attr.qp_type == IBV_QPT_RAW_PACKET) {
     if (const int error = ask_frames(context, attr, *qp); error != 0) return null_with(error);
@@ -232,8 +235,11 @@ Qp* create(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr_ex& attr) {
 }  // namespace
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  const Verb verb("ibv_create_qp_ex");
   return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {
-    if (const int error = check_extended(*attr); error != 0) return null_with(error);
+    if (const int error = check_extended(*attr); error != 0) {
+      return null_with(error, "comp_mask, create_flags or max_tso_header asks for what this QP type does not have");
+    }
     if ((attr->comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0) attr->xrcd = nullptr;
     ibv_pd* const pd = (attr->comp_mask & IBV_QP_INIT_ATTR_PD) != 0 ? attr->pd : nullptr;
     const bool rss = (attr->comp_mask & (IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH)) != 0;
@@ -252,9 +258,10 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
 
 // typical_pkt_sz is a hint for devices that limit packets per second; this one limits bytes.
 int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
-  if (attr->comp_mask != 0) return EINVAL;
-  if (as_qp(qp)->table != nullptr) return EOPNOTSUPP;
-  if (attr->rate_limit == 0 && (attr->max_burst_sz != 0 || attr->typical_pkt_sz != 0)) return EINVAL;
+  const Verb verb("ibv_modify_qp_rate_limit");
+  if (attr->comp_mask != 0) return noted(EINVAL);
+  if (as_qp(qp)->table != nullptr) return noted(EOPNOTSUPP);
+  if (attr->rate_limit == 0 && (attr->max_burst_sz != 0 || attr->typical_pkt_sz != 0)) return noted(EINVAL);
   uroce_modify_qp_request request{};
   request.handle = qp->handle;
   request.mask = IBV_QP_RATE_LIMIT;
@@ -264,6 +271,7 @@ int modify_qp_rate_limit(ibv_qp* qp, ibv_qp_rate_limit_attr* attr) {
 }
 
 ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
+  const Verb verb("ibv_open_qp");
   return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {
     constexpr std::uint32_t kNeeded = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
     if ((attr->comp_mask & ~(kNeeded | IBV_QP_OPEN_ATTR_CONTEXT)) != 0) return null_with(EOPNOTSUPP);
@@ -293,6 +301,7 @@ using namespace uroce;
 using namespace uroce::verbs;
 
 UROCE_EXPORT ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  const Verb verb("ibv_create_qp");
   return guarded<ibv_qp*>(nullptr, [&]() -> ibv_qp* {
     ibv_qp_init_attr_ex extended{};
     std::memcpy(static_cast<void*>(&extended), attr, sizeof(*attr));
@@ -308,6 +317,7 @@ UROCE_VERSIONS_1_0_AND_1_1(create_qp, ibv_create_qp);
 UROCE_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) { return as_qp(qp)->extended ? &as_qp(qp)->ex : nullptr; }
 
 UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  const Verb verb("ibv_modify_qp");
   Qp& modified = *as_qp(qp);
   if (modified.table != nullptr) return failed(EOPNOTSUPP);  // the states are those of its work queues
   uroce_modify_qp_request request{};
@@ -330,6 +340,7 @@ UROCE_EXPORT int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
 UROCE_VERSIONS_1_0_AND_1_1(modify_qp, ibv_modify_qp);
 
 UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_attr* init) {
+  const Verb verb("ibv_query_qp");
   const Qp& object = *as_qp(qp);
   if (object.table != nullptr) return failed(EOPNOTSUPP);
   const uroce_handle request{qp->handle, 0};
@@ -355,6 +366,7 @@ UROCE_EXPORT int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask, ibv_qp_init_a
 UROCE_VERSIONS_1_0_AND_1_1(query_qp, ibv_query_qp);
 
 UROCE_EXPORT int destroy_qp(ibv_qp* qp) {
+  const Verb verb("ibv_destroy_qp");
   Qp* const destroyed = as_qp(qp);
   Context& owner = *as_context(qp->context);
   if (const int error = destroyed->queue.destroy(); error != 0) return failed(error);

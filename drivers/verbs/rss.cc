@@ -37,6 +37,7 @@ uroce_create_rss_request to_request(const IndirectionTable& table, const ibv_rx_
 }  // namespace
 
 ibv_rwq_ind_table* create_rwq_ind_table(ibv_context* context, ibv_rwq_ind_table_init_attr* attr) {
+  const Verb verb("ibv_create_rwq_ind_table");
   return guarded<ibv_rwq_ind_table*>(nullptr, [&]() -> ibv_rwq_ind_table* {
     if (attr->comp_mask != 0 || attr->log_ind_tbl_size >= 32 || attr->ind_tbl == nullptr) return null_with(EINVAL);
     const std::uint32_t count = 1u << attr->log_ind_tbl_size;
@@ -56,8 +57,9 @@ ibv_rwq_ind_table* create_rwq_ind_table(ibv_context* context, ibv_rwq_ind_table_
 }
 
 int destroy_rwq_ind_table(ibv_rwq_ind_table* table) {
+  const Verb verb("ibv_destroy_rwq_ind_table");
   auto* const destroyed = reinterpret_cast<IndirectionTable*>(table);
-  if (destroyed->users.load() != 0) return EBUSY;
+  if (destroyed->users.load() != 0) return noted(EBUSY);
   for (Wq* const wq : destroyed->wqs) wq->users.fetch_sub(1);
   delete destroyed;
   return 0;

@@ -44,6 +44,7 @@ ibv_srq* make(ibv_context* context, ibv_pd* pd, uroce_create_srq_request request
 }  // namespace
 
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
+  const Verb verb("ibv_create_srq_ex");
   return guarded<ibv_srq*>(nullptr, [&]() -> ibv_srq* {
     constexpr std::uint32_t kXrc = IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
     constexpr std::uint32_t kKnown = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | kXrc;
@@ -65,11 +66,13 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
 }
 
 int get_srq_num(ibv_srq* srq, std::uint32_t* number) {
+  const Verb verb("ibv_get_srq_num");
   *number = as_srq(srq)->queue.made().srqn;
   return 0;
 }
 
 ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
+  const Verb verb("ibv_open_xrcd");
   return guarded<ibv_xrcd*>(nullptr, [&]() -> ibv_xrcd* {
     constexpr std::uint32_t kNeeded = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     if ((attr->comp_mask & kNeeded) != kNeeded) return null_with(EINVAL);
@@ -89,6 +92,7 @@ ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
 }
 
 int close_xrcd(ibv_xrcd* xrcd) {
+  const Verb verb("ibv_close_xrcd");
   auto* const closed = reinterpret_cast<Xrcd*>(xrcd);
   const int error = session_of(xrcd->context).release(UROCE_CMD_CLOSE_XRCD, closed->handle);
   if (error == 0) delete closed;
@@ -101,11 +105,13 @@ using namespace uroce;
 using namespace uroce::verbs;
 
 UROCE_EXPORT ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+  const Verb verb("ibv_create_srq");
   return guarded<ibv_srq*>(nullptr, [&] { return make(pd->context, pd, {}, attr->attr, attr->srq_context); });
 }
 UROCE_VERSIONS_1_0_AND_1_1(create_srq, ibv_create_srq);
 
 UROCE_EXPORT int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
+  const Verb verb("ibv_modify_srq");
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return failed(EINVAL);
   uroce_modify_srq_request request{};
   request.mask = static_cast<std::uint32_t>(mask);
@@ -116,6 +122,7 @@ UROCE_EXPORT int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
 UROCE_VERSIONS_1_0_AND_1_1(modify_srq, ibv_modify_srq);
 
 UROCE_EXPORT int query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
+  const Verb verb("ibv_query_srq");
   uroce_query_srq_response reply{};
   if (const int error = as_srq(srq)->queue.query(reply); error != 0) return failed(error);
   *attr = {reply.max_wr, reply.max_sge, reply.limit};
@@ -124,6 +131,7 @@ UROCE_EXPORT int query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
 UROCE_VERSIONS_1_0_AND_1_1(query_srq, ibv_query_srq);
 
 UROCE_EXPORT int destroy_srq(ibv_srq* srq) {
+  const Verb verb("ibv_destroy_srq");
   Srq* const destroyed = as_srq(srq);
   Context& owner = *as_context(srq->context);
   if (const int error = destroyed->queue.destroy(); error != 0) return failed(error);

@@ -8,6 +8,7 @@
 namespace uroce::verbs {
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  const Verb verb("ibv_alloc_mw");
   return guarded<ibv_mw*>(nullptr, [&]() -> ibv_mw* {
     if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return null_with(EINVAL);
     auto mw = std::make_unique<Mw>();
@@ -23,6 +24,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* mw) {
+  const Verb verb("ibv_dealloc_mw");
   const int error = session_of(mw->context).release(UROCE_CMD_DEALLOC_MW, mw->handle);
   if (error != 0) return failed(error);
   as_pd(mw->pd)->users.fetch_sub(1);

@@ -53,6 +53,7 @@ ibv_qp_state to_qp_state(ibv_wq_state state) {
 // The inline function in infiniband/verbs.h initializes mutex and condition afterwards. No events occur before the
 // work queue is ready.
 ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
+  const Verb verb("ibv_create_wq");
   return guarded<ibv_wq*>(nullptr, [&]() -> ibv_wq* {
     if (const int error = check(*attr); error != 0) return null_with(error);
     Context& owner = *as_context(context);
@@ -86,13 +87,14 @@ ibv_wq* create_wq(ibv_context* context, ibv_wq_init_attr* attr) {
 }
 
 int modify_wq(ibv_wq* wq, ibv_wq_attr* attr) {
+  const Verb verb("ibv_modify_wq");
   constexpr std::uint32_t kKnown = IBV_WQ_ATTR_STATE | IBV_WQ_ATTR_CURR_STATE | IBV_WQ_ATTR_FLAGS;
-  if ((attr->attr_mask & ~kKnown) != 0) return EINVAL;
-  if ((attr->attr_mask & IBV_WQ_ATTR_CURR_STATE) != 0 && attr->curr_wq_state != wq->state) return EINVAL;
-  if ((attr->attr_mask & IBV_WQ_ATTR_FLAGS) != 0 && attr->flags_mask != 0) return EOPNOTSUPP;
+  if ((attr->attr_mask & ~kKnown) != 0) return noted(EINVAL);
+  if ((attr->attr_mask & IBV_WQ_ATTR_CURR_STATE) != 0 && attr->curr_wq_state != wq->state) return noted(EINVAL);
+  if ((attr->attr_mask & IBV_WQ_ATTR_FLAGS) != 0 && attr->flags_mask != 0) return noted(EOPNOTSUPP);
   if ((attr->attr_mask & IBV_WQ_ATTR_STATE) == 0) return 0;
   if (attr->wq_state < IBV_WQS_RESET || attr->wq_state > IBV_WQS_ERR || !is_transition(wq->state, attr->wq_state)) {
-    return EINVAL;
+    return noted(EINVAL);
   }
   if (wq->state == attr->wq_state) return 0;
   Wq& modified = *as_wq(wq);
@@ -101,17 +103,18 @@ int modify_wq(ibv_wq* wq, ibv_wq_attr* attr) {
   request.mask = IBV_QP_STATE;
   request.attr.state = to_qp_state(attr->wq_state);
   const int error = modified.queue.session().call(UROCE_CMD_MODIFY_QP, std::as_bytes(std::span(&request, 1)), {});
-  if (error != 0) return error;
+  if (error != 0) return noted(error);
   if (attr->wq_state == IBV_WQS_RESET) modified.queue.reset();
   std::atomic_ref(wq->state).store(attr->wq_state, std::memory_order_relaxed);
   return 0;
 }
 
 int destroy_wq(ibv_wq* wq) {
+  const Verb verb("ibv_destroy_wq");
   Wq* const destroyed = as_wq(wq);
   Context& owner = *as_context(wq->context);
-  if (destroyed->users.load() != 0) return EBUSY;
-  if (const int error = destroyed->queue.destroy(); error != 0) return error;
+  if (destroyed->users.load() != 0) return noted(EBUSY);
+  if (const int error = destroyed->queue.destroy(); error != 0) return noted(error);
   forget(owner, destroyed->cookie);
   as_pd(wq->pd)->users.fetch_sub(1);
   if (owner.session->connection_state() != client::ConnectionState::kForked) {

@@ -9,6 +9,7 @@
 #include <ctime>
 #include <new>
 
+#include "client/call_log.h"
 #include "platform/clock.h"
 
 namespace uroce::client {
@@ -64,8 +65,13 @@ int Session::open(const std::string& socket_path, std::unique_ptr<Session>& out)
   std::unique_ptr<Session> session(new Session);
   session->socket_ = sys::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (session->socket_ < 0) return errno;
-  if (sys::connect(session->socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    return errno;
+  if (sys::connect(session->socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    const int error = errno;
+    call_log::set_reason(error, "cannot connect to %s%s", socket_path.c_str(),
+                         error == EACCES ? ": its mode or group keeps this user out (uroced --socket-mode)"
+                                         : ": is the daemon running?");
+    return error;
+  }
   SessionRegistry::instance().add(session.get());
   const int error = session->hello();
   if (error == 0) out = std::move(session);
@@ -116,7 +122,18 @@ int Session::call(std::uint32_t command, std::span<const std::byte> body, std::s
   const std::lock_guard lock(call_mutex_);
   if (lost()) return EIO;
   const int error = exchange(command, body, reply, fds, received);
+  if (error != 0 && call_log::on()) ask_why(error);
   return error == 0 && chunks != nullptr ? map_chunks(*chunks, *received) : error;
+}
+
+// For UROCE_LOG: the daemon's words about the request that it has just refused.
+void Session::ask_why(int error) {
+  if (lost()) return call_log::set_reason(EIO, "the daemon has ended, or has closed this session");
+  const std::uint32_t refused = sequence_;
+  uroce_explain_response why{};
+  if (exchange(UROCE_CMD_EXPLAIN, {}, std::as_writable_bytes(std::span(&why, 1)), {}, nullptr) != 0) return;
+  if (why.sequence != refused || why.status != error) return;
+  call_log::set_reason(error, "%.*s", static_cast<int>(sizeof(why.text)), why.text);
 }
 
 int Session::exchange(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,

@@ -152,6 +152,7 @@ class Session {
   int exchange(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,
                std::span<const int> fds, ReceivedFds* received);
   int receive(std::uint32_t command, std::span<std::byte> reply, ReceivedFds& received);
+  void ask_why(int error);
   void abandon_in_child();
   void write_event(std::uint32_t worker);
   friend class SessionRegistry;

@@ -3,6 +3,7 @@
 // cancellation points. All return -1 and set errno on failure.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -40,6 +41,9 @@ inline void close(int fd) {
 #else
   (void)::syscall(SYS_close, fd);
 #endif
+}
+inline int open(const char* path, int flags, mode_t mode) {
+  return static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 inline ssize_t write(int fd, const void* data, std::size_t bytes) { return ::syscall(SYS_write, fd, data, bytes); }
 

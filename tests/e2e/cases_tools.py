@@ -88,6 +88,23 @@ def reasons_of_refusals(rig, devices):
                        rf'{row} +MODIFY_QP +EINVAL +bad_value +is_global is 0; RoCE needs a GRH: give a GID index'])
 
 
+def reasons_in_the_program(rig, devices):
+    """UROCE_LOG has the library print a line for each refused verb, with the words of the daemon."""
+    log = rig.dir / 'calls.log'
+    for value in ('info', f'info:{log}'):
+        program = rig.start(devices[0], ['ibv_rc_pingpong', '-r', '2000000'], env=dict(rig.env, UROCE_LOG=value))
+        status = program.wait(10)
+        text = program.output() if value == 'info' else log.read_text()
+        if status != 1:
+            raise Failure(f'exit {status}\n' + rig.describe(program))
+        must_match(text, [rf'^\d+\.\d{{6}} libibverbs: ibv_rc_pingpong\[{program.pid}\]: ibv_create_cq: EINVAL: '
+                          r'cqe is 2000001; allowed are 1 to \d+$'])
+    client = rig.start(devices[1], ['rping', '-c', '-a', '198.51.100.9', '-C', '1'], env=dict(rig.env, UROCE_LOG='info'))
+    if client.wait(10) in (None, 0):
+        raise Failure('there is a route\n' + rig.describe(client))
+    must_match(client.output(), [rf'librdmacm: rping\[{client.pid}\]: rdma_resolve_addr: ENETUNREACH: no route to 198\.51\.100\.9'])
+
+
 def view_of_the_device(rig, devices):
     """/sys/class/infiniband, infiniband_verbs and /dev/infiniband exist under uroce-run, and not outside."""
     name = devices[0]
@@ -142,6 +159,7 @@ def stopped_daemon(rig):
 
 def tool_cases():
     return {'what urocectl prints': text_of_urocectl, 'reasons of refusals': reasons_of_refusals,
+            'reasons in the program': reasons_in_the_program,
             'what uroce-run shows': view_of_the_device,
             'the folder of the libraries': folder_of_the_libraries}
 

@@ -110,7 +110,11 @@ bool FakeDaemon::serve_one(int fd) {
   uroce_request request;
   std::memcpy(&request, message, sizeof(request));
   ++commands_;
-  if (status != 0) {
+  if (request.command == UROCE_CMD_EXPLAIN) {
+    reply(fd, request, 0, &refused_, sizeof(refused_), {});
+  } else if (status != 0) {
+    refused_ = {request.command, request.sequence, status, 0, {}};
+    words.copy(refused_.text, sizeof(refused_.text) - 1);
     reply(fd, request, status, nullptr, 0, {});
   } else if (request.command == UROCE_CMD_HELLO) {
     greet(fd, request);

@@ -46,11 +46,14 @@ class FakeDaemon {
   std::atomic<int> status{0};
   std::atomic<bool> misplace{false};  ///< answers contain places outside of their chunks
   std::atomic<bool> die_at_next_command{false};
+  std::string words;  ///< the reason for each status that is not 0; set before a command is sent
 
  private:
   // Places. Chunk 0 is the client's, chunk 1 the daemon's.
   static constexpr std::uint64_t kQpAt = 16384, kCqClientAt = 32768, kSqAt = 65536, kRqAt = 131072;
   static constexpr std::uint64_t kQpDaemonAt = 8192, kCqAt = 16384;
+
+  uroce_explain_response refused_{};
 
   void serve();
   bool serve_one(int fd);
