@@ -127,6 +127,7 @@ bool CompletionQueue::next_flushed(uroce_cqe& out) {
   for (const User& user : users_) {
     out = {};
     out.status = UROCE_WC_WR_FLUSH_ERR;
+    out.vendor_err = UROCE_FAIL_NO_DAEMON;
     out.qpn = user.qp->made().qpn;
     out.opcode = UROCE_WC_SEND;
     if (user.sends && user.qp->flush_send(out.wr_id)) return true;

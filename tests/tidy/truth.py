@@ -177,6 +177,17 @@ def _verbs_calls(files):
             yield f'docs/verbs.md: the table names {pattern}, which is not a call'
 
 
+def _vendor_errors(files):
+    """docs/verbs.md lists the values of uroce_failure, each next to its status."""
+    header = files.get('lib/abi/queue_entries.h', '')
+    statuses = re.findall(r'UROCE_WC_(\w+)', re.search(r'enum uroce_wc_status \{(.*?)\}', header, re.S).group(1))
+    made = {(f'0x{statuses.index(name) << 4 | int(number):02x}', f'{statuses.index(name)}, {name}')
+            for name, number in re.findall(r'UROCE_FAIL_\w+ = UROCE_FAIL\(UROCE_WC_(\w+), (\d+)\)', header)}
+    listed = set(re.findall(r'^\| (0x\w+) \| ([^|]+) \|', files['docs/verbs.md'], re.M))
+    for value, status in sorted(made ^ listed):
+        yield f'docs/verbs.md: {value} ({status}) is in only one of the table of vendor_err and enum uroce_failure'
+
+
 def _packages(files):
     """quickstart.sh installs the packages of all programs that it runs."""
     source = _source('bench/e2e', files)
@@ -228,4 +239,5 @@ def breaches(files):
     yield from _knobs(files)
     yield from _help_texts(files)
     yield from _verbs_calls(files)
+    yield from _vendor_errors(files)
     yield from _version(files)

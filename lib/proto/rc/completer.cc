@@ -57,12 +57,12 @@ void on_nak(Context& context, Qp& qp, std::uint8_t syndrome) {
       return on_sequence_nak(context, qp);
     case wire::Nak::kInvalidRequest:
       ++context.counters.req_remote_invalid_request;
-      return fail_send(context, qp, UROCE_WC_REM_INV_REQ_ERR);
+      return fail_send(context, qp, UROCE_FAIL_NAK_REQUEST);
     case wire::Nak::kRemoteAccess:
       ++context.counters.req_remote_access_errors;
-      return fail_send(context, qp, UROCE_WC_REM_ACCESS_ERR);
-    case wire::Nak::kRemoteOperational: return fail_send(context, qp, UROCE_WC_REM_OP_ERR);
-    default: return fail_send(context, qp, UROCE_WC_BAD_RESP_ERR);
+      return fail_send(context, qp, UROCE_FAIL_NAK_ACCESS);
+    case wire::Nak::kRemoteOperational: return fail_send(context, qp, UROCE_FAIL_NAK_OPERATION);
+    default: return fail_send(context, qp, UROCE_FAIL_NAK_CODE);
   }
 }
 
@@ -111,7 +111,7 @@ bool expect(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint32_
   const bool atomic = packet.info->has(wire::kAtomic);
   if (!is_answered(qp.wqe(qp.requester.head)) || atomic != (qp.wqe(qp.requester.head).kind == Kind::kAtomic)) {
     settle(context, qp, acked);
-    fail_send(context, qp, UROCE_WC_BAD_RESP_ERR);
+    fail_send(context, qp, UROCE_FAIL_RESPONSE_KIND);
     return false;
   }
   return true;
@@ -140,7 +140,7 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const std::uint32_t bytes = last ? length - (index << qp.common.mtu_shift) : qp.common.mtu();
   if (packet.payload_bytes != bytes || ends != packet.info->has(wire::kLast | wire::kOnly)) {
     settle(context, qp, acked);
-    return fail_send(context, qp, UROCE_WC_BAD_RESP_ERR);
+    return fail_send(context, qp, UROCE_FAIL_RESPONSE_LENGTH);
   }
   if (index == 0) qp.requester.read_at = {};
   if (packet.placed()) {
@@ -150,7 +150,7 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
   } else if (scatter(context, qp.common.pd, wqe.sges(), wqe.num_sge, qp.requester.read_at, packet.payload, bytes) !=
              ScatterResult::kOk) {
     settle(context, qp, acked);
-    return fail_send(context, qp, UROCE_WC_LOC_PROT_ERR);
+    return fail_send(context, qp, UROCE_FAIL_RESPONSE_MEMORY);
   }
   const std::uint32_t cost = cost_of(bytes, 1);
   book_response(context, qp, cost, ends);
@@ -167,7 +167,7 @@ void on_atomic_response(Context& context, Qp& qp, const wire::RxPacket& packet) 
   if (scatter(context, qp.common.pd, wqe.sges(), wqe.num_sge, at, reinterpret_cast<const std::byte*>(&original),
               sizeof original) != ScatterResult::kOk) {
     settle(context, qp, acked);
-    return fail_send(context, qp, UROCE_WC_LOC_PROT_ERR);
+    return fail_send(context, qp, UROCE_FAIL_RESPONSE_MEMORY);
   }
   const std::uint32_t cost = cost_of(wqe.length, 1);
   book_response(context, qp, cost, true);

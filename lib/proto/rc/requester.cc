@@ -18,15 +18,15 @@ enum class Step : std::uint8_t { kSent, kBlocked, kRestart, kFailed };
 /// A WQE that fails before it is sent completes with its error after all earlier WQEs have completed (IBTA vol. 1,
 /// 9.9.2). If the last packets before it carried no acknowledge request, they are sent again, the last one with a
 /// request.
-Step defer_failure(Context& context, Qp& qp, Wqe& wqe, std::uint8_t status) {
-  const bool known = wqe.status != UROCE_WC_SUCCESS;
-  wqe.status = status;
+Step defer_failure(Context& context, Qp& qp, Wqe& wqe, std::uint8_t failure) {
+  const bool known = wqe.failure != 0;
+  wqe.failure = failure;
   if (qp.requester.cursor != qp.requester.head) {
     if (known || qp.requester.ack_requested == qp.requester.psn) return Step::kBlocked;
     rewind(context, qp);
     return Step::kRestart;
   }
-  fail_send(context, qp, status);
+  fail_send(context, qp, failure);
   return Step::kFailed;
 }
 
@@ -34,7 +34,7 @@ Step defer_failure(Context& context, Qp& qp, Wqe& wqe, std::uint8_t status) {
 /// cannot execute it twice.
 Step change_key(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.requester.cursor != qp.requester.head) return Step::kBlocked;
-  if (!execute_locally(context, qp, wqe)) return defer_failure(context, qp, wqe, UROCE_WC_MW_BIND_ERR);
+  if (!execute_locally(context, qp, wqe)) return defer_failure(context, qp, wqe, UROCE_FAIL_KEY_CHANGE);
   ++qp.requester.cursor;
   ++qp.requester.started;
   complete_send(context, qp);
@@ -52,7 +52,7 @@ bool lacks_credit(const Qp& qp, const Wqe& wqe, std::uint32_t index) {
 /// Begins a WQE: kSent means that its packets may be sent now.
 Step begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.common.state != QpState::kRts) return Step::kBlocked;
-  if (wqe.status != UROCE_WC_SUCCESS) return defer_failure(context, qp, wqe, wqe.status);
+  if (wqe.failure != 0) return defer_failure(context, qp, wqe, wqe.failure);
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return Step::kBlocked;
   if (is_local(wqe.kind)) return change_key(context, qp, wqe);
   if (lacks_credit(qp, wqe, qp.requester.cursor)) return Step::kBlocked;
@@ -68,7 +68,7 @@ bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
   const std::uint32_t next = qp.requester.cursor + 1;
   if (next == qp.requester.fetched && !fetch_wqe(context, qp)) return true;
   const Wqe& wqe = qp.wqe(next);
-  if (wqe.status != UROCE_WC_SUCCESS || qp.common.state != QpState::kRts) return true;
+  if (wqe.failure != 0 || qp.common.state != QpState::kRts) return true;
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return true;
   if (wqe.kind < Kind::kRead) return lacks_credit(qp, wqe, next);
   if (is_local(wqe.kind)) return true;
@@ -139,9 +139,9 @@ Step send_data(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t
         ask || qp.requester.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(context, qp, cost);
   }
   const base::Frame& frame = burst.frames[burst.count];
-  const std::uint8_t status = build_data(context, qp, wqe, part, ask, burst);
-  if (status != UROCE_WC_SUCCESS) [[unlikely]]
-    return defer_failure(context, qp, wqe, status);
+  const std::uint8_t failure = build_data(context, qp, wqe, part, ask, burst);
+  if (failure != 0) [[unlikely]]
+    return defer_failure(context, qp, wqe, failure);
   const bool first_time = sent(context, qp, 1, cost, frame.length);
   if (ask) record_ack_request(context, qp, qp.requester.psn - 1, first_time);
   if (part.last) next_wqe(qp);
@@ -160,12 +160,12 @@ Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t xrc = xrceth_bytes(qp);
   if (!builder.start(frame, qp.path, bth, xrc + header.kBytes, payload)) [[unlikely]]
-    return defer_failure(context, qp, wqe, UROCE_WC_LOC_LEN_ERR);
+    return defer_failure(context, qp, wqe, UROCE_FAIL_PORT_MTU);
   if (xrc != 0) wire::XrcEth{wqe.remote_srqn}.emit(builder.extended());
   header.emit(builder.extended() + xrc);
   builder.seal();
   if (payload != 0 && !add_payload(context, qp, wqe, {.bytes = payload}, builder)) {
-    return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
+    return defer_failure(context, qp, wqe, UROCE_FAIL_SEND_MEMORY);
   }
   builder.finish();
   ++burst.count;
@@ -192,7 +192,7 @@ Step send_read(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   bool probe = false;
   if (!fits_window(qp, cost, probe)) return Step::kBlocked;
   if (index == 0 && !writable(context, qp.common.pd, wqe.sges(), wqe.num_sge)) {
-    return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
+    return defer_failure(context, qp, wqe, UROCE_FAIL_RESULT_MEMORY);
   }
   if (!context.take_read_budget(qp, cost)) return Step::kBlocked;
   const wire::Reth header{wqe.remote_addr + offset, Key{wqe.rkey}, bytes};
@@ -204,7 +204,7 @@ Step send_read(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
 Step send_atomic(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   const std::uint32_t cost = cost_of(wqe.length, 1);
   if (!writable(context, qp.common.pd, wqe.sges(), wqe.num_sge))
-    return defer_failure(context, qp, wqe, UROCE_WC_LOC_PROT_ERR);
+    return defer_failure(context, qp, wqe, UROCE_FAIL_RESULT_MEMORY);
   if (!may_send_request(context, qp, cost)) return Step::kBlocked;
   const bool swap = wqe.opcode == UROCE_WR_ATOMIC_CMP_AND_SWP;
   const wire::AtomicEth header{wqe.remote_addr, Key{wqe.rkey}, swap ? wqe.atomic.swap : wqe.atomic.compare_add,
@@ -240,7 +240,7 @@ Step send_confirmed(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
 
 Step send_packet(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
   // A WQE that failed halfway stays under the cursor until it is the oldest.
-  if (wqe.status != UROCE_WC_SUCCESS) return defer_failure(context, qp, wqe, wqe.status);
+  if (wqe.failure != 0) return defer_failure(context, qp, wqe, wqe.failure);
   switch (wqe.kind) {
     case Kind::kRead: return send_read(context, qp, wqe, burst);
     case Kind::kAtomic: return send_atomic(context, qp, wqe, burst);

@@ -19,7 +19,7 @@ bool have_receive(Context& context, Qp& qp) {
       refuse(context, qp, wire::kRnrNak | qp.answers.min_rnr_timer);
       return false;
     case FetchResult::kBad:
-      fail_receive(context, qp, static_cast<std::uint8_t>(qp.receive.status));
+      fail_receive(context, qp, qp.receive.failure);
       refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpFatal, qp.responder.epsn);
       return false;
   }
@@ -34,11 +34,11 @@ bool deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
     case ScatterResult::kOk: return true;
     case ScatterResult::kNoRoom:
       ++context.counters.resp_local_length_error;
-      fail_receive(context, qp, UROCE_WC_LOC_LEN_ERR);
+      fail_receive(context, qp, UROCE_FAIL_RECEIVE_LENGTH);
       refuse_invalid(context, qp);
       return false;
     case ScatterResult::kNoAccess:
-      fail_receive(context, qp, UROCE_WC_LOC_PROT_ERR);
+      fail_receive(context, qp, UROCE_FAIL_RECEIVE_MEMORY);
       refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.responder.epsn);
       return false;
   }
@@ -102,13 +102,13 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
 
 void finish_invalidating_send(Context& context, Qp& qp, const HeldSend& send) {
   if (context.memory.invalidate(send.key, qp.common.pd, qp.common.qpn) != memory::Verdict::kOk) {
-    fail_receive(context, qp, UROCE_WC_REM_INV_REQ_ERR);
+    fail_receive(context, qp, UROCE_FAIL_INVALIDATED_KEY);
     return refuse_access(context, qp);
   }
   qp.responder.message = MessageInProgress::kNone;
   ++qp.responder.msn;
   ++context.counters.rdma_recvs;
-  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
+  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id);
   cqe.opcode = UROCE_WC_RECV;
   cqe.byte_len = qp.responder.message_bytes;
   cqe.wc_flags = UROCE_WC_WITH_INV;

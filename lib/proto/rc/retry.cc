@@ -123,7 +123,7 @@ void retry_from_una(Context& context, Qp& qp) {
   if (qp.retransmission.retrying) return;
   if (qp.retransmission.retries_left == 0) {
     ++context.counters.retry_exceeded_err;
-    fail_send(context, qp, UROCE_WC_RETRY_EXC_ERR);
+    fail_send(context, qp, UROCE_FAIL_LOSS);
     return;
   }
   --qp.retransmission.retries_left;
@@ -152,7 +152,7 @@ void wait_for_receiver(Context& context, Qp& qp, std::uint8_t timer_code) {
   if (qp.retransmission.rnr_retries_left == 0) {
     ++context.counters.rnr_nak_retry_err;
     ++qp.counters.rnr_nak_retry_err;
-    fail_send(context, qp, UROCE_WC_RNR_RETRY_EXC_ERR);
+    fail_send(context, qp, UROCE_FAIL_NO_RECEIVE);
     return;
   }
   if (qp.requester.rnr_retry != 7) --qp.retransmission.rnr_retries_left;
@@ -183,7 +183,7 @@ void on_ack_timeout(Context& context, Qp& qp) {
   ++qp.counters.local_ack_timeout_err;
   if (qp.retransmission.retries_left == 0) {
     ++context.counters.retry_exceeded_err;
-    fail_send(context, qp, UROCE_WC_RETRY_EXC_ERR);
+    fail_send(context, qp, UROCE_FAIL_NO_ACKNOWLEDGE);
     return;
   }
   --qp.retransmission.retries_left;

@@ -35,7 +35,7 @@ bool rewind_last_packet(Context& context, Qp& qp) {
       qp.requester.cursor != qp.requester.started && qp.wqe(qp.requester.cursor).first() != qp.requester.psn;
   const std::uint32_t cursor = within ? qp.requester.cursor : qp.requester.cursor - 1;
   const Wqe& wqe = qp.wqe(cursor);
-  if (wqe.status != UROCE_WC_SUCCESS) return false;
+  if (wqe.failure != 0) return false;
   const std::uint32_t end = psns_between(wqe.first(), qp.requester.psn);
   std::uint32_t index = end - 1;
   if (wqe.kind == Kind::kRead) {

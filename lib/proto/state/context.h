@@ -121,12 +121,13 @@ class Context {
   void on_read_budget_timeout();
 
   // --- completions ---
-  /// Returns a CQE with the fields of this QP; the caller fills in the others.
-  uroce_cqe make_cqe(const Qp& qp, std::uint64_t wr_id, std::uint8_t status) const {
+  /// Returns a CQE with the fields of this QP; the caller fills in the others. `failure`: uroce_failure.
+  uroce_cqe make_cqe(const Qp& qp, std::uint64_t wr_id, std::uint8_t failure = 0) const {
     uroce_cqe cqe{};
     cqe.wr_id = wr_id;
     cqe.qpn = qp.common.qpn.value;
-    cqe.status = status;
+    cqe.status = failure >> 4;
+    cqe.vendor_err = failure;
     cqe.src_qp = qp.common.dest_qpn.value;
     cqe.timestamp = now;
     return cqe;

@@ -68,7 +68,7 @@ struct Wqe {
   };
   std::uint32_t psn_count;
   Kind kind;
-  std::uint8_t status;   ///< uroce_wc_status with which it fails when it is the oldest
+  std::uint8_t failure;  ///< uroce_failure with which it fails when it is the oldest; 0: none
   std::uint8_t list_at;  ///< bytes from the start of the header
   std::uint8_t reserved;
   union {
@@ -100,7 +100,7 @@ struct SgeCursor {
 struct ReceiveWqe {
   std::uint64_t wr_id = 0;
   std::uint32_t num_sge = 0;
-  std::uint32_t status = 0;  ///< uroce_wc_status of a bad entry
+  std::uint8_t failure = 0;  ///< uroce_failure of a bad entry
   PdId pd;                   ///< of the memory in its list
   uroce_sge sge[kMaxSge];
 };

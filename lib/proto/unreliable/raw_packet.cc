@@ -55,24 +55,24 @@ std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, boo
   frame.length = header + part.bytes;
   frame.flags = 0;
   // The port's MTU may have shrunk since the WQE was checked.
-  if (frame.length > std::min(frame.capacity, context.max_frame)) return UROCE_WC_LOC_LEN_ERR;
+  if (frame.length > std::min(frame.capacity, context.max_frame)) return UROCE_FAIL_PORT_MTU;
   const std::span bytes(frame.data, frame.length);
   FrameWriter writer(frame.data);
   if (segments) writer.payload(wqe.tso_header(), header);
-  if (!add_payload(context, qp, wqe, part, writer)) return UROCE_WC_LOC_PROT_ERR;
-  if (!is_tagged(bytes) && frame.length > context.max_frame - kTag) return UROCE_WC_LOC_LEN_ERR;
+  if (!add_payload(context, qp, wqe, part, writer)) return UROCE_FAIL_SEND_MEMORY;
+  if (!is_tagged(bytes) && frame.length > context.max_frame - kTag) return UROCE_FAIL_PORT_MTU;
   if (segments) {
     const wire::FrameLayout layout = wire::layout_of_headers(bytes.first(header));
     const std::uint32_t index = part.offset / wqe.tso.mss;
     if (layout.payload != header || !wire::segment_header(bytes, layout, index, part.offset, part.last)) {
-      return UROCE_WC_LOC_QP_OP_ERR;
+      return UROCE_FAIL_TSO_HEADER;
     }
     wire::fill_checksums(bytes, layout);
   } else if ((wqe.flags & UROCE_SEND_IP_CSUM) != 0) {
     wire::fill_checksums(bytes, wire::layout_of(bytes));
   }
   ++burst.count;
-  return UROCE_WC_SUCCESS;
+  return 0;
 }
 
 void receive(Context& context, Qp& qp, const ReceivedFrame& frame) {
@@ -93,7 +93,7 @@ void receive(Context& context, Qp& qp, const ReceivedFrame& frame) {
   if (!stored) return unreliable::fail_memory(context, qp);
   ++context.counters.rcvd_frames;
   ++qp.counters.rcvd_pkts;
-  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);
+  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id);
   cqe.opcode = UROCE_WC_RECV;
   cqe.byte_len = bytes;
   cqe.wc_flags = frame.checksums_good ? UROCE_WC_IP_CSUM_OK : 0;

@@ -8,8 +8,8 @@
 
 namespace uroce::proto::raw {
 
-/// Builds the next frame of the WQE under the cursor; `last`: none follows it. Returns the status with which it
-/// fails, or success.
+/// Builds the next frame of the WQE under the cursor; `last`: none follows it. Returns its
+/// failure, or 0.
 std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, bool& last);
 
 /// Stores a frame in a receive WQE. Dropped and counted if there is none, or if it is too small; that one stays for

@@ -145,7 +145,7 @@ bool claim_receive(Context& context, Qp& qp) {
     case FetchResult::kOk: return true;
     case FetchResult::kNone: ++context.counters.drop_no_receive; return false;
     case FetchResult::kBad:
-      fail_receive(context, qp, static_cast<std::uint8_t>(qp.receive.status));
+      fail_receive(context, qp, qp.receive.failure);
       fail_fatally(context, qp);
       return false;
   }
@@ -153,7 +153,7 @@ bool claim_receive(Context& context, Qp& qp) {
 }
 
 void fail_memory(Context& context, Qp& qp) {
-  fail_receive(context, qp, UROCE_WC_LOC_PROT_ERR);
+  fail_receive(context, qp, UROCE_FAIL_RECEIVE_MEMORY);
   fail_fatally(context, qp);
 }
 
@@ -195,7 +195,7 @@ void receive_datagram(Context& context, Qp& qp, const wire::RxPacket& packet) {
     case ScatterResult::kNoAccess: return fail_memory(context, qp);
   }
   ++context.counters.rdma_recvs;
-  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
+  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id);
   cqe.opcode = UROCE_WC_RECV;
   cqe.byte_len = kGrhBytes + packet.payload_bytes;
   cqe.wc_flags = UROCE_WC_GRH;

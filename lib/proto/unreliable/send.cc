@@ -30,12 +30,12 @@ void sent(Context& context, Qp& qp, bool last, std::uint32_t frame_bytes) {
   complete_send(context, qp);
 }
 
-/// Builds the packet of a datagram. Returns the status with which it fails, or success.
+/// Builds the packet of a datagram. Returns its failure, or 0.
 std::uint8_t build_datagram(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
   const AddressHandle* const handle = context.address_handles.find(AhId{wqe.ah}, qp.common.pd);
   if (handle == nullptr) {  // or it belongs to another PD (IBTA vol. 1, 10.2.3, C10-10)
     ++context.counters.bad_wqe_ah;
-    return UROCE_WC_LOC_QP_OP_ERR;
+    return UROCE_FAIL_ADDRESS_HANDLE;
   }
   const bool immediate = send_row(wqe.opcode).extra == SendRow::Extra::kImmediate;
   const Qpn dest{wqe.ud.remote_qpn & 0xffffff};
@@ -49,7 +49,7 @@ std::uint8_t build_datagram(Context& context, Qp& qp, const Wqe& wqe, TxBurst& b
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t extended = wire::Deth::kBytes + (immediate ? wire::ImmDt::kBytes : 0);
-  if (!builder.start(frame, handle->path, bth, extended, wqe.length)) return UROCE_WC_LOC_LEN_ERR;
+  if (!builder.start(frame, handle->path, bth, extended, wqe.length)) return UROCE_FAIL_PORT_MTU;
   if (handle->derive_port) {
     wire::store16(frame.data + handle->path.header_bytes() - kUdpHeader, wire::source_port(0, qp.common.qpn, dest));
   }
@@ -58,29 +58,29 @@ std::uint8_t build_datagram(Context& context, Qp& qp, const Wqe& wqe, TxBurst& b
   if (immediate) wire::ImmDt{wqe.imm_data}.emit(builder.extended() + wire::Deth::kBytes);
   builder.seal();
   if (!add_payload(context, qp, wqe, {.bytes = wqe.length, .first = true, .last = true}, builder)) {
-    return UROCE_WC_LOC_PROT_ERR;
+    return UROCE_FAIL_SEND_MEMORY;
   }
   builder.finish();
   ++burst.count;
-  return UROCE_WC_SUCCESS;
+  return 0;
 }
 
 /// Sends the next packet of the WQE under the cursor. False: the WQE failed.
 bool send_packet(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
   bool last = true;
-  std::uint8_t status = UROCE_WC_SUCCESS;
+  std::uint8_t failure = 0;
   const base::Frame& frame = burst.frames[burst.count];
   if (qp.common.type == QpType::kUd) {
-    status = build_datagram(context, qp, wqe, burst);
+    failure = build_datagram(context, qp, wqe, burst);
   } else if (qp.common.type == QpType::kRawPacket) {
-    status = raw::build(context, qp, wqe, burst, last);
+    failure = raw::build(context, qp, wqe, burst, last);
   } else {
     const DataPart part = part_of(qp, wqe);
     last = part.last;
-    status = build_data(context, qp, wqe, part, false, burst);
+    failure = build_data(context, qp, wqe, part, false, burst);
   }
-  if (status != UROCE_WC_SUCCESS) {
-    fail_send(context, qp, status);
+  if (failure != 0) {
+    fail_send(context, qp, failure);
     return false;
   }
   sent(context, qp, last, frame.length);
@@ -92,8 +92,8 @@ enum class Begun : std::uint8_t { kSend, kDone, kStop };
 /// Begins a WQE.
 Begun begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.common.state != QpState::kRts) return Begun::kStop;
-  if (wqe.status != UROCE_WC_SUCCESS) {
-    fail_send(context, qp, wqe.status);
+  if (wqe.failure != 0) {
+    fail_send(context, qp, wqe.failure);
     return Begun::kStop;
   }
   if (!is_local(wqe.kind)) {
@@ -102,7 +102,7 @@ Begun begin(Context& context, Qp& qp, Wqe& wqe) {
     return Begun::kSend;
   }
   if (!execute_locally(context, qp, wqe)) {
-    fail_send(context, qp, UROCE_WC_MW_BIND_ERR);
+    fail_send(context, qp, UROCE_FAIL_KEY_CHANGE);
     return Begun::kStop;
   }
   ++qp.requester.started;

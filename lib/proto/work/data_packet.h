@@ -60,7 +60,7 @@ inline bool add_payload(Context& context, Qp& qp, const Wqe& wqe, const DataPart
   return gather(context, qp.common.pd, wqe.sges(), wqe.num_sge, qp.requester.send_at, part.bytes, builder);
 }
 
-/// Builds the packet at requester.psn. Returns the status with which its WQE fails, or success: its memory is not
+/// Builds the packet at requester.psn. Returns the failure of its WQE, or 0: its memory is not
 /// accessible, or the port's MTU was lowered and the packet fits no frame.
 [[gnu::always_inline]] inline std::uint8_t build_data(Context& context, Qp& qp, const Wqe& wqe,
                                                       const DataPart& part, bool ask, TxBurst& burst) {
@@ -81,13 +81,13 @@ inline bool add_payload(Context& context, Qp& qp, const Wqe& wqe, const DataPart
   const std::size_t extended =
       xrceth_bytes(qp) + (reth ? wire::Reth::kBytes : 0) + (extra ? wire::ImmDt::kBytes : 0);
   if (!builder.start(frame, qp.path, bth, extended, part.bytes)) [[unlikely]]
-    return UROCE_WC_LOC_LEN_ERR;
+    return UROCE_FAIL_PORT_MTU;
   emit_extended(builder.extended(), qp, wqe, reth, extra ? row.extra : SendRow::Extra::kNone);
   builder.seal(qp.header_crc);
-  if (!add_payload(context, qp, wqe, part, builder)) return UROCE_WC_LOC_PROT_ERR;
+  if (!add_payload(context, qp, wqe, part, builder)) return UROCE_FAIL_SEND_MEMORY;
   builder.finish();
   ++burst.count;
-  return UROCE_WC_SUCCESS;
+  return 0;
 }
 
 }  // namespace uroce::proto

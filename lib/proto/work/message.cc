@@ -14,7 +14,7 @@ bool well_formed(const Qp& qp, const wire::RxPacket& packet, MessageInProgress k
 }
 
 void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes) {
-  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, UROCE_WC_SUCCESS);
+  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id);
   cqe.opcode = opcode;
   cqe.byte_len = bytes;
   if (packet.info->has(wire::kHasImmDt)) {

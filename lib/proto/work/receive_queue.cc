@@ -15,7 +15,7 @@ FetchResult copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd,
   ring.copy_next(&header, sizeof header);
   wqe.wr_id = header.wr_id;
   wqe.num_sge = header.num_sge;
-  wqe.status = UROCE_WC_SUCCESS;
+  wqe.failure = 0;
   wqe.pd = pd;
   const std::uint32_t room = (ring.stride() - static_cast<std::uint32_t>(sizeof header)) / sizeof(uroce_sge);
   const bool fits = wqe.num_sge <= std::min({max_sge, kMaxSge, room});
@@ -25,7 +25,7 @@ FetchResult copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd,
     if (wqe.num_sge > 1) std::memcpy(wqe.sge + 1, list + sizeof *wqe.sge, (wqe.num_sge - 1) * sizeof *wqe.sge);
   } else {
     wqe.num_sge = 0;
-    wqe.status = UROCE_WC_LOC_QP_OP_ERR;
+    wqe.failure = UROCE_FAIL_RECEIVE_LIST;
   }
   ring.publish_consumed(ring.next_index());
   return fits ? FetchResult::kOk : FetchResult::kBad;
@@ -83,13 +83,12 @@ void complete_receive(Context& context, Qp& qp, uroce_cqe& cqe, bool solicited) 
   push_receive(context, qp, cqe, solicited);
 }
 
-void fail_receive(Context& context, Qp& qp, std::uint8_t status) {
+void fail_receive(Context& context, Qp& qp, std::uint8_t failure) {
   qp.responder.have_receive = false;
-  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, status);
+  uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, failure);
   cqe.opcode = UROCE_WC_RECV;
-  cqe.vendor_err = status;
-  context.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
-  ++(status == UROCE_WC_WR_FLUSH_ERR ? context.counters.resp_cqe_flush_error : context.counters.resp_cqe_error);
+  context.counters.bad_wqe_key += cqe.status == UROCE_WC_LOC_PROT_ERR;
+  ++(cqe.status == UROCE_WC_WR_FLUSH_ERR ? context.counters.resp_cqe_flush_error : context.counters.resp_cqe_error);
   push_receive(context, qp, cqe, true);
 }
 

@@ -10,23 +10,22 @@ void complete_send(Context& context, Qp& qp) {
   ++qp.requester.head;
   context.counters.rdma_sends += wqe.kind == Kind::kSend;
   if (!qp.requester.signal_all && (wqe.flags & UROCE_SEND_SIGNALED) == 0) return;
-  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, UROCE_WC_SUCCESS);
+  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id);
   cqe.opcode = send_row(wqe.opcode).wc_opcode;
   cqe.byte_len = wqe.length;
   qp.requester.ring.publish_consumed(qp.requester.head);
   context.push(qp.requester.cq, cqe, false);
 }
 
-void fail_send(Context& context, Qp& qp, std::uint8_t status) {
+void fail_send(Context& context, Qp& qp, std::uint8_t failure) {
   const Wqe& wqe = qp.wqe(qp.requester.head);
-  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, status);
+  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, failure);
   cqe.opcode = send_row(wqe.opcode).wc_opcode;
-  cqe.vendor_err = status;
   ++qp.requester.head;
   qp.requester.ring.publish_consumed(qp.requester.head);
   ++context.counters.req_cqe_error;
-  context.counters.bad_wqe_key += status == UROCE_WC_LOC_PROT_ERR;
-  context.counters.bad_wqe_bind += status == UROCE_WC_MW_BIND_ERR;
+  context.counters.bad_wqe_key += cqe.status == UROCE_WC_LOC_PROT_ERR;
+  context.counters.bad_wqe_bind += cqe.status == UROCE_WC_MW_BIND_ERR;
   context.push(qp.requester.cq, cqe, true);
   if (qp.common.type == QpType::kUc || qp.common.type == QpType::kUd) {
     enter_send_error(context, qp);

@@ -12,7 +12,8 @@ namespace uroce::proto {
 /// published before each CQE; the caller publishes it again after a run of completions.
 void complete_send(Context& context, Qp& qp);
 
-/// Completes the oldest send WQE with `status`. A UC or UD QP enters SQE, others enter ERR (IBTA vol. 1, 10.3.1).
-void fail_send(Context& context, Qp& qp, std::uint8_t status);
+/// Completes the oldest send WQE with `failure` (uroce_failure). A UC or UD QP enters SQE, others enter ERR (IBTA
+/// vol. 1, 10.3.1).
+void fail_send(Context& context, Qp& qp, std::uint8_t failure);
 
 }  // namespace uroce::proto

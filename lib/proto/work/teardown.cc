@@ -13,7 +13,7 @@ constexpr Nanos kFirstLook = kMillisecond;
 constexpr Nanos kSlowestLook = 32 * kMillisecond;
 
 void flush_send_wqe(Context& context, Qp& qp, std::uint64_t wr_id, std::uint8_t opcode) {
-  uroce_cqe cqe = context.make_cqe(qp, wr_id, UROCE_WC_WR_FLUSH_ERR);
+  uroce_cqe cqe = context.make_cqe(qp, wr_id, UROCE_FAIL_FLUSHED);
   cqe.opcode = send_row(opcode).wc_opcode;
   ++context.counters.req_cqe_flush_error;
   qp.requester.ring.publish_consumed(qp.requester.head);
@@ -46,7 +46,7 @@ bool flush_send_queue(Context& context, Qp& qp) {
 bool flush_receive_queue(Context& context, Qp& qp) {
   bool any = false;
   if (qp.responder.have_receive) {
-    fail_receive(context, qp, UROCE_WC_WR_FLUSH_ERR);
+    fail_receive(context, qp, UROCE_FAIL_FLUSHED);
     any = true;
   }
   if (qp.receives.shared || qp.receives.ring.count() == 0) return any;
@@ -54,7 +54,7 @@ bool flush_receive_queue(Context& context, Qp& qp) {
     uroce_rq_entry entry;
     qp.receives.ring.copy_next(&entry, sizeof entry);
     qp.receive.wr_id = entry.wr_id;
-    fail_receive(context, qp, UROCE_WC_WR_FLUSH_ERR);
+    fail_receive(context, qp, UROCE_FAIL_FLUSHED);
     any = true;
   }
   if (any) qp.receives.ring.publish_consumed(qp.receives.ring.next_index());

@@ -85,9 +85,9 @@ bool supported(const Qp& qp, const Wqe& wqe) {
   }
 }
 
-std::uint8_t refuse(std::uint64_t& reason, std::uint8_t status) {
-  ++reason;
-  return status;
+std::uint8_t refuse(std::uint64_t& counter, std::uint8_t failure) {
+  ++counter;
+  return failure;
 }
 
 /// Bytes after the list.
@@ -107,13 +107,13 @@ bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_
 std::uint8_t take_sges(Context& context, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
   const std::uint32_t bytes = wqe.num_sge * static_cast<std::uint32_t>(sizeof(uroce_sge));
   if (wqe.num_sge > qp.settings.max_send_sge || !copy_list(qp, ring_entry, wqe, bytes)) {
-    return refuse(context.counters.bad_wqe_sge_count, UROCE_WC_LOC_QP_OP_ERR);
+    return refuse(context.counters.bad_wqe_sge_count, UROCE_FAIL_SEND_LIST);
   }
   std::uint64_t length = 0;
   for (std::uint32_t i = 0; i < wqe.num_sge; ++i) length += wqe.sges()[i].length;
-  if (length > kMaxMessage) return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+  if (length > kMaxMessage) return refuse(context.counters.bad_wqe_length, UROCE_FAIL_MESSAGE_LENGTH);
   wqe.length = static_cast<std::uint32_t>(length);
-  return UROCE_WC_SUCCESS;
+  return 0;
 }
 
 constexpr std::uint32_t kLeastFrame = 14;  // an Ethernet header
@@ -129,51 +129,51 @@ bool frame_fits(const Context& context, const Qp& qp, const Wqe& wqe) {
 /// Checks the length, which is known by now, against the operation and the QP.
 std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
   if (qp.common.type == QpType::kUd && wqe.length > context.port_mtu) {
-    return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+    return refuse(context.counters.bad_wqe_length, UROCE_FAIL_DATAGRAM_LENGTH);
   }
   if (qp.common.type == QpType::kRawPacket) {
-    if (frame_fits(context, qp, wqe)) return UROCE_WC_SUCCESS;
-    return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+    if (frame_fits(context, qp, wqe)) return 0;
+    return refuse(context.counters.bad_wqe_length, UROCE_FAIL_FRAME_LENGTH);
   }
-  if (wqe.kind < Kind::kRead) return UROCE_WC_SUCCESS;
+  if (wqe.kind < Kind::kRead) return 0;
   if (is_local(wqe.kind)) {
     wqe.length = 0;  // its scatter/gather list is ignored
-    return UROCE_WC_SUCCESS;
+    return 0;
   }
-  if (qp.requester.max_reads == 0) return refuse(context.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  if (qp.requester.max_reads == 0) return refuse(context.counters.bad_wqe_opcode, UROCE_FAIL_NO_READS);
   switch (wqe.kind) {
     case Kind::kAtomic:
     case Kind::kAtomicWrite:
-      if (wqe.length != 8) return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+      if (wqe.length != 8) return refuse(context.counters.bad_wqe_length, UROCE_FAIL_OPERAND_LENGTH);
       break;
     case Kind::kFlush:
       if (wqe.length != 0 || wqe.flush.length > kMaxMessage) {
-        return refuse(context.counters.bad_wqe_length, UROCE_WC_LOC_LEN_ERR);
+        return refuse(context.counters.bad_wqe_length, UROCE_FAIL_OPERAND_LENGTH);
       }
       break;
     default: break;
   }
-  return UROCE_WC_SUCCESS;
+  return 0;
 }
 
 /// Checks the header in `wqe` (wqe.length still has the inline length) and copies the rest of the entry.
 std::uint8_t check(Context& context, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
   const std::uint32_t inline_length = wqe.length;
   wqe.length = 0;
-  if (!supported(qp, wqe)) return refuse(context.counters.bad_wqe_opcode, UROCE_WC_LOC_QP_OP_ERR);
+  if (!supported(qp, wqe)) return refuse(context.counters.bad_wqe_opcode, UROCE_FAIL_OPCODE);
   if (wqe.is_inline()) {
     if (wqe.kind != Kind::kSend && wqe.kind != Kind::kWrite && wqe.kind != Kind::kAtomicWrite &&
         wqe.kind != Kind::kSegments) {
-      return refuse(context.counters.bad_wqe_flags, UROCE_WC_LOC_QP_OP_ERR);
+      return refuse(context.counters.bad_wqe_flags, UROCE_FAIL_INLINE_OPCODE);
     }
     if (inline_length > qp.settings.max_inline || !copy_list(qp, ring_entry, wqe, inline_length)) {
-      return refuse(context.counters.bad_wqe_inline, UROCE_WC_LOC_QP_OP_ERR);
+      return refuse(context.counters.bad_wqe_inline, UROCE_FAIL_INLINE_LENGTH);
     }
     wqe.length = inline_length;
     return check_length(context, qp, wqe);
   }
-  const std::uint8_t status = take_sges(context, qp, ring_entry, wqe);
-  return status == UROCE_WC_SUCCESS ? check_length(context, qp, wqe) : status;
+  const std::uint8_t failure = take_sges(context, qp, ring_entry, wqe);
+  return failure == 0 ? check_length(context, qp, wqe) : failure;
 }
 
 std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
@@ -200,7 +200,7 @@ bool fetch_wqe(Context& context, Qp& qp) {
   qp.requester.ring.copy_next(&wqe, sizeof(uroce_sq_entry));
   wqe.kind = send_row(wqe.opcode).kind;
   wqe.list_at = static_cast<std::uint8_t>(queue::send_list_at(wqe.opcode));
-  wqe.status = check(context, qp, ring_entry, wqe);
+  wqe.failure = check(context, qp, ring_entry, wqe);
   wqe.psn_count = wqe.kind <= Kind::kRead ? packets_of(qp, wqe.length) : is_local(wqe.kind) ? 0 : 1;
   --qp.requester.known;
   ++qp.requester.fetched;

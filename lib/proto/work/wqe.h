@@ -19,8 +19,8 @@ struct SendRow {
 /// By uroce_wr_opcode; opcodes without a row are invalid.
 const SendRow& send_row(std::uint8_t opcode);
 
-/// Copies the next entry, if there is one, to the shadow and checks it: a bad one carries the status with which it
-/// fails. False: the ring is empty.
+/// Copies the next entry, if there is one, to the shadow and checks it: a bad one carries the failure with which
+/// it ends. False: the ring is empty.
 bool fetch_wqe(Context& context, Qp& qp);
 
 }  // namespace uroce::proto

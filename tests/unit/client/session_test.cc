@@ -157,6 +157,7 @@ TEST_F(SessionTest, ADeadDaemonIsNoticedByPollingAndOutstandingWorkIsFlushedOnce
   EXPECT_EQ(all[0].status, UROCE_WC_SUCCESS);
   for (std::size_t i = 1; i < 5; ++i) {
     EXPECT_EQ(all[i].status, UROCE_WC_WR_FLUSH_ERR);
+    EXPECT_EQ(all[i].vendor_err, std::uint32_t{UROCE_FAIL_NO_DAEMON});
     EXPECT_EQ(all[i].qpn, 0x123456u);
     EXPECT_EQ(all[i].wr_id, i < 4 ? i : 50);
   }

@@ -70,7 +70,9 @@ TEST(Requester, GivesUpAfterRetryCntAndFlushesTheRest) {
   const auto sent = pair.a.poll();
   ASSERT_EQ(sent.size(), 3u);
   EXPECT_EQ(sent[0].status, UROCE_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(sent[0].vendor_err, std::uint32_t{UROCE_FAIL_NO_ACKNOWLEDGE});
   EXPECT_EQ(sent[1].status, UROCE_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(sent[1].vendor_err, std::uint32_t{UROCE_FAIL_FLUSHED});
   EXPECT_EQ(sent[2].wr_id, 2u);
   EXPECT_EQ(pair.log.size(), 9u) << "three packets, first and twice again";
   EXPECT_EQ(pair.a.counters().retry_exceeded_err, 1u);
@@ -82,7 +84,7 @@ TEST(Requester, RnrRetriesRunOut) {
   Pair pair(options);
   pair.a.post({.sges = {pair.a.sge(0, 1)}});
   pair.settle(kSecond);
-  ASSERT_EQ(pair.a.poll()[0].status, UROCE_WC_RNR_RETRY_EXC_ERR);
+  ASSERT_EQ(pair.a.poll()[0].vendor_err, std::uint32_t{UROCE_FAIL_NO_RECEIVE});
   EXPECT_EQ(pair.b.counters().rnr_nak_sent, 3u);
   EXPECT_EQ(pair.a.counters().rnr_nak_retry_err, 1u);
 }
@@ -245,7 +247,7 @@ TEST(Requester, LocalInvalidateWaitsForWhatIsBeforeItAndIsNotRepeated) {
 struct BadEntry {
   const char* name;
   std::function<void(uroce_sq_entry&, std::vector<uroce_sge>&)> spoil;
-  std::uint8_t status;
+  std::uint8_t failure;
   std::uint64_t Counters::*counter;
 };
 class BadEntries : public testing::TestWithParam<BadEntry> {};
@@ -266,7 +268,8 @@ TEST_P(BadEntries, FailAloneAfterGoodOnesBeforeThem) {
   const auto sent = pair.a.poll();
   ASSERT_EQ(sent.size(), 1u) << "the unsignaled one before it succeeded";
   EXPECT_EQ(sent[0].wr_id, 77u);
-  EXPECT_EQ(sent[0].status, GetParam().status);
+  EXPECT_EQ(sent[0].vendor_err, GetParam().failure);
+  EXPECT_EQ(sent[0].status, GetParam().failure >> 4);
   EXPECT_EQ(pair.a.snapshot().state, QpState::kErr);
   EXPECT_EQ(pair.a.counters().*GetParam().counter, 1u);
   EXPECT_EQ(pair.b.snapshot().state, QpState::kRts);
@@ -274,50 +277,62 @@ TEST_P(BadEntries, FailAloneAfterGoodOnesBeforeThem) {
 
 INSTANTIATE_TEST_SUITE_P(Each, BadEntries,
                          testing::Values(BadEntry{"opcode", [](auto& e, auto&) { e.opcode = 200; },
-                                                  UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_opcode},
+                                                  UROCE_FAIL_OPCODE, &Counters::bad_wqe_opcode},
                                          BadEntry{"bind", [](auto& e, auto&) { e.opcode = UROCE_WR_BIND_MW; },
-                                                  UROCE_WC_MW_BIND_ERR, &Counters::bad_wqe_bind},
+                                                  UROCE_FAIL_KEY_CHANGE, &Counters::bad_wqe_bind},
                                          BadEntry{"register", [](auto& e, auto&) { e.opcode = UROCE_WR_REG_MR; },
-                                                  UROCE_WC_MW_BIND_ERR, &Counters::bad_wqe_bind},
+                                                  UROCE_FAIL_KEY_CHANGE, &Counters::bad_wqe_bind},
                                          BadEntry{"atomic_write_length",
                                                   [](auto& e, auto& sges) {
                                                     e.opcode = UROCE_WR_ATOMIC_WRITE;
                                                     sges[0].length = 9;
                                                   },
-                                                  UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length},
+                                                  UROCE_FAIL_OPERAND_LENGTH, &Counters::bad_wqe_length},
                                          BadEntry{"sge_count", [](auto& e, auto&) { e.num_sge = 65535; },
-                                                  UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_sge_count},
+                                                  UROCE_FAIL_SEND_LIST, &Counters::bad_wqe_sge_count},
                                          BadEntry{"inline_length",
                                                   [](auto& e, auto&) {
                                                     e.flags = UROCE_SEND_INLINE;
                                                     e.inline_length = 0xffffffff;
                                                   },
-                                                  UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_inline},
+                                                  UROCE_FAIL_INLINE_LENGTH, &Counters::bad_wqe_inline},
                                          BadEntry{"inline_read",
                                                   [](auto& e, auto&) {
                                                     e.opcode = UROCE_WR_RDMA_READ;
                                                     e.flags = UROCE_SEND_INLINE;
                                                   },
-                                                  UROCE_WC_LOC_QP_OP_ERR, &Counters::bad_wqe_flags},
+                                                  UROCE_FAIL_INLINE_OPCODE, &Counters::bad_wqe_flags},
                                          BadEntry{"length",
                                                   [](auto& e, auto& sges) {
                                                     sges = {{0, 0x80000000u, 0}, {0, 1, 0}};
                                                     e.num_sge = 2;
                                                   },
-                                                  UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length},
+                                                  UROCE_FAIL_MESSAGE_LENGTH, &Counters::bad_wqe_length},
                                          BadEntry{"lkey", [](auto&, auto& sges) { sges[0].lkey ^= 0x100; },
-                                                  UROCE_WC_LOC_PROT_ERR, &Counters::bad_wqe_key},
+                                                  UROCE_FAIL_SEND_MEMORY, &Counters::bad_wqe_key},
                                          BadEntry{"bounds", [](auto&, auto& sges) { sges[0].addr += End::kMemory; },
-                                                  UROCE_WC_LOC_PROT_ERR, &Counters::bad_wqe_key},
+                                                  UROCE_FAIL_SEND_MEMORY, &Counters::bad_wqe_key},
                                          BadEntry{"invalidate",
                                                   [](auto& e, auto&) { e.opcode = UROCE_WR_LOCAL_INV; },
-                                                  UROCE_WC_MW_BIND_ERR, &Counters::bad_wqe_bind},
+                                                  UROCE_FAIL_KEY_CHANGE, &Counters::bad_wqe_bind},
                                          BadEntry{"atomic_length",
                                                   [](auto& e, auto& sges) {
                                                     e.opcode = UROCE_WR_ATOMIC_FETCH_AND_ADD;
                                                     sges[0].length = 4;
                                                   },
-                                                  UROCE_WC_LOC_LEN_ERR, &Counters::bad_wqe_length}),
+                                                  UROCE_FAIL_OPERAND_LENGTH, &Counters::bad_wqe_length},
+                                         BadEntry{"read_lkey",
+                                                  [](auto& e, auto& sges) {
+                                                    e.opcode = UROCE_WR_RDMA_READ;
+                                                    sges[0].lkey ^= 0x100;
+                                                  },
+                                                  UROCE_FAIL_RESULT_MEMORY, &Counters::bad_wqe_key},
+                                         BadEntry{"atomic_bounds",
+                                                  [](auto& e, auto& sges) {
+                                                    e.opcode = UROCE_WR_ATOMIC_FETCH_AND_ADD;
+                                                    sges[0].addr += End::kMemory;
+                                                  },
+                                                  UROCE_FAIL_RESULT_MEMORY, &Counters::bad_wqe_key}),
                          [](const auto& param) { return param.param.name; });
 
 TEST(Requester, ResponsesOutOfTheBlueAreDropped) {
@@ -343,7 +358,33 @@ TEST(Requester, ReadResponseOfTheWrongLengthIsABadResponse) {
   wire::RxPacket shorter = answers[0].rx;
   shorter.payload_bytes -= 4;
   pair.a.transport->receive(shorter, pair.now);
-  ASSERT_EQ(pair.a.poll()[0].status, UROCE_WC_BAD_RESP_ERR);
+  const uroce_cqe failed = pair.a.poll()[0];
+  EXPECT_EQ(failed.status, UROCE_WC_BAD_RESP_ERR);
+  EXPECT_EQ(failed.vendor_err, std::uint32_t{UROCE_FAIL_RESPONSE_LENGTH});
+}
+
+TEST(Requester, ResultMemoryThatIsWithdrawnWhileTheRequestIsUnderWayFails) {
+  Pair pair;
+  pair.a.post(read_of(pair, 600));
+  for (const Packet& packet : pair.take(pair.a)) pair.deliver(pair.b, packet);
+  const auto answers = pair.take(pair.b);
+  ASSERT_TRUE(pair.a.table.retire(pair.a.key));
+  for (const Packet& packet : answers) pair.deliver(pair.a, packet);
+  EXPECT_EQ(pair.a.poll().at(0).vendor_err, std::uint32_t{UROCE_FAIL_RESPONSE_MEMORY});
+}
+
+TEST(Requester, ALossThatThePeerReportsIsToldFromSilence) {
+  Options options;
+  options.retry_cnt = 0;
+  Pair pair(options);
+  pair.a.post(write_of(pair, 8));
+  pair.a.post(write_of(pair, 8));
+  pair.settle(10 * kMillisecond,
+              [&](const End& from, const Packet& packet) { return &from == &pair.a && packet.psn() == 100; });
+  const auto sent = pair.a.poll();
+  ASSERT_EQ(sent.size(), 2u);
+  EXPECT_EQ(sent[0].status, UROCE_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(sent[0].vendor_err, std::uint32_t{UROCE_FAIL_LOSS});
 }
 
 }  // namespace

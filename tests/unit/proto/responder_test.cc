@@ -274,9 +274,9 @@ TEST(Responder, WriteWithImmediateIsNotExecutedWithoutReceive) {
 struct Refusal {
   const char* name;
   std::function<Work(Pair&)> work;
-  std::uint8_t status;
+  std::uint8_t failure;
   AsyncEvent event;
-  std::optional<std::uint8_t> receive_status;
+  std::optional<std::uint8_t> failure_of_receive;
 };
 
 class Refusals : public testing::TestWithParam<Refusal> {};
@@ -293,7 +293,8 @@ TEST_P(Refusals, FailBothEndsWithTheirStatus) {
   const auto sent = pair.a.poll();
   ASSERT_EQ(sent.size(), 3u);
   EXPECT_EQ(sent[0].status, UROCE_WC_SUCCESS);
-  EXPECT_EQ(sent[1].status, refusal.status);
+  EXPECT_EQ(sent[1].vendor_err, refusal.failure);
+  EXPECT_EQ(sent[1].status, refusal.failure >> 4);
   EXPECT_EQ(sent[2].status, UROCE_WC_WR_FLUSH_ERR);
   EXPECT_EQ(pair.a.snapshot().state, QpState::kErr);
   EXPECT_EQ(pair.b.snapshot().state, QpState::kErr);
@@ -305,7 +306,8 @@ TEST_P(Refusals, FailBothEndsWithTheirStatus) {
   const auto received = pair.b.poll(true);
   ASSERT_EQ(received.size(), 2u);
   EXPECT_EQ(received[0].wr_id, 9u);
-  EXPECT_EQ(received[0].status, refusal.receive_status.value_or(UROCE_WC_WR_FLUSH_ERR));
+  EXPECT_EQ(received[0].vendor_err, refusal.failure_of_receive.value_or(UROCE_FAIL_FLUSHED));
+  EXPECT_EQ(received[0].status, received[0].vendor_err >> 4);
   EXPECT_EQ(received[1].wr_id, 10u);
   EXPECT_EQ(received[1].status, UROCE_WC_WR_FLUSH_ERR);
 }
@@ -318,12 +320,12 @@ INSTANTIATE_TEST_SUITE_P(
                               work.rkey ^= 0x100;
                               return work;
                             },
-                            UROCE_WC_REM_ACCESS_ERR,
+                            UROCE_FAIL_NAK_ACCESS,
                             AsyncEvent::kQpAccessError,
                             {}},
                     Refusal{"write_past_the_end",
                             [](Pair& pair) { return write_of(pair, 10, End::kMemory - 9); },
-                            UROCE_WC_REM_ACCESS_ERR,
+                            UROCE_FAIL_NAK_ACCESS,
                             AsyncEvent::kQpAccessError,
                             {}},
                     Refusal{"write_address_wraps",
@@ -332,7 +334,7 @@ INSTANTIATE_TEST_SUITE_P(
                               work.remote = ~std::uint64_t{0} - 100;
                               return work;
                             },
-                            UROCE_WC_REM_ACCESS_ERR,
+                            UROCE_FAIL_NAK_ACCESS,
                             AsyncEvent::kQpAccessError,
                             {}},
                     Refusal{"read_bad_rkey",
@@ -341,22 +343,22 @@ INSTANTIATE_TEST_SUITE_P(
                               work.rkey ^= 0x100;
                               return work;
                             },
-                            UROCE_WC_REM_ACCESS_ERR,
+                            UROCE_FAIL_NAK_ACCESS,
                             AsyncEvent::kQpAccessError,
                             {}},
                     Refusal{"atomic_misaligned",
                             [](Pair& pair) { return add_of(pair, 4, 1); },
-                            UROCE_WC_REM_INV_REQ_ERR,
+                            UROCE_FAIL_NAK_REQUEST,
                             AsyncEvent::kQpRequestError,
                             {}},
                     Refusal{"send_too_long", [](Pair& pair) { return Work{.sges = {pair.a.sge(0, 101)}}; },
-                            UROCE_WC_REM_INV_REQ_ERR, AsyncEvent::kQpRequestError, UROCE_WC_LOC_LEN_ERR},
+                            UROCE_FAIL_NAK_REQUEST, AsyncEvent::kQpRequestError, UROCE_FAIL_RECEIVE_LENGTH},
                     Refusal{"invalidate_unknown_key",
                             [](Pair& pair) {
                               return Work{
                                   .opcode = UROCE_WR_SEND_WITH_INV, .sges = {pair.a.sge(0, 8)}, .imm = 0x1234};
                             },
-                            UROCE_WC_REM_ACCESS_ERR, AsyncEvent::kQpAccessError, UROCE_WC_REM_INV_REQ_ERR}),
+                            UROCE_FAIL_NAK_ACCESS, AsyncEvent::kQpAccessError, UROCE_FAIL_INVALIDATED_KEY}),
     [](const auto& param) { return param.param.name; });
 
 TEST(Responder, BadReceiveKeyIsARemoteOperationalError) {
@@ -366,8 +368,8 @@ TEST(Responder, BadReceiveKeyIsARemoteOperationalError) {
   pair.b.post_receive(1, {bad});
   pair.a.post({.sges = {pair.a.sge(0, 10)}});
   pair.run();
-  ASSERT_EQ(pair.a.poll()[0].status, UROCE_WC_REM_OP_ERR);
-  ASSERT_EQ(pair.b.poll(true)[0].status, UROCE_WC_LOC_PROT_ERR);
+  ASSERT_EQ(pair.a.poll()[0].vendor_err, std::uint32_t{UROCE_FAIL_NAK_OPERATION});
+  ASSERT_EQ(pair.b.poll(true)[0].vendor_err, std::uint32_t{UROCE_FAIL_RECEIVE_MEMORY});
   EXPECT_EQ(pair.b.counters().bad_wqe_key, 1u);
 }
 
@@ -376,8 +378,8 @@ TEST(Responder, ReceiveWithTooManyElementsFailsAndIsCounted) {
   pair.b.post_receive(1, std::vector<uroce_sge>(200, pair.b.sge(0, 1)));
   pair.a.post({.sges = {pair.a.sge(0, 10)}});
   pair.run();
-  ASSERT_EQ(pair.a.poll()[0].status, UROCE_WC_REM_OP_ERR);
-  ASSERT_EQ(pair.b.poll(true)[0].status, UROCE_WC_LOC_QP_OP_ERR);
+  ASSERT_EQ(pair.a.poll()[0].vendor_err, std::uint32_t{UROCE_FAIL_NAK_OPERATION});
+  ASSERT_EQ(pair.b.poll(true)[0].vendor_err, std::uint32_t{UROCE_FAIL_RECEIVE_LIST});
   EXPECT_EQ(pair.b.counters().bad_wqe_sge_count, 1u);
 }
 
