@@ -48,7 +48,12 @@ void WorkerSleep::wait(Nanos limit) {
   timespec timeout{};
   timeout.tv_sec = static_cast<time_t>(std::min(limit, 3600 * kSecond) / kSecond);
   timeout.tv_nsec = static_cast<long>(limit % kSecond);
-  ::epoll_pwait2(epoll_.get(), events, std::size(events), limit == kNever ? nullptr : &timeout, nullptr);
+  const int n =
+      ::epoll_pwait2(epoll_.get(), events, std::size(events), limit == kNever ? nullptr : &timeout, nullptr);
+  for (int i = 0; i < n; ++i) {
+    // A descriptor in error, as that of a tun device after `ip link delete`, ends each wait at once and stays so.
+    if ((events[i].events & (EPOLLERR | EPOLLHUP)) != 0) unwatch(events[i].data.fd);
+  }
 }
 
 void WorkerSleep::end(SessionPorts& sessions) {
