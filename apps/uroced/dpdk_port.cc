@@ -1,15 +1,22 @@
+#include <sys/eventfd.h>
+
+#include <chrono>
+
 #include "apps/uroced/ports.h"
 #include "apps/uroced/serve.h"
 #include "drivers/packet/dpdk/eal.h"
 #include "drivers/packet/dpdk/ethernet.h"
 #include "drivers/packet/dpdk/port.h"
+#include "platform/unique_fd.h"
 
 namespace uroce::daemon {
 namespace {
 
 using Device = DeviceStack<dpdk::Port>;
 
-dpdk::EthernetOptions ethernet_options(const Settings& settings) {
+constexpr std::chrono::milliseconds kPeerLimit{500};
+
+dpdk::EthernetOptions ethernet_options(const Settings& settings, int link_events) {
   const auto& own = settings.config.addresses;
   dpdk::EthernetOptions options;
   options.port = settings.port;
@@ -18,18 +25,17 @@ dpdk::EthernetOptions ethernet_options(const Settings& settings) {
   options.mac = settings.mac;
   options.fallback_mac = derive_mac(settings.config.name, own.empty() ? wire::Address{} : own[0].address);
   options.buffers = settings.buffers;
-  const std::string name = settings.config.name;
-  options.on_link_change = [name](bool up) {
-    daemon::log(daemon::LogLevel::kInfo, "%s: the link is %s", name.c_str(),
-                up ? "up" : "down; waiting for the peer");
-  };
+  options.on_link_change = [link_events](bool) { ::eventfd_write(link_events, 1); };
   return options;
 }
 
 }  // namespace
 
-std::string serve_dpdk(const Settings& settings, const std::atomic<bool>& stop) {
-  dpdk::EthernetOptions options = ethernet_options(settings);
+std::string serve_dpdk(const Settings& given, const std::atomic<bool>& stop) {
+  const UniqueFd link_events(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  Settings settings = given;
+  settings.config.link_events = link_events.get();
+  dpdk::EthernetOptions options = ethernet_options(settings, link_events.get());
   dpdk::Eal eal;
   dpdk::EalOptions eal_options;
   eal_options.port = settings.port;
@@ -59,6 +65,8 @@ std::string serve_dpdk(const Settings& settings, const std::atomic<bool>& stop) 
                 ethernet->waiting_for().c_str());
   }
   ethernet->start(ports);
+  // If the peer is running already, the first program finds a port that is up.
+  ethernet->wait_for_peer(kPeerLimit);
   error = serve_over(settings, devices, controls, settings.port, stop);
   ethernet->stop();
   devices.clear();

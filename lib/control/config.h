@@ -55,6 +55,7 @@ struct DaemonConfig {
   bool indirect = true;  ///< memory that cannot be shared is accessed through the kernel; false: refused
 
   std::uint64_t seed = 0;                   ///< of keys and QPNs; 0: from the kernel
+  int link_events = -1;                     ///< eventfd: the link of the port may have changed; -1: none
   net::DeviceControls* controls = nullptr;  ///< for urocectl fault and trace; may be null
   std::string socket_group = "rdma";  ///< that the socket belongs to; empty, or not in group(5): the daemon's own
   std::uint32_t socket_mode = 0;      ///< permissions of the socket; 0: 0660 with a socket_group, otherwise 0666

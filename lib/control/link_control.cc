@@ -8,6 +8,18 @@
 #include "platform/log.h"
 
 namespace uroce::daemon {
+namespace {
+
+const char* description(net::LinkState link) {
+  switch (link) {
+    case net::LinkState::kUp: return "the port is up";
+    case net::LinkState::kNoCarrier: return "the port is down: no carrier, or no peer";
+    case net::LinkState::kDisabled: return "the port is down: it is disabled (ip link, or urocectl link down)";
+    default: return "the port is down: its interface has been deleted; restart the daemon for a new one";
+  }
+}
+
+}  // namespace
 
 LinkControl::LinkControl(ControlState& state, EventRouter& events, std::uint32_t kernel_interface)
     : state_(state), events_(events), kernel_addresses_(kernel_interface) {
@@ -15,19 +27,24 @@ LinkControl::LinkControl(ControlState& state, EventRouter& events, std::uint32_t
   share_with_kernel();
 }
 
-void LinkControl::refresh() {
+bool LinkControl::refresh() {
   constexpr std::uint32_t kPortActive = 9, kPortError = 10;  // ibv_event_type
-  const DaemonConfig& config = state_.config();
-  worker_commands::QueryLinkState query{state_.port().up()};
+  worker_commands::QueryLinkState query{device_link_};
   state_.link_worker().call(query);
-  const bool up = query.up && !state_.workers().link_disabled.load(std::memory_order_relaxed);
-  if (!state_.port().set_link(up)) {
+  device_link_ = query.link;
+  const bool disabled = state_.workers().link_disabled.load(std::memory_order_relaxed);
+  const bool was_up = state_.port().up();
+  const net::LinkState link =
+      disabled && query.link != net::LinkState::kGone ? net::LinkState::kDisabled : query.link;
+  if (!state_.port().set_link(link)) {
     if (tree_is_old_) update_tree();
-    return;
+    return false;
   }
-  log(LogLevel::kDebug, "%s: the link is %s", config.name.c_str(), up ? "up" : "down");
+  log(LogLevel::kInfo, "%s: %s", state_.config().name.c_str(), description(link));
   update_tree();
-  events_.broadcast(state_.sessions(), up ? kPortActive : kPortError);
+  const bool up = state_.port().up();
+  if (up != was_up) events_.broadcast(state_.sessions(), up ? kPortActive : kPortError);
+  return true;
 }
 
 void LinkControl::update_tree() {

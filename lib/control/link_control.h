@@ -21,8 +21,9 @@ class LinkControl {
   /// `kernel_interface`: index of the port's interface in the kernel; 0: it has none.
   LinkControl(ControlState& state, EventRouter& events, std::uint32_t kernel_interface);
 
-  /// Reads the link state from the device; on a change all clients get IBV_EVENT_PORT_ACTIVE or PORT_ERR.
-  void refresh();
+  /// Reads the link state from the device; on a change there is a line in the log, and all clients get
+  /// IBV_EVENT_PORT_ACTIVE or PORT_ERR. False: no change.
+  bool refresh();
   /// `urocectl link up|down`. While disabled, frames are dropped in both directions.
   void enable(bool enabled);
   /// False: the port has the address already, or the GID table is full. Clients get IBV_EVENT_GID_CHANGE.
@@ -65,6 +66,7 @@ class LinkControl {
     Charge charge;
   };
   std::map<wire::Address, std::map<uid_t, Members>> groups_;
+  net::LinkState device_link_ = net::LinkState::kUp;  ///< without `urocectl link down`
   bool tree_is_old_ = false;
   KernelAddresses kernel_addresses_;
   NeighbourWaiters waiters_;

@@ -1,11 +1,13 @@
 #include "control/port.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 
 #include <algorithm>
 #include <bit>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "proto/transport.h"
 #include "wire/network_headers.h"
@@ -42,7 +44,7 @@ constexpr std::uint64_t kOdpSupport = 1, kOdpImplicit = 2;  // ibv_odp_general_c
 constexpr std::uint64_t kNanosecondsInKhz = 1'000'000;
 constexpr std::uint32_t kCmSupported = 1u << 16;  // port capability
 constexpr std::uint32_t kStateDown = 1, kStateActive = 4;
-constexpr std::uint32_t kPhysPolling = 2, kPhysLinkUp = 5;
+constexpr std::uint32_t kPhysPolling = 2, kPhysDisabled = 3, kPhysLinkUp = 5;
 constexpr std::uint32_t kMtu4096 = 5;
 
 std::uint64_t eui64(const wire::Mac& mac) {
@@ -103,8 +105,8 @@ std::string guid_text(std::uint64_t big_endian) {
 }
 
 Port::Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t workers)
-    : name_(config.name),
-      mac_(device.mac),
+    : mac_(device.mac),
+      netdev_(device.netdev),
       link_mtu_(config.mtu != 0 ? config.mtu : device.mtu),
       most_mtu_(link_mtu_),
       gids_(config.addresses) {
@@ -159,7 +161,7 @@ void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
 
 void Port::describe_port(const net::DeviceInfo& device) {
   uroce_port_response& p = port_;
-  set_link(device.link_up);
+  set_link(device.link);
   p.max_mtu = kMtu4096;
   p.active_mtu = path_mtu_of_link(link_mtu_);
   p.gid_tbl_len = static_cast<std::uint32_t>(gids_.size());
@@ -172,13 +174,19 @@ void Port::describe_port(const net::DeviceInfo& device) {
   p.active_width = speed.width;
 }
 
+std::string Port::netdev() const {
+  char name[IF_NAMESIZE];
+  return netdev_ != 0 && ::if_indextoname(netdev_, name) != nullptr ? name : "";
+}
+
 bool Port::up() const { return port_.state == kStateActive; }
 
-bool Port::set_link(bool up) {
-  const std::uint32_t before = port_.state;
+// As rxe_query_port() (drivers/infiniband/sw/rxe/rxe_verbs.c): "polling" without a carrier.
+bool Port::set_link(net::LinkState link) {
+  const bool up = link == net::LinkState::kUp;
   port_.state = up ? kStateActive : kStateDown;
-  port_.phys_state = up ? kPhysLinkUp : kPhysPolling;
-  return port_.state != before;
+  port_.phys_state = up ? kPhysLinkUp : link == net::LinkState::kNoCarrier ? kPhysPolling : kPhysDisabled;
+  return std::exchange(link_, link) != link;
 }
 
 bool Port::set_link_mtu(std::uint32_t bytes) {
@@ -208,7 +216,8 @@ bool Port::gid(std::uint32_t index, uroce_gid_response& out) const {
   out.type = 1;
   std::memcpy(out.mac, mac_.data(), sizeof(out.mac));
   out.vlan = gids_.vlan(index) != 0 ? gids_.vlan(index) : std::uint16_t{0xffff};
-  std::snprintf(out.ndev, sizeof(out.ndev), "%s", name_.c_str());
+  out.ndev_ifindex = netdev_;
+  std::snprintf(out.ndev, sizeof(out.ndev), "%s", netdev().c_str());
   return true;
 }
 

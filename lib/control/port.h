@@ -51,9 +51,12 @@ class Port {
   bool set_link_mtu(std::uint32_t bytes);
   /// The MTU at the start, for which frame buffers were sized.
   std::uint32_t most_mtu() const { return most_mtu_; }
+  /// Name of the interface that the kernel shows for the port; empty: there is none (any longer).
+  std::string netdev() const;
   bool up() const;
+  net::LinkState link() const { return link_; }
   /// False: the state has not changed.
-  bool set_link(bool up);
+  bool set_link(net::LinkState link);
   /// False: the table has the GID already, or is full.
   bool add_gid(const net::InterfaceAddress& gid);
   /// False: the table has no such GID.
@@ -63,9 +66,10 @@ class Port {
   void describe_device(const DaemonConfig& config, std::uint32_t workers);
   void describe_port(const net::DeviceInfo& device);
 
-  std::string name_;
   wire::Mac mac_{};
+  std::uint32_t netdev_ = 0;
   std::uint32_t link_mtu_ = 1500, most_mtu_ = 1500;
+  net::LinkState link_ = net::LinkState::kUp;
   net::GidTable gids_;
   uroce_device_response device_{};
   uroce_port_response port_{};

@@ -147,12 +147,16 @@ void write_device(Tree& tree, const fs::path& dir, const std::string& name, cons
 
 void write_state(Tree& tree, const fs::path& dir, const Port& port) {
   tree.file(dir / "state", port.up() ? "4: ACTIVE" : "1: DOWN");
-  tree.file(dir / "phys_state", port.up() ? "5: LinkUp" : "2: Polling");
+  constexpr const char* kPhysical[] = {
+      "0: ", "1: Sleep", "2: Polling", "3: Disabled", "4: PortConfigurationTraining", "5: LinkUp"};
+  tree.file(dir / "phys_state", kPhysical[port.port().phys_state]);
 }
 
-// An empty entry is a zero GID, whose attributes cannot be read.
-void write_gids(Tree& tree, const fs::path& dir, const std::string& name, const Port& port) {
+// An empty entry is a zero GID, whose attributes cannot be read. A port without an interface in the kernel has no
+// ndevs.
+void write_gids(Tree& tree, const fs::path& dir, const Port& port) {
   const std::uint32_t count = port.port().gid_tbl_len;
+  const std::string netdev = port.netdev();
   const auto file = [&](const char* part, std::uint32_t i) { return dir / part / std::to_string(i); };
   constexpr const char *kGids = "gids", *kTypes = "gid_attrs/types", *kInterfaces = "gid_attrs/ndevs";
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -160,9 +164,12 @@ void write_gids(Tree& tree, const fs::path& dir, const std::string& name, const 
     tree.file(file(kGids, i), gid_text(gid.value_or(wire::Address{}).bytes));
     if (gid) {
       tree.file(file(kTypes, i), "RoCE v2");
-      tree.file(file(kInterfaces, i), name);
     } else {
       Tree::remove(file(kTypes, i));
+    }
+    if (gid && !netdev.empty()) {
+      tree.file(file(kInterfaces, i), netdev);
+    } else {
       Tree::remove(file(kInterfaces, i));
     }
   }
@@ -172,7 +179,7 @@ void write_gids(Tree& tree, const fs::path& dir, const std::string& name, const 
   }
 }
 
-void write_port(Tree& tree, const fs::path& dir, const std::string& name, const Port& port) {
+void write_port(Tree& tree, const fs::path& dir, const Port& port) {
   write_state(tree, dir, port);
   tree.file(dir / "link_layer", "Ethernet");
   tree.file(dir / "lid", "0x0");
@@ -181,7 +188,7 @@ void write_port(Tree& tree, const fs::path& dir, const std::string& name, const 
   tree.file(dir / "sm_sl", "0");
   tree.file(dir / "cap_mask", "0x00010000");
   tree.file(dir / "pkeys/0", "0xffff");
-  write_gids(tree, dir, name, port);
+  write_gids(tree, dir, port);
 }
 
 }  // namespace
@@ -190,7 +197,7 @@ absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& nam
   remove_sysfs_tree(run_dir, name);
   Tree tree;
   write_device(tree, device_dir(run_dir, name), name, port);
-  write_port(tree, device_dir(run_dir, name) / "ports/1", name, port);
+  write_port(tree, device_dir(run_dir, name) / "ports/1", port);
   tree.file(verbs_dir(run_dir, name) / "ibdev", name);
   tree.file(verbs_dir(run_dir, name) / "abi_version", "1");
   tree.file(verbs_dir(run_dir, name) / "dev", "0:0");
@@ -204,7 +211,7 @@ absl::Status update_sysfs_tree(const std::string& run_dir, const std::string& na
   if (!fs::exists(dir, error)) return absl::OkStatus();
   Tree tree;
   write_state(tree, dir, port);
-  write_gids(tree, dir, name, port);
+  write_gids(tree, dir, port);
   return tree.status();
 }
 

@@ -274,13 +274,13 @@ struct SetMtu {
   void run(WorkerCore& worker);
 };
 
-/// `up` keeps its value on a worker without a device.
+/// `link` keeps its value on a worker without a device.
 struct QueryLinkState {
   static constexpr std::string_view kName = "query_link_state";
-  bool up = false;
+  net::LinkState link = net::LinkState::kUp;
   void describe(ArgumentText&) const {}
   void run(WorkerCore& worker) {
-    if (const PortControl* port = worker.port(); port != nullptr) up = port->info().link_up;
+    if (const PortControl* port = worker.port(); port != nullptr) link = port->info().link;
   }
 };
 

@@ -66,7 +66,7 @@ class Conductor {
   // Tags of epoll events: the listener, the descriptors of workers and closers, a session (its socket or its
   // process).
   static constexpr std::uint64_t kListenerTag = 0, kWorkersTag = 1, kGsiTag = 2, kNeighboursTag = 3,
-                                 kDiscardedTag = 4, kFirstSessionTag = 5;
+                                 kDiscardedTag = 4, kLinkTag = 5, kFirstSessionTag = 6;
   static constexpr std::uint64_t tag_of(std::uint64_t session, bool process) {
     return kFirstSessionTag + session * 2 + static_cast<std::uint64_t>(process);
   }
@@ -98,6 +98,7 @@ class Conductor {
   void heartbeat(Nanos now, PollerCensus* census);
   /// Calls DaemonConfig::on_alive when it is due and the workers have run.
   void check_alive(Nanos now);
+  void link_event();
   /// Publishes the number of pollers that compete for cores. True: there are more pollers than cores.
   bool publish_pollers(std::uint32_t active_sessions, PollerCensus* census);
   void close_pending_sessions();
@@ -109,7 +110,7 @@ class Conductor {
   CmService cm_;
   UniqueFd epoll_, listener_;
   std::shared_ptr<Channel<std::uint64_t>> discarded_;  ///< sessions whose message a closer has discarded
-  Nanos next_heartbeat_ = 0, next_link_check_ = 0;
+  Nanos next_heartbeat_ = 0, next_link_check_ = 0, last_link_change_ = 0;
   bool accept_paused_ = false;
   std::vector<std::unique_ptr<Mailbox::Entry>> pings_;  ///< by worker, of check_alive()
   Nanos next_alive_ = 0;

@@ -35,6 +35,8 @@ constexpr Nanos kHeartbeat = 100 * kMillisecond;
 // While clients are connected: the workers' poll policy depends on how many threads of other daemons poll.
 constexpr Nanos kActiveHeartbeat = 10 * kMillisecond;
 constexpr Nanos kLinkCheck = 500 * kMillisecond;
+// Between two changes: a peer that connects and leaves without end does not fill the log.
+constexpr Nanos kLeastLinkTime = 50 * kMillisecond;
 constexpr Nanos kHelloLimit = 10 * kSecond;  ///< without a request, before HELLO
 
 Peer peer_of(int socket) {
@@ -201,6 +203,7 @@ absl::Status Conductor::listen(const std::string& path) {
   watch(state_.workers().gsi.fd(), kGsiTag, true);
   watch(state_.workers().neighbours.fd(), kNeighboursTag, true);
   watch(discarded_->fd(), kDiscardedTag, true);
+  if (state_.config().link_events >= 0) watch(state_.config().link_events, kLinkTag, true);
   return absl::OkStatus();
 }
 
@@ -341,12 +344,12 @@ bool Conductor::publish_pollers(std::uint32_t active, PollerCensus* census) {
 void Conductor::heartbeat(Nanos now, PollerCensus* census) {
   if (now >= next_link_check_) {
     next_link_check_ = now + kLinkCheck;
-    link_.refresh();
+    if (link_.refresh()) last_link_change_ = now;
     link_.share_with_kernel();
   }
   check_alive(now);
   const std::uint32_t active = state_.polling_sessions();
-  next_heartbeat_ = now + (active != 0 ? kActiveHeartbeat : kHeartbeat);
+  next_heartbeat_ = std::min(now + (active != 0 ? kActiveHeartbeat : kHeartbeat), next_link_check_);
   const bool few = publish_pollers(active, census);
   for (auto& [id, session] : state_.sessions()) {
     if (session->discarding && now >= session->discarding->deadline) session->close_pending = true;
@@ -364,6 +367,13 @@ void Conductor::heartbeat(Nanos now, PollerCensus* census) {
     accept_paused_ = false;
     watch(listener_.get(), kListenerTag, true);
   }
+}
+
+void Conductor::link_event() {
+  eventfd_t ignored;
+  ::eventfd_read(state_.config().link_events, &ignored);
+  next_link_check_ = std::min(next_link_check_, last_link_change_ + kLeastLinkTime);
+  next_heartbeat_ = std::min(next_heartbeat_, next_link_check_);
 }
 
 // Reports to the service manager only when each worker has run a command that was posted since the last report. The
@@ -421,6 +431,8 @@ Session* Conductor::serve_event(const epoll_event& event) {
     link_.check_neighbours(monotonic_now());
   } else if (tag == kDiscardedTag) {
     finish_discards();
+  } else if (tag == kLinkTag) {
+    link_event();
   } else if (Session* session = state_.session((tag - kFirstSessionTag) / 2)) {
     const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
     const bool hung_up = (event.events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;

@@ -12,13 +12,21 @@
 
 namespace uroce::net {
 
+enum class LinkState : std::uint8_t {
+  kUp,
+  kNoCarrier,  ///< nothing at the other end
+  kDisabled,   ///< by an administrator
+  kGone,       ///< the port has been removed and will not come back
+};
+
 struct DeviceInfo {
   wire::Mac mac{};
   std::uint32_t mtu = 1500;       ///< bytes after the Ethernet header
   bool checksum_offload = false;  ///< honours base::kIpChecksumNeeded
-  bool link_up = true;
+  LinkState link = LinkState::kUp;
   std::uint64_t speed_mbps = 0;        ///< 0: unknown
-  std::uint32_t kernel_interface = 0;  ///< index of the kernel's interface for the same port; 0: none
+  std::uint32_t kernel_interface = 0;  ///< index of an interface that receives the same frames; 0: none
+  std::uint32_t netdev = 0;            ///< index of the interface that the kernel shows for the port; 0: none
 };
 
 /// Which frames the port should deliver.

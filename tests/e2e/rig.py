@@ -163,7 +163,15 @@ class Rig:
                     list(extra) + list(extra0))
         self.daemon('uroce1', f'net_memif0,role=client,{link}', ['192.0.2.2/24', '2001:db8::2/64'],
                     list(extra) + list(extra1))
+        self.wait_for_ports('uroce0', 'uroce1')
         return 'uroce0', 'uroce1'
+
+    def wait_for_ports(self, *devices):
+        """Returns when the ports are up."""
+        def active():
+            return all(self.ctl('-d', name, 'show', 'devices')[name]['devices'][0]['state'] == 'ACTIVE' for name in devices)
+        if not wait_until(active, 5):
+            raise Failure('the ports do not come up\n' + self.describe())
 
     def single(self, extra=()):
         """One daemon without a port, for both ends of connections."""

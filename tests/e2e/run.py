@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'chaos'))
 
 from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, last_cases  # noqa: E402
+from cases_carrier import carrier_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
 from cases_docs import docs_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
@@ -58,7 +59,7 @@ def groups(long, build):
         Group('install', None, install_cases(), True),
         Group('own', None, own_cases(), True),
         Group('security', None, security_cases(), True),
-        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(),
+        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **carrier_cases(),
                                     **two_run_directories_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases())),

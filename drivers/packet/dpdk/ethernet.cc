@@ -8,11 +8,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <thread>
 
 #include "drivers/packet/dpdk/af_packet.h"
 #include "drivers/packet/dpdk/eal.h"
 #include "drivers/packet/dpdk/interface_membership.h"
 #include "drivers/packet/dpdk/interrupts_held.h"
+#include "drivers/packet/dpdk/kernel_link.h"
 #include "drivers/packet/dpdk/kernel_share.h"
 #include "drivers/packet/dpdk/link_keeper.h"
 #include "drivers/packet/dpdk/wake_channel.h"
@@ -119,6 +121,8 @@ struct Ethernet::Impl {
   std::vector<std::unique_ptr<Waker>> wakers;
   std::shared_ptr<WakeChannel> channel;
   std::unique_ptr<KernelShare> share;
+  std::unique_ptr<KernelLink> kernel_link;
+  std::atomic<bool> carrier{true};
   std::optional<InterfaceMembership> all_groups;
   DriverGate keeper;
   std::unique_ptr<LinkKeeper> link;
@@ -162,6 +166,8 @@ std::string Ethernet::Impl::probe() {
   if (rte_eth_dev_info_get(port, &device) != 0) return "port \"" + options.port + "\" does not say what it can do";
   // These drivers get copies of what the kernel receives; other drivers take packets from the kernel.
   if (spec.is("net_af_packet") || spec.is("net_pcap") || share != nullptr) info.kernel_interface = device.if_index;
+  info.netdev = device.if_index;
+  if (device.if_index != 0) kernel_link = std::make_unique<KernelLink>(device.if_index);
   if (options.queues > device.max_rx_queues || options.queues > device.max_tx_queues) {
     return "port \"" + options.port + "\" has " +
            std::to_string(std::min(device.max_rx_queues, device.max_tx_queues)) + " queues, " +
@@ -340,6 +346,8 @@ QueueConfig Ethernet::queue(std::uint32_t index) {
           .tx_prepare = impl_->info.checksum_offload,
           .keeper = impl_->memif ? &impl_->keeper : nullptr,
           .share = index == 0 ? impl_->share.get() : nullptr,
+          .link = impl_->kernel_link.get(),
+          .carrier = &impl_->carrier,
           .waker = impl_->wakers[index].get()};
 }
 
@@ -352,6 +360,16 @@ void Ethernet::start(const std::vector<Port*>& ports) {
 }
 
 void Ethernet::stop() { impl_->link.reset(); }
+
+void Ethernet::wait_for_peer(std::chrono::milliseconds limit) const {
+  constexpr std::chrono::milliseconds kStep{2};
+  rte_eth_link link{};
+  for (auto waited = kStep - kStep; waited < limit; waited += kStep) {
+    if (impl_->channel == nullptr || !impl_->channel->peer_alive()) return;
+    if (rte_eth_link_get_nowait(impl_->port, &link) == 0 && link.link_status == RTE_ETH_LINK_UP) return;
+    std::this_thread::sleep_for(kStep);
+  }
+}
 
 Ethernet::~Ethernet() {
   if (!impl_->found) return;

@@ -4,6 +4,7 @@
 //   queues     one Port for each worker, owned by the caller; they must be gone before the Ethernet
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,6 +54,9 @@ class Ethernet {
   /// Lets frames pass. Call it when all Ports exist; until stop() only their owners use them.
   void start(const std::vector<Port*>& ports);
   void stop();
+  /// Returns when the link is up, at the latest after `limit`, if another uroced is at the other end of the memif.
+  /// At once otherwise.
+  void wait_for_peer(std::chrono::milliseconds limit) const;
 
   const net::DeviceInfo& info() const;
   /// The peer that must connect before frames can pass, as text for the user; empty: the port is ready.

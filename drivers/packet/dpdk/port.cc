@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "drivers/packet/dpdk/kernel_link.h"
 #include "drivers/packet/dpdk/kernel_share.h"
 
 namespace uroce::dpdk {
@@ -173,7 +174,8 @@ std::size_t Port::transmit(std::span<base::Frame> frames) {
   {
     const GateGuard visit(*this);
     if (!visit && link_was_up()) return 0;
-    if (!visit) {  // the link is down: frames are lost, as on an unplugged cable
+    // The link is down: frames are lost, as on an unplugged cable. A driver may keep them until its ring is full.
+    if (!visit || (config_.keeper == nullptr && !config_.carrier->load(std::memory_order_relaxed))) {
       counters_.tx_dropped += frames.size();
       release(frames);
       return frames.size();
@@ -239,13 +241,15 @@ void Port::set_rx_filter(net::RxFilter filter) {
 
 net::DeviceInfo Port::info() const {
   net::DeviceInfo info = config_.info;
-  // The peer of a memif may reconnect at any time; the port stays up and QPs retransmit.
-  if (config_.keeper != nullptr) return info;
   rte_eth_link link{};
   if (rte_eth_link_get_nowait(config_.port, &link) == 0) {
-    info.link_up = link.link_status == RTE_ETH_LINK_UP;
-    info.speed_mbps = link.link_speed == RTE_ETH_SPEED_NUM_UNKNOWN ? 0 : link.link_speed;
+    info.link = link.link_status == RTE_ETH_LINK_UP ? net::LinkState::kUp : net::LinkState::kNoCarrier;
+    // The speed that the driver of memif reports is arbitrary.
+    const bool known = link.link_speed != RTE_ETH_SPEED_NUM_UNKNOWN && config_.keeper == nullptr;
+    info.speed_mbps = known ? link.link_speed : 0;
   }
+  if (config_.link != nullptr) info.link = config_.link->read();
+  config_.carrier->store(info.link == net::LinkState::kUp, std::memory_order_relaxed);
   return info;
 }
 

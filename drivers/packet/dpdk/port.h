@@ -20,6 +20,7 @@ struct rte_mempool;
 
 namespace uroce::dpdk {
 
+class KernelLink;
 class KernelShare;
 
 /// Keeps workers out of a driver while its link changes (link_keeper.h).
@@ -42,7 +43,9 @@ struct QueueConfig {
   bool tx_prepare = false;             ///< offloads are on: call rte_eth_tx_prepare() for each burst
   const DriverGate* keeper = nullptr;  ///< nullptr: the driver needs no gate
   KernelShare* share = nullptr;        ///< source of frames that the kernel got; nullptr: the queue gets all frames
-  Waker* waker = nullptr;              ///< nullptr: arriving frames can't wake a sleeper
+  const KernelLink* link = nullptr;    ///< nullptr: the driver knows the state of the link
+  std::atomic<bool>* carrier = nullptr;  ///< of all queues: whether the last info() found the link up
+  Waker* waker = nullptr;                ///< nullptr: arriving frames can't wake a sleeper
 };
 
 class Port {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "admin/query.h"
 #include "test_client.h"
@@ -54,6 +55,31 @@ TEST_P(LinkTest, ClientsAreToldWhenThePortGoesAndComes) {
   EXPECT_EQ(link("up"), "");
   EXPECT_EQ(next_event(), kPortActive);
   EXPECT_EQ(port().state, 4u);
+}
+
+TEST_P(LinkTest, TheStateFollowsTheDevice) {
+  constexpr std::uint32_t kPolling = 2, kDisabled = 3, kLinkUp = 5;
+  const auto now = [&](net::LinkState state) {
+    daemon.devices[0].set_link(state);
+    conductor.link().refresh();
+    return std::pair(port().state, port().phys_state);
+  };
+  using State = std::pair<std::uint32_t, std::uint32_t>;
+  EXPECT_EQ(now(net::LinkState::kNoCarrier), (State{1, kPolling}));
+  EXPECT_EQ(next_event(), kPortError);
+  EXPECT_EQ(now(net::LinkState::kDisabled), (State{1, kDisabled}));
+  EXPECT_EQ(next_event(), 0u) << "it was down before";
+  EXPECT_EQ(now(net::LinkState::kUp), (State{4, kLinkUp}));
+  EXPECT_EQ(next_event(), kPortActive);
+  EXPECT_EQ(link("down"), "");
+  EXPECT_EQ(next_event(), kPortError);
+  EXPECT_EQ(now(net::LinkState::kNoCarrier), (State{1, kDisabled}));
+  EXPECT_EQ(link("up"), "");
+  EXPECT_EQ(next_event(), 0u) << "there is no carrier";
+  EXPECT_EQ(now(net::LinkState::kUp), (State{4, kLinkUp}));
+  EXPECT_EQ(next_event(), kPortActive);
+  EXPECT_EQ(now(net::LinkState::kGone), (State{1, kDisabled}));
+  EXPECT_EQ(next_event(), kPortError);
 }
 
 TEST_P(LinkTest, FramesAreLostWhileItIsDown) {

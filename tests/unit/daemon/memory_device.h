@@ -91,8 +91,9 @@ class MemoryDevice {
   void set_rx_filter(net::RxFilter filter) { rx_filter_ = filter; }
   net::RxFilter filter() const { return rx_filter_; }
   net::DeviceInfo info() const {
-    return {.mac = {2, 0, 0, 0, 0, 1}, .mtu = 9000, .checksum_offload = false, .link_up = true, .speed_mbps = 0};
+    return {.mac = {2, 0, 0, 0, 0, 1}, .mtu = 9000, .checksum_offload = false, .link = link_, .speed_mbps = 0};
   }
+  void set_link(net::LinkState state) { link_ = state; }
   net::DeviceCounters counters() const { return {.tx_packets = sent_}; }
 
  private:
@@ -119,6 +120,7 @@ class MemoryDevice {
   MemoryDevice* peer_ = nullptr;
   std::size_t credit_ = kUnlimited;
   std::size_t outstanding_ = 0;
+  net::LinkState link_ = net::LinkState::kUp;
   std::uint64_t sent_ = 0;
 };
 static_assert(net::PacketDevice<MemoryDevice>);
