@@ -93,15 +93,47 @@ std::string rebuild_dev(const fs::path& run_dir) {
   return problem;
 }
 
-std::string overlay_sys_class(const fs::path& run_dir) {
-  const std::string ours = run_dir / "sys/class";
+std::string overlay(const std::string& ours, const std::string& theirs, const std::string& place) {
   if (ours.find_first_of(":,\\") != std::string::npos)
     return ours + ": the path of an overlay must not contain ':', ',' or '\\'";
-  const std::string layers = "lowerdir=" + ours + ":/sys/class";
-  if (mount("uroce-sys", "/sys/class", "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, layers.c_str()) != 0) {
-    return failed("cannot mount an overlay on /sys/class");
+  const std::string layers = "lowerdir=" + ours + ":" + theirs;
+  if (mount("uroce-sys", place.c_str(), "overlay", MS_RDONLY | MS_NOSUID | MS_NODEV, layers.c_str()) != 0) {
+    return failed("cannot mount an overlay on " + place);
   }
   return {};
+}
+
+/// /sys/devices/virtual with the folders of our classes. The others are bound, not overlaid: they stay writable.
+std::string rebuild_virtual_devices(const fs::path& run_dir) {
+  const fs::path stage = run_dir / "dev", ours = run_dir / "sys/devices/virtual", theirs = "/sys/devices/virtual";
+  if (mount("uroce-sys", stage.c_str(), "tmpfs", MS_NOSUID, "mode=0755") != 0)
+    return failed("cannot mount a tmpfs for /sys/devices/virtual");
+  std::string problem;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(theirs, error)) {
+    const fs::path name = entry.path().filename();
+    if (fs::exists(ours / name, error)) continue;
+    if (!bind_entry(entry.path(), stage / name)) problem = failed("bind " + entry.path().string());
+  }
+  for (const char* name : {"infiniband", "infiniband_verbs"}) {
+    const fs::path place = stage / name;
+    if (mkdir(place.c_str(), 0755) != 0) {
+      problem = failed("mkdir " + place.string());
+    } else if (fs::exists(theirs / name, error)) {
+      problem += overlay(ours / name, theirs / name, place);
+    } else if (mount((ours / name).c_str(), place.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+      problem = failed("bind " + (ours / name).string());
+    }
+  }
+  if (problem.empty() && mount(stage.c_str(), theirs.c_str(), nullptr, MS_MOVE, nullptr) != 0)
+    problem = failed("move to " + theirs.string());
+  if (!problem.empty()) umount2(stage.c_str(), MNT_DETACH);
+  return problem;
+}
+
+std::string show_in_sys(const fs::path& run_dir) {
+  const std::string problem = rebuild_virtual_devices(run_dir);
+  return problem.empty() ? overlay(run_dir / "sys/class", "/sys/class", "/sys/class") : problem;
 }
 
 }  // namespace
@@ -112,7 +144,7 @@ std::string enter_device_view(const std::string& run_dir, bool user_namespace) {
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
     return failed("cannot detach from the mounts of the system");
   // /sys first, so that a failure with /dev does not affect it.
-  const std::string sys = overlay_sys_class(run_dir);
+  const std::string sys = show_in_sys(run_dir);
   const std::string dev = rebuild_dev(run_dir);
   return sys.empty() || dev.empty() ? sys + dev : sys + "; " + dev;
 }

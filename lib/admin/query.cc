@@ -16,6 +16,7 @@
 #include "admin/show_rejections.h"
 #include "admin/viewer.h"
 #include "control/poller_census.h"
+#include "control/port_counters.h"
 #include "control/privilege.h"
 #include "mapping/untrusted_fd.h"
 #include "platform/clock.h"
@@ -316,42 +317,6 @@ Json show(const AdminContext& context, const Session& caller, const std::string&
 
 // ---------------------------------------------------------------- counters
 
-void add(proto::Counters& to, const proto::Counters& from) {
-  auto* sum = reinterpret_cast<std::uint64_t*>(&to);
-  const auto* more = reinterpret_cast<const std::uint64_t*>(&from);
-  for (std::size_t i = 0; i < proto::kCounterCount; ++i) sum[i] += more[i];
-}
-
-void add(WorkerCounters& to, const WorkerCounters& from) {
-  for (std::size_t i = 0; i < std::size(to.parse); ++i) to.parse[i] += from.parse[i];
-  to.steps += from.steps, to.sleeps += from.sleeps, to.bad_doorbells += from.bad_doorbells;
-  to.longest_step = std::max(to.longest_step, from.longest_step);
-  to.stalls += from.stalls;
-  to.last_stall = std::max(to.last_stall, from.last_stall);
-  to.async_events_lost += from.async_events_lost;
-  to.steered_away += from.steered_away, to.steer_dropped += from.steer_dropped;
-  to.wrong_address += from.wrong_address, to.wrong_vlan += from.wrong_vlan;
-  to.events_sent += from.events_sent, to.events_delayed += from.events_delayed;
-}
-
-void add(net::DeviceCounters& to, const net::DeviceCounters& from) {
-  to.rx_packets += from.rx_packets, to.rx_bytes += from.rx_bytes, to.rx_dropped += from.rx_dropped;
-  to.tx_packets += from.tx_packets, to.tx_bytes += from.tx_bytes, to.tx_dropped += from.tx_dropped;
-}
-
-struct SumCounters {
-  static constexpr std::string_view kName = "sum_counters";
-  proto::Counters transport{};
-  WorkerCounters worker;
-  net::DeviceCounters device;
-  void describe(ArgumentText&) const {}
-  void run(WorkerCore& core) {
-    add(transport, core.transport().counters());
-    add(worker, core.counters());
-    if (const PortControl* port = core.port(); port != nullptr) add(device, port->counters());
-  }
-};
-
 Json controls_json(const ControlState& state) {
   Json values = Json::object();
   if (state.config().controls == nullptr) return values;
@@ -369,7 +334,7 @@ Json rejections_json(const Rejections& rejections) {
 
 Json stat(const AdminContext& context) {
   const ControlState& state = context.state;
-  SumCounters sums;
+  worker_commands::SumCounters sums;
   state.on_all_workers(sums);
   Json transport = Json::object(), parse = Json::object();
   const auto* values = reinterpret_cast<const std::uint64_t*>(&sums.transport);

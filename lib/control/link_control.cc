@@ -43,8 +43,19 @@ bool LinkControl::refresh() {
   log(LogLevel::kInfo, "%s: %s", state_.config().name.c_str(), description(link));
   update_tree();
   const bool up = state_.port().up();
+  if (was_up && !up) ++times_down_;
   if (up != was_up) events_.broadcast(state_.sessions(), up ? kPortActive : kPortError);
   return true;
+}
+
+void LinkControl::publish_counters(Nanos now) {
+  if (now < next_counters_) return;
+  next_counters_ = now + kSecond;
+  worker_commands::SumCounters sums;
+  state_.on_all_workers(sums);
+  CounterFiles current = counter_files(sums, times_down_);
+  const DaemonConfig& config = state_.config();
+  if (update_counter_files(config.run_dir, config.name, counters_, current).ok()) counters_ = std::move(current);
 }
 
 void LinkControl::update_tree() {

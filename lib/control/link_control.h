@@ -11,6 +11,7 @@
 #include "control/event_router.h"
 #include "control/kernel_addresses.h"
 #include "control/neighbour_waiters.h"
+#include "control/port_counters.h"
 #include "control/state.h"
 #include "net/link_stack.h"
 
@@ -24,6 +25,8 @@ class LinkControl {
   /// Reads the link state from the device; on a change there is a line in the log, and all clients get
   /// IBV_EVENT_PORT_ACTIVE or PORT_ERR. False: no change.
   bool refresh();
+  /// Once a second: the files of counters that have changed.
+  void publish_counters(Nanos now);
   /// `urocectl link up|down`. While disabled, frames are dropped in both directions.
   void enable(bool enabled);
   /// False: the port has the address already, or the GID table is full. Clients get IBV_EVENT_GID_CHANGE.
@@ -68,6 +71,9 @@ class LinkControl {
   std::map<wire::Address, std::map<uid_t, Members>> groups_;
   net::LinkState device_link_ = net::LinkState::kUp;  ///< without `urocectl link down`
   bool tree_is_old_ = false;
+  std::uint64_t times_down_ = 0;
+  CounterFiles counters_;  ///< as the files have them
+  Nanos next_counters_ = 0;
   KernelAddresses kernel_addresses_;
   NeighbourWaiters waiters_;
 };

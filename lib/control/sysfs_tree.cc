@@ -28,7 +28,7 @@ class Tree {
   /// Replaces the file in one step: readers see the old or the new text, also if the disk is full. It is a new
   /// file, since the old one may be a link, or open for writing by another user.
   void file(const fs::path& path, const std::string& text) {
-    const UniqueFd directory = open_parent(path);
+    const UniqueFd& directory = parent(path);
     const std::string line = text + "\n";
     const std::string name = path.filename(), draft = "." + name + ".new";
     if (directory.valid()) ::unlinkat(directory.get(), draft.c_str(), 0);
@@ -87,10 +87,20 @@ class Tree {
   }
 
  private:
+  /// The directory of the file, which stays open for the next one.
+  const UniqueFd& parent(const fs::path& path) {
+    if (!directory_.valid() || path.parent_path() != directory_path_) {
+      directory_ = open_parent(path);
+      directory_path_ = path.parent_path();
+    }
+    return directory_;
+  }
   void note_failure(const fs::path& path) {
     if (failed_.empty()) error_ = errno, failed_ = path;
   }
 
+  UniqueFd directory_;
+  fs::path directory_path_;
   fs::path failed_;  ///< the first
   int error_ = 0;
 };
@@ -101,11 +111,33 @@ void remove_below(const fs::path& path) {
   if (Tree::open_parent(path, false).valid()) fs::remove_all(path, error);
 }
 
-fs::path device_dir(const std::string& run_dir, const std::string& name) {
-  return fs::path(run_dir + kTop) / "sys/class/infiniband" / name;
+/// A device of a class: its folder, and the link to it from the folder of the class.
+struct ClassDevice {
+  ClassDevice(const std::string& run_dir, const std::string& kind, const std::string& name)
+      : dir(fs::path(run_dir + kTop) / "sys/devices/virtual" / kind / name),
+        link(fs::path(run_dir + kTop) / "sys/class" / kind / name),
+        target("../../devices/virtual/" + kind + "/" + name),
+        subsystem("../../../../class/" + kind) {}
+
+  void publish(Tree& tree) const {
+    tree.link(dir / "subsystem", subsystem.c_str());
+    tree.link(link, target.c_str());
+  }
+  void remove() const {
+    remove_below(link);
+    remove_below(dir);
+  }
+
+  fs::path dir, link;
+  std::string target, subsystem;
+};
+
+ClassDevice device_of(const std::string& run_dir, const std::string& name) { return {run_dir, "infiniband", name}; }
+ClassDevice verbs_of(const std::string& run_dir, const std::string& name) {
+  return {run_dir, "infiniband_verbs", "uverbs-" + name};
 }
-fs::path verbs_dir(const std::string& run_dir, const std::string& name) {
-  return fs::path(run_dir + kTop) / "sys/class/infiniband_verbs" / ("uverbs-" + name);
+fs::path port_dir(const std::string& run_dir, const std::string& name) {
+  return device_of(run_dir, name).dir / "ports/1";
 }
 fs::path node(const std::string& run_dir, const std::string& name) {
   return fs::path(run_dir + kTop) / "dev/infiniband" / ("uverbs-" + name);
@@ -140,6 +172,7 @@ void write_device(Tree& tree, const fs::path& dir, const std::string& name, cons
   tree.file(dir / "hca_type", "uroce");
   tree.file(dir / "board_id", "UROCE0000000001");
   tree.file(dir / "uverbs", "uverbs-" + name);
+  tree.file(dir / "uevent", "NAME=" + name);
   tree.file(dir / "device/numa_node", "-1");
   tree.file(dir / "device/local_cpus", all_cpus_mask());
   tree.file(dir / "device/local_cpulist", all_cpus());
@@ -179,8 +212,27 @@ void write_gids(Tree& tree, const fs::path& dir, const Port& port) {
   }
 }
 
+// rate_show(), drivers/infiniband/core/sysfs.c.
+std::string rate_text(const uroce_port_response& port) {
+  struct Speed {
+    std::uint32_t code, tenths;  // of one lane, Gbit/s
+    const char* name;
+  };
+  constexpr Speed kSpeeds[] = {{1, 25, "SDR"}, {2, 50, "DDR"}, {4, 100, "QDR"}, {16, 140, "FDR"}, {32, 250, "EDR"}};
+  const Speed* speed = kSpeeds;
+  for (const Speed& each : kSpeeds) {
+    if (each.code == port.active_speed) speed = &each;
+  }
+  const std::uint32_t lanes = port.active_width == 2 ? 4 : 1, rate = speed->tenths * lanes;
+  char text[48];
+  std::snprintf(text, sizeof(text), "%u%s Gb/sec (%uX %s)", rate / 10, rate % 10 != 0 ? ".5" : "", lanes,
+                speed->name);
+  return text;
+}
+
 void write_port(Tree& tree, const fs::path& dir, const Port& port) {
   write_state(tree, dir, port);
+  tree.file(dir / "rate", rate_text(port.port()));
   tree.file(dir / "link_layer", "Ethernet");
   tree.file(dir / "lid", "0x0");
   tree.file(dir / "lid_mask_count", "0");
@@ -188,6 +240,7 @@ void write_port(Tree& tree, const fs::path& dir, const Port& port) {
   tree.file(dir / "sm_sl", "0");
   tree.file(dir / "cap_mask", "0x00010000");
   tree.file(dir / "pkeys/0", "0xffff");
+  tree.file(dir / "hw_counters/lifespan", "1000");  // ms
   write_gids(tree, dir, port);
 }
 
@@ -196,17 +249,22 @@ void write_port(Tree& tree, const fs::path& dir, const Port& port) {
 absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port) {
   remove_sysfs_tree(run_dir, name);
   Tree tree;
-  write_device(tree, device_dir(run_dir, name), name, port);
-  write_port(tree, device_dir(run_dir, name) / "ports/1", port);
-  tree.file(verbs_dir(run_dir, name) / "ibdev", name);
-  tree.file(verbs_dir(run_dir, name) / "abi_version", "1");
-  tree.file(verbs_dir(run_dir, name) / "dev", "0:0");
+  const ClassDevice device = device_of(run_dir, name), verbs = verbs_of(run_dir, name);
+  write_device(tree, device.dir, name, port);
+  write_port(tree, device.dir / "ports/1", port);
+  for (const auto& [path, value] : counter_files({}, 0))
+    tree.file(device.dir / "ports/1" / path, std::to_string(value));
+  tree.file(verbs.dir / "ibdev", name);
+  tree.file(verbs.dir / "abi_version", "1");
+  tree.file(verbs.dir / "dev", "0:0");
   tree.link(node(run_dir, name), "/dev/null");
+  verbs.publish(tree);
+  device.publish(tree);
   return tree.status();
 }
 
 absl::Status update_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port) {
-  const fs::path dir = device_dir(run_dir, name) / "ports/1";
+  const fs::path dir = port_dir(run_dir, name);
   std::error_code error;
   if (!fs::exists(dir, error)) return absl::OkStatus();
   Tree tree;
@@ -215,9 +273,22 @@ absl::Status update_sysfs_tree(const std::string& run_dir, const std::string& na
   return tree.status();
 }
 
+absl::Status update_counter_files(const std::string& run_dir, const std::string& name, const CounterFiles& before,
+                                  const CounterFiles& now) {
+  const fs::path dir = port_dir(run_dir, name);
+  std::error_code error;
+  if (before == now || !fs::exists(dir, error)) return absl::OkStatus();
+  Tree tree;
+  for (const auto& [path, value] : now) {
+    const auto old = before.find(path);
+    if (old == before.end() || old->second != value) tree.file(dir / path, std::to_string(value));
+  }
+  return tree.status();
+}
+
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name) {
-  remove_below(device_dir(run_dir, name));
-  remove_below(verbs_dir(run_dir, name));
+  device_of(run_dir, name).remove();
+  verbs_of(run_dir, name).remove();
   remove_below(node(run_dir, name));
 }
 

@@ -6,15 +6,20 @@
 
 #include "absl/status/status.h"
 #include "control/port.h"
+#include "control/port_counters.h"
 
 namespace uroce::daemon {
 
-/// RUN_DIR/sys/class/infiniband/NAME/..., RUN_DIR/sys/class/infiniband_verbs/uverbs-NAME/..., and
-/// RUN_DIR/dev/infiniband/uverbs-NAME (a link to /dev/null). Replaces what was there.
+/// RUN_DIR/sys/devices/virtual/infiniband/NAME/... with a link in RUN_DIR/sys/class/infiniband, the same of
+/// infiniband_verbs/uverbs-NAME, and RUN_DIR/dev/infiniband/uverbs-NAME (a link to /dev/null). Replaces what was
+/// there. Only the daemon's user may write the files.
 absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
 /// Rewrites the port's state and GIDs. Does nothing where there is no tree. After an error files that could not be
 /// written have their old content.
 absl::Status update_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
+/// Writes the counters whose values differ. Does nothing where there is no tree.
+absl::Status update_counter_files(const std::string& run_dir, const std::string& name, const CounterFiles& before,
+                                  const CounterFiles& now);
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name);
 
 }  // namespace uroce::daemon

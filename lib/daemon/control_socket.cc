@@ -346,6 +346,7 @@ void Conductor::heartbeat(Nanos now, PollerCensus* census) {
     next_link_check_ = now + kLinkCheck;
     if (link_.refresh()) last_link_change_ = now;
     link_.share_with_kernel();
+    link_.publish_counters(now);
   }
   check_alive(now);
   const std::uint32_t active = state_.polling_sessions();

@@ -100,6 +100,19 @@ def peer_of_memif(rig):
         raise Failure('not one line of the log for each change\n' + first.describe())
 
 
+def memif_in_any_order(rig):
+    """Two daemons that are joined by memif: both ports are up when the later one reports that it is ready."""
+    for order in (('server', 'client'), ('client', 'server')):
+        link = LINK.format(rig.run_dir / f'{order[0]}.sock')
+        for name, role in zip(('uroce0', 'uroce1'), order):
+            rig.daemon(name, f'net_memif0,role={role},{link}', [f'192.0.2.{ord(role[0])}/24'])
+        for name in ('uroce1', 'uroce0'):
+            if port_of(rig, name) != ('PORT_ACTIVE', 'LINK_UP'):
+                raise Failure(f'{order}: {name} is not up\n' + rig.describe())
+        for daemon in rig.daemons.values():
+            daemon.end()
+
+
 def taken_down(port, interface):
     """`ip link set down` at the peer (no carrier) and at the port itself; at last the interface is deleted."""
     def run(rig):
@@ -162,6 +175,6 @@ def tap(rig):
 
 def carrier_cases():
     """Cases that get a rig without daemons."""
-    return {'carrier of memif': peer_of_memif,
+    return {'carrier of memif': peer_of_memif, 'carrier of memif, any order': memif_in_any_order,
             'carrier of af_packet': taken_down('net_af_packet0,iface=port0', 'port0'),
             'carrier of af_xdp': taken_down('net_af_xdp0,iface=port0', 'port0'), 'carrier of a tap': tap}

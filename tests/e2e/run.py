@@ -32,6 +32,7 @@ from cases_raw import forwarding_cases, raw_cases  # noqa: E402
 from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_cases  # noqa: E402
 from cases_security import security_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
+from cases_sysfs import sysfs_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
 from chaos import chaos_cases  # noqa: E402
@@ -64,7 +65,7 @@ def groups(long, build):
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases())),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),
-                                                    **tool_cases(), **same_device_cases())),
+                                                    **tool_cases(), **sysfs_cases(), **same_device_cases())),
         Group('examples', lambda rig: rig.pair(), example_cases()),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),

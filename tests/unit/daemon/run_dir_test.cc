@@ -112,6 +112,37 @@ std::string text_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+TEST_F(RunDirTest, TheClassLinksToTheVirtualDevice) {
+  const Port& port = daemon.conductor->state().port();
+  ASSERT_TRUE(write_sysfs_tree(top, "test0", port).ok());
+  const fs::path link = top + "/sys/class/infiniband/test0";
+  EXPECT_EQ(fs::read_symlink(link), "../../devices/virtual/infiniband/test0");
+  EXPECT_EQ(fs::canonical(link / "subsystem"), fs::canonical(top + "/sys/class/infiniband"));
+  EXPECT_EQ(text_of(link / "ports/1/rate"), "25 Gb/sec (1X EDR)\n");
+  remove_sysfs_tree(top, "test0");
+  EXPECT_FALSE(fs::is_symlink(link));
+  EXPECT_FALSE(fs::exists(top + "/sys/devices/virtual/infiniband/test0"));
+}
+
+TEST_F(RunDirTest, OnlyCountersThatHaveChangedAreWritten) {
+  const Port& port = daemon.conductor->state().port();
+  const CounterFiles before = counter_files({}, 0);
+  EXPECT_TRUE(update_counter_files(top, "test0", {}, before).ok());
+  EXPECT_FALSE(fs::exists(top + "/sys")) << "there is no tree";
+  ASSERT_TRUE(write_sysfs_tree(top, "test0", port).ok());
+  const std::string counters = top + "/sys/class/infiniband/test0/ports/1/counters/";
+  std::ofstream(counters + "symbol_error") << "untouched";
+  worker_commands::SumCounters sums;
+  sums.transport.sent_pkts = 7;
+  sums.transport.sent_bytes = 4000;
+  ASSERT_TRUE(update_counter_files(top, "test0", before, counter_files(sums, 2)).ok());
+  EXPECT_EQ(text_of(counters + "port_xmit_packets"), "7\n");
+  EXPECT_EQ(text_of(counters + "port_xmit_data"), "1000\n");
+  EXPECT_EQ(text_of(counters + "link_downed"), "2\n");
+  EXPECT_EQ(text_of(counters + "../hw_counters/sent_pkts"), "7\n");
+  EXPECT_EQ(text_of(counters + "symbol_error"), "untouched");
+}
+
 TEST_F(RunDirTest, AFullDiskLeavesTheTreeAsItWas) {
   const Port& port = daemon.conductor->state().port();
   ASSERT_TRUE(write_sysfs_tree(top, "test0", port).ok());
