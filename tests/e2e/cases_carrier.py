@@ -73,6 +73,7 @@ def peer_of_memif(rig):
     link = LINK.format(rig.run_dir / 'memif.sock')
     first = rig.daemon('uroce0', 'net_memif0,role=server,' + link, ['192.0.2.1/24'])
     must_be(rig, 'uroce0', 'PORT_DOWN', 'POLLING')
+    listener = rig.serve('uroce0', ['rping', '-s', '-a', '192.0.2.1', '-C', '3'])
     watch, events = Watch(rig, 'uroce0'), []
     for turn in ('first', 'second'):
         peer = rig.daemon('uroce1', 'net_memif0,role=client,' + link, ['192.0.2.2/24'])
@@ -80,6 +81,10 @@ def peer_of_memif(rig):
         watch.must_see(*events)
         must_be(rig, 'uroce0', 'PORT_ACTIVE', 'LINK_UP')
         must_be(rig, 'uroce1', 'PORT_ACTIVE', 'LINK_UP')
+        if turn == 'first':
+            rig.run('uroce1', ['rping', '-c', '-a', '192.0.2.1', '-C', '3'])
+            if listener.wait(10) != 0:
+                raise Failure('bound while the port was down: no connection\n' + rig.describe(listener))
         port = rig.ports.take()
         args = ['ib_write_bw', '-D', '60', '-p', port]
         server = rig.start('uroce1', args)
