@@ -9,7 +9,7 @@ usage() {
   cat <<'HELP'
 tests/run.sh [OPTIONS]      (as root, on Debian 12)
 
-  --long             soak tests, more seeds, all combinations of program options
+  --long             soak tests, more seeds, all combinations of program options, Debian packages in bare systems
   --clang            also compile everything with clang 14 (--asan and --fuzz-seconds do so, too)
   --asan             also run the tests with the sanitizers for addresses and undefined behaviour
   --tsan             also run the tests of threads and shared memory with the thread sanitizer
@@ -156,6 +156,13 @@ interop() {
   return "$status"
 }
 
+# The packages of one release of Debian; without a mirror one test is skipped.
+packages_of() {
+  local status=0
+  "$top/tests/package.sh" --suite "$1" --jobs "$jobs" || status=$?
+  if [ $status = 77 ]; then count 0 0 1; elif [ $status = 0 ]; then count 1 0 0; else return $status; fi
+}
+
 began=$SECONDS
 [ "${CI:-}" = true ] && rotate_seeds
 stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
@@ -174,6 +181,10 @@ if [ "$(id -u)" = 0 ]; then
 else
   say "needs root: network namespaces and the memory of other processes; did the tests above instead"
   count 0 0 1
+fi
+if [ -n "$long" ] && [ "$(id -u)" = 0 ] && [ "$only" = '*' ]; then
+  stage 'packages (Debian 12)' packages_of bookworm
+  stage 'packages (Debian 13)' packages_of trixie
 fi
 # clang also builds with sanitizers, from the same sources with the same warnings.
 if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then clang=; fi

@@ -1,5 +1,7 @@
 """`meson install` into a folder: what is installed runs from there, and uninstalling leaves nothing."""
+import fnmatch
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -98,5 +100,29 @@ def install(rig):
         raise Failure(f'left after uninstalling: {left}')
 
 
+def debian_list(name):
+    lines = (ROOT / 'debian' / name).read_text().split('\n')
+    return [line for line in lines if line and not line.startswith('#')]
+
+
+def debian_packages(rig):
+    """Each installed file is in one list of debian/, and each entry of these lists is used."""
+    prefix, _ = installed(rig)
+    # Debian's prefix is /usr, with the configuration in /etc.
+    files = [name if name.startswith('etc/') else f'usr/{name}' for name in files_below(prefix)]
+    lists = {name: debian_list(name) for name in ('uroce.install', 'uroce-dev.install', 'not-installed')}
+    used = set()
+    for file in files:
+        places = [str(place) for place in (pathlib.PurePath(file), *pathlib.PurePath(file).parents)]
+        found = [(name, pattern) for name, patterns in lists.items() for pattern in patterns
+                 if any(place.count('/') == pattern.count('/') and fnmatch.fnmatchcase(place, pattern) for place in places)]
+        if len(found) != 1:
+            raise Failure(f'{file} is in {len(found)} lists of debian/ {found}, not in one')
+        used.update(found)
+    unused = {(name, pattern) for name, patterns in lists.items() for pattern in patterns} - used
+    if unused:
+        raise Failure(f'nothing is installed to {sorted(unused)}')
+
+
 def install_cases():
-    return {'meson install': install}
+    return {'meson install': install, 'debian lists': debian_packages}

@@ -10,6 +10,8 @@ from rig import ROOT
 # Document and first command of the block, and why no test runs it as it stands.
 NOT_RUN = {
     ('README.md', 'tests/run.sh'): 'all tests, this one among them',
+    ('docs/getting-started.md', 'apt install ./uroce_*.deb'): 'installs to the machine; tests/package.sh does so in a bare system',
+    ('docs/getting-started.md', 'uroce-run --own ibv_devinfo'): 'of the installed package; tests/package.sh runs both',
     ('docs/getting-started.md', 'uroced --name uroce0 --port net_af_packet0,iface=eth1 --ip 192.0.2.1/24'):
         'needs the interface eth1 and a NIC; cases_network.py and cases_shared_interface.py start such ports over veth',
     ('docs/rxe-peer.md', './rxe-peer up --host-ip none           # the kernel keeps off the host\'s address'):

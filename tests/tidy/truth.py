@@ -188,6 +188,18 @@ def _vendor_errors(files):
         yield f'docs/verbs.md: {value} ({status}) is in only one of the table of vendor_err and enum uroce_failure'
 
 
+def _debian_packages(files):
+    """What debian/control needs for the build is in the list of packages that quickstart.sh installs."""
+    needed = re.search(r'^Build-Depends:\n((?: .*\n)+)', files.get('debian/control', ''), re.M)
+    installed = files.get('tests/build-packages.txt', '').split()
+    for name in re.findall(r'^ ([\w+.-]+)', needed.group(1) if needed else '', re.M):
+        if name not in installed and not name.startswith(('debhelper-', 'dh-')):
+            yield f'debian/control: needs {name}, which tests/build-packages.txt lacks'
+    for name in installed:
+        if re.fullmatch(r'lib(?!gtest|gmock|benchmark).*-dev|.*-json3-dev', name) and (not needed or f' {name},' not in needed.group(1)):
+            yield f'debian/control: needs no {name}, which tests/build-packages.txt has'
+
+
 def _packages(files):
     """quickstart.sh installs the packages of all programs that it runs."""
     source = _source('bench/e2e', files)
@@ -198,7 +210,7 @@ def _packages(files):
 
 
 def _version(files):
-    """The version in meson.build, which is the only place where it stands, has its section in CHANGELOG.md."""
+    """The version in meson.build has its section in CHANGELOG.md, and is the last one in debian/changelog."""
     version = re.search(r"^  version: '([^']+)',$", files['meson.build'], re.M)
     if version is None:
         yield "meson.build: no line \"  version: '...',\" (docs/releasing.md and docs/reference.sh look for it)"
@@ -207,6 +219,10 @@ def _version(files):
     for heading in ('Unreleased', version.group(1)):
         if heading not in headings:
             yield f'CHANGELOG.md: no section "## [{heading}]"'
+    packaged = re.match(r'uroce \(([^)]+)\) ', files.get('debian/changelog', ''))
+    if packaged is None or packaged.group(1) != version.group(1):
+        yield (f'debian/changelog: the first entry is for {packaged.group(1) if packaged else "no version"}, and meson.build has '
+               f'{version.group(1)}')
 
 
 def _room_readmes(files):
@@ -230,6 +246,7 @@ def _room_readmes(files):
 def breaches(files):
     yield from _room_readmes(files)
     yield from _packages(files)
+    yield from _debian_packages(files)
     yield from _named_files(files)
     yield from _shown_options(files)
     yield from _named_knobs(files)
