@@ -9,8 +9,9 @@ usage() {
   cat <<'HELP'
 tests/package.sh [OPTIONS]      (as root, on Debian)
 
-Builds the packages in a bare Debian system, runs lintian, installs them in a second one, runs programs over them as the
-user nobody, purges them, and checks that nothing remains. Needs mmdebstrap and a package mirror.
+Builds the packages in a bare Debian system, runs lintian, installs them in a second one, runs debian/tests as the user
+nobody, upgrades the packages under a running daemon, purges them, and checks that nothing remains. Needs mmdebstrap and
+a package mirror.
 
   --suite NAME    the Debian release (default: that of this machine)
   --debs DIR      do not build: take the packages in DIR
@@ -70,7 +71,7 @@ inside() {
     [ -z "$net" ] || ip link set lo up
     [ ! -d "$root/ccache" ] || mount --bind "$(cat "$root/ccache.path")" "$root/ccache"
     exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/nonexistent LC_ALL=C.UTF-8 TERM=dumb \
-      DEBIAN_FRONTEND=noninteractive "$@"' inside "$1" "$net" "${@:2}"
+      PYTHONDONTWRITEBYTECODE=1 DEBIAN_FRONTEND=noninteractive "$@"' inside "$1" "$net" "${@:2}"
 }
 
 as_nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs)
@@ -120,47 +121,126 @@ build_packages() {
     --suppress-tags=initial-upload-closes-no-bugs ./*.changes'
 }
 
-# The header and the pkg-config file of uroce-dev, and its examples, with the system's compiler.
-compile_with_dev() {
-  local root=$1
-  printf '#include <infiniband/verbs.h>\n#include <uroce/dv.h>\nint main() { return 0; }\n' >"$root/tmp/dv.cc"
-  # shellcheck disable=SC2016  # of the inner shell
-  inside "$root" sh -ec '
-    apt-get install -qq --no-install-recommends g++ pkg-config >/dev/null 2>&1
-    g++ -o /tmp/dv /tmp/dv.cc $(pkg-config --cflags --libs uroce)
-    test -f "$(pkg-config --variable=drop_in_libdir uroce)/libibverbs.so.1"
-    gcc -o /tmp/rc_write /usr/share/doc/uroce-dev/examples/rc_write.c -libverbs
-    g++ -std=c++20 -o /tmp/cm_echo /usr/share/doc/uroce-dev/examples/cm_echo.cc -lrdmacm -libverbs'
-}
+# Fails with the last lines of the output, unless the command succeeds.
+quietly() { "$@" >"$work/log" 2>&1 || { say "FAIL $*"; tail -n 40 "$work/log"; return 1; }; }
 
+# As docs/getting-started.md does, with Recommends.
 install_packages_of() {
-  cp "$debs"/uroce_*.deb "$debs"/uroce-dev_*.deb "$1/tmp/"
-  inside "$1" sh -ec 'apt-get install -qq /tmp/uroce_*.deb /tmp/uroce-dev_*.deb' >"$work/apt.log" 2>&1 ||
-    { tail -n 20 "$work/apt.log"; return 1; }
-  inside "$1" getent passwd uroce >/dev/null || { say "FAIL the user uroce is missing"; return 1; }
+  rm -rf "$1/srv/debs"
+  mkdir "$1/srv/debs"
+  cp "$debs"/uroce_*.deb "$debs"/uroce-dev_*.deb "$debs"/uroce-dbgsym_*.deb "$1/srv/debs/"
+  quietly inside "$1" sh -ec 'cd /srv/debs && apt-get install -qq ./*.deb'
 }
 
-purge_and_list() {
-  inside "$1" apt-get purge -qq uroce uroce-dev >"$work/apt.log" 2>&1 || { tail -n 20 "$work/apt.log"; return 1; }
-  rm -rf "${1:?}/tmp/"*
-  (cd "$1" && find . -xdev -path ./var/lib/dpkg -prune -o -path ./var/lib/apt -prune -o -path ./var/cache -prune -o -print | sort)
+# Programs that the tests of debian/tests need besides ours, and gdb.
+install_tools() {
+  local names
+  names=$(sed -n 's/^Depends: //p' "$top/debian/tests/control" | tr ',' '\n' | grep -v uroce | sort -u)
+  # shellcheck disable=SC2086  # several words
+  quietly inside "$1" apt-get install -qq --no-install-recommends gdb $names
+}
+
+purge_packages() {
+  quietly inside "$1" apt-get purge -qq uroce uroce-dev uroce-dbgsym
+  rm -rf "${1:?}/srv/debs" "${1:?}/tmp/"*
+}
+
+files_of() {
+  (cd "$1" && find . -xdev \( -path ./var/lib/dpkg -o -path ./var/lib/apt -o -path ./var/cache -o -path ./var/log \) -prune \
+    -o -print | sort)
+}
+
+# The tests of debian/tests and the commands of getting-started, as nobody, without a network.
+run_tests_of_packages() {
+  local root=$1 name command
+  cp -r "$top/debian/tests" "$root/tmp/tests"
+  sed -n 's/^Tests: //p' "$top/debian/tests/control" >"$work/names"
+  while read -r name; do
+    quietly inside --net "$root" "${as_nobody[@]}" "/tmp/tests/$name" </dev/null
+    say "ok   debian/tests/$name"
+  done <"$work/names"
+  sed -n 's/^\(uroce-run --own .*\)$/\1/p' "$top/docs/getting-started.md" | sort -u >"$work/commands"
+  [ -s "$work/commands" ] || { say "FAIL no command uroce-run --own in docs/getting-started.md"; return 1; }
+  while read -r command; do
+    quietly inside --net "$root" "${as_nobody[@]}" sh -ec "cd /; $command" </dev/null
+    say "ok   $command"
+  done <"$work/commands"
+}
+
+# gdb finds the line of a function of each program, by the build IDs. FILE FUNCTION
+check_debug_symbols() {
+  local root=$1 file name libdir
+  libdir=$(inside "$root" uroce-run --print-libdir)
+  while read -r file name; do
+    inside "$root" gdb -batch -ex "info line $name" "$file" 2>&1 | grep -q '^Line [0-9]* of .* starts at address' ||
+      { say "FAIL gdb finds no line of $name in $file"; return 1; }
+  done <<LIST
+/usr/bin/uroced main
+/usr/bin/uroced uroce::daemon::CmService::step
+/usr/bin/urocectl main
+/usr/bin/uroce-run main
+/usr/bin/uroce-ping main
+$libdir/libibverbs.so.1 ibv_get_device_list
+$libdir/librdmacm.so.1 rdma_create_id
+LIST
+  say "ok   debug symbols"
+}
+
+# The same packages with a higher version number.
+newer_packages() {
+  local deb tree=$work/tree
+  mkdir "$work/newer"
+  for deb in "$1"/uroce_*.deb "$1"/uroce-dev_*.deb "$1"/uroce-dbgsym_*.deb; do
+    dpkg-deb -R "$deb" "$tree"
+    sed -i 's/^Version: .*/&+newer/; s/\(uroce (= [^)]*\))/\1+newer)/' "$tree/DEBIAN/control"
+    dpkg-deb -b --root-owner-group "$tree" "$work/newer/" >/dev/null
+    rm -r "$tree"
+  done
+}
+
+# An upgrade leaves a running daemon and the files of /etc/uroce as they are.
+upgrade() {
+  local root=$1
+  newer_packages "$debs"
+  cp "$work"/newer/*.deb "$root/srv/debs/"
+  echo '# of the user' >>"$root/etc/uroce/uroced.toml"
+  # shellcheck disable=SC2016  # of the inner shell
+  quietly inside --net "$root" timeout 120 bash -ec '
+    setpriv --reuid=65534 --regid=65534 --clear-groups uroced --run-dir /tmp/uroce --ip 192.0.2.1/24 --no-hugepages &
+    daemon=$!
+    show() { urocectl --run-dir /tmp/uroce show devices; }
+    until show; do kill -0 $daemon; sleep 0.2; done
+    apt-get install -qq /srv/debs/*+newer*.deb
+    dpkg-query -W -f "\${Version}" uroce | grep newer
+    show
+    uroce-run --run-dir /tmp/uroce ibv_devinfo | grep PORT_ACTIVE
+    kill $daemon
+    wait $daemon'
+  grep -q '^# of the user' "$root/etc/uroce/uroced.toml" || { say "FAIL the upgrade replaced /etc/uroce/uroced.toml"; return 1; }
+  say "ok   upgrade with a running daemon"
 }
 
 use_packages() {
   local root=$work/use
   bare use
-  # With Recommends, as a user's apt-get installs them: perftest and the like.
+  install_tools "$root"
   install_packages_of "$root"
-  # Only dependencies remain: what they made does not count as a rest of the second installation.
-  purge_and_list "$root" >"$work/before"
-  ! grep uroce "$work/before" || { say "FAIL these files remain after apt-get purge"; return 1; }
+  inside "$root" getent passwd uroce >/dev/null || { say "FAIL the user uroce is missing"; return 1; }
+  # Only dependencies remain: their files do not count as a rest of the second installation.
+  purge_packages "$root"
+  files_of "$root" >"$work/before"
+  if grep uroce "$work/before"; then say "FAIL these files remain after apt-get purge"; return 1; fi
   install_packages_of "$root"
-  cp "$top/debian/tests/own" "$root/tmp/own"
-  inside --net "$root" "${as_nobody[@]}" /tmp/own >"$work/own.log" 2>&1 || { cat "$work/own.log"; return 1; }
-  tail -n 3 "$work/own.log"
-  compile_with_dev "$root"
-  purge_and_list "$root" >"$work/after"
-  ! grep uroce "$work/after" || { say "FAIL these files remain after apt-get purge"; return 1; }
+  run_tests_of_packages "$root"
+  check_debug_symbols "$root"
+  upgrade "$root"
+  echo '# of the user' >"$root/etc/uroce/uroce0.toml"
+  purge_packages "$root"
+  rm "$root/etc/uroce/uroce0.toml"
+  rmdir "$root/etc/uroce"
+  files_of "$root" >"$work/after"
+  if ! diff "$work/before" "$work/after"; then say "FAIL other files after apt-get purge than before the installation"; return 1; fi
+  say "ok   purge"
 }
 
 began=$SECONDS
