@@ -36,8 +36,6 @@ std::uint64_t ram_bytes() {
   return ::sysinfo(&info) == 0 ? std::uint64_t{info.totalram} * info.mem_unit : std::uint64_t{1} << 36;
 }
 
-bool is_privileged(uid_t user) { return user == 0 || user == ::geteuid(); }
-
 void add(Usage& to, const Usage& more) {
   for (const Resource& resource : kResources) to.*resource.amount += more.*resource.amount;
 }
@@ -50,6 +48,8 @@ bool exceeds(std::uint64_t now, std::uint64_t more, std::uint64_t limit) {
 }
 
 }  // namespace
+
+bool is_privileged(uid_t user) { return user == 0 || user == ::geteuid(); }
 
 Usage capacity_of(const DaemonConfig& config, std::uint32_t workers) {
   constexpr std::uint64_t kMany = std::uint64_t{1} << 20;

@@ -15,6 +15,9 @@
 
 namespace uroce::daemon {
 
+/// Whether the user could end this daemon anyway: root, and the user that it runs as.
+bool is_privileged(uid_t user);
+
 struct Resource {
   const char* name;  ///< as in `urocectl show users` and in refusals
   const char* knob;  ///< of the configuration that limits it for each user; nullptr: none

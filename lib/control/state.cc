@@ -80,7 +80,7 @@ const std::shared_ptr<StallBudget>& ControlState::stall_budget(uid_t user) {
            entry.second->closer().backlog() == 0;
   });
   auto& budget = stall_budgets_[user];
-  if (!budget) budget = std::make_shared<StallBudget>();
+  if (!budget) budget = std::make_shared<StallBudget>(is_privileged(user));
   return budget;
 }
 

@@ -18,6 +18,10 @@ class StallBudget {
   static constexpr std::uint32_t kMaxStuck = 16;
   static constexpr Nanos kControlShare = 8;
 
+  /// `trusted`: mapped memory of this user may make workers wait without a limit.
+  explicit StallBudget(bool trusted = false) : trusted_(trusted) {}
+  bool is_trusted() const { return trusted_; }
+
   /// Takes `span` from the budget. False: the budget does not cover it.
   bool grant(Nanos span, Nanos now) {
     Nanos paid_at = paid_at_.load(std::memory_order_relaxed);
@@ -52,6 +56,7 @@ class StallBudget {
   std::atomic<std::uint32_t> stuck{0};
 
  private:
+  const bool trusted_;
   std::atomic<Nanos> paid_at_{0};  ///< when the budget will be full again
   Closer closer_;
   Nanos control_paid_at_ = 0;  // the control thread only
