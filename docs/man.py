@@ -13,8 +13,9 @@ def roff(text):
 def page(program, section, summary, version):
     name = pathlib.Path(program).name
     text = subprocess.run([program, '--help'], check=True, capture_output=True, text=True).stdout.rstrip('\n')
-    usage, body = text.split('\n', 1)
-    usage = re.sub(r'^Usage: ', '', usage)
+    rows = re.sub(r'^Usage: ', '', text).split('\n')
+    forms = next(at for at, row in enumerate(rows) if not row.startswith(name + ' '))
+    usage, body = '\n'.join(rows[:forms]), '\n'.join(rows[forms:])
     lines = [f'.TH {roff(name.upper())} {section} "" "uroce {version}" "RDMA in user space"', '.SH NAME',
              f'{roff(name)} \\- {roff(summary)}', '.SH SYNOPSIS', '.nf', roff(usage), '.fi', '.SH DESCRIPTION', '.nf']
     for line in body.strip('\n').split('\n'):

@@ -6,64 +6,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <vector>
+
+#include "namespaces.h"
 
 namespace uroce::run {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string failed(const std::string& what) { return what + ": " + std::strerror(errno); }
-
-bool write_file(const char* path, const std::string& text) {
-  const int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  close(fd);
-  return written;
-}
-
-/// Maps the user and group to themselves: the program sees no difference and gains no rights.
-std::string enter_namespaces(bool user_namespace) {
-  if (!user_namespace) {
-    if (unshare(CLONE_NEWNS) != 0) return failed("cannot create a mount namespace");
-    return {};
-  }
-  const std::string user = std::to_string(geteuid()), group = std::to_string(getegid());
-  if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) {
-    return failed(
-        "cannot create a user namespace (is kernel.unprivileged_userns_clone 0, or user.max_user_namespaces?)");
-  }
-  if (!write_file("/proc/self/setgroups", "deny") || !write_file("/proc/self/uid_map", user + " " + user + " 1") ||
-      !write_file("/proc/self/gid_map", group + " " + group + " 1")) {
-    return failed("cannot map the user into a namespace");
-  }
-  return {};
-}
-
-/// Adds one entry of /dev as `target`: a symbolic link is copied, anything else is bind-mounted.
-bool bind_entry(const fs::path& source, const fs::path& target) {
-  std::error_code error;
-  const fs::file_status status = fs::symlink_status(source, error);
-  if (error) return true;  // removed since the folder was read
-  if (fs::is_symlink(status)) {
-    fs::copy_symlink(source, target, error);
-    return !error;
-  }
-  if (fs::is_directory(status)) {
-    return mkdir(target.c_str(), 0755) == 0 &&
-           mount(source.c_str(), target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) == 0;
-  }
-  const int fd = open(target.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-  if (fd < 0) return false;
-  close(fd);
-  return mount(source.c_str(), target.c_str(), nullptr, MS_BIND, nullptr) == 0;
-}
 
 /// /dev is rebuilt by bind mounts: an overlay would hide /dev/shm and the other mounts below it. The new folder is
 /// assembled over the run directory's dev/, which is not needed afterwards.
@@ -138,11 +90,34 @@ std::string show_in_sys(const fs::path& run_dir) {
 
 }  // namespace
 
+bool bind_entry(const fs::path& source, const fs::path& target) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(source, error);
+  if (error) return true;  // removed since the folder was read
+  if (fs::is_symlink(status)) {
+    fs::copy_symlink(source, target, error);
+    return !error;
+  }
+  if (fs::is_directory(status)) {
+    return mkdir(target.c_str(), 0755) == 0 &&
+           mount(source.c_str(), target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) == 0;
+  }
+  const int fd = open(target.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+  if (fd < 0) return false;
+  close(fd);
+  return mount(source.c_str(), target.c_str(), nullptr, MS_BIND, nullptr) == 0;
+}
+
 std::string enter_device_view(const std::string& run_dir, bool user_namespace) {
-  if (std::string problem = enter_namespaces(user_namespace); !problem.empty()) return problem;
+  const std::string problem = enter_namespaces(CLONE_NEWNS | (user_namespace ? CLONE_NEWUSER : 0));
+  if (!problem.empty()) return problem;
   // Mounts made outside propagate to us, ours do not propagate outside (mount_namespaces(7)).
   if (mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
     return failed("cannot detach from the mounts of the system");
+  return mount_device_view(run_dir);
+}
+
+std::string mount_device_view(const std::string& run_dir) {
   // /sys first, so that a failure with /dev does not affect it.
   const std::string sys = show_in_sys(run_dir);
   const std::string dev = rebuild_dev(run_dir);

@@ -2,6 +2,7 @@
 // and not through libibverbs.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 namespace uroce::run {
@@ -10,5 +11,11 @@ namespace uroce::run {
 /// `run_dir`. Other mounts, including later ones of the system, are visible as before. Without root this needs
 /// `user_namespace`, which keeps user and group. Returns empty on success, else what failed and what to do.
 std::string enter_device_view(const std::string& run_dir, bool user_namespace);
+
+/// Mounts these two folders in the mount namespace of this process, which has one of its own.
+std::string mount_device_view(const std::string& run_dir);
+
+/// Adds an entry of a folder as `target` to a new one: a symbolic link is copied, anything else is bind-mounted.
+bool bind_entry(const std::filesystem::path& source, const std::filesystem::path& target);
 
 }  // namespace uroce::run

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster.h"
 #include "device_view.h"
 #include "own_daemon.h"
 #include "platform/run_dir.h"
@@ -24,6 +26,8 @@ namespace fs = std::filesystem;
 
 constexpr char kHelp[] =
     R"(uroce-run [-d NAME]... [OPTIONS] PROGRAM [ARGS...]
+uroce-run --hosts N [PROGRAM [ARGS...]]
+uroce-run --on HOST PROGRAM [ARGS...]
 
 Starts PROGRAM with uroce's libibverbs and librdmacm in place of the system's, which are not changed.
 
@@ -36,6 +40,13 @@ Starts PROGRAM with uroce's libibverbs and librdmacm in place of the system's, w
                       user is the same but setuid programs gain no rights; `never` changes neither folder
   --own               start a daemon for this program, with a device uroce0 at 192.0.2.1 and 2001:db8::1, and end
                       both with it; needs no other daemon and no rights
+  --hosts N           make N hosts (2 to 32) on this machine, node1, node2, ..., run PROGRAM (default: the shell) on
+                      node1, and end all of it with PROGRAM. Each host has an interface eth0 at 192.0.2.K and
+                      2001:db8::K, for the kernel as well, and there the device uroce0. `ssh node2 COMMAND`, and
+                      therefore mpirun, run programs on the others. Needs no rights where users may make user
+                      namespaces. There is no other network
+  --on HOST           in such a cluster: run PROGRAM on that host, given by name or address, with this environment
+                      and in this folder
   --print-libdir      print the folder of the two libraries and exit
   --version           print the version
   -h, --help          this text
@@ -53,6 +64,8 @@ struct Options {
   std::string run_dir;
   View view = View::kAuto;
   bool print_libdir = false, own = false;
+  unsigned hosts = 0;
+  std::string on;
   char** program = nullptr;
 };
 
@@ -68,10 +81,37 @@ View parse_view(const std::string& text) {
   fail(2, "--view " + text + ": give auto, always or never");
 }
 
+unsigned parse_hosts(const std::string& text) {
+  unsigned hosts = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), hosts);
+  if (error == std::errc{} && end == text.data() + text.size() && hosts >= kLeastHosts && hosts <= kMostHosts) {
+    return hosts;
+  }
+  fail(2, "--hosts " + text + ": give a number from " + std::to_string(kLeastHosts) + " to " +
+              std::to_string(kMostHosts));
+}
+
+/// --own, --hosts and --on name the devices themselves: neither each other nor `other` can be added.
+void check_combination(const Options& options, const char* other) {
+  std::vector<std::string> given;
+  if (options.own) given.emplace_back("--own");
+  if (options.hosts != 0) given.emplace_back("--hosts");
+  if (!options.on.empty()) given.emplace_back("--on");
+  if (given.empty()) return;
+  if (given.size() == 1 && other != nullptr) given.emplace_back(other);
+  if (given.size() == 1) return;
+  const std::string does = given[0] == "--own"     ? " starts a daemon of its own"
+                           : given[0] == "--hosts" ? " starts daemons of its own"
+                                                   : " uses the daemon of that host";
+  fail(2, given[0] + does + ": give it without " + given[1]);
+}
+
 Options parse_options(int argc, char** argv) {
-  enum { kRunDir = 256, kOwn, kViewMode, kPrintLibdir, kVersion };
+  enum { kRunDir = 256, kOwn, kHosts, kOn, kViewMode, kPrintLibdir, kVersion };
   const option long_options[] = {{"device", required_argument, nullptr, 'd'},
                                  {"run-dir", required_argument, nullptr, kRunDir},
+                                 {"hosts", required_argument, nullptr, kHosts},
+                                 {"on", required_argument, nullptr, kOn},
                                  {"view", required_argument, nullptr, kViewMode},
                                  {"own", no_argument, nullptr, kOwn},
                                  {"print-libdir", no_argument, nullptr, kPrintLibdir},
@@ -93,6 +133,8 @@ Options parse_options(int argc, char** argv) {
         other_daemon = "--run-dir";
         break;
       case kOwn: options.own = true; break;
+      case kHosts: options.hosts = parse_hosts(optarg); break;
+      case kOn: options.on = optarg; break;
       case kViewMode: options.view = parse_view(optarg); break;
       case kPrintLibdir: options.print_libdir = true; break;
       case kVersion: std::puts("uroce-run " UROCE_VERSION); std::exit(0);
@@ -101,11 +143,11 @@ Options parse_options(int argc, char** argv) {
       default: fail(2, std::string(argv[optind - 1]) + ": no such option; see uroce-run --help");
     }
   }
-  if (options.own && other_daemon != nullptr) {
-    fail(2, std::string("--own starts a daemon of its own: give it without ") + other_daemon);
-  }
+  check_combination(options, other_daemon);
   if (optind < argc) options.program = argv + optind;
-  if (options.program == nullptr && !options.print_libdir) fail(2, "no PROGRAM given; see uroce-run --help");
+  if (options.program == nullptr && !options.print_libdir && options.hosts == 0) {
+    fail(2, "no PROGRAM given; see uroce-run --help");
+  }
   return options;
 }
 
@@ -165,7 +207,9 @@ void check_daemons(const Options& options) {
 void set_environment(const Options& options, const std::string& libraries) {
   const char* old = std::getenv("LD_LIBRARY_PATH");
   const std::string path = old != nullptr && *old != 0 ? libraries + ":" + old : libraries;
-  setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  if (old == nullptr || !(std::string(old) + ":").starts_with(libraries + ":")) {
+    setenv("LD_LIBRARY_PATH", path.c_str(), 1);
+  }
   setenv("UROCE_RUN_DIR", options.run_dir.c_str(), 1);
   if (options.devices.empty()) return;
   std::string list;
@@ -198,11 +242,32 @@ int run_with_own_daemon(Options& options, const std::string& libraries) {
   return 1;
 }
 
+int run_on_hosts(Options& options, const std::string& libraries) {
+  options.run_dir = kHostRunDir;
+  return run_cluster({.hosts = options.hosts,
+                      .program = options.program,
+                      .show_devices = options.view != View::kNever,
+                      .set_environment = [&] { set_environment(options, libraries); }});
+}
+
+[[noreturn]] void run_on_another(Options& options, const std::string& libraries) {
+  if (const std::string problem = enter_host(options.on); !problem.empty()) fail(1, problem);
+  options.run_dir = kHostRunDir;
+  set_environment(options, libraries);
+  execute(options.program);
+}
+
+bool is_remote_shell(const char* name) {
+  const fs::path program = fs::path(name).filename();
+  return program == "ssh" || program == "rsh";
+}
+
 }  // namespace
 }  // namespace uroce::run
 
 int main(int argc, char** argv) {
   using namespace uroce::run;
+  if (argc > 0 && is_remote_shell(argv[0])) return remote_shell(argc, argv);
   Options options = parse_options(argc, argv);
   const std::string libraries = library_dir();
   if (options.print_libdir) {
@@ -210,10 +275,10 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (options.own) return run_with_own_daemon(options, libraries);
+  if (options.hosts != 0) return run_on_hosts(options, libraries);
+  if (!options.on.empty()) run_on_another(options, libraries);
   check_daemons(options);
   set_environment(options, libraries);
   show_devices(options);
-  execvp(options.program[0], options.program);
-  const int problem = errno;
-  fail(problem == ENOENT ? 127 : 126, std::string(options.program[0]) + ": " + std::strerror(problem));
+  execute(options.program);
 }

@@ -27,11 +27,6 @@ void forward(int signal) {
   if (child_of_signals > 0) ::kill(child_of_signals, signal);
 }
 
-fs::path daemon_path() {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error).parent_path() / "uroced";
-}
-
 /// In the child. The daemon stays when Ctrl-C ends the command, and ends when this process is gone.
 [[noreturn]] void become_daemon(const fs::path& program, const std::string& run_dir, pid_t parent) {
   ::setpgid(0, 0);
@@ -41,6 +36,13 @@ fs::path daemon_path() {
           "2001:db8::1/64", "--run-dir", run_dir.c_str(), "--log-level", "warning", static_cast<char*>(nullptr));
   std::fprintf(stderr, "uroce-run: %s: %s\n", program.c_str(), std::strerror(errno));
   ::_exit(127);
+}
+
+}  // namespace
+
+fs::path daemon_path() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path() / "uroced";
 }
 
 bool answers(const std::string& path) {
@@ -53,8 +55,6 @@ bool answers(const std::string& path) {
   if (fd >= 0) ::close(fd);
   return ok;
 }
-
-}  // namespace
 
 OwnDaemon::OwnDaemon(std::string& problem) {
   const char* base = ::secure_getenv("TMPDIR");

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <filesystem>
 #include <string>
 
 namespace uroce::run {
@@ -24,6 +25,12 @@ class OwnDaemon {
   std::string run_dir_;
   pid_t pid_ = -1;
 };
+
+/// The uroced next to this program.
+std::filesystem::path daemon_path();
+
+/// Whether a daemon accepts connections on this socket.
+bool answers(const std::string& path);
 
 /// Runs the program as a child that gets SIGTERM and SIGHUP with this process, and waits for its end. The exit
 /// status as a shell's: that of the program, or 128 and the number of the signal that ended it.

@@ -21,6 +21,7 @@ from cases_connections import connection_cases, connection_last_cases, same_daem
 from cases_docs import docs_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
 from cases_fabrics import fabric_cases, same_device_cases, two_run_directories_cases  # noqa: E402
+from cases_hosts import hosts_cases  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_install import install_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
@@ -59,6 +60,7 @@ def groups(long, build):
         Group('docs', None, docs_cases(), True),
         Group('install', None, install_cases(), True),
         Group('own', None, own_cases(), True),
+        Group('hosts', None, hosts_cases(), True),
         Group('security', None, security_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **carrier_cases(),
                                     **two_run_directories_cases()), True),

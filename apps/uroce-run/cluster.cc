@@ -1,0 +1,264 @@
+// The life of a cluster: uroce-run waits for the first process of a PID namespace, which builds the hosts and then
+// waits for the program.
+#include "cluster.h"
+
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <pwd.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <vector>
+
+#include "cluster_host.h"
+#include "namespaces.h"
+
+namespace uroce::run {
+namespace {
+
+constexpr int kBuildTimeoutMs = 90'000;
+
+volatile sig_atomic_t receiver_of_signals = -1;
+volatile sig_atomic_t ended_by = 0;
+
+void forward(int signal) {
+  if (receiver_of_signals > 0) {
+    ::kill(receiver_of_signals, signal);
+  } else {
+    ended_by = signal;
+  }
+}
+
+void handle(int signal, void (*handler)(int)) {
+  struct sigaction before {};
+  if (::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) return;  // nohup(1)
+  struct sigaction action {};
+  action.sa_handler = handler;
+  ::sigaction(signal, &action, nullptr);
+}
+
+/// Programs of an ordinary user keep the user, and all rights over the namespaces of the cluster.
+void keep_capabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2] = {};
+  if (::syscall(SYS_capget, &header, data) != 0) return;
+  for (__user_cap_data_struct& half : data) half.inheritable = half.permitted;
+  if (::syscall(SYS_capset, &header, data) != 0) return;
+  for (int i = 0; i <= CAP_LAST_CAP; ++i) ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0);
+}
+
+std::string enter_cluster_namespaces() {
+  constexpr int kFlags = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWUTS | CLONE_NEWIPC;
+  if (::geteuid() == 0 && ::unshare(kFlags) == 0) return {};
+  return enter_namespaces(kFlags | CLONE_NEWUSER);
+}
+
+/// The first process of the cluster.
+class Cluster {
+ public:
+  explicit Cluster(const ClusterOptions& options) : options_(options) {}
+
+  /// Returns empty, or what failed.
+  std::string build();
+  /// Ends with the program. Returns its exit status.
+  int run();
+
+ private:
+  std::string start_hosts();
+  std::string wait_for_hosts(char state);
+  std::string write_list() const;
+  [[noreturn]] void become_program() const;
+
+  const ClusterOptions& options_;
+  std::vector<pid_t> holders_;
+  std::vector<int> channels_;
+  std::string note_;
+};
+
+std::string Cluster::build() {
+  if (std::string problem = mount_cluster_files(options_.hosts); !problem.empty()) return problem;
+  if (std::string problem = start_hosts(); !problem.empty()) return problem;
+  if (std::string problem = wait_for_hosts(kHostExists); !problem.empty()) return problem;
+  if (std::string problem = connect_hosts(holders_.data(), options_.hosts); !problem.empty()) return problem;
+  for (const int channel : channels_) {
+    if (::send(channel, &kHostConnected, 1, MSG_NOSIGNAL) != 1) return "a host is gone";
+  }
+  if (std::string problem = wait_for_hosts(kHostReady); !problem.empty()) return problem;
+  for (const int channel : channels_) ::close(channel);
+  if (!note_.empty()) {
+    std::fprintf(stderr,
+                 "uroce-run: note: programs do not see the devices in /dev and /sys (%s); most need neither\n",
+                 note_.c_str());
+  }
+  return write_list();
+}
+
+std::string Cluster::start_hosts() {
+  for (unsigned host = 1; host <= options_.hosts; ++host) {
+    int ends[2];
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return failed("no channel for a host");
+    const pid_t holder = ::fork();
+    if (holder < 0) return failed("no further process");
+    if (holder == 0) {
+      ::close(ends[0]);
+      for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+      hold_host(host, options_.show_devices, ends[1]);
+    }
+    ::close(ends[1]);
+    holders_.push_back(holder);
+    channels_.push_back(ends[0]);
+  }
+  return {};
+}
+
+/// Waits until each host has reported this.
+std::string Cluster::wait_for_hosts(char state) {
+  std::vector<pollfd> waiting;
+  for (const int channel : channels_) waiting.push_back({channel, POLLIN, 0});
+  std::size_t missing = waiting.size();
+  for (int waited = 0; missing > 0 && waited < kBuildTimeoutMs; waited += 100) {
+    if (ended_by != 0) return "interrupted";
+    ::poll(waiting.data(), waiting.size(), 100);
+    for (pollfd& each : waiting) {
+      if (each.fd < 0 || each.revents == 0) continue;
+      std::string text(4096, '\0');
+      const ssize_t bytes = ::read(each.fd, text.data(), text.size());
+      if (bytes <= 0) return "a host ended while it was built";
+      text.resize(static_cast<std::size_t>(bytes));
+      if (text[0] != state) return text.substr(1);
+      if (note_.empty()) note_ = text.substr(1);
+      each.fd = -1;
+      --missing;
+    }
+  }
+  return missing == 0 ? ""
+                      : std::to_string(missing) + " hosts are not ready after " +
+                            std::to_string(kBuildTimeoutMs / 1000) + " s; try fewer --hosts";
+}
+
+/// For enter_host().
+std::string Cluster::write_list() const {
+  const std::string path = kClusterDir + std::string("/list");
+  std::ofstream list(path);
+  for (unsigned host = 1; host <= options_.hosts; ++host) {
+    list << host_name(host) << ' ' << holders_[host - 1] << ' ' << host_address(host) << ' ' << host_address6(host)
+         << '\n';
+  }
+  list.close();
+  return list.good() ? "" : failed(path);
+}
+
+/// Values that the user has set already stay.
+void set_default(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 0); }
+
+void Cluster::become_program() const {
+  for (const int signal : {SIGINT, SIGQUIT}) handle(signal, SIG_DFL);
+  if (const std::string problem = enter_host(host_name(1)); !problem.empty()) {
+    std::fprintf(stderr, "uroce-run: %s\n", problem.c_str());
+    ::_exit(1);
+  }
+  options_.set_environment();
+  const std::string shared = kClusterDir, shell = shared + "/bin/ssh";
+  const char* const path = std::getenv("PATH");
+  ::setenv("PATH", (shared + "/bin:" + (path != nullptr ? path : "/usr/local/bin:/usr/bin:/bin")).c_str(), 1);
+  set_default("OMPI_MCA_plm_rsh_agent", shell);
+  set_default("OMPI_MCA_orte_default_hostfile", shared + "/mpi-hosts");
+  set_default("HYDRA_LAUNCHER", "ssh");
+  set_default("HYDRA_LAUNCHER_EXEC", shell);
+  set_default("HYDRA_HOST_FILE", shared + "/mpi-hosts");
+  // A rank that polls keeps the core from the others and from the daemons.
+  if (::sysconf(_SC_NPROCESSORS_ONLN) < 2L * options_.hosts) set_default("OMPI_MCA_mpi_yield_when_idle", "1");
+  if (options_.program != nullptr) execute(options_.program);
+  const char* const given = std::getenv("SHELL");
+  const std::string program = given != nullptr && *given == '/' ? given : "/bin/sh";
+  if (::isatty(STDIN_FILENO) != 0) {
+    std::fprintf(stderr, "uroce-run: this is node1 of %u hosts; `ssh node2` enters another one, `exit` ends all\n",
+                 options_.hosts);
+  }
+  char* const arguments[] = {const_cast<char*>(program.c_str()), nullptr};
+  execute(arguments);
+}
+
+int Cluster::run() {
+  const pid_t program = ::fork();
+  if (program == 0) become_program();
+  if (program < 0) {
+    std::fprintf(stderr, "uroce-run: %s\n", failed("no further process").c_str());
+    return 126;
+  }
+  receiver_of_signals = program;
+  if (ended_by != 0) ::kill(program, ended_by);
+  handle(SIGINT, SIG_IGN);  // the terminal sends it to the program as well
+  for (;;) {                // orphans of the PID namespace are ours
+    int status = 0;
+    const pid_t ended = ::waitpid(-1, &status, 0);
+    if (ended == program) return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (ended < 0 && errno != EINTR) return 126;
+  }
+}
+
+[[noreturn]] void become_cluster(const ClusterOptions& options, const int parent[2]) {
+  // The kernel ends every process of a PID namespace with its first one.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::close(parent[1]);
+  pollfd gone{parent[0], 0, 0};
+  if (::poll(&gone, 1, 0) != 0) ::_exit(1);
+  ::close(parent[0]);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, forward);
+  if (::geteuid() != 0) keep_capabilities();
+  Cluster cluster(options);
+  const std::string problem = cluster.build();
+  if (ended_by != 0) ::_exit(128 + ended_by);
+  if (!problem.empty()) {
+    std::fprintf(stderr, "uroce-run: --hosts %u: %s\n", options.hosts, problem.c_str());
+    ::_exit(1);
+  }
+  std::fflush(nullptr);
+  ::_exit(cluster.run());
+}
+
+}  // namespace
+
+void execute(char* const* program) {
+  ::execvp(program[0], program);
+  const int problem = errno;
+  std::fprintf(stderr, "uroce-run: %s\n", failed(program[0]).c_str());
+  ::_exit(problem == ENOENT ? 127 : 126);
+}
+
+int run_cluster(const ClusterOptions& options) {
+  std::string problem = check_network_tools();
+  if (problem.empty()) problem = enter_cluster_namespaces();
+  int parent[2];  // reading it ends with this process
+  if (problem.empty() && ::pipe2(parent, O_CLOEXEC) != 0) problem = failed("no pipe");
+  if (!problem.empty()) {
+    std::fprintf(stderr, "uroce-run: %s\n", problem.c_str());
+    return 1;
+  }
+  const pid_t first = ::fork();
+  if (first == 0) become_cluster(options, parent);
+  if (first < 0) {
+    std::fprintf(stderr, "uroce-run: %s\n", failed("no further process").c_str());
+    return 1;
+  }
+  receiver_of_signals = first;
+  // Ctrl-C and Ctrl-\ reach the program itself, as a member of the terminal's process group.
+  for (const int signal : {SIGINT, SIGQUIT}) ::signal(signal, SIG_IGN);
+  for (const int signal : {SIGTERM, SIGHUP}) handle(signal, forward);
+  int status = 0;
+  while (::waitpid(first, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace uroce::run

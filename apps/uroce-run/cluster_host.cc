@@ -1,0 +1,255 @@
+// The files and the first process of each host.
+#include "cluster_host.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <system_error>
+
+#include "cluster.h"
+#include "device_view.h"
+#include "namespaces.h"
+#include "own_daemon.h"
+
+namespace uroce::run {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kReadyTimeoutMs = 60'000;
+constexpr char kPresence[] = "/presence";
+
+bool write_new(const fs::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  return file.good();
+}
+
+/// The folder under which a descriptor's contents are reached after another mount has covered them.
+fs::path behind(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
+
+/// A /run with everything that it had, except what belongs to daemons of the system.
+std::string rebuild_run() {
+  const int old = ::open("/run", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (old < 0) return failed("/run");
+  std::error_code error;
+  if (::mount("uroce-run", "/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") != 0)
+    return failed("cannot mount a tmpfs on /run");
+  for (const auto& entry : fs::directory_iterator(behind(old), error)) {
+    const std::string name = entry.path().filename();
+    // DPDK makes files in /run/dpdk.
+    if (name == "uroce" || name == "uroce-hosts" || name == "dpdk") continue;
+    bind_entry(entry.path(), "/run/" + name);  // one that cannot be mounted is missed by few programs
+  }
+  ::close(old);
+  if (error) return "cannot read /run: " + error.message();
+  return {};
+}
+
+/// Programs for the hosts: this one also under the names of remote shells.
+std::string make_programs() {
+  const fs::path bin = fs::path(kClusterDir) / "bin";
+  std::error_code error;
+  fs::create_directory(bin, error);
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  for (const char* name : {"ssh", "rsh"}) fs::create_symlink(self, bin / name, error);
+  for (const char* name : {"uroced", "uroce-run", "urocectl", "uroce-ping"}) {
+    fs::create_symlink(self.parent_path() / name, bin / name, error);
+  }
+  return error ? bin.string() + ": " + error.message() : std::string();
+}
+
+std::string hosts_file(unsigned hosts) {
+  std::string text = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
+  for (unsigned host = 1; host <= hosts; ++host) {
+    text +=
+        host_address(host) + "\t" + host_name(host) + "\n" + host_address6(host) + "\t" + host_name(host) + "-6\n";
+  }
+  return text;
+}
+
+/// For mpirun: one process per host, and then the next one on each.
+std::string mpi_hosts(unsigned hosts) {
+  std::string text;
+  for (unsigned host = 1; host <= hosts; ++host) text += host_name(host) + " slots=1\n";
+  return text;
+}
+
+/// A new sysfs shows the interfaces of the network namespace that it is mounted in.
+std::string mount_sys() {
+  const int groups = ::open("/sys/fs/cgroup", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  std::string problem;
+  if (::mount("sysfs", "/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
+    problem = failed("cannot mount sysfs on /sys");
+  } else if (groups >= 0) {
+    ::mount(behind(groups).c_str(), "/sys/fs/cgroup", nullptr, MS_BIND | MS_REC, nullptr);
+  }
+  if (groups >= 0) ::close(groups);
+  return problem;
+}
+
+/// Programs that compare boot ids, such as UCX and NCCL, take hosts for different machines.
+void mount_boot_id(const std::string& scratch) {
+  std::random_device random;
+  char text[40];
+  std::snprintf(text, sizeof(text), "%08x-%04x-4%03x-8%03x-%08x%04x\n", random(), random() & 0xffff,
+                random() & 0xfff, random() & 0xfff, random(), random() & 0xffff);
+  const std::string file = scratch + "/boot_id";
+  if (write_new(file, text)) {
+    ::mount(file.c_str(), "/proc/sys/kernel/random/boot_id", nullptr, MS_BIND, nullptr);
+  }
+}
+
+std::string mount_host_files(unsigned host) {
+  const std::string name = host_name(host), run_dir = kHostRunDir, presence = run_dir + kPresence;
+  if (::sethostname(name.data(), name.size()) != 0) return failed("cannot set the host's name");
+  if (::mount("uroce-run", kHostRunDir, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") != 0)
+    return failed("cannot mount a tmpfs on " + run_dir);
+  // All daemons share the cores, and count their pollers together.
+  if (!write_new(presence, "") ||
+      ::mount((kClusterDir + std::string(kPresence)).c_str(), presence.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    return failed("cannot mount " + presence);
+  }
+  std::error_code error;
+  if (fs::is_directory("/dev/shm", error) &&
+      ::mount("uroce-shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777") != 0) {
+    return failed("cannot mount a tmpfs on /dev/shm");
+  }
+  mount_boot_id(run_dir);
+  return mount_sys();
+}
+
+// Of each of the two rings of a port, which the driver locks in memory.
+constexpr rlim_t kFrameBytes = 8192, kMostFrames = 512, kLeastFrames = 64, kFramesOfBlock = 8;
+
+/// The size of the rings. RLIMIT_MEMLOCK limits the memory that users may lock; 0: too little.
+rlim_t frames_of_ring() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return kMostFrames;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_MEMLOCK, &limit);  // of this process, which becomes the daemon
+  const rlim_t frames = std::min(kMostFrames, limit.rlim_max / 4 * 3 / 2 / kFrameBytes);
+  return ::geteuid() == 0 ? kMostFrames : frames < kLeastFrames ? 0 : frames / kFramesOfBlock * kFramesOfBlock;
+}
+
+[[noreturn]] void become_daemon(unsigned host) {
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(nothing, STDOUT_FILENO);
+  const rlim_t frames = frames_of_ring();
+  if (frames == 0) {
+    std::fprintf(
+        stderr,
+        "uroce-run: the limit of locked memory (ulimit -l) is less than 2 MiB, which a port needs; raise it "
+        "in /etc/security/limits.conf\n");
+    ::_exit(1);
+  }
+  const std::string port = "net_af_packet0,iface=eth0,framecnt=" + std::to_string(frames);
+  const std::string reads = std::to_string(frames * 4096 / 4 * 3);  // a ring of full packets, with a reserve
+  ::setenv("XDG_RUNTIME_DIR", kHostRunDir, 1);                      // DPDK's files
+  const std::string ipv4 = host_address(host) + "/24", ipv6 = host_address6(host) + "/64";
+  const fs::path program = daemon_path();
+  ::execl(program.c_str(), "uroced", "--name", kHostDevice, "--port", port.c_str(), "--ip", ipv4.c_str(), "--ip",
+          ipv6.c_str(), "--receive-ring-bytes", reads.c_str(), "--run-dir", kHostRunDir, "--no-hugepages",
+          "--log-level", "warning", static_cast<char*>(nullptr));
+  std::fprintf(stderr, "uroce-run: %s: %s\n", program.c_str(), std::strerror(errno));
+  ::_exit(127);
+}
+
+std::string start_daemon(unsigned host, pid_t& daemon) {
+  const std::string socket = std::string(kHostRunDir) + "/" + kHostDevice + ".sock";
+  daemon = ::fork();
+  if (daemon == 0) become_daemon(host);
+  if (daemon < 0) return failed("no further process");
+  for (int waited = 0; waited < kReadyTimeoutMs; waited += 20) {
+    if (answers(socket)) return {};
+    if (::waitpid(daemon, nullptr, WNOHANG) == daemon) return daemon_path().string() + " ended; it says why above";
+    ::poll(nullptr, 0, 20);
+  }
+  return daemon_path().string() + " did not become ready within " + std::to_string(kReadyTimeoutMs / 1000) + " s";
+}
+
+void report(int channel, char state, const std::string& text = {}) {
+  const std::string message = state + text;
+  static_cast<void>(::send(channel, message.data(), message.size(), MSG_NOSIGNAL));
+}
+
+[[noreturn]] void give_up(int channel, unsigned host, const std::string& problem) {
+  report(channel, '!', host_name(host) + ": " + problem);
+  ::_exit(1);
+}
+
+/// The namespaces exist as long as this process.
+[[noreturn]] void stay(unsigned host, pid_t daemon) {
+  for (;;) {
+    int status = 0;
+    const pid_t ended = ::waitpid(-1, &status, 0);
+    if (ended == daemon) {
+      std::fprintf(stderr, "uroce-run: %s: uroced ended (%s %d): programs there have no device now\n",
+                   host_name(host).c_str(), WIFSIGNALED(status) ? "signal" : "exit status",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    if (ended < 0 && errno == ECHILD) ::pause();
+  }
+}
+
+}  // namespace
+
+int host_namespaces() { return CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC; }
+
+std::string mount_cluster_files(unsigned hosts) {
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
+    return failed("cannot detach from the mounts of the system");
+  if (::mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
+    return failed("cannot mount /proc") +
+           "; a container that hides parts of /proc does not permit it: start it with `docker run --privileged` or "
+           "`podman run --security-opt unmask=ALL`";
+  }
+  if (std::string problem = rebuild_run(); !problem.empty()) return problem;
+  const fs::path shared = kClusterDir;
+  if (::mkdir(kHostRunDir, 0755) != 0 || ::mkdir(shared.c_str(), 0755) != 0 ||
+      !write_new(shared / "hosts", hosts_file(hosts)) || !write_new(shared / "mpi-hosts", mpi_hosts(hosts)) ||
+      !write_new(kClusterDir + std::string(kPresence), "")) {
+    return failed("cannot write " + shared.string());
+  }
+  // Without this file, hosts are reached by address only.
+  ::mount((shared / "hosts").c_str(), "/etc/hosts", nullptr, MS_BIND, nullptr);
+  return make_programs();
+}
+
+void hold_host(unsigned host, bool show_devices, int channel) {
+  ::setpgid(0, 0);  // Ctrl-C is for the program
+  if (::unshare(host_namespaces()) != 0) give_up(channel, host, failed("cannot create its namespaces"));
+  const auto check = [&](const std::string& problem) {
+    if (!problem.empty()) give_up(channel, host, problem);
+  };
+  check(mount_host_files(host));
+  report(channel, kHostExists);
+  char state = 0;
+  if (::read(channel, &state, 1) != 1 || state != kHostConnected) ::_exit(1);
+  check(configure_interface(host));
+  pid_t daemon = -1;
+  check(start_daemon(host, daemon));
+  report(channel, kHostReady, show_devices ? mount_device_view(kHostRunDir) : std::string());
+  ::close(channel);
+  stay(host, daemon);
+}
+
+}  // namespace uroce::run

@@ -1,0 +1,216 @@
+"""`uroce-run --hosts N`: hosts on one machine, as root and as another user."""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from cases_own import NOBODY, check_end, start
+from rig import ROOT, Failure, wait_until
+
+# perftest, librdmacm, the kernel's TCP and ping between the same addresses.
+PROGRAMS = '''
+set -e
+settle() { for _ in $(seq 100); do ssh $1 ss -Hltn | grep -q ":$2 " && return; sleep 0.05; done; echo no server; exit 1; }
+[ "$(hostname)" = node1 ] && [ "$(ssh node2 hostname)" = node2 ] && [ "$(uroce-run --on 192.0.2.3 hostname)" = node3 ]
+ls /sys/class/infiniband/uroce0 /sys/class/net/eth0 >/dev/null && [ "$(ls /dev/infiniband)" = uverbs-uroce0 ]
+ssh node2 ib_write_bw -F -n 500 & settle node2 18515
+ib_write_bw -F -n 500 node2
+wait $!
+ssh node3 ib_send_bw -F -n 500 & settle node3 18515
+ssh node2 ib_send_bw -F -n 500 node3
+wait $!
+for address in node2 node2-6; do
+  timeout 20 ssh node2 rping -s -a $address -C 20 -S 4000 -V & sleep 0.5
+  rping -c -a $address -C 20 -S 4000 -V
+  wait $! || true
+  ping -q -c 5 -i 0.2 $address
+  ssh node2 python3 -u - <<END & settle node2 5201
+import socket
+server = socket.create_server(('', 5201), family=socket.AF_INET6, dualstack_ipv6=True)
+peer, _ = server.accept()
+total = 0
+while piece := peer.recv(1 << 16): total += len(piece)
+print('tcp', total)
+END
+  python3 -c "import socket; s = socket.create_connection(('$address', 5201), 10); s.sendall(bytes(20000000))"
+  wait $!
+done
+'''
+MPI = '''
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 HOME=$TMPDIR
+mpirun --host node1,node2,node3,node4 -np 4 hostname
+mpirun -np 4 -x UCX_TLS=rc_v,self --mca pml ucx --mca osc ucx --mca btl self $TMPDIR/mpi_exchange 65536
+status=$?
+ssh node4 urocectl stat
+exit $status
+'''
+# A program that leaves its session; its pid is of the host's PID namespace.
+OUTLIVES = "setsid -f sh -c 'while :; do date > $TMPDIR/alive; sleep 0.1; done'; "
+
+
+def programs_of(prefix):
+    def run(rig):
+        process = start(rig, 'programs', ['--hosts', '3', 'bash', '-c', PROGRAMS], prefix)
+        check_end(rig, process, 0, 60)
+        text = process.output()
+        wanted = {'\n 65536      500 ': 4, 'tcp 20000000': 2, ' 0% packet loss': 2}
+        if any(text.count(words) != number for words, number in wanted.items()) or 'duplicates' in text:
+            raise Failure(process.describe(200))
+    return run
+
+
+def mpi_of(prefix):
+    def run(rig):
+        place = rig.dir / 'tmp'
+        place.mkdir(mode=0o1777)
+        place.chmod(0o1777)
+        subprocess.run(['mpicc', '-O1', '-o', place / 'mpi_exchange', ROOT / 'tests/e2e/mpi_exchange/main.c'], check=True)
+        process = start(rig, 'mpi', ['--hosts', '4', 'bash', '-c', MPI], prefix)
+        status = process.wait(60)
+        lines = process.output().split('\n')
+        if status != 0 or not {'node1', 'node2', 'node3', 'node4', '4 ranks: all data as sent'} <= set(lines):
+            raise Failure(process.describe(100))
+        packets = [int(line.split()[-1]) for line in lines if line.strip().startswith('transport.rcvd_bytes')]
+        if not packets or packets[0] < 65536:
+            raise Failure('the ranks did not use the device of node4:\n' + process.describe(100))
+    return run
+
+
+def exit_statuses(rig):
+    check_end(rig, start(rig, 'seven', ['--hosts', '2', '--', 'sh', '-c', 'exit 7']), 7)
+    check_end(rig, start(rig, 'killed', ['--hosts', '2', 'ssh', 'node2', 'kill -9 $$']), 137)
+    check_end(rig, start(rig, 'missing', ['--hosts', '2', '/nonexistent/program']), 127)
+
+
+def bad_values(rig):
+    number = 'give a number from 2 to 32'
+    cases = [(['--hosts', text, 'true'], 2, f'--hosts {text}: {number}') for text in ('0', '1', '33', '-2', '4x', '', '99999999999')]
+    cases += [(['--hosts', '2', '--own', 'true'], 2, '--own starts a daemon of its own: give it without --hosts'),
+              (['-d', 'uroce0', '--hosts', '2', 'true'], 2, '--hosts starts daemons of its own: give it without --device'),
+              (['--run-dir', '/tmp', '--hosts', '2', 'true'], 2, 'give it without --run-dir'),
+              (['--on', 'node2', '--hosts', '2', 'true'], 2, 'give it without --on'),
+              (['--on', 'node2', 'true'], 1, 'this is not a host of a cluster; start one with `uroce-run --hosts N`'),
+              (['--on', 'node2'], 2, 'no PROGRAM given'),
+              (['--hosts', '2', 'uroce-run', '--on', 'node3', 'true'], 1, 'there is no host node3; give node1 to node2'),
+              (['--hosts', '2', 'ssh', 'elsewhere', 'true'], 255, 'there is no host elsewhere; give node1 to node2')]
+    for args, status, words in cases:
+        process = start(rig, 'bad', args)
+        check_end(rig, process, status)
+        if words not in process.output():
+            raise Failure(f'{args}: not "{words}"\n{process.describe()}')
+
+
+def members(space):
+    """Processes of a PID namespace, or of any of a set of namespaces."""
+    found = set()
+    for entry in pathlib.Path('/proc').glob('[0-9]*'):
+        try:
+            if {os.readlink(entry / 'ns/pid'), os.readlink(entry / 'ns/net')} & space:
+                found.add(int(entry.name))
+        except OSError:
+            pass
+    return found
+
+
+def spaces_of(process):
+    """PID namespace of the cluster, and the network namespaces of its processes."""
+    child = pathlib.Path(f'/proc/{process.pid}/task/{process.pid}/children')
+    if not wait_until(lambda: child.read_text().split(), 5):
+        raise Failure('no first process\n' + process.describe())
+    inner = os.readlink(f'/proc/{child.read_text().split()[0]}/ns/pid')
+    return {inner} | {os.readlink(f'/proc/{pid}/ns/net') for pid in members({inner})}
+
+
+def outside():
+    """What a cluster must not change."""
+    names = [str(path) for folder in ('/run', '/dev/shm', '/tmp', '/run/netns') for path in pathlib.Path(folder).glob('*')
+             if 'uroce-run' in path.name or 'uroce-hosts' in path.name or path.parent.name == 'netns' or path == pathlib.Path('/run/uroce')]
+    return sorted(names), sorted(os.listdir('/sys/class/net')), pathlib.Path('/proc/self/mountinfo').read_text()
+
+
+def running(rig, name, args, prefix=()):
+    """A cluster whose program has begun; a process that left its session writes $TMPDIR/alive."""
+    process = start(rig, name, ['--hosts', '3', 'sh', '-c', OUTLIVES + args], prefix)
+    alive = rig.dir / 'tmp/alive'
+    if not wait_until(lambda: alive.exists() or not process.alive(), 20) or not process.alive():
+        raise Failure(process.describe())
+    return process, spaces_of(process)
+
+
+def check_gone(rig, spaces, before):
+    if not wait_until(lambda: not members(spaces), 5):
+        raise Failure(f'processes left: {members(spaces)}')
+    if outside() != before:
+        raise Failure(f'changed outside: {before} {outside()}')
+    (rig.dir / 'tmp/alive').unlink()
+    if left := list((rig.dir / 'tmp').iterdir()):
+        raise Failure(f'left: {left}')
+
+
+def ends(prefix):
+    """With the program, by SIGTERM, by SIGKILL: nothing stays, not even a process that left its session."""
+    def run(rig):
+        before = outside()
+        process, spaces = running(rig, 'end', 'sleep 1; exit 3', prefix)
+        if len(spaces) < 5 or len(members(spaces)) < 9:
+            raise Failure(f'the test finds {spaces} with {members(spaces)}')
+        if process.wait(20) != 3:
+            raise Failure(process.describe())
+        check_gone(rig, spaces, before)
+        for number, status in ((signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)):
+            process, spaces = running(rig, 'ended', 'exec sleep 60', prefix)
+            # The signal comes from root: setpriv has become uroce-run.
+            process.signal(number)
+            if process.wait(10) != status:
+                raise Failure(process.describe())
+            check_gone(rig, spaces, before)
+    return run
+
+
+def interrupted(rig):
+    """Ctrl-C goes to the program, and only to it; while the hosts are built, it ends all."""
+    place = rig.dir / 'tmp'
+    place.mkdir(mode=0o1777)
+    command = [rig.public_apps() / 'uroce-run', '--hosts', '2', 'sh', '-c',
+               f'trap "ssh node2 hostname; exit 9" INT; touch {place}/ready; while :; do sleep 0.1; done']
+    for early, status in ((False, 9), (True, 128 + signal.SIGINT)):
+        process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            if early:
+                time.sleep(0.1)
+            elif not wait_until((place / 'ready').exists, 20):
+                raise Failure('the program does not begin')
+            os.killpg(process.pid, signal.SIGINT)
+            output, _ = process.communicate(timeout=20)
+        finally:
+            process.kill()
+        if process.returncode != status or (not early and 'node2' not in output):
+            raise Failure(f'exit status {process.returncode}, not {status}: {output}')
+
+
+def lost_daemon(rig):
+    """A host whose daemon is killed says so; programs of the other hosts fail and end."""
+    script = '''
+    ssh node2 ib_write_bw -F -D 20 &
+    until ssh node2 ss -Hltn | grep -q :18515; do sleep 0.1; done
+    ib_write_bw -F -D 20 node2 & client=$!
+    until urocectl stat | grep -q 'transport.sent_pkts .*[0-9][0-9][0-9][0-9]'; do sleep 0.1; done
+    ssh node2 'kill -9 $(pgrep -x -f "uroced .* 192.0.2.2/24 .*")'
+    wait $client && exit 1
+    sleep 1
+    ssh node2 ibv_devices | grep uroce0 && exit 1
+    exit 5
+    '''
+    process = start(rig, 'lost', ['--hosts', '2', 'bash', '-c', script])
+    check_end(rig, process, 5, 40)
+    if any(words not in process.output() for words in ('node2: uroced ended (signal 9)', 'Failed status 12')):
+        raise Failure(process.describe())
+
+
+def hosts_cases():
+    cases = {'exit statuses': exit_statuses, 'bad values': bad_values, 'Ctrl-C': interrupted, 'a daemon is lost': lost_daemon}
+    for user, prefix in (('root', ()), ('nobody', NOBODY)):
+        cases |= {f'programs, as {user}': programs_of(prefix), f'mpirun, as {user}': mpi_of(prefix),
+                  f'nothing stays, as {user}': ends(prefix)}
+    return cases
