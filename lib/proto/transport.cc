@@ -93,11 +93,21 @@ struct Transport::Impl : Context {
   void dispatch_foreign(Qp& qp, const wire::RxPacket& packet);
   bool turn(Qp& qp, TxBurst& burst, std::uint32_t budget, bool requests);
   bool limited_turn(Qp& qp, TxBurst& burst);
+  bool users_compete(Nanos time) const { return time < users_compete_until; }
+  std::uint32_t turn_packets(const Qp& qp) const {
+    return users_compete(now) ? std::max(1u, kSharedTurnBytes >> qp.common.mtu_shift) : config.quantum_packets;
+  }
+  void charge(const Qp& qp, std::uint32_t cost);
   bool answer(Qp& qp, TxBurst& burst, std::uint32_t& budget);
   void on_timer(Qp& qp);
   void on_deadline(Qp& qp, Deadline which);
 
-  bool has_user_limits = false;  ///< there is, or was, a QP of a user with a rate limit
+  static constexpr std::uint32_t kSharedTurnBytes = 8 << 10;
+  /// Users compete for so long after their turns alternated.
+  static constexpr Nanos kCompetition = kMillisecond;
+  Nanos users_compete_until = 0;
+  std::uint32_t user_changes = 0;  ///< of the scheduler, when they were last looked at
+  bool has_user_limits = false;    ///< there is, or was, a QP of a user with a rate limit
 };
 
 Transport::Transport(const TransportConfig& config, memory::Table& memory)
@@ -429,7 +439,7 @@ bool Transport::Impl::turn(Qp& qp, TxBurst& burst, std::uint32_t budget, bool re
 /// them.
 bool Transport::Impl::limited_turn(Qp& qp, TxBurst& burst) {
   UserRateLimit* const limit = qp.settings.user_limit;
-  std::uint32_t budget = config.quantum_packets;
+  std::uint32_t budget = turn_packets(qp);
   if (limit == nullptr) return turn(qp, burst, budget, true);
   const bool admitted = rate_limit::admit(*this, qp, *limit, budget);
   if (!admitted && qp.responder.answers_pending != 0) return false;
@@ -443,14 +453,20 @@ namespace {
 
 /// What a turn has cost, for the fairness between users: bytes, and a constant for the time that each frame takes
 /// besides its bytes.
+constexpr std::uint32_t kTurnCost = 256, kFrameCost = 256;
 std::uint32_t cost_of(std::span<const base::Frame> frames) {
-  constexpr std::uint32_t kTurn = 256, kFrame = 256;
-  std::uint32_t cost = kTurn;
-  for (const base::Frame& frame : frames) cost += frame.length + kFrame;
+  std::uint32_t cost = kTurnCost;
+  for (const base::Frame& frame : frames) cost += frame.length + kFrameCost;
   return cost;
 }
 
 }  // namespace
+
+void Transport::Impl::charge(const Qp& qp, std::uint32_t cost) {
+  scheduler.charge(qp.common.self, cost);
+  if (std::exchange(user_changes, scheduler.user_changes()) != scheduler.user_changes())
+    users_compete_until = now + kCompetition;
+}
 
 bool Transport::transmit(TxBurst& burst, Nanos now) {
   Impl& impl = *impl_;
@@ -463,19 +479,19 @@ bool Transport::transmit(TxBurst& burst, Nanos now) {
     if (qp == nullptr) return false;
     const std::size_t first = burst.count;
     impl.note(mark_of(qp->common.pd));
-    const bool more = impl.has_user_limits ? impl.limited_turn(*qp, burst)
-                                           : impl.turn(*qp, burst, impl.config.quantum_packets, true);
+    const bool more =
+        impl.has_user_limits ? impl.limited_turn(*qp, burst) : impl.turn(*qp, burst, impl.turn_packets(*qp), true);
     if (more) impl.activate(*qp);
-    if (impl.scheduler.is_shared()) {
-      impl.scheduler.charge(qp->common.self, cost_of(burst.frames.subspan(first, burst.count - first)));
-    }
+    const std::uint32_t cost = cost_of(burst.frames.subspan(first, burst.count - first));
+    burst.cost -= static_cast<std::int32_t>(cost);
+    if (impl.scheduler.is_shared()) impl.charge(*qp, cost);
   }
   return wants_transmit();
 }
 
 bool Transport::wants_transmit() const { return impl_->scheduler.any() || impl_->destroyed_qps.owes(); }
 
-std::uint32_t Transport::users() const { return impl_->scheduler.users(); }
+bool Transport::users_compete(Nanos now) const { return impl_->users_compete(now); }
 
 std::span<const CqId> Transport::touched_cqs() { return impl_->touched_cqs(); }
 std::size_t Transport::take_events(std::span<Event> out) { return impl_->take_events(out); }

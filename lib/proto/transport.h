@@ -94,8 +94,8 @@ class Transport {
   /// Fills frames until the burst is full or no QP can send. True: a QP still has something to send.
   bool transmit(TxBurst& burst, Nanos now);
   bool wants_transmit() const;
-  /// Users that have QPs of this worker.
-  std::uint32_t users() const;
+  /// Whether several users had turns of late: turns are short then.
+  bool users_compete(Nanos now) const;
 
   /// CQs that got an entry since the last call; valid until the next call of a member function.
   std::span<const CqId> touched_cqs();

@@ -31,9 +31,9 @@ class WorkerLoop final : private PortControl {
  public:
   static constexpr std::size_t kBurst = 64;
   static constexpr std::size_t kTransmitBudget = 128;  ///< frames a step
-  /// With several users: a short step, and no more frames than the next one can receive if they come back
-  /// (loopback). Otherwise one user's frames fill the queues of the port, and another's wait there.
-  static constexpr std::size_t kSharedTransmitBudget = 32;
+  /// Of the frames of a step while users compete (SendScheduler). A user with little to send waits for two or three
+  /// steps: its request, the response. More frames would also wait in the port's queues before those of the others.
+  static constexpr std::int32_t kSharedTransmitCost = 8 << 10;
   static constexpr std::uint32_t kBurstsOfARing = 16;  ///< full bursts that empty a receive ring
 
   WorkerLoop(WorkerCore& core, Device& device)
@@ -207,14 +207,16 @@ class WorkerLoop final : private PortControl {
       core_.sniff({&frame, 1}, now);
       if (!offer(1)) return sent;
     }
-    const std::size_t budget = core_.transport().users() > 1 ? kSharedTransmitBudget : kTransmitBudget;
-    for (std::size_t total = 0; total < budget && core_.transport().wants_transmit();) {
+    const bool shared = core_.transport().users_compete(now);
+    std::int32_t cost = shared ? kSharedTransmitCost : proto::TxBurst::kAnyCost;
+    for (std::size_t total = 0; total < kTransmitBudget && cost > 0 && core_.transport().wants_transmit();) {
       if (!refill()) return sent;
       const auto empty = std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_);
-      proto::TxBurst burst{empty.first(std::min(empty.size(), budget - total))};
+      proto::TxBurst burst{empty.first(std::min(empty.size(), kTransmitBudget - total)), 0, cost};
       core_.transport().transmit(burst, now);
       if (burst.count == 0) break;
       sent = true;
+      cost = burst.cost;
       total += burst.count;
       moved_ += burst.count;
       core_.sniff(burst.frames.first(burst.count), now);

@@ -65,8 +65,13 @@ struct Load {
   int depth;  ///< WRITEs outstanding of each QP
 };
 
+struct Progress {
+  std::atomic<bool> started;
+  std::atomic<std::uint64_t> messages;
+};
+
 /// Keeps `depth` WRITEs outstanding on each QP until it is killed.
-int run(const std::string& path, const Load& load, std::atomic<bool>& started) {
+int run(const std::string& path, const Load& load, Progress& progress) {
   leave_first_core();
   RawClient client(path);
   if (client.hello() != 0) return 1;
@@ -86,9 +91,10 @@ int run(const std::string& path, const Load& load, std::atomic<bool>& started) {
   for (int i = 0; i < load.depth; ++i) {
     for (Qp& qp : qps) post(qp);
   }
-  started = true;
+  progress.started = true;
   for (uroce_cqe done{}; client.poll(cq, done, 60'000);) {
     if (done.status != UROCE_WC_SUCCESS) return 3;
+    ++progress.messages;
     post(qps[by_qpn[done.qpn]]);
   }
   return 4;
@@ -98,6 +104,16 @@ void print(const char* name, const Figures& figures, const Figures& alone) {
   std::printf("%-44s %9.1f %9.1f %9.1f %9.1f %8.1f %6d\n", name, figures.mean_us, figures.p50_us, figures.p99_us,
               figures.max_us, figures.mean_us / alone.mean_us, figures.errors);
   std::fflush(stdout);
+}
+
+/// Of the load, in Gbit/s, while `work` runs.
+template <class Work>
+double throughput(const Progress& progress, const Load& load, Work work) {
+  const std::uint64_t before = progress.messages;
+  const Nanos start = monotonic_now();
+  work();
+  const double bits = static_cast<double>(progress.messages - before) * load.bytes * 8;
+  return bits / static_cast<double>(monotonic_now() - start);
 }
 
 int main_program(int seconds) {
@@ -116,14 +132,17 @@ int main_program(int seconds) {
   const Figures alone = measure(daemon, seconds);
   print("alone", alone, alone);
   for (const Load& load : {Load{1, 64 << 10, 4}, Load{1, 1 << 20, 8}, Load{256, 1 << 20, 8}, Load{256, 8, 64}}) {
-    Shared<std::atomic<bool>> started;
-    Child other(kAttacker, [&] { return run(daemon.socket_path(), load, *started); });
-    for (int i = 0; i < 1000 && !*started && other.running(); ++i) ::usleep(10'000);
-    const Figures loaded = measure(daemon, seconds);
+    Shared<Progress> progress;
+    Child other(kAttacker, [&] { return run(daemon.socket_path(), load, *progress); });
+    for (int i = 0; i < 1000 && !progress->started && other.running(); ++i) ::usleep(10'000);
+    const double other_alone = throughput(*progress, load, [&] { ::sleep(static_cast<unsigned>(seconds)); });
+    Figures loaded;
+    const double other_beside = throughput(*progress, load, [&] { loaded = measure(daemon, seconds); });
     char name[64];
     std::snprintf(name, sizeof(name), "next to %d QPs, %d WRITEs of %u bytes each", load.qps, load.depth,
                   load.bytes);
     print(name, loaded, alone);
+    std::printf("  the other user: %.2f Gbit/s alone, %.2f beside\n", other_alone, other_beside);
     if (!other.running()) std::printf("  the other user's program ended: %d\n", other.wait());
   }
   return 0;

@@ -84,9 +84,16 @@ void SendScheduler::list(std::uint32_t slot) {
   if (user.listed) return;
   user.listed = true;
   user.deficit = renewed(user.deficit, user.quantum);
-  user.next = kNone;
-  (last_user_ == kNone ? first_user_ : users_[last_user_].next) = session.user;
-  last_user_ = session.user;
+  user.early = user.deficit > 0;
+  if (user.early) {
+    user.next = first_user_;
+    first_user_ = session.user;
+    if (last_user_ == kNone) last_user_ = session.user;
+  } else {
+    user.next = kNone;
+    (last_user_ == kNone ? first_user_ : users_[last_user_].next) = session.user;
+    last_user_ = session.user;
+  }
 }
 
 // Sessions and users without QPs in the list are taken off it here, not when their last QP is taken: most often
@@ -98,6 +105,11 @@ std::uint32_t SendScheduler::choose() {
   for (;;) {
     User& user = users_[first_user_];
     if (user.first == kNone) {
+      if (user.early && first_user_ != last_user_) {
+        user.early = false;
+        rotate(all, users_);
+        continue;
+      }
       user.listed = false;
       first_user_ = user.next;
       if (first_user_ == kNone) last_user_ = kNone;
@@ -105,6 +117,7 @@ std::uint32_t SendScheduler::choose() {
     }
     if (user.deficit <= 0) {
       user.deficit += user.quantum;
+      user.early = false;
       rotate(all, users_);
       continue;
     }

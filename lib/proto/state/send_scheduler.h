@@ -1,6 +1,8 @@
 // Which QP sends next: deficit round robin over users, over each user's sessions, and turns among the QPs of a
 // session (M. Shreedhar and G. Varghese, "Efficient Fair Queuing using Deficit Round Robin", 1995). A user of
-// weight w has w times the turns of one of weight 1. A user or session that is alone has all turns.
+// weight w has w times the turns of one of weight 1. A user or session that is alone has all turns. A user who had
+// nothing to send comes before those who did, and then waits a round before that happens again (RFC 8290, 4.2): one
+// who sends little does not wait for the others' turns.
 //
 // Call contract. attach() and detach() frame the life of a QP. A QP is in the list from activate() until take()
 // returns it or remove(). charge() follows take(), with what the QP's turn has cost. No allocation after
@@ -11,6 +13,7 @@
 #include <array>
 #include <cstdint>
 #include <memory_resource>
+#include <utility>
 #include <vector>
 
 #include "base/fixed_index.h"
@@ -23,7 +26,7 @@ class SendScheduler {
   /// QPs chosen ahead of their turns, so that their state can be prefetched.
   static constexpr std::uint32_t kLookahead = 8;
   /// Cost that a user of weight 1, and a session, may cause in a round.
-  static constexpr std::int32_t kQuantum = 64 << 10;
+  static constexpr std::int32_t kQuantum = 16 << 10;
   static constexpr std::uint32_t kMaxWeight = 100;
 
   SendScheduler(std::uint32_t max_qps, std::pmr::memory_resource* resource)
@@ -52,8 +55,8 @@ class SendScheduler {
   bool any() const { return active_ != 0; }
   /// Whether several sessions have QPs. If not, costs need not be charged.
   bool is_shared() const { return attached_sessions_ > 1; }
-  /// Users that have QPs, in the list or not.
-  std::uint32_t users() const { return attached_users_; }
+  /// How often the user who is charged changed.
+  std::uint32_t user_changes() const { return user_changes_; }
 
   /// Removes the QP that is next. kNone: there is none.
   std::uint32_t take() {
@@ -79,6 +82,7 @@ class SendScheduler {
     Session& session = sessions_[qps_[qp].session];
     session.deficit -= static_cast<std::int32_t>(cost);
     users_[session.user].deficit -= static_cast<std::int32_t>(cost);
+    user_changes_ += std::exchange(charged_user_, session.user) != session.user;
   }
   void remove(std::uint32_t qp);
 
@@ -103,6 +107,7 @@ class SendScheduler {
     std::int32_t deficit = 0;
     std::int32_t quantum = kQuantum;
     bool listed = false;
+    bool early = false;  ///< listed before the others, and not yet behind them
     std::uint32_t sessions = 0;
     std::uint64_t number = 0;
   };
@@ -156,6 +161,7 @@ class SendScheduler {
   std::uint32_t first_user_ = kNone, last_user_ = kNone;
   std::uint32_t attached_sessions_ = 0, attached_users_ = 0;
   std::uint32_t active_ = 0;
+  std::uint32_t charged_user_ = kNone, user_changes_ = 0;
   std::array<std::uint32_t, 16> chosen_{};  ///< a ring
   std::uint32_t chosen_first_ = 0, chosen_count_ = 0;
 };

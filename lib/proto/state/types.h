@@ -34,7 +34,7 @@ struct TransportConfig {
   std::uint32_t max_frame = 4114;         ///< bytes of a raw packet, with a VLAN tag
   std::uint32_t receive_ring_bytes =
       4u << 20;                        ///< bytes of READ responses that may be in flight to us, all QPs together
-  std::uint32_t quantum_packets = 16;  ///< a QP's turn in transmit()
+  std::uint32_t quantum_packets = 16;  ///< a QP's turn in transmit(), where users do not compete
   bool offload_ip_checksum = false;
   bool ecn = true;  ///< the data of connected QPs is ECN-capable
   /// A missing acknowledge is not acted on earlier: peers are threads, and a scheduler may preempt them this long.
@@ -80,8 +80,10 @@ struct ReceivedFrame {
 /// Frames to fill, from the device.
 struct TxBurst {
   std::span<base::Frame> frames;
-  std::size_t count = 0;  ///< filled so far
-  bool full() const { return count == frames.size(); }
+  std::size_t count = 0;         ///< filled so far
+  std::int32_t cost = kAnyCost;  ///< what is left of it: no turn begins, and none goes on, when there is none
+  static constexpr std::int32_t kAnyCost = 1 << 30;
+  bool full() const { return count == frames.size() || cost <= 0; }
 };
 
 /// ibv_event_type numbers, and one for the daemon alone.

@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::uint32_t kQps = 1024;
 constexpr std::uint32_t kTurnCost = 32 << 10;
+constexpr std::uint32_t kNone = SendScheduler::kNone;
 
 class SendSchedulerTest : public ::testing::Test {
  protected:
@@ -100,9 +101,45 @@ TEST_F(SendSchedulerTest, OneWithLittleToSendIsSoonServed) {
       scheduler.charge(qp, kTurnCost);
     }
     scheduler.charge(500, 500);
-    // The choices made ahead while the other user was alone, and a quantum of that user.
-    EXPECT_LE(before, i == 0 ? 12 : 3);
+    // The choices made ahead while the other user was alone; after that at most a turn of that user.
+    EXPECT_LE(before, i == 0 ? 12 : 1);
   }
+}
+
+TEST_F(SendSchedulerTest, OneWhoHadNothingToSendIsNext) {
+  for (std::uint32_t qp = 0; qp < 4; ++qp) add(qp, 1 + qp, 1000 + qp % 2);
+  run(50);
+  scheduler.attach(500, 9, 1009);
+  for (int i = 0; i < 100; ++i) {
+    scheduler.activate(500);
+    EXPECT_EQ(scheduler.take(), 500u) << i;
+    scheduler.charge(500, 500);
+    run(7);  // a round of the others
+  }
+}
+
+// Users that go idle in turn, so that each comes first again. The list is searched as far as the one that sends
+// little and never to the busy user after it.
+TEST_F(SendSchedulerTest, ThoseWhoGoIdleInTurnLeaveOthersTheirShare) {
+  constexpr std::uint32_t kOthers = 6, kBusy = kOthers;
+  for (std::uint32_t qp = 0; qp < kOthers; ++qp) scheduler.attach(qp, 1 + qp, 1000 + qp);
+  add(kBusy, 99, 1099);
+  std::uint64_t busy = 0, others = 0;
+  const auto take_until = [&](std::uint32_t qp, std::uint32_t cost) {
+    for (std::uint32_t taken = kNone; taken != qp;) {
+      taken = scheduler.take();
+      scheduler.charge(taken, taken == kBusy ? SendScheduler::kQuantum / 2 : cost);
+      (taken == kBusy ? busy : others) += taken == kBusy ? SendScheduler::kQuantum / 2 : cost;
+      if (taken == kBusy) scheduler.activate(kBusy);
+    }
+  };
+  for (std::uint32_t round = 0; round < 1000; ++round) {
+    for (const std::uint32_t qp : {1u, 3u, 4u, 2u, 0u, 5u}) {
+      scheduler.activate(qp);
+      take_until(qp, qp == 1 ? 300 : SendScheduler::kQuantum - 1);
+    }
+  }
+  EXPECT_GE(busy * kOthers, others * 9 / 10);
 }
 
 TEST_F(SendSchedulerTest, GoingIdleDoesNotSaveCredit) {
