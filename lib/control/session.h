@@ -42,6 +42,7 @@ struct Session {
   std::uint64_t id;
   Peer peer;
   std::shared_ptr<StallBudget> stall_budget;
+  std::shared_ptr<StallBudget> page_stall_budget = stall_budget;  ///< for its mapped memory
   ForeignFd socket;
   std::string program;
 

@@ -36,9 +36,6 @@ void StallWatch::stop() {
 }
 
 void StallWatch::add(std::uint64_t mark, std::uint64_t session, const std::shared_ptr<StallBudget>& budget) {
-  // A worker also waits, for page locks, while an overloaded machine keeps their holder from its core: the program
-  // loses its session for that only where users are protected from each other.
-  if (budget->is_trusted()) return;
   bool first;
   {
     const std::lock_guard lock(mutex_);

@@ -52,7 +52,8 @@ Session* ControlState::open_session(Peer peer, UniqueFd socket) {
   auto& slot = sessions_[id];
   slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), std::move(charge), config_.hugepages,
                                    std::move(stalls));
-  stall_watch_.add(proto::mark_of_session(id), id, slot->stall_budget);
+  if (is_privileged(peer.uid)) slot->page_stall_budget = privileged_page_stalls_;
+  stall_watch_.add(proto::mark_of_session(id), id, slot->page_stall_budget);
   return slot.get();
 }
 
@@ -80,7 +81,7 @@ const std::shared_ptr<StallBudget>& ControlState::stall_budget(uid_t user) {
            entry.second->closer().backlog() == 0;
   });
   auto& budget = stall_budgets_[user];
-  if (!budget) budget = std::make_shared<StallBudget>(is_privileged(user));
+  if (!budget) budget = std::make_shared<StallBudget>();
   return budget;
 }
 

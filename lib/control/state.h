@@ -130,6 +130,9 @@ class ControlState {
   Quotas quotas_;
   std::map<uid_t, GrantedShare> grants_;                         ///< of users that have any
   std::map<uid_t, std::shared_ptr<StallBudget>> stall_budgets_;  ///< shared by all sessions of a user
+  /// Root, and the user of the daemon, could end it anyway.
+  std::shared_ptr<StallBudget> privileged_page_stalls_ =
+      std::make_shared<StallBudget>(StallBudget::kPrivilegedBurst, StallBudget::kPrivilegedRefillDivisor);
   Rejections rejections_;
   StallWatch stall_watch_;
   std::vector<QpnAllocator> qpns_;
