@@ -137,12 +137,12 @@ int main_program(int seconds) {
     for (int i = 0; i < 1000 && !progress->started && other.running(); ++i) ::usleep(10'000);
     const double other_alone = throughput(*progress, load, [&] { ::sleep(static_cast<unsigned>(seconds)); });
     Figures loaded;
-    const double other_beside = throughput(*progress, load, [&] { loaded = measure(daemon, seconds); });
+    const double other_shared = throughput(*progress, load, [&] { loaded = measure(daemon, seconds); });
     char name[64];
     std::snprintf(name, sizeof(name), "next to %d QPs, %d WRITEs of %u bytes each", load.qps, load.depth,
                   load.bytes);
     print(name, loaded, alone);
-    std::printf("  the other user: %.2f Gbit/s alone, %.2f beside\n", other_alone, other_beside);
+    std::printf("  the other user: %.2f Gbit/s alone, %.2f next to it\n", other_alone, other_shared);
     if (!other.running()) std::printf("  the other user's program ended: %d\n", other.wait());
   }
   return 0;

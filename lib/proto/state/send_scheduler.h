@@ -1,8 +1,8 @@
 // Which QP sends next: deficit round robin over users, over each user's sessions, and turns among the QPs of a
 // session (M. Shreedhar and G. Varghese, "Efficient Fair Queuing using Deficit Round Robin", 1995). A user of
-// weight w has w times the turns of one of weight 1. A user or session that is alone has all turns. A user who had
-// nothing to send comes before those who did, and then waits a round before that happens again (RFC 8290, 4.2): one
-// who sends little does not wait for the others' turns.
+// weight w has w times the turns of one of weight 1. A user or session that is alone has all turns. A user that had
+// nothing to send comes before those that did, once a round (RFC 8290, 4.2): a single small message does not wait
+// for the others' turns.
 //
 // Call contract. attach() and detach() frame the life of a QP. A QP is in the list from activate() until take()
 // returns it or remove(). charge() follows take(), with what the QP's turn has cost. No allocation after

@@ -81,7 +81,7 @@ struct ReceivedFrame {
 struct TxBurst {
   std::span<base::Frame> frames;
   std::size_t count = 0;         ///< filled so far
-  std::int32_t cost = kAnyCost;  ///< what is left of it: no turn begins, and none goes on, when there is none
+  std::int32_t cost = kAnyCost;  ///< budget for turns (SendScheduler): at 0 or less the burst is full
   static constexpr std::int32_t kAnyCost = 1 << 30;
   bool full() const { return count == frames.size() || cost <= 0; }
 };
