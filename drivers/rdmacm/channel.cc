@@ -54,7 +54,7 @@ UROCE_EXPORT rdma_event_channel* rdma_create_event_channel() {
   const Verb verb("rdma_create_event_channel");
   return guarded<rdma_event_channel*>(nullptr, []() -> rdma_event_channel* {
     if (Registry::instance().devices().empty()) {
-      errno = ENODEV;
+      errno = Registry::instance().why_none();
       return nullptr;
     }
     auto* const made = new Channel{};

@@ -24,14 +24,22 @@ Registry& Registry::instance() {
 }
 
 void Registry::look() {
-  for (const std::string& name : client::list_devices()) {
+  look_error_ = 0;
+  for (const std::string& name : client::list_devices(&look_error_)) {
     const bool known = std::ranges::any_of(all_, [&](const auto& d) { return d->name == name && !d->gone(); });
     if (known) continue;
     auto device = std::make_unique<Device>();
     device->name = name;
     device->index = static_cast<std::uint32_t>(all_.size());
-    if (client::Session::open(client::socket_path(name), device->session) == 0) all_.push_back(std::move(device));
+    const int error = client::Session::open(client::socket_path(name), device->session);
+    if (error == 0) all_.push_back(std::move(device));
+    if (error == EMFILE || error == ENFILE || error == ENOMEM) look_error_ = error;
   }
+}
+
+int Registry::why_none() {
+  const std::lock_guard lock(mutex);
+  return look_error_ != 0 ? look_error_ : ENODEV;
 }
 
 std::vector<Device*> Registry::devices(bool look_again) {
@@ -96,11 +104,14 @@ UROCE_EXPORT ibv_context** rdma_get_devices(int* count) {
   if (count != nullptr) *count = 0;
   return guarded<ibv_context**>(nullptr, [&]() -> ibv_context** {
     std::vector<ibv_context*> opened;
+    int refused = 0;
     for (Device* device : Registry::instance().devices(true)) {
-      if (Registry::instance().open_verbs(*device) == 0) opened.push_back(device->verbs);
+      const int error = Registry::instance().open_verbs(*device);
+      if (error == 0) opened.push_back(device->verbs);
+      if (error != 0) refused = error;
     }
     if (opened.empty()) {
-      errno = ENODEV;
+      errno = refused != 0 ? refused : Registry::instance().why_none();
       return nullptr;
     }
     auto** const list = static_cast<ibv_context**>(std::calloc(opened.size() + 1, sizeof(ibv_context*)));

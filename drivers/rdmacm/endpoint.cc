@@ -122,7 +122,7 @@ UROCE_EXPORT int rdma_getaddrinfo(const char* node, const char* service, const r
   const Verb verb("rdma_getaddrinfo");
   return guarded(-1, [&] {
     if (node == nullptr && service == nullptr && hints == nullptr) return fail(EINVAL);
-    if (Registry::instance().devices().empty()) return fail(ENODEV);
+    if (Registry::instance().devices().empty()) return fail(Registry::instance().why_none());
     auto* const info = static_cast<rdma_addrinfo*>(std::calloc(1, sizeof(rdma_addrinfo)));
     if (info == nullptr) return -1;
     if (const int error = find(node, service, hints, *info)) {

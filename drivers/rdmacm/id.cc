@@ -63,14 +63,14 @@ int bind_to_address(CmId& id, const uroce_cm_address& source) {
       return bind_to_device(id, {device, reply.handle}, reply.source, reply.gid, reply.sgid_index);
     }
   }
-  return ENODEV;
+  return Registry::instance().why_none();
 }
 
 /// Reserves the same port on all devices. errno.
 int bind_to_all(CmId& id, const uroce_cm_address& source) {
   constexpr int kTries = 16;
   const std::vector<Device*> devices = Registry::instance().devices();
-  if (devices.empty()) return ENODEV;
+  if (devices.empty()) return Registry::instance().why_none();
   for (int i = 0; i < kTries; ++i) {
     uroce_cm_address wanted = source;
     int error = 0;
@@ -176,7 +176,7 @@ int resolve(CmId& id, const sockaddr* source, const sockaddr* destination, int t
     }
     if (error != ENODEV) break;
   }
-  return error;
+  return error == ENODEV ? Registry::instance().why_none() : error;
 }
 
 }  // namespace
@@ -247,7 +247,7 @@ UROCE_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, v
                                 rdma_port_space space) {
   const Verb verb("rdma_create_id");
   return guarded(-1, [&] {
-    if (Registry::instance().devices().empty()) return fail(ENODEV);
+    if (Registry::instance().devices().empty()) return fail(Registry::instance().why_none());
     const bool datagram = space == RDMA_PS_IPOIB || space == RDMA_PS_UDP;
     if (!datagram && space != RDMA_PS_TCP && space != RDMA_PS_IB) return fail(EINVAL);
     CmId* const made = make_id(channel, context, space, datagram ? IBV_QPT_UD : IBV_QPT_RC);

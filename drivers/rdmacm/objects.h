@@ -122,6 +122,8 @@ class Registry {
 
   /// Devices whose daemon is running; searches for new ones if there are none or `look_again`. Locks the mutex.
   std::vector<Device*> devices(bool look_again = false);
+  /// Why there is none: ENODEV, or EMFILE and the like if the latest search lacked descriptors.
+  int why_none();
   /// Opens the verbs device and allocates a PD. errno.
   int open_verbs(Device& device);
   /// The XRC domain of the device, opened when first needed. errno.
@@ -142,6 +144,7 @@ class Registry {
   void look();
 
   std::vector<std::unique_ptr<Device>> all_;
+  int look_error_ = 0;
   std::unordered_map<std::uint64_t, CmId*> ids_;
 };
 

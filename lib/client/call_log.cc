@@ -71,6 +71,7 @@ const char* words_for(int error) {
     case ENODEV:
       return "no daemon serves such a device or address (UROCE_RUN_DIR, `urocectl show devices`), or this process "
              "was forked by the one that opened it";
+    case EMFILE: return "no descriptor is free (ulimit -n)";
     case EIO: return "the daemon has ended, or has closed this session";
     case EPROTO: return "the library and the daemon are of different builds";
     default: return "refused by the library or the operating system";

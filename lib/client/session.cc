@@ -128,7 +128,7 @@ int Session::call(std::uint32_t command, std::span<const std::byte> body, std::s
 
 // For UROCE_LOG: the daemon's words about the request that it has just refused.
 void Session::ask_why(int error) {
-  if (lost()) return call_log::set_reason(EIO, "the daemon has ended, or has closed this session");
+  if (lost()) return;
   const std::uint32_t refused = sequence_;
   uroce_explain_response why{};
   if (exchange(UROCE_CMD_EXPLAIN, {}, std::as_writable_bytes(std::span(&why, 1)), {}, nullptr) != 0) return;
@@ -190,7 +190,9 @@ int Session::receive(std::uint32_t command, std::span<std::byte> reply, Received
       response.sequence != sequence_ || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     received.clear();
     set_dead();  // the daemon is gone, or answers can no longer be matched to requests
-    return EIO;
+    if (got <= 0 || (message.msg_flags & MSG_CTRUNC) == 0) return EIO;
+    call_log::set_reason(EMFILE, "no descriptor is free for the memory that the daemon shares (ulimit -n)");
+    return EMFILE;
   }
   return response.status < 0 ? EPROTO : response.status;
 }

@@ -105,6 +105,15 @@ def reasons_in_the_program(rig, devices):
     must_match(client.output(), [rf'librdmacm: rping\[{client.pid}\]: rdma_resolve_addr: ENETUNREACH: no route to 198\.51\.100\.9'])
 
 
+def without_descriptors(rig, devices):
+    """Whichever call needs a descriptor that the process does not have, the error is EMFILE."""
+    client = ['rping', '-c', '-a', '192.0.2.77', '-C', '1']
+    for limit in range(5, 15):
+        program = rig.start(devices[0], ['sh', '-c', f'ulimit -n {limit}; exec "$@"', 'sh', *client])
+        if program.wait(10) in (None, 0) or 'Too many open files' not in program.output():
+            raise Failure(f'with {limit} descriptors\n' + rig.describe(program))
+
+
 def view_of_the_device(rig, devices):
     """/sys/class/infiniband, infiniband_verbs and /dev/infiniband exist under uroce-run, and not outside."""
     name = devices[0]
@@ -159,7 +168,7 @@ def stopped_daemon(rig):
 
 def tool_cases():
     return {'what urocectl prints': text_of_urocectl, 'reasons of refusals': reasons_of_refusals,
-            'reasons in the program': reasons_in_the_program,
+            'reasons in the program': reasons_in_the_program, 'without descriptors': without_descriptors,
             'what uroce-run shows': view_of_the_device,
             'the folder of the libraries': folder_of_the_libraries}
 

@@ -1,5 +1,6 @@
 // Sessions, queue pairs and completion queues with a daemon that the test plays.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +70,20 @@ TEST_F(SessionTest, AnotherVersionOfTheLayoutIsRefused) {
   std::unique_ptr<Session> other;
   EXPECT_EQ(Session::open(daemon.socket_path(), other), EPROTO);
   EXPECT_EQ(other, nullptr);
+}
+
+TEST_F(SessionTest, WithoutDescriptorsForTheAnswerItIsEmfile) {
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto most = static_cast<rlim_t>(dup(0)) + 2;  // the socket, and one of the four of the answer
+    const rlimit limit{most, most};
+    std::unique_ptr<Session> other;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(100);
+    _exit(Session::open(daemon.socket_path(), other));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), EMFILE);
 }
 
 TEST_F(SessionTest, PlacesOutsideTheChunksAreRefused) {
