@@ -36,8 +36,10 @@ bool LinkControl::refresh() {
   const bool was_up = state_.port().up();
   const net::LinkState link =
       disabled && query.link != net::LinkState::kGone ? net::LinkState::kDisabled : query.link;
+  // Without a link the speed is unknown: the port keeps the last one.
+  const bool speed_changed = link == net::LinkState::kUp && state_.port().set_speed(query.speed_mbps);
   if (!state_.port().set_link(link)) {
-    if (tree_is_old_) update_tree();
+    if (tree_is_old_ || speed_changed) update_tree();
     return false;
   }
   log(LogLevel::kInfo, "%s: %s", state_.config().name.c_str(), description(link));

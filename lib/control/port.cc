@@ -168,10 +168,16 @@ void Port::describe_port(const net::DeviceInfo& device) {
   p.port_cap_flags = kCmSupported;
   p.max_msg_sz = 1u << 31;
   p.pkey_tbl_len = 1;
-  const std::uint64_t mbps = device.speed_mbps != 0 ? device.speed_mbps : kSpeedOfMemory;
+  set_speed(device.speed_mbps);
+}
+
+bool Port::set_speed(std::uint64_t mbps) {
+  if (mbps == 0) mbps = kSpeedOfMemory;
   const Speed& speed = *std::ranges::find_if(kSpeeds, [mbps](const Speed& s) { return mbps >= s.mbps; });
-  p.active_speed = speed.speed;
-  p.active_width = speed.width;
+  const bool changed = port_.active_speed != speed.speed || port_.active_width != speed.width;
+  port_.active_speed = speed.speed;
+  port_.active_width = speed.width;
+  return changed;
 }
 
 std::string Port::netdev() const {

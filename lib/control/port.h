@@ -57,6 +57,8 @@ class Port {
   net::LinkState link() const { return link_; }
   /// False: the state has not changed.
   bool set_link(net::LinkState link);
+  /// False: the port has this speed already; 0 stands for the speed of memory.
+  bool set_speed(std::uint64_t mbps);
   /// False: the table has the GID already, or is full.
   bool add_gid(const net::InterfaceAddress& gid);
   /// False: the table has no such GID.

@@ -178,11 +178,30 @@ void write_device(Tree& tree, const fs::path& dir, const std::string& name, cons
   tree.file(dir / "device/local_cpulist", all_cpus());
 }
 
+// rate_show(), drivers/infiniband/core/sysfs.c.
+std::string rate_text(const uroce_port_response& port) {
+  struct Speed {
+    std::uint32_t code, tenths;  // of one lane, Gbit/s
+    const char* name;
+  };
+  constexpr Speed kSpeeds[] = {{1, 25, "SDR"}, {2, 50, "DDR"}, {4, 100, "QDR"}, {16, 140, "FDR"}, {32, 250, "EDR"}};
+  const Speed* speed = kSpeeds;
+  for (const Speed& each : kSpeeds) {
+    if (each.code == port.active_speed) speed = &each;
+  }
+  const std::uint32_t lanes = port.active_width == 2 ? 4 : 1, rate = speed->tenths * lanes;
+  char text[48];
+  std::snprintf(text, sizeof(text), "%u%s Gb/sec (%uX %s)", rate / 10, rate % 10 != 0 ? ".5" : "", lanes,
+                speed->name);
+  return text;
+}
+
 void write_state(Tree& tree, const fs::path& dir, const Port& port) {
   tree.file(dir / "state", port.up() ? "4: ACTIVE" : "1: DOWN");
   constexpr const char* kPhysical[] = {
       "0: ", "1: Sleep", "2: Polling", "3: Disabled", "4: PortConfigurationTraining", "5: LinkUp"};
   tree.file(dir / "phys_state", kPhysical[port.port().phys_state]);
+  tree.file(dir / "rate", rate_text(port.port()));
 }
 
 // An empty entry is a zero GID, whose attributes cannot be read. A port without an interface in the kernel has no
@@ -212,27 +231,8 @@ void write_gids(Tree& tree, const fs::path& dir, const Port& port) {
   }
 }
 
-// rate_show(), drivers/infiniband/core/sysfs.c.
-std::string rate_text(const uroce_port_response& port) {
-  struct Speed {
-    std::uint32_t code, tenths;  // of one lane, Gbit/s
-    const char* name;
-  };
-  constexpr Speed kSpeeds[] = {{1, 25, "SDR"}, {2, 50, "DDR"}, {4, 100, "QDR"}, {16, 140, "FDR"}, {32, 250, "EDR"}};
-  const Speed* speed = kSpeeds;
-  for (const Speed& each : kSpeeds) {
-    if (each.code == port.active_speed) speed = &each;
-  }
-  const std::uint32_t lanes = port.active_width == 2 ? 4 : 1, rate = speed->tenths * lanes;
-  char text[48];
-  std::snprintf(text, sizeof(text), "%u%s Gb/sec (%uX %s)", rate / 10, rate % 10 != 0 ? ".5" : "", lanes,
-                speed->name);
-  return text;
-}
-
 void write_port(Tree& tree, const fs::path& dir, const Port& port) {
   write_state(tree, dir, port);
-  tree.file(dir / "rate", rate_text(port.port()));
   tree.file(dir / "link_layer", "Ethernet");
   tree.file(dir / "lid", "0x0");
   tree.file(dir / "lid_mask_count", "0");

@@ -14,8 +14,8 @@ namespace uroce::daemon {
 /// infiniband_verbs/uverbs-NAME, and RUN_DIR/dev/infiniband/uverbs-NAME (a link to /dev/null). Replaces what was
 /// there. Only the daemon's user may write the files.
 absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
-/// Rewrites the port's state and GIDs. Does nothing where there is no tree. After an error files that could not be
-/// written have their old content.
+/// Rewrites the port's state, rate and GIDs. Does nothing where there is no tree. After an error files that could
+/// not be written have their old content.
 absl::Status update_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
 /// Writes the counters whose values differ. Does nothing where there is no tree.
 absl::Status update_counter_files(const std::string& run_dir, const std::string& name, const CounterFiles& before,

@@ -274,13 +274,17 @@ struct SetMtu {
   void run(WorkerCore& worker);
 };
 
-/// `link` keeps its value on a worker without a device.
+/// Nothing changes on a worker without a device.
 struct QueryLinkState {
   static constexpr std::string_view kName = "query_link_state";
   net::LinkState link = net::LinkState::kUp;
+  std::uint64_t speed_mbps = 0;  ///< 0: unknown
   void describe(ArgumentText&) const {}
   void run(WorkerCore& worker) {
-    if (const PortControl* port = worker.port(); port != nullptr) link = port->info().link;
+    const PortControl* port = worker.port();
+    if (port == nullptr) return;
+    const net::DeviceInfo info = port->info();
+    link = info.link, speed_mbps = info.speed_mbps;
   }
 };
 

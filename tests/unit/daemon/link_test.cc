@@ -82,6 +82,22 @@ TEST_P(LinkTest, TheStateFollowsTheDevice) {
   EXPECT_EQ(next_event(), kPortError);
 }
 
+TEST_P(LinkTest, TheSpeedIsThatOfTheLink) {
+  constexpr std::uint32_t kEdr = 32, kQdr = 4, kOneLane = 1, kFourLanes = 2;
+  const auto now = [&](net::LinkState state, std::uint64_t mbps) {
+    daemon.devices[0].set_link(state, mbps);
+    conductor.link().refresh();
+    return std::pair(std::uint32_t{port().active_speed}, std::uint32_t{port().active_width});
+  };
+  using Speed = std::pair<std::uint32_t, std::uint32_t>;
+  EXPECT_EQ(now(net::LinkState::kUp, 0), (Speed{kEdr, kOneLane})) << "unknown";
+  EXPECT_EQ(now(net::LinkState::kNoCarrier, 0), (Speed{kEdr, kOneLane}));
+  EXPECT_EQ(now(net::LinkState::kUp, 10'000), (Speed{kQdr, kOneLane}));
+  EXPECT_EQ(now(net::LinkState::kNoCarrier, 0), (Speed{kQdr, kOneLane})) << "the last one";
+  EXPECT_EQ(now(net::LinkState::kUp, 100'000), (Speed{kEdr, kFourLanes}));
+  EXPECT_EQ(now(net::LinkState::kUp, 40'000), (Speed{kQdr, kFourLanes})) << "without a change of state";
+}
+
 TEST_P(LinkTest, FramesAreLostWhileItIsDown) {
   const std::uint32_t pd = client.alloc_pd();
   const ClientCq cq = client.create_cq(16);

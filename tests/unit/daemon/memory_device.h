@@ -91,9 +91,13 @@ class MemoryDevice {
   void set_rx_filter(net::RxFilter filter) { rx_filter_ = filter; }
   net::RxFilter filter() const { return rx_filter_; }
   net::DeviceInfo info() const {
-    return {.mac = {2, 0, 0, 0, 0, 1}, .mtu = 9000, .checksum_offload = false, .link = link_, .speed_mbps = 0};
+    return {.mac = {2, 0, 0, 0, 0, 1},
+            .mtu = 9000,
+            .checksum_offload = false,
+            .link = link_,
+            .speed_mbps = speed_mbps_};
   }
-  void set_link(net::LinkState state) { link_ = state; }
+  void set_link(net::LinkState state, std::uint64_t mbps = 0) { link_ = state, speed_mbps_ = mbps; }
   net::DeviceCounters counters() const { return {.tx_packets = sent_}; }
 
  private:
@@ -121,6 +125,7 @@ class MemoryDevice {
   std::size_t credit_ = kUnlimited;
   std::size_t outstanding_ = 0;
   net::LinkState link_ = net::LinkState::kUp;
+  std::uint64_t speed_mbps_ = 0;
   std::uint64_t sent_ = 0;
 };
 static_assert(net::PacketDevice<MemoryDevice>);
