@@ -114,6 +114,7 @@ build_packages() {
   say "compiling (log: ${output:-$work}/build.log)"
   inside "$root" "${builder[@]}" env "${options[@]}" sh -ec 'cd /build/uroce && dpkg-buildpackage -us -uc' \
     >"$work/build.log" 2>&1 || { [ -z "$output" ] || cp "$work/build.log" "$output/"; tail -n 40 "$work/build.log"; return 1; }
+  if grep -qe '-m[a-z]*=native' "$work/build.log"; then say "FAIL compiled for this machine's processor only"; return 1; fi
   debs=$root/build
   [ -z "$output" ] || cp "$work/build.log" "$debs"/*.deb "$debs"/*.changes "$debs"/*.dsc "$debs"/*.tar.* "$output/"
   # There is no bug in Debian's tracker to close.
