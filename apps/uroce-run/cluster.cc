@@ -57,6 +57,13 @@ void keep_capabilities() {
   for (int i = 0; i <= CAP_LAST_CAP; ++i) ::prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, i, 0, 0);
 }
 
+/// Descriptors that a caller has closed would be given to pipes and files that have other uses.
+void open_standard_descriptors() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) static_cast<void>(::open("/dev/null", O_RDWR));
+  }
+}
+
 std::string enter_cluster_namespaces() {
   constexpr int kFlags = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWUTS | CLONE_NEWIPC;
   if (::geteuid() == 0 && ::unshare(kFlags) == 0) return {};
@@ -142,7 +149,7 @@ std::string Cluster::wait_for_hosts(char state) {
     }
   }
   return missing == 0 ? ""
-                      : std::to_string(missing) + " hosts are not ready after " +
+                      : std::to_string(missing) + " of the hosts are not ready after " +
                             std::to_string(kBuildTimeoutMs / 1000) + " s; try fewer --hosts";
 }
 
@@ -167,6 +174,7 @@ void Cluster::become_program() const {
     std::fprintf(stderr, "uroce-run: %s\n", problem.c_str());
     ::_exit(1);
   }
+  ::unsetenv("UROCE_DEVICES");
   options_.set_environment();
   const std::string shared = kClusterDir, shell = shared + "/bin/ssh";
   const char* const path = std::getenv("PATH");
@@ -175,7 +183,7 @@ void Cluster::become_program() const {
   set_default("OMPI_MCA_orte_default_hostfile", shared + "/mpi-hosts");
   set_default("HYDRA_LAUNCHER", "ssh");
   set_default("HYDRA_LAUNCHER_EXEC", shell);
-  set_default("HYDRA_HOST_FILE", shared + "/mpi-hosts");
+  set_default("HYDRA_HOST_FILE", shared + "/names");
   // A rank that polls keeps the core from the others and from the daemons.
   if (::sysconf(_SC_NPROCESSORS_ONLN) < 2L * options_.hosts) set_default("OMPI_MCA_mpi_yield_when_idle", "1");
   if (options_.program != nullptr) execute(options_.program);
@@ -237,6 +245,7 @@ void execute(char* const* program) {
 }
 
 int run_cluster(const ClusterOptions& options) {
+  open_standard_descriptors();
   std::string problem = check_network_tools();
   if (problem.empty()) problem = enter_cluster_namespaces();
   int parent[2];  // reading it ends with this process

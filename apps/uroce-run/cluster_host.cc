@@ -85,10 +85,10 @@ std::string hosts_file(unsigned hosts) {
   return text;
 }
 
-/// For mpirun: one process per host, and then the next one on each.
-std::string mpi_hosts(unsigned hosts) {
+/// A line for each host: its name and `more`.
+std::string names(unsigned hosts, const std::string& more) {
   std::string text;
-  for (unsigned host = 1; host <= hosts; ++host) text += host_name(host) + " slots=1\n";
+  for (unsigned host = 1; host <= hosts; ++host) text += host_name(host) + more + "\n";
   return text;
 }
 
@@ -225,8 +225,9 @@ std::string mount_cluster_files(unsigned hosts) {
   if (std::string problem = rebuild_run(); !problem.empty()) return problem;
   const fs::path shared = kClusterDir;
   if (::mkdir(kHostRunDir, 0755) != 0 || ::mkdir(shared.c_str(), 0755) != 0 ||
-      !write_new(shared / "hosts", hosts_file(hosts)) || !write_new(shared / "mpi-hosts", mpi_hosts(hosts)) ||
-      !write_new(kClusterDir + std::string(kPresence), "")) {
+      !write_new(shared / "hosts", hosts_file(hosts)) ||
+      !write_new(shared / "mpi-hosts", names(hosts, " slots=1")) ||
+      !write_new(shared / "names", names(hosts, "")) || !write_new(kClusterDir + std::string(kPresence), "")) {
     return failed("cannot write " + shared.string());
   }
   // Without this file, hosts are reached by address only.

@@ -35,8 +35,10 @@ std::string refusing_setting() {
 }
 
 std::string refused(const std::string& what) {
-  return failed(what) +
-         (errno == EPERM || errno == ENOSPC || errno == EACCES ? " (" + refusing_setting() + ")" : "");
+  const int reason = errno;
+  const std::string text = failed(what);
+  const bool forbidden = reason == EPERM || reason == ENOSPC || reason == EACCES;
+  return forbidden ? text + " (" + refusing_setting() + ")" : text;
 }
 
 }  // namespace

@@ -101,6 +101,28 @@ def bad_values(rig):
             raise Failure(f'{args}: not "{words}"\n{process.describe()}')
 
 
+def odd_surroundings(rig):
+    """No standard descriptors, a folder that has gone, and variables that are of other devices."""
+    apps, gone = rig.public_apps(), rig.dir / 'gone'
+    env = dict(rig.env, UROCE_RUN_DIR='/nonexistent', UROCE_DEVICES='other', XDG_RUNTIME_DIR='relative', TMPDIR='/nonexistent')
+    script = f'mkdir {gone}; cd {gone}; rmdir {gone}; exec {" ".join(NOBODY)} {apps}/uroce-run --hosts 2 ibv_devices'
+    done = subprocess.run(['sh', '-c', script], env=env, capture_output=True, text=True, timeout=30)
+    if done.returncode != 0 or 'uroce0' not in done.stdout:
+        raise Failure(f'{done}')
+    done = subprocess.run(['sh', '-c', f'exec {apps}/uroce-run --hosts 2 sh -c "exit 4" <&- >&- 2>&-'], timeout=30)
+    if done.returncode != 4:
+        raise Failure(f'without descriptors: {done}')
+
+
+def refused(rig):
+    """A kernel that gives users no namespaces: the message names the setting."""
+    script = 'echo 0 >/proc/sys/user/max_user_namespaces; exec setpriv --bounding-set=-all --inh-caps=-all "$@"'
+    process = start(rig, 'refused', ['--hosts', '2', 'true'], ['unshare', '-Ur', 'sh', '-c', script, 'sh'])
+    check_end(rig, process, 1)
+    if 'cannot create a user namespace: No space left on device (user.max_user_namespaces is 0: as root' not in process.output():
+        raise Failure(process.describe())
+
+
 def members(space):
     """Processes of a PID namespace, or of any of a set of namespaces."""
     found = set()
@@ -209,7 +231,8 @@ def lost_daemon(rig):
 
 
 def hosts_cases():
-    cases = {'exit statuses': exit_statuses, 'bad values': bad_values, 'Ctrl-C': interrupted, 'a daemon is lost': lost_daemon}
+    cases = {'exit statuses': exit_statuses, 'bad values': bad_values, 'Ctrl-C': interrupted, 'a daemon is lost': lost_daemon,
+             'odd surroundings': odd_surroundings, 'namespaces are refused': refused}
     for user, prefix in (('root', ()), ('nobody', NOBODY)):
         cases |= {f'programs, as {user}': programs_of(prefix), f'mpirun, as {user}': mpi_of(prefix),
                   f'nothing stays, as {user}': ends(prefix)}
