@@ -5,7 +5,8 @@ import signal
 import subprocess
 import time
 
-from cases_own import NOBODY, check_end, start
+from cases_own import NOBODY, check_end
+from cases_own import start as start_own
 from rig import ROOT, Failure, wait_until
 
 # perftest, librdmacm, the kernel's TCP and ping between the same addresses.
@@ -47,6 +48,13 @@ exit $status
 '''
 # A program that leaves its session; its pid is of the host's PID namespace.
 OUTLIVES = "setsid -f sh -c 'while :; do date > $TMPDIR/alive; sleep 0.1; done'; "
+
+
+def start(rig, name, args, prefix=()):
+    """One that a failed case leaves behind ends with the rig."""
+    process = start_own(rig, name, args, prefix)
+    rig.programs.append(process)
+    return process
 
 
 def programs_of(prefix):
