@@ -48,6 +48,8 @@ const CrcEngine* const kAll[] = {
     &detail::kPortableEngine,
 #if defined(__x86_64__)
     &detail::kPclmulEngine,   &detail::kVpclmul256Engine, &detail::kVpclmulEngine, &detail::kGfniEngine,
+#elif defined(__aarch64__)
+    &detail::kPmullEngine,
 #endif
 };
 
@@ -68,6 +70,15 @@ const CrcEngine& detail::choose_engine() {
 }
 
 std::span<const CrcEngine* const> crc_engines() { return kAll; }
+
+bool force_crc_engine(std::string_view name) {
+  for (const CrcEngine* engine : kAll) {
+    if (engine->name != name || !engine->supported()) continue;
+    detail::chosen_engine.store(engine, std::memory_order_relaxed);
+    return true;
+  }
+  return false;
+}
 
 std::uint32_t icrc_begin(const std::byte* ip, std::size_t ip_bytes, std::size_t headers) {
   if (!is_v6(ip) && ip_bytes != 20) {

@@ -14,7 +14,7 @@ inline constexpr std::size_t kIcrcBytes = 4;
 
 /// One implementation. CRC states are inverted only by icrc_begin() and icrc_finish().
 struct CrcEngine {
-  std::string_view name;  ///< "portable", "pclmulqdq", "vpclmulqdq256", "vpclmulqdq", "gfni"
+  std::string_view name;  ///< "portable", "pclmulqdq", "vpclmulqdq256", "vpclmulqdq", "gfni"; "pmull"
   bool (*supported)();
   /// State after `bytes` more.
   std::uint32_t (*update)(std::uint32_t state, const std::byte* data, std::size_t bytes);
@@ -41,6 +41,10 @@ inline const CrcEngine& crc_engine() {
   const CrcEngine* engine = detail::chosen_engine.load(std::memory_order_relaxed);
   return engine != nullptr ? *engine : detail::choose_engine();
 }
+
+/// Makes crc_engine() return the engine of this name, for tests and benchmarks, before transports are created.
+/// False, and no change, if there is no such engine or the CPU does not support it.
+bool force_crc_engine(std::string_view name);
 
 /// State after the masked pseudo-LRH, IP header, UDP header and BTH: `ip` is the start of the IP header,
 /// `ip_bytes` its length (20 or more for IPv4, 40 for IPv6); 8 bytes of UDP and 12 of BTH follow it. The bytes

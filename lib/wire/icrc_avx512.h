@@ -1,4 +1,4 @@
-// Folding with VPCLMULQDQ on 512-bit registers, in four chains; the odd bytes go first, as in icrc_pclmul.cc, here
+// Folding with VPCLMULQDQ on 512-bit registers, in four chains; the odd bytes go first, as in icrc_clmul.h, here
 // with masked loads and stores.
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)

@@ -104,6 +104,8 @@ extern const CrcEngine kPclmulEngine;
 extern const CrcEngine kVpclmul256Engine;
 extern const CrcEngine kVpclmulEngine;
 extern const CrcEngine kGfniEngine;
+#elif defined(__aarch64__)
+extern const CrcEngine kPmullEngine;
 #endif
 
 }  // namespace uroce::wire::detail

@@ -1,7 +1,7 @@
 // Carry-less multiplication on 256-bit registers, for CPUs with VPCLMULQDQ and AVX2 but without AVX-512 (Zen 3,
 // Alder Lake). Short messages and the first bytes of long ones use 128-bit registers.
 #if defined(__x86_64__)
-#include "wire/icrc_pclmul.h"
+#include "wire/icrc_clmul.h"
 
 #define UROCE_AVX2 __attribute__((target("avx2,pclmul,vpclmulqdq")))
 #define UROCE_AVX2_INLINE [[gnu::always_inline]] UROCE_AVX2 inline
@@ -51,7 +51,7 @@ struct Wide {
   static constexpr std::size_t kBytes = 3 * kBlock;  // the least that fills the chains; faster from there on
 
   template <bool kCopy, bool kMask>
-  [[gnu::noinline]] UROCE_AVX2 static std::uint32_t run(pclmul::Pass<kCopy, kMask, Wide> pass, __m128i first,
+  [[gnu::noinline]] UROCE_AVX2 static std::uint32_t run(clmul::Pass<kCopy, kMask, Wide> pass, __m128i first,
                                                         std::size_t at, std::size_t bytes) {
     if ((bytes - at) % kBlock != 0) first = pass.step(first, at);
     // The block that ends with the 16 bytes before `at`, preceded by zeros.
@@ -67,19 +67,20 @@ struct Wide {
       d = fold(d, k, blocks.next(at));
     }
     const __m256i sum = moved<3>(a, moved<2>(b, moved<1>(c, moved<0>(d, _mm256_setzero_si256()))));
-    return pclmul::reduce95(_mm_xor_si128(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1)));
+    return clmul::reduce95(_mm_xor_si128(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1)));
   }
 };
 
 bool supported() {
-  return pclmul::supported() && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq");
+  return __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("avx2") &&
+         __builtin_cpu_supports("vpclmulqdq");
 }
 
 }  // namespace
 
 constinit const CrcEngine kVpclmul256Engine = {
-    "vpclmulqdq256",         supported, pclmul::update<Wide>, pclmul::copy<Wide>, pclmul::update_masked<Wide>,
-    pclmul::copy_after<Wide>};
+    "vpclmulqdq256",        supported, clmul::update<Wide>, clmul::copy<Wide>, clmul::update_masked<Wide>,
+    clmul::copy_after<Wide>};
 
 }  // namespace uroce::wire::detail
 #endif

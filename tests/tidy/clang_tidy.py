@@ -19,7 +19,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLAGS = ['-std=c++20', '-march=x86-64-v2', f'-I{ROOT}/lib', f'-I{ROOT}', '-Wno-missing-field-initializers']
-SPECIAL = re.compile(r'icrc_(avx512|gfni|pclmul|vpclmul|vpclmul256)\.(cc|h)$')  # compiled for CPUs of their own
+SPECIAL = re.compile(r'icrc_(avx512|clmul|gfni|pclmul|vpclmul|vpclmul256)\.(cc|h)$')  # compiled for CPUs of their own
 FINDING = re.compile(r'^(/\S+:\d+:\d+: (?:warning|error): .*)$', re.M)
 
 

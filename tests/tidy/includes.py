@@ -35,7 +35,8 @@ ALLOWED = {
 FOLDERS = CONTROL | {'control', 'cm_service', 'admin', 'daemon', 'client', 'page_sharing'}
 SANS_IO = ('lib/wire/', 'lib/memory/', 'lib/proto/', 'lib/cm/')
 # A clock, a system call, an allocation, a log or an exception has no place in sans-IO code.
-BANNED_HEADERS = re.compile(r'^(chrono|thread|mutex|iostream|fstream|stdexcept|unistd\.h|sys/.*|time\.h|ctime|'
+# <sys/auxv.h> names the features of the CPU.
+BANNED_HEADERS = re.compile(r'^(chrono|thread|mutex|iostream|fstream|stdexcept|unistd\.h|sys/(?!auxv\.h).*|time\.h|ctime|'
                             r'pthread\.h|fcntl\.h|poll\.h)$')
 BANNED_WORDS = re.compile(r'\b(throw|std::printf|std::fprintf|fputs|clock_gettime|std::chrono|gettimeofday)\b')
 INCLUDE = re.compile(r'^\s*#\s*include\s+(<([^>]+)>|"([^"]+)")', re.M)

@@ -3,7 +3,9 @@
 #include <time.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "bench/micro/proto/wire_pair.h"
 #include "wire/icrc.h"
@@ -22,6 +24,15 @@ struct Clock {
     return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
   }
 };
+
+/// The ICRC engine: the one that the daemon would choose, or the one named by UROCE_BENCH_ICRC.
+const bool kEngineChosen = [] {
+  if (const char* name = std::getenv("UROCE_BENCH_ICRC")) {
+    bench::require(wire::force_crc_engine(name), "UROCE_BENCH_ICRC: no such ICRC engine, or not for this CPU");
+  }
+  benchmark::AddCustomContext("icrc_engine", std::string(wire::crc_engine().name));
+  return true;
+}();
 
 constexpr std::uint32_t kBatch = 64;  // one signaled in 64
 constexpr std::size_t kMemory = 1u << 20;
