@@ -51,10 +51,12 @@ Starts PROGRAM with uroce's libibverbs and librdmacm in place of the system's, w
   --version           print the version
   -h, --help          this text
 
-Environment of PROGRAM: that folder first in LD_LIBRARY_PATH, UROCE_RUN_DIR, UROCE_DEVICES (-d). With UROCE_LOG=info
-the libraries print a line for each call that fails, with the reason; with debug for each call; info:FILE and
-debug:FILE write to a file.
-Exit status: that of PROGRAM; 1 no daemon, 2 wrong usage, 126 PROGRAM can't be started, 127 PROGRAM not found.
+Environment of PROGRAM: that folder first in LD_LIBRARY_PATH, UROCE_RUN_DIR, UROCE_DEVICES (-d). With --hosts also a
+folder with `ssh` and these programs first in PATH, and defaults for mpirun and mpiexec (OMPI_MCA_..., HYDRA_...).
+With UROCE_LOG=info the libraries print a line for each call that fails, with the reason; with debug for each call;
+info:FILE and debug:FILE write to a file.
+Exit status: that of PROGRAM; 1 no daemon or no hosts, 2 wrong usage, 126 PROGRAM can't be started, 127 PROGRAM not
+found.
 )";
 
 enum class View { kAuto, kAlways, kNever };

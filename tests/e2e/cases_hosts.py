@@ -11,8 +11,8 @@ from rig import ROOT, Failure, wait_until
 
 # perftest, librdmacm, the kernel's TCP and ping between the same addresses.
 PROGRAMS = '''
-set -e
-settle() { for _ in $(seq 100); do ssh $1 ss -Hltn | grep -q ":$2 " && return; sleep 0.05; done; echo no server; exit 1; }
+set -e; clients=
+settle() { for _ in $(seq 400); do ssh $1 ss -Hltn | grep -q ":$2 " && return; sleep 0.05; done; echo no server; exit 1; }
 [ "$(hostname)" = node1 ] && [ "$(ssh node2 hostname)" = node2 ] && [ "$(uroce-run --on 192.0.2.3 hostname)" = node3 ]
 ls /sys/class/infiniband/uroce0 /sys/class/net/eth0 >/dev/null && [ "$(ls /dev/infiniband)" = uverbs-uroce0 ]
 ssh node2 ib_write_bw -F -n 500 & settle node2 18515
@@ -21,8 +21,17 @@ wait $!
 ssh node3 ib_send_bw -F -n 500 & settle node3 18515
 ssh node2 ib_send_bw -F -n 500 node3
 wait $!
+rping -s -P -a node1 -S 4000 & server=$!; sleep 0.5
+for client in 2 3; do timeout 30 ssh node$client rping -c -a node1 -C 50 -S 4000 -V & clients="$clients $!"; done
+for client in $clients; do wait $client; done
+kill $server
+unset clients
+for client in 2 3; do timeout 30 ssh node$client mckey -C 5 -m 239.7.7.7 -b 192.0.2.$client & clients="$clients $!"; done
+sleep 1.5
+mckey -C 5 -s -m 239.7.7.7 -b 192.0.2.1
+for client in $clients; do wait $client; done
 for address in node2 node2-6; do
-  timeout 20 ssh node2 rping -s -a $address -C 20 -S 4000 -V & sleep 0.5
+  timeout 30 ssh node2 rping -s -a $address -C 20 -S 4000 -V & sleep 0.5
   rping -c -a $address -C 20 -S 4000 -V
   wait $! || true
   ping -q -c 5 -i 0.2 $address
@@ -60,7 +69,7 @@ def start(rig, name, args, prefix=()):
 def programs_of(prefix):
     def run(rig):
         process = start(rig, 'programs', ['--hosts', '3', 'bash', '-c', PROGRAMS], prefix)
-        check_end(rig, process, 0, 60)
+        check_end(rig, process, 0, 120)
         text = process.output()
         wanted = {'\n 65536      500 ': 4, 'tcp 20000000': 2, ' 0% packet loss': 2}
         if any(text.count(words) != number for words, number in wanted.items()) or 'duplicates' in text:
@@ -75,7 +84,7 @@ def mpi_of(prefix):
         place.chmod(0o1777)
         subprocess.run(['mpicc', '-O1', '-o', place / 'mpi_exchange', ROOT / 'tests/e2e/mpi_exchange/main.c'], check=True)
         process = start(rig, 'mpi', ['--hosts', '4', 'bash', '-c', MPI], prefix)
-        status = process.wait(60)
+        status = process.wait(120)
         lines = process.output().split('\n')
         if status != 0 or not {'node1', 'node2', 'node3', 'node4', '4 ranks: all data as sent'} <= set(lines):
             raise Failure(process.describe(100))
