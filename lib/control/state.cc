@@ -49,10 +49,11 @@ Session* ControlState::open_session(Peer peer, UniqueFd socket) {
   if (!charge) return nullptr;
   const std::uint64_t id = ++last_session_;
   auto stalls = stall_budget(peer.uid);
+  const bool privileged = is_privileged(peer.uid);
   auto& slot = sessions_[id];
   slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), std::move(charge), config_.hugepages,
                                    std::move(stalls));
-  if (is_privileged(peer.uid)) slot->page_stall_budget = privileged_page_stalls_;
+  if (privileged) slot->page_stall_budget = privileged_page_stalls_;
   stall_watch_.add(proto::mark_of_session(id), id, slot->page_stall_budget);
   return slot.get();
 }
