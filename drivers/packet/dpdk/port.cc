@@ -226,13 +226,13 @@ void Port::disarm_wake() {
 
 void Port::set_rx_filter(net::RxFilter filter) {
   if (config_.share != nullptr) config_.share->show_all(filter != net::RxFilter::kRoceOnly);
-  const bool anybodys = filter == net::RxFilter::kPromiscuous;
+  const bool promiscuous = filter == net::RxFilter::kPromiscuous;
   if (config_.promiscuous) return;
   if (config_.info.kernel_interface != 0) {
     using Kind = InterfaceMembership::Kind;
     const std::uint32_t index = config_.info.kernel_interface;
-    all_frames_ = anybodys ? std::make_unique<InterfaceMembership>(index, Kind::kPromiscuous) : nullptr;
-  } else if (anybodys) {
+    all_frames_ = promiscuous ? std::make_unique<InterfaceMembership>(index, Kind::kPromiscuous) : nullptr;
+  } else if (promiscuous) {
     rte_eth_promiscuous_enable(config_.port);
   } else {
     rte_eth_promiscuous_disable(config_.port);
