@@ -116,7 +116,8 @@ class WorkConsumer {
   }
   /// Index of the entry that copy_next copies next.
   std::uint32_t next_index() const { return next_; }
-  const std::byte* peek_address() const { return ring_.at(next_); }
+  /// Of the entry that copy_next copies after `ahead` others.
+  const std::byte* peek_address(std::uint32_t ahead = 0) const { return ring_.at(next_ + ahead); }
   const void* producer_address() const { return producer_; }
   std::uint32_t stride() const { return ring_.stride; }
   std::uint32_t count() const { return ring_.count; }
