@@ -22,13 +22,18 @@ ssh node3 ib_send_bw -F -n 500 & settle node3 18515
 ssh node2 ib_send_bw -F -n 500 node3
 wait $!
 rping -s -P -a node1 -S 4000 & server=$!; sleep 0.5
-for client in 2 3; do timeout 30 ssh node$client rping -c -a node1 -C 50 -S 4000 -V & clients="$clients $!"; done
+pings=$(mktemp)
+for client in 2 3; do
+  # rping -P takes a request for another one if both arrive before its thread has copied the first.
+  timeout 60 ssh node$client rping -c -a node1 -C 50 -S 4000 -v -V >$pings & clients="$clients $!"
+  for _ in $(seq 400); do grep -q 'ping data' $pings && break; sleep 0.05; done
+done
 for client in $clients; do wait $client; done
-kill $server
-unset clients
-for client in 2 3; do timeout 30 ssh node$client mckey -C 5 -m 239.7.7.7 -b 192.0.2.$client & clients="$clients $!"; done
-sleep 1.5
-mckey -C 5 -s -m 239.7.7.7 -b 192.0.2.1
+kill $server; wait $server || true
+rm $pings; unset clients
+for client in 2 3; do timeout 60 ssh node$client mckey -C 5 -m 239.7.7.7 -b 192.0.2.$client & clients="$clients $!"; done
+sleep 1
+while jobs -r | grep -q .; do mckey -C 5 -s -m 239.7.7.7 -b 192.0.2.1; sleep 0.2; done
 for client in $clients; do wait $client; done
 for address in node2 node2-6; do
   timeout 30 ssh node2 rping -s -a $address -C 20 -S 4000 -V & sleep 0.5
