@@ -482,9 +482,12 @@ bool Transport::transmit(TxBurst& burst, Nanos now) {
     const bool more =
         impl.has_user_limits ? impl.limited_turn(*qp, burst) : impl.turn(*qp, burst, impl.turn_packets(*qp), true);
     if (more) impl.activate(*qp);
-    const std::uint32_t cost = cost_of(burst.frames.subspan(first, burst.count - first));
-    burst.cost -= static_cast<std::int32_t>(cost);
-    if (impl.scheduler.is_shared()) impl.charge(*qp, cost);
+    if (impl.scheduler.is_shared()) {
+      const std::uint32_t cost = cost_of(burst.frames.subspan(first, burst.count - first));
+      impl.charge(*qp, cost);
+      burst.cost -= static_cast<std::int32_t>(cost);
+      if (burst.cost <= 0) return wants_transmit();
+    }
   }
   return wants_transmit();
 }

@@ -82,7 +82,8 @@ class SendScheduler {
     Session& session = sessions_[qps_[qp].session];
     session.deficit -= static_cast<std::int32_t>(cost);
     users_[session.user].deficit -= static_cast<std::int32_t>(cost);
-    user_changes_ += std::exchange(charged_user_, session.user) != session.user;
+    const std::uint32_t before = std::exchange(charged_user_, session.user);
+    user_changes_ += before != session.user && before != kNone;
   }
   void remove(std::uint32_t qp);
 

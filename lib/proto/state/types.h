@@ -81,9 +81,9 @@ struct ReceivedFrame {
 struct TxBurst {
   std::span<base::Frame> frames;
   std::size_t count = 0;         ///< filled so far
-  std::int32_t cost = kAnyCost;  ///< budget for turns (SendScheduler): at 0 or less the burst is full
+  std::int32_t cost = kAnyCost;  ///< budget for turns while users compete (SendScheduler); after it no turn begins
   static constexpr std::int32_t kAnyCost = 1 << 30;
-  bool full() const { return count == frames.size() || cost <= 0; }
+  bool full() const { return count == frames.size(); }
 };
 
 /// ibv_event_type numbers, and one for the daemon alone.

@@ -84,6 +84,7 @@ End::End(const Options& chosen, Qpn number, std::uint8_t host, const End* neighb
   create.sq_shadow = {shadow_[0].bytes, shadow_.size() * 64};
   create.responder_resources = {resources_[0].bytes, resources_.size() * 64};
   create.owner = 42;
+  create.user = options.user;
   create.share = options.share;
   create.has_srq = options.srq;
   create.srq = options.srq ? kSrq : SrqId{};

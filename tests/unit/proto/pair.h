@@ -61,6 +61,7 @@ struct Options {
   std::uint32_t qkey = 0x1234;
   bool srq = false;
   bool strip_vlan = false;
+  std::uint64_t user = 0;
   UserShare share;
 };
 
