@@ -166,11 +166,18 @@ def spaces_of(process):
     return {inner} | {os.readlink(f'/proc/{pid}/ns/net') for pid in members({inner})}
 
 
+def mounts():
+    """At the places that a cluster mounts on, or of its names. Other programs may mount elsewhere."""
+    places = ('/proc', '/sys', '/run', '/dev', '/dev/shm', '/etc/hosts', '/tmp')
+    return [line for line in pathlib.Path('/proc/self/mountinfo').read_text().splitlines()
+            if 'uroce' in line or line.split()[4] in places]
+
+
 def outside():
     """What a cluster must not change."""
     names = [str(path) for folder in ('/run', '/dev/shm', '/tmp', '/run/netns') for path in pathlib.Path(folder).glob('*')
              if 'uroce-run' in path.name or 'uroce-hosts' in path.name or path.parent.name == 'netns' or path == pathlib.Path('/run/uroce')]
-    return sorted(names), sorted(os.listdir('/sys/class/net')), pathlib.Path('/proc/self/mountinfo').read_text()
+    return sorted(names), sorted(os.listdir('/sys/class/net')), mounts()
 
 
 def running(rig, name, args, prefix=()):
