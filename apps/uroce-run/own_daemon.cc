@@ -1,5 +1,6 @@
 #include "own_daemon.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -32,6 +33,10 @@ void forward(int signal) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(1);
+  // Standard input and output are the command's alone.
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  ::dup2(nothing, STDIN_FILENO);
+  ::dup2(nothing, STDOUT_FILENO);
   ::execl(program.c_str(), "uroced", "--name", "uroce0", "--port", "loopback", "--ip", "192.0.2.1/24", "--ip",
           "2001:db8::1/64", "--run-dir", run_dir.c_str(), "--log-level", "warning", static_cast<char*>(nullptr));
   std::fprintf(stderr, "uroce-run: %s: %s\n", program.c_str(), std::strerror(errno));

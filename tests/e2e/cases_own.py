@@ -2,6 +2,7 @@
 import os
 import pathlib
 import signal
+import subprocess
 import time
 
 from rig import Failure, Process, wait_until
@@ -63,6 +64,17 @@ def exit_statuses(rig):
         raise Failure(refused.describe())
 
 
+def standard_output(rig):
+    """The daemon prints nothing to the standard output of the command, which may go to another program."""
+    place = rig.dir / 'tmp'
+    place.mkdir(mode=0o1777)
+    env = {key: value for key, value in rig.env.items() if key != 'UROCE_RUN_DIR'}
+    done = subprocess.run([rig.public_apps() / 'uroce-run', '--own', 'echo', 'words'], env=dict(env, TMPDIR=str(place)),
+                          capture_output=True, text=True, timeout=30, check=True)
+    if done.stdout != 'words\n':
+        raise Failure(f'"{done.stdout}", not "words"')
+
+
 def ended_from_outside(rig):
     """SIGTERM reaches the program, whose end ends the daemon. After SIGKILL the daemon ends by itself."""
     process = start(rig, 'term', ['--own', 'sleep', '60'])
@@ -104,4 +116,4 @@ def own_run_directory(rig):
 
 def own_cases():
     return {'as nobody': programs_of(NOBODY), 'as root': programs_of(()), 'exit statuses': exit_statuses,
-            'ended from outside': ended_from_outside, 'own run directory': own_run_directory}
+            'standard output': standard_output, 'ended from outside': ended_from_outside, 'own run directory': own_run_directory}
