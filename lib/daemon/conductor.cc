@@ -148,7 +148,7 @@ void Conductor::keep_refusal(Session& session, const uroce_request& request, int
 Reply Conductor::handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds) {
   Reply reply;
   uroce_request request{};
-  std::memcpy(&request, message.data(), std::min(sizeof(request), message.size()));
+  std::copy_n(message.data(), std::min(sizeof(request), message.size()), reinterpret_cast<std::byte*>(&request));
   const Marks before = marks(session);
   run_for(session, reply, [&] { execute(session, message, fds, reply); });
   close_attached(session, std::move(fds), reply.status == 0);
