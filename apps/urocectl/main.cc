@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "daemon_client.h"
+#include "open_metrics.h"
 #include "options.h"
 #include "platform/unique_fd.h"
 #include "table.h"
@@ -150,6 +151,21 @@ int counters(const Options& options) {
   return complete ? 0 : 1;
 }
 
+/// A daemon that does not answer is part of what is measured.
+int metrics(const Options& options) {
+  const Json request = {{"command", "metrics"}};
+  if (options.json) return print_answers(options, request);
+  Json answers = Json::object();
+  bool complete = true;
+  for (const std::string& name : chosen(options)) {
+    Json answer;
+    complete &= try_ask(options, name, request, answer);
+    answers[name] = std::move(answer);
+  }
+  std::fputs(open_metrics(answers).c_str(), stdout);
+  return complete ? 0 : 1;
+}
+
 int fault(const Options& options) {
   const std::string name = only(options);
   Json request = {{"command", "fault"}};
@@ -220,6 +236,7 @@ int main(int argc, char** argv) {
   const Options options = parse_options(argc, argv);
   if (options.command == "show") return show(options);
   if (options.command == "stat") return counters(options);
+  if (options.command == "metrics") return metrics(options);
   if (options.command == "fault") return fault(options);
   if (options.command == "link") return link(options);
   return trace(options);

@@ -21,6 +21,8 @@ constexpr char kHelp[] =
   stat [--watch [--interval S]]             counters that are not zero, with the names of rxe and mlx5; rejected.*
                                             counts refused requests of clients by reason;
                                             --watch prints the changes of each second until Ctrl-C
+  metrics                                   all counters and gauges with their meaning, in the text format of
+                                            OpenMetrics (Prometheus)
   fault SETTINGS                            injects faults: drop=0.01,dup=0.01,reorder=0.05,
                                             delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both
   fault off                                 stops that
@@ -35,7 +37,7 @@ constexpr char kHelp[] =
   link                                      prints the state of the port
 
   -d, --device NAME   only this daemon; repeat for several (default: all running)
-  --json              show, stat, fault and link as JSON, an object from name to answer
+  --json              show, stat, metrics, fault and link as JSON, an object from name to answer
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else $XDG_RUNTIME_DIR/uroce or
                       /tmp/uroce-UID if the user's own daemons listen there, else )" UROCE_SYSTEM_RUN_DIR R"()
   --watch             repeat
@@ -70,9 +72,10 @@ void check_link(const Options& options, int extra) {
 }
 
 void check(const Options& options, int extra) {
-  if (options.command.empty()) fail(2, "no command given: show, stat, fault, trace or link; see urocectl --help");
-  if (!one_of(options.command, {"show", "stat", "fault", "trace", "link"})) {
-    fail(2, options.command + ": no such command; give show, stat, fault, trace or link");
+  if (options.command.empty())
+    fail(2, "no command given: show, stat, metrics, fault, trace or link; see urocectl --help");
+  if (!one_of(options.command, {"show", "stat", "metrics", "fault", "trace", "link"})) {
+    fail(2, options.command + ": no such command; give show, stat, metrics, fault, trace or link");
   }
   if (options.command == "link") return check_link(options, extra);
   if (extra > 0 || !options.operand.empty())
@@ -84,7 +87,9 @@ void check(const Options& options, int extra) {
                 ": give all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, rejections or "
                 "worker_commands");
   }
-  if (options.command == "stat" && !options.argument.empty()) fail(2, "stat takes no argument");
+  if (one_of(options.command, {"stat", "metrics"}) && !options.argument.empty()) {
+    fail(2, options.command + " takes no argument");
+  }
   if (options.command == "trace" && options.argument.empty()) fail(2, "trace: give a file to write, or `stop`");
   if (options.watch && options.command != "stat") fail(2, "--watch is an option of stat");
   if (options.interval_s < 0.01 || options.interval_s > 3600) fail(2, "--interval: give 0.01 to 3600 seconds");

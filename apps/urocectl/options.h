@@ -12,7 +12,7 @@ struct Options {
   bool json = false;
   bool watch = false;
   double interval_s = 1.0;
-  std::string command;   ///< show, stat, fault, trace, link
+  std::string command;   ///< show, stat, metrics, fault, trace, link
   std::string argument;  ///< first argument of the command; may be empty
   std::string operand;   ///< of link add, link remove and link mtu
 };

@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "admin/metrics.h"
+#include "admin/qp_names.h"
 #include "admin/show_cm.h"
 #include "admin/show_flows.h"
 #include "admin/show_rejections.h"
@@ -34,23 +36,6 @@ std::string hex(std::uint64_t value) {
   char text[24];
   std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
   return text;
-}
-
-const char* state_name(proto::QpState state) {
-  constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
-  const auto index = static_cast<std::size_t>(state);
-  return index < std::size(kNames) ? kNames[index] : "?";
-}
-
-const char* type_name(proto::QpType type) {
-  switch (type) {
-    case proto::QpType::kRc: return "RC";
-    case proto::QpType::kUc: return "UC";
-    case proto::QpType::kUd: return "UD";
-    case proto::QpType::kRawPacket: return "RAW";
-    case proto::QpType::kWq: return "WQ";
-    default: return "XRC";
-  }
 }
 
 Json show_devices(const ControlState& state) {
@@ -373,6 +358,11 @@ Json stat(const AdminContext& context) {
           {"controls", controls_json(state)}};
 }
 
+Json metrics(const AdminContext& context, const Session& caller) {
+  Viewer viewer(caller, may_administer(caller));
+  return {{"families", metric_families(context.state, context.cm, viewer)}};
+}
+
 // ---------------------------------------------------------------- changes
 
 std::string text_of(const Json& request, const char* key) {
@@ -514,10 +504,11 @@ Json dispatch(const AdminContext& context, const Session& caller, std::string_vi
     return show(context, caller, what.empty() ? "all" : what);
   }
   if (command == "stat") return stat(context);
+  if (command == "metrics") return metrics(context, caller);
   if (command == "fault") return fault(context, caller, request);
   if (command == "trace") return trace(context, caller, request, files);
   if (command == "link") return link(context, caller, request);
-  return error("no command \"" + command + "\"; there are show, stat, fault, trace, link");
+  return error("no command \"" + command + "\"; there are show, stat, metrics, fault, trace, link");
 }
 
 }  // namespace

@@ -27,6 +27,12 @@
 //          "cm": {...}, "controls": {name: text}}
 //          sums over all workers. Names in "transport" are those of rxe and mlx5 where they have the counter;
 //          "rejected" counts requests of clients that were refused, by reason (rejections.h).
+//   {"command": "metrics"}
+//       -> {"families": [{"name", "type": "counter"|"gauge", "unit": "seconds"|"bytes"|"bytes_per_second"|"",
+//          "help", "labels": "type,state", "stat": where stat has it, "samples": [{"labels": {name: text}, "value":
+//          number}]; "values": {value of the label: what it means}, if that is fixed}]}
+//          All counters and gauges, as docs/metrics.md lists them. Objects and users are those that show would list
+//          for the caller.
 //   {"command": "fault"}                         -> {"settings": {name: text}}
 //   {"command": "fault", "settings": "drop=0.01,seed=7"|"off"}  -> the same, afterwards       (*)
 //   {"command": "trace", "file": PATH}           -> {"file": PATH}; "stop": true -> {}        (*)

@@ -76,6 +76,18 @@ def text_of_urocectl(rig, devices):
     must_match(plain(rig, '-d', devices[0], 'show', 'devices'), [r'\Adevices: 1\n'])
 
 
+def metrics(rig, devices):
+    """urocectl metrics prints what urocectl stat counts, for all devices."""
+    run_pair(rig, devices, ['ib_send_bw', '-n', '100', '-F'])
+    text = plain(rig, 'metrics')
+    counted = rig.ctl('stat')
+    must_match(text, [rf'^uroce_transport_rdma_sends_total{{device="{device}"}} {counted[device]["transport"]["rdma_sends"]}$'
+                      for device in devices])
+    must_match(text, [rf'^uroce_up{{device="{devices[0]}"}} 1$', rf'^uroce_port_up{{device="{devices[1]}"}} 1$',
+                      rf'^uroce_user_objects{{device="{devices[0]}",user="0",resource="sessions"}} [1-9]\d*$',
+                      r'^# TYPE uroce_transport_sent_bytes counter\n# UNIT uroce_transport_sent_bytes bytes\n# HELP ', r'^# EOF\n\Z'])
+
+
 def reasons_of_refusals(rig, devices):
     """urocectl show rejections says which value of a program was wrong, and what is allowed."""
     rig.run(devices[0], ['ibv_rc_pingpong', '-r', '2000000'], expect=1)
@@ -158,7 +170,7 @@ def stopped_daemon(rig):
         rig.daemon(name, 'loopback', [f'192.0.2.{i + 1}/24'])
     rig.daemons['uroce1'].signal(signal.SIGSTOP)
     try:
-        for command in (['show', 'devices'], ['stat'], ['--json', 'show', 'devices']):
+        for command in (['show', 'devices'], ['stat'], ['metrics'], ['--json', 'show', 'devices']):
             done = subprocess.run([rig.apps / 'urocectl', *command], env=rig.env, capture_output=True, text=True, timeout=30)
             if done.returncode != 1 or 'uroce1: ' not in done.stderr or any(name not in done.stdout for name in ('uroce0', 'uroce2')):
                 raise Failure(f'urocectl {" ".join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}')
@@ -167,7 +179,7 @@ def stopped_daemon(rig):
 
 
 def tool_cases():
-    return {'what urocectl prints': text_of_urocectl, 'reasons of refusals': reasons_of_refusals,
+    return {'what urocectl prints': text_of_urocectl, 'metrics': metrics, 'reasons of refusals': reasons_of_refusals,
             'reasons in the program': reasons_in_the_program, 'without descriptors': without_descriptors,
             'what uroce-run shows': view_of_the_device,
             'the folder of the libraries': folder_of_the_libraries}

@@ -1,0 +1,299 @@
+#include "admin/metrics.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "abi/control.h"
+#include "admin/qp_names.h"
+#include "admin/version.h"
+#include "cm/counter_help.h"
+#include "control/poller_census.h"
+#include "control/port_counters.h"
+#include "net/device_counter_help.h"
+#include "platform/clock.h"
+#include "proto/state/counter_help.h"
+#include "wire/dump.h"
+#include "worker/counter_help.h"
+
+namespace uroce::daemon {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kCounter = "counter", kGauge = "gauge";
+
+double seconds(Nanos duration) { return static_cast<double>(duration) / static_cast<double>(kSecond); }
+
+/// OpenMetrics 1.0: a name ends in its unit.
+std::string_view unit_of(std::string_view name) {
+  for (const std::string_view unit : {"bytes_per_second", "bytes", "seconds"}) {
+    if (name.ends_with(unit)) return unit;
+  }
+  return {};
+}
+
+struct About {
+  std::string name;  ///< without "uroce_" and "_total"
+  std::string_view type, help;
+  std::string stat = {};         ///< where `urocectl stat` has it
+  std::string_view labels = {};  ///< names of the samples' labels: "type,state"
+};
+
+Json sample(Json labels, Json value) { return {{"labels", std::move(labels)}, {"value", std::move(value)}}; }
+
+class Families {
+ public:
+  /// `values`: what the values of the last label mean.
+  void add(const About& about, Json samples, const Json& values = {}) {
+    Json family = {
+        {"name", "uroce_" + about.name}, {"type", about.type}, {"unit", unit_of(about.name)},  {"help", about.help},
+        {"labels", about.labels},        {"stat", about.stat}, {"samples", std::move(samples)}};
+    if (!values.is_null()) family["values"] = values;
+    families_.push_back(std::move(family));
+  }
+  void one(const About& about, Json value) { add(about, Json::array({sample(Json::object(), std::move(value))})); }
+  template <class Struct, std::size_t rows>
+  void totals(const std::string& group, const CounterInfo<Struct> (&table)[rows], const Struct& counters) {
+    for (const CounterInfo<Struct>& row : table) {
+      const std::string name(row.name);
+      one({group + "_" + name, kCounter, row.help, group + "." + name}, counters.*row.value);
+    }
+  }
+  Json take() { return std::move(families_); }
+
+ private:
+  Json families_ = Json::array();
+};
+
+// ---------------------------------------------------------------- workers
+
+struct CollectCounters {
+  static constexpr std::string_view kName = "collect_counters";
+  worker_commands::SumCounters sums;
+  std::vector<WorkerCounters> workers;  ///< by index
+  void describe(ArgumentText&) const {}
+  void run(WorkerCore& core) {
+    sums.run(core);
+    workers[core.config().index] = core.counters();
+  }
+};
+
+void add_workers(const std::vector<WorkerCounters>& workers, Families& out) {
+  const Nanos now = monotonic_now();
+  for (const CounterInfo<WorkerCounters>& row : kWorkerHelp) {
+    Json samples = Json::array();
+    for (std::size_t i = 0; i < workers.size(); ++i) {
+      const std::uint64_t value = workers[i].*row.value;
+      const Json labels = {{"worker", std::to_string(i)}};
+      if (row.kind == CounterKind::kTotal) samples.push_back(sample(labels, value));
+      if (row.kind == CounterKind::kLongest) samples.push_back(sample(labels, seconds(value)));
+      // The worker may have written it after `now` was read.
+      if (row.kind == CounterKind::kLast && value != 0) {
+        samples.push_back(sample(labels, seconds(now - std::min(now, value))));
+      }
+    }
+    const std::string name(row.name), group = "worker_";
+    switch (row.kind) {
+      case CounterKind::kTotal:
+        out.add({group + name, kCounter, row.help, "worker." + name, "worker"}, samples);
+        break;
+      case CounterKind::kLongest:
+        out.add({group + name + "_seconds", kGauge, row.help, "worker." + name + "_us", "worker"}, samples);
+        break;
+      case CounterKind::kLast:
+        out.add({group + name + "_age_seconds", kGauge, row.help, "worker." + name + "_ms_ago", "worker"}, samples);
+        break;
+    }
+  }
+}
+
+void add_frames(const WorkerCounters& sums, Families& out) {
+  Json samples = Json::array(), values = Json::object();
+  for (std::size_t i = 0; i < std::size(sums.parse); ++i) {
+    const std::string name(wire::parse_verdict_name(static_cast<wire::ParseVerdict>(i)));
+    samples.push_back(sample({{"verdict", name}}, sums.parse[i]));
+    values[name] = kParseHelp[i];
+  }
+  out.add({"parsed_frames", kCounter, "Frames that workers have parsed, by the result.", "parse.*", "verdict"},
+          samples, values);
+}
+
+// ---------------------------------------------------------------- objects
+
+/// QPs by type and state. The workers own the states.
+struct CountQps {
+  static constexpr std::string_view kName = "count_qps";
+  static constexpr std::size_t kMost = 256;  ///< so that the worker goes on soon
+  std::span<const QpObject* const> qps;
+  std::map<std::pair<std::string_view, std::string_view>, std::uint64_t>& counts;
+  void describe(ArgumentText& text) const { text.add("count", qps.size()); }
+  void run(WorkerCore& worker) {
+    for (const QpObject* const qp : qps) {
+      proto::QpSnapshot now;
+      if (qp->worker != worker.config().index || !worker.transport().query(qp->index, now)) continue;
+      if (const auto found = counts.find({type_name(qp->type), state_name(now.state)}); found != counts.end()) {
+        ++found->second;
+      }
+    }
+  }
+};
+
+void add_qps(const ControlState& state, std::span<const QpObject* const> qps, Families& out) {
+  std::map<std::pair<std::string_view, std::string_view>, std::uint64_t> counts;
+  for (const char* const type : kQpTypeNames) {
+    for (const char* const name : kQpStateNames) counts[{type, name}] = 0;
+  }
+  for (std::size_t first = 0; first < qps.size(); first += CountQps::kMost) {
+    state.on_all_workers(CountQps{qps.subspan(first, std::min(CountQps::kMost, qps.size() - first)), counts});
+  }
+  Json samples = Json::array();
+  for (const auto& [key, count] : counts)
+    samples.push_back(sample({{"type", key.first}, {"state", key.second}}, count));
+  out.add({"qps", kGauge, "QPs by type and state.", "", "type,state"}, samples);
+}
+
+void add_objects(const ControlState& state, Viewer& viewer, Families& out) {
+  constexpr const char* kKinds[] = {"ahs", "channels", "cm_ids", "cqs",  "flows",
+                                    "mrs", "mws",      "pds",    "srqs", "xrcds"};
+  std::array<std::uint64_t, std::size(kKinds)> counts{};
+  std::uint64_t sessions = 0, shared_bytes = 0, mappings = 0;
+  std::vector<const QpObject*> qps;
+  for (const auto& [id, s] : state.sessions()) {
+    if (!s->hello_done || !viewer.sees(*s, 1)) continue;
+    const std::size_t sizes[] = {s->ahs.size(),   s->channels.size(), s->cm.ids.size(), s->cqs.size(),
+                                 s->flows.size(), s->mrs.size(),      s->mws.size(),    s->pds.size(),
+                                 s->srqs.size(),  s->xrcds.size()};
+    static_assert(std::size(sizes) == std::size(kKinds));
+    for (std::size_t i = 0; i < std::size(sizes); ++i) counts[i] += sizes[i];
+    for (const auto& [handle, qp] : s->qps) qps.push_back(qp.get());
+    ++sessions;
+    shared_bytes += s->arena.total_bytes();
+    mappings += s->memory.mappings();
+  }
+  out.one({"sessions", kGauge, "Device contexts that programs have open."}, sessions);
+  Json samples = Json::array();
+  for (std::size_t i = 0; i < counts.size(); ++i) samples.push_back(sample({{"kind", kKinds[i]}}, counts[i]));
+  out.add({"objects", kGauge, "Objects of programs by kind, without QPs.", "", "kind"}, samples);
+  add_qps(state, qps, out);
+  out.one({"shared_memory_bytes", kGauge, "Memory of queues that the daemon shares with programs."}, shared_bytes);
+  out.one({"memory_mappings", kGauge, "Mappings of programs' memory in the daemon."}, mappings);
+}
+
+// ---------------------------------------------------------------- users
+
+/// "registered_bytes" is an amount of memory, "qps" a number of objects.
+bool counts_bytes(const Resource& resource) { return unit_of(resource.name) == "bytes"; }
+
+void add_users(const ControlState& state, const Viewer& viewer, Families& out) {
+  const Quotas& quotas = state.quotas();
+  Json objects = Json::array(), object_limits = objects, memory = objects, memory_limits = objects,
+       refusals = objects, weights = objects, rates = objects;
+  for (const auto& [user, account] : quotas.users()) {
+    if (user != viewer.user() && !viewer.sees_all()) continue;
+    const Json only_user = {{"user", std::to_string(user)}};
+    for (const Resource& resource : kResources) {
+      Json labels = only_user;
+      labels["resource"] = resource.name;
+      const std::uint64_t limit = quotas.limit(resource, account.privileged);
+      (counts_bytes(resource) ? memory : objects).push_back(sample(labels, account.usage.*resource.amount));
+      (counts_bytes(resource) ? memory_limits : object_limits).push_back(sample(labels, limit));
+    }
+    refusals.push_back(sample(only_user, account.refusals));
+    if (const auto grant = state.grants().find(user); grant != state.grants().end()) {
+      weights.push_back(sample(only_user, grant->second.weight));
+      const std::uint64_t kbps = grant->second.limit.kbps;
+      if (kbps != 0) rates.push_back(sample(only_user, kbps * 1000 / 8));
+    }
+  }
+  out.add({"user_objects", kGauge, "What a user holds, by resource.", "", "user,resource"}, objects);
+  out.add({"user_objects_limit", kGauge, "What a user may hold, by resource.", "", "user,resource"}, object_limits);
+  out.add({"user_memory_bytes", kGauge, "Memory that a user holds, by resource.", "", "user,resource"}, memory);
+  out.add({"user_memory_limit_bytes", kGauge, "Memory that a user may hold, by resource.", "", "user,resource"},
+          memory_limits);
+  out.add({"user_refusals", kCounter, "Requests of a user that exceeded a limit, since it began to hold anything.",
+           "", "user"},
+          refusals);
+  out.add({"user_weight", kGauge, "Weight of a user's turns; 1 without a sample.", "", "user"}, weights);
+  out.add({"user_rate_limit_bytes_per_second", kGauge, "Rate limit of a user; none without a sample.", "", "user"},
+          rates);
+}
+
+// ---------------------------------------------------------------- the device, connections, rejections
+
+void add_device(const ControlState& state, Families& out) {
+  const Port& port = state.port();
+  std::size_t gids = 0;
+  for (std::size_t i = 0; i < port.gids().size(); ++i) gids += port.gids().at(i).has_value();
+  out.add(
+      {"build_info", kGauge, "Version of the daemon and of its protocol with the libraries.", "", "version,abi"},
+      Json::array({sample({{"version", UROCE_VERSION_TEXT}, {"abi", std::to_string(UROCE_ABI_VERSION)}}, 1)}));
+  out.add({"device_info", kGauge, "The port of the device.", "", "port"},
+          Json::array({sample({{"port", state.config().port}}, 1)}));
+  out.one({"uptime_seconds", kGauge, "Time since the daemon's start."}, seconds(monotonic_now() - state.started()));
+  out.one({"port_up", kGauge, "1 if the port is ACTIVE, 0 if it is DOWN."}, port.up() ? 1 : 0);
+  out.one({"port_mtu_bytes", kGauge, "MTU of the link."}, port.link_mtu());
+  out.one({"port_active_mtu_bytes", kGauge, "Largest RDMA payload of a packet."}, port.active_mtu_bytes());
+  out.one({"port_gids", kGauge, "Entries of the GID table."}, gids);
+  out.one({"workers", kGauge, "Threads that move data."}, state.worker_count());
+  out.one({"cores", kGauge, "CPU cores that the daemon may use."}, usable_cores());
+  out.one({"pollers_exceed_cores", kGauge, "1 if more threads poll than there are cores."},
+          state.workers().few_cores.load() ? 1 : 0);
+}
+
+void add_connections(const ControlState& state, const CmService& cm, Families& out) {
+  constexpr const char* kMessages[] = {"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep"};
+  const cm::ManagerCounters& counters = cm.manager().counters();
+  static_assert(std::size(kMessages) == std::size(cm::ManagerCounters().received));
+  out.one({"cm_connections", kGauge, "Connections of the connection manager.", "cm.connections"},
+          cm.manager().connections());
+  out.totals("cm", kGsiHelp, state.workers().gsi.counters());
+  out.one({"cm_events_lost", kCounter, "Events that a program did not get because its channel was full.",
+           "cm.events_lost"},
+          cm.events_lost());
+  Json received = Json::array(), sent = Json::array();
+  for (std::size_t i = 0; i < std::size(kMessages); ++i) {
+    received.push_back(sample({{"message", kMessages[i]}}, counters.received[i]));
+    sent.push_back(sample({{"message", kMessages[i]}}, counters.sent[i]));
+  }
+  out.add(
+      {"cm_messages_received", kCounter, "Connection management messages received.", "cm.*_received", "message"},
+      received);
+  out.add({"cm_messages_sent", kCounter, "Connection management messages sent.", "cm.*_sent", "message"}, sent);
+  out.totals("cm", cm::kManagerHelp, counters);
+}
+
+void add_rejections(const Rejections& rejections, Families& out) {
+  Json samples = Json::array(), values = Json::object();
+  for (std::size_t i = 0; i < std::size(kRejectionNames); ++i) {
+    const auto reason = static_cast<Rejection>(i);
+    samples.push_back(sample({{"reason", kRejectionNames[i]}}, rejections.of(reason)));
+    values[std::string(kRejectionNames[i])] = default_text(reason);
+  }
+  out.add({"rejected_requests", kCounter, "Requests of programs that the daemon refused, by reason.", "rejected.*",
+           "reason"},
+          samples, values);
+}
+
+}  // namespace
+
+nlohmann::ordered_json metric_families(const ControlState& state, const CmService& cm, Viewer& viewer) {
+  CollectCounters collected{{}, std::vector<WorkerCounters>(state.worker_count())};
+  state.on_all_workers(collected);
+  Families out;
+  add_device(state, out);
+  add_objects(state, viewer, out);
+  add_users(state, viewer, out);
+  add_rejections(state.rejections(), out);
+  add_workers(collected.workers, out);
+  out.totals("device", net::kDeviceHelp, collected.sums.device);
+  add_frames(collected.sums.worker, out);
+  out.totals("transport", proto::kCounterHelp, collected.sums.transport);
+  add_connections(state, cm, out);
+  return out.take();
+}
+
+}  // namespace uroce::daemon
