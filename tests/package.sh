@@ -24,8 +24,7 @@ Exit status: 0 good, 77 no package source of Debian, else failed.
 HELP
 }
 
-own_suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-suite=$own_suite debs='' output='' cache='' jobs=$(nproc)
+suite=$(own_suite) debs='' output='' cache='' jobs=$(nproc)
 while [ $# -gt 0 ]; do
   case $1 in
     --suite | --debs | --output | --ccache | --jobs) [ $# -ge 2 ] || die "$1 needs a value; see tests/package.sh --help" ;;&
@@ -41,14 +40,7 @@ while [ $# -gt 0 ]; do
 done
 [ "$(id -u)" = 0 ] || die "needs root: it makes systems below a folder and enters them"
 
-# The lines of sources.list(5) of this machine's Debian mirrors, for the suite.
-sources() {
-  # shellcheck disable=SC2016  # apt's variables
-  apt-get indextargets --format '$(ORIGIN) $(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
-    awk -v from="$own_suite" -v to="$suite" '$1 == "Debian" && $4 == "main" && index($3, from) == 1 {
-      print "deb", $2, to substr($3, length(from) + 1), $4 }' | sort -u
-}
-[ -n "$(sources)" ] || { say "no package source of Debian on this machine"; exit 77; }
+[ -n "$(debian_sources "$suite")" ] || { say "no package source of Debian on this machine"; exit 77; }
 command -v mmdebstrap >/dev/null || die "needs the package mmdebstrap"
 
 work=$(mktemp -d)
@@ -79,7 +71,7 @@ as_nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs)
 # bare NAME: the required packages and apt.
 bare() {
   mkdir "$work/$1"
-  sources | mmdebstrap --quiet --variant=apt --dpkgopt=force-unsafe-io "$suite" "$work/$1" -
+  debian_sources "$suite" | mmdebstrap --quiet --variant=apt --dpkgopt=force-unsafe-io "$suite" "$work/$1" -
   cp /etc/resolv.conf "$work/$1/etc/resolv.conf"
   apt-config dump | grep -i '^Acquire::[^ ]*proxy' >"$work/$1/etc/apt/apt.conf.d/proxy" || true
   inside "$work/$1" apt-get update -qq

@@ -1,4 +1,4 @@
-# Sourced by tests/run.sh and quickstart.sh: packages, build folders, hugepages. Needs $top, the project's folder.
+# Sourced by quickstart.sh and the scripts of tests: packages, build folders, hugepages. Needs $top, the project's folder.
 
 say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
@@ -16,6 +16,17 @@ install_packages() {
   apt-get update -qq || die "apt-get update failed; is there a network and a package source?"
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null ||
     die "apt-get could not install: ${missing[*]}"
+}
+
+# The Debian release of this machine.
+own_suite() { (. /etc/os-release && echo "${VERSION_CODENAME:-}"); }
+
+# The lines of sources.list(5) of this machine's Debian mirrors, for the suite.
+debian_sources() {
+  # shellcheck disable=SC2016  # apt's variables
+  apt-get indextargets --format '$(ORIGIN) $(SITE) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' |
+    awk -v from="$(own_suite)" -v to="$1" '$1 == "Debian" && $4 == "main" && index($3, from) == 1 {
+      print "deb", $2, to substr($3, length(from) + 1), $4 }' | sort -u
 }
 
 # Of ninja's output: a line for each tenth of a build that is not short.
