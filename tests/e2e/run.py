@@ -17,6 +17,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__f
 
 from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, last_cases  # noqa: E402
 from cases_carrier import carrier_cases  # noqa: E402
+from cases_ci import ci_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
 from cases_docs import docs_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
@@ -60,6 +61,7 @@ def groups(long, build):
         Group('docs', None, docs_cases(), True),
         Group('install', None, install_cases(), True),
         Group('own', None, own_cases(), True),
+        Group('ci', None, ci_cases(), True),
         Group('hosts', None, hosts_cases(), True),
         Group('security', None, security_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **carrier_cases(),
