@@ -9,8 +9,8 @@ usage() {
   cat <<'HELP'
 containers/context.sh DEB FOLDER [OPTIONS]      (as root, on Debian)
 
-Writes FOLDER/rootfs.tar, a minimal Debian with all that the package DEB (uroce_*.deb) depends on and with the RDMA programs of
-Debian, and copies DEB next to it. `podman build -f containers/Containerfile FOLDER` then needs no network.
+Writes FOLDER/rootfs.tar, a minimal Debian with all that the package DEB (uroce_*.deb) depends on and with the RDMA
+programs of Debian, and copies DEB next to it. `podman build -f containers/Containerfile FOLDER` then needs no network.
 Needs mmdebstrap and a package mirror; a rootfs.tar that is there already is kept.
 
   --suite NAME    the Debian release (default: that of this machine)

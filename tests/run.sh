@@ -9,7 +9,7 @@ usage() {
   cat <<'HELP'
 tests/run.sh [OPTIONS]      (as root, on Debian 12)
 
-  --long             soak tests, more seeds, all combinations of program options, Debian packages in bare systems
+  --long             soak tests, more seeds, all combinations of program options, Debian packages in bare systems, containers
   --clang            also compile everything with clang 14 (--asan and --fuzz-seconds do so, too)
   --asan             also run the tests with the sanitizers for addresses and undefined behaviour
   --tsan             also run the tests of threads and shared memory with the thread sanitizer
@@ -159,7 +159,21 @@ interop() {
 # The packages of one release of Debian; without a mirror one test is skipped.
 packages_of() {
   local status=0
-  "$top/tests/package.sh" --suite "$1" --jobs "$jobs" || status=$?
+  "$top/tests/package.sh" --suite "$1" --jobs "$jobs" --output "$work/debs-$1" || status=$?
+  if [ $status = 77 ]; then count 0 0 1; elif [ $status = 0 ]; then count 1 0 0; else return $status; fi
+}
+
+# The image of containers/, from the packages that another stage has built. Without them, podman or a mirror one test is
+# skipped.
+containers_of() {
+  local status=77
+  if compgen -G "$1/uroce_*.deb" >/dev/null; then
+    status=0
+    (install_packages <(echo podman crun)) || say "going on without"
+    "$top/tests/containers.sh" --debs "$1" || status=$?
+  else
+    say "no packages: no image"
+  fi
   if [ $status = 77 ]; then count 0 0 1; elif [ $status = 0 ]; then count 1 0 0; else return $status; fi
 }
 
@@ -186,8 +200,9 @@ if [ "$only" = '*' ] && [ "$(id -u)" = 0 ]; then
   if [ -n "$long" ]; then
     stage 'packages (Debian 12)' packages_of bookworm
     stage 'packages (Debian 13)' packages_of trixie
+    stage 'containers' containers_of "$work/debs-bookworm"
   else
-    say "builds and installs Debian packages with --long only; compared the lists of debian/ with \`meson install\` instead"
+    say "builds and installs Debian packages, and runs containers, with --long only; compared the lists of debian/ with \`meson install\` instead"
   fi
 fi
 # clang also builds with sanitizers, from the same sources with the same warnings.

@@ -17,11 +17,18 @@ NOT_RUN = {
         'needs the interface eth1 and a NIC; cases_network.py and cases_shared_interface.py start such ports over veth',
     ('docs/rxe-peer.md', './rxe-peer up --host-ip none           # the kernel keeps off the host\'s address'):
         'an example with a client of one\'s own; tests/interop starts the peer with these commands',
+    ('docs/containers.md', "bare='--network=none --cap-drop=all'"): 'needs podman and the image; tests/containers.sh runs it',
+    ('docs/containers.md', 'podman run --rm $bare uroce \\'): 'tests/containers.sh runs it',
+    ('docs/containers.md', "shared='--volume rundir:/run/uroce'"): 'tests/containers.sh runs it',
+    ('docs/containers.md', 'uroced --run-dir /run/uroce --ip 192.0.2.1/24 --socket-mode 0666 --no-hugepages & daemon=$!'):
+        'tests/containers.sh runs it',
+    ('docs/containers.md', 'wire=socket=/run/wire/memif.sock,socket-abstract=no,bsize=9216,rsize=10'):
+        'tests/containers.sh runs it',
     ('docs/tuning.md', 'echo 512 > /proc/sys/vm/nr_hugepages'): 'changes the machine; tests/setup.sh reserves its own',
 }
 # None of whose blocks are run.
 NOT_RUN_DOCUMENTS = {'docs/releasing.md': 'changes branches, tags and the remote repository'}
-DATA = {'text', 'toml', 'c', 'cpp', 'python', 'json'}
+DATA = {'text', 'toml', 'c', 'cpp', 'python', 'json', 'yaml'}
 FENCE = re.compile(r'^( *)```(\S*)\n(.*?)^ *```$', re.M | re.S)
 
 

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# The image of containers/, and the commands of docs/containers.md in it, by podman and its default seccomp profile.
+set -euo pipefail
+top=$(cd "$(dirname "$0")/.." && pwd)
+# shellcheck source=tests/setup.sh
+. "$top/tests/setup.sh"
+
+usage() {
+  cat <<'HELP'
+tests/containers.sh --debs DIR [OPTIONS]      (as root, on Debian)
+
+Builds the image of containers/ from the packages in DIR, without a network, and runs the commands of
+docs/containers.md with it. Needs podman and crun, and mmdebstrap with a package mirror. Containers, images and run
+directories are its own and end with it.
+
+  --context DIR   the folder for the build; a rootfs.tar in it is used (default: a temporary one)
+  --help          this text
+
+Exit status: 0 good, 77 no podman or no package source of Debian, else failed.
+HELP
+}
+
+debs='' context=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --debs | --context) [ $# -ge 2 ] || die "$1 needs a value; see tests/containers.sh --help" ;;&
+    --debs) debs=$(realpath "$2"); shift ;;
+    --context) context=$(realpath -m "$2"); shift ;;
+    --help) usage; exit 0 ;;
+    *) die "$1: no such option; see tests/containers.sh --help" ;;
+  esac
+  shift
+done
+[ -n "$debs" ] || die "--debs is missing; tests/package.sh --output DIR builds packages"
+deb=$(find "$debs" -maxdepth 1 -name 'uroce_*.deb' | sort | tail -n 1)
+[ -n "$deb" ] || die "$debs: no uroce_*.deb there; tests/package.sh --output DIR builds packages"
+[ "$(id -u)" = 0 ] || die "needs root: it mounts folders of its own in place of the system's"
+if ! command -v podman >/dev/null || ! command -v crun >/dev/null; then
+  say "no podman on this machine: apt-get install podman crun"
+  exit 77
+fi
+
+if [ -z "${UROCE_CONTAINERS_WORK:-}" ]; then
+  work=$(mktemp -d)
+  chmod 755 "$work"
+  # podman leaves control groups; those of running containers of others cannot be removed.
+  # shellcheck disable=SC2317  # called by the trap
+  finish() {
+    rm -rf --one-file-system "$work"
+    find /sys/fs/cgroup -depth -type d -path '*/libpod_parent*' -exec rmdir {} + 2>/dev/null || true
+  }
+  trap finish EXIT
+  trap 'exit 130' INT TERM
+  : "${context:=$work/context}"
+  "$top/containers/context.sh" "$deb" "$context"
+  # Everything that is started ends with the first process of this PID namespace, and sees no network and no other containers.
+  UROCE_CONTAINERS_WORK=$work unshare --mount --net --pid --fork --kill-child --mount-proc \
+    "$0" --debs "$debs" --context "$context"
+  exit
+fi
+work=$UROCE_CONTAINERS_WORK
+ip link set lo up
+
+# podman's own folders, and /run for the daemon on the host.
+mkdir -p "$work/containers" "$work/host" /var/lib/containers
+mount --bind "$work/containers" /var/lib/containers
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /dev/shm
+# crun refuses both versions of control groups next to each other.
+if mountpoint -q /sys/fs/cgroup/unified; then umount -l /sys/fs/cgroup/unified; fi
+# Limits that root may not raise here stay as they are.
+cat >"$work/containers.conf" <<CONF
+[containers]
+default_ulimits = ["nofile=$(ulimit -Hn):$(ulimit -Hn)", "nproc=4096:4096"]
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+CONF
+export CONTAINERS_CONF=$work/containers.conf
+
+# Fails with the last lines of the output, unless the command succeeds.
+quietly() { "$@" >"$work/log" 2>&1 </dev/null || { say "FAIL $*"; tail -n 60 "$work/log"; return 1; }; }
+
+# The commands of one section of the document, after those before the first section: they succeed, and what was
+# started in the background is given time.
+section() {
+  {
+    echo 'set -euxo pipefail'
+    awk -v title="## $1" '
+      /^## / { inside = $0 == title; begun = 1 }
+      /^```/ { code = (inside || !begun) && $0 == "```console"; next }
+      !code { next }
+      { print; command = command " " $0 }
+      /\\$/ { next }
+      command ~ / --detach | & [a-z]+=/ { print "{ sleep 2; } 2>/dev/null" }
+      { command = "" }' "$top/docs/containers.md"
+  } >"$work/script"
+  grep -q podman "$work/script" || { say "FAIL docs/containers.md has no commands in its section \"$1\""; return 1; }
+  quietly timeout 300 bash "$work/script"
+  say "ok   $1"
+}
+
+began=$SECONDS
+# The isolation of a chroot: others need a device controller, whose program in the kernel needs rights of their own.
+quietly podman build --isolation=chroot --tag uroce --file "$top/containers/Containerfile" "$context"
+say "ok   image ($((SECONDS - began)) s, $(podman images --format '{{.Size}}' uroce))"
+
+# Of the package, for the daemon on the host.
+dpkg-deb -x "$deb" "$work/host"
+PATH=$work/host/usr/bin:$PATH
+
+quietly podman run --rm --network=none --cap-drop=all uroce grep -Pzq \
+  'CapBnd:\t0+\n(.*\n)*Seccomp:\t2\n' /proc/self/status
+say "ok   no capabilities, and a seccomp profile"
+section 'Program and daemon in one container'
+grep -q '#iterations' "$work/log" || { say "FAIL no figures of ib_write_bw"; cat "$work/log"; exit 1; }
+section 'One daemon for several containers'
+section 'Two containers as two nodes'
+say "ok   containers ($((SECONDS - began)) s)"
