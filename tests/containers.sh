@@ -101,6 +101,14 @@ section() {
 }
 
 began=$SECONDS
+if python3 -c 'import yaml' 2>/dev/null; then
+  quietly python3 -c 'import sys, yaml; sys.exit(len(list(yaml.safe_load_all(open(sys.argv[1])))) != 2)' \
+    "$top/containers/daemonset.yaml"
+  say "ok   syntax of daemonset.yaml"
+else
+  say "did not check the syntax of daemonset.yaml: that needs python3-yaml"
+fi
+
 # The isolation of a chroot: others need a device controller, whose program in the kernel needs rights of their own.
 quietly podman build --isolation=chroot --tag uroce --file "$top/containers/Containerfile" "$context"
 say "ok   image ($((SECONDS - began)) s, $(podman images --format '{{.Size}}' uroce))"
@@ -116,4 +124,22 @@ section 'Program and daemon in one container'
 grep -q '#iterations' "$work/log" || { say "FAIL no figures of ib_write_bw"; cat "$work/log"; exit 1; }
 section 'One daemon for several containers'
 section 'Two containers as two nodes'
+
+# What a user reads whose daemon does not see the program.
+podman run --detach --name daemon --network=none --cap-drop=all --volume run:/run/uroce uroce \
+  uroced --ip 192.0.2.1/24 --no-hugepages >/dev/null
+sleep 2
+if podman run --rm --network=none --cap-drop=all --volume run:/run/uroce uroce \
+  timeout 60 uroce-run rping -c -a 192.0.2.1 -C 1 >"$work/log" 2>&1; then
+  say "FAIL memory of another PID namespace was registered"
+  exit 1
+fi
+{ podman logs daemon && podman exec daemon urocectl show rejections; } >"$work/log" 2>&1 || true
+[ "$(grep -c 'PID namespace' "$work/log")" -ge 2 ] || {
+  say "FAIL log and rejections do not name the PID namespace"
+  cat "$work/log"
+  exit 1
+}
+say "ok   another PID namespace is named as the cause"
+podman rm --force --time 1 daemon >/dev/null
 say "ok   containers ($((SECONDS - began)) s)"

@@ -169,7 +169,7 @@ containers_of() {
   local status=77
   if compgen -G "$1/uroce_*.deb" >/dev/null; then
     status=0
-    (install_packages <(echo podman crun)) || say "going on without"
+    (install_packages <(echo podman crun python3-yaml)) || say "going on without"
     "$top/tests/containers.sh" --debs "$1" || status=$?
   else
     say "no packages: no image"

@@ -116,6 +116,17 @@ int setup_proc_mem_access(Call& call, const uroce_reg_mr_request& request) {
                        "page faults of this memory do not end; look for what should serve them: a FUSE file "
                        "system, or userfaultfd");
   }
+  // SO_PEERCRED has 0 for a process outside the daemon's PID namespace.
+  if (session.peer.pid == 0) {
+    log(LogLevel::kWarning,
+        "memory of %s can't be shared, and the daemon does not see the program, which has another PID namespace; "
+        "start both in one (podman run --pid=container:NAME, or shareProcessNamespace: true), or the daemon on the "
+        "host",
+        program);
+    return call.refuse(EPERM,
+                       "the daemon does not see this process in its PID namespace; start both in one (podman run "
+                       "--pid=container:NAME), or the daemon on the host");
+  }
   log(LogLevel::kWarning,
       "memory of %s can't be reached through the kernel (%s); run the daemon as root, or as the program's user "
       "with kernel.yama.ptrace_scope=0; a program that gave up privileges has to call prctl(PR_SET_DUMPABLE, 1)",

@@ -59,6 +59,25 @@ TEST(ProcMemAccess, IsRefusedWhereTheConfigurationSaysSo) {
   }
 }
 
+TEST(ProcMemAccess, OfAProgramInAPidNamespaceThatTheDaemonDoesNotSee) {
+  TestDaemon daemon;
+  // SO_PEERCRED has 0 for it.
+  Peer peer{.pid = 0, .uid = ::getuid(), .pidfd = UniqueFd(), .gid = ::getgid()};
+  peer.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
+  TestClient client(*daemon.conductor, std::move(peer));
+  client.hello();
+  std::uint64_t own = 0;
+  uroce_reg_mr_request request{};
+  request.pd = client.alloc_pd();
+  request.addr = request.iova = reinterpret_cast<std::uint64_t>(&own);
+  request.length = sizeof(own);
+  request.access = kReadWrite;
+  EXPECT_EQ(client.send(UROCE_CMD_REG_MR, request).status, EPERM);
+  const Reply reply = client.send(UROCE_CMD_EXPLAIN, std::span<const std::byte>{});
+  const std::string words = TestClient::value<uroce_explain_response>(reply).text;
+  EXPECT_NE(words.find("PID namespace"), std::string::npos) << words;
+}
+
 TEST_F(MemoryRegionsTest, AccessAndPdChangeInPlace) {
   const auto mr = TestClient::value<uroce_reg_mr_response>(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data));
   const std::uint32_t other = client.alloc_pd();
