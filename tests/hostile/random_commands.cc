@@ -149,6 +149,7 @@ void set_cm(Random& random, const Belongings& mine, Request& request) {
 void set_admin(Random& random, Request& request) {
   constexpr const char* kQuestions[] = {R"({"command": "show", "what": "all"})",
                                         R"({"command": "stat"})",
+                                        R"({"command": "metrics"})",
                                         R"({"command": "fault", "settings": "drop=1"})",
                                         R"({"command": "trace", "file": "/tmp/trace"})",
                                         R"({"command": "link", "action": "down"})",
