@@ -53,10 +53,11 @@ bool LinkControl::refresh() {
 void LinkControl::publish_counters(Nanos now) {
   if (now < next_counters_) return;
   next_counters_ = now + kSecond;
+  const DaemonConfig& config = state_.config();
+  if (!has_sysfs_tree(config.run_dir, config.name)) return;
   worker_commands::SumCounters sums;
   state_.on_all_workers(sums);
   CounterFiles current = counter_files(sums, times_down_);
-  const DaemonConfig& config = state_.config();
   if (update_counter_files(config.run_dir, config.name, counters_, current).ok()) counters_ = std::move(current);
 }
 

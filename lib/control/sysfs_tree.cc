@@ -273,11 +273,15 @@ absl::Status update_sysfs_tree(const std::string& run_dir, const std::string& na
   return tree.status();
 }
 
+bool has_sysfs_tree(const std::string& run_dir, const std::string& name) {
+  std::error_code error;
+  return fs::exists(port_dir(run_dir, name), error);
+}
+
 absl::Status update_counter_files(const std::string& run_dir, const std::string& name, const CounterFiles& before,
                                   const CounterFiles& now) {
+  if (before == now || !has_sysfs_tree(run_dir, name)) return absl::OkStatus();
   const fs::path dir = port_dir(run_dir, name);
-  std::error_code error;
-  if (before == now || !fs::exists(dir, error)) return absl::OkStatus();
   Tree tree;
   for (const auto& [path, value] : now) {
     const auto old = before.find(path);

@@ -17,6 +17,7 @@ absl::Status write_sysfs_tree(const std::string& run_dir, const std::string& nam
 /// Rewrites the port's state, rate and GIDs. Does nothing where there is no tree. After an error files that could
 /// not be written have their old content.
 absl::Status update_sysfs_tree(const std::string& run_dir, const std::string& name, const Port& port);
+bool has_sysfs_tree(const std::string& run_dir, const std::string& name);
 /// Writes the counters whose values differ. Does nothing where there is no tree.
 absl::Status update_counter_files(const std::string& run_dir, const std::string& name, const CounterFiles& before,
                                   const CounterFiles& now);
