@@ -43,24 +43,26 @@ struct About {
   std::string_view labels = {};  ///< names of the samples' labels: "type,state"
 };
 
-Json sample(Json labels, Json value) { return {{"labels", std::move(labels)}, {"value", std::move(value)}}; }
+Json sample(const Json& labels, const Json& value) { return {{"labels", labels}, {"value", value}}; }
 
 class Families {
  public:
   /// `values`: what the values of the last label mean.
-  void add(const About& about, Json samples, const Json& values = {}) {
+  void add(const About& about, const Json& samples, const Json& values = {}) {
     Json family = {
-        {"name", "uroce_" + about.name}, {"type", about.type}, {"unit", unit_of(about.name)},  {"help", about.help},
-        {"labels", about.labels},        {"stat", about.stat}, {"samples", std::move(samples)}};
+        {"name", "uroce_" + about.name}, {"type", about.type}, {"unit", unit_of(about.name)}, {"help", about.help},
+        {"labels", about.labels},        {"stat", about.stat}, {"samples", samples}};
     if (!values.is_null()) family["values"] = values;
     families_.push_back(std::move(family));
   }
-  void one(const About& about, Json value) { add(about, Json::array({sample(Json::object(), std::move(value))})); }
-  template <class Struct, std::size_t rows>
-  void totals(const std::string& group, const CounterInfo<Struct> (&table)[rows], const Struct& counters) {
+  void one(const About& about, const Json& value) { add(about, Json::array({sample(Json::object(), value)})); }
+  template <class Struct, std::size_t kRows>
+  void totals(const std::string& group, const CounterInfo<Struct> (&table)[kRows], const Struct& counters) {
     for (const CounterInfo<Struct>& row : table) {
-      const std::string name(row.name);
-      one({group + "_" + name, kCounter, row.help, group + "." + name}, counters.*row.value);
+      About about{group, kCounter, row.help, group};
+      about.name.append("_").append(row.name);
+      about.stat.append(".").append(row.name);
+      one(about, counters.*row.value);
     }
   }
   Json take() { return std::move(families_); }

@@ -25,10 +25,10 @@ struct CounterInfo {
 
 /// Whether the rows are all fields of Struct, except `others` that have another table: each row has a field and a
 /// name of its own, and says something. For a static_assert next to the table.
-template <class Struct, std::size_t rows>
-constexpr bool describes_all(const CounterInfo<Struct> (&table)[rows], std::size_t others = 0) {
-  if (sizeof(Struct) != (rows + others) * sizeof(std::uint64_t)) return false;
-  for (std::size_t i = 0; i < rows; ++i) {
+template <class Struct, std::size_t kRows>
+constexpr bool describes_all(const CounterInfo<Struct> (&table)[kRows], std::size_t others = 0) {
+  if (sizeof(Struct) != (kRows + others) * sizeof(std::uint64_t)) return false;
+  for (std::size_t i = 0; i < kRows; ++i) {
     if (table[i].name.empty() || table[i].help.empty() || table[i].help.back() != '.') return false;
     for (std::size_t j = 0; j < i; ++j) {
       if (table[i].value == table[j].value || table[i].name == table[j].name) return false;

@@ -54,6 +54,14 @@ def findings(files, folder):
     return found
 
 
+def make_generated_headers(folder):
+    """Those that meson makes from lib/**/*.h.in, with their names in braces."""
+    for template in (ROOT / 'lib').rglob('*.h.in'):
+        header = folder / template.relative_to(ROOT / 'lib').with_suffix('')
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text(re.sub(r'@(\w+)@', r'{\1}', template.read_text()))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--jobs', type=int, default=len(os.sched_getaffinity(0)))
@@ -64,6 +72,8 @@ def main():
             print(f'no {program}: install what tests/packages.txt lists', file=sys.stderr)
             return 77
     with tempfile.TemporaryDirectory() as folder:
+        make_generated_headers(pathlib.Path(folder))
+        FLAGS.append(f'-I{folder}')
         shutil.copy(ROOT / '.clang-tidy', folder)  # for the units; headers and sources take that of their own folder
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             found = set().union(*pool.map(lambda files: findings(files, folder), units(options.pattern)))
