@@ -15,7 +15,6 @@ namespace {
 // Events that the daemon keeps for a session in addition to those in its sockets: one for each connection that the
 // port supports. Bounds the memory that a client can occupy by not reading its events.
 constexpr std::size_t kMaxOwed = 16384;
-constexpr Nanos kRetry = 2 * kMillisecond;
 
 void copy_gid(std::uint8_t* to, const wire::Address& from) { std::memcpy(to, from.bytes.data(), 16); }
 

@@ -13,8 +13,6 @@
 namespace uroce::daemon {
 namespace {
 
-constexpr Nanos kRetry = 2 * kMillisecond;
-
 cm::ManagerConfig manager_config(const Port& port, std::uint64_t seed) {
   cm::ManagerConfig config;
   config.max_connections = kMaxCmConnections;

@@ -42,6 +42,8 @@ class CmService {
   std::uint64_t events_lost() const { return events_lost_; }
 
  private:
+  static constexpr Nanos kRetry = 2 * kMillisecond;  ///< of events for which a channel had no room
+
   using Handler = int (CmService::*)(commands::Call&, Nanos);
   static const CommandRow<Handler> kCommands[];
 

@@ -19,8 +19,6 @@
 namespace uroce::daemon::testing {
 namespace {
 
-constexpr std::uint32_t kReadWrite = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead;
-
 class ConductorTest : public ::testing::Test {
  protected:
   TestDaemon daemon;

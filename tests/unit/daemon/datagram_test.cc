@@ -13,7 +13,7 @@ namespace uroce::daemon::testing {
 namespace {
 
 constexpr std::uint64_t kBase = 0x7000000;
-constexpr std::uint32_t kUc = 3, kUd = 4, kXrcSend = 9, kXrcRecv = 10;
+constexpr std::uint32_t kUc = 3, kXrcSend = 9, kXrcRecv = 10;
 constexpr std::uint32_t kQkey = 0x1234;
 
 class DatagramTest : public ::testing::TestWithParam<std::uint32_t> {

@@ -12,12 +12,13 @@
 #include "client/shared_receive_queue.h"
 #include "daemon/daemon.h"
 #include "memory_device.h"
+#include "test_client.h"
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
 namespace {
 
-constexpr std::uint32_t kUd = 4, kQkey = 77;
+constexpr std::uint32_t kTestQkey = 77;
 
 class LibraryTest : public ::testing::Test {
  protected:
@@ -51,7 +52,7 @@ class LibraryTest : public ::testing::Test {
     request.mask = proto::kAttrState | mask;
     request.attr.state = state;
     request.attr.port = 1;
-    request.attr.qkey = kQkey;
+    request.attr.qkey = kTestQkey;
     return session->call(UROCE_CMD_MODIFY_QP, std::as_bytes(std::span(&request, 1)), {});
   }
   void make_qp() {
@@ -102,7 +103,7 @@ class LibraryTest : public ::testing::Test {
     entry->flags = UROCE_SEND_SIGNALED;
     entry->num_sge = 1;
     entry->ah = ah;
-    entry->ud = {qp.made().qpn, kQkey};
+    entry->ud = {qp.made().qpn, kTestQkey};
     *reinterpret_cast<uroce_sge*>(queue::send_list(*entry)) = {0, 100, key};
     qp.commit_send();
     qp.ring_doorbell();

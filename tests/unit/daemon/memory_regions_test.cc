@@ -10,8 +10,6 @@
 namespace uroce::daemon::testing {
 namespace {
 
-constexpr std::uint32_t kReadWrite = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead;
-
 class MemoryRegionsTest : public ::testing::Test {
  protected:
   MemoryRegionsTest() {

@@ -16,7 +16,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr std::uint32_t kUd = 4;
 constexpr wire::Mac kRouterMac{2, 0, 0, 0, 0, 0xfe};
 
 wire::Address ipv6(std::uint8_t net, std::uint8_t last) {

@@ -11,8 +11,6 @@
 namespace uroce::daemon::testing {
 namespace {
 
-constexpr std::uint32_t kReadWrite = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead;
-
 class ObjectsTest : public ::testing::Test {
  protected:
   ObjectsTest() { client.hello(); }

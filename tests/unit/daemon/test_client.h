@@ -23,6 +23,9 @@
 
 namespace uroce::daemon::testing {
 
+inline constexpr std::uint32_t kReadWrite = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead;
+inline constexpr std::uint32_t kUd = 4;  // IBV_QPT_UD
+
 /// The client's ends of one QP's queues.
 struct ClientQp {
   uroce_create_qp_response made{};
