@@ -101,14 +101,15 @@ def formatting(files):
 
 
 def dead_files(files):
-    """Each .cc is built by some meson.build, each header included somewhere, each Python module used."""
+    """Each .cc is built by some meson.build, each header included or precompiled somewhere, each Python module used."""
     builds = '\n'.join(text for name, text in files.items() if name.endswith('meson.build'))
     others = {name: text for name, text in files.items() if pathlib.PurePath(name).suffix in CPP | SCRIPTS | {'.build'}}
     for name in files:
         path = pathlib.PurePath(name)
         if path.suffix == '.cc' and path.name not in builds and not (path.name.endswith('_fuzz.cc')):
             yield f'{name}: no meson.build builds it'
-        if path.suffix == '.h' and not any(f'{path.name}"' in text for other, text in others.items() if other != name):
+        if path.suffix == '.h' and f"{path.name}'" not in builds and not any(
+                f'{path.name}"' in text for other, text in others.items() if other != name):
             yield f'{name}: nobody includes it'
         if path.suffix == '.py' and not files[name].startswith('#!'):
             module = path.stem
