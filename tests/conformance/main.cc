@@ -1,5 +1,5 @@
-// conformance [--list] [--only PATTERN] [--isolate] [--timeout SECONDS] DEVICE [DEVICE]: tests a verbs device
-// against its man pages and the specification.
+// conformance [--list] [--only PATTERN] [--skip PATTERN] [--isolate] [--timeout SECONDS] DEVICE [DEVICE]: tests
+// a verbs device against its man pages and the specification.
 //
 // With one device, both ends of each connection are on it. With --isolate each case runs in a process of its own,
 // so that a crash fails only that case. --timeout sets the timeout for completions and events (5 s). Prints TAP
@@ -27,7 +27,7 @@ namespace {
 
 struct Options {
   bool list = false, isolate = false;
-  std::string only = "*";
+  std::string only = "*", skip;
   std::vector<std::string> devices;
 };
 
@@ -44,6 +44,8 @@ bool parse(int argc, char** argv, Options& out) {
       set_timeout(std::chrono::seconds(seconds));
     } else if (word == "--only" && i + 1 < argc) {
       out.only = argv[++i];
+    } else if (word == "--skip" && i + 1 < argc) {
+      out.skip = argv[++i];
     } else if (word.empty() || word[0] == '-') {
       return false;
     } else {
@@ -141,13 +143,16 @@ int main(int argc, char** argv) {
   using namespace conformance;
   Options options;
   if (!parse(argc, argv, options)) {
-    std::fprintf(stderr,
-                 "usage: conformance [--list] [--only PATTERN] [--isolate] [--timeout SECONDS] DEVICE [DEVICE]\n");
+    std::fprintf(
+        stderr,
+        "usage: conformance [--list] [--only PATTERN] [--skip PATTERN] [--isolate] [--timeout SECONDS] DEVICE "
+        "[DEVICE]\n");
     return 2;
   }
   std::vector<Case> chosen;
   for (const Case& one : cases()) {
-    if (fnmatch(options.only.c_str(), one.name, 0) == 0) chosen.push_back(one);
+    if (fnmatch(options.only.c_str(), one.name, 0) != 0) continue;
+    if (fnmatch(options.skip.c_str(), one.name, 0) != 0) chosen.push_back(one);
   }
   if (!options.list) return run_all(chosen, options);
   for (const Case& one : chosen) std::printf("%s (%s)\n", one.name, one.clause);

@@ -13,10 +13,10 @@ from rig import Failure, wait_until
 MAY_SKIP = {'messages_of_max_msg_sz': 'needs 8 GiB of free memory'}
 
 
-def suite(rig, devices, program, only='*', timeout=120):
+def suite(rig, devices, program, only='*', timeout=120, more=()):
     """A program of tests/conformance passes completely, without unexpected skips."""
     ends = list(dict.fromkeys(devices))
-    args = [rig.build / 'tests/conformance' / program, '--only', only, *ends]
+    args = [rig.build / 'tests/conformance' / program, '--only', only, *more, *ends]
     prefix = [word for other in ends[1:] for word in ('-d', other)]
     output = rig.run(devices[0], prefix + args, timeout, expect=None)
     lines = output.split('\n')
@@ -27,8 +27,15 @@ def suite(rig, devices, program, only='*', timeout=120):
         raise Failure('\n'.join(failed) or output)
 
 
+LONGEST = 'messages_of_max_msg_sz'  # three times 2 GiB
+
+
 def conformance(rig, devices):
-    suite(rig, devices, 'conformance')
+    suite(rig, devices, 'conformance', more=['--skip', LONGEST])
+
+
+def longest_messages(rig, devices):
+    suite(rig, devices, 'conformance', LONGEST, 900, ['--timeout', '240'])
 
 
 def several_processes(only):
@@ -178,7 +185,7 @@ def verbs_last_cases():
 
 
 def verbs_cases(long):
-    cases = {'conformance': conformance, 'stress': stress}
+    cases = {'conformance': conformance, 'conformance: max_msg_sz': longest_messages, 'stress': stress}
     cases.update({name: several_processes(only) for name, only in PROCESSES.items()})
     cases.update({command: pingpong(command.split()) for command in PINGPONGS + MEMORY})
     commands = UNRELIABLE + SHARED + BOTH_WAYS + ON_DEMAND + PAIRWISE + (cross_product() if long else [])
