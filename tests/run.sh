@@ -4,36 +4,41 @@ set -uo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=tests/setup.sh
 . "$top/tests/setup.sh"
+# shellcheck source=tests/rotation.sh
+. "$top/tests/rotation.sh"
 
 usage() {
   cat <<'HELP'
 tests/run.sh [OPTIONS]      (as root, on Debian 12)
 
-  --long             soak tests, more seeds, all combinations of program options, Debian packages in bare systems, containers
-  --clang            also compile everything with clang 14 (--asan and --fuzz-seconds do so, too)
+Without options: what each change must pass, with fixed seeds: an optimised gcc build in build/, unit tests,
+simulation, golden packets, models, tidy, end-to-end tests, and the tests against Linux. With CI=true in the
+environment also the tests with sanitizers.
+
+  --rotate           instead: what that leaves out, in steps: clang-tidy of everything, new seeds, long attacks, fuzzing,
+                     mishaps, all combinations of program options, Debian packages in bare systems, containers
+  --minutes N        with --rotate: begin no step after N minutes (default: each step runs once)
+  --seed N           with --rotate: of all choices, and the step to begin with (default: the day)
+  --clang            also compile everything with clang 14 (--asan does so, too)
   --asan             also run the tests with the sanitizers for addresses and undefined behaviour
   --tsan             also run the tests of threads and shared memory with the thread sanitizer
-  --fuzz-seconds N   also fuzz with libFuzzer, N seconds per target
-  --only PATTERN     only tests and end-to-end cases whose name matches (shell pattern)
+  --only PATTERN     only tests, end-to-end cases and steps whose name matches (shell pattern)
   --jobs N           compile and test N at a time (default: the number of cores)
   --help             this text
-
-Without options: an optimised gcc build in build/, unit tests, simulation, golden packets, models, tidy, end-to-end
-tests, and the tests against Linux.
-With CI=true in the environment: all of the above except --long, with 30 seconds per fuzz target.
 HELP
 }
 
-long= clang= asan= tsan= fuzz_seconds=0 only='*' jobs=$(nproc)
-if [ "${CI:-}" = true ]; then asan=1 tsan=1 fuzz_seconds=30; fi
+rotate='' minutes='' seed='' clang='' asan='' tsan='' only='*' jobs=$(nproc)
+if [ "${CI:-}" = true ]; then asan=1 tsan=1; fi
 need_value() { [ $# -ge 2 ] || die "$1 needs a value; see tests/run.sh --help"; }
 while [ $# -gt 0 ]; do
   case $1 in
-    --long) long=1 ;;
+    --rotate) rotate=1 ;;
+    --minutes) need_value "$@"; minutes=$2; shift ;;
+    --seed) need_value "$@"; seed=$2; shift ;;
     --clang) clang=1 ;;
     --asan) asan=1 ;;
     --tsan) tsan=1 ;;
-    --fuzz-seconds) need_value "$@"; fuzz_seconds=$2; shift ;;
     --only) need_value "$@"; only=$2; shift ;;
     --jobs) need_value "$@"; jobs=$2; shift ;;
     --help) usage; exit 0 ;;
@@ -41,12 +46,16 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[[ $fuzz_seconds =~ ^[0-9]+$ && $jobs =~ ^[1-9][0-9]*$ ]] || die "--fuzz-seconds and --jobs take a number"
+[[ $jobs =~ ^[1-9][0-9]*$ ]] || die "--jobs takes a number from 1, not \"$jobs\""
+[[ $minutes =~ ^([1-9][0-9]*)?$ && $seed =~ ^([1-9][0-9]*)?$ ]] || die "--minutes and --seed take a number from 1"
+[ -n "$rotate" ] || [ -z "$minutes$seed" ] || die "--minutes and --seed belong to --rotate; see tests/run.sh --help"
 
 work=$(mktemp -d)
 results=$work/results
+ahead=  # process group of build_ahead
 : >"$results"
 finish() {
+  [ -n "$ahead" ] && kill -- "-$ahead" 2>/dev/null
   give_back_hugepages
   rm -rf "$work"
 }
@@ -61,11 +70,11 @@ stage() {
   shift
   before=$(awk '{f += $2} END {print f + 0}' "$results")
   say "== $name"
-  ("$@")
-  status=$?
+  ("$@") 2>&1 | tee -a "$work/log"
+  status=${PIPESTATUS[0]}
   if [ $status -ne 0 ] && [ "$(awk '{f += $2} END {print f + 0}' "$results")" = "$before" ]; then
     count 0 1 0
-    say "FAIL $name (exit $status)"
+    say "FAIL $name (exit $status)" | tee -a "$work/log"
   fi
   say "== $name took $((SECONDS - began)) s"
   return $status
@@ -77,148 +86,115 @@ tests_of() {
   shift
   mkdir -p "$work/xml"
   find "$work/xml" -name '*.xml' -delete
-  mapfile -t names < <(python3 "$top/tests/summary.py" --list "$folder" "$only" "${pick:-*}")
-  [ ${#names[@]} -eq 0 ] && return 0
-  GTEST_OUTPUT="xml:$work/xml/" meson test -C "$folder" ${prebuilt---no-rebuild} --num-processes "$jobs" --print-errorlogs \
+  names=$(python3 "$top/tests/summary.py" --list "$folder" "$only" "${pick:-*}") || return
+  mapfile -t names < <(printf '%s' "$names")
+  if [ ${#names[@]} -eq 0 ]; then
+    [ "$only" != '*' ] || say "no tests in $folder"
+    [ "$only" != '*' ]
+    return
+  fi
+  GTEST_OUTPUT="xml:$work/xml/" meson test -C "$folder" --no-rebuild --num-processes "$jobs" --print-errorlogs \
     "$@" "${names[@]}"
   local status=$?
   python3 "$top/tests/summary.py" --count "$folder" "$work/xml" >>"$results" || return
   return $status
 }
 
-# Other seeds of the simulator each time; `sim --first S` runs them again.
-rotate_seeds() {
-  export UROCE_SIM_FIRST=${UROCE_SIM_FIRST:-$(date +%s)}
-  say "first seed of the simulator: $UROCE_SIM_FIRST"
-}
-
 gcc_tests() { tests_of "$top/build" -t 4; }
-
-long_simulation() { "$top/build/tests/sim/sim" --all --seeds 200000 && count 1 0 0; }
-
-long_attacks() { UROCED=$top/build/apps/uroced "$top/build/tests/hostile/attacks" --seconds 3600 && count 1 0 0; }
 
 asan_tests() {
   export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1 \
     UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14
-  pick='!once' tests_of "$top/build-asan" -t 8
+  pick='again' tests_of "$top/build-asan" -t 8
 }
 
 tsan_tests() {
   # Without address space randomization: gcc's sanitizer runtime does not support the layouts of newer kernels.
   export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1
-  pick='threads' prebuilt='' tests_of "$top/build-tsan" -t 8 --wrap='setarch -R'
+  pick='threads' tests_of "$top/build-tsan" -t 8 --wrap='setarch -R'
 }
 
-# fuzz_one NAME: fuzzes for the given time; prints the failing input, to be added to the corpus.
-fuzz_one() {
-  local name=$1 place=$work/fuzz/$1 input
-  mkdir -p "$place/found"
-  if (cd "$place" && "$top/build-asan/tests/fuzz/$name-fuzzer" -max_total_time="$fuzz_seconds" -verbosity=0 -timeout=20 \
-    found "$top/tests/fuzz/corpus/$name" >log 2>&1); then
-    count 1 0 0
-    say "ok   fuzz $name, $fuzz_seconds s"
-    return
-  fi
-  count 0 1 0
-  say "FAIL fuzz $name"
-  tail -n 40 "$place/log"
-  for input in "$place"/crash-* "$place"/timeout-* "$place"/oom-*; do
-    [ -f "$input" ] && say "input: $(base64 -w0 "$input")"
-  done
+# build_for PICK FOLDER COMPILER [MESON OPTIONS...]: compiles only what the picked tests need.
+build_for() {
+  local pick=$1 folder=$2 programs
+  shift
+  targets=build.ninja build_into "$@" || return
+  programs=$(python3 "$top/tests/summary.py" --programs "$folder" "$only" "$pick") || return
+  [ -z "$programs" ] || targets=$programs build_into "$folder" "$2"
 }
 
-# One per job at the same time.
-fuzz() {
-  local target
-  export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14
-  for target in "$top"/build-asan/tests/fuzz/*-fuzzer; do
-    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
-    fuzz_one "$(basename "$target" -fuzzer)" &
-  done
-  wait
+# shellcheck disable=SC2086  # several options
+build_asan() {
+  build_for again "$top/build-asan" clang++-14 -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 $unity
 }
 
-end_to_end() {
-  local status
-  python3 "$top/tests/e2e/run.py" --build "$top/build" --only "$only" ${long:+--long} | tee "$work/e2e.log"
+# shellcheck disable=SC2086  # several options
+build_tsan() { build_for threads "$top/build-tsan" g++ -Db_sanitize=thread -Doptimization=1 $unity; }
+
+# Begins the builds with sanitizers, on time that the tests leave: they wait more than they compute.
+build_ahead() {
+  export top jobs unity only asan tsan
+  export -f say build_into build_progress build_for build_asan build_tsan
+  setsid bash -c '
+    # Last among sessions, and among processes: the scheduler looks at one or the other, sched(7).
+    { echo 19 >/proc/self/autogroup; chrt --idle --pid 0 $$ || renice -n 19 $$; } >/dev/null 2>&1
+    [ -z "$asan" ] || build_asan
+    [ -z "$tsan" ] || build_tsan' >"$work/ahead.log" 2>&1 &
+  ahead=$!
+}
+
+# run_cases SCRIPT [OPTIONS...]: end-to-end cases; their last line has the numbers.
+run_cases() {
+  local script=$1 status
+  shift
+  python3 "$top/tests/$script" --build "$top/build" --only "$only" "$@" | tee "$work/cases.log"
   status=${PIPESTATUS[0]}
-  tail -n 1 "$work/e2e.log" | awk '/passed,/ {print $1, $3, $5}' >>"$results"
+  tail -n 1 "$work/cases.log" | awk '/passed,/ {print $1, $3, $5}' >>"$results"
   return "$status"
 }
 
-# Interoperation with Linux Soft-RoCE in an emulated machine.
-interop() {
-  local status
-  python3 "$top/tests/interop/run.py" --build "$top/build" --only "$only" ${long:+--long} | tee "$work/interop.log"
-  status=${PIPESTATUS[0]}
-  tail -n 1 "$work/interop.log" | awk '/passed,/ {print $1, $3, $5}' >>"$results"
-  return "$status"
-}
-
-# The packages of one release of Debian; without a mirror one test is skipped.
-packages_of() {
-  local status=0
-  "$top/tests/package.sh" --suite "$1" --jobs "$jobs" --output "$work/debs-$1" || status=$?
-  if [ $status = 77 ]; then count 0 0 1; elif [ $status = 0 ]; then count 1 0 0; else return $status; fi
-}
-
-# The image of containers/, from the packages that another stage has built. Without them, podman or a mirror one test is
-# skipped.
-containers_of() {
-  local status=77
-  if compgen -G "$1/uroce_*.deb" >/dev/null; then
-    status=0
-    (install_packages <(echo podman crun python3-yaml)) || say "going on without"
-    "$top/tests/containers.sh" --debs "$1" || status=$?
-  else
-    say "no packages: no image"
+# What each change must pass.
+landing() {
+  stage 'build (gcc)' build_gcc && {
+    [ "${CI:-}" = true ] && build_ahead
+    stage 'tests (gcc)' gcc_tests
+  }
+  [ "$only" = '*' ] && stage 'tidy' python3 "$top/tests/tidy/tidy.py" --results "$results"
+  if [ "$(id -u)" != 0 ]; then
+    say "needs root: network namespaces and the memory of other processes; did the tests above instead"
+    count 0 0 1
+  elif [ -x "$top/build/apps/uroced" ]; then
+    stage 'end to end' run_cases e2e/run.py --part landing
+    stage 'Linux peer' run_cases interop/run.py --part landing
   fi
-  if [ $status = 77 ]; then count 0 0 1; elif [ $status = 0 ]; then count 1 0 0; else return $status; fi
+  # clang also builds with sanitizers, from the same sources with the same warnings.
+  [ -n "$clang" ] && [ -z "$asan" ] && stage 'build (clang)' build_into "$top/build-clang" clang++-14 -Doptimization=0
+  if [ -n "$ahead" ]; then
+    say "== waiting for the builds with sanitizers"
+    wait "$ahead"
+    ahead=
+  fi
+  [ -n "$asan" ] && stage 'build (sanitizers)' build_asan && stage 'tests (address, undefined)' asan_tests
+  [ -n "$tsan" ] && stage 'build (thread sanitizer)' build_tsan && stage 'tests (threads)' tsan_tests
+}
+
+# Several sources at a time: less than half of the time of compilers goes by, in builds between which nobody edits files.
+# A source that lacks an include is found where each is compiled alone: without CI=true, and by the packages (--rotate).
+# Targets with equal names in unnamed namespaces say unity=off.
+unity='-Dunity=on -Dunity_size=8'
+
+# shellcheck disable=SC2086  # several options
+build_gcc() {
+  local unless_edited=
+  [ "${CI:-}" = true ] && unless_edited=$unity
+  build_into "$top/build" g++ $unless_edited
 }
 
 began=$SECONDS
-[ "${CI:-}" = true ] && rotate_seeds
 stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
 reserve_hugepages 512
-stage 'build (gcc)' build_into "$top/build" g++ && {
-  stage 'tests (gcc)' gcc_tests
-  [ -n "$long" ] && stage 'long simulation' long_simulation
-  [ -n "$long" ] && [ "$(id -u)" = 0 ] && stage 'long attacks' long_attacks
-}
-[ "$only" = '*' ] && stage 'tidy' python3 "$top/tests/tidy/tidy.py" --results "$results"
-if [ "$(id -u)" = 0 ]; then
-  if [ -x "$top/build/apps/uroced" ]; then
-    stage 'end to end' end_to_end
-    stage 'Linux peer' interop
-  fi
-else
-  say "needs root: network namespaces and the memory of other processes; did the tests above instead"
-  count 0 0 1
-fi
-if [ "$only" = '*' ] && [ "$(id -u)" = 0 ]; then
-  if [ -n "$long" ]; then
-    stage 'packages (Debian 12)' packages_of bookworm
-    stage 'packages (Debian 13)' packages_of trixie
-    stage 'containers' containers_of "$work/debs-bookworm"
-  else
-    say "builds and installs Debian packages, and runs containers, with --long only; compared the lists of debian/ with \`meson install\` instead"
-  fi
-fi
-# clang also builds with sanitizers, from the same sources with the same warnings.
-if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then clang=; fi
-[ -n "$clang" ] && stage 'build (clang)' build_into "$top/build-clang" clang++-14 -Doptimization=0
-if [ -n "$asan" ] || [ "$fuzz_seconds" -gt 0 ]; then
-  stage 'build (sanitizers)' build_into "$top/build-asan" clang++-14 -Db_sanitize=address,undefined -Db_lundef=false \
-    -Doptimization=1 -Dfuzzers=true && {
-    [ -n "$asan" ] && stage 'tests (address, undefined)' asan_tests
-    [ "$fuzz_seconds" -gt 0 ] && stage 'fuzz' fuzz
-  }
-fi
-if [ -n "$tsan" ]; then
-  # meson compiles only what the selected tests need.
-  targets=build.ninja stage 'setup (thread sanitizer)' build_into "$top/build-tsan" g++ -Db_sanitize=thread \
-    -Doptimization=1 && stage 'build and tests (threads)' tsan_tests
-fi
+if [ -n "$rotate" ]; then rotation; else landing; fi
 say "all stages took $((SECONDS - began)) s"
+# Once more, where one looks first.
+[ -f "$work/log" ] && python3 "$top/tests/summary.py" --failures "$work/log"
 awk '{p += $1; f += $2; s += $3} END {printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0}' "$results"

@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2154
 # Sourced by quickstart.sh and the scripts of tests: packages, build folders, hugepages. Needs $top, the project's folder.
 
 say() { printf '%s\n' "$*"; }
@@ -43,6 +44,9 @@ build_into() {
   local folder=$1 compiler=$2 launcher=
   shift 2
   command -v ccache >/dev/null && launcher='ccache '
+  # Objects do not depend on where the checkout is: a second one takes those of the first. The sloppiness is what
+  # precompiled headers need, ccache(1).
+  export CCACHE_NOHASHDIR=true CCACHE_BASEDIR=$top CCACHE_SLOPPINESS=pch_defines,time_macros
   if [ ! -f "$folder/build.ninja" ]; then
     CXX="$launcher$compiler" meson setup "$@" "$folder" "$top" >"$folder.log" 2>&1 ||
       { tail -n 30 "$folder.log" >&2; return 1; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run.py [--build DIR] [--long] [--only PATTERN] [--list]: tests of whole daemons with unmodified programs.
+"""run.py [--build DIR] [--part PART] [--long] [--only PATTERN] [--list]: tests of whole daemons with unmodified programs.
 
 As root. Ends with `N passed, N failed, N skipped`; the exit status says whether all passed.
 """
@@ -38,19 +38,24 @@ from cases_sysfs import sysfs_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
 from chaos import chaos_cases  # noqa: E402
+import parts  # noqa: E402
+from parts import Share  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
 
 FAULTS = 'drop=0.01,reorder=0.01,seed=7'
 
 
 class Group:
-    """Cases that share daemons. `start(rig)` starts the daemons and returns the two devices."""
+    """Cases that share daemons. `start(rig)` starts the daemons and returns the two devices; `share`: those of a landing."""
 
-    def __init__(self, name, start, cases, own_rig=False):
-        self.name, self.start, self.cases, self.own_rig = name, start, cases, own_rig
+    def __init__(self, name, start, cases, own_rig=False, share=Share()):
+        self.name, self.start, self.cases, self.own_rig, self.share = name, start, cases, own_rig, share
 
 
 def groups(long, build):
+    # The programs' options: each row on two daemons or on one, and elsewhere in the rotation.
+    rows = [name for name in dict(program_cases(long), **verbs_cases(long)) if name.startswith(('ib_', 'ibv_')) and ' -' in name]
+    rest = ['conformance: max_msg_sz']
     faulty = dict(faulty_cases(long), **faulty_verify_cases(long))
     shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases(long),
                   **raw_cases(long), **fabric_cases(long))
@@ -67,13 +72,13 @@ def groups(long, build):
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **carrier_cases(),
                                     **two_run_directories_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
-                                                   **forwarding_cases())),
+                                                   **forwarding_cases()), share=Share(rows, 2, 0, rest)),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),
-                                                    **tool_cases(), **sysfs_cases(), **same_device_cases())),
+                                                    **tool_cases(), **sysfs_cases(), **same_device_cases()), share=Share(rows, 2, 1, rest)),
         Group('examples', lambda rig: rig.pair(), example_cases()),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
-        Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty),
-        Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty),
+        Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 0)),
+        Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 1)),
         Group('two with two workers', lambda rig: rig.pair(['--workers', '2']), worker_cases()),
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),
         Group('one busy', lambda rig: rig.single(['--poll-mode', 'busy']), busy_cases()),
@@ -166,6 +171,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--build', default=ROOT / 'build', help='build folder (default: build)')
     parser.add_argument('--long', action='store_true', help='the whole cross product of options, and soaks')
+    parts.add_option(parser)
     parser.add_argument('--only', default='*', metavar='PATTERN', help='cases whose name matches, e.g. "two: ib_*"')
     parser.add_argument('--list', action='store_true', help='print the names of the cases')
     options = parser.parse_args()
@@ -176,9 +182,10 @@ def main():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     runner = Runner(options)
     for group in groups(options.long, pathlib.Path(options.build).resolve()):
-        names = [n for n in group.cases if fnmatch.fnmatch(f'{group.name}: {n}', options.only)]
+        names = [n for n in group.cases if group.share.runs(n, options.part) and
+                 fnmatch.fnmatch(f'{group.name}: {n}', options.only)]
         if options.list:
-            print('\n'.join(f'{group.name}: {n}' for n in names))
+            print(''.join(f'{group.name}: {n}\n' for n in names), end='')
         elif names:
             runner.run_group(group, names)
     if options.list:

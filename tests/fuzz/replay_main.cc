@@ -1,11 +1,13 @@
-// Runs a fuzz target over every file of its corpus and over deterministic mutations of each, so that an ordinary
-// test run covers the code without libFuzzer.
+// fuzz-replay-NAME [--mutations N] CORPUS...: runs a fuzz target over every file of its corpus and over N (20)
+// deterministic mutations of each, so that an ordinary test run covers the code without libFuzzer.
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <string_view>
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -34,7 +36,9 @@ void mutate(Bytes& input, std::mt19937& random) {
 
 int main(int argc, char** argv) {
   std::size_t files = 0;
-  for (int i = 1; i < argc; ++i) {
+  int mutations = 20, first = 1;
+  if (argc > 2 && std::string_view(argv[1]) == "--mutations") mutations = std::atoi(argv[2]), first = 3;
+  for (int i = first; i < argc; ++i) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(argv[i])) {
       if (!entry.is_regular_file()) continue;
       std::ifstream in(entry.path(), std::ios::binary);
@@ -42,7 +46,7 @@ int main(int argc, char** argv) {
       run(seed);
       ++files;
       std::mt19937 random(static_cast<std::uint32_t>(seed.size()));
-      for (int round = 0; round < 200; ++round) {
+      for (int round = 0; round < mutations; ++round) {
         Bytes input(seed);
         for (int n = 0; n < 1 + round % 8 && !input.empty(); ++n) mutate(input, random);
         run(input);

@@ -1,5 +1,5 @@
 // sim [--seeds N] [--first S] [--jobs J]     runs seeds S, S+1, ...; stops at the first that fails
-//                                            (default of S: $UROCE_SIM_FIRST, else 1)
+//                                            (default of S: $UROCE_SEED, else 1)
 // sim --seed S [--trace]                     one seed, with every packet, post and completion
 // sim --unreliable ...                       UC and UD instead of the reliable services
 // sim --shared ...                           RC QPs that share receive queues
@@ -87,7 +87,7 @@ const World* named(const std::string& name, const char* argument) {
 
 Options parse(int argc, char** argv) {
   Options options;
-  const char* const rotated = std::getenv("UROCE_SIM_FIRST");
+  const char* const rotated = std::getenv("UROCE_SEED");
   if (rotated != nullptr) options.first = std::strtoull(rotated, nullptr, 0);
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];

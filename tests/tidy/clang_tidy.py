@@ -3,12 +3,14 @@
 
 PATTERN (shell pattern, e.g. 'lib/proto/*') limits the sources. Each folder is one translation unit: most of the time goes
 into the standard library's headers, which are then read once a folder. Where sources of a folder can't be compiled
-together, since both have a helper of the same name, it is halved until they can. Prints each finding once.
+together, since both have a helper of the same name, it is halved until they can. Prints each finding once. Units
+without findings are remembered by their text in $XDG_CACHE_HOME/uroce-clang-tidy (default: ~/.cache).
 """
 import argparse
 import collections
 import concurrent.futures
 import fnmatch
+import hashlib
 import os
 import pathlib
 import re
@@ -39,11 +41,24 @@ def compiles(unit):
     return subprocess.run(['clang++-14', *FLAGS, '-fsyntax-only', unit], capture_output=True, check=False).returncode == 0
 
 
+def stamp(unit):
+    """The file that says that there are no findings in what the unit consists of: text, checks and version."""
+    text = subprocess.run(['clang++-14', *FLAGS, '-E', '-P', '-C', unit], capture_output=True, check=True).stdout
+    version = subprocess.run(['clang-tidy-14', '--version'], capture_output=True, check=True).stdout
+    checks = b''.join(path.read_bytes() for path in (ROOT / '.clang-tidy', *sorted((ROOT / 'lib').rglob('.clang-tidy'))))
+    cache = pathlib.Path(os.environ.get('XDG_CACHE_HOME') or pathlib.Path.home() / '.cache', 'uroce-clang-tidy')
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache / hashlib.sha256(b'\0'.join((text, version, checks))).hexdigest()
+
+
 def findings(files, folder):
     """What clang-tidy finds in `files`, as lines."""
     handle, name = tempfile.mkstemp(suffix='.cc', dir=folder)
     with os.fdopen(handle, 'w') as unit:
         unit.write(''.join(f'#include "{path}"\n' for path in files))
+    clean = stamp(name)
+    if clean.exists():
+        return set()
     if len(files) > 1 and not compiles(name):
         half = len(files) // 2
         return findings(files[:half], folder) | findings(files[half:], folder)
@@ -51,6 +66,8 @@ def findings(files, folder):
     found = set(FINDING.findall(done.stdout))
     if done.returncode != 0 and not found:
         found.add(f'clang-tidy: exit {done.returncode}: {done.stderr.strip()}')
+    if not found:
+        clean.touch()
     return found
 
 

@@ -1,0 +1,107 @@
+# shellcheck shell=bash disable=SC2154  # variables of run.sh
+# Sourced by tests/run.sh: what a landing leaves out, as steps. Each is a function that counts its results.
+
+step_clang_tidy() { python3 "$top/tests/tidy/clang_tidy.py" --jobs "$jobs" && count 1 0 0; }
+
+step_simulation() { "$top/build/tests/sim/sim" --all --seeds 200000 && count 1 0 0; }
+
+step_attacks() {
+  [ "$(id -u)" = 0 ] || { count 0 0 1; return 0; }
+  UROCED=$top/build/apps/uroced "$top/build/tests/hostile/attacks" --seconds 300 --seed "$UROCE_SEED" && count 1 0 0
+}
+
+# Ten times as many mutations of each file of the corpora as a landing tries.
+step_replay() {
+  local replay name
+  for replay in "$top"/build/tests/fuzz/fuzz-replay-*; do
+    [ -x "$replay" ] || continue
+    name=${replay##*/fuzz-replay-}
+    if "$replay" --mutations 200 "$top/tests/fuzz/corpus/$name"; then count 1 0 0; else count 0 1 0; say "FAIL replay $name"; fi
+  done
+}
+
+# fuzz_one NAME: fuzzes for 60 s; prints the failing input, to be added to the corpus. What it finds new stays in the
+# build folder, for the next time.
+fuzz_one() {
+  local name=$1 place=$top/build-fuzz/found/$1 input
+  mkdir -p "$place/corpus"
+  if (cd "$place" && "$top/build-fuzz/tests/fuzz/$name-fuzzer" -max_total_time=60 -verbosity=0 -timeout=20 \
+    -seed="$UROCE_SEED" corpus "$top/tests/fuzz/corpus/$name" >log 2>&1); then
+    count 1 0 0
+    say "ok   fuzz $name, 60 s"
+    return
+  fi
+  count 0 1 0
+  say "FAIL fuzz $name"
+  tail -n 40 "$place/log"
+  for input in "$place"/crash-* "$place"/timeout-* "$place"/oom-*; do
+    [ -f "$input" ] && say "input: $(base64 -w0 "$input")"
+  done
+}
+
+# One per job at the same time.
+# shellcheck disable=SC2086  # several options
+step_fuzz() {
+  local target
+  export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14
+  targets=fuzzers build_into "$top/build-fuzz" clang++-14 -Db_sanitize=address,undefined -Db_lundef=false \
+    -Doptimization=1 -Dfuzzers=true $unity || return
+  for target in "$top"/build-fuzz/tests/fuzz/*-fuzzer; do
+    while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+    fuzz_one "$(basename "$target" -fuzzer)" &
+  done
+  wait
+}
+
+step_rest_of_end_to_end() { run_cases e2e/run.py --part rest; }
+step_rest_of_Linux_peer() { run_cases interop/run.py --part rest; }
+step_all_of_end_to_end() { run_cases e2e/run.py --long; }
+step_all_of_Linux_peer() { run_cases interop/run.py --long; }
+
+# packages_of SUITE: the packages of one release of Debian; without a mirror one test is skipped.
+packages_of() {
+  local status=0
+  "$top/tests/package.sh" --suite "$1" --jobs "$jobs" --output "$work/debs-$1" || status=$?
+  if [ $status = 77 ]; then count 0 0 1; elif [ $status = 0 ]; then count 1 0 0; else return $status; fi
+}
+
+# The image of containers/, from the packages. Without them, podman or a mirror one test is skipped.
+containers_of() {
+  local status=77
+  if compgen -G "$1/uroce_*.deb" >/dev/null; then
+    status=0
+    (install_packages <(echo podman crun python3-yaml)) || say "going on without"
+    "$top/tests/containers.sh" --debs "$1" || status=$?
+  else
+    say "no packages: no image"
+  fi
+  if [ $status = 77 ]; then count 0 0 1; elif [ $status = 0 ]; then count 1 0 0; else return $status; fi
+}
+
+step_packages() {
+  packages_of bookworm || return
+  packages_of trixie || return
+  containers_of "$work/debs-bookworm"
+}
+
+kSteps=(clang_tidy simulation replay fuzz attacks rest_of_end_to_end rest_of_Linux_peer packages all_of_Linux_peer
+  all_of_end_to_end)
+
+# Runs the steps in turn, from the one that the seed names.
+rotation() {
+  local index step turn
+  export UROCE_SEED=${seed:-$(date +%Y%m%d)}
+  say "seed of all choices: --seed $UROCE_SEED"
+  stage 'build (gcc)' build_gcc || return
+  for ((turn = 0; turn < ${#kSteps[@]}; ++turn)); do
+    index=$(((UROCE_SEED + turn) % ${#kSteps[@]}))
+    step=${kSteps[index]}
+    # shellcheck disable=SC2053  # a pattern
+    [[ $only = '*' || $step = $only ]] || continue
+    if [ -n "$minutes" ] && [ $((SECONDS - began)) -ge $((minutes * 60)) ]; then
+      say "no time left for: $step"
+      continue
+    fi
+    only='*' stage "${step//_/ }" "step_$step"
+  done
+}
