@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "page_sharing/mapping_info.h"
-#include "page_sharing/page_arena.h"
 #include "page_sharing/write_guard.h"
 
 namespace uroce::page_sharing {
@@ -17,8 +16,6 @@ class PageMover {
  public:
   /// Bytes that are protected at a time at most, which bounds how long other threads wait.
   static constexpr std::size_t kStepBytes = std::size_t{64} << 20;
-
-  explicit PageMover(Arena& arena) : arena_(&arena) {}
 
   Userfault& userfault() { return userfault_; }
 
@@ -47,7 +44,6 @@ class PageMover {
   int to_private_in_place(std::uintptr_t start, std::size_t bytes, int protection, int file, std::uint64_t offset);
   int copy_present(std::uintptr_t start, std::size_t bytes, std::byte* to);
 
-  Arena* arena_;
   Userfault userfault_;
 };
 

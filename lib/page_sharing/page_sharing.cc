@@ -46,8 +46,7 @@ PageSharing::Impl::Impl()
       leftover(arena),
       indirect(arena),
       registrations(ArenaAllocator<Registrations::value_type>(&arena)),
-      files(arena),
-      mover(arena) {}
+      files(arena) {}
 
 bool PageSharing::Impl::is_ours(const Mapping& mapping) const {
   return file_inode != 0 && mapping.inode == file_inode && mapping.dev_major == file_major &&
