@@ -45,7 +45,7 @@ step_fuzz() {
   local target
   export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-14
   targets=fuzzers build_into "$top/build-fuzz" clang++-14 -Db_sanitize=address,undefined -Db_lundef=false \
-    -Doptimization=1 -Dfuzzers=true $unity || return
+    -Db_pch=false -Doptimization=1 -Dfuzzers=true $unity || return
   for target in "$top"/build-fuzz/tests/fuzz/*-fuzzer; do
     while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
     fuzz_one "$(basename "$target" -fuzzer)" &

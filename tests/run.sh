@@ -123,9 +123,11 @@ build_for() {
   [ -z "$programs" ] || targets=$programs build_into "$folder" "$2"
 }
 
+# Without precompiled headers: clang's name the folder that they were made in, and ccache has those of other checkouts.
 # shellcheck disable=SC2086  # several options
 build_asan() {
-  build_for again "$top/build-asan" clang++-14 -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 $unity
+  build_for again "$top/build-asan" clang++-14 -Db_sanitize=address,undefined -Db_lundef=false -Db_pch=false \
+    -Doptimization=1 $unity
 }
 
 # shellcheck disable=SC2086  # several options
@@ -168,7 +170,7 @@ landing() {
     stage 'Linux peer' run_cases interop/run.py --part landing
   fi
   # clang also builds with sanitizers, from the same sources with the same warnings.
-  [ -n "$clang" ] && [ -z "$asan" ] && stage 'build (clang)' build_into "$top/build-clang" clang++-14 -Doptimization=0
+  [ -n "$clang" ] && [ -z "$asan" ] && stage 'build (clang)' build_into "$top/build-clang" clang++-14 -Db_pch=false -Doptimization=0
   if [ -n "$ahead" ]; then
     say "== waiting for the builds with sanitizers"
     wait "$ahead"
