@@ -14,7 +14,7 @@ step_attacks() {
 step_replay() {
   local replay name
   for replay in "$top"/build/tests/fuzz/fuzz-replay-*; do
-    [ -x "$replay" ] || continue
+    [ -f "$replay" ] && [ -x "$replay" ] || continue  # not the folders of objects
     name=${replay##*/fuzz-replay-}
     if "$replay" --mutations 200 "$top/tests/fuzz/corpus/$name"; then count 1 0 0; else count 0 1 0; say "FAIL replay $name"; fi
   done
