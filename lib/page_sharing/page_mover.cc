@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "page_sharing/page_arena.h"
+
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
