@@ -3,6 +3,11 @@
 
 step_clang_tidy() { python3 "$top/tests/tidy/clang_tidy.py" --jobs "$jobs" && count 1 0 0; }
 
+# All sources by themselves, those of the tests too, without precompiled headers.
+step_each_source_alone() {
+  build_into "$top/build-each" g++ -Doptimization=0 -Db_pch=false && count 1 0 0
+}
+
 step_simulation() { "$top/build/tests/sim/sim" --all --seeds 200000 && count 1 0 0; }
 
 step_attacks() {
@@ -84,8 +89,8 @@ step_packages() {
   containers_of "$work/debs-bookworm"
 }
 
-kSteps=(clang_tidy simulation replay fuzz attacks rest_of_end_to_end rest_of_Linux_peer packages all_of_Linux_peer
-  all_of_end_to_end)
+kSteps=(clang_tidy each_source_alone simulation replay fuzz attacks rest_of_end_to_end rest_of_Linux_peer packages
+  all_of_Linux_peer all_of_end_to_end)
 
 # Runs the steps in turn, from the one that the seed names.
 rotation() {

@@ -133,15 +133,19 @@ build_asan() {
 # shellcheck disable=SC2086  # several options
 build_tsan() { build_for threads "$top/build-tsan" g++ -Db_sanitize=thread -Doptimization=1 $unity; }
 
-# Begins the builds with sanitizers, on time that the tests leave: they wait more than they compute.
+# What quickstart.sh builds, each source by itself: one that lacks an include is found.
+build_alone() { targets=quickstart build_into "$top/build-alone" g++ -Doptimization=0; }
+
+# Begins the builds with sanitizers, and that one, on time that the tests leave: they wait more than they compute.
 build_ahead() {
   export top jobs unity only asan tsan
-  export -f say build_into build_progress build_for build_asan build_tsan
+  export -f say build_into build_progress build_for build_asan build_tsan build_alone
   setsid bash -c '
     # Last among sessions, and among processes: the scheduler looks at one or the other, sched(7).
     { echo 19 >/proc/self/autogroup; chrt --idle --pid 0 $$ || renice -n 19 $$; } >/dev/null 2>&1
     [ -z "$asan" ] || build_asan
-    [ -z "$tsan" ] || build_tsan' >"$work/ahead.log" 2>&1 &
+    [ -z "$tsan" ] || build_tsan
+    build_alone' >"$work/ahead.log" 2>&1 &
   ahead=$!
 }
 
@@ -172,16 +176,17 @@ landing() {
   # clang also builds with sanitizers, from the same sources with the same warnings.
   [ -n "$clang" ] && [ -z "$asan" ] && stage 'build (clang)' build_into "$top/build-clang" clang++-14 -Db_pch=false -Doptimization=0
   if [ -n "$ahead" ]; then
-    say "== waiting for the builds with sanitizers"
+    say "== waiting for the builds ahead"
     wait "$ahead"
     ahead=
+    stage 'build (each source alone)' build_alone && count 1 0 0
   fi
   [ -n "$asan" ] && stage 'build (sanitizers)' build_asan && stage 'tests (address, undefined)' asan_tests
   [ -n "$tsan" ] && stage 'build (thread sanitizer)' build_tsan && stage 'tests (threads)' tsan_tests
 }
 
 # Several sources at a time: less than half of the time of compilers goes by, in builds between which nobody edits files.
-# A source that lacks an include is found where each is compiled alone: without CI=true, and by the packages (--rotate).
+# A source that lacks an include is found by build_alone, and one of the tests by --rotate.
 # Targets with equal names in unnamed namespaces say unity=off.
 unity='-Dunity=on -Dunity_size=8'
 
