@@ -94,9 +94,12 @@ kSteps=(clang_tidy each_source_alone simulation replay fuzz attacks rest_of_end_
 
 # Runs the steps in turn, from the one that the seed names.
 rotation() {
-  local index step turn
+  local index step turn=
   export UROCE_SEED=${seed:-$(date +%Y%m%d)}
   say "seed of all choices: --seed $UROCE_SEED"
+  # shellcheck disable=SC2254  # a pattern
+  for step in "${kSteps[@]}"; do case $step in $only) turn=some ;; esac; done
+  [ -n "$turn" ] || die "--only $only: no step has such a name; there are: ${kSteps[*]}"
   stage 'build (gcc)' build_gcc || return
   for ((turn = 0; turn < ${#kSteps[@]}; ++turn)); do
     index=$(((UROCE_SEED + turn) % ${#kSteps[@]}))

@@ -96,7 +96,7 @@ tests_of() {
   GTEST_OUTPUT="xml:$work/xml/" meson test -C "$folder" --no-rebuild --num-processes "$jobs" --print-errorlogs \
     "$@" "${names[@]}"
   local status=$?
-  python3 "$top/tests/summary.py" --count "$folder" "$work/xml" >>"$results" || return
+  python3 "$top/tests/summary.py" --count "$folder" "$work/xml" "$work/names" >>"$results" || return
   return $status
 }
 
@@ -155,12 +155,29 @@ run_cases() {
   shift
   python3 "$top/tests/$script" --build "$top/build" --only "$only" "$@" | tee "$work/cases.log"
   status=${PIPESTATUS[0]}
+  sed -n 's/^ok   \(.*\) (.*)$/\1/p' "$work/cases.log" >>"$work/names"
   tail -n 1 "$work/cases.log" | awk '/passed,/ {print $1, $3, $5}' >>"$results"
   return "$status"
 }
 
+# Whether --only names something, before anything is compiled.
+check_only() {
+  local found
+  [ "$only" != '*' ] || return 0
+  targets=build.ninja build_gcc || return
+  found=$(
+    python3 "$top/tests/summary.py" --list "$top/build" "$only" '*'
+    python3 "$top/tests/e2e/run.py" --list --only "$only"
+    python3 "$top/tests/interop/run.py" --list --only "$only"
+  )
+  [ -n "$found" ] || die "--only $only: no test and no case has such a name; meson test -C build --list," \
+    "tests/e2e/run.py --list and tests/interop/run.py --list print them"
+}
+
 # What each change must pass.
 landing() {
+  rm -rf "$top/build/failed"
+  check_only || return
   stage 'build (gcc)' build_gcc && {
     [ "${CI:-}" = true ] && build_ahead
     stage 'tests (gcc)' gcc_tests
@@ -198,10 +215,15 @@ build_gcc() {
 }
 
 began=$SECONDS
+machine
 stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
 reserve_hugepages 512
 if [ -n "$rotate" ]; then rotation; else landing; fi
 say "all stages took $((SECONDS - began)) s"
+[ -f "$work/names" ] && say "$(sort -u "$work/names" | wc -l) different tests, run $(wc -l <"$work/names") times in all"
+unsteady=$(grep -c '^unsteady: ' "$work/log")
+[ "${unsteady:-0}" -le 2 ] || { count 0 1 0; say "FAIL $unsteady unsteady cases; at most 2 may be in a run"; }
 # Once more, where one looks first.
 [ -f "$work/log" ] && python3 "$top/tests/summary.py" --failures "$work/log"
+[ -d "$top/build/failed" ] && say "logs and stacks of what failed: $top/build/failed"
 awk '{p += $1; f += $2; s += $3} END {printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0}' "$results"

@@ -4,6 +4,20 @@
 say() { printf '%s\n' "$*"; }
 die() { printf '%s: %s\n' "$(basename "$0")" "$*" >&2; exit 1; }
 
+# What a failure may depend on, and what this machine lacks.
+machine() {
+  local disk memory flag flags=
+  disk=$(($(df -Pk "$top" | awk 'END {print $4}') / 1048576)) memory=$(awk '/^MemTotal/ {print int($2 / 1048576)}' /proc/meminfo)
+  for flag in avx2 vpclmulqdq gfni avx512f pmull; do
+    grep -qwm 1 "$flag" /proc/cpuinfo && flags+=" $flag"
+  done
+  say "machine: $(awk -F ': ' '/^(model name|cpu family|model)\t/ && n++ < 3 {printf "%s%s", s, $2; s = "/"}' /proc/cpuinfo)," \
+    "flags${flags:- none of interest}, $(nproc) cores, $memory GiB, Linux $(uname -r), $disk GiB of disk free, $(date -u +%FT%TZ)"
+  [ "$(nproc)" -ge 2 ] || say "one core: nothing is left out, and all takes more than twice as long"
+  [ "$memory" -ge 7 ] || say "$memory GiB of memory: compile with --jobs 1 if the compiler is killed"
+  [ "$disk" -ge 8 ] || die "$disk GiB of disk are free at $top, and builds with sanitizers need 8"
+}
+
 # Installs the packages in the given lists that are missing.
 install_packages() {
   local missing=() name

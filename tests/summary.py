@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """summary.py --list BUILD PATTERN PICK: names of meson's tests that match, one per line.
 summary.py --programs BUILD PATTERN PICK: ninja's names of the programs of these tests, one per line.
-summary.py --count BUILD XML_DIR: `PASSED FAILED SKIPPED` of the last run: each gtest case counts, any other test as one.
+summary.py --count BUILD XML_DIR NAMES: `PASSED FAILED SKIPPED` of the last run: each gtest case counts, any other test as
+  one. The names of those that ran are appended to the file NAMES.
 summary.py --failures LOG: the blocks of a log that begin with `FAIL NAME`.
 
 PICK is `*` (all), `again` (not those that say the same in every build) or `threads` (tests of what threads and processes
@@ -23,6 +24,8 @@ LONGEST = 40  # lines of a failure
 def selected(build, pattern, pick):
     tests = json.loads(subprocess.run(['meson', 'introspect', '--tests', build], check=True, capture_output=True,
                                       text=True).stdout)
+    if pick == 'threads' and (unknown := THREADS - {test['name'] for test in tests}):
+        sys.exit(f'summary.py: THREADS has {", ".join(sorted(unknown))}, and {build} has no such test')
     for test in tests:
         suites = {suite.split(':')[-1] for suite in test['suite']}
         if not fnmatch.fnmatch(test['name'], pattern):
@@ -51,7 +54,7 @@ def report(name, text):
     print(f'FAIL {name}', *text.strip().splitlines()[-LONGEST:], sep='\n', file=sys.stderr)
 
 
-def gtest_cases(path):
+def gtest_cases(path, ran):
     root = ElementTree.parse(path).getroot()
     for case in root.iter('testcase'):
         problems = [failure.get('message', '') for failure in case.iter('failure')]
@@ -62,13 +65,15 @@ def gtest_cases(path):
     for name in names:
         print(f'skipped: {name}', file=sys.stderr)
     skipped = len(names)
+    ran += [f'{path.stem}: {case.get("classname")}.{case.get("name")}' for case in root.iter('testcase')]
     total, failed = int(root.get('tests', 0)), int(root.get('failures', 0)) + int(root.get('errors', 0))
     return total - failed - skipped, failed, skipped
 
 
-def count(build, xml_dir):
+def count(build, xml_dir, names):
     passed = failed = skipped = 0
-    xml = {path.stem: gtest_cases(path) for path in pathlib.Path(xml_dir).glob('*.xml')}
+    ran = []
+    xml = {path.stem: gtest_cases(path, ran) for path in pathlib.Path(xml_dir).glob('*.xml')}
     # Its name includes the wrapper.
     log = max(pathlib.Path(build, 'meson-logs').glob('testlog*.json'), key=lambda path: path.stat().st_mtime)
     for line in log.read_text().splitlines():
@@ -79,10 +84,13 @@ def count(build, xml_dir):
         if unexplained:  # a test without cases, a sanitizer's report, a death after the last case
             report(f'{test["name"]}: {test["result"]}', test.get('stdout', '') + '\n' + test.get('stderr', ''))
         if cases is None:
+            ran.append(test['name'].split(':')[-1].split(' / ')[-1])
             cases = (int(good), int(unexplained), int(skip))
         elif unexplained:
             cases = (cases[0], 1, cases[2])
         passed, failed, skipped = passed + cases[0], failed + cases[1], skipped + cases[2]
+    with open(names, 'a', encoding='utf-8') as file:
+        file.write(''.join(name + '\n' for name in ran))
     print(passed, failed, skipped)
 
 
@@ -102,7 +110,7 @@ if __name__ == '__main__':
         listed(*sys.argv[2:])
     elif len(sys.argv) == 5 and sys.argv[1] == '--programs':
         programs(*sys.argv[2:])
-    elif len(sys.argv) == 4 and sys.argv[1] == '--count':
+    elif len(sys.argv) == 5 and sys.argv[1] == '--count':
         count(*sys.argv[2:])
     elif len(sys.argv) == 3 and sys.argv[1] == '--failures':
         failures(sys.argv[2])

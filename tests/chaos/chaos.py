@@ -37,7 +37,8 @@ class Chaos:
             self.specs = {'uroce0': ('loopback', ['192.0.2.1/24'])}
         self.loads, self.events, self.identity = [], [], {}
         self.kills, self.good, self.excused, self.slowest_end = 0, 0, 0, 0.0
-        self.happened = {}
+        self.happened, self.due = {}, {mishaps.KILLS: [], mishaps.OTHERS: []}
+        self.began, self.journal = time.monotonic(), rig.logs / 'mishaps'
         self.running, self.hard = False, False
         subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=4m,mode=0755', 'tmpfs', str(rig.run_dir)], check=True)
         self.ledger = Ledger(rig)
@@ -85,6 +86,7 @@ class Chaos:
             self.loads.remove(load)
             excuse = load.killed or self.spoiled(load)
             text = f'{load.kind} on {load.devices} ({load.outcome})'
+            self.note(text + ', excused' * bool(excuse))
             if load.outcome == 'hangs' or (load.outcome != 'ok' and not excuse):
                 raise Failure(f'{text}\n{load.describe()}\n{self.rig.describe()}')
             self.good += load.outcome == 'ok'
@@ -131,10 +133,24 @@ class Chaos:
         self.idle(seconds)
         action()
 
+    def note(self, words):
+        """A line of the journal, which stays with the logs of a failure."""
+        with open(self.journal, 'a', encoding='utf-8') as file:
+            file.write(f'{time.monotonic() - self.began:8.3f} s {words}\n')
+
+    def draw(self):
+        """The next mishap: none comes a second time before each other one of its tuple has come."""
+        kind = mishaps.KILLS if self.random.random() < 0.6 else mishaps.OTHERS
+        if not self.due[kind]:
+            self.due[kind] = self.random.sample(kind, len(kind))
+        return self.due[kind].pop()
+
     def mishap(self):
-        action = self.random.choice(mishaps.KILLS if self.random.random() < 0.6 else mishaps.OTHERS)
+        action = self.draw()
         name = action.__name__
+        self.note(f'{name} begins; {", ".join(f"{load.kind} on {load.devices}" for load in self.loads)}')
         devices = action(self)
+        self.note(f'{name} ends: {"nothing to do it to" if devices is None else devices}')
         if devices is None:
             return
         self.happened[name] = self.happened.get(name, 0) + 1
@@ -144,7 +160,7 @@ class Chaos:
     def run(self, kills):
         print(f'     chaos: --seed {self.seed} --kills {kills}', flush=True)
         self.begin()
-        while self.kills < kills:
+        while self.kills < kills or (self.missing() and self.kills < 2 * kills):
             self.running = True
             for _ in range(ROUND):
                 self.idle(self.random.uniform(0.05, 0.6))
@@ -158,6 +174,16 @@ class Chaos:
                 raise Failure(f'{name} did not end cleanly\n{daemon.describe()}')
         self.ledger.check_hugepages()
         self.ledger.check_files()
+        self.check_what_happened()
+
+    def missing(self):
+        """Mishaps that have not happened yet."""
+        return {action.__name__ for action in mishaps.KILLS + mishaps.OTHERS} - set(self.happened)
+
+    def check_what_happened(self):
+        """A run in which little happened, or in which nearly every program is excused, shows nothing."""
+        if self.missing() or 2 * self.good < self.kills:
+            raise Failure(f'{self.good} programs succeeded, {self.kills} kills; never happened: {self.missing() or "-"}')
 
     def report(self):
         mishaps_text = ', '.join(f'{count} {name}' for name, count in sorted(self.happened.items()))

@@ -165,7 +165,8 @@ def start_without_disk(chaos):
             daemon = chaos.rig.daemons[name]
             if daemon.wait(10) != 1 or 'No space left' not in daemon.output():
                 raise
-    if not chaos.rig.daemons[name].alive():
+            chaos.rig.forget(name)
+    if name not in chaos.rig.daemons:
         chaos.start(name)
     chaos.check_identity(name)
     return tuple(chaos.specs)

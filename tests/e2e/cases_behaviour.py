@@ -5,8 +5,7 @@ import signal
 import time
 
 from programs import NO_CLOCK, Pair, check_figures, run_pair, unless
-from rig import Failure, free_hugepages, wait_until
-
+from rig import Failure, Skipped, free_hugepages, wait_until
 
 HUGETLB_PAGES = 200  # daemons take theirs first, both ends of verify a few
 
@@ -20,6 +19,14 @@ def verify(options, timeout=120):
     return run
 
 
+def verify_hugetlb(options):
+    def run(rig, devices):
+        if free_hugepages() < HUGETLB_PAGES:
+            raise Skipped(f'{free_hugepages()} free hugepages, needs {HUGETLB_PAGES}')
+        verify(options)(rig, devices)
+    return run
+
+
 def verify_cases(long):
     cases = {'verify': ['-n', '200', '-s', '1'], 'verify -e': ['-e', '-n', '60', '-s', '2'],
              'verify shared memory': ['-k', 'shared', '-n', '60', '-s', '3'],
@@ -28,15 +35,15 @@ def verify_cases(long):
              'verify stack': ['-k', 'stack', '-x', '65536', '-n', '60', '-s', '14'],
              'verify read-only mapping': ['-k', 'read-only', '-n', '60', '-s', '15'],
              'verify over IPv6': ['-g', '1', '-n', '60', '-s', '6']}
-    if free_hugepages() >= HUGETLB_PAGES:
-        cases['verify hugetlb'] = ['-k', 'hugetlb', '-x', '65536', '-n', '60', '-s', '16']
-        cases['verify shared hugetlb'] = ['-k', 'shared-hugetlb', '-x', '65536', '-n', '60', '-s', '17']
     for mtu in (256, 512, 2048, 4096):
         cases[f'verify -m {mtu}'] = ['-m', str(mtu), '-n', '60', '-s', str(mtu)]
     if long:
         for seed in range(100, 120):
             cases[f'verify seed {seed}'] = ['-n', '1000', '-s', str(seed), '-m', str(256 << seed % 5)]
-    return {name: verify(options, 600 if long else 120) for name, options in cases.items()}
+    hugetlb = {'verify hugetlb': ['-k', 'hugetlb', '-x', '65536', '-n', '60', '-s', '16'],
+               'verify shared hugetlb': ['-k', 'shared-hugetlb', '-x', '65536', '-n', '60', '-s', '17']}
+    return {**{name: verify(options, 600 if long else 120) for name, options in cases.items()},
+            **{name: verify_hugetlb(options) for name, options in hugetlb.items()}}
 
 
 def faulty_verify_cases(long):
@@ -86,7 +93,8 @@ def nothing_stays(rig, devices):
 def killed_daemon(rig, devices):
     """The daemon is killed: its clients get errors and end, and none hangs."""
     pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-D', '20', '-s', '4096', '-F'])
-    wait_until(lambda: len(rows(rig, devices[1], 'qps')) >= 1, 15)
+    if not wait_until(lambda: rows(rig, devices[1], 'qps'), 15):
+        raise Failure('no QP while a program runs\n' + rig.describe(pair.server, pair.client))
     time.sleep(1.0)
     rig.daemons[devices[1]].signal(signal.SIGKILL)
     status = pair.client.wait(10)
@@ -100,7 +108,8 @@ def killed_daemon(rig, devices):
 def stopped_daemon(rig, devices):
     """SIGTERM under traffic: the daemon ends cleanly, and its clients get errors."""
     pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-D', '20', '-s', '4096', '-F'])
-    wait_until(lambda: len(rows(rig, devices[1], 'qps')) >= 1, 15)
+    if not wait_until(lambda: rows(rig, devices[1], 'qps'), 15):
+        raise Failure('no QP while a program runs\n' + rig.describe(pair.server, pair.client))
     time.sleep(0.5)
     daemon = rig.daemons[devices[1]]
     daemon.signal(signal.SIGTERM)

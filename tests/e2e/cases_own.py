@@ -84,7 +84,8 @@ def ended_from_outside(rig):
     process.signal(signal.SIGTERM)
     check_end(rig, process, 128 + signal.SIGTERM)
     process = start(rig, 'kill', ['--own', 'sleep', '3'])
-    wait_until(lambda: daemons_of(rig), 10)
+    if not wait_until(lambda: daemons_of(rig), 10):
+        raise Failure('no daemon runs\n' + process.describe())
     process.signal(signal.SIGKILL)
     if not wait_until(lambda: not daemons_of(rig), 10):
         raise Failure(f'the daemon outlives uroce-run: {daemons_of(rig)}')

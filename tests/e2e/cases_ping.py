@@ -35,7 +35,8 @@ def ping(words, rounds, latency=True, keys=None, server_at=f'addr={ADDRESS}', cl
 def data_is_shown(rig, devices):
     server = start_server(rig, devices, 'count=2,verbose,size=80')
     output = rig.run(devices[1], [rig.apps / 'uroce-ping', f'client,addr={ADDRESS},count=2,verbose,size=80'])
-    server.wait(5)
+    if server.wait(5) != 0:
+        raise Failure('the server did not end with 0\n' + rig.describe(server))
     for text in ('ping data: uroce-ping-0: ', 'ping data: uroce-ping-1: ', '2 rounds of 80 bytes'):
         if text not in output:
             raise Failure(f'"{text}" is not in\n{output}')

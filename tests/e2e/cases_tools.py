@@ -37,8 +37,7 @@ def started_from_a_file(rig):
     """uroced --config FILE alone; a flag overrides a setting of the file."""
     file, capture = rig.dir / 'uroced.toml', rig.dir / 'from-a-file.pcapng'
     file.write_text(CONFIG.format(run_dir=rig.run_dir, pcap=capture))
-    daemon = Process('uroce5', [rig.apps / 'uroced', '--config', file, '--max-qps', '32'], rig.env, rig.logs)
-    rig.daemons['uroce5'] = daemon
+    daemon = rig.watch('uroce5', [rig.apps / 'uroced', '--config', file, '--max-qps', '32'], rig.env)
     if not wait_until(lambda: 'uroced: uroce5 ready' in daemon.output() or not daemon.alive(), 30) or not daemon.alive():
         raise Failure(f'it did not get ready\n{daemon.describe()}')
     device = rig.ctl('show', 'devices')['uroce5']['devices'][0]

@@ -10,11 +10,20 @@ import subprocess
 import tempfile
 import time
 
+import evidence
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
 class Failure(Exception):
     """A case has failed; the text says what was observed."""
+
+
+class Skipped(Exception):
+    """A case cannot run here; the text says what it needs."""
 
 
 @contextlib.contextmanager
@@ -41,9 +50,10 @@ class Process:
         fd, path = tempfile.mkstemp(prefix=name + '-', suffix='.log', dir=log_dir)
         self.log = pathlib.Path(path)
         self.popen = subprocess.Popen(self.args, stdin=subprocess.DEVNULL, stdout=fd, stderr=subprocess.STDOUT,
-                                      env=env, cwd=cwd)
+                                      env=env, cwd=cwd or log_dir)
         os.close(fd)
         self.pid = self.popen.pid
+        self.asked = None  # the last signal that asks for its end
 
     def output(self):
         return self.log.read_text(errors='replace')
@@ -60,21 +70,42 @@ class Process:
 
     def signal(self, number):
         if self.alive():
+            self.asked = number if number in ENDING else self.asked
             self.popen.send_signal(number)
 
     def end(self, timeout=3.0):
         """Sends SIGTERM, later SIGKILL. Returns the exit status."""
         self.signal(signal.SIGTERM)
         if self.wait(timeout) is None:
-            self.signal(signal.SIGKILL)
-            self.popen.wait()
+            self.kill_late()
         return self.popen.returncode
 
+    def kill_late(self):
+        self.signal(signal.SIGKILL)
+        self.popen.wait()
+
     def describe(self, lines=40):
+        """For a case that has failed: the stacks of a process that still runs are kept as well."""
+        if self.alive():
+            evidence.keep_states(self)
         text = self.output().strip().split('\n')
         shown = '\n'.join('    | ' + line for line in text[-lines:])
         state = 'runs' if self.alive() else f'exit {self.popen.returncode}'
         return f'  {self.name} ({state}): {" ".join(self.args)}\n{shown}'
+
+
+class Daemon(Process):
+    """Ends when it is asked to, in time, and with status 0. Nothing is expected of one that was killed."""
+
+    late = False
+
+    def kill_late(self):
+        self.late = True
+        evidence.keep_states(self)
+        super().kill_late()
+
+    def ended_well(self):
+        return self.asked is not None and not self.late and (self.asked == signal.SIGKILL or self.popen.returncode == 0)
 
 
 def wait_until(condition, timeout, interval=0.02):
@@ -137,8 +168,12 @@ class Rig:
         self.logs = self.dir / 'logs'
         self.logs.mkdir()
         self.run_dir.mkdir()
-        self.env = dict(os.environ, UROCE_RUN_DIR=str(self.run_dir))
+        calls = self.logs / 'calls.log'  # for programs of every user
+        calls.touch()
+        calls.chmod(0o666)
+        self.env = dict(os.environ, UROCE_RUN_DIR=str(self.run_dir), UROCE_LOG=f'info:{calls}')
         self.daemons, self.programs = {}, []
+        self.started = []  # all daemons, those too that others have followed
         self.hugepages = free_hugepages() >= 64 if hugepages is None else hugepages
 
     def daemon(self, name, port, ips, extra=(), prefix=(), timeout=30):
@@ -148,13 +183,23 @@ class Rig:
             args += ['--ip', ip]
         if not self.hugepages:
             args.append('--no-hugepages')
-        with uninterrupted():
-            process = self.daemons[name] = Process(name, args + list(extra), self.env, self.logs)
+        process = self.watch(name, args + list(extra), self.env)
         ready = f'uroced: {name} ready'
         wait_until(lambda: ready in process.output() or not process.alive(), timeout)
         if ready not in process.output() or not process.alive():
             raise Failure(f'{name} did not get ready\n{process.describe()}')
         return process
+
+    def watch(self, name, args, env):
+        """Starts a daemon, which must end well: when it is asked to, and at the end of the rig at the latest."""
+        with uninterrupted():
+            process = self.daemons[name] = Daemon(name, args, env, self.logs)
+            self.started.append(process)
+        return process
+
+    def forget(self, name):
+        """The daemon has ended as it should, with another status or without being asked to."""
+        self.started.remove(self.daemons.pop(name))
 
     def pair(self, extra=(), extra0=(), extra1=()):
         """Two daemons connected by memif: uroce0 and uroce1."""
@@ -239,17 +284,27 @@ class Rig:
     def dead_daemons(self):
         return [d for d in self.daemons.values() if not d.alive()]
 
+    def keep(self, folder):
+        """Copies what there is to know about a failure."""
+        for process in self.programs + self.started:
+            if process.alive():
+                evidence.keep_states(process)
+        evidence.keep_stacks_of_cores(self.logs)
+        evidence.copy(self.logs, folder)
+
     @uninterrupted()
-    def close(self):
-        """Stops everything. Returns a description of each daemon that did not end cleanly."""
+    def close(self, found=None):
+        """Stops everything. Returns a description of each daemon that did not end well; found(text) is called with it
+        before the logs go."""
         self.end_programs()
-        unclean = []
-        for process in self.daemons.values():
-            was_alive = process.alive()
-            if process.end(10.0) != 0 and was_alive:
-                unclean.append(process.describe())
+        for process in self.started:
+            process.end(10.0)
+        unclean = '\n'.join(process.describe() for process in self.started if not process.ended_well())
+        if unclean and found:
+            found(unclean)
+        self.started = []
         shutil.rmtree(self.dir, ignore_errors=True)
-        return '\n'.join(unclean)
+        return unclean
 
 
 def free_hugepages():

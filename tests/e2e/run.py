@@ -9,8 +9,6 @@ import os
 import pathlib
 import signal
 import sys
-import time
-import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'chaos'))
@@ -39,8 +37,9 @@ from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
 from chaos import chaos_cases  # noqa: E402
 import parts  # noqa: E402
+from outcomes import Outcomes, Problem  # noqa: E402
 from parts import Share  # noqa: E402
-from rig import ROOT, Failure, Rig  # noqa: E402
+from rig import ROOT, Rig, free_hugepages  # noqa: E402
 
 FAULTS = 'drop=0.01,reorder=0.01,seed=7'
 
@@ -90,81 +89,68 @@ def groups(long, build):
 
 class Runner:
     def __init__(self, options):
-        self.options = options
-        self.passed, self.failed, self.rig = 0, [], None
+        self.options, self.rig = options, None
+        self.outcomes = Outcomes(options.build, 'tests/e2e/run.py')
+        self.places = {}  # group and case of each name, for a second look
 
-    def run_case(self, name, case, *args):
-        print(f'run  {name}', flush=True)
-        began = time.monotonic()
-        try:
-            case(*args)
-            problem = None
-        except Failure as failure:
-            problem = str(failure)
-        except Exception:  # a defect of the test shows as a failure of the case
-            problem = traceback.format_exc()
-        seconds = time.monotonic() - began
-        if problem is None:
-            self.passed += 1
-            print(f'ok   {name} ({seconds:.1f} s)', flush=True)
-        else:
-            self.failed.append(name)
-            print(f'FAIL {name} ({seconds:.1f} s)\n{problem}', flush=True)
-        return problem is None
-
-    def run_alone(self, name, group, case):
-        """Runs a case that has daemons of its own, or none."""
-        rig = Rig(self.options.build)
+    def alone(self, title):
+        """Runs a case with a rig of its own. Returns what was found."""
+        group, name = self.places[title]
+        case, rig = group.cases[name], Rig(self.options.build)
         try:
             if group.start is None:
-                self.run_case(name, case, rig)
+                found = self.outcomes.attempt(title, lambda: case(rig), rig)
             else:
-                self.run_case(name, lambda: case(rig, group.start(rig)))
-        finally:
+                found = self.outcomes.attempt(title, lambda: case(rig, group.start(rig)), rig)
+        except BaseException:
             rig.close()
+            raise
+        return [found, self.close(title, rig)]
+
+    def close(self, title, rig):
+        """Ends the rig. Returns the problem of daemons that did not end well."""
+        found = []
+        rig.close(lambda text: found.append(self.outcomes.fault(title, f'a daemon did not end cleanly\n{text}', rig)))
+        return found[0] if found else None
 
     def run_group(self, group, names):
+        for name in names:
+            self.places[f'{group.name}: {name}'] = (group, name)
         if group.own_rig:
             for name in names:
-                self.run_alone(f'{group.name}: {name}', group, group.cases[name])
+                self.outcomes.record(f'{group.name}: {name}', *self.alone(f'{group.name}: {name}'))
             return
         self.rig = None
         try:
             self.run_shared(group, names)
         finally:
             if self.rig is not None:
-                self.close(group, self.rig)
+                title = f'{group.name}: end of the daemons'
+                if problem := self.close(title, self.rig):
+                    self.outcomes.record(title, problem)
 
     def run_shared(self, group, names):
         """Runs cases that share daemons. After a failure the next case gets new ones."""
         devices = None
         for name in names:
-            rig, title = self.rig, f'{group.name}: {name}'
-            if rig is None:
-                rig = self.rig = Rig(self.options.build)
-                try:
-                    devices = group.start(rig)
-                except Failure as failure:
-                    self.failed.append(title)
-                    print(f'FAIL {title}\n{failure}', flush=True)
-                    rig.close()
-                    self.rig = None
-                    continue
-            good = self.run_case(title, group.cases[name], rig, devices)
-            rig.end_programs()
-            if rig.dead_daemons():
-                self.failed.append(title + ': daemon')
-                print(f'FAIL {title}: a daemon is gone\n{rig.describe()}', flush=True)
-                good = False
-            if not good:
-                rig.close()
+            title, found = f'{group.name}: {name}', []
+            if self.rig is None:
+                self.rig = rig = Rig(self.options.build)
+                devices = []
+                found.append(self.outcomes.attempt(f'{title}: start', lambda: devices.extend(group.start(rig)), rig))
+            rig = self.rig
+            if found in ([], [None]):
+                found.append(self.outcomes.attempt(title, lambda: group.cases[name](rig, tuple(devices)), rig))
+                rig.end_programs()
+            if rig.dead_daemons() and not any(isinstance(one, Problem) for one in found):
+                found.append(self.outcomes.fault(title, f'a daemon is gone\n{rig.describe()}', rig))
+            if any(isinstance(one, Problem) for one in found):
+                found.append(self.close(title, rig))
                 self.rig = None
+            self.outcomes.record(title, *found)
 
-    def close(self, group, rig):
-        unclean = rig.close()
-        if unclean:
-            self.failed.append(f'{group.name}: end of the daemons')
-            print(f'FAIL {group.name}: a daemon did not end cleanly\n{unclean}', flush=True)
+    def look_again(self):
+        self.outcomes.look_again(lambda title: next((one for one in self.alone(title) if isinstance(one, Problem)), None))
 
 
 def main():
@@ -180,7 +166,9 @@ def main():
         return 1
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    runner = Runner(options)
+    runner = None if options.list else Runner(options)
+    if runner and free_hugepages() < 64:
+        print(f'{free_hugepages()} free hugepages, daemons need 64: they run with --no-hugepages', flush=True)
     for group in groups(options.long, pathlib.Path(options.build).resolve()):
         names = [n for n in group.cases if group.share.runs(n, options.part) and
                  fnmatch.fnmatch(f'{group.name}: {n}', options.only)]
@@ -190,10 +178,8 @@ def main():
             runner.run_group(group, names)
     if options.list:
         return 0
-    for name in runner.failed:
-        print(f'failed: {name}')
-    print(f'{runner.passed} passed, {len(runner.failed)} failed, 0 skipped')
-    return 1 if runner.failed or (runner.passed == 0 and options.only == '*') else 0
+    runner.look_again()
+    return runner.outcomes.finish(options.only == '*')
 
 
 if __name__ == '__main__':

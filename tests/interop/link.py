@@ -156,11 +156,17 @@ class Site:
             self.end_capture()
             self.start_capture()
 
-    def close(self):
-        """Stops everything. Returns what did not end cleanly."""
+    def keep(self, folder):
+        """Copies what there is to know about a failure: captures are among the logs."""
+        if self.peer is not None:
+            (folder / 'guest-console').write_text(self.peer.tool('console').stdout)
+        self.rig.keep(folder)
+
+    def close(self, found=None):
+        """Stops everything. Returns what did not end cleanly; found(text) is called with it before the logs go."""
         if self.peer is not None:
             self.end_capture()
-        unclean = self.rig.close()
+        unclean = self.rig.close(found)
         if self.peer is not None:
             self.peer.down()
         return unclean

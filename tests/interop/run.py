@@ -11,8 +11,6 @@ import pathlib
 import shutil
 import signal
 import sys
-import time
-import traceback
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / 'e2e')]
@@ -28,8 +26,9 @@ from linux_ends import end_cases  # noqa: E402
 from linux_sockets import socket_cases  # noqa: E402
 from linux_verbs import clean_cases, netem_cases  # noqa: E402
 from link import Site  # noqa: E402
+from outcomes import Outcomes, Problem  # noqa: E402
 from parts import Share  # noqa: E402
-from rig import ROOT, Failure  # noqa: E402
+from rig import ROOT  # noqa: E402
 
 
 class Group:
@@ -51,68 +50,51 @@ def groups(long):
 
 class Runner:
     def __init__(self, options):
-        self.options = options
-        self.passed, self.failed, self.site = 0, [], None
-
-    def report(self, name, began, problem):
-        seconds = time.monotonic() - began
-        if problem is None:
-            self.passed += 1
-            print(f'ok   {name} ({seconds:.1f} s)', flush=True)
-            return True
-        self.failed.append(name)
-        print(f'FAIL {name} ({seconds:.1f} s)\n{problem}', flush=True)
-        return False
-
-    def attempt(self, name, action):
-        began = time.monotonic()
-        try:
-            action()
-            return self.report(name, began, None)
-        except Failure as failure:
-            return self.report(name, began, str(failure))
-        except Exception:  # a defect of the test shows as a failure of the case
-            return self.report(name, began, traceback.format_exc())
+        self.options, self.site, self.pieces = options, None, 0
+        self.outcomes = Outcomes(options.build, 'tests/interop/run.py')
+        self.places = {}  # group and case of each name, for a second look
 
     def start(self, group):
         """A fresh guest and daemon."""
-        self.close()
         self.site = Site(self.options.build, **dict({'seen': group.captured}, **group.site))
-        self.pieces = getattr(self, 'pieces', 0) + 1
+        self.pieces += 1
         if group.captured:
-            self.site.capture_to(self.options.keep or self.site.rig.dir, self.pieces)
+            self.site.capture_to(self.options.keep or self.site.rig.logs, self.pieces)
             self.site.start_capture()
 
-    def close(self):
+    def close(self, title):
+        """Ends guest and daemon. Returns the problem of a daemon that did not end well."""
         if self.site is None:
-            return
-        site, self.site = self.site, None
-        unclean = site.close()
-        if unclean:
-            self.failed.append('end of the daemon')
-            print(f'FAIL the daemon did not end cleanly\n{unclean}', flush=True)
+            return None
+        found, (site, self.site) = [], (self.site, None)
+        site.close(lambda text: found.append(self.outcomes.fault(title, f'the daemon did not end cleanly\n{text}', site)))
+        return found[0] if found else None
+
+    def attempt(self, group, name):
+        """Runs a case, on a fresh site if there is none. Returns what was found; after a failure the site is closed."""
+        title, found = f'{group.name}: {name}', []
+        if self.site is None:
+            found.append(self.outcomes.attempt(f'{title}: start', lambda: self.start(group), self.site))
+        if found in ([], [None]):
+            site = self.site
+            found.append(self.outcomes.attempt(title, lambda: group.cases[name](site), site))
+            site.rig.end_programs()
+            if not site.healthy():
+                found.append(self.outcomes.fault(title, f'the daemon or the guest is gone\n{site.rig.describe()}', site))
+        if any(isinstance(one, Problem) for one in found):
+            found.append(self.close(title))
+        return found
 
     def run_group(self, group, names):
-        fresh = False
         for name in names:
             title = f'{group.name}: {name}'
-            if not fresh:
-                began = time.monotonic()
-                try:
-                    self.start(group)
-                except Failure as failure:
-                    self.report(title, began, str(failure))
-                    continue
-                fresh = True
-            good = self.attempt(title, lambda: group.cases[name](self.site))
-            self.site.rig.end_programs()
-            if not self.site.healthy():
-                self.report(title + ': the daemon or the guest is gone', time.monotonic(), self.site.rig.describe())
-                good = fresh = False
-            fresh = fresh and good
-        if fresh and group.captured:
+            self.places[title] = (group, name)
+            self.outcomes.record(title, *self.attempt(group, name))
+        if self.site is not None and group.captured:
             self.check_captures(group)
-        self.close()
+        title = f'{group.name}: end of the daemon'
+        if problem := self.close(title):
+            self.outcomes.record(title, problem)
 
     def check_captures(self, group):
         """What both ends saw of this site."""
@@ -120,7 +102,15 @@ class Runner:
         for side, paths in self.site.captures.items():
             def look(paths=paths):
                 print('     ' + captures.check(paths, group.clean), flush=True)
-            self.attempt(f'{group.name}: capture of {side}', look)
+            title = f'{group.name}: capture of {side}'
+            found = self.outcomes.attempt(title, look, self.site)
+            self.outcomes.record(title, found and Problem(found.text, True))
+
+    def alone(self, title):
+        """Runs a case again, with a guest and a daemon of its own. Returns its problem, or None."""
+        found = self.attempt(*self.places[title])
+        found.append(self.close(title))
+        return next((one for one in found if isinstance(one, Problem)), None)
 
 
 def parse():
@@ -161,12 +151,10 @@ def main():
         for group, names in chosen:
             if names:
                 runner.run_group(group, names)
+        runner.outcomes.look_again(runner.alone)
     finally:
-        runner.close()
-    for name in runner.failed:
-        print(f'failed: {name}')
-    print(f'{runner.passed} passed, {len(runner.failed)} failed, 0 skipped')
-    return 1 if runner.failed or (runner.passed == 0 and options.only == '*') else 0
+        runner.close('the end')
+    return runner.outcomes.finish(options.only == '*')
 
 
 if __name__ == '__main__':
