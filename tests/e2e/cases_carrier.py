@@ -91,8 +91,7 @@ def peer_of_memif(rig):
         if not wait_until(lambda: listening(port), 10):
             raise Failure('it does not start\n' + rig.describe(server))
         client = rig.start('uroce0', [*args, '127.0.0.1'])
-        if not wait_until(lambda: any(row['counters']['sent_pkts'] > 100 for row in rig.ctl('-d', 'uroce0', 'show', 'qps')['uroce0']['qps']), 10):
-            raise Failure('no traffic\n' + rig.describe(server, client))
+        rig.wait_for_traffic('uroce0', server, client)
         peer.signal(signal.SIGKILL)
         events.append('PORT_ERR')
         watch.must_see(*events)

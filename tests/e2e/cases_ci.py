@@ -5,10 +5,10 @@ import re
 import shlex
 import shutil
 
+from programs import PINGPONG
 from rig import ROOT, Failure, Process
 
 NOBODY = ['setpriv', '--reuid=65534', '--regid=65534', '--clear-groups']
-PINGPONG = 'ibv_rc_pingpong -g 0 -n 100 & sleep 0.5; ibv_rc_pingpong -g 0 -n 100 127.0.0.1; status=$?; wait; exit $status'
 
 
 class Job:

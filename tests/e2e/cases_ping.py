@@ -1,6 +1,5 @@
 """uroce-ping: the option strings of krping, its measurements and its error messages."""
 import json
-import time
 
 from cases_connections import ADDRESS
 from rig import Failure
@@ -60,7 +59,7 @@ def interrupted(rig, devices):
     """A ping without a count runs until it is interrupted, and then prints its results."""
     server = start_server(rig, devices, 'validate')
     client = rig.start(devices[1], [rig.apps / 'uroce-ping', f'client,addr={ADDRESS},validate'])
-    time.sleep(0.7)
+    rig.wait_for_traffic(devices[1], server, client)
     if client.end(5.0) != 0 or server.wait(5) != 0 or ' 0 corrupt' not in client.output():
         raise Failure('interrupted\n' + rig.describe(client, server))
 

@@ -48,7 +48,7 @@ def states(pid):
 
 
 def keep_states(process):
-    """Beside the log of a process that runs although it should have ended, or that others wait for."""
+    """Next to the log of a process that runs although it should have ended, or that others wait for."""
     with open(process.log.with_suffix('.stacks'), 'a') as file:
         for pid in descendants(process.pid):
             file.write(states(pid))

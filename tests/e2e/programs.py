@@ -5,6 +5,13 @@ import re
 from rig import Failure, listening, wait_until
 
 
+# Both ends of a ping-pong in one shell; the client starts when the server listens on port 18515 (0x4853).
+PINGPONG = '''ibv_rc_pingpong -g 0 -n 100 &
+until grep -qs ':4853 .* 0A ' /proc/net/tcp /proc/net/tcp6; do kill -0 $! || exit 1; sleep 0.02; done
+ibv_rc_pingpong -g 0 -n 100 127.0.0.1; status=$?; wait; exit $status
+'''
+
+
 class Pair:
     """Server and client of one program. The client is started once the server listens."""
 

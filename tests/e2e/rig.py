@@ -236,6 +236,14 @@ class Rig:
         rows = self.ctl('-d', device, 'show', 'cm_ids')[device]['cm_ids']
         return {(row['session'], row['cm_id']) for row in rows if row['state'] == state}
 
+    def wait_for_traffic(self, device, *processes, packets=100):
+        """Returns when a QP of the device has sent, or received, that many packets. `processes`: of whom the failure tells."""
+        def flows():
+            rows = self.ctl('-d', device, 'show', 'qps')[device]['qps']
+            return any(row['counters']['sent_pkts'] + row['counters']['rcvd_pkts'] > packets for row in rows)
+        if not wait_until(lambda: flows() or not all(p.alive() for p in processes), 20) or not all(p.alive() for p in processes):
+            raise Failure('no traffic\n' + self.describe(*processes))
+
     def serve(self, device, args, name=None, prefix=()):
         """A program that listens for connections (rdma_listen): returns once it does."""
         before = self.cm_ids(device, 'LISTEN')

@@ -2,7 +2,6 @@
 import os
 import re
 import signal
-import time
 
 from linux_cm import start_server
 from linux_verbs import both, verify
@@ -19,9 +18,7 @@ def transfer(site, served_by, program='ib_write_bw'):
     ours, theirs = site.gids[4]
     pair = site.start_pair(served_by, [program, '-d', 'uroce0', '-x', ours] + QUICK,
                            [program, '-d', 'rxe0', '-x', theirs] + QUICK, 60)
-    time.sleep(2.0)
-    if not all(process.alive() for process in pair):
-        raise Failure('the transfer did not last\n' + site.rig.describe(*pair))
+    site.rig.wait_for_traffic('uroce0', *pair)
     return pair
 
 
@@ -95,9 +92,7 @@ def connected_killed(victim):
             server = start_server(site, served_by, ['rping', '-s', '-a', address], 7174, 60)
             args = ['rping', '-c', '-a', address, '-C', '1000000']
             client = site.here(args) if served_by == LINUX else site.there(args, 60)
-            time.sleep(2.0)
-            if not server.alive() or not client.alive():
-                raise Failure('they do not talk\n' + site.rig.describe(server, client))
+            site.rig.wait_for_traffic('uroce0', server, client)
             theirs, ours = (server, client) if served_by == LINUX else (client, server)
             if victim == LINUX:
                 site.peer.run('killall -9 rping')
