@@ -187,7 +187,7 @@ landing() {
     say "needs root: network namespaces and the memory of other processes; did the tests above instead"
     count 0 0 1
   elif [ -x "$top/build/apps/uroced" ]; then
-    stage 'end to end' run_cases e2e/run.py --part landing
+    stage 'end to end' run_cases e2e/run.py --part landing --lanes "$lanes"
     stage 'Linux peer' run_cases interop/run.py --part landing
   fi
   # clang also builds with sanitizers, from the same sources with the same warnings.
@@ -217,7 +217,8 @@ build_gcc() {
 began=$SECONDS
 machine
 stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
-reserve_hugepages 512
+lanes=$((jobs < 4 ? jobs : 4))  # cases side by side: each two daemons, which take hugepages
+reserve_hugepages $((256 * (lanes + 1)))
 if [ -n "$rotate" ]; then rotation; else landing; fi
 say "all stages took $((SECONDS - began)) s"
 [ -f "$work/names" ] && say "$(sort -u "$work/names" | wc -l) different tests, run $(wc -l <"$work/names") times in all"

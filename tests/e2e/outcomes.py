@@ -58,9 +58,11 @@ class Outcomes:
         self.passed, self.failed, self.skipped, self.unsteady = 0, [], [], []
         self.suspects, self.kept = {}, set()
 
-    def attempt(self, name, action, where=None):
-        """Runs a case and prints what became of it. Returns its Problem, None, or the Skipped. where.keep(folder) copies logs."""
-        print(f'run  {name}', flush=True)
+    def attempt(self, name, action, where=None, quiet=False):
+        """Runs a case and prints what became of it. Returns its Problem, None, or the Skipped. where.keep(folder) copies logs;
+        `quiet`: of an action that only prepares cases failures alone are printed."""
+        if not quiet:
+            print(f'run  {name}', flush=True)
         self.stalls.take()
         began, problem = time.monotonic(), None
         try:
@@ -75,7 +77,8 @@ class Outcomes:
         gap, steal = self.stalls.take()
         line = f'{name} ({time.monotonic() - began:.1f} s{stalls.described(gap, steal)})'
         if problem is None:
-            print(f'ok   {line}', flush=True)
+            if not quiet:
+                print(f'ok   {line}', flush=True)
             return None
         problem.gap = gap
         print(f'FAIL {line}\n{problem.text}', flush=True)
@@ -117,6 +120,13 @@ class Outcomes:
         else:
             self.passed += 1
         return True
+
+    def add(self, passed, skipped, suspects):
+        """What became of cases that another process has run; it has kept what there is to know."""
+        self.passed += passed
+        self.skipped += skipped
+        self.suspects.update(suspects)
+        self.kept.update(suspects)
 
     def look_again(self, alone):
         """alone(name): runs a case with a rig of its own, and returns its Problem or None."""

@@ -9,6 +9,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+import lanes
 from outcomes import SUSPECTS, Outcomes, Problem, quoted, read_entries
 from rig import Failure, Skipped
 
@@ -113,6 +114,36 @@ class Entries(unittest.TestCase):
 
     def test_a_name_is_quoted_for_the_shell_and_as_a_pattern(self):
         self.assertEqual(quoted("it's [a]*"), "'it'\\''s [[]a][*]'")
+
+
+class Lanes(unittest.TestCase):
+    def test_every_case_is_in_one_chunk(self):
+        cut = lanes.chunks([('two', [str(i) for i in range(lanes.LARGEST + 3)]), ('one', ['a', 'b']), ('none', [])])
+        self.assertEqual([len(names) for names in cut], [lanes.LARGEST, 3, 2])
+        self.assertEqual(len({name for names in cut for name in names}), lanes.LARGEST + 5)
+
+    def test_the_lines_of_a_case_stay_together(self):
+        shown = []
+        with mock.patch('builtins.print', lambda text, **_: shown.append(text)):
+            lanes.Lanes([], mock.Mock(), mock.Mock()).show(['run  a\n', 'ok   a\n', 'run  b\n', 'FAIL b\n', 'why\n'])
+        self.assertEqual(shown, ['run  a\nok   a\n', 'run  b\nFAIL b\nwhy\n'])
+
+    def run_chunk(self, *command):
+        outcomes = mock.Mock()
+        with mock.patch('lanes.Lanes.command', lambda _, path: [word.replace('FILE', path) for word in command]), \
+                contextlib.redirect_stdout(io.StringIO()):
+            lanes.run([('two', ['a', 'b'])], mock.Mock(lanes=1), outcomes)
+        return outcomes.add.call_args.args
+
+    def test_what_a_chunk_writes_is_added(self):
+        passed, skipped, suspects = self.run_chunk(
+            'sh', '-c', """echo '{"passed": 1, "skipped": ["two: a"], "suspects": {"two: b": ["text", false, 0.5]}}' >FILE""")
+        self.assertEqual((passed, skipped, suspects['two: b'].text, suspects['two: b'].gap), (1, ['two: a'], 'text', 0.5))
+
+    def test_a_chunk_that_dies_is_a_fault(self):
+        passed, _, suspects = self.run_chunk('sh', '-c', 'kill -9 $$')
+        self.assertEqual((passed, suspects['two: a'].fault), (0, True))
+        self.assertIn('exit -9 before all cases had run: two: a, two: b', suspects['two: a'].text)
 
 
 if __name__ == '__main__':

@@ -237,7 +237,7 @@ class Rig:
         return {(row['session'], row['cm_id']) for row in rows if row['state'] == state}
 
     def wait_for_traffic(self, device, *processes, packets=100):
-        """Returns when a QP of the device has sent, or received, that many packets. `processes`: of whom the failure tells."""
+        """Returns when a QP of the device has sent, or received, that many packets. A failure shows `processes`."""
         def flows():
             rows = self.ctl('-d', device, 'show', 'qps')[device]['qps']
             return any(row['counters']['sent_pkts'] + row['counters']['rcvd_pkts'] > packets for row in rows)

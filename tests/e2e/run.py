@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""run.py [--build DIR] [--part PART] [--long] [--only PATTERN] [--list]: tests of whole daemons with unmodified programs.
+"""run.py [--build DIR] [--part PART] [--long] [--only PATTERN] [--lanes N] [--list]: tests of whole daemons with unmodified programs.
 
 As root. Ends with `N passed, N failed, N skipped`; the exit status says whether all passed.
 """
@@ -36,6 +36,7 @@ from cases_sysfs import sysfs_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
 from chaos import chaos_cases  # noqa: E402
+import lanes  # noqa: E402
 import parts  # noqa: E402
 from outcomes import Outcomes, Problem  # noqa: E402
 from parts import Share  # noqa: E402
@@ -45,10 +46,11 @@ FAULTS = 'drop=0.01,reorder=0.01,seed=7'
 
 
 class Group:
-    """Cases that share daemons. `start(rig)` starts the daemons and returns the two devices; `share`: those of a landing."""
+    """Cases that share daemons. `start(rig)` starts the daemons and returns the two devices; `share`: those of a landing;
+    `alone`: nothing else runs at the same time, as they look at the state of the whole machine."""
 
-    def __init__(self, name, start, cases, own_rig=False, share=Share()):
-        self.name, self.start, self.cases, self.own_rig, self.share = name, start, cases, own_rig, share
+    def __init__(self, name, start, cases, own_rig=False, share=Share(), alone=False):
+        self.name, self.start, self.cases, self.own_rig, self.share, self.alone = name, start, cases, own_rig, share, alone
 
 
 def groups(long, build):
@@ -61,12 +63,12 @@ def groups(long, build):
     connections = dict(connection_cases(long), **ping_cases(long), **rsocket_cases(long))
     return [
         Group('input', None, input_cases(long), True),
-        Group('first', None, quickstart_cases(build), True),
-        Group('docs', None, docs_cases(), True),
+        Group('first', None, quickstart_cases(build), True, alone=True),
+        Group('docs', None, docs_cases(), True, alone=True),
         Group('install', None, install_cases(), True),
         Group('own', None, own_cases(), True),
         Group('ci', None, ci_cases(), True),
-        Group('hosts', None, hosts_cases(), True),
+        Group('hosts', None, hosts_cases(), True, alone=True),
         Group('security', None, security_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **carrier_cases(),
                                     **two_run_directories_cases()), True),
@@ -83,7 +85,7 @@ def groups(long, build):
         Group('one busy', lambda rig: rig.single(['--poll-mode', 'busy']), busy_cases()),
         Group('two end', lambda rig: rig.pair(), dict(last_cases(), **connection_last_cases()), True),
         Group('one end', lambda rig: rig.single(), dict(last_cases(), **verbs_last_cases()), True),
-        Group('chaos', None, chaos_cases(long), True),
+        Group('chaos', None, chaos_cases(long), True, alone=True),
     ]
 
 
@@ -93,15 +95,20 @@ class Runner:
         self.outcomes = Outcomes(options.build, 'tests/e2e/run.py')
         self.places = {}  # group and case of each name, for a second look
 
+    def call(self, title, case, *args):
+        """Runs the case; one at a time of those that share files of the machine."""
+        with lanes.turn(self.outcomes.place.parent, title):
+            case(*args)
+
     def alone(self, title):
         """Runs a case with a rig of its own. Returns what was found."""
         group, name = self.places[title]
         case, rig = group.cases[name], Rig(self.options.build)
         try:
             if group.start is None:
-                found = self.outcomes.attempt(title, lambda: case(rig), rig)
+                found = self.outcomes.attempt(title, lambda: self.call(title, case, rig), rig)
             else:
-                found = self.outcomes.attempt(title, lambda: case(rig, group.start(rig)), rig)
+                found = self.outcomes.attempt(title, lambda: self.call(title, case, rig, group.start(rig)), rig)
         except BaseException:
             rig.close()
             raise
@@ -114,8 +121,6 @@ class Runner:
         return found[0] if found else None
 
     def run_group(self, group, names):
-        for name in names:
-            self.places[f'{group.name}: {name}'] = (group, name)
         if group.own_rig:
             for name in names:
                 self.outcomes.record(f'{group.name}: {name}', *self.alone(f'{group.name}: {name}'))
@@ -137,10 +142,10 @@ class Runner:
             if self.rig is None:
                 self.rig = rig = Rig(self.options.build)
                 devices = []
-                found.append(self.outcomes.attempt(f'{title}: start', lambda: devices.extend(group.start(rig)), rig))
+                found.append(self.outcomes.attempt(f'{title}: start', lambda: devices.extend(group.start(rig)), rig, True))
             rig = self.rig
             if found in ([], [None]):
-                found.append(self.outcomes.attempt(title, lambda: group.cases[name](rig, tuple(devices)), rig))
+                found.append(self.outcomes.attempt(title, lambda: self.call(title, group.cases[name], rig, tuple(devices)), rig))
                 rig.end_programs()
             if rig.dead_daemons() and not any(isinstance(one, Problem) for one in found):
                 found.append(self.outcomes.fault(title, f'a daemon is gone\n{rig.describe()}', rig))
@@ -153,31 +158,53 @@ class Runner:
         self.outcomes.look_again(lambda title: next((one for one in self.alone(title) if isinstance(one, Problem)), None))
 
 
-def main():
+def parse():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument('--build', default=ROOT / 'build', help='build folder (default: build)')
     parser.add_argument('--long', action='store_true', help='the whole cross product of options, and soaks')
     parts.add_option(parser)
     parser.add_argument('--only', default='*', metavar='PATTERN', help='cases whose name matches, e.g. "two: ib_*"')
+    parser.add_argument('--lanes', type=int, default=1, metavar='N', help='run N cases side by side, in namespaces of their own')
     parser.add_argument('--list', action='store_true', help='print the names of the cases')
-    options = parser.parse_args()
-    if os.geteuid() != 0 and not options.list:
+    parser.add_argument('--chunk', metavar='FILE', help=argparse.SUPPRESS)  # for lanes.py
+    return parser.parse_args()
+
+
+def chosen(options):
+    """The groups, each with the names of its cases that are to run."""
+    wanted = lanes.read_chunk(options.chunk) if options.chunk else None
+    for group in groups(options.long, pathlib.Path(options.build).resolve()):
+        titles = {f'{group.name}: {name}': name for name in group.cases if group.share.runs(name, options.part)}
+        yield group, [name for title, name in titles.items()
+                      if fnmatch.fnmatch(title, options.only) and (wanted is None or title in wanted)]
+
+
+def main():
+    options = parse()
+    if options.list:
+        for group, names in chosen(options):
+            print(''.join(f'{group.name}: {n}\n' for n in names), end='')
+        return 0
+    if os.geteuid() != 0:
         print('run.py: needs root: network namespaces, memory of other processes', file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    runner = None if options.list else Runner(options)
-    if runner and free_hugepages() < 64:
-        print(f'{free_hugepages()} free hugepages, daemons need 64: they run with --no-hugepages', flush=True)
-    for group in groups(options.long, pathlib.Path(options.build).resolve()):
-        names = [n for n in group.cases if group.share.runs(n, options.part) and
-                 fnmatch.fnmatch(f'{group.name}: {n}', options.only)]
-        if options.list:
-            print(''.join(f'{group.name}: {n}\n' for n in names), end='')
-        elif names:
+    runner, plan = Runner(options), list(chosen(options))
+    for group, names in plan:
+        runner.places.update({f'{group.name}: {name}': (group, name) for name in names})
+    if options.chunk:
+        for group, names in plan:
             runner.run_group(group, names)
-    if options.list:
+        lanes.write_results(options.chunk, runner.outcomes)
         return 0
+    if free_hugepages() < 64:
+        print(f'{free_hugepages()} free hugepages, daemons need 64: they run with --no-hugepages', flush=True)
+    if options.lanes > 1:
+        lanes.run([(group.name, names) for group, names in plan if not group.alone], options, runner.outcomes)
+    for group, names in plan:
+        if names and (group.alone or options.lanes == 1):
+            runner.run_group(group, names)
     runner.look_again()
     return runner.outcomes.finish(options.only == '*')
 

@@ -74,7 +74,7 @@ class Runner:
         """Runs a case, on a fresh site if there is none. Returns what was found; after a failure the site is closed."""
         title, found = f'{group.name}: {name}', []
         if self.site is None:
-            found.append(self.outcomes.attempt(f'{title}: start', lambda: self.start(group), self.site))
+            found.append(self.outcomes.attempt(f'{title}: start', lambda: self.start(group), self.site, True))
         if found in ([], [None]):
             site = self.site
             found.append(self.outcomes.attempt(title, lambda: group.cases[name](site), site))
