@@ -42,7 +42,7 @@ BANNED_WORDS = re.compile(r'\b(throw|std::printf|std::fprintf|fputs|clock_gettim
 INCLUDE = re.compile(r'^\s*#\s*include\s+(<([^>]+)>|"([^"]+)")', re.M)
 
 
-def _owner(name):
+def room_of(name):
     """The room that holds the file."""
     rooms = [room for room in ALLOWED if name.startswith(room + '/')]
     return max(rooms, key=len) if rooms else None
@@ -74,7 +74,7 @@ def _check_project(name, header):
     folder = header.split('/')[0] if '/' in header else None
     if folder in ('apps', 'tests', 'bench') and not name.startswith((folder + '/', 'tests/')):
         return 'nothing but tests includes apps, tests or bench'
-    owner, room = _owner(name), _included_room(header)
+    owner, room = room_of(name), _included_room(header)
     if owner is None or folder not in FOLDERS or owner.endswith('/' + room):
         return None
     # Outside the folder that is divided into rooms, permission for the folder covers all of them.
