@@ -1,4 +1,5 @@
 """Which cases each change must pass, and which tests/run.sh --rotate runs in their place (README.md, "Two parts")."""
+import fnmatch
 import zlib
 
 PARTS = ('all', 'landing', 'rest')
@@ -18,6 +19,11 @@ class Share:
 
     def runs(self, name, part):
         return part == 'all' or self.lands(name) == (part == 'landing')
+
+
+def matches(name, patterns):
+    """Whether one of the shell patterns, which `|` separates, matches the name."""
+    return any(fnmatch.fnmatch(name, pattern) for pattern in patterns.split('|'))
 
 
 def add_option(parser):

@@ -4,7 +4,6 @@
 As root. Ends with `N passed, N failed, N skipped`; the exit status says whether all passed.
 """
 import argparse
-import fnmatch
 import os
 import pathlib
 import signal
@@ -163,7 +162,7 @@ def parse():
     parser.add_argument('--build', default=ROOT / 'build', help='build folder (default: build)')
     parser.add_argument('--long', action='store_true', help='the whole cross product of options, and soaks')
     parts.add_option(parser)
-    parser.add_argument('--only', default='*', metavar='PATTERN', help='cases whose name matches, e.g. "two: ib_*"')
+    parser.add_argument('--only', default='*', metavar='PATTERN', help='cases whose name matches, e.g. "two: ib_*"; A|B: one of several')
     parser.add_argument('--lanes', type=int, default=1, metavar='N', help='run N cases side by side, in namespaces of their own')
     parser.add_argument('--list', action='store_true', help='print the names of the cases')
     parser.add_argument('--chunk', metavar='FILE', help=argparse.SUPPRESS)  # for lanes.py
@@ -176,7 +175,7 @@ def chosen(options):
     for group in groups(options.long, pathlib.Path(options.build).resolve()):
         titles = {f'{group.name}: {name}': name for name in group.cases if group.share.runs(name, options.part)}
         yield group, [name for title, name in titles.items()
-                      if fnmatch.fnmatch(title, options.only) and (wanted is None or title in wanted)]
+                      if parts.matches(title, options.only) and (wanted is None or title in wanted)]
 
 
 def main():

@@ -5,7 +5,6 @@ As root. Ends with `N passed, N failed, N skipped`. Where the guest's kernel can
 it says so and counts one skipped; with CI=true in the environment, one failed.
 """
 import argparse
-import fnmatch
 import os
 import pathlib
 import shutil
@@ -118,7 +117,7 @@ def parse():
     parser.add_argument('--build', default=ROOT / 'build', help='build folder (default: build)')
     parser.add_argument('--long', action='store_true', help='every program, path MTU, family and disturbance')
     parts.add_option(parser)
-    parser.add_argument('--only', default='*', metavar='PATTERN', help='cases whose name matches, e.g. "clean: ib_*"')
+    parser.add_argument('--only', default='*', metavar='PATTERN', help='cases whose name matches, e.g. "clean: ib_*"; A|B: one of several')
     parser.add_argument('--list', action='store_true', help='print the names of the cases')
     parser.add_argument('--keep', metavar='DIR', help='leave the captures there')
     return parser.parse_args()
@@ -129,7 +128,7 @@ def main():
     chosen = []
     for group in groups(options.long):
         names = [name for name in group.cases if group.share.runs(name, options.part) and
-                 fnmatch.fnmatch(f'{group.name}: {name}', options.only)]
+                 parts.matches(f'{group.name}: {name}', options.only)]
         chosen.append((group, names))
         if options.list:
             print(''.join(f'{group.name}: {name}\n' for name in names), end='')
