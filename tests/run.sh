@@ -17,6 +17,8 @@ environment also the tests with sanitizers.
 
   --rotate           instead: what that leaves out, in steps: clang-tidy of everything, new seeds, long attacks, fuzzing,
                      mishaps, all combinations of program options, Debian packages in bare systems, containers
+  --changed [BASE]   instead: what the change since BASE (default: main) can affect, uncommitted and new files included, in a
+                     few minutes; says what it leaves out. BASE: a branch, tag or commit
   --minutes N        with --rotate: begin no step after N minutes (default: each step runs once)
   --seed N           with --rotate: of all choices, and the step to begin with (default: the day)
   --clang            also compile everything with clang 14 (--asan does so, too)
@@ -28,12 +30,15 @@ environment also the tests with sanitizers.
 HELP
 }
 
-rotate='' minutes='' seed='' clang='' asan='' tsan='' only='*' jobs=$(nproc)
-if [ "${CI:-}" = true ]; then asan=1 tsan=1; fi
+rotate='' changed='' minutes='' seed='' clang='' asan='' tsan='' only='*' jobs=$(nproc)
 need_value() { [ $# -ge 2 ] || die "$1 needs a value; see tests/run.sh --help"; }
 while [ $# -gt 0 ]; do
   case $1 in
     --rotate) rotate=1 ;;
+    --changed)
+      changed=main
+      case ${2:-} in '' | --*) ;; *) changed=$2; shift ;; esac
+      ;;
     --minutes) need_value "$@"; minutes=$2; shift ;;
     --seed) need_value "$@"; seed=$2; shift ;;
     --clang) clang=1 ;;
@@ -49,6 +54,12 @@ done
 [[ $jobs =~ ^[1-9][0-9]*$ ]] || die "--jobs takes a number from 1, not \"$jobs\""
 [[ $minutes =~ ^([1-9][0-9]*)?$ && $seed =~ ^([1-9][0-9]*)?$ ]] || die "--minutes and --seed take a number from 1"
 [ -n "$rotate" ] || [ -z "$minutes$seed" ] || die "--minutes and --seed belong to --rotate; see tests/run.sh --help"
+if [ -n "$changed" ]; then
+  [ "$only$rotate$clang$asan$tsan" = '*' ] || die "--changed chooses what runs: with no other option than --jobs; see tests/run.sh --help"
+  python3 "$top/tests/changed.py" "$changed" >/dev/null || exit 1
+elif [ "${CI:-}" = true ]; then
+  asan=1 tsan=1
+fi
 
 work=$(mktemp -d)
 results=$work/results
@@ -84,8 +95,6 @@ stage() {
 tests_of() {
   local folder=$1 names
   shift
-  mkdir -p "$work/xml"
-  find "$work/xml" -name '*.xml' -delete
   names=$(python3 "$top/tests/summary.py" --list "$folder" "$only" "${pick:-*}") || return
   mapfile -t names < <(printf '%s' "$names")
   if [ ${#names[@]} -eq 0 ]; then
@@ -93,9 +102,17 @@ tests_of() {
     [ "$only" != '*' ]
     return
   fi
-  GTEST_OUTPUT="xml:$work/xml/" meson test -C "$folder" --no-rebuild --num-processes "$jobs" --print-errorlogs \
-    "$@" "${names[@]}"
-  local status=$?
+  run_tests "$folder" "$@" "${names[@]}"
+}
+
+# run_tests FOLDER [MESON TEST OPTIONS...] NAMES...
+run_tests() {
+  local folder=$1 status
+  shift
+  mkdir -p "$work/xml"
+  find "$work/xml" -name '*.xml' -delete
+  GTEST_OUTPUT="xml:$work/xml/" meson test -C "$folder" --no-rebuild --num-processes "$jobs" --print-errorlogs "$@"
+  status=$?
   python3 "$top/tests/summary.py" --count "$folder" "$work/xml" "$work/names" >>"$results" || return
   return $status
 }
@@ -176,7 +193,6 @@ check_only() {
 
 # What each change must pass.
 landing() {
-  rm -rf "$top/build/failed"
   check_only || return
   stage 'build (gcc)' build_gcc && {
     [ "${CI:-}" = true ] && build_ahead
@@ -202,6 +218,50 @@ landing() {
   [ -n "$tsan" ] && stage 'build (thread sanitizer)' build_tsan && stage 'tests (threads)' tsan_tests
 }
 
+# planned LIST: the lines of a list of changed.py, in $lines.
+planned() { mapfile -t lines <"$work/plan/$1"; }
+
+changed_tests() {
+  local lines
+  planned tests
+  [ ${#lines[@]} -eq 0 ] || run_tests "$top/build" -t 4 "${lines[@]}"
+}
+
+changed_seeds() {
+  local lines
+  planned seeds
+  [ ${#lines[@]} -eq 0 ] || run_tests "$top/build" -t 4 --test-args="--seeds $(<"$work/plan/most_seeds")" "${lines[@]}"
+}
+
+# What the change since a commit can affect.
+changed_only() {
+  local lines
+  mkdir "$work/plan"
+  targets=build.ninja build_gcc || return
+  stage 'what changed' python3 "$top/tests/changed.py" "$changed" "$top/build" "$work/plan" || return
+  stage 'tidy' python3 "$top/tests/tidy/tidy.py" --results "$results"
+  planned programs
+  [ ${#lines[@]} -eq 0 ] || targets=${lines[*]} stage 'build (gcc)' build_gcc || return
+  stage 'tests' changed_tests
+  stage 'simulator' changed_seeds
+  changed_cases cases 'end to end' e2e/run.py
+  changed_cases peer 'Linux peer' interop/run.py
+}
+
+# changed_cases LIST TITLE SCRIPT: as run_cases, for the patterns of the list.
+changed_cases() {
+  local lines patterns
+  planned "$1"
+  [ ${#lines[@]} -gt 0 ] || return
+  if [ "$(id -u)" != 0 ]; then
+    say "$2 needs root"
+    count 0 0 1
+    return
+  fi
+  patterns=$(IFS='|'; printf '%s' "${lines[*]}")
+  only=$patterns stage "$2" run_cases "$3" --part landing
+}
+
 # Several sources at a time: less than half of the time of compilers goes by, in builds between which nobody edits files.
 # A source that lacks an include is found by build_alone, and one of the tests by --rotate.
 # Targets with equal names in unnamed namespaces say unity=off.
@@ -219,7 +279,8 @@ machine
 stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
 lanes=$((jobs < 4 ? jobs : 4))  # cases side by side: each two daemons, which take hugepages
 reserve_hugepages $((256 * (lanes + 1)))
-if [ -n "$rotate" ]; then rotation; else landing; fi
+rm -rf "$top/build/failed"
+if [ -n "$rotate" ]; then rotation; elif [ -n "$changed" ]; then changed_only; else landing; fi
 say "all stages took $((SECONDS - began)) s"
 [ -f "$work/names" ] && say "$(sort -u "$work/names" | wc -l) different tests, run $(wc -l <"$work/names") times in all"
 unsteady=$(grep -c '^unsteady: ' "$work/log")
