@@ -25,7 +25,7 @@ find "${folders[@]}" -name '*.cc' | xargs -P "$(nproc)" -n 4 \
   "$compiler" "${flags[@]}" -include-pch "$work/all.pch" -fsyntax-only
 
 wire=$top/tests/unit/wire
-printf '%s\n' "$googletest"/src/{gtest-all,gtest_main}.cc "$top"/lib/wire/*.cc "$wire"/{golden,icrc,packet}_test.cc |
+printf '%s\n' "$googletest"/src/{gtest-all,gtest_main}.cc "$top"/lib/wire/*.cc "$wire"/{golden,icrc,icrc_choice,packet}_test.cc |
   xargs -P "$(nproc)" -I '{}' sh -c 'exec "$@" -o "$0/$(basename "{}").o" "{}"' "$work" \
     "$cross" -std=c++20 -O1 -fno-strict-aliasing -DUROCE_GOLDEN_DIR="\"$top/tests/golden/pcaps\"" \
     -I "$googletest/include" -I "$googletest" -I "$top/lib" -I "$top" -I "$wire" -c

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "apps/uroced/settings.h"
+#include "control/icrc_choice.h"
 #include "platform/run_dir.h"
 
 namespace uroce::daemon {
@@ -101,6 +102,11 @@ std::string help_text() {
       "  --help\n      print this\n\n"
       "Numbers of bytes take k, M and G. SIGINT and SIGTERM end it. Exit code 1: it could not start; 2: wrong "
       "usage.\n\n"
+      "Environment: UROCE_RUN_DIR changes the default of --run-dir. UROCE_ICRC=NAME has the ICRC computed by "
+      "another "
+      "engine\nthan the fastest that the CPU supports, one of " +
+      crc_engine_names([](const wire::CrcEngine&) { return true; }) +
+      ".\n\n"
       "Examples:\n"
       "  uroced --name uroce0 --port loopback --ip 192.0.2.1/24\n"
       "  uroced --name uroce0 --port net_memif0,role=server,socket=/run/uroce/memif.sock --ip 192.0.2.1/24\n"

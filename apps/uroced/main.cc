@@ -9,6 +9,7 @@
 #include "apps/uroced/confine.h"
 #include "apps/uroced/ports.h"
 #include "apps/uroced/settings.h"
+#include "control/icrc_choice.h"
 #include "control/run_dir.h"
 
 namespace {
@@ -43,6 +44,7 @@ int main(int argc, char** argv) {
   }
   if (line.help) return std::fputs(uroce::daemon::help_text().c_str(), stdout), 0;
   if (line.version) return std::puts("uroced " UROCE_VERSION), 0;
+  if (const std::string error = uroce::daemon::apply_icrc_variable(); !error.empty()) return fail(2, error);
   const Settings& settings = line.settings;
   uroce::daemon::set_log_level(settings.log_level);
   handle_signals();

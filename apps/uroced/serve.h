@@ -11,6 +11,7 @@
 #include "apps/uroced/confine.h"
 #include "apps/uroced/service_manager.h"
 #include "apps/uroced/settings.h"
+#include "control/icrc_choice.h"
 #include "daemon/daemon.h"
 #include "drivers/packet/controls.h"
 #include "drivers/packet/fault/injector.h"
@@ -58,6 +59,8 @@ std::string serve_over(const Settings& settings, const std::vector<std::unique_p
     daemon::log(daemon::LogLevel::kInfo, "%s: user %u, capabilities: %s; %s", config.name.c_str(),
                 static_cast<unsigned>(::geteuid()), capabilities_text().c_str(),
                 filter_system_calls(settings).c_str());
+    daemon::log(daemon::LogLevel::kInfo, "%s: ICRC engine %s, of %s", config.name.c_str(),
+                std::string(wire::crc_engine().name).c_str(), usable_crc_engines().c_str());
     say_ready(config, port_text);
     manager.notify("READY=1");
   };

@@ -42,7 +42,7 @@ inline const CrcEngine& crc_engine() {
   return engine != nullptr ? *engine : detail::choose_engine();
 }
 
-/// Makes crc_engine() return the engine of this name, for tests and benchmarks, before transports are created.
+/// Makes crc_engine() return the engine of this name, before transports are created.
 /// False, and no change, if there is no such engine or the CPU does not support it.
 bool force_crc_engine(std::string_view name);
 

@@ -24,12 +24,21 @@ def refuses(rig, args, words, env=None):
     missing = [word for word in words if word not in text]
     if missing:
         raise Failure(f'{" ".join(map(str, args))}: does not say {missing}:\n{text}')
+    return done.returncode
 
 
 def daemon_refuses(args, words):
     def run(rig):
         refuses(rig, [rig.apps / 'uroced', '--run-dir', rig.run_dir, '--no-hugepages', *args], words)
     return run
+
+
+def icrc_engine(rig):
+    """UROCE_ICRC with a name that is not an engine is wrong usage, as a wrong flag is."""
+    args = [rig.apps / 'uroced', '--run-dir', rig.run_dir, '--no-hugepages', '--port', 'loopback', '--ip', '192.0.2.1/24']
+    status = refuses(rig, args, ['UROCE_ICRC', '"crc64"', 'one of portable', 'unset'], dict(rig.env, UROCE_ICRC='crc64'))
+    if status != refuses(rig, args + ['--workers', 'many'], ['--workers']):
+        raise Failure(f'exit {status}, unlike for a wrong flag')
 
 
 def busy_name(rig):
@@ -99,7 +108,7 @@ def input_cases(long):
         'bad poll mode': daemon_refuses(['--poll-mode', 'lazy'] + ip + loop, ['adaptive', 'busy']),
         'bad address': daemon_refuses(['--name', 'uroce0', '--ip', '192.0.2.1000'] + loop, ['192.0.2.1000']),
         'bad name': daemon_refuses(['--name', 'a/b'] + ip + loop, ['a/b']),
-        'bad fault': daemon_refuses(['--fault', 'drop=2'] + ip + loop, ['drop']),
+        'bad fault': daemon_refuses(['--fault', 'drop=2'] + ip + loop, ['drop']), 'bad ICRC engine': icrc_engine,
         'missing config': daemon_refuses(['--config', '/nonexistent.toml'], ['/nonexistent.toml']),
         'port that cannot start': daemon_refuses(['--port', 'net_af_packet0,iface=nonexistent0'] + ip, ['nonexistent0']),
         'no such driver': daemon_refuses(['--port', 'net_teapot0'] + ip, ['net_teapot0']),

@@ -1,5 +1,5 @@
 // sim [--seeds N] [--first S] [--jobs J]     runs seeds S, S+1, ...; stops at the first that fails
-//                                            (default of S: $UROCE_SEED, else 1)
+//                                            (default of S: $UROCE_SEED, else 1); $UROCE_ICRC: as for uroced
 // sim --seed S [--trace]                     one seed, with every packet, post and completion
 // sim --unreliable ...                       UC and UD instead of the reliable services
 // sim --shared ...                           RC QPs that share receive queues
@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "control/icrc_choice.h"
 #include "tests/sim/cm_world.h"
 #include "tests/sim/fault_world.h"
 #include "tests/sim/foreign_world.h"
@@ -229,6 +230,10 @@ int run_mutations(const Options& options) {
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
+  if (const std::string error = uroce::daemon::apply_icrc_variable(); !error.empty()) {
+    std::fprintf(stderr, "sim: %s\n", error.c_str());
+    return 2;
+  }
   if (options.regressions != nullptr) return run_regressions(options.regressions);
   return options.mutations ? run_mutations(options) : run_all(options);
 }

@@ -3,11 +3,11 @@
 #include <time.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 
 #include "bench/micro/proto/wire_pair.h"
+#include "control/icrc_choice.h"
 #include "wire/icrc.h"
 
 namespace {
@@ -25,11 +25,10 @@ struct Clock {
   }
 };
 
-/// The ICRC engine: the one that the daemon would choose, or the one named by UROCE_BENCH_ICRC.
+/// The ICRC engine is that of a daemon started from here: UROCE_ICRC counts.
 const bool kEngineChosen = [] {
-  if (const char* name = std::getenv("UROCE_BENCH_ICRC")) {
-    bench::require(wire::force_crc_engine(name), "UROCE_BENCH_ICRC: no such ICRC engine, or not for this CPU");
-  }
+  const std::string error = daemon::apply_icrc_variable();
+  bench::require(error.empty(), error.c_str());
   benchmark::AddCustomContext("icrc_engine", std::string(wire::crc_engine().name));
   return true;
 }();

@@ -9,10 +9,13 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "control/icrc_choice.h"
 #include "wire/icrc.h"
 
 namespace uroce::wire {
@@ -127,6 +130,11 @@ const int registered = [] {
         ->ArgName("bytes")
         ->Arg(16)
         ->Arg(60);
+  }
+  // Of the packets, here and in packet_bench.cc.
+  if (const std::string error = daemon::apply_icrc_variable(); !error.empty()) {
+    std::fprintf(stderr, "bench: %s\n", error.c_str());
+    std::exit(2);
   }
   benchmark::AddCustomContext("icrc_engine", std::string(crc_engine().name));
   benchmark::AddCustomContext("icrc_engines", engines);

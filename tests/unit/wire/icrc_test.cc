@@ -205,18 +205,6 @@ TEST_P(Icrc, IsOfTheBytesThatWereWrittenWhileTheSourceChanges) {
 INSTANTIATE_TEST_SUITE_P(EveryEngine, Icrc, ::testing::ValuesIn(crc_engines().begin(), crc_engines().end()),
                          [](const auto& info) { return std::string(info.param->name); });
 
-TEST(IcrcChoice, IsTheLastThatTheCpuHasOrTheFasterOf512Bits) {
-  const CrcEngine* best = nullptr;
-  for (const CrcEngine* engine : crc_engines()) best = engine->supported() ? engine : best;
-  if (best->name == "gfni") {
-    EXPECT_TRUE(crc_engine().name == "gfni" || crc_engine().name == "vpclmulqdq") << crc_engine().name;
-  } else {
-    EXPECT_EQ(&crc_engine(), best);
-  }
-  EXPECT_EQ(&crc_engine(), &crc_engine());
-  EXPECT_EQ(crc_engines().front()->name, "portable");
-}
-
 // icrc_begin and icrc_of against the annex's own words: a pseudo LRH of ones, then the packet with the variant
 // fields all ones. IPv4 options move the fields after the header.
 TEST(IcrcOfPacket, MasksWhatRoutersMayChange) {
