@@ -20,6 +20,7 @@ from cases_docs import docs_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
 from cases_fabrics import fabric_cases, same_device_cases, two_run_directories_cases  # noqa: E402
 from cases_hosts import hosts_cases  # noqa: E402
+from cases_icrc import engine_of_128_bits, icrc_cases, pair_of  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_install import install_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
@@ -80,6 +81,8 @@ def groups(long, build):
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 0)),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 1)),
         Group('two with two workers', lambda rig: rig.pair(['--workers', '2']), worker_cases()),
+        Group('two with 128-bit ICRC', pair_of(engine_of_128_bits()), icrc_cases()),
+        Group('two with portable ICRC', pair_of('portable'), icrc_cases(), share=Share(rest=icrc_cases())),
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),
         Group('one busy', lambda rig: rig.single(['--poll-mode', 'busy']), busy_cases()),
         Group('two end', lambda rig: rig.pair(), dict(last_cases(), **connection_last_cases()), True),
@@ -134,7 +137,7 @@ class Runner:
                     self.outcomes.record(title, problem)
 
     def run_shared(self, group, names):
-        """Runs cases that share daemons. After a failure the next case gets new ones."""
+        """Runs cases that share daemons. After one that did not pass the next case gets new ones."""
         devices = None
         for name in names:
             title, found = f'{group.name}: {name}', []
@@ -148,7 +151,7 @@ class Runner:
                 rig.end_programs()
             if rig.dead_daemons() and not any(isinstance(one, Problem) for one in found):
                 found.append(self.outcomes.fault(title, f'a daemon is gone\n{rig.describe()}', rig))
-            if any(isinstance(one, Problem) for one in found):
+            if any(found):
                 found.append(self.close(title, rig))
                 self.rig = None
             self.outcomes.record(title, *found)
