@@ -18,6 +18,7 @@
 
 #include "mapping/helper_thread.h"
 #include "mapping/thread_state.h"
+#include "mapping/wait_limit.h"
 #include "platform/clock.h"
 #include "platform/peer.h"
 #include "platform/scheduling.h"
@@ -28,9 +29,8 @@ namespace {
 constexpr std::size_t kChunk = 4096;  // no packet has more
 constexpr Nanos kSpin = 20 * kMicrosecond;
 // Waits shorter than the first check are free; longer ones are charged to the budget.
-constexpr Nanos kFirstLook = 100 * kMicrosecond, kNextLook = kMillisecond;
-// For a thread that is runnable but gets no processor.
-constexpr Nanos kLongest = 100 * kMillisecond;
+constexpr Nanos kFirstLook = 100 * kMicrosecond;
+constexpr int kLooksWithoutProcessor = 100;
 
 void futex_wait(std::atomic<std::uint32_t>& word, std::uint32_t value, Nanos limit) {
   const timespec time{static_cast<time_t>(limit / kSecond), static_cast<long>(limit % kSecond)};
@@ -135,15 +135,16 @@ class ProcMemAccess::AccessThread {
     if (few_cores ? done() : spin_until(done)) return true;
     std::uint32_t expected = kPosted;
     if (!state_.compare_exchange_strong(expected, kCallerSleeps)) return true;
+    WaitLimit limit(*stall_budget_, kLooksWithoutProcessor);
     const Nanos begun = monotonic_now();
-    for (Nanos charged = begun;;) {
-      futex_wait(state_, kCallerSleeps, charged == begun ? kFirstLook : kNextLook);
+    for (Nanos looked = begun;;) {
+      const Nanos wait = looked == begun ? kFirstLook : WaitLimit::kLook;
+      futex_wait(state_, kCallerSleeps, wait);
       if (done()) return true;
       const Nanos now = monotonic_now();
-      if (now - charged < kFirstLook) continue;
-      const bool granted = !is_blocked_in_kernel(id_.load()) || stall_budget_->grant(now - charged, now);
-      if (!granted || now - begun > kLongest) return !give_up();
-      charged = now;
+      if (now - looked < wait) continue;  // a signal
+      if (!limit.goes_on(is_blocked_in_kernel(id_.load()), now - looked, now)) return !give_up();
+      looked = now;
     }
   }
 

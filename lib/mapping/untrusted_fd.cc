@@ -19,14 +19,13 @@
 
 #include "mapping/helper_thread.h"
 #include "mapping/thread_state.h"
+#include "mapping/wait_limit.h"
 #include "platform/clock.h"
 
 namespace uroce::daemon {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(1);
-// For a thread that is runnable but gets no processor.
-constexpr Nanos kLongest = kSecond;
+constexpr int kLooksWithoutProcessor = 1000;
 
 // The pages of an overlay are those of a file in a lower layer, which any user may have provided. A file system
 // that reports where a file lies on disk (FIEMAP) is local.
@@ -56,17 +55,17 @@ struct Answer {
   std::atomic<pid_t> thread{0};  ///< the helper thread
 };
 
-/// False: the wait was given up. Time in which the helper waits for a processor is not charged.
+/// False: the wait was given up.
 bool wait_for(Answer& answer, StallBudget& stall_budget) {
-  const Nanos begun = monotonic_now();
+  WaitLimit limit(stall_budget, kLooksWithoutProcessor);
   std::unique_lock lock(answer.mutex);
-  while (!answer.given.wait_for(lock, kLook, [&answer] { return answer.done; })) {
+  while (
+      !answer.given.wait_for(lock, std::chrono::nanoseconds(WaitLimit::kLook), [&answer] { return answer.done; })) {
     lock.unlock();  // otherwise the thread could be blocked on this lock
     const bool blocked = is_blocked_in_kernel(answer.thread.load());
     lock.lock();
     if (answer.done) break;
-    const Nanos now = monotonic_now();
-    answer.given_up = blocked ? !stall_budget.grant(kMillisecond, now) : now - begun > kLongest;
+    answer.given_up = !limit.goes_on(blocked, WaitLimit::kLook, monotonic_now());
     if (answer.given_up) {
       stall_budget.stuck.fetch_add(1);
       return false;
