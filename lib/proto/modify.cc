@@ -92,7 +92,7 @@ void start_drain(Context& context, Qp& qp, bool notify) {
   qp.requester.draining = true;
   qp.requester.drain_notify = notify;
   if (qp.requester.ack_requested != qp.requester.psn && qp.requester.cursor == qp.requester.started &&
-      !qp.retransmission.rnr_waiting)
+      qp.retransmission.recovering != Recovering::kWaiting)
     rewind(context, qp);
   if (qp.requester.ring.count() != 0) context.schedule_send(qp);
   check_drained(context, qp);

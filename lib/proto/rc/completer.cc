@@ -44,7 +44,8 @@ void settle(Context& context, Qp& qp, std::uint32_t acked) {
 }
 
 void implied_nak(Context& context, Qp& qp) {
-  if (qp.retransmission.retrying) return;  // one of the packets that followed the lost response
+  if (qp.retransmission.recovering != Recovering::kNo)
+    return;  // one of the packets that followed the lost response
   ++context.counters.implied_nak_seq_err;
   retry_from_una(context, qp);
 }

@@ -253,7 +253,8 @@ Step send_packet(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32
 }  // namespace
 
 bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
-  if ((qp.common.state != QpState::kRts && qp.common.state != QpState::kSqd) || qp.retransmission.rnr_waiting) {
+  if ((qp.common.state != QpState::kRts && qp.common.state != QpState::kSqd) ||
+      qp.retransmission.recovering == Recovering::kWaiting) {
     qp.common.send_state = SendState::kBlocked;
     return false;
   }

@@ -20,6 +20,9 @@ Nanos timeout_of(const Qp& qp) { return Nanos{4096} << qp.retransmission.ack_tim
 /// Time between looks at one QP, for each QP: many do not cost a worker more than a few.
 constexpr Nanos kWatchCost = 2 * kMicrosecond;
 
+/// How late a packet may arrive that was reordered or duplicated.
+constexpr Nanos kLatest = kMillisecond;
+
 Nanos probe_delay(const Context& context) { return context.config.min_early_retry_delay / 8; }
 
 /// Whether the packet that was sent last requests data, which a probe would bring a second time.
@@ -60,37 +63,57 @@ void restart_from_una(Context& context, Qp& qp, Nanos round_trip) {
   qp.recovery.end = qp.requester.max_psn;
   qp.recovery.until = context.now + round_trip;
   rewind(context, qp);
-  qp.retransmission.retrying = true;
+  qp.retransmission.recovering = Recovering::kRetrying;
   context.schedule_send(qp);
 }
 
 /// How long sequence NAKs are taken for older than a retransmission. One that is wrongly ignored is not repeated by
 /// every peer and costs a timeout, one that is wrongly obeyed costs a few packets: half a round trip, and no longer
-/// than a reordered packet may be late.
+/// than a reordered packet may be late. Without a timeout nothing would make up for a NAK that is ignored.
 Nanos nak_age_limit(const Context& context, const Qp& qp) {
-  return std::min(qp.retransmission.rtt.least(context.now) / 2, kMillisecond);
+  if (qp.retransmission.ack_timeout == 0) return 0;
+  return std::min(qp.retransmission.rtt.least(context.now) / 2, kLatest);
 }
 
-/// Whether an RNR NAK for una is one that was waited for already: nothing, or nothing that can have been answered
-/// yet, was sent after the wait.
-bool is_old_rnr_nak(const Context& context, Qp& qp) {
+/// Whether an RNR NAK for una was waited for before, and nothing was sent since.
+bool is_old_rnr_nak(const Qp& qp) {
+  return qp.recovery.rnr_resumed != 0 && qp.recovery.rnr_psn == qp.requester.una &&
+         qp.requester.psn == qp.requester.una;
+}
+
+/// A second RNR NAK for una that takes less than half as long as the first one may be a duplicate of it, or the
+/// answer of a peer that has become faster. Returns how long the answer to the retransmission may still be on its
+/// way, to tell them apart; 0: the NAK is not a duplicate.
+Nanos doubt_rnr_nak(const Context& context, Qp& qp) {
   Recovery& recovery = qp.recovery;
   if (recovery.rnr_resumed == 0 || recovery.rnr_psn != qp.requester.una) {
-    if (qp.retransmission.rtt.measures(qp.requester.una))
-      recovery.rnr_round_trip = qp.retransmission.rtt.elapsed(context.now);
+    const bool measured = qp.retransmission.rtt.measures(qp.requester.una);
+    recovery.rnr_round_trip = measured ? std::min(qp.retransmission.rtt.elapsed(context.now), kLatest) : 0;
+    return 0;
+  }
+  const Nanos elapsed = context.now - recovery.rnr_resumed, before = recovery.rnr_round_trip;
+  recovery.rnr_round_trip = std::min(before, elapsed);
+  return elapsed < before / 2 ? before - elapsed : 0;
+}
+
+/// False: none is left, and the oldest WQE has failed.
+bool take_rnr_retry(Context& context, Qp& qp) {
+  if (qp.retransmission.rnr_retries_left == 0) {
+    ++context.counters.rnr_nak_retry_err;
+    ++qp.counters.rnr_nak_retry_err;
+    fail_send(context, qp, UROCE_FAIL_NO_RECEIVE);
     return false;
   }
-  const Nanos elapsed = context.now - recovery.rnr_resumed;
-  const bool early = qp.requester.retry_cnt != 0 && elapsed < recovery.rnr_round_trip / 2;
-  recovery.rnr_round_trip = std::min(recovery.rnr_round_trip, elapsed);  // if the path got shorter: once
-  return early || qp.requester.psn == qp.requester.una;
+  if (qp.requester.rnr_retry != 7) --qp.retransmission.rnr_retries_left;
+  return true;
 }
 
 /// First only the last packet is sent again: a NAK or its acknowledge then shows what was lost. Without an answer,
 /// or when a retry is under way, everything unacknowledged is sent.
 void retry_early(Context& context, Qp& qp) {
   ++context.counters.roce_adp_retrans;
-  if (qp.retransmission.early_retries++ == 0 && !qp.retransmission.retrying && rewind_last_packet(context, qp)) {
+  const bool first = qp.retransmission.early_retries++ == 0;
+  if (first && qp.retransmission.recovering == Recovering::kNo && rewind_last_packet(context, qp)) {
     context.schedule_send(qp);
     return;
   }
@@ -120,7 +143,7 @@ void on_ack_watch(Context& context, Qp& qp) {
 }
 
 void retry_from_una(Context& context, Qp& qp) {
-  if (qp.retransmission.retrying) return;
+  if (qp.retransmission.recovering != Recovering::kNo) return;
   if (qp.retransmission.retries_left == 0) {
     ++context.counters.retry_exceeded_err;
     fail_send(context, qp, UROCE_FAIL_LOSS);
@@ -148,25 +171,21 @@ void on_sequence_nak(Context& context, Qp& qp) {
 }
 
 void wait_for_receiver(Context& context, Qp& qp, std::uint8_t timer_code) {
-  if (qp.retransmission.rnr_waiting || is_old_rnr_nak(context, qp)) return;
-  if (qp.retransmission.rnr_retries_left == 0) {
-    ++context.counters.rnr_nak_retry_err;
-    ++qp.counters.rnr_nak_retry_err;
-    fail_send(context, qp, UROCE_FAIL_NO_RECEIVE);
-    return;
-  }
-  if (qp.requester.rnr_retry != 7) --qp.retransmission.rnr_retries_left;
+  if (qp.retransmission.recovering == Recovering::kWaiting || is_old_rnr_nak(qp)) return;
+  const Nanos doubt = doubt_rnr_nak(context, qp);
+  qp.recovery.rnr_doubtful = doubt != 0;
+  if (doubt == 0 && !take_rnr_retry(context, qp)) return;
   qp.retransmission.rtt.forget();
   rewind(context, qp);
-  qp.retransmission.rnr_waiting = true;
+  qp.retransmission.recovering = Recovering::kWaiting;
   qp.common.send_state = SendState::kBlocked;
-  context.set_deadline(qp, Deadline::kRnr, context.now + rnr_delay(timer_code));
+  context.set_deadline(qp, Deadline::kRnr, context.now + std::max(rnr_delay(timer_code), doubt));
 }
 
 void on_ack_progress(Context& context, Qp& qp, std::uint32_t acked) {
   qp.retransmission.rtt.acknowledged(qp.requester.una, context.now);
   qp.retransmission.early_retries = 0;
-  qp.retransmission.retrying = false;
+  qp.retransmission.recovering = Recovering::kNo;
   qp.retransmission.retries_left = qp.requester.retry_cnt;
   qp.retransmission.rnr_retries_left = qp.requester.rnr_retry;
   qp.congestion.window.on_ack(acked);
@@ -193,7 +212,9 @@ void on_ack_timeout(Context& context, Qp& qp) {
 }
 
 void on_rnr_timeout(Context& context, Qp& qp) {
-  qp.retransmission.rnr_waiting = false;
+  if (qp.retransmission.recovering != Recovering::kWaiting) return;  // there was progress in the meantime
+  if (qp.recovery.rnr_doubtful && !take_rnr_retry(context, qp)) return;
+  qp.retransmission.recovering = Recovering::kNo;
   qp.recovery.rnr_psn = qp.requester.una;
   qp.recovery.rnr_resumed = context.now;
   context.schedule_send(qp);

@@ -28,7 +28,9 @@ void on_sequence_nak(Context& context, Qp& qp);
 /// 6.1.2). Not if nothing is in flight: then a CNP is about responses.
 void reduce_window(Qp& qp);
 
-/// RNR NAK: waits for the time of the timer code, then sends again from una (IBTA vol. 1, 9.7.5.2.8).
+/// RNR NAK: waits for the time of the timer code, then sends again from una (IBTA vol. 1, 9.7.5.2.8). Progress ends
+/// the wait. A NAK that may be a duplicate of the one before is waited for at least until the answer to the
+/// retransmission is due, and uses up a retry only if that answer does not arrive.
 void wait_for_receiver(Context& context, Qp& qp, std::uint8_t timer_code);
 
 /// una moved forward by `acked` bytes of cost: resets the retry counts.

@@ -195,6 +195,10 @@ struct InboundWrite {
   Key rkey;
 };
 
+/// What the requester has done since the last progress: nothing, gone back to una, or gone back to wait as an RNR
+/// NAK requests.
+enum class Recovering : std::uint8_t { kNo, kRetrying, kWaiting };
+
 /// When to send again, and how often.
 struct Retransmission {
   Nanos ack_deadline = kNever;    ///< Deadline::kAck, which each packet needs
@@ -204,8 +208,7 @@ struct Retransmission {
   std::uint8_t ack_timeout = 0;    ///< 4.096 us * 2^n; 0: none
   std::uint8_t early_retries = 0;  ///< since the last progress
   bool watched = false;            ///< in the AckWatch
-  bool retrying = false;           ///< went back to una, and no progress since
-  bool rnr_waiting = false;
+  Recovering recovering = Recovering::kNo;
   std::uint8_t retries_left = 0, rnr_retries_left = 0;
 };
 
@@ -290,11 +293,12 @@ struct Answers {
 /// The flight of packets that was sent again last. Until it has been under way for a round trip, NAKs answer
 /// packets of the flight before.
 struct Recovery {
-  Psn end;                   ///< max_psn when it began
-  Nanos until = 0;           ///< sequence NAKs for PSNs before `end` are older than it
-  Psn rnr_psn;               ///< where it continued after an RNR NAK,
-  Nanos rnr_resumed = 0;     ///< and when
-  Nanos rnr_round_trip = 0;  ///< shortest time from a packet to its RNR NAK; 0: unknown
+  Psn end;                    ///< max_psn when it began
+  Nanos until = 0;            ///< sequence NAKs for PSNs before `end` are older than it
+  Psn rnr_psn;                ///< where it continued after an RNR NAK,
+  Nanos rnr_resumed = 0;      ///< and when
+  Nanos rnr_round_trip = 0;   ///< shortest time from that packet to its RNR NAK; 0: unknown
+  bool rnr_doubtful = false;  ///< the RNR NAK that is waited for may be a duplicate
 };
 
 /// The end of a SEND whose invalidation waits for answers with that key.

@@ -79,7 +79,8 @@ void enter_error(Context& context, Qp& qp) {
   detach(context, qp);
   qp.requester.reads_in_flight = 0;
   qp.congestion.sent = qp.congestion.acked;
-  qp.retransmission.rnr_waiting = qp.retransmission.retrying = qp.requester.draining = false;
+  qp.retransmission.recovering = Recovering::kNo;
+  qp.requester.draining = false;
   qp.responder.owed = PendingAck::kNothing;
   qp.responder.cnp_owed = false;
   qp.responder.answers_pending = 0;
