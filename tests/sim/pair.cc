@@ -107,8 +107,10 @@ void Pair::connect_ends(Nanos now) {
     c.rate_kbps = psn[side].value() % 8 == 0 ? 20'000 + psn[side].value() % 1'000'000 : 0;
     c.rq_psn = psn[1 - side];
     c.path_mtu = mtu_;
-    c.timeout =
-        timer_optional && random_.chance(0.1) ? std::uint8_t{0} : timeout_code(setting_.longest_trip, random_);
+    // Half of the connections between sleepy hosts have none: nothing makes up for an answer that is ignored.
+    const bool no_timer =
+        timer_optional && (random_.chance(0.1) || (setting_.sleepy && psn[side].value() % 2 == 0));
+    c.timeout = no_timer ? std::uint8_t{0} : timeout_code(setting_.longest_trip, random_);
     c.retry_cnt = may_lose ? 7 : static_cast<std::uint8_t>(random_.below(8));
     if (setting_.mortal) c.retry_cnt = static_cast<std::uint8_t>(setting_.harmless ? random_.below(8) : 7);
     c.rnr_retry = eager_receives_ && setting_.harmless ? static_cast<std::uint8_t>(random_.below(8)) : 7;

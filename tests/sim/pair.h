@@ -18,6 +18,7 @@ struct Setting {
   Host* host[2] = {};
   bool harmless = true;      ///< the network loses and reorders nothing
   bool mortal = false;       ///< the network will die
+  bool sleepy = false;       ///< packets may wait in a host
   bool only_normal = false;  ///< no connection ends in an error
   Nanos longest_trip = 0;    ///< one way, for the choice of timeouts
   std::uint32_t largest_message = 1024;

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::uint64_t kMostSteps = 3'000'000;
 constexpr Nanos kLongestRun = 900 * kSecond;
+constexpr std::uint32_t kLongestSleep = 300'000;
 
 bool is_send(std::span<const std::byte> frame) {
   const std::size_t bth = bth_offset(frame);
@@ -42,7 +43,8 @@ const char* name_of(Mutation mutation) {
   return kNames[static_cast<int>(mutation)];
 }
 
-World::World(const WorldOptions& options) : options_(options), random_(options.seed) {
+World::World(const WorldOptions& options)
+    : options_(options), random_(options.seed), sleepy_(options.seed % 7 == 3), sleep_(~options.seed) {
   harmless_ = random_.chance(0.3);
   mortal_ = random_.chance(0.05) && options.mutation == Mutation::kNone;
   one_host_ = random_.chance(0.1);
@@ -73,6 +75,8 @@ World::World(const WorldOptions& options) : options_(options), random_(options.s
   setting.only_normal = options.mutation != Mutation::kNone;  // a cut-off message might hide the fault
   setting.longest_trip =
       network_settings_.latency + network_settings_.jitter + network_settings_.reorder_by + 100'000;
+  if (sleepy_) setting.longest_trip += kLongestSleep;
+  setting.sleepy = sleepy_;
   constexpr std::uint32_t kSizes[] = {64, 512, 4096, 4096, 20'000, 70'000};
   setting.largest_message = random_.chance(0.01) && network_settings_.drop < 0.1 ? 400'000 : random_.pick(kSizes);
   if (options_.trace) {
@@ -100,9 +104,10 @@ bool World::all_closed() const {
 
 Nanos World::next_moment() const {
   Nanos next = std::min(network_->next_arrival(), death_at_);
-  for (const auto& host : hosts_) {
-    next = std::min(next, host->next_timeout());
-    if (host->has_work()) next = std::min(next, now_ + 300);
+  for (std::uint32_t id = 0; id < hosts_.size(); ++id) {
+    const Host& host = *hosts_[id];
+    next = std::min(next, std::max(host.next_timeout(), awake_at_[id]));
+    if (host.has_work()) next = std::min(next, std::max(now_ + 300, awake_at_[id]));
   }
   for (const auto& pair : pairs_) next = std::min(next, pair->next_action());
   return next;
@@ -127,7 +132,7 @@ void World::step() {
   deliver();
   for (auto& pair : pairs_) {
     if (pair->next_action() > now_) continue;
-    if (random_.chance(0.5)) {
+    if (random_.chance(0.5) && !sleeps(0)) {
       hosts_[0]->in_next_step([this, &pair] { pair->act(now_); });
     } else {
       pair->act(now_);
@@ -155,6 +160,7 @@ void World::deliver() {
 void World::run_hosts() {
   for (std::uint32_t id = 0; id < hosts_.size(); ++id) {
     Host& host = *hosts_[id];
+    if (sleeps(id)) continue;
     for (std::uint32_t i = random_.between(1, 3); i > 0; --i) {
       const std::uint64_t before = host.frames_sent();
       // A command of one worker may give another work, which has had its cycle.
@@ -165,6 +171,7 @@ void World::run_hosts() {
         throw Violation("transmit wants more and sends nothing");
       }
     }
+    if (sleepy_ && sleep_.chance(0.02)) awake_at_[id] = now_ + sleep_.below(kLongestSleep);
   }
   std::uint64_t refused = 0, misdirected = 0;
   for (const auto& host : hosts_) refused += host->frames_refused(), misdirected += host->frames_misdirected();
@@ -299,6 +306,7 @@ void World::check_end() const {
         hosts_.back()->counters().rnr_nak_rcvd != 0) {
       continue;
     }
+    if (sleepy_) continue;  // an acknowledge that is late may be taken for lost
     expect(counters.retransmitted_pkts == 0, "a retransmission though nothing was lost");
     expect(counters.duplicate_request == 0, "a duplicate though nothing was lost");
     expect(counters.out_of_sequence == 0, "out of sequence though nothing was reordered");

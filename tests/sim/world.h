@@ -72,6 +72,7 @@ class World {
   Nanos next_moment() const;
   void deliver();
   void run_hosts();
+  bool sleeps(std::uint32_t host) const { return awake_at_[host] > now_; }
   void send(std::uint32_t from, std::span<const std::byte> frame);
   void poll();
   void dispatch(Host& host, std::uint32_t cq, const uroce_cqe& cqe);
@@ -88,6 +89,9 @@ class World {
   Nanos now_ = 0;
   bool one_host_ = false, mortal_ = false, harmless_ = false, plain_ = true;
   Nanos death_at_ = kNever;
+  bool sleepy_ = false;  ///< hosts are now and then not scheduled
+  Random sleep_;         ///< of its own: the other draws are the same in worlds without it
+  Nanos awake_at_[2] = {};
   NetworkSettings network_settings_;
   std::vector<std::unique_ptr<Host>> hosts_;
   std::unique_ptr<Network> network_;
