@@ -3,6 +3,7 @@
 #include "proto/rc/retry.h"
 #include "proto/rc/send_position.h"
 #include "proto/work/gather.h"
+#include "proto/work/message.h"
 #include "proto/work/send_completion.h"
 #include "proto/work/wqe.h"
 #include "wire/extended_headers.h"
@@ -133,29 +134,24 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
   std::uint32_t acked = 0;
   if (!expect(context, qp, packet, acked)) return;
   const Wqe& wqe = qp.wqe(qp.requester.head);
-  const std::uint32_t index = psns_between(wqe.first(), qp.requester.una);
-  const bool last = index + 1 == wqe.psn_count;
-  const bool ends = last || ((index + 1) & (qp.reads.chunk - 1)) == 0;
-  // A FLUSH or ATOMIC WRITE is answered without data (annex A19).
-  const std::uint32_t length = wqe.kind == Kind::kRead ? wqe.length : 0;
-  const std::uint32_t bytes = last ? length - (index << qp.common.mtu_shift) : qp.common.mtu();
-  if (packet.payload_bytes != bytes || ends != packet.info->has(wire::kLast | wire::kOnly)) {
+  const ResponsePart part = due_response(qp, wqe);
+  if (!part.matches(packet)) {
     settle(context, qp, acked);
     return fail_send(context, qp, UROCE_FAIL_RESPONSE_LENGTH);
   }
-  if (index == 0) qp.requester.read_at = {};
+  if (part.index == 0) qp.requester.read_at = {};
   if (packet.placed()) {
-    qp.requester.read_at.offset += bytes;
+    qp.requester.read_at.offset += part.bytes;
     if (qp.requester.read_at.offset == wqe.sges()[qp.requester.read_at.index].length)
       qp.requester.read_at = {qp.requester.read_at.index + 1, 0};
-  } else if (scatter(context, qp.common.pd, wqe.sges(), wqe.num_sge, qp.requester.read_at, packet.payload, bytes) !=
-             ScatterResult::kOk) {
+  } else if (scatter(context, qp.common.pd, wqe.sges(), wqe.num_sge, qp.requester.read_at, packet.payload,
+                     part.bytes) != ScatterResult::kOk) {
     settle(context, qp, acked);
     return fail_send(context, qp, UROCE_FAIL_RESPONSE_MEMORY);
   }
-  const std::uint32_t cost = cost_of(bytes, 1);
-  book_response(context, qp, cost, ends);
-  if (last) complete_send(context, qp);
+  const std::uint32_t cost = cost_of(part.bytes, 1);
+  book_response(context, qp, cost, part.ends);
+  if (part.last) complete_send(context, qp);
   settle(context, qp, acked + cost);
 }
 

@@ -119,21 +119,16 @@ void finish_invalidating_send(Context& context, Qp& qp, const HeldSend& send) {
 
 void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::OpcodeInfo& info = *packet.info;
-  if (!well_formed(qp, packet, MessageInProgress::kWrite) || (qp.responder.access & memory::kRemoteWrite) == 0) {
-    return refuse_invalid(context, qp);
-  }
+  if (!may_write(qp, packet)) return refuse_invalid(context, qp);
   // The receive is taken first: without one, no part of the packet may be executed.
   if (info.has(wire::kHasImmDt) && !have_receive(context, qp)) return;
   if (starts(info) && !begin_write(context, qp, packet)) return;
-  const bool last = ends(info);
-  if (last ? packet.payload_bytes != qp.write.left : packet.payload_bytes >= qp.write.left) {
-    return refuse_invalid(context, qp);
-  }
+  if (!fits_write(qp, packet)) return refuse_invalid(context, qp);
   if (!store(context, qp, packet)) return refuse_access(context, qp);
   qp.write.address += packet.payload_bytes;
   qp.write.left -= packet.payload_bytes;
   qp.responder.message_bytes += packet.payload_bytes;
-  if (!last) {
+  if (!ends(info)) {
     qp.responder.message = MessageInProgress::kWrite;
     return accept(context, qp, packet.bth.ack_req);
   }

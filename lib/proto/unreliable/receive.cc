@@ -72,9 +72,7 @@ void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if ((qp.responder.access & memory::kRemoteWrite) == 0 || (starts(info) && !begin_write(context, qp, packet))) {
     return drop_message(qp, context.counters.resp_remote_access_errors);
   }
-  if (last ? packet.payload_bytes != qp.write.left : packet.payload_bytes >= qp.write.left) {
-    return drop_message(qp, context.counters.drop_unexpected);
-  }
+  if (!fits_write(qp, packet)) return drop_message(qp, context.counters.drop_unexpected);
   if (info.has(wire::kHasImmDt) && !claim_receive(context, qp)) {
     qp.responder.message = MessageInProgress::kNone;
     return;

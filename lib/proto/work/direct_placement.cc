@@ -1,5 +1,7 @@
 #include "proto/work/direct_placement.h"
 
+#include "proto/work/message.h"
+
 namespace uroce::proto {
 namespace {
 
@@ -19,14 +21,13 @@ struct Place {
 };
 
 Place place_of_write(Context& context, const Qp& qp, const wire::RxPacket& packet) {
-  const bool due = packet.bth.psn == qp.responder.epsn && qp.responder.message == MessageInProgress::kWrite &&
-                   qp.responder.intake == Intake::kOpen;
-  // A WRITE with immediate data writes nothing before a receive is taken.
-  if (!due || !packet.info->has(wire::kWrite) || packet.info->has(wire::kHasImmDt)) return {};
-  const bool last = packet.info->has(wire::kLast);
-  const std::uint32_t bytes = last ? qp.write.left : qp.common.mtu();
-  if (packet.payload_bytes != bytes || bytes > qp.write.left - !last) return {};
-  return {mapped(context, qp, qp.write.rkey, qp.write.address, bytes, memory::kRemoteWrite), last};
+  const wire::OpcodeInfo& info = *packet.info;
+  // A WRITE with immediate data writes nothing before a receive is taken, and the first packet names its own place.
+  const bool due = packet.bth.psn == qp.responder.epsn && qp.responder.intake == Intake::kOpen &&
+                   info.has(wire::kWrite) && !info.has(wire::kHasImmDt) && !starts(info);
+  if (!due || !may_write(qp, packet) || !fits_write(qp, packet)) return {};
+  return {mapped(context, qp, qp.write.rkey, qp.write.address, packet.payload_bytes, memory::kRemoteWrite),
+          ends(info)};
 }
 
 Place place_of_read(Context& context, const Qp& qp, const wire::RxPacket& packet) {
@@ -34,15 +35,13 @@ Place place_of_read(Context& context, const Qp& qp, const wire::RxPacket& packet
                    qp.common.state != QpState::kRtr;
   if (!due) return {};
   const Wqe& wqe = qp.wqe(qp.requester.head);
-  const std::uint32_t index = psns_between(wqe.first(), qp.requester.una);
-  if (wqe.kind != Kind::kRead || index == 0 || index >= wqe.psn_count) return {};
-  const bool last = index + 1 == wqe.psn_count;
-  const std::uint32_t bytes = last ? wqe.length - (index << qp.common.mtu_shift) : qp.common.mtu();
+  const ResponsePart part = due_response(qp, wqe);
+  if (wqe.kind != Kind::kRead || part.index == 0 || part.index >= wqe.psn_count) return {};
   const SgeCursor at = qp.requester.read_at;
-  if (packet.payload_bytes != bytes || at.index >= wqe.num_sge) return {};
+  if (!part.matches(packet) || at.index >= wqe.num_sge) return {};
   const uroce_sge& sge = wqe.sges()[at.index];
-  if (sge.length - at.offset < bytes) return {};
-  return {mapped(context, qp, Key{sge.lkey}, sge.addr + at.offset, bytes, memory::kLocalWrite), last};
+  if (sge.length - at.offset < part.bytes) return {};
+  return {mapped(context, qp, Key{sge.lkey}, sge.addr + at.offset, part.bytes, memory::kLocalWrite), part.last};
 }
 
 }  // namespace

@@ -5,14 +5,6 @@
 
 namespace uroce::proto {
 
-bool well_formed(const Qp& qp, const wire::RxPacket& packet, MessageInProgress kind) {
-  const wire::OpcodeInfo& info = *packet.info;
-  if (qp.responder.message != (starts(info) ? MessageInProgress::kNone : kind)) return false;
-  if (packet.payload_bytes > qp.common.mtu()) return false;
-  if (ends(info)) return !info.has(wire::kLast) || packet.payload_bytes != 0;
-  return packet.payload_bytes == qp.common.mtu();
-}
-
 void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes) {
   uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id);
   cqe.opcode = opcode;
