@@ -227,8 +227,8 @@ void spoil_remote(End& peer, Random& random, Work& work) {
   if (is_send(work.entry.opcode)) {
     // Only a bad key to invalidate makes a SEND bad without the receiver's help.
     work.entry.opcode = UROCE_WR_SEND_WITH_INV;
-    work.entry.imm_data = peer.target.key.value;  // registered memory can't be invalidated
-    work.must_fail |= status_bit(UROCE_WC_REM_INV_REQ_ERR) | status_bit(UROCE_WC_REM_OP_ERR);
+    work.entry.imm_data = peer.target.key.value;          // registered memory can't be invalidated
+    work.must_fail = status_bit(UROCE_WC_RETRY_EXC_ERR);  // no NAK reports it
     work.must_fail_receiver = ~status_bit(UROCE_WC_SUCCESS);
     return;
   }

@@ -43,7 +43,8 @@ void repeat_message(Context& context, Qp& qp, Psn psn) {
       qp.responder.owed_newest |= newest;
       if (psn.after(qp.responder.owed_psn)) qp.responder.owed_psn = psn;
       return;
-    case PendingAck::kNak: return;  // a NAK acknowledges all earlier PSNs
+    case PendingAck::kNak:
+    case PendingAck::kEnd: return;  // a NAK acknowledges all earlier PSNs
   }
 }
 
@@ -124,7 +125,8 @@ void send_cnp(Context& context, Qp& qp, TxBurst& burst) {
 }
 
 void finish_fatally(Context& context, Qp& qp) {
-  context.raise(static_cast<AsyncEvent>(qp.answers.fatal_event), qp.common.qpn.value, qp.settings.owner);
+  if (qp.answers.fatal_event != 0)
+    context.raise(static_cast<AsyncEvent>(qp.answers.fatal_event), qp.common.qpn.value, qp.settings.owner);
   enter_error(context, qp);
 }
 
@@ -181,6 +183,19 @@ void refuse_fatally(Context& context, Qp& qp, wire::Nak code, AsyncEvent event, 
   context.activate(qp);
 }
 
+void end_silently(Context& context, Qp& qp) {
+  qp.responder.intake = Intake::kDead;
+  qp.answers.fatal_event = 0;
+  // Earlier requests are acknowledged if that is owed, by an ACK or by a sequence NAK that has not left.
+  if (qp.responder.owed == PendingAck::kNothing) {
+    qp.responder.owed = PendingAck::kEnd;
+  } else if (qp.responder.owed == PendingAck::kNak) {
+    qp.responder.owed = PendingAck::kAck;
+    qp.responder.owed_newest = true;
+  }
+  context.activate(qp);
+}
+
 void receive_xrc(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if (qp.responder.intake == Intake::kOpen && packet.bth.psn == qp.responder.epsn && starts(*packet.info)) {
     const Srq* const srq = context.srq(SrqId{wire::XrcEth::parse(packet.bth_start + packet.info->xrceth).srqn});
@@ -231,8 +246,13 @@ bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
     --budget;
   }
   if (qp.responder.answers_pending != 0 && run_resources(context, qp, burst, budget)) return true;
-  if (qp.responder.intake == Intake::kHeld) [[unlikely]]
-    resume_send_after_answers(context, qp);
+  if (qp.responder.intake != Intake::kOpen) [[unlikely]] {
+    if (qp.responder.intake == Intake::kHeld) resume_send_after_answers(context, qp);
+    if (qp.responder.owed == PendingAck::kEnd) {
+      finish_fatally(context, qp);
+      return false;
+    }
+  }
   if (qp.responder.owed == PendingAck::kNothing) return false;
   if (budget == 0 || burst.full()) return true;
   send_owed(context, qp, burst);

@@ -78,6 +78,9 @@ void accept(Context& context, Qp& qp, bool ack_requested);
 void refuse(Context& context, Qp& qp, std::uint8_t syndrome);
 /// A NAK for `psn` that ends the QP: once it is sent, the QP enters ERR and `event` is raised (IBTA vol. 1, 9.9.3).
 void refuse_fatally(Context& context, Qp& qp, wire::Nak code, AsyncEvent event, Psn psn);
+/// Ends the QP without a NAK for epsn, once what is owed for earlier requests has left (IBTA vol. 1, 9.9.6.3, class
+/// J).
+void end_silently(Context& context, Qp& qp);
 inline void refuse_invalid(Context& context, Qp& qp) {
   refuse_fatally(context, qp, wire::Nak::kInvalidRequest, AsyncEvent::kQpRequestError, qp.responder.epsn);
 }

@@ -102,8 +102,10 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
 
 void finish_invalidating_send(Context& context, Qp& qp, const HeldSend& send) {
   if (context.memory.invalidate(send.key, qp.common.pd, qp.common.qpn) != memory::Verdict::kOk) {
+    // Class J (IBTA vol. 1, 9.9.6.3): the completion is the only report, and the requester's retries run out.
+    ++context.counters.resp_remote_access_errors;
     fail_receive(context, qp, UROCE_FAIL_INVALIDATED_KEY);
-    return refuse_access(context, qp);
+    return end_silently(context, qp);
   }
   qp.responder.message = MessageInProgress::kNone;
   ++qp.responder.msn;

@@ -137,11 +137,11 @@ enum class SendState : std::uint8_t { kReady, kIdle, kBlocked };
 enum class MessageInProgress : std::uint8_t { kNone, kSend, kWrite };
 
 /// Whether the responder takes requests. kHeld: not before the answers that are pending have left, for a SEND that
-/// invalidates a key of one of them (Qp::held). kDead: a fatal NAK is to be sent or was sent.
+/// invalidates a key of one of them (Qp::held). kDead: what is owed is the last that the QP sends.
 enum class Intake : std::uint8_t { kOpen, kHeld, kDead };
 
-/// The acknowledge that the responder has to send.
-enum class PendingAck : std::uint8_t { kNothing, kAck, kNak };
+/// The acknowledge that the responder has to send. kEnd: none, and the QP enters ERR after the answers.
+enum class PendingAck : std::uint8_t { kNothing, kAck, kNak, kEnd };
 
 /// The deadlines of a QP, in the order in which on_timer() serves them.
 enum class Deadline : std::uint8_t {
@@ -287,7 +287,7 @@ struct Answers {
   std::uint8_t next = 0, used = 0, at = 0;
   std::uint8_t min_rnr_timer = 0;
   std::uint8_t nak_syndrome = 0;
-  std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK
+  std::uint8_t fatal_event = 0;  ///< AsyncEvent to raise with the fatal NAK; 0: none
 };
 
 /// The flight of packets that was sent again last. Until it has been under way for a round trip, NAKs answer

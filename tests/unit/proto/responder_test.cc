@@ -352,14 +352,28 @@ INSTANTIATE_TEST_SUITE_P(
                             AsyncEvent::kQpRequestError,
                             {}},
                     Refusal{"send_too_long", [](Pair& pair) { return Work{.sges = {pair.a.sge(0, 101)}}; },
-                            UROCE_FAIL_NAK_REQUEST, AsyncEvent::kQpRequestError, UROCE_FAIL_RECEIVE_LENGTH},
-                    Refusal{"invalidate_unknown_key",
-                            [](Pair& pair) {
-                              return Work{
-                                  .opcode = UROCE_WR_SEND_WITH_INV, .sges = {pair.a.sge(0, 8)}, .imm = 0x1234};
-                            },
-                            UROCE_FAIL_NAK_ACCESS, AsyncEvent::kQpAccessError, UROCE_FAIL_INVALIDATED_KEY}),
+                            UROCE_FAIL_NAK_REQUEST, AsyncEvent::kQpRequestError, UROCE_FAIL_RECEIVE_LENGTH}),
     [](const auto& param) { return param.param.name; });
+
+TEST(Responder, AnInvalidationOfABadKeyEndsTheQpWithoutANak) {
+  Pair pair(Options{.timeout = 10, .retry_cnt = 1});
+  pair.b.post_receive(9, {pair.b.sge(0, 100)});
+  pair.b.post_receive(10, {pair.b.sge(0, 100)});
+  pair.a.post(read_of(pair, 300));
+  pair.a.post(write_of(pair, 1));
+  pair.a.post({.opcode = UROCE_WR_SEND_WITH_INV, .sges = {pair.a.sge(0, 8)}, .imm = 0x1234});
+  pair.settle(20 * kMillisecond);
+  const auto sent = pair.a.poll();
+  ASSERT_EQ(sent.size(), 3u);
+  EXPECT_EQ(sent[0].status, UROCE_WC_SUCCESS);
+  EXPECT_EQ(sent[2].status, sent[1].status == UROCE_WC_SUCCESS ? UROCE_WC_RETRY_EXC_ERR : UROCE_WC_WR_FLUSH_ERR);
+  EXPECT_EQ(pair.b.snapshot().state, QpState::kErr);
+  EXPECT_TRUE(pair.b.events().empty());
+  const auto received = pair.b.poll(true);
+  ASSERT_EQ(received.size(), 2u);
+  EXPECT_EQ(received[0].vendor_err, std::uint32_t{UROCE_FAIL_INVALIDATED_KEY});
+  EXPECT_EQ(received[1].status, UROCE_WC_WR_FLUSH_ERR);
+}
 
 TEST(Responder, BadReceiveKeyIsARemoteOperationalError) {
   Pair pair;
