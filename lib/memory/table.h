@@ -73,7 +73,7 @@ struct Binding {
   Key mr;
   PdId pd;
   Qpn qpn;                                ///< a type 2 window serves this QP only
-  std::uint64_t address = 0, length = 0;  ///< bytes; 0 unbinds
+  std::uint64_t address = 0, length = 0;  ///< bytes; 0 unbinds a type 1 window
   std::uint32_t access = 0;               ///< local rights are ignored
 };
 
@@ -161,8 +161,8 @@ class Table {
   Verdict invalidate(Key key, PdId pd, Qpn qpn = {});
 
   /// A bind work request, on a worker. kNoSuchKey: window or MR unknown, invalid or of another PD, or a type 1
-  /// window that keeps its key; kOutOfRange; kNoAccess: the MR permits no binding, or not these rights, or a type 2
-  /// window is already bound, or is to be freed by another QP.
+  /// window that keeps its key; kOutOfRange, also for a type 2 window of length 0; kNoAccess: the MR permits no
+  /// binding, or not these rights, or a type 2 window is already bound.
   Verdict bind(const Binding& request);
   /// A fast registration, on a worker. Verdicts as for bind(); kNoAccess: the MR is already valid, or the rights
   /// exceed those of the memory.

@@ -77,8 +77,9 @@ Verdict Table::bind(const Binding& request) {
   const Key new_key = with_tag(*window, request.new_key);
   if (new_key.value == 0) return Verdict::kNoSuchKey;
   if (window->kind == Kind::kWindow2) {
-    const bool bound = window->live != 0;
-    if (bound && (request.length != 0 || window->qpn != request.qpn.value)) return Verdict::kNoAccess;
+    // A type 2 window is freed by an invalidation only (IBTA vol. 1, o10-37.2.40).
+    if (request.length == 0) return Verdict::kOutOfRange;
+    if (window->live != 0) return Verdict::kNoAccess;
   } else {
     if (new_key.value == window->key) return Verdict::kNoSuchKey;
     if ((request.access & kZeroBased) != 0) return Verdict::kNoAccess;

@@ -113,17 +113,19 @@ TEST_F(WindowsTest, TakeTheLowByteOfTheNewKeyAndRemoteRightsOnly) {
   }
 }
 
-TEST_F(WindowsTest, TypeTwoIsFreeAfterABindOfLengthZero) {
+TEST_F(WindowsTest, ABindOfLengthZeroLeavesATypeTwoWindowAsItIs) {
   const Key window = *table.allocate_window(kPd, Kind::kWindow2);
-  EXPECT_EQ(table.bind(binding(window, mr, 0)), Verdict::kOk);
+  EXPECT_EQ(table.bind(binding(window, mr, 0)), Verdict::kOutOfRange);
+  EXPECT_EQ(table.bind(binding(window, Key{}, 0)), Verdict::kOutOfRange);
   ASSERT_EQ(table.bind(binding(window, mr)), Verdict::kOk);
-  Binding free = binding(tagged(window, 1), Key{}, 0);
+  Binding free = binding(tagged(window, 1), mr, 0);
+  free.new_key = tagged(window, 2);
+  EXPECT_EQ(table.bind(free), Verdict::kOutOfRange);
   free.qpn = kOtherQp;
-  EXPECT_EQ(table.bind(free), Verdict::kNoAccess) << "of another QP";
-  free.qpn = kQp;
-  EXPECT_EQ(table.bind(free), Verdict::kOk);
-  EXPECT_EQ(resolve(tagged(window, 1), 0x1100, 1), Verdict::kNoSuchKey);
-  EXPECT_EQ(table.windows(mr), 0u);
+  EXPECT_EQ(table.bind(free), Verdict::kOutOfRange);
+  EXPECT_EQ(resolve(tagged(window, 1), 0x1100, 1), Verdict::kOk);
+  EXPECT_EQ(resolve(tagged(window, 2), 0x1100, 1), Verdict::kNoSuchKey);
+  EXPECT_EQ(table.windows(mr), 1u);
 }
 
 TEST_F(WindowsTest, RefuseWhatTheSpecificationForbids) {
