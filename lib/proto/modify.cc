@@ -67,7 +67,9 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrTimeout) {
     qp.retransmission.ack_timeout = kept.timeout & 31;
     qp.retransmission.early_retries = 0;
-    if (std::exchange(qp.deadline(Deadline::kAck), kNever) != kNever) expect_acknowledge(context, qp);
+    // The timer of what is unacknowledged starts anew, even if there was none before.
+    qp.deadline(Deadline::kAck) = kNever;
+    if (qp.requester.una != qp.requester.psn) expect_acknowledge(context, qp);
   }
   if (mask & kAttrRetryCnt) qp.requester.retry_cnt = qp.retransmission.retries_left = kept.retry_cnt;
   if (mask & kAttrRnrRetry) qp.requester.rnr_retry = qp.retransmission.rnr_retries_left = kept.rnr_retry;

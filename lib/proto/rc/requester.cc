@@ -54,8 +54,16 @@ Step begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.common.state != QpState::kRts) return Step::kBlocked;
   if (wqe.failure != 0) return defer_failure(context, qp, wqe, wqe.failure);
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return Step::kBlocked;
-  if (is_local(wqe.kind)) return change_key(context, qp, wqe);
-  if (lacks_credit(qp, wqe, qp.requester.cursor)) return Step::kBlocked;
+  if (wqe.kind >= Kind::kRead) {
+    if (is_local(wqe.kind)) return change_key(context, qp, wqe);
+    // Here and not when it is fetched: the attribute may change while the WQE waits.
+    if (qp.requester.max_reads == 0) {
+      ++context.counters.bad_wqe_opcode;
+      return defer_failure(context, qp, wqe, UROCE_FAIL_NO_READS);
+    }
+  } else if (lacks_credit(qp, wqe, qp.requester.cursor)) {
+    return Step::kBlocked;
+  }
   wqe.first_psn = qp.requester.psn.value();
   ++qp.requester.started;
   qp.requester.send_at = {};
@@ -174,16 +182,21 @@ Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto
   return Step::kSent;
 }
 
+/// Whether max_rd_atomic permits no further request. What was begun before max_rd_atomic became 0 is sent to its
+/// end, and again after a loss, one request at a time.
+bool at_read_limit(const Qp& qp) {
+  return qp.requester.reads_in_flight >= qp.requester.max_reads && qp.requester.reads_in_flight != 0;
+}
+
 /// Whether one more request of a single PSN, with a response of `cost`, may be sent.
 bool may_send_request(Context& context, Qp& qp, std::uint32_t cost) {
   bool probe = false;
-  return qp.requester.reads_in_flight < qp.requester.max_reads && fits_window(qp, cost, probe) &&
-         context.take_read_budget(qp, cost);
+  return !at_read_limit(qp) && fits_window(qp, cost, probe) && context.take_read_budget(qp, cost);
 }
 
 /// One request of a READ, for at most kReadChunkPackets of response: the requester sets the pace of a long READ.
 Step send_read(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
-  if (qp.requester.reads_in_flight >= qp.requester.max_reads) return Step::kBlocked;
+  if (at_read_limit(qp)) return Step::kBlocked;
   const std::uint32_t index = psns_between(wqe.first(), qp.requester.psn);
   const std::uint32_t end = std::min((index | (qp.reads.chunk - 1)) + 1, wqe.psn_count);
   const std::uint32_t offset = index << qp.common.mtu_shift;

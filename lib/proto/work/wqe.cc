@@ -140,7 +140,6 @@ std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
     wqe.length = 0;  // its scatter/gather list is ignored
     return 0;
   }
-  if (qp.requester.max_reads == 0) return refuse(context.counters.bad_wqe_opcode, UROCE_FAIL_NO_READS);
   switch (wqe.kind) {
     case Kind::kAtomic:
     case Kind::kAtomicWrite:
