@@ -142,5 +142,13 @@ constexpr std::array<OpcodeInfo, 256> make_table() {
 }  // namespace
 
 constinit const std::array<OpcodeInfo, 256> kOpcodes = make_table();
+constinit const OpcodeInfo kInvalidRcRequest = [] {
+  OpcodeInfo info;
+  info.name = "RC INVALID";
+  info.flags = kRequest | kOnly | kHasPayload;
+  info.service = Service::kRc;
+  info.header_bytes = 12;
+  return info;
+}();
 
 }  // namespace uroce::wire

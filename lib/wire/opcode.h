@@ -89,5 +89,8 @@ struct OpcodeInfo {
 
 /// Indexed by the opcode byte; unknown ones have an empty name.
 extern const std::array<OpcodeInfo, 256> kOpcodes;
+/// An RC request with a reserved opcode, or whose length does not fit its opcode: all after the BTH is payload. The
+/// responder answers it with NAK invalid request (IBTA vol. 1, 9.7.4.1).
+extern const OpcodeInfo kInvalidRcRequest;
 
 }  // namespace uroce::wire

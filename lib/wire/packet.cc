@@ -59,17 +59,24 @@ ParseVerdict parse_v6(const std::byte* ip, std::size_t bytes, RxPacket& out, Net
 ParseVerdict parse_transport(const std::byte* bth, std::uint32_t bytes, RxPacket& out) {
   if (bytes < kIcrcAndBth) return ParseVerdict::kBadLength;
   out.bth = Bth::parse(bth);
-  const OpcodeInfo& info = kOpcodes[out.bth.opcode];
-  if (!info.known()) return ParseVerdict::kUnknownOpcode;
+  const OpcodeInfo* info = &kOpcodes[out.bth.opcode];
+  if (!info->known()) [[unlikely]] {
+    if (out.bth.opcode >> 5 != static_cast<unsigned>(Service::kRc)) return ParseVerdict::kUnknownOpcode;
+    info = &kInvalidRcRequest;
+  }
   if (out.bth.version != 0) return ParseVerdict::kBadTransportVersion;
-  const std::uint32_t headers = info.header_bytes + std::uint32_t{kIcrcBytes};
-  if (bytes < headers) return ParseVerdict::kBadLength;
+  std::uint32_t headers = info->header_bytes + std::uint32_t{kIcrcBytes};
+  const bool fits = info->has(kHasPayload) ? bytes >= headers : bytes == headers;
+  if (!fits) [[unlikely]] {
+    if (info->service != Service::kRc || !info->has(kRequest)) return ParseVerdict::kBadLength;
+    info = &kInvalidRcRequest;
+    headers = kIcrcAndBth;
+  }
   const std::uint32_t rest = bytes - headers;
   if (rest < out.bth.pad || rest % 4 != 0) return ParseVerdict::kBadPad;
-  if (rest != 0 && !info.has(kHasPayload)) return ParseVerdict::kBadLength;
-  out.info = &info;
+  out.info = info;
   out.bth_start = bth;
-  out.payload = bth + info.header_bytes;
+  out.payload = bth + info->header_bytes;
   out.payload_bytes = rest - out.bth.pad;
   return ParseVerdict::kOk;
 }

@@ -30,7 +30,7 @@ ParseVerdict check(std::span<const std::byte> frame, const ParseOptions& options
   demand(packet.payload + packet.payload_bytes + packet.bth.pad + kIcrcBytes <= end);
   demand((packet.payload_bytes + packet.bth.pad) % 4 == 0);
   demand(packet.payload_bytes == 0 || packet.info->has(kHasPayload));
-  demand(packet.info == &kOpcodes[packet.bth.opcode]);
+  demand(packet.info == &kOpcodes[packet.bth.opcode] || packet.info == &kInvalidRcRequest);
   demand(packet.multicast == packet.destination().is_multicast() || packet.ip_bytes == 40);
   char text[kDumpBytes];
   const std::string_view line = dump(frame, text);

@@ -54,7 +54,8 @@ void receive_duplicate(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if (packet.info->has(wire::kSend | wire::kWrite)) return repeat_message(context, qp, packet.bth.psn);
   if (packet.info->operation == wire::Operation::kReadRequest) return repeat_read(context, qp, packet);
   if (packet.info->has(wire::kHasAtomicEth)) return repeat_atomic(context, qp, packet);
-  repeat_confirmation(context, qp, packet);
+  if (packet.info->has(wire::kHasReth)) return repeat_confirmation(context, qp, packet);
+  ++context.counters.drop_unexpected;  // a duplicate of a request that was refused
 }
 
 /// A requester that probes after a silence has lost the NAK: it is repeated for packets with an acknowledge

@@ -82,6 +82,7 @@ void refuse_fatally(Context& context, Qp& qp, wire::Nak code, AsyncEvent event, 
 /// J).
 void end_silently(Context& context, Qp& qp);
 inline void refuse_invalid(Context& context, Qp& qp) {
+  ++context.counters.resp_invalid_requests;
   refuse_fatally(context, qp, wire::Nak::kInvalidRequest, AsyncEvent::kQpRequestError, qp.responder.epsn);
 }
 inline void refuse_access(Context& context, Qp& qp) {

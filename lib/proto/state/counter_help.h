@@ -40,6 +40,7 @@ inline constexpr CounterInfo<Counters> kCounterHelp[] = {
     UROCE_HELP(resp_cqe_flush_error, "Receives that were flushed."),
     UROCE_HELP(resp_remote_access_errors, "Requests for memory that their R_Key does not allow."),
     UROCE_HELP(resp_local_length_error, "Messages of RC or XRC that were longer than the receive."),
+    UROCE_HELP(resp_invalid_requests, "Requests of RC or XRC that were answered with NAK invalid request."),
     UROCE_HELP(np_cnp_sent, "Congestion notification packets sent."),
     UROCE_HELP(rp_cnp_handled, "Congestion notification packets received by a QP."),
     UROCE_HELP(np_ecn_marked_roce_packets, "Packets received with the ECN mark CE."),

@@ -17,6 +17,7 @@ namespace uroce::proto {
   X(retransmitted_pkts) X(ack_deferred) X(acks_sent) X(acks_rcvd)                                      \
   X(req_cqe_error) X(req_cqe_flush_error) X(req_remote_access_errors) X(req_remote_invalid_request)    \
   X(resp_cqe_error) X(resp_cqe_flush_error) X(resp_remote_access_errors) X(resp_local_length_error)    \
+  X(resp_invalid_requests)                                                                             \
   X(np_cnp_sent) X(rp_cnp_handled) X(np_ecn_marked_roce_packets)                                       \
   X(drop_no_qp) X(drop_bad_state) X(drop_wrong_service) X(drop_bad_pkey) X(drop_wrong_source)          \
   X(drop_bad_qkey) X(drop_no_receive) X(drop_too_long) X(drop_unexpected)                              \

@@ -225,6 +225,23 @@ TEST(AddressSpace, ALongRangeThatPassesItsEndIsRefusedByItsFirstPacket) {
   }
 }
 
+TEST(Requests, WithReservedOpcodesAndWrongLengthsAreInvalid) {
+  // READ_REQUEST and FLUSH are shorter than this packet, CMP_SWAP is longer.
+  for (const int opcode : {0x15, 0x18, 0x19, 0x1a, 0x1b, 0x1e, 0x1f, 0x0c, 0x1c, 0x13}) {
+    Pair pair;
+    pair.a.post(write_of(pair, 8));
+    auto packets = pair.take(pair.a);
+    Packet& packet = packets.at(0);
+    packet.bytes[static_cast<std::size_t>(packet.rx.bth_start - packet.bytes.data())] =
+        static_cast<std::byte>(opcode);
+    ASSERT_EQ(wire::parse(packet.bytes, {.check_icrc = false}, packet.rx), wire::ParseVerdict::kOk) << opcode;
+    pair.deliver(pair.b, packet);
+    EXPECT_TRUE(pair.take(pair.b).at(0).is_nak(wire::Nak::kInvalidRequest)) << opcode;
+    EXPECT_EQ(pair.b.counters().resp_invalid_requests, 1u) << opcode;
+    EXPECT_EQ(pair.b.snapshot().state, QpState::kErr) << opcode;
+  }
+}
+
 TEST(AddressSpace, ALocalRangeThatPassesItsEndIsAProtectionError) {
   Pair pair;
   const Key key = *pair.a.table.insert(
