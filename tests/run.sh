@@ -203,7 +203,7 @@ landing() {
     say "needs root: network namespaces and the memory of other processes; did the tests above instead"
     count 0 0 1
   elif [ -x "$top/build/apps/uroced" ]; then
-    stage 'end to end' run_cases e2e/run.py --part landing --lanes "$lanes"
+    stage 'end to end' run_cases e2e/run.py --part landing
     stage 'Linux peer' run_cases interop/run.py --part landing
   fi
   # clang also builds with sanitizers, from the same sources with the same warnings.
@@ -277,8 +277,7 @@ build_gcc() {
 began=$SECONDS
 machine
 stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
-lanes=$((jobs < 4 ? jobs : 4))  # cases side by side: each two daemons, which take hugepages
-reserve_hugepages $((256 * (lanes + 1)))
+reserve_hugepages 512
 rm -rf "$top/build/failed"
 if [ -n "$rotate" ]; then rotation; elif [ -n "$changed" ]; then changed_only; else landing; fi
 say "all stages took $((SECONDS - began)) s"
