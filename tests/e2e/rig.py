@@ -297,8 +297,18 @@ class Rig:
         for process in self.programs + self.started:
             if process.alive():
                 evidence.keep_states(process)
+        self.keep_counters()
         evidence.keep_stacks_of_cores(self.logs)
         evidence.copy(self.logs, folder)
+
+    def keep_counters(self):
+        """What each daemon that still answers says of its objects, its counters and the requests that it refused."""
+        for name, process in self.daemons.items():
+            for words in (['show'], ['stat'], ['show', 'rejections']) if process.alive() else ():
+                with open(self.logs / f'{name}-{words[-1]}.txt', 'w', encoding='utf-8') as file:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        subprocess.run([self.apps / 'urocectl', '-d', name, *words], env=self.env, stdout=file,
+                                       stderr=subprocess.STDOUT, timeout=5, check=False)
 
     @uninterrupted()
     def close(self, found=None):
