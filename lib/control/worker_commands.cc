@@ -22,14 +22,14 @@ void CreateQp::run(WorkerCore& worker) {
 
 void DestroyQp::run(WorkerCore& worker) {
   if (port != nullptr) port->qp_of_bit[bit] = SessionPort::kNoQp;
-  worker.transport().destroy(index, monotonic_now());
+  worker.transport().destroy(index, worker.now());
 }
 
 // The link stack may have frames to send after each of these.
 
 void ResolveNeighbour::run(WorkerCore& worker) {
   if (worker.link() == nullptr) return;
-  resolution = worker.link()->resolve(destination, monotonic_now(), mac, vlan);
+  resolution = worker.link()->resolve(destination, worker.now(), mac, vlan);
   worker.touch_link();
 }
 
@@ -43,13 +43,13 @@ void ResolveNeighbours::run(WorkerCore& worker) {
 
 void JoinGroup::run(WorkerCore& worker) {
   if (worker.link() == nullptr) return;
-  worker.link()->join(group, monotonic_now());
+  worker.link()->join(group, worker.now());
   worker.touch_link();
 }
 
 void LeaveGroup::run(WorkerCore& worker) {
   if (worker.link() == nullptr) return;
-  worker.link()->leave(group, monotonic_now());
+  worker.link()->leave(group, worker.now());
   worker.touch_link();
 }
 

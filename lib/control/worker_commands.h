@@ -1,6 +1,6 @@
 // The commands that the control thread sends to workers, grouped by object. Each command is a struct: arguments,
-// then results, and run(), which executes on the worker's thread. WorkerCore::call() returns when it has run, and
-// records it in the worker's trace.
+// then results, and run(), which executes on the worker's thread at the time of its duty cycle (WorkerCore::now()).
+// WorkerCore::call() returns when it has run, and records it in the worker's trace.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,6 @@
 #include "control/port.h"
 #include "control/session.h"
 #include "net/link_stack.h"
-#include "platform/clock.h"
 #include "worker/worker.h"
 
 namespace uroce::daemon::worker_commands {
@@ -123,7 +122,7 @@ struct DestroyQps {
   std::span<const proto::QpIndex> qps;
   void describe(ArgumentText& text) const { text.add("count", qps.size()); }
   void run(WorkerCore& worker) {
-    for (const proto::QpIndex qp : qps) worker.transport().destroy(qp, monotonic_now());
+    for (const proto::QpIndex qp : qps) worker.transport().destroy(qp, worker.now());
   }
 };
 
@@ -137,7 +136,7 @@ struct ModifyQp {
   proto::QpSnapshot after;
   void describe(ArgumentText& text) const { text.add("qpn", qpn).add("mask", mask); }
   void run(WorkerCore& worker) {
-    verdict = worker.transport().modify(index, attr, mask, monotonic_now());
+    verdict = worker.transport().modify(index, attr, mask, worker.now());
     worker.transport().query(index, after);
   }
 };

@@ -101,8 +101,10 @@ class WorkerCore {
   void receive(std::span<const base::Frame> frames, Nanos now);
   bool receive_steered(Nanos now);
   bool serve_doorbells();
-  bool serve_commands() {
-    if (mailbox_.waiting()) transport_.note_busy_with(0);
+  bool serve_commands(Nanos now) {
+    if (!mailbox_.waiting()) return false;
+    now_ = now;
+    transport_.note_busy_with(0);
     return mailbox_.serve(*this);
   }
   /// Timers. `rx_pending`: more frames may have arrived than were received, so an acknowledge is not late yet.
@@ -132,6 +134,9 @@ class WorkerCore {
   bool take_rnr_drops();
 
   // Commands.
+  /// The time of the duty cycle. Commands read no clock: their time would be later than that of the rest of the
+  /// cycle.
+  Nanos now() const { return now_; }
   proto::Transport& transport() { return transport_; }
   /// nullptr on every worker but the link worker.
   net::LinkStack* link() { return link_; }

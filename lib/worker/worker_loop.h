@@ -59,7 +59,7 @@ class WorkerLoop final : private PortControl {
     bool worked = received != 0;
     moved_ = received;
     worked |= core_.receive_steered(now);
-    worked |= core_.serve_commands();
+    worked |= core_.serve_commands(now);
     worked |= core_.serve_doorbells();
     full_bursts_ = received == kBurst ? full_bursts_ + 1 : 0;
     core_.advance(now, full_bursts_ % kBurstsOfARing != 0);
@@ -88,7 +88,7 @@ class WorkerLoop final : private PortControl {
         case IdleAction::kSleep: sleep(now, stop); break;
       }
     }
-    core_.serve_commands();
+    core_.serve_commands(monotonic_now());
   }
 
  private:

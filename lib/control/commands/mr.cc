@@ -4,6 +4,7 @@
 
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
+#include "platform/clock.h"
 #include "platform/log.h"
 
 namespace uroce::daemon::commands {

@@ -34,6 +34,25 @@ TEST(WorkerCommands, AnArgumentThatDoesNotFitIsLeftOut) {
   EXPECT_EQ(text.view(), "first=1 last=2");
 }
 
+// In virtual time, long before that of any clock: a command that reads a clock sets timers that are far away.
+TEST(WorkerCommands, RunAtTheTimeOfTheDutyCycle) {
+  MemoryDevice device;
+  WorkerShared shared;
+  memory::Table memory(16, 1);
+  net::LinkStack link({.mac = device.info().mac, .mtu = 1500, .addresses = {{ipv4(1), 24}}});
+  WorkerCore core({.transport = {.max_qps = 4, .max_cqs = 4, .max_srqs = 4, .max_ahs = 4}}, shared, memory, &link);
+  WorkerLoop<MemoryDevice> loop(core, device);
+  constexpr Nanos kTime = kMillisecond;
+  worker_commands::ResolveNeighbour resolve{ipv4(9)};
+  Mailbox::Entry entry{WorkerCommandRef(resolve)};
+  core.post(entry);
+  loop.step(kTime);
+  ASSERT_TRUE(entry.done);
+  EXPECT_EQ(resolve.resolution, net::Resolution::kPending);
+  EXPECT_EQ(core.now(), kTime);
+  EXPECT_LE(core.until_timer(kTime), 2 * uroce::kSecond) << "the request for the neighbour is not repeated";
+}
+
 TEST(WorkerCommands, TheTraceKeepsTheLastOnesOfEachWorker) {
   TestDaemon daemon(test_config(), 2);
   TestClient client(*daemon.conductor);
