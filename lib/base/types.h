@@ -14,6 +14,9 @@ inline constexpr Nanos kMicrosecond = 1'000;
 inline constexpr Nanos kMillisecond = 1'000'000;
 inline constexpr Nanos kSecond = 1'000'000'000;
 
+/// Time from `then` to `now`; 0 if `now` is earlier, where the difference would wrap around.
+constexpr Nanos time_since(Nanos then, Nanos now) { return now > then ? now - then : 0; }
+
 /// A 24-bit serial number (IBTA vol. 1, 9.7.2): ordering holds over a window of 2^23.
 template <class Tag>
 class Serial24 {

@@ -209,7 +209,7 @@ Resolution LinkStack::Impl::resolve(const wire::Address& destination, Nanos now,
   known->used_at = now;
   if (known->state == Neighbour::State::kFailed) return Resolution::kFailed;
   if (known->state == Neighbour::State::kPending) return Resolution::kPending;
-  if (now - known->confirmed_at >= kConfirmAge && known->deadline == kNever) ask(*known, now);
+  if (time_since(known->confirmed_at, now) >= kConfirmAge && known->deadline == kNever) ask(*known, now);
   to = known->mac;
   return Resolution::kResolved;
 }

@@ -91,7 +91,7 @@ Nanos doubt_rnr_nak(const Context& context, Qp& qp) {
     recovery.rnr_round_trip = measured ? std::min(qp.retransmission.rtt.elapsed(context.now), kLatest) : 0;
     return 0;
   }
-  const Nanos elapsed = context.now - recovery.rnr_resumed, before = recovery.rnr_round_trip;
+  const Nanos elapsed = time_since(recovery.rnr_resumed, context.now), before = recovery.rnr_round_trip;
   recovery.rnr_round_trip = std::min(before, elapsed);
   return elapsed < before / 2 ? before - elapsed : 0;
 }
@@ -137,7 +137,7 @@ void on_ack_watch(Context& context, Qp& qp) {
   qp.retransmission.watched = false;
   const Nanos limit = early_retry_delay(context, qp);
   if (qp.deadline(Deadline::kAck) == kNever || limit == kNever) return;
-  const Nanos waited = context.now + timeout_of(qp) - qp.deadline(Deadline::kAck);
+  const Nanos waited = time_since(qp.deadline(Deadline::kAck), context.now + timeout_of(qp));
   if (qp.requester.una != qp.requester.psn && waited >= limit) retry_early(context, qp);
   schedule_ack_watch(context, qp);
 }

@@ -23,7 +23,7 @@ class RttEstimator {
   void forget() { began_ = 0; }
   /// All packets before `una` are acknowledged.
   void acknowledged(Psn una, Nanos now) {
-    if (began_ != 0 && una.after(psn_)) sample(stamp(now) - began_);
+    if (began_ != 0 && una.after(psn_)) sample(units_until(now));
   }
   bool known() const { return mean_ != 0; }
   /// What a round trip hardly ever falls below, as a NAK arrives; 0: unknown.
@@ -33,7 +33,7 @@ class RttEstimator {
   }
   /// Time since the packet that is measured was sent, rounded down; 0: none is.
   Nanos elapsed(Nanos now) const {
-    const std::uint32_t units = began_ == 0 ? 0 : stamp(now) - began_;
+    const std::uint32_t units = began_ == 0 ? 0 : units_until(now);
     return units > 2 ? Nanos{units - 2} * kUnit : 0;
   }
   bool measures(Psn psn) const { return began_ != 0 && psn_ == psn; }
@@ -45,6 +45,11 @@ class RttEstimator {
 
   /// In kUnit; never 0, which means none.
   static std::uint32_t stamp(Nanos now) { return static_cast<std::uint32_t>(now / kUnit) | 1; }
+
+  /// Since began_; 0 if `now` is earlier.
+  std::uint32_t units_until(Nanos now) const {
+    return static_cast<std::uint32_t>(std::max(0, static_cast<std::int32_t>(stamp(now) - began_)));
+  }
 
   void sample(std::uint32_t took) {
     began_ = 0;

@@ -197,6 +197,20 @@ TEST(EarlyRetry, CountsFromTheTimeoutThatIsSetWhileItWaits) {
   EXPECT_EQ(pair->a.counters().roce_adp_retrans, learning + 1);
 }
 
+TEST(EarlyRetry, TakesADeadlineThatWasSetLaterForNoWait) {
+  const auto pair = acquainted();
+  pair->a.post(write_of(*pair, 10));
+  EXPECT_EQ(pair->take(pair->a).size(), 1u);
+  pair->now = pair->a.transport->next_timeout();
+  pair->a.to(QpState::kSqd, pair->now);
+  QpAttr attr;
+  attr.timeout = 14;
+  EXPECT_EQ(pair->a.transport->modify(pair->a.qp, attr, kAttrTimeout, pair->now + kMicrosecond).error, 0);
+  pair->a.transport->advance(pair->now);
+  EXPECT_TRUE(pair->take(pair->a).empty());
+  EXPECT_EQ(pair->a.counters().roce_adp_retrans, 0u);
+}
+
 TEST(EarlyRetry, WaitsUntilAllThatArrivedIsReceived) {
   const auto pair = acquainted();
   pair->a.post(write_of(*pair, 10));
