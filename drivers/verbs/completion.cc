@@ -1,11 +1,11 @@
 // Completion queues and channels (ibv_create_cq(3), ibv_get_cq_event(3)).
 #include <poll.h>
-#include <unistd.h>
 
 #include <memory>
 #include <span>
 
 #include "completion.h"
+#include "events.h"
 #include "export.h"
 #include "objects.h"
 
@@ -87,6 +87,19 @@ Cq* next_flushed(Context& context, ibv_comp_channel* channel) {
     return cq;
   }
   return nullptr;
+}
+
+/// Of a completion event: whether its CQ was destroyed.
+auto destroyed_cq(Context& context) {
+  return [&context](std::uint64_t cookie) {
+    const std::lock_guard lock(context.objects_mutex);
+    return !context.cqs.contains(cookie);
+  };
+}
+
+void discard_events(Context& context, ibv_comp_channel* channel) {
+  if (channel == nullptr) return;
+  reinterpret_cast<Channel*>(channel)->events.discard<std::uint64_t>(channel->fd, destroyed_cq(context));
 }
 
 }  // namespace
@@ -217,6 +230,8 @@ UROCE_EXPORT int destroy_cq(ibv_cq* cq) {
   }
   // No more events arrive. Those that were delivered must be acknowledged first (ibv_ack_cq_events(3)).
   if (owner.session->connection_state() != client::ConnectionState::kForked) {
+    discard_events(owner, cq->channel);
+    discard_async_events(owner);
     pthread_mutex_lock(&cq->mutex);
     while (cq->comp_events_completed != destroyed->comp_delivered ||
            cq->async_events_completed != destroyed->async_delivered) {
@@ -251,7 +266,7 @@ UROCE_EXPORT int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_
     }
     std::uint64_t cookie;
     // Interruptible and a cancellation point, as callers of this function expect.
-    const ssize_t got = read(channel->fd, &cookie, sizeof(cookie));
+    const ssize_t got = reinterpret_cast<Channel*>(channel)->events.read(channel->fd, cookie, destroyed_cq(owner));
     if (got < 0) return -1;
     Cq* found = nullptr;
     if (got == sizeof(cookie)) {

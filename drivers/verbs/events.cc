@@ -1,6 +1,6 @@
 // Asynchronous events (ibv_get_async_event(3)). They arrive through a socket, one in a message. End of file means
 // that the daemon is gone, and is reported as the last event.
-#include <unistd.h>
+#include "events.h"
 
 #include "export.h"
 #include "objects.h"
@@ -71,7 +71,30 @@ bool translate(Context& owner, const uroce_async_event& in, ibv_async_event& out
   }
 }
 
+/// Whether no program is to receive the event, because its object was destroyed.
+bool is_stale(Context& owner, const uroce_async_event& event) {
+  const std::lock_guard lock(owner.objects_mutex);
+  switch (element_of(event.type)) {
+    case Element::kDevice:
+    case Element::kPort: return false;
+    case Element::kCq: return !owner.cqs.contains(event.cookie);
+    case Element::kQp:
+    case Element::kWq: return !owner.qps.contains(event.cookie) && !owner.wqs.contains(event.cookie);
+    case Element::kSrq: return !owner.srqs.contains(event.cookie);
+    default: return true;
+  }
+}
+
+auto stale_in(Context& owner) {
+  return [&owner](const uroce_async_event& event) { return is_stale(owner, event); };
+}
+
 }  // namespace
+
+void discard_async_events(Context& owner) {
+  owner.async_events.discard<uroce_async_event>(owner.base.context.async_fd, stale_in(owner));
+}
+
 }  // namespace uroce::verbs
 
 using namespace uroce;
@@ -86,7 +109,7 @@ UROCE_EXPORT int get_async_event(ibv_context* context, ibv_async_event* event) {
     }
     uroce_async_event in{};
     // Interruptible and a cancellation point, as callers of this function expect.
-    const ssize_t got = read(context->async_fd, &in, sizeof(in));
+    const ssize_t got = owner.async_events.read(context->async_fd, in, stale_in(owner));
     if (got < 0) return -1;
     if (got != sizeof(in)) in = {IBV_EVENT_DEVICE_FATAL, 0, 0};
     if (in.type == IBV_EVENT_DEVICE_FATAL) owner.session->set_dead();

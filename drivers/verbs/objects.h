@@ -17,6 +17,7 @@
 #include "client/queue_pair.h"
 #include "client/session.h"
 #include "client/shared_receive_queue.h"
+#include "event_socket.h"
 
 #undef ibv_query_port
 #undef ibv_reg_mr
@@ -54,6 +55,8 @@ struct Context {
   std::unordered_map<std::uint64_t, Wq*> wqs;
   std::unordered_map<std::uint32_t, Mr*> mrs;  ///< by L_Key
   bool fatal_delivered = false;
+
+  EventSocket async_events;  ///< ibv_context::async_fd
 };
 
 struct Td {
@@ -116,6 +119,7 @@ struct Channel {
   std::uint32_t handle;
   std::mutex waiting_mutex;
   std::vector<std::uint64_t> waiting;  ///< cookies of CQs that had entries when they were armed
+  EventSocket events;                  ///< ibv_comp_channel::fd
 };
 
 struct Cq {

@@ -4,6 +4,7 @@
 
 #include "address.h"
 #include "domain.h"
+#include "events.h"
 #include "export.h"
 #include "objects.h"
 #include "post.h"
@@ -375,6 +376,7 @@ UROCE_EXPORT int destroy_qp(ibv_qp* qp) {
   if (destroyed->table != nullptr) destroyed->table->users.fetch_sub(1);
   if (owner.session->connection_state() != client::ConnectionState::kForked) {
     detach(*destroyed);
+    discard_async_events(owner);
     pthread_mutex_lock(&qp->mutex);
     while (qp->events_completed != destroyed->async_delivered) pthread_cond_wait(&qp->cond, &qp->mutex);
     pthread_mutex_unlock(&qp->mutex);

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "domain.h"
+#include "events.h"
 #include "export.h"
 #include "objects.h"
 #include "shared_receive.h"
@@ -141,6 +142,7 @@ UROCE_EXPORT int destroy_srq(ibv_srq* srq) {
   }
   as_pd(srq->pd)->users.fetch_sub(1);
   if (owner.session->connection_state() != client::ConnectionState::kForked) {
+    discard_async_events(owner);
     pthread_mutex_lock(&srq->mutex);
     while (srq->events_completed != destroyed->async_delivered) pthread_cond_wait(&srq->cond, &srq->mutex);
     pthread_mutex_unlock(&srq->mutex);

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "domain.h"
+#include "events.h"
 #include "export.h"
 #include "objects.h"
 #include "post.h"
@@ -119,6 +120,7 @@ int destroy_wq(ibv_wq* wq) {
   as_pd(wq->pd)->users.fetch_sub(1);
   if (owner.session->connection_state() != client::ConnectionState::kForked) {
     as_cq(wq->cq)->queue.detach(&destroyed->queue);
+    discard_async_events(owner);
     pthread_mutex_lock(&wq->mutex);
     while (wq->events_completed != destroyed->async_delivered) pthread_cond_wait(&wq->cond, &wq->mutex);
     pthread_mutex_unlock(&wq->mutex);

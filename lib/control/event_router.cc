@@ -22,6 +22,11 @@ void EventRouter::send(Session& session, const uroce_async_event& event) {
   if (session.events_owed.size() < kMaxOwed) session.events_owed.push_back(event);
 }
 
+void EventRouter::forget(Session& session, std::uint64_t cookie) {
+  std::erase_if(session.events_owed,
+                [cookie](const uroce_async_event& event) { return event.object == 0 && event.cookie == cookie; });
+}
+
 void EventRouter::send_owed(Session& session) {
   auto& owed = session.events_owed;
   std::size_t sent = 0;

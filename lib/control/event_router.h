@@ -31,6 +31,8 @@ class EventRouter {
   /// Sends the event on the session's event channel, or keeps it while the channel is full. If 1024 are kept
   /// already, the event is lost.
   void send(Session& session, const uroce_async_event& event);
+  /// Drops the kept events of an object that was destroyed.
+  static void forget(Session& session, std::uint64_t cookie);
   /// Sends kept events until the channel is full.
   void send_owed(Session& session);
   /// To every client that holds the event's object.

@@ -121,6 +121,7 @@ int destroy_cq(Call& call) {
   if (object->users != 0) return call.in_use("CQ", object->users, "QPs, WQs or SRQs");
   call.state.on_all_workers(worker_commands::RemoveCq{object->id, object->cq.get()});
   call.events.remove_cq(object->id);
+  EventRouter::forget(session, object->cookie);
   call.state.cq_ids().release(object->id.value);
   if (object->channel != nullptr) --object->channel->users;
   session.arena.free(object->ring);

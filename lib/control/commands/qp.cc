@@ -307,6 +307,7 @@ int destroy_qp(Call& call) {
   }
   if (qp->users != 0) return call.in_use("QP", qp->users, "flows or RSS tables");
   call.events.remove_qp(session, *qp);
+  EventRouter::forget(session, qp->cookie);
   if (qp->connected) --session.connected_qps;
   count_users(*qp, ~0u);
   if (qp->target) {

@@ -184,6 +184,7 @@ int destroy_srq(Call& call) {
   if (srq->users != 0) return call.in_use("SRQ", srq->users, "QPs");
   call.state.on_all_workers(worker_commands::SetSrq{srq->id, nullptr});
   call.events.remove_srq(srq->id);
+  EventRouter::forget(session, srq->cookie);
   count_users(*srq, ~0u);
   drop(call.state, session, *srq);
   session.srqs.erase(request.handle);

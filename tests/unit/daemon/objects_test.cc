@@ -96,6 +96,25 @@ TEST_F(ObjectsTest, ALimitAboveWhatIsPostedIsToldAtOnceAndOnce) {
   EXPECT_EQ(now.limit, 0u);
 }
 
+TEST_F(ObjectsTest, EventsThatTheSocketDidNotHoldLeaveWithTheirObject) {
+  auto request = srq_request();
+  std::uint32_t handles[2];
+  for (std::uint32_t& handle : handles) {
+    ++request.cookie;
+    handle = create_srq(client, request).handle;
+  }
+  for (std::uint32_t i = 0; i < 1000; ++i) {
+    const uroce_modify_srq_request modify{handles[i % 2], UROCE_SRQ_LIMIT, 0, 4};
+    ASSERT_EQ(client.send(UROCE_CMD_MODIFY_SRQ, modify).status, 0);
+  }
+  const auto& kept = client.session().events_owed;
+  ASSERT_GE(kept.size(), 2u);
+  const std::size_t before = kept.size();
+  ASSERT_EQ(client.destroy(UROCE_CMD_DESTROY_SRQ, handles[0]), 0);
+  EXPECT_EQ(kept.size(), before / 2);
+  for (const uroce_async_event& event : kept) EXPECT_EQ(event.cookie, 2u);
+}
+
 TEST_F(ObjectsTest, SrqsThatMakeNoSenseAreRefused) {
   int status = 0;
   auto request = srq_request(0);
