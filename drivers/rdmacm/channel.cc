@@ -1,14 +1,67 @@
 // Event channels (rdma_create_event_channel(3)): a socket pair whose sending end is passed to every daemon. The
 // epoll set contains the daemons' sockets, too, so that a thread waiting for an event notices that a daemon is
 // gone.
+//
+// Linux keeps the events of a channel in a list, from which it takes those of one id when that is destroyed or
+// migrated (drivers/infiniband/core/ucma.c). From the middle of a socket nothing can be taken: all records go to
+// Channel::waiting first. While that holds events, the set watches whether `sender` is writable: it is, unless the
+// socket holds records, and then it is readable.
 #include <sys/epoll.h>
 #include <sys/socket.h>
+
+#include <algorithm>
 
 #include "client/system.h"
 #include "export.h"
 #include "objects.h"
 
 namespace uroce::rdmacm {
+namespace {
+
+/// errno; EAGAIN: no record is waiting.
+int receive(Channel& channel, uroce_cm_event& out) {
+  iovec part{&out, sizeof(out)};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  const ssize_t n = client::sys::receive_message(channel.receiver, &message, MSG_DONTWAIT);
+  if (n < 0) return errno == EWOULDBLOCK ? EAGAIN : errno;
+  return n == sizeof(out) ? 0 : EIO;
+}
+
+int watch(Channel& channel, int operation, int fd, std::uint32_t events) {
+  epoll_event wanted{};
+  wanted.events = events;
+  return ::epoll_ctl(channel.channel.fd, operation, fd, &wanted);
+}
+
+/// Makes the descriptor readable if events wait. Call after each change of Channel::waiting.
+void show_waiting(Channel& channel) {
+  watch(channel, EPOLL_CTL_MOD, channel.sender, channel.waiting.empty() ? 0 : std::uint32_t{EPOLLOUT});
+}
+
+void receive_all(Channel& channel) {
+  do {
+    channel.waiting.emplace_back();
+  } while (receive(channel, channel.waiting.back()) == 0);
+  channel.waiting.pop_back();
+}
+
+/// Whether the id with these bindings owns the event: of a request, the listener does.
+bool owns(std::span<const Binding> bindings, const uroce_cm_event& event) {
+  const std::uint32_t handle = event.type == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listener : event.handle;
+  return std::ranges::any_of(bindings, [&](const Binding& binding) {
+    return binding.handle == handle && binding.device->index == event.device;
+  });
+}
+
+bool forked(std::span<const Binding> bindings) {
+  return std::ranges::any_of(bindings, [](const Binding& binding) {
+    return binding.device->session->connection_state() == client::ConnectionState::kForked;
+  });
+}
+
+}  // namespace
 
 int handle_of(Channel& channel, Device& device, std::uint32_t& out) {
   const std::lock_guard lock(channel.mutex);
@@ -23,20 +76,60 @@ int handle_of(Channel& channel, Device& device, std::uint32_t& out) {
                                          std::as_writable_bytes(std::span(&reply, 1)), fds);
   if (error != 0) return error;
   channel.handles.emplace(&device, reply.handle);
-  epoll_event gone{};
-  gone.events = EPOLLRDHUP;
-  ::epoll_ctl(channel.channel.fd, EPOLL_CTL_ADD, device.session->socket(), &gone);
+  watch(channel, EPOLL_CTL_ADD, device.session->socket(), EPOLLRDHUP);
   out = reply.handle;
   return 0;
 }
 
-bool exchange_for_moved(Channel& channel, uroce_cm_event& record) {
-  const bool placeholder = record.type == kMovedEvent;
-  if (channel.moved.empty()) return !placeholder;
-  if (!placeholder) channel.moved.push_back(record);
-  record = channel.moved.front();
-  channel.moved.pop_front();
-  return true;
+int take_event(Channel& channel, uroce_cm_event& out) {
+  if (channel.waiting.empty()) return receive(channel, out);
+  out = channel.waiting.front();
+  channel.waiting.pop_front();
+  if (channel.waiting.empty()) show_waiting(channel);
+  return 0;
+}
+
+void move_events(const CmId& id, Channel& from, Channel& to) {
+  receive_all(from);
+  std::deque<uroce_cm_event> moved, stay;
+  for (const uroce_cm_event& event : from.waiting) (owns(id.bindings, event) ? moved : stay).push_back(event);
+  from.waiting = std::move(stay);
+  to.waiting.insert(to.waiting.end(), moved.begin(), moved.end());
+  show_waiting(from);
+  show_waiting(to);
+}
+
+void discard_events(Channel& channel, std::span<const Binding> bindings) {
+  // A forked child shares the socket with its parent, whose events these are.
+  if (bindings.empty() || forked(bindings)) return;
+  std::vector<std::pair<Device*, std::uint32_t>> requests;
+  {
+    Registry& registry = Registry::instance();
+    const std::lock_guard lock(registry.mutex);
+    receive_all(channel);
+    std::erase_if(channel.waiting, [&](const uroce_cm_event& event) {
+      if (!owns(bindings, event)) return false;
+      if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+        requests.emplace_back(registry.device(event.device), event.handle);
+      }
+      return true;
+    });
+    show_waiting(channel);
+  }
+  // The daemon rejects a request whose id is destroyed.
+  for (const auto& [device, handle] : requests) device->session->release(UROCE_CMD_CM_DESTROY_ID, handle);
+}
+
+void discard_join(Channel& channel, const Binding& binding, std::uint64_t cookie) {
+  const std::span bindings(&binding, 1);
+  if (forked(bindings)) return;
+  const std::lock_guard lock(Registry::instance().mutex);
+  receive_all(channel);
+  std::erase_if(channel.waiting, [&](const uroce_cm_event& event) {
+    const bool of_group = event.type == RDMA_CM_EVENT_MULTICAST_JOIN || event.type == RDMA_CM_EVENT_MULTICAST_ERROR;
+    return of_group && event.context == cookie && owns(bindings, event);
+  });
+  show_waiting(channel);
 }
 
 int forward_event(Channel& to, Device& device, const uroce_cm_event& event) {
@@ -63,9 +156,8 @@ UROCE_EXPORT rdma_event_channel* rdma_create_event_channel() {
     const bool paired = ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0;
     made->receiver = pair[0];
     made->sender = pair[1];
-    epoll_event readable{};
-    readable.events = EPOLLIN;
-    if (!paired || ::epoll_ctl(made->channel.fd, EPOLL_CTL_ADD, made->receiver, &readable) != 0) {
+    if (!paired || watch(*made, EPOLL_CTL_ADD, made->receiver, EPOLLIN) != 0 ||
+        watch(*made, EPOLL_CTL_ADD, made->sender, 0) != 0) {
       const int error = errno;
       rdma_destroy_event_channel(&made->channel);
       errno = error;
@@ -79,6 +171,8 @@ UROCE_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) {
   if (channel == nullptr) return;
   Channel* const closed = &as_channel(channel);
   for (const auto& [device, handle] : closed->handles) device->session->release(UROCE_CMD_CM_CLOSE_CHANNEL, handle);
+  // A thread that still waits for an event (rping's) would be woken by the end of the socket pair.
+  watch(*closed, EPOLL_CTL_DEL, closed->sender, 0);
   for (const int fd : {closed->channel.fd, closed->receiver, closed->sender}) uroce::client::sys::close(fd);
   delete closed;
 }

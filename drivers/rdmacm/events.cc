@@ -17,17 +17,6 @@
 namespace uroce::rdmacm {
 namespace {
 
-/// errno; EAGAIN: no record is waiting.
-int receive(Channel& channel, uroce_cm_event& out) {
-  iovec part{&out, sizeof(out)};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  const ssize_t n = client::sys::receive_message(channel.receiver, &message, MSG_DONTWAIT);
-  if (n < 0) return errno == EWOULDBLOCK ? EAGAIN : errno;
-  return n == sizeof(out) ? 0 : EIO;
-}
-
 bool hung_up(client::Session& session) {
   if (session.lost()) return true;
   pollfd peer{session.socket(), POLLRDHUP, 0};
@@ -65,11 +54,43 @@ void look_for_dead_devices(Channel& channel) {
   }
 }
 
-/// Receives the next record, and waits for it unless the program has set O_NONBLOCK on the channel. errno.
-int next_record(Channel& channel, uroce_cm_event& out) {
+/// Takes the next event and the id that it belongs to, which can't be destroyed until the event is acknowledged.
+/// `owner` becomes nullptr if the program is not to receive the event. errno; EAGAIN: no event is waiting.
+int claim(Channel& channel, uroce_cm_event& record, CmId*& owner) {
+  Registry& registry = Registry::instance();
+  Device* astray = nullptr;
+  rdma_event_channel* now_at = nullptr;
+  owner = nullptr;
+  {
+    const std::lock_guard lock(registry.mutex);
+    if (const int error = take_event(channel, record)) return error;
+    const bool request = record.type == RDMA_CM_EVENT_CONNECT_REQUEST;
+    CmId* const id = registry.find(record.device, request ? record.listener : record.handle);
+    if (id != nullptr && id->id.channel == &channel.channel) {
+      const std::lock_guard inner(id->mutex);
+      ++id->events_given;
+      owner = id;
+      return 0;
+    }
+    astray = registry.device(record.device);
+    if (id != nullptr) now_at = id->id.channel;
+  }
+  if (astray == nullptr) return 0;
+  if (now_at != nullptr) {
+    forward_event(as_channel(now_at), *astray, record);
+  } else if (record.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
+    astray->session->release(UROCE_CMD_CM_DESTROY_ID, record.handle);  // the listener is gone
+  }
+  return 0;
+}
+
+/// As claim(), but waits for an event of an id unless the program has set O_NONBLOCK on the channel. errno.
+int next_event(Channel& channel, uroce_cm_event& out, CmId*& owner) {
   bool looked = false;
   while (true) {
-    const int error = receive(channel, out);
+    const int error = claim(channel, out, owner);
+    if (error == 0 && owner != nullptr) return 0;
+    if (error == 0) continue;
     if (error != EAGAIN) return error;
     if (!looked) {
       look_for_dead_devices(channel);
@@ -81,34 +102,6 @@ int next_record(Channel& channel, uroce_cm_event& out) {
     if (::ppoll(&ready, 1, nullptr, nullptr) < 0) return errno;
     looked = false;
   }
-}
-
-/// Takes an earlier event that rdma_migrate_id(3) has moved, if any, in place of the one received. Returns the id
-/// that the event belongs to, which can't be destroyed until the event is acknowledged. nullptr: none.
-CmId* owner_of(uroce_cm_event& record, Channel& channel) {
-  Registry& registry = Registry::instance();
-  Device* astray = nullptr;
-  rdma_event_channel* now_at = nullptr;
-  {
-    const std::lock_guard lock(registry.mutex);
-    if (!exchange_for_moved(channel, record)) return nullptr;
-    const bool request = record.type == RDMA_CM_EVENT_CONNECT_REQUEST;
-    CmId* const id = registry.find(record.device, request ? record.listener : record.handle);
-    if (id != nullptr && id->id.channel == &channel.channel) {
-      const std::lock_guard inner(id->mutex);
-      ++id->events_given;
-      return id;
-    }
-    astray = registry.device(record.device);
-    if (id != nullptr) now_at = id->id.channel;
-  }
-  if (astray == nullptr) return nullptr;
-  if (now_at != nullptr) {
-    forward_event(as_channel(now_at), *astray, record);
-  } else if (record.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-    astray->session->release(UROCE_CMD_CM_DESTROY_ID, record.handle);  // the listener is gone
-  }
-  return nullptr;
 }
 
 void acknowledge(CmId& id) {
@@ -205,6 +198,7 @@ int make_requested_id(CmId& listener, const uroce_cm_event& record, Event& event
   made->responder_resources = record.parameters.responder_resources;
   made->traffic_class = record.path.traffic_class;
   made->remote_ece = ece_of(record);
+  made->requested = true;
   if (error == 0) error = fill_route(*made);
   if (error != 0) {
     rdma_destroy_id(&made->id);
@@ -284,25 +278,6 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
 
 }  // namespace
 
-void move_events(const CmId& id, Channel& from, Channel& to) {
-  std::deque<uroce_cm_event> waiting, stay;
-  uroce_cm_event record;
-  while (receive(from, record) == 0) {
-    if (exchange_for_moved(from, record)) waiting.push_back(record);
-  }
-  for (const uroce_cm_event& event : waiting) {
-    const std::uint32_t handle = event.type == RDMA_CM_EVENT_CONNECT_REQUEST ? event.listener : event.handle;
-    const bool moves = std::ranges::any_of(id.bindings, [&](const Binding& binding) {
-      return binding.handle == handle && binding.device->index == event.device;
-    });
-    (moves ? to.moved : stay).push_back(event);
-    uroce_cm_event placeholder{};
-    placeholder.type = kMovedEvent;
-    (void)::send((moves ? to : from).sender, &placeholder, sizeof(placeholder), MSG_DONTWAIT | MSG_NOSIGNAL);
-  }
-  from.moved = std::move(stay);
-}
-
 }  // namespace uroce::rdmacm
 
 using namespace uroce::rdmacm;
@@ -313,9 +288,8 @@ UROCE_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** 
     auto event = std::make_unique<Event>();
     while (true) {
       uroce_cm_event record;
-      if (const int error = next_record(as_channel(channel), record)) return fail(error);
-      CmId* const owner = owner_of(record, as_channel(channel));
-      if (owner == nullptr) continue;
+      CmId* owner = nullptr;
+      if (const int error = next_event(as_channel(channel), record, owner)) return fail(error);
       *event = Event{};
       if (handle(*owner, record, *event)) break;
       acknowledge(*owner);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "export.h"
 #include "objects.h"
@@ -260,7 +262,13 @@ UROCE_EXPORT int rdma_create_id(rdma_event_channel* channel, rdma_cm_id** out, v
 UROCE_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
   const Verb verb("rdma_destroy_id");
   CmId* const destroyed = &as_id(id);
-  drop_bindings(*destroyed);  // from here on no event of the id is delivered
+  for (const Binding& binding : destroyed->bindings) drop(binding);
+  const std::vector<Binding> bindings = std::move(destroyed->bindings);
+  // From here on no event of the id is delivered.
+  guarded(-1, [&] {
+    discard_events(as_channel(id->channel), bindings);
+    return 0;
+  });
   if (id->event != nullptr) rdma_ack_cm_event(id->event);
   {
     std::unique_lock lock(destroyed->mutex);

@@ -72,6 +72,7 @@ UROCE_EXPORT int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) {
       left = std::move(*at);
       member.multicast.erase(at);
     }
+    discard_join(as_channel(id->channel), member.bindings.front(), left->cookie);
     if (left->attached && id->qp != nullptr) return result(ibv_detach_mcast(id->qp, &left->mgid, 0));
     return 0;
   });

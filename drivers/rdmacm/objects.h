@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -48,19 +49,17 @@ struct Device {
 };
 
 struct Channel {
-  /// fd: an epoll set of `receiver` and the sockets of the daemons, to detect that one is gone
+  /// fd: an epoll set of `receiver`, of the sockets of the daemons, to detect that one is gone, and of `sender`,
+  /// which makes it readable for the events in `waiting`
   rdma_event_channel channel;
   int receiver = -1;  ///< one end of a socket pair
   int sender = -1;    ///< the other end, a copy of which each daemon holds
   std::mutex mutex;   ///< of `handles`
   std::unordered_map<Device*, std::uint32_t> handles;
-  /// Events that rdma_migrate_id(3) has taken out of a socket. They precede those in `receiver`, which holds one
-  /// kMovedEvent for each. Under Registry::mutex.
-  std::deque<uroce_cm_event> moved;
+  /// Events that were taken out of a socket, because those of one id were moved or discarded. They precede those in
+  /// `receiver`. Under Registry::mutex, as is each receive.
+  std::deque<uroce_cm_event> waiting;
 };
-
-/// `type` of a record that stands for the first of Channel::moved.
-inline constexpr std::uint32_t kMovedEvent = ~std::uint32_t{0};
 
 struct Multicast {
   sockaddr_storage address{};
@@ -81,6 +80,7 @@ struct CmId {
   rdma_cm_id id;
   std::vector<Binding> bindings;
   Device* device = nullptr;    ///< the device that the id is bound to; it then has one binding
+  bool requested = false;      ///< made for a connection request that was not answered yet
   bool migrated = false;       ///< rdma_migrate_id(3) was called
   bool synchronous = false;    ///< the id owns its channel (rdma_create_id(3) without a channel)
   bool gid_addresses = false;  ///< the program uses AF_IB addresses
@@ -166,9 +166,8 @@ void to_gid_address(const uroce_cm_address& from, rdma_port_space space, sockadd
 void to_program_address(const CmId& id, const uroce_cm_address& from, sockaddr_storage& to);
 
 // channel.cc
-/// Returns the event in place of the record that was received, if there are moved ones. Under Registry::mutex.
-/// False: there is no event.
-bool exchange_for_moved(Channel& channel, uroce_cm_event& record);
+/// Takes the next event. errno; EAGAIN: there is none. Under Registry::mutex.
+int take_event(Channel& channel, uroce_cm_event& out);
 
 /// The daemon's handle of the channel. The first use registers the channel with the daemon. errno.
 int handle_of(Channel& channel, Device& device, std::uint32_t& out);
@@ -176,6 +175,13 @@ int forward_event(Channel& to, Device& device, const uroce_cm_event& event);
 
 /// Moves the events of the id that wait in `from` to `to`, before all others there. Under Registry::mutex.
 void move_events(const CmId& id, Channel& from, Channel& to);
+
+/// Removes the waiting events of an id that was destroyed and had these bindings. A connection request among them
+/// is rejected.
+void discard_events(Channel& channel, std::span<const Binding> bindings);
+
+/// Removes the waiting event of a multicast group that was left.
+void discard_join(Channel& channel, const Binding& binding, std::uint64_t cookie);
 
 // id.cc
 CmId* make_id(rdma_event_channel* channel, void* context, rdma_port_space space, ibv_qp_type type);

@@ -78,13 +78,24 @@ bool CmService::write(CmChannel& channel, const uroce_cm_event& event) {
   return true;
 }
 
-void CmService::write_owed(Nanos) {
-  std::erase_if(owing_, [](CmChannel* channel) {
+bool CmService::still_wanted(const CmChannel& channel, const uroce_cm_event& event, Nanos now) {
+  const HandleTable<CmId>& ids = channel.owner->ids;
+  if (event.handle == 0) return true;  // posted by the client, and of no id
+  if (!ids.contains(event.handle)) return false;
+  if (event.type != kConnectRequest || ids.contains(event.listener)) return true;
+  remove_id(*ids.find(event.handle), now);
+  return false;
+}
+
+void CmService::write_owed(Nanos now) {
+  std::erase_if(owing_, [&](CmChannel* channel) {
     auto& owed = channel->owed;
     while (!owed.empty()) {
-      const ssize_t sent =
-          ::send(channel->socket.get(), &owed.front(), sizeof(owed[0]), MSG_DONTWAIT | MSG_NOSIGNAL);
-      if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS)) return false;
+      if (still_wanted(*channel, owed.front(), now)) {
+        const ssize_t sent =
+            ::send(channel->socket.get(), &owed.front(), sizeof(owed[0]), MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS)) return false;
+      }
       owed.pop_front();
       --channel->owner->owed;
     }

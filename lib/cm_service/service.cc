@@ -139,6 +139,8 @@ void CmService::step(Nanos now) {
   if (now >= retry_at_) {
     retry_at_ = kNever;
     write_owed(now);
+    drain();
+    send_messages();
     if (!owing_.empty()) retry_at_ = now + kRetry;
   }
 }

@@ -101,6 +101,8 @@ class CmService {
   }
   /// False: the session has too many unread events; this one is lost, and counted.
   bool write(CmChannel& channel, const uroce_cm_event& event);
+  /// False: an id that the event names was destroyed. A request that its listener can't receive is rejected.
+  bool still_wanted(const CmChannel& channel, const uroce_cm_event& event, Nanos now);
   void write_owed(Nanos now);
 
   const Port& port_;

@@ -35,6 +35,7 @@ class HandleTable {
     if (handle != 0) unknown_.last = handle, ++unknown_.count;  // 0 stands for "none"
     return nullptr;
   }
+  bool contains(std::uint32_t handle) const { return objects_.contains(handle); }
   void erase(std::uint32_t handle) { objects_.erase(handle); }
   void clear() { objects_.clear(); }
   std::size_t size() const { return objects_.size(); }

@@ -2,14 +2,11 @@
 //   cm_events server ADDRESS                 serves the two connections that a client requests
 //   cm_events client ADDRESS SILENT GROUP    SILENT: an unused address in the same network
 //   cm_events calls ADDRESS                  options, bindings, migration: needs no peer
+//   cm_events destroy ADDRESS GROUP          destroys ids whose events wait: needs no peer
 //   cm_events descriptors ADDRESS            resolves without free descriptors
 //   cm_events removal ADDRESS                prints "ready", then waits for DEVICE_REMOVAL of its ids
 // Exit status 0: all events arrived in order with the right contents.
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netdb.h>
-#include <poll.h>
-#include <rdma/rdma_cma.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -17,118 +14,14 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "common.h"
+
+namespace cm_events {
 namespace {
-
-constexpr const char* kPort = "7220";
-constexpr const char* kNobodysPort = "7221";
-constexpr int kConsumerDefined = 28;
-constexpr int kNoSuchService = 1;  // status of a SIDR response
-constexpr char kHello[] = "hello", kNo[] = "not you";
-
-[[noreturn]] void fail(const std::string& what) {
-  std::fprintf(stderr, "cm_events: %s\n", what.c_str());
-  std::exit(1);
-}
-void check(int result, const char* what) {
-  if (result != 0) fail(std::string(what) + ": " + std::strerror(errno));
-}
-void demand(bool holds, const char* what) {
-  if (!holds) fail(std::string("does not hold: ") + what);
-}
-void expect_error(int result, int error, const char* what) {
-  if (result != -1 || errno != error) {
-    fail(std::string(what) + ": expected " + std::strerror(error) + ", got " + std::to_string(result) + ", " +
-         std::strerror(errno));
-  }
-}
-
-struct Address {
-  sockaddr_storage storage{};
-  socklen_t bytes = 0;
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  Address(const char* host, const char* port) {
-    addrinfo hints{}, *found = nullptr;
-    hints.ai_flags = AI_NUMERICHOST;
-    if (getaddrinfo(host, port, &hints, &found) != 0) fail(std::string("no address: ") + host);
-    std::memcpy(&storage, found->ai_addr, found->ai_addrlen);
-    bytes = found->ai_addrlen;
-    freeaddrinfo(found);
-  }
-};
-
-/// A copy of an event that was acknowledged.
-struct Told {
-  rdma_cm_event_type type;
-  rdma_cm_id* id;
-  int status;
-  rdma_ud_param ud;
-  std::string data;
-};
-
-Told take(rdma_event_channel* channel) {
-  rdma_cm_event* event = nullptr;
-  check(rdma_get_cm_event(channel, &event), "rdma_get_cm_event");
-  Told told{event->event, event->id, event->status, {}, {}};
-  if (event->id->ps == RDMA_PS_UDP) {
-    told.ud = event->param.ud;
-  } else if (event->param.conn.private_data != nullptr) {
-    told.data.assign(static_cast<const char*>(event->param.conn.private_data), event->param.conn.private_data_len);
-  }
-  check(rdma_ack_cm_event(event), "rdma_ack_cm_event");
-  return told;
-}
-
-Told take(rdma_event_channel* channel, rdma_cm_event_type wanted, int status) {
-  Told told = take(channel);
-  if (told.type != wanted || told.status != status) {
-    fail(std::string("expected ") + rdma_event_str(wanted) + ", status " + std::to_string(status) + ", got " +
-         rdma_event_str(told.type) + ", status " + std::to_string(told.status));
-  }
-  return told;
-}
-
-rdma_event_channel* make_channel() {
-  rdma_event_channel* const channel = rdma_create_event_channel();
-  if (channel == nullptr) fail("rdma_create_event_channel");
-  return channel;
-}
-
-rdma_cm_id* make_id(rdma_event_channel* channel, rdma_port_space space = RDMA_PS_TCP, void* context = nullptr) {
-  rdma_cm_id* id = nullptr;
-  check(rdma_create_id(channel, &id, context, space), "rdma_create_id");
-  return id;
-}
-
-void resolve(rdma_cm_id* id, sockaddr* to) {
-  check(rdma_resolve_addr(id, nullptr, to, 2000), "rdma_resolve_addr");
-  take(id->channel, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
-  check(rdma_resolve_route(id, 2000), "rdma_resolve_route");
-  take(id->channel, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
-}
-
-void make_qp(rdma_cm_id* id, ibv_qp_type type) {
-  ibv_qp_init_attr attributes{};
-  attributes.cap = {1, 1, 1, 1, 0};
-  attributes.qp_type = type;
-  check(rdma_create_qp(id, nullptr, &attributes), "rdma_create_qp");
-}
-
-rdma_conn_param with_data(const char* data, std::size_t bytes) {
-  rdma_conn_param param{};
-  param.private_data = data;
-  param.private_data_len = static_cast<std::uint8_t>(bytes);
-  param.retry_count = param.rnr_retry_count = 7;
-  return param;
-}
-
-bool starts_with(const std::string& data, const char* text) {
-  return data.compare(0, std::strlen(text), text) == 0;
-}
 
 void serve(char** words) {
   rdma_event_channel* const channel = make_channel();
@@ -271,11 +164,6 @@ void migrate(const char* host) {
   check(rdma_destroy_id(id), "rdma_destroy_id");
   rdma_destroy_event_channel(first);
   rdma_destroy_event_channel(second);
-}
-
-bool is_empty(rdma_event_channel* channel) {
-  pollfd ready{channel->fd, POLLIN, 0};
-  return poll(&ready, 1, 0) == 0;
 }
 
 /// Events that wait for the id move with it, in their order; those of other ids stay (Linux:
@@ -427,16 +315,15 @@ constexpr struct {
   const char* name;
   int words;
   void (*run)(char** words);
-} kModes[] = {{"server", 1, serve},
-              {"client", 3, run_client},
-              {"calls", 1, make_calls},
-              {"removal", 1, lose_device},
-              {"descriptors", 1, run_out_of_descriptors}};
+} kModes[] = {{"server", 1, serve},        {"client", 3, run_client},
+              {"calls", 1, make_calls},    {"destroy", 2, destroy_objects},
+              {"removal", 1, lose_device}, {"descriptors", 1, run_out_of_descriptors}};
 
 }  // namespace
+}  // namespace cm_events
 
 int main(int argc, char** argv) {
-  for (const auto& mode : kModes) {
+  for (const auto& mode : cm_events::kModes) {
     if (argc == 2 + mode.words && std::strcmp(argv[1], mode.name) == 0) {
       mode.run(argv + 2);
       return 0;

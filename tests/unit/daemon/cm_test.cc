@@ -269,6 +269,42 @@ TEST_F(CmTest, EventsWaitForASlowReaderInOrder) {
   }
 }
 
+TEST_F(CmTest, RequestsThatWaitedForADestroyedListenerAreRejected) {
+  const std::uint32_t listener = passive.listener(7000);
+  const CmObjects& objects = passive.client.session().cm;
+  constexpr std::uint32_t kOwed = 20;  // requests that the socket does not hold
+  std::uint32_t requests = 0;
+  while (objects.owed < kOwed && requests < 10000) {
+    active.connecting(7000, 1 + requests++);
+    ASSERT_TRUE(daemon.run_until([&] {
+      daemon.conductor->cm().step(monotonic_now());
+      return objects.ids.size() == 1 + requests;
+    }));
+  }
+  ASSERT_EQ(objects.owed, kOwed);
+  ASSERT_EQ(passive.call(UROCE_CMD_CM_DESTROY_ID, listener), 0);
+  uroce_cm_event event;
+  std::size_t rejected = 0;
+  const auto count = [&] {
+    daemon.settle();
+    daemon.conductor->cm().step(monotonic_now());
+    while (active.take(event)) {
+      if (event.type == kRejected && event.status == static_cast<int>(cm::RejReason::kConsumerDefined)) ++rejected;
+    }
+    return rejected == requests;
+  };
+  // The library destroys the ids of the requests that it finds in the channel.
+  for (std::uint32_t i = kOwed; i < requests; ++i) {
+    ASSERT_TRUE(passive.take(event));
+    ASSERT_EQ(passive.call(UROCE_CMD_CM_DESTROY_ID, event.handle), 0);
+    count();
+  }
+  EXPECT_TRUE(daemon.run_until(count)) << rejected << " of " << requests;
+  EXPECT_FALSE(passive.take(event));
+  EXPECT_EQ(objects.ids.size(), 0u);
+  EXPECT_EQ(objects.owed, 0u);
+}
+
 TEST_F(CmTest, WhatASessionHasNotReadIsBoundedOverAllItsChannels) {
   constexpr std::size_t kMost = 16384;
   const auto post = [](Party& party, std::uint32_t channel, std::uint32_t type) {
