@@ -8,6 +8,12 @@
 namespace uroce::rdmacm {
 namespace {
 
+// Bytes of private data that the messages carry for the program (IBTA vol. 1, 12.6 and 12.11; in requests, annex
+// A11 takes 36 for the addresses).
+constexpr std::size_t kIpHeader = 36;
+constexpr std::size_t kMostInReq = 92 - kIpHeader, kMostInRep = 196;
+constexpr std::size_t kMostInSidrReq = 216 - kIpHeader, kMostInSidrRep = 136;
+
 int command(CmId& id, std::uint32_t which) {
   if (id.device == nullptr) return EINVAL;
   const uroce_handle request{id.bindings.front().handle, 0};
@@ -24,28 +30,27 @@ bool within_limits(const CmId& id, const rdma_conn_param* param) {
           param->initiator_depth <= id.device->max_initiator_depth);
 }
 
-/// errno: EINVAL when the private data is too long.
-int fill(const CmId& id, const rdma_conn_param* param, uroce_cm_parameters& out) {
+/// errno: EINVAL when the private data is longer than `most`.
+int fill(const CmId& id, const rdma_conn_param* param, std::size_t most, uroce_cm_parameters& out) {
+  static_assert(sizeof(out.private_data) >= kMostInRep && sizeof(out.private_data) >= kMostInSidrReq);
   out.qpn = id.id.qp != nullptr ? id.id.qp->qp_num : param != nullptr ? param->qp_num : 0;
   out.srq = id.id.qp != nullptr ? id.id.qp->srq != nullptr : param != nullptr && param->srq != 0;
   out.qp_type = static_cast<std::uint8_t>(id.id.qp_type);
   out.qkey = RDMA_UDP_QKEY;
   out.ece_vendor = id.local_ece.vendor_id & 0xffffff;  // the field of the message has 24 bits
   out.ece_options = id.local_ece.options;
-  out.responder_resources = id.responder_resources;
-  out.initiator_depth = id.initiator_depth;
   out.traffic_class = id.traffic_class;
   out.ack_timeout = id.ack_timeout;
   out.retry_count = out.rnr_retry_count = 7;
   std::size_t bytes = id.connect_data.size();
-  if (bytes > sizeof(out.private_data)) return EINVAL;
+  if (bytes > most) return EINVAL;
   std::ranges::copy(id.connect_data, out.private_data);
   if (param != nullptr) {
     out.flow_control = param->flow_control;
     out.retry_count = param->retry_count;
     out.rnr_retry_count = param->rnr_retry_count;
     if (param->private_data != nullptr) {
-      if (bytes + param->private_data_len > sizeof(out.private_data)) return EINVAL;
+      if (bytes + param->private_data_len > most) return EINVAL;
       std::memcpy(out.private_data + bytes, param->private_data, param->private_data_len);
       bytes += param->private_data_len;
     }
@@ -56,37 +61,21 @@ int fill(const CmId& id, const rdma_conn_param* param, uroce_cm_parameters& out)
 
 int connect(CmId& id, const rdma_conn_param* param) {
   if (!within_limits(id, param)) return EINVAL;
-  const bool own_depth = param != nullptr && param->initiator_depth != RDMA_MAX_INIT_DEPTH;
-  const bool own_resources = param != nullptr && param->responder_resources != RDMA_MAX_RESP_RES;
-  id.initiator_depth = own_depth ? param->initiator_depth : id.device->max_initiator_depth;
-  id.responder_resources = own_resources ? param->responder_resources : id.device->max_responder_resources;
   uroce_cm_connect_request request{};
   request.handle = id.bindings.front().handle;
-  if (const int error = fill(id, param, request.parameters)) return error;
+  uroce_cm_parameters& parameters = request.parameters;
+  const std::size_t most = id.id.qp_type == IBV_QPT_UD ? kMostInSidrReq : kMostInReq;
+  if (const int error = fill(id, param, most, parameters)) return error;
+  const bool own_depth = param != nullptr && param->initiator_depth != RDMA_MAX_INIT_DEPTH;
+  const bool own_resources = param != nullptr && param->responder_resources != RDMA_MAX_RESP_RES;
+  parameters.initiator_depth = own_depth ? param->initiator_depth : id.device->max_initiator_depth;
+  parameters.responder_resources = own_resources ? param->responder_resources : id.device->max_responder_resources;
   const int error = id.device->call(UROCE_CMD_CM_CONNECT, request);
-  if (error == 0) id.connect_data.clear();
-  return error;
-}
-
-int accept(CmId& id, const rdma_conn_param* param) {
-  if (!within_limits(id, param) || (id.id.qp == nullptr && param == nullptr)) return EINVAL;
-  const bool own_depth = param != nullptr && param->initiator_depth != RDMA_MAX_INIT_DEPTH;
-  const bool own_resources = param != nullptr && param->responder_resources != RDMA_MAX_RESP_RES;
-  id.initiator_depth =
-      own_depth ? param->initiator_depth : std::min(id.initiator_depth, id.device->max_initiator_depth);
-  id.responder_resources = own_resources ? param->responder_resources
-                                         : std::min(id.responder_resources, id.device->max_responder_resources);
-  uroce_cm_connect_request request{};
-  request.handle = id.bindings.front().handle;
-  if (const int error = fill(id, param, request.parameters)) return error;
-  if (id.id.qp_type != IBV_QPT_UD) {
-    request.parameters.ece_vendor = id.remote_ece.vendor_id;  // the reply carries the vendor ID of the request
-    if (const int error = to_ready_to_receive(id, id.responder_resources)) return error;
-    if (const int error = to_ready_to_send(id, id.initiator_depth)) return error;
-  }
-  const int error = id.device->call(UROCE_CMD_CM_ACCEPT, request);
-  if (error != 0) to_error(id);
-  return error;
+  if (error != 0) return error;
+  id.initiator_depth = parameters.initiator_depth;
+  id.responder_resources = parameters.responder_resources;
+  id.connect_data.clear();
+  return 0;
 }
 
 int reject(CmId& id, const void* data, std::uint8_t bytes, std::uint16_t reason) {
@@ -98,7 +87,44 @@ int reject(CmId& id, const void* data, std::uint8_t bytes, std::uint16_t reason)
     std::memcpy(request.private_data, data, bytes);
     request.private_data_bytes = bytes;
   }
-  return id.device->call(UROCE_CMD_CM_REJECT, request);
+  const int error = id.device->call(UROCE_CMD_CM_REJECT, request);
+  if (error == 0) id.requested = false;
+  return error;
+}
+
+/// Moves the QP of the id to RTS and sends the reply. errno.
+int answer(CmId& id, const uroce_cm_connect_request& request) {
+  if (id.id.qp_type != IBV_QPT_UD) {
+    if (const int error = to_ready_to_receive(id, request.parameters.responder_resources)) return error;
+    if (const int error = to_ready_to_send(id, request.parameters.initiator_depth)) return error;
+  }
+  return id.device->call(UROCE_CMD_CM_ACCEPT, request);
+}
+
+/// A call with wrong arguments changes nothing and can be repeated. When the QP may have been moved, it can't: then
+/// the peer is rejected (Linux: drivers/infiniband/core/cma.c, rdma_accept).
+int accept(CmId& id, const rdma_conn_param* param) {
+  if (!id.requested || !within_limits(id, param) || (id.id.qp == nullptr && param == nullptr)) return EINVAL;
+  const bool datagrams = id.id.qp_type == IBV_QPT_UD;
+  uroce_cm_connect_request request{};
+  request.handle = id.bindings.front().handle;
+  uroce_cm_parameters& parameters = request.parameters;
+  if (const int error = fill(id, param, datagrams ? kMostInSidrRep : kMostInRep, parameters)) return error;
+  const bool own_depth = param != nullptr && param->initiator_depth != RDMA_MAX_INIT_DEPTH;
+  const bool own_resources = param != nullptr && param->responder_resources != RDMA_MAX_RESP_RES;
+  parameters.initiator_depth =
+      own_depth ? param->initiator_depth : std::min(id.initiator_depth, id.device->max_initiator_depth);
+  parameters.responder_resources = own_resources
+                                       ? param->responder_resources
+                                       : std::min(id.responder_resources, id.device->max_responder_resources);
+  if (!datagrams) parameters.ece_vendor = id.remote_ece.vendor_id;  // the reply carries the request's vendor ID
+  const int error = answer(id, request);
+  const bool unchanged = datagrams || id.id.qp == nullptr;
+  if (error == 0 || !unchanged) id.requested = false;
+  if (error == 0 || unchanged) return error;
+  to_error(id);
+  reject(id, nullptr, 0, 0);
+  return error;
 }
 
 }  // namespace

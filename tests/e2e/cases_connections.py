@@ -249,8 +249,9 @@ def events(rig, devices):
 
 
 def calls(rig, devices):
-    """An event channel under epoll, migration, options, ids destroyed with waiting events; no free descriptors."""
+    """An event channel under epoll, migration, options, wrong arguments, ids destroyed with waiting events; no free descriptors."""
     rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'calls', ADDRESS])
+    rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'answers', ADDRESS])
     rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'destroy', ADDRESS, '239.1.1.9'])
     rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'descriptors', ADDRESS])
 

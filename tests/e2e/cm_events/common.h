@@ -133,6 +133,8 @@ inline bool fills(rdma_event_channel* channel) {
   return poll(&ready, 1, 5000) == 1;
 }
 
+// answers.cc
+void answer_wrongly(char** words);
 // destroy.cc
 void destroy_objects(char** words);
 

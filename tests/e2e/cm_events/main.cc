@@ -2,6 +2,7 @@
 //   cm_events server ADDRESS                 serves the two connections that a client requests
 //   cm_events client ADDRESS SILENT GROUP    SILENT: an unused address in the same network
 //   cm_events calls ADDRESS                  options, bindings, migration: needs no peer
+//   cm_events answers ADDRESS                connects, accepts and rejects with wrong arguments: needs no peer
 //   cm_events destroy ADDRESS GROUP          destroys ids whose events wait: needs no peer
 //   cm_events descriptors ADDRESS            resolves without free descriptors
 //   cm_events removal ADDRESS                prints "ready", then waits for DEVICE_REMOVAL of its ids
@@ -315,9 +316,13 @@ constexpr struct {
   const char* name;
   int words;
   void (*run)(char** words);
-} kModes[] = {{"server", 1, serve},        {"client", 3, run_client},
-              {"calls", 1, make_calls},    {"destroy", 2, destroy_objects},
-              {"removal", 1, lose_device}, {"descriptors", 1, run_out_of_descriptors}};
+} kModes[] = {{"server", 1, serve},
+              {"client", 3, run_client},
+              {"calls", 1, make_calls},
+              {"answers", 1, answer_wrongly},
+              {"destroy", 2, destroy_objects},
+              {"removal", 1, lose_device},
+              {"descriptors", 1, run_out_of_descriptors}};
 
 }  // namespace
 }  // namespace cm_events
