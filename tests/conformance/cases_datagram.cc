@@ -267,6 +267,56 @@ CONFORMANCE_CASE(ud_to_several, "ibv_create_ah(3)") {
   wait_success(pair.left.cq.get(), IBV_WC_SEND);
 }
 
+/// Port numbers that the device does not have.
+std::vector<std::uint8_t> absent_ports(const End& end) {
+  return {0, static_cast<std::uint8_t>(end.attr.phys_port_cnt + 1), 255};
+}
+
+CONFORMANCE_CASE(ah_of_a_port_that_is_not_there, "ibv_create_ah(3), port_num") {
+  Pair pair(bench, IBV_QPT_UD);
+  ibv_ah_attr attr{};
+  attr.is_global = 1;
+  attr.grh.dgid = bench.right.gid;
+  attr.grh.sgid_index = static_cast<std::uint8_t>(bench.left.gid_index);
+  attr.grh.hop_limit = 64;
+  for (const std::uint8_t port : absent_ports(bench.left)) {
+    attr.port_num = port;
+    CHECK(ibv_create_ah(pair.left.pd, &attr) == nullptr);
+    CHECK_EQ(errno, EINVAL);
+  }
+  CHECK_OK(pair.right.post_recv(0, kHeader + 8));
+  CHECK_OK(send_datagram(pair.left, pair.ah_to_right.get(), pair.right.qp->qp_num, kQkey, 8));
+  wait_success(pair.left.cq.get(), IBV_WC_SEND);
+  ibv_wc wc = wait_success(pair.right.cq.get(), IBV_WC_RECV);
+  auto* const grh = reinterpret_cast<ibv_grh*>(pair.right.buffer.data());
+  for (const std::uint8_t port : absent_ports(bench.right)) {
+    CHECK(ibv_create_ah_from_wc(pair.right.pd, &wc, grh, port) == nullptr);
+  }
+}
+
+CONFORMANCE_CASE(qp_path_of_a_port_that_is_not_there, "ibv_modify_qp(3), ah_attr.port_num") {
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
+    Side side(bench.left, type, 64, {});
+    CHECK_OK(to_init(side.qp.get(), IBV_ACCESS_REMOTE_WRITE));
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = bench.mtu();
+    attr.dest_qp_num = side.qp->qp_num;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.grh.dgid = bench.right.gid;
+    attr.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(bench.left.gid_index);
+    attr.ah_attr.grh.hop_limit = 64;
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    for (const std::uint8_t port : absent_ports(bench.left)) {
+      attr.ah_attr.port_num = port;
+      CHECK_EQ(ibv_modify_qp(side.qp.get(), &attr, mask), EINVAL);
+    }
+    attr.ah_attr.port_num = 1;
+    CHECK_OK(ibv_modify_qp(side.qp.get(), &attr, mask));
+  }
+}
+
 CONFORMANCE_CASE(ud_domain_of_the_handle, "IBTA vol. 1, 10.2.3") {
   Pair pair(bench, IBV_QPT_UD);
   const Pd other = make_pd(bench.left);

@@ -55,7 +55,7 @@ int with_path(Call& call, const uroce_av& av, PathUser use) {
     return call.refuse(EINVAL, "is_global is %u; RoCE needs a GRH: give a GID index (many programs: -g 0)",
                        av.is_global);
   }
-  if (av.reserved != 0 || !call.within("port_num", av.port_num, 0, 1)) return EINVAL;
+  if (av.reserved != 0 || !call.within("port_num", av.port_num, 1, 1)) return EINVAL;
   const auto source = call.state.port().gids().at(av.sgid_index);
   if (!source) {
     return call.refuse(EINVAL, "sgid_index %u names no GID of the port (`urocectl show devices`)", av.sgid_index);

@@ -273,7 +273,7 @@ TEST_F(DaemonTest, AnUnreachablePeerHoldsUpOnlyTheOneWhoAsked) {
     uroce_create_ah_request body{};
   } request;
   request.body.pd = pd.handle;
-  request.body.av.is_global = 1;
+  request.body.av.is_global = request.body.av.port_num = 1;
   std::memcpy(request.body.av.dgid, ipv4(99).bytes.data(), 16);
   ASSERT_GT(::send(slow.get(), &request, sizeof(request), 0), 0);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(ask(quick.get(), UROCE_CMD_QUERY_GID, uroce_gid_request{0, 0}).status, 0);
