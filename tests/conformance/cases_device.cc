@@ -59,6 +59,25 @@ CONFORMANCE_CASE(port_gid_table, "ibv_query_gid_table(3)") {
   CHECK(ibv_query_gid(bench.left.context, 1, bench.left.port.gid_tbl_len, &none) != 0);
 }
 
+CONFORMANCE_CASE(port_gid_past_the_end_of_the_table, "ibv_query_gid_ex(3)") {
+  const auto end = static_cast<std::uint32_t>(bench.left.port.gid_tbl_len);
+  ibv_gid_entry entry{};
+  for (const std::uint32_t index : {end, end + 1, 0x10000u, ~0u}) {
+    CHECK_EQ(ibv_query_gid_ex(bench.left.context, 1, index, &entry, 0), EINVAL);
+  }
+  // An index that is not used has a code of its own.
+  for (std::uint32_t index = 0; index < end; ++index) {
+    const int error = ibv_query_gid_ex(bench.left.context, 1, index, &entry, 0);
+    CHECK(error == 0 || error == ENODATA);
+  }
+  for (const std::uint32_t port : {0u, bench.left.attr.phys_port_cnt + 1u}) {
+    CHECK_EQ(ibv_query_gid_ex(bench.left.context, port, 0, &entry, 0), EINVAL);
+  }
+  ibv_gid none{};
+  for (const int index : {static_cast<int>(end), -1})
+    CHECK(ibv_query_gid(bench.left.context, 1, index, &none) != 0);
+}
+
 CONFORMANCE_CASE(port_default_pkey, "IBTA annex A17.7.1; ibv_get_pkey_index(3)") {
   __be16 key = 0;
   CHECK_EQ(ibv_query_pkey(bench.left.context, 1, 0, &key), 0);

@@ -27,7 +27,7 @@ int query_gid(Call& call) {
   uroce_gid_response response;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   if (!call.state.port().gid(request.index, response)) {
-    return call.refuse(ENOENT, "the table of GIDs has no index %u (`urocectl show devices`)", request.index);
+    return call.refuse(EINVAL, "the table of GIDs has no index %u (`urocectl show devices`)", request.index);
   }
   call.reply.put(response);
   return 0;
