@@ -89,9 +89,9 @@ int bind_to_all(CmId& id, const uroce_cm_address& source) {
     }
     drop_bindings(id);
     // A port that one daemon chose may be in use at another: try another one.
-    if (error != EADDRINUSE || source.port != 0) return error;
+    if (error != EADDRNOTAVAIL || source.port != 0) return error;
   }
-  return EADDRINUSE;
+  return EADDRNOTAVAIL;
 }
 
 /// Whether the address is one of the device's.
@@ -158,6 +158,14 @@ int resolve_on(CmId& id, Device& device, const uroce_cm_resolve_request& wanted,
 
 int resolve(CmId& id, const sockaddr* source, const sockaddr* destination, int timeout_ms) {
   uroce_cm_resolve_request request{};
+  // An id that is bound keeps its address (Linux: drivers/infiniband/core/cma.c, resolve_prepare_src).
+  const bool bound = !id.bindings.empty();
+  const sa_family_t own = bound               ? id.id.route.addr.src_addr.sa_family
+                          : source != nullptr ? source->sa_family
+                                              : destination->sa_family;
+  if (own != destination->sa_family) return EINVAL;
+  if (bound) source = nullptr;
+  id.gid_addresses = destination->sa_family == AF_IB;
   if (source != nullptr) request.source = to_bindable(source);
   request.destination = to_abi(destination);
   request.timeout_ms = static_cast<std::uint32_t>(std::max(timeout_ms, 0));
@@ -283,7 +291,7 @@ UROCE_EXPORT int rdma_bind_addr(rdma_cm_id* id, sockaddr* address) {
   const Verb verb("rdma_bind_addr");
   return guarded(-1, [&] {
     CmId& bound = as_id(id);
-    if (bytes_of(address) == 0) return fail(address == nullptr ? EINVAL : EAFNOSUPPORT);
+    if (bytes_of(address) == 0) return fail(EINVAL);
     if (!bound.bindings.empty()) return fail(EINVAL);
     if (!in_port_space(address, id->ps)) return fail(EPROTONOSUPPORT);
     bound.gid_addresses = address->sa_family == AF_IB;
@@ -303,7 +311,6 @@ UROCE_EXPORT int rdma_resolve_addr(rdma_cm_id* id, sockaddr* source, sockaddr* d
     if (!in_port_space(destination, id->ps)) return fail(EPROTONOSUPPORT);
     {
       const std::lock_guard lock(as_id(id).binding_mutex);
-      as_id(id).gid_addresses = destination->sa_family == AF_IB;
       if (const int error = resolve(as_id(id), source, destination, timeout_ms)) return fail(error);
     }
     return complete(as_id(id));
@@ -327,7 +334,8 @@ UROCE_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) {
     CmId& listener = as_id(id);
     if (listener.bindings.empty()) {
       uroce_cm_address any{};
-      any.family = AF_INET6;
+      any.family = AF_INET;  // as in the kernel: cma.c, rdma_listen
+      any.gid[10] = any.gid[11] = 0xff;
       if (const int error = bind_to_all(listener, any)) return fail(error);
     }
     for (const Binding& binding : listener.bindings) {

@@ -47,8 +47,8 @@ enum uroce_cm_id_flags {
   UROCE_CM_ONLY_FAMILY = 2, /* an IPv6 wildcard that does not include IPv4 */
 };
 /* CREATE_ID creates an id and binds it. EADDRINUSE; ENODEV: the port has no such address; EADDRNOTAVAIL: all port
- * numbers are in use; EACCES: the port is below net.ipv4.ip_unprivileged_port_start, which needs
- * CAP_NET_BIND_SERVICE. */
+ * numbers are in use, or this one is, by an id at another address, and one of the two is bound to any; EACCES: the
+ * port is below net.ipv4.ip_unprivileged_port_start, which needs CAP_NET_BIND_SERVICE. */
 struct uroce_cm_create_id_request {
   uint32_t channel;
   uint32_t port_space; /* rdma_port_space */

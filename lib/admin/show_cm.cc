@@ -17,6 +17,7 @@ const char* state_name(CmIdState state) {
     case CmIdState::kBound: return "ADDR_BOUND";
     case CmIdState::kResolving: return "ADDR_QUERY";
     case CmIdState::kResolved: return "ADDR_RESOLVED";
+    case CmIdState::kRouteResolved: return "ROUTE_RESOLVED";
     case CmIdState::kListening: return "LISTEN";
     case CmIdState::kRequested:
     case CmIdState::kConnecting:

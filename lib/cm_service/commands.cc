@@ -53,6 +53,16 @@ int not_ours(const commands::Call& call, const wire::Address& address) {
                      address_text(address).c_str());
 }
 
+int refuse_port(const commands::Call& call, int status, std::uint16_t port) {
+  if (port == 0) return call.refuse(status, "no port is free");
+  return call.refuse(status,
+                     status == EADDRINUSE
+                         ? "port %u is in use at this address by another id; two share it if both have "
+                           "RDMA_OPTION_ID_REUSEADDR and neither listens"
+                         : "port %u is in use by another id, and one of the two is bound to any address",
+                     port);
+}
+
 int wrong_state(const commands::Call& call) {
   return call.refuse(EINVAL, "the id is not in the state that this call takes (rdma_cm(7) has their order)");
 }
@@ -191,11 +201,7 @@ int CmService::create_id(commands::Call& call, Nanos now) {
   id.path.sgid_index = ~0u;
   if (const int status = ports_.bind(id)) {
     remove_id(id, now);
-    return status == EADDRINUSE
-               ? call.refuse(status,
-                             "port %u is in use by another id, and one of the two lacks RDMA_OPTION_ID_REUSEADDR",
-                             request.source.port)
-               : call.refuse(status, "no port is free");
+    return refuse_port(call, status, request.source.port);
   }
   if (!is_any(id.source)) set_source(id, address, id.source.port);
   call.reply.put(bound(id));
@@ -245,8 +251,7 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   if (!call.read(request) || !valid(request.destination)) return EINVAL;
   if (request.source.family != 0 && !valid(request.source)) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
-  if (id == nullptr || (id->state != CmIdState::kBound && id->state != CmIdState::kResolved))
-    return wrong_state(call);
+  if (id == nullptr || id->state != CmIdState::kBound) return wrong_state(call);
   const wire::Address destination = address_of(request.destination);
   if (is_any(request.destination)) return EINVAL;
   if (const int status = bind_towards(call, *id, request.source, destination)) return status;
@@ -282,7 +287,9 @@ int CmService::resolve_route(commands::Call& call, Nanos) {
   if (!port_.gids().find(address_of(id->source))) {
     return report(*id, kRouteError, -ENODEV) ? 0 : ENOBUFS;  // the port has lost the address after RESOLVE_ADDRESS
   }
-  return report(*id, kRouteResolved) ? 0 : ENOBUFS;
+  if (!report(*id, kRouteResolved)) return ENOBUFS;
+  id->state = CmIdState::kRouteResolved;
+  return 0;
 }
 
 int CmService::listen(commands::Call& call, Nanos) {
@@ -290,9 +297,7 @@ int CmService::listen(commands::Call& call, Nanos) {
   if (!call.read(request)) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
   if (id == nullptr || id->state != CmIdState::kBound) return wrong_state(call);
-  if (!ports_.may_listen(*id)) {
-    return call.refuse(EADDRINUSE, "another id listens on port %u", id->source.port);
-  }
+  if (const int status = ports_.check_listener(*id)) return refuse_port(call, status, id->source.port);
   const std::uint32_t backlog =
       request.backlog == 0 ? kMostBacklog : std::clamp(request.backlog, kLeastBacklog, kMostBacklog);
   id->cookie = ++last_cookie_;
@@ -322,7 +327,7 @@ int CmService::connect(commands::Call& call, Nanos now) {
   uroce_cm_connect_request request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
-  if (id == nullptr || id->state != CmIdState::kResolved || id->connection) return wrong_state(call);
+  if (id == nullptr || id->state != CmIdState::kRouteResolved) return wrong_state(call);
   const uroce_cm_parameters& p = request.parameters;
   id->qp_type = p.qp_type;
   if (p.qp_type == kTypeUd) return connect_datagram(*id, p, now);

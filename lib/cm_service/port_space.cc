@@ -29,18 +29,23 @@ cm::ListenScope where_of(const CmId& id) {
 CmPorts::CmPorts(std::uint64_t seed)
     : next_(static_cast<std::uint16_t>(kFirstFree + seed % (kLastFree - kFirstFree))) {}
 
-bool CmPorts::conflicts(const CmId& id, std::uint16_t port) const {
+// Linux: drivers/infiniband/core/cma.c, cma_check_port.
+int CmPorts::check(const CmId& id, std::uint16_t port, bool may_share) const {
   const auto it = taken_.find(key(id, port));
-  if (it == taken_.end()) return false;
-  const cm::ListenScope where = where_of(id);
-  return std::ranges::any_of(it->second, [&](const CmId* other) {
-    const bool shared = (id.flags & other->flags & UROCE_CM_REUSE_ADDRESS) != 0;
-    if (shared && other->state != CmIdState::kListening) return false;
-    const cm::ListenScope theirs = where_of(*other);
-    if (where.address && theirs.address) return where.address == theirs.address;
-    if (where.address) return theirs.serves(*where.address);
-    return theirs.address ? where.serves(*theirs.address) : where.overlaps(theirs);
-  });
+  if (it == taken_.end()) return 0;
+  const auto one_family = [](const CmId& bound) {
+    return bound.source.family == AF_INET || (bound.flags & UROCE_CM_ONLY_FAMILY) != 0;
+  };
+  const auto shares = [](const CmId& bound) {
+    return (bound.flags & UROCE_CM_REUSE_ADDRESS) != 0 && bound.state != CmIdState::kListening;
+  };
+  for (const CmId* other : it->second) {
+    if (other == &id || (may_share && shares(id) && shares(*other))) continue;
+    if (one_family(id) && one_family(*other) && id.source.family != other->source.family) continue;
+    if (is_any(id.source) || is_any(other->source)) return EADDRNOTAVAIL;
+    if (address_of(id.source) == address_of(other->source)) return EADDRINUSE;
+  }
+  return 0;
 }
 
 int CmPorts::bind(CmId& id) {
@@ -51,8 +56,8 @@ int CmPorts::bind(CmId& id) {
       if (!taken_.contains(key(id, next_))) id.source.port = next_;
     }
     if (id.source.port == 0) return EADDRNOTAVAIL;
-  } else if (conflicts(id, id.source.port)) {
-    return EADDRINUSE;
+  } else if (const int status = check(id, id.source.port, true)) {
+    return status;
   }
   taken_[key(id, id.source.port)].push_back(&id);
   id.owns_port = true;
@@ -66,15 +71,6 @@ void CmPorts::unbind(CmId& id) {
   if (it == taken_.end()) return;
   std::erase(it->second, &id);
   if (it->second.empty()) taken_.erase(it);
-}
-
-bool CmPorts::may_listen(const CmId& id) const {
-  const auto it = taken_.find(key(id, id.source.port));
-  if (it == taken_.end()) return false;
-  const cm::ListenScope where = where_of(id);
-  return std::ranges::none_of(it->second, [&](const CmId* other) {
-    return other != &id && other->state == CmIdState::kListening && where_of(*other).overlaps(where);
-  });
 }
 
 }  // namespace uroce::daemon

@@ -20,20 +20,20 @@ class CmPorts {
  public:
   explicit CmPorts(std::uint64_t seed);
 
-  /// Binds id.source.port; if it is 0, chooses a free port and fills it in. errno: 0, EADDRINUSE, EADDRNOTAVAIL (no
-  /// port is free).
+  /// Binds id.source.port; if it is 0, chooses a free port and fills it in. errno: 0, EADDRINUSE (another id has
+  /// the address and the port), EADDRNOTAVAIL (no port is free, or another id has the port, and one of the two is
+  /// bound to any address).
   int bind(CmId& id);
   void unbind(CmId& id);
-  /// Whether no other id listens at its address and port: ids may share a port when both allow it, but only one may
-  /// listen.
-  bool may_listen(const CmId& id) const;
+  /// Whether the id may listen: ids may share a port when both allow it, but not with a listener. errno: as bind().
+  int check_listener(const CmId& id) const { return check(id, id.source.port, false); }
 
  private:
   static constexpr std::uint16_t kFirstFree = 32768, kLastFree = 60999;
   static std::uint32_t key(const CmId& id, std::uint16_t port) {
     return static_cast<std::uint32_t>(id.space) << 16 | port;
   }
-  bool conflicts(const CmId& id, std::uint16_t port) const;
+  int check(const CmId& id, std::uint16_t port, bool may_share) const;
 
   std::unordered_map<std::uint32_t, std::vector<CmId*>> taken_;
   std::uint16_t next_;

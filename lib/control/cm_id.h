@@ -31,6 +31,7 @@ enum class CmIdState : std::uint8_t {
   kBound,
   kResolving,
   kResolved,  ///< the neighbour is known
+  kRouteResolved,
   kListening,
   kRequested,  ///< created for a request that the client has not answered yet
   kConnecting,

@@ -249,10 +249,11 @@ def events(rig, devices):
 
 
 def calls(rig, devices):
-    """An event channel under epoll, migration, options, wrong arguments, ids destroyed with waiting events; no free descriptors."""
+    """An event channel under epoll, migration, options, wrong arguments and states, ids destroyed with waiting events; no free descriptors."""
     rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'calls', ADDRESS])
     rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'answers', ADDRESS])
     rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'destroy', ADDRESS, '239.1.1.9'])
+    rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'states', ADDRESS, '192.0.2.99'])
     rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'descriptors', ADDRESS])
 
 

@@ -137,5 +137,7 @@ inline bool fills(rdma_event_channel* channel) {
 void answer_wrongly(char** words);
 // destroy.cc
 void destroy_objects(char** words);
+// states.cc
+void call_in_wrong_states(char** words);
 
 }  // namespace cm_events

@@ -4,6 +4,7 @@
 //   cm_events calls ADDRESS                  options, bindings, migration: needs no peer
 //   cm_events answers ADDRESS                connects, accepts and rejects with wrong arguments: needs no peer
 //   cm_events destroy ADDRESS GROUP          destroys ids whose events wait: needs no peer
+//   cm_events states ADDRESS SILENT          resolves, binds and listens in wrong states: needs no peer
 //   cm_events descriptors ADDRESS            resolves without free descriptors
 //   cm_events removal ADDRESS                prints "ready", then waits for DEVICE_REMOVAL of its ids
 // Exit status 0: all events arrived in order with the right contents.
@@ -258,7 +259,7 @@ void bind_families() {
     if (only != 0) {
       check(result, "rdma_bind_addr to IPv4 with AFONLY on IPv6");
     } else {
-      expect_error(result, EADDRINUSE, "rdma_bind_addr to IPv4 without AFONLY");
+      expect_error(result, EADDRNOTAVAIL, "rdma_bind_addr to IPv4 without AFONLY");
     }
     check(rdma_destroy_id(second), "rdma_destroy_id");
     check(rdma_destroy_id(first), "rdma_destroy_id");
@@ -321,6 +322,7 @@ constexpr struct {
               {"calls", 1, make_calls},
               {"answers", 1, answer_wrongly},
               {"destroy", 2, destroy_objects},
+              {"states", 2, call_in_wrong_states},
               {"removal", 1, lose_device},
               {"descriptors", 1, run_out_of_descriptors}};
 

@@ -17,7 +17,7 @@ TEST_F(CmLimits, PrivateDataOfEveryLengthThatFitsARequestIsTaken) {
   for (unsigned bytes = 0; bytes < 256; ++bytes) {
     const std::uint32_t handle = resolved();
     const auto request = active.parameters(handle, 1000 + bytes, static_cast<std::uint8_t>(bytes));
-    const int status = active.client.send(UROCE_CMD_CM_CONNECT, request).status;
+    const int status = active.connect(request);
     EXPECT_EQ(status, bytes <= 56 ? 0 : EINVAL) << bytes;
     if (status == 0) {
       const uroce_cm_event asked = passive.next(kConnectRequest);
@@ -61,7 +61,7 @@ TEST_F(CmLimits, PrivateDataOfEveryLengthThatFitsADatagramServiceIsTaken) {
   for (unsigned bytes = 0; bytes < 256; ++bytes) {
     const std::uint32_t handle = resolved(kUdp);
     auto request = datagram(handle, static_cast<std::uint8_t>(bytes));
-    const int status = active.client.send(UROCE_CMD_CM_CONNECT, request).status;
+    const int status = active.connect(request);
     EXPECT_EQ(status, bytes <= 180 ? 0 : EINVAL) << bytes;
     if (status != 0) continue;
     const uroce_cm_event asked = passive.next(kConnectRequest);

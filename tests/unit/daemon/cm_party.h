@@ -71,6 +71,11 @@ struct Party {
     request.destination = destination;
     return client.send(UROCE_CMD_CM_RESOLVE_ADDRESS, request).status;
   }
+  /// Resolves the route, too, if the address is resolved; next() does not return the event of that.
+  int connect(const uroce_cm_connect_request& request) {
+    if (call(UROCE_CMD_CM_RESOLVE_ROUTE, request.handle) == 0) ++routes;
+    return client.send(UROCE_CMD_CM_CONNECT, request).status;
+  }
   int call(std::uint32_t command, std::uint32_t handle) {
     return client.send(command, uroce_handle{handle, 0}).status;
   }
@@ -98,7 +103,7 @@ struct Party {
   std::uint32_t connecting(std::uint16_t port, std::uint32_t qpn, std::uint8_t bytes = 0) {
     const std::uint32_t handle = id();
     EXPECT_EQ(resolve(handle, at(1, port)), 0);
-    EXPECT_EQ(client.send(UROCE_CMD_CM_CONNECT, parameters(handle, qpn, bytes)).status, 0);
+    EXPECT_EQ(connect(parameters(handle, qpn, bytes)), 0);
     return handle;
   }
 
@@ -109,6 +114,9 @@ struct Party {
     event.type = ~0u;
     daemon.run_until([&] {
       daemon.conductor->cm().step(monotonic_now());
+      if (!take(event)) return false;
+      if (event.type != kRouteResolved || routes == 0) return true;
+      --routes;
       return take(event);
     });
     return event;
@@ -123,6 +131,7 @@ struct Party {
   TestClient client;
   UniqueFd receiver, other_receiver;
   std::uint32_t channel = 0;
+  unsigned routes = 0;  ///< resolved by connect(), whose events were not read yet
 };
 
 /// A daemon with two clients that connect over it.

@@ -81,9 +81,9 @@ TEST_F(CmTest, ExtendedOptionsGoBothWays) {
   active.next(kAddrResolved);
   auto asked = active.parameters(id, 100);
   asked.parameters.ece_vendor = 1u << 24;
-  EXPECT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, asked).status, EINVAL);
+  EXPECT_EQ(active.connect(asked), EINVAL);
   set_ece(asked, {0xabcdef, 0xf0e0d0c0});
-  ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, asked).status, 0);
+  ASSERT_EQ(active.connect(asked), 0);
   const uroce_cm_event request = passive.next(kConnectRequest);
   EXPECT_EQ(ece_of(request), (cm::Ece{0xabcdef, 0xf0e0d0c0}));
   auto answer = passive.parameters(request.handle, 200);
@@ -97,7 +97,7 @@ TEST_F(CmTest, ADatagramServiceAnswersWithExtendedOptions) {
   passive.listener(7000, kUdp);
   const std::uint32_t handle = resolved(kUdp);
   auto request = datagram(handle);
-  ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, request).status, 0);
+  ASSERT_EQ(active.connect(request), 0);
   auto answer = passive.parameters(passive.next(kConnectRequest).handle, 300);
   set_ece(answer, {0xabcdef, 0xf0e0d0c0});
   ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, answer).status, 0);
@@ -155,8 +155,8 @@ TEST_F(CmTest, AQpOfAnotherTenantIsNotNamedInAConnection) {
   ASSERT_EQ(stranger.resolve(id, at(1, 7001)), 0);
   stranger.next(kAddrResolved);
   // 100 is the QP of the active end. Were it named, the passive end would take its connection for a stale one.
-  EXPECT_EQ(stranger.client.send(UROCE_CMD_CM_CONNECT, stranger.parameters_of_any(id, 100)).status, EINVAL);
-  EXPECT_EQ(stranger.client.send(UROCE_CMD_CM_CONNECT, stranger.parameters_of_any(id, 4711)).status, EINVAL);
+  EXPECT_EQ(stranger.connect(stranger.parameters_of_any(id, 100)), EINVAL);
+  EXPECT_EQ(stranger.connect(stranger.parameters_of_any(id, 4711)), EINVAL);
   daemon.settle();
   daemon.conductor->cm().step(monotonic_now());
   uroce_cm_event event;
@@ -186,19 +186,47 @@ TEST_F(CmTest, ARejectCarriesItsPrivateData) {
 TEST_F(CmTest, APortIsTakenOnce) {
   passive.listener(7000);
   EXPECT_EQ(active.create(kTcp, at(1, 7000)).status, EADDRINUSE);
-  EXPECT_EQ(active.create(kTcp, at(0, 7000)).status, EADDRINUSE);
+  EXPECT_EQ(active.create(kTcp, at(0, 7000)).status, EADDRNOTAVAIL);
   EXPECT_EQ(active.create(kUdp, at(1, 7000)).status, 0);
   EXPECT_EQ(active.create(kTcp, at(77, 7002)).status, ENODEV);
 }
 
-TEST_F(CmTest, TwoIdsThatAllowItShareAPortAndOneListens) {
-  const auto first =
-      TestClient::value<uroce_cm_bound_response>(passive.create(kTcp, at(1, 7000), UROCE_CM_REUSE_ADDRESS));
-  const auto second =
-      TestClient::value<uroce_cm_bound_response>(active.create(kTcp, at(1, 7000), UROCE_CM_REUSE_ADDRESS));
-  ASSERT_NE(second.handle, 0u);
-  EXPECT_EQ(passive.client.send(UROCE_CMD_CM_LISTEN, uroce_cm_listen_request{first.handle, 0}).status, 0);
-  EXPECT_EQ(active.client.send(UROCE_CMD_CM_LISTEN, uroce_cm_listen_request{second.handle, 0}).status, EADDRINUSE);
+// Linux: drivers/infiniband/core/cma.c, cma_check_port.
+TEST_F(CmTest, APortAtAnyAddressIsNotAvailableNextToAnother) {
+  passive.id(kTcp, at(0, 7000));
+  passive.id(kTcp, at(1, 7001));
+  EXPECT_EQ(active.create(kTcp, at(0, 7000)).status, EADDRNOTAVAIL);
+  EXPECT_EQ(active.create(kTcp, at(1, 7000)).status, EADDRNOTAVAIL);
+  EXPECT_EQ(active.create(kTcp, at(0, 7001)).status, EADDRNOTAVAIL);
+  EXPECT_EQ(active.create(kTcp, at(1, 7001)).status, EADDRINUSE);
+  EXPECT_EQ(active.create(kUdp, at(0, 7001)).status, 0);
+}
+
+TEST_F(CmTest, IdsThatAllowItShareAPortButNotWithAListener) {
+  const auto share = [](Party& party) {
+    return TestClient::value<uroce_cm_bound_response>(party.create(kTcp, at(1, 7000), UROCE_CM_REUSE_ADDRESS))
+        .handle;
+  };
+  const auto listen = [this](std::uint32_t handle) {
+    return passive.client.send(UROCE_CMD_CM_LISTEN, uroce_cm_listen_request{handle, 0}).status;
+  };
+  const std::uint32_t first = share(passive), second = share(active);
+  ASSERT_NE(second, 0u);
+  EXPECT_EQ(listen(first), EADDRINUSE);
+  ASSERT_EQ(active.call(UROCE_CMD_CM_DESTROY_ID, second), 0);
+  EXPECT_EQ(listen(first), 0);
+  EXPECT_EQ(active.create(kTcp, at(1, 7000), UROCE_CM_REUSE_ADDRESS).status, EADDRINUSE);
+}
+
+TEST_F(CmTest, AnIdIsResolvedOnce) {
+  const std::uint32_t handle = active.id();
+  EXPECT_EQ(active.call(UROCE_CMD_CM_RESOLVE_ROUTE, handle), EINVAL);
+  ASSERT_EQ(active.resolve(handle, at(1, 7000)), 0);
+  EXPECT_EQ(active.resolve(handle, at(1, 7000)), EINVAL);
+  EXPECT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, active.parameters(handle, 100)).status, EINVAL);
+  ASSERT_EQ(active.call(UROCE_CMD_CM_RESOLVE_ROUTE, handle), 0);
+  EXPECT_EQ(active.call(UROCE_CMD_CM_RESOLVE_ROUTE, handle), EINVAL);
+  EXPECT_EQ(active.resolve(handle, at(1, 7000)), EINVAL);
 }
 
 TEST_F(CmTest, AnAddressThatNobodyAnswersIsGivenUp) {
@@ -229,7 +257,7 @@ TEST_F(CmTest, ADatagramServiceTellsItsQp) {
   passive.listener(7000, kUdp);
   const std::uint32_t handle = resolved(kUdp);
   auto request = datagram(handle, 180);
-  ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, request).status, 0);
+  ASSERT_EQ(active.connect(request), 0);
   const uroce_cm_event asked = passive.next(kConnectRequest);
   EXPECT_EQ(asked.parameters.private_data_bytes, 180);
   ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, passive.parameters(asked.handle, 300, 136)).status, 0);
@@ -244,7 +272,7 @@ TEST_F(CmTest, TheTrafficClassOfDatagramsComesBackWithTheAddressToSendTo) {
   const std::uint32_t handle = resolved(kUdp);
   auto request = datagram(handle);
   request.parameters.traffic_class = 0x28;
-  ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, request).status, 0);
+  ASSERT_EQ(active.connect(request), 0);
   const uroce_cm_event asked = passive.next(kConnectRequest);
   EXPECT_EQ(asked.path.traffic_class, 0) << "a SIDR_REQ has no field for it";
   ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, passive.parameters(asked.handle, 300)).status, 0);
@@ -367,7 +395,7 @@ TEST_F(CmTest, AClosedListenerLeavesNothingBehind) {
 
 TEST_F(CmTest, CommandsOutOfStateAreRefused) {
   const std::uint32_t handle = active.id();
-  EXPECT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, active.parameters(handle, 1)).status, EINVAL);
+  EXPECT_EQ(active.connect(active.parameters(handle, 1)), EINVAL);
   EXPECT_EQ(active.client.send(UROCE_CMD_CM_ACCEPT, active.parameters(handle, 1)).status, EINVAL);
   EXPECT_EQ(active.call(UROCE_CMD_CM_ESTABLISH, handle), EINVAL);
   EXPECT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, handle), EINVAL);
@@ -452,7 +480,7 @@ TEST_F(CmTest, ConnectionsInAVlanAreMadeWithItsTag) {
   const std::uint32_t id = active.id();
   ASSERT_EQ(active.resolve(id, at(130, 7000)), 0);
   active.next(kAddrResolved);
-  ASSERT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, active.parameters(id, 100)).status, 0);
+  ASSERT_EQ(active.connect(active.parameters(id, 100)), 0);
   EXPECT_EQ(passive.next(kConnectRequest).parameters.qpn, 100u);
   EXPECT_EQ(daemon.cores[0]->counters().wrong_vlan, 0u);
 }
