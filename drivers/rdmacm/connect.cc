@@ -200,8 +200,8 @@ UROCE_EXPORT int rdma_disconnect(rdma_cm_id* id) {
 
 UROCE_EXPORT int rdma_set_local_ece(rdma_cm_id* id, ibv_ece* ece) {
   const Verb verb("rdma_set_local_ece");
-  if (id == nullptr || id->qp != nullptr || ece == nullptr || ece->vendor_id == 0 || ece->comp_mask != 0)
-    return fail(EINVAL);
+  if (id == nullptr || id->qp != nullptr || ece == nullptr || ece->comp_mask != 0) return fail(EINVAL);
+  if (ece->vendor_id == 0) return fail(EOPNOTSUPP);  // of a QP without options: ibv_query_ece(3)
   as_id(id).local_ece = *ece;
   return 0;
 }

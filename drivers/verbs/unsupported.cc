@@ -1,4 +1,4 @@
-// Exported verbs that have no effect on this device; docs/verbs.md says why.
+// Exported verbs that this device does not support; docs/verbs.md says why.
 #include <infiniband/verbs.h>
 
 #include <cstdint>
@@ -7,18 +7,15 @@
 
 using namespace uroce::verbs;
 
-// Enhanced connection establishment (ibv_query_ece(3)): this vendor defines no options, so none of a peer's are
-// accepted.
-UROCE_EXPORT int ibv_query_ece(ibv_qp*, ibv_ece* ece) {
+// Enhanced connection establishment (ibv_query_ece(3)): there are no options to negotiate, as with rxe. A success
+// with vendor 0 would be passed on to rdma_set_local_ece(3), which refuses it.
+UROCE_EXPORT int ibv_query_ece(ibv_qp*, ibv_ece*) {
   const Verb verb("ibv_query_ece");
-  *ece = {};
-  return 0;
+  return failed(EOPNOTSUPP);
 }
-UROCE_EXPORT int ibv_set_ece(ibv_qp*, ibv_ece* ece) {
+UROCE_EXPORT int ibv_set_ece(ibv_qp*, ibv_ece*) {
   const Verb verb("ibv_set_ece");
-  if (ece->comp_mask != 0) return failed(EINVAL);
-  ece->options = 0;
-  return 0;
+  return failed(EOPNOTSUPP);
 }
 
 // Payload may be written in any order of addresses.

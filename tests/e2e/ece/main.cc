@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <rdma/rdma_cma.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -129,6 +130,8 @@ void connect(rdma_event_channel* channel, sockaddr* address, int round) {
   rdma_cm_id* id = nullptr;
   check(rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP), "rdma_create_id");
   resolve(channel, id, address);
+  ibv_ece of_no_vendor{};
+  if (rdma_set_local_ece(id, &of_no_vendor) != -1 || errno != EOPNOTSUPP) fail("rdma_set_local_ece of no vendor");
   if (round != 1) set_local(id, kRequested);
   rdma_conn_param param = parameters(new_qp(id));
   check(rdma_connect(id, &param), "rdma_connect");
