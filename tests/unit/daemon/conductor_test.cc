@@ -408,8 +408,12 @@ TEST(Alive, IsReportedOnlyWhileAllWorkersRun) {
   ASSERT_NE(::mkdtemp(directory), nullptr);
   const std::string path = std::string(directory) + "/socket";
   ASSERT_TRUE(daemon.conductor->listen(path).ok());
-  std::atomic<bool> stop{false};
-  std::thread control([&] { daemon.conductor->serve(stop, nullptr); });
+  for (auto& core : daemon.cores) core->set_threaded(true);
+  std::atomic<bool> stop{false}, stopped{false};
+  std::thread control([&] {
+    daemon.conductor->serve(stop, nullptr);
+    stopped = true;
+  });
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_EQ(reports, 0);
   // One of two workers does not do.
@@ -421,7 +425,9 @@ TEST(Alive, IsReportedOnlyWhileAllWorkersRun) {
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   EXPECT_LE(reports, before + 1);
   stop = true;
+  EXPECT_TRUE(daemon.run_until([&] { return stopped.load(); }));  // it may wait for a worker
   control.join();
+  for (auto& core : daemon.cores) core->set_threaded(false);
   daemon.settle();
   std::filesystem::remove_all(directory);
 }
