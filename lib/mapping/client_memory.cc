@@ -33,6 +33,23 @@ bool sane(const uroce_mr_piece& piece, std::uint64_t page_bytes) {
          piece.offset < kMaxFileOffset && piece.bytes < kMaxFileOffset;
 }
 
+// Pinning finds no page past the end of the file, whose last page may be a partial one. A dma-buf knows its own
+// end.
+bool has_pages(const uroce_mr_piece& piece, const FileKind& kind, const FileFacts& facts) {
+  if (!kind.may_exceed) return true;
+  const std::uint64_t pages = facts.bytes / kind.page_bytes + (facts.bytes % kind.page_bytes != 0);
+  return piece.offset + piece.bytes <= pages * kind.page_bytes;
+}
+
+/// errno of a piece that cannot be mapped; 0: it can.
+int check(const uroce_mr_piece& piece, const FileKind& kind, const FileFacts& facts, bool on_demand) {
+  if (!kind.allowed) return EOPNOTSUPP;
+  if (!sane(piece, kPage)) return EINVAL;
+  // mmap(2) of hugetlbfs would lengthen the client's file.
+  const bool later = on_demand && kind.page_bytes == kPage;
+  return later || has_pages(piece, kind, facts) ? 0 : EFAULT;
+}
+
 // Populates the mapping now rather than by page faults under load. Missing pages of the file are allocated, as
 // pinning would do. Other clients wait for that, so it ends after some time.
 void prefault(std::byte* base, std::uint64_t bytes, bool writable) {
@@ -132,11 +149,11 @@ ClientMemory::Extent* ClientMemory::find(dev_t device, ino_t inode, std::uint64_
   return nullptr;
 }
 
-int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable, Hold& out) {
+int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, Use use, Hold& out) {
   FileFacts info;
   const FileKind kind = classify(fd, stall_budget_, info);
-  if (!kind.allowed) return EOPNOTSUPP;
-  if (!sane(piece, kPage)) return EINVAL;
+  const bool writable = use.writable;
+  if (const int error = check(piece, kind, info, use.on_demand)) return error;
   Extent* extent = find(info.device, info.inode, piece.offset, piece.bytes, writable);
   if (extent == nullptr) {
     const auto [start, end] = range_to_map(kind, piece);
@@ -162,19 +179,19 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, bool writable,
   return 0;
 }
 
-int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable,
+int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, Use use,
                              Hold& out) {
+  const bool writable = use.writable;
   std::uint64_t total = 0;
   FileKind kind;
+  FileFacts facts;
   std::size_t of = fds.size();
   for (const uroce_mr_piece& piece : pieces) {
-    FileFacts facts;
     if (piece.fd != of) kind = classify(fds[piece.fd].get(), stall_budget_, facts);
     of = piece.fd;
-    if (!kind.allowed) return EOPNOTSUPP;
     // Hugepages cannot be mapped at an arbitrary address after another piece.
     if (kind.page_bytes != kPage) return EOPNOTSUPP;
-    if (!sane(piece, kPage)) return EINVAL;
+    if (const int error = check(piece, kind, facts, use.on_demand)) return error;
     total += piece.bytes;
     if (total >= kMaxFileOffset) return EINVAL;
   }
@@ -207,14 +224,13 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
   return 0;
 }
 
-int ClientMemory::map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable,
-                      Hold& out) {
+int ClientMemory::map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, Use use, Hold& out) {
   if (pieces.empty()) return EINVAL;
   for (const uroce_mr_piece& piece : pieces) {
     if (piece.fd >= fds.size()) return EINVAL;
   }
-  return pieces.size() == 1 ? map_shared(pieces[0], fds[pieces[0].fd].get(), writable, out)
-                            : map_joined(pieces, fds, writable, out);
+  return pieces.size() == 1 ? map_shared(pieces[0], fds[pieces[0].fd].get(), use, out)
+                            : map_joined(pieces, fds, use, out);
 }
 
 void ClientMemory::unmap(Hold& hold) {

@@ -75,17 +75,21 @@ class ClientMemory {
   ClientMemory(const ClientMemory&) = delete;
   ClientMemory& operator=(const ClientMemory&) = delete;
 
-  /// Maps the pieces side by side. `writable`: the daemon will write. errno: 0, EINVAL (pieces that make no sense),
-  /// EACCES (a file opened for reading only), EOPNOTSUPP (a file system that may block us), ENOMEM.
-  int map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable, Hold& out);
+  struct Use {
+    bool writable = false;   ///< the daemon will write
+    bool on_demand = false;  ///< pages past the end of the file may appear later
+  };
+  /// Maps the pieces side by side. errno: 0, EINVAL (pieces that make no sense), EACCES (a file opened for reading
+  /// only), EFAULT (past the end of the file), EOPNOTSUPP (a file system that may block us), ENOMEM.
+  int map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, Use use, Hold& out);
   /// To be called when no worker uses the memory.
   void unmap(Hold& hold);
 
   std::size_t mappings() const { return mapping_count_; }
 
  private:
-  int map_shared(const uroce_mr_piece& piece, int fd, bool writable, Hold& out);
-  int map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, bool writable, Hold& out);
+  int map_shared(const uroce_mr_piece& piece, int fd, Use use, Hold& out);
+  int map_joined(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, Use use, Hold& out);
   bool take(std::size_t mappings);
   void give_back(std::size_t mappings);
   Extent& add(Extent extent);

@@ -20,6 +20,7 @@ struct FileFacts {
   ino_t inode = 0;
   std::uint32_t magic = 0;  ///< of its file system; 0: of one whose page faults a server answers
   std::uint64_t block_bytes = 0;
+  std::uint64_t bytes = 0;  ///< its length
 };
 
 /// Whether it is a file in shared memory (memfd, tmpfs, hugetlbfs), on which no call blocks.

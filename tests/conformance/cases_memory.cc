@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "fixtures.h"
 
@@ -95,6 +96,51 @@ CONFORMANCE_CASE(mr_of_no_memory_is_refused, "ibv_reg_mr(3)") {
   const Pd pd = make_pd(bench.left);
   ibv_mr* const unmapped = ibv_reg_mr(pd.get(), reinterpret_cast<void*>(4096), 4096, kLocal);
   CHECK(unmapped == nullptr);
+}
+
+/// A file of `bytes` bytes, of which `mapped` bytes are mapped.
+struct MappedFile {
+  MappedFile(std::size_t bytes, std::size_t size) : mapped(size), file{memfd_create("mapped", MFD_CLOEXEC)} {
+    CHECK(file.fd >= 0 && ftruncate(file.fd, static_cast<off_t>(bytes)) == 0);
+    void* const at = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file.fd, 0);
+    CHECK(at != MAP_FAILED);
+    data = static_cast<std::uint8_t*>(at);
+  }
+  ~MappedFile() { munmap(data, mapped); }
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  std::uint64_t address(std::size_t at) const { return reinterpret_cast<std::uintptr_t>(data) + at; }
+
+  std::size_t mapped;
+  Descriptor file;
+  std::uint8_t* data;
+};
+
+// Pages past the end of a file cannot be pinned: mmap(2), SIGBUS.
+CONFORMANCE_CASE(mr_past_the_end_of_a_file_is_refused, "ibv_reg_mr(3)") {
+  Pair pair(bench);
+  const MappedFile one(4096, 8 * 4096), partial(2 * 4096 + 1, 8 * 4096), sparse(std::size_t{1} << 30, 8 * 4096);
+  const auto refused = [&](const MappedFile& in, std::size_t from, std::size_t bytes) {
+    const Mr mr(ibv_reg_mr(pair.right.pd, in.data + from, bytes, kAll));
+    return mr.get() == nullptr && errno == EFAULT;
+  };
+  CHECK(refused(one, 0, 8 * 4096) && refused(one, 0, 4097) && refused(one, 4096, 1));
+  CHECK(refused(partial, 0, 3 * 4096 + 1) && refused(partial, 3 * 4096, 4096));
+  for (const auto& [in, bytes] : {std::pair{&one, 4096}, {&partial, 3 * 4096}, {&sparse, 8 * 4096}}) {
+    const Mr mr(CHECK_MADE(ibv_reg_mr(pair.right.pd, in->data, static_cast<std::size_t>(bytes), kAll)));
+    pair.left.buffer.fill(7);
+    CHECK_EQ(poll_write(pair, in->address(static_cast<std::size_t>(bytes) - 64), mr->rkey), int{IBV_WC_SUCCESS});
+    CHECK_EQ(int{in->data[bytes - 64]}, int{pair.left.buffer.data()[0]});
+  }
+}
+
+CONFORMANCE_CASE(mr_rereg_past_the_end_of_a_file_is_refused, "ibv_rereg_mr(3)") {
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 4096);
+  const MappedFile one(4096, 8 * 4096);
+  CHECK(ibv_rereg_mr(buffer.mr(), IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, one.data, one.mapped, 0) != 0);
+  if (errno == EOPNOTSUPP) throw Skipped{"ibv_rereg_mr: EOPNOTSUPP"};
+  CHECK(poll_write(pair, one.address(3 * 4096), buffer.rkey()) != IBV_WC_SUCCESS);
 }
 
 CONFORMANCE_CASE(mr_remote_write_takes_local_write, "ibv_reg_mr(3), access") {

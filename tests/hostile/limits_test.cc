@@ -136,7 +136,7 @@ TEST_F(LimitsWithFewDescriptors, OfDescriptors) {
 // Pages in descending order cannot be merged: each is a mapping of the daemon. Then the file is cut off.
 int take_mappings(const std::string& path, Clients& clients, Progress& progress) {
   const UniqueFd file(static_cast<int>(::memfd_create("pages", MFD_CLOEXEC)));
-  if (::ftruncate(file.get(), 64 * kPage) != 0) return 1;
+  if (::ftruncate(file.get(), off_t{64} << 26) != 0) return 1;
   RawClient* const made_client = add(clients, path);
   if (made_client == nullptr) return 2;
   RawClient& client = *made_client;

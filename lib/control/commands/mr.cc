@@ -181,7 +181,9 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
   const std::span pieces(request.piece, request.piece_count);
   mr.hold_charge = call.state.charge(session, {.registered_bytes = request.length});
   if (!mr.hold_charge) return ENOMEM;
-  if (const int error = session.memory.map(pieces, call.fds, mr.writable, mr.hold)) {
+  const ClientMemory::Use use{mr.writable, (request.access & memory::kOnDemand) != 0};
+  if (const int error = session.memory.map(pieces, call.fds, use, mr.hold)) {
+    if (error == EFAULT) return call.refuse(EFAULT, "a part of this memory is past the end of its file");
     return call.refuse(error, "the daemon cannot map the files of this memory%s",
                        mr.writable ? " for writing" : "");
   }

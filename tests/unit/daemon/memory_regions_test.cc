@@ -126,6 +126,39 @@ TEST_F(MemoryRegionsTest, ARefusedChangeLeavesTheRegionAsItWas) {
   EXPECT_EQ(daemon.memory.size(), 1u);
 }
 
+TEST_F(MemoryRegionsTest, PastTheEndOfItsFileNothingIsRegistered) {
+  const UniqueFd file(::memfd_create("short", MFD_CLOEXEC));
+  ASSERT_EQ(::ftruncate(file.get(), 4096), 0);
+  const auto send = [&](std::uint32_t command, std::span<const std::byte> body) {
+    std::vector<UniqueFd> fds;
+    fds.emplace_back(::dup(file.get()));
+    return client.send(command, body, std::move(fds));
+  };
+  uroce_reg_mr_request request{};
+  request.pd = pd;
+  request.access = kReadWrite;
+  request.addr = request.iova = 0x10000;
+  request.length = 32768;
+  request.piece_count = 1;
+  request.piece[0] = {0, 0, 0, 32768};
+  const auto body = std::as_bytes(std::span(&request, 1));
+  EXPECT_EQ(send(UROCE_CMD_REG_MR, body).status, EFAULT);
+  EXPECT_EQ(send(UROCE_CMD_ALLOC_FAST_MR, body).status, EFAULT);
+  EXPECT_EQ(daemon.memory.size(), 0u);
+
+  // A change that fails leaves the region as it was.
+  const auto mr = TestClient::value<uroce_reg_mr_response>(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data));
+  uroce_rereg_mr_request change{};
+  change.handle = mr.handle;
+  change.mask = UROCE_REREG_TRANSLATION;
+  change.mr = request;
+  EXPECT_EQ(send(UROCE_CMD_REREG_MR, std::as_bytes(std::span(&change, 1))).status, EFAULT);
+  EXPECT_EQ(resolve(mr.rkey, pd, 0x10000, memory::kRemoteWrite), memory::Verdict::kOk);
+  EXPECT_EQ(client.session().memory.mappings(), 1u);
+  request.access |= memory::kOnDemand;
+  EXPECT_EQ(send(UROCE_CMD_REG_MR, body).status, 0);
+}
+
 TEST_F(MemoryRegionsTest, ANullMrReadsZeroesAndDropsWrites) {
   const auto mr =
       TestClient::value<uroce_reg_mr_response>(client.send(UROCE_CMD_ALLOC_NULL_MR, uroce_handle{pd, 0}));

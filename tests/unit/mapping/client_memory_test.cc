@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/magic.h>
+#include <linux/memfd.h>
 #include <linux/udmabuf.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -37,7 +39,7 @@ class ClientMemoryTest : public ::testing::Test {
     }
   }
   int map(std::vector<uroce_mr_piece> pieces, std::vector<UniqueFd>& fds, bool writable, ClientMemory::Hold& hold) {
-    return memory_.map(pieces, fds, writable, hold);
+    return memory_.map(pieces, fds, {.writable = writable}, hold);
   }
   ClientMemory memory_{42, std::make_shared<StallBudget>()};
 };
@@ -95,6 +97,82 @@ TEST_F(ClientMemoryTest, RefusesPiecesThatMakeNoSense) {
   EXPECT_EQ(map({{0, 0, ~std::uint64_t{0} - kPage + 1, 2 * kPage}}, fds, true, hold), EINVAL);
   EXPECT_EQ(map({{0, 0, 0, kPage}, {0, 0, kPage, ~std::uint64_t{0} - kPage + 1}}, fds, true, hold), EINVAL);
   EXPECT_EQ(memory_.mappings(), 0u);
+}
+
+TEST_F(ClientMemoryTest, WhatIsPastTheEndOfTheFileIsRefusedAsPinningIt) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(kPage));          // one page
+  fds.push_back(make_file(2 * kPage + 1));  // the third page is a partial one
+  fds.push_back(make_file(0));
+  struct {
+    std::uint32_t fd;
+    std::uint64_t first, pages;
+    int error;
+  } const cases[] = {{0, 0, 1, 0},      {0, 0, 8, EFAULT}, {0, 1, 1, EFAULT}, {0, 1ull << 40, 1, EFAULT},
+                     {1, 0, 3, 0},      {1, 2, 1, 0},      {1, 2, 2, EFAULT}, {1, 3, 1, EFAULT},
+                     {1, 0, 4, EFAULT}, {2, 0, 1, EFAULT}};
+  for (const auto& [fd, first, pages, error] : cases) {
+    SCOPED_TRACE("file " + std::to_string(fd) + ", " + std::to_string(pages) + " from " + std::to_string(first));
+    ClientMemory::Hold hold, joined;
+    EXPECT_EQ(map({{fd, 0, first * kPage, pages * kPage}}, fds, true, hold), error);
+    EXPECT_EQ(map({{0, 0, 0, kPage}, {fd, 0, first * kPage, pages * kPage}}, fds, true, joined), error);
+    memory_.unmap(hold);
+    memory_.unmap(joined);
+  }
+  EXPECT_EQ(memory_.mappings(), 0u);
+}
+
+TEST_F(ClientMemoryTest, ASharedMappingThatGoesFurtherThanTheFileGivesNoMoreOfIt) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(kPage));
+  ClientMemory::Hold first, second;
+  ASSERT_EQ(map({{0, 0, 0, kPage}}, fds, true, first), 0);
+  EXPECT_EQ(map({{0, 0, kPage, kPage}}, fds, true, second), EFAULT);
+  ASSERT_EQ(::ftruncate(fds[0].get(), 2 * kPage), 0);
+  EXPECT_EQ(map({{0, 0, kPage, kPage}}, fds, true, second), 0);
+  memory_.unmap(second);
+  memory_.unmap(first);
+}
+
+TEST_F(ClientMemoryTest, HolesOfASparseFileAreItsPages) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(std::size_t{1} << 40));
+  ClientMemory::Hold hold;
+  ASSERT_EQ(map({{0, 0, (1ull << 40) - kPage, kPage}}, fds, true, hold), 0);
+  std::memcpy(hold.base(), "last", 4);
+  EXPECT_EQ(SigbusGuard::instance().take_offender(), 0u);
+  memory_.unmap(hold);
+}
+
+TEST_F(ClientMemoryTest, TheFileOfAnOnDemandRegionMayGrowLater) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(kPage));
+  const uroce_mr_piece piece{0, 0, 0, 2 * kPage};
+  ClientMemory::Hold hold;
+  ASSERT_EQ(memory_.map({&piece, 1}, fds, {.writable = true, .on_demand = true}, hold), 0);
+  ASSERT_EQ(::ftruncate(fds[0].get(), 2 * kPage), 0);
+  put(fds[0], kPage, "later");
+  EXPECT_EQ(std::memcmp(hold.base() + kPage, "later", 5), 0);
+  memory_.unmap(hold);
+}
+
+TEST_F(ClientMemoryTest, AFileOfHugepagesIsNotLengthened) {
+  constexpr std::size_t kHuge = 2u << 20;
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(::memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB | (21u << MFD_HUGE_SHIFT)));
+  if (!fds[0].valid()) GTEST_SKIP() << "no hugepages of 2 MiB";
+  ASSERT_EQ(::ftruncate(fds[0].get(), kHuge), 0);
+  const uroce_mr_piece within{0, 0, kHuge - kPage, kPage}, past{0, 0, kHuge, kPage};
+  for (const bool on_demand : {false, true}) {
+    ClientMemory::Hold hold;
+    EXPECT_EQ(memory_.map({&past, 1}, fds, {.writable = true, .on_demand = on_demand}, hold), EFAULT);
+  }
+  struct stat info {};
+  ASSERT_EQ(::fstat(fds[0].get(), &info), 0);
+  EXPECT_EQ(info.st_size, off_t{kHuge});
+  ClientMemory::Hold hold;
+  EXPECT_EQ(memory_.map({&within, 1}, fds, {.writable = true}, hold), 0);
+  memory_.unmap(hold);
 }
 
 TEST_F(ClientMemoryTest, RefusesFilesWhoseFaultsMayTakeForEver) {
