@@ -25,7 +25,7 @@ constexpr std::uint32_t kJfs = 0x3153464a, kNtfs3 = 0x7366746e, kBcachefs = 0xca
 // A file system that fstatfs(2) cannot identify is not trusted.
 FileKind classify(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts& facts) {
   if (examine(fd, stall_budget, facts) != 0) return {};
-  return kind_of_file(facts.magic, facts.block_bytes);
+  return kind_of_file(facts);
 }
 
 bool sane(const uroce_mr_piece& piece, std::uint64_t page_bytes) {
@@ -72,9 +72,11 @@ int protection(bool writable) { return writable ? PROT_READ | PROT_WRITE : PROT_
 }  // namespace
 
 // A page fault in a file of a network or user-space file system may never end, and would block a worker.
-FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes) {
-  switch (magic) {
-    case HUGETLBFS_MAGIC: return {true, block_bytes};
+FileKind kind_of_file(const FileFacts& facts) {
+  // A device is in the devtmpfs, a tmpfs, and its driver serves the faults.
+  if (!facts.regular && facts.magic != DMA_BUF_MAGIC) return {};
+  switch (facts.magic) {
+    case HUGETLBFS_MAGIC: return {true, facts.block_bytes};
     case DMA_BUF_MAGIC: return {.allowed = true, .may_exceed = false};
     case TMPFS_MAGIC:
     case RAMFS_MAGIC:

@@ -20,18 +20,18 @@
 #include "abi/control.h"
 #include "mapping/memory_budget.h"
 #include "mapping/stall_budget.h"
+#include "mapping/untrusted_fd.h"
 #include "platform/unique_fd.h"
 
 namespace uroce::daemon {
 
-/// Which mappings of a file are allowed, by its file system.
+/// Which mappings of a file are allowed, by its type and file system.
 struct FileKind {
   bool allowed = false;
   std::uint64_t page_bytes = 4096;
   bool may_exceed = true;  ///< may be mapped past its end
 };
-/// `magic` and `block_bytes`: f_type and f_bsize of fstatfs(2).
-FileKind kind_of_file(std::uint32_t magic, std::uint64_t block_bytes);
+FileKind kind_of_file(const FileFacts& facts);
 
 struct FileRange {
   std::uint64_t begin = 0, end = 0;

@@ -42,8 +42,12 @@ int ask(int fd, FileFacts& out) {
   if (::fstat(fd, &info) != 0 || ::fstatfs(fd, &system) != 0) return EBADF;
   const auto magic = static_cast<std::uint32_t>(system.f_type);
   const bool known = magic != OVERLAYFS_SUPER_MAGIC || is_on_disk(fd);
-  out = {info.st_dev, info.st_ino, known ? magic : 0, static_cast<std::uint64_t>(system.f_bsize),
-         static_cast<std::uint64_t>(info.st_size)};
+  out = {info.st_dev,
+         info.st_ino,
+         known ? magic : 0,
+         static_cast<std::uint64_t>(system.f_bsize),
+         static_cast<std::uint64_t>(info.st_size),
+         S_ISREG(info.st_mode)};
   return 0;
 }
 

@@ -21,6 +21,7 @@ struct FileFacts {
   std::uint32_t magic = 0;  ///< of its file system; 0: of one whose page faults a server answers
   std::uint64_t block_bytes = 0;
   std::uint64_t bytes = 0;  ///< its length
+  bool regular = false;     ///< a regular file; a dma-buf need not be one
 };
 
 /// Whether it is a file in shared memory (memfd, tmpfs, hugetlbfs), on which no call blocks.

@@ -185,17 +185,44 @@ TEST_F(ClientMemoryTest, RefusesFilesWhoseFaultsMayTakeForEver) {
   EXPECT_EQ(map({{0, 0, 0, kPage}}, fds, false, hold), EOPNOTSUPP);
 }
 
+FileFacts file_of(std::uint32_t magic, std::uint64_t block_bytes = kPage) {
+  return {.magic = magic, .block_bytes = block_bytes, .regular = true};
+}
+
+TEST(FileKindTest, DevicesAreNotFilesOfTheirFileSystem) {
+  for (const auto magic :
+       {std::uint32_t{TMPFS_MAGIC}, std::uint32_t{RAMFS_MAGIC}, std::uint32_t{EXT4_SUPER_MAGIC}}) {
+    EXPECT_FALSE(kind_of_file({.magic = magic, .block_bytes = kPage}).allowed) << std::hex << magic;
+  }
+}
+
+TEST_F(ClientMemoryTest, RefusesDevices) {
+  std::vector<UniqueFd> fds;
+  for (const char* path : {"/dev/zero", "/dev/null", "/dev/mem", "/dev/kvm"}) {
+    fds.emplace_back(::open(path, O_RDWR | O_CLOEXEC));
+    if (!fds.back().valid()) fds.pop_back();
+  }
+  ASSERT_FALSE(fds.empty());
+  for (std::uint32_t fd = 0; fd < fds.size(); ++fd) {
+    ClientMemory::Hold hold;
+    EXPECT_EQ(map({{fd, 0, 0, kPage}}, fds, true, hold), EOPNOTSUPP);
+    EXPECT_EQ(map({{fd, 0, 0, kPage}, {fd, 0, kPage, kPage}}, fds, true, hold), EOPNOTSUPP);
+    EXPECT_EQ(memory_.map(std::vector<uroce_mr_piece>{{fd, 0, 0, kPage}}, fds, {true, true}, hold), EOPNOTSUPP);
+  }
+  EXPECT_EQ(memory_.mappings(), 0u);
+}
+
 TEST(FileKindTest, ADmaBufIsMappedNoFurtherThanThePiece) {
-  const FileKind dma_buf = kind_of_file(DMA_BUF_MAGIC, kPage);
+  const FileKind dma_buf = kind_of_file({.magic = DMA_BUF_MAGIC, .block_bytes = kPage});
   EXPECT_TRUE(dma_buf.allowed);
   const FileRange range = range_to_map(dma_buf, {0, 0, 3 * kPage, 2 * kPage});
   EXPECT_EQ(range.begin, 3 * kPage);
   EXPECT_EQ(range.end, 5 * kPage);
   // The mapping of a file is shared with regions next to it; a hugepage is mapped whole.
-  const FileRange shared = range_to_map(kind_of_file(TMPFS_MAGIC, kPage), {0, 0, 3 * kPage, 2 * kPage});
+  const FileRange shared = range_to_map(kind_of_file(file_of(TMPFS_MAGIC)), {0, 0, 3 * kPage, 2 * kPage});
   EXPECT_EQ(shared.begin, 0u);
   EXPECT_EQ(shared.end, 64u << 20);
-  const FileRange huge = range_to_map(kind_of_file(HUGETLBFS_MAGIC, 2u << 20), {0, 0, 3u << 20, kPage});
+  const FileRange huge = range_to_map(kind_of_file(file_of(HUGETLBFS_MAGIC, 2u << 20)), {0, 0, 3u << 20, kPage});
   EXPECT_EQ(huge.begin, 2u << 20);
   EXPECT_EQ(huge.end, 4u << 20);
 }
@@ -204,11 +231,11 @@ TEST(FileKindTest, FilesOfDisksAreMappedAndThoseOfServersRefused) {
   constexpr std::uint32_t kZfs = 0x2fc12fc1, kBcachefs = 0xca451a4e, kCeph = 0x00c36400;
   for (const auto disk : {std::uint32_t{EXT4_SUPER_MAGIC}, std::uint32_t{XFS_SUPER_MAGIC},
                           std::uint32_t{BTRFS_SUPER_MAGIC}, std::uint32_t{MSDOS_SUPER_MAGIC}, kZfs, kBcachefs}) {
-    EXPECT_TRUE(kind_of_file(disk, kPage).allowed) << std::hex << disk;
+    EXPECT_TRUE(kind_of_file(file_of(disk)).allowed) << std::hex << disk;
   }
   for (const auto server : {std::uint32_t{NFS_SUPER_MAGIC}, std::uint32_t{FUSE_SUPER_MAGIC},
                             std::uint32_t{CIFS_SUPER_MAGIC}, std::uint32_t{V9FS_MAGIC}, kCeph, 0u}) {
-    EXPECT_FALSE(kind_of_file(server, kPage).allowed) << std::hex << server;
+    EXPECT_FALSE(kind_of_file(file_of(server)).allowed) << std::hex << server;
   }
 }
 
