@@ -1,7 +1,10 @@
 // uroce-run: starts a program with uroce's libraries in LD_LIBRARY_PATH, and with the device files in /sys and /dev
 // where that has no side effects.
 #include <getopt.h>
+#include <grp.h>
+#include <pwd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -12,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cluster.h"
@@ -172,19 +176,44 @@ std::string library_dir() {
               "; build it with `./quickstart.sh build`, or install it with `meson install -C build`");
 }
 
-/// Empty if a daemon serves `name`, else the reason.
-std::string probe(const std::string& run_dir, const std::string& name) {
+/// The users that may open a socket which this one may not, and what to do.
+std::string remedy_for(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return "this user may not look into the run directory";
+  const group* const by = (info.st_mode & S_IWGRP) != 0 ? getgrgid(info.st_gid) : nullptr;
+  if (by != nullptr) {
+    const std::string name = by->gr_name;
+    const passwd* const self = getpwuid(geteuid());
+    return "members of the group " + name + " may use it: as root `usermod -aG " + name + " " +
+           (self != nullptr ? self->pw_name : "USER") + "`, then log in again";
+  }
+  return "user " + std::to_string(info.st_uid) +
+         " alone may use it: start uroced with --socket-group or --socket-mode";
+}
+
+struct Probe {
+  std::string problem;  ///< empty: a daemon serves
+  bool forbidden = false;
+};
+
+Probe probe(const std::string& run_dir, const std::string& name) {
   const std::string path = run_dir + "/" + name + ".sock";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return path + ": longer than the path of a Unix socket may be";
+  if (path.size() >= sizeof(address.sun_path)) return {path + ": longer than the path of a Unix socket may be"};
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (fd < 0) return std::strerror(errno);
+  if (fd < 0) return {std::strerror(errno)};
   const int result = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const int problem = errno;
   close(fd);
-  return result == 0 ? std::string() : path + ": " + std::strerror(problem);
+  if (result == 0) return {};
+  if (problem == EACCES) return {path + ": " + std::strerror(problem) + "; " + remedy_for(path), true};
+  return {path + ": " + std::strerror(problem)};
+}
+
+[[noreturn]] void fail_forbidden(const Probe& probe) {
+  fail(1, probe.problem + ", or give the program a device of its own with `uroce-run --own`");
 }
 
 void check_daemons(const Options& options) {
@@ -193,16 +222,21 @@ void check_daemons(const Options& options) {
                              " --port loopback --ip 192.0.2.1/24`, two with `quickstart.sh up`, or one for this "
                              "program alone with `uroce-run --own`";
   for (const std::string& name : options.devices) {
-    if (std::string problem = probe(options.run_dir, name); !problem.empty()) {
-      fail(1, "no daemon serves " + name + " (" + problem + ")" + remedy);
-    }
+    const Probe found = probe(options.run_dir, name);
+    if (found.forbidden) fail_forbidden(found);
+    if (!found.problem.empty()) fail(1, "no daemon serves " + name + " (" + found.problem + ")" + remedy);
   }
   if (!options.devices.empty()) return;
   std::error_code error;
+  Probe forbidden;
   for (const auto& entry : fs::directory_iterator(options.run_dir, error)) {
     if (entry.path().extension() != ".sock") continue;
-    if (probe(options.run_dir, entry.path().stem()).empty()) return;
+    Probe found = probe(options.run_dir, entry.path().stem());
+    if (found.problem.empty()) return;
+    if (found.forbidden) forbidden = std::move(found);
   }
+  if (forbidden.forbidden) fail_forbidden(forbidden);
+  if (error == std::errc::permission_denied) fail(1, options.run_dir + ": " + error.message());
   fail(1, "no daemon listens in " + options.run_dir + remedy);
 }
 

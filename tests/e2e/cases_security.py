@@ -2,6 +2,7 @@
 import os
 import pathlib
 import socket
+import subprocess
 import time
 
 from programs import figures, run_pair
@@ -62,6 +63,14 @@ def permissions(rig):
     seen = (rig.run_dir / 'uroce1.sock').stat()
     if (seen.st_mode & 0o777, seen.st_gid) != (0o660, 1):
         raise Failure(f'mode {seen.st_mode & 0o777:o} and group {seen.st_gid} instead of 660 and 1')
+    for place in (rig.dir, rig.run_dir):
+        place.chmod(0o755)
+    for device, who in (('uroce0', 'user 0 alone may use it'), ('uroce1', 'members of the group daemon may use it')):
+        refusal = subprocess.run(['setpriv', '--reuid', '65534', '--regid', '65534', '--clear-groups',
+                                  rig.public_apps() / 'uroce-run', '--run-dir', rig.run_dir, '-d', device, 'true'],
+                                 capture_output=True, text=True, check=False).stderr
+        if who not in refusal or refusal.count('\n') != 1:
+            raise Failure(f'uroce-run of another user says:\n{refusal}')
 
 
 def service_manager(rig):
