@@ -1,13 +1,11 @@
 // Extended CQs: ibv_start_poll, ibv_next_poll, ibv_end_poll, ibv_wc_read_*.
 //
 // The CQ's lock is held from a successful ibv_start_poll to ibv_end_poll. A single-threaded CQ has no lock.
-#include <ctime>
-
+#include "client/wall_clock.h"
 #include "completion.h"
 #include "domain.h"
 #include "export.h"
 #include "objects.h"
-#include "platform/clock.h"
 
 namespace uroce::verbs {
 namespace {
@@ -70,14 +68,11 @@ std::uint32_t read_flow_tag(ibv_cq_ex* cq) { return entry_of(cq).flow_tag; }
 // Tag matching is not supported.
 void read_tm_info(ibv_cq_ex*, ibv_wc_tm_info* info) { *info = {}; }
 
-// The offset of the two clocks is read now. If the wall clock was adjusted after the completion, the result is
-// wrong by the adjustment.
+// The difference of the two clocks is that of now. If the wall clock was set after the completion, the result is
+// wrong by that step.
 std::uint64_t read_wallclock(ibv_cq_ex* cq) {
-  timespec real{};
-  clock_gettime(CLOCK_REALTIME, &real);
-  const std::uint64_t wall =
-      static_cast<std::uint64_t>(real.tv_sec) * kSecond + static_cast<std::uint64_t>(real.tv_nsec);
-  return wall - monotonic_now() + entry_of(cq).timestamp;
+  static constinit client::WallClock clock;  // one for all CQs: their times can be compared
+  return static_cast<std::uint64_t>(clock.at(entry_of(cq).timestamp, client::WallClock::read));
 }
 
 }  // namespace
@@ -95,6 +90,8 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     if (attr->cqe == 0 || attr->comp_vector >= static_cast<std::uint32_t>(context->num_comp_vectors)) {
       return null_with(EINVAL);
     }
+    constexpr std::uint64_t kTimes =
+        IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
     const bool in_domain = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
     if (in_domain && (attr->parent_domain == nullptr || as_pd(attr->parent_domain)->parent == nullptr)) {
       return null_with(EINVAL);
@@ -102,6 +99,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
     uroce_create_cq_request shape{};
     shape.entries = attr->cqe;
     if (has_flags && (attr->flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0) shape.flags = UROCE_CQ_IGNORE_OVERRUN;
+    if ((attr->wc_flags & kTimes) != 0) shape.flags |= UROCE_CQ_TIMESTAMPS;
     ibv_cq* const made = create_cq(context, shape, attr->cq_context, attr->channel);
     if (made == nullptr) return nullptr;
     Cq& cq = *as_cq(made);

@@ -224,6 +224,7 @@ struct uroce_alloc_mw_response {
  * event, a uint64_t: the `cookie` of its CQ. */
 enum uroce_cq_flags {
   UROCE_CQ_IGNORE_OVERRUN = 1, /* an entry that does not fit is dropped, without an error */
+  UROCE_CQ_TIMESTAMPS = 2,     /* uroce_cqe::timestamp is the time of the entry, not that of the duty cycle */
 };
 struct uroce_create_cq_request {
   uint32_t entries; /* at least */

@@ -220,7 +220,7 @@ struct uroce_cqe {
   uint32_t imm_data; /* as in ibv_wc: big-endian immediate, or invalidated R_Key */
   uint32_t src_qp;
   uint32_t vendor_err; /* uroce_failure; 0 after success */
-  uint64_t timestamp;  /* CLOCK_MONOTONIC ns when the completion was generated */
+  uint64_t timestamp;  /* CLOCK_MONOTONIC ns; see UROCE_CQ_TIMESTAMPS */
   uint32_t pkey_index;
   uint32_t srqn;
   uint8_t sl; /* UD: the priority of the VLAN tag; without a tag UROCE_SL_ bits */

@@ -17,6 +17,7 @@
 
 #include "abi/queue_entries.h"
 #include "base/spinlock.h"
+#include "base/types.h"
 
 namespace uroce::queue {
 
@@ -75,6 +76,9 @@ class CqProducer {
   }
   /// Call before a second worker can reach the CQ.
   void set_shared(bool shared) { shared_ = shared; }
+  /// Call before the first push. Entries then have the time at which they are pushed: that of the worker's duty
+  /// cycle may be before the post, and each worker has another one.
+  void set_clock(Nanos (*clock)()) { clock_ = clock; }
   /// Call before the first push. An entry that overruns the CQ is then dropped, without an error.
   void set_ignore_overrun(bool ignore) { ignore_overrun_ = ignore; }
 
@@ -128,6 +132,7 @@ class CqProducer {
     }
     uroce_cqe& slot = ring_[head_ & (count_ - 1)];
     std::memcpy(&slot, &entry, offsetof(uroce_cqe, phase));
+    if (clock_ != nullptr) slot.timestamp = clock_();
     std::atomic_ref(slot.phase).store(cqe_phase(head_, count_), std::memory_order_release);
     ++head_;
     pushed_ = true;
@@ -141,6 +146,7 @@ class CqProducer {
   uroce_cq_client_block* client_ = nullptr;
   std::uint32_t head_ = 0;
   std::uint32_t cached_consumer_ = 0;
+  Nanos (*clock_)() = nullptr;
   bool pushed_ = false;
   bool pushed_solicited_ = false;
   bool error_ = false;

@@ -3,6 +3,7 @@
 
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
+#include "platform/clock.h"
 
 namespace uroce::daemon::commands {
 namespace {
@@ -32,8 +33,8 @@ int place(Call& call, CqObject& object) {
 int create_cq(Call& call) {
   uroce_create_cq_request request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
-  if ((request.flags & ~std::uint32_t{UROCE_CQ_IGNORE_OVERRUN}) != 0) {
-    return call.refuse(EINVAL, "CQ flags 0x%x; allowed is IGNORE_OVERRUN (1)", request.flags);
+  if ((request.flags & ~std::uint32_t{UROCE_CQ_IGNORE_OVERRUN | UROCE_CQ_TIMESTAMPS}) != 0) {
+    return call.refuse(EINVAL, "CQ flags 0x%x; allowed are IGNORE_OVERRUN (1) and TIMESTAMPS (2)", request.flags);
   }
   if (!call.within("cqe", request.entries, 1, kMaxCqe)) return EINVAL;
   Session& session = call.session;
@@ -50,6 +51,7 @@ int create_cq(Call& call) {
   cq.cookie = request.cookie;
   cq.channel_fd = channel != nullptr ? channel->writer.get() : -1;
   cq.set_ignore_overrun((request.flags & UROCE_CQ_IGNORE_OVERRUN) != 0);
+  if ((request.flags & UROCE_CQ_TIMESTAMPS) != 0) cq.set_clock(monotonic_now);
   cq.set_shared(call.state.worker_count() > 1);
   if (channel != nullptr) ++channel->users;
   const CqId id = object->id;

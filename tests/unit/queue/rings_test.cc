@@ -231,6 +231,29 @@ TEST(CompletionQueue, IgnoredOverrunLosesWhatFindsNoRoomAndGoesOn) {
   EXPECT_EQ(got, 7u);
 }
 
+Nanos ticks() {
+  static Nanos now = 1000;
+  return ++now;
+}
+
+/// The workers of a CQ have times of their own, which are those of their duty cycles.
+TEST(CompletionQueue, TimesOfAClockNeverGoBack) {
+  CqRing ring(16);
+  ring.producer.set_shared(true);
+  ring.producer.set_clock(ticks);
+  uroce_cqe entry{};
+  std::uint64_t last = 1000;
+  for (const std::uint64_t cycle : {5u, 3u, 9u, 1u}) {
+    entry.timestamp = cycle;
+    ASSERT_TRUE(ring.producer.push(entry, false));
+    const uroce_cqe* const got = ring.consumer.peek();
+    ASSERT_NE(got, nullptr);
+    EXPECT_EQ(got->timestamp, last + 1);
+    last = got->timestamp;
+    ring.consumer.pop();
+  }
+}
+
 TEST(CompletionQueue, OverrunIsAnErrorAndOverwritesNothing) {
   CqRing ring(4);
   for (std::uint64_t i = 1; i <= 4; ++i) EXPECT_TRUE(ring.push(i));
