@@ -157,7 +157,7 @@ int check_extended(const ibv_qp_init_attr_ex& attr) {
       IBV_QP_INIT_ATTR_MAX_TSO_HEADER | IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
   const bool raw = attr.qp_type == IBV_QPT_RAW_PACKET;
   if ((attr.comp_mask & ~(raw ? kKnown | kOfRaw : kKnown)) != 0) return EOPNOTSUPP;
-  const std::uint32_t flags = raw ? IBV_QP_CREATE_CVLAN_STRIPPING : IBV_QP_CREATE_BLOCK_SELF_MCAST_LB;
+  const std::uint32_t flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB | (raw ? IBV_QP_CREATE_CVLAN_STRIPPING : 0);
   if ((create_flags(attr) & ~flags) != 0) return EOPNOTSUPP;
   return max_tso_header(attr) <= UROCE_MAX_TSO_HEADER ? 0 : EINVAL;
 }

@@ -327,7 +327,7 @@ struct uroce_open_xrcd_request {
  * and RSS require CAP_NET_RAW. A work queue's state is RESET, RTR (ready) or ERR. */
 enum uroce_qp_flags {
   UROCE_QP_SIGNAL_ALL = 1,
-  UROCE_QP_BLOCK_OWN_MULTICAST = 2, /* UD: its own messages to its groups are not looped back to it */
+  UROCE_QP_BLOCK_OWN_MULTICAST = 2, /* UD, raw packets: what it sends to a group is not looped back to it */
   UROCE_QP_STRIP_VLAN = 4,          /* raw packets, WQ: a received tag moves to uroce_cqe::vlan_id, all 16 bits */
 };
 struct uroce_create_qp_request {

@@ -18,17 +18,17 @@ net::RxFilter RawDispatch::rx_filter() const {
   return flows_.empty() ? net::RxFilter::kRoceOnly : net::RxFilter::kAllForPort;
 }
 
-void RawDispatch::dispatch(std::span<const std::byte> frame, Nanos now) {
+void RawDispatch::dispatch(std::span<const std::byte> frame, std::uint32_t sender, Nanos now) {
   const wire::FrameLayout layout = wire::layout_of(frame);
   std::array<net::FlowTarget, net::FlowTable::kMaxCopies> targets;
   const std::size_t count = flows_.classify(frame, net::key_of(frame, layout), targets);
-  deliver_to_targets(frame, layout, std::span(targets).first(count), now);
+  deliver_to_targets({.bytes = frame, .sender = sender}, layout, std::span(targets).first(count), now);
 }
 
 void RawDispatch::sniff(std::span<const std::byte> frame, Nanos now) {
   std::array<net::FlowTarget, net::FlowTable::kMaxCopies> targets;
   const std::size_t count = flows_.sniffers(frame, targets);
-  deliver_to_targets(frame, wire::layout_of(frame), std::span(targets).first(count), now);
+  deliver_to_targets({.bytes = frame}, wire::layout_of(frame), std::span(targets).first(count), now);
 }
 
 std::span<const std::byte> RawDispatch::as_sent(const base::Frame& frame) {
@@ -43,11 +43,12 @@ std::span<const std::byte> RawDispatch::as_sent(const base::Frame& frame) {
   return copy;
 }
 
-void RawDispatch::deliver_to_targets(std::span<const std::byte> frame, const wire::FrameLayout& layout,
+void RawDispatch::deliver_to_targets(proto::ReceivedFrame received, const wire::FrameLayout& layout,
                                      std::span<const net::FlowTarget> targets, Nanos now) {
   if (targets.empty()) return;
-  proto::ReceivedFrame received{.bytes = frame, .vlan = layout.vlan, .vlan_tci = layout.vlan_tci};
-  received.checksums_good = wire::checksums_good(frame, layout);
+  received.vlan = layout.vlan;
+  received.vlan_tci = layout.vlan_tci;
+  received.checksums_good = wire::checksums_good(received.bytes, layout);
   for (const net::FlowTarget& target : targets) {
     received.flow_tag = target.tag;
     transport_.receive_frame({target.qp}, received, now);

@@ -28,8 +28,8 @@ class RawDispatch {
   /// The frames that the port must deliver for the flows there are.
   net::RxFilter rx_filter() const;
 
-  /// Delivers a received frame to the flows that match it.
-  void dispatch(std::span<const std::byte> frame, Nanos now);
+  /// Delivers a received frame to the flows that match it. `sender`: base::Frame::sender.
+  void dispatch(std::span<const std::byte> frame, std::uint32_t sender, Nanos now);
   /// Delivers a copy of a frame, received or sent, to all sniffers.
   void sniff(std::span<const std::byte> frame, Nanos now);
 
@@ -38,7 +38,7 @@ class RawDispatch {
   std::span<const std::byte> as_sent(const base::Frame& frame);
 
  private:
-  void deliver_to_targets(std::span<const std::byte> frame, const wire::FrameLayout& layout,
+  void deliver_to_targets(proto::ReceivedFrame received, const wire::FrameLayout& layout,
                           std::span<const net::FlowTarget> targets, Nanos now);
 
   proto::Transport& transport_;

@@ -102,7 +102,7 @@ bool WorkerCore::classify(const base::Frame& from, const wire::ParseOptions& opt
   if (wire::accepted(verdict)) [[likely]] {
     if (!is_for_us(out)) [[unlikely]] {
       count_verdict(wire::ParseVerdict::kOk);
-      dispatch_to_flows(frame, now);
+      dispatch_to_flows(frame, from.sender, now);
       return false;
     }
     if (config_.workers == 1) return true;
@@ -119,16 +119,19 @@ bool WorkerCore::classify(const base::Frame& from, const wire::ParseOptions& opt
   }
   count_verdict(verdict);
   if (verdict == wire::ParseVerdict::kNotRoce) {
-    receive_not_roce(frame, now);
+    receive_not_roce(frame, from.sender, now);
   } else {
-    dispatch_to_flows(frame, now);
+    dispatch_to_flows(frame, from.sender, now);
   }
   return false;
 }
 
-void WorkerCore::receive_not_roce(std::span<const std::byte> frame, Nanos now) {
-  if (link_ == nullptr) return steer(kLinkWorker, frame, SteerReason::kNotRoce);
-  dispatch_to_flows(frame, now);
+void WorkerCore::receive_not_roce(std::span<const std::byte> frame, std::uint32_t sender, Nanos now) {
+  if (link_ == nullptr) return steer(kLinkWorker, frame, SteerReason::kNotRoce, sender);
+  dispatch_to_flows(frame, sender, now);
+  // As on a wire, the link stack does not hear what this port sends to all: it would take a program's ARP for that
+  // of another host with this address.
+  if (sender != 0 && !frame.empty() && (frame[0] & std::byte{1}) != std::byte{0}) return;
   link_->receive(frame, now);
   link_dirty_ = true;
 }
@@ -156,8 +159,8 @@ bool WorkerCore::receive_steered(Nanos now) {
       switch (ring->reason()) {
         case SteerReason::kVerified: deliver_steered(frame, ring->sender(), false, now); break;
         case SteerReason::kIcrcPending: deliver_steered(frame, ring->sender(), true, now); break;
-        case SteerReason::kNotRoce: receive_not_roce(frame, now); break;
-        case SteerReason::kToFlows: dispatch_to_flows(frame, now); break;
+        case SteerReason::kNotRoce: receive_not_roce(frame, ring->sender(), now); break;
+        case SteerReason::kToFlows: dispatch_to_flows(frame, ring->sender(), now); break;
         case SteerReason::kToSniffers: sniff(frame, now); break;
       }
       ring->pop();
@@ -169,11 +172,11 @@ bool WorkerCore::receive_steered(Nanos now) {
 
 // ---------------------------------------------------------------- raw packets
 
-void WorkerCore::dispatch_to_flows(std::span<const std::byte> frame, Nanos now) {
+void WorkerCore::dispatch_to_flows(std::span<const std::byte> frame, std::uint32_t sender, Nanos now) {
   if (!shared_.any_flows.load(std::memory_order_relaxed)) [[likely]]
     return;
-  if (link_ == nullptr) return steer(kLinkWorker, frame, SteerReason::kToFlows);
-  raw_.dispatch(frame, now);
+  if (link_ == nullptr) return steer(kLinkWorker, frame, SteerReason::kToFlows, sender);
+  raw_.dispatch(frame, sender, now);
 }
 
 void WorkerCore::sniff(std::span<const base::Frame> frames, Nanos now) {

@@ -169,12 +169,12 @@ class WorkerCore {
   /// Parses a frame from the port. True: a packet for this worker, which deliver() takes and which is counted then.
   /// Everything else is counted and handed on here.
   bool classify(const base::Frame& frame, const wire::ParseOptions& options, wire::RxPacket& out, Nanos now);
-  void receive_not_roce(std::span<const std::byte> frame, Nanos now);
+  void receive_not_roce(std::span<const std::byte> frame, std::uint32_t sender, Nanos now);
   bool is_for_us(const wire::RxPacket& packet);
   /// Each other worker gets a copy: it may have members of the group.
   void steer_to_others(const base::Frame& frame);
   void steer(std::uint32_t worker, std::span<const std::byte> frame, SteerReason reason, std::uint32_t sender = 0);
-  void dispatch_to_flows(std::span<const std::byte> frame, Nanos now);
+  void dispatch_to_flows(std::span<const std::byte> frame, std::uint32_t sender, Nanos now);
   void sniff(std::span<const std::byte> frame, Nanos now);
   void flows_changed();
 

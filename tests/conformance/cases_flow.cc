@@ -132,6 +132,83 @@ CONFORMANCE_CASE(flow_that_traps_nothing, "ibv_create_flow(3), IBV_FLOW_ATTR_FLA
   check_gets(other, frame);
 }
 
+/// One rule for frames to a group, and such a frame.
+struct ToGroup {
+  Rule rule;
+  Bytes frame;
+};
+
+std::vector<ToGroup> all_to_group(const Link& link) {
+  Packet udp4, tcp4, udp6, tcp6;
+  tcp4.protocol = tcp6.protocol = 6;
+  udp6.ipv6 = tcp6.ipv6 = true;
+  ibv_flow_spec_ipv6 ipv6{};
+  ipv6.type = IBV_FLOW_SPEC_IPV6;
+  const std::uint32_t words[4] = {htobe32(0x20010db8), 0, 0, htobe32(udp6.dst_ip)};
+  std::memcpy(ipv6.val.dst_ip, words, sizeof(words));
+  std::memset(ipv6.mask.dst_ip, 0xff, sizeof(ipv6.mask.dst_ip));
+  const ibv_flow_spec_ipv4 ipv4 = to_ipv4(udp4.dst_ip);
+  const ibv_flow_spec_tcp_udp udp = to_port(IBV_FLOW_SPEC_UDP, udp4.dst_port),
+                              tcp = to_port(IBV_FLOW_SPEC_TCP, tcp4.dst_port);
+  return {{Rule().add(to_mac(link.to, kExperimental)), link.frame(kExperimental, pattern(100))},
+          {Rule().add(ipv4), link.frame(udp4)},
+          {Rule().add(to_mac(link.to)).add(ipv4).add(udp), link.frame(udp4)},
+          {Rule().add(to_mac(link.to)).add(ipv4).add(tcp), link.frame(tcp4)},
+          {Rule().add(to_mac(link.to, kIpv6)).add(ipv6), link.frame(udp6)},
+          {Rule().add(to_mac(link.to, kIpv6)).add(ipv6).add(udp), link.frame(udp6)},
+          {Rule().add(to_mac(link.to, kIpv6)).add(ipv6).add(tcp), link.frame(tcp6)}};
+}
+
+constexpr Mac kGroup{0x01, 0x50, 0x56, 0x19, 0x20, 0xa7};
+
+CONFORMANCE_CASE(flow_to_a_group, "ibv_create_flow(3): multicast, also to flows of the port that sends") {
+  RawPair pair(bench);
+  RawSide near(bench.left);
+  const Link link{pair.link.from, kGroup};
+  for (ToGroup& each : all_to_group(link)) {
+    const Flow far_flow = each.rule.apply(pair.right.qp.get()), near_flow = each.rule.apply(near.qp.get()),
+               own_flow = each.rule.apply(pair.left.qp.get());
+    CHECK_OK(pair.left.send(each.frame));
+    check_gets(pair.right, each.frame);
+    check_gets(near, each.frame);
+    check_gets(pair.left, each.frame);
+  }
+  // Without flows nothing arrives.
+  CHECK_OK(pair.left.send(link.frame(kExperimental, pattern(100))));
+  for (RawSide* const side : {&pair.right, &near, &pair.left}) {
+    CHECK(stays_empty(side->recv, std::chrono::milliseconds(5)));
+  }
+}
+
+CONFORMANCE_CASE(flow_to_a_group_default, "ibv_create_flow(3), IBV_FLOW_ATTR_MC_DEFAULT; broadcast") {
+  RawPair pair(bench);
+  RawSide near(bench.left);
+  const Flow flow = Rule(IBV_FLOW_ATTR_MC_DEFAULT).apply(near.qp.get());
+  for (const Mac& to : {kGroup, Mac{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}) {
+    const Bytes frame = Link{pair.link.from, to}.frame(kExperimental, pattern(100));
+    CHECK_OK(pair.left.send(frame));
+    // The port may receive frames of others, too.
+    Bytes got;
+    while (got.size() < 14 || read16(got, 12) != kExperimental) got = near.receive();
+    CHECK(std::equal(frame.begin(), frame.end(), got.begin()));
+  }
+}
+
+CONFORMANCE_CASE(flow_to_a_group_not_to_oneself, "ibv_create_qp_ex(3), IBV_QP_CREATE_BLOCK_SELF_MCAST_LB") {
+  RawPair pair(bench, {.create_flags = IBV_QP_CREATE_BLOCK_SELF_MCAST_LB});
+  RawSide near(bench.left);
+  const Bytes frame = Link{pair.link.from, kGroup}.frame(kExperimental, pattern(100));
+  Rule rule;
+  rule.add(to_mac(kGroup, kExperimental));
+  const Flow own_flow = rule.apply(pair.left.qp.get()), near_flow = rule.apply(near.qp.get());
+  CHECK_OK(pair.left.send(frame));
+  check_gets(near, frame);
+  CHECK(stays_empty(pair.left.recv, std::chrono::milliseconds(5)));
+  CHECK_OK(near.send(frame));
+  check_gets(near, frame);
+  check_gets(pair.left, frame);
+}
+
 CONFORMANCE_CASE(flow_default, "ibv_create_flow(3), IBV_FLOW_ATTR_ALL_DEFAULT, IBV_FLOW_ATTR_MC_DEFAULT") {
   RawPair pair(bench);
   RawSide rest(bench.right), multicast(bench.right);

@@ -137,6 +137,21 @@ CONFORMANCE_CASE(rss_spreads_by_hash, "ibv_create_qp_ex(3), rx_hash_conf; ibv_cr
   CHECK_EQ(used, 15u);
 }
 
+CONFORMANCE_CASE(rss_of_frames_to_a_group, "ibv_create_qp_ex(3), rx_hash_conf; multicast of the port itself") {
+  RawPair pair(bench);
+  Queues queues(bench.left, 4);
+  const Table table = queues.make_table(2);
+  const QpObject qp = make_spreading(queues, table);
+  const Link link{pair.link.from, {0x01, 0x50, 0x56, 0x19, 0x20, 0xa7}};
+  const Flow flow = Rule().add(to_mac(link.to, kIpv4)).apply(qp.get());
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    Packet packet;
+    packet.src_ip += i;
+    CHECK_OK(pair.left.send(link.frame(packet)));
+    wait_success(queues.cqs[hash_of(packet) % 4].get(), IBV_WC_RECV);
+  }
+}
+
 CONFORMANCE_CASE(rss_without_what_is_hashed, "ibv_create_qp_ex(3), rx_hash_conf") {
   RawPair pair(bench);
   Queues queues(bench.right, 2);

@@ -129,7 +129,11 @@ inline void write_raw(Input& input, sim::AlignedBytes& ring) {
 /// Delivers a raw packet to the raw packet QPs of both hosts, as a flow would.
 inline void receive_raw(Fixture& world, std::span<const std::byte> frame) {
   const wire::FrameLayout layout = wire::layout_of(frame);
-  const proto::ReceivedFrame received{frame, 7, layout.vlan, layout.vlan_tci, wire::checksums_good(frame, layout)};
+  const proto::ReceivedFrame received{.bytes = frame,
+                                      .flow_tag = 7,
+                                      .vlan = layout.vlan,
+                                      .vlan_tci = layout.vlan_tci,
+                                      .checksums_good = wire::checksums_good(frame, layout)};
   world.host_a.transport(*world.a.qp).receive_frame(world.a.qp->index, received, world.now);
   world.host_b.transport(*world.b.qp).receive_frame(world.b.qp->index, received, world.now);
 }

@@ -1,6 +1,6 @@
 // Loops frames for our own MAC address back: receive() yields them in the buffers in which they were sent, without
-// a copy, and they never reach the port. A RoCE packet to a multicast group is sent and also comes back as a copy,
-// because the group may have members here.
+// a copy, and they never reach the port. A frame of a QP to a multicast or broadcast address is sent and also comes
+// back as a copy, because the group may have members here: RoCE packets always, others while there are flows.
 //
 // Satisfies the contract of PacketDevice (net/device.h). One object serves one worker, so a frame comes back to the
 // worker that sent it and is steered to its QP's worker from there.
@@ -74,7 +74,10 @@ class LoopbackDevice {
   int wake_fd() { return inner_.wake_fd(); }
   bool arm_wake() { return head_ == tail_ && inner_.arm_wake(); }
   void disarm_wake() { inner_.disarm_wake(); }
-  void set_rx_filter(net::RxFilter filter) { inner_.set_rx_filter(filter); }
+  void set_rx_filter(net::RxFilter filter) {
+    has_flows_ = filter != net::RxFilter::kRoceOnly;
+    inner_.set_rx_filter(filter);
+  }
   net::DeviceInfo info() const { return inner_.info(); }
   net::DeviceCounters counters() const {
     net::DeviceCounters all = inner_.counters();
@@ -143,12 +146,15 @@ class LoopbackDevice {
     return frames.size();
   }
 
-  /// A RoCE packet to a multicast group. ARP and neighbour discovery need not come back to the sender.
-  static bool is_group(const base::Frame& frame) {
+  /// A frame to a group that may have members here: a RoCE packet, or one for flows. ARP and neighbour discovery,
+  /// which are sent by no QP, need not come back.
+  bool is_group(const base::Frame& frame) const {
     constexpr std::size_t kIp4 = 14 + 20 + 8, kIp6 = 14 + 40 + 8;
-    if (frame.length < kIp4) return false;
+    if (frame.length == 0) return false;
     const auto* b = reinterpret_cast<const unsigned char*>(frame.data);
     if ((b[0] & 1) == 0) return false;
+    if (has_flows_ && frame.sender != 0) return true;
+    if (frame.length < kIp4) return false;
     const auto roce = [b](std::size_t udp) { return (b[udp + 2] << 8 | b[udp + 3]) == wire::kRoceUdpPort; };
     if (b[12] == 0x08 && b[13] == 0x00) return b[14] == 0x45 && b[23] == 17 && roce(34);
     return b[12] == 0x86 && b[13] == 0xdd && frame.length >= kIp6 && b[20] == 17 && roce(54);
@@ -164,11 +170,13 @@ class LoopbackDevice {
     }
     std::memcpy(copy.data, frame.data, frame.length);
     copy.length = frame.length;
+    copy.sender = frame.sender;
     return copy;
   }
 
   Inner inner_;
   std::uint64_t own_ = 0;  // MAC address, as loaded
+  bool has_flows_ = false;
   std::uint32_t head_ = 0, tail_ = 0;
   std::uint64_t packets_ = 0, bytes_ = 0;
   base::Frame ring_[kSlots];

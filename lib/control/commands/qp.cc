@@ -27,6 +27,8 @@ proto::QpType type_of(const uroce_create_qp_request& request) { return static_ca
 
 bool is_xrc_target(const uroce_create_qp_request& request) { return type_of(request) == proto::QpType::kXrcRecv; }
 
+bool sends_to_groups(proto::QpType type) { return type == proto::QpType::kUd || type == proto::QpType::kRawPacket; }
+
 bool blocks_own_multicast(const uroce_create_qp_request& request) {
   return (request.flags & UROCE_QP_BLOCK_OWN_MULTICAST) != 0;
 }
@@ -43,7 +45,7 @@ int check_type(const Call& call, const uroce_create_qp_request& request) {
     case proto::QpType::kUd:
     case proto::QpType::kRawPacket:
       if (request.xrcd != 0) return surplus();
-      return blocks_own_multicast(request) && type_of(request) != proto::QpType::kUd ? surplus() : 0;
+      return blocks_own_multicast(request) && !sends_to_groups(type_of(request)) ? surplus() : 0;
     case proto::QpType::kWq:
       if ((request.send_cq | request.srq | request.xrcd) != 0 || blocks_own_multicast(request)) return surplus();
       return (request.max_send_wr | request.max_send_sge | request.max_inline) != 0 ? surplus() : 0;

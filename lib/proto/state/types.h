@@ -55,7 +55,7 @@ struct QpCreate {
   bool has_srq = false;
   SrqId srq;
   bool signal_all = false;           ///< sq_sig_all
-  bool block_own_multicast = false;  ///< UD: it gets no copy of its own multicast packets
+  bool block_own_multicast = false;  ///< UD, raw packets: it gets no copy of what it sends to groups
   bool strip_vlan = false;           ///< raw packets: the tag is moved from the frame to the CQE
   queue::WorkConsumer sq, rq;        ///< rq unused with an SRQ
   std::uint32_t max_send_sge = 1, max_recv_sge = 1, max_inline = 0, max_tso_header = 0;
@@ -71,6 +71,7 @@ struct QpCreate {
 /// A frame for a raw packet QP, starting at the Ethernet header, without FCS.
 struct ReceivedFrame {
   std::span<const std::byte> bytes;
+  std::uint32_t sender = 0;  ///< base::Frame::sender; 0 for sniffers
   std::uint32_t flow_tag = 0;
   bool vlan = false;  ///< it has a tag, `vlan_tci`
   std::uint16_t vlan_tci = 0;

@@ -35,6 +35,8 @@ bool is_tagged(std::span<const std::byte> frame) {
   return ether_type(frame) == wire::kEtherTypeVlan || ether_type(frame) == wire::kEtherTypeServiceVlan;
 }
 
+bool is_to_group(std::span<const std::byte> frame) { return (frame[0] & std::byte{1}) != std::byte{0}; }
+
 /// The part of a TSO's payload that the next segment carries.
 DataPart segment_of(const Qp& qp, const Wqe& wqe) {
   const std::uint32_t index = psns_between(wqe.first(), qp.requester.psn);
@@ -76,6 +78,7 @@ std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, boo
 }
 
 void receive(Context& context, Qp& qp, const ReceivedFrame& frame) {
+  if (qp.settings.block_own_multicast && frame.sender == qp.common.qpn.value && is_to_group(frame.bytes)) return;
   const bool strip = qp.settings.strip_vlan && frame.vlan && ether_type(frame.bytes) == wire::kEtherTypeVlan;
   const auto bytes = static_cast<std::uint32_t>(frame.bytes.size()) - (strip ? kTag : 0);
   if (!unreliable::claim_receive(context, qp)) return;

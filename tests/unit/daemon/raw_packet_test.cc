@@ -317,6 +317,28 @@ TEST_P(RawPacketTest, WhatNoFlowKeepsReachesTheDefaultsThoseOfGroupsFirst) {
   EXPECT_EQ(got[0].wr_id, 2u);
 }
 
+TEST_P(RawPacketTest, WhatAQpSendsToAGroupReachesItselfUnlessItsFlagForbids) {
+  ClientQp blocked = client->make(kRaw, UROCE_QP_BLOCK_OWN_MULTICAST), other = client->make(kRaw);
+  for (ClientQp* const qp : {&blocked, &other}) {
+    for (std::uint64_t i = 0; i < 4; ++i) post_receive(*qp, qp->made.qpn, 8192 + i * 2048);
+    auto request = client->flow_to(qp->made.handle);
+    request.value.ether_type = __builtin_bswap16(0x88b5);
+    request.mask.ether_type = 0xffff;
+    ASSERT_NE(client->add(request), 0u);
+  }
+  put_frame(0x55);
+  client->data[0] |= std::byte{1};
+  send(blocked);
+  const auto got = client->poll();
+  ASSERT_EQ(got.size(), 1u);
+  EXPECT_EQ(got[0].wr_id, other.made.qpn);
+  send(other);
+  EXPECT_EQ(client->poll().size(), 2u) << "what others send arrives";
+  put_frame(0x55);
+  send(blocked);
+  EXPECT_EQ(client->poll().size(), 2u) << "to the port's own address";
+}
+
 TEST_P(RawPacketTest, ASnifferSeesTheChecksumThatThePortFillsIn) {
   ClientQp sniffer = client->make(kRaw);
   auto request = client->flow_to(sniffer.made.handle);

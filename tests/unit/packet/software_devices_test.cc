@@ -1,4 +1,8 @@
 // The conformance suite over every device that needs no DPDK.
+#include <algorithm>
+#include <span>
+#include <vector>
+
 #include "drivers/packet/controls.h"
 #include "drivers/packet/fault/injector.h"
 #include "drivers/packet/loopback/local.h"
@@ -84,6 +88,36 @@ TEST(Local, a_roce_multicast_goes_out_and_comes_back) {
   base::Frame in;
   ASSERT_EQ(device.receive(std::span(&in, 1)), 1u);
   device.release(std::span(&in, 1));
+  EXPECT_EQ(device.inner().free_buffers(), kOptions.buffers);
+}
+
+TEST(Local, a_frame_of_a_qp_to_a_group_comes_back_while_there_are_flows) {
+  Device device(kOptions);
+  const auto comes_back = [&](const wire::Mac& to, std::uint32_t sender) {
+    base::Frame out;
+    EXPECT_EQ(device.allocate(std::span(&out, 1)), 1u);
+    fill(out, to, 100, 1);
+    out.sender = sender;
+    const std::vector<std::byte> sent(out.data, out.data + out.length);
+    const std::uint64_t before = device.inner().counters().tx_packets;
+    EXPECT_EQ(device.transmit(std::span(&out, 1)), 1u);
+    EXPECT_EQ(device.inner().counters().tx_packets, before + 1) << "it is also sent";
+    base::Frame in;
+    if (device.receive(std::span(&in, 1)) == 0) return false;
+    EXPECT_TRUE(std::ranges::equal(sent, in.bytes()));
+    EXPECT_EQ(in.sender, sender);
+    device.release(std::span(&in, 1));
+    return true;
+  };
+  constexpr wire::Mac kGroup{0x01, 0x50, 0x56, 0x19, 0x20, 0xa7}, kBroadcast{0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+  EXPECT_FALSE(comes_back(kGroup, 17)) << "no flow wants it";
+  device.set_rx_filter(net::RxFilter::kAllForPort);
+  EXPECT_TRUE(comes_back(kGroup, 17));
+  EXPECT_TRUE(comes_back(kBroadcast, 17));
+  EXPECT_FALSE(comes_back(kBroadcast, 0)) << "ARP of the port itself";
+  EXPECT_FALSE(comes_back({2, 0, 0, 0, 0, 9}, 17));
+  device.set_rx_filter(net::RxFilter::kRoceOnly);
+  EXPECT_FALSE(comes_back(kGroup, 17));
   EXPECT_EQ(device.inner().free_buffers(), kOptions.buffers);
 }
 
