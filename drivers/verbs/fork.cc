@@ -1,5 +1,5 @@
-// fork(2) needs no preparation (ibv_fork_init(3)): the child gets private copies of registered memory and loses its
-// parent's contexts (client/session.h, page_sharing/page_sharing.h).
+// fork(2) needs no preparation (ibv_fork_init(3)): the child gets private copies of registered memory, and shares
+// its parent's contexts but for queues and memory (client/session.h, page_sharing/page_sharing.h).
 #include <infiniband/verbs.h>
 
 #include <cstddef>

@@ -70,7 +70,7 @@ const char* words_for(int error) {
     case EBUSY: return "objects that were made from it still exist; destroy them first";
     case ENODEV:
       return "no daemon serves such a device or address (UROCE_RUN_DIR, `urocectl show devices`), or this process "
-             "was forked by the one that opened it";
+             "was forked by the one that opened the device, which keeps queues and memory for itself";
     case EMFILE: return "no descriptor is free (ulimit -n)";
     case EIO: return "the daemon has ended, or has closed this session";
     case EPROTO: return "the library and the daemon are of different builds";

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cstring>
 #include <ctime>
 #include <new>
@@ -80,6 +81,8 @@ int Session::open(const std::string& socket_path, std::unique_ptr<Session>& out)
 
 Session::~Session() {
   SessionRegistry::instance().remove(this);
+  // The children's copies of the socket must not keep the session.
+  if (connection_state() != ConnectionState::kForked) sys::shut_down(socket_);
   sys::close(socket_);
   sys::close(event_fd_);
   sys::close(share_fd_);
@@ -115,20 +118,62 @@ int Session::hello() {
   return 0;
 }
 
+namespace {
+
+/// What the child of a fork may ask for, and the command that destroys what it then has (0: nothing). Queues are
+/// in memory that the parent has mapped, and memory would have to be that of the parent.
+struct ChildCommand {
+  std::uint32_t command, destroyed_by;
+};
+constexpr ChildCommand kChildCommands[] = {
+    {UROCE_CMD_QUERY_DEVICE, 0},
+    {UROCE_CMD_QUERY_PORT, 0},
+    {UROCE_CMD_QUERY_GID, 0},
+    {UROCE_CMD_QUERY_QP, 0},
+    {UROCE_CMD_QUERY_SRQ, 0},
+    {UROCE_CMD_RESOLVE_NEIGHBOUR, 0},
+    {UROCE_CMD_READ_COUNTERS, 0},
+    {UROCE_CMD_IMPORT_DM, 0},
+    {UROCE_CMD_ALLOC_PD, UROCE_CMD_DEALLOC_PD},
+    {UROCE_CMD_ALLOC_DM, UROCE_CMD_FREE_DM},
+    {UROCE_CMD_ALLOC_MW, UROCE_CMD_DEALLOC_MW},
+    {UROCE_CMD_ALLOC_NULL_MR, UROCE_CMD_DEREG_MR},
+    {UROCE_CMD_CREATE_AH, UROCE_CMD_DESTROY_AH},
+    {UROCE_CMD_CREATE_COUNTERS, UROCE_CMD_DESTROY_COUNTERS},
+    {UROCE_CMD_OPEN_XRCD, UROCE_CMD_CLOSE_XRCD},
+};
+const ChildCommand* in_child(std::uint32_t command) {
+  const auto* const found = std::ranges::find(kChildCommands, command, &ChildCommand::command);
+  return found != std::end(kChildCommands) ? found : nullptr;
+}
+
+}  // namespace
+
 int Session::call(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,
                   std::span<const int> fds, ReceivedFds* received, const uroce_new_chunks* chunks) {
-  // Before the mutex: after a fork it may be locked for ever by a thread that exists in the parent only.
-  if (connection_state() == ConnectionState::kForked) return ENODEV;
-  const std::lock_guard lock(call_mutex_);
-  if (lost()) return EIO;
+  const bool forked = connection_state() == ConnectionState::kForked;
+  const ChildCommand* const allowed = forked ? in_child(command) : nullptr;
+  if (forked && allowed == nullptr) return ENODEV;
+  const std::lock_guard lock(command_lock_);
+  if (connection_state() == ConnectionState::kDead) return EIO;
+  if (forked) {
+    const std::lock_guard lists(chunk_mutex_);
+    own_.reserve(own_.size() + 1);
+  }
   const int error = exchange(command, body, reply, fds, received);
   if (error != 0 && call_log::on()) ask_why(error);
+  if (error == 0 && forked && allowed->destroyed_by != 0) {
+    Own made{allowed->destroyed_by, 0, forks_};
+    std::memcpy(&made.handle, reply.data(), sizeof(made.handle));  // the first field of every such answer
+    const std::lock_guard lists(chunk_mutex_);
+    own_.push_back(made);
+  }
   return error == 0 && chunks != nullptr ? map_chunks(*chunks, *received) : error;
 }
 
 // For UROCE_LOG: the daemon's words about the request that it has just refused.
 void Session::ask_why(int error) {
-  if (lost()) return;
+  if (connection_state() == ConnectionState::kDead) return;
   const std::uint32_t refused = sequence_;
   uroce_explain_response why{};
   if (exchange(UROCE_CMD_EXPLAIN, {}, std::as_writable_bytes(std::span(&why, 1)), {}, nullptr) != 0) return;
@@ -139,8 +184,10 @@ void Session::ask_why(int error) {
 int Session::exchange(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,
                       std::span<const int> fds, ReceivedFds* received) {
   if (fds.size() > UROCE_MAX_MESSAGE_FDS || sizeof(uroce_request) + body.size() > UROCE_MAX_MESSAGE) return E2BIG;
-  uroce_request request{command, ++sequence_};
-  iovec io[2] = {{&request, sizeof(request)}, {const_cast<std::byte*>(body.data()), body.size()}};
+  sequence_ = command_lock_.next_sequence();
+  const uroce_request request{command, sequence_};
+  iovec io[2] = {{const_cast<uroce_request*>(&request), sizeof(request)},
+                 {const_cast<std::byte*>(body.data()), body.size()}};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * UROCE_MAX_MESSAGE_FDS)] = {};
   msghdr message{};
   message.msg_iov = io;
@@ -164,27 +211,37 @@ int Session::exchange(std::uint32_t command, std::span<const std::byte> body, st
   return receive(command, reply, received != nullptr ? *received : dropped);
 }
 
+ssize_t Session::receive_message(msghdr& message, ReceivedFds& received) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * UROCE_MAX_MESSAGE_FDS)];
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  const ssize_t got = sys::receive_message(socket_, &message, MSG_CMSG_CLOEXEC);
+  if (got <= 0) return got;
+  for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
+    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int fd;
+      std::memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(fd));
+      received.add(fd);
+    }
+  }
+  return got;
+}
+
 int Session::receive(std::uint32_t command, std::span<std::byte> reply, ReceivedFds& received) {
   uroce_response response{};
   iovec io[2] = {{&response, sizeof(response)}, {reply.data(), reply.size()}};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * UROCE_MAX_MESSAGE_FDS)];
   msghdr message{};
   message.msg_iov = io;
   message.msg_iovlen = reply.empty() ? 1 : 2;
-  message.msg_control = control;
-  message.msg_controllen = sizeof(control);
-  if (!reply.empty()) std::memset(reply.data(), 0, reply.size());
-  const ssize_t got = sys::receive_message(socket_, &message, MSG_CMSG_CLOEXEC);
-  if (got > 0) {
-    for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
-      if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
-      const std::size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      for (std::size_t i = 0; i < count; ++i) {
-        int fd;
-        std::memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(fd));
-        received.add(fd);
-      }
-    }
+  ssize_t got;
+  for (;;) {
+    if (!reply.empty()) std::memset(reply.data(), 0, reply.size());
+    got = receive_message(message, received);
+    if (got < static_cast<ssize_t>(sizeof(response)) || !command_lock_.is_orphan(response.sequence, sequence_))
+      break;
+    received.clear();
   }
   if (got < static_cast<ssize_t>(sizeof(response)) || response.command != command ||
       response.sequence != sequence_ || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
@@ -198,9 +255,26 @@ int Session::receive(std::uint32_t command, std::span<std::byte> reply, Received
 }
 
 int Session::release(std::uint32_t command, std::uint32_t handle) {
+  if (connection_state() == ConnectionState::kForked) return release_in_child(command, handle);
   const uroce_handle request{handle, 0};
   const int error = call(command, std::as_bytes(std::span(&request, 1)), {});
   return lost() ? 0 : error;
+}
+
+int Session::release_in_child(std::uint32_t command, std::uint32_t handle) {
+  const Own own{command, handle, forks_};
+  {
+    const std::lock_guard lists(chunk_mutex_);
+    if (std::ranges::find(own_, own) == own_.end()) return 0;
+  }
+  const std::lock_guard lock(command_lock_);
+  const uroce_handle request{handle, 0};
+  const int error = exchange(command, std::as_bytes(std::span(&request, 1)), {}, {}, nullptr);
+  if (error != 0 && call_log::on()) ask_why(error);
+  if (error != 0 && error != EIO) return error;
+  const std::lock_guard lists(chunk_mutex_);
+  std::erase(own_, own);
+  return 0;
 }
 
 int Session::map_chunks(const uroce_new_chunks& chunks, ReceivedFds& fds) {
@@ -265,13 +339,12 @@ void Session::check_alive() {
   if (::syscall(SYS_ppoll, &peer, 1, &no_wait, nullptr, 0) > 0) set_dead();
 }
 
-// Runs in the child before fork() returns, so only async-signal-safe calls are allowed. The child's copies of the
-// descriptors would keep the session alive when the parent dies, and the writable chunks are the parent's queues:
-// they are replaced by private zero pages, so that a stray write of the child has no effect.
+// Runs in the child before fork() returns, so only async-signal-safe calls are allowed. The writable chunks are the
+// parent's queues: they are replaced by private zero pages, so that a stray write of the child has no effect. The
+// socket stays open: the daemon ends the session with the process that opened it.
 void Session::abandon_in_child() {
   connection_state_.store(ConnectionState::kForked);
-  sys::close(socket_);
-  socket_ = -1;
+  ++forks_;
   for (const Chunk& chunk : chunks_) {
     if (!chunk.writable) continue;
     const void* fresh = mmap(chunk.base, chunk.bytes, PROT_READ | PROT_WRITE,

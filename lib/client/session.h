@@ -1,9 +1,10 @@
 // One opened device context: the connection to a daemon and the memory shared with it (abi/segment.h).
 //
-// Contract. Any thread may call any function. call() is one round trip under a mutex. lost() is a relaxed load,
+// Contract. Any thread may call any function. call() is one round trip under a lock. lost() is a relaxed load,
 // cheap enough for every post and poll. It becomes true, permanently, when the daemon is found to be gone (by
 // call(), check_alive() or the reader of the event channel) and in the child after a fork: the session belongs to
-// the parent.
+// the parent, and ends with it. The child shares the socket for commands that concern neither queues nor memory; of
+// the objects of the session it can destroy those that it has made.
 //
 // The only exception that these functions throw is std::bad_alloc.
 #pragma once
@@ -21,6 +22,7 @@
 #include "abi/control.h"
 #include "abi/segment.h"
 #include "base/types.h"
+#include "client/command_lock.h"
 #include "client/system.h"
 
 namespace uroce::client {
@@ -74,7 +76,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   /// Sends a command and waits for the answer. A shorter answer leaves the rest of `reply` zero. errno: the
-  /// daemon's status; EIO when the daemon is gone; ENODEV in the child after a fork.
+  /// daemon's status; EIO when the daemon is gone; ENODEV in the child after a fork, for queues and memory.
   int call(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,
            std::span<const int> fds = {}, ReceivedFds* received = nullptr,
            const uroce_new_chunks* chunks = nullptr);
@@ -90,7 +92,8 @@ class Session {
     return call(command, std::as_bytes(std::span(&request, 1)), std::as_writable_bytes(std::span(&reply, 1)), {},
                 &fds, &reply.chunks);
   }
-  /// A command that destroys the object `handle`. Succeeds when the daemon is gone: it has freed the object.
+  /// A command that destroys the object `handle`. Succeeds when the daemon is gone: it has freed the object. In the
+  /// child after a fork it succeeds without effect for objects that the child has not made.
   int release(std::uint32_t command, std::uint32_t handle);
 
   /// The address at which a place is mapped; nullptr when [place, place + bytes) is not within a known chunk.
@@ -149,9 +152,11 @@ class Session {
   int hello();
   /// Consumes the first `chunks.count` descriptors.
   int map_chunks(const uroce_new_chunks& chunks, ReceivedFds& fds);
+  int release_in_child(std::uint32_t command, std::uint32_t handle);
   int exchange(std::uint32_t command, std::span<const std::byte> body, std::span<std::byte> reply,
                std::span<const int> fds, ReceivedFds* received);
   int receive(std::uint32_t command, std::span<std::byte> reply, ReceivedFds& received);
+  ssize_t receive_message(msghdr& message, ReceivedFds& received);
   void ask_why(int error);
   void abandon_in_child();
   void write_event(std::uint32_t worker);
@@ -167,8 +172,14 @@ class Session {
   std::vector<int> worker_events_;
   std::array<std::atomic<std::uint32_t>, UROCE_MAX_WORKERS> woken_{};  ///< last sleep that this process ended
 
-  std::mutex call_mutex_;
-  std::uint32_t sequence_ = 0;
+  CommandLock command_lock_;
+  std::uint32_t sequence_ = 0;  ///< of the latest command of this process
+  struct Own {
+    std::uint32_t destroyed_by, handle, forks;
+    bool operator==(const Own&) const = default;
+  };
+  std::vector<Own> own_;     ///< objects that a forked process made; under chunk_mutex_
+  std::uint32_t forks_ = 0;  ///< between the process that opened the session and this one
   mutable std::mutex chunk_mutex_;
   std::vector<Chunk> chunks_;
   std::atomic<Nanos> last_check_{0};

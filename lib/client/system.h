@@ -34,6 +34,7 @@ inline ssize_t receive_message(int fd, msghdr* message, int flags) {
   } while (n < 0 && errno == EINTR);
   return n;
 }
+inline void shut_down(int fd) { (void)::syscall(SYS_shutdown, fd, SHUT_RDWR); }
 inline void close(int fd) {
   if (fd < 0) return;
 #ifdef __SANITIZE_THREAD__

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -110,6 +112,10 @@ bool FakeDaemon::serve_one(int fd) {
   uroce_request request;
   std::memcpy(&request, message, sizeof(request));
   ++commands_;
+  if (const pid_t killed = victim.exchange(0); killed != 0) {
+    kill(killed, SIGKILL);
+    waitid(P_PID, static_cast<id_t>(killed), nullptr, WEXITED | WNOWAIT);
+  }
   if (request.command == UROCE_CMD_EXPLAIN) {
     reply(fd, request, 0, &refused_, sizeof(refused_), {});
   } else if (status != 0) {

@@ -2,6 +2,8 @@
 // controls.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -46,7 +48,8 @@ class FakeDaemon {
   std::atomic<int> status{0};
   std::atomic<bool> misplace{false};  ///< answers contain places outside of their chunks
   std::atomic<bool> die_at_next_command{false};
-  std::string words;  ///< the reason for each status that is not 0; set before a command is sent
+  std::atomic<pid_t> victim{0};  ///< a child that is killed when its command has arrived, before the answer
+  std::string words;             ///< the reason for each status that is not 0; set before a command is sent
 
  private:
   // Places. Chunk 0 is the client's, chunk 1 the daemon's.

@@ -232,6 +232,109 @@ TEST_F(SessionTest, AChildCannotTouchItsParentsQueues) {
   EXPECT_EQ(session->release(UROCE_CMD_DEALLOC_PD, 1), 0) << "the parent goes on";
 }
 
+int alloc_pd(Session& session, std::uint32_t& handle) {
+  uroce_handle reply{};
+  const int error = session.call(UROCE_CMD_ALLOC_PD, {}, std::as_writable_bytes(std::span(&reply, 1)));
+  handle = reply.handle;
+  return error;
+}
+
+TEST_F(SessionTest, AChildSharesTheCommandsAndDestroysOnlyWhatItMade) {
+  std::uint32_t of_parent = 0;
+  ASSERT_EQ(alloc_pd(*session, of_parent), 0);
+  ASSERT_EQ(session->release(UROCE_CMD_DEALLOC_PD, of_parent), 0);
+  const int before = daemon.commands();
+  const pid_t child = fork();
+  if (child == 0) {
+    std::uint32_t own = 0;
+    bool good = alloc_pd(*session, own) == 0;
+    good = good && session->release(UROCE_CMD_DEALLOC_PD, own + 1) == 0;  // the parent's
+    good = good && session->release(UROCE_CMD_DESTROY_AH, own) == 0;      // another kind
+    const pid_t grandchild = fork();
+    if (grandchild == 0) _exit(session->release(UROCE_CMD_DEALLOC_PD, own));  // its parent's
+    int status = -1;
+    good = good && waitpid(grandchild, &status, 0) == grandchild && status == 0;
+    uroce_reg_mr_request memory{};
+    uroce_reg_mr_response reply{};
+    good = good && session->call(UROCE_CMD_REG_MR, memory, reply) == ENODEV;
+    good = good && session->release(UROCE_CMD_DEALLOC_PD, own) == 0;
+    good = good && session->release(UROCE_CMD_DEALLOC_PD, own) == 0;  // no longer there
+    _exit(good ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(daemon.commands(), before + 2) << "the child's ALLOC_PD and DEALLOC_PD";
+  EXPECT_EQ(alloc_pd(*session, of_parent), 0);
+}
+
+TEST_F(SessionTest, ParentAndChildrenSendCommandsAtTheSameTime) {
+  constexpr int kChildren = 3, kCommands = 300;
+  const auto run = [&] {
+    for (int i = 0; i < kCommands; ++i) {
+      std::uint32_t pd = 0;
+      if (alloc_pd(*session, pd) != 0 || session->release(UROCE_CMD_DEALLOC_PD, pd) != 0) return 1;
+    }
+    return 0;
+  };
+  const int before = daemon.commands();
+  pid_t children[kChildren];
+  for (pid_t& child : children) {
+    child = fork();
+    if (child == 0) _exit(run());
+  }
+  EXPECT_EQ(run(), 0);
+  for (const pid_t child : children) {
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(daemon.commands(), before + 2 * kCommands * (kChildren + 1));
+}
+
+TEST_F(SessionTest, TheAnswerToAChildThatDiedIsTakenForNobodyElses) {
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    std::uint32_t pd = 0;
+    if (read(go[0], &byte, 1) == 1) alloc_pd(*session, pd);
+    _exit(1);
+  }
+  daemon.victim = child;
+  ASSERT_EQ(write(go[1], "g", 1), 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  for (int i = 0; i < 3; ++i) {
+    std::uint32_t pd = 0;
+    EXPECT_EQ(alloc_pd(*session, pd), 0);
+  }
+  EXPECT_FALSE(session->lost());
+  close(go[0]);
+  close(go[1]);
+}
+
+TEST_F(SessionTest, AChildDoesNotKeepTheSessionThatItsParentCloses) {
+  int go[2];
+  ASSERT_EQ(pipe(go), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    std::uint32_t pd = 0;
+    if (read(go[0], &byte, 1) != 1) _exit(1);
+    _exit(alloc_pd(*session, pd) == EIO ? 0 : 2);
+  }
+  session.reset();
+  ASSERT_EQ(write(go[1], "g", 1), 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  close(go[0]);
+  close(go[1]);
+}
+
 TEST(RunDir, OnlyDevicesThatAnswerAreListedInTheOrderAskedFor) {
   FakeDaemon daemon;
   ASSERT_EQ(setenv("UROCE_RUN_DIR", daemon.run_dir().c_str(), 1), 0);
