@@ -174,6 +174,33 @@ CONFORMANCE_CASE(raw_checksums, "ibv_post_send(3), IBV_SEND_IP_CSUM; ibv_poll_cq
   }
 }
 
+CONFORMANCE_CASE(raw_qp_of_large_requests, "ibv_create_qp_ex(3), max_tso_header; cap") {
+  const End& end = bench.left;
+  const Pd pd = make_pd(end);
+  const Cq cq = make_cq(end, 100);
+  const auto wrs = static_cast<std::uint32_t>(end.attr.max_qp_wr / 8),
+             sges = static_cast<std::uint32_t>(end.attr.max_sge / 2);
+  std::vector<std::uint32_t> headers{0};
+  if ((end.extended.tso_caps.supported_qpts >> IBV_QPT_RAW_PACKET & 1) != 0) {
+    headers.insert(headers.end(), {16, 192, 193, end.extended.tso_caps.max_tso / 800});
+  }
+  for (const std::uint32_t header : headers) {
+    ibv_qp_init_attr_ex init{};
+    init.send_cq = init.recv_cq = cq.get();
+    init.cap = {std::min(wrs, 2500u), wrs, header != 0 ? 2 : sges, sges, 0};
+    init.qp_type = IBV_QPT_RAW_PACKET;
+    init.pd = pd.get();
+    init.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+    if (header != 0) init.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER;
+    init.max_tso_header = static_cast<std::uint16_t>(header);
+    ibv_qp* const made = ibv_create_qp_ex(end.context, &init);
+    if (made == nullptr && end.attr.max_raw_ethy_qp == 0) throw Skipped{"max_raw_ethy_qp is 0"};
+    const QpObject qp(CHECK_MADE(made));
+    CHECK_EQ(static_cast<int>(qp->state), int{IBV_QPS_RESET});
+    CHECK(init.cap.max_recv_wr >= wrs && init.cap.max_recv_sge >= sges);
+  }
+}
+
 constexpr std::size_t kTsoHeader = 54, kMss = 1000;
 
 /// The frames of one TSO request: `payload` from the sequence number of the TCP header on.
