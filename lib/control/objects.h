@@ -3,7 +3,6 @@
 // command after their removal.
 #pragma once
 
-#include <sys/socket.h>
 #include <sys/types.h>
 
 #include <cstddef>
@@ -102,9 +101,8 @@ struct DmObject {
 };
 
 struct ChannelObject {
-  ~ChannelObject() { ::shutdown(writer.get(), SHUT_RDWR); }  // the client sees the end before the closer gets to it
   Charge charge;
-  ForeignFd writer;
+  ClientSocket writer;
   std::uint32_t users = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <utility>
 
 #include "abi/control.h"
 #include "control/port.h"
@@ -100,42 +101,67 @@ std::uint64_t Quotas::limit(const Resource& resource, bool privileged) const {
   return own != 0 ? std::min(own, all) : all / 2;
 }
 
-void Quotas::refuse(Account& account, const Resource& resource, std::uint64_t limit, bool of_all_users) {
-  ++account.refusals;
+void Quotas::refuse(std::string text) {
   ++refusals_;
-  const std::string amount = std::to_string(limit) + " " + resource.name;
-  const std::string user = "user " + std::to_string(account.user);
-  last_refusal_ = of_all_users ? user + " is refused: all users together have reached the limit of " + amount +
-                                     "; close programs"
-                               : user + " has reached its limit of " + amount + "; close programs, or raise " +
-                                     resource.knob + " in the configuration";
+  last_refusal_ = std::move(text);
   log(LogLevel::kWarning, "%s", last_refusal_.c_str());
 }
 
-bool Quotas::admit(Account& account, const Usage& more) {
+Quotas::Excess Quotas::excess(const Account& account, const Usage& more) const {
   for (const Resource& resource : kResources) {
     const std::uint64_t amount = more.*resource.amount;
     const std::uint64_t own = limit(resource, account.privileged), all = capacity_.*resource.amount;
     const std::uint64_t usable = account.privileged ? all : all - all / kReserve;
     const bool too_much = exceeds(account.usage.*resource.amount, amount, own);
     const bool all_taken = !resource.for_each_user_only && exceeds(total_.*resource.amount, amount, usable);
-    if (!too_much && !all_taken) continue;
-    refuse(account, resource, too_much ? own : usable, !too_much);
-    return false;
+    if (too_much || all_taken) return {&resource, too_much ? own : usable, !too_much};
   }
-  add(account.usage, more);
-  add(total_, more);
-  return true;
+  return {};
+}
+
+bool Quotas::admit(Account& account, const Usage& more) {
+  const Excess over = excess(account, more);
+  if (over.resource == nullptr) {
+    add(account.usage, more);
+    add(total_, more);
+    return true;
+  }
+  ++account.refusals;
+  const std::string amount = std::to_string(over.limit) + " " + over.resource->name;
+  const std::string user = "user " + std::to_string(account.user);
+  refuse(over.of_all_users
+             ? user + " is refused: all users together have reached the limit of " + amount + "; close programs"
+             : user + " has reached its limit of " + amount + "; close programs, or raise " + over.resource->knob +
+                   " in the configuration");
+  return false;
+}
+
+Quotas::Account& Quotas::account_of(uid_t user) {
+  return accounts_.try_emplace(user, Account{user, is_privileged(user), {}, 0, 0}).first->second;
 }
 
 Quotas::Charge Quotas::charge(uid_t user, const Usage& more) {
-  Account& account = accounts_.try_emplace(user, Account{user, is_privileged(user), {}, 0, 0}).first->second;
+  Account& account = account_of(user);
   if (admit(account, more)) {
     ++account.charges;
     return {*this, account, more};
   }
   if (account.charges == 0) accounts_.erase(user);
   return {};
+}
+
+Quotas::Charge Quotas::record(uid_t user, const Usage& taken) {
+  Account& account = account_of(user);
+  add(account.usage, taken);
+  add(total_, taken);
+  ++account.charges;
+  return {*this, account, taken};
+}
+
+bool Quotas::has_room(uid_t user, const Usage& more) const {
+  const auto it = accounts_.find(user);
+  const Account none{user, is_privileged(user), {}, 0, 0};
+  return excess(it != accounts_.end() ? it->second : none, more).resource == nullptr;
 }
 
 void Quotas::refund(Account& account, const Usage& less) {

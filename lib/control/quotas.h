@@ -101,6 +101,12 @@ class Quotas {
 
   /// An invalid charge if it would exceed a limit, which the log and last_refusal() name.
   Charge charge(uid_t user, const Usage& more);
+  /// What is taken already, whatever the limits.
+  Charge record(uid_t user, const Usage& taken);
+  /// Whether charge() would succeed.
+  bool has_room(uid_t user, const Usage& more) const;
+  /// Counts a refusal for another reason than a limit; `text` is the next last_refusal().
+  void refuse(std::string text);
   const std::string& last_refusal() const { return last_refusal_; }
   std::uint64_t refusals() const { return refusals_; }
 
@@ -110,9 +116,16 @@ class Quotas {
   const std::map<uid_t, Account>& users() const { return accounts_; }
 
  private:
+  /// A limit that an account would exceed.
+  struct Excess {
+    const Resource* resource = nullptr;  ///< nullptr: none
+    std::uint64_t limit = 0;
+    bool of_all_users = false;
+  };
+  Account& account_of(uid_t user);
+  Excess excess(const Account& account, const Usage& more) const;
   bool admit(Account& account, const Usage& more);
   void refund(Account& account, const Usage& less);
-  void refuse(Account& account, const Resource& resource, std::uint64_t limit, bool of_all_users);
 
   Usage limits_, capacity_, total_;
   std::map<uid_t, Account> accounts_;

@@ -43,7 +43,7 @@ struct Session {
   Peer peer;
   std::shared_ptr<StallBudget> stall_budget;
   std::shared_ptr<StallBudget> page_stall_budget = stall_budget;  ///< for its mapped memory
-  ForeignFd socket;
+  ClientSocket socket;
   std::string program;
 
   Nanos idle_since = 0;  ///< before HELLO: of the last request
@@ -58,7 +58,7 @@ struct Session {
   std::vector<std::unique_ptr<SessionPort>> ports;  ///< by worker
   std::vector<UniqueFd> eventfds;
   std::vector<DoorbellBits> bits;  ///< by worker
-  ForeignFd events;                ///< the daemon's end of the event channel
+  ClientSocket events;             ///< the daemon's end of the event channel
   std::vector<uroce_async_event> events_owed;
   Charge indirect_charge;
   std::unique_ptr<ProcMemAccess> indirect;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <string>
 #include <utility>
 
 #include "platform/clock.h"
@@ -44,15 +45,28 @@ std::uint32_t ControlState::choose_worker() const {
 // ---------------------------------------------------------------- sessions
 
 Session* ControlState::open_session(Peer peer, UniqueFd socket) {
+  User& user = user_of(peer.uid);
+  count_closing(peer.uid, user);
+  const bool privileged = is_privileged(peer.uid);
+  if (user.stall_budget->closer().is_full() && !privileged) {
+    quotas_.refuse(
+        "user " + std::to_string(peer.uid) +
+        " gets no new session: " + std::to_string(user.stall_budget->closer().backlog()) +
+        " descriptors that its programs passed do not close (sockets with SO_LINGER, or a file system that "
+        "does not answer); end those programs");
+    close_refused(peer.uid, user, std::move(socket));
+    return nullptr;
+  }
   // Descriptors: socket, process, events, and one for each worker.
   Charge charge = quotas_.charge(peer.uid, {.sessions = 1, .descriptors = 3u + worker_count()});
-  if (!charge) return nullptr;
+  if (!charge) {
+    close_refused(peer.uid, user, std::move(socket));
+    return nullptr;
+  }
   const std::uint64_t id = ++last_session_;
-  auto stalls = stall_budget(peer.uid);
-  const bool privileged = is_privileged(peer.uid);
   auto& slot = sessions_[id];
   slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), std::move(charge), config_.hugepages,
-                                   std::move(stalls));
+                                   user.stall_budget);
   if (privileged) slot->page_stall_budget = privileged_page_stalls_;
   stall_watch_.add(proto::mark_of_session(id), id, slot->page_stall_budget);
   return slot.get();
@@ -74,16 +88,41 @@ proto::UserShare ControlState::share_of(uid_t user) {
   return {it->second.weight, it->second.limit.kbps == 0 ? nullptr : &it->second.limit};
 }
 
-const std::shared_ptr<StallBudget>& ControlState::stall_budget(uid_t user) {
+ControlState::User& ControlState::user_of(uid_t uid) {
   const Nanos now = monotonic_now();
   // A user without sessions whose budget is full again needs no entry.
-  std::erase_if(stall_budgets_, [&](const auto& entry) {
-    return entry.first != user && entry.second.use_count() == 1 && entry.second->is_full(now) &&
-           entry.second->closer().backlog() == 0;
+  std::erase_if(users_, [&](const auto& entry) {
+    StallBudget& budget = *entry.second.stall_budget;
+    return entry.first != uid && entry.second.stall_budget.use_count() == 1 && budget.is_full(now) &&
+           budget.closer().backlog() == 0;
   });
-  auto& budget = stall_budgets_[user];
-  if (!budget) budget = std::make_shared<StallBudget>();
-  return budget;
+  return users_[uid];
+}
+
+void ControlState::count_closing(uid_t uid, User& user) {
+  StallBudget& budget = *user.stall_budget;
+  const std::uint64_t threads = budget.stuck.load(), descriptors = budget.closer().backlog() + threads;
+  const Usage& counted = user.closing.amount();
+  if (counted.descriptors == descriptors && counted.threads == threads) return;
+  user.closing =
+      descriptors == 0 ? Charge() : quotas_.record(uid, {.descriptors = descriptors, .threads = threads});
+}
+
+void ControlState::count_closing(uid_t uid) {
+  if (const auto it = users_.find(uid); it != users_.end()) count_closing(uid, it->second);
+}
+
+void ControlState::count_closing() {
+  for (auto& [uid, user] : users_) count_closing(uid, user);
+}
+
+// Closed here unless a message waits in it. A user that fills its budget with such sockets gets no further
+// descriptors of the daemon that way.
+void ControlState::close_refused(uid_t uid, User& user, UniqueFd socket) {
+  if (!socket.valid() || !Closer::holds_messages(socket.get())) return;
+  if (!quotas_.has_room(uid, {.descriptors = 1})) return;
+  user.stall_budget->closer().close_socket(std::move(socket));
+  count_closing(uid, user);
 }
 
 std::shared_ptr<const PdNumber> ControlState::new_pd() {

@@ -72,14 +72,18 @@ class ControlState {
 
   // Sessions.
   const Sessions& sessions() const { return sessions_; }
-  /// nullptr: the user has too many.
+  /// nullptr: the user has too many, or too many descriptors that do not close; see Quotas::last_refusal().
   Session* open_session(Peer peer, UniqueFd socket);
   /// nullptr: no such session.
   Session* session(std::uint64_t id) const;
   void erase_session(std::uint64_t id) { sessions_.erase(id); }
+  /// Charges a user for what clients have left, but is still in use: descriptors that are not closed yet, and
+  /// threads that are blocked.
+  void count_closing(uid_t user);
+  void count_closing();
   /// Starts the closers that found no thread before.
   void retry_closers() {
-    for (const auto& [user, budget] : stall_budgets_) budget->closer().retry();
+    for (const auto& [uid, user] : users_) user.stall_budget->closer().retry();
   }
   /// Sessions with connected QPs, whose clients poll.
   std::uint32_t polling_sessions() const;
@@ -89,7 +93,10 @@ class ControlState {
   bool take_pollers_changed() { return std::exchange(pollers_changed_, false); }
 
   /// Charges the session's user; see Quotas::charge().
-  Charge charge(const Session& session, const Usage& more) { return quotas_.charge(session.peer.uid, more); }
+  Charge charge(const Session& session, const Usage& more) {
+    if (more.descriptors != 0 || more.threads != 0) count_closing(session.peer.uid);
+    return quotas_.charge(session.peer.uid, more);
+  }
 
   /// The user's share of the workers, for its QPs.
   proto::UserShare share_of(uid_t user);
@@ -121,15 +128,22 @@ class ControlState {
   void publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain);
 
  private:
-  const std::shared_ptr<StallBudget>& stall_budget(uid_t user);
+  /// What all sessions of a user share, and what they have left behind.
+  struct User {
+    std::shared_ptr<StallBudget> stall_budget = std::make_shared<StallBudget>();
+    Charge closing;
+  };
+  User& user_of(uid_t user);
+  void count_closing(uid_t uid, User& user);
+  void close_refused(uid_t uid, User& user, UniqueFd socket);
 
   const DaemonConfig& config_;
   WorkerShared& workers_;
   memory::Table& memory_;
   Port port_;
   Quotas quotas_;
-  std::map<uid_t, GrantedShare> grants_;                         ///< of users that have any
-  std::map<uid_t, std::shared_ptr<StallBudget>> stall_budgets_;  ///< shared by all sessions of a user
+  std::map<uid_t, GrantedShare> grants_;  ///< of users that have any
+  std::map<uid_t, User> users_;
   /// Root, and the user of the daemon, could end it anyway.
   std::shared_ptr<StallBudget> privileged_page_stalls_ =
       std::make_shared<StallBudget>(StallBudget::kPrivilegedBurst, StallBudget::kPrivilegedRefillDivisor);

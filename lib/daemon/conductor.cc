@@ -152,6 +152,7 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
   const Marks before = marks(session);
   run_for(session, reply, [&] { execute(session, message, fds, reply); });
   close_attached(session, std::move(fds), reply.status == 0);
+  state_.count_closing(session.peer.uid);
   if (reply.status != 0 && reply.status != kPending) close_refused(session, request, before, reply);
   return reply;
 }
@@ -198,9 +199,13 @@ void Conductor::close_attached(Session& session, std::vector<UniqueFd> fds, bool
   if (fds.empty()) return;
   Closer& closer = session.stall_budget->closer();
   closer.close(std::move(fds));
-  if (!closer.is_full() || session.close_pending) return;
+  if (closer.is_full()) close_for_backlog(session);
+}
+
+void Conductor::close_for_backlog(Session& session) {
+  if (session.close_pending) return;
   log(LogLevel::kWarning, "descriptors of user %u do not close (%zu are left); the session of %s is closed",
-      static_cast<unsigned>(session.peer.uid), closer.backlog(), session.program.c_str());
+      static_cast<unsigned>(session.peer.uid), session.stall_budget->closer().backlog(), session.program.c_str());
   session.close_pending = true;
   state_.rejections().count(Rejection::sessions_closed);
 }
@@ -236,10 +241,11 @@ void Conductor::close_session(Session& session) {
       session.program.c_str(), static_cast<int>(session.peer.pid));
   state_.stall_watch().remove(proto::mark_of_session(session.id), session.id);
   for (const auto& [handle, pd] : session.pds) state_.stall_watch().remove(proto::mark_of(pd->id), session.id);
-  // The closer may take long: the client sees the end now, and the epoll set no more events.
-  for (const int fd : {session.socket.get(), session.events.get()}) ::shutdown(fd, SHUT_RDWR);
+  // The closer may take long: the epoll set has no more events now.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.socket.get(), nullptr);
+  const uid_t user = session.peer.uid;
   state_.erase_session(session.id);
+  state_.count_closing(user);
 }
 
 void Conductor::shut_down() {

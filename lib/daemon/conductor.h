@@ -102,6 +102,8 @@ class Conductor {
   /// Publishes the number of pollers that compete for cores. True: there are more pollers than cores.
   bool publish_pollers(std::uint32_t active_sessions, PollerCensus* census);
   void close_pending_sessions();
+  /// The user's closer is full: the session is closed at the end of the round.
+  void close_for_backlog(Session& session);
   void watch(int fd, std::uint64_t tag, bool readable);
 
   ControlState state_;

@@ -89,7 +89,8 @@ void take_attached(msghdr& header, Received& out) {
 
 // A descriptor that does not fit would be closed by recvmsg(2) on this thread, which may block. So the message is
 // read with its descriptors and stays in the socket (MSG_PEEK); taking it out then drops no last reference.
-Received receive_message(int socket) {
+// Without `attached`, a message with descriptors is one for which there is no room.
+Received receive_message(int socket, bool attached) {
   Received in;
   in.message.resize(UROCE_MAX_MESSAGE);
   in.fds.reserve(UROCE_MAX_MESSAGE_FDS);
@@ -99,7 +100,7 @@ Received receive_message(int socket) {
   header.msg_iov = &part;
   header.msg_iovlen = 1;
   header.msg_control = control;
-  header.msg_controllen = sizeof(control);
+  header.msg_controllen = attached ? sizeof(control) : CMSG_SPACE(sizeof(ucred));
   const ssize_t n = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC | MSG_PEEK);
   if (n < 0) {
     in.nothing = errno == EAGAIN || errno == EINTR;
@@ -245,8 +246,10 @@ bool Conductor::answer(Session& session, const uroce_request& request, Reply& re
 }
 
 void Conductor::read_session(Session& session) {
-  Received in = receive_message(session.socket.get());
+  const bool closer_full = session.stall_budget->closer().is_full();
+  Received in = receive_message(session.socket.get(), !closer_full);
   if (in.nothing) return;
+  if (in.no_room && closer_full) return close_for_backlog(session);
   const bool whole = in.message.size() >= sizeof(uroce_request) && !in.too_long;
   if (in.closed || !whole) {
     close_attached(session, std::move(in.fds), false);
@@ -364,6 +367,7 @@ void Conductor::heartbeat(Nanos now, PollerCensus* census) {
     events_.send_owed(*session);
   }
   state_.retry_closers();
+  state_.count_closing();
   if (accept_paused_) {
     accept_paused_ = false;
     watch(listener_.get(), kListenerTag, true);

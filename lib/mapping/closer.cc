@@ -61,65 +61,80 @@ struct Closer::Work {
     }
     running = false;
   }
+
+  static void start(const std::shared_ptr<Work>& self) noexcept {
+    const std::lock_guard lock(self->mutex);
+    if (self->running || self->items.empty()) return;
+    self->running = start_helper_thread([self] { self->run(); });
+  }
+  /// False: no memory is free.
+  static bool add(const std::shared_ptr<Work>& self, Item& item) noexcept {
+    {
+      const std::lock_guard lock(self->mutex);
+      try {
+        self->items.emplace_back();
+      } catch (const std::exception&) {
+        return false;
+      }
+      self->items.back() = std::move(item);
+      ++self->unfinished;
+    }
+    self->arrived.notify_one();
+    start(self);
+    return true;
+  }
+  static void add_file(const std::shared_ptr<Work>& self, UniqueFd file) noexcept {
+    if (!file.valid()) return;
+    Item item;
+    item.file = std::move(file);
+    if (add(self, item)) return;
+    log(LogLevel::kError, "no memory is free: a client's descriptor stays open");
+    static_cast<void>(item.file.release());
+  }
+  std::size_t backlog() noexcept {
+    const std::lock_guard lock(mutex);
+    return unfinished;
+  }
 };
 
-Closer::Closer() : work_(std::make_shared<Work>()) {}
-Closer::~Closer() = default;  // the thread finishes what there is
+Closer::Closer() : foreign_(std::make_shared<Work>()), own_(std::make_shared<Work>()) {}
+Closer::~Closer() = default;  // the threads finish what there is
 
 void Closer::retry() noexcept {
-  const std::lock_guard lock(work_->mutex);
-  if (work_->running || work_->items.empty()) return;
-  work_->running = start_helper_thread([work = work_] { work->run(); });
+  Work::start(foreign_);
+  Work::start(own_);
 }
 
-void Closer::close(UniqueFd file) noexcept {
-  std::vector<UniqueFd> files;
-  try {
-    files.push_back(std::move(file));
-  } catch (const std::exception&) {
-    log(LogLevel::kError, "no memory is free: a client's descriptor stays open");
-    static_cast<void>(file.release());
-  }
-  close(std::move(files));
-}
+void Closer::close(UniqueFd file) noexcept { Work::add_file(foreign_, std::move(file)); }
 
 void Closer::close(std::vector<UniqueFd> files) noexcept {
-  {
-    const std::lock_guard lock(work_->mutex);
-    for (UniqueFd& file : files) {
-      if (!file.valid()) continue;
-      try {
-        work_->items.emplace_back();
-      } catch (const std::exception&) {
-        log(LogLevel::kError, "no memory is free: a client's descriptor stays open");
-        static_cast<void>(file.release());
-        continue;
-      }
-      work_->items.back().file = std::move(file);
-      ++work_->unfinished;
-    }
-  }
-  work_->arrived.notify_one();
-  retry();
+  for (UniqueFd& file : files) Work::add_file(foreign_, std::move(file));
+}
+
+void Closer::close_socket(UniqueFd socket) noexcept {
+  if (!socket.valid()) return;
+  const bool may_wait = holds_messages(socket.get());
+  Work::add_file(may_wait ? foreign_ : own_, std::move(socket));
+}
+
+// A message without room for its sender's credentials is reported as cut off, however short it is.
+bool Closer::holds_messages(int socket) noexcept {
+  const int on = 1;
+  ::shutdown(socket, SHUT_RDWR);
+  ::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
+  msghdr nothing{};
+  return ::recvmsg(socket, &nothing, MSG_DONTWAIT | MSG_PEEK) >= 0 && (nothing.msg_flags & MSG_CTRUNC) != 0;
 }
 
 void Closer::discard_message(int socket, std::function<void()> done) noexcept {
-  {
-    const std::lock_guard lock(work_->mutex);
-    try {
-      work_->items.push_back({UniqueFd(), socket, std::move(done)});
-      ++work_->unfinished;
-    } catch (const std::exception&) {
-      return;  // the session waits until its request times out, and is closed
-    }
-  }
-  work_->arrived.notify_one();
-  retry();
+  Item item;
+  item.socket = socket;
+  item.done = std::move(done);
+  // Without memory the session waits until its request times out, and is closed.
+  static_cast<void>(Work::add(foreign_, item));
 }
 
-std::size_t Closer::backlog() const noexcept {
-  const std::lock_guard lock(work_->mutex);
-  return work_->unfinished;
-}
+std::size_t Closer::backlog() const noexcept { return foreign_->backlog() + own_->backlog(); }
+bool Closer::is_full() const noexcept { return foreign_->backlog() >= kFull; }
 
 }  // namespace uroce::daemon

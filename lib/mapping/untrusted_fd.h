@@ -10,6 +10,7 @@
 #include <memory>
 #include <utility>
 
+#include "mapping/closer.h"
 #include "mapping/stall_budget.h"
 #include "platform/unique_fd.h"
 
@@ -30,29 +31,46 @@ bool is_memory_file(int fd);
 /// 0, EBADF, or ETIMEDOUT: no answer within the stall budget of the descriptor's owner.
 int examine(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts& out);
 
-/// A descriptor that came from a client, or at whose other end a client is: the closer of the user closes it.
+/// A descriptor that came from a client: the closer of the user closes it.
 class ForeignFd {
  public:
   ForeignFd() = default;
-  ForeignFd(UniqueFd file, std::shared_ptr<StallBudget> owner) : file_(std::move(file)), owner_(std::move(owner)) {}
+  ForeignFd(UniqueFd file, std::shared_ptr<StallBudget> owner)
+      : ForeignFd(std::move(file), std::move(owner), false) {}
   ~ForeignFd() { reset(); }
   ForeignFd(ForeignFd&& from) noexcept = default;
   ForeignFd& operator=(ForeignFd&& from) noexcept {
     reset();
     file_ = std::move(from.file_);
     owner_ = std::move(from.owner_);
+    is_socket_ = from.is_socket_;
     return *this;
   }
 
   int get() const { return file_.get(); }
   bool valid() const { return file_.valid(); }
   void reset() noexcept {
-    if (file_.valid()) owner_->closer().close(std::move(file_));
+    if (!file_.valid()) return;
+    Closer& closer = owner_->closer();
+    is_socket_ ? closer.close_socket(std::move(file_)) : closer.close(std::move(file_));
   }
+
+ protected:
+  ForeignFd(UniqueFd file, std::shared_ptr<StallBudget> owner, bool is_socket)
+      : file_(std::move(file)), owner_(std::move(owner)), is_socket_(is_socket) {}
 
  private:
   UniqueFd file_;
   std::shared_ptr<StallBudget> owner_;
+  bool is_socket_ = false;  ///< of the daemon
+};
+
+/// A Unix socket that the daemon made or accepted, at whose other end a client is.
+class ClientSocket : public ForeignFd {
+ public:
+  ClientSocket() = default;
+  ClientSocket(UniqueFd socket, std::shared_ptr<StallBudget> owner)
+      : ForeignFd(std::move(socket), std::move(owner), true) {}
 };
 
 }  // namespace uroce::daemon

@@ -158,8 +158,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   while (SigbusGuard::instance().take_offender() != 0) {
   }
   // A closed session leaves no objects, whatever it did.
-  if (daemon->memory.size() != 0 || !daemon->conductor->state().sessions().empty() ||
-      !daemon->conductor->state().quotas().users().empty() ||
+  if (daemon->memory.size() != 0 || !daemon->conductor->state().sessions().empty() || !daemon->nothing_is_held() ||
       daemon->conductor->cm().manager().connections() != 0) {
     __builtin_trap();
   }

@@ -189,8 +189,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   daemon->settle();
   while (SigbusGuard::instance().take_offender() != 0) {
   }
-  if (daemon->memory.size() != 0 || !daemon->conductor->state().sessions().empty() ||
-      !daemon->conductor->state().quotas().users().empty() ||
+  if (daemon->memory.size() != 0 || !daemon->conductor->state().sessions().empty() || !daemon->nothing_is_held() ||
       daemon->conductor->cm().manager().connections() != 0) {
     __builtin_trap();
   }

@@ -305,7 +305,7 @@ TEST_F(ConductorTest, AClosedSessionLeavesNothingBehind) {
   }
   EXPECT_EQ(daemon.memory.size(), 0u);
   EXPECT_TRUE(conductor.state().sessions().empty());
-  EXPECT_TRUE(conductor.state().quotas().users().empty());
+  EXPECT_TRUE(daemon.nothing_is_held());
   EXPECT_EQ(conductor.events().qps(), 0u);
   EXPECT_EQ(conductor.events().cqs(), 0u);
   EXPECT_EQ(conductor.state().qps_of_worker(0), 0u);

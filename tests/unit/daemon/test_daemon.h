@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "daemon/conductor.h"
@@ -73,6 +74,16 @@ class TestDaemon {
       for (auto& loop : loops) loop->step(now);
     }
     return true;
+  }
+  /// Whether nothing is charged to any user, once closers have closed what sessions left.
+  bool nothing_is_held() {
+    const Nanos end = monotonic_now() + 60 * kSecond;
+    for (;;) {
+      conductor->state().count_closing();
+      if (conductor->state().quotas().users().empty()) return true;
+      if (monotonic_now() > end) return false;
+      std::this_thread::yield();
+    }
   }
   static Nanos cpu_time() {
     timespec time{};
