@@ -6,6 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "control/port.h"
+
 namespace uroce::daemon {
 
 bool is_any(const uroce_cm_address& address) {
@@ -26,8 +28,7 @@ cm::ListenScope where_of(const CmId& id) {
   return {std::nullopt, !ipv6 || (id.flags & UROCE_CM_ONLY_FAMILY) == 0, ipv6};
 }
 
-CmPorts::CmPorts(std::uint64_t seed)
-    : next_(static_cast<std::uint16_t>(kFirstFree + seed % (kLastFree - kFirstFree))) {}
+CmPorts::CmPorts(std::uint64_t seed) : next_(static_cast<std::uint16_t>(kFirstFreeCmPort + seed % kMaxCmPorts)) {}
 
 // Linux: drivers/infiniband/core/cma.c, cma_check_port.
 int CmPorts::check(const CmId& id, std::uint16_t port, bool may_share) const {
@@ -50,8 +51,8 @@ int CmPorts::check(const CmId& id, std::uint16_t port, bool may_share) const {
 
 int CmPorts::bind(CmId& id) {
   if (id.source.port == 0) {
-    for (std::uint32_t i = 0; i <= kLastFree - kFirstFree && id.source.port == 0; ++i) {
-      next_ = next_ == kLastFree ? kFirstFree : static_cast<std::uint16_t>(next_ + 1);
+    for (std::uint32_t i = 0; i < kMaxCmPorts && id.source.port == 0; ++i) {
+      next_ = next_ == kLastFreeCmPort ? kFirstFreeCmPort : static_cast<std::uint16_t>(next_ + 1);
       // A port that is not shared with any id, so that it cannot collide with a listener.
       if (!taken_.contains(key(id, next_))) id.source.port = next_;
     }

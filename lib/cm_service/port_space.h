@@ -29,7 +29,6 @@ class CmPorts {
   int check_listener(const CmId& id) const { return check(id, id.source.port, false); }
 
  private:
-  static constexpr std::uint16_t kFirstFree = 32768, kLastFree = 60999;
   static std::uint32_t key(const CmId& id, std::uint16_t port) {
     return static_cast<std::uint32_t>(id.space) << 16 | port;
   }

@@ -143,8 +143,8 @@ void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
   d.max_srq_sge = kMaxSge;
   d.max_xrcd = kMaxXrcd;
   d.max_mcast_grp = kMaxGroups;
-  d.max_mcast_qp_attach = std::min(kMaxAttachments, config.max_qps) * workers;
-  d.max_total_mcast_qp_attach = workers * kMaxAttachments;
+  d.max_mcast_qp_attach = std::min(kMaxAttachments, config.max_qps * workers);
+  d.max_total_mcast_qp_attach = kMaxAttachments;
   d.odp_general_caps = kOdpSupport | kOdpImplicit;
   d.rc_odp_caps = d.xrc_odp_caps = kOdpSend | kOdpReceive | kOdpWrite | kOdpRead | kOdpAtomic | kOdpSrqReceive;
   d.uc_odp_caps = kOdpSend | kOdpReceive | kOdpWrite | kOdpSrqReceive;

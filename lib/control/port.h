@@ -25,10 +25,12 @@ inline constexpr std::uint32_t kMaxAh = 65536;  ///< of the daemon
 inline constexpr std::uint32_t kMaxSrqWr = 1u << 20;
 inline constexpr std::uint32_t kMaxXrcd = 4096;  ///< of a session; each may be a descriptor of the daemon
 inline constexpr std::uint32_t kMaxCmConnections = 16384;
+inline constexpr std::uint16_t kFirstFreeCmPort = 32768, kLastFreeCmPort = 60999;  ///< that a port space hands out
+inline constexpr std::uint32_t kMaxCmPorts = kLastFreeCmPort - kFirstFreeCmPort + 1;
 inline constexpr std::uint32_t kMaxGroups = 8192;
 inline constexpr std::uint32_t kMaxGroupsOfQp = 1024;
 inline constexpr std::uint32_t kMaxCounters = 4096;      ///< of a session
-inline constexpr std::uint32_t kMaxAttachments = 65536;  ///< of one worker's QPs
+inline constexpr std::uint32_t kMaxAttachments = 65536;  ///< of all QPs, which one worker may have
 inline constexpr std::uint64_t kMaxMrBytes = 1ull << 47;
 inline constexpr std::uint64_t kMaxDeviceMemory = 1ull << 30;
 

@@ -10,6 +10,8 @@
 
 #include "abi/control.h"
 #include "control/port.h"
+#include "mapping/sigbus_guard.h"
+#include "net/flow_table.h"
 #include "platform/log.h"
 
 namespace uroce::daemon {
@@ -53,26 +55,28 @@ bool exceeds(std::uint64_t now, std::uint64_t more, std::uint64_t limit) {
 bool is_privileged(uid_t user) { return user == 0 || user == ::geteuid(); }
 
 Usage capacity_of(const DaemonConfig& config, std::uint32_t workers) {
-  constexpr std::uint64_t kMany = std::uint64_t{1} << 20;
   Usage all;
   all.sessions = 4096;
   all.qps = std::uint64_t{config.max_qps} * workers;
   all.cqs = config.max_cqs;
   all.srqs = config.max_srqs - 1;
   all.mrs = config.max_mrs;
-  all.pds = kMany;
+  all.pds = kMaxPd;
   all.ahs = kMaxAh - 1;
   all.groups = kMaxGroups;
-  all.attachments = std::uint64_t{kMaxAttachments} * workers;
-  all.flows = kMany;
+  // All of them may be on one worker.
+  all.attachments = kMaxAttachments;
+  all.flows = net::FlowTable::kMaxFlows;
   all.cm_ids = std::uint64_t{1} << 17;
-  all.cm_ports = std::uint64_t{1} << 16;
+  // Those that a port space hands out: ports that programs choose count as well, as they may be the same ones.
+  all.cm_ports = kMaxCmPorts;
   all.cm_connections = kMaxCmConnections;
   all.descriptors = descriptors();
   // Each has a stack, and is one of the tasks that systemd allows the service.
   all.threads = 2048;
   // vm.max_map_count counts the daemon's own as well: its libraries, hugepages and threads.
-  all.mappings = less(number_in("/proc/sys/vm/max_map_count", 65530), 5530);
+  all.mappings =
+      std::min(less(number_in("/proc/sys/vm/max_map_count", 65530), 5530), std::uint64_t{SigbusGuard::kMaxRanges});
   all.queue_bytes = ram_bytes();
   all.registered_bytes = ram_bytes();
   return all;

@@ -1,18 +1,29 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <deque>
 #include <filesystem>
+#include <map>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "base/qpn_layout.h"
+#include "cm_service/port_space.h"
+#include "control/id_pool.h"
 #include "control/poller_census.h"
+#include "control/port.h"
 #include "control/qpn.h"
 #include "control/quotas.h"
+#include "mapping/sigbus_guard.h"
+#include "memory/table.h"
+#include "net/flow_table.h"
 
 namespace uroce::daemon {
 namespace {
@@ -147,6 +158,71 @@ TEST(Quotas, WithoutALimitAUserMayHaveHalf) {
             "user 1002 is refused: all users together have reached the limit of 150 cqs; close programs");
   EXPECT_TRUE(quotas.charge(kRoot, {.cqs = 10}));
   EXPECT_FALSE(quotas.charge(kRoot, {.cqs = 11}));
+}
+
+std::uint64_t ports_handed_out() {
+  CmPorts ports(7);
+  std::deque<CmId> ids;
+  int error = 0;
+  while (error == 0) error = ports.bind(ids.emplace_back());
+  EXPECT_EQ(error, EADDRNOTAVAIL);
+  return ids.size() - 1;
+}
+
+std::uint64_t flows_taken() {
+  net::FlowTable table;
+  std::uint64_t flows = 0;
+  while (table.add(flows + 1, {})) ++flows;
+  return flows;
+}
+
+std::uint64_t numbers_of(IdPool pool) {
+  std::uint64_t numbers = 0;
+  while (pool.allocate()) ++numbers;
+  return numbers;
+}
+
+std::uint64_t open_files() {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 0;
+}
+
+/// A capacity beyond its table would let one user, whose half is the table, take all of it.
+TEST(Quotas, NoCapacityIsLargerThanTheTableThatItLimits) {
+  constexpr std::uint64_t kMemoryOnly = ~std::uint64_t{0};
+  constexpr std::uint32_t kWorkers = 4;
+  DaemonConfig config;
+  config.max_qps = 100, config.max_cqs = 200, config.max_srqs = 300, config.max_mrs = 400;
+  const std::map<std::string_view, std::uint64_t> tables = {
+      {"sessions", kMemoryOnly},
+      {"qps", std::uint64_t{config.max_qps} * kWorkers},  // a new one goes to the worker with the fewest
+      {"cqs", numbers_of(IdPool(0, config.max_cqs))},
+      {"srqs", numbers_of(IdPool(1, config.max_srqs))},
+      {"mrs", memory::Table(config.max_mrs, 7).capacity()},
+      {"pds", kMaxPd},
+      {"ahs", numbers_of(IdPool(1, kMaxAh))},
+      {"groups", kMaxGroups},
+      {"attachments", kMaxAttachments},  // of one worker, whose QPs may have all of them
+      {"flows", flows_taken()},
+      {"cm_ids", kMemoryOnly},
+      {"cm_ports", ports_handed_out()},
+      {"cm_connections", kMaxCmConnections},
+      {"descriptors", open_files() - 256},
+      {"threads", 4096},  // TasksMax of config/uroced@.service
+      {"mappings", SigbusGuard::kMaxRanges},
+      {"queue_bytes", kMemoryOnly},
+      {"registered_bytes", kMemoryOnly},
+  };
+  const Usage capacity = capacity_of(config, kWorkers);
+  const Quotas quotas({}, capacity);
+  for (const Resource& resource : kResources) {
+    const auto table = tables.find(resource.name);
+    ASSERT_NE(table, tables.end()) << resource.name << ": which table does it limit?";
+    EXPECT_LE(capacity.*resource.amount, table->second) << resource.name;
+    EXPECT_LE(quotas.limit(resource, false), table->second / 2) << resource.name;
+  }
+  EXPECT_EQ(capacity.cm_ports, ports_handed_out());
+  EXPECT_EQ(capacity.flows, flows_taken());
 }
 
 TEST(Quotas, ARefusedChargeTakesNothing) {
