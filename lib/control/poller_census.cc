@@ -8,6 +8,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+
+#include "control/run_dir.h"
 
 namespace uroce::daemon {
 namespace {
@@ -37,8 +40,8 @@ PollerCensus::~PollerCensus() {
 }
 
 absl::Status PollerCensus::open(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd.valid()) return absl::ErrnoToStatus(errno, "open " + path);
+  UniqueFd fd;
+  if (absl::Status status = open_run_file(path, fd); !status.ok()) return status;
   if (::ftruncate(fd.get(), kSlots * sizeof(Slot)) != 0) return absl::ErrnoToStatus(errno, "ftruncate " + path);
   // A store into a page for which the file system has no room raises SIGBUS.
   if (const int error = ::posix_fallocate(fd.get(), 0, kSlots * sizeof(Slot)); error != 0) {

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "platform/run_dir.h"
-#include "platform/unique_fd.h"
 
 namespace uroce::daemon {
 namespace {
@@ -44,6 +44,31 @@ absl::Status make_run_dir(const std::string& path) {
     }
     if (slash == std::string::npos) return check(path);
   }
+}
+
+absl::Status open_run_file(const std::string& path, UniqueFd& out) {
+  // O_NONBLOCK: of a FIFO.
+  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
+  const int error = errno;
+  struct stat info {};
+  if ((file.valid() ? ::fstat(file.get(), &info) : ::lstat(path.c_str(), &info)) != 0) {
+    return absl::ErrnoToStatus(file.valid() ? errno : error,
+                               "open " + path + ": run as a user with write permission, or use --run-dir");
+  }
+  constexpr const char* kRemedy = "; remove it, or give a directory with --run-dir in which others make no files";
+  if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
+    return absl::PermissionDeniedError(path + " belongs to user " + std::to_string(info.st_uid) +
+                                       ", who could hold its lock or shorten it" + kRemedy);
+  }
+  // Who can open the file can lock it.
+  if (!S_ISREG(info.st_mode) || info.st_nlink != 1 || (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+    return absl::PermissionDeniedError(path + " is a link, not a regular file, or open to other users" + kRemedy);
+  }
+  if (!file.valid()) {
+    return absl::ErrnoToStatus(error, "open " + path + ": run as a user with write permission, or use --run-dir");
+  }
+  out = std::move(file);
+  return absl::OkStatus();
 }
 
 }  // namespace uroce::daemon

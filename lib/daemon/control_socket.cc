@@ -190,7 +190,11 @@ absl::Status Conductor::listen(const std::string& path) {
   UniqueFd socket(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return absl::ErrnoToStatus(errno, "socket");
   // This daemon holds the lock on the device's name, so an existing socket is left over from a dead daemon.
-  ::unlink(path.c_str());
+  struct stat left {};
+  if (::unlink(path.c_str()) != 0 && ::lstat(path.c_str(), &left) == 0 && left.st_uid != ::geteuid()) {
+    return absl::PermissionDeniedError(path + " belongs to user " + std::to_string(left.st_uid) +
+                                       ", who could answer in place of the daemon; remove it, or use --run-dir");
+  }
   if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return absl::ErrnoToStatus(errno, "bind " + path + ": is the run directory writable?");
   }

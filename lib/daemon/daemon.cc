@@ -105,10 +105,8 @@ struct Daemon::Impl {
 
 absl::Status Daemon::Impl::take_lock() {
   const std::string path = config.run_dir + "/" + config.name + ".lock";
-  UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!file.valid()) {
-    return absl::ErrnoToStatus(errno, "open " + path + ": run as a user with write permission, or use --run-dir");
-  }
+  UniqueFd file;
+  if (absl::Status status = open_run_file(path, file); !status.ok()) return status;
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::AlreadyExistsError("a daemon named " + config.name + " is already running in " + config.run_dir +
                                     "; stop it, or use another --name");

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "control/poller_census.h"
 #include "control/sysfs_tree.h"
 #include "test_daemon.h"
 
@@ -50,6 +51,53 @@ TEST_F(RunDirTest, WhereOthersMayReplaceFilesIsRefused) {
   if (::geteuid() != 0) return;
   ASSERT_EQ(::chmod(top.c_str(), 0755) | ::chown(top.c_str(), 65534, 65534), 0);
   EXPECT_EQ(make_run_dir(top).code(), absl::StatusCode::kPermissionDenied);
+}
+
+TEST_F(RunDirTest, AFileThatAnotherUserHasMadeIsRefusedByName) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  ASSERT_EQ(::chmod(top.c_str(), 01777), 0);
+  const std::string path = top + "/presence";
+  std::ofstream(path) << "theirs";
+  ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
+  PollerCensus census;
+  const absl::Status opened = census.open(path);
+  EXPECT_EQ(opened.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_NE(opened.message().find(path + " belongs to user 65534"), absl::string_view::npos) << opened;
+  EXPECT_EQ(fs::file_size(path), 6u);
+  // The same with a link of that user.
+  fs::remove(path);
+  fs::create_symlink(top + "/elsewhere", path);
+  ASSERT_EQ(::lchown(path.c_str(), 65534, 65534), 0);
+  EXPECT_NE(census.open(path).message().find(path + " belongs to user 65534"), absl::string_view::npos);
+  EXPECT_FALSE(fs::exists(top + "/elsewhere"));
+}
+
+TEST_F(RunDirTest, AFileIsTheDaemonsAlone) {
+  const std::string path = top + "/file", other = top + "/other";
+  UniqueFd file;
+  const auto refused = [&] { return absl::IsPermissionDenied(open_run_file(path, file)); };
+  ASSERT_TRUE(open_run_file(path, file).ok());
+  ASSERT_TRUE(open_run_file(path, file).ok()) << "its own file of an earlier start";
+  for (const mode_t mode : {0604, 0640, 0602}) {
+    ASSERT_EQ(::chmod(path.c_str(), mode), 0);
+    EXPECT_TRUE(refused()) << std::oct << mode;
+  }
+  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
+  fs::create_hard_link(path, other);
+  EXPECT_TRUE(refused());
+  fs::remove(path);
+  fs::create_symlink(other, path);
+  EXPECT_TRUE(refused());
+  fs::remove(path);
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_TRUE(refused());
+  fs::remove(path);
+  fs::create_directory(path);
+  ASSERT_EQ(::chmod(path.c_str(), 0700), 0);
+  EXPECT_TRUE(refused());
+  fs::remove(path);
+  EXPECT_TRUE(open_run_file(path, file).ok());
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms(0600));
 }
 
 TEST_F(RunDirTest, TheTreeFollowsNoLinks) {
