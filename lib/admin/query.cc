@@ -17,6 +17,7 @@
 #include "admin/show_flows.h"
 #include "admin/show_rejections.h"
 #include "admin/viewer.h"
+#include "base/printable.h"
 #include "control/poller_census.h"
 #include "control/port_counters.h"
 #include "control/privilege.h"
@@ -365,9 +366,10 @@ Json metrics(const AdminContext& context, const Session& caller) {
 
 // ---------------------------------------------------------------- changes
 
+// Answers, the list of refusals and `show devices` repeat it.
 std::string text_of(const Json& request, const char* key) {
   const auto it = request.find(key);
-  return it != request.end() && it->is_string() ? it->get<std::string>() : std::string();
+  return it != request.end() && it->is_string() ? base::printable(it->get<std::string>()) : std::string();
 }
 
 Json refused() {

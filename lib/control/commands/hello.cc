@@ -4,10 +4,10 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 
+#include "base/printable.h"
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
 #include "mapping/sigbus_guard.h"
@@ -19,10 +19,7 @@ namespace uroce::daemon::commands {
 namespace {
 
 std::string program_name(const char (&field)[32]) {
-  std::string name(field, ::strnlen(field, sizeof(field)));
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
-  return name;
+  return base::printable(std::string(field, ::strnlen(field, sizeof(field))));
 }
 
 // The client gets a duplicate of the daemon's descriptor.

@@ -54,6 +54,24 @@ TEST_F(RejectionsTest, NamesTheValueAndWhatIsAllowed) {
   EXPECT_EQ(row["time"].get<std::string>().size(), std::string("2026-01-01T00:00:00.000Z").size());
 }
 
+// U+009B begins a control sequence as ESC [ does, and U+202E reverses what follows.
+TEST_F(RejectionsTest, WhatAClientNamesIsPrintedAsPrintableCharacters) {
+  TestClient other(*daemon.conductor, 4242);
+  const uroce_hello_request hello{UROCE_ABI_VERSION, 1,
+                                  "a\xc2\x9b"
+                                  "2J\xe2\x80\xae"
+                                  "b\x1b\x7f\n~"};
+  ASSERT_EQ(other.send(UROCE_CMD_HELLO, hello).status, 0);
+  const auto ask = [&](const char* text) {
+    return Json::parse(handle_query(daemon.conductor->admin(), other.session(), text));
+  };
+  EXPECT_EQ(ask(R"({"command":"show"})")["sessions"][0]["program"], "a??2J???b???~");
+  for (const char* text : {R"({"command":"\u009b\u202e"})", R"({"command":"show","what":"\u009b\u202e"})"}) {
+    const auto error = ask(text)["error"].get<std::string>();
+    EXPECT_NE(error.find("\"?????\""), std::string::npos) << error;
+  }
+}
+
 TEST_F(RejectionsTest, TheAnswerNamesTheRequestThatWasRefused) {
   uroce_explain_response none =
       TestClient::value<uroce_explain_response>(client.send(UROCE_CMD_EXPLAIN, std::span<const std::byte>{}));
