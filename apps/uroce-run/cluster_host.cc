@@ -42,6 +42,12 @@ bool write_new(const fs::path& path, const std::string& text) {
   return file.good();
 }
 
+/// Shared by all daemons, which refuse one that other users may open.
+bool make_presence() {
+  const std::string path = kClusterDir + std::string(kPresence);
+  return write_new(path, "") && ::chmod(path.c_str(), 0600) == 0;
+}
+
 /// The folder under which a descriptor's contents are reached after another mount has covered them.
 fs::path behind(int fd) { return "/proc/self/fd/" + std::to_string(fd); }
 
@@ -227,7 +233,7 @@ std::string mount_cluster_files(unsigned hosts) {
   if (::mkdir(kHostRunDir, 0755) != 0 || ::mkdir(shared.c_str(), 0755) != 0 ||
       !write_new(shared / "hosts", hosts_file(hosts)) ||
       !write_new(shared / "mpi-hosts", names(hosts, " slots=1")) ||
-      !write_new(shared / "names", names(hosts, "")) || !write_new(kClusterDir + std::string(kPresence), "")) {
+      !write_new(shared / "names", names(hosts, "")) || !make_presence()) {
     return failed("cannot write " + shared.string());
   }
   // Without this file, hosts are reached by address only.
