@@ -1,15 +1,17 @@
-// Event channels (rdma_create_event_channel(3)): a socket pair whose sending end is passed to every daemon. The
-// epoll set contains the daemons' sockets, too, so that a thread waiting for an event notices that a daemon is
-// gone.
+// Event channels (rdma_create_event_channel(3)): for each daemon that the channel is used with, the reading end of
+// a socket pair that the daemon has made. The epoll set contains the daemons' sockets, too, so that a thread
+// waiting for an event notices that a daemon is gone.
 //
 // Linux keeps the events of a channel in a list, from which it takes those of one id when that is destroyed or
 // migrated (drivers/infiniband/core/ucma.c). From the middle of a socket nothing can be taken: all records go to
-// Channel::waiting first. While that holds events, the set watches whether `sender` is writable: it is, unless the
-// socket holds records, and then it is readable.
+// Channel::waiting first. While that holds events, the set watches `ready`, which is always readable.
+#include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "client/system.h"
 #include "export.h"
@@ -18,26 +20,43 @@
 namespace uroce::rdmacm {
 namespace {
 
-/// errno; EAGAIN: no record is waiting.
-int receive(Channel& channel, uroce_cm_event& out) {
-  iovec part{&out, sizeof(out)};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  const ssize_t n = client::sys::receive_message(channel.receiver, &message, MSG_DONTWAIT);
-  if (n < 0) return errno == EWOULDBLOCK ? EAGAIN : errno;
-  return n == sizeof(out) ? 0 : EIO;
-}
-
 int watch(Channel& channel, int operation, int fd, std::uint32_t events) {
   epoll_event wanted{};
   wanted.events = events;
   return ::epoll_ctl(channel.channel.fd, operation, fd, &wanted);
 }
 
+/// errno; EAGAIN: no record is waiting.
+int receive(Channel& channel, Channel::Source& source, uroce_cm_event& out) {
+  if (source.ended) return EAGAIN;
+  iovec part{&out, sizeof(out)};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  const ssize_t n = client::sys::receive_message(source.fd, &message, MSG_DONTWAIT);
+  if (n < 0) return errno == EWOULDBLOCK ? EAGAIN : errno;
+  if (n == sizeof(out)) return 0;
+  if (n != 0) return EIO;
+  // The daemon has closed the session. Its socket, which the set holds, reports that to look_for_dead_devices().
+  source.ended = true;
+  watch(channel, EPOLL_CTL_DEL, source.fd, 0);
+  return EAGAIN;
+}
+
+/// As above, from the next socket that has a record: no daemon's events wait for those of another.
+int receive(Channel& channel, uroce_cm_event& out) {
+  const std::lock_guard lock(channel.mutex);
+  int error = EAGAIN;
+  for (std::size_t tries = channel.sources.size(); tries != 0 && error == EAGAIN; --tries) {
+    channel.turn = (channel.turn + 1) % channel.sources.size();
+    error = receive(channel, channel.sources[channel.turn], out);
+  }
+  return error;
+}
+
 /// Makes the descriptor readable if events wait. Call after each change of Channel::waiting.
 void show_waiting(Channel& channel) {
-  watch(channel, EPOLL_CTL_MOD, channel.sender, channel.waiting.empty() ? 0 : std::uint32_t{EPOLLOUT});
+  watch(channel, EPOLL_CTL_MOD, channel.ready, channel.waiting.empty() ? 0 : std::uint32_t{EPOLLIN});
 }
 
 void receive_all(Channel& channel) {
@@ -69,12 +88,23 @@ int handle_of(Channel& channel, Device& device, std::uint32_t& out) {
     out = it->second;
     return 0;
   }
+  // An answer whose descriptor does not fit ends the session.
+  const int free_number = ::fcntl(channel.channel.fd, F_DUPFD_CLOEXEC, 0);
+  if (free_number < 0) return errno;
+  client::sys::close(free_number);
   const uroce_cm_channel_request request{device.index, 0};
   uroce_handle reply{};
-  const int fds[1] = {channel.sender};
-  const int error = device.session->call(UROCE_CMD_CM_OPEN_CHANNEL, std::as_bytes(std::span(&request, 1)),
-                                         std::as_writable_bytes(std::span(&reply, 1)), fds);
-  if (error != 0) return error;
+  client::ReceivedFds fds;
+  if (const int error = device.call(UROCE_CMD_CM_OPEN_CHANNEL, request, reply, &fds)) return error;
+  const int fd = fds.take(0);
+  channel.sources.push_back({fd, &device});
+  if (watch(channel, EPOLL_CTL_ADD, fd, EPOLLIN) != 0) {
+    const int error = errno;
+    device.session->release(UROCE_CMD_CM_CLOSE_CHANNEL, reply.handle);
+    channel.sources.pop_back();
+    client::sys::close(fd);
+    return error;
+  }
   channel.handles.emplace(&device, reply.handle);
   watch(channel, EPOLL_CTL_ADD, device.session->socket(), EPOLLRDHUP);
   out = reply.handle;
@@ -132,6 +162,11 @@ void discard_join(Channel& channel, const Binding& binding, std::uint64_t cookie
   show_waiting(channel);
 }
 
+void add_event(Channel& channel, const uroce_cm_event& event) {
+  channel.waiting.push_back(event);
+  show_waiting(channel);
+}
+
 int forward_event(Channel& to, Device& device, const uroce_cm_event& event) {
   uroce_cm_post_request request{};
   request.event = event;
@@ -152,12 +187,8 @@ UROCE_EXPORT rdma_event_channel* rdma_create_event_channel() {
     }
     auto* const made = new Channel{};
     made->channel.fd = ::epoll_create1(EPOLL_CLOEXEC);
-    int pair[2] = {-1, -1};
-    const bool paired = ::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0;
-    made->receiver = pair[0];
-    made->sender = pair[1];
-    if (!paired || watch(*made, EPOLL_CTL_ADD, made->receiver, EPOLLIN) != 0 ||
-        watch(*made, EPOLL_CTL_ADD, made->sender, 0) != 0) {
+    made->ready = ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (made->ready < 0 || watch(*made, EPOLL_CTL_ADD, made->ready, 0) != 0) {
       const int error = errno;
       rdma_destroy_event_channel(&made->channel);
       errno = error;
@@ -170,9 +201,14 @@ UROCE_EXPORT rdma_event_channel* rdma_create_event_channel() {
 UROCE_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) {
   if (channel == nullptr) return;
   Channel* const closed = &as_channel(channel);
+  // A thread that still waits for an event (rping's) would be woken by the end of a socket. A forked child shares
+  // the set with its parent, which goes on waiting.
+  for (const Channel::Source& source : closed->sources) {
+    if (source.device->session->connection_state() == uroce::client::ConnectionState::kForked) continue;
+    watch(*closed, EPOLL_CTL_DEL, source.fd, 0);
+  }
   for (const auto& [device, handle] : closed->handles) device->session->release(UROCE_CMD_CM_CLOSE_CHANNEL, handle);
-  // A thread that still waits for an event (rping's) would be woken by the end of the socket pair.
-  watch(*closed, EPOLL_CTL_DEL, closed->sender, 0);
-  for (const int fd : {closed->channel.fd, closed->receiver, closed->sender}) uroce::client::sys::close(fd);
+  for (const int fd : {closed->channel.fd, closed->ready}) uroce::client::sys::close(fd);
+  for (const Channel::Source& source : closed->sources) uroce::client::sys::close(source.fd);
   delete closed;
 }

@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/epoll.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -49,7 +48,7 @@ void look_for_dead_devices(Channel& channel) {
       event.type = RDMA_CM_EVENT_DEVICE_REMOVAL;
       event.device = binding.device->index;
       event.handle = binding.handle;
-      (void)::send(channel.sender, &event, sizeof(event), MSG_DONTWAIT | MSG_NOSIGNAL);
+      add_event(channel, event);
     }
   }
 }

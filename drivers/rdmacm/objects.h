@@ -1,8 +1,8 @@
 // The library's objects. Each begins with its public struct of rdma/rdma_cma.h, so a pointer to one is a pointer to
 // the other.
 //
-// Lock order: CmId::binding_mutex, Registry::mutex, CmId::mutex. Commands to the daemon never wait for the network:
-// what takes time is reported by an event.
+// Lock order: CmId::binding_mutex, Registry::mutex, CmId::mutex or Channel::mutex. Commands to the daemon never
+// wait for the network: what takes time is reported by an event.
 #pragma once
 
 #include <rdma/rdma_cma.h>
@@ -39,8 +39,8 @@ struct Device {
   bool gone() const { return session->lost(); }
   /// Sends one command and waits for the answer. errno.
   template <class Request, class Reply>
-  int call(std::uint32_t command, const Request& request, Reply& reply) {
-    return session->call(command, request, reply);
+  int call(std::uint32_t command, const Request& request, Reply& reply, client::ReceivedFds* received = nullptr) {
+    return session->call(command, request, reply, received);
   }
   template <class Request>
   int call(std::uint32_t command, const Request& request) {
@@ -49,15 +49,22 @@ struct Device {
 };
 
 struct Channel {
-  /// fd: an epoll set of `receiver`, of the sockets of the daemons, to detect that one is gone, and of `sender`,
+  /// The reading end of a socket pair whose other end a daemon has.
+  struct Source {
+    int fd = -1;
+    Device* device = nullptr;
+    bool ended = false;  ///< the daemon has closed its end
+  };
+  /// fd: an epoll set of `sources`, of the sockets of the daemons, to detect that one is gone, and of `ready`,
   /// which makes it readable for the events in `waiting`
   rdma_event_channel channel;
-  int receiver = -1;  ///< one end of a socket pair
-  int sender = -1;    ///< the other end, a copy of which each daemon holds
-  std::mutex mutex;   ///< of `handles`
+  int ready = -1;    ///< an eventfd that is always readable
+  std::mutex mutex;  ///< of the following three
   std::unordered_map<Device*, std::uint32_t> handles;
-  /// Events that were taken out of a socket, because those of one id were moved or discarded. They precede those in
-  /// `receiver`. Under Registry::mutex, as is each receive.
+  std::vector<Source> sources;
+  std::size_t turn = 0;  ///< in `sources`
+  /// Events that were taken out of a socket, because those of one id were moved or discarded, and those of this
+  /// library. They precede those in `sources`. Under Registry::mutex, as is each receive.
   std::deque<uroce_cm_event> waiting;
 };
 
@@ -168,6 +175,9 @@ void to_program_address(const CmId& id, const uroce_cm_address& from, sockaddr_s
 // channel.cc
 /// Takes the next event. errno; EAGAIN: there is none. Under Registry::mutex.
 int take_event(Channel& channel, uroce_cm_event& out);
+
+/// Adds an event of this library. Under Registry::mutex.
+void add_event(Channel& channel, const uroce_cm_event& event);
 
 /// The daemon's handle of the channel. The first use registers the channel with the daemon. errno.
 int handle_of(Channel& channel, Device& device, std::uint32_t& out);

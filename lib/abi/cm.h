@@ -35,8 +35,8 @@ struct uroce_cm_address {
   uint32_t scope;
 };
 
-/* OPEN_CHANNEL, with one descriptor: the sending end of an AF_UNIX SOCK_SEQPACKET pair; each message is one
- * uroce_cm_event. Answer: uroce_handle. */
+/* OPEN_CHANNEL. Answer: uroce_handle, with one descriptor: the reading end of a SOCK_SEQPACKET pair, of which each
+ * message is one uroce_cm_event. */
 struct uroce_cm_channel_request {
   uint32_t device; /* returned in every event */
   uint32_t reserved;

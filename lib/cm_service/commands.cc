@@ -1,6 +1,4 @@
 // The control commands of connection management (abi/cm.h).
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -10,6 +8,7 @@
 #include "control/commands/command.h"
 #include "control/privilege.h"
 #include "platform/clock.h"
+#include "platform/record_socket.h"
 
 namespace uroce::daemon {
 namespace {
@@ -37,15 +36,6 @@ bool all_zero(const std::uint8_t (&bytes)[N]) {
 bool valid(const uroce_cm_parameters& p, std::size_t most_private_data) {
   return p.qpn < 1u << 24 && p.ece_vendor < 1u << 24 && p.private_data_bytes <= most_private_data &&
          p.ack_timeout < 32 && all_zero(p.reserved);
-}
-
-/// An AF_UNIX SOCK_SEQPACKET socket: a send to it with MSG_DONTWAIT never blocks.
-bool is_event_socket(int fd) {
-  int value = 0;
-  socklen_t bytes = sizeof(value);
-  if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &value, &bytes) != 0 || value != AF_UNIX) return false;
-  bytes = sizeof(value);
-  return ::getsockopt(fd, SOL_SOCKET, SO_TYPE, &value, &bytes) == 0 && value == SOCK_SEQPACKET;
 }
 
 int not_ours(const commands::Call& call, const wire::Address& address) {
@@ -102,7 +92,7 @@ uroce_cm_bound_response bound(const CmId& id) {
 }  // namespace
 
 constexpr CommandRow<CmService::Handler> CmService::kCommands[] = {
-    {UROCE_CMD_CM_OPEN_CHANNEL, &CmService::open_channel, false, 1},
+    {UROCE_CMD_CM_OPEN_CHANNEL, &CmService::open_channel},
     {UROCE_CMD_CM_CLOSE_CHANNEL, &CmService::close_channel},
     {UROCE_CMD_CM_CREATE_ID, &CmService::create_id},
     {UROCE_CMD_CM_DESTROY_ID, &CmService::destroy_id},
@@ -145,12 +135,18 @@ CmId* CmService::id_of(commands::Call& call) const {
 
 int CmService::open_channel(commands::Call& call, Nanos) {
   uroce_cm_channel_request request;
-  if (!call.read(request) || request.reserved != 0 || call.fds.size() != 1) return EINVAL;
-  if (!is_event_socket(call.fds[0].get())) return EINVAL;
+  if (!call.read(request) || request.reserved != 0) return EINVAL;
   auto channel = std::make_unique<CmChannel>();
   channel->charge = call.state.charge(call.session, {.descriptors = 1});
   if (!channel->charge) return EMFILE;
-  channel->socket = {std::move(call.fds[0]), call.session.stall_budget};
+  // Both ends are the daemon's: what it sent to a socket of the client's would carry the daemon's credentials to
+  // whatever service the client had connected it to.
+  UniqueFd writer;
+  if (!open_record_socket(writer, call.reply.fds.emplace_back())) {
+    call.reply.fds.clear();
+    return EMFILE;
+  }
+  channel->socket = {std::move(writer), call.session.stall_budget};
   channel->owner = &call.session.cm;
   channel->device = request.device;
   call.reply.put(uroce_handle{call.session.cm.channels.add(std::move(channel)), 0});

@@ -1,6 +1,4 @@
 // Events of the connection manager, written to the event channels of the clients that they concern.
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -8,6 +6,7 @@
 #include "cm_service/event_types.h"
 #include "cm_service/service.h"
 #include "control/commands/command.h"
+#include "platform/record_socket.h"
 
 namespace uroce::daemon {
 namespace {
@@ -15,6 +14,11 @@ namespace {
 // Events that the daemon keeps for a session in addition to those in its sockets: one for each connection that the
 // port supports. Bounds the memory that a client can occupy by not reading its events.
 constexpr std::size_t kMaxOwed = 16384;
+
+/// False: try again later.
+bool send_event(const CmChannel& channel, const uroce_cm_event& event) {
+  return send_record(channel.socket.get(), std::as_bytes(std::span(&event, 1))) != Sent::kLater;
+}
 
 void copy_gid(std::uint8_t* to, const wire::Address& from) { std::memcpy(to, from.bytes.data(), 16); }
 
@@ -64,8 +68,7 @@ uroce_cm_event CmService::record(const CmId& id, std::uint32_t type, int status)
 bool CmService::write(CmChannel& channel, const uroce_cm_event& event) {
   const bool full = channel.owner->owed >= kMaxOwed;
   if (channel.owed.empty()) {
-    const ssize_t sent = ::send(channel.socket.get(), &event, sizeof(event), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent == sizeof(event) || (errno != EAGAIN && errno != ENOBUFS)) return true;
+    if (send_event(channel, event)) return true;
     if (!full) owing_.push_back(&channel);
     retry_at_ = std::min(retry_at_, now_ + kRetry);
   }
@@ -91,11 +94,7 @@ void CmService::write_owed(Nanos now) {
   std::erase_if(owing_, [&](CmChannel* channel) {
     auto& owed = channel->owed;
     while (!owed.empty()) {
-      if (still_wanted(*channel, owed.front(), now)) {
-        const ssize_t sent =
-            ::send(channel->socket.get(), &owed.front(), sizeof(owed[0]), MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (sent < 0 && (errno == EAGAIN || errno == ENOBUFS)) return false;
-      }
+      if (still_wanted(*channel, owed.front(), now) && !send_event(*channel, owed.front())) return false;
       owed.pop_front();
       --channel->owner->owed;
     }

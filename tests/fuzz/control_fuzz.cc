@@ -3,8 +3,8 @@
 //
 // The input is a list of records: kind (1 byte), argument (1 byte), length (2 bytes, little-endian), then that many
 // bytes.
-//   kind 0   control message: command = argument & 0x7f; argument & 0x80 adds a descriptor (a memfd; a socket
-//            for CM_OPEN_CHANNEL); the bytes are the body
+//   kind 0   control message: command = argument & 0x7f; argument & 0x80 adds a memfd, but to
+//            CM_OPEN_CHANNEL; the bytes are the body
 //   kind 1   writes the bytes into the memory of QP `argument`, after its producer indices, and rings its
 //            doorbell; the word "lkey" in them is replaced by the L_Key of the last region
 //   kind 2   the bytes are a received frame
@@ -14,7 +14,6 @@
 //   kind 6   `argument` seconds pass for the connection manager
 #include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -80,16 +79,14 @@ class Attack {
  private:
   void control(std::uint8_t argument, std::span<const std::byte> body) {
     std::vector<UniqueFd> fds;
-    if (argument == (0x80 | UROCE_CMD_CM_OPEN_CHANNEL)) {
-      int pair[2];
-      if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return;
-      unread_.emplace_back(pair[0]);
-      fds.emplace_back(pair[1]);
-    } else if ((argument & 0x80) != 0) {
+    if ((argument & 0x80) != 0 && argument != (0x80 | UROCE_CMD_CM_OPEN_CHANNEL)) {
       fds.emplace_back(::memfd_create("fuzz", MFD_CLOEXEC));
       if (::ftruncate(fds[0].get(), 65536) != 0) return;
     }
-    const Reply reply = client_.send(argument & 0x7f, body, std::move(fds));
+    Reply reply = client_.send(argument & 0x7f, body, std::move(fds));
+    if ((argument & 0x7f) == UROCE_CMD_CM_OPEN_CHANNEL && !reply.fds.empty()) {
+      unread_.push_back(std::move(reply.fds[0]));
+    }
     if ((argument & 0x7f) == UROCE_CMD_CREATE_QP && reply.status == 0) {
       qps_.push_back(TestClient::value<uroce_create_qp_response>(reply).handle);
     }

@@ -360,7 +360,7 @@ TEST_F(CmTest, WhatASessionHasNotReadIsBoundedOverAllItsChannels) {
   daemon.run_until([&] {
     daemon.conductor->cm().step(monotonic_now() + kSecond);
     while (passive.take(event)) ++read;
-    while (::recv(passive.other_receiver.get(), &event, sizeof(event), 0) == sizeof(event)) ++read;
+    while (::recv(passive.other_receiver.get(), &event, sizeof(event), MSG_DONTWAIT) == sizeof(event)) ++read;
     return read >= held;
   });
   EXPECT_EQ(read, held);
@@ -405,14 +405,29 @@ TEST_F(CmTest, CommandsOutOfStateAreRefused) {
   EXPECT_EQ(passive.call(UROCE_CMD_CM_DESTROY_ID, handle), EINVAL);
 }
 
-TEST_F(CmTest, AChannelMustBeASocketThatNeverBlocksUs) {
-  int pipe_fds[2];
-  ASSERT_EQ(::pipe(pipe_fds), 0);
-  UniqueFd reader(pipe_fds[0]);
+// The service would take what it receives for the daemon's own words: the credentials of a message are the
+// sender's.
+TEST_F(CmTest, TheDaemonWritesToNoSocketOfAClient) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd service(ends[0]);
   std::vector<UniqueFd> fds;
-  fds.emplace_back(pipe_fds[1]);
-  EXPECT_EQ(active.client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{}, std::move(fds)).status,
-            EINVAL);
+  fds.emplace_back(ends[1]);
+  const Reply opened = active.client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{}, std::move(fds));
+  uroce_cm_post_request post{};
+  post.channel = TestClient::value<uroce_handle>(opened).handle;
+  active.client.send(UROCE_CMD_CM_POST, post);
+  uroce_cm_event event;
+  EXPECT_LE(::recv(service.get(), &event, sizeof(event), MSG_DONTWAIT), 0);
+  EXPECT_EQ(opened.status, EINVAL);
+}
+
+TEST_F(CmTest, AChannelIsReadByTheClientOnly) {
+  Reply opened = active.client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{});
+  ASSERT_EQ(opened.status, 0);
+  ASSERT_EQ(opened.fds.size(), 1u);
+  // Nothing can be sent to the daemon's end, so no descriptor waits in it.
+  EXPECT_EQ(::send(opened.fds[0].get(), "x", 1, MSG_DONTWAIT | MSG_NOSIGNAL), -1);
 }
 
 /// A MAD as a peer at 192.0.2.9 would send it.
