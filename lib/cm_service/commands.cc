@@ -120,8 +120,13 @@ int CmService::run(std::uint32_t command, commands::Call& call) {
     call.reply.reason = Rejection::malformed;
     return EINVAL;
   }
+  return run([&](Nanos now) { return (this->*row->run)(call, now); });
+}
+
+template <class Command>
+int CmService::run(Command&& command) {
   now_ = monotonic_now();
-  const int status = (this->*row->run)(call, now_);
+  const int status = command(now_);
   drain();
   send_messages();
   return status;
@@ -156,18 +161,26 @@ int CmService::open_channel(commands::Call& call, Nanos) {
 int CmService::close_channel(commands::Call& call, Nanos now) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
-  CmChannel* channel = call.session.cm.channels.find(request.handle);
+  CmChannel* const channel = call.session.cm.channels.find(request.handle);
   if (channel == nullptr) return EINVAL;
-  // The remaining ids are those of requests that the client has not read, and those that it did not destroy.
-  while (channel->users != 0) {
-    const auto& ids = call.session.cm.ids;
-    remove_id(
-        *std::ranges::find_if(ids, [&](const auto& entry) { return entry.second->channel == channel; })->second,
-        now);
+  channel->closing = true;
+  return close_some(call, request.handle, now);
+}
+
+// The remaining ids are those of requests that the client has not read, and those that it did not destroy: maybe
+// all that a user may have.
+int CmService::close_some(commands::Call& call, std::uint32_t handle, Nanos now) {
+  CmChannel* const channel = call.session.cm.channels.find(handle);
+  for (std::size_t i = 0; i < kSlice && !channel->ids.empty(); ++i) remove_id(**channel->ids.begin(), now);
+  if (!channel->ids.empty()) {
+    call.reply.rest = [this, handle](commands::Call& next) {
+      return run([&](Nanos later) { return close_some(next, handle, later); });
+    };
+    return kUnfinished;
   }
   std::erase(owing_, channel);
   call.session.cm.owed -= channel->owed.size();
-  call.session.cm.channels.erase(request.handle);
+  call.session.cm.channels.erase(handle);
   return 0;
 }
 
@@ -457,8 +470,8 @@ int CmService::migrate(commands::Call& call, Nanos) {
   CmId* id = call.session.cm.ids.find(request.handle);
   CmChannel* channel = call.session.cm.channels.find(request.channel);
   if (id == nullptr || channel == nullptr) return EINVAL;
-  --id->channel->users;
-  ++channel->users;
+  id->channel->ids.erase(id);
+  channel->ids.insert(id);
   id->channel = channel;
   return 0;
 }

@@ -155,6 +155,7 @@ CmId* CmService::id_for_request(CmId& listener, const cm::Event& event,
   if (header.destination != event.peer.local || header.source != event.peer.remote) return nullptr;
   refuse = cm::RejReason::kNoResources;
   Session& session = *listener.session;
+  if (listener.channel->closing || session.close_pending) return nullptr;
   CmId* const made = add_id(session, *listener.channel, {.cm_ids = 1});
   if (made == nullptr) return nullptr;
   CmId& id = *made;

@@ -60,7 +60,7 @@ int CmPorts::bind(CmId& id) {
   } else if (const int status = check(id, id.source.port, true)) {
     return status;
   }
-  taken_[key(id, id.source.port)].push_back(&id);
+  taken_[key(id, id.source.port)].insert(&id);
   id.owns_port = true;
   return 0;
 }
@@ -70,7 +70,7 @@ void CmPorts::unbind(CmId& id) {
   id.owns_port = false;
   const auto it = taken_.find(key(id, id.source.port));
   if (it == taken_.end()) return;
-  std::erase(it->second, &id);
+  it->second.erase(&id);
   if (it->second.empty()) taken_.erase(it);
 }
 

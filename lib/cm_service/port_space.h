@@ -3,7 +3,7 @@
 
 #include <cstdint>
 #include <unordered_map>
-#include <vector>
+#include <unordered_set>
 
 #include "cm/manager.h"
 #include "control/cm_id.h"
@@ -34,7 +34,7 @@ class CmPorts {
   }
   int check(const CmId& id, std::uint16_t port, bool may_share) const;
 
-  std::unordered_map<std::uint32_t, std::vector<CmId*>> taken_;
+  std::unordered_map<std::uint32_t, std::unordered_set<CmId*>> taken_;
   std::uint16_t next_;
 };
 

@@ -48,7 +48,7 @@ CmId* CmService::add_id(Session& session, CmChannel& channel, const Usage& usage
   id.charge = std::move(charge);
   id.session = &session;
   id.channel = &channel;
-  ++channel.users;
+  channel.ids.insert(&id);
   id.handle = session.cm.ids.add(std::move(made));
   return &id;
 }
@@ -86,7 +86,7 @@ void CmService::remove_id(CmId& id, Nanos now) {
   }
   link_.cancel(id.resolving);
   ports_.unbind(id);
-  --id.channel->users;
+  id.channel->ids.erase(&id);
   id.session->cm.ids.erase(id.handle);
 }
 
@@ -106,13 +106,19 @@ std::uint16_t CmService::vlan_of(const wire::Address& own) const {
   return index ? gids.vlan(*index) : std::uint16_t{0};
 }
 
-void CmService::release(Session& session, Nanos now) {
+bool CmService::release_some(Session& session, std::size_t& budget, Nanos now) {
   now_ = now;
-  while (session.cm.ids.size() != 0) remove_id(*session.cm.ids.begin()->second, now);
-  for (const auto& [handle, channel] : session.cm.channels) std::erase(owing_, channel.get());
-  session.cm.channels.clear();
+  for (; session.cm.ids.size() != 0 && budget != 0; --budget) remove_id(*session.cm.ids.begin()->second, now);
   drain();
   send_messages();
+  return session.cm.ids.size() == 0;
+}
+
+void CmService::release(Session& session, Nanos now) {
+  std::size_t all = session.cm.ids.size();
+  release_some(session, all, now);
+  std::erase_if(owing_, [&](const CmChannel* channel) { return channel->owner == &session.cm; });
+  session.cm.channels.clear();
 }
 
 void CmService::device_gone(const Sessions& sessions) {

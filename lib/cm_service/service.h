@@ -3,7 +3,8 @@
 //
 // Call contract. The conductor's thread only. run() executes one control command. step() takes messages from
 // the GSI and advances timers; call it when GsiPort::fd() is readable and when next_timeout() is due. release()
-// tears down everything of a session, peers included. Events go to the clients' channels, in order.
+// tears down everything of a session, peers included; release_some() its ids, in slices. Events go to the clients'
+// channels, in order.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,9 @@ class CmService {
   int run(std::uint32_t command, commands::Call& call);
   void step(Nanos now);
   Nanos next_timeout() const;
+  /// Removes at most `budget` ids of the session, and takes them off the budget. Whether it has none left.
+  static constexpr std::size_t kSlice = 256;  ///< ids that are removed without serving others
+  bool release_some(Session& session, std::size_t& budget, Nanos now);
   void release(Session& session, Nanos now);
   /// Sends RDMA_CM_EVENT_DEVICE_REMOVAL to every id.
   void device_gone(const Sessions& sessions);
@@ -48,8 +52,12 @@ class CmService {
   static const CommandRow<Handler> kCommands[];
 
   // Commands (commands.cc).
+  /// Runs a command or the rest of one, and passes on what it has caused.
+  template <class Command>
+  int run(Command&& command);
   int open_channel(commands::Call& call, Nanos now);
   int close_channel(commands::Call& call, Nanos now);
+  int close_some(commands::Call& call, std::uint32_t handle, Nanos now);
   int create_id(commands::Call& call, Nanos now);
   int destroy_id(commands::Call& call, Nanos now);
   int resolve_address(commands::Call& call, Nanos now);

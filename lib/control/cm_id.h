@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <unordered_set>
 
 #include "abi/cm.h"
 #include "cm/manager.h"
@@ -15,6 +16,7 @@
 
 namespace uroce::daemon {
 
+struct CmId;
 struct CmObjects;
 
 /// The daemon's end of a client's event channel.
@@ -23,7 +25,8 @@ struct CmChannel {
   ForeignFd socket;
   CmObjects* owner = nullptr;
   std::uint32_t device = 0;
-  std::uint32_t users = 0;
+  std::unordered_set<CmId*> ids;    ///< that report to it
+  bool closing = false;             ///< its ids are being removed: its listeners take no more requests
   std::deque<uroce_cm_event> owed;  ///< not written yet, because the socket was full
 };
 

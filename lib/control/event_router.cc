@@ -5,12 +5,8 @@
 namespace uroce::daemon {
 
 void EventRouter::remove_qp(const Session& session, const QpObject& qp) {
-  const auto [first, end] = qps_.equal_range(qp.qpn.value);
-  for (auto it = first; it != end; ++it) {
-    if (it->second.session != &session || it->second.cookie != qp.cookie) continue;
-    qps_.erase(it);
-    return;
-  }
+  const auto it = qps_.find({qp.qpn.value, session.id, qp.cookie});
+  if (it != qps_.end()) qps_.erase(it);
 }
 
 void EventRouter::send(Session& session, const uroce_async_event& event) {
@@ -49,11 +45,11 @@ EventRouter::Targets& EventRouter::targets_of(proto::AsyncEvent type) {
 void EventRouter::deliver(std::span<const proto::Event> events) {
   for (const proto::Event& event : events) {
     if (event.type == proto::AsyncEvent::kDatagramsSent) continue;  // for the daemon
-    const auto [first, end] = targets_of(event.type).equal_range(event.object);
+    const auto [first, end] = range_of(targets_of(event.type), event.object);
     for (auto it = first; it != end; ++it) {
       // The object may have been destroyed since, and its number given to another session.
-      if (event.owner != kNoSession && it->second.session->id != event.owner) continue;
-      send(*it->second.session, {static_cast<std::uint32_t>(event.type), 0, it->second.cookie});
+      if (event.owner != kNoSession && it->session_id != event.owner) continue;
+      send(*it->session, {static_cast<std::uint32_t>(event.type), 0, it->cookie});
     }
   }
 }

@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <span>
-#include <unordered_map>
+#include <tuple>
+#include <utility>
 
 #include "control/session.h"
 #include "control/state.h"
@@ -25,8 +27,8 @@ class EventRouter {
   void add_srq(SrqId srq, Session& session, std::uint64_t cookie) { add(srqs_, srq.value, session, cookie); }
   /// An XRC target QP has one entry for each user: removes the entry of this session and cookie.
   void remove_qp(const Session& session, const QpObject& qp);
-  void remove_cq(CqId cq) { cqs_.erase(cq.value); }
-  void remove_srq(SrqId srq) { srqs_.erase(srq.value); }
+  void remove_cq(CqId cq) { remove_all(cqs_, cq.value); }
+  void remove_srq(SrqId srq) { remove_all(srqs_, srq.value); }
 
   /// Sends the event on the session's event channel, or keeps it while the channel is full. If 1024 are kept
   /// already, the event is lost.
@@ -47,13 +49,25 @@ class EventRouter {
 
  private:
   struct Target {
-    Session* session = nullptr;
+    std::uint32_t number = 0;
+    std::uint64_t session_id = 0;
     std::uint64_t cookie = 0;
+    Session* session = nullptr;
+    auto key() const { return std::tuple(number, session_id, cookie); }
+    bool operator<(const Target& other) const { return key() < other.key(); }
   };
-  using Targets = std::unordered_multimap<std::uint32_t, Target>;
+  /// Ordered: a target QP may have thousands of users, of which each is found without looking at the others.
+  using Targets = std::multiset<Target>;
 
   static void add(Targets& targets, std::uint32_t number, Session& session, std::uint64_t cookie) {
-    targets.emplace(number, Target{&session, cookie});
+    targets.insert({number, session.id, cookie, &session});
+  }
+  static auto range_of(const Targets& targets, std::uint32_t number) {
+    return std::pair(targets.lower_bound({number}), targets.lower_bound({number + 1}));
+  }
+  static void remove_all(Targets& targets, std::uint32_t number) {
+    const auto [first, end] = range_of(targets, number);
+    targets.erase(first, end);
   }
   Targets& targets_of(proto::AsyncEvent type);
 

@@ -28,8 +28,12 @@ struct NeighbourWait {
 
 /// The answer to a request.
 struct Reply {
-  int status = 0;  ///< 0 or an errno; kPending: `wait` completes the command later
+  int status = 0;  ///< 0 or an errno; kPending: `wait` completes the command later; kUnfinished: `rest` does
   std::optional<NeighbourWait> wait;
+  /// The next slice of a command that would keep the control thread for long. Others are served before it runs,
+  /// with a call that has neither body nor descriptors. Returns 0, an errno or, having set Reply::rest again,
+  /// kUnfinished.
+  std::function<int(commands::Call&)> rest;
   std::optional<Rejection> reason;  ///< where the status does not determine it
   std::string why;                  ///< of a refusal, for a person; empty: default_text() of the reason
   std::vector<std::byte> body;
@@ -45,6 +49,6 @@ struct Reply {
     reason = because;
   }
 };
-inline constexpr int kPending = -1;
+inline constexpr int kPending = -1, kUnfinished = -2;
 
 }  // namespace uroce::daemon

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,10 @@
 #include "worker/worker.h"
 
 namespace uroce::daemon {
+
+namespace commands {
+struct Call;
+}
 
 struct Session {
   Session(std::uint64_t number, Peer from, UniqueFd socket_fd, Charge of_user, bool hugepages,
@@ -103,6 +108,12 @@ struct Session {
     NeighbourWaiters::Id waiter = 0;
   };
   std::optional<PendingRequest> pending;
+  /// A request that is executed in slices. No other is read from this session until it is answered.
+  struct UnfinishedRequest {
+    uroce_request header;
+    std::function<int(commands::Call&)> rest;
+  };
+  std::optional<UnfinishedRequest> unfinished;
   /// A message whose descriptors did not fit into the daemon's table: the user's closer takes it out of the socket,
   /// and then it is refused with EMFILE.
   struct Discarded {

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "admin/command.h"
 #include "control/command_table.h"
@@ -153,7 +155,7 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
   run_for(session, reply, [&] { execute(session, message, fds, reply); });
   close_attached(session, std::move(fds), reply.status == 0);
   state_.count_closing(session.peer.uid);
-  if (reply.status != 0 && reply.status != kPending) close_refused(session, request, before, reply);
+  if (reply.status > 0) close_refused(session, request, before, reply);
   return reply;
 }
 
@@ -180,14 +182,52 @@ void Conductor::resume(Session& session, const NeighbourWait& wait, const Neighb
   if (!answer(session, request, reply)) session.close_pending = true;
 }
 
+void Conductor::finish_later(Session& session, const uroce_request& request,
+                             std::function<int(commands::Call&)> rest) {
+  session.unfinished = Session::UnfinishedRequest{request, std::move(rest)};
+  unfinished_.push_back(session.id);
+  watch(session.socket.get(), tag_of(session.id, false), false);
+}
+
+bool Conductor::run_slice() {
+  if (unfinished_.empty()) return false;
+  const std::uint64_t id = unfinished_.front();
+  unfinished_.pop_front();
+  Session* const session = state_.session(id);
+  if (session == nullptr || !session->unfinished || session->close_pending) return true;
+  const Nanos begin = monotonic_now();
+  const Session::UnfinishedRequest request = *std::exchange(session->unfinished, std::nullopt);
+  Reply reply;
+  std::vector<UniqueFd> no_fds;
+  const Marks before = marks(*session);
+  run_for(*session, reply, [&] {
+    commands::Call call{state_, events_, link_, *session, {}, no_fds, reply};
+    reply.status = request.rest(call);
+  });
+  const Nanos end = monotonic_now();
+  session->stall_budget->charge_control(end - begin, end);
+  if (reply.status == kUnfinished) {
+    finish_later(*session, request.header, std::move(reply.rest));
+    return true;
+  }
+  if (reply.status != 0) close_refused(*session, request.header, before, reply);
+  watch(session->socket.get(), tag_of(id, false), true);
+  if (!answer(*session, request.header, reply)) session->close_pending = true;
+  return true;
+}
+
 void Conductor::take_worker_events() {
   const std::vector<proto::Event> events = state_.workers().events.take();
+  std::unordered_map<std::uint64_t, std::unordered_set<std::uint32_t>> sent;  // QPNs by session
   for (const proto::Event& event : events) {
-    if (event.type != proto::AsyncEvent::kDatagramsSent) continue;
-    Session* const session = state_.session(event.owner);
+    if (event.type == proto::AsyncEvent::kDatagramsSent) sent[event.owner].insert(event.object);
+  }
+  for (const auto& [owner, qpns] : sent) {
+    Session* const session = state_.session(owner);
     if (session == nullptr) continue;
+    // Once for all events of the session, which may have as many as QPs.
     for (const auto& [handle, qp] : session->qps) {
-      if (qp->qpn.value == event.object) commands::release_sent_handles(state_, *session, *qp);
+      if (qpns.contains(qp->qpn.value)) commands::release_sent_handles(state_, *session, *qp);
     }
   }
   events_.deliver(events);

@@ -9,6 +9,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,11 +46,17 @@ class Conductor {
     return state_.open_session(std::move(peer), std::move(socket));
   }
   /// Executes one message: header and body of a request. The reply's status is kPending if the command waits for a
-  /// neighbour; answer_later() then completes it.
+  /// neighbour; answer_later() then completes it. It is kUnfinished if the command has begun; finish_later() does
+  /// the rest.
   Reply handle(Session& session, std::span<const std::byte> message, std::vector<UniqueFd> fds);
   /// Completes a pending command when its neighbour is known or does not answer, and sends the reply on the
   /// session's socket. Until then no other request is read from the session.
   void answer_later(Session& session, const uroce_request& request, NeighbourWait wait);
+  /// Executes the rest of a command in slices, and then sends the reply. Until then no other request is read from
+  /// the session.
+  void finish_later(Session& session, const uroce_request& request, std::function<int(commands::Call&)> rest);
+  /// Runs one slice, of the request that has waited longest. False: none is unfinished.
+  bool run_slice();
   /// Handles the events that the workers have reported.
   void take_worker_events();
   void close_session(Session& session);
@@ -101,6 +109,8 @@ class Conductor {
   void link_event();
   /// Publishes the number of pollers that compete for cores. True: there are more pollers than cores.
   bool publish_pollers(std::uint32_t active_sessions, PollerCensus* census);
+  void mark_offenders();
+  /// Closes marked sessions. Those with many CM ids lose a slice of them, and are closed in a later round.
   void close_pending_sessions();
   /// The user's closer is full: the session is closed at the end of the round.
   void close_for_backlog(Session& session);
@@ -114,6 +124,8 @@ class Conductor {
   std::shared_ptr<Channel<std::uint64_t>> discarded_;  ///< sessions whose message a closer has discarded
   Nanos next_heartbeat_ = 0, next_link_check_ = 0, last_link_change_ = 0;
   bool accept_paused_ = false;
+  std::deque<std::uint64_t> unfinished_;                ///< sessions with a request that is executed in slices
+  bool closing_ = false;                                ///< a session is being closed in slices
   std::vector<std::unique_ptr<Mailbox::Entry>> pings_;  ///< by worker, of check_alive()
   Nanos next_alive_ = 0;
 };

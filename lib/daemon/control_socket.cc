@@ -275,6 +275,7 @@ void Conductor::read_session(Session& session) {
   session.from_peer = in.sender == session.peer.pid || (in.sender == 0 && first);
   Reply reply = handle(session, in.message, std::move(in.fds));
   if (reply.status == kPending) return answer_later(session, request, std::move(*reply.wait));
+  if (reply.status == kUnfinished) return finish_later(session, request, std::move(reply.rest));
   if (!answer(session, request, reply)) session.close_pending = true;
 }
 
@@ -305,7 +306,7 @@ void Conductor::finish_discards() {
   }
 }
 
-void Conductor::close_pending_sessions() {
+void Conductor::mark_offenders() {
   while (const std::uint64_t offender = SigbusGuard::instance().take_offender()) {
     if (Session* session = state_.session(offender)) {
       const LogUser caused_by(session->peer.uid);
@@ -328,9 +329,21 @@ void Conductor::close_pending_sessions() {
       state_.rejections().count(Rejection::sessions_closed);
     }
   }
+}
+
+void Conductor::close_pending_sessions() {
+  mark_offenders();
+  const Nanos now = monotonic_now();
+  std::size_t budget = CmService::kSlice;
+  closing_ = false;
   for (auto it = state_.sessions().begin(); it != state_.sessions().end();) {
     Session& session = *(it++)->second;
-    if (session.close_pending) close_session(session);
+    if (!session.close_pending) continue;
+    if (cm_.release_some(session, budget, now)) {
+      close_session(session);
+    } else {
+      closing_ = true;
+    }
   }
 }
 
@@ -420,6 +433,7 @@ void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
     if (now >= cm_.next_timeout()) cm_.step(now);
     Nanos limit = std::min({next_heartbeat_, cm_.next_timeout(), link_.next_neighbour_deadline()});
     limit = limit > now ? limit - now : 0;
+    if (run_slice() || closing_) limit = 0;
     epoll_event events[512];
     const int n = ::epoll_wait(epoll_.get(), events, std::size(events),
                                static_cast<int>((limit + kMillisecond - 1) / kMillisecond));
@@ -464,7 +478,7 @@ void Conductor::serve_events(std::span<const epoll_event> events) {
   };
   for (const epoll_event& event : events) {
     Session* const session = serve_event(event);
-    if (session == nullptr) continue;
+    if (session == nullptr || session->close_pending) continue;
     if (session->stall_budget->over_control_share(now)) {
       later.push_back(session->id);
       continue;

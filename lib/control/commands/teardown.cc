@@ -1,5 +1,7 @@
 // Releases a session's objects when its client closes the device or dies.
 #include <algorithm>
+#include <unordered_set>
+#include <vector>
 
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
@@ -44,10 +46,10 @@ void destroy_qps(ControlState& state, EventRouter& events, LinkControl& link, Se
 }
 
 // A session that imported this one's PD may have bound windows to its memory.
-void retire_windows(ControlState& state, PdId pd) {
+void retire_windows(ControlState& state, const std::unordered_set<std::uint32_t>& pds) {
   for (const auto& [id, session] : state.sessions()) {
     for (const auto& [handle, mw] : session->mws) {
-      if (mw->pd->id == pd && !mw->retired) mw->retired = state.memory().retire(mw->key);
+      if (!mw->retired && pds.contains(mw->pd->id.value)) mw->retired = state.memory().retire(mw->key);
     }
   }
 }
@@ -56,11 +58,17 @@ void retire_memory(ControlState& state, Session& session) {
   for (const auto& [handle, mw] : session.mws) {
     if (!mw->retired) mw->retired = state.memory().retire(mw->key);
   }
+  // The windows of all sessions are searched once, not for each MR.
+  std::unordered_set<std::uint32_t> pds;
+  std::vector<Key> bound;
   for (const auto& [handle, mr] : session.mrs) {
     if (state.memory().retire(mr->key)) continue;
-    retire_windows(state, mr->pd->id);
-    state.memory().retire(mr->key);
+    pds.insert(mr->pd->id.value);
+    bound.push_back(mr->key);
   }
+  if (bound.empty()) return;
+  retire_windows(state, pds);
+  for (const Key key : bound) state.memory().retire(key);
 }
 
 void release_memory(ControlState& state, Session& session) {

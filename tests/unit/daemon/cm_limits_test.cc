@@ -1,5 +1,6 @@
-// Private data of clients, up to the last byte, and the reasons for which a peer is rejected.
+// Private data of clients, up to the last byte, the reasons for which a peer is rejected, and thousands of ids.
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <optional>
 
@@ -194,6 +195,57 @@ TEST(CmConnections, ThatAListenersUserMayNotHaveAreRefused) {
       EXPECT_EQ(active.next(kRejected).status, static_cast<int>(cm::RejReason::kNoResources)) << i;
     }
   }
+}
+
+// The control thread serves others between two slices.
+TEST_F(CmLimits, AChannelWithManyIdsIsClosedInSlices) {
+  constexpr std::size_t kIds = 600, kSlice = CmService::kSlice;
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
+  const UniqueFd own_end(ends[0]);
+  Party party(daemon, UniqueFd(ends[1]));
+  for (std::size_t i = 0; i < kIds; ++i) party.id();
+  party.channel = party.open(party.other_receiver);
+  for (std::size_t i = 0; i < kIds; ++i) party.id();
+  const CmObjects& objects = party.client.session().cm;
+  Reply reply = party.client.send(UROCE_CMD_CM_CLOSE_CHANNEL, uroce_handle{party.channel, 0});
+  ASSERT_EQ(reply.status, kUnfinished);
+  std::size_t left = objects.ids.size();
+  EXPECT_EQ(left, 2 * kIds - kSlice);
+  daemon.conductor->finish_later(party.client.session(), {UROCE_CMD_CM_CLOSE_CHANNEL, 7}, std::move(reply.rest));
+  uroce_response answer{};
+  EXPECT_LT(::recv(own_end.get(), &answer, sizeof(answer), MSG_DONTWAIT), 0) << "answered before it is done";
+  std::size_t slices = 1;
+  for (; daemon.conductor->run_slice(); ++slices) {
+    EXPECT_LE(left - objects.ids.size(), kSlice);
+    left = objects.ids.size();
+  }
+  EXPECT_EQ(slices, (kIds + kSlice - 1) / kSlice);
+  EXPECT_EQ(left, kIds) << "those of the other channel";
+  EXPECT_EQ(objects.channels.size(), 1u);
+  ASSERT_EQ(::recv(own_end.get(), &answer, sizeof(answer), MSG_DONTWAIT), ssize_t{sizeof(answer)});
+  EXPECT_EQ(answer.status, 0);
+  EXPECT_EQ(answer.sequence, 7u);
+}
+
+TEST_F(CmLimits, TheIdsOfASessionAreReleasedInSlices) {
+  constexpr std::size_t kIds = 300;
+  for (std::size_t i = 0; i < kIds; ++i) active.id();
+  std::size_t budget = CmService::kSlice;
+  EXPECT_FALSE(daemon.conductor->cm().release_some(active.client.session(), budget, monotonic_now()));
+  EXPECT_EQ(budget, 0u);
+  EXPECT_EQ(active.client.session().cm.ids.size(), kIds - CmService::kSlice);
+  budget = CmService::kSlice;
+  EXPECT_TRUE(daemon.conductor->cm().release_some(active.client.session(), budget, monotonic_now()));
+  EXPECT_EQ(budget, 2 * CmService::kSlice - kIds);
+}
+
+TEST_F(CmLimits, AChannelThatIsBeingClosedTakesNoRequests) {
+  passive.listener(7000);
+  passive.client.session().cm.channels.find(passive.channel)->closing = true;
+  active.connecting(7000, 100);
+  active.next(kAddrResolved);
+  EXPECT_EQ(active.next(kRejected).status, static_cast<int>(cm::RejReason::kNoResources));
 }
 
 }  // namespace

@@ -34,6 +34,12 @@ struct Party {
     channel = open(receiver);
   }
 
+  /// `socket`: on which the daemon answers what it does in slices.
+  Party(TestDaemon& d, UniqueFd socket) : daemon(d), client(*d.conductor, TestClient::myself(), std::move(socket)) {
+    client.hello();
+    channel = open(receiver);
+  }
+
   std::uint32_t open(UniqueFd& end) {
     Reply reply = client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{5, 0});
     EXPECT_EQ(reply.status, 0);
