@@ -311,10 +311,19 @@ void Conductor::mark_offenders() {
     if (Session* session = state_.session(offender)) {
       const LogUser caused_by(session->peer.uid);
       log(LogLevel::kWarning,
-          "%s (process %d) truncated a file whose memory it had registered; its session is closed",
+          "%s (process %d) removed pages of its queues, and no other pages are free; its session is closed",
           session->program.c_str(), static_cast<int>(session->peer.pid));
       session->close_pending = true;
       state_.rejections().count(Rejection::sessions_closed);
+    }
+  }
+  while (const std::uint64_t loser = SigbusGuard::instance().take_loser()) {
+    if (const Session* session = state_.session(loser)) {
+      const LogUser caused_by(session->peer.uid);
+      log(LogLevel::kWarning,
+          "%s (process %d) truncated a file whose memory it had registered; work requests that use the missing "
+          "pages fail",
+          session->program.c_str(), static_cast<int>(session->peer.pid));
     }
   }
   while (const std::uint64_t offender = state_.stall_watch().take_offender()) {

@@ -67,6 +67,8 @@ void prefault(std::byte* base, std::uint64_t bytes, bool writable) {
 #endif
 }
 
+bool is_whole(const memory::Loss& loss) { return loss.from.load() == memory::Loss().from.load(); }
+
 int protection(bool writable) { return writable ? PROT_READ | PROT_WRITE : PROT_READ; }
 
 }  // namespace
@@ -128,7 +130,7 @@ void ClientMemory::give_back(std::size_t mappings) {
 }
 
 ClientMemory::Extent& ClientMemory::add(Extent extent) {
-  extents_.push_back(extent);
+  extents_.push_back(std::move(extent));
   Extent& added = extents_.back();
   added.self = std::prev(extents_.end());
   if (added.inode != 0) shared_.emplace(Place{added.device, added.inode, added.writable, added.offset}, &added);
@@ -144,6 +146,7 @@ ClientMemory::Extent* ClientMemory::find(dev_t device, ino_t inode, std::uint64_
   for (int i = 0; i < kTries && at != shared_.begin(); ++i) {
     Extent& extent = *(--at)->second;
     if (extent.inode != inode || extent.device != device || extent.writable != writable) return nullptr;
+    if (!is_whole(*extent.loss)) continue;
     if (offset - extent.offset <= extent.map_bytes && bytes <= extent.map_bytes - (offset - extent.offset)) {
       return &extent;
     }
@@ -159,6 +162,7 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, Use use, Hold&
   Extent* extent = find(info.device, info.inode, piece.offset, piece.bytes, writable);
   if (extent == nullptr) {
     const auto [start, end] = range_to_map(kind, piece);
+    auto loss = std::make_unique<memory::Loss>();
     if (!take(1)) return ENOMEM;
     void* base = ::mmap(nullptr, end - start, protection(writable), MAP_SHARED | MAP_NORESERVE, fd,
                         static_cast<off_t>(start));
@@ -167,12 +171,21 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, Use use, Hold&
       give_back(1);
       return error;
     }
-    if (!SigbusGuard::instance().add(base, end - start, session_)) {
+    if (!SigbusGuard::instance().add(base, end - start, session_, loss.get())) {
       ::munmap(base, end - start);
       give_back(1);
       return ENOMEM;
     }
-    extent = &add({static_cast<std::byte*>(base), end - start, 1, 0, info.device, info.inode, writable, start, {}});
+    extent = &add({static_cast<std::byte*>(base),
+                   end - start,
+                   1,
+                   0,
+                   info.device,
+                   info.inode,
+                   writable,
+                   start,
+                   {},
+                   std::move(loss)});
   }
   ++extent->users;
   out.extent_ = extent;
@@ -197,6 +210,7 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
     total += piece.bytes;
     if (total >= kMaxFileOffset) return EINVAL;
   }
+  auto loss = std::make_unique<memory::Loss>();
   if (!take(pieces.size())) return ENOMEM;
   void* window = ::mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (window == MAP_FAILED) {
@@ -214,13 +228,13 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
     }
     done += piece.bytes;
   }
-  if (error == 0 && !SigbusGuard::instance().add(base, total, session_)) error = ENOMEM;
+  if (error == 0 && !SigbusGuard::instance().add(base, total, session_, loss.get())) error = ENOMEM;
   if (error != 0) {
     ::munmap(window, total);
     give_back(pieces.size());
     return error;
   }
-  out.extent_ = &add({base, total, pieces.size(), 1, 0, 0, writable, 0, {}});
+  out.extent_ = &add({base, total, pieces.size(), 1, 0, 0, writable, 0, {}, std::move(loss)});
   out.base_ = base;
   prefault(base, total, writable);
   return 0;

@@ -21,6 +21,7 @@
 #include "mapping/memory_budget.h"
 #include "mapping/stall_budget.h"
 #include "mapping/untrusted_fd.h"
+#include "memory/table.h"
 #include "platform/unique_fd.h"
 
 namespace uroce::daemon {
@@ -51,6 +52,7 @@ class ClientMemory {
     bool writable = false;
     std::uint64_t offset = 0;
     std::list<Extent>::iterator self;
+    std::unique_ptr<memory::Loss> loss;
   };
   /// Extents of files that MRs share, by file and place.
   using Place = std::tuple<dev_t, ino_t, bool, std::uint64_t>;
@@ -60,6 +62,7 @@ class ClientMemory {
   class Hold {
    public:
     std::byte* base() const { return base_; }  ///< of the first piece's first byte
+    const memory::Loss* loss() const { return extent_->loss.get(); }
 
    private:
     friend class ClientMemory;

@@ -17,36 +17,75 @@ struct Range {
   std::atomic<std::uintptr_t> base{0};  // 0: free; published last
   std::atomic<std::size_t> bytes{0};
   std::atomic<std::uint64_t> session{0};
+  std::atomic<memory::Loss*> loss{nullptr};
+  std::atomic<bool> split{false};  // only its end was replaced, perhaps
 };
+using Sessions = std::atomic<std::uint64_t>[16];
+
+// A range of which only the end is replaced is one mapping more, of which there are few (vm.max_map_count).
+constexpr std::uint32_t kMaxSplit = 4096;
+constexpr std::uintptr_t kPageMask = ~std::uintptr_t{4095};
 
 // Reached from a signal handler: static storage, nothing but lock-free atomics.
 Range g_ranges[SigbusGuard::kMaxRanges];
 std::atomic<std::uint32_t> g_used{0};  // entries from here on were never used
-std::atomic<std::uint64_t> g_offenders[16];
+std::atomic<std::uint32_t> g_split{0};
+Sessions g_offenders, g_losers;
 std::mutex g_writers;
 // Under the lock: the entry of each base, and entries that are free again.
 std::unordered_map<std::uintptr_t, std::uint32_t> g_entries;
 std::vector<std::uint32_t> g_free;
 struct sigaction g_previous;
 
-void report(std::uint64_t session) {
-  for (auto& slot : g_offenders) {
+void report(Sessions& sessions, std::uint64_t session) {
+  for (auto& slot : sessions) {
     std::uint64_t expected = 0;
     if (slot.load() == session || slot.compare_exchange_strong(expected, session)) return;
   }
 }
 
+std::uint64_t take(Sessions& sessions) {
+  for (auto& slot : sessions) {
+    if (const std::uint64_t session = slot.exchange(0)) return session;
+  }
+  return 0;
+}
+
+bool put_zeroes(std::uintptr_t begin, std::uintptr_t end) {
+  return ::mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE,
+                MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
+}
+
+// Comes before put_zeroes(). Its change of the page tables interrupts other threads, so that one that has accessed
+// a zero page sees the store.
+void lose(memory::Loss& loss, std::uintptr_t from) {
+  std::uintptr_t before = loss.from.load();
+  while (from < before && !loss.from.compare_exchange_weak(before, from)) {
+  }
+}
+
+// What follows a page past the end of the file is past it, too. The part cannot be replaced alone when no mapping
+// is left, or if it begins within a hugepage.
+bool replace_end(Range& range, memory::Loss& loss, std::uintptr_t address) {
+  const std::uintptr_t base = range.base.load(), end = base + range.bytes.load(), from = address & kPageMask;
+  if (range.split.exchange(true) || g_split.fetch_add(1) < kMaxSplit) {
+    lose(loss, from);
+    if (put_zeroes(from, end)) return true;
+  }
+  lose(loss, base);
+  return put_zeroes(base, end);
+}
+
 bool patch(std::uintptr_t address) {
   const std::uint32_t used = g_used.load(std::memory_order_acquire);
-  for (std::uint32_t i = 0; i < used; ++i) {
-    const std::uintptr_t base = g_ranges[i].base.load(std::memory_order_acquire);
-    if (base == 0 || address < base || address - base >= g_ranges[i].bytes.load()) continue;
-    // The whole range: a part of it would need further mappings, of which none may be left (vm.max_map_count).
-    if (::mmap(reinterpret_cast<void*>(base), g_ranges[i].bytes.load(), PROT_READ | PROT_WRITE,
-               MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED) {
+  for (Range& range : std::span(g_ranges, used)) {
+    const std::uintptr_t base = range.base.load(std::memory_order_acquire);
+    if (base == 0 || address < base || address - base >= range.bytes.load()) continue;
+    memory::Loss* const loss = range.loss.load();
+    if (loss != nullptr ? !replace_end(range, *loss, address) : !put_zeroes(base, base + range.bytes.load())) {
       return false;
     }
-    report(g_ranges[i].session.load());
+    report(loss != nullptr ? g_losers : g_offenders, range.session.load());
     return true;
   }
   return false;
@@ -76,7 +115,7 @@ void SigbusGuard::install() {
   });
 }
 
-bool SigbusGuard::add(const void* base, std::size_t bytes, std::uint64_t session) {
+bool SigbusGuard::add(const void* base, std::size_t bytes, std::uint64_t session, memory::Loss* loss) {
   std::lock_guard lock(g_writers);
   const std::uint32_t used = g_used.load();
   if (g_free.empty() && used == kMaxRanges) return false;
@@ -86,6 +125,7 @@ bool SigbusGuard::add(const void* base, std::size_t bytes, std::uint64_t session
   if (!g_free.empty()) g_free.pop_back();
   g_ranges[i].bytes.store(bytes);
   g_ranges[i].session.store(session);
+  g_ranges[i].loss.store(loss);
   g_ranges[i].base.store(reinterpret_cast<std::uintptr_t>(base), std::memory_order_release);
   g_used.store(std::max(used, i + 1), std::memory_order_release);
   return true;
@@ -95,7 +135,9 @@ void SigbusGuard::remove(const void* base) {
   std::lock_guard lock(g_writers);
   const auto entry = g_entries.find(reinterpret_cast<std::uintptr_t>(base));
   if (entry == g_entries.end()) return;
-  g_ranges[entry->second].base.store(0, std::memory_order_release);
+  Range& range = g_ranges[entry->second];
+  range.base.store(0, std::memory_order_release);
+  if (range.split.exchange(false)) g_split.fetch_sub(1);
   g_free.push_back(entry->second);
   g_entries.erase(entry);
 }
@@ -106,17 +148,13 @@ void SigbusGuard::revoke(std::uint64_t session) {
   for (Range& range : std::span(g_ranges, g_used.load())) {
     const std::uintptr_t base = range.base.load();
     if (base == 0 || range.session.load() != session) continue;
+    if (memory::Loss* const loss = range.loss.load()) lose(*loss, base);
     // A whole range is replaced without a further mapping, so this succeeds.
-    static_cast<void>(::mmap(reinterpret_cast<void*>(base), range.bytes.load(), PROT_READ | PROT_WRITE,
-                             MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    static_cast<void>(put_zeroes(base, base + range.bytes.load()));
   }
 }
 
-std::uint64_t SigbusGuard::take_offender() {
-  for (auto& slot : g_offenders) {
-    if (const std::uint64_t session = slot.exchange(0)) return session;
-  }
-  return 0;
-}
+std::uint64_t SigbusGuard::take_offender() { return take(g_offenders); }
+std::uint64_t SigbusGuard::take_loser() { return take(g_losers); }
 
 }  // namespace uroce::daemon

@@ -18,7 +18,7 @@ bool Span::read(std::size_t offset, std::byte* to, std::size_t bytes) const {
   if (bytes == 0) return true;
   if (data != nullptr) [[likely]] {
     std::memcpy(to, data + offset, bytes);
-    return true;
+    return reached(offset, bytes);
   }
   if (indirect == nullptr || indirect->read == nullptr) return false;
   return indirect->read(indirect->context, client_address + offset, to, bytes);
@@ -28,7 +28,7 @@ bool Span::write(std::size_t offset, const std::byte* from, std::size_t bytes) c
   if (bytes == 0) return true;
   if (data != nullptr) [[likely]] {
     std::memcpy(data + offset, from, bytes);
-    return true;
+    return reached(offset, bytes);
   }
   if (indirect == nullptr || indirect->write == nullptr) return false;
   return indirect->write(indirect->context, client_address + offset, from, bytes);
@@ -47,7 +47,7 @@ std::optional<Key> Table::insert(const Region& region) {
   entry->length = region.length;
   entry->base = region.base;
   entry->client_address = region.client_address;
-  entry->indirect = region.indirect;
+  entry->behind = behind(region);
   // Pairs with load_live(): a reader that sees the key sees the fields above.
   std::atomic_ref(entry->live).store(entry->key, std::memory_order_release);
   return Key{entry->key};
@@ -89,7 +89,7 @@ struct View {
   std::uint32_t live, access, qpn;
   std::uint64_t iova, length, client_address;
   std::byte* base;
-  const IndirectIo* indirect;
+  const void* behind;
 };
 
 View view_of(const Entry& entry) {
@@ -98,7 +98,7 @@ View view_of(const Entry& entry) {
     const std::uint32_t version =
         std::atomic_ref(const_cast<std::uint32_t&>(entry.version)).load(std::memory_order_acquire);
     const View view{load(entry.live),   load(entry.access),         load(entry.qpn),  load(entry.iova),
-                    load(entry.length), load(entry.client_address), load(entry.base), load(entry.indirect)};
+                    load(entry.length), load(entry.client_address), load(entry.base), load(entry.behind)};
     std::atomic_thread_fence(std::memory_order_acquire);
     if (version % 2 == 0 && load(entry.version) == version) return view;
     base::cpu_relax();
@@ -113,9 +113,16 @@ Verdict check(const auto& view, std::uint32_t access, std::uint64_t address, std
   if ((access & need) != need) return Verdict::kNoAccess;
   // As a number: a region may be longer than pointer arithmetic within one object allows.
   const auto base = reinterpret_cast<std::uintptr_t>(view.base);
-  out.data = base == 0 ? nullptr : reinterpret_cast<std::byte*>(base + offset);
   out.client_address = view.client_address + offset;
-  out.indirect = view.indirect;
+  if (base != 0) [[likely]] {
+    out.data = reinterpret_cast<std::byte*>(base + offset);
+    out.indirect = nullptr;
+    out.loss = static_cast<const Loss*>(view.behind);
+  } else {
+    out.data = nullptr;
+    out.indirect = static_cast<const IndirectIo*>(view.behind);
+    out.loss = nullptr;
+  }
   return Verdict::kOk;
 }
 
@@ -161,14 +168,16 @@ std::optional<Region> Table::describe(Key key) const {
   const base::SpinGuard guard(impl_->lock);
   const Entry* entry = impl_->owned(key);
   if (entry == nullptr || entry->use != Use::kInserted) return std::nullopt;
+  const bool mapped = (entry->kind == Kind::kFast ? entry->limit_base : entry->base) != nullptr;
   return Region{.pd = PdId{entry->pd},
                 .access = entry->access,
                 .iova = entry->iova,
                 .length = entry->length,
                 .base = entry->base,
                 .client_address = entry->client_address,
-                .indirect = entry->indirect,
-                .kind = entry->kind};
+                .indirect = mapped ? nullptr : static_cast<const IndirectIo*>(entry->behind),
+                .kind = entry->kind,
+                .loss = mapped ? static_cast<const Loss*>(entry->behind) : nullptr};
 }
 
 std::uint32_t Table::windows(Key mr) const {

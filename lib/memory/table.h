@@ -10,6 +10,7 @@
 // insert, so a client can derive neither the next key nor another client's key from its own.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,6 +47,12 @@ struct IndirectIo {
   mutable base::Spinlock atomics{};
 };
 
+/// Where a mapping ends if the client has shrunk the mapped file. A signal handler (lib/mapping) stores to it
+/// before other pages take the place of those that are gone, so that whoever has accessed these finds it.
+struct Loss {
+  std::atomic<std::uintptr_t> from{~std::uintptr_t{0}};  ///< the mapping is gone from this address on
+};
+
 /// What a key stands for. Only some kinds can be invalidated by work requests (IBTA vol. 1, 10.6.7.2.3).
 enum class Kind : std::uint8_t {
   kRegistered = 0,  ///< ibv_reg_mr: lives until it is deregistered
@@ -64,6 +71,7 @@ struct Region {
   std::uint64_t client_address = 0;  ///< first address in the client, for indirect access
   const IndirectIo* indirect = nullptr;
   Kind kind = Kind::kRegistered;
+  const Loss* loss = nullptr;  ///< of mapped memory; nullptr: it stays
 };
 
 /// A bind work request (IBTA vol. 1, 10.6.7.2).
@@ -92,10 +100,17 @@ struct Span {
   std::byte* data = nullptr;
   std::uint64_t client_address = 0;
   const IndirectIo* indirect = nullptr;
+  const Loss* loss = nullptr;
 
-  /// Copies between this span, at `offset`, and private memory. False: unreachable (indirect memory only).
+  /// Copies between this span, at `offset`, and private memory. False: unreachable, or no longer the client's.
   bool read(std::size_t offset, std::byte* to, std::size_t bytes) const;
   bool write(std::size_t offset, const std::byte* from, std::size_t bytes) const;
+  /// Whether an access to these bytes at `data`, which is over, reached memory of the client.
+  bool reached(std::size_t offset, std::size_t bytes) const {
+    if (loss == nullptr) return true;
+    std::atomic_signal_fence(std::memory_order_seq_cst);  // the access comes first
+    return reinterpret_cast<std::uintptr_t>(data) + offset + bytes <= loss->from.load(std::memory_order_relaxed);
+  }
 };
 
 /// Why a key does not resolve. The caller counts it.

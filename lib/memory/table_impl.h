@@ -40,8 +40,8 @@ struct alignas(64) Entry {
   std::uint64_t length;
   std::byte* base;
   std::uint64_t client_address;
-  const IndirectIo* indirect;
-  std::uint32_t qpn;  // a type 2 window: the only QP that may use it; else 0
+  const void* behind;  // of mapped memory its Loss, of other memory its IndirectIo
+  std::uint32_t qpn;   // a type 2 window: the only QP that may use it; else 0
   std::uint32_t version;
 
   // Under the lock.
@@ -58,6 +58,11 @@ struct alignas(64) Entry {
 };
 static_assert(sizeof(Entry) == 128 && offsetof(Entry, key) == 64);
 static_assert(std::is_trivially_default_constructible_v<Entry>);
+
+/// Entry::behind of the region.
+inline const void* behind(const Region& region) {
+  return region.base != nullptr ? static_cast<const void*>(region.loss) : region.indirect;
+}
 
 inline std::uint32_t load_live(const Entry& entry) {
   // Pairs with the release store in insert().

@@ -62,7 +62,7 @@ std::optional<Key> Table::allocate_fast(const Region& region) {
   Entry* const entry = impl_->claim(region.pd, Kind::kFast);
   if (entry == nullptr) return std::nullopt;
   const Change change(*entry);
-  store(entry->indirect, region.indirect);
+  store(entry->behind, behind(region));
   entry->limit_access = region.access;
   entry->limit_length = region.length;
   entry->limit_base = region.base;
@@ -97,7 +97,7 @@ Verdict Table::bind(const Binding& request) {
   impl_->disable(*window);
   const Change change(*window);
   store(window->qpn, window->kind == Kind::kWindow2 ? request.qpn.value : 0u);
-  store(window->indirect, mr->indirect);
+  store(window->behind, mr->behind);
   enable(*window, new_key, request.address, request.length, request.access & ~kLocalRights,
          {mr->base, mr->client_address}, request.address - mr->iova);
   window->parent = impl_->index_of(*mr);

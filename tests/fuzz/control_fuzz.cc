@@ -152,7 +152,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   daemon->settle();
   for (int i = 1; i <= 40; ++i) daemon->conductor->cm().step(monotonic_now() + i * 600 * kSecond);
   daemon->settle();
-  while (SigbusGuard::instance().take_offender() != 0) {
+  while (SigbusGuard::instance().take_offender() != 0 || SigbusGuard::instance().take_loser() != 0) {
   }
   // A closed session leaves no objects, whatever it did.
   if (daemon->memory.size() != 0 || !daemon->conductor->state().sessions().empty() || !daemon->nothing_is_held() ||

@@ -188,6 +188,7 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
                        mr.writable ? " for writing" : "");
   }
   region.base = mr.hold.base() + request.addr % kPage;
+  region.loss = mr.hold.loss();
   return 0;
 }
 
@@ -288,6 +289,7 @@ int relocate(Call& call, const uroce_rereg_mr_request& request, const MrObject& 
     region.indirect = &call.session.indirect->io();
   } else {
     region.base = mr.hold.base() + mr.addr % kPage;
+    region.loss = mr.hold.loss();
   }
   return 0;
 }

@@ -95,9 +95,13 @@ std::uint64_t execute(Context& context, const memory::Span& span, bool swap, con
   };
   if (span.data != nullptr && reinterpret_cast<std::uintptr_t>(span.data) % 8 == 0) {
     std::atomic_ref word(*reinterpret_cast<std::uint64_t*>(span.data));
-    if (!swap) return word.fetch_add(request.swap_or_add);
     std::uint64_t old = request.compare;
-    word.compare_exchange_strong(old, request.swap_or_add);
+    if (swap) {
+      word.compare_exchange_strong(old, request.swap_or_add);
+    } else {
+      old = word.fetch_add(request.swap_or_add);
+    }
+    reached = span.reached(0, sizeof old);
     return old;
   }
   const base::SpinGuard guard(lock_of(context, span));
@@ -113,7 +117,7 @@ bool store_word(Context& context, const memory::Span& span, const std::byte* fro
     std::uint64_t value;
     std::memcpy(&value, from, sizeof value);
     std::atomic_ref(*reinterpret_cast<std::uint64_t*>(span.data)).store(value, std::memory_order_release);
-    return true;
+    return span.reached(0, sizeof value);
   }
   const base::SpinGuard guard(lock_of(context, span));
   return span.write(0, from, sizeof(std::uint64_t));

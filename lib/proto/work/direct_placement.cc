@@ -7,16 +7,17 @@ namespace {
 
 using memory::Access;
 
-std::byte* mapped(Context& context, const Qp& qp, Key key, std::uint64_t address, std::uint32_t bytes,
-                  Access need) {
+/// The mapped memory; `data` is nullptr if there is none.
+memory::Span mapped(Context& context, const Qp& qp, Key key, std::uint64_t address, std::uint32_t bytes,
+                    Access need) {
   memory::Span span;
   const memory::Verdict verdict = context.resolve(key, qp.common.pd, address, bytes, need, span, qp.common.qpn);
-  return verdict == memory::Verdict::kOk ? span.data : nullptr;
+  return verdict == memory::Verdict::kOk ? span : memory::Span{};
 }
 
 /// The mapped piece of memory that takes the whole payload, if a single one does.
 struct Place {
-  std::byte* at = nullptr;
+  memory::Span at;
   bool end_of_message = false;
 };
 
@@ -52,8 +53,13 @@ wire::ParseVerdict verify_and_place(Context& context, const Qp& qp, wire::RxPack
     const bool request = packet.info->has(wire::kRequest);
     place = request ? place_of_write(context, qp, packet) : place_of_read(context, qp, packet);
   }
-  if (place.at == nullptr) return wire::verify_icrc(packet);
-  return wire::place_payload(packet, place.at, place.end_of_message ? kDeferredTail : 0);
+  if (place.at.data == nullptr) return wire::verify_icrc(packet);
+  const wire::ParseVerdict verdict =
+      wire::place_payload(packet, place.at.data, place.end_of_message ? kDeferredTail : 0);
+  // Payload that did not arrive is stored once more, which fails.
+  if (packet.placed() && !place.at.reached(0, packet.payload_bytes)) [[unlikely]]
+    packet.state = wire::PacketState::kVerified;
+  return verdict;
 }
 
 }  // namespace uroce::proto

@@ -17,12 +17,12 @@ inline SgeCursor locate(const uroce_sge* sges, std::uint32_t count, std::uint32_
   return at;
 }
 
-/// Moves `bytes` from a checked span into the packet.
+/// Moves `bytes` from a checked span into the packet. False: they cannot be reached.
 template <class Builder>
 inline bool copy_out(Context& context, const memory::Span& span, std::uint32_t bytes, Builder& builder) {
   if (span.data != nullptr) {
     builder.payload(span.data, bytes);
-    return true;
+    return span.reached(0, bytes);
   }
   for (std::uint32_t at = 0, n = 0; at < bytes; at += n) {
     n = std::min<std::uint32_t>(bytes - at, sizeof context.staging);

@@ -262,20 +262,78 @@ TEST_P(TransferTest, AProducerIndexFromNowhereDoesNotHarmTheDaemon) {
   EXPECT_NE(other.alloc_pd(), 0u);
 }
 
-TEST_P(TransferTest, ACutOffFileEndsInZeroesNotInACrash) {
+/// A work request that uses 64 KiB of a file of which a page is left.
+struct CutOffUse {
+  const char* name;
+  std::uint8_t opcode;
+  bool local;  ///< the file is where the data come from, or a READ goes to
+  std::uint32_t at, bytes;
+  std::uint8_t status;
+};
+constexpr CutOffUse kCutOffUses[] = {
+    {"WRITE from it", UROCE_WR_RDMA_WRITE, true, 0, 32768, UROCE_WC_LOC_PROT_ERR},
+    {"short WRITE from it", UROCE_WR_RDMA_WRITE, true, 4096, 8, UROCE_WC_LOC_PROT_ERR},
+    {"WRITE into it", UROCE_WR_RDMA_WRITE, false, 0, 32768, UROCE_WC_REM_ACCESS_ERR},
+    {"short WRITE into it", UROCE_WR_RDMA_WRITE, false, 12288, 8, UROCE_WC_REM_ACCESS_ERR},
+    {"READ of it", UROCE_WR_RDMA_READ, false, 0, 32768, UROCE_WC_REM_ACCESS_ERR},
+    {"READ into it", UROCE_WR_RDMA_READ, true, 0, 32768, UROCE_WC_LOC_PROT_ERR},
+    {"atomic on it", UROCE_WR_ATOMIC_FETCH_AND_ADD, false, 8192, 8, UROCE_WC_REM_OP_ERR},
+    {"atomic into it", UROCE_WR_ATOMIC_FETCH_AND_ADD, true, 8192, 8, UROCE_WC_LOC_PROT_ERR},
+    {"ATOMIC WRITE into it", UROCE_WR_ATOMIC_WRITE, false, 8192, 8, UROCE_WC_REM_OP_ERR},
+    {"SEND into it", UROCE_WR_SEND, false, 4000, 200, UROCE_WC_REM_OP_ERR},
+};
+
+TEST_P(TransferTest, WhatIsCutOffAFileCostsTheWorkRequestsThatUseItAndNotTheSession) {
   SigbusGuard::instance().install();
-  std::byte* more = nullptr;
-  int fd = -1;
-  const Reply mr = client.reg_mr(pd, kBase + (1u << 20), 65536, kAllAccess, more, &fd);
-  ASSERT_EQ(mr.status, 0);
-  ASSERT_EQ(::ftruncate(fd, 0), 0);
-  ::close(fd);
-  const uroce_sge from{kBase + (1u << 20), 8192, TestClient::value<uroce_reg_mr_response>(mr).lkey};
-  std::memset(data, 0xff, 8192);
-  a.post_send(write(0), std::span(&from, 1));
-  ASSERT_NE(wait_cqe(), nullptr);
-  EXPECT_EQ(data[100], std::byte{0});
-  EXPECT_EQ(SigbusGuard::instance().take_offender(), client.session().id);
+  constexpr std::uint64_t kFile = kBase + (1u << 20);
+  for (const CutOffUse& use : kCutOffUses) {
+    SCOPED_TRACE(use.name);
+    std::byte* more = nullptr;
+    int fd = -1;
+    const Reply mr = client.reg_mr(pd, kFile, 65536, kAllAccess, more, &fd);
+    ASSERT_EQ(mr.status, 0);
+    const UniqueFd file(fd);
+    ASSERT_EQ(::ftruncate(file.get(), 4096), 0);
+    const std::uint32_t of_file = TestClient::value<uroce_reg_mr_response>(mr).lkey;
+    ClientQp from = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
+    ClientQp to = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
+    ASSERT_EQ(client.connect(from, to.made.qpn, ipv4(1).bytes), 0);
+    ASSERT_EQ(client.connect(to, from.made.qpn, ipv4(1).bytes), 0);
+    const uroce_sge in_file{kFile + use.at, use.bytes, of_file}, elsewhere = sge(0, use.bytes);
+    uroce_sq_entry entry = write(32768);
+    entry.opcode = use.opcode;
+    if (!use.local) entry.remote_addr = kFile + use.at, entry.rkey = of_file;
+    if (use.opcode == UROCE_WR_SEND) to.post_recv(5, std::span(&in_file, 1));
+    from.post_send(entry, std::span(use.local ? &in_file : &elsewhere, 1));
+    bool received = use.opcode != UROCE_WR_SEND, sent = false;
+    ASSERT_TRUE(daemon.run_until([&] {
+      while (const uroce_cqe* e = cq.ring.peek()) {
+        EXPECT_EQ(e->status, e->qpn == from.made.qpn ? use.status : std::uint8_t{UROCE_WC_LOC_PROT_ERR});
+        (e->qpn == from.made.qpn ? sent : received) = true;
+        cq.ring.pop();
+      }
+      cq.ring.publish();
+      return sent && received;
+    }));
+    EXPECT_EQ(SigbusGuard::instance().take_loser(), client.session().id);
+    EXPECT_EQ(SigbusGuard::instance().take_offender(), 0u);
+
+    // The page that is left is as good as ever.
+    const uroce_sge source = sge(0, 4096);
+    std::memset(data, 0x5a, 4096);
+    entry = write(0);
+    entry.remote_addr = kFile;
+    entry.rkey = of_file;
+    a.post_send(entry, std::span(&source, 1));
+    const uroce_cqe* done = wait_cqe();
+    ASSERT_NE(done, nullptr);
+    EXPECT_EQ(done->status, UROCE_WC_SUCCESS);
+    EXPECT_EQ(more[4095], std::byte{0x5a});
+    cq.ring.pop();
+    cq.ring.publish();
+    EXPECT_EQ(client.destroy(UROCE_CMD_DEREG_MR, TestClient::value<uroce_reg_mr_response>(mr).handle), 0);
+  }
+  EXPECT_NE(client.alloc_pd(), 0u);
 }
 
 TEST_P(TransferTest, AClientThatDiesUnderTrafficTakesNobodyAlong) {

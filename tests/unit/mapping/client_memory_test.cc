@@ -35,7 +35,7 @@ class ClientMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
     SigbusGuard::instance().install();
-    while (SigbusGuard::instance().take_offender() != 0) {
+    while (SigbusGuard::instance().take_offender() != 0 || SigbusGuard::instance().take_loser() != 0) {
     }
   }
   int map(std::vector<uroce_mr_piece> pieces, std::vector<UniqueFd>& fds, bool writable, ClientMemory::Hold& hold) {
@@ -273,19 +273,51 @@ TEST_F(ClientMemoryTest, ReadOnlyFilesServeReadersAndRefuseWriters) {
   memory_.unmap(hold);
 }
 
-TEST_F(ClientMemoryTest, AFileThatIsCutOffGivesZeroesAndNamesTheSession) {
+std::size_t left_of(const ClientMemory::Hold& hold) {
+  return hold.loss()->from.load() - reinterpret_cast<std::uintptr_t>(hold.base());
+}
+
+TEST_F(ClientMemoryTest, OfAFileThatIsCutOffWhatIsUsedIsLostAndTheRestStays) {
   std::vector<UniqueFd> fds;
   fds.push_back(make_file(8 * kPage));
   put(fds[0], 4 * kPage, "gone");
-  ClientMemory::Hold hold;
+  ClientMemory::Hold hold, again;
   ASSERT_EQ(map({{0, 0, 0, 8 * kPage}}, fds, true, hold), 0);
-  ASSERT_EQ(::ftruncate(fds[0].get(), 0), 0);
+  ASSERT_EQ(::ftruncate(fds[0].get(), kPage), 0);
   auto* at = reinterpret_cast<volatile unsigned char*>(hold.base() + 4 * kPage);
   EXPECT_EQ(unsigned{*at}, 0u);
   *at = 1;
   EXPECT_EQ(unsigned{*at}, 1u);
-  EXPECT_EQ(SigbusGuard::instance().take_offender(), 42u);
+  EXPECT_EQ(left_of(hold), 4 * kPage);
+  EXPECT_EQ(SigbusGuard::instance().take_loser(), 42u);
+  at = reinterpret_cast<volatile unsigned char*>(hold.base() + kPage);
+  EXPECT_EQ(unsigned{*at}, 0u);
+  EXPECT_EQ(left_of(hold), kPage);
+  EXPECT_EQ(SigbusGuard::instance().take_loser(), 42u);
+  std::memcpy(hold.base(), "left", 4);
+  char seen[4];
+  ASSERT_EQ(::pread(fds[0].get(), seen, 4, 0), 4);
+  EXPECT_EQ(std::memcmp(seen, "left", 4), 0);
+  // A region that is made when the file has grown again does not share the mapping.
+  ASSERT_EQ(::ftruncate(fds[0].get(), 8 * kPage), 0);
+  ASSERT_EQ(map({{0, 0, 0, 8 * kPage}}, fds, true, again), 0);
+  put(fds[0], 4 * kPage, "back");
+  EXPECT_EQ(std::memcmp(again.base() + 4 * kPage, "back", 4), 0);
+  EXPECT_GT(left_of(again), 8 * kPage);
   EXPECT_EQ(SigbusGuard::instance().take_offender(), 0u);
+  EXPECT_EQ(SigbusGuard::instance().take_loser(), 0u);
+  memory_.unmap(again);
+  memory_.unmap(hold);
+  EXPECT_EQ(memory_.mappings(), 0u);
+}
+
+TEST_F(ClientMemoryTest, ARevokedSessionHasLostAllOfIt) {
+  std::vector<UniqueFd> fds;
+  fds.push_back(make_file(kPage));
+  ClientMemory::Hold hold;
+  ASSERT_EQ(map({{0, 0, 0, kPage}}, fds, true, hold), 0);
+  SigbusGuard::instance().revoke(42);
+  EXPECT_EQ(left_of(hold), 0u);
   memory_.unmap(hold);
 }
 
@@ -322,7 +354,9 @@ TEST_F(ClientMemoryTest, AFileThatIsCutOffKillsNobodyWhenNoMappingIsLeft) {
     zero = one.base()[kPage] == std::byte{0} && joined.base()[kPage] == std::byte{0};
   }
   EXPECT_TRUE(zero);
-  EXPECT_EQ(SigbusGuard::instance().take_offender(), 42u);
+  EXPECT_LE(left_of(one), kPage);
+  EXPECT_LE(left_of(joined), kPage);
+  EXPECT_EQ(SigbusGuard::instance().take_loser(), 42u);
 }
 
 TEST_F(ClientMemoryTest, AFaultElsewhereStillKills) {
