@@ -61,6 +61,7 @@ class Chaos:
     def begin(self):
         for name in self.specs:
             self.start(name)
+        self.rig.wait_for_ports(*self.specs)
         self.identity = {name: self.shown(name) for name in self.specs}
         for kind in KINDS:  # what is made once stays
             self.loads.append(Load(self, self.ends(), kind))
@@ -167,6 +168,7 @@ class Chaos:
                 self.mishap()
             self.running = False
             self.drain()
+            self.rig.wait_for_ports(*self.specs)  # of daemons that were restarted a moment ago
             self.events = []
             self.ledger.check()
         for name, daemon in self.rig.daemons.items():
