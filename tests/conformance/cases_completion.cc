@@ -224,28 +224,11 @@ CONFORMANCE_CASE(cq_resize_below_what_waits, "ibv_resize_cq(3)") {
 }
 
 CONFORMANCE_CASE(cq_overrun_is_an_event, "IBTA vol. 1, 11.6.3.2; ibv_get_async_event(3)") {
-  QpOptions options;
-  options.send_wr = 256;
-  const Pd pd = make_pd(bench.left);
-  Cq small = make_cq(bench.left, 4);
-  Buffer buffer(pd.get(), 4096);
-  QpObject qp = make_qp(bench.left, pd.get(), small.get(), small.get(), IBV_QPT_RC, options);
-  Side peer(bench.right, IBV_QPT_RC, 4096, {});
-  CHECK_OK(to_init(qp.get(), kAll));
-  CHECK_OK(to_init(peer.qp.get(), kAll));
-  CHECK_OK(to_rtr(bench.left, qp.get(), bench.right, peer.qp->qp_num, bench.mtu()));
-  CHECK_OK(to_rtr(bench.right, peer.qp.get(), bench.left, qp->qp_num, bench.mtu()));
-  CHECK_OK(to_rts(qp.get()));
-  for (int i = 0; i < 250; ++i) {
-    ibv_sge sge = buffer.sge(0, 8);
-    ibv_send_wr *bad, wr = request(IBV_WR_RDMA_WRITE, sge);
-    wr.wr.rdma = {peer.buffer.address(), peer.buffer.rkey()};
-    if (ibv_post_send(qp.get(), &wr, &bad) != 0) break;
-  }
+  OverrunCq full(bench);
   bool told = false;
   while (!told) {
     const ibv_async_event event = wait_event(bench.left.context);
-    told = event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == small.get();
+    told = event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == full.cq.get();
   }
   // Further events may report the QP that could not complete.
   while (readable(bench.left.context->async_fd, 20)) wait_event(bench.left.context);

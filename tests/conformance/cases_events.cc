@@ -176,27 +176,10 @@ CONFORMANCE_CASE(event_of_a_destroyed_srq_leaves_the_context, "ibv_destroy_srq(3
 /// A CQ that overran, with its event and perhaps that of its QP on the context.
 CONFORMANCE_CASE(error_event_of_a_destroyed_cq_leaves_the_context, "ibv_destroy_cq(3)") {
   discard_async_events(bench.left);
-  QpOptions options;
-  options.send_wr = 256;
-  const Pd pd = make_pd(bench.left);
-  Cq small = make_cq(bench.left, 4);
-  Buffer buffer(pd.get(), 64);
-  QpObject qp = make_qp(bench.left, pd.get(), small.get(), small.get(), IBV_QPT_RC, options);
-  Side peer(bench.right, IBV_QPT_RC, 64, {});
-  CHECK_OK(to_init(qp.get(), kAll));
-  CHECK_OK(to_init(peer.qp.get(), kAll));
-  CHECK_OK(to_rtr(bench.left, qp.get(), bench.right, peer.qp->qp_num, bench.mtu()));
-  CHECK_OK(to_rtr(bench.right, peer.qp.get(), bench.left, qp->qp_num, bench.mtu()));
-  CHECK_OK(to_rts(qp.get()));
-  for (int i = 0; i < 250; ++i) {
-    ibv_sge sge = buffer.sge(0, 8);
-    ibv_send_wr *bad, wr = request(IBV_WR_RDMA_WRITE, sge);
-    wr.wr.rdma = {peer.buffer.address(), peer.buffer.rkey()};
-    if (ibv_post_send(qp.get(), &wr, &bad) != 0) break;
-  }
+  OverrunCq full(bench);
   CHECK(readable(bench.left.context->async_fd, kArrives));
-  CHECK_OK(qp.destroy());
-  CHECK_OK(small.destroy());
+  CHECK_OK(full.qp.destroy());
+  CHECK_OK(full.cq.destroy());
   CHECK(!readable(bench.left.context->async_fd, kStaysAway));
 }
 

@@ -230,6 +230,33 @@ int Side::read(std::size_t offset, std::size_t length, std::uint64_t remote, std
   return post(IBV_WR_RDMA_READ, buffer.sge(offset, length), id, IBV_SEND_SIGNALED, remote, rkey);
 }
 
+namespace {
+QpOptions deep_send_queue() {
+  QpOptions options;
+  options.send_wr = 256;
+  return options;
+}
+}  // namespace
+
+OverrunCq::OverrunCq(Bench& bench)
+    : pd(make_pd(bench.left)),
+      cq(make_cq(bench.left, 4)),
+      buffer(pd.get(), 64),
+      qp(make_qp(bench.left, pd.get(), cq.get(), cq.get(), IBV_QPT_RC, deep_send_queue())),
+      peer(bench.right, IBV_QPT_RC, 64, {}) {
+  CHECK_OK(to_init(qp.get(), kAll));
+  CHECK_OK(to_init(peer.qp.get(), kAll));
+  CHECK_OK(to_rtr(bench.left, qp.get(), bench.right, peer.qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rtr(bench.right, peer.qp.get(), bench.left, qp->qp_num, bench.mtu()));
+  CHECK_OK(to_rts(qp.get()));
+  for (int i = 0; i < 250; ++i) {
+    ibv_sge sge = buffer.sge(0, 8);
+    ibv_send_wr *bad, wr = request(IBV_WR_RDMA_WRITE, sge);
+    wr.wr.rdma = {peer.buffer.address(), peer.buffer.rkey()};
+    if (ibv_post_send(qp.get(), &wr, &bad) != 0) break;
+  }
+}
+
 void connect(Bench& bench, Side& left, Side& right, const QpOptions& options) {
   for (Side* side : {&left, &right}) {
     Side& peer = side == &left ? right : left;

@@ -184,6 +184,16 @@ struct Side {
            std::uint32_t rkey);
 };
 
+/// A CQ with more completions than entries, of WRITEs of `qp`: IBV_EVENT_CQ_ERR is reported, or soon will be.
+struct OverrunCq {
+  explicit OverrunCq(Bench& bench);
+  Pd pd;
+  Cq cq;
+  Buffer buffer;
+  QpObject qp;
+  Side peer;
+};
+
 /// Brings both from RESET to RTS.
 void connect(Bench& bench, Side& left, Side& right, const QpOptions& options = {});
 
