@@ -32,10 +32,17 @@ bool ends_with_request(const Qp& qp) {
   return qp.wqe(within ? qp.requester.cursor : qp.requester.cursor - 1).kind == Kind::kRead;
 }
 
+/// The time within which an acknowledge almost always arrives. Before the first has arrived, the peer is taken to
+/// be near enough for a probe; for a READ, whose data may come twice, to be farther.
+Nanos acknowledge_delay(const Context& context, const Qp& qp) {
+  if (qp.retransmission.rtt.known()) return qp.retransmission.rtt.retransmit_timeout();
+  return context.config.min_early_retry_delay * (ends_with_request(qp) ? 4 : 1);
+}
+
 /// How long after the last progress an acknowledge counts as missing; kNever: not before the timeout. A probe comes
 /// first. The delay doubles each time, as long as an equal delay still fits into the timeout.
 Nanos early_retry_delay(const Context& context, const Qp& qp) {
-  const Nanos estimate = qp.retransmission.rtt.retransmit_timeout();
+  const Nanos estimate = acknowledge_delay(context, qp);
   const Nanos delay = std::max(estimate, context.config.min_early_retry_delay);
   const Nanos next = delay << qp.retransmission.early_retries, before = next - delay;
   if (qp.requester.retry_cnt == 0 || before + 2 * next > timeout_of(qp)) return kNever;
@@ -109,11 +116,11 @@ bool take_rnr_retry(Context& context, Qp& qp) {
 }
 
 /// First only the last packet is sent again: a NAK or its acknowledge then shows what was lost. Without an answer,
-/// or when a retry is under way, everything unacknowledged is sent.
+/// or when a retry is under way, everything unacknowledged is sent, unless the peer may be far away.
 void retry_early(Context& context, Qp& qp) {
   ++context.counters.roce_adp_retrans;
-  const bool first = qp.retransmission.early_retries++ == 0;
-  if (first && qp.retransmission.recovering == Recovering::kNo && rewind_last_packet(context, qp)) {
+  const bool first = qp.retransmission.early_retries++ == 0 && qp.retransmission.recovering == Recovering::kNo;
+  if ((first || !qp.retransmission.rtt.known()) && rewind_last_packet(context, qp)) {
     context.schedule_send(qp);
     return;
   }
@@ -130,7 +137,7 @@ Nanos rnr_delay(std::uint8_t timer_code) { return kRnrDelays[timer_code & 31] * 
 void expect_acknowledge(Context& context, Qp& qp) {
   if (qp.retransmission.ack_timeout == 0) return;
   context.set_deadline(qp, Deadline::kAck, context.now + timeout_of(qp));
-  if (!qp.retransmission.watched && qp.retransmission.rtt.known()) schedule_ack_watch(context, qp);
+  if (!qp.retransmission.watched) schedule_ack_watch(context, qp);
 }
 
 void on_ack_watch(Context& context, Qp& qp) {

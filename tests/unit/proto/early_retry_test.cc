@@ -151,7 +151,25 @@ TEST(EarlyRetry, IsAsPatientAsThePeerIsFar) {
     pair.run();
     EXPECT_EQ(pair.a.poll().size(), 1u);
   }
-  EXPECT_EQ(pair.a.counters().retransmitted_pkts, 0u);
+  EXPECT_EQ(pair.a.counters().retransmitted_pkts, 1u) << "a probe of the first message";
+}
+
+TEST(EarlyRetry, ProbesOnlyUntilThePeerHasAnswered) {
+  for (const std::uint8_t opcode : {UROCE_WR_RDMA_WRITE, UROCE_WR_SEND, UROCE_WR_ATOMIC_FETCH_AND_ADD}) {
+    Pair pair({.timeout = 18});
+    pair.b.post_receive(1, {pair.b.sge(0, 2000)});
+    Work work = write_of(pair, opcode == UROCE_WR_ATOMIC_FETCH_AND_ADD ? 8 : 2000);
+    work.opcode = opcode;
+    pair.a.post(work);
+    const Nanos began = pair.now;
+    // A peer half a second away, or a network that loses everything until then.
+    const auto lost = [&](const End&, const Packet&) { return pair.now - began < kSecond / 2; };
+    pair.settle(Nanos{4096} << 18, lost);
+    EXPECT_EQ(pair.a.poll().size(), 1u);
+    EXPECT_EQ(pair.a.counters().local_ack_timeout_err, 0u);
+    EXPECT_LE(pair.a.counters().roce_adp_retrans, 8u);
+    EXPECT_LE(pair.a.counters().retransmitted_pkts, pair.a.counters().roce_adp_retrans + 2000 / 256 + 1);
+  }
 }
 
 TEST(EarlyRetry, LearnsThatThePeerGotFarther) {
