@@ -70,7 +70,8 @@ class Process:
 
     def signal(self, number):
         if self.alive():
-            self.asked = number if number in ENDING else self.asked
+            if number in ENDING and self.asked != signal.SIGKILL:  # after that one it takes a moment to be gone
+                self.asked = number
             self.popen.send_signal(number)
 
     def end(self, timeout=3.0):
