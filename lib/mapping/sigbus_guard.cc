@@ -56,6 +56,20 @@ bool put_zeroes(std::uintptr_t begin, std::uintptr_t end) {
                 MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) != MAP_FAILED;
 }
 
+void* spare_mapping() { return ::mmap(nullptr, 4096, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS, -1, 0); }
+
+// With vm.max_map_count mappings the kernel splits one more, and then refuses each further mmap(2), also one in the
+// place of another mapping. Two mappings that are not joined show that a split leaves room.
+bool has_room_for_split() {
+  void* const first = spare_mapping();
+  if (first == MAP_FAILED) return false;
+  void* const second = spare_mapping();
+  ::munmap(first, 4096);
+  if (second == MAP_FAILED) return false;
+  ::munmap(second, 4096);
+  return true;
+}
+
 // Comes before put_zeroes(). Its change of the page tables interrupts other threads, so that one that has accessed
 // a zero page sees the store.
 void lose(memory::Loss& loss, std::uintptr_t from) {
@@ -68,7 +82,7 @@ void lose(memory::Loss& loss, std::uintptr_t from) {
 // is left, or if it begins within a hugepage.
 bool replace_end(Range& range, memory::Loss& loss, std::uintptr_t address) {
   const std::uintptr_t base = range.base.load(), end = base + range.bytes.load(), from = address & kPageMask;
-  if (range.split.exchange(true) || g_split.fetch_add(1) < kMaxSplit) {
+  if ((range.split.exchange(true) || g_split.fetch_add(1) < kMaxSplit) && has_room_for_split()) {
     lose(loss, from);
     if (put_zeroes(from, end)) return true;
   }
