@@ -106,6 +106,7 @@ void PageSharing::Impl::become_child() {
       }
     }
   }
+  originals.clear_in_child(reader);
   registrations.clear();
   users.clear();
   leftover.clear();

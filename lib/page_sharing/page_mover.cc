@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/scope_guard.h"
 #include "page_sharing/page_arena.h"
 
 #ifndef MADV_POPULATE_WRITE
@@ -58,57 +59,118 @@ int replace(std::byte* from, std::uintptr_t to, std::size_t bytes) {
   return result < 0 && result > -4096 ? static_cast<int>(-result) : 0;
 }
 
-/// A mapping that is unmapped unless put_at() has moved it.
-struct Scratch {
-  Scratch(std::size_t n, int flags, int fd, std::uint64_t offset)
-      : at(static_cast<std::byte*>(map_pages(0, n, PROT_READ | PROT_WRITE, flags, fd, offset))), bytes(n) {}
+/// New memory that is unmapped unless put_at() has moved it.
+class Scratch {
+ public:
+  Scratch(void* at, std::size_t bytes, int protection)
+      : at_(static_cast<std::byte*>(at)), bytes_(bytes), protection_(protection) {}
   ~Scratch() {
-    if (at != nullptr) unmap_pages(at, bytes);
+    if (at_ != nullptr) unmap_pages(at_, bytes_);
   }
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
 
-  int put_at(std::uintptr_t to, int protection) {
-    if (protection != (PROT_READ | PROT_WRITE)) {
-      const long result = raw_syscall(SYS_mprotect, at, bytes, protection);
-      if (result < 0) return static_cast<int>(-result);
-    }
-    const int error = replace(at, to, bytes);
-    if (error == 0) at = nullptr;
+  bool valid() const { return at_ != nullptr; }
+  std::byte* at() const { return at_; }
+
+  int set_protection(int protection) {
+    if (protection == protection_) return 0;
+    const long result = raw_syscall(SYS_mprotect, at_, bytes_, protection);
+    if (result < 0) return static_cast<int>(-result);
+    protection_ = protection;
+    return 0;
+  }
+  int put_at(std::uintptr_t to) {
+    const int error = replace(at_, to, bytes_);
+    if (error == 0) at_ = nullptr;
     return error;
   }
 
-  std::byte* at;
-  std::size_t bytes;
+ private:
+  std::byte* at_;
+  std::size_t bytes_;
+  int protection_;
 };
+
+constexpr int kReadWrite = PROT_READ | PROT_WRITE;
+
+/// Memory like that of the original mapping, or else new anonymous memory. `protection` receives that of the
+/// memory.
+void* map_private(Original original, std::size_t bytes, int& protection) {
+  void* at = original.copy != 0 ? map_like(original, bytes) : nullptr;
+  protection = at != nullptr ? PROT_NONE : kReadWrite;
+  return at != nullptr ? at : map_pages(0, bytes, kReadWrite, MAP_PRIVATE | MAP_ANONYMOUS);
+}
 
 }  // namespace
 
 int PageMover::to_shared(std::uintptr_t start, std::size_t bytes, int protection, bool single, int file,
-                         std::uint64_t offset) {
+                         std::uint64_t offset, Original* original) {
   if (!single && userfault_.mode() == Userfault::Mode::kForbidden) return EBUSY;
   for (std::size_t done = 0; done < bytes; done += kStepBytes) {
     const std::size_t step = std::min(bytes - done, kStepBytes);
-    const int error = step_to_shared(start + done, step, protection, single, file, offset + done);
+    const int error =
+        step_to_shared(start + done, step, protection, single, file, offset + done, done == 0 ? original : nullptr);
     if (error != 0) return error == EBUSY && done == 0 ? EBUSY : ENOMEM;
   }
   return 0;
 }
 
 int PageMover::step_to_shared(std::uintptr_t start, std::size_t bytes, int protection, bool single, int file,
-                              std::uint64_t offset) {
-  Scratch scratch(bytes, MAP_SHARED, file, offset);
-  if (scratch.at == nullptr) return ENOMEM;
-  if (!single && userfault_.protect(start, bytes) != 0) return EBUSY;
-  int error = copy_present(start, bytes, scratch.at);
-  if (error == 0) error = scratch.put_at(start, protection);
-  if (single) return error;
-  if (error == 0) {
-    userfault_.wake(start, bytes);
-  } else {
-    userfault_.unprotect(start, bytes);
+                              std::uint64_t offset, Original* original) {
+  Scratch scratch(map_pages(0, bytes, kReadWrite, MAP_SHARED, file, offset), bytes, kReadWrite);
+  if (!scratch.valid()) return ENOMEM;
+  if (original != nullptr && (protection & PROT_WRITE) != 0) populate(start, single);
+  // take_first_page() would unlock the whole mapping without counting that (VmLck of proc(5)).
+  if (original != nullptr && locked(start)) {
+    original->locked = raw_syscall(SYS_munlock, start, kPageBytes) == 0;
   }
-  return error;
+  base::ScopeGuard lock_again([&] {
+    if (original != nullptr && original->locked) raw_syscall(SYS_mlock, start, kPageBytes);
+  });
+  if (!single && userfault_.protect(start, bytes) != 0) return EBUSY;
+  int error = copy_present(start, bytes, scratch.at());
+  if (error == 0) error = scratch.set_protection(protection);
+  // The first page is absent until put_at(): other threads that touch it wait.
+  const std::uintptr_t first = error == 0 && original != nullptr ? take_first_page(start) : 0;
+  if (error == 0) error = scratch.put_at(start);
+  if (error != 0 && first != 0) return_first_page(first, start, single);
+  if (!single && error == 0) userfault_.wake(start, bytes);
+  if (!single && error != 0) userfault_.unprotect(start, bytes);
+  if (error != 0) return error;
+  lock_again.dismiss();
+  if (first != 0) original->copy = empty_copy(first);
+  return 0;
+}
+
+// A mapping gets its anon_vma with its first page. The parts of a divided mapping that had none get different ones,
+// and can't be joined again. A fault of memory that the program has registered with a userfaultfd must not wait for
+// the program: such memory isn't moved, and /proc/self/mem fails there.
+void PageMover::populate(std::uintptr_t page, bool single) {
+  unsigned char present = 0;
+  if (raw_syscall(SYS_mincore, page, kPageBytes, &present) == 0 && (present & 1) != 0) return;
+  if (!single) {
+    if (userfault_.protect(page, kPageBytes) != 0) return;
+    userfault_.unprotect(page, kPageBytes);
+    raw_syscall(SYS_madvise, page, kPageBytes, MADV_POPULATE_WRITE);
+    return;
+  }
+  const RawFd memory(raw_syscall(SYS_openat, AT_FDCWD, "/proc/self/mem", O_RDWR | O_CLOEXEC));
+  std::byte first;
+  if (raw_syscall(SYS_pread64, memory.get(), &first, 1, page) == 1) {
+    raw_syscall(SYS_pwrite64, memory.get(), &first, 1, page);
+  }
+}
+
+// mremap(2) could fail once more. Neither of these ways takes another mapping.
+void PageMover::return_first_page(std::uintptr_t from, std::uintptr_t to, bool single) {
+  if (single) {
+    const RawFd memory(raw_syscall(SYS_openat, AT_FDCWD, "/proc/self/mem", O_WRONLY | O_CLOEXEC));
+    raw_syscall(SYS_pwrite64, memory.get(), from, kPageBytes, to);  // also to read-only memory
+  } else {
+    userfault_.fill(to, from, kPageBytes);
+  }
+  unmap_pages(reinterpret_cast<void*>(from), kPageBytes);
 }
 
 // Absent pages are skipped (/proc/self/pagemap, kernel documentation admin-guide/mm/pagemap.rst), so that a sparse
@@ -148,7 +210,7 @@ int PageMover::copy_present(std::uintptr_t start, std::size_t bytes, std::byte* 
 }
 
 int PageMover::to_private(std::uintptr_t start, std::size_t bytes, int protection, bool single, int file,
-                          std::uint64_t offset, bool& in_place) {
+                          std::uint64_t offset, Original original, bool& in_place) {
   // A read-only mapping needs no guard.
   const bool guard = !single && (protection & PROT_WRITE) != 0;
   if (guard && !userfault_.guards_shared()) {
@@ -157,7 +219,8 @@ int PageMover::to_private(std::uintptr_t start, std::size_t bytes, int protectio
   }
   for (std::size_t done = 0; done < bytes; done += kStepBytes) {
     const std::size_t step = std::min(bytes - done, kStepBytes);
-    int error = step_to_private(start + done, step, protection, guard, file, offset + done);
+    int error = step_to_private(start + done, step, protection, guard, file, offset + done,
+                                {original.copy, original.skip + done, original.locked});
     if (error == EBUSY) {
       in_place = true;
       error = to_private_in_place(start + done, step, protection, file, offset + done);
@@ -169,18 +232,24 @@ int PageMover::to_private(std::uintptr_t start, std::size_t bytes, int protectio
 
 int PageMover::to_private_alone(std::uintptr_t start, std::size_t bytes, int protection, int file,
                                 std::uint64_t offset) {
-  return step_to_private(start, bytes, protection, false, file, offset);
+  return step_to_private(start, bytes, protection, false, file, offset, {});
 }
 
 int PageMover::step_to_private(std::uintptr_t start, std::size_t bytes, int protection, bool guard, int file,
-                               std::uint64_t offset) {
-  Scratch scratch(bytes, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (scratch.at == nullptr) return ENOMEM;
+                               std::uint64_t offset, Original original) {
+  int initial = PROT_NONE;
+  void* const memory = map_private(original, bytes, initial);
+  Scratch scratch(memory, bytes, initial);
+  if (!scratch.valid()) return ENOMEM;
   if (guard && userfault_.protect(start, bytes) != 0) return EBUSY;
   int error = for_each_data(file, offset, offset + bytes, [&](std::uint64_t from, std::uint64_t to) {
-    return read_fully(file, scratch.at + (from - offset), to - from, from);
+    // Only now: memory that has been writable is accounted for, and is not joined with memory that never was.
+    const int refused = scratch.set_protection(kReadWrite);
+    return refused != 0 ? refused : read_fully(file, scratch.at() + (from - offset), to - from, from);
   });
-  if (error == 0) error = scratch.put_at(start, protection);
+  if (error == 0) error = scratch.set_protection(protection);
+  if (error == 0 && original.locked) raw_syscall(SYS_mlock, scratch.at(), bytes);  // or not: RLIMIT_MEMLOCK
+  if (error == 0) error = scratch.put_at(start);
   if (!guard) return error;
   if (error == 0) {
     userfault_.wake(start, bytes);

@@ -44,6 +44,7 @@ PageSharing::Impl::Impl()
     : process(raw_syscall(SYS_getpid)),
       users(arena),
       leftover(arena),
+      originals(arena),
       indirect(arena),
       registrations(ArenaAllocator<Registrations::value_type>(&arena)),
       files(arena) {}
@@ -64,6 +65,7 @@ bool PageSharing::Impl::ensure_file() {
     file.release();
     users.clear();
     leftover.clear();
+    originals.clear();
   }
   long fd = raw_syscall(SYS_memfd_create, "uroce-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   if (fd < 0) fd = raw_syscall(SYS_memfd_create, "uroce-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -114,6 +116,7 @@ int PageSharing::Impl::classify(const Mapping& mapping, std::uintptr_t start, st
                     MappedPart::Kind::kMove,
                     mapping.protection(),
                     mapping.origin == Mapping::Origin::kHeap,
+                    mapping.anonymous(),
                     false};
   if (mapping.shared && is_ours(mapping)) {
     if (!ensure_file() || !is_ours(mapping)) return EBUSY;
@@ -144,7 +147,8 @@ bool PageSharing::Impl::movable(const Mapping& mapping, std::uintptr_t start, st
   return room_for_mappings() && ensure_file();
 }
 
-// Each move can split a mapping into three. Half of vm.max_map_count is left to the program.
+// Each move can split a mapping into three and keeps a copy of it. A quarter of vm.max_map_count is left to the
+// program.
 bool PageSharing::Impl::room_for_mappings() {
   if (moves++ % kMovesBetweenCounts != 0) return !crowded;
   std::size_t limit = 65530, count = 0;
@@ -157,7 +161,7 @@ bool PageSharing::Impl::room_for_mappings() {
   MappingReader& all = reader;
   Mapping mapping;
   for (std::uintptr_t at = 0; all.at_or_after(at, mapping) == 0; at = mapping.end) ++count;
-  crowded = count > limit / 2;
+  crowded = count > limit / 4 * 3;
   return !crowded;
 }
 
@@ -181,8 +185,10 @@ bool PageSharing::Impl::move(MappedPart& part) {
   Piece& piece = part.piece;
   const std::uint64_t place = place_for(piece.address, piece.bytes, part.heap);
   if (place >= kFileBytes || !leftover.add(place, place + piece.bytes)) return false;
-  const int error =
-      mover.to_shared(piece.address, piece.bytes, part.protection, threads.single(), file.get(), place);
+  Original original;
+  const int error = mover.to_shared(piece.address, piece.bytes, part.protection, threads.single(), file.get(),
+                                    place, part.anonymous ? &original : nullptr);
+  originals.add(place, place + piece.bytes, original);
   leftover.remove(place, place + piece.bytes, [](std::uint64_t, std::uint64_t) {});
   if (error != 0) {
     if (error != EBUSY) restore(piece.address, place, piece.bytes);

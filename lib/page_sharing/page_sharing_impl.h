@@ -14,6 +14,7 @@
 
 #include "page_sharing/file_backing.h"
 #include "page_sharing/mapping_info.h"
+#include "page_sharing/original_mappings.h"
 #include "page_sharing/page_arena.h"
 #include "page_sharing/page_mover.h"
 #include "page_sharing/page_sharing.h"
@@ -40,6 +41,7 @@ struct PageSharing::Impl {
     Kind kind;
     int protection;
     bool heap;
+    bool anonymous;
     bool joined;  ///< continues the part before it in the same file
   };
   using Parts = ArenaVector<MappedPart>;
@@ -97,6 +99,7 @@ struct PageSharing::Impl {
   Arena arena;
   PageUsers users;     ///< of pages of the memfd
   PageUsers leftover;  ///< pages of the memfd without users that must not be reused
+  OriginalMappings originals;
   PageUsers indirect;  ///< addresses that the daemon accesses through /proc/PID/mem: they must not move
   Registrations registrations;
   FileBacking files;
@@ -110,7 +113,7 @@ struct PageSharing::Impl {
   std::uint64_t next_place = kAddressEnd;
 
   std::uint32_t moves = 0;  ///< since room_for_mappings() counted the mappings
-  bool crowded = false;     ///< the process has more than half of vm.max_map_count mappings
+  bool crowded = false;     ///< the process has more than three quarters of vm.max_map_count mappings
 
   std::uint64_t signals_before_fork = 0;
   RawFd child_done_read, child_done_write;

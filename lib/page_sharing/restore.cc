@@ -26,12 +26,19 @@ bool PageSharing::Impl::find_mappings(Ranges& out) {
 /// True: the pages are private now.
 bool PageSharing::Impl::restore_at(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes,
                                    int protection) {
-  bool in_place = false;
-  const int error = mover.to_private(address, bytes, protection, threads.single(), file.get(), offset, in_place);
-  // A private mapping shows later changes of the file at pages that it has not copied, so the offsets are not
-  // reused.
-  if (error == 0 && in_place) leftover.add(offset, offset + bytes);
-  return error == 0;
+  bool good = true;
+  const std::uint64_t end = offset + bytes;
+  for (std::uint64_t at = offset, until = end; at < end; at = until) {
+    const Original original = originals.find(at, end, until);
+    bool in_place = false;
+    const int error = mover.to_private(address + (at - offset), until - at, protection, threads.single(),
+                                       file.get(), at, original, in_place);
+    // A private mapping shows later changes of the file at pages that it has not copied, so the offsets are not
+    // reused.
+    if (error == 0 && in_place) leftover.add(at, until);
+    if (error != 0) good = false;
+  }
+  return good;
 }
 
 /// Restores pages at the address where they were registered. `bytes` grows if the program has extended the mapping.
@@ -95,6 +102,7 @@ void PageSharing::Impl::restore(std::uintptr_t address, std::uint64_t offset, st
   } else {
     leftover.add(offset, offset + bytes);  // the pages stay shared, which the program does not notice
   }
+  originals.remove_unused(offset, offset + bytes, users);
 }
 
 }  // namespace uroce::page_sharing

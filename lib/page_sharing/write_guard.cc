@@ -94,6 +94,17 @@ void Userfault::unprotect(std::uintptr_t start, std::size_t bytes) {
   wake(start, bytes);  // UFFDIO_UNREGISTER does not wake threads of a part that was unmapped since
 }
 
+void Userfault::fill(std::uintptr_t to, std::uintptr_t from, std::size_t bytes) {
+  uffdio_copy copy = {};
+  do {
+    copy = {};
+    copy.dst = to;
+    copy.src = from;
+    copy.len = bytes;
+    copy.mode = UFFDIO_COPY_MODE_DONTWAKE;
+  } while (raw_syscall(SYS_ioctl, fd_.get(), UFFDIO_COPY, &copy) == -EAGAIN);
+}
+
 void Userfault::forget() {
   if (fd_.valid() && !still_ours()) fd_.release();
   fd_.reset();

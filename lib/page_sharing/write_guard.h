@@ -35,6 +35,9 @@ class Userfault {
   /// To be called if the range was not replaced: removes the protection and wakes the blocked threads.
   void unprotect(std::uintptr_t start, std::size_t bytes);
 
+  /// Copies pages to absent ones of a protected range, where threads may wait for them.
+  void fill(std::uintptr_t to, std::uintptr_t from, std::size_t bytes);
+
   /// To be called in the child of a fork: the descriptor refers to the parent's memory.
   void forget();
 
