@@ -1,7 +1,6 @@
 #include "memory/table.h"
 
 #include <cstdlib>
-#include <cstring>
 #include <new>
 
 #include "memory/table_impl.h"
@@ -14,22 +13,12 @@ void* zeroed(std::size_t bytes) {
   return memory;
 }
 
-bool Span::read(std::size_t offset, std::byte* to, std::size_t bytes) const {
-  if (bytes == 0) return true;
-  if (data != nullptr) [[likely]] {
-    std::memcpy(to, data + offset, bytes);
-    return reached(offset, bytes);
-  }
+bool Span::read_indirect(std::size_t offset, std::byte* to, std::size_t bytes) const {
   if (indirect == nullptr || indirect->read == nullptr) return false;
   return indirect->read(indirect->context, client_address + offset, to, bytes);
 }
 
-bool Span::write(std::size_t offset, const std::byte* from, std::size_t bytes) const {
-  if (bytes == 0) return true;
-  if (data != nullptr) [[likely]] {
-    std::memcpy(data + offset, from, bytes);
-    return reached(offset, bytes);
-  }
+bool Span::write_indirect(std::size_t offset, const std::byte* from, std::size_t bytes) const {
   if (indirect == nullptr || indirect->write == nullptr) return false;
   return indirect->write(indirect->context, client_address + offset, from, bytes);
 }

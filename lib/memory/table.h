@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <random>
@@ -103,14 +104,30 @@ struct Span {
   const Loss* loss = nullptr;
 
   /// Copies between this span, at `offset`, and private memory. False: unreachable, or no longer the client's.
-  bool read(std::size_t offset, std::byte* to, std::size_t bytes) const;
-  bool write(std::size_t offset, const std::byte* from, std::size_t bytes) const;
+  bool read(std::size_t offset, std::byte* to, std::size_t bytes) const {
+    if (bytes == 0) return true;
+    if (data == nullptr) [[unlikely]]
+      return read_indirect(offset, to, bytes);
+    std::memcpy(to, data + offset, bytes);
+    return reached(offset, bytes);
+  }
+  bool write(std::size_t offset, const std::byte* from, std::size_t bytes) const {
+    if (bytes == 0) return true;
+    if (data == nullptr) [[unlikely]]
+      return write_indirect(offset, from, bytes);
+    std::memcpy(data + offset, from, bytes);
+    return reached(offset, bytes);
+  }
   /// Whether an access to these bytes at `data`, which is over, reached memory of the client.
   bool reached(std::size_t offset, std::size_t bytes) const {
     if (loss == nullptr) return true;
     std::atomic_signal_fence(std::memory_order_seq_cst);  // the access comes first
     return reinterpret_cast<std::uintptr_t>(data) + offset + bytes <= loss->from.load(std::memory_order_relaxed);
   }
+
+ private:
+  bool read_indirect(std::size_t offset, std::byte* to, std::size_t bytes) const;
+  bool write_indirect(std::size_t offset, const std::byte* from, std::size_t bytes) const;
 };
 
 /// Why a key does not resolve. The caller counts it.

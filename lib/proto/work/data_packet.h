@@ -52,7 +52,8 @@ inline std::size_t xrceth_bytes(const Qp& qp) {
 
 /// Appends the payload. False: an element of the list is not accessible.
 template <class Builder>
-inline bool add_payload(Context& context, Qp& qp, const Wqe& wqe, const DataPart& part, Builder& builder) {
+[[gnu::always_inline]] inline bool add_payload(Context& context, Qp& qp, const Wqe& wqe, const DataPart& part,
+                                               Builder& builder) {
   if (wqe.is_inline()) {
     builder.payload(wqe.inline_data() + part.offset, part.bytes);
     return true;
