@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <mutex>
 #include <span>
 #include <unordered_map>
@@ -106,7 +107,10 @@ bool patch(std::uintptr_t address) {
 }
 
 void on_sigbus(int, siginfo_t* info, void*) {
-  if (patch(reinterpret_cast<std::uintptr_t>(info->si_addr))) return;
+  const int error = errno;  // a refused spare mapping sets it
+  const bool patched = patch(reinterpret_cast<std::uintptr_t>(info->si_addr));
+  errno = error;
+  if (patched) return;
   // Not a guarded range: the instruction runs again, with the previous handler.
   ::sigaction(SIGBUS, &g_previous, nullptr);
 }
