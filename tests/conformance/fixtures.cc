@@ -367,6 +367,11 @@ ibv_wc wait_success(ibv_cq* cq, ibv_wc_opcode opcode) {
   return wc;
 }
 
+int poll_write(Pair& pair, std::uint64_t remote, std::uint32_t rkey, std::size_t bytes) {
+  CHECK_OK(pair.left.write(0, bytes, remote, rkey));
+  return wait(pair.left.cq.get()).status;
+}
+
 bool refused(Side& side, ibv_send_wr& wr) {
   return side.post(wr) != 0 || wait(side.cq.get()).status != IBV_WC_SUCCESS;
 }

@@ -226,6 +226,8 @@ ibv_wc wait(ibv_cq* cq);
 /// The next completion, which must be successful and of this opcode.
 ibv_wc wait_success(ibv_cq* cq, ibv_wc_opcode opcode);
 ibv_wc wait_status(ibv_cq* cq, ibv_wc_status status);
+/// The status of a WRITE from left.
+int poll_write(Pair& pair, std::uint64_t remote, std::uint32_t rkey, std::size_t bytes = 64);
 /// Whether the side refuses a work request, by the post or by an error completion.
 bool refused(Side& side, ibv_send_wr& wr);
 /// Whether the CQ stays empty for this time.
