@@ -21,30 +21,19 @@ Manager::Manager(const ManagerConfig& config) : impl_(std::make_unique<Impl>(con
 Manager::~Manager() = default;
 
 int Manager::listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie, const ListenScope& where) {
-  std::vector<Listener>& all = impl_->listeners;
-  std::size_t& end = impl_->listeners_end;
-  Listener* free = nullptr;
-  for (std::size_t i = 0; i < end; ++i) {
-    if (all[i].used && all[i].service == service && all[i].where.overlaps(where)) return EADDRINUSE;
-    // A slot whose former connections still await an answer is not reused: they count in `waiting`.
-    if (!all[i].used && all[i].waiting == 0 && free == nullptr) free = &all[i];
+  if (impl_->find_listener(service, [&](const ListenScope& other) { return other.overlaps(where); }) != nullptr) {
+    return EADDRINUSE;
   }
-  if (free == nullptr && end < all.size()) free = &all[end++];
-  if (free == nullptr) return ENOMEM;
-  *free = {service, where, cookie, std::max(backlog, 1u), 0, true};
+  if (impl_->by_service.size() == impl_->config.max_listeners) return ENOMEM;
+  Listener& listener = impl_->new_listener();
+  listener = {service, where, cookie, std::max(backlog, 1u), 0, true};
+  impl_->by_service.emplace(impl_->hash_of_service(service), impl_->slot_of(listener));
   return 0;
 }
 
 void Manager::unlisten(std::uint64_t service, const ListenScope& where) {
-  for (std::size_t i = 0; i < impl_->listeners_end; ++i) {
-    Listener& listener = impl_->listeners[i];
-    if (listener.used && listener.service == service && listener.where == where) listener.used = false;
-  }
-  while (impl_->listeners_end != 0) {
-    const Listener& last = impl_->listeners[impl_->listeners_end - 1];
-    if (last.used || last.waiting != 0) break;
-    --impl_->listeners_end;
-  }
+  Listener* listener = impl_->find_listener(service, [&](const ListenScope& other) { return other == where; });
+  if (listener != nullptr) impl_->remove_listener(*listener);
 }
 
 std::optional<ConnectionId> Manager::connect(const Peer& peer, Req req, std::uint64_t cookie, Nanos now) {

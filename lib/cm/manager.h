@@ -123,7 +123,7 @@ class Manager {
   Manager(const Manager&) = delete;
   Manager& operator=(const Manager&) = delete;
 
-  // Listeners. EADDRINUSE when the service is taken there, ENOMEM when the table is full. A listener at
+  // Listeners. EADDRINUSE when the service is taken there, ENOMEM when there are max_listeners. A listener at
   // the request's destination address takes precedence over one at any address.
   int listen(std::uint64_t service, std::uint32_t backlog, std::uint64_t cookie, const ListenScope& where = {});
   void unlisten(std::uint64_t service, const ListenScope& where = {});

@@ -2,6 +2,7 @@
 // only.
 #pragma once
 
+#include <unordered_map>
 #include <vector>
 
 #include "base/deadline_heap.h"
@@ -88,6 +89,20 @@ struct Manager::Impl {
   void close(Connection& c);
   void leave_backlog(Connection& c);
   Listener* listener_of(std::uint64_t service, const wire::Address& local);
+  std::uint64_t hash_of_service(std::uint64_t service) const { return base::mix(service + config.seed); }
+  std::uint32_t slot_of(const Listener& l) const { return static_cast<std::uint32_t>(&l - listeners.data()); }
+  /// One of the service for which `matches(ListenScope)` holds; nullptr: there is none.
+  Listener* find_listener(std::uint64_t service, auto&& matches) {
+    const auto [first, end] = by_service.equal_range(hash_of_service(service));
+    for (auto it = first; it != end; ++it) {
+      Listener& listener = listeners[it->second];
+      if (listener.service == service && matches(listener.where)) return &listener;
+    }
+    return nullptr;
+  }
+  Listener& new_listener();
+  void remove_listener(Listener& listener);
+  void free_if_unused(const Listener& listener);
 
   // sending.
   template <class M>
@@ -129,7 +144,8 @@ struct Manager::Impl {
   std::vector<std::uint32_t> free_slots;  ///< a ring: the slot that has been free longest is used next
   std::size_t free_first = 0, free_count = 0;
   std::vector<Listener> listeners;
-  std::size_t listeners_end = 0;  ///< no listener is in use from here on
+  std::vector<std::uint32_t> free_listeners;                          ///< slots
+  std::unordered_multimap<std::uint64_t, std::uint32_t> by_service;  ///< slots of those in use, by hash_of_service()
   base::FixedIndex by_remote, by_qpn;
   base::DeadlineHeap deadlines;
   FixedQueue<Message> outgoing;

@@ -1,4 +1,5 @@
 // The connection table: ids, lookups by the peer's names, events and sending.
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
@@ -41,7 +42,6 @@ Manager::Impl::Impl(const ManagerConfig& c)
       table(std::bit_ceil(c.max_connections)),
       free_slots(table.size()),
       free_count(table.size()),
-      listeners(c.max_listeners),
       by_remote(table.size()),
       by_qpn(table.size()),
       deadlines(table.size()),
@@ -119,7 +119,9 @@ Connection* Manager::Impl::by_remote_qpn(Qpn qpn, std::uint64_t guid, const Peer
 void Manager::Impl::leave_backlog(Connection& c) {
   if (!c.in_backlog) return;
   c.in_backlog = false;
-  --listeners[c.listener].waiting;
+  Listener& listener = listeners[c.listener];
+  --listener.waiting;
+  free_if_unused(listener);
 }
 
 void Manager::Impl::close(Connection& c) {
@@ -132,14 +134,29 @@ void Manager::Impl::close(Connection& c) {
 }
 
 Listener* Manager::Impl::listener_of(std::uint64_t service, const wire::Address& local) {
-  Listener* found = nullptr;
-  for (std::size_t i = 0; i < listeners_end; ++i) {
-    Listener& listener = listeners[i];
-    if (!listener.used || listener.service != service || !listener.where.serves(local)) continue;
-    if (listener.where.address) return &listener;
-    found = &listener;
-  }
-  return found;
+  Listener* const found = find_listener(service, [&](const ListenScope& where) { return where.address == local; });
+  if (found != nullptr) return found;
+  return find_listener(service, [&](const ListenScope& where) { return where.serves(local); });
+}
+
+Listener& Manager::Impl::new_listener() {
+  if (free_listeners.empty()) return listeners.emplace_back();
+  Listener& listener = listeners[free_listeners.back()];
+  free_listeners.pop_back();
+  return listener;
+}
+
+void Manager::Impl::remove_listener(Listener& listener) {
+  const auto [first, end] = by_service.equal_range(hash_of_service(listener.service));
+  const auto it = std::find_if(first, end, [&](const auto& entry) { return entry.second == slot_of(listener); });
+  if (it != end) by_service.erase(it);
+  listener.used = false;
+  free_if_unused(listener);
+}
+
+// The connections of a former listener that still await an answer count in `waiting`.
+void Manager::Impl::free_if_unused(const Listener& listener) {
+  if (!listener.used && listener.waiting == 0) free_listeners.push_back(slot_of(listener));
 }
 
 void Manager::Impl::queue(const Message& message) {

@@ -16,6 +16,7 @@ namespace {
 cm::ManagerConfig manager_config(const Port& port, std::uint64_t seed) {
   cm::ManagerConfig config;
   config.max_connections = kMaxCmConnections;
+  config.max_listeners = kMaxCmPorts;  // each has one
   config.max_pending_events = 512;
   config.seed = seed;
   std::uint64_t guid;

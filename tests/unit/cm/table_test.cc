@@ -210,6 +210,53 @@ TEST(CmTable, AFullTableRefusesAndHasRoomAgain) {
   EXPECT_EQ(world.take(1, EventType::kRequest).size(), 1u);
 }
 
+TEST(CmTable, OfThousandsOfListenersEachIsFoundAndItsPlaceUsedAgain) {
+  constexpr std::uint64_t kMost = 6000;
+  World world(1, [](std::uint64_t seed) {
+    ManagerConfig c = config(seed);
+    c.max_listeners = kMost;
+    return c;
+  });
+  Manager& passive = world.ends[1];
+  for (int round = 0; round < 3; ++round) {
+    for (std::uint64_t i = 0; i < kMost; ++i) ASSERT_EQ(passive.listen(kService + i, 8, 100 + i), 0) << i;
+    EXPECT_EQ(passive.listen(kService + kMost, 8, 1), ENOMEM);
+    for (const std::uint64_t i : {std::uint64_t{0}, kMost / 2, kMost - 1}) {
+      world.ask(kService + i);
+      world.run(kMillisecond);
+      const auto asked = world.take(1, EventType::kSidrRequest);
+      ASSERT_EQ(asked.size(), 1u);
+      EXPECT_EQ(asked[0].cookie, 100 + i);
+    }
+    for (std::uint64_t i = 0; i < kMost; ++i) passive.unlisten(kService + i);
+    world.ask(kService);
+    world.run(kSecond);
+    EXPECT_TRUE(world.take(1, EventType::kSidrRequest).empty());
+  }
+}
+
+TEST(CmTable, AListenerAtTheAddressComesBeforeThoseAtAll) {
+  World world;
+  Manager& passive = world.ends[1];
+  const ListenScope here{address(2)}, elsewhere{address(3)}, v6_only{.address = {}, .ipv4 = false};
+  ASSERT_EQ(passive.listen(kService, 8, 1), 0);
+  ASSERT_EQ(passive.listen(kService, 8, 2, elsewhere), 0);
+  EXPECT_EQ(passive.listen(kService, 8, 3, v6_only), EADDRINUSE);
+  ASSERT_EQ(passive.listen(kService, 8, 4, here), 0);
+  EXPECT_EQ(passive.listen(kService, 8, 5, here), EADDRINUSE);
+  const auto answers = [&] {
+    world.ask(kService);
+    world.run(kMillisecond);
+    const auto asked = world.take(1, EventType::kSidrRequest);
+    return asked.size() == 1 ? asked[0].cookie : 0;
+  };
+  EXPECT_EQ(answers(), 4u);
+  passive.unlisten(kService, here);
+  EXPECT_EQ(answers(), 1u);
+  passive.unlisten(kService);
+  EXPECT_EQ(answers(), 0u);
+}
+
 TEST(CmTable, AFloodOfDatagramRequestsIsBoundedByTheBacklog) {
   World world;
   world.ends[1].listen(kDatagramService, 10, 98);

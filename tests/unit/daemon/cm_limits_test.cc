@@ -248,5 +248,10 @@ TEST_F(CmLimits, AChannelThatIsBeingClosedTakesNoRequests) {
   EXPECT_EQ(active.next(kRejected).status, static_cast<int>(cm::RejReason::kNoResources));
 }
 
+TEST_F(CmLimits, WhoListensOnManyPortsLeavesListenersToOthers) {
+  for (int i = 0; i < 6000; ++i) passive.listener(0);
+  active.listener(7000);
+}
+
 }  // namespace
 }  // namespace uroce::daemon::testing
