@@ -133,10 +133,10 @@ void Manager::abandon(ConnectionId id, Nanos now) {
     case State::kRepSent: disconnect(id, now); break;
     case State::kReqSent:
       impl_->give_up(*c, MessageAcked::kOther);
-      impl_->close(*c);
+      impl_->free(*c);
       break;
     case State::kSidrSent:
-    case State::kSidrReceived: impl_->close(*c); break;
+    case State::kSidrReceived: impl_->free(*c); break;
     default: break;
   }
 }

@@ -137,7 +137,8 @@ class Manager {
   /// Active: sends the RTU. Passive: the first packet came before the RTU (COMM_EST).
   bool establish(ConnectionId id, std::span<const std::byte> private_data, Nanos now);
   bool disconnect(ConnectionId id, Nanos now);
-  /// The consumer is gone: sends what the state requires (REJ, DREQ); no further events are reported.
+  /// The consumer is gone: sends what the state requires (REJ, DREQ). The state is kFree afterwards, or kClosed is
+  /// the only event that follows.
   void abandon(ConnectionId id, Nanos now);
 
   std::optional<ConnectionId> sidr_request(const Peer& peer, SidrReq req, std::uint64_t cookie, Nanos now);

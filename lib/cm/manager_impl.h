@@ -22,7 +22,7 @@ inline constexpr Field kGuidInfo{0, 8};
 struct Connection {
   State state = State::kFree;
   bool active = false;        ///< we sent the REQ
-  bool abandoned = false;     ///< no consumer: no events
+  bool abandoned = false;     ///< no consumer: only kClosed is emitted
   bool remote_known = false;  ///< present in by_remote
   std::uint8_t retries_left = 0;
   std::uint32_t generation = 0;
@@ -87,6 +87,7 @@ struct Manager::Impl {
   Connection* by_remote_id(std::uint32_t remote_id, std::uint64_t guid, const Peer& peer);
   Connection* by_remote_qpn(Qpn qpn, std::uint64_t guid, const Peer& peer);
   void close(Connection& c);
+  void free(Connection& c);
   void leave_backlog(Connection& c);
   Listener* listener_of(std::uint64_t service, const wire::Address& local);
   std::uint64_t hash_of_service(std::uint64_t service) const { return base::mix(service + config.seed); }
@@ -144,8 +145,9 @@ struct Manager::Impl {
   std::vector<std::uint32_t> free_slots;  ///< a ring: the slot that has been free longest is used next
   std::size_t free_first = 0, free_count = 0;
   std::vector<Listener> listeners;
-  std::vector<std::uint32_t> free_listeners;                          ///< slots
-  std::unordered_multimap<std::uint64_t, std::uint32_t> by_service;  ///< slots of those in use, by hash_of_service()
+  std::vector<std::uint32_t> free_listeners;  ///< slots
+  std::unordered_multimap<std::uint64_t, std::uint32_t>
+      by_service;  ///< slots of those in use, by hash_of_service()
   base::FixedIndex by_remote, by_qpn;
   base::DeadlineHeap deadlines;
   FixedQueue<Message> outgoing;

@@ -125,10 +125,14 @@ void Manager::Impl::leave_backlog(Connection& c) {
 }
 
 void Manager::Impl::close(Connection& c) {
+  emit(EventType::kClosed, c);
+  free(c);
+}
+
+void Manager::Impl::free(Connection& c) {
   leave_backlog(c);
   forget_remote(c);
   deadlines.clear(slot_of(c));
-  emit(EventType::kClosed, c);
   c.state = State::kFree;
   free_slots[(free_first + free_count++) % free_slots.size()] = slot_of(c);
 }
@@ -189,7 +193,7 @@ Event& Manager::Impl::new_event(EventType type, const Connection& c) {
 }
 
 void Manager::Impl::emit(const Event& event, const Connection& c) {
-  if (!c.abandoned) events.push(event);
+  if (!c.abandoned || event.type == EventType::kClosed) events.push(event);
 }
 void Manager::Impl::emit(EventType type, const Connection& c) { emit(new_event(type, c), c); }
 

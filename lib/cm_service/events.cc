@@ -112,7 +112,10 @@ void CmService::on_event(const cm::Event& event) {
   if (event.type == cm::EventType::kRequest) return on_request(event);
   if (event.type == cm::EventType::kSidrRequest) return on_datagram_request(event);
   const auto it = by_connection_.find(event.id.value);
-  if (it == by_connection_.end()) return;
+  if (it == by_connection_.end()) {
+    if (event.type == cm::EventType::kClosed) abandoned_.erase(event.id.value);
+    return;
+  }
   CmId& id = *it->second;
   switch (event.type) {
     case cm::EventType::kResponse: return on_response(id, event);

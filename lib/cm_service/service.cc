@@ -83,6 +83,9 @@ void CmService::remove_id(CmId& id, Nanos now) {
       manager_.sidr_respond(*id.connection, refusal, now);
     }
     manager_.abandon(*id.connection, now);
+    if (manager_.state(*id.connection) != cm::State::kFree) {
+      abandoned_.emplace(id.connection->value, std::move(id.connection_charge));
+    }
     detach(id);
   }
   link_.cancel(id.resolving);

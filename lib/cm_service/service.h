@@ -121,7 +121,8 @@ class CmService {
   CmPorts ports_;
   const std::uint16_t first_unprivileged_port_;
   std::unordered_map<std::uint32_t, CmId*> by_connection_;
-  std::unordered_map<std::uint64_t, CmId*> listeners_;  ///< by cookie
+  std::unordered_map<std::uint32_t, Charge> abandoned_;  ///< by connection: its id is gone, its place still taken
+  std::unordered_map<std::uint64_t, CmId*> listeners_;   ///< by cookie
   std::vector<CmChannel*> owing_;
   Nanos retry_at_ = kNever;  ///< of owing_
   std::uint64_t events_lost_ = 0;

@@ -171,6 +171,7 @@ TEST(CmManager, AbandonedConnectionTellsThePeerAndNobodyHere) {
   world.ends[0].abandon(ids.active, world.now);
   world.run(kSecond);
   EXPECT_EQ(world.take(1, EventType::kDisconnected).size(), 1u);
+  EXPECT_EQ(world.take(0, EventType::kClosed).size(), 1u);
   EXPECT_TRUE(world.events[0].empty());
   EXPECT_EQ(world.ends[0].connections(), 0u);
 }

@@ -34,6 +34,7 @@ class Consumer {
     const std::set<std::uint32_t> silent = gone_;  // since before any of these
     for (const Event& event : events) {
       const std::uint32_t id = event.id.value;
+      if (note_freed(event)) continue;
       EXPECT_FALSE(silent.contains(id)) << "abandoned: " << static_cast<int>(event.type);
       if (gone_.contains(id)) continue;
       live_.insert(id);
@@ -49,6 +50,14 @@ class Consumer {
     for (const std::uint32_t id : std::set(live_)) leave({id});
   }
   std::size_t established() const { return established_; }
+  /// Of an abandoned connection only the end is an event.
+  bool note_freed(const Event& event) {
+    if (event.type != EventType::kClosed || !gone_.contains(event.id.value)) return false;
+    EXPECT_TRUE(freed_.insert(event.id.value).second) << "twice: " << event.id.value;
+    return true;
+  }
+  /// Whether the end of each abandoned connection was an event, or was seen at once.
+  bool all_freed() const { return freed_ == gone_; }
 
  private:
   void note(std::optional<ConnectionId> id) {
@@ -59,6 +68,7 @@ class Consumer {
     manager_.abandon(id, world_.now);
     live_.erase(id.value);
     gone_.insert(id.value);
+    if (manager_.state(id) == State::kFree) freed_.insert(id.value);
   }
   template <class Do>
   void someone(Do&& action) {
@@ -104,7 +114,7 @@ class Consumer {
   Manager& manager_;
   int end_;
   std::mt19937_64 random_;
-  std::set<std::uint32_t> live_, gone_, closed_;
+  std::set<std::uint32_t> live_, gone_, closed_, freed_;
   std::map<std::uint32_t, std::set<EventType>> told_;
   std::size_t established_ = 0;
 };
@@ -129,14 +139,19 @@ TEST(CmSimulation, EveryConnectionEndsOnceWhateverConsumersAndNetworkDo) {
       if (step == 250 && seed % 3 == 0) consumers[seed % 2].die();
     }
     for (Consumer& consumer : consumers) consumer.die();
-    for (auto& events : world.events) events.clear();
+    for (int end : {0, 1}) {
+      for (const Event& event : world.events[end]) consumers[end].note_freed(event);
+      world.events[end].clear();
+    }
     world.run(60 * kSecond);
     for (int end : {0, 1}) {
       // A consumer that is gone gets new requests only, which its listener gets while the peer repeats itself.
       for (const Event& event : world.events[end]) {
         EXPECT_TRUE(event.type == EventType::kRequest || event.type == EventType::kSidrRequest ||
                     event.type == EventType::kClosed);
+        consumers[end].note_freed(event);
       }
+      EXPECT_TRUE(consumers[end].all_freed()) << "end " << end;
       EXPECT_EQ(world.ends[end].connections(), 0u) << "end " << end;
       established += consumers[end].established();
     }

@@ -197,6 +197,32 @@ TEST(CmConnections, ThatAListenersUserMayNotHaveAreRefused) {
   }
 }
 
+TEST(CmConnections, AreChargedUntilTheyAreGone) {
+  DaemonConfig config = test_config();
+  config.limits.cm_connections = 2;
+  TestDaemon daemon(config);
+  Party passive{daemon, 5000}, active{daemon}, late{daemon};
+  passive.listener(7000, kTcp, 64);
+  const auto attempt = [&](unsigned qpn) {
+    active.connecting(7000, qpn);
+    active.next(kAddrResolved);
+    const std::uint32_t asked = passive.next(kConnectRequest).handle;
+    EXPECT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, passive.parameters(asked, 100 + qpn)).status, 0);
+    active.next(kConnectResponse);
+    ASSERT_EQ(passive.call(UROCE_CMD_CM_DESTROY_ID, asked), 0);
+    active.next(kDisconnected);
+  };
+  attempt(200);
+  attempt(201);
+  late.connecting(7000, 202);
+  late.next(kAddrResolved);
+  EXPECT_EQ(late.next(kRejected).status, static_cast<int>(cm::RejReason::kNoResources)) << "TIMEWAIT is not over";
+  daemon.end_connections();
+  late.connecting(7000, 203);
+  late.next(kAddrResolved);
+  passive.next(kConnectRequest);
+}
+
 // The control thread serves others between two slices.
 TEST_F(CmLimits, AChannelWithManyIdsIsClosedInSlices) {
   constexpr std::size_t kIds = 600, kSlice = CmService::kSlice;
