@@ -71,7 +71,6 @@ Cq* next_waiting(Context& context, Channel& channel) {
     at->second->waiting = false;
     if (!at->second->queue.take_event()) continue;
     deliver(*at->second);
-    at->second->queue.on_event();
     return at->second;
   }
   return nullptr;
@@ -275,7 +274,6 @@ UROCE_EXPORT int get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** cq_
       if (at == owner.cqs.end()) continue;  // the CQ was destroyed
       found = at->second;
       deliver(*found);
-      found->queue.on_event();
     } else {
       owner.session->set_dead();  // end of file: the daemon held the other end
       found = next_flushed(owner, channel);

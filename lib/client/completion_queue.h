@@ -72,13 +72,11 @@ class CompletionQueue {
   }
   void on_empty_poll();
 
-  /// Requests an event for the next (solicited) entry. Entries that are already in the queue cause no event. A
-  /// request for any entry stays in force until its event arrives, even if solicited ones are requested later (IBTA
-  /// vol. 1, 11.4.2.2). True: the CQ is armed for any entry and had entries when it was armed.
+  /// Requests an event for the next (solicited) entry. Entries that are already in the queue cause no event. True:
+  /// the CQ is armed for any entry and had entries when it was armed.
   bool arm(bool solicited_only) {
     const std::lock_guard lock(lock_);
-    armed_for_any_ |= !solicited_only;
-    consumer_.arm(!armed_for_any_);
+    consumer_.arm(solicited_only);
     return pending_when_armed();
   }
   /// Whether the CQ is armed for any entry and still holds entries that were there when it was armed.
@@ -91,11 +89,6 @@ class CompletionQueue {
     const std::lock_guard lock(lock_);
     return pending_when_armed() && consumer_.take_event();
   }
-  /// The requested event has arrived.
-  void on_event() {
-    const std::lock_guard lock(lock_);
-    armed_for_any_ = false;
-  }
 
   /// Registers a QP (and its SRQ) whose work requests complete here, for next_flushed(). The receives of an SRQ are
   /// flushed once, by the first CQ that polls.
@@ -107,7 +100,7 @@ class CompletionQueue {
   bool has_flushed();
 
  private:
-  bool pending_when_armed() { return armed_for_any_ && next() != nullptr && consumer_.armed_with_pending(); }
+  bool pending_when_armed() { return consumer_.armed_for_any() && next() != nullptr; }
   /// The oldest entry that is not purged. With lock_ held.
   const uroce_cqe* next() {
     const uroce_cqe* const entry = consumer_.peek();
@@ -128,8 +121,7 @@ class CompletionQueue {
   base::OptionalSpinlock lock_;
   std::atomic<std::uint32_t> empty_polls_{0};  ///< written with lock_ held
   std::atomic<bool> waiting_{false};           ///< publish_yielding(true) was called
-  bool armed_for_any_ = false;
-  bool flushed_waiting_ = false;  ///< front() returned flushed_, and pop() was not called yet
+  bool flushed_waiting_ = false;               ///< front() returned flushed_, and pop() was not called yet
   uroce_cqe flushed_{};
   std::vector<User> users_;
   /// Entries of a QP before an index.

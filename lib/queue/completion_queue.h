@@ -182,13 +182,17 @@ class CqConsumer {
     count_ = count;
   }
 
+  /// Requests an event for the next entry, or solicited entry. A request whose event is not taken yet stays in
+  /// force with all entries since it was made, and one for any entry is not narrowed (IBTA vol. 1, 11.4.2.2).
   void arm(bool solicited_only) {
-    serial_ = serial_ + 1 == kSerials ? 1 : serial_ + 1;
-    arm_ = std::uint64_t{tail_ + ready(kMostSeen)} << 32 | serial_ << 2 |
-           (solicited_only ? std::uint32_t{UROCE_CQ_ARM_SOLICITED} : 0u);
-    std::atomic_ref(client_->arm).store(arm_, std::memory_order_relaxed);
+    if (!extend_request(solicited_only)) {
+      arm_ = word(tail_ + ready(kMostSeen), solicited_only);
+      std::atomic_ref(client_->arm).store(arm_, std::memory_order_relaxed);
+    }
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
+  /// Whether the CQ is armed for any entry, and nobody has taken the event.
+  bool armed_for_any() const { return (arm_ & UROCE_CQ_ARM_SOLICITED) == 0 && in_force(); }
   /// Whether the CQ is armed and has entries, either from before or too new for the daemon to have reported.
   bool armed_with_pending() const { return arm_ != 0 && peek() != nullptr; }
   /// Takes the event that the CQ is armed for. False: it is not armed, or the daemon has reported or will report
@@ -202,6 +206,23 @@ class CqConsumer {
  private:
   static constexpr std::uint32_t kSerials = 1u << 30;
   static constexpr std::uint32_t kMostSeen = 256;  // entries beyond these may also cause an event from the daemon
+
+  bool in_force() const {
+    return arm_ != 0 && std::atomic_ref(client_->arm).load(std::memory_order_acquire) == arm_;
+  }
+  std::uint64_t word(std::uint32_t index, bool solicited_only) {
+    serial_ = serial_ + 1 == kSerials ? 1 : serial_ + 1;
+    return std::uint64_t{index} << 32 | serial_ << 2 |
+           (solicited_only ? std::uint32_t{UROCE_CQ_ARM_SOLICITED} : 0u);
+  }
+  /// Makes a request that is in force include the new one. False: there is none.
+  bool extend_request(bool solicited_only) {
+    if (!in_force()) return false;
+    if (solicited_only || (arm_ & UROCE_CQ_ARM_SOLICITED) == 0) return true;
+    std::uint64_t before = arm_;
+    arm_ = word(static_cast<std::uint32_t>(arm_ >> 32), false);
+    return std::atomic_ref(client_->arm).compare_exchange_strong(before, arm_, std::memory_order_acq_rel);
+  }
 
   /// Number of entries that wait, counted up to `most`.
   std::uint32_t ready(std::uint32_t most) const {

@@ -136,6 +136,27 @@ CONFORMANCE_CASE(cq_solicited_only_after_any, "ibv_req_notify_cq(3), solicited_o
   CHECK_EQ(watched.drain(), 3);
 }
 
+// A request lasts until an event comes of it, and no longer; when the program takes the event makes no difference.
+CONFORMANCE_CASE(cq_request_lasts_until_its_event, "IBTA vol. 1, 11.4.2.2") {
+  Watched watched(bench);
+  ibv_cq* const cq = watched.receiver.cq.get();
+  watched.arm();
+  watched.deliver();
+  CHECK(readable(watched.channel->fd, 5000));
+  wait_success(cq, IBV_WC_RECV);
+  watched.arm();
+  CHECK_EQ(take_event(watched.channel.get()), cq);  // of the first request: the second one lasts
+  CHECK_OK(ibv_req_notify_cq(cq, 1));
+  watched.deliver();
+  CHECK(readable(watched.channel->fd, 5000));
+  wait_success(cq, IBV_WC_RECV);
+  CHECK_OK(ibv_req_notify_cq(cq, 1));
+  CHECK_EQ(take_event(watched.channel.get()), cq);
+  watched.deliver();
+  wait_success(cq, IBV_WC_RECV);
+  CHECK(!readable(watched.channel->fd, 20));
+}
+
 CONFORMANCE_CASE(cq_error_counts_as_solicited, "IBTA vol. 1, 11.4.2.2") {
   Watched watched(bench);
   CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 1));

@@ -352,6 +352,27 @@ TEST(CompletionEvent, ComesOnceForEachArming) {
   EXPECT_TRUE(ring.producer.take_event()) << "the later arming widens the earlier";
 }
 
+TEST(CompletionEvent, ARequestLastsUntilItsEventIsTaken) {
+  CqRing ring(16);
+  ring.consumer.arm(false);
+  ring.push(1);
+  ring.consumer.pop();
+  ring.consumer.publish();
+  ring.consumer.arm(false);
+  EXPECT_TRUE(ring.producer.take_event()) << "the entry came after the first request";
+  ring.consumer.arm(false);
+  ring.consumer.arm(true);
+  ring.push(2);
+  EXPECT_TRUE(ring.producer.take_event()) << "not narrowed";
+  ring.consumer.arm(true);
+  ring.push(3);
+  EXPECT_FALSE(ring.producer.take_event()) << "a new request";
+  ring.consumer.arm(true);
+  ring.push(4, true);
+  ring.consumer.arm(false);
+  EXPECT_TRUE(ring.producer.take_event()) << "solicited, and before it was widened";
+}
+
 TEST(CompletionEvent, IsShownByWhoeverTakesItFirst) {
   CqRing ring(16);
   EXPECT_FALSE(ring.consumer.take_event()) << "not armed";
