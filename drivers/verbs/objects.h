@@ -238,6 +238,12 @@ inline void set_state(ibv_qp& qp, ibv_qp_state state) {
   std::atomic_ref<ibv_qp_state>(qp.state).store(state, std::memory_order_relaxed);
 }
 
+/// Whether a QP that is in RTR as far as the library knows has gone to ERR: a request of its peer can do that, and
+/// only the daemon knows it.
+bool has_failed_in_rtr(Qp& qp);
+/// Whether ibv_post_send is legal (IBTA vol. 1, 10.3.1): in ERR its requests are flushed.
+inline bool may_send(Qp& qp) { return state_of(qp.qp) >= IBV_QPS_RTS || has_failed_in_rtr(qp); }
+
 /// The errno of posts and queries when session.lost().
 inline int lost_error(const client::Session& session) {
   return session.connection_state() == client::ConnectionState::kForked ? ENODEV : EIO;

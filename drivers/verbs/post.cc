@@ -163,7 +163,7 @@ int post_chain(ibv_qp* ibv, ibv_send_wr* wr, ibv_send_wr** bad_wr, bool by_bind_
   int error = 0;
   if (qp.queue.session().lost()) [[unlikely]] {
     error = lost_error(qp.queue.session());
-  } else if (state_of(*ibv) < IBV_QPS_RTS || qp.queue.made().sq_entries == 0) [[unlikely]] {
+  } else if (!may_send(qp) || qp.queue.made().sq_entries == 0) [[unlikely]] {
     error = EINVAL;
   }
   if (error != 0) {

@@ -197,7 +197,7 @@ void wr_start(ibv_qp_ex* ex) {
   qp.binds.clear();
   if (qp.queue.session().lost()) {
     qp.build_error = lost_error(qp.queue.session());
-  } else if (state_of(qp.qp) < IBV_QPS_RTS) {
+  } else if (!may_send(qp)) {
     qp.build_error = EINVAL;
   }
 }

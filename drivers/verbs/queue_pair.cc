@@ -296,6 +296,16 @@ ibv_qp* open_qp(ibv_context* context, ibv_qp_open_attr* attr) {
   });
 }
 
+bool has_failed_in_rtr(Qp& qp) {
+  if (state_of(qp.qp) != IBV_QPS_RTR) return false;
+  const uroce_handle request{qp.qp.handle, 0};
+  uroce_query_qp_response reply{};
+  if (qp.queue.session().call(UROCE_CMD_QUERY_QP, request, reply) != 0) return false;
+  if (reply.attr.state != IBV_QPS_ERR) return false;
+  set_state(qp.qp, IBV_QPS_ERR);
+  return true;
+}
+
 }  // namespace uroce::verbs
 
 using namespace uroce;

@@ -363,6 +363,24 @@ CONFORMANCE_CASE(rc_error_state_flushes, "IBTA vol. 1, 10.3.1.5") {
   CHECK_EQ(first.wr_id + second.wr_id, 7u);
 }
 
+// The QP goes from RTR to ERR because of its peer's request: ibv_post_send is legal then, and its requests flush.
+CONFORMANCE_CASE(rc_error_before_rts_flushes_sends, "IBTA vol. 1, 10.3.1.5") {
+  Side left(bench.left, IBV_QPT_RC, 4096, {}), right(bench.right, IBV_QPT_RC, 4096, {});
+  for (Side* side : {&left, &right}) {
+    Side& peer = side == &left ? right : left;
+    CHECK_OK(to_init(side->qp.get(), kAll));
+    CHECK_OK(to_rtr(side->end, side->qp.get(), peer.end, peer.qp->qp_num, bench.mtu()));
+  }
+  CHECK_OK(to_rts(left.qp.get()));
+  CHECK_OK(right.post_recv(0, 64));
+  CHECK_EQ(right.send(0, 8), EINVAL);
+  CHECK_OK(left.write(0, 8, right.buffer.address(), right.buffer.rkey() + 0x100));
+  wait_status(left.cq.get(), IBV_WC_REM_ACCESS_ERR);
+  wait_status(right.cq.get(), IBV_WC_WR_FLUSH_ERR);
+  CHECK_OK(right.send(0, 8, 7));
+  CHECK_EQ(wait_status(right.cq.get(), IBV_WC_WR_FLUSH_ERR).wr_id, 7u);
+}
+
 CONFORMANCE_CASE(rc_reset_and_again, "ibv_modify_qp(3)") {
   Pair pair(bench);
   CHECK_OK(to_error(pair.left.qp.get()));
