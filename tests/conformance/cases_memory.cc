@@ -289,6 +289,16 @@ CONFORMANCE_CASE(mr_rereg_access, "ibv_rereg_mr(3)") {
   CHECK(buffer.holds(4, 0, 64, 0));
 }
 
+// A region that allows nothing but windows is one for writing, as in the kernel (ib_access_writable).
+CONFORMANCE_CASE(mr_rereg_access_of_a_region_for_windows, "ibv_rereg_mr(3)") {
+  Pair pair(bench);
+  Buffer buffer(pair.right.pd, 4096, IBV_ACCESS_MW_BIND);
+  const int result = ibv_rereg_mr(buffer.mr(), IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kAll);
+  if (result != 0 && errno == EOPNOTSUPP) throw Skipped{"ibv_rereg_mr: EOPNOTSUPP"};
+  CHECK_EQ(result, 0);
+  CHECK_EQ(poll_write(pair, buffer.address(), buffer.rkey()), int{IBV_WC_SUCCESS});
+}
+
 // mlx5 changes the region in place (Linux: drivers/infiniband/hw/mlx5/mr.c, umr_rereg_pd_access).
 CONFORMANCE_CASE(mr_rereg_access_keeps_the_keys, "ibv_rereg_mr(3)") {
   Pair pair(bench);

@@ -12,7 +12,9 @@ namespace {
 
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kWholeAddressSpace = ~std::uint64_t{0};
-constexpr std::uint32_t kWritingAccess = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteAtomic;
+// For which memory is mapped for writing. As in the library and the kernel's ib_access_writable().
+constexpr std::uint32_t kWritingAccess =
+    memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteAtomic | memory::kMwBind;
 constexpr std::uint32_t kKnownAccess = memory::kLocalWrite | memory::kRemoteWrite | memory::kRemoteRead |
                                        memory::kRemoteAtomic | memory::kMwBind | memory::kZeroBased |
                                        memory::kOnDemand |

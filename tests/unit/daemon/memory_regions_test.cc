@@ -112,6 +112,12 @@ TEST_F(MemoryRegionsTest, AnotherRangeTakesThePlaceOfTheFirst) {
   EXPECT_EQ(client.session().memory.mappings(), 1u);
 }
 
+TEST_F(MemoryRegionsTest, ARegionForWindowsIsMappedForWriting) {
+  const auto mr = TestClient::value<uroce_reg_mr_response>(client.reg_mr(pd, 0x10000, 4096, memory::kMwBind, data));
+  EXPECT_EQ(rereg(mr.handle, UROCE_REREG_ACCESS, 0, kReadWrite).status, 0);
+  EXPECT_EQ(resolve(mr.rkey, pd, 0x10000, memory::kRemoteWrite), memory::Verdict::kOk);
+}
+
 TEST_F(MemoryRegionsTest, ARefusedChangeLeavesTheRegionAsItWas) {
   const auto mr =
       TestClient::value<uroce_reg_mr_response>(client.reg_mr(pd, 0x10000, 4096, memory::kRemoteRead, data));
