@@ -98,6 +98,7 @@ Begun begin(Context& context, Qp& qp, Wqe& wqe) {
   }
   if (!is_local(wqe.kind)) {
     wqe.first_psn = qp.requester.psn.value();
+    qp.requester.send_at = {};  // the WQE before may have failed in the middle of its list
     ++qp.requester.started;
     return Begun::kSend;
   }

@@ -128,6 +128,24 @@ TEST(Unreliable, BadEntryStopsTheSendQueueOnly) {
   EXPECT_EQ(pair.a.snapshot().state, QpState::kSqe);
 }
 
+// The next list begins at its first byte, whatever was sent of the list that failed.
+TEST(Unreliable, AfterAFailureInTheMiddleOfAListTheNextOneIsSentFromItsBeginning) {
+  Pair pair = Pair::of(QpType::kUc);
+  uroce_sge wrong = pair.a.sge(8, 8);
+  wrong.lkey += 0x100;
+  pair.a.post({.sges = {pair.a.sge(0, 8), wrong}});
+  pair.run();
+  ASSERT_EQ(pair.a.poll().at(0).status, UROCE_WC_LOC_PROT_ERR);
+  ASSERT_EQ(pair.a.to(QpState::kRts, pair.now).error, 0);
+  pair.a.fill(100, 40, 5);
+  pair.b.post_receive(7, {pair.b.sge(0, 64)});
+  pair.a.post({.sges = {pair.a.sge(100, 20), pair.a.sge(120, 20)}});
+  pair.run();
+  EXPECT_EQ(pair.a.poll().at(0).status, UROCE_WC_SUCCESS);
+  EXPECT_EQ(pair.b.poll(true).at(0).byte_len, 40u);
+  EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(100), 40), 0);
+}
+
 TEST(Unreliable, SendsMoreThanATurnAndDrainsWhatItBegan) {
   Pair pair = Pair::of(QpType::kUc);
   pair.a.post(write_of(pair, 256 * 100, 0));
