@@ -287,7 +287,11 @@ void PageSharing::Impl::release(ArenaVector<Piece>& pieces) {
       unused.push({at, at + (to - from), from, 0});
     });
   }
-  for (const Range& range : unused) restore(range.start, range.offset, range.end - range.start);
+  for (const Range& range : unused) restore_pages(range.start, range.offset, range.end - range.start);
+  // Only now: several of them may return to one original mapping.
+  for (const Range& range : unused) {
+    originals.remove_unused(range.offset, range.offset + (range.end - range.start), users);
+  }
 }
 
 void PageSharing::Impl::unshare(std::uintptr_t address, std::size_t bytes) {

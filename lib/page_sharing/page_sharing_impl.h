@@ -88,6 +88,8 @@ struct PageSharing::Impl {
   bool taken(std::uint64_t start, std::uint64_t end) const {
     return users.any(start, end) || leftover.any(start, end);
   }
+  /// Makes pages without users private again; restore() then unmaps the copies of mappings that are not needed.
+  void restore_pages(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes);
   void restore(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes);
   bool restore_at(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes, int protection);
   bool restore_home(std::uintptr_t address, std::uint64_t offset, std::uint64_t& bytes, bool& elsewhere);

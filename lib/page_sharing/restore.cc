@@ -93,6 +93,11 @@ bool PageSharing::Impl::restore_elsewhere(std::uint64_t offset, std::uint64_t by
 }
 
 void PageSharing::Impl::restore(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes) {
+  restore_pages(address, offset, bytes);
+  originals.remove_unused(offset, offset + bytes, users);
+}
+
+void PageSharing::Impl::restore_pages(std::uintptr_t address, std::uint64_t offset, std::uint64_t bytes) {
   bool elsewhere = false;
   const bool known = threads.read();
   bool good = known && restore_home(address, offset, bytes, elsewhere);
@@ -102,7 +107,6 @@ void PageSharing::Impl::restore(std::uintptr_t address, std::uint64_t offset, st
   } else {
     leftover.add(offset, offset + bytes);  // the pages stay shared, which the program does not notice
   }
-  originals.remove_unused(offset, offset + bytes, users);
 }
 
 }  // namespace uroce::page_sharing

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -168,6 +169,44 @@ TEST_P(PageSharingTrace, AdjacentAndOverlappingRegions) {
       expect_filled(at, 320 * kPage);
       ::munmap(at, 320 * kPage);
     }
+  }
+}
+
+TEST_P(PageSharingTrace, PartsOfARegionReturnOneAfterTheOther) {
+  unsigned char* at = map_anonymous(16 * kPage);
+  fill(at, 16 * kPage);
+  const std::size_t before = count_mappings();
+  auto first = share(at + 6 * kPage, 6 * kPage);
+  auto left = share(at + 2 * kPage, 5 * kPage);
+  auto right = share(at + 8 * kPage, 3 * kPage);
+  first.reset();
+  first = share(at + 6 * kPage, 5 * kPage);  // page 7 was moved twice, those around it once
+  right.reset();
+  left.reset();
+  first.reset();
+  EXPECT_TRUE(has_mappings(before));
+  expect_filled(at, 16 * kPage);
+  ::munmap(at, 16 * kPage);
+}
+
+TEST_P(PageSharingTrace, OverlappingRegionsAtRandom) {
+  constexpr std::size_t kPages = 16;
+  for (unsigned seed = 1; seed <= 100; ++seed) {
+    std::mt19937 random(seed);
+    unsigned char* at = map_anonymous(kPages * kPage);
+    fill(at, kPages * kPage);
+    const std::size_t before = count_mappings();
+    Regions regions(6);
+    for (int i = 0; i < 30; ++i) {
+      auto& region = regions[random() % regions.size()];
+      const std::size_t start = random() % kPages, pages = 1 + random() % (kPages - start);
+      region.reset();
+      region = share(at + start * kPage, pages * kPage);
+    }
+    release(regions);
+    EXPECT_TRUE(has_mappings(before)) << "seed " << seed;
+    expect_filled(at, kPages * kPage);
+    ::munmap(at, kPages * kPage);
   }
 }
 
