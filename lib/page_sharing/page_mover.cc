@@ -107,6 +107,8 @@ void* map_private(Original original, std::size_t bytes, int& protection) {
 int PageMover::to_shared(std::uintptr_t start, std::size_t bytes, int protection, bool single, int file,
                          std::uint64_t offset, Original* original) {
   if (!single && userfault_.mode() == Userfault::Mode::kForbidden) return EBUSY;
+  // System calls of other threads that read an absent page would fail instead of waiting.
+  if (!single && userfault_.mode() == Userfault::Mode::kUserOnly) original = nullptr;
   for (std::size_t done = 0; done < bytes; done += kStepBytes) {
     const std::size_t step = std::min(bytes - done, kStepBytes);
     const int error =

@@ -24,7 +24,8 @@ class PageMover {
   /// of `file` that begins at `offset`. `single`: the process has no other thread. The range must contain neither
   /// the stack of the calling thread nor other memory that it writes during the call. errno: 0, EBUSY (can't be
   /// moved safely, nothing has changed), ENOMEM (only a part was moved). `original`, if given, receives a copy of
-  /// the anonymous mapping, also when only a part was moved.
+  /// the anonymous mapping, also when only a part was moved; none in a process with several threads that may use
+  /// userfaultfd in user mode only.
   int to_shared(std::uintptr_t start, std::size_t bytes, int protection, bool single, int file,
                 std::uint64_t offset, Original* original);
 

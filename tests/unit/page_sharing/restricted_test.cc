@@ -89,6 +89,27 @@ TEST(PageSharingRestricted, AnUnprivilegedProcess) {
   }));
 }
 
+TEST(PageSharingRestricted, SystemCallsOfAnUnprivilegedProcessReadDuringTheMove) {
+  EXPECT_TRUE(passes_in_child([] {
+    ASSERT_TRUE(become_nobody());
+    if (Userfault().mode() == Userfault::Mode::kForbidden) return;
+    unsigned char* at = map_anonymous(16 * kPage);
+    std::memset(at, 1, 16 * kPage);
+    const int file = ::memfd_create("sink", MFD_CLOEXEC);
+    std::atomic<bool> stop = false;
+    std::atomic<std::uint64_t> calls = 0, failed = 0;
+    std::thread reader([&] {
+      for (; !stop; ++calls) failed += ::pwrite(file, at + 50, 100, 0) != 100 ? 1 : 0;
+    });
+    while (calls == 0) std::this_thread::yield();
+    for (int round = 0; round < 10; ++round) share_many_times(at, 16);
+    stop = true;
+    reader.join();
+    EXPECT_EQ(failed, 0u);
+    for (std::size_t i = 100; i < 16 * kPage; ++i) ASSERT_EQ(at[i], 1);
+  }));
+}
+
 TEST(PageSharingRestricted, WithoutUserfaultfdManyThreadsGetIndirectAccess) {
   EXPECT_TRUE(passes_in_child([] {
     ASSERT_TRUE(become_nobody());
