@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "abi/control.h"
+#include "pages.h"
 #include "platform/unique_fd.h"
 
 namespace uroce::ctl {
@@ -139,7 +140,16 @@ Answer ask(const std::string& run_dir, const std::string& name, const Json& requ
     Answer first = exchange(fd.get(), {{"command", "show"}, {"what", "devices"}}, -1);
     if (!first.problem.empty()) return first;
   }
-  return exchange(fd.get(), request, file);
+  Answer whole = exchange(fd.get(), request, file);
+  if (!whole.problem.empty()) return whole;
+  Json all = Json::object(), rest = request;
+  for (Json next = add_page(all, std::move(whole.json)); !next.is_null();) {
+    rest["from"] = std::move(next);
+    Answer page = exchange(fd.get(), rest, -1);
+    if (!page.problem.empty()) return page;
+    next = add_page(all, std::move(page.json));
+  }
+  return {{}, std::move(all)};
 }
 
 }  // namespace uroce::ctl

@@ -18,8 +18,8 @@ struct Answer {
 /// Names of the daemons that accept connections in `run_dir`, sorted.
 std::vector<std::string> running_daemons(const std::string& run_dir);
 
-/// Sends one request on a connection of its own and waits at most five seconds for the answer. `file`: a descriptor
-/// to send with it; -1: none.
+/// Sends one request on a connection of its own and collects the pages of the answer; waits at most five seconds
+/// for each. `file`: a descriptor to send with it; -1: none.
 Answer ask(const std::string& run_dir, const std::string& name, const Json& request, int file = -1);
 
 }  // namespace uroce::ctl

@@ -5,25 +5,19 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "admin/metrics.h"
-#include "admin/qp_names.h"
+#include "admin/show.h"
 #include "admin/show_cm.h"
-#include "admin/show_flows.h"
-#include "admin/show_rejections.h"
 #include "admin/viewer.h"
 #include "base/printable.h"
-#include "control/poller_census.h"
 #include "control/port_counters.h"
 #include "control/privilege.h"
 #include "mapping/untrusted_fd.h"
 #include "platform/clock.h"
-#include "platform/log.h"
 #include "wire/dump.h"
 
 namespace uroce::daemon {
@@ -32,274 +26,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json error(const std::string& text) { return {{"error", text}}; }
-
-std::string hex(std::uint64_t value) {
-  char text[24];
-  std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-Json show_devices(const ControlState& state) {
-  const Port& port = state.port();
-  Json gids = Json::array();
-  for (std::size_t i = 0; i < port.gids().size(); ++i) {
-    const auto gid = port.gids().at(i);
-    const std::uint16_t vlan = port.gids().vlan(i);
-    gids.push_back(gid ? address_text(*gid) + (vlan != 0 ? "@vlan" + std::to_string(vlan) : "") : std::string());
-  }
-  char mac[18];
-  const wire::Mac& m = port.mac();
-  std::snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]);
-  return Json::array({{{"name", state.config().name},
-                       {"port", state.config().port},
-                       {"mac", mac},
-                       {"mtu", port.link_mtu()},
-                       {"active_mtu", port.active_mtu_bytes()},
-                       {"state", port.up() ? "ACTIVE" : "DOWN"},
-                       {"gids", gids},
-                       {"workers", state.worker_count()},
-                       {"cores", usable_cores()},
-                       {"pollers_exceed_cores", state.workers().few_cores.load()},
-                       {"uptime_s", (monotonic_now() - state.started()) / kSecond}}});
-}
-
-Json show_sessions(const ControlState& state, Viewer& viewer) {
-  Json list = Json::array();
-  for (const auto& [id, s] : state.sessions()) {
-    if (!s->hello_done || !viewer.sees(*s, 1)) continue;
-    list.push_back({{"session", id},
-                    {"program", s->program},
-                    {"pid", s->peer.pid},
-                    {"uid", s->peer.uid},
-                    {"qps", s->qps.size()},
-                    {"cqs", s->cqs.size()},
-                    {"srqs", s->srqs.size()},
-                    {"mrs", s->mrs.size()},
-                    {"mws", s->mws.size()},
-                    {"ahs", s->ahs.size()},
-                    {"pds", s->pds.size()},
-                    {"shared_bytes", s->arena.total_bytes()},
-                    {"mappings", s->memory.mappings()}});
-  }
-  return list;
-}
-
-// Users see their own amounts; privileged users see those of all users.
-Json show_users(const ControlState& state, const Viewer& viewer) {
-  const Quotas& quotas = state.quotas();
-  Json list = Json::array();
-  for (const auto& [user, account] : quotas.users()) {
-    if (user != viewer.user() && !viewer.sees_all()) continue;
-    for (const Resource& resource : kResources) {
-      const std::uint64_t used = account.usage.*resource.amount;
-      if (used == 0 && account.refusals == 0) continue;
-      list.push_back({{"user", user},
-                      {"resource", resource.name},
-                      {"used", used},
-                      {"limit", quotas.limit(resource, account.privileged)}});
-    }
-    if (const auto grant = state.grants().find(user); grant != state.grants().end()) {
-      const GrantedShare& share = grant->second;
-      list.push_back({{"user", user}, {"resource", "weight"}, {"used", share.weight}, {"limit", "-"}});
-      if (share.limit.kbps != 0) {
-        list.push_back(
-            {{"user", user}, {"resource", "rate_mbps"}, {"used", "-"}, {"limit", share.limit.kbps / 1000}});
-      }
-    }
-    list.push_back({{"user", user}, {"resource", "refusals"}, {"used", account.refusals}, {"limit", "-"}});
-  }
-  return list;
-}
-
-Json counters_of(const proto::QpCounters& c) {
-  return {{"sent_pkts", c.sent_pkts},
-          {"rcvd_pkts", c.rcvd_pkts},
-          {"retransmitted_pkts", c.retransmitted_pkts},
-          {"duplicate_request", c.duplicate_request},
-          {"out_of_sequence", c.out_of_sequence},
-          {"packet_seq_err", c.packet_seq_err},
-          {"local_ack_timeout_err", c.local_ack_timeout_err},
-          {"rnr_nak_retry_err", c.rnr_nak_retry_err}};
-}
-
-Json describe(const Session& session, const QpObject& qp, const proto::QpSnapshot& now) {
-  return {{"qpn", hex(qp.qpn.value)},
-          {"session", session.id},
-          {"program", session.program},
-          {"type", type_name(qp.type)},
-          {"state", state_name(now.state)},
-          {"dest_qpn", hex(now.attr.dest_qpn.value)},
-          {"dest", address_text(now.attr.path.dest)},
-          {"path_mtu", now.attr.path_mtu},
-          {"sq_psn", now.attr.sq_psn.value()},
-          {"rq_psn", now.attr.rq_psn.value()},
-          {"outstanding", now.sq_outstanding},
-          {"psns_in_flight", now.psns_in_flight},
-          {"window_bytes", now.window_bytes},
-          {"retries_left", now.retries_left},
-          {"rnr_retries_left", now.rnr_retries_left},
-          {"worker", qp.worker},
-          {"counters", counters_of(now.counters)}};
-}
-
-/// Each worker fills the snapshots of its own QPs.
-struct SnapshotQps {
-  static constexpr std::string_view kName = "snapshot_qps";
-  std::span<const QpObject* const> qps;
-  std::vector<proto::QpSnapshot> now;
-  void describe(ArgumentText& text) const { text.add("count", qps.size()); }
-  void run(WorkerCore& worker) {
-    for (std::size_t i = 0; i < qps.size(); ++i) {
-      if (qps[i]->worker == worker.config().index) worker.transport().query(qps[i]->index, now[i]);
-    }
-  }
-};
-
-Json show_qps(const ControlState& state, Viewer& viewer) {
-  Json list = Json::array();
-  for (const auto& [id, session] : state.sessions()) {
-    if (!viewer.sees(*session, session->qps.size())) continue;
-    std::vector<const QpObject*> qps;
-    for (const auto& [handle, qp] : session->qps) qps.push_back(qp.get());
-    SnapshotQps snapshots{qps, std::vector<proto::QpSnapshot>(qps.size())};
-    state.on_all_workers(snapshots);
-    for (std::size_t i = 0; i < qps.size(); ++i) list.push_back(describe(*session, *qps[i], snapshots.now[i]));
-  }
-  return list;
-}
-
-Json show_mrs(const ControlState& state, Viewer& viewer) {
-  Json list = Json::array();
-  for (const auto& [id, session] : state.sessions()) {
-    if (!viewer.sees(*session, session->mrs.size())) continue;
-    for (const auto& [handle, mr] : session->mrs) {
-      Json row = {{"session", id},        {"program", session->program}, {"addr", hex(mr->addr)},
-                  {"length", mr->length}, {"access", hex(mr->access)},   {"indirect", mr->indirect}};
-      // A user that can send packets and knows the key can access the memory.
-      if (viewer.sees_all()) row["key"] = hex(mr->key.value);
-      list.push_back(std::move(row));
-    }
-  }
-  return list;
-}
-
-/// Several workers may add CQEs to a CQ. It is read between two duty cycles of one of them, which is exact enough
-/// to display.
-struct ReadCqs {
-  static constexpr std::string_view kName = "read_cqs";
-  static constexpr std::size_t kMost = 256;  ///< so that the worker goes on soon
-  struct State {
-    std::uint32_t produced = 0;
-    bool failed = false;
-  };
-  std::span<const CqObject* const> cqs;
-  std::array<State, kMost> states;
-  void describe(ArgumentText& text) const { text.add("count", cqs.size()); }
-  void run(WorkerCore&) {
-    for (std::size_t i = 0; i < cqs.size(); ++i) states[i] = {cqs[i]->cq->produced(), cqs[i]->cq->in_error()};
-  }
-};
-
-void add_cqs(const ControlState& state, const Session& session, std::span<const CqObject* const> cqs, Json& list) {
-  ReadCqs read{cqs, {}};
-  state.link_worker().call(read);
-  for (std::size_t i = 0; i < cqs.size(); ++i) {
-    const Cq& queue = *cqs[i]->cq;
-    list.push_back({{"cq", cqs[i]->id.value},
-                    {"session", session.id},
-                    {"program", session.program},
-                    {"entries", cqs[i]->entries},
-                    {"produced", read.states[i].produced},
-                    {"polled", queue.polled()},
-                    {"armed", queue.armed()},
-                    {"channel", cqs[i]->channel != nullptr},
-                    {"error", read.states[i].failed}});
-  }
-}
-
-Json show_cqs(const ControlState& state, Viewer& viewer) {
-  Json list = Json::array();
-  for (const auto& [id, session] : state.sessions()) {
-    if (!viewer.sees(*session, session->cqs.size())) continue;
-    std::vector<const CqObject*> cqs;
-    for (const auto& [handle, cq] : session->cqs) cqs.push_back(cq.get());
-    for (std::size_t first = 0; first < cqs.size(); first += ReadCqs::kMost) {
-      add_cqs(state, *session, std::span(cqs).subspan(first, std::min(ReadCqs::kMost, cqs.size() - first)), list);
-    }
-  }
-  return list;
-}
-
-Json show_srqs(const ControlState& state, Viewer& viewer) {
-  Json list = Json::array();
-  for (const auto& [id, session] : state.sessions()) {
-    if (!viewer.sees(*session, session->srqs.size())) continue;
-    for (const auto& [handle, srq] : session->srqs) {
-      list.push_back({{"srq", srq->id.value},
-                      {"session", id},
-                      {"program", session->program},
-                      {"type", srq->xrcd != nullptr ? "XRC" : "basic"},
-                      {"entries", srq->entries},
-                      {"posted", srq->srq->posted()},
-                      {"limit", srq->srq->limit()},
-                      {"qps", srq->users}});
-    }
-  }
-  return list;
-}
-
-Json show_worker_commands(const ControlState& state) {
-  Json list = Json::array();
-  for (std::uint32_t i = 0; i < state.worker_count(); ++i) {
-    for (const TracedCommand& command : state.worker(i).command_trace().last()) {
-      list.push_back({{"worker", i},
-                      {"command", std::string(command.name)},
-                      {"arguments", std::string(command.arguments.view())},
-                      {"started_us", (command.started - state.started()) / kMicrosecond},
-                      {"duration_us", command.duration / kMicrosecond}});
-    }
-  }
-  return list;
-}
-
-Json show_errors() {
-  Json list = Json::array();
-  for (const LoggedError& entry : ErrorLog::instance().entries()) {
-    list.push_back({{"text", entry.text},
-                    {"count", entry.count},
-                    {"first", entry.first_ns / kSecond},
-                    {"last", entry.last_ns / kSecond}});
-  }
-  return list;
-}
-
-Json show(const AdminContext& context, const Session& caller, const std::string& what) {
-  const ControlState& state = context.state;
-  Viewer viewer(caller, may_administer(caller));
-  Json answer = Json::object();
-  const bool all = what == "all";
-  if (all || what == "devices") answer["devices"] = show_devices(state);
-  if (all || what == "sessions") answer["sessions"] = show_sessions(state, viewer);
-  if (all || what == "users") answer["users"] = show_users(state, viewer);
-  if (all || what == "qps") answer["qps"] = show_qps(state, viewer);
-  if (all || what == "mrs") answer["mrs"] = show_mrs(state, viewer);
-  if (all || what == "cqs") answer["cqs"] = show_cqs(state, viewer);
-  if (all || what == "srqs") answer["srqs"] = show_srqs(state, viewer);
-  if (all || what == "cm_ids") answer["cm_ids"] = show_cm_ids(state, viewer);
-  if (what == "rejections") answer["rejections"] = show_rejections(state, viewer);
-  if (all || what == "flows") answer["flows"] = show_flows(state, viewer);
-  // Their texts name programs and QPs of all tenants.
-  if (all || what == "errors") answer["errors"] = viewer.only_for_all(show_errors());
-  if (what == "worker_commands") answer["worker_commands"] = viewer.only_for_all(show_worker_commands(state));
-  if (answer.empty()) {
-    return error(
-        "show has no \"" + what +
-        "\"; it has all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, rejections, "
-        "worker_commands");
-  }
-  if (viewer.hidden() != 0) answer["hidden"] = viewer.hidden();
-  return answer;
-}
 
 // ---------------------------------------------------------------- counters
 
@@ -503,7 +229,7 @@ Json dispatch(const AdminContext& context, const Session& caller, std::string_vi
   const std::string command = text_of(request, "command");
   if (command == "show") {
     const std::string what = text_of(request, "what");
-    return show(context, caller, what.empty() ? "all" : what);
+    return show(context.state, caller, what.empty() ? "all" : what, request);
   }
   if (command == "stat") return stat(context);
   if (command == "metrics") return metrics(context, caller);

@@ -22,6 +22,9 @@
 //                 last 256, oldest first
 //          A caller that is not an administrator sees the objects and rejections of its own tenant only, and no
 //          errors or worker commands. "hidden" is the number of rows that were left out.
+//          An answer is one page of at most 32 rows or so (page.h). With "next" {kind, at, handle} there are more:
+//          the same request with that object as "from" gets the next page, whose lists and "hidden" continue those
+//          of this one. What goes away in between is left out.
 //   {"command": "stat"}
 //       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "rejected": {...},
 //          "cm": {...}, "controls": {name: text}}

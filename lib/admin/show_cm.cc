@@ -49,20 +49,18 @@ std::string endpoint_text(const uroce_cm_address& at) {
 
 }  // namespace
 
-Json show_cm_ids(const ControlState& state, Viewer& viewer) {
+Json list_cm_ids(const ControlState& state, Page& page) {
   Json list = Json::array();
-  for (const auto& [number, session] : state.sessions()) {
-    if (!viewer.sees(*session, session->cm.ids.size())) continue;
-    for (const auto& [handle, id] : session->cm.ids) {
-      list.push_back({{"cm_id", handle},
-                      {"session", number},
-                      {"program", session->program},
-                      {"pid", session->peer.pid},
-                      {"state", state_name(id->state)},
-                      {"ps", space_name(id->space)},
-                      {"source", endpoint_text(id->source)},
-                      {"destination", endpoint_text(id->destination)}});
-    }
+  for (const auto& [session, id] : page.collect(
+           state.sessions(), [](const Session& s) -> auto& { return s.cm.ids; })) {
+    list.push_back({{"cm_id", id->handle},
+                    {"session", session->id},
+                    {"program", session->program},
+                    {"pid", session->peer.pid},
+                    {"state", state_name(id->state)},
+                    {"ps", space_name(id->space)},
+                    {"source", endpoint_text(id->source)},
+                    {"destination", endpoint_text(id->destination)}});
   }
   return list;
 }

@@ -3,14 +3,14 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "admin/viewer.h"
+#include "admin/page.h"
 #include "cm_service/service.h"
 #include "control/state.h"
 
 namespace uroce::daemon {
 
 /// One object for each id (query.h, "cm_ids").
-nlohmann::ordered_json show_cm_ids(const ControlState& state, Viewer& viewer);
+nlohmann::ordered_json list_cm_ids(const ControlState& state, Page& page);
 
 /// Counters of the general services interface (QP 1) and of the connection manager.
 nlohmann::ordered_json cm_counters(const ControlState& state, const CmService& cm);

@@ -83,11 +83,11 @@ Json describe(const Session& session, const FlowObject& flow) {
 
 }  // namespace
 
-Json show_flows(const ControlState& state, Viewer& viewer) {
+Json list_flows(const ControlState& state, Page& page) {
   Json list = Json::array();
-  for (const auto& [id, session] : state.sessions()) {
-    if (!viewer.sees(*session, session->flows.size())) continue;
-    for (const auto& [handle, flow] : session->flows) list.push_back(describe(*session, *flow));
+  for (const auto& [session, flow] : page.collect(
+           state.sessions(), [](const Session& s) -> auto& { return s.flows; })) {
+    list.push_back(describe(*session, *flow));
   }
   return list;
 }

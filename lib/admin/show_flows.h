@@ -3,12 +3,12 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "admin/viewer.h"
+#include "admin/page.h"
 #include "control/state.h"
 
 namespace uroce::daemon {
 
 /// One object for each flow (query.h, "flows").
-nlohmann::ordered_json show_flows(const ControlState& state, Viewer& viewer);
+nlohmann::ordered_json list_flows(const ControlState& state, Page& page);
 
 }  // namespace uroce::daemon

@@ -31,10 +31,12 @@ std::string errno_text(int error) {
 
 }  // namespace
 
-Json show_rejections(const ControlState& state, Viewer& viewer) {
+Json list_rejections(const ControlState& state, Page& page) {
+  const std::uint64_t start = page.take_start().handle;
   Json list = Json::array();
   for (const Refusal& refusal : state.rejections().kept()) {
-    if (!viewer.sees(refusal.tenant, 1)) continue;
+    if (refusal.number < start || !page.viewer.sees(refusal.tenant, 1)) continue;
+    if (!page.take_row({0, refusal.number})) break;
     list.push_back({{"time", utc_text(refusal.time_ns)},
                     {"user", refusal.tenant.uid},
                     {"pid", refusal.pid},

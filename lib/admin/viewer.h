@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json.hpp>
 
 #include "control/session.h"
 
@@ -15,31 +14,20 @@ class Viewer {
 
   bool sees_all() const { return sees_all_; }
   uid_t user() const { return tenant_.uid; }
-  /// Whether the rows of this session are shown; `rows`: how many it has. The control thread does nothing else
-  /// while it writes rows, so others than administrators get sessions with 2,000 rows in total.
+  /// Whether the rows of this session are shown; `rows`: how many it has.
   bool sees(const Session& session, std::size_t rows) { return sees(session.peer.tenant(), rows); }
   bool sees(const Tenant& owner, std::size_t rows) {
-    const bool theirs = owner == tenant_ && shown_ < kMostRows;
-    if (sees_all_ || theirs) {
-      shown_ += rows;
-      return true;
-    }
-    hidden_ += rows;
+    if (sees_all_ || owner == tenant_) return true;
+    hide(rows);
     return false;
   }
-  /// Rows that do not belong to one tenant.
-  nlohmann::ordered_json only_for_all(nlohmann::ordered_json rows) {
-    if (sees_all_) return rows;
-    hidden_ += rows.size();
-    return nlohmann::ordered_json::array();
-  }
+  void hide(std::size_t rows) { hidden_ += rows; }
   std::size_t hidden() const { return hidden_; }
 
  private:
   Tenant tenant_;
   bool sees_all_;
-  static constexpr std::size_t kMostRows = 2000;
-  std::size_t hidden_ = 0, shown_ = 0;
+  std::size_t hidden_ = 0;
 };
 
 }  // namespace uroce::daemon

@@ -1,10 +1,11 @@
-// The objects of one kind that a session has, by handle. A session never uses a handle twice, so a stale handle is
-// not found.
+// The objects of one kind that a session has, in the order of their handles, so that a list of them can be
+// continued after others were removed. A session never uses a handle twice, so a stale handle is not found.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <unordered_map>
 #include <utility>
 
 namespace uroce::daemon {
@@ -23,7 +24,7 @@ class HandleTable {
 
   std::uint32_t add(std::unique_ptr<T> object) {
     const std::uint32_t handle = ++last_;
-    objects_.emplace(handle, std::move(object));
+    objects_.emplace_hint(objects_.end(), handle, std::move(object));
     return handle;
   }
   /// Adds it under a handle that the caller chose and that is free. A table uses either add() or add_as().
@@ -40,10 +41,12 @@ class HandleTable {
   void clear() { objects_.clear(); }
   std::size_t size() const { return objects_.size(); }
   auto begin() const { return objects_.begin(); }
+  /// The first object with at least this handle.
+  auto from(std::uint32_t handle) const { return objects_.lower_bound(handle); }
   auto end() const { return objects_.end(); }
 
  private:
-  std::unordered_map<std::uint32_t, std::unique_ptr<T>> objects_;
+  std::map<std::uint32_t, std::unique_ptr<T>> objects_;
   UnknownHandles& unknown_;
   std::uint32_t last_ = 0;  // a wrap takes days and harms only this session
 };

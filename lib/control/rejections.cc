@@ -69,6 +69,7 @@ void Rejections::add(Refusal refusal) {
   if (refusal.text.size() >= UROCE_MAX_REASON) refusal.text.resize(UROCE_MAX_REASON - 1);
   refusal.time_ns =
       static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  refusal.number = ++last_number_;
   kept_.push_back(std::move(refusal));
   if (kept_.size() <= kKept) return;
   std::size_t most = 0;

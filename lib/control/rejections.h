@@ -73,6 +73,7 @@ struct Refusal {
   Rejection reason = Rejection::other;
   std::string text;           ///< which object or value, what is allowed, what to do
   std::uint64_t time_ns = 0;  ///< CLOCK_REALTIME; set by Rejections::add()
+  std::uint64_t number = 0;   ///< of those since the daemon's start, from 1 on; set by Rejections::add()
 };
 
 /// "CREATE_QP" for UROCE_CMD_CREATE_QP; "CONNECT" for 0; "?" for a number that is not a command.
@@ -96,6 +97,7 @@ class Rejections {
  private:
   std::array<std::uint64_t, std::size(kRejectionNames)> counts_{};
   std::deque<Refusal> kept_;
+  std::uint64_t last_number_ = 0;
 };
 
 }  // namespace uroce::daemon

@@ -29,7 +29,7 @@
 namespace uroce::daemon {
 
 /// By session number.
-using Sessions = std::unordered_map<std::uint64_t, std::unique_ptr<Session>>;
+using Sessions = std::map<std::uint64_t, std::unique_ptr<Session>>;
 
 /// What the configuration grants a user.
 struct GrantedShare {

@@ -8,6 +8,8 @@
 #include <sys/un.h>
 
 #include <cerrno>
+#include <string>
+#include <string_view>
 
 #include "proto/state/attributes.h"
 
@@ -112,13 +114,27 @@ Answer RawClient::call(std::uint32_t command, std::span<const std::byte> body, s
   return receive(timeout_ms);
 }
 
-std::string RawClient::admin(const std::string& json) {
+std::string RawClient::admin_page(const std::string& json) {
   const Answer answer = call(UROCE_CMD_ADMIN, std::as_bytes(std::span(json)));
   if (!answer.ok() || answer.fds.size() != 1) return {};
   std::string text(answer.as<uroce_admin_response>().bytes, '\0');
   const ssize_t got = ::pread(answer.fds[0].get(), text.data(), text.size(), 0);
   text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
   return text;
+}
+
+std::string RawClient::admin(const std::string& json) {
+  constexpr std::string_view kNext = "\"next\":";
+  std::string all, request = json;
+  for (;;) {
+    const std::string page = admin_page(request);
+    if (page.empty()) return {};
+    all += page;
+    const std::size_t at = page.find(std::string(kNext) + "{");
+    if (at == std::string::npos) return all;
+    const std::size_t from = at + kNext.size(), end = page.find('}', at) + 1;
+    request = json.substr(0, json.rfind('}')) + ",\"from\":" + page.substr(from, end - from) + "}";
+  }
 }
 
 // ---------------------------------------------------------------- objects

@@ -107,7 +107,7 @@ class RawClient {
            int timeout_ms = answer_timeout_ms) {
     return call(command, std::as_bytes(std::span(&body, 1)), fds, timeout_ms);
   }
-  /// ADMIN with a JSON text, as urocectl sends it; the answer's text, or "" after an error.
+  /// ADMIN with a JSON text, as urocectl sends it; the text of the answer's pages, or "" after an error.
   std::string admin(const std::string& json);
 
   // Objects. Each sends one request.
@@ -153,6 +153,7 @@ class RawClient {
   }
 
  private:
+  std::string admin_page(const std::string& json);
   struct Mapping {
     std::byte* base;
     std::size_t bytes;

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "all_pages.h"
 #include "cm_party.h"
 #include "test_client.h"
 #include "test_daemon.h"
@@ -23,8 +24,7 @@ class RejectionsTest : public ::testing::Test {
     cq = client.create_cq(8).made.handle;
   }
   Json shown_to(TestClient& by) {
-    return Json::parse(
-        handle_query(daemon.conductor->admin(), by.session(), R"({"command":"show","what":"rejections"})"));
+    return all_pages(*daemon.conductor, by, {{"command", "show"}, {"what", "rejections"}});
   }
   Json last() { return shown_to(client)["rejections"].back(); }
   static std::string explain(TestClient& client) {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "all_pages.h"
 #include "cm_party.h"
 #include "control/privilege.h"
 #include "test_client.h"
@@ -68,7 +69,7 @@ TEST_F(TenantsTest, AnAdministratorSeesTheObjectsOfAll) {
   populate(one, 7000);
   populate(other, 7001);
   TestClient administrator(conductor);
-  const Json all = ask(administrator, {{"command", "show"}});
+  const Json all = all_pages(conductor, administrator, {{"command", "show"}});
   EXPECT_EQ(all["qps"].size(), 2u);
   EXPECT_TRUE(all["mrs"][0].contains("key"));
   EXPECT_FALSE(all.contains("hidden"));

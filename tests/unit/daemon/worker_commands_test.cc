@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "admin/query.h"
+#include "all_pages.h"
 #include "control/command_table.h"
 #include "test_client.h"
 #include "test_daemon.h"
@@ -59,8 +60,7 @@ TEST(WorkerCommands, TheTraceKeepsTheLastOnesOfEachWorker) {
   client.hello();
   for (std::uint32_t i = 0; i < 100; ++i) daemon.cores[0]->call(worker_commands::SetMtu{1500, i});
   EXPECT_EQ(daemon.cores[0]->command_trace().last().size(), CommandTrace::kKept);
-  const auto answer = nlohmann::json::parse(
-      handle_query(daemon.conductor->admin(), client.session(), R"({"command":"show","what":"worker_commands"})"));
+  const auto answer = all_pages(*daemon.conductor, client, {{"command", "show"}, {"what", "worker_commands"}});
   std::vector<nlohmann::json> first, second;
   for (const auto& row : answer["worker_commands"]) (row["worker"] == 0 ? first : second).push_back(row);
   ASSERT_EQ(first.size(), CommandTrace::kKept);
