@@ -147,6 +147,9 @@ int counters(const Options& options) {
     }
     std::printf("%s\n", name.c_str());
     print_numbers(numbers(answer));
+    if (const auto control = answer.find("control"); control != answer.end() && control->is_object()) {
+      std::printf("  %-48s %20s\n", "control.longest_command", control->value("longest_command", "").c_str());
+    }
   }
   return complete ? 0 : 1;
 }

@@ -268,6 +268,15 @@ void add_connections(const ControlState& state, const CmService& cm, Families& o
   out.totals("cm", cm::kManagerHelp, counters);
 }
 
+void add_command_times(const CommandTimes& times, Families& out) {
+  Json samples = Json::array();
+  for (const auto& [name, longest] : times.all()) samples.push_back(sample({{"command", name}}, seconds(longest)));
+  out.add({"control_longest_command_seconds", kGauge,
+           "Longest time that a command, or a slice of it, has kept the control thread since its start.",
+           "control.longest_command_us", "command"},
+          samples);
+}
+
 void add_rejections(const Rejections& rejections, Families& out) {
   Json samples = Json::array(), values = Json::object();
   for (std::size_t i = 0; i < std::size(kRejectionNames); ++i) {
@@ -282,7 +291,8 @@ void add_rejections(const Rejections& rejections, Families& out) {
 
 }  // namespace
 
-nlohmann::ordered_json metric_families(const ControlState& state, const CmService& cm, Viewer& viewer) {
+nlohmann::ordered_json metric_families(const ControlState& state, const CmService& cm,
+                                       const CommandTimes& command_times, Viewer& viewer) {
   CollectCounters collected{{}, std::vector<WorkerCounters>(state.worker_count())};
   state.on_all_workers(collected);
   Families out;
@@ -290,6 +300,7 @@ nlohmann::ordered_json metric_families(const ControlState& state, const CmServic
   add_objects(state, viewer, out);
   add_users(state, viewer, out);
   add_rejections(state.rejections(), out);
+  add_command_times(command_times, out);
   add_workers(collected.workers, out);
   out.totals("device", net::kDeviceHelp, collected.sums.device);
   add_frames(collected.sums.worker, out);

@@ -44,6 +44,11 @@ Json rejections_json(const Rejections& rejections) {
   return out;
 }
 
+Json control_json(const CommandTimes& times) {
+  const auto [name, duration] = times.longest();
+  return {{"longest_command", name}, {"longest_command_us", duration / kMicrosecond}};
+}
+
 Json stat(const AdminContext& context) {
   const ControlState& state = context.state;
   worker_commands::SumCounters sums;
@@ -82,12 +87,13 @@ Json stat(const AdminContext& context) {
             {"tx_dropped", d.tx_dropped}}},
           {"rejected", rejections_json(state.rejections())},
           {"cm", cm_counters(state, context.cm)},
+          {"control", control_json(context.command_times)},
           {"controls", controls_json(state)}};
 }
 
 Json metrics(const AdminContext& context, const Session& caller) {
   Viewer viewer(caller, may_administer(caller));
-  return {{"families", metric_families(context.state, context.cm, viewer)}};
+  return {{"families", metric_families(context.state, context.cm, context.command_times, viewer)}};
 }
 
 // ---------------------------------------------------------------- changes

@@ -27,9 +27,11 @@
 //          of this one. What goes away in between is left out.
 //   {"command": "stat"}
 //       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "rejected": {...},
-//          "cm": {...}, "controls": {name: text}}
+//          "cm": {...}, "control": {"longest_command": text, "longest_command_us": number},
+//          "controls": {name: text}}
 //          sums over all workers. Names in "transport" are those of rxe and mlx5 where they have the counter;
-//          "rejected" counts requests of clients that were refused, by reason (rejections.h).
+//          "rejected" counts requests of clients that were refused, by reason (rejections.h). "control" is the
+//          command, or slice of one, that has kept the control thread longest since its start (command_times.h).
 //   {"command": "metrics"}
 //       -> {"families": [{"name", "type": "counter"|"gauge", "unit": "seconds"|"bytes"|"bytes_per_second"|"",
 //          "help", "labels": "type,state", "stat": where stat has it, "samples": [{"labels": {name: text}, "value":
@@ -49,6 +51,7 @@
 #include <string_view>
 
 #include "cm_service/service.h"
+#include "control/command_times.h"
 #include "control/link_control.h"
 #include "control/state.h"
 #include "platform/unique_fd.h"
@@ -60,6 +63,7 @@ struct AdminContext {
   ControlState& state;
   LinkControl& link;
   const CmService& cm;
+  const CommandTimes& command_times;
 };
 
 /// The answer to one request, as text. `files`: the descriptors that came with it.

@@ -98,9 +98,10 @@ Conductor::~Conductor() {
 }
 
 template <class Command>
-void Conductor::run_for(Session& session, Reply& reply, Command&& command) {
+void Conductor::run_for(Session& session, const uroce_request& request, Reply& reply, Command&& command) {
   const LogUser caused_by(session.peer.uid);
   state_.stall_watch().note_control(proto::mark_of_session(session.id));
+  const Nanos begin = monotonic_now();
   try {
     command();
   } catch (const std::exception& error) {  // no memory, or no thread: the command may be half done
@@ -110,6 +111,7 @@ void Conductor::run_for(Session& session, Reply& reply, Command&& command) {
     session.close_pending = true;
   }
   state_.stall_watch().note_control(0);
+  command_times_.add(command_name(request.command), monotonic_now() - begin);
 }
 
 void Conductor::close_refused(Session& session, const uroce_request& request, const Marks& before, Reply& reply) {
@@ -152,7 +154,7 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
   uroce_request request{};
   std::copy_n(message.data(), std::min(sizeof(request), message.size()), reinterpret_cast<std::byte*>(&request));
   const Marks before = marks(session);
-  run_for(session, reply, [&] { execute(session, message, fds, reply); });
+  run_for(session, request, reply, [&] { execute(session, message, fds, reply); });
   close_attached(session, std::move(fds), reply.status == 0);
   state_.count_closing(session.peer.uid);
   if (reply.status > 0) close_refused(session, request, before, reply);
@@ -173,7 +175,7 @@ void Conductor::resume(Session& session, const NeighbourWait& wait, const Neighb
   Reply reply;
   std::vector<UniqueFd> no_fds;
   const Marks before = marks(session);
-  run_for(session, reply, [&] {
+  run_for(session, request, reply, [&] {
     commands::Call call{state_, events_, link_, session, {}, no_fds, reply};
     reply.status = wait.resume(call, neighbour);
   });
@@ -200,7 +202,7 @@ bool Conductor::run_slice() {
   Reply reply;
   std::vector<UniqueFd> no_fds;
   const Marks before = marks(*session);
-  run_for(*session, reply, [&] {
+  run_for(*session, request.header, reply, [&] {
     commands::Call call{state_, events_, link_, *session, {}, no_fds, reply};
     reply.status = request.rest(call);
   });
@@ -273,6 +275,7 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
 }
 
 void Conductor::close_session(Session& session) {
+  const CommandTimer timer(command_times_, kCloseName);
   const LogUser caused_by(session.peer.uid);
   cm_.release(session, monotonic_now());
   commands::release_all(state_, events_, link_, session);

@@ -14,12 +14,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "admin/query.h"
 #include "cm_service/service.h"
+#include "control/command_times.h"
 #include "control/event_router.h"
 #include "control/link_control.h"
 #include "control/poller_census.h"
@@ -65,11 +67,13 @@ class Conductor {
   EventRouter& events() { return events_; }
   LinkControl& link() { return link_; }
   CmService& cm() { return cm_; }
+  CommandTimes& command_times() { return command_times_; }
   /// The state that urocectl's requests read and change.
-  AdminContext admin() { return {state_, link_, cm_}; }
+  AdminContext admin() { return {state_, link_, cm_, command_times_}; }
 
  private:
-  static constexpr Nanos kPendingLimit = 5 * kSecond;  ///< for a neighbour, or for discarding a message
+  static constexpr std::string_view kCloseName = "close_session";  ///< among the times of commands
+  static constexpr Nanos kPendingLimit = 5 * kSecond;              ///< for a neighbour, or for discarding a message
   static constexpr std::size_t kMaxDiscards = 1u << 16;
   // Tags of epoll events: the listener, the descriptors of workers and closers, a session (its socket or its
   // process).
@@ -83,7 +87,7 @@ class Conductor {
   void close_attached(Session& session, std::vector<UniqueFd> fds, bool used);
   /// Runs a command or the rest of one, with the session as the cause of what it logs and of the time it takes.
   template <class Command>
-  void run_for(Session& session, Reply& reply, Command&& command);
+  void run_for(Session& session, const uroce_request& request, Reply& reply, Command&& command);
   void execute(Session& session, std::span<const std::byte> message, std::vector<UniqueFd>& fds, Reply& reply);
   /// What the reason for a refusal is taken from, where the command does not say.
   struct Marks {
@@ -120,6 +124,7 @@ class Conductor {
   EventRouter events_;
   LinkControl link_;
   CmService cm_;
+  CommandTimes command_times_;
   UniqueFd epoll_, listener_;
   std::shared_ptr<Channel<std::uint64_t>> discarded_;  ///< sessions whose message a closer has discarded
   Nanos next_heartbeat_ = 0, next_link_check_ = 0, last_link_change_ = 0;

@@ -345,10 +345,14 @@ void Conductor::close_pending_sessions() {
   const Nanos now = monotonic_now();
   std::size_t budget = CmService::kSlice;
   closing_ = false;
+  const auto release_some = [&](Session& session) {
+    const CommandTimer timer(command_times_, kCloseName);
+    return cm_.release_some(session, budget, now);
+  };
   for (auto it = state_.sessions().begin(); it != state_.sessions().end();) {
     Session& session = *(it++)->second;
     if (!session.close_pending) continue;
-    if (cm_.release_some(session, budget, now)) {
+    if (release_some(session)) {
       close_session(session);
     } else {
       closing_ = true;

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "apps/urocectl/open_metrics.h"
+#include "control/command_times.h"
 #include "tests/unit/daemon/test_client.h"
 #include "tests/unit/daemon/test_daemon.h"
 
@@ -139,6 +140,41 @@ TEST_F(MetricsTest, CountersHaveTheValuesOfStat) {
   EXPECT_GT(steps, 0);
   EXPECT_EQ(steps, query(daemon, client, "stat")["worker"]["steps"].get<double>());
   EXPECT_EQ(family(now, "uroce_worker_steps")["samples"].size(), 2u);
+}
+
+TEST(CommandTimes, KeepTheLongestOfEachName) {
+  CommandTimes times;
+  EXPECT_EQ(times.longest().first, "");
+  times.add("B", 3);
+  times.add("A", 2);
+  times.add("B", 1);
+  EXPECT_EQ(times.longest(), std::pair(std::string_view("B"), Nanos{3}));
+  EXPECT_EQ(times.all().at("B"), 3u);
+  times.add("A", 4);
+  EXPECT_EQ(times.longest(), std::pair(std::string_view("A"), Nanos{4}));
+}
+
+TEST_F(MetricsTest, TheTimesOfCommandsHaveTheirNames) {
+  const char* const kName = "uroce_control_longest_command_seconds";
+  make_qps(client, 1);
+  client.send(~0u, std::span<const std::byte>{});
+  const std::string text = R"({"command":"stat"})";
+  ASSERT_EQ(client.send(UROCE_CMD_ADMIN, std::as_bytes(std::span(text))).status, 0);
+  TestClient(*daemon.conductor).close();
+  const Json now = answer();
+  std::set<std::string> names;
+  for (const Json& each : family(now, kName)["samples"]) {
+    names.insert(each["labels"]["command"]);
+    EXPECT_GT(each["value"].get<double>(), 0) << each;
+  }
+  EXPECT_EQ(names,
+            (std::set<std::string>{"?", "ADMIN", "ALLOC_PD", "CREATE_CQ", "CREATE_QP", "HELLO", "close_session"}));
+  const Json control = query(daemon, client, "stat")["control"];
+  EXPECT_TRUE(names.contains(control["longest_command"].get<std::string>())) << control;
+  // A longer one replaces it.
+  daemon.conductor->command_times().add("MODIFY_QP", kSecond * 1000);
+  EXPECT_EQ(query(daemon, client, "stat")["control"],
+            (Json{{"longest_command", "MODIFY_QP"}, {"longest_command_us", 1'000'000'000}}));
 }
 
 TEST_F(MetricsTest, QpsAreCountedByTypeAndState) {
