@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "abi/control.h"
+#include "admin/page.h"
 #include "admin/qp_names.h"
 #include "admin/version.h"
 #include "cm/counter_help.h"
@@ -48,13 +52,9 @@ Json sample(const Json& labels, const Json& value) { return {{"labels", labels},
 class Families {
  public:
   /// `values`: what the values of the last label mean.
-  void add(const About& about, const Json& samples, const Json& values = {}) {
-    Json family = {
-        {"name", "uroce_" + about.name}, {"type", about.type}, {"unit", unit_of(about.name)}, {"help", about.help},
-        {"labels", about.labels},        {"stat", about.stat}, {"samples", samples}};
-    if (!values.is_null()) family["values"] = values;
-    families_.push_back(std::move(family));
-  }
+  void add(const About& about, const Json& samples, const Json& values = {}) { put(about, samples, values); }
+  /// Its samples have the numbers of this page.
+  void add_part(const About& about, const Json& samples) { put(about, samples, {})["sum"] = true; }
   void one(const About& about, const Json& value) { add(about, Json::array({sample(Json::object(), value)})); }
   template <class Struct, std::size_t kRows>
   void totals(const std::string& group, const CounterInfo<Struct> (&table)[kRows], const Struct& counters) {
@@ -68,6 +68,14 @@ class Families {
   Json take() { return std::move(families_); }
 
  private:
+  Json& put(const About& about, const Json& samples, const Json& values) {
+    Json family = {
+        {"name", "uroce_" + about.name}, {"type", about.type}, {"unit", unit_of(about.name)}, {"help", about.help},
+        {"labels", about.labels},        {"stat", about.stat}, {"samples", samples}};
+    if (!values.is_null()) family["values"] = values;
+    families_.push_back(std::move(family));
+    return families_.back();
+  }
   Json families_ = Json::array();
 };
 
@@ -129,7 +137,6 @@ void add_frames(const WorkerCounters& sums, Families& out) {
 /// QPs by type and state. The workers own the states.
 struct CountQps {
   static constexpr std::string_view kName = "count_qps";
-  static constexpr std::size_t kMost = 256;  ///< so that the worker goes on soon
   std::span<const QpObject* const> qps;
   std::map<std::pair<std::string_view, std::string_view>, std::uint64_t>& counts;
   void describe(ArgumentText& text) const { text.add("count", qps.size()); }
@@ -149,40 +156,49 @@ void add_qps(const ControlState& state, std::span<const QpObject* const> qps, Fa
   for (const char* const type : kQpTypeNames) {
     for (const char* const name : kQpStateNames) counts[{type, name}] = 0;
   }
-  for (std::size_t first = 0; first < qps.size(); first += CountQps::kMost) {
-    state.on_all_workers(CountQps{qps.subspan(first, std::min(CountQps::kMost, qps.size() - first)), counts});
-  }
+  if (!qps.empty()) state.on_all_workers(CountQps{qps, counts});
   Json samples = Json::array();
   for (const auto& [key, count] : counts)
     samples.push_back(sample({{"type", key.first}, {"state", key.second}}, count));
-  out.add({"qps", kGauge, "QPs by type and state.", "", "type,state"}, samples);
+  out.add_part({"qps", kGauge, "QPs by type and state.", "", "type,state"}, samples);
 }
 
-void add_objects(const ControlState& state, Viewer& viewer, Families& out) {
+/// The objects of the sessions of a page. One that has more QPs than the page counts is continued on the next one.
+void add_objects(const ControlState& state, Page& page, Families& out) {
   constexpr const char* kKinds[] = {"ahs", "channels", "cm_ids", "cqs",  "flows",
                                     "mrs", "mws",      "pds",    "srqs", "xrcds"};
   std::array<std::uint64_t, std::size(kKinds)> counts{};
   std::uint64_t sessions = 0, shared_bytes = 0, mappings = 0;
   std::vector<const QpObject*> qps;
-  for (const auto& [id, s] : state.sessions()) {
-    if (!s->hello_done || !viewer.sees(*s, 1)) continue;
+  const Cursor start = page.take_start();
+  for (auto it = state.sessions().lower_bound(start.at); it != state.sessions().end() && !page.ended(); ++it) {
+    const auto& [id, s] = *it;
+    const std::uint64_t first = id == start.at ? start.handle : 0;  // 0: the session is not counted yet
+    if (!page.take_session({id, first})) break;
+    if (!s->hello_done || !page.viewer.sees(*s, 1) || first > UINT32_MAX) continue;
+    for (auto qp = s->qps.from(static_cast<std::uint32_t>(first)); qp != s->qps.end(); ++qp) {
+      if (!page.take_row({id, qp->first})) break;
+      qps.push_back(qp->second.get());
+    }
+    if (first != 0) continue;
     const std::size_t sizes[] = {s->ahs.size(),   s->channels.size(), s->cm.ids.size(), s->cqs.size(),
                                  s->flows.size(), s->mrs.size(),      s->mws.size(),    s->pds.size(),
                                  s->srqs.size(),  s->xrcds.size()};
     static_assert(std::size(sizes) == std::size(kKinds));
     for (std::size_t i = 0; i < std::size(sizes); ++i) counts[i] += sizes[i];
-    for (const auto& [handle, qp] : s->qps) qps.push_back(qp.get());
     ++sessions;
     shared_bytes += s->arena.total_bytes();
     mappings += s->memory.mappings();
   }
-  out.one({"sessions", kGauge, "Device contexts that programs have open."}, sessions);
+  const auto one = [](std::uint64_t value) { return Json::array({sample(Json::object(), value)}); };
+  out.add_part({"sessions", kGauge, "Device contexts that programs have open."}, one(sessions));
   Json samples = Json::array();
   for (std::size_t i = 0; i < counts.size(); ++i) samples.push_back(sample({{"kind", kKinds[i]}}, counts[i]));
-  out.add({"objects", kGauge, "Objects of programs by kind, without QPs.", "", "kind"}, samples);
+  out.add_part({"objects", kGauge, "Objects of programs by kind, without QPs.", "", "kind"}, samples);
   add_qps(state, qps, out);
-  out.one({"shared_memory_bytes", kGauge, "Memory of queues that the daemon shares with programs."}, shared_bytes);
-  out.one({"memory_mappings", kGauge, "Mappings of programs' memory in the daemon."}, mappings);
+  out.add_part({"shared_memory_bytes", kGauge, "Memory of queues that the daemon shares with programs."},
+               one(shared_bytes));
+  out.add_part({"memory_mappings", kGauge, "Mappings of programs' memory in the daemon."}, one(mappings));
 }
 
 // ---------------------------------------------------------------- users
@@ -190,12 +206,17 @@ void add_objects(const ControlState& state, Viewer& viewer, Families& out) {
 /// "registered_bytes" is an amount of memory, "qps" a number of objects.
 bool counts_bytes(const Resource& resource) { return unit_of(resource.name) == "bytes"; }
 
-void add_users(const ControlState& state, const Viewer& viewer, Families& out) {
+void add_users(const ControlState& state, Page& page, Families& out) {
   const Quotas& quotas = state.quotas();
   Json objects = Json::array(), object_limits = objects, memory = objects, memory_limits = objects,
        refusals = objects, weights = objects, rates = objects;
-  for (const auto& [user, account] : quotas.users()) {
-    if (user != viewer.user() && !viewer.sees_all()) continue;
+  const bool all = page.viewer.sees_all();
+  const auto& users = quotas.users();
+  const auto first = static_cast<uid_t>(std::min<std::uint64_t>(page.take_start().at, UINT32_MAX));
+  for (auto it = all ? users.lower_bound(first) : users.find(page.viewer.user()); it != users.end();
+       it = all ? std::next(it) : users.end()) {
+    const auto& [user, account] = *it;
+    if (!page.take_row({user, 0})) break;
     const Json only_user = {{"user", std::to_string(user)}};
     for (const Resource& resource : kResources) {
       Json labels = only_user;
@@ -289,16 +310,10 @@ void add_rejections(const Rejections& rejections, Families& out) {
           samples, values);
 }
 
-}  // namespace
-
-nlohmann::ordered_json metric_families(const ControlState& state, const CmService& cm,
-                                       const CommandTimes& command_times, Viewer& viewer) {
+void add_daemon(const ControlState& state, const CmService& cm, const CommandTimes& command_times, Families& out) {
   CollectCounters collected{{}, std::vector<WorkerCounters>(state.worker_count())};
   state.on_all_workers(collected);
-  Families out;
   add_device(state, out);
-  add_objects(state, viewer, out);
-  add_users(state, viewer, out);
   add_rejections(state.rejections(), out);
   add_command_times(command_times, out);
   add_workers(collected.workers, out);
@@ -306,7 +321,38 @@ nlohmann::ordered_json metric_families(const ControlState& state, const CmServic
   add_frames(collected.sums.worker, out);
   out.totals("transport", proto::kCounterHelp, collected.sums.transport);
   add_connections(state, cm, out);
-  return out.take();
+}
+
+// A page takes 1 to 2 ms: what it has for each user is long.
+constexpr std::size_t kQpsOfPage = 256, kUsersOfPage = 4;
+
+}  // namespace
+
+nlohmann::ordered_json metrics_page(const ControlState& state, const CmService& cm,
+                                    const CommandTimes& command_times, Viewer& viewer, const Json& request) {
+  constexpr std::string_view kObjects = "objects", kUsers = "users";
+  std::string kind;
+  Cursor start;
+  const bool valid = read_start(request, kind, start);
+  Families out;
+  Json next;
+  if (valid && kind == kObjects) {
+    Page page(viewer, start, kQpsOfPage);
+    add_objects(state, page, out);
+    next = page.ended() ? next_page(kObjects, page.next()) : next_page(kUsers, {});
+  } else if (valid && kind == kUsers) {
+    Page page(viewer, start, kUsersOfPage);
+    add_users(state, page, out);
+    if (page.ended()) next = next_page(kUsers, page.next());
+  } else if (valid && kind.empty()) {
+    add_daemon(state, cm, command_times, out);
+    next = next_page(kObjects, {});
+  } else {
+    return {{"error", "\"from\" of metrics must be the \"next\" of the page before"}};
+  }
+  Json answer = {{"families", out.take()}};
+  if (!next.is_null()) answer["next"] = std::move(next);
+  return answer;
 }
 
 }  // namespace uroce::daemon

@@ -10,10 +10,10 @@
 
 namespace uroce::daemon {
 
-/// The families of query.h, "metrics". Each is in every answer, with samples where there are any; their number
-/// depends on the numbers of workers and users, not of QPs. Takes one command on each worker, and another for each
-/// 256 QPs that the viewer sees.
-nlohmann::ordered_json metric_families(const ControlState& state, const CmService& cm,
-                                       const CommandTimes& command_times, Viewer& viewer);
+/// The page of query.h, "metrics", that the request asks for. The number of samples depends on the numbers of
+/// workers and users, not of QPs.
+nlohmann::ordered_json metrics_page(const ControlState& state, const CmService& cm,
+                                    const CommandTimes& command_times, Viewer& viewer,
+                                    const nlohmann::ordered_json& request);
 
 }  // namespace uroce::daemon

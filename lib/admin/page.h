@@ -1,9 +1,12 @@
-// One page of `urocectl show`. The control thread does nothing else while it describes rows, so an answer has a
-// bounded number of them, and says where the next one begins.
+// One page of `urocectl show` or `urocectl metrics`. The control thread does nothing else while it describes rows,
+// so an answer has a bounded number of them, and says where the next one begins.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -19,12 +22,30 @@ struct Cursor {
   std::uint64_t handle = 0;  ///< of the object in there, or number of the row
 };
 
+/// "from" of a request: the list and the place in it; an empty kind: the request has none. False: another form.
+inline bool read_start(const nlohmann::ordered_json& request, std::string& kind, Cursor& start) {
+  const auto from = request.find("from");
+  if (from == request.end()) return true;
+  if (!from->is_object()) return false;
+  const auto name = from->find("kind"), at = from->find("at"), handle = from->find("handle");
+  if (name == from->end() || at == from->end() || handle == from->end()) return false;
+  if (!name->is_string() || !at->is_number_unsigned() || !handle->is_number_unsigned()) return false;
+  kind = name->get<std::string>();
+  start = {at->get<std::uint64_t>(), handle->get<std::uint64_t>()};
+  return true;
+}
+
+/// "next" of an answer.
+inline nlohmann::ordered_json next_page(std::string_view kind, const Cursor& start) {
+  return {{"kind", kind}, {"at", start.at}, {"handle", start.handle}};
+}
+
 class Page {
  public:
   static constexpr std::size_t kRows = 32;
   static constexpr std::size_t kSessions = 1024;  ///< that are searched for rows
 
-  Page(Viewer& of, const Cursor& from) : viewer(of), from_(from) {}
+  Page(Viewer& of, const Cursor& from, std::size_t rows = kRows) : viewer(of), from_(from), rows_(rows) {}
 
   Viewer& viewer;
 
@@ -68,7 +89,7 @@ class Page {
   }
 
   Cursor from_, next_;
-  std::size_t rows_ = kRows, sessions_ = kSessions;
+  std::size_t rows_, sessions_ = kSessions;
   bool ended_ = false;
 };
 

@@ -91,9 +91,9 @@ Json stat(const AdminContext& context) {
           {"controls", controls_json(state)}};
 }
 
-Json metrics(const AdminContext& context, const Session& caller) {
+Json metrics(const AdminContext& context, const Session& caller, const Json& request) {
   Viewer viewer(caller, may_administer(caller));
-  return {{"families", metric_families(context.state, context.cm, context.command_times, viewer)}};
+  return metrics_page(context.state, context.cm, context.command_times, viewer, request);
 }
 
 // ---------------------------------------------------------------- changes
@@ -238,7 +238,7 @@ Json dispatch(const AdminContext& context, const Session& caller, std::string_vi
     return show(context.state, caller, what.empty() ? "all" : what, request);
   }
   if (command == "stat") return stat(context);
-  if (command == "metrics") return metrics(context, caller);
+  if (command == "metrics") return metrics(context, caller, request);
   if (command == "fault") return fault(context, caller, request);
   if (command == "trace") return trace(context, caller, request, files);
   if (command == "link") return link(context, caller, request);

@@ -36,6 +36,8 @@
 //       -> {"families": [{"name", "type": "counter"|"gauge", "unit": "seconds"|"bytes"|"bytes_per_second"|"",
 //          "help", "labels": "type,state", "stat": where stat has it, "samples": [{"labels": {name: text}, "value":
 //          number}]; "values": {value of the label: what it means}, if that is fixed}]}
+//          An answer is one page, as of "show". A family of objects with "sum" (true) has the numbers of one page:
+//          samples with the same labels add up. Other families that are on several pages have more samples.
 //          All counters and gauges, as docs/metrics.md lists them. Objects and users are those that show would list
 //          for the caller.
 //   {"command": "fault"}                         -> {"settings": {name: text}}

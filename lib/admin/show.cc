@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -273,19 +274,6 @@ constexpr Kind kKinds[] = {
     {"flows", list_flows},     {"errors", list_errors},     {"worker_commands", list_worker_commands, false},
 };
 
-/// Where the request begins; false: it has another form.
-bool read_start(const Json& request, std::string_view& kind, Cursor& start) {
-  const auto from = request.find("from");
-  if (from == request.end()) return true;
-  if (!from->is_object()) return false;
-  const auto name = from->find("kind"), at = from->find("at"), handle = from->find("handle");
-  if (name == from->end() || at == from->end() || handle == from->end()) return false;
-  if (!name->is_string() || !at->is_number_unsigned() || !handle->is_number_unsigned()) return false;
-  kind = name->get_ref<const std::string&>();
-  start = {at->get<std::uint64_t>(), handle->get<std::uint64_t>()};
-  return true;
-}
-
 }  // namespace
 
 Json show_devices(const ControlState& state) {
@@ -313,7 +301,7 @@ Json show_devices(const ControlState& state) {
 }
 
 Json show(const ControlState& state, const Session& caller, const std::string& what, const Json& request) {
-  std::string_view kind;
+  std::string kind;
   Cursor start;
   const Json no_cursor = {{"error", "\"from\" of show must be the \"next\" of the page before"}};
   if (!read_start(request, kind, start)) return no_cursor;
@@ -323,10 +311,10 @@ Json show(const ControlState& state, const Session& caller, const std::string& w
   for (const Kind& each : kKinds) {
     if (what == "all" ? !each.in_all : what != each.name) continue;
     if (!kind.empty() && each.name != kind) continue;
-    kind = {};
+    kind.clear();
     answer[std::string(each.name)] = each.list(state, page);
     if (!page.ended()) continue;
-    answer["next"] = {{"kind", each.name}, {"at", page.next().at}, {"handle", page.next().handle}};
+    answer["next"] = next_page(each.name, page.next());
     break;
   }
   if (answer.empty() && !kind.empty()) return no_cursor;

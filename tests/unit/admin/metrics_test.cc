@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -14,6 +15,7 @@
 #include <string>
 
 #include "apps/urocectl/open_metrics.h"
+#include "apps/urocectl/pages.h"
 #include "control/command_times.h"
 #include "tests/unit/daemon/test_client.h"
 #include "tests/unit/daemon/test_daemon.h"
@@ -23,9 +25,23 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json query(TestDaemon& daemon, TestClient& by, const char* command) {
-  const Json request = {{"command", command}};
+Json read_page(TestDaemon& daemon, TestClient& by, const Json& request) {
   return Json::parse(handle_query(daemon.conductor->admin(), by.session(), request.dump()));
+}
+
+/// All pages of the answer. `after_page(page)` runs after each.
+template <class Between>
+Json query(TestDaemon& daemon, TestClient& by, const char* command, Between&& after_page) {
+  Json request = {{"command", command}}, all = Json::object();
+  do {
+    const Json page = read_page(daemon, by, request);
+    request["from"] = ctl::add_page(all, page);
+    after_page(page);
+  } while (!request["from"].is_null());
+  return all;
+}
+Json query(TestDaemon& daemon, TestClient& by, const char* command) {
+  return query(daemon, by, command, [](const Json&) {});
 }
 
 const Json& family(const Json& answer, const std::string& name) {
@@ -184,6 +200,61 @@ TEST_F(MetricsTest, QpsAreCountedByTypeAndState) {
   EXPECT_EQ(sum(now, "uroce_qps"), 600);
   EXPECT_EQ(sum(now, "uroce_objects", {{"kind", "cqs"}}), 1);
   EXPECT_EQ(sum(now, "uroce_sessions"), 1);
+}
+
+TEST_F(MetricsTest, APageCountsFewQps) {
+  make_qps(client, 600);
+  TestClient second(*daemon.conductor, 4241), other(*daemon.conductor, 4242);
+  second.hello();
+  make_qps(second, 300);
+  const auto check = [&](const Json& page) {
+    EXPECT_LT(samples_of(page), 400u);
+    double qps = 0;
+    for (const Json& each : page.at("families")) {
+      if (each["name"] == "uroce_qps") qps = sum(page, "uroce_qps");
+    }
+    EXPECT_LE(qps, 256);
+    // Others come and go in between.
+    TestClient(*daemon.conductor, 4242).hello();
+  };
+  const Json now = query(daemon, client, "metrics", check);
+  EXPECT_EQ(sum(now, "uroce_qps"), 900);
+  EXPECT_EQ(sum(now, "uroce_sessions"), 2);
+  EXPECT_EQ(sum(now, "uroce_objects", {{"kind", "cqs"}}), 2);
+}
+
+TEST_F(MetricsTest, ASessionThatClosesBetweenPagesIsLeftOut) {
+  make_qps(client, 300);
+  auto second = std::make_unique<TestClient>(*daemon.conductor, 4241);
+  second->hello();
+  make_qps(*second, 300);
+  const Json now = query(daemon, client, "metrics", [&](const Json& page) {
+    for (const Json& each : page.at("families")) {
+      if (each["name"] == "uroce_qps") second.reset();
+    }
+  });
+  EXPECT_EQ(sum(now, "uroce_qps"), 300);
+  EXPECT_EQ(sum(now, "uroce_sessions"), 1);
+}
+
+TEST_F(MetricsTest, UsersComeInPages) {
+  if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+  TestClient administrator(*daemon.conductor);
+  std::vector<std::unique_ptr<TestClient>> others;
+  for (uid_t user = 10'000; user < 10'030; ++user) {
+    others.push_back(std::make_unique<TestClient>(*daemon.conductor, user));
+  }
+  const Json now =
+      query(daemon, administrator, "metrics", [](const Json& page) { EXPECT_LT(samples_of(page), 400u); });
+  EXPECT_EQ(family(now, "uroce_user_refusals")["samples"].size(), 32u);
+  EXPECT_EQ(sum(now, "uroce_user_objects", {{"resource", "sessions"}}), 32);
+}
+
+TEST_F(MetricsTest, ACursorOfAnotherFormIsRefused) {
+  for (const char* const wrong : {"7", "null", R"({"kind":"users"})", R"({"kind":"qps","at":0,"handle":0})"}) {
+    const Json request = {{"command", "metrics"}, {"from", Json::parse(wrong)}};
+    EXPECT_TRUE(read_page(daemon, client, request).contains("error")) << wrong;
+  }
 }
 
 TEST_F(MetricsTest, TheNumberOfSamplesDoesNotGrowWithQps) {
