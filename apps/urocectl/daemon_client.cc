@@ -140,9 +140,10 @@ Answer ask(const std::string& run_dir, const std::string& name, const Json& requ
     Answer first = exchange(fd.get(), {{"command", "show"}, {"what", "devices"}}, -1);
     if (!first.problem.empty()) return first;
   }
-  Answer whole = exchange(fd.get(), request, file);
+  Json rest = request, all = Json::object();
+  rest["pages"] = true;
+  Answer whole = exchange(fd.get(), rest, file);
   if (!whole.problem.empty()) return whole;
-  Json all = Json::object(), rest = request;
   for (Json next = add_page(all, std::move(whole.json)); !next.is_null();) {
     rest["from"] = std::move(next);
     Answer page = exchange(fd.get(), rest, -1);

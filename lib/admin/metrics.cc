@@ -336,6 +336,7 @@ nlohmann::ordered_json metrics_page(const ControlState& state, const CmService& 
   const bool valid = read_start(request, kind, start);
   Families out;
   Json next;
+  if (!takes_pages(request)) return {{"error", kTakesNoPages}};
   if (valid && kind == kObjects) {
     Page page(viewer, start, kQpsOfPage);
     add_objects(state, page, out);

@@ -35,6 +35,13 @@ inline bool read_start(const nlohmann::ordered_json& request, std::string& kind,
   return true;
 }
 
+/// Whether the caller asks for further pages. An older urocectl does not, and would take the first one for all.
+inline bool takes_pages(const nlohmann::ordered_json& request) {
+  return request.contains("pages") || request.contains("from");
+}
+inline constexpr const char* kTakesNoPages =
+    "the answer has several pages (\"pages\"): urocectl and the daemon must be of the same build";
+
 /// "next" of an answer.
 inline nlohmann::ordered_json next_page(std::string_view kind, const Cursor& start) {
   return {{"kind", kind}, {"at", start.at}, {"handle", start.handle}};

@@ -24,7 +24,8 @@
 //          errors or worker commands. "hidden" is the number of rows that were left out.
 //          An answer is one page of at most 32 rows or so (page.h). With "next" {kind, at, handle} there are more:
 //          the same request with that object as "from" gets the next page, whose lists and "hidden" continue those
-//          of this one. What goes away in between is left out.
+//          of this one. What goes away in between is left out. A request without "pages": true or "from" is refused
+//          where the answer has more than one page.
 //   {"command": "stat"}
 //       -> {"transport": {name: number}, "parse": {...}, "worker": {...}, "device": {...}, "rejected": {...},
 //          "cm": {...}, "control": {"longest_command": text, "longest_command_us": number},
@@ -36,8 +37,8 @@
 //       -> {"families": [{"name", "type": "counter"|"gauge", "unit": "seconds"|"bytes"|"bytes_per_second"|"",
 //          "help", "labels": "type,state", "stat": where stat has it, "samples": [{"labels": {name: text}, "value":
 //          number}]; "values": {value of the label: what it means}, if that is fixed}]}
-//          An answer is one page, as of "show". A family of objects with "sum" (true) has the numbers of one page:
-//          samples with the same labels add up. Other families that are on several pages have more samples.
+//          An answer is one of several pages, as of "show". A family of objects with "sum" (true) has the numbers
+//          of one page: samples with the same labels add up. Other families on several pages have more samples.
 //          All counters and gauges, as docs/metrics.md lists them. Objects and users are those that show would list
 //          for the caller.
 //   {"command": "fault"}                         -> {"settings": {name: text}}

@@ -314,6 +314,7 @@ Json show(const ControlState& state, const Session& caller, const std::string& w
     kind.clear();
     answer[std::string(each.name)] = each.list(state, page);
     if (!page.ended()) continue;
+    if (!takes_pages(request)) return {{"error", kTakesNoPages}};
     answer["next"] = next_page(each.name, page.next());
     break;
   }

@@ -16,7 +16,7 @@ constexpr int kProcesses = 2, kSessions = 60, kCqs = 10;
 
 /// Many sessions, each with a request that takes long in its socket at all times.
 int keep_busy(const std::string& path, std::atomic<int>& ready) {
-  constexpr char kShowAll[] = R"({"command":"show","what":"all"})";
+  constexpr char kShowAll[] = R"({"command":"show","what":"all","pages":true})";
   const auto request = std::as_bytes(std::span(kShowAll, sizeof(kShowAll) - 1));
   std::vector<RawClient> clients;
   for (int i = 0; i < kSessions; ++i) {

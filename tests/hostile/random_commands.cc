@@ -139,14 +139,17 @@ void set_cm(Random& random, const Belongings& mine, Request& request) {
 }
 
 void set_admin(Random& random, Request& request) {
-  constexpr const char* kQuestions[] = {R"({"command": "show", "what": "all"})",
-                                        R"({"command": "stat"})",
-                                        R"({"command": "metrics"})",
-                                        R"({"command": "fault", "settings": "drop=1"})",
-                                        R"({"command": "trace", "file": "/tmp/trace"})",
-                                        R"({"command": "link", "action": "down"})",
-                                        R"({"command": {"command": []}})",
-                                        "[[[[[[[[[[[[[[[[[[[["};
+  constexpr const char* kQuestions[] = {
+      R"({"command": "show", "what": "all", "pages": true})",
+      R"({"command": "show", "from": {"kind": "mrs", "at": 9, "handle": 9}})",
+      R"({"command": "stat"})",
+      R"({"command": "metrics", "pages": true})",
+      R"({"command": "metrics", "from": {"kind": "users", "at": 0, "handle": 0}})",
+      R"({"command": "fault", "settings": "drop=1"})",
+      R"({"command": "trace", "file": "/tmp/trace"})",
+      R"({"command": "link", "action": "down"})",
+      R"({"command": {"command": []}})",
+      "[[[[[[[[[[[[[[[[[[[["};
   const char* const text = random.of(kQuestions);
   const auto* bytes = reinterpret_cast<const std::byte*>(text);
   request.body.assign(bytes, bytes + std::strlen(text));

@@ -125,7 +125,11 @@ std::string RawClient::admin_page(const std::string& json) {
 
 std::string RawClient::admin(const std::string& json) {
   constexpr std::string_view kNext = "\"next\":";
-  std::string all, request = json;
+  const auto with = [&](const std::string& member) {
+    const std::size_t end = json.rfind('}');
+    return end == std::string::npos ? json : json.substr(0, end) + "," + member + "}";
+  };
+  std::string all, request = with("\"pages\":true");
   for (;;) {
     const std::string page = admin_page(request);
     if (page.empty()) return {};
@@ -133,7 +137,7 @@ std::string RawClient::admin(const std::string& json) {
     const std::size_t at = page.find(std::string(kNext) + "{");
     if (at == std::string::npos) return all;
     const std::size_t from = at + kNext.size(), end = page.find('}', at) + 1;
-    request = json.substr(0, json.rfind('}')) + ",\"from\":" + page.substr(from, end - from) + "}";
+    request = with("\"from\":" + page.substr(from, end - from));
   }
 }
 

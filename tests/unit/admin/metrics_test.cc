@@ -32,7 +32,7 @@ Json read_page(TestDaemon& daemon, TestClient& by, const Json& request) {
 /// All pages of the answer. `after_page(page)` runs after each.
 template <class Between>
 Json query(TestDaemon& daemon, TestClient& by, const char* command, Between&& after_page) {
-  Json request = {{"command", command}}, all = Json::object();
+  Json request = {{"command", command}, {"pages", true}}, all = Json::object();
   do {
     const Json page = read_page(daemon, by, request);
     request["from"] = ctl::add_page(all, page);
@@ -248,6 +248,11 @@ TEST_F(MetricsTest, UsersComeInPages) {
       query(daemon, administrator, "metrics", [](const Json& page) { EXPECT_LT(samples_of(page), 400u); });
   EXPECT_EQ(family(now, "uroce_user_refusals")["samples"].size(), 32u);
   EXPECT_EQ(sum(now, "uroce_user_objects", {{"resource", "sessions"}}), 32);
+}
+
+TEST_F(MetricsTest, WhoTakesNoPagesIsTold) {
+  const Json refused = read_page(daemon, client, {{"command", "metrics"}});
+  EXPECT_NE(refused.value("error", "").find("same build"), std::string::npos) << refused;
 }
 
 TEST_F(MetricsTest, ACursorOfAnotherFormIsRefused) {

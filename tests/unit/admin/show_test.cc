@@ -45,7 +45,7 @@ struct Owner {
 class Pages {
  public:
   Pages(TestDaemon& daemon, TestClient& by, const char* what)
-      : daemon_(daemon), by_(by), request_({{"command", "show"}, {"what", what}}) {}
+      : daemon_(daemon), by_(by), request_({{"command", "show"}, {"what", what}, {"pages", true}}) {}
 
   /// False: there are no more.
   bool read() {
@@ -108,6 +108,18 @@ TEST_F(ShowTest, APageIsSmallAndAllPagesAreComplete) {
   EXPECT_EQ(distinct(pages.all["cqs"], "cq"), kMany + 1);
   EXPECT_FALSE(pages.all.contains("next"));
   EXPECT_EQ(pages.all.back(), pages.all["hidden"]);
+}
+
+TEST_F(ShowTest, WhoTakesNoPagesIsToldIfThereAreSeveral) {
+  Owner owner(conductor, kUser, Page::kRows);
+  const auto ask = [&](const char* what) {
+    const Json request = {{"command", "show"}, {"what", what}};
+    return Json::parse(handle_query(conductor.admin(), owner.client.session(), request.dump()));
+  };
+  EXPECT_EQ(ask("qps")["qps"].size(), Page::kRows);
+  const Json refused = ask("all");
+  EXPECT_EQ(refused.size(), 1u);
+  EXPECT_NE(refused.value("error", "").find("same build"), std::string::npos) << refused;
 }
 
 TEST_F(ShowTest, WhatIsHiddenIsCountedOnceOverAllPages) {

@@ -12,6 +12,7 @@ namespace uroce::daemon::testing {
 /// Lists of later pages continue those of the first one; "hidden" is a sum.
 inline nlohmann::json all_pages(Conductor& conductor, TestClient& by, nlohmann::json request) {
   nlohmann::json all = nlohmann::json::object(), next;
+  request["pages"] = true;
   do {
     nlohmann::json page = nlohmann::json::parse(handle_query(conductor.admin(), by.session(), request.dump()));
     for (auto& [name, value] : page.items()) {
