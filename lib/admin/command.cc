@@ -1,8 +1,6 @@
 #include "admin/command.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
+#include <cerrno>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,17 +8,21 @@
 namespace uroce::daemon {
 
 int admin_command(const AdminContext& context, commands::Call& call) {
-  const std::string_view request(reinterpret_cast<const char*>(call.body.data()), call.body.size());
-  const std::string answer = handle_query(context, call.session, request, call.fds);
-  UniqueFd file(::memfd_create("uroce-answer", MFD_CLOEXEC));
-  if (!file.valid()) return EMFILE;
-  std::size_t done = 0;
-  while (done < answer.size()) {
-    const ssize_t n = ::pwrite(file.get(), answer.data() + done, answer.size() - done, static_cast<off_t>(done));
-    if (n <= 0) return ENOMEM;
-    done += static_cast<std::size_t>(n);
+  Session& session = call.session;
+  AnswerFile& file = session.answer_file;
+  if (session.stall_budget->closer().is_full()) {
+    return call.refuse(EMFILE, "descriptors that programs of the user passed do not close");
   }
-  call.reply.fds.push_back(std::move(file));
+  if (!file.charged()) {
+    Charge charge = call.state.charge(session, {.descriptors = 1});
+    if (!charge) return ENOMEM;
+    file.charge(std::move(charge));
+  }
+  const std::string_view request(reinterpret_cast<const char*>(call.body.data()), call.body.size());
+  const std::string answer = handle_query(context, session, request, call.fds);
+  UniqueFd copy;
+  if (const int error = file.write(answer, copy); error != 0) return error;
+  call.reply.fds.push_back(std::move(copy));
   call.reply.put(uroce_admin_response{answer.size()});
   return 0;
 }

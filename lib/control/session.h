@@ -16,6 +16,7 @@
 
 #include "abi/control.h"
 #include "control/cm_id.h"
+#include "control/answer_file.h"
 #include "control/handle_table.h"
 #include "control/neighbour_waiters.h"
 #include "control/objects.h"
@@ -52,6 +53,7 @@ struct Session {
   std::string program;
 
   Nanos idle_since = 0;  ///< before HELLO: of the last request
+  AnswerFile answer_file{stall_budget};
 
   // From HELLO on.
   bool hello_done = false;

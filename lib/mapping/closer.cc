@@ -1,7 +1,10 @@
 #include "mapping/closer.h"
 
+#include <fcntl.h>
+#include <linux/falloc.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -21,11 +24,22 @@ constexpr auto kLinger = std::chrono::milliseconds(200);
 /// A descriptor to close, or a socket with a message to discard.
 struct Item {
   UniqueFd file;
+  bool empty = false;  ///< the file is to be emptied before
   int socket = -1;
   std::function<void()> done;
 };
 
+void drop_pages(int file) {
+  constexpr off_t kPage = 4096;
+  struct stat info {};
+  if (::fstat(file, &info) != 0 || info.st_size == 0) return;
+  // Whole pages: of a part of one, only the bytes would go.
+  const off_t bytes = (info.st_size + kPage - 1) / kPage * kPage;
+  static_cast<void>(::fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, bytes));
+}
+
 void finish(Item& item) {
+  if (item.empty) drop_pages(item.file.get());
   if (item.socket >= 0) {
     // Without room for descriptors: the kernel closes those of the message on this thread.
     msghdr nothing{};
@@ -83,10 +97,11 @@ struct Closer::Work {
     start(self);
     return true;
   }
-  static void add_file(const std::shared_ptr<Work>& self, UniqueFd file) noexcept {
+  static void add_file(const std::shared_ptr<Work>& self, UniqueFd file, bool empty = false) noexcept {
     if (!file.valid()) return;
     Item item;
     item.file = std::move(file);
+    item.empty = empty;
     if (add(self, item)) return;
     log(LogLevel::kError, "no memory is free: a client's descriptor stays open");
     static_cast<void>(item.file.release());
@@ -110,6 +125,8 @@ void Closer::close(UniqueFd file) noexcept { Work::add_file(foreign_, std::move(
 void Closer::close(std::vector<UniqueFd> files) noexcept {
   for (UniqueFd& file : files) Work::add_file(foreign_, std::move(file));
 }
+
+void Closer::close_empty(UniqueFd file) noexcept { Work::add_file(foreign_, std::move(file), true); }
 
 void Closer::close_socket(UniqueFd socket) noexcept {
   if (!socket.valid()) return;

@@ -29,6 +29,8 @@ class Closer {
 
   void close(std::vector<UniqueFd> files) noexcept;
   void close(UniqueFd file) noexcept;
+  /// A memfd of the daemon's that clients may have, too: it loses its pages first.
+  void close_empty(UniqueFd file) noexcept;
   /// A Unix socket that the daemon made or accepted; the client at its other end sees the end at once.
   void close_socket(UniqueFd socket) noexcept;
   /// Whether a message waits in a Unix socket, which may hold descriptors. Shuts it down, so that none arrives.

@@ -2,6 +2,8 @@
 #include "admin/show.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <iterator>
@@ -9,7 +11,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "admin/page.h"
@@ -234,6 +239,47 @@ TEST_F(ShowTest, ACursorGivesNoRights) {
         R"({"kind":"qps","at":1,"handle":1.5})", R"({"kind":"qps","at":"1","handle":0})"}) {
     EXPECT_TRUE(ask(Json::parse(wrong)).contains("error")) << wrong;
   }
+}
+
+// Their pages are the daemon's memory.
+TEST_F(ShowTest, OfTheAnswersThatAClientKeepsOneHasPages) {
+  auto owner = std::make_unique<Owner>(conductor, kUser, 20);
+  const std::string request = R"({"command":"show","what":"qps"})";
+  std::vector<UniqueFd> kept;
+  const auto blocks = [&] {
+    std::map<ino_t, blkcnt_t> of_file;
+    for (const UniqueFd& file : kept) {
+      struct stat info {};
+      EXPECT_EQ(::fstat(file.get(), &info), 0);
+      of_file[info.st_ino] = info.st_blocks;
+    }
+    blkcnt_t sum = 0;
+    for (const auto& [inode, count] : of_file) sum += count;
+    return static_cast<std::size_t>(sum) * 512;
+  };
+  std::size_t bytes = 0;
+  for (int i = 0; i < 10; ++i) {
+    Reply reply = owner->client.send(UROCE_CMD_ADMIN, std::as_bytes(std::span(request)));
+    ASSERT_EQ(reply.status, 0);
+    ASSERT_EQ(reply.fds.size(), 1u);
+    bytes = TestClient::value<uroce_admin_response>(reply).bytes;
+    kept.push_back(std::move(reply.fds[0]));
+    std::string text(bytes, ' ');
+    ASSERT_EQ(::pread(kept.back().get(), text.data(), bytes, 0), static_cast<ssize_t>(bytes));
+    EXPECT_EQ(Json::parse(text)["qps"].size(), 20u);
+    // The client does not decide how much there is to drop.
+    EXPECT_NE(::ftruncate(kept.back().get(), static_cast<off_t>(bytes) + 1), 0);
+  }
+  // The closer drops the others.
+  const auto fall_to = [&](std::size_t most) {
+    const Nanos end = monotonic_now() + 60 * kSecond;
+    while (blocks() > most && monotonic_now() < end) std::this_thread::yield();
+    return blocks() <= most;
+  };
+  EXPECT_TRUE(fall_to((bytes + 4095) / 4096 * 4096));
+  owner.reset();
+  EXPECT_TRUE(fall_to(0));
+  EXPECT_TRUE(daemon.nothing_is_held());
 }
 
 }  // namespace
