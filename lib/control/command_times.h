@@ -1,5 +1,5 @@
-// The longest time for which the control thread was busy with each command. Nobody else is served in that time, so
-// a client may have waited as long for another one.
+// The longest time for which the control thread was busy with each command or event. Nobody else is served in that
+// time, so a client may have waited as long for another one.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace uroce::daemon {
 /// Used by the control thread only.
 class CommandTimes {
  public:
-  /// A command, or one slice of a command. `name`: not freed.
+  /// A command or what an event asks for, or one slice of it. `name`: not freed.
   void add(std::string_view name, Nanos duration) {
     Nanos& longest = longest_[name];
     longest = std::max(longest, duration);

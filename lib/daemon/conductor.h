@@ -99,6 +99,7 @@ class Conductor {
   void explain_refusal(Session& session, const uroce_request& request, const Marks& before, Reply& reply);
   void keep_refusal(Session& session, const uroce_request& request, int error, Rejection reason, std::string text);
   void accept_all();
+  void serve_own_event(std::uint64_t tag);
   Session* serve_event(const epoll_event& event);
   void serve_events(std::span<const epoll_event> events);
   void read_session(Session& session);

@@ -12,7 +12,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <memory>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "control/privilege.h"
 #include "control/worker_commands.h"
@@ -375,6 +379,7 @@ bool Conductor::publish_pollers(std::uint32_t active, PollerCensus* census) {
 }
 
 void Conductor::heartbeat(Nanos now, PollerCensus* census) {
+  const CommandTimer timer(command_times_, "heartbeat");
   if (now >= next_link_check_) {
     next_link_check_ = now + kLinkCheck;
     if (link_.refresh()) last_link_change_ = now;
@@ -440,10 +445,10 @@ void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
   while (!stop.load(std::memory_order_relaxed)) {
     const Nanos now = monotonic_now();
     if (now >= next_heartbeat_) heartbeat(now, census);
-    if (now >= link_.next_neighbour_deadline()) link_.check_neighbours(now);
+    if (now >= link_.next_neighbour_deadline()) serve_own_event(kNeighboursTag);
     close_pending_sessions();
     if (state_.take_pollers_changed()) next_heartbeat_ = now;
-    if (now >= cm_.next_timeout()) cm_.step(now);
+    if (now >= cm_.next_timeout()) serve_own_event(kGsiTag);
     Nanos limit = std::min({next_heartbeat_, cm_.next_timeout(), link_.next_neighbour_deadline()});
     limit = limit > now ? limit - now : 0;
     if (run_slice() || closing_) limit = 0;
@@ -454,27 +459,32 @@ void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
   }
 }
 
+void Conductor::serve_own_event(std::uint64_t tag) {
+  constexpr std::string_view kNames[] = {"accept",     "worker_events", "cm_messages",
+                                         "neighbours", "discarded",     "link"};
+  static_assert(std::size(kNames) == kFirstSessionTag);
+  const CommandTimer timer(command_times_, kNames[tag]);
+  switch (tag) {
+    case kListenerTag: return accept_all();
+    case kWorkersTag: return take_worker_events();
+    case kGsiTag: return cm_.step(monotonic_now());
+    case kNeighboursTag: return link_.check_neighbours(monotonic_now());
+    case kDiscardedTag: return finish_discards();
+    case kLinkTag: return link_event();
+    default: return;
+  }
+}
+
 /// The session that an event asks to be read; nullptr: the event was another one, and is handled.
 Session* Conductor::serve_event(const epoll_event& event) {
   const std::uint64_t tag = event.data.u64;
-  if (tag == kListenerTag) {
-    accept_all();
-  } else if (tag == kWorkersTag) {
-    take_worker_events();
-  } else if (tag == kGsiTag) {
-    cm_.step(monotonic_now());
-  } else if (tag == kNeighboursTag) {
-    link_.check_neighbours(monotonic_now());
-  } else if (tag == kDiscardedTag) {
-    finish_discards();
-  } else if (tag == kLinkTag) {
-    link_event();
-  } else if (Session* session = state_.session((tag - kFirstSessionTag) / 2)) {
-    const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
-    const bool hung_up = (event.events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;
-    if (!process_ended && !hung_up) return session;
-    session->close_pending = true;
-  }
+  if (tag < kFirstSessionTag) return serve_own_event(tag), nullptr;
+  Session* const session = state_.session((tag - kFirstSessionTag) / 2);
+  if (session == nullptr) return nullptr;
+  const bool process_ended = (tag - kFirstSessionTag) % 2 != 0;
+  const bool hung_up = (event.events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) != 0;
+  if (!process_ended && !hung_up) return session;
+  session->close_pending = true;
   return nullptr;
 }
 
