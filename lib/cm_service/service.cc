@@ -136,13 +136,19 @@ void CmService::device_gone(const Sessions& sessions) {
 void CmService::step(Nanos now) {
   now_ = now;
   link_.check_neighbours(now);
-  for (const cm::Message& message : gsi_.take()) {
-    manager_.receive(message, now);
+  // The control thread serves others before the rest.
+  if (received_.empty()) {
+    received_ = gsi_.take();
+    std::ranges::reverse(received_);
+  }
+  for (std::size_t i = 0; i < kMessages && !received_.empty(); ++i) {
+    manager_.receive(received_.back(), now);
+    received_.pop_back();
     drain();
     send_messages();
   }
-  while (manager_.next_timeout() <= now) {
-    manager_.advance(now);
+  if (manager_.next_timeout() <= now) {
+    manager_.advance(now);  // as many as there is room for their events
     drain();
     send_messages();
   }
@@ -155,7 +161,9 @@ void CmService::step(Nanos now) {
   }
 }
 
-Nanos CmService::next_timeout() const { return std::min(manager_.next_timeout(), retry_at_); }
+Nanos CmService::next_timeout() const {
+  return received_.empty() ? std::min(manager_.next_timeout(), retry_at_) : 0;
+}
 
 void CmService::send_messages() {
   cm::Message message;

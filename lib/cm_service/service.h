@@ -1,10 +1,10 @@
 // Connection management for clients: the ids of the RDMA CM on top of the port's connection manager. The kernel's
 // ucma does this for librdmacm.
 //
-// Call contract. The conductor's thread only. run() executes one control command. step() takes messages from
-// the GSI and advances timers; call it when GsiPort::fd() is readable and when next_timeout() is due. release()
-// tears down everything of a session, peers included; release_some() its ids, in slices. Events go to the clients'
-// channels, in order.
+// Call contract. The conductor's thread only. run() executes one control command. step() takes some messages from
+// the GSI and advances some timers; call it when GsiPort::fd() is readable and when next_timeout() is due.
+// release() tears down everything of a session, peers included; release_some() its ids, in slices. Events go to the
+// clients' channels, in order.
 #pragma once
 
 #include <cstdint>
@@ -34,6 +34,7 @@ class CmService {
 
   /// errno of the command.
   int run(std::uint32_t command, commands::Call& call);
+  static constexpr std::size_t kMessages = 64;  ///< that a step takes
   void step(Nanos now);
   Nanos next_timeout() const;
   /// Removes at most `budget` ids of the session, and takes them off the budget. Whether it has none left.
@@ -123,6 +124,7 @@ class CmService {
   std::unordered_map<std::uint32_t, CmId*> by_connection_;
   std::unordered_map<std::uint32_t, Charge> abandoned_;  ///< by connection: its id is gone, its place still taken
   std::unordered_map<std::uint64_t, CmId*> listeners_;   ///< by cookie
+  std::vector<cm::Message> received_;                    ///< and not handled yet; the oldest is the last
   std::vector<CmChannel*> owing_;
   Nanos retry_at_ = kNever;  ///< of owing_
   std::uint64_t events_lost_ = 0;

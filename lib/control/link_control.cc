@@ -157,10 +157,10 @@ NeighbourWaiters::Id LinkControl::wait_for(const NeighbourKey& key, Nanos deadli
 
 void LinkControl::check_neighbours(Nanos now) {
   const bool changed = state_.workers().neighbours.take();
-  if (waiters_.empty() || (!changed && now < waiters_.next_deadline())) return;
+  if (waiters_.empty() || (!changed && now < next_neighbour_deadline())) return;
   worker_commands::ResolveNeighbours resolve{waiters_.keys(), {}};
   state_.link_worker().call(resolve);
-  waiters_.complete(resolve.results, now);
+  waiters_left_ = !waiters_.complete(resolve.results, now);
 }
 
 }  // namespace uroce::daemon

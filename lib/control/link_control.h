@@ -51,7 +51,9 @@ class LinkControl {
   void cancel(NeighbourWaiters::Id waiter) { waiters_.cancel(waiter); }
   /// Completes waiters. To be called when WorkerShared::neighbours is readable, and at next_neighbour_deadline().
   void check_neighbours(Nanos now);
-  Nanos next_neighbour_deadline() const { return waiters_.next_deadline(); }
+  Nanos next_neighbour_deadline() const {
+    return waiters_left_ && !waiters_.empty() ? 0 : waiters_.next_deadline();
+  }
   /// The control thread's frames that wait for the link worker.
   void wake() { state_.link_worker().wake(); }
 
@@ -76,6 +78,7 @@ class LinkControl {
   Nanos next_counters_ = 0;
   KernelAddresses kernel_addresses_;
   NeighbourWaiters waiters_;
+  bool waiters_left_ = false;  ///< some that are to be completed
 };
 
 }  // namespace uroce::daemon

@@ -44,8 +44,10 @@ class NeighbourWaiters {
   /// The destinations that waiters wait for, each once.
   std::vector<NeighbourKey> keys() const;
   Nanos next_deadline() const { return deadlines_.empty() ? kNever : deadlines_.begin()->first; }
-  /// Completes the waiters of each key that is not pending, and those whose deadline has passed.
-  void complete(const std::map<NeighbourKey, Neighbour>& results, Nanos now);
+  static constexpr std::size_t kMost = 256;  ///< completions in one call
+  /// Completes waiters of keys that are not pending, and those whose deadline has passed. False: there are more of
+  /// them, for the next call.
+  bool complete(const std::map<NeighbourKey, Neighbour>& results, Nanos now);
 
  private:
   struct Waiter {
@@ -55,6 +57,7 @@ class NeighbourWaiters {
   };
 
   std::unordered_map<Id, Waiter> waiters_;
+  std::map<NeighbourKey, std::set<Id>> of_key_;
   std::set<std::pair<Nanos, Id>> deadlines_;
   Id last_ = 0;
 };

@@ -377,9 +377,18 @@ TEST_F(CmTest, AFloodOfRequestsIsBoundedByTheBacklog) {
   passive.listener(7000, kTcp, 20);
   for (std::uint32_t i = 0; i < 200; ++i) active.connecting(7000, 1 + i);
   daemon.settle();
-  daemon.conductor->cm().step(monotonic_now());
+  CmService& cm = daemon.conductor->cm();
+  // Few messages at a time: others are served in between.
+  for (std::size_t i = 1; i <= 200 / CmService::kMessages; ++i) {
+    cm.step(monotonic_now());
+    EXPECT_EQ(cm.manager().counters().received[0], i * CmService::kMessages);
+    EXPECT_EQ(cm.next_timeout(), 0u);
+  }
+  cm.step(monotonic_now());
+  EXPECT_EQ(cm.manager().counters().received[0], 200u);
+  EXPECT_NE(cm.next_timeout(), 0u);
   EXPECT_EQ(passive.client.session().cm.ids.size(), 1u + 20u);
-  EXPECT_EQ(daemon.conductor->cm().manager().counters().backlog_full, 180u);
+  EXPECT_EQ(cm.manager().counters().backlog_full, 180u);
 }
 
 TEST_F(CmTest, AClosedListenerLeavesNothingBehind) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "test_daemon.h"
@@ -52,6 +53,50 @@ TEST(NeighbourWaiters, ACompletionMayCancelAndAddOthers) {
   EXPECT_EQ(third_done, 0) << "a waiter added by a completion waits for the next one";
   waiters.complete(Results{{key, {Resolution::kResolved, {}}}}, 2);
   EXPECT_EQ(third_done, 1);
+}
+
+TEST(NeighbourWaiters, ManyAreCompletedInSeveralCalls) {
+  constexpr std::size_t kMost = NeighbourWaiters::kMost;
+  NeighbourWaiters waiters;
+  const NeighbourKey answers{ipv4(2), 0}, silent{ipv4(3), 0};
+  std::vector<std::size_t> done;
+  for (std::size_t i = 0; i < kMost + 1; ++i) {
+    waiters.add(silent, 100, [&done, i](const Neighbour&) { done.push_back(i); });
+    waiters.add(answers, 200, [&done, i](const Neighbour&) { done.push_back(i); });
+  }
+  const Results results{{answers, {Resolution::kResolved, {}}}, {silent, {Resolution::kPending, {}}}};
+  for (std::size_t left = 2 * kMost + 2; left > kMost; left -= kMost) {
+    done.clear();
+    EXPECT_FALSE(waiters.complete(results, 100));
+    EXPECT_EQ(done.size(), kMost);
+    EXPECT_TRUE(std::ranges::is_sorted(done));
+  }
+  done.clear();
+  EXPECT_TRUE(waiters.complete(results, 100));
+  EXPECT_EQ(done.size(), 2u);
+  EXPECT_TRUE(waiters.empty());
+  EXPECT_TRUE(waiters.complete(results, 100));
+}
+
+TEST(LinkControlNeighbours, TheRestOfManyWaitersIsDueAtOnce) {
+  TestDaemon daemon;
+  LinkControl& link = daemon.conductor->link();
+  const NeighbourKey key{ipv4(77), 0};
+  ASSERT_EQ(link.resolve(key).resolution, Resolution::kPending);
+  const Nanos deadline = monotonic_now() + 60 * kSecond;
+  std::size_t done = 0;
+  for (std::size_t i = 0; i < NeighbourWaiters::kMost + 1; ++i) {
+    link.wait_for(key, deadline, [&](const Neighbour&) { ++done; });
+  }
+  link.check_neighbours(deadline);
+  EXPECT_EQ(done, NeighbourWaiters::kMost);
+  EXPECT_EQ(link.next_neighbour_deadline(), 0u);
+  link.check_neighbours(monotonic_now());
+  EXPECT_EQ(done, NeighbourWaiters::kMost) << "its deadline has not come";
+  EXPECT_EQ(link.next_neighbour_deadline(), deadline);
+  link.check_neighbours(deadline);
+  EXPECT_EQ(done, NeighbourWaiters::kMost + 1);
+  EXPECT_EQ(link.next_neighbour_deadline(), kNever);
 }
 
 TEST(LinkControlNeighbours, AWaiterEndsWhenTheLinkGivesUp) {
