@@ -12,11 +12,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "abi/control.h"
-#include "control/cm_id.h"
 #include "control/answer_file.h"
+#include "control/cm_id.h"
 #include "control/handle_table.h"
 #include "control/neighbour_waiters.h"
 #include "control/objects.h"
@@ -124,6 +125,15 @@ struct Session {
   };
   std::optional<Discarded> discarding;
   bool close_pending = false;  ///< to be closed at the end of the round
+  /// How far a session that is being closed has come (commands/teardown.cc).
+  struct Closing {
+    std::size_t step = 0;
+    std::uint32_t next_window = 0, next_region = 0;  ///< handles: those before are invalid
+    std::uint64_t next_session = 0;                  ///< in whose windows next_window is
+    std::vector<Key> bound;                          ///< MRs to which windows of other sessions are bound
+    std::unordered_set<std::uint32_t> pds;           ///< of these
+  };
+  Closing closing;
 };
 
 }  // namespace uroce::daemon

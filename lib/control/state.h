@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -115,6 +116,8 @@ class ControlState {
   /// nullptr: all numbers are in use.
   std::shared_ptr<const PdNumber> new_pd();
   std::uint64_t new_flow() { return ++last_flow_; }
+  /// PDs of sessions that are being closed while windows of other sessions are bound to their memory.
+  std::multiset<std::uint32_t>& closing_pds() { return closing_pds_; }
   IdPool& cq_ids() { return cq_ids_; }
   IdPool& srq_ids() { return srq_ids_; }
   IdPool& ah_ids() { return ah_ids_; }
@@ -147,6 +150,7 @@ class ControlState {
   /// Root, and the user of the daemon, could end it anyway.
   std::shared_ptr<StallBudget> privileged_page_stalls_ =
       std::make_shared<StallBudget>(StallBudget::kPrivilegedBurst, StallBudget::kPrivilegedRefillDivisor);
+  std::multiset<std::uint32_t> closing_pds_;
   Rejections rejections_;
   StallWatch stall_watch_;
   std::vector<QpnAllocator> qpns_;

@@ -5,9 +5,9 @@
 namespace uroce::daemon::worker_commands {
 
 void RemoveObjects::run(WorkerCore& worker) {
-  for (const auto& [handle, srq] : session.srqs) worker.transport().set_srq(srq->id, nullptr);
-  for (const auto& [handle, cq] : session.cqs) worker.remove_cq(cq->id, cq->cq.get());
-  for (const auto& [handle, ah] : session.ahs) {
+  for (const auto& [handle, srq] : srqs) worker.transport().set_srq(srq->id, nullptr);
+  for (const auto& [handle, cq] : cqs) worker.remove_cq(cq->id, cq->cq.get());
+  for (const auto& [handle, ah] : ahs) {
     worker.transport().set_address_handle(AhId{handle}, PdId{}, nullptr);
   }
 }

@@ -42,13 +42,17 @@ struct DetachSession {
   void run(WorkerCore& worker) { worker.detach(port); }
 };
 
-/// Removes all CQs, SRQs and address handles of a session that ends.
+/// Removes CQs, SRQs and address handles of a session that ends.
 struct RemoveObjects {
   static constexpr std::string_view kName = "remove_objects";
-  const Session& session;
+  template <class T>
+  using Objects = std::span<const std::pair<std::uint32_t, T*>>;  ///< with their handles
+  std::uint64_t session;
+  Objects<SrqObject> srqs;
+  Objects<CqObject> cqs;
+  Objects<AhObject> ahs;
   void describe(ArgumentText& text) const {
-    text.add("session", session.id).add("cqs", session.cqs.size()).add("srqs", session.srqs.size());
-    text.add("ahs", session.ahs.size());
+    text.add("session", session).add("cqs", cqs.size()).add("srqs", srqs.size()).add("ahs", ahs.size());
   }
   void run(WorkerCore& worker);
 };

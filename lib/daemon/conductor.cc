@@ -278,12 +278,11 @@ void Conductor::close_session(Session& session) {
   const CommandTimer timer(command_times_, kCloseName);
   const LogUser caused_by(session.peer.uid);
   cm_.release(session, monotonic_now());
-  commands::release_all(state_, events_, link_, session);
-  if (session.pending) link_.cancel(session.pending->waiter);
+  while (!commands::release_some(state_, events_, link_, session, ~Nanos{0})) {
+  }
   log(LogLevel::kDebug, "session %llu (%s, process %d) is closed", static_cast<unsigned long long>(session.id),
       session.program.c_str(), static_cast<int>(session.peer.pid));
   state_.stall_watch().remove(proto::mark_of_session(session.id), session.id);
-  for (const auto& [handle, pd] : session.pds) state_.stall_watch().remove(proto::mark_of(pd->id), session.id);
   // The closer may take long: the epoll set has no more events now.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.socket.get(), nullptr);
   const uid_t user = session.peer.uid;

@@ -115,8 +115,10 @@ class Conductor {
   /// Publishes the number of pollers that compete for cores. True: there are more pollers than cores.
   bool publish_pollers(std::uint32_t active_sessions, PollerCensus* census);
   void mark_offenders();
-  /// Closes marked sessions. Those with many CM ids lose a slice of them, and are closed in a later round.
+  /// Closes marked sessions. Those with many objects lose a slice of them, and are closed in a later round.
   void close_pending_sessions();
+  /// Whether nothing is left to release. `cm_ids`: how many may be removed.
+  bool close_slice(Session& session, std::size_t& cm_ids, Nanos now, Nanos end);
   /// The user's closer is full: the session is closed at the end of the round.
   void close_for_backlog(Session& session);
   void watch(int fd, std::uint64_t tag, bool readable);
@@ -132,6 +134,7 @@ class Conductor {
   bool accept_paused_ = false;
   std::deque<std::uint64_t> unfinished_;                ///< sessions with a request that is executed in slices
   bool closing_ = false;                                ///< a session is being closed in slices
+  std::uint64_t next_to_close_ = 0;                     ///< the session that gets the first slice, or one after it
   std::vector<std::unique_ptr<Mailbox::Entry>> pings_;  ///< by worker, of check_alive()
   Nanos next_alive_ = 0;
 };

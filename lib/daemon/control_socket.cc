@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "control/commands/command.h"
 #include "control/privilege.h"
 #include "control/worker_commands.h"
 #include "daemon/conductor.h"
@@ -41,7 +42,8 @@ constexpr Nanos kActiveHeartbeat = 10 * kMillisecond;
 constexpr Nanos kLinkCheck = 500 * kMillisecond;
 // Between two changes: a peer that connects and leaves without end does not fill the log.
 constexpr Nanos kLeastLinkTime = 50 * kMillisecond;
-constexpr Nanos kHelloLimit = 10 * kSecond;  ///< without a request, before HELLO
+constexpr Nanos kClosingSlice = 2 * kMillisecond;  ///< of all sessions that are being closed, in one round
+constexpr Nanos kHelloLimit = 10 * kSecond;        ///< without a request, before HELLO
 
 Peer peer_of(int socket) {
   Peer peer;
@@ -344,23 +346,39 @@ void Conductor::mark_offenders() {
   }
 }
 
+bool Conductor::close_slice(Session& session, std::size_t& cm_ids, Nanos now, Nanos end) {
+  const CommandTimer timer(command_times_, kCloseName);
+  const LogUser caused_by(session.peer.uid);
+  return cm_.release_some(session, cm_ids, now) && commands::release_some(state_, events_, link_, session, end);
+}
+
 void Conductor::close_pending_sessions() {
   mark_offenders();
-  const Nanos now = monotonic_now();
-  std::size_t budget = CmService::kSlice;
+  const Nanos start = monotonic_now(), end = start + kClosingSlice;
+  std::size_t cm_ids = CmService::kSlice;
   closing_ = false;
-  const auto release_some = [&](Session& session) {
-    const CommandTimer timer(command_times_, kCloseName);
-    return cm_.release_some(session, budget, now);
-  };
-  for (auto it = state_.sessions().begin(); it != state_.sessions().end();) {
-    Session& session = *(it++)->second;
-    if (!session.close_pending) continue;
-    if (release_some(session)) {
+  std::vector<std::uint64_t> pending;
+  for (const auto& [id, session] : state_.sessions()) {
+    if (session->close_pending) pending.push_back(id);
+  }
+  // Those behind the one that had the last slice come first.
+  std::rotate(pending.begin(), std::ranges::lower_bound(pending, next_to_close_), pending.end());
+  Nanos now = start;
+  for (const std::uint64_t id : pending) {
+    if (now >= end) {
+      closing_ = true;
+      return;
+    }
+    Session& session = *state_.session(id);
+    const std::shared_ptr<StallBudget> user = session.stall_budget;
+    next_to_close_ = id + 1;
+    if (close_slice(session, cm_ids, now, end)) {
       close_session(session);
     } else {
       closing_ = true;
     }
+    const Nanos done = monotonic_now();
+    user->charge_control(done - std::exchange(now, done), done);
   }
 }
 

@@ -54,11 +54,19 @@ std::optional<Mapping> map_sealed(std::size_t bytes, bool huge, ChunkKind kind) 
 }  // namespace
 
 SharedSegment::~SharedSegment() {
-  for (Chunk& chunk : chunks_) {
-    SigbusGuard::instance().remove(chunk.base);
-    ::munmap(chunk.base, chunk.bytes);
-    if (budget_ != nullptr) budget_->give_back(1, chunk.bytes);
+  while (release_chunk()) {
   }
+}
+
+bool SharedSegment::release_chunk() {
+  if (chunks_.empty()) return false;
+  const Chunk& chunk = chunks_.back();
+  SigbusGuard::instance().remove(chunk.base);
+  ::munmap(chunk.base, chunk.bytes);
+  if (budget_ != nullptr) budget_->give_back(1, chunk.bytes);
+  total_bytes_ -= chunk.bytes;
+  chunks_.pop_back();
+  return true;
 }
 
 bool SharedSegment::add_chunk(ChunkKind kind, std::size_t bytes) {

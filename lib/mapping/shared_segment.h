@@ -46,6 +46,8 @@ class SharedSegment {
   /// Zeroed, aligned to 64 bytes. nullopt: no memory. May add one chunk.
   std::optional<SharedBlock> allocate(ChunkKind kind, std::size_t bytes);
   void free(const SharedBlock& block);
+  /// Unmaps the last chunk. False: there was none. No block is used or allocated any more.
+  bool release_chunk();
 
   /// Chunks made since the last call, for the response, and their descriptors in the same order. At most 4.
   uroce_new_chunks take_new_chunks(std::vector<UniqueFd>& fds);

@@ -120,7 +120,8 @@ void release_xrc_target(ControlState& state, XrcTarget& target);
 uroce_create_qp_response add_target(EventRouter& events, Session& session, std::unique_ptr<QpObject> qp,
                                     std::uint64_t cookie);
 
-/// Releases everything that a session owns, on the workers first.
-void release_all(ControlState& state, EventRouter& events, LinkControl& link, Session& session);
+/// Releases what a session owns, on the workers first, until `end` at about. False: there is more, for the next
+/// call. No request of the session may be executed after the first call.
+bool release_some(ControlState& state, EventRouter& events, LinkControl& link, Session& session, Nanos end);
 
 }  // namespace uroce::daemon::commands

@@ -10,6 +10,9 @@ int alloc_mw(Call& call) {
   Session& session = call.session;
   PdObject* pd = session.pds.find(request.pd);
   if (pd == nullptr) return EINVAL;
+  if (call.state.closing_pds().contains(pd->id.value)) {
+    return call.refuse(EINVAL, "the session from which PD %u was imported is being closed", request.pd);
+  }
   Charge charge = call.state.charge(session, {.mrs = 1});
   if (!charge) return ENOMEM;
   const memory::Kind kind = request.type == 1 ? memory::Kind::kWindow1 : memory::Kind::kWindow2;

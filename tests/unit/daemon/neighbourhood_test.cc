@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "control/commands/command.h"
 #include "test_client.h"
 #include "test_daemon.h"
 #include "wire/bytes.h"
@@ -247,6 +248,10 @@ TEST_P(NeighbourhoodTest, ARequestThatWaitsIsCheckedAgainstWhatHasChanged) {
 TEST_P(NeighbourhoodTest, ASessionThatEndsWaitsNoLonger) {
   WaitingClient waiting(daemon);
   waiting.begin(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{address_vector(ipv6(1, 9), 1)});
+  Conductor& conductor = *daemon.conductor;
+  // From the first slice on.
+  commands::release_some(conductor.state(), conductor.events(), conductor.link(), waiting.client.session(), 0);
+  EXPECT_EQ(conductor.link().next_neighbour_deadline(), kNever);
   waiting.client.close();
   EXPECT_EQ(daemon.conductor->link().next_neighbour_deadline(), kNever);
   answer_solicitation(ipv6(0, 0xfe));
