@@ -12,13 +12,14 @@ inline constexpr std::uint32_t kPacketCost = 64;
 
 class CongestionWindow {
  public:
-  static constexpr std::uint32_t kStart = 128u << 10;
+  /// As of TCP (RFC 6928). Many connections that begin at the same time lose what exceeds the memory of a switch.
+  static constexpr std::uint32_t kStart = 16u << 10;
   static constexpr std::uint32_t kLargest = 2u << 20;
 
   /// The state before the first packet. `packet` is the cost of a full packet, and the smallest window.
-  void reset(std::uint32_t packet) {
+  void reset(std::uint32_t start, std::uint32_t packet) {
     smallest_ = packet;
-    bytes_ = std::max(kStart, packet);
+    bytes_ = std::max(start, packet);
     threshold_ = kLargest;
     credit_ = 0;
   }

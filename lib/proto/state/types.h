@@ -35,6 +35,7 @@ struct TransportConfig {
   std::uint32_t receive_ring_bytes =
       4u << 20;                        ///< bytes of READ responses that may be in flight to us, all QPs together
   std::uint32_t quantum_packets = 16;  ///< a QP's turn in transmit(), where users do not compete
+  std::uint32_t start_window = CongestionWindow::kStart;  ///< bytes: the congestion window of a new connection
   bool offload_ip_checksum = false;
   bool ecn = true;  ///< the data of connected QPs is ECN-capable
   /// A missing acknowledge is not acted on earlier: peers are threads, and a scheduler may preempt them this long.
