@@ -104,6 +104,7 @@ CASES = {
     'bench/e2e/*': ('first: *',),
     'tests/chaos/*': ('chaos: *',),
     'tests/conformance/*': ('*: conformance', '*: stress', 'limits: *'),
+    'tests/verbs_sequences/*': ('*: verbs sequences',),
     'tests/e2e/verify/*': ('*: verify*',),
     'tests/e2e/cm_events/*': ('two: events', 'two: calls of channels, ids and options'),
     'tests/e2e/ece/*': ('two: options of connections (ECE)',),
@@ -234,7 +235,7 @@ class Build:
 
     def for_cases(self):
         """Targets that end-to-end cases use."""
-        folders = ('apps', 'drivers', 'examples', 'docs', 'bench/e2e', 'tests/e2e', 'tests/conformance')
+        folders = ('apps', 'drivers', 'examples', 'docs', 'bench/e2e', 'tests/e2e', 'tests/conformance', 'tests/verbs_sequences')
         return [target for target, each in self.targets.items() if each['type'] != 'run' and
                 (self.folder_of(target) + '/').startswith(tuple(folder + '/' for folder in folders))]
 
