@@ -241,7 +241,8 @@ UROCE_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::si
     const std::uint64_t first = round_down(offset), bytes = round_up(offset + length) - first;
     constexpr unsigned kWriting = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
     const int protection = (access & kWriting) != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
-    void* const probe = mmap(nullptr, bytes, protection, MAP_SHARED, fd, static_cast<off_t>(first));
+    // The pages of a memory file are allocated here: the daemon allocates none.
+    void* const probe = mmap(nullptr, bytes, protection, MAP_SHARED | MAP_POPULATE, fd, static_cast<off_t>(first));
     if (probe == MAP_FAILED) return null_with(errno == EBADF ? EBADF : EOPNOTSUPP);
     munmap(probe, bytes);
     auto mr = std::make_unique<Mr>();

@@ -12,6 +12,7 @@
 #include "memory_region.h"
 #include "objects.h"
 #include "page_sharing/page_sharing.h"
+#include "page_sharing/populate.h"
 #include "uroce/dv.h"
 
 namespace uroce::verbs {
@@ -77,13 +78,17 @@ int check_range(const void* addr, std::size_t length, unsigned access) {
 // bytes.
 bool has_pages(std::size_t length, unsigned access) { return length != 0 && (access & IBV_ACCESS_ON_DEMAND) == 0; }
 
-int share_pages(const void* addr, std::size_t length, unsigned access, page_sharing::SharedRange& range) {
-  if (!has_pages(length, access)) return 0;
-  return page_sharing::PageSharing::instance().share(addr, length, (access & kWritable) != 0, range);
+void unshare_pages(const void* addr, std::size_t length, unsigned access) {
+  if (has_pages(length, access)) page_sharing::PageSharing::instance().unshare(addr, length);
 }
 
-void unshare_pages(void* addr, std::size_t length, unsigned access) {
-  if (has_pages(length, access)) page_sharing::PageSharing::instance().unshare(addr, length);
+int share_pages(const void* addr, std::size_t length, unsigned access, page_sharing::SharedRange& range) {
+  if (!has_pages(length, access)) return 0;
+  int error = page_sharing::PageSharing::instance().share(addr, length, (access & kWritable) != 0, range);
+  if (error != 0) return error;
+  error = page_sharing::populate(addr, range);
+  if (error != 0) unshare_pages(addr, length, access);
+  return error;
 }
 
 ibv_mr* reg_mr(ibv_pd* pd, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {

@@ -161,9 +161,10 @@ struct uroce_handle { /* ALLOC_PD answer, DEALLOC_PD, DEREG_MR, DESTROY_* reques
 };
 
 /* REG_MR: the files that hold the memory. The pieces cover [addr, addr + length) page by page, in order; `fd` is
- * the index of an attached descriptor. piece_count 0: indirect, accessed through /proc/PID/mem. With
- * IBV_ACCESS_ON_DEMAND an indirect region may have holes, and addr 0 with length 2^64 - 1 is the whole address
- * space (implicit). */
+ * the index of an attached descriptor. The client has allocated the pages of memfds, tmpfs and hugetlbfs
+ * (madvise(2), MADV_POPULATE_READ): work requests that use a hole fail, as past the end of the file. piece_count 0:
+ * indirect, accessed through /proc/PID/mem. With IBV_ACCESS_ON_DEMAND an indirect region may have holes, and addr 0
+ * with length 2^64 - 1 is the whole address space (implicit). */
 #define UROCE_MAX_MR_PIECES 64u
 struct uroce_mr_piece {
   uint32_t fd;

@@ -15,7 +15,7 @@
 
 #include "abi/queue_entries.h"
 
-#define UROCE_ABI_VERSION 2u
+#define UROCE_ABI_VERSION 3u
 #define UROCE_ABI_MAGIC 0x65636f7275ull /* "uroce" */
 
 #define UROCE_MAX_WORKERS 16u

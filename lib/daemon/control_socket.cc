@@ -327,8 +327,8 @@ void Conductor::mark_offenders() {
     if (const Session* session = state_.session(loser)) {
       const LogUser caused_by(session->peer.uid);
       log(LogLevel::kWarning,
-          "%s (process %d) truncated a file whose memory it had registered; work requests that use the missing "
-          "pages fail",
+          "%s (process %d) truncated a file whose memory it had registered, or left holes in it; work requests "
+          "that use the missing pages fail",
           session->program.c_str(), static_cast<int>(session->peer.pid));
     }
   }

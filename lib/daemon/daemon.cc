@@ -140,6 +140,11 @@ absl::Status Daemon::open() {
   ::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit();
   SigbusGuard::instance().install();
+  if (!SigbusGuard::instance().guards_holes()) {
+    log(LogLevel::kInfo,
+        "userfaultfd(2) is not allowed: pages of a program's file that do not exist when a work request uses them "
+        "count as memory of this process");
+  }
   if (absl::Status status = make_run_dir(config.run_dir); !status.ok()) return status;
   if (absl::Status status = impl_->take_lock(); !status.ok()) return status;
   impl_->opened = true;

@@ -50,8 +50,8 @@ int check(const uroce_mr_piece& piece, const FileKind& kind, const FileFacts& fa
   return later || has_pages(piece, kind, facts) ? 0 : EFAULT;
 }
 
-// Populates the mapping now rather than by page faults under load. Missing pages of the file are allocated, as
-// pinning would do. Other clients wait for that, so it ends after some time.
+// Populates the mapping now rather than by page faults under load. Other clients wait for that, so it ends after
+// some time, and at a hole that is guarded.
 void prefault(std::byte* base, std::uint64_t bytes, bool writable) {
 #ifdef MADV_POPULATE_WRITE
   constexpr std::uint64_t kStep = 2u << 20;
@@ -71,17 +71,28 @@ bool is_whole(const memory::Loss& loss) { return loss.from.load() == memory::Los
 
 int protection(bool writable) { return writable ? PROT_READ | PROT_WRITE : PROT_READ; }
 
+// SigbusGuard guards the holes of mappings that may become writable, which a private one may even if the file is
+// open for reading only. Nobody writes to it, so that its pages are the file's.
+int sharing(const FileKind& kind, bool writable) {
+  return kind.in_memory && !writable && SigbusGuard::instance().guards_holes() ? MAP_PRIVATE : MAP_SHARED;
+}
+
+/// Whether the daemon allocates no page there that counts as its memory for as long as the client keeps the file.
+bool allocates_nothing(const FileKind& kind, std::byte* base, std::uint64_t bytes) {
+  return !kind.in_memory || SigbusGuard::instance().guard_holes(base, bytes);
+}
+
 }  // namespace
 
-// A page fault in a file of a network or user-space file system may never end, and would block a worker.
+// A page fault in a file of a network or user-space file system may never end, and would block a worker. Nothing
+// guards the holes of a ramfs, whose pages stay for as long as the file.
 FileKind kind_of_file(const FileFacts& facts) {
   // A device is in the devtmpfs, a tmpfs, and its driver serves the faults.
   if (!facts.regular && facts.magic != DMA_BUF_MAGIC) return {};
   switch (facts.magic) {
-    case HUGETLBFS_MAGIC: return {true, facts.block_bytes};
+    case HUGETLBFS_MAGIC: return {.allowed = true, .page_bytes = facts.block_bytes, .in_memory = true};
     case DMA_BUF_MAGIC: return {.allowed = true, .may_exceed = false};
-    case TMPFS_MAGIC:
-    case RAMFS_MAGIC:
+    case TMPFS_MAGIC: return {.allowed = true, .in_memory = true};
     case EXT4_SUPER_MAGIC:
     case XFS_SUPER_MAGIC:
     case BTRFS_SUPER_MAGIC:
@@ -164,7 +175,7 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, Use use, Hold&
     const auto [start, end] = range_to_map(kind, piece);
     auto loss = std::make_unique<memory::Loss>();
     if (!take(1)) return ENOMEM;
-    void* base = ::mmap(nullptr, end - start, protection(writable), MAP_SHARED | MAP_NORESERVE, fd,
+    void* base = ::mmap(nullptr, end - start, protection(writable), sharing(kind, writable) | MAP_NORESERVE, fd,
                         static_cast<off_t>(start));
     if (base == MAP_FAILED) {
       const int error = errno == EPERM ? EACCES : errno;
@@ -184,13 +195,14 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, Use use, Hold&
                    info.inode,
                    writable,
                    start,
+                   allocates_nothing(kind, static_cast<std::byte*>(base), end - start),
                    {},
                    std::move(loss)});
   }
   ++extent->users;
   out.extent_ = extent;
   out.base_ = extent->base + (piece.offset - extent->offset);
-  prefault(out.base_, piece.bytes, writable);
+  if (extent->prefault) prefault(out.base_, piece.bytes, writable);
   return 0;
 }
 
@@ -200,6 +212,7 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
   std::uint64_t total = 0;
   FileKind kind;
   FileFacts facts;
+  std::vector<FileKind> kinds;
   std::size_t of = fds.size();
   for (const uroce_mr_piece& piece : pieces) {
     if (piece.fd != of) kind = classify(fds[piece.fd].get(), stall_budget_, facts);
@@ -209,6 +222,7 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
     if (const int error = check(piece, kind, facts, use.on_demand)) return error;
     total += piece.bytes;
     if (total >= kMaxFileOffset) return EINVAL;
+    kinds.push_back(kind);
   }
   auto loss = std::make_unique<memory::Loss>();
   if (!take(pieces.size())) return ENOMEM;
@@ -220,11 +234,15 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
   std::byte* const base = static_cast<std::byte*>(window);
   int error = 0;
   std::uint64_t done = 0;
-  for (const uroce_mr_piece& piece : pieces) {
-    if (::mmap(base + done, piece.bytes, protection(writable), MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
-               fds[piece.fd].get(), static_cast<off_t>(piece.offset)) == MAP_FAILED) {
+  bool may_prefault = true;
+  for (std::size_t i = 0; i < pieces.size() && error == 0; ++i) {
+    const uroce_mr_piece& piece = pieces[i];
+    if (::mmap(base + done, piece.bytes, protection(writable),
+               sharing(kinds[i], writable) | MAP_FIXED | MAP_NORESERVE, fds[piece.fd].get(),
+               static_cast<off_t>(piece.offset)) == MAP_FAILED) {
       error = errno == EPERM ? EACCES : errno;
-      break;
+    } else {
+      may_prefault = allocates_nothing(kinds[i], base + done, piece.bytes) && may_prefault;
     }
     done += piece.bytes;
   }
@@ -234,9 +252,9 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
     give_back(pieces.size());
     return error;
   }
-  out.extent_ = &add({base, total, pieces.size(), 1, 0, 0, writable, 0, {}, std::move(loss)});
+  out.extent_ = &add({base, total, pieces.size(), 1, 0, 0, writable, 0, may_prefault, {}, std::move(loss)});
   out.base_ = base;
-  prefault(base, total, writable);
+  if (may_prefault) prefault(base, total, writable);
   return 0;
 }
 

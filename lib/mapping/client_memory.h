@@ -1,5 +1,6 @@
 // A client's registered memory, mapped into the daemon. The files come from the client and are hostile: only files
 // of file systems whose page faults the kernel serves by itself are mapped, and SigbusGuard covers every mapping.
+// The client allocates the pages of files in memory; the daemon uses those that are there.
 //
 // MRs in one file share mappings: a run of pages is mapped as part of a whole aligned extent, counted by its MRs,
 // so that 10,000 small MRs in one heap cost a few mappings. Used by the control thread only.
@@ -31,6 +32,7 @@ struct FileKind {
   bool allowed = false;
   std::uint64_t page_bytes = 4096;
   bool may_exceed = true;  ///< may be mapped past its end
+  bool in_memory = false;  ///< its pages are nowhere else: on no disk
 };
 FileKind kind_of_file(const FileFacts& facts);
 
@@ -51,6 +53,7 @@ class ClientMemory {
     ino_t inode = 0;
     bool writable = false;
     std::uint64_t offset = 0;
+    bool prefault = false;  ///< before it is used: that allocates nothing
     std::list<Extent>::iterator self;
     std::unique_ptr<memory::Loss> loss;
   };

@@ -1,7 +1,12 @@
 #include "mapping/sigbus_guard.h"
 
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +15,13 @@
 #include <span>
 #include <unordered_map>
 #include <vector>
+
+#include "platform/unique_fd.h"
+
+// Missing from older headers.
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
 
 namespace uroce::daemon {
 namespace {
@@ -37,6 +49,7 @@ std::mutex g_writers;
 std::unordered_map<std::uintptr_t, std::uint32_t> g_entries;
 std::vector<std::uint32_t> g_free;
 struct sigaction g_previous;
+UniqueFd g_userfault;  // invalid: holes are not guarded
 
 void report(Sessions& sessions, std::uint64_t session) {
   for (auto& slot : sessions) {
@@ -115,6 +128,18 @@ void on_sigbus(int, siginfo_t* info, void*) {
   ::sigaction(SIGBUS, &g_previous, nullptr);
 }
 
+// Page faults at holes raise SIGBUS, and system calls that cause them fail. Nobody reads the descriptor.
+UniqueFd open_userfault() {
+  // Any process may have the faults of user mode; before Linux 5.11 a right was needed.
+  UniqueFd fd(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY)));
+  if (!fd.valid()) fd.reset(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
+  uffdio_api api{};
+  api.api = UFFD_API;
+  api.features = UFFD_FEATURE_SIGBUS | UFFD_FEATURE_MISSING_SHMEM | UFFD_FEATURE_MISSING_HUGETLBFS;
+  if (fd.valid() && ::ioctl(fd.get(), UFFDIO_API, &api) != 0) fd.reset();
+  return fd;
+}
+
 }  // namespace
 
 SigbusGuard& SigbusGuard::instance() {
@@ -130,7 +155,17 @@ void SigbusGuard::install() {
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     ::sigemptyset(&action.sa_mask);
     ::sigaction(SIGBUS, &action, &g_previous);
+    g_userfault = open_userfault();
   });
+}
+
+bool SigbusGuard::guards_holes() const { return g_userfault.valid(); }
+
+bool SigbusGuard::guard_holes(void* base, std::size_t bytes) const {
+  uffdio_register range{};
+  range.range = {reinterpret_cast<std::uintptr_t>(base), bytes};
+  range.mode = UFFDIO_REGISTER_MODE_MISSING;
+  return g_userfault.valid() && ::ioctl(g_userfault.get(), UFFDIO_REGISTER, &range) == 0;
 }
 
 bool SigbusGuard::add(const void* base, std::size_t bytes, std::uint64_t session, memory::Loss* loss) {

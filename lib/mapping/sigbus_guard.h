@@ -2,6 +2,9 @@
 // zero pages in the place of the missing ones. In registered memory, Loss says which: accesses there fail. A
 // session whose queues lose pages is closed by the control thread.
 //
+// A hole in a file in memory is taken for a missing page as well. By itself the kernel would allocate one, charge
+// it to the daemon's control group, and keep it for as long as the client keeps the file.
+//
 // add() and remove() on any thread; the handler reads a fixed table without locks. A fault elsewhere is a bug and
 // kills the daemon.
 #pragma once
@@ -19,8 +22,14 @@ class SigbusGuard {
 
   static SigbusGuard& instance();
 
-  /// Installs the handler (once).
+  /// Installs the handler, and opens what guards holes (once; before system calls are filtered).
   void install();
+
+  /// Whether holes can be guarded: userfaultfd(2) for page faults in user mode, Linux 5.11 or a right.
+  bool guards_holes() const;
+  /// Guards the holes of [base, base + bytes): mappings of a file in memory, which may become writable. Until they
+  /// are unmapped. False: the daemon allocates the pages that it uses.
+  bool guard_holes(void* base, std::size_t bytes) const;
 
   /// Guards [base, base + bytes) for `session` (not 0): whole mappings. `loss`: of registered memory, else nullptr;
   /// it outlives the entry. False: the table is full.

@@ -12,6 +12,7 @@
 //   kind 4   rings the doorbell bit in the first two bytes
 //   kind 5   writes the bytes into the ring of SRQ `argument`; the first byte is the number of entries to add
 //   kind 6   `argument` seconds pass for the connection manager
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -81,7 +82,7 @@ class Attack {
     std::vector<UniqueFd> fds;
     if ((argument & 0x80) != 0 && argument != (0x80 | UROCE_CMD_CM_OPEN_CHANNEL)) {
       fds.emplace_back(::memfd_create("fuzz", MFD_CLOEXEC));
-      if (::ftruncate(fds[0].get(), 65536) != 0) return;
+      if (::fallocate(fds[0].get(), 0, 0, 65536) != 0) return;
     }
     Reply reply = client_.send(argument & 0x7f, body, std::move(fds));
     if ((argument & 0x7f) == UROCE_CMD_CM_OPEN_CHANNEL && !reply.fds.empty()) {

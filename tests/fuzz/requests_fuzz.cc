@@ -65,7 +65,8 @@ UniqueFd descriptor(std::uint32_t kind) {
     case 0:
     case 1: {
       UniqueFd file(::memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-      if (::ftruncate(file.get(), kind % 2 == 0 ? 65536 : 4097) != 0) return {};
+      // The one with pages, the other without.
+      if ((kind % 2 == 0 ? ::fallocate(file.get(), 0, 0, 65536) : ::ftruncate(file.get(), 4097)) != 0) return {};
       if (kind % 4 < 2) ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK);
       return file;
     }

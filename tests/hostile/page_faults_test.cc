@@ -1,7 +1,12 @@
-// Memory whose page faults wait for what its owner does: it costs the owner its session.
+// Memory whose page faults wait for what its owner does, which costs the owner its session, or would allocate
+// pages, which they don't.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/falloc.h>
+#include <linux/userfaultfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +21,22 @@ namespace uroce::hostile {
 namespace {
 
 constexpr std::size_t kBytes = 512u << 20;
+
+/// A new QP, connected to itself, in place of one that has had an error.
+bool remake_qp(Tenant& tenant) {
+  tenant.client.destroy(UROCE_CMD_DESTROY_QP, tenant.qp.made.handle);
+  tenant.qp = tenant.client.create_qp(tenant.pd, tenant.cq);
+  return tenant.qp.status == 0 && tenant.client.connect_qp(tenant.qp, tenant.qp.made.qpn) == 0;
+}
+
+/// Registers the file again in place of a region that has lost pages.
+bool register_again(Tenant& tenant) {
+  Memory& memory = tenant.memory;
+  tenant.client.destroy(UROCE_CMD_DEREG_MR, memory.made.handle);
+  memory.made =
+      tenant.client.register_file(tenant.pd, memory.file.get(), 0, memory.bytes, 0xf, false, memory.address()).made;
+  return memory.made.rkey != 0;
+}
 
 /// Punches the whole file out, again and again; writes fill it between.
 int punch_holes(const std::string& path, std::atomic<int>& stage) {
@@ -33,7 +54,8 @@ int punch_holes(const std::string& path, std::atomic<int>& stage) {
   for (std::size_t at = 0; !tenant.client.closed(); at = (at + (1 << 20)) % kBytes) {
     tenant.client.post_write(tenant.qp, tenant.memory, tenant.memory.address() + at, tenant.memory.made.rkey,
                              1 << 16);
-    tenant.client.poll(tenant.cq, done, 100);
+    const bool failed = tenant.client.poll(tenant.cq, done, 100) && done.status != UROCE_WC_SUCCESS;
+    if (failed) static_cast<void>(register_again(tenant) && remake_qp(tenant));
   }
   stage.store(2);
   ::pause();
@@ -82,6 +104,66 @@ TEST(PageFaults, OfTheDaemonsOwnUserMayTakeASecond) {
   while (*stage == 1 && owner.running() && monotonic_now() < end) ::usleep(1'000);
   EXPECT_EQ(*stage, 1) << daemon.log();
   owner.end();
+  EXPECT_EQ(daemon.stop(), 0);
+}
+
+constexpr std::size_t kStepBytes = 64u << 20, kSteps = 16;
+constexpr std::uint64_t kHolesAt = 0x20'0000'0000;
+
+struct Allocated {
+  std::atomic<std::uint64_t> by_registration, by_writes;
+  std::atomic<int> written;  ///< WRITEs that succeeded
+};
+
+/// Registers and releases a sparse file in steps, and then has each part written to.
+int use_holes(const std::string& path, Allocated& allocated) {
+  Tenant tenant(path, 1 << 20);
+  const UniqueFd file(::memfd_create("sparse", MFD_CLOEXEC));
+  if (!tenant.ok() || ::ftruncate(file.get(), kSteps * kStepBytes) != 0) return 1;
+  const auto bytes = [&file] {
+    struct stat info {};
+    ::fstat(file.get(), &info);
+    return static_cast<std::uint64_t>(info.st_blocks) * 512;
+  };
+  for (const bool write : {false, true}) {
+    for (std::size_t i = 0; i < kSteps; ++i) {
+      const Memory part =
+          tenant.client.register_file(tenant.pd, file.get(), i * kStepBytes, kStepBytes, 0xf, false, kHolesAt);
+      if (part.status != 0) return 2;
+      uroce_cqe done{};
+      if (write) {
+        tenant.client.post_write(tenant.qp, tenant.memory, kHolesAt + (i << 20), part.made.rkey, 1 << 20);
+        if (!tenant.client.poll(tenant.cq, done)) return 3;
+        if (done.status == UROCE_WC_SUCCESS) ++allocated.written;
+        if (!remake_qp(tenant)) return 4;
+      }
+      if (tenant.client.destroy(UROCE_CMD_DEREG_MR, part.made.handle) != 0) return 5;
+    }
+    (write ? allocated.by_writes : allocated.by_registration) = bytes();
+  }
+  return tenant.client.closed() ? 6 : 0;
+}
+
+bool may_guard_holes() {
+  const UniqueFd fd(static_cast<int>(::syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY)));
+  return fd.valid();
+}
+
+TEST(PageFaults, AtHolesOfAFileAllocateNothing) {
+  DaemonProcess daemon;
+  ASSERT_TRUE(daemon.ready()) << daemon.log();
+  Shared<Allocated> allocated;
+  Child attacker(kAttacker, [&] { return use_holes(daemon.socket_path(), *allocated); });
+  ASSERT_EQ(attacker.wait(), 0) << daemon.log();
+  EXPECT_EQ(allocated->by_registration, 0u);
+  if (may_guard_holes()) {
+    EXPECT_EQ(allocated->by_writes, 0u);
+    EXPECT_EQ(allocated->written, 0);
+    EXPECT_NE(daemon.log().find("hole"), std::string::npos) << daemon.log();
+  }
+  Tenant honest(daemon.socket_path(), 1 << 20);
+  ASSERT_TRUE(honest.ok()) << honest.error;
+  EXPECT_NE(honest.write_once(), 0u);
   EXPECT_EQ(daemon.stop(), 0);
 }
 

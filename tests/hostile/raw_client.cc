@@ -175,7 +175,9 @@ Memory RawClient::register_file(std::uint32_t pd, int file, std::uint64_t offset
   Memory memory;
   memory.bytes = bytes;
   if (map) {
-    void* base = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset));
+    // The daemon allocates no pages.
+    void* base =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, static_cast<off_t>(offset));
     if (base == MAP_FAILED) return memory;
     memory.data = static_cast<std::byte*>(base);
     mappings_.push_back({memory.data, bytes});

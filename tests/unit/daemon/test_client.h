@@ -122,7 +122,8 @@ class TestClient {
                int* keep_fd = nullptr) {
     UniqueFd file(::memfd_create("client", MFD_CLOEXEC));
     if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return {};
-    data = static_cast<std::byte*>(::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0));
+    data = static_cast<std::byte*>(
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0));
     chunks_.push_back({data, bytes});
     if (keep_fd != nullptr) *keep_fd = ::dup(file.get());
     uroce_reg_mr_request request{};

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/falloc.h>
 #include <linux/magic.h>
 #include <linux/memfd.h>
 #include <linux/udmabuf.h>
@@ -22,10 +23,30 @@ namespace {
 
 constexpr std::size_t kPage = 4096;
 
-UniqueFd make_file(std::size_t bytes) {
-  UniqueFd file(::memfd_create("client", MFD_CLOEXEC));
+UniqueFd make_sparse(std::size_t bytes, unsigned flags = MFD_CLOEXEC) {
+  UniqueFd file(::memfd_create("client", flags));
   EXPECT_EQ(::ftruncate(file.get(), static_cast<off_t>(bytes)), 0);
   return file;
+}
+
+/// Reads each page, which allocates it.
+void populate(const UniqueFd& file, std::size_t bytes) {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, file.get(), 0);
+  ASSERT_NE(at, MAP_FAILED);
+  ::munmap(at, bytes);
+}
+
+/// A file whose pages the client has allocated.
+UniqueFd make_file(std::size_t bytes) {
+  UniqueFd file = make_sparse(bytes);
+  if (bytes != 0) populate(file, (bytes + kPage - 1) / kPage * kPage);
+  return file;
+}
+
+std::uint64_t allocated_bytes(const UniqueFd& file) {
+  struct stat info {};
+  EXPECT_EQ(::fstat(file.get(), &info), 0);
+  return static_cast<std::uint64_t>(info.st_blocks) * 512;
 }
 
 void put(const UniqueFd& file, std::size_t offset, const char* text) {
@@ -136,16 +157,6 @@ TEST_F(ClientMemoryTest, ASharedMappingThatGoesFurtherThanTheFileGivesNoMoreOfIt
   memory_.unmap(first);
 }
 
-TEST_F(ClientMemoryTest, HolesOfASparseFileAreItsPages) {
-  std::vector<UniqueFd> fds;
-  fds.push_back(make_file(std::size_t{1} << 40));
-  ClientMemory::Hold hold;
-  ASSERT_EQ(map({{0, 0, (1ull << 40) - kPage, kPage}}, fds, true, hold), 0);
-  std::memcpy(hold.base(), "last", 4);
-  EXPECT_EQ(SigbusGuard::instance().take_offender(), 0u);
-  memory_.unmap(hold);
-}
-
 TEST_F(ClientMemoryTest, TheFileOfAnOnDemandRegionMayGrowLater) {
   std::vector<UniqueFd> fds;
   fds.push_back(make_file(kPage));
@@ -193,7 +204,7 @@ FileFacts file_of(std::uint32_t magic, std::uint64_t block_bytes = kPage) {
 
 TEST(FileKindTest, DevicesAreNotFilesOfTheirFileSystem) {
   for (const auto magic :
-       {std::uint32_t{TMPFS_MAGIC}, std::uint32_t{RAMFS_MAGIC}, std::uint32_t{EXT4_SUPER_MAGIC}}) {
+       {std::uint32_t{TMPFS_MAGIC}, std::uint32_t{HUGETLBFS_MAGIC}, std::uint32_t{EXT4_SUPER_MAGIC}}) {
     EXPECT_FALSE(kind_of_file({.magic = magic, .block_bytes = kPage}).allowed) << std::hex << magic;
   }
 }
@@ -235,8 +246,9 @@ TEST(FileKindTest, FilesOfDisksAreMappedAndThoseOfServersRefused) {
                           std::uint32_t{BTRFS_SUPER_MAGIC}, std::uint32_t{MSDOS_SUPER_MAGIC}, kZfs, kBcachefs}) {
     EXPECT_TRUE(kind_of_file(file_of(disk)).allowed) << std::hex << disk;
   }
-  for (const auto server : {std::uint32_t{NFS_SUPER_MAGIC}, std::uint32_t{FUSE_SUPER_MAGIC},
-                            std::uint32_t{CIFS_SUPER_MAGIC}, std::uint32_t{V9FS_MAGIC}, kCeph, 0u}) {
+  for (const auto server :
+       {std::uint32_t{NFS_SUPER_MAGIC}, std::uint32_t{FUSE_SUPER_MAGIC}, std::uint32_t{CIFS_SUPER_MAGIC},
+        std::uint32_t{V9FS_MAGIC}, kCeph, 0u, std::uint32_t{RAMFS_MAGIC}}) {
     EXPECT_FALSE(kind_of_file(file_of(server)).allowed) << std::hex << server;
   }
 }
@@ -277,6 +289,95 @@ TEST_F(ClientMemoryTest, ReadOnlyFilesServeReadersAndRefuseWriters) {
 
 std::size_t left_of(const ClientMemory::Hold& hold) {
   return hold.loss()->from.load() - reinterpret_cast<std::uintptr_t>(hold.base());
+}
+
+// Regions of one piece, and of two that are joined.
+std::vector<std::vector<uroce_mr_piece>> shapes(std::uint64_t pages) {
+  return {{{0, 0, 0, pages * kPage}}, {{0, 0, kPage, (pages - 1) * kPage}, {0, 0, 0, kPage}}};
+}
+
+TEST_F(ClientMemoryTest, ARegionOfASparseFileAllocatesNoneOfItsPages) {
+  for (const bool writable : {true, false}) {
+    for (const auto& pieces : shapes(1024)) {
+      std::vector<UniqueFd> fds;
+      fds.push_back(make_sparse(1024 * kPage));
+      for (const bool on_demand : {false, true}) {
+        ClientMemory::Hold hold;
+        ASSERT_EQ(memory_.map(pieces, fds, {writable, on_demand}, hold), 0);
+        EXPECT_EQ(allocated_bytes(fds[0]), 0u) << "writable " << writable << ", pieces " << pieces.size();
+        memory_.unmap(hold);
+      }
+    }
+  }
+}
+
+TEST_F(ClientMemoryTest, AHoleIsLostWhenItIsUsedAndAllocatesNothing) {
+  if (!SigbusGuard::instance().guards_holes()) GTEST_SKIP() << "userfaultfd(2) is not allowed";
+  for (const bool writable : {true, false}) {
+    for (const auto& pieces : shapes(8)) {
+      SCOPED_TRACE("writable " + std::to_string(writable) + ", pieces " + std::to_string(pieces.size()));
+      std::vector<UniqueFd> fds;
+      fds.push_back(make_file(8 * kPage));
+      ClientMemory::Hold hold;
+      ASSERT_EQ(map(pieces, fds, writable, hold), 0);
+      ASSERT_EQ(::fallocate(fds[0].get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 3 * kPage, 2 * kPage), 0);
+      const std::size_t at = (pieces.size() == 1 ? 3 : 2) * kPage;
+      auto* const byte = reinterpret_cast<volatile unsigned char*>(hold.base() + at);
+      EXPECT_EQ(unsigned{*(byte - 1)}, 0u);
+      EXPECT_GT(left_of(hold), 8 * kPage);
+      if (writable) {
+        *byte = 1;
+      } else {
+        EXPECT_EQ(unsigned{*byte}, 0u);
+      }
+      EXPECT_EQ(left_of(hold), at);
+      EXPECT_EQ(allocated_bytes(fds[0]), 6 * kPage);
+      EXPECT_EQ(SigbusGuard::instance().take_loser(), 42u);
+      EXPECT_EQ(SigbusGuard::instance().take_offender(), 0u);
+      memory_.unmap(hold);
+    }
+  }
+  EXPECT_EQ(memory_.mappings(), 0u);
+}
+
+// A file that is open for reading only is mapped privately.
+TEST_F(ClientMemoryTest, AHoleOfAReadOnlyFileIsLostAndItsPagesAreTheFiles) {
+  if (!SigbusGuard::instance().guards_holes()) GTEST_SKIP() << "userfaultfd(2) is not allowed";
+  const UniqueFd file = make_file(4 * kPage);
+  const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ClientMemory::Hold hold;
+  ASSERT_EQ(map({{0, 0, 0, 4 * kPage}}, fds, false, hold), 0);
+  for (const char* text : {"first", "again"}) {
+    put(file, kPage, text);
+    EXPECT_EQ(std::memcmp(hold.base() + kPage, text, 5), 0);
+  }
+  ASSERT_EQ(::fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, 2 * kPage), 0);
+  put(file, kPage, "other");
+  EXPECT_EQ(std::memcmp(hold.base() + kPage, "other", 5), 0);
+  EXPECT_EQ(unsigned{*reinterpret_cast<volatile unsigned char*>(hold.base())}, 0u);
+  EXPECT_EQ(left_of(hold), 0u);
+  EXPECT_EQ(allocated_bytes(file), 3 * kPage);
+  memory_.unmap(hold);
+}
+
+TEST_F(ClientMemoryTest, AHoleBetweenHugepagesAllocatesNone) {
+  constexpr std::size_t kHuge = 2u << 20;
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(::memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB | (21u << MFD_HUGE_SHIFT)));
+  if (!fds[0].valid() || ::ftruncate(fds[0].get(), kHuge) != 0) GTEST_SKIP() << "no hugepages of 2 MiB";
+  for (const bool writable : {true, false}) {
+    ClientMemory::Hold hold;
+    ASSERT_EQ(map({{0, 0, 0, kHuge}}, fds, writable, hold), 0);
+    EXPECT_EQ(allocated_bytes(fds[0]), 0u);
+    if (SigbusGuard::instance().guards_holes()) {
+      EXPECT_EQ(unsigned{*reinterpret_cast<volatile unsigned char*>(hold.base() + kPage)}, 0u);
+      EXPECT_EQ(left_of(hold), 0u);
+      EXPECT_EQ(allocated_bytes(fds[0]), 0u);
+    }
+    memory_.unmap(hold);
+  }
 }
 
 TEST_F(ClientMemoryTest, OfAFileThatIsCutOffWhatIsUsedIsLostAndTheRestStays) {
