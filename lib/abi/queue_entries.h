@@ -257,11 +257,14 @@ struct uroce_srq_daemon_block { /* daemon writes, client reads */
 enum {
   UROCE_CQ_ARM_SOLICITED = 1, /* only for solicited entries */
   UROCE_CQ_ARM_TAKEN = 2, /* set by compare and swap; the side that succeeds, daemon or client, reports the event */
+  /* The request before this one has entries, and its event is due: the daemon reports it, and takes the bit out. */
+  UROCE_CQ_ARM_OWED = 4,
+  UROCE_CQ_ARM_OWED_SOLICITED = 8, /* if one of those entries was solicited */
 };
-struct uroce_cq_client_block { /* client writes; the daemon sets only UROCE_CQ_ARM_TAKEN */
+struct uroce_cq_client_block { /* client writes; of `arm` the daemon changes the last three bits only */
   uint32_t consumer;           /* CQEs polled so far */
   uint32_t pad0[15];
-  /* 0, or (entry index when armed << 32) | (serial number << 2) | UROCE_CQ_ARM_...: each value stands for one
+  /* 0, or (entry index when armed << 32) | (serial number << 4) | UROCE_CQ_ARM_...: each value stands for one
    * event. The daemon delivers it for an entry at or after that index, which counts like `consumer`. */
   uint64_t arm;
   uint32_t pad1[14];

@@ -21,6 +21,8 @@
 
 namespace uroce::queue {
 
+inline constexpr std::uint64_t kOwed = UROCE_CQ_ARM_OWED | UROCE_CQ_ARM_OWED_SOLICITED;
+
 inline std::uint8_t cqe_phase(std::uint32_t index, std::uint32_t count) {
   return static_cast<std::uint8_t>(((index / count) + 1) & 1);
 }
@@ -42,7 +44,7 @@ class CqProducer {
   }
 
   /// Whether a completion event is due now. Call after the pushes of one duty cycle; true at most once for
-  /// each arming, and never after CqConsumer::take_event() took the event.
+  /// each arming, and never after CqConsumer::take_event() took the event. Two that are due at once are one.
   bool take_event() {
     if (shared_) lock_.lock();
     const bool due = take_event_locked();
@@ -95,9 +97,12 @@ class CqProducer {
     const std::atomic_ref word(client_->arm);
     // Fails when the client takes it, or arms anew.
     for (std::uint64_t arm = word.load(std::memory_order_acquire); arm != 0 && (arm & UROCE_CQ_ARM_TAKEN) == 0;) {
-      if ((arm & UROCE_CQ_ARM_SOLICITED) != 0 && !solicited) return false;
-      if (static_cast<std::int32_t>(head_ - static_cast<std::uint32_t>(arm >> 32)) <= 0) return false;
-      if (word.compare_exchange_weak(arm, arm | UROCE_CQ_ARM_TAKEN, std::memory_order_acq_rel)) return true;
+      const bool due = static_cast<std::int32_t>(head_ - static_cast<std::uint32_t>(arm >> 32)) > 0 &&
+                       ((arm & UROCE_CQ_ARM_SOLICITED) == 0 || solicited);
+      const bool owed = (arm & UROCE_CQ_ARM_OWED) != 0 || ((arm & UROCE_CQ_ARM_OWED_SOLICITED) != 0 && solicited);
+      const std::uint64_t after = due ? arm | UROCE_CQ_ARM_TAKEN : arm & ~kOwed;
+      if (after == arm) return false;
+      if (word.compare_exchange_weak(arm, after, std::memory_order_acq_rel)) return due || owed;
     }
     return false;
   }
@@ -182,46 +187,53 @@ class CqConsumer {
     count_ = count;
   }
 
-  /// Requests an event for the next entry, or solicited entry. A request whose event is not taken yet stays in
-  /// force with all entries since it was made, and one for any entry is not narrowed (IBTA vol. 1, 11.4.2.2).
+  /// Requests an event for the next entry, or solicited entry. If no entry came since the last request, that one
+  /// stays in force, and is not narrowed; if one did, and the daemon has not looked yet, the event of that request
+  /// comes as well (IBTA vol. 1, 11.4.2.2).
   void arm(bool solicited_only) {
-    if (!extend_request(solicited_only)) {
-      arm_ = word(tail_ + ready(kMostSeen), solicited_only);
-      std::atomic_ref(client_->arm).store(arm_, std::memory_order_relaxed);
-    }
+    const std::atomic_ref arm(client_->arm);
+    const std::uint32_t seen = tail_ + ready(kMostSeen);
+    std::uint64_t before = arm.load(std::memory_order_acquire), after = 0;
+    do {
+      after = in_force(before) ? add_request(before, seen, solicited_only) : word(seen, solicited_only);
+    } while (!arm.compare_exchange_weak(before, after, std::memory_order_acq_rel, std::memory_order_acquire));
+    arm_ = after & ~kOwed;
     std::atomic_thread_fence(std::memory_order_seq_cst);
   }
   /// Whether the CQ is armed for any entry, and nobody has taken the event.
-  bool armed_for_any() const { return (arm_ & UROCE_CQ_ARM_SOLICITED) == 0 && in_force(); }
+  bool armed_for_any() const { return (arm_ & UROCE_CQ_ARM_SOLICITED) == 0 && in_force(load()); }
   /// Whether the CQ is armed and has entries, either from before or too new for the daemon to have reported.
   bool armed_with_pending() const { return arm_ != 0 && peek() != nullptr; }
   /// Takes the event that the CQ is armed for. False: it is not armed, or the daemon has reported or will report
   /// it.
   bool take_event() {
-    std::uint64_t armed = arm_;
-    return armed != 0 && std::atomic_ref(client_->arm)
-                             .compare_exchange_strong(armed, armed | UROCE_CQ_ARM_TAKEN, std::memory_order_acq_rel);
+    const std::atomic_ref arm(client_->arm);
+    for (std::uint64_t before = arm.load(std::memory_order_acquire); in_force(before);) {
+      if (arm.compare_exchange_weak(before, before | UROCE_CQ_ARM_TAKEN, std::memory_order_acq_rel)) return true;
+    }
+    return false;
   }
 
  private:
-  static constexpr std::uint32_t kSerials = 1u << 30;
+  static constexpr std::uint32_t kSerials = 1u << 28;
   static constexpr std::uint32_t kMostSeen = 256;  // entries beyond these may also cause an event from the daemon
 
-  bool in_force() const {
-    return arm_ != 0 && std::atomic_ref(client_->arm).load(std::memory_order_acquire) == arm_;
-  }
+  std::uint64_t load() const { return std::atomic_ref(client_->arm).load(std::memory_order_acquire); }
+  /// Whether `arm` is the last request, and nobody has taken its event.
+  bool in_force(std::uint64_t arm) const { return arm_ != 0 && (arm & ~kOwed) == arm_; }
   std::uint64_t word(std::uint32_t index, bool solicited_only) {
     serial_ = serial_ + 1 == kSerials ? 1 : serial_ + 1;
-    return std::uint64_t{index} << 32 | serial_ << 2 |
+    return std::uint64_t{index} << 32 | std::uint64_t{serial_} << 4 |
            (solicited_only ? std::uint32_t{UROCE_CQ_ARM_SOLICITED} : 0u);
   }
-  /// Makes a request that is in force include the new one. False: there is none.
-  bool extend_request(bool solicited_only) {
-    if (!in_force()) return false;
-    if (solicited_only || (arm_ & UROCE_CQ_ARM_SOLICITED) == 0) return true;
-    std::uint64_t before = arm_;
-    arm_ = word(static_cast<std::uint32_t>(arm_ >> 32), false);
-    return std::atomic_ref(client_->arm).compare_exchange_strong(before, arm_, std::memory_order_acq_rel);
+  /// The word for another request while one is in force.
+  std::uint64_t add_request(std::uint64_t before, std::uint32_t seen, bool solicited_only) {
+    const bool solicited_before = (before & UROCE_CQ_ARM_SOLICITED) != 0;
+    if (static_cast<std::uint32_t>(before >> 32) == seen) {
+      return solicited_before && !solicited_only ? word(seen, false) | (before & kOwed) : before;
+    }
+    return word(seen, solicited_only) | (before & kOwed) |
+           (solicited_before ? UROCE_CQ_ARM_OWED_SOLICITED : UROCE_CQ_ARM_OWED);
   }
 
   /// Number of entries that wait, counted up to `most`.
@@ -236,7 +248,7 @@ class CqConsumer {
   uroce_cq_client_block* client_ = nullptr;
   std::uint32_t tail_ = 0;
   std::uint32_t serial_ = 0;
-  std::uint64_t arm_ = 0;  ///< as last written
+  std::uint64_t arm_ = 0;  ///< as last written, without what is owed
 };
 
 }  // namespace uroce::queue

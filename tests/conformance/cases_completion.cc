@@ -157,6 +157,27 @@ CONFORMANCE_CASE(cq_request_lasts_until_its_event, "IBTA vol. 1, 11.4.2.2") {
   CHECK(!readable(watched.channel->fd, 20));
 }
 
+// The program polls an entry and requests the next event before the device has reported the first one.
+CONFORMANCE_CASE(cq_each_request_has_its_event, "IBTA vol. 1, 11.4.2.2") {
+  Watched watched(bench);
+  const auto deliver = [&watched] {
+    CHECK_OK(watched.receiver.post_recv(0, 64));
+    CHECK_OK(watched.sender.send(0, 8));
+    wait_success(watched.receiver.cq.get(), IBV_WC_RECV);
+  };
+  for (int i = 0; i < 1000; ++i) {
+    watched.arm();
+    deliver();
+    watched.arm();
+    take_event(watched.channel.get());
+    deliver();
+    take_event(watched.channel.get());
+    wait_success(watched.sender.cq.get(), IBV_WC_SEND);
+    wait_success(watched.sender.cq.get(), IBV_WC_SEND);
+  }
+  CHECK(!readable(watched.channel->fd, 20));
+}
+
 CONFORMANCE_CASE(cq_error_counts_as_solicited, "IBTA vol. 1, 11.4.2.2") {
   Watched watched(bench);
   CHECK_OK(ibv_req_notify_cq(watched.receiver.cq.get(), 1));

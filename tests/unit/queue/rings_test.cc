@@ -354,23 +354,56 @@ TEST(CompletionEvent, ComesOnceForEachArming) {
 
 TEST(CompletionEvent, ARequestLastsUntilItsEventIsTaken) {
   CqRing ring(16);
+  const auto push_and_poll = [&ring](std::uint32_t i, bool solicited = false) {
+    ring.push(i, solicited);
+    ring.consumer.pop();
+    ring.consumer.publish();
+  };
   ring.consumer.arm(false);
-  ring.push(1);
-  ring.consumer.pop();
-  ring.consumer.publish();
+  push_and_poll(1);
   ring.consumer.arm(false);
   EXPECT_TRUE(ring.producer.take_event()) << "the entry came after the first request";
-  ring.consumer.arm(false);
   ring.consumer.arm(true);
-  ring.push(2);
-  EXPECT_TRUE(ring.producer.take_event()) << "not narrowed";
+  push_and_poll(2);
+  EXPECT_TRUE(ring.producer.take_event()) << "the second request has its own event, and is not narrowed";
   ring.consumer.arm(true);
-  ring.push(3);
+  push_and_poll(3);
   EXPECT_FALSE(ring.producer.take_event()) << "a new request";
   ring.consumer.arm(true);
-  ring.push(4, true);
+  push_and_poll(4, true);
   ring.consumer.arm(false);
   EXPECT_TRUE(ring.producer.take_event()) << "solicited, and before it was widened";
+  push_and_poll(5);
+  EXPECT_TRUE(ring.producer.take_event()) << "of the wider request";
+  EXPECT_FALSE(ring.producer.take_event());
+}
+
+TEST(CompletionEvent, OfARequestWithoutASolicitedEntryIsNotOwed) {
+  CqRing ring(16);
+  ring.consumer.arm(true);
+  ring.push(1);
+  ring.consumer.arm(true);
+  EXPECT_FALSE(ring.producer.take_event());
+  ring.push(2, true);
+  EXPECT_TRUE(ring.producer.take_event());
+  ring.push(3, true);
+  EXPECT_FALSE(ring.producer.take_event()) << "one request is left";
+}
+
+TEST(CompletionEvent, WhatIsOwedComesWithTheOneThatIsDue) {
+  CqRing ring(16);
+  ring.consumer.arm(false);
+  ring.push(1);
+  ring.consumer.arm(false);
+  ring.push(2);
+  EXPECT_TRUE(ring.producer.take_event());
+  ring.push(3);
+  EXPECT_FALSE(ring.producer.take_event());
+  ring.consumer.arm(false);
+  ring.push(4);
+  ring.consumer.arm(false);
+  EXPECT_TRUE(ring.consumer.take_event());
+  EXPECT_FALSE(ring.producer.take_event()) << "the client has both";
 }
 
 TEST(CompletionEvent, IsShownByWhoeverTakesItFirst) {
