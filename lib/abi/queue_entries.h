@@ -261,7 +261,7 @@ enum {
   UROCE_CQ_ARM_OWED = 4,
   UROCE_CQ_ARM_OWED_SOLICITED = 8, /* if one of those entries was solicited */
 };
-struct uroce_cq_client_block { /* client writes; of `arm` the daemon changes the last three bits only */
+struct uroce_cq_client_block { /* client writes; in `arm` the daemon sets TAKEN, and clears OWED, OWED_SOLICITED */
   uint32_t consumer;           /* CQEs polled so far */
   uint32_t pad0[15];
   /* 0, or (entry index when armed << 32) | (serial number << 4) | UROCE_CQ_ARM_...: each value stands for one
