@@ -14,6 +14,8 @@
 namespace uroce::daemon {
 namespace {
 
+using Faults = FileKind::Faults;
+
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kExtentBytes = 64u << 20;
 constexpr std::uint64_t kPrefaultBytes = 64u << 20;
@@ -41,12 +43,15 @@ bool has_pages(const uroce_mr_piece& piece, const FileKind& kind, const FileFact
   return piece.offset + piece.bytes <= pages * kind.page_bytes;
 }
 
-/// errno of a piece that cannot be mapped; 0: it can.
-int check(const uroce_mr_piece& piece, const FileKind& kind, const FileFacts& facts, bool on_demand) {
-  if (!kind.allowed) return EOPNOTSUPP;
+/// errno of a piece that cannot be mapped, or kWouldWait; 0: it can.
+int check(const uroce_mr_piece& piece, const FileKind& kind, const FileFacts& facts, ClientMemory::Use use) {
+  if (kind.faults == Faults::kRefused) return EOPNOTSUPP;
+  if (kind.faults == Faults::kMayNotEnd || (kind.faults == Faults::kWaitForDisk && !use.may_wait)) {
+    return ClientMemory::kWouldWait;
+  }
   if (!sane(piece, kPage)) return EINVAL;
   // mmap(2) of hugetlbfs would lengthen the client's file.
-  const bool later = on_demand && kind.page_bytes == kPage;
+  const bool later = use.on_demand && kind.page_bytes == kPage;
   return later || has_pages(piece, kind, facts) ? 0 : EFAULT;
 }
 
@@ -84,15 +89,16 @@ bool allocates_nothing(const FileKind& kind, std::byte* base, std::uint64_t byte
 
 }  // namespace
 
-// A page fault in a file of a network or user-space file system may never end, and would block a worker. Nothing
-// guards the holes of a ramfs, whose pages stay for as long as the file.
+// The pages of a ramfs stay for as long as the file, and nothing guards its holes.
 FileKind kind_of_file(const FileFacts& facts) {
   // A device is in the devtmpfs, a tmpfs, and its driver serves the faults.
   if (!facts.regular && facts.magic != DMA_BUF_MAGIC) return {};
   switch (facts.magic) {
-    case HUGETLBFS_MAGIC: return {.allowed = true, .page_bytes = facts.block_bytes, .in_memory = true};
-    case DMA_BUF_MAGIC: return {.allowed = true, .may_exceed = false};
-    case TMPFS_MAGIC: return {.allowed = true, .in_memory = true};
+    case HUGETLBFS_MAGIC:
+      return {.faults = Faults::kFromMemory, .page_bytes = facts.block_bytes, .in_memory = true};
+    case DMA_BUF_MAGIC: return {.faults = Faults::kFromMemory, .may_exceed = false};
+    case TMPFS_MAGIC: return {.faults = Faults::kFromMemory, .in_memory = true};
+    case RAMFS_MAGIC: return {};
     case EXT4_SUPER_MAGIC:
     case XFS_SUPER_MAGIC:
     case BTRFS_SUPER_MAGIC:
@@ -109,8 +115,8 @@ FileKind kind_of_file(const FileFacts& facts) {
     case kJfs:
     case kNtfs3:
     case kBcachefs:
-    case kZfs: return {.allowed = true};
-    default: return {};
+    case kZfs: return {.faults = Faults::kWaitForDisk};
+    default: return {.faults = Faults::kMayNotEnd};
   }
 }
 
@@ -169,7 +175,7 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, Use use, Hold&
   FileFacts info;
   const FileKind kind = classify(fd, stall_budget_, info);
   const bool writable = use.writable;
-  if (const int error = check(piece, kind, info, use.on_demand)) return error;
+  if (const int error = check(piece, kind, info, use)) return error;
   Extent* extent = find(info.device, info.inode, piece.offset, piece.bytes, writable);
   if (extent == nullptr) {
     const auto [start, end] = range_to_map(kind, piece);
@@ -219,7 +225,7 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
     of = piece.fd;
     // Hugepages cannot be mapped at an arbitrary address after another piece.
     if (kind.page_bytes != kPage) return EOPNOTSUPP;
-    if (const int error = check(piece, kind, facts, use.on_demand)) return error;
+    if (const int error = check(piece, kind, facts, use)) return error;
     total += piece.bytes;
     if (total >= kMaxFileOffset) return EINVAL;
     kinds.push_back(kind);

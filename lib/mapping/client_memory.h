@@ -1,6 +1,6 @@
 // A client's registered memory, mapped into the daemon. The files come from the client and are hostile: only files
-// of file systems whose page faults the kernel serves by itself are mapped, and SigbusGuard covers every mapping.
-// The client allocates the pages of files in memory; the daemon uses those that are there.
+// whose page faults the kernel serves without waiting are mapped, and SigbusGuard covers every mapping. The client
+// allocates the pages of files in memory; the daemon uses those that are there.
 //
 // MRs in one file share mappings: a run of pages is mapped as part of a whole aligned extent, counted by its MRs,
 // so that 10,000 small MRs in one heap cost a few mappings. Used by the control thread only.
@@ -29,7 +29,13 @@ namespace uroce::daemon {
 
 /// Which mappings of a file are allowed, by its type and file system.
 struct FileKind {
-  bool allowed = false;
+  enum class Faults : std::uint8_t {
+    kRefused,      ///< served by a driver, or by what the daemon cannot guard
+    kMayNotEnd,    ///< served by another machine or a program
+    kWaitForDisk,  ///< also for other users of the disk
+    kFromMemory,
+  };
+  Faults faults = Faults::kRefused;
   std::uint64_t page_bytes = 4096;
   bool may_exceed = true;  ///< may be mapped past its end
   bool in_memory = false;  ///< its pages are nowhere else: on no disk
@@ -84,9 +90,12 @@ class ClientMemory {
   struct Use {
     bool writable = false;   ///< the daemon will write
     bool on_demand = false;  ///< pages past the end of the file may appear later
+    bool may_wait = false;   ///< the daemon may wait for a disk: its owner could stop it anyway
   };
+  /// Of map(): page faults of a file would make workers wait. The region can be reached indirectly (proc_mem.h).
+  static constexpr int kWouldWait = -1;
   /// Maps the pieces side by side. errno: 0, EINVAL (pieces that make no sense), EACCES (a file opened for reading
-  /// only), EFAULT (past the end of the file), EOPNOTSUPP (a file system that may block us), ENOMEM.
+  /// only), EFAULT (past the end of the file), EOPNOTSUPP (no file that the daemon maps), ENOMEM; or kWouldWait.
   int map(std::span<const uroce_mr_piece> pieces, std::span<const UniqueFd> fds, Use use, Hold& out);
   /// To be called when no worker uses the memory.
   void unmap(Hold& hold);

@@ -5,12 +5,17 @@
 #include <linux/falloc.h>
 #include <linux/userfaultfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -164,6 +169,64 @@ TEST(PageFaults, AtHolesOfAFileAllocateNothing) {
   Tenant honest(daemon.socket_path(), 1 << 20);
   ASSERT_TRUE(honest.ok()) << honest.error;
   EXPECT_NE(honest.write_once(), 0u);
+  EXPECT_EQ(daemon.stop(), 0);
+}
+
+struct OnDisk {
+  std::atomic<int> stage{0};  ///< 1: registered and used, 2: the test has looked
+};
+
+/// Registers a file on a disk and has it written to, while its pages are dropped.
+int use_disk(const std::string& path, int file, OnDisk& state) {
+  constexpr std::size_t kFileBytes = 1u << 20;
+  ::prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);  // as in a program that this user started
+  Tenant tenant(path, kFileBytes);
+  if (!tenant.ok()) return 1;
+  const Memory part = tenant.client.register_file(tenant.pd, file, 0, kFileBytes, 0xf, true);
+  if (part.status != 0) return 2;
+  std::memset(tenant.memory.data, 7, kFileBytes);
+  uroce_cqe done{};
+  for (int i = 0; i < 20; ++i) {
+    ::posix_fadvise(file, 0, kFileBytes, POSIX_FADV_DONTNEED);
+    tenant.client.post_write(tenant.qp, tenant.memory, part.address(), part.made.rkey, kFileBytes);
+    if (!tenant.client.poll(tenant.cq, done)) return 3;
+    if (done.status != UROCE_WC_SUCCESS) break;  // the stall budget is spent
+    if (std::memcmp(part.data, tenant.memory.data, kFileBytes) != 0) return 4;
+    int none = 0;
+    state.stage.compare_exchange_strong(none, 1);
+  }
+  if (state.stage == 0) return 5;
+  while (state.stage == 1) ::usleep(1'000);
+  return 0;
+}
+
+bool maps(const DaemonProcess& daemon, const std::string& name) {
+  std::ifstream file("/proc/" + std::to_string(daemon.pid()) + "/maps");
+  const std::string all{std::istreambuf_iterator<char>(file), {}};
+  return all.find(name) != std::string::npos;
+}
+
+// No worker touches the pages, so that none waits for the disk. Those of the daemon's own user are mapped.
+TEST(PageFaults, OfOtherUsersFilesOnADiskReachNoWorker) {
+  if (!is_root()) GTEST_SKIP() << "needs two users";
+  DaemonProcess daemon;
+  ASSERT_TRUE(daemon.ready()) << daemon.log();
+  for (const uid_t user : {kAttacker, uid_t{0}}) {
+    char name[] = "file-on-disk-XXXXXX";
+    const UniqueFd file(::mkstemp(name));
+    ASSERT_TRUE(file.valid());
+    ::unlink(name);
+    if (::fcntl(file.get(), F_GET_SEALS) >= 0) GTEST_SKIP() << "this folder is in memory";
+    ASSERT_EQ(::ftruncate(file.get(), 1 << 20), 0);
+    Shared<OnDisk> state;
+    Child child(user, [&] { return use_disk(daemon.socket_path(), file.get(), *state); });
+    const Nanos limit = monotonic_now() + 60 * kSecond;
+    while (state->stage == 0 && child.running() && monotonic_now() < limit) ::usleep(1'000);
+    EXPECT_EQ(state->stage, 1) << child.wait(0) << daemon.log();
+    EXPECT_EQ(maps(daemon, name), user == 0);
+    state->stage = 2;
+    EXPECT_EQ(child.wait(), 0) << daemon.log();
+  }
   EXPECT_EQ(daemon.stop(), 0);
 }
 

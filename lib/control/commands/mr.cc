@@ -160,20 +160,16 @@ constexpr memory::IndirectIo kNothing{
         },
     .write = [](void*, std::uint64_t, const std::byte*, std::size_t) { return true; }};
 
-int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory::Region& region) {
+int locate_indirectly(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory::Region& region) {
+  if (const int error = setup_proc_mem_access(call, request)) return error;
+  mr.indirect = true;
+  region.indirect = &call.session.indirect->io();
+  return 0;
+}
+
+/// Maps the pieces of the region; ClientMemory::kWouldWait: it must be reached indirectly.
+int map_pieces(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory::Region& region) {
   Session& session = call.session;
-  if (!all_used(call, request)) return EINVAL;
-  region.client_address = request.addr;
-  if (request.length == 0) {
-    region.indirect = &kNothing;
-    return 0;
-  }
-  if (request.piece_count == 0) {
-    if (const int error = setup_proc_mem_access(call, request)) return error;
-    mr.indirect = true;
-    region.indirect = &session.indirect->io();
-    return 0;
-  }
   if (session.stall_budget->in_debt(monotonic_now())) {
     log(LogLevel::kWarning, "memory of %s is refused for now: user %u has made the daemon wait for its memory",
         session.program.c_str(), static_cast<unsigned>(session.peer.uid));
@@ -183,8 +179,11 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
   const std::span pieces(request.piece, request.piece_count);
   mr.hold_charge = call.state.charge(session, {.registered_bytes = request.length});
   if (!mr.hold_charge) return ENOMEM;
-  const ClientMemory::Use use{mr.writable, (request.access & memory::kOnDemand) != 0};
+  const ClientMemory::Use use{mr.writable, (request.access & memory::kOnDemand) != 0,
+                              is_privileged(session.peer.uid)};
   if (const int error = session.memory.map(pieces, call.fds, use, mr.hold)) {
+    mr.hold_charge = {};
+    if (error == ClientMemory::kWouldWait) return error;
     if (error == EFAULT) return call.refuse(EFAULT, "a part of this memory is past the end of its file");
     return call.refuse(error, "the daemon cannot map the files of this memory%s",
                        mr.writable ? " for writing" : "");
@@ -192,6 +191,24 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
   region.base = mr.hold.base() + request.addr % kPage;
   region.loss = mr.hold.loss();
   return 0;
+}
+
+int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory::Region& region) {
+  if (!all_used(call, request)) return EINVAL;
+  region.client_address = request.addr;
+  if (request.length == 0) {
+    region.indirect = &kNothing;
+    return 0;
+  }
+  if (request.piece_count == 0) return locate_indirectly(call, request, mr, region);
+  const int error = map_pieces(call, request, mr, region);
+  if (error != ClientMemory::kWouldWait) return error;
+  // A dma-buf is registered by offset: its region has no address in the program.
+  if (request.addr < kPage) {
+    return call.refuse(EOPNOTSUPP, "page faults of this file may wait, and the region has no address");
+  }
+  mr.writable = false;
+  return locate_indirectly(call, request, mr, region);
 }
 
 memory::Region describe(const uroce_reg_mr_request& request, const PdObject& pd) {

@@ -13,10 +13,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 
 #include "mapping/sigbus_guard.h"
+#include "mapping/untrusted_fd.h"
 
 namespace uroce::daemon {
 namespace {
@@ -205,7 +208,8 @@ FileFacts file_of(std::uint32_t magic, std::uint64_t block_bytes = kPage) {
 TEST(FileKindTest, DevicesAreNotFilesOfTheirFileSystem) {
   for (const auto magic :
        {std::uint32_t{TMPFS_MAGIC}, std::uint32_t{HUGETLBFS_MAGIC}, std::uint32_t{EXT4_SUPER_MAGIC}}) {
-    EXPECT_FALSE(kind_of_file({.magic = magic, .block_bytes = kPage}).allowed) << std::hex << magic;
+    EXPECT_EQ(kind_of_file({.magic = magic, .block_bytes = kPage}).faults, FileKind::Faults::kRefused)
+        << std::hex << magic;
   }
 }
 
@@ -227,7 +231,7 @@ TEST_F(ClientMemoryTest, RefusesDevices) {
 
 TEST(FileKindTest, ADmaBufIsMappedNoFurtherThanThePiece) {
   const FileKind dma_buf = kind_of_file({.magic = DMA_BUF_MAGIC, .block_bytes = kPage});
-  EXPECT_TRUE(dma_buf.allowed);
+  EXPECT_EQ(dma_buf.faults, FileKind::Faults::kFromMemory);
   const FileRange range = range_to_map(dma_buf, {0, 0, 3 * kPage, 2 * kPage});
   EXPECT_EQ(range.begin, 3 * kPage);
   EXPECT_EQ(range.end, 5 * kPage);
@@ -240,16 +244,38 @@ TEST(FileKindTest, ADmaBufIsMappedNoFurtherThanThePiece) {
   EXPECT_EQ(huge.end, 4u << 20);
 }
 
-TEST(FileKindTest, FilesOfDisksAreMappedAndThoseOfServersRefused) {
-  constexpr std::uint32_t kZfs = 0x2fc12fc1, kBcachefs = 0xca451a4e, kCeph = 0x00c36400;
-  for (const auto disk : {std::uint32_t{EXT4_SUPER_MAGIC}, std::uint32_t{XFS_SUPER_MAGIC},
-                          std::uint32_t{BTRFS_SUPER_MAGIC}, std::uint32_t{MSDOS_SUPER_MAGIC}, kZfs, kBcachefs}) {
-    EXPECT_TRUE(kind_of_file(file_of(disk)).allowed) << std::hex << disk;
-  }
-  for (const auto server :
-       {std::uint32_t{NFS_SUPER_MAGIC}, std::uint32_t{FUSE_SUPER_MAGIC}, std::uint32_t{CIFS_SUPER_MAGIC},
-        std::uint32_t{V9FS_MAGIC}, kCeph, 0u, std::uint32_t{RAMFS_MAGIC}}) {
-    EXPECT_FALSE(kind_of_file(file_of(server)).allowed) << std::hex << server;
+TEST(FileKindTest, SaysWhatServesThePageFaults) {
+  constexpr std::uint32_t kZfs = 0x2fc12fc1, kBcachefs = 0xca451a4e, kCeph = 0x00c36400, kUnknownOverlay = 0;
+  const auto expect = [](FileKind::Faults faults, std::initializer_list<std::uint32_t> magics) {
+    for (const std::uint32_t magic : magics)
+      EXPECT_EQ(kind_of_file(file_of(magic)).faults, faults) << std::hex << magic;
+  };
+  expect(FileKind::Faults::kFromMemory, {TMPFS_MAGIC, HUGETLBFS_MAGIC});
+  expect(FileKind::Faults::kWaitForDisk, {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC, MSDOS_SUPER_MAGIC,
+                                          OVERLAYFS_SUPER_MAGIC, kZfs, kBcachefs});
+  expect(FileKind::Faults::kMayNotEnd,
+         {NFS_SUPER_MAGIC, FUSE_SUPER_MAGIC, CIFS_SUPER_MAGIC, V9FS_MAGIC, kCeph, kUnknownOverlay});
+  expect(FileKind::Faults::kRefused, {RAMFS_MAGIC});
+}
+
+TEST_F(ClientMemoryTest, MapsAFileOnADiskOnlyForWhoMayMakeItWait) {
+  char name[] = "client-memory-XXXXXX";
+  std::vector<UniqueFd> fds;
+  fds.emplace_back(::mkstemp(name));
+  ASSERT_TRUE(fds[0].valid());
+  ::unlink(name);
+  if (is_memory_file(fds[0].get())) GTEST_SKIP() << "this folder is in memory";
+  ASSERT_EQ(::ftruncate(fds[0].get(), 4 * kPage), 0);
+  fds.push_back(make_file(kPage));
+  const std::vector<std::vector<uroce_mr_piece>> regions{
+      {{0, 0, 0, kPage}}, {{0, 0, 0, kPage}, {0, 0, 2 * kPage, kPage}}, {{1, 0, 0, kPage}, {0, 0, 0, kPage}}};
+  for (const auto& pieces : regions) {
+    ClientMemory::Hold hold;
+    EXPECT_EQ(memory_.map(pieces, fds, {.writable = true}, hold), ClientMemory::kWouldWait);
+    EXPECT_EQ(memory_.mappings(), 0u);
+    ASSERT_EQ(memory_.map(pieces, fds, {.writable = true, .may_wait = true}, hold), 0);
+    hold.base()[0] = std::byte{1};
+    memory_.unmap(hold);
   }
 }
 
