@@ -105,6 +105,7 @@ CASES = {
     'tests/chaos/*': ('chaos: *',),
     'tests/conformance/*': ('*: conformance', '*: stress', 'limits: *'),
     'tests/verbs_sequences/*': ('*: verbs sequences',),
+    'tests/sequences/*': ('*: verbs sequences',),
     'tests/e2e/verify/*': ('*: verify*',),
     'tests/e2e/cm_events/*': ('two: events', 'two: calls of channels, ids and options'),
     'tests/e2e/ece/*': ('two: options of connections (ECE)',),

@@ -6,13 +6,7 @@
 namespace verbs_sequences {
 namespace {
 
-struct Row {
-  Kind kind;
-  const char* name;
-  unsigned weight;
-};
-
-constexpr std::array<Row, static_cast<std::size_t>(Kind::kCount)> kRows{{
+constexpr std::array<sequences::Row<Kind>, static_cast<std::size_t>(Kind::kCount)> kRows{{
     {Kind::kAllocPd, "alloc_pd", 2},
     {Kind::kDeallocPd, "dealloc_pd", 2},
     {Kind::kRegMr, "reg_mr", 8},
@@ -58,45 +52,13 @@ constexpr std::array<Row, static_cast<std::size_t>(Kind::kCount)> kRows{{
     {Kind::kTakeAsyncEvent, "get_async_event", 4},
 }};
 
-constexpr bool in_order() {
-  for (std::size_t i = 0; i < kRows.size(); ++i) {
-    if (kRows[i].kind != static_cast<Kind>(i)) return false;
-  }
-  return true;
-}
-static_assert(in_order());
-
-unsigned sum_of_weights() {
-  unsigned sum = 0;
-  for (const Row& row : kRows) sum += row.weight;
-  return sum;
-}
-
-Kind kind_at(unsigned point) {
-  std::size_t i = 0;
-  while (point >= kRows[i].weight) point -= kRows[i++].weight;
-  return kRows[i].kind;
-}
-
-Operation any_of(Kind kind, Random& random) {
-  const std::uint64_t bits = random.next();
-  return {kind,
-          static_cast<std::uint8_t>(bits & 1),
-          static_cast<std::uint8_t>(bits >> 8),
-          static_cast<std::uint8_t>(bits >> 16),
-          static_cast<std::uint8_t>(bits >> 24),
-          random.next()};
-}
+static_assert(sequences::in_order(kRows));
 
 }  // namespace
 
 std::string name_of(Kind kind) { return kRows[static_cast<std::size_t>(kind)].name; }
 
-std::string text_of(const Operation& operation) {
-  return name_of(operation.kind) + " side " + std::to_string(operation.side) + " (" + std::to_string(operation.a) +
-         ", " + std::to_string(operation.b) + ", " + std::to_string(operation.c) + ") " +
-         std::to_string(operation.choices);
-}
+std::string text_of(const Operation& operation) { return sequences::text_of(kRows, operation); }
 
 std::vector<Operation> draw(std::uint64_t seed, unsigned count) {
   Random random(seed);
@@ -104,13 +66,12 @@ std::vector<Operation> draw(std::uint64_t seed, unsigned count) {
   for (const Kind kind : {Kind::kAllocPd, Kind::kCreateChannel, Kind::kCreateCq, Kind::kCreateCq, Kind::kRegMr,
                           Kind::kRegMr, Kind::kCreateAh, Kind::kCreateSrq, Kind::kCreateQp, Kind::kCreateQp}) {
     for (std::uint8_t side = 0; side < 2; ++side) {
-      Operation one = any_of(kind, random);
+      Operation one = sequences::any_of(kind, random);
       one.side = side;
       all.push_back(one);
     }
   }
-  const unsigned sum = sum_of_weights();
-  for (unsigned i = 0; i < count; ++i) all.push_back(any_of(kind_at(random.below(sum)), random));
+  for (unsigned i = 0; i < count; ++i) all.push_back(sequences::draw_one(kRows, random));
   return all;
 }
 

@@ -1,28 +1,13 @@
-// The operations that sequences consist of. An operation names its objects by their places in tables; one whose
-// objects do not exist when its turn comes is skipped, so that any operation can be left out of a sequence.
+// The operations of verbs (../sequences/operation.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "../sequences/operation.h"
+
 namespace verbs_sequences {
-
-/// splitmix64: the same numbers on each machine.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-  std::uint32_t below(std::uint32_t limit) { return static_cast<std::uint32_t>((next() >> 32) % limit); }
-
- private:
-  std::uint64_t state_;
-};
 
 enum class Kind : std::uint8_t {
   kAllocPd,
@@ -71,12 +56,8 @@ enum class Kind : std::uint8_t {
   kCount
 };
 
-struct Operation {
-  Kind kind;
-  std::uint8_t side;      ///< 0: the first device's end, 1: the second one's
-  std::uint8_t a, b, c;   ///< places of objects
-  std::uint64_t choices;  ///< seed of all else: lengths, flags, ...
-};
+using Operation = sequences::Operation<Kind>;
+using sequences::Random;
 
 std::string name_of(Kind kind);
 std::string text_of(const Operation& operation);
