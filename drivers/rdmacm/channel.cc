@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 
 #include "client/system.h"
 #include "export.h"
@@ -74,6 +75,26 @@ bool owns(std::span<const Binding> bindings, const uroce_cm_event& event) {
   });
 }
 
+/// The events of an id, in their order. Those of a connection request that waits go with it: the peer may have
+/// given up already.
+class EventsOf {
+ public:
+  explicit EventsOf(std::span<const Binding> bindings) : bindings_(bindings) {}
+  bool operator()(const uroce_cm_event& event) {
+    const std::pair key(event.device, event.handle);
+    if (std::ranges::find(requests_, key) != requests_.end()) return true;
+    if (!owns(bindings_, event)) return false;
+    if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) requests_.push_back(key);
+    return true;
+  }
+  /// Devices and handles.
+  const std::vector<std::pair<std::uint32_t, std::uint32_t>>& requests() const { return requests_; }
+
+ private:
+  std::span<const Binding> bindings_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> requests_{};
+};
+
 bool forked(std::span<const Binding> bindings) {
   return std::ranges::any_of(bindings, [](const Binding& binding) {
     return binding.device->session->connection_state() == client::ConnectionState::kForked;
@@ -121,8 +142,9 @@ int take_event(Channel& channel, uroce_cm_event& out) {
 
 void move_events(const CmId& id, Channel& from, Channel& to) {
   receive_all(from);
+  EventsOf of_id(id.bindings);
   std::deque<uroce_cm_event> moved, stay;
-  for (const uroce_cm_event& event : from.waiting) (owns(id.bindings, event) ? moved : stay).push_back(event);
+  for (const uroce_cm_event& event : from.waiting) (of_id(event) ? moved : stay).push_back(event);
   from.waiting = std::move(stay);
   to.waiting.insert(to.waiting.end(), moved.begin(), moved.end());
   show_waiting(from);
@@ -132,22 +154,26 @@ void move_events(const CmId& id, Channel& from, Channel& to) {
 void discard_events(Channel& channel, std::span<const Binding> bindings) {
   // A forked child shares the socket with its parent, whose events these are.
   if (bindings.empty() || forked(bindings)) return;
-  std::vector<std::pair<Device*, std::uint32_t>> requests;
-  {
-    Registry& registry = Registry::instance();
+  Registry& registry = Registry::instance();
+  EventsOf of_id(bindings);
+  const auto discard = [&] {
     const std::lock_guard lock(registry.mutex);
     receive_all(channel);
-    std::erase_if(channel.waiting, [&](const uroce_cm_event& event) {
-      if (!owns(bindings, event)) return false;
-      if (event.type == RDMA_CM_EVENT_CONNECT_REQUEST) {
-        requests.emplace_back(registry.device(event.device), event.handle);
-      }
-      return true;
-    });
+    std::erase_if(channel.waiting, std::ref(of_id));
     show_waiting(channel);
+  };
+  discard();
+  if (of_id.requests().empty()) return;
+  // The daemon rejects a request whose id is destroyed. Until then it may have reported more of it.
+  for (const auto& [index, handle] : of_id.requests()) {
+    Device* device;
+    {
+      const std::lock_guard lock(registry.mutex);
+      device = registry.device(index);
+    }
+    device->session->release(UROCE_CMD_CM_DESTROY_ID, handle);
   }
-  // The daemon rejects a request whose id is destroyed.
-  for (const auto& [device, handle] : requests) device->session->release(UROCE_CMD_CM_DESTROY_ID, handle);
+  discard();
 }
 
 void discard_join(Channel& channel, const Binding& binding, std::uint64_t cookie) {

@@ -96,6 +96,38 @@ void destroy_listener(const char* host, rdma_port_space space) {
   rdma_destroy_event_channel(passive);
 }
 
+/// A request waits whose client has gone, with the event of that: both go where the listener goes.
+void leave_with_the_listener(const char* host, bool migrate) {
+  constexpr int kTimedOut = 4, kNoListener = 8;  // reasons of a REJ
+  rdma_event_channel *const passive = make_channel(), *const active = make_channel(), *const other = make_channel();
+  Address to(host, kPort), nobody(host, kNobodysPort);
+  rdma_cm_id* const listener = make_id(passive);
+  check(rdma_bind_addr(listener, to.get()), "rdma_bind_addr");
+  check(rdma_listen(listener, 4), "rdma_listen");
+  // The second is rejected once the first one's messages have arrived.
+  for (sockaddr* address : {to.get(), nobody.get()}) {
+    rdma_cm_id* const client = make_id(active);
+    resolve(client, address);
+    make_qp(client, IBV_QPT_RC);
+    rdma_conn_param param = with_data(nullptr, 0);
+    check(rdma_connect(client, &param), "rdma_connect");
+    if (address == to.get()) demand(fills(passive), "the request arrives");
+    if (address == nobody.get()) take(active, RDMA_CM_EVENT_REJECTED, kNoListener);
+    rdma_destroy_qp(client);
+    check(rdma_destroy_id(client), "rdma_destroy_id");
+  }
+  if (migrate) {
+    check(rdma_migrate_id(listener, other), "rdma_migrate_id");
+    demand(is_empty(passive), "nothing of the listener stays");
+    rdma_cm_id* const request = take(other, RDMA_CM_EVENT_CONNECT_REQUEST, 0).id;
+    demand(take(other, RDMA_CM_EVENT_REJECTED, kTimedOut).id == request, "the event of the request has moved, too");
+    check(rdma_destroy_id(request), "rdma_destroy_id");
+  }
+  check(rdma_destroy_id(listener), "rdma_destroy_id");
+  demand(is_empty(passive) && is_empty(other), "nothing of the listener waits");
+  for (rdma_event_channel* channel : {passive, active, other}) rdma_destroy_event_channel(channel);
+}
+
 }  // namespace
 
 void destroy_objects(char** words) {
@@ -103,6 +135,7 @@ void destroy_objects(char** words) {
   leave_with_event(words[1]);
   destroy_listener(words[0], RDMA_PS_TCP);
   destroy_listener(words[0], RDMA_PS_UDP);
+  for (const bool migrate : {false, true}) leave_with_the_listener(words[0], migrate);
 }
 
 }  // namespace cm_events
