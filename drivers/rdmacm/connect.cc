@@ -133,6 +133,7 @@ int establish(CmId& id) {
   int error = to_ready_to_receive(id, RDMA_MAX_RESP_RES);
   if (error == 0) error = to_ready_to_send(id, RDMA_MAX_INIT_DEPTH);
   if (error == 0) error = command(id, UROCE_CMD_CM_ESTABLISH);
+  id.established = error == 0;
   if (error == 0) return 0;
   to_error(id);
   return fail(error);
@@ -177,15 +178,17 @@ UROCE_EXPORT int rdma_reject_ece(rdma_cm_id* id, const void* data, std::uint8_t 
 
 UROCE_EXPORT int rdma_establish(rdma_cm_id* id) {
   const Verb verb("rdma_establish");
-  if (id->qp != nullptr) return fail(EINVAL);
+  if (id->qp != nullptr || as_id(id).passive || as_id(id).established) return fail(EINVAL);
   return establish(as_id(id));
 }
 
 UROCE_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) {
   const Verb verb("rdma_notify");
-  if (event != IBV_EVENT_COMM_EST) return 0;
-  const int error = command(as_id(id), UROCE_CMD_CM_ESTABLISH);
-  return error == EINVAL ? fail(EISCONN) : result(error);
+  if (event == IBV_EVENT_PATH_MIG) return 0;
+  // Linux: drivers/infiniband/core/cm.c, ib_cm_notify. A client whose peer has accepted calls rdma_establish(3).
+  const CmId& notified = as_id(id);
+  if (event != IBV_EVENT_COMM_EST || (!notified.passive && !notified.established)) return fail(EINVAL);
+  return result(command(as_id(id), UROCE_CMD_CM_ESTABLISH));
 }
 
 UROCE_EXPORT int rdma_disconnect(rdma_cm_id* id) {

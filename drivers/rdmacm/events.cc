@@ -197,7 +197,7 @@ int make_requested_id(CmId& listener, const uroce_cm_event& record, Event& event
   made->responder_resources = record.parameters.responder_resources;
   made->traffic_class = record.path.traffic_class;
   made->remote_ece = ece_of(record);
-  made->requested = true;
+  made->requested = made->passive = made->resolved = true;
   if (error == 0) error = fill_route(*made);
   if (error != 0) {
     rdma_destroy_id(&made->id);

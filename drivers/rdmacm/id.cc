@@ -1,6 +1,7 @@
 // The life of an id: rdma_create_id(3), rdma_bind_addr(3), rdma_resolve_addr(3), rdma_listen(3),
 // rdma_destroy_id(3).
 #include <infiniband/ib.h>
+#include <infiniband/sa.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -151,6 +152,7 @@ int resolve_on(CmId& id, Device& device, const uroce_cm_resolve_request& wanted,
     return error;
   }
   drop_bindings(id, &device);
+  id.resolved = true;
   to_program_address(id, request.destination, id.id.route.addr.dst_storage);
   std::memcpy(id.id.route.addr.addr.ibaddr.dgid.raw, request.destination.gid, 16);
   return bind_to_device(id, binding, reply.source, reply.gid, reply.sgid_index);
@@ -343,6 +345,7 @@ UROCE_EXPORT int rdma_listen(rdma_cm_id* id, int backlog) {
       uroce_cm_bound_response reply{};
       if (const int error = binding.device->call(UROCE_CMD_CM_LISTEN, request, reply)) return fail(error);
     }
+    listener.listening = true;
     return 0;
   });
 }
@@ -372,28 +375,38 @@ UROCE_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel) {
   });
 }
 
+// The states are those of Linux: drivers/infiniband/core/cma.c, rdma_set_reuseaddr, rdma_set_afonly and
+// rdma_set_ack_timeout; ucma.c, ucma_set_ib_path.
 UROCE_EXPORT int rdma_set_option(rdma_cm_id* id, int level, int name, void* value, size_t bytes) {
   const Verb verb("rdma_set_option");
   CmId& changed = as_id(id);
-  const auto flag = [&](std::uint32_t bit) {
+  const bool bound = !changed.bindings.empty();
+  const auto flag = [&](std::uint32_t bit, const auto& allowed) {
     int on;
     if (bytes != sizeof(on)) return fail(EINVAL);
     std::memcpy(&on, value, sizeof(on));
+    if (!allowed(on != 0)) return fail(EINVAL);
     changed.flags = on != 0 ? changed.flags | bit : changed.flags & ~bit;
     return 0;
   };
   if (value == nullptr) return fail(EINVAL);
-  if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH) return rdma_resolve_route(id, 0);
+  if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH) {
+    if (bytes == 0 || bytes % sizeof(ibv_path_data) != 0) return fail(EINVAL);
+    return rdma_resolve_route(id, 0);
+  }
   if (level != RDMA_OPTION_ID) return fail(ENOSYS);
   switch (name) {
-    case RDMA_OPTION_ID_REUSEADDR: return flag(UROCE_CM_REUSE_ADDRESS);
-    case RDMA_OPTION_ID_AFONLY: return flag(UROCE_CM_ONLY_FAMILY);
+    case RDMA_OPTION_ID_REUSEADDR:
+      return flag(UROCE_CM_REUSE_ADDRESS, [&](bool on) { return !bound || (on && !changed.listening); });
+    case RDMA_OPTION_ID_AFONLY:
+      return flag(UROCE_CM_ONLY_FAMILY, [&](bool) { return !changed.listening && !changed.resolved; });
     case RDMA_OPTION_ID_TOS:
       if (bytes != 1) return fail(EINVAL);
       changed.traffic_class = *static_cast<const std::uint8_t*>(value);
       return 0;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
       if (bytes != 1 || *static_cast<const std::uint8_t*>(value) > 31) return fail(EINVAL);
+      if (id->qp_type != IBV_QPT_RC && id->qp_type != IBV_QPT_XRC_SEND) return fail(EINVAL);
       changed.ack_timeout = *static_cast<const std::uint8_t*>(value);
       return 0;
     default: return fail(ENOSYS);

@@ -88,10 +88,14 @@ struct CmId {
   std::vector<Binding> bindings;
   Device* device = nullptr;    ///< the device that the id is bound to; it then has one binding
   bool requested = false;      ///< made for a connection request that was not answered yet
+  bool passive = false;        ///< made for a connection request
+  bool established = false;    ///< as the client of a connection
   bool migrated = false;       ///< rdma_migrate_id(3) was called
   bool synchronous = false;    ///< the id owns its channel (rdma_create_id(3) without a channel)
   bool gid_addresses = false;  ///< the program uses AF_IB addresses
-  std::uint32_t flags = 0;     ///< uroce_cm_id_flags
+  bool listening = false;
+  bool resolved = false;    ///< has a destination
+  std::uint32_t flags = 0;  ///< uroce_cm_id_flags
   std::uint8_t traffic_class = 0, ack_timeout = 0;
   bool connect_failed = false;
   std::uint8_t initiator_depth = 0, responder_resources = 0;

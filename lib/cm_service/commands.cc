@@ -447,7 +447,9 @@ int CmService::reject(commands::Call& call, Nanos now) {
 
 int CmService::establish(commands::Call& call, Nanos now) {
   CmId* id = id_of(call);
-  if (id == nullptr || !id->connection || !manager_.establish(*id->connection, {}, now)) return EINVAL;
+  if (id == nullptr || !id->connection) return EINVAL;
+  if (manager_.state(*id->connection) == cm::State::kEstablished) return EISCONN;
+  if (!manager_.establish(*id->connection, {}, now)) return EINVAL;
   id->state = CmIdState::kConnected;
   id->was_connected = true;
   return 0;
@@ -460,8 +462,8 @@ int CmService::disconnect(commands::Call& call, Nanos now) {
     id->was_connected = true;
     return 0;
   }
-  // The peer disconnected first, and has been sent its DREP.
-  return id->state == CmIdState::kClosed && id->was_connected ? 0 : EINVAL;
+  // Either end has disconnected: the answer is the same whether the other one has heard of it or not.
+  return id->was_connected ? 0 : EINVAL;
 }
 
 int CmService::migrate(commands::Call& call, Nanos) {

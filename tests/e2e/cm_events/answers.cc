@@ -102,6 +102,48 @@ void fail_finally(const char* host) {
   expect_error(rdma_accept(pair.server, &param), EINVAL, "rdma_accept after a failure");
 }
 
+/// ib_cm_notify: before the first packet of a client that was accepted, and at no other time.
+void notify_in_wrong_states(const char* host) {
+  Requested pair(host, RDMA_PS_TCP);
+  const auto refused = [](rdma_cm_id* id, const char* what) {
+    expect_error(rdma_notify(id, IBV_EVENT_COMM_EST), EINVAL, what);
+  };
+  refused(pair.listener, "rdma_notify of a listener");
+  refused(pair.client, "rdma_notify of an id without connection");
+  pair.request();
+  refused(pair.client, "rdma_notify of a client that waits");
+  refused(pair.server, "rdma_notify of a request");
+  rdma_conn_param param = with_data(pair.data, 4);
+  check(rdma_accept(pair.server, &param), "rdma_accept");
+  demand(fills(pair.active), "the reply arrives");
+  refused(pair.client, "rdma_notify of a client that was accepted");
+  expect_error(rdma_notify(pair.server, IBV_EVENT_SQ_DRAINED), EINVAL, "rdma_notify of another event");
+  check(rdma_notify(pair.server, IBV_EVENT_COMM_EST), "rdma_notify");
+  take(pair.passive, RDMA_CM_EVENT_ESTABLISHED, 0);
+  take(pair.active, RDMA_CM_EVENT_ESTABLISHED, 0);
+  for (rdma_cm_id* id : {pair.server, pair.client}) {
+    expect_error(rdma_notify(id, IBV_EVENT_COMM_EST), EISCONN, "rdma_notify of a connection");
+  }
+  for (int i = 0; i < 2; ++i) check(rdma_disconnect(pair.client), "rdma_disconnect, once or twice");
+  refused(pair.client, "rdma_notify after rdma_disconnect");
+}
+
+/// rdma_establish(3) is for clients without a QP.
+void establish_in_wrong_states(const char* host) {
+  Requested pair(host, RDMA_PS_TCP);
+  pair.request();
+  rdma_conn_param param = with_data(pair.data, 4);
+  check(rdma_accept(pair.server, &param), "rdma_accept");
+  rdma_destroy_qp(pair.client);
+  take(pair.active, RDMA_CM_EVENT_CONNECT_RESPONSE, 0);
+  rdma_destroy_qp(pair.server);
+  expect_error(rdma_establish(pair.server), EINVAL, "rdma_establish of a server");
+  demand(is_empty(pair.passive), "a call that is refused causes no event");
+  check(rdma_establish(pair.client), "rdma_establish");
+  take(pair.passive, RDMA_CM_EVENT_ESTABLISHED, 0);
+  expect_error(rdma_establish(pair.client), EINVAL, "rdma_establish again");
+}
+
 }  // namespace
 
 void answer_wrongly(char** words) {
@@ -109,6 +151,8 @@ void answer_wrongly(char** words) {
   repeat_datagram_calls(words[0]);
   repeat_reject(words[0]);
   fail_finally(words[0]);
+  notify_in_wrong_states(words[0]);
+  establish_in_wrong_states(words[0]);
 }
 
 }  // namespace cm_events

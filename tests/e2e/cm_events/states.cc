@@ -114,6 +114,36 @@ void share_ports(const char* host) {
   rdma_destroy_event_channel(channel);
 }
 
+/// rdma_set_reuseaddr, rdma_set_afonly, rdma_set_ack_timeout, ucma_set_ib_path.
+void set_options_in_wrong_states(const char* host) {
+  rdma_event_channel* const channel = make_channel();
+  Address to(host, kPort);
+  rdma_cm_id *const id = make_id(channel), *const datagrams = make_id(channel, RDMA_PS_UDP);
+  int on = 1, off = 0;
+  std::uint8_t timeout = 14, path[8] = {};
+  const auto set = [](rdma_cm_id* of, int name, int value) {
+    return rdma_set_option(of, RDMA_OPTION_ID, name, &value, sizeof(value));
+  };
+  expect_error(rdma_set_option(datagrams, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof(timeout)),
+               EINVAL, "ACK_TIMEOUT of datagrams");
+  check(set(id, RDMA_OPTION_ID_REUSEADDR, on), "REUSEADDR of a new id");
+  check(rdma_bind_addr(id, to.get()), "rdma_bind_addr");
+  expect_error(set(id, RDMA_OPTION_ID_REUSEADDR, off), EINVAL, "REUSEADDR 0 of an id that is bound");
+  check(set(id, RDMA_OPTION_ID_AFONLY, off), "AFONLY of an id that is bound");
+  check(rdma_listen(id, 1), "rdma_listen");
+  for (int name : {RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_AFONLY}) {
+    expect_error(set(id, name, on), EINVAL, "REUSEADDR or AFONLY of a listener");
+  }
+  check(rdma_resolve_addr(datagrams, nullptr, to.get(), kTimeout), "rdma_resolve_addr");
+  take(channel, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+  expect_error(set(datagrams, RDMA_OPTION_ID_AFONLY, on), EINVAL, "AFONLY of a resolved id");
+  expect_error(rdma_set_option(datagrams, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, path, sizeof(path)), EINVAL,
+               "IB_PATH, 8 bytes");
+  demand(is_empty(channel), "a call that is refused causes no event");
+  for (rdma_cm_id* each : {id, datagrams}) check(rdma_destroy_id(each), "rdma_destroy_id");
+  rdma_destroy_event_channel(channel);
+}
+
 }  // namespace
 
 void call_in_wrong_states(char** words) {
@@ -122,6 +152,7 @@ void call_in_wrong_states(char** words) {
   mix_families(words[0]);
   listen_once(words[0]);
   share_ports(words[0]);
+  set_options_in_wrong_states(words[0]);
 }
 
 }  // namespace cm_events

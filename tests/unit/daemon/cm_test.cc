@@ -402,6 +402,24 @@ TEST_F(CmTest, AClosedListenerLeavesNothingBehind) {
   EXPECT_EQ(passive.client.session().cm.ids.size(), 0u);
 }
 
+TEST_F(CmTest, ASecondDisconnectIsAnsweredAsTheFirst) {
+  establish();
+  ASSERT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, active_id), 0);
+  EXPECT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, active_id), 0);  // before the DREP
+  active.next(kDisconnected);
+  EXPECT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, active_id), 0);
+  passive.next(kDisconnected);
+}
+
+TEST_F(CmTest, AnEstablishedConnectionIsToldFromOthers) {
+  establish();
+  EXPECT_EQ(passive.call(UROCE_CMD_CM_ESTABLISH, passive_id), EISCONN);
+  EXPECT_EQ(active.call(UROCE_CMD_CM_ESTABLISH, active_id), EISCONN);
+  ASSERT_EQ(active.call(UROCE_CMD_CM_DISCONNECT, active_id), 0);
+  passive.next(kDisconnected);
+  EXPECT_EQ(passive.call(UROCE_CMD_CM_ESTABLISH, passive_id), EINVAL);
+}
+
 TEST_F(CmTest, CommandsOutOfStateAreRefused) {
   const std::uint32_t handle = active.id();
   EXPECT_EQ(active.connect(active.parameters(handle, 1)), EINVAL);
