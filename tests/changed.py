@@ -78,9 +78,9 @@ ON_WIRE = ('lib/wire/*', 'lib/proto/*', 'lib/net/*', 'lib/cm/*', 'drivers/packet
 
 # Files to the cases that are about them, next to CORE. A name in {braces} stands for the cases of tests/e2e/NAME.py.
 CASES = {
-    'drivers/rdmacm/*': ('two: {cases_connections}', 'two: {cases_rsockets}'),
-    'lib/cm/*': ('two: {cases_connections}',),
-    'lib/cm_service/*': ('two: {cases_connections}',),
+    'drivers/rdmacm/*': ('two: {cases_connections}', 'two: {cases_rsockets}', '*: cm sequences'),
+    'lib/cm/*': ('two: {cases_connections}', '*: cm sequences'),
+    'lib/cm_service/*': ('two: {cases_connections}', '*: cm sequences'),
     'lib/page_sharing/*': ('two: verify*', '*: fork under traffic', '*: exec under traffic'),
     'lib/admin/*': ('one: {cases_tools}', 'one: {cases_sysfs}'),
     'lib/net/*': ('two: raw_ethernet_*', 'two: mckey*'),
@@ -105,7 +105,8 @@ CASES = {
     'tests/chaos/*': ('chaos: *',),
     'tests/conformance/*': ('*: conformance', '*: stress', 'limits: *'),
     'tests/verbs_sequences/*': ('*: verbs sequences',),
-    'tests/sequences/*': ('*: verbs sequences',),
+    'tests/cm_sequences/*': ('*: cm sequences',),
+    'tests/sequences/*': ('*: verbs sequences', '*: cm sequences'),
     'tests/e2e/verify/*': ('*: verify*',),
     'tests/e2e/cm_events/*': ('two: events', 'two: calls of channels, ids and options'),
     'tests/e2e/ece/*': ('two: options of connections (ECE)',),
@@ -236,7 +237,8 @@ class Build:
 
     def for_cases(self):
         """Targets that end-to-end cases use."""
-        folders = ('apps', 'drivers', 'examples', 'docs', 'bench/e2e', 'tests/e2e', 'tests/conformance', 'tests/verbs_sequences')
+        folders = ('apps', 'drivers', 'examples', 'docs', 'bench/e2e', 'tests/e2e', 'tests/conformance', 'tests/verbs_sequences',
+                   'tests/cm_sequences')
         return [target for target, each in self.targets.items() if each['type'] != 'run' and
                 (self.folder_of(target) + '/').startswith(tuple(folder + '/' for folder in folders))]
 

@@ -1,6 +1,5 @@
 """Verbs: other QP types, shared receive queues, other kinds of memory, and the conformance suite."""
 import itertools
-import os
 import re
 import signal
 
@@ -56,25 +55,6 @@ PROCESSES = {'a PD and an MR of another process': 'import_*', 'an XRC target of 
 def stress(rig, devices):
     """Eight threads post to one QP and poll its CQ, while others create and destroy."""
     rig.run(devices[0], [rig.build / 'tests/conformance/stress', devices[0], '1000'], timeout=60)
-
-
-def sequences(rig, devices, timeout, *words):
-    """Sequences of calls do what tests/verbs_sequences/README.md says."""
-    ends = list(dict.fromkeys(devices))
-    prefix = [word for other in ends[1:] for word in ('-d', other)]
-    rig.run(devices[0], prefix + [rig.build / 'tests/verbs_sequences/verbs_sequences', *words, *ends], timeout)
-
-
-def verbs_sequences(rig, devices):
-    sequences(rig, devices, 120, '--seed', '1', '--count', '40')
-
-
-OTHER_SEQUENCES = 'verbs sequences: other seeds'
-
-
-def other_sequences(rig, devices):
-    first = int(os.environ.get('UROCE_SEED', '1')) * 1000000
-    sequences(rig, devices, 600, '--seed', str(first), '--count', '1000000', '--seconds', '60', '--first-failure')
 
 
 # max_NAME of ibv_query_device is reached and what goes beyond refused; those of many objects with --long.
@@ -205,8 +185,7 @@ def verbs_last_cases():
 
 
 def verbs_cases(long):
-    cases = {'conformance': conformance, 'conformance: max_msg_sz': longest_messages, 'stress': stress,
-             'verbs sequences': verbs_sequences, OTHER_SEQUENCES: other_sequences}
+    cases = {'conformance': conformance, 'conformance: max_msg_sz': longest_messages, 'stress': stress}
     cases.update({name: several_processes(only) for name, only in PROCESSES.items()})
     cases.update({command: pingpong(command.split()) for command in PINGPONGS + MEMORY})
     commands = UNRELIABLE + SHARED + BOTH_WAYS + ON_DEMAND + PAIRWISE + (cross_product() if long else [])

@@ -32,9 +32,10 @@ from cases_raw import forwarding_cases, raw_cases  # noqa: E402
 from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_cases  # noqa: E402
 from cases_security import security_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
+from cases_sequences import OTHER_SEQUENCES, sequences_cases  # noqa: E402
 from cases_sysfs import sysfs_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
-from cases_verbs import OTHER_SEQUENCES, limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
+from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
 from chaos import chaos_cases  # noqa: E402
 import lanes  # noqa: E402
 import parts  # noqa: E402
@@ -56,10 +57,10 @@ class Group:
 def groups(long, build):
     # The programs' options: each row on two daemons or on one, and elsewhere in the rotation.
     rows = [name for name in dict(program_cases(long), **verbs_cases(long)) if name.startswith(('ib_', 'ibv_')) and ' -' in name]
-    rest = ['conformance: max_msg_sz', OTHER_SEQUENCES]
+    rest = ['conformance: max_msg_sz', *OTHER_SEQUENCES]
     faulty = dict(faulty_cases(long), **faulty_verify_cases(long))
     shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases(long),
-                  **raw_cases(long), **fabric_cases(long))
+                  **raw_cases(long), **fabric_cases(long), **sequences_cases())
     connections = dict(connection_cases(long), **ping_cases(long), **rsocket_cases(long))
     return [
         Group('input', None, input_cases(long), True),
