@@ -13,15 +13,18 @@ constexpr std::size_t kTypeOfService = 15;
 void Switch::send(std::uint32_t from, std::uint32_t to, std::span<const std::byte> frame, Nanos now) {
   Nanos& free = up_free_[from];
   free = std::max(free, now) + time_for(frame.size() + kWireBytes);
+  if (settings_.lost_in_million != 0 && random_.below(1'000'000) < settings_.lost_in_million) {
+    ++lost_;
+    return;
+  }
   add(free + settings_.latency, {.to = to, .in_switch = true, .frame = {frame.begin(), frame.end()}});
 }
 
 void Switch::forward(Nanos at, Event event) {
   Nanos& free = down_free_[event.to];
-  const auto waiting =
-      static_cast<std::size_t>(free > at ? static_cast<double>(free - at) * settings_.gbps / 8 : 0);
+  const std::size_t waiting = free > at ? (free - at) * settings_.gbps / 8 : 0;
   if (waiting + event.frame.size() > settings_.port_bytes) {
-    ++lost_;
+    ++overflowed_;
     return;
   }
   std::byte& service = event.frame[kTypeOfService];
