@@ -153,9 +153,8 @@ struct Qp {
   };
   bool extended;  ///< ex is valid
   bool signal_all;
-  bool packets;           ///< UD, raw packets: each request is one packet, or is segmented by its mss
-  std::uint8_t flags;     ///< uroce_send_flag bits that this type supports
-  std::uint32_t allowed;  ///< supported operations: one bit for each ibv_wr_opcode up to 15
+  bool packets;        ///< UD, raw packets: each request is one packet, or is segmented by its mss
+  std::uint8_t flags;  ///< uroce_send_flag bits that this type supports
   std::uint32_t max_frame, max_tso_header;  ///< raw packets, bytes
   IndirectionTable* table;                  ///< of an RSS QP, which has no queues of its own
   Xrcd* xrcd;

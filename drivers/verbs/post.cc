@@ -16,21 +16,16 @@ namespace {
 
 constexpr std::uint32_t kEthernetHeader = 14;  // bytes
 
-constexpr std::uint32_t bit(unsigned opcode) { return 1u << opcode; }
+using abi::Operation;
+using abi::OperationKind;
 
-constexpr std::uint32_t kSends = bit(UROCE_WR_SEND) | bit(UROCE_WR_SEND_WITH_IMM);
-constexpr std::uint32_t kWrites = bit(UROCE_WR_RDMA_WRITE) | bit(UROCE_WR_RDMA_WRITE_WITH_IMM);
-constexpr std::uint32_t kLocal = bit(UROCE_WR_LOCAL_INV) | bit(UROCE_WR_BIND_MW);
-constexpr std::uint32_t kCarryData =
-    kSends | kWrites | bit(UROCE_WR_SEND_WITH_INV) | bit(UROCE_WR_ATOMIC_WRITE) | bit(UROCE_WR_TSO);
-
-int check_operation(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw) {
-  const auto opcode = static_cast<unsigned>(wr.opcode);
-  if (opcode == UROCE_WR_REG_MR) return (qp.allowed & bit(UROCE_WR_LOCAL_INV)) != 0 ? 0 : EINVAL;
-  if (opcode == IBV_WR_DRIVER1 || opcode > UROCE_WR_ATOMIC_WRITE) return EOPNOTSUPP;
-  if ((qp.allowed & bit(opcode)) == 0) return opcode == IBV_WR_TSO ? EOPNOTSUPP : EINVAL;
+int check_operation(const Qp& qp, const ibv_send_wr& wr, const Operation& operation, bool by_bind_mw) {
+  if (!operation.of_type(qp.qp.qp_type)) {
+    const bool unknown = operation.kind == OperationKind::kInvalid || operation.kind == OperationKind::kSegments;
+    return unknown ? EOPNOTSUPP : EINVAL;
+  }
   // Type 1 windows are bound only by ibv_bind_mw(3).
-  if (opcode == IBV_WR_BIND_MW && wr.bind_mw.mw->type != (by_bind_mw ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2))
+  if (operation.kind == OperationKind::kBind && wr.bind_mw.mw->type != (by_bind_mw ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2))
     return EINVAL;
   return 0;
 }
@@ -60,31 +55,30 @@ void write_bind(const ibv_send_wr& wr, std::uint32_t current_key, uroce_sq_entry
 }
 
 // Fills the fields that depend on the operation, except for the payload.
-void write_operation(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry) {
+void write_operation(const Qp& qp, const ibv_send_wr& wr, OperationKind kind, uroce_sq_entry& entry) {
   entry.remote_addr = 0;
   entry.rkey = 0;
-  switch (static_cast<unsigned>(wr.opcode)) {
-    case UROCE_WR_ATOMIC_CMP_AND_SWP:
-    case UROCE_WR_ATOMIC_FETCH_AND_ADD:
+  using enum OperationKind;
+  switch (kind) {
+    case kAtomic:
       entry.remote_addr = wr.wr.atomic.remote_addr;
       entry.rkey = wr.wr.atomic.rkey;
       entry.atomic = {wr.wr.atomic.compare_add, wr.wr.atomic.swap};
       return;
-    case UROCE_WR_RDMA_WRITE:
-    case UROCE_WR_RDMA_WRITE_WITH_IMM:
-    case UROCE_WR_RDMA_READ:
-    case UROCE_WR_ATOMIC_WRITE:
+    case kWrite:
+    case kRead:
+    case kAtomicWrite:
       entry.remote_addr = wr.wr.rdma.remote_addr;
       entry.rkey = wr.wr.rdma.rkey;
       return;
-    case UROCE_WR_FLUSH:
+    case kFlush:
       entry.remote_addr = wr.wr.rdma.remote_addr;
       entry.rkey = wr.wr.rdma.rkey;
       entry.flush = {UROCE_DV_FLUSH_TYPE(wr.bind_mw.bind_info.mw_access_flags),
                      UROCE_DV_FLUSH_LEVEL(wr.bind_mw.bind_info.mw_access_flags), wr.bind_mw.bind_info.length};
       return;
-    case UROCE_WR_BIND_MW: return write_bind(wr, wr.bind_mw.mw->rkey, entry);
-    case UROCE_WR_REG_MR:
+    case kBind: return write_bind(wr, wr.bind_mw.mw->rkey, entry);
+    case kRegister:
       // A fast registration names no other region.
       return write_bind(wr, wr.wr.rdma.rkey, entry);
     default:
@@ -94,16 +88,11 @@ void write_operation(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry)
   }
 }
 
-// Operations without payload ignore the scatter list: the program need not initialize it.
-bool takes_list(unsigned opcode) {
-  return opcode != UROCE_WR_LOCAL_INV && opcode != UROCE_WR_BIND_MW && opcode != UROCE_WR_REG_MR &&
-         opcode != UROCE_WR_FLUSH;
-}
-
-int write_list(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry) {
+int write_list(const Qp& qp, const ibv_send_wr& wr, const Operation& operation, uroce_sq_entry& entry) {
   entry.num_sge = 0;
   entry.inline_length = 0;
-  if (!takes_list(wr.opcode)) return 0;
+  // Operations without a list ignore wr's: the program need not initialize it.
+  if (!operation.has(abi::kTakesList)) return 0;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > qp.queue.made().max_send_sge) return EINVAL;
   const auto count = static_cast<std::uint32_t>(wr.num_sge);
   entry.num_sge = static_cast<std::uint16_t>(count);
@@ -113,7 +102,8 @@ int write_list(const Qp& qp, const ibv_send_wr& wr, uroce_sq_entry& entry) {
 }
 
 int write_entry(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw, uroce_sq_entry& entry) {
-  if (const int error = check_operation(qp, wr, by_bind_mw); error != 0) return error;
+  const Operation& operation = abi::operation_of(wr.opcode);
+  if (const int error = check_operation(qp, wr, operation, by_bind_mw); error != 0) return error;
   unsigned flags = wr.send_flags & qp.flags;
   entry.wr_id = wr.wr_id;
   entry.opcode = static_cast<std::uint8_t>(wr.opcode);
@@ -121,12 +111,13 @@ int write_entry(const Qp& qp, const ibv_send_wr& wr, bool by_bind_mw, uroce_sq_e
   entry.remote_srqn = qp.qp.qp_type == IBV_QPT_XRC_SEND ? wr.qp_type.xrc.remote_srqn : 0;
   entry.mw_handle = 0;
   entry.reserved = 0;
-  write_operation(qp, wr, entry);
-  if (!takes_list(wr.opcode)) flags &= ~unsigned{UROCE_SEND_INLINE};
+  write_operation(qp, wr, operation.kind, entry);
+  if (!operation.has(abi::kTakesList)) flags &= ~unsigned{UROCE_SEND_INLINE};
   entry.flags = static_cast<std::uint8_t>(flags);
   const bool inlined = (flags & UROCE_SEND_INLINE) != 0;
-  if (inlined && (kCarryData & bit(wr.opcode)) == 0) return EINVAL;
-  const int error = inlined ? copy_inline(wr, qp.queue.made().max_inline, entry) : write_list(qp, wr, entry);
+  if (inlined && !operation.has(abi::kPayload)) return EINVAL;
+  const int error =
+      inlined ? copy_inline(wr, qp.queue.made().max_inline, entry) : write_list(qp, wr, operation, entry);
   if (error != 0 || !qp.packets) return error;
   if (wr.opcode == IBV_WR_TSO && !write_tso(qp, wr.tso.hdr, wr.tso.hdr_sz, wr.tso.mss, entry)) return EINVAL;
   return packets_fit(qp, entry) ? 0 : EINVAL;
@@ -232,19 +223,6 @@ int post_receives(client::QueuePair& queue, bool ready, ibv_recv_wr* wr, ibv_rec
 }
 
 }  // namespace
-
-std::uint32_t operations_of(ibv_qp_type type) {
-  switch (type) {
-    case IBV_QPT_RC: return operations_of(IBV_QPT_XRC_SEND) | bit(UROCE_WR_FLUSH) | bit(UROCE_WR_ATOMIC_WRITE);
-    case IBV_QPT_XRC_SEND:
-      return kSends | kWrites | kLocal | bit(UROCE_WR_SEND_WITH_INV) | bit(UROCE_WR_RDMA_READ) |
-             bit(UROCE_WR_ATOMIC_CMP_AND_SWP) | bit(UROCE_WR_ATOMIC_FETCH_AND_ADD);
-    case IBV_QPT_UC: return kSends | kWrites | kLocal;
-    case IBV_QPT_UD: return kSends;
-    case IBV_QPT_RAW_PACKET: return bit(UROCE_WR_SEND) | bit(UROCE_WR_TSO);
-    default: return 0;
-  }
-}
 
 bool packets_fit(const Qp& qp, const uroce_sq_entry& entry) {
   std::uint64_t total = entry.inline_length;

@@ -20,8 +20,6 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);                  ///< ib
 /// (ibv_qp_create_send_ops_flags) names one that this type of QP does not support.
 int fill_work_requests(Qp& qp, std::uint64_t operations);
 
-/// Operations that a type of QP supports: one bit for each ibv_wr_opcode up to 15.
-std::uint32_t operations_of(ibv_qp_type type);
 /// For Qp::packets: whether the payload of the entry fits into one packet, or may be cut into segments (TSO).
 bool packets_fit(const Qp& qp, const uroce_sq_entry& entry);
 /// Appends the headers of a TSO entry to its list. False: `bytes` or `mss` is out of range for a frame of this QP.

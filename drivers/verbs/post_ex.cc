@@ -241,10 +241,10 @@ constexpr std::uint8_t kOpcodeOfBit[] = {UROCE_WR_RDMA_WRITE,
                                          UROCE_WR_FLUSH,
                                          UROCE_WR_ATOMIC_WRITE};
 
-bool has_all(std::uint32_t allowed, std::uint64_t operations) {
+bool has_all(ibv_qp_type type, std::uint64_t operations) {
   if (operations >> std::size(kOpcodeOfBit) != 0) return false;
   for (; operations != 0; operations &= operations - 1) {
-    if ((allowed >> kOpcodeOfBit[std::countr_zero(operations)] & 1) == 0) return false;
+    if (!abi::operation_of(kOpcodeOfBit[std::countr_zero(operations)]).of_type(type)) return false;
   }
   return true;
 }
@@ -252,7 +252,7 @@ bool has_all(std::uint32_t allowed, std::uint64_t operations) {
 }  // namespace
 
 int fill_work_requests(Qp& qp, std::uint64_t operations) {
-  if (!has_all(qp.allowed, operations)) return EOPNOTSUPP;
+  if (!has_all(qp.qp.qp_type, operations)) return EOPNOTSUPP;
   ibv_qp_ex& ex = qp.ex;
   ex.wr_atomic_cmp_swp = wr_compare_swap;
   ex.wr_atomic_fetch_add = wr_fetch_add;

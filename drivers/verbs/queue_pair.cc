@@ -183,7 +183,6 @@ void fill(ibv_context* context, ibv_qp_type type, void* qp_context, Qp& qp) {
   made.qp_num = qp.queue.made().qpn;
   set_state(made, IBV_QPS_RESET);
   made.qp_type = type;
-  qp.allowed = operations_of(type);
   qp.packets = type == IBV_QPT_UD || type == IBV_QPT_RAW_PACKET;
   qp.flags = UROCE_SEND_FENCE | UROCE_SEND_SIGNALED | UROCE_SEND_SOLICITED | UROCE_SEND_INLINE;
   if (type == IBV_QPT_RAW_PACKET) qp.flags |= UROCE_SEND_IP_CSUM;

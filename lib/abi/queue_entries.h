@@ -172,8 +172,8 @@ struct uroce_wr_tso {
 
 /* A send queue entry: a header, then a list: num_sge scatter elements, or inline_length bytes of payload when
  * UROCE_SEND_INLINE is set. Atomics, FLUSH, BIND_MW, REG_MR and TSO have a struct of their own before the list; in
- * all others the list begins in its place, so that an entry with one element is one cache line (queue/work_queue.h,
- * send_list_at()). Entries are `stride` bytes apart (a multiple of 64, set when the QP is created). */
+ * all others the list begins in its place, so that an entry with one element is one cache line (operations.h,
+ * list_at). Entries are `stride` bytes apart (a multiple of 64, set when the QP is created). */
 struct uroce_sq_entry {
   uint64_t wr_id;
   uint8_t opcode; /* uroce_wr_opcode */

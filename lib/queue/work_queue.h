@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "abi/operations.h"
 #include "abi/queue_entries.h"
 
 namespace uroce::queue {
@@ -25,25 +26,17 @@ struct RingShape {
   std::byte* at(std::uint32_t index) const { return entries + std::size_t{index & (count - 1)} * stride; }
 };
 
-/// Offset in bytes of a send queue entry's list (SGEs or inline data): after the fields that only some operations
-/// have, or in their place.
-constexpr std::uint32_t send_list_at(std::uint8_t opcode) {
-  constexpr std::uint32_t kWithMore = 1u << UROCE_WR_ATOMIC_CMP_AND_SWP | 1u << UROCE_WR_ATOMIC_FETCH_AND_ADD |
-                                      1u << UROCE_WR_BIND_MW | 1u << UROCE_WR_FLUSH | 1u << UROCE_WR_TSO;
-  const bool more = opcode >= UROCE_WR_REG_MR || (kWithMore >> opcode & 1) != 0;
-  return more ? sizeof(uroce_sq_entry) : offsetof(uroce_sq_entry, atomic);
-}
-/// The list, once the opcode is written.
+/// The list of a send queue entry (SGEs or inline data), once the opcode is written.
 inline std::byte* send_list(uroce_sq_entry& entry) {
-  return reinterpret_cast<std::byte*>(&entry) + send_list_at(entry.opcode);
+  return reinterpret_cast<std::byte*>(&entry) + abi::operation_of(entry.opcode).list_at;
 }
 inline const std::byte* send_list(const uroce_sq_entry& entry) {
-  return reinterpret_cast<const std::byte*>(&entry) + send_list_at(entry.opcode);
+  return reinterpret_cast<const std::byte*>(&entry) + abi::operation_of(entry.opcode).list_at;
 }
 /// Writes an entry with its list, of `bytes`.
 inline void write_send(std::byte* slot, const uroce_sq_entry& entry, const void* list, std::size_t bytes) {
   std::memcpy(slot, &entry, sizeof(entry));
-  if (bytes != 0) std::memcpy(slot + send_list_at(entry.opcode), list, bytes);
+  if (bytes != 0) std::memcpy(slot + abi::operation_of(entry.opcode).list_at, list, bytes);
 }
 
 /// The client's end. Not thread-safe.

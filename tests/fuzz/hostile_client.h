@@ -101,7 +101,7 @@ inline void write_send(Fixture& world, Input& input) {
   entry.atomic.compare_add = input.number(2);
   if (world.a.qp->sizes.type != proto::QpType::kRc || world.a.srq) write_extras(world, input, entry);
   std::memcpy(slot, &entry, sizeof(entry));
-  const std::uint32_t list_at = queue::send_list_at(entry.opcode);
+  const std::uint32_t list_at = abi::operation_of(entry.opcode).list_at;
   write_sges(world, input, slot + list_at, ring.stride - list_at);
   if (entry.opcode == UROCE_WR_TSO) write_tso_header(input, entry, {slot + list_at, ring.stride - list_at});
   world.a.qp->sq.advance();

@@ -155,7 +155,7 @@ void tear_down(End& end) {
 bool post(End& end, const Work& work) {
   std::byte* slot = end.qp->sq.next();
   if (slot == nullptr) return false;
-  const std::size_t room = end.qp->sq.ring().stride - queue::send_list_at(work.entry.opcode);
+  const std::size_t room = end.qp->sq.ring().stride - abi::operation_of(work.entry.opcode).list_at;
   if ((work.entry.flags & UROCE_SEND_INLINE) != 0) {
     queue::write_send(slot, work.entry, work.payload.data(), std::min(room, work.payload.size()));
   } else {

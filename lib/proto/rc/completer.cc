@@ -11,15 +11,13 @@
 namespace uroce::proto::completer {
 namespace {
 
-bool is_answered(const Wqe& wqe) { return wqe.kind >= Kind::kRead; }
-
 /// Acknowledges everything before `upto`, which lies within [una, max_psn]; an ACK covers all earlier requests
 /// (IBTA vol. 1, 9.7.5.1.2: Coalesced Acknowledge Messages). False: stopped at a READ or atomic, which only its own
 /// response completes. Adds the cost of what left the window to `acked`.
 bool acknowledge(Context& context, Qp& qp, Psn upto, std::uint32_t& acked) {
   while (qp.requester.una != upto) {
     const Wqe& wqe = qp.wqe(qp.requester.head);
-    if (is_answered(wqe)) return false;
+    if (!wqe.is_message()) return false;
     const std::uint32_t done = psns_between(wqe.first(), qp.requester.una);
     const std::uint32_t left = wqe.psn_count - done;
     const std::uint32_t step = psns_between(qp.requester.una, upto);
@@ -110,8 +108,8 @@ bool expect(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint32_
     implied_nak(context, qp);
     return false;
   }
-  const bool atomic = packet.info->has(wire::kAtomic);
-  if (!is_answered(qp.wqe(qp.requester.head)) || atomic != (qp.wqe(qp.requester.head).kind == Kind::kAtomic)) {
+  const Wqe& wqe = qp.wqe(qp.requester.head);
+  if (!wqe.has(abi::kAnswered) || packet.info->has(wire::kAtomic) != (wqe.kind == Kind::kAtomic)) {
     settle(context, qp, acked);
     fail_send(context, qp, UROCE_FAIL_RESPONSE_KIND);
     return false;

@@ -54,8 +54,8 @@ Step begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.common.state != QpState::kRts) return Step::kBlocked;
   if (wqe.failure != 0) return defer_failure(context, qp, wqe, wqe.failure);
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return Step::kBlocked;
-  if (wqe.kind >= Kind::kRead) {
-    if (is_local(wqe.kind)) return change_key(context, qp, wqe);
+  if (!wqe.is_message()) {
+    if (wqe.has(abi::kLocal)) return change_key(context, qp, wqe);
     // Here and not when it is fetched: the attribute may change while the WQE waits.
     if (qp.requester.max_reads == 0) {
       ++context.counters.bad_wqe_opcode;
@@ -78,10 +78,10 @@ bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
   const Wqe& wqe = qp.wqe(next);
   if (wqe.failure != 0 || qp.common.state != QpState::kRts) return true;
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return true;
-  if (wqe.kind < Kind::kRead) return lacks_credit(qp, wqe, next);
-  if (is_local(wqe.kind)) return true;
+  if (wqe.is_message()) return lacks_credit(qp, wqe, next);
+  if (wqe.has(abi::kLocal)) return true;
   const std::uint32_t packets = std::min(wqe.psn_count, qp.reads.chunk);
-  const std::uint32_t answer = cost_of(std::min(wqe.length, packets << qp.common.mtu_shift), packets);
+  const std::uint32_t answer = cost_of(std::min(wqe.window_bytes(), packets << qp.common.mtu_shift), packets);
   return qp.requester.reads_in_flight >= qp.requester.max_reads ||
          qp.in_flight() + cost + answer > qp.congestion.window.bytes();
 }

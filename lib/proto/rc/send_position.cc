@@ -15,8 +15,7 @@ void seek(Qp& qp, std::uint32_t cursor, Psn psn) {
   qp.requester.send_at = {};
   if (cursor == qp.requester.started) return;
   const Wqe& wqe = qp.wqe(cursor);
-  const bool data = wqe.kind == Kind::kSend || wqe.kind == Kind::kWrite;
-  if (data && !wqe.is_inline()) {
+  if (wqe.is_message() && !wqe.is_inline()) {
     qp.requester.send_at = locate(wqe.sges(), wqe.num_sge, psns_between(wqe.first(), psn) << qp.common.mtu_shift);
   }
 }
@@ -42,12 +41,10 @@ bool rewind_last_packet(Context& context, Qp& qp) {
     index &= ~(qp.reads.chunk - 1);
     if (qp.requester.una.after(wqe.first() + index)) index = psns_between(wqe.first(), qp.requester.una);
   }
-  const bool confirmed = wqe.kind == Kind::kAtomicWrite || wqe.kind == Kind::kFlush;
-  const std::uint32_t length = confirmed ? 0 : wqe.length;
-  const std::uint32_t cost =
-      cost_of(std::min(length, end << qp.common.mtu_shift) - (index << qp.common.mtu_shift), end - index);
+  const std::uint32_t cost = cost_of(
+      std::min(wqe.window_bytes(), end << qp.common.mtu_shift) - (index << qp.common.mtu_shift), end - index);
   qp.congestion.sent -= cost;
-  if (wqe.kind >= Kind::kRead) {
+  if (wqe.has(abi::kAnswered)) {
     context.release_read_budget(qp, cost);
     if (qp.requester.reads_in_flight != 0) --qp.requester.reads_in_flight;
   }

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "abi/operations.h"
 #include "abi/queue_entries.h"
 #include "base/types.h"
 #include "proto/state/attributes.h"
@@ -27,23 +28,7 @@ inline constexpr std::uint32_t kMaxMessage = 1u << 31;  ///< bytes (IBTA vol. 1,
 inline constexpr std::uint32_t kReadChunkPackets = 32;  ///< a longer READ is sent as several requests; a power of 2
 inline constexpr std::uint32_t kNoQp = ~std::uint32_t{0};
 
-/// What a send WQE does.
-enum class Kind : std::uint8_t {
-  kSend,
-  kWrite,
-  kRead,
-  // These take a single PSN, or none.
-  kAtomic,
-  kAtomicWrite,
-  kFlush,
-  kLocalInvalidate,
-  kBind,
-  kRegister,
-  kInvalid,
-  kSegments,  ///< TCP segmentation
-};
-/// Executed by this side; nothing is sent.
-constexpr bool is_local(Kind kind) { return kind >= Kind::kLocalInvalidate && kind <= Kind::kInvalid; }
+using Kind = abi::OperationKind;
 
 /// The private, checked copy of a send queue entry, in Requester::shadow, followed by its list.
 struct Wqe {
@@ -70,7 +55,7 @@ struct Wqe {
   Kind kind;
   std::uint8_t failure;  ///< uroce_failure with which it fails when it is the oldest; 0: none
   std::uint8_t list_at;  ///< bytes from the start of the header
-  std::uint8_t reserved;
+  std::uint8_t traits;   ///< of its operation: abi::OperationTrait
   union {
     uroce_wr_atomic atomic;
     uroce_wr_bind bind;
@@ -85,6 +70,14 @@ struct Wqe {
     return inline_data() + (is_inline() ? length : num_sge * std::uint32_t{sizeof(uroce_sge)});
   }
   bool is_inline() const { return (flags & UROCE_SEND_INLINE) != 0; }
+  bool has(std::uint8_t trait) const { return (traits & trait) != 0; }
+  /// A SEND or WRITE: a PSN for each packet of payload, and acknowledges complete it.
+  bool is_message() const { return (traits & (abi::kPayload | abi::kSinglePsn)) == abi::kPayload; }
+  /// Bytes that the congestion window counts: payload of a message, of other requests that of their answer.
+  std::uint32_t window_bytes() const {
+    constexpr std::uint8_t kConfirmed = abi::kPayload | abi::kAnswered;  // ATOMIC WRITE; a FLUSH has no length
+    return (traits & kConfirmed) == kConfirmed ? 0 : length;
+  }
   Psn first() const { return Psn(first_psn); }
   Psn end() const { return Psn(first_psn + psn_count); }
 };

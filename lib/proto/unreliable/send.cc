@@ -96,7 +96,7 @@ Begun begin(Context& context, Qp& qp, Wqe& wqe) {
     fail_send(context, qp, wqe.failure);
     return Begun::kStop;
   }
-  if (!is_local(wqe.kind)) {
+  if (!wqe.has(abi::kLocal)) {
     wqe.first_psn = qp.requester.psn.value();
     qp.requester.send_at = {};  // the WQE before may have failed in the middle of its list
     ++qp.requester.started;

@@ -6,7 +6,7 @@
 
 namespace uroce::proto {
 
-/// Executes a WQE for which is_local(kind) is true. False: it fails with UROCE_FAIL_KEY_CHANGE.
+/// Executes a WQE that is abi::kLocal. False: it fails with UROCE_FAIL_KEY_CHANGE.
 bool execute_locally(Context& context, const Qp& qp, const Wqe& wqe);
 
 }  // namespace uroce::proto

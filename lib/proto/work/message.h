@@ -50,9 +50,7 @@ inline ResponsePart due_response(const Qp& qp, const Wqe& wqe) {
   part.index = psns_between(wqe.first(), qp.requester.una);
   part.last = part.index + 1 == wqe.psn_count;
   part.ends = part.last || ((part.index + 1) & (qp.reads.chunk - 1)) == 0;
-  // A FLUSH or ATOMIC WRITE is answered without data (annex A19).
-  const std::uint32_t length = wqe.kind == Kind::kRead ? wqe.length : 0;
-  part.bytes = part.last ? length - (part.index << qp.common.mtu_shift) : qp.common.mtu();
+  part.bytes = part.last ? wqe.window_bytes() - (part.index << qp.common.mtu_shift) : qp.common.mtu();
   return part;
 }
 

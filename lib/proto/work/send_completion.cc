@@ -11,7 +11,7 @@ void complete_send(Context& context, Qp& qp) {
   context.counters.rdma_sends += wqe.kind == Kind::kSend;
   if (!qp.requester.signal_all && (wqe.flags & UROCE_SEND_SIGNALED) == 0) return;
   uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id);
-  cqe.opcode = send_row(wqe.opcode).wc_opcode;
+  cqe.opcode = abi::operation_of(wqe.opcode).wc_opcode;
   cqe.byte_len = wqe.length;
   qp.requester.ring.publish_consumed(qp.requester.head);
   context.push(qp.requester.cq, cqe, false);
@@ -20,7 +20,7 @@ void complete_send(Context& context, Qp& qp) {
 void fail_send(Context& context, Qp& qp, std::uint8_t failure) {
   const Wqe& wqe = qp.wqe(qp.requester.head);
   uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, failure);
-  cqe.opcode = send_row(wqe.opcode).wc_opcode;
+  cqe.opcode = abi::operation_of(wqe.opcode).wc_opcode;
   ++qp.requester.head;
   qp.requester.ring.publish_consumed(qp.requester.head);
   ++context.counters.req_cqe_error;

@@ -14,7 +14,7 @@ constexpr Nanos kSlowestLook = 32 * kMillisecond;
 
 void flush_send_wqe(Context& context, Qp& qp, std::uint64_t wr_id, std::uint8_t opcode) {
   uroce_cqe cqe = context.make_cqe(qp, wr_id, UROCE_FAIL_FLUSHED);
-  cqe.opcode = send_row(opcode).wc_opcode;
+  cqe.opcode = abi::operation_of(opcode).wc_opcode;
   ++context.counters.req_cqe_flush_error;
   qp.requester.ring.publish_consumed(qp.requester.head);
   context.push(qp.requester.cq, cqe, true);

@@ -10,80 +10,25 @@ namespace {
 using wire::Operation;
 using Extra = SendRow::Extra;
 
-constexpr std::size_t kRows = UROCE_WR_REG_MR + 1;
-
-constexpr std::array<SendRow, kRows + 1> make_rows() {
-  std::array<SendRow, kRows + 1> rows{};
-  rows[UROCE_WR_RDMA_WRITE] = {Kind::kWrite,          Operation::kWriteFirst, Operation::kWriteMiddle,
-                               Operation::kWriteLast, Operation::kWriteOnly,  Extra::kNone,
-                               UROCE_WC_RDMA_WRITE};
-  rows[UROCE_WR_RDMA_WRITE_WITH_IMM] = {Kind::kWrite,
-                                        Operation::kWriteFirst,
-                                        Operation::kWriteMiddle,
-                                        Operation::kWriteLastImm,
-                                        Operation::kWriteOnlyImm,
-                                        Extra::kImmediate,
-                                        UROCE_WC_RDMA_WRITE};
-  rows[UROCE_WR_SEND] = {Kind::kSend,          Operation::kSendFirst, Operation::kSendMiddle, Operation::kSendLast,
-                         Operation::kSendOnly, Extra::kNone,          UROCE_WC_SEND};
-  rows[UROCE_WR_SEND_WITH_IMM] = {Kind::kSend,
-                                  Operation::kSendFirst,
-                                  Operation::kSendMiddle,
-                                  Operation::kSendLastImm,
-                                  Operation::kSendOnlyImm,
-                                  Extra::kImmediate,
-                                  UROCE_WC_SEND};
-  rows[UROCE_WR_SEND_WITH_INV] = {Kind::kSend,
-                                  Operation::kSendFirst,
-                                  Operation::kSendMiddle,
-                                  Operation::kSendLastInvalidate,
-                                  Operation::kSendOnlyInvalidate,
-                                  Extra::kInvalidate,
-                                  UROCE_WC_SEND};
-  rows[UROCE_WR_RDMA_READ].kind = Kind::kRead;
-  rows[UROCE_WR_RDMA_READ].wc_opcode = UROCE_WC_RDMA_READ;
+/// By uroce_wr_opcode. Those that send one packet, or none, have no more than `only`.
+constexpr auto kSendRows = [] {
+  std::array<SendRow, UROCE_WR_REG_MR + 2> rows{};
+  rows[UROCE_WR_RDMA_WRITE] = {Operation::kWriteFirst, Operation::kWriteMiddle, Operation::kWriteLast,
+                               Operation::kWriteOnly};
+  rows[UROCE_WR_RDMA_WRITE_WITH_IMM] = {Operation::kWriteFirst, Operation::kWriteMiddle, Operation::kWriteLastImm,
+                                        Operation::kWriteOnlyImm, Extra::kImmediate};
+  rows[UROCE_WR_SEND] = {Operation::kSendFirst, Operation::kSendMiddle, Operation::kSendLast, Operation::kSendOnly};
+  rows[UROCE_WR_SEND_WITH_IMM] = {Operation::kSendFirst, Operation::kSendMiddle, Operation::kSendLastImm,
+                                  Operation::kSendOnlyImm, Extra::kImmediate};
+  rows[UROCE_WR_SEND_WITH_INV] = {Operation::kSendFirst, Operation::kSendMiddle, Operation::kSendLastInvalidate,
+                                  Operation::kSendOnlyInvalidate, Extra::kInvalidate};
   rows[UROCE_WR_RDMA_READ].only = Operation::kReadRequest;
-  rows[UROCE_WR_ATOMIC_CMP_AND_SWP].kind = Kind::kAtomic;
-  rows[UROCE_WR_ATOMIC_CMP_AND_SWP].wc_opcode = UROCE_WC_COMP_SWAP;
   rows[UROCE_WR_ATOMIC_CMP_AND_SWP].only = Operation::kCompareSwap;
-  rows[UROCE_WR_ATOMIC_FETCH_AND_ADD].kind = Kind::kAtomic;
-  rows[UROCE_WR_ATOMIC_FETCH_AND_ADD].wc_opcode = UROCE_WC_FETCH_ADD;
   rows[UROCE_WR_ATOMIC_FETCH_AND_ADD].only = Operation::kFetchAdd;
-  rows[UROCE_WR_LOCAL_INV].kind = Kind::kLocalInvalidate;
-  rows[UROCE_WR_LOCAL_INV].wc_opcode = UROCE_WC_LOCAL_INV;
-  rows[UROCE_WR_BIND_MW].kind = Kind::kBind;
-  rows[UROCE_WR_BIND_MW].wc_opcode = UROCE_WC_BIND_MW;
-  rows[UROCE_WR_REG_MR].kind = Kind::kRegister;
-  rows[UROCE_WR_REG_MR].wc_opcode = UROCE_WC_REG_MR;
-  rows[UROCE_WR_TSO].kind = Kind::kSegments;
-  rows[UROCE_WR_TSO].wc_opcode = UROCE_WC_TSO;
-  rows[UROCE_WR_FLUSH].kind = Kind::kFlush;
-  rows[UROCE_WR_FLUSH].wc_opcode = UROCE_WC_FLUSH;
   rows[UROCE_WR_FLUSH].only = Operation::kFlush;
-  rows[UROCE_WR_ATOMIC_WRITE].kind = Kind::kAtomicWrite;
-  rows[UROCE_WR_ATOMIC_WRITE].wc_opcode = UROCE_WC_ATOMIC_WRITE;
   rows[UROCE_WR_ATOMIC_WRITE].only = Operation::kAtomicWrite;
   return rows;
-}
-constexpr auto kSendRows = make_rows();
-
-constexpr bool is_local_key(Kind kind) { return is_local(kind) && kind != Kind::kInvalid; }
-
-/// Whether the QP's type supports this operation (IBTA vol. 1, 9.4 and 9.7-9.8; annexes A14, A19).
-bool supported(const Qp& qp, const Wqe& wqe) {
-  const Kind kind = wqe.kind;
-  if (qp.common.type == QpType::kRc) [[likely]]
-    return kind < Kind::kInvalid;
-  const bool invalidates = wqe.opcode == UROCE_WR_SEND_WITH_INV;
-  switch (qp.common.type) {
-    case QpType::kXrcSend: return kind < Kind::kInvalid && kind != Kind::kFlush && kind != Kind::kAtomicWrite;
-    // SEND with invalidate needs a reliable service.
-    case QpType::kUc: return (kind == Kind::kSend && !invalidates) || kind == Kind::kWrite || is_local_key(kind);
-    case QpType::kUd: return kind == Kind::kSend && !invalidates;
-    case QpType::kRawPacket: return wqe.opcode == UROCE_WR_SEND || kind == Kind::kSegments;
-    default: return false;
-  }
-}
+}();
 
 std::uint8_t refuse(std::uint64_t& counter, std::uint8_t failure) {
   ++counter;
@@ -126,6 +71,16 @@ bool frame_fits(const Context& context, const Qp& qp, const Wqe& wqe) {
          header + mss <= context.max_frame && wqe.length <= UROCE_MAX_TSO;
 }
 
+/// Whether an operation that takes a certain length has it.
+bool operand_fits(const Wqe& wqe) {
+  switch (wqe.kind) {
+    case Kind::kAtomic:
+    case Kind::kAtomicWrite: return wqe.length == 8;
+    case Kind::kFlush: return wqe.length == 0 && wqe.flush.length <= kMaxMessage;
+    default: return true;
+  }
+}
+
 /// Checks the length, which is known by now, against the operation and the QP.
 std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
   if (qp.common.type == QpType::kUd && wqe.length > context.port_mtu) {
@@ -135,36 +90,21 @@ std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
     if (frame_fits(context, qp, wqe)) return 0;
     return refuse(context.counters.bad_wqe_length, UROCE_FAIL_FRAME_LENGTH);
   }
-  if (wqe.kind < Kind::kRead) return 0;
-  if (is_local(wqe.kind)) {
-    wqe.length = 0;  // its scatter/gather list is ignored
-    return 0;
-  }
-  switch (wqe.kind) {
-    case Kind::kAtomic:
-    case Kind::kAtomicWrite:
-      if (wqe.length != 8) return refuse(context.counters.bad_wqe_length, UROCE_FAIL_OPERAND_LENGTH);
-      break;
-    case Kind::kFlush:
-      if (wqe.length != 0 || wqe.flush.length > kMaxMessage) {
-        return refuse(context.counters.bad_wqe_length, UROCE_FAIL_OPERAND_LENGTH);
-      }
-      break;
-    default: break;
-  }
-  return 0;
+  if (wqe.has(abi::kLocal)) wqe.length = 0;  // its scatter/gather list is ignored
+  if (operand_fits(wqe)) return 0;
+  return refuse(context.counters.bad_wqe_length, UROCE_FAIL_OPERAND_LENGTH);
 }
 
 /// Checks the header in `wqe` (wqe.length still has the inline length) and copies the rest of the entry.
-std::uint8_t check(Context& context, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
+std::uint8_t check(Context& context, const Qp& qp, const abi::Operation& operation, const std::byte* ring_entry,
+                   Wqe& wqe) {
   const std::uint32_t inline_length = wqe.length;
   wqe.length = 0;
-  if (!supported(qp, wqe)) return refuse(context.counters.bad_wqe_opcode, UROCE_FAIL_OPCODE);
+  if (!operation.of_type(static_cast<std::uint32_t>(qp.common.type))) {
+    return refuse(context.counters.bad_wqe_opcode, UROCE_FAIL_OPCODE);
+  }
   if (wqe.is_inline()) {
-    if (wqe.kind != Kind::kSend && wqe.kind != Kind::kWrite && wqe.kind != Kind::kAtomicWrite &&
-        wqe.kind != Kind::kSegments) {
-      return refuse(context.counters.bad_wqe_flags, UROCE_FAIL_INLINE_OPCODE);
-    }
+    if (!operation.has(abi::kPayload)) return refuse(context.counters.bad_wqe_flags, UROCE_FAIL_INLINE_OPCODE);
     if (inline_length > qp.settings.max_inline || !copy_list(qp, ring_entry, wqe, inline_length)) {
       return refuse(context.counters.bad_wqe_inline, UROCE_FAIL_INLINE_LENGTH);
     }
@@ -181,7 +121,9 @@ std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
 
 }  // namespace
 
-const SendRow& send_row(std::uint8_t opcode) { return kSendRows[std::min<std::size_t>(opcode, kRows)]; }
+const SendRow& send_row(std::uint8_t opcode) {
+  return kSendRows[std::min<std::size_t>(opcode, kSendRows.size() - 1)];
+}
 
 bool fetch_wqe(Context& context, Qp& qp) {
   if (qp.requester.known == 0) qp.requester.known = qp.requester.ring.available();
@@ -201,10 +143,12 @@ bool fetch_wqe(Context& context, Qp& qp) {
   static_assert(offsetof(Wqe, list_at) >= offsetof(uroce_sq_entry, reserved));
   // First the header, then as much of the rest as the private copy states: each byte is read once.
   qp.requester.ring.copy_next(&wqe, sizeof(uroce_sq_entry));
-  wqe.kind = send_row(wqe.opcode).kind;
-  wqe.list_at = static_cast<std::uint8_t>(queue::send_list_at(wqe.opcode));
-  wqe.failure = check(context, qp, ring_entry, wqe);
-  wqe.psn_count = wqe.kind <= Kind::kRead ? packets_of(qp, wqe.length) : is_local(wqe.kind) ? 0 : 1;
+  const abi::Operation& operation = abi::operation_of(wqe.opcode);
+  wqe.kind = operation.kind;
+  wqe.traits = operation.traits;
+  wqe.list_at = operation.list_at;
+  wqe.failure = check(context, qp, operation, ring_entry, wqe);
+  wqe.psn_count = wqe.has(abi::kLocal) ? 0 : wqe.has(abi::kSinglePsn) ? 1 : packets_of(qp, wqe.length);
   --qp.requester.known;
   ++qp.requester.fetched;
   return true;

@@ -8,15 +8,13 @@
 
 namespace uroce::proto {
 
-/// How a send opcode appears on the wire and in its completion.
+/// How a send operation appears on the wire.
 struct SendRow {
-  Kind kind = Kind::kInvalid;
   wire::Operation first{}, middle{}, last{}, only{};
   enum class Extra : std::uint8_t { kNone, kImmediate, kInvalidate } extra = Extra::kNone;
-  std::uint8_t wc_opcode = 0;
 };
 
-/// By uroce_wr_opcode; opcodes without a row are invalid.
+/// By uroce_wr_opcode.
 const SendRow& send_row(std::uint8_t opcode);
 
 /// Copies the next entry, if there is one, to the shadow and checks it: a bad one carries the failure with which
