@@ -44,7 +44,7 @@ int main(int argc, char** argv) {
   }
   if (line.help) return std::fputs(uroce::daemon::help_text().c_str(), stdout), 0;
   if (line.version) return std::puts("uroced " UROCE_VERSION), 0;
-  if (const std::string error = uroce::daemon::apply_icrc_variable(); !error.empty()) return fail(2, error);
+  if (const std::string error = uroce::daemon::choose_icrc_engine(); !error.empty()) return fail(2, error);
   const Settings& settings = line.settings;
   uroce::daemon::set_log_level(settings.log_level);
   handle_signals();

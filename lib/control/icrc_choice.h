@@ -1,11 +1,15 @@
-// The environment variable UROCE_ICRC: the ICRC engine to use in place of the fastest, to compare or to rule one
-// out. Read by uroced, and by the tests and benchmarks that use the engine of the daemon.
+// Which ICRC engine uroced uses, and the tests and benchmarks that use the engine of the daemon: the one that the
+// environment variable UROCE_ICRC names, to compare or to rule one out, or else the fastest.
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdlib>
 #include <string>
 
+#include "base/types.h"
+#include "platform/clock.h"
 #include "wire/icrc.h"
 
 namespace uroce::daemon {
@@ -27,11 +31,37 @@ inline std::string usable_crc_engines() {
   return crc_engine_names([](const wire::CrcEngine& engine) { return engine.supported(); });
 }
 
-/// Makes wire::crc_engine() return the engine that UROCE_ICRC names; unset or empty: no change. To be called before
-/// transports are created. Returns empty, or what is wrong, which names are allowed, and what to do.
-inline std::string apply_icrc_variable() {
+/// The least time of some fused copies of 16 times 4 KiB in the L1 cache.
+inline Nanos copy_time(const wire::CrcEngine& engine) {
+  alignas(64) std::array<std::byte, 4096> from{}, to;
+  Nanos least = ~Nanos{0};
+  for (int round = 0; round < 32; ++round) {
+    const Nanos start = monotonic_now();
+    for (int i = 0; i < 16; ++i) engine.copy(0, to.data(), from.data(), from.size());
+    least = std::min(least, monotonic_now() - start);
+  }
+  return least;
+}
+
+/// Of the two engines with 512 bits the one that is faster on this CPU.
+inline void choose_by_time() {
+  const wire::CrcEngine* before = nullptr;
+  for (const wire::CrcEngine* engine : wire::crc_engines()) {
+    if (!engine->supported()) continue;
+    if (engine->name == "gfni" && copy_time(*before) < copy_time(*engine)) wire::force_crc_engine(before->name);
+    before = engine;
+  }
+}
+
+/// Makes wire::crc_engine() return the engine that UROCE_ICRC names; unset or empty: the fastest. To be called
+/// before transports are created. Returns empty, or what is wrong, which names are allowed, and what to do.
+inline std::string choose_icrc_engine() {
   const char* const given = std::getenv("UROCE_ICRC");
-  if (given == nullptr || *given == '\0' || wire::force_crc_engine(given)) return {};
+  if (given == nullptr || *given == '\0') {
+    choose_by_time();
+    return {};
+  }
+  if (wire::force_crc_engine(given)) return {};
   const std::string name = given;
   const auto engines = wire::crc_engines();
   const bool known = std::any_of(engines.begin(), engines.end(),

@@ -53,20 +53,6 @@ const CrcEngine* const kAll[] = {
 #endif
 };
 
-#if defined(__x86_64__)
-/// TSC cycles of the fastest of some fused copies of 4 KiB in the L1 cache.
-std::uint64_t cycles_of(const CrcEngine& engine) {
-  alignas(64) std::array<std::byte, 4096> from{}, to;
-  std::uint64_t best = ~std::uint64_t{0};
-  for (int i = 0; i < 32; ++i) {
-    const std::uint64_t start = __builtin_ia32_rdtsc();
-    engine.copy(0, to.data(), from.data(), from.size());
-    best = std::min<std::uint64_t>(best, __builtin_ia32_rdtsc() - start);
-  }
-  return best;
-}
-#endif
-
 const std::byte* ones_of(const std::byte* ip) { return is_v6(ip) ? kOnesV6.data() : kOnesV4.data(); }
 
 }  // namespace
@@ -79,10 +65,6 @@ const CrcEngine& detail::choose_engine() {
   for (const CrcEngine* engine : kAll) {
     if (engine->supported()) best = engine;
   }
-#if defined(__x86_64__)
-  // Which of the two is faster depends on the rate of 512-bit VPCLMULQDQ, which no feature bit names.
-  if (best == &kGfniEngine && cycles_of(kVpclmulEngine) < cycles_of(kGfniEngine)) best = &kVpclmulEngine;
-#endif
   const CrcEngine* chosen = nullptr;
   return chosen_engine.compare_exchange_strong(chosen, best) ? *best : *chosen;
 }

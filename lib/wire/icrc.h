@@ -1,5 +1,5 @@
-// The invariant CRC of RoCEv2 (annex A17.3.3), separate or fused with the copy of the payload. The fastest
-// implementation that the CPU supports is chosen at the first use.
+// The invariant CRC of RoCEv2 (annex A17.3.3), separate or fused with the copy of the payload. The last
+// implementation that the CPU supports is chosen at the first use, unless the program has chosen one.
 #pragma once
 
 #include <atomic>
@@ -34,9 +34,10 @@ extern std::atomic<const CrcEngine*> chosen_engine;  // nullptr: not chosen yet
 const CrcEngine& choose_engine();
 }  // namespace detail
 
-/// The engines of this build, slowest first; the portable one is always present.
+/// The engines of this build, slowest first; the portable one is always present. Of the last two either can be the
+/// faster one: no feature bit names the rate of 512-bit VPCLMULQDQ (control/icrc_choice.h).
 std::span<const CrcEngine* const> crc_engines();
-/// The fastest that this CPU supports.
+/// The last that this CPU supports, or the one that was forced.
 inline const CrcEngine& crc_engine() {
   const CrcEngine* engine = detail::chosen_engine.load(std::memory_order_relaxed);
   return engine != nullptr ? *engine : detail::choose_engine();

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "platform/clock.h"
-
 namespace uroce::daemon {
 
 void CommandTrace::run(const WorkerCommandRef& command, WorkerCore& worker) {
@@ -11,9 +9,9 @@ void CommandTrace::run(const WorkerCommandRef& command, WorkerCore& worker) {
   record.name = command.name();
   // Before it runs: arguments may be objects that the command consumes.
   command.describe(record.arguments);
-  record.started = monotonic_now();
+  record.started = clock_();
   command.run(worker);
-  record.duration = monotonic_now() - record.started;
+  record.duration = clock_() - record.started;
   std::lock_guard lock(mutex_);
   ring_[count_++ % kKept] = record;
 }

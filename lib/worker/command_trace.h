@@ -103,12 +103,14 @@ class CommandTrace {
  public:
   static constexpr std::size_t kKept = 64;
 
+  explicit CommandTrace(Nanos (*clock)()) : clock_(clock) {}
   /// Runs the command and keeps a record of it.
   void run(const WorkerCommandRef& command, WorkerCore& worker);
   /// Oldest first.
   std::vector<TracedCommand> last() const;
 
  private:
+  Nanos (*clock_)();
   mutable std::mutex mutex_;
   std::array<TracedCommand, kKept> ring_;
   std::size_t count_ = 0;  ///< ever

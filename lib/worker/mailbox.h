@@ -18,6 +18,9 @@ namespace uroce::daemon {
 
 class Mailbox {
  public:
+  /// `clock`: for the trace of commands.
+  explicit Mailbox(Nanos (*clock)()) : trace_(clock) {}
+
   /// A command and whether it has run. Stays where it is until then.
   struct Entry {
     explicit Entry(const WorkerCommandRef& what) : command(what) {}

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/qpn_layout.h"
-#include "platform/clock.h"
 
 namespace uroce::daemon {
 namespace {
@@ -36,7 +35,7 @@ WorkerCore::~WorkerCore() { std::erase(shared_.workers, this); }
 
 void WorkerCore::run(const WorkerCommandRef& command) {
   if (!threaded_.load(std::memory_order_acquire)) {
-    now_ = std::max(now_, monotonic_now());
+    now_ = std::max(now_, config_.clock());
     mailbox_.run(command, *this);
     return;
   }

@@ -21,6 +21,7 @@
 #include "net/flow_table.h"
 #include "net/link_stack.h"
 #include "net/local_addresses.h"
+#include "platform/clock.h"
 #include "platform/huge_pages.h"
 #include "proto/transport.h"
 #include "wire/header_prediction.h"
@@ -68,6 +69,8 @@ struct WorkerConfig {
   PollPolicyConfig poll;
   int cpu = -1;                      ///< that its thread is bound to; -1: any
   std::uint32_t frame_bytes = 9600;  ///< length of the largest frame
+  /// Of what is not part of a duty cycle: how long commands take, and those that run without a thread.
+  Nanos (*clock)() = monotonic_now;
 };
 
 class WorkerCore {
@@ -186,7 +189,7 @@ class WorkerCore {
   proto::Transport transport_;
   std::array<wire::RxPacket, 16> ahead_;  // receive(): parsed and not delivered yet
   wire::HeaderPrediction prediction_;     // for frames from the port
-  Mailbox mailbox_;
+  Mailbox mailbox_{config_.clock};
   SessionPorts sessions_;
   std::vector<std::unique_ptr<PacketRing>> from_;  // by sending worker; empty with one worker
   WorkerCounters counters_;

@@ -38,7 +38,13 @@ SANS_IO = ('lib/wire/', 'lib/memory/', 'lib/proto/', 'lib/cm/')
 # <sys/auxv.h> names the features of the CPU.
 BANNED_HEADERS = re.compile(r'^(chrono|thread|mutex|iostream|fstream|stdexcept|unistd\.h|sys/(?!auxv\.h).*|time\.h|ctime|'
                             r'pthread\.h|fcntl\.h|poll\.h)$')
-BANNED_WORDS = re.compile(r'\b(throw|std::printf|std::fprintf|fputs|clock_gettime|std::chrono|gettimeofday)\b')
+BANNED_WORDS = re.compile(r'\b(throw|std::printf|std::fprintf|fputs|clock_gettime|std::chrono|gettimeofday|'
+                          r'monotonic_now|\w*_?rdtscp?)\b')
+# A duty cycle, with the commands that run in it, knows no time but that of its step; the files here run cycles, or
+# sleep between them.
+IN_A_STEP = ('lib/worker/', 'lib/control/worker_commands')
+CYCLES = ('lib/worker/worker_loop.h', 'lib/worker/worker_thread.cc', 'lib/worker/sleep')
+CLOCK = re.compile(r'\bmonotonic_now\(')
 INCLUDE = re.compile(r'^\s*#\s*include\s+(<([^>]+)>|"([^"]+)")', re.M)
 
 
@@ -109,6 +115,8 @@ def breaches(files):
             code = re.sub(r'//[^\n]*', '', text)
             for word in sorted(set(BANNED_WORDS.findall(code))):
                 yield f'{name}: uses {word}, which sans-IO code may not'
+        if name.startswith(IN_A_STEP) and not name.startswith(CYCLES) and CLOCK.search(text):
+            yield f'{name}: reads a clock; a step uses the time that it is called with'
 
 
 if __name__ == '__main__':

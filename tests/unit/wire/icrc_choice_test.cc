@@ -17,7 +17,7 @@ namespace {
 /// Before the first test. tests/engines.sh reads the lines.
 class Choice : public ::testing::Environment {
   void SetUp() override {
-    const std::string error = daemon::apply_icrc_variable();
+    const std::string error = daemon::choose_icrc_engine();
     ASSERT_EQ(error, "");
     const std::string lacking =
         daemon::crc_engine_names([](const CrcEngine& engine) { return !engine.supported(); });
@@ -51,7 +51,7 @@ class IcrcChoice : public ::testing::Test {
   static std::string start_with(const char* value) {
     set(value);
     detail::chosen_engine.store(nullptr);
-    return daemon::apply_icrc_variable();
+    return daemon::choose_icrc_engine();
   }
 
  private:

@@ -30,7 +30,8 @@ class MailboxTest : public ::testing::Test {
   memory::Table memory{16, 1};
   WorkerCore worker{
       {.transport = {.max_qps = 4, .max_cqs = 4, .max_srqs = 4, .max_ahs = 4}}, shared, memory, nullptr};
-  Mailbox mailbox;
+  Nanos (*clock)() = [] { return Nanos{7}; };
+  Mailbox mailbox{clock};
 };
 
 TEST_F(MailboxTest, RunsPostedCommandsInOrder) {
@@ -52,6 +53,7 @@ TEST_F(MailboxTest, RunsPostedCommandsInOrder) {
   EXPECT_EQ(sum, 111);
   ASSERT_EQ(mailbox.trace().last().size(), 2u) << "the third is not traced";
   EXPECT_EQ(mailbox.trace().last()[1].arguments.view(), "what=10");
+  EXPECT_EQ(mailbox.trace().last()[1].started, 7u);
 }
 
 // The caller's entry and command are on its stack, and gone right after call() has returned.
