@@ -6,9 +6,9 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/rc/ack_timeout.h"
+#include "proto/rc/recovery.h"
 #include "proto/rc/responder.h"
-#include "proto/rc/retry.h"
-#include "proto/rc/send_position.h"
 #include "proto/work/rate_limit.h"
 #include "proto/work/teardown.h"
 #include "wire/frame_template.h"
@@ -58,7 +58,7 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
   if (mask & kAttrAccessFlags) qp.responder.access = kept.access;
   if (mask & kAttrPathMtu) {
     qp.common.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(kept.path_mtu));
-    qp.congestion.window.reset(context.config.start_window, qp.full_packet_cost());
+    qp.congestion.reset(context.config.start_window, qp.full_packet_cost());
     // The response to one request never exceeds the receive ring.
     const std::uint32_t ring_packets = std::max(1u, context.config.receive_ring_bytes / qp.full_packet_cost());
     qp.reads.chunk = std::min(kReadChunkPackets, std::bit_floor(ring_packets));

@@ -6,17 +6,16 @@
 #include <utility>
 
 #include "proto/modify.h"
+#include "proto/rc/ack_timeout.h"
 #include "proto/rc/completer.h"
 #include "proto/rc/destroyed_qps.h"
-#include "proto/rc/requester.h"
 #include "proto/rc/responder.h"
-#include "proto/rc/retry.h"
+#include "proto/rc/rnr.h"
 #include "proto/state/context.h"
+#include "proto/turns.h"
 #include "proto/unreliable/raw_packet.h"
 #include "proto/unreliable/receive.h"
-#include "proto/unreliable/send.h"
 #include "proto/work/direct_placement.h"
-#include "proto/work/rate_limit.h"
 #include "proto/work/teardown.h"
 #include "wire/frame_template.h"
 
@@ -35,8 +34,6 @@ wire::Service service_of(QpType type) {
     default: return wire::Service::kXrc;
   }
 }
-
-bool is_acknowledged(QpType type) { return type != QpType::kUc && type != QpType::kUd && !is_raw(type); }
 
 constexpr CqId kNoCq{~std::uint32_t{0}};
 constexpr Qpn kMulticastQpn{0xffffff};
@@ -58,31 +55,11 @@ struct Transport::Impl : Context {
   Impl(const TransportConfig& config, memory::Table& memory)
       : Context(config, memory), destroyed_qps(config.resource) {}
 
+  Turns turns{*this};
   DestroyedQps destroyed_qps;
   Qpn expected;  ///< the QP whose state prefetch() fetches next
 
   Qp* find(QpIndex index) { return qps.holds(index.value) ? &qps[index.value] : nullptr; }
-
-  void check_cqs(Qp& qp) {
-    if (cq_failed(qp.requester.cq) || cq_failed(qp.receives.cq)) fail_fatally(*this, qp);
-  }
-
-  /// With thousands of QPs none is in the cache when its turn comes. Prefetches the state of a QP some turns ahead,
-  /// and the memory that the state of a nearer QP points to.
-  void prefetch_ahead() {
-    if (const Qp* later = peek_active(7)) prefetch_state<7>(*later);
-    if (const Qp* next = peek_active(3); next != nullptr && next->common.send_state == SendState::kReady) {
-      __builtin_prefetch(next->requester.ring.peek_address());
-      __builtin_prefetch(next->requester.ring.peek_address() + 64);
-      __builtin_prefetch(&next->wqe(next->requester.fetched), 1);
-      __builtin_prefetch(next->requester.ring.producer_address());
-    }
-  }
-  template <std::size_t kLines>
-  static void prefetch_state(const Qp& qp) {
-    const auto* line = reinterpret_cast<const std::byte*>(&qp);
-    for (std::size_t i = 0; i < kLines; ++i) __builtin_prefetch(line + i * 64, 1);
-  }
 
   /// A packet for this QP, or for a group to which it is attached.
   [[gnu::always_inline]] wire::ParseVerdict receive(Qp& qp, wire::RxPacket& packet);
@@ -91,23 +68,8 @@ struct Transport::Impl : Context {
   void dispatch(Qp& qp, const wire::RxPacket& packet);
   void dispatch_by_type(Qp& qp, const wire::RxPacket& packet);
   void dispatch_foreign(Qp& qp, const wire::RxPacket& packet);
-  bool turn(Qp& qp, TxBurst& burst, std::uint32_t budget, bool requests);
-  bool limited_turn(Qp& qp, TxBurst& burst);
-  bool users_compete(Nanos time) const { return time < users_compete_until; }
-  std::uint32_t turn_packets(const Qp& qp) const {
-    return users_compete(now) ? std::max(1u, kSharedTurnBytes >> qp.common.mtu_shift) : config.quantum_packets;
-  }
-  void charge(const Qp& qp, std::uint32_t cost);
-  bool answer(Qp& qp, TxBurst& burst, std::uint32_t& budget);
   void on_timer(Qp& qp);
   void on_deadline(Qp& qp, Deadline which);
-
-  static constexpr std::uint32_t kSharedTurnBytes = 8 << 10;
-  /// Users compete for so long after their turns alternated.
-  static constexpr Nanos kCompetition = kMillisecond;
-  Nanos users_compete_until = 0;
-  std::uint32_t user_changes = 0;  ///< of the scheduler, when they were last looked at
-  bool has_user_limits = false;    ///< there is, or was, a QP of a user with a rate limit
 };
 
 Transport::Transport(const TransportConfig& config, memory::Table& memory)
@@ -168,7 +130,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
       std::min<std::size_t>(create.responder_resources.size() / kResponderResourceBytes, kMaxRdAtomic));
   qp.settings.owner = create.owner;
   qp.settings.user_limit = create.share.limit;
-  impl_->has_user_limits |= create.share.limit != nullptr;
+  if (create.share.limit != nullptr) impl_->turns.expect_user_limits();
   impl_->scheduler.attach(slot, create.owner, create.user, create.share.weight);
   impl_->cold[slot] = QpCold{};
   impl_->destroyed_qps.forget(create.qpn);
@@ -200,7 +162,7 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
   out.sq_outstanding = qp.requester.fetched - qp.requester.head +
                        (counts && qp.requester.ring.count() != 0 ? qp.requester.ring.available() : 0);
   out.psns_in_flight = psns_between(qp.requester.una, qp.requester.psn);
-  out.window_bytes = qp.congestion.window.bytes();
+  out.window_bytes = qp.congestion.window();
   out.retries_left = qp.retransmission.retries_left;
   out.rnr_retries_left = qp.retransmission.rnr_retries_left;
   out.sq_draining = qp.requester.draining;
@@ -278,7 +240,7 @@ inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packe
   if (packet.ce) [[unlikely]]
     responder::note_congestion(*this, qp, packet);
   dispatch(qp, packet);
-  check_cqs(qp);
+  check_cqs(*this, qp);
   return wire::ParseVerdict::kOk;
 }
 
@@ -327,7 +289,7 @@ void Transport::Impl::dispatch_foreign(Qp& qp, const wire::RxPacket& packet) {
     return;
   }
   ++counters.rp_cnp_handled;
-  reduce_window(qp);
+  qp.shrink_window(CongestionCause::kCnp);
 }
 
 void Transport::receive_frame(QpIndex index, const ReceivedFrame& frame, Nanos now) {
@@ -340,13 +302,13 @@ void Transport::receive_frame(QpIndex index, const ReceivedFrame& frame, Nanos n
   }
   impl_->note(mark_of(qp->common.pd));
   raw::receive(*impl_, *qp, frame);
-  impl_->check_cqs(*qp);
+  check_cqs(*impl_, *qp);
 }
 
 void Transport::prefetch(Qpn qpn) {
   impl_->by_qpn.prefetch(qpn);
   const std::uint32_t slot = impl_->by_qpn.find(std::exchange(impl_->expected, qpn));
-  if (slot != QpnTable::kNone) Impl::prefetch_state<4>(impl_->qps[slot]);
+  if (slot != QpnTable::kNone) prefetch_state<4>(impl_->qps[slot]);
 }
 
 void Transport::doorbell(QpIndex index) {
@@ -389,12 +351,12 @@ void Transport::advance(Nanos now, bool rx_pending) {
   impl.timers.advance(now, [&impl](std::uint32_t slot) {
     Qp& qp = impl.qps[slot];
     impl.on_timer(qp);
-    impl.check_cqs(qp);
+    check_cqs(impl, qp);
   });
   if (impl.read_budget_timeout() <= now) [[unlikely]]
     impl.on_read_budget_timeout();
   while (!rx_pending && impl.ack_watch.due(now)) {
-    Impl::prefetch_state<4>(impl.qps[impl.ack_watch.peek(4)]);
+    prefetch_state<4>(impl.qps[impl.ack_watch.peek(4)]);
     on_ack_watch(impl, impl.qps[impl.ack_watch.take()]);
   }
 }
@@ -403,98 +365,18 @@ Nanos Transport::next_timeout() const {
   return std::min({impl_->timers.next_timeout(), impl_->ack_watch.next(), impl_->read_budget_timeout()});
 }
 
-/// What the QP owes its peer: at most half of its turn while it has requests of its own.
-bool Transport::Impl::answer(Qp& qp, TxBurst& burst, std::uint32_t& budget) {
-  std::uint32_t kept = 0;
-  if (qp.common.send_state == SendState::kReady) {
-    // A port with room for a single frame gets an answer and a request in turn.
-    const auto room = static_cast<std::uint32_t>(std::min<std::size_t>(budget, burst.frames.size() - burst.count));
-    kept = budget - room + (room + (qp.counters.sent_pkts & 1)) / 2;
-  }
-  budget -= kept;
-  const bool more = responder::run(*this, qp, burst, budget);
-  budget += kept;
-  return more;
-}
-
-/// One turn of a QP: first what it owes its peer, then, with `requests`, its own requests. True: it has more to
-/// send.
-bool Transport::Impl::turn(Qp& qp, TxBurst& burst, std::uint32_t budget, bool requests) {
-  const std::size_t begin = burst.count;
-  bool more = responder::owes(qp) && answer(qp, burst, budget);
-  if (requests && qp.common.send_state == SendState::kReady &&
-      (!qp.requester.paced || rate_limit::admit(*this, qp, budget))) {
-    const std::size_t first = burst.count;
-    more |= is_acknowledged(qp.common.type) ? requester::run(*this, qp, burst, budget)
-                                            : unreliable::run(*this, qp, burst, budget);
-    if (qp.requester.paced) [[unlikely]]
-      rate_limit::charge(*this, qp, burst.frames.subspan(first, burst.count - first));
-  }
-  for (std::size_t i = begin; i < burst.count; ++i) burst.frames[i].sender = qp.common.qpn.value;
-  check_cqs(qp);
-  return more && qp.common.state != QpState::kErr;
-}
-
-/// A turn of a QP whose user may have a rate limit. Acknowledges leave in any case: the peer's timers wait for
-/// them.
-bool Transport::Impl::limited_turn(Qp& qp, TxBurst& burst) {
-  UserRateLimit* const limit = qp.settings.user_limit;
-  std::uint32_t budget = turn_packets(qp);
-  if (limit == nullptr) return turn(qp, burst, budget, true);
-  const bool admitted = rate_limit::admit(*this, qp, *limit, budget);
-  if (!admitted && qp.responder.answers_pending != 0) return false;
-  const std::size_t first = burst.count;
-  const bool more = turn(qp, burst, budget, admitted);
-  rate_limit::charge(*this, *limit, burst.frames.subspan(first, burst.count - first));
-  return more;
-}
-
-namespace {
-
-/// What a turn has cost, for the fairness between users: bytes, and a constant for the time that each frame takes
-/// besides its bytes.
-constexpr std::uint32_t kTurnCost = 256, kFrameCost = 256;
-std::uint32_t cost_of(std::span<const base::Frame> frames) {
-  std::uint32_t cost = kTurnCost;
-  for (const base::Frame& frame : frames) cost += frame.length + kFrameCost;
-  return cost;
-}
-
-}  // namespace
-
-void Transport::Impl::charge(const Qp& qp, std::uint32_t cost) {
-  scheduler.charge(qp.common.self, cost);
-  if (std::exchange(user_changes, scheduler.user_changes()) != scheduler.user_changes())
-    users_compete_until = now + kCompetition;
-}
-
 bool Transport::transmit(TxBurst& burst, Nanos now) {
   Impl& impl = *impl_;
   impl.now = now;
   if (impl.destroyed_qps.owes()) [[unlikely]]
     impl.destroyed_qps.transmit(impl, burst);
-  while (!burst.full()) {
-    impl.prefetch_ahead();
-    Qp* const qp = impl.take_active();
-    if (qp == nullptr) return false;
-    const std::size_t first = burst.count;
-    impl.note(mark_of(qp->common.pd));
-    const bool more =
-        impl.has_user_limits ? impl.limited_turn(*qp, burst) : impl.turn(*qp, burst, impl.turn_packets(*qp), true);
-    if (more) impl.activate(*qp);
-    if (impl.scheduler.is_shared()) {
-      const std::uint32_t cost = cost_of(burst.frames.subspan(first, burst.count - first));
-      impl.charge(*qp, cost);
-      burst.cost -= static_cast<std::int32_t>(cost);
-      if (burst.cost <= 0) return wants_transmit();
-    }
-  }
+  impl.turns.run(burst);
   return wants_transmit();
 }
 
 bool Transport::wants_transmit() const { return impl_->scheduler.any() || impl_->destroyed_qps.owes(); }
 
-bool Transport::users_compete(Nanos now) const { return impl_->users_compete(now); }
+bool Transport::users_compete(Nanos now) const { return impl_->turns.users_compete(now); }
 
 std::span<const CqId> Transport::touched_cqs() { return impl_->touched_cqs(); }
 std::size_t Transport::take_events(std::span<Event> out) { return impl_->take_events(out); }

@@ -33,10 +33,6 @@ namespace uroce::proto {
 
 class Srq;
 
-/// What busy_with() returns for memory of a PD, and for the rings of a session. 0: none.
-constexpr std::uint64_t mark_of(PdId pd) { return pd.value; }
-constexpr std::uint64_t mark_of_session(std::uint64_t session) { return session | std::uint64_t{1} << 63; }
-
 class Transport {
  public:
   static constexpr std::size_t kResponderResourceBytes = 64;  ///< each

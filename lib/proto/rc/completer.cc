@@ -1,7 +1,7 @@
 #include "proto/rc/completer.h"
 
-#include "proto/rc/retry.h"
-#include "proto/rc/send_position.h"
+#include "proto/rc/recovery.h"
+#include "proto/rc/rnr.h"
 #include "proto/work/gather.h"
 #include "proto/work/message.h"
 #include "proto/work/send_completion.h"
@@ -36,7 +36,7 @@ bool acknowledge(Context& context, Qp& qp, Psn upto, std::uint32_t& acked) {
 /// Ends the processing of a packet that acknowledged `acked` bytes.
 void settle(Context& context, Qp& qp, std::uint32_t acked) {
   if (acked == 0) return;
-  qp.congestion.acked += acked;
+  qp.congestion.on_acknowledged(acked);
   qp.requester.ring.publish_consumed(qp.requester.head);
   if (qp.requester.psn.before(qp.requester.una)) skip_to_una(qp);
   on_ack_progress(context, qp, acked);

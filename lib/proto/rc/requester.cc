@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "proto/rc/retry.h"
-#include "proto/rc/send_position.h"
+#include "proto/rc/ack_timeout.h"
+#include "proto/rc/recovery.h"
 #include "proto/work/data_packet.h"
 #include "proto/work/local_work.h"
 #include "proto/work/send_completion.h"
@@ -83,14 +83,14 @@ bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
   const std::uint32_t packets = std::min(wqe.psn_count, qp.reads.chunk);
   const std::uint32_t answer = cost_of(std::min(wqe.window_bytes(), packets << qp.common.mtu_shift), packets);
   return qp.requester.reads_in_flight >= qp.requester.max_reads ||
-         qp.in_flight() + cost + answer > qp.congestion.window.bytes();
+         qp.congestion.in_flight() + cost + answer > qp.congestion.window();
 }
 
 /// Whether `cost` more bytes fit into the window. When it is full and no acknowledge was requested (it may have
 /// shrunk since), one packet exceeds it to request one.
 bool fits_window(Qp& qp, std::uint32_t cost, bool& probe) {
-  const std::uint32_t in_flight = qp.in_flight();
-  if (in_flight == 0 || in_flight + cost <= qp.congestion.window.bytes()) return true;
+  const std::uint32_t in_flight = qp.congestion.in_flight();
+  if (in_flight == 0 || in_flight + cost <= qp.congestion.window()) return true;
   probe = !qp.requester.ack_requested.after(qp.requester.una);
   return probe;
 }
@@ -105,7 +105,7 @@ bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost, s
   }
   qp.requester.psn = qp.requester.psn + packets;
   if (qp.requester.psn.after(qp.requester.max_psn)) qp.requester.max_psn = qp.requester.psn;
-  qp.congestion.sent += cost;
+  qp.congestion.on_sent(cost);
   ++context.counters.sent_pkts;
   context.counters.sent_bytes += frame_bytes;
   ++qp.counters.sent_pkts;
@@ -129,8 +129,8 @@ void next_wqe(Qp& qp) {
 /// at its end. The last packet of a turn does so too, so that after a drain or an error all packets are covered by
 /// a request.
 bool at_limit(const Qp& qp, std::uint32_t cost) {
-  return qp.retransmission.cost_since_ack_request >= qp.congestion.window.bytes() / 4 ||
-         qp.in_flight() + cost + qp.full_packet_cost() > qp.congestion.window.bytes();
+  return qp.retransmission.cost_since_ack_request >= qp.congestion.window() / 4 ||
+         qp.congestion.in_flight() + cost + qp.full_packet_cost() > qp.congestion.window();
 }
 
 /// One packet of a SEND or WRITE.

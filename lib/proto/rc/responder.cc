@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "proto/rc/retry.h"
 #include "proto/work/teardown.h"
 #include "wire/extended_headers.h"
 #include "wire/frame_template.h"
@@ -233,7 +232,7 @@ void note_congestion(Context& context, Qp& qp, const wire::RxPacket& packet) {
   // requests.
   if (qp.common.type == QpType::kUd || (info.has(wire::kResponse) && !info.has(wire::kRead))) return;
   // The requester's window limits what READs bring; the CNP serves peers that pace their responses.
-  if (info.has(wire::kResponse)) reduce_window(qp);
+  if (info.has(wire::kResponse)) qp.shrink_window(CongestionCause::kMarked);
   if (context.now < qp.next_cnp) return;
   qp.next_cnp = context.now + kCnpInterval;
   qp.responder.cnp_owed = true;

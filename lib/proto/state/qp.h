@@ -12,7 +12,7 @@
 #include "abi/queue_entries.h"
 #include "base/types.h"
 #include "proto/state/attributes.h"
-#include "proto/state/congestion_window.h"
+#include "proto/state/congestion.h"
 #include "proto/state/counters.h"
 #include "proto/state/packet_builder.h"
 #include "proto/state/rtt_estimator.h"
@@ -205,11 +205,6 @@ struct Retransmission {
   std::uint8_t retries_left = 0, rnr_retries_left = 0;
 };
 
-struct Congestion {
-  CongestionWindow window;
-  std::uint32_t sent = 0, acked = 0;  ///< running sums of costs; the difference is in flight
-};
-
 /// The send queue and the sequence space; the oldest is on the left.
 ///
 ///   WQEs              head                 cursor               started              fetched
@@ -224,7 +219,7 @@ struct Congestion {
 ///   response. An acknowledge was requested and is outstanding while ack_requested is after una.
 ///
 /// una lies in the WQE at head, psn in the WQE at cursor. psn equals max_psn unless the requester went back
-/// (rc/send_position: cursor = head, psn = una), and catches up with it as the packets are sent again.
+/// (rc/recovery: cursor = head, psn = una), and catches up with it as the packets are sent again.
 struct Requester {
   std::uint32_t head = 0;            ///< oldest WQE that is not complete
   std::uint32_t cursor = 0;          ///< WQE that is sent next
@@ -344,7 +339,6 @@ struct alignas(64) Qp {
   Nanos next_cnp = 0;  ///< earliest time of the next CNP
   Nanos next_nak = 0;  ///< earliest time at which a sequence NAK is repeated
   Recovery recovery;
-  Psn reduction_end;  ///< max_psn when the congestion window was last reduced
   RateLimit rate_limit;
   std::uint32_t report_sent_at = 0;  ///< UD: index after the last WQE that is to be reported
   bool established = false;          ///< COMM_EST was reported
@@ -376,8 +370,10 @@ struct alignas(64) Qp {
                                                                 requester.ring.stride());
   }
   Wqe& wqe(std::uint32_t index) { return const_cast<Wqe&>(std::as_const(*this).wqe(index)); }
-  std::uint32_t in_flight() const { return congestion.sent - congestion.acked; }
   std::uint32_t full_packet_cost() const { return common.mtu() + kPacketCost; }
+  void shrink_window(CongestionCause cause) {
+    congestion.shrink(cause, requester.una, requester.max_psn, full_packet_cost());
+  }
 };
 
 static_assert(std::is_trivially_copyable_v<Qp>);
@@ -388,6 +384,13 @@ static_assert(offsetof(Qp, counters) == 64 && offsetof(Qp, retransmission) == 12
               offsetof(Qp, requester) == 192);
 static_assert(offsetof(Qp, requester) + offsetof(Requester, ring) <= 256 - 8);
 static_assert(sizeof(Qp) <= 2048);
+
+/// The first lines of a QP that will be needed soon.
+template <std::size_t kLines>
+void prefetch_state(const Qp& qp) {
+  const auto* line = reinterpret_cast<const std::byte*>(&qp);
+  for (std::size_t i = 0; i < kLines; ++i) __builtin_prefetch(line + i * 64, 1);
+}
 
 /// State that only control commands use.
 struct QpCold {

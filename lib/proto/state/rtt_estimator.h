@@ -26,6 +26,8 @@ class RttEstimator {
     if (began_ != 0 && una.after(psn_)) sample(units_until(now));
   }
   bool known() const { return mean_ != 0; }
+  /// Smoothed; 0: unknown.
+  Nanos mean() const { return Nanos{mean_} * kUnit; }
   /// What a round trip hardly ever falls below, as a NAK arrives; 0: unknown.
   Nanos least(Nanos now) const {
     if (known()) return mean_ > deviation_ + 1u ? Nanos{mean_ - deviation_ - 1u} * kUnit : 0;

@@ -126,6 +126,10 @@ struct SendProgress {
   bool all_sent() const { return next == posted; }
 };
 
+/// What Transport::busy_with() returns for memory of a PD, and for the rings of a session. 0: none.
+constexpr std::uint64_t mark_of(PdId pd) { return pd.value; }
+constexpr std::uint64_t mark_of_session(std::uint64_t session) { return session | std::uint64_t{1} << 63; }
+
 /// What packets cost in the congestion window, in bytes.
 constexpr std::uint32_t cost_of(std::uint32_t bytes, std::uint32_t packets) {
   return bytes + packets * kPacketCost;

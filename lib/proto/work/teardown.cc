@@ -78,7 +78,7 @@ void enter_error(Context& context, Qp& qp) {
   qp.common.state = QpState::kErr;
   detach(context, qp);
   qp.requester.reads_in_flight = 0;
-  qp.congestion.sent = qp.congestion.acked;
+  qp.congestion.take_back_all();
   qp.retransmission.recovering = Recovering::kNo;
   qp.requester.draining = false;
   qp.responder.owed = PendingAck::kNothing;

@@ -14,6 +14,11 @@ void enter_send_error(Context& context, Qp& qp);
 /// Raises QP_FATAL after a local failure, and enters ERR.
 void fail_fatally(Context& context, Qp& qp);
 
+/// As fail_fatally(), if a CQ of the QP overran. To be called after a packet or a turn.
+inline void check_cqs(Context& context, Qp& qp) {
+  if (context.cq_failed(qp.requester.cq) || context.cq_failed(qp.receives.cq)) fail_fatally(context, qp);
+}
+
 /// Flushes the WQEs that were posted to a QP in ERR since, or to the send queue in SQE. True: there were some.
 bool flush_posted(Context& context, Qp& qp);
 
