@@ -61,7 +61,8 @@ void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
     qp.congestion.reset(context.config.start_window, qp.full_packet_cost());
     // The response to one request never exceeds the receive ring.
     const std::uint32_t ring_packets = std::max(1u, context.config.receive_ring_bytes / qp.full_packet_cost());
-    qp.reads.chunk = std::min(kReadChunkPackets, std::bit_floor(ring_packets));
+    qp.reads.largest_chunk =
+        static_cast<std::uint8_t>(std::min<std::uint32_t>(kReadChunkPackets, std::bit_floor(ring_packets)));
   }
   if (mask & kAttrQkey) qp.qkey = kept.qkey;
   if (mask & kAttrTimeout) {

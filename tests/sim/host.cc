@@ -199,8 +199,14 @@ std::uint64_t Host::frames_misdirected() const {
   std::uint64_t sum = 0;
   for (const auto& worker : workers_) {
     const daemon::WorkerCounters& counters = worker->core.counters();
-    sum += counters.wrong_address + counters.wrong_vlan + counters.steer_dropped;
+    sum += counters.wrong_address + counters.wrong_vlan;
   }
+  return sum;
+}
+
+std::uint64_t Host::frames_lost_between_workers() const {
+  std::uint64_t sum = 0;
+  for (const auto& worker : workers_) sum += worker->core.counters().steer_dropped;
   return sum;
 }
 

@@ -173,8 +173,9 @@ class Host {
   std::uint64_t frames_sent() const { return frames_sent_; }
   std::uint64_t frames_parsed() const;  ///< whatever the verdict
   std::uint64_t frames_taken() const;
-  std::uint64_t frames_refused() const;      ///< by lengths, headers or ICRC
-  std::uint64_t frames_misdirected() const;  ///< for no address of the host, or lost between workers
+  std::uint64_t frames_refused() const;               ///< by lengths, headers or ICRC
+  std::uint64_t frames_misdirected() const;           ///< for no address of the host
+  std::uint64_t frames_lost_between_workers() const;  ///< their ring was full
 
   proto::Transport& transport(const SimQp& qp) { return workers_[qp.worker]->core.transport(); }
 

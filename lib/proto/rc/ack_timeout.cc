@@ -15,18 +15,11 @@ constexpr Nanos kWatchCost = 2 * kMicrosecond;
 
 Nanos probe_delay(const Context& context) { return context.config.min_early_retry_delay / 8; }
 
-/// Whether the packet that was sent last requests data, which a probe would bring a second time.
-bool ends_with_request(const Qp& qp) {
-  const bool within =
-      qp.requester.cursor != qp.requester.started && qp.wqe(qp.requester.cursor).first() != qp.requester.psn;
-  return qp.wqe(within ? qp.requester.cursor : qp.requester.cursor - 1).kind == Kind::kRead;
-}
-
 /// The time within which an acknowledge almost always arrives. Before the first has arrived, the peer is taken to
-/// be near enough for a probe; for a READ, whose data may come twice, to be farther.
+/// be near enough for a probe.
 Nanos acknowledge_delay(const Context& context, const Qp& qp) {
-  if (qp.retransmission.rtt.known()) return qp.retransmission.rtt.retransmit_timeout();
-  return context.config.min_early_retry_delay * (ends_with_request(qp) ? 4 : 1);
+  return qp.retransmission.rtt.known() ? qp.retransmission.rtt.retransmit_timeout()
+                                       : context.config.min_early_retry_delay;
 }
 
 /// How long after the last progress an acknowledge counts as missing; kNever: not before the timeout. A probe comes
@@ -36,7 +29,7 @@ Nanos early_retry_delay(const Context& context, const Qp& qp) {
   const Nanos delay = std::max(estimate, context.config.min_early_retry_delay);
   const Nanos next = delay << qp.retransmission.early_retries, before = next - delay;
   if (qp.requester.retry_cnt == 0 || before + 2 * next > timeout_of(qp)) return kNever;
-  if (qp.retransmission.early_retries != 0 || ends_with_request(qp)) return before + next;
+  if (qp.retransmission.early_retries != 0) return before + next;
   return std::max(estimate, probe_delay(context));
 }
 

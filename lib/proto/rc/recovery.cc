@@ -90,13 +90,9 @@ bool rewind_last_packet(Context& context, Qp& qp) {
   const Wqe& wqe = qp.wqe(cursor);
   if (wqe.failure != 0) return false;
   const std::uint32_t end = psns_between(wqe.first(), qp.requester.psn);
-  std::uint32_t index = end - 1;
-  if (wqe.kind == Kind::kRead) {
-    index &= ~(qp.reads.chunk - 1);
-    if (qp.requester.una.after(wqe.first() + index)) index = psns_between(wqe.first(), qp.requester.una);
-  }
-  const std::uint32_t cost = cost_of(
-      std::min(wqe.window_bytes(), end << qp.common.mtu_shift) - (index << qp.common.mtu_shift), end - index);
+  const std::uint32_t index = end - 1;
+  const std::uint32_t cost =
+      cost_of(std::min(wqe.window_bytes(), end << qp.common.mtu_shift) - (index << qp.common.mtu_shift), 1);
   qp.congestion.take_back(cost);
   if (wqe.has(abi::kAnswered)) {
     context.release_read_budget(qp, cost);

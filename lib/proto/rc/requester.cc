@@ -1,6 +1,7 @@
 #include "proto/rc/requester.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "proto/rc/ack_timeout.h"
 #include "proto/rc/recovery.h"
@@ -70,6 +71,23 @@ Step begin(Context& context, Qp& qp, Wqe& wqe) {
   return Step::kSent;
 }
 
+/// The length of the next READ request, in packets of response: a part of the window, so that several requests
+/// share it, unless max_rd_atomic permits fewer.
+std::uint32_t wanted_chunk(const Qp& qp) {
+  const std::uint32_t requests = std::clamp<std::uint32_t>(qp.requester.max_reads, 1, 4);
+  const std::uint32_t packets = qp.congestion.window() / (requests * qp.full_packet_cost());
+  return std::min<std::uint32_t>(qp.reads.largest_chunk, std::bit_floor(std::max(packets, 1u)));
+}
+
+/// Before a request that was never sent. The length changes once all requests of the last change are answered.
+void choose_chunk(Qp& qp) {
+  ReadPacing& reads = qp.reads;
+  if (qp.requester.reads_in_flight != 0 && qp.requester.una.before(reads.chunk_since)) return;
+  reads.chunk_before = reads.chunk;
+  reads.chunk = static_cast<std::uint8_t>(wanted_chunk(qp));
+  reads.chunk_since = qp.requester.psn;
+}
+
 /// Whether no packet follows immediately after the current WQE, whose last packet costs `cost`, so that this packet
 /// must request the acknowledge.
 bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
@@ -80,7 +98,8 @@ bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
   if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return true;
   if (wqe.is_message()) return lacks_credit(qp, wqe, next);
   if (wqe.has(abi::kLocal)) return true;
-  const std::uint32_t packets = std::min(wqe.psn_count, qp.reads.chunk);
+  const std::uint32_t packets =
+      std::min(wqe.psn_count, std::max(qp.reads.chunk_at(qp.requester.psn), wanted_chunk(qp)));
   const std::uint32_t answer = cost_of(std::min(wqe.window_bytes(), packets << qp.common.mtu_shift), packets);
   return qp.requester.reads_in_flight >= qp.requester.max_reads ||
          qp.congestion.in_flight() + cost + answer > qp.congestion.window();
@@ -194,11 +213,12 @@ bool may_send_request(Context& context, Qp& qp, std::uint32_t cost) {
   return !at_read_limit(qp) && fits_window(qp, cost, probe) && context.take_read_budget(qp, cost);
 }
 
-/// One request of a READ, for at most kReadChunkPackets of response: the requester sets the pace of a long READ.
+/// One request of a READ, for a part of its response: the requester sets the pace of a long READ.
 Step send_read(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   if (at_read_limit(qp)) return Step::kBlocked;
   const std::uint32_t index = psns_between(wqe.first(), qp.requester.psn);
-  const std::uint32_t end = std::min((index | (qp.reads.chunk - 1)) + 1, wqe.psn_count);
+  if (qp.requester.psn == qp.requester.max_psn) choose_chunk(qp);
+  const std::uint32_t end = std::min((index | (qp.reads.chunk_at(qp.requester.psn) - 1)) + 1, wqe.psn_count);
   const std::uint32_t offset = index << qp.common.mtu_shift;
   const std::uint32_t bytes = (end == wqe.psn_count ? wqe.length : end << qp.common.mtu_shift) - offset;
   const std::uint32_t cost = cost_of(bytes, end - index);

@@ -353,11 +353,14 @@ void repeat_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
     ++context.counters.drop_unexpected;
     return;
   }
+  const Psn end = packet.bth.psn + (reth.length == 0 ? 1 : ((reth.length - 1) >> qp.common.mtu_shift) + 1);
+  // What has not left yet comes without being asked for again: the requester probes.
+  if (resource->pending && !packet.bth.psn.before(Psn(resource->next_psn)) && !end.after(Psn(resource->end_psn)))
+    return;
   resource->replay = 1;
   resource->start_psn = resource->next_psn = packet.bth.psn.value();
   resource->end_offset = offset + reth.length;
-  resource->end_psn =
-      (packet.bth.psn + (reth.length == 0 ? 1 : ((reth.length - 1) >> qp.common.mtu_shift) + 1)).value();
+  resource->end_psn = end.value();
   queue_answer(context, qp, *resource);
 }
 

@@ -25,7 +25,7 @@
 namespace uroce::proto {
 
 inline constexpr std::uint32_t kMaxMessage = 1u << 31;  ///< bytes (IBTA vol. 1, C9-94)
-inline constexpr std::uint32_t kReadChunkPackets = 32;  ///< a longer READ is sent as several requests; a power of 2
+inline constexpr std::uint8_t kReadChunkPackets = 32;   ///< a longer READ is sent as several requests; a power of 2
 inline constexpr std::uint32_t kNoQp = ~std::uint32_t{0};
 
 using Kind = abi::OperationKind;
@@ -246,15 +246,21 @@ struct Requester {
   std::uint32_t credit_limit = 0;  ///< one past the WQEs for which it has receives
 };
 
-/// The share of the receive ring that this QP's READ responses may fill: Context::take_read_budget.
+/// The share of the receive ring that this QP's READ responses may fill: Context::take_read_budget. And the length
+/// of a READ request in packets of response, at most, 2^n, which follows the congestion window. Where a request
+/// ends is a function of the PSN alone, also when it is sent again.
 struct ReadPacing {
   std::uint32_t reserved = 0, reserved_before = 0;  ///< bytes, in `period` and in the one before
   std::uint32_t period = 0;
-  std::uint32_t chunk = kReadChunkPackets;  ///< response packets of one READ request, at most; 2^n
-  std::uint32_t round = 0;                  ///< in which it last got budget
+  std::uint8_t largest_chunk = kReadChunkPackets;
+  std::uint8_t chunk = 1, chunk_before = 1;  ///< of requests from chunk_since on, and before it
+  Psn chunk_since;
+  std::uint32_t round = 0;  ///< in which it last got budget
   std::uint32_t next_waiter = kNoQp;
   bool waits = false;
   bool unanswered = false;  ///< a reservation expired, and no answer has come since
+
+  std::uint32_t chunk_at(Psn psn) const { return psn.before(chunk_since) ? chunk_before : chunk; }
 };
 
 /// The receive queue, or SRQ, and the place in the current receive WQE.

@@ -49,7 +49,7 @@ inline ResponsePart due_response(const Qp& qp, const Wqe& wqe) {
   ResponsePart part;
   part.index = psns_between(wqe.first(), qp.requester.una);
   part.last = part.index + 1 == wqe.psn_count;
-  part.ends = part.last || ((part.index + 1) & (qp.reads.chunk - 1)) == 0;
+  part.ends = part.last || ((part.index + 1) & (qp.reads.chunk_at(qp.requester.una) - 1)) == 0;
   part.bytes = part.last ? wqe.window_bytes() - (part.index << qp.common.mtu_shift) : qp.common.mtu();
   return part;
 }

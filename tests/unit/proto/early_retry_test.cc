@@ -10,7 +10,7 @@ namespace uroce::proto::test {
 namespace {
 
 constexpr Nanos kRetryDelay = 4 * kMillisecond;
-constexpr Nanos kProbe = kRetryDelay / 8;  ///< a single packet, unless it is a READ request
+constexpr Nanos kProbe = kRetryDelay / 8;  ///< a single packet
 constexpr Nanos kTimeout = Nanos{4096} << 14;
 constexpr Nanos kRound = kRetryDelay / 8;  ///< QPs that are due within it are looked at together
 
@@ -118,6 +118,39 @@ TEST(EarlyRetry, BringsTheLastOfAnAnswer) {
   pair->a.post(read_of(*pair, 1000));
   pair->settle(kRetryDelay + kRound + 2048, lose_once(pair->b, 104));
   expect_recovery(*pair);
+}
+
+TEST(EarlyRetry, RequestsTheLastResponseOfAReadAgain) {
+  const auto pair = acquainted();
+  pair->a.post(read_of(*pair, 32 * 256));
+  const auto sent = pair->take(pair->a);
+  ASSERT_EQ(sent.size(), 1u);
+  const Nanos began = pair->now;
+  const auto probe = expire(*pair);
+  EXPECT_LE(pair->now - began, kProbe + kRound + 2048);
+  ASSERT_EQ(probe.size(), 1u);
+  EXPECT_EQ(probe[0].psn(), sent[0].psn() + 31);
+  EXPECT_EQ(probe[0].reth().length, 256u);
+  EXPECT_EQ(probe[0].reth().address, sent[0].reth().address + 31 * 256);
+  // The requests were lost, too: a NAK names the first.
+  pair->deliver(pair->b, probe[0]);
+  pair->run();
+  EXPECT_EQ(pair->a.poll().size(), 1u);
+  EXPECT_EQ(pair->a.counters().packet_seq_err, 1u);
+}
+
+// A responder that is slow has its answers in the queue, which a probe must not change.
+TEST(EarlyRetry, OfAReadLeavesAnswersAloneThatHaveNotLeft) {
+  const auto pair = acquainted();
+  pair->a.post(read_of(*pair, 32 * 256));
+  const auto sent = pair->take(pair->a), probe = expire(*pair);
+  ASSERT_EQ(probe.size(), 1u);
+  for (const Packet& request : sent) pair->deliver(pair->b, request);
+  pair->deliver(pair->b, probe[0]);
+  pair->run();
+  EXPECT_EQ(pair->a.poll().size(), 1u);
+  EXPECT_EQ(pair->a.counters().implied_nak_seq_err, 0u);
+  EXPECT_EQ(pair->a.counters().drop_unexpected, 0u) << "each answer comes once";
 }
 
 TEST(EarlyRetry, DoublesItsDelayAndLeavesTheTimeoutAsItWas) {

@@ -10,7 +10,7 @@ std::shared_ptr<Transport> make_transport(const Options& options, memory::Table&
   config.max_qps = 8;
   config.max_cqs = 16;
   config.receive_ring_bytes = options.receive_ring_bytes;
-  config.start_window = 128u << 10;  // few tests are to wait for it to grow
+  config.start_window = options.start_window;
   config.quantum_packets = options.quantum;
   return std::make_shared<Transport>(config, table);
 }

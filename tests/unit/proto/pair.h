@@ -57,6 +57,7 @@ struct Options {
   std::uint32_t access = kAllAccess;
   bool signal_all = false;
   std::uint32_t receive_ring_bytes = 4u << 20;
+  std::uint32_t start_window = 128u << 10;  ///< few tests are to wait for it to grow
   std::uint32_t quantum = 16;
   std::uint32_t qkey = 0x1234;
   bool srq = false;

@@ -209,6 +209,63 @@ TEST(Requester, WindowHalvesOnLossAndGrowsWithAcknowledges) {
   EXPECT_GE(pair.a.snapshot().window_bytes, grown / 2);
 }
 
+// What a request brings cannot be stopped any more.
+TEST(Requester, RequestsOfAReadArePartsOfTheWindow) {
+  for (const std::uint8_t requests : {1, 2, 4, 16}) {
+    Pair pair({.max_rd_atomic = requests, .max_dest_rd_atomic = 16, .start_window = 4096});
+    pair.a.post(read_of(pair, 900000, 0, 0));
+    std::uint32_t longest = 0;
+    for (int round = 0; round < 1000; ++round) {
+      const std::uint32_t window = pair.a.snapshot().window_bytes;
+      std::uint32_t in_flight = 0;
+      const auto sent = pair.take(pair.a);
+      for (const Packet& packet : sent) {
+        const std::uint32_t bytes = packet.reth().length, cost = bytes + bytes / 256 * kPacketCost;
+        EXPECT_LE(cost, window / std::min<std::uint32_t>(requests, 4));
+        in_flight += cost;
+        longest = std::max(longest, bytes);
+        pair.deliver(pair.b, packet);
+      }
+      EXPECT_LE(in_flight, window);
+      const auto answers = pair.take(pair.b);
+      if (sent.empty() && answers.empty()) break;
+      for (const Packet& packet : answers) pair.deliver(pair.a, packet);
+    }
+    const auto completions = pair.a.poll();
+    ASSERT_EQ(completions.size(), 1u);
+    EXPECT_EQ(completions[0].status, UROCE_WC_SUCCESS);
+    EXPECT_EQ(longest, 32u * 256) << "once the window is large";
+  }
+}
+
+// Where requests end is the same when they are sent again, though the window has become smaller since: answers to
+// the first and to the second time fit.
+TEST(Requester, RequestsOfAReadEndWhereTheyEndedBefore) {
+  for (std::uint32_t lost = 0; lost < 120; ++lost) {
+    Pair pair({.max_rd_atomic = 16, .max_dest_rd_atomic = 16});
+    pair.a.post(write_of(pair, 300000));
+    pair.run();
+    pair.a.poll();
+    pair.a.post(read_of(pair, 128 * 256));
+    const auto sent = pair.take(pair.a);
+    for (const Packet& packet : sent) pair.deliver(pair.b, packet);
+    const auto first = pair.take(pair.b);
+    ASSERT_EQ(first.size(), 128u);
+    for (std::uint32_t i = 0; i < first.size(); ++i) {
+      if (i != lost) pair.deliver(pair.a, first[i]);
+    }
+    const auto again = pair.take(pair.a);
+    ASSERT_FALSE(again.empty());
+    EXPECT_EQ(again[0].psn(), first[lost].psn());
+    for (std::uint32_t i = lost; i < first.size(); ++i) pair.deliver(pair.a, first[i]);
+    const auto completions = pair.a.poll();
+    ASSERT_EQ(completions.size(), 1u) << lost;
+    EXPECT_EQ(completions[0].status, UROCE_WC_SUCCESS) << lost;
+    for (const Packet& packet : again) pair.deliver(pair.b, packet);
+    pair.run();
+  }
+}
+
 TEST(Requester, AsksForAnAcknowledgeWithinAQuarterOfTheWindow) {
   Options options;
   options.quantum = 10000;
