@@ -10,6 +10,7 @@ namespace uroce::base {
 enum FrameFlag : std::uint32_t {
   kIpChecksumGood = 1,    ///< received: the port has verified the IPv4 header checksum
   kIpChecksumNeeded = 2,  ///< to send: the port must fill in the IPv4 header checksum
+  kIcrcGood = 4,          ///< a packet that a transport of this process built: nobody else could change it since
 };
 
 struct Frame {

@@ -26,7 +26,6 @@ bool HeaderPrediction::take(std::span<const std::byte> frame, RxPacket& out) con
 }
 
 void HeaderPrediction::remember(std::span<const std::byte> frame, const RxPacket& packet) {
-  if (!packet.info->has(kMiddle)) return;
   packet_ = packet;
   packet_.crc_before_psn = icrc_begin(packet.ip, packet.ip_bytes, kBthBytes - 4);
   packet_.state = PacketState::kIcrcResumable;

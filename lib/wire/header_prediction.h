@@ -14,11 +14,15 @@ namespace uroce::wire {
 
 class HeaderPrediction {
  public:
-  /// Returns what wire::parse() returns. Between calls the options may differ in check_ip_checksum only.
+  /// Returns what wire::parse() returns. Between calls the options may differ in what is checked.
   ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options, RxPacket& out) {
-    if (frame.size() == frame_bytes_ && take(frame, out)) return ParseVerdict::kIcrcPending;
+    if (frame.size() == frame_bytes_ && take(frame, out)) {
+      if (options.check_icrc) return ParseVerdict::kIcrcPending;
+      out.state = PacketState::kVerified;
+      return ParseVerdict::kOk;
+    }
     const ParseVerdict verdict = wire::parse(frame, options, out);
-    if (verdict == ParseVerdict::kIcrcPending) [[unlikely]]
+    if (accepted(verdict) && out.info->has(kMiddle) && may_defer_icrc(out)) [[unlikely]]
       remember(frame, out);
     return verdict;
   }

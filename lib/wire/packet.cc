@@ -81,11 +81,6 @@ ParseVerdict parse_transport(const std::byte* bth, std::uint32_t bytes, RxPacket
   return ParseVerdict::kOk;
 }
 
-bool may_defer_icrc(const RxPacket& packet) {
-  return packet.info->has(kMiddle | kLast) && !packet.info->has(kSend) && packet.info->service == Service::kRc &&
-         packet.bth.pad == 0 && !packet.multicast;
-}
-
 /// Compares the computed ICRC with the packet's own at `at`.
 ParseVerdict conclude(RxPacket& packet, std::uint32_t icrc, const std::byte* at, PacketState good) {
   if (icrc != load_raw<std::uint32_t>(at)) return ParseVerdict::kBadIcrc;

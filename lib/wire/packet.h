@@ -70,6 +70,12 @@ struct ParseOptions {
   bool defer_icrc = false;
 };
 
+/// Whether ParseOptions::defer_icrc applies to the packet.
+inline bool may_defer_icrc(const RxPacket& packet) {
+  return packet.info->has(kMiddle | kLast) && !packet.info->has(kSend) && packet.info->service == Service::kRc &&
+         packet.bth.pad == 0 && !packet.multicast;
+}
+
 /// Checks a frame from its Ethernet header on. Never reads outside `frame`.
 ParseVerdict parse(std::span<const std::byte> frame, const ParseOptions& options, RxPacket& out);
 

@@ -56,8 +56,9 @@ void WorkerCore::receive(std::span<const base::Frame> frames, Nanos now) {
       const base::Frame& frame = frames[next];
       bytes += frame.length;
       if (next + 1 < frames.size()) __builtin_prefetch(frames[next + 1].data);
-      const wire::ParseOptions options{
-          .check_icrc = true, .check_ip_checksum = (frame.flags & base::kIpChecksumGood) == 0, .defer_icrc = true};
+      const wire::ParseOptions options{.check_icrc = (frame.flags & base::kIcrcGood) == 0,
+                                       .check_ip_checksum = (frame.flags & base::kIpChecksumGood) == 0,
+                                       .defer_icrc = true};
       if (!classify(frame, options, ahead_[count], now)) continue;
       transport_.prefetch(ahead_[count].bth.dest_qpn);
       ++count;

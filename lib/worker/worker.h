@@ -188,7 +188,7 @@ class WorkerCore {
   std::pmr::monotonic_buffer_resource qp_tables_{HugePages::kPage, &huge_pages_};
   proto::Transport transport_;
   std::array<wire::RxPacket, 16> ahead_;  // receive(): parsed and not delivered yet
-  wire::HeaderPrediction prediction_;     // for frames from the port
+  wire::HeaderPrediction prediction_;     // for frames from the port and local ones
   Mailbox mailbox_{config_.clock};
   SessionPorts sessions_;
   std::vector<std::unique_ptr<PacketRing>> from_;  // by sending worker; empty with one worker

@@ -47,7 +47,10 @@ class WireDevice {
   std::size_t transmit(std::span<base::Frame> frames) {
     std::copy(frames.begin(), frames.end(),
               peer_->arrived_.begin() + static_cast<std::ptrdiff_t>(peer_->arrived_count_));
-    for (std::size_t i = 0; i < frames.size(); ++i) peer_->arrived_[peer_->arrived_count_ + i].sender = 0;
+    for (std::size_t i = 0; i < frames.size(); ++i) {
+      base::Frame& arrived = peer_->arrived_[peer_->arrived_count_ + i];
+      arrived.flags = arrived.sender = 0;
+    }
     peer_->arrived_count_ += frames.size();
     return frames.size();
   }

@@ -54,7 +54,7 @@ void Direction::corrupt(base::Frame& frame) {
   if (frame.length == 0) return;
   const std::uint64_t bit = random() % (std::uint64_t{frame.length} * 8);
   frame.data[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
-  frame.flags &= ~std::uint32_t{base::kIpChecksumGood};
+  frame.flags &= ~std::uint32_t{base::kIpChecksumGood | base::kIcrcGood};
 }
 
 void Direction::pass(const base::Frame& frame) {

@@ -128,7 +128,7 @@ class LoopbackDevice {
     for (const base::Frame& frame : frames.first(count)) {
       base::Frame& slot = ring_[head_++ % kSlots];
       slot = frame;
-      slot.flags = kOwnBuffer | base::kIpChecksumGood;  // it came from our own memory
+      slot.flags = kOwnBuffer | base::kIpChecksumGood | (frame.flags & base::kIcrcGood);  // from our own memory
       bytes_ += frame.length;
     }
     packets_ += count;
@@ -171,6 +171,7 @@ class LoopbackDevice {
     std::memcpy(copy.data, frame.data, frame.length);
     copy.length = frame.length;
     copy.sender = frame.sender;
+    copy.flags = frame.flags;
     return copy;
   }
 

@@ -68,8 +68,28 @@ TEST(Local, hands_over_the_very_buffer_that_was_written) {
   ASSERT_EQ(device.receive(std::span(&in, 1)), 1u);
   EXPECT_EQ(in.data, written);
   EXPECT_NE(in.flags & base::kIpChecksumGood, 0u);
+  EXPECT_EQ(in.flags & base::kIcrcGood, 0u) << "a raw packet QP may have written it";
   device.release(std::span(&in, 1));
   EXPECT_EQ(device.inner().free_buffers(), kOptions.buffers);
+}
+
+TEST(Local, a_packet_of_our_own_needs_no_check_unless_it_was_damaged) {
+  packet::Controls controls{"test"};
+  fault::Injector<Device> device{controls.faults(), 0u, kOptions};
+  const auto arrives_good = [&] {
+    base::Frame out, in;
+    EXPECT_EQ(device.allocate(std::span(&out, 1)), 1u);
+    fill(out, kOptions.mac, 4170, 1);
+    out.flags = base::kIcrcGood;
+    EXPECT_EQ(device.transmit(std::span(&out, 1)), 1u);
+    EXPECT_EQ(device.receive(std::span(&in, 1)), 1u);
+    const bool good = (in.flags & base::kIcrcGood) != 0;
+    device.release(std::span(&in, 1));
+    return good;
+  };
+  EXPECT_TRUE(arrives_good());
+  EXPECT_EQ(controls.set_fault("corrupt=1,direction=rx"), "");
+  EXPECT_FALSE(arrives_good());
 }
 
 TEST(Local, a_roce_multicast_goes_out_and_comes_back) {

@@ -38,11 +38,13 @@ class RawEnd : public End {
     std::vector<std::byte> buffer(at_once * kRoom);
     std::vector<base::Frame> frames(at_once);
     for (;;) {
-      for (std::size_t i = 0; i < at_once; ++i) frames[i] = {buffer.data() + i * kRoom, 0, kRoom, 0, 0, nullptr};
+      for (std::size_t i = 0; i < at_once; ++i)
+        frames[i] = {buffer.data() + i * kRoom, 0, kRoom, base::kIcrcGood, 0, nullptr};
       TxBurst burst{frames, 0};
       transport->transmit(burst, 0);
       if (burst.count == 0) return out;
       for (const base::Frame& frame : std::span(frames).first(burst.count)) {
+        EXPECT_EQ(frame.flags & base::kIcrcGood, 0u) << "a program may have written a wrong one";
         out.emplace_back(frame.data, frame.data + frame.length);
       }
     }

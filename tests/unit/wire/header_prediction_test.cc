@@ -21,10 +21,11 @@ Bytes middle(std::uint32_t psn, std::uint8_t code = kWriteMiddle, bool is_v6 = f
   return build(testing::path(is_v6), Bth{.opcode = code, .dest_qpn = Qpn{0x123456}, .psn = Psn(psn)}, bytes);
 }
 
-void expect_as_parsed_alone(HeaderPrediction& prediction, const Bytes& frame) {
+void expect_as_parsed_alone(HeaderPrediction& prediction, const Bytes& frame,
+                            const ParseOptions& options = kOptions) {
   RxPacket one, other;
-  const ParseVerdict verdict = prediction.parse(frame, kOptions, one);
-  ASSERT_EQ(verdict, parse(frame, kOptions, other));
+  const ParseVerdict verdict = prediction.parse(frame, options, one);
+  ASSERT_EQ(verdict, parse(frame, options, other));
   if (!accepted(verdict)) return;
   EXPECT_EQ(words_of(one.bth, one.bth.pad), words_of(other.bth, other.bth.pad));
   EXPECT_EQ(one.info, other.info);
@@ -58,6 +59,24 @@ TEST(HeaderPrediction, TakesTheNextMiddlesOfAMessage) {
         EXPECT_EQ(verify_icrc(packet), ParseVerdict::kOk);
       }
     }
+  }
+}
+
+// Frames from this process and from the wire come in turn.
+TEST(HeaderPrediction, TakesFramesWhoseIcrcNeedsNoCheck) {
+  constexpr ParseOptions kGood{.check_icrc = false, .defer_icrc = true};
+  for (const bool wire_first : {false, true}) {
+    HeaderPrediction prediction;
+    for (std::uint32_t psn = 0; psn < 8; ++psn) {
+      const ParseOptions& options = (psn % 2 == 0) == wire_first ? kOptions : kGood;
+      const Bytes frame = middle(psn);
+      expect_as_parsed_alone(prediction, frame, options);
+      RxPacket packet;
+      prediction.parse(frame, options, packet);
+      EXPECT_EQ(packet.state, options.check_icrc ? PacketState::kIcrcResumable : PacketState::kVerified);
+    }
+    expect_as_parsed_alone(prediction, middle(9, opcode(Service::kRc, Operation::kSendMiddle)), kGood);
+    expect_as_parsed_alone(prediction, middle(10, opcode(Service::kRc, Operation::kSendMiddle)), kOptions);
   }
 }
 
