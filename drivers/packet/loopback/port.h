@@ -5,10 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "base/frame.h"
+#include "drivers/packet/frame_pool.h"
 #include "net/device.h"
 
 namespace uroce::loopback {
@@ -29,9 +28,9 @@ class Port {
 
   std::size_t receive(std::span<base::Frame>) { return 0; }
   void release(std::span<base::Frame> frames) { discard(frames); }
-  std::size_t allocate(std::span<base::Frame> frames);
+  std::size_t allocate(std::span<base::Frame> frames) { return pool_.allocate(frames); }
   std::size_t transmit(std::span<base::Frame> frames);
-  void discard(std::span<base::Frame> frames);
+  void discard(std::span<base::Frame> frames) { pool_.give_back(frames); }
 
   int wake_fd() const { return wake_fd_; }
   bool arm_wake() { return true; }
@@ -40,14 +39,11 @@ class Port {
   net::DeviceInfo info() const;
   net::DeviceCounters counters() const { return counters_; }
 
-  std::size_t free_buffers() const { return free_.size(); }
+  std::size_t free_buffers() const { return pool_.available(); }
 
  private:
   PortOptions options_;
-  std::uint32_t stride_ = 0;
-  std::size_t bytes_ = 0;
-  std::byte* memory_ = nullptr;
-  std::vector<std::byte*> free_;  // the last one given back goes out first: it is still in the cache
+  packet::FramePool pool_;
   int wake_fd_ = -1;
   net::DeviceCounters counters_;
 };
