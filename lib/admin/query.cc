@@ -195,6 +195,10 @@ std::string change_address(const AdminContext& context, const std::string& text,
     return "\"" + text +
            "\" is not an address; give one such as 192.0.2.9/24, 2001:db8::9/64 or 192.0.2.9/24@vlan5";
   }
+  if (add && context.state.port().sockets_only()) {
+    return "port " + context.state.config().port +
+           " binds its addresses when it starts; restart the daemon with --ip " + text;
+  }
   const bool done = add ? context.link.add_address(address) : context.link.remove_address(address.address);
   if (done) return {};
   return add ? text + " is already an address of the port, or the GID table of " +

@@ -107,6 +107,7 @@ std::string guid_text(std::uint64_t big_endian) {
 Port::Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t workers)
     : mac_(device.mac),
       netdev_(device.netdev),
+      sockets_only_(device.sockets_only),
       link_mtu_(config.mtu != 0 ? config.mtu : device.mtu),
       most_mtu_(link_mtu_),
       gids_(config.addresses) {
@@ -157,6 +158,10 @@ void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
   d.max_inline = kMaxInline;
   d.max_raw_qp = config.max_qps;
   d.max_frame = max_frame_of_link(most_mtu_);
+  if (!sockets_only_) return;
+  d.device_cap_flags &= ~(kRawIpCsum | kManagedFlowSteering);
+  d.device_cap_flags_ex = d.device_cap_flags | kFlushGlobal | kAtomicWrite;
+  d.max_raw_qp = d.max_mcast_grp = d.max_mcast_qp_attach = d.max_total_mcast_qp_attach = 0;
 }
 
 void Port::describe_port(const net::DeviceInfo& device) {

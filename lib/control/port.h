@@ -53,6 +53,8 @@ class Port {
   bool set_link_mtu(std::uint32_t bytes);
   /// The MTU at the start, for which frame buffers were sized.
   std::uint32_t most_mtu() const { return most_mtu_; }
+  /// net::DeviceInfo::sockets_only: no raw packets, no groups, no more addresses.
+  bool sockets_only() const { return sockets_only_; }
   /// Name of the interface that the kernel shows for the port; empty: there is none (any longer).
   std::string netdev() const;
   bool up() const;
@@ -72,6 +74,7 @@ class Port {
 
   wire::Mac mac_{};
   std::uint32_t netdev_ = 0;
+  bool sockets_only_ = false;
   std::uint32_t link_mtu_ = 1500, most_mtu_ = 1500;
   net::LinkState link_ = net::LinkState::kUp;
   net::GidTable gids_;

@@ -27,6 +27,9 @@ struct DeviceInfo {
   std::uint64_t speed_mbps = 0;        ///< 0: unknown
   std::uint32_t kernel_interface = 0;  ///< index of an interface that receives the same frames; 0: none
   std::uint32_t netdev = 0;            ///< index of the interface that the kernel shows for the port; 0: none
+  /// The port is sockets, bound to the addresses that it had at the start: RoCE between these and other hosts only,
+  /// without groups and frames of other protocols.
+  bool sockets_only = false;
 };
 
 /// Which frames the port should deliver.

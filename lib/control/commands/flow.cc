@@ -143,6 +143,10 @@ int create_flow(Call& call) {
   if (!call.read(request)) return EINVAL;
   if (const int error = check(call, request)) return error;
   Session& session = call.session;
+  if (call.state.port().sockets_only()) {
+    return call.refuse(EOPNOTSUPP, "port %s carries no raw packets, only RoCE; use another kind of port",
+                       call.state.config().port.c_str());
+  }
   if (!may_use_raw_packets(session)) {
     return call.refuse(EPERM, "raw packets take CAP_NET_RAW in the daemon's network namespace");
   }

@@ -32,6 +32,10 @@ int read(Call& call, Attachment& out) {
 int attach_mcast(Call& call) {
   Attachment a;
   if (const int error = read(call, a)) return error;
+  if (call.state.port().sockets_only()) {
+    return call.refuse(EOPNOTSUPP, "port %s receives no multicast packets; use another kind of port",
+                       call.state.config().port.c_str());
+  }
   auto& groups = a.qp->groups;
   if (std::ranges::find(groups, a.group, &QpObject::Group::address) != groups.end()) return 0;
   if (groups.size() >= kMaxGroupsOfQp) {

@@ -260,6 +260,10 @@ int create_qp(Call& call) {
   if (const int error = check(call, request)) return error;
   if (is_xrc_target(request)) return create_target(call, request);
   Session& session = call.session;
+  if (proto::is_raw(type_of(request)) && call.state.port().sockets_only()) {
+    return call.refuse(EOPNOTSUPP, "port %s carries no raw packets, only RoCE; use another kind of port",
+                       call.state.config().port.c_str());
+  }
   if (type_of(request) == proto::QpType::kRawPacket && !may_use_raw_packets(session)) {
     return call.refuse(EPERM, "a raw packet QP takes CAP_NET_RAW in the daemon's network namespace");
   }

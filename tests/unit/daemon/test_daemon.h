@@ -37,7 +37,8 @@ inline DaemonConfig test_config() {
 
 class TestDaemon {
  public:
-  explicit TestDaemon(DaemonConfig with = test_config(), std::uint32_t workers = 1)
+  /// `sockets_only`: as net::DeviceInfo has it.
+  explicit TestDaemon(DaemonConfig with = test_config(), std::uint32_t workers = 1, bool sockets_only = false)
       : config(std::move(with)), memory(config.max_mrs, config.seed), devices(workers) {
     net::LinkConfig link_config;
     link_config.mac = devices[0].info().mac;
@@ -56,7 +57,9 @@ class TestDaemon {
       cores.push_back(std::make_unique<WorkerCore>(worker, shared, memory, i == 0 ? link.get() : nullptr));
       loops.push_back(std::make_unique<WorkerLoop<MemoryDevice>>(*cores[i], devices[i]));
     }
-    conductor = std::make_unique<Conductor>(config, devices[0].info(), shared, memory, config.seed);
+    net::DeviceInfo info = devices[0].info();
+    info.sockets_only = sockets_only;
+    conductor = std::make_unique<Conductor>(config, info, shared, memory, config.seed);
   }
   ~TestDaemon() {
     conductor.reset();
