@@ -109,6 +109,7 @@ std::string help_text() {
       ".\n\n"
       "Examples:\n"
       "  uroced --name uroce0 --port loopback --ip 192.0.2.1/24\n"
+      "  uroced --name uroce0 --port udp --ip 192.0.2.1/24\n"
       "  uroced --name uroce0 --port net_memif0,role=server,socket=/run/uroce/memif.sock --ip 192.0.2.1/24\n"
       "  uroced --name uroce1 --port net_memif0,role=client,socket=/run/uroce/memif.sock --ip 192.0.2.2/24\n";
   return text;

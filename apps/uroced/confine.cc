@@ -13,6 +13,8 @@
 #include <string_view>
 #include <utility>
 
+#include "drivers/packet/udp/sockets.h"
+
 namespace uroce::daemon {
 namespace {
 
@@ -36,7 +38,7 @@ std::uint64_t needed(const Settings& settings) {
   if (settings.hugepages) set |= bit(CAP_IPC_LOCK);
   const std::string& port = settings.port;
   const auto is = [&port](std::string_view kind) { return port.starts_with(kind); };
-  if (port == "loopback" || is("net_memif") || is("net_null") || is("net_pcap")) return set;
+  if (port == "loopback" || udp::is_udp(port) || is("net_memif") || is("net_null") || is("net_pcap")) return set;
   // Promiscuous mode, group memberships and opening the interface again after it was away.
   set |= bit(CAP_NET_RAW) | bit(CAP_NET_ADMIN);
   if (is("net_af_xdp")) set |= bit(CAP_BPF) | bit(CAP_IPC_LOCK);

@@ -152,9 +152,10 @@ const std::array kKnobs{
          },
          [](const Settings& s) -> Values { return {s.config.name}; }},
     Knob{"port", "SPEC", "port", false,
-         "Ethernet port: loopback, a DPDK device (net_memif0,role=server,...) or a PCI address",
+         "Ethernet port: loopback, udp (sockets of the kernel, without privileges), a DPDK device "
+         "(net_memif0,role=server,...) or a PCI address",
          [](Settings& s, std::string_view text) -> std::string {
-           if (text.empty()) return "loopback, a DPDK device or a PCI address";
+           if (text.empty()) return "loopback, udp, a DPDK device or a PCI address";
            s.port = text;
            return {};
          },

@@ -1,6 +1,7 @@
 #include "apps/uroced/ports.h"
 #include "apps/uroced/serve.h"
 #include "drivers/packet/loopback/port.h"
+#include "drivers/packet/udp/sockets.h"
 
 namespace uroce::daemon {
 namespace {
@@ -25,7 +26,8 @@ std::string serve_loopback(const Settings& settings, const std::atomic<bool>& st
 }  // namespace
 
 std::string serve(const Settings& settings, const std::atomic<bool>& stop) {
-  return settings.port == "loopback" ? serve_loopback(settings, stop) : serve_dpdk(settings, stop);
+  if (settings.port == "loopback") return serve_loopback(settings, stop);
+  return udp::is_udp(settings.port) ? serve_udp(settings, stop) : serve_dpdk(settings, stop);
 }
 
 }  // namespace uroce::daemon

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "apps/uroced/confine.h"
+#include "drivers/packet/udp/sockets.h"
 
 // The leak sanitizer starts a process and traces this one.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -96,7 +97,7 @@ std::string filter_system_calls(const Settings& settings) {
   for (const int family : kFamilies) {
     filter.allow_if("socket", masked(~std::uint32_t{0}, static_cast<std::uint32_t>(family)));
   }
-  if (settings.port != "loopback") {
+  if (settings.port != "loopback" && !udp::is_udp(settings.port)) {
     for (const int family : {AF_PACKET, AF_XDP}) {
       filter.allow_if("socket", masked(~std::uint32_t{0}, static_cast<std::uint32_t>(family)));
     }

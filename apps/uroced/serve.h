@@ -45,7 +45,7 @@ std::string serve_over(const Settings& settings, const std::vector<std::unique_p
                        packet::Controls& controls, const std::string& port_text, const std::atomic<bool>& stop) {
   daemon::DaemonConfig config = settings.config;
   const net::DeviceInfo info = devices.front()->info();
-  config.addresses.push_back(link_local(info.mac));
+  if (!info.sockets_only) config.addresses.push_back(link_local(info.mac));
   config.port = settings.port;
   config.hugepages = settings.hugepages;
   config.mtu = info.mtu;

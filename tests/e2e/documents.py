@@ -15,6 +15,8 @@ NOT_RUN = {
     ('docs/getting-started.md', 'uroce-run --own ibv_devinfo'): 'of the installed package; tests/package.sh runs both',
     ('docs/getting-started.md', 'uroced --name uroce0 --port net_af_packet0,iface=eth1 --ip 192.0.2.1/24'):
         'needs the interface eth1 and a NIC; cases_network.py and cases_shared_interface.py start such ports over veth',
+    ('docs/getting-started.md', 'uroced --name uroce0 --port udp --ip 192.0.2.1/24 --no-hugepages'):
+        'needs an interface with the address; cases_udp.py starts such ports over veth',
     ('docs/rxe-peer.md', './rxe-peer up --host-ip none           # the kernel keeps off the host\'s address'):
         'an example with a client of one\'s own; tests/interop starts the peer with these commands',
     ('docs/containers.md', "bare='--network=none --cap-drop=all'"): 'needs podman and the image; tests/containers.sh runs it',
@@ -24,6 +26,7 @@ NOT_RUN = {
         'tests/containers.sh runs it',
     ('docs/containers.md', 'wire=socket=/run/wire/memif.sock,socket-abstract=no,bsize=9216,rsize=10'):
         'tests/containers.sh runs it',
+    ('docs/tuning.md', 'sysctl -w net.core.rmem_max=4194304 net.core.wmem_max=4194304'): 'changes the machine',
     ('docs/tuning.md', 'echo 512 > /proc/sys/vm/nr_hugepages'): 'changes the machine; tests/setup.sh reserves its own',
 }
 # None of whose blocks are run.

@@ -51,7 +51,7 @@ TEST_F(SettingsTest, the_documented_file_names_every_knob_with_its_default) {
 }
 
 TEST_F(SettingsTest, the_examples_are_valid) {
-  for (const char* name : {"memif-server", "memif-client", "pci-nic", "tap", "af_packet"}) {
+  for (const char* name : {"memif-server", "memif-client", "pci-nic", "tap", "af_packet", "udp"}) {
     Settings settings;
     EXPECT_EQ(read_config_file(std::string(UROCE_CONFIG_DIR "/examples/") + name + ".toml", settings), "") << name;
   }
