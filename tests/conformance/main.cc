@@ -152,7 +152,7 @@ int main(int argc, char** argv) {
   std::vector<Case> chosen;
   for (const Case& one : cases()) {
     if (fnmatch(options.only.c_str(), one.name, 0) != 0) continue;
-    if (fnmatch(options.skip.c_str(), one.name, 0) != 0) chosen.push_back(one);
+    if (fnmatch(options.skip.c_str(), one.name, FNM_EXTMATCH) != 0) chosen.push_back(one);
   }
   if (!options.list) return run_all(chosen, options);
   for (const Case& one : chosen) std::printf("%s (%s)\n", one.name, one.clause);

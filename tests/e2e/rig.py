@@ -173,6 +173,8 @@ class Rig:
         calls.touch()
         calls.chmod(0o666)
         self.env = dict(os.environ, UROCE_RUN_DIR=str(self.run_dir), UROCE_LOG=f'info:{calls}')
+        self.user = []  # the prefix of all programs, such as setpriv and its options
+        self.after = contextlib.ExitStack()  # closed when all daemons have ended
         self.daemons, self.programs = {}, []
         self.started = []  # all daemons, those too that others have followed
         self.hugepages = free_hugepages() >= 64 if hugepages is None else hugepages
@@ -226,7 +228,7 @@ class Rig:
 
     def start(self, device, args, name=None, prefix=(), env=None, apps=None):
         """Starts a program on one device."""
-        command = list(prefix) + [(apps or self.apps) / 'uroce-run', '-d', device] + list(args)
+        command = list(prefix) + self.user + [(apps or self.apps) / 'uroce-run', '-d', device] + list(args)
         with uninterrupted():
             process = Process(name or pathlib.Path(str(args[0])).name, command, env or self.env, self.logs)
             self.programs.append(process)
@@ -274,7 +276,7 @@ class Rig:
 
     def ctl(self, *args, timeout=10):
         """Runs urocectl --json and returns the parsed answer."""
-        done = subprocess.run([self.apps / 'urocectl', '--json', *args], env=self.env, capture_output=True,
+        done = subprocess.run([*self.user, self.apps / 'urocectl', '--json', *args], env=self.env, capture_output=True,
                               text=True, timeout=timeout)
         if done.returncode != 0:
             raise Failure(f'urocectl {" ".join(args)}: exit {done.returncode}: {done.stderr.strip()}')
@@ -308,7 +310,7 @@ class Rig:
             for words in (['show'], ['stat'], ['show', 'rejections']) if process.alive() else ():
                 with open(self.logs / f'{name}-{words[-1]}.txt', 'w', encoding='utf-8') as file:
                     with contextlib.suppress(subprocess.TimeoutExpired):
-                        subprocess.run([self.apps / 'urocectl', '-d', name, *words], env=self.env, stdout=file,
+                        subprocess.run([*self.user, self.apps / 'urocectl', '-d', name, *words], env=self.env, stdout=file,
                                        stderr=subprocess.STDOUT, timeout=5, check=False)
 
     @uninterrupted()
@@ -322,6 +324,7 @@ class Rig:
         if unclean and found:
             found(unclean)
         self.started = []
+        self.after.close()
         shutil.rmtree(self.dir, ignore_errors=True)
         return unclean
 

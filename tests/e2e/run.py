@@ -35,6 +35,8 @@ from cases_shared_interface import shared_interface_cases  # noqa: E402
 from cases_sequences import OTHER_SEQUENCES, sequences_cases  # noqa: E402
 from cases_sysfs import sysfs_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
+from cases_udp import udp_cases, udp_own_cases, udp_row_cases, udp_worker_cases  # noqa: E402
+from cases_udp import pair as pair_over_udp  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
 from chaos import chaos_cases  # noqa: E402
 import lanes  # noqa: E402
@@ -72,7 +74,7 @@ def groups(long, build):
         Group('hosts', None, hosts_cases(), True, alone=True),
         Group('security', None, security_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **carrier_cases(),
-                                    **two_run_directories_cases()), True),
+                                    **two_run_directories_cases(), **udp_own_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases()), share=Share(rows, 2, 0, rest)),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),
@@ -82,6 +84,10 @@ def groups(long, build):
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 0)),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 1)),
         Group('two with two workers', lambda rig: rig.pair(['--workers', '2']), worker_cases()),
+        Group('two over udp', pair_over_udp, udp_cases()),
+        Group('two over udp, cut', lambda rig: pair_over_udp(rig, cut=True), udp_row_cases()),
+        Group('two over udp, faulty', lambda rig: pair_over_udp(rig, ['--fault', FAULTS]), udp_row_cases()),
+        Group('two over udp with two workers', lambda rig: pair_over_udp(rig, ['--workers', '2']), udp_worker_cases()),
         Group('two with 128-bit ICRC', pair_of(engine_of_128_bits()), icrc_cases()),
         Group('two with portable ICRC', pair_of('portable'), icrc_cases(), share=Share(rest=icrc_cases())),
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),
