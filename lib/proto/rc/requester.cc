@@ -99,7 +99,7 @@ bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
   if (wqe.is_message()) return lacks_credit(qp, wqe, next);
   if (wqe.has(abi::kLocal)) return true;
   const std::uint32_t packets =
-      std::min(wqe.psn_count, std::max(qp.reads.chunk_at(qp.requester.psn), wanted_chunk(qp)));
+      std::min(wqe.psn_count, std::max(qp.reads.chunk_at(qp.requester.psn + 1), wanted_chunk(qp)));
   const std::uint32_t answer = cost_of(std::min(wqe.window_bytes(), packets << qp.common.mtu_shift), packets);
   return qp.requester.reads_in_flight >= qp.requester.max_reads ||
          qp.congestion.in_flight() + cost + answer > qp.congestion.window();

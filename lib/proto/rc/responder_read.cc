@@ -354,9 +354,12 @@ void repeat_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
     return;
   }
   const Psn end = packet.bth.psn + (reth.length == 0 ? 1 : ((reth.length - 1) >> qp.common.mtu_shift) + 1);
-  // What has not left yet comes without being asked for again: the requester probes.
-  if (resource->pending && !packet.bth.psn.before(Psn(resource->next_psn)) && !end.after(Psn(resource->end_psn)))
+  // What has not left yet comes without being asked for again: the requester probes. If it is what comes next, the
+  // requester expects a new response, which begins with FIRST.
+  if (resource->pending && !packet.bth.psn.before(Psn(resource->next_psn)) && !end.after(Psn(resource->end_psn))) {
+    if (packet.bth.psn == Psn(resource->next_psn)) resource->start_psn = resource->next_psn;
     return;
+  }
   resource->replay = 1;
   resource->start_psn = resource->next_psn = packet.bth.psn.value();
   resource->end_offset = offset + reth.length;
