@@ -131,16 +131,16 @@ TEST(PageSharingFork, AChildRegistersItsOwn) {
   ::munmap(at, 4 * kPage);
 }
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kAllocatorSurvivesFork = false;  // its locks may be held by a thread that the child does not have
 #elif defined(__has_feature)
-constexpr bool kAllocatorSurvivesFork = !__has_feature(address_sanitizer);
+constexpr bool kAllocatorSurvivesFork = !__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer);
 #else
 constexpr bool kAllocatorSurvivesFork = true;
 #endif
 
 TEST(PageSharingFork, TheHeapOfAChildWorks) {
-  if (!kAllocatorSurvivesFork) GTEST_SKIP() << "the address sanitizer's malloc doesn't, among threads";
+  if (!kAllocatorSurvivesFork) GTEST_SKIP() << "the sanitizers' mallocs don't, among threads";
   std::vector<unsigned char*> blocks;
   std::vector<std::unique_ptr<Shared>> shared;
   for (int i = 0; i < 200; ++i) {
