@@ -153,6 +153,11 @@ Verdict Table::permits(Key key, PdId pd, std::uint32_t need, Qpn qpn) const {
   return (view.access & need) == need ? Verdict::kOk : Verdict::kNoAccess;
 }
 
+bool Table::outlasts_work_requests(Key key) const {
+  const Entry* const entry = impl_->slot(key);
+  return entry != nullptr && load_live(*entry) == key.value && entry->kind == Kind::kRegistered;
+}
+
 std::optional<Region> Table::describe(Key key) const {
   const base::SpinGuard guard(impl_->lock);
   const Entry* entry = impl_->owned(key);

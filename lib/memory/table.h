@@ -187,6 +187,9 @@ class Table {
   /// resolve() without a range: whether the key permits `need` anywhere in its region.
   Verdict permits(Key key, PdId pd, std::uint32_t need, Qpn qpn = {}) const;
 
+  /// Whether this is the key of an MR of ibv_reg_mr, which no work request invalidates.
+  bool outlasts_work_requests(Key key) const;
+
   /// LOCAL_INV, SEND with invalidate: no resolve succeeds from now on, but the slot stays allocated until retire().
   /// kNoSuchKey: unknown, of another PD, or invalid already; kNoAccess: an MR of ibv_reg_mr or a type 1 window,
   /// which can't be invalidated, an MR with windows, or a window of another QP.

@@ -56,6 +56,9 @@ struct DeviceCounters {
 ///           sleeping worker, poll it
 /// arm_wake  before sleeping: false when frames are waiting already
 /// disarm_wake  after sleeping
+/// carries_references  optional, otherwise false: whether frames to the port's own address come back as they are,
+/// with
+///           base::kByReference, and nobody looks at them on the way. Asked before each turn of transmission
 /// set_rx_filter  initially kRoceOnly; a port may deliver more, or less where it cannot deliver all
 template <class D>
 concept PacketDevice = requires(D device, const D constant, std::span<base::Frame> frames) {
@@ -71,5 +74,11 @@ concept PacketDevice = requires(D device, const D constant, std::span<base::Fram
   { constant.info() } -> std::same_as<DeviceInfo>;
   { constant.counters() } -> std::same_as<DeviceCounters>;
 };
+
+template <class D>
+bool carries_references(D& device) {
+  if constexpr (requires { device.carries_references(); }) return device.carries_references();
+  return false;
+}
 
 }  // namespace uroce::net

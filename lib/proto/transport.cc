@@ -15,6 +15,7 @@
 #include "proto/turns.h"
 #include "proto/unreliable/raw_packet.h"
 #include "proto/unreliable/receive.h"
+#include "proto/work/by_reference.h"
 #include "proto/work/direct_placement.h"
 #include "proto/work/teardown.h"
 #include "wire/frame_template.h"
@@ -63,6 +64,8 @@ struct Transport::Impl : Context {
 
   /// A packet for this QP, or for a group to which it is attached.
   [[gnu::always_inline]] wire::ParseVerdict receive(Qp& qp, wire::RxPacket& packet);
+  /// A packet from a QP of this process that names its payload.
+  void receive_by_reference(Qp& qp, wire::RxPacket& packet);
   /// A packet for a group, or for a QPN that does not exist.
   void receive_without_qp(wire::RxPacket& packet);
   void dispatch(Qp& qp, const wire::RxPacket& packet);
@@ -107,6 +110,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.settings.xrcd = create.xrcd;
   set_datagram_mtu(qp);
   qp.common.self = slot;
+  qp.life = ++impl_->lives;
   qp.common.qpn = create.qpn;
   qp.common.pd = create.pd;
   // An XRC QP has one of the two CQs: an SRQ names the CQ for its receives (annex A14).
@@ -234,6 +238,10 @@ inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packe
     if (verdict != wire::ParseVerdict::kOk) [[unlikely]]
       return verdict;
   }
+  if (packet.by_reference()) [[unlikely]] {
+    receive_by_reference(qp, packet);
+    return wire::ParseVerdict::kOk;
+  }
   ++counters.rcvd_pkts;
   counters.rcvd_bytes += packet.payload_bytes;
   ++qp.counters.rcvd_pkts;
@@ -242,6 +250,19 @@ inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packe
   dispatch(qp, packet);
   check_cqs(*this, qp);
   return wire::ParseVerdict::kOk;
+}
+
+void Transport::Impl::receive_by_reference(Qp& qp, wire::RxPacket& packet) {
+  if (!resolve_reference(*this, qp, packet)) {
+    ++counters.drop_reference;
+    return;
+  }
+  counters.rcvd_pkts += packet.psns;
+  counters.rcvd_bytes += packet.payload_bytes;
+  qp.counters.rcvd_pkts += packet.psns;
+  dispatch(qp, packet);
+  check_cqs(*this, qp);
+  packet.psns = 1;
 }
 
 wire::ParseVerdict Transport::receive(wire::RxPacket& packet, Nanos now) {
@@ -375,6 +396,8 @@ bool Transport::transmit(TxBurst& burst, Nanos now) {
 }
 
 bool Transport::wants_transmit() const { return impl_->scheduler.any() || impl_->destroyed_qps.owes(); }
+
+void Transport::allow_references(bool allowed) { impl_->references = allowed; }
 
 bool Transport::users_compete(Nanos now) const { return impl_->turns.users_compete(now); }
 

@@ -90,6 +90,9 @@ class Transport {
   /// Fills frames until the burst is full or no QP can send. True: a QP still has something to send.
   bool transmit(TxBurst& burst, Nanos now);
   bool wants_transmit() const;
+  /// Whether transmit() may fill frames for QPs of this process with base::PayloadReference instead of payload: the
+  /// device hands frames back as they are, and nobody else looks at them. Initially not.
+  void allow_references(bool allowed);
   /// Whether several users had turns of late: turns are short then.
   bool users_compete(Nanos now) const;
 

@@ -19,7 +19,10 @@ bool is_acknowledged(QpType type) { return type != QpType::kUc && type != QpType
 constexpr std::uint32_t kTurnCost = 256, kFrameCost = 256;
 std::uint32_t cost_of(std::span<const base::Frame> frames) {
   std::uint32_t cost = kTurnCost;
-  for (const base::Frame& frame : frames) cost += frame.length + kFrameCost;
+  for (const base::Frame& frame : frames) {
+    const base::WireCost on_wire = base::wire_cost(frame);
+    cost += static_cast<std::uint32_t>(on_wire.bytes + on_wire.packets * kFrameCost);
+  }
   return cost;
 }
 
@@ -47,7 +50,8 @@ bool Turns::answer(Qp& qp, TxBurst& burst, std::uint32_t& budget) {
   std::uint32_t kept = 0;
   if (qp.common.send_state == SendState::kReady) {
     // A port with room for a single frame gets an answer and a request in turn.
-    const auto room = static_cast<std::uint32_t>(std::min<std::size_t>(budget, burst.frames.size() - burst.count));
+    const auto room =
+        static_cast<std::uint32_t>(std::min<std::size_t>(budget, burst.frames.size() - burst.packets()));
     kept = budget - room + (room + (qp.counters.sent_pkts & 1)) / 2;
   }
   budget -= kept;

@@ -20,6 +20,7 @@ enum class PacketState : std::uint8_t {
   kIcrcResumable,  ///< as kIcrcPending, with the ICRC's state before the BTH's last word at hand
   kVerified,       ///< the ICRC is correct, or parse() was called without the check
   kPlaced,         ///< verified, and the payload has been copied to its destination
+  kByReference,    ///< a packet of this process, whose payload is a base::PayloadReference until it is resolved
 };
 
 /// A packet whose lengths and opcode have been checked. Points into the frame.
@@ -36,10 +37,12 @@ struct RxPacket {
   PacketState state = PacketState::kIcrcPending;
   std::uint32_t crc_before_psn = 0;  ///< kIcrcResumable: state of the ICRC before the BTH's last word
   std::uint16_t vlan = 0;            ///< TCI, 0 when untagged
+  std::uint16_t psns = 1;            ///< PSNs that it takes, from bth.psn on; more than one only by reference
   std::uint32_t sender = 0;          ///< base::Frame::sender; parse() leaves it
   Mac source_mac{};
   bool icrc_pending() const { return state <= PacketState::kIcrcResumable; }
   bool placed() const { return state == PacketState::kPlaced; }
+  bool by_reference() const { return state == PacketState::kByReference; }
   Address source() const;
   Address destination() const;
 };

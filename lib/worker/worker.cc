@@ -100,9 +100,11 @@ bool WorkerCore::classify(const base::Frame& from, const wire::ParseOptions& opt
   const wire::ParseVerdict verdict = prediction_.parse(frame, options, out);
   out.sender = from.sender;
   if (wire::accepted(verdict)) [[likely]] {
+    if ((from.flags & base::kByReference) != 0) [[unlikely]]
+      out.state = wire::PacketState::kByReference;
     if (!is_for_us(out)) [[unlikely]] {
       count_verdict(wire::ParseVerdict::kOk);
-      dispatch_to_flows(frame, from.sender, now);
+      if (!out.by_reference()) dispatch_to_flows(frame, from.sender, now);
       return false;
     }
     if (config_.workers == 1) return true;
@@ -183,6 +185,8 @@ void WorkerCore::sniff(std::span<const base::Frame> frames, Nanos now) {
   if (!shared_.any_sniffers.load(std::memory_order_relaxed)) [[likely]]
     return;
   for (const base::Frame& frame : frames) {
+    // A frame without payload was sent before the first sniffer came.
+    if ((frame.flags & base::kByReference) != 0) continue;
     if (const auto bytes = raw_.as_sent(frame); !bytes.empty()) sniff(bytes, now);
   }
 }

@@ -107,6 +107,12 @@ class WorkerLoop final : private PortControl {
   net::DeviceCounters counters() const override { return device_.counters(); }
   void set_rx_filter(net::RxFilter filter) override { device_.set_rx_filter(filter); }
 
+  /// Whether frames to QPs of this daemon come back as they are, and nobody looks at them on the way.
+  bool carries_references() {
+    if (core_.shared().any_sniffers.load(std::memory_order_relaxed)) return false;
+    return net::carries_references(device_);
+  }
+
   bool link_disabled() const { return core_.shared().link_disabled.load(std::memory_order_relaxed); }
 
   static PollPolicyConfig poll_config(const WorkerCore& core, Device& device) {
@@ -207,6 +213,7 @@ class WorkerLoop final : private PortControl {
       core_.sniff({&frame, 1}, now);
       if (!offer(1)) return sent;
     }
+    core_.transport().allow_references(carries_references());
     const bool shared = core_.transport().users_compete(now);
     std::int32_t cost = shared ? kSharedTransmitCost : proto::TxBurst::kAnyCost;
     for (std::size_t total = 0; total < kTransmitBudget && cost > 0 && core_.transport().wants_transmit();) {
@@ -217,7 +224,7 @@ class WorkerLoop final : private PortControl {
       if (burst.count == 0) break;
       sent = true;
       cost = burst.cost;
-      total += burst.count;
+      total += burst.packets();
       moved_ += burst.count;
       core_.sniff(burst.frames.first(burst.count), now);
       if (!offer(burst.count)) return sent;

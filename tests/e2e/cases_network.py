@@ -173,11 +173,10 @@ def capture(rig):
     check_capture(path, OF_EACH_KIND)
 
 
-def trace(rig):
-    """urocectl trace writes such a capture while the daemon runs."""
-    devices = rig.pair()
+def verify_traced(rig, devices):
+    """Runs verify while urocectl writes a trace, and checks the trace."""
     path = pathlib.Path(rig.dir / 'trace.pcapng')
-    args = [rig.apps / 'urocectl', '-d', 'uroce1', 'trace', path]
+    args = [rig.apps / 'urocectl', '-d', devices[1], 'trace', path]
     with subprocess.Popen(args, env=rig.env, stderr=subprocess.PIPE, text=True) as tracing:
         try:
             tracing.stderr.readline()
@@ -186,6 +185,39 @@ def trace(rig):
             tracing.terminate()
         tracing.wait(10)
     check_capture(path)
+
+
+def trace(rig):
+    """urocectl trace writes such a capture while the daemon runs."""
+    verify_traced(rig, rig.pair())
+
+
+def trace_of_one_daemon(rig):
+    """Packets between QPs of one worker name their payload, but not while a trace looks at them."""
+    devices = rig.single()
+
+    def named():
+        return rig.ctl('-d', devices[0], 'stat')[devices[0]]['transport']['sent_by_reference']
+
+    def verify_more():
+        before = named()
+        run_pair(rig, devices, [str(rig.build / 'tests/e2e/verify'), '-n', '60', '-x', '200000', '-s', '14'])
+        if named() == before:
+            raise Failure('all packets carried their payload')
+
+    verify_more()
+    before = named()
+    verify_traced(rig, devices)
+    if named() != before:
+        raise Failure(f'{named() - before} packets without payload during a trace')
+    verify_more()
+    rig.ctl('-d', devices[0], 'fault', 'drop=0.02,seed=3')
+    before = named()
+    run_pair(rig, devices, [str(rig.build / 'tests/e2e/verify'), '-n', '20', '-s', '15'], 120)
+    if named() != before:
+        raise Failure(f'{named() - before} packets without payload, which faults do not meet')
+    rig.ctl('-d', devices[0], 'fault', 'off')
+    verify_more()
 
 
 def memory_of_another_user(rig):
@@ -205,4 +237,5 @@ def network_cases(long):
     return {'ping over af_packet': ping('net_af_packet0,iface=port0'), 'ping over tap': ping_over_tap,
             'a daemon on net_null': nowhere, 'a daemon on net_pcap': files,
             'a capture is well-formed': capture, 'a trace is well-formed': trace,
+            'payload by reference': trace_of_one_daemon,
             'another user': memory_of_another_user}

@@ -27,17 +27,19 @@ class SimDevice {
   SimDevice& operator=(const SimDevice&) = delete;
 
   // The world's side.
-  void arrive(std::span<const std::byte> bytes, std::uint32_t sender) {
+  void arrive(std::span<const std::byte> bytes, std::uint32_t sender, std::uint32_t flags = 0) {
     // Exactly as long as the frame, so that a sanitizer sees who reads past its end.
     auto* const data = new std::byte[bytes.size()];
     std::copy(bytes.begin(), bytes.end(), data);
     const auto length = static_cast<std::uint32_t>(bytes.size());
-    arrived_.push_back({data, length, length, offload_ ? std::uint32_t{base::kIpChecksumGood} : 0, sender, data});
+    if (offload_) flags |= base::kIpChecksumGood;
+    arrived_.push_back({data, length, length, flags, sender, data});
   }
   /// How many frames the next calls of transmit() take together.
   void set_credit(std::size_t frames) { credit_ = frames; }
   /// At most this many frames come out of one receive().
   void set_burst(std::size_t frames) { burst_ = frames; }
+  void set_references(bool carried) { references_ = carried; }
   bool has_arrivals() const { return !arrived_.empty(); }
   /// Whether the last transmit() left frames with the caller.
   bool refused() const { return refused_; }
@@ -78,6 +80,7 @@ class SimDevice {
   void discard(std::span<const base::Frame> frames) {
     for (const base::Frame& frame : frames) give_buffer(frame);
   }
+  bool carries_references() const { return references_; }
   int wake_fd() { return -1; }
   bool arm_wake() { return arrived_.empty(); }
   void disarm_wake() {}
@@ -104,6 +107,7 @@ class SimDevice {
   std::deque<base::Frame> arrived_, sent_;
   std::size_t credit_ = kUnlimited, burst_ = kUnlimited;
   bool refused_ = false;
+  bool references_ = false;
 };
 static_assert(net::PacketDevice<SimDevice>);
 

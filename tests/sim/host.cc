@@ -79,6 +79,7 @@ Host::Worker::Worker(const daemon::WorkerConfig& config, Host& host)
   port.bells = queue::DoorbellReader(bells.get());
   port.line = &line;
   core.attach(port);
+  device.set_references(host.settings.references);
   const net::InterfaceAddress own = own_address(host.settings);
   core.set_addresses({&own, 1});
 }
@@ -87,6 +88,7 @@ Host::Host(const HostSettings& host_settings)
     : settings(host_settings),
       table(4096, host_settings.seed),
       random_(host_settings.seed + 0x5eed),
+      references_(~host_settings.seed),
       link_(net::LinkConfig{.mac = mac_of(settings.id), .mtu = 4500, .addresses = {own_address(settings)}}) {
   for (std::uint32_t i = 0; i < settings.workers; ++i) {
     daemon::WorkerConfig config;
@@ -106,6 +108,7 @@ Host::Host(const HostSettings& host_settings)
 Host::~Host() = default;
 
 void Host::disturb(Worker& worker) {
+  if (settings.references && references_.chance(0.05)) worker.device.set_references(references_.chance(0.8));
   if (!settings.busy_port) return;
   worker.device.set_credit(random_.chance(0.7) ? SimDevice::kUnlimited : random_.below(8));
   worker.device.set_burst(random_.chance(0.7) ? SimDevice::kUnlimited : random_.between(1, 8));
@@ -116,7 +119,9 @@ void Host::arrive(std::span<const std::byte> frame) {
   // A frame to this host's own address would come back with its sender (drivers/packet/loopback).
   const bool own = frame.size() >= 12 && std::memcmp(frame.data(), frame.data() + 6, 6) == 0;
   const auto sender = own ? senders_.find(dest_qpn_of(frame)) : senders_.end();
-  workers_[flow % workers_.size()]->device.arrive(frame, sender != senders_.end() ? sender->second : 0);
+  const bool named = settings.references && own && is_by_reference(frame);
+  const std::uint32_t flags = named ? base::kIcrcGood | base::kByReference : 0;
+  workers_[flow % workers_.size()]->device.arrive(frame, sender != senders_.end() ? sender->second : 0, flags);
 }
 
 void Host::in_next_step(std::function<void()> act) {

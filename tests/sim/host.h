@@ -105,6 +105,8 @@ struct HostSettings {
   std::optional<std::uint16_t> vlan;
   bool offload_ip_checksum = false;
   std::uint32_t workers = 1;
+  bool references =
+      false;  ///< payload of frames to the host itself is named now and then, as a capture comes and goes
   bool busy_port = false;  ///< transmit() often refuses frames, receive() often gives few
   std::uint32_t receive_ring_bytes = 4u << 20;
   std::uint32_t quantum_packets = 16;
@@ -153,7 +155,7 @@ class Host {
       worker.loop.step(now);
       worker.device.take_sent([&](const base::Frame& frame) {
         if (!is_roce(frame.bytes())) return;  // of the link stack
-        ++frames_sent_;
+        frames_sent_ += base::wire_cost(frame).packets;
         senders_[dest_qpn_of(frame.bytes())] = frame.sender;
         sent(frame.bytes());
       });
@@ -170,6 +172,7 @@ class Host {
   bool has_work() const;
   /// Sums over all workers.
   proto::Counters counters() const;
+  /// Packets, of which a frame by reference may stand for several.
   std::uint64_t frames_sent() const { return frames_sent_; }
   std::uint64_t frames_parsed() const;  ///< whatever the verdict
   std::uint64_t frames_taken() const;
@@ -207,6 +210,7 @@ class Host {
   void disturb(Worker& worker);
 
   Random random_;
+  Random references_;  ///< of its own: the other draws are the same in worlds without them
   daemon::WorkerShared shared_;
   net::LinkStack link_;
   std::vector<std::unique_ptr<Worker>> workers_;

@@ -1,6 +1,7 @@
 // sim [--seeds N] [--first S] [--jobs J]     runs seeds S, S+1, ...; stops at the first that fails
 //                                            (default of S: $UROCE_SEED, else 1); $UROCE_ICRC: as for uroced
 // sim --seed S [--trace]                     one seed, with every packet, post and completion
+// sim --one_host ...                         both ends on one host, whose frames may name their payload
 // sim --unreliable ...                       UC and UD instead of the reliable services
 // sim --shared ...                           RC QPs that share receive queues
 // sim --faults ...                           RC QPs that suffer: keys, memory, states, peers and hosts go
@@ -42,7 +43,8 @@ struct World {
   WorldReport (*run)(const WorldOptions&);
   std::uint32_t share;  ///< of 20 seeds of --all
 };
-constexpr World kWorlds[] = {{"reliable", run_world, 5},
+constexpr World kWorlds[] = {{"reliable", run_world, 4},
+                             {"one_host", uroce::sim::run_one_host_world, 1},
                              {"unreliable", uroce::sim::run_unreliable_world, 4},
                              {"shared", uroce::sim::run_shared_receive_world, 2},
                              {"faults", uroce::sim::run_fault_world, 2},
@@ -66,11 +68,11 @@ struct Options {
 };
 
 [[noreturn]] void usage(const char* argument) {
-  std::fprintf(
-      stderr,
-      "sim: %s is not an option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
-      "--mutations, --reliable, --unreliable, --shared, --faults, --foreign, --cm, --all, --regressions FILE\n",
-      argument);
+  std::fprintf(stderr,
+               "sim: %s is not an option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
+               "--mutations, --reliable, --one_host, --unreliable, --shared, --faults, --foreign, --cm, --all, "
+               "--regressions FILE\n",
+               argument);
   std::exit(2);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "wire/icrc.h"
 #include "wire/network_headers.h"
 
 namespace uroce::sim {
@@ -39,6 +40,11 @@ std::size_t bth_offset(std::span<const std::byte> frame) {
 bool is_roce(std::span<const std::byte> frame) {
   const std::size_t bth = bth_offset(frame);
   return bth < frame.size() && (at(frame, bth - 6) << 8 | at(frame, bth - 5)) == wire::kRoceUdpPort;
+}
+
+bool is_by_reference(std::span<const std::byte> frame) {
+  constexpr std::byte kNone[wire::kIcrcBytes]{};
+  return frame.size() >= sizeof kNone && std::ranges::equal(frame.last(sizeof kNone), kNone);
 }
 
 std::uint32_t dest_qpn_of(std::span<const std::byte> frame) {
@@ -105,7 +111,7 @@ void Network::send(std::uint32_t to, std::span<const std::byte> frame, Nanos now
   }
   if (random_.chance(settings_.corrupt) && may_harm(to, frame)) {
     ++harmed_;
-    enqueue(to, frame, when, true);
+    if (!is_by_reference(frame)) enqueue(to, frame, when, true);
     return;
   }
   if (random_.chance(settings_.duplicate)) {

@@ -81,6 +81,9 @@ class Network {
 
 /// Destination QPN of a frame; ~0 when it is too short.
 std::uint32_t dest_qpn_of(std::span<const std::byte> frame);
+/// Whether the frame names its payload (base::kByReference): it has no ICRC. The network may lose, repeat and
+/// overtake it, but not damage it, since it never leaves its process.
+bool is_by_reference(std::span<const std::byte> frame);
 /// Whether the UDP header is there and names the port of RoCEv2.
 bool is_roce(std::span<const std::byte> frame);
 /// Where the BTH starts, by the Ethernet and IP headers; frame.size() when it has none.

@@ -29,6 +29,7 @@ struct WorldOptions {
   std::uint64_t seed = 1;
   bool trace = false;
   Mutation mutation = Mutation::kNone;
+  bool one_host = false;  ///< both ends on one host; else in one world of ten
 };
 
 struct WorldReport {
@@ -39,6 +40,8 @@ struct WorldReport {
 };
 
 WorldReport run_world(const WorldOptions& options);
+/// Both ends on one host, whose frames may name their payload.
+WorldReport run_one_host_world(const WorldOptions& options);
 
 /// What a report says of hosts and network.
 WorldReport count_frames(const std::vector<std::unique_ptr<Host>>& hosts, const Network& network);

@@ -95,6 +95,7 @@ class Injector {
   }
   void disarm_wake() { inner_.disarm_wake(); }
   void set_rx_filter(net::RxFilter filter) { inner_.set_rx_filter(filter); }
+  bool carries_references() { return quiet() && net::carries_references(inner_); }
   net::DeviceInfo info() const { return inner_.info(); }
   net::DeviceCounters counters() const { return inner_.counters(); }
 
@@ -117,7 +118,8 @@ class Injector {
   }
 
   void meet(Direction& lane, base::Frame& frame, Nanos now, bool received) {
-    if (!lane.active()) return lane.pass(frame);
+    // A frame without payload was sent before the plan was there.
+    if (!lane.active() || (frame.flags & base::kByReference) != 0) return lane.pass(frame);
     const Verdict verdict = lane.judge(now, shared_);
     if (verdict.drop) {
       const auto one = std::span(&frame, 1);

@@ -78,6 +78,7 @@ class LoopbackDevice {
     has_flows_ = filter != net::RxFilter::kRoceOnly;
     inner_.set_rx_filter(filter);
   }
+  bool carries_references() const { return true; }
   net::DeviceInfo info() const { return inner_.info(); }
   net::DeviceCounters counters() const {
     net::DeviceCounters all = inner_.counters();
@@ -104,6 +105,7 @@ class LoopbackDevice {
     return mac;
   }
   Kind kind_of(const base::Frame& frame) const {
+    if ((frame.flags & base::kByReference) != 0) return Kind::kLocal;  // it may not leave
     if (destination(frame) == own_) return Kind::kLocal;
     return is_group(frame) ? Kind::kGroup : Kind::kOther;
   }
@@ -128,10 +130,12 @@ class LoopbackDevice {
     for (const base::Frame& frame : frames.first(count)) {
       base::Frame& slot = ring_[head_++ % kSlots];
       slot = frame;
-      slot.flags = kOwnBuffer | base::kIpChecksumGood | (frame.flags & base::kIcrcGood);  // from our own memory
-      bytes_ += frame.length;
+      slot.flags = kOwnBuffer | base::kIpChecksumGood |
+                   (frame.flags & (base::kIcrcGood | base::kByReference));  // from our own memory
+      const base::WireCost on_wire = base::wire_cost(frame);
+      packets_ += on_wire.packets;
+      bytes_ += on_wire.bytes;
     }
-    packets_ += count;
     return count;
   }
 

@@ -49,6 +49,7 @@ class Capture {
   bool arm_wake() { return inner_.arm_wake(); }
   void disarm_wake() { inner_.disarm_wake(); }
   void set_rx_filter(net::RxFilter filter) { inner_.set_rx_filter(filter); }
+  bool carries_references() { return recorder_.tap(index_) == nullptr && net::carries_references(inner_); }
   net::DeviceInfo info() const { return inner_.info(); }
   net::DeviceCounters counters() const { return inner_.counters(); }
 
@@ -60,7 +61,10 @@ class Capture {
     ::clock_gettime(CLOCK_REALTIME, &now);
     const auto time =
         static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-    for (const base::Frame& frame : frames) tap.add(frame, direction, time);
+    for (const base::Frame& frame : frames) {
+      // A frame without payload was sent before the capture began.
+      if ((frame.flags & base::kByReference) == 0) tap.add(frame, direction, time);
+    }
   }
 
   Inner inner_;

@@ -2,6 +2,7 @@
 
 #include "proto/rc/recovery.h"
 #include "proto/rc/rnr.h"
+#include "proto/work/by_reference.h"
 #include "proto/work/gather.h"
 #include "proto/work/message.h"
 #include "proto/work/send_completion.h"
@@ -117,11 +118,11 @@ bool expect(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint32_
   return true;
 }
 
-/// Accounts for a response of `cost`; `ends`: it is the last of a request.
-void book_response(Context& context, Qp& qp, std::uint32_t cost, bool ends) {
+/// Accounts for a response of `cost` and `psns`; `ends`: it is the last of a request.
+void book_response(Context& context, Qp& qp, std::uint32_t cost, bool ends, std::uint32_t psns = 1) {
   const bool asked_for =
       qp.requester.una.before(qp.requester.psn);  // else it answers a request that was sent before going back
-  ++qp.requester.una;
+  qp.requester.una = qp.requester.una + psns;
   if (!asked_for) return;
   qp.reads.unanswered = false;
   context.release_read_budget(qp, cost);
@@ -132,12 +133,13 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
   std::uint32_t acked = 0;
   if (!expect(context, qp, packet, acked)) return;
   const Wqe& wqe = qp.wqe(qp.requester.head);
-  const ResponsePart part = due_response(qp, wqe);
+  const ResponsePart part = due_response(qp, wqe, packet.psns);
   if (!part.matches(packet)) {
     settle(context, qp, acked);
     return fail_send(context, qp, UROCE_FAIL_RESPONSE_LENGTH);
   }
   if (part.index == 0) qp.requester.read_at = {};
+  const SgeCursor before = qp.requester.read_at;
   if (packet.placed()) {
     qp.requester.read_at.offset += part.bytes;
     if (qp.requester.read_at.offset == wqe.sges()[qp.requester.read_at.index].length)
@@ -147,8 +149,12 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
     settle(context, qp, acked);
     return fail_send(context, qp, UROCE_FAIL_RESPONSE_MEMORY);
   }
-  const std::uint32_t cost = cost_of(part.bytes, 1);
-  book_response(context, qp, cost, part.ends);
+  if (lost_payload(context, packet)) [[unlikely]] {
+    qp.requester.read_at = before;
+    return settle(context, qp, acked);
+  }
+  const std::uint32_t cost = cost_of(part.bytes, packet.psns);
+  book_response(context, qp, cost, part.ends, packet.psns);
   if (part.last) complete_send(context, qp);
   settle(context, qp, acked + cost);
 }

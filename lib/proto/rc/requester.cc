@@ -5,6 +5,7 @@
 
 #include "proto/rc/ack_timeout.h"
 #include "proto/rc/recovery.h"
+#include "proto/work/by_reference.h"
 #include "proto/work/data_packet.h"
 #include "proto/work/local_work.h"
 #include "proto/work/send_completion.h"
@@ -116,7 +117,7 @@ bool fits_window(Qp& qp, std::uint32_t cost, bool& probe) {
 
 /// Accounts for a packet, or for a READ request with `packets` of response. True: it is sent for the first time. A
 /// READ takes as many PSNs as its response has packets (IBTA vol. 1, 9.7.3).
-bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost, std::uint32_t frame_bytes) {
+bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost, const base::WireCost& on_wire) {
   const bool again = qp.requester.psn.before(qp.requester.max_psn);
   if (again) {
     ++context.counters.retransmitted_pkts;
@@ -125,9 +126,9 @@ bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost, s
   qp.requester.psn = qp.requester.psn + packets;
   if (qp.requester.psn.after(qp.requester.max_psn)) qp.requester.max_psn = qp.requester.psn;
   qp.congestion.on_sent(cost);
-  ++context.counters.sent_pkts;
-  context.counters.sent_bytes += frame_bytes;
-  ++qp.counters.sent_pkts;
+  context.counters.sent_pkts += on_wire.packets;
+  context.counters.sent_bytes += on_wire.bytes;
+  qp.counters.sent_pkts += on_wire.packets;
   if (qp.deadline(Deadline::kAck) == kNever) expect_acknowledge(context, qp);
   return !again;
 }
@@ -152,24 +153,45 @@ bool at_limit(const Qp& qp, std::uint32_t cost) {
          qp.congestion.in_flight() + cost + qp.full_packet_cost() > qp.congestion.window();
 }
 
-/// One packet of a SEND or WRITE.
-Step send_data(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
-  const DataPart part = part_of(qp, wqe);
-  const std::uint32_t cost = cost_of(part.bytes, 1);
+/// As build_data(), with the payload named.
+std::uint8_t build_reference(Context& context, Qp& qp, const Wqe& wqe, const DataPart& part, bool ask,
+                             TxBurst& burst, const base::PayloadReference& reference) {
+  base::Frame& frame = burst.frames[burst.count];
+  PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
+  if (!start_data(builder, frame, qp, wqe, part, ask, sizeof reference)) return UROCE_FAIL_PORT_MTU;
+  builder.refer(frame, reference);
+  SgeCursor& at = qp.requester.send_at;
+  at.offset += part.bytes;
+  if (at.offset == wqe.sges()[at.index].length) at = {at.index + 1, 0};
+  ++burst.count;
+  burst.more_packets += part.packets - 1;
+  ++context.counters.sent_by_reference;
+  return 0;
+}
+
+/// One packet of a SEND or WRITE, or several by reference, which use up `budget` but for the one that the caller
+/// takes.
+Step send_data(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t& budget) {
+  DataPart part = part_of(qp, wqe);
+  std::optional<base::PayloadReference> reference;
+  if (wqe.length >= kMinReference && may_refer(context, qp)) reference = refer(context, qp, wqe, budget, part);
+  const std::uint32_t cost = cost_of(part.bytes, part.packets);
   bool ask = false;
   if (!fits_window(qp, cost, ask)) return Step::kBlocked;
 
   qp.retransmission.cost_since_ack_request += cost;
-  ask = ask || at_limit(qp, cost) || budget == 1 || burst.count + 1 == burst.frames.size();
+  budget -= part.packets - 1;
+  ask = ask || at_limit(qp, cost) || budget == 1 || burst.packets() + part.packets >= burst.frames.size();
   if (part.last) {
     ask =
         ask || qp.requester.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(context, qp, cost);
   }
   const base::Frame& frame = burst.frames[burst.count];
-  const std::uint8_t failure = build_data(context, qp, wqe, part, ask, burst);
+  const std::uint8_t failure = reference ? build_reference(context, qp, wqe, part, ask, burst, *reference)
+                                         : build_data(context, qp, wqe, part, ask, burst);
   if (failure != 0) [[unlikely]]
     return defer_failure(context, qp, wqe, failure);
-  const bool first_time = sent(context, qp, 1, cost, frame.length);
+  const bool first_time = sent(context, qp, part.packets, cost, base::wire_cost(frame));
   if (ask) record_ack_request(context, qp, qp.requester.psn - 1, first_time);
   if (part.last) next_wqe(qp);
   return Step::kSent;
@@ -197,7 +219,7 @@ Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto
   builder.finish();
   ++burst.count;
   ++qp.requester.reads_in_flight;
-  record_ack_request(context, qp, bth.psn, sent(context, qp, packets, cost, frame.length));
+  record_ack_request(context, qp, bth.psn, sent(context, qp, packets, cost, {1, frame.length}));
   return Step::kSent;
 }
 
@@ -271,7 +293,7 @@ Step send_confirmed(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst) {
   return step;
 }
 
-Step send_packet(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t budget) {
+Step send_packet(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t& budget) {
   // A WQE that failed halfway stays under the cursor until it is the oldest.
   if (wqe.failure != 0) return defer_failure(context, qp, wqe, wqe.failure);
   switch (wqe.kind) {

@@ -147,8 +147,8 @@ void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
   }
 }
 
-void accept(Context& context, Qp& qp, bool ack_requested) {
-  ++qp.responder.epsn;
+void accept(Context& context, Qp& qp, bool ack_requested, std::uint32_t psns) {
+  qp.responder.epsn = qp.responder.epsn + psns;
   if (qp.responder.nak_sent) {
     // Back in sequence: a NAK that was not sent yet would name a PSN that has arrived.
     qp.responder.nak_sent = false;

@@ -72,8 +72,8 @@ void finish_invalidating_send(Context& context, Qp& qp, const HeldSend& send);
 /// has the first one, or else its retries run out.
 bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget);
 
-/// The packet was executed: expects the next PSN, and acknowledges if requested.
-void accept(Context& context, Qp& qp, bool ack_requested);
+/// The packet, which takes `psns`, was executed: expects the next PSN, and acknowledges if requested.
+void accept(Context& context, Qp& qp, bool ack_requested, std::uint32_t psns = 1);
 /// A NAK for epsn, RNR or sequence error; sent once until the QP is back in sequence (IBTA vol. 1, 9.7.5.2).
 void refuse(Context& context, Qp& qp, std::uint8_t syndrome);
 /// A NAK for `psn` that ends the QP: once it is sent, the QP enters ERR and `event` is raised (IBTA vol. 1, 9.9.3).

@@ -1,5 +1,6 @@
 // SENDs and WRITEs in sequence (IBTA vol. 1, 9.7.4).
 #include "proto/rc/responder.h"
+#include "proto/work/by_reference.h"
 #include "proto/work/gather.h"
 #include "proto/work/receive_queue.h"
 #include "wire/extended_headers.h"
@@ -50,7 +51,8 @@ bool deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
 bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   const bool only = packet.info->has(wire::kOnly);
-  if (reth.length > kMaxMessage || (only ? reth.length != packet.payload_bytes : reth.length <= qp.common.mtu())) {
+  if (reth.length > kMaxMessage ||
+      (only ? reth.length != packet.payload_bytes : reth.length <= packet.payload_bytes)) {
     refuse_invalid(context, qp);
     return false;
   }
@@ -78,16 +80,22 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
     if (!have_receive(context, qp)) return;
     qp.responder.message_bytes = 0;
   }
+  const SgeCursor before = qp.receives.at;
   if (!deposit(context, qp, packet)) return;
+  if (lost_payload(context, packet)) [[unlikely]] {
+    qp.receives.at = before;
+    return;
+  }
   qp.responder.message_bytes += packet.payload_bytes;
   if (!ends(info)) {
     qp.responder.message = MessageInProgress::kSend;
-    return accept(context, qp, packet.bth.ack_req);
+    return accept(context, qp, packet.bth.ack_req, packet.psns);
   }
   if (info.has(wire::kHasIeth)) {
     const HeldSend send{.key = wire::Ieth::parse(packet.bth_start + info.ieth).rkey,
                         .solicited = packet.bth.solicited,
-                        .ack_requested = packet.bth.ack_req};
+                        .ack_requested = packet.bth.ack_req,
+                        .psns = packet.psns};
     if (!answer_uses(qp, send.key)) return finish_invalidating_send(context, qp, send);
     qp.held = send;
     qp.responder.intake = Intake::kHeld;
@@ -97,7 +105,7 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
   ++qp.responder.msn;
   ++context.counters.rdma_recvs;
   deliver(context, qp, packet, UROCE_WC_RECV, qp.responder.message_bytes);
-  accept(context, qp, packet.bth.ack_req);
+  accept(context, qp, packet.bth.ack_req, packet.psns);
 }
 
 void finish_invalidating_send(Context& context, Qp& qp, const HeldSend& send) {
@@ -116,7 +124,7 @@ void finish_invalidating_send(Context& context, Qp& qp, const HeldSend& send) {
   cqe.wc_flags = UROCE_WC_WITH_INV;
   cqe.imm_data = send.key.value;
   complete_receive(context, qp, cqe, send.solicited);
-  accept(context, qp, send.ack_requested);
+  accept(context, qp, send.ack_requested, send.psns);
 }
 
 void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
@@ -127,19 +135,21 @@ void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if (starts(info) && !begin_write(context, qp, packet)) return;
   if (!fits_write(qp, packet)) return refuse_invalid(context, qp);
   if (!store(context, qp, packet)) return refuse_access(context, qp);
+  if (lost_payload(context, packet)) [[unlikely]]
+    return;
   qp.write.address += packet.payload_bytes;
   qp.write.left -= packet.payload_bytes;
   qp.responder.message_bytes += packet.payload_bytes;
   if (!ends(info)) {
     qp.responder.message = MessageInProgress::kWrite;
-    return accept(context, qp, packet.bth.ack_req);
+    return accept(context, qp, packet.bth.ack_req, packet.psns);
   }
   qp.responder.message = MessageInProgress::kNone;
   ++qp.responder.msn;
   ++context.counters.rx_write_requests;
   if (info.has(wire::kHasImmDt))
     deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.responder.message_bytes);
-  accept(context, qp, packet.bth.ack_req);
+  accept(context, qp, packet.bth.ack_req, packet.psns);
 }
 
 }  // namespace uroce::proto::responder

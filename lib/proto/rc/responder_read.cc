@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "proto/rc/responder.h"
+#include "proto/work/by_reference.h"
 #include "proto/work/gather.h"
 #include "wire/extended_headers.h"
 
@@ -132,24 +133,32 @@ void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& ret
   queue_answer(context, qp, resource);
 }
 
-void count_response(Context& context, Qp& qp, std::uint32_t bytes) {
-  ++context.counters.sent_pkts;
-  ++qp.counters.sent_pkts;
-  context.counters.sent_bytes += bytes;
+void count_response(Context& context, Qp& qp, const base::WireCost& on_wire) {
+  context.counters.sent_pkts += on_wire.packets;
+  qp.counters.sent_pkts += on_wire.packets;
+  context.counters.sent_bytes += on_wire.bytes;
 }
 
-/// One packet of a READ response. FIRST, LAST and ONLY carry an AETH. False: the memory is gone.
-bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst) {
+/// One packet of a READ response, or several by reference, which use up `budget` but for the one that the caller
+/// takes. FIRST, LAST and ONLY carry an AETH. False: the memory is gone.
+bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst, std::uint32_t& budget) {
   const Psn psn(resource.next_psn);
   const std::uint32_t offset = psns_between(Psn(resource.first_psn), psn) << qp.common.mtu_shift;
-  const std::uint32_t bytes = std::min(qp.common.mtu(), resource.end_offset - offset);
+  std::uint32_t bytes = resource.end_offset - offset, packets = 1;
+  std::optional<base::PayloadReference> reference;
+  if (may_refer(context, qp))
+    reference = refer(context, qp, resource, resource.address + offset, bytes, budget + 1);
+  bytes = reference ? reference->bytes : std::min(qp.common.mtu(), bytes);
+  if (reference) packets = reference->packets;
+  budget -= packets - 1;
   memory::Span span;
-  if (bytes != 0 && context.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes,
-                                    memory::kRemoteRead, span, qp.common.qpn) != memory::Verdict::kOk) {
+  if (!reference && bytes != 0 &&
+      context.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes, memory::kRemoteRead,
+                      span, qp.common.qpn) != memory::Verdict::kOk) {
     return false;
   }
   const bool first = resource.next_psn == resource.start_psn;
-  const bool last = psn + 1 == Psn(resource.end_psn);
+  const bool last = psn + packets == Psn(resource.end_psn);
   using wire::Operation;
   const Operation operation = first ? (last ? Operation::kReadResponseOnly : Operation::kReadResponseFirst)
                                     : (last ? Operation::kReadResponseLast : Operation::kReadResponseMiddle);
@@ -160,17 +169,24 @@ bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& b
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const bool aeth = first || last;
-  if (builder.start(frame, qp.path, bth, aeth ? wire::Aeth::kBytes : 0, bytes)) {
+  const std::uint32_t payload = reference ? sizeof *reference : bytes;
+  if (builder.start(frame, qp.path, bth, aeth ? wire::Aeth::kBytes : 0, payload)) {
     if (aeth) emit_aeth(builder.extended(), ack_syndrome(qp), Msn(resource.msn));
-    builder.seal(qp.header_crc);
-    if (bytes != 0 && !copy_out(context, span, bytes, builder)) return false;
-    builder.finish();
+    if (reference) {
+      builder.refer(frame, *reference);
+      burst.more_packets += packets - 1;
+      ++context.counters.sent_by_reference;
+    } else {
+      builder.seal(qp.header_crc);
+      if (bytes != 0 && !copy_out(context, span, bytes, builder)) return false;
+      builder.finish();
+    }
     ++burst.count;
-    count_response(context, qp, frame.length);
+    count_response(context, qp, base::wire_cost(frame));
   } else {
     ++context.counters.drop_too_large;
   }
-  resource.next_psn = (psn + 1).value();
+  resource.next_psn = (psn + packets).value();
   return true;
 }
 
@@ -187,7 +203,7 @@ void send_atomic_response(Context& context, Qp& qp, Resource& resource, TxBurst&
     builder.seal();
     builder.finish();
     ++burst.count;
-    count_response(context, qp, frame.length);
+    count_response(context, qp, {1, frame.length});
   } else {
     ++context.counters.drop_too_large;
   }
@@ -390,7 +406,7 @@ bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budg
     --budget;
     if (resource.answer == ResponseKind::kAtomic) {
       send_atomic_response(context, qp, resource, burst);
-    } else if (!send_read_response(context, qp, resource, burst)) {
+    } else if (!send_read_response(context, qp, resource, burst, budget)) {
       if (resource.replay) {
         ++context.counters.drop_unexpected;
         resource.pending = 0;

@@ -148,6 +148,11 @@ class Context {
     return memory.resolve(recent_keys_, key, pd, address, length, need, out, qpn);
   }
 
+  /// Whether packets to QPs of this process may name their payload: Transport::allow_references().
+  bool references = false;
+  std::uint32_t lives = 0;  ///< of QPs, so far
+  memory::Span source;      ///< payload of the current packet, if it came by reference
+
   // --- events ---
   void raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner);
   std::size_t take_events(std::span<Event> out);

@@ -25,7 +25,7 @@ namespace uroce::proto {
   X(bad_wqe_ah)                                                                                        \
   X(bad_wqe_key)  /* an L_Key that is unknown or ends before the range does, or lacks the right */     \
   X(bad_wqe_bind) /* a window, fast registration or invalidation that may not be */                    \
-  X(drop_bad_srq) X(drop_too_large)                                                                    \
+  X(drop_bad_srq) X(drop_too_large) X(drop_reference) X(sent_by_reference)                             \
   X(sent_frames) X(rcvd_frames) /* of raw packet QPs */
 // clang-format on
 

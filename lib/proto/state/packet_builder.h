@@ -69,6 +69,15 @@ class PacketBuilder {
     at_ = extended_;
   }
 
+  /// Instead of seal(), payload() and finish(): ends a packet that was started with this as its payload. Its ICRC
+  /// is not computed, since it never leaves the process.
+  void refer(base::Frame& frame, const base::PayloadReference& reference) {
+    std::byte* const at = extended_ + extended_bytes_;
+    std::memcpy(at, &reference, sizeof reference);
+    std::memset(at + sizeof reference, 0, wire::kIcrcBytes);
+    frame.flags |= base::kByReference;
+  }
+
   void payload(const std::byte* from, std::size_t bytes) {
     state_ = word_open_ ? crc_.copy_after(state_, bth_[2], at_, from, bytes) : crc_.copy(state_, at_, from, bytes);
     word_open_ = false;

@@ -300,6 +300,7 @@ struct HeldSend {
   Key key;
   bool solicited = false, ack_requested = false;
   bool overtaken = false;  ///< requests after it were dropped
+  std::uint16_t psns = 1;
 };
 
 /// Attributes from the creation of the QP, which a reset keeps.
@@ -337,6 +338,7 @@ struct alignas(64) Qp {
   ReceiveQueue receives;
   Answers answers;
   std::uint32_t qkey = 0;
+  std::uint32_t life = 0;      ///< Context::lives when it began: at creation, with a reset, with ERR
   std::byte path_v6[32] = {};  ///< source and destination that packets must have, as in the IPv6 header
   // Rarely used.
   Settings settings;

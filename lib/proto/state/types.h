@@ -84,8 +84,10 @@ struct TxBurst {
   std::span<base::Frame> frames;
   std::size_t count = 0;         ///< filled so far
   std::int32_t cost = kAnyCost;  ///< budget for turns while users compete (SendScheduler); after it no turn begins
+  std::size_t more_packets = 0;  ///< that frames by reference stand for, besides one each
   static constexpr std::int32_t kAnyCost = 1 << 30;
-  bool full() const { return count == frames.size(); }
+  std::size_t packets() const { return count + more_packets; }
+  bool full() const { return packets() >= frames.size(); }
 };
 
 /// ibv_event_type numbers, and one for the daemon alone.

@@ -9,10 +9,11 @@
 
 namespace uroce::proto {
 
-/// The part of a message that a packet carries.
+/// The part of a message that a packet carries, or that takes several packets (by_reference.h).
 struct DataPart {
   std::uint32_t offset = 0, bytes = 0;
   bool first = false, last = false;
+  std::uint32_t packets = 1;
 };
 
 inline DataPart part_of(const Qp& qp, const Wqe& wqe) {
@@ -61,10 +62,11 @@ template <class Builder>
   return gather(context, qp.common.pd, wqe.sges(), wqe.num_sge, qp.requester.send_at, part.bytes, builder);
 }
 
-/// Builds the packet at requester.psn. Returns the failure of its WQE, or 0: its memory is not
-/// accessible, or the port's MTU was lowered and the packet fits no frame.
-[[gnu::always_inline]] inline std::uint8_t build_data(Context& context, Qp& qp, const Wqe& wqe,
-                                                      const DataPart& part, bool ask, TxBurst& burst) {
+/// Starts the packet at requester.psn, with `payload` bytes after its headers. False: the port's MTU was lowered
+/// and it fits no frame.
+[[gnu::always_inline]] inline bool start_data(PacketBuilder& builder, base::Frame& frame, const Qp& qp,
+                                              const Wqe& wqe, const DataPart& part, bool ask,
+                                              std::uint32_t payload) {
   const SendRow& row = send_row(wqe.opcode);
   const bool reth = part.first && wqe.kind == Kind::kWrite;
   const bool extra = part.last && row.extra != SendRow::Extra::kNone;
@@ -77,13 +79,21 @@ template <class Builder>
       .ack_req = ask,
       .psn = qp.requester.psn,
   };
-  base::Frame& frame = burst.frames[burst.count];
-  PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
   const std::size_t extended =
       xrceth_bytes(qp) + (reth ? wire::Reth::kBytes : 0) + (extra ? wire::ImmDt::kBytes : 0);
-  if (!builder.start(frame, qp.path, bth, extended, part.bytes)) [[unlikely]]
-    return UROCE_FAIL_PORT_MTU;
+  if (!builder.start(frame, qp.path, bth, extended, payload)) [[unlikely]]
+    return false;
   emit_extended(builder.extended(), qp, wqe, reth, extra ? row.extra : SendRow::Extra::kNone);
+  return true;
+}
+
+/// Builds the packet at requester.psn. Returns the failure of its WQE, or 0: its memory is not
+/// accessible, or the port's MTU was lowered and the packet fits no frame.
+[[gnu::always_inline]] inline std::uint8_t build_data(Context& context, Qp& qp, const Wqe& wqe,
+                                                      const DataPart& part, bool ask, TxBurst& burst) {
+  PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
+  if (!start_data(builder, burst.frames[burst.count], qp, wqe, part, ask, part.bytes)) [[unlikely]]
+    return UROCE_FAIL_PORT_MTU;
   builder.seal(qp.header_crc);
   if (!add_payload(context, qp, wqe, part, builder)) return UROCE_FAIL_SEND_MEMORY;
   builder.finish();

@@ -11,14 +11,15 @@ namespace uroce::proto {
 inline bool starts(const wire::OpcodeInfo& info) { return info.has(wire::kFirst | wire::kOnly); }
 inline bool ends(const wire::OpcodeInfo& info) { return info.has(wire::kLast | wire::kOnly); }
 
-/// Whether the packet starts or continues a message of this kind, with a valid payload length: FIRST and MIDDLE a
-/// full MTU, LAST at least a byte, none more than the MTU (IBTA vol. 1, 9.7.4.1, C9-92).
+/// Whether the packet starts or continues a message of this kind, with a valid payload length for each of its PSNs:
+/// FIRST and MIDDLE a full MTU, LAST at least a byte, none more than the MTU (IBTA vol. 1, 9.7.4.1, C9-92).
 inline bool well_formed(const Qp& qp, const wire::RxPacket& packet, MessageInProgress kind) {
   const wire::OpcodeInfo& info = *packet.info;
   if (qp.responder.message != (starts(info) ? MessageInProgress::kNone : kind)) return false;
-  if (packet.payload_bytes > qp.common.mtu()) return false;
+  const std::uint32_t room = std::uint32_t{packet.psns} << qp.common.mtu_shift;
+  if (packet.payload_bytes > room) return false;
   if (ends(info)) return !info.has(wire::kLast) || packet.payload_bytes != 0;
-  return packet.payload_bytes == qp.common.mtu();
+  return packet.payload_bytes == room;
 }
 
 // The rules for a packet of a WRITE and of a READ response. Placement (direct_placement.h) and execution both ask
@@ -34,7 +35,7 @@ inline bool fits_write(const Qp& qp, const wire::RxPacket& packet) {
   return ends(*packet.info) ? packet.payload_bytes == qp.write.left : packet.payload_bytes < qp.write.left;
 }
 
-/// The packet of a READ response with the PSN una, to the WQE at head.
+/// The packet of a READ response with the PSN una, or with several from una on, to the WQE at head.
 struct ResponsePart {
   std::uint32_t index;  ///< in the response to the whole WQE
   std::uint32_t bytes;
@@ -45,12 +46,13 @@ struct ResponsePart {
     return packet.payload_bytes == bytes && ends == packet.info->has(wire::kLast | wire::kOnly);
   }
 };
-inline ResponsePart due_response(const Qp& qp, const Wqe& wqe) {
+inline ResponsePart due_response(const Qp& qp, const Wqe& wqe, std::uint32_t psns = 1) {
   ResponsePart part;
   part.index = psns_between(wqe.first(), qp.requester.una);
-  part.last = part.index + 1 == wqe.psn_count;
-  part.ends = part.last || ((part.index + 1) & (qp.reads.chunk_at(qp.requester.una) - 1)) == 0;
-  part.bytes = part.last ? wqe.window_bytes() - (part.index << qp.common.mtu_shift) : qp.common.mtu();
+  const std::uint32_t next = part.index + psns;
+  part.last = next == wqe.psn_count;
+  part.ends = part.last || (next & (qp.reads.chunk_at(qp.requester.una) - 1)) == 0;
+  part.bytes = part.last ? wqe.window_bytes() - (part.index << qp.common.mtu_shift) : psns << qp.common.mtu_shift;
   return part;
 }
 

@@ -64,6 +64,7 @@ bool flush_receive_queue(Context& context, Qp& qp) {
 }  // namespace
 
 void detach(Context& context, Qp& qp) {
+  qp.life = ++context.lives;
   context.remove_active(qp);
   context.remove_read_waiter(qp);
   if ((qp.reads.reserved | qp.reads.reserved_before) != 0) context.release_read_budget(qp);

@@ -1,5 +1,6 @@
 // The conformance suite over every device that needs no DPDK.
 #include <algorithm>
+#include <cstring>
 #include <span>
 #include <vector>
 
@@ -90,6 +91,68 @@ TEST(Local, a_packet_of_our_own_needs_no_check_unless_it_was_damaged) {
   EXPECT_TRUE(arrives_good());
   EXPECT_EQ(controls.set_fault("corrupt=1,direction=rx"), "");
   EXPECT_FALSE(arrives_good());
+}
+
+/// A frame that names its payload.
+base::Frame referring(Device& device, std::uint16_t packets, std::uint32_t bytes) {
+  base::Frame frame;
+  EXPECT_EQ(device.allocate(std::span(&frame, 1)), 1u);
+  const base::PayloadReference reference{.address = 0x1000, .key = 5, .pd = 7, .bytes = bytes, .packets = packets};
+  fill(frame, kOptions.mac, 54 + sizeof reference + base::kReferenceTrailer, 1);
+  std::memcpy(frame.data + 54, &reference, sizeof reference);
+  frame.flags = base::kIcrcGood | base::kByReference;
+  return frame;
+}
+
+TEST(Local, a_frame_by_reference_comes_back_and_counts_as_its_packets) {
+  Device device(kOptions);
+  base::Frame out = referring(device, 8, 32768), in;
+  ASSERT_EQ(device.transmit(std::span(&out, 1)), 1u);
+  ASSERT_EQ(device.receive(std::span(&in, 1)), 1u);
+  EXPECT_NE(in.flags & base::kByReference, 0u);
+  EXPECT_EQ(base::reference_of(in).bytes, 32768u);
+  EXPECT_EQ(device.counters().tx_packets, 8u);
+  EXPECT_EQ(device.counters().tx_bytes, 32768u + 8 * (54 + base::kReferenceTrailer));
+  device.release(std::span(&in, 1));
+}
+
+TEST(Local, a_frame_by_reference_never_leaves) {
+  Device device(kOptions);
+  base::Frame out = referring(device, 1, 4096), in;
+  out.data[5] = std::byte{9};  // another MAC address
+  ASSERT_EQ(device.transmit(std::span(&out, 1)), 1u);
+  EXPECT_EQ(device.inner().counters().tx_packets, 0u);
+  ASSERT_EQ(device.receive(std::span(&in, 1)), 1u);
+  device.release(std::span(&in, 1));
+}
+
+TEST(Local, nothing_is_named_while_somebody_looks_or_harms) {
+  packet::Controls controls{"test"};
+  pcap::Capture<fault::Injector<Device>> device{controls.recorder(), 0u, controls.faults(), 0u, kOptions};
+  EXPECT_TRUE(net::carries_references(device));
+  EXPECT_EQ(controls.start_capture("/dev/null"), "");
+  EXPECT_FALSE(net::carries_references(device));
+  controls.stop_capture();
+  EXPECT_TRUE(net::carries_references(device));
+  EXPECT_EQ(controls.set_fault("drop=0.1"), "");
+  EXPECT_FALSE(net::carries_references(device));
+  EXPECT_EQ(controls.set_fault("off"), "");
+  EXPECT_TRUE(net::carries_references(device));
+}
+
+// It was under way when the fault came.
+TEST(Local, a_frame_by_reference_is_not_harmed) {
+  packet::Controls controls{"test"};
+  fault::Injector<Device> device{controls.faults(), 0u, kOptions};
+  EXPECT_EQ(controls.set_fault("corrupt=1,dup=1,drop=0.5"), "");
+  for (int i = 0; i < 20; ++i) {
+    base::Frame out = referring(device.inner(), 8, 32768), in;
+    ASSERT_EQ(device.transmit(std::span(&out, 1)), 1u);
+    ASSERT_EQ(device.receive(std::span(&in, 1)), 1u);
+    EXPECT_NE(in.flags & base::kIcrcGood, 0u);
+    EXPECT_EQ(base::reference_of(in).bytes, 32768u);
+    device.release(std::span(&in, 1));
+  }
 }
 
 TEST(Local, a_roce_multicast_goes_out_and_comes_back) {
