@@ -54,6 +54,7 @@ std::string serve_udp(const Settings& settings, const std::atomic<bool>& stop) {
   if (std::string error = choose_mtu(settings, sockets, options.mtu); !error.empty()) return error;
   options.buffers = settings.buffers;
   options.gso = spec.gso;
+  options.ids = spec.ids;
   options.interface = sockets.interface;
   packet::Controls controls(settings.config.name);
   std::vector<std::unique_ptr<Device>> devices;

@@ -42,8 +42,24 @@ const IcrcDelta::Slot& IcrcDelta::slot_for(std::size_t trailing) {
   for (std::uint32_t value = 0; value < kIdentifications; ++value) {
     slot.values[value] = sum_of_bits(slot.bits, value);
   }
+  eliminate(slot);
   slot.trailing = trailing;
   return slot;
+}
+
+/// Gaussian elimination. A CRC of 32 bits tells all values of 16 neighbouring bits apart, so no equation is empty.
+void IcrcDelta::eliminate(Slot& slot) {
+  for (std::size_t i = 0; i < slot.equations.size(); ++i) {
+    Equation& equation = slot.equations[i];
+    equation = {.delta = slot.bits[i], .value = static_cast<std::uint16_t>(1u << i)};
+    for (std::size_t earlier = 0; earlier < i; ++earlier) {
+      const Equation& with = slot.equations[earlier];
+      if ((equation.delta >> with.pivot & 1) == 0) continue;
+      equation.delta ^= with.delta;
+      equation.value ^= with.value;
+    }
+    equation.pivot = static_cast<std::uint8_t>(std::countr_zero(equation.delta));
+  }
 }
 
 std::uint32_t IcrcDelta::of(std::uint16_t difference, std::size_t trailing) {
@@ -52,11 +68,16 @@ std::uint32_t IcrcDelta::of(std::uint16_t difference, std::size_t trailing) {
 
 std::optional<std::uint16_t> IcrcDelta::solve(std::uint32_t delta, std::size_t trailing) {
   if (delta == 0) return next_ = 1, std::uint16_t{0};
-  const auto& values = slot_for(trailing).values;
-  std::size_t found = next_;
-  if (found >= values.size() || values[found] != delta) {
-    found = static_cast<std::size_t>(std::ranges::find(values, delta) - values.begin());
-    if (found == values.size()) return std::nullopt;
+  const Slot& slot = slot_for(trailing);
+  std::uint32_t found = next_;
+  if (found >= slot.values.size() || slot.values[found] != delta) {
+    found = 0;
+    for (const Equation& equation : slot.equations) {
+      const std::uint32_t mask = 0u - (delta >> equation.pivot & 1);  // no branch: each is taken half of the time
+      delta ^= equation.delta & mask;
+      found ^= equation.value & mask;
+    }
+    if (delta != 0) return std::nullopt;
   }
   next_ = static_cast<std::uint16_t>(found + 1);
   return static_cast<std::uint16_t>(found);

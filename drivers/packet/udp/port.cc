@@ -14,7 +14,7 @@ Port::Port(const PortOptions& options, std::span<const Endpoint> endpoints)
     : options_(options),
       endpoints_(endpoints),
       pool_(options.mtu, options.buffers),
-      receiver_(endpoints, options.mac, pool_),
+      receiver_(endpoints, options.mac, pool_, options.ids),
       transmitter_(endpoints, options.gso) {}
 
 std::size_t Port::receive(std::span<base::Frame> frames) {

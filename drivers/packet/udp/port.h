@@ -9,6 +9,7 @@
 
 #include "base/frame.h"
 #include "drivers/packet/frame_pool.h"
+#include "drivers/packet/udp/identifications.h"
 #include "drivers/packet/udp/receiver.h"
 #include "drivers/packet/udp/sockets.h"
 #include "drivers/packet/udp/transmitter.h"
@@ -21,6 +22,7 @@ struct PortOptions {
   std::uint32_t mtu = 1500;
   std::uint32_t buffers = 4096;
   bool gso = true;
+  IdCheck ids = IdCheck::kCount;
   std::uint32_t interface = 0;  ///< whose state is that of the port
 };
 

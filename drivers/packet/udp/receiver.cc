@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "drivers/packet/udp/virtual_link.h"
+#include "platform/clock.h"
 #include "wire/bth.h"
 #include "wire/icrc.h"
 #include "wire/network_headers.h"
@@ -31,12 +32,14 @@ int int_of(const cmsghdr& message) {
 
 }  // namespace
 
-Receiver::Receiver(std::span<const Endpoint> endpoints, const wire::Mac& own, packet::FramePool& pool)
+Receiver::Receiver(std::span<const Endpoint> endpoints, const wire::Mac& own, packet::FramePool& pool,
+                   IdCheck check)
     : endpoints_(endpoints),
       own_(own),
       pool_(pool),
       poll_(::epoll_create1(EPOLL_CLOEXEC)),
-      buffers_(kDatagrams * kDatagramBytes) {
+      buffers_(kDatagrams * kDatagramBytes),
+      check_(check) {
   for (std::size_t i = 0; i < endpoints_.size(); ++i) {
     epoll_event event{};
     event.events = EPOLLIN;
@@ -124,6 +127,7 @@ bool Receiver::read(const Endpoint& endpoint) {
   next_ = 0;
   count_ = static_cast<std::size_t>(got);
   offset_ = 0;
+  read_at_ = 0;
   return true;
 }
 
@@ -131,6 +135,7 @@ void Receiver::use_template_of(const Datagram& datagram) {
   const Origin origin{from_, datagram.source, datagram.source_port, datagram.traffic_class, datagram.hop_limit};
   if (origin == origin_) return;
   origin_ = origin;
+  settled_ = false;
   wire::PathAddress path;
   path.source_mac = mac_of(origin.source, own_);
   path.dest_mac = own_;
@@ -188,10 +193,22 @@ void Receiver::fill(base::Frame& frame, const std::byte* packet, std::size_t byt
   state = wire::crc_engine().copy(state, to + wire::kBthBytes, packet + wire::kBthBytes, covered - wire::kBthBytes);
   std::uint32_t icrc = wire::load_raw<std::uint32_t>(packet + covered);
   // After the identification: 14 bytes of the IPv4 header, the UDP header.
-  if (delta_.solve(icrc ^ wire::icrc_finish(state), covered + 14 + wire::UdpHeader::kBytes)) {
+  if (is_intact(icrc ^ wire::icrc_finish(state), covered + 14 + wire::UdpHeader::kBytes)) {
     icrc = wire::icrc_finish(state);
   }
   wire::store_raw(to + covered, icrc);
+}
+
+/// Whether an IPv4 packet whose ICRC differs by `delta` from that for identification 0 is taken for intact.
+bool Receiver::is_intact(std::uint32_t delta, std::size_t trailing) {
+  const auto identification = delta_.solve(delta, trailing);
+  if (!identification) return false;
+  const bool in_row = *identification < IcrcDelta::kIdentifications;
+  if (in_row && settled_) return true;
+  if (check_ != IdCheck::kCount) return in_row || check_ == IdCheck::kAny;
+  if (read_at_ == 0) read_at_ = monotonic_now();
+  return identifications_.accepts(wire::load32(reinterpret_cast<const std::byte*>(&origin_.source.bytes[12])),
+                                  *identification, read_at_, settled_);
 }
 
 }  // namespace uroce::udp

@@ -1,9 +1,9 @@
 // From datagrams to frames: reads several at once, each possibly a row of packets that the kernel has merged
 // (UDP_GRO), and gives each packet the headers that it had, as far as a socket tells them.
 //
-// IPv4: a socket does not show the identification, which the ICRC covers. A packet has 0; of packets that were sent
-// as one datagram (UDP_SEGMENT) the i-th has i. The receiver can't count them, as some may be lost, so it finds the
-// number that makes the ICRC right, and hands up the packet with identification 0 and the ICRC for that.
+// IPv4: a socket does not show the identification, which the ICRC covers. The receiver finds the one that makes the
+// ICRC right, asks Identifications whether the sender's packet may have it, and hands up the packet with
+// identification 0 and the ICRC for that.
 #pragma once
 
 #include <array>
@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "base/frame.h"
+#include "base/types.h"
 #include "drivers/packet/frame_pool.h"
 #include "drivers/packet/udp/icrc_delta.h"
+#include "drivers/packet/udp/identifications.h"
 #include "drivers/packet/udp/sockets.h"
 #include "net/device.h"
 #include "wire/frame_template.h"
@@ -24,7 +26,7 @@ namespace uroce::udp {
 class Receiver {
  public:
   /// All references outlive the object.
-  Receiver(std::span<const Endpoint> endpoints, const wire::Mac& own, packet::FramePool& pool);
+  Receiver(std::span<const Endpoint> endpoints, const wire::Mac& own, packet::FramePool& pool, IdCheck check);
 
   /// Returns how many frames it filled, from the front.
   std::size_t receive(std::span<base::Frame> frames, net::DeviceCounters& counters);
@@ -61,6 +63,7 @@ class Receiver {
   std::size_t cut(std::span<base::Frame> frames, net::DeviceCounters& counters);
   void use_template_of(const Datagram& datagram);
   void fill(base::Frame& frame, const std::byte* packet, std::size_t bytes);
+  bool is_intact(std::uint32_t delta, std::size_t trailing);
 
   std::span<const Endpoint> endpoints_;
   wire::Mac own_;
@@ -74,6 +77,10 @@ class Receiver {
   Origin origin_;
   wire::FrameTemplate template_;
   IcrcDelta delta_;
+  IdCheck check_;
+  Identifications identifications_;
+  bool settled_ = false;  // of origin_.source
+  Nanos read_at_ = 0;     // when datagrams_ were read; 0: no packet of them needed it
 };
 
 }  // namespace uroce::udp

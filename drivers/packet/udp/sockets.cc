@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -32,6 +33,17 @@ constexpr int kBufferBytes = 4 << 20;     // the kernel lowers it to net.core.rm
 constexpr std::uint32_t kQpnTopByte = 5;  // of the BTH, from its start
 constexpr std::uint32_t kBitsBelowWorker = kQpnLocalBits - 16;  // in that byte
 constexpr auto kPatience = std::chrono::seconds(3);
+
+struct Option {
+  std::string_view text;
+  std::optional<bool> gso;
+  std::optional<IdCheck> ids;
+};
+constexpr std::array<Option, 5> kOptions{{{"gso=on", true, {}},
+                                          {"gso=off", false, {}},
+                                          {"id=count", {}, IdCheck::kCount},
+                                          {"id=zero", {}, IdCheck::kZero},
+                                          {"id=any", {}, IdCheck::kAny}}};
 
 struct Interface {
   std::string name;
@@ -180,11 +192,14 @@ std::string parse_spec(std::string_view port, PortSpec& out) {
     rest.remove_prefix(1);
     const std::string_view option = rest.substr(0, rest.find(','));
     rest.remove_prefix(option.size());
-    if (option != "gso=on" && option != "gso=off") {
+    const auto* const found = std::ranges::find(kOptions, option, &Option::text);
+    if (found == kOptions.end()) {
       return "--port \"" + std::string(port) + "\": \"" + std::string(option) +
-             "\" is not an option of udp; there are gso=on and gso=off, as in udp,gso=off";
+             "\" is not an option of udp; there are gso=on and gso=off, id=count, id=zero and id=any, as in "
+             "udp,gso=off,id=zero";
     }
-    out.gso = option == "gso=on";
+    if (found->gso) out.gso = *found->gso;
+    if (found->ids) out.ids = *found->ids;
   }
   return {};
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/owned_fd.h"
+#include "drivers/packet/udp/identifications.h"
 #include "wire/address.h"
 
 namespace uroce::udp {
@@ -19,9 +20,10 @@ struct CloseSocket {
 };
 using Socket = base::OwnedFd<CloseSocket>;
 
-/// What follows "udp" in --port: "udp", "udp,gso=off".
+/// What follows "udp" in --port: "udp", "udp,gso=off,id=zero".
 struct PortSpec {
-  bool gso = true;  ///< hand the kernel several packets as one datagram (UDP_SEGMENT)
+  bool gso = true;                ///< hand the kernel several packets as one datagram (UDP_SEGMENT)
+  IdCheck ids = IdCheck::kCount;  ///< IPv4 identifications of others that are accepted
 };
 /// Whether `port` names this kind of port: "udp", alone or followed by a comma.
 bool is_udp(std::string_view port);

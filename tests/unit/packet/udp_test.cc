@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -158,15 +159,147 @@ TEST(IcrcDelta, is_the_difference_of_the_icrcs_of_packets_that_differ_in_a_field
   }
 }
 
-TEST(IcrcDelta, finds_the_identifications_of_one_datagram_and_no_others) {
+/// Lengths of RoCE packets: ACK, 64 bytes, path MTU 1024, 4096, the largest.
+constexpr std::array<std::uint32_t, 5> kLengths{62, 122, 1082, 4154, 9000};
+
+TEST(IcrcDelta, finds_each_identification_from_the_icrc_of_a_packet_that_has_it) {
   IcrcDelta delta;
-  for (const std::size_t trailing : {38u, 1062u, 4150u}) {
-    for (std::uint16_t value = 0; value < IcrcDelta::kIdentifications; ++value) {
-      ASSERT_EQ(delta.solve(delta.of(value, trailing), trailing), value);
+  for (const std::uint32_t length : kLengths) {
+    std::vector<std::byte> bytes(length);
+    base::Frame frame{.data = bytes.data()};
+    fill_roce(frame, path(kOne, kTwo), length, 5);
+    const Parts parts(frame);
+    const std::uint32_t zero = parts.icrc();
+    for (std::uint32_t value = 0; value < 65536; ++value) {
+      const auto identification = static_cast<std::uint16_t>(value);
+      wire::store16(parts.ip + 4, identification);
+      ASSERT_EQ(delta.solve(zero ^ parts.right_icrc(), parts.covered + 22), identification) << length << " bytes";
     }
-    EXPECT_EQ(delta.solve(delta.of(IcrcDelta::kIdentifications, trailing), trailing), std::nullopt);
-    EXPECT_EQ(delta.solve(delta.of(3, trailing), trailing), 3) << "also out of turn";
-    EXPECT_EQ(delta.solve(0x12345678, trailing), std::nullopt);
+    EXPECT_EQ(delta.solve(delta.of(3, parts.covered + 22), parts.covered + 22), 3) << "also out of turn";
+  }
+}
+
+TEST(IcrcDelta, finds_one_for_a_damaged_packet_with_the_probability_of_16_bits) {
+  // A uniform difference: what damage of more than 32 bits in a row leaves.
+  IcrcDelta delta;
+  std::mt19937 random(11);
+  for (const std::uint32_t length : kLengths) {
+    int found = 0;
+    for (int round = 0; round < 1 << 22; ++round) found += delta.solve(random(), length - 24) ? 1 : 0;
+    EXPECT_GT(found, 64 - 40) << length << " bytes";  // five standard deviations
+    EXPECT_LT(found, 64 + 40) << length << " bytes";
+  }
+}
+
+/// What a sender's packets have told so far.
+struct Numbers {
+  bool accept(std::uint32_t source, std::uint32_t identification, Nanos now) {
+    return all.accepts(source, static_cast<std::uint16_t>(identification), now, settled);
+  }
+  /// Of the packets of one sender, from `first` on, 1 us apart, how many are refused.
+  int refused(std::uint32_t first, std::uint32_t count, std::uint32_t step, Nanos start) {
+    int sum = 0;
+    for (std::uint32_t i = 0; i < count; ++i)
+      sum += accept(kSender, first + i * step, start + i * kMicrosecond) ? 0 : 1;
+    return sum;
+  }
+  static constexpr std::uint32_t kSender = 0xc0000202;
+  udp::Identifications all;
+  bool settled = false;
+};
+
+TEST(Identifications, of_0_of_one_number_and_counted_ones_are_accepted_from_the_first_packet_on) {
+  for (const std::uint32_t step : {0u, 1u, 3u, 256u}) {
+    for (const std::uint32_t first : {0u, 77u, 30000u, 65535u}) {
+      Numbers numbers;
+      // One that counts from 0 on looks at first like one whose rows are cut.
+      EXPECT_LE(numbers.refused(first, 200'000, step, kSecond), first == 0 && step != 0 ? 1 : 0)
+          << first << ", " << step;
+    }
+  }
+}
+
+TEST(Identifications, may_be_out_of_order_or_missing_by_a_few) {
+  Numbers numbers;
+  EXPECT_TRUE(numbers.accept(1, 1000, kSecond));
+  EXPECT_TRUE(numbers.accept(1, 1100, kSecond));
+  EXPECT_TRUE(numbers.accept(1, 844, kSecond)) << "256 late";
+  EXPECT_TRUE(numbers.accept(1, 1356, kSecond)) << "256 more; the late one moved nothing";
+  EXPECT_FALSE(numbers.accept(1, 1613, kSecond)) << "257 more";
+  EXPECT_FALSE(numbers.accept(1, 1099, kSecond)) << "257 late";
+  EXPECT_TRUE(numbers.accept(1, 1357, kSecond));
+}
+
+TEST(Identifications, may_skip_one_for_each_microsecond_of_a_pause) {
+  Numbers numbers;
+  EXPECT_TRUE(numbers.accept(1, 1000, kSecond));
+  EXPECT_FALSE(numbers.accept(1, 11'257, kSecond + 10 * kMillisecond));
+  EXPECT_TRUE(numbers.accept(1, 11'256, kSecond + 10 * kMillisecond));
+  EXPECT_TRUE(numbers.accept(1, 500, 2 * kSecond)) << "any after 65 ms";
+}
+
+TEST(Identifications, that_go_on_elsewhere_cost_one_packet) {
+  Numbers numbers;
+  EXPECT_EQ(numbers.refused(1000, 100, 1, kSecond), 0);
+  EXPECT_EQ(numbers.refused(30000, 100, 1, kSecond + 100 * kMicrosecond), 1);
+}
+
+TEST(Identifications, of_damaged_packets_are_refused_next_to_good_ones) {
+  std::mt19937 random(3);
+  for (const std::uint32_t step : {0u, 1u}) {  // rows and 0, or counted
+    Numbers numbers;
+    int accepted = 0, refused = 0;
+    const std::uint32_t first = step == 0 ? 0 : 1000;
+    for (std::uint32_t i = 0; i < 1'600'000; ++i) {
+      const Nanos now = kSecond + i * kMicrosecond;
+      refused += numbers.accept(1, first + i * step, now) ? 0 : 1;
+      if (i % 16 == 0) accepted += numbers.accept(1, random(), now) ? 1 : 0;
+    }
+    // 64 of a row, or these and 513 near the last one, of 65,536.
+    EXPECT_LT(accepted, 100'000 * (step == 0 ? 64 : 577) / 65536 * 5 / 4) << step;
+    EXPECT_GT(accepted, 0) << step;
+    EXPECT_LE(refused, step == 0 ? 0 : 5)
+        << step << "; a damaged one moves the last number by what is accepted late";
+  }
+}
+
+TEST(Identifications, of_a_sender_of_rows_are_not_free_after_a_pause) {
+  Numbers numbers;
+  EXPECT_TRUE(numbers.accept(1, 0, kSecond));
+  EXPECT_TRUE(numbers.settled);
+  EXPECT_FALSE(numbers.accept(1, 30000, 10 * kSecond));
+  EXPECT_FALSE(numbers.settled) << "a packet with 0 ends the doubt";
+  EXPECT_TRUE(numbers.accept(1, 5, 11 * kSecond));
+  EXPECT_TRUE(numbers.settled);
+  EXPECT_FALSE(numbers.accept(1, 30001, 11 * kSecond));
+}
+
+TEST(Identifications, of_a_sender_whose_stack_was_replaced_cost_one_packet) {
+  Numbers numbers;
+  EXPECT_TRUE(numbers.accept(1, 0, kSecond));
+  EXPECT_FALSE(numbers.accept(1, 30000, 10 * kSecond));
+  EXPECT_TRUE(numbers.accept(1, 32000, 11 * kSecond));
+  EXPECT_TRUE(numbers.accept(1, 32001, 11 * kSecond));
+  EXPECT_TRUE(numbers.accept(1, 0, 11 * kSecond));
+  EXPECT_FALSE(numbers.settled) << "a damaged one, perhaps";
+  EXPECT_TRUE(numbers.accept(1, 1, 11 * kSecond));
+  EXPECT_TRUE(numbers.settled);
+}
+
+TEST(Identifications, at_random_are_refused) {
+  Numbers numbers;
+  std::mt19937 random(9);
+  int accepted = 0;
+  for (int i = 0; i < 10'000; ++i) accepted += numbers.accept(1, random(), kSecond + i * kMicrosecond) ? 1 : 0;
+  EXPECT_LT(accepted, 1000);
+}
+
+TEST(Identifications, are_remembered_for_each_sender) {
+  Numbers numbers;
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    for (std::uint32_t source = 0xc0000201; source < 0xc0000211; ++source) {
+      EXPECT_TRUE(numbers.accept(source, source * 5000 + i, kSecond)) << source << ", " << i;
+    }
   }
 }
 
@@ -194,26 +327,47 @@ TEST(UdpPort, keeps_traffic_class_hop_limit_addresses_and_source_port) {
   }
 }
 
-TEST(UdpPort, takes_a_packet_whose_icrc_is_for_an_identification_of_a_row_and_leaves_others_wrong) {
-  Site site(kTwo);
-  ASSERT_EQ(site.error, "");
+/// Sends a packet from 127.0.0.1 whose ICRC is for this identification; the socket does not show that it had
+/// another. Returns whether the port hands it up with a right ICRC.
+bool takes(Site& site, const Stranger& stranger, std::uint16_t identification, std::uint32_t damage = 0) {
+  std::vector<std::byte> bytes(200);
+  base::Frame frame{.data = bytes.data()};
+  wire::PathAddress from_stranger = path(kOne, kTwo);
+  from_stranger.source_port = stranger.port();
+  fill_roce(frame, from_stranger, 200, 1);
+  const Parts sent(frame);
+  wire::store16(sent.ip + 4, identification);
+  wire::store_raw(sent.bth + sent.covered, sent.right_icrc() ^ damage);
+  EXPECT_TRUE(stranger.send(sent.bth, sent.covered + 4, kTwo));
+  auto got = receive(site.port(), 1);
+  EXPECT_EQ(got.size(), 1u);
+  if (got.size() != 1) return false;
+  const bool intact = roce_intact(got[0], 200);
+  EXPECT_EQ(wire::load16(Parts(got[0]).ip + 4), 0);
+  site.port().release(got);
+  return intact;
+}
+
+using Taken = std::vector<bool>;
+Taken taken(udp::IdCheck ids, const std::vector<std::uint16_t>& identifications) {
+  Site site(kTwo, 1, {.ids = ids});
+  EXPECT_EQ(site.error, "");
   const Stranger stranger;
-  ASSERT_TRUE(stranger.send("", 0, kNobody));  // binds it
-  for (const std::uint16_t identification : {0, 5, 63, 64, 40000}) {
-    std::vector<std::byte> bytes(200);
-    base::Frame frame{.data = bytes.data()};
-    wire::PathAddress from_stranger = path(kOne, kTwo);
-    from_stranger.source_port = stranger.port();
-    fill_roce(frame, from_stranger, 200, 1);
-    const Parts sent(frame);
-    wire::store16(sent.ip + 4, identification);
-    wire::store_raw(sent.bth + sent.covered, sent.right_icrc());
-    ASSERT_TRUE(stranger.send(sent.bth, sent.covered + 4, kTwo));
-    auto got = receive(site.port(), 1);
-    ASSERT_EQ(got.size(), 1u);
-    EXPECT_EQ(roce_intact(got[0], 200), identification < IcrcDelta::kIdentifications) << identification;
-    site.port().release(got);
-  }
+  EXPECT_TRUE(stranger.send("", 0, kNobody));  // binds it
+  Taken all;
+  for (const std::uint16_t each : identifications) all.push_back(takes(site, stranger, each));
+  EXPECT_FALSE(takes(site, stranger, identifications.back(), 0x12345678));
+  return all;
+}
+
+TEST(UdpPort, takes_identifications_as_configured_and_leaves_other_icrcs_wrong) {
+  using udp::IdCheck;
+  EXPECT_EQ(taken(IdCheck::kZero, {0, 5, 63, 64, 40000}), (Taken{true, true, true, false, false}));
+  EXPECT_EQ(taken(IdCheck::kAny, {0, 5, 63, 64, 40000, 7}), Taken(6, true));
+  EXPECT_EQ(taken(IdCheck::kCount, {0, 0, 40000, 63, 50000}), (Taken{true, true, false, true, false})) << "rows";
+  EXPECT_EQ(taken(IdCheck::kCount, {40000, 40001, 40005, 40004, 40100}), Taken(5, true)) << "counted";
+  EXPECT_EQ(taken(IdCheck::kCount, {777, 777, 777}), Taken(3, true)) << "constant";
+  EXPECT_EQ(taken(IdCheck::kCount, {0, 30000, 30001, 30002}), (Taken{true, false, true, true})) << "another stack";
 }
 
 TEST(UdpPort, survives_garbage) {
@@ -350,16 +504,24 @@ TEST(UdpSockets, a_port_that_is_taken_is_named_also_by_another_daemon_with_sever
   }
 }
 
-TEST(UdpSpec, has_one_option) {
+TEST(UdpSpec, has_two_options) {
   udp::PortSpec spec;
   EXPECT_EQ(udp::parse_spec("udp", spec), "");
   EXPECT_TRUE(spec.gso);
+  EXPECT_EQ(spec.ids, udp::IdCheck::kCount);
   EXPECT_EQ(udp::parse_spec("udp,gso=off", spec), "");
   EXPECT_FALSE(spec.gso);
-  EXPECT_EQ(udp::parse_spec("udp,gso=off,gso=on", spec), "");
+  EXPECT_EQ(udp::parse_spec("udp,id=zero,gso=on", spec), "");
   EXPECT_TRUE(spec.gso);
-  for (const char* bad : {"udp,", "udp,gso", "udp,gso=maybe", "udp,ttl=5", "udp,gso=on,"}) {
-    EXPECT_NE(udp::parse_spec(bad, spec).find("gso=on and gso=off"), std::string::npos) << bad;
+  EXPECT_EQ(spec.ids, udp::IdCheck::kZero);
+  EXPECT_EQ(udp::parse_spec("udp,id=any", spec), "");
+  EXPECT_EQ(spec.ids, udp::IdCheck::kAny);
+  EXPECT_EQ(udp::parse_spec("udp,id=any,id=count", spec), "");
+  EXPECT_EQ(spec.ids, udp::IdCheck::kCount);
+  for (const char* bad : {"udp,", "udp,gso", "udp,gso=maybe", "udp,ttl=5", "udp,gso=on,", "udp,id=7", "udp,id="}) {
+    const std::string told = udp::parse_spec(bad, spec);
+    EXPECT_NE(told.find("gso=on and gso=off"), std::string::npos) << bad;
+    EXPECT_NE(told.find("id=count, id=zero and id=any"), std::string::npos) << bad;
   }
   EXPECT_TRUE(udp::is_udp("udp,gso=on"));
   EXPECT_FALSE(udp::is_udp("udp0"));
