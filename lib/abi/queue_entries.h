@@ -67,10 +67,14 @@ enum uroce_wc_status {
   UROCE_WC_FATAL_ERR,
   UROCE_WC_RESP_TIMEOUT_ERR,
   UROCE_WC_GENERAL_ERR,
+  UROCE_WC_TM_ERR,
+  UROCE_WC_TM_RNDV_INCOMPLETE,
 };
 
 /* ibv_wc.vendor_err: the status, and what led to it. docs/verbs.md has the list. */
 #define UROCE_FAIL(status, number) ((status) << 4 | (number))
+/* The number of every status that a rule of `urocectl fault verbs` chose. */
+#define UROCE_FAIL_INJECTED 15
 enum uroce_failure {
   UROCE_FAIL_MESSAGE_LENGTH = UROCE_FAIL(UROCE_WC_LOC_LEN_ERR, 1),
   UROCE_FAIL_DATAGRAM_LENGTH = UROCE_FAIL(UROCE_WC_LOC_LEN_ERR, 2),

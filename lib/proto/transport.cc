@@ -17,6 +17,7 @@
 #include "proto/unreliable/receive.h"
 #include "proto/work/by_reference.h"
 #include "proto/work/direct_placement.h"
+#include "proto/work/faults.h"
 #include "proto/work/teardown.h"
 #include "wire/frame_template.h"
 
@@ -135,6 +136,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.settings.owner = create.owner;
   qp.settings.user_limit = create.share.limit;
   if (create.share.limit != nullptr) impl_->turns.expect_user_limits();
+  set_faults(QpIndex{slot}, create.faults);
   impl_->scheduler.attach(slot, create.owner, create.user, create.share.weight);
   impl_->cold[slot] = QpCold{};
   impl_->destroyed_qps.forget(create.qpn);
@@ -172,6 +174,11 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
   out.sq_draining = qp.requester.draining;
   out.counters = qp.counters;
   return true;
+}
+
+void Transport::set_faults(QpIndex index, QpFaults* faults) {
+  Qp* const qp = impl_->find(index);
+  if (qp != nullptr) proto::set_faults(*qp, qp->common.type == QpType::kXrcRecv ? nullptr : faults);
 }
 
 SendProgress Transport::datagrams(QpIndex index) const {

@@ -66,6 +66,9 @@ class Transport {
   /// vol. 1, 10.3.1).
   ModifyVerdict modify(QpIndex qp, const QpAttr& attr, std::uint32_t mask, Nanos now);
   bool query(QpIndex qp, QpSnapshot& out) const;
+  /// Rules for the work requests that the QP takes from its rings from now on; nullptr: none. What was set before
+  /// is not used any longer. Not for XRC targets, whose receives are taken from SRQs of others.
+  void set_faults(QpIndex qp, QpFaults* faults);
   /// How far a UD QP's send queue has been sent. Everything, if there is no such QP or its WQEs will be flushed.
   SendProgress datagrams(QpIndex qp) const;
   /// As datagrams(). If not everything is sent, kDatagramsSent is raised once what is posted now has been sent or

@@ -8,6 +8,17 @@
 namespace uroce::proto::responder {
 namespace {
 
+/// A receive that failed before the message was stored: the peer sees what it would after such a failure of its
+/// own.
+void refuse_receive(Context& context, Qp& qp) {
+  const std::uint8_t failure = qp.receive.failure;
+  fail_receive(context, qp, failure);
+  const std::uint32_t status = vendor_err_of(failure) >> 4;
+  if (status == UROCE_WC_LOC_LEN_ERR) return refuse_invalid(context, qp);
+  const AsyncEvent event = status == UROCE_WC_LOC_PROT_ERR ? AsyncEvent::kQpAccessError : AsyncEvent::kQpFatal;
+  refuse_fatally(context, qp, wire::Nak::kRemoteOperational, event, qp.responder.epsn);
+}
+
 /// Takes the receive WQE that the message needs. False: there is none (RNR NAK) or it is malformed, and a NAK is
 /// owed.
 bool have_receive(Context& context, Qp& qp) {
@@ -19,10 +30,7 @@ bool have_receive(Context& context, Qp& qp) {
       qp.receives.ran_out = !qp.receives.shared;
       refuse(context, qp, wire::kRnrNak | qp.answers.min_rnr_timer);
       return false;
-    case FetchResult::kBad:
-      fail_receive(context, qp, qp.receive.failure);
-      refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpFatal, qp.responder.epsn);
-      return false;
+    case FetchResult::kBad: refuse_receive(context, qp); return false;
   }
   return false;
 }

@@ -126,8 +126,8 @@ class Context {
     uroce_cqe cqe{};
     cqe.wr_id = wr_id;
     cqe.qpn = qp.common.qpn.value;
-    cqe.status = failure >> 4;
-    cqe.vendor_err = failure;
+    cqe.vendor_err = vendor_err_of(failure);
+    cqe.status = static_cast<std::uint8_t>(cqe.vendor_err >> 4);
     cqe.src_qp = qp.common.dest_qpn.value;
     cqe.timestamp = now;
     return cqe;

@@ -14,6 +14,7 @@
 #include "proto/state/attributes.h"
 #include "proto/state/congestion.h"
 #include "proto/state/counters.h"
+#include "proto/state/faults.h"
 #include "proto/state/packet_builder.h"
 #include "proto/state/rtt_estimator.h"
 #include "proto/state/user_share.h"
@@ -270,7 +271,9 @@ struct ReceiveQueue {
   CqId cq;
   SrqId srq;
   std::uint32_t max_sge = 1;
-  bool shared = false;   ///< `srq` is used, not `ring`
+  bool shared = false;  ///< `srq` is used, not `ring`
+  /// `shared`, or there are rules: `srq` is none, and proto/work/faults.h decides.
+  bool diverted = false;
   bool ran_out = false;  ///< a SEND found `ring` empty
 };
 
@@ -306,11 +309,14 @@ struct HeldSend {
 /// Attributes from the creation of the QP, which a reset keeps.
 struct Settings {
   std::uint32_t max_send_sge = 1, max_inline = 0, max_tso_header = 0;
+  /// The bit of the type in Operation::qp_types; 0: none, or rules decide (proto/work/faults.h).
+  std::uint16_t operations_of = 0;
   std::uint32_t xrcd = 0;
   std::uint64_t owner = 0;              ///< session, for address handles and events
   UserRateLimit* user_limit = nullptr;  ///< shared with the user's other QPs; nullptr: none
   bool block_own_multicast = false;
   bool strip_vlan = false;
+  QpFaults* faults = nullptr;  ///< of the control thread; nullptr: none
 };
 
 /// A token bucket: work/rate_limit.h.

@@ -47,6 +47,8 @@ struct TransportConfig {
   std::pmr::memory_resource* resource = std::pmr::get_default_resource();
 };
 
+struct QpFaults;
+
 /// Parameters of a new QP. The caller checked that the rings are large enough for their shapes.
 struct QpCreate {
   QpType type = QpType::kRc;
@@ -67,6 +69,7 @@ struct QpCreate {
   std::uint64_t user = 0;                    ///< of the session, for turns
   UserShare share;                           ///< of the user
   std::uint32_t xrcd = 0;
+  QpFaults* faults = nullptr;  ///< its rules; lives until destroy() or set_faults()
 };
 
 /// A frame for a raw packet QP, starting at the Ethernet header, without FCS.
@@ -90,17 +93,29 @@ struct TxBurst {
   bool full() const { return packets() >= frames.size(); }
 };
 
-/// ibv_event_type numbers, and one for the daemon alone.
+/// ibv_event_type numbers, and one for the daemon alone. Rules (proto/work/faults.h) raise all; those of the port
+/// and the device have a QP as their object, and go to its session.
 enum class AsyncEvent : std::uint8_t {
+  kCqError = 0,
   kQpFatal = 1,
   kQpRequestError = 2,
   kQpAccessError = 3,
   kCommEstablished = 4,
   kSqDrained = 5,
-  kCqError = 0,
+  kPathMigrated = 6,
+  kPathMigrationError = 7,
+  kDeviceFatal = 8,
+  kPortActive = 9,
+  kPortError = 10,
+  kLidChange = 11,
+  kPkeyChange = 12,
+  kSmChange = 13,
   kSrqError = 14,
   kSrqLimitReached = 15,
   kQpLastWqeReached = 16,
+  kClientReregister = 17,
+  kGidChange = 18,
+  kWqFatal = 19,
   kDatagramsSent = 255,  ///< Transport::report_sent(); never sent to a client
 };
 struct Event {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "proto/work/faults.h"
+
 namespace uroce::proto {
 
 namespace {
@@ -44,13 +46,36 @@ void push_receive(Context& context, const Qp& qp, const uroce_cqe& cqe, bool sol
   context.push(qp.receives.cq, cqe, solicited);
 }
 
-FetchResult take_shared(Context& context, Qp& qp) {
-  Srq* const srq = live_srq(context, qp);
+FetchResult take_from(Context& context, Qp& qp, Srq* srq) {
   if (srq == nullptr) return FetchResult::kNone;
   bool limit_reached = false;
   const FetchResult taken = srq->take(qp.receive, limit_reached);
   if (limit_reached) context.raise(AsyncEvent::kSrqLimitReached, srq->id.value, srq->owner);
   return taken;
+}
+
+FetchResult take_own(Qp& qp) {
+  if (qp.receives.ring.count() == 0 || qp.receives.ring.available() == 0) return FetchResult::kNone;
+  return copy_next(qp.receives.ring, qp.receives.max_sge, qp.common.pd, qp.receive);
+}
+
+/// The receive of a QP with rules.
+FetchResult take_judged(Context& context, Qp& qp) {
+  const FetchResult taken =
+      qp.receives.shared ? take_from(context, qp, context.srq(qp.settings.faults->srq)) : take_own(qp);
+  if (taken == FetchResult::kNone) return taken;
+  const std::uint8_t failure = judge(context, qp, FaultPlan::kReceives);
+  if (failure == 0) return taken;
+  qp.receive.failure = failure;
+  return FetchResult::kBad;
+}
+
+/// Of an SRQ, or of a QP with rules, which has none here.
+FetchResult take_diverted(Context& context, Qp& qp) {
+  Srq* const srq = live_srq(context, qp);
+  if (srq == nullptr) [[unlikely]]
+    return qp.settings.faults != nullptr ? take_judged(context, qp) : FetchResult::kNone;
+  return take_from(context, qp, srq);
 }
 
 }  // namespace
@@ -65,8 +90,8 @@ FetchResult Srq::take(ReceiveWqe& out, bool& limit_reached) {
 
 FetchResult take_receive(Context& context, Qp& qp) {
   FetchResult taken;
-  if (qp.receives.shared) {
-    taken = take_shared(context, qp);
+  if (qp.receives.diverted) {
+    taken = take_diverted(context, qp);
     if (taken == FetchResult::kNone) return taken;
   } else {
     if (qp.receives.ring.count() == 0 || qp.receives.ring.available() == 0) return FetchResult::kNone;
@@ -74,7 +99,6 @@ FetchResult take_receive(Context& context, Qp& qp) {
   }
   qp.responder.have_receive = true;
   qp.receives.at = {};
-  context.counters.bad_wqe_sge_count += taken == FetchResult::kBad;
   return taken;
 }
 
@@ -87,6 +111,7 @@ void fail_receive(Context& context, Qp& qp, std::uint8_t failure) {
   qp.responder.have_receive = false;
   uroce_cqe cqe = context.make_cqe(qp, qp.receive.wr_id, failure);
   cqe.opcode = UROCE_WC_RECV;
+  context.counters.bad_wqe_sge_count += failure == UROCE_FAIL_RECEIVE_LIST;
   context.counters.bad_wqe_key += cqe.status == UROCE_WC_LOC_PROT_ERR;
   ++(cqe.status == UROCE_WC_WR_FLUSH_ERR ? context.counters.resp_cqe_flush_error : context.counters.resp_cqe_error);
   push_receive(context, qp, cqe, true);

@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "proto/work/faults.h"
+
 namespace uroce::proto {
 namespace {
 
@@ -96,12 +98,16 @@ std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
 }
 
 /// Checks the header in `wqe` (wqe.length still has the inline length) and copies the rest of the entry.
-std::uint8_t check(Context& context, const Qp& qp, const abi::Operation& operation, const std::byte* ring_entry,
+std::uint8_t check(Context& context, Qp& qp, const abi::Operation& operation, const std::byte* ring_entry,
                    Wqe& wqe) {
   const std::uint32_t inline_length = wqe.length;
   wqe.length = 0;
-  if (!operation.of_type(static_cast<std::uint32_t>(qp.common.type))) {
-    return refuse(context.counters.bad_wqe_opcode, UROCE_FAIL_OPCODE);
+  if ((operation.qp_types & qp.settings.operations_of) == 0) [[unlikely]] {
+    if (!operation.of_type(static_cast<std::uint32_t>(qp.common.type))) {
+      return refuse(context.counters.bad_wqe_opcode, UROCE_FAIL_OPCODE);
+    }
+    const std::uint8_t failure = judge(context, qp, std::uint64_t{1} << wqe.opcode);
+    if (failure != 0) return failure;
   }
   if (wqe.is_inline()) {
     if (!operation.has(abi::kPayload)) return refuse(context.counters.bad_wqe_flags, UROCE_FAIL_INLINE_OPCODE);
