@@ -169,10 +169,22 @@ int metrics(const Options& options) {
   return complete ? 0 : 1;
 }
 
+/// The "verbs" of a request.
+Json change_of_rules(const Options& options) {
+  if (options.operand.empty()) return Json::object();
+  if (options.operand != "off") return {{"add", options.operand}};
+  if (options.number.empty()) return {{"remove", "all"}};
+  return {{"remove", std::stoul(options.number)}};
+}
+
 int fault(const Options& options) {
   const std::string name = only(options);
   Json request = {{"command", "fault"}};
-  if (!options.argument.empty()) request["settings"] = options.argument;
+  if (options.argument == "verbs") {
+    request["verbs"] = change_of_rules(options);
+  } else if (!options.argument.empty()) {
+    request["settings"] = options.argument;
+  }
   const Json answer = must(options, name, request);
   if (options.json) {
     std::printf("%s\n", Json{{name, answer}}.dump(2).c_str());

@@ -27,6 +27,15 @@ constexpr char kHelp[] =
                                             delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both
   fault off                                 stops that
   fault                                     prints the settings
+  fault verbs RULE                          lets work requests or control commands fail; KEY=VALUE,...
+      which programs and QPs: prog=PATTERN,pid=N,user=UID,qpn=N,peer=QPN|ADDRESS (default: all)
+      which work requests: op=SEND|WRITE|READ|ATOMIC|ATOMIC_WRITE|FLUSH|LOCAL_INV|BIND_MW|REG_MR|TSO|RECV
+          (default: all but RECV), or control commands: call=NAME, such as create_qp, reg_mr, cm_connect
+      when, counted for each QP: nth=N (once), every=N, probability=P,seed=S; count=N times at most
+      what: status=NAME (of ibv_wc_status), event=NAME (of ibv_event_type), qp=error; of a call: errno=NAME
+                                            prog=nccl*,op=WRITE,nth=100,status=RETRY_EXC_ERR
+  fault verbs off [NUMBER]                  removes all rules, or one
+  fault verbs                               prints the rules, and how often each matched and fired
   trace FILE                                writes the frames of the port to FILE (pcapng) until Ctrl-C
   trace stop                                stops a trace that is still running
   link down                                 drops all frames; clients get IBV_EVENT_PORT_ERR
@@ -71,6 +80,13 @@ void check_link(const Options& options, int extra) {
   if (mtu && !is_number(options.operand)) fail(2, "link mtu " + options.operand + ": give a number of bytes");
 }
 
+void check_fault_verbs(const Options& options, int extra) {
+  const bool off = options.operand == "off";
+  if (extra > 0 || (!options.number.empty() && (!off || !is_number(options.number)))) {
+    fail(2, "fault verbs: give one rule, `off`, `off NUMBER` or nothing");
+  }
+}
+
 void check(const Options& options, int extra) {
   if (options.command.empty())
     fail(2, "no command given: show, stat, metrics, fault, trace or link; see urocectl --help");
@@ -78,6 +94,7 @@ void check(const Options& options, int extra) {
     fail(2, options.command + ": no such command; give show, stat, metrics, fault, trace or link");
   }
   if (options.command == "link") return check_link(options, extra);
+  if (options.command == "fault" && options.argument == "verbs") return check_fault_verbs(options, extra);
   if (extra > 0 || !options.operand.empty())
     fail(2, options.command + " takes one argument at most; see urocectl --help");
   if (options.command == "show" &&
@@ -131,6 +148,7 @@ Options parse_options(int argc, char** argv) {
   if (optind < argc) options.command = argv[optind++];
   if (optind < argc) options.argument = argv[optind++];
   if (optind < argc) options.operand = argv[optind++];
+  if (options.command == "fault" && optind < argc) options.number = argv[optind++];
   check(options, argc - optind);
   return options;
 }

@@ -14,7 +14,8 @@ struct Options {
   double interval_s = 1.0;
   std::string command;   ///< show, stat, metrics, fault, trace, link
   std::string argument;  ///< first argument of the command; may be empty
-  std::string operand;   ///< of link add, link remove and link mtu
+  std::string operand;   ///< of link add, link remove and link mtu; of fault verbs: a rule, or off
+  std::string number;    ///< of fault verbs off; may be empty
 };
 
 /// Exits with status 2 and a message if the arguments are wrong.

@@ -109,7 +109,42 @@ Json refused() {
       "only root (CAP_NET_ADMIN on the daemon's network) and the user that runs the daemon may do this; use sudo");
 }
 
+Json verb_rules(ControlState& state) {
+  VerbFaults& faults = state.verb_faults();
+  faults.count_qps(state);
+  Json rules = Json::array();
+  for (const auto& rule : faults.rules()) {
+    rules.push_back({{"number", rule->number},
+                     {"rule", rule->what.text},
+                     {"qps", rule->qps},
+                     {"matched", rule->effect->matched.load(std::memory_order_relaxed)},
+                     {"fired", rule->effect->fired.load(std::memory_order_relaxed)}});
+  }
+  return {{"rules", rules}};
+}
+
+/// What a rule selects is an administrator's to know: it names programs of others.
+Json fault_verbs(ControlState& state, const Session& caller, const Json& change) {
+  if (!may_administer(caller)) return refused();
+  VerbFaults& faults = state.verb_faults();
+  if (change.contains("add")) {
+    const std::string problem = faults.add(state, text_of(change, "add"));
+    if (!problem.empty()) return error(problem);
+  } else if (const auto number = change.find("remove"); number != change.end() && number->is_number_unsigned()) {
+    const auto value = number->get<std::uint64_t>();
+    if (value > UINT32_MAX || !faults.remove(state, static_cast<std::uint32_t>(value))) {
+      return error("there is no rule " + std::to_string(value) + "; `urocectl fault verbs` lists them");
+    }
+  } else if (change.contains("remove")) {
+    faults.remove_all(state);
+  }
+  return verb_rules(state);
+}
+
 Json fault(const AdminContext& context, const Session& caller, const Json& request) {
+  if (const auto verbs = request.find("verbs"); verbs != request.end() && verbs->is_object()) {
+    return fault_verbs(context.state, caller, *verbs);
+  }
   net::DeviceControls* controls = context.state.config().controls;
   if (controls == nullptr) return error("this daemon's device has no fault injection");
   if (request.contains("settings")) {

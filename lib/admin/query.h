@@ -43,6 +43,10 @@
 //          for the caller.
 //   {"command": "fault"}                         -> {"settings": {name: text}}
 //   {"command": "fault", "settings": "drop=0.01,seed=7"|"off"}  -> the same, afterwards       (*)
+//   {"command": "fault", "verbs": {}}            -> {"rules": [{number, rule, qps, matched, fired}]}  (*)
+//   {"command": "fault", "verbs": {"add": RULE}|{"remove": NUMBER|"all"}}  -> the same, afterwards    (*)
+//          Rules of verb_faults.h: how many QPs each selects now, how many of their work requests (or control
+//          commands) it matched, and how often it fired.
 //   {"command": "trace", "file": PATH}           -> {"file": PATH}; "stop": true -> {}        (*)
 //          The file is the descriptor of the message, open for writing; the daemon opens no path of a client.
 //

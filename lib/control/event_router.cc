@@ -33,6 +33,26 @@ void EventRouter::send_owed(Session& session) {
   owed.erase(owed.begin(), owed.begin() + static_cast<std::ptrdiff_t>(sent));
 }
 
+namespace {
+
+/// The element of an event of the port or the device, for which events of the objects have a cookie.
+bool names_no_object(proto::AsyncEvent type, std::uint32_t& port) {
+  using enum proto::AsyncEvent;
+  switch (type) {
+    case kPortActive:
+    case kPortError:
+    case kLidChange:
+    case kPkeyChange:
+    case kSmChange:
+    case kClientReregister:
+    case kGidChange: port = 1; return true;
+    case kDeviceFatal: port = 0; return true;
+    default: return false;
+  }
+}
+
+}  // namespace
+
 EventRouter::Targets& EventRouter::targets_of(proto::AsyncEvent type) {
   switch (type) {
     case proto::AsyncEvent::kCqError: return cqs_;
@@ -49,7 +69,9 @@ void EventRouter::deliver(std::span<const proto::Event> events) {
     for (auto it = first; it != end; ++it) {
       // The object may have been destroyed since, and its number given to another session.
       if (event.owner != kNoSession && it->session_id != event.owner) continue;
-      send(*it->session, {static_cast<std::uint32_t>(event.type), 0, it->cookie});
+      std::uint32_t port = 0;
+      const std::uint64_t cookie = names_no_object(event.type, port) ? 0 : it->cookie;
+      send(*it->session, {static_cast<std::uint32_t>(event.type), port, cookie});
     }
   }
 }

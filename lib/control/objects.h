@@ -22,6 +22,7 @@
 #include "mapping/shared_segment.h"
 #include "mapping/untrusted_fd.h"
 #include "platform/unique_fd.h"
+#include "proto/state/faults.h"
 #include "proto/state/srq.h"
 #include "proto/transport.h"
 #include "wire/frame_template.h"
@@ -186,8 +187,9 @@ struct QpObject {
   std::vector<QueuedAh> queued_ahs;  ///< in the order of `end`
   SrqObject* srq = nullptr;
   XrcdObject* xrcd = nullptr;
-  std::shared_ptr<XrcTarget> target;  ///< of an XRC target: owns the resources that other types own here
-  std::uint32_t users = 0;            ///< flows, and RSS of a WQ
+  std::shared_ptr<XrcTarget> target;        ///< of an XRC target: owns the resources that other types own here
+  std::uint32_t users = 0;                  ///< flows, and RSS of a WQ
+  std::unique_ptr<proto::QpFaults> faults;  ///< rules of `urocectl fault verbs`, which its worker uses
 
   uroce_qp_attr& attr() { return target ? target->attr : own_attr; }
   const uroce_qp_attr& attr() const { return target ? target->attr : own_attr; }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -124,6 +125,11 @@ struct Session {
     Nanos deadline = 0;
   };
   std::optional<Discarded> discarding;
+  /// What the rules of `urocectl fault verbs` for control commands have seen of this session, by their numbers.
+  struct FaultMatches {
+    std::uint64_t stream = 0, matches = 0;
+  };
+  std::map<std::uint32_t, FaultMatches> fault_matches;
   bool close_pending = false;  ///< to be closed at the end of the round
   /// How far a session that is being closed has come (commands/teardown.cc).
   struct Closing {

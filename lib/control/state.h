@@ -23,6 +23,7 @@
 #include "control/rejections.h"
 #include "control/session.h"
 #include "control/stall_watch.h"
+#include "control/verb_faults.h"
 #include "memory/table.h"
 #include "net/device.h"
 #include "worker/worker.h"
@@ -104,6 +105,7 @@ class ControlState {
   const std::map<uid_t, GrantedShare>& grants() const { return grants_; }
 
   StallWatch& stall_watch() { return stall_watch_; }
+  VerbFaults& verb_faults() { return verb_faults_; }
 
   // Numbers and blocks.
   QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }
@@ -153,6 +155,7 @@ class ControlState {
   std::multiset<std::uint32_t> closing_pds_;
   Rejections rejections_;
   StallWatch stall_watch_;
+  VerbFaults verb_faults_;
   std::vector<QpnAllocator> qpns_;
   std::unordered_map<std::uint32_t, Tenant> qp_owners_;  ///< by QPN
   std::vector<std::uint32_t> qp_counts_;

@@ -176,6 +176,25 @@ struct ReportSent {
   }
 };
 
+/// Each worker sets the rules of its own QPs (proto::Transport::set_faults()); nullptr: none.
+struct SetFaults {
+  static constexpr std::string_view kName = "set_faults";
+  struct Entry {
+    QpObject* qp = nullptr;
+    proto::QpFaults* faults = nullptr;
+  };
+  std::span<const Entry> qps;
+  void describe(ArgumentText& text) const {
+    text.add("count", qps.size());
+    if (!qps.empty()) text.add("first", qps.front().qp->qpn);
+  }
+  void run(WorkerCore& worker) {
+    for (const Entry& entry : qps) {
+      if (entry.qp->worker == worker.config().index) worker.transport().set_faults(entry.qp->index, entry.faults);
+    }
+  }
+};
+
 struct AttachMulticast {
   static constexpr std::string_view kName = "attach_multicast";
   Qpn qpn;

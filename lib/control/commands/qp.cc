@@ -198,6 +198,7 @@ proto::QpCreate describe(ControlState& state, const Session& session, const uroc
   create.owner = session.id;
   create.user = session.peer.uid;
   create.share = state.share_of(session.peer.uid);
+  create.faults = qp.faults.get();
   return create;
 }
 
@@ -280,6 +281,7 @@ int create_qp(Call& call) {
   if (!qp->charge) return ENOMEM;
   int error = acquire(call.state, session, shape, *qp);
   if (error == 0) {
+    qp->faults = call.state.verb_faults().faults_of(session, *qp);
     const proto::QpCreate create = describe(call.state, session, request, shape, *qp);
     worker_commands::CreateQp on_worker{create, session.ports[qp->worker].get(), qp->bit};
     call.state.worker(qp->worker).call(on_worker);
