@@ -27,7 +27,8 @@ void fail_send(Context& context, Qp& qp, std::uint8_t failure) {
   context.counters.bad_wqe_key += cqe.status == UROCE_WC_LOC_PROT_ERR;
   context.counters.bad_wqe_bind += cqe.status == UROCE_WC_MW_BIND_ERR;
   context.push(qp.requester.cq, cqe, true);
-  if (qp.common.type == QpType::kUc || qp.common.type == QpType::kUd) {
+  const bool unreliable = qp.common.type == QpType::kUc || qp.common.type == QpType::kUd;
+  if (unreliable && cqe.status != UROCE_WC_WR_FLUSH_ERR) {
     enter_send_error(context, qp);
   } else {
     enter_error(context, qp);

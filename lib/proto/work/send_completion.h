@@ -13,7 +13,7 @@ namespace uroce::proto {
 void complete_send(Context& context, Qp& qp);
 
 /// Completes the oldest send WQE with `failure` (uroce_failure). A UC or UD QP enters SQE, others enter ERR (IBTA
-/// vol. 1, 10.3.1).
+/// vol. 1, 10.3.1), as each does with WR_FLUSH_ERR, which a rule may choose.
 void fail_send(Context& context, Qp& qp, std::uint8_t failure);
 
 }  // namespace uroce::proto
