@@ -67,6 +67,10 @@ def wrong_usage(rig):
     refuses(rig, [rig.apps / 'urocectl', '--interval', 'x', 'stat', '--watch'], ['seconds'])
     refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'drop=2'], ['drop'])
     refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'dorp=0.1'], ['dorp', 'drop'])
+    verbs = [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'verbs']
+    refuses(rig, [*verbs, 'status=BROKEN'], ['status=BROKEN', 'RETRY_EXC_ERR', 'prog='])
+    refuses(rig, [*verbs, 'off', '7'], ['no rule 7', 'lists them'])
+    refuses(rig, [*verbs, 'off', 'all'], ['off NUMBER'])
     refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce0', 'trace', '/nonexistent/file'], ['/nonexistent/file'])
 
 

@@ -19,6 +19,7 @@ from cases_connections import connection_cases, connection_last_cases, same_daem
 from cases_docs import docs_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
 from cases_fabrics import fabric_cases, same_device_cases, two_run_directories_cases  # noqa: E402
+from cases_faults import fault_cases  # noqa: E402
 from cases_hosts import hosts_cases  # noqa: E402
 from cases_icrc import engine_of_128_bits, icrc_cases, pair_of  # noqa: E402
 from cases_input import input_cases  # noqa: E402
@@ -79,6 +80,7 @@ def groups(long, build):
                                                    **forwarding_cases()), share=Share(rows, 2, 0, rest)),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),
                                                     **tool_cases(), **sysfs_cases(), **same_device_cases()), share=Share(rows, 2, 1, rest)),
+        Group('fault verbs', lambda rig: rig.pair(), fault_cases()),
         Group('examples', lambda rig: rig.pair(), example_cases()),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 0)),
