@@ -10,7 +10,7 @@ namespace uroce::proto {
 namespace {
 
 /// Copies the next entry of a ring that is not empty.
-FetchResult copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd, ReceiveWqe& wqe) {
+[[gnu::always_inline]] inline FetchResult copy_next(queue::WorkConsumer& ring, std::uint32_t max_sge, PdId pd, ReceiveWqe& wqe) {
   const std::byte* const ring_entry = ring.peek_address();
   // First the header, then as many elements as the private copy of the header states: each byte is read once.
   uroce_rq_entry header;
