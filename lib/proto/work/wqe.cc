@@ -42,7 +42,8 @@ std::uint32_t trailer_bytes(const Wqe& wqe) { return wqe.kind == Kind::kSegments
 
 /// Copies a list of that many bytes, except for what came with the header. False: the ring's entries are too small
 /// for it.
-bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_t bytes) {
+[[gnu::always_inline]] inline bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe,
+                                             std::uint32_t bytes) {
   const std::uint32_t all = bytes + trailer_bytes(wqe);
   if (all > qp.requester.ring.stride() - wqe.list_at) return false;
   const std::uint32_t end = wqe.list_at + all;
@@ -51,7 +52,8 @@ bool copy_list(const Qp& qp, const std::byte* ring_entry, Wqe& wqe, std::uint32_
 }
 
 /// Copies the scatter/gather list and adds up its lengths.
-std::uint8_t take_sges(Context& context, const Qp& qp, const std::byte* ring_entry, Wqe& wqe) {
+[[gnu::always_inline]] inline std::uint8_t take_sges(Context& context, const Qp& qp, const std::byte* ring_entry,
+                                                     Wqe& wqe) {
   const std::uint32_t bytes = wqe.num_sge * static_cast<std::uint32_t>(sizeof(uroce_sge));
   if (wqe.num_sge > qp.settings.max_send_sge || !copy_list(qp, ring_entry, wqe, bytes)) {
     return refuse(context.counters.bad_wqe_sge_count, UROCE_FAIL_SEND_LIST);
@@ -84,7 +86,7 @@ bool operand_fits(const Wqe& wqe) {
 }
 
 /// Checks the length, which is known by now, against the operation and the QP.
-std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
+[[gnu::always_inline]] inline std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
   if (qp.common.type == QpType::kUd && wqe.length > context.port_mtu) {
     return refuse(context.counters.bad_wqe_length, UROCE_FAIL_DATAGRAM_LENGTH);
   }
@@ -97,18 +99,12 @@ std::uint8_t check_length(Context& context, const Qp& qp, Wqe& wqe) {
   return refuse(context.counters.bad_wqe_length, UROCE_FAIL_OPERAND_LENGTH);
 }
 
-/// Checks the header in `wqe` (wqe.length still has the inline length) and copies the rest of the entry.
-std::uint8_t check(Context& context, Qp& qp, const abi::Operation& operation, const std::byte* ring_entry,
-                   Wqe& wqe) {
-  const std::uint32_t inline_length = wqe.length;
-  wqe.length = 0;
-  if ((operation.qp_types & qp.settings.operations_of) == 0) [[unlikely]] {
-    if (!operation.of_type(static_cast<std::uint32_t>(qp.common.type))) {
-      return refuse(context.counters.bad_wqe_opcode, UROCE_FAIL_OPCODE);
-    }
-    const std::uint8_t failure = judge(context, qp, std::uint64_t{1} << wqe.opcode);
-    if (failure != 0) return failure;
-  }
+/// Checks the fields of an operation that the QP's type has, and copies the rest of the entry. It and what it calls
+/// are always inlined: with a second caller gcc would call them for each request.
+[[gnu::always_inline]] inline std::uint8_t check_fields(Context& context, const Qp& qp,
+                                                        const abi::Operation& operation,
+                                                        const std::byte* ring_entry, std::uint32_t inline_length,
+                                                        Wqe& wqe) {
   if (wqe.is_inline()) {
     if (!operation.has(abi::kPayload)) return refuse(context.counters.bad_wqe_flags, UROCE_FAIL_INLINE_OPCODE);
     if (inline_length > qp.settings.max_inline || !copy_list(qp, ring_entry, wqe, inline_length)) {
@@ -119,6 +115,28 @@ std::uint8_t check(Context& context, Qp& qp, const abi::Operation& operation, co
   }
   const std::uint8_t failure = take_sges(context, qp, ring_entry, wqe);
   return failure == 0 ? check_length(context, qp, wqe) : failure;
+}
+
+/// An operation that the QP's type has not, or one of a QP with rules.
+[[gnu::noinline, gnu::cold]] std::uint8_t check_diverted(Context& context, Qp& qp, const abi::Operation& operation,
+                                                         const std::byte* ring_entry, std::uint32_t inline_length,
+                                                         Wqe& wqe) {
+  if (!operation.of_type(static_cast<std::uint32_t>(qp.common.type))) {
+    return refuse(context.counters.bad_wqe_opcode, UROCE_FAIL_OPCODE);
+  }
+  const std::uint8_t failure = judge(context, qp, std::uint64_t{1} << wqe.opcode);
+  return failure == 0 ? check_fields(context, qp, operation, ring_entry, inline_length, wqe) : failure;
+}
+
+/// Checks the header in `wqe` (wqe.length still has the inline length) and copies the rest of the entry.
+std::uint8_t check(Context& context, Qp& qp, const abi::Operation& operation, const std::byte* ring_entry,
+                   Wqe& wqe) {
+  const std::uint32_t inline_length = wqe.length;
+  wqe.length = 0;
+  if ((operation.qp_types & qp.settings.operations_of) == 0) [[unlikely]] {
+    return check_diverted(context, qp, operation, ring_entry, inline_length, wqe);
+  }
+  return check_fields(context, qp, operation, ring_entry, inline_length, wqe);
 }
 
 std::uint32_t packets_of(const Qp& qp, std::uint32_t bytes) {
