@@ -38,6 +38,7 @@ from cases_sysfs import sysfs_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
 from cases_udp import udp_cases, udp_own_cases, udp_row_cases, udp_worker_cases  # noqa: E402
 from cases_udp import pair as pair_over_udp  # noqa: E402
+from cases_udp_wire import udp_wire_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
 from chaos import chaos_cases  # noqa: E402
 import lanes  # noqa: E402
@@ -75,7 +76,7 @@ def groups(long, build):
         Group('hosts', None, hosts_cases(), True, alone=True),
         Group('security', None, security_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **carrier_cases(),
-                                    **two_run_directories_cases(), **udp_own_cases()), True),
+                                    **two_run_directories_cases(), **udp_own_cases(), **udp_wire_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases()), share=Share(rows, 2, 0, rest)),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),
