@@ -100,7 +100,9 @@ class CompletionQueue {
   bool has_flushed();
 
  private:
-  bool pending_when_armed() { return consumer_.armed_for_any() && next() != nullptr; }
+  bool pending_when_armed() {
+    return consumer_.armed_for_any() && consumer_.has_found_entries() && next() != nullptr;
+  }
   /// The oldest entry that is not purged. With lock_ held.
   const uroce_cqe* next() {
     const uroce_cqe* const entry = consumer_.peek();

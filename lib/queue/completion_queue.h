@@ -199,11 +199,17 @@ class CqConsumer {
     } while (!arm.compare_exchange_weak(before, after, std::memory_order_acq_rel, std::memory_order_acquire));
     arm_ = after & ~kOwed;
     std::atomic_thread_fence(std::memory_order_seq_cst);
+    const std::uint32_t found = ready(kMostSeen);
+    found_all_ = found < kMostSeen;
+    found_until_ = tail_ + found;
   }
   /// Whether the CQ is armed for any entry, and nobody has taken the event.
   bool armed_for_any() const { return (arm_ & UROCE_CQ_ARM_SOLICITED) == 0 && in_force(load()); }
-  /// Whether the CQ is armed and has entries, either from before or too new for the daemon to have reported.
-  bool armed_with_pending() const { return arm_ != 0 && peek() != nullptr; }
+  /// Whether entries may be left of those that arming found. The daemon reports all later ones, and in the order of
+  /// those of other CQs.
+  bool has_found_entries() const { return !found_all_ || static_cast<std::int32_t>(found_until_ - tail_) > 0; }
+  /// Whether the CQ is armed and has entries that were there when it was armed.
+  bool armed_with_pending() const { return arm_ != 0 && has_found_entries() && peek() != nullptr; }
   /// Takes the event that the CQ is armed for. False: it is not armed, or the daemon has reported or will report
   /// it.
   bool take_event() {
@@ -248,7 +254,9 @@ class CqConsumer {
   uroce_cq_client_block* client_ = nullptr;
   std::uint32_t tail_ = 0;
   std::uint32_t serial_ = 0;
-  std::uint64_t arm_ = 0;  ///< as last written, without what is owed
+  std::uint64_t arm_ = 0;          ///< as last written, without what is owed
+  std::uint32_t found_until_ = 0;  ///< one past the entries that were there when `arm_` had been written,
+  bool found_all_ = true;          ///< unless there were more than were counted
 };
 
 }  // namespace uroce::queue
