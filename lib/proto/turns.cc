@@ -50,8 +50,7 @@ bool Turns::answer(Qp& qp, TxBurst& burst, std::uint32_t& budget) {
   std::uint32_t kept = 0;
   if (qp.common.send_state == SendState::kReady) {
     // A port with room for a single frame gets an answer and a request in turn.
-    const auto room =
-        static_cast<std::uint32_t>(std::min<std::size_t>(budget, burst.frames.size() - burst.packets()));
+    const auto room = static_cast<std::uint32_t>(std::min<std::size_t>(budget, burst.frames.size() - burst.count));
     kept = budget - room + (room + (qp.counters.sent_pkts & 1)) / 2;
   }
   budget -= kept;

@@ -107,10 +107,15 @@ class WorkerLoop final : private PortControl {
   net::DeviceCounters counters() const override { return device_.counters(); }
   void set_rx_filter(net::RxFilter filter) override { device_.set_rx_filter(filter); }
 
-  /// Whether frames to QPs of this daemon come back as they are, and nobody looks at them on the way.
-  bool carries_references() {
-    if (core_.shared().any_sniffers.load(std::memory_order_relaxed)) return false;
-    return net::carries_references(device_);
+  /// Packets may name their payload where frames to QPs of this daemon come back as they are, and nobody looks at
+  /// them on the way.
+  void choose_references() {
+    if constexpr (requires { device_.carries_references(); }) {
+      const bool sniffed = core_.shared().any_sniffers.load(std::memory_order_relaxed);
+      const bool allowed = !sniffed && device_.carries_references();
+      if (allowed != references_) [[unlikely]]
+        core_.transport().allow_references(references_ = allowed);
+    }
   }
 
   bool link_disabled() const { return core_.shared().link_disabled.load(std::memory_order_relaxed); }
@@ -213,18 +218,19 @@ class WorkerLoop final : private PortControl {
       core_.sniff({&frame, 1}, now);
       if (!offer(1)) return sent;
     }
-    core_.transport().allow_references(carries_references());
+    choose_references();
     const bool shared = core_.transport().users_compete(now);
     std::int32_t cost = shared ? kSharedTransmitCost : proto::TxBurst::kAnyCost;
     for (std::size_t total = 0; total < kTransmitBudget && cost > 0 && core_.transport().wants_transmit();) {
       if (!refill()) return sent;
       const auto empty = std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_);
-      proto::TxBurst burst{empty.first(std::min(empty.size(), kTransmitBudget - total)), 0, cost};
+      const std::size_t most = std::min(empty.size(), kTransmitBudget - total);
+      proto::TxBurst burst{empty.first(most), 0, cost};
       core_.transport().transmit(burst, now);
       if (burst.count == 0) break;
       sent = true;
       cost = burst.cost;
-      total += burst.packets();
+      total += most - (burst.frames.size() - burst.count);
       moved_ += burst.count;
       core_.sniff(burst.frames.first(burst.count), now);
       if (!offer(burst.count)) return sent;
@@ -243,6 +249,7 @@ class WorkerLoop final : private PortControl {
   std::uint32_t full_bursts_ = 0;  // received in a row
   std::array<base::Frame, kBurst> rx_{};
   std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, the rest up to tx_end_ empty
+  bool references_ = false;               // what the transport knows
   std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;
 };
 

@@ -139,7 +139,6 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
     return fail_send(context, qp, UROCE_FAIL_RESPONSE_LENGTH);
   }
   if (part.index == 0) qp.requester.read_at = {};
-  const SgeCursor before = qp.requester.read_at;
   if (packet.placed()) {
     qp.requester.read_at.offset += part.bytes;
     if (qp.requester.read_at.offset == wqe.sges()[qp.requester.read_at.index].length)
@@ -150,7 +149,7 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
     return fail_send(context, qp, UROCE_FAIL_RESPONSE_MEMORY);
   }
   if (lost_payload(context, packet)) [[unlikely]] {
-    qp.requester.read_at = before;
+    qp.requester.read_at = locate(wqe.sges(), wqe.num_sge, part.index << qp.common.mtu_shift);
     return settle(context, qp, acked);
   }
   const std::uint32_t cost = cost_of(part.bytes, packet.psns);

@@ -91,7 +91,7 @@ void choose_chunk(Qp& qp) {
 
 /// Whether no packet follows immediately after the current WQE, whose last packet costs `cost`, so that this packet
 /// must request the acknowledge.
-bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
+[[gnu::always_inline]] inline bool last_for_now(Context& context, Qp& qp, std::uint32_t cost) {
   const std::uint32_t next = qp.requester.cursor + 1;
   if (next == qp.requester.fetched && !fetch_wqe(context, qp)) return true;
   const Wqe& wqe = qp.wqe(next);
@@ -117,7 +117,8 @@ bool fits_window(Qp& qp, std::uint32_t cost, bool& probe) {
 
 /// Accounts for a packet, or for a READ request with `packets` of response. True: it is sent for the first time. A
 /// READ takes as many PSNs as its response has packets (IBTA vol. 1, 9.7.3).
-bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost, const base::WireCost& on_wire) {
+[[gnu::always_inline]] inline bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost,
+                                        const base::WireCost& on_wire) {
   const bool again = qp.requester.psn.before(qp.requester.max_psn);
   if (again) {
     ++context.counters.retransmitted_pkts;
@@ -164,37 +165,55 @@ std::uint8_t build_reference(Context& context, Qp& qp, const Wqe& wqe, const Dat
   at.offset += part.bytes;
   if (at.offset == wqe.sges()[at.index].length) at = {at.index + 1, 0};
   ++burst.count;
-  burst.more_packets += part.packets - 1;
+  burst.use_up(part.packets - 1);
   ++context.counters.sent_by_reference;
   return 0;
 }
 
-/// One packet of a SEND or WRITE, or several by reference, which use up `budget` but for the one that the caller
+/// Sends the part, whose payload `reference` names unless it is nullptr. `budget` includes all packets that it
 /// takes.
-Step send_data(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t& budget) {
-  DataPart part = part_of(qp, wqe);
-  std::optional<base::PayloadReference> reference;
-  if (wqe.length >= kMinReference && may_refer(context, qp)) reference = refer(context, qp, wqe, budget, part);
-  const std::uint32_t cost = cost_of(part.bytes, part.packets);
+[[gnu::always_inline]] inline Step send_part(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst,
+                                             std::uint32_t budget, const DataPart& part,
+                                             const base::PayloadReference* reference) {
+  const std::uint32_t packets = reference != nullptr ? part.packets : 1;
+  const std::uint32_t cost = cost_of(part.bytes, packets);
   bool ask = false;
   if (!fits_window(qp, cost, ask)) return Step::kBlocked;
 
   qp.retransmission.cost_since_ack_request += cost;
-  budget -= part.packets - 1;
-  ask = ask || at_limit(qp, cost) || budget == 1 || burst.packets() + part.packets >= burst.frames.size();
+  ask = ask || at_limit(qp, cost) || budget == packets || burst.count + packets >= burst.frames.size();
   if (part.last) {
     ask =
         ask || qp.requester.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(context, qp, cost);
   }
   const base::Frame& frame = burst.frames[burst.count];
-  const std::uint8_t failure = reference ? build_reference(context, qp, wqe, part, ask, burst, *reference)
-                                         : build_data(context, qp, wqe, part, ask, burst);
+  const std::uint8_t failure = reference != nullptr
+                                   ? build_reference(context, qp, wqe, part, ask, burst, *reference)
+                                   : build_data(context, qp, wqe, part, ask, burst);
   if (failure != 0) [[unlikely]]
     return defer_failure(context, qp, wqe, failure);
-  const bool first_time = sent(context, qp, part.packets, cost, base::wire_cost(frame));
+  const base::WireCost on_wire = reference != nullptr ? base::wire_cost(frame) : base::WireCost{1, frame.length};
+  const bool first_time = sent(context, qp, packets, cost, on_wire);
   if (ask) record_ack_request(context, qp, qp.requester.psn - 1, first_time);
   if (part.last) next_wqe(qp);
   return Step::kSent;
+}
+
+/// As send_data(), by reference if that is possible.
+[[gnu::noinline]] Step send_named(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t& budget) {
+  DataPart part = part_of(qp, wqe);
+  const std::optional<base::PayloadReference> reference = refer(context, qp, wqe, budget, part);
+  const Step step = send_part(context, qp, wqe, burst, budget, part, reference ? &*reference : nullptr);
+  if (step == Step::kSent) budget -= part.packets - 1;
+  return step;
+}
+
+/// One packet of a SEND or WRITE, or several by reference, which use up `budget` but for the one that the caller
+/// takes.
+Step send_data(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, std::uint32_t& budget) {
+  if (wqe.length >= kMinReference && may_refer(context, qp)) [[unlikely]]
+    return send_named(context, qp, wqe, burst, budget);
+  return send_part(context, qp, wqe, burst, budget, part_of(qp, wqe), nullptr);
 }
 
 /// Sends a request that is answered with a response; it takes `packets` PSNs, `cost` bytes of window, and carries

@@ -88,10 +88,9 @@ void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
     if (!have_receive(context, qp)) return;
     qp.responder.message_bytes = 0;
   }
-  const SgeCursor before = qp.receives.at;
   if (!deposit(context, qp, packet)) return;
   if (lost_payload(context, packet)) [[unlikely]] {
-    qp.receives.at = before;
+    qp.receives.at = locate(qp.receive.sge, qp.receive.num_sge, qp.responder.message_bytes);
     return;
   }
   qp.responder.message_bytes += packet.payload_bytes;

@@ -139,24 +139,12 @@ void count_response(Context& context, Qp& qp, const base::WireCost& on_wire) {
   context.counters.sent_bytes += on_wire.bytes;
 }
 
-/// One packet of a READ response, or several by reference, which use up `budget` but for the one that the caller
-/// takes. FIRST, LAST and ONLY carry an AETH. False: the memory is gone.
-bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst, std::uint32_t& budget) {
+/// Starts `packets` of a READ response with `payload` bytes after their headers. FIRST, LAST and ONLY carry an
+/// AETH. False: they are larger than the frame.
+[[gnu::always_inline]] inline bool start_read_response(PacketBuilder& builder, base::Frame& frame, const Qp& qp,
+                                                       const Resource& resource, std::uint32_t packets,
+                                                       std::uint32_t payload) {
   const Psn psn(resource.next_psn);
-  const std::uint32_t offset = psns_between(Psn(resource.first_psn), psn) << qp.common.mtu_shift;
-  std::uint32_t bytes = resource.end_offset - offset, packets = 1;
-  std::optional<base::PayloadReference> reference;
-  if (may_refer(context, qp))
-    reference = refer(context, qp, resource, resource.address + offset, bytes, budget + 1);
-  bytes = reference ? reference->bytes : std::min(qp.common.mtu(), bytes);
-  if (reference) packets = reference->packets;
-  budget -= packets - 1;
-  memory::Span span;
-  if (!reference && bytes != 0 &&
-      context.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes, memory::kRemoteRead,
-                      span, qp.common.qpn) != memory::Verdict::kOk) {
-    return false;
-  }
   const bool first = resource.next_psn == resource.start_psn;
   const bool last = psn + packets == Psn(resource.end_psn);
   using wire::Operation;
@@ -166,27 +154,59 @@ bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& b
                       .pkey = qp.common.pkey,
                       .dest_qpn = qp.common.dest_qpn,
                       .psn = psn};
+  const bool aeth = first || last;
+  if (!builder.start(frame, qp.path, bth, aeth ? wire::Aeth::kBytes : 0, payload)) return false;
+  if (aeth) emit_aeth(builder.extended(), ack_syndrome(qp), Msn(resource.msn));
+  return true;
+}
+
+/// Where the payload of the next packet begins in the response.
+std::uint32_t next_offset(const Qp& qp, const Resource& resource) {
+  return psns_between(Psn(resource.first_psn), Psn(resource.next_psn)) << qp.common.mtu_shift;
+}
+
+/// One packet of a READ response. False: the memory is gone.
+bool send_read_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst) {
+  const std::uint32_t offset = next_offset(qp, resource);
+  const std::uint32_t bytes = std::min(qp.common.mtu(), resource.end_offset - offset);
+  memory::Span span;
+  if (bytes != 0 && context.resolve(Key{resource.rkey}, PdId{resource.pd}, resource.address + offset, bytes,
+                                    memory::kRemoteRead, span, qp.common.qpn) != memory::Verdict::kOk) {
+    return false;
+  }
   base::Frame& frame = burst.frames[burst.count];
   PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
-  const bool aeth = first || last;
-  const std::uint32_t payload = reference ? sizeof *reference : bytes;
-  if (builder.start(frame, qp.path, bth, aeth ? wire::Aeth::kBytes : 0, payload)) {
-    if (aeth) emit_aeth(builder.extended(), ack_syndrome(qp), Msn(resource.msn));
-    if (reference) {
-      builder.refer(frame, *reference);
-      burst.more_packets += packets - 1;
-      ++context.counters.sent_by_reference;
-    } else {
-      builder.seal(qp.header_crc);
-      if (bytes != 0 && !copy_out(context, span, bytes, builder)) return false;
-      builder.finish();
-    }
+  if (start_read_response(builder, frame, qp, resource, 1, bytes)) {
+    builder.seal(qp.header_crc);
+    if (bytes != 0 && !copy_out(context, span, bytes, builder)) return false;
+    builder.finish();
     ++burst.count;
-    count_response(context, qp, base::wire_cost(frame));
+    count_response(context, qp, {1, frame.length});
   } else {
     ++context.counters.drop_too_large;
   }
-  resource.next_psn = (psn + packets).value();
+  resource.next_psn = (Psn(resource.next_psn) + 1).value();
+  return true;
+}
+
+/// Several packets by reference, which use up `budget` but for the one that the caller takes. False: they have to
+/// carry their payload.
+[[gnu::noinline]] bool send_named_response(Context& context, Qp& qp, Resource& resource, TxBurst& burst,
+                                           std::uint32_t& budget) {
+  const std::uint32_t offset = next_offset(qp, resource);
+  const auto reference =
+      refer(context, qp, resource, resource.address + offset, resource.end_offset - offset, budget + 1);
+  if (!reference) return false;
+  base::Frame& frame = burst.frames[burst.count];
+  PacketBuilder builder(context.crc, context.config.offload_ip_checksum);
+  if (!start_read_response(builder, frame, qp, resource, reference->packets, sizeof *reference)) return false;
+  builder.refer(frame, *reference);
+  ++burst.count;
+  burst.use_up(reference->packets - 1);
+  budget -= reference->packets - 1;
+  ++context.counters.sent_by_reference;
+  count_response(context, qp, base::wire_cost(frame));
+  resource.next_psn = (Psn(resource.next_psn) + reference->packets).value();
   return true;
 }
 
@@ -406,7 +426,9 @@ bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budg
     --budget;
     if (resource.answer == ResponseKind::kAtomic) {
       send_atomic_response(context, qp, resource, burst);
-    } else if (!send_read_response(context, qp, resource, burst, budget)) {
+    } else if (may_refer(context, qp) && send_named_response(context, qp, resource, burst, budget)) {
+      // sent
+    } else if (!send_read_response(context, qp, resource, burst)) {
       if (resource.replay) {
         ++context.counters.drop_unexpected;
         resource.pending = 0;

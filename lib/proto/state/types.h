@@ -87,10 +87,13 @@ struct TxBurst {
   std::span<base::Frame> frames;
   std::size_t count = 0;         ///< filled so far
   std::int32_t cost = kAnyCost;  ///< budget for turns while users compete (SendScheduler); after it no turn begins
-  std::size_t more_packets = 0;  ///< that frames by reference stand for, besides one each
   static constexpr std::int32_t kAnyCost = 1 << 30;
-  std::size_t packets() const { return count + more_packets; }
-  bool full() const { return packets() >= frames.size(); }
+  bool full() const { return count == frames.size(); }
+  /// A frame stands for that many packets more: the burst ends as if they were there.
+  void use_up(std::size_t packets) {
+    const std::size_t empty = frames.size() - count;
+    frames = frames.first(count + (empty > packets ? empty - packets : 0));
+  }
 };
 
 /// ibv_event_type numbers, and one for the daemon alone. Rules (proto/work/faults.h) raise all; those of the port
