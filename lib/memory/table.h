@@ -115,7 +115,7 @@ struct Span {
     if (bytes == 0) return true;
     if (data == nullptr) [[unlikely]]
       return write_indirect(offset, from, bytes);
-    std::memcpy(data + offset, from, bytes);
+    std::memmove(data + offset, from, bytes);  // payload that a packet names may overlap its destination
     return reached(offset, bytes);
   }
   /// Whether an access to these bytes at `data`, which is over, reached memory of the client.

@@ -158,6 +158,20 @@ TEST(ByReference, CarriesWhatPayloadCarries) {
   }
 }
 
+// Both ends may be the same program, and both ranges the same memory.
+TEST(ByReference, RangesMayOverlap) {
+  LocalPair pair(with_mtu(1024));
+  pair.a.fill(0, 8192, 3);
+  const auto before = contents(pair.a, {pair.a.sge(0, 8192)});
+  Work work = write_of(pair, {pair.a.sge(0, 8192)});
+  work.remote = End::kIova + 100;
+  work.rkey = pair.a.key.value;
+  pair.a.post(work);
+  pair.run();
+  EXPECT_EQ(pair.by_reference(), 1u);
+  EXPECT_EQ(contents(pair.a, {pair.a.sge(100, 8192)}), before);
+}
+
 TEST(ByReference, CountsThePacketsOfAWire) {
   Options options = with_mtu(1024);
   Pair apart(options);
