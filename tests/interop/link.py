@@ -13,15 +13,18 @@ CAPTURES = {LINUX: 'pcap', UROCE: 'pcapng'}
 
 class Site:
     """One guest and one daemon. `seen`: frames that the daemon sends pass the kernel's queue, where captures see them.
-    `ips` and `extra`: more addresses and options of the daemon; prepare(site) does the guest's part of them."""
+    `ips` and `extra`: more addresses and options of the daemon; prepare(site) does the guest's part of them.
+    `sockets`: the daemon's port, of sockets; its addresses are the kernel's."""
 
-    def __init__(self, build, seen=False, ips=(), extra=(), prepare=None):
+    def __init__(self, build, seen=False, ips=(), extra=(), prepare=None, sockets=None):
         self.rig, self.ips, self.extra = Rig(build), ips, extra
-        self.device = f'net_af_packet0,iface={TAP}' + (',qdisc_bypass=0' if seen else '')
+        self.device = sockets or f'net_af_packet0,iface={TAP}' + (',qdisc_bypass=0' if seen else '')
         self.peer = self.trace = None
         self.port = 18600
         try:
             self.peer = peers.Peer(self.rig.logs)
+            if sockets:
+                self.peer.add_addresses(OURS + '/25', OURS6 + '/64')
             self.start_daemon()
             self.gids = {4: (0, self.peer.gid_index(THEIRS)), 6: (1, self.peer.gid_index('2001:0db8')),
                          'link-local': (2, self.peer.gid_index('fe80'))}

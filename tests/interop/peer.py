@@ -52,7 +52,11 @@ class Peer:
         if up.returncode != 0:
             raise Failure(f'rxe-peer up: exit {up.returncode}\n{up.stderr}')
         self.run('ip addr add 192.0.2.130/26 dev eth0')
-        for address in (TALK_HERE + '/26', TALK_HERE6 + '/64'):
+        self.add_addresses(TALK_HERE + '/26', TALK_HERE6 + '/64')
+
+    def add_addresses(self, *addresses):
+        """Gives the kernel at our end of the wire these addresses."""
+        for address in addresses:
             subprocess.run(['ip', '-n', self.name, 'addr', 'add', address, 'dev', TAP, *(['nodad'] * (':' in address))],
                            check=True, timeout=30)
 

@@ -23,6 +23,7 @@ from linux_cm import cm_cases, disturbed_cm_cases  # noqa: E402
 from linux_conformance import conformance_cases  # noqa: E402
 from linux_ends import end_cases  # noqa: E402
 from linux_sockets import socket_cases  # noqa: E402
+from linux_udp import disturbed_udp_cases, more_udp_cases, udp_cases  # noqa: E402
 from linux_verbs import clean_cases, netem_cases  # noqa: E402
 from link import Site  # noqa: E402
 from outcomes import Outcomes, Problem  # noqa: E402
@@ -40,11 +41,15 @@ class Group:
 
 def groups(long):
     suite, disturbed = conformance_cases(), dict(netem_cases(long), **disturbed_cm_cases(long))
+    lost = disturbed_udp_cases()
     return [Group('clean', dict(clean_cases(long), **suite), True, True, Share(rest=suite)),
             Group('netem', disturbed, True, share=Share(rest=set(disturbed) - set(list(disturbed)[::3]))),
             Group('connections', dict(cm_cases(long), **socket_cases(long)), True),
             Group('addresses', address_cases(long), True, True, ips=addresses.IPS, extra=addresses.OPTIONS,
-                  prepare=addresses.prepare), Group('ends', end_cases(), True)]
+                  prepare=addresses.prepare), Group('ends', end_cases(), True),
+            Group('udp', udp_cases(), True, True, sockets='udp'),
+            Group('udp, more', more_udp_cases(), True, share=Share(rest=more_udp_cases()), sockets='udp'),
+            Group('udp, disturbed', lost, True, share=Share(rest=lost), sockets='udp')]
 
 
 class Runner:
