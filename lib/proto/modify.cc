@@ -104,7 +104,10 @@ void start_drain(Context& context, Qp& qp, bool notify) {
 void change_state(Context& context, Qp& qp, QpState to, const QpAttr& attr, std::uint32_t mask) {
   switch (to) {
     case QpState::kReset: return reset(context, qp);
-    case QpState::kErr: return enter_error(context, qp);
+    case QpState::kErr:
+      enter_error(context, qp);
+      qp.answers_life = qp.life;
+      return;
     case QpState::kSqd:
       if (qp.common.state != QpState::kSqd)
         start_drain(context, qp, (mask & kAttrSqdNotify) != 0 && attr.sqd_notify);

@@ -111,7 +111,7 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.settings.xrcd = create.xrcd;
   set_datagram_mtu(qp);
   qp.common.self = slot;
-  qp.life = ++impl_->lives;
+  qp.life = qp.answers_life = ++impl_->lives;
   qp.common.qpn = create.qpn;
   qp.common.pd = create.pd;
   // An XRC QP has one of the two CQs: an SRQ names the CQ for its receives (annex A14).

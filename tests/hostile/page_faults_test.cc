@@ -98,6 +98,88 @@ TEST(PageFaults, OfPunchedMemoryCostTheSession) {
   EXPECT_EQ(daemon.stop(), 0);
 }
 
+/// Two QPs of two users that are connected again after each error.
+struct Meeting {
+  std::atomic<std::uint32_t> round{0}, answered{0};  ///< the attacker has a new QP; so has the other
+  std::atomic<std::uint32_t> attacker_qpn, qpn, rkey;
+  std::atomic<std::uint64_t> address;
+  std::atomic<bool> over{false};
+};
+
+/// Lets another user write to its memory. 0: its session has lasted.
+int be_written_to(const std::string& path, Meeting& meeting) {
+  Tenant tenant(path, 1 << 20);
+  if (!tenant.ok()) return 2;
+  meeting.rkey = tenant.memory.made.rkey;
+  meeting.address = tenant.memory.address();
+  while (!meeting.over && !tenant.client.closed()) {
+    const std::uint32_t round = meeting.round;
+    if (round != meeting.answered) {
+      tenant.client.destroy(UROCE_CMD_DESTROY_QP, tenant.qp.made.handle);
+      tenant.qp = tenant.client.create_qp(tenant.pd, tenant.cq);
+      if (tenant.client.connect_qp(tenant.qp, meeting.attacker_qpn) != 0) continue;
+      meeting.qpn = tenant.qp.made.qpn;
+      meeting.answered = round;
+    }
+    ::usleep(200);
+  }
+  return tenant.client.closed() ? 1 : 0;
+}
+
+/// Writes from memory with holes, which the receiver's worker copies. 0: that has cost this session.
+int write_from_holes(const std::string& path, Meeting& meeting) {
+  Tenant tenant(path, kBytes);
+  if (!tenant.ok()) return 2;
+  std::thread([&] {
+    for (;;) {
+      for (std::size_t at = 0; at < kBytes; at += 4096) tenant.memory.data[at] = std::byte{1};
+      ::fallocate(tenant.memory.file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes);
+    }
+  }).detach();
+  const auto meet = [&] {
+    tenant.client.destroy(UROCE_CMD_DESTROY_QP, tenant.qp.made.handle);
+    tenant.qp = tenant.client.create_qp(tenant.pd, tenant.cq);
+    meeting.attacker_qpn = tenant.qp.made.qpn;
+    const std::uint32_t round = ++meeting.round;
+    while (meeting.answered != round && !meeting.over) ::usleep(100);
+    return !meeting.over && tenant.client.connect_qp(tenant.qp, meeting.qpn) == 0;
+  };
+  bool met = meet();
+  uroce_cqe done{};
+  for (std::size_t at = 0; !tenant.client.closed() && !meeting.over; at = (at + (1 << 20)) % (kBytes - (1 << 20))) {
+    if (!met) met = register_again(tenant) && meet();
+    uroce_sq_entry entry{};
+    entry.opcode = UROCE_WR_RDMA_WRITE;
+    entry.flags = UROCE_SEND_SIGNALED;
+    entry.num_sge = 1;
+    entry.remote_addr = meeting.address;
+    entry.rkey = meeting.rkey;
+    const uroce_sge from{tenant.memory.address() + at, 1 << 16, tenant.memory.made.lkey};
+    tenant.client.post_send(tenant.qp, entry, {&from, 1});
+    if (tenant.client.poll(tenant.cq, done, 100) && done.status != UROCE_WC_SUCCESS) met = false;
+  }
+  const bool closed = tenant.client.closed();
+  meeting.over = true;
+  ::_exit(closed ? 0 : 1);  // the thread still uses the memory
+}
+
+// The receiver copies what the packet names. It is the sender whose memory keeps the worker waiting.
+TEST(PageFaults, OfMemoryThatAPacketNamesCostTheSender) {
+  if (!is_root()) GTEST_SKIP() << "needs two users";
+  DaemonProcess daemon;
+  ASSERT_TRUE(daemon.ready()) << daemon.log();
+  Shared<Meeting> meeting;
+  Child receiver(kOther, [&] { return be_written_to(daemon.socket_path(), *meeting); });
+  while (meeting->address == 0 && receiver.running()) ::usleep(1'000);
+  Child sender(kAttacker, [&] { return write_from_holes(daemon.socket_path(), *meeting); });
+  const Nanos end = monotonic_now() + 60 * kSecond;
+  while (!meeting->over && sender.running() && receiver.running() && monotonic_now() < end) ::usleep(1'000);
+  meeting->over = true;
+  EXPECT_EQ(receiver.wait(), 0) << "1: the session of the receiver was closed\n" << daemon.log();
+  EXPECT_EQ(sender.wait(), 0) << "1: the session of the sender was not closed\n" << daemon.log();
+  EXPECT_EQ(daemon.stop(), 0);
+}
+
 TEST(PageFaults, OfTheDaemonsOwnUserMayTakeASecond) {
   DaemonProcess daemon;
   ASSERT_TRUE(daemon.ready()) << daemon.log();

@@ -344,8 +344,9 @@ struct alignas(64) Qp {
   ReceiveQueue receives;
   Answers answers;
   std::uint32_t qkey = 0;
-  std::uint32_t life = 0;      ///< Context::lives when it began: at creation, with a reset, with ERR
-  std::byte path_v6[32] = {};  ///< source and destination that packets must have, as in the IPv6 header
+  std::uint32_t life = 0;          ///< Context::lives when it began: at creation, with a reset, with ERR
+  std::uint32_t answers_life = 0;  ///< the same of its READ answers, which a failure of the QP does not end
+  std::byte path_v6[32] = {};      ///< source and destination that packets must have, as in the IPv6 header
   // Rarely used.
   Settings settings;
   Nanos other_deadlines[3] = {kNever, kNever, kNever};

@@ -13,6 +13,20 @@ std::uint32_t most_packets(const Qp& qp, std::uint32_t budget) {
   return std::clamp<std::uint32_t>(budget, 1, std::max(kMaxReference >> qp.common.mtu_shift, 1u));
 }
 
+/// Waits for the pages of the payload, as its owner: a program that keeps others waiting for its memory is charged
+/// for it (Transport::busy_with()), and not the one that receives.
+void touch(Context& context, const Qp& receiver, const base::PayloadReference& payload) {
+  constexpr std::size_t kPage = 4096;
+  context.note(mark_of(PdId{payload.pd}));
+  const std::byte* const data = context.source.data;
+  const auto read = [data](std::size_t at) {
+    static_cast<void>(*static_cast<const volatile std::byte*>(data + at));
+  };
+  for (std::size_t at = 0; at < payload.bytes; at += kPage) read(at);
+  read(payload.bytes - 1);
+  context.note(mark_of(receiver.common.pd));
+}
+
 }  // namespace
 
 std::optional<base::PayloadReference> refer(Context& context, Qp& qp, const Wqe& wqe, std::uint32_t budget,
@@ -61,7 +75,7 @@ std::optional<base::PayloadReference> refer(Context& context, const Qp& qp, cons
                                 .key = resource.rkey,
                                 .pd = resource.pd,
                                 .bytes = bytes,
-                                .life = qp.life,
+                                .life = qp.answers_life,
                                 .access = memory::kRemoteRead,
                                 .packets = packets_for(qp, bytes)};
 }
@@ -71,11 +85,15 @@ bool resolve_reference(Context& context, const Qp& qp, wire::RxPacket& packet) {
   if (packet.payload_bytes != sizeof reference) return false;
   std::memcpy(&reference, packet.payload, sizeof reference);
   const std::uint32_t sender = context.by_qpn.find(Qpn{packet.sender});
-  if (sender == QpnTable::kNone || context.qps[sender].life != reference.life) return false;
+  if (sender == QpnTable::kNone) return false;
+  const Qp& sent_by = context.qps[sender];
+  const bool answer = (reference.access & memory::kRemoteRead) != 0;
+  if ((answer ? sent_by.answers_life : sent_by.life) != reference.life) return false;
   if (context.resolve(Key{reference.key}, PdId{reference.pd}, reference.address, reference.bytes, reference.access,
                       context.source, Qpn{packet.sender}) != memory::Verdict::kOk ||
       context.source.data == nullptr)
     return false;
+  touch(context, qp, reference);
   packet.payload = context.source.data;
   packet.payload_bytes = reference.bytes;
   packet.psns = static_cast<std::uint16_t>(reference.packets);

@@ -64,7 +64,7 @@ bool flush_receive_queue(Context& context, Qp& qp) {
 }  // namespace
 
 void detach(Context& context, Qp& qp) {
-  qp.life = ++context.lives;
+  qp.life = qp.answers_life = ++context.lives;
   context.remove_active(qp);
   context.remove_read_waiter(qp);
   if ((qp.reads.reserved | qp.reads.reserved_before) != 0) context.release_read_budget(qp);
@@ -77,7 +77,10 @@ void detach(Context& context, Qp& qp) {
 void enter_error(Context& context, Qp& qp) {
   if (qp.common.state == QpState::kErr) return;
   qp.common.state = QpState::kErr;
+  // What it has answered is under way, as on a wire. Commands find nothing of it left (WorkerLoop::step()).
+  const std::uint32_t answers = qp.answers_life;
   detach(context, qp);
+  qp.answers_life = answers;
   qp.requester.reads_in_flight = 0;
   qp.congestion.take_back_all();
   qp.retransmission.recovering = Recovering::kNo;
