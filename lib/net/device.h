@@ -30,6 +30,9 @@ struct DeviceInfo {
   /// The port is sockets, bound to the addresses that it had at the start: RoCE between these and other hosts only,
   /// without groups and frames of other protocols.
   bool sockets_only = false;
+  /// Frames to other ports of this process that are switched reach them as they are, with Frame::sender and without
+  /// a wire on the way.
+  bool switched = false;
 };
 
 /// Which frames the port should deliver.
@@ -56,9 +59,9 @@ struct DeviceCounters {
 ///           sleeping worker, poll it
 /// arm_wake  before sleeping: false when frames are waiting already
 /// disarm_wake  after sleeping
-/// carries_references  optional, otherwise false: whether frames to the port's own address come back as they are,
-/// with
-///           base::kByReference, and nobody looks at them on the way. Asked before each turn of transmission
+/// carries_references  optional, otherwise false: whether frames to the port's own address, and to ports that are
+///           switched with it, arrive as they are, with base::kByReference, and nobody looks at them on the way.
+///           Asked before each turn of transmission
 /// set_rx_filter  initially kRoceOnly; a port may deliver more, or less where it cannot deliver all
 template <class D>
 concept PacketDevice = requires(D device, const D constant, std::span<base::Frame> frames) {

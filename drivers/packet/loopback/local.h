@@ -93,6 +93,7 @@ class LoopbackDevice {
 
  private:
   enum class Kind : unsigned char { kLocal, kGroup, kOther };
+  static constexpr bool kInnerCarriesReferences = requires(Inner & inner) { inner.carries_references(); };
 
   void refresh() {
     const wire::Mac mac = inner_.info().mac;
@@ -105,8 +106,9 @@ class LoopbackDevice {
     return mac;
   }
   Kind kind_of(const base::Frame& frame) const {
-    if ((frame.flags & base::kByReference) != 0) return Kind::kLocal;  // it may not leave
     if (destination(frame) == own_) return Kind::kLocal;
+    if ((frame.flags & base::kByReference) != 0)
+      return kInnerCarriesReferences ? Kind::kOther : Kind::kLocal;  // to a wire it may not go
     return is_group(frame) ? Kind::kGroup : Kind::kOther;
   }
 

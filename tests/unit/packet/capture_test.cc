@@ -8,8 +8,8 @@
 
 #include "drivers/packet/controls.h"
 #include "drivers/packet/loopback/local.h"
-#include "drivers/packet/loopback/port.h"
 #include "drivers/packet/pcap/capture.h"
+#include "drivers/packet/switch/port.h"
 #include "tests/unit/packet/conformance.h"
 
 namespace uroce::packet_test {
@@ -30,7 +30,7 @@ class CaptureTest : public ::testing::Test {
     for (std::uint32_t i = 0; i < frames; ++i) {
       base::Frame frame;
       ASSERT_EQ(device_.allocate(std::span(&frame, 1)), 1u);
-      fill(frame, options_.mac, length, i);
+      fill(frame, kMac, length, i);
       ASSERT_EQ(device_.transmit(std::span(&frame, 1)), 1u);
       ASSERT_EQ(device_.receive(std::span(&frame, 1)), 1u);
       device_.release(std::span(&frame, 1));
@@ -43,9 +43,11 @@ class CaptureTest : public ::testing::Test {
   }
 
   std::string path_;
-  loopback::PortOptions options_;
+  static constexpr wire::Mac kMac{0x02, 0, 0, 0, 0, 1};
+  static constexpr std::uint32_t kBuffers = 2048;
+  ethernet::Switch lan_{9000, kBuffers};
   packet::Controls controls_{"uroce7"};
-  pcap::Capture<loopback::LoopbackDevice<loopback::Port>> device_{controls_.recorder(), 0u, options_};
+  pcap::Capture<loopback::LoopbackDevice<ethernet::SwitchPort>> device_{controls_.recorder(), 0u, lan_, kMac};
 };
 
 TEST_F(CaptureTest, every_block_is_well_formed_and_every_frame_is_there_in_both_directions) {

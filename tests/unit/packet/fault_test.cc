@@ -4,7 +4,7 @@
 #include "drivers/packet/controls.h"
 #include "drivers/packet/fault/injector.h"
 #include "drivers/packet/loopback/local.h"
-#include "drivers/packet/loopback/port.h"
+#include "drivers/packet/switch/port.h"
 #include "tests/unit/packet/conformance.h"
 
 namespace uroce::packet_test {
@@ -50,18 +50,19 @@ class FaultTest : public ::testing::Test {
   std::uint32_t send(std::uint32_t first) {
     base::Frame out[32];
     const std::size_t have = device_.allocate(std::span(out).first(std::min(32u, kFrames - first)));
-    for (std::size_t i = 0; i < have; ++i)
-      fill(out[i], options_.mac, kLength, first + static_cast<std::uint32_t>(i));
+    for (std::size_t i = 0; i < have; ++i) fill(out[i], kMac, kLength, first + static_cast<std::uint32_t>(i));
     const std::size_t taken = device_.transmit(std::span(out).first(have));
     device_.discard(std::span(out).subspan(taken, have - taken));
     return static_cast<std::uint32_t>(taken);
   }
 
-  std::size_t free_buffers() { return device_.inner().inner().free_buffers(); }
+  std::size_t free_buffers() { return lan_.free_buffers(); }
 
-  loopback::PortOptions options_;
+  static constexpr wire::Mac kMac{0x02, 0, 0, 0, 0, 1};
+  static constexpr std::uint32_t kBuffers = 2048;
+  ethernet::Switch lan_{9000, kBuffers};
   packet::Controls controls_{"test"};
-  fault::Injector<loopback::LoopbackDevice<loopback::Port>> device_{controls_.faults(), 0u, options_};
+  fault::Injector<loopback::LoopbackDevice<ethernet::SwitchPort>> device_{controls_.faults(), 0u, lan_, kMac};
 };
 
 TEST_F(FaultTest, off_changes_nothing) {
@@ -73,7 +74,7 @@ TEST_F(FaultTest, off_changes_nothing) {
 
 TEST_F(FaultTest, drops_the_share_asked_for) {
   EXPECT_NEAR(run("drop=0.1,direction=rx").lost(), 0.1, 0.01);
-  EXPECT_EQ(free_buffers(), options_.buffers) << "no buffer is lost with its frame";
+  EXPECT_EQ(free_buffers(), kBuffers) << "no buffer is lost with its frame";
 }
 
 TEST_F(FaultTest, drops_in_both_directions_add_up) {
@@ -85,7 +86,7 @@ TEST_F(FaultTest, duplicates_arrive_twice_and_their_buffers_come_back) {
   EXPECT_EQ(outcome.times.size(), kFrames);
   EXPECT_NEAR(outcome.total / static_cast<double>(kFrames), 1.2, 0.02);
   run("dup=0.2,direction=rx");
-  EXPECT_EQ(free_buffers(), options_.buffers);
+  EXPECT_EQ(free_buffers(), kBuffers);
 }
 
 TEST_F(FaultTest, reorders_without_losing) {
@@ -93,7 +94,7 @@ TEST_F(FaultTest, reorders_without_losing) {
   EXPECT_EQ(outcome.times.size(), kFrames);
   EXPECT_EQ(outcome.total, static_cast<int>(kFrames));
   EXPECT_GT(outcome.late, 500);
-  EXPECT_EQ(free_buffers(), options_.buffers);
+  EXPECT_EQ(free_buffers(), kBuffers);
 }
 
 TEST_F(FaultTest, delays_without_losing) {

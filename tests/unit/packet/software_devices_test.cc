@@ -7,32 +7,37 @@
 #include "drivers/packet/controls.h"
 #include "drivers/packet/fault/injector.h"
 #include "drivers/packet/loopback/local.h"
-#include "drivers/packet/loopback/port.h"
 #include "drivers/packet/pcap/capture.h"
+#include "drivers/packet/switch/port.h"
 #include "tests/unit/packet/conformance.h"
 
 namespace uroce::packet_test {
 namespace {
 
-constexpr loopback::PortOptions kOptions{};
+constexpr wire::Mac kMac{0x02, 0, 0, 0, 0, 1};
+constexpr std::uint32_t kMtu = 9000, kBuffers = 2048;
+
+using Device = loopback::LoopbackDevice<ethernet::SwitchPort>;
 
 /// Both ends are one device, which sends to itself.
 struct SelfRig {
   bool ready() const { return true; }
   std::string why() const { return {}; }
   void settle() {}
-  wire::Mac to() const { return kOptions.mac; }
+  wire::Mac to() const { return kMac; }
+
+  ethernet::Switch lan{kMtu, kBuffers};
 };
 
 struct LoopbackRig : SelfRig {
-  loopback::LoopbackDevice<loopback::Port> device{kOptions};
+  Device device{lan, kMac};
   auto& sender() { return device; }
   auto& receiver() { return device; }
 };
 
 struct IdleFaultRig : SelfRig {
   packet::Controls controls{"test"};
-  fault::Injector<loopback::LoopbackDevice<loopback::Port>> device{controls.faults(), 0u, kOptions};
+  fault::Injector<Device> device{controls.faults(), 0u, lan, kMac};
   auto& sender() { return device; }
   auto& receiver() { return device; }
 };
@@ -44,25 +49,31 @@ struct BusyFaultRig : IdleFaultRig {
 
 struct CaptureRig : SelfRig {
   packet::Controls controls{"test"};
-  pcap::Capture<fault::Injector<loopback::LoopbackDevice<loopback::Port>>> device{controls.recorder(), 0u,
-                                                                                  controls.faults(), 0u, kOptions};
+  pcap::Capture<fault::Injector<Device>> device{controls.recorder(), 0u, controls.faults(), 0u, lan, kMac};
   CaptureRig() { EXPECT_EQ(controls.start_capture("/dev/null"), ""); }
   auto& sender() { return device; }
   auto& receiver() { return device; }
 };
 
-using Rigs = ::testing::Types<LoopbackRig, IdleFaultRig, BusyFaultRig, CaptureRig>;
+/// Two ports of a switch.
+struct SwitchRig : SelfRig {
+  ethernet::SwitchPort from{lan, {0x02, 0, 0, 0, 0, 2}}, port{lan, kMac};
+  auto& sender() { return from; }
+  auto& receiver() { return port; }
+};
+
+using Rigs = ::testing::Types<LoopbackRig, IdleFaultRig, BusyFaultRig, CaptureRig, SwitchRig>;
 INSTANTIATE_TYPED_TEST_SUITE_P(Software, Conformance, Rigs);
 
-using Device = loopback::LoopbackDevice<loopback::Port>;
 static_assert(net::PacketDevice<fault::Injector<Device>>);
 static_assert(net::PacketDevice<pcap::Capture<Device>>);
 
 TEST(Local, hands_over_the_very_buffer_that_was_written) {
-  Device device(kOptions);
+  ethernet::Switch lan(kMtu, kBuffers);
+  Device device(lan, kMac);
   base::Frame out;
   ASSERT_EQ(device.allocate(std::span(&out, 1)), 1u);
-  fill(out, kOptions.mac, 4170, 1);
+  fill(out, kMac, 4170, 1);
   const std::byte* written = out.data;
   ASSERT_EQ(device.transmit(std::span(&out, 1)), 1u);
   base::Frame in;
@@ -71,16 +82,17 @@ TEST(Local, hands_over_the_very_buffer_that_was_written) {
   EXPECT_NE(in.flags & base::kIpChecksumGood, 0u);
   EXPECT_EQ(in.flags & base::kIcrcGood, 0u) << "a raw packet QP may have written it";
   device.release(std::span(&in, 1));
-  EXPECT_EQ(device.inner().free_buffers(), kOptions.buffers);
+  EXPECT_EQ(lan.free_buffers(), kBuffers);
 }
 
 TEST(Local, a_packet_of_our_own_needs_no_check_unless_it_was_damaged) {
+  ethernet::Switch lan(kMtu, kBuffers);
   packet::Controls controls{"test"};
-  fault::Injector<Device> device{controls.faults(), 0u, kOptions};
+  fault::Injector<Device> device{controls.faults(), 0u, lan, kMac};
   const auto arrives_good = [&] {
     base::Frame out, in;
     EXPECT_EQ(device.allocate(std::span(&out, 1)), 1u);
-    fill(out, kOptions.mac, 4170, 1);
+    fill(out, kMac, 4170, 1);
     out.flags = base::kIcrcGood;
     EXPECT_EQ(device.transmit(std::span(&out, 1)), 1u);
     EXPECT_EQ(device.receive(std::span(&in, 1)), 1u);
@@ -94,18 +106,20 @@ TEST(Local, a_packet_of_our_own_needs_no_check_unless_it_was_damaged) {
 }
 
 /// A frame that names its payload.
+template <class Device>
 base::Frame referring(Device& device, std::uint16_t packets, std::uint32_t bytes) {
   base::Frame frame;
   EXPECT_EQ(device.allocate(std::span(&frame, 1)), 1u);
   const base::PayloadReference reference{.address = 0x1000, .key = 5, .pd = 7, .bytes = bytes, .packets = packets};
-  fill(frame, kOptions.mac, 54 + sizeof reference + base::kReferenceTrailer, 1);
+  fill(frame, kMac, 54 + sizeof reference + base::kReferenceTrailer, 1);
   std::memcpy(frame.data + 54, &reference, sizeof reference);
   frame.flags = base::kIcrcGood | base::kByReference;
   return frame;
 }
 
 TEST(Local, a_frame_by_reference_comes_back_and_counts_as_its_packets) {
-  Device device(kOptions);
+  ethernet::Switch lan(kMtu, kBuffers);
+  Device device(lan, kMac);
   base::Frame out = referring(device, 8, 32768), in;
   ASSERT_EQ(device.transmit(std::span(&out, 1)), 1u);
   ASSERT_EQ(device.receive(std::span(&in, 1)), 1u);
@@ -116,8 +130,15 @@ TEST(Local, a_frame_by_reference_comes_back_and_counts_as_its_packets) {
   device.release(std::span(&in, 1));
 }
 
-TEST(Local, a_frame_by_reference_never_leaves) {
-  Device device(kOptions);
+/// A port with a wire.
+struct Wired : ethernet::SwitchPort {
+  using SwitchPort::SwitchPort;
+  bool carries_references() const = delete;
+};
+
+TEST(Local, a_frame_by_reference_never_reaches_a_wire) {
+  ethernet::Switch lan(kMtu, kBuffers);
+  loopback::LoopbackDevice<Wired> device(lan, kMac);
   base::Frame out = referring(device, 1, 4096), in;
   out.data[5] = std::byte{9};  // another MAC address
   ASSERT_EQ(device.transmit(std::span(&out, 1)), 1u);
@@ -127,8 +148,9 @@ TEST(Local, a_frame_by_reference_never_leaves) {
 }
 
 TEST(Local, nothing_is_named_while_somebody_looks_or_harms) {
+  ethernet::Switch lan(kMtu, kBuffers);
   packet::Controls controls{"test"};
-  pcap::Capture<fault::Injector<Device>> device{controls.recorder(), 0u, controls.faults(), 0u, kOptions};
+  pcap::Capture<fault::Injector<Device>> device{controls.recorder(), 0u, controls.faults(), 0u, lan, kMac};
   EXPECT_TRUE(net::carries_references(device));
   EXPECT_EQ(controls.start_capture("/dev/null"), "");
   EXPECT_FALSE(net::carries_references(device));
@@ -142,8 +164,9 @@ TEST(Local, nothing_is_named_while_somebody_looks_or_harms) {
 
 // It was under way when the fault came.
 TEST(Local, a_frame_by_reference_is_not_harmed) {
+  ethernet::Switch lan(kMtu, kBuffers);
   packet::Controls controls{"test"};
-  fault::Injector<Device> device{controls.faults(), 0u, kOptions};
+  fault::Injector<Device> device{controls.faults(), 0u, lan, kMac};
   EXPECT_EQ(controls.set_fault("corrupt=1,dup=1,drop=0.5"), "");
   for (int i = 0; i < 20; ++i) {
     base::Frame out = referring(device.inner(), 8, 32768), in;
@@ -156,7 +179,8 @@ TEST(Local, a_frame_by_reference_is_not_harmed) {
 }
 
 TEST(Local, a_roce_multicast_goes_out_and_comes_back) {
-  Device device(kOptions);
+  ethernet::Switch lan(kMtu, kBuffers);
+  Device device(lan, kMac);
   base::Frame out;
   ASSERT_EQ(device.allocate(std::span(&out, 1)), 1u);
   fill(out, {0x01, 0, 0x5e, 1, 2, 3}, 100, 1);
@@ -171,11 +195,12 @@ TEST(Local, a_roce_multicast_goes_out_and_comes_back) {
   base::Frame in;
   ASSERT_EQ(device.receive(std::span(&in, 1)), 1u);
   device.release(std::span(&in, 1));
-  EXPECT_EQ(device.inner().free_buffers(), kOptions.buffers);
+  EXPECT_EQ(lan.free_buffers(), kBuffers);
 }
 
 TEST(Local, a_frame_of_a_qp_to_a_group_comes_back_while_there_are_flows) {
-  Device device(kOptions);
+  ethernet::Switch lan(kMtu, kBuffers);
+  Device device(lan, kMac);
   const auto comes_back = [&](const wire::Mac& to, std::uint32_t sender) {
     base::Frame out;
     EXPECT_EQ(device.allocate(std::span(&out, 1)), 1u);
@@ -201,11 +226,12 @@ TEST(Local, a_frame_of_a_qp_to_a_group_comes_back_while_there_are_flows) {
   EXPECT_FALSE(comes_back({2, 0, 0, 0, 0, 9}, 17));
   device.set_rx_filter(net::RxFilter::kRoceOnly);
   EXPECT_FALSE(comes_back(kGroup, 17));
-  EXPECT_EQ(device.inner().free_buffers(), kOptions.buffers);
+  EXPECT_EQ(lan.free_buffers(), kBuffers);
 }
 
 TEST(Local, frames_to_others_go_to_the_port) {
-  Device device(kOptions);
+  ethernet::Switch lan(kMtu, kBuffers);
+  Device device(lan, kMac);
   base::Frame out;
   ASSERT_EQ(device.allocate(std::span(&out, 1)), 1u);
   fill(out, {2, 0, 0, 0, 0, 9}, 100, 1);
