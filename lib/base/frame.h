@@ -21,7 +21,7 @@ struct PayloadReference {
   std::uint64_t address = 0;
   std::uint32_t key = 0, pd = 0;  ///< of the sending QP's memory
   std::uint32_t bytes = 0;
-  std::uint32_t life = 0;     ///< of the sending QP, whose program may use the memory again once it has ended
+  std::uint32_t life = 0;     ///< of the sending QP, or of its answers: then its program may use the memory again
   std::uint32_t access = 0;   ///< memory::Access that the key must grant
   std::uint32_t packets = 1;  ///< PSNs
 };
@@ -31,7 +31,7 @@ struct Frame {
   std::uint32_t length = 0;    ///< bytes used
   std::uint32_t capacity = 0;  ///< bytes usable at data
   std::uint32_t flags = 0;     ///< FrameFlag
-  std::uint32_t sender = 0;    ///< QPN of the QP of this port that sent it; 0: none, or it came from the wire
+  std::uint32_t sender = 0;    ///< the QP of this process that sent it (proto::LocalDevices); 0: none, or a wire's
   void* handle = nullptr;      ///< the device's own (an rte_mbuf, a slot)
 
   std::span<const std::byte> bytes() const { return {data, length}; }

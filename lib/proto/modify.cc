@@ -42,9 +42,10 @@ void set_path(const Context& context, Qp& qp, const QpAttr& kept) {
   path.source_port = wire::source_port(path.flow_label, qp.common.qpn, qp.common.dest_qpn);
   qp.path = wire::FrameTemplate(path);
   qp.header_crc = {};
-  // Packets to the port's own MAC address never leave it, so their sender is known.
+  // Packets to an address of this process never pass a wire, so their sender is known.
   const bool own = path.dest_mac == path.source_mac && path.dest_mac != wire::Mac{};
-  qp.common.peer_sender = own ? qp.common.dest_qpn.value : 0;
+  const std::uint32_t device = own ? context.device : context.local->device_at(path.dest_mac);
+  qp.common.peer_sender = device != 0 ? LocalDevices::sender(device, qp.common.dest_qpn) : 0;
   std::memcpy(qp.path_v6, path.dest.bytes.data(), 16);
   std::memcpy(qp.path_v6 + 16, path.source.bytes.data(), 16);
   // No packet comes from 0.0.0.0: an IPv6 path matches none of IPv4.

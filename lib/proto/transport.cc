@@ -55,7 +55,15 @@ int check_create(const QpCreate& create) {
 
 struct Transport::Impl : Context {
   Impl(const TransportConfig& config, memory::Table& memory)
-      : Context(config, memory), destroyed_qps(config.resource) {}
+      : Context(config, memory), destroyed_qps(config.resource) {
+    join(alone);
+  }
+  void join(LocalDevices& devices) {
+    local = &devices;
+    device = devices.add(config.mac, *this);
+  }
+
+  LocalDevices alone;
 
   Turns turns{*this};
   DestroyedQps destroyed_qps;
@@ -404,6 +412,7 @@ bool Transport::transmit(TxBurst& burst, Nanos now) {
 
 bool Transport::wants_transmit() const { return impl_->scheduler.any() || impl_->destroyed_qps.owes(); }
 
+void Transport::join(LocalDevices& devices) { impl_->join(devices); }
 void Transport::allow_references(bool allowed) { impl_->references = allowed; }
 
 bool Transport::users_compete(Nanos now) const { return impl_->turns.users_compete(now); }

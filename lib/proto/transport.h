@@ -23,6 +23,7 @@
 #include "memory/table.h"
 #include "proto/state/attributes.h"
 #include "proto/state/counters.h"
+#include "proto/state/local_devices.h"
 #include "proto/state/types.h"
 #include "queue/completion_queue.h"
 #include "wire/address.h"
@@ -93,6 +94,8 @@ class Transport {
   /// Fills frames until the burst is full or no QP can send. True: a QP still has something to send.
   bool transmit(TxBurst& burst, Nanos now);
   bool wants_transmit() const;
+  /// `devices`: those that frames reach without a wire. Before a QP is connected.
+  void join(LocalDevices& devices);
   /// Whether transmit() may fill frames for QPs of this process with base::PayloadReference instead of payload: the
   /// device hands frames back as they are, and nobody else looks at them. Initially not.
   void allow_references(bool allowed);

@@ -72,7 +72,7 @@ bool Turns::turn(Qp& qp, TxBurst& burst, std::uint32_t budget, bool requests) {
     if (qp.requester.paced) [[unlikely]]
       rate_limit::charge(context_, qp, burst.frames.subspan(first, burst.count - first));
   }
-  for (std::size_t i = begin; i < burst.count; ++i) burst.frames[i].sender = qp.common.qpn.value;
+  for (std::size_t i = begin; i < burst.count; ++i) burst.frames[i].sender = context_.sender_of(qp);
   check_cqs(context_, qp);
   return more && qp.common.state != QpState::kErr;
 }

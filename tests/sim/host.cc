@@ -116,12 +116,32 @@ void Host::disturb(Worker& worker) {
 
 void Host::arrive(std::span<const std::byte> frame) {
   const std::uint32_t flow = (dest_qpn_of(frame) * 2654435761u) >> 16;
-  // A frame to this host's own address would come back with its sender (drivers/packet/loopback).
-  const bool own = frame.size() >= 12 && std::memcmp(frame.data(), frame.data() + 6, 6) == 0;
-  const auto sender = own ? senders_.find(dest_qpn_of(frame)) : senders_.end();
-  const bool named = settings.references && own && is_by_reference(frame);
-  const std::uint32_t flags = named ? base::kIcrcGood | base::kByReference : 0;
-  workers_[flow % workers_.size()]->device.arrive(frame, sender != senders_.end() ? sender->second : 0, flags);
+  std::uint32_t sender = 0, flags = 0;
+  if (const Host* const from = sender_of(frame)) {
+    const auto known = from->senders_.find(dest_qpn_of(frame));
+    if (known != from->senders_.end()) sender = known->second;
+    if (settings.references && is_by_reference(frame)) flags = base::kIcrcGood | base::kByReference;
+  }
+  workers_[flow % workers_.size()]->device.arrive(frame, sender, flags);
+}
+
+// A frame to this host's own address would come back with its sender (drivers/packet/loopback).
+const Host* Host::sender_of(std::span<const std::byte> frame) const {
+  if (frame.size() < 12) return nullptr;
+  const auto comes_from = [frame](const Host* host) {
+    return std::memcmp(mac_of(host->settings.id).data(), frame.data() + 6, sizeof(wire::Mac)) == 0;
+  };
+  if (comes_from(this)) return this;
+  if (switched_ == nullptr) return nullptr;
+  const auto host = std::ranges::find_if(switched_->hosts, comes_from);
+  return host != switched_->hosts.end() ? *host : nullptr;
+}
+
+void Host::join(Switched& switched) {
+  switched_ = &switched;
+  switched.hosts.push_back(this);
+  switched.by_worker.resize(workers_.size());
+  for (std::size_t i = 0; i < workers_.size(); ++i) workers_[i]->core.transport().join(switched.by_worker[i]);
 }
 
 void Host::in_next_step(std::function<void()> act) {

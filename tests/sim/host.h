@@ -106,7 +106,7 @@ struct HostSettings {
   bool offload_ip_checksum = false;
   std::uint32_t workers = 1;
   bool references =
-      false;  ///< payload of frames to the host itself is named now and then, as a capture comes and goes
+      false;  ///< payload of frames to hosts of this process is named now and then, as a capture comes and goes
   bool busy_port = false;  ///< transmit() often refuses frames, receive() often gives few
   std::uint32_t receive_ring_bytes = 4u << 20;
   std::uint32_t quantum_packets = 16;
@@ -115,6 +115,15 @@ struct HostSettings {
   std::uint32_t cqs = 2;
   std::uint32_t cq_entries = 4096;
   std::uint64_t seed = 1;
+};
+
+class Host;
+
+/// Hosts whose frames reach each other as over drivers/packet/switch: with their senders, and now and then without
+/// their payload.
+struct Switched {
+  std::vector<proto::LocalDevices> by_worker;
+  std::vector<Host*> hosts;
 };
 
 class Host {
@@ -144,6 +153,8 @@ class Host {
   void in_next_step(std::function<void()> act);
   bool has_commands() const { return !commands_.empty(); }
 
+  /// Before QPs are made. All hosts have as many workers, and the same thread steps those with the same number.
+  void join(Switched& switched);
   /// A frame reaches the port. Frames of one flow arrive at one queue.
   void arrive(std::span<const std::byte> frame);
   /// One duty cycle of each worker, the first of them changing. Calls sent(frame) for each RoCE frame that left.
@@ -208,7 +219,10 @@ class Host {
     daemon::Mailbox::Entry entry{daemon::WorkerCommandRef(command)};
   };
   void disturb(Worker& worker);
+  /// The host of this process that sent the frame; nullptr: it came from a wire.
+  const Host* sender_of(std::span<const std::byte> frame) const;
 
+  Switched* switched_ = nullptr;
   Random random_;
   Random references_;  ///< of its own: the other draws are the same in worlds without them
   daemon::WorkerShared shared_;

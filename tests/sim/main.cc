@@ -2,6 +2,7 @@
 //                                            (default of S: $UROCE_SEED, else 1); $UROCE_ICRC: as for uroced
 // sim --seed S [--trace]                     one seed, with every packet, post and completion
 // sim --one_host ...                         both ends on one host, whose frames may name their payload
+// sim --switched ...                         the same with two hosts of one process
 // sim --unreliable ...                       UC and UD instead of the reliable services
 // sim --shared ...                           RC QPs that share receive queues
 // sim --faults ...                           RC QPs that suffer: keys, memory, states, peers and hosts go
@@ -45,7 +46,8 @@ struct World {
 };
 constexpr World kWorlds[] = {{"reliable", run_world, 4},
                              {"one_host", uroce::sim::run_one_host_world, 1},
-                             {"unreliable", uroce::sim::run_unreliable_world, 4},
+                             {"switched", uroce::sim::run_switched_world, 1},
+                             {"unreliable", uroce::sim::run_unreliable_world, 3},
                              {"shared", uroce::sim::run_shared_receive_world, 2},
                              {"faults", uroce::sim::run_fault_world, 2},
                              {"foreign", uroce::sim::run_foreign_world, 4},
@@ -68,11 +70,12 @@ struct Options {
 };
 
 [[noreturn]] void usage(const char* argument) {
-  std::fprintf(stderr,
-               "sim: %s is not an option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
-               "--mutations, --reliable, --one_host, --unreliable, --shared, --faults, --foreign, --cm, --all, "
-               "--regressions FILE\n",
-               argument);
+  std::fprintf(
+      stderr,
+      "sim: %s is not an option. Use --seeds N, --first S, --jobs J, --keep-going, --seed S, --trace, "
+      "--mutations, --reliable, --one_host, --switched, --unreliable, --shared, --faults, --foreign, --cm, --all, "
+      "--regressions FILE\n",
+      argument);
   std::exit(2);
 }
 

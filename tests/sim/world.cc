@@ -47,7 +47,7 @@ World::World(const WorldOptions& options)
     : options_(options), random_(options.seed), sleepy_(options.seed % 7 == 3), sleep_(~options.seed) {
   harmless_ = random_.chance(0.3);
   mortal_ = random_.chance(0.05) && options.mutation == Mutation::kNone;
-  one_host_ = random_.chance(0.1) || options.one_host;
+  one_host_ = (random_.chance(0.1) && !options.switched) || options.one_host;
   network_settings_ = draw_network(random_, harmless_);
   harmless_ = network_settings_.harmless();
   network_ = std::make_unique<Network>(network_settings_, random_.next());
@@ -57,7 +57,7 @@ World::World(const WorldOptions& options)
   settings.offload_ip_checksum = random_.chance(0.2);
   settings.workers = options.seed % 4 == 0 ? 1 + static_cast<std::uint32_t>(options.seed / 4 % 3) : 1;
   settings.busy_port = options.seed % 5 == 0;
-  settings.references = options.one_host && options.seed % 8 != 1;
+  settings.references = (options.one_host || options.switched) && options.seed % 8 != 1;
   if (!harmless_ && options.seed % 3 != 0) settings.min_early_retry_delay = 20 * kMicrosecond;
   for (std::uint32_t id = 0; id < (one_host_ ? 1u : 2u); ++id) {
     settings.id = id;
@@ -66,6 +66,7 @@ World::World(const WorldOptions& options)
     settings.quantum_packets = random_.chance(0.5) ? 16 : random_.between(1, 64);
     settings.receive_ring_bytes = random_.chance(0.7) ? 4u << 20 : random_.between(8192, 200'000);
     hosts_.push_back(std::make_unique<Host>(settings));
+    if (options.switched) hosts_.back()->join(switched_);
   }
   Setting setting;
   setting.network = network_.get();
@@ -359,6 +360,12 @@ WorldReport run_one_host_world(const WorldOptions& options) {
   WorldOptions one_host = options;
   one_host.one_host = true;
   return run_world(one_host);
+}
+
+WorldReport run_switched_world(const WorldOptions& options) {
+  WorldOptions switched = options;
+  switched.switched = true;
+  return run_world(switched);
 }
 
 }  // namespace uroce::sim

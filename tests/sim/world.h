@@ -30,6 +30,7 @@ struct WorldOptions {
   bool trace = false;
   Mutation mutation = Mutation::kNone;
   bool one_host = false;  ///< both ends on one host; else in one world of ten
+  bool switched = false;  ///< the hosts are devices of one process, between which payload may be named
 };
 
 struct WorldReport {
@@ -42,6 +43,7 @@ struct WorldReport {
 WorldReport run_world(const WorldOptions& options);
 /// Both ends on one host, whose frames may name their payload.
 WorldReport run_one_host_world(const WorldOptions& options);
+WorldReport run_switched_world(const WorldOptions& options);
 
 /// What a report says of hosts and network.
 WorldReport count_frames(const std::vector<std::unique_ptr<Host>>& hosts, const Network& network);
@@ -96,6 +98,7 @@ class World {
   Random sleep_;         ///< of its own: the other draws are the same in worlds without it
   Nanos awake_at_[2] = {};
   NetworkSettings network_settings_;
+  Switched switched_;  // before the hosts that join it
   std::vector<std::unique_ptr<Host>> hosts_;
   std::unique_ptr<Network> network_;
   std::vector<std::unique_ptr<Pair>> pairs_;

@@ -75,7 +75,8 @@ void DestroyedQps::transmit(Context& context, TxBurst& burst) {
     const std::size_t begin = burst.count;
     context.counters.acks_sent +=
         responder::send_acknowledge(context, burst, note.path, bth, wire::kAckUnlimited, note.msn);
-    for (std::size_t i = begin; i < burst.count; ++i) burst.frames[i].sender = note.qpn.value;
+    for (std::size_t i = begin; i < burst.count; ++i)
+      burst.frames[i].sender = LocalDevices::sender(context.device, note.qpn);
   }
 }
 

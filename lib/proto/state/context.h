@@ -15,6 +15,7 @@
 #include "proto/state/ack_watch.h"
 #include "proto/state/address_handles.h"
 #include "proto/state/counters.h"
+#include "proto/state/local_devices.h"
 #include "proto/state/multicast.h"
 #include "proto/state/packet_builder.h"
 #include "proto/state/qp.h"
@@ -147,6 +148,11 @@ class Context {
                           memory::Span& out, Qpn qpn = {}) {
     return memory.resolve(recent_keys_, key, pd, address, length, need, out, qpn);
   }
+
+  /// The devices that this one reaches without a wire, itself among them, and its number there.
+  const LocalDevices* local = nullptr;
+  std::uint32_t device = 0;
+  std::uint32_t sender_of(const Qp& qp) const { return LocalDevices::sender(device, qp.common.qpn); }
 
   /// Whether packets to QPs of this process may name their payload: Transport::allow_references().
   bool references = false;

@@ -65,7 +65,7 @@ inline constexpr CounterInfo<Counters> kCounterHelp[] = {
     UROCE_HELP(drop_bad_srq, "XRC packets dropped: no such SRQ in the QP's domain."),
     UROCE_HELP(drop_too_large, "Responses dropped: too large since the port's MTU was lowered."),
     UROCE_HELP(drop_reference, "Packets by reference dropped: the memory or the QP that they name has gone."),
-    UROCE_HELP(sent_by_reference, "Frames between QPs of a worker that name their payload."),
+    UROCE_HELP(sent_by_reference, "Frames between QPs of a worker thread that name their payload."),
     UROCE_HELP(sent_frames, "Frames that raw packet QPs sent."),
     UROCE_HELP(rcvd_frames, "Frames that raw packet QPs received."),
 };

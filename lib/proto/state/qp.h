@@ -159,7 +159,7 @@ struct Common {
   Qpn qpn, dest_qpn;
   PdId pd;
   std::uint32_t path_v4[2] = {};  ///< source and destination that packets must have, as in the IPv4 header
-  /// base::Frame::sender that packets must have: the peer's QPN if it is a QP of this port, else 0.
+  /// base::Frame::sender that packets must have: of the peer if it is a QP of this process (LocalDevices), else 0.
   std::uint32_t peer_sender = 0;
 
   std::uint32_t mtu() const { return 1u << mtu_shift; }

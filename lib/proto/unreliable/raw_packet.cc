@@ -78,7 +78,7 @@ std::uint8_t build(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst, boo
 }
 
 void receive(Context& context, Qp& qp, const ReceivedFrame& frame) {
-  if (qp.settings.block_own_multicast && frame.sender == qp.common.qpn.value && is_to_group(frame.bytes)) return;
+  if (qp.settings.block_own_multicast && frame.sender == context.sender_of(qp) && is_to_group(frame.bytes)) return;
   const bool strip = qp.settings.strip_vlan && frame.vlan && ether_type(frame.bytes) == wire::kEtherTypeVlan;
   const auto bytes = static_cast<std::uint32_t>(frame.bytes.size()) - (strip ? kTag : 0);
   if (!unreliable::claim_receive(context, qp)) return;

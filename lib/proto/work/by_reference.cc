@@ -15,15 +15,17 @@ std::uint32_t most_packets(const Qp& qp, std::uint32_t budget) {
 
 /// Waits for the pages of the payload, as its owner: a program that keeps others waiting for its memory is charged
 /// for it (Transport::busy_with()), and not the one that receives.
-void touch(Context& context, const Qp& receiver, const base::PayloadReference& payload) {
+void touch(Context& context, const Qp& receiver, Context& from, const base::PayloadReference& payload) {
   constexpr std::size_t kPage = 4096;
-  context.note(mark_of(PdId{payload.pd}));
+  context.note(0);
+  from.note(mark_of(PdId{payload.pd}));
   const std::byte* const data = context.source.data;
   const auto read = [data](std::size_t at) {
     static_cast<void>(*static_cast<const volatile std::byte*>(data + at));
   };
   for (std::size_t at = 0; at < payload.bytes; at += kPage) read(at);
   read(payload.bytes - 1);
+  from.note(0);
   context.note(mark_of(receiver.common.pd));
 }
 
@@ -84,16 +86,19 @@ bool resolve_reference(Context& context, const Qp& qp, wire::RxPacket& packet) {
   base::PayloadReference reference;
   if (packet.payload_bytes != sizeof reference) return false;
   std::memcpy(&reference, packet.payload, sizeof reference);
-  const std::uint32_t sender = context.by_qpn.find(Qpn{packet.sender});
+  Context* const from = context.local->context_of(packet.sender);
+  if (from == nullptr) return false;
+  const Qpn qpn = LocalDevices::qpn_of(packet.sender);
+  const std::uint32_t sender = from->by_qpn.find(qpn);
   if (sender == QpnTable::kNone) return false;
-  const Qp& sent_by = context.qps[sender];
+  const Qp& sent_by = from->qps[sender];
   const bool answer = (reference.access & memory::kRemoteRead) != 0;
   if ((answer ? sent_by.answers_life : sent_by.life) != reference.life) return false;
-  if (context.resolve(Key{reference.key}, PdId{reference.pd}, reference.address, reference.bytes, reference.access,
-                      context.source, Qpn{packet.sender}) != memory::Verdict::kOk ||
+  if (from->resolve(Key{reference.key}, PdId{reference.pd}, reference.address, reference.bytes, reference.access,
+                    context.source, qpn) != memory::Verdict::kOk ||
       context.source.data == nullptr)
     return false;
-  touch(context, qp, reference);
+  touch(context, qp, *from, reference);
   packet.payload = context.source.data;
   packet.payload_bytes = reference.bytes;
   packet.psns = static_cast<std::uint16_t>(reference.packets);

@@ -3,8 +3,8 @@
 // takes as many PSNs as the payload would have packets. All else is as with payload: order, checks, acknowledges,
 // window.
 //
-// The two QPs belong to one worker, so that nothing is copied any more once the sender's program knows that its
-// work requests have ended, with an error or a reset of the QP.
+// The two QPs belong to one worker thread, of one device or of two on a switch in memory, so that nothing is copied
+// any more once the sender's program knows that its work requests have ended, with an error or a reset of the QP.
 //
 // Only what is sent for the first time is named. What is sent again carries its payload, so that memory that has
 // gone fails its work request where it always does.
@@ -27,8 +27,9 @@ inline constexpr std::uint32_t kMinReference = 1024;
 
 /// Whether packets of this QP may name their payload now.
 inline bool may_refer(const Context& context, const Qp& qp) {
-  return context.references && qp.common.peer_sender != 0 && qp.common.type == QpType::kRc &&
-         context.by_qpn.find(qp.common.dest_qpn) != QpnTable::kNone;
+  if (!context.references || qp.common.peer_sender == 0 || qp.common.type != QpType::kRc) return false;
+  const Context* const peer = context.local->context_of(qp.common.peer_sender);
+  return peer != nullptr && peer->references && peer->by_qpn.find(qp.common.dest_qpn) != QpnTable::kNone;
 }
 
 /// Extends the part at requester.psn of a SEND or WRITE to up to `budget` packets that fit the window, and names

@@ -21,36 +21,53 @@ struct Sent {
   std::size_t bytes = 0;
 };
 
-/// Two QPs of one transport, whose frames come back as from drivers/packet/loopback.
+/// Two QPs of one transport, whose frames come back as from drivers/packet/loopback; or of two devices, whose
+/// frames arrive as over drivers/packet/switch.
 struct LocalPair {
   explicit LocalPair(const Options& first, std::optional<Options> second = {})
-      : a(first, Qpn{0x11}, 1), b(second.value_or(first), Qpn{0x22}, 1, &a) {
+      : a(first, Qpn{0x11}, 1), b(second.value_or(first), Qpn{0x22}, apart ? 2 : 1, apart ? nullptr : &a) {
+    if (apart) a.transport->join(devices), b.transport->join(devices);
     connect(a, {b.qpn, b.options.psn, b.path.source, b.path.source_mac}, now);
     connect(b, {a.qpn, a.options.psn, a.path.source, a.path.source_mac}, now);
-    a.transport->allow_references(true);
+    allow(true);
+  }
+
+  void allow(bool references) {
+    for (End* end : ends()) end->transport->allow_references(references);
+  }
+  /// Of both ends.
+  std::uint64_t sum(std::uint64_t Counters::*counter) {
+    std::uint64_t all = 0;
+    for (End* end : ends()) all += end->counters().*counter;
+    return all;
   }
 
   /// Carries frames until none is left; `meet` is called for each before it arrives. False: it is lost.
   void run(const std::function<bool(const Sent&)>& meet = {}) {
+    for (bool sent = true; sent;) {
+      sent = false;
+      for (End* end : ends()) sent |= carry_from(*end, meet);
+    }
+  }
+  /// Carries what the transport of this end sends at once. False: nothing.
+  bool carry_from(End& end, const std::function<bool(const Sent&)>& meet = {}) {
     constexpr std::uint32_t kFrames = 32, kBytes = 4096 + wire::kMaxOverhead;
     std::vector<std::byte> buffer(kFrames * kBytes);
     std::array<base::Frame, kFrames> frames;
-    for (;;) {
-      for (std::uint32_t i = 0; i < kFrames; ++i)
-        frames[i] = {buffer.data() + i * kBytes, 0, kBytes, 0, 0, nullptr};
-      TxBurst burst{frames, 0};
-      a.transport->transmit(burst, now);
-      if (burst.count == 0) return;
-      for (const base::Frame& frame : burst.frames.first(burst.count)) arrive(frame, meet);
-    }
+    for (std::uint32_t i = 0; i < kFrames; ++i) frames[i] = {buffer.data() + i * kBytes, 0, kBytes, 0, 0, nullptr};
+    TxBurst burst{frames, 0};
+    end.transport->transmit(burst, now);
+    for (const base::Frame& frame : burst.frames.first(burst.count)) arrive(frame, meet);
+    return burst.count != 0;
   }
 
   /// Goes from timer to timer.
   void settle(const std::function<bool(const Sent&)>& meet = {}) {
     run(meet);
-    for (int i = 0; i < 1000 && a.transport->next_timeout() != kNever; ++i) {
-      now = std::max(now, a.transport->next_timeout());
-      a.transport->advance(now);
+    const auto next = [this] { return std::min(a.transport->next_timeout(), b.transport->next_timeout()); };
+    for (int i = 0; i < 1000 && next() != kNever; ++i) {
+      now = std::max(now, next());
+      for (End* end : ends()) end->transport->advance(now);
       run(meet);
     }
   }
@@ -59,11 +76,16 @@ struct LocalPair {
     return static_cast<std::size_t>(std::ranges::count_if(log, [](const Sent& sent) { return sent.by_reference; }));
   }
 
+  static inline bool apart = false;  ///< for all that follow: ByReference sets it
+
   Nanos now = kSecond;
+  LocalDevices devices;
   End a, b;
   std::vector<Sent> log;
 
  private:
+  /// One for each transport.
+  std::vector<End*> ends() { return apart ? std::vector<End*>{&a, &b} : std::vector<End*>{&a}; }
   void arrive(const base::Frame& frame, const std::function<bool(const Sent&)>& meet) {
     const bool named = (frame.flags & base::kByReference) != 0;
     wire::RxPacket rx;
@@ -73,8 +95,16 @@ struct LocalPair {
     log.push_back({rx.info->operation, rx.bth.psn.value(), named,
                    named ? base::reference_of(frame).packets : std::uint32_t{1}, frame.length});
     if (meet && !meet(log.back())) return;
-    EXPECT_EQ(a.transport->receive(rx, now), wire::ParseVerdict::kOk);
+    End& to = rx.bth.dest_qpn == a.qpn ? a : b;
+    EXPECT_EQ(to.transport->receive(rx, now), wire::ParseVerdict::kOk);
   }
+};
+
+/// Of one device, and of two.
+class ByReference : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override { LocalPair::apart = GetParam(); }
+  void TearDown() override { LocalPair::apart = false; }
 };
 
 Options with_mtu(std::uint32_t mtu) {
@@ -122,7 +152,7 @@ const std::vector<std::vector<std::uint32_t>> kLists = {{1024},
                                                         {1023, 1, 1024, 40'000},
                                                         {3000, 3000, 3000, 3000}};
 
-TEST(ByReference, CarriesWhatPayloadCarries) {
+TEST_P(ByReference, CarriesWhatPayloadCarries) {
   for (const std::uint32_t mtu : {256u, 1024u, 4096u}) {
     for (const auto& lengths : kLists) {
       LocalPair pair(with_mtu(mtu));
@@ -150,16 +180,16 @@ TEST(ByReference, CarriesWhatPayloadCarries) {
       ASSERT_EQ(completions.size(), 3u);
       for (const uroce_cqe& cqe : completions) EXPECT_EQ(cqe.status, UROCE_WC_SUCCESS);
       EXPECT_GE(pair.by_reference(), lengths.size() == 1 ? 3u : 1u) << mtu << " " << bytes;
-      EXPECT_EQ(pair.a.counters().retransmitted_pkts, 0u);
+      EXPECT_EQ(pair.sum(&Counters::retransmitted_pkts), 0u);
       EXPECT_EQ(pair.a.snapshot().attr.sq_psn.value(), (0xfffff0 + 3 * packets) & 0xffffff);
       EXPECT_EQ(pair.a.snapshot().counters.sent_pkts + pair.b.snapshot().counters.sent_pkts,
-                pair.a.counters().sent_pkts);
+                pair.sum(&Counters::sent_pkts));
     }
   }
 }
 
 // Both ends may be the same program, and both ranges the same memory.
-TEST(ByReference, RangesMayOverlap) {
+TEST(ByReferenceOfOneDevice, RangesMayOverlap) {
   LocalPair pair(with_mtu(1024));
   pair.a.fill(0, 8192, 3);
   const auto before = contents(pair.a, {pair.a.sge(0, 8192)});
@@ -172,7 +202,7 @@ TEST(ByReference, RangesMayOverlap) {
   EXPECT_EQ(contents(pair.a, {pair.a.sge(100, 8192)}), before);
 }
 
-TEST(ByReference, CountsThePacketsOfAWire) {
+TEST_P(ByReference, CountsThePacketsOfAWire) {
   Options options = with_mtu(1024);
   Pair apart(options);
   LocalPair together(options);
@@ -186,10 +216,10 @@ TEST(ByReference, CountsThePacketsOfAWire) {
   EXPECT_EQ(together.by_reference(), 1u);
   EXPECT_EQ(together.a.snapshot().counters.sent_pkts, apart.a.snapshot().counters.sent_pkts);
   EXPECT_EQ(together.b.snapshot().counters.rcvd_pkts, apart.b.snapshot().counters.rcvd_pkts);
-  EXPECT_EQ(together.a.counters().rx_write_requests, 1u);
+  EXPECT_EQ(together.sum(&Counters::rx_write_requests), 1u);
 }
 
-TEST(ByReference, CopiesWhatIsShortInlineOrLimited) {
+TEST_P(ByReference, CopiesWhatIsShortInlineOrLimited) {
   LocalPair pair(with_mtu(1024));
   pair.a.post(write_of(pair, {pair.a.sge(0, kMinReference - 1)}));
   Work work = write_of(pair, {});
@@ -197,18 +227,18 @@ TEST(ByReference, CopiesWhatIsShortInlineOrLimited) {
   pair.a.post(work);
   pair.run();
   EXPECT_EQ(pair.by_reference(), 0u);
-  pair.a.transport->allow_references(false);
+  pair.allow(false);
   pair.a.post(write_of(pair, {pair.a.sge(0, 50'000)}));
   pair.run();
   EXPECT_EQ(pair.by_reference(), 0u);
-  pair.a.transport->allow_references(true);
+  pair.allow(true);
   pair.a.post(write_of(pair, {pair.a.sge(0, 50'000)}));
   pair.run();
   EXPECT_GE(pair.by_reference(), 2u);
   EXPECT_EQ(pair.a.poll().size(), 4u);
 }
 
-TEST(ByReference, TakesNoMoreThanATurn) {
+TEST_P(ByReference, TakesNoMoreThanATurn) {
   Options options = with_mtu(256);
   options.quantum = 5;
   LocalPair pair(options);
@@ -221,7 +251,7 @@ TEST(ByReference, TakesNoMoreThanATurn) {
 }
 
 // Each frame once: it is sent again with its payload, and nothing else changes.
-TEST(ByReference, ALostOneIsSentAgainWithPayload) {
+TEST_P(ByReference, ALostOneIsSentAgainWithPayload) {
   for (const std::uint8_t opcode : {UROCE_WR_RDMA_WRITE, UROCE_WR_SEND, UROCE_WR_RDMA_READ}) {
     for (std::size_t lost = 0; lost < 6; ++lost) {
       LocalPair pair(with_mtu(1024));
@@ -242,10 +272,10 @@ TEST(ByReference, ALostOneIsSentAgainWithPayload) {
   }
 }
 
-TEST(ByReference, EndsWithDifferentMtusAreRefusedAsWithPayload) {
+TEST_P(ByReference, EndsWithDifferentMtusAreRefusedAsWithPayload) {
   for (const bool references : {false, true}) {
     LocalPair pair(with_mtu(1024), with_mtu(4096));
-    pair.a.transport->allow_references(references);
+    pair.allow(references);
     pair.a.post(write_of(pair, {pair.a.sge(0, 8192)}));
     pair.settle();
     const auto completions = pair.a.poll();
@@ -267,7 +297,7 @@ struct Extra {
   Key key;
 };
 
-TEST(ByReference, AKeyThatGoesOnTheWayIsALostPacket) {
+TEST_P(ByReference, AKeyThatGoesOnTheWayIsALostPacket) {
   LocalPair pair(with_mtu(1024));
   pair.b.fill(0, 60'000, 9);
   const auto before = contents(pair.b, {pair.b.sge(0, 60'000)});
@@ -284,12 +314,12 @@ TEST(ByReference, AKeyThatGoesOnTheWayIsALostPacket) {
   const auto completions = pair.a.poll();
   ASSERT_EQ(completions.size(), 1u);
   EXPECT_EQ(completions[0].vendor_err, UROCE_FAIL_SEND_MEMORY);
-  EXPECT_GE(pair.a.counters().drop_reference, 1u);
+  EXPECT_GE(pair.sum(&Counters::drop_reference), 1u);
   EXPECT_EQ(contents(pair.b, {pair.b.sge(0, 60'000)}), before);
 }
 
 // Its program knows that the work request has ended, and may use the memory for other things.
-TEST(ByReference, NothingIsCopiedOnceTheSenderHasEnded) {
+TEST_P(ByReference, NothingIsCopiedOnceTheSenderHasEnded) {
   for (const QpState state : {QpState::kErr, QpState::kReset}) {
     for (const std::uint8_t opcode : {UROCE_WR_RDMA_WRITE, UROCE_WR_SEND, UROCE_WR_RDMA_READ}) {
       LocalPair pair(with_mtu(1024));
@@ -310,14 +340,44 @@ TEST(ByReference, NothingIsCopiedOnceTheSenderHasEnded) {
         return true;
       });
       EXPECT_FALSE(first);
-      EXPECT_GE(pair.a.counters().drop_reference, 1u);
+      EXPECT_GE(pair.sum(&Counters::drop_reference), 1u);
       EXPECT_EQ(contents(receiver, {receiver.sge(0, 60'000)}), before);
     }
   }
 }
 
+// A later request makes the QP fail while its answer is on the way. On a wire the answer arrives all the same.
+TEST_P(ByReference, AnAnswerArrivesThoughItsQpHasFailed) {
+  LocalPair pair(with_mtu(1024));
+  pair.b.fill(0, 8192, 9);
+  pair.b.post_receive(1, {pair.b.sge(100'000, 8)});
+  pair.a.post({.wr_id = 1,
+               .opcode = UROCE_WR_RDMA_READ,
+               .sges = {pair.a.sge(0, 8192)},
+               .remote = End::kIova,
+               .rkey = pair.b.key.value});
+  bool answered = false;
+  pair.run([&](const Sent& sent) {
+    if (sent.by_reference && !std::exchange(answered, true)) {
+      // Longer than the receive, it overtakes the answer.
+      pair.a.post({.wr_id = 2, .opcode = UROCE_WR_SEND, .sges = {pair.a.sge(100'000, 64)}});
+      pair.carry_from(pair.a);
+      pair.carry_from(pair.b, [](const Sent&) { return false; });  // a NAK, which is lost
+      EXPECT_EQ(pair.b.snapshot().attr.state, QpState::kErr);
+    }
+    return true;
+  });
+  EXPECT_TRUE(answered);
+  pair.settle();
+  const auto completions = pair.a.poll();
+  ASSERT_EQ(completions.size(), 2u);
+  EXPECT_EQ(completions[0].status, UROCE_WC_SUCCESS);
+  EXPECT_EQ(completions[1].status, UROCE_WC_RETRY_EXC_ERR);
+  EXPECT_EQ(contents(pair.a, {pair.a.sge(0, 8192)}), contents(pair.b, {pair.b.sge(0, 8192)}));
+}
+
 // The answer of a READ must be complete before a SEND after it invalidates the key.
-TEST(ByReference, ASendMayInvalidateTheKeyOfTheReadBeforeIt) {
+TEST_P(ByReference, ASendMayInvalidateTheKeyOfTheReadBeforeIt) {
   LocalPair pair(with_mtu(1024));
   pair.b.fill(0, 60'000, 9);
   const Key fast = *pair.b.table.allocate_fast({.pd = pair.b.pd,
@@ -346,7 +406,7 @@ TEST(ByReference, ASendMayInvalidateTheKeyOfTheReadBeforeIt) {
   EXPECT_EQ(contents(pair.a, {pair.a.sge(0, 60'000)}), contents(pair.b, {pair.b.sge(0, 60'000)}));
 }
 
-TEST(ByReference, MemoryThatGoesDuringTheCopyIsALostPacket) {
+TEST_P(ByReference, MemoryThatGoesDuringTheCopyIsALostPacket) {
   for (const std::uint8_t opcode : {UROCE_WR_RDMA_WRITE, UROCE_WR_SEND, UROCE_WR_RDMA_READ}) {
     // For good, or only when the second frame that names it arrives: then the message must come through whole.
     for (const bool for_good : {true, false}) {
@@ -369,7 +429,7 @@ TEST(ByReference, MemoryThatGoesDuringTheCopyIsALostPacket) {
           loss.from = now ? reinterpret_cast<std::uintptr_t>(owner.at(100'000)) : ~std::uintptr_t{0};
         return true;
       });
-      EXPECT_GE(pair.a.counters().drop_reference, 1u);
+      EXPECT_GE(pair.sum(&Counters::drop_reference), 1u);
       const auto completions = pair.a.poll();
       ASSERT_EQ(completions.size(), 1u);
       if (for_good) {
@@ -391,7 +451,7 @@ TEST(ByReference, MemoryThatGoesDuringTheCopyIsALostPacket) {
 }
 
 // A program that may not reach memory does not reach it by naming it.
-TEST(ByReference, ARangeThatIsNotTheSendersIsRefusedWhereItIsPosted) {
+TEST_P(ByReference, ARangeThatIsNotTheSendersIsRefusedWhereItIsPosted) {
   LocalPair pair(with_mtu(1024));
   pair.a.post(write_of(pair, {{End::kIova, 8192, pair.b.key.value ^ 0x100}}));
   pair.settle();
@@ -400,6 +460,68 @@ TEST(ByReference, ARangeThatIsNotTheSendersIsRefusedWhereItIsPosted) {
   EXPECT_EQ(completions[0].status, UROCE_WC_LOC_PROT_ERR);
   EXPECT_EQ(pair.by_reference(), 0u);
 }
+
+class ByReferenceOfTwoDevices : public ::testing::Test {
+ protected:
+  void SetUp() override { LocalPair::apart = true; }
+  void TearDown() override { LocalPair::apart = false; }
+};
+
+// What is copied belongs to the sender, also where another device has the same key for other memory.
+TEST_F(ByReferenceOfTwoDevices, AKeyIsLookedUpWhereItIs) {
+  LocalPair pair(with_mtu(1024));
+  ASSERT_EQ(pair.a.key.value, pair.b.key.value) << "both tables begin with the same key";
+  pair.a.fill(0, 8192, 3);
+  pair.b.fill(0, 16384, 5);
+  const auto expected = contents(pair.a, {pair.a.sge(0, 8192)});
+  Work work = write_of(pair, {pair.a.sge(0, 8192)});
+  work.remote = End::kIova + 8192;
+  pair.a.post(work);
+  pair.run();
+  EXPECT_EQ(pair.by_reference(), 1u);
+  EXPECT_EQ(contents(pair.b, {pair.b.sge(8192, 8192)}), expected);
+}
+
+TEST_F(ByReferenceOfTwoDevices, BothMustCarryReferences) {
+  for (const bool of_sender : {false, true}) {
+    LocalPair pair(with_mtu(1024));
+    (of_sender ? pair.a : pair.b).transport->allow_references(false);
+    pair.a.post(write_of(pair, {pair.a.sge(0, 50'000)}));
+    pair.a.post(read_of(pair, {pair.a.sge(0, 50'000)}));
+    pair.settle();
+    EXPECT_EQ(pair.by_reference(), 0u);
+    EXPECT_EQ(pair.a.poll().size(), 2u);
+  }
+}
+
+// All headers are right, and the QP exists on the other device: only the sender tells the two apart.
+TEST_F(ByReferenceOfTwoDevices, APacketOfAnotherQpIsRefused) {
+  LocalPair pair(with_mtu(1024));
+  std::vector<std::byte> buffer(8192);
+  base::Frame frame{buffer.data(), 0, 8192, 0, 0, nullptr};
+  pair.a.post(write_of(pair, {pair.a.sge(0, 512)}));
+  TxBurst burst{{&frame, 1}, 0};
+  pair.a.transport->transmit(burst, pair.now);
+  ASSERT_EQ(burst.count, 1u);
+  const std::uint32_t sender = frame.sender;
+  wire::RxPacket rx;
+  ASSERT_EQ(wire::parse(frame.bytes(), {.check_icrc = true}, rx), wire::ParseVerdict::kOk);
+  const Qpn qpn = LocalDevices::qpn_of(sender);
+  EXPECT_EQ(qpn.value, pair.a.qpn.value);
+  for (const std::uint32_t forged : {0u, qpn.value, LocalDevices::sender(2, qpn), LocalDevices::sender(3, qpn),
+                                     LocalDevices::sender(1, pair.b.qpn)}) {
+    rx.sender = forged;
+    pair.b.transport->receive(rx, pair.now);
+  }
+  EXPECT_EQ(pair.b.counters().drop_wrong_source, 5u);
+  rx.sender = sender;
+  pair.b.transport->receive(rx, pair.now);
+  EXPECT_EQ(pair.b.counters().drop_wrong_source, 5u);
+  EXPECT_EQ(pair.b.counters().rcvd_pkts, 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, ByReference, ::testing::Bool(),
+                         [](const auto& named) { return named.param ? "Two" : "One"; });
 
 }  // namespace
 }  // namespace uroce::proto::test

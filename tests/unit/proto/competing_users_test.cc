@@ -38,7 +38,8 @@ class CompetingUsers : public testing::Test {
     TxBurst burst{std::span(frames).first(most), 0, cost};
     pair.a.transport->transmit(burst, pair.now);
     std::vector<std::uint32_t> senders;
-    for (const base::Frame& frame : burst.frames.first(burst.count)) senders.push_back(frame.sender);
+    for (const base::Frame& frame : burst.frames.first(burst.count))
+      senders.push_back(LocalDevices::qpn_of(frame.sender).value);
     return senders;
   }
 

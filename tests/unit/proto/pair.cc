@@ -5,8 +5,11 @@ namespace {
 
 std::uint32_t round_up(std::size_t bytes) { return static_cast<std::uint32_t>((bytes + 63) / 64 * 64); }
 
-std::shared_ptr<Transport> make_transport(const Options& options, memory::Table& table) {
+wire::Mac mac_of(std::uint8_t host) { return {2, 0, 0, 0, 0, host}; }
+
+std::shared_ptr<Transport> make_transport(const Options& options, memory::Table& table, std::uint8_t host) {
   TransportConfig config;
+  config.mac = mac_of(host);
   config.max_qps = 8;
   config.max_cqs = 16;
   config.receive_ring_bytes = options.receive_ring_bytes;
@@ -29,7 +32,7 @@ End::End(const Options& chosen, Qpn number, std::uint8_t host, const End* neighb
     : options(chosen),
       shared_table(neighbour != nullptr ? neighbour->shared_table : std::make_shared<memory::Table>(256, 7)),
       table(*shared_table),
-      transport(neighbour != nullptr ? neighbour->transport : make_transport(options, table)),
+      transport(neighbour != nullptr ? neighbour->transport : make_transport(options, table, host)),
       qpn(number),
       memory(kMemory),
       first_cq_(neighbour != nullptr ? neighbour->first_cq_ + 2 : 0) {
@@ -93,7 +96,7 @@ End::End(const Options& chosen, Qpn number, std::uint8_t host, const End* neighb
   if (!has_send_queue(options.type)) create.sq = {};
   EXPECT_EQ(transport->create(create, qp), 0);
   path.source = address_of(host);
-  path.source_mac = {2, 0, 0, 0, 0, host};
+  path.source_mac = mac_of(host);
 }
 
 void End::fill(std::uint64_t offset, std::size_t bytes, std::uint8_t seed) {
