@@ -86,7 +86,9 @@ std::string parse_command_line(std::span<char* const> arguments, CommandLine& ou
 std::string help_text() {
   std::string text =
       "Usage: uroced [FLAG]...\n"
-      "Runs one RDMA device (RoCEv2) over an Ethernet port, for programs started with uroce-run.\n\n"
+      "Runs an RDMA device (RoCEv2) over an Ethernet port, or several on a switch in memory, for programs started "
+      "with\n"
+      "uroce-run.\n\n"
       "  --config FILE\n      read a configuration file (TOML) first; flags override it\n";
   const Settings defaults;
   for (const Knob& knob : knobs()) {
@@ -109,6 +111,7 @@ std::string help_text() {
       ".\n\n"
       "Examples:\n"
       "  uroced --name uroce0 --port loopback --ip 192.0.2.1/24\n"
+      "  uroced --hosts 2 --ip 192.0.2.1/24\n"
       "  uroced --name uroce0 --port udp --ip 192.0.2.1/24\n"
       "  uroced --name uroce0 --port net_memif0,role=server,socket=/run/uroce/memif.sock --ip 192.0.2.1/24\n"
       "  uroced --name uroce1 --port net_memif0,role=client,socket=/run/uroce/memif.sock --ip 192.0.2.2/24\n";

@@ -12,7 +12,7 @@
 namespace uroce::daemon {
 namespace {
 
-using Device = DeviceStack<dpdk::Port>;
+using DpdkStack = DeviceStack<dpdk::Port>;
 
 constexpr std::chrono::milliseconds kPeerLimit{500};
 
@@ -52,14 +52,13 @@ std::string serve_dpdk(const Settings& given, const std::atomic<bool>& stop) {
   std::string error;
   const std::unique_ptr<dpdk::Ethernet> ethernet = dpdk::Ethernet::open(options, error);
   if (ethernet == nullptr) return error;
-  packet::Controls controls(settings.config.name);
-  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<Served<DpdkStack>> served;
+  Served<DpdkStack>& device = served.emplace_back(settings.config, settings.port);
   std::vector<dpdk::Port*> ports;
   for (std::uint32_t i = 0; i < settings.workers; ++i) {
-    devices.push_back(std::make_unique<Device>(controls.recorder(), i, controls.faults(), i, ethernet->queue(i)));
-    ports.push_back(&devices.back()->inner().inner().inner());
+    ports.push_back(&device.add_queue(i, ethernet->queue(i)).inner().inner().inner());
   }
-  if (error = prepare(controls, settings); !error.empty()) return error;
+  if (error = device.prepare(settings); !error.empty()) return error;
   if (!ethernet->waiting_for().empty()) {
     daemon::log(daemon::LogLevel::kInfo, "%s: waiting for %s", settings.config.name.c_str(),
                 ethernet->waiting_for().c_str());
@@ -67,9 +66,9 @@ std::string serve_dpdk(const Settings& given, const std::atomic<bool>& stop) {
   ethernet->start(ports);
   // If the peer is running already, the first program finds a port that is up.
   ethernet->wait_for_peer(kPeerLimit);
-  error = serve_over(settings, devices, controls, settings.port, stop);
+  error = serve_over<DpdkStack>(settings, served, stop);
   ethernet->stop();
-  devices.clear();
+  served.clear();
   return error;
 }
 

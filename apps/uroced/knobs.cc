@@ -18,6 +18,7 @@ using Values = std::vector<std::string>;
 constexpr std::uint64_t kMaxUser = std::uint64_t{1} << 50;
 constexpr std::uint64_t kMax32 = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kMaxMbps = 1'000'000;
+constexpr std::uint64_t kMaxHosts = 32;
 
 /// A number of at least `least` and at most `most`, with an optional suffix k, M or G of powers of 1024.
 template <class T>
@@ -169,6 +170,9 @@ const std::array kKnobs{
            }
            return all;
          }},
+    UROCE_NUMBER("hosts", "N", "hosts",
+                 "RDMA devices on a switch in memory, for --port loopback; names and addresses count up", hosts, 1,
+                 kMaxHosts),
     Knob{"gateway", "ADDRESS", "gateway", true,
          "next hop for addresses outside the prefixes, at most one per family",
          [](Settings& s, std::string_view text) { return add_gateway(s.gateways, text); },

@@ -1,32 +1,58 @@
+#include <algorithm>
+
+#include "apps/uroced/hosts.h"
 #include "apps/uroced/ports.h"
 #include "apps/uroced/serve.h"
-#include "drivers/packet/loopback/port.h"
+#include "drivers/packet/switch/port.h"
 #include "drivers/packet/udp/sockets.h"
 
 namespace uroce::daemon {
 namespace {
 
-std::string serve_loopback(const Settings& settings, const std::atomic<bool>& stop) {
-  using Device = DeviceStack<loopback::Port>;
-  const auto& own = settings.config.addresses;
-  loopback::PortOptions options;
-  options.mac =
-      settings.mac.value_or(derive_mac(settings.config.name, own.empty() ? wire::Address{} : own[0].address));
-  if (settings.config.mtu != 0) options.mtu = settings.config.mtu;
-  options.buffers = settings.buffers;
-  packet::Controls controls(settings.config.name);
-  std::vector<std::unique_ptr<Device>> devices;
-  for (std::uint32_t i = 0; i < settings.workers; ++i) {
-    devices.push_back(std::make_unique<Device>(controls.recorder(), i, controls.faults(), i, options));
+using LoopbackStack = DeviceStack<ethernet::SwitchPort>;
+/// One for each worker.
+using Switches = std::vector<std::unique_ptr<ethernet::Switch>>;
+
+constexpr std::uint32_t kMtu = 9000;
+
+/// The address of each host on the switch, which no two have in common.
+std::vector<wire::Mac> choose_macs(const std::vector<Settings>& hosts) {
+  std::vector<wire::Mac> macs;
+  for (const Settings& host : hosts) {
+    const auto& own = host.config.addresses;
+    wire::Mac mac = host.mac.value_or(derive_mac(host.config.name, own.empty() ? wire::Address{} : own[0].address));
+    while (std::ranges::find(macs, mac) != macs.end()) ++mac[5];
+    macs.push_back(mac);
   }
-  if (std::string error = prepare(controls, settings); !error.empty()) return error;
-  return serve_over(settings, devices, controls, "loopback", stop);
+  return macs;
+}
+
+std::string serve_loopback(const Settings& settings, const std::atomic<bool>& stop) {
+  std::vector<Settings> hosts;
+  if (std::string error = settings_of_hosts(settings, hosts); !error.empty()) return error;
+  const std::vector<wire::Mac> macs = choose_macs(hosts);
+  Switches switches;
+  for (std::uint32_t i = 0; i < settings.workers; ++i) {
+    switches.push_back(std::make_unique<ethernet::Switch>(settings.config.mtu != 0 ? settings.config.mtu : kMtu,
+                                                          settings.buffers * settings.hosts));
+  }
+  std::vector<Served<LoopbackStack>> served;
+  for (std::size_t h = 0; h < hosts.size(); ++h) {
+    Served<LoopbackStack>& device = served.emplace_back(hosts[h].config, "loopback");
+    for (std::uint32_t i = 0; i < settings.workers; ++i) device.add_queue(i, *switches[i], macs[h]);
+    if (std::string error = device.prepare(settings); !error.empty()) return error;
+  }
+  return serve_over<LoopbackStack>(settings, served, stop);
 }
 
 }  // namespace
 
 std::string serve(const Settings& settings, const std::atomic<bool>& stop) {
   if (settings.port == "loopback") return serve_loopback(settings, stop);
+  if (settings.hosts != 1) {
+    std::vector<Settings> hosts;
+    return settings_of_hosts(settings, hosts);
+  }
   return udp::is_udp(settings.port) ? serve_udp(settings, stop) : serve_dpdk(settings, stop);
 }
 

@@ -1,4 +1,4 @@
-// uroced: one RDMA device over one Ethernet port, in user space.
+// uroced: RDMA devices in user space, over an Ethernet port or a switch in memory.
 #include <signal.h>
 
 #include <atomic>

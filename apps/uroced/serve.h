@@ -1,10 +1,11 @@
-// Runs a daemon over a device stack: the part that all kinds of ports share.
+// Runs a daemon over device stacks: the part that all kinds of ports share.
 #pragma once
 
 #include <atomic>
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "apps/uroced/addresses.h"
@@ -24,13 +25,31 @@ namespace uroce::daemon {
 template <net::PacketDevice Inner>
 using DeviceStack = pcap::Capture<fault::Injector<loopback::LoopbackDevice<Inner>>>;
 
-/// Applies the settings for faults and capture before the first frame.
-inline std::string prepare(packet::Controls& controls, const Settings& settings) {
-  if (std::string error = controls.set_fault(settings.fault); !error.empty()) return "--fault: " + error;
-  if (settings.pcap.empty()) return {};
-  if (std::string error = controls.start_capture(settings.pcap); !error.empty()) return "--pcap: " + error;
-  return {};
-}
+/// An RDMA device that is to be served: its settings, its port's queues, and what urocectl changes in these.
+template <net::PacketDevice Device>
+struct Served {
+  Served(daemon::DaemonConfig with, std::string port) : config(std::move(with)), port_text(std::move(port)) {}
+
+  /// `arguments`: of the port's own part.
+  template <class... Arguments>
+  Device& add_queue(std::uint32_t index, Arguments&&... arguments) {
+    queues.push_back(std::make_unique<Device>(controls->recorder(), index, controls->faults(), index,
+                                              std::forward<Arguments>(arguments)...));
+    return *queues.back();
+  }
+  /// Applies the settings for faults and capture before the first frame.
+  std::string prepare(const Settings& settings) {
+    if (std::string error = controls->set_fault(settings.fault); !error.empty()) return "--fault: " + error;
+    if (settings.pcap.empty()) return {};
+    if (std::string error = controls->start_capture(settings.pcap); !error.empty()) return "--pcap: " + error;
+    return {};
+  }
+
+  daemon::DaemonConfig config;
+  std::string port_text;
+  std::unique_ptr<packet::Controls> controls = std::make_unique<packet::Controls>(config.name);
+  std::vector<std::unique_ptr<Device>> queues;
+};
 
 inline void say_ready(const daemon::DaemonConfig& config, const std::string& port) {
   std::string addresses;
@@ -40,37 +59,47 @@ inline void say_ready(const daemon::DaemonConfig& config, const std::string& por
   std::fflush(stdout);
 }
 
+/// The device as run_daemon() takes it.
 template <net::PacketDevice Device>
-std::string serve_over(const Settings& settings, const std::vector<std::unique_ptr<Device>>& devices,
-                       packet::Controls& controls, const std::string& port_text, const std::atomic<bool>& stop) {
-  daemon::DaemonConfig config = settings.config;
-  const net::DeviceInfo info = devices.front()->info();
+daemon::PortSpec<Device> port_spec(const Settings& settings, const Served<Device>& served) {
+  daemon::PortSpec<Device> port{served.config, {}};
+  for (const auto& queue : served.queues) port.queues.push_back(queue.get());
+  const net::DeviceInfo info = port.queues.front()->info();
+  daemon::DaemonConfig& config = port.config;
   if (!info.sockets_only) config.addresses.push_back(link_local(info.mac));
   config.port = settings.port;
   config.hugepages = settings.hugepages;
   config.mtu = info.mtu;
-  config.controls = &controls;
+  config.controls = served.controls.get();
   for (const wire::Address& gateway : settings.gateways) {
     (gateway.is_v4() ? config.gateway4 : config.gateway6) = gateway;
   }
+  return port;
+}
+
+template <net::PacketDevice Device>
+std::string serve_over(const Settings& settings, const std::vector<Served<Device>>& served,
+                       const std::atomic<bool>& stop) {
+  std::vector<daemon::PortSpec<Device>> ports;
+  for (const Served<Device>& each : served) ports.push_back(port_spec(settings, each));
   if (std::string error = drop_privileges(settings); !error.empty()) return error;
   const ServiceManager manager;
-  config.on_ready = [&] {
-    daemon::log(daemon::LogLevel::kInfo, "%s: user %u, capabilities: %s; %s", config.name.c_str(),
+  daemon::ProcessHooks hooks;
+  hooks.on_ready = [&] {
+    const char* const name = settings.config.name.c_str();
+    daemon::log(daemon::LogLevel::kInfo, "%s: user %u, capabilities: %s; %s", name,
                 static_cast<unsigned>(::geteuid()), capabilities_text().c_str(),
                 filter_system_calls(settings).c_str());
-    daemon::log(daemon::LogLevel::kInfo, "%s: ICRC engine %s, of %s", config.name.c_str(),
+    daemon::log(daemon::LogLevel::kInfo, "%s: ICRC engine %s, of %s", name,
                 std::string(wire::crc_engine().name).c_str(), usable_crc_engines().c_str());
-    say_ready(config, port_text);
+    for (std::size_t i = 0; i < ports.size(); ++i) say_ready(ports[i].config, served[i].port_text);
     manager.notify("READY=1");
   };
   if (manager.watchdog()) {
-    config.on_alive = [&manager] { manager.notify("WATCHDOG=1"); };
-    config.alive_interval = *manager.watchdog() / 3;
+    hooks.on_alive = [&manager] { manager.notify("WATCHDOG=1"); };
+    hooks.alive_interval = *manager.watchdog() / 3;
   }
-  std::vector<Device*> each;
-  for (const auto& device : devices) each.push_back(device.get());
-  const absl::Status status = daemon::run_daemon<Device>(config, each, stop);
+  const absl::Status status = daemon::run_daemon<Device>(ports, hooks, stop);
   manager.notify("STOPPING=1");
   return status.ok() ? "" : std::string(status.message().data(), status.message().size());
 }

@@ -21,6 +21,7 @@ struct Settings {
   std::vector<wire::Address> gateways;
   std::optional<wire::Mac> mac;
   std::uint32_t workers = 1;
+  std::uint32_t hosts = 1;  ///< devices on a switch in memory
   bool hugepages = true;
   std::uint32_t buffers = 4096;
   std::string fault = "off";

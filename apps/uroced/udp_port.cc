@@ -8,7 +8,7 @@
 namespace uroce::daemon {
 namespace {
 
-using Device = DeviceStack<udp::Port>;
+using UdpStack = DeviceStack<udp::Port>;
 
 /// More than the largest RoCE packet needs, so that the MTU of the loopback interface makes no huge buffers.
 constexpr std::uint32_t kMostMtu = 9216;
@@ -56,14 +56,11 @@ std::string serve_udp(const Settings& settings, const std::atomic<bool>& stop) {
   options.gso = spec.gso;
   options.ids = spec.ids;
   options.interface = sockets.interface;
-  packet::Controls controls(settings.config.name);
-  std::vector<std::unique_ptr<Device>> devices;
-  for (std::uint32_t i = 0; i < settings.workers; ++i) {
-    devices.push_back(
-        std::make_unique<Device>(controls.recorder(), i, controls.faults(), i, options, sockets.queues[i]));
-  }
-  if (std::string error = prepare(controls, settings); !error.empty()) return error;
-  return serve_over(settings, devices, controls, settings.port, stop);
+  std::vector<Served<UdpStack>> served;
+  Served<UdpStack>& device = served.emplace_back(settings.config, settings.port);
+  for (std::uint32_t i = 0; i < settings.workers; ++i) device.add_queue(i, options, sockets.queues[i]);
+  if (std::string error = device.prepare(settings); !error.empty()) return error;
+  return serve_over<UdpStack>(settings, served, stop);
 }
 
 }  // namespace uroce::daemon

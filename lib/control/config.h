@@ -1,8 +1,8 @@
-// The configuration of a daemon. Every field has a default that works for a first try.
+// The configuration of a device and of the daemon that serves it. Every field has a default that works for a first
+// try.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -59,11 +59,6 @@ struct DaemonConfig {
   net::DeviceControls* controls = nullptr;  ///< for urocectl fault and trace; may be null
   std::string socket_group = "rdma";  ///< that the socket belongs to; empty, or not in group(5): the daemon's own
   std::uint32_t socket_mode = 0;      ///< permissions of the socket; 0: 0660 with a socket_group, otherwise 0666
-  /// Called once clients can connect.
-  std::function<void()> on_ready;
-  /// Called every alive_interval, if the control thread and all workers have run since the last call. May be empty.
-  std::function<void()> on_alive;
-  Nanos alive_interval = kSecond;
 };
 
 }  // namespace uroce::daemon

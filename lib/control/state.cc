@@ -16,13 +16,13 @@ constexpr std::uint32_t kMaxPdNumbers = 4 * kMaxPd;
 
 }  // namespace
 
-ControlState::ControlState(const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers,
-                           memory::Table& memory, std::uint64_t seed)
-    : config_(config),
+ControlState::ControlState(Process& process, const DaemonConfig& config, const net::DeviceInfo& device,
+                           WorkerShared& workers, memory::Table& memory, std::uint64_t seed)
+    : process_(process),
+      config_(config),
       workers_(workers),
       memory_(memory),
       port_(config, device, static_cast<std::uint32_t>(workers.workers.size())),
-      quotas_(config.limits, capacity_of(config, static_cast<std::uint32_t>(workers.workers.size()))),
       stall_watch_(workers),
       qp_counts_(workers.workers.size()),
       pd_ids_(1, kMaxPdNumbers),
@@ -45,29 +45,27 @@ std::uint32_t ControlState::choose_worker() const {
 // ---------------------------------------------------------------- sessions
 
 Session* ControlState::open_session(Peer peer, UniqueFd socket) {
-  User& user = user_of(peer.uid);
-  count_closing(peer.uid, user);
+  const std::shared_ptr<StallBudget> budget = process_.users().stall_budget(peer.uid);
   const bool privileged = is_privileged(peer.uid);
-  if (user.stall_budget->closer().is_full() && !privileged) {
-    quotas_.refuse(
-        "user " + std::to_string(peer.uid) +
-        " gets no new session: " + std::to_string(user.stall_budget->closer().backlog()) +
+  if (budget->closer().is_full() && !privileged) {
+    quotas().refuse(
+        "user " + std::to_string(peer.uid) + " gets no new session: " + std::to_string(budget->closer().backlog()) +
         " descriptors that its programs passed do not close (sockets with SO_LINGER, or a file system that "
         "does not answer); end those programs");
-    close_refused(peer.uid, user, std::move(socket));
+    process_.users().close_refused(peer.uid, std::move(socket));
     return nullptr;
   }
   // Descriptors: socket, process, events, and one for each worker.
-  Charge charge = quotas_.charge(peer.uid, {.sessions = 1, .descriptors = 3u + worker_count()});
+  Charge charge = quotas().charge(peer.uid, {.sessions = 1, .descriptors = 3u + worker_count()});
   if (!charge) {
-    close_refused(peer.uid, user, std::move(socket));
+    process_.users().close_refused(peer.uid, std::move(socket));
     return nullptr;
   }
-  const std::uint64_t id = ++last_session_;
+  const std::uint64_t id = process_.new_session();
   auto& slot = sessions_[id];
   slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), std::move(charge), config_.hugepages,
-                                   user.stall_budget);
-  if (privileged) slot->page_stall_budget = privileged_page_stalls_;
+                                   budget);
+  if (privileged) slot->page_stall_budget = process_.users().privileged_page_stalls();
   stall_watch_.add(proto::mark_of_session(id), id, slot->page_stall_budget);
   return slot.get();
 }
@@ -86,43 +84,6 @@ proto::UserShare ControlState::share_of(uid_t user) {
   const auto it = grants_.find(user);
   if (it == grants_.end()) return {};
   return {it->second.weight, it->second.limit.kbps == 0 ? nullptr : &it->second.limit};
-}
-
-ControlState::User& ControlState::user_of(uid_t uid) {
-  const Nanos now = monotonic_now();
-  // A user without sessions whose budget is full again needs no entry.
-  std::erase_if(users_, [&](const auto& entry) {
-    StallBudget& budget = *entry.second.stall_budget;
-    return entry.first != uid && entry.second.stall_budget.use_count() == 1 && budget.is_full(now) &&
-           budget.closer().backlog() == 0;
-  });
-  return users_[uid];
-}
-
-void ControlState::count_closing(uid_t uid, User& user) {
-  StallBudget& budget = *user.stall_budget;
-  const std::uint64_t threads = budget.stuck.load(), descriptors = budget.closer().backlog() + threads;
-  const Usage& counted = user.closing.amount();
-  if (counted.descriptors == descriptors && counted.threads == threads) return;
-  user.closing =
-      descriptors == 0 ? Charge() : quotas_.record(uid, {.descriptors = descriptors, .threads = threads});
-}
-
-void ControlState::count_closing(uid_t uid) {
-  if (const auto it = users_.find(uid); it != users_.end()) count_closing(uid, it->second);
-}
-
-void ControlState::count_closing() {
-  for (auto& [uid, user] : users_) count_closing(uid, user);
-}
-
-// Closed here unless a message waits in it. A user that fills its budget with such sockets gets no further
-// descriptors of the daemon that way.
-void ControlState::close_refused(uid_t uid, User& user, UniqueFd socket) {
-  if (!socket.valid() || !Closer::holds_messages(socket.get())) return;
-  if (!quotas_.has_room(uid, {.descriptors = 1})) return;
-  user.stall_budget->closer().close_socket(std::move(socket));
-  count_closing(uid, user);
 }
 
 std::shared_ptr<const PdNumber> ControlState::new_pd() {

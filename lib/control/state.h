@@ -1,6 +1,5 @@
-// The state that control commands read and change: the device's configuration and port, the sessions, the
-// allocators of the daemon's numbers, and the users' quotas. Sockets and the dispatch of commands are in
-// lib/daemon.
+// The state of a device that control commands read and change: its configuration and port, its sessions, and the
+// allocators of its numbers. Sockets and the dispatch of commands are in lib/daemon.
 //
 // Call contract. The control thread only. Worker-owned state is changed only through WorkerCore::call, so a command
 // that returns has taken effect, and what a worker may still read is freed only after that worker has run a
@@ -18,8 +17,8 @@
 #include "control/config.h"
 #include "control/id_pool.h"
 #include "control/port.h"
+#include "control/process.h"
 #include "control/qpn.h"
-#include "control/quotas.h"
 #include "control/rejections.h"
 #include "control/session.h"
 #include "control/stall_watch.h"
@@ -41,7 +40,7 @@ struct GrantedShare {
 
 class ControlState {
  public:
-  ControlState(const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers,
+  ControlState(Process& process, const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers,
                memory::Table& memory, std::uint64_t seed);
   ControlState(const ControlState&) = delete;
   ControlState& operator=(const ControlState&) = delete;
@@ -50,8 +49,10 @@ class ControlState {
   Port& port() { return port_; }
   const Port& port() const { return port_; }
   memory::Table& memory() { return memory_; }
-  Quotas& quotas() { return quotas_; }
-  const Quotas& quotas() const { return quotas_; }
+  /// What the device has in common with the others of the daemon.
+  Process& process() const { return process_; }
+  Quotas& quotas() { return process_.quotas(); }
+  const Quotas& quotas() const { return process_.quotas(); }
   Rejections& rejections() { return rejections_; }
   const Rejections& rejections() const { return rejections_; }
   Nanos started() const { return started_; }
@@ -79,14 +80,6 @@ class ControlState {
   /// nullptr: no such session.
   Session* session(std::uint64_t id) const;
   void erase_session(std::uint64_t id) { sessions_.erase(id); }
-  /// Charges a user for what clients have left, but is still in use: descriptors that are not closed yet, and
-  /// threads that are blocked.
-  void count_closing(uid_t user);
-  void count_closing();
-  /// Starts the closers that found no thread before.
-  void retry_closers() {
-    for (const auto& [uid, user] : users_) user.stall_budget->closer().retry();
-  }
   /// Sessions with connected QPs, whose clients poll.
   std::uint32_t polling_sessions() const;
   /// A session got its first connected QP, or lost its last one: the next heartbeat is due at once.
@@ -96,8 +89,8 @@ class ControlState {
 
   /// Charges the session's user; see Quotas::charge().
   Charge charge(const Session& session, const Usage& more) {
-    if (more.descriptors != 0 || more.threads != 0) count_closing(session.peer.uid);
-    return quotas_.charge(session.peer.uid, more);
+    if (more.descriptors != 0 || more.threads != 0) process_.users().count_closing(session.peer.uid);
+    return quotas().charge(session.peer.uid, more);
   }
 
   /// The user's share of the workers, for its QPs.
@@ -133,25 +126,12 @@ class ControlState {
   void publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain);
 
  private:
-  /// What all sessions of a user share, and what they have left behind.
-  struct User {
-    std::shared_ptr<StallBudget> stall_budget = std::make_shared<StallBudget>();
-    Charge closing;
-  };
-  User& user_of(uid_t user);
-  void count_closing(uid_t uid, User& user);
-  void close_refused(uid_t uid, User& user, UniqueFd socket);
-
+  Process& process_;
   const DaemonConfig& config_;
   WorkerShared& workers_;
   memory::Table& memory_;
   Port port_;
-  Quotas quotas_;
   std::map<uid_t, GrantedShare> grants_;  ///< of users that have any
-  std::map<uid_t, User> users_;
-  /// Root, and the user of the daemon, could end it anyway.
-  std::shared_ptr<StallBudget> privileged_page_stalls_ =
-      std::make_shared<StallBudget>(StallBudget::kPrivilegedBurst, StallBudget::kPrivilegedRefillDivisor);
   std::multiset<std::uint32_t> closing_pds_;
   Rejections rejections_;
   StallWatch stall_watch_;
@@ -162,7 +142,6 @@ class ControlState {
   IdPool pd_ids_, cq_ids_, srq_ids_, ah_ids_;
   BlockPool responder_slots_{proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic};
   std::uint64_t last_flow_ = 0;
-  std::uint64_t last_session_ = 0;
   Sessions sessions_;
   std::map<std::pair<dev_t, ino_t>, std::weak_ptr<XrcDomain>> xrc_domains_;  ///< of files
   std::uint32_t last_xrc_domain_ = 0;

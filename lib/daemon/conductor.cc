@@ -86,15 +86,16 @@ static_assert(rows_match_opcodes(kCommands, UROCE_CMD_HELLO, UROCE_CMD_EXPLAIN))
 
 }  // namespace
 
-Conductor::Conductor(const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers,
-                     memory::Table& memory, std::uint64_t seed)
-    : state_(config, device, workers, memory, seed),
+Conductor::Conductor(Process& process, const DaemonConfig& config, const net::DeviceInfo& device,
+                     WorkerShared& workers, memory::Table& memory, std::uint64_t seed)
+    : state_(process, config, device, workers, memory, seed),
       link_(state_, events_, device.kernel_interface),
       cm_(state_.port(), state_.quotas(), workers.gsi, link_, seed ^ 0x636d),
       discarded_(std::make_shared<Channel<std::uint64_t>>(kMaxDiscards, ChannelReader::kSleepsOnFd)) {}
 
 Conductor::~Conductor() {
   while (!state_.sessions().empty()) close_session(*state_.sessions().begin()->second);
+  state_.process().count_pollers(polling_, 0);
 }
 
 template <class Command>
@@ -156,7 +157,7 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
   const Marks before = marks(session);
   run_for(session, request, reply, [&] { execute(session, message, fds, reply); });
   close_attached(session, std::move(fds), reply.status == 0);
-  state_.count_closing(session.peer.uid);
+  state_.process().users().count_closing(session.peer.uid);
   if (reply.status > 0) close_refused(session, request, before, reply);
   return reply;
 }
@@ -285,10 +286,10 @@ void Conductor::close_session(Session& session) {
       session.program.c_str(), static_cast<int>(session.peer.pid));
   state_.stall_watch().remove(proto::mark_of_session(session.id), session.id);
   // The closer may take long: the epoll set has no more events now.
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, session.socket.get(), nullptr);
+  ::epoll_ctl(watches_.epoll, EPOLL_CTL_DEL, session.socket.get(), nullptr);
   const uid_t user = session.peer.uid;
   state_.erase_session(session.id);
-  state_.count_closing(user);
+  state_.process().users().count_closing(user);
 }
 
 void Conductor::shut_down() {

@@ -1,8 +1,8 @@
-// The control thread: it reads the clients' requests from their sockets and dispatches them, one at a time, to the
-// control commands, the CM service and the administration.
+// A device on the control thread: it reads the clients' requests from their sockets and dispatches them, one at a
+// time, to the control commands, the CM service and the administration.
 //
-// Call contract. One thread for everything. listen() and serve() are the daemon; open_session(), handle() and
-// close_session() do the same without sockets, for tests and fuzzing.
+// Call contract. One thread for everything. ControlLoop calls listen(), advance() and serve_events();
+// open_session(), handle() and close_session() do the same without sockets, for tests and fuzzing.
 #pragma once
 
 #include <sys/epoll.h>
@@ -24,7 +24,7 @@
 #include "control/command_times.h"
 #include "control/event_router.h"
 #include "control/link_control.h"
-#include "control/poller_census.h"
+#include "control/process.h"
 #include "control/reply.h"
 #include "control/state.h"
 
@@ -32,14 +32,30 @@ namespace uroce::daemon {
 
 class Conductor {
  public:
-  Conductor(const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers, memory::Table& memory,
-            std::uint64_t seed);
+  /// Where the descriptors are watched, and what is added to the tags of their events.
+  struct Watches {
+    int epoll = -1;
+    std::uint64_t tag = 0;
+  };
+
+  Conductor(Process& process, const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers,
+            memory::Table& memory, std::uint64_t seed);
   ~Conductor();
   Conductor(const Conductor&) = delete;
   Conductor& operator=(const Conductor&) = delete;
 
-  absl::Status listen(const std::string& path);
-  void serve(const std::atomic<bool>& stop, PollerCensus* census);
+  absl::Status listen(const std::string& path, const Watches& watches);
+  /// Does what is due at `now`: heartbeat, timers, sessions to close, a slice of a request. Returns when it has to
+  /// be called again.
+  Nanos advance(Nanos now);
+  /// `events`: with tags as this object gave them.
+  void serve_events(std::span<const epoll_event> events);
+  /// The session, if it is one of this device, removed pages of its queues, and is closed; or of a registered file.
+  void close_truncated(std::uint64_t session);
+  void note_loss(std::uint64_t session);
+  /// Posts a command to each worker, and whether all have run it.
+  void ping_workers();
+  bool pings_answered() const;
   /// Marks every session's device dead and closes all.
   void shut_down();
 
@@ -101,20 +117,17 @@ class Conductor {
   void accept_all();
   void serve_own_event(std::uint64_t tag);
   Session* serve_event(const epoll_event& event);
-  void serve_events(std::span<const epoll_event> events);
   void read_session(Session& session);
   /// Refuses a request whose descriptors do not fit into the daemon's table, as soon as it is out of the socket.
   void discard(Session& session, const uroce_request& request);
   void finish_discards();
   bool answer(Session& session, const uroce_request& request, Reply& reply);
   void resume(Session& session, const NeighbourWait& wait, const Neighbour& neighbour);
-  void heartbeat(Nanos now, PollerCensus* census);
-  /// Calls DaemonConfig::on_alive when it is due and the workers have run.
-  void check_alive(Nanos now);
+  void heartbeat(Nanos now);
   void link_event();
   /// Publishes the number of pollers that compete for cores. True: there are more pollers than cores.
-  bool publish_pollers(std::uint32_t active_sessions, PollerCensus* census);
-  void mark_offenders();
+  bool publish_pollers(std::uint32_t active_sessions);
+  void close_stalled();
   /// Closes marked sessions. Those with many objects lose a slice of them, and are closed in a later round.
   void close_pending_sessions();
   /// Whether nothing is left to release. `cm_ids`: how many may be removed.
@@ -128,15 +141,17 @@ class Conductor {
   LinkControl link_;
   CmService cm_;
   CommandTimes command_times_;
-  UniqueFd epoll_, listener_;
+  Watches watches_;
+  UniqueFd listener_;
   std::shared_ptr<Channel<std::uint64_t>> discarded_;  ///< sessions whose message a closer has discarded
   Nanos next_heartbeat_ = 0, next_link_check_ = 0, last_link_change_ = 0;
   bool accept_paused_ = false;
   std::deque<std::uint64_t> unfinished_;                ///< sessions with a request that is executed in slices
   bool closing_ = false;                                ///< a session is being closed in slices
   std::uint64_t next_to_close_ = 0;                     ///< the session that gets the first slice, or one after it
-  std::vector<std::unique_ptr<Mailbox::Entry>> pings_;  ///< by worker, of check_alive()
-  Nanos next_alive_ = 0;
+  std::vector<std::unique_ptr<Mailbox::Entry>> pings_;  ///< by worker
+  worker_commands::Quiesce ping_;
+  std::uint32_t polling_ = 0;  ///< sessions, as the process knows
 };
 
 }  // namespace uroce::daemon

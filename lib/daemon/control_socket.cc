@@ -178,14 +178,14 @@ absl::Status set_permissions(const std::string& path, const DaemonConfig& config
 void Conductor::watch(int fd, std::uint64_t tag, bool readable) {
   epoll_event event{};
   event.events = (readable ? EPOLLIN : 0u) | EPOLLRDHUP;
-  event.data.u64 = tag;
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) {
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+  event.data.u64 = watches_.tag | tag;
+  if (::epoll_ctl(watches_.epoll, EPOLL_CTL_MOD, fd, &event) != 0) {
+    ::epoll_ctl(watches_.epoll, EPOLL_CTL_ADD, fd, &event);
   }
 }
 
-absl::Status Conductor::listen(const std::string& path) {
-  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+absl::Status Conductor::listen(const std::string& path, const Watches& watches) {
+  watches_ = watches;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
@@ -312,26 +312,28 @@ void Conductor::finish_discards() {
   }
 }
 
-void Conductor::mark_offenders() {
-  while (const std::uint64_t offender = SigbusGuard::instance().take_offender()) {
-    if (Session* session = state_.session(offender)) {
-      const LogUser caused_by(session->peer.uid);
-      log(LogLevel::kWarning,
-          "%s (process %d) removed pages of its queues, and no other pages are free; its session is closed",
-          session->program.c_str(), static_cast<int>(session->peer.pid));
-      session->close_pending = true;
-      state_.rejections().count(Rejection::sessions_closed);
-    }
-  }
-  while (const std::uint64_t loser = SigbusGuard::instance().take_loser()) {
-    if (const Session* session = state_.session(loser)) {
-      const LogUser caused_by(session->peer.uid);
-      log(LogLevel::kWarning,
-          "%s (process %d) truncated a file whose memory it had registered, or left holes in it; work requests "
-          "that use the missing pages fail",
-          session->program.c_str(), static_cast<int>(session->peer.pid));
-    }
-  }
+void Conductor::close_truncated(std::uint64_t id) {
+  Session* const session = state_.session(id);
+  if (session == nullptr) return;
+  const LogUser caused_by(session->peer.uid);
+  log(LogLevel::kWarning,
+      "%s (process %d) removed pages of its queues, and no other pages are free; its session is closed",
+      session->program.c_str(), static_cast<int>(session->peer.pid));
+  session->close_pending = true;
+  state_.rejections().count(Rejection::sessions_closed);
+}
+
+void Conductor::note_loss(std::uint64_t id) {
+  const Session* const session = state_.session(id);
+  if (session == nullptr) return;
+  const LogUser caused_by(session->peer.uid);
+  log(LogLevel::kWarning,
+      "%s (process %d) truncated a file whose memory it had registered, or left holes in it; work requests "
+      "that use the missing pages fail",
+      session->program.c_str(), static_cast<int>(session->peer.pid));
+}
+
+void Conductor::close_stalled() {
   while (const std::uint64_t offender = state_.stall_watch().take_offender()) {
     if (Session* session = state_.session(offender)) {
       const LogUser caused_by(session->peer.uid);
@@ -353,7 +355,7 @@ bool Conductor::close_slice(Session& session, std::size_t& cm_ids, Nanos now, Na
 }
 
 void Conductor::close_pending_sessions() {
-  mark_offenders();
+  close_stalled();
   const Nanos start = monotonic_now(), end = start + kClosingSlice;
   std::size_t cm_ids = CmService::kSlice;
   closing_ = false;
@@ -382,13 +384,9 @@ void Conductor::close_pending_sessions() {
   }
 }
 
-bool Conductor::publish_pollers(std::uint32_t active, PollerCensus* census) {
+bool Conductor::publish_pollers(std::uint32_t active) {
   WorkerShared& shared = state_.workers();
-  Pollers pollers{1, state_.worker_count(), active};
-  if (census != nullptr) {
-    census->publish(state_.worker_count(), active);
-    pollers = census->total();
-  }
+  const Pollers pollers = state_.process().count_pollers(std::exchange(polling_, active), active);
   const bool few = few_cores(usable_cores(), pollers.workers, pollers.sessions);
   shared.few_cores.store(few, std::memory_order_relaxed);
   const bool spread = few && active != 0 && state_.config().cpus.empty();
@@ -396,7 +394,7 @@ bool Conductor::publish_pollers(std::uint32_t active, PollerCensus* census) {
   return few;
 }
 
-void Conductor::heartbeat(Nanos now, PollerCensus* census) {
+void Conductor::heartbeat(Nanos now) {
   const CommandTimer timer(command_times_, "heartbeat");
   if (now >= next_link_check_) {
     next_link_check_ = now + kLinkCheck;
@@ -404,10 +402,9 @@ void Conductor::heartbeat(Nanos now, PollerCensus* census) {
     link_.share_with_kernel();
     link_.publish_counters(now);
   }
-  check_alive(now);
   const std::uint32_t active = state_.polling_sessions();
   next_heartbeat_ = std::min(now + (active != 0 ? kActiveHeartbeat : kHeartbeat), next_link_check_);
-  const bool few = publish_pollers(active, census);
+  const bool few = publish_pollers(active);
   for (auto& [id, session] : state_.sessions()) {
     if (session->discarding && now >= session->discarding->deadline) session->close_pending = true;
     if (session->header == nullptr) {
@@ -419,8 +416,8 @@ void Conductor::heartbeat(Nanos now, PollerCensus* census) {
     std::atomic_ref(session->header->yield).store(few, std::memory_order_relaxed);
     events_.send_owed(*session);
   }
-  state_.retry_closers();
-  state_.count_closing();
+  state_.process().users().retry_closers();
+  state_.process().users().count_closing();
   if (accept_paused_) {
     accept_paused_ = false;
     watch(listener_.get(), kListenerTag, true);
@@ -434,22 +431,10 @@ void Conductor::link_event() {
   next_heartbeat_ = std::min(next_heartbeat_, next_link_check_);
 }
 
-// Reports to the service manager only when each worker has run a command that was posted since the last report. The
-// commands are not waited for: the control thread goes on if a worker does not.
-void Conductor::check_alive(Nanos now) {
-  const DaemonConfig& config = state_.config();
-  if (!config.on_alive || now < next_alive_) return;
-  for (const auto& ping : pings_) {
-    if (!ping->done.load(std::memory_order_acquire)) return;
-  }
-  if (!pings_.empty()) {
-    config.on_alive();
-    next_alive_ = now + config.alive_interval;
-  }
-  static worker_commands::Quiesce command;
+void Conductor::ping_workers() {
   const bool first = pings_.empty();
   for (std::uint32_t i = 0; i < state_.worker_count(); ++i) {
-    if (first) pings_.push_back(std::make_unique<Mailbox::Entry>(WorkerCommandRef(command)));
+    if (first) pings_.push_back(std::make_unique<Mailbox::Entry>(WorkerCommandRef(ping_)));
     pings_[i]->traced = false;
     pings_[i]->done.store(false, std::memory_order_relaxed);
     state_.worker(i).post(*pings_[i]);
@@ -457,24 +442,18 @@ void Conductor::check_alive(Nanos now) {
   }
 }
 
-void Conductor::serve(const std::atomic<bool>& stop, PollerCensus* census) {
-  ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
-  next_heartbeat_ = 0;
-  while (!stop.load(std::memory_order_relaxed)) {
-    const Nanos now = monotonic_now();
-    if (now >= next_heartbeat_) heartbeat(now, census);
-    if (now >= link_.next_neighbour_deadline()) serve_own_event(kNeighboursTag);
-    close_pending_sessions();
-    if (state_.take_pollers_changed()) next_heartbeat_ = now;
-    if (now >= cm_.next_timeout()) serve_own_event(kGsiTag);
-    Nanos limit = std::min({next_heartbeat_, cm_.next_timeout(), link_.next_neighbour_deadline()});
-    limit = limit > now ? limit - now : 0;
-    if (run_slice() || closing_) limit = 0;
-    epoll_event events[512];
-    const int n = ::epoll_wait(epoll_.get(), events, std::size(events),
-                               static_cast<int>((limit + kMillisecond - 1) / kMillisecond));
-    serve_events({events, static_cast<std::size_t>(std::max(n, 0))});
-  }
+bool Conductor::pings_answered() const {
+  return std::ranges::all_of(pings_, [](const auto& ping) { return ping->done.load(std::memory_order_acquire); });
+}
+
+Nanos Conductor::advance(Nanos now) {
+  if (now >= next_heartbeat_) heartbeat(now);
+  if (now >= link_.next_neighbour_deadline()) serve_own_event(kNeighboursTag);
+  close_pending_sessions();
+  if (state_.take_pollers_changed()) next_heartbeat_ = now;
+  if (now >= cm_.next_timeout()) serve_own_event(kGsiTag);
+  if (run_slice() || closing_) return now;
+  return std::min({next_heartbeat_, cm_.next_timeout(), link_.next_neighbour_deadline()});
 }
 
 void Conductor::serve_own_event(std::uint64_t tag) {

@@ -3,7 +3,7 @@
 //
 // What came from clients is closed one after the other, so that a user blocks one thread and no other user's
 // descriptors. Sockets of the daemon in which no message waits have a second thread: they never stand behind the
-// others. What is not closed yet counts as the user's (ControlState::count_closing()). While the backlog of the
+// others. What is not closed yet counts as the user's (Users::count_closing()). While the backlog of the
 // first thread is full, a client that sends a descriptor loses its session, and the user gets no other one.
 //
 // Call contract. Any thread; no function waits or throws.

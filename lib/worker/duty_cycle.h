@@ -1,41 +1,38 @@
-// Measures the duty cycles of a worker between the readings of the clock that WorkerLoop::run() takes anyway: one
-// comparison a cycle. The measure is wall time, so a cycle during which the thread lost its CPU counts as long.
+// What a worker thread knows of a worker and its port.
 #pragma once
 
-#include <algorithm>
+#include <cstddef>
+#include <span>
 
 #include "base/types.h"
-#include "worker/counters.h"
 
 namespace uroce::daemon {
 
-class DutyCycleTracker {
+class WorkerCore;
+
+class DutyCycle {
  public:
-  static constexpr Nanos kStall = kMillisecond;  ///< a cycle that takes longer is a stall
+  DutyCycle() = default;
+  virtual ~DutyCycle() = default;
+  DutyCycle(const DutyCycle&) = delete;
+  DutyCycle& operator=(const DutyCycle&) = delete;
 
-  explicit DutyCycleTracker(WorkerCounters& counters) : counters_(counters) {}
+  /// One cycle at the time `now`. True: there was something to do.
+  virtual bool step(Nanos now) = 0;
+  /// Receives what has arrived, offers what the port refused again, and sends nothing else.
+  virtual void receive_all(Nanos now) = 0;
+  /// Frames received and sent in the last cycle.
+  virtual std::size_t moved() const = 0;
+  /// Frames wait because the port takes no more at the moment.
+  virtual bool port_refuses() const = 0;
+  /// The port's part of a sleep, as net::PacketDevice has it.
+  virtual bool wakeable() const = 0;
+  virtual bool arm_wake() = 0;
+  virtual void disarm_wake() = 0;
 
-  /// A cycle begins at `now`; the one before, if resume() was not called since, ends.
-  void begin(Nanos now) {
-    if (now - begun_ > record_above_) [[unlikely]]
-      record(now);
-    begun_ = now;
-  }
-  /// The worker yielded or slept until `now`: that time belongs to no cycle. Call it before the first begin(), too.
-  void resume(Nanos now) { begun_ = now; }
-
- private:
-  void record(Nanos now) {
-    counters_.longest_step = std::max(counters_.longest_step, now - begun_);
-    record_above_ = std::min(counters_.longest_step, kStall);
-    if (now - begun_ <= kStall) return;
-    ++counters_.stalls;
-    counters_.last_stall = now;
-  }
-
-  WorkerCounters& counters_;
-  Nanos begun_ = 0;
-  Nanos record_above_ = 0;  // shorter cycles change no counter
+  virtual WorkerCore& worker() = 0;
+  /// `all`: the cycles of this thread, which may exchange frames; this one is among them. They outlive its steps.
+  virtual void step_together_with(std::span<DutyCycle* const> all) = 0;
 };
 
 }  // namespace uroce::daemon

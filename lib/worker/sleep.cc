@@ -1,5 +1,6 @@
 #include "worker/sleep.h"
 
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
@@ -21,6 +22,11 @@ void add(int epoll, int fd, std::uint32_t events) {
 
 WorkerSleep::WorkerSleep()
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  watch(wake_fd_.get());
+}
+
+void WorkerSleep::join(const WorkerSleep& other) {
+  epoll_.reset(::fcntl(other.epoll_.get(), F_DUPFD_CLOEXEC, 0));
   watch(wake_fd_.get());
 }
 

@@ -25,6 +25,9 @@ class WorkerSleep {
   bool is_sleeping() const { return sleeping_.load(std::memory_order_seq_cst); }
 
   // The worker.
+  /// Wakes and sleeps together with another worker of this thread: their descriptors are in one set from now on.
+  /// Before anything is watched.
+  void join(const WorkerSleep& other);
   /// Wakes on the device's descriptor, too; it stays readable until Device::disarm_wake(). -1: none.
   void watch_device(int wake_fd);
   /// Wakes on a session's eventfd. Nobody reads it: each write wakes once (EPOLLET, epoll(7)).

@@ -104,6 +104,7 @@ class WorkerCore {
   void receive(std::span<const base::Frame> frames, Nanos now);
   bool receive_steered(Nanos now);
   bool serve_doorbells();
+  bool commands_waiting() const { return mailbox_.waiting(); }
   bool serve_commands(Nanos now) {
     if (!mailbox_.waiting()) return false;
     now_ = now;
@@ -130,6 +131,8 @@ class WorkerCore {
     shared_.watch_gate.open();
   }
   void watch_device(int wake_fd) { sleep_.watch_device(wake_fd); }
+  /// This worker and `other` are stepped by one thread, which sleeps for both. Before a port is watched.
+  void sleep_with(const WorkerCore& other) { sleep_.join(other.sleep_); }
   /// Time from `now` to the next timer; kNever: none.
   Nanos until_timer(Nanos now) const;
   bool clients_are_yielding(Nanos now) { return sessions_.clients_are_yielding(now); }

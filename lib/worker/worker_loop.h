@@ -1,33 +1,23 @@
-// A worker with its device: the duty cycle, and when to sleep between cycles.
+// A worker with its port: one duty cycle. WorkerThread (worker_thread.h) turns it, and sleeps between cycles.
 //
-//   step(now)   one duty cycle: receive, steered packets, commands, doorbells, timers, transmit, events. True:
-//               there was something to do. It reads no clock and waits for nothing: what it does depends on `now`,
-//               the device and the queues alone. So production, simulations and benchmarks run the same function.
-//   run(stop)   cycles until `stop`, sleeping as PollPolicy decides. Production only.
+//   step(now)   receive, steered packets, commands, doorbells, timers, transmit, events. True: it did something. It
+//               reads no clock and waits for nothing: what it does depends on `now`, the device and the queues
+//               alone. So production, simulations and benchmarks run the same function.
 #pragma once
-
-#include <sched.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <span>
-#include <utility>
 
-#include "base/spinlock.h"
 #include "net/device.h"
-#include "platform/clock.h"
-#include "platform/scheduling.h"
 #include "worker/duty_cycle.h"
 #include "worker/worker.h"
 
 namespace uroce::daemon {
 
-/// Gives the calling thread its name, its CPU, timers without slack and a short scheduling slice.
-void prepare_worker_thread(const WorkerConfig& config);
-
 template <net::PacketDevice Device>
-class WorkerLoop final : private PortControl {
+class WorkerLoop final : public DutyCycle, private PortControl {
  public:
   static constexpr std::size_t kBurst = 64;
   static constexpr std::size_t kTransmitBudget = 128;  ///< frames a step
@@ -36,30 +26,32 @@ class WorkerLoop final : private PortControl {
   static constexpr std::int32_t kSharedTransmitCost = 8 << 10;
   static constexpr std::uint32_t kBurstsOfARing = 16;  ///< full bursts that empty a receive ring
 
-  WorkerLoop(WorkerCore& core, Device& device)
-      : core_(core), device_(device), policy_(poll_config(core, device)), cycle_(core.counters()) {
+  WorkerLoop(WorkerCore& core, Device& device) : core_(core), device_(device) {
     core_.set_port(this);
     core_.watch_device(device_.wake_fd());
   }
-  ~WorkerLoop() {
+  ~WorkerLoop() override {
     device_.discard(std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_));
     core_.set_port(nullptr);
   }
   WorkerLoop(const WorkerLoop&) = delete;
   WorkerLoop& operator=(const WorkerLoop&) = delete;
 
-  bool step(Nanos now) {
+  bool step(Nanos now) override {
     ++core_.counters().steps;
-    const std::size_t received = device_.receive(rx_);
-    if (received != 0) {
-      const auto frames = std::span(rx_).first(received);
-      if (!link_disabled()) core_.receive(frames, now);
-      device_.release(frames);
-    }
+    const std::size_t received = receive_burst(now);
     bool worked = received != 0;
     moved_ = received;
     worked |= core_.receive_steered(now);
-    worked |= core_.serve_commands(now);
+    if (core_.commands_waiting()) [[unlikely]] {
+      // What QPs have sent arrives, as on a wire, before a command ends them or their memory: it may be named only.
+      // Twice: a frame that one port refused finds room once another one was emptied.
+      for (int pass = 0; pass < 2; ++pass) {
+        for (DutyCycle* const each : together_) each->receive_all(now);
+      }
+      core_.serve_commands(now);
+      worked = true;
+    }
     worked |= core_.serve_doorbells();
     full_bursts_ = received == kBurst ? full_bursts_ + 1 : 0;
     core_.advance(now, full_bursts_ % kBurstsOfARing != 0);
@@ -68,44 +60,33 @@ class WorkerLoop final : private PortControl {
     return worked;
   }
 
-  void run(const std::atomic<bool>& stop) {
-    prepare_worker_thread(core_.config());
-    core_.note_thread();
-    cycle_.resume(monotonic_now());
-    while (!stop.load(std::memory_order_relaxed)) {
-      const Nanos now = monotonic_now();
-      cycle_.begin(now);
-      const bool worked = step(now);
-      const bool few_cores = core_.shared().few_cores.load(std::memory_order_relaxed);
-      if (worked) {
-        policy_.worked();
-        if (few_cores) yield_or_repin(now);
-        continue;
-      }
-      switch (policy_.idle(now, few_cores, few_cores && core_.clients_are_yielding(now))) {
-        case IdleAction::kSpin: base::cpu_relax(); break;
-        case IdleAction::kYield: yield(now); break;
-        case IdleAction::kSleep: sleep(now, stop); break;
-      }
+  WorkerCore& worker() override { return core_; }
+  void receive_all(Nanos now) override {
+    for (std::uint32_t bursts = kBurstsOfARing; bursts != 0 && receive_burst(now) == kBurst; --bursts) {
     }
-    core_.serve_commands(monotonic_now());
+    if (refused_ != 0) offer(refused_);
   }
+  void step_together_with(std::span<DutyCycle* const> all) override { together_ = all; }
+  std::size_t moved() const override { return moved_; }
+  bool port_refuses() const override { return refused_ != 0; }
+  bool wakeable() const override { return device_.wake_fd() >= 0; }
+  bool arm_wake() override { return device_.arm_wake(); }
+  void disarm_wake() override { device_.disarm_wake(); }
 
  private:
-  /// Longest sleep while the port refuses frames: they are offered again after it.
-  static constexpr Nanos kBackpressureNap = 20 * kMicrosecond;
-
-  /// After this many yields with no more than a message or two between them, worker and programs alternate, and the
-  /// worker takes a slice as long as theirs. With more work it keeps its short slice, so that it runs more often
-  /// than the programs that wait for it.
-  static constexpr std::uint32_t kTurns = 64;
-  static constexpr Nanos kRepinInterval = 20 * kMillisecond;
-  static constexpr std::uint32_t kManyLargeSteps = 100;  ///< in an interval
-  static constexpr std::size_t kFewFrames = 4;           ///< received and sent in a step
-
   net::DeviceInfo info() const override { return device_.info(); }
   net::DeviceCounters counters() const override { return device_.counters(); }
   void set_rx_filter(net::RxFilter filter) override { device_.set_rx_filter(filter); }
+
+  /// Returns how many frames there were.
+  std::size_t receive_burst(Nanos now) {
+    const std::size_t received = device_.receive(rx_);
+    if (received == 0) return 0;
+    const auto frames = std::span(rx_).first(received);
+    if (!link_disabled()) core_.receive(frames, now);
+    device_.release(frames);
+    return received;
+  }
 
   /// Packets may name their payload where frames to QPs of this daemon come back as they are, and nobody looks at
   /// them on the way.
@@ -119,61 +100,6 @@ class WorkerLoop final : private PortControl {
   }
 
   bool link_disabled() const { return core_.shared().link_disabled.load(std::memory_order_relaxed); }
-
-  static PollPolicyConfig poll_config(const WorkerCore& core, Device& device) {
-    PollPolicyConfig config = core.config().poll;
-    config.wakeable = device.wake_fd() >= 0;
-    return config;
-  }
-
-  /// With fewer cores than pollers, after a step that found work.
-  void yield_or_repin(Nanos now) {
-    if (moved_ > kFewFrames) {
-      ++large_steps_;
-      leave_yield_mode();
-    }
-    repin(now);
-    if (core_.take_rnr_drops() && policy_.should_yield_after_drop(now, true)) [[unlikely]]
-      yield(now);
-  }
-
-  /// Moves a busy worker to a core of its own. Two workers on one core carry half as much, and the scheduler does
-  /// not separate threads that all run. A worker with single messages stays: waking it on another core takes
-  /// longer, most of all in virtual machines.
-  void repin(Nanos now) {
-    if (now < next_repin_) return;
-    next_repin_ = now + kRepinInterval;
-    if (std::exchange(large_steps_, 0) < kManyLargeSteps) return;
-    const std::uint32_t first = core_.shared().first_core.load(std::memory_order_relaxed);
-    if (first != WorkerShared::kAnywhere) move_to_core(first + core_.config().index);
-  }
-
-  void leave_yield_mode() {
-    if (std::exchange(turns_, 0) >= kTurns) set_sched_slice(SchedSlice::kShort);
-  }
-
-  void yield(Nanos now) {
-    if (++turns_ == kTurns) set_sched_slice(SchedSlice::kUsual);
-    ::sched_yield();
-    const Nanos resumed = monotonic_now();
-    policy_.yielded(now, resumed - now);
-    cycle_.resume(resumed);
-  }
-
-  void sleep(Nanos now, const std::atomic<bool>& stop) {
-    leave_yield_mode();
-    core_.announce_sleep();
-    if (!core_.work_waiting() && !stop.load(std::memory_order_seq_cst) && device_.arm_wake()) {
-      Nanos limit = policy_.nap(core_.until_timer(now));
-      if (refused_ != 0) limit = std::min(limit, kBackpressureNap);
-      if (limit != 0) core_.wait(limit);
-      const Nanos resumed = monotonic_now();
-      policy_.slept(resumed - now);
-      cycle_.resume(resumed);
-    }
-    device_.disarm_wake();
-    core_.end_sleep();
-  }
 
   /// Makes room for at least one frame in tx_[tx_begin_, tx_end_). False: the device has no buffer.
   bool refill() {
@@ -240,11 +166,8 @@ class WorkerLoop final : private PortControl {
 
   WorkerCore& core_;
   Device& device_;
-  PollPolicy policy_;
-  DutyCycleTracker cycle_;
-  std::uint32_t turns_ = 0;  // yields since the last sleep or large step
-  Nanos next_repin_ = 0;
-  std::uint32_t large_steps_ = 0;  // steps with more than kFewFrames, in this interval
+  DutyCycle* const self_ = this;
+  std::span<DutyCycle* const> together_{&self_, 1};
   std::size_t moved_ = 0;          // frames of this step
   std::uint32_t full_bursts_ = 0;  // received in a row
   std::array<base::Frame, kBurst> rx_{};

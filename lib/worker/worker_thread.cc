@@ -1,30 +1,156 @@
-// Prepares the thread that runs WorkerLoop::run().
+#include "worker/worker_thread.h"
+
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
+#include "base/spinlock.h"
+#include "platform/clock.h"
 #include "platform/log.h"
 #include "platform/scheduling.h"
-#include "worker/worker_loop.h"
 
 namespace uroce::daemon {
+namespace {
+
+using Workers = std::vector<DutyCycle*>;
+
+PollPolicyConfig poll_config(const Workers& workers) {
+  PollPolicyConfig config = workers.front()->worker().config().poll;
+  config.wakeable = std::ranges::all_of(workers, [](DutyCycle* each) { return each->wakeable(); });
+  return config;
+}
+
+std::vector<WorkerCounters*> counters_of(const Workers& workers) {
+  std::vector<WorkerCounters*> all;
+  for (DutyCycle* const each : workers) all.push_back(&each->worker().counters());
+  return all;
+}
+
+}  // namespace
 
 void WorkerCore::note_thread() {
   thread_id_.store(static_cast<pid_t>(::syscall(SYS_gettid)), std::memory_order_relaxed);
 }
 
-void prepare_worker_thread(const WorkerConfig& config) {
+WorkerThread::WorkerThread(Workers workers)
+    : workers_(std::move(workers)), policy_(poll_config(workers_)), cycle_(counters_of(workers_)) {
+  for (DutyCycle* const each : workers_) each->step_together_with(workers_);
+}
+
+template <class Of>
+bool WorkerThread::any(Of&& of) const {
+  return std::ranges::any_of(workers_, [&](DutyCycle* each) { return of(*each); });
+}
+
+void WorkerThread::prepare() {
+  const WorkerConfig& config = first().config();
   char name[16];
   std::snprintf(name, sizeof(name), "worker-%u", config.index);
   name_thread(name);
   remove_timer_slack();
   set_sched_slice(SchedSlice::kShort);
+  for (DutyCycle* const each : workers_) each->worker().note_thread();
   if (config.cpu < 0) return;
   if (const int error = pin_to_cpu(static_cast<std::uint32_t>(config.cpu)); error != 0) {
     log(LogLevel::kWarning, "worker %u can't run on CPU %d (%s); see taskset -p for what is allowed", config.index,
         config.cpu, std::strerror(error));
+  }
+}
+
+bool WorkerThread::step_all(Nanos now) {
+  bool worked = false;
+  moved_ = 0;
+  for (DutyCycle* const each : workers_) {
+    worked |= each->step(now);
+    moved_ += each->moved();
+    // A wait of the next worker is not for memory that this one used.
+    if (workers_.size() > 1) each->worker().transport().note_busy_with(0);
+  }
+  return worked;
+}
+
+void WorkerThread::run(const std::atomic<bool>& stop) {
+  prepare();
+  cycle_.resume(monotonic_now());
+  while (!stop.load(std::memory_order_relaxed)) {
+    const Nanos now = monotonic_now();
+    cycle_.begin(now);
+    const bool worked = step_all(now);
+    const bool few_cores = first().shared().few_cores.load(std::memory_order_relaxed);
+    if (worked) {
+      policy_.worked();
+      if (few_cores) yield_or_repin(now);
+      continue;
+    }
+    const bool turns = few_cores && any([now](DutyCycle& each) { return each.worker().clients_are_yielding(now); });
+    switch (policy_.idle(now, few_cores, turns)) {
+      case IdleAction::kSpin: base::cpu_relax(); break;
+      case IdleAction::kYield: yield(now); break;
+      case IdleAction::kSleep: sleep(now, stop); break;
+    }
+  }
+  for (DutyCycle* const each : workers_) each->worker().serve_commands(monotonic_now());
+}
+
+void WorkerThread::yield_or_repin(Nanos now) {
+  if (moved_ > kFewFrames) {
+    ++large_steps_;
+    leave_yield_mode();
+  }
+  repin(now);
+  bool dropped = false;
+  for (DutyCycle* const each : workers_) dropped |= each->worker().take_rnr_drops();
+  if (dropped && policy_.should_yield_after_drop(now, true)) [[unlikely]]
+    yield(now);
+}
+
+void WorkerThread::repin(Nanos now) {
+  if (now < next_repin_) return;
+  next_repin_ = now + kRepinInterval;
+  if (std::exchange(large_steps_, 0) < kManyLargeSteps) return;
+  const std::uint32_t core = first().shared().first_core.load(std::memory_order_relaxed);
+  if (core != WorkerShared::kAnywhere) move_to_core(core + first().config().index);
+}
+
+void WorkerThread::leave_yield_mode() {
+  if (std::exchange(turns_, 0) >= kTurns) set_sched_slice(SchedSlice::kShort);
+}
+
+void WorkerThread::yield(Nanos now) {
+  if (++turns_ == kTurns) set_sched_slice(SchedSlice::kUsual);
+  ::sched_yield();
+  const Nanos resumed = monotonic_now();
+  policy_.yielded(now, resumed - now);
+  cycle_.resume(resumed);
+}
+
+bool WorkerThread::may_sleep(const std::atomic<bool>& stop) {
+  if (any([](DutyCycle& each) { return each.worker().work_waiting(); })) return false;
+  if (stop.load(std::memory_order_seq_cst)) return false;
+  return std::ranges::all_of(workers_, [](DutyCycle* each) { return each->arm_wake(); });
+}
+
+void WorkerThread::sleep(Nanos now, const std::atomic<bool>& stop) {
+  leave_yield_mode();
+  for (DutyCycle* const each : workers_) each->worker().announce_sleep();
+  if (may_sleep(stop)) {
+    Nanos timer = kNever;
+    for (DutyCycle* const each : workers_) timer = std::min(timer, each->worker().until_timer(now));
+    Nanos limit = policy_.nap(timer);
+    if (any([](DutyCycle& each) { return each.port_refuses(); })) limit = std::min(limit, kBackpressureNap);
+    if (limit != 0) first().wait(limit);
+    const Nanos resumed = monotonic_now();
+    policy_.slept(resumed - now);
+    cycle_.resume(resumed);
+  }
+  for (DutyCycle* const each : workers_) {
+    each->disarm_wake();
+    each->worker().end_sleep();
   }
 }
 

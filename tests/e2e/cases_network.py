@@ -193,11 +193,17 @@ def trace(rig):
 
 
 def trace_of_one_daemon(rig):
-    """Packets between QPs of one worker name their payload, but not while a trace looks at them."""
-    devices = rig.single()
+    payload_by_reference(rig, rig.single())
 
+
+def trace_of_one_of_two_devices(rig):
+    payload_by_reference(rig, rig.pair_in_one())
+
+
+def payload_by_reference(rig, devices):
+    """Packets between QPs of one worker thread name their payload, but not while a trace looks at them."""
     def named():
-        return rig.ctl('-d', devices[0], 'stat')[devices[0]]['transport']['sent_by_reference']
+        return sum(rig.ctl('-d', device, 'stat')[device]['transport']['sent_by_reference'] for device in set(devices))
 
     def verify_more():
         before = named()
@@ -237,5 +243,5 @@ def network_cases(long):
     return {'ping over af_packet': ping('net_af_packet0,iface=port0'), 'ping over tap': ping_over_tap,
             'a daemon on net_null': nowhere, 'a daemon on net_pcap': files,
             'a capture is well-formed': capture, 'a trace is well-formed': trace,
-            'payload by reference': trace_of_one_daemon,
+            'payload by reference': trace_of_one_daemon, 'payload by reference, two devices': trace_of_one_of_two_devices,
             'another user': memory_of_another_user}

@@ -226,6 +226,13 @@ class Rig:
         self.daemon('uroce0', 'loopback', ['192.0.2.1/24', '2001:db8::1/64'], extra)
         return 'uroce0', 'uroce0'
 
+    def pair_in_one(self, extra=()):
+        """One daemon with two devices on its switch: uroce0 and uroce1."""
+        daemon = self.daemon('uroce0', 'loopback', ['192.0.2.1/24', '2001:db8::1/64'], ['--hosts', '2', *extra])
+        self.daemons['uroce1'] = daemon
+        self.wait_for_ports('uroce0', 'uroce1')
+        return 'uroce0', 'uroce1'
+
     def start(self, device, args, name=None, prefix=(), env=None, apps=None):
         """Starts a program on one device."""
         command = list(prefix) + self.user + [(apps or self.apps) / 'uroce-run', '-d', device] + list(args)

@@ -34,6 +34,7 @@ from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_ca
 from cases_security import security_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
 from cases_sequences import OTHER_SEQUENCES, sequences_cases  # noqa: E402
+from cases_switch import switch_cases  # noqa: E402
 from cases_sysfs import sysfs_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
 from cases_udp import udp_cases, udp_own_cases, udp_row_cases, udp_worker_cases  # noqa: E402
@@ -58,6 +59,13 @@ class Group:
         self.name, self.start, self.cases, self.own_rig, self.share, self.alone = name, start, cases, own_rig, share, alone
 
 
+# What the landing runs over the switch of one daemon; the rotation runs everything that runs over memif.
+IN_ONE = {'verify', 'verify -e', 'verify over IPv6', 'conformance', 'several at once', 'counters', 'an idle daemon costs nothing',
+          'ib_write_bw -a -n 20', 'ib_read_bw -a -n 20', 'ib_send_bw -a -n 20', 'ib_write_lat -s 2 -n 1000', 'ib_send_lat -e -s 64 -n 500',
+          'ibv_ud_pingpong -c', 'ibv_xsrq_pingpong', 'raw_ethernet_bw -s 64', 'raw_ethernet_bw --mac_fwd', 'ib_send_bw -R', 'ucmatose over IPv6',
+          'ib_send_bw -c UD -g -x 1 --ipv6 -s 64 -n 200', 'a killed client leaves nothing', 'killed peer'}
+
+
 def groups(long, build):
     # The programs' options: each row on two daemons or on one, and elsewhere in the rotation.
     rows = [name for name in dict(program_cases(long), **verbs_cases(long)) if name.startswith(('ib_', 'ibv_')) and ' -' in name]
@@ -66,6 +74,7 @@ def groups(long, build):
     shared = dict(program_cases(long), **{'several at once': several_at_once}, **behaviour_cases(long), **verbs_cases(long),
                   **raw_cases(long), **fabric_cases(long), **sequences_cases())
     connections = dict(connection_cases(long), **ping_cases(long), **rsocket_cases(long))
+    in_one = dict(shared, **connections, **several_daemons_cases(), **forwarding_cases())
     return [
         Group('input', None, input_cases(long), True),
         Group('first', None, quickstart_cases(build), True, alone=True),
@@ -81,6 +90,9 @@ def groups(long, build):
                                                    **forwarding_cases()), share=Share(rows, 2, 0, rest)),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),
                                                     **tool_cases(), **sysfs_cases(), **same_device_cases()), share=Share(rows, 2, 1, rest)),
+        Group('two in one', lambda rig: rig.pair_in_one(), dict(in_one, **switch_cases()), share=Share(rest=set(in_one) - IN_ONE)),
+        Group('two in one with two workers', lambda rig: rig.pair_in_one(['--workers', '2']), worker_cases()),
+        Group('two in one, faulty', lambda rig: rig.pair_in_one(['--fault', FAULTS]), faulty, share=Share(rest=set(faulty) - {'verify'})),
         Group('fault verbs', lambda rig: rig.pair(), fault_cases()),
         Group('examples', lambda rig: rig.pair(), example_cases()),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),

@@ -76,7 +76,7 @@ class ClosingTest : public ::testing::Test {
     EXPECT_EQ(client.send(UROCE_CMD_ALLOC_PD, std::span<const std::byte>{}, std::move(fds)).status, EINVAL);
   }
   std::uint64_t held(uid_t user) {
-    state.count_closing();
+    state.process().users().count_closing();
     const auto& users = state.quotas().users();
     const auto it = users.find(user);
     return it != users.end() ? it->second.usage.descriptors : 0;

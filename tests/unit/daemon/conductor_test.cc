@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "admin/query.h"
+#include "daemon/control_loop.h"
 #include "test_client.h"
 #include "test_daemon.h"
 
@@ -400,18 +401,17 @@ TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
 
 TEST(Alive, IsReportedOnlyWhileAllWorkersRun) {
   std::atomic<int> reports{0};
-  DaemonConfig config = test_config();
-  config.on_alive = [&] { ++reports; };
-  config.alive_interval = kMillisecond;
-  TestDaemon daemon(config, 2);
+  const ProcessHooks hooks{.on_alive = [&] { ++reports; }, .alive_interval = kMillisecond};
+  TestDaemon daemon(test_config(), 2);
   char directory[] = "/tmp/uroce-alive-XXXXXX";
   ASSERT_NE(::mkdtemp(directory), nullptr);
   const std::string path = std::string(directory) + "/socket";
-  ASSERT_TRUE(daemon.conductor->listen(path).ok());
+  ControlLoop loop;
+  ASSERT_TRUE(loop.listen(*daemon.conductor, path).ok());
   for (auto& core : daemon.cores) core->set_threaded(true);
   std::atomic<bool> stop{false}, stopped{false};
   std::thread control([&] {
-    daemon.conductor->serve(stop, nullptr);
+    loop.serve(stop, hooks);
     stopped = true;
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(300));

@@ -82,7 +82,6 @@ class DaemonTest : public ::testing::Test {
   void SetUp() override {
     char name[] = "/tmp/uroce-daemon-XXXXXX";
     config.run_dir = ::mkdtemp(name);
-    config.on_ready = [this] { ready.store(true); };
   }
   void TearDown() override {
     stop_daemon();
@@ -90,8 +89,8 @@ class DaemonTest : public ::testing::Test {
   }
   void start_daemon() {
     thread = std::thread([this] {
-      MemoryDevice* devices[] = {&device};
-      status = run_daemon<MemoryDevice>(config, devices, stop);
+      const PortSpec<MemoryDevice> port{config, {&device}};
+      status = run_daemon<MemoryDevice>({&port, 1}, {.on_ready = [this] { ready.store(true); }}, stop);
       ready.store(true);
     });
     while (!ready.load()) std::this_thread::sleep_for(milliseconds(1));
@@ -147,8 +146,8 @@ TEST_F(DaemonTest, LeavesNoFilesBehind) {
 TEST_F(DaemonTest, ASecondDaemonOfThatNameIsRefusedWithItsRemedy) {
   start_daemon();
   MemoryDevice other;
-  MemoryDevice* devices[] = {&other};
-  const absl::Status second = run_daemon<MemoryDevice>(config, devices, stop);
+  const PortSpec<MemoryDevice> port{config, {&other}};
+  const absl::Status second = run_daemon<MemoryDevice>({&port, 1}, {}, stop);
   EXPECT_EQ(second.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_NE(second.message().find("another --name"), absl::string_view::npos);
   EXPECT_TRUE(std::filesystem::exists(socket_path()));
@@ -302,7 +301,7 @@ class ThreadedTest : public ::testing::TestWithParam<bool> {
     daemon.shared.few_cores = GetParam();
     for (std::size_t i = 0; i < daemon.cores.size(); ++i) {
       daemon.cores[i]->set_threaded(true);
-      threads.emplace_back([this, i] { daemon.loops[i]->run(stop); });
+      threads.emplace_back([this, i] { WorkerThread({daemon.loops[i].get()}).run(stop); });
     }
   }
   void TearDown() override {

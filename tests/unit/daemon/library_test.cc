@@ -25,10 +25,9 @@ class LibraryTest : public ::testing::Test {
   void SetUp() override {
     char name[] = "/tmp/uroce-library-XXXXXX";
     config.run_dir = ::mkdtemp(name);
-    config.on_ready = [this] { ready.store(true); };
     thread = std::thread([this] {
-      MemoryDevice* devices[] = {&device};
-      static_cast<void>(run_daemon<MemoryDevice>(config, devices, stop));
+      const PortSpec<MemoryDevice> port{config, {&device}};
+      static_cast<void>(run_daemon<MemoryDevice>({&port, 1}, {.on_ready = [this] { ready.store(true); }}, stop));
       ready.store(true);
     });
     while (!ready.load()) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -35,6 +35,11 @@ class MemoryDevice {
   /// A frame from outside.
   void inject(std::span<const std::byte> bytes) { accept({{bytes.begin(), bytes.end()}, 0}); }
   std::size_t outstanding() const { return outstanding_; }
+  /// Frames that wait to be received.
+  std::size_t waiting() {
+    std::lock_guard lock(mutex_);
+    return queue_.size();
+  }
 
   std::size_t receive(std::span<base::Frame> frames) {
     std::lock_guard lock(mutex_);

@@ -37,9 +37,13 @@ inline DaemonConfig test_config() {
 
 class TestDaemon {
  public:
-  /// `sockets_only`: as net::DeviceInfo has it.
-  explicit TestDaemon(DaemonConfig with = test_config(), std::uint32_t workers = 1, bool sockets_only = false)
-      : config(std::move(with)), memory(config.max_mrs, config.seed), devices(workers) {
+  /// `sockets_only`: as net::DeviceInfo has it. `joined`: another device's process; nullptr: one of its own.
+  explicit TestDaemon(DaemonConfig with = test_config(), std::uint32_t workers = 1, bool sockets_only = false,
+                      std::shared_ptr<Process> joined = nullptr)
+      : config(std::move(with)),
+        process(joined != nullptr ? std::move(joined) : std::make_shared<Process>(config, workers)),
+        memory(config.max_mrs, config.seed),
+        devices(workers) {
     net::LinkConfig link_config;
     link_config.mac = devices[0].info().mac;
     link_config.mtu = 9000;
@@ -59,7 +63,7 @@ class TestDaemon {
     }
     net::DeviceInfo info = devices[0].info();
     info.sockets_only = sockets_only;
-    conductor = std::make_unique<Conductor>(config, info, shared, memory, config.seed);
+    conductor = std::make_unique<Conductor>(*process, config, info, shared, memory, config.seed);
   }
   ~TestDaemon() {
     conductor.reset();
@@ -87,7 +91,7 @@ class TestDaemon {
     const Nanos end = monotonic_now() + 60 * kSecond;
     end_connections();
     for (;;) {
-      conductor->state().count_closing();
+      process->users().count_closing();
       if (conductor->state().quotas().users().empty()) return true;
       if (monotonic_now() > end) return false;
       std::this_thread::yield();
@@ -105,6 +109,7 @@ class TestDaemon {
   }
 
   DaemonConfig config;
+  std::shared_ptr<Process> process;
   memory::Table memory;
   WorkerShared shared;
   std::vector<MemoryDevice> devices;

@@ -54,6 +54,43 @@ TEST(WorkerCommands, RunAtTheTimeOfTheDutyCycle) {
   EXPECT_LE(core.until_timer(kTime), 2 * uroce::kSecond) << "the request for the neighbour is not repeated";
 }
 
+/// Sees how many frames have not been received when it runs.
+struct LookAtDevices {
+  static constexpr std::string_view kName = "look";
+  void describe(ArgumentText&) const {}
+  void run(WorkerCore&) { waiting = one.waiting() + other.waiting(); }
+  MemoryDevice &one, &other;
+  std::size_t waiting = ~std::size_t{0};
+};
+
+// A QP's packets may only name their payload; the command may end the QP, or deregister the memory.
+TEST(WorkerCommands, RunOnceAllDevicesOfTheThreadHaveReceivedWhatHasArrived) {
+  constexpr std::size_t kArrived = 700;  // more than a burst, and than a ring of drivers/packet/switch
+  MemoryDevice devices[2];
+  WorkerShared shared[2];
+  memory::Table memory(16, 1);
+  const WorkerConfig config{.transport = {.max_qps = 4, .max_cqs = 4, .max_srqs = 4, .max_ahs = 4}};
+  const net::LinkConfig port{.mac = devices[0].info().mac, .mtu = 1500, .addresses = {{ipv4(1), 24}}};
+  net::LinkStack links[] = {net::LinkStack(port), net::LinkStack(port)};
+  WorkerCore cores[] = {{config, shared[0], memory, &links[0]}, {config, shared[1], memory, &links[1]}};
+  WorkerLoop<MemoryDevice> loops[] = {{cores[0], devices[0]}, {cores[1], devices[1]}};
+  DutyCycle* const together[] = {&loops[0], &loops[1]};
+  for (DutyCycle* const each : together) each->step_together_with(together);
+  const std::vector<std::byte> frame(64);
+  for (std::size_t i = 0; i < kArrived; ++i) devices[0].inject(frame), devices[1].inject(frame);
+  loops[0].step(kMillisecond);
+  EXPECT_GE(devices[0].waiting(), kArrived - WorkerLoop<MemoryDevice>::kBurst) << "no command, one burst";
+  for (WorkerCore& core : cores) {
+    LookAtDevices look{devices[0], devices[1]};
+    Mailbox::Entry entry{WorkerCommandRef(look)};
+    core.post(entry);
+    loops[&core - cores].step(2 * kMillisecond);
+    ASSERT_TRUE(entry.done);
+    EXPECT_EQ(look.waiting, 0u);
+    for (std::size_t i = 0; i < kArrived; ++i) devices[0].inject(frame), devices[1].inject(frame);
+  }
+}
+
 TEST(WorkerCommands, TheTraceKeepsTheLastOnesOfEachWorker) {
   TestDaemon daemon(test_config(), 2);
   TestClient client(*daemon.conductor);

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "apps/uroced/addresses.h"
+#include "apps/uroced/hosts.h"
 
 namespace uroce::daemon {
 namespace {
@@ -166,6 +167,72 @@ TEST_F(SettingsTest, addresses_survive_parsing_and_derived_macs_are_stable) {
   EXPECT_NE(derive_mac("uroce0", address), derive_mac("uroce1", address));
   EXPECT_EQ(derive_mac("uroce0", address)[0], 0x02);
   EXPECT_EQ(to_string(link_local({0x02, 0x11, 0x22, 0x33, 0x44, 0x55}).address), "fe80::11:22ff:fe33:4455");
+}
+
+class HostsTest : public ::testing::Test {
+ protected:
+  std::string set(std::vector<std::string> arguments) {
+    CommandLine line;
+    if (std::string error = parse(std::move(arguments), line); !error.empty()) return error;
+    return settings_of_hosts(line.settings, hosts);
+  }
+  std::vector<std::string> addresses(std::size_t host) const {
+    std::vector<std::string> all;
+    for (const auto& own : hosts[host].config.addresses) all.push_back(to_string(own.address));
+    return all;
+  }
+
+  using Texts = std::vector<std::string>;
+  std::vector<Settings> hosts;
+};
+
+TEST_F(HostsTest, names_and_addresses_count_up) {
+  ASSERT_EQ(set({"--hosts", "3", "--ip", "192.0.2.1/24", "--ip", "2001:db8::ff/64", "--workers", "2"}), "");
+  ASSERT_EQ(hosts.size(), 3u);
+  for (const Settings& host : hosts) EXPECT_EQ(host.workers, 2u);
+  EXPECT_EQ(hosts[0].config.name, "uroce0");
+  EXPECT_EQ(hosts[2].config.name, "uroce2");
+  EXPECT_EQ(addresses(0), (Texts{"192.0.2.1", "2001:db8::ff"}));
+  EXPECT_EQ(addresses(1), (Texts{"192.0.2.2", "2001:db8::100"}));
+  EXPECT_EQ(addresses(2), (Texts{"192.0.2.3", "2001:db8::101"}));
+}
+
+TEST_F(HostsTest, a_name_counts_from_its_number) {
+  ASSERT_EQ(set({"--hosts", "2", "--ip", "192.0.2.1/24", "--name", "rack7n9"}), "");
+  EXPECT_EQ(hosts[1].config.name, "rack7n10");
+  ASSERT_EQ(set({"--hosts", "2", "--ip", "192.0.2.1/24", "--name", "rack"}), "");
+  EXPECT_EQ(hosts[0].config.name, "rack0");
+  EXPECT_EQ(hosts[1].config.name, "rack1");
+}
+
+TEST_F(HostsTest, one_host_is_as_given) {
+  ASSERT_EQ(set({"--name", "rack", "--ip", "192.0.2.255/24", "--mac", "02:00:00:00:00:07"}), "");
+  EXPECT_EQ(hosts[0].config.name, "rack");
+  EXPECT_EQ(addresses(0), Texts{"192.0.2.255"});
+}
+
+TEST_F(HostsTest, a_prefix_has_room_for_as_many_as_it_has) {
+  EXPECT_EQ(set({"--hosts", "6", "--ip", "192.0.2.1/29"}), "");
+  EXPECT_EQ(set({"--hosts", "7", "--ip", "192.0.2.1/29"}),
+            "--hosts 7: --ip 192.0.2.1/29 has room for 6 from there on; give a lower address, a shorter prefix, or "
+            "fewer hosts");
+  EXPECT_NE(set({"--hosts", "3", "--ip", "2001:db8::fffe/112"}), "");
+  EXPECT_EQ(set({"--hosts", "2", "--ip", "2001:db8::fffe/112"}), "");
+  EXPECT_EQ(set({"--hosts", "2", "--ip", "192.0.2.0/31"}), "");
+  EXPECT_NE(set({"--hosts", "3", "--ip", "192.0.2.0/31"}), "");
+  EXPECT_NE(set({"--hosts", "2", "--ip", "192.0.2.1/32"}), "");
+}
+
+TEST_F(HostsTest, what_several_cannot_have_is_refused_by_name) {
+  for (const Texts& with : {Texts{"--port", "udp"}, Texts{"--port", "net_tap0"},
+                            Texts{"--mac", "02:00:00:00:00:07"}, Texts{"--pcap", "/tmp/file"}}) {
+    Texts arguments{"--hosts", "2", "--ip", "192.0.2.1/24"};
+    arguments.insert(arguments.end(), with.begin(), with.end());
+    EXPECT_NE(set(arguments).find(with[0] + (with[0] == "--port" ? " " + with[1] : "")), std::string::npos)
+        << with[0];
+  }
+  EXPECT_NE(set({"--hosts", "0"}).find("a number from 1 to 32"), std::string::npos);
+  EXPECT_NE(set({"--hosts", "33"}).find("a number from 1 to 32"), std::string::npos);
 }
 
 }  // namespace

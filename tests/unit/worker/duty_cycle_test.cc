@@ -1,4 +1,4 @@
-#include "worker/duty_cycle.h"
+#include "worker/duty_cycle_tracker.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@ namespace {
 
 TEST(DutyCycleTracker, KeepsTheLongestStepAndCountsStalls) {
   WorkerCounters counters;
-  DutyCycleTracker tracker(counters);
+  DutyCycleTracker tracker({&counters});
   Nanos now = kSecond;
   tracker.resume(now);
   const auto step = [&](Nanos duration) { tracker.begin(now += duration); };
@@ -29,7 +29,7 @@ TEST(DutyCycleTracker, KeepsTheLongestStepAndCountsStalls) {
 
 TEST(DutyCycleTracker, SleepBelongsToNoStep) {
   WorkerCounters counters;
-  DutyCycleTracker tracker(counters);
+  DutyCycleTracker tracker({&counters});
   tracker.resume(kSecond);
   tracker.begin(kSecond);
   tracker.resume(3 * kSecond);

@@ -1,0 +1,71 @@
+#include "apps/uroced/hosts.h"
+
+#include <charconv>
+#include <optional>
+
+#include "apps/uroced/addresses.h"
+
+namespace uroce::daemon {
+namespace {
+
+/// The `index`-th name from `name` on: "uroce0" is followed by "uroce1". A name without a number counts from 0.
+std::string nth_name(const std::string& name, std::uint32_t index) {
+  const std::size_t digits = name.find_last_not_of("0123456789") + 1;
+  std::uint64_t first = 0;
+  std::from_chars(name.data() + digits, name.data() + name.size(), first);
+  return name.substr(0, digits) + std::to_string(first + index);
+}
+
+/// The `index`-th address from `own` on; nullopt: the prefix has no such host.
+std::optional<net::InterfaceAddress> nth_address(net::InterfaceAddress own, std::uint32_t index) {
+  auto& bytes = own.address.bytes;
+  const auto before = bytes;
+  std::uint32_t carry = index;
+  for (std::size_t i = bytes.size(); i-- > 0;) {
+    carry += bytes[i];
+    bytes[i] = static_cast<std::uint8_t>(carry);
+    carry >>= 8;
+  }
+  const unsigned host_bits = (own.address.is_v4() ? 32u : 128u) - own.prefix_bits;
+  const std::size_t prefix_bits = bytes.size() * 8 - host_bits;
+  bool all_ones = own.address.is_v4() && host_bits > 1;  // the broadcast address
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    const std::uint8_t mask = static_cast<std::uint8_t>(0x80 >> bit % 8);
+    if (bit < prefix_bits && (bytes[bit / 8] & mask) != (before[bit / 8] & mask)) return std::nullopt;
+    if (bit >= prefix_bits && (bytes[bit / 8] & mask) == 0) all_ones = false;
+  }
+  return all_ones ? std::nullopt : std::optional(own);
+}
+
+}  // namespace
+
+std::string settings_of_hosts(const Settings& settings, std::vector<Settings>& hosts) {
+  hosts.assign(settings.hosts, settings);
+  if (settings.hosts == 1) return {};
+  const std::string option = "--hosts " + std::to_string(settings.hosts);
+  if (settings.port != "loopback") {
+    return option + " with --port " + settings.port +
+           ": several hosts are on a switch in memory; leave out --port, or start a daemon for each port";
+  }
+  if (settings.mac) return option + " with --mac: each host has an address of its own; leave out --mac";
+  if (!settings.pcap.empty()) {
+    return option +
+           " with --pcap: a file holds the frames of one device; leave out --pcap, and start urocectl -d NAME "
+           "trace for each";
+  }
+  for (std::uint32_t i = 0; i < settings.hosts; ++i) {
+    hosts[i].config.name = nth_name(settings.config.name, i);
+    for (net::InterfaceAddress& own : hosts[i].config.addresses) {
+      const auto address = nth_address(own, i);
+      if (!address) {
+        return option + ": --ip " + to_string(own.address) + "/" + std::to_string(own.prefix_bits) +
+               " has room for " + std::to_string(i) +
+               " from there on; give a lower address, a shorter prefix, or fewer hosts";
+      }
+      own = *address;
+    }
+  }
+  return {};
+}
+
+}  // namespace uroce::daemon

@@ -1,0 +1,127 @@
+#include "daemon/rdma_device.h"
+
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+
+#include "control/run_dir.h"
+#include "control/sysfs_tree.h"
+#include "platform/clock.h"
+
+namespace uroce::daemon {
+namespace {
+
+std::uint64_t seed_or_random(std::uint64_t seed) {
+  if (seed != 0) return seed;
+  if (::getrandom(&seed, sizeof(seed), 0) != sizeof(seed)) seed = monotonic_now();
+  return seed;
+}
+
+net::LinkConfig link_config(const DaemonConfig& config, const net::DeviceInfo& device) {
+  net::LinkConfig link;
+  link.mac = device.mac;
+  link.mtu = config.mtu != 0 ? config.mtu : device.mtu;
+  link.addresses = config.addresses;
+  link.gateway4 = config.gateway4;
+  link.gateway6 = config.gateway6;
+  return link;
+}
+
+WorkerConfig worker_config(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t index,
+                           std::uint32_t workers, std::uint64_t seed) {
+  WorkerConfig worker;
+  worker.index = index;
+  worker.workers = workers;
+  worker.transport.max_qps = config.max_qps;
+  worker.transport.max_cqs = config.max_cqs;
+  worker.transport.max_srqs = config.max_srqs;
+  worker.transport.max_ahs = kMaxAh;
+  worker.transport.max_attachments = kMaxAttachments;
+  worker.transport.port_mtu = 128u << path_mtu_of_link(link_config(config, device).mtu);
+  worker.transport.max_frame = max_frame_of_link(link_config(config, device).mtu);
+  worker.transport.receive_ring_bytes = config.receive_ring_bytes;
+  worker.transport.ecn = config.ecn;
+  worker.transport.min_early_retry_delay = config.early_retry_us * kMicrosecond;
+  worker.transport.offload_ip_checksum = device.checksum_offload;
+  worker.transport.mac = device.mac;
+  worker.transport.seed = seed + index;
+  worker.poll.busy = config.poll_mode == PollMode::kBusy;
+  worker.poll.idle_alone = config.idle_us * kMicrosecond;
+  worker.poll.idle_shared = config.idle_shared_us * kMicrosecond;
+  if (!config.cpus.empty()) worker.cpu = config.cpus[index % config.cpus.size()];
+  worker.frame_bytes = link_config(config, device).mtu + 64;
+  return worker;
+}
+
+bool valid_name(const std::string& name) {
+  constexpr std::size_t kLongest = 31;
+  if (name.empty() || name.size() > kLongest || name.front() == '.' || name.front() == '-') return false;
+  return name.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-") ==
+         std::string::npos;
+}
+
+}  // namespace
+
+RdmaDevice::RdmaDevice(Process& process, const DaemonConfig& config, const net::DeviceInfo& port,
+                       std::uint32_t workers)
+    : config_(config),
+      seed_(seed_or_random(config.seed)),
+      memory_(config.max_mrs, seed_ ^ 0x6d656d6f7279u),
+      link_(link_config(config_, port)) {
+  for (std::uint32_t i = 0; i < workers; ++i) {
+    cores_.push_back(std::make_unique<WorkerCore>(worker_config(config_, port, i, workers, seed_ ^ 0x70736e),
+                                                  shared_, memory_, i == kLinkWorker ? &link_ : nullptr));
+  }
+  conductor_ = std::make_unique<Conductor>(process, config_, port, shared_, memory_, seed_ ^ 0x71706e);
+}
+
+RdmaDevice::~RdmaDevice() {
+  if (!opened_) return;
+  ::unlink(socket_path().c_str());
+  remove_sysfs_tree(config_.run_dir, config_.name);
+}
+
+std::string RdmaDevice::socket_path() const { return config_.run_dir + "/" + config_.name + ".sock"; }
+
+absl::Status RdmaDevice::check() const {
+  if (!valid_name(config_.name)) {
+    return absl::InvalidArgumentError("\"" + config_.name +
+                                      "\" is not a device name; use up to 31 letters, digits, '_', '-' and '.'");
+  }
+  if (config_.addresses.empty()) {
+    return absl::InvalidArgumentError("the port has no address; give at least one with --ip, such as 192.0.2.1/24");
+  }
+  if (cores_.size() > UROCE_MAX_WORKERS) {
+    return absl::InvalidArgumentError("at most " + std::to_string(UROCE_MAX_WORKERS) +
+                                      " workers; use fewer --workers");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RdmaDevice::take_lock() {
+  const std::string path = config_.run_dir + "/" + config_.name + ".lock";
+  UniqueFd file;
+  if (absl::Status status = open_run_file(path, file); !status.ok()) return status;
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::AlreadyExistsError("a daemon named " + config_.name + " is already running in " + config_.run_dir +
+                                    "; stop it, or use another --name");
+  }
+  lock_ = std::move(file);
+  return absl::OkStatus();
+}
+
+absl::Status RdmaDevice::open(ControlLoop& loop) {
+  if (absl::Status status = take_lock(); !status.ok()) return status;
+  opened_ = true;
+  if (absl::Status status = write_sysfs_tree(config_.run_dir, config_.name, conductor_->state().port());
+      !status.ok()) {
+    return status;
+  }
+  return loop.listen(*conductor_, socket_path());
+}
+
+}  // namespace uroce::daemon

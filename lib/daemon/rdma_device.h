@@ -1,0 +1,58 @@
+// One RDMA device of a daemon, without its port: memory table, link stack, workers, conductor, and its files in the
+// run directory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "control/config.h"
+#include "control/process.h"
+#include "daemon/conductor.h"
+#include "daemon/control_loop.h"
+#include "memory/table.h"
+#include "net/device.h"
+#include "net/link_stack.h"
+#include "platform/unique_fd.h"
+#include "worker/worker.h"
+
+namespace uroce::daemon {
+
+class RdmaDevice {
+ public:
+  RdmaDevice(Process& process, const DaemonConfig& config, const net::DeviceInfo& port, std::uint32_t workers);
+  /// Removes the device's files from the run directory.
+  ~RdmaDevice();
+  RdmaDevice(const RdmaDevice&) = delete;
+  RdmaDevice& operator=(const RdmaDevice&) = delete;
+
+  /// Whether its settings can work. Errors name the remedy.
+  absl::Status check() const;
+  /// Takes the lock on its name, writes the sysfs-like tree, and has the loop serve its socket.
+  absl::Status open(ControlLoop& loop);
+
+  WorkerCore& worker(std::uint32_t index) { return *cores_[index]; }
+  Conductor& conductor() { return *conductor_; }
+  /// Whether commands to the workers are for their threads.
+  void set_threaded(bool threaded) {
+    for (auto& core : cores_) core->set_threaded(threaded);
+  }
+
+ private:
+  std::string socket_path() const;
+  absl::Status take_lock();
+
+  const DaemonConfig config_;
+  const std::uint64_t seed_;
+  memory::Table memory_;
+  net::LinkStack link_;
+  WorkerShared shared_;
+  std::vector<std::unique_ptr<WorkerCore>> cores_;
+  std::unique_ptr<Conductor> conductor_;
+  UniqueFd lock_;
+  bool opened_ = false;
+};
+
+}  // namespace uroce::daemon
