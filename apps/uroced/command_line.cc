@@ -86,9 +86,8 @@ std::string parse_command_line(std::span<char* const> arguments, CommandLine& ou
 std::string help_text() {
   std::string text =
       "Usage: uroced [FLAG]...\n"
-      "Runs an RDMA device (RoCEv2) over an Ethernet port, or several on a switch in memory, for programs started "
-      "with\n"
-      "uroce-run.\n\n"
+      "Runs an RDMA device (RoCEv2) over an Ethernet port, or several on a switch in memory, for programs that\n"
+      "uroce-run starts.\n\n"
       "  --config FILE\n      read a configuration file (TOML) first; flags override it\n";
   const Settings defaults;
   for (const Knob& knob : knobs()) {

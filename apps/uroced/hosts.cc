@@ -1,7 +1,9 @@
 #include "apps/uroced/hosts.h"
 
 #include <charconv>
+#include <map>
 #include <optional>
+#include <utility>
 
 #include "apps/uroced/addresses.h"
 
@@ -37,6 +39,21 @@ std::optional<net::InterfaceAddress> nth_address(net::InterfaceAddress own, std:
   return all_ones ? std::nullopt : std::optional(own);
 }
 
+/// Empty, or which address two of the hosts would have.
+std::string check_distinct(const std::string& option, const std::vector<Settings>& hosts) {
+  std::map<std::pair<std::uint16_t, wire::Address>, std::string> names;  // by VLAN and address
+  for (const Settings& host : hosts) {
+    for (const net::InterfaceAddress& own : host.config.addresses) {
+      const auto& name = names.try_emplace({own.vlan, own.address}, host.config.name).first->second;
+      if (name == host.config.name) continue;
+      return option + ": " + to_string(own.address) + " would be an address of " + name + " and of " +
+             host.config.name + "; give addresses with --ip that are at least " + std::to_string(hosts.size()) +
+             " apart";
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string settings_of_hosts(const Settings& settings, std::vector<Settings>& hosts) {
@@ -65,7 +82,7 @@ std::string settings_of_hosts(const Settings& settings, std::vector<Settings>& h
       own = *address;
     }
   }
-  return {};
+  return check_distinct(option, hosts);
 }
 
 }  // namespace uroce::daemon

@@ -223,6 +223,15 @@ TEST_F(HostsTest, a_prefix_has_room_for_as_many_as_it_has) {
   EXPECT_NE(set({"--hosts", "2", "--ip", "192.0.2.1/32"}), "");
 }
 
+TEST_F(HostsTest, no_two_have_an_address_in_common) {
+  EXPECT_EQ(
+      set({"--hosts", "3", "--ip", "192.0.2.1/24", "--ip", "192.0.2.3/24"}),
+      "--hosts 3: 192.0.2.3 would be an address of uroce0 and of uroce2; give addresses with --ip that are at "
+      "least 3 apart");
+  EXPECT_EQ(set({"--hosts", "3", "--ip", "192.0.2.1/24", "--ip", "192.0.2.4/24"}), "");
+  EXPECT_EQ(set({"--hosts", "3", "--ip", "192.0.2.1/24", "--ip", "192.0.2.3/24@vlan5"}), "");
+}
+
 TEST_F(HostsTest, what_several_cannot_have_is_refused_by_name) {
   for (const Texts& with : {Texts{"--port", "udp"}, Texts{"--port", "net_tap0"},
                             Texts{"--mac", "02:00:00:00:00:07"}, Texts{"--pcap", "/tmp/file"}}) {
