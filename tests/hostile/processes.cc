@@ -195,4 +195,12 @@ std::string DaemonProcess::thread_states() const {
   return states;
 }
 
+bool DaemonProcess::stuck() const {
+  for (int i = 0; i < 200; ++i) {
+    if (thread_states().find('D') == std::string::npos) return false;
+    ::usleep(10'000);
+  }
+  return true;
+}
+
 }  // namespace uroce::hostile

@@ -87,6 +87,9 @@ class DaemonProcess {
   std::size_t mappings() const;
   /// States of its threads (proc_pid_stat(5)), such as "SSRD".
   std::string thread_states() const;
+  /// A thread stays in state D (waits and cannot be ended) for 2 s. For a moment each may: it reads a page of the
+  /// program itself from the disk.
+  bool stuck() const;
 
  private:
   std::string run_dir_;
