@@ -165,6 +165,17 @@ std::optional<Snapshot> look(const DaemonProcess& daemon) {
   return out;
 }
 
+/// Once two looks agree: what ended sessions held is given back a moment later.
+std::optional<Snapshot> steady_look(const DaemonProcess& daemon) {
+  std::optional<Snapshot> last = look(daemon);
+  for (const Nanos end = monotonic_now() + kSettleMs * kMillisecond; monotonic_now() < end;) {
+    std::optional<Snapshot> now = look(daemon);
+    if (now && now == last) return now;
+    last = std::move(now);
+  }
+  return last;
+}
+
 /// Waits until nothing is left of the clients. Prints what is.
 bool has_leaked(const DaemonProcess& daemon, const Snapshot& before) {
   const Nanos end = monotonic_now() + kSettleMs * kMillisecond;
@@ -257,8 +268,7 @@ int run(const Options& options) {
   for (const uid_t user : {kAttacker, kHonest, kOther}) {  // what is made once stays
     Child(user, [&] { return Tenant(daemon.socket_path(), 1 << 20).write_once() != 0 ? 0 : 1; }).wait();
   }
-  look(daemon);
-  const std::optional<Snapshot> before = look(daemon);
+  const std::optional<Snapshot> before = steady_look(daemon);
   bool good = before.has_value();
   {
     HonestTenants tenants(daemon.socket_path(), *honest);
