@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <ctime>
@@ -49,6 +50,15 @@ void WorkerSleep::announce(SessionPorts& sessions) {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
+/// A descriptor in error ends each wait at once. A socket whose interface went down is in error until that is read;
+/// a tun device after `ip link delete` stays so.
+void WorkerSleep::end_error(int fd) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  const bool read = ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error != 0;
+  if (!read) unwatch(fd);
+}
+
 void WorkerSleep::wait(Nanos limit) {
   epoll_event events[16];
   timespec timeout{};
@@ -57,8 +67,7 @@ void WorkerSleep::wait(Nanos limit) {
   const int n =
       ::epoll_pwait2(epoll_.get(), events, std::size(events), limit == kNever ? nullptr : &timeout, nullptr);
   for (int i = 0; i < n; ++i) {
-    // A descriptor in error, as that of a tun device after `ip link delete`, ends each wait at once and stays so.
-    if ((events[i].events & (EPOLLERR | EPOLLHUP)) != 0) unwatch(events[i].data.fd);
+    if ((events[i].events & (EPOLLERR | EPOLLHUP)) != 0) end_error(events[i].data.fd);
   }
 }
 

@@ -40,6 +40,8 @@ class WorkerSleep {
   void end(SessionPorts& sessions);
 
  private:
+  void end_error(int fd);
+
   UniqueFd epoll_, wake_fd_;
   std::atomic<bool> sleeping_{false};
   std::uint32_t number_ = 0;  // of the last sleep

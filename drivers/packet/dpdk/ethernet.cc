@@ -3,11 +3,13 @@
 #include <rte_dev.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <span>
 #include <thread>
 
 #include "drivers/packet/dpdk/af_packet.h"
@@ -17,6 +19,7 @@
 #include "drivers/packet/dpdk/kernel_link.h"
 #include "drivers/packet/dpdk/kernel_share.h"
 #include "drivers/packet/dpdk/link_keeper.h"
+#include "drivers/packet/dpdk/queue_sockets.h"
 #include "drivers/packet/dpdk/wake_channel.h"
 
 namespace uroce::dpdk {
@@ -55,6 +58,11 @@ VdevSpec with_defaults(VdevSpec spec, std::uint32_t mtu) {
   }
   if (spec.is("net_af_packet")) add_af_packet_rings(spec, mtu != 0 ? mtu : interface_mtu(spec.argument("iface")));
   return spec;
+}
+
+int socket_family(const VdevSpec& spec) {
+  if (spec.is("net_af_packet")) return AF_PACKET;
+  return spec.is("net_af_xdp") ? AF_XDP : AF_UNSPEC;
 }
 
 std::string driver_said(const std::string& otherwise) {
@@ -118,6 +126,7 @@ struct Ethernet::Impl {
   rte_eth_conf conf{};
   net::DeviceInfo info;
   std::vector<rte_mempool*> pools;
+  std::optional<QueueSockets> sockets;
   std::vector<std::unique_ptr<Waker>> wakers;
   std::shared_ptr<WakeChannel> channel;
   std::unique_ptr<KernelShare> share;
@@ -145,6 +154,7 @@ std::string Ethernet::Impl::probe() {
   af_packet = spec.is("net_af_packet");
   client = memif && spec.argument("role", "client") != "server";
   if (const std::string why = share_interface(); !why.empty()) return why;
+  sockets.emplace(socket_family(spec));
   take_error();
   if (!is_pci_address(options.port) && rte_dev_probe(spec.text().c_str()) != 0) {
     const std::string why = driver_said("no DPDK driver of that name");
@@ -163,6 +173,7 @@ std::string Ethernet::Impl::probe() {
     RTE_ETH_FOREACH_DEV(only) { port = only; }
   }
   found = true;
+  sockets->look();
   if (rte_eth_dev_info_get(port, &device) != 0) return "port \"" + options.port + "\" does not say what it can do";
   // These drivers get copies of what the kernel receives; other drivers take packets from the kernel.
   if (spec.is("net_af_packet") || spec.is("net_pcap") || share != nullptr) info.kernel_interface = device.if_index;
@@ -263,6 +274,7 @@ std::string Ethernet::Impl::make_queues() {
       return "port \"" + options.port + "\" can't set up queue " + std::to_string(queue) + ": " +
              driver_said(rte_strerror(-result));
     }
+    sockets->look();
   }
   return {};
 }
@@ -316,6 +328,8 @@ std::unique_ptr<Waker> Ethernet::Impl::make_waker(std::uint16_t queue) {
     if (drains) rte_eth_dev_rx_intr_disable(port, queue);
     if (fd >= 0) return std::make_unique<InterruptWaker>(port, queue, fd, drains);
   }
+  const std::span<const int> found = sockets->found();
+  if (found.size() >= options.queues) return std::make_unique<InterruptWaker>(port, queue, found[queue], false);
   return std::make_unique<TimerWaker>();
 }
 

@@ -6,6 +6,7 @@
 #include <rte_mbuf.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "drivers/packet/dpdk/kernel_link.h"
 #include "drivers/packet/dpdk/kernel_share.h"
@@ -213,7 +214,8 @@ int Port::wake_fd() const { return config_.waker == nullptr ? -1 : config_.waker
 bool Port::arm_wake() {
   if (kept_begin_ != kept_end_) return false;
   if (config_.waker == nullptr) return true;
-  config_.waker->arm();
+  const std::uint64_t received = counters_.rx_packets;
+  config_.waker->arm(std::exchange(received_at_arm_, received) == received);
   kept_begin_ = 0;
   kept_end_ = burst(stash_, kBurst);
   // A peer that sent before the waker was armed does not ring, and a closed gate hides its frames.

@@ -91,6 +91,7 @@ class Port {
   rte_mbuf* stash_[kBurst];    // received by arm_wake() when it checked the ring
   std::size_t kept_begin_ = 0, kept_end_ = 0;
   net::DeviceCounters counters_;
+  std::uint64_t received_at_arm_ = 0;  // packets
   std::unique_ptr<InterfaceMembership> all_frames_;
 };
 

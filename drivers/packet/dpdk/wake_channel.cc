@@ -144,9 +144,7 @@ void WakeChannel::announce_sleep(std::uint32_t queue) {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the fence in ring()
 }
 
-bool WakeChannel::end_sleep(std::uint32_t queue) {
-  return own_flags_[queue].sleeping.exchange(0, std::memory_order_seq_cst) == 0;
-}
+void WakeChannel::end_sleep(std::uint32_t queue) { own_flags_[queue].sleeping.store(0, std::memory_order_seq_cst); }
 
 void WakeChannel::wake_peer(std::uint32_t queue) {
   if (peer_[queue] < 0 || peer_flags_[queue].sleeping.exchange(0, std::memory_order_seq_cst) == 0) return;
@@ -169,17 +167,17 @@ ChannelWaker::~ChannelWaker() {
   if (epoll_ >= 0) ::close(epoll_);
 }
 
-void ChannelWaker::arm() {
+void ChannelWaker::arm(bool quiet) {
   armed_ = true;
   channel_->announce_sleep(queue_);
   timed_ = !channel_->peer_alive();
-  if (timed_) nap_.arm();
+  if (timed_) nap_.arm(quiet);
 }
 
 void ChannelWaker::disarm() {
   if (!armed_) return;
   armed_ = false;
-  if (channel_->end_sleep(queue_)) nap_.reset();
+  channel_->end_sleep(queue_);
   drain(channel_->fifo(queue_));  // also the byte of a peer that saw the last sleep's flag
   if (timed_) nap_.disarm();
 }

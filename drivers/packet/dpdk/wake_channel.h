@@ -39,8 +39,7 @@ class WakeChannel {
 
   int fifo(std::uint32_t queue) const { return own_[queue]; }
   void announce_sleep(std::uint32_t queue);
-  /// True: a byte is in the FIFO, or will be.
-  bool end_sleep(std::uint32_t queue);
+  void end_sleep(std::uint32_t queue);
   /// Wakes the peer's worker if it sleeps. Called after each burst.
   void ring(std::uint32_t queue) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -84,7 +83,7 @@ class ChannelWaker : public Waker {
   ChannelWaker& operator=(const ChannelWaker&) = delete;
 
   int fd() const override { return epoll_; }
-  void arm() override;
+  void arm(bool quiet) override;
   void disarm() override;
   void sent() override { channel_->ring(queue_); }
 

@@ -20,8 +20,9 @@ TimerWaker::~TimerWaker() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void TimerWaker::arm() {
+void TimerWaker::arm(bool quiet) {
   armed_ = true;
+  if (!quiet) nap_ns_ = kFirstNap;
   itimerspec setting{};
   setting.it_value.tv_nsec = nap_ns_;
   ::timerfd_settime(fd_, 0, &setting, nullptr);
@@ -35,9 +36,7 @@ void TimerWaker::disarm() {
   ::timerfd_settime(fd_, 0, &off, nullptr);  // forgets an expiry that was not read, too
 }
 
-void TimerWaker::reset() { nap_ns_ = kFirstNap; }
-
-void InterruptWaker::arm() {
+void InterruptWaker::arm(bool) {
   armed_ = true;
   if (drains_) rte_eth_dev_rx_intr_enable(port_, queue_);
 }

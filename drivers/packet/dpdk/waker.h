@@ -1,5 +1,6 @@
 // How a sleeping worker is woken by arriving frames. ethernet.h makes one object for each queue: a receive
-// interrupt if the driver has them, a peer on this machine that rings (wake_channel.h), or else a timer.
+// interrupt or the driver's socket if there is one (queue_sockets.h), a peer on this machine that rings
+// (wake_channel.h), or else a timer.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ class Waker {
 
   /// Becomes readable when a frame may have arrived after arm().
   virtual int fd() const = 0;
-  /// Call it before the last check of the ring.
-  virtual void arm() = 0;
+  /// Call it before the last check of the ring. `quiet`: no frame came since the last arm().
+  virtual void arm(bool quiet) = 0;
   /// Call it after waking, or when that check found frames. No effect without arm().
   virtual void disarm() = 0;
   /// After a burst was sent on this queue.
@@ -29,10 +30,8 @@ class TimerWaker : public Waker {
   TimerWaker& operator=(const TimerWaker&) = delete;
 
   int fd() const override { return fd_; }
-  void arm() override;
+  void arm(bool quiet) override;
   void disarm() override;
-  /// Starts again with short naps, because frames arrived.
-  void reset();
 
  private:
   int fd_ = -1;
@@ -41,14 +40,15 @@ class TimerWaker : public Waker {
 };
 
 /// A queue's receive interrupt. `drains`: the descriptor is an eventfd, which stays readable until it is read. That
-/// of net_tap is the tun device itself and must not be read here.
+/// of net_tap is the tun device itself, that of net_af_packet and net_af_xdp a socket: they are readable while
+/// frames wait and must not be read here.
 class InterruptWaker : public Waker {
  public:
   InterruptWaker(std::uint16_t port, std::uint16_t queue, int fd, bool drains)
       : port_(port), queue_(queue), fd_(fd), drains_(drains) {}
 
   int fd() const override { return fd_; }
-  void arm() override;
+  void arm(bool quiet) override;
   void disarm() override;
 
  private:

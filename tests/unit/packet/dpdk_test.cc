@@ -1,15 +1,23 @@
 // The conformance suite over a real DPDK link: two memif ports of one process, without hugepages or privileges. And
-// what is special to it: waking the peer, a peer that goes away and comes back.
+// what is special to it: waking the peer, a peer that goes away and comes back. Ports on interfaces of the kernel:
+// what wakes their workers.
 #include <poll.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 
 #include "drivers/packet/dpdk/af_packet.h"
 #include "drivers/packet/dpdk/eal.h"
 #include "drivers/packet/dpdk/ethernet.h"
 #include "tests/unit/packet/conformance.h"
+#include "tests/unit/packet/roce_frames.h"
+
+// DPDK's af_xdp driver frees neither the program that it has loaded nor its memory area (22.11).
+extern "C" const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() { return "leak:libbpf.so\nleak:libxdp.so\n"; }
 
 namespace uroce::packet_test {
 namespace {
@@ -203,6 +211,92 @@ TEST(AfPacket, rings_take_what_the_interface_carries_unless_told_otherwise) {
   EXPECT_GE(dpdk::interface_mtu("lo"), 1280u);
   EXPECT_EQ(dpdk::interface_mtu("no such one"), 0u);
 }
+
+/// A veth pair in a network namespace of the calling thread, with a port on each end.
+struct VethRig {
+  VethRig(const std::string& driver, std::uint32_t queues) {
+    why_ = start_eal();
+    if (!why_.empty()) return;
+    if (::unshare(CLONE_NEWNET) != 0 ||
+        std::system("ip link add end0 type veth peer name end1 && ip link set end0 addrgenmode none up && "
+                    "ip link set end1 addrgenmode none up") != 0) {
+      why_ = "no veth pair";
+      return;
+    }
+    sender = open("net_af_packet" + std::to_string(made_++) + ",iface=end0", 1);
+    if (why_.empty()) receiver = open(driver + std::to_string(made_++) + ",iface=end1", queues);
+  }
+  std::unique_ptr<dpdk::Ethernet> open(const std::string& port, std::uint32_t queues) {
+    dpdk::EthernetOptions options;
+    options.port = port + (queues > 1 ? ",qpairs=" + std::to_string(queues) : "");
+    options.queues = queues;
+    options.buffers = 4096;
+    return dpdk::Ethernet::open(options, why_);
+  }
+
+  std::string why_;
+  std::unique_ptr<dpdk::Ethernet> sender, receiver;
+
+ private:
+  static inline int made_ = 0;
+};
+
+void send_flow(dpdk::Port& port, const wire::Mac& to, std::uint16_t source_port) {
+  base::Frame frame;
+  ASSERT_EQ(port.allocate(std::span(&frame, 1)), 1u);
+  wire::PathAddress path{.dest_mac = to, .source = v4_address(192, 0, 2, 1), .dest = v4_address(192, 0, 2, 2)};
+  path.source_port = source_port;
+  fill_roce(frame, path, 100, source_port);
+  ASSERT_EQ(port.transmit(std::span(&frame, 1)), 1u);
+}
+
+/// Frames wake the worker of the queue that they reach, at once, and no other one.
+void each_frame_wakes_its_queue(const std::string& driver, std::uint32_t queues) {
+  VethRig rig(driver, queues);
+  ASSERT_EQ(rig.why_, "");
+  dpdk::Port from(rig.sender->queue(0));
+  std::vector<std::unique_ptr<dpdk::Port>> ports;
+  for (std::uint32_t i = 0; i < queues; ++i) ports.push_back(std::make_unique<dpdk::Port>(rig.receiver->queue(i)));
+  ::usleep(50'000);  // what the kernel says when a link comes up
+  std::vector<std::uint32_t> woken(queues);
+  for (std::uint16_t flow = 0; flow < 64; ++flow) {
+    for (auto& port : ports) {
+      while (!port->arm_wake()) {
+        port->disarm_wake();
+        base::Frame old[8];
+        port->release(std::span(old).first(port->receive(old)));
+      }
+    }
+    std::vector<pollfd> fds;
+    for (auto& port : ports) fds.push_back({.fd = port->wake_fd(), .events = POLLIN, .revents = 0});
+    ASSERT_EQ(::poll(fds.data(), fds.size(), 2), 0) << "a timer, or a frame of another queue";
+    send_flow(from, rig.receiver->info().mac, static_cast<std::uint16_t>(0xc000 + flow));
+    ASSERT_EQ(::poll(fds.data(), fds.size(), 1000), 1) << "flow " << flow;
+    std::uint32_t frames = 0;
+    for (std::uint32_t i = 0; i < queues; ++i) {
+      const bool awake = fds[i].revents != 0;
+      ports[i]->disarm_wake();
+      base::Frame in[8];
+      const std::size_t got = ports[i]->receive(in);
+      ports[i]->release(std::span(in).first(got));
+      EXPECT_EQ(awake, got != 0) << "queue " << i;
+      EXPECT_FALSE(readable(ports[i]->wake_fd(), 0)) << "nothing waits";
+      frames += static_cast<std::uint32_t>(got);
+      woken[i] += awake;
+    }
+    ASSERT_EQ(frames, 1u);
+  }
+  for (const std::uint32_t times : woken) EXPECT_GT(times, 0u);
+}
+
+void in_a_namespace(const std::string& driver, std::uint32_t queues) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root for packet sockets; tests/e2e has them, too";
+  std::thread(each_frame_wakes_its_queue, driver, queues).join();
+}
+
+TEST(Sockets, a_frame_wakes_the_worker_of_an_af_packet_port) { in_a_namespace("net_af_packet", 1); }
+TEST(Sockets, a_frame_wakes_the_worker_of_its_queue) { in_a_namespace("net_af_packet", 3); }
+TEST(Sockets, a_frame_wakes_the_worker_of_an_af_xdp_port) { in_a_namespace("net_af_xdp", 1); }
 
 TEST(Vdev, a_spec_is_taken_apart_and_put_together) {
   const dpdk::VdevSpec spec = dpdk::VdevSpec::parse("net_memif0,role=server,bsize=9216");
