@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# From a bare Debian 12 to RDMA programs over two dataplanes, next to TCP.
+# From a bare Debian 12 to RDMA programs over one dataplane and over two, next to shared memory and TCP.
 set -uo pipefail
 top=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/setup.sh
@@ -9,8 +9,8 @@ usage() {
   cat <<'HELP'
 quickstart.sh [COMMAND] [OPTIONS]      (as root, on Debian 12)
 
-  run          install packages, build into build/, run RDMA programs over two daemons, and compare them with TCP
-               (the default)
+  run          install packages, build into build/, run RDMA programs over one daemon and over two, and compare them
+               with UCX over shared memory and TCP (the default)
   build        install packages and build
   up           build, and start two daemons that keep running: uroce0 192.0.2.1, uroce1 192.0.2.2
   down         end these two daemons

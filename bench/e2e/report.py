@@ -1,33 +1,56 @@
 """The report: a table, JSON, and plots."""
 import json
 import pathlib
+import statistics
 import subprocess
 
 
 class Report:
-    """One row per figure: its name, the value, the value it is compared with (or None), and its bar (or None)."""
+    """Rows of figures under headings. A row: its name, the value, what it is compared with (or None), its bar (or None)."""
 
-    def __init__(self, other='TCP'):
-        self.other = other
+    def __init__(self, other_name):
+        self.other_name = other_name
         self.rows = []
+        self.headings = {}  # by the number of the row below
 
-    def add(self, name, program, size, unit, value, other=None, bar=None, ratio=None):
-        """`bar` is (text, holds); `ratio` is value / other unless given."""
+    def section(self, heading):
+        self.headings[len(self.rows)] = heading
+
+    def add(self, name, program, size, unit, value, other=None, bar=None, ratio=None, other_name=None):
+        """`other` is the value of `other_name`, by default that of this report. `bar` is (text, holds); `ratio` is
+        value / other unless given."""
         if ratio is None and other:
             ratio = value / other
-        self.rows.append({'name': name, 'program': program, 'size': size, 'unit': unit, 'value': value,
-                          self.other.lower(): other, 'ratio': ratio, 'bar': bar})
+        other_name = None if other is None else other_name or self.other_name
+        self.rows.append({'name': name, 'program': program, 'size': size, 'unit': unit, 'value': value, 'other_name': other_name,
+                          'other': other, 'ratio': ratio, 'bar': bar})
+
+    def compare(self, name, program, size, unit, rounds, ours, theirs, at_least=None, at_most=None, other_name=None):
+        """A row of two figures that are measured in turn, `rounds` times: their medians, and the median of the ratios, which
+        the bar is for."""
+        seen = [(ours(), theirs()) for _ in range(rounds)]
+        ratio = statistics.median(a / b for a, b in seen)
+        bar = None
+        if at_least is not None:
+            bar = (f'>= {at_least:g}', ratio >= at_least)
+        elif at_most is not None:
+            bar = (f'<= {at_most:g}', ratio <= at_most)
+        self.add(name, program, size, unit, *map(statistics.median, zip(*seen)), bar, ratio, other_name)
 
     def table(self):
-        heads = ['what', 'program', 'bytes', 'unit', 'uroce', self.other, f'uroce/{self.other}', 'bar']
+        heads = ['what', 'program', 'bytes', 'unit', 'uroce', 'next to', '', 'ratio', 'bar']
         lines = [heads]
         for row in self.rows:
             bar = '' if row['bar'] is None else f'{row["bar"][0]}: {"holds" if row["bar"][1] else "MISSED"}'
             lines.append([row['name'], row['program'], _bytes(row['size']), row['unit'], _number(row['value']),
-                          _number(row[self.other.lower()]), _number(row['ratio']), bar])
+                          _number(row['other']), row['other_name'] or '', _number(row['ratio']), bar])
         widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
-        return '\n'.join('  '.join(cell.ljust(width) if i in (0, 1, 7) else cell.rjust(width)
-                                   for i, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines)
+        left = (0, 1, 6, 8)
+        text = ['  '.join(cell.ljust(width) if i in left else cell.rjust(width)
+                          for i, (cell, width) in enumerate(zip(line, widths))).rstrip() for line in lines]
+        for row, heading in sorted(self.headings.items(), reverse=True):
+            text.insert(row + 1, f'\n{heading}')
+        return '\n'.join(text)
 
     def write_json(self, path):
         rows = [{key: value for key, value in row.items() if key != 'bar'} for row in self.rows]

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """run.py [--build DIR] [--json FILE] [--plots DIR] [--rounds N] [--bars-only | --verbs-only]
 
-Compares RDMA programs over two daemons with TCP, and verbs with each other.
-A figure and its counterpart are measured alternately, several times; the medians are compared. Needs root.
+Compares RDMA programs on one machine, over one daemon and over two, with UCX over shared memory, memcpy and TCP;
+or verbs with each other. A figure and its counterpart are measured alternately, several times; printed are the
+medians of both and of their ratio. Needs root.
 Exit status: 0; 1 something failed; 3 a bar was missed; 130 interrupted.
 """
 import argparse
 import pathlib
 import signal
-import statistics
 import sys
+from functools import partial
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / 'tests/e2e')]
@@ -17,9 +18,10 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / 'tests/e2e')]
 from cases_behaviour import system_calls  # noqa: E402
 from cases_rsockets import stream_bandwidth  # noqa: E402
 from connections import measure_connections  # noqa: E402
-from programs import check_figures, figures, run_pair  # noqa: E402
+from perftest import bandwidth, bandwidth_of, latency, latency_of, pingpong  # noqa: E402
 from report import Report, plot  # noqa: E402
 from rig import ROOT, Failure, Rig  # noqa: E402
+from same_host import measure_same_host  # noqa: E402
 from tcp import Tcp  # noqa: E402
 from verbs import measure_verbs  # noqa: E402
 
@@ -37,79 +39,34 @@ def machine():
     return f'{rows[0] if rows else "unknown CPU"}, {len(rows)} cores'
 
 
-def bandwidth(rig, devices, program, args, timeout=120):
-    """Gbit/s by size."""
-    rows = figures(run_pair(rig, devices, [program, '-F', '--report_gbits'] + args, timeout))
-    if not rows:
-        raise Failure(f'{program} measured nothing')
-    return {size: columns[1] for size, _, columns in rows}
-
-
-def latency(rig, devices, program, args, timeout=120):
-    """Typical half round-trip time in us, by size."""
-    rows = check_figures(run_pair(rig, devices, [program, '-F'] + args, timeout))
-    return {size: (columns[2] if len(columns) > 2 else columns[0]) for size, _, columns in rows}
-
-
-def pingpong(rig, devices, size, rounds):
-    """Mean half round-trip time in us; the data is verified."""
-    output = run_pair(rig, devices, ['ibv_rc_pingpong', '-g', '0', '-c', '-s', str(size), '-n', str(rounds)], 120)
-    return float(output.split(' usec/iter')[0].split()[-1]) / 2
-
-
-def in_turn(rounds, ours, theirs):
-    """Medians of both, measured alternately."""
-    pairs = [(ours(), theirs()) for _ in range(rounds)]
-    return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs)
-
-
-def measure_bars(build, tcp, report, rounds):
+def measure_pair(build, tcp, report, rounds):
     rig = Rig(build)
     try:
         devices = rig.pair()
-        progress('ib_write_bw 64 KiB against iperf3')
-        ours, theirs = in_turn(rounds,
-                               lambda: bandwidth(rig, devices, 'ib_write_bw', ['-s', '65536', '-D', '2'])[65536],
-                               lambda: tcp.bandwidth(1 << 17, 2))
-        report.add('WRITE bandwidth', 'ib_write_bw', 65536, 'Gbit/s', ours, theirs, ('>= 3 x TCP', ours >= 3 * theirs))
-        progress('rsockets against TCP, both iperf3')
-        ours, plain = in_turn(rounds, lambda: stream_bandwidth(rig, devices, 1 << 17, 2),
-                              lambda: tcp.bandwidth(1 << 17, 2))
-        report.add('rsockets bandwidth', 'iperf3', 1 << 17, 'Gbit/s', ours, plain, ('>= TCP', ours >= plain))
-        for program, name in (('ib_read_bw', 'READ bandwidth'), ('ib_send_bw', 'SEND bandwidth')):
-            progress(program)
-            value = bandwidth(rig, devices, program, ['-s', '65536', '-n', '5000'])[65536]
-            report.add(name, program, 65536, 'Gbit/s', value, theirs)
-        progress('ib_send_lat and ib_write_lat 2 B against a TCP ping-pong')
-        tcp_us = lambda: tcp.latency([2])[2]  # noqa: E731
-        ours, theirs = in_turn(rounds, lambda: latency(rig, devices, 'ib_send_lat', ['-s', '2', '-n', '5000'])[2], tcp_us)
-        report.add('SEND latency', 'ib_send_lat', 2, 'us', ours, theirs, ('<= TCP', ours <= theirs))
-        ours, theirs = in_turn(rounds, lambda: latency(rig, devices, 'ib_write_lat', ['-s', '2', '-n', '2000'])[2], tcp_us)
-        report.add('WRITE latency', 'ib_write_lat', 2, 'us', ours, theirs, ('<= 100 us', ours <= 100))
-        progress('ibv_rc_pingpong')
+        report.section('Two processes, joined by memif')
+        for name, program, bar in (('WRITE', 'ib_write_bw', 6), ('READ', 'ib_read_bw', None), ('SEND', 'ib_send_bw', None)):
+            progress(f'two daemons: {program} 64 KiB against iperf3')
+            report.compare(f'{name} bandwidth', program, 65536, 'Gbit/s', rounds,
+                           partial(bandwidth_of, rig, devices, program, 65536, 2), partial(tcp.bandwidth, 1 << 17, 2), at_least=bar)
+        progress('two daemons: rsockets against TCP, both iperf3')
+        report.compare('rsockets bandwidth', 'iperf3', 1 << 17, 'Gbit/s', rounds,
+                       partial(stream_bandwidth, rig, devices, 1 << 17, 2), partial(tcp.bandwidth, 1 << 17, 2), at_least=1)
+        for name, program in (('SEND latency', 'ib_send_lat'), ('WRITE latency, both ends watch memory', 'ib_write_lat')):
+            progress(f'two daemons: {program} 2 B against blocking TCP')
+            report.compare(name, program, 2, 'us', rounds, partial(latency_of, rig, devices, [program], 2, 2000),
+                           partial(tcp.half_round_trip, 2), at_most=1)
+        progress('two daemons: ibv_rc_pingpong')
         micros = pingpong(rig, devices, 4096, 10000)
-        report.add('ping-pong, data checked', 'ibv_rc_pingpong', 4096, 'us', micros, tcp.latency([4096])[4096])
+        report.add('ping-pong, data checked', 'ibv_rc_pingpong', 4096, 'us', micros, tcp.half_round_trip(4096))
         measure_connections(rig, devices, report, rounds, progress)
-        progress('ibv_rc_pingpong where packets get lost')
+        progress('two daemons: ibv_rc_pingpong where packets get lost')
         rig.ctl('-d', devices[1], 'fault', 'drop=0.01,seed=3')
-        report.add('ping-pong, 1 % of packets lost', 'ibv_rc_pingpong', 65536, 'us', pingpong(rig, devices, 65536, 500), None)
-    finally:
-        rig.close()
-    rig = Rig(build)
-    try:
-        devices = rig.single()
-        progress('one daemon: ib_write_lat 2 B against a TCP ping-pong')
-        ours, theirs = in_turn(rounds, lambda: latency(rig, devices, 'ib_write_lat', ['-s', '2', '-n', '5000'])[2],
-                               lambda: tcp.latency([2])[2])
-        report.add('WRITE latency, one daemon', 'ib_write_lat', 2, 'us', ours, theirs, ('<= TCP', ours <= theirs))
-        progress('waking an idle daemon')
-        median, worst, bare = map(float, rig.run(devices[0], [build / 'bench/e2e/wake_latency', devices[0]]).split())
-        report.add('WRITE after a pause, one daemon', 'wake_latency', 8, 'us', median, None, ('<= 50 us', median <= 50))
-        report.add('the same, 99 of 100', 'wake_latency', 8, 'us', worst, None)
-        report.add('an eventfd alone wakes another CPU', 'wake_latency', 0, 'us', bare, None)
+        report.add('ping-pong, 1 % of packets lost', 'ibv_rc_pingpong', 65536, 'us', pingpong(rig, devices, 65536, 500))
     finally:
         rig.close()
 
+
+def measure_system_calls(build, report):
     rig = Rig(build)
     try:
         devices = rig.pair(['--poll-mode', 'busy'])
@@ -138,6 +95,7 @@ def measure_sizes(build, tcp, report, plots):
             lat[program] = latency(rig, devices, program, ['-a', '-n', '300'], 300)
     finally:
         rig.close()
+    report.section('By message size, over memif')
     progress('TCP, several sizes')
     tcp_bw = {size: tcp.bandwidth(size) for size in TCP_SIZES}
     tcp_lat = tcp.latency(PLOT_SIZES, 500)
@@ -157,7 +115,9 @@ def measure_sizes(build, tcp, report, plots):
 
 def measure_next_to_tcp(build, report, options):
     with Tcp(build) as tcp:
-        measure_bars(build, tcp, report, options.rounds)
+        measure_same_host(build, tcp, report, options.rounds, progress)
+        measure_pair(build, tcp, report, options.rounds)
+        measure_system_calls(build, report)
         if not options.bars_only:
             measure_sizes(build, tcp, report, options.plots)
 

@@ -71,3 +71,7 @@ class Tcp:
                             [str(self.pingpong), '7100', self.HOST, str(rounds)] + [str(s) for s in sizes], 120)
         rows = [line.split() for line in output.splitlines()]
         return {int(size): float(median) for size, median, _ in rows}
+
+    def half_round_trip(self, size):
+        """Median, in us."""
+        return self.latency([size])[size]

@@ -1,6 +1,6 @@
 """The bars of verbs that TCP has no counterpart for: two figures of this device, measured alternately."""
 import os
-import statistics
+from functools import partial
 
 from cases_raw import RawPair
 from programs import Pair, figures
@@ -51,13 +51,6 @@ def private_bytes(build, qps, max_qps):
         rig.close()
 
 
-def in_turn(rounds, ours, other):
-    """The medians of both, and the median of the ratios of all rounds."""
-    pairs = [(ours(), other()) for _ in range(rounds)]
-    return (statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs),
-            statistics.median(a / b for a, b in pairs))
-
-
 def own_cpus():
     """Options that pin two daemons to a CPU each: otherwise the placement of workers outweighs what is measured."""
     cpus = sorted(os.sched_getaffinity(0))
@@ -73,15 +66,13 @@ def measure_verbs(build, report, rounds, progress):
                     ('SEND into an SRQ, of plain receive queues', ['ib_send_bw', '-s', '64'], ['--use-srq'], 'client', 0.9))
         for name, program, option, counted, bar in compared:
             progress(name)
-            ours, other, ratio = in_turn(MORE * rounds, lambda: message_rate(rig, devices, program + option, counted),
-                                         lambda: message_rate(rig, devices, program, counted))
-            report.add(name, program[0], 64, 'M/s', ours, other, (f'>= {bar:g}', ratio >= bar), ratio)
+            report.compare(name, program[0], 64, 'M/s', MORE * rounds, partial(message_rate, rig, devices, program + option, counted),
+                           partial(message_rate, rig, devices, program, counted), at_least=bar)
         for size in (64, 1500):
             progress(f'raw packets of {size} bytes')
             datagrams = ['ib_send_bw', '-s', str(size), '-r', '4096', '-c', 'UD']
-            ours, other, ratio = in_turn(rounds, lambda: raw_rate(rig, devices, size),
-                                         lambda: message_rate(rig, devices, datagrams, 'server'))
-            report.add('raw packets, of UD SEND', 'raw_ethernet_bw', size, 'M/s', ours, other, None, ratio)
+            report.compare('raw packets, of UD SEND', 'raw_ethernet_bw', size, 'M/s', rounds, partial(raw_rate, rig, devices, size),
+                           partial(message_rate, rig, devices, datagrams, 'server'))
     finally:
         rig.close()
     rig = Rig(build)

@@ -54,8 +54,8 @@ def interrupted(rig):
     pages, before = hugepages(), daemons()
     process = Process('quickstart', ['setsid', QUICKSTART, '--short'], rig.env, rig.logs)
     try:
-        if not wait_until(lambda: len(daemons() - before) == 2, 60):
-            raise Failure(f'no two daemons\n{process.describe()}')
+        if not wait_until(lambda: daemons() - before, 60):
+            raise Failure(f'no daemon\n{process.describe()}')
         os.killpg(process.pid, signal.SIGINT)
         status = process.wait(30)
         if status != 130:
