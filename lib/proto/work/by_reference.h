@@ -21,7 +21,7 @@
 namespace uroce::proto {
 
 /// Bytes of payload that one packet names at most: how long a duty cycle may become limits them.
-inline constexpr std::uint32_t kMaxReference = 32u << 10;
+inline constexpr std::uint32_t kMaxReference = 64u << 10;
 /// Shorter messages are copied, which takes less time than checking their key twice.
 inline constexpr std::uint32_t kMinReference = 1024;
 
