@@ -21,6 +21,7 @@
 #include "drivers/packet/dpdk/link_keeper.h"
 #include "drivers/packet/dpdk/queue_sockets.h"
 #include "drivers/packet/dpdk/wake_channel.h"
+#include "drivers/packet/dpdk/xdp_pool.h"
 
 namespace uroce::dpdk {
 namespace {
@@ -140,6 +141,8 @@ struct Ethernet::Impl {
   std::string share_interface();
   std::string choose_mtu();
   std::string configure();
+  std::uint32_t room() const;  ///< of a buffer, in bytes, headroom included
+  std::string make_pool(std::uint16_t queue, std::uint32_t count);
   std::string make_queues();
   std::string start_port();
   void choose_offloads();
@@ -244,31 +247,41 @@ std::string Ethernet::Impl::configure() {
   return "port \"" + options.port + "\" can't be configured: " + driver_said(rte_strerror(-result));
 }
 
+std::uint32_t Ethernet::Impl::room() const {
+  return std::min<std::uint32_t>(
+      std::max({(info.mtu + kHeaderBytes + 63) / 64 * 64, memif ? memif_mtu(spec) + kHeaderBytes : 0, kLeastRoom,
+                af_packet ? to_number(spec.argument("framesz"), kAfPacketFrame) : 0}) +
+          RTE_PKTMBUF_HEADROOM,
+      65535);
+}
+
+std::string Ethernet::Impl::make_pool(std::uint16_t queue, std::uint32_t count) {
+  const std::string name = "uroce_" + std::to_string(port) + "_" + std::to_string(queue);
+  rte_mempool* pool = spec.is("net_af_xdp")
+                          ? make_xdp_pool(name, count, kPoolCache, room())
+                          : rte_pktmbuf_pool_create(name.c_str(), count, kPoolCache, 0,
+                                                    static_cast<std::uint16_t>(room()), SOCKET_ID_ANY);
+  if (pool == nullptr) {
+    return "no memory for " + std::to_string(count) + " buffers of " + std::to_string(room()) +
+           " bytes: free some hugepages (see /proc/meminfo) or lower --mtu or --workers";
+  }
+  pools.push_back(pool);
+  return {};
+}
+
 std::string Ethernet::Impl::make_queues() {
   std::uint16_t receive = kDescriptors, send = kDescriptors;
   rte_eth_dev_adjust_nb_rx_tx_desc(port, &receive, &send);
   const std::uint32_t ring = memif ? 1u << std::min(to_number(spec.argument("rsize"), 10), 14u) : 0;
   const std::uint32_t held = memif ? 2 * ring : static_cast<std::uint32_t>(receive) + send;
   const std::uint32_t count = std::max(options.buffers, held + 1024);
-  const std::uint32_t room = std::min<std::uint32_t>(
-      std::max({(info.mtu + kHeaderBytes + 63) / 64 * 64, memif ? memif_mtu(spec) + kHeaderBytes : 0, kLeastRoom,
-                af_packet ? to_number(spec.argument("framesz"), kAfPacketFrame) : 0}) +
-          RTE_PKTMBUF_HEADROOM,
-      65535);
   for (std::uint16_t queue = 0; queue < options.queues; ++queue) {
-    const std::string name = "uroce_" + std::to_string(port) + "_" + std::to_string(queue);
-    rte_mempool* pool = rte_pktmbuf_pool_create(name.c_str(), count, kPoolCache, 0,
-                                                static_cast<std::uint16_t>(room), SOCKET_ID_ANY);
-    if (pool == nullptr) {
-      return "no memory for " + std::to_string(count) + " buffers of " + std::to_string(room) +
-             " bytes: free some hugepages (see /proc/meminfo) or lower --mtu or --workers";
-    }
-    pools.push_back(pool);
+    if (std::string why = make_pool(queue, count); !why.empty()) return why;
     rte_eth_rxconf rx = device.default_rxconf;
     rx.offloads = conf.rxmode.offloads;
     rte_eth_txconf tx = device.default_txconf;
     tx.offloads = conf.txmode.offloads;
-    int result = rte_eth_rx_queue_setup(port, queue, receive, SOCKET_ID_ANY, &rx, pool);
+    int result = rte_eth_rx_queue_setup(port, queue, receive, SOCKET_ID_ANY, &rx, pools[queue]);
     if (result == 0) result = rte_eth_tx_queue_setup(port, queue, send, SOCKET_ID_ANY, &tx);
     if (result != 0) {
       return "port \"" + options.port + "\" can't set up queue " + std::to_string(queue) + ": " +

@@ -1,6 +1,6 @@
 // The conformance suite over a real DPDK link: two memif ports of one process, without hugepages or privileges. And
 // what is special to it: waking the peer, a peer that goes away and comes back. Ports on interfaces of the kernel:
-// what wakes their workers.
+// what wakes their workers, and that each of their buffers can be used.
 #include <poll.h>
 #include <sched.h>
 #include <unistd.h>
@@ -212,6 +212,8 @@ TEST(AfPacket, rings_take_what_the_interface_carries_unless_told_otherwise) {
   EXPECT_EQ(dpdk::interface_mtu("no such one"), 0u);
 }
 
+constexpr std::size_t kVethBuffers = 4096;
+
 /// A veth pair in a network namespace of the calling thread, with a port on each end.
 struct VethRig {
   VethRig(const std::string& driver, std::uint32_t queues) {
@@ -230,7 +232,7 @@ struct VethRig {
     dpdk::EthernetOptions options;
     options.port = port + (queues > 1 ? ",qpairs=" + std::to_string(queues) : "");
     options.queues = queues;
-    options.buffers = 4096;
+    options.buffers = kVethBuffers;
     return dpdk::Ethernet::open(options, why_);
   }
 
@@ -289,14 +291,77 @@ void each_frame_wakes_its_queue(const std::string& driver, std::uint32_t queues)
   for (const std::uint32_t times : woken) EXPECT_GT(times, 0u);
 }
 
-void in_a_namespace(const std::string& driver, std::uint32_t queues) {
-  if (::geteuid() != 0) GTEST_SKIP() << "needs root for packet sockets; tests/e2e has them, too";
-  std::thread(each_frame_wakes_its_queue, driver, queues).join();
+/// Frames that arrive within a second, at most `wanted`; they are kept.
+std::vector<base::Frame> arrivals(dpdk::Port& port, std::size_t wanted) {
+  std::vector<base::Frame> frames(wanted);
+  std::size_t got = 0;
+  for (int i = 0; i < 10'000 && got < wanted; ++i) {
+    const std::size_t more = port.receive(std::span(frames).subspan(got));
+    got += more;
+    if (more == 0) ::usleep(100);
+  }
+  frames.resize(got);
+  return frames;
 }
 
-TEST(Sockets, a_frame_wakes_the_worker_of_an_af_packet_port) { in_a_namespace("net_af_packet", 1); }
-TEST(Sockets, a_frame_wakes_the_worker_of_its_queue) { in_a_namespace("net_af_packet", 3); }
-TEST(Sockets, a_frame_wakes_the_worker_of_an_af_xdp_port) { in_a_namespace("net_af_xdp", 1); }
+void send_burst(dpdk::Port& port, const wire::Mac& to, std::span<base::Frame> frames) {
+  const wire::PathAddress path{
+      .dest_mac = to, .source = v4_address(192, 0, 2, 1), .dest = v4_address(192, 0, 2, 2), .source_port = 0xc000};
+  for (base::Frame& frame : frames) fill_roce(frame, path, 1000, 7);
+  ASSERT_EQ(port.transmit(frames), frames.size());
+}
+
+/// Whichever of its buffers a queue takes, the kernel sends and fills it.
+void every_buffer_carries_frames(const std::string& driver) {
+  constexpr std::size_t kBurst = 32;
+  VethRig rig(driver, 1);
+  ASSERT_EQ(rig.why_, "");
+  dpdk::Port peer(rig.sender->queue(0)), port(rig.receiver->queue(0));
+  std::vector<base::Frame> all(kVethBuffers);
+  std::size_t count = 0;
+  while (const std::size_t more = port.allocate(std::span(all).subspan(count, kBurst))) count += more;
+  EXPECT_GT(count, kVethBuffers / 4);
+  for (std::size_t sent = 0; sent < count; sent += kBurst) {
+    const std::size_t burst = std::min(kBurst, count - sent);
+    send_burst(port, rig.sender->info().mac, std::span(all).subspan(sent, burst));
+    std::vector<base::Frame> in = arrivals(peer, burst);
+    peer.release(in);
+    ASSERT_EQ(in.size(), burst) << "after " << sent << " buffers";
+  }
+  std::vector<base::Frame> kept;
+  for (std::size_t sent = 0; sent < kVethBuffers; sent += kBurst) {
+    base::Frame out[kBurst];
+    ASSERT_EQ(peer.allocate(out), kBurst);
+    send_burst(peer, rig.receiver->info().mac, out);
+    std::vector<base::Frame> in = arrivals(port, kBurst);
+    ASSERT_EQ(in.size(), kBurst) << "after " << sent << " frames";
+    kept.insert(kept.end(), in.begin(), in.end());
+    if (kept.size() > kVethBuffers / 4) {
+      port.release(kept);
+      kept.clear();
+    }
+  }
+  port.release(kept);
+}
+
+void in_a_namespace(auto check, auto... arguments) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root for packet sockets; tests/e2e has them, too";
+  std::thread(check, arguments...).join();
+}
+
+TEST(Sockets, a_frame_wakes_the_worker_of_an_af_packet_port) {
+  in_a_namespace(each_frame_wakes_its_queue, "net_af_packet", 1);
+}
+TEST(Sockets, a_frame_wakes_the_worker_of_its_queue) {
+  in_a_namespace(each_frame_wakes_its_queue, "net_af_packet", 3);
+}
+TEST(Sockets, a_frame_wakes_the_worker_of_an_af_xdp_port) {
+  in_a_namespace(each_frame_wakes_its_queue, "net_af_xdp", 1);
+}
+TEST(Buffers, each_of_an_af_packet_port_carries_frames) {
+  in_a_namespace(every_buffer_carries_frames, "net_af_packet");
+}
+TEST(Buffers, each_of_an_af_xdp_port_carries_frames) { in_a_namespace(every_buffer_carries_frames, "net_af_xdp"); }
 
 TEST(Vdev, a_spec_is_taken_apart_and_put_together) {
   const dpdk::VdevSpec spec = dpdk::VdevSpec::parse("net_memif0,role=server,bsize=9216");
