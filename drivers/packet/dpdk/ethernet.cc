@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -342,7 +343,10 @@ std::unique_ptr<Waker> Ethernet::Impl::make_waker(std::uint16_t queue) {
     if (fd >= 0) return std::make_unique<InterruptWaker>(port, queue, fd, drains);
   }
   const std::span<const int> found = sockets->found();
-  if (found.size() >= options.queues) return std::make_unique<InterruptWaker>(port, queue, found[queue], false);
+  if (found.size() >= options.queues) {
+    if (share == nullptr || queue != 0) return std::make_unique<InterruptWaker>(port, queue, found[queue], false);
+    return std::make_unique<SocketsWaker>(std::array{found[queue], share->socket()});
+  }
   return std::make_unique<TimerWaker>();
 }
 

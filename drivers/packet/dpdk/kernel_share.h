@@ -25,6 +25,8 @@ class KernelShare {
   /// Whether receive() yields every frame that the kernel gets, for flows of raw packets. The kernel gets them
   /// anyway.
   void show_all(bool all);
+  /// Readable while receive() has frames.
+  int socket() const { return packets_; }
   /// Copies the next frame that the kernel got into `to`, VLAN tag included. Returns its length; 0: there is none.
   std::size_t receive(std::span<std::byte> to);
 

@@ -216,6 +216,7 @@ bool Port::arm_wake() {
   if (config_.waker == nullptr) return true;
   const std::uint64_t received = counters_.rx_packets;
   config_.waker->arm(std::exchange(received_at_arm_, received) == received);
+  look_at_ = 0;  // frames of the kernel that have come already end each sleep
   kept_begin_ = 0;
   kept_end_ = burst(stash_, kBurst);
   // A peer that sent before the waker was armed does not ring, and a closed gate hides its frames.

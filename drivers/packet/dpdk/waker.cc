@@ -2,10 +2,13 @@
 
 #include <poll.h>
 #include <rte_ethdev.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 
 namespace uroce::dpdk {
 namespace {
@@ -50,6 +53,32 @@ void InterruptWaker::disarm() {
   std::uint64_t count;
   if (::poll(&readable, 1, 0) == 1) [[maybe_unused]]
     const ssize_t n = ::read(fd_, &count, sizeof(count));
+}
+
+SocketsWaker::SocketsWaker(std::span<const int> sockets) : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  for (const int socket : sockets) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = socket;
+    ::epoll_ctl(epoll_, EPOLL_CTL_ADD, socket, &event);
+  }
+}
+
+SocketsWaker::~SocketsWaker() {
+  if (epoll_ >= 0) ::close(epoll_);
+}
+
+void SocketsWaker::disarm() {
+  epoll_event events[4];
+  const int n = ::epoll_wait(epoll_, events, std::size(events), 0);
+  for (int i = 0; i < n; ++i) {
+    if ((events[i].events & (EPOLLERR | EPOLLHUP)) == 0) continue;
+    int error = 0;
+    socklen_t length = sizeof error;
+    const int socket = events[i].data.fd;
+    const bool read = ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error != 0;
+    if (!read) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);  // it stays in error
+  }
 }
 
 }  // namespace uroce::dpdk

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 namespace uroce::dpdk {
 
@@ -56,6 +57,23 @@ class InterruptWaker : public Waker {
   int fd_;
   bool drains_;
   bool armed_ = false;
+};
+
+/// Several sockets of which any may wake the worker; they must not be read here.
+class SocketsWaker : public Waker {
+ public:
+  explicit SocketsWaker(std::span<const int> sockets);
+  ~SocketsWaker() override;
+  SocketsWaker(const SocketsWaker&) = delete;
+  SocketsWaker& operator=(const SocketsWaker&) = delete;
+
+  int fd() const override { return epoll_; }
+  void arm(bool) override {}
+  /// Reads their errors: a socket whose interface went down would end each sleep until that is done.
+  void disarm() override;
+
+ private:
+  int epoll_;
 };
 
 }  // namespace uroce::dpdk

@@ -291,6 +291,34 @@ void each_frame_wakes_its_queue(const std::string& driver, std::uint32_t queues)
   for (const std::uint32_t times : woken) EXPECT_GT(times, 0u);
 }
 
+/// An ARP request, which the kernel receives, wakes the worker too: it answers for addresses of its own.
+void a_frame_of_the_kernel_wakes() {
+  VethRig rig("net_af_xdp", 1);
+  ASSERT_EQ(rig.why_, "");
+  dpdk::Port from(rig.sender->queue(0)), port(rig.receiver->queue(0));
+  ::usleep(50'000);
+  for (int i = 0; i < 8; ++i) {
+    while (!port.arm_wake()) {
+      port.disarm_wake();
+      base::Frame old[8];
+      port.release(std::span(old).first(port.receive(old)));
+    }
+    ASSERT_FALSE(readable(port.wake_fd(), 2)) << "a timer";
+    base::Frame frame;
+    ASSERT_EQ(from.allocate(std::span(&frame, 1)), 1u);
+    fill(frame, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, 60, 1);
+    wire::store16(frame.data + 12, wire::kEtherTypeArp);
+    ASSERT_EQ(from.transmit(std::span(&frame, 1)), 1u);
+    ASSERT_TRUE(readable(port.wake_fd(), 1000));
+    EXPECT_FALSE(port.arm_wake()) << "it looks for the kernel's frames before a sleep";
+    port.disarm_wake();
+    base::Frame in[8];
+    const std::size_t got = port.receive(in);
+    EXPECT_EQ(got, 1u);
+    port.release(std::span(in).first(got));
+  }
+}
+
 /// Frames that arrive within a second, at most `wanted`; they are kept.
 std::vector<base::Frame> arrivals(dpdk::Port& port, std::size_t wanted) {
   std::vector<base::Frame> frames(wanted);
@@ -357,6 +385,9 @@ TEST(Sockets, a_frame_wakes_the_worker_of_its_queue) {
 }
 TEST(Sockets, a_frame_wakes_the_worker_of_an_af_xdp_port) {
   in_a_namespace(each_frame_wakes_its_queue, "net_af_xdp", 1);
+}
+TEST(Sockets, a_frame_of_the_kernel_wakes_the_worker_of_an_af_xdp_port) {
+  in_a_namespace(a_frame_of_the_kernel_wakes);
 }
 TEST(Buffers, each_of_an_af_packet_port_carries_frames) {
   in_a_namespace(every_buffer_carries_frames, "net_af_packet");
