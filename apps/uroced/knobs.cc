@@ -136,6 +136,9 @@ const char* name_of(daemon::LogLevel level) {
   return "debug";
 }
 
+/// In the order of net::GidLayout.
+constexpr std::array<std::string_view, 3> kGidLayouts{"addresses", "rxe", "mlx5"};
+
 // Each row: flag, value, key, repeats, help, set, show.
 #define UROCE_NUMBER(flag, value, key, help, member, least, most)                                   \
   Knob {                                                                                            \
@@ -161,7 +164,7 @@ const std::array kKnobs{
            return {};
          },
          [](const Settings& s) -> Values { return {s.port}; }},
-    Knob{"ip", "ADDRESS/BITS", "ip", true, "address of the port, IPv4 or IPv6; the first is GID 0",
+    Knob{"ip", "ADDRESS/BITS", "ip", true, "address of the port, IPv4 or IPv6",
          [](Settings& s, std::string_view text) { return add_address(s.config.addresses, text); },
          [](const Settings& s) {
            Values all;
@@ -169,6 +172,19 @@ const std::array kKnobs{
              all.push_back(to_string(own.address) + "/" + std::to_string(own.prefix_bits));
            }
            return all;
+         }},
+    Knob{"gid-layout", "NAME", "gid_layout", false,
+         "index of each GID: addresses: as given, the link-local one last; rxe: the link-local one is 0; mlx5: it "
+         "is 1, "
+         "the others 3, 5, ...",
+         [](Settings& s, std::string_view text) -> std::string {
+           const auto at = std::ranges::find(kGidLayouts, text);
+           if (at == kGidLayouts.end()) return "addresses, rxe or mlx5";
+           s.config.gid_layout = static_cast<net::GidLayout>(at - kGidLayouts.begin());
+           return {};
+         },
+         [](const Settings& s) -> Values {
+           return {std::string(kGidLayouts[static_cast<std::size_t>(s.config.gid_layout)])};
          }},
     UROCE_NUMBER("hosts", "N", "hosts",
                  "RDMA devices on a switch in memory, for --port loopback; names and addresses count up", hosts, 1,

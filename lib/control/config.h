@@ -11,6 +11,7 @@
 #include "base/types.h"
 #include "control/usage.h"
 #include "net/device_controls.h"
+#include "net/gid_table.h"
 #include "net/link_stack.h"
 #include "wire/address.h"
 
@@ -29,10 +30,11 @@ struct UserGrant {
 };
 
 struct DaemonConfig {
-  std::string name = "uroce0";                   ///< the RDMA device's name
-  std::string run_dir = "/run/uroce";            ///< sockets, lock, sysfs-like tree
-  std::string port;                              ///< the port as the user named it, for display
-  std::vector<net::InterfaceAddress> addresses;  ///< GID i is addresses[i]
+  std::string name = "uroce0";         ///< the RDMA device's name
+  std::string run_dir = "/run/uroce";  ///< sockets, lock, sysfs-like tree
+  std::string port;                    ///< the port as the user named it, for display
+  std::vector<net::InterfaceAddress> addresses;
+  net::GidLayout gid_layout = net::GidLayout::kAddresses;
   std::optional<wire::Address> gateway4, gateway6;
   std::uint32_t mtu = 0;  ///< bytes after the Ethernet header; 0: the port's own
 

@@ -110,7 +110,7 @@ Port::Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint3
       sockets_only_(device.sockets_only),
       link_mtu_(config.mtu != 0 ? config.mtu : device.mtu),
       most_mtu_(link_mtu_),
-      gids_(config.addresses) {
+      gids_(config.addresses, config.gid_layout) {
   describe_device(config, workers);
   describe_port(device);
 }

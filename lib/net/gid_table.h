@@ -1,5 +1,5 @@
-// The port's GIDs: entry i is the i-th address, IPv4 as ::ffff:a.b.c.d; all are RoCE v2. An entry keeps its
-// index while it exists; removing it leaves an empty entry, which the next address takes.
+// The port's GIDs, IPv4 as ::ffff:a.b.c.d; all are RoCE v2. An entry keeps its index while it exists; removing it
+// leaves an empty entry, which the next address takes.
 #pragma once
 
 #include <algorithm>
@@ -15,10 +15,21 @@
 
 namespace uroce::net {
 
+/// Which entry an address takes, as scripts for other devices expect it.
+enum class GidLayout : std::uint8_t {
+  kAddresses,  ///< the first one that is empty: entry i is the i-th address
+  kRxe,        ///< Linux rxe: entry 0 is the link-local address
+  kMlx5,  ///< entry 1 is the link-local address, 3 the first other one, 5 the next: the even ones, RoCE v1, are
+          ///< empty
+};
+
 class GidTable {
  public:
   GidTable() = default;
-  explicit GidTable(std::span<const InterfaceAddress> addresses) : gids_(addresses.begin(), addresses.end()) {}
+  explicit GidTable(std::span<const InterfaceAddress> addresses, GidLayout layout = GidLayout::kAddresses)
+      : layout_(layout) {
+    for (const InterfaceAddress& address : addresses) add(address);
+  }
 
   static constexpr std::size_t kMost = 256;
 
@@ -44,13 +55,11 @@ class GidTable {
   /// False: already present, or the table is full.
   bool add(const InterfaceAddress& gid) {
     if (find(gid.address)) return false;
-    const auto empty = std::ranges::find_if(gids_, [](const auto& entry) { return !entry; });
-    if (empty == gids_.end() && gids_.size() >= kMost) return false;
-    if (empty != gids_.end()) {
-      *empty = gid;
-    } else {
-      gids_.emplace_back(gid);
-    }
+    std::size_t index = 0;
+    while (index < kMost && !may_take(index, gid)) ++index;
+    if (index == kMost) return false;
+    if (index >= gids_.size()) gids_.resize(index + 1);
+    gids_[index] = gid;
     return true;
   }
   /// False: not present.
@@ -69,6 +78,15 @@ class GidTable {
   }
 
  private:
+  bool may_take(std::size_t index, const InterfaceAddress& gid) const {
+    if (index < gids_.size() && gids_[index]) return false;
+    const bool link_local = gid.vlan == 0 && gid.address.is_link_local();
+    if (layout_ == GidLayout::kRxe) return index != 0 || link_local;
+    if (layout_ == GidLayout::kMlx5) return index % 2 == 1 && (index != 1 || link_local);
+    return true;
+  }
+
+  GidLayout layout_ = GidLayout::kAddresses;
   std::vector<std::optional<InterfaceAddress>> gids_;
 };
 

@@ -21,10 +21,6 @@ bool same_prefix(const wire::Address& a, const InterfaceAddress& b) {
   return true;
 }
 
-bool is_link_local(const wire::Address& address) {
-  return address.bytes[0] == 0xfe && (address.bytes[1] & 0xc0) == 0x80;
-}
-
 /// 255.255.255.255, or all host bits set in a prefix of ours.
 bool is_broadcast(const wire::Address& address, const LinkConfig& config) {
   if (!address.is_v4()) return false;
@@ -74,7 +70,7 @@ bool LinkStack::Impl::kernel_answers_for(const wire::Address& address) const {
 }
 
 bool LinkStack::Impl::on_link(const wire::Address& address) const {
-  if (!address.is_v4() && is_link_local(address)) return true;
+  if (address.is_link_local()) return true;
   return std::any_of(config.addresses.begin(), config.addresses.end(),
                      [&](const InterfaceAddress& own) { return same_prefix(address, own); });
 }
@@ -91,7 +87,7 @@ const wire::Address* LinkStack::Impl::source_for(const wire::Address& target) co
 
 wire::Address LinkStack::Impl::link_local_source() const {
   for (const InterfaceAddress& own : config.addresses) {
-    if (!own.address.is_v4() && is_link_local(own.address)) return own.address;
+    if (own.address.is_link_local()) return own.address;
   }
   return {};
 }

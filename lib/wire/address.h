@@ -16,6 +16,7 @@ struct Address {
 
   std::array<std::uint8_t, 16> bytes{};
   bool is_v4() const { return std::equal(kIpv4Prefix.begin(), kIpv4Prefix.end(), bytes.begin()); }
+  bool is_link_local() const { return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }  ///< fe80::/10
   bool is_multicast() const { return is_v4() ? bytes[12] >> 4 == 0xe : bytes[0] == 0xff; }
   bool operator==(const Address&) const = default;
   auto operator<=>(const Address&) const = default;
