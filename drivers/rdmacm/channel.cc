@@ -79,8 +79,9 @@ bool owns(std::span<const Binding> bindings, const uroce_cm_event& event) {
 /// given up already.
 class EventsOf {
  public:
-  explicit EventsOf(std::span<const Binding> bindings) : bindings_(bindings) {}
+  EventsOf(std::span<const Binding> bindings, std::uint32_t serial) : bindings_(bindings), serial_(serial) {}
   bool operator()(const uroce_cm_event& event) {
+    if (event.device == kLibrary) return event.handle == serial_;
     const std::pair key(event.device, event.handle);
     if (std::ranges::find(requests_, key) != requests_.end()) return true;
     if (!owns(bindings_, event)) return false;
@@ -92,6 +93,7 @@ class EventsOf {
 
  private:
   std::span<const Binding> bindings_;
+  std::uint32_t serial_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> requests_{};
 };
 
@@ -142,7 +144,7 @@ int take_event(Channel& channel, uroce_cm_event& out) {
 
 void move_events(const CmId& id, Channel& from, Channel& to) {
   receive_all(from);
-  EventsOf of_id(id.bindings);
+  EventsOf of_id(id.bindings, id.serial);
   std::deque<uroce_cm_event> moved, stay;
   for (const uroce_cm_event& event : from.waiting) (of_id(event) ? moved : stay).push_back(event);
   from.waiting = std::move(stay);
@@ -151,16 +153,15 @@ void move_events(const CmId& id, Channel& from, Channel& to) {
   show_waiting(to);
 }
 
-void discard_events(Channel& channel, std::span<const Binding> bindings) {
+void discard_events(Channel& channel, std::span<const Binding> bindings, std::uint32_t serial) {
   // A forked child shares the socket with its parent, whose events these are.
-  if (bindings.empty() || forked(bindings)) return;
+  if (forked(bindings)) return;
   Registry& registry = Registry::instance();
-  EventsOf of_id(bindings);
+  EventsOf of_id(bindings, serial);
   const auto discard = [&] {
     const std::lock_guard lock(registry.mutex);
-    receive_all(channel);
-    std::erase_if(channel.waiting, std::ref(of_id));
-    show_waiting(channel);
+    if (!bindings.empty()) receive_all(channel);
+    if (std::erase_if(channel.waiting, std::ref(of_id)) != 0 || !bindings.empty()) show_waiting(channel);
   };
   discard();
   if (of_id.requests().empty()) return;
@@ -191,6 +192,16 @@ void discard_join(Channel& channel, const Binding& binding, std::uint64_t cookie
 void add_event(Channel& channel, const uroce_cm_event& event) {
   channel.waiting.push_back(event);
   show_waiting(channel);
+}
+
+void add_own_event(const CmId& id, LaterEvent type, int status, std::uint64_t argument) {
+  uroce_cm_event event{};
+  event.type = type;
+  event.device = kLibrary;
+  event.handle = id.serial;
+  event.status = status;
+  event.context = argument;
+  add_event(as_channel(id.id.channel), event);
 }
 
 int forward_event(Channel& to, Device& device, const uroce_cm_event& event) {

@@ -42,6 +42,12 @@ int Registry::why_none() {
   return look_error_ != 0 ? look_error_ : ENODEV;
 }
 
+void Registry::add(CmId& id) {
+  do {
+    id.serial = ++last_serial_;
+  } while (id.serial == 0 || !by_serial_.emplace(id.serial, &id).second);
+}
+
 std::vector<Device*> Registry::devices(bool look_again) {
   const std::lock_guard lock(mutex);
   const auto living = [this] {

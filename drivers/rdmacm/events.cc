@@ -240,10 +240,12 @@ void answer_response(CmId& id, const uroce_cm_event& record, Event& event) {
 /// False: the event is not delivered to the program.
 bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
   event.owner = &owner;
-  event.event.event = static_cast<rdma_cm_event_type>(record.type);
+  // The enumeration of rdma-core 44 lacks the later types.
+  std::memcpy(&event.event.event, &record.type, sizeof(event.event.event));
   event.event.status = record.status;
   event.event.id = &owner.id;
   fill_parameters(event, record, owner.id.qp_type == IBV_QPT_UD);
+  if (record.type == kUserEvent) std::memcpy(&event.event.param, &record.context, sizeof(record.context));
   switch (record.type) {
     case RDMA_CM_EVENT_ADDR_RESOLVED: {
       // The id may still be being bound by the thread that started the resolution.
@@ -304,4 +306,17 @@ UROCE_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
   acknowledge(*given->owner);
   delete given;
   return 0;
+}
+
+// rdma_write_cm_event(3), since rdma-core 60.
+UROCE_EXPORT int rdma_write_cm_event(rdma_cm_id* id, rdma_cm_event_type event, int status, std::uint64_t argument) {
+  const Verb verb("rdma_write_cm_event");
+  std::uint32_t type;
+  std::memcpy(&type, &event, sizeof(type));
+  return guarded(-1, [&] {
+    if (id == nullptr || type != kUserEvent) return fail(EINVAL, "only RDMA_CM_EVENT_USER can be written");
+    const std::lock_guard lock(Registry::instance().mutex);
+    add_own_event(as_id(id), kUserEvent, status, argument);
+    return 0;
+  });
 }

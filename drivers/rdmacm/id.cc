@@ -201,10 +201,18 @@ CmId* make_id(rdma_event_channel* channel, void* context, rdma_port_space space,
   made->id.qp_type = type;
   made->synchronous = channel == nullptr;
   made->id.channel = channel != nullptr ? channel : rdma_create_event_channel();
-  return made->id.channel != nullptr ? made.release() : nullptr;
+  if (made->id.channel == nullptr) return nullptr;
+  const std::lock_guard lock(Registry::instance().mutex);
+  Registry::instance().add(*made);
+  return made.release();
 }
 
 void free_id(CmId* id) {
+  {
+    const std::lock_guard lock(Registry::instance().mutex);
+    Registry::instance().remove(*id);
+  }
+  rdma_freeaddrinfo(id->addrinfo);
   if (id->synchronous) rdma_destroy_event_channel(id->id.channel);
   std::free(id->id.route.path_rec);
   delete id;
@@ -274,9 +282,13 @@ UROCE_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
   CmId* const destroyed = &as_id(id);
   for (const Binding& binding : destroyed->bindings) drop(binding);
   const std::vector<Binding> bindings = std::move(destroyed->bindings);
+  {
+    const std::lock_guard lock(Registry::instance().mutex);
+    Registry::instance().remove(*destroyed);
+  }
   // From here on no event of the id is delivered.
   guarded(-1, [&] {
-    discard_events(as_channel(id->channel), bindings);
+    discard_events(as_channel(id->channel), bindings, destroyed->serial);
     return 0;
   });
   if (id->event != nullptr) rdma_ack_cm_event(id->event);

@@ -83,8 +83,15 @@ struct Binding {
   std::uint32_t handle = 0;
 };
 
+/// The device index in the records of this library's own events; their handle is CmId::serial.
+inline constexpr std::uint32_t kLibrary = UINT32_MAX;
+
+/// Events of rdma-core 60 and later (enum rdma_cm_event_type).
+enum LaterEvent : std::uint32_t { kAddrinfoResolved = 16, kAddrinfoError = 17, kUserEvent = 18 };
+
 struct CmId {
   rdma_cm_id id;
+  std::uint32_t serial = 0;  ///< of this process; never 0 while the id is known to the registry
   std::vector<Binding> bindings;
   Device* device = nullptr;    ///< the device that the id is bound to; it then has one binding
   bool requested = false;      ///< made for a connection request that was not answered yet
@@ -107,6 +114,8 @@ struct CmId {
   std::optional<ibv_qp_init_attr> accepted_qp;        ///< for the QP of each connection request (rdma_create_ep(3))
   std::vector<std::unique_ptr<Multicast>> multicast;  ///< under mutex
   std::uint64_t last_group = 0;                       ///< under mutex
+  bool resolving = false;  ///< rdma_resolve_addrinfo(3) until rdma_query_addrinfo(3); under Registry::mutex
+  rdma_addrinfo* addrinfo = nullptr;  ///< what it has found; under Registry::mutex
 
   /// Held while the id is being bound, since an event may arrive before that is complete.
   std::mutex binding_mutex;
@@ -143,7 +152,14 @@ class Registry {
   // The following are called with the mutex held.
   void add(const Binding& binding, CmId& id) { ids_[key(binding)] = &id; }
   void remove(const Binding& binding) { ids_.erase(key(binding)); }
+  /// Gives the id a serial number, by which this library's own events find it.
+  void add(CmId& id);
+  void remove(CmId& id) { by_serial_.erase(id.serial); }
   CmId* find(std::uint32_t device, std::uint32_t handle) const {
+    if (device == kLibrary) {
+      const auto own = by_serial_.find(handle);
+      return own == by_serial_.end() ? nullptr : own->second;
+    }
     const auto it = ids_.find(std::uint64_t{device} << 32 | handle);
     return it == ids_.end() ? nullptr : it->second;
   }
@@ -157,6 +173,8 @@ class Registry {
   std::vector<std::unique_ptr<Device>> all_;
   int look_error_ = 0;
   std::unordered_map<std::uint64_t, CmId*> ids_;
+  std::unordered_map<std::uint32_t, CmId*> by_serial_;
+  std::uint32_t last_serial_ = 0;
 };
 
 // addresses.cc
@@ -182,6 +200,8 @@ int take_event(Channel& channel, uroce_cm_event& out);
 
 /// Adds an event of this library. Under Registry::mutex.
 void add_event(Channel& channel, const uroce_cm_event& event);
+/// As above, one that concerns no device. `argument`: for the parameters of kUserEvent.
+void add_own_event(const CmId& id, LaterEvent type, int status, std::uint64_t argument = 0);
 
 /// The daemon's handle of the channel. The first use registers the channel with the daemon. errno.
 int handle_of(Channel& channel, Device& device, std::uint32_t& out);
@@ -190,9 +210,9 @@ int forward_event(Channel& to, Device& device, const uroce_cm_event& event);
 /// Moves the events of the id that wait in `from` to `to`, before all others there. Under Registry::mutex.
 void move_events(const CmId& id, Channel& from, Channel& to);
 
-/// Removes the waiting events of an id that was destroyed and had these bindings. A connection request among them
-/// is rejected.
-void discard_events(Channel& channel, std::span<const Binding> bindings);
+/// Removes the waiting events of an id that was destroyed and had these bindings and this serial number. A
+/// connection request among them is rejected.
+void discard_events(Channel& channel, std::span<const Binding> bindings, std::uint32_t serial);
 
 /// Removes the waiting event of a multicast group that was left.
 void discard_join(Channel& channel, const Binding& binding, std::uint64_t cookie);

@@ -32,8 +32,9 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
   return guarded<ibv_pd*>(nullptr, [&]() -> ibv_pd* {
     // Drivers decide for which memory they call the allocator. This one never does: queues are in memory that the
     // daemon shares.
+    constexpr std::uint32_t kUnprotected = 1 << 2;  // ..._ALLOW_CC_UNPROTECTED_ALLOC (rdma-core 64): all memory is
     constexpr std::uint32_t kKnown =
-        IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
+        IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT | IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | kUnprotected;
     if ((attr->comp_mask & ~kKnown) != 0) return null_with(EOPNOTSUPP);
     const bool allocators = (attr->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0;
     if (allocators && (attr->alloc == nullptr || attr->free == nullptr)) return null_with(EINVAL);

@@ -18,6 +18,18 @@
   extern "C" __attribute__((visibility("default"), alias(#function))) decltype(function) function##_v1_0; \
   UROCE_COMPAT_VERSION(function##_v1_0, name, "IBVERBS_1.0")
 
+#define UROCE_PRIVATE_VERSION(symbol, name, number)                                                             \
+  extern "C" __attribute__((visibility("default"), alias(#symbol))) decltype(symbol) symbol##_private_##number; \
+  UROCE_COMPAT_VERSION(symbol##_private_##number, name, "IBVERBS_PRIVATE_" #number)
+/// Exports `symbol` as `name` in the nodes of what rdma-core exports to its providers, of all versions since 34:
+/// providers find no devices, so what they import is not called.
+#define UROCE_PRIVATE_VERSIONS(symbol, name)                 \
+  UROCE_DEFAULT_VERSION(symbol, name, "IBVERBS_PRIVATE_34"); \
+  UROCE_PRIVATE_VERSION(symbol, name, 57);                   \
+  UROCE_PRIVATE_VERSION(symbol, name, 59);                   \
+  UROCE_PRIVATE_VERSION(symbol, name, 64);                   \
+  UROCE_PRIVATE_VERSION(symbol, name, 65)
+
 namespace uroce::verbs {
 
 using client::noted;

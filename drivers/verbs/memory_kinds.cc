@@ -1,5 +1,4 @@
 // Null regions, device memory, DMA-BUF regions, and advice on regions on demand (ibv_advise_mr(3)).
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <span>
 
 #include "export.h"
+#include "memory_file.h"
 #include "memory_kinds.h"
 #include "memory_region.h"
 #include "objects.h"
@@ -41,19 +41,6 @@ int copy_from(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) 
   if (!inside(dm, offset, length)) return EINVAL;
   std::memcpy(to, static_cast<const std::byte*>(dm.data) + offset, length);
   return 0;
-}
-
-// A memfd, which the daemon maps as it is, so that nothing moves when it is registered. -1 with errno.
-int make_shared(std::size_t bytes) {
-  const int fd = memfd_create("uroce-dm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return -1;
-  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
-    return fd;
-  }
-  const int error = errno;
-  client::sys::close(fd);
-  errno = error;
-  return -1;
 }
 
 void release(Dm* dm) {
@@ -162,7 +149,7 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attr) {
     }
     if (attr->length > device.max_dm_size) return null_with(ENOMEM);
     OwnedDm dm = new_dm(attr->length);
-    dm->fd = make_shared(round_up(attr->length));
+    dm->fd = make_memory_file("uroce-dm", round_up(attr->length));
     if (dm->fd < 0 || !open_dm(*dm, context)) return null_with(errno);
     const uroce_alloc_dm_request request{attr->length};
     uroce_handle reply{};
@@ -262,4 +249,11 @@ UROCE_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::si
     if (error != 0) return null_with(error);
     return finish_mr(std::move(mr), pd, nullptr, length, reply);
   });
+}
+
+// ibv_dm_export_dmabuf_fd(3), since rdma-core 62.
+UROCE_EXPORT int ibv_dm_export_dmabuf_fd(ibv_dm* dm) {
+  const Verb verb("ibv_dm_export_dmabuf_fd");
+  const auto& exported = *reinterpret_cast<Dm*>(dm);
+  return export_memory_file(exported.fd, exported.mapped);
 }

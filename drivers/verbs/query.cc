@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <span>
+#include <utility>
 
 #include "export.h"
 #include "objects.h"
@@ -68,6 +70,18 @@ ibv_gid_entry to_entry(const uroce_gid_response& in, std::uint32_t index) {
 
 bool empty(const uroce_gid_response& gid) {
   return std::all_of(std::begin(gid.gid), std::end(gid.gid), [](std::uint8_t b) { return b == 0; });
+}
+
+/// Of a port, in 100 Mbit/s: lanes times the speed of one (Linux: ib_port_attr_to_speed_info).
+std::uint64_t speed_of(std::uint32_t width, std::uint32_t speed) {
+  constexpr std::pair<std::uint32_t, std::uint32_t> kLanes[] = {{1, 1}, {2, 4}, {4, 8}, {8, 12}, {16, 2}};
+  constexpr std::pair<std::uint32_t, std::uint32_t> kSpeeds[] = {
+      {1, 25}, {2, 50}, {4, 100}, {8, 100}, {16, 140}, {32, 250}, {64, 500}, {128, 1000}, {256, 2000}};
+  const auto of = [](std::span<const std::pair<std::uint32_t, std::uint32_t>> table, std::uint32_t code) {
+    const auto at = std::ranges::find(table, code, &std::pair<std::uint32_t, std::uint32_t>::first);
+    return at == table.end() ? std::uint64_t{0} : std::uint64_t{at->second};
+  };
+  return of(kLanes, width) * of(kSpeeds, speed);
 }
 
 void fill_raw_packets(const uroce_device_response& in, ibv_device_attr_ex& out) {
@@ -223,7 +237,7 @@ UROCE_EXPORT ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* e
 }
 
 /// A private interface of rdma-core; `type` is enum ibv_gid_type_sysfs: 0 IB or RoCE v1, 1 RoCE v2.
-UROCE_EXPORT int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int* type) {
+UROCE_EXPORT int query_gid_type(ibv_context* context, std::uint8_t port, unsigned index, int* type) {
   const Verb verb("ibv_query_gid_type");
   uroce_gid_response in{};
   if (const int error = ask_gid(context, port, index, in); error != 0) {
@@ -231,6 +245,18 @@ UROCE_EXPORT int ibv_query_gid_type(ibv_context* context, std::uint8_t port, uns
     return -1;
   }
   *type = in.type == 1 ? 1 : 0;
+  return 0;
+}
+UROCE_PRIVATE_VERSIONS(query_gid_type, ibv_query_gid_type);
+
+// ibv_query_port_speed(3), since rdma-core 62.
+UROCE_EXPORT int ibv_query_port_speed(ibv_context* context, std::uint32_t port, std::uint64_t* hundreds_of_mbps) {
+  const Verb verb("ibv_query_port_speed");
+  if (port != 1) return failed(EINVAL, "the device has one port, with number 1");
+  uroce_port_response in{};
+  const int error = session_of(context).call(UROCE_CMD_QUERY_PORT, {}, std::as_writable_bytes(std::span(&in, 1)));
+  if (error != 0) return failed(error);
+  *hundreds_of_mbps = speed_of(in.active_width, in.active_speed);
   return 0;
 }
 

@@ -54,6 +54,7 @@ UROCE_EXPORT const char* ibv_event_type_str(ibv_event_type event) {
       "client reregistration",
       "GID table change",
       "WQ fatal",
+      "device speed change",
   };
   return name_in(kNames, static_cast<std::size_t>(event));
 }
@@ -87,3 +88,26 @@ UROCE_EXPORT const char* ibv_wc_status_str(ibv_wc_status status) {
   };
   return name_in(kNames, static_cast<std::size_t>(status));
 }
+
+UROCE_EXPORT const char* wr_opcode_str(ibv_wr_opcode opcode) {
+  static const char* const kNames[] = {
+      "rdma-write",
+      "rdma-write-with-imm",
+      "send",
+      "send-with-imm",
+      "rdma-read",
+      "atomic-cmp-and-swp",
+      "atomic-fetch-and-add",
+      "local-inv",
+      "bind-mw",
+      "send-with-inv",
+      "tso",
+      "driver1",
+      nullptr,
+      nullptr,
+      "flush",
+      "atomic-write",
+  };
+  return name_in(kNames, static_cast<std::size_t>(opcode));
+}
+UROCE_PRIVATE_VERSIONS(wr_opcode_str, ibv_wr_opcode_str);

@@ -255,6 +255,7 @@ def calls(rig, devices):
     rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'destroy', ADDRESS, '239.1.1.9'])
     rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'states', ADDRESS, '192.0.2.99'])
     rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'descriptors', ADDRESS])
+    rig.run(devices[0], [rig.build / 'tests/e2e/cm_events', 'later', ADDRESS])
 
 
 def lost_device(number):

@@ -11,6 +11,7 @@
 
 #include "export.h"
 #include "rsocket/datagram.h"
+#include "rsocket/epoll.h"
 #include "rsocket/socket.h"
 #include "rsocket/stream.h"
 
@@ -108,7 +109,7 @@ UROCE_EXPORT int rshutdown(int socket, int how) {
 
 UROCE_EXPORT int rclose(int socket) {
   const std::shared_ptr<Socket> removed = remove_socket(socket);
-  if (removed == nullptr) return fail(EBADF);
+  if (removed == nullptr) return close_set(socket) ? 0 : fail(EBADF);
   return guarded(-1, [&] {
     removed->close();
     return 0;

@@ -137,6 +137,8 @@ inline bool fills(rdma_event_channel* channel) {
 void answer_wrongly(char** words);
 // destroy.cc
 void destroy_objects(char** words);
+// later.cc
+void call_later(char** words);
 // states.cc
 void call_in_wrong_states(char** words);
 

@@ -5,6 +5,7 @@
 //   cm_events answers ADDRESS                connects, accepts and rejects with wrong arguments: needs no peer
 //   cm_events destroy ADDRESS GROUP          destroys ids whose events wait: needs no peer
 //   cm_events states ADDRESS SILENT          resolves, binds and listens in wrong states: needs no peer
+//   cm_events later ADDRESS                  calls of rdma-core 60 and later: needs no peer
 //   cm_events descriptors ADDRESS            resolves without free descriptors
 //   cm_events removal ADDRESS                prints "ready", then waits for DEVICE_REMOVAL of its ids
 // Exit status 0: all events arrived in order with the right contents.
@@ -317,14 +318,10 @@ constexpr struct {
   const char* name;
   int words;
   void (*run)(char** words);
-} kModes[] = {{"server", 1, serve},
-              {"client", 3, run_client},
-              {"calls", 1, make_calls},
-              {"answers", 1, answer_wrongly},
-              {"destroy", 2, destroy_objects},
-              {"states", 2, call_in_wrong_states},
-              {"removal", 1, lose_device},
-              {"descriptors", 1, run_out_of_descriptors}};
+} kModes[] = {
+    {"server", 1, serve},           {"client", 3, run_client},       {"calls", 1, make_calls},
+    {"answers", 1, answer_wrongly}, {"destroy", 2, destroy_objects}, {"states", 2, call_in_wrong_states},
+    {"later", 1, call_later},       {"removal", 1, lose_device},     {"descriptors", 1, run_out_of_descriptors}};
 
 }  // namespace
 }  // namespace cm_events
