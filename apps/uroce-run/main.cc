@@ -20,8 +20,10 @@
 
 #include "cluster.h"
 #include "device_view.h"
+#include "environment.h"
 #include "own_daemon.h"
 #include "platform/run_dir.h"
+#include "rdma_bytes.h"
 
 namespace uroce::run {
 namespace {
@@ -51,16 +53,21 @@ Starts PROGRAM with uroce's libibverbs and librdmacm in place of the system's, w
                       namespaces. There is no other network
   --on HOST           in such a cluster: run PROGRAM on that host, given by name or address, with this environment
                       and in this folder
+  --require-rdma      fail if PROGRAM ends with 0 and its devices have sent no packet, as after a silent fall-back
+                      to TCP. Those of other programs on the same devices count; --own excludes them
   --print-libdir      print the folder of the two libraries and exit
+  --print-env         print what a shell must evaluate to start programs without uroce-run, and exit
   --version           print the version
   -h, --help          this text
 
-Environment of PROGRAM: that folder first in LD_LIBRARY_PATH, UROCE_RUN_DIR, UROCE_DEVICES (-d). With --hosts also a
-folder with `ssh` and these programs first in PATH, and defaults for mpirun and mpiexec (OMPI_MCA_..., HYDRA_...).
+Environment of PROGRAM: that folder first in LD_LIBRARY_PATH, UROCE_RUN_DIR, UROCE_DEVICES (-d), and the path of
+libibverbs.so.1 for libraries that load it by a variable of their own, unless that is set: NCCL_IBVERBS_LIB (NCCL,
+RCCL), MSCCLPP_IBV_SO, IBVERBX_IBVERBS_SO. With --hosts also a folder with `ssh` and these programs first in PATH,
+and defaults for mpirun and mpiexec (OMPI_MCA_..., HYDRA_...).
 With UROCE_LOG=info the libraries print a line for each call that fails, with the reason; with debug for each call;
 info:FILE and debug:FILE write to a file.
-Exit status: that of PROGRAM; 1 no daemon or no hosts, 2 wrong usage, 126 PROGRAM can't be started, 127 PROGRAM not
-found.
+Exit status: that of PROGRAM; 1 no daemon or no hosts, 2 wrong usage, 3 no RDMA (--require-rdma), 126 PROGRAM can't
+be started, 127 PROGRAM not found.
 )";
 
 enum class View { kAuto, kAlways, kNever };
@@ -69,7 +76,7 @@ struct Options {
   std::vector<std::string> devices;
   std::string run_dir;
   View view = View::kAuto;
-  bool print_libdir = false, own = false;
+  bool print_libdir = false, print_env = false, own = false, require_rdma = false;
   unsigned hosts = 0;
   std::string on;
   char** program = nullptr;
@@ -113,14 +120,16 @@ void check_combination(const Options& options, const char* other) {
 }
 
 Options parse_options(int argc, char** argv) {
-  enum { kRunDir = 256, kOwn, kHosts, kOn, kViewMode, kPrintLibdir, kVersion };
+  enum { kRunDir = 256, kOwn, kHosts, kOn, kViewMode, kRequireRdma, kPrintLibdir, kPrintEnv, kVersion };
   const option long_options[] = {{"device", required_argument, nullptr, 'd'},
                                  {"run-dir", required_argument, nullptr, kRunDir},
                                  {"hosts", required_argument, nullptr, kHosts},
                                  {"on", required_argument, nullptr, kOn},
                                  {"view", required_argument, nullptr, kViewMode},
                                  {"own", no_argument, nullptr, kOwn},
+                                 {"require-rdma", no_argument, nullptr, kRequireRdma},
                                  {"print-libdir", no_argument, nullptr, kPrintLibdir},
+                                 {"print-env", no_argument, nullptr, kPrintEnv},
                                  {"version", no_argument, nullptr, kVersion},
                                  {"help", no_argument, nullptr, 'h'},
                                  {nullptr, 0, nullptr, 0}};
@@ -142,7 +151,12 @@ Options parse_options(int argc, char** argv) {
       case kHosts: options.hosts = parse_hosts(optarg); break;
       case kOn: options.on = optarg; break;
       case kViewMode: options.view = parse_view(optarg); break;
+      case kRequireRdma: options.require_rdma = true; break;
       case kPrintLibdir: options.print_libdir = true; break;
+      case kPrintEnv:
+        options.print_env = true;
+        other_daemon = "--print-env";
+        break;
       case kVersion: std::puts("uroce-run " UROCE_VERSION); std::exit(0);
       case 'h': std::fputs(kHelp, stdout); std::exit(0);
       case ':': fail(2, std::string(argv[optind - 1]) + " needs a value; see uroce-run --help");
@@ -150,30 +164,14 @@ Options parse_options(int argc, char** argv) {
     }
   }
   check_combination(options, other_daemon);
+  if (options.require_rdma && (options.hosts != 0 || !options.on.empty())) {
+    fail(2, "--require-rdma looks at the devices of one host: give it to a uroce-run on that host");
+  }
   if (optind < argc) options.program = argv + optind;
-  if (options.program == nullptr && !options.print_libdir && options.hosts == 0) {
+  if (options.program == nullptr && !options.print_libdir && !options.print_env && options.hosts == 0) {
     fail(2, "no PROGRAM given; see uroce-run --help");
   }
   return options;
-}
-
-/// The folder next to the program in a build tree, or the one that `meson install` uses.
-std::string library_dir() {
-  std::error_code error;
-  const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
-  std::vector<fs::path> places = {here / "lib"};
-  // An installation may be moved as a whole (DESTDIR).
-  for (const char* sub : {"lib", "lib/x86_64-linux-gnu", "lib/aarch64-linux-gnu", "lib64"}) {
-    places.push_back(here.parent_path() / sub / "uroce");
-  }
-  places.emplace_back(UROCE_LIBRARY_DIR);
-  for (const fs::path& place : places) {
-    if (fs::exists(place / "libibverbs.so.1", error)) return place;
-    if (error)
-      fail(1, place.string() + ": " + error.message() + "; users of uroce-run need read access to this folder");
-  }
-  fail(1, "no libibverbs.so.1 in " + places.front().string() + " nor in " + places.back().string() +
-              "; build it with `./quickstart.sh build`, or install it with `meson install -C build`");
 }
 
 /// The users that may open a socket which this one may not, and what to do.
@@ -240,17 +238,12 @@ void check_daemons(const Options& options) {
   fail(1, "no daemon listens in " + options.run_dir + remedy);
 }
 
+Environment environment_of(const Options& options, const std::string& libraries) {
+  return {.libraries = libraries, .run_dir = options.run_dir, .devices = options.devices};
+}
+
 void set_environment(const Options& options, const std::string& libraries) {
-  const char* old = std::getenv("LD_LIBRARY_PATH");
-  const std::string path = old != nullptr && *old != 0 ? libraries + ":" + old : libraries;
-  if (old == nullptr || !(std::string(old) + ":").starts_with(libraries + ":")) {
-    setenv("LD_LIBRARY_PATH", path.c_str(), 1);
-  }
-  setenv("UROCE_RUN_DIR", options.run_dir.c_str(), 1);
-  if (options.devices.empty()) return;
-  std::string list;
-  for (const std::string& name : options.devices) list += (list.empty() ? "" : ",") + name;
-  setenv("UROCE_DEVICES", list.c_str(), 1);
+  environment_of(options, libraries).set();
 }
 
 void show_devices(const Options& options) {
@@ -265,6 +258,21 @@ void show_devices(const Options& options) {
                problem.c_str());
 }
 
+/// The program's exit status, or kNoRdma.
+int run_and_look(const Options& options) {
+  constexpr int kNoRdma = 3;
+  if (!options.require_rdma) return run_and_wait(options.program);
+  const RdmaBytes bytes(options.run_dir, options.devices);
+  const int status = run_and_wait(options.program);
+  std::string problem;
+  if (status != 0 || bytes.since(problem) != 0) return status;
+  std::fprintf(stderr, "uroce-run: %s ended with 0, but %s\n", options.program[0],
+               problem.empty()
+                   ? (bytes.names() + " sent no packet: the program used something else, such as TCP").c_str()
+                   : (problem + ": no proof that it used RDMA").c_str());
+  return kNoRdma;
+}
+
 int run_with_own_daemon(Options& options, const std::string& libraries) {
   std::string problem;
   const OwnDaemon daemon(problem);
@@ -272,7 +280,7 @@ int run_with_own_daemon(Options& options, const std::string& libraries) {
     options.run_dir = daemon.run_dir();
     set_environment(options, libraries);
     show_devices(options);
-    return run_and_wait(options.program);
+    return run_and_look(options);
   }
   std::fprintf(stderr, "uroce-run: %s\n", problem.c_str());
   return 1;
@@ -305,9 +313,15 @@ int main(int argc, char** argv) {
   using namespace uroce::run;
   if (argc > 0 && is_remote_shell(argv[0])) return remote_shell(argc, argv);
   Options options = parse_options(argc, argv);
-  const std::string libraries = library_dir();
+  std::string problem;
+  const std::string libraries = find_libraries(problem);
+  if (libraries.empty()) fail(1, problem);
   if (options.print_libdir) {
     std::printf("%s\n", libraries.c_str());
+    return 0;
+  }
+  if (options.print_env) {
+    std::fputs(environment_of(options, libraries).text().c_str(), stdout);
     return 0;
   }
   if (options.own) return run_with_own_daemon(options, libraries);
@@ -316,5 +330,6 @@ int main(int argc, char** argv) {
   check_daemons(options);
   set_environment(options, libraries);
   show_devices(options);
+  if (options.require_rdma) return run_and_look(options);
   execute(options.program);
 }

@@ -1,4 +1,5 @@
 """Configuration files, two workers per daemon, the output of urocectl, the device files under uroce-run."""
+import os
 import pathlib
 import re
 import signal
@@ -147,10 +148,30 @@ def view_of_the_device(rig, devices):
 def folder_of_the_libraries(rig, devices):
     """--print-libdir names a folder that can be mounted into a container: it holds files, and no links out of it."""
     told = subprocess.run([rig.apps / 'uroce-run', '--print-libdir'], capture_output=True, text=True, timeout=10)
-    for name in ('libibverbs.so.1', 'librdmacm.so.1'):
-        path = pathlib.Path(told.stdout.strip()) / name
-        if path.is_symlink() or not path.is_file():
-            raise Failure(f'{path} is not a file')
+    folder = pathlib.Path(told.stdout.strip())
+    for name in ('libibverbs.so', 'librdmacm.so'):
+        if (folder / (name + '.1')).is_symlink() or not (folder / (name + '.1')).is_file():
+            raise Failure(f'{folder / name}.1 is not a file')
+        if (folder / name).resolve() != (folder / (name + '.1')).resolve():
+            raise Failure(f'{folder / name} is not that library')
+
+
+def loaded_by_path(rig, devices):
+    """Collectives load libibverbs by name, or by a variable that holds its path, and ask for symbols by node (dlvsym)."""
+    program = rig.build / 'tests/e2e/by_path'
+    for name in ('libibverbs.so', 'libibverbs.so.1'):
+        rig.run(devices[0], [program, name])
+    shell = ('eval "$("$0" --run-dir "$1" -d "$2" --print-env)" && for path in "$NCCL_IBVERBS_LIB" "$MSCCLPP_IBV_SO" '
+             '"$IBVERBX_IBVERBS_SO"; do "$3" "$path" || exit; done')
+    clean = {name: value for name, value in os.environ.items() if name not in ('LD_LIBRARY_PATH', 'UROCE_DEVICES')}
+    told = subprocess.run(['sh', '-ec', shell, rig.apps / 'uroce-run', rig.run_dir, devices[0], program], env=clean,
+                          capture_output=True, text=True, timeout=30)
+    if told.returncode != 0 or told.stdout.splitlines() != [f'1 device: {devices[0]}'] * 3:
+        raise Failure(f'exit {told.returncode}\n{told.stdout}{told.stderr}')
+    kept = subprocess.run([rig.apps / 'uroce-run', '--print-env'], env=clean | {'NCCL_IBVERBS_LIB': "/it's mine"},
+                          capture_output=True, text=True, timeout=10)
+    if "export NCCL_IBVERBS_LIB='/it'\\''s mine'\n" not in kept.stdout or 'UROCE_DEVICES' in kept.stdout:
+        raise Failure('a variable of the user is not kept:\n' + kept.stdout)
 
 
 def run_directory_without_room(rig):
@@ -181,17 +202,58 @@ def stopped_daemon(rig):
         rig.daemons['uroce1'].signal(signal.SIGCONT)
 
 
+def require_rdma(rig, devices):
+    """--require-rdma: a program that uses no device fails, also one that only opens it or connects; its own failure stays."""
+    def status(command, own=True):
+        given = ['--own'] if own else ['--run-dir', rig.run_dir, '-d', devices[0]]
+        done = subprocess.run([rig.apps / 'uroce-run', *given, '--require-rdma', 'sh', '-c', command], env=rig.env,
+                              capture_output=True, text=True, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+    ping = 'rping -s -a 192.0.2.1 -C 1 & sleep 0.5; rping -c -a 192.0.2.1 -C 1 && wait'
+    for command, wanted, words in (('true', 3, 'uroce0 sent no packet'), ('ibv_devinfo >/dev/null', 3, 'such as TCP'),
+                                   ('exit 7', 7, ''), ('kill -9 $$', 137, ''), (ping, 0, '')):
+        got, text = status(command)
+        if got != wanted or words not in text:
+            raise Failure(f'{command}: exit {got}, not {wanted}\n{text}')
+    got, text = status('true', own=False)
+    if got != 3 or f'{devices[0]} sent no packet' not in text:
+        raise Failure(f'exit {got}\n{text}')
+    name = rig.apps / 'uroce-run'
+    refused = subprocess.run([name, '--hosts', '2', '--require-rdma', 'true'], capture_output=True, text=True, timeout=10)
+    if refused.returncode != 2 or 'on that host' not in refused.stderr:
+        raise Failure(f'exit {refused.returncode}: {refused.stderr}')
+
+
+def gid_layout(rig):
+    """Scripts for rxe and mlx5 name GIDs by their index: pairs over IPv4 and over the link-local address."""
+    for layout, link_local, four, six in (('rxe', 0, 1, 2), ('mlx5', 1, 3, 5)):
+        rig.daemon('uroce6', 'loopback', ['192.0.2.6/24', '2001:db8::6/64'], ['--gid-layout', layout])
+        told = rig.run('uroce6', ['ibv_devinfo', '-v'])
+        must_match(told, [rf'GID\[ *{link_local}\]:\s+fe80:', rf'GID\[ *{four}\]:\s+::ffff:192\.0\.2\.6, RoCE v2$',
+                          rf'GID\[ *{six}\]:\s+2001:db8::6, RoCE v2$'])
+        if len(re.findall(r'GID\[', told)) != 3:
+            raise Failure('other GIDs than these:\n' + told)
+        for index in (link_local, four, six):
+            run_pair(rig, ['uroce6', 'uroce6'], ['ibv_rc_pingpong', '-g', str(index), '-n', '20', '-c'])
+            check_figures(run_pair(rig, ['uroce6', 'uroce6'], ['ib_write_bw', '-x', str(index), '-n', '50', '-F']), None)
+        rping(['-C', '3'], '192.0.2.6')(rig, ['uroce6', 'uroce6'])
+        rig.daemons['uroce6'].end()
+    refused = subprocess.run([rig.apps / 'uroced', '--gid-layout', 'mlx4'], capture_output=True, text=True, timeout=10)
+    if refused.returncode != 2 or '--gid-layout "mlx4"' not in refused.stderr or 'addresses, rxe or mlx5' not in refused.stderr:
+        raise Failure(f'exit {refused.returncode}: {refused.stderr}')
+
+
 def tool_cases():
     return {'what urocectl prints': text_of_urocectl, 'metrics': metrics, 'reasons of refusals': reasons_of_refusals,
             'reasons in the program': reasons_in_the_program, 'without descriptors': without_descriptors,
             'what uroce-run shows': view_of_the_device,
-            'the folder of the libraries': folder_of_the_libraries}
+            'the folder of the libraries': folder_of_the_libraries, 'loaded by path': loaded_by_path, 'RDMA is required': require_rdma}
 
 
 def file_cases():
     """Cases that get a rig without daemons."""
     return {'a daemon started from a file': started_from_a_file, 'a run directory without room': run_directory_without_room,
-            'one daemon of three is stopped': stopped_daemon}
+            'one daemon of three is stopped': stopped_daemon, 'indices of GIDs': gid_layout}
 
 
 def spread_over_workers(rig, devices):
