@@ -9,8 +9,7 @@ namespace uroce::run {
 RdmaBytes::RdmaBytes(std::string run_dir, std::vector<std::string> devices)
     : run_dir_(std::move(run_dir)), devices_(std::move(devices)) {
   if (devices_.empty()) devices_ = ctl::running_daemons(run_dir_);
-  std::string problem;
-  before_ = sent(problem);
+  before_ = sent(first_problem_);
 }
 
 std::uint64_t RdmaBytes::sent(std::string& problem) const {
@@ -28,6 +27,7 @@ std::uint64_t RdmaBytes::sent(std::string& problem) const {
 }
 
 std::uint64_t RdmaBytes::since(std::string& problem) const {
+  problem = first_problem_;
   const std::uint64_t now = sent(problem);
   return problem.empty() && now > before_ ? now - before_ : 0;
 }

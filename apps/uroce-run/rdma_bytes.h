@@ -24,6 +24,7 @@ class RdmaBytes {
   std::string run_dir_;
   std::vector<std::string> devices_;
   std::uint64_t before_ = 0;
+  std::string first_problem_;  ///< without the count before, the one after says nothing
 };
 
 }  // namespace uroce::run

@@ -2,10 +2,12 @@
 // own, which reports its end by an event of the id.
 #include <csignal>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "export.h"
@@ -74,6 +76,8 @@ int start(Request request) {
     std::thread([request = std::move(request)]() mutable { request.run(); }).detach();
   } catch (const std::system_error&) {
     error = EAGAIN;
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return error;
@@ -93,12 +97,13 @@ UROCE_EXPORT int rdma_resolve_addrinfo(rdma_cm_id* id, const char* node, const c
     if (flags == (kSa | kDns)) return fail(EINVAL, "RAI_SA and RAI_DNS exclude each other");
     if (flags == kSa) return fail(EOPNOTSUPP, "RoCE has no subnet administrator to ask: leave RAI_SA out");
     CmId& resolved = as_id(id);
+    Request request(resolved.serial, node, service, hints);
     {
       const std::lock_guard lock(Registry::instance().mutex);
       if (resolved.resolving) return fail(EBUSY, "the result of the call before was not taken yet");
       resolved.resolving = true;
     }
-    if (const int error = start(Request(resolved.serial, node, service, hints))) {
+    if (const int error = start(std::move(request))) {
       const std::lock_guard lock(Registry::instance().mutex);
       resolved.resolving = false;
       return fail(error);

@@ -69,6 +69,8 @@ SocketsWaker::~SocketsWaker() {
 }
 
 void SocketsWaker::disarm() {
+  if (!armed_) return;
+  armed_ = false;
   epoll_event events[4];
   const int n = ::epoll_wait(epoll_, events, std::size(events), 0);
   for (int i = 0; i < n; ++i) {

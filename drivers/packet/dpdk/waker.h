@@ -68,12 +68,13 @@ class SocketsWaker : public Waker {
   SocketsWaker& operator=(const SocketsWaker&) = delete;
 
   int fd() const override { return epoll_; }
-  void arm(bool) override {}
+  void arm(bool) override { armed_ = true; }
   /// Reads their errors: a socket whose interface went down would end each sleep until that is done.
   void disarm() override;
 
  private:
   int epoll_;
+  bool armed_ = false;
 };
 
 }  // namespace uroce::dpdk
