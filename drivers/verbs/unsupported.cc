@@ -33,27 +33,3 @@ UROCE_EXPORT int ibv_dealloc_dmah(ibv_dmah*) {
   const Verb verb("ibv_dealloc_dmah");
   return failed(EOPNOTSUPP);
 }
-
-// Completion counters (ibv_create_comp_cntr(3)), since rdma-core 65. None can be created.
-struct ibv_comp_cntr;
-struct ibv_comp_cntr_caps;
-struct ibv_comp_cntr_init_attr;
-struct ibv_qp_attach_comp_cntr_attr;
-UROCE_EXPORT int _ibv_query_comp_cntr_caps(ibv_context*, ibv_comp_cntr_caps*, std::size_t) {
-  const Verb verb("ibv_query_comp_cntr_caps");
-  return failed(EOPNOTSUPP);
-}
-UROCE_EXPORT ibv_comp_cntr* ibv_create_comp_cntr(ibv_context*, ibv_comp_cntr_init_attr*) {
-  const Verb verb("ibv_create_comp_cntr");
-  return null_with(EOPNOTSUPP);
-}
-UROCE_EXPORT int ibv_destroy_comp_cntr(ibv_comp_cntr*) { return failed(EOPNOTSUPP); }
-UROCE_EXPORT int ibv_set_comp_cntr(ibv_comp_cntr*, std::uint64_t) { return failed(EOPNOTSUPP); }
-UROCE_EXPORT int ibv_set_err_comp_cntr(ibv_comp_cntr*, std::uint64_t) { return failed(EOPNOTSUPP); }
-UROCE_EXPORT int ibv_inc_comp_cntr(ibv_comp_cntr*, std::uint64_t) { return failed(EOPNOTSUPP); }
-UROCE_EXPORT int ibv_inc_err_comp_cntr(ibv_comp_cntr*, std::uint64_t) { return failed(EOPNOTSUPP); }
-UROCE_EXPORT int ibv_read_comp_cntr(ibv_comp_cntr*, std::uint64_t*) { return failed(EOPNOTSUPP); }
-UROCE_EXPORT int ibv_read_err_comp_cntr(ibv_comp_cntr*, std::uint64_t*) { return failed(EOPNOTSUPP); }
-UROCE_EXPORT int ibv_qp_attach_comp_cntr(ibv_qp*, ibv_comp_cntr*, ibv_qp_attach_comp_cntr_attr*) {
-  return failed(EOPNOTSUPP);
-}

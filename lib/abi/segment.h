@@ -4,7 +4,7 @@
  *   +--------------------------------+         +--------------------------------+
  *   | uroce_doorbells per worker     |         | uroce_session_header           |
  *   | QP client blocks, SQ, RQ rings |         | uroce_worker_line per worker   |
- *   | CQ client blocks               |         | QP daemon blocks, CQ rings     |
+ *   | CQ client blocks, counters     |         | QP daemon blocks, CQ rings     |
  *   +--------------------------------+         +--------------------------------+
  *   chunks 2, 3, ...: more of either kind, passed with the object that first needs them.
  *

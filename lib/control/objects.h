@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -22,6 +23,7 @@
 #include "mapping/shared_segment.h"
 #include "mapping/untrusted_fd.h"
 #include "platform/unique_fd.h"
+#include "proto/state/completion_counters.h"
 #include "proto/state/faults.h"
 #include "proto/state/srq.h"
 #include "proto/transport.h"
@@ -118,6 +120,14 @@ struct CqObject {
   std::uint32_t users = 0;
 };
 
+/// A completion counter.
+struct CompCntrObject {
+  Charge charge;
+  SharedBlock shared;  ///< uroce_comp_cntr
+  bool bytes = false;
+  std::uint32_t users = 0;  ///< QPs, one for each operation
+};
+
 /// A shared receive queue.
 struct SrqObject {
   Charge charge;
@@ -190,6 +200,11 @@ struct QpObject {
   std::shared_ptr<XrcTarget> target;        ///< of an XRC target: owns the resources that other types own here
   std::uint32_t users = 0;                  ///< flows, and RSS of a WQ
   std::unique_ptr<proto::QpFaults> faults;  ///< rules of `urocectl fault verbs`, which its worker uses
+  struct Counters {
+    proto::QpCompletionCounters table;  ///< which its worker uses
+    std::array<CompCntrObject*, std::tuple_size_v<proto::QpCompletionCounters>> objects{};
+  };
+  std::unique_ptr<Counters> counters;  ///< nullptr: none
 
   uroce_qp_attr& attr() { return target ? target->attr : own_attr; }
   const uroce_qp_attr& attr() const { return target ? target->attr : own_attr; }

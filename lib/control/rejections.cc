@@ -12,17 +12,35 @@ namespace uroce::daemon {
 namespace {
 
 constexpr std::string_view kCommands[] = {
-    "CONNECT",          "HELLO",         "QUERY_DEVICE",  "QUERY_PORT",        "QUERY_GID",       "ALLOC_PD",
-    "DEALLOC_PD",       "REG_MR",        "DEREG_MR",      "CREATE_CHANNEL",    "DESTROY_CHANNEL", "CREATE_CQ",
-    "DESTROY_CQ",       "CREATE_QP",     "MODIFY_QP",     "QUERY_QP",          "DESTROY_QP",      "CREATE_AH",
-    "DESTROY_AH",       "ADMIN",         "CREATE_SRQ",    "MODIFY_SRQ",        "QUERY_SRQ",       "DESTROY_SRQ",
-    "OPEN_XRCD",        "CLOSE_XRCD",    "OPEN_QP",       "ATTACH_MCAST",      "DETACH_MCAST",    "ALLOC_MW",
-    "DEALLOC_MW",       "REREG_MR",      "ALLOC_NULL_MR", "ALLOC_FAST_MR",     "RESIZE_CQ",       "MODIFY_CQ",
-    "IMPORT_DEVICE",    "IMPORT_PD",     "IMPORT_MR",     "RESOLVE_NEIGHBOUR", "ALLOC_DM",        "FREE_DM",
-    "IMPORT_DM",        "CREATE_RSS",    "DESTROY_RSS",   "CREATE_FLOW",       "DESTROY_FLOW",    "CREATE_COUNTERS",
-    "DESTROY_COUNTERS", "READ_COUNTERS", "EXPLAIN",
+    "CONNECT",           "HELLO",
+    "QUERY_DEVICE",      "QUERY_PORT",
+    "QUERY_GID",         "ALLOC_PD",
+    "DEALLOC_PD",        "REG_MR",
+    "DEREG_MR",          "CREATE_CHANNEL",
+    "DESTROY_CHANNEL",   "CREATE_CQ",
+    "DESTROY_CQ",        "CREATE_QP",
+    "MODIFY_QP",         "QUERY_QP",
+    "DESTROY_QP",        "CREATE_AH",
+    "DESTROY_AH",        "ADMIN",
+    "CREATE_SRQ",        "MODIFY_SRQ",
+    "QUERY_SRQ",         "DESTROY_SRQ",
+    "OPEN_XRCD",         "CLOSE_XRCD",
+    "OPEN_QP",           "ATTACH_MCAST",
+    "DETACH_MCAST",      "ALLOC_MW",
+    "DEALLOC_MW",        "REREG_MR",
+    "ALLOC_NULL_MR",     "ALLOC_FAST_MR",
+    "RESIZE_CQ",         "MODIFY_CQ",
+    "IMPORT_DEVICE",     "IMPORT_PD",
+    "IMPORT_MR",         "RESOLVE_NEIGHBOUR",
+    "ALLOC_DM",          "FREE_DM",
+    "IMPORT_DM",         "CREATE_RSS",
+    "DESTROY_RSS",       "CREATE_FLOW",
+    "DESTROY_FLOW",      "CREATE_COUNTERS",
+    "DESTROY_COUNTERS",  "READ_COUNTERS",
+    "EXPLAIN",           "CREATE_COMP_CNTR",
+    "DESTROY_COMP_CNTR", "ATTACH_COMP_CNTR",
 };
-static_assert(std::size(kCommands) == UROCE_CMD_EXPLAIN + 1);
+static_assert(std::size(kCommands) == UROCE_CMD_ATTACH_COMP_CNTR + 1);
 
 constexpr std::string_view kCmCommands[] = {
     "CM_OPEN_CHANNEL",  "CM_CLOSE_CHANNEL", "CM_CREATE_ID", "CM_DESTROY_ID", "CM_RESOLVE_ADDRESS",

@@ -88,6 +88,7 @@ struct Session {
   HandleTable<AhObject> ahs{unknown_handles};
   HandleTable<RssObject> rss{unknown_handles};
   HandleTable<CountersObject> counters{unknown_handles};
+  HandleTable<CompCntrObject> comp_cntrs{unknown_handles};
   HandleTable<FlowObject> flows{unknown_handles};
   CmObjects cm{unknown_handles};
   std::uint32_t connected_qps = 0;

@@ -8,7 +8,7 @@ namespace uroce::daemon {
 struct Usage {
   std::uint64_t sessions = 0;  ///< opened devices, and other connections to the daemon's socket
   std::uint64_t qps = 0;       ///< and receive hash tables
-  std::uint64_t cqs = 0;
+  std::uint64_t cqs = 0;       ///< and completion counters
   std::uint64_t srqs = 0;
   std::uint64_t mrs = 0;  ///< and windows
   std::uint64_t pds = 0;  ///< and XRC domains

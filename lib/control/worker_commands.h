@@ -195,6 +195,18 @@ struct SetFaults {
   }
 };
 
+struct AttachCounter {
+  static constexpr std::string_view kName = "attach_counter";
+  Qpn qpn;
+  proto::QpIndex index;
+  proto::QpCompletionCounters& table;
+  std::uint32_t operations = 0;  ///< uroce_counted_operation
+  proto::CompletionCounter counter;
+  int error = 0;
+  void describe(ArgumentText& text) const { text.add("qpn", qpn).add("operations", operations); }
+  void run(WorkerCore& worker) { error = worker.transport().attach_counter(index, table, operations, counter); }
+};
+
 struct AttachMulticast {
   static constexpr std::string_view kName = "attach_multicast";
   Qpn qpn;

@@ -81,8 +81,11 @@ constexpr CommandRow<Command> kCommands[] = {
     {UROCE_CMD_DESTROY_COUNTERS, run<commands::destroy_counters>},
     {UROCE_CMD_READ_COUNTERS, run<commands::read_counters>},
     {UROCE_CMD_EXPLAIN, run<commands::explain>, true},
+    {UROCE_CMD_CREATE_COMP_CNTR, run<commands::create_comp_cntr>},
+    {UROCE_CMD_DESTROY_COMP_CNTR, run<commands::destroy_comp_cntr>},
+    {UROCE_CMD_ATTACH_COMP_CNTR, run<commands::attach_comp_cntr>},
 };
-static_assert(rows_match_opcodes(kCommands, UROCE_CMD_HELLO, UROCE_CMD_EXPLAIN));
+static_assert(rows_match_opcodes(kCommands, UROCE_CMD_HELLO, UROCE_CMD_ATTACH_COMP_CNTR));
 
 }  // namespace
 

@@ -56,7 +56,7 @@ void set_path(const Context& context, Qp& qp, const QpAttr& kept) {
 }
 
 void apply(Context& context, Qp& qp, const QpAttr& kept, std::uint32_t mask) {
-  if (mask & kAttrAccessFlags) qp.responder.access = kept.access;
+  if (mask & kAttrAccessFlags) qp.responder.access = static_cast<std::uint16_t>(kept.access);
   if (mask & kAttrPathMtu) {
     qp.common.mtu_shift = static_cast<std::uint8_t>(std::countr_zero(kept.path_mtu));
     qp.congestion.reset(context.config.start_window, qp.full_packet_cost());
@@ -140,7 +140,8 @@ void reset(Context& context, Qp& qp) {
   qp.common.qpn = old.common.qpn;
   qp.common.pd = old.common.pd;
   qp.counters = old.counters;
-  qp.requester.signal_all = old.requester.signal_all;
+  qp.responder.counted = old.responder.counted;
+  qp.requester.reports = old.requester.reports;
   qp.requester.ring = old.requester.ring;
   qp.requester.shadow = old.requester.shadow;
   qp.requester.cq = old.requester.cq;

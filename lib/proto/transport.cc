@@ -16,6 +16,7 @@
 #include "proto/unreliable/raw_packet.h"
 #include "proto/unreliable/receive.h"
 #include "proto/work/by_reference.h"
+#include "proto/work/completion_counters.h"
 #include "proto/work/direct_placement.h"
 #include "proto/work/faults.h"
 #include "proto/work/teardown.h"
@@ -126,8 +127,9 @@ int Transport::create(const QpCreate& create, QpIndex& out) {
   qp.requester.cq = has_send_queue(create.type) ? create.send_cq : kNoCq;
   qp.receives.cq = qp.common.service == wire::Service::kXrc ? kNoCq : create.recv_cq;
   qp.receives.shared = create.has_srq || create.type == QpType::kXrcRecv;
+  qp.receives.special_end = create.type == QpType::kXrcRecv;
   qp.receives.srq = create.srq;
-  qp.requester.signal_all = create.signal_all;
+  qp.requester.reports = create.signal_all ? std::uint8_t{kAllReports} : std::uint8_t{0};
   qp.settings.block_own_multicast = create.block_own_multicast;
   qp.settings.strip_vlan = create.strip_vlan;
   qp.requester.ring = create.sq;
@@ -182,6 +184,14 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
   out.sq_draining = qp.requester.draining;
   out.counters = qp.counters;
   return true;
+}
+
+int Transport::attach_counter(QpIndex index, QpCompletionCounters& table, std::uint32_t operations,
+                              const CompletionCounter& counter) {
+  Qp* const qp = impl_->find(index);
+  if (qp == nullptr || (qp->common.state != QpState::kReset && qp->common.state != QpState::kInit)) return EINVAL;
+  proto::attach_counter(*qp, table, operations, counter);
+  return 0;
 }
 
 void Transport::set_faults(QpIndex index, QpFaults* faults) {

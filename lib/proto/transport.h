@@ -22,6 +22,7 @@
 #include "base/types.h"
 #include "memory/table.h"
 #include "proto/state/attributes.h"
+#include "proto/state/completion_counters.h"
 #include "proto/state/counters.h"
 #include "proto/state/local_devices.h"
 #include "proto/state/types.h"
@@ -70,6 +71,10 @@ class Transport {
   /// Rules for the work requests that the QP takes from its rings from now on; nullptr: none. What was set before
   /// is not used any longer. Not for XRC targets, whose receives are taken from SRQs of others.
   void set_faults(QpIndex qp, QpFaults* faults);
+  /// `counter` counts these operations (uroce_counted_operation) of the QP from now on, in `table`, which lives
+  /// until destroy(). errno: EINVAL unless the QP is in RESET or INIT.
+  int attach_counter(QpIndex qp, QpCompletionCounters& table, std::uint32_t operations,
+                     const CompletionCounter& counter);
   /// How far a UD QP's send queue has been sent. Everything, if there is no such QP or its WQEs will be flushed.
   SendProgress datagrams(QpIndex qp) const;
   /// As datagrams(). If not everything is sent, kDatagramsSent is raised once what is posted now has been sent or

@@ -1,6 +1,5 @@
 // Functions of rdma-core 59 to 65, which this program finds at run time: the system that builds it may have an
 // older verbs.h. Skipped where the library lacks them.
-#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,13 +14,6 @@
 
 namespace conformance {
 namespace {
-
-template <class F>
-F* found(const char* name, const char* node) {
-  void* const symbol = dlvsym(RTLD_DEFAULT, name, node);
-  if (symbol == nullptr) throw Skipped{std::string("the library has no ") + name + "@" + node};
-  return reinterpret_cast<F*>(symbol);
-}
 
 /// struct ibv_mr_init_attr and enum ibv_mr_init_attr_mask.
 struct InitAttr {
@@ -223,19 +215,11 @@ CONFORMANCE_CASE(later_names_of_operations, "ibv_wr_opcode_str") {
   for (const std::uint32_t value : {12u, 13u, 16u, UINT32_MAX}) CHECK_EQ(std::string(name(value)), "unknown");
 }
 
-// A device may lack completion counters and DMA handles, and says so.
-CONFORMANCE_CASE(later_objects_or_not_supported, "ibv_create_comp_cntr(3), ibv_alloc_dmah(3)") {
-  auto* const caps = found<int(ibv_context*, void*, std::size_t)>("_ibv_query_comp_cntr_caps", "IBVERBS_1.18");
-  auto* const create = found<void*(ibv_context*, void*)>("ibv_create_comp_cntr", "IBVERBS_1.18");
-  auto* const destroy = found<int(void*)>("ibv_destroy_comp_cntr", "IBVERBS_1.18");
+// A device may lack DMA handles, and says so.
+CONFORMANCE_CASE(later_objects_or_not_supported, "ibv_alloc_dmah(3)") {
   auto* const handle = found<void*(ibv_context*, void*)>("ibv_alloc_dmah", "IBVERBS_1.15");
   auto* const release = found<int(void*)>("ibv_dealloc_dmah", "IBVERBS_1.15");
-  std::uint64_t room[8] = {};
   std::uint32_t attributes[4] = {};
-  const int known = caps(bench.left.context, room, sizeof(room));
-  CHECK(known == 0 || known == EOPNOTSUPP);
-  void* const counter = create(bench.left.context, attributes);
-  CHECK(counter != nullptr ? known == 0 && destroy(counter) == 0 : errno == EOPNOTSUPP || errno == ENOTSUP);
   void* const dmah = handle(bench.left.context, attributes);
   CHECK(dmah != nullptr ? release(dmah) == 0 : errno == EOPNOTSUPP || errno == EINVAL);
 }

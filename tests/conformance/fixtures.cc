@@ -1,5 +1,6 @@
 #include "fixtures.h"
 
+#include <dlfcn.h>
 #include <poll.h>
 #include <sched.h>
 
@@ -46,6 +47,12 @@ End open_end(const std::string& name) {
 }
 
 }  // namespace
+
+void* find_function(const char* name, const char* node) {
+  void* const symbol = dlvsym(RTLD_DEFAULT, name, node);
+  if (symbol == nullptr) throw Skipped{std::string("the library has no ") + name + "@" + node};
+  return symbol;
+}
 
 Bench::Bench(const std::string& l, const std::string& r) : left(open_end(l)), right(open_end(r)) {}
 Bench::~Bench() {

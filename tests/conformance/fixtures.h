@@ -24,6 +24,14 @@ struct End {
   ibv_gid gid{};
 };
 
+/// A function of a later rdma-core than the one whose header this program has. Throws Skipped if the library lacks
+/// it.
+void* find_function(const char* name, const char* node);
+template <class F>
+F* found(const char* name, const char* node) {
+  return reinterpret_cast<F*>(find_function(name, node));
+}
+
 class Bench {
  public:
   /// Throws Failed if a device does not exist or has no RoCE v2 address.

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "abi/completion_counters.h"
 #include "proto/state/attributes.h"
 #include "tests/hostile/descriptor_kinds.h"
 
@@ -174,6 +175,7 @@ Kind kind_of(std::uint32_t command) {
     case UROCE_CMD_DESTROY_FLOW: return Kind::kFlow;
     case UROCE_CMD_READ_COUNTERS:
     case UROCE_CMD_DESTROY_COUNTERS: return Kind::kCounters;
+    case UROCE_CMD_DESTROY_COMP_CNTR: return Kind::kCompCntr;
     default: return Kind::kPd;  // ALLOC_NULL_MR, DEALLOC_PD, IMPORT_PD
   }
 }
@@ -234,6 +236,10 @@ void set_objects(Random& random, const Belongings& mine, Request& request) {
     case UROCE_CMD_CREATE_FLOW:
       put(request, uroce_create_flow_request{qp, random.below(4), 0, 0, 0, 0, {}, {}});
       break;
+    case UROCE_CMD_CREATE_COMP_CNTR: put(request, uroce_create_comp_cntr_request{random.below(3), 0}); break;
+    case UROCE_CMD_ATTACH_COMP_CNTR:
+      put(request, uroce_attach_comp_cntr_request{qp, mine.handle(Kind::kCompCntr, random), random.below(70), 0});
+      break;
     default: put(request, uroce_handle{mine.handle(kind_of(request.command), random), 0});
   }
 }
@@ -259,7 +265,7 @@ Request well_formed_request(Random& random, const Belongings& mine) {
                                       UROCE_CMD_CM_CREATE_ID};
   Request request;
   request.command = random.percent(40)   ? random.of(kOften)
-                    : random.percent(75) ? UROCE_CMD_QUERY_DEVICE + random.below(UROCE_CMD_EXPLAIN - 1)
+                    : random.percent(75) ? UROCE_CMD_QUERY_DEVICE + random.below(UROCE_CMD_ATTACH_COMP_CNTR - 1)
                                          : UROCE_CMD_CM_FIRST + random.below(UROCE_CMD_CM_END - UROCE_CMD_CM_FIRST);
   if (request.command >= UROCE_CMD_CM_FIRST) {
     set_cm(random, mine, request);
@@ -338,6 +344,7 @@ void take_from(const Answer& answer, Belongings& mine) {
     case UROCE_CMD_CREATE_RSS: mine.add(Kind::kRss, handle); break;
     case UROCE_CMD_CREATE_FLOW: mine.add(Kind::kFlow, handle); break;
     case UROCE_CMD_CREATE_COUNTERS: mine.add(Kind::kCounters, handle); break;
+    case UROCE_CMD_CREATE_COMP_CNTR: mine.add(Kind::kCompCntr, handle); break;
     case UROCE_CMD_CM_OPEN_CHANNEL: mine.add(Kind::kCmChannel, handle); break;
     case UROCE_CMD_CM_CREATE_ID: mine.add(Kind::kCmId, handle); break;
     default: break;

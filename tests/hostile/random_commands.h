@@ -27,6 +27,7 @@ enum class Kind : std::uint8_t {
   kRss,
   kFlow,
   kCounters,
+  kCompCntr,
   kCmChannel,
   kCmId,
   kCount

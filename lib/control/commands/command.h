@@ -99,6 +99,9 @@ int destroy_flow(Call& call);
 int create_counters(Call& call);
 int destroy_counters(Call& call);
 int read_counters(Call& call);
+int create_comp_cntr(Call& call);
+int destroy_comp_cntr(Call& call);
+int attach_comp_cntr(Call& call);
 
 /// Calls `use` with the path of the address vector: now, or, if the neighbour's address is not known yet
 /// (kPending), when it is. Other requests may run in between, so `use` looks its objects up itself. Returns what
@@ -108,6 +111,8 @@ int with_path(Call& call, const uroce_av& av, PathUser use);
 
 /// Removes the destroyed address handles that a QP kept for datagrams which it has now sent or flushed.
 void release_sent_handles(ControlState& state, Session& session, QpObject& qp);
+/// The QP is destroyed: its completion counters have one user less.
+void release_counters(const QpObject& qp);
 /// The QP is destroyed: removes all handles that it kept.
 void forget_queued_handles(ControlState& state, Session& session, QpObject& qp);
 

@@ -325,6 +325,7 @@ int destroy_qp(Call& call) {
         .call(worker_commands::DestroyQp{qp->qpn, qp->index, session.ports[qp->worker].get(), qp->bit});
     --call.state.qps_of_worker(qp->worker);
     forget_queued_handles(call.state, session, *qp);
+    release_counters(*qp);
     drop(call.state, session, *qp);
   }
   session.qps.erase(request.handle);

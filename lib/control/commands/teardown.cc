@@ -202,8 +202,9 @@ bool release_rest(Work& work) {
   for (const auto& [handle, pd] : batch_of(session.pds)) {
     work.state.stall_watch().remove(proto::mark_of(pd->id), session.id);
   }
-  const bool empty[] = {erase_batch(session.counters), erase_batch(session.channels), erase_batch(session.xrcds),
-                        erase_batch(session.dms), erase_batch(session.pds)};
+  const bool empty[] = {erase_batch(session.counters), erase_batch(session.comp_cntrs),
+                        erase_batch(session.channels), erase_batch(session.xrcds),
+                        erase_batch(session.dms),      erase_batch(session.pds)};
   return std::ranges::all_of(empty, [](bool is) { return is; });
 }
 

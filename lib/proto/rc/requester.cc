@@ -183,8 +183,8 @@ std::uint8_t build_reference(Context& context, Qp& qp, const Wqe& wqe, const Dat
   qp.retransmission.cost_since_ack_request += cost;
   ask = ask || at_limit(qp, cost) || budget == packets || burst.count + packets >= burst.frames.size();
   if (part.last) {
-    ask =
-        ask || qp.requester.signal_all || (wqe.flags & UROCE_SEND_SIGNALED) != 0 || last_for_now(context, qp, cost);
+    ask = ask || (qp.requester.reports & kAllReports) != 0 || (wqe.flags & UROCE_SEND_SIGNALED) != 0 ||
+          last_for_now(context, qp, cost);
   }
   const base::Frame& frame = burst.frames[burst.count];
   const std::uint8_t failure = reference != nullptr

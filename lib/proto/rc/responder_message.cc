@@ -1,6 +1,7 @@
 // SENDs and WRITEs in sequence (IBTA vol. 1, 9.7.4).
 #include "proto/rc/responder.h"
 #include "proto/work/by_reference.h"
+#include "proto/work/completion_counters.h"
 #include "proto/work/gather.h"
 #include "proto/work/receive_queue.h"
 #include "wire/extended_headers.h"
@@ -154,6 +155,7 @@ void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   qp.responder.message = MessageInProgress::kNone;
   ++qp.responder.msn;
   ++context.counters.rx_write_requests;
+  if (qp.responder.counted) count_done(qp, CountedOperation::kRemoteWrite, qp.responder.message_bytes);
   if (info.has(wire::kHasImmDt))
     deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.responder.message_bytes);
   accept(context, qp, packet.bth.ack_req, packet.psns);

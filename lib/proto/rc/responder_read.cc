@@ -7,6 +7,7 @@
 
 #include "proto/rc/responder.h"
 #include "proto/work/by_reference.h"
+#include "proto/work/completion_counters.h"
 #include "proto/work/gather.h"
 #include "wire/extended_headers.h"
 
@@ -230,6 +231,19 @@ void send_atomic_response(Context& context, Qp& qp, Resource& resource, TxBurst&
   resource.next_psn = resource.end_psn;
 }
 
+/// Whether an answer may name its memory. Not if READs are counted: who sees the count may reuse the memory.
+bool may_name(const Context& context, const Qp& qp) { return !qp.responder.counted && may_refer(context, qp); }
+
+/// The answer has left.
+void finish_answer(Qp& qp, Resource& resource) {
+  resource.pending = 0;
+  --qp.responder.answers_pending;
+  if (!qp.responder.counted || resource.counted || resource.answer != ResponseKind::kData) return;
+  if (Psn(resource.end_psn) != Psn(resource.first_psn) + resource.psn_count) return;  // a part of it, again
+  resource.counted = 1;
+  count_done(qp, CountedOperation::kRemoteRead, resource.length);
+}
+
 }  // namespace
 
 bool resource_after(const Qp& qp, Psn psn) {
@@ -426,7 +440,7 @@ bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budg
     --budget;
     if (resource.answer == ResponseKind::kAtomic) {
       send_atomic_response(context, qp, resource, burst);
-    } else if (may_refer(context, qp) && send_named_response(context, qp, resource, burst, budget)) {
+    } else if (may_name(context, qp) && send_named_response(context, qp, resource, burst, budget)) {
       // sent
     } else if (!send_read_response(context, qp, resource, burst)) {
       if (resource.replay) {
@@ -440,10 +454,7 @@ bool run_resources(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budg
       refuse_fatally(context, qp, wire::Nak::kRemoteAccess, AsyncEvent::kQpAccessError, Psn(resource.next_psn));
       return false;
     }
-    if (resource.next_psn == resource.end_psn) {
-      resource.pending = 0;
-      --qp.responder.answers_pending;
-    }
+    if (resource.next_psn == resource.end_psn) finish_answer(qp, resource);
   }
   return false;
 }

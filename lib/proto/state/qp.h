@@ -12,6 +12,7 @@
 #include "abi/queue_entries.h"
 #include "base/types.h"
 #include "proto/state/attributes.h"
+#include "proto/state/completion_counters.h"
 #include "proto/state/congestion.h"
 #include "proto/state/counters.h"
 #include "proto/state/faults.h"
@@ -120,6 +121,7 @@ struct Resource {
   ResponseKind answer;
   std::uint8_t pending;  ///< a response is to be sent or is being sent
   std::uint8_t replay;
+  std::uint8_t counted;  ///< in the completion counter
 };
 static_assert(sizeof(Resource) <= 64);
 
@@ -178,7 +180,8 @@ struct Responder {
   Psn epsn;  ///< expected PSN
   Msn msn;
   Psn owed_psn;
-  std::uint32_t access = 0;         ///< memory::Access bits that the QP allows its peer
+  std::uint16_t access = 0;         ///< memory::Access bits that the QP allows its peer
+  bool counted = false;             ///< there is a completion counter for the peer's READs or WRITEs
   std::uint32_t message_bytes = 0;  ///< of the message so far
 };
 
@@ -204,6 +207,12 @@ struct Retransmission {
   bool watched = false;            ///< in the AckWatch
   Recovering recovering = Recovering::kNo;
   std::uint8_t retries_left = 0, rnr_retries_left = 0;
+};
+
+/// Requester::reports, as a set: which WQEs that end with success are reported, and where.
+enum Reports : std::uint8_t {
+  kAllReports = 1,      ///< sq_sig_all: all of them in the CQ, not only those that are signaled
+  kCountedReports = 2,  ///< there is a completion counter
 };
 
 /// The send queue and the sequence space; the oldest is on the left.
@@ -232,7 +241,7 @@ struct Requester {
   Psn max_psn;                       ///< one past the newest PSN ever sent
   Psn ack_requested;                 ///< one past the newest PSN for which an acknowledge was requested
   SgeCursor send_at, read_at;        ///< in the list of the WQE at cursor; of the READ at head
-  bool signal_all = false;           ///< sq_sig_all
+  std::uint8_t reports = 0;          ///< Reports
   bool draining = false;             ///< a transition to SQD was requested and is not complete
   bool paced = false;                ///< there is a rate limit: Qp::rate_limit
   std::uint8_t reads_in_flight = 0;  ///< READ requests and atomics
@@ -274,7 +283,8 @@ struct ReceiveQueue {
   bool shared = false;  ///< `srq` is used, not `ring`
   /// `shared`, or there are rules: `srq` is none, and proto/work/faults.h decides.
   bool diverted = false;
-  bool ran_out = false;  ///< a SEND found `ring` empty
+  bool ran_out = false;      ///< a SEND found `ring` empty
+  bool special_end = false;  ///< of an XRC target, or counted
 };
 
 /// A ring of the peer's READs and atomics that can be answered again, and the contents of the pending NAK.
@@ -316,7 +326,8 @@ struct Settings {
   UserRateLimit* user_limit = nullptr;  ///< shared with the user's other QPs; nullptr: none
   bool block_own_multicast = false;
   bool strip_vlan = false;
-  QpFaults* faults = nullptr;  ///< of the control thread; nullptr: none
+  QpFaults* faults = nullptr;                ///< of the control thread; nullptr: none
+  QpCompletionCounters* counters = nullptr;  ///< the same
 };
 
 /// A token bucket: work/rate_limit.h.

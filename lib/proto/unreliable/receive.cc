@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "proto/work/completion_counters.h"
 #include "proto/work/gather.h"
 #include "proto/work/message.h"
 #include "proto/work/receive_queue.h"
@@ -85,6 +86,7 @@ void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if (!last) return;
   qp.responder.message = MessageInProgress::kNone;
   ++context.counters.rx_write_requests;
+  if (qp.responder.counted) count_done(qp, CountedOperation::kRemoteWrite, qp.responder.message_bytes);
   if (!info.has(wire::kHasImmDt)) return;
   deliver(context, qp, packet, UROCE_WC_RECV_RDMA_WITH_IMM, qp.responder.message_bytes);
 }

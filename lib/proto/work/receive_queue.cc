@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "proto/work/completion_counters.h"
 #include "proto/work/faults.h"
 
 namespace uroce::proto {
@@ -42,8 +43,19 @@ Srq* live_srq(Context& context, const Qp& qp) {
   return srq->pd == qp.common.pd && srq->cq == qp.receives.cq ? srq : nullptr;
 }
 
+/// Whether the receive's completion has a CQ. Counts it if it is counted.
+[[gnu::noinline]] bool end_specially(Context& context, const Qp& qp, const uroce_cqe& cqe) {
+  if (qp.common.type == QpType::kXrcRecv) return live_srq(context, qp) != nullptr;
+  if (cqe.status == UROCE_WC_SUCCESS) {
+    count_done(qp, CountedOperation::kReceive, cqe.byte_len);
+  } else {
+    count_failed(qp, CountedOperation::kReceive);
+  }
+  return true;
+}
+
 void push_receive(Context& context, const Qp& qp, const uroce_cqe& cqe, bool solicited) {
-  if (qp.common.type == QpType::kXrcRecv && live_srq(context, qp) == nullptr) return;
+  if (qp.receives.special_end && !end_specially(context, qp, cqe)) return;
   context.push(qp.receives.cq, cqe, solicited);
 }
 

@@ -1,15 +1,30 @@
 #include "proto/work/send_completion.h"
 
+#include "proto/work/completion_counters.h"
 #include "proto/work/teardown.h"
 #include "proto/work/wqe.h"
 
 namespace uroce::proto {
+namespace {
+
+/// Whether the WQE at head - 1, which has ended with success, makes a CQE. Counts it if it is counted.
+bool is_signaled(Qp& qp, const Wqe& wqe) {
+  const bool signaled = (wqe.flags & UROCE_SEND_SIGNALED) != 0;
+  if (qp.requester.reports == 0) return signaled;
+  if ((qp.requester.reports & kCountedReports) != 0) {
+    qp.requester.ring.publish_consumed(qp.requester.head);  // who sees the count may post as much
+    count_done(qp, counted_as(wqe.opcode), wqe.length);
+  }
+  return signaled || (qp.requester.reports & kAllReports) != 0;
+}
+
+}  // namespace
 
 void complete_send(Context& context, Qp& qp) {
   const Wqe& wqe = qp.wqe(qp.requester.head);
   ++qp.requester.head;
   context.counters.rdma_sends += wqe.kind == Kind::kSend;
-  if (!qp.requester.signal_all && (wqe.flags & UROCE_SEND_SIGNALED) == 0) return;
+  if (!is_signaled(qp, wqe)) return;
   uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id);
   cqe.opcode = abi::operation_of(wqe.opcode).wc_opcode;
   cqe.byte_len = wqe.length;
@@ -23,6 +38,7 @@ void fail_send(Context& context, Qp& qp, std::uint8_t failure) {
   cqe.opcode = abi::operation_of(wqe.opcode).wc_opcode;
   ++qp.requester.head;
   qp.requester.ring.publish_consumed(qp.requester.head);
+  count_failed(qp, counted_as(wqe.opcode));
   ++context.counters.req_cqe_error;
   context.counters.bad_wqe_key += cqe.status == UROCE_WC_LOC_PROT_ERR;
   context.counters.bad_wqe_bind += cqe.status == UROCE_WC_MW_BIND_ERR;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "proto/work/completion_counters.h"
 #include "proto/work/receive_queue.h"
 #include "proto/work/wqe.h"
 
@@ -17,6 +18,7 @@ void flush_send_wqe(Context& context, Qp& qp, std::uint64_t wr_id, std::uint8_t 
   cqe.opcode = abi::operation_of(opcode).wc_opcode;
   ++context.counters.req_cqe_flush_error;
   qp.requester.ring.publish_consumed(qp.requester.head);
+  count_failed(qp, counted_as(opcode));
   context.push(qp.requester.cq, cqe, true);
 }
 

@@ -190,6 +190,26 @@ TEST_P(ByReference, CarriesWhatPayloadCarries) {
   }
 }
 
+// Who sees the count of a READ may reuse its memory at once.
+TEST_P(ByReference, CopiesReadsOfAQpThatCountsThem) {
+  LocalPair pair(with_mtu(1024));
+  QpCompletionCounters table{};
+  uroce_comp_cntr count{};
+  for (End* const end : {&pair.a, &pair.b}) ASSERT_EQ(end->to(QpState::kReset, pair.now).error, 0);
+  ASSERT_EQ(pair.b.transport->attach_counter(pair.b.qp, table, UROCE_COUNTED_REMOTE_READ, {&count, true}), 0);
+  connect(pair.a, {pair.b.qpn, pair.b.options.psn, pair.b.path.source, pair.b.path.source_mac}, pair.now);
+  connect(pair.b, {pair.a.qpn, pair.a.options.psn, pair.a.path.source, pair.a.path.source_mac}, pair.now);
+  pair.b.fill(0, 8192, 5);
+  const auto expected = contents(pair.b, {pair.b.sge(0, 8192)});
+  pair.a.post(read_of(pair, {pair.a.sge(0, 8192)}));
+  pair.run([&](const Sent&) {
+    if (count.done == 8192) pair.b.fill(0, 8192, 6);
+    return true;
+  });
+  EXPECT_EQ(count.done, 8192u);
+  EXPECT_EQ(contents(pair.a, {pair.a.sge(0, 8192)}), expected);
+}
+
 // Both ends may be the same program, and both ranges the same memory.
 TEST(ByReferenceOfOneDevice, RangesMayOverlap) {
   LocalPair pair(with_mtu(1024));
