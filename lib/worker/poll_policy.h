@@ -2,14 +2,17 @@
 //
 // | cores vs. pollers | clients                   | the idle worker                                              |
 // |-------------------|---------------------------|--------------------------------------------------------------|
-// | enough            | any                       | spins for idle_alone, then sleeps; after a wake-up it spins  |
-// |                   |                           | for kAfterWake, doubled by each spin that finds work         |
+// | enough            | any                       | spins for idle_alone, then sleeps; after a sleep of that     |
+// |                   |                           | length it spins for kAfterWake, doubled by each spin that    |
+// |                   |                           | finds work, and by each sleep which a longer spin had saved  |
 // | too few           | yield between empty polls | yields: alternating is fastest; long yields may take an      |
 // |                   |                           | eighth of the time                                           |
 // | too few           | post without a pause      | spins for up to max_shared while most spins find work: saves |
 // |                   |                           | the client the system call of a wake-up                      |
 // | too few           | busy-wait on their memory | sleeps at once: only a woken sleeper gets the CPU before the |
 // |                   |                           | client's time slice ends                                     |
+// | too few           | wait for events, and a    | spins for up to max_for_sleepers while most spins find work: |
+// |                   | core is left              | a program that sleeps takes no core until it was woken       |
 #pragma once
 
 #include <algorithm>
@@ -26,8 +29,10 @@ struct PollPolicyConfig {
   Nanos idle_alone = 200 * kMicrosecond;  ///< longest spin with a core for each poller
   Nanos idle_shared = 0;                  ///< shortest spin with fewer cores than pollers
   Nanos max_shared = 8 * kMicrosecond;    ///< longest spin with fewer cores than pollers
-  bool wakeable = true;                   ///< arriving frames wake a sleeper
-  Nanos min_nap = 50 * kMicrosecond;      ///< shortest and longest timed sleep of a worker that frames can't wake
+  Nanos max_for_sleepers =
+      128 * kMicrosecond;             ///< the same if the programs wait for events: to wake one takes long
+  bool wakeable = true;               ///< arriving frames wake a sleeper
+  Nanos min_nap = 50 * kMicrosecond;  ///< shortest and longest timed sleep of a worker that frames can't wake
   Nanos max_nap = kMillisecond;
 };
 
@@ -36,12 +41,19 @@ class PollPolicy {
   explicit PollPolicy(const PollPolicyConfig& config)
       : config_(config), alone_(config.idle_alone), nap_(config.min_nap) {}
 
-  void worked() {
-    if (idle_since_ != kNever && !slept_) alone_ = std::min(alone_ * 2, config_.idle_alone);
-    if (idle_since_ != kNever && !slept_ && spin_ != 0) {
-      spin_ = std::min(spin_ * 2, config_.max_shared);
+  /// After a step that found work. `woke_program`: it sent a completion event, and a core is left for
+  /// who waited.
+  void worked(Nanos now, bool woke_program = false) {
+    steps_since_event_ = woke_program ? 0 : std::min(steps_since_event_ + 1, kFewSteps);
+    const bool spun = idle_since_ != kNever && !slept_;
+    if (spun) alone_ = std::min(alone_ * 2, config_.idle_alone);
+    // Later than that, another thread has had the core in between, and spinning kept it waiting.
+    if (spun && spin_ != 0 && now - idle_since_ <= spin_) {
+      spin_ = std::min(spin_ * 2, longest_shared_spin());
       score_ = std::min(score_ + 1, kMaxScore);
       if (score_ == kMaxScore) tries_after_ = kFirstTry;
+    } else if (spun && spin_ != 0) {
+      spin_failed();
     }
     idle_since_ = kNever;
     slept_ = false;
@@ -55,12 +67,7 @@ class PollPolicy {
     if (idle_since_ == kNever) idle_since_ = now;
     const Nanos longest_spin = few_cores ? std::max(config_.idle_shared, spin_) : alone_;
     if (!slept_ && now - idle_since_ < longest_spin) return IdleAction::kSpin;
-    if (spin_ != 0 && !slept_ && (score_ -= kFailure) < 0) {
-      spin_ = 0;
-      score_ = 0;
-      tries_after_ = std::min(tries_after_ * 2, kLastTry);
-      until_try_ = tries_after_;
-    }
+    if (spin_ != 0 && !slept_) spin_failed();
     return IdleAction::kSleep;
   }
 
@@ -79,9 +86,10 @@ class PollPolicy {
   /// After a sleep of `duration`.
   void slept(Nanos duration) {
     slept_ = true;
-    alone_ = std::min(config_.idle_alone, kAfterWake);
-    if (spin_ != 0 || duration > kShortSleep) return;
-    if (--until_try_ == 0) spin_ = kFirstSpin;
+    // A program that sleeps as well answers later than kAfterWake: it has to be woken first.
+    alone_ = std::min(config_.idle_alone, duration < config_.idle_alone ? 2 * alone_ : kAfterWake);
+    if (spin_ != 0 || duration > (programs_sleep() ? config_.max_for_sleepers : kShortSleep)) return;
+    if (--until_try_ == 0) spin_ = programs_sleep() ? config_.max_for_sleepers : kFirstSpin;
   }
 
   /// The longest sleep, given the time until the next timer.
@@ -101,6 +109,18 @@ class PollPolicy {
   static constexpr Nanos kFirstSpin = 4 * kMicrosecond;
   static constexpr std::uint32_t kFirstTry = 4, kLastTry = 1024;  // short sleeps until spinning is tried again
 
+  static constexpr std::uint32_t kFewSteps = 8;  // an event and the acknowledges that follow it
+
+  void spin_failed() {
+    if ((score_ -= kFailure) >= 0) return;
+    spin_ = 0;
+    score_ = 0;
+    tries_after_ = std::min(tries_after_ * 2, kLastTry);
+    until_try_ = tries_after_;
+  }
+  bool programs_sleep() const { return steps_since_event_ < kFewSteps; }
+  Nanos longest_shared_spin() const { return programs_sleep() ? config_.max_for_sleepers : config_.max_shared; }
+
   Nanos lost(Nanos now) const {
     const Nanos regained = (now - lost_at_) / 8;
     return lost_ > regained ? lost_ - regained : 0;
@@ -115,6 +135,7 @@ class PollPolicy {
   int score_ = 0;                 // of recent spins: +1 when one found work, -kFailure when not
   std::uint32_t tries_after_ = kFirstTry, until_try_ = kFirstTry;
   Nanos nap_;
+  std::uint32_t steps_since_event_ = kFewSteps;  // steps with work
 };
 
 /// Whether the threads that poll outnumber the cores that they may run on.

@@ -62,6 +62,13 @@ void WorkerThread::prepare() {
   }
 }
 
+bool WorkerThread::has_woken_programs() {
+  std::uint64_t events = 0;
+  for (DutyCycle* const each : workers_) events += each->worker().counters().events_sent;
+  const bool sent = std::exchange(events_, events) != events;
+  return sent && first().shared().core_left.load(std::memory_order_relaxed);
+}
+
 bool WorkerThread::step_all(Nanos now) {
   bool worked = false;
   moved_ = 0;
@@ -83,7 +90,7 @@ void WorkerThread::run(const std::atomic<bool>& stop) {
     const bool worked = step_all(now);
     const bool few_cores = first().shared().few_cores.load(std::memory_order_relaxed);
     if (worked) {
-      policy_.worked();
+      policy_.worked(now, has_woken_programs());
       if (few_cores) yield_or_repin(now);
       continue;
     }

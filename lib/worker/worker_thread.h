@@ -41,6 +41,8 @@ class WorkerThread {
   /// Gives the thread its name, its CPU, timers without slack and a short scheduling slice.
   void prepare();
   bool step_all(Nanos now);
+  /// Whether completion events were sent since the last call, to programs that have a core left.
+  bool has_woken_programs();
   WorkerCore& first() const { return workers_.front()->worker(); }
   /// With fewer cores than pollers, after a step that found work.
   void yield_or_repin(Nanos now);
@@ -60,6 +62,7 @@ class WorkerThread {
   Nanos next_repin_ = 0;
   std::uint32_t large_steps_ = 0;  // steps with more than kFewFrames, in this interval
   std::size_t moved_ = 0;          // frames of this step
+  std::uint64_t events_ = 0;       // completion events that were sent
 };
 
 }  // namespace uroce::daemon

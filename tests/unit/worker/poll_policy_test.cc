@@ -10,7 +10,7 @@ TEST(PollPolicy, SpinsForAWhileWithACoreOfItsOwnThenSleeps) {
   EXPECT_EQ(policy.idle(1000, false), IdleAction::kSpin);
   EXPECT_EQ(policy.idle(1099, false), IdleAction::kSpin);
   EXPECT_EQ(policy.idle(1100, false), IdleAction::kSleep);
-  policy.worked();
+  policy.worked(1100);
   EXPECT_EQ(policy.idle(1101, false), IdleAction::kSpin);
 }
 
@@ -25,21 +25,21 @@ TEST(PollPolicy, WithFewCoresItSpinsOnlyWhileThatPaysOff) {
   const auto sleep_shortly = [&] {
     EXPECT_EQ(policy.idle(now, true), IdleAction::kSleep);
     policy.slept(kMicrosecond);
-    policy.worked();
+    policy.worked(now);
   };
   for (int i = 0; i < 4; ++i) sleep_shortly();
   // After short sleeps it tries to spin, and continues as long as spins find work.
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(policy.idle(now, true), IdleAction::kSpin);
     EXPECT_EQ(policy.idle(now += 3 * kMicrosecond, true), IdleAction::kSpin);
-    policy.worked();
+    policy.worked(now);
   }
   // Spins that find nothing end that, and the next try comes later than the first.
   for (int i = 0; i < 9; ++i) {
     EXPECT_EQ(policy.idle(now, true), IdleAction::kSpin);
     EXPECT_EQ(policy.idle(now += 8 * kMicrosecond, true), IdleAction::kSleep);
     policy.slept(kMillisecond);
-    policy.worked();
+    policy.worked(now);
   }
   for (int i = 0; i < 8; ++i) sleep_shortly();
   EXPECT_EQ(policy.idle(now, true), IdleAction::kSpin);
@@ -93,7 +93,7 @@ TEST(PollPolicy, LongSleepsStartNoSpinning) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(policy.idle(1000, true), IdleAction::kSleep);
     policy.slept(kMillisecond);
-    policy.worked();
+    policy.worked(1000);
   }
 }
 
@@ -103,7 +103,7 @@ TEST(PollPolicy, AWakeUpWithoutWorkIsFollowedBySleepAtOnce) {
   EXPECT_EQ(policy.idle(1100, false), IdleAction::kSleep);
   policy.slept(50);
   EXPECT_EQ(policy.idle(1150, false), IdleAction::kSleep);
-  policy.worked();
+  policy.worked(1150);
   EXPECT_EQ(policy.idle(1200, false), IdleAction::kSpin);
 }
 
@@ -117,15 +117,63 @@ TEST(PollPolicy, SpinsBrieflyAfterAWakeUpAndLongerWhileThatPaysOff) {
   };
   EXPECT_EQ(spins_for(), 200 * kMicrosecond);
   policy.slept(kMillisecond);
-  policy.worked();
+  policy.worked(now);
   EXPECT_EQ(spins_for(), 16 * kMicrosecond);
   policy.slept(kMillisecond);
-  policy.worked();
+  policy.worked(now);
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(policy.idle(now, false), IdleAction::kSpin);
-    policy.worked();
+    policy.worked(now);
   }
   EXPECT_EQ(spins_for(), 64 * kMicrosecond);
+}
+
+// A program that sleeps, too, answers later than a spin lasts after a wake-up: it has to be woken first.
+TEST(PollPolicy, SpinsLongerAfterSleepsThatALongerSpinHadSaved) {
+  PollPolicy policy({.idle_alone = 200 * kMicrosecond});
+  Nanos now = 0;
+  const auto sleep_for = [&](Nanos time) {
+    while (policy.idle(now, false) == IdleAction::kSpin) now += kMicrosecond;
+    policy.slept(time);
+    policy.worked(now += time);
+  };
+  sleep_for(kMillisecond);
+  int sleeps = 0;
+  for (int i = 0; i < 1000; ++i) {  // work comes 50 us after the last
+    const Nanos next = now + 50 * kMicrosecond;
+    while (now < next && policy.idle(now, false) == IdleAction::kSpin) now += kMicrosecond;
+    if (now < next) policy.slept(next - now), ++sleeps;
+    policy.worked(now = next);
+  }
+  EXPECT_LE(sleeps, 3);
+}
+
+/// Sleeps of a worker with few cores, in 1,000 steps of work that come `pause` after the last.
+int sleeps_of(PollPolicy& policy, Nanos pause, bool events, Nanos late = 0) {
+  Nanos now = kSecond;
+  int sleeps = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const Nanos next = now + pause;
+    while (now < next && policy.idle(now, true) == IdleAction::kSpin) now += kMicrosecond;
+    if (now < next) policy.slept(next - now), ++sleeps;
+    now = next;
+    if (late != 0) policy.idle(now, true), now += late;  // it spun, and another thread had the core
+    policy.worked(now, events);
+  }
+  return sleeps;
+}
+
+TEST(PollPolicy, WithFewCoresItSpinsLongForProgramsThatWaitForEvents) {
+  PollPolicy policy({});
+  EXPECT_LE(sleeps_of(policy, 50 * kMicrosecond, true), 10);
+  EXPECT_GE(sleeps_of(policy, 50 * kMicrosecond, false), 900) << "they poll from now on";
+  EXPECT_LE(sleeps_of(policy, 50 * kMicrosecond, true), 10);
+  EXPECT_GE(sleeps_of(policy, 500 * kMicrosecond, true), 1000);
+}
+
+TEST(PollPolicy, ASpinThatKeptAnotherThreadFromTheCoreHasFailed) {
+  PollPolicy policy({});
+  EXPECT_GE(sleeps_of(policy, 50 * kMicrosecond, true, 3 * kMillisecond), 900);
 }
 
 TEST(PollPolicy, BusyNeverSleeps) {
@@ -148,7 +196,7 @@ TEST(PollPolicy, AWorkerThatFramesCannotWakeTakesLongerAndLongerNaps) {
   }
   EXPECT_EQ(last, 400u);
   EXPECT_EQ(policy.nap(7), 7u);
-  policy.worked();
+  policy.worked(0);
   EXPECT_EQ(policy.nap(kNever), 50u);
 }
 
