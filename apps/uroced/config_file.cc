@@ -1,6 +1,8 @@
 // The configuration file: TOML with the keys of the settings table (knobs.cc).
 #include <toml++/toml.h>
 
+#include <filesystem>
+
 #include "apps/uroced/settings.h"
 
 namespace uroce::daemon {
@@ -83,6 +85,9 @@ struct Reader {
 }  // namespace
 
 std::string read_config_file(const std::string& path, Settings& settings) {
+  // toml++ takes one for an empty file.
+  std::error_code unknown;
+  if (std::filesystem::is_directory(path, unknown)) return path + " is a folder; give the file with --config";
   try {
     const toml::table table = toml::parse_file(path);
     return Reader{path, settings}.read_table("", table);

@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   if (line.version) return std::puts("uroced " UROCE_VERSION), 0;
   if (const std::string error = uroce::daemon::choose_icrc_engine(); !error.empty()) return fail(2, error);
   const Settings& settings = line.settings;
+  if (const std::string error = uroce::daemon::check_cpus(settings); !error.empty()) return fail(2, error);
   uroce::daemon::set_log_level(settings.log_level);
   handle_signals();
   if (settings.sandbox) uroce::daemon::forbid_new_privileges();

@@ -62,6 +62,11 @@ std::string parse_command_line(std::span<char* const> arguments, CommandLine& ou
 /// Reads a configuration file into `settings`. Returns empty, or what is wrong.
 std::string read_config_file(const std::string& path, Settings& settings);
 
+/// Empty, or which addresses or gateways make no device together. parse_command_line() calls it.
+std::string check_settings(const Settings& settings);
+/// Empty, or which CPU of --cpus this process can't use.
+std::string check_cpus(const Settings& settings);
+
 std::string help_text();
 
 }  // namespace uroce::daemon

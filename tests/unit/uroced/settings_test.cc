@@ -2,6 +2,7 @@
 #include "apps/uroced/settings.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -124,6 +125,64 @@ TEST_F(SettingsTest, an_error_names_what_is_allowed) {
   EXPECT_EQ(parse({"--nmae", "x"}, line), "there is no flag --nmae; did you mean --name? See uroced --help");
 }
 
+TEST_F(SettingsTest, addresses_make_a_device_together) {
+  struct Case {
+    std::vector<std::string> flags;
+    std::string says;  // empty: accepted
+  };
+  const Case cases[] = {
+      {{"--ip", "192.0.2.0/24"}, "the network's own address"},
+      {{"--ip", "192.0.2.255/24"}, "the broadcast address"},
+      {{"--ip", "192.0.2.64/26"}, "the network's own address"},
+      {{"--ip", "192.0.2.127/26"}, "the broadcast address"},
+      {{"--ip", "192.0.2.64/25"}, ""},
+      {{"--ip", "192.0.2.0/31"}, ""},
+      {{"--ip", "192.0.2.1/31"}, ""},
+      {{"--ip", "192.0.2.0/32"}, ""},
+      {{"--ip", "2001:db8::/64"}, ""},
+      {{"--ip", "192.0.2.1/24", "--ip", "192.0.2.1/25"}, "given twice"},
+      {{"--ip", "2001:db8::1/64", "--ip", "192.0.2.1/24", "--ip", "2001:db8:0::1/64"}, "given twice"},
+      {{"--ip", "192.0.2.1/24", "--ip", "192.0.2.1/24@vlan5"}, ""},
+      {{"--ip", "192.0.2.1/24", "--gateway", "192.0.2.254"}, ""},
+      {{"--ip", "192.0.2.1/24", "--gateway", "198.51.100.1"}, "in no prefix"},
+      {{"--ip", "192.0.2.1/25", "--gateway", "192.0.2.254"}, "in no prefix"},
+      {{"--ip", "192.0.2.1/24", "--gateway", "192.0.2.1"}, "of the device itself"},
+      {{"--ip", "192.0.2.1/24", "--gateway", "2001:db8::1"}, "in no prefix"},
+      {{"--ip", "2001:db8::2/64", "--gateway", "2001:db8::1"}, ""},
+      {{"--ip", "192.0.2.1/24", "--gateway", "fe80::1"}, ""},
+      {{"--ip", "192.0.2.1/24", "--gateway", "192.0.2.2", "--gateway", "192.0.2.3"}, "another one for IPv4"},
+      {{"--ip", "192.0.2.1/24", "--ip", "2001:db8::2/64", "--gateway", "192.0.2.2", "--gateway", "2001:db8::1"},
+       ""},
+  };
+  for (const Case& each : cases) {
+    std::string given;
+    for (const std::string& flag : each.flags) given += flag + " ";
+    SCOPED_TRACE(given);
+    CommandLine line;
+    const std::string error = parse(each.flags, line);
+    EXPECT_EQ(error.empty(), each.says.empty()) << error;
+    EXPECT_NE(error.find(each.says), std::string::npos) << error;
+  }
+}
+
+TEST_F(SettingsTest, cpus_must_exist) {
+  settings_.config.cpus = {0};
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  if (CPU_ISSET(0, &allowed)) {
+    EXPECT_EQ(check_cpus(settings_), "");
+  }
+  settings_.config.cpus = {0, 1023};
+  EXPECT_NE(check_cpus(settings_).find("CPU 1023"), std::string::npos);
+  cpu_set_t after;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&allowed, &after));
+}
+
+TEST_F(SettingsTest, a_folder_is_no_configuration) {
+  EXPECT_NE(read_config_file(::testing::TempDir(), settings_).find("is a folder"), std::string::npos);
+}
+
 TEST_F(SettingsTest, sizes_take_suffixes_and_cpus_take_ranges) {
   CommandLine line;
   ASSERT_EQ(parse({"--receive-ring-bytes", "8M", "--cpus", "1,4-6", "--user-bytes", "2G"}, line), "");
@@ -206,9 +265,9 @@ TEST_F(HostsTest, a_name_counts_from_its_number) {
 }
 
 TEST_F(HostsTest, one_host_is_as_given) {
-  ASSERT_EQ(set({"--name", "rack", "--ip", "192.0.2.255/24", "--mac", "02:00:00:00:00:07"}), "");
+  ASSERT_EQ(set({"--name", "rack", "--ip", "192.0.2.254/24", "--mac", "02:00:00:00:00:07"}), "");
   EXPECT_EQ(hosts[0].config.name, "rack");
-  EXPECT_EQ(addresses(0), Texts{"192.0.2.255"});
+  EXPECT_EQ(addresses(0), Texts{"192.0.2.254"});
 }
 
 TEST_F(HostsTest, a_prefix_has_room_for_as_many_as_it_has) {

@@ -1,0 +1,104 @@
+// Settings that are well formed one by one and make no device together, or not on this machine.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "apps/uroced/addresses.h"
+#include "apps/uroced/settings.h"
+
+namespace uroce::daemon {
+namespace {
+
+bool bit_of(const wire::Address& address, std::size_t bit) {
+  return (address.bytes[bit / 8] >> (7 - bit % 8) & 1) != 0;
+}
+std::size_t prefix_end(const net::InterfaceAddress& own) {
+  return own.prefix_bits + (own.address.is_v4() ? std::size_t{96} : std::size_t{0});
+}
+bool in_prefix(const net::InterfaceAddress& own, const wire::Address& other) {
+  if (own.address.is_v4() != other.is_v4()) return false;
+  for (std::size_t bit = 0; bit < prefix_end(own); ++bit) {
+    if (bit_of(own.address, bit) != bit_of(other, bit)) return false;
+  }
+  return true;
+}
+/// Whether all bits after the prefix are this one.
+bool host_is(const net::InterfaceAddress& own, bool bit) {
+  for (std::size_t at = prefix_end(own); at < 128; ++at) {
+    if (bit_of(own.address, at) != bit) return false;
+  }
+  return true;
+}
+
+std::string text_of(const net::InterfaceAddress& own) {
+  return to_string(own.address) + "/" + std::to_string(own.prefix_bits) +
+         (own.vlan != 0 ? "@vlan" + std::to_string(own.vlan) : "");
+}
+
+std::string check_address(const net::InterfaceAddress& own) {
+  // With 31 bits both addresses are of hosts (RFC 3021).
+  if (!own.address.is_v4() || own.prefix_bits > 30) return {};
+  const bool network = host_is(own, false);
+  if (!network && !host_is(own, true)) return {};
+  return "--ip \"" + text_of(own) + "\": this is the " + (network ? "network's own" : "broadcast") +
+         " address; give one between the first and the last of the prefix, or another prefix length";
+}
+
+std::string check_gateway(const Settings& settings, const wire::Address& gateway) {
+  const std::string given = "--gateway \"" + to_string(gateway) + "\": ";
+  const auto& addresses = settings.config.addresses;
+  const auto same = std::ranges::find(addresses, gateway, &net::InterfaceAddress::address);
+  if (same != addresses.end()) return given + "this is an address of the device itself; give that of the router";
+  const auto of_family = [&](const wire::Address& each) { return each.is_v4() == gateway.is_v4(); };
+  if (std::ranges::count_if(settings.gateways, of_family) > 1) {
+    return given + "there is another one for " + (gateway.is_v4() ? "IPv4" : "IPv6") + "; give one for each";
+  }
+  if (gateway.is_link_local()) return {};
+  const auto reaches = [&](const net::InterfaceAddress& own) { return in_prefix(own, gateway); };
+  if (std::ranges::any_of(addresses, reaches)) return {};
+  return given +
+         "it is in no prefix of the device's addresses, so no packet reaches it; give a router on this "
+         "network, or the right prefix length with --ip";
+}
+
+}  // namespace
+
+std::string check_settings(const Settings& settings) {
+  const auto& addresses = settings.config.addresses;
+  for (auto own = addresses.begin(); own != addresses.end(); ++own) {
+    if (std::string error = check_address(*own); !error.empty()) return error;
+    const auto same = [&](const net::InterfaceAddress& each) {
+      return each.address == own->address && each.vlan == own->vlan;
+    };
+    if (std::any_of(addresses.begin(), own, same)) return "--ip \"" + text_of(*own) + "\": it is given twice";
+  }
+  for (const wire::Address& gateway : settings.gateways) {
+    if (std::string error = check_gateway(settings, gateway); !error.empty()) return error;
+  }
+  return {};
+}
+
+std::string check_cpus(const Settings& settings) {
+  cpu_set_t before;
+  if (::sched_getaffinity(0, sizeof(before), &before) != 0) return {};
+  std::string error;
+  for (const int cpu : settings.config.cpus) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(cpu), &one);
+    if (::sched_setaffinity(0, sizeof(one), &one) == 0) continue;
+    error = "--cpus: workers can't run on CPU " + std::to_string(cpu) + " (" + std::strerror(errno) +
+            "); this machine has CPUs 0 to " + std::to_string(::sysconf(_SC_NPROCESSORS_CONF) - 1) +
+            ", and a container may use fewer";
+    break;
+  }
+  ::sched_setaffinity(0, sizeof(before), &before);
+  return error;
+}
+
+}  // namespace uroce::daemon
