@@ -195,7 +195,7 @@ CONFORMANCE_CASE(later_port_speed, "ibv_query_port_speed(3)") {
 
 // Programs built with this version ask for more of the port than rdma-core 44 knows.
 CONFORMANCE_CASE(later_port_attributes_are_zero, "ibv_query_port(3)") {
-  auto* const query = verbs_get_ctx_op(bench.left.context, query_port);
+  auto* const query = __extension__ verbs_get_ctx_op(bench.left.context, query_port);
   if (query == nullptr) throw Skipped{"the library has no query_port"};
   struct {
     ibv_port_attr attr;
