@@ -9,6 +9,7 @@
 #include <span>
 
 #include "abi/completion_counters.h"
+#include "client/empty_polls.h"
 #include "export.h"
 #include "objects.h"
 
@@ -25,6 +26,8 @@ struct CompCntr {
   ibv_context* context;
   std::uint32_t handle;
   uroce_comp_cntr* shared;
+  std::atomic<std::uint64_t> last_read;  ///< of `done`
+  client::EmptyPolls unchanged;          ///< reads since it changed
 };
 
 /// Of struct ibv_comp_cntr_caps.
@@ -49,8 +52,8 @@ CompCntr& of(ibv_comp_cntr* counter) { return *reinterpret_cast<CompCntr*>(count
 /// Applies `use` to the one of the two values, as long as the daemon lives. errno.
 template <class Use>
 int with(ibv_comp_cntr* ibv, std::uint64_t uroce_comp_cntr::*value, Use&& use) {
-  const CompCntr& counter = of(ibv);
-  const client::Session& session = session_of(counter.context);
+  CompCntr& counter = of(ibv);
+  client::Session& session = session_of(counter.context);
   if (session.lost()) return lost_error(session);
   use(std::atomic_ref(counter.shared->*value));
   return 0;
@@ -64,6 +67,18 @@ int increment(ibv_comp_cntr* counter, std::uint64_t uroce_comp_cntr::*which, std
 }
 int read(ibv_comp_cntr* counter, std::uint64_t uroce_comp_cntr::*which, std::uint64_t* value) {
   return with(counter, which, [&](auto count) { *value = count.load(std::memory_order_acquire); });
+}
+
+/// After a read that a program may repeat until the value is another one, as others poll a CQ.
+void note_read(CompCntr& counter, std::uint64_t value) {
+  client::Session& session = session_of(counter.context);
+  if (counter.last_read.load(std::memory_order_relaxed) != value) {
+    counter.last_read.store(value, std::memory_order_relaxed);
+    counter.unchanged.end(session);
+  } else {
+    counter.unchanged.count();
+    counter.unchanged.pause(session);
+  }
 }
 
 ibv_comp_cntr* create(ibv_context* context, const InitAttr& attr) {
@@ -139,7 +154,9 @@ UROCE_EXPORT int ibv_inc_err_comp_cntr(ibv_comp_cntr* counter, std::uint64_t amo
   return increment(counter, &uroce_comp_cntr::failed, amount);
 }
 UROCE_EXPORT int ibv_read_comp_cntr(ibv_comp_cntr* counter, std::uint64_t* value) {
-  return read(counter, &uroce_comp_cntr::done, value);
+  const int error = read(counter, &uroce_comp_cntr::done, value);
+  if (error == 0) note_read(of(counter), *value);
+  return error;
 }
 UROCE_EXPORT int ibv_read_err_comp_cntr(ibv_comp_cntr* counter, std::uint64_t* value) {
   return read(counter, &uroce_comp_cntr::failed, value);

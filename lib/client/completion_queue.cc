@@ -1,7 +1,5 @@
 #include "client/completion_queue.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <bit>
 
@@ -47,19 +45,6 @@ int CompletionQueue::resize(std::uint32_t entries) {
   return 0;
 }
 
-void CompletionQueue::on_empty_poll() {
-  // Empty polls between two checks of the clock: one poll with a yield may take a scheduler slice, without one it
-  // takes some nanoseconds.
-  constexpr std::uint32_t kPollsYielding = 16, kPollsSpinning = 2048;
-  const bool yield = session_->should_yield();
-  const std::uint32_t polls = empty_polls_.load(std::memory_order_relaxed);
-  if (polls % (yield ? kPollsYielding : kPollsSpinning) == 0) session_->check_alive();
-  if (!yield) return;
-  waiting_.store(true, std::memory_order_relaxed);
-  session_->publish_yielding(true);
-  sched_yield();
-}
-
 const uroce_cqe* CompletionQueue::front() {
   if (flushed_waiting_) return &flushed_;
   if (const uroce_cqe* const entry = next(); entry != nullptr) return entry;
@@ -67,7 +52,7 @@ const uroce_cqe* CompletionQueue::front() {
     flushed_waiting_ = true;
     return &flushed_;
   }
-  count_empty_poll();
+  empty_polls_.count();
   return nullptr;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/spinlock.h"
+#include "client/empty_polls.h"
 #include "client/queue_pair.h"
 #include "client/session.h"
 #include "queue/completion_queue.h"
@@ -53,7 +54,7 @@ class CompletionQueue {
         }
         return got;
       }
-      count_empty_poll();
+      empty_polls_.count();
     }
     on_empty_poll();
     return 0;
@@ -65,12 +66,9 @@ class CompletionQueue {
   void pop();
   void publish() {
     consumer_.publish();
-    empty_polls_.store(0, std::memory_order_relaxed);
-    if (!waiting_.load(std::memory_order_relaxed)) return;
-    waiting_.store(false, std::memory_order_relaxed);
-    session_->publish_yielding(false);
+    empty_polls_.end(*session_);
   }
-  void on_empty_poll();
+  void on_empty_poll() { empty_polls_.pause(*session_); }
 
   /// Requests an event for the next (solicited) entry. Entries that are already in the queue cause no event. True:
   /// the CQ is armed for any entry and had entries when it was armed.
@@ -109,9 +107,6 @@ class CompletionQueue {
     return has_purged_ ? skip_purged(entry) : entry;
   }
   const uroce_cqe* skip_purged(const uroce_cqe* entry);
-  void count_empty_poll() {
-    empty_polls_.store(empty_polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  }
   struct User {
     QueuePair* qp;
     bool sends, receives;
@@ -121,9 +116,8 @@ class CompletionQueue {
   Session* session_ = nullptr;
   queue::CqConsumer consumer_;
   base::OptionalSpinlock lock_;
-  std::atomic<std::uint32_t> empty_polls_{0};  ///< written with lock_ held
-  std::atomic<bool> waiting_{false};           ///< publish_yielding(true) was called
-  bool flushed_waiting_ = false;               ///< front() returned flushed_, and pop() was not called yet
+  EmptyPolls empty_polls_;        ///< counted with lock_ held
+  bool flushed_waiting_ = false;  ///< front() returned flushed_, and pop() was not called yet
   uroce_cqe flushed_{};
   std::vector<User> users_;
   /// Entries of a QP before an index.

@@ -1,7 +1,9 @@
 """Behaviour beyond single programs: verified data, death of either side, system calls, idle cost."""
+import errno
 import pathlib
 import re
 import signal
+import sys
 import time
 
 from programs import NO_CLOCK, Pair, check_figures, run_pair, unless
@@ -100,6 +102,32 @@ def killed_daemon(rig, devices):
     if devices[0] == devices[1] and pair.server.wait(10) in (None, 0):
         raise Failure('the server goes on after its daemon died\n' + rig.describe(pair.server))
     pair.end()
+
+
+# A program that waits by reading a completion counter, and looks at nothing else.
+COUNTER_READER = '''
+import ctypes
+verbs = ctypes.CDLL("libibverbs.so.1")
+for function in ("ibv_get_device_list", "ibv_open_device", "ibv_create_comp_cntr"):
+    getattr(verbs, function).restype = ctypes.c_void_p
+devices = ctypes.cast(verbs.ibv_get_device_list(None), ctypes.POINTER(ctypes.c_void_p))
+context = ctypes.c_void_p(verbs.ibv_open_device(ctypes.c_void_p(devices[0])))
+counter = ctypes.c_void_p(verbs.ibv_create_comp_cntr(context, (ctypes.c_uint32 * 3)()))
+value = ctypes.c_uint64()
+print("reads", verbs.ibv_read_comp_cntr(counter, ctypes.byref(value)), flush=True)
+while (error := verbs.ibv_read_comp_cntr(counter, ctypes.byref(value))) == 0:
+    pass
+print("error", error)
+'''
+
+
+def killed_daemon_of_a_reader(rig, devices):
+    reader = rig.start(devices[0], [sys.executable, '-c', COUNTER_READER])
+    if not wait_until(lambda: 'reads 0' in reader.output(), 10):
+        raise Failure('the program reads no counter\n' + rig.describe(reader))
+    rig.daemons[devices[0]].signal(signal.SIGKILL)
+    if reader.wait(10) is None or f'error {errno.EIO}' not in reader.output():
+        raise Failure('the program learns nothing of the death of its daemon\n' + rig.describe(reader))
 
 
 def stopped_daemon(rig, devices):
@@ -252,5 +280,5 @@ def busy_cases():
 
 def last_cases():
     """Cases that end the daemons, so that each has its own."""
-    return {'the daemon is killed': killed_daemon, 'the daemon is stopped': stopped_daemon,
+    return {'the daemon is killed': killed_daemon, 'the daemon of who reads a completion counter is killed': killed_daemon_of_a_reader, 'the daemon is stopped': stopped_daemon,
             'the daemon ends again and again': ended_again_and_again}
