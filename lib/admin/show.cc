@@ -284,12 +284,9 @@ Json show_devices(const ControlState& state) {
     const std::uint16_t vlan = port.gids().vlan(i);
     gids.push_back(gid ? address_text(*gid) + (vlan != 0 ? "@vlan" + std::to_string(vlan) : "") : std::string());
   }
-  char mac[18];
-  const wire::Mac& m = port.mac();
-  std::snprintf(mac, sizeof(mac), "%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5]);
   return Json::array({{{"name", state.config().name},
                        {"port", state.config().port},
-                       {"mac", mac},
+                       {"mac", mac_text(port.mac())},
                        {"mtu", port.link_mtu()},
                        {"active_mtu", port.active_mtu_bytes()},
                        {"state", port.up() ? "ACTIVE" : "DOWN"},

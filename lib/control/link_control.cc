@@ -5,6 +5,7 @@
 
 #include "control/sysfs_tree.h"
 #include "control/worker_commands.h"
+#include "platform/clock.h"
 #include "platform/log.h"
 
 namespace uroce::daemon {
@@ -32,6 +33,7 @@ bool LinkControl::refresh() {
   worker_commands::QueryLinkState query{device_link_};
   state_.link_worker().call(query);
   device_link_ = query.link;
+  for (const net::AddressConflict& conflict : query.conflicts) report(conflict);
   const bool disabled = state_.workers().link_disabled.load(std::memory_order_relaxed);
   const bool was_up = state_.port().up();
   const net::LinkState link =
@@ -46,8 +48,20 @@ bool LinkControl::refresh() {
   update_tree();
   const bool up = state_.port().up();
   if (was_up && !up) ++times_down_;
+  if (up && !was_up) state_.link_worker().call(worker_commands::AnnounceAddresses{});
   if (up != was_up) events_.broadcast(state_.sessions(), up ? kPortActive : kPortError);
   return true;
+}
+
+void LinkControl::report(const net::AddressConflict& conflict) {
+  constexpr Nanos kReportInterval = 60 * kSecond;
+  const Nanos now = monotonic_now();
+  const auto [at, first] = conflicts_.try_emplace(conflict.address, now);
+  if (!first && now - at->second < kReportInterval) return;
+  at->second = now;
+  log(LogLevel::kWarning,
+      "%s: %s is also an address of the station %s; its packets go to either. Give one of the two another address",
+      state_.config().name.c_str(), address_text(conflict.address).c_str(), mac_text(conflict.station).c_str());
 }
 
 void LinkControl::publish_counters(Nanos now) {
@@ -95,6 +109,7 @@ bool LinkControl::add_address(const net::InterfaceAddress& address) {
 
 bool LinkControl::remove_address(const wire::Address& address) {
   if (!state_.port().remove_gid(address)) return false;
+  conflicts_.erase(address);
   state_.link_worker().call(worker_commands::RemoveAddress{address});
   gids_changed();
   return true;

@@ -59,6 +59,8 @@ class LinkControl {
 
  private:
   void gids_changed();
+  /// Another station uses an address of the port: a line in the log, once a minute for each address.
+  void report(const net::AddressConflict& conflict);
   /// The files that programs read. What cannot be written is tried again with the next refresh().
   void update_tree();
   void publish_addresses();
@@ -72,6 +74,7 @@ class LinkControl {
   };
   std::map<wire::Address, std::map<uid_t, Members>> groups_;
   net::LinkState device_link_ = net::LinkState::kUp;  ///< without `urocectl link down`
+  std::map<wire::Address, Nanos> conflicts_;          ///< when each was reported
   bool tree_is_old_ = false;
   std::uint64_t times_down_ = 0;
   CounterFiles counters_;  ///< as the files have them

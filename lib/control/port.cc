@@ -85,6 +85,13 @@ std::string gid_text(std::span<const std::uint8_t, 16> gid) {
   return text;
 }
 
+std::string mac_text(const wire::Mac& mac) {
+  char text[18];
+  std::snprintf(text, sizeof(text), "%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4],
+                mac[5]);
+  return text;
+}
+
 std::string address_text(const wire::Address& address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address.is_v4()) {

@@ -92,6 +92,7 @@ std::uint32_t max_frame_of_link(std::uint32_t link_mtu);
 std::string gid_text(std::span<const std::uint8_t, 16> gid);
 /// "192.0.2.1" or "2001:db8::1".
 std::string address_text(const wire::Address& address);
+std::string mac_text(const wire::Mac& mac);
 /// A GUID in the format of sysfs: 0072:78ff:fe65:0001.
 std::string guid_text(std::uint64_t big_endian);
 

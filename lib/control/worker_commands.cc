@@ -59,6 +59,12 @@ void AddAddress::run(WorkerCore& worker) {
   worker.touch_link();
 }
 
+void AnnounceAddresses::run(WorkerCore& worker) {
+  if (worker.link() == nullptr) return;
+  worker.link()->announce_all();
+  worker.touch_link();
+}
+
 void RemoveAddress::run(WorkerCore& worker) {
   if (worker.link() == nullptr) return;
   worker.link()->remove_address(address);

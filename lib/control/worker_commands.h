@@ -308,13 +308,22 @@ struct SetMtu {
   void run(WorkerCore& worker);
 };
 
+/// All addresses of the port, which has come up.
+struct AnnounceAddresses {
+  static constexpr std::string_view kName = "announce_addresses";
+  void describe(ArgumentText&) const {}
+  void run(WorkerCore& worker);
+};
+
 /// Nothing changes on a worker without a device.
 struct QueryLinkState {
   static constexpr std::string_view kName = "query_link_state";
   net::LinkState link = net::LinkState::kUp;
-  std::uint64_t speed_mbps = 0;  ///< 0: unknown
+  std::uint64_t speed_mbps = 0;                   ///< 0: unknown
+  std::vector<net::AddressConflict> conflicts{};  ///< since the last query
   void describe(ArgumentText&) const {}
   void run(WorkerCore& worker) {
+    if (worker.link() != nullptr) conflicts = worker.link()->take_conflicts();
     const PortControl* port = worker.port();
     if (port == nullptr) return;
     const net::DeviceInfo info = port->info();

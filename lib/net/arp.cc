@@ -26,7 +26,7 @@ void LinkStack::Impl::receive_arp(const LinkFrame& frame, Nanos now) {
     ++counters.malformed;
     return;
   }
-  if (local(sender)) return defend(sender, now);
+  if (local(sender)) return defend(sender, sender_mac, now);
   if (!local(target)) return confirm(sender, sender_mac, now);
   if (operation == kReply) return confirm(sender, sender_mac, now);
   learn(sender, sender_mac, now);

@@ -93,7 +93,7 @@ void LinkStack::Impl::receive_ipv6(const LinkFrame& frame, Nanos now) {
   }
   switch (wire::load8(icmp.data())) {
     case kSolicitation: return receive_solicitation(frame, packet, now);
-    case kAdvertisement: return receive_advertisement(packet, now);
+    case kAdvertisement: return receive_advertisement(frame, packet, now);
     case kEchoRequest6: return answer_echo6(frame, packet);
     default: ++counters.ignored;
   }

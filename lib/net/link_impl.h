@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -63,8 +64,9 @@ struct LinkStack::Impl {
   void answer_echo6(const LinkFrame& frame, std::span<const std::byte> ip);
   // neighbour_discovery.cc
   void receive_solicitation(const LinkFrame& frame, std::span<const std::byte> ip, Nanos now);
-  void receive_advertisement(std::span<const std::byte> ip, Nanos now);
+  void receive_advertisement(const LinkFrame& frame, std::span<const std::byte> ip, Nanos now);
   void send_solicitation(const wire::Address& target, const wire::Mac* unicast);
+  void send_duplicate_detection(const wire::Address& target);
   void send_advertisement(const wire::Mac& to_mac, const wire::Address& to, const wire::Address& target,
                           bool solicited);
 
@@ -96,8 +98,11 @@ struct LinkStack::Impl {
   Neighbour& add_neighbour(const wire::Address& address, Nanos now);
   void ask(Neighbour& neighbour, Nanos now);
   void announce(const wire::Address& address);
-  /// Another station claims `address`, which is ours: announces it, at most once a second (RFC 5227, 2.4).
-  void defend(const wire::Address& address, Nanos now);
+  /// Asks whether another station has the address: its answer is a claim.
+  void probe(const wire::Address& address);
+  void announce_all();
+  /// `station` claims `address`, which is ours: announces it, at most once a second (RFC 5227, 2.4).
+  void defend(const wire::Address& address, const wire::Mac& station, Nanos now);
   /// Space for an Ethernet header, with its tag, and `bytes` more; empty: the queue is full.
   std::span<std::byte> start_frame(const wire::Mac& to, std::uint16_t ether_type, std::size_t bytes);
 
@@ -108,8 +113,9 @@ struct LinkStack::Impl {
   LinkCounters& counters;
   Membership members;
   std::vector<wire::Address> to_announce;
+  std::vector<AddressConflict> conflicts;  ///< see LinkStack::take_conflicts(); one for each address
   std::vector<wire::Address> kernel_has;
-  Nanos defend_after = 0;
+  std::map<wire::Address, Nanos> defend_after;  ///< own addresses that others have claimed
   bool resolved = false;      ///< see LinkStack::take_resolved()
   Nanos recheck_at = kNever;  ///< a full table may have evicted an entry that a caller waits for
 };

@@ -145,10 +145,25 @@ void LinkStack::Impl::announce(const wire::Address& address) {
   send_advertisement(multicast_mac(all_nodes), all_nodes, address, false);
 }
 
-void LinkStack::Impl::defend(const wire::Address& address, Nanos now) {
+void LinkStack::Impl::probe(const wire::Address& address) {
+  if (kernel_answers_for(address)) return;
+  if (!address.is_v4()) return send_duplicate_detection(address);
+  send_arp(true, wire::kBroadcastMac, {}, {}, address);  // without a sender, so that no table takes us in
+}
+
+void LinkStack::Impl::announce_all() {
+  to_announce.clear();
+  for (const InterfaceAddress& own : config.addresses) to_announce.push_back(own.address);
+}
+
+void LinkStack::Impl::defend(const wire::Address& address, const wire::Mac& station, Nanos now) {
+  if (station == config.mac) return;  // our own frame, which the segment has sent back
   ++counters.address_conflicts;
-  if (now < defend_after) return;
-  defend_after = now + kSecond;
+  const auto known = std::ranges::find(conflicts, address, &AddressConflict::address);
+  (known != conflicts.end() ? *known : conflicts.emplace_back()) = {address, station};
+  Nanos& next = defend_after[address];
+  if (now < next) return;
+  next = now + kSecond;
   announce(address);
 }
 
@@ -211,8 +226,11 @@ Resolution LinkStack::Impl::resolve(const wire::Address& destination, Nanos now,
 }
 
 void LinkStack::Impl::advance(Nanos now) {
-  for (const wire::Address& address : to_announce) announce(address);
-  to_announce.clear();
+  while (!to_announce.empty() && out.has_room()) {
+    announce(to_announce.front());
+    probe(to_announce.front());
+    to_announce.erase(to_announce.begin());
+  }
   report_groups(now);
   if (now >= recheck_at) resolved = true, recheck_at = kNever;
   while (Neighbour* neighbour = table.due(now)) {
@@ -245,6 +263,7 @@ void LinkStack::Impl::add_address(const InterfaceAddress& address) {
 void LinkStack::Impl::remove_address(const wire::Address& address) {
   std::erase_if(config.addresses, [&](const InterfaceAddress& own) { return own.address == address; });
   std::erase(to_announce, address);
+  defend_after.erase(address);
   resolved = true;
 }
 
@@ -291,6 +310,19 @@ std::size_t LinkStack::next_frame(std::span<std::byte> to) {
     if (const std::size_t bytes = link.out.pop(to); bytes != 0) return bytes;
   }
   return 0;
+}
+
+void LinkStack::announce_all() {
+  for (const auto& link : links_) link->announce_all();
+}
+
+std::vector<AddressConflict> LinkStack::take_conflicts() {
+  std::vector<AddressConflict> all;
+  for (const auto& link : links_) {
+    all.insert(all.end(), link->conflicts.begin(), link->conflicts.end());
+    link->conflicts.clear();
+  }
+  return all;
 }
 
 Resolution LinkStack::resolve(const wire::Address& destination, Nanos now, wire::Mac& out, std::uint16_t vlan) {

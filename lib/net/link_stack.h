@@ -24,6 +24,12 @@ struct InterfaceAddress {
   std::uint16_t vlan = 0;         ///< 1 to 4094: in this 802.1Q VLAN; 0: untagged
 };
 
+/// An address of ours that another station uses as well.
+struct AddressConflict {
+  wire::Address address;
+  wire::Mac station{};
+};
+
 struct LinkConfig {
   wire::Mac mac{};
   std::uint32_t mtu = 1500;
@@ -78,6 +84,11 @@ class LinkStack {
   void remove_address(const wire::Address& address);
   /// Longer packets are neither answered nor sent after this call.
   void set_mtu(std::uint32_t bytes);
+  /// All addresses are announced, and other stations asked whether they have them (RFC 5227, 2.1.1 and 2.3; RFC
+  /// 4862, 5.4): after the link has come up. Also done with each new address.
+  void announce_all();
+  /// Who has claimed own addresses since the last call: the last claim of each.
+  std::vector<AddressConflict> take_conflicts();
   /// Own addresses that the kernel also has on the same interface: the kernel answers for these, we for all others.
   void leave_to_kernel(std::span<const wire::Address> addresses);
 

@@ -36,12 +36,13 @@ bool find_option(std::span<const std::byte> ip, std::uint8_t type, wire::Mac& ma
   return false;
 }
 
+/// `option` 0: without the link-layer address.
 void emit(std::byte* ip, const wire::Address& from, const wire::Address& to, std::uint8_t type, std::uint32_t flags,
           const wire::Address& target, std::uint8_t option, const wire::Mac& mac) {
-  constexpr std::size_t kBody = kNdBytes + kOptionBytes;
+  const std::size_t body = option != 0 ? kNdBytes + kOptionBytes : kNdBytes;
   wire::store16(ip, 0x6000);
   wire::store16(ip + 2, 0);
-  wire::store16(ip + 4, kBody);
+  wire::store16(ip + 4, static_cast<std::uint16_t>(body));
   wire::store8(ip + 6, wire::kProtocolIcmpV6);
   wire::store8(ip + 7, 255);
   wire::store_ipv6(ip + 8, from);
@@ -53,11 +54,25 @@ void emit(std::byte* ip, const wire::Address& from, const wire::Address& to, std
   wire::store16(nd + 4, flags >> 16);
   wire::store16(nd + 6, flags & 0xffff);
   wire::store_ipv6(nd + 8, target);
-  wire::store8(nd + 24, option);
-  wire::store8(nd + 25, 1);
-  wire::store_mac(nd + 26, mac);
-  wire::store16(nd + 2, wire::internet_checksum(
-                            {nd, kBody}, wire::ones_complement_sum({ip + 8, 32}, kBody + wire::kProtocolIcmpV6)));
+  if (option != 0) {
+    wire::store8(nd + 24, option);
+    wire::store8(nd + 25, 1);
+    wire::store_mac(nd + 26, mac);
+  }
+  const auto pseudo = static_cast<std::uint32_t>(body + wire::kProtocolIcmpV6);
+  wire::store16(nd + 2, wire::internet_checksum({nd, body}, wire::ones_complement_sum({ip + 8, 32}, pseudo)));
+}
+
+struct SolicitedNode {
+  wire::Address group;
+  wire::Mac mac;
+};
+/// RFC 4291, 2.7.1.
+SolicitedNode solicited_node(const wire::Address& target) {
+  const auto& t = target.bytes;
+  SolicitedNode to{{}, {0x33, 0x33, 0xff, t[13], t[14], t[15]}};
+  to.group.bytes = {0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, t[13], t[14], t[15]};
+  return to;
 }
 
 }  // namespace
@@ -80,15 +95,15 @@ void LinkStack::Impl::receive_solicitation(const LinkFrame& frame, std::span<con
       ++counters.malformed;
       return;
     }
-    return defend(target, now);
+    return defend(target, frame.source, now);
   }
-  if (local(source)) return defend(source, now);
+  if (local(source)) return defend(source, frame.source, now);
   if (has_mac) learn(source, mac, now);
   if (kernel_answers_for(target)) return;
   send_advertisement(has_mac && wire::is_unicast(mac) ? mac : frame.source, source, target, true);
 }
 
-void LinkStack::Impl::receive_advertisement(std::span<const std::byte> ip, Nanos now) {
+void LinkStack::Impl::receive_advertisement(const LinkFrame& frame, std::span<const std::byte> ip, Nanos now) {
   ++counters.advertisements;
   const bool to_group = wire::load_ipv6(ip.data() + 24).is_multicast();
   const bool good = well_formed(ip);
@@ -98,7 +113,7 @@ void LinkStack::Impl::receive_advertisement(std::span<const std::byte> ip, Nanos
     return;
   }
   const wire::Address target = wire::load_ipv6(ip.data() + kIp6Bytes + 8);
-  if (local(target)) return defend(target, now);
+  if (local(target)) return defend(target, frame.source, now);
   wire::Mac mac{};
   Neighbour* known = table.find(target);
   if (known == nullptr) return;
@@ -115,15 +130,18 @@ void LinkStack::Impl::receive_advertisement(std::span<const std::byte> ip, Nanos
 void LinkStack::Impl::send_solicitation(const wire::Address& target, const wire::Mac* unicast) {
   const wire::Address* from = source_for(target);
   if (from == nullptr) return;
-  const auto& t = target.bytes;
-  wire::Address group;
-  group.bytes = {0xff, 0x02, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, t[13], t[14], t[15]};
-  const wire::Mac group_mac{0x33, 0x33, 0xff, t[13], t[14], t[15]};
+  const auto [group, group_mac] = solicited_node(target);
   const auto body = start_frame(unicast != nullptr ? *unicast : group_mac, wire::kEtherTypeIpv6,
                                 kIp6Bytes + kNdBytes + kOptionBytes);
   if (body.empty()) return;
   emit(body.data(), *from, unicast != nullptr ? target : group, kSolicitation, 0, target, kSourceOption,
        config.mac);
+}
+
+void LinkStack::Impl::send_duplicate_detection(const wire::Address& target) {
+  const auto [group, group_mac] = solicited_node(target);
+  const auto body = start_frame(group_mac, wire::kEtherTypeIpv6, kIp6Bytes + kNdBytes);
+  if (!body.empty()) emit(body.data(), {}, group, kSolicitation, 0, target, 0, config.mac);
 }
 
 void LinkStack::Impl::send_advertisement(const wire::Mac& to_mac, const wire::Address& to,

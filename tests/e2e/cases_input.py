@@ -99,6 +99,19 @@ def busy_socket(rig):
                   '192.0.2.3/24'], ['in use', 'Another daemon', 'socket=PATH'])
 
 
+def address_used_twice(rig):
+    """Each of two stations with the same addresses names the other one."""
+    link = f'socket={rig.run_dir}/memif.sock,id=0'
+    addresses = ['192.0.2.1/24', '2001:db8::1/64']
+    rig.daemon('uroce0', f'net_memif0,role=server,{link}', addresses)
+    rig.daemon('uroce1', f'net_memif0,role=client,{link}', addresses)
+    for name, other in (('uroce0', 'uroce1'), ('uroce1', 'uroce0')):
+        mac = rig.ctl('-d', other, 'show', 'devices')[other]['devices'][0]['mac']
+        lines = [f'{name}: {address.split("/")[0]} is also an address of the station {mac}' for address in addresses]
+        if not wait_until(lambda said=lines, at=name: all(line in rig.daemons[at].output() for line in said), 10):
+            raise Failure(f'{name} does not say {lines}\n' + rig.daemons[name].describe())
+
+
 def input_cases(long):
     """Cases that get a rig without daemons."""
     del long
@@ -117,6 +130,7 @@ def input_cases(long):
         'network address': daemon_refuses(['--ip', '192.0.2.0/24'] + loop, ['192.0.2.0/24', 'network']),
         'CPU that is not there': daemon_refuses(['--cpus', '0,1023'] + ip + loop, ['CPU 1023', 'CPUs 0 to']),
         'folder as configuration': daemon_refuses(['--config', '/etc'], ['/etc is a folder']),
+        'an address used twice': address_used_twice,
         'missing config': daemon_refuses(['--config', '/nonexistent.toml'], ['/nonexistent.toml']),
         'port that cannot start': daemon_refuses(['--port', 'net_af_packet0,iface=nonexistent0'] + ip, ['nonexistent0']),
         'no such driver': daemon_refuses(['--port', 'net_teapot0'] + ip, ['net_teapot0']),

@@ -112,6 +112,14 @@ class LinkStackTest : public ::testing::Test {
     return arp(kOwnMac, mac, 2, mac, sender, v4(192, 0, 2, 1));
   }
 
+  static std::vector<Bytes> frames_of(LinkStack& stack) {
+    std::vector<Bytes> all;
+    for (Bytes buffer(2048, std::byte{0xa5}); const std::size_t bytes = stack.next_frame(buffer);) {
+      all.emplace_back(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(bytes));
+    }
+    return all;
+  }
+
   Resolution resolve(const wire::Address& address, Nanos now) { return stack_.resolve(address, now, mac_); }
 
   LinkStack stack_;
@@ -127,6 +135,71 @@ TEST_F(LinkStackTest, announces_its_addresses_when_it_starts) {
   EXPECT_EQ(to_hex(buffer), to_hex(hex("ffffffffffff 020000000001 0806 0001 0800 06 04 0001 020000000001 c0000201"
                                        "000000000000 c0000201 000000000000000000000000000000000000")));
   EXPECT_EQ(fresh.next_timeout(), kNever);
+}
+
+TEST_F(LinkStackTest, asks_whether_another_station_has_its_addresses) {
+  LinkStack fresh(config());
+  fresh.advance(5);
+  const auto sent = frames_of(fresh);
+  ASSERT_EQ(sent.size(), 4u);
+  EXPECT_EQ(to_hex(sent[1]), to_hex(hex("ffffffffffff 020000000001 0806 0001 0800 06 04 0001 020000000001 00000000"
+                                        "000000000000 c0000201 000000000000000000000000000000000000")));
+  // From ::, to the solicited-node group of 2001:db8::1, without a link-layer address (RFC 4862, 5.4.2).
+  EXPECT_EQ(to_hex(sent[3]), to_hex(hex("3333ff000001 020000000001 86dd 60000000 0018 3a ff"
+                                        "00000000000000000000000000000000 ff0200000000000000000001ff000001"
+                                        "8700 4ced 00000000 20010db8000000000000000000000001")));
+  fresh.announce_all();
+  EXPECT_EQ(fresh.next_timeout(), 0u);
+  fresh.advance(6);
+  EXPECT_EQ(frames_of(fresh), sent);
+}
+
+TEST_F(LinkStackTest, two_stations_with_the_same_addresses_learn_of_each_other) {
+  LinkConfig theirs = config();
+  theirs.mac = kPeerMac;
+  LinkStack peer(theirs);
+  peer.advance(5);
+  for (int round = 0; round < 4; ++round) {
+    for (const Bytes& frame : frames_of(peer)) stack_.receive(frame, 5);
+    for (const Bytes& frame : frames_of(stack_)) peer.receive(frame, 5);
+  }
+  EXPECT_TRUE(frames_of(peer).empty() && frames_of(stack_).empty()) << "they do not quarrel for ever";
+  for (auto [stack, other] : {std::pair(&stack_, kPeerMac), std::pair(&peer, kOwnMac)}) {
+    std::vector<AddressConflict> found = stack->take_conflicts();
+    ASSERT_EQ(found.size(), 2u);
+    for (const AddressConflict& each : found) EXPECT_EQ(each.station, other);
+    EXPECT_NE(found[0].address, found[1].address);
+    EXPECT_TRUE(stack->take_conflicts().empty());
+  }
+}
+
+TEST_F(LinkStackTest, a_station_that_only_answers_is_found) {
+  // As Linux, which does not object to announcements.
+  stack_.receive(arp(kOwnMac, kPeerMac, 2, kPeerMac, v4(192, 0, 2, 1), v4(0, 0, 0, 0)), 5 * kSecond);
+  const auto found = stack_.take_conflicts();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].address, v4(192, 0, 2, 1));
+  EXPECT_EQ(found[0].station, kPeerMac);
+}
+
+TEST_F(LinkStackTest, its_own_frames_are_no_conflict) {
+  stack_.announce_all();
+  stack_.advance(5);
+  for (const Bytes& frame : frames_of(stack_)) stack_.receive(frame, 5);
+  EXPECT_TRUE(stack_.take_conflicts().empty());
+  EXPECT_EQ(stack_.counters().address_conflicts, 0u);
+}
+
+TEST_F(LinkStackTest, announces_more_addresses_than_its_queue_has_places) {
+  constexpr unsigned kAddresses = 100;
+  for (unsigned i = 0; i < kAddresses; ++i) stack_.add_address({v4(203, 0, 113, i + 1), 24});
+  std::size_t sent = 0;
+  while (stack_.next_timeout() == 0) {
+    stack_.advance(5);
+    sent += frames_of(stack_).size();
+  }
+  EXPECT_EQ(sent, 2 * kAddresses);
+  EXPECT_EQ(stack_.counters().dropped, 0u);
 }
 
 TEST_F(LinkStackTest, answers_an_arp_request_and_remembers_who_asked) {
@@ -428,6 +501,7 @@ TEST_F(LinkStackTest, a_vlan_is_a_link_of_its_own) {
   EXPECT_EQ(wire::load16(&announced[12]), wire::kEtherTypeVlan);
   EXPECT_EQ(wire::load16(&announced[14]), 5);
   EXPECT_EQ(wire::load16(&announced[16]), wire::kEtherTypeArp);
+  next();
 
   const auto ask = arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(198, 51, 100, 7), v4(198, 51, 100, 1));
   stack_.receive(ask, 0);
