@@ -13,27 +13,66 @@
 #include "wire/network_headers.h"
 
 namespace uroce::daemon {
+namespace {
+
+struct SocketAddress {
+  SocketAddress(const wire::Address& address, std::uint16_t port, std::uint32_t interface) {
+    if (address.is_v4()) {
+      auto& to = reinterpret_cast<sockaddr_in&>(storage);
+      to.sin_family = AF_INET;
+      to.sin_port = htons(port);
+      std::memcpy(&to.sin_addr, address.bytes.data() + 12, 4);
+      bytes = sizeof(to);
+    } else {
+      auto& to = reinterpret_cast<sockaddr_in6&>(storage);
+      to.sin6_family = AF_INET6;
+      to.sin6_port = htons(port);
+      std::memcpy(&to.sin6_addr, address.bytes.data(), 16);
+      if (address.is_link_local()) to.sin6_scope_id = interface;
+      bytes = sizeof(to);
+    }
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  wire::Address address() const {
+    wire::Address out;
+    if (storage.ss_family == AF_INET) {
+      out.bytes[10] = out.bytes[11] = 0xff;
+      std::memcpy(out.bytes.data() + 12, &reinterpret_cast<const sockaddr_in&>(storage).sin_addr, 4);
+    } else {
+      std::memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr, 16);
+    }
+    return out;
+  }
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+};
+
+UniqueFd udp_socket(const wire::Address& address) {
+  return UniqueFd(::socket(address.is_v4() ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+}  // namespace
+
+bool KernelAddresses::kernel_has(const wire::Address& address) const {
+  // What is sent to an own address comes from it. That it can be bound to proves nothing: any can in a network
+  // namespace that never had an IPv4 address, and with ip_nonlocal_bind.
+  const UniqueFd fd = udp_socket(address);
+  const SocketAddress to(address, wire::kRoceUdpPort, interface_);
+  if (!fd.valid() || ::connect(fd.get(), to.get(), to.bytes) != 0) return false;
+  SocketAddress from(address, 0, 0);
+  return ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&from.storage), &from.bytes) == 0 &&
+         from.address() == address;
+}
 
 UniqueFd KernelAddresses::bound_socket(const wire::Address& address, std::uint16_t port) const {
-  const bool v4 = address.is_v4();
-  UniqueFd fd(::socket(v4 ? AF_INET : AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd = udp_socket(address);
   if (!fd.valid()) return fd;
   // Attached before bind, so that no datagram is ever queued.
   sock_filter drop_all = BPF_STMT(BPF_RET | BPF_K, 0);
   const sock_fprog program{1, &drop_all};
   if (::setsockopt(fd.get(), SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)) != 0) return UniqueFd();
-  sockaddr_in to4{};
-  sockaddr_in6 to6{};
-  to4.sin_family = AF_INET;
-  to4.sin_port = htons(port);
-  std::memcpy(&to4.sin_addr, address.bytes.data() + 12, 4);
-  to6.sin6_family = AF_INET6;
-  to6.sin6_port = htons(port);
-  std::memcpy(&to6.sin6_addr, address.bytes.data(), 16);
-  if (IN6_IS_ADDR_LINKLOCAL(&to6.sin6_addr)) to6.sin6_scope_id = interface_;
-  const int result = v4 ? ::bind(fd.get(), reinterpret_cast<sockaddr*>(&to4), sizeof(to4))
-                        : ::bind(fd.get(), reinterpret_cast<sockaddr*>(&to6), sizeof(to6));
-  return result == 0 ? std::move(fd) : UniqueFd();
+  const SocketAddress to(address, port, interface_);
+  return ::bind(fd.get(), to.get(), to.bytes) == 0 ? std::move(fd) : UniqueFd();
 }
 
 bool KernelAddresses::refresh(std::span<const net::InterfaceAddress> ours) {
@@ -42,8 +81,7 @@ bool KernelAddresses::refresh(std::span<const net::InterfaceAddress> ours) {
                    return std::ranges::find(ours, entry.first, &net::InterfaceAddress::address) == ours.end();
                  }) != 0;
   for (const net::InterfaceAddress& own : ours) {
-    // Only an address that the kernel has can be bound to, any port will do.
-    const bool has = bound_socket(own.address, 0).valid();
+    const bool has = kernel_has(own.address);
     if (has == sockets_.contains(own.address)) continue;
     changed = true;
     if (!has) {

@@ -24,6 +24,7 @@ class KernelAddresses {
   std::vector<wire::Address> shared() const;
 
  private:
+  bool kernel_has(const wire::Address& address) const;
   UniqueFd bound_socket(const wire::Address& address, std::uint16_t port) const;
 
   std::uint32_t interface_;

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "test_daemon.h"
 #include "wire/network_headers.h"
@@ -64,6 +65,24 @@ TEST_F(KernelAddressesTest, APortOfOurOwnIsNoneOfTheKernels) {
   KernelAddresses addresses(0);
   EXPECT_FALSE(addresses.refresh(ours));
   EXPECT_TRUE(addresses.shared().empty());
+}
+
+// Any address can be bound to there: the kernel has no table of its own addresses yet.
+TEST_F(KernelAddressesTest, ANamespaceWithoutAddressesHasNone) {
+  ASSERT_EQ(::unshare(CLONE_NEWNET), 0) << std::strerror(errno);
+  const net::InterfaceAddress ours[] = {{ipv4(1), 24}, {{{0x20, 0x01, 0x0d, 0xb8}}, 64}};
+  KernelAddresses addresses(1);
+  EXPECT_FALSE(addresses.refresh(ours));
+  EXPECT_TRUE(addresses.shared().empty());
+}
+
+TEST_F(KernelAddressesTest, WhatMayBeBoundToIsNotWhatTheKernelHas) {
+  ASSERT_EQ(::unshare(CLONE_NEWNET), 0) << std::strerror(errno);
+  std::ofstream("/proc/sys/net/ipv4/ip_nonlocal_bind") << 1;
+  std::ofstream("/proc/sys/net/ipv6/ip_nonlocal_bind") << 1;
+  const net::InterfaceAddress ours[] = {{ipv4(1), 24}, {{{0x20, 0x01, 0x0d, 0xb8}}, 64}};
+  KernelAddresses addresses(1);
+  EXPECT_FALSE(addresses.refresh(ours));
 }
 
 }  // namespace
