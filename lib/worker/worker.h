@@ -204,7 +204,7 @@ class WorkerCore {
   net::RxFilter rx_filter_ = net::RxFilter::kRoceOnly;  // last requested of the port
   net::LocalAddresses addresses_;
   std::uint64_t receives_missed_ = 0;  // take_rnr_drops(): the counter at the last call
-  Nanos link_deadline_ = kNever;
+  Nanos link_deadline_ = 0;
   Nanos now_ = 0;            // time of this duty cycle
   bool link_dirty_ = false;  // the link stack may have frames to send
   std::atomic<bool> threaded_{false};
