@@ -116,8 +116,8 @@ struct LinkStack::Impl {
   std::vector<AddressConflict> conflicts;  ///< see LinkStack::take_conflicts(); one for each address
   std::vector<wire::Address> kernel_has;
   std::map<wire::Address, Nanos> defend_after;  ///< own addresses that others have claimed
-  bool resolved = false;      ///< see LinkStack::take_resolved()
-  Nanos recheck_at = kNever;  ///< a full table may have evicted an entry that a caller waits for
+  bool resolved = false;                        ///< see LinkStack::take_resolved()
+  Nanos recheck_at = kNever;                    ///< a full table may have evicted an entry that a caller waits for
 };
 
 wire::Mac multicast_mac(const wire::Address& group);
