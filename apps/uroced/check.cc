@@ -5,35 +5,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 #include <string>
 
 #include "apps/uroced/addresses.h"
 #include "apps/uroced/settings.h"
+#include "net/prefix.h"
 
 namespace uroce::daemon {
 namespace {
-
-bool bit_of(const wire::Address& address, std::size_t bit) {
-  return (address.bytes[bit / 8] >> (7 - bit % 8) & 1) != 0;
-}
-std::size_t prefix_end(const net::InterfaceAddress& own) {
-  return own.prefix_bits + (own.address.is_v4() ? std::size_t{96} : std::size_t{0});
-}
-bool in_prefix(const net::InterfaceAddress& own, const wire::Address& other) {
-  if (own.address.is_v4() != other.is_v4()) return false;
-  for (std::size_t bit = 0; bit < prefix_end(own); ++bit) {
-    if (bit_of(own.address, bit) != bit_of(other, bit)) return false;
-  }
-  return true;
-}
-/// Whether all bits after the prefix are this one.
-bool host_is(const net::InterfaceAddress& own, bool bit) {
-  for (std::size_t at = prefix_end(own); at < 128; ++at) {
-    if (bit_of(own.address, at) != bit) return false;
-  }
-  return true;
-}
 
 std::string text_of(const net::InterfaceAddress& own) {
   return to_string(own.address) + "/" + std::to_string(own.prefix_bits) +
@@ -41,10 +20,8 @@ std::string text_of(const net::InterfaceAddress& own) {
 }
 
 std::string check_address(const net::InterfaceAddress& own) {
-  // With 31 bits both addresses are of hosts (RFC 3021).
-  if (!own.address.is_v4() || own.prefix_bits > 30) return {};
-  const bool network = host_is(own, false);
-  if (!network && !host_is(own, true)) return {};
+  const bool network = net::is_network_of(own, own.address);
+  if (!network && !net::is_broadcast_of(own, own.address)) return {};
   return "--ip \"" + text_of(own) + "\": this is the " + (network ? "network's own" : "broadcast") +
          " address; give one between the first and the last of the prefix, or another prefix length";
 }
@@ -59,7 +36,7 @@ std::string check_gateway(const Settings& settings, const wire::Address& gateway
     return given + "there is another one for " + (gateway.is_v4() ? "IPv4" : "IPv6") + "; give one for each";
   }
   if (gateway.is_link_local()) return {};
-  const auto reaches = [&](const net::InterfaceAddress& own) { return in_prefix(own, gateway); };
+  const auto reaches = [&](const net::InterfaceAddress& own) { return net::in_prefix(own, gateway); };
   if (std::ranges::any_of(addresses, reaches)) return {};
   return given +
          "it is in no prefix of the device's addresses, so no packet reaches it; give a router on this "

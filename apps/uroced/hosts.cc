@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "apps/uroced/addresses.h"
+#include "net/prefix.h"
 
 namespace uroce::daemon {
 namespace {
@@ -20,23 +21,16 @@ std::string nth_name(const std::string& name, std::uint32_t index) {
 
 /// The `index`-th address from `own` on; nullopt: the prefix has no such host.
 std::optional<net::InterfaceAddress> nth_address(net::InterfaceAddress own, std::uint32_t index) {
+  const net::InterfaceAddress first = own;
   auto& bytes = own.address.bytes;
-  const auto before = bytes;
   std::uint32_t carry = index;
   for (std::size_t i = bytes.size(); i-- > 0;) {
     carry += bytes[i];
     bytes[i] = static_cast<std::uint8_t>(carry);
     carry >>= 8;
   }
-  const unsigned host_bits = (own.address.is_v4() ? 32u : 128u) - own.prefix_bits;
-  const std::size_t prefix_bits = bytes.size() * 8 - host_bits;
-  bool all_ones = own.address.is_v4() && host_bits > 1;  // the broadcast address
-  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
-    const std::uint8_t mask = static_cast<std::uint8_t>(0x80 >> bit % 8);
-    if (bit < prefix_bits && (bytes[bit / 8] & mask) != (before[bit / 8] & mask)) return std::nullopt;
-    if (bit >= prefix_bits && (bytes[bit / 8] & mask) == 0) all_ones = false;
-  }
-  return all_ones ? std::nullopt : std::optional(own);
+  const bool is_host = net::in_prefix(first, own.address) && !net::is_broadcast_of(own, own.address);
+  return is_host ? std::optional(own) : std::nullopt;
 }
 
 /// Empty, or which address two of the hosts would have.

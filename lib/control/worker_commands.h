@@ -195,6 +195,7 @@ struct SetFaults {
   }
 };
 
+/// A completion counter of a QP (proto::Transport::attach_counter()).
 struct AttachCounter {
   static constexpr std::string_view kName = "attach_counter";
   Qpn qpn;

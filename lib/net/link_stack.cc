@@ -4,33 +4,18 @@
 #include <utility>
 
 #include "net/link_impl.h"
+#include "net/prefix.h"
 
 namespace uroce::net {
 namespace {
-
-/// Whether the first `bits` bits after the IPv4-mapped prefix (or of the whole address) are equal.
-bool same_prefix(const wire::Address& a, const InterfaceAddress& b) {
-  if (a.is_v4() != b.address.is_v4()) return false;
-  unsigned bits = a.is_v4() ? 96u + std::min<unsigned>(b.prefix_bits, 32) : std::min<unsigned>(b.prefix_bits, 128);
-  for (std::size_t i = 0; bits != 0; ++i) {
-    const unsigned take = std::min(bits, 8u);
-    const unsigned mask = 0xff00u >> take & 0xff;
-    if (((a.bytes[i] ^ b.address.bytes[i]) & mask) != 0) return false;
-    bits -= take;
-  }
-  return true;
-}
 
 /// 255.255.255.255, or all host bits set in a prefix of ours.
 bool is_broadcast(const wire::Address& address, const LinkConfig& config) {
   if (!address.is_v4()) return false;
   const std::uint32_t value = wire::load32(reinterpret_cast<const std::byte*>(address.bytes.data() + 12));
   if (value == 0xffffffff) return true;
-  return std::any_of(config.addresses.begin(), config.addresses.end(), [&](const InterfaceAddress& own) {
-    if (own.prefix_bits >= 31 || !same_prefix(address, own)) return false;
-    const std::uint32_t host = 0xffffffffu >> own.prefix_bits;
-    return (value & host) == host;
-  });
+  return std::any_of(config.addresses.begin(), config.addresses.end(),
+                     [&](const InterfaceAddress& own) { return is_broadcast_of(own, address); });
 }
 
 }  // namespace
@@ -72,14 +57,14 @@ bool LinkStack::Impl::kernel_answers_for(const wire::Address& address) const {
 bool LinkStack::Impl::on_link(const wire::Address& address) const {
   if (address.is_link_local()) return true;
   return std::any_of(config.addresses.begin(), config.addresses.end(),
-                     [&](const InterfaceAddress& own) { return same_prefix(address, own); });
+                     [&](const InterfaceAddress& own) { return in_prefix(own, address); });
 }
 
 const wire::Address* LinkStack::Impl::source_for(const wire::Address& target) const {
   const wire::Address* any = nullptr;
   for (const InterfaceAddress& own : config.addresses) {
     if (own.address.is_v4() != target.is_v4()) continue;
-    if (same_prefix(target, own)) return &own.address;
+    if (in_prefix(own, target)) return &own.address;
     if (any == nullptr) any = &own.address;
   }
   return any;

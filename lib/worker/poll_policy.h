@@ -29,8 +29,8 @@ struct PollPolicyConfig {
   Nanos idle_alone = 200 * kMicrosecond;  ///< longest spin with a core for each poller
   Nanos idle_shared = 0;                  ///< shortest spin with fewer cores than pollers
   Nanos max_shared = 8 * kMicrosecond;    ///< longest spin with fewer cores than pollers
-  Nanos max_for_sleepers =
-      128 * kMicrosecond;             ///< the same if the programs wait for events: to wake one takes long
+  /// The same if the programs wait for events: to wake one takes long.
+  Nanos max_for_sleepers = 128 * kMicrosecond;
   bool wakeable = true;               ///< arriving frames wake a sleeper
   Nanos min_nap = 50 * kMicrosecond;  ///< shortest and longest timed sleep of a worker that frames can't wake
   Nanos max_nap = kMillisecond;
@@ -108,8 +108,7 @@ class PollPolicy {
   static constexpr int kMaxScore = 32, kFailure = 4;
   static constexpr Nanos kFirstSpin = 4 * kMicrosecond;
   static constexpr std::uint32_t kFirstTry = 4, kLastTry = 1024;  // short sleeps until spinning is tried again
-
-  static constexpr std::uint32_t kFewSteps = 8;  // an event and the acknowledges that follow it
+  static constexpr std::uint32_t kFewSteps = 8;                   // an event and the acknowledges that follow it
 
   void spin_failed() {
     if ((score_ -= kFailure) >= 0) return;
