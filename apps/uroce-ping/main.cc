@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/version.h"
 #include "buffers.h"
 #include "connection.h"
 #include "options.h"

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/version.h"
 #include "cluster.h"
 #include "device_view.h"
 #include "environment.h"

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "base/version.h"
 #include "platform/run_dir.h"
 
 namespace uroce::ctl {

@@ -9,6 +9,7 @@
 #include "apps/uroced/confine.h"
 #include "apps/uroced/ports.h"
 #include "apps/uroced/settings.h"
+#include "base/version.h"
 #include "control/icrc_choice.h"
 #include "control/run_dir.h"
 

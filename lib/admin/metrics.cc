@@ -13,7 +13,7 @@
 #include "abi/control.h"
 #include "admin/page.h"
 #include "admin/qp_names.h"
-#include "admin/version.h"
+#include "base/version.h"
 #include "cm/counter_help.h"
 #include "control/poller_census.h"
 #include "control/port_counters.h"
@@ -253,7 +253,7 @@ void add_device(const ControlState& state, Families& out) {
   for (std::size_t i = 0; i < port.gids().size(); ++i) gids += port.gids().at(i).has_value();
   out.add(
       {"build_info", kGauge, "Version of the daemon and of its protocol with the libraries.", "", "version,abi"},
-      Json::array({sample({{"version", UROCE_VERSION_TEXT}, {"abi", std::to_string(UROCE_ABI_VERSION)}}, 1)}));
+      Json::array({sample({{"version", UROCE_VERSION}, {"abi", std::to_string(UROCE_ABI_VERSION)}}, 1)}));
   out.add({"device_info", kGauge, "The port of the device.", "", "port"},
           Json::array({sample({{"port", state.config().port}}, 1)}));
   out.one({"uptime_seconds", kGauge, "Time since the daemon's start."}, seconds(monotonic_now() - state.started()));

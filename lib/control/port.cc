@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/version.h"
 #include "proto/transport.h"
 #include "wire/network_headers.h"
 
@@ -125,7 +126,7 @@ Port::Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint3
 void Port::describe_device(const DaemonConfig& config, std::uint32_t workers) {
   uroce_device_response& d = device_;
   std::snprintf(d.name, sizeof(d.name), "%s", config.name.c_str());
-  std::snprintf(d.fw_version, sizeof(d.fw_version), "0.1.0");
+  std::snprintf(d.fw_version, sizeof(d.fw_version), "%s", UROCE_VERSION);
   d.node_guid = d.sys_image_guid = eui64(mac_);
   d.max_mr_size = kMaxMrBytes;
   d.page_size_cap = 0xfffff000;
