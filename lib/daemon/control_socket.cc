@@ -119,8 +119,9 @@ Received receive_message(int socket, bool attached) {
   in.no_room = (header.msg_flags & MSG_CTRUNC) != 0;
   in.message.resize(static_cast<std::size_t>(n));
   if (in.closed || in.no_room) return in;
-  msghdr nothing{};
-  static_cast<void>(::recvmsg(socket, &nothing, MSG_DONTWAIT));
+  // Into one byte: with none, recvmsg(2) of qemu-user leaves it in the socket.
+  char byte;
+  static_cast<void>(::recv(socket, &byte, sizeof(byte), MSG_DONTWAIT));
   return in;
 }
 

@@ -42,8 +42,8 @@ void finish(Item& item) {
   if (item.empty) drop_pages(item.file.get());
   if (item.socket >= 0) {
     // Without room for descriptors: the kernel closes those of the message on this thread.
-    msghdr nothing{};
-    static_cast<void>(::recvmsg(item.socket, &nothing, MSG_DONTWAIT));
+    char byte;
+    static_cast<void>(::recv(item.socket, &byte, sizeof(byte), MSG_DONTWAIT));
     try {
       item.done();
     } catch (const std::exception&) {
@@ -139,8 +139,12 @@ bool Closer::holds_messages(int socket) noexcept {
   const int on = 1;
   ::shutdown(socket, SHUT_RDWR);
   ::setsockopt(socket, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
-  msghdr nothing{};
-  return ::recvmsg(socket, &nothing, MSG_DONTWAIT | MSG_PEEK) >= 0 && (nothing.msg_flags & MSG_CTRUNC) != 0;
+  char byte;
+  iovec part{&byte, sizeof(byte)};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  return ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_PEEK) >= 0 && (message.msg_flags & MSG_CTRUNC) != 0;
 }
 
 void Closer::discard_message(int socket, std::function<void()> done) noexcept {
