@@ -4,6 +4,8 @@ set -euo pipefail
 top=$(cd "$(dirname "$0")/.." && pwd)
 # shellcheck source=tests/setup.sh
 . "$top/tests/setup.sh"
+# shellcheck source=tests/bare_system.sh
+. "$top/tests/bare_system.sh"
 
 usage() {
   cat <<'HELP'
@@ -13,22 +15,27 @@ Builds the packages in a bare Debian system, runs lintian, installs them in a se
 nobody, upgrades the packages under a running daemon, purges them, and checks that nothing remains. Needs mmdebstrap and
 a package mirror.
 
-  --suite NAME    the Debian release (default: that of this machine)
-  --debs DIR      do not build: take the packages in DIR
-  --output DIR    copy the built packages to DIR
-  --ccache DIR    compile through ccache with this cache
-  --jobs N        compile N files at a time (default: the number of cores)
-  --help          this text
+  --suite NAME          the Debian release (default: that of this machine)
+  --architecture NAME   cross-build for it (default: that of this machine); such packages are only built
+  --version VERSION     of the packages (default: that of debian/changelog)
+  --debs DIR            do not build: take the packages in DIR
+  --output DIR          copy the built packages to DIR
+  --ccache DIR          compile through ccache with this cache
+  --jobs N              compile N files at a time (default: the number of cores)
+  --help                this text
 
 Exit status: 0 good, 77 no package source of Debian, else failed.
 HELP
 }
 
-suite=$(own_suite) debs='' output='' cache='' jobs=$(nproc)
+own=$(dpkg --print-architecture)
+suite=$(own_suite) architecture=$own version='' debs='' output='' cache='' jobs=$(nproc)
 while [ $# -gt 0 ]; do
   case $1 in
-    --suite | --debs | --output | --ccache | --jobs) [ $# -ge 2 ] || die "$1 needs a value; see tests/package.sh --help" ;;&
+    --suite | --architecture | --version | --debs | --output | --ccache | --jobs) [ $# -ge 2 ] || die "$1 needs a value; see tests/package.sh --help" ;;&
     --suite) suite=$2; shift ;;
+    --architecture) architecture=$2; shift ;;
+    --version) version=$2; shift ;;
     --debs) debs=$(realpath "$2"); shift ;;
     --output) output=$(realpath -m "$2"); shift ;;
     --ccache) cache=$(realpath "$2"); shift ;;
@@ -38,84 +45,55 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-[ "$(id -u)" = 0 ] || die "needs root: it makes systems below a folder and enters them"
-
-[ -n "$(debian_sources "$suite")" ] || { say "no package source of Debian on this machine"; exit 77; }
-command -v mmdebstrap >/dev/null || die "needs the package mmdebstrap"
+need_bare_systems "$suite"
 
 work=$(mktemp -d)
 chmod 755 "$work"
 trap 'rm -rf --one-file-system "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# inside [--net] ROOT COMMAND...: runs a command in a system of its own process and mount namespace. --net: no network.
-inside() {
-  local net=
-  [ "$1" != --net ] || { net=--net; shift; }
-  # shellcheck disable=SC2016  # of the inner shell
-  unshare --mount --pid --fork --kill-child $net bash -ec '
-    root=$1 net=$2
-    shift 2
-    mount -t proc proc "$root/proc"
-    mount --rbind /sys "$root/sys"
-    mount --rbind /dev "$root/dev"
-    mount -t tmpfs tmpfs "$root/dev/shm"
-    [ -z "$net" ] || ip link set lo up
-    [ ! -d "$root/ccache" ] || mount --bind "$(cat "$root/ccache.path")" "$root/ccache"
-    exec chroot "$root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/nonexistent LC_ALL=C.UTF-8 TERM=dumb \
-      PYTHONDONTWRITEBYTECODE=1 DEBIAN_FRONTEND=noninteractive "$@"' inside "$1" "$net" "${@:2}"
-}
-
-as_nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs)
-
-# bare NAME: the required packages and apt.
-bare() {
-  mkdir "$work/$1"
-  debian_sources "$suite" | mmdebstrap --quiet --variant=apt --dpkgopt=force-unsafe-io "$suite" "$work/$1" -
-  cp /etc/resolv.conf "$work/$1/etc/resolv.conf"
-  apt-config dump | grep -i '^Acquire::[^ ]*proxy' >"$work/$1/etc/apt/apt.conf.d/proxy" || true
-  inside "$work/$1" apt-get update -qq
-}
-
+# Files get the time of now, which dpkg lowers to that of debian/changelog: times of the checkout would reach the packages.
 source_to() {
   mkdir -p "$1"
   if [ -e "$top/.git" ]; then
-    git -C "$top" ls-files -co --exclude-standard -z | tar -C "$top" --null --files-from=- -cf - | tar -xf - -C "$1"
+    git -C "$top" ls-files -co --exclude-standard -z | tar -C "$top" --null --files-from=- -cf - | tar -xmf - -C "$1"
   else
-    tar -C "$top" --exclude='./build*' -cf - . | tar -xf - -C "$1"
+    tar -C "$top" --exclude='./build*' -cf - . | tar -xmf - -C "$1"
   fi
 }
 
 build_packages() {
   local root=$work/build options=("DEB_BUILD_OPTIONS=parallel=$jobs ${DEB_BUILD_OPTIONS:-}")
-  local builder=("${as_nobody[@]}")
-  bare build
+  local builder=("${as_nobody[@]}") tools=(build-essential lintian) needs=() build=(dpkg-buildpackage -us -uc)
+  bare "$root" "$suite" "$own$([ "$architecture" = "$own" ] || echo ",$architecture")"
+  if [ "$architecture" != "$own" ]; then
+    tools+=("crossbuild-essential-$architecture")
+    needs=(--host-architecture "$architecture" --build-profiles 'cross,nocheck')
+    build+=(--build=any --host-arch "$architecture" '--build-profiles=cross,nocheck')
+  fi
   if [ -n "$cache" ]; then
     mkdir "$root/ccache"
     echo "$cache" >"$root/ccache.path"
     # The cache belongs to the caller.
     builder=()
+    tools+=(ccache)
     options+=(CCACHE_DIR=/ccache "PATH=/usr/lib/ccache:/usr/bin:/bin")
   fi
-  inside "$root" apt-get install -qq --no-install-recommends build-essential lintian ${cache:+ccache} >"$work/apt.log" 2>&1 ||
-    { tail -n 20 "$work/apt.log"; return 1; }
+  quietly inside "$root" apt-get install -qq --no-install-recommends "${tools[@]}"
   source_to "$root/build/uroce"
-  inside "$root" sh -ec 'cd /build/uroce && apt-get build-dep -qq --no-install-recommends .' >"$work/apt.log" 2>&1 ||
-    { tail -n 20 "$work/apt.log"; return 1; }
+  [ -z "$version" ] || sed -i "1s/([^)]*)/($version)/" "$root/build/uroce/debian/changelog"
+  quietly inside "$root" env -C /build/uroce apt-get build-dep -qq --no-install-recommends "${needs[@]}" .
   chown -R 65534:65534 "$root/build"
   say "compiling (log: ${output:-$work}/build.log)"
-  inside "$root" "${builder[@]}" env "${options[@]}" sh -ec 'cd /build/uroce && dpkg-buildpackage -us -uc' \
+  inside "$root" "${builder[@]}" env -C /build/uroce "${options[@]}" "${build[@]}" \
     >"$work/build.log" 2>&1 || { [ -z "$output" ] || cp "$work/build.log" "$output/"; tail -n 40 "$work/build.log"; return 1; }
   if grep -qe '-m[a-z]*=native' "$work/build.log"; then say "FAIL compiled for this machine's processor only"; return 1; fi
   debs=$root/build
-  [ -z "$output" ] || cp "$work/build.log" "$debs"/*.deb "$debs"/*.changes "$debs"/*.dsc "$debs"/*.tar.* "$output/"
+  [ -z "$output" ] || find "$debs" -maxdepth 1 -type f -exec cp -t "$output" "$work/build.log" {} +
   # There is no bug in Debian's tracker to close.
   inside "$root" "${as_nobody[@]}" sh -ec 'cd /build && lintian --info --fail-on=error,warning \
     --suppress-tags=initial-upload-closes-no-bugs ./*.changes'
 }
-
-# Fails with the last lines of the output, unless the command succeeds.
-quietly() { "$@" >"$work/log" 2>&1 || { say "FAIL $*"; tail -n 40 "$work/log"; return 1; }; }
 
 # As docs/getting-started.md does, with Recommends.
 install_packages_of() {
@@ -215,7 +193,7 @@ upgrade() {
 
 use_packages() {
   local root=$work/use
-  bare use
+  bare "$root" "$suite" "$own"
   install_tools "$root"
   install_packages_of "$root"
   inside "$root" getent passwd uroce >/dev/null || { say "FAIL the user uroce is missing"; return 1; }
@@ -242,5 +220,6 @@ if [ -z "$debs" ]; then
   build_packages
   say "built on $suite after $((SECONDS - began)) s"
 fi
+[ "$architecture" = "$own" ] || { say "ok   packages of $architecture for $suite, built only"; exit 0; }
 use_packages
 say "ok   packages on $suite ($((SECONDS - began)) s)"
