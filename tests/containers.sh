@@ -9,30 +9,29 @@ usage() {
   cat <<'HELP'
 tests/containers.sh --debs DIR [OPTIONS]      (as root, on Debian)
 
-Builds the image of containers/ from the packages in DIR, without a network, and runs the commands of
-docs/containers.md with it. Needs podman and crun, and mmdebstrap with a package mirror. Containers, images and run
-directories are its own and end with it.
+Makes the image of containers/ from the package in DIR, and runs the commands of docs/containers.md with it. Needs
+podman and crun, and what containers/image.sh needs. Containers, images and run directories are its own and end with it.
 
-  --context DIR   the folder for the build; a rootfs.tar in it is used (default: a temporary one)
+  --image FILE    an image that containers/image.sh has made (default: it makes one)
   --help          this text
 
 Exit status: 0 good, 77 no podman or no package source of Debian, else failed.
 HELP
 }
 
-debs='' context=''
+debs='' image=''
 while [ $# -gt 0 ]; do
   case $1 in
-    --debs | --context) [ $# -ge 2 ] || die "$1 needs a value; see tests/containers.sh --help" ;;&
+    --debs | --image) [ $# -ge 2 ] || die "$1 needs a value; see tests/containers.sh --help" ;;&
     --debs) debs=$(realpath "$2"); shift ;;
-    --context) context=$(realpath -m "$2"); shift ;;
+    --image) image=$(realpath "$2"); shift ;;
     --help) usage; exit 0 ;;
     *) die "$1: no such option; see tests/containers.sh --help" ;;
   esac
   shift
 done
 [ -n "$debs" ] || die "--debs is missing; tests/package.sh --output DIR builds packages"
-deb=$(find "$debs" -maxdepth 1 -name 'uroce_*.deb' | sort | tail -n 1)
+deb=$(find "$debs" -maxdepth 1 -name "uroce_*_$(dpkg --print-architecture).deb" | sort | tail -n 1)
 [ -n "$deb" ] || die "$debs: no uroce_*.deb there; tests/package.sh --output DIR builds packages"
 [ "$(id -u)" = 0 ] || die "needs root: it mounts folders of its own in place of the system's"
 if ! command -v podman >/dev/null || ! command -v crun >/dev/null; then
@@ -51,11 +50,13 @@ if [ -z "${UROCE_CONTAINERS_WORK:-}" ]; then
   }
   trap finish EXIT
   trap 'exit 130' INT TERM
-  : "${context:=$work/context}"
-  "$top/containers/context.sh" "$deb" "$context"
+  if [ -z "$image" ]; then
+    image=$work/uroce.tar
+    "$top/containers/image.sh" "$deb" "$image"
+  fi
   # Everything that is started ends with the first process of this PID namespace, and sees no network and no other containers.
   UROCE_CONTAINERS_WORK=$work unshare --mount --net --pid --fork --kill-child --mount-proc \
-    "$0" --debs "$debs" --context "$context"
+    "$0" --debs "$debs" --image "$image"
   exit
 fi
 work=$UROCE_CONTAINERS_WORK
@@ -109,8 +110,7 @@ else
   say "did not check the syntax of daemonset.yaml: that needs python3-yaml"
 fi
 
-# The isolation of a chroot: others need a device controller, whose program in the kernel needs rights of their own.
-quietly podman build --isolation=chroot --tag uroce --file "$top/containers/Containerfile" "$context"
+quietly podman load --input "$image"
 say "ok   image ($((SECONDS - began)) s, $(podman images --format '{{.Size}}' uroce))"
 
 # Of the package, for the daemon on the host.
