@@ -13,11 +13,13 @@ PATH and UROCE_DAEMON_PID: to the steps that follow if GITHUB_ENV and GITHUB_PAT
 
   eval "$(tools/ci/setup.sh up)"
 
-  --packages DIR   install uroce_*.deb of this folder with apt-get
-  --apps DIR       install nothing: take the programs of this folder, such as build/apps
-                   (without either: compile as `quickstart.sh build` does)
-  --ip ADDRESS     address of the device, more than one by repetition (default: 192.0.2.1/24 and 2001:db8::1/64)
-  --help           this text
+  --packages DIR     install uroce_*.deb of this folder with apt-get
+  --repository URL   install the package uroce of this apt repository, as tools/release makes it; if it has none for this
+                     system, say so and compile
+  --apps DIR         install nothing: take the programs of this folder, such as build/apps
+                     (without these three: compile as `quickstart.sh build` does)
+  --ip ADDRESS       address of the device, more than one by repetition (default: 192.0.2.1/24 and 2001:db8::1/64)
+  --help             this text
 HELP
 }
 
@@ -25,12 +27,13 @@ say() { printf 'uroce: %s\n' "$*" >&2; }
 die() { printf 'tools/ci/setup.sh: %s\n' "$*" >&2; exit 1; }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
-command='' packages='' apps='' addresses=()
+command='' packages='' repository='' apps='' addresses=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --packages | --apps | --ip) [ $# -ge 2 ] || die "$1 needs a value; see --help" ;;&
+    --packages | --repository | --apps | --ip) [ $# -ge 2 ] || die "$1 needs a value; see --help" ;;&
     up | down) command=$1 ;;
     --packages) packages=$2; shift ;;
+    --repository) repository=${2%/}; shift ;;
     --apps) apps=$2; shift ;;
     --ip) addresses+=(--ip "$2"); shift ;;
     --help) usage; exit 0 ;;
@@ -39,8 +42,43 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$command" ] || die "no command; give up or down, see --help"
-[ -z "$packages" ] || [ -z "$apps" ] || die "--packages and --apps: give one of them"
+given=("${packages:+--packages}" "${repository:+--repository}" "${apps:+--apps}")
+read -ra given <<<"${given[*]}"
+[ ${#given[@]} -le 1 ] || die "${given[*]}: give one of them"
 [ ${#addresses[@]} -gt 0 ] || addresses=(--ip 192.0.2.1/24 --ip 2001:db8::1/64)
+
+apt_get() { as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" >&2; }
+
+# Installs from the repository. Fails, and leaves no trace, if it has no packages for this system.
+install_from_repository() {
+  local suite list=/etc/apt/sources.list.d/uroce.list key=/etc/apt/keyrings/uroce.asc trust=trusted=yes
+  suite=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+  as_root mkdir -p /etc/apt/keyrings
+  if as_root /usr/lib/apt/apt-helper download-file "$repository/uroce.asc" "$key" >/dev/null 2>&1; then
+    trust=signed-by=$key
+  else
+    as_root rm -f "$key"
+    say "$repository is not signed"
+  fi
+  echo "deb [$trust] $repository $suite main" | as_root tee "$list" >/dev/null
+  if apt_get update -o "Dir::Etc::sourcelist=$list" -o Dir::Etc::sourceparts=- -o APT::Get::List-Cleanup=0 \
+    -o APT::Update::Error-Mode=any; then
+    # Its dependencies come from the other sources.
+    apt_get update || say "going on with what apt knows"
+    apt_get install -y uroce || die "apt-get cannot install uroce from $repository; what it says is above"
+    say "installed uroce $(dpkg-query -W -f '${Version}' uroce) from $repository"
+    return
+  fi
+  as_root rm -f "$list" "$key"
+  say "$repository has no package for $suite"
+  return 1
+}
+
+compile() {
+  say "compiling uroce, which takes minutes"
+  as_root "$top/quickstart.sh" build >&2
+  apps=$top/build/apps
+}
 
 # Sets apps.
 install_uroce() {
@@ -50,11 +88,13 @@ install_uroce() {
   elif [ -n "$packages" ]; then
     mapfile -t debs < <(find "$(realpath -m "$packages")" -maxdepth 1 -name 'uroce_*.deb' 2>/dev/null)
     [ ${#debs[@]} = 1 ] || die "--packages $packages: ${#debs[@]} files uroce_*.deb there; one is needed"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${debs[@]}" >&2
+    apt_get install -y "${debs[@]}"
+    say "installed ${debs[0]}"
+    apps=/usr/bin
+  elif [ -n "$repository" ] && install_from_repository; then
     apps=/usr/bin
   else
-    as_root "$top/quickstart.sh" build >&2
-    apps=$top/build/apps
+    compile
   fi
   if [ ! -x "$apps/uroced" ] || [ ! -x "$apps/uroce-run" ]; then
     die "$apps: no uroced and uroce-run there; give the folder of the programs"
