@@ -72,33 +72,34 @@ step_rest_of_Linux_peer() { run_cases interop/run.py --part rest; }
 step_all_of_end_to_end() { run_cases e2e/run.py --long; }
 step_all_of_Linux_peer() { run_cases interop/run.py --long; }
 
-# packages_of SUITE: the packages of one release of Debian; without a mirror one test is skipped.
-packages_of() {
-  local status=0
-  "$top/tests/package.sh" --suite "$1" --jobs "$jobs" --output "$work/debs-$1" || status=$?
-  if [ $status = 77 ]; then count 0 0 1; elif [ $status = 0 ]; then count 1 0 0; else return $status; fi
-}
-
-# The image of containers/, from the packages. Without them, podman or a mirror one test is skipped.
+# The image of a release in containers. Without podman or an image one test is skipped. RELEASE
 containers_of() {
-  local status=77
-  if compgen -G "$1/uroce_*.deb" >/dev/null; then
-    status=0
-    (install_packages <(echo podman crun python3-yaml)) || say "going on without"
-    "$top/tests/containers.sh" --debs "$1" || status=$?
-  else
-    say "no packages: no image"
-  fi
+  local status=0 images=("$1"/images/uroce-*-"$(dpkg --print-architecture)".tar)
+  "$top/tests/containers.sh" --debs "$1/apt/pool/bookworm" --image "${images[0]}" || status=$?
   if [ $status = 77 ]; then count 0 0 1; elif [ $status = 0 ]; then count 1 0 0; else return $status; fi
 }
 
-step_packages() {
-  packages_of bookworm || return
-  packages_of trixie || return
-  containers_of "$work/debs-bookworm"
+# Packages, repository and images, each tried. Without a mirror one test is skipped.
+step_release() {
+  local status=0 architectures
+  architectures=$(dpkg --print-architecture)
+  (install_packages <(echo apt-utils arch-test umoci gpg gpg-agent podman crun python3-yaml)) || say "going on without"
+  export GNUPGHOME=$work/gnupg
+  mkdir -m 700 "$GNUPGHOME"
+  gpg --batch --quiet --passphrase '' --quick-generate-key 'uroce snapshot' default default never || return
+  if [ "$architectures" = amd64 ] && arch-test arm64 >/dev/null; then
+    architectures+=,arm64
+  else
+    say "only $architectures: this machine runs no programs of arm64 (qemu-user-static)"
+  fi
+  "$top/tools/release" --snapshot --sign 'uroce snapshot' --output "$work/release" --architectures "$architectures" --jobs "$jobs" || status=$?
+  if [ $status = 77 ]; then count 0 0 2; return 0; fi
+  [ $status = 0 ] || return $status
+  count 1 0 0
+  containers_of "$work/release"
 }
 
-kSteps=(clang_tidy each_source_alone simulation replay fuzz ICRC_engines attacks rest_of_end_to_end rest_of_Linux_peer packages
+kSteps=(clang_tidy each_source_alone simulation replay fuzz ICRC_engines attacks rest_of_end_to_end rest_of_Linux_peer release
   all_of_Linux_peer all_of_end_to_end)
 
 # Runs the steps in turn, from the one that the seed names.

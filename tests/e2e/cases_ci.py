@@ -1,9 +1,11 @@
-"""action.yml and tools/ci/setup.sh: a device for the steps of a job in continuous integration, as an ordinary user."""
+"""action.yml and tools/ci/setup.sh: a device for the steps of a job in continuous integration, as an ordinary user;
+tools/release."""
 import os
 import pathlib
 import re
 import shlex
 import shutil
+import subprocess
 
 from programs import PINGPONG
 from rig import ROOT, Failure, Process
@@ -99,6 +101,23 @@ def action_file(_):
         raise Failure(f'{script.group(1)} is not executable')
 
 
+def release(_):
+    """What tools/release does before it needs a mirror. tests/run.sh --rotate makes a whole one."""
+    def run(*args):
+        return subprocess.run([ROOT / 'tools/release', *args], capture_output=True, text=True, timeout=60)
+
+    notes, text = run('--notes'), (ROOT / 'CHANGELOG.md').read_text(encoding='utf-8')
+    version = re.search(r"^  version: '([^']+)',$", (ROOT / 'meson.build').read_text(encoding='utf-8'), re.M).group(1)
+    section = text.split(f'## [{version}]', 1)[1].split('\n', 1)[1].split('\n## ', 1)[0]
+    if notes.returncode != 0 or notes.stdout.strip() != section.strip():
+        raise Failure(f'the notes of {version} are not its section of CHANGELOG.md:\n{notes.stdout}{notes.stderr}')
+    for args, words in ((['--suites', 'nothing'], 'there are bookworm, trixie and forky'), (['--sign'], 'needs a value'),
+                        (['--all'], '--all: no such option')):
+        done = run(*args)
+        if done.returncode != 1 or words not in done.stderr:
+            raise Failure(f'{args}: exit {done.returncode}, and "{words}" is not in\n{done.stderr}')
+
+
 def ci_cases():
     return {'as an action': as_an_action, 'in a shell': in_a_shell, 'says why it failed': says_why_it_failed,
-            'action.yml': action_file}
+            'action.yml': action_file, 'release': release}
