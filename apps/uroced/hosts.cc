@@ -1,5 +1,6 @@
 #include "apps/uroced/hosts.h"
 
+#include <algorithm>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -11,12 +12,17 @@
 namespace uroce::daemon {
 namespace {
 
-/// The `index`-th name from `name` on: "uroce0" is followed by "uroce1". A name without a number counts from 0.
+/// The `index`-th name from `name` on: "uroce0" is followed by "uroce1", "a07" by "a08". A name without a number
+/// counts from 0.
 std::string nth_name(const std::string& name, std::uint32_t index) {
-  const std::size_t digits = name.find_last_not_of("0123456789") + 1;
+  const std::size_t most = 9;  // digits of the number; those before them are part of the name
+  const std::size_t digits =
+      std::max(name.find_last_not_of("0123456789") + 1, name.size() - std::min(most, name.size()));
   std::uint64_t first = 0;
   std::from_chars(name.data() + digits, name.data() + name.size(), first);
-  return name.substr(0, digits) + std::to_string(first + index);
+  const std::string number = std::to_string(first + index);
+  const std::size_t width = name.size() - digits;
+  return name.substr(0, digits) + std::string(width - std::min(width, number.size()), '0') + number;
 }
 
 /// The `index`-th address from `own` on; nullopt: the prefix has no such host.

@@ -259,6 +259,13 @@ TEST_F(HostsTest, names_and_addresses_count_up) {
 TEST_F(HostsTest, a_name_counts_from_its_number) {
   ASSERT_EQ(set({"--hosts", "2", "--ip", "192.0.2.1/24", "--name", "rack7n9"}), "");
   EXPECT_EQ(hosts[1].config.name, "rack7n10");
+  ASSERT_EQ(set({"--hosts", "2", "--ip", "192.0.2.1/24", "--name", "a099"}), "");
+  EXPECT_EQ(hosts[0].config.name, "a099");
+  EXPECT_EQ(hosts[1].config.name, "a100");
+  const std::string long_number = "a18446744073709551616";
+  ASSERT_EQ(set({"--hosts", "2", "--ip", "192.0.2.1/24", "--name", long_number.c_str()}), "");
+  EXPECT_EQ(hosts[0].config.name, long_number);
+  EXPECT_EQ(hosts[1].config.name, "a18446744073709551617");
   ASSERT_EQ(set({"--hosts", "2", "--ip", "192.0.2.1/24", "--name", "rack"}), "");
   EXPECT_EQ(hosts[0].config.name, "rack0");
   EXPECT_EQ(hosts[1].config.name, "rack1");
