@@ -16,7 +16,8 @@ nobody, upgrades the packages under a running daemon, purges them, and checks th
 a package mirror.
 
   --suite NAME          the Debian release (default: that of this machine)
-  --architecture NAME   cross-build for it (default: that of this machine); such packages are only built
+  --architecture NAME   cross-build for it (default: that of this machine); such packages are only built. This runs their
+                        programs, for the manual pages: needs arch-test and qemu-user-static
   --version VERSION     of the packages (default: that of debian/changelog)
   --debs DIR            do not build: take the packages in DIR
   --output DIR          copy the built packages to DIR
@@ -46,6 +47,8 @@ while [ $# -gt 0 ]; do
   shift
 done
 need_bare_systems "$suite"
+[ "$architecture" = "$own" ] || arch-test "$architecture" >/dev/null ||
+  die "--architecture $architecture: needs arch-test and qemu-user-static, whose entry in /proc/sys/fs/binfmt_misc runs such programs"
 
 work=$(mktemp -d)
 chmod 755 "$work"
