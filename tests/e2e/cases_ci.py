@@ -80,6 +80,7 @@ def says_why_it_failed(rig):
     job = Job(rig)
     for args, words in ((['up', '--apps', '/nonexistent'], '/nonexistent'),
                         (['up', '--packages', job.place / 'temp'], '0 files uroce_*.deb there'),
+                        (['up', '--repository', 'http://192.0.2.9/apt'], 'only https:// and file: are trusted'),
                         (['up', '--apps', rig.public_apps(), '--ip', 'wrong'], 'the daemon did not become ready'),
                         (['sideways'], 'give up or down'), (['down'], 'UROCE_DAEMON_PID')):
         said = job.setup(*args, expect=1)

@@ -56,9 +56,11 @@ install_from_repository() {
   as_root mkdir -p /etc/apt/keyrings
   if as_root /usr/lib/apt/apt-helper download-file "$repository/uroce.asc" "$key" >/dev/null 2>&1; then
     trust=signed-by=$key
-  else
+  elif [[ $repository = file:* || $repository = https://* ]]; then
     as_root rm -f "$key"
     say "$repository is not signed"
+  else
+    die "--repository $repository: it has no key uroce.asc; without one only https:// and file: are trusted"
   fi
   echo "deb [$trust] $repository $suite main" | as_root tee "$list" >/dev/null
   if apt_get update -o "Dir::Etc::sourcelist=$list" -o Dir::Etc::sourceparts=- -o APT::Get::List-Cleanup=0 \
