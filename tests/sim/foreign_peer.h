@@ -27,6 +27,7 @@ struct ForeignSettings {
   bool ask_each = false;              ///< AckReq in each packet
   std::uint64_t ack_delay = 0;        ///< ns; 0: an acknowledge for each request for one
   bool credits = false;               ///< advertise receives, else unlimited
+  bool answers_forward = false;       ///< as Linux 6.1: answers_again()
   std::uint8_t rnr_timer = 1;         ///< code
   std::uint64_t timeout = 1'000'000;  ///< ns
   std::uint64_t seed = 1;
@@ -94,6 +95,10 @@ class ForeignPeer {
     std::uint32_t psn = 0;
     std::span<const std::uint8_t> rest;  ///< after the BTH, without pad and ICRC
   };
+  struct AnsweredRead {
+    std::uint32_t psn = 0, psns = 1;
+    std::uint32_t repeated = 0;  ///< the first PSN that was requested last
+  };
   enum class Amid : std::uint8_t { kNothing, kSend, kWrite };
 
   // Both.
@@ -121,6 +126,8 @@ class ForeignPeer {
   void on_send(const Request& request, std::uint64_t now);
   void on_write(const Request& request, std::uint64_t now);
   void on_read(const Request& request, bool again);
+  /// Linux answers no repeated request for a READ that begins before the one that was repeated last.
+  bool answers_again(const Request& request);
   void on_atomic(const Request& request);
   void accept(const Request& request, std::uint64_t now);
   void finish_message(const std::uint8_t* immediate);
@@ -151,6 +158,7 @@ class ForeignPeer {
   std::uint32_t write_left_ = 0;
   std::optional<std::uint64_t> ack_at_;  ///< an acknowledge is owed
   std::map<std::uint32_t, std::uint64_t> results_;
+  std::deque<AnsweredRead> reads_;
   std::deque<std::vector<std::byte>> out_;
   std::vector<ForeignMessage> messages_;
 };

@@ -155,6 +155,17 @@ void ForeignPeer::on_write(const Request& request, std::uint64_t now) {
   accept(request, now);
 }
 
+bool ForeignPeer::answers_again(const Request& request) {
+  for (AnsweredRead& read : reads_) {
+    const std::int32_t at = distance(read.psn, request.psn);
+    if (at < 0 || at >= static_cast<std::int32_t>(read.psns)) continue;
+    if (settings_.answers_forward && distance(read.repeated, request.psn) < 0) return false;
+    read.repeated = request.psn;
+    return true;
+  }
+  fail("foreign peer: a duplicate READ of something else");
+}
+
 void ForeignPeer::on_read(const Request& request, bool again) {
   if (request.rest.size() != 16) fail("foreign peer: a READ request of another length");
   const std::uint64_t address = number(request.rest, 0, 8);
@@ -165,7 +176,10 @@ void ForeignPeer::on_read(const Request& request, bool again) {
     return nak(kNakAccess);
   }
   const std::uint32_t mtu = settings_.mtu, count = std::max(1u, (length + mtu - 1) / mtu);
-  if (!again) {
+  if (again) {
+    if (!answers_again(request)) return;
+  } else {
+    reads_.push_back({.psn = request.psn, .psns = count, .repeated = request.psn});
     msn_ = (msn_ + 1) & kMask;
     ack_at_.reset();  // the response acknowledges everything before it
   }

@@ -32,6 +32,16 @@ void restart_from_una(Context& context, Qp& qp, Nanos round_trip) {
   context.schedule_send(qp);
 }
 
+/// Where the last request of a READ begins, of those for what is before `end`; una, if it has been answered in
+/// part. No later: Linux answers no request that begins before one that was repeated.
+std::uint32_t last_request(const Qp& qp, const Wqe& wqe, std::uint32_t end) {
+  const Psn last = wqe.first() + (end - 1);
+  Psn begin = wqe.first() + ((end - 1) & ~(qp.reads.chunk_at(last) - 1));
+  if (!last.before(qp.reads.chunk_since) && qp.reads.chunk_since.after(begin)) begin = qp.reads.chunk_since;
+  if (qp.requester.una.after(begin)) begin = qp.requester.una;
+  return psns_between(wqe.first(), begin);
+}
+
 }  // namespace
 
 Nanos nak_age_limit(const Context& context, const Qp& qp) {
@@ -90,9 +100,9 @@ bool rewind_last_packet(Context& context, Qp& qp) {
   const Wqe& wqe = qp.wqe(cursor);
   if (wqe.failure != 0) return false;
   const std::uint32_t end = psns_between(wqe.first(), qp.requester.psn);
-  const std::uint32_t index = end - 1;
-  const std::uint32_t cost =
-      cost_of(std::min(wqe.window_bytes(), end << qp.common.mtu_shift) - (index << qp.common.mtu_shift), 1);
+  const std::uint32_t index = wqe.kind == Kind::kRead ? last_request(qp, wqe, end) : end - 1;
+  const std::uint32_t cost = cost_of(
+      std::min(wqe.window_bytes(), end << qp.common.mtu_shift) - (index << qp.common.mtu_shift), end - index);
   qp.congestion.take_back(cost);
   if (wqe.has(abi::kAnswered)) {
     context.release_read_budget(qp, cost);

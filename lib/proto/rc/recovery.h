@@ -33,7 +33,7 @@ void on_ack_progress(Context& context, Qp& qp, std::uint32_t acked);
 /// Goes back to una: everything that is not acknowledged is sent again.
 void rewind(Context& context, Qp& qp);
 
-/// Goes back by one packet, which then requests an acknowledge; of a READ, its last response is requested again.
+/// Goes back by one packet, which then requests an acknowledge; of a READ, to what is missing of its last request.
 /// False: it cannot be sent again, and nothing has changed.
 bool rewind_last_packet(Context& context, Qp& qp);
 

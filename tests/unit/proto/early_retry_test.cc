@@ -120,18 +120,20 @@ TEST(EarlyRetry, BringsTheLastOfAnAnswer) {
   expect_recovery(*pair);
 }
 
-TEST(EarlyRetry, RequestsTheLastResponseOfAReadAgain) {
+// Linux answers no request that begins before one that was repeated: what is missing is requested from its
+// beginning.
+TEST(EarlyRetry, SendsTheLastRequestOfAReadAgain) {
   const auto pair = acquainted();
-  pair->a.post(read_of(*pair, 32 * 256));
+  pair->a.post(read_of(*pair, 40 * 256));
   const auto sent = pair->take(pair->a);
-  ASSERT_EQ(sent.size(), 1u);
+  ASSERT_EQ(sent.size(), 2u);
   const Nanos began = pair->now;
   const auto probe = expire(*pair);
   EXPECT_LE(pair->now - began, kProbe + kRound + 2048);
   ASSERT_EQ(probe.size(), 1u);
-  EXPECT_EQ(probe[0].psn(), sent[0].psn() + 31);
-  EXPECT_EQ(probe[0].reth().length, 256u);
-  EXPECT_EQ(probe[0].reth().address, sent[0].reth().address + 31 * 256);
+  EXPECT_EQ(probe[0].psn(), sent[1].psn());
+  EXPECT_EQ(probe[0].reth().length, sent[1].reth().length);
+  EXPECT_EQ(probe[0].reth().address, sent[1].reth().address);
   // The requests were lost, too: a NAK names the first.
   pair->deliver(pair->b, probe[0]);
   pair->run();
