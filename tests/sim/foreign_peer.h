@@ -27,7 +27,7 @@ struct ForeignSettings {
   bool ask_each = false;              ///< AckReq in each packet
   std::uint64_t ack_delay = 0;        ///< ns; 0: an acknowledge for each request for one
   bool credits = false;               ///< advertise receives, else unlimited
-  bool answers_forward = false;       ///< as Linux 6.1: answers_again()
+  bool linux_reads = false;           ///< repeated READs are answered as by Linux 6.1: read_again()
   std::uint8_t rnr_timer = 1;         ///< code
   std::uint64_t timeout = 1'000'000;  ///< ns
   std::uint64_t seed = 1;
@@ -126,8 +126,9 @@ class ForeignPeer {
   void on_send(const Request& request, std::uint64_t now);
   void on_write(const Request& request, std::uint64_t now);
   void on_read(const Request& request, bool again);
-  /// Linux answers no repeated request for a READ that begins before the one that was repeated last.
-  bool answers_again(const Request& request);
+  /// The READ that is requested again. nullptr: Linux answers no request that begins before the one that was
+  /// repeated last. From amid a response it goes on with a MIDDLE or LAST packet.
+  const AnsweredRead* read_again(const Request& request);
   void on_atomic(const Request& request);
   void accept(const Request& request, std::uint64_t now);
   void finish_message(const std::uint8_t* immediate);

@@ -155,13 +155,13 @@ void ForeignPeer::on_write(const Request& request, std::uint64_t now) {
   accept(request, now);
 }
 
-bool ForeignPeer::answers_again(const Request& request) {
+const ForeignPeer::AnsweredRead* ForeignPeer::read_again(const Request& request) {
   for (AnsweredRead& read : reads_) {
     const std::int32_t at = distance(read.psn, request.psn);
     if (at < 0 || at >= static_cast<std::int32_t>(read.psns)) continue;
-    if (settings_.answers_forward && distance(read.repeated, request.psn) < 0) return false;
+    if (settings_.linux_reads && distance(read.repeated, request.psn) < 0) return nullptr;
     read.repeated = request.psn;
-    return true;
+    return &read;
   }
   fail("foreign peer: a duplicate READ of something else");
 }
@@ -176,8 +176,11 @@ void ForeignPeer::on_read(const Request& request, bool again) {
     return nak(kNakAccess);
   }
   const std::uint32_t mtu = settings_.mtu, count = std::max(1u, (length + mtu - 1) / mtu);
+  bool amid = false;
   if (again) {
-    if (!answers_again(request)) return;
+    const AnsweredRead* const read = read_again(request);
+    if (read == nullptr) return;
+    amid = settings_.linux_reads && read->psn != request.psn;
   } else {
     reads_.push_back({.psn = request.psn, .psns = count, .repeated = request.psn});
     msn_ = (msn_ + 1) & kMask;
@@ -185,7 +188,7 @@ void ForeignPeer::on_read(const Request& request, bool again) {
   }
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t bytes = std::min(mtu, length - i * mtu);
-    const bool first = i == 0, last = i + 1 == count;
+    const bool first = i == 0 && !amid, last = i + 1 == count;
     const int opcode = first ? (last ? 0x10 : 0x0d) : (last ? 0x0f : 0x0e);
     const auto from =
         length == 0 ? memory.begin() : memory.begin() + static_cast<std::ptrdiff_t>(address - kBase + i * mtu);

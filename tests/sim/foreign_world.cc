@@ -59,7 +59,7 @@ ForeignWorld::ForeignWorld(const WorldOptions& options) : options_(options), ran
   settings.credits = random_.chance(0.3);
   settings.rnr_timer = static_cast<std::uint8_t>(random_.between(1, 6));
   settings.seed = random_.next();
-  settings.answers_forward = settings.seed % 2 == 0;
+  settings.linux_reads = settings.seed % 2 == 0;
   peer_ = std::make_unique<ForeignPeer>(settings, kSource + kWord + kMostWorks * std::size_t{round_up(largest_)});
   their_initial_ = peer_->memory;
   connect_qp();
