@@ -203,7 +203,7 @@ landing() {
     say "needs root: network namespaces and the memory of other processes; did the tests above instead"
     count 0 0 1
   elif [ -x "$top/build/apps/uroced" ]; then
-    stage 'end to end' run_cases e2e/run.py --part landing
+    stage 'end to end' run_cases e2e/run.py --part landing --lanes "$lanes"
     stage 'Linux peer' run_cases interop/run.py --part landing
   fi
   # clang also builds with sanitizers, from the same sources with the same warnings.
@@ -277,7 +277,11 @@ build_gcc() {
 began=$SECONDS
 machine
 stage 'packages' install_packages "$top/tests/build-packages.txt" "$top/tests/packages.txt" || exit 1
-reserve_hugepages 512
+# Cases side by side, 4 at most: each has two daemons, which take hugepages, and programs, 2 GiB in all.
+lanes=$(($(awk '/^MemAvailable/ {print $2}' /proc/meminfo) / 2097152))
+lanes=$((lanes < jobs ? lanes : jobs))
+lanes=$((lanes < 1 ? 1 : lanes < 4 ? lanes : 4))
+reserve_hugepages $((256 * (lanes + 1)))
 rm -rf "$top/build/failed"
 if [ -n "$rotate" ]; then rotation; elif [ -n "$changed" ]; then changed_only; else landing; fi
 say "all stages took $((SECONDS - began)) s"
