@@ -77,7 +77,7 @@ class LinkControl {
   std::map<wire::Address, Nanos> conflicts_;          ///< when each was reported
   bool tree_is_old_ = false;
   std::uint64_t times_down_ = 0;
-  CounterFiles counters_;  ///< as the files have them
+  CounterFiles counters_ = counter_files({}, 0);  ///< as the files have them
   Nanos next_counters_ = 0;
   KernelAddresses kernel_addresses_;
   NeighbourWaiters waiters_;

@@ -191,6 +191,17 @@ TEST_F(RunDirTest, OnlyCountersThatHaveChangedAreWritten) {
   EXPECT_EQ(text_of(counters + "symbol_error"), "untouched");
 }
 
+TEST_F(RunDirTest, TheFirstCountersLeaveThoseAloneThatAreStillZero) {
+  DaemonConfig config = test_config();
+  config.run_dir = top;
+  TestDaemon own(config);
+  ASSERT_TRUE(write_sysfs_tree(top, config.name, own.conductor->state().port()).ok());
+  const std::string zero = top + "/sys/class/infiniband/" + config.name + "/ports/1/counters/symbol_error";
+  std::ofstream(zero) << "untouched";
+  own.conductor->link().publish_counters(kSecond);
+  EXPECT_EQ(text_of(zero), "untouched");
+}
+
 TEST_F(RunDirTest, AFullDiskLeavesTheTreeAsItWas) {
   const Port& port = daemon.conductor->state().port();
   ASSERT_TRUE(write_sysfs_tree(top, "test0", port).ok());
