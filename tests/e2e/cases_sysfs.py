@@ -82,6 +82,9 @@ def counters(rig, devices):
 
 def node_exporter(rig, devices):
     """Prometheus' exporter, under uroce-run, and outside with the run directory."""
+    sent = rig.run_dir / 'sys/class/infiniband' / devices[0] / 'ports/1/counters/port_xmit_data'
+    run_pair(rig, devices, ['ib_send_bw', '-s', '4096', '-n', '100', '-F'])
+    wait_until(lambda: int(sent.read_text()) > 0, 5)
     for place in ('/sys', rig.run_dir / 'sys'):
         port = rig.ports.take()
         # It listens nowhere but here.
