@@ -190,12 +190,21 @@ def two_hosts():
             subprocess.run(['ip', 'netns', 'del', name], check=False)
 
 
+def bound(process, port):
+    """Whether a UDP socket in the network namespace of `process` has this port."""
+    with open(f'/proc/{process.pid}/net/udp', encoding='ascii') as rows:
+        return any(row.split()[1].endswith(f':{port:04X}') for row in rows)
+
+
 def datagrams(options):
     """udpong: datagrams begin over UDP and continue between QPs. With one daemon both ends are on one host."""
     def run(rig, devices):
         with two_hosts() as hosts:
-            common = ['-p', str(rig.ports.take()), '-T', 'b', *options]
+            port = rig.ports.take()
+            common = ['-p', str(port), '-T', 'b', *options]
             server = rig.start(devices[0], ['udpong', '-b', ADDRESS, *common], 'udpong-server', hosts[0])
+            # Its client sends a lost login again after a second only.
+            wait_until(lambda: not server.alive() or bound(server, port), 20)
             client = rig.start(devices[1], ['udpong', '-s', ADDRESS, *common], 'udpong-client',
                                hosts[devices[0] != devices[1]])
             status = client.wait(20)
