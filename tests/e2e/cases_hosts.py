@@ -1,4 +1,5 @@
 """`uroce-run --hosts N`: hosts on one machine, as root and as another user."""
+import contextlib
 import os
 import pathlib
 import signal
@@ -145,16 +146,16 @@ def refused(rig):
         raise Failure(process.describe())
 
 
+def namespaces():
+    """Each process with its PID and network namespace."""
+    for entry in pathlib.Path('/proc').glob('[0-9]*'):
+        with contextlib.suppress(OSError):  # it has ended
+            yield int(entry.name), {os.readlink(entry / 'ns/pid'), os.readlink(entry / 'ns/net')}
+
+
 def members(space):
     """Processes of a PID namespace, or of any of a set of namespaces."""
-    found = set()
-    for entry in pathlib.Path('/proc').glob('[0-9]*'):
-        try:
-            if {os.readlink(entry / 'ns/pid'), os.readlink(entry / 'ns/net')} & space:
-                found.add(int(entry.name))
-        except OSError:
-            pass
-    return found
+    return {pid for pid, own in namespaces() if own & space}
 
 
 def spaces_of(process):
@@ -163,7 +164,7 @@ def spaces_of(process):
     if not wait_until(lambda: child.read_text().split(), 5):
         raise Failure('no first process\n' + process.describe())
     inner = os.readlink(f'/proc/{child.read_text().split()[0]}/ns/pid')
-    return {inner} | {os.readlink(f'/proc/{pid}/ns/net') for pid in members({inner})}
+    return {inner}.union(*(own for _, own in namespaces() if inner in own))
 
 
 def mounts():
