@@ -50,7 +50,7 @@ struct Session {
   std::uint64_t id;
   Peer peer;
   std::shared_ptr<StallBudget> stall_budget;
-  std::shared_ptr<StallBudget> page_stall_budget = stall_budget;  ///< for its mapped memory
+  bool privileged = false;  ///< of root, or of the daemon's own user, who could end the daemon anyway
   ClientSocket socket;
   std::string program;
 

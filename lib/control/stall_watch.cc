@@ -8,6 +8,7 @@
 #include <chrono>
 #include <exception>
 
+#include "control/session.h"
 #include "mapping/helper_thread.h"
 #include "mapping/sigbus_guard.h"
 #include "mapping/thread_state.h"
@@ -35,12 +36,12 @@ void StallWatch::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-void StallWatch::add(std::uint64_t mark, std::uint64_t session, const std::shared_ptr<StallBudget>& budget) {
+void StallWatch::add(std::uint64_t mark, const Session& session) {
   bool first;
   {
     const std::lock_guard lock(mutex_);
     first = watched_.empty();
-    watched_[mark] = {session, budget};
+    watched_[mark] = {session.id, session.stall_budget, session.privileged};
   }
   if (first) changed_.notify_one();
 }
@@ -94,12 +95,23 @@ void StallWatch::wait_for_work(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
+bool StallWatch::allows(const Watched& watched, pid_t thread, Nanos now) {
+  if (!watched.privileged) return watched.budget->charge(kPeriod, now);
+  Wait& wait = waits_[thread];
+  const std::uint64_t times = times_run(thread);
+  wait = {times, wait.times_run == times ? wait.checks + 1 : 1};
+  return wait.checks < kPrivilegedChecks;
+}
+
 // A check that finds a waiting thread charges a whole period, since it finds a wait with a probability that is
 // proportional to its length.
 void StallWatch::check(std::uint64_t mark, pid_t thread, Nanos now) {
-  if (mark == 0 || !waits_for_pages(thread)) return;
+  if (mark == 0 || !waits_for_pages(thread)) {
+    waits_.erase(thread);
+    return;
+  }
   const auto at = watched_.find(mark);
-  if (at == watched_.end() || at->second.budget->charge(kPeriod, now)) return;
+  if (at == watched_.end() || allows(at->second, thread, now)) return;
   SigbusGuard::instance().revoke(at->second.session);
   if (std::ranges::find(offenders_, at->second.session) != offenders_.end()) return;
   try {

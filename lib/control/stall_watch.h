@@ -1,7 +1,8 @@
 // Detects workers that wait for a client's memory. A page fault in mapped memory waits for what the client does
 // to the file (fallocate(2) with FALLOC_FL_PUNCH_HOLE) or for a disk, and nothing ends such a wait. So a thread
 // checks each worker and the control thread every 2 ms while any of them runs. Waits are charged to the
-// stall budget of the memory's user; when that is used up, the memory of the session is replaced by zero pages,
+// stall budget of the memory's user; when that is used up, or one wait for memory of a privileged user lasts a
+// second, the memory of the session is replaced by zero pages,
 // which ends all later waits, and the control thread closes the session. The control thread cannot do this itself:
 // it may be waiting for that worker.
 //
@@ -23,6 +24,8 @@
 
 namespace uroce::daemon {
 
+struct Session;
+
 class StallWatch {
  public:
   explicit StallWatch(WorkerShared& workers) : workers_(workers) {}
@@ -35,7 +38,7 @@ class StallWatch {
   void stop();
 
   /// `mark`: what a worker notes while it uses memory of this session (proto::mark_of()).
-  void add(std::uint64_t mark, std::uint64_t session, const std::shared_ptr<StallBudget>& budget);
+  void add(std::uint64_t mark, const Session& session);
   /// Does nothing if the mark belongs to another session.
   void remove(std::uint64_t mark, std::uint64_t session);
 
@@ -47,11 +50,20 @@ class StallWatch {
 
  private:
   static constexpr Nanos kPeriod = 2 * kMillisecond;
+  /// A worker also waits for locks whose holder gets no processor of a busy machine, again and again, but not for
+  /// so long: what privileged users lose their memory for is one wait.
+  static constexpr std::uint32_t kPrivilegedChecks = kSecond / kPeriod;
   static constexpr int kIdleChecks = 25;  ///< without a running thread; then the watch waits until one runs
 
   struct Watched {
     std::uint64_t session = 0;
     std::shared_ptr<StallBudget> budget;
+    bool privileged = false;
+  };
+  /// Of a thread: how many checks have found it in the same wait.
+  struct Wait {
+    std::uint64_t times_run = 0;
+    std::uint32_t checks = 0;
   };
 
   void run();
@@ -59,6 +71,8 @@ class StallWatch {
   /// Waits until a worker or the control thread runs.
   void wait_for_work(std::unique_lock<std::mutex>& lock);
   void check(std::uint64_t mark, pid_t thread, Nanos now);
+  /// Whether the session may let the thread wait that long.
+  bool allows(const Watched& watched, pid_t thread, Nanos now);
 
   WorkerShared& workers_;
   std::atomic<std::uint64_t> control_mark_{0};
@@ -66,6 +80,7 @@ class StallWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::unordered_map<std::uint64_t, Watched> watched_;
+  std::unordered_map<pid_t, Wait> waits_;
   std::vector<std::uint64_t> offenders_;
   std::atomic<bool> any_offender_{false};
   bool stopping_ = false;

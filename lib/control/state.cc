@@ -65,8 +65,8 @@ Session* ControlState::open_session(Peer peer, UniqueFd socket) {
   auto& slot = sessions_[id];
   slot = std::make_unique<Session>(id, std::move(peer), std::move(socket), std::move(charge), config_.hugepages,
                                    budget);
-  if (privileged) slot->page_stall_budget = process_.users().privileged_page_stalls();
-  stall_watch_.add(proto::mark_of_session(id), id, slot->page_stall_budget);
+  slot->privileged = privileged;
+  stall_watch_.add(proto::mark_of_session(id), *slot);
   return slot.get();
 }
 

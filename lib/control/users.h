@@ -23,8 +23,6 @@ class Users {
 
   /// The budget of the user's sessions.
   std::shared_ptr<StallBudget> stall_budget(uid_t user);
-  /// For page faults of root and of the user of the daemon, who could end it anyway.
-  const std::shared_ptr<StallBudget>& privileged_page_stalls() const { return privileged_page_stalls_; }
 
   /// Charges a user for what clients have left, but is still in use: descriptors that are not closed yet, and
   /// threads that are blocked.
@@ -46,8 +44,6 @@ class Users {
 
   Quotas& quotas_;
   std::map<uid_t, User> users_;
-  std::shared_ptr<StallBudget> privileged_page_stalls_ =
-      std::make_shared<StallBudget>(StallBudget::kPrivilegedBurst, StallBudget::kPrivilegedRefillDivisor);
 };
 
 }  // namespace uroce::daemon

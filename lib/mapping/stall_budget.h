@@ -15,22 +15,15 @@ class StallBudget {
  public:
   static constexpr Nanos kBurst = 20 * kMillisecond;
   static constexpr Nanos kRefillDivisor = 50;  ///< the budget refills at 1/kRefillDivisor of real time
-  /// For page faults of privileged users: a worker also waits for page locks, whose holder waits for a core of an
-  /// overloaded machine.
-  static constexpr Nanos kPrivilegedBurst = kSecond;
-  static constexpr Nanos kPrivilegedRefillDivisor = 5;
   static constexpr std::uint32_t kMaxStuck = 16;
   static constexpr Nanos kControlShare = 8;
-
-  explicit StallBudget(Nanos burst = kBurst, Nanos refill_divisor = kRefillDivisor)
-      : burst_(burst), refill_divisor_(refill_divisor) {}
 
   /// Takes `span` from the budget. False: the budget does not cover it.
   bool grant(Nanos span, Nanos now) {
     Nanos paid_at = paid_at_.load(std::memory_order_relaxed);
     for (;;) {
-      const Nanos next = (paid_at > now ? paid_at : now) + span * refill_divisor_;
-      if (next > now + burst_ * refill_divisor_) return false;
+      const Nanos next = (paid_at > now ? paid_at : now) + span * kRefillDivisor;
+      if (next > now + kBurst * kRefillDivisor) return false;
       if (paid_at_.compare_exchange_weak(paid_at, next, std::memory_order_relaxed)) return true;
     }
   }
@@ -38,14 +31,12 @@ class StallBudget {
   bool charge(Nanos span, Nanos now) {
     Nanos paid_at = paid_at_.load(std::memory_order_relaxed);
     for (;;) {
-      const Nanos next = (paid_at > now ? paid_at : now) + span * refill_divisor_;
+      const Nanos next = (paid_at > now ? paid_at : now) + span * kRefillDivisor;
       if (!paid_at_.compare_exchange_weak(paid_at, next, std::memory_order_relaxed)) continue;
-      return next <= now + burst_ * refill_divisor_;
+      return next <= now + kBurst * kRefillDivisor;
     }
   }
-  bool in_debt(Nanos now) const {
-    return paid_at_.load(std::memory_order_relaxed) > now + burst_ * refill_divisor_;
-  }
+  bool in_debt(Nanos now) const { return paid_at_.load(std::memory_order_relaxed) > now + kBurst * kRefillDivisor; }
   bool is_full(Nanos now) const { return paid_at_.load(std::memory_order_relaxed) <= now && stuck.load() == 0; }
 
   Closer& closer() { return closer_; }
@@ -61,7 +52,6 @@ class StallBudget {
   std::atomic<std::uint32_t> stuck{0};
 
  private:
-  const Nanos burst_, refill_divisor_;
   std::atomic<Nanos> paid_at_{0};  ///< when the budget will be full again
   Closer closer_;
   Nanos control_paid_at_ = 0;  // the control thread only

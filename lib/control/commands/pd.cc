@@ -13,7 +13,7 @@ int alloc_pd(Call& call) {
   if (pd->number == nullptr) return ENOMEM;
   pd->id = pd->number->id();
   pd->charge = std::move(charge);
-  call.state.stall_watch().add(proto::mark_of(pd->id), session.id, session.page_stall_budget);
+  call.state.stall_watch().add(proto::mark_of(pd->id), session);
   call.reply.put(uroce_handle{session.pds.add(std::move(pd)), 0});
   return 0;
 }
