@@ -6,13 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "abi/control.h"
 #include "pages.h"
-#include "platform/unique_fd.h"
 
 namespace uroce::ctl {
 namespace {
@@ -36,12 +37,19 @@ std::string connect_to(int fd, const std::string& path) {
   return {};
 }
 
-/// The descriptor received with a message, or -1.
-int passed_descriptor(msghdr& message) {
-  int found = -1;
+/// The answer, and the stream of a trace.
+using Descriptors = std::array<UniqueFd, 2>;
+
+Descriptors passed_descriptors(msghdr& message) {
+  Descriptors found;
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    std::memcpy(&found, CMSG_DATA(header), sizeof(found));
+    const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < std::min(count, found.size()); ++i) {
+      int descriptor = -1;
+      std::memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof descriptor);
+      found[i].reset(descriptor);
+    }
   }
   return found;
 }
@@ -58,13 +66,15 @@ std::string read_all(int fd, std::uint64_t bytes) {
   return text;
 }
 
+Answer failed(std::string problem) { return {std::move(problem), {}, {}}; }
+
 Answer receive(int fd) {
   struct {
     uroce_response head;
     uroce_admin_response body;
   } reply{};
   iovec part{&reply, sizeof(reply)};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -72,46 +82,29 @@ Answer receive(int fd) {
   message.msg_controllen = sizeof(control);
   const ssize_t n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
   if (n < 0) {
-    return {errno == EAGAIN ? "no answer within five seconds; is the daemon stopped?" : std::strerror(errno), {}};
+    return failed(errno == EAGAIN ? "no answer within five seconds; is the daemon stopped?" : std::strerror(errno));
   }
-  const UniqueFd text(passed_descriptor(message));
-  if (n < static_cast<ssize_t>(sizeof(reply.head))) return {"the daemon closed the connection; see its log", {}};
-  if (reply.head.status != 0 && text.get() < 0) return {std::strerror(reply.head.status), {}};
+  auto [text, stream] = passed_descriptors(message);
+  if (n < static_cast<ssize_t>(sizeof(reply.head))) return failed("the daemon closed the connection; see its log");
+  if (reply.head.status != 0 && text.get() < 0) return failed(std::strerror(reply.head.status));
   if (n < static_cast<ssize_t>(sizeof(reply)) || text.get() < 0 || reply.body.bytes > (1ull << 30)) {
-    return {"the answer has another format: daemon and urocectl must be of the same build", {}};
+    return failed("the answer has another format: daemon and urocectl must be of the same build");
   }
   Json json = Json::parse(read_all(text.get(), reply.body.bytes), nullptr, false);
-  if (json.is_discarded()) return {"the answer is not JSON: daemon and urocectl must be of the same build", {}};
-  if (json.is_object() && json.contains("error")) return {json["error"].get<std::string>(), std::move(json)};
-  if (reply.head.status != 0) return {std::strerror(reply.head.status), std::move(json)};
-  return {{}, std::move(json)};
+  if (json.is_discarded()) return failed("the answer is not JSON: daemon and urocectl must be of the same build");
+  if (json.is_object() && json.contains("error")) return {json["error"].get<std::string>(), std::move(json), {}};
+  if (reply.head.status != 0) return {std::strerror(reply.head.status), std::move(json), {}};
+  return {{}, std::move(json), std::move(stream)};
 }
 
-/// Sends one message, with a descriptor if `file` is one.
-bool send_request(int socket, std::string& text, int file) {
-  iovec part{text.data(), text.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  if (file >= 0) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &file, sizeof(int));
-  }
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(text.size());
-}
-
-Answer exchange(int socket, const Json& request, int file) {
+Answer exchange(int socket, const Json& request) {
   const uroce_request head{UROCE_CMD_ADMIN, 1};
   std::string text(reinterpret_cast<const char*>(&head), sizeof(head));
   text += request.dump();
-  if (text.size() > UROCE_MAX_MESSAGE) return {"the request is longer than a message may be", {}};
-  if (!send_request(socket, text, file)) return {std::strerror(errno), {}};
+  if (text.size() > UROCE_MAX_MESSAGE) return failed("the request is longer than a message may be");
+  if (send(socket, text.data(), text.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(text.size())) {
+    return failed(std::strerror(errno));
+  }
   return receive(socket);
 }
 
@@ -129,28 +122,22 @@ std::vector<std::string> running_daemons(const std::string& run_dir) {
   return names;
 }
 
-Answer ask(const std::string& run_dir, const std::string& name, const Json& request, int file) {
+Answer ask(const std::string& run_dir, const std::string& name, const Json& request) {
   const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (std::string problem = connect_to(fd.get(), socket_path(run_dir, name)); !problem.empty()) {
-    return {"no daemon serves " + name + " (" + problem + "); is it running, and with this --run-dir?", {}};
-  }
-  // A socket that the daemon has not accepted yet takes no descriptors (SO_PASSRIGHTS): the first answer shows that
-  // it has.
-  if (file >= 0) {
-    Answer first = exchange(fd.get(), {{"command", "show"}, {"what", "devices"}}, -1);
-    if (!first.problem.empty()) return first;
+    return failed("no daemon serves " + name + " (" + problem + "); is it running, and with this --run-dir?");
   }
   Json rest = request, all = Json::object();
   rest["pages"] = true;
-  Answer whole = exchange(fd.get(), rest, file);
+  Answer whole = exchange(fd.get(), rest);
   if (!whole.problem.empty()) return whole;
   for (Json next = add_page(all, std::move(whole.json)); !next.is_null();) {
     rest["from"] = std::move(next);
-    Answer page = exchange(fd.get(), rest, -1);
+    Answer page = exchange(fd.get(), rest);
     if (!page.problem.empty()) return page;
     next = add_page(all, std::move(page.json));
   }
-  return {{}, std::move(all)};
+  return {{}, std::move(all), std::move(whole.stream)};
 }
 
 }  // namespace uroce::ctl

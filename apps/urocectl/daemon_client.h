@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "platform/unique_fd.h"
+
 namespace uroce::ctl {
 
 using Json = nlohmann::ordered_json;
@@ -13,13 +15,14 @@ using Json = nlohmann::ordered_json;
 struct Answer {
   std::string problem;  ///< empty on success
   Json json;
+  UniqueFd stream;  ///< of a trace
 };
 
 /// Names of the daemons that accept connections in `run_dir`, sorted.
 std::vector<std::string> running_daemons(const std::string& run_dir);
 
 /// Sends one request on a connection of its own and collects the pages of the answer; waits at most five seconds
-/// for each. `file`: a descriptor to send with it; -1: none.
-Answer ask(const std::string& run_dir, const std::string& name, const Json& request, int file = -1);
+/// for each.
+Answer ask(const std::string& run_dir, const std::string& name, const Json& request);
 
 }  // namespace uroce::ctl

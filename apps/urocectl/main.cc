@@ -1,43 +1,19 @@
 // urocectl: inspects and controls running daemons.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
-#include <cerrno>
-#include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
+#include <map>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "daemon_client.h"
 #include "open_metrics.h"
 #include "options.h"
-#include "platform/unique_fd.h"
+#include "stop_signal.h"
 #include "table.h"
+#include "trace.h"
 
 namespace uroce::ctl {
 namespace {
-
-std::atomic<bool> g_stop{false};
-
-void stop_on_signal() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { g_stop.store(true); };
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-/// In short sleeps, so that Ctrl-C ends it soon.
-void wait_for(double seconds) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-  while (!g_stop.load() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-}
 
 std::vector<std::string> chosen(const Options& options) {
   if (!options.devices.empty()) return options.devices;
@@ -57,8 +33,8 @@ std::string only(const Options& options) {
   return names.front();
 }
 
-Json must(const Options& options, const std::string& name, const Json& request, int file = -1) {
-  Answer answer = ask(options.run_dir, name, request, file);
+Json must(const Options& options, const std::string& name, const Json& request) {
+  Answer answer = ask(options.run_dir, name, request);
   if (!answer.problem.empty()) fail(1, name + ": " + answer.problem);
   return std::move(answer.json);
 }
@@ -111,7 +87,7 @@ int watch(const Options& options) {
   stop_on_signal();
   const std::vector<std::string> names = chosen(options);
   std::map<std::string, std::map<std::string, std::int64_t>> before;
-  for (double elapsed = 0; !g_stop.load(); elapsed += options.interval_s) {
+  for (double elapsed = 0; g_stop.load() == 0; elapsed += options.interval_s) {
     for (const std::string& name : names) {
       Json answer;
       if (!try_ask(options, name, {{"command", "stat"}}, answer)) continue;
@@ -212,37 +188,6 @@ int link(const Options& options) {
   return 0;
 }
 
-int trace(const Options& options) {
-  const std::string name = only(options);
-  if (options.argument == "stop") {
-    must(options, name, {{"command", "trace"}, {"stop", true}});
-    std::printf("%s: trace stopped\n", name.c_str());
-    return 0;
-  }
-  stop_on_signal();
-  const std::string file = std::filesystem::absolute(options.argument);
-  // Opened here, with the rights of this user: the daemon opens no path that a client names.
-  UniqueFd opened(open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!opened.valid()) {
-    fail(1, file + ": " + std::strerror(errno) + "; give a file that can be written");
-  }
-  must(options, name, {{"command", "trace"}, {"file", file}}, opened.get());
-  opened.reset();
-  std::error_code error;
-  const bool terminal = isatty(STDERR_FILENO) != 0;
-  std::fprintf(stderr, "%s: tracing to %s; Ctrl-C ends it\n", name.c_str(), file.c_str());
-  while (!g_stop.load()) {
-    wait_for(1.0);
-    const auto bytes = std::filesystem::file_size(file, error);
-    if (terminal && !error) std::fprintf(stderr, "\r%llu bytes ", static_cast<unsigned long long>(bytes));
-  }
-  must(options, name, {{"command", "trace"}, {"stop", true}});
-  const auto bytes = std::filesystem::file_size(file, error);
-  std::fprintf(stderr, "%s%s: %llu bytes in %s\n", terminal ? "\r" : "", name.c_str(),
-               static_cast<unsigned long long>(error ? 0 : bytes), file.c_str());
-  return 0;
-}
-
 }  // namespace
 }  // namespace uroce::ctl
 
@@ -254,5 +199,5 @@ int main(int argc, char** argv) {
   if (options.command == "metrics") return metrics(options);
   if (options.command == "fault") return fault(options);
   if (options.command == "link") return link(options);
-  return trace(options);
+  return trace(options, only(options));
 }

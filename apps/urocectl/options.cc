@@ -3,6 +3,7 @@
 #include <getopt.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 
@@ -37,8 +38,17 @@ constexpr char kHelp[] =
                                             prog=nccl*,op=WRITE,nth=100,status=RETRY_EXC_ERR
   fault verbs off [NUMBER]                  removes all rules, or one
   fault verbs                               prints the rules, and how often each matched and fired
-  trace FILE                                writes the frames of the port to FILE (pcapng) until Ctrl-C
-  trace stop                                stops a trace that is still running
+  trace [OPTIONS] [FILTER]                  prints the frames of the port until Ctrl-C, with remarks on those
+                                            that are retransmitted, or dropped or changed by `fault`
+      -w, --write FILE     writes them to FILE as pcapng, for Wireshark; -: standard output
+      -c, --count N        ends after N frames
+      -s, --snaplen BYTES  of each frame: 64 to 262144 (default: all)
+      -C, --file-size MB   then FILE1, FILE2, ... follow; 1 MB is a million bytes
+      -W, --files N        with -C: FILE0 to the N-th, which are written again and again
+      FILTER: qp=N,peer=ADDRESS,op=SEND|WRITE|READ|ATOMIC|FLUSH|ACK|CNP|CM|OTHER (OTHER: all but RoCE)
+                                            -w - -s 96 'qp=0x12,op=READ|ACK' | tshark -r -
+  trace FILE [FILTER]                       the same as -w FILE
+  trace stop                                ends a trace that another urocectl has begun
   link down                                 drops all frames; clients get IBV_EVENT_PORT_ERR
   link up                                   stops that; clients get IBV_EVENT_PORT_ACTIVE
   link add ADDRESS[/PREFIX]                 adds an address, and its GID: 192.0.2.9/24, 2001:db8::9/64
@@ -50,12 +60,13 @@ constexpr char kHelp[] =
   --json              show, stat, metrics, fault and link as JSON, an object from name to answer
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else $XDG_RUNTIME_DIR/uroce or
                       /tmp/uroce-UID if the user's own daemons listen there, else )" UROCE_SYSTEM_RUN_DIR R"()
+  --quiet             trace prints errors only
   --watch             repeat
   --interval S        seconds between two rounds of --watch (default: 1)
   --version           print the version
   -h, --help          this text
 
-Exit status: 0; 1 no such daemon, or it refused the request; 2 wrong usage.
+Exit status: 0; 1 no such daemon, or it refused the request; 2 wrong usage; 3 frames are missing in a trace.
 )";
 
 bool one_of(const std::string& word, std::initializer_list<const char*> allowed) {
@@ -88,6 +99,42 @@ void check_fault_verbs(const Options& options, int extra) {
   }
 }
 
+void check_trace(const Options& options, int extra) {
+  const TraceOptions& trace = options.trace;
+  if (options.argument == "stop" && (trace != TraceOptions{} || extra > 0))
+    fail(2, "trace stop takes no more arguments");
+  if (extra > 0 || !options.operand.empty()) {
+    fail(2, "trace takes one filter, whose parts are separated by commas; see urocectl --help");
+  }
+  if (options.watch) fail(2, "--watch is an option of stat");
+  if (trace.file_bytes != 0 && (trace.file.empty() || trace.file == "-")) fail(2, "--file-size needs --write FILE");
+  if (trace.files != 0 && trace.file_bytes == 0) fail(2, "--files needs --file-size");
+}
+
+/// `trace FILE [FILTER]` and `trace -w FILE [FILTER]`.
+void take_trace_arguments(Options& options) {
+  if (options.argument == "stop") return;
+  std::string& file = options.trace.file;
+  if (file.empty() && options.argument.find('=') == std::string::npos) {
+    file = options.argument;
+    options.argument = std::move(options.operand);
+    options.operand.clear();
+  }
+  options.trace.filter = std::move(options.argument);
+  options.argument.clear();
+}
+
+/// A whole number; ends the program with a message if it is none, or out of range.
+std::uint64_t number(const char* option, const char* text, std::uint64_t least, std::uint64_t most) {
+  char* end = nullptr;
+  errno = 0;
+  const std::uint64_t value = std::strtoull(text, &end, 10);
+  if (*text < '0' || *text > '9' || *end != '\0' || errno != 0 || value < least || value > most) {
+    fail(2, std::string(option) + " " + text + ": give " + std::to_string(least) + " to " + std::to_string(most));
+  }
+  return value;
+}
+
 void check(const Options& options, int extra) {
   if (options.command.empty())
     fail(2, "no command given: show, stat, metrics, fault, trace or link; see urocectl --help");
@@ -96,6 +143,8 @@ void check(const Options& options, int extra) {
   }
   if (options.command == "link") return check_link(options, extra);
   if (options.command == "fault" && options.argument == "verbs") return check_fault_verbs(options, extra);
+  if (options.command == "trace") return check_trace(options, extra);
+  if (options.trace != TraceOptions{}) fail(2, "-w, -c, -s, -C and -W are options of trace");
   if (extra > 0 || !options.operand.empty())
     fail(2, options.command + " takes one argument at most; see urocectl --help");
   if (options.command == "show" &&
@@ -108,7 +157,6 @@ void check(const Options& options, int extra) {
   if (one_of(options.command, {"stat", "metrics"}) && !options.argument.empty()) {
     fail(2, options.command + " takes no argument");
   }
-  if (options.command == "trace" && options.argument.empty()) fail(2, "trace: give a file to write, or `stop`");
   if (options.watch && options.command != "stat") fail(2, "--watch is an option of stat");
   if (options.interval_s < 0.01 || options.interval_s > 3600) fail(2, "--interval: give 0.01 to 3600 seconds");
 }
@@ -121,25 +169,32 @@ void fail(int status, const std::string& message) {
 }
 
 Options parse_options(int argc, char** argv) {
-  enum { kJson = 256, kRunDir, kWatch, kInterval, kVersion };
-  const option long_options[] = {{"device", required_argument, nullptr, 'd'},
-                                 {"json", no_argument, nullptr, kJson},
-                                 {"run-dir", required_argument, nullptr, kRunDir},
-                                 {"watch", no_argument, nullptr, kWatch},
-                                 {"interval", required_argument, nullptr, kInterval},
-                                 {"version", no_argument, nullptr, kVersion},
-                                 {"help", no_argument, nullptr, 'h'},
-                                 {nullptr, 0, nullptr, 0}};
+  enum { kJson = 256, kQuiet, kRunDir, kWatch, kInterval, kVersion };
+  constexpr std::uint64_t kMost = 1'000'000'000;
+  const option long_options[] = {
+      {"device", required_argument, nullptr, 'd'},  {"json", no_argument, nullptr, kJson},
+      {"quiet", no_argument, nullptr, kQuiet},      {"run-dir", required_argument, nullptr, kRunDir},
+      {"watch", no_argument, nullptr, kWatch},      {"interval", required_argument, nullptr, kInterval},
+      {"write", required_argument, nullptr, 'w'},   {"count", required_argument, nullptr, 'c'},
+      {"snaplen", required_argument, nullptr, 's'}, {"file-size", required_argument, nullptr, 'C'},
+      {"files", required_argument, nullptr, 'W'},   {"version", no_argument, nullptr, kVersion},
+      {"help", no_argument, nullptr, 'h'},          {nullptr, 0, nullptr, 0}};
   Options options;
   options.run_dir = client_run_dir();
   int option = 0;
-  while ((option = getopt_long(argc, argv, ":d:h", long_options, nullptr)) != -1) {
+  while ((option = getopt_long(argc, argv, ":d:hw:c:s:C:W:", long_options, nullptr)) != -1) {
     switch (option) {
       case 'd': options.devices.emplace_back(optarg); break;
       case kJson: options.json = true; break;
+      case kQuiet: options.quiet = true; break;
       case kRunDir: options.run_dir = optarg; break;
       case kWatch: options.watch = true; break;
       case kInterval: options.interval_s = std::atof(optarg); break;
+      case 'w': options.trace.file = optarg; break;
+      case 'c': options.trace.count = number("--count", optarg, 1, kMost); break;
+      case 's': options.trace.snaplen = static_cast<std::uint32_t>(number("--snaplen", optarg, 64, 262'144)); break;
+      case 'C': options.trace.file_bytes = number("--file-size", optarg, 1, 1'000'000) * 1'000'000; break;
+      case 'W': options.trace.files = static_cast<unsigned>(number("--files", optarg, 1, 10'000)); break;
       case kVersion: std::puts("urocectl " UROCE_VERSION); std::exit(0);
       case 'h': std::fputs(kHelp, stdout); std::exit(0);
       case ':': fail(2, std::string(argv[optind - 1]) + " needs a value; see urocectl --help");
@@ -150,6 +205,7 @@ Options parse_options(int argc, char** argv) {
   if (optind < argc) options.argument = argv[optind++];
   if (optind < argc) options.operand = argv[optind++];
   if (options.command == "fault" && optind < argc) options.number = argv[optind++];
+  if (options.command == "trace") take_trace_arguments(options);
   check(options, argc - optind);
   return options;
 }

@@ -1,21 +1,34 @@
 // The command line of urocectl.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace uroce::ctl {
 
+struct TraceOptions {
+  std::string filter;            ///< of the daemon (lib/net/device_controls.h)
+  std::string file;              ///< to write; empty: text on standard output; "-": pcapng there
+  std::uint32_t snaplen = 0;     ///< bytes of each frame; 0: all
+  std::uint64_t count = 0;       ///< frames; 0: no limit
+  std::uint64_t file_bytes = 0;  ///< after which the next file begins; 0: never
+  unsigned files = 0;            ///< after which the first is written again; 0: never
+  bool operator==(const TraceOptions&) const = default;
+};
+
 struct Options {
   std::vector<std::string> devices;  ///< empty: all running daemons
   std::string run_dir;
   bool json = false;
+  bool quiet = false;  ///< trace says nothing but errors
   bool watch = false;
   double interval_s = 1.0;
   std::string command;   ///< show, stat, metrics, fault, trace, link
   std::string argument;  ///< first argument of the command; may be empty
   std::string operand;   ///< of link add, link remove and link mtu; of fault verbs: a rule, or off
   std::string number;    ///< of fault verbs off; may be empty
+  TraceOptions trace;
 };
 
 /// Exits with status 2 and a message if the arguments are wrong.

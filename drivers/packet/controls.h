@@ -17,11 +17,9 @@ class Controls : public net::DeviceControls {
   explicit Controls(std::string interface) : recorder_(std::move(interface)) {}
 
   std::string set_fault(std::string_view settings) override;
-  /// capture_to() a file that the daemon opens itself.
+  /// All frames to a pcapng file that the daemon opens itself.
   std::string start_capture(std::string_view path) { return recorder_.start(std::string(path)); }
-  std::string capture_to(int file, std::string_view name) override {
-    return recorder_.start(file, std::string(name));
-  }
+  std::string start_capture(std::string_view filter, int& reader) override;
   std::string stop_capture() override { return recorder_.stop(); }
   std::vector<std::pair<std::string, std::string>> describe() const override;
 
@@ -29,8 +27,8 @@ class Controls : public net::DeviceControls {
   pcap::Recorder& recorder() { return recorder_; }
 
  private:
-  fault::SharedPlan faults_;
   pcap::Recorder recorder_;
+  fault::SharedPlan faults_{&recorder_};
 };
 
 }  // namespace uroce::packet

@@ -19,10 +19,12 @@ int admin_command(const AdminContext& context, commands::Call& call) {
     file.charge(std::move(charge));
   }
   const std::string_view request(reinterpret_cast<const char*>(call.body.data()), call.body.size());
-  const std::string answer = handle_query(context, session, request, call.fds);
+  UniqueFd stream;
+  const std::string answer = handle_query(context, session, request, &stream);
   UniqueFd copy;
   if (const int error = file.write(answer, copy); error != 0) return error;
   call.reply.fds.push_back(std::move(copy));
+  if (stream.valid()) call.reply.fds.push_back(std::move(stream));
   call.reply.put(uroce_admin_response{answer.size()});
   return 0;
 }

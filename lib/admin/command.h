@@ -6,7 +6,8 @@
 
 namespace uroce::daemon {
 
-/// 0 or an errno. The answer travels in a memfd, as it may be longer than a message.
+/// 0 or an errno. The answer travels in a memfd, as it may be longer than a message; the descriptor of
+/// a trace comes after it.
 int admin_command(const AdminContext& context, commands::Call& call);
 
 }  // namespace uroce::daemon

@@ -1,8 +1,6 @@
 #include "admin/query.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,7 +14,6 @@
 #include "base/printable.h"
 #include "control/port_counters.h"
 #include "control/privilege.h"
-#include "mapping/untrusted_fd.h"
 #include "platform/clock.h"
 #include "wire/dump.h"
 
@@ -155,23 +152,8 @@ Json fault(const AdminContext& context, const Session& caller, const Json& reque
   return {{"settings", controls_json(context.state)}};
 }
 
-/// Writes go to the file of a client: it must be a regular one that no server answers for.
-std::string check_capture_file(const Session& caller, int file) {
-  constexpr const char* kRemedy = "; give a file on a local disk that can be written";
-  FileFacts facts;
-  struct stat info {};
-  const int flags = ::fcntl(file, F_GETFL);
-  if (flags < 0 || (flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_RDONLY) {
-    return std::string("the file is not open for writing") + kRemedy;
-  }
-  if (examine(file, caller.stall_budget, facts) != 0 || facts.magic == 0) {
-    return std::string("the file is on a file system of a server") + kRemedy;
-  }
-  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) return std::string("not a regular file") + kRemedy;
-  return {};
-}
-
-Json trace(const AdminContext& context, const Session& caller, const Json& request, std::span<UniqueFd> files) {
+/// The daemon writes to no file of a client: it makes a pipe, and the client gets the end that reads.
+Json trace(const AdminContext& context, const Session& caller, const Json& request, UniqueFd& stream) {
   net::DeviceControls* controls = context.state.config().controls;
   if (controls == nullptr) return error("this daemon's device has no capture");
   if (!may_administer(caller)) return refused();
@@ -179,11 +161,10 @@ Json trace(const AdminContext& context, const Session& caller, const Json& reque
     const std::string problem = controls->stop_capture();
     return problem.empty() ? Json::object() : error(problem);
   }
-  const std::string file = text_of(request, "file");
-  if (file.empty() || files.size() != 1) return error("trace needs \"file\" and its descriptor, or \"stop\"");
-  std::string problem = check_capture_file(caller, files[0].get());
-  if (problem.empty()) problem = controls->capture_to(files[0].release(), file);
-  return problem.empty() ? Json{{"file", file}} : error(file + ": " + problem);
+  int reader = -1;
+  const std::string problem = controls->start_capture(text_of(request, "filter"), reader);
+  stream.reset(reader);
+  return problem.empty() ? Json::object() : error(problem);
 }
 
 /// Removes "@vlan5" from the end. False: the VLAN number is invalid.
@@ -267,8 +248,7 @@ Json link(const AdminContext& context, const Session& caller, const Json& reques
   return {{"devices", show_devices(context.state)}};
 }
 
-Json dispatch(const AdminContext& context, const Session& caller, std::string_view text,
-              std::span<UniqueFd> files) {
+Json dispatch(const AdminContext& context, const Session& caller, std::string_view text, UniqueFd& stream) {
   const Json request = Json::parse(text, nullptr, false);
   if (!request.is_object()) return error("a request is a JSON object with \"command\"");
   const std::string command = text_of(request, "command");
@@ -279,7 +259,7 @@ Json dispatch(const AdminContext& context, const Session& caller, std::string_vi
   if (command == "stat") return stat(context);
   if (command == "metrics") return metrics(context, caller, request);
   if (command == "fault") return fault(context, caller, request);
-  if (command == "trace") return trace(context, caller, request, files);
+  if (command == "trace") return trace(context, caller, request, stream);
   if (command == "link") return link(context, caller, request);
   return error("no command \"" + command + "\"; there are show, stat, metrics, fault, trace, link");
 }
@@ -287,8 +267,9 @@ Json dispatch(const AdminContext& context, const Session& caller, std::string_vi
 }  // namespace
 
 std::string handle_query(const AdminContext& context, const Session& caller, std::string_view request,
-                         std::span<UniqueFd> files) {
-  const Json answer = dispatch(context, caller, request, files);
+                         UniqueFd* stream) {
+  UniqueFd unwanted;
+  const Json answer = dispatch(context, caller, request, stream != nullptr ? *stream : unwanted);
   if (answer.contains("error")) {
     const bool forbidden = answer == refused();
     context.state.rejections().add(

@@ -47,13 +47,14 @@
 //   {"command": "fault", "verbs": {"add": RULE}|{"remove": NUMBER|"all"}}  -> the same, afterwards    (*)
 //          Rules of verb_faults.h: how many QPs each selects now, how many of their work requests (or control
 //          commands) it matched, and how often it fired.
-//   {"command": "trace", "file": PATH}           -> {"file": PATH}; "stop": true -> {}        (*)
-//          The file is the descriptor of the message, open for writing; the daemon opens no path of a client.
+//   {"command": "trace", "filter": TEXT}         -> {}; "stop": true -> {}                    (*)
+//          A descriptor comes with the answer: the reading end of a pipe with the frames that pass, as
+//          drivers/packet/pcap/record.h has them. TEXT is that of net::DeviceControls::start_capture(). The trace
+//          ends with "stop", from any administrator, or when the pipe has no reader left.
 //
 // (*) only for administrators: may_administer() in control/privilege.h.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 
@@ -73,8 +74,8 @@ struct AdminContext {
   const CommandTimes& command_times;
 };
 
-/// The answer to one request, as text. `files`: the descriptors that came with it.
+/// The answer to one request, as text. `stream`: gets the descriptor that goes with it, if there is one.
 std::string handle_query(const AdminContext& context, const Session& caller, std::string_view request,
-                         std::span<UniqueFd> files = {});
+                         UniqueFd* stream = nullptr);
 
 }  // namespace uroce::daemon

@@ -49,7 +49,7 @@ constexpr CommandRow<Command> kCommands[] = {
     {UROCE_CMD_DESTROY_QP, run<commands::destroy_qp>},
     {UROCE_CMD_CREATE_AH, run<commands::create_ah>},
     {UROCE_CMD_DESTROY_AH, run<commands::destroy_ah>},
-    {UROCE_CMD_ADMIN, run_admin, true, 1},  // the file of a trace
+    {UROCE_CMD_ADMIN, run_admin, true},
     {UROCE_CMD_CREATE_SRQ, run<commands::create_srq>},
     {UROCE_CMD_MODIFY_SRQ, run<commands::modify_srq>},
     {UROCE_CMD_QUERY_SRQ, run<commands::query_srq>},

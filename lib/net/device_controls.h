@@ -16,9 +16,12 @@ class DeviceControls {
   /// "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both" or "off". Returns
   /// an error message that names the value and the allowed ones, or an empty string.
   virtual std::string set_fault(std::string_view settings) = 0;
-  /// Writes all frames as pcapng to an open file, which it closes at the end and on an error; `name` is for
-  /// messages. Returns an error message, or an empty string.
-  virtual std::string capture_to(int file, std::string_view name) = 0;
+  /// Begins to write frames into a pipe, as a stream of drivers/packet/pcap/record.h; `reader` becomes its reading
+  /// end, which the caller closes. "qp=0x12,peer=192.0.2.7,op=SEND|ACK,snaplen=96"; empty: all. Returns an error
+  /// message that names the value and the allowed ones, or an empty string.
+  virtual std::string start_capture(std::string_view filter, int& reader) = 0;
+  /// Begins the end of a capture, which ends when its reader has what passed before. Returns an error message, or
+  /// an empty string.
   virtual std::string stop_capture() = 0;
   /// Names and values to show: settings and counters.
   virtual std::vector<std::pair<std::string, std::string>> describe() const = 0;

@@ -11,6 +11,7 @@ from rig import ROOT
 NOT_RUN = {
     ('README.md', 'tests/run.sh'): 'all tests, this one among them',
     ('docs/troubleshooting.md', '$ UROCE_LOG=info uroce-run ibv_rc_pingpong -r 2000000'): 'shows a line; e2e "reasons in the program" runs one',
+    ('docs/getting-started.md', '$ urocectl -d uroce1 trace -w - | wireshark -k -i -'): 'opens a window',
     ('docs/getting-started.md', 'apt install ./uroce_*.deb'): 'installs to the machine; tests/package.sh does so in a bare system',
     ('docs/getting-started.md', 'cp /srv/apt/uroce.asc /etc/apt/keyrings/'): 'changes the machine; tools/release tries it in a bare system',
     ('docs/getting-started.md', 'uroce-run --own ibv_devinfo'): 'of the installed package; tests/package.sh runs both',

@@ -1,11 +1,14 @@
 // Arbitrary frames: parse() reads nothing outside of the frame, an accepted frame is consistent, and dump() can
-// print it. As mutations break the ICRC, each input is tried as it is and again with a correct ICRC.
+// print it. As mutations break the ICRC, each input is tried as it is and again with a correct ICRC. A trace, which
+// looks into frames before they are parsed, filters it and has its remarks on it, twice.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "drivers/packet/pcap/filter.h"
+#include "drivers/packet/pcap/remarks.h"
 #include "wire/dump.h"
 #include "wire/header_prediction.h"
 #include "wire/icrc.h"
@@ -53,12 +56,27 @@ void check_prediction(std::span<const std::byte> frame) {
   demand(place_payload(second, to.data(), 0) == verify_icrc(first));
 }
 
+void check_trace(std::span<std::byte> bytes) {
+  namespace pcap = uroce::pcap;
+  pcap::Filter filter;
+  demand(pcap::Filter::parse("qp=0x12,peer=192.0.2.7,op=READ|OTHER", filter).empty());
+  const uroce::base::Frame frame{.data = bytes.data(), .length = static_cast<std::uint32_t>(bytes.size())};
+  pcap::Remarks remarks;
+  for (const pcap::Direction direction : {pcap::Direction::kInbound, pcap::Direction::kOutbound}) {
+    filter.matches(frame, direction);
+    const pcap::Record record{.direction = direction};
+    demand(remarks.about(record, bytes).empty());
+    demand(remarks.about(record, bytes).size() < 64);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto exact = std::make_unique<std::byte[]>(size);
   if (size != 0) std::memcpy(exact.get(), data, size);
   const std::span<std::byte> frame(exact.get(), size);
+  check_trace(frame);
   const ParseVerdict as_is = check(frame, {});
   const ParseVerdict lenient = check(frame, {.check_icrc = false, .check_ip_checksum = false});
   demand(as_is != ParseVerdict::kOk || lenient == ParseVerdict::kOk);

@@ -147,7 +147,7 @@ void set_admin(Random& random, Request& request) {
       R"({"command": "metrics", "pages": true})",
       R"({"command": "metrics", "from": {"kind": "users", "at": 0, "handle": 0}})",
       R"({"command": "fault", "settings": "drop=1"})",
-      R"({"command": "trace", "file": "/tmp/trace"})",
+      R"({"command": "trace", "filter": "qp=0x12,op=ACK"})",
       R"({"command": "link", "action": "down"})",
       R"({"command": {"command": []}})",
       "[[[[[[[[[[[[[[[[[[[["};

@@ -13,6 +13,7 @@
 
 #include "base/frame.h"
 #include "drivers/packet/fault/lane.h"
+#include "drivers/packet/fault/marks.h"
 #include "drivers/packet/fault/plan.h"
 #include "net/device.h"
 #include "platform/clock.h"
@@ -121,19 +122,27 @@ class Injector {
     // A frame without payload was sent before the plan was there.
     if (!lane.active() || (frame.flags & base::kByReference) != 0) return lane.pass(frame);
     const Verdict verdict = lane.judge(now, shared_);
-    if (verdict.drop) {
-      const auto one = std::span(&frame, 1);
-      return received ? inner_.release(one) : inner_.discard(one);
-    }
+    if (verdict.drop) return drop(frame, received);
     base::Frame copy;
     const bool twice = verdict.duplicate && duplicate(frame, copy, received);
     if (verdict.corrupt) lane.corrupt(frame);
+    if (twice) frame.flags |= kMarkDuplicated;
+    if (verdict.corrupt) frame.flags |= kMarkCorrupted;
     if (verdict.hold_until != 0) {
+      frame.flags |= kMarkHeld;
       lane.hold(frame, verdict);
     } else {
       lane.pass(frame);
     }
     if (twice) lane.pass(copy);
+  }
+
+  void drop(base::Frame& frame, bool received) {
+    const auto one = std::span(&frame, 1);
+    if (received && shared_.observer() != nullptr) shared_.observer()->lost(index_, frame);
+    if (received) return inner_.release(one);
+    inner_.discard(one);
+    frame.flags |= kMarkDropped;
   }
 
   bool duplicate(const base::Frame& frame, base::Frame& copy, bool received) {
@@ -142,7 +151,7 @@ class Injector {
     std::memcpy(copy.data, frame.data, frame.length);
     copy.length = frame.length;
     copy.sender = frame.sender;
-    copy.flags = received ? (frame.flags & base::kIpChecksumGood) | kCopy : frame.flags;
+    copy.flags = received ? (frame.flags & base::kIpChecksumGood) | kMarkDuplicated | kCopy : frame.flags;
     copies_out_ |= received;
     return true;
   }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/frame.h"
 #include "base/types.h"
 
 namespace uroce::fault {
@@ -29,20 +30,32 @@ struct Plan {
   std::string text() const;
 };
 
+/// Sees frames that arrived and were dropped, which nothing else sees.
+class LossObserver {
+ public:
+  virtual ~LossObserver() = default;
+  /// On the thread of worker `index`; the frame is valid during the call.
+  virtual void lost(std::uint32_t index, const base::Frame& frame) = 0;
+};
+
 /// Edges: set() publishes version_ with release after the plan; Injector reads it relaxed each burst, and plan()
 /// (under the mutex) when it has changed.
 class SharedPlan {
  public:
+  explicit SharedPlan(LossObserver* observer = nullptr) : observer_(observer) {}
+
   enum Count : std::uint8_t { kDropped, kDuplicated, kReordered, kDelayed, kCorrupted, kCounts };
 
   void set(const Plan& plan);
   Plan plan() const;
   std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
 
+  LossObserver* observer() const { return observer_; }
   void count(Count what) { counts_[what].fetch_add(1, std::memory_order_relaxed); }
   std::vector<std::pair<std::string, std::string>> describe() const;
 
  private:
+  LossObserver* observer_;
   mutable std::mutex mutex_;
   Plan plan_;
   std::atomic<std::uint32_t> version_{0};

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ctime>
 #include <span>
 #include <utility>
 
@@ -27,8 +26,8 @@ class Capture {
     const std::size_t count = inner_.receive(frames);
     if (count == 0) return 0;
     if (Tap* tap = recorder_.tap(index_); tap != nullptr) {
-      add(*tap, frames.first(count), Direction::kInbound);
-      tap->commit(count);
+      tap->add(frames.first(count), Direction::kInbound, realtime_ns());
+      tap->commit(frames.first(count));
     }
     return count;
   }
@@ -39,9 +38,10 @@ class Capture {
   std::size_t transmit(std::span<base::Frame> frames) {
     Tap* tap = recorder_.tap(index_);
     if (tap == nullptr) return inner_.transmit(frames);
-    add(*tap, frames, Direction::kOutbound);  // copied before: the device may reuse what it takes
+    // Copied before: the device may reuse what it takes.
+    tap->add(frames, Direction::kOutbound, realtime_ns());
     const std::size_t taken = inner_.transmit(frames);
-    tap->commit(taken);
+    tap->commit(frames.first(taken));
     return taken;
   }
 
@@ -56,17 +56,6 @@ class Capture {
   Inner& inner() { return inner_; }
 
  private:
-  static void add(Tap& tap, std::span<const base::Frame> frames, Direction direction) {
-    timespec now{};
-    ::clock_gettime(CLOCK_REALTIME, &now);
-    const auto time =
-        static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-    for (const base::Frame& frame : frames) {
-      // A frame without payload was sent before the capture began.
-      if ((frame.flags & base::kByReference) == 0) tap.add(frame, direction, time);
-    }
-  }
-
   Inner inner_;
   Recorder& recorder_;
   std::uint32_t index_;

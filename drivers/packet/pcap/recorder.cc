@@ -1,64 +1,21 @@
 #include "drivers/packet/pcap/recorder.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstring>
-#include <ctime>
+
+#include "drivers/packet/fault/marks.h"
 
 namespace uroce::pcap {
 namespace {
 
-constexpr std::uint32_t kSectionHeader = 0x0a0d0d0a, kInterface = 1, kEnhancedPacket = 6, kStatistics = 5;
 constexpr std::size_t kFileBuffer = std::size_t{1} << 20;
 constexpr auto kPause = std::chrono::milliseconds(2);
-
-/// Header of a frame in the ring.
-struct Record {
-  std::uint64_t time_ns;
-  std::uint32_t direction;
-  std::uint32_t length;
-};
-
-/// One block of the file, assembled in memory.
-class Block {
- public:
-  explicit Block(std::uint32_t type) {
-    u32(type);
-    u32(0);  // its length, at the end
-  }
-  Block& u16(std::uint16_t value) { return raw(&value, sizeof(value)); }
-  Block& u32(std::uint32_t value) { return raw(&value, sizeof(value)); }
-  Block& u64(std::uint64_t value) { return raw(&value, sizeof(value)); }
-  Block& raw(const void* data, std::size_t bytes) {
-    const auto* from = static_cast<const char*>(data);
-    bytes_.insert(bytes_.end(), from, from + bytes);
-    return *this;
-  }
-  Block& pad() {
-    bytes_.resize((bytes_.size() + 3) / 4 * 4);
-    return *this;
-  }
-  Block& option(std::uint16_t code, const void* data, std::size_t bytes) {
-    return u16(code).u16(static_cast<std::uint16_t>(bytes)).raw(data, bytes).pad();
-  }
-  void write(std::FILE* file) {
-    u32(0);  // end of options
-    const auto length = static_cast<std::uint32_t>(bytes_.size() + 4);
-    u32(length);
-    std::memcpy(bytes_.data() + 4, &length, sizeof(length));
-    std::fwrite(bytes_.data(), 1, bytes_.size(), file);
-  }
-
- private:
-  std::vector<char> bytes_;
-};
-
-Block& timestamp(Block& block, std::uint64_t time_ns) {
-  return block.u32(static_cast<std::uint32_t>(time_ns >> 32)).u32(static_cast<std::uint32_t>(time_ns));
-}
 
 /// Fills in the IPv4 header checksum, which the port would fill in.
 void fix_checksum(std::byte* frame, std::size_t bytes) {
@@ -74,161 +31,175 @@ void fix_checksum(std::byte* frame, std::size_t bytes) {
   frame[ip + 11] = static_cast<std::byte>(sum & 0xff);
 }
 
-std::uint64_t realtime_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 }  // namespace
 
-void Tap::add(const base::Frame& frame, Direction direction, std::uint64_t time_ns) {
-  if (ends_.empty()) next_ = ring_.head();
-  const std::span<std::byte> room = ring_.reserve(next_, sizeof(Record) + frame.length);
+std::byte* Tap::copy(const base::Frame& frame, Direction direction, std::uint64_t time_ns) {
+  // A frame without payload was sent before the capture began.
+  if ((frame.flags & base::kByReference) != 0 || !filter_.matches(frame, direction)) return nullptr;
+  const std::uint32_t kept = std::min(frame.length, filter_.snaplen);
+  const std::span<std::byte> room = ring_.reserve(next_, sizeof(Record) + kept);
   if (room.empty()) {
-    dropped_.fetch_add(1, std::memory_order_relaxed);
-  } else {
-    const Record record{time_ns, static_cast<std::uint32_t>(direction), frame.length};
-    std::memcpy(room.data(), &record, sizeof(record));
-    std::memcpy(room.data() + sizeof(record), frame.data, frame.length);
-    if ((frame.flags & base::kIpChecksumNeeded) != 0) fix_checksum(room.data() + sizeof(record), frame.length);
+    lost_.fetch_add(1, std::memory_order_relaxed);
+    return nullptr;
   }
-  ends_.push_back(next_);
+  const Record record{.time_ns = time_ns,
+                      .length = frame.length,
+                      .kept = kept,
+                      .qpn = direction == Direction::kOutbound ? frame.sender & 0xffffff : 0,
+                      .direction = direction};
+  std::memcpy(room.data(), &record, sizeof(record));
+  std::memcpy(room.data() + sizeof(record), frame.data, kept);
+  if ((frame.flags & base::kIpChecksumNeeded) != 0) fix_checksum(room.data() + sizeof(record), kept);
+  return room.data();
 }
 
-void Tap::commit(std::size_t frames) {
-  if (frames != 0) ring_.publish(ends_[frames - 1]);
-  ends_.clear();
+void Tap::add(std::span<const base::Frame> frames, Direction direction, std::uint64_t time_ns) {
+  if (const std::uint32_t version = shared_.version(); version != seen_) {
+    seen_ = version;
+    filter_ = shared_.filter();
+  }
+  next_ = ring_.head();
+  for (const base::Frame& frame : frames) {
+    std::byte* const record = copy(frame, direction, time_ns);
+    added_.push_back({next_, record});
+  }
 }
+
+void Tap::commit(std::span<const base::Frame> frames) {
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const std::uint32_t marks = frames[i].flags & fault::kMarks;
+    if (marks != 0 && added_[i].record != nullptr) {
+      std::memcpy(added_[i].record + offsetof(Record, marks), &marks, sizeof marks);
+    }
+  }
+  if (!frames.empty()) ring_.publish(added_[frames.size() - 1].end);
+  added_.clear();
+}
+
+Recorder::~Recorder() { finish(); }
 
 void Recorder::expect(std::uint32_t index) {
   std::lock_guard lock(mutex_);
   expected_ = std::max(expected_, std::min(index + 1, kTaps));
 }
 
+std::string Recorder::running() const {
+  return ended_.load(std::memory_order_acquire) ? "" : "a capture to " + name_ + " is running: stop it first";
+}
+
 std::string Recorder::start(const std::string& path) {
   std::lock_guard lock(mutex_);
-  if (thread_.joinable()) return "a capture to " + path_ + " is running: stop it first";
-  return begin(std::fopen(path.c_str(), "wbe"), path);
-}
-
-std::string Recorder::start(int descriptor, const std::string& path) {
-  std::lock_guard lock(mutex_);
-  if (thread_.joinable()) {
-    ::close(descriptor);
-    return "a capture to " + path_ + " is running: stop it first";
-  }
-  std::FILE* const file = ::fdopen(descriptor, "wb");
-  const int error = errno;
-  if (file == nullptr) ::close(descriptor);
-  errno = error;
-  return begin(file, path);
-}
-
-std::string Recorder::begin(std::FILE* file, const std::string& path) {
+  if (std::string problem = running(); !problem.empty()) return problem;
+  std::FILE* const file = std::fopen(path.c_str(), "wbe");
   if (file == nullptr)
     return "can't write " + path + " (" + std::strerror(errno) + "): give a file that can be written";
+  to_file_ = true;
   std::setvbuf(file, nullptr, _IOFBF, kFileBuffer);
-  file_ = file;
-  path_ = path;
-  written_.store(0, std::memory_order_relaxed);
-  write_header();
-  while (owned_.size() < expected_) {
-    owned_.push_back(std::make_unique<Tap>());
-    taps_[owned_.size() - 1].store(owned_.back().get(), std::memory_order_release);
-  }
-  for (const auto& tap : owned_) {
-    while (!tap->ring_.front().empty()) tap->ring_.pop();  // frames that came too late for the previous file
-    tap->dropped_.store(0, std::memory_order_relaxed);
-  }
-  stopping_ = false;
-  on_.store(true, std::memory_order_release);
-  thread_ = std::thread([this] { run(); });
+  begin(std::make_unique<FileSink>(file, InterfaceText{.name = interface_, .program = "uroced"}), {}, path);
   return {};
 }
 
+std::string Recorder::start(const Filter& filter, std::string_view filter_text, int& reader) {
+  std::lock_guard lock(mutex_);
+  if (std::string problem = running(); !problem.empty()) return problem;
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return std::string("no pipe for the capture: ") + std::strerror(errno);
+  to_file_ = false;
+  reader = ends[0];
+  begin(std::make_unique<PipeSink>(ends[1], stopping_), filter,
+        filter_text.empty() ? "urocectl" : "urocectl (" + std::string(filter_text) + ")");
+  return {};
+}
+
+void Recorder::begin(std::unique_ptr<Sink> sink, const Filter& filter, std::string name) {
+  if (thread_.joinable()) thread_.join();  // it has ended
+  sink_ = std::move(sink);
+  name_ = std::move(name);
+  filter_.set(filter);
+  written_.store(0, std::memory_order_relaxed);
+  while (owned_.size() < expected_) {
+    owned_.push_back(std::make_unique<Tap>(filter_));
+    taps_[owned_.size() - 1].store(owned_.back().get(), std::memory_order_release);
+  }
+  for (const auto& tap : owned_) {
+    while (!tap->ring_.front().empty()) tap->ring_.pop();  // frames that came too late for the previous capture
+    tap->lost_.store(0, std::memory_order_relaxed);
+  }
+  stopping_.store(false);
+  incomplete_.store(false);
+  ended_.store(false);
+  on_.store(true, std::memory_order_release);
+  thread_ = std::thread([this] { run(); });
+}
+
 std::string Recorder::stop() {
-  std::unique_lock lock(mutex_);
-  if (!thread_.joinable()) return "no capture is running";
+  std::lock_guard lock(mutex_);
+  if (ended_.load(std::memory_order_acquire)) return "no capture is running";
   on_.store(false, std::memory_order_release);
-  stopping_ = true;
+  stopping_.store(true);
   wake_.notify_all();
-  lock.unlock();
-  thread_.join();
-  lock.lock();
-  thread_ = {};
-  write_statistics();
-  const bool bad = std::ferror(file_) != 0;
-  const bool closed = std::fclose(file_) == 0;
-  file_ = nullptr;
-  return bad || !closed ? "not all could be written to " + path_ + ": is the disk full?" : "";
+  return {};
+}
+
+void Recorder::finish() {
+  stop();
+  if (thread_.joinable()) thread_.join();
 }
 
 void Recorder::run() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    lock.unlock();
-    const bool some = drain();
-    if (!some) std::fflush(file_);
-    lock.lock();
-    if (!some) wake_.wait_for(lock, kPause, [this] { return stopping_; });
+  bool taken = true;
+  while (taken && !stopping_.load()) {
+    bool some = false;
+    taken = drain(some) && (some || sink_->flush());
+    std::unique_lock lock(mutex_);
+    if (taken && !some) wake_.wait_for(lock, kPause, [this] { return stopping_.load(); });
   }
-  lock.unlock();
-  drain();
+  on_.store(false, std::memory_order_release);
+  bool some = false;
+  const bool all = taken && drain(some) && sink_->end(lost_frames());
+  incomplete_.store(to_file_ && !all);  // the reader of a pipe may leave
+  sink_.reset();
+  ended_.store(true, std::memory_order_release);
 }
 
-bool Recorder::drain() {
-  bool some = false;
+bool Recorder::drain(bool& some) {
   for (const auto& tap : owned_) {
-    for (std::span<const std::byte> record = tap->ring_.front(); !record.empty(); record = tap->ring_.front()) {
-      write_packet(record);
+    for (std::span<const std::byte> bytes = tap->ring_.front(); !bytes.empty(); bytes = tap->ring_.front()) {
+      Record record;
+      std::memcpy(&record, bytes.data(), sizeof(record));
+      record.lost = lost_frames();
+      if (!sink_->packet(record, bytes.subspan(sizeof record))) return false;
       tap->ring_.pop();
+      written_.fetch_add(1, std::memory_order_relaxed);
       some = true;
     }
   }
-  return some;
+  return true;
 }
 
-void Recorder::write_header() {
-  static constexpr char kProgram[] = "uroced";
-  Block(kSectionHeader).u32(0x1a2b3c4d).u16(1).u16(0).u64(~std::uint64_t{0}).option(4, kProgram, 6).write(file_);
-  const std::uint8_t nanoseconds = 9;
-  Block(kInterface)
-      .u16(1)  // Ethernet
-      .u16(0)
-      .u32(0)
-      .option(2, interface_.data(), interface_.size())
-      .option(9, &nanoseconds, 1)
-      .write(file_);
+void Recorder::lost(std::uint32_t index, const base::Frame& frame) {
+  Tap* const tap = this->tap(index);
+  if (tap == nullptr) return;
+  base::Frame marked = frame;
+  marked.flags |= fault::kMarkDropped;
+  tap->add(std::span(&marked, 1), Direction::kInbound, realtime_ns());
+  tap->commit(std::span(&marked, 1));
 }
 
-void Recorder::write_packet(std::span<const std::byte> bytes) {
-  Record record;
-  std::memcpy(&record, bytes.data(), sizeof(record));
-  Block block(kEnhancedPacket);
-  block.u32(0);
-  timestamp(block, record.time_ns).u32(record.length).u32(record.length);
-  block.raw(bytes.data() + sizeof(record), record.length).pad().option(2, &record.direction, 4).write(file_);
-  written_.fetch_add(1, std::memory_order_relaxed);
-}
-
-void Recorder::write_statistics() {
-  std::uint64_t dropped = 0;
-  for (const auto& tap : owned_) dropped += tap->dropped_.load(std::memory_order_relaxed);
-  const std::uint64_t received = written_.load(std::memory_order_relaxed) + dropped;
-  Block block(kStatistics);
-  block.u32(0);
-  timestamp(block, realtime_ns()).option(4, &received, 8).option(5, &dropped, 8).write(file_);
+std::uint64_t Recorder::lost_frames() const {
+  std::uint64_t lost = 0;
+  for (const auto& tap : owned_) lost += tap->lost_.load(std::memory_order_relaxed);
+  return lost;
 }
 
 std::vector<std::pair<std::string, std::string>> Recorder::describe() const {
   std::lock_guard lock(mutex_);
   const bool on = on_.load(std::memory_order_relaxed);
-  std::uint64_t dropped = 0;
-  for (const auto& tap : owned_) dropped += tap->dropped_.load(std::memory_order_relaxed);
-  return {{"capture", on ? path_ : "off"},
+  return {{"capture", on                   ? name_
+                      : incomplete_.load() ? "off: not all could be written to " + name_
+                                           : "off"},
           {"capture_written", std::to_string(written_.load(std::memory_order_relaxed))},
-          {"capture_dropped", std::to_string(dropped)}};
+          {"capture_dropped", std::to_string(lost_frames())}};
 }
 
 }  // namespace uroce::pcap

@@ -23,8 +23,8 @@ using Json = nlohmann::json;
 
 class TenantsTest : public ::testing::Test {
  protected:
-  Json ask(TestClient& by, const Json& request, std::span<UniqueFd> files = {}) {
-    return Json::parse(handle_query(daemon.conductor->admin(), by.session(), request.dump(), files));
+  Json ask(TestClient& by, const Json& request) {
+    return Json::parse(handle_query(daemon.conductor->admin(), by.session(), request.dump()));
   }
 
   TestDaemon daemon;
@@ -75,46 +75,44 @@ TEST_F(TenantsTest, AnAdministratorSeesTheObjectsOfAll) {
   EXPECT_FALSE(all.contains("hidden"));
 }
 
-/// Keeps the descriptor that a trace would be written to.
+/// Keeps the writing end of a trace.
 class FakeControls : public net::DeviceControls {
  public:
   std::string set_fault(std::string_view) override { return {}; }
-  std::string capture_to(int given, std::string_view) override {
-    file.reset(given);
+  std::string start_capture(std::string_view filter, int& reader) override {
+    if (filter != "op=ACK") return "filter \"" + std::string(filter) + "\"";
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return "no pipe";
+    reader = ends[0];
+    writer.reset(ends[1]);
     return {};
   }
   std::string stop_capture() override { return {}; }
   std::vector<std::pair<std::string, std::string>> describe() const override { return {}; }
-  UniqueFd file;
+  UniqueFd writer;
 };
 
-TEST(Trace, ATraceGoesToTheDescriptorOfTheRequest) {
+TEST(Trace, ATraceGoesIntoAPipeThatTheDaemonMakes) {
   if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   FakeControls controls;
   DaemonConfig config = test_config();
   config.controls = &controls;
   TestDaemon daemon(config);
   TestClient administrator(*daemon.conductor), other(*daemon.conductor, 4241);
-  char path[] = "/tmp/uroce-trace-XXXXXX";
-  const UniqueFd file(::mkstemp(path));
-  const auto trace = [&](TestClient& by, int descriptor) {
-    UniqueFd files[] = {UniqueFd(descriptor)};
-    const std::string text = Json{{"command", "trace"}, {"file", "/nowhere/x"}}.dump();
-    return Json::parse(handle_query(daemon.conductor->admin(), by.session(), text,
-                                    std::span(files).first(descriptor >= 0 ? 1 : 0)));
+  UniqueFd reader;
+  const auto trace = [&](TestClient& by, const char* filter) {
+    const std::string text = Json{{"command", "trace"}, {"filter", filter}}.dump();
+    return Json::parse(handle_query(daemon.conductor->admin(), by.session(), text, &reader));
   };
-  EXPECT_TRUE(trace(administrator, -1).contains("error")) << "a path alone is not opened";
-  EXPECT_TRUE(trace(administrator, ::open(path, O_RDONLY)).contains("error"));
-  EXPECT_TRUE(trace(administrator, ::open(path, O_PATH)).contains("error"));
-  EXPECT_TRUE(trace(administrator, ::open("/dev/null", O_WRONLY)).contains("error"));
-  EXPECT_TRUE(trace(other, ::open(path, O_WRONLY)).contains("error"));
-  EXPECT_FALSE(controls.file.valid());
-  EXPECT_FALSE(trace(administrator, ::open(path, O_WRONLY)).contains("error"));
-  struct stat ours {
-  }, theirs{};
-  ASSERT_EQ(::fstat(file.get(), &ours) | ::fstat(controls.file.get(), &theirs), 0);
-  EXPECT_EQ(ours.st_ino, theirs.st_ino);
-  ::unlink(path);
+  EXPECT_TRUE(trace(other, "op=ACK").contains("error"));
+  EXPECT_TRUE(trace(administrator, "op=NONSENSE").contains("error"));
+  EXPECT_FALSE(reader.valid());
+  EXPECT_FALSE(controls.writer.valid());
+  EXPECT_FALSE(trace(administrator, "op=ACK").contains("error"));
+  char byte = 7;
+  ASSERT_EQ(::write(controls.writer.get(), &byte, 1), 1);
+  ASSERT_EQ(::read(reader.get(), &byte, 1), 1);
+  EXPECT_EQ(::fcntl(reader.get(), F_GETFL) & O_ACCMODE, O_RDONLY);
 }
 
 TEST_F(TenantsTest, AUserNumberWithoutAProcessHasNoRights) {

@@ -37,6 +37,11 @@ class CaptureTest : public ::testing::Test {
     }
   }
 
+  void end_capture() {
+    EXPECT_EQ(controls_.stop_capture(), "");
+    controls_.recorder().finish();
+  }
+
   std::string file() const {
     std::ifstream stream(path_, std::ios::binary);
     return {std::istreambuf_iterator<char>(stream), {}};
@@ -54,7 +59,7 @@ TEST_F(CaptureTest, every_block_is_well_formed_and_every_frame_is_there_in_both_
   pass(3, 80);  // before: not recorded
   ASSERT_EQ(controls_.start_capture(path_), "");
   pass(100, 77);
-  ASSERT_EQ(controls_.stop_capture(), "");
+  end_capture();
   pass(3, 80);
   const std::string bytes = file();
   int packets = 0, inbound = 0;
@@ -80,7 +85,7 @@ TEST_F(CaptureTest, tshark_reads_it) {
   if (std::system("command -v tshark >/dev/null") != 0) GTEST_SKIP() << "no tshark here";
   ASSERT_EQ(controls_.start_capture(path_), "");
   pass(10, 60);
-  ASSERT_EQ(controls_.stop_capture(), "");
+  end_capture();
   const std::string command =
       "tshark -n -r " + path_ +
       " -T fields -e frame.interface_name -e frame.packet_flags_direction -e frame.len 2>/dev/null";
@@ -100,13 +105,13 @@ TEST_F(CaptureTest, refuses_a_file_that_cannot_be_written_and_a_second_capture) 
   EXPECT_NE(controls_.stop_capture(), "");
   ASSERT_EQ(controls_.start_capture(path_), "");
   EXPECT_NE(controls_.start_capture(path_).find(path_), std::string::npos);
-  ASSERT_EQ(controls_.stop_capture(), "");
+  end_capture();
 }
 
 TEST_F(CaptureTest, starts_and_stops_under_traffic) {
   for (int i = 0; i < 20; ++i) {
     ASSERT_EQ(controls_.start_capture(path_), "");
-    std::thread stopper([this] { EXPECT_EQ(controls_.stop_capture(), ""); });
+    std::thread stopper([this] { end_capture(); });
     pass(200, 1000);
     stopper.join();
   }

@@ -1,0 +1,173 @@
+#include "trace_output.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <optional>
+
+#include "base/version.h"
+#include "daemon_client.h"
+#include "drivers/packet/pcap/pcapng.h"
+#include "drivers/packet/pcap/remarks.h"
+#include "wire/dump.h"
+
+namespace uroce::ctl {
+namespace {
+
+/// The programs of QPs, which the daemon is asked for when one is needed that is not known.
+class Programs {
+ public:
+  Programs(std::string run_dir, std::string device) : run_dir_(std::move(run_dir)), device_(std::move(device)) {}
+
+  /// "ib_write_bw (pid 4711)"; empty: the daemon does not know the QP.
+  std::string of(std::uint32_t qpn) {
+    if (const auto known = names_.find(qpn); known != names_.end()) return known->second;
+    const auto now = std::chrono::steady_clock::now();
+    if (now < next_question_) return {};
+    next_question_ = now + std::chrono::milliseconds(200);
+    ask_daemon();
+    const auto known = names_.find(qpn);
+    return known != names_.end() ? known->second : std::string();
+  }
+
+ private:
+  void ask_daemon() {
+    const Answer sessions = ask(run_dir_, device_, {{"command", "show"}, {"what", "sessions"}});
+    const Answer qps = ask(run_dir_, device_, {{"command", "show"}, {"what", "qps"}});
+    std::map<std::string, std::string> pids;
+    for (const Json& row : rows(sessions.json, "sessions")) pids[text(row, "session")] = text(row, "pid");
+    for (const Json& row : rows(qps.json, "qps")) {
+      const std::string pid = pids[text(row, "session")];
+      const auto qpn = static_cast<std::uint32_t>(std::strtoul(text(row, "qpn").c_str(), nullptr, 0));
+      names_[qpn] = text(row, "program") + (pid.empty() ? "" : " (pid " + pid + ")");
+    }
+  }
+  static Json rows(const Json& answer, const char* kind) { return answer.value(kind, Json::array()); }
+  static std::string text(const Json& row, const char* key) {
+    const auto value = row.find(key);
+    if (value == row.end()) return {};
+    return value->is_string() ? value->get<std::string>() : value->dump();
+  }
+
+  std::string run_dir_, device_;
+  std::map<std::uint32_t, std::string> names_;
+  std::chrono::steady_clock::time_point next_question_{};
+};
+
+[[noreturn]] void not_written(const std::string& name) {
+  fail(1, "not all could be written to " + name + " (" + std::strerror(errno) + ")");
+}
+
+class Lines : public TraceOutput {
+ public:
+  explicit Lines(pcap::Remarks remarks) : remarks_(std::move(remarks)) {}
+
+  std::string name() const override { return "standard output"; }
+  bool is_text() const override { return true; }
+  /// "10:42:01.123456789 > 192.0.2.1 ...", "<" for frames that arrive.
+  void packet(const pcap::Record& record, std::span<const std::byte> frame) override {
+    char time[16] = "", line[wire::kDumpBytes];
+    const auto seconds = static_cast<std::time_t>(record.time_ns / 1'000'000'000u);
+    std::tm local{};
+    std::strftime(time, sizeof time, "%H:%M:%S", localtime_r(&seconds, &local));
+    const std::string_view text = wire::dump(frame, line);
+    const std::string remark = remarks_.about(record, frame);
+    std::printf("%s.%09u %c %.*s%s%s\n", time, static_cast<unsigned>(record.time_ns % 1'000'000'000u),
+                record.direction == pcap::Direction::kOutbound ? '>' : '<', static_cast<int>(text.size()),
+                text.data(), remark.empty() ? "" : "  # ", remark.c_str());
+  }
+  void flush() override {
+    if (std::fflush(stdout) != 0) not_written(name());
+  }
+  void end(std::uint64_t) override { flush(); }
+
+ private:
+  pcap::Remarks remarks_;
+};
+
+/// One file or, with a limit of bytes, one after the other: FILE, FILE1, FILE2 as tcpdump(1) names them, or with a
+/// limit of files FILE0 to FILE9, which then begin again.
+class Files : public TraceOutput {
+ public:
+  Files(const Options& options, const std::string& device, pcap::Remarks remarks)
+      : options_(options.trace),
+        interface_{device, "urocectl " UROCE_VERSION, filter_text(options), options.trace.snaplen},
+        remarks_(std::move(remarks)) {
+    open(0);
+  }
+  ~Files() override {
+    if (file_ != nullptr && file_ != stdout) std::fclose(file_);
+  }
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+
+  std::string name() const override { return to_stdout() ? "standard output" : name_; }
+  bool is_text() const override { return false; }
+
+  void packet(const pcap::Record& record, std::span<const std::byte> frame) override {
+    const std::string remark = remarks_.about(record, frame);
+    if (options_.file_bytes != 0 && writer_->packets() != 0 && writer_->bytes() >= options_.file_bytes) {
+      end(lost_);
+      open(lost_);
+    }
+    writer_->packet(record, frame, remark);
+    lost_ = record.lost;
+  }
+  void flush() override {
+    if (std::fflush(file_) != 0) not_written(name());
+  }
+  void end(std::uint64_t lost) override {
+    writer_->end(lost);
+    flush();
+    if (to_stdout()) return;
+    if (std::fclose(std::exchange(file_, nullptr)) != 0) not_written(name());
+  }
+
+ private:
+  bool to_stdout() const { return options_.file == "-"; }
+
+  std::string name_of(unsigned number) const {
+    if (options_.file_bytes == 0 || (options_.files == 0 && number == 0)) return options_.file;
+    if (options_.files == 0) return options_.file + std::to_string(number);
+    const std::size_t digits = std::to_string(options_.files - 1).size();
+    const std::string text = std::to_string(number % options_.files);
+    return options_.file + std::string(digits - text.size(), '0') + text;
+  }
+
+  void open(std::uint64_t lost) {
+    name_ = name_of(number_++);
+    file_ = to_stdout() ? stdout : std::fopen(name_.c_str(), "wbe");
+    if (file_ == nullptr) fail(1, name_ + ": " + std::strerror(errno) + "; give a file that can be written");
+    writer_.emplace(file_, interface_, lost);
+    flush();
+  }
+
+  TraceOptions options_;
+  pcap::InterfaceText interface_;
+  pcap::Remarks remarks_;
+  std::FILE* file_ = nullptr;
+  std::string name_;
+  std::optional<pcap::PcapngWriter> writer_;
+  unsigned number_ = 0;
+  std::uint64_t lost_ = 0;
+};
+
+}  // namespace
+
+std::string filter_text(const Options& options) {
+  const std::string snaplen = options.trace.snaplen == 0 ? "" : "snaplen=" + std::to_string(options.trace.snaplen);
+  return options.trace.filter + (options.trace.filter.empty() || snaplen.empty() ? "" : ",") + snaplen;
+}
+
+std::unique_ptr<TraceOutput> make_output(const Options& options, const std::string& device) {
+  const auto programs = std::make_shared<Programs>(options.run_dir, device);
+  pcap::Remarks remarks([programs](std::uint32_t qpn) { return programs->of(qpn); });
+  if (options.trace.file.empty()) return std::make_unique<Lines>(std::move(remarks));
+  return std::make_unique<Files>(options, device, std::move(remarks));
+}
+
+}  // namespace uroce::ctl
