@@ -1,4 +1,6 @@
 // urocectl: inspects and controls running daemons.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -8,8 +10,10 @@
 #include "daemon_client.h"
 #include "open_metrics.h"
 #include "options.h"
+#include "row_filter.h"
 #include "stop_signal.h"
 #include "table.h"
+#include "top.h"
 #include "trace.h"
 
 namespace uroce::ctl {
@@ -51,11 +55,13 @@ bool try_ask(const Options& options, const std::string& name, const Json& reques
   return false;
 }
 
-int print_answers(const Options& options, const Json& request) {
+int print_answers(const Options& options, const Json& request, const RowFilter& filter = RowFilter("")) {
   Json all = Json::object();
   bool complete = true;
   for (const std::string& name : chosen(options)) {
-    if (Json answer; try_ask(options, name, request, answer)) {
+    if (Json answer, sessions; try_ask(options, name, request, answer)) {
+      if (filter.needs_sessions()) try_ask(options, name, {{"command", "show"}, {"what", "sessions"}}, sessions);
+      filter.apply(answer, sessions);
       all[name] = std::move(answer);
     } else {
       complete = false;
@@ -73,8 +79,18 @@ int print_answers(const Options& options, const Json& request) {
 }
 
 int show(const Options& options) {
-  return print_answers(options,
-                       {{"command", "show"}, {"what", options.argument.empty() ? "all" : options.argument}});
+  const Json request = {{"command", "show"}, {"what", options.argument.empty() ? "all" : options.argument}};
+  const RowFilter filter(options.operand);
+  if (!options.watch) return print_answers(options, request, filter);
+  stop_on_signal();
+  int status = 0;
+  for (unsigned round = 0; g_stop.load() == 0 && (options.rounds == 0 || round < options.rounds); ++round) {
+    if (round != 0) wait_for(options.interval_s);
+    if (isatty(STDOUT_FILENO) != 0) std::fputs("\033[H\033[2J", stdout);
+    status = print_answers(options, request, filter);
+    if (std::fflush(stdout) != 0) return 1;
+  }
+  return status;
 }
 
 void print_numbers(const std::map<std::string, std::int64_t>& values) {
@@ -87,7 +103,8 @@ int watch(const Options& options) {
   stop_on_signal();
   const std::vector<std::string> names = chosen(options);
   std::map<std::string, std::map<std::string, std::int64_t>> before;
-  for (double elapsed = 0; g_stop.load() == 0; elapsed += options.interval_s) {
+  unsigned rounds = options.rounds == 0 ? ~0u : options.rounds + 1;  // the first round has nothing to compare with
+  for (double elapsed = 0; g_stop.load() == 0 && rounds-- != 0; elapsed += options.interval_s) {
     for (const std::string& name : names) {
       Json answer;
       if (!try_ask(options, name, {{"command", "stat"}}, answer)) continue;
@@ -196,6 +213,7 @@ int main(int argc, char** argv) {
   const Options options = parse_options(argc, argv);
   if (options.command == "show") return show(options);
   if (options.command == "stat") return counters(options);
+  if (options.command == "top") return top(options, chosen(options));
   if (options.command == "metrics") return metrics(options);
   if (options.command == "fault") return fault(options);
   if (options.command == "link") return link(options);

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "base/version.h"
 #include "platform/run_dir.h"
@@ -16,13 +17,17 @@ namespace {
 constexpr char kHelp[] =
     R"(urocectl [-d NAME]... [--json] [--run-dir DIR] COMMAND
 
-  show [all|devices|sessions|users|qps|mrs|cqs|srqs|cm_ids|flows|errors|rejections|worker_commands]
+  show [all|devices|sessions|users|qps|mrs|cqs|srqs|cm_ids|flows|errors|rejections|worker_commands] [FILTER]
                                             objects of a daemon: QPs with their states and counters, ...;
                                             all for root, else those of the user's programs;
-                                            rejections: the last 256 refused requests, with reasons
-  stat [--watch [--interval S]]             counters that are not zero, with the names of rxe and mlx5; rejected.*
+                                            rejections: the last 256 refused requests, with reasons;
+                                            --watch prints them each second until Ctrl-C
+      FILTER: COLUMN=PATTERN,...: pid=4711, state=RTS,program=ib_*, user=1000, peer=192.0.2.7, qpn=0x12
+  stat                                      counters that are not zero, with the names of rxe and mlx5; rejected.*
                                             counts refused requests of clients by reason;
                                             --watch prints the changes of each second until Ctrl-C
+  top [FILTER]                              rates of devices and QPs, each second until q or Ctrl-C
+      --sort sent|received|retransmitted|outstanding        which QPs come first (default: sent)
   metrics                                   all counters and gauges with their meaning, in the text format of
                                             OpenMetrics (Prometheus)
   fault SETTINGS                            injects faults: drop=0.01,dup=0.01,reorder=0.05,
@@ -61,8 +66,9 @@ constexpr char kHelp[] =
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else $XDG_RUNTIME_DIR/uroce or
                       /tmp/uroce-UID if the user's own daemons listen there, else )" UROCE_SYSTEM_RUN_DIR R"()
   --quiet             trace prints errors only
-  --watch             repeat
-  --interval S        seconds between two rounds of --watch (default: 1)
+  --watch             show and stat: repeat
+  --interval S        seconds between two rounds of --watch and top (default: 1)
+  --rounds N          of --watch and top: ends after N (default: until Ctrl-C)
   --version           print the version
   -h, --help          this text
 
@@ -106,7 +112,7 @@ void check_trace(const Options& options, int extra) {
   if (extra > 0 || !options.operand.empty()) {
     fail(2, "trace takes one filter, whose parts are separated by commas; see urocectl --help");
   }
-  if (options.watch) fail(2, "--watch is an option of stat");
+  if (options.watch) fail(2, "--watch is an option of show and stat");
   if (trace.file_bytes != 0 && (trace.file.empty() || trace.file == "-")) fail(2, "--file-size needs --write FILE");
   if (trace.files != 0 && trace.file_bytes == 0) fail(2, "--files needs --file-size");
 }
@@ -137,16 +143,16 @@ std::uint64_t number(const char* option, const char* text, std::uint64_t least, 
 
 void check(const Options& options, int extra) {
   if (options.command.empty())
-    fail(2, "no command given: show, stat, metrics, fault, trace or link; see urocectl --help");
-  if (!one_of(options.command, {"show", "stat", "metrics", "fault", "trace", "link"})) {
-    fail(2, options.command + ": no such command; give show, stat, metrics, fault, trace or link");
+    fail(2, "no command given: show, stat, top, metrics, fault, trace or link; see urocectl --help");
+  if (!one_of(options.command, {"show", "stat", "top", "metrics", "fault", "trace", "link"})) {
+    fail(2, options.command + ": no such command; give show, stat, top, metrics, fault, trace or link");
   }
   if (options.command == "link") return check_link(options, extra);
   if (options.command == "fault" && options.argument == "verbs") return check_fault_verbs(options, extra);
   if (options.command == "trace") return check_trace(options, extra);
   if (options.trace != TraceOptions{}) fail(2, "-w, -c, -s, -C and -W are options of trace");
-  if (extra > 0 || !options.operand.empty())
-    fail(2, options.command + " takes one argument at most; see urocectl --help");
+  if (extra > 0 || (!options.operand.empty() && options.command != "show"))
+    fail(2, options.command + " takes no more arguments; see urocectl --help");
   if (options.command == "show" &&
       !one_of(options.argument, {"", "all", "devices", "sessions", "users", "qps", "mrs", "cqs", "srqs", "cm_ids",
                                  "flows", "errors", "rejections", "worker_commands"})) {
@@ -157,7 +163,9 @@ void check(const Options& options, int extra) {
   if (one_of(options.command, {"stat", "metrics"}) && !options.argument.empty()) {
     fail(2, options.command + " takes no argument");
   }
-  if (options.watch && options.command != "stat") fail(2, "--watch is an option of stat");
+  if (options.watch && !one_of(options.command, {"show", "stat"})) {
+    fail(2, "--watch is an option of show and stat");
+  }
   if (options.interval_s < 0.01 || options.interval_s > 3600) fail(2, "--interval: give 0.01 to 3600 seconds");
 }
 
@@ -169,16 +177,24 @@ void fail(int status, const std::string& message) {
 }
 
 Options parse_options(int argc, char** argv) {
-  enum { kJson = 256, kQuiet, kRunDir, kWatch, kInterval, kVersion };
+  enum { kJson = 256, kQuiet, kRunDir, kWatch, kInterval, kRounds, kSort, kVersion };
   constexpr std::uint64_t kMost = 1'000'000'000;
-  const option long_options[] = {
-      {"device", required_argument, nullptr, 'd'},  {"json", no_argument, nullptr, kJson},
-      {"quiet", no_argument, nullptr, kQuiet},      {"run-dir", required_argument, nullptr, kRunDir},
-      {"watch", no_argument, nullptr, kWatch},      {"interval", required_argument, nullptr, kInterval},
-      {"write", required_argument, nullptr, 'w'},   {"count", required_argument, nullptr, 'c'},
-      {"snaplen", required_argument, nullptr, 's'}, {"file-size", required_argument, nullptr, 'C'},
-      {"files", required_argument, nullptr, 'W'},   {"version", no_argument, nullptr, kVersion},
-      {"help", no_argument, nullptr, 'h'},          {nullptr, 0, nullptr, 0}};
+  const option long_options[] = {{"device", required_argument, nullptr, 'd'},
+                                 {"json", no_argument, nullptr, kJson},
+                                 {"quiet", no_argument, nullptr, kQuiet},
+                                 {"run-dir", required_argument, nullptr, kRunDir},
+                                 {"watch", no_argument, nullptr, kWatch},
+                                 {"interval", required_argument, nullptr, kInterval},
+                                 {"rounds", required_argument, nullptr, kRounds},
+                                 {"sort", required_argument, nullptr, kSort},
+                                 {"write", required_argument, nullptr, 'w'},
+                                 {"count", required_argument, nullptr, 'c'},
+                                 {"snaplen", required_argument, nullptr, 's'},
+                                 {"file-size", required_argument, nullptr, 'C'},
+                                 {"files", required_argument, nullptr, 'W'},
+                                 {"version", no_argument, nullptr, kVersion},
+                                 {"help", no_argument, nullptr, 'h'},
+                                 {nullptr, 0, nullptr, 0}};
   Options options;
   options.run_dir = client_run_dir();
   int option = 0;
@@ -190,6 +206,8 @@ Options parse_options(int argc, char** argv) {
       case kRunDir: options.run_dir = optarg; break;
       case kWatch: options.watch = true; break;
       case kInterval: options.interval_s = std::atof(optarg); break;
+      case kRounds: options.rounds = static_cast<unsigned>(number("--rounds", optarg, 1, kMost)); break;
+      case kSort: options.sort = optarg; break;
       case 'w': options.trace.file = optarg; break;
       case 'c': options.trace.count = number("--count", optarg, 1, kMost); break;
       case 's': options.trace.snaplen = static_cast<std::uint32_t>(number("--snaplen", optarg, 64, 262'144)); break;
@@ -206,6 +224,9 @@ Options parse_options(int argc, char** argv) {
   if (optind < argc) options.operand = argv[optind++];
   if (options.command == "fault" && optind < argc) options.number = argv[optind++];
   if (options.command == "trace") take_trace_arguments(options);
+  if (options.command == "show" && options.argument.find('=') != std::string::npos && options.operand.empty()) {
+    options.operand = std::exchange(options.argument, "all");
+  }
   check(options, argc - optind);
   return options;
 }

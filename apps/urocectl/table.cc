@@ -6,15 +6,6 @@
 namespace uroce::ctl {
 namespace {
 
-std::string cell(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_null()) return "-";
-  if (!value.is_array()) return value.dump();
-  std::string joined;
-  for (const Json& each : value) joined += (joined.empty() ? "" : ",") + cell(each);
-  return joined.empty() ? "-" : joined;
-}
-
 /// The counters of an object that are not zero, in one cell.
 std::string inner_cell(const Json& object) {
   std::string joined;
@@ -83,6 +74,15 @@ void collect(const Json& value, const std::string& path, std::map<std::string, s
 }
 
 }  // namespace
+
+std::string cell(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "-";
+  if (!value.is_array()) return value.dump();
+  std::string joined;
+  for (const Json& each : value) joined += (joined.empty() ? "" : ",") + cell(each);
+  return joined.empty() ? "-" : joined;
+}
 
 std::string tables(const Json& answer) {
   std::string out;

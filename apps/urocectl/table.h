@@ -12,6 +12,9 @@ namespace uroce::ctl {
 /// One table with a heading for each list of objects; then single values, one per line.
 std::string tables(const Json& answer);
 
+/// A value as a table shows it.
+std::string cell(const Json& value);
+
 /// All numbers in `answer`, by path ("port.rx_packets").
 std::map<std::string, std::int64_t> numbers(const Json& answer);
 

@@ -37,6 +37,7 @@ from cases_sequences import OTHER_SEQUENCES, sequences_cases  # noqa: E402
 from cases_switch import switch_cases  # noqa: E402
 from cases_sysfs import sysfs_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
+from cases_top import top_cases  # noqa: E402
 from cases_trace import trace_cases  # noqa: E402
 from cases_udp import udp_cases, udp_own_cases, udp_row_cases, udp_worker_cases  # noqa: E402
 from cases_udp import pair as pair_over_udp  # noqa: E402
@@ -95,7 +96,7 @@ def groups(long, build):
         Group('two in one with two workers', lambda rig: rig.pair_in_one(['--workers', '2']), worker_cases()),
         Group('two in one, faulty', lambda rig: rig.pair_in_one(['--fault', FAULTS]), faulty, share=Share(rest=set(faulty) - {'verify'})),
         Group('fault verbs', lambda rig: rig.pair(), fault_cases()),
-        Group('trace', lambda rig: rig.pair(), trace_cases()),
+        Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases())),
         Group('examples', lambda rig: rig.pair(), example_cases()),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 0)),
