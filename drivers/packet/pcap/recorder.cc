@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <exception>
 
 #include "drivers/packet/fault/marks.h"
 
@@ -95,8 +96,7 @@ std::string Recorder::start(const std::string& path) {
     return "can't write " + path + " (" + std::strerror(errno) + "): give a file that can be written";
   to_file_ = true;
   std::setvbuf(file, nullptr, _IOFBF, kFileBuffer);
-  begin(std::make_unique<FileSink>(file, InterfaceText{.name = interface_, .program = "uroced"}), {}, path);
-  return {};
+  return begin(std::make_unique<FileSink>(file, InterfaceText{.name = interface_, .program = "uroced"}), {}, path);
 }
 
 std::string Recorder::start(const Filter& filter, std::string_view filter_text, int& reader) {
@@ -105,31 +105,47 @@ std::string Recorder::start(const Filter& filter, std::string_view filter_text, 
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return std::string("no pipe for the capture: ") + std::strerror(errno);
   to_file_ = false;
-  reader = ends[0];
-  begin(std::make_unique<PipeSink>(ends[1], stopping_), filter,
-        filter_text.empty() ? "urocectl" : "urocectl (" + std::string(filter_text) + ")");
-  return {};
+  std::string problem = begin(std::make_unique<PipeSink>(ends[1], stopping_), filter,
+                              filter_text.empty() ? "urocectl" : "urocectl (" + std::string(filter_text) + ")");
+  if (problem.empty()) {
+    reader = ends[0];
+  } else {
+    ::close(ends[0]);
+  }
+  return problem;
 }
 
-void Recorder::begin(std::unique_ptr<Sink> sink, const Filter& filter, std::string name) {
+std::string Recorder::begin(std::unique_ptr<Sink> sink, const Filter& filter, std::string name) {
   if (thread_.joinable()) thread_.join();  // it has ended
   sink_ = std::move(sink);
   name_ = std::move(name);
   filter_.set(filter);
   written_.store(0, std::memory_order_relaxed);
-  while (owned_.size() < expected_) {
-    owned_.push_back(std::make_unique<Tap>(filter_));
-    taps_[owned_.size() - 1].store(owned_.back().get(), std::memory_order_release);
+  stopping_.store(false);
+  incomplete_.store(false);
+  try {
+    while (owned_.size() < expected_) {
+      owned_.push_back(std::make_unique<Tap>(filter_));
+      taps_[owned_.size() - 1].store(owned_.back().get(), std::memory_order_release);
+    }
+    forget_late_frames();
+    ended_.store(false);
+    on_.store(true, std::memory_order_release);
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::exception& error) {
+    on_.store(false, std::memory_order_release);
+    ended_.store(true);
+    sink_.reset();
+    return std::string("no memory or no thread for the capture (") + error.what() + "); end other programs";
   }
+  return {};
+}
+
+void Recorder::forget_late_frames() {
   for (const auto& tap : owned_) {
     while (!tap->ring_.front().empty()) tap->ring_.pop();  // frames that came too late for the previous capture
     tap->lost_.store(0, std::memory_order_relaxed);
   }
-  stopping_.store(false);
-  incomplete_.store(false);
-  ended_.store(false);
-  on_.store(true, std::memory_order_release);
-  thread_ = std::thread([this] { run(); });
 }
 
 std::string Recorder::stop() {

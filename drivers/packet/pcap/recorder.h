@@ -84,7 +84,10 @@ class Recorder : public fault::LossObserver {
   static constexpr std::uint32_t kTaps = 64;
 
   std::string running() const;
-  void begin(std::unique_ptr<Sink> sink, const Filter& filter, std::string name);
+  /// An error if there is no memory or no thread for it.
+  std::string begin(std::unique_ptr<Sink> sink, const Filter& filter, std::string name);
+  /// Those that a worker published after the end of the capture before.
+  void forget_late_frames();
   void run();
   bool drain(bool& some);
   std::uint64_t lost_frames() const;

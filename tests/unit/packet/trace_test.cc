@@ -1,9 +1,11 @@
 // What urocectl trace reads: which frames come through the pipe, with which marks, and how a stream ends.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <bit>
 #include <cstring>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <thread>
@@ -184,6 +186,29 @@ TEST_F(TraceTest, TheCaptureEndsWithItsReader) {
   controls_.stop_capture();
   EXPECT_EQ(read_all(reader).size(), 3u);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    !defined(__clang__)  // they need address space
+TEST(Recorder, WithoutMemoryItRefusesACaptureAndMakesOneLater) {
+  pcap::Recorder recorder("uroce7");
+  recorder.expect(63);  // 512 MiB
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_AS, &before), 0);
+  const rlimit low{pages * static_cast<std::uint64_t>(::getpagesize()) + (64u << 20), before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &low), 0);
+  int reader = -1;
+  const std::string problem = recorder.start({}, "", reader);
+  ASSERT_EQ(::setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_NE(problem.find("no memory or no thread for the capture"), std::string::npos) << problem;
+  EXPECT_EQ(reader, -1);
+  EXPECT_EQ(recorder.tap(0), nullptr);
+  ASSERT_EQ(recorder.start({}, "", reader), "");
+  EXPECT_EQ(recorder.stop(), "");
+  EXPECT_EQ(read_all(reader).size(), 1u);
+}
+#endif
 
 TEST_F(TraceTest, StartsAndStopsUnderTraffic) {
   std::atomic<bool> done{false};
