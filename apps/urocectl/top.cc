@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <utility>
@@ -22,20 +23,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Keys come without Return while it exists; nothing changes without a terminal.
+/// Keys come without Return until the program ends, in whatever way; nothing changes without a terminal.
 class RawTerminal {
  public:
   RawTerminal() : is_one_(isatty(STDIN_FILENO) != 0 && tcgetattr(STDIN_FILENO, &before_) == 0) {
     if (!is_one_) return;
+    std::atexit([] { tcsetattr(STDIN_FILENO, TCSANOW, &before_); });
     termios raw = before_;
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
   }
-  ~RawTerminal() {
-    if (is_one_) tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-  }
-  RawTerminal(const RawTerminal&) = delete;
-  RawTerminal& operator=(const RawTerminal&) = delete;
 
   /// The key that is pressed within that time; 0: none.
   char key(std::chrono::milliseconds within) const {
@@ -46,7 +43,7 @@ class RawTerminal {
   }
 
  private:
-  termios before_{};
+  static inline termios before_{};
   bool is_one_;
 };
 

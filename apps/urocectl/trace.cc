@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "daemon_client.h"
+#include "drivers/packet/pcap/filter.h"
 #include "drivers/packet/pcap/record.h"
 #include "platform/unique_fd.h"
 #include "stop_signal.h"
@@ -47,6 +48,9 @@ class Stream {
     const std::size_t there = bytes_.size() - at_;
     if (there < sizeof record) return false;
     std::memcpy(&record, bytes_.data() + at_, sizeof record);
+    if (record.kept > pcap::Filter::kMostSnaplen || record.kept > record.length) {
+      fail(1, "the trace has another format: daemon and urocectl must be of the same build");
+    }
     if (there < sizeof record + record.kept) return false;
     frame = std::span(bytes_).subspan(at_ + sizeof record, record.kept);
     at_ += sizeof record + record.kept;

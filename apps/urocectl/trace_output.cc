@@ -1,9 +1,9 @@
 #include "trace_output.h"
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <map>
@@ -13,6 +13,8 @@
 #include "daemon_client.h"
 #include "drivers/packet/pcap/pcapng.h"
 #include "drivers/packet/pcap/remarks.h"
+#include "row_filter.h"
+#include "table.h"
 #include "wire/dump.h"
 
 namespace uroce::ctl {
@@ -37,20 +39,13 @@ class Programs {
  private:
   void ask_daemon() {
     const Answer sessions = ask(run_dir_, device_, {{"command", "show"}, {"what", "sessions"}});
-    const Answer qps = ask(run_dir_, device_, {{"command", "show"}, {"what", "qps"}});
-    std::map<std::string, std::string> pids;
-    for (const Json& row : rows(sessions.json, "sessions")) pids[text(row, "session")] = text(row, "pid");
-    for (const Json& row : rows(qps.json, "qps")) {
-      const std::string pid = pids[text(row, "session")];
-      const auto qpn = static_cast<std::uint32_t>(std::strtoul(text(row, "qpn").c_str(), nullptr, 0));
-      names_[qpn] = text(row, "program") + (pid.empty() ? "" : " (pid " + pid + ")");
+    Answer qps = ask(run_dir_, device_, {{"command", "show"}, {"what", "qps"}});
+    if (!sessions.problem.empty() || !qps.problem.empty()) return;
+    add_session_columns(qps.json, sessions.json);
+    for (const Json& row : qps.json.value("qps", Json::array())) {
+      const auto qpn = static_cast<std::uint32_t>(std::strtoul(row.value("qpn", "").c_str(), nullptr, 0));
+      names_[qpn] = cell(row.value("program", Json())) + " (pid " + cell(row.value("pid", Json())) + ")";
     }
-  }
-  static Json rows(const Json& answer, const char* kind) { return answer.value(kind, Json::array()); }
-  static std::string text(const Json& row, const char* key) {
-    const auto value = row.find(key);
-    if (value == row.end()) return {};
-    return value->is_string() ? value->get<std::string>() : value->dump();
   }
 
   std::string run_dir_, device_;
