@@ -100,7 +100,9 @@ void add_workers(const std::vector<WorkerCounters>& workers, Families& out) {
       const std::uint64_t value = workers[i].*row.value;
       const Json labels = {{"worker", std::to_string(i)}};
       if (row.kind == CounterKind::kTotal) samples.push_back(sample(labels, value));
-      if (row.kind == CounterKind::kLongest) samples.push_back(sample(labels, seconds(value)));
+      if (row.kind == CounterKind::kDuration || row.kind == CounterKind::kLongest) {
+        samples.push_back(sample(labels, seconds(value)));
+      }
       // The worker may have written it after `now` was read.
       if (row.kind == CounterKind::kLast && value != 0) {
         samples.push_back(sample(labels, seconds(now - std::min(now, value))));
@@ -110,6 +112,9 @@ void add_workers(const std::vector<WorkerCounters>& workers, Families& out) {
     switch (row.kind) {
       case CounterKind::kTotal:
         out.add({group + name, kCounter, row.help, "worker." + name, "worker"}, samples);
+        break;
+      case CounterKind::kDuration:
+        out.add({group + name + "_seconds", kCounter, row.help, "worker." + name + "_us", "worker"}, samples);
         break;
       case CounterKind::kLongest:
         out.add({group + name + "_seconds", kGauge, row.help, "worker." + name + "_us", "worker"}, samples);

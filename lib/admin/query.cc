@@ -30,6 +30,7 @@ Json controls_json(const ControlState& state) {
   Json values = Json::object();
   if (state.config().controls == nullptr) return values;
   for (const auto& [name, value] : state.config().controls->describe()) values[name] = value;
+  values["fault_verb_rules"] = std::to_string(state.verb_faults().rules().size());
   return values;
 }
 
@@ -64,6 +65,7 @@ Json stat(const AdminContext& context) {
           {"worker",
            {{"steps", w.steps},
             {"sleeps", w.sleeps},
+            {"busy_us", w.busy / kMicrosecond},
             {"longest_step_us", w.longest_step / kMicrosecond},
             {"stalls", w.stalls},
             {"last_stall_ms_ago", w.stalls == 0 ? 0 : (monotonic_now() - w.last_stall) / kMillisecond},

@@ -9,9 +9,10 @@
 namespace uroce {
 
 enum class CounterKind : std::uint8_t {
-  kTotal,    ///< counts up
-  kLongest,  ///< the longest duration so far, in ns
-  kLast,     ///< when something happened last, in ns of the monotonic clock; 0: never
+  kTotal,     ///< counts up
+  kDuration,  ///< counts up, in ns
+  kLongest,   ///< the longest duration so far, in ns
+  kLast,      ///< when something happened last, in ns of the monotonic clock; 0: never
 };
 
 /// One field of Struct, which consists of std::uint64_t.

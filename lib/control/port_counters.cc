@@ -15,6 +15,7 @@ void add(proto::Counters& to, const proto::Counters& from) {
 void add(WorkerCounters& to, const WorkerCounters& from) {
   for (std::size_t i = 0; i < std::size(to.parse); ++i) to.parse[i] += from.parse[i];
   to.steps += from.steps, to.sleeps += from.sleeps, to.bad_doorbells += from.bad_doorbells;
+  to.busy += from.busy;
   to.longest_step = std::max(to.longest_step, from.longest_step);
   to.stalls += from.stalls;
   to.last_stall = std::max(to.last_stall, from.last_stall);

@@ -13,6 +13,8 @@ namespace uroce::daemon {
 inline constexpr CounterInfo<WorkerCounters> kWorkerHelp[] = {
     {"steps", &WorkerCounters::steps, "Duty cycles."},
     {"sleeps", &WorkerCounters::sleeps, "Times that the worker went to sleep."},
+    {"busy", &WorkerCounters::busy, "Time in duty cycles that found work, of all workers of the thread.",
+     CounterKind::kDuration},
     {"longest_step", &WorkerCounters::longest_step,
      "Longest duty cycle since the worker started.", CounterKind::kLongest},
     {"stalls", &WorkerCounters::stalls, "Duty cycles of more than 1 ms."},

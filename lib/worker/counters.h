@@ -12,6 +12,7 @@ namespace uroce::daemon {
 struct WorkerCounters {
   std::uint64_t parse[static_cast<std::size_t>(wire::ParseVerdict::kCount)] = {};
   std::uint64_t steps = 0, sleeps = 0;
+  Nanos busy = 0;                   ///< in duty cycles that found work; of all workers of the thread
   Nanos longest_step = 0;           ///< since the worker started
   std::uint64_t stalls = 0;         ///< steps longer than DutyCycleTracker::kStall
   Nanos last_stall = 0;             ///< end of the last one, by the monotonic clock

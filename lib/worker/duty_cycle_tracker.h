@@ -22,10 +22,15 @@ class DutyCycleTracker {
   void begin(Nanos now) {
     if (now - begun_ > record_above_) [[unlikely]]
       record(now);
+    if (std::exchange(worked_, false)) {
+      for (WorkerCounters* const counters : counters_) counters->busy += now - begun_;
+    }
     begun_ = now;
   }
+  /// The cycle that has begun found work.
+  void worked() { worked_ = true; }
   /// The worker yielded or slept until `now`: that time belongs to no cycle. Call it before the first begin(), too.
-  void resume(Nanos now) { begun_ = now; }
+  void resume(Nanos now) { begun_ = now, worked_ = false; }
 
  private:
   void record(Nanos now) {
@@ -40,6 +45,7 @@ class DutyCycleTracker {
 
   std::vector<WorkerCounters*> counters_;
   Nanos begun_ = 0;
+  bool worked_ = false;
   Nanos record_above_ = 0;  // shorter cycles change no counter
 };
 

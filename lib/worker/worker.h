@@ -54,9 +54,10 @@ struct WorkerShared {
   Channel<proto::Event> events{kMaxAsyncEvents, ChannelReader::kSleepsOnFd};  ///< from any worker to the conductor
   NeighbourEvent neighbours;
   WatchGate watch_gate;
-  GsiPort gsi;                         ///< between the link worker and the conductor
-  std::atomic<bool> few_cores{false};  ///< pollers outnumber the cores of the machine
-  std::atomic<bool> core_left{false};  ///< the machine has more cores than workers, of all daemons
+  GsiPort gsi;                            ///< between the link worker and the conductor
+  std::atomic<bool> few_cores{false};     ///< pollers outnumber the cores of the machine
+  std::atomic<std::uint32_t> pollers{0};  ///< of all daemons: workers, and sessions with connected QPs
+  std::atomic<bool> core_left{false};     ///< the machine has more cores than workers, of all daemons
   std::atomic<std::uint32_t> first_core{
       kAnywhere};                          ///< core of the first worker, counted among those the daemon may use
   std::atomic<bool> link_disabled{false};  ///< urocectl link down: frames are dropped in both directions

@@ -90,6 +90,7 @@ void WorkerThread::run(const std::atomic<bool>& stop) {
     const bool worked = step_all(now);
     const bool few_cores = first().shared().few_cores.load(std::memory_order_relaxed);
     if (worked) {
+      cycle_.worked();
       policy_.worked(now, has_woken_programs());
       if (few_cores) yield_or_repin(now);
       continue;

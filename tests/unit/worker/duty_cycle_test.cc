@@ -38,5 +38,22 @@ TEST(DutyCycleTracker, SleepBelongsToNoStep) {
   EXPECT_EQ(counters.stalls, 0u);
 }
 
+TEST(DutyCycleTracker, BusyIsTheTimeOfCyclesThatFoundWorkForEachWorkerOfTheThread) {
+  WorkerCounters first, second;
+  DutyCycleTracker tracker({&first, &second});
+  tracker.resume(kSecond);
+  tracker.begin(kSecond);
+  tracker.begin(kSecond + 10);  // found nothing
+  tracker.worked();
+  tracker.begin(kSecond + 40);
+  tracker.worked();
+  tracker.begin(kSecond + 45);
+  tracker.worked();
+  tracker.resume(2 * kSecond);  // slept
+  tracker.begin(2 * kSecond + 7);
+  EXPECT_EQ(first.busy, 35u);
+  EXPECT_EQ(second.busy, 35u);
+}
+
 }  // namespace
 }  // namespace uroce::daemon
