@@ -2,10 +2,10 @@
 // (text: the value, what is allowed, what to do) means that nothing was changed.
 //
 //   {"command": "show", "what": "all"|"devices"|"sessions"|"users"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
-//    "errors"|"rejections"|"worker_commands"}
+//    "errors"|"rejections"|"worker_commands"|"workers"|"gids"|"routes"|"neighbours"}
 //       -> for each requested kind, under its name, a list of flat objects:
-//       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers_exceed_cores,
-//                 uptime_s
+//       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers (of all daemons),
+//                 pollers_exceed_cores, uptime_s, version
 //       sessions: session, program, pid, uid, qps, cqs, srqs, mrs, mws, ahs, pds, shared_bytes, mappings
 //       users:    user, resource, used, limit (the caller's; of all users for root and the daemon's user)
 //       qps:      qpn, session, program, type, state, dest_qpn, dest, path_mtu, sq_psn, rq_psn, outstanding,
@@ -20,8 +20,14 @@
 //                 duration_us; the last 64 of each worker
 //       rejections (not in "all"): time (UTC), user, pid, program, command, errno, reason (rejections.h), text; the
 //                 last 256, oldest first
+//       workers (not in "all"): worker, thread (TID), cpu (or "any"), qps, sleeping, busy_us, steps, sleeps,
+//                 stalls, longest_step_us, steered_away, steer_dropped (counters since the start)
+//       gids (not in "all"): index, gid, address (with prefix), vlan (number, or "-"), type; without empty entries
+//       routes (not in "all"): destination (prefix, or "default"), via (address, or "-"), vlan
+//       neighbours (not in "all"): address, mac, vlan, state (INCOMPLETE, REACHABLE, STALE, FAILED: as `ip
+//                 neighbour`), confirmed_s, used_s (seconds since)
 //          A caller that is not an administrator sees the objects and rejections of its own tenant only, and no
-//          errors or worker commands. "hidden" is the number of rows that were left out.
+//          errors, worker commands or neighbours. "hidden" is the number of rows that were left out.
 //          An answer is one page of at most 32 rows or so (page.h). With "next" {kind, at, handle} there are more:
 //          the same request with that object as "from" gets the next page, whose lists and "hidden" continue those
 //          of this one. What goes away in between is left out. A request without "pages": true or "from" is refused

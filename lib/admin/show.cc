@@ -13,7 +13,9 @@
 #include "admin/qp_names.h"
 #include "admin/show_cm.h"
 #include "admin/show_flows.h"
+#include "admin/show_port.h"
 #include "admin/show_rejections.h"
+#include "base/version.h"
 #include "control/poller_census.h"
 #include "control/privilege.h"
 #include "platform/clock.h"
@@ -268,10 +270,22 @@ struct Kind {
   bool in_all = true;
 };
 constexpr Kind kKinds[] = {
-    {"devices", list_devices}, {"sessions", list_sessions}, {"users", list_users},
-    {"qps", list_qps},         {"mrs", list_mrs},           {"cqs", list_cqs},
-    {"srqs", list_srqs},       {"cm_ids", list_cm_ids},     {"rejections", list_rejections, false},
-    {"flows", list_flows},     {"errors", list_errors},     {"worker_commands", list_worker_commands, false},
+    {"devices", list_devices},
+    {"sessions", list_sessions},
+    {"users", list_users},
+    {"qps", list_qps},
+    {"mrs", list_mrs},
+    {"cqs", list_cqs},
+    {"srqs", list_srqs},
+    {"cm_ids", list_cm_ids},
+    {"rejections", list_rejections, false},
+    {"flows", list_flows},
+    {"errors", list_errors},
+    {"worker_commands", list_worker_commands, false},
+    {"workers", list_workers, false},
+    {"gids", list_gids, false},
+    {"routes", list_routes, false},
+    {"neighbours", list_neighbours, false},
 };
 
 }  // namespace
@@ -293,8 +307,10 @@ Json show_devices(const ControlState& state) {
                        {"gids", gids},
                        {"workers", state.worker_count()},
                        {"cores", usable_cores()},
+                       {"pollers", state.workers().pollers.load(std::memory_order_relaxed)},
                        {"pollers_exceed_cores", state.workers().few_cores.load()},
-                       {"uptime_s", (monotonic_now() - state.started()) / kSecond}}});
+                       {"uptime_s", (monotonic_now() - state.started()) / kSecond},
+                       {"version", UROCE_VERSION}}});
 }
 
 Json show(const ControlState& state, const Session& caller, const std::string& what, const Json& request) {
@@ -319,7 +335,7 @@ Json show(const ControlState& state, const Session& caller, const std::string& w
   if (answer.empty()) {
     return {{"error", "show has no \"" + what +
                           "\"; it has all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, "
-                          "rejections, worker_commands"}};
+                          "rejections, worker_commands, workers, gids, routes, neighbours"}};
   }
   if (viewer.hidden() != 0) answer["hidden"] = viewer.hidden();
   return answer;

@@ -72,6 +72,7 @@ class ControlState {
   /// The worker with the fewest QPs.
   std::uint32_t choose_worker() const;
   std::uint32_t& qps_of_worker(std::uint32_t worker) { return qp_counts_[worker]; }
+  std::uint32_t qps_of_worker(std::uint32_t worker) const { return qp_counts_[worker]; }
 
   // Sessions.
   const Sessions& sessions() const { return sessions_; }
@@ -99,6 +100,7 @@ class ControlState {
 
   StallWatch& stall_watch() { return stall_watch_; }
   VerbFaults& verb_faults() { return verb_faults_; }
+  const VerbFaults& verb_faults() const { return verb_faults_; }
 
   // Numbers and blocks.
   QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }

@@ -390,6 +390,7 @@ bool Conductor::publish_pollers(std::uint32_t active) {
   const Pollers pollers = state_.process().count_pollers(std::exchange(polling_, active), active);
   const bool few = few_cores(usable_cores(), pollers.workers, pollers.sessions);
   shared.few_cores.store(few, std::memory_order_relaxed);
+  shared.pollers.store(pollers.workers + pollers.sessions, std::memory_order_relaxed);
   shared.core_left.store(usable_cores() > pollers.workers, std::memory_order_relaxed);
   const bool spread = few && active != 0 && state_.config().cpus.empty();
   shared.first_core.store(spread ? pollers.before : WorkerShared::kAnywhere, std::memory_order_relaxed);

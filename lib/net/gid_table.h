@@ -41,6 +41,10 @@ class GidTable {
     if (!gids_[index]) return std::nullopt;
     return gids_[index]->address;
   }
+  /// nullopt: no such entry, or an empty one.
+  std::optional<InterfaceAddress> entry(std::size_t index) const {
+    return index < gids_.size() ? gids_[index] : std::nullopt;
+  }
   /// VLAN of the entry; 0: none.
   std::uint16_t vlan(std::size_t index) const {
     return index < gids_.size() && gids_[index] ? gids_[index]->vlan : std::uint16_t{0};

@@ -1,6 +1,8 @@
 #include "net/link_stack.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <tuple>
 #include <utility>
 
 #include "net/link_impl.h"
@@ -16,6 +18,17 @@ bool is_broadcast(const wire::Address& address, const LinkConfig& config) {
   if (value == 0xffffffff) return true;
   return std::any_of(config.addresses.begin(), config.addresses.end(),
                      [&](const InterfaceAddress& own) { return is_broadcast_of(own, address); });
+}
+
+NeighbourEntry describe(const Neighbour& each, std::uint16_t vlan, Nanos now) {
+  using State = NeighbourEntry::State;
+  NeighbourEntry entry{each.address, vlan, each.mac, State::kIncomplete, kNever, time_since(each.used_at, now)};
+  if (each.confirmed_at != 0) entry.confirmed_ago = time_since(each.confirmed_at, now);
+  if (each.state == Neighbour::State::kFailed) entry.state = State::kFailed;
+  if (each.state == Neighbour::State::kReachable) {
+    entry.state = entry.confirmed_ago < kConfirmAge ? State::kReachable : State::kStale;
+  }
+  return entry;
 }
 
 }  // namespace
@@ -356,6 +369,27 @@ std::size_t LinkStack::neighbours() const {
   std::size_t sum = 0;
   for (const auto& link : links_) sum += link->table.size();
   return sum;
+}
+
+std::vector<NeighbourEntry> LinkStack::list_neighbours(const wire::Address& first, std::size_t most,
+                                                       Nanos now) const {
+  std::vector<NeighbourEntry> all;
+  for (const auto& link : links_) {
+    link->table.for_each([&](const Neighbour& each) {
+      if (each.address >= first) all.push_back(describe(each, link->vlan, now));
+    });
+  }
+  const auto before = [](const NeighbourEntry& a, const NeighbourEntry& b) {
+    return std::tie(a.address, a.vlan) < std::tie(b.address, b.vlan);
+  };
+  if (most == 0) return {};
+  if (all.size() > most) {
+    std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(most) - 1, before);
+    const wire::Address last = all[most - 1].address;
+    std::erase_if(all, [&](const NeighbourEntry& each) { return each.address > last; });
+  }
+  std::ranges::sort(all, before);
+  return all;
 }
 
 }  // namespace uroce::net

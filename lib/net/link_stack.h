@@ -38,6 +38,18 @@ struct LinkConfig {
   std::uint32_t max_neighbours = 4096;
 };
 
+/// A row of the neighbour table, as `ip neighbour` has them.
+struct NeighbourEntry {
+  enum class State : std::uint8_t { kIncomplete, kReachable, kStale, kFailed };
+
+  wire::Address address;
+  std::uint16_t vlan = 0;
+  wire::Mac mac{};
+  State state = State::kIncomplete;
+  Nanos confirmed_ago = kNever;  ///< kNever: it has not answered yet
+  Nanos used_ago = 0;            ///< since resolve(), or since the neighbour asked for us
+};
+
 enum class Resolution : std::uint8_t { kResolved, kPending, kFailed, kNoRoute };
 
 /// Cumulative counters.
@@ -99,6 +111,9 @@ class LinkStack {
 
   const LinkCounters& counters() const;
   std::size_t neighbours() const;
+  /// Entries in the order of address and VLAN, from `first` on: `most`, and those with the same address as the
+  /// last.
+  std::vector<NeighbourEntry> list_neighbours(const wire::Address& first, std::size_t most, Nanos now) const;
 
  private:
   struct Impl;  // one link: the untagged one, or a VLAN

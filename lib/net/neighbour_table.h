@@ -46,6 +46,10 @@ class NeighbourTable {
 
   bool full() const { return entries_.size() >= capacity_; }
   std::size_t size() const { return entries_.size(); }
+  template <class Visit>
+  void for_each(Visit&& visit) const {
+    for (const auto& [address, neighbour] : entries_) visit(neighbour);
+  }
 
  private:
   struct Hash {

@@ -129,7 +129,7 @@ TEST_F(Identity, LearnsNothingOfOthers) {
   EXPECT_NE(honest.client.admin(R"({"command":"show","what":"rejections"})").find("4711"), std::string::npos);
   Child attacker(kAttacker, [&] {
     for (const char* what : {"all", "qps", "mrs", "cqs", "srqs", "cm_ids", "flows", "errors", "worker_commands",
-                             "rejections", "sessions", "devices"}) {
+                             "rejections", "sessions", "devices", "workers", "neighbours"}) {
       RawClient client(daemon.socket_path());
       const std::string answer = client.admin(std::string(R"({"command":"show","what":")") + what + "\"}");
       if (answer.empty() || answer.find(number) != std::string::npos) return 2;
