@@ -66,7 +66,13 @@ std::string read_all(int fd, std::uint64_t bytes) {
   return text;
 }
 
-Answer failed(std::string problem) { return {std::move(problem), {}, {}}; }
+Answer failed(std::string problem) { return {std::move(problem), {}, {}, 0}; }
+
+pid_t peer_of(int fd) {
+  ucred peer{};
+  socklen_t bytes = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 ? peer.pid : 0;
+}
 
 Answer receive(int fd) {
   struct {
@@ -92,9 +98,9 @@ Answer receive(int fd) {
   }
   Json json = Json::parse(read_all(text.get(), reply.body.bytes), nullptr, false);
   if (json.is_discarded()) return failed("the answer is not JSON: daemon and urocectl must be of the same build");
-  if (json.is_object() && json.contains("error")) return {json["error"].get<std::string>(), std::move(json), {}};
-  if (reply.head.status != 0) return {std::strerror(reply.head.status), std::move(json), {}};
-  return {{}, std::move(json), std::move(stream)};
+  if (json.is_object() && json.contains("error")) return {json["error"].get<std::string>(), std::move(json), {}, 0};
+  if (reply.head.status != 0) return {std::strerror(reply.head.status), std::move(json), {}, 0};
+  return {{}, std::move(json), std::move(stream), peer_of(fd)};
 }
 
 Answer exchange(int socket, const Json& request) {
@@ -137,7 +143,7 @@ Answer ask(const std::string& run_dir, const std::string& name, const Json& requ
     if (!page.problem.empty()) return page;
     next = add_page(all, std::move(page.json));
   }
-  return {{}, std::move(all), std::move(whole.stream)};
+  return {{}, std::move(all), std::move(whole.stream), whole.daemon};
 }
 
 }  // namespace uroce::ctl

@@ -1,6 +1,8 @@
 // Queries of a daemon over its socket (UROCE_CMD_ADMIN, abi/control.h).
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 #include <vector>
 
@@ -15,7 +17,8 @@ using Json = nlohmann::ordered_json;
 struct Answer {
   std::string problem;  ///< empty on success
   Json json;
-  UniqueFd stream;  ///< of a trace
+  UniqueFd stream;   ///< of a trace
+  pid_t daemon = 0;  ///< 0: it has another PID namespace
 };
 
 /// Names of the daemons that accept connections in `run_dir`, sorted.

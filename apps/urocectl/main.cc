@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "daemon_client.h"
+#include "doctor.h"
 #include "open_metrics.h"
 #include "options.h"
 #include "row_filter.h"
@@ -214,6 +215,7 @@ int main(int argc, char** argv) {
   if (options.command == "show") return show(options);
   if (options.command == "stat") return counters(options);
   if (options.command == "top") return top(options, chosen(options));
+  if (options.command == "doctor") return doctor(options, chosen(options));
   if (options.command == "metrics") return metrics(options);
   if (options.command == "fault") return fault(options);
   if (options.command == "link") return link(options);

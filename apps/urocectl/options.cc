@@ -17,17 +17,21 @@ namespace {
 constexpr char kHelp[] =
     R"(urocectl [-d NAME]... [--json] [--run-dir DIR] COMMAND
 
-  show [all|devices|sessions|users|qps|mrs|cqs|srqs|cm_ids|flows|errors|rejections|worker_commands] [FILTER]
-                                            objects of a daemon: QPs with their states and counters, ...;
+  show [KIND] [FILTER]                      objects of a daemon: QPs with their states and counters, ...;
                                             all for root, else those of the user's programs;
                                             rejections: the last 256 refused requests, with reasons;
+                                            neighbours: stations on the link, as `ip neighbour` has them;
                                             --watch prints them each second until Ctrl-C
+      KIND: all|devices|sessions|users|qps|mrs|cqs|srqs|cm_ids|flows|errors|rejections|workers|gids|routes|
+            neighbours|worker_commands
       FILTER: COLUMN=PATTERN,...: pid=4711, state=RTS,program=ib_*, user=1000, peer=192.0.2.7, qpn=0x12
   stat                                      counters that are not zero, with the names of rxe and mlx5; rejected.*
                                             counts refused requests of clients by reason;
                                             --watch prints the changes of each second until Ctrl-C
-  top [FILTER]                              rates of devices and QPs, each second until q or Ctrl-C
+  top [FILTER]                              rates of devices, workers and QPs, each second until q or Ctrl-C
       --sort sent|received|retransmitted|outstanding        which QPs come first (default: sent)
+  doctor                                    what is wrong with these devices and this machine, with the numbers
+                                            that say so, and what to do
   metrics                                   all counters and gauges with their meaning, in the text format of
                                             OpenMetrics (Prometheus)
   fault SETTINGS                            injects faults: drop=0.01,dup=0.01,reorder=0.05,
@@ -62,17 +66,19 @@ constexpr char kHelp[] =
   link                                      prints the state of the port
 
   -d, --device NAME   only this daemon; repeat for several (default: all running)
-  --json              show, stat, metrics, fault and link as JSON, an object from name to answer
+  --json              show, stat, metrics, fault and link as JSON, an object from name to answer; doctor and
+                      each round of top: one object
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else $XDG_RUNTIME_DIR/uroce or
                       /tmp/uroce-UID if the user's own daemons listen there, else )" UROCE_SYSTEM_RUN_DIR R"()
   --quiet             trace prints errors only
   --watch             show and stat: repeat
-  --interval S        seconds between two rounds of --watch and top (default: 1)
+  --interval S        seconds between two rounds of --watch and top, and for which doctor looks (default: 1)
   --rounds N          of --watch and top: ends after N (default: until Ctrl-C)
   --version           print the version
   -h, --help          this text
 
-Exit status: 0; 1 no such daemon, or it refused the request; 2 wrong usage; 3 frames are missing in a trace.
+Exit status: 0; 1 no such daemon, or it refused the request; 2 wrong usage; 3 frames are missing in a trace;
+4 doctor has found problems.
 )";
 
 bool one_of(const std::string& word, std::initializer_list<const char*> allowed) {
@@ -143,9 +149,9 @@ std::uint64_t number(const char* option, const char* text, std::uint64_t least, 
 
 void check(const Options& options, int extra) {
   if (options.command.empty())
-    fail(2, "no command given: show, stat, top, metrics, fault, trace or link; see urocectl --help");
-  if (!one_of(options.command, {"show", "stat", "top", "metrics", "fault", "trace", "link"})) {
-    fail(2, options.command + ": no such command; give show, stat, top, metrics, fault, trace or link");
+    fail(2, "no command given: show, stat, top, doctor, metrics, fault, trace or link; see urocectl --help");
+  if (!one_of(options.command, {"show", "stat", "top", "doctor", "metrics", "fault", "trace", "link"})) {
+    fail(2, options.command + ": no such command; give show, stat, top, doctor, metrics, fault, trace or link");
   }
   if (options.command == "link") return check_link(options, extra);
   if (options.command == "fault" && options.argument == "verbs") return check_fault_verbs(options, extra);
@@ -154,13 +160,14 @@ void check(const Options& options, int extra) {
   if (extra > 0 || (!options.operand.empty() && options.command != "show"))
     fail(2, options.command + " takes no more arguments; see urocectl --help");
   if (options.command == "show" &&
-      !one_of(options.argument, {"", "all", "devices", "sessions", "users", "qps", "mrs", "cqs", "srqs", "cm_ids",
-                                 "flows", "errors", "rejections", "worker_commands"})) {
+      !one_of(options.argument,
+              {"", "all", "devices", "sessions", "users", "qps", "mrs", "cqs", "srqs", "cm_ids", "flows", "errors",
+               "rejections", "workers", "gids", "routes", "neighbours", "worker_commands"})) {
     fail(2, "show " + options.argument +
-                ": give all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, rejections or "
-                "worker_commands");
+                ": give all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, rejections, "
+                "workers, gids, routes, neighbours or worker_commands");
   }
-  if (one_of(options.command, {"stat", "metrics"}) && !options.argument.empty()) {
+  if (one_of(options.command, {"stat", "metrics", "doctor"}) && !options.argument.empty()) {
     fail(2, options.command + " takes no argument");
   }
   if (options.watch && !one_of(options.command, {"show", "stat"})) {

@@ -146,7 +146,7 @@ class Top {
 
   Json round() {
     rates_.begin_round();
-    Json devices = Json::array(), qps = Json::array();
+    Json devices = Json::array(), workers = Json::array(), qps = Json::array();
     for (const std::string& device : devices_) {
       const Answer counters = ask(options_.run_dir, device, {{"command", "stat"}});
       const Answer sessions = ask(options_.run_dir, device, {{"command", "show"}, {"what", "sessions"}});
@@ -156,6 +156,11 @@ class Top {
         continue;
       }
       devices.push_back(device_row(device, counters.json));
+      const Answer threads = ask(options_.run_dir, device, {{"command", "show"}, {"what", "workers"}});
+      if (threads.problem.empty()) {
+        for (const Json& row : threads.json.value("workers", Json::array()))
+          workers.push_back(worker_row(device, row));
+      }
       add_session_columns(rows.json, sessions.json);
       filter_.apply(rows.json, sessions.json);
       for (const Json& row : rows.json.value("qps", Json::array())) qps.push_back(qp_row(device, row));
@@ -163,7 +168,7 @@ class Top {
     std::stable_sort(qps.begin(), qps.end(), [&](const Json& a, const Json& b) {
       return number_at(a, sort_.c_str()) > number_at(b, sort_.c_str());
     });
-    return {{"devices", devices}, {"qps", qps}};
+    return {{"devices", devices}, {"workers", workers}, {"qps", qps}};
   }
 
   Json device_row(const std::string& device, const Json& counters) {
@@ -179,6 +184,22 @@ class Top {
             {"retransmitted_s", rate(transport, "retransmitted_pkts")},
             {"timeouts_s", rate(transport, "local_ack_timeout_err")},
             {"dropped_s", rate(port, "rx_dropped") + rate(port, "tx_dropped")}};
+  }
+
+  Json worker_row(const std::string& device, const Json& worker) {
+    const std::string number = cell(worker.value("worker", Json()));
+    const auto rate = [&](const char* name) {
+      return rates_.of(device + ".worker" + number + "." + name, number_at(worker, name));
+    };
+    return {{"device", device},
+            {"worker", worker.value("worker", Json())},
+            {"cpu", worker.value("cpu", Json())},
+            {"qps", worker.value("qps", Json())},
+            {"busy_percent", rate("busy_us") / 1e4},
+            {"steps_s", rate("steps")},
+            {"sleeps_s", rate("sleeps")},
+            {"stalls_s", rate("stalls")},
+            {"steered_away_s", rate("steered_away")}};
   }
 
   Json qp_row(const std::string& device, const Json& qp) {

@@ -1,4 +1,4 @@
-// urocectl top: rates of devices and QPs, again and again.
+// urocectl top: rates of devices, workers and QPs, again and again.
 #pragma once
 
 #include <string>

@@ -10,6 +10,7 @@ from rig import ROOT
 # Document and first command of the block, and why no test runs it as it stands.
 NOT_RUN = {
     ('README.md', 'tests/run.sh'): 'all tests, this one among them',
+    ('docs/troubleshooting.md', '$ urocectl doctor'): 'shows lines; the e2e group "doctor" runs it',
     ('docs/troubleshooting.md', '$ UROCE_LOG=info uroce-run ibv_rc_pingpong -r 2000000'): 'shows a line; e2e "reasons in the program" runs one',
     ('docs/getting-started.md', '$ urocectl -d uroce1 trace -w - | wireshark -k -i -'): 'opens a window',
     ('docs/getting-started.md', 'apt install ./uroce_*.deb'): 'installs to the machine; tests/package.sh does so in a bare system',

@@ -17,6 +17,7 @@ from cases_carrier import carrier_cases  # noqa: E402
 from cases_ci import ci_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
 from cases_docs import docs_cases  # noqa: E402
+from cases_doctor import doctor_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
 from cases_fabrics import fabric_cases, same_device_cases, two_run_directories_cases  # noqa: E402
 from cases_faults import fault_cases  # noqa: E402
@@ -97,6 +98,7 @@ def groups(long, build):
         Group('two in one, faulty', lambda rig: rig.pair_in_one(['--fault', FAULTS]), faulty, share=Share(rest=set(faulty) - {'verify'})),
         Group('fault verbs', lambda rig: rig.pair(), fault_cases()),
         Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases())),
+        Group('doctor', lambda rig: rig.pair(['--socket-mode', '0666']), doctor_cases()),
         Group('examples', lambda rig: rig.pair(), example_cases()),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 0)),
