@@ -278,6 +278,16 @@ class Reader {
 
 }  // namespace
 
+std::string_view status_name(std::uint32_t status) {
+  const auto* const found = std::ranges::find(kStatuses, status, &Name::value);
+  return found != std::end(kStatuses) ? found->name : "an unknown status";
+}
+
+std::string_view event_name(proto::AsyncEvent event) {
+  const auto* const found = std::ranges::find(kEvents, number(event), &Name::value);
+  return found != std::end(kEvents) ? found->name : "an unknown event";
+}
+
 std::string VerbFault::parse(std::string_view text, VerbFault& out) {
   VerbFault fault;
   fault.text = base::printable(std::string(text));

@@ -17,12 +17,17 @@
 #include <vector>
 
 #include "proto/state/faults.h"
+#include "proto/state/types.h"
 
 namespace uroce::daemon {
 
 class ControlState;
 struct QpObject;
 struct Session;
+
+/// "RETRY_EXC_ERR" of an ibv_wc_status, "QP_ACCESS_ERR" of an ibv_event_type.
+std::string_view status_name(std::uint32_t status);
+std::string_view event_name(proto::AsyncEvent event);
 
 /// One rule, as parsed from "prog=nccl*,op=WRITE,nth=100,status=RETRY_EXC_ERR".
 struct VerbFault {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -15,6 +16,8 @@
 #include "admin/command.h"
 #include "control/command_table.h"
 #include "control/commands/command.h"
+#include "control/port.h"
+#include "control/verb_faults.h"
 #include "platform/clock.h"
 #include "platform/log.h"
 
@@ -239,6 +242,29 @@ void Conductor::take_worker_events() {
   events_.deliver(events);
 }
 
+void Conductor::log_failures() {
+  Channel<proto::QpFailure>& failures = state_.workers().failures;
+  if (!failures.waiting()) return;
+  for (const proto::QpFailure& failure : failures.take()) {
+    const Session* const session = state_.session(failure.owner);
+    if (session == nullptr) continue;
+    const LogUser caused_by(session->peer.uid);
+    std::string what(event_name(failure.event));
+    char text[64];
+    if (failure.cause != 0) {
+      const std::uint32_t vendor_err = proto::vendor_err_of(failure.cause);
+      std::snprintf(text, sizeof text, ", vendor_err 0x%x", vendor_err);
+      what = std::string(status_name(vendor_err / 16)) + text;
+    }
+    if (failure.peer != wire::Address{}) {
+      std::snprintf(text, sizeof text, "; its peer is QP 0x%06x of ", failure.peer_qpn.value);
+      what += text + address_text(failure.peer);
+    }
+    log(LogLevel::kInfo, "QP 0x%06x of %s (process %d) has failed: %s", failure.qpn.value, session->program.c_str(),
+        static_cast<int>(session->peer.pid), what.c_str());
+  }
+}
+
 void Conductor::close_attached(Session& session, std::vector<UniqueFd> fds, bool used) {
   // The mapping of a memory file that a command has used keeps its pages, so closing it here frees nothing.
   if (used) std::erase_if(fds, [](const UniqueFd& file) { return !file.valid() || is_memory_file(file.get()); });
@@ -281,12 +307,14 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
 
 void Conductor::close_session(Session& session) {
   const CommandTimer timer(command_times_, kCloseName);
+  log_failures();  // they name the program
   const LogUser caused_by(session.peer.uid);
   cm_.release(session, monotonic_now());
   while (!commands::release_some(state_, events_, link_, session, ~Nanos{0})) {
   }
-  log(LogLevel::kDebug, "session %llu (%s, process %d) is closed", static_cast<unsigned long long>(session.id),
-      session.program.c_str(), static_cast<int>(session.peer.pid));
+  log(session.hello_done ? LogLevel::kInfo : LogLevel::kDebug, "%s: session %llu (%s, process %d) is closed",
+      state_.config().name.c_str(), static_cast<unsigned long long>(session.id), session.program.c_str(),
+      static_cast<int>(session.peer.pid));
   state_.stall_watch().remove(proto::mark_of_session(session.id), session.id);
   // The closer may take long: the epoll set has no more events now.
   ::epoll_ctl(watches_.epoll, EPOLL_CTL_DEL, session.socket.get(), nullptr);

@@ -77,6 +77,8 @@ class Conductor {
   bool run_slice();
   /// Handles the events that the workers have reported.
   void take_worker_events();
+  /// A line in the log for each QP that has failed since the last call.
+  void log_failures();
   void close_session(Session& session);
 
   ControlState& state() { return state_; }

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <deque>
 #include <map>
@@ -36,13 +38,14 @@ std::uint64_t wall_clock_ns() {
 class UserLimits {
  public:
   /// Whether a line of this user may be written. `left_out`: how many were not since the last one that was.
-  bool admit(std::int64_t user, Nanos now, std::uint64_t& left_out) {
+  bool admit(std::int64_t user, LogLevel level, Nanos now, std::uint64_t& left_out) {
+    const Nanos burst = level <= LogLevel::kWarning ? 2 * kBurst : kBurst;
     const std::lock_guard lock(mutex_);
     if (users_.size() >= kMaxUsers) std::erase_if(users_, [now](const auto& u) { return u.second.full_at <= now; });
     if (users_.size() >= kMaxUsers && !users_.contains(user)) return false;
     Bucket& bucket = users_[user];
     const Nanos next = std::max(bucket.full_at, now) + kInterval;
-    if (next > now + kBurst * kInterval) {
+    if (next > now + burst * kInterval) {
       ++bucket.left_out;
       return false;
     }
@@ -63,6 +66,13 @@ class UserLimits {
   std::map<std::int64_t, Bucket> users_;
 };
 
+/// "<6>" for the journal.
+std::string prefix_of(LogLevel level) {
+  static const bool journal = is_journal(STDERR_FILENO, std::getenv("JOURNAL_STREAM"));
+  constexpr const char* kLevels[] = {"<3>", "<4>", "<6>", "<7>"};  // of syslog(3)
+  return journal ? kLevels[static_cast<std::size_t>(level)] : "";
+}
+
 /// Lines on their way to stderr. Shared with the thread, which may never return from write(2).
 struct Lines {
   static constexpr std::size_t kMost = 256;
@@ -74,17 +84,17 @@ struct Lines {
 
   // Not through stdio, whose lock others would wait for.
   static void print(const std::string& text) {
-    const std::string line = "uroced: " + text + "\n";
+    const std::string line = text + "\n";
     static_cast<void>(::write(STDERR_FILENO, line.data(), line.size()) == 0);
   }
-  void put(const char* text) {
+  void put(std::string text) {
     {
       const std::lock_guard lock(mutex);
       if (waiting.size() >= kMost) {
         ++lost;
         return;
       }
-      waiting.emplace_back(text);
+      waiting.push_back(std::move(text));
     }
     changed.notify_all();
   }
@@ -99,7 +109,10 @@ struct Lines {
       writing = true;
       lock.unlock();
       print(line);
-      if (missing != 0) print(std::to_string(missing) + " lines are lost because stderr was blocked");
+      if (missing != 0) {
+        print(prefix_of(LogLevel::kWarning) + "uroced: " + std::to_string(missing) +
+              " lines are lost because stderr was blocked");
+      }
       lock.lock();
       writing = false;
       changed.notify_all();
@@ -111,13 +124,14 @@ UserLimits g_limits;
 std::mutex g_lines_mutex;
 std::shared_ptr<Lines> g_lines;
 
-void write_line(const char* text) {
+void write_line(LogLevel level, const char* text) {
+  std::string line = prefix_of(level) + "uroced: " + text;
   std::shared_ptr<Lines> lines;
   {
     const std::lock_guard lock(g_lines_mutex);
     lines = g_lines;
   }
-  lines != nullptr ? lines->put(text) : static_cast<void>(std::fprintf(stderr, "uroced: %s\n", text));
+  lines != nullptr ? lines->put(std::move(line)) : static_cast<void>(std::fprintf(stderr, "%s\n", line.c_str()));
 }
 
 }  // namespace
@@ -163,6 +177,13 @@ LogWriter::~LogWriter() {
   if (written) g_lines = nullptr;
 }
 
+bool is_journal(int fd, const char* stream) {
+  struct stat file {};
+  unsigned long long device = 0, inode = 0;
+  return stream != nullptr && std::sscanf(stream, "%llu:%llu", &device, &inode) == 2 && ::fstat(fd, &file) == 0 &&
+         file.st_dev == device && file.st_ino == inode;
+}
+
 void set_log_level(LogLevel level) { g_level.store(level, std::memory_order_relaxed); }
 
 bool parse_log_level(std::string_view text, LogLevel& level) {
@@ -187,12 +208,12 @@ void log(LogLevel level, const char* format, ...) {
   // A client that repeats a mistake must not fill the disk: the repetitions are only counted.
   if (level > g_level.load(std::memory_order_relaxed) || !fresh) return;
   std::uint64_t left_out = 0;
-  if (t_user >= 0 && level < LogLevel::kDebug && !g_limits.admit(t_user, monotonic_now(), left_out)) return;
-  write_line(text);
+  if (t_user >= 0 && level < LogLevel::kDebug && !g_limits.admit(t_user, level, monotonic_now(), left_out)) return;
+  write_line(level, text);
   if (left_out == 0) return;
   std::snprintf(text, sizeof(text), "%llu lines about programs of user %lld are left out",
                 static_cast<unsigned long long>(left_out), static_cast<long long>(t_user));
-  write_line(text);
+  write_line(LogLevel::kWarning, text);
 }
 
 bool ErrorLog::record(std::string_view text, std::uint64_t now_ns, std::int64_t user) {

@@ -1,8 +1,9 @@
 // Log of the control path: one line each to stderr, and a de-duplicated list of errors (count, first and last time,
 // text) that urocectl reads while the daemon runs. Thread-safe. The data path never logs: it counts.
 //
-// Lines that a user causes (LogUser) are limited: 50 at once, then 5 a second; a later line gives the number of
-// those left out. While LogWriter exists, a thread writes to stderr, and no other waits for it.
+// Lines that a user causes (LogUser) are limited: 50 at once, then 5 a second, and room for 50 more errors and
+// warnings; a later line gives the number of those left out. While LogWriter exists, a thread writes to stderr, and
+// no other waits for it. Lines to systemd's journal begin with their level (sd-daemon(3)).
 #pragma once
 
 #include <cstdarg>
@@ -17,6 +18,10 @@ namespace uroce::daemon {
 enum class LogLevel : std::uint8_t { kError, kWarning, kInfo, kDebug };
 
 void set_log_level(LogLevel level);
+
+/// Whether the descriptor is that of systemd's journal, as `stream` says, the value of $JOURNAL_STREAM ("8:12345");
+/// nullptr: it is not.
+bool is_journal(int fd, const char* stream);
 
 /// "error", "warning", "info", "debug". False: none of these.
 bool parse_log_level(std::string_view text, LogLevel& level);

@@ -429,6 +429,8 @@ bool Transport::users_compete(Nanos now) const { return impl_->turns.users_compe
 
 std::span<const CqId> Transport::touched_cqs() { return impl_->touched_cqs(); }
 std::size_t Transport::take_events(std::span<Event> out) { return impl_->take_events(out); }
+bool Transport::any_failures() const { return impl_->any_failures(); }
+std::size_t Transport::take_failures(std::span<QpFailure> out) { return impl_->take_failures(out); }
 const Counters& Transport::counters() const { return impl_->counters; }
 
 std::uint64_t Transport::busy_with() const { return std::atomic_ref(impl_->mark).load(std::memory_order_relaxed); }

@@ -111,6 +111,9 @@ class Transport {
   std::span<const CqId> touched_cqs();
   /// Copies out up to out.size() events; the rest stay.
   std::size_t take_events(std::span<Event> out);
+  /// QPs that have failed since the last call: the first 16, of which out.size() are copied.
+  bool any_failures() const;
+  std::size_t take_failures(std::span<QpFailure> out);
 
   const Counters& counters() const;
 

@@ -257,6 +257,10 @@ void WorkerCore::publish(Nanos now) {
   if (const std::size_t n = transport_.take_events(events); n != 0) [[unlikely]] {
     counters_.async_events_lost += n - shared_.events.put({events, n});
   }
+  if (transport_.any_failures()) [[unlikely]] {
+    proto::QpFailure failures[16];
+    shared_.failures.put({failures, transport_.take_failures(failures)});
+  }
   transport_.note_busy_with(0);
 }
 

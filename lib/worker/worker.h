@@ -49,9 +49,11 @@ inline constexpr std::uint32_t kLinkWorker = 0;
 struct WorkerShared {
   static constexpr std::uint32_t kAnywhere = ~std::uint32_t{0};
   static constexpr std::size_t kMaxAsyncEvents = 1u << 18;
+  static constexpr std::size_t kMaxFailures = 64;  ///< later ones are left out of the log
 
   std::vector<class WorkerCore*> workers;
   Channel<proto::Event> events{kMaxAsyncEvents, ChannelReader::kSleepsOnFd};  ///< from any worker to the conductor
+  Channel<proto::QpFailure> failures{kMaxFailures, ChannelReader::kPolls};    ///< from any worker, for the log
   NeighbourEvent neighbours;
   WatchGate watch_gate;
   GsiPort gsi;                            ///< between the link worker and the conductor
@@ -161,6 +163,8 @@ class WorkerCore {
   void remove_cq(CqId id, Cq* cq);
 
   const WorkerConfig& config() const { return config_; }
+  /// Binds the calling thread, which is the worker's, to a CPU; -1: to none. 0 or an errno.
+  int set_cpu(int cpu);
   WorkerShared& shared() { return shared_; }
   WorkerCounters& counters() { return counters_; }
   /// nullptr while no WorkerLoop exists.

@@ -112,6 +112,9 @@ int hello(Call& call) {
   }
   call.reply.fds.push_back(std::move(event_reader));
   session.hello_done = true;
+  log(LogLevel::kInfo, "%s: session %llu is open (%s, process %d, user %u)", call.state.config().name.c_str(),
+      static_cast<unsigned long long>(session.id), session.program.c_str(), static_cast<int>(session.peer.pid),
+      static_cast<unsigned>(session.peer.uid));
   for (std::uint32_t i = 0; i < workers; ++i) {
     call.state.worker(i).call(worker_commands::AttachSession{*session.ports[i]});
   }

@@ -125,8 +125,9 @@ void send_cnp(Context& context, Qp& qp, TxBurst& burst) {
 }
 
 void finish_fatally(Context& context, Qp& qp) {
-  if (qp.answers.fatal_event != 0)
-    context.raise(static_cast<AsyncEvent>(qp.answers.fatal_event), qp.common.qpn.value, qp.settings.owner);
+  const auto event = static_cast<AsyncEvent>(qp.answers.fatal_event);
+  if (qp.answers.fatal_event != 0) context.raise(event, qp.common.qpn.value, qp.settings.owner);
+  context.report(qp, 0, event);
   enter_error(context, qp);
 }
 

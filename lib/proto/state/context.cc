@@ -1,6 +1,7 @@
 #include "proto/state/context.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace uroce::proto {
 
@@ -163,6 +164,19 @@ void Context::raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner) 
   std::size_t at = events_first_ + events_count_++;
   if (at >= events_.size()) at -= events_.size();
   events_[at] = {type, object, owner};
+}
+
+void Context::report(const Qp& qp, std::uint8_t cause, AsyncEvent event) {
+  if (failures_count_ == failures_.size()) return;
+  QpFailure& failure = failures_[failures_count_++];
+  failure = {qp.common.qpn, qp.common.dest_qpn, {}, qp.settings.owner, cause, event};
+  std::memcpy(failure.peer.bytes.data(), qp.path_v6, failure.peer.bytes.size());
+}
+
+std::size_t Context::take_failures(std::span<QpFailure> out) {
+  const std::size_t taken = std::min(out.size(), std::exchange(failures_count_, 0));
+  std::copy_n(failures_.begin(), taken, out.begin());
+  return taken;
 }
 
 std::size_t Context::take_events(std::span<Event> out) {

@@ -2,6 +2,7 @@
 // completions and events. Each part is a set of functions over a Context and a Qp.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -162,6 +163,9 @@ class Context {
   // --- events ---
   void raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner);
   std::size_t take_events(std::span<Event> out);
+  void report(const Qp& qp, std::uint8_t cause, AsyncEvent event = {});
+  bool any_failures() const { return failures_count_ != 0; }
+  std::size_t take_failures(std::span<QpFailure> out);
 
   std::byte staging[4096];  ///< for memory that is not mapped
 
@@ -194,6 +198,8 @@ class Context {
   std::vector<CqId> touched_, touched_out_;
   std::vector<Event> events_;  // a ring
   std::size_t events_first_ = 0, events_count_ = 0;
+  std::array<QpFailure, 16> failures_;  // for the log: later ones are left out
+  std::size_t failures_count_ = 0;
 };
 
 }  // namespace uroce::proto

@@ -127,6 +127,15 @@ struct Event {
   std::uint64_t owner = 0;
 };
 
+/// A QP that has entered ERR or SQE by itself.
+struct QpFailure {
+  Qpn qpn, peer_qpn;
+  wire::Address peer;  ///< of a connected QP
+  std::uint64_t owner = 0;
+  std::uint8_t cause = 0;  ///< uroce_failure of the work request that failed; 0: `event` has the cause
+  AsyncEvent event{};
+};
+
 /// What ibv_query_qp and urocectl show of a QP.
 struct QpSnapshot {
   QpType type{};

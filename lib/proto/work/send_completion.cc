@@ -43,6 +43,7 @@ void fail_send(Context& context, Qp& qp, std::uint8_t failure) {
   context.counters.bad_wqe_key += cqe.status == UROCE_WC_LOC_PROT_ERR;
   context.counters.bad_wqe_bind += cqe.status == UROCE_WC_MW_BIND_ERR;
   context.push(qp.requester.cq, cqe, true);
+  if (cqe.status != UROCE_WC_WR_FLUSH_ERR) context.report(qp, failure);
   const bool unreliable = qp.common.type == QpType::kUc || qp.common.type == QpType::kUd;
   if (unreliable && cqe.status != UROCE_WC_WR_FLUSH_ERR) {
     enter_send_error(context, qp);

@@ -110,6 +110,7 @@ void enter_send_error(Context& context, Qp& qp) {
 void fail_fatally(Context& context, Qp& qp) {
   if (qp.common.state == QpState::kErr) return;
   context.raise(AsyncEvent::kQpFatal, qp.common.qpn.value, qp.settings.owner);
+  context.report(qp, 0, AsyncEvent::kQpFatal);
   enter_error(context, qp);
 }
 

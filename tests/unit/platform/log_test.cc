@@ -1,6 +1,8 @@
 #include "platform/log.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <string>
@@ -29,11 +31,11 @@ TEST(ErrorLog, KeepsRoomForOtherUsers) {
   EXPECT_TRUE(errors.record("of another", 2, 1001));
 }
 
-std::size_t lines_of(std::uint32_t user, int count) {
+std::size_t lines_of(std::uint32_t user, int count, LogLevel level = LogLevel::kInfo) {
   ::testing::internal::CaptureStderr();
   {
     const LogUser caused_by(user);
-    for (int i = 0; i < count; ++i) log(LogLevel::kInfo, "line");
+    for (int i = 0; i < count; ++i) log(level, "line %d of user %u", i, static_cast<unsigned>(user));
   }
   const std::string text = ::testing::internal::GetCapturedStderr();
   return static_cast<std::size_t>(std::ranges::count(text, '\n'));
@@ -44,6 +46,25 @@ TEST(Log, LimitsTheLinesThatAUserCauses) {
   EXPECT_GE(many, 50u);
   EXPECT_LT(many, 1000u);
   EXPECT_EQ(lines_of(1001, 10), 10u);
+}
+
+TEST(Log, KeepsRoomForTheWarningsOfAUser) {
+  EXPECT_LT(lines_of(1002, 200), 200u);
+  EXPECT_GE(lines_of(1002, 10, LogLevel::kWarning), 10u);
+}
+
+TEST(Log, KnowsTheJournal) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  struct stat file {};
+  ASSERT_EQ(::fstat(ends[1], &file), 0);
+  const std::string stream = std::to_string(file.st_dev) + ":" + std::to_string(file.st_ino);
+  EXPECT_TRUE(is_journal(ends[1], stream.c_str()));
+  EXPECT_FALSE(is_journal(ends[1], nullptr));
+  EXPECT_FALSE(is_journal(ends[1], (stream + "1").c_str()));
+  EXPECT_FALSE(is_journal(ends[1], "8"));
+  EXPECT_FALSE(is_journal(-1, stream.c_str()));
+  ::close(ends[0]), ::close(ends[1]);
 }
 
 }  // namespace

@@ -77,6 +77,15 @@ TEST(Requester, GivesUpAfterRetryCntAndFlushesTheRest) {
   EXPECT_EQ(sent[2].wr_id, 2u);
   const std::uint64_t probes = pair.a.counters().roce_adp_retrans;
   EXPECT_EQ(pair.log.size() - probes, 9u) << "three packets, first and twice again";
+  QpFailure failures[4];
+  ASSERT_TRUE(pair.a.transport->any_failures());
+  ASSERT_EQ(pair.a.transport->take_failures(failures), 1u) << "of the request, not of those that were flushed";
+  EXPECT_EQ(failures[0].cause, UROCE_FAIL_NO_ACKNOWLEDGE);
+  EXPECT_EQ(failures[0].qpn, pair.a.qpn);
+  EXPECT_EQ(failures[0].peer_qpn, pair.b.qpn);
+  EXPECT_EQ(failures[0].peer, address_of(2));
+  EXPECT_EQ(failures[0].owner, 42u);
+  EXPECT_FALSE(pair.a.transport->any_failures());
   EXPECT_EQ(pair.a.counters().retry_exceeded_err, 1u);
 }
 
