@@ -30,6 +30,22 @@ AddressList address_of(const Options& options) {
   return {list, freeaddrinfo};
 }
 
+/// Why there is no connection.
+std::string reason(rdma_cm_event_type got, int status, const Options& options) {
+  constexpr int kInvalidServiceId = 8;  // IBTA vol. 1, 12.6.7.2
+  const std::string port = " port " + std::to_string(options.port);
+  if (got == RDMA_CM_EVENT_REJECTED && status == kInvalidServiceId) {
+    return "no program listens on " + options.address + port;
+  }
+  if (got == RDMA_CM_EVENT_ADDR_ERROR && status == -ETIMEDOUT) {
+    return options.address + " does not answer ARP or neighbour discovery: see `urocectl show neighbours`";
+  }
+  if (got == RDMA_CM_EVENT_UNREACHABLE) {
+    return "no answer from " + options.address + port + ": its daemon has ended, or packets are lost";
+  }
+  return std::string("the connection has failed: ") + rdma_event_str(got) + ", status " + std::to_string(status);
+}
+
 }  // namespace
 
 void fail_errno(const std::string& what) { throw Failure(what + ": " + std::strerror(errno)); }
@@ -45,6 +61,9 @@ bool interrupted() { return g_interrupted != 0; }
 
 Connection::Connection(const Options& options) : options_(options) {
   events_ = rdma_create_event_channel();
+  if (events_ == nullptr && errno == ENODEV) {
+    throw Failure("there is no RDMA device; start it by uroce-run, such as `uroce-run --own uroce-ping ...`");
+  }
   if (events_ == nullptr) fail_errno("rdma_create_event_channel");
   if (rdma_create_id(events_, &id_, nullptr, RDMA_PS_TCP) != 0) fail_errno("rdma_create_id");
 }
@@ -84,7 +103,7 @@ void Connection::expect(rdma_cm_event_type wanted, int milliseconds) {
   rdma_ack_cm_event(event);
   if (got == RDMA_CM_EVENT_DISCONNECTED && wanted != got) throw Disconnected{};
   if (got != wanted) {
-    throw Failure("expected " + name + ", got " + rdma_event_str(got) + ", status " + std::to_string(status));
+    throw Failure(reason(got, status, options_));
   }
 }
 
@@ -97,7 +116,11 @@ void Connection::bind_and_listen() {
 
 void Connection::resolve() {
   const AddressList address = address_of(options_);
-  if (rdma_resolve_addr(id_, nullptr, address->ai_addr, kResolveTries) != 0) fail_errno("rdma_resolve_addr");
+  const int failed = rdma_resolve_addr(id_, nullptr, address->ai_addr, kResolveTries);
+  if (failed != 0 && errno == ENETUNREACH) {
+    throw Failure("no route to " + options_.address + ": see `urocectl show routes`");
+  }
+  if (failed != 0) fail_errno("rdma_resolve_addr");
   expect(RDMA_CM_EVENT_ADDR_RESOLVED, kEventTimeoutMs);
   if (rdma_resolve_route(id_, kResolveTries) != 0) fail_errno("rdma_resolve_route");
   expect(RDMA_CM_EVENT_ROUTE_RESOLVED, kEventTimeoutMs);

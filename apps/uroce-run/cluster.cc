@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cluster_host.h"
+#include "execute.h"
 #include "namespaces.h"
 
 namespace uroce::run {
@@ -236,13 +237,6 @@ int Cluster::run() {
 }
 
 }  // namespace
-
-void execute(char* const* program) {
-  ::execvp(program[0], program);
-  const int problem = errno;
-  std::fprintf(stderr, "uroce-run: %s\n", failed(program[0]).c_str());
-  ::_exit(problem == ENOENT ? 127 : 126);
-}
 
 int run_cluster(const ClusterOptions& options) {
   open_standard_descriptors();

@@ -40,7 +40,4 @@ std::string enter_host(const std::string& host);
 /// the environment and the folder of the caller. Returns the exit status if there is no command to execute.
 int remote_shell(int argc, char** argv);
 
-/// In a child: executes the program, or says why it cannot.
-[[noreturn]] void execute(char* const* program);
-
 }  // namespace uroce::run

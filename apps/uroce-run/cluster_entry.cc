@@ -15,6 +15,7 @@
 
 #include "cluster.h"
 #include "cluster_host.h"
+#include "execute.h"
 #include "namespaces.h"
 
 namespace uroce::run {

@@ -22,6 +22,7 @@
 #include "cluster.h"
 #include "device_view.h"
 #include "environment.h"
+#include "execute.h"
 #include "own_daemon.h"
 #include "platform/run_dir.h"
 #include "rdma_bytes.h"

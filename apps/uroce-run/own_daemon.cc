@@ -16,6 +16,8 @@
 #include <filesystem>
 #include <system_error>
 
+#include "execute.h"
+
 namespace uroce::run {
 namespace {
 
@@ -108,12 +110,7 @@ int run_and_wait(char** program) {
     std::fprintf(stderr, "uroce-run: no further process: %s\n", std::strerror(errno));
     return 126;
   }
-  if (child == 0) {
-    ::execvp(program[0], program);
-    const int problem = errno;
-    std::fprintf(stderr, "uroce-run: %s: %s\n", program[0], std::strerror(problem));
-    ::_exit(problem == ENOENT ? 127 : 126);
-  }
+  if (child == 0) execute(program);
   child_of_signals = child;
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;

@@ -15,6 +15,7 @@
 #include "admin/show_flows.h"
 #include "admin/show_port.h"
 #include "admin/show_rejections.h"
+#include "admin/show_settings.h"
 #include "base/version.h"
 #include "control/poller_census.h"
 #include "control/privilege.h"
@@ -258,8 +259,8 @@ Json list_errors(const ControlState&, Page& page) {
     if (!page.take_row({0, i})) break;
     list.push_back({{"text", errors[i].text},
                     {"count", errors[i].count},
-                    {"first", errors[i].first_ns / kSecond},
-                    {"last", errors[i].last_ns / kSecond}});
+                    {"first", utc_text(errors[i].first_ns)},
+                    {"last", utc_text(errors[i].last_ns)}});
   }
   return list;
 }
@@ -286,6 +287,7 @@ constexpr Kind kKinds[] = {
     {"gids", list_gids, false},
     {"routes", list_routes, false},
     {"neighbours", list_neighbours, false},
+    {"settings", list_settings, false},
 };
 
 }  // namespace
@@ -335,7 +337,7 @@ Json show(const ControlState& state, const Session& caller, const std::string& w
   if (answer.empty()) {
     return {{"error", "show has no \"" + what +
                           "\"; it has all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, "
-                          "rejections, worker_commands, workers, gids, routes, neighbours"}};
+                          "rejections, worker_commands, workers, gids, routes, neighbours, settings"}};
   }
   if (viewer.hidden() != 0) answer["hidden"] = viewer.hidden();
   return answer;

@@ -13,6 +13,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+std::string errno_text(int error) {
+  const char* const name = errno_name(error);
+  return name != nullptr ? name : std::to_string(error);
+}
+
+}  // namespace
+
 std::string utc_text(std::uint64_t time_ns) {
   const auto seconds = static_cast<std::time_t>(time_ns / kSecond);
   std::tm parts{};
@@ -23,13 +30,6 @@ std::string utc_text(std::uint64_t time_ns) {
                 static_cast<unsigned>(time_ns % kSecond / kMillisecond));
   return text;
 }
-
-std::string errno_text(int error) {
-  const char* const name = errno_name(error);
-  return name != nullptr ? name : std::to_string(error);
-}
-
-}  // namespace
 
 Json list_rejections(const ControlState& state, Page& page) {
   const std::uint64_t start = page.take_start().handle;

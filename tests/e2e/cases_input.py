@@ -41,6 +41,50 @@ def icrc_engine(rig):
         raise Failure(f'exit {status}, unlike for a wrong flag')
 
 
+def ports(rig):
+    """What the word after --port probably was; a port that takes a right which the daemon lacks."""
+    def daemon(*args, prefix=()):
+        return [*prefix, rig.apps / 'uroced', '--run-dir', rig.run_dir, '--no-hugepages', '--ip', '192.0.2.1/24', *args]
+    refuses(rig, daemon('--port', 'lo'), ['"lo": this is an interface of the kernel', 'net_af_packet0,iface=lo', 'net_af_xdp0,iface=lo'])
+    refuses(rig, daemon('--port', 'loopbak'), ['"loopbak"', 'did you mean loopback?'])
+    refuses(rig, daemon('--port', 'net_af_packet0,iface=nowhere7'), ['iface=nowhere7: there is no such interface'])
+    for port, right in (('net_af_packet0,iface=lo', 'CAP_NET_RAW'), ('net_tap0,iface=uroce7', 'CAP_NET_ADMIN'), ('net_af_xdp0,iface=lo', 'CAP_NET_')):
+        without = ['setpriv', '--bounding-set=-net_raw,-net_admin', '--inh-caps=-all']
+        refuses(rig, daemon('--port', port, prefix=without), [right, '--port udp'])
+    if refuses(rig, daemon('--fault', 'loss=0.1'), ['--fault', 'loss=0.1', 'drop']) != 2:
+        raise Failure('a wrong --fault is wrong usage')
+
+
+def connections(rig):
+    """uroce-ping says why there is no connection."""
+    device, _ = rig.single()
+    def ping(address):
+        return [rig.apps / 'uroce-run', '-d', device, rig.apps / 'uroce-ping', f'client,addr={address},port=9999']
+    refuses(rig, ping('192.0.2.1'), ['no program listens on 192.0.2.1 port 9999'])
+    refuses(rig, ping('192.0.2.77'), ['192.0.2.77 does not answer ARP', 'show neighbours'])
+    refuses(rig, ping('198.51.100.7'), ['198.51.100.7', 'show routes'])
+    refuses(rig, [rig.apps / 'uroce-ping', 'client,addr=192.0.2.1'], ['no RDMA device', 'uroce-run --own'],
+            dict(rig.env, UROCE_RUN_DIR='/nonexistent', LD_LIBRARY_PATH=str(rig.apps / 'lib')))
+
+
+def static_program(rig):
+    """A program that does not load our libraries starts, with a note; others start without one."""
+    device, _ = rig.single()
+    source, program = rig.dir / 'static.c', rig.dir / 'static'
+    source.write_text('int main(void) { return 7; }\n')
+    for linking, noted in (('-static', True), ('-static-pie', True), ('-pie', False)):
+        subprocess.run(['cc', linking, '-o', program, source], check=True, capture_output=True, timeout=60)
+        done = subprocess.run([rig.apps / 'uroce-run', '-d', device, program], env=rig.env, capture_output=True, text=True, timeout=20)
+        if done.returncode != 7 or ('is linked statically' in done.stderr) != noted:
+            raise Failure(f'{linking}: exit {done.returncode}: {done.stderr}')
+    script = rig.dir / 'script'
+    script.write_text('#!/bin/sh\nexit 3\n')
+    script.chmod(0o755)
+    done = subprocess.run([rig.apps / 'uroce-run', '-d', device, script], env=rig.env, capture_output=True, text=True, timeout=20)
+    if done.returncode != 3 or done.stderr:
+        raise Failure(f'a script: exit {done.returncode}: {done.stderr}')
+
+
 def busy_name(rig):
     rig.single()
     refuses(rig, [rig.apps / 'uroced', '--name', 'uroce0', '--port', 'loopback', '--ip', '192.0.2.1/24', '--run-dir',
@@ -126,6 +170,7 @@ def input_cases(long):
         'bad address': daemon_refuses(['--name', 'uroce0', '--ip', '192.0.2.1000'] + loop, ['192.0.2.1000']),
         'bad name': daemon_refuses(['--name', 'a/b'] + ip + loop, ['a/b']),
         'bad fault': daemon_refuses(['--fault', 'drop=2'] + ip + loop, ['drop']), 'bad ICRC engine': icrc_engine,
+        'ports': ports, 'why there is no connection': connections, 'a static program': static_program,
         'gateway in no prefix': daemon_refuses(['--gateway', '198.51.100.1'] + ip + loop, ['198.51.100.1', 'no prefix']),
         'network address': daemon_refuses(['--ip', '192.0.2.0/24'] + loop, ['192.0.2.0/24', 'network']),
         'CPU that is not there': daemon_refuses(['--cpus', '0,1023'] + ip + loop, ['CPU 1023', 'CPUs 0 to']),
