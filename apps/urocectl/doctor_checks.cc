@@ -251,7 +251,7 @@ void log_of(const DeviceFacts& device, const Facts&, Report& report) {
   if (device.errors.empty()) return;
   const auto newest =
       std::max_element(device.errors.begin(), device.errors.end(),
-                       [](const Json& a, const Json& b) { return number_at(a, "last") < number_at(b, "last"); });
+                       [](const Json& a, const Json& b) { return text_at(a, "last") < text_at(b, "last"); });
   report.add(Severity::kAdvice,
              "the daemon has logged " + number(device.errors.size()) +
                  " different errors and warnings; the last: " + text_at(*newest, "text"),

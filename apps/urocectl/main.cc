@@ -12,6 +12,7 @@
 #include "open_metrics.h"
 #include "options.h"
 #include "row_filter.h"
+#include "save.h"
 #include "stop_signal.h"
 #include "table.h"
 #include "top.h"
@@ -188,6 +189,29 @@ int fault(const Options& options) {
   return 0;
 }
 
+int reload(const Options& options) {
+  const std::string name = only(options);
+  const Json answer = must(options, name, {{"command", "reload"}});
+  if (options.json) {
+    std::printf("%s\n", Json{{name, answer}}.dump(2).c_str());
+    return 0;
+  }
+  for (const auto& [what, keys] : answer.items()) std::printf("%s: %s\n", what.c_str(), cell(keys).c_str());
+  return 0;
+}
+
+int save(const Options& options) {
+  const std::string name = only(options);
+  const Json answer = must(options, name, {{"command", "show"}, {"what", "settings"}});
+  const Json settings = answer.value("settings", Json::array());
+  if (settings.empty())
+    fail(1, name + ": only root, and the user that runs the daemon, see its settings; use sudo");
+  const std::string text = configuration(settings);
+  if (options.argument.empty()) return std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0 ? 1 : 0;
+  if (const std::string problem = write_new_file(options.argument, text); !problem.empty()) fail(1, problem);
+  return 0;
+}
+
 int link(const Options& options) {
   if (options.argument.empty()) return print_answers(options, {{"command", "link"}});
   const std::string name = only(options);
@@ -219,5 +243,7 @@ int main(int argc, char** argv) {
   if (options.command == "metrics") return metrics(options);
   if (options.command == "fault") return fault(options);
   if (options.command == "link") return link(options);
+  if (options.command == "reload") return reload(options);
+  if (options.command == "save") return save(options);
   return trace(options, only(options));
 }

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
 #include <utility>
 
 #include "base/version.h"
@@ -23,7 +24,7 @@ constexpr char kHelp[] =
                                             neighbours: stations on the link, as `ip neighbour` has them;
                                             --watch prints them each second until Ctrl-C
       KIND: all|devices|sessions|users|qps|mrs|cqs|srqs|cm_ids|flows|errors|rejections|workers|gids|routes|
-            neighbours|worker_commands
+            neighbours|settings|worker_commands
       FILTER: COLUMN=PATTERN,...: pid=4711, state=RTS,program=ib_*, user=1000, peer=192.0.2.7, qpn=0x12
   stat                                      counters that are not zero, with the names of rxe and mlx5; rejected.*
                                             counts refused requests of clients by reason;
@@ -64,6 +65,12 @@ constexpr char kHelp[] =
   link remove ADDRESS                       removes an address; QPs that use it are not changed
   link mtu BYTES                            sets the MTU, up to its value at the start; QPs keep their path MTU
   link                                      prints the state of the port
+  reload                                    has the daemon read its configuration file and flags again: addresses,
+                                            gateways, CPUs of workers, limits of users, faults and the log level
+                                            change at once; the answer names what waits for a restart
+  save [FILE]                               writes the settings in force that differ from their defaults as a
+                                            configuration file, with what urocectl has changed; to standard output
+                                            without FILE, which must be new
 
   -d, --device NAME   only this daemon; repeat for several (default: all running)
   --json              show, stat, metrics, fault and link as JSON, an object from name to answer; doctor and
@@ -75,11 +82,30 @@ constexpr char kHelp[] =
   --interval S        seconds between two rounds of --watch and top, and for which doctor looks (default: 1)
   --rounds N          of --watch and top: ends after N (default: until Ctrl-C)
   --version           print the version
-  -h, --help          this text
+  -h, --help          this text; after a command: what concerns it
 
 Exit status: 0; 1 no such daemon, or it refused the request; 2 wrong usage; 3 frames are missing in a trace;
 4 doctor has found problems.
 )";
+
+/// The lines about a command, and about the options; everything if there is no such command.
+std::string help_of(const std::string& command) {
+  std::istringstream lines(kHelp);
+  std::string usage, text, line;
+  std::getline(lines, usage);
+  bool wanted = false, found = false;
+  while (std::getline(lines, line)) {
+    // A line about a command is indented by two; those that go on about it by more.
+    const bool begins = line.rfind("  ", 0) == 0 && line.size() > 2 && line[2] != ' ';
+    if (begins)
+      wanted =
+          line[2] == '-' || line.compare(2, command.size() + 1, command + " ") == 0 || line.substr(2) == command;
+    if (begins && wanted && line[2] != '-') found = true;
+    if (line.empty() || line[0] != ' ') wanted = true;
+    if (wanted) text += line + "\n";
+  }
+  return found ? usage + "\n" + text : kHelp;
+}
 
 bool one_of(const std::string& word, std::initializer_list<const char*> allowed) {
   return std::any_of(allowed.begin(), allowed.end(), [&](const char* each) { return word == each; });
@@ -149,9 +175,13 @@ std::uint64_t number(const char* option, const char* text, std::uint64_t least, 
 
 void check(const Options& options, int extra) {
   if (options.command.empty())
-    fail(2, "no command given: show, stat, top, doctor, metrics, fault, trace or link; see urocectl --help");
-  if (!one_of(options.command, {"show", "stat", "top", "doctor", "metrics", "fault", "trace", "link"})) {
-    fail(2, options.command + ": no such command; give show, stat, top, doctor, metrics, fault, trace or link");
+    fail(2,
+         "no command given: show, stat, top, doctor, metrics, fault, trace, link, reload or save; see urocectl "
+         "--help");
+  if (!one_of(options.command,
+              {"show", "stat", "top", "doctor", "metrics", "fault", "trace", "link", "reload", "save"})) {
+    fail(2, options.command +
+                ": no such command; give show, stat, top, doctor, metrics, fault, trace, link, reload or save");
   }
   if (options.command == "link") return check_link(options, extra);
   if (options.command == "fault" && options.argument == "verbs") return check_fault_verbs(options, extra);
@@ -162,12 +192,12 @@ void check(const Options& options, int extra) {
   if (options.command == "show" &&
       !one_of(options.argument,
               {"", "all", "devices", "sessions", "users", "qps", "mrs", "cqs", "srqs", "cm_ids", "flows", "errors",
-               "rejections", "workers", "gids", "routes", "neighbours", "worker_commands"})) {
+               "rejections", "workers", "gids", "routes", "neighbours", "settings", "worker_commands"})) {
     fail(2, "show " + options.argument +
                 ": give all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, rejections, "
-                "workers, gids, routes, neighbours or worker_commands");
+                "workers, gids, routes, neighbours, settings or worker_commands");
   }
-  if (one_of(options.command, {"stat", "metrics", "doctor"}) && !options.argument.empty()) {
+  if (one_of(options.command, {"stat", "metrics", "doctor", "reload"}) && !options.argument.empty()) {
     fail(2, options.command + " takes no argument");
   }
   if (options.watch && !one_of(options.command, {"show", "stat"})) {
@@ -204,6 +234,7 @@ Options parse_options(int argc, char** argv) {
                                  {nullptr, 0, nullptr, 0}};
   Options options;
   options.run_dir = client_run_dir();
+  bool help = false;
   int option = 0;
   while ((option = getopt_long(argc, argv, ":d:hw:c:s:C:W:", long_options, nullptr)) != -1) {
     switch (option) {
@@ -221,12 +252,16 @@ Options parse_options(int argc, char** argv) {
       case 'C': options.trace.file_bytes = number("--file-size", optarg, 1, 1'000'000) * 1'000'000; break;
       case 'W': options.trace.files = static_cast<unsigned>(number("--files", optarg, 1, 10'000)); break;
       case kVersion: std::puts("urocectl " UROCE_VERSION); std::exit(0);
-      case 'h': std::fputs(kHelp, stdout); std::exit(0);
+      case 'h': help = true; break;
       case ':': fail(2, std::string(argv[optind - 1]) + " needs a value; see urocectl --help");
       default: fail(2, std::string(argv[optind - 1]) + ": no such option; see urocectl --help");
     }
   }
   if (optind < argc) options.command = argv[optind++];
+  if (help) {
+    std::fputs(help_of(options.command).c_str(), stdout);
+    std::exit(0);
+  }
   if (optind < argc) options.argument = argv[optind++];
   if (optind < argc) options.operand = argv[optind++];
   if (options.command == "fault" && optind < argc) options.number = argv[optind++];

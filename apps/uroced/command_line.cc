@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "apps/uroced/settings.h"
 #include "control/icrc_choice.h"
@@ -17,10 +19,10 @@ const Knob* find_flag(std::string_view name) {
 }
 
 std::string unknown_flag(std::string_view name) {
-  std::vector<std::string> names{"config", "help", "version"};
+  std::vector<std::string> names{"check", "config", "help", "version"};
   for (const Knob& knob : knobs()) names.emplace_back(knob.flag);
   const std::string near = nearest(name, names);
-  return "there is no flag --" + std::string(name) + (near.empty() ? "" : "; did you mean --" + near + "?") +
+  return "there is no flag --" + std::string(name) + (near.empty() ? "." : "; did you mean --" + near + "?") +
          " See uroced --help";
 }
 
@@ -40,8 +42,8 @@ std::string split(std::span<char* const> arguments, std::vector<Given>& given, s
     text.remove_prefix(2);
     const std::size_t equals = text.find('=');
     const std::string_view name = text.substr(0, equals);
-    if (name == "help" || name == "version") {
-      (name == "help" ? out.help : out.version) = true;
+    if (name == "help" || name == "version" || name == "check") {
+      (name == "help" ? out.help : name == "check" ? out.check : out.version) = true;
       continue;
     }
     const Knob* knob = find_flag(name);
@@ -72,6 +74,10 @@ std::string parse_command_line(std::span<char* const> arguments, CommandLine& ou
   std::string config;
   if (std::string error = split(arguments, given, config, out); !error.empty()) return error;
   if (out.help || out.version) return {};
+  std::error_code unknown;
+  if (out.again && !config.empty() && !std::filesystem::is_regular_file(config, unknown)) {
+    return "--config " + config + ": it is no longer a file";
+  }
   if (!config.empty()) {
     if (std::string error = read_config_file(config, out.settings); !error.empty()) return error;
   }
@@ -99,9 +105,11 @@ std::string help_text() {
     text += "\n";
   }
   text +=
+      "  --check\n      say whether the settings are valid on this machine, and start nothing\n"
       "  --version\n      print the version\n"
       "  --help\n      print this\n\n"
-      "Numbers of bytes take k, M and G. SIGINT and SIGTERM end it. Exit code 1: it could not start; 2: wrong "
+      "Numbers of bytes take k, M and G. SIGINT and SIGTERM end it; SIGHUP has it read its settings again, as\n"
+      "urocectl reload does, or ends it if its input is a terminal. Exit code 1: it could not start; 2: wrong "
       "usage.\n\n"
       "Environment: UROCE_RUN_DIR changes the default of --run-dir. UROCE_ICRC=NAME has the ICRC computed by "
       "another "

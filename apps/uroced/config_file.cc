@@ -34,7 +34,7 @@ struct Reader {
     std::vector<std::string> names;
     for (const Knob& knob : knobs()) names.emplace_back(knob.key);
     const std::string near = nearest(key, names);
-    return "there is no key \"" + key + "\"" + (near.empty() ? "" : "; did you mean \"" + near + "\"?") +
+    return "there is no key \"" + key + "\"" + (near.empty() ? "." : "; did you mean \"" + near + "\"?") +
            " config/uroced.toml lists all";
   }
 

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "drivers/packet/udp/sockets.h"
 
@@ -77,15 +78,11 @@ std::string set_groups(gid_t own, const std::string& socket_group) {
 }
 
 std::string change_user(const Settings& settings) {
+  if (std::string error = check_user(settings); !error.empty()) return error;
   const passwd* const user = ::getpwnam(settings.user.c_str());
-  if (user == nullptr) {
-    return "there is no user " + settings.user + "; make it (useradd --system), or give another with --user";
-  }
   const uid_t uid = user->pw_uid;
   const gid_t gid = user->pw_gid;
   if (uid == ::geteuid()) return {};
-  if (::geteuid() != 0)
-    return "only root can change to the user " + settings.user + "; start as root or without --user";
   // Locks, sockets and the sysfs-like tree are made by the new user.
   const std::string& directory = settings.config.run_dir;
   if (::chown(directory.c_str(), uid, gid) != 0) return reason("can't give " + directory + " to " + settings.user);
@@ -98,6 +95,30 @@ std::string change_user(const Settings& settings) {
 }
 
 }  // namespace
+
+std::string check_user(const Settings& settings) {
+  if (settings.user.empty()) return {};
+  const passwd* const user = ::getpwnam(settings.user.c_str());
+  if (user == nullptr) {
+    return "there is no user " + settings.user + "; make it (useradd --system), or give another with --user";
+  }
+  if (user->pw_uid == ::geteuid() || ::geteuid() == 0) return {};
+  return "only root can change to the user " + settings.user + "; start as root or without --user";
+}
+
+std::string check_rights(const Settings& settings) {
+  const std::string_view port = settings.port;
+  std::vector<Capability> wanted;
+  const bool xdp = port.starts_with("net_af_xdp");
+  if (xdp || port.starts_with("net_af_packet")) wanted.push_back({CAP_NET_RAW, "CAP_NET_RAW"});
+  if (xdp || port.starts_with("net_tap")) wanted.push_back({CAP_NET_ADMIN, "CAP_NET_ADMIN"});
+  for (const Capability& each : wanted) {
+    if ((current().effective & bit(each.number)) != 0) continue;
+    return "--port " + settings.port + ": it takes the capability " + each.name +
+           ", which this process lacks; start it as root, or use --port udp, which takes none";
+  }
+  return {};
+}
 
 void forbid_new_privileges() { ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); }
 

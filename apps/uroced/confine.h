@@ -10,6 +10,12 @@ namespace uroce::daemon {
 /// Before the port is opened and threads start: no program that the daemon might execute gains rights.
 void forbid_new_privileges();
 
+/// Empty, or why Settings::user can't be changed to.
+std::string check_user(const Settings& settings);
+
+/// Empty, or which capability opening the port takes that the process does not have.
+std::string check_rights(const Settings& settings);
+
 /// After the port is open and before the daemon's threads start, which inherit it: changes to Settings::user, and
 /// keeps only the capabilities that serving needs. Returns empty, or what failed and what to do.
 std::string drop_privileges(const Settings& settings);

@@ -31,7 +31,8 @@ dpdk::EthernetOptions ethernet_options(const Settings& settings, int link_events
 
 }  // namespace
 
-std::string serve_dpdk(const Settings& given, const std::atomic<bool>& stop) {
+std::string serve_dpdk(const Settings& given, Requests& requests) {
+  if (std::string error = check_port(given); !error.empty()) return error;
   const UniqueFd link_events(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   Settings settings = given;
   settings.config.link_events = link_events.get();
@@ -66,7 +67,7 @@ std::string serve_dpdk(const Settings& given, const std::atomic<bool>& stop) {
   ethernet->start(ports);
   // If the peer is running already, the first program finds a port that is up.
   ethernet->wait_for_peer(kPeerLimit);
-  error = serve_over<DpdkStack>(settings, served, stop);
+  error = serve_over<DpdkStack>(settings, served, requests);
   ethernet->stop();
   served.clear();
   return error;

@@ -27,7 +27,7 @@ std::vector<wire::Mac> choose_macs(const std::vector<Settings>& hosts) {
   return macs;
 }
 
-std::string serve_loopback(const Settings& settings, const std::atomic<bool>& stop) {
+std::string serve_loopback(const Settings& settings, Requests& requests) {
   std::vector<Settings> hosts;
   if (std::string error = settings_of_hosts(settings, hosts); !error.empty()) return error;
   const std::vector<wire::Mac> macs = choose_macs(hosts);
@@ -42,18 +42,18 @@ std::string serve_loopback(const Settings& settings, const std::atomic<bool>& st
     for (std::uint32_t i = 0; i < settings.workers; ++i) device.add_queue(i, *switches[i], macs[h]);
     if (std::string error = device.prepare(settings); !error.empty()) return error;
   }
-  return serve_over<LoopbackStack>(settings, served, stop);
+  return serve_over<LoopbackStack>(settings, served, requests);
 }
 
 }  // namespace
 
-std::string serve(const Settings& settings, const std::atomic<bool>& stop) {
-  if (settings.port == "loopback") return serve_loopback(settings, stop);
+std::string serve(const Settings& settings, Requests& requests) {
+  if (settings.port == "loopback") return serve_loopback(settings, requests);
   if (settings.hosts != 1) {
     std::vector<Settings> hosts;
     return settings_of_hosts(settings, hosts);
   }
-  return udp::is_udp(settings.port) ? serve_udp(settings, stop) : serve_dpdk(settings, stop);
+  return udp::is_udp(settings.port) ? serve_udp(settings, requests) : serve_dpdk(settings, requests);
 }
 
 }  // namespace uroce::daemon

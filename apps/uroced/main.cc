@@ -1,9 +1,12 @@
 // uroced: RDMA devices in user space, over an Ethernet port or a switch in memory.
 #include <signal.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
 #include <exception>
+#include <span>
 #include <string>
 
 #include "apps/uroced/confine.h"
@@ -18,21 +21,45 @@ namespace {
 using uroce::daemon::CommandLine;
 using uroce::daemon::Settings;
 
-std::atomic<bool> stop{false};
+uroce::daemon::Requests requests;
+std::atomic<int> stopped_by{0};
 
-void on_signal(int) { stop.store(true, std::memory_order_relaxed); }
+void on_signal(int number) {
+  stopped_by.store(number, std::memory_order_relaxed);
+  requests.stop.store(true, std::memory_order_relaxed);
+}
+
+void on_hangup(int) { requests.reload.store(true, std::memory_order_relaxed); }
 
 void handle_signals() {
   struct sigaction action {};
   action.sa_handler = on_signal;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
+  // Of a terminal that is closed, or a request.
+  if (::isatty(STDIN_FILENO) == 0) action.sa_handler = on_hangup;
+  ::sigaction(SIGHUP, &action, nullptr);
   ::signal(SIGPIPE, SIG_IGN);
 }
 
 int fail(int code, const std::string& error) {
   std::fprintf(stderr, "uroced: %s\n", error.c_str());
   return code;
+}
+
+std::string reread(std::span<char* const> arguments, Settings& out) {
+  CommandLine line;
+  line.again = true;
+  if (std::string error = uroce::daemon::parse_command_line(arguments, line); !error.empty()) return error;
+  if (std::string error = uroce::daemon::check_cpus(line.settings); !error.empty()) return error;
+  out = line.settings;
+  return uroce::daemon::validate(out);
+}
+
+int check(const Settings& settings) {
+  if (const std::string error = uroce::daemon::validate(settings); !error.empty()) return fail(2, error);
+  std::printf("uroced: the settings are valid: %s\n", uroce::daemon::summary(settings).c_str());
+  return 0;
 }
 
 }  // namespace
@@ -48,16 +75,21 @@ int main(int argc, char** argv) {
   if (const std::string error = uroce::daemon::choose_icrc_engine(); !error.empty()) return fail(2, error);
   const Settings& settings = line.settings;
   if (const std::string error = uroce::daemon::check_cpus(settings); !error.empty()) return fail(2, error);
+  if (const std::string error = uroce::daemon::check_fault(settings); !error.empty()) return fail(2, error);
+  if (line.check) return check(settings);
   uroce::daemon::set_log_level(settings.log_level);
   handle_signals();
+  requests.reread = [&](Settings& next) { return reread({argv + 1, static_cast<std::size_t>(argc - 1)}, next); };
   if (settings.sandbox) uroce::daemon::forbid_new_privileges();
   // Before the port is opened: memif sockets are in it, too.
   if (const absl::Status made = uroce::daemon::make_run_dir(settings.config.run_dir); !made.ok()) {
     return fail(1, std::string(made.message().data(), made.message().size()));
   }
   try {
-    std::string error = uroce::daemon::serve(settings, stop);
-    return error.empty() ? 0 : fail(1, error);
+    if (const std::string error = uroce::daemon::serve(settings, requests); !error.empty()) return fail(1, error);
+    const int number = stopped_by.load(std::memory_order_relaxed);
+    uroce::daemon::log(uroce::daemon::LogLevel::kInfo, "stopped by SIG%s", ::sigabbrev_np(number));
+    return 0;
   } catch (const std::bad_alloc&) {
     return fail(1, "out of memory: lower --buffers, --max-qps or --workers");
   } catch (const std::exception& error) {

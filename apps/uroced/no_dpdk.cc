@@ -2,7 +2,7 @@
 
 namespace uroce::daemon {
 
-std::string serve_dpdk(const Settings& settings, const std::atomic<bool>&) {
+std::string serve_dpdk(const Settings& settings, Requests&) {
   return "port \"" + settings.port +
          "\" needs DPDK, and this uroced was built without it: install libdpdk-dev and "
          "build again, or use --port udp or loopback";

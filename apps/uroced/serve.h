@@ -1,7 +1,6 @@
 // Runs a daemon over device stacks: the part that all kinds of ports share.
 #pragma once
 
-#include <atomic>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -10,6 +9,8 @@
 
 #include "apps/uroced/addresses.h"
 #include "apps/uroced/confine.h"
+#include "apps/uroced/hosts.h"
+#include "apps/uroced/ports.h"
 #include "apps/uroced/service_manager.h"
 #include "apps/uroced/settings.h"
 #include "control/icrc_choice.h"
@@ -59,27 +60,55 @@ inline void say_ready(const daemon::DaemonConfig& config, const std::string& por
   std::fflush(stdout);
 }
 
-/// The device as run_daemon() takes it.
-template <net::PacketDevice Device>
-daemon::PortSpec<Device> port_spec(const Settings& settings, const Served<Device>& served) {
-  daemon::PortSpec<Device> port{served.config, {}};
-  for (const auto& queue : served.queues) port.queues.push_back(queue.get());
-  const net::DeviceInfo info = port.queues.front()->info();
-  daemon::DaemonConfig& config = port.config;
+/// `config`, as the settings of one host have it, with what the port and other settings add.
+inline daemon::DaemonConfig complete(daemon::DaemonConfig config, const Settings& settings,
+                                     const net::DeviceInfo& info) {
   if (!info.sockets_only) config.addresses.push_back(link_local(info.mac));
   config.port = settings.port;
   config.hugepages = settings.hugepages;
   config.mtu = info.mtu;
-  config.controls = served.controls.get();
   for (const wire::Address& gateway : settings.gateways) {
     (gateway.is_v4() ? config.gateway4 : config.gateway6) = gateway;
   }
+  return config;
+}
+
+/// The device as run_daemon() takes it.
+template <net::PacketDevice Device>
+daemon::PortSpec<Device> port_spec(const Settings& settings, const Served<Device>& served) {
+  daemon::PortSpec<Device> port;
+  for (const auto& queue : served.queues) port.queues.push_back(queue.get());
+  port.config = complete(served.config, settings, port.queues.front()->info());
+  port.config.controls = served.controls.get();
   return port;
 }
 
+/// Reads the settings again, and takes those over into `current` that change while the devices serve.
 template <net::PacketDevice Device>
-std::string serve_over(const Settings& settings, const std::vector<Served<Device>>& served,
-                       const std::atomic<bool>& stop) {
+daemon::Reread reread(Settings& current, const std::vector<Served<Device>>& served, const Requests& requests) {
+  daemon::Reread result;
+  Settings next;
+  std::string& error = result.outcome.error;
+  if (error = requests.reread(next); !error.empty()) return result;
+  Settings candidate = current;
+  Adopted adopted = adopt(candidate, next);
+  std::vector<Settings> hosts;
+  if (error = settings_of_hosts(candidate, hosts); !error.empty()) return result;
+  for (std::size_t i = 0; i < served.size(); ++i) {
+    if (candidate.fault != current.fault) {
+      if (error = served[i].controls->set_fault(candidate.fault); !error.empty()) return result;
+    }
+    result.devices.push_back(complete(hosts[i].config, candidate, served[i].queues.front()->info()));
+  }
+  current = std::move(candidate);
+  daemon::set_log_level(current.log_level);
+  result.outcome.changed = std::move(adopted.changed);
+  result.outcome.waiting = std::move(adopted.waiting);
+  return result;
+}
+
+template <net::PacketDevice Device>
+std::string serve_over(const Settings& settings, const std::vector<Served<Device>>& served, Requests& requests) {
   std::vector<daemon::PortSpec<Device>> ports;
   for (const Served<Device>& each : served) ports.push_back(port_spec(settings, each));
   if (std::string error = drop_privileges(settings); !error.empty()) return error;
@@ -99,7 +128,11 @@ std::string serve_over(const Settings& settings, const std::vector<Served<Device
     hooks.on_alive = [&manager] { manager.notify("WATCHDOG=1"); };
     hooks.alive_interval = *manager.watchdog() / 3;
   }
-  const absl::Status status = daemon::run_daemon<Device>(ports, hooks, stop);
+  Settings current = settings;
+  hooks.reload = &requests.reload;
+  hooks.reread = [&] { return reread(current, served, requests); };
+  hooks.settings = [&] { return list_settings(current); };
+  const absl::Status status = daemon::run_daemon<Device>(ports, hooks, requests.stop);
   manager.notify("STOPPING=1");
   return status.ok() ? "" : std::string(status.message().data(), status.message().size());
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "control/config.h"
+#include "control/process.h"
 #include "platform/log.h"
 #include "wire/address.h"
 
@@ -53,7 +54,8 @@ std::string nearest(std::string_view text, const std::vector<std::string>& names
 
 struct CommandLine {
   Settings settings;
-  bool help = false, version = false;
+  bool help = false, version = false, check = false;
+  bool again = false;  ///< given by the caller: while it serves, so that a pipe as file must not block it
 };
 
 /// Reads the file that --config names, then the flags. Returns empty, or what is wrong, why, and what to do.
@@ -66,6 +68,16 @@ std::string read_config_file(const std::string& path, Settings& settings);
 std::string check_settings(const Settings& settings);
 /// Empty, or which CPU of --cpus this process can't use.
 std::string check_cpus(const Settings& settings);
+
+/// Whether a new value takes effect without a restart.
+bool changes_live(const Knob& knob, const Settings& settings);
+struct Adopted {
+  std::vector<std::string> changed;  ///< keys of settings that were taken over
+  std::vector<std::string> waiting;  ///< and of those that differ and take effect at the start only
+};
+std::vector<Setting> list_settings(const Settings& current);
+/// Takes over the settings of `next` that change without a restart.
+Adopted adopt(Settings& current, const Settings& next);
 
 std::string help_text();
 

@@ -42,7 +42,7 @@ std::string choose_mtu(const Settings& settings, const udp::Sockets& sockets, st
 
 }  // namespace
 
-std::string serve_udp(const Settings& settings, const std::atomic<bool>& stop) {
+std::string serve_udp(const Settings& settings, Requests& requests) {
   udp::PortSpec spec;
   if (std::string error = udp::parse_spec(settings.port, spec); !error.empty()) return error;
   std::vector<wire::Address> addresses;
@@ -60,7 +60,7 @@ std::string serve_udp(const Settings& settings, const std::atomic<bool>& stop) {
   Served<UdpStack>& device = served.emplace_back(settings.config, settings.port);
   for (std::uint32_t i = 0; i < settings.workers; ++i) device.add_queue(i, options, sockets.queues[i]);
   if (std::string error = device.prepare(settings); !error.empty()) return error;
-  return serve_over<UdpStack>(settings, served, stop);
+  return serve_over<UdpStack>(settings, served, requests);
 }
 
 }  // namespace uroce::daemon

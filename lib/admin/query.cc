@@ -250,6 +250,13 @@ Json link(const AdminContext& context, const Session& caller, const Json& reques
   return {{"devices", show_devices(context.state)}};
 }
 
+Json reload(const AdminContext& context, const Session& caller) {
+  if (!may_administer(caller)) return refused();
+  const Reloaded outcome = context.state.process().reload();
+  if (!outcome.error.empty()) return error(outcome.error + "; nothing has changed");
+  return {{"changed", outcome.changed}, {"restart_for", outcome.waiting}};
+}
+
 Json dispatch(const AdminContext& context, const Session& caller, std::string_view text, UniqueFd& stream) {
   const Json request = Json::parse(text, nullptr, false);
   if (!request.is_object()) return error("a request is a JSON object with \"command\"");
@@ -263,7 +270,8 @@ Json dispatch(const AdminContext& context, const Session& caller, std::string_vi
   if (command == "fault") return fault(context, caller, request);
   if (command == "trace") return trace(context, caller, request, stream);
   if (command == "link") return link(context, caller, request);
-  return error("no command \"" + command + "\"; there are show, stat, metrics, fault, trace, link");
+  if (command == "reload") return reload(context, caller);
+  return error("no command \"" + command + "\"; there are show, stat, metrics, fault, trace, link, reload");
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 // (text: the value, what is allowed, what to do) means that nothing was changed.
 //
 //   {"command": "show", "what": "all"|"devices"|"sessions"|"users"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
-//    "errors"|"rejections"|"worker_commands"|"workers"|"gids"|"routes"|"neighbours"}
+//    "errors"|"rejections"|"worker_commands"|"workers"|"gids"|"routes"|"neighbours"|
+//    "settings"}
 //       -> for each requested kind, under its name, a list of flat objects:
 //       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers (of all daemons),
 //                 pollers_exceed_cores, uptime_s, version
@@ -15,7 +16,7 @@
 //       srqs:     srq, session, program, type, entries, posted, limit, qps
 //       cm_ids:   cm_id, session, program, pid, state, ps, source, destination ("*": any address)
 //       flows:    flow, session, program, to, type, priority, flags, match; packets, bytes (of one with counters)
-//       errors:   text, count, first, last (seconds since 1970)
+//       errors:   text, count, first, last (UTC)
 //       worker_commands (not in "all"): worker, command, arguments, started_us (since the daemon's start),
 //                 duration_us; the last 64 of each worker
 //       rejections (not in "all"): time (UTC), user, pid, program, command, errno, reason (rejections.h), text; the
@@ -26,8 +27,11 @@
 //       routes (not in "all"): destination (prefix, or "default"), via (address, or "-"), vlan
 //       neighbours (not in "all"): address, mac, vlan, state (INCOMPLETE, REACHABLE, STALE, FAILED: as `ip
 //                 neighbour`), confirmed_s, used_s (seconds since)
+//       settings (not in "all"): key (of the configuration file), value, default (text, or a list of texts),
+//       changes
+//                 ("at once" or "with a restart"); with what urocectl has changed since the start
 //          A caller that is not an administrator sees the objects and rejections of its own tenant only, and no
-//          errors, worker commands or neighbours. "hidden" is the number of rows that were left out.
+//          errors, worker commands, neighbours or settings. "hidden" is the number of rows that were left out.
 //          An answer is one page of at most 32 rows or so (page.h). With "next" {kind, at, handle} there are more:
 //          the same request with that object as "from" gets the next page, whose lists and "hidden" continue those
 //          of this one. What goes away in between is left out. A request without "pages": true or "from" is refused
@@ -57,6 +61,9 @@
 //          A descriptor comes with the answer: the reading end of a pipe with the frames that pass, as
 //          drivers/packet/pcap/record.h has them. TEXT is that of net::DeviceControls::start_capture(). The trace
 //          ends with "stop", from any administrator, or when the pipe has no reader left.
+//   {"command": "reload"}                        -> {"changed": [key], "restart_for": [key]}  (*)
+//          Reads the configuration file and the flags of the daemon again, as SIGHUP does: keys whose settings are
+//          in force now, and keys whose new values wait for a restart.
 //
 // (*) only for administrators: may_administer() in control/privilege.h.
 #pragma once

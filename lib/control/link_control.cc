@@ -89,6 +89,10 @@ void LinkControl::enable(bool enabled) {
   refresh();
 }
 
+void LinkControl::set_gateways(const std::optional<wire::Address>& v4, const std::optional<wire::Address>& v6) {
+  state_.link_worker().call(worker_commands::SetGateways{v4, v6});
+}
+
 bool LinkControl::set_mtu(std::uint32_t bytes) {
   Port& port = state_.port();
   if (!port.set_link_mtu(bytes)) return false;

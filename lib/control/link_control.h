@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 
 #include "control/event_router.h"
 #include "control/kernel_addresses.h"
@@ -33,6 +34,8 @@ class LinkControl {
   bool add_address(const net::InterfaceAddress& address);
   /// False: the port has no such address.
   bool remove_address(const wire::Address& address);
+  /// Next hops for destinations in no prefix of the port; nullopt: none.
+  void set_gateways(const std::optional<wire::Address>& v4, const std::optional<wire::Address>& v6);
   /// Applies to packets sent after the call; QPs keep their path MTU. False: not Port::kLeastMtu to
   /// Port::most_mtu().
   bool set_mtu(std::uint32_t bytes);

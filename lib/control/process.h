@@ -5,7 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "control/config.h"
@@ -15,6 +18,21 @@
 
 namespace uroce::daemon {
 
+/// What reading the configuration again has changed.
+struct Reloaded {
+  std::string error;                 ///< empty: none; otherwise nothing has changed
+  std::vector<std::string> changed;  ///< keys of settings that are in force now
+  std::vector<std::string> waiting;  ///< that take effect with a restart
+};
+
+/// A setting as the configuration file has it.
+struct Setting {
+  std::string key;
+  std::vector<std::string> value, standard;  ///< one text for each element; `standard`: without a configuration
+  bool repeats = false;                      ///< an array in the file
+  bool live = false;                         ///< a new value takes effect without a restart
+};
+
 class Process {
  public:
   /// `config`, `workers`: of each device. A user's limits, and the capacity that all users share, hold for all
@@ -23,6 +41,15 @@ class Process {
       : workers_(workers), quotas_(config.limits, capacity_of(config, workers)) {}
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
+
+  /// Reads the configuration again. Without set_reload() that is refused.
+  Reloaded reload() const {
+    return reload_ ? reload_() : Reloaded{"this daemon has no configuration to read", {}, {}};
+  }
+  void set_reload(std::function<Reloaded()> reload) { reload_ = std::move(reload); }
+  /// Those in force; empty without set_settings().
+  std::vector<Setting> settings() const { return settings_ ? settings_() : std::vector<Setting>(); }
+  void set_settings(std::function<std::vector<Setting>()> settings) { settings_ = std::move(settings); }
 
   Quotas& quotas() { return quotas_; }
   const Quotas& quotas() const { return quotas_; }
@@ -43,6 +70,8 @@ class Process {
   std::uint64_t last_session_ = 0;
   PollerCensus census_;
   bool has_census_ = false;
+  std::function<Reloaded()> reload_;
+  std::function<std::vector<Setting>()> settings_;
   std::uint32_t polling_ = 0;
 };
 

@@ -111,6 +111,8 @@ class Quotas {
   std::uint64_t refusals() const { return refusals_; }
 
   std::uint64_t limit(const Resource& resource, bool privileged) const;
+  /// As in the constructor. What users hold already stays theirs.
+  void set_limits(const Usage& limits) { limits_ = limits; }
   /// What all users together hold.
   const Usage& total() const { return total_; }
   const std::map<uid_t, Account>& users() const { return accounts_; }

@@ -75,6 +75,10 @@ void LeaveToKernel::run(WorkerCore& worker) {
   if (worker.link() != nullptr) worker.link()->leave_to_kernel(addresses);
 }
 
+void SetGateways::run(WorkerCore& worker) {
+  if (worker.link() != nullptr) worker.link()->set_gateways(v4, v6);
+}
+
 void SetMtu::run(WorkerCore& worker) {
   worker.transport().set_port_mtu(path_mtu);
   worker.transport().set_max_frame(max_frame_of_link(link_mtu));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -300,6 +301,21 @@ struct LeaveToKernel {
   std::span<const wire::Address> addresses;
   void describe(ArgumentText& text) const { text.add("count", addresses.size()); }
   void run(WorkerCore& worker);
+};
+
+struct SetGateways {
+  static constexpr std::string_view kName = "set_gateways";
+  std::optional<wire::Address> v4, v6;
+  void describe(ArgumentText& text) const { text.add("v4", v4.has_value()).add("v6", v6.has_value()); }
+  void run(WorkerCore& worker);
+};
+
+struct SetCpu {
+  static constexpr std::string_view kName = "set_cpu";
+  int cpu = -1;
+  int error = 0;
+  void describe(ArgumentText& text) const { text.add("cpu", static_cast<std::uint64_t>(cpu + 1)); }
+  void run(WorkerCore& worker) { error = worker.set_cpu(cpu); }
 };
 
 struct SetMtu {

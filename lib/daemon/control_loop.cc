@@ -68,7 +68,8 @@ void ControlLoop::dispatch(std::span<epoll_event> events) {
   }
 }
 
-void ControlLoop::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks) {
+void ControlLoop::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks,
+                        const std::function<void()>& on_turn) {
   ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
   while (!stop.load(std::memory_order_relaxed)) {
     take_truncations();
@@ -76,6 +77,7 @@ void ControlLoop::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks
     for (Conductor* const device : devices_) due = std::min(due, device->advance(monotonic_now()));
     const Nanos now = monotonic_now();
     check_alive(now, hooks);
+    if (on_turn) on_turn();
     const Nanos limit = due > now ? due - now : 0;
     epoll_event events[512];
     const int n = ::epoll_wait(epoll_.get(), events, std::size(events),

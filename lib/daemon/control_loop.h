@@ -13,18 +13,32 @@
 
 #include "absl/status/status.h"
 #include "base/types.h"
+#include "control/config.h"
+#include "control/process.h"
 #include "platform/unique_fd.h"
 
 namespace uroce::daemon {
 
 class Conductor;
 
-/// What a process tells whoever started it.
+/// Settings that were read again.
+struct Reread {
+  Reloaded outcome;
+  std::vector<DaemonConfig> devices;  ///< in their order, if there is no error
+};
+
+/// What a process tells whoever started it, and asks for.
 struct ProcessHooks {
   std::function<void()> on_ready;  ///< once clients can connect
   /// Every alive_interval, if the control thread and all workers have run since the last call. May be empty.
   std::function<void()> on_alive;
   Nanos alive_interval = kSecond;
+  /// Reads the settings again. May be empty: the process has none.
+  std::function<Reread()> reread;
+  /// The settings in force. May be empty: the process has none.
+  std::function<std::vector<Setting>()> settings;
+  /// When it becomes true, for instance in a signal handler, the settings are read again. May be null.
+  std::atomic<bool>* reload = nullptr;
 };
 
 class ControlLoop {
@@ -37,7 +51,8 @@ class ControlLoop {
 
   /// Opens the conductor's socket at `path`, and serves it from now on.
   absl::Status listen(Conductor& conductor, const std::string& path);
-  void serve(const std::atomic<bool>& stop, const ProcessHooks& hooks);
+  /// `on_turn`: called in each round, at least ten times a second.
+  void serve(const std::atomic<bool>& stop, const ProcessHooks& hooks, const std::function<void()>& on_turn = {});
 
  private:
   void dispatch(std::span<epoll_event> events);

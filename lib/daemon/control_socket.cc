@@ -160,10 +160,6 @@ bool send_message(int socket, std::span<const std::byte> head, std::span<const s
 absl::Status set_permissions(const std::string& path, const DaemonConfig& config) {
   const bool by_default = config.socket_group == DaemonConfig{}.socket_group;
   const group* const found = config.socket_group.empty() ? nullptr : ::getgrnam(config.socket_group.c_str());
-  if (found == nullptr && !config.socket_group.empty() && !by_default) {
-    return absl::NotFoundError("there is no group " + config.socket_group +
-                               "; make it (groupadd), or give another with --socket-group");
-  }
   const bool given = found != nullptr && ::lchown(path.c_str(), static_cast<uid_t>(-1), found->gr_gid) == 0;
   if (found != nullptr && !given && !by_default) {
     return absl::ErrnoToStatus(errno, "can't give " + path + " to the group " + config.socket_group +
@@ -399,6 +395,7 @@ bool Conductor::publish_pollers(std::uint32_t active) {
 
 void Conductor::heartbeat(Nanos now) {
   const CommandTimer timer(command_times_, "heartbeat");
+  log_failures();
   if (now >= next_link_check_) {
     next_link_check_ = now + kLinkCheck;
     if (link_.refresh()) last_link_change_ = now;

@@ -32,6 +32,22 @@ void prepare_process() {
   }
 }
 
+std::string list(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+void log_reload(const Reloaded& outcome) {
+  if (!outcome.error.empty()) {
+    log(LogLevel::kWarning, "reload: %s; nothing has changed", outcome.error.c_str());
+    return;
+  }
+  log(LogLevel::kInfo, "reload: changed: %s", outcome.changed.empty() ? "nothing" : list(outcome.changed).c_str());
+  if (outcome.waiting.empty()) return;
+  log(LogLevel::kWarning, "reload: these take effect with a restart: %s", list(outcome.waiting).c_str());
+}
+
 }  // namespace
 
 struct Daemon::Impl {
@@ -83,8 +99,26 @@ void Daemon::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks) {
   const LogWriter writer;
   if (hooks.on_ready) hooks.on_ready();
   for (const auto& device : impl_->devices) device->conductor().state().stall_watch().start();
-  impl_->loop.serve(stop, hooks);
+  if (hooks.reread) impl_->process.set_reload([this, &hooks] { return reload(hooks); });
+  impl_->process.set_settings(hooks.settings);
+  impl_->loop.serve(stop, hooks, [&] {
+    if (hooks.reload != nullptr && hooks.reload->exchange(false)) log_reload(impl_->process.reload());
+  });
+  impl_->process.set_reload(nullptr);
+  impl_->process.set_settings(nullptr);
+  for (const auto& device : impl_->devices) {
+    ControlState& state = device->conductor().state();
+    log(LogLevel::kInfo, "%s: ends; open sessions: %zu", state.config().name.c_str(), state.sessions().size());
+  }
   for (const auto& device : impl_->devices) device->conductor().state().stall_watch().stop();
+}
+
+Reloaded Daemon::reload(const ProcessHooks& hooks) {
+  Reread next = hooks.reread();
+  if (!next.outcome.error.empty()) return std::move(next.outcome);
+  for (std::size_t i = 0; i < next.devices.size(); ++i) impl_->devices[i]->reconfigure(next.devices[i]);
+  if (!next.devices.empty()) impl_->process.quotas().set_limits(next.devices.front().limits);
+  return std::move(next.outcome);
 }
 
 void Daemon::close() {

@@ -52,6 +52,9 @@ class Daemon {
   void close();
 
  private:
+  /// Reads the settings again, and takes over what can change while the devices serve.
+  Reloaded reload(const ProcessHooks& hooks);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -1,16 +1,21 @@
 #include "daemon/rdma_device.h"
 
+#include <grp.h>
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <string>
 #include <utility>
 
 #include "control/run_dir.h"
 #include "control/sysfs_tree.h"
+#include "control/worker_commands.h"
 #include "platform/clock.h"
+#include "platform/log.h"
 
 namespace uroce::daemon {
 namespace {
@@ -66,6 +71,27 @@ bool valid_name(const std::string& name) {
 
 }  // namespace
 
+absl::Status check_config(const DaemonConfig& config, std::size_t workers) {
+  if (!valid_name(config.name)) {
+    return absl::InvalidArgumentError("\"" + config.name +
+                                      "\" is not a device name; use up to 31 letters, digits, '_', '-' and '.'");
+  }
+  if (config.addresses.empty()) {
+    return absl::InvalidArgumentError("the port has no address; give at least one with --ip, such as 192.0.2.1/24");
+  }
+  if (workers > UROCE_MAX_WORKERS) {
+    return absl::InvalidArgumentError("at most " + std::to_string(UROCE_MAX_WORKERS) +
+                                      " workers; use fewer --workers");
+  }
+  const std::string& group = config.socket_group;
+  const bool by_default = group.empty() || group == DaemonConfig{}.socket_group;
+  if (!by_default && ::getgrnam(group.c_str()) == nullptr) {
+    return absl::NotFoundError("there is no group " + group +
+                               "; make it (groupadd), or give another with --socket-group");
+  }
+  return absl::OkStatus();
+}
+
 RdmaDevice::RdmaDevice(Process& process, const DaemonConfig& config, const net::DeviceInfo& port,
                        std::uint32_t workers)
     : config_(config),
@@ -85,22 +111,32 @@ RdmaDevice::~RdmaDevice() {
   remove_sysfs_tree(config_.run_dir, config_.name);
 }
 
-std::string RdmaDevice::socket_path() const { return config_.run_dir + "/" + config_.name + ".sock"; }
-
-absl::Status RdmaDevice::check() const {
-  if (!valid_name(config_.name)) {
-    return absl::InvalidArgumentError("\"" + config_.name +
-                                      "\" is not a device name; use up to 31 letters, digits, '_', '-' and '.'");
+void RdmaDevice::reconfigure(const DaemonConfig& next) {
+  LinkControl& link = conductor_->link();
+  const auto change = [](const auto& from, const auto& what, const auto& act) {
+    for (const net::InterfaceAddress& own : from) {
+      if (std::ranges::find(what, own) == what.end()) act(own);
+    }
+  };
+  change(config_.addresses, next.addresses, [&](const auto& own) { link.remove_address(own.address); });
+  change(next.addresses, config_.addresses, [&](const auto& own) { link.add_address(own); });
+  config_.addresses = next.addresses;
+  if (next.gateway4 != config_.gateway4 || next.gateway6 != config_.gateway6) {
+    config_.gateway4 = next.gateway4, config_.gateway6 = next.gateway6;
+    link.set_gateways(next.gateway4, next.gateway6);
   }
-  if (config_.addresses.empty()) {
-    return absl::InvalidArgumentError("the port has no address; give at least one with --ip, such as 192.0.2.1/24");
+  if (next.cpus == config_.cpus) return;
+  config_.cpus = next.cpus;
+  for (std::size_t i = 0; i < cores_.size(); ++i) {
+    worker_commands::SetCpu command{config_.cpus.empty() ? -1 : config_.cpus[i % config_.cpus.size()]};
+    cores_[i]->call(command);
+    if (command.error == 0) continue;
+    log(LogLevel::kWarning, "worker %zu can't run on CPU %d (%s); see taskset -p for what is allowed", i,
+        command.cpu, std::strerror(command.error));
   }
-  if (cores_.size() > UROCE_MAX_WORKERS) {
-    return absl::InvalidArgumentError("at most " + std::to_string(UROCE_MAX_WORKERS) +
-                                      " workers; use fewer --workers");
-  }
-  return absl::OkStatus();
 }
+
+std::string RdmaDevice::socket_path() const { return config_.run_dir + "/" + config_.name + ".sock"; }
 
 absl::Status RdmaDevice::take_lock() {
   const std::string path = config_.run_dir + "/" + config_.name + ".lock";

@@ -2,6 +2,7 @@
 // run directory.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -20,6 +21,9 @@
 
 namespace uroce::daemon {
 
+/// Whether the settings can work. Errors name the remedy.
+absl::Status check_config(const DaemonConfig& config, std::size_t workers);
+
 class RdmaDevice {
  public:
   RdmaDevice(Process& process, const DaemonConfig& config, const net::DeviceInfo& port, std::uint32_t workers);
@@ -28,10 +32,12 @@ class RdmaDevice {
   RdmaDevice(const RdmaDevice&) = delete;
   RdmaDevice& operator=(const RdmaDevice&) = delete;
 
-  /// Whether its settings can work. Errors name the remedy.
-  absl::Status check() const;
+  absl::Status check() const { return check_config(config_, cores_.size()); }
   /// Takes the lock on its name, writes the sysfs-like tree, and has the loop serve its socket.
   absl::Status open(ControlLoop& loop);
+
+  /// Takes over what can change while it serves: addresses, gateways, CPUs of the workers.
+  void reconfigure(const DaemonConfig& next);
 
   WorkerCore& worker(std::uint32_t index) { return *cores_[index]; }
   Conductor& conductor() { return *conductor_; }
@@ -44,7 +50,7 @@ class RdmaDevice {
   std::string socket_path() const;
   absl::Status take_lock();
 
-  const DaemonConfig config_;
+  DaemonConfig config_;
   const std::uint64_t seed_;
   memory::Table memory_;
   net::LinkStack link_;

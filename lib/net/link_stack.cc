@@ -314,6 +314,14 @@ void LinkStack::announce_all() {
   for (const auto& link : links_) link->announce_all();
 }
 
+void LinkStack::set_gateways(const std::optional<wire::Address>& v4, const std::optional<wire::Address>& v6) {
+  config_.gateway4 = v4, config_.gateway6 = v6;
+  for (const auto& link : links_) {
+    link->config.gateway4 = v4, link->config.gateway6 = v6;
+    link->resolved = true;
+  }
+}
+
 std::vector<AddressConflict> LinkStack::take_conflicts() {
   std::vector<AddressConflict> all;
   for (const auto& link : links_) {

@@ -22,6 +22,7 @@ struct InterfaceAddress {
   wire::Address address;
   std::uint8_t prefix_bits = 24;  ///< of the 32 or 128 bits
   std::uint16_t vlan = 0;         ///< 1 to 4094: in this 802.1Q VLAN; 0: untagged
+  bool operator==(const InterfaceAddress&) const = default;
 };
 
 /// An address of ours that another station uses as well.
@@ -94,6 +95,7 @@ class LinkStack {
   bool is_local(const wire::Address& address) const;
   void add_address(const InterfaceAddress& address);
   void remove_address(const wire::Address& address);
+  void set_gateways(const std::optional<wire::Address>& v4, const std::optional<wire::Address>& v6);
   /// Longer packets are neither answered nor sent after this call.
   void set_mtu(std::uint32_t bytes);
   /// All addresses are announced, and other stations asked whether they have them (RFC 5227, 2.1.1 and 2.3; RFC

@@ -6,6 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "base/types.h"
 
 namespace uroce::daemon {
@@ -52,6 +54,12 @@ int pin_to_cpu(std::uint32_t cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
+  return ::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set);
+}
+
+int unpin() {
+  cpu_set_t set;
+  if (::sched_getaffinity(::getpid(), sizeof(set), &set) != 0) return errno;
   return ::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set);
 }
 

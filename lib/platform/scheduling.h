@@ -17,6 +17,8 @@ void move_to_core(std::uint32_t number);
 
 /// Restricts the calling thread to one CPU. 0 or an errno.
 int pin_to_cpu(std::uint32_t cpu);
+/// Takes that back: the CPUs of the process's first thread. 0 or an errno.
+int unpin();
 
 /// Names the calling thread (at most 15 characters) and removes its timer slack (PR_SET_TIMERSLACK, prctl(2)).
 void name_thread(const char* name);

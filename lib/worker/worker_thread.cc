@@ -37,6 +37,12 @@ void WorkerCore::note_thread() {
   thread_id_.store(static_cast<pid_t>(::syscall(SYS_gettid)), std::memory_order_relaxed);
 }
 
+int WorkerCore::set_cpu(int cpu) {
+  const int error = cpu < 0 ? unpin() : pin_to_cpu(static_cast<std::uint32_t>(cpu));
+  if (error == 0) config_.cpu = cpu;
+  return error;
+}
+
 WorkerThread::WorkerThread(Workers workers)
     : workers_(std::move(workers)), policy_(poll_config(workers_)), cycle_(counters_of(workers_)) {
   for (DutyCycle* const each : workers_) each->step_together_with(workers_);

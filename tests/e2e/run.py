@@ -33,6 +33,7 @@ from cases_quickstart import quickstart_cases  # noqa: E402
 from cases_raw import forwarding_cases, raw_cases  # noqa: E402
 from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_cases  # noqa: E402
 from cases_security import security_cases  # noqa: E402
+from cases_service import service_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
 from cases_sequences import OTHER_SEQUENCES, sequences_cases  # noqa: E402
 from cases_switch import switch_cases  # noqa: E402
@@ -87,6 +88,7 @@ def groups(long, build):
         Group('ci', None, ci_cases(), True),
         Group('hosts', None, hosts_cases(), True, alone=True),
         Group('security', None, security_cases(), True),
+        Group('service', None, service_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **carrier_cases(),
                                     **two_run_directories_cases(), **udp_own_cases(), **udp_wire_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),

@@ -129,7 +129,7 @@ TEST_F(Identity, LearnsNothingOfOthers) {
   EXPECT_NE(honest.client.admin(R"({"command":"show","what":"rejections"})").find("4711"), std::string::npos);
   Child attacker(kAttacker, [&] {
     for (const char* what : {"all", "qps", "mrs", "cqs", "srqs", "cm_ids", "flows", "errors", "worker_commands",
-                             "rejections", "sessions", "devices", "workers", "neighbours"}) {
+                             "rejections", "sessions", "devices", "workers", "neighbours", "settings"}) {
       RawClient client(daemon.socket_path());
       const std::string answer = client.admin(std::string(R"({"command":"show","what":")") + what + "\"}");
       if (answer.empty() || answer.find(number) != std::string::npos) return 2;
@@ -144,7 +144,7 @@ TEST_F(Identity, ChangesNothingAndSeesNoFrames) {
   Child attacker(kAttacker, [&] {
     for (const std::string& request :
          {std::string(R"({"command":"trace"})"), std::string(R"({"command":"trace","stop":true})"),
-          std::string(R"({"command":"link","change":"down"})"),
+          std::string(R"({"command":"link","change":"down"})"), std::string(R"({"command":"reload"})"),
           std::string(R"({"command":"fault","settings":"drop=1"})")}) {
       RawClient client(daemon.socket_path());
       if (client.admin(request).find("error") == std::string::npos) return 2;

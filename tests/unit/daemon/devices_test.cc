@@ -13,7 +13,9 @@
 #include <string>
 #include <thread>
 
+#include "apps/urocectl/daemon_client.h"
 #include "client/session.h"
+#include "control/privilege.h"
 #include "daemon/daemon.h"
 #include "drivers/packet/switch/port.h"
 #include "mapping/sigbus_guard.h"
@@ -95,7 +97,11 @@ class TwoHostsTest : public ::testing::Test {
     run_dir = ::mkdtemp(name);
     thread = std::thread([this] {
       const PortSpec<ethernet::SwitchPort> ports[] = {{config(0), {&port0}}, {config(1), {&port1}}};
-      status = run_daemon<ethernet::SwitchPort>(ports, {.on_ready = [this] { ready = true; }}, stop);
+      ProcessHooks hooks;
+      hooks.on_ready = [this] { ready = true; };
+      hooks.reread = [this] { return reread(); };
+      hooks.reload = &reload;
+      status = run_daemon<ethernet::SwitchPort>(ports, hooks, stop);
       ready = true;
     });
     while (!ready) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -115,6 +121,26 @@ class TwoHostsTest : public ::testing::Test {
     made.addresses = {{ipv4(static_cast<std::uint8_t>(1 + host)), 24}};
     return made;
   }
+  /// Both get another address, the first one a limit; or an error.
+  Reread reread() {
+    Reread next;
+    if (broken) {
+      next.outcome.error = "line 3: no";
+    } else {
+      for (std::uint8_t host = 0; host < 2; ++host) {
+        next.devices.push_back(config(host));
+        next.devices.back().addresses.push_back({ipv4(static_cast<std::uint8_t>(101 + host)), 24});
+      }
+      next.devices.front().limits.cqs = 2;
+      next.outcome.changed = {"ip", "limits.user_cqs"};
+    }
+    ++reloads;
+    return next;
+  }
+  std::string query(int host, const std::string& text) const {
+    const ctl::Answer answer = ctl::ask(run_dir, "host" + std::to_string(host), ctl::Json::parse(text));
+    return answer.problem + answer.json.dump();
+  }
   std::string socket_of(int host) const { return run_dir + "/host" + std::to_string(host) + ".sock"; }
   std::unique_ptr<client::Session> open(int host) const {
     std::unique_ptr<client::Session> session;
@@ -129,10 +155,35 @@ class TwoHostsTest : public ::testing::Test {
   std::string run_dir;
   ethernet::Switch lan{9000, 4096};
   ethernet::SwitchPort port0{lan, {2, 0, 0, 0, 0, 1}}, port1{lan, {2, 0, 0, 0, 0, 2}};
-  std::atomic<bool> stop{false}, ready{false};
+  std::atomic<bool> stop{false}, ready{false}, reload{false}, broken{false};
+  std::atomic<int> reloads{0};
   absl::Status status;
   std::thread thread;
 };
+
+TEST_F(TwoHostsTest, ReadTheirSettingsAgainOnASignal) {
+  const auto session = open(1);
+  broken = true;
+  reload = true;
+  while (reloads == 0) std::this_thread::yield();
+  EXPECT_EQ(query(1, R"({"command":"show","what":"devices"})").find("192.0.2.102"), std::string::npos);
+  broken = false;
+  reload = true;
+  while (reloads == 1) std::this_thread::yield();
+  EXPECT_NE(query(0, R"({"command":"show","what":"devices"})").find("192.0.2.101"), std::string::npos);
+  EXPECT_NE(query(1, R"({"command":"show","what":"devices"})").find("192.0.2.102"), std::string::npos);
+  EXPECT_TRUE(lives(*session));
+}
+
+TEST_F(TwoHostsTest, ReadTheirSettingsAgainOnRequest) {
+  if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+  broken = true;
+  EXPECT_NE(query(0, R"({"command":"reload"})").find("line 3: no; nothing has changed"), std::string::npos);
+  broken = false;
+  EXPECT_NE(query(0, R"({"command":"reload"})").find(R"("changed":["ip","limits.user_cqs"],"restart_for":[])"),
+            std::string::npos);
+  EXPECT_NE(query(1, R"({"command":"show","what":"devices"})").find("192.0.2.102"), std::string::npos);
+}
 
 TEST_F(TwoHostsTest, EachHasItsSocketAndItsAddresses) {
   for (int host = 0; host < 2; ++host) {

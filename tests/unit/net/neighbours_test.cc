@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "net/link_stack.h"
@@ -96,6 +97,23 @@ TEST_F(Neighbours, come_in_order_from_the_first_on_and_an_address_is_not_divided
   EXPECT_EQ(list(40, 2), (std::vector<unsigned>{400, 900}));
   EXPECT_EQ(list(91, 2), (std::vector<unsigned>{}));
   EXPECT_EQ(list(0, 0), (std::vector<unsigned>{}));
+}
+
+TEST_F(Neighbours, are_the_gateways_that_change_while_it_runs) {
+  const auto far = [&] {
+    wire::Address address = v4(0, 7);
+    address.bytes[12] = 198;
+    wire::Mac mac;
+    return stack.resolve(address, kSecond, mac);
+  };
+  EXPECT_EQ(far(), Resolution::kNoRoute);
+  stack.take_resolved();
+  stack.set_gateways(v4(2, 253), std::nullopt);
+  EXPECT_TRUE(stack.take_resolved()) << "waiting clients ask again";
+  EXPECT_EQ(far(), Resolution::kPending);
+  EXPECT_EQ(stack.list_neighbours({}, 8, kSecond).at(0).address, v4(2, 253));
+  stack.set_gateways(std::nullopt, std::nullopt);
+  EXPECT_EQ(far(), Resolution::kNoRoute);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <thread>
 #include <vector>
 
 #include "base/types.h"
@@ -43,6 +44,21 @@ TEST(MoveToCore, MovesTheThreadAndKeepsItsAffinity) {
   EXPECT_EQ(std::ranges::count_if(visits, [](std::uint32_t n) { return n > kRounds / 2; }), cores);
   ASSERT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
   EXPECT_TRUE(CPU_EQUAL(&before, &after));
+}
+
+TEST(PinToCpu, IsTakenBack) {
+  cpu_set_t before, pinned, after;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(before), &before), 0);
+  std::thread([&] {
+    const auto here = static_cast<std::uint32_t>(::sched_getcpu());
+    EXPECT_EQ(pin_to_cpu(here), 0);
+    EXPECT_EQ(::sched_getaffinity(0, sizeof(pinned), &pinned), 0);
+    EXPECT_EQ(CPU_COUNT(&pinned), 1);
+    EXPECT_EQ(unpin(), 0);
+    EXPECT_EQ(::sched_getaffinity(0, sizeof(after), &after), 0);
+    EXPECT_TRUE(CPU_EQUAL(&before, &after));
+    EXPECT_NE(pin_to_cpu(CPU_SETSIZE - 1), 0);
+  }).join();
 }
 
 }  // namespace

@@ -125,8 +125,9 @@ const std::vector<Ill> kIlls = {
      "pp, create_cq: EINVAL: no"},
     {"log", kAdvice,
      [](Facts&, DeviceFacts& d) {
-       d.errors =
-           Json::parse(R"([{"text": "old", "last": 4}, {"text": "new", "last": 9}, {"text": "", "last": 5}])");
+       d.errors = Json::parse(
+           R"([{"text": "old", "last": "2026-01-31T12:00:00.004Z"}, {"text": "new",
+             "last": "2026-01-31T12:00:00.009Z"}, {"text": "", "last": "2026-01-31T12:00:00.005Z"}])");
      },
      "3 different errors and warnings; the last: new"},
     {"faults", kNote, [](Facts&, DeviceFacts& d) { set(d.now, "/controls/fault", "drop=0.1"); }, "drop=0.1"},
@@ -155,7 +156,7 @@ const std::vector<Ill> kIlls = {
     counter("congestion", kNote, "/transport/np_ecn_marked_roce_packets", 4000, "4 %"),
     {"duplicate-address", kProblem,
      [](Facts&, DeviceFacts& d) {
-       d.errors = Json::parse(R"([{"last": 4, "text":
+       d.errors = Json::parse(R"([{"last": "2026-01-31T12:00:00.004Z", "text":
            "uroce0: 192.0.2.1 is also an address of the station 02:00:00:00:00:07; its packets go to either."}])");
      },
      "02:00:00:00:00:07"},

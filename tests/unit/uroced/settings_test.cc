@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <set>
 
 #include "apps/uroced/addresses.h"
 #include "apps/uroced/hosts.h"
@@ -226,6 +227,48 @@ TEST_F(SettingsTest, addresses_survive_parsing_and_derived_macs_are_stable) {
   EXPECT_NE(derive_mac("uroce0", address), derive_mac("uroce1", address));
   EXPECT_EQ(derive_mac("uroce0", address)[0], 0x02);
   EXPECT_EQ(to_string(link_local({0x02, 0x11, 0x22, 0x33, 0x44, 0x55}).address), "fe80::11:22ff:fe33:4455");
+}
+
+TEST_F(SettingsTest, what_changes_live_is_taken_over_and_the_rest_is_named) {
+  CommandLine before, after;
+  ASSERT_EQ(parse({"--ip", "192.0.2.1/24", "--gateway", "192.0.2.9", "--workers", "2"}, before), "");
+  ASSERT_EQ(parse({"--ip", "192.0.2.2/24", "--cpus", "0", "--user-qps", "5", "--user-weight", "0=3", "--fault",
+                   "drop=0.1", "--log-level", "debug", "--workers", "3", "--mtu", "1500"},
+                  after),
+            "");
+  Settings current = before.settings;
+  const Adopted adopted = adopt(current, after.settings);
+  EXPECT_EQ(
+      std::set<std::string>(adopted.changed.begin(), adopted.changed.end()),
+      (std::set<std::string>{"ip", "gateway", "workers.cpus", "limits.user_qps", "debug.fault", "log_level"}));
+  EXPECT_EQ(std::set<std::string>(adopted.waiting.begin(), adopted.waiting.end()),
+            (std::set<std::string>{"workers.count", "mtu", "limits.user_weight"}));
+  EXPECT_EQ(current.config.addresses, after.settings.config.addresses);
+  EXPECT_TRUE(current.gateways.empty());
+  EXPECT_EQ(current.config.cpus, std::vector<int>{0});
+  EXPECT_EQ(current.config.limits.qps, 5u);
+  EXPECT_EQ(current.fault, "drop=0.1");
+  EXPECT_EQ(current.log_level, LogLevel::kDebug);
+  EXPECT_EQ(current.workers, 2u);
+  EXPECT_EQ(current.config.mtu, 0u);
+  const Adopted again = adopt(current, after.settings);
+  EXPECT_TRUE(again.changed.empty());
+  EXPECT_EQ(again.waiting, adopted.waiting) << "until the restart";
+}
+
+TEST_F(SettingsTest, sockets_keep_their_addresses) {
+  CommandLine before, after;
+  ASSERT_EQ(parse({"--port", "udp,gso=off", "--ip", "192.0.2.1/24"}, before), "");
+  ASSERT_EQ(parse({"--port", "udp,gso=off", "--ip", "192.0.2.2/24"}, after), "");
+  const Adopted adopted = adopt(before.settings, after.settings);
+  EXPECT_TRUE(adopted.changed.empty());
+  EXPECT_EQ(adopted.waiting, std::vector<std::string>{"ip"});
+}
+
+TEST_F(SettingsTest, check_is_a_flag_without_a_value) {
+  CommandLine line;
+  EXPECT_EQ(parse({"--check", "--ip", "192.0.2.1/24"}, line), "");
+  EXPECT_TRUE(line.check);
 }
 
 class HostsTest : public ::testing::Test {

@@ -1,0 +1,70 @@
+#include "admin/show_settings.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "control/port.h"
+
+namespace uroce::daemon {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json value_of(const Setting& setting, const std::vector<std::string>& value) {
+  if (setting.repeats) return value;
+  return value.empty() ? Json("") : Json(value.front());
+}
+
+/// The addresses of the port. The link-local one is made from its MAC address.
+std::vector<std::string> addresses(const ControlState& state) {
+  std::vector<std::string> all;
+  for (const net::InterfaceAddress& own : state.port().gids().addresses()) {
+    if (own.address.is_link_local()) continue;
+    all.push_back(address_text(own.address) + "/" + std::to_string(own.prefix_bits) +
+                  (own.vlan != 0 ? "@vlan" + std::to_string(own.vlan) : ""));
+  }
+  return all;
+}
+
+std::string fault(const ControlState& state) {
+  if (state.config().controls == nullptr) return "off";
+  for (const auto& [name, value] : state.config().controls->describe()) {
+    if (name == "fault") return value;
+  }
+  return "off";
+}
+
+/// What urocectl changes. The settings of several devices are those of the first, from which the others count up.
+void take_live(const ControlState& state, Setting& setting, bool alone) {
+  if (setting.key == "ip" && alone) setting.value = addresses(state);
+  if (setting.key == "debug.fault") setting.value = {fault(state)};
+  if (setting.key == "mtu" && state.port().link_mtu() != state.port().most_mtu()) {
+    setting.value = {std::to_string(state.port().link_mtu())};
+  }
+}
+
+}  // namespace
+
+Json list_settings(const ControlState& state, Page& page) {
+  std::vector<Setting> settings = state.process().settings();
+  Json list = Json::array();
+  if (!page.viewer.sees_all()) {
+    page.viewer.hide(settings.size());
+    return list;
+  }
+  bool alone = true;
+  for (const Setting& each : settings) alone &= each.key != "hosts" || each.value == std::vector<std::string>{"1"};
+  for (std::uint64_t i = page.take_start().handle; i < settings.size(); ++i) {
+    if (!page.take_row({0, i})) break;
+    Setting& each = settings[i];
+    take_live(state, each, alone);
+    list.push_back({{"key", each.key},
+                    {"value", value_of(each, each.value)},
+                    {"default", value_of(each, each.standard)},
+                    {"changes", each.live ? "at once" : "with a restart"}});
+  }
+  return list;
+}
+
+}  // namespace uroce::daemon
