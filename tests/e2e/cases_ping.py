@@ -45,7 +45,7 @@ def data_is_shown(rig, devices):
 
 def errors_are_said(rig, devices):
     for words, status, text in (('client', 2, 'addr='), ('server,size=x', 2, 'size=x'), ('server,nonsense', 2, 'nonsense'),
-                                (f'client,addr={ADDRESS},port=7998,count=1', 1, 'REJECTED')):
+                                (f'client,addr={ADDRESS},port=7998,count=1', 1, f'no program listens on {ADDRESS} port 7998')):
         output = rig.run(devices[1], [rig.apps / 'uroce-ping', words], expect=status)
         if text not in output:
             raise Failure(f'{words}: "{text}" is not in\n{output}')
