@@ -28,8 +28,7 @@
 //       neighbours (not in "all"): address, mac, vlan, state (INCOMPLETE, REACHABLE, STALE, FAILED: as `ip
 //                 neighbour`), confirmed_s, used_s (seconds since)
 //       settings (not in "all"): key (of the configuration file), value, default (text, or a list of texts),
-//       changes
-//                 ("at once" or "with a restart"); with what urocectl has changed since the start
+//                 changes ("at once" or "with a restart"); with what urocectl has changed since the start
 //          A caller that is not an administrator sees the objects and rejections of its own tenant only, and no
 //          errors, worker commands, neighbours or settings. "hidden" is the number of rows that were left out.
 //          An answer is one page of at most 32 rows or so (page.h). With "next" {kind, at, handle} there are more:

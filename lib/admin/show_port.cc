@@ -45,13 +45,14 @@ struct CopyCounters {
 struct ListNeighbours {
   static constexpr std::string_view kName = "list_neighbours";
   wire::Address first;
+  std::size_t most = 0;
   std::vector<net::NeighbourEntry> found{};
   std::size_t all = 0;
   void describe(ArgumentText& text) const { text.add("first", address_text(first)); }
   void run(WorkerCore& worker) {
     if (worker.link() == nullptr) return;
     all = worker.link()->neighbours();
-    found = worker.link()->list_neighbours(first, Page::kRows + 1, worker.now());
+    if (most != 0) found = worker.link()->list_neighbours(first, most, worker.now());
   }
 };
 
@@ -146,10 +147,11 @@ Json list_routes(const ControlState& state, Page& page) {
 }
 
 Json list_neighbours(const ControlState& state, Page& page) {
-  ListNeighbours neighbours{address_of(page.take_start())};
-  state.link_worker().call(neighbours);
   Json list = Json::array();
   if (state.port().sockets_only()) return list;
+  // The worker searches its table for administrators only; others learn how many there are.
+  ListNeighbours neighbours{address_of(page.take_start()), page.viewer.sees_all() ? Page::kRows + 1 : 0};
+  state.link_worker().call(neighbours);
   if (!page.viewer.sees_all()) {
     page.viewer.hide(neighbours.all);
     return list;
