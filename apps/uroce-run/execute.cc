@@ -12,19 +12,24 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 namespace uroce::run {
 namespace {
 
-/// As execvp(3) finds it; empty: not at all.
+bool is_file(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::is_regular_file(path, error);
+}
+
+/// The file that execvp(3) finds; empty: none. Opening a FIFO would block.
 std::string find(const std::string& program) {
-  if (program.find('/') != std::string::npos) return program;
+  if (program.find('/') != std::string::npos) return is_file(program) ? program : "";
   const char* const path = std::getenv("PATH");
   std::istringstream folders(path != nullptr ? path : "/bin:/usr/bin");
   for (std::string folder; std::getline(folders, folder, ':');) {
-    std::error_code error;
     const std::string file = (folder.empty() ? "." : folder) + "/" + program;
-    if (std::filesystem::is_regular_file(file, error)) return file;
+    if (is_file(file)) return file;
   }
   return {};
 }

@@ -1,4 +1,5 @@
 """Bad input: one line that says what is wrong, why, and what to do, and a nonzero exit status."""
+import os
 import signal
 import subprocess
 
@@ -83,6 +84,10 @@ def static_program(rig):
     done = subprocess.run([rig.apps / 'uroce-run', '-d', device, script], env=rig.env, capture_output=True, text=True, timeout=20)
     if done.returncode != 3 or done.stderr:
         raise Failure(f'a script: exit {done.returncode}: {done.stderr}')
+    fifo = rig.dir / 'fifo'
+    os.mkfifo(fifo)
+    if refuses(rig, [rig.apps / 'uroce-run', '-d', device, fifo], ['fifo', 'Permission denied']) != 126:
+        raise Failure('a FIFO as program: not the exit status of a shell')
 
 
 def busy_name(rig):
