@@ -131,6 +131,24 @@ TEST(PageSharingFork, AChildRegistersItsOwn) {
   ::munmap(at, 4 * kPage);
 }
 
+#ifndef __SANITIZE_THREAD__  // starts no threads in a child of fork
+
+TEST(PageSharingFork, AForkWhileAThreadBegins) {
+  unsigned char* at = map_anonymous(kPage);
+  for (int round = 0; round < 200; ++round) {
+    Shared shared(at, kPage);
+    std::atomic<bool> stop = false;
+    std::thread beginning([&] { stop.wait(false); });
+    EXPECT_TRUE(passes_in_child([&] { std::thread([&] { EXPECT_TRUE(is_private_anonymous(at)); }).join(); }));
+    stop = true;
+    stop.notify_one();
+    beginning.join();
+  }
+  ::munmap(at, kPage);
+}
+
+#endif
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kAllocatorSurvivesFork = false;  // its locks may be held by a thread that the child does not have
 #elif defined(__has_feature)
