@@ -16,6 +16,24 @@ from rig import Failure, wait_until
 ADDRESSES = (('192.0.2.1', '2001:db8::1'), ('192.0.2.2', '2001:db8::2'))
 # Addresses that only the daemons have.
 OWN, IN_VLAN = ('192.0.2.11', '192.0.2.12'), ('192.0.2.193', '192.0.2.194')
+# In the namespace: holds queue 0 of eth0 for af_xdp, until its input ends and half a second longer.
+HOLD_QUEUE = """
+import ctypes, mmap, socket, struct, sys, time
+XDP, SOL_XDP = 44, 283
+RX_RING, TX_RING, UMEM_REG, FILL_RING, COMPLETION_RING = 2, 3, 4, 5, 6
+held = socket.socket(XDP, socket.SOCK_RAW)
+frames = mmap.mmap(-1, 64 * 4096)
+start = ctypes.addressof(ctypes.c_char.from_buffer(frames))
+held.setsockopt(SOL_XDP, UMEM_REG, struct.pack('=QQIII4x', start, len(frames), 4096, 0, 0))
+for ring in (FILL_RING, COMPLETION_RING, RX_RING, TX_RING):
+    held.setsockopt(SOL_XDP, ring, struct.pack('=I', 64))
+address = struct.pack('=HHIII', XDP, 0, socket.if_nametoindex('eth0'), 0, 0)
+if ctypes.CDLL(None, use_errno=True).bind(held.fileno(), address, len(address)) != 0:
+    sys.exit(f'bind: {ctypes.get_errno()}')
+print('held', flush=True)
+sys.stdin.read()
+time.sleep(0.5)
+"""
 # In the namespace: sends one datagram to a port without a listener, which the kernel answers with an ICMP error.
 ASK_NOBODY = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('{}', {}))"
 TCP_SERVER = """
@@ -130,6 +148,28 @@ def express(rig):
             daemon.end()
 
 
+def busy_queue(rig):
+    """A queue that the kernel has not freed yet, as after a killed daemon with frames under way, is waited for. One that
+    stays busy is an error."""
+    port = 'net_af_xdp0,iface=eth0'
+    with two_namespaces(kernel_addresses=False) as names:
+        with subprocess.Popen(inside(names[0], 'python3', '-c', HOLD_QUEUE), stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True) as holder:
+            if holder.stdout.readline() != 'held\n':
+                raise Failure(f'the queue is not held: exit {holder.wait(10)}')
+            refused = rig.watch('uroce0', inside(names[0], rig.apps / 'uroced', '--name', 'uroce0', '--port', port,
+                                                 '--ip', '192.0.2.1/24', '--run-dir', rig.run_dir), rig.env)
+            if refused.wait(30) == 0 or "can't set up queue 0" not in refused.output() or 'ss --xdp' not in refused.output():
+                raise Failure('a queue of another program:\n' + refused.describe())
+            rig.forget('uroce0')
+            threading.Timer(0.3, holder.stdin.close).start()
+            start_daemon(rig, names, 0, port)
+        start_daemon(rig, names, 1, port)
+        rping(rig, ADDRESSES[0][0])
+        for daemon in rig.daemons.values():
+            daemon.end()
+
+
 def shared(port):
     def run(rig):
         with two_namespaces() as names:
@@ -208,5 +248,6 @@ def raw_packets_beside(rig):
 def shared_interface_cases():
     """Cases that get a rig without daemons."""
     return {f'an interface shared with the kernel, {driver}': shared(f'net_{driver}0,iface=eth0')
-            for driver in ('af_packet', 'af_xdp')} | {'rping over af_xdp': express, 'raw packets over af_packet': raw_packets,
-                                                               'raw packets over af_xdp': raw_packets_beside}
+            for driver in ('af_packet', 'af_xdp')} | {
+                'rping over af_xdp': express, 'af_xdp waits for its queue': busy_queue,
+                'raw packets over af_packet': raw_packets, 'raw packets over af_xdp': raw_packets_beside}

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <optional>
@@ -120,8 +121,9 @@ struct Ethernet::Impl {
   EthernetOptions options;
   VdevSpec spec;
   std::uint16_t port = 0;
-  bool found = false;    // the driver has made the port
-  bool started = false;  // by rte_eth_dev_start
+  bool found = false;          // the driver has made the port
+  bool started = false;        // by rte_eth_dev_start
+  bool queue_refused = false;  // by the kernel (af_xdp)
   bool memif = false, client = false, af_packet = false;
   bool software_mtu = false;
   rte_eth_dev_info device{};
@@ -283,10 +285,12 @@ std::string Ethernet::Impl::make_queues() {
     rte_eth_txconf tx = device.default_txconf;
     tx.offloads = conf.txmode.offloads;
     int result = rte_eth_rx_queue_setup(port, queue, receive, SOCKET_ID_ANY, &rx, pools[queue]);
+    queue_refused = result != 0 && spec.is("net_af_xdp");
     if (result == 0) result = rte_eth_tx_queue_setup(port, queue, send, SOCKET_ID_ANY, &tx);
     if (result != 0) {
       return "port \"" + options.port + "\" can't set up queue " + std::to_string(queue) + ": " +
-             driver_said(rte_strerror(-result));
+             driver_said(rte_strerror(-result)) +
+             (queue_refused ? ". If another program uses this queue of the interface (ss --xdp), end it" : "");
     }
     sockets->look();
   }
@@ -353,6 +357,19 @@ std::unique_ptr<Waker> Ethernet::Impl::make_waker(std::uint16_t queue) {
 Ethernet::Ethernet(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 std::unique_ptr<Ethernet> Ethernet::open(const EthernetOptions& options, std::string& error) {
+  // The kernel frees a queue of af_xdp when no frame refers to the socket of a daemon that was killed: a moment
+  // later. A driver that was refused a queue keeps buffers and descriptors, so each try begins with a new port.
+  constexpr auto kPause = std::chrono::milliseconds(50);
+  for (int left = 40;; --left) {
+    bool queue_refused = false;
+    std::unique_ptr<Ethernet> self = open_once(options, error, queue_refused);
+    if (self != nullptr || !queue_refused || left == 0) return self;
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+std::unique_ptr<Ethernet> Ethernet::open_once(const EthernetOptions& options, std::string& error,
+                                              bool& queue_refused) {
   std::unique_ptr<Ethernet> self(new Ethernet(std::make_unique<Impl>()));
   Impl& impl = *self->impl_;
   impl.options = options;
@@ -360,6 +377,7 @@ std::unique_ptr<Ethernet> Ethernet::open(const EthernetOptions& options, std::st
   for (const Step step :
        {&Impl::probe, &Impl::choose_mtu, &Impl::configure, &Impl::make_queues, &Impl::start_port}) {
     error = (impl.*step)();
+    queue_refused = impl.queue_refused;
     if (!error.empty()) return nullptr;
   }
   impl.choose_mac();
@@ -410,6 +428,7 @@ Ethernet::~Ethernet() {
   rte_eth_dev_stop(impl_->port);
   rte_eth_dev_close(impl_->port);
   if (!is_pci_address(impl_->options.port)) rte_dev_remove(impl_->device.device);  // so that its name is free again
+  if (impl_->queue_refused) impl_->sockets->close_left();
   for (rte_mempool* pool : impl_->pools) rte_mempool_free(pool);
 }
 

@@ -44,7 +44,7 @@ std::uint32_t memory_needed(const EthernetOptions& options);
 
 class Ethernet {
  public:
-  /// nullptr and an error that names the remedy.
+  /// nullptr and an error that names the remedy. Waits 2 s for a queue that the kernel refuses (af_xdp).
   static std::unique_ptr<Ethernet> open(const EthernetOptions& options, std::string& error);
   ~Ethernet();
   Ethernet(const Ethernet&) = delete;
@@ -63,6 +63,9 @@ class Ethernet {
   std::string waiting_for() const;
 
  private:
+  /// `queue_refused`: the kernel refused a queue, which it may not have freed yet.
+  static std::unique_ptr<Ethernet> open_once(const EthernetOptions& options, std::string& error,
+                                             bool& queue_refused);
   struct Impl;
   explicit Ethernet(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

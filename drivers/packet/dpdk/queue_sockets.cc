@@ -1,6 +1,7 @@
 #include "drivers/packet/dpdk/queue_sockets.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -31,7 +32,7 @@ std::vector<int> sockets_of(int family) {
 }  // namespace
 
 QueueSockets::QueueSockets(int family) : family_(family) {
-  if (family_ != AF_UNSPEC) known_ = sockets_of(family_);
+  if (family_ != AF_UNSPEC) before_ = known_ = sockets_of(family_);
 }
 
 void QueueSockets::look() {
@@ -39,6 +40,13 @@ void QueueSockets::look() {
   std::vector<int> now = sockets_of(family_);
   std::ranges::set_difference(now, known_, std::back_inserter(found_));
   known_ = std::move(now);
+}
+
+void QueueSockets::close_left() {
+  if (family_ == AF_UNSPEC) return;
+  for (const int fd : sockets_of(family_)) {
+    if (!std::ranges::binary_search(before_, fd)) ::close(fd);
+  }
 }
 
 }  // namespace uroce::dpdk

@@ -19,9 +19,13 @@ class QueueSockets {
   /// By queue, in the order of the looks. They belong to the driver.
   std::span<const int> found() const { return found_; }
 
+  /// Closes the sockets that a driver has left open after it closed the port, as that of af_xdp does if the kernel
+  /// refuses a queue.
+  void close_left();
+
  private:
   int family_;
-  std::vector<int> known_, found_;
+  std::vector<int> before_, known_, found_;
 };
 
 }  // namespace uroce::dpdk
