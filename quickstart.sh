@@ -73,7 +73,7 @@ case $command in
     child=$!
     wait "$child"
     status=$?
-    # 3: a bar was missed, as the table says.
+    # 3: a goal was missed, as the table says.
     [ "$status" = 3 ] || exit "$status"
     ;;
 esac

@@ -5,7 +5,7 @@ import time
 from cases_connections import ADDRESS, connection_figures
 
 COUNT = 1000
-BAR = 2000
+GOAL = 2000
 
 
 def measure_connections(rig, devices, report, rounds, progress):
@@ -16,7 +16,8 @@ def measure_connections(rig, devices, report, rounds, progress):
     args = ['cmtime', '-s', ADDRESS, '-c', str(COUNT)]
     seen = [connection_figures(rig.run(devices[1], args, timeout=60)) for _ in range(rounds)]
     server.end(1)
-    a_second = statistics.median(COUNT / steps['connect'] * 1e3 for steps in seen)
-    report.add('connections a second', 'cmtime -c 1000', 0, '1/s', a_second, None, (f'>= {BAR}', a_second >= BAR))
-    whole = statistics.median(COUNT / sum(steps.values()) * 1e3 for steps in seen)
-    report.add('the same, from the id made to the id destroyed', 'cmtime -c 1000', 0, '1/s', whole, None)
+    a_second = [COUNT / steps['connect'] * 1e3 for steps in seen]
+    report.add('connections per second', 'cmtime -c 1000', 0, '/s', a_second, None,
+               (f'at least {GOAL}', statistics.median(a_second) >= GOAL))
+    whole = [COUNT / sum(steps.values()) * 1e3 for steps in seen]
+    report.add('the same, from the id made to the id destroyed', 'cmtime -c 1000', 0, '/s', whole, None)

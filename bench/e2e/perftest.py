@@ -12,9 +12,9 @@ def bandwidth(rig, devices, program, args, timeout=120):
 
 
 def latency(rig, devices, program, args, timeout=120):
-    """Typical half round-trip time in us, by size."""
+    """By size: median and 99th percentile in us, of half a round trip, or of a whole one if it is a READ."""
     rows = check_figures(run_pair(rig, devices, [program, '-F'] + args, timeout))
-    return {size: (columns[2] if len(columns) > 2 else columns[0]) for size, _, columns in rows}
+    return {size: {'p50': columns[2], 'p99': columns[5]} for size, _, columns in rows}
 
 
 def bandwidth_of(rig, devices, program, size, seconds=1):

@@ -40,7 +40,7 @@ def measure_bandwidth(build, rig, devices, report, rounds, progress):
     progress('one process: WRITE, READ and SEND of 64 KiB against UCX over shared memory')
     for name, program, bar in (('WRITE', 'ib_write_bw', 0.8), ('READ', 'ib_read_bw', 0.8), ('SEND', 'ib_send_bw', 0.6)):
         report.compare(f'{name} bandwidth', program, 65536, 'Gbit/s', rounds, partial(bandwidth_of, rig, devices, program, 65536),
-                       partial(ucx_put, rig, 65536), at_least=bar, other_name='UCX shm')
+                       partial(ucx_put, rig, 65536), at_least=bar, other_name='UCX, shared memory')
     for size, bar in ((4096, 0.5), (1 << 20, 0.8)):
         progress(f'one process: WRITE of {size} bytes against memcpy')
         report.compare('WRITE bandwidth', 'ib_write_bw', size, 'Gbit/s', rounds, partial(bandwidth_of, rig, devices, 'ib_write_bw', size),
@@ -59,8 +59,8 @@ def measure_latency(rig, devices, tcp, report, rounds, progress):
 def measure_wake(build, rig, device, report, progress):
     progress('one process: waking an idle daemon')
     median, worst, bare = map(float, rig.run(device, [build / 'bench/e2e/wake_latency', device]).split())
-    report.add('WRITE after a pause', 'wake_latency', 8, 'us', median, bare, None, None, 'eventfd')
-    report.add('the same, 99 of 100', 'wake_latency', 8, 'us', worst)
+    report.add('WRITE after a pause, p50', 'wake_latency', 8, 'us', median, bare, other_name='waking by eventfd')
+    report.add('WRITE after a pause, p99', 'wake_latency', 8, 'us', worst)
 
 
 def measure_same_host(build, tcp, report, rounds, progress):

@@ -63,15 +63,18 @@ class Tcp:
         """Gbit/s of one connection whose writes are `size` bytes."""
         output = self._both(['iperf3', '-s', '-1'], ['iperf3', '-c', self.HOST, '-l', str(min(size, 1 << 20)), '-t',
                                                      str(max(int(seconds), 1)), '-J'], seconds + 20)
-        return json.loads(output)['end']['sum_received']['bits_per_second'] / 1e9
+        measured = json.loads(output)
+        if 'sum_received' not in measured.get('end', {}):
+            raise RuntimeError(f'iperf3: {measured.get("error", output)}')
+        return measured['end']['sum_received']['bits_per_second'] / 1e9
 
     def latency(self, sizes, rounds=2000):
-        """Median half round-trip time in us, by size."""
+        """By size: median and 99th percentile of half a round trip, in us."""
         output = self._both([str(self.pingpong), '7100'],
                             [str(self.pingpong), '7100', self.HOST, str(rounds)] + [str(s) for s in sizes], 120)
         rows = [line.split() for line in output.splitlines()]
-        return {int(size): float(median) for size, median, _ in rows}
+        return {int(size): {'p50': float(median), 'p99': float(high)} for size, median, high in rows}
 
     def half_round_trip(self, size):
-        """Median, in us."""
+        """Median and 99th percentile, in us."""
         return self.latency([size])[size]

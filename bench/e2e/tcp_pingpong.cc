@@ -1,5 +1,5 @@
 // tcp_pingpong PORT                       serves one client
-// tcp_pingpong PORT HOST ROUNDS SIZE...   prints `SIZE MEDIAN_US MEAN_US`, half a round trip, for each size
+// tcp_pingpong PORT HOST ROUNDS SIZE...   prints `SIZE P50_US P99_US`, half a round trip, for each size
 // Blocking sockets with TCP_NODELAY, messages in alternating directions: ib_send_lat over TCP.
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -14,7 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -93,9 +92,9 @@ void measure(int fd, std::uint64_t size, std::uint64_t rounds) {
     const std::chrono::duration<double, std::micro> whole = std::chrono::steady_clock::now() - began;
     halves.push_back(whole.count() / 2);
   }
-  const double mean = std::accumulate(halves.begin(), halves.end(), 0.0) / static_cast<double>(halves.size());
-  std::nth_element(halves.begin(), halves.begin() + static_cast<std::ptrdiff_t>(halves.size() / 2), halves.end());
-  std::printf("%llu %.3f %.3f\n", static_cast<unsigned long long>(size), halves[halves.size() / 2], mean);
+  std::ranges::sort(halves);
+  std::printf("%llu %.3f %.3f\n", static_cast<unsigned long long>(size), halves[halves.size() / 2],
+              halves[halves.size() * 99 / 100]);
   std::fflush(stdout);
 }
 
