@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/probe.h"
 #include "proto/modify.h"
 #include "proto/rc/ack_timeout.h"
 #include "proto/rc/completer.h"
@@ -267,6 +268,7 @@ inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packe
     receive_by_reference(qp, packet);
     return wire::ParseVerdict::kOk;
   }
+  UROCE_PROBE(receive, qp.common.qpn.value, packet.bth.opcode, packet.bth.psn.value(), packet.payload_bytes);
   ++counters.rcvd_pkts;
   counters.rcvd_bytes += packet.payload_bytes;
   ++qp.counters.rcvd_pkts;
@@ -282,6 +284,7 @@ void Transport::Impl::receive_by_reference(Qp& qp, wire::RxPacket& packet) {
     ++counters.drop_reference;
     return;
   }
+  UROCE_PROBE(receive, qp.common.qpn.value, packet.bth.opcode, packet.bth.psn.value(), packet.payload_bytes);
   counters.rcvd_pkts += packet.psns;
   counters.rcvd_bytes += packet.payload_bytes;
   qp.counters.rcvd_pkts += packet.psns;
@@ -335,6 +338,7 @@ void Transport::Impl::dispatch_foreign(Qp& qp, const wire::RxPacket& packet) {
     return;
   }
   ++counters.rp_cnp_handled;
+  UROCE_PROBE(mark, qp.common.qpn.value, 1);
   qp.shrink_window(CongestionCause::kCnp);
 }
 

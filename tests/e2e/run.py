@@ -29,6 +29,7 @@ from cases_network import network_cases  # noqa: E402
 from cases_own import own_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
+from cases_probes import probe_cases  # noqa: E402
 from cases_quickstart import quickstart_cases  # noqa: E402
 from cases_raw import forwarding_cases, raw_cases  # noqa: E402
 from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_cases  # noqa: E402
@@ -100,6 +101,7 @@ def groups(long, build):
         Group('two in one, faulty', lambda rig: rig.pair_in_one(['--fault', FAULTS]), faulty, share=Share(rest=set(faulty) - {'verify'})),
         Group('fault verbs', lambda rig: rig.pair(), fault_cases()),
         Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases())),
+        Group('probes', lambda rig: rig.pair(), probe_cases(), share=Share(rest=probe_cases())),
         Group('doctor', lambda rig: rig.pair(['--socket-mode', '0666']), doctor_cases()),
         Group('examples', lambda rig: rig.pair(), example_cases()),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),

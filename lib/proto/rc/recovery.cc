@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/probe.h"
 #include "proto/rc/ack_timeout.h"
 #include "proto/work/gather.h"
 #include "proto/work/send_completion.h"
@@ -25,6 +26,7 @@ void seek(Qp& qp, std::uint32_t cursor, Psn psn) {
 
 /// Goes back. `round_trip`: NAKs for what was in flight are older than the retransmission for this long.
 void restart_from_una(Context& context, Qp& qp, Nanos round_trip) {
+  UROCE_PROBE(retransmit, qp.common.qpn.value, qp.requester.una.value());
   qp.recovery.end = qp.requester.max_psn;
   qp.recovery.until = context.now + round_trip;
   rewind(context, qp);
@@ -74,6 +76,7 @@ void on_sequence_nak(Context& context, Qp& qp) {
 }
 
 void on_ack_progress(Context& context, Qp& qp, std::uint32_t acked) {
+  UROCE_PROBE(acknowledge, qp.common.qpn.value, qp.requester.una.value(), acked);
   qp.retransmission.rtt.acknowledged(qp.requester.una, context.now);
   qp.retransmission.early_retries = 0;
   qp.retransmission.recovering = Recovering::kNo;
@@ -109,6 +112,7 @@ bool rewind_last_packet(Context& context, Qp& qp) {
     if (qp.requester.reads_in_flight != 0) --qp.requester.reads_in_flight;
   }
   seek(qp, cursor, wqe.first() + index);
+  UROCE_PROBE(retransmit, qp.common.qpn.value, qp.requester.psn.value());
   qp.retransmission.cost_since_ack_request = qp.congestion.window();
   return true;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/probe.h"
 #include "proto/rc/ack_timeout.h"
 #include "proto/rc/recovery.h"
 #include "proto/work/by_reference.h"
@@ -117,8 +118,9 @@ bool fits_window(Qp& qp, std::uint32_t cost, bool& probe) {
 
 /// Accounts for a packet, or for a READ request with `packets` of response. True: it is sent for the first time. A
 /// READ takes as many PSNs as its response has packets (IBTA vol. 1, 9.7.3).
-[[gnu::always_inline]] inline bool sent(Context& context, Qp& qp, std::uint32_t packets, std::uint32_t cost,
-                                        const base::WireCost& on_wire) {
+[[gnu::always_inline]] inline bool sent(Context& context, Qp& qp, const Wqe& wqe, std::uint32_t packets,
+                                        std::uint32_t cost, const base::WireCost& on_wire) {
+  UROCE_PROBE(transmit, qp.common.qpn.value, wqe.opcode, qp.requester.psn.value(), on_wire.bytes);
   const bool again = qp.requester.psn.before(qp.requester.max_psn);
   if (again) {
     ++context.counters.retransmitted_pkts;
@@ -193,7 +195,7 @@ std::uint8_t build_reference(Context& context, Qp& qp, const Wqe& wqe, const Dat
   if (failure != 0) [[unlikely]]
     return defer_failure(context, qp, wqe, failure);
   const base::WireCost on_wire = reference != nullptr ? base::wire_cost(frame) : base::WireCost{1, frame.length};
-  const bool first_time = sent(context, qp, packets, cost, on_wire);
+  const bool first_time = sent(context, qp, wqe, packets, cost, on_wire);
   if (ask) record_ack_request(context, qp, qp.requester.psn - 1, first_time);
   if (part.last) next_wqe(qp);
   return Step::kSent;
@@ -238,7 +240,7 @@ Step send_request(Context& context, Qp& qp, Wqe& wqe, TxBurst& burst, const auto
   builder.finish();
   ++burst.count;
   ++qp.requester.reads_in_flight;
-  record_ack_request(context, qp, bth.psn, sent(context, qp, packets, cost, {1, frame.length}));
+  record_ack_request(context, qp, bth.psn, sent(context, qp, wqe, packets, cost, {1, frame.length}));
   return Step::kSent;
 }
 

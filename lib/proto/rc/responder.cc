@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/probe.h"
 #include "proto/work/teardown.h"
 #include "wire/extended_headers.h"
 #include "wire/frame_template.h"
@@ -228,6 +229,7 @@ bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplat
 
 void note_congestion(Context& context, Qp& qp, const wire::RxPacket& packet) {
   ++context.counters.np_ecn_marked_roce_packets;
+  UROCE_PROBE(mark, qp.common.qpn.value, 0);
   const wire::OpcodeInfo& info = *packet.info;
   // The sender of a datagram has no flow to slow down, and a CNP for an acknowledge would slow its sender's
   // requests.

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/probe.h"
 #include "proto/rc/responder.h"
 #include "proto/work/by_reference.h"
 #include "proto/work/completion_counters.h"
@@ -135,6 +136,7 @@ void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& ret
 }
 
 void count_response(Context& context, Qp& qp, const base::WireCost& on_wire) {
+  UROCE_PROBE(respond, qp.common.qpn.value, on_wire.bytes);
   context.counters.sent_pkts += on_wire.packets;
   qp.counters.sent_pkts += on_wire.packets;
   context.counters.sent_bytes += on_wire.bytes;

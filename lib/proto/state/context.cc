@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/probe.h"
+
 namespace uroce::proto {
 
 Context::Context(const TransportConfig& cfg, memory::Table& table)
@@ -130,6 +132,7 @@ void Context::remove_read_waiter(Qp& qp) {
 void Context::push(CqId id, const uroce_cqe& cqe, bool solicited) {
   if (id.value >= cqs_.size() || cqs_[id.value].cq == nullptr) return;
   CqSlot& slot = cqs_[id.value];
+  UROCE_PROBE(completion, cqe.qpn, cqe.wr_id, cqe.opcode, cqe.status, cqe.byte_len);
   if (!slot.cq->push(cqe, solicited) && !slot.failed) {
     slot.failed = true;
     raise(AsyncEvent::kCqError, id.value, slot.owner);

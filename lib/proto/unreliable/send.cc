@@ -1,5 +1,6 @@
 #include "proto/unreliable/send.h"
 
+#include "base/probe.h"
 #include "proto/unreliable/raw_packet.h"
 #include "proto/work/data_packet.h"
 #include "proto/work/local_work.h"
@@ -15,7 +16,8 @@ constexpr std::uint32_t kOwnQkey = 0x80000000;  // this bit: the QP's own Q_Key 
 constexpr std::size_t kUdpHeader = 8;
 
 /// Accounts for a packet; `last`: its WQE is complete.
-void sent(Context& context, Qp& qp, bool last, std::uint32_t frame_bytes) {
+void sent(Context& context, Qp& qp, const Wqe& wqe, bool last, std::uint32_t frame_bytes) {
+  UROCE_PROBE(transmit, qp.common.qpn.value, wqe.opcode, qp.requester.psn.value(), frame_bytes);
   ++qp.requester.psn;
   if (is_raw(qp.common.type)) {
     ++context.counters.sent_frames;
@@ -83,7 +85,7 @@ bool send_packet(Context& context, Qp& qp, const Wqe& wqe, TxBurst& burst) {
     fail_send(context, qp, failure);
     return false;
   }
-  sent(context, qp, last, frame.length);
+  sent(context, qp, wqe, last, frame.length);
   return true;
 }
 

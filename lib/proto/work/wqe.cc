@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/probe.h"
 #include "proto/work/faults.h"
 
 namespace uroce::proto {
@@ -175,6 +176,7 @@ bool fetch_wqe(Context& context, Qp& qp) {
   wqe.psn_count = wqe.has(abi::kLocal) ? 0 : wqe.has(abi::kSinglePsn) ? 1 : packets_of(qp, wqe.length);
   --qp.requester.known;
   ++qp.requester.fetched;
+  UROCE_PROBE(post, qp.common.qpn.value, wqe.wr_id, wqe.opcode, wqe.length);
   return true;
 }
 
