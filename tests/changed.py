@@ -46,6 +46,8 @@ SUBJECTS = {
     'another-cpu': ('tests/portable.sh', 'lib/wire/icrc*', 'tests/unit/wire/icrc*'),
     'xdp-object': ('drivers/packet/dpdk/xdp/*',),
     'gdb-printers': ('tools/gdb/*', 'tests/gdb/*', 'lib/proto/*.h', 'lib/queue/*', 'lib/abi/*'),
+    'usdt-probes': ('docs/probes.md', 'tests/gdb/probes*', 'lib/base/probe.h', 'lib/proto/*'),
+    'lessons': ('docs/lessons.md', 'tests/script/*', 'lib/proto/*', 'lib/cm/*'),
     'changed': ('tests/changed*', 'tests/tidy/includes.py', 'tests/e2e/*.py', 'tests/interop/*.py', 'tests/*meson.build'),
     'verbs-symbols': ('tests/e2e/verbs_*', 'drivers/verbs/*.map', 'drivers/verbs/meson.build'),
     'rdmacm-symbols': ('tests/e2e/rdmacm_symbols*', 'drivers/rdmacm/*.map', 'drivers/rdmacm/meson.build'),

@@ -34,7 +34,7 @@ NOT_RUN = {
 }
 # None of whose blocks are run.
 NOT_RUN_DOCUMENTS = {'docs/releasing.md': 'changes branches, tags and the remote repository'}
-DATA = {'text', 'toml', 'c', 'cpp', 'python', 'json', 'yaml'}
+DATA = {'text', 'script', 'toml', 'c', 'cpp', 'python', 'json', 'yaml'}
 FENCE = re.compile(r'^( *)```(\S*)\n(.*?)^ *```$', re.M | re.S)
 
 
