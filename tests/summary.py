@@ -70,6 +70,14 @@ def gtest_cases(path, ran):
     return total - failed - skipped, failed, skipped
 
 
+def cases_of(command, xml):
+    """Those of the program, which may be behind a wrapper such as setarch(8). A script that runs one is one test."""
+    names = [pathlib.Path(part).name for part in command]
+    if any(name.endswith(('.py', '.sh')) for name in names):
+        return None
+    return next((xml[name] for name in names if name in xml), None)
+
+
 def count(build, xml_dir, names):
     passed = failed = skipped = 0
     ran = []
@@ -79,7 +87,7 @@ def count(build, xml_dir, names):
     for line in log.read_text().splitlines():
         test = json.loads(line)
         good, skip = test['result'] in ('OK', 'EXPECTEDFAIL'), test['result'] == 'SKIP'
-        cases = next((xml[pathlib.Path(part).name] for part in test['command'] if pathlib.Path(part).name in xml), None)
+        cases = cases_of(test['command'], xml)
         unexplained = not good and not skip and (cases is None or cases[1] == 0)
         if unexplained:  # a test without cases, a sanitizer's report, a death after the last case
             report(f'{test["name"]}: {test["result"]}', test.get('stdout', '') + '\n' + test.get('stderr', ''))

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """probes.py SCRIPT_TEST PROGRAM...: gdb stops at the probes of SCRIPT_TEST while probes.script runs, and prints their
 arguments; each PROGRAM has all probes that docs/probes.md lists, and no others. Exits 77 where gdb can't run programs."""
+import os
 import pathlib
 import re
 import subprocess
@@ -79,7 +80,8 @@ def main():
         args = ['gdb', '-nx', '-batch', '-ex', 'set debuginfod enabled off', '-ex', 'set disable-randomization off',
                 '-ex', f'source {commands.name}', '-ex', 'run', '--args', script_test, '--gtest_filter=gdb.*',
                 HERE / 'probes.script']
-        done = subprocess.run(args, capture_output=True, text=True, timeout=60, check=False)
+        own = {name: value for name, value in os.environ.items() if name != 'GTEST_OUTPUT'}  # its file is that of `script`
+        done = subprocess.run(args, env=own, capture_output=True, text=True, timeout=60, check=False)
     if 'Could not trace the inferior process' in done.stdout + done.stderr:
         print('gdb has no right to trace a process here', file=sys.stderr)
         return 77

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """lessons.py SCRIPT_TEST: the conversations in docs/lessons.md, each as a script of its own."""
+import os
 import pathlib
 import re
 import subprocess
@@ -26,7 +27,8 @@ def main():
         if without or len(lessons) != 10:
             print(f'docs/lessons.md has {len(lessons)} lessons, of which these have no script: {without}')
             return 1
-        return subprocess.run([sys.argv[1], '--gtest_filter=lessons.*', *scripts], check=False).returncode
+        own = {name: value for name, value in os.environ.items() if name != 'GTEST_OUTPUT'}  # its file is that of `script`
+        return subprocess.run([sys.argv[1], '--gtest_filter=lessons.*', *scripts], env=own, check=False).returncode
 
 
 if __name__ == '__main__':
