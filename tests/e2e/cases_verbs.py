@@ -13,7 +13,7 @@ from rig import Failure, wait_until
 MAY_SKIP = {'messages_of_max_msg_sz': 'needs 8 GiB of free memory'}
 
 
-def suite(rig, devices, program, only='*', timeout=120, more=(), lacks=()):
+def suite(rig, devices, program, only='*', timeout=300, more=(), lacks=()):
     """A program of tests/conformance passes completely, without skips other than MAY_SKIP and for a reason in `lacks`."""
     ends = list(dict.fromkeys(devices))
     args = [rig.build / 'tests/conformance' / program, '--only', only, *more, *ends]
