@@ -69,7 +69,8 @@ int socket_family(const VdevSpec& spec) {
 }
 
 std::string driver_said(const std::string& otherwise) {
-  const std::string said = take_error();
+  std::string said = take_error();
+  if (said.ends_with('.')) said.pop_back();  // a sentence about what to do may follow
   return said.empty() ? otherwise : said;
 }
 
@@ -122,7 +123,6 @@ struct Ethernet::Impl {
   VdevSpec spec;
   std::uint16_t port = 0;
   bool found = false;          // the driver has made the port
-  bool started = false;        // by rte_eth_dev_start
   bool queue_refused = false;  // by the kernel (af_xdp)
   bool memif = false, client = false, af_packet = false;
   bool software_mtu = false;
@@ -302,7 +302,6 @@ std::string Ethernet::Impl::start_port() {
   if (const int result = rte_eth_dev_start(port); result != 0) {
     return "port \"" + options.port + "\" does not start: " + driver_said(rte_strerror(-result));
   }
-  started = true;
   // A shared interface keeps its MTU if that is large enough.
   const bool raise = af_packet ? info.mtu > interface_mtu(spec.argument("iface")) : software_mtu && !memif;
   if (raise) rte_eth_dev_set_mtu(port, static_cast<std::uint16_t>(info.mtu));
