@@ -24,7 +24,7 @@ def _cpu_seconds():
 
 
 def busy_cores(seconds=1.0):
-    """How many of this process's cores others use, measured over that time."""
+    """How many of the machine's cores other programs use, measured over that time."""
     idle, total = _cpu_seconds()
     time.sleep(seconds)
     idle, total = (after - before for before, after in zip((idle, total), _cpu_seconds()))

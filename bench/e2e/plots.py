@@ -13,7 +13,7 @@ set logscale x 2
 set logscale y
 set xtics ({tics})
 set grid
-set key {key}
+set key left top
 plot {curves}
 '''
 
@@ -25,7 +25,7 @@ def _text(text):
     return text.replace('"', "'")
 
 
-def plot(svg, title, about, ylabel, curves, key='left top'):
+def plot(svg, title, about, ylabel, curves):
     """`curves` is name to {size: values of the rounds}: their median, from the lowest to the highest. Needs gnuplot."""
     data, drawn = [], []
     for i, (name, curve) in enumerate(curves.items()):
@@ -33,7 +33,7 @@ def plot(svg, title, about, ylabel, curves, key='left top'):
         data.append(f'$c{i} << EOD\n' + '\n'.join(rows) + '\nEOD\n')
         drawn.append(f'$c{i} using 1:2:3:4 with yerrorlines lw 1.5 ps 0.5 title "{_text(name)}"')
     tics = ', '.join(f'"{size_text(1 << i)}" {1 << i}' for i in range(1, 24, 2))
-    script = ''.join(data) + PLOT.format(svg=svg, title=_text(title), about=_text(about), ylabel=ylabel, key=key, tics=tics,
+    script = ''.join(data) + PLOT.format(svg=svg, title=_text(title), about=_text(about), ylabel=ylabel, tics=tics,
                                          curves=', '.join(drawn))
     done = subprocess.run(['gnuplot'], input=script, text=True, capture_output=True, check=False)
     if done.returncode != 0:

@@ -18,8 +18,8 @@ class Report:
         self.headings[len(self.rows)] = heading
 
     def add(self, name, program, size, unit, values, other=None, goal=None, ratio=None, other_name='TCP', table=True):
-        """`values`: of each round, or one. `other` is the value of `other_name`. `goal` is
-        (text, met); `ratio` is that of the medians unless given. Rows with `table` false are in JSON only."""
+        """`values`: of each round, or one. `other` is the value of `other_name`. `goal` is (text, met); `ratio` is
+        that of the medians unless given. Rows with `table` false are in JSON only."""
         values = values if isinstance(values, (list, tuple)) else [values]
         value = statistics.median(values)
         if ratio is None and other:
@@ -74,7 +74,7 @@ class Report:
 
 def in_words(unit, ratio):
     """How a figure of this unit compares with another, whose `ratio`-fold it is."""
-    if 0.97 < ratio < 1.03:
+    if 0.995 < ratio < 1.005:
         return 'the same'
     if unit in MORE_IS_BETTER:
         return f'{_number(ratio)} times as much' if ratio > 1 else f'{ratio * 100:.3g} % of it'
@@ -91,7 +91,7 @@ def _named(measured):
 
 
 def _number(value):
-    return f'{value:.2g}' if abs(value) < 10 else f'{value:.0f}' if abs(value) >= 100 else f'{value:.3g}'
+    return f'{value:.0f}' if abs(value) >= 100 else f'{value:.3g}'
 
 
 def size_text(size):
