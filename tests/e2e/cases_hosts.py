@@ -14,6 +14,7 @@ from rig import ROOT, Failure, wait_until
 PROGRAMS = '''
 set -e; clients=
 settle() { for _ in $(seq 400); do ssh $1 ss -Hltn | grep -q ":$2 " && return; sleep 0.05; done; echo no server; exit 1; }
+settle_cm() { for _ in $(seq 400); do ssh $1 urocectl show cm_ids state=LISTEN | grep -q $2 && return; sleep 0.05; done; echo no listener; exit 1; }
 [ "$(hostname)" = node1 ] && [ "$(ssh node2 hostname)" = node2 ] && [ "$(uroce-run --on 192.0.2.3 hostname)" = node3 ]
 ls /sys/class/infiniband/uroce0 /sys/class/net/eth0 >/dev/null && [ "$(ls /dev/infiniband)" = uverbs-uroce0 ]
 ssh node2 ib_write_bw -F -n 500 & settle node2 18515
@@ -22,7 +23,7 @@ wait $!
 ssh node3 ib_send_bw -F -n 500 & settle node3 18515
 ssh node2 ib_send_bw -F -n 500 node3
 wait $!
-rping -s -P -a node1 -S 4000 & server=$!; sleep 0.5
+rping -s -P -a node1 -S 4000 & server=$!; settle_cm node1 rping
 pings=$(mktemp)
 for client in 2 3; do
   # rping -P takes a request for another one if both arrive before its thread has copied the first.
@@ -37,7 +38,7 @@ sleep 1
 while jobs -r | grep -q .; do mckey -C 5 -s -m 239.7.7.7 -b 192.0.2.1; sleep 0.2; done
 for client in $clients; do wait $client; done
 for address in node2 node2-6; do
-  timeout 30 ssh node2 rping -s -a $address -C 20 -S 4000 -V & sleep 0.5
+  timeout 30 ssh node2 rping -s -a $address -C 20 -S 4000 -V & settle_cm node2 rping
   rping -c -a $address -C 20 -S 4000 -V
   wait $! || true
   ping -q -c 5 -i 0.2 $address

@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 
+from programs import Pair
 from rig import Failure, wait_until
 
 FILE = """name = "uroce0"
@@ -145,12 +146,10 @@ def what_the_log_says(rig):
     rig.run('uroce0', ['ibv_devinfo'])
     service.must_log(r'uroce0: session \d+ is open \(ibv_devinfo, process \d+, user 0\)', r'uroce0: session \d+ \(ibv_devinfo, process \d+\) is closed')
     rig.ctl('fault', 'verbs', 'prog=ib_write_bw,op=WRITE,nth=50,status=REM_ACCESS_ERR')
-    server = rig.start('uroce0', ['ib_write_bw', '-p', '18530'])
-    client = rig.start('uroce0', ['ib_write_bw', '-p', '18530', '127.0.0.1'])
+    pair = Pair(rig, 'uroce0', 'uroce0', ['ib_write_bw'])
     service.must_log(r'QP 0x[0-9a-f]{6} of ib_write_bw \(process \d+\) has failed: REM_ACCESS_ERR, vendor_err 0xaf; its peer is QP '
                      r'0x[0-9a-f]{6} of 192\.0\.2\.1')
-    server.end()
-    client.end()
+    pair.end()
     waiting = rig.start('uroce0', ['ibv_asyncwatch'])
     service.must_log(r'is open \(ibv_asyncwatch')
     status = service.daemon.end()

@@ -209,7 +209,7 @@ def require_rdma(rig, devices):
         done = subprocess.run([rig.apps / 'uroce-run', *given, '--require-rdma', 'sh', '-c', command], env=rig.env,
                               capture_output=True, text=True, timeout=60)
         return done.returncode, done.stdout + done.stderr
-    ping = 'rping -s -a 192.0.2.1 -C 1 & sleep 0.5; rping -c -a 192.0.2.1 -C 1 && wait'
+    ping = f'rping -s -a 192.0.2.1 -C 1 & until {rig.apps}/urocectl show cm_ids | grep -q LISTEN; do sleep 0.1; done; rping -c -a 192.0.2.1 -C 1 && wait'
     for command, wanted, words in (('true', 3, 'uroce0 sent no packet'), ('ibv_devinfo >/dev/null', 3, 'such as TCP'),
                                    ('exit 7', 7, ''), ('kill -9 $$', 137, ''), (ping, 0, '')):
         got, text = status(command)
