@@ -37,7 +37,7 @@ class Chaos:
             self.specs = {'uroce0': ('loopback', ['192.0.2.1/24'])}
         self.loads, self.events, self.identity = [], [], {}
         self.kills, self.good, self.excused, self.slowest_end = 0, 0, 0, 0.0
-        self.happened, self.due = {}, {mishaps.KILLS: [], mishaps.OTHERS: []}
+        self.happened, self.due = {}, []
         self.began, self.journal = time.monotonic(), rig.logs / 'mishaps'
         self.running, self.hard = False, False
         subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=4m,mode=0755', 'tmpfs', str(rig.run_dir)], check=True)
@@ -140,11 +140,10 @@ class Chaos:
             file.write(f'{time.monotonic() - self.began:8.3f} s {words}\n')
 
     def draw(self):
-        """The next mishap: none comes a second time before each other one of its tuple has come."""
-        kind = mishaps.KILLS if self.random.random() < 0.6 else mishaps.OTHERS
-        if not self.due[kind]:
-            self.due[kind] = self.random.sample(kind, len(kind))
-        return self.due[kind].pop()
+        """The next mishap: none of MIX comes again before all others have come."""
+        if not self.due:
+            self.due = self.random.sample(mishaps.MIX, len(mishaps.MIX))
+        return self.due.pop()
 
     def mishap(self):
         action = self.draw()
@@ -153,6 +152,7 @@ class Chaos:
         devices = action(self)
         self.note(f'{name} ends: {"nothing to do it to" if devices is None else devices}')
         if devices is None:
+            self.due.insert(0, action)
             return
         self.happened[name] = self.happened.get(name, 0) + 1
         if devices:
@@ -161,7 +161,7 @@ class Chaos:
     def run(self, kills):
         print(f'     chaos: --seed {self.seed} --kills {kills}', flush=True)
         self.begin()
-        while self.kills < kills or (self.missing() and self.kills < 2 * kills):
+        while self.kills < kills or self.missing():
             self.running = True
             for _ in range(ROUND):
                 self.idle(self.random.uniform(0.05, 0.6))
@@ -176,16 +176,16 @@ class Chaos:
                 raise Failure(f'{name} did not end cleanly\n{daemon.describe()}')
         self.ledger.check_hugepages()
         self.ledger.check_files()
-        self.check_what_happened()
+        self.check_that_most_ran()
 
     def missing(self):
         """Mishaps that have not happened yet."""
-        return {action.__name__ for action in mishaps.KILLS + mishaps.OTHERS} - set(self.happened)
+        return {action.__name__ for action in mishaps.MIX} - set(self.happened)
 
-    def check_what_happened(self):
-        """A run in which little happened, or in which nearly every program is excused, shows nothing."""
-        if self.missing() or 2 * self.good < self.kills:
-            raise Failure(f'{self.good} programs succeeded, {self.kills} kills; never happened: {self.missing() or "-"}')
+    def check_that_most_ran(self):
+        """A run in which nearly every program is excused shows nothing."""
+        if 2 * self.good < self.kills:
+            raise Failure(f'only {self.good} programs succeeded, {self.kills} kills')
 
     def report(self):
         mishaps_text = ', '.join(f'{count} {name}' for name, count in sorted(self.happened.items()))

@@ -172,6 +172,6 @@ def start_without_disk(chaos):
     return tuple(chaos.specs)
 
 
-KILLS = (kill_client, kill_client, kill_daemon)
 OTHERS = (restart_daemon, stop_client, stop_client, stop_daemon, link_loss, packet_loss, out_of_descriptors,
           out_of_memory, out_of_disk, start_without_disk)
+MIX = OTHERS + 10 * (kill_client,) + 5 * (kill_daemon,)  # three of five are kills
