@@ -23,30 +23,12 @@
 #include "cluster_host.h"
 #include "execute.h"
 #include "namespaces.h"
+#include "signals.h"
 
 namespace uroce::run {
 namespace {
 
 constexpr int kBuildTimeoutMs = 90'000;
-
-volatile sig_atomic_t receiver_of_signals = -1;
-volatile sig_atomic_t ended_by = 0;
-
-void forward(int signal) {
-  if (receiver_of_signals > 0) {
-    ::kill(receiver_of_signals, signal);
-  } else {
-    ended_by = signal;
-  }
-}
-
-void handle(int signal, void (*handler)(int)) {
-  struct sigaction before {};
-  if (::sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) return;  // nohup(1)
-  struct sigaction action {};
-  action.sa_handler = handler;
-  ::sigaction(signal, &action, nullptr);
-}
 
 /// Programs of an ordinary user keep the user, and all rights over the namespaces of the cluster.
 void keep_capabilities() {
@@ -119,7 +101,7 @@ std::string Cluster::start_hosts() {
     if (holder < 0) return failed("no further process");
     if (holder == 0) {
       ::close(ends[0]);
-      for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
+      act_on_signals();
       hold_host(host, options_.show_devices, ends[1]);
     }
     ::close(ends[1]);
@@ -135,7 +117,7 @@ std::string Cluster::wait_for_hosts(char state) {
   for (const int channel : channels_) waiting.push_back({channel, POLLIN, 0});
   std::size_t missing = waiting.size();
   for (int waited = 0; missing > 0 && waited < kBuildTimeoutMs; waited += 100) {
-    if (ended_by != 0) return "interrupted";
+    if (kept_signal() != 0) return "interrupted";
     ::poll(waiting.data(), waiting.size(), 100);
     for (pollfd& each : waiting) {
       if (each.fd < 0 || each.revents == 0) continue;
@@ -170,7 +152,7 @@ std::string Cluster::write_list() const {
 void set_default(const char* name, const std::string& value) { ::setenv(name, value.c_str(), 0); }
 
 void Cluster::become_program() const {
-  for (const int signal : {SIGINT, SIGQUIT}) handle(signal, SIG_DFL);
+  act_on_signals();
   if (const std::string problem = enter_host(host_name(1)); !problem.empty()) {
     std::fprintf(stderr, "uroce-run: %s\n", problem.c_str());
     ::_exit(1);
@@ -205,10 +187,8 @@ int Cluster::run() {
     std::fprintf(stderr, "uroce-run: %s\n", failed("no further process").c_str());
     return 126;
   }
-  receiver_of_signals = program;
-  if (ended_by != 0) ::kill(program, ended_by);
-  handle(SIGINT, SIG_IGN);  // the terminal sends it to the program as well
-  for (;;) {                // orphans of the PID namespace are ours
+  pass_signals_to(program);
+  for (;;) {  // orphans of the PID namespace are ours
     int status = 0;
     const pid_t ended = ::waitpid(-1, &status, 0);
     if (ended == program) return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -221,13 +201,12 @@ int Cluster::run() {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::close(parent[1]);
   pollfd gone{parent[0], 0, 0};
-  if (::poll(&gone, 1, 0) != 0) ::_exit(1);
+  if (::poll(&gone, 1, 0) > 0) ::_exit(1);  // a signal interrupts it
   ::close(parent[0]);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, forward);
   if (::geteuid() != 0) keep_capabilities();
   Cluster cluster(options);
   const std::string problem = cluster.build();
-  if (ended_by != 0) ::_exit(128 + ended_by);
+  if (const int signal = kept_signal(); signal != 0) ::_exit(128 + signal);
   if (!problem.empty()) {
     std::fprintf(stderr, "uroce-run: --hosts %u: %s\n", options.hosts, problem.c_str());
     ::_exit(1);
@@ -248,16 +227,14 @@ int run_cluster(const ClusterOptions& options) {
     std::fprintf(stderr, "uroce-run: %s\n", problem.c_str());
     return 1;
   }
+  keep_signals();
   const pid_t first = ::fork();
   if (first == 0) become_cluster(options, parent);
   if (first < 0) {
     std::fprintf(stderr, "uroce-run: %s\n", failed("no further process").c_str());
     return 1;
   }
-  receiver_of_signals = first;
-  // Ctrl-C and Ctrl-\ reach the program itself, as a member of the terminal's process group.
-  for (const int signal : {SIGINT, SIGQUIT}) ::signal(signal, SIG_IGN);
-  for (const int signal : {SIGTERM, SIGHUP}) handle(signal, forward);
+  pass_signals_to(first);
   int status = 0;
   while (::waitpid(first, &status, 0) < 0 && errno == EINTR) {
   }

@@ -26,6 +26,7 @@
 #include "own_daemon.h"
 #include "platform/run_dir.h"
 #include "rdma_bytes.h"
+#include "signals.h"
 
 namespace uroce::run {
 namespace {
@@ -278,6 +279,7 @@ int run_and_look(const Options& options) {
 int run_with_own_daemon(Options& options, const std::string& libraries) {
   std::string problem;
   const OwnDaemon daemon(problem);
+  if (const int signal = kept_signal(); signal != 0) return 128 + signal;
   if (problem.empty()) {
     options.run_dir = daemon.run_dir();
     set_environment(options, libraries);

@@ -17,6 +17,7 @@
 #include <system_error>
 
 #include "execute.h"
+#include "signals.h"
 
 namespace uroce::run {
 namespace {
@@ -24,17 +25,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kReadyTimeoutMs = 20'000;
-volatile sig_atomic_t child_of_signals = -1;
-
-void forward(int signal) {
-  if (child_of_signals > 0) ::kill(child_of_signals, signal);
-}
 
 /// In the child. The daemon stays when Ctrl-C ends the command, and ends when this process is gone.
 [[noreturn]] void become_daemon(const fs::path& program, const std::string& run_dir, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) ::_exit(1);
+  act_on_signals();
   // Standard input and output are the command's alone.
   const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   ::dup2(nothing, STDIN_FILENO);
@@ -64,6 +61,7 @@ bool answers(const std::string& path) {
 }
 
 OwnDaemon::OwnDaemon(std::string& problem) {
+  keep_signals();
   const char* base = ::secure_getenv("TMPDIR");
   std::string folder = std::string(base != nullptr && *base == '/' ? base : "/tmp") + "/uroce-own-XXXXXX";
   if (::mkdtemp(folder.data()) == nullptr) {
@@ -94,6 +92,7 @@ OwnDaemon::~OwnDaemon() {
 bool OwnDaemon::wait_until_ready() {
   const std::string socket = run_dir_ + "/uroce0.sock";
   for (int waited = 0; waited < kReadyTimeoutMs; waited += 10) {
+    if (kept_signal() != 0) return false;
     if (answers(socket)) return true;
     if (::waitpid(pid_, nullptr, WNOHANG) == pid_) {
       pid_ = -1;
@@ -105,22 +104,17 @@ bool OwnDaemon::wait_until_ready() {
 }
 
 int run_and_wait(char** program) {
+  keep_signals();
   const pid_t child = ::fork();
   if (child < 0) {
     std::fprintf(stderr, "uroce-run: no further process: %s\n", std::strerror(errno));
     return 126;
   }
-  if (child == 0) execute(program);
-  child_of_signals = child;
-  struct sigaction ignore {};
-  ignore.sa_handler = SIG_IGN;
-  struct sigaction pass_on {};
-  pass_on.sa_handler = forward;
-  // Ctrl-C and Ctrl-\ reach the program itself, as a member of the terminal's process group.
-  ::sigaction(SIGINT, &ignore, nullptr);
-  ::sigaction(SIGQUIT, &ignore, nullptr);
-  ::sigaction(SIGTERM, &pass_on, nullptr);
-  ::sigaction(SIGHUP, &pass_on, nullptr);
+  if (child == 0) {
+    act_on_signals();
+    execute(program);
+  }
+  pass_signals_to(child);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }

@@ -11,7 +11,8 @@ namespace uroce::run {
 class OwnDaemon {
  public:
   /// Starts uroced, which lies next to this program, with one device `uroce0` on a loopback port, 192.0.2.1 and
-  /// 2001:db8::1. Waits until it is ready. `problem` is empty, or says why there is none.
+  /// 2001:db8::1. Waits until it is ready, or a signal comes (kept_signal()). `problem` is empty, or says why there
+  /// is none.
   explicit OwnDaemon(std::string& problem);
   ~OwnDaemon();
   OwnDaemon(const OwnDaemon&) = delete;

@@ -23,7 +23,7 @@ def start(rig, name, args, prefix=()):
 
 def check_end(rig, process, status, seconds=30):
     ended = process.wait(seconds)
-    if ended != status:
+    if ended not in (status if isinstance(status, tuple) else (status,)):
         raise Failure(f'exit status {ended}, not {status}\n{process.describe()}')
     left = list((rig.dir / 'tmp').iterdir())
     if left:
@@ -80,7 +80,6 @@ def ended_from_outside(rig):
     process = start(rig, 'term', ['--own', 'sleep', '60'])
     if not wait_until(lambda: daemons_of(rig), 10):
         raise Failure('no daemon runs\n' + process.describe())
-    time.sleep(1.0)
     process.signal(signal.SIGTERM)
     check_end(rig, process, 128 + signal.SIGTERM)
     process = start(rig, 'kill', ['--own', 'sleep', '3'])
@@ -89,6 +88,21 @@ def ended_from_outside(rig):
     process.signal(signal.SIGKILL)
     if not wait_until(lambda: not daemons_of(rig), 10):
         raise Failure(f'the daemon outlives uroce-run: {daemons_of(rig)}')
+
+
+def ended_while_it_starts(rig):
+    """A signal at any moment ends the command, and leaves no daemon and no folder. Ctrl-C goes to the whole process group."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        for delay in (0, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3):
+            process = start(rig, 'early', ['--own', 'sleep', '60'], ['setsid'])
+            time.sleep(delay)
+            try:
+                os.killpg(process.popen.pid, number)
+            except ProcessLookupError:  # not a group yet
+                process.signal(number)
+            check_end(rig, process, (128 + number, -number))  # the second before uroce-run has begun
+            if daemons_of(rig):
+                raise Failure(f'signal {number} after {delay} s: its daemon still runs\n{process.describe()}')
 
 
 def own_run_directory(rig):
@@ -117,4 +131,5 @@ def own_run_directory(rig):
 
 def own_cases():
     return {'as nobody': programs_of(NOBODY), 'as root': programs_of(()), 'exit statuses': exit_statuses,
-            'standard output': standard_output, 'ended from outside': ended_from_outside, 'own run directory': own_run_directory}
+            'standard output': standard_output, 'ended from outside': ended_from_outside,
+            'ended while it starts': ended_while_it_starts, 'own run directory': own_run_directory}
