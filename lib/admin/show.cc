@@ -123,6 +123,7 @@ Json describe(const Session& session, const QpObject& qp, const proto::QpSnapsho
           {"sq_psn", now.attr.sq_psn.value()},
           {"rq_psn", now.attr.rq_psn.value()},
           {"outstanding", now.sq_outstanding},
+          {"recv_posted", now.recv_posted},
           {"psns_in_flight", now.psns_in_flight},
           {"window_bytes", now.window_bytes},
           {"retries_left", now.retries_left},

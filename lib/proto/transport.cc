@@ -178,6 +178,8 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
   const bool counts = qp.common.state == QpState::kRts || qp.common.state == QpState::kSqd;
   out.sq_outstanding = qp.requester.fetched - qp.requester.head +
                        (counts && qp.requester.ring.count() != 0 ? qp.requester.ring.available() : 0);
+  if (qp.common.state != QpState::kReset && qp.common.state != QpState::kErr && qp.receives.ring.count() != 0)
+    out.recv_posted = qp.receives.ring.available();
   out.psns_in_flight = psns_between(qp.requester.una, qp.requester.psn);
   out.window_bytes = qp.congestion.window();
   out.retries_left = qp.retransmission.retries_left;

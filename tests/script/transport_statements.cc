@@ -303,6 +303,7 @@ void TransportWorld::query(const Line& line) {
       {"window", snapshot.window_bytes},
       {"in_flight", snapshot.psns_in_flight},
       {"outstanding", snapshot.sq_outstanding},
+      {"recv_posted", snapshot.recv_posted},
       {"retries_left", snapshot.retries_left},
       {"rq_psn", snapshot.attr.rq_psn.value()},
       {"sq_psn", snapshot.attr.sq_psn.value()},

@@ -142,6 +142,7 @@ struct QpSnapshot {
   QpState state{};
   QpAttr attr;                       ///< as set, with the current PSNs
   std::uint32_t sq_outstanding = 0;  ///< WQEs posted and not completed
+  std::uint32_t recv_posted = 0;     ///< receives that no message has taken; 0 with an SRQ
   std::uint32_t psns_in_flight = 0;
   std::uint32_t window_bytes = 0;
   std::uint8_t retries_left = 0, rnr_retries_left = 0;
