@@ -17,8 +17,7 @@ jobs=()
 settle() {
   local calm=0 before= now
   jobs+=("$1")
-  for _ in $(seq 50); do
-    sleep 0.1
+  for _ in $(seq 50); do sleep 0.1
     now=$(awk '{print $3, $14 + $15}' "/proc/$1/stat" 2>/dev/null) || return 0
     if [ "$now" = "$before" ] && [ "${now%% *}" = S ]; then calm=$((calm + 1)); else calm=0; fi
     [ $calm -lt 5 ] || return 0

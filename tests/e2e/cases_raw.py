@@ -7,14 +7,12 @@ packet QP to a group, which only UD QPs can be), and raw_ethernet_fs_rate -D (a 
 them).
 """
 import re
-import time
 
 from cases_behaviour import rows
 from programs import NO_CLOCK, check_figures, unless
 from rig import Failure, wait_until
 
 FRAMES = 400  # fewer than perftest's 512 receives
-SETTLE = 0.5  # seconds from the server's QPs being ready to its receives being posted, with much to spare
 
 # With both programs on one port their MACs are equal, and only the UDP or TCP ports tell them apart.
 PORTS = ['-K', '7000', '-k', '8000']
@@ -35,12 +33,11 @@ class RawPair:
         self.server = rig.start(devices[0], args + list(server_args) + ['--server', '-B', server_mac, '-E', client_mac],
                                 args[0] + '-server')
 
-        def ready():
-            states = {row['state'] for row in rows(rig, devices[0], 'qps')}
-            return states in ({'RTR'}, {'RTS'})  # one that only receives stays in RTR
+        def ready():  # one that only receives stays in RTR; the one that the flows lead to has receives
+            qps = rows(rig, devices[0], 'qps')
+            return {row['state'] for row in qps} in ({'RTR'}, {'RTS'}) and all(row['recv_posted'] for row in qps)
         if not wait_until(lambda: ready() or not self.server.alive(), 15) or not self.server.alive():
             raise Failure('the server does not get ready\n' + rig.describe(self.server))
-        time.sleep(SETTLE)
         self.client = rig.start(devices[1], args + ['--client', '-B', client_mac, '-E', server_mac], args[0] + '-client')
 
     def finish(self, timeout):

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 
 from cases_network import command
 from cases_raw import mac_of, raw
@@ -18,7 +17,7 @@ ADDRESSES = (('192.0.2.1', '2001:db8::1'), ('192.0.2.2', '2001:db8::2'))
 OWN, IN_VLAN = ('192.0.2.11', '192.0.2.12'), ('192.0.2.193', '192.0.2.194')
 # In the namespace: holds queue 0 of eth0 for af_xdp, until its input ends and half a second longer.
 HOLD_QUEUE = """
-import ctypes, mmap, socket, struct, sys, time
+import ctypes, mmap, socket, struct, sys
 XDP, SOL_XDP = 44, 283
 RX_RING, TX_RING, UMEM_REG, FILL_RING, COMPLETION_RING = 2, 3, 4, 5, 6
 held = socket.socket(XDP, socket.SOCK_RAW)
@@ -32,7 +31,6 @@ if ctypes.CDLL(None, use_errno=True).bind(held.fileno(), address, len(address)) 
     sys.exit(f'bind: {ctypes.get_errno()}')
 print('held', flush=True)
 sys.stdin.read()
-time.sleep(0.5)
 """
 # In the namespace: sends one datagram to a port without a listener, which the kernel answers with an ICMP error.
 ASK_NOBODY = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('{}', {}))"
@@ -162,7 +160,7 @@ def busy_queue(rig):
             if refused.wait(30) == 0 or "can't set up queue 0" not in refused.output() or 'ss --xdp' not in refused.output():
                 raise Failure('a queue of another program:\n' + refused.describe())
             rig.forget('uroce0')
-            threading.Timer(0.3, holder.stdin.close).start()
+            threading.Timer(0.8, holder.stdin.close).start()
             start_daemon(rig, names, 0, port)
         start_daemon(rig, names, 1, port)
         rping(rig, ADDRESSES[0][0])

@@ -1,13 +1,12 @@
 """Programs that connect with librdmacm, with the server in the guest and with the server on the daemon's side."""
 import collections
 import pathlib
-import time
 
 import peer as peers
 from linux_verbs import ATOMIC, BANDWIDTH, LATENCY, NETEM, TIMEOUT_ARGS, SLOW_GUEST, both, disturbed, named
 from link import LINUX, OURS, OURS6, THEIRS, THEIRS6, UROCE
 from programs import check_figures, unless
-from rig import Failure
+from rig import Failure, wait_until
 
 # Addresses of both ends in the same network.
 Ends = collections.namedtuple('Ends', 'ours ours6 theirs theirs6')
@@ -18,7 +17,7 @@ RXE_CASES = ['send', 'send_inv', 'write', 'write_imm', 'read', 'atomic', 'rnr', 
 
 
 def start_server(site, served_by, args, port, limit):
-    """Starts a server, and waits until it listens if it has a `port`."""
+    """Starts a server, and waits until it listens or, without a `port` (mckey), receives. The sender of mckey waits for 3 s."""
     if served_by == LINUX:
         server = site.there(args, limit)
         if port:
@@ -27,7 +26,8 @@ def start_server(site, served_by, args, port, limit):
     if port:
         return site.rig.serve('uroce0', args, prefix=site.peer.inside())
     server = site.here(args)
-    time.sleep(0.7)
+    if not wait_until(lambda: any(row['state'] == 'RTS' for row in site.rig.ctl('show', 'qps')['uroce0']['qps']), 20):
+        raise Failure('no QP is ready\n' + site.rig.describe(server))
     return server
 
 

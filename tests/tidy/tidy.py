@@ -130,6 +130,15 @@ def exposure(files):
             yield f'{name}: exposure {rated.group(1) if rated else "unknown"}, at most 2.0: {done.stderr.strip()}'
 
 
+def fixed_sleeps(files):
+    """A case waits for an event; a time that is enough here is too short elsewhere. Polling loops end in `sleep N; done`."""
+    sleep = re.compile(r'time\.sleep\( *[0-9.]+ *\)|(?:^|[;&])\s*sleep (?![0-9.]+ *; *done)[0-9]', re.M)
+    for name, text in files.items():
+        if name.startswith(('tests/e2e/', 'tests/interop/')) and '/rxe-peer/' not in name:
+            for found in sleep.finditer(text):
+                yield f'{name}:{text.count(chr(10), 0, found.end()) + 1}: a fixed sleep; wait for what it stands for (rig.wait_until)'
+
+
 CHECKS = {
     'file sizes': sizes,
     'function lengths': function_lengths,
@@ -141,6 +150,7 @@ CHECKS = {
     'what the documents say': truth.breaches,
     'words of plain English': english.breaches,
     'exposure of the unit': exposure,
+    'fixed sleeps': fixed_sleeps,
 }
 
 

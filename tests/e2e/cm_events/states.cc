@@ -44,7 +44,7 @@ void resolve_after_an_error(const char* host, const char* silent) {
   rdma_event_channel* const channel = make_channel();
   Address to(host, kPort), nobody(silent, kPort);
   rdma_cm_id* const id = make_id(channel);
-  check(rdma_resolve_addr(id, nullptr, nobody.get(), 200), "rdma_resolve_addr");
+  check(rdma_resolve_addr(id, nullptr, nobody.get(), 1'000), "rdma_resolve_addr");
   expect_error(rdma_resolve_addr(id, nullptr, to.get(), kTimeout), EINVAL, "rdma_resolve_addr during another");
   take(channel, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
   expect_error(rdma_resolve_route(id, kTimeout), EINVAL, "rdma_resolve_route without an address");
