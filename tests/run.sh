@@ -166,11 +166,12 @@ build_ahead() {
   ahead=$!
 }
 
-# run_cases SCRIPT [OPTIONS...]: end-to-end cases; their last line has the numbers.
+# run_cases SCRIPT [OPTIONS...]: end-to-end cases; their last line has the numbers. $surroundings: a command that runs it.
+surroundings=()
 run_cases() {
   local script=$1 status
   shift
-  python3 "$top/tests/$script" --build "$top/build" --only "$only" "$@" | tee "$work/cases.log"
+  "${surroundings[@]}" python3 "$top/tests/$script" --build "$top/build" --only "$only" "$@" | tee "$work/cases.log"
   status=${PIPESTATUS[0]}
   sed -n 's/^ok   \(.*\) (.*)$/\1/p' "$work/cases.log" >>"$work/names"
   tail -n 1 "$work/cases.log" | awk '/passed,/ {print $1, $3, $5}' >>"$results"
