@@ -116,7 +116,7 @@ std::string Recorder::start(const Filter& filter, std::string_view filter_text, 
 }
 
 std::string Recorder::begin(std::unique_ptr<Sink> sink, const Filter& filter, std::string name) {
-  if (thread_.joinable()) thread_.join();  // it has ended
+  if (thread_.joinable()) thread_.join();  // it closes its sink, at most
   sink_ = std::move(sink);
   name_ = std::move(name);
   filter_.set(filter);
@@ -173,9 +173,9 @@ void Recorder::run() {
   on_.store(false, std::memory_order_release);
   bool some = false;
   const bool all = taken && drain(some) && sink_->end(lost_frames());
-  incomplete_.store(to_file_ && !all);  // the reader of a pipe may leave
+  incomplete_.store(to_file_ && !all);            // the reader of a pipe may leave
+  ended_.store(true, std::memory_order_release);  // before a reader sees the end, and starts another capture
   sink_.reset();
-  ended_.store(true, std::memory_order_release);
 }
 
 bool Recorder::drain(bool& some) {

@@ -105,7 +105,7 @@ class Recorder : public fault::LossObserver {
   std::vector<std::unique_ptr<Tap>> owned_;
   std::atomic<Tap*> taps_[kTaps] = {};
   std::atomic<bool> on_{false};
-  std::atomic<bool> ended_{true};        // the thread has nothing left to do
+  std::atomic<bool> ended_{true};        // the thread has nothing left to do but to close its sink
   std::atomic<bool> incomplete_{false};  // the last file did not take all
   std::atomic<std::uint64_t> written_{0};
 };
