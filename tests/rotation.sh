@@ -69,9 +69,11 @@ step_ICRC_engines() {
 
 step_rest_of_end_to_end() { run_cases e2e/run.py --part rest; }
 step_rest_of_Linux_peer() { run_cases interop/run.py --part rest; }
-step_end_to_end_on_a_busy_machine() {
-  local surroundings=("$top/tests/chaos/busy_machine.py" --spinners 4 --seed "$UROCE_SEED")
-  run_cases e2e/run.py --part landing
+step_busy_machine() {
+  local surroundings=("$top/tests/chaos/busy_machine.py" --spinners 4 --seed "$UROCE_SEED") status=0
+  tests_of "$top/build" -t 20 || status=1
+  run_cases e2e/run.py --part landing || status=1
+  return $status
 }
 step_all_of_end_to_end() { run_cases e2e/run.py --long; }
 step_all_of_Linux_peer() { run_cases interop/run.py --long; }
@@ -104,7 +106,7 @@ step_release() {
 }
 
 kSteps=(clang_tidy each_source_alone simulation replay fuzz ICRC_engines attacks rest_of_end_to_end rest_of_Linux_peer release
-  end_to_end_on_a_busy_machine all_of_Linux_peer all_of_end_to_end)
+  busy_machine all_of_Linux_peer all_of_end_to_end)
 
 # Runs the steps in turn, from the one that the seed names.
 rotation() {

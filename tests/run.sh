@@ -105,13 +105,16 @@ tests_of() {
   run_tests "$folder" "$@" "${names[@]}"
 }
 
+# A command that runs what run_tests and run_cases run.
+surroundings=()
+
 # run_tests FOLDER [MESON TEST OPTIONS...] NAMES...
 run_tests() {
   local folder=$1 status
   shift
   mkdir -p "$work/xml"
   find "$work/xml" -name '*.xml' -delete
-  GTEST_OUTPUT="xml:$work/xml/" meson test -C "$folder" --no-rebuild --num-processes "$jobs" --print-errorlogs "$@"
+  GTEST_OUTPUT="xml:$work/xml/" "${surroundings[@]}" meson test -C "$folder" --no-rebuild --num-processes "$jobs" --print-errorlogs "$@"
   status=$?
   python3 "$top/tests/summary.py" --count "$folder" "$work/xml" "$work/names" >>"$results" || return
   return $status
@@ -166,8 +169,7 @@ build_ahead() {
   ahead=$!
 }
 
-# run_cases SCRIPT [OPTIONS...]: end-to-end cases; their last line has the numbers. $surroundings: a command that runs it.
-surroundings=()
+# run_cases SCRIPT [OPTIONS...]: end-to-end cases; their last line has the numbers.
 run_cases() {
   local script=$1 status
   shift

@@ -52,7 +52,8 @@ def main():
     parser.add_argument('--seed', type=int, default=1, help='of the moments (default: 1)')
     parser.add_argument('command', nargs=argparse.REMAINDER, metavar='COMMAND')
     options = parser.parse_args()
-    if not options.command:
+    command = options.command[options.command[:1] == ['--']:]
+    if not command:
         parser.error('no COMMAND')
     others = [start(spin, number) for number in range(options.spinners)]
     if options.pause > 0:
@@ -60,7 +61,9 @@ def main():
             parser.error('--pause needs root: give --pause 0')
         others += [start(pause, cpu, options) for cpu in sorted(os.sched_getaffinity(0))]
     try:
-        return subprocess.run(options.command, check=False).returncode
+        return subprocess.run(command, check=False).returncode
+    except OSError as error:
+        parser.error(f'{command[0]}: {error.strerror}')
     finally:
         for process in others:
             os.kill(process, signal.SIGKILL)
