@@ -6,7 +6,7 @@
 
 namespace uroce::run {
 
-/// From now on the first SIGINT, SIGQUIT, SIGTERM or SIGHUP is kept for the program, and ends nothing.
+/// From now on SIGINT, SIGQUIT, SIGTERM and SIGHUP end nothing: the last one that comes is kept for the program.
 void keep_signals();
 
 /// The signal that was kept; 0: none.

@@ -16,7 +16,7 @@ import time
 PR_SET_PDEATHSIG = 1
 
 
-def spin(_):
+def spin():
     while True:
         pass
 
@@ -55,10 +55,10 @@ def main():
     command = options.command[options.command[:1] == ['--']:]
     if not command:
         parser.error('no COMMAND')
-    others = [start(spin, number) for number in range(options.spinners)]
+    if options.pause > 0 and os.geteuid() != 0:
+        parser.error('--pause needs root: give --pause 0')
+    others = [start(spin) for _ in range(options.spinners)]
     if options.pause > 0:
-        if os.geteuid() != 0:
-            parser.error('--pause needs root: give --pause 0')
         others += [start(pause, cpu, options) for cpu in sorted(os.sched_getaffinity(0))]
     try:
         return subprocess.run(command, check=False).returncode

@@ -166,7 +166,7 @@ def cpu_seconds(pid):
 
 
 def check_idle(pid, device, seconds, when):
-    """Its end may be under way still: two periods of three may be busy."""
+    """The end of its work may still be under way: the third of three periods, at the latest, must be idle."""
     for _ in range(3):
         before = cpu_seconds(pid)
         time.sleep(seconds)
