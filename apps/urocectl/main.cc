@@ -189,6 +189,16 @@ int fault(const Options& options) {
   return 0;
 }
 
+int latency(const Options& options) {
+  Json request = {{"command", "latency"}};
+  if (options.argument.empty()) return print_answers(options, request);
+  const std::string name = only(options);
+  request["set"] = options.argument;
+  const Json answer = must(options, name, request);
+  std::printf("%s\n", options.json ? Json{{name, answer}}.dump(2).c_str() : tables(answer).c_str());
+  return 0;
+}
+
 int reload(const Options& options) {
   const std::string name = only(options);
   const Json answer = must(options, name, {{"command", "reload"}});
@@ -241,6 +251,7 @@ int main(int argc, char** argv) {
   if (options.command == "top") return top(options, chosen(options));
   if (options.command == "doctor") return doctor(options, chosen(options));
   if (options.command == "metrics") return metrics(options);
+  if (options.command == "latency") return latency(options);
   if (options.command == "fault") return fault(options);
   if (options.command == "link") return link(options);
   if (options.command == "reload") return reload(options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <optional>
 #include <vector>
 
 namespace uroce::ctl {
@@ -54,7 +55,7 @@ std::string head_of(const std::string& name, const std::string& type, const std:
 /// nullptr: it is not a family, or has another type with an earlier device.
 Family* family_of(const Json& described, std::vector<Family>& families) {
   const std::string name = text_of(described, "name"), type = text_of(described, "type");
-  if (!is_name(name) || (type != "counter" && type != "gauge")) return nullptr;
+  if (!is_name(name) || (type != "counter" && type != "gauge" && type != "histogram")) return nullptr;
   const auto found =
       std::find_if(families.begin(), families.end(), [&](const Family& f) { return f.name == name; });
   if (found != families.end()) return found->type == type ? &*found : nullptr;
@@ -62,18 +63,42 @@ Family* family_of(const Json& described, std::vector<Family>& families) {
   return &families.back();
 }
 
-void add_sample(const std::string& device, const Json& sample, Family& to) {
-  const auto labels = sample.is_object() ? sample.find("labels") : sample.end();
-  const auto value = sample.is_object() ? sample.find("value") : sample.end();
-  if (value == sample.end() || !value->is_number()) return;
-  std::string line = to.name + (to.type == "counter" ? "_total" : "") + "{device=\"" + escaped(device) + "\"";
-  if (labels != sample.end() && labels->is_object()) {
-    for (const auto& [name, text] : labels->items()) {
-      if (!is_name(name) || name == "device" || !text.is_string()) return;
-      line += "," + name + "=\"" + escaped(text.get<std::string>()) + "\"";
-    }
+/// `name="text"` of each, with commas between them; nothing if one is not a label.
+std::optional<std::string> labels_of(const std::string& device, const Json& sample) {
+  std::string all = "device=\"" + escaped(device) + "\"";
+  const auto labels = sample.find("labels");
+  if (labels == sample.end() || !labels->is_object()) return all;
+  for (const auto& [name, text] : labels->items()) {
+    if (!is_name(name) || name == "device" || name == "le" || !text.is_string()) return {};
+    all += "," + name + "=\"" + escaped(text.get<std::string>()) + "\"";
   }
-  to.samples += line + "} " + value->dump() + "\n";
+  return all;
+}
+
+/// The lines of a histogram: OpenMetrics 1.0, "Histogram". Nothing if it is none.
+std::string histogram_lines(const std::string& name, const std::string& labels, const Json& sample) {
+  const Json count = sample.value("count", Json()), sum = sample.value("sum", Json());
+  if (!count.is_number() || !sum.is_number()) return {};
+  std::string lines;
+  for (const Json& bucket : list_of(sample, "buckets")) {
+    if (!bucket.is_array() || bucket.size() != 2 || !bucket[0].is_number() || !bucket[1].is_number()) return {};
+    lines += name + "_bucket{" + labels + ",le=\"" + bucket[0].dump() + "\"} " + bucket[1].dump() + "\n";
+  }
+  lines += name + "_bucket{" + labels + ",le=\"+Inf\"} " + count.dump() + "\n";
+  lines += name + "_count{" + labels + "} " + count.dump() + "\n";
+  return lines + name + "_sum{" + labels + "} " + sum.dump() + "\n";
+}
+
+void add_sample(const std::string& device, const Json& sample, Family& to) {
+  const std::optional<std::string> labels = sample.is_object() ? labels_of(device, sample) : std::nullopt;
+  if (!labels) return;
+  if (to.type == "histogram") {
+    to.samples += histogram_lines(to.name, *labels, sample);
+    return;
+  }
+  const auto value = sample.find("value");
+  if (value == sample.end() || !value->is_number()) return;
+  to.samples += to.name + (to.type == "counter" ? "_total" : "") + "{" + *labels + "} " + value->dump() + "\n";
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ struct Options {
   double interval_s = 1.0;    ///< also of doctor
   std::string sort = "sent";  ///< of top
   unsigned rounds = 0;        ///< of --watch and top; 0: until Ctrl-C
-  std::string command;        ///< show, stat, top, doctor, metrics, fault, trace, link, reload, save
+  std::string command;        ///< show, stat, top, doctor, metrics, latency, fault, trace, link, reload, save
   std::string argument;       ///< first argument of the command; may be empty
   std::string operand;        ///< of show: a filter; of link add, remove and mtu; of fault verbs: a rule, or off
   std::string number;         ///< of fault verbs off; may be empty

@@ -215,6 +215,7 @@ class Top {
     row["rx_packets_s"] = rate("rcvd_pkts");
     row["retransmitted_s"] = rate("retransmitted_pkts");
     row["outstanding"] = qp.value("outstanding", Json());
+    row["rtt_us"] = qp.value("rtt_us", Json());
     return row;
   }
 

@@ -347,6 +347,14 @@ const std::array kKnobs{
            if (s.config.socket_mode != 0) std::snprintf(octal, sizeof(octal), "0%o", s.config.socket_mode);
            return {octal};
          }},
+    Knob{"latency", "on|off", "latency", false,
+         "measure how long work requests, wake-ups and duty cycles take: urocectl latency",
+         [](Settings& s, std::string_view text) -> std::string {
+           if (text != "on" && text != "off") return "on or off";
+           s.config.latency = text == "on";
+           return {};
+         },
+         [](const Settings& s) -> Values { return {s.config.latency ? "on" : "off"}; }},
     Knob{"fault", "SPEC", "debug.fault", false,
          "faults to inject: "
          "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both",

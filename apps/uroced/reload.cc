@@ -17,6 +17,7 @@ constexpr Live kLive[] = {
     {"gateway", [](Settings& to, const Settings& from) { to.gateways = from.gateways; }},
     {"workers.cpus", [](Settings& to, const Settings& from) { to.config.cpus = from.config.cpus; }},
     {"limits.user_", [](Settings& to, const Settings& from) { to.config.limits = from.config.limits; }},
+    {"latency", [](Settings& to, const Settings& from) { to.config.latency = from.config.latency; }},
     {"debug.fault", [](Settings& to, const Settings& from) { to.fault = from.fault; }},
     {"log_level", [](Settings& to, const Settings& from) { to.log_level = from.log_level; }},
 };

@@ -36,14 +36,20 @@ struct uroce_doorbells {
   uint64_t summary[UROCE_DOORBELL_GROUPS];
   uint32_t polls; /* by the client: + 2 for each empty poll that yielded; odd while the last poll was empty */
   uint32_t pad0;
-  uint64_t pad[7 - UROCE_DOORBELL_GROUPS];
+  /* By the client, while UROCE_STAMP_DOORBELLS is set: CLOCK_MONOTONIC after the last doorbell, and before the last
+   * write to the worker's eventfd. */
+  uint64_t rung_ns, woken_ns;
+  uint64_t pad[5 - UROCE_DOORBELL_GROUPS];
   uint64_t leaf[UROCE_DOORBELL_GROUPS * 64];
 };
 
+/* In uroce_worker_line::sleeping: the worker measures latencies, and wants to know when doorbells were rung. */
+#define UROCE_STAMP_DOORBELLS (1u << 31)
+
 /* What a worker publishes to the clients of one session. */
 struct uroce_worker_line {
-  /* Non-zero while the worker sleeps, with a new value each time: after ringing, the client writes the worker's
-   * eventfd once for each value. */
+  /* The lower bits are non-zero while the worker sleeps, with a new value each time: after ringing, the client
+   * writes the worker's eventfd once for each value. */
   uint32_t sleeping;
   uint32_t pad[15];
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "abi/control.h"
+#include "admin/latency.h"
 #include "admin/page.h"
 #include "admin/qp_names.h"
 #include "base/version.h"
@@ -28,7 +29,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::string_view kCounter = "counter", kGauge = "gauge";
+constexpr std::string_view kCounter = "counter", kGauge = "gauge", kHistogram = "histogram";
 
 double seconds(Nanos duration) { return static_cast<double>(duration) / static_cast<double>(kSecond); }
 
@@ -135,6 +136,45 @@ void add_frames(const WorkerCounters& sums, Families& out) {
   }
   out.add({"parsed_frames", kCounter, "Frames that workers have parsed, by the result.", "parse.*", "verdict"},
           samples, values);
+}
+
+// ---------------------------------------------------------------- latencies
+
+/// Powers of two from 512 ns to 8.6 s. None of a histogram without durations.
+void add_histogram(const Json& labels, const base::LatencyHistogram& durations, Json& samples) {
+  const std::uint64_t count = durations.count();
+  if (count == 0) return;
+  Json buckets = Json::array();
+  for (unsigned power = 9; power <= 33; ++power) {
+    buckets.push_back({seconds(Nanos{1} << power), durations.shorter_than_power(power)});
+  }
+  samples.push_back(
+      {{"labels", labels}, {"buckets", buckets}, {"count", count}, {"sum", seconds(durations.sum())}});
+}
+
+void add_latencies(const CollectedLatency& all, Families& out) {
+  Json operations = Json::array(), wake_ups = operations, cycles = operations;
+  for (std::size_t i = 0; i < all.operations.size(); ++i) {
+    add_histogram({{"operation", operation_name(i)}}, all.operations[i], operations);
+  }
+  for (std::size_t i = 0; i < all.workers.size(); ++i) {
+    const Json labels = {{"worker", std::to_string(i)}};
+    add_histogram(labels, all.workers[i].wake_up, wake_ups);
+    add_histogram(labels, all.workers[i].duty_cycle, cycles);
+  }
+  out.add({"work_request_seconds", kHistogram,
+           "Time from the doorbell of a send work request to its completion, of one of each QP at a time, while "
+           "latency is measured.",
+           "", "operation"},
+          operations);
+  out.add({"worker_wake_up_seconds", kHistogram,
+           "Time from a program's wake-up of a sleeping worker until that runs, while latency is measured.", "",
+           "worker"},
+          wake_ups);
+  out.add({"worker_duty_cycle_seconds", kHistogram,
+           "Duration of duty cycles that found work, of all workers of the thread, while latency is measured.", "",
+           "worker"},
+          cycles);
 }
 
 // ---------------------------------------------------------------- objects
@@ -323,6 +363,7 @@ void add_daemon(const ControlState& state, const CmService& cm, const CommandTim
   add_command_times(command_times, out);
   add_workers(collected.workers, out);
   out.totals("device", net::kDeviceHelp, collected.sums.device);
+  add_latencies(collect_latency(state), out);
   add_frames(collected.sums.worker, out);
   out.totals("transport", proto::kCounterHelp, collected.sums.transport);
   add_connections(state, cm, out);

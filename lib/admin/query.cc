@@ -7,6 +7,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "admin/latency.h"
 #include "admin/metrics.h"
 #include "admin/show.h"
 #include "admin/show_cm.h"
@@ -250,6 +251,19 @@ Json link(const AdminContext& context, const Session& caller, const Json& reques
   return {{"devices", show_devices(context.state)}};
 }
 
+Json latency(const AdminContext& context, const Session& caller, const Json& request) {
+  if (request.contains("set")) {
+    if (!may_administer(caller)) return refused();
+    const std::string set = text_of(request, "set");
+    if (set != "on" && set != "off") return error("latency \"" + set + "\": give on, off or nothing");
+    context.state.measure_latency(set == "on");
+  }
+  Viewer viewer(caller, may_administer(caller));
+  Page page(viewer, {});
+  return {{"measured", context.state.measures_latency() ? "on" : "off"},
+          {"latency", list_latency(context.state, page)}};
+}
+
 Json reload(const AdminContext& context, const Session& caller) {
   if (!may_administer(caller)) return refused();
   const Reloaded outcome = context.state.process().reload();
@@ -270,8 +284,10 @@ Json dispatch(const AdminContext& context, const Session& caller, std::string_vi
   if (command == "fault") return fault(context, caller, request);
   if (command == "trace") return trace(context, caller, request, stream);
   if (command == "link") return link(context, caller, request);
+  if (command == "latency") return latency(context, caller, request);
   if (command == "reload") return reload(context, caller);
-  return error("no command \"" + command + "\"; there are show, stat, metrics, fault, trace, link, reload");
+  return error("no command \"" + command +
+               "\"; there are show, stat, metrics, latency, fault, trace, link, reload");
 }
 
 }  // namespace

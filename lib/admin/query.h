@@ -2,7 +2,7 @@
 // (text: the value, what is allowed, what to do) means that nothing was changed.
 //
 //   {"command": "show", "what": "all"|"devices"|"sessions"|"users"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
-//    "errors"|"rejections"|"worker_commands"|"workers"|"gids"|"routes"|"neighbours"|
+//    "errors"|"rejections"|"worker_commands"|"workers"|"latency"|"gids"|"routes"|"neighbours"|
 //    "settings"}
 //       -> for each requested kind, under its name, a list of flat objects:
 //       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers (of all daemons),
@@ -10,7 +10,8 @@
 //       sessions: session, program, pid, uid, qps, cqs, srqs, mrs, mws, ahs, pds, shared_bytes, mappings
 //       users:    user, resource, used, limit (the caller's; of all users for root and the daemon's user)
 //       qps:      qpn, session, program, type, state, dest_qpn, dest, path_mtu, sq_psn, rq_psn, outstanding,
-//                 psns_in_flight, window_bytes, retries_left, rnr_retries_left, worker, counters {name: number}
+//                 psns_in_flight, window_bytes, rtt_us, rtt_deviation_us (smoothed, in steps of 4 us; 0: unknown),
+//                 retries_left, rnr_retries_left, worker, counters {name: number}
 //       mrs:      session, program, addr, length, access, indirect; key (for administrators only)
 //       cqs:      cq, session, program, entries, produced, polled, armed, channel, error
 //       srqs:     srq, session, program, type, entries, posted, limit, qps
@@ -23,6 +24,9 @@
 //                 last 256, oldest first
 //       workers (not in "all"): worker, thread (TID), cpu (or "any"), qps, sleeping, busy_us, steps, sleeps,
 //                 stalls, longest_step_us, steered_away, steer_dropped (counters since the start)
+//       latency (not in "all"): what ("SEND", ..., "wake-up of worker 0", "duty cycle of worker 0"), count,
+//                 mean_us, p50_us, p90_us, p99_us, p99_9_us (these at most an eighth too large); of what has
+//                 happened since it was switched on
 //       gids (not in "all"): index, gid, address (with prefix), vlan (number, or "-"), type; without empty entries
 //       routes (not in "all"): destination (prefix, or "default"), via (address, or "-"), vlan
 //       neighbours (not in "all"): address, mac, vlan, state (INCOMPLETE, REACHABLE, STALE, FAILED: as `ip
@@ -43,13 +47,15 @@
 //          "rejected" counts requests of clients that were refused, by reason (rejections.h). "control" is the
 //          command, or slice of one, that has kept the control thread longest since its start (command_times.h).
 //   {"command": "metrics"}
-//       -> {"families": [{"name", "type": "counter"|"gauge", "unit": "seconds"|"bytes"|"bytes_per_second"|"",
-//          "help", "labels": "type,state", "stat": where stat has it, "samples": [{"labels": {name: text}, "value":
-//          number}]; "values": {value of the label: what it means}, if that is fixed}]}
+//       -> {"families": [{"name", "type": "counter"|"gauge"|"histogram", "unit": "seconds"|"bytes"|
+//          "bytes_per_second"|"", "help", "labels": "type,state", "stat": where stat has it, "samples": [{"labels":
+//          {name: text}, "value": number}]; "values": {value of the label: what it means}, if that is fixed}]}
+//          A sample of a histogram has "count", "sum" and "buckets" [[upper end, how many up to there]] in place of
+//          "value".
 //          An answer is one of several pages, as of "show". A family of objects with "sum" (true) has the numbers
 //          of one page: samples with the same labels add up. Other families on several pages have more samples.
-//          All counters and gauges, as docs/metrics.md lists them. Objects and users are those that show would list
-//          for the caller.
+//          All counters, gauges and histograms, as docs/metrics.md lists them. Objects and users are those that
+//          show would list for the caller.
 //   {"command": "fault"}                         -> {"settings": {name: text}}
 //   {"command": "fault", "settings": "drop=0.01,seed=7"|"off"}  -> the same, afterwards       (*)
 //   {"command": "fault", "verbs": {}}            -> {"rules": [{number, rule, qps, matched, fired}]}  (*)
@@ -60,6 +66,9 @@
 //          A descriptor comes with the answer: the reading end of a pipe with the frames that pass, as
 //          drivers/packet/pcap/record.h has them. TEXT is that of net::DeviceControls::start_capture(). The trace
 //          ends with "stop", from any administrator, or when the pipe has no reader left.
+//   {"command": "latency"}                       -> {"measured": "on"|"off", "latency": [as of show]}
+//   {"command": "latency", "set": "on"|"off"}    -> the same, afterwards                      (*)
+//          "on" begins with empty histograms, "off" keeps what was measured.
 //   {"command": "reload"}                        -> {"changed": [key], "restart_for": [key]}  (*)
 //          Reads the configuration file and the flags of the daemon again, as SIGHUP does: keys whose settings are
 //          in force now, and keys whose new values wait for a restart.

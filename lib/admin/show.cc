@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "admin/latency.h"
 #include "admin/page.h"
 #include "admin/qp_names.h"
 #include "admin/show_cm.h"
@@ -126,6 +127,8 @@ Json describe(const Session& session, const QpObject& qp, const proto::QpSnapsho
           {"recv_posted", now.recv_posted},
           {"psns_in_flight", now.psns_in_flight},
           {"window_bytes", now.window_bytes},
+          {"rtt_us", now.rtt / kMicrosecond},
+          {"rtt_deviation_us", now.rtt_deviation / kMicrosecond},
           {"retries_left", now.retries_left},
           {"rnr_retries_left", now.rnr_retries_left},
           {"worker", qp.worker},
@@ -285,6 +288,7 @@ constexpr Kind kKinds[] = {
     {"errors", list_errors},
     {"worker_commands", list_worker_commands, false},
     {"workers", list_workers, false},
+    {"latency", list_latency, false},
     {"gids", list_gids, false},
     {"routes", list_routes, false},
     {"neighbours", list_neighbours, false},
@@ -338,7 +342,7 @@ Json show(const ControlState& state, const Session& caller, const std::string& w
   if (answer.empty()) {
     return {{"error", "show has no \"" + what +
                           "\"; it has all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, "
-                          "rejections, worker_commands, workers, gids, routes, neighbours, settings"}};
+                          "rejections, worker_commands, workers, latency, gids, routes, neighbours, settings"}};
   }
   if (viewer.hidden() != 0) answer["hidden"] = viewer.hidden();
   return answer;

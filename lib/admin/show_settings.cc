@@ -38,6 +38,7 @@ std::string fault(const ControlState& state) {
 /// What urocectl changes. The settings of several devices are those of the first, from which the others count up.
 void take_live(const ControlState& state, Setting& setting, bool alone) {
   if (setting.key == "ip" && alone) setting.value = addresses(state);
+  if (setting.key == "latency") setting.value = {state.measures_latency() ? "on" : "off"};
   if (setting.key == "debug.fault") setting.value = {fault(state)};
   if (setting.key == "mtu" && state.port().link_mtu() != state.port().most_mtu()) {
     setting.value = {std::to_string(state.port().link_mtu())};

@@ -311,6 +311,10 @@ void* Session::at(const uroce_place& place, std::size_t bytes) const {
   return chunk.base + place.offset;
 }
 
+void Session::stamp(std::uint64_t& time) {
+  std::atomic_ref(time).store(monotonic_now(), std::memory_order_relaxed);
+}
+
 void Session::write_event(std::uint32_t worker) {
   const std::uint64_t one = 1;
   (void)sys::write(worker_events_[worker], &one, sizeof(one));

@@ -128,9 +128,13 @@ class Session {
 
   std::uint32_t workers() const { return workers_; }
   /// To be called after a doorbell, with the value that ring() returned. One system call wakes a sleeping worker;
-  /// further calls for the same sleep do nothing.
-  void wake(std::uint32_t worker, std::uint32_t sleep) {
-    if (woken_[worker].exchange(sleep, std::memory_order_relaxed) != sleep) write_event(worker);
+  /// further calls for the same sleep do not. A worker that measures latencies gets the time.
+  void wake(std::uint32_t worker, std::uint32_t line) {
+    if ((line & UROCE_STAMP_DOORBELLS) != 0) stamp(doorbells_[worker].rung_ns);
+    if ((line & ~UROCE_STAMP_DOORBELLS) == 0) return;
+    if (woken_[worker].exchange(line, std::memory_order_relaxed) == line) return;
+    if ((line & UROCE_STAMP_DOORBELLS) != 0) stamp(doorbells_[worker].woken_ns);
+    write_event(worker);
   }
   uroce_doorbells* doorbells(std::uint32_t worker) const { return doorbells_ + worker; }
   const uroce_worker_line* worker_line(std::uint32_t worker) const { return &header_->worker[worker]; }
@@ -159,6 +163,7 @@ class Session {
   ssize_t receive_message(msghdr& message, ReceivedFds& received);
   void ask_why(int error);
   void abandon_in_child();
+  static void stamp(std::uint64_t& time);
   void write_event(std::uint32_t worker);
   friend class SessionRegistry;
 

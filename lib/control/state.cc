@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "control/worker_commands.h"
 #include "platform/clock.h"
 #include "platform/log.h"
 
@@ -120,6 +121,11 @@ std::shared_ptr<XrcDomain> ControlState::new_xrc_domain() {
   auto domain = std::make_shared<XrcDomain>();
   domain->id = ++last_xrc_domain_;
   return domain;
+}
+
+void ControlState::measure_latency(bool on) {
+  measures_latency_ = on;
+  on_all_workers(worker_commands::MeasureLatency{on});
 }
 
 void ControlState::publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain) {

@@ -74,6 +74,9 @@ class ControlState {
   std::uint32_t& qps_of_worker(std::uint32_t worker) { return qp_counts_[worker]; }
   std::uint32_t qps_of_worker(std::uint32_t worker) const { return qp_counts_[worker]; }
 
+  bool measures_latency() const { return measures_latency_; }
+  void measure_latency(bool on);
+
   // Sessions.
   const Sessions& sessions() const { return sessions_; }
   /// nullptr: the user has too many, or too many descriptors that do not close; see Quotas::last_refusal().
@@ -148,6 +151,7 @@ class ControlState {
   std::map<std::pair<dev_t, ino_t>, std::weak_ptr<XrcDomain>> xrc_domains_;  ///< of files
   std::uint32_t last_xrc_domain_ = 0;
   bool pollers_changed_ = false;
+  bool measures_latency_ = false;
   Nanos started_;
 };
 

@@ -318,6 +318,13 @@ struct SetCpu {
   void run(WorkerCore& worker) { error = worker.set_cpu(cpu); }
 };
 
+struct MeasureLatency {
+  static constexpr std::string_view kName = "measure_latency";
+  bool on = false;
+  void describe(ArgumentText& text) const { text.add("on", on); }
+  void run(WorkerCore& worker) { worker.measure_latency(on); }
+};
+
 struct SetMtu {
   static constexpr std::string_view kName = "set_mtu";
   std::uint32_t link_mtu = 0, path_mtu = 0;  ///< bytes

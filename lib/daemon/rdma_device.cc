@@ -103,6 +103,7 @@ RdmaDevice::RdmaDevice(Process& process, const DaemonConfig& config, const net::
                                                   shared_, memory_, i == kLinkWorker ? &link_ : nullptr));
   }
   conductor_ = std::make_unique<Conductor>(process, config_, port, shared_, memory_, seed_ ^ 0x71706e);
+  conductor_->state().measure_latency(config_.latency);
 }
 
 RdmaDevice::~RdmaDevice() {
@@ -124,6 +125,10 @@ void RdmaDevice::reconfigure(const DaemonConfig& next) {
   if (next.gateway4 != config_.gateway4 || next.gateway6 != config_.gateway6) {
     config_.gateway4 = next.gateway4, config_.gateway6 = next.gateway6;
     link.set_gateways(next.gateway4, next.gateway6);
+  }
+  if (next.latency != config_.latency) {
+    config_.latency = next.latency;
+    conductor_->state().measure_latency(next.latency);
   }
   if (next.cpus == config_.cpus) return;
   config_.cpus = next.cpus;

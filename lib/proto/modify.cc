@@ -141,7 +141,7 @@ void reset(Context& context, Qp& qp) {
   qp.common.pd = old.common.pd;
   qp.counters = old.counters;
   qp.responder.counted = old.responder.counted;
-  qp.requester.reports = old.requester.reports;
+  qp.requester.reports = static_cast<std::uint8_t>(old.requester.reports & ~kTimedReports);
   qp.requester.ring = old.requester.ring;
   qp.requester.shadow = old.requester.shadow;
   qp.requester.cq = old.requester.cq;

@@ -20,6 +20,7 @@
 #include "proto/work/completion_counters.h"
 #include "proto/work/direct_placement.h"
 #include "proto/work/faults.h"
+#include "proto/work/latency.h"
 #include "proto/work/teardown.h"
 #include "wire/frame_template.h"
 
@@ -185,6 +186,8 @@ bool Transport::query(QpIndex index, QpSnapshot& out) const {
   out.retries_left = qp.retransmission.retries_left;
   out.rnr_retries_left = qp.retransmission.rnr_retries_left;
   out.sq_draining = qp.requester.draining;
+  out.rtt = qp.retransmission.rtt.mean();
+  out.rtt_deviation = qp.retransmission.rtt.deviation();
   out.counters = qp.counters;
   return true;
 }
@@ -373,6 +376,14 @@ void Transport::doorbell(QpIndex index) {
   }
 }
 
+void Transport::measured_doorbell(QpIndex index, Nanos rung) {
+  Qp* const qp = impl_->find(index);
+  if (qp != nullptr && qp->common.state == QpState::kRts && has_send_queue(qp->common.type)) {
+    begin_latency(*qp, rung);
+  }
+  doorbell(index);
+}
+
 /// The wheel's deadline of this QP has come: serves the deadlines that are due, and sets the wheel to the next.
 void Transport::Impl::on_timer(Qp& qp) {
   qp.retransmission.wheel_deadline = kNever;
@@ -438,6 +449,8 @@ std::size_t Transport::take_events(std::span<Event> out) { return impl_->take_ev
 bool Transport::any_failures() const { return impl_->any_failures(); }
 std::size_t Transport::take_failures(std::span<QpFailure> out) { return impl_->take_failures(out); }
 const Counters& Transport::counters() const { return impl_->counters; }
+const OperationLatencies& Transport::latencies() const { return impl_->latencies; }
+void Transport::clear_latencies() { impl_->latencies = {}; }
 
 std::uint64_t Transport::busy_with() const { return std::atomic_ref(impl_->mark).load(std::memory_order_relaxed); }
 void Transport::note_busy_with(std::uint64_t mark) { impl_->note(mark); }

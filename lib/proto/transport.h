@@ -3,7 +3,7 @@
 // Contract. The owner, always on one thread, in any order:
 //   receive(packet, now)   packets in: accepted by wire::parse, steered here by destination QPN; returns the final
 //                          verdict on the ICRC
-//   doorbell(qp)           a client published send queue entries
+//   doorbell(qp)           a client published send queue entries; measured_doorbell(qp, rung) also times them
 //   advance(now, ...)      time in: fires the timers that are due; next_timeout() is when the next one is
 //   transmit(burst, now)   packets out: fills frames, QPs in round-robin order, each within its budget; call it
 //                          again while it fills the burst
@@ -24,6 +24,7 @@
 #include "proto/state/attributes.h"
 #include "proto/state/completion_counters.h"
 #include "proto/state/counters.h"
+#include "proto/state/latency.h"
 #include "proto/state/local_devices.h"
 #include "proto/state/types.h"
 #include "queue/completion_queue.h"
@@ -92,6 +93,8 @@ class Transport {
   /// the previous call named. Useful a few packets ahead.
   void prefetch(Qpn qpn);
   void doorbell(QpIndex qp);
+  /// As doorbell(), and measures how long a work request takes: proto/work/latency.h. `rung`: when, at the latest.
+  void measured_doorbell(QpIndex qp, Nanos rung);
   /// `rx_pending`: packets may have arrived that were not received yet, so no acknowledge counts as missing.
   void advance(Nanos now, bool rx_pending = false);
   /// kNever: no timer is set.
@@ -116,6 +119,9 @@ class Transport {
   std::size_t take_failures(std::span<QpFailure> out);
 
   const Counters& counters() const;
+  /// Of what measured_doorbell() measured.
+  const OperationLatencies& latencies() const;
+  void clear_latencies();
 
   /// Any thread: whose memory is in use, as noted before each packet and each turn of a QP.
   std::uint64_t busy_with() const;

@@ -20,7 +20,7 @@ class DoorbellRinger {
   DoorbellRinger() = default;
   DoorbellRinger(uroce_doorbells* bells, const uroce_worker_line* worker) : bells_(bells), worker_(worker) {}
 
-  /// Rings for the QP with this bit. Non-zero: the worker sleeps; write its eventfd, once for each value.
+  /// Rings for the QP with this bit. Returns uroce_worker_line::sleeping: if it is not 0, there is more to do.
   std::uint32_t ring(std::uint32_t bit) {
     const std::uint32_t leaf = bit / 64;
     std::atomic_ref(bells_->leaf[leaf]).fetch_or(std::uint64_t{1} << (bit % 64));
@@ -44,6 +44,10 @@ class DoorbellReader {
     for (std::uint64_t& word : bells_->summary) all |= std::atomic_ref(word).load(std::memory_order_seq_cst);
     return all != 0;
   }
+
+  /// What the client says.
+  std::uint64_t rung_ns() const { return std::atomic_ref(bells_->rung_ns).load(std::memory_order_relaxed); }
+  std::uint64_t woken_ns() const { return std::atomic_ref(bells_->woken_ns).load(std::memory_order_relaxed); }
 
   /// uroce_doorbells::polls: only a hint.
   std::uint32_t polls() const { return std::atomic_ref(bells_->polls).load(std::memory_order_relaxed); }

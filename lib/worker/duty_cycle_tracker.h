@@ -8,6 +8,7 @@
 
 #include "base/types.h"
 #include "worker/counters.h"
+#include "worker/latency.h"
 
 namespace uroce::daemon {
 
@@ -15,8 +16,16 @@ class DutyCycleTracker {
  public:
   static constexpr Nanos kStall = kMillisecond;  ///< a cycle that takes longer is a stall
 
-  /// `counters`: of each worker that the thread steps.
-  explicit DutyCycleTracker(std::vector<WorkerCounters*> counters) : counters_(std::move(counters)) {}
+  /// Of each worker that the thread steps.
+  explicit DutyCycleTracker(std::vector<WorkerCounters*> counters, std::vector<WorkerLatency*> latencies = {})
+      : counters_(std::move(counters)), latencies_(std::move(latencies)) {}
+
+  /// WorkerLatency::on of a worker has changed.
+  void choose_measured() {
+    const auto on = [](const WorkerLatency* each) { return each->on; };
+    measures_ = std::any_of(latencies_.begin(), latencies_.end(), on);
+    record_above_ = 0;
+  }
 
   /// A cycle begins at `now`; the one before, if resume() was not called since, ends.
   void begin(Nanos now) {
@@ -34,9 +43,12 @@ class DutyCycleTracker {
 
  private:
   void record(Nanos now) {
+    for (WorkerLatency* const latency : latencies_) {
+      if (latency->on && worked_) latency->duty_cycle.record(now - begun_);
+    }
     for (WorkerCounters* const counters : counters_) {
       counters->longest_step = std::max(counters->longest_step, now - begun_);
-      record_above_ = std::min(counters->longest_step, kStall);
+      record_above_ = measures_ ? 0 : std::min(counters->longest_step, kStall);
       if (now - begun_ <= kStall) continue;
       ++counters->stalls;
       counters->last_stall = now;
@@ -44,9 +56,10 @@ class DutyCycleTracker {
   }
 
   std::vector<WorkerCounters*> counters_;
+  std::vector<WorkerLatency*> latencies_;
   Nanos begun_ = 0;
-  bool worked_ = false;
-  Nanos record_above_ = 0;  // shorter cycles change no counter
+  bool worked_ = false, measures_ = false;
+  Nanos record_above_ = 0;  // shorter cycles change nothing that record() writes
 };
 
 }  // namespace uroce::daemon

@@ -19,9 +19,33 @@ bool SessionPorts::clients_are_yielding(Nanos now) {
   return any;
 }
 
+Nanos SessionPorts::first_wake(Nanos slept) const {
+  Nanos first = kNever;
+  for (const SessionPort* port : ports_) {
+    const Nanos woken = port->bells.woken_ns();
+    if (woken > slept) first = std::min(first, woken);
+  }
+  return first;
+}
+
+void SessionPorts::attach(SessionPort& port) {
+  ports_.push_back(&port);
+  publish();
+}
+
 void SessionPorts::publish_sleep(std::uint32_t number) {
+  line_ = (line_ & UROCE_STAMP_DOORBELLS) | number;
+  publish();
+}
+
+void SessionPorts::want_stamps(bool wanted) {
+  line_ = (line_ & ~UROCE_STAMP_DOORBELLS) | (wanted ? UROCE_STAMP_DOORBELLS : 0);
+  publish();
+}
+
+void SessionPorts::publish() {
   for (SessionPort* port : ports_) {
-    std::atomic_ref(port->line->sleeping).store(number, std::memory_order_relaxed);
+    std::atomic_ref(port->line->sleeping).store(line_, std::memory_order_relaxed);
   }
 }
 

@@ -31,7 +31,7 @@ struct SessionPort {
 
 class SessionPorts {
  public:
-  void attach(SessionPort& port) { ports_.push_back(&port); }
+  void attach(SessionPort& port);
   void detach(SessionPort& port) { std::erase(ports_, &port); }
 
   /// Calls `about(port)` before it reads the memory of a session, and `ring(bit's QP or kNoQp)` for every
@@ -55,11 +55,18 @@ class SessionPorts {
   /// Whether a client found its CQs empty within the last moments and yields its CPU between polls.
   bool clients_are_yielding(Nanos now);
 
+  /// When the first client that woke the worker after `slept` did so; kNever: none has.
+  Nanos first_wake(Nanos slept) const;
+
   /// The number that clients see while the worker sleeps; 0: it is awake. Each sleep has a number of its own, so
   /// that a client which rings repeatedly writes its eventfd once.
   void publish_sleep(std::uint32_t number);
+  /// Whether clients are to say when they ring.
+  void want_stamps(bool wanted);
 
  private:
+  void publish();
+  std::uint32_t line_ = 0;  // uroce_worker_line::sleeping
   std::vector<SessionPort*> ports_;
 };
 

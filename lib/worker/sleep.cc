@@ -45,7 +45,7 @@ void WorkerSleep::unwatch(int eventfd) { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL
 
 void WorkerSleep::announce(SessionPorts& sessions) {
   sleeping_.store(true, std::memory_order_seq_cst);
-  if (++number_ == 0) number_ = 1;
+  if (++number_ == UROCE_STAMP_DOORBELLS) number_ = 1;
   sessions.publish_sleep(number_);
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/qpn_layout.h"
+#include "worker/duty_cycle_tracker.h"
 
 namespace uroce::daemon {
 namespace {
@@ -223,17 +224,36 @@ void WorkerCore::set_port(PortControl* port) {
 
 // ---------------------------------------------------------------- clients
 
-bool WorkerCore::serve_doorbells() {
-  const auto about = [this](const SessionPort& port) {
-    transport_.note_busy_with(proto::mark_of_session(port.session));
+bool WorkerCore::serve_doorbells(Nanos now) {
+  if (latency_.on) [[unlikely]]
+    return serve_measured_doorbells(now);
+  return sessions_.drain([this](const SessionPort& port) { note_busy_with(port); },
+                         [this](std::uint32_t qp) {
+                           if (qp == SessionPort::kNoQp) {
+                             ++counters_.bad_doorbells;
+                           } else {
+                             transport_.doorbell({qp});
+                           }
+                         });
+}
+
+/// What a client says about the time counts if it was after the last look.
+bool WorkerCore::serve_measured_doorbells(Nanos now) {
+  Nanos rung = 0;
+  const auto about = [&](const SessionPort& port) {
+    note_busy_with(port);
+    const Nanos said = port.bells.rung_ns();
+    rung = said > measured_at_ && said <= now ? said : now;
   };
-  return sessions_.drain(about, [this](std::uint32_t qp) {
+  const bool any = sessions_.drain(about, [&](std::uint32_t qp) {
     if (qp == SessionPort::kNoQp) {
       ++counters_.bad_doorbells;
     } else {
-      transport_.doorbell({qp});
+      transport_.measured_doorbell({qp}, rung);
     }
   });
+  measured_at_ = now;
+  return any;
 }
 
 void WorkerCore::advance(Nanos now, bool rx_pending) {
@@ -289,6 +309,28 @@ bool WorkerCore::work_waiting() const {
 void WorkerCore::wait(Nanos limit) {
   ++counters_.sleeps;
   sleep_.wait(limit);
+}
+
+void WorkerCore::note_wake_up(Nanos slept, Nanos now) {
+  if (!latency_.on) return;
+  const Nanos woken = sessions_.first_wake(slept);
+  if (woken <= now) latency_.wake_up.record(now - woken);
+}
+
+void WorkerCore::measure_latency(bool on) {
+  if (on && !latency_.on) {
+    latency_ = {};
+    transport_.clear_latencies();
+  }
+  latency_.on = on;
+  measured_at_ = now_;
+  sessions_.want_stamps(on);
+  if (tracker_ != nullptr) tracker_->choose_measured();
+}
+
+void WorkerCore::set_duty_cycle_tracker(DutyCycleTracker* tracker) {
+  tracker_ = tracker;
+  if (tracker_ != nullptr) tracker_->choose_measured();
 }
 
 Nanos WorkerCore::until_timer(Nanos now) const {

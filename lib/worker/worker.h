@@ -30,6 +30,7 @@
 #include "worker/completion_events.h"
 #include "worker/counters.h"
 #include "worker/gsi_channel.h"
+#include "worker/latency.h"
 #include "worker/mailbox.h"
 #include "worker/neighbour_event.h"
 #include "worker/packet_ring.h"
@@ -41,6 +42,8 @@
 #include "worker/watch_gate.h"
 
 namespace uroce::daemon {
+
+class DutyCycleTracker;
 
 /// Index of the worker that owns the link stack and receives frames that are not RoCE.
 inline constexpr std::uint32_t kLinkWorker = 0;
@@ -107,7 +110,7 @@ class WorkerCore {
   // The duty cycle.
   void receive(std::span<const base::Frame> frames, Nanos now);
   bool receive_steered(Nanos now);
-  bool serve_doorbells();
+  bool serve_doorbells(Nanos now);
   bool commands_waiting() const { return mailbox_.waiting(); }
   bool serve_commands(Nanos now) {
     if (!mailbox_.waiting()) return false;
@@ -130,6 +133,8 @@ class WorkerCore {
   bool work_waiting() const;
   /// Returns when woken or after `limit`.
   void wait(Nanos limit);
+  /// The worker slept from `slept` to `now`.
+  void note_wake_up(Nanos slept, Nanos now);
   void end_sleep() {
     sleep_.end(sessions_);
     shared_.watch_gate.open();
@@ -167,12 +172,19 @@ class WorkerCore {
   int set_cpu(int cpu);
   WorkerShared& shared() { return shared_; }
   WorkerCounters& counters() { return counters_; }
+  WorkerLatency& latency() { return latency_; }
+  /// Measures latencies from now on, from none; or keeps those of before.
+  void measure_latency(bool on);
+  /// Of the thread that steps this worker; nullptr: there is none.
+  void set_duty_cycle_tracker(DutyCycleTracker* tracker);
   /// nullptr while no WorkerLoop exists.
   PortControl* port() { return port_; }
   void set_port(PortControl* port);
 
  private:
   void run(const WorkerCommandRef& command);
+  void note_busy_with(const SessionPort& port) { transport_.note_busy_with(proto::mark_of_session(port.session)); }
+  bool serve_measured_doorbells(Nanos now);
   bool gsi_waits() const { return link_ != nullptr && shared_.gsi.waiting(); }
   void count_verdict(wire::ParseVerdict verdict) { ++counters_.parse[static_cast<std::size_t>(verdict)]; }
   /// Gives a packet to the transport or, on the link worker, to the GSI; returns its final verdict.
@@ -202,6 +214,9 @@ class WorkerCore {
   SessionPorts sessions_;
   std::vector<std::unique_ptr<PacketRing>> from_;  // by sending worker; empty with one worker
   WorkerCounters counters_;
+  WorkerLatency latency_;
+  DutyCycleTracker* tracker_ = nullptr;
+  Nanos measured_at_ = 0;  // serve_doorbells(): its last time, while latency is measured
   CompletionEvents completion_events_;
   RawDispatch raw_;
   WorkerSleep sleep_;

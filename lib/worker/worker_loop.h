@@ -52,7 +52,7 @@ class WorkerLoop final : public DutyCycle, private PortControl {
       core_.serve_commands(now);
       worked = true;
     }
-    worked |= core_.serve_doorbells();
+    worked |= core_.serve_doorbells(now);
     full_bursts_ = received == kBurst ? full_bursts_ + 1 : 0;
     core_.advance(now, full_bursts_ % kBurstsOfARing != 0);
     worked |= transmit(now);

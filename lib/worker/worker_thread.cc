@@ -31,6 +31,12 @@ std::vector<WorkerCounters*> counters_of(const Workers& workers) {
   return all;
 }
 
+std::vector<WorkerLatency*> latencies_of(const Workers& workers) {
+  std::vector<WorkerLatency*> all;
+  for (DutyCycle* const each : workers) all.push_back(&each->worker().latency());
+  return all;
+}
+
 }  // namespace
 
 void WorkerCore::note_thread() {
@@ -44,7 +50,9 @@ int WorkerCore::set_cpu(int cpu) {
 }
 
 WorkerThread::WorkerThread(Workers workers)
-    : workers_(std::move(workers)), policy_(poll_config(workers_)), cycle_(counters_of(workers_)) {
+    : workers_(std::move(workers)),
+      policy_(poll_config(workers_)),
+      cycle_(counters_of(workers_), latencies_of(workers_)) {
   for (DutyCycle* const each : workers_) each->step_together_with(workers_);
 }
 
@@ -60,7 +68,10 @@ void WorkerThread::prepare() {
   name_thread(name);
   remove_timer_slack();
   set_sched_slice(SchedSlice::kShort);
-  for (DutyCycle* const each : workers_) each->worker().note_thread();
+  for (DutyCycle* const each : workers_) {
+    each->worker().note_thread();
+    each->worker().set_duty_cycle_tracker(&cycle_);
+  }
   if (config.cpu < 0) return;
   if (const int error = pin_to_cpu(static_cast<std::uint32_t>(config.cpu)); error != 0) {
     log(LogLevel::kWarning, "worker %u can't run on CPU %d (%s); see taskset -p for what is allowed", config.index,
@@ -108,7 +119,10 @@ void WorkerThread::run(const std::atomic<bool>& stop) {
       case IdleAction::kSleep: sleep(now, stop); break;
     }
   }
-  for (DutyCycle* const each : workers_) each->worker().serve_commands(monotonic_now());
+  for (DutyCycle* const each : workers_) {
+    each->worker().serve_commands(monotonic_now());
+    each->worker().set_duty_cycle_tracker(nullptr);
+  }
 }
 
 void WorkerThread::yield_or_repin(Nanos now) {
@@ -161,6 +175,7 @@ void WorkerThread::sleep(Nanos now, const std::atomic<bool>& stop) {
     const Nanos resumed = monotonic_now();
     policy_.slept(resumed - now);
     cycle_.resume(resumed);
+    for (DutyCycle* const each : workers_) each->worker().note_wake_up(now, resumed);
   }
   for (DutyCycle* const each : workers_) {
     each->disarm_wake();

@@ -10,6 +10,7 @@ from rig import Failure, wait_until
 FILE = """name = "uroce0"
 ip = {ip}
 log_level = "{level}"
+latency = "{latency}"
 [workers]
 count = {workers}
 cpus = "{cpus}"
@@ -54,8 +55,8 @@ class Service:
         self.write()
         self.daemon = rig.daemon('uroce0', 'loopback', [], ['--config', str(self.file), *extra])
 
-    def write(self, ip=('192.0.2.1/24',), level='info', workers=1, cpus='', qps=0):
-        self.file.write_text(FILE.format(ip=list(ip), level=level, workers=workers, cpus=cpus, qps=qps))
+    def write(self, ip=('192.0.2.1/24',), level='info', workers=1, cpus='', qps=0, latency='off'):
+        self.file.write_text(FILE.format(ip=list(ip), level=level, workers=workers, cpus=cpus, qps=qps, latency=latency))
 
     def gids(self):
         return {row['address'] for row in self.rig.ctl('show', 'gids')['uroce0']['gids'] if not row['address'].startswith('fe80')}
@@ -78,10 +79,12 @@ def reload(rig):
     rig.ctl('link', 'add', '192.0.2.9/24')  # by hand: no file has it
     server = rig.serve('uroce0', ['rping', '-s', '-a', '192.0.2.1'])
     cpu = min(os.sched_getaffinity(0))
-    service.write(ip=['192.0.2.1/24', '192.0.2.5/24'], workers=2, cpus=str(cpu), qps=7)
+    service.write(ip=['192.0.2.1/24', '192.0.2.5/24'], workers=2, cpus=str(cpu), qps=7, latency='on')
     told = service.reload()
-    if 'changed: ip,workers.cpus,limits.user_qps' not in told or 'restart_for: workers.count' not in told:
+    if 'changed: ip,workers.cpus,limits.user_qps,latency' not in told or 'restart_for: workers.count' not in told:
         raise Failure(told)
+    if (measured := rig.ctl('latency')['uroce0']['measured']) != 'on':
+        raise Failure(f'latency is {measured}')
     if (gids := service.gids()) != {'192.0.2.1/24', '192.0.2.5/24', '192.0.2.9/24'}:
         raise Failure(f'GIDs: {gids}')
     worker = rig.ctl('show', 'workers')['uroce0']['workers'][0]
@@ -94,7 +97,7 @@ def reload(rig):
         raise Failure(told)
     service.write(ip=['192.0.2.1/24'], level='debug')
     service.daemon.signal(signal.SIGHUP)
-    service.must_log(r'reload: changed: ip, workers\.cpus, limits\.user_qps, log_level')
+    service.must_log(r'reload: changed: ip, workers\.cpus, limits\.user_qps, latency, log_level')
     if service.gids() != {'192.0.2.1/24', '192.0.2.9/24'} or os.sched_getaffinity(worker['thread']) == pinned != os.sched_getaffinity(0):
         raise Failure(f'GIDs {service.gids()}, worker on CPUs {os.sched_getaffinity(worker["thread"])}')
     rig.run('uroce0', ['rping', '-c', '-a', '192.0.2.1', '-C', '5'])
@@ -109,6 +112,7 @@ def save(rig):
     rig.ctl('link', 'add', '2001:db8::9/64')
     rig.ctl('link', 'mtu', '1500')
     rig.ctl('fault', 'drop=0.01,seed=7')
+    rig.ctl('latency', 'on')
     rows = {row['key']: row for row in rig.ctl('show', 'settings')['uroce0']['settings']}
     if rows['ip']['value'] != ['192.0.2.1/24', '2001:db8::9/64'] or rows['mtu']['value'] != '1500' or len(rows) < 50:
         raise Failure(f'settings: {rows}')
@@ -121,7 +125,7 @@ def save(rig):
     if (done := run(file)).returncode != 0 or done.stdout or done.stderr:
         raise Failure(f'exit {done.returncode}: {done.stdout}{done.stderr}')
     text = file.read_text()
-    for line in ('ip = ["192.0.2.1/24", "2001:db8::9/64"]', 'mtu = 1500', '[security]\nsocket_mode = "0666"', '[debug]\nfault = "drop=0.01,'):
+    for line in ('ip = ["192.0.2.1/24", "2001:db8::9/64"]', 'mtu = 1500', 'latency = "on"', '[security]\nsocket_mode = "0666"', '[debug]\nfault = "drop=0.01,'):
         if line not in text:
             raise Failure(f'no "{line}" in\n{text}')
     if run().stdout != text:

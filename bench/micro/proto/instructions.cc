@@ -17,10 +17,9 @@ struct Case {
   std::uint32_t bytes, batch;  ///< messages a batch, the last of them signaled
 };
 constexpr Case kCases[] = {
-    {"write64", UROCE_WR_RDMA_WRITE, 64, 64},
-    {"send64", UROCE_WR_SEND, 64, 64},
-    {"read64", UROCE_WR_RDMA_READ, 64, 64},
-    {"write64k", UROCE_WR_RDMA_WRITE, 65536, 8},
+    {"write64", UROCE_WR_RDMA_WRITE, 64, 64},   {"send64", UROCE_WR_SEND, 64, 64},
+    {"read64", UROCE_WR_RDMA_READ, 64, 64},     {"write64k", UROCE_WR_RDMA_WRITE, 65536, 8},
+    {"write64one", UROCE_WR_RDMA_WRITE, 64, 1},
 };
 constexpr std::size_t kMemory = 1u << 20;
 constexpr Nanos kRound = kMicrosecond;
@@ -48,10 +47,10 @@ void run_batch(const Case& what, Side& a, Side& b, Nanos& now) {
 int main(int argc, char** argv) {
   const Case* what = nullptr;
   for (const Case& candidate : kCases) {
-    if (argc == 3 && std::strcmp(argv[1], candidate.name) == 0) what = &candidate;
+    if ((argc == 3 || argc == 4) && std::strcmp(argv[1], candidate.name) == 0) what = &candidate;
   }
   if (what == nullptr) {
-    std::fprintf(stderr, "usage: instructions write64|send64|read64|write64k MESSAGES\n");
+    std::fprintf(stderr, "usage: instructions write64|send64|read64|write64k|write64one MESSAGES [latency]\n");
     return 2;
   }
   bench::require(wire::force_crc_engine("portable"), "no portable engine");
@@ -60,6 +59,10 @@ int main(int argc, char** argv) {
   b.connect(a);
   a.add_qp(0, {});
   b.add_qp(0, {});
+  if (argc == 4) {
+    a.measure_latency();
+    b.measure_latency();
+  }
   Nanos now = kRound;
   for (long left = std::atol(argv[2]); left > 0; left -= what->batch) run_batch(*what, a, b, now);
   return 0;

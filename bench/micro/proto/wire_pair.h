@@ -176,6 +176,7 @@ class Side {
     }
   }
   proto::Transport& transport() { return core_.transport(); }
+  void measure_latency() { core_.measure_latency(true); }
   Key key() const { return key_; }
   std::byte* memory() { return memory_.data(); }
   std::byte* frame(std::uint32_t i) { return device_.frame(i); }

@@ -16,6 +16,7 @@
 #include "proto/state/ack_watch.h"
 #include "proto/state/address_handles.h"
 #include "proto/state/counters.h"
+#include "proto/state/latency.h"
 #include "proto/state/local_devices.h"
 #include "proto/state/multicast.h"
 #include "proto/state/packet_builder.h"
@@ -43,6 +44,7 @@ class Context {
   memory::Table& memory;
   const wire::CrcEngine& crc;
   Counters counters;
+  OperationLatencies latencies{};
   base::SlotTable<Qp> qps;
   std::pmr::vector<QpCold> cold;  ///< by QP slot
   QpnTable by_qpn;

@@ -16,6 +16,7 @@
 #include "proto/state/congestion.h"
 #include "proto/state/counters.h"
 #include "proto/state/faults.h"
+#include "proto/state/latency.h"
 #include "proto/state/packet_builder.h"
 #include "proto/state/rtt_estimator.h"
 #include "proto/state/user_share.h"
@@ -213,6 +214,7 @@ struct Retransmission {
 enum Reports : std::uint8_t {
   kAllReports = 1,      ///< sq_sig_all: all of them in the CQ, not only those that are signaled
   kCountedReports = 2,  ///< there is a completion counter
+  kTimedReports = 4,    ///< Qp::latency is being measured
 };
 
 /// The send queue and the sequence space; the oldest is on the left.
@@ -369,6 +371,7 @@ struct alignas(64) Qp {
   std::uint32_t report_sent_at = 0;  ///< UD: index after the last WQE that is to be reported
   bool established = false;          ///< COMM_EST was reported
   HeldSend held;                     ///< if responder.intake is kHeld
+  LatencySample latency;             ///< if Requester::reports has kTimedReports
   ReceiveWqe receive;                ///< taken out of the queue if responder.have_receive
 
   /// kNever: not set.

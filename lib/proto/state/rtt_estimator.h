@@ -28,6 +28,8 @@ class RttEstimator {
   bool known() const { return mean_ != 0; }
   /// Smoothed; 0: unknown.
   Nanos mean() const { return Nanos{mean_} * kUnit; }
+  /// Mean difference from mean(); 0: unknown.
+  Nanos deviation() const { return Nanos{deviation_} * kUnit; }
   /// What a round trip hardly ever falls below, as a NAK arrives; 0: unknown.
   Nanos least(Nanos now) const {
     if (known()) return mean_ > deviation_ + 1u ? Nanos{mean_ - deviation_ - 1u} * kUnit : 0;

@@ -147,6 +147,7 @@ struct QpSnapshot {
   std::uint32_t window_bytes = 0;
   std::uint8_t retries_left = 0, rnr_retries_left = 0;
   bool sq_draining = false;
+  Nanos rtt = 0, rtt_deviation = 0;  ///< RttEstimator, in steps of 4 us; 0: unknown
   QpCounters counters;
 };
 

@@ -1,16 +1,19 @@
 #include "proto/work/send_completion.h"
 
 #include "proto/work/completion_counters.h"
+#include "proto/work/latency.h"
 #include "proto/work/teardown.h"
 #include "proto/work/wqe.h"
 
 namespace uroce::proto {
 namespace {
 
-/// Whether the WQE at head - 1, which has ended with success, makes a CQE. Counts it if it is counted.
-bool is_signaled(Qp& qp, const Wqe& wqe) {
+/// Whether the WQE at head - 1, which has ended with success, makes a CQE. Counts and measures it if that is
+/// wanted.
+bool is_signaled(Context& context, Qp& qp, const Wqe& wqe) {
   const bool signaled = (wqe.flags & UROCE_SEND_SIGNALED) != 0;
   if (qp.requester.reports == 0) return signaled;
+  if ((qp.requester.reports & kTimedReports) != 0) end_latency(context, qp);
   if ((qp.requester.reports & kCountedReports) != 0) {
     qp.requester.ring.publish_consumed(qp.requester.head);  // who sees the count may post as much
     count_done(qp, counted_as(wqe.opcode), wqe.length);
@@ -24,7 +27,7 @@ void complete_send(Context& context, Qp& qp) {
   const Wqe& wqe = qp.wqe(qp.requester.head);
   ++qp.requester.head;
   context.counters.rdma_sends += wqe.kind == Kind::kSend;
-  if (!is_signaled(qp, wqe)) return;
+  if (!is_signaled(context, qp, wqe)) return;
   uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id);
   cqe.opcode = abi::operation_of(wqe.opcode).wc_opcode;
   cqe.byte_len = wqe.length;

@@ -75,6 +75,13 @@ class MetricsTest : public ::testing::Test {
  protected:
   void SetUp() override { client.hello(); }
   Json answer() { return query(daemon, client, "metrics"); }
+  /// A duration in each histogram that has one for each worker.
+  void measure_latency() {
+    for (const auto& worker : daemon.cores) {
+      worker->latency().wake_up.record(3 * kMicrosecond);
+      worker->latency().duty_cycle.record(kMillisecond);
+    }
+  }
   void make_qps(TestClient& by, std::size_t count) {
     const std::uint32_t pd = by.alloc_pd(), cq = by.create_cq(8).made.handle;
     for (std::size_t i = 0; i < count; ++i) {
@@ -96,7 +103,7 @@ TEST_F(MetricsTest, EachFamilyIsDescribedOnce) {
     SCOPED_TRACE(name);
     EXPECT_TRUE(std::regex_match(name, std::regex("uroce_[a-z][a-z0-9_]*[a-z0-9]")));
     EXPECT_TRUE(names.insert(name).second) << "twice";
-    EXPECT_TRUE(type == "counter" || type == "gauge");
+    EXPECT_TRUE(type == "counter" || type == "gauge" || type == "histogram");
     EXPECT_EQ(help.back(), '.');
     EXPECT_FALSE(name.ends_with("_total")) << "the text adds that to counters";
     EXPECT_FALSE(std::regex_search(name, std::regex("_(ns|us|ms|kb|mb|kbps|mbps)(_|$)"))) << "a base unit";
@@ -108,6 +115,7 @@ TEST_F(MetricsTest, EachFamilyIsDescribedOnce) {
 
 TEST_F(MetricsTest, SamplesHaveTheLabelsOfTheirFamily) {
   make_qps(client, 1);
+  measure_latency();
   const Json now = answer();
   std::set<std::string> seen;
   for (const Json& each : now.at("families")) {
@@ -115,7 +123,7 @@ TEST_F(MetricsTest, SamplesHaveTheLabelsOfTheirFamily) {
       std::string labels;
       for (const auto& [name, value] : sample["labels"].items()) labels += (labels.empty() ? "" : ",") + name;
       EXPECT_EQ(labels, each["labels"]) << each["name"];
-      EXPECT_TRUE(sample["value"].is_number()) << each["name"];
+      EXPECT_TRUE(sample[each["type"] == "histogram" ? "count" : "value"].is_number()) << each["name"];
       EXPECT_TRUE(seen.insert(each["name"].get<std::string>() + sample["labels"].dump()).second) << sample.dump();
     }
   }
@@ -296,6 +304,9 @@ void check_text(const std::string& text) {
   const std::regex descriptor(R"(# (TYPE|UNIT|HELP) ([a-zA-Z_]\w*) (.+))");
   const std::string label = R"re([a-zA-Z_]\w*="([^"\\]|\\["\\n])*")re";
   const std::regex sample(R"(([a-zA-Z_]\w*)\{)" + label + "(," + label + R"()*\} -?[0-9.]+(e[-+][0-9]+)?)");
+  const std::map<std::string, std::regex> endings{{"counter", std::regex("_total")},
+                                                  {"gauge", std::regex("")},
+                                                  {"histogram", std::regex("_(bucket|count|sum)")}};
   std::set<std::string> families, samples;
   std::string now, type, line;
   ASSERT_TRUE(text.ends_with("\n# EOF\n"));
@@ -312,7 +323,8 @@ void check_text(const std::string& text) {
       continue;
     }
     ASSERT_TRUE(std::regex_match(line, parts, sample));
-    EXPECT_EQ(parts[1], now + (type == "counter" ? "_total" : ""));
+    ASSERT_TRUE(parts[1].str().starts_with(now));
+    EXPECT_TRUE(std::regex_match(parts[1].str().substr(now.size()), endings.at(type)));
     EXPECT_TRUE(samples.insert(line.substr(0, line.rfind(' '))).second) << "twice";
   }
   EXPECT_FALSE(samples.empty());
@@ -320,6 +332,7 @@ void check_text(const std::string& text) {
 
 TEST_F(MetricsTest, TheTextFollowsTheGrammar) {
   make_qps(client, 2);
+  measure_latency();
   daemon.settle();
   check_text(ctl::open_metrics({{"uroce0", answer()}, {"uroce1", answer()}, {"uroce2", nullptr}}));
 }
@@ -335,6 +348,7 @@ TEST_F(MetricsTest, ThePythonClientOfPrometheusReadsTheText) {
       "assert len(families) > 90 and all(each.documentation and each.samples for each in families)'",
       "w");
   ASSERT_NE(parser, nullptr);
+  measure_latency();
   const std::string text = ctl::open_metrics({{"uroce0", answer()}, {"a\\b\"c\nd", answer()}});
   EXPECT_EQ(std::fwrite(text.data(), 1, text.size(), parser), text.size());
   EXPECT_EQ(::pclose(parser), 0);
@@ -376,7 +390,8 @@ std::string cell(const std::string& text) { return text.empty() ? " " : " `" + t
 std::string reference(const Json& answer) {
   std::ostringstream out;
   out << "# Metrics\n\n"
-         "`urocectl metrics` prints these counters and gauges of all running daemons in the text format of\n"
+         "`urocectl metrics` prints these counters, gauges and histograms of all running daemons in the text "
+         "format of\n"
          "OpenMetrics 1.0, which Prometheus reads; `urocectl --json metrics` prints them as JSON. Each sample also "
          "has\n"
          "the label `device`. The counters of transport, device and connection management are sums over all "

@@ -129,6 +129,36 @@ TEST_F(SessionTest, ASleepingWorkerIsWokenOnceEachTime) {
   EXPECT_EQ(daemon.wakes(), 1) << "the next one";
 }
 
+TEST_F(SessionTest, AWorkerThatMeasuresGetsTheTimesOfDoorbellsAndWakeUps) {
+  make_queues();
+  std::uint32_t& line = daemon.header().worker[0].sleeping;
+  const auto ring = [&](std::uint32_t published) {
+    line = published;
+    send(0);
+    const Nanos before = monotonic_now();
+    qp.ring_doorbell();
+    return std::pair(before, monotonic_now());
+  };
+  ring(1);
+  EXPECT_EQ(daemon.bells().rung_ns, 0u) << "it does not measure";
+  EXPECT_EQ(daemon.bells().woken_ns, 0u);
+  EXPECT_EQ(daemon.wakes(), 1);
+  const auto awake = ring(UROCE_STAMP_DOORBELLS);
+  EXPECT_GE(daemon.bells().rung_ns, awake.first);
+  EXPECT_LE(daemon.bells().rung_ns, awake.second);
+  EXPECT_EQ(daemon.bells().woken_ns, 0u);
+  EXPECT_EQ(daemon.wakes(), 0);
+  const auto asleep = ring(UROCE_STAMP_DOORBELLS | 2);
+  EXPECT_GE(daemon.bells().woken_ns, asleep.first);
+  EXPECT_LE(daemon.bells().woken_ns, asleep.second);
+  EXPECT_EQ(daemon.wakes(), 1);
+  const Nanos first = daemon.bells().woken_ns;
+  const auto again = ring(UROCE_STAMP_DOORBELLS | 2);
+  EXPECT_EQ(daemon.bells().woken_ns, first) << "the same sleep";
+  EXPECT_GE(daemon.bells().rung_ns, again.first);
+  EXPECT_EQ(daemon.wakes(), 0);
+}
+
 TEST_F(SessionTest, CompletionsArePolledInOrderThroughManyLaps) {
   make_queues();
   for (std::uint64_t i = 0; i < 5 * FakeDaemon::kEntries; i += 3) {

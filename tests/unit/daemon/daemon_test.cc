@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "admin/latency.h"
 #include "memory_device.h"
 #include "test_client.h"
 #include "test_daemon.h"
@@ -335,7 +336,10 @@ TEST_P(ThreadedTest, NoWakeIsLost) {
   entry.remote_addr = 0x10000 + 32768;
   entry.rkey = mr.rkey;
   const uroce_sge from{0x10000, 4000, mr.lkey};
+  ControlState& state = daemon.conductor->state();
   for (int i = 0; i < 300; ++i) {
+    // Awake or not, workers and clients learn at once whether latency is measured.
+    if (i % 50 == 0) state.measure_latency(i / 50 % 2 == 1);
     data[0] = static_cast<std::byte>(i);
     (i % 2 == 0 ? a : b).post_send(entry, std::span(&from, 1));
     const Nanos end = monotonic_now() + 5 * kSecond;
@@ -350,6 +354,8 @@ TEST_P(ThreadedTest, NoWakeIsLost) {
     // Pauses close to a worker's idle time, so that posts find it awake, about to sleep and sleeping.
     if (i % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(150 + i));
   }
+  const auto writes = static_cast<std::size_t>(abi::OperationKind::kWrite);
+  EXPECT_EQ(collect_latency(state).operations[writes].count(), 50u) << "of the last 50";
 }
 
 INSTANTIATE_TEST_SUITE_P(Cores, ThreadedTest, ::testing::Bool(),

@@ -38,6 +38,39 @@ TEST(DutyCycleTracker, SleepBelongsToNoStep) {
   EXPECT_EQ(counters.stalls, 0u);
 }
 
+TEST(DutyCycleTracker, MeasuresCyclesThatFoundWorkWhileThatIsOn) {
+  WorkerCounters counters;
+  WorkerLatency first, second;
+  DutyCycleTracker tracker({&counters}, {&first, &second});
+  Nanos now = kSecond;
+  const auto cycle = [&](Nanos duration, bool worked) {
+    if (worked) tracker.worked();
+    tracker.begin(now += duration);
+  };
+  tracker.resume(now);
+  tracker.begin(now);
+  cycle(500, true);
+  cycle(20, true);
+  EXPECT_EQ(first.duty_cycle.count(), 0u) << "off";
+  second.on = true;
+  tracker.choose_measured();
+  cycle(100, true);
+  cycle(30, false);
+  cycle(200, true);
+  EXPECT_EQ(second.duty_cycle.count(), 2u);
+  EXPECT_EQ(second.duty_cycle.sum(), 300u);
+  tracker.resume(now += kSecond);  // slept
+  cycle(7, true);
+  EXPECT_EQ(second.duty_cycle.sum(), 307u);
+  second.on = false;
+  tracker.choose_measured();
+  cycle(100, true);
+  cycle(100, true);
+  EXPECT_EQ(second.duty_cycle.count(), 3u);
+  EXPECT_EQ(first.duty_cycle.count(), 0u);
+  EXPECT_EQ(counters.longest_step, 500u);
+}
+
 TEST(DutyCycleTracker, BusyIsTheTimeOfCyclesThatFoundWorkForEachWorkerOfTheThread) {
   WorkerCounters first, second;
   DutyCycleTracker tracker({&first, &second});

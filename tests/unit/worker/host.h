@@ -113,6 +113,10 @@ class Host {
 
   uroce_sge sge(std::uint64_t offset, std::uint32_t length) const { return {kIova + offset, length, key.value}; }
   void ring() { queue::DoorbellRinger(&bells_, &line_).ring(kRcBit); }
+  /// As a client that says when it rang, and when it woke the worker.
+  void say_rung(Nanos when) { bells_.rung_ns = when; }
+  void say_woken(Nanos when) { bells_.woken_ns = when; }
+  bool is_asked_for_stamps() const { return (line_.sleeping & UROCE_STAMP_DOORBELLS) != 0; }
 
   void connect(const Host& peer, Nanos now) {
     proto::QpAttr attr;

@@ -48,6 +48,74 @@ TEST_F(WorkerLoopTest, AWriteGoesFromMemoryToMemoryByStepsAlone) {
   EXPECT_EQ(a.core.port()->counters().tx_packets, a.device.counters().tx_packets);
 }
 
+TEST_F(WorkerLoopTest, WorkRequestsAreMeasuredWhileThatIsOn) {
+  const auto writes = [&] {
+    return a.core.transport().latencies()[static_cast<std::size_t>(abi::OperationKind::kWrite)].count();
+  };
+  ASSERT_TRUE(write(64));
+  EXPECT_EQ(writes(), 0u);
+  a.core.measure_latency(true);
+  ASSERT_TRUE(write(64));
+  ASSERT_TRUE(write(64));
+  EXPECT_EQ(writes(), 2u);
+  a.core.measure_latency(true);
+  EXPECT_EQ(writes(), 2u) << "it was on";
+  a.core.measure_latency(false);
+  ASSERT_TRUE(write(64));
+  EXPECT_EQ(writes(), 2u);
+  a.core.measure_latency(true);
+  EXPECT_EQ(writes(), 0u) << "it begins from none";
+}
+
+// A client may say anything: at most the time since the last look at its doorbells is added.
+TEST_F(WorkerLoopTest, TheTimeBeforeADoorbellWasSeenCountsIfItCanBe) {
+  a.core.measure_latency(true);
+  const auto latency = [&](Nanos said) {
+    const auto& writes = a.core.transport().latencies()[static_cast<std::size_t>(abi::OperationKind::kWrite)];
+    step();
+    const Nanos before = writes.sum();
+    a.say_rung(said == 0 ? now + 400 : said);
+    EXPECT_TRUE(write(64));
+    return writes.sum() - before;
+  };
+  const Nanos seen = latency(1);
+  EXPECT_GT(seen, 0u);
+  for (const Nanos other : {now - kMicrosecond, now, now + kSecond, kNever})
+    EXPECT_EQ(latency(other), seen) << other;
+  EXPECT_EQ(latency(0), seen + 600);
+}
+
+TEST_F(WorkerLoopTest, ClientsStampDoorbellsOnlyWhileThatIsMeasured) {
+  EXPECT_FALSE(a.is_asked_for_stamps());
+  a.core.measure_latency(true);
+  EXPECT_TRUE(a.is_asked_for_stamps());
+  a.core.announce_sleep();
+  EXPECT_TRUE(a.is_asked_for_stamps());
+  a.core.end_sleep();
+  EXPECT_TRUE(a.is_asked_for_stamps());
+  a.core.measure_latency(false);
+  EXPECT_FALSE(a.is_asked_for_stamps());
+}
+
+// A client may say anything: at most the length of the sleep is recorded.
+TEST_F(WorkerLoopTest, AWakeUpIsMeasuredIfItBelongsToTheSleep) {
+  const auto wake_ups = [&] { return a.core.latency().wake_up.count(); };
+  const Nanos slept = 5 * kSecond, resumed = 6 * kSecond;
+  a.say_woken(resumed - 70);
+  a.core.note_wake_up(slept, resumed);
+  EXPECT_EQ(wake_ups(), 0u) << "off";
+  a.core.measure_latency(true);
+  for (const Nanos other : {Nanos{0}, slept - 1, slept, resumed + 1, kNever}) {
+    a.say_woken(other);
+    a.core.note_wake_up(slept, resumed);
+  }
+  EXPECT_EQ(wake_ups(), 0u);
+  a.say_woken(resumed - 70);
+  a.core.note_wake_up(slept, resumed);
+  EXPECT_EQ(wake_ups(), 1u);
+  EXPECT_EQ(a.core.latency().wake_up.sum(), 70u);
+}
+
 TEST_F(WorkerLoopTest, TheSameStepsGiveTheSameRun) {
   const auto run = [] {
     Host first(1), second(2);
@@ -68,6 +136,14 @@ TEST_F(WorkerLoopTest, TheSameStepsGiveTheSameRun) {
     return sent;
   };
   EXPECT_EQ(run(), run());
+}
+
+TEST_F(WorkerLoopTest, StepsThatMeasureAllocateNoMemory) {
+  a.core.measure_latency(true);
+  ASSERT_TRUE(write(64));
+  const std::size_t before = allocations();
+  ASSERT_TRUE(write(64));
+  EXPECT_EQ(allocations(), before);
 }
 
 TEST_F(WorkerLoopTest, StepsAllocateNoMemoryEvenWithASnifferAndOffloadedChecksums) {
