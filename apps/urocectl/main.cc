@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon_client.h"
 #include "doctor.h"
+#include "metrics_http.h"
 #include "open_metrics.h"
 #include "options.h"
 #include "row_filter.h"
@@ -149,19 +151,33 @@ int counters(const Options& options) {
   return complete ? 0 : 1;
 }
 
-/// A daemon that does not answer is part of what is measured.
-int metrics(const Options& options) {
-  const Json request = {{"command", "metrics"}};
-  if (options.json) return print_answers(options, request);
+/// A daemon that does not answer is part of what is measured. `complete`: all have answered.
+std::string metrics_of(const Options& options, const std::vector<std::string>& names, bool& complete) {
   Json answers = Json::object();
-  bool complete = true;
-  for (const std::string& name : chosen(options)) {
+  complete = true;
+  for (const std::string& name : names) {
     Json answer;
-    complete &= try_ask(options, name, request, answer);
+    complete &= try_ask(options, name, {{"command", "metrics"}}, answer);
     answers[name] = std::move(answer);
   }
-  std::fputs(open_metrics(answers).c_str(), stdout);
-  return complete ? 0 : 1;
+  return open_metrics(answers);
+}
+
+int metrics(const Options& options) {
+  if (options.json) return print_answers(options, {{"command", "metrics"}});
+  bool complete = true;
+  if (!options.http) {
+    std::fputs(metrics_of(options, chosen(options), complete).c_str(), stdout);
+    return complete ? 0 : 1;
+  }
+  const std::optional<std::string> request = read_request(STDIN_FILENO);
+  if (!request) fail(1, "metrics --http: no whole request came within 5 seconds and 8 KiB");
+  const std::string response = http_response(*request, [&]() -> std::optional<std::string> {
+    const auto names = options.devices.empty() ? running_daemons(options.run_dir) : options.devices;
+    if (names.empty()) return std::nullopt;
+    return metrics_of(options, names, complete);
+  });
+  return write_all(STDOUT_FILENO, response) ? 0 : 1;
 }
 
 /// The "verbs" of a request.

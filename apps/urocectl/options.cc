@@ -35,6 +35,8 @@ constexpr char kHelp[] =
                                             that say so, and what to do
   metrics                                   all counters and gauges with their meaning, in the text format of
                                             OpenMetrics (Prometheus)
+      --http               answers one HTTP request on standard input, as uroce-metrics.socket of systemd
+                           has it do
   latency on                                measures how long work requests take, by operation, how long workers
                                             need to wake up, and how long their duty cycles are; from none
   latency off                               stops that
@@ -210,6 +212,9 @@ void check(const Options& options, int extra) {
   if (one_of(options.command, {"stat", "metrics", "doctor", "reload"}) && !options.argument.empty()) {
     fail(2, options.command + " takes no argument");
   }
+  if (options.http && (options.command != "metrics" || options.json)) {
+    fail(2, "--http is an option of metrics, without --json");
+  }
   if (options.watch && !one_of(options.command, {"show", "stat"})) {
     fail(2, "--watch is an option of show and stat");
   }
@@ -224,7 +229,7 @@ void fail(int status, const std::string& message) {
 }
 
 Options parse_options(int argc, char** argv) {
-  enum { kJson = 256, kQuiet, kRunDir, kWatch, kInterval, kRounds, kSort, kVersion };
+  enum { kJson = 256, kQuiet, kRunDir, kWatch, kInterval, kRounds, kSort, kHttp, kVersion };
   constexpr std::uint64_t kMost = 1'000'000'000;
   const option long_options[] = {{"device", required_argument, nullptr, 'd'},
                                  {"json", no_argument, nullptr, kJson},
@@ -234,6 +239,7 @@ Options parse_options(int argc, char** argv) {
                                  {"interval", required_argument, nullptr, kInterval},
                                  {"rounds", required_argument, nullptr, kRounds},
                                  {"sort", required_argument, nullptr, kSort},
+                                 {"http", no_argument, nullptr, kHttp},
                                  {"write", required_argument, nullptr, 'w'},
                                  {"count", required_argument, nullptr, 'c'},
                                  {"snaplen", required_argument, nullptr, 's'},
@@ -256,6 +262,7 @@ Options parse_options(int argc, char** argv) {
       case kInterval: options.interval_s = std::atof(optarg); break;
       case kRounds: options.rounds = static_cast<unsigned>(number("--rounds", optarg, 1, kMost)); break;
       case kSort: options.sort = optarg; break;
+      case kHttp: options.http = true; break;
       case 'w': options.trace.file = optarg; break;
       case 'c': options.trace.count = number("--count", optarg, 1, kMost); break;
       case 's': options.trace.snaplen = static_cast<std::uint32_t>(number("--snaplen", optarg, 64, 262'144)); break;

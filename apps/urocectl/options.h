@@ -23,6 +23,7 @@ struct Options {
   bool json = false;
   bool quiet = false;  ///< trace says nothing but errors
   bool watch = false;
+  bool http = false;          ///< metrics answers a request on standard input
   double interval_s = 1.0;    ///< also of doctor
   std::string sort = "sent";  ///< of top
   unsigned rounds = 0;        ///< of --watch and top; 0: until Ctrl-C

@@ -117,6 +117,8 @@ def wrong_usage(rig):
     refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'drop=2'], ['drop'])
     refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'dorp=0.1'], ['dorp', 'drop'])
     refuses(rig, [rig.apps / 'urocectl', 'latency', 'yes'], ['latency yes', 'on, off'])
+    refuses(rig, [rig.apps / 'urocectl', 'stat', '--http'], ['--http', 'metrics'])
+    refuses(rig, [rig.apps / 'urocectl', '--json', 'metrics', '--http'], ['--http', '--json'])
     refuses(rig, [rig.apps / 'uroced', '--latency', 'yes'], ['--latency', 'on or off'])
     verbs = [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'verbs']
     refuses(rig, [*verbs, 'status=BROKEN'], ['status=BROKEN', 'RETRY_EXC_ERR', 'prog='])

@@ -1,8 +1,10 @@
 """Configuration files, two workers per daemon, the output of urocectl, the device files under uroce-run."""
+import http.client
 import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 
 from cases_behaviour import rows, verify
@@ -86,6 +88,36 @@ def metrics(rig, devices):
     must_match(text, [rf'^uroce_up{{device="{devices[0]}"}} 1$', rf'^uroce_port_up{{device="{devices[1]}"}} 1$',
                       rf'^uroce_user_objects{{device="{devices[0]}",user="0",resource="sessions"}} [1-9]\d*$',
                       r'^# TYPE uroce_transport_sent_bytes counter\n# UNIT uroce_transport_sent_bytes bytes\n# HELP ', r'^# EOF\n\Z'])
+
+
+def metrics_over_http(rig, devices):
+    """urocectl metrics --http answers as uroce-metrics.socket has it do: each connection is standard input and output of one."""
+    def answer(method, target, run_dir=rig.run_dir):
+        with socket.create_server(('127.0.0.1', 0)) as server:
+            client = http.client.HTTPConnection(*server.getsockname(), timeout=20)
+            client.connect()
+            connection, _ = server.accept()
+            with connection, subprocess.Popen([rig.apps / 'urocectl', '--run-dir', run_dir, 'metrics', '--http'], stdin=connection,
+                                              stdout=connection, stderr=subprocess.PIPE, text=True) as program:
+                connection.close()
+                client.request(method, target)
+                reply = client.getresponse()
+                body = reply.read().decode()
+                errors = program.communicate(timeout=20)[1]
+                if program.returncode != 0 or errors:
+                    raise Failure(f'{method} {target}: exit {program.returncode}: {errors}')
+            return reply.status, reply.getheader('Content-Type'), body
+    status, kind, body = answer('GET', '/metrics')
+    if status != 200 or not kind.startswith('application/openmetrics-text; version=1.0.0'):
+        raise Failure(f'{status}, {kind}')
+    must_match(body, [rf'^uroce_up{{device="{devices[0]}"}} 1$', rf'^uroce_up{{device="{devices[1]}"}} 1$', r'^# EOF\n\Z'])
+    empty = rig.dir / 'no-daemons'
+    empty.mkdir()
+    for method, target, run_dir, wanted in (('HEAD', '/metrics', rig.run_dir, 200), ('GET', '/', rig.run_dir, 404),
+                                            ('POST', '/metrics', rig.run_dir, 405), ('GET', '/metrics', empty, 503)):
+        status, _, body = answer(method, target, run_dir)
+        if status != wanted or (method == 'HEAD') == bool(body):
+            raise Failure(f'{method} {target}: {status}, not {wanted}: {body}')
 
 
 def latency(rig, devices):
@@ -283,7 +315,7 @@ def gid_layout(rig):
 
 
 def tool_cases():
-    return {'what urocectl prints': text_of_urocectl, 'metrics': metrics, 'latency': latency, 'reasons of refusals': reasons_of_refusals,
+    return {'what urocectl prints': text_of_urocectl, 'metrics': metrics, 'metrics over HTTP': metrics_over_http, 'latency': latency, 'reasons of refusals': reasons_of_refusals,
             'reasons in the program': reasons_in_the_program, 'without descriptors': without_descriptors,
             'what uroce-run shows': view_of_the_device,
             'the folder of the libraries': folder_of_the_libraries, 'loaded by path': loaded_by_path, 'RDMA is required': require_rdma}
