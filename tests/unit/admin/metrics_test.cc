@@ -383,6 +383,48 @@ TEST(OpenMetrics, LeavesOutWhatIsNotAFamily) {
   }
 }
 
+/// tools/grafana/uroce.json: an expression with a metric or label that does not exist shows nothing, and no error.
+TEST_F(MetricsTest, TheBoardOfGrafanaNamesMetricsAndLabelsThatExist) {
+  std::map<std::string, std::set<std::string>> labels;  // by name in the text
+  const Json now = answer();
+  for (const Json& each : now.at("families")) {
+    std::set<std::string> own{"device"};
+    std::istringstream names(each["labels"].get<std::string>());
+    for (std::string label; std::getline(names, label, ',');) own.insert(label);
+    const std::string name = each["name"];
+    if (each["type"] == "counter") labels[name + "_total"] = own;
+    if (each["type"] == "gauge") labels[name] = own;
+    if (each["type"] != "histogram") continue;
+    labels[name + "_count"] = labels[name + "_sum"] = own;
+    own.insert("le");
+    labels[name + "_bucket"] = own;
+  }
+  labels["uroce_up"] = {"device"};
+  const Json board = Json::parse(std::ifstream(UROCE_DOCS_DIR "/../tools/grafana/uroce.json"));
+  std::size_t checked = 0;
+  for (const Json& panel : board.at("panels")) {
+    for (const Json& target : panel.value("targets", Json::array())) {
+      const std::string text = target.at("expr"), legend = target.at("legendFormat");
+      std::set<std::string> own;
+      const std::regex metric("uroce_\\w+"), by(R"(by \(([\w, ]+)\))"), shown(R"(\{\{(\w+)\}\})");
+      for (std::sregex_iterator at(text.begin(), text.end(), metric), end; at != end; ++at, ++checked) {
+        ASSERT_TRUE(labels.contains(at->str())) << at->str() << " in " << text;
+        own = labels.at(at->str());
+      }
+      const auto known = [&](const std::string& label) {
+        EXPECT_TRUE(own.contains(label)) << label << ": " << text;
+      };
+      std::smatch groups;
+      if (std::regex_search(text, groups, by)) {
+        std::istringstream names(groups[1].str());
+        for (std::string label; std::getline(names >> std::ws, label, ',');) known(label);
+      }
+      for (std::sregex_iterator at(legend.begin(), legend.end(), shown), end; at != end; ++at) known((*at)[1]);
+    }
+  }
+  EXPECT_GT(checked, 30u);
+}
+
 // ---------------------------------------------------------------- the reference
 
 std::string cell(const std::string& text) { return text.empty() ? " " : " `" + text + "` "; }
