@@ -61,7 +61,10 @@ constexpr char kHelp[] =
       -c, --count N        ends after N frames
       -s, --snaplen BYTES  of each frame: 64 to 262144 (default: all)
       -C, --file-size MB   then FILE1, FILE2, ... follow; 1 MB is a million bytes
-      -W, --files N        with -C: FILE0 to the N-th, which are written again and again
+      -G, --rotate SECONDS the next file begins after that time; FILE may be a pattern of strftime(3), such as
+                           trace-%H%M%S.pcapng, else FILE1, FILE2, ... follow
+      -W, --files N        with -C: FILE0 to the N-th, which are written again and again; with -G: ends after
+                           N files
       FILTER: qp=N,peer=ADDRESS,op=SEND|WRITE|READ|ATOMIC|FLUSH|ACK|CNP|CM|OTHER (OTHER: all but RoCE)
                                             -w - -s 96 'qp=0x12,op=READ|ACK' | tshark -r -
   trace FILE [FILTER]                       the same as -w FILE
@@ -152,8 +155,12 @@ void check_trace(const Options& options, int extra) {
     fail(2, "trace takes one filter, whose parts are separated by commas; see urocectl --help");
   }
   if (options.watch) fail(2, "--watch is an option of show and stat");
-  if (trace.file_bytes != 0 && (trace.file.empty() || trace.file == "-")) fail(2, "--file-size needs --write FILE");
-  if (trace.files != 0 && trace.file_bytes == 0) fail(2, "--files needs --file-size");
+  const bool no_file = trace.file.empty() || trace.file == "-";
+  if (trace.file_bytes != 0 && no_file) fail(2, "--file-size needs --write FILE");
+  if (trace.rotate_s != 0 && no_file) fail(2, "--rotate needs --write FILE");
+  if (trace.files != 0 && (trace.file_bytes != 0) == (trace.rotate_s != 0)) {
+    fail(2, "--files needs --file-size or --rotate, and takes one of them");
+  }
 }
 
 /// `trace FILE [FILTER]` and `trace -w FILE [FILTER]`.
@@ -194,8 +201,8 @@ void check(const Options& options, int extra) {
   if (options.command == "link") return check_link(options, extra);
   if (options.command == "fault" && options.argument == "verbs") return check_fault_verbs(options, extra);
   if (options.command == "trace") return check_trace(options, extra);
-  if (options.trace != TraceOptions{}) fail(2, "-w, -c, -s, -C and -W are options of trace");
-  if (extra > 0 || (!options.operand.empty() && options.command != "show"))
+  if (options.trace != TraceOptions{}) fail(2, "-w, -c, -s, -C, -G and -W are options of trace");
+  if (extra > 0 || (!options.operand.empty() && options.command != "show" && options.command != "fault"))
     fail(2, options.command + " takes no more arguments; see urocectl --help");
   if (options.command == "show" &&
       !one_of(options.argument,
@@ -252,7 +259,7 @@ Options parse_options(int argc, char** argv) {
   options.run_dir = client_run_dir();
   bool help = false;
   int option = 0;
-  while ((option = getopt_long(argc, argv, ":d:hw:c:s:C:W:", long_options, nullptr)) != -1) {
+  while ((option = getopt_long(argc, argv, ":d:hw:c:s:C:G:W:", long_options, nullptr)) != -1) {
     switch (option) {
       case 'd': options.devices.emplace_back(optarg); break;
       case kJson: options.json = true; break;
@@ -282,6 +289,7 @@ Options parse_options(int argc, char** argv) {
   if (optind < argc) options.argument = argv[optind++];
   if (optind < argc) options.operand = argv[optind++];
   if (options.command == "fault" && optind < argc) options.number = argv[optind++];
+      case 'G': options.trace.rotate_s = static_cast<unsigned>(number("--rotate", optarg, 1, 1'000'000)); break;
   if (options.command == "trace") take_trace_arguments(options);
   if (options.command == "show" && options.argument.find('=') != std::string::npos && options.operand.empty()) {
     options.operand = std::exchange(options.argument, "all");

@@ -13,7 +13,8 @@ struct TraceOptions {
   std::uint32_t snaplen = 0;     ///< bytes of each frame; 0: all
   std::uint64_t count = 0;       ///< frames; 0: no limit
   std::uint64_t file_bytes = 0;  ///< after which the next file begins; 0: never
-  unsigned files = 0;            ///< after which the first is written again; 0: never
+  unsigned rotate_s = 0;         ///< seconds after which the next file begins; 0: never
+  unsigned files = 0;  ///< with rotate_s: after which the trace ends; else the first begins again; 0: never
   bool operator==(const TraceOptions&) const = default;
 };
 

@@ -93,8 +93,9 @@ class Trace {
       lost_ = record.lost;
       whole_ = record.end != 0;
       if (whole_) return false;
-      output_->packet(record, frame);
-      if (++frames_ == options_.trace.count) {
+      const bool takes = output_->takes(record);
+      if (takes) output_->packet(record, frame);
+      if (!takes || ++frames_ == options_.trace.count) {
         whole_ = true;
         stop();
         return false;

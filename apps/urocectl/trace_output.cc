@@ -84,15 +84,25 @@ class Lines : public TraceOutput {
   pcap::Remarks remarks_;
 };
 
-/// One file or, with a limit of bytes, one after the other: FILE, FILE1, FILE2 as tcpdump(1) names them, or with a
-/// limit of files FILE0 to FILE9, which then begin again.
+/// A strftime(3) pattern at this time.
+std::string at_time(const std::string& pattern, std::uint64_t time_ns) {
+  char text[4096];
+  const auto seconds = static_cast<std::time_t>(time_ns / 1'000'000'000u);
+  std::tm local{};
+  if (std::strftime(text, sizeof text, pattern.c_str(), localtime_r(&seconds, &local)) != 0) return text;
+  fail(2, "--write " + pattern + ": it makes no name; see strftime(3)");
+}
+
+/// One file or, with a limit of bytes or of seconds, one after the other: FILE, FILE1, FILE2 as tcpdump(1) names
+/// them, or with a limit of bytes and one of files FILE0 to FILE9, which then begin again. With a limit of seconds
+/// FILE may be a pattern of strftime(3), and a limit of files ends the trace.
 class Files : public TraceOutput {
  public:
   Files(const Options& options, const std::string& device, pcap::Remarks remarks)
       : options_(options.trace),
         interface_{device, "urocectl " UROCE_VERSION, filter_text(options), options.trace.snaplen},
         remarks_(std::move(remarks)) {
-    open(0);
+    open(0, pcap::realtime_ns());
   }
   ~Files() override {
     if (file_ != nullptr && file_ != stdout) std::fclose(file_);
@@ -103,12 +113,17 @@ class Files : public TraceOutput {
   std::string name() const override { return to_stdout() ? "standard output" : name_; }
   bool is_text() const override { return false; }
 
+  bool takes(const pcap::Record& record) override {
+    const bool last = options_.rotate_s != 0 && options_.files != 0 && number_ == options_.files;
+    return !last || !is_complete(record);
+  }
   void packet(const pcap::Record& record, std::span<const std::byte> frame) override {
     const std::string remark = remarks_.about(record, frame);
-    if (options_.file_bytes != 0 && writer_->packets() != 0 && writer_->bytes() >= options_.file_bytes) {
+    if (is_complete(record)) {
       end(lost_);
-      open(lost_);
+      open(lost_, record.time_ns);
     }
+    if (writer_->packets() == 0) began_ns_ = record.time_ns;
     writer_->packet(record, frame, remark);
     lost_ = record.lost;
   }
@@ -125,16 +140,30 @@ class Files : public TraceOutput {
  private:
   bool to_stdout() const { return options_.file == "-"; }
 
-  std::string name_of(unsigned number) const {
-    if (options_.file_bytes == 0 || (options_.files == 0 && number == 0)) return options_.file;
-    if (options_.files == 0) return options_.file + std::to_string(number);
+  /// Whether the next file begins with this frame. The time is that of the frames: without any, none begins.
+  bool is_complete(const pcap::Record& record) const {
+    if (writer_->packets() == 0) return false;
+    if (options_.file_bytes != 0 && writer_->bytes() >= options_.file_bytes) return true;
+    return options_.rotate_s != 0 && record.time_ns >= began_ns_ + options_.rotate_s * std::uint64_t{1'000'000'000};
+  }
+
+  std::string next_name(std::uint64_t time_ns) {
+    const unsigned number = number_++;
+    if (options_.rotate_s != 0 && options_.file.find('%') != std::string::npos) {
+      const std::string at = at_time(options_.file, time_ns);
+      repeated_ = at == at_ ? repeated_ + 1 : 0;
+      at_ = at;
+      return repeated_ == 0 ? at : at + std::to_string(repeated_);
+    }
+    const bool again = options_.rotate_s == 0 && options_.files != 0;  // from the first one on
+    if (!again) return number == 0 ? options_.file : options_.file + std::to_string(number);
     const std::size_t digits = std::to_string(options_.files - 1).size();
     const std::string text = std::to_string(number % options_.files);
     return options_.file + std::string(digits - text.size(), '0') + text;
   }
 
-  void open(std::uint64_t lost) {
-    name_ = name_of(number_++);
+  void open(std::uint64_t lost, std::uint64_t time_ns) {
+    name_ = to_stdout() ? options_.file : next_name(time_ns);
     file_ = to_stdout() ? stdout : std::fopen(name_.c_str(), "wbe");
     if (file_ == nullptr) fail(1, name_ + ": " + std::strerror(errno) + "; give a file that can be written");
     writer_.emplace(file_, interface_, lost);
@@ -147,7 +176,9 @@ class Files : public TraceOutput {
   std::FILE* file_ = nullptr;
   std::string name_;
   std::optional<pcap::PcapngWriter> writer_;
-  unsigned number_ = 0;
+  std::string at_;  // the last name that a pattern made
+  unsigned number_ = 0, repeated_ = 0;
+  std::uint64_t began_ns_ = 0;  // time of the first frame in this file
   std::uint64_t lost_ = 0;
 };
 

@@ -133,6 +133,24 @@ def files(rig, devices):
         raise Failure(f'{frames} frames in {[part.stat().st_size for part in parts]} bytes')
 
 
+def files_of_a_time(rig, devices):
+    """A file for each second, named by its time; after two of them the trace ends by itself."""
+    pattern = rig.dir / 'at-%s.pcapng'
+    server = rig.serve(devices[0], ['rping', '-s', '-a', '192.0.2.1'])
+    client = rig.start(devices[1], ['rping', '-c', '-a', '192.0.2.1', '-C', '1000000'])
+    try:
+        with Trace(rig, devices[1], '-w', pattern, '-s', '96', '-G', '1', '-W', '2') as trace:
+            if trace.wait() not in (0, 3):  # 3: it did not keep up
+                raise Failure(trace.errors())
+    finally:
+        client.end()
+        server.end()
+    parts = sorted(rig.dir.glob('at-*.pcapng*'))
+    times = [[float(row[0]) for row in fields(part, 'frame.time_epoch')] for part in parts]
+    if len(parts) != 2 or any(not each or each[-1] - each[0] >= 1 for each in times) or times[1][0] - times[0][0] < 1:
+        raise Failure(f'{parts}: {[(len(each), each[:1], each[-1:]) for each in times]}')
+
+
 def too_slow(rig, devices):
     """A trace that stands still misses frames; it says so, in the file too, and the programs do not wait for it."""
     with Trace(rig, devices[1], '-w', '-') as trace:
@@ -189,5 +207,5 @@ def wireshark(rig, devices):
 
 
 def trace_cases():
-    return {'to standard output': to_standard_output, 'of a QP': of_a_qp, 'lines': lines, 'remarks': remarks, 'files': files,
+    return {'to standard output': to_standard_output, 'of a QP': of_a_qp, 'lines': lines, 'remarks': remarks, 'files': files, 'files of a time': files_of_a_time,
             'too slow': too_slow, 'killed': killed, 'wireshark': wireshark}
