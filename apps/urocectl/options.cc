@@ -83,8 +83,8 @@ constexpr char kHelp[] =
                                             without FILE, which must be new
 
   -d, --device NAME   only this daemon; repeat for several (default: all running)
-  --json              show, stat, metrics, latency, fault and link as JSON, an object from name to answer;
-                      doctor and each round of top: one object
+  --json              show, stat, metrics, latency, fault, link and reload as JSON, an object from name to
+                      answer; doctor and each round of top: one object
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else $XDG_RUNTIME_DIR/uroce or
                       /tmp/uroce-UID if the user's own daemons listen there, else )" UROCE_SYSTEM_RUN_DIR R"()
   --quiet             trace prints errors only

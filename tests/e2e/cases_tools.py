@@ -265,10 +265,14 @@ def stopped_daemon(rig):
         rig.daemon(name, 'loopback', [f'192.0.2.{i + 1}/24'])
     rig.daemons['uroce1'].signal(signal.SIGSTOP)
     try:
-        for command in (['show', 'devices'], ['stat'], ['metrics'], ['--json', 'show', 'devices']):
-            done = subprocess.run([rig.apps / 'urocectl', *command], env=rig.env, capture_output=True, text=True, timeout=30)
-            if done.returncode != 1 or 'uroce1: ' not in done.stderr or any(name not in done.stdout for name in ('uroce0', 'uroce2')):
-                raise Failure(f'urocectl {" ".join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}')
+        commands = (['show', 'devices'], ['stat'], ['metrics'], ['--json', 'show', 'devices'])
+        # All at once: each waits 5 s for the daemon that does not answer.
+        programs = [subprocess.Popen([rig.apps / 'urocectl', *command], env=rig.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                     text=True) for command in commands]
+        for command, program in zip(commands, programs):
+            out, errors = program.communicate(timeout=30)
+            if program.returncode != 1 or 'uroce1: ' not in errors or any(name not in out for name in ('uroce0', 'uroce2')):
+                raise Failure(f'urocectl {" ".join(command)}: exit {program.returncode}\n{out}\n{errors}')
     finally:
         rig.daemons['uroce1'].signal(signal.SIGCONT)
 

@@ -25,6 +25,7 @@ from cases_hosts import hosts_cases  # noqa: E402
 from cases_icrc import engine_of_128_bits, icrc_cases, pair_of  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_install import install_cases  # noqa: E402
+from cases_json import json_cases, json_file_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
 from cases_own import own_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
@@ -90,7 +91,7 @@ def groups(long, build):
         Group('hosts', None, hosts_cases(), True, alone=True),
         Group('security', None, security_cases(), True),
         Group('service', None, service_cases(), True),
-        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **carrier_cases(),
+        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **json_file_cases(), **carrier_cases(),
                                     **two_run_directories_cases(), **udp_own_cases(), **udp_wire_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases()), share=Share(rows, 2, 0, rest)),
@@ -100,7 +101,7 @@ def groups(long, build):
         Group('two in one with two workers', lambda rig: rig.pair_in_one(['--workers', '2']), worker_cases()),
         Group('two in one, faulty', lambda rig: rig.pair_in_one(['--fault', FAULTS]), faulty, share=Share(rest=set(faulty) - {'verify'})),
         Group('fault verbs', lambda rig: rig.pair(), fault_cases()),
-        Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases())),
+        Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases(), **json_cases())),
         Group('probes', lambda rig: rig.pair(), probe_cases(), share=Share(rest=probe_cases())),
         Group('doctor', lambda rig: rig.pair(['--socket-mode', '0666']), doctor_cases()),
         Group('examples', lambda rig: rig.pair(), example_cases()),
