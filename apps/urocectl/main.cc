@@ -193,6 +193,10 @@ int fault(const Options& options) {
   Json request = {{"command", "fault"}};
   if (options.argument == "verbs") {
     request["verbs"] = change_of_rules(options);
+  } else if (options.argument == "add") {
+    request["add"] = options.operand;
+  } else if (!options.operand.empty()) {
+    request["remove"] = options.operand;
   } else if (!options.argument.empty()) {
     request["settings"] = options.argument;
   }

@@ -42,10 +42,15 @@ constexpr char kHelp[] =
   latency off                               stops that
   latency                                   what half, 90 %, 99 % and 99.9 % of them took at most;
                                             `show latency --watch` prints it each second
-  fault SETTINGS                            injects faults: drop=0.01,dup=0.01,reorder=0.05,
-                                            delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both
-  fault off                                 stops that
-  fault                                     prints the settings
+  fault RULE[; RULE]...                     injects faults into frames; RULE: KEY=VALUE,...
+      what, as chances: drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001; delay=1:200us-300us: between
+          these; burst=N: frames that are lost in a row, on average; rate=100M: bits a second
+      which frames: qp=N,peer=ADDRESS,op=SEND|WRITE|READ|ATOMIC|FLUSH|ACK|CNP|CM|OTHER,direction=rx|tx|both
+      seed=N: of the draws; name=NAME
+  fault add RULE                            a rule more, which leaves the draws of the others as they are
+                                            name=cut,drop=1,peer=192.0.2.7
+  fault off [NAME]                          removes all of them, or one
+  fault                                     prints the rules, and how many frames each matched
   fault verbs RULE                          lets work requests or control commands fail; KEY=VALUE,...
       which programs and QPs: prog=PATTERN,pid=N,user=UID,qpn=N,peer=QPN|ADDRESS (default: all)
       which work requests: op=SEND|WRITE|READ|ATOMIC|ATOMIC_WRITE|FLUSH|LOCAL_INV|BIND_MW|REG_MR|TSO|RECV
@@ -147,6 +152,14 @@ void check_fault_verbs(const Options& options, int extra) {
   }
 }
 
+void check_fault(const Options& options, int extra) {
+  const bool add = options.argument == "add";
+  if (add && options.operand.empty()) fail(2, "fault add takes a rule, such as name=cut,drop=1,peer=192.0.2.7");
+  if (extra > 0 || !options.number.empty() || (!options.operand.empty() && !add && options.argument != "off")) {
+    fail(2, "fault: give settings, `add RULE`, `off`, `off NAME` or nothing; see urocectl --help");
+  }
+}
+
 void check_trace(const Options& options, int extra) {
   const TraceOptions& trace = options.trace;
   if (options.argument == "stop" && (trace != TraceOptions{} || extra > 0))
@@ -200,6 +213,7 @@ void check(const Options& options, int extra) {
   }
   if (options.command == "link") return check_link(options, extra);
   if (options.command == "fault" && options.argument == "verbs") return check_fault_verbs(options, extra);
+  if (options.command == "fault") check_fault(options, extra);
   if (options.command == "trace") return check_trace(options, extra);
   if (options.trace != TraceOptions{}) fail(2, "-w, -c, -s, -C, -G and -W are options of trace");
   if (extra > 0 || (!options.operand.empty() && options.command != "show" && options.command != "fault"))
@@ -251,6 +265,7 @@ Options parse_options(int argc, char** argv) {
                                  {"count", required_argument, nullptr, 'c'},
                                  {"snaplen", required_argument, nullptr, 's'},
                                  {"file-size", required_argument, nullptr, 'C'},
+                                 {"rotate", required_argument, nullptr, 'G'},
                                  {"files", required_argument, nullptr, 'W'},
                                  {"version", no_argument, nullptr, kVersion},
                                  {"help", no_argument, nullptr, 'h'},
@@ -274,6 +289,7 @@ Options parse_options(int argc, char** argv) {
       case 'c': options.trace.count = number("--count", optarg, 1, kMost); break;
       case 's': options.trace.snaplen = static_cast<std::uint32_t>(number("--snaplen", optarg, 64, 262'144)); break;
       case 'C': options.trace.file_bytes = number("--file-size", optarg, 1, 1'000'000) * 1'000'000; break;
+      case 'G': options.trace.rotate_s = static_cast<unsigned>(number("--rotate", optarg, 1, 1'000'000)); break;
       case 'W': options.trace.files = static_cast<unsigned>(number("--files", optarg, 1, 10'000)); break;
       case kVersion: std::puts("urocectl " UROCE_VERSION); std::exit(0);
       case 'h': help = true; break;
@@ -289,7 +305,6 @@ Options parse_options(int argc, char** argv) {
   if (optind < argc) options.argument = argv[optind++];
   if (optind < argc) options.operand = argv[optind++];
   if (options.command == "fault" && optind < argc) options.number = argv[optind++];
-      case 'G': options.trace.rotate_s = static_cast<unsigned>(number("--rotate", optarg, 1, 1'000'000)); break;
   if (options.command == "trace") take_trace_arguments(options);
   if (options.command == "show" && options.argument.find('=') != std::string::npos && options.operand.empty()) {
     options.operand = std::exchange(options.argument, "all");

@@ -30,8 +30,9 @@ struct Options {
   unsigned rounds = 0;        ///< of --watch and top; 0: until Ctrl-C
   std::string command;        ///< show, stat, top, doctor, metrics, latency, fault, trace, link, reload, save
   std::string argument;       ///< first argument of the command; may be empty
-  std::string operand;        ///< of show: a filter; of link add, remove and mtu; of fault verbs: a rule, or off
-  std::string number;         ///< of fault verbs off; may be empty
+  std::string operand;  ///< of show: a filter; of link add, remove and mtu; of fault verbs and fault add: a rule;
+                        ///< of fault off: a name
+  std::string number;   ///< of fault verbs off; may be empty
   TraceOptions trace;
 };
 

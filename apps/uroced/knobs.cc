@@ -356,7 +356,7 @@ const std::array kKnobs{
          },
          [](const Settings& s) -> Values { return {s.config.latency ? "on" : "off"}; }},
     Knob{"fault", "SPEC", "debug.fault", false,
-         "faults to inject: "
+         "faults to inject, as `urocectl fault` has them: "
          "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both",
          [](Settings& s, std::string_view text) -> std::string {
            s.fault = text;

@@ -17,6 +17,8 @@ class Controls : public net::DeviceControls {
   explicit Controls(std::string interface) : recorder_(std::move(interface)) {}
 
   std::string set_fault(std::string_view settings) override;
+  std::string add_fault(std::string_view rules) override;
+  std::string remove_fault(std::string_view name) override;
   /// All frames to a pcapng file that the daemon opens itself.
   std::string start_capture(std::string_view path) { return recorder_.start(std::string(path)); }
   std::string start_capture(std::string_view filter, int& reader) override;

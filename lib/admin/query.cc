@@ -147,9 +147,14 @@ Json fault(const AdminContext& context, const Session& caller, const Json& reque
   }
   net::DeviceControls* controls = context.state.config().controls;
   if (controls == nullptr) return error("this daemon's device has no fault injection");
-  if (request.contains("settings")) {
+  std::string (net::DeviceControls::*change)(std::string_view) = nullptr;
+  const char* what = "settings";
+  if (request.contains("settings")) change = &net::DeviceControls::set_fault;
+  if (request.contains("add")) change = &net::DeviceControls::add_fault, what = "add";
+  if (request.contains("remove")) change = &net::DeviceControls::remove_fault, what = "remove";
+  if (change != nullptr) {
     if (!may_administer(caller)) return refused();
-    const std::string problem = controls->set_fault(text_of(request, "settings"));
+    const std::string problem = (controls->*change)(text_of(request, what));
     if (!problem.empty()) return error(problem);
   }
   return {{"settings", controls_json(context.state)}};

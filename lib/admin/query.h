@@ -58,6 +58,7 @@
 //          show would list for the caller.
 //   {"command": "fault"}                         -> {"settings": {name: text}}
 //   {"command": "fault", "settings": "drop=0.01,seed=7"|"off"}  -> the same, afterwards       (*)
+//   {"command": "fault", "add": "name=cut,drop=1,peer=192.0.2.7"}|{"remove": "cut"}  -> the same, afterwards  (*)
 //   {"command": "fault", "verbs": {}}            -> {"rules": [{number, rule, qps, matched, fired}]}  (*)
 //   {"command": "fault", "verbs": {"add": RULE}|{"remove": NUMBER|"all"}}  -> the same, afterwards    (*)
 //          Rules of verb_faults.h: how many QPs each selects now, how many of their work requests (or control

@@ -13,9 +13,13 @@ class DeviceControls {
  public:
   virtual ~DeviceControls() = default;
 
-  /// "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both" or "off". Returns
-  /// an error message that names the value and the allowed ones, or an empty string.
+  /// Rules for frames, as fault::Plan has them: "drop=0.01,seed=7; name=cut,peer=192.0.2.7,drop=1"; or "off".
+  /// Returns an error message that names the value and the allowed ones, or an empty string.
   virtual std::string set_fault(std::string_view settings) = 0;
+  /// In addition to those that there are.
+  virtual std::string add_fault(std::string_view rules) = 0;
+  /// The rule of this name.
+  virtual std::string remove_fault(std::string_view name) = 0;
   /// Begins to write frames into a pipe, as a stream of drivers/packet/pcap/record.h; `reader` becomes its reading
   /// end, which the caller closes. "qp=0x12,peer=192.0.2.7,op=SEND|ACK,snaplen=96"; empty: all. Returns an error
   /// message that names the value and the allowed ones, or an empty string.

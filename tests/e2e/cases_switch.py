@@ -1,8 +1,9 @@
 """Several devices of one daemon, on its switch: what differs from a daemon for each."""
 import json
 import pathlib
+import re
 
-from programs import run_pair
+from programs import Pair, run_pair
 from rig import Failure
 
 
@@ -36,6 +37,37 @@ def a_fault_is_of_one_device(rig, devices):
             raise Failure(f'faults {told}')
     finally:
         rig.ctl('-d', devices[0], 'fault', 'off')
+
+
+def rules_for_frames(rig):
+    """Of three devices one has no way to another one, by a rule with a name; the rest goes on. A rate is kept."""
+    rig.daemon('uroce0', 'loopback', ['192.0.2.1/24'], ['--hosts', '3'])
+    ping = ['ibv_rc_pingpong', '-g', '0', '-n', '100']
+    rig.ctl('-d', 'uroce0', 'fault', 'dup=0.05,seed=3,op=ACK')
+    rig.ctl('-d', 'uroce0', 'fault', 'add', 'name=cut,drop=1,peer=192.0.2.3')
+    cut = Pair(rig, 'uroce2', 'uroce0', ping)
+    try:
+        if cut.client.wait(20) in (None, 0) or not re.search(r'\(12\) for wr_id', cut.client.output()):
+            raise Failure('no exceeded retry counter\n' + rig.describe(cut.client, cut.server))
+    finally:
+        cut.end()
+    for pair in (['uroce1', 'uroce0'], ['uroce2', 'uroce1']):
+        run_pair(rig, pair, ping)
+    counts = rig.ctl('-d', 'uroce0', 'fault')['uroce0']['settings']
+    if int(counts['fault_matched_by_cut']) == 0 or int(counts['fault_matched_by_1']) == 0 or 'name=cut' not in counts['fault']:
+        raise Failure(f'{counts}')
+    rig.ctl('-d', 'uroce0', 'fault', 'off', 'cut')
+    run_pair(rig, ['uroce2', 'uroce0'], ping)
+    rig.ctl('-d', 'uroce0', 'fault', 'rate=100M,direction=tx')
+    text = run_pair(rig, ['uroce1', 'uroce0'], ['ib_write_bw', '-F', '-s', '65536', '-n', '40'])
+    average = float(re.search(r'^ ?65536 +40 +\S+ +(\S+)', text, re.M)[1])
+    if average > 12.5:
+        raise Failure(f'{average} MB/s, and 100 Mbit/s are allowed\n{text}')
+
+
+def switch_file_cases():
+    """Cases that get a rig without daemons."""
+    return {'rules for frames': rules_for_frames}
 
 
 def switch_cases():

@@ -38,7 +38,7 @@ from cases_security import security_cases  # noqa: E402
 from cases_service import service_cases  # noqa: E402
 from cases_shared_interface import shared_interface_cases  # noqa: E402
 from cases_sequences import OTHER_SEQUENCES, sequences_cases  # noqa: E402
-from cases_switch import switch_cases  # noqa: E402
+from cases_switch import switch_cases, switch_file_cases  # noqa: E402
 from cases_sysfs import sysfs_cases  # noqa: E402
 from cases_tools import file_cases, tool_cases, worker_cases  # noqa: E402
 from cases_top import top_cases  # noqa: E402
@@ -91,7 +91,7 @@ def groups(long, build):
         Group('hosts', None, hosts_cases(), True, alone=True),
         Group('security', None, security_cases(), True),
         Group('service', None, service_cases(), True),
-        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **json_file_cases(), **carrier_cases(),
+        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **json_file_cases(), **switch_file_cases(), **carrier_cases(),
                                     **two_run_directories_cases(), **udp_own_cases(), **udp_wire_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases()), share=Share(rows, 2, 0, rest)),

@@ -33,7 +33,7 @@ class Injector {
       : inner_(std::forward<Args>(inner)...), shared_(plan), index_(index) {}
   ~Injector() {
     for (Direction* lane : {&receive_, &transmit_}) {
-      lane->start(Plan{}, false, 0);
+      lane->start(Plan{}, 0);
       lane->release_due(0);
     }
     for (base::Frame& frame : receive_.ready()) release(std::span(&frame, 1));
@@ -109,8 +109,8 @@ class Injector {
     if (version != seen_) {
       seen_ = version;
       const Plan plan = shared_.plan();
-      receive_.start(plan, plan.receive, 2ull * index_);
-      transmit_.start(plan, plan.transmit, 2ull * index_ + 1);
+      receive_.start(plan, 2ull * index_);
+      transmit_.start(plan, 2ull * index_ + 1);
       busy_ = true;
     }
     if (!busy_) return true;
@@ -121,11 +121,11 @@ class Injector {
   void meet(Direction& lane, base::Frame& frame, Nanos now, bool received) {
     // A frame without payload was sent before the plan was there.
     if (!lane.active() || (frame.flags & base::kByReference) != 0) return lane.pass(frame);
-    const Verdict verdict = lane.judge(now, shared_);
+    const Verdict verdict = lane.judge(frame, now, shared_);
     if (verdict.drop) return drop(frame, received);
     base::Frame copy;
     const bool twice = verdict.duplicate && duplicate(frame, copy, received);
-    if (verdict.corrupt) lane.corrupt(frame);
+    if (verdict.corrupt) Direction::corrupt(frame, verdict);
     if (twice) frame.flags |= kMarkDuplicated;
     if (verdict.corrupt) frame.flags |= kMarkCorrupted;
     if (verdict.hold_until != 0) {
@@ -134,7 +134,12 @@ class Injector {
     } else {
       lane.pass(frame);
     }
-    if (twice) lane.pass(copy);
+    if (!twice) return;
+    if (verdict.queued) {
+      lane.hold(copy, verdict);
+    } else {
+      lane.pass(copy);
+    }
   }
 
   void drop(base::Frame& frame, bool received) {
@@ -170,7 +175,7 @@ class Injector {
   std::uint32_t seen_ = 0;
   bool busy_ = false;
   bool copies_out_ = false;  // a duplicate was handed out: release() must check the flags
-  Direction receive_, transmit_;
+  Direction receive_{pcap::Direction::kInbound}, transmit_{pcap::Direction::kOutbound};
 };
 
 }  // namespace uroce::fault

@@ -1,33 +1,69 @@
 #include "drivers/packet/fault/lane.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace uroce::fault {
 
-void Direction::start(const Plan& plan, bool active, std::uint64_t stream) {
-  plan_ = plan;
-  active_ = active && plan.active();
-  state_ = plan.seed + stream * 0x9e3779b97f4a7c15u;
+void Direction::start(const Plan& plan, std::uint64_t stream) {
+  std::vector<Drawn> before = std::exchange(rules_, {});
+  const auto stays = [&](const Drawn& each) {
+    return std::any_of(plan.rules.begin(), plan.rules.end(),
+                       [&](const Rule& rule) { return rule.matched == each.rule.matched; });
+  };
+  // Of a rule that is gone: nothing may be held for it.
+  if (!std::all_of(before.begin(), before.end(), stays)) {
+    for (Held& held : held_) held.until = 0;
+  }
+  for (const Rule& rule : plan.rules) {
+    if (!rule.active() || !(direction_ == pcap::Direction::kInbound ? rule.receive : rule.transmit)) continue;
+    const auto known = std::find_if(before.begin(), before.end(),
+                                    [&](const Drawn& each) { return each.rule.matched == rule.matched; });
+    rules_.push_back(known != before.end() ? *known : Drawn{rule, rule.seed + stream * 0x9e3779b97f4a7c15u});
+  }
 }
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators).
-std::uint64_t Direction::random() {
-  std::uint64_t x = state_ += 0x9e3779b97f4a7c15u;
+std::uint64_t Direction::Drawn::random() {
+  std::uint64_t x = state += 0x9e3779b97f4a7c15u;
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
   x = (x ^ x >> 27) * 0x94d049bb133111ebu;
   return x ^ x >> 31;
 }
 
-bool Direction::chance(double p) { return static_cast<double>(random() >> 11) * 0x1p-53 < p; }
+/// From 0 to 1, without 1.
+double Direction::Drawn::chance() { return static_cast<double>(random() >> 11) * 0x1p-53; }
 
-Verdict Direction::judge(Nanos now, SharedPlan& counts) {
-  // Every draw is always made, so that changing one setting does not shift the sequence of the others.
-  const bool drop = chance(plan_.drop), duplicate = chance(plan_.duplicate), corrupt = chance(plan_.corrupt);
-  const bool delay = chance(plan_.delay), reorder = chance(plan_.reorder);
-  const auto overtaken_by = static_cast<std::uint32_t>(1 + random() % 8);
+/// A burst goes on with a chance that gives it its mean length (E. N. Gilbert: Capacity of a burst-noise channel).
+bool Direction::Drawn::loses() {
+  const bool lost = chance() < (losing ? 1 - 1.0 / rule.burst : rule.drop);
+  losing = lost && rule.burst > 1;
+  return lost;
+}
+
+Verdict Direction::judge(const base::Frame& frame, Nanos now, SharedPlan& counts) {
   Verdict verdict;
-  if (drop) {
+  for (Drawn& drawn : rules_) {
+    if (!drawn.rule.frames.matches(frame, direction_)) continue;
+    drawn.rule.matched->fetch_add(1, std::memory_order_relaxed);
+    apply(drawn, frame, now, verdict, counts);
+    if (verdict.drop) break;
+  }
+  return verdict;
+}
+
+void Direction::apply(Drawn& drawn, const base::Frame& frame, Nanos now, Verdict& verdict, SharedPlan& counts) {
+  const Rule& rule = drawn.rule;
+  // Every draw is always made, so that changing one setting does not shift the sequence of the others.
+  const bool drop = drawn.loses(), duplicate = drawn.chance() < rule.duplicate;
+  const bool corrupt = drawn.chance() < rule.corrupt, delay = drawn.chance() < rule.delay;
+  const bool reorder = drawn.chance() < rule.reorder;
+  const std::uint64_t amount = drawn.random();
+  const bool full = ready_.size() + held_.size() >= kMaxWaiting;
+  if (drop || (full && rule.rate != 0)) {
     verdict.drop = true;
     counts.count(SharedPlan::kDropped);
-    return verdict;
+    return;
   }
   if (duplicate) {
     verdict.duplicate = true;
@@ -35,24 +71,31 @@ Verdict Direction::judge(Nanos now, SharedPlan& counts) {
   }
   if (corrupt) {
     verdict.corrupt = true;
+    verdict.corrupt_at = drawn.random();
     counts.count(SharedPlan::kCorrupted);
   }
-  if (ready_.size() + held_.size() >= kMaxWaiting) return verdict;
+  if (rule.rate != 0) {
+    drawn.free_at = std::max(drawn.free_at, now) + Nanos{frame.length} * 8 * kSecond / rule.rate;
+    verdict.hold_until = std::max(verdict.hold_until, drawn.free_at);
+    verdict.overtaken_by = Verdict::kNoOthers;
+    verdict.queued = true;
+  }
+  if (full) return;
   if (delay) {
-    verdict.hold_until = now + plan_.delay_by;
-    verdict.overtaken_by = ~0u;
+    const Nanos more = rule.jitter == 0 ? 0 : (amount >> 8) % (rule.jitter + 1);
+    verdict.hold_until = std::max(verdict.hold_until, now) + rule.delay_by + more;
+    verdict.overtaken_by = Verdict::kNoOthers;
     counts.count(SharedPlan::kDelayed);
-  } else if (reorder) {
+  } else if (reorder && verdict.hold_until == 0) {
     verdict.hold_until = now + kMaxOvertake;
-    verdict.overtaken_by = overtaken_by;
+    verdict.overtaken_by = static_cast<std::uint32_t>(1 + amount % 8);
     counts.count(SharedPlan::kReordered);
   }
-  return verdict;
 }
 
-void Direction::corrupt(base::Frame& frame) {
+void Direction::corrupt(base::Frame& frame, const Verdict& verdict) {
   if (frame.length == 0) return;
-  const std::uint64_t bit = random() % (std::uint64_t{frame.length} * 8);
+  const std::uint64_t bit = verdict.corrupt_at % (std::uint64_t{frame.length} * 8);
   frame.data[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
   frame.flags &= ~std::uint32_t{base::kIpChecksumGood | base::kIcrcGood};
 }
@@ -60,7 +103,7 @@ void Direction::corrupt(base::Frame& frame) {
 void Direction::pass(const base::Frame& frame) {
   ready_.push_back(frame);
   for (Held& held : held_) {
-    if (held.overtaken_by != ~0u && held.overtaken_by != 0) --held.overtaken_by;
+    if (held.overtaken_by != Verdict::kNoOthers && held.overtaken_by != 0) --held.overtaken_by;
   }
 }
 
@@ -71,7 +114,7 @@ void Direction::hold(const base::Frame& frame, const Verdict& verdict) {
 void Direction::release_due(Nanos now) {
   std::size_t kept = 0;
   for (Held& held : held_) {
-    if (!active_ || held.until <= now || held.overtaken_by == 0) {
+    if (!active() || held.until <= now || held.overtaken_by == 0) {
       ready_.push_back(held.frame);
     } else {
       held_[kept++] = held;

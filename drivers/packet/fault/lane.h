@@ -1,4 +1,4 @@
-// One direction of an injector: draws the faults of each frame from a seeded generator and holds delayed frames.
+// One direction of an injector: draws the faults of each frame from seeded generators and holds delayed frames.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,11 @@ namespace uroce::fault {
 /// Faults of one frame; several may apply.
 struct Verdict {
   bool drop = false, duplicate = false, corrupt = false;
-  Nanos hold_until = 0;            ///< 0: not held
-  std::uint32_t overtaken_by = 0;  ///< released after this many later frames, if that is sooner
+  std::uint64_t corrupt_at = 0;            ///< a random number, of a bit
+  Nanos hold_until = 0;                    ///< 0: not held
+  bool queued = false;                     ///< held for a rate: so is its duplicate
+  std::uint32_t overtaken_by = kNoOthers;  ///< released after this many later frames, if that is sooner
+  static constexpr std::uint32_t kNoOthers = ~0u;
 };
 
 class Direction {
@@ -23,13 +26,16 @@ class Direction {
   static constexpr std::size_t kMaxWaiting = 256;  ///< limit of held frames, which use the port's buffers
   static constexpr Nanos kMaxOvertake = 200 * kMicrosecond;
 
-  void start(const Plan& plan, bool active, std::uint64_t stream);
-  bool active() const { return active_; }
+  explicit Direction(pcap::Direction direction) : direction_(direction) {}
+
+  /// `stream`: each direction of each worker draws a sequence of its own.
+  void start(const Plan& plan, std::uint64_t stream);
+  bool active() const { return !rules_.empty(); }
   bool empty() const { return ready_.empty() && held_.empty(); }
 
-  Verdict judge(Nanos now, SharedPlan& counts);
+  Verdict judge(const base::Frame& frame, Nanos now, SharedPlan& counts);
   /// Flips one bit of the frame.
-  void corrupt(base::Frame& frame);
+  static void corrupt(base::Frame& frame, const Verdict& verdict);
 
   void pass(const base::Frame& frame);
   void hold(const base::Frame& frame, const Verdict& verdict);
@@ -44,12 +50,21 @@ class Direction {
     Nanos until;
     std::uint32_t overtaken_by;
   };
-  std::uint64_t random();
-  bool chance(double p);
+  /// A rule with what it has drawn.
+  struct Drawn {
+    Rule rule;
+    std::uint64_t state = 0;
+    bool losing = false;  ///< in a burst
+    Nanos free_at = 0;    ///< when the frames so far have passed, at this rate
 
-  Plan plan_;
-  bool active_ = false;
-  std::uint64_t state_ = 1;
+    std::uint64_t random();
+    double chance();
+    bool loses();
+  };
+  void apply(Drawn& drawn, const base::Frame& frame, Nanos now, Verdict& verdict, SharedPlan& counts);
+
+  pcap::Direction direction_;
+  std::vector<Drawn> rules_;
   std::deque<base::Frame> ready_;
   std::vector<Held> held_;
 };

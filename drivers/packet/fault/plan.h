@@ -1,9 +1,10 @@
-// Which faults to inject and how often, and counters of the injected ones. Shared by all workers' injectors and
-// changed while they run.
+// Which faults to inject into which frames and how often, and counters of the injected ones. Shared by all workers'
+// injectors and changed while they run.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -12,21 +13,40 @@
 
 #include "base/frame.h"
 #include "base/types.h"
+#include "drivers/packet/pcap/filter.h"
 
 namespace uroce::fault {
 
-/// Chances are of each frame, 0 to 1.
-struct Plan {
+/// What happens to the frames of one kind. Chances are of each frame, 0 to 1.
+struct Rule {
+  std::string name;     ///< empty: none
+  std::string of;       ///< the filter as it was given
+  pcap::Filter frames;  ///< all, unless it says otherwise
   double drop = 0, duplicate = 0, reorder = 0, delay = 0, corrupt = 0;
-  Nanos delay_by = 200 * kMicrosecond;
+  std::uint32_t burst = 1;                          ///< frames that are lost in a row, on average
+  Nanos delay_by = 200 * kMicrosecond, jitter = 0;  ///< at least, and how much longer at most
+  std::uint64_t rate = 0;                           ///< bit/s that pass; 0: no limit
   std::uint64_t seed = 1;
   bool receive = true, transmit = true;
+  std::shared_ptr<std::atomic<std::uint64_t>>
+      matched;  ///< frames so far; SharedPlan makes it, and knows the rule by it
 
-  bool active() const { return drop > 0 || duplicate > 0 || reorder > 0 || delay > 0 || corrupt > 0; }
+  bool active() const { return drop > 0 || duplicate > 0 || reorder > 0 || delay > 0 || corrupt > 0 || rate > 0; }
+  std::string text() const;
+};
 
-  /// "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both" or "off". Returns
-  /// an error that names the value, what is allowed and what to do; empty: parsed.
+/// A frame meets the rules in their order; one that drops it ends that.
+struct Plan {
+  static constexpr std::size_t kMost = 128;
+  std::vector<Rule> rules;
+
+  bool active() const;
+  /// Rules separated by ';', each of "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us-300us,corrupt=0.001,burst=4,
+  /// rate=1G,seed=7,direction=rx|tx|both,qp=0x12,peer=192.0.2.7,op=SEND|ACK,name=NAME"; or "off". Returns an error
+  /// that names the value, what is allowed and what to do; empty: parsed.
   static std::string parse(std::string_view text, Plan& out);
+  /// Appends the other plan's rules, or says why not: a name twice, too many.
+  std::string add(const Plan& more);
   std::string text() const;
 };
 
@@ -46,7 +66,8 @@ class SharedPlan {
 
   enum Count : std::uint8_t { kDropped, kDuplicated, kReordered, kDelayed, kCorrupted, kCounts };
 
-  void set(const Plan& plan);
+  /// Rules that were in plan() go on with their random numbers.
+  void set(Plan plan);
   Plan plan() const;
   std::uint32_t version() const { return version_.load(std::memory_order_relaxed); }
 

@@ -78,6 +78,8 @@ TEST_F(TenantsTest, AnAdministratorSeesTheObjectsOfAll) {
 /// Keeps the writing end of a trace.
 class FakeControls : public net::DeviceControls {
  public:
+  std::string add_fault(std::string_view) override { return {}; }
+  std::string remove_fault(std::string_view) override { return {}; }
   std::string set_fault(std::string_view) override { return {}; }
   std::string start_capture(std::string_view filter, int& reader) override {
     if (filter != "op=ACK") return "filter \"" + std::string(filter) + "\"";

@@ -135,8 +135,9 @@ TEST(FaultPlan, says_what_is_wrong_with_a_setting) {
   EXPECT_EQ(fault::Plan::parse("drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx",
                                plan),
             "");
-  EXPECT_EQ(plan.delay_by, 200 * kMicrosecond);
-  EXPECT_FALSE(plan.transmit);
+  ASSERT_EQ(plan.rules.size(), 1u);
+  EXPECT_EQ(plan.rules[0].delay_by, 200 * kMicrosecond);
+  EXPECT_FALSE(plan.rules[0].transmit);
   fault::Plan again;
   EXPECT_EQ(fault::Plan::parse(plan.text(), again), "");
   EXPECT_EQ(again.text(), plan.text());
