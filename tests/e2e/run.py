@@ -31,6 +31,7 @@ from cases_own import own_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
 from cases_programs import faulty_cases, program_cases, several_at_once  # noqa: E402
 from cases_probes import probe_cases  # noqa: E402
+from cases_python import python_cases  # noqa: E402
 from cases_quickstart import quickstart_cases  # noqa: E402
 from cases_raw import forwarding_cases, raw_cases  # noqa: E402
 from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_cases  # noqa: E402
@@ -91,7 +92,7 @@ def groups(long, build):
         Group('hosts', None, hosts_cases(), True, alone=True),
         Group('security', None, security_cases(), True),
         Group('service', None, service_cases(), True),
-        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **json_file_cases(), **switch_file_cases(), **carrier_cases(),
+        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **json_file_cases(), **python_cases(), **switch_file_cases(), **carrier_cases(),
                                     **two_run_directories_cases(), **udp_own_cases(), **udp_wire_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases()), share=Share(rows, 2, 0, rest)),

@@ -1,0 +1,2 @@
+"""What a user's conftest.py has."""
+pytest_plugins = ['uroce.testing.fixtures']
