@@ -318,7 +318,7 @@ void WorkerCore::note_wake_up(Nanos slept, Nanos now) {
 }
 
 void WorkerCore::measure_latency(bool on) {
-  if (on && !latency_.on) {
+  if (on) {
     latency_ = {};
     transport_.clear_latencies();
   }
