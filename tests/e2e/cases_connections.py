@@ -151,10 +151,11 @@ def resident_kb(pid):
 
 def perftest(program, options):
     """With -R the client requests its second connection when the exchange on the first is complete. A server without CPU
-    time may not listen yet and rejects it. perftest then frees its ids and retries with the freed ones
-    (rdma_cm_destroy_cma in rdma_cm_client_connection), which often crashes."""
+    time may not listen yet, and the request is refused: a REJ for no listener, or a SIDR REP for an unknown service.
+    perftest then frees its ids and retries with the freed ones (rdma_cm_destroy_cma in rdma_cm_client_connection),
+    which often crashes."""
     once = two([program, '-R', '-F'] + options, [program, '-R', '-F'] + options + [ADDRESS])
-    return unless(['RDMA_CM_EVENT_REJECTED; error: 8'], once, 5)
+    return unless(['RDMA_CM_EVENT_REJECTED; error: 8', 'RDMA_CM_EVENT_UNREACHABLE; error: 1.'], once, 5)
 
 
 def connection_cases(long):
