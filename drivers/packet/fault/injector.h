@@ -123,6 +123,10 @@ class Injector {
     if (!lane.active() || (frame.flags & base::kByReference) != 0) return lane.pass(frame);
     const Verdict verdict = lane.judge(frame, now, shared_);
     if (verdict.drop) return drop(frame, received);
+    if (verdict.nak_syndrome != 0 && Direction::refuse(frame, verdict)) {
+      frame.flags |= kMarkRefused;
+      shared_.count(SharedPlan::kRefused);
+    }
     base::Frame copy;
     const bool twice = verdict.duplicate && duplicate(frame, copy, received);
     if (verdict.corrupt) Direction::corrupt(frame, verdict);
@@ -156,7 +160,9 @@ class Injector {
     std::memcpy(copy.data, frame.data, frame.length);
     copy.length = frame.length;
     copy.sender = frame.sender;
-    copy.flags = received ? (frame.flags & base::kIpChecksumGood) | kMarkDuplicated | kCopy : frame.flags;
+    copy.flags =
+        received ? (frame.flags & (base::kIpChecksumGood | std::uint32_t{kMarkRefused})) | kMarkDuplicated | kCopy
+                 : frame.flags;
     copies_out_ |= received;
     return true;
   }

@@ -1,7 +1,15 @@
 #include "drivers/packet/fault/lane.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
+
+#include "drivers/packet/pcap/headers.h"
+#include "wire/bytes.h"
+#include "wire/ethernet_frame.h"
+#include "wire/extended_headers.h"
+#include "wire/icrc.h"
 
 namespace uroce::fault {
 
@@ -54,11 +62,13 @@ Verdict Direction::judge(const base::Frame& frame, Nanos now, SharedPlan& counts
 
 void Direction::apply(Drawn& drawn, const base::Frame& frame, Nanos now, Verdict& verdict, SharedPlan& counts) {
   const Rule& rule = drawn.rule;
-  // Every draw is always made, so that changing one setting does not shift the sequence of the others.
+  // Every draw but that of `nak` is always made, so that changing one setting does not shift the sequence of the
+  // others.
   const bool drop = drawn.loses(), duplicate = drawn.chance() < rule.duplicate;
   const bool corrupt = drawn.chance() < rule.corrupt, delay = drawn.chance() < rule.delay;
   const bool reorder = drawn.chance() < rule.reorder;
   const std::uint64_t amount = drawn.random();
+  const bool nak = rule.nak > 0 && drawn.chance() < rule.nak;
   const bool full = ready_.size() + held_.size() >= kMaxWaiting;
   if (drop || (full && rule.rate != 0)) {
     verdict.drop = true;
@@ -74,6 +84,7 @@ void Direction::apply(Drawn& drawn, const base::Frame& frame, Nanos now, Verdict
     verdict.corrupt_at = drawn.random();
     counts.count(SharedPlan::kCorrupted);
   }
+  if (nak) verdict.nak_syndrome = rule.nak_syndrome;
   if (rule.rate != 0) {
     drawn.free_at = std::max(drawn.free_at, now) + Nanos{frame.length} * 8 * kSecond / rule.rate;
     verdict.hold_until = std::max(verdict.hold_until, drawn.free_at);
@@ -98,6 +109,28 @@ void Direction::corrupt(base::Frame& frame, const Verdict& verdict) {
   const std::uint64_t bit = verdict.corrupt_at % (std::uint64_t{frame.length} * 8);
   frame.data[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
   frame.flags &= ~std::uint32_t{base::kIpChecksumGood | base::kIcrcGood};
+}
+
+bool Direction::refuse(base::Frame& frame, const Verdict& verdict) {
+  const std::span<std::byte> bytes(frame.data, frame.length);
+  const std::optional<pcap::Headers> headers = pcap::headers_of(bytes);
+  if (!headers || !headers->bth || headers->info().operation != wire::Operation::kAcknowledge) return false;
+  const wire::FrameLayout layout = wire::layout_of(bytes);
+  const std::size_t udp_bytes = wire::load16(frame.data + layout.transport + 4);
+  const std::size_t icrc = layout.transport + udp_bytes - wire::kIcrcBytes;
+  const std::size_t aeth = layout.payload + wire::kBthBytes;
+  if (udp_bytes > frame.length - layout.transport || icrc < aeth + wire::Aeth::kBytes) return false;
+  std::byte* const syndrome = frame.data + aeth;
+  if (std::to_integer<std::uint8_t>(*syndrome) >= wire::kRnrNak) return false;
+  const auto right_icrc = [&] {
+    return wire::icrc_of(frame.data + layout.network, layout.transport - layout.network, icrc - layout.payload);
+  };
+  // A damaged frame must not become a valid one.
+  const bool known = (frame.flags & base::kIcrcGood) != 0;
+  if (!known && wire::load_raw<std::uint32_t>(frame.data + icrc) != right_icrc()) return false;
+  *syndrome = std::byte{verdict.nak_syndrome};
+  wire::store_raw(frame.data + icrc, right_icrc());
+  return true;
 }
 
 void Direction::pass(const base::Frame& frame) {

@@ -15,6 +15,7 @@ namespace uroce::fault {
 struct Verdict {
   bool drop = false, duplicate = false, corrupt = false;
   std::uint64_t corrupt_at = 0;            ///< a random number, of a bit
+  std::uint8_t nak_syndrome = 0;           ///< a positive acknowledge gets it; 0: none
   Nanos hold_until = 0;                    ///< 0: not held
   bool queued = false;                     ///< held for a rate: so is its duplicate
   std::uint32_t overtaken_by = kNoOthers;  ///< released after this many later frames, if that is sooner
@@ -36,6 +37,9 @@ class Direction {
   Verdict judge(const base::Frame& frame, Nanos now, SharedPlan& counts);
   /// Flips one bit of the frame.
   static void corrupt(base::Frame& frame, const Verdict& verdict);
+
+  /// Writes the verdict's syndrome into a positive acknowledge, and its ICRC. False: the frame is none.
+  static bool refuse(base::Frame& frame, const Verdict& verdict);
 
   void pass(const base::Frame& frame);
   void hold(const base::Frame& frame, const Verdict& verdict);

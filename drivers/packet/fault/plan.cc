@@ -5,6 +5,9 @@
 #include <cstdio>
 #include <iterator>
 
+#include "base/parse_time.h"
+#include "wire/extended_headers.h"
+
 namespace uroce::fault {
 namespace {
 
@@ -18,21 +21,6 @@ bool parse_chance(std::string_view text, double& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), chance);
   if (error != std::errc{} || end != text.data() + text.size() || !(chance >= 0 && chance <= 1)) return false;
   value = chance;
-  return true;
-}
-
-/// "200us", "5ms", "1s", "300ns"; at most 10 s.
-bool parse_time(std::string_view text, Nanos& value) {
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
-  const std::string_view unit = text.substr(digits);
-  const Nanos scale = unit == "ns"   ? 1
-                      : unit == "us" ? kMicrosecond
-                      : unit == "ms" ? kMillisecond
-                      : unit == "s"  ? kSecond
-                                     : 0;
-  std::uint64_t number = 0;
-  if (scale == 0 || !parse_number(text.substr(0, digits), number) || number > 10 * kSecond / scale) return false;
-  value = number * scale;
   return true;
 }
 
@@ -61,10 +49,34 @@ bool parse_delay(std::string_view text, Rule& rule) {
   const std::string_view times = text.substr(colon + 1);
   const std::size_t dash = times.find('-');
   Nanos most = 0;
-  if (!parse_time(times.substr(0, dash), rule.delay_by)) return false;
+  if (!base::parse_time(times.substr(0, dash), rule.delay_by)) return false;
   if (dash == std::string_view::npos) return true;
-  if (!parse_time(times.substr(dash + 1), most) || most < rule.delay_by) return false;
+  if (!base::parse_time(times.substr(dash + 1), most) || most < rule.delay_by) return false;
   rule.jitter = most - rule.delay_by;
+  return true;
+}
+
+struct NakName {
+  std::string_view name;
+  std::uint8_t syndrome;
+};
+constexpr std::uint8_t kShortWait = 1;  // 10 us (IBTA vol. 1, table 45)
+constexpr NakName kNaks[] = {
+    {"RNR", wire::kRnrNak | kShortWait},
+    {"SEQUENCE", static_cast<std::uint8_t>(wire::Nak::kSequence)},
+    {"INVALID_REQUEST", static_cast<std::uint8_t>(wire::Nak::kInvalidRequest)},
+    {"REMOTE_ACCESS", static_cast<std::uint8_t>(wire::Nak::kRemoteAccess)},
+    {"REMOTE_OPERATIONAL", static_cast<std::uint8_t>(wire::Nak::kRemoteOperational)},
+};
+
+/// "0.01:RNR".
+bool parse_nak(std::string_view text, Rule& rule) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const auto* const found = std::find_if(std::begin(kNaks), std::end(kNaks), [&](const NakName& each) {
+    return each.name == text.substr(std::min(colon + 1, text.size()));
+  });
+  if (found == std::end(kNaks) || !parse_chance(text.substr(0, colon), rule.nak)) return false;
+  rule.nak_syndrome = found->syndrome;
   return true;
 }
 
@@ -94,6 +106,11 @@ std::string set_one(Rule& rule, std::string_view key, std::string_view value) {
                                     : "a chance and a time, or two, of at most 10s, such as 0.01:200us or "
                                       "1:200us-300us";
   }
+  if (key == "nak") {
+    return parse_nak(value, rule) ? ""
+                                  : "a chance and one of RNR, SEQUENCE, INVALID_REQUEST, REMOTE_ACCESS, "
+                                    "REMOTE_OPERATIONAL, such as 0.01:RNR";
+  }
   if (key == "burst") {
     std::uint64_t number = 0;
     const bool good = parse_number(value, number) && number >= 1 && number <= 1'000'000;
@@ -105,7 +122,7 @@ std::string set_one(Rule& rule, std::string_view key, std::string_view value) {
     rule.transmit = value != "rx";
     return value == "rx" || value == "tx" || value == "both" ? "" : "rx, tx or both";
   }
-  return "one of drop, dup, reorder, delay, corrupt, burst, rate, seed, direction, qp, peer, op, name";
+  return "one of drop, dup, reorder, delay, corrupt, burst, rate, nak, seed, direction, qp, peer, op, name";
 }
 
 bool selects(std::string_view key) { return key == "qp" || key == "peer" || key == "op"; }
@@ -129,12 +146,16 @@ std::string parse_rule(const std::string_view whole, Rule& rule) {
              "; for example drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=both, "
              "or off";
     }
-    constexpr std::string_view kEffects[] = {"drop", "dup", "reorder", "delay", "corrupt", "rate"};
+    constexpr std::string_view kEffects[] = {"drop", "dup", "reorder", "delay", "corrupt", "rate", "nak"};
     does_something |= std::find(std::begin(kEffects), std::end(kEffects), key) != std::end(kEffects);
+  }
+  if (rule.nak > 0 && (rule.frames.classes & pcap::Filter::kAck) == 0) {
+    return "fault rule \"" + std::string(whole) +
+           "\": nak= is for acknowledges, so op= must have ACK, if it is given";
   }
   if (does_something) return {};
   return "fault rule \"" + std::string(whole) +
-         "\": it must have one of drop, dup, reorder, delay, corrupt or rate";
+         "\": it must have one of drop, dup, reorder, delay, corrupt, rate or nak";
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -197,6 +218,9 @@ std::string Rule::text() const {
   const std::string most = jitter != 0 ? "-" + std::to_string(delay_by + jitter) + "ns" : "";
   add_chance("delay", delay, ":" + std::to_string(delay_by) + "ns" + most);
   add_chance("corrupt", corrupt);
+  const auto* const how = std::find_if(std::begin(kNaks), std::end(kNaks),
+                                       [&](const NakName& each) { return each.syndrome == nak_syndrome; });
+  if (how != std::end(kNaks)) add_chance("nak", nak, ":" + std::string(how->name));
   if (rate != 0) add("rate=" + std::to_string(rate));
   add("seed=" + std::to_string(seed));
   add(std::string("direction=") + (receive && transmit ? "both" : receive ? "rx" : "tx"));
@@ -228,8 +252,8 @@ Plan SharedPlan::plan() const {
 std::vector<std::pair<std::string, std::string>> SharedPlan::describe() const {
   const Plan now = plan();
   std::vector<std::pair<std::string, std::string>> all{{"fault", now.text()}};
-  const char* const names[kCounts] = {"fault_dropped", "fault_duplicated", "fault_reordered", "fault_delayed",
-                                      "fault_corrupted"};
+  const char* const names[kCounts] = {"fault_dropped", "fault_duplicated", "fault_reordered",
+                                      "fault_delayed", "fault_corrupted",  "fault_refused"};
   for (std::size_t i = 0; i < kCounts; ++i) {
     all.emplace_back(names[i], std::to_string(counts_[i].load(std::memory_order_relaxed)));
   }

@@ -26,12 +26,16 @@ struct Rule {
   std::uint32_t burst = 1;                          ///< frames that are lost in a row, on average
   Nanos delay_by = 200 * kMicrosecond, jitter = 0;  ///< at least, and how much longer at most
   std::uint64_t rate = 0;                           ///< bit/s that pass; 0: no limit
+  double nak = 0;                                   ///< of positive acknowledges
+  std::uint8_t nak_syndrome = 0;                    ///< of the AETH that they get (wire::Aeth)
   std::uint64_t seed = 1;
   bool receive = true, transmit = true;
   std::shared_ptr<std::atomic<std::uint64_t>>
       matched;  ///< frames so far; SharedPlan makes it, and knows the rule by it
 
-  bool active() const { return drop > 0 || duplicate > 0 || reorder > 0 || delay > 0 || corrupt > 0 || rate > 0; }
+  bool active() const {
+    return drop > 0 || duplicate > 0 || reorder > 0 || delay > 0 || corrupt > 0 || rate > 0 || nak > 0;
+  }
   std::string text() const;
 };
 
@@ -42,8 +46,8 @@ struct Plan {
 
   bool active() const;
   /// Rules separated by ';', each of "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us-300us,corrupt=0.001,burst=4,
-  /// rate=1G,seed=7,direction=rx|tx|both,qp=0x12,peer=192.0.2.7,op=SEND|ACK,name=NAME"; or "off". Returns an error
-  /// that names the value, what is allowed and what to do; empty: parsed.
+  /// rate=1G,nak=0.01:RNR,seed=7,direction=rx|tx|both,qp=0x12,peer=192.0.2.7,op=SEND|ACK,name=NAME"; or "off".
+  /// Returns an error that names the value, what is allowed and what to do; empty: parsed.
   static std::string parse(std::string_view text, Plan& out);
   /// Appends the other plan's rules, or says why not: a name twice, too many.
   std::string add(const Plan& more);
@@ -64,7 +68,7 @@ class SharedPlan {
  public:
   explicit SharedPlan(LossObserver* observer = nullptr) : observer_(observer) {}
 
-  enum Count : std::uint8_t { kDropped, kDuplicated, kReordered, kDelayed, kCorrupted, kCounts };
+  enum Count : std::uint8_t { kDropped, kDuplicated, kReordered, kDelayed, kCorrupted, kRefused, kCounts };
 
   /// Rules that were in plan() go on with their random numbers.
   void set(Plan plan);

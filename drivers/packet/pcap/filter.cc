@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "drivers/packet/pcap/headers.h"
+#include "wire/bytes.h"
 
 namespace uroce::pcap {
 namespace {
@@ -14,10 +15,16 @@ struct ClassName {
   std::string_view name;
   std::uint32_t bit;
 };
+// Attributes of the communication management class (IBTA vol. 1, 12.6): messages in the order of their bits.
+constexpr std::uint16_t kFirstCmAttribute = 0x0010, kLastCmAttribute = 0x001a;
+constexpr std::uint32_t cm(unsigned attribute) { return Filter::kCmFirst << (attribute - kFirstCmAttribute); }
+
 constexpr ClassName kClasses[] = {
-    {"SEND", Filter::kSend},     {"WRITE", Filter::kWrite}, {"READ", Filter::kRead},
-    {"ATOMIC", Filter::kAtomic}, {"FLUSH", Filter::kFlush}, {"ACK", Filter::kAck},
-    {"CNP", Filter::kCnp},       {"CM", Filter::kCm},       {"OTHER", Filter::kOther}};
+    {"SEND", Filter::kSend},   {"WRITE", Filter::kWrite}, {"READ", Filter::kRead}, {"ATOMIC", Filter::kAtomic},
+    {"FLUSH", Filter::kFlush}, {"ACK", Filter::kAck},     {"CNP", Filter::kCnp},   {"CM", Filter::kCm},
+    {"OTHER", Filter::kOther}, {"REQ", cm(0x10)},         {"MRA", cm(0x11)},       {"REJ", cm(0x12)},
+    {"REP", cm(0x13)},         {"RTU", cm(0x14)},         {"DREQ", cm(0x15)},      {"DREP", cm(0x16)},
+    {"SIDR_REQ", cm(0x17)},    {"SIDR_REP", cm(0x18)},    {"LAP", cm(0x19)},       {"APR", cm(0x1a)}};
 constexpr std::uint32_t kCmQpn = 1;
 
 bool parse_number(std::string_view text, std::uint32_t least, std::uint32_t most, std::uint32_t& value) {
@@ -62,8 +69,10 @@ std::string set_one(Filter& filter, std::string_view key, std::string_view value
   }
   if (key == "peer") return parse_address(value, filter.peer) ? "" : "an IPv4 or IPv6 address";
   if (key == "op") {
-    return parse_classes(value, filter.classes) ? ""
-                                                : "one or several of SEND|WRITE|READ|ATOMIC|FLUSH|ACK|CNP|CM|OTHER";
+    return parse_classes(value, filter.classes)
+               ? ""
+               : "one or several of SEND|WRITE|READ|ATOMIC|FLUSH|ACK|CNP|CM|OTHER, or of the messages of CM: "
+                 "REQ|MRA|REJ|REP|RTU|DREQ|DREP|SIDR_REQ|SIDR_REP|LAP|APR";
   }
   if (key == "snaplen") {
     return parse_number(value, Filter::kLeastSnaplen, Filter::kMostSnaplen, filter.snaplen)
@@ -73,9 +82,21 @@ std::string set_one(Filter& filter, std::string_view key, std::string_view value
   return "one of qp, peer, op, snaplen";
 }
 
-std::uint32_t class_of(const wire::Bth& bth) {
+/// Of a packet to QP 1.
+std::uint32_t message_of(const Headers& headers) {
+  constexpr std::size_t kDeth = 8, kMadClass = kDeth + 1, kMadAttribute = kDeth + 16;
+  constexpr std::byte kCommunicationManagement{0x07};
+  const std::span<const std::byte> bytes = headers.after_bth;
+  if (bytes.size() < kMadAttribute + 2 || bytes[kMadClass] != kCommunicationManagement) return Filter::kCmOther;
+  const std::uint16_t attribute = wire::load16(bytes.data() + kMadAttribute);
+  const bool known = attribute >= kFirstCmAttribute && attribute <= kLastCmAttribute;
+  return known ? cm(attribute) : std::uint32_t{Filter::kCmOther};
+}
+
+std::uint32_t class_of(const Headers& headers) {
+  const wire::Bth& bth = *headers.bth;
   if (bth.opcode == wire::kCnpOpcode) return Filter::kCnp;
-  if (bth.dest_qpn.value == kCmQpn) return Filter::kCm;
+  if (bth.dest_qpn.value == kCmQpn) return message_of(headers);
   const wire::OpcodeInfo& info = wire::kOpcodes[bth.opcode];
   if (info.has(wire::kSend)) return Filter::kSend;
   if (info.has(wire::kWrite)) return Filter::kWrite;
@@ -111,7 +132,7 @@ bool Filter::matches(const base::Frame& frame, Direction direction) const {
   if (peer && (!headers || *peer != (sent ? headers->destination : headers->source))) return false;
   const bool roce = headers && headers->bth;
   if (qpn && (!roce || *qpn != (sent ? frame.sender & 0xffffff : headers->bth->dest_qpn.value))) return false;
-  return ((roce ? class_of(*headers->bth) : std::uint32_t{kOther}) & classes) != 0;
+  return ((roce ? class_of(*headers) : std::uint32_t{kOther}) & classes) != 0;
 }
 
 }  // namespace uroce::pcap

@@ -23,8 +23,10 @@ struct Filter {
     kFlush = 16,
     kAck = 32,  ///< acknowledges, NAKs and RNR NAKs
     kCnp = 64,
-    kCm = 128,     ///< to QP 1
-    kOther = 256,  ///< not RoCE: ARP, neighbour discovery, ICMP, raw packets
+    kOther = 128,     ///< not RoCE: ARP, neighbour discovery, ICMP, raw packets
+    kCmOther = 256,   ///< to QP 1: no message of connection management, or an unknown one
+    kCmFirst = 512,   ///< to QP 1: the bits from here on are CM messages, by their attribute
+    kCm = ~0u << 8u,  ///< all to QP 1
   };
   static constexpr std::uint32_t kLeastSnaplen = 64, kMostSnaplen = 262'144;
 

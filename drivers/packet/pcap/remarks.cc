@@ -15,7 +15,8 @@ struct MarkText {
 constexpr MarkText kMarkTexts[] = {{fault::kMarkDropped, "dropped by urocectl fault"},
                                    {fault::kMarkDuplicated, "sent twice by urocectl fault"},
                                    {fault::kMarkCorrupted, "one bit changed by urocectl fault"},
-                                   {fault::kMarkHeld, "held back by urocectl fault"}};
+                                   {fault::kMarkHeld, "held back by urocectl fault"},
+                                   {fault::kMarkRefused, "acknowledge made a NAK by urocectl fault"}};
 
 /// Acknowledges may be repeated for good reasons: a duplicate request asks for one.
 bool has_psn_of_its_own(const wire::OpcodeInfo& info) {

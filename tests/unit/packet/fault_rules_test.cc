@@ -3,12 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "drivers/packet/controls.h"
 #include "drivers/packet/fault/lane.h"
 #include "tests/unit/packet/roce_frame.h"
+#include "wire/packet.h"
 
 namespace uroce::packet_test {
 namespace {
@@ -68,7 +72,7 @@ class Lane {
 };
 
 constexpr std::array<std::uint8_t, 4> kOther{192, 0, 2, 9};
-constexpr std::uint8_t kAcknowledge = 0x11;
+constexpr std::uint8_t kAcknowledge = 0x11, kDatagram = 0x64;
 
 TEST(FaultRules, ARuleIsForItsPeer) {
   Lane lane("drop=1,peer=192.0.2.9");
@@ -87,6 +91,94 @@ TEST(FaultRules, ARuleIsForItsOperationsAndItsQp) {
   Lane one("drop=1,qp=0x77,op=SEND|ACK");
   EXPECT_TRUE(one.drops({}, 0x77));
   EXPECT_FALSE(one.drops({}, 0x78));
+}
+
+TEST(FaultRules, AMessageOfConnectionManagementHasItsName) {
+  const char* const names[] = {"REQ",  "MRA",      "REJ",      "REP", "RTU", "DREQ",
+                               "DREP", "SIDR_REQ", "SIDR_REP", "LAP", "APR"};
+  constexpr std::uint16_t kFirst = 0x0010;
+  for (std::uint16_t i = 0; i < std::size(names); ++i) {
+    const RoceFrame message{
+        .dest_qpn = 1, .opcode = kDatagram, .payload = 256, .attribute = static_cast<std::uint16_t>(kFirst + i)};
+    for (const char* const name : names) {
+      EXPECT_EQ(Lane(std::string("drop=1,op=") + name).drops(message), name == names[i]) << name << " " << i;
+    }
+    EXPECT_TRUE(Lane("drop=1,op=CM").drops(message)) << i;
+    EXPECT_FALSE(Lane("drop=1,op=SEND|ACK|OTHER").drops(message)) << i;
+    RoceFrame elsewhere = message;
+    elsewhere.dest_qpn = 2;
+    EXPECT_FALSE(Lane("drop=1,op=CM").drops(elsewhere)) << i;
+  }
+  for (const RoceFrame& other :
+       {RoceFrame{.dest_qpn = 1, .opcode = kDatagram, .payload = 4},
+        RoceFrame{.dest_qpn = 1, .opcode = kDatagram, .payload = 256},
+        RoceFrame{.dest_qpn = 1, .opcode = kDatagram, .payload = 256, .attribute = 0x1b},
+        RoceFrame{.dest_qpn = 1, .opcode = kDatagram, .payload = 256, .attribute = 0x01}}) {
+    EXPECT_TRUE(Lane("drop=1,op=CM").drops(other));
+    EXPECT_FALSE(Lane("drop=1,op=REQ|MRA|REJ|REP|RTU|DREQ|DREP|SIDR_REQ|SIDR_REP|LAP|APR").drops(other));
+  }
+}
+
+/// A frame after a rule, if that changed it. `damaged`: its ICRC is not right.
+std::optional<std::vector<std::byte>> refused(const std::string& rule, const RoceFrame& of, bool damaged = false) {
+  std::vector<std::byte> bytes = roce(of);
+  base::Frame frame{};
+  frame.data = bytes.data();
+  frame.length = static_cast<std::uint32_t>(bytes.size());
+  if (!damaged) frame.flags = base::kIcrcGood;
+  const Verdict verdict = Lane(rule).judge(of);
+  if (verdict.nak_syndrome == 0 || !fault::Direction::refuse(frame, verdict)) return std::nullopt;
+  return bytes;
+}
+
+TEST(FaultRules, AnAcknowledgeBecomesANakThatIsValid) {
+  const struct {
+    std::string rule;
+    std::uint8_t syndrome;
+  } cases[] = {{"nak=1:RNR", 0x21},
+               {"nak=1:SEQUENCE", 0x60},
+               {"nak=1:INVALID_REQUEST", 0x61},
+               {"nak=1:REMOTE_ACCESS", 0x62},
+               {"nak=1:REMOTE_OPERATIONAL", 0x63}};
+  for (const auto& each : cases) {
+    const auto bytes = refused(each.rule, {.psn = 7, .opcode = kAcknowledge, .payload = 0, .syndrome = 0x1f});
+    ASSERT_TRUE(bytes) << each.rule;
+    wire::RxPacket packet;
+    ASSERT_EQ(wire::parse(*bytes, {.check_ip_checksum = false}, packet), wire::ParseVerdict::kOk) << each.rule;
+    const wire::Aeth aeth = wire::Aeth::parse(packet.bth_start + packet.info->aeth);
+    EXPECT_EQ(aeth.syndrome, each.syndrome);
+    EXPECT_EQ(aeth.msn, Msn(3));
+    EXPECT_EQ(packet.bth.psn, Psn(7));
+  }
+}
+
+TEST(FaultRules, OnlyPositiveAcknowledgesBecomeNaks) {
+  EXPECT_FALSE(refused("nak=1:RNR", {}));
+  EXPECT_FALSE(refused("nak=1:RNR", {.opcode = kAcknowledge, .payload = 0, .syndrome = 0x60}));
+  EXPECT_FALSE(refused("nak=1:RNR", {.opcode = kAcknowledge, .payload = 0, .syndrome = 0x21}));
+  EXPECT_FALSE(refused("nak=0:RNR; dup=1", {.opcode = kAcknowledge, .payload = 0}));
+  EXPECT_FALSE(refused("nak=1:RNR", {.opcode = kAcknowledge, .payload = 0}, true)) << "a damaged frame stays one";
+}
+
+TEST(FaultRules, TruncatedFramesAreLeftAlone) {
+  const Verdict verdict = Lane("nak=1:RNR").judge({.opcode = kAcknowledge, .payload = 0});
+  for (const RoceFrame& of : {RoceFrame{.opcode = kAcknowledge, .payload = 0},
+                              RoceFrame{.dest_qpn = 1, .opcode = kDatagram, .payload = 64, .attribute = 0x10}}) {
+    const std::vector<std::byte> whole = roce(of);
+    for (std::size_t length = 0; length < whole.size(); ++length) {
+      std::vector<std::byte> bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length));
+      base::Frame frame{};
+      frame.data = bytes.data();
+      frame.length = static_cast<std::uint32_t>(length);
+      frame.flags = base::kIcrcGood;
+      EXPECT_FALSE(fault::Direction::refuse(frame, verdict)) << length;
+      pcap::Filter filter;
+      ASSERT_EQ(pcap::Filter::parse("op=REQ", filter), "");
+      constexpr std::size_t kAttributeEnd = 14 + 20 + 8 + 12 + 8 + 18;
+      EXPECT_EQ(filter.matches(frame, pcap::Direction::kInbound), of.attribute != 0 && length >= kAttributeEnd)
+          << length;
+    }
+  }
 }
 
 TEST(FaultRules, SeveralApplyInTheirOrderAndADropIsTheEnd) {
@@ -197,7 +289,8 @@ TEST(FaultRules, NothingIsHeldForARuleThatIsGone) {
 TEST(FaultPlan, TextIsWhatItWasParsedFrom) {
   for (const char* const text :
        {"name=cut,qp=0x12,peer=2001:db8::7,op=SEND|ACK,drop=0.5,burst=4,seed=9,direction=tx",
-        "delay=0.5:200000ns-300000ns,rate=100000000,seed=1,direction=both",
+        "delay=0.5:200000ns-300000ns,nak=0.01:SEQUENCE,rate=100000000,seed=1,direction=both",
+        "op=REQ|SIDR_REP,drop=1,seed=1,direction=both",
         "drop=0.1,seed=1,direction=rx; name=b,dup=0.2,seed=2,direction=both"}) {
     Plan plan;
     EXPECT_EQ(Plan::parse(text, plan), "");
@@ -220,6 +313,11 @@ TEST(FaultPlan, SaysWhatIsWrongWithARule) {
                                 "drop=1,burst=x",
                                 "rate=0",
                                 "rate=1",
+                                "nak=1",
+                                "nak=1:",
+                                "nak=1:BUSY",
+                                "nak=2:RNR",
+                                "nak=1:RNR,op=SEND",
                                 "rate=9T",
                                 "rate=2000G",
                                 "delay=1:3us-2us",

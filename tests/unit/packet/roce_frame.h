@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "wire/bth.h"
+#include "wire/bytes.h"
 #include "wire/extended_headers.h"
 #include "wire/network_headers.h"
 #include "wire/opcode.h"
@@ -20,6 +21,8 @@ struct RoceFrame {
   std::uint64_t address = 0;  ///< of a READ request
   std::uint32_t length = 0;   ///< of a READ request
   std::size_t payload = 16;
+  std::uint16_t attribute = 0;  ///< of a MAD of connection management, in a datagram of `payload` bytes; 0: none
+  std::uint8_t syndrome = 0;    ///< of an acknowledge
 };
 
 /// From 192.0.2.1, to the MAC 02:00:00:00:00:01.
@@ -44,6 +47,14 @@ inline std::vector<std::byte> roce(const RoceFrame& frame) {
   bth.emit(bytes.data() + kBth);
   if (const std::size_t reth = wire::kOpcodes[frame.opcode].reth; reth != 0) {
     wire::Reth{frame.address, Key{7}, frame.length}.emit(bytes.data() + kBth + reth);
+  }
+  std::byte* const payload = bytes.data() + kExtended + extended;
+  if (frame.attribute != 0) {
+    payload[1] = std::byte{0x07};
+    wire::store16(payload + 16, frame.attribute);
+  }
+  if (const std::size_t aeth = wire::kOpcodes[frame.opcode].aeth; aeth != 0) {
+    wire::Aeth{frame.syndrome, Msn(3)}.emit(bytes.data() + kBth + aeth);
   }
   return bytes;
 }
