@@ -44,8 +44,10 @@ constexpr char kHelp[] =
                                             `show latency --watch` prints it each second
   fault RULE[; RULE]...                     injects faults into frames; RULE: KEY=VALUE,...
       what, as chances: drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001; delay=1:200us-300us: between
-          these; burst=N: frames that are lost in a row, on average; rate=100M: bits a second
-      which frames: qp=N,peer=ADDRESS,op=SEND|WRITE|READ|ATOMIC|FLUSH|ACK|CNP|CM|OTHER,direction=rx|tx|both
+          these; burst=N: frames that are lost in a row, on average; rate=100M: bits a second; nak=0.01:RNR:
+          acknowledges are NAKs, or SEQUENCE, INVALID_REQUEST, REMOTE_ACCESS, REMOTE_OPERATIONAL
+      which frames: qp=N,peer=ADDRESS,op=SEND|WRITE|READ|ATOMIC|FLUSH|ACK|CNP|CM|OTHER,direction=rx|tx|both; of CM
+          also op=REQ|MRA|REJ|REP|RTU|DREQ|DREP|SIDR_REQ|SIDR_REP|LAP|APR
       seed=N: of the draws; name=NAME
   fault add RULE                            a rule more, which leaves the draws of the others as they are
                                             name=cut,drop=1,peer=192.0.2.7
@@ -56,7 +58,9 @@ constexpr char kHelp[] =
       which work requests: op=SEND|WRITE|READ|ATOMIC|ATOMIC_WRITE|FLUSH|LOCAL_INV|BIND_MW|REG_MR|TSO|RECV
           (default: all but RECV), or control commands: call=NAME, such as create_qp, reg_mr, cm_connect
       when, counted for each QP: nth=N (once), every=N, probability=P,seed=S; count=N times at most
-      what: status=NAME (of ibv_wc_status), event=NAME (of ibv_event_type), qp=error; of a call: errno=NAME
+      what: status=NAME (of ibv_wc_status), event=NAME (of ibv_event_type), qp=error,
+          completion=late:TIME|lost|swapped; with op=RECV answer=RNR_NAK; of a call: errno=NAME, or
+          cm=NAME (of rdma_cm_event_type) in its place, cm_status=N
                                             prog=nccl*,op=WRITE,nth=100,status=RETRY_EXC_ERR
   fault verbs off [NUMBER]                  removes all rules, or one
   fault verbs                               prints the rules, and how often each matched and fired
@@ -70,7 +74,8 @@ constexpr char kHelp[] =
                            trace-%H%M%S.pcapng, else FILE1, FILE2, ... follow
       -W, --files N        with -C: FILE0 to the N-th, which are written again and again; with -G: ends after
                            N files
-      FILTER: qp=N,peer=ADDRESS,op=SEND|WRITE|READ|ATOMIC|FLUSH|ACK|CNP|CM|OTHER (OTHER: all but RoCE)
+      FILTER: qp=N,peer=ADDRESS,op=SEND|WRITE|READ|ATOMIC|FLUSH|ACK|CNP|CM|OTHER (OTHER: all but RoCE), or
+                           CM messages as of `fault`
                                             -w - -s 96 'qp=0x12,op=READ|ACK' | tshark -r -
   trace FILE [FILTER]                       the same as -w FILE
   trace stop                                ends a trace that another urocectl has begun

@@ -213,6 +213,7 @@ void join_group(CmId& id, const uroce_cm_event& record, Event& event) {
   for (const auto& group : id.multicast) {
     if (group->cookie != record.context) continue;
     event.event.param.ud.private_data = group->context;
+    if (record.type == RDMA_CM_EVENT_MULTICAST_ERROR) return;
     std::memcpy(group->mgid.raw, record.path.gid, 16);
     if (id.id.qp == nullptr || group->send_only) return;
     const int error = ibv_attach_mcast(id.id.qp, &group->mgid, 0);
@@ -271,7 +272,8 @@ bool handle(CmId& owner, const uroce_cm_event& record, Event& event) {
       to_error(owner);
       return true;
     case RDMA_CM_EVENT_DISCONNECTED: return !owner.connect_failed;
-    case RDMA_CM_EVENT_MULTICAST_JOIN: join_group(owner, record, event); return true;
+    case RDMA_CM_EVENT_MULTICAST_JOIN:
+    case RDMA_CM_EVENT_MULTICAST_ERROR: join_group(owner, record, event); return true;
     case RDMA_CM_EVENT_DEVICE_REMOVAL: return !std::exchange(owner.removal_delivered, true);
     default: return true;
   }

@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cm_service/event_types.h"
 #include "cm_service/service.h"
+#include "control/cm_event_types.h"
 #include "control/commands/command.h"
 #include "control/privilege.h"
 #include "platform/clock.h"
@@ -121,6 +121,15 @@ int CmService::run(std::uint32_t command, commands::Call& call) {
     return EINVAL;
   }
   return run([&](Nanos now) { return (this->*row->run)(call, now); });
+}
+
+int CmService::replace(const commands::Call& call, CmId& id, std::uint64_t context) {
+  const std::uint32_t type = *call.instead->cm;
+  uroce_cm_event out = record(id, type, call.instead->error);
+  out.context = context;
+  if (!write(*id.channel, out)) return ENOBUFS;
+  if (type == kConnectError || type == kUnreachable || type == kRejected) id.state = CmIdState::kClosed;
+  return 0;
 }
 
 template <class Command>
@@ -272,6 +281,10 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   }
   id->destination = request.destination;
   std::memcpy(id->path.gid, destination.bytes.data(), 16);
+  if (call.instead != nullptr) {
+    call.reply.put(bound(*id));
+    return replace(call, *id);
+  }
   switch (resolution) {
     case net::Resolution::kPending:
       id->state = CmIdState::kResolving;
@@ -293,6 +306,7 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
 int CmService::resolve_route(commands::Call& call, Nanos) {
   CmId* id = id_of(call);
   if (id == nullptr || id->state != CmIdState::kResolved) return wrong_state(call);
+  if (call.instead != nullptr) return replace(call, *id);
   if (!port_.gids().find(address_of(id->source))) {
     return report(*id, kRouteError, -ENODEV) ? 0 : ENOBUFS;  // the port has lost the address after RESOLVE_ADDRESS
   }
@@ -317,9 +331,10 @@ int CmService::listen(commands::Call& call, Nanos) {
   return 0;
 }
 
-int CmService::connect_datagram(CmId& id, const uroce_cm_parameters& p, Nanos now) {
+int CmService::connect_datagram(commands::Call& call, CmId& id, const uroce_cm_parameters& p, Nanos now) {
   cm::SidrReq req;
   if (!valid(p, req.private_data.size() - cm::IpCmHeader::kBytes)) return EINVAL;
+  if (call.instead != nullptr) return replace(call, id);
   id.path.traffic_class = p.traffic_class;
   req.service_id = cm::service_id(id.space, id.destination.port);
   ip_header(id).emit(std::span(req.private_data).first<cm::IpCmHeader::kBytes>());
@@ -339,7 +354,7 @@ int CmService::connect(commands::Call& call, Nanos now) {
   if (id == nullptr || id->state != CmIdState::kRouteResolved) return wrong_state(call);
   const uroce_cm_parameters& p = request.parameters;
   id->qp_type = p.qp_type;
-  if (p.qp_type == kTypeUd) return connect_datagram(*id, p, now);
+  if (p.qp_type == kTypeUd) return connect_datagram(call, *id, p, now);
   cm::Req req;
   if (!valid(p, req.private_data.size() - cm::IpCmHeader::kBytes) || !may_connect(call, p)) return EINVAL;
   switch (p.qp_type) {
@@ -352,6 +367,7 @@ int CmService::connect(commands::Call& call, Nanos now) {
       break;
     default: return EINVAL;
   }
+  if (call.instead != nullptr) return replace(call, *id);
   uroce_cm_path& path = id->path;
   path.local_psn = random24();
   path.ack_timeout = p.ack_timeout != 0 ? p.ack_timeout : kAckTimeout;
@@ -386,9 +402,10 @@ int CmService::connect(commands::Call& call, Nanos now) {
   return 0;
 }
 
-int CmService::accept_datagram(CmId& id, const uroce_cm_parameters& p, Nanos now) {
+int CmService::accept_datagram(commands::Call& call, CmId& id, const uroce_cm_parameters& p, Nanos now) {
   cm::SidrRep rep;
   if (!valid(p, rep.private_data.size())) return EINVAL;
+  if (call.instead != nullptr) return replace(call, id);
   rep.service_id = service_of(id);
   rep.qpn = Qpn{p.qpn};
   rep.qkey = p.qkey != 0 ? p.qkey : kUdpQkey;
@@ -405,9 +422,10 @@ int CmService::accept(commands::Call& call, Nanos now) {
   CmId* id = call.session.cm.ids.find(request.handle);
   if (id == nullptr || id->state != CmIdState::kRequested || !id->connection) return wrong_state(call);
   const uroce_cm_parameters& p = request.parameters;
-  if (id->qp_type == kTypeUd) return accept_datagram(*id, p, now);
+  if (id->qp_type == kTypeUd) return accept_datagram(call, *id, p, now);
   cm::Rep rep;
   if (!valid(p, rep.private_data.size()) || !may_connect(call, p)) return EINVAL;
+  if (call.instead != nullptr) return replace(call, *id);
   rep.local_qpn = Qpn{p.qpn};
   rep.ece = {p.ece_vendor, p.ece_options};
   rep.starting_psn = Psn(id->path.local_psn);
@@ -484,6 +502,7 @@ int CmService::join(commands::Call& call, Nanos) {
   CmId* id = call.session.cm.ids.find(request.handle);
   const wire::Address group = address_of(request.group);
   if (id == nullptr || !group.is_multicast() || id->path.sgid_index == ~0u) return EINVAL;
+  if (call.instead != nullptr) return replace(call, *id, request.context);
   uroce_cm_event out = record(*id, kMulticastJoin, 0);
   out.context = request.context;
   std::memcpy(out.path.gid, group.bytes.data(), 16);

@@ -3,8 +3,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "cm_service/event_types.h"
 #include "cm_service/service.h"
+#include "control/cm_event_types.h"
 #include "control/commands/command.h"
 #include "platform/record_socket.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/fixed_index.h"
-#include "cm_service/event_types.h"
+#include "control/cm_event_types.h"
 #include "control/commands/command.h"
 #include "control/privilege.h"
 #include "wire/frame_template.h"

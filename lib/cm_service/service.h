@@ -72,8 +72,10 @@ class CmService {
   int migrate(commands::Call& call, Nanos now);
   int join(commands::Call& call, Nanos now);
   int post(commands::Call& call, Nanos now);
-  int connect_datagram(CmId& id, const uroce_cm_parameters& parameters, Nanos now);
-  int accept_datagram(CmId& id, const uroce_cm_parameters& parameters, Nanos now);
+  int connect_datagram(commands::Call& call, CmId& id, const uroce_cm_parameters& parameters, Nanos now);
+  int accept_datagram(commands::Call& call, CmId& id, const uroce_cm_parameters& parameters, Nanos now);
+  /// Does what Call::instead says in the place of a command that its checks would let begin now. errno of it.
+  int replace(const commands::Call& call, CmId& id, std::uint64_t context = 0);
   /// The id that a uroce_handle request names.
   CmId* id_of(commands::Call& call) const;
   /// Chooses source address and port of an id that is to reach `destination`.

@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstring>
 #include <set>
@@ -9,7 +10,9 @@
 #include "abi/cm.h"
 #include "abi/control.h"
 #include "base/errno_name.h"
+#include "base/parse_time.h"
 #include "base/printable.h"
+#include "control/cm_event_types.h"
 #include "control/rejections.h"
 #include "control/verb_faults.h"
 
@@ -94,6 +97,28 @@ constexpr Name kEvents[] = {
     {"WQ_FATAL", number(proto::AsyncEvent::kWqFatal)},
 };
 
+/// The events of connection management that may take the place of a call.
+struct CmFault {
+  std::string_view name;
+  std::uint64_t value;                 ///< CmEventType
+  int status;                          ///< unless the rule has another one
+  std::array<std::uint32_t, 5> calls;  ///< uroce_cm_command, the rest 0
+};
+
+constexpr std::array<std::uint32_t, 5> kConnecting = {UROCE_CMD_CM_CONNECT, UROCE_CMD_CM_ACCEPT};
+constexpr std::array<std::uint32_t, 5> kWithId = {UROCE_CMD_CM_RESOLVE_ADDRESS, UROCE_CMD_CM_RESOLVE_ROUTE,
+                                                  UROCE_CMD_CM_CONNECT, UROCE_CMD_CM_ACCEPT, UROCE_CMD_CM_JOIN};
+constexpr CmFault kCmEvents[] = {
+    {"ADDR_ERROR", kAddrError, -ETIMEDOUT, {UROCE_CMD_CM_RESOLVE_ADDRESS}},
+    {"ROUTE_ERROR", kRouteError, -ETIMEDOUT, {UROCE_CMD_CM_RESOLVE_ROUTE}},
+    {"CONNECT_ERROR", kConnectError, -EINVAL, kConnecting},
+    {"UNREACHABLE", kUnreachable, -ETIMEDOUT, kConnecting},
+    {"REJECTED", kRejected, 28, kConnecting},  // "consumer defined": what rdma_reject sends
+    {"DEVICE_REMOVAL", kDeviceRemoval, 0, kWithId},
+    {"MULTICAST_ERROR", kMulticastError, -ENETUNREACH, {UROCE_CMD_CM_JOIN}},
+    {"ADDR_CHANGE", kAddrChange, 0, kWithId},
+};
+
 std::string upper(std::string_view text) {
   std::string out(text);
   std::ranges::transform(out, out.begin(), [](char c) { return c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c; });
@@ -101,19 +126,18 @@ std::string upper(std::string_view text) {
 }
 
 /// Of a name, as in verbs.h with or without the prefix, in any case.
-template <std::size_t kNames>
-const Name* find(const Name (&names)[kNames], std::string_view text, std::string_view prefix) {
+template <class Row, std::size_t kNames>
+const Row* find(const Row (&names)[kNames], std::string_view text, std::string_view prefix) {
   const std::string wanted = upper(text);
   const std::size_t skip = wanted.starts_with(prefix) ? prefix.size() : 0;
-  const auto* const found =
-      std::ranges::find(names, std::string_view(wanted).substr(skip), [](const Name& each) { return each.name; });
+  const auto* const found = std::ranges::find(names, std::string_view(wanted).substr(skip), &Row::name);
   return found != std::end(names) ? found : nullptr;
 }
 
-template <std::size_t kNames>
-std::string list(const Name (&names)[kNames]) {
+template <class Row, std::size_t kNames>
+std::string list(const Row (&names)[kNames]) {
   std::string all;
-  for (const Name& each : names) all += (all.empty() ? "" : ", ") + std::string(each.name);
+  for (const Row& each : names) all += (all.empty() ? "" : ", ") + std::string(each.name);
   return all;
 }
 
@@ -153,6 +177,8 @@ int error_of(std::string_view text) {
 
 /// Reads the pairs of one rule into a VerbFault.
 class Reader {
+  static constexpr Nanos kSwapWait = 10 * kMillisecond;
+
  public:
   explicit Reader(VerbFault& out) : out_(out), plan_(out.plan) {}
 
@@ -184,12 +210,7 @@ class Reader {
 
   /// What is missing, or cannot be combined. Empty: nothing.
   std::string check() {
-    const bool for_call = has("call");
-    const bool effect = has("status") || has("event") || has("qp");
-    if (for_call != has("errno")) return "call= and errno= are given together, such as call=create_qp,errno=ENOMEM";
-    if (!for_call && !effect) return "a rule needs an effect: status=, event=, qp=error, or call= with errno=";
-    if (for_call && (effect || has("op") || has("qpn") || has("peer")))
-      return "a rule with call= is for control commands: it has no op=, qpn=, peer=, status=, event= and qp=";
+    if (std::string problem = has("call") ? check_call() : check_effect(); !problem.empty()) return problem;
     if (has("nth") && has("every")) return "nth= and every= exclude each other";
     if (has("seed") && !has("probability")) return "seed= needs probability=";
     if (has("nth") && !has("count")) plan_.most = 1;
@@ -259,6 +280,24 @@ class Reader {
       plan_.fatal = true;
       return value == "error" ? "" : "error";
     }
+    if (key == "completion") return set_completion(value);
+    if (key == "answer") {
+      plan_.hides = true;
+      return upper(value) == "RNR_NAK" ? "" : "RNR_NAK";
+    }
+    if (key == "cm") {
+      const CmFault* const name = find(kCmEvents, value, "RDMA_CM_EVENT_");
+      if (name == nullptr) return "one of " + list(kCmEvents);
+      out_.cm = static_cast<std::uint32_t>(name->value);
+      return {};
+    }
+    if (key == "cm_status") {
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), out_.error);
+      const bool whole = error == std::errc{} && end == value.data() + value.size();
+      return whole && out_.error >= -4095 && out_.error <= 0xffff
+                 ? ""
+                 : "an error number such as -110, or a reason such as 28";
+    }
     if (key == "call") {
       out_.call = command_of(value);
       return out_.call != 0 ? "" : "a control command such as create_qp, reg_mr, modify_qp or cm_connect";
@@ -267,8 +306,64 @@ class Reader {
       out_.error = error_of(value);
       return out_.error != 0 ? "" : "the name of an error number such as ENOMEM, EINVAL or EAGAIN";
     }
-    return "one of prog, pid, user, qpn, peer, op, nth, every, count, probability, seed, status, event, qp, call, "
-           "errno";
+    return "one of prog, pid, user, qpn, peer, op, nth, every, count, probability, seed, status, event, qp, "
+           "completion, answer, call, errno, cm, cm_status";
+  }
+
+  std::string set_completion(std::string_view value) {
+    using Kind = proto::CompletionFault::Kind;
+    constexpr std::string_view kLate = "late:";
+    proto::CompletionFault& fault = plan_.completion;
+    if (value == "lost") {
+      fault.kind = Kind::kLost;
+      return {};
+    }
+    if (value == "swapped") {
+      fault = {Kind::kSwapped, kSwapWait};
+      return {};
+    }
+    fault.kind = Kind::kLate;
+    const bool late =
+        value.starts_with(kLate) && base::parse_time(value.substr(kLate.size()), fault.delay) && fault.delay != 0;
+    return late ? "" : "lost, swapped, or late: with a time of at most 10s, such as late:50ms";
+  }
+
+  /// Of a rule for work requests.
+  std::string check_effect() {
+    if (has("errno") || has("cm") || has("cm_status")) {
+      return "errno=, cm= and cm_status= need call=, such as call=create_qp,errno=ENOMEM";
+    }
+    const int ends = (has("status") || has("qp") ? 1 : 0) + (has("completion") ? 1 : 0) + (has("answer") ? 1 : 0);
+    if (ends == 0 && !has("event")) {
+      return "a rule needs an effect: status=, event=, qp=error, completion=, answer=, or call= with errno= or cm=";
+    }
+    if (ends > 1) return "a work request ends in one way: status= and qp=error, completion= or answer=";
+    if (has("answer") && plan_.operations != proto::FaultPlan::kReceives) {
+      return "answer= is for receives, and needs op=RECV";
+    }
+    return {};
+  }
+
+  /// Of a rule for control commands.
+  std::string check_call() {
+    const bool effect = has("status") || has("event") || has("qp") || has("completion") || has("answer");
+    if (has("errno") == has("cm")) {
+      return "call= takes errno=, such as call=create_qp,errno=ENOMEM, or cm=, such as "
+             "call=cm_connect,cm=REJECTED";
+    }
+    if (effect || has("op") || has("qpn") || has("peer")) {
+      return "a rule with call= is for control commands: it has no op=, qpn=, peer=, status=, event=, qp=, "
+             "completion= and answer=";
+    }
+    if (!has("cm")) return has("cm_status") ? "cm_status= needs cm=" : "";
+    const CmFault& fault = *std::ranges::find(kCmEvents, *out_.cm, &CmFault::value);
+    if (std::ranges::find(fault.calls, out_.call) == std::end(fault.calls)) {
+      return "no such event follows that call: cm=ADDR_ERROR follows cm_resolve_address, ROUTE_ERROR "
+             "cm_resolve_route, MULTICAST_ERROR cm_join, CONNECT_ERROR, UNREACHABLE and REJECTED cm_connect or "
+             "cm_accept, DEVICE_REMOVAL and ADDR_CHANGE any of them";
+    }
+    if (!has("cm_status")) out_.error = fault.status;
+    return {};
   }
 
   VerbFault& out_;

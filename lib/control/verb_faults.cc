@@ -74,16 +74,14 @@ std::unique_ptr<proto::QpFaults> VerbFaults::faults_of(const Session& session, c
   return faults;
 }
 
-int VerbFaults::refuse(Session& session, std::uint32_t command, std::string& why) {
+const VerbFaults::Rule* VerbFaults::judge(Session& session, std::uint32_t command) {
   for (const auto& rule : rules_) {
     if (rule->what.call != command || !rule->what.selects(session)) continue;
     auto [seen, first] = session.fault_matches.try_emplace(rule->number);
     if (first) seen->second.stream = ++rule->streams;
-    if (!rule->effect->take(seen->second.stream, ++seen->second.matches)) continue;
-    why = "rule " + std::to_string(rule->number) + " of `urocectl fault verbs` refuses it: " + rule->what.text;
-    return rule->what.error;
+    if (rule->effect->take(seen->second.stream, ++seen->second.matches)) return rule.get();
   }
-  return 0;
+  return nullptr;
 }
 
 void VerbFaults::count_qps(const ControlState& state) {

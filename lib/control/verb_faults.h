@@ -39,8 +39,9 @@ struct VerbFault {
   std::optional<Qpn> qpn;
   /// Selects work requests of these, and says what happens to them; of a rule for a control command, only when.
   proto::FaultPlan plan;
-  std::uint32_t call = 0;  ///< uroce_command or uroce_cm_command that fails with `error`; 0: the rule is for QPs
-  int error = 0;           ///< errno
+  std::uint32_t call = 0;           ///< uroce_command or uroce_cm_command that fails; 0: the rule is for QPs
+  std::optional<std::uint32_t> cm;  ///< CmEventType that takes the place of the call, which succeeds
+  int error = 0;                    ///< errno of the call, or the status of that event
 
   /// Returns an error that names the value, what is allowed and what to do; empty: parsed.
   static std::string parse(std::string_view text, VerbFault& out);
@@ -68,8 +69,8 @@ class VerbFaults {
 
   /// The rules that select a QP of the session; nullptr: none. What `qp` has by now stays unchanged.
   std::unique_ptr<proto::QpFaults> faults_of(const Session& session, const QpObject& qp);
-  /// Whether a rule refuses this command of the session. Returns its errno, or 0; `why` is for the client's user.
-  int refuse(Session& session, std::uint32_t command, std::string& why);
+  /// The rule that fires at this command of the session; nullptr: none.
+  const Rule* judge(Session& session, std::uint32_t command);
 
   /// Counts the QPs that each rule selects, for a list.
   void count_qps(const ControlState& state);

@@ -292,9 +292,16 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
   }
   std::memcpy(&request, message.data(), sizeof(request));
   commands::Call call{state_, events_, link_, session, message.subspan(sizeof(request)), fds, reply};
-  if (reply.status = state_.verb_faults().refuse(session, request.command, reply.why); reply.status != 0) return;
+  const VerbFaults::Rule* const rule = state_.verb_faults().judge(session, request.command);
+  if (rule != nullptr && !rule->what.cm) {
+    reply.status = rule->what.error;
+    reply.why =
+        "rule " + std::to_string(rule->number) + " of `urocectl fault verbs` refuses it: " + rule->what.text;
+    return;
+  }
   if (request.command >= UROCE_CMD_CM_FIRST && request.command < UROCE_CMD_CM_END) {
     if (!session.hello_done) return reply.refuse(EINVAL, Rejection::before_hello);
+    if (rule != nullptr) call.instead = &rule->what;
     reply.status = cm_.run(request.command, call);
     return;
   }

@@ -9,6 +9,7 @@
 #include "proto/rc/ack_timeout.h"
 #include "proto/rc/recovery.h"
 #include "proto/rc/responder.h"
+#include "proto/work/held_completions.h"
 #include "proto/work/rate_limit.h"
 #include "proto/work/teardown.h"
 #include "wire/frame_template.h"
@@ -132,6 +133,7 @@ void set_datagram_mtu(Qp& qp) {
 void reset(Context& context, Qp& qp) {
   detach(context, qp);
   report_flushed(context, qp);
+  forget_held(context, qp);
   const Qp old = qp;
   qp = Qp{};
   qp.common.type = old.common.type;

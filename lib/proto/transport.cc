@@ -20,6 +20,7 @@
 #include "proto/work/completion_counters.h"
 #include "proto/work/direct_placement.h"
 #include "proto/work/faults.h"
+#include "proto/work/held_completions.h"
 #include "proto/work/latency.h"
 #include "proto/work/teardown.h"
 #include "wire/frame_template.h"
@@ -202,7 +203,9 @@ int Transport::attach_counter(QpIndex index, QpCompletionCounters& table, std::u
 
 void Transport::set_faults(QpIndex index, QpFaults* faults) {
   Qp* const qp = impl_->find(index);
-  if (qp != nullptr) proto::set_faults(*qp, qp->common.type == QpType::kXrcRecv ? nullptr : faults);
+  if (qp == nullptr) return;
+  proto::set_faults(*impl_, *qp, qp->common.type == QpType::kXrcRecv ? nullptr : faults);
+  check_cqs(*impl_, *qp);  // completions that were kept back may have overrun one
 }
 
 SendProgress Transport::datagrams(QpIndex index) const {
@@ -231,6 +234,7 @@ void Transport::destroy(QpIndex index, Nanos now) {
   if (answers && accepts_packets(qp->common.state) && qp->responder.intake != Intake::kDead)
     impl_->destroyed_qps.note(*qp, now);
   detach(*impl_, *qp);
+  forget_held(*impl_, *qp);
   if (qp->common.type == QpType::kUd) impl_->multicast.forget(index.value);
   if (!is_raw(qp->common.type)) impl_->by_qpn.erase(qp->common.qpn);
   impl_->scheduler.detach(index.value);
@@ -405,6 +409,7 @@ void Transport::Impl::on_deadline(Qp& qp, Deadline which) {
       if (qp.settings.user_limit != nullptr) activate(qp);
       return;
     case Deadline::kFlush: return poll_flush(*this, qp);
+    case Deadline::kLateCompletion: return release_held(*this, qp);
   }
 }
 

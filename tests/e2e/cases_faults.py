@@ -1,8 +1,10 @@
-"""urocectl fault verbs: unmodified programs get the completion, event or error number that a rule chose."""
+"""urocectl fault verbs: unmodified programs get the completion, event or error number that a rule chose. And NAKs and
+lost messages of connection management, by rules of urocectl fault."""
 import re
+import time
 
 from programs import Pair, run_pair
-from rig import Failure
+from rig import Failure, wait_until
 
 # ibv_wc_status, but success.
 STATUSES = ['LOC_LEN_ERR', 'LOC_QP_OP_ERR', 'LOC_EEC_OP_ERR', 'LOC_PROT_ERR', 'WR_FLUSH_ERR', 'MW_BIND_ERR', 'BAD_RESP_ERR',
@@ -11,6 +13,7 @@ STATUSES = ['LOC_LEN_ERR', 'LOC_QP_OP_ERR', 'LOC_EEC_OP_ERR', 'LOC_PROT_ERR', 'W
             'RESP_TIMEOUT_ERR', 'GENERAL_ERR', 'TM_ERR', 'TM_RNDV_INCOMPLETE']
 NUMBER = {name: number for number, name in enumerate(STATUSES, 1)}
 RECEIVE, SEND = 1, 2  # wr_id of the pingpongs
+ADDRESS = '192.0.2.1'
 
 
 class Rules:
@@ -92,6 +95,138 @@ def probability_repeats(rig, devices):
         raise Failure(f'the same seed hit the SENDs {sorted(hits)}')
 
 
+def late(rig, devices):
+    """A completion is late: the exchange takes that long at least, and all of its data are right."""
+    with Rules(rig, devices[1], 'prog=ibv_rc_pingpong,op=SEND,nth=5,completion=late:400ms',
+               'prog=ibv_rc_pingpong,op=RECV,nth=9,completion=late:400ms') as rules:
+        began = time.monotonic()
+        run_pair(rig, devices, ['ibv_rc_pingpong', '-g', '0', '-n', '100', '-c'])
+        if (took := time.monotonic() - began) < 0.8:
+            raise Failure(f'it took {took:.2f} s')
+        if [row['fired'] for row in rules.rows()] != [1, 1]:
+            raise Failure(f'fired: {rules.rows()}')
+
+
+def lost(operation):
+    """Without one of its completions a ping-pong waits for ever; the QP itself works."""
+    def run(rig, devices):
+        with Rules(rig, devices[1], f'prog=ibv_rc_pingpong,op={operation},nth=5,completion=lost') as rules:
+            pair = Pair(rig, devices[0], devices[1], ['ibv_rc_pingpong', '-g', '0', '-n', '100'])
+            try:
+                if not wait_until(lambda: rules.rows()[0]['fired'] == 1, 10):
+                    raise Failure(f'{rules.rows()}\n' + rig.describe(pair.client, pair.server))
+                if pair.client.wait(1) is not None or rules.rows()[0]['matched'] > 6:
+                    raise Failure(f'it went on: {rules.rows()}\n' + rig.describe(pair.client, pair.server))
+            finally:
+                pair.end()
+    return run
+
+
+def fires(rule, args, side=1):
+    """A program runs to its end under a rule, which fires."""
+    def run(rig, devices):
+        with Rules(rig, devices[side], rule) as rules:
+            run_pair(rig, devices, args)
+            if rules.rows()[0]['fired'] == 0:
+                raise Failure(f'the rule did not fire: {rules.rows()}')
+    return run
+
+
+def rnr(program, side):
+    """Receives that are there, and are hidden from some messages: RNR NAKs, and the program goes on."""
+    rule = fires(f'prog={program},op=RECV,every=3,answer=RNR_NAK', [program, '-g', '0', '-n', '100', '-c'], side)
+
+    def run(rig, devices):
+        def sent():
+            return int(rig.ctl('-d', devices[side], 'stat')[devices[side]]['transport']['rnr_nak_sent'])
+        before = sent()
+        rule(rig, devices)
+        if sent() == before:
+            raise Failure('no RNR NAK was sent')
+    return run
+
+
+def connection_fails(rule, program, says):
+    """The client gets the event in the place of its call, and ends; with an error, except for mckey."""
+    def run(rig, devices):
+        server = rig.serve(devices[0], ['rping', '-s', '-a', ADDRESS])
+        with Rules(rig, devices[1], rule) as rules:
+            client = rig.start(devices[1], program)
+            status = client.wait(20)
+            if status is None or (status == 0) != (program[0] == 'mckey') or not re.search(says, client.output()):
+                raise Failure(f'exit status {status}, expected an error and "{says}"\n' + rig.describe(client, server))
+            rules.expect(fired=1)
+        again = rig.start(devices[1], ['rping', '-c', '-a', ADDRESS, '-C', '3'])
+        if again.wait(20) != 0:
+            raise Failure('and then no other connection\n' + rig.describe(again, server))
+        server.end(1)
+    return run
+
+
+class LinkRules:
+    """Rules for frames of one daemon; they are removed at the end."""
+
+    def __init__(self, rig, device, rules):
+        self.rig, self.device, self.rules = rig, device, rules
+
+    def __enter__(self):
+        self.rig.ctl('-d', self.device, 'fault', self.rules)
+        return self
+
+    def __exit__(self, *_):
+        self.rig.ctl('-d', self.device, 'fault', 'off')
+
+    def count(self, name):
+        return int(self.rig.ctl('-d', self.device, 'fault')[self.device]['settings'][name])
+
+
+def naks_are_repaired(rig, devices):
+    """Of acknowledges that become sequence and RNR NAKs nothing is left but repetitions."""
+    before = LinkRules(rig, devices[0], '').count('fault_refused')
+    with LinkRules(rig, devices[0], 'nak=0.2:SEQUENCE,seed=5; nak=0.2:RNR,seed=6,op=ACK') as rules:
+        run_pair(rig, devices, ['ibv_rc_pingpong', '-g', '0', '-n', '500', '-c'])
+        run_pair(rig, devices, ['ib_write_bw', '-F', '-s', '4096', '-n', '500'])
+        if rules.count('fault_refused') == before:
+            raise Failure('no acknowledge was changed')
+
+
+def nak(code, status):
+    """A request is refused: the status that belongs to that NAK."""
+    def run(rig, devices):
+        with LinkRules(rig, devices[0], f'nak=1:{code},direction=tx'):
+            failing_client(rig, devices, 'ibv_rc_pingpong', rf'\({NUMBER[status]}\) for wr_id {SEND}\b')
+    return run
+
+
+def messages_by_name(rig, devices):
+    """Rules for single messages of connection management see these, and duplicates of them harm nothing."""
+    server = rig.serve(devices[0], ['rping', '-s', '-P', '-a', ADDRESS])
+    with LinkRules(rig, devices[1], 'name=req,delay=1:20ms,op=REQ; name=rep,dup=1,op=REP; name=rtu,dup=1,op=RTU;'
+                                    'name=none,drop=1,op=SIDR_REQ') as rules:
+        client = rig.start(devices[1], ['rping', '-c', '-a', ADDRESS, '-C', '3'])
+        if client.wait(20) != 0:
+            raise Failure('no connection\n' + rig.describe(client, server))
+        seen = {name: rules.count(f'fault_matched_by_{name}') for name in ('req', 'rep', 'rtu', 'none')}
+        if not all(seen[name] for name in ('req', 'rep', 'rtu')) or seen['none']:
+            raise Failure(f'messages that the rules saw: {seen}')
+    server.end(1)
+
+
+def connection_cases():
+    to_server = ['rping', '-c', '-a', ADDRESS, '-C', '3']
+    rules = {
+        'cm=ADDR_ERROR': ('call=cm_resolve_address,nth=1,cm=ADDR_ERROR', to_server, 'ADDR_ERROR, error -110'),
+        'cm=ROUTE_ERROR': ('call=cm_resolve_route,nth=1,cm=ROUTE_ERROR', to_server, 'ROUTE_ERROR, error -110'),
+        'cm=UNREACHABLE': ('call=cm_connect,nth=1,cm=UNREACHABLE', to_server, 'UNREACHABLE, error -110'),
+        'cm=REJECTED': ('call=cm_connect,nth=1,cm=REJECTED,cm_status=8', to_server, 'REJECTED, error 8'),
+        'cm=CONNECT_ERROR': ('call=cm_connect,nth=1,cm=CONNECT_ERROR', to_server, 'CONNECT_ERROR, error -22'),
+        'cm=DEVICE_REMOVAL': ('call=cm_connect,nth=1,cm=DEVICE_REMOVAL', to_server, 'device removal'),
+        'cm=MULTICAST_ERROR': ('call=cm_join,nth=1,cm=MULTICAST_ERROR', ['mckey', '-m', '239.1.2.3', '-b', '192.0.2.2'],
+                               'MULTICAST_ERROR, error: -101'),
+    }
+    return {name: connection_fails(*each) for name, each in rules.items()}
+
+
 def fault_cases():
     cases = {name: completes(name) for name in STATUSES}
     for name in ('LOC_LEN_ERR', 'LOC_PROT_ERR', 'REM_ABORT_ERR', 'GENERAL_ERR'):
@@ -101,5 +236,12 @@ def fault_cases():
         'UC': completes('LOC_QP_OP_ERR', 'ibv_uc_pingpong'),
         'SRQ': completes('RESP_TIMEOUT_ERR', 'ibv_srq_pingpong'),
         'others are untouched': others_untouched, 'errno of a call': call_fails,
-        'a seed repeats': probability_repeats})
+        'a seed repeats': probability_repeats,
+        'late completions': late, 'a lost completion of a SEND': lost('SEND'), 'a lost completion of a receive': lost('RECV'),
+        'swapped completions': fires('prog=ib_send_bw,every=7,completion=swapped', ['ib_send_bw', '-F', '-Q', '1', '-n', '1000']),
+        'answer=RNR_NAK': rnr('ibv_rc_pingpong', 1), 'answer=RNR_NAK of an SRQ': rnr('ibv_srq_pingpong', 0),
+        'NAKs are repaired': naks_are_repaired, 'nak=INVALID_REQUEST': nak('INVALID_REQUEST', 'REM_INV_REQ_ERR'),
+        'nak=REMOTE_ACCESS': nak('REMOTE_ACCESS', 'REM_ACCESS_ERR'), 'nak=REMOTE_OPERATIONAL': nak('REMOTE_OPERATIONAL', 'REM_OP_ERR'),
+        'messages of connection management': messages_by_name})
+    cases.update(connection_cases())
     return cases

@@ -14,6 +14,7 @@
 #include "control/link_control.h"
 #include "control/reply.h"
 #include "control/state.h"
+#include "control/verb_faults.h"
 #include "wire/frame_template.h"
 
 namespace uroce::daemon::commands {
@@ -27,6 +28,8 @@ struct Call {
   std::span<const std::byte> body;
   std::vector<UniqueFd>& fds;
   Reply& reply;
+  /// A rule whose event, `cm`, takes the place of this command of connection management; nullptr: none.
+  const VerbFault* instead = nullptr;
 
   /// The body as T. False: not of exactly that size.
   template <class T>

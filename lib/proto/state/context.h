@@ -159,8 +159,9 @@ class Context {
 
   /// Whether packets to QPs of this process may name their payload: Transport::allow_references().
   bool references = false;
-  std::uint32_t lives = 0;  ///< of QPs, so far
-  memory::Span source;      ///< payload of the current packet, if it came by reference
+  std::uint32_t lives = 0;           ///< of QPs, so far
+  std::size_t held_completions = 0;  ///< by rules, of all QPs
+  memory::Span source;               ///< payload of the current packet, if it came by reference
 
   // --- events ---
   void raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner);

@@ -2,8 +2,10 @@
 // QpFaults; every other QP has none, and the packet path never asks for it (proto/work/faults.h).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -26,6 +28,18 @@ constexpr std::uint32_t vendor_err_of(std::uint8_t failure) {
   return beyond ? UROCE_FAIL(failure + 15u, std::uint32_t{UROCE_FAIL_INJECTED}) : failure;
 }
 
+/// What happens to the completion of a work request that ends with success.
+struct CompletionFault {
+  enum class Kind : std::uint8_t {
+    kNone,
+    kLate,     ///< by `delay`; those after it wait as well, as the completions of a queue are in order
+    kLost,     ///< there is none
+    kSwapped,  ///< the next one of the queue comes first; it waits for that for `delay`
+  };
+  Kind kind = Kind::kNone;
+  Nanos delay = 0;
+};
+
 /// Which work requests of a QP, and what happens to them. Matches are counted for each QP from 1 on, in the order
 /// in which its requests are executed, so that the choice depends on the QP's own requests alone.
 struct FaultPlan {
@@ -43,8 +57,13 @@ struct FaultPlan {
 
   std::uint8_t failure = 0;  ///< of the work request: injected_failure(); 0: none
   bool fatal = false;        ///< the QP enters ERR as after a local failure
+  bool hides = false;        ///< the receive is not there: an RC peer gets an RNR NAK
+  CompletionFault completion;
   std::optional<AsyncEvent> event;
 
+  /// Whether it ends a work request: later rules do not see that.
+  bool ends() const { return failure != 0 || hides || for_completions(); }
+  bool for_completions() const { return completion.kind != CompletionFault::Kind::kNone; }
   /// Whether the rule fires at this match. `stream`: differs between QPs.
   bool fires(std::uint64_t stream, std::uint64_t match) const;
 };
@@ -60,8 +79,24 @@ struct FaultRule : FaultPlan {
   bool take(std::uint64_t stream, std::uint64_t match);
 };
 
+/// The completions of one queue of a QP that are kept back, the oldest first (proto/work/held_completions.h).
+struct HeldCompletions {
+  struct Chosen {
+    std::uint32_t index = 0;  ///< of the work request; receives: none
+    CompletionFault fault;
+  };
+  struct Held {
+    uroce_cqe cqe;
+    bool solicited = false;
+    bool swapped = false;  ///< waits for the next one
+    Nanos until = 0;
+  };
+  std::deque<Chosen> chosen;  ///< work requests that have not ended
+  std::deque<Held> held;
+};
+
 /// The rules that select a QP, in the order in which they are tried. The control thread makes it, and destroys it
-/// once the worker has another one; `matches` and `srq` are the worker's.
+/// once the worker has another one; `matches` and what follows `entries` are the worker's.
 struct QpFaults {
   struct Entry {
     std::shared_ptr<FaultRule> rule;
@@ -70,6 +105,13 @@ struct QpFaults {
   };
   std::vector<Entry> entries;
   SrqId srq;  ///< what ReceiveQueue::srq would be
+  HeldCompletions sends, receives;
+
+  /// Whether completions may be kept back: there is a rule for it, or an earlier one has chosen some.
+  bool hold() const {
+    const auto rule = [](const Entry& entry) { return entry.rule->for_completions(); };
+    return std::any_of(entries.begin(), entries.end(), rule) || !sends.chosen.empty() || !receives.chosen.empty();
+  }
 };
 
 }  // namespace uroce::proto

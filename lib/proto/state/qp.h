@@ -142,12 +142,14 @@ enum class PendingAck : std::uint8_t { kNothing, kAck, kNak, kEnd };
 
 /// The deadlines of a QP, in the order in which on_timer() serves them.
 enum class Deadline : std::uint8_t {
-  kRnr,    ///< end of the wait that an RNR NAK requested
-  kAck,    ///< Local ACK Timeout
-  kPace,   ///< the rate limit permits the next packet
-  kFlush,  ///< next check for WQEs posted to a QP in ERR
+  kRnr,             ///< end of the wait that an RNR NAK requested
+  kAck,             ///< Local ACK Timeout
+  kPace,            ///< the rate limit permits the next packet
+  kFlush,           ///< next check for WQEs posted to a QP in ERR
+  kLateCompletion,  ///< the oldest completion that a rule keeps back is due
 };
-inline constexpr Deadline kDeadlines[] = {Deadline::kRnr, Deadline::kAck, Deadline::kPace, Deadline::kFlush};
+inline constexpr Deadline kDeadlines[] = {Deadline::kRnr, Deadline::kAck, Deadline::kPace, Deadline::kFlush,
+                                          Deadline::kLateCompletion};
 
 /// Identity, state and peer: needed for every packet sent or received.
 struct Common {
@@ -215,6 +217,7 @@ enum Reports : std::uint8_t {
   kAllReports = 1,      ///< sq_sig_all: all of them in the CQ, not only those that are signaled
   kCountedReports = 2,  ///< there is a completion counter
   kTimedReports = 4,    ///< Qp::latency is being measured
+  kRuledReports = 8,    ///< there are rules for them (proto/work/held_completions.h)
 };
 
 /// The send queue and the sequence space; the oldest is on the left.
@@ -286,7 +289,7 @@ struct ReceiveQueue {
   /// `shared`, or there are rules: `srq` is none, and proto/work/faults.h decides.
   bool diverted = false;
   bool ran_out = false;      ///< a SEND found `ring` empty
-  bool special_end = false;  ///< of an XRC target, or counted
+  bool special_end = false;  ///< of an XRC target, counted, or there are rules
 };
 
 /// A ring of the peer's READs and atomics that can be answered again, and the contents of the pending NAK.
@@ -362,7 +365,7 @@ struct alignas(64) Qp {
   std::byte path_v6[32] = {};      ///< source and destination that packets must have, as in the IPv6 header
   // Rarely used.
   Settings settings;
-  Nanos other_deadlines[3] = {kNever, kNever, kNever};
+  Nanos other_deadlines[4] = {kNever, kNever, kNever, kNever};
   Nanos flush_interval = 0;
   Nanos next_cnp = 0;  ///< earliest time of the next CNP
   Nanos next_nak = 0;  ///< earliest time at which a sequence NAK is repeated
@@ -380,9 +383,10 @@ struct alignas(64) Qp {
       case Deadline::kAck: return retransmission.ack_deadline;
       case Deadline::kRnr: return other_deadlines[0];
       case Deadline::kPace: return other_deadlines[1];
-      case Deadline::kFlush: break;
+      case Deadline::kFlush: return other_deadlines[2];
+      case Deadline::kLateCompletion: break;
     }
-    return other_deadlines[2];
+    return other_deadlines[3];
   }
   /// The earliest.
   Nanos next_deadline() {

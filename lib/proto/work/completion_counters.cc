@@ -25,6 +25,11 @@ void attach_counter(Qp& qp, QpCompletionCounters& table, std::uint32_t operation
   if ((operations & (UROCE_COUNTED_REMOTE_READ | UROCE_COUNTED_REMOTE_WRITE)) != 0) qp.responder.counted = true;
 }
 
+bool counts_receives(const Qp& qp) {
+  if (qp.settings.counters == nullptr) return false;
+  return (*qp.settings.counters)[static_cast<std::size_t>(CountedOperation::kReceive)].shared != nullptr;
+}
+
 CountedOperation counted_as(std::uint8_t opcode) {
   switch (abi::operation_of(opcode).kind) {
     case Kind::kSend:

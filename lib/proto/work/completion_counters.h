@@ -12,6 +12,9 @@ namespace uroce::proto {
 void attach_counter(Qp& qp, QpCompletionCounters& table, std::uint32_t operations,
                     const CompletionCounter& counter);
 
+/// Whether the QP's receives are counted.
+bool counts_receives(const Qp& qp);
+
 /// What a send queue's operation is counted as; kNone: atomics, ATOMIC WRITE, FLUSH and local operations.
 CountedOperation counted_as(std::uint8_t opcode);
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "proto/work/completion_counters.h"
+#include "proto/work/held_completions.h"
+
 namespace uroce::proto {
 namespace {
 
@@ -33,7 +36,10 @@ void raise(Context& context, const Qp& qp, AsyncEvent event, bool receive) {
   context.raise(event, object, qp.settings.owner);
 }
 
-void take_counts(QpFaults& faults, const QpFaults& old) {
+/// The counts of rules that stay, and what they chose for work requests under way.
+void take_over(QpFaults& faults, const QpFaults& old) {
+  faults.sends.chosen = old.sends.chosen;
+  faults.receives.chosen = old.receives.chosen;
   for (QpFaults::Entry& entry : faults.entries) {
     const auto same = std::find_if(old.entries.begin(), old.entries.end(),
                                    [&](const QpFaults::Entry& each) { return each.rule == entry.rule; });
@@ -43,32 +49,38 @@ void take_counts(QpFaults& faults, const QpFaults& old) {
 
 }  // namespace
 
-void set_faults(Qp& qp, QpFaults* faults) {
+void set_faults(Context& context, Qp& qp, QpFaults* faults) {
   if (const QpFaults* const old = qp.settings.faults; old != nullptr) {
+    release_all_held(context, qp);
     qp.receives.srq = old->srq;
-    if (faults != nullptr) take_counts(*faults, *old);
+    if (faults != nullptr) take_over(*faults, *old);
   }
   const auto type = static_cast<std::uint32_t>(qp.common.type);
   qp.settings.faults = faults;
   qp.settings.operations_of = faults == nullptr && type < 16 ? static_cast<std::uint16_t>(1u << type) : 0;
   qp.receives.diverted = qp.receives.shared || faults != nullptr;
+  const bool holds = faults != nullptr && faults->hold();
+  qp.receives.special_end = qp.common.type == QpType::kXrcRecv || counts_receives(qp) || holds;
+  qp.requester.reports &= static_cast<std::uint8_t>(~kRuledReports);
+  if (holds) qp.requester.reports |= kRuledReports;
   if (faults == nullptr) return;
   faults->srq = qp.receives.srq;
   qp.receives.srq = kNoSrq;
 }
 
-std::uint8_t judge(Context& context, Qp& qp, std::uint64_t operation) {
+Judgement judge(Context& context, Qp& qp, std::uint64_t operation, bool completes) {
   const bool receive = operation == FaultPlan::kReceives;
   for (QpFaults::Entry& entry : qp.settings.faults->entries) {
     FaultRule& rule = *entry.rule;
     if ((rule.operations & operation) == 0 || !is_peer(rule, qp)) continue;
+    if (rule.for_completions() && !completes) continue;
     if (!rule.take(entry.stream, ++entry.matches)) continue;
     if (rule.event) raise(context, qp, *rule.event, receive);
     // The end of a receive that fails raises QP_FATAL by itself.
     if (rule.fatal && !receive) raise(context, qp, AsyncEvent::kQpFatal, receive);
-    if (rule.failure != 0) return rule.failure;
+    if (rule.ends()) return {rule.failure, rule.hides, rule.completion};
   }
-  return 0;
+  return {};
 }
 
 }  // namespace uroce::proto

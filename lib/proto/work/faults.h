@@ -10,11 +10,20 @@
 
 namespace uroce::proto {
 
-/// Sets the QP's rules, nullptr: none. The counts of rules that it had before go on.
-void set_faults(Qp& qp, QpFaults* faults);
+/// Sets the QP's rules, nullptr: none. The counts of rules that it had before go on. Completions that they kept
+/// back come.
+void set_faults(Context& context, Qp& qp, QpFaults* faults);
+
+/// What becomes of a work request.
+struct Judgement {
+  std::uint8_t failure = 0;  ///< it ends with that; 0: as without rules
+  bool hides = false;        ///< a receive: it is not taken
+  CompletionFault completion;
+};
 
 /// Tries the rules of the QP, which has some, on its next work request: `operation` is a bit of
-/// FaultPlan::operations. Returns the failure with which it ends, or 0, and raises events.
-std::uint8_t judge(Context& context, Qp& qp, std::uint64_t operation);
+/// FaultPlan::operations. `completes`: it makes a CQE if it ends with success; rules for completions pass over the
+/// others. Raises the rules' events.
+Judgement judge(Context& context, Qp& qp, std::uint64_t operation, bool completes);
 
 }  // namespace uroce::proto

@@ -5,6 +5,7 @@
 
 #include "proto/work/completion_counters.h"
 #include "proto/work/faults.h"
+#include "proto/work/held_completions.h"
 
 namespace uroce::proto {
 
@@ -43,19 +44,25 @@ Srq* live_srq(Context& context, const Qp& qp) {
   return srq->pd == qp.common.pd && srq->cq == qp.receives.cq ? srq : nullptr;
 }
 
-/// Whether the receive's completion has a CQ. Counts it if it is counted.
-[[gnu::noinline]] bool end_specially(Context& context, const Qp& qp, const uroce_cqe& cqe) {
-  if (qp.common.type == QpType::kXrcRecv) return live_srq(context, qp) != nullptr;
-  if (cqe.status == UROCE_WC_SUCCESS) {
-    count_done(qp, CountedOperation::kReceive, cqe.byte_len);
-  } else {
-    count_failed(qp, CountedOperation::kReceive);
+/// Of an XRC target, or of a QP that counts its receives or has rules for them. Apart, so that other QPs do not pay
+/// for what it needs.
+[[gnu::noinline]] void push_specially(Context& context, Qp& qp, const uroce_cqe& cqe, bool solicited) {
+  if (qp.common.type == QpType::kXrcRecv) {
+    if (live_srq(context, qp) != nullptr) context.push(qp.receives.cq, cqe, solicited);
+    return;
   }
-  return true;
+  if (cqe.status != UROCE_WC_SUCCESS) {
+    count_failed(qp, CountedOperation::kReceive);
+    end_held(context, qp);
+  } else {
+    if (qp.settings.counters != nullptr) count_done(qp, CountedOperation::kReceive, cqe.byte_len);
+    if (qp.settings.faults != nullptr) return hold_receive(context, qp, cqe, solicited);
+  }
+  context.push(qp.receives.cq, cqe, solicited);
 }
 
-void push_receive(Context& context, const Qp& qp, const uroce_cqe& cqe, bool solicited) {
-  if (qp.receives.special_end && !end_specially(context, qp, cqe)) return;
+void push_receive(Context& context, Qp& qp, const uroce_cqe& cqe, bool solicited) {
+  if (qp.receives.special_end) return push_specially(context, qp, cqe, solicited);
   context.push(qp.receives.cq, cqe, solicited);
 }
 
@@ -73,13 +80,19 @@ FetchResult take_own(Qp& qp) {
 }
 
 /// The receive of a QP with rules.
-FetchResult take_judged(Context& context, Qp& qp) {
-  const FetchResult taken =
-      qp.receives.shared ? take_from(context, qp, context.srq(qp.settings.faults->srq)) : take_own(qp);
+[[gnu::noinline, gnu::cold]] FetchResult take_judged(Context& context, Qp& qp) {
+  Srq* const srq = qp.receives.shared ? context.srq(qp.settings.faults->srq) : nullptr;
+  const bool posted =
+      srq != nullptr ? srq->posted() != 0 : qp.receives.ring.count() != 0 && qp.receives.ring.available() != 0;
+  if (!posted) return FetchResult::kNone;
+  const Judgement judged = judge(context, qp, FaultPlan::kReceives, true);
+  if (judged.hides) return FetchResult::kNone;
+  // Another QP may have taken the last one of an SRQ.
+  const FetchResult taken = srq != nullptr ? take_from(context, qp, srq) : take_own(qp);
   if (taken == FetchResult::kNone) return taken;
-  const std::uint8_t failure = judge(context, qp, FaultPlan::kReceives);
-  if (failure == 0) return taken;
-  qp.receive.failure = failure;
+  choose_receive(qp, judged.completion);
+  if (judged.failure == 0) return taken;
+  qp.receive.failure = judged.failure;
   return FetchResult::kBad;
 }
 

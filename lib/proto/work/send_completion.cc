@@ -1,6 +1,7 @@
 #include "proto/work/send_completion.h"
 
 #include "proto/work/completion_counters.h"
+#include "proto/work/held_completions.h"
 #include "proto/work/latency.h"
 #include "proto/work/teardown.h"
 #include "proto/work/wqe.h"
@@ -8,17 +9,22 @@
 namespace uroce::proto {
 namespace {
 
-/// Whether the WQE at head - 1, which has ended with success, makes a CQE. Counts and measures it if that is
-/// wanted.
-bool is_signaled(Context& context, Qp& qp, const Wqe& wqe) {
-  const bool signaled = (wqe.flags & UROCE_SEND_SIGNALED) != 0;
-  if (qp.requester.reports == 0) return signaled;
+void push_sent(Context& context, Qp& qp, const Wqe& wqe) {
+  qp.requester.ring.publish_consumed(qp.requester.head);
+  context.push(qp.requester.cq, cqe_of(context, qp, wqe), false);
+}
+
+/// Of a QP that counts, measures, holds back or signals more than others do (Requester::reports). Apart, so that
+/// other QPs do not pay for what it needs.
+[[gnu::noinline]] void complete_specially(Context& context, Qp& qp, const Wqe& wqe) {
   if ((qp.requester.reports & kTimedReports) != 0) end_latency(context, qp);
   if ((qp.requester.reports & kCountedReports) != 0) {
     qp.requester.ring.publish_consumed(qp.requester.head);  // who sees the count may post as much
     count_done(qp, counted_as(wqe.opcode), wqe.length);
   }
-  return signaled || (qp.requester.reports & kAllReports) != 0;
+  if ((wqe.flags & UROCE_SEND_SIGNALED) == 0 && (qp.requester.reports & kAllReports) == 0) return;
+  if ((qp.requester.reports & kRuledReports) != 0) return hold_send(context, qp);
+  push_sent(context, qp, wqe);
 }
 
 }  // namespace
@@ -27,15 +33,12 @@ void complete_send(Context& context, Qp& qp) {
   const Wqe& wqe = qp.wqe(qp.requester.head);
   ++qp.requester.head;
   context.counters.rdma_sends += wqe.kind == Kind::kSend;
-  if (!is_signaled(context, qp, wqe)) return;
-  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id);
-  cqe.opcode = abi::operation_of(wqe.opcode).wc_opcode;
-  cqe.byte_len = wqe.length;
-  qp.requester.ring.publish_consumed(qp.requester.head);
-  context.push(qp.requester.cq, cqe, false);
+  if (qp.requester.reports != 0) return complete_specially(context, qp, wqe);
+  if ((wqe.flags & UROCE_SEND_SIGNALED) != 0) push_sent(context, qp, wqe);
 }
 
 void fail_send(Context& context, Qp& qp, std::uint8_t failure) {
+  end_held(context, qp);
   const Wqe& wqe = qp.wqe(qp.requester.head);
   uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, failure);
   cqe.opcode = abi::operation_of(wqe.opcode).wc_opcode;

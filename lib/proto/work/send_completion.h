@@ -8,6 +8,14 @@
 
 namespace uroce::proto {
 
+/// The CQE of a WQE that has ended with success.
+[[gnu::always_inline]] inline uroce_cqe cqe_of(const Context& context, const Qp& qp, const Wqe& wqe) {
+  uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id);
+  cqe.opcode = abi::operation_of(wqe.opcode).wc_opcode;
+  cqe.byte_len = wqe.length;
+  return cqe;
+}
+
 /// Completes the oldest send WQE with success; it makes a CQE if the WQE is signaled. The consumer index is
 /// published before each CQE; the caller publishes it again after a run of completions.
 void complete_send(Context& context, Qp& qp);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "proto/work/completion_counters.h"
+#include "proto/work/held_completions.h"
 #include "proto/work/receive_queue.h"
 #include "proto/work/wqe.h"
 
@@ -24,6 +25,7 @@ void flush_send_wqe(Context& context, Qp& qp, std::uint64_t wr_id, std::uint8_t 
 
 bool flush_send_queue(Context& context, Qp& qp) {
   bool any = false;
+  end_held(context, qp);
   while (qp.requester.head != qp.requester.fetched) {
     const Wqe& wqe = qp.wqe(qp.requester.head);
     ++qp.requester.head;

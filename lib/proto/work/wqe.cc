@@ -6,6 +6,7 @@
 
 #include "base/probe.h"
 #include "proto/work/faults.h"
+#include "proto/work/held_completions.h"
 
 namespace uroce::proto {
 namespace {
@@ -125,8 +126,11 @@ bool operand_fits(const Wqe& wqe) {
   if (!operation.of_type(static_cast<std::uint32_t>(qp.common.type))) {
     return refuse(context.counters.bad_wqe_opcode, UROCE_FAIL_OPCODE);
   }
-  const std::uint8_t failure = judge(context, qp, std::uint64_t{1} << wqe.opcode);
-  return failure == 0 ? check_fields(context, qp, operation, ring_entry, inline_length, wqe) : failure;
+  const bool completes = (wqe.flags & UROCE_SEND_SIGNALED) != 0 || (qp.requester.reports & kAllReports) != 0;
+  const Judgement judged = judge(context, qp, std::uint64_t{1} << wqe.opcode, completes);
+  if (judged.failure != 0) return judged.failure;
+  choose_completion(qp, qp.requester.fetched, judged.completion);
+  return check_fields(context, qp, operation, ring_entry, inline_length, wqe);
 }
 
 /// Checks the header in `wqe` (wqe.length still has the inline length) and copies the rest of the entry.

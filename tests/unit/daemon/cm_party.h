@@ -8,8 +8,8 @@
 #include <cstring>
 #include <iterator>
 
-#include "cm_service/event_types.h"
 #include "cm_service/service.h"
+#include "control/cm_event_types.h"
 #include "test_client.h"
 #include "test_daemon.h"
 

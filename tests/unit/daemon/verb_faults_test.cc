@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "admin/query.h"
+#include "control/cm_event_types.h"
 #include "control/privilege.h"
 #include "test_client.h"
 #include "test_daemon.h"
@@ -116,6 +117,38 @@ TEST(VerbFaultText, ACallHasItsErrno) {
   EXPECT_EQ(parsed("call=CM_CONNECT,errno=EINVAL,nth=2").error, EINVAL);
 }
 
+TEST(VerbFaultText, ACompletionIsLateLostOrSwapped) {
+  using Kind = proto::CompletionFault::Kind;
+  EXPECT_EQ(parsed("completion=late:50ms").plan.completion.kind, Kind::kLate);
+  EXPECT_EQ(parsed("completion=late:50ms").plan.completion.delay, 50 * kMillisecond);
+  EXPECT_EQ(parsed("op=RECV,completion=lost,event=CQ_ERR").plan.completion.kind, Kind::kLost);
+  EXPECT_EQ(parsed("completion=swapped").plan.completion.kind, Kind::kSwapped);
+  EXPECT_TRUE(parsed("op=RECV,answer=rnr_nak").plan.hides);
+}
+
+TEST(VerbFaultText, ACallMayHaveAnEventInItsPlace) {
+  const struct {
+    std::string text;
+    std::uint32_t event;
+    int status;
+  } cases[] = {
+      {"call=cm_resolve_address,cm=ADDR_ERROR", kAddrError, -ETIMEDOUT},
+      {"call=cm_resolve_route,cm=RDMA_CM_EVENT_ROUTE_ERROR", kRouteError, -ETIMEDOUT},
+      {"call=cm_connect,cm=unreachable", kUnreachable, -ETIMEDOUT},
+      {"call=cm_connect,cm=REJECTED", kRejected, 28},
+      {"call=cm_connect,cm=REJECTED,cm_status=8", kRejected, 8},
+      {"call=cm_accept,cm=CONNECT_ERROR,cm_status=-104", kConnectError, -104},
+      {"call=cm_join,cm=MULTICAST_ERROR", kMulticastError, -ENETUNREACH},
+      {"call=cm_accept,cm=DEVICE_REMOVAL", kDeviceRemoval, 0},
+      {"call=cm_join,cm=ADDR_CHANGE", kAddrChange, 0},
+  };
+  for (const auto& each : cases) {
+    const VerbFault fault = parsed(each.text);
+    EXPECT_EQ(fault.cm, each.event) << each.text;
+    EXPECT_EQ(fault.error, each.status) << each.text;
+  }
+}
+
 TEST(VerbFaultText, AnErrorNamesTheValueWhatIsAllowedAndWhatToDo) {
   const struct {
     const char* text;
@@ -154,6 +187,27 @@ TEST(VerbFaultText, AnErrorNamesTheValueWhatIsAllowedAndWhatToDo) {
       {"call=hello,errno=ENOMEM", {"call=hello"}},
       {"call=create_qp,errno=EWHAT", {"errno=EWHAT", "ENOMEM"}},
       {"call=create_qp,errno=ENOMEM,op=SEND", {"op="}},
+      {"completion=never", {"completion=never", "late:50ms"}},
+      {"completion=late", {"completion=late", "late:50ms"}},
+      {"completion=late:", {"completion=late:", "late:50ms"}},
+      {"completion=late:0ms", {"completion=late:0ms", "late:50ms"}},
+      {"completion=late:11s", {"completion=late:11s", "10s"}},
+      {"completion=lost,status=FATAL_ERR", {"one way"}},
+      {"completion=lost,qp=error", {"one way"}},
+      {"op=RECV,answer=RNR_NAK,completion=lost", {"one way"}},
+      {"op=RECV,answer=ACK", {"answer=ACK", "RNR_NAK"}},
+      {"answer=RNR_NAK", {"op=RECV"}},
+      {"op=SEND|RECV,answer=RNR_NAK", {"op=RECV"}},
+      {"call=cm_connect,cm=REJECTED,answer=RNR_NAK", {"answer="}},
+      {"cm=REJECTED", {"call"}},
+      {"cm_status=8,status=FATAL_ERR", {"cm_status=", "call"}},
+      {"call=cm_connect,cm=ESTABLISHED", {"cm=ESTABLISHED", "UNREACHABLE"}},
+      {"call=cm_connect,cm=ADDR_ERROR", {"cm_resolve_address"}},
+      {"call=create_qp,cm=REJECTED", {"cm_connect"}},
+      {"call=cm_connect,cm=REJECTED,errno=EINVAL", {"errno=", "cm="}},
+      {"call=cm_connect,cm=REJECTED,cm_status=x", {"cm_status=x", "-110"}},
+      {"call=cm_connect,cm=REJECTED,cm_status=70000", {"cm_status=70000"}},
+      {"call=cm_connect,errno=EINVAL,cm_status=8", {"cm="}},
   };
   for (const auto& each : cases) {
     VerbFault fault;
