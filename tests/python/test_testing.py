@@ -97,10 +97,12 @@ def test_the_end_ends_programs_and_leaves_nothing():
 
 
 def kill_daemon(hosts):
-    os.kill(int(next(line for line in hosts.log.splitlines() if ' ready: ' in line).rsplit(' ', 1)[1]), signal.SIGKILL)
+    pid = int(next(line for line in hosts.log.splitlines() if ' ready: ' in line).rsplit(' ', 1)[1])
+    os.kill(pid, signal.SIGKILL)
     with pytest.raises(FabricError):
         while True:
             hosts[0].counters()
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # its sockets close before its last thread has ended
 
 
 def test_a_daemon_that_died_is_an_error_with_its_log():
