@@ -167,7 +167,11 @@ std::uint32_t command_of(std::string_view text) {
   return found != 0 ? found : search(UROCE_CMD_CM_FIRST, UROCE_CMD_CM_END);
 }
 
+/// Of a name, or of the number itself; 0: none.
 int error_of(std::string_view text) {
+  constexpr std::uint64_t kLastErrno = 4095;
+  std::uint64_t number = 0;
+  if (read(text, 1, kLastErrno, number)) return static_cast<int>(number);
   const std::string wanted = upper(text);
   for (int error = 1; error < 256; ++error) {
     if (const char* const name = errno_name(error); name != nullptr && wanted == name) return error;
@@ -304,7 +308,7 @@ class Reader {
     }
     if (key == "errno") {
       out_.error = error_of(value);
-      return out_.error != 0 ? "" : "the name of an error number such as ENOMEM, EINVAL or EAGAIN";
+      return out_.error != 0 ? "" : "an error number, or the name of one such as ENOMEM, EINVAL or EAGAIN";
     }
     return "one of prog, pid, user, qpn, peer, op, nth, every, count, probability, seed, status, event, qp, "
            "completion, answer, call, errno, cm, cm_status";

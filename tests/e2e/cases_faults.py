@@ -1,10 +1,13 @@
 """urocectl fault verbs: unmodified programs get the completion, event or error number that a rule chose. And NAKs and
 lost messages of connection management, by rules of urocectl fault."""
+import errno
 import re
+import subprocess
+import threading
 import time
 
 from programs import Pair, run_pair
-from rig import Failure, wait_until
+from rig import ROOT, Failure, wait_until
 
 # ibv_wc_status, but success.
 STATUSES = ['LOC_LEN_ERR', 'LOC_QP_OP_ERR', 'LOC_EEC_OP_ERR', 'LOC_PROT_ERR', 'WR_FLUSH_ERR', 'MW_BIND_ERR', 'BAD_RESP_ERR',
@@ -212,6 +215,75 @@ def messages_by_name(rig, devices):
     server.end(1)
 
 
+# ibv_event_type. WQ_FATAL is of work queues alone.
+EVENTS = ['CQ_ERR', 'QP_FATAL', 'QP_REQ_ERR', 'QP_ACCESS_ERR', 'COMM_EST', 'SQ_DRAINED', 'PATH_MIG', 'PATH_MIG_ERR', 'DEVICE_FATAL',
+          'PORT_ACTIVE', 'PORT_ERR', 'LID_CHANGE', 'PKEY_CHANGE', 'SM_CHANGE', 'SRQ_ERR', 'SRQ_LIMIT_REACHED',
+          'QP_LAST_WQE_REACHED', 'CLIENT_REREGISTER', 'GID_CHANGE']
+CALLS = ['alloc_pd', 'dealloc_pd', 'reg_mr', 'dereg_mr', 'rereg_mr', 'create_channel', 'destroy_channel', 'create_cq', 'destroy_cq',
+         'resize_cq', 'create_srq', 'modify_srq', 'query_srq', 'destroy_srq', 'create_qp', 'modify_qp', 'query_qp', 'destroy_qp',
+         'create_ah', 'destroy_ah', 'open_xrcd', 'close_xrcd', 'alloc_mw', 'dealloc_mw', 'alloc_dm', 'free_dm', 'create_flow',
+         'destroy_flow']
+
+
+class Calls:
+    """A program of pyverbs that makes calls on demand."""
+
+    def __init__(self, rig, device):
+        self.program = subprocess.Popen([rig.apps / 'uroce-run', '-d', device, ROOT / 'tests/e2e/pyverbs_calls.py', device], env=rig.env,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.expect('ready')
+
+    def expect(self, line):
+        """The next line of its output."""
+        timer = threading.Timer(20, self.program.kill)
+        timer.start()
+        found = self.program.stdout.readline().strip()
+        timer.cancel()
+        if found != line:
+            self.program.kill()
+            raise Failure(f'"{found}", expected "{line}"\n{self.program.communicate()[0]}')
+
+    def ask(self, command, number):
+        self.program.stdin.write(command + '\n')
+        self.program.stdin.flush()
+        self.expect(f'{command} {number}')
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.program.stdin.close()
+        try:
+            self.program.wait(20)
+        except subprocess.TimeoutExpired:
+            self.program.kill()
+            self.program.wait()
+            raise Failure('pyverbs_calls.py does not end') from None
+        finally:
+            self.program.stdout.close()
+
+
+def every_event(rig, devices):
+    """Each asynchronous event reaches a program; DEVICE_FATAL is the last."""
+    with Calls(rig, devices[1]) as calls:
+        for name in sorted(EVENTS, key=lambda each: each == 'DEVICE_FATAL'):
+            with Rules(rig, devices[1], f'prog=*py*,op=WRITE,nth=1,event={name}'):
+                calls.ask('event', EVENTS.index(name))
+
+
+def every_call(rig, devices):
+    """Each call fails with the error number of a rule, once; and one call with each error number."""
+    with Calls(rig, devices[1]) as calls:
+        for call in CALLS:
+            calls.ask(call, 0)
+            with Rules(rig, devices[1], f'prog=*py*,call={call},nth=1,errno={errno.EXDEV}'):
+                calls.ask(call, errno.EXDEV)
+        for number in errno.errorcode:
+            with Rules(rig, devices[1], f'prog=*py*,call=alloc_pd,nth=1,errno={number}'):
+                calls.ask('alloc_pd', number)
+        calls.ask('alloc_pd', 0)
+
+
 def connection_cases():
     to_server = ['rping', '-c', '-a', ADDRESS, '-C', '3']
     rules = {
@@ -242,6 +314,7 @@ def fault_cases():
         'answer=RNR_NAK': rnr('ibv_rc_pingpong', 1), 'answer=RNR_NAK of an SRQ': rnr('ibv_srq_pingpong', 0),
         'NAKs are repaired': naks_are_repaired, 'nak=INVALID_REQUEST': nak('INVALID_REQUEST', 'REM_INV_REQ_ERR'),
         'nak=REMOTE_ACCESS': nak('REMOTE_ACCESS', 'REM_ACCESS_ERR'), 'nak=REMOTE_OPERATIONAL': nak('REMOTE_OPERATIONAL', 'REM_OP_ERR'),
+        'each asynchronous event': every_event, 'each call': every_call,
         'messages of connection management': messages_by_name})
     cases.update(connection_cases())
     return cases

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -115,6 +116,7 @@ TEST(VerbFaultText, EachEventHasItsName) {
 TEST(VerbFaultText, ACallHasItsErrno) {
   EXPECT_EQ(parsed("call=create_qp,errno=ENOMEM").call, std::uint32_t{UROCE_CMD_CREATE_QP});
   EXPECT_EQ(parsed("call=CM_CONNECT,errno=EINVAL,nth=2").error, EINVAL);
+  EXPECT_EQ(parsed("call=create_qp,errno=133").error, 133);
 }
 
 TEST(VerbFaultText, ACompletionIsLateLostOrSwapped) {
@@ -149,11 +151,23 @@ TEST(VerbFaultText, ACallMayHaveAnEventInItsPlace) {
   }
 }
 
+struct RefusedRule {
+  std::string text;
+  std::vector<std::string> says;
+};
+
+void expect_refused_rules(std::span<const RefusedRule> cases) {
+  for (const RefusedRule& each : cases) {
+    VerbFault fault;
+    const std::string problem = VerbFault::parse(each.text, fault);
+    EXPECT_NE(problem, "") << each.text;
+    EXPECT_NE(problem.find("prog=nccl*"), std::string::npos) << "an example: " << problem;
+    for (const std::string& part : each.says) EXPECT_NE(problem.find(part), std::string::npos) << problem;
+  }
+}
+
 TEST(VerbFaultText, AnErrorNamesTheValueWhatIsAllowedAndWhatToDo) {
-  const struct {
-    const char* text;
-    std::vector<std::string> says;
-  } cases[] = {
+  const RefusedRule cases[] = {
       {"", {"no rule"}},
       {"status=BROKEN", {"status=BROKEN", "RETRY_EXC_ERR"}},
       {"status=SUCCESS", {"status=SUCCESS"}},
@@ -180,13 +194,6 @@ TEST(VerbFaultText, AnErrorNamesTheValueWhatIsAllowedAndWhatToDo) {
       {"prog=,status=FATAL_ERR", {"prog="}},
       {"prog=a", {"effect"}},
       {"status=FATAL_ERR,status=FATAL_ERR", {"once"}},
-      {"call=create_qp", {"errno"}},
-      {"errno=ENOMEM", {"call"}},
-      {"call=admin,errno=ENOMEM", {"call=admin"}},
-      {"call=explain,errno=ENOMEM", {"call=explain"}},
-      {"call=hello,errno=ENOMEM", {"call=hello"}},
-      {"call=create_qp,errno=EWHAT", {"errno=EWHAT", "ENOMEM"}},
-      {"call=create_qp,errno=ENOMEM,op=SEND", {"op="}},
       {"completion=never", {"completion=never", "late:50ms"}},
       {"completion=late", {"completion=late", "late:50ms"}},
       {"completion=late:", {"completion=late:", "late:50ms"}},
@@ -198,6 +205,23 @@ TEST(VerbFaultText, AnErrorNamesTheValueWhatIsAllowedAndWhatToDo) {
       {"op=RECV,answer=ACK", {"answer=ACK", "RNR_NAK"}},
       {"answer=RNR_NAK", {"op=RECV"}},
       {"op=SEND|RECV,answer=RNR_NAK", {"op=RECV"}},
+  };
+  expect_refused_rules(cases);
+  VerbFault fault;
+  EXPECT_NE(VerbFault::parse("prog=" + std::string(1000, 'x') + ",status=FATAL_ERR", fault), "");
+}
+
+TEST(VerbFaultText, AnErrorInARuleForCallsDoesSoToo) {
+  const RefusedRule cases[] = {
+      {"call=create_qp", {"errno"}},
+      {"errno=ENOMEM", {"call"}},
+      {"call=admin,errno=ENOMEM", {"call=admin"}},
+      {"call=explain,errno=ENOMEM", {"call=explain"}},
+      {"call=hello,errno=ENOMEM", {"call=hello"}},
+      {"call=create_qp,errno=EWHAT", {"errno=EWHAT", "ENOMEM"}},
+      {"call=create_qp,errno=0", {"errno=0", "ENOMEM"}},
+      {"call=create_qp,errno=4096", {"errno=4096", "ENOMEM"}},
+      {"call=create_qp,errno=ENOMEM,op=SEND", {"op="}},
       {"call=cm_connect,cm=REJECTED,answer=RNR_NAK", {"answer="}},
       {"cm=REJECTED", {"call"}},
       {"cm_status=8,status=FATAL_ERR", {"cm_status=", "call"}},
@@ -209,15 +233,7 @@ TEST(VerbFaultText, AnErrorNamesTheValueWhatIsAllowedAndWhatToDo) {
       {"call=cm_connect,cm=REJECTED,cm_status=70000", {"cm_status=70000"}},
       {"call=cm_connect,errno=EINVAL,cm_status=8", {"cm="}},
   };
-  for (const auto& each : cases) {
-    VerbFault fault;
-    const std::string problem = VerbFault::parse(each.text, fault);
-    EXPECT_NE(problem, "") << each.text;
-    EXPECT_NE(problem.find("prog=nccl*"), std::string::npos) << "an example: " << problem;
-    for (const std::string& part : each.says) EXPECT_NE(problem.find(part), std::string::npos) << problem;
-  }
-  VerbFault fault;
-  EXPECT_NE(VerbFault::parse("prog=" + std::string(1000, 'x') + ",status=FATAL_ERR", fault), "");
+  expect_refused_rules(cases);
 }
 
 /// Two connected QPs of one client.
