@@ -13,6 +13,7 @@
 #include "metrics_http.h"
 #include "open_metrics.h"
 #include "options.h"
+#include "play.h"
 #include "row_filter.h"
 #include "save.h"
 #include "stop_signal.h"
@@ -274,6 +275,7 @@ int main(int argc, char** argv) {
   if (options.command == "latency") return latency(options);
   if (options.command == "fault") return fault(options);
   if (options.command == "link") return link(options);
+  if (options.command == "play") return play(options);
   if (options.command == "reload") return reload(options);
   if (options.command == "save") return save(options);
   return trace(options, only(options));

@@ -59,11 +59,14 @@ constexpr char kHelp[] =
           (default: all but RECV), or control commands: call=NAME, such as create_qp, reg_mr, cm_connect
       when, counted for each QP: nth=N (once), every=N, probability=P,seed=S; count=N times at most
       what: status=NAME (of ibv_wc_status), event=NAME (of ibv_event_type), qp=error,
-          completion=late:TIME|lost|swapped; with op=RECV answer=RNR_NAK; of a call: errno=NAME, or
+          completion=late:TIME|lost|swapped; with op=RECV answer=RNR_NAK; of a call: errno=NAME|N, or
           cm=NAME (of rdma_cm_event_type) in its place, cm_status=N
                                             prog=nccl*,op=WRITE,nth=100,status=RETRY_EXC_ERR
   fault verbs off [NUMBER]                  removes all rules, or one
   fault verbs                               prints the rules, and how often each matched and fired
+  play FILE                                 carries out a scenario: lines `WHEN DEVICE fault ...|link up|link down`,
+                                            WHEN: 2s, +2s, DEVICE/RULE>=FRAMES; at its end it removes its rules
+                                            and puts up the links that it has put down
   trace [OPTIONS] [FILTER]                  prints the frames of the port until Ctrl-C, with remarks on those
                                             that are retransmitted, or dropped or changed by `fault`
       -w, --write FILE     writes them to FILE as pcapng, for Wireshark; -: standard output
@@ -97,7 +100,7 @@ constexpr char kHelp[] =
                       answer; doctor and each round of top: one object
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else $XDG_RUNTIME_DIR/uroce or
                       /tmp/uroce-UID if the user's own daemons listen there, else )" UROCE_SYSTEM_RUN_DIR R"()
-  --quiet             trace prints errors only
+  --quiet             trace prints errors only; play does not print its steps
   --watch             show and stat: repeat
   --interval S        seconds between two rounds of --watch and top, and for which doctor looks (default: 1)
   --rounds N          of --watch and top: ends after N (default: until Ctrl-C)
@@ -208,13 +211,14 @@ std::uint64_t number(const char* option, const char* text, std::uint64_t least, 
 void check(const Options& options, int extra) {
   if (options.command.empty())
     fail(2,
-         "no command given: show, stat, top, doctor, metrics, latency, fault, trace, link, reload or save; see "
+         "no command given: show, stat, top, doctor, metrics, latency, fault, play, trace, link, reload or save; "
+         "see "
          "urocectl --help");
-  if (!one_of(options.command, {"show", "stat", "top", "doctor", "metrics", "latency", "fault", "trace", "link",
-                                "reload", "save"})) {
+  if (!one_of(options.command, {"show", "stat", "top", "doctor", "metrics", "latency", "fault", "play", "trace",
+                                "link", "reload", "save"})) {
     fail(2, options.command +
-                ": no such command; give show, stat, top, doctor, metrics, latency, fault, trace, "
-                "link, reload or save");
+                ": no such command; give show, stat, top, doctor, metrics, latency, fault, play, "
+                "trace, link, reload or save");
   }
   if (options.command == "link") return check_link(options, extra);
   if (options.command == "fault" && options.argument == "verbs") return check_fault_verbs(options, extra);
@@ -231,6 +235,9 @@ void check(const Options& options, int extra) {
     fail(2, "show " + options.argument +
                 ": give all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, rejections, "
                 "workers, gids, routes, neighbours, settings, worker_commands or latency");
+  }
+  if (options.command == "play" && (options.argument.empty() || options.json || !options.devices.empty())) {
+    fail(2, "play takes a file with a scenario, or -, and neither --json nor --device");
   }
   if (options.command == "latency" && !one_of(options.argument, {"", "on", "off"})) {
     fail(2, "latency " + options.argument + ": give on, off or nothing");

@@ -21,6 +21,7 @@ from cases_doctor import doctor_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
 from cases_fabrics import fabric_cases, same_device_cases, two_run_directories_cases  # noqa: E402
 from cases_faults import fault_cases  # noqa: E402
+from cases_scenarios import scenario_cases, scenario_last_cases  # noqa: E402
 from cases_hosts import hosts_cases  # noqa: E402
 from cases_icrc import engine_of_128_bits, icrc_cases, pair_of  # noqa: E402
 from cases_input import input_cases  # noqa: E402
@@ -101,7 +102,7 @@ def groups(long, build):
         Group('two in one', lambda rig: rig.pair_in_one(), dict(in_one, **switch_cases()), share=Share(rest=set(in_one) - IN_ONE)),
         Group('two in one with two workers', lambda rig: rig.pair_in_one(['--workers', '2']), worker_cases()),
         Group('two in one, faulty', lambda rig: rig.pair_in_one(['--fault', FAULTS]), faulty, share=Share(rest=set(faulty) - {'verify'})),
-        Group('fault verbs', lambda rig: rig.pair(), fault_cases()),
+        Group('fault verbs', lambda rig: rig.pair(), dict(fault_cases(), **scenario_cases())),
         Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases(), **json_cases())),
         Group('probes', lambda rig: rig.pair(), probe_cases(), share=Share(rest=probe_cases())),
         Group('doctor', lambda rig: rig.pair(['--socket-mode', '0666']), doctor_cases()),
@@ -118,7 +119,7 @@ def groups(long, build):
         Group('two with portable ICRC', pair_of('portable'), icrc_cases(), share=Share(rest=icrc_cases())),
         Group('two busy', lambda rig: rig.pair(['--poll-mode', 'busy']), busy_cases()),
         Group('one busy', lambda rig: rig.single(['--poll-mode', 'busy']), busy_cases()),
-        Group('two end', lambda rig: rig.pair(), dict(last_cases(), **connection_last_cases()), True),
+        Group('two end', lambda rig: rig.pair(), dict(last_cases(), **connection_last_cases(), **scenario_last_cases()), True),
         Group('one end', lambda rig: rig.single(), dict(last_cases(), **verbs_last_cases()), True),
         Group('chaos', None, chaos_cases(long), True, alone=True),
     ]

@@ -149,3 +149,13 @@ def test_the_documentation_runs():
     assert blocks
     for block in blocks:
         exec(compile(block, 'docs/testing.md', 'exec'), {})  # pylint: disable=exec-used
+
+
+def test_a_scenario_is_undone_at_its_end(rdma):
+    with rdma.play('0s uroce1 link down\n60s end\n'):
+        while rdma[1].show('devices')[0]['state'] == 'ACTIVE':
+            time.sleep(0.01)
+    assert rdma[1].show('devices')[0]['state'] == 'ACTIVE'
+    with pytest.raises(FabricError, match='line 1'):
+        with rdma.play('soon uroce1 link down'):
+            pass

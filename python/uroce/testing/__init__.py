@@ -208,6 +208,28 @@ class Fabric(Sequence):
             raise FabricError(f'urocectl {" ".join(arguments)}: {done.stderr.strip() or done.returncode}')
         return json.loads(done.stdout)[device]
 
+    @contextlib.contextmanager
+    def play(self, scenario: str) -> Iterator[subprocess.Popen]:
+        """Carries out a scenario, as `urocectl play` does, during the block; the end of the block undoes it. FabricError: the
+        scenario was refused."""
+        playing = self.keep(subprocess.Popen(
+            [self.tool('urocectl'), '--run-dir', str(self.run_dir), '--quiet', 'play', '-'], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.marked(None)))
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                playing.stdin.write(scenario)
+                playing.stdin.close()
+            playing.stdin = None
+            if not playing.stdout.readline():  # how many steps there are, once it has begun
+                _, said = playing.communicate()
+                raise FabricError(f'urocectl play: {said.strip()}')
+            yield playing
+        finally:
+            playing.terminate()
+            _, said = playing.communicate()
+        if playing.returncode != 0:
+            raise FabricError(f'urocectl play: {said.strip()}')
+
     def close(self) -> None:
         """Ends programs that are left and the daemon. FabricError: the daemon did not end well."""
         self._end_programs()
