@@ -22,7 +22,7 @@ struct Options {
   std::vector<std::string> devices;  ///< empty: all running daemons
   std::string run_dir;
   bool json = false;
-  bool quiet = false;  ///< trace and play say nothing but errors
+  bool quiet = false;  ///< trace says nothing but errors; play does not print its steps, either
   bool watch = false;
   bool http = false;          ///< metrics answers a request on standard input
   double interval_s = 1.0;    ///< also of doctor

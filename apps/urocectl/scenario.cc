@@ -17,9 +17,8 @@ constexpr const char* kWhen =
     "when it happens: a time such as 2s or 500ms after the beginning, which is not before that of an earlier line; "
     "+2s after the step before; or a number of frames that a rule has matched, such as uroce0/cut>=1000";
 constexpr const char* kCommand =
-    "a device and a command: fault RULE, fault off [NAME], fault verbs RULE, fault verbs off, link up or link "
-    "down; "
-    "or end";
+    "a device and a command: fault RULE, fault off [NAME], fault verbs RULE, fault verbs off, "
+    "link up or link down; or end";
 
 /// Takes the next word off the text.
 std::string_view take_word(std::string_view& text) {
