@@ -63,6 +63,7 @@ enum uroce_command {
   UROCE_CMD_CREATE_COMP_CNTR,
   UROCE_CMD_DESTROY_COMP_CNTR,
   UROCE_CMD_ATTACH_COMP_CNTR,
+  UROCE_CMD_END,
 };
 
 struct uroce_request {

@@ -40,7 +40,7 @@ constexpr std::string_view kCommands[] = {
     "EXPLAIN",           "CREATE_COMP_CNTR",
     "DESTROY_COMP_CNTR", "ATTACH_COMP_CNTR",
 };
-static_assert(std::size(kCommands) == UROCE_CMD_ATTACH_COMP_CNTR + 1);
+static_assert(std::size(kCommands) == UROCE_CMD_END);
 
 constexpr std::string_view kCmCommands[] = {
     "CM_OPEN_CHANNEL",  "CM_CLOSE_CHANNEL", "CM_CREATE_ID", "CM_DESTROY_ID", "CM_RESOLVE_ADDRESS",

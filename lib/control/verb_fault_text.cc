@@ -162,8 +162,8 @@ std::uint32_t command_of(std::string_view text) {
     while (first != end && command_name(first) != wanted) ++first;
     return first != end ? first : 0;
   };
-  const std::uint32_t found = search(UROCE_CMD_HELLO + 1, UROCE_CMD_EXPLAIN);
-  if (found == UROCE_CMD_ADMIN) return 0;
+  const std::uint32_t found = search(UROCE_CMD_HELLO + 1, UROCE_CMD_END);
+  if (found == UROCE_CMD_ADMIN || found == UROCE_CMD_EXPLAIN) return 0;
   return found != 0 ? found : search(UROCE_CMD_CM_FIRST, UROCE_CMD_CM_END);
 }
 

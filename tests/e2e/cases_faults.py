@@ -215,7 +215,7 @@ def messages_by_name(rig, devices):
     server.end(1)
 
 
-# ibv_event_type. WQ_FATAL is of work queues alone.
+# ibv_event_type, and WQ_FATAL, of work queues alone.
 EVENTS = ['CQ_ERR', 'QP_FATAL', 'QP_REQ_ERR', 'QP_ACCESS_ERR', 'COMM_EST', 'SQ_DRAINED', 'PATH_MIG', 'PATH_MIG_ERR', 'DEVICE_FATAL',
           'PORT_ACTIVE', 'PORT_ERR', 'LID_CHANGE', 'PKEY_CHANGE', 'SM_CHANGE', 'SRQ_ERR', 'SRQ_LIMIT_REACHED',
           'QP_LAST_WQE_REACHED', 'CLIENT_REREGISTER', 'GID_CHANGE']
@@ -223,13 +223,22 @@ CALLS = ['alloc_pd', 'dealloc_pd', 'reg_mr', 'dereg_mr', 'rereg_mr', 'create_cha
          'resize_cq', 'create_srq', 'modify_srq', 'query_srq', 'destroy_srq', 'create_qp', 'modify_qp', 'query_qp', 'destroy_qp',
          'create_ah', 'destroy_ah', 'open_xrcd', 'close_xrcd', 'alloc_mw', 'dealloc_mw', 'alloc_dm', 'free_dm', 'create_flow',
          'destroy_flow']
+WQ_FATAL = 19
+PROGRAMS = {'pyverbs_calls.py': '*py*', 'failing-calls': 'failing-calls'}
+# Of tests/conformance/failing-calls.
+OTHER_CALLS = ['query_device', 'query_port', 'query_gid', 'modify_cq', 'open_qp', 'attach_mcast', 'detach_mcast', 'alloc_null_mr',
+               'resolve_neighbour', 'import_device', 'import_pd', 'import_mr', 'import_dm', 'create_rss', 'destroy_rss',
+               'create_counters', 'read_counters', 'destroy_counters', 'create_comp_cntr', 'attach_comp_cntr', 'destroy_comp_cntr',
+               'cm_open_channel', 'cm_create_id', 'cm_resolve_address', 'cm_resolve_route', 'cm_listen', 'cm_connect', 'cm_accept',
+               'cm_reject', 'cm_establish', 'cm_disconnect', 'cm_migrate', 'cm_join']
 
 
 class Calls:
-    """A program of pyverbs that makes calls on demand."""
+    """A program that makes calls on demand."""
 
-    def __init__(self, rig, device):
-        self.program = subprocess.Popen([rig.apps / 'uroce-run', '-d', device, ROOT / 'tests/e2e/pyverbs_calls.py', device], env=rig.env,
+    def __init__(self, rig, device, program=ROOT / 'tests/e2e/pyverbs_calls.py'):
+        self.name = program.name
+        self.program = subprocess.Popen([rig.apps / 'uroce-run', '-d', device, program, device], env=rig.env,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.expect('ready')
 
@@ -258,9 +267,17 @@ class Calls:
         except subprocess.TimeoutExpired:
             self.program.kill()
             self.program.wait()
-            raise Failure('pyverbs_calls.py does not end') from None
+            raise Failure(f'{self.name} does not end') from None
         finally:
             self.program.stdout.close()
+
+
+def make_fail(rig, device, calls, names):
+    """Each call fails with the error number of a rule, once."""
+    for name in names:
+        calls.ask(name, 0)
+        with Rules(rig, device, f'prog={PROGRAMS[calls.name]},call={name},nth=1,errno={errno.EXDEV}'):
+            calls.ask(name, errno.EXDEV)
 
 
 def every_event(rig, devices):
@@ -272,16 +289,21 @@ def every_event(rig, devices):
 
 
 def every_call(rig, devices):
-    """Each call fails with the error number of a rule, once; and one call with each error number."""
+    """One call fails with each error number, and each call that pyverbs can make."""
     with Calls(rig, devices[1]) as calls:
-        for call in CALLS:
-            calls.ask(call, 0)
-            with Rules(rig, devices[1], f'prog=*py*,call={call},nth=1,errno={errno.EXDEV}'):
-                calls.ask(call, errno.EXDEV)
+        make_fail(rig, devices[1], calls, CALLS)
         for number in errno.errorcode:
             with Rules(rig, devices[1], f'prog=*py*,call=alloc_pd,nth=1,errno={number}'):
                 calls.ask('alloc_pd', number)
         calls.ask('alloc_pd', 0)
+
+
+def every_other_call(rig, devices):
+    """Those of which pyverbs knows nothing, and the asynchronous event of a work queue."""
+    with Calls(rig, devices[1], rig.build / 'tests/conformance/failing-calls') as calls:
+        make_fail(rig, devices[1], calls, OTHER_CALLS)
+        with Rules(rig, devices[1], 'prog=failing-calls,op=RECV,nth=1,event=WQ_FATAL'):
+            calls.ask('wq_event', WQ_FATAL)
 
 
 def connection_cases():
@@ -315,6 +337,7 @@ def fault_cases():
         'NAKs are repaired': naks_are_repaired, 'nak=INVALID_REQUEST': nak('INVALID_REQUEST', 'REM_INV_REQ_ERR'),
         'nak=REMOTE_ACCESS': nak('REMOTE_ACCESS', 'REM_ACCESS_ERR'), 'nak=REMOTE_OPERATIONAL': nak('REMOTE_OPERATIONAL', 'REM_OP_ERR'),
         'each asynchronous event': every_event, 'each call': every_call,
+        'each other call': every_other_call,
         'messages of connection management': messages_by_name})
     cases.update(connection_cases())
     return cases

@@ -264,9 +264,10 @@ Request well_formed_request(Random& random, const Belongings& mine) {
                                       UROCE_CMD_DESTROY_QP,  UROCE_CMD_CREATE_SRQ, UROCE_CMD_CM_OPEN_CHANNEL,
                                       UROCE_CMD_CM_CREATE_ID};
   Request request;
-  request.command = random.percent(40)   ? random.of(kOften)
-                    : random.percent(75) ? UROCE_CMD_QUERY_DEVICE + random.below(UROCE_CMD_ATTACH_COMP_CNTR - 1)
-                                         : UROCE_CMD_CM_FIRST + random.below(UROCE_CMD_CM_END - UROCE_CMD_CM_FIRST);
+  request.command = random.percent(40) ? random.of(kOften)
+                    : random.percent(75)
+                        ? UROCE_CMD_QUERY_DEVICE + random.below(UROCE_CMD_END - UROCE_CMD_QUERY_DEVICE)
+                        : UROCE_CMD_CM_FIRST + random.below(UROCE_CMD_CM_END - UROCE_CMD_CM_FIRST);
   if (request.command >= UROCE_CMD_CM_FIRST) {
     set_cm(random, mine, request);
     return request;

@@ -15,6 +15,7 @@
 #include "admin/query.h"
 #include "control/cm_event_types.h"
 #include "control/privilege.h"
+#include "control/rejections.h"
 #include "test_client.h"
 #include "test_daemon.h"
 
@@ -117,6 +118,17 @@ TEST(VerbFaultText, ACallHasItsErrno) {
   EXPECT_EQ(parsed("call=create_qp,errno=ENOMEM").call, std::uint32_t{UROCE_CMD_CREATE_QP});
   EXPECT_EQ(parsed("call=CM_CONNECT,errno=EINVAL,nth=2").error, EINVAL);
   EXPECT_EQ(parsed("call=create_qp,errno=133").error, 133);
+}
+
+TEST(VerbFaultText, EachCommandOfAProgramHasAName) {
+  const auto expect_names = [](std::uint32_t first, std::uint32_t end) {
+    for (std::uint32_t command = first; command < end; ++command) {
+      if (command == UROCE_CMD_ADMIN || command == UROCE_CMD_EXPLAIN) continue;
+      EXPECT_EQ(parsed("call=" + std::string(command_name(command)) + ",errno=EPERM").call, command);
+    }
+  };
+  expect_names(UROCE_CMD_HELLO + 1, UROCE_CMD_END);
+  expect_names(UROCE_CMD_CM_FIRST, UROCE_CMD_CM_END);
 }
 
 TEST(VerbFaultText, ACompletionIsLateLostOrSwapped) {
