@@ -15,6 +15,8 @@
 #include <vector>
 
 #include "drivers/packet/udp/sockets.h"
+#include "mapping/pagemap.h"
+#include "platform/log.h"
 
 namespace uroce::daemon {
 namespace {
@@ -123,6 +125,12 @@ std::string check_rights(const Settings& settings) {
 void forbid_new_privileges() { ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); }
 
 std::string drop_privileges(const Settings& settings) {
+  if (!Pagemap::own().valid()) {
+    log(LogLevel::kWarning,
+        "/proc/self/pagemap cannot be opened (%s): a program that takes away pages while another "
+        "one copies them makes that one pay for the wait",
+        std::strerror(errno));
+  }
   if (!settings.sandbox && settings.user.empty()) return {};
   if (!settings.user.empty()) {
     if (std::string error = change_user(settings); !error.empty()) return error;

@@ -76,9 +76,11 @@ void StallWatch::run() {
     if (stopping_) return;
     idle_checks = any_runs() ? 0 : idle_checks + 1;
     if (idle_checks >= kIdleChecks) wait_for_work(lock);
-    const Nanos now = monotonic_now();
-    check(control_mark_.load(std::memory_order_relaxed), control_thread_, now);
-    for (WorkerCore* worker : workers_.workers) check(worker->busy_with(), worker->thread_id(), now);
+    check(lock, control_thread_,
+          [this] { return proto::BusyWith{.mark = control_mark_.load(std::memory_order_relaxed)}; });
+    for (WorkerCore* worker : workers_.workers) {
+      check(lock, worker->thread_id(), [worker] { return worker->busy_with(); });
+    }
   }
 }
 
@@ -95,27 +97,53 @@ void StallWatch::wait_for_work(std::unique_lock<std::mutex>& lock) {
   lock.lock();
 }
 
-bool StallWatch::allows(const Watched& watched, pid_t thread, Nanos now) {
-  if (!watched.privileged) return watched.budget->charge(kPeriod, now);
-  Wait& wait = waits_[thread];
+// The pages that are copied were present when the copy began. If one is absent, its owner has taken it away, and
+// the worker waits for it. The device that has only the other half charges nobody.
+std::uint64_t StallWatch::cause(const proto::BusyWith& with, const Pagemap& pages) {
+  if (with.source_bytes == 0 || with.mark == with.lender) return with.mark;
+  return pages.look(with.source, with.source_bytes) == Pages::kAbsent ? with.lender : with.mark;
+}
+
+// The cause is found once for each wait: what happens to pages afterwards has not caused it. A thread that waits,
+// and has not run from before that was seen until the cause was found, is in the same wait all the time.
+template <class Look>
+const StallWatch::Wait* StallWatch::find_wait(pid_t thread, Look busy_with) {
+  const auto none = [&] { return waits_.erase(thread), nullptr; };
+  if (const proto::BusyWith with = busy_with(); (with.mark | with.lender) == 0) return none();
+  if (!waits_for_pages(thread)) return none();
   const std::uint64_t times = times_run(thread);
-  wait = {times, wait.times_run == times ? wait.checks + 1 : 1};
-  return wait.checks < kPrivilegedChecks;
+  if (!waits_for_pages(thread)) return none();
+  Wait& wait = waits_[thread];
+  if (times == 0 || wait.times_run != times) {
+    wait = {times, cause(busy_with(), Pagemap::own()), 0};
+    if (times_run(thread) != times) return none();
+  }
+  ++wait.checks;
+  return &wait;
 }
 
 // A check that finds a waiting thread charges a whole period, since it finds a wait with a probability that is
-// proportional to its length.
-void StallWatch::check(std::uint64_t mark, pid_t thread, Nanos now) {
-  if (mark == 0 || !waits_for_pages(thread)) {
-    waits_.erase(thread);
-    return;
-  }
-  const auto at = watched_.find(mark);
-  if (at == watched_.end() || allows(at->second, thread, now)) return;
-  SigbusGuard::instance().revoke(at->second.session);
-  if (std::ranges::find(offenders_, at->second.session) != offenders_.end()) return;
+// proportional to its length; or the time that it took, if it had to wait itself. It looks without the lock.
+template <class Look>
+void StallWatch::check(std::unique_lock<std::mutex>& lock, pid_t thread, Look busy_with) {
+  lock.unlock();
+  const Nanos begin = monotonic_now();
+  const Wait* const wait = find_wait(thread, busy_with);
+  lock.lock();
+  const Nanos now = monotonic_now();
+  if (wait != nullptr && wait->cause != 0) charge(*wait, std::max(kPeriod, now - begin), now);
+}
+
+void StallWatch::charge(const Wait& wait, Nanos span, Nanos now) {
+  const auto at = watched_.find(wait.cause);
+  if (at == watched_.end()) return;
+  const Watched& watched = at->second;
+  const bool allowed = watched.privileged ? wait.checks < kPrivilegedChecks : watched.budget->charge(span, now);
+  if (allowed) return;
+  SigbusGuard::instance().revoke(watched.session);
+  if (std::ranges::find(offenders_, watched.session) != offenders_.end()) return;
   try {
-    offenders_.push_back(at->second.session);
+    offenders_.push_back(watched.session);
   } catch (const std::exception&) {
     return;  // the next check tries again
   }

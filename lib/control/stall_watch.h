@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "base/types.h"
+#include "mapping/pagemap.h"
 #include "mapping/stall_budget.h"
+#include "proto/state/memory_in_use.h"
 #include "worker/worker.h"
 
 namespace uroce::daemon {
@@ -45,6 +47,10 @@ class StallWatch {
   /// The control thread begins to serve a session (proto::mark_of_session()), or has finished (0).
   void note_control(std::uint64_t mark);
 
+  /// The mark of whoever makes a worker wait; 0: nobody here, but a user of another device. `pages`: of this
+  /// process.
+  static std::uint64_t cause(const proto::BusyWith& with, const Pagemap& pages);
+
   /// A session whose memory was taken away since the last call; 0: none.
   std::uint64_t take_offender();
 
@@ -60,19 +66,24 @@ class StallWatch {
     std::shared_ptr<StallBudget> budget;
     bool privileged = false;
   };
-  /// Of a thread: how many checks have found it in the same wait.
+  /// Of a thread.
   struct Wait {
-    std::uint64_t times_run = 0;
-    std::uint32_t checks = 0;
+    std::uint64_t times_run = 0;  ///< since when it is the same wait
+    std::uint64_t cause = 0;      ///< mark; 0: nobody here
+    std::uint32_t checks = 0;     ///< how many have found it
   };
 
   void run();
   bool any_runs() const;
   /// Waits until a worker or the control thread runs.
   void wait_for_work(std::unique_lock<std::mutex>& lock);
-  void check(std::uint64_t mark, pid_t thread, Nanos now);
-  /// Whether the session may let the thread wait that long.
-  bool allows(const Watched& watched, pid_t thread, Nanos now);
+  /// `busy_with()`: what the thread uses.
+  template <class Look>
+  void check(std::unique_lock<std::mutex>& lock, pid_t thread, Look busy_with);
+  /// The wait that the thread is in; nullptr: none, or it is over.
+  template <class Look>
+  const Wait* find_wait(pid_t thread, Look busy_with);
+  void charge(const Wait& wait, Nanos span, Nanos now);
 
   WorkerShared& workers_;
   std::atomic<std::uint64_t> control_mark_{0};
@@ -80,7 +91,7 @@ class StallWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::unordered_map<std::uint64_t, Watched> watched_;
-  std::unordered_map<pid_t, Wait> waits_;
+  std::unordered_map<pid_t, Wait> waits_;  // of the watch's own
   std::vector<std::uint64_t> offenders_;
   std::atomic<bool> any_offender_{false};
   bool stopping_ = false;

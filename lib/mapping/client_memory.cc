@@ -180,6 +180,7 @@ int ClientMemory::map_shared(const uroce_mr_piece& piece, int fd, Use use, Hold&
   if (extent == nullptr) {
     const auto [start, end] = range_to_map(kind, piece);
     auto loss = std::make_unique<memory::Loss>();
+    loss->in_memory = kind.in_memory;
     if (!take(1)) return ENOMEM;
     void* base = ::mmap(nullptr, end - start, protection(writable), sharing(kind, writable) | MAP_NORESERVE, fd,
                         static_cast<off_t>(start));
@@ -231,6 +232,7 @@ int ClientMemory::map_joined(std::span<const uroce_mr_piece> pieces, std::span<c
     kinds.push_back(kind);
   }
   auto loss = std::make_unique<memory::Loss>();
+  loss->in_memory = std::ranges::all_of(kinds, &FileKind::in_memory);
   if (!take(pieces.size())) return ENOMEM;
   void* window = ::mmap(nullptr, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (window == MAP_FAILED) {

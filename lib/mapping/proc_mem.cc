@@ -66,10 +66,7 @@ bool copy(int memory, bool writes, std::uint64_t address, std::byte* data, std::
 int open_memory(const Peer& peer, MemoryFiles& out) {
   if (!peer.pidfd.valid()) return ESRCH;
   char path[64];
-  if (peer.uid == 0 || peer.uid == ::geteuid()) {
-    std::snprintf(path, sizeof(path), "/proc/%d/pagemap", static_cast<int>(peer.pid));
-    out.pagemap.reset(::open(path, O_RDONLY | O_CLOEXEC));
-  }
+  if (peer.uid == 0 || peer.uid == ::geteuid()) out.pagemap = Pagemap(peer.pid);
   std::snprintf(path, sizeof(path), "/proc/%d/mem", static_cast<int>(peer.pid));
   UniqueFd memory(::open(path, O_RDWR | O_CLOEXEC));
   if (!memory.valid()) return errno == EACCES ? EPERM : errno;
@@ -227,24 +224,13 @@ int ProcMemAccess::transfer(bool writes, std::uint64_t address, std::byte* data,
   const bool few = few_cores_.load(std::memory_order_relaxed);
   for (std::size_t at = 0; at < bytes; at += kChunk) {
     const std::size_t part = std::min(bytes - at, kChunk);
-    if (files_.pagemap.valid() && are_there(address + at, part)) {
+    if (files_.pagemap.look(address + at, part) == Pages::kPresent) {
       if (!copy(files_.memory.get(), writes, address + at, data + at, part)) return EFAULT;
     } else if (const int error = access_thread_->transfer(writes, address + at, data + at, part, few)) {
       return error;
     }
   }
   return 0;
-}
-
-// At most kChunk bytes: two pages.
-bool ProcMemAccess::are_there(std::uint64_t address, std::size_t bytes) const {
-  constexpr std::uint64_t kPage = 4096, kPresent = std::uint64_t{1} << 63;
-  const std::uint64_t first = address / kPage, pages = (address + bytes - 1) / kPage - first + 1;
-  std::uint64_t entries[2] = {kPresent, kPresent};
-  const auto wanted = static_cast<ssize_t>(pages * sizeof(entries[0]));
-  const ssize_t n = ::pread(files_.pagemap.get(), entries, static_cast<std::size_t>(wanted),
-                            static_cast<off_t>(first * sizeof(entries[0])));
-  return n == wanted && (entries[0] & entries[1] & kPresent) != 0;
 }
 
 int ProcMemAccess::probe(std::uint64_t address) {

@@ -16,6 +16,7 @@
 #include <memory>
 
 #include "base/spinlock.h"
+#include "mapping/pagemap.h"
 #include "mapping/stall_budget.h"
 #include "memory/table.h"
 #include "platform/unique_fd.h"
@@ -26,7 +27,7 @@ struct Peer;
 
 struct MemoryFiles {
   UniqueFd memory;
-  UniqueFd pagemap;  ///< invalid: the access thread makes all accesses
+  Pagemap pagemap;  ///< invalid: the access thread makes all accesses
 };
 
 /// Opens the memory of the process at the other end of a socket. 0, ESRCH, EPERM (the daemon may not trace that
@@ -49,8 +50,6 @@ class ProcMemAccess {
  private:
   class AccessThread;
   int transfer(bool writes, std::uint64_t address, std::byte* data, std::size_t bytes);
-
-  bool are_there(std::uint64_t address, std::size_t bytes) const;
 
   MemoryFiles files_;
   const std::atomic<bool>& few_cores_;

@@ -33,7 +33,7 @@ struct Range {
   std::atomic<memory::Loss*> loss{nullptr};
   std::atomic<bool> split{false};  // only its end was replaced, perhaps
 };
-using Sessions = std::atomic<std::uint64_t>[16];
+using SessionList = std::atomic<std::uint64_t>[16];
 
 // A range of which only the end is replaced is one mapping more, of which there are few (vm.max_map_count).
 constexpr std::uint32_t kMaxSplit = 4096;
@@ -43,7 +43,7 @@ constexpr std::uintptr_t kPageMask = ~std::uintptr_t{4095};
 Range g_ranges[SigbusGuard::kMaxRanges];
 std::atomic<std::uint32_t> g_used{0};  // entries from here on were never used
 std::atomic<std::uint32_t> g_split{0};
-Sessions g_offenders, g_losers;
+SessionList g_offenders, g_losers;
 std::mutex g_writers;
 // Under the lock: the entry of each base, and entries that are free again.
 std::unordered_map<std::uintptr_t, std::uint32_t> g_entries;
@@ -51,14 +51,14 @@ std::vector<std::uint32_t> g_free;
 struct sigaction g_previous;
 UniqueFd g_userfault;  // invalid: holes are not guarded
 
-void report(Sessions& sessions, std::uint64_t session) {
+void report(SessionList& sessions, std::uint64_t session) {
   for (auto& slot : sessions) {
     std::uint64_t expected = 0;
     if (slot.load() == session || slot.compare_exchange_strong(expected, session)) return;
   }
 }
 
-std::uint64_t take(Sessions& sessions) {
+std::uint64_t take(SessionList& sessions) {
   for (auto& slot : sessions) {
     if (const std::uint64_t session = slot.exchange(0)) return session;
   }

@@ -48,10 +48,13 @@ struct IndirectIo {
   mutable base::Spinlock atomics{};
 };
 
-/// Where a mapping ends if the client has shrunk the mapped file. A signal handler (lib/mapping) stores to it
-/// before other pages take the place of those that are gone, so that whoever has accessed these finds it.
+/// What becomes of mapped memory while it is registered. A signal handler (lib/mapping) stores to `from` before
+/// other pages take the place of those that are gone, so that whoever has accessed these finds it.
 struct Loss {
-  std::atomic<std::uintptr_t> from{~std::uintptr_t{0}};  ///< the mapping is gone from this address on
+  /// The mapping is gone from this address on: the client has shrunk the file.
+  std::atomic<std::uintptr_t> from{~std::uintptr_t{0}};
+  /// Of files in memory: a page that goes was taken away by a program that writes to the file.
+  bool in_memory = false;
 };
 
 /// What a key stands for. Only some kinds can be invalidated by work requests (IBTA vol. 1, 10.6.7.2.3).

@@ -298,6 +298,7 @@ void Transport::Impl::receive_by_reference(Qp& qp, wire::RxPacket& packet) {
   counters.rcvd_bytes += packet.payload_bytes;
   qp.counters.rcvd_pkts += packet.psns;
   dispatch(qp, packet);
+  end_reference(*this, packet);
   check_cqs(*this, qp);
   packet.psns = 1;
 }
@@ -457,7 +458,7 @@ const Counters& Transport::counters() const { return impl_->counters; }
 const OperationLatencies& Transport::latencies() const { return impl_->latencies; }
 void Transport::clear_latencies() { impl_->latencies = {}; }
 
-std::uint64_t Transport::busy_with() const { return std::atomic_ref(impl_->mark).load(std::memory_order_relaxed); }
+BusyWith Transport::busy_with() const { return impl_->in_use.look(); }
 void Transport::note_busy_with(std::uint64_t mark) { impl_->note(mark); }
 
 }  // namespace uroce::proto

@@ -26,6 +26,7 @@
 #include "proto/state/counters.h"
 #include "proto/state/latency.h"
 #include "proto/state/local_devices.h"
+#include "proto/state/memory_in_use.h"
 #include "proto/state/types.h"
 #include "queue/completion_queue.h"
 #include "wire/address.h"
@@ -124,7 +125,7 @@ class Transport {
   void clear_latencies();
 
   /// Any thread: whose memory is in use, as noted before each packet and each turn of a QP.
-  std::uint64_t busy_with() const;
+  BusyWith busy_with() const;
   void note_busy_with(std::uint64_t mark);
 
  private:

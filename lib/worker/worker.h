@@ -98,8 +98,8 @@ class WorkerCore {
   /// Wakes the worker if it sleeps. Call it after the work has been stored where work_waiting() looks.
   void wake() { sleep_.wake(); }
   bool is_sleeping() const { return sleep_.is_sleeping(); }
-  /// The mark (proto::mark_of()) of the memory that the worker may be using; 0: none, or it sleeps.
-  std::uint64_t busy_with() const { return transport_.busy_with(); }
+  /// The memory that the worker may be using; no mark: none, or it sleeps.
+  proto::BusyWith busy_with() const { return transport_.busy_with(); }
   /// 0: run() was not called.
   pid_t thread_id() const { return thread_id_.load(std::memory_order_relaxed); }
   void set_threaded(bool threaded) { threaded_.store(threaded, std::memory_order_release); }

@@ -106,8 +106,18 @@ struct Meeting {
   std::atomic<bool> over{false};
 };
 
-/// Lets another user write to its memory. 0: its session has lasted.
-int be_written_to(const std::string& path, Meeting& meeting) {
+/// Punches the memory out, again and again; writes fill it between. It ends with the process.
+void punch_and_fill(Tenant& tenant) {
+  std::thread([&tenant] {
+    for (;;) {
+      for (std::size_t at = 0; at < kBytes; at += 4096) tenant.memory.data[at] = std::byte{1};
+      ::fallocate(tenant.memory.file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes);
+    }
+  }).detach();
+}
+
+/// Lets another user read and write its memory. 0: its session has lasted.
+int be_used(const std::string& path, Meeting& meeting) {
   Tenant tenant(path, 1 << 20);
   if (!tenant.ok()) return 2;
   meeting.rkey = tenant.memory.made.rkey;
@@ -126,16 +136,11 @@ int be_written_to(const std::string& path, Meeting& meeting) {
   return tenant.client.closed() ? 1 : 0;
 }
 
-/// Writes from memory with holes, which the receiver's worker copies. 0: that has cost this session.
-int write_from_holes(const std::string& path, Meeting& meeting) {
+/// Writes from memory with holes, or reads into it. 0: that has cost this session.
+int use_own_holes(const std::string& path, Meeting& meeting, std::uint8_t opcode) {
   Tenant tenant(path, kBytes);
   if (!tenant.ok()) return 2;
-  std::thread([&] {
-    for (;;) {
-      for (std::size_t at = 0; at < kBytes; at += 4096) tenant.memory.data[at] = std::byte{1};
-      ::fallocate(tenant.memory.file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kBytes);
-    }
-  }).detach();
+  punch_and_fill(tenant);
   const auto meet = [&] {
     tenant.client.destroy(UROCE_CMD_DESTROY_QP, tenant.qp.made.handle);
     tenant.qp = tenant.client.create_qp(tenant.pd, tenant.cq);
@@ -150,7 +155,7 @@ int write_from_holes(const std::string& path, Meeting& meeting) {
     if (!met) met = register_again(tenant) && meet();
     if (!met) continue;  // while the debt is paid, or the session has just been closed
     uroce_sq_entry entry{};
-    entry.opcode = UROCE_WR_RDMA_WRITE;
+    entry.opcode = opcode;
     entry.flags = UROCE_SEND_SIGNALED;
     entry.num_sge = 1;
     entry.remote_addr = meeting.address;
@@ -164,21 +169,31 @@ int write_from_holes(const std::string& path, Meeting& meeting) {
   ::_exit(closed ? 0 : 1);  // the thread still uses the memory
 }
 
-// The receiver copies what the packet names. It is the sender whose memory keeps the worker waiting.
-TEST(PageFaults, OfMemoryThatAPacketNamesCostTheSender) {
-  if (!is_root()) GTEST_SKIP() << "needs two users";
+void expect_attacker_to_pay(std::uint8_t opcode) {
   DaemonProcess daemon;
   ASSERT_TRUE(daemon.ready()) << daemon.log();
   Shared<Meeting> meeting;
-  Child receiver(kOther, [&] { return be_written_to(daemon.socket_path(), *meeting); });
-  while (meeting->address == 0 && receiver.running()) ::usleep(1'000);
-  Child sender(kAttacker, [&] { return write_from_holes(daemon.socket_path(), *meeting); });
+  Child other(kOther, [&] { return be_used(daemon.socket_path(), *meeting); });
+  while (meeting->address == 0 && other.running()) ::usleep(1'000);
+  Child attacker(kAttacker, [&] { return use_own_holes(daemon.socket_path(), *meeting, opcode); });
   const Nanos end = monotonic_now() + 60 * kSecond;
-  while (!meeting->over && sender.running() && receiver.running() && monotonic_now() < end) ::usleep(1'000);
+  while (!meeting->over && attacker.running() && other.running() && monotonic_now() < end) ::usleep(1'000);
   meeting->over = true;
-  EXPECT_EQ(receiver.wait(), 0) << "1: the session of the receiver was closed\n" << daemon.log();
-  EXPECT_EQ(sender.wait(), 0) << "1: the session of the sender was not closed\n" << daemon.log();
+  EXPECT_EQ(other.wait(), 0) << "1: the session of the other user was closed\n" << daemon.log();
+  EXPECT_EQ(attacker.wait(), 0) << "1: the session of the attacker was not closed\n" << daemon.log();
   EXPECT_EQ(daemon.stop(), 0);
+}
+
+// The receiver copies what the packet names. It is the sender whose memory keeps the worker waiting.
+TEST(PageFaults, OfMemoryThatAPacketNamesCostTheSender) {
+  if (!is_root()) GTEST_SKIP() << "needs two users";
+  expect_attacker_to_pay(UROCE_WR_RDMA_WRITE);
+}
+
+// The responder's memory is named, and copied into the holes of whoever reads.
+TEST(PageFaults, OfMemoryThatIsReadIntoCostTheReader) {
+  if (!is_root()) GTEST_SKIP() << "needs two users";
+  expect_attacker_to_pay(UROCE_WR_RDMA_READ);
 }
 
 TEST(PageFaults, OfTheDaemonsOwnUserMayTakeASecond) {

@@ -18,6 +18,7 @@
 #include "proto/state/counters.h"
 #include "proto/state/latency.h"
 #include "proto/state/local_devices.h"
+#include "proto/state/memory_in_use.h"
 #include "proto/state/multicast.h"
 #include "proto/state/packet_builder.h"
 #include "proto/state/qp.h"
@@ -52,14 +53,12 @@ class Context {
   AckWatch ack_watch;       ///< of QP slots
   SendScheduler scheduler;  ///< of QP slots
   Nanos now = 0;            ///< time of the current call
-  /// Whose memory the worker may be using: see Transport::busy_with().
-  alignas(8) std::uint64_t mark = 0;
+  MemoryInUse in_use;       ///< see Transport::busy_with()
   AddressHandles address_handles;
   MulticastTable multicast;
   std::uint32_t port_mtu, max_frame;
 
-  /// Other threads read it.
-  void note(std::uint64_t whose) { std::atomic_ref(mark).store(whose, std::memory_order_relaxed); }
+  void note(std::uint64_t whose) { in_use.use(whose); }
 
   // --- active list: QPs that may have something to send ---
   void activate(Qp& qp) {

@@ -14,7 +14,8 @@ std::uint32_t most_packets(const Qp& qp, std::uint32_t budget) {
 }
 
 /// Waits for the pages of the payload, as its owner: a program that keeps others waiting for its memory is charged
-/// for it (Transport::busy_with()), and not the one that receives.
+/// for it (Transport::busy_with()), and not the one that receives. Pages that go after this are charged to the
+/// owner, too: MemoryInUse::copy_from() says what is copied.
 void touch(Context& context, const Qp& receiver, Context& from, const base::PayloadReference& payload) {
   constexpr std::size_t kPage = 4096;
   context.note(0);
@@ -27,6 +28,9 @@ void touch(Context& context, const Qp& receiver, Context& from, const base::Payl
   read(payload.bytes - 1);
   from.note(0);
   context.note(mark_of(receiver.common.pd));
+  if (context.source.loss == nullptr || !context.source.loss->in_memory) return;
+  context.in_use.copy_from(data, payload.bytes, 0);
+  from.in_use.copy_from(data, payload.bytes, mark_of(PdId{payload.pd}));
 }
 
 }  // namespace
@@ -106,6 +110,11 @@ bool resolve_reference(Context& context, const Qp& qp, wire::RxPacket& packet) {
   // is refused as its parts would be.
   if (packets_for(qp, reference.bytes) != reference.packets) packet.psns = 0;
   return true;
+}
+
+void end_reference(Context& context, const wire::RxPacket& packet) {
+  context.in_use.end_copy();
+  context.local->context_of(packet.sender)->in_use.end_copy();
 }
 
 }  // namespace uroce::proto

@@ -33,7 +33,7 @@ MemoryFiles memory_of(pid_t process, bool trusted = false) {
   MemoryFiles files;
   EXPECT_EQ(open_memory(peer_of(process), files), 0);
   EXPECT_TRUE(files.pagemap.valid());
-  if (!trusted) files.pagemap.reset();
+  if (!trusted) files.pagemap = {};
   return files;
 }
 

@@ -60,6 +60,7 @@ struct Options {
   std::uint32_t start_window = 128u << 10;  ///< few tests are to wait for it to grow
   std::uint32_t quantum = 16;
   std::uint32_t qkey = 0x1234;
+  std::uint32_t pd = 3;
   bool srq = false;
   bool strip_vlan = false;
   std::uint64_t user = 0;
@@ -130,7 +131,7 @@ class End {
   std::shared_ptr<Transport> transport;
   QpIndex qp;
   Qpn qpn;
-  PdId pd{3};
+  PdId pd{options.pd};
   Key key;
   Key srq_key;  ///< the same memory in the SRQ's PD
   std::unique_ptr<Srq> srq;
