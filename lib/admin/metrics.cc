@@ -19,6 +19,7 @@
 #include "control/poller_census.h"
 #include "control/port_counters.h"
 #include "net/device_counter_help.h"
+#include "net/link_counter_help.h"
 #include "platform/clock.h"
 #include "proto/state/counter_help.h"
 #include "wire/dump.h"
@@ -363,6 +364,7 @@ void add_daemon(const ControlState& state, const CmService& cm, const CommandTim
   add_command_times(command_times, out);
   add_workers(collected.workers, out);
   out.totals("device", net::kDeviceHelp, collected.sums.device);
+  out.totals("link", net::kLinkHelp, collected.sums.link);
   add_latencies(collect_latency(state), out);
   add_frames(collected.sums.worker, out);
   out.totals("transport", proto::kCounterHelp, collected.sums.transport);

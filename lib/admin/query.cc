@@ -15,6 +15,8 @@
 #include "base/printable.h"
 #include "control/port_counters.h"
 #include "control/privilege.h"
+#include "net/device_counter_help.h"
+#include "net/link_counter_help.h"
 #include "platform/clock.h"
 #include "wire/dump.h"
 
@@ -48,6 +50,13 @@ Json control_json(const CommandTimes& times) {
   return {{"longest_command", name}, {"longest_command_us", duration / kMicrosecond}};
 }
 
+template <class Struct, std::size_t kRows>
+Json counters_json(const CounterInfo<Struct> (&table)[kRows], const Struct& counters) {
+  Json out = Json::object();
+  for (const CounterInfo<Struct>& row : table) out[std::string(row.name)] = counters.*row.value;
+  return out;
+}
+
 Json stat(const AdminContext& context) {
   const ControlState& state = context.state;
   worker_commands::SumCounters sums;
@@ -60,7 +69,6 @@ Json stat(const AdminContext& context) {
     parse[std::string(wire::parse_verdict_name(static_cast<wire::ParseVerdict>(i)))] = sums.worker.parse[i];
   }
   const WorkerCounters& w = sums.worker;
-  const net::DeviceCounters& d = sums.device;
   return {{"transport", transport},
           {"parse", parse},
           {"worker",
@@ -78,13 +86,8 @@ Json stat(const AdminContext& context) {
             {"completion_events", w.events_sent},
             {"completion_events_delayed", w.events_delayed},
             {"async_events_lost", w.async_events_lost}}},
-          {"device",
-           {{"rx_packets", d.rx_packets},
-            {"rx_bytes", d.rx_bytes},
-            {"rx_dropped", d.rx_dropped},
-            {"tx_packets", d.tx_packets},
-            {"tx_bytes", d.tx_bytes},
-            {"tx_dropped", d.tx_dropped}}},
+          {"device", counters_json(net::kDeviceHelp, sums.device)},
+          {"link", counters_json(net::kLinkHelp, sums.link)},
           {"rejected", rejections_json(state.rejections())},
           {"cm", cm_counters(state, context.cm)},
           {"control", control_json(context.command_times)},

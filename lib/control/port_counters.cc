@@ -40,6 +40,7 @@ void worker_commands::SumCounters::run(WorkerCore& core) {
   add(transport, core.transport().counters());
   add(worker, core.counters());
   if (const PortControl* port = core.port(); port != nullptr) add(device, port->counters());
+  if (core.link() != nullptr) link = core.link()->counters();
 }
 
 CounterFiles counter_files(const worker_commands::SumCounters& sums, std::uint64_t times_down) {

@@ -8,6 +8,7 @@
 
 #include "control/worker_commands.h"
 #include "net/device.h"
+#include "net/link_stack.h"
 #include "proto/state/counters.h"
 #include "worker/counters.h"
 
@@ -21,6 +22,7 @@ struct SumCounters {
   proto::Counters transport{};
   WorkerCounters worker;
   net::DeviceCounters device;
+  net::LinkCounters link;  ///< of the link worker
   void describe(ArgumentText&) const {}
   void run(WorkerCore& core);
 };

@@ -144,6 +144,7 @@ const std::vector<Ill> kIlls = {
     counter("unknown-qps", kAdvice, "/transport/drop_no_qp", 400, "400 of 100000"),
     counter("wrong-source", kProblem, "/transport/drop_wrong_source", 1, "drop_wrong_source 1"),
     counter("wrong-address", kAdvice, "/worker/wrong_vlan", 2000, "wrong_address 20, wrong_vlan 2000"),
+    counter("unreachable", kAdvice, "/link/unreachable", 2, "unreachable 2"),
     counter("lost-datagrams", kAdvice, "/transport/drop_too_long", 100, "drop_too_long 100"),
     counter("too-large", kProblem, "/transport/drop_too_large", 1, "drop_too_large 1"),
     counter("bad-frames", kProblem, "/parse/bad_icrc", 1, "bad_icrc 1"),
