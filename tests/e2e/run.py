@@ -35,6 +35,7 @@ from cases_probes import probe_cases  # noqa: E402
 from cases_python import python_cases  # noqa: E402
 from cases_quickstart import quickstart_cases  # noqa: E402
 from cases_raw import forwarding_cases, raw_cases  # noqa: E402
+from cases_recipes import recipe_cases, recipes_for_the_rotation  # noqa: E402
 from cases_rsockets import rsocket_cases, same_daemon_socket_cases, two_hosts_cases  # noqa: E402
 from cases_security import security_cases  # noqa: E402
 from cases_service import service_cases  # noqa: E402
@@ -103,6 +104,7 @@ def groups(long, build):
         Group('two in one with two workers', lambda rig: rig.pair_in_one(['--workers', '2']), worker_cases()),
         Group('two in one, faulty', lambda rig: rig.pair_in_one(['--fault', FAULTS]), faulty, share=Share(rest=set(faulty) - {'verify'})),
         Group('fault verbs', lambda rig: rig.pair(), dict(fault_cases(), **scenario_cases())),
+        Group('recipes', lambda rig: rig.pair_in_one(), recipe_cases(), share=Share(rest=recipes_for_the_rotation())),
         Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases(), **json_cases())),
         Group('probes', lambda rig: rig.pair(), probe_cases(), share=Share(rest=probe_cases())),
         Group('doctor', lambda rig: rig.pair(['--socket-mode', '0666']), doctor_cases()),
