@@ -67,7 +67,9 @@ step_ICRC_engines() {
   return "$status"
 }
 
-step_rest_of_end_to_end() { run_cases e2e/run.py --part rest; }
+# A browser for one case, which takes half a minute to install.
+install_browser() { install_packages <(printf '%s\n' chromium chromium-driver python3-selenium); }
+step_rest_of_end_to_end() { (install_browser) && run_cases e2e/run.py --part rest; }
 step_rest_of_Linux_peer() { run_cases interop/run.py --part rest; }
 step_busy_machine() {
   local surroundings=("$top/tests/chaos/busy_machine.py" --spinners 4 --seed "$UROCE_SEED") status=0
@@ -75,7 +77,7 @@ step_busy_machine() {
   run_cases e2e/run.py --part landing || status=1
   return $status
 }
-step_all_of_end_to_end() { run_cases e2e/run.py --long; }
+step_all_of_end_to_end() { (install_browser) && run_cases e2e/run.py --long; }
 step_all_of_Linux_peer() { run_cases interop/run.py --long; }
 
 # The image of a release in containers. Without podman or an image one test is skipped. RELEASE

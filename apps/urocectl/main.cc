@@ -20,6 +20,7 @@
 #include "table.h"
 #include "top.h"
 #include "trace.h"
+#include "web.h"
 
 namespace uroce::ctl {
 namespace {
@@ -270,6 +271,10 @@ int main(int argc, char** argv) {
   if (options.command == "show") return show(options);
   if (options.command == "stat") return counters(options);
   if (options.command == "top") return top(options, chosen(options));
+  if (options.command == "web") {
+    chosen(options);  // there is one, or the program ends
+    return web(options);
+  }
   if (options.command == "doctor") return doctor(options, chosen(options));
   if (options.command == "metrics") return metrics(options);
   if (options.command == "latency") return latency(options);

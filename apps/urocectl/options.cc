@@ -31,6 +31,9 @@ constexpr char kHelp[] =
                                             --watch prints the changes of each second until Ctrl-C
   top [FILTER]                              rates of devices, workers and QPs, each second until q or Ctrl-C
       --sort sent|received|retransmitted|outstanding        which QPs come first (default: sent)
+  web                                       a live page for browsers, until Ctrl-C: devices, flows, QPs, latency,
+                                            and faults to click; prints its URL, whose token gives your rights
+      --listen ADDRESS:PORT                 where it is served (default: 127.0.0.1:8470); port 0: a free one
   doctor                                    what is wrong with these devices and this machine, with the numbers
                                             that say so, and what to do
   metrics                                   all counters and gauges with their meaning, in the text format of
@@ -102,7 +105,7 @@ constexpr char kHelp[] =
                       /tmp/uroce-UID if the user's own daemons listen there, else )" UROCE_SYSTEM_RUN_DIR R"()
   --quiet             trace prints errors only; play does not print its steps
   --watch             show and stat: repeat
-  --interval S        seconds between two rounds of --watch and top, and for which doctor looks (default: 1)
+  --interval S        seconds between two rounds of --watch, top and web, and for which doctor looks (default: 1)
   --rounds N          of --watch and top: ends after N (default: until Ctrl-C)
   --version           print the version
   -h, --help          this text; after a command: what concerns it
@@ -211,13 +214,12 @@ std::uint64_t number(const char* option, const char* text, std::uint64_t least, 
 void check(const Options& options, int extra) {
   if (options.command.empty())
     fail(2,
-         "no command given: show, stat, top, doctor, metrics, latency, fault, play, trace, link, reload or save; "
-         "see "
-         "urocectl --help");
-  if (!one_of(options.command, {"show", "stat", "top", "doctor", "metrics", "latency", "fault", "play", "trace",
-                                "link", "reload", "save"})) {
+         "no command given: show, stat, top, web, doctor, metrics, latency, fault, play, trace, link, reload or "
+         "save; see urocectl --help");
+  if (!one_of(options.command, {"show", "stat", "top", "web", "doctor", "metrics", "latency", "fault", "play",
+                                "trace", "link", "reload", "save"})) {
     fail(2, options.command +
-                ": no such command; give show, stat, top, doctor, metrics, latency, fault, play, "
+                ": no such command; give show, stat, top, web, doctor, metrics, latency, fault, play, "
                 "trace, link, reload or save");
   }
   if (options.command == "link") return check_link(options, extra);
@@ -242,16 +244,18 @@ void check(const Options& options, int extra) {
   if (options.command == "latency" && !one_of(options.argument, {"", "on", "off"})) {
     fail(2, "latency " + options.argument + ": give on, off or nothing");
   }
-  if (one_of(options.command, {"stat", "metrics", "doctor", "reload"}) && !options.argument.empty()) {
+  if (one_of(options.command, {"stat", "web", "metrics", "doctor", "reload"}) && !options.argument.empty()) {
     fail(2, options.command + " takes no argument");
   }
+  if (options.command == "web" && options.json) fail(2, "web takes no --json: its page gets JSON from /events");
+  if (options.command != "web" && !options.listen.empty()) fail(2, "--listen is an option of web");
   if (options.http && (options.command != "metrics" || options.json)) {
     fail(2, "--http is an option of metrics, without --json");
   }
   if (options.watch && !one_of(options.command, {"show", "stat"})) {
     fail(2, "--watch is an option of show and stat");
   }
-  if (options.interval_s < 0.01 || options.interval_s > 3600) fail(2, "--interval: give 0.01 to 3600 seconds");
+  if (!(options.interval_s >= 0.01 && options.interval_s <= 3600)) fail(2, "--interval: give 0.01 to 3600 seconds");
 }
 
 }  // namespace
@@ -262,7 +266,7 @@ void fail(int status, const std::string& message) {
 }
 
 Options parse_options(int argc, char** argv) {
-  enum { kJson = 256, kQuiet, kRunDir, kWatch, kInterval, kRounds, kSort, kHttp, kVersion };
+  enum { kJson = 256, kQuiet, kRunDir, kWatch, kInterval, kRounds, kSort, kHttp, kListen, kVersion };
   constexpr std::uint64_t kMost = 1'000'000'000;
   const option long_options[] = {{"device", required_argument, nullptr, 'd'},
                                  {"json", no_argument, nullptr, kJson},
@@ -273,6 +277,7 @@ Options parse_options(int argc, char** argv) {
                                  {"rounds", required_argument, nullptr, kRounds},
                                  {"sort", required_argument, nullptr, kSort},
                                  {"http", no_argument, nullptr, kHttp},
+                                 {"listen", required_argument, nullptr, kListen},
                                  {"write", required_argument, nullptr, 'w'},
                                  {"count", required_argument, nullptr, 'c'},
                                  {"snaplen", required_argument, nullptr, 's'},
@@ -297,6 +302,7 @@ Options parse_options(int argc, char** argv) {
       case kRounds: options.rounds = static_cast<unsigned>(number("--rounds", optarg, 1, kMost)); break;
       case kSort: options.sort = optarg; break;
       case kHttp: options.http = true; break;
+      case kListen: options.listen = optarg; break;
       case 'w': options.trace.file = optarg; break;
       case 'c': options.trace.count = number("--count", optarg, 1, kMost); break;
       case 's': options.trace.snaplen = static_cast<std::uint32_t>(number("--snaplen", optarg, 64, 262'144)); break;

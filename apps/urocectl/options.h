@@ -25,10 +25,11 @@ struct Options {
   bool quiet = false;  ///< trace says nothing but errors; play does not print its steps, either
   bool watch = false;
   bool http = false;          ///< metrics answers a request on standard input
+  std::string listen;         ///< of web; empty: kDefaultListen
   double interval_s = 1.0;    ///< also of doctor
   std::string sort = "sent";  ///< of top
   unsigned rounds = 0;        ///< of --watch and top; 0: until Ctrl-C
-  std::string command;        ///< show, stat, top, doctor, metrics, latency, fault, play, trace, link, reload, save
+  std::string command;        ///< show, stat, top, web, doctor, metrics, ...: those of check()
   std::string argument;       ///< first argument of the command; may be empty
   std::string operand;  ///< of show: a filter; of link add, remove and mtu; of fault verbs and fault add: a rule;
                         ///< of fault off: a name

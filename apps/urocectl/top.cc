@@ -9,11 +9,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <optional>
 #include <utility>
 
 #include "daemon_client.h"
+#include "rates.h"
 #include "row_filter.h"
 #include "stop_signal.h"
 #include "table.h"
@@ -46,35 +46,6 @@ class RawTerminal {
   static inline termios before_{};
   bool is_one_;
 };
-
-/// Counters of the round before, by name; the change of each is a rate.
-class Rates {
- public:
-  void begin_round() {
-    const auto now = Clock::now();
-    seconds_ = std::chrono::duration<double>(now - last_).count();
-    last_ = now;
-    before_ = std::exchange(now_, {});
-  }
-  /// A second; 0 for what was not there before.
-  double of(const std::string& name, double value) {
-    now_[name] = value;
-    const auto before = before_.find(name);
-    return before == before_.end() || seconds_ <= 0 ? 0 : std::max(0.0, value - before->second) / seconds_;
-  }
-
- private:
-  Clock::time_point last_{};
-  double seconds_ = 0;
-  std::map<std::string, double> before_, now_;
-};
-
-double number_at(const Json& object, const char* name) {
-  const auto value = object.find(name);
-  return value != object.end() && value->is_number() ? value->get<double>() : 0;
-}
-
-Json part(const Json& object, const char* name) { return object.value(name, Json::object()); }
 
 struct SortKey {
   char key;
@@ -155,68 +126,20 @@ class Top {
         devices.push_back({{"device", device}, {"problem", counters.problem + rows.problem}});
         continue;
       }
-      devices.push_back(device_row(device, counters.json));
+      devices.push_back(rates_.device(device, counters.json));
       const Answer threads = ask(options_.run_dir, device, {{"command", "show"}, {"what", "workers"}});
       if (threads.problem.empty()) {
         for (const Json& row : threads.json.value("workers", Json::array()))
-          workers.push_back(worker_row(device, row));
+          workers.push_back(rates_.worker(device, row));
       }
       add_session_columns(rows.json, sessions.json);
       filter_.apply(rows.json, sessions.json);
-      for (const Json& row : rows.json.value("qps", Json::array())) qps.push_back(qp_row(device, row));
+      for (const Json& row : rows.json.value("qps", Json::array())) qps.push_back(rates_.qp(device, row));
     }
     std::stable_sort(qps.begin(), qps.end(), [&](const Json& a, const Json& b) {
       return number_at(a, sort_.c_str()) > number_at(b, sort_.c_str());
     });
     return {{"devices", devices}, {"workers", workers}, {"qps", qps}};
-  }
-
-  Json device_row(const std::string& device, const Json& counters) {
-    const Json port = part(counters, "device"), transport = part(counters, "transport");
-    const auto rate = [&](const Json& of, const char* name) {
-      return rates_.of(device + "." + name, number_at(of, name));
-    };
-    return {{"device", device},
-            {"tx_gbit_s", rate(port, "tx_bytes") * 8 / 1e9},
-            {"rx_gbit_s", rate(port, "rx_bytes") * 8 / 1e9},
-            {"tx_packets_s", rate(port, "tx_packets")},
-            {"rx_packets_s", rate(port, "rx_packets")},
-            {"retransmitted_s", rate(transport, "retransmitted_pkts")},
-            {"timeouts_s", rate(transport, "local_ack_timeout_err")},
-            {"dropped_s", rate(port, "rx_dropped") + rate(port, "tx_dropped")}};
-  }
-
-  Json worker_row(const std::string& device, const Json& worker) {
-    const std::string number = cell(worker.value("worker", Json()));
-    const auto rate = [&](const char* name) {
-      return rates_.of(device + ".worker" + number + "." + name, number_at(worker, name));
-    };
-    return {{"device", device},
-            {"worker", worker.value("worker", Json())},
-            {"cpu", worker.value("cpu", Json())},
-            {"qps", worker.value("qps", Json())},
-            {"busy_percent", rate("busy_us") / 1e4},
-            {"steps_s", rate("steps")},
-            {"sleeps_s", rate("sleeps")},
-            {"stalls_s", rate("stalls")},
-            {"steered_away_s", rate("steered_away")}};
-  }
-
-  Json qp_row(const std::string& device, const Json& qp) {
-    const Json counters = part(qp, "counters");
-    const std::string name =
-        device + "." + cell(qp.value("session", Json())) + "." + cell(qp.value("qpn", Json())) + ".";
-    const auto rate = [&](const char* counter) { return rates_.of(name + counter, number_at(counters, counter)); };
-    Json row = {{"device", device}};
-    for (const char* column : {"qpn", "program", "pid", "type", "state", "dest", "dest_qpn"}) {
-      row[column] = qp.value(column, Json());
-    }
-    row["tx_packets_s"] = rate("sent_pkts");
-    row["rx_packets_s"] = rate("rcvd_pkts");
-    row["retransmitted_s"] = rate("retransmitted_pkts");
-    row["outstanding"] = qp.value("outstanding", Json());
-    row["rtt_us"] = qp.value("rtt_us", Json());
-    return row;
   }
 
   /// Rates as whole numbers, at most as many lines as there is room for.

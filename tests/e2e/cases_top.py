@@ -16,10 +16,10 @@ def urocectl(rig, *args, expect=0):
     return done.stdout + done.stderr
 
 
-def sending(case):
+def sending(case, seconds=60):
     """Runs the case while ib_write_bw sends, with two QPs, from the second device to the first."""
     def run(rig, devices):
-        pair = Pair(rig, *devices, ['ib_write_bw', '-D', '60', '-q', '2', '-s', '65536'])
+        pair = Pair(rig, *devices, ['ib_write_bw', '-D', str(seconds), '-q', '2', '-s', '65536'])
         try:
             rig.wait_for_traffic(devices[1], pair.client, pair.server)
             case(rig, devices, pair)

@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'chaos'))
 
 from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, last_cases  # noqa: E402
+from cases_browser import browser_cases  # noqa: E402
 from cases_carrier import carrier_cases  # noqa: E402
 from cases_ci import ci_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
@@ -50,6 +51,7 @@ from cases_udp import udp_cases, udp_own_cases, udp_row_cases, udp_worker_cases 
 from cases_udp import pair as pair_over_udp  # noqa: E402
 from cases_udp_wire import udp_wire_cases  # noqa: E402
 from cases_verbs import limit_cases, verbs_cases, verbs_last_cases  # noqa: E402
+from cases_web import web_cases  # noqa: E402
 from chaos import chaos_cases  # noqa: E402
 import lanes  # noqa: E402
 import parts  # noqa: E402
@@ -105,8 +107,9 @@ def groups(long, build):
         Group('two in one, faulty', lambda rig: rig.pair_in_one(['--fault', FAULTS]), faulty, share=Share(rest=set(faulty) - {'verify'})),
         Group('fault verbs', lambda rig: rig.pair(), dict(fault_cases(), **scenario_cases())),
         Group('recipes', lambda rig: rig.pair_in_one(), recipe_cases(), share=Share(rest=recipes_for_the_rotation())),
-        Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases(), **json_cases())),
+        Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases(), **web_cases(), **json_cases())),
         Group('probes', lambda rig: rig.pair(), probe_cases(), share=Share(rest=probe_cases())),
+        Group('browser', lambda rig: rig.pair_in_one(), browser_cases(), share=Share(rest=browser_cases())),
         Group('doctor', lambda rig: rig.pair(['--socket-mode', '0666']), doctor_cases()),
         Group('examples', lambda rig: rig.pair(), example_cases()),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
