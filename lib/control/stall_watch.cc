@@ -115,7 +115,7 @@ const StallWatch::Wait* StallWatch::find_wait(pid_t thread, Look busy_with) {
   if (!waits_for_pages(thread)) return none();
   Wait& wait = waits_[thread];
   if (times == 0 || wait.times_run != times) {
-    wait = {times, cause(busy_with(), Pagemap::own()), 0};
+    wait = {times, cause(busy_with(), Pagemap::own()), times == 0 ? wait.checks : 0};  // 0: unknown, as if the same
     if (times_run(thread) != times) return none();
   }
   ++wait.checks;
