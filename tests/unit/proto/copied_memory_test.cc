@@ -71,6 +71,12 @@ class CopiedMemory : public ::testing::TestWithParam<bool> {
     return *owner.table.insert(
         {.pd = owner.pd, .access = kAllAccess, .iova = End::kIova, .length = kBytes, .base = base, .loss = loss});
   }
+  /// A work request of a: all of `local`, from or to all of what `rkey` names.
+  void run(std::uint8_t opcode, Key local, std::uint32_t rkey) {
+    pair.a.post(
+        {.opcode = opcode, .sges = {{End::kIova, kBytes, local.value}}, .remote = End::kIova, .rkey = rkey});
+    pair.run();
+  }
   void look() {
     at_a = pair.a.transport->busy_with();
     at_b = pair.b.transport->busy_with();
@@ -103,22 +109,14 @@ class CopiedMemory : public ::testing::TestWithParam<bool> {
 
 TEST_P(CopiedMemory, OfAWrite) {
   const Key from = insert(pair.a, source.data(), &in_memory), to = insert(pair.b, landing.base);
-  pair.a.post({.opcode = UROCE_WR_RDMA_WRITE,
-               .sges = {{End::kIova, kBytes, from.value}},
-               .remote = End::kIova,
-               .rkey = to.value});
-  pair.run();
+  run(UROCE_WR_RDMA_WRITE, from, to.value);
   ASSERT_EQ(landing.faults, 1);
   expect(pair.a, pair.b);
 }
 
 TEST_P(CopiedMemory, OfARead) {
   const Key from = insert(pair.b, source.data(), &in_memory), to = insert(pair.a, landing.base);
-  pair.a.post({.opcode = UROCE_WR_RDMA_READ,
-               .sges = {{End::kIova, kBytes, to.value}},
-               .remote = End::kIova,
-               .rkey = from.value});
-  pair.run();
+  run(UROCE_WR_RDMA_READ, to, from.value);
   ASSERT_EQ(landing.faults, 1);
   expect(pair.b, pair.a);
 }
@@ -127,11 +125,7 @@ TEST_P(CopiedMemory, OfARead) {
 TEST_P(CopiedMemory, IsNotSaidIfItIsNoFileInMemory) {
   const memory::Loss elsewhere;
   const Key from = insert(pair.a, source.data(), &elsewhere), to = insert(pair.b, landing.base);
-  pair.a.post({.opcode = UROCE_WR_RDMA_WRITE,
-               .sges = {{End::kIova, kBytes, from.value}},
-               .remote = End::kIova,
-               .rkey = to.value});
-  pair.run();
+  run(UROCE_WR_RDMA_WRITE, from, to.value);
   ASSERT_EQ(landing.faults, 1);
   EXPECT_EQ(at_b.mark, mark_of(pair.b.pd));
   EXPECT_EQ(at_b.source_bytes, 0u);
@@ -139,11 +133,7 @@ TEST_P(CopiedMemory, IsNotSaidIfItIsNoFileInMemory) {
 
 TEST_P(CopiedMemory, IsOverWhenThePacketIsRefused) {
   const Key from = insert(pair.a, source.data(), &in_memory);
-  pair.a.post({.opcode = UROCE_WR_RDMA_WRITE,
-               .sges = {{End::kIova, kBytes, from.value}},
-               .remote = End::kIova,
-               .rkey = from.value + 1000});
-  pair.run();
+  run(UROCE_WR_RDMA_WRITE, from, from.value + 1000);
   EXPECT_EQ(pair.by_reference(), 1u);
   expect_nothing();
 }
