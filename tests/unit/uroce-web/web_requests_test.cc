@@ -1,5 +1,5 @@
 // What `urocectl web` lets in: other sites, other users and malformed requests are refused.
-#include "apps/urocectl/web_requests.h"
+#include "apps/uroce-web/web_requests.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // What the page of `urocectl web` gets of the daemons' answers.
-#include "apps/urocectl/web_snapshot.h"
+#include "apps/uroce-web/web_snapshot.h"
 
 #include <gtest/gtest.h>
 

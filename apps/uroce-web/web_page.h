@@ -1,4 +1,4 @@
-// The page of `urocectl web`, made from apps/urocectl/web by embed.py.
+// The page of `urocectl web`, made from apps/uroce-web/page by embed.py.
 #pragma once
 
 #include <cstddef>
