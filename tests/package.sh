@@ -102,7 +102,7 @@ build_packages() {
 install_packages_of() {
   rm -rf "$1/srv/debs"
   mkdir "$1/srv/debs"
-  cp "$debs"/uroce_*.deb "$debs"/uroce-dev_*.deb "$debs"/uroce-dbgsym_*.deb "$1/srv/debs/"
+  cp "$debs"/uroce_*.deb "$debs"/uroce-{web,dev,dbgsym,web-dbgsym}_*.deb "$1/srv/debs/"
   quietly inside "$1" sh -ec 'cd /srv/debs && apt-get install -qq ./*.deb'
 }
 
@@ -115,7 +115,7 @@ install_tools() {
 }
 
 purge_packages() {
-  quietly inside "$1" apt-get purge -qq uroce uroce-dev uroce-dbgsym
+  quietly inside "$1" apt-get purge -qq uroce uroce-{web,dev,dbgsym,web-dbgsym}
   rm -rf "${1:?}/srv/debs" "${1:?}/tmp/"*
 }
 
@@ -152,6 +152,7 @@ check_debug_symbols() {
 /usr/bin/uroced main
 /usr/bin/uroced uroce::daemon::CmService::step
 /usr/bin/urocectl main
+/usr/libexec/uroce/uroce-web main
 /usr/bin/uroce-run main
 /usr/bin/uroce-ping main
 $libdir/libibverbs.so.1 ibv_get_device_list
@@ -164,9 +165,9 @@ LIST
 newer_packages() {
   local deb tree=$work/tree
   mkdir "$work/newer"
-  for deb in "$1"/uroce_*.deb "$1"/uroce-dev_*.deb "$1"/uroce-dbgsym_*.deb; do
+  for deb in "$1"/uroce_*.deb "$1"/uroce-{web,dev,dbgsym,web-dbgsym}_*.deb; do
     dpkg-deb -R "$deb" "$tree"
-    sed -i 's/^Version: .*/&+newer/; s/\(uroce (= [^)]*\))/\1+newer)/' "$tree/DEBIAN/control"
+    sed -i 's/^Version: .*/&+newer/; s/\(uroce\(-web\)\? (= [^)]*\))/\1+newer)/' "$tree/DEBIAN/control"
     dpkg-deb -b --root-owner-group "$tree" "$work/newer/" >/dev/null
     rm -r "$tree"
   done

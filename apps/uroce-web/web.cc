@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "daemon_client.h"
+#include "urocectl/daemon_client.h"
 #include "web_requests.h"
 #include "web_server.h"
 #include "web_snapshot.h"

@@ -1,7 +1,7 @@
-// urocectl web: a live page for browsers.
+// A live page for browsers.
 #pragma once
 
-#include "options.h"
+#include "urocectl/options.h"
 
 namespace uroce::ctl {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "daemon_client.h"
+#include "urocectl/daemon_client.h"
 
 namespace uroce::ctl {
 

@@ -4,8 +4,8 @@
 #include <ctime>
 #include <utility>
 
-#include "row_filter.h"
-#include "table.h"
+#include "urocectl/row_filter.h"
+#include "urocectl/table.h"
 
 namespace uroce::ctl {
 namespace {

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "daemon_client.h"
-#include "rates.h"
+#include "urocectl/daemon_client.h"
+#include "urocectl/rates.h"
 
 namespace uroce::ctl {
 

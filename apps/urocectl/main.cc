@@ -20,7 +20,7 @@
 #include "table.h"
 #include "top.h"
 #include "trace.h"
-#include "web.h"
+#include "web_program.h"
 
 namespace uroce::ctl {
 namespace {
@@ -273,7 +273,7 @@ int main(int argc, char** argv) {
   if (options.command == "top") return top(options, chosen(options));
   if (options.command == "web") {
     chosen(options);  // there is one, or the program ends
-    return web(options);
+    become_web_program(argv);
   }
   if (options.command == "doctor") return doctor(options, chosen(options));
   if (options.command == "metrics") return metrics(options);

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 
+from cases_web import serving
 from rig import ROOT, Failure
 
 PROGRAMS = ('uroced', 'urocectl', 'uroce-run', 'uroce-ping')
@@ -86,6 +87,9 @@ def check_use(rig, prefix):
     if libraries.count(str(prefix)) != 2:
         raise Failure('rping is not linked with the installed libraries:\n' + libraries)
     output_of([rig.apps / 'urocectl', 'show'], env=rig.env)
+    with serving(rig) as web:
+        if (program := os.readlink(f'/proc/{web.process.pid}/exe')) != str(prefix / 'libexec/uroce/uroce-web'):
+            raise Failure(f'urocectl web has started {program}')
 
 
 def install(rig):
@@ -110,7 +114,7 @@ def debian_packages(rig):
     prefix, _ = installed(rig)
     # Debian's prefix is /usr, with the configuration in /etc.
     files = [name if name.startswith('etc/') else f'usr/{name}' for name in files_below(prefix)]
-    lists = {name: debian_list(name) for name in ('uroce.install', 'uroce-dev.install', 'not-installed')}
+    lists = {name: debian_list(name) for name in ('uroce.install', 'uroce-web.install', 'uroce-dev.install', 'not-installed')}
     used = set()
     for file in files:
         places = [str(place) for place in (pathlib.PurePath(file), *pathlib.PurePath(file).parents)]

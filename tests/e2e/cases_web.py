@@ -4,6 +4,7 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -253,6 +254,31 @@ def ends(rig, devices):
     del devices
 
 
+def without_its_program(rig, devices):
+    """urocectl alone names uroce-web, which it does not find or may not execute; --help and wrong options need no program."""
+    alone = rig.dir / 'alone'
+    (alone / 'bin').mkdir(parents=True)
+    shutil.copy(rig.apps / 'urocectl', alone / 'bin/urocectl')
+
+    def refused(*args):
+        done = subprocess.run(['bin/urocectl', 'web', *args], env=rig.env, cwd=alone, capture_output=True, text=True, timeout=10)
+        return done.returncode, done.stderr or done.stdout
+    for name, mode, says in ((None, 0, f'no uroce-web in {alone}/bin nor in {alone}/libexec/uroce nor in /'), ('libexec/uroce/uroce-web', 0o644, 'uroce-web: Permission denied; urocectl web starts'),
+                             ('bin/uroce-web', 0o644, f'{alone}/bin/uroce-web: Permission denied; urocectl web starts')):
+        if name:
+            (alone / name).parent.mkdir(parents=True, exist_ok=True)
+            (alone / name).touch(mode)
+        status, text = refused('--listen', '127.0.0.1:0')
+        if status != 1 or says not in text or not text.startswith('urocectl: ') or text.count('\n') != 1:
+            raise Failure(f'with {name}: exit {status}: {text}')
+    for args, expected, says in ((['--help'], 0, '--listen ADDRESS:PORT'), (['--json'], 2, 'web takes no --json'), (['more'], 2, 'web takes no argument')):
+        status, text = refused(*args)
+        if status != expected or says not in text:
+            raise Failure(f'{args}: exit {status}: {text}')
+    del devices
+
+
 def web_cases():
     return {'web: snapshots': sending(snapshots), 'web: faults': faults, 'web: what is refused': refused, 'web: a crowd': crowded,
-            'web: a stopped daemon': stopped_daemon, 'web: ends': ends}
+            'web: a stopped daemon': stopped_daemon, 'web: ends': ends,
+            'web: without its program': without_its_program}
