@@ -215,6 +215,27 @@ def crowded(rig, devices):
         stream.close()
 
 
+def too_many_pages(rig, devices):
+    """One page more than may be open gets 503 and what to do, and its stream once another one is closed; changes go on."""
+    with serving(rig, '--interval', '0.1') as web:
+        streams = [web.events()[0] for _ in range(12)]
+        path = f'/events?token={web.token}'
+        if (answer := web.request('GET', path)) != (503, '12 pages are open: close one of them\n'):
+            raise Failure(f'the 13th stream: {answer}')
+        if objection := web.change('/link', device=devices[0], link='up'):
+            raise Failure(objection)
+        streams.pop().close()
+
+        def served():
+            response = web.open('GET', path, {})
+            with contextlib.closing(response):
+                return response.status == 200
+        if not wait_until(served, 10):
+            raise Failure('no stream after one was closed')
+        for stream in streams:
+            stream.close()
+
+
 def stopped_daemon(rig, devices):
     """A daemon that does not answer is named as a problem, and hides no other."""
     idle = rig.daemon('idle', 'loopback', ['192.0.2.9/24'])
@@ -280,5 +301,5 @@ def without_its_program(rig, devices):
 
 def web_cases():
     return {'web: snapshots': sending(snapshots), 'web: faults': faults, 'web: what is refused': refused, 'web: a crowd': crowded,
-            'web: a stopped daemon': stopped_daemon, 'web: ends': ends,
+            'web: too many pages': too_many_pages, 'web: a stopped daemon': stopped_daemon, 'web: ends': ends,
             'web: without its program': without_its_program}

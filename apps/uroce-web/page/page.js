@@ -1,5 +1,5 @@
 // Takes the snapshots, and begins.
-let source = null, latest = 0, lost = false;
+let source = null, timer = 0, latest = 0, lost = false;
 
 function show_status(kind, text) {
   $('status').className = kind;
@@ -38,12 +38,52 @@ function show_all() {
   show_counters();
 }
 
+const events_url = () => '/events?token=' + encodeURIComponent(state.token);
+
+function disconnect() {
+  clearTimeout(timer);
+  if (source) source.close();
+  source = null;
+}
+
+// A script does not see the answer that its EventSource got. Empty: there would be a stream now.
+async function why_refused() {
+  try {
+    const answer = await fetch(events_url(), {signal: AbortSignal.timeout(10000)});
+    if (!answer.ok) return (await answer.text()).trim() || 'HTTP ' + answer.status;
+    answer.body.cancel();
+    return '';
+  } catch (error) {
+    return 'urocectl web does not answer';
+  }
+}
+
+async function show_refusal() {
+  const reason = await why_refused();
+  if (reason && !source) show_status('lost', `refused: ${reason}; trying again`);
+}
+
+// A browser has six connections to a server, and a stream takes one as long as it is open. So a page that is hidden
+// has none: six tabs would leave none for a request of any of them.
 function connect() {
-  source = new EventSource('/events?token=' + encodeURIComponent(state.token));
-  source.onmessage = (event) => {
-    latest = Date.now();
+  disconnect();
+  if (document.hidden) {
     lost = false;
-    const last = device_named(state.device);
+    return show_status('waiting', 'paused while this page is hidden');
+  }
+  if (!lost) show_status('waiting', 'connecting'); // else the reason stays
+  timer = setTimeout(() => show_status('lost', 'no stream: six pages are shown, which is what a browser allows; close or hide one'), 5000);
+  latest = 0;
+  let first = true; // since the snapshot before it, more than a second may have passed
+  source = new EventSource(events_url());
+  source.onopen = () => {
+    clearTimeout(timer);
+    latest = Date.now();
+  };
+  source.onmessage = (event) => {
+    const last = first ? null : device_named(state.device);
+    latest = Date.now();
+    first = lost = false;
     state.before = last && last.counters ? last.counters : null;
     state.snapshot = JSON.parse(event.data);
     remember(state.snapshot);
@@ -51,18 +91,22 @@ function connect() {
     show_all();
   };
   source.onerror = () => {
+    const again = lost;
     lost = true;
-    show_status('lost', 'connection lost; trying again');
-    if (source.readyState !== EventSource.CLOSED) return; // else the browser tries again itself
-    show_status('lost', 'refused; trying again. A new urocectl web prints a new URL');
-    source.close();
-    setTimeout(connect, 2000);
+    clearTimeout(timer);
+    // The browser itself tries again after all but a refusal.
+    if (source.readyState !== EventSource.CLOSED) return show_status('lost', 'connection lost; trying again');
+    if (!again) show_status('lost', 'refused; trying again');
+    disconnect();
+    timer = setTimeout(connect, 2000);
+    show_refusal();
   };
 }
 
 function watch_the_stream() {
   const seconds = Math.round((Date.now() - latest) / 1000);
-  if (latest && !lost && seconds >= Math.max(4, 3 * state.snapshot.interval_s)) show_status('waiting', `no answer of the daemons for ${seconds} s`);
+  const interval = state.snapshot ? state.snapshot.interval_s : 1;
+  if (source && latest && !lost && seconds >= Math.max(4, 3 * interval)) show_status('waiting', `no answer of the daemons for ${seconds} s`);
 }
 
 function begin() {
@@ -84,6 +128,7 @@ function begin() {
     return;
   }
   connect();
+  document.addEventListener('visibilitychange', connect);
   setInterval(watch_the_stream, 1000);
 }
 

@@ -1,11 +1,14 @@
-"""visit.py URL UROCECTL DEVICE FOLDER PID: opens the page of `urocectl web` in headless Chromium and uses it as a reader would.
-Screenshots go to FOLDER; at the end urocectl, process PID, is interrupted. Runs with Debian's Python, whose package
-python3-selenium is installed, next to chromium and chromium-driver."""
+"""visit.py URL UROCECTL DEVICE FOLDER PID: opens the page of `urocectl web` in headless Chromium and uses it as a reader would, also
+in more tabs and windows than a browser has connections. Screenshots go to FOLDER; at the end urocectl, process PID, is
+interrupted. Runs with Debian's Python, whose package python3-selenium is installed, next to chromium and chromium-driver."""
+import contextlib
+import http.client
 import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.parse
 
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
@@ -120,6 +123,79 @@ def faults(page):
     page.wait('the link that is up', lambda: not page.all('#picture .node.down') and page.text('#link') == 'link down')
 
 
+def tab(page, kind, url):
+    """Another page, in front; its handle."""
+    page.browser.switch_to.new_window(kind)
+    page.browser.set_page_load_timeout(40)
+    page.browser.get(url)
+    return page.browser.current_window_handle
+
+
+def show(page, handle):
+    page.browser.switch_to.window(handle)
+    page.browser.execute_cdp_cmd('Page.bringToFront', {})
+
+
+def live(page):
+    page.wait('the stream', lambda: page.text('#status') == 'live')
+
+
+def tabs(page):
+    """The seventh tab is served, as those that are hidden have no connection, and each goes on when it is shown."""
+    first = page.browser.current_window_handle
+    for _ in range(6):
+        tab(page, 'tab', URL)
+        live(page)
+    show(page, first)
+    live(page)
+    return [each for each in page.browser.window_handles if each != first]
+
+
+def windows(page, others):
+    """A tab that comes to the front while six windows show the page says so, and goes on once there is a connection."""
+    first = page.browser.current_window_handle
+    for each in others:
+        page.browser.switch_to.window(each)
+        page.browser.close()
+    page.browser.switch_to.window(first)
+    tab(page, 'tab', 'about:blank')
+    shown = []
+    for _ in range(6):
+        shown.append(tab(page, 'window', URL))
+        live(page)
+    show(page, first)
+    page.wait('the line about six pages', lambda: 'six pages are shown' in page.text('#status'))
+    for each in shown:
+        page.browser.switch_to.window(each)
+        page.browser.close()
+    show(page, first)
+    live(page)
+
+
+def stream_of(url):
+    """A response that lasts; None: the server has none. That of a page that was hidden a moment ago may still count."""
+    connection = http.client.HTTPConnection(url.netloc, timeout=20)
+    connection.request('GET', f'/events?{url.query}')
+    response = connection.getresponse()
+    return response if response.status == 200 else response.close()
+
+
+def crowd(page):
+    """Without a stream for one page more than may be open, the page says why, and goes on when there is one."""
+    parts = urllib.parse.urlsplit(URL)
+    first = page.browser.current_window_handle
+    with contextlib.ExitStack() as streams:
+        blank = tab(page, 'tab', 'about:blank')
+        for _ in range(12):
+            streams.enter_context(page.wait('a stream', lambda: stream_of(parts)))
+        show(page, first)
+        page.wait('the reason', lambda: 'refused: 12 pages are open: close one of them; trying again' in page.text('#status'))
+    live(page)
+    page.browser.switch_to.window(blank)
+    page.browser.close()
+    page.browser.switch_to.window(first)
+
+
 def main():
     browser = started()
     page = Page(browser)
@@ -128,6 +204,8 @@ def main():
         faults(page)
         if found := page.errors():
             raise AssertionError(f'the console has errors: {found}')
+        windows(page, tabs(page))
+        crowd(page)
         os.kill(int(PID), signal.SIGINT)
         page.wait('that the stream broke', lambda: 'trying again' in page.text('#status'))
     except BaseException:
