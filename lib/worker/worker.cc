@@ -334,8 +334,8 @@ void WorkerCore::set_duty_cycle_tracker(DutyCycleTracker* tracker) {
 }
 
 Nanos WorkerCore::until_timer(Nanos now) const {
-  Nanos next = std::min({transport_.next_timeout(), link_deadline_, completion_events_.next_timeout()});
-  if (link_ != nullptr) next = std::min(next, shared_.gsi.next_timeout());
+  Nanos next = std::min(transport_.next_timeout(), completion_events_.next_timeout());
+  if (link_ != nullptr) next = std::min({next, link_deadline_, shared_.gsi.next_timeout()});
   if (next == kNever) return kNever;
   return next > now ? next - now : 0;
 }

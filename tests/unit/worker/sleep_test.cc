@@ -9,7 +9,9 @@
 
 #include <array>
 
+#include "memory/table.h"
 #include "platform/clock.h"
+#include "worker/worker.h"
 
 namespace uroce::daemon {
 namespace {
@@ -66,6 +68,18 @@ TEST(WorkerSleep, IgnoresADescriptorThatStaysInError) {
   write.reset();
   EXPECT_LT(slept(sleep, kLong), kLong);
   EXPECT_GE(slept(sleep, kShort), kShort);
+}
+
+// The link worker has the timers of the link stack. The others would sleep no time at all for one that is never
+// set.
+TEST(WorkerSleep, HasNoLimitWithoutTimers) {
+  WorkerShared shared;
+  memory::Table memory(16, 1);
+  const WorkerConfig config{
+      .index = 1, .workers = 2, .transport = {.max_qps = 4, .max_cqs = 4, .max_srqs = 4, .max_ahs = 4}};
+  WorkerCore core(config, shared, memory, nullptr);
+  core.advance(kSecond);
+  EXPECT_EQ(core.until_timer(kSecond), kNever);
 }
 
 }  // namespace
