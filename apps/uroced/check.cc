@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "apps/uroced/addresses.h"
 #include "apps/uroced/settings.h"
@@ -43,9 +44,20 @@ std::string check_gateway(const Settings& settings, const wire::Address& gateway
          "network, or the right prefix length with --ip";
 }
 
+std::string check_netdev(const Settings& settings) {
+  const std::string_view port = settings.port;
+  const bool udp = port == "udp" || port.starts_with("udp,");
+  const bool shared = udp || port.starts_with("net_af_packet") || port.starts_with("net_af_xdp") ||
+                      port.starts_with("net_tap") || port.starts_with("net_pcap");
+  if (settings.config.netdev.empty() || !shared) return {};
+  return "--netdev " + settings.config.netdev + " with --port " + settings.port +
+         ": the kernel has the interface of this port already; leave out --netdev";
+}
+
 }  // namespace
 
 std::string check_settings(const Settings& settings) {
+  if (std::string error = check_netdev(settings); !error.empty()) return error;
   const auto& addresses = settings.config.addresses;
   for (auto own = addresses.begin(); own != addresses.end(); ++own) {
     if (std::string error = check_address(*own); !error.empty()) return error;

@@ -39,6 +39,7 @@ std::uint64_t needed(const Settings& settings) {
   std::uint64_t set = bit(CAP_SYS_PTRACE);
   if (settings.config.indirect) set |= bit(CAP_DAC_OVERRIDE);  // /proc/PID/mem is its user's file
   if (settings.hugepages) set |= bit(CAP_IPC_LOCK);
+  if (!settings.config.netdev.empty()) set |= bit(CAP_NET_ADMIN);  // its addresses change while it serves
   const std::string& port = settings.port;
   const auto is = [&port](std::string_view kind) { return port.starts_with(kind); };
   if (port == "loopback" || udp::is_udp(port) || is("net_memif") || is("net_null") || is("net_pcap")) return set;
@@ -118,6 +119,19 @@ std::string check_rights(const Settings& settings) {
     if ((current().effective & bit(each.number)) != 0) continue;
     return "--port " + settings.port + ": it takes the capability " + each.name +
            ", which this process lacks; start it as root, or use --port udp, which takes none";
+  }
+  return {};
+}
+
+std::string check_netdev_rights(const Settings& settings) {
+  const std::string& netdev = settings.config.netdev;
+  if (netdev.empty()) return {};
+  std::vector<Capability> wanted{{CAP_NET_ADMIN, "CAP_NET_ADMIN"}};
+  if (netdev.find('@') != std::string::npos) wanted.push_back({CAP_SYS_ADMIN, "CAP_SYS_ADMIN"});
+  for (const Capability& each : wanted) {
+    if ((current().effective & bit(each.number)) != 0) continue;
+    return "--netdev " + netdev + ": it takes the capability " + each.name +
+           ", which this process lacks; start it as root, or without --netdev";
   }
   return {};
 }

@@ -15,6 +15,8 @@ std::string check_user(const Settings& settings);
 
 /// Empty, or which capability opening the port takes that the process does not have.
 std::string check_rights(const Settings& settings);
+/// The same for Settings::config.netdev, at the start only: a daemon that serves has given them up.
+std::string check_netdev_rights(const Settings& settings);
 
 /// After the port is open and before the daemon's threads start, which inherit it: changes to Settings::user, and
 /// keeps only the capabilities that serving needs. Returns empty, or what failed and what to do.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apps/uroced/addresses.h"
+#include "drivers/packet/tap/interface.h"
 #include "net/prefix.h"
 
 namespace uroce::daemon {
@@ -23,6 +24,13 @@ std::string nth_name(const std::string& name, std::uint32_t index) {
   const std::string number = std::to_string(first + index);
   const std::size_t width = name.size() - digits;
   return name.substr(0, digits) + std::string(width - std::min(width, number.size()), '0') + number;
+}
+
+/// Both names of a netdev count up.
+std::string nth_netdev(const std::string& netdev, std::uint32_t index) {
+  tap::Spec spec;
+  if (netdev.empty() || !tap::parse_spec(netdev, spec).empty()) return netdev;
+  return nth_name(spec.name, index) + "@" + nth_name(spec.network_namespace, index);
 }
 
 /// The `index`-th address from `own` on; nullopt: the prefix has no such host.
@@ -64,6 +72,16 @@ std::string settings_of_hosts(const Settings& settings, std::vector<Settings>& h
     return option + " with --port " + settings.port +
            ": several hosts are on a switch in memory; leave out --port, or start a daemon for each port";
   }
+  if (!settings.config.netdev.empty() && settings.config.netdev.find('@') == std::string::npos) {
+    return option + " with --netdev " + settings.config.netdev +
+           ": a kernel sends to its own addresses without a network; give each host a namespace of its own, such "
+           "as "
+           "--netdev rdma0@host0 with host0, host1, ... of ip netns";
+  }
+  if (settings.config.netdev.find('/') != std::string::npos) {
+    return option + " with --netdev " + settings.config.netdev +
+           ": a path is the same for all hosts; give a name of ip netns, such as rdma0@host0";
+  }
   if (settings.mac) return option + " with --mac: each host has an address of its own; leave out --mac";
   if (!settings.pcap.empty()) {
     return option +
@@ -72,6 +90,11 @@ std::string settings_of_hosts(const Settings& settings, std::vector<Settings>& h
   }
   for (std::uint32_t i = 0; i < settings.hosts; ++i) {
     hosts[i].config.name = nth_name(settings.config.name, i);
+    std::string& netdev = hosts[i].config.netdev = nth_netdev(settings.config.netdev, i);
+    tap::Spec spec;
+    if (const std::string allowed = tap::parse_spec(netdev, spec); !netdev.empty() && !allowed.empty()) {
+      return option + ": --netdev " + netdev + " of " + hosts[i].config.name + ": it must be " + allowed;
+    }
     for (net::InterfaceAddress& own : hosts[i].config.addresses) {
       const auto address = nth_address(own, i);
       if (!address) {

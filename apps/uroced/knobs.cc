@@ -8,6 +8,7 @@
 
 #include "apps/uroced/addresses.h"
 #include "apps/uroced/settings.h"
+#include "drivers/packet/tap/interface.h"
 #include "proto/state/send_scheduler.h"
 
 namespace uroce::daemon {
@@ -197,6 +198,16 @@ const std::array kKnobs{
            for (const auto& gateway : s.gateways) all.push_back(to_string(gateway));
            return all;
          }},
+    Knob{"netdev", "NAME[@NETNS]", "netdev", false,
+         "interface through which the kernel uses port and addresses as well (TCP, ping); in the network namespace "
+         "NETNS",
+         [](Settings& s, std::string_view text) -> std::string {
+           tap::Spec spec;
+           if (std::string allowed = tap::parse_spec(text, spec); !text.empty() && !allowed.empty()) return allowed;
+           s.config.netdev = text;
+           return {};
+         },
+         [](const Settings& s) -> Values { return {s.config.netdev}; }},
     Knob{"mac", "MAC", "mac", false, "Ethernet address; default: the port's own, or one made from name and address",
          [](Settings& s, std::string_view text) -> std::string {
            s.mac = parse_mac(text);

@@ -58,6 +58,7 @@ std::string reread(std::span<char* const> arguments, Settings& out) {
 
 int check(const Settings& settings) {
   if (const std::string error = uroce::daemon::validate(settings); !error.empty()) return fail(2, error);
+  if (const std::string error = uroce::daemon::check_netdev_rights(settings); !error.empty()) return fail(2, error);
   std::printf("uroced: the settings are valid: %s\n", uroce::daemon::summary(settings).c_str());
   return 0;
 }

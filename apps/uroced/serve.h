@@ -19,6 +19,7 @@
 #include "drivers/packet/fault/injector.h"
 #include "drivers/packet/loopback/local.h"
 #include "drivers/packet/pcap/capture.h"
+#include "drivers/packet/tap/interface.h"
 
 namespace uroce::daemon {
 
@@ -107,10 +108,33 @@ daemon::Reread reread(Settings& current, const std::vector<Served<Device>>& serv
   return result;
 }
 
+/// Opens the kernel's interface of each device that is to have one. Returns empty, or what failed.
+template <net::PacketDevice Device>
+std::string open_netdevs(std::vector<daemon::PortSpec<Device>>& ports,
+                         std::vector<std::unique_ptr<tap::Interface>>& out) {
+  for (daemon::PortSpec<Device>& port : ports) {
+    daemon::DaemonConfig& config = port.config;
+    if (config.netdev.empty()) continue;
+    const net::DeviceInfo info = port.queues.front()->info();
+    if (info.kernel_interface != 0 || info.netdev != 0) {
+      return "--netdev " + config.netdev + " with --port " + config.port +
+             ": the kernel has an interface of this port already; leave out --netdev";
+    }
+    if (std::string error = tap::Interface::open(config.netdev, info.mac, config.mtu, out.emplace_back());
+        !error.empty()) {
+      return error;
+    }
+    config.netdev_port = out.back().get();
+  }
+  return {};
+}
+
 template <net::PacketDevice Device>
 std::string serve_over(const Settings& settings, const std::vector<Served<Device>>& served, Requests& requests) {
   std::vector<daemon::PortSpec<Device>> ports;
   for (const Served<Device>& each : served) ports.push_back(port_spec(settings, each));
+  std::vector<std::unique_ptr<tap::Interface>> netdevs;
+  if (std::string error = open_netdevs(ports, netdevs); !error.empty()) return error;
   if (std::string error = drop_privileges(settings); !error.empty()) return error;
   const ServiceManager manager;
   daemon::ProcessHooks hooks;

@@ -13,6 +13,7 @@
 #include "net/device_controls.h"
 #include "net/gid_table.h"
 #include "net/link_stack.h"
+#include "net/netdev.h"
 #include "wire/address.h"
 
 namespace uroce::daemon {
@@ -60,6 +61,8 @@ struct DaemonConfig {
   std::uint64_t seed = 0;                   ///< of keys and QPNs; 0: from the kernel
   int link_events = -1;                     ///< eventfd: the link of the port may have changed; -1: none
   net::DeviceControls* controls = nullptr;  ///< for urocectl fault and trace; may be null
+  std::string netdev;                       ///< tap::Spec of the kernel's interface of the device; empty: none
+  net::Netdev* netdev_port = nullptr;       ///< that interface, once it is open
   std::string socket_group = "rdma";  ///< that the socket belongs to; empty, or not in group(5): the daemon's own
   std::uint32_t socket_mode = 0;      ///< permissions of the socket; 0: 0660 with a socket_group, otherwise 0666
 };

@@ -23,9 +23,10 @@ const char* description(net::LinkState link) {
 }  // namespace
 
 LinkControl::LinkControl(ControlState& state, EventRouter& events, std::uint32_t kernel_interface)
-    : state_(state), events_(events), kernel_addresses_(kernel_interface) {
+    : state_(state), events_(events), kernel_addresses_(kernel_interface), netdev_(state.config().netdev_port) {
   publish_addresses();
   share_with_kernel();
+  netdev_.set_carrier(state_.port().up());
 }
 
 bool LinkControl::refresh() {
@@ -47,6 +48,7 @@ bool LinkControl::refresh() {
   log(LogLevel::kInfo, "%s: %s", state_.config().name.c_str(), description(link));
   update_tree();
   const bool up = state_.port().up();
+  netdev_.set_carrier(up);
   if (was_up && !up) ++times_down_;
   if (up && !was_up) state_.link_worker().call(worker_commands::AnnounceAddresses{});
   if (up != was_up) events_.broadcast(state_.sessions(), up ? kPortActive : kPortError);
@@ -97,6 +99,7 @@ bool LinkControl::set_mtu(std::uint32_t bytes) {
   Port& port = state_.port();
   if (!port.set_link_mtu(bytes)) return false;
   state_.on_all_workers(worker_commands::SetMtu{bytes, port.active_mtu_bytes()});
+  netdev_.set_mtu(bytes);
   for (const auto& [id, session] : state_.sessions()) {
     if (session->header == nullptr) continue;
     std::atomic_ref(session->header->packet_bytes).store(port.active_mtu_bytes(), std::memory_order_relaxed);
@@ -122,6 +125,7 @@ bool LinkControl::remove_address(const wire::Address& address) {
 void LinkControl::publish_addresses() {
   const std::vector<net::InterfaceAddress> addresses = state_.port().gids().addresses();
   state_.on_all_workers(worker_commands::SetAddresses{addresses});
+  netdev_.assign(addresses);
 }
 
 void LinkControl::share_with_kernel() {

@@ -12,6 +12,7 @@
 #include "control/event_router.h"
 #include "control/kernel_addresses.h"
 #include "control/neighbour_waiters.h"
+#include "control/netdev_control.h"
 #include "control/port_counters.h"
 #include "control/state.h"
 #include "net/link_stack.h"
@@ -39,7 +40,7 @@ class LinkControl {
   /// Applies to packets sent after the call; QPs keep their path MTU. False: not Port::kLeastMtu to
   /// Port::most_mtu().
   bool set_mtu(std::uint32_t bytes);
-  /// Checks again which of the port's addresses the kernel also has.
+  /// Checks again which of the port's addresses the kernel also has on the port's interface.
   void share_with_kernel();
 
   /// Adds or removes one member of a group: the port joins with the first and leaves with the last. False: the
@@ -83,6 +84,7 @@ class LinkControl {
   CounterFiles counters_ = counter_files({}, 0);  ///< as the files have them
   Nanos next_counters_ = 0;
   KernelAddresses kernel_addresses_;
+  NetdevControl netdev_;
   NeighbourWaiters waiters_;
   bool waiters_left_ = false;  ///< some that are to be completed
 };

@@ -74,6 +74,7 @@ class Port {
 
   wire::Mac mac_{};
   std::uint32_t netdev_ = 0;
+  std::string netdev_name_;  ///< of an interface that exists as long as the port; otherwise empty
   bool sockets_only_ = false;
   std::uint32_t link_mtu_ = 1500, most_mtu_ = 1500;
   net::LinkState link_ = net::LinkState::kUp;

@@ -22,6 +22,8 @@ void add(WorkerCounters& to, const WorkerCounters& from) {
   to.async_events_lost += from.async_events_lost;
   to.steered_away += from.steered_away, to.steer_dropped += from.steer_dropped;
   to.wrong_address += from.wrong_address, to.wrong_vlan += from.wrong_vlan;
+  to.netdev_received += from.netdev_received, to.netdev_sent += from.netdev_sent;
+  to.netdev_dropped += from.netdev_dropped;
   to.events_sent += from.events_sent, to.events_delayed += from.events_delayed;
 }
 

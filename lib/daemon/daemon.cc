@@ -98,7 +98,10 @@ WorkerCore& Daemon::worker(std::size_t device, std::uint32_t index) {
 void Daemon::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks) {
   const LogWriter writer;
   if (hooks.on_ready) hooks.on_ready();
-  for (const auto& device : impl_->devices) device->conductor().state().stall_watch().start();
+  for (const auto& device : impl_->devices) {
+    device->conductor().state().stall_watch().start();
+    device->start_netdev();
+  }
   if (hooks.reread) impl_->process.set_reload([this, &hooks] { return reload(hooks); });
   impl_->process.set_settings(hooks.settings);
   impl_->loop.serve(stop, hooks, [&] {
@@ -110,7 +113,10 @@ void Daemon::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks) {
     ControlState& state = device->conductor().state();
     log(LogLevel::kInfo, "%s: ends; open sessions: %zu", state.config().name.c_str(), state.sessions().size());
   }
-  for (const auto& device : impl_->devices) device->conductor().state().stall_watch().stop();
+  for (const auto& device : impl_->devices) {
+    device->stop_netdev();
+    device->conductor().state().stall_watch().stop();
+  }
 }
 
 Reloaded Daemon::reload(const ProcessHooks& hooks) {

@@ -102,14 +102,29 @@ RdmaDevice::RdmaDevice(Process& process, const DaemonConfig& config, const net::
     cores_.push_back(std::make_unique<WorkerCore>(worker_config(config_, port, i, workers, seed_ ^ 0x70736e),
                                                   shared_, memory_, i == kLinkWorker ? &link_ : nullptr));
   }
+  if (config_.netdev_port != nullptr) {
+    netdev_ = std::make_unique<NetdevPort>(*config_.netdev_port, port.mac, cores_.front()->config().frame_bytes);
+    cores_[kLinkWorker]->set_netdev(netdev_.get());
+  }
   conductor_ = std::make_unique<Conductor>(process, config_, port, shared_, memory_, seed_ ^ 0x71706e);
   conductor_->state().measure_latency(config_.latency);
 }
 
 RdmaDevice::~RdmaDevice() {
+  stop_netdev();
   if (!opened_) return;
   ::unlink(socket_path().c_str());
   remove_sysfs_tree(config_.run_dir, config_.name);
+}
+
+void RdmaDevice::start_netdev() {
+  if (netdev_ == nullptr || netdev_->start([this] { cores_[kLinkWorker]->wake(); })) return;
+  log(LogLevel::kWarning, "%s: no thread is free for the interface %s: the kernel has none", config_.name.c_str(),
+      config_.netdev_port->name().c_str());
+}
+
+void RdmaDevice::stop_netdev() {
+  if (netdev_ != nullptr) netdev_->stop();
 }
 
 void RdmaDevice::reconfigure(const DaemonConfig& next) {

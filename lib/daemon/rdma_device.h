@@ -17,6 +17,7 @@
 #include "net/device.h"
 #include "net/link_stack.h"
 #include "platform/unique_fd.h"
+#include "worker/netdev_port.h"
 #include "worker/worker.h"
 
 namespace uroce::daemon {
@@ -39,6 +40,10 @@ class RdmaDevice {
   /// Takes over what can change while it serves: addresses, gateways, CPUs of the workers.
   void reconfigure(const DaemonConfig& next);
 
+  /// Begins and ends the thread of the kernel's interface. The workers' threads run.
+  void start_netdev();
+  void stop_netdev();
+
   WorkerCore& worker(std::uint32_t index) { return *cores_[index]; }
   Conductor& conductor() { return *conductor_; }
   /// Whether commands to the workers are for their threads.
@@ -56,6 +61,7 @@ class RdmaDevice {
   net::LinkStack link_;
   WorkerShared shared_;
   std::vector<std::unique_ptr<WorkerCore>> cores_;
+  std::unique_ptr<NetdevPort> netdev_;  ///< nullptr: the kernel has no interface
   std::unique_ptr<Conductor> conductor_;
   UniqueFd lock_;
   bool opened_ = false;

@@ -31,6 +31,7 @@ void LinkStack::Impl::receive_arp(const LinkFrame& frame, Nanos now) {
   if (operation == kReply) return confirm(sender, sender_mac, now);
   learn(sender, sender_mac, now);
   if (kernel_answers_for(target)) return;
+  answered = true;
   send_arp(false, sender_mac, sender_mac, target, sender);
 }
 

@@ -50,6 +50,7 @@ void LinkStack::Impl::answer_echo4(const LinkFrame& frame, std::span<const std::
     ++counters.ignored;
     return;
   }
+  answered = true;
   const std::span<std::byte> reply = start_frame(frame.source, wire::kEtherTypeIpv4, ip.size());
   if (reply.empty()) return;
   ++counters.echo_requests;
@@ -124,6 +125,7 @@ void LinkStack::Impl::answer_echo6(const LinkFrame& frame, std::span<const std::
     ++counters.ignored;
     return;
   }
+  answered = true;
   const std::span<std::byte> reply = start_frame(frame.source, wire::kEtherTypeIpv6, ip.size());
   if (reply.empty()) return;
   ++counters.echo_requests;

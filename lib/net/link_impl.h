@@ -45,7 +45,8 @@ struct LinkStack::Impl {
     config.addresses.clear();
   }
 
-  void receive(const LinkFrame& frame, Nanos now);
+  /// As LinkStack::receive().
+  bool receive(const LinkFrame& frame, Nanos now);
   Resolution resolve(const wire::Address& destination, Nanos now, wire::Mac& out);
   void advance(Nanos now);
   Nanos next_timeout() const;
@@ -116,6 +117,7 @@ struct LinkStack::Impl {
   std::vector<AddressConflict> conflicts;  ///< see LinkStack::take_conflicts(); one for each address
   std::vector<wire::Address> kernel_has;
   std::map<wire::Address, Nanos> defend_after;  ///< own addresses that others have claimed
+  bool answered = false;                        ///< the frame that is being received
   bool resolved = false;                        ///< see LinkStack::take_resolved()
   Nanos recheck_at = kNever;                    ///< a full table may have evicted an entry that a caller waits for
 };

@@ -183,17 +183,19 @@ std::span<std::byte> LinkStack::Impl::start_frame(const wire::Mac& to, std::uint
   return frame.subspan(header);
 }
 
-void LinkStack::Impl::receive(const LinkFrame& frame, Nanos now) {
+bool LinkStack::Impl::receive(const LinkFrame& frame, Nanos now) {
+  answered = false;
   if (!addressed_to_us(frame.destination) || !wire::is_unicast(frame.source) || frame.source == config.mac) {
     ++counters.ignored;
-    return;
+    return false;
   }
   switch (frame.ether_type) {
-    case wire::kEtherTypeArp: return receive_arp(frame, now);
-    case wire::kEtherTypeIpv4: return receive_ipv4(frame, now);
-    case wire::kEtherTypeIpv6: return receive_ipv6(frame, now);
+    case wire::kEtherTypeArp: receive_arp(frame, now); break;
+    case wire::kEtherTypeIpv4: receive_ipv4(frame, now); break;
+    case wire::kEtherTypeIpv6: receive_ipv6(frame, now); break;
     default: ++counters.ignored;
   }
+  return answered;
 }
 
 Resolution LinkStack::Impl::resolve(const wire::Address& destination, Nanos now, wire::Mac& to) {
@@ -281,11 +283,11 @@ LinkStack::Impl& LinkStack::find_or_add(std::uint16_t vlan) {
   return *links_.emplace_back(std::make_unique<Impl>(config_, vlan, *counters_));
 }
 
-void LinkStack::receive(std::span<const std::byte> bytes, Nanos now) {
+bool LinkStack::receive(std::span<const std::byte> bytes, Nanos now) {
   ++counters_->received;
   if (bytes.size() < wire::EthernetHeader::kBytes) {
     ++counters_->malformed;
-    return;
+    return false;
   }
   LinkFrame frame;
   frame.destination = wire::load_mac(bytes.data());
@@ -300,6 +302,7 @@ void LinkStack::receive(std::span<const std::byte> bytes, Nanos now) {
   }
   if (Impl* link = find(vlan)) return link->receive(frame, now);
   ++counters_->ignored;
+  return false;
 }
 
 std::size_t LinkStack::next_frame(std::span<std::byte> to) {

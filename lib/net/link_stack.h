@@ -74,8 +74,8 @@ class LinkStack {
   ~LinkStack();
 
   /// Handles a received frame: ARP, ICMP and ICMPv6 echo, neighbour discovery; others are counted and ignored.
-  /// next_frame() returns the answers.
-  void receive(std::span<const std::byte> frame, Nanos now);
+  /// next_frame() returns the answers. True: a request for an address of ours, which nobody else has to answer.
+  bool receive(std::span<const std::byte> frame, Nanos now);
 
   /// Copies the next frame to send into `to` and returns its length; 0: none. A frame longer than `to` is lost.
   std::size_t next_frame(std::span<std::byte> to);

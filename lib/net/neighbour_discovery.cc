@@ -100,6 +100,7 @@ void LinkStack::Impl::receive_solicitation(const LinkFrame& frame, std::span<con
   if (local(source)) return defend(source, frame.source, now);
   if (has_mac) learn(source, mac, now);
   if (kernel_answers_for(target)) return;
+  answered = true;
   send_advertisement(has_mac && wire::is_unicast(mac) ? mac : frame.source, source, target, true);
 }
 

@@ -30,6 +30,11 @@ inline constexpr CounterInfo<WorkerCounters> kWorkerHelp[] = {
     {"async_events_lost", &WorkerCounters::async_events_lost,
      "Asynchronous events lost because the control thread's queue was full."},
     {"wrong_address", &WorkerCounters::wrong_address, "RoCE packets for an address that the port does not have."},
+    {"netdev_received", &WorkerCounters::netdev_received,
+     "Frames given to the kernel's interface of the device (netdev)."},
+    {"netdev_sent", &WorkerCounters::netdev_sent, "Frames that the kernel sent through that interface."},
+    {"netdev_dropped", &WorkerCounters::netdev_dropped,
+     "Frames from or to that interface that were lost: no room, too long, not taken, or RoCE of a program."},
     {"wrong_vlan", &WorkerCounters::wrong_vlan,
      "RoCE packets for an address of the port, in another VLAN or untagged."},
 };

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "base/qpn_layout.h"
+#include "wire/ethernet_frame.h"
+#include "wire/network_headers.h"
 #include "worker/duty_cycle_tracker.h"
 
 namespace uroce::daemon {
@@ -14,6 +16,15 @@ constexpr std::size_t kSteerBurst = 32;
 proto::TransportConfig on_huge_pages(proto::TransportConfig config, std::pmr::memory_resource& memory) {
   config.resource = &memory;
   return config;
+}
+
+/// Any program may send to UDP port 4791 through a socket of the kernel. Peers would take it for a packet of our
+/// QPs, also where a router has removed a routing header before.
+bool may_become_roce(std::span<const std::byte> frame) {
+  constexpr std::uint8_t kRouting = 43;  // RFC 8200, 4.4
+  const wire::FrameLayout layout = wire::layout_of(frame);
+  if (layout.ipv6 && layout.protocol == kRouting) return true;
+  return layout.udp && wire::load16(&frame[layout.transport + 2]) == wire::kRoceUdpPort;
 }
 
 }  // namespace
@@ -135,8 +146,11 @@ void WorkerCore::receive_not_roce(std::span<const std::byte> frame, std::uint32_
   // As on a wire, the link stack does not hear what this port sends to all: it would take a program's ARP for that
   // of another host with this address.
   if (sender != 0 && !frame.empty() && (frame[0] & std::byte{1}) != std::byte{0}) return;
-  link_->receive(frame, now);
+  const bool answered = link_->receive(frame, now);
   link_dirty_ = true;
+  if (netdev_ == nullptr || answered || netdev_->is_own(frame)) return;
+  counters_.netdev_dropped += netdev_->take_lost();
+  ++(netdev_->deliver(frame) ? counters_.netdev_received : counters_.netdev_dropped);
 }
 
 void WorkerCore::steer_to_others(const base::Frame& frame) {
@@ -148,7 +162,10 @@ void WorkerCore::steer_to_others(const base::Frame& frame) {
 void WorkerCore::steer(std::uint32_t worker, std::span<const std::byte> frame, SteerReason reason,
                        std::uint32_t sender) {
   WorkerCore& other = *shared_.workers[worker];
-  const bool taken = other.from_[config_.index]->push(frame, reason, sender);
+  PacketRing& ring = *other.from_[config_.index];
+  // Frames of the kernel's connections leave half of the ring to packets of QPs.
+  const bool room = reason != SteerReason::kNotRoce || ring.size() < ring.slots() / 2;
+  const bool taken = room && ring.push(frame, reason, sender);
   ++(taken ? counters_.steered_away : counters_.steer_dropped);
   other.wake();
 }
@@ -211,10 +228,20 @@ void WorkerCore::remove_flow(std::uint64_t id) {
 void WorkerCore::flows_changed() {
   shared_.any_flows.store(raw_.has_flows(), std::memory_order_relaxed);
   shared_.any_sniffers.store(raw_.has_sniffers(), std::memory_order_relaxed);
-  const net::RxFilter filter = raw_.rx_filter();
+  choose_rx_filter();
+}
+
+void WorkerCore::choose_rx_filter() {
+  net::RxFilter filter = raw_.rx_filter();
+  if (netdev_ != nullptr && filter == net::RxFilter::kRoceOnly) filter = net::RxFilter::kAllForPort;
   if (filter == rx_filter_) return;
   rx_filter_ = filter;
   if (port_ != nullptr) port_->set_rx_filter(filter);
+}
+
+void WorkerCore::set_netdev(NetdevPort* netdev) {
+  netdev_ = netdev;
+  choose_rx_filter();
 }
 
 void WorkerCore::set_port(PortControl* port) {
@@ -294,6 +321,15 @@ std::size_t WorkerCore::next_link_frame(std::span<std::byte> to) {
   return mad;
 }
 
+std::size_t WorkerCore::next_netdev_frame(std::span<std::byte> to) {
+  const std::size_t bytes = netdev_->next_frame(to);
+  if (bytes == 0) return 0;
+  counters_.netdev_dropped += netdev_->take_lost();
+  const bool to_roce = may_become_roce(to.first(bytes));
+  ++(to_roce ? counters_.netdev_dropped : counters_.netdev_sent);
+  return to_roce ? 0 : bytes;
+}
+
 // ---------------------------------------------------------------- sleeping
 
 bool WorkerCore::take_rnr_drops() {
@@ -302,7 +338,7 @@ bool WorkerCore::take_rnr_drops() {
 }
 
 bool WorkerCore::work_waiting() const {
-  if (mailbox_.waiting() || gsi_waits()) return true;
+  if (mailbox_.waiting() || gsi_waits() || netdev_waits()) return true;
   return sessions_.any_rung() || !std::ranges::all_of(from_, [](const auto& ring) { return ring->empty(); });
 }
 

@@ -33,6 +33,7 @@
 #include "worker/latency.h"
 #include "worker/mailbox.h"
 #include "worker/neighbour_event.h"
+#include "worker/netdev_port.h"
 #include "worker/packet_ring.h"
 #include "worker/poll_policy.h"
 #include "worker/port_control.h"
@@ -124,6 +125,10 @@ class WorkerCore {
   void publish(Nanos now);
   bool link_has_frames() const { return link_dirty_ || gsi_waits(); }
   std::size_t next_link_frame(std::span<std::byte> to);
+  /// Whether the kernel has sent frames.
+  bool netdev_waits() const { return netdev_ != nullptr && netdev_->waiting(); }
+  /// Copies the next of these into `to` and returns its length; 0: there is none for the wire.
+  std::size_t next_netdev_frame(std::span<std::byte> to);
   /// Shows frames that the port received, or is to send, to the flows that want all.
   void sniff(std::span<const base::Frame> frames, Nanos now);
 
@@ -157,6 +162,8 @@ class WorkerCore {
   net::LinkStack* link() { return link_; }
   /// The addresses to which packets for this port are sent; none before the first call.
   void set_addresses(std::span<const net::InterfaceAddress> addresses) { addresses_.assign(addresses); }
+  /// The link worker only; nullptr: none. Before the threads start.
+  void set_netdev(NetdevPort* netdev);
   /// Flows exist on the link worker only. False: the table is full.
   bool add_flow(std::uint64_t id, net::Flow flow);
   void remove_flow(std::uint64_t id);
@@ -201,10 +208,12 @@ class WorkerCore {
   void dispatch_to_flows(std::span<const std::byte> frame, std::uint32_t sender, Nanos now);
   void sniff(std::span<const std::byte> frame, Nanos now);
   void flows_changed();
+  void choose_rx_filter();
 
   WorkerConfig config_;
   WorkerShared& shared_;
-  net::LinkStack* link_;  // the link worker only
+  net::LinkStack* link_;          // the link worker only
+  NetdevPort* netdev_ = nullptr;  // the link worker only; nullptr: the kernel has no interface
   HugePages huge_pages_;
   std::pmr::monotonic_buffer_resource qp_tables_{HugePages::kPage, &huge_pages_};
   proto::Transport transport_;

@@ -24,7 +24,8 @@ class WorkerLoop final : public DutyCycle, private PortControl {
   /// Of the frames of a step while users compete (SendScheduler). A user with little to send waits for two or three
   /// steps: its request, the response. More frames would also wait in the port's queues before those of the others.
   static constexpr std::int32_t kSharedTransmitCost = 8 << 10;
-  static constexpr std::uint32_t kBurstsOfARing = 16;  ///< full bursts that empty a receive ring
+  static constexpr std::int32_t kNetdevBytes = 64 << 10;  ///< of the kernel's frames in a step
+  static constexpr std::uint32_t kBurstsOfARing = 16;     ///< full bursts that empty a receive ring
 
   WorkerLoop(WorkerCore& core, Device& device) : core_(core), device_(device) {
     core_.set_port(this);
@@ -144,11 +145,40 @@ class WorkerLoop final : public DutyCycle, private PortControl {
       core_.sniff({&frame, 1}, now);
       if (!offer(1)) return sent;
     }
-    choose_references();
     const bool shared = core_.transport().users_compete(now);
+    // Who is first alternates: a port that is full takes no more than that.
+    netdev_first_ = !netdev_first_;
+    if (netdev_first_ && !send_for_kernel(shared, now, sent)) return sent;
+    if (!send_packets(shared, now, sent)) return sent;
+    if (!netdev_first_) send_for_kernel(shared, now, sent);
+    return sent;
+  }
+
+  /// Each returns false when the port takes no more. `shared`: users compete.
+  bool send_for_kernel(bool shared, Nanos now, bool& sent) {
+    for (std::int32_t left = shared ? kSharedTransmitCost : kNetdevBytes; left > 0 && core_.netdev_waits();) {
+      if (!refill()) return false;
+      std::size_t count = 0;
+      for (; left > 0 && tx_begin_ + count < tx_end_; ++count) {
+        base::Frame& frame = tx_[tx_begin_ + count];
+        frame.length = static_cast<std::uint32_t>(core_.next_netdev_frame({frame.data, frame.capacity}));
+        if (frame.length == 0) break;
+        frame.flags = frame.sender = 0;
+        left -= static_cast<std::int32_t>(frame.length);
+      }
+      if (count == 0) continue;
+      sent = true;
+      core_.sniff(std::span(tx_).subspan(tx_begin_, count), now);
+      if (!offer(count)) return false;
+    }
+    return true;
+  }
+
+  bool send_packets(bool shared, Nanos now, bool& sent) {
+    choose_references();
     std::int32_t cost = shared ? kSharedTransmitCost : proto::TxBurst::kAnyCost;
     for (std::size_t total = 0; total < kTransmitBudget && cost > 0 && core_.transport().wants_transmit();) {
-      if (!refill()) return sent;
+      if (!refill()) return false;
       const auto empty = std::span(tx_).subspan(tx_begin_, tx_end_ - tx_begin_);
       const std::size_t most = std::min(empty.size(), kTransmitBudget - total);
       proto::TxBurst burst{empty.first(most), 0, cost};
@@ -159,9 +189,9 @@ class WorkerLoop final : public DutyCycle, private PortControl {
       total += most - (burst.frames.size() - burst.count);
       moved_ += burst.count;
       core_.sniff(burst.frames.first(burst.count), now);
-      if (!offer(burst.count)) return sent;
+      if (!offer(burst.count)) return false;
     }
-    return sent;
+    return true;
   }
 
   WorkerCore& core_;
@@ -173,6 +203,7 @@ class WorkerLoop final : public DutyCycle, private PortControl {
   std::array<base::Frame, kBurst> rx_{};
   std::array<base::Frame, kBurst> tx_{};  // [tx_begin_, +refused_) filled and refused, the rest up to tx_end_ empty
   bool references_ = false;               // what the transport knows
+  bool netdev_first_ = false;             // in the last step
   std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;
 };
 

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 
-from cases_behaviour import rows, verify
+from cases_behaviour import idle_cost, rows, verify
 from cases_connections import rping
 from cases_programs import perftest
 from programs import NO_CLOCK, Pair, check_figures, run_pair, unless
@@ -351,4 +351,5 @@ def worker_cases():
             'ib_write_bw': perftest(['ib_write_bw', '-q', '4', '-s', '65536', '-n', '200']),
             'ib_send_bw -c UD': perftest(['ib_send_bw', '-c', 'UD', '-q', '4', '-s', '1024', '-n', '100']),
             'rping': rping(['-C', '50', '-S', '4096', '-V']),
+            'an idle daemon costs nothing': idle_cost,
             'verify': verify(['-n', '20', '-s', '19'])}

@@ -28,6 +28,7 @@ from cases_icrc import engine_of_128_bits, icrc_cases, pair_of  # noqa: E402
 from cases_input import input_cases  # noqa: E402
 from cases_install import install_cases  # noqa: E402
 from cases_json import json_cases, json_file_cases  # noqa: E402
+from cases_netdev import netdev_cases  # noqa: E402
 from cases_network import network_cases  # noqa: E402
 from cases_own import own_cases  # noqa: E402
 from cases_ping import ping_cases  # noqa: E402
@@ -96,7 +97,7 @@ def groups(long, build):
         Group('hosts', None, hosts_cases(), True, alone=True),
         Group('security', None, security_cases(), True),
         Group('service', None, service_cases(), True),
-        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **json_file_cases(), **python_cases(), **switch_file_cases(), **carrier_cases(),
+        Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **json_file_cases(), **python_cases(), **switch_file_cases(), **carrier_cases(), **netdev_cases(),
                                     **two_run_directories_cases(), **udp_own_cases(), **udp_wire_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases()), share=Share(rows, 2, 0, rest)),

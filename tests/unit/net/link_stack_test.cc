@@ -217,7 +217,7 @@ TEST_F(LinkStackTest, asks_for_an_unknown_neighbour_and_takes_the_answer) {
                                        "000000000000 c0000207 000000000000000000000000000000000000")));
   EXPECT_EQ(resolve(v4(192, 0, 2, 7), 101), Resolution::kPending);
   EXPECT_TRUE(next().empty()) << "asked twice at once";
-  stack_.receive(arp_reply(v4(192, 0, 2, 7), kPeerMac), 200);
+  EXPECT_FALSE(stack_.receive(arp_reply(v4(192, 0, 2, 7), kPeerMac), 200));
   EXPECT_EQ(resolve(v4(192, 0, 2, 7), 201), Resolution::kResolved);
   EXPECT_EQ(mac_, kPeerMac);
   EXPECT_EQ(stack_.next_timeout(), kNever);
@@ -380,7 +380,7 @@ Bytes echo4(std::size_t bytes) {
 }
 
 TEST_F(LinkStackTest, answers_ping) {
-  stack_.receive(echo4(3), 0);
+  EXPECT_TRUE(stack_.receive(echo4(3), 0));
   EXPECT_EQ(to_hex(next()), to_hex(hex("020000000002 020000000001 0800 4500001f00004000 4001b6da c0000201 c0000202"
                                        "0000 f9f8 0102 0304 000102 000000000000000000000000000000")));
   EXPECT_EQ(stack_.counters().echo_requests, 1u);
@@ -524,16 +524,18 @@ TEST_F(LinkStackTest, the_kernel_answers_for_addresses_that_it_has_too) {
   stack_.advance(0);
   while (!next().empty()) continue;
   const auto ask = arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 7), v4(192, 0, 2, 1));
-  stack_.receive(ask, 0);
+  EXPECT_TRUE(stack_.receive(ask, 0)) << "answered";
   EXPECT_FALSE(next().empty());
   const wire::Address shared[] = {v4(192, 0, 2, 1)};
   stack_.leave_to_kernel(shared);
-  stack_.receive(arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 8), v4(192, 0, 2, 1)), 0);
+  EXPECT_FALSE(
+      stack_.receive(arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 8), v4(192, 0, 2, 1)), 0));
   EXPECT_TRUE(next().empty());
   wire::Mac mac{};
   EXPECT_EQ(stack_.resolve(v4(192, 0, 2, 8), 0, mac), Resolution::kResolved) << "learnt all the same";
   // Another claims it: for the kernel to settle.
-  stack_.receive(arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 1), v4(192, 0, 2, 1)), 0);
+  EXPECT_FALSE(
+      stack_.receive(arp(wire::kBroadcastMac, kPeerMac, 1, kPeerMac, v4(192, 0, 2, 1), v4(192, 0, 2, 1)), 0));
   EXPECT_TRUE(next().empty());
   EXPECT_EQ(stack_.counters().address_conflicts, 1u);
   stack_.leave_to_kernel({});

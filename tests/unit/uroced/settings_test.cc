@@ -53,6 +53,36 @@ TEST_F(SettingsTest, the_documented_file_names_every_knob_with_its_default) {
   }
 }
 
+TEST_F(SettingsTest, a_netdev_has_the_name_of_an_interface_and_may_have_a_namespace) {
+  for (const char* good : {"rdma0", "rdma0@host0", "a@/proc/1/ns/net", "", "fifteen-letters"}) {
+    CommandLine line;
+    EXPECT_EQ(parse({"--netdev", good}, line), "") << good;
+    EXPECT_EQ(line.settings.config.netdev, good);
+  }
+  for (const char* bad :
+       {"sixteen-letters-", "@host0", "rdma0@", "rdma%d", "a/b", "a:b", "a b", ".", "..", "rdma0@.."}) {
+    CommandLine line;
+    EXPECT_NE(parse({"--netdev", bad}, line).find("an interface, of at most 15 characters"), std::string::npos)
+        << bad;
+  }
+  for (const char* port : {"udp", "udp,gso=off", "net_af_packet0,iface=eth0", "net_af_xdp0,iface=eth0", "net_tap0",
+                           "net_pcap0,iface=lo"}) {
+    CommandLine line;
+    EXPECT_NE(parse({"--netdev", "rdma0", "--port", port}, line).find("leave out --netdev"), std::string::npos)
+        << port;
+  }
+  CommandLine line;
+  std::vector<Settings> hosts;
+  ASSERT_EQ(parse({"--netdev", "rdma0@host9", "--hosts", "2", "--ip", "192.0.2.1/24"}, line), "");
+  ASSERT_EQ(settings_of_hosts(line.settings, hosts), "");
+  EXPECT_EQ(hosts[0].config.netdev, "rdma0@host9");
+  EXPECT_EQ(hosts[1].config.netdev, "rdma1@host10");
+  ASSERT_EQ(parse({"--netdev", "rdma0@/proc/9/ns/net", "--hosts", "2", "--ip", "192.0.2.1/24"}, line), "");
+  EXPECT_NE(settings_of_hosts(line.settings, hosts).find("a path is the same for all hosts"), std::string::npos);
+  ASSERT_EQ(parse({"--netdev", "rdma-interface9@h", "--hosts", "2", "--ip", "192.0.2.1/24"}, line), "");
+  EXPECT_NE(settings_of_hosts(line.settings, hosts).find("rdma-interface10@h1"), std::string::npos);
+}
+
 TEST_F(SettingsTest, the_examples_are_valid) {
   for (const char* name : {"memif-server", "memif-client", "pci-nic", "tap", "af_packet", "udp"}) {
     Settings settings;

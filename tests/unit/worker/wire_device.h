@@ -2,6 +2,7 @@
 // after construction. The sending port fills in IPv4 header checksums, as an adapter with checksum offload does.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -23,6 +24,8 @@ class WireDevice {
   }
 
   void connect(WireDevice& peer) { peer_ = &peer; }
+  /// Of the frames that are offered at once.
+  void take_at_most(std::size_t frames) { most_ = frames; }
   net::RxFilter filter() const { return filter_; }
 
   std::size_t receive(std::span<base::Frame> frames) {
@@ -44,7 +47,7 @@ class WireDevice {
   }
   std::size_t transmit(std::span<base::Frame> frames) {
     std::size_t n = 0;
-    for (; n < frames.size() && peer_->head_ - peer_->tail_ < kRing; ++n) {
+    for (; n < std::min(frames.size(), most_) && peer_->head_ - peer_->tail_ < kRing; ++n) {
       base::Frame& frame = frames[n];
       if ((frame.flags & base::kIpChecksumNeeded) != 0) fill_checksum(frame);
       frame.flags = frame.sender = 0;
@@ -76,6 +79,7 @@ class WireDevice {
   std::size_t head_ = 0, tail_ = 0;
   net::RxFilter filter_ = net::RxFilter::kRoceOnly;
   std::uint64_t sent_ = 0;
+  std::size_t most_ = kRing;
 };
 static_assert(net::PacketDevice<WireDevice>);
 
