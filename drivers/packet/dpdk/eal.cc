@@ -10,8 +10,10 @@
 
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -84,6 +86,14 @@ bool is_pci_address(std::string_view port) {
     if (std::isxdigit(static_cast<unsigned char>(port[i])) == 0) return false;
   }
   return true;
+}
+
+bool driven_by_uio(std::string_view address) {
+  const std::string name = (address.size() == 12 ? "" : "0000:") + std::string(address);
+  std::error_code error;
+  const std::filesystem::path driver =
+      std::filesystem::read_symlink("/sys/bus/pci/devices/" + name + "/driver", error);
+  return driver.filename().string().find("uio") != std::string::npos;
 }
 
 std::string take_error() {

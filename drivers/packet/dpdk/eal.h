@@ -39,6 +39,10 @@ class Eal {
 /// "0000:03:00.0" or "03:00.0".
 bool is_pci_address(std::string_view port);
 
+/// Whether the kernel driver of this PCI device is a UIO one. Its interrupts are lines that several devices share
+/// and no queue has for itself; Linux disables such a line after interrupts for which it finds no cause.
+bool driven_by_uio(std::string_view address);
+
 /// The first error that DPDK or a driver of its logged since the last call, without newline.
 std::string take_error();
 

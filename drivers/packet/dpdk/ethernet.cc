@@ -161,7 +161,7 @@ std::string Ethernet::Impl::probe() {
   client = memif && spec.argument("role", "client") != "server";
   if (const std::string why = share_interface(); !why.empty()) return why;
   sockets.emplace(socket_family(spec));
-  take_error();
+  const std::string said = take_error();  // about a PCI device, which EAL has probed when it started
   if (!is_pci_address(options.port) && rte_dev_probe(spec.text().c_str()) != 0) {
     const std::string why = driver_said("no DPDK driver of that name");
     const bool busy = why.find(std::strerror(EADDRINUSE)) != std::string::npos;
@@ -172,9 +172,9 @@ std::string Ethernet::Impl::probe() {
   if (rte_eth_dev_get_port_by_name(spec.name.c_str(), &port) != 0) {
     std::uint16_t only = 0;
     if (!is_pci_address(options.port) || rte_eth_dev_count_avail() != 1) {
-      return "port \"" + options.port +
-             "\": no DPDK driver takes it. Bind the device to vfio-pci (dpdk-devbind.py), or "
-             "check the address with lspci";
+      return "port \"" + options.port + "\": no DPDK driver takes it" + (said.empty() ? "" : " (" + said + ")") +
+             ". Bind the device to vfio-pci (dpdk-devbind.py), check the address with lspci, and end other "
+             "programs that use it";
     }
     RTE_ETH_FOREACH_DEV(only) { port = only; }
   }
@@ -240,7 +240,7 @@ void Ethernet::Impl::choose_offloads() {
 std::string Ethernet::Impl::configure() {
   choose_offloads();
   const auto queues = static_cast<std::uint16_t>(options.queues);
-  conf.intr_conf.rxq = memif ? 0 : 1;
+  conf.intr_conf.rxq = memif || (is_pci_address(options.port) && driven_by_uio(options.port)) ? 0 : 1;
   int result = rte_eth_dev_configure(port, queues, queues, &conf);
   if (result != 0 && conf.intr_conf.rxq != 0) {
     conf.intr_conf.rxq = 0;
@@ -339,15 +339,15 @@ void Ethernet::Impl::make_wakers() {
 
 std::unique_ptr<Waker> Ethernet::Impl::make_waker(std::uint16_t queue) {
   if (channel != nullptr) return std::make_unique<ChannelWaker>(channel, queue);
-  if (conf.intr_conf.rxq != 0) {
-    const int fd = rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue);
-    const bool drains = rte_eth_dev_rx_intr_enable(port, queue) == 0;
-    if (drains) rte_eth_dev_rx_intr_disable(port, queue);
-    if (fd >= 0) return std::make_unique<InterruptWaker>(port, queue, fd, drains);
+  if (const int fd = conf.intr_conf.rxq != 0 ? rte_eth_dev_rx_intr_ctl_q_get_fd(port, queue) : -1; fd >= 0) {
+    // Not without a descriptor: net_vmxnet3 then has no vector to enable, and writes outside its registers.
+    if (rte_eth_dev_rx_intr_enable(port, queue) != 0) return std::make_unique<DescriptorWaker>(fd);
+    rte_eth_dev_rx_intr_disable(port, queue);
+    return std::make_unique<InterruptWaker>(port, queue, fd);
   }
   const std::span<const int> found = sockets->found();
   if (found.size() >= options.queues) {
-    if (share == nullptr || queue != 0) return std::make_unique<InterruptWaker>(port, queue, found[queue], false);
+    if (share == nullptr || queue != 0) return std::make_unique<DescriptorWaker>(found[queue]);
     return std::make_unique<SocketsWaker>(std::array{found[queue], share->socket()});
   }
   return std::make_unique<TimerWaker>();

@@ -15,6 +15,11 @@ namespace {
 
 constexpr long kFirstNap = 50'000, kLastNap = 1'000'000;  // ns
 
+bool is_readable(int fd) {
+  pollfd readable{.fd = fd, .events = POLLIN, .revents = 0};
+  return ::poll(&readable, 1, 0) == 1;
+}
+
 }  // namespace
 
 TimerWaker::TimerWaker() : fd_(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)), nap_ns_(kFirstNap) {}
@@ -39,19 +44,35 @@ void TimerWaker::disarm() {
   ::timerfd_settime(fd_, 0, &off, nullptr);  // forgets an expiry that was not read, too
 }
 
-void InterruptWaker::arm(bool) {
+InterruptWaker::InterruptWaker(std::uint16_t port, std::uint16_t queue, int fd)
+    : port_(port), queue_(queue), fd_(fd), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  for (const int each : {fd_, nap_.fd()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = each;
+    ::epoll_ctl(epoll_, EPOLL_CTL_ADD, each, &event);
+  }
+}
+
+InterruptWaker::~InterruptWaker() {
+  if (epoll_ >= 0) ::close(epoll_);
+}
+
+void InterruptWaker::arm(bool quiet) {
   armed_ = true;
-  if (drains_) rte_eth_dev_rx_intr_enable(port_, queue_);
+  rte_eth_dev_rx_intr_enable(port_, queue_);
+  if (seen_ < kTrusted) nap_.arm(quiet);
 }
 
 void InterruptWaker::disarm() {
   if (!armed_) return;
   armed_ = false;
-  if (!drains_) return;
+  nap_.disarm();
+  // Asked before the driver is: that of mlx5 takes the event itself.
+  if (is_readable(fd_) && seen_ < kTrusted) ++seen_;
   rte_eth_dev_rx_intr_disable(port_, queue_);
-  pollfd readable{.fd = fd_, .events = POLLIN, .revents = 0};
   std::uint64_t count;
-  if (::poll(&readable, 1, 0) == 1) [[maybe_unused]]
+  if (is_readable(fd_)) [[maybe_unused]]
     const ssize_t n = ::read(fd_, &count, sizeof(count));
 }
 

@@ -40,22 +40,41 @@ class TimerWaker : public Waker {
   long nap_ns_ = 0;
 };
 
-/// A queue's receive interrupt. `drains`: the descriptor is an eventfd, which stays readable until it is read. That
-/// of net_tap is the tun device itself, that of net_af_packet and net_af_xdp a socket: they are readable while
-/// frames wait and must not be read here.
-class InterruptWaker : public Waker {
+/// A descriptor of the driver that is readable while frames wait and must not be read here: that of net_tap is the
+/// tun device itself, that of net_af_packet and net_af_xdp a socket.
+class DescriptorWaker : public Waker {
  public:
-  InterruptWaker(std::uint16_t port, std::uint16_t queue, int fd, bool drains)
-      : port_(port), queue_(queue), fd_(fd), drains_(drains) {}
+  explicit DescriptorWaker(int fd) : fd_(fd) {}
 
   int fd() const override { return fd_; }
+  void arm(bool) override {}
+  void disarm() override {}
+
+ private:
+  int fd_;
+};
+
+/// A queue's receive interrupt, an eventfd. Drivers report no error when the device has no such interrupt
+/// (net_e1000_em has neither a vector for 82540EM under VFIO nor the route of one for 82574L): a timer wakes as
+/// well, until interrupts have come.
+class InterruptWaker : public Waker {
+ public:
+  static constexpr int kTrusted = 4;  ///< sleeps with an interrupt, after which the timer is not needed
+
+  InterruptWaker(std::uint16_t port, std::uint16_t queue, int fd);
+  ~InterruptWaker() override;
+  InterruptWaker(const InterruptWaker&) = delete;
+  InterruptWaker& operator=(const InterruptWaker&) = delete;
+
+  int fd() const override { return epoll_; }
   void arm(bool quiet) override;
   void disarm() override;
 
  private:
   std::uint16_t port_, queue_;
-  int fd_;
-  bool drains_;
+  int fd_, epoll_;
+  TimerWaker nap_;
+  int seen_ = 0;  // sleeps with an interrupt
   bool armed_ = false;
 };
 
