@@ -43,6 +43,7 @@ class FrameTemplate {
   std::size_t header_bytes() const { return header_bytes_; }
   std::size_t ip_offset() const { return ip_offset_; }
   std::size_t ip_bytes() const { return header_bytes_ - ip_offset_ - 8; }
+  bool ipv4() const { return v4_; }
 
   /// Writes the headers for `ib_bytes` of BTH through ICRC at `to`, checksum of IPv4 included, and returns
   /// header_bytes(). With `offload_checksum` the IPv4 checksum is left 0 for the port.

@@ -41,7 +41,9 @@ class PacketBuilder {
     bth_ = wire::words_of(bth, static_cast<unsigned>(pad));
     wire::emit(bth_, bth_start);
     frame.length = static_cast<std::uint32_t>(total);
-    frame.flags = base::kIcrcGood | (offload_ ? std::uint32_t{base::kIpChecksumNeeded} : 0u);
+    // A port that is asked for an IPv4 checksum writes one, into the source address of an IPv6 header.
+    const bool needs_checksum = offload_ && path.ipv4();
+    frame.flags = base::kIcrcGood | (needs_checksum ? std::uint32_t{base::kIpChecksumNeeded} : 0u);
     frame_bytes_ = frame.length;
     ip_ = frame.data + path.ip_offset();
     ip_bytes_ = path.ip_bytes();
