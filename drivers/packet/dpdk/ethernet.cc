@@ -209,6 +209,8 @@ std::string Ethernet::Impl::choose_mtu() {
   rte_eth_dev_get_mtu(port, &own);
   if (af_packet) own = static_cast<std::uint16_t>(std::min(interface_mtu(spec.argument("iface")), 65535u));
   std::uint32_t most = software_mtu ? 65535u - kHeaderBytes - RTE_PKTMBUF_HEADROOM : device.max_mtu;
+  // Drivers that do not know their largest MTU (net_e1000_em) report that number, and their largest frame.
+  if (most == UINT16_MAX && device.max_rx_pktlen > kHeaderBytes) most = device.max_rx_pktlen - kHeaderBytes;
   if (memif) most = memif_mtu(spec);
   if (af_packet) most = to_number(spec.argument("framesz"), kAfPacketFrame) - kAfPacketFrameOverhead;
   std::uint32_t mtu = options.mtu;
