@@ -44,6 +44,11 @@ std::string serve_dpdk(const Settings& given, Requests& requests) {
   eal_options.memory_mib = dpdk::memory_needed(options);
   eal_options.verbose = settings.log_level == daemon::LogLevel::kDebug;
   if (std::string error = eal.start(eal_options); !error.empty()) return error;
+  if (!eal.uses_hugepages() && dpdk::is_pci_address(settings.port) && dpdk::driven_by_uio(settings.port)) {
+    return "port \"" + settings.port + "\": a NIC under a UIO driver needs hugepages (" + eal.why_not() +
+           "), whose physical addresses do not change: echo 256 > /proc/sys/vm/nr_hugepages, or bind it to "
+           "vfio-pci";
+  }
   if (!eal.uses_hugepages() && settings.hugepages) {
     daemon::log(daemon::LogLevel::kWarning,
                 "no hugepages for packet buffers (%s): ordinary memory is used, which is slower; "
