@@ -77,6 +77,8 @@ step_busy_machine() {
   run_cases e2e/run.py --part landing || status=1
   return $status
 }
+# NICs of PCI under DPDK's drivers, in a guest. Without QEMU or the guest's kernel one test is skipped.
+step_NICs_in_QEMU() { run_cases interop/nic/run.py; }
 step_all_of_end_to_end() { (install_browser) && run_cases e2e/run.py --long; }
 step_all_of_Linux_peer() { run_cases interop/run.py --long; }
 
@@ -108,7 +110,7 @@ step_release() {
 }
 
 kSteps=(clang_tidy each_source_alone simulation replay fuzz ICRC_engines attacks rest_of_end_to_end rest_of_Linux_peer release
-  busy_machine all_of_Linux_peer all_of_end_to_end)
+  busy_machine NICs_in_QEMU all_of_Linux_peer all_of_end_to_end)
 
 # Runs the steps in turn, from the one that the seed names.
 rotation() {

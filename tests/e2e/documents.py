@@ -18,6 +18,8 @@ NOT_RUN = {
     ('docs/getting-started.md', 'uroce-run --own ibv_devinfo'): 'of the installed package; tests/package.sh runs both',
     ('docs/getting-started.md', 'uroced --name uroce0 --port net_af_packet0,iface=eth1 --ip 192.0.2.1/24'):
         'needs the interface eth1 and a NIC; cases_network.py and cases_shared_interface.py start such ports over veth',
+    ('docs/getting-started.md', 'echo 256 > /proc/sys/vm/nr_hugepages'):
+        'takes a NIC from the kernel; tests/interop/nic does so in a guest',
     ('docs/getting-started.md', 'uroced --name uroce0 --port udp --ip 192.0.2.1/24 --no-hugepages'):
         'needs an interface with the address; cases_udp.py starts such ports over veth',
     ('docs/rxe-peer.md', './rxe-peer up --host-ip none           # the kernel keeps off the host\'s address'):

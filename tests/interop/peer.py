@@ -40,15 +40,15 @@ def build():
 
 
 class Peer:
-    """A running guest."""
+    """A running guest. `options`: more of `rxe-peer up`."""
 
-    def __init__(self, logs, mtu=4200):
+    def __init__(self, logs, mtu=4200, options=()):
         self.name = f'uroce-io-{os.getpid()}'
         self.env = dict(os.environ, RXE_PEER_NETNS=self.name)
         self.logs = logs
         # The guest's programs wait at most half a second for an answer: other processes must not starve the guest.
         up = self.tool('up', '--host-ip', 'none', '--mtu', mtu, '--peer-ip', THEIRS + '/25', '--peer-ip6',
-                       THEIRS6 + '/64', '--nice', '-15', '--lifetime', '7200', timeout=300)
+                       THEIRS6 + '/64', '--nice', '-15', '--lifetime', '7200', *options, timeout=300)
         if up.returncode != 0:
             raise Failure(f'rxe-peer up: exit {up.returncode}\n{up.stderr}')
         self.run('ip addr add 192.0.2.130/26 dev eth0')

@@ -16,9 +16,22 @@ next_addr6() { # ...::N/len -> ...::(N+1)/len
 	printf '%s:%x/%s\n' "${a%:*}" $((0x${a##*:} + 1)) "$l"
 }
 
+# The second NIC of guest 1, for a user-space driver: an emulated model on a tap of its own. An IOMMU isolates it, as
+# Debian's kernel has no VFIO without one. /usr and the folder of --share are 9p file systems, to be read.
+nic_args() { # directory -> nic
+	nic=(-device "intel-iommu,intremap=on"
+		-netdev "tap,id=nic-tap,ifname=$tap.nic,script=no,downscript=no,vhost=off,queues=$QUEUES"
+		-device "$NIC,netdev=nic-tap,id=nic,romfile=,mac=02:72:78:65:00:f1"
+		-fsdev "local,id=usr,path=/usr,security_model=none,readonly=on,multidevs=remap"
+		-fsdev "local,id=share,path=$SHARE,security_model=none,readonly=on,multidevs=remap"
+		-device virtio-9p-pci,fsdev=usr,mount_tag=usr -device virtio-9p-pci,fsdev=share,mount_tag=share
+		-qmp "unix:$1/qmp.sock,server=on,wait=off")
+}
+
 start_guest() { # number tap ip ip6 count
-	local g=$1 dir=$STATE/g$1 k args=() in_ns=(ip netns exec "$NETNS") net qpid i
+	local g=$1 dir=$STATE/g$1 k args=() in_ns=(ip netns exec "$NETNS") net qpid i machine=pc nic=()
 	mkdir -p "$dir"
+	[ -n "$NIC" ] && [ "$g" = 1 ] && { machine=q35,kernel-irqchip=split; nic_args "$dir"; }
 	net=tap,id=n0,ifname=$2,script=no,downscript=no,vhost=off
 	if [ "$DGRAM" = 1 ]; then
 		in_ns=()
@@ -35,14 +48,14 @@ start_guest() { # number tap ip ip6 count
 	# maxcpus is one more than the CPUs: for a machine that can only have one, QEMU before 8.1 omits the memory
 	# barriers of emulated code, and virtio_net may then wait for a notification that the guest considers unnecessary.
 	timeout 60 "${in_ns[@]}" nice -n "$NICE" qemu-system-x86_64 \
-		-name "$PROG-$NETNS-g$g" -M "pc,accel=$ACCEL" -cpu max -smp "$SMP,maxcpus=$((SMP + 1))" -m "$MEM" \
-		-nodefaults -no-user-config -display none -no-reboot \
+		-name "$PROG-$NETNS-g$g" -M "$machine,accel=$ACCEL" -cpu max -smp "$SMP,maxcpus=$((SMP + 1))" -m "$MEM" \
+		-nodefaults -no-user-config -display none -no-reboot "${nic[@]:0:2}" \
 		-kernel "$CACHE/kernel" -initrd "$CACHE/initramfs" \
 		-append "console=ttyS0 quiet loglevel=4 panic=-1 nokaslr mitigations=off audit=0 rcupdate.rcu_expedited=1 random.trust_cpu=on cryptomgr.notests tsc=reliable no_timer_check uroce.name=peer$g uroce.ip=$3 uroce.ip6=$4 uroce.mtu=$MTU $APPEND" \
 		-chardev "file,id=con,path=$dir/console.log" -serial chardev:con \
 		-netdev "$net" \
 		-device "virtio-net-pci,netdev=n0,romfile=,mac=$(printf '02:72:78:65:00:%02x' "$g"),csum=off,gso=off,guest_csum=off,guest_tso4=off,guest_tso6=off,guest_ecn=off,guest_ufo=off,host_tso4=off,host_tso6=off,host_ecn=off,host_ufo=off" \
-		-device virtio-serial-pci -device virtio-rng-pci "${args[@]}" \
+		-device virtio-serial-pci -device virtio-rng-pci "${args[@]}" "${nic[@]:2}" \
 		-pidfile "$dir/qemu.pidfile" -daemonize >"$dir/qemu.log" 2>&1 9>&- ||
 		{ cat "$dir/qemu.log" >&2; return 1; }
 	for ((i = 0; i < 50; i++)); do
@@ -78,7 +91,7 @@ up_options() {
 		--bridge) bridge=1; shift; continue ;;
 		--dgram) DGRAM=1; shift; continue ;;
 		--netns | --tap | --peer-ip | --host-ip | --peer-ip6 | --host-ip6 | --mtu | --count | \
-			--smp | --mem | --accel | --nice | --boot-timeout | --lifetime | --append)
+			--smp | --mem | --accel | --nice | --boot-timeout | --lifetime | --append | --nic | --queues | --share)
 			[ $# -ge 2 ] || die "$1 wants a value" ;;
 		*) usage >&2; exit 2 ;;
 		esac
@@ -98,13 +111,18 @@ up_options() {
 		--lifetime) valid_num "$1" "$2"; life=$2 ;;
 		--append) APPEND=$2 ;;
 		--nice) NICE=$2 ;;
+		--nic) NIC=$2; bridge=1 ;;
+		--share) SHARE=$(readlink -f "$2") ;;
+		--queues) valid_num "$1" "$2"; QUEUES=$2 ;;
 		esac
 		shift 2
 	done
 	[[ $NETNS =~ ^[A-Za-z0-9_.-]{1,40}$ ]] || die "not a usable name: $NETNS"
 	valid_name "$tap"
 	case $count in 1) ;; 2) bridge=1 ;; *) die "--count is 1 or 2" ;; esac
+	[ $DGRAM = 0 ] || [ -z "$NIC" ] || die "--nic needs a tap, and --dgram has none"
 	[ $DGRAM = 0 ] || bridge=0
+	[ -z "$NIC" ] || APPEND+=' intel_iommu=on iommu=pt'
 }
 
 # Removes the remains of an earlier rig of this name. A running one stays.
@@ -132,6 +150,7 @@ write_config() {
 	echo "host_ip6=$hip6"
 	echo "mtu=$MTU"
 	echo "bridge=$bridge"
+	[ -n "$NIC" ] && echo "qmp=$STATE/g1/qmp.sock"
 	[ "$count" = 2 ] && echo "peer2_ip=$(next_addr "$pip")"
 	[ "$count" = 2 ] && [ -n "$pip6" ] && echo "peer2_ip6=$(next_addr6 "$pip6")"
 	return 0
@@ -151,7 +170,7 @@ wait_for_guest() { # number
 cmd_up() {
 	local tap=rxe-tap0 pip=192.0.2.2/24 hip=192.0.2.1/24 pip6='' hip6='' count=1 bridge=0
 	local boot=180 life=3600 g d t0=$SECONDS
-	MTU=4200 SMP=1 MEM=512 ACCEL=${RXE_PEER_ACCEL:-} APPEND='' DGRAM=0 NICE=0
+	MTU=4200 SMP=1 MEM=512 ACCEL=${RXE_PEER_ACCEL:-} APPEND='' DGRAM=0 NICE=0 NIC='' QUEUES=1 SHARE=$HERE
 	up_options "$@"
 	# KVM only on a CPU that has it; /dev/kvm alone says too little
 	[ -n "$ACCEL" ] || { [ -w /dev/kvm ] && grep -qw 'vmx\|svm' /proc/cpuinfo && ACCEL=kvm:tcg; }
@@ -212,11 +231,19 @@ up_net() { # tap host-ip host-ip6 count bridge
 			"${ns[@]}" tuntap add dev "$d" mode tap || return 1
 			"${ns[@]}" link set "$d" mtu "$MTU" txqueuelen "$QUEUE" addrgenmode none master "$1.br" up || return 1
 		done
+		[ -z "$NIC" ] || nic_tap "$1" || return 1
 	fi
 	[ "$2" = none ] && [ -z "$3" ] && "${ns[@]}" link set "$1" addrgenmode none
 	"${ns[@]}" link set "$1" address 02:72:78:65:00:fe up || return 1
 	[ "$2" = none ] || "${ns[@]}" addr add "$2" dev "$1" || return 1
 	[ -z "$3" ] || "${ns[@]}" -6 addr add "$3" dev "$1" nodad || return 1
+}
+
+nic_tap() { # host interface
+	local several=()
+	[ "$QUEUES" = 1 ] || several=(multi_queue)
+	"${ns[@]}" tuntap add dev "$1.nic" mode tap "${several[@]}" &&
+		"${ns[@]}" link set "$1.nic" mtu "$MTU" txqueuelen "$QUEUE" addrgenmode none master "$1.br" up
 }
 
 # The keeper stops a rig that was not taken down.
