@@ -14,6 +14,7 @@
 #include "platform/scheduling.h"
 
 namespace uroce::daemon {
+
 NetdevPort::NetdevPort(net::Netdev& netdev, const wire::Mac& mac, std::uint32_t frame_bytes)
     : netdev_(netdev),
       mac_(mac),
