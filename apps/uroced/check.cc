@@ -49,12 +49,15 @@ std::string check_netdev(const Settings& settings) {
   const bool udp = port == "udp" || port.starts_with("udp,");
   const bool shared = udp || port.starts_with("net_af_packet") || port.starts_with("net_af_xdp") ||
                       port.starts_with("net_tap") || port.starts_with("net_pcap");
-  if (settings.config.netdev.empty() || !shared) return {};
-  return "--netdev " + settings.config.netdev + " with --port " + settings.port +
-         ": the kernel has the interface of this port already; leave out --netdev";
+  return settings.config.netdev.empty() || !shared ? "" : second_netdev(settings.config.netdev, settings.port);
 }
 
 }  // namespace
+
+std::string second_netdev(const std::string& netdev, const std::string& port) {
+  return "--netdev " + netdev + " with --port " + port +
+         ": the kernel has an interface of this port already; leave out --netdev";
+}
 
 std::string check_settings(const Settings& settings) {
   if (std::string error = check_netdev(settings); !error.empty()) return error;

@@ -74,9 +74,8 @@ std::string settings_of_hosts(const Settings& settings, std::vector<Settings>& h
   }
   if (!settings.config.netdev.empty() && settings.config.netdev.find('@') == std::string::npos) {
     return option + " with --netdev " + settings.config.netdev +
-           ": a kernel sends to its own addresses without a network; give each host a namespace of its own, such "
-           "as "
-           "--netdev rdma0@host0 with host0, host1, ... of ip netns";
+           ": a kernel sends to its own addresses without a network; give each host a namespace of its own, "
+           "such as --netdev rdma0@host0 with host0, host1, ... of ip netns";
   }
   if (settings.config.netdev.find('/') != std::string::npos) {
     return option + " with --netdev " + settings.config.netdev +

@@ -116,10 +116,7 @@ std::string open_netdevs(std::vector<daemon::PortSpec<Device>>& ports,
     daemon::DaemonConfig& config = port.config;
     if (config.netdev.empty()) continue;
     const net::DeviceInfo info = port.queues.front()->info();
-    if (info.kernel_interface != 0 || info.netdev != 0) {
-      return "--netdev " + config.netdev + " with --port " + config.port +
-             ": the kernel has an interface of this port already; leave out --netdev";
-    }
+    if (info.kernel_interface != 0 || info.netdev != 0) return second_netdev(config.netdev, config.port);
     if (std::string error = tap::Interface::open(config.netdev, info.mac, config.mtu, out.emplace_back());
         !error.empty()) {
       return error;

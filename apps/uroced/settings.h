@@ -66,6 +66,8 @@ std::string read_config_file(const std::string& path, Settings& settings);
 
 /// Empty, or which addresses or gateways make no device together. parse_command_line() calls it.
 std::string check_settings(const Settings& settings);
+/// The error for a --netdev with a port that is an interface of the kernel itself.
+std::string second_netdev(const std::string& netdev, const std::string& port);
 /// Empty, or which CPU of --cpus this process can't use.
 std::string check_cpus(const Settings& settings);
 
