@@ -99,7 +99,7 @@ std::string Interface::open(const std::string& text, const wire::Mac& mac, std::
 
 std::string Interface::create(const std::string& name) {
   ifreq request = request_of(name);
-  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | IFF_NAPI;  // NAPI: the kernel joins TCP segments (GRO)
+  request.ifr_flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
   if (::ioctl(queue_.get(), TUNSETIFF, &request) != 0) {
     switch (errno) {
       case EPERM: return "it takes the capability CAP_NET_ADMIN, which this process lacks; start it as root";

@@ -1,23 +1,18 @@
 // A TAP interface (Documentation/networking/tuntap.rst of Linux) as net::Netdev: `netdev = "NAME@NAMESPACE"`.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
-#include "base/owned_fd.h"
+#include "drivers/packet/owned_file.h"
 #include "net/netdev.h"
 #include "wire/address.h"
 
 namespace uroce::tap {
 
-struct CloseFile {
-  void operator()(int fd) const { ::close(fd); }
-};
-using File = base::OwnedFd<CloseFile>;
+using File = packet::OwnedFile;
 
 /// "NAME", or "NAME@NAMESPACE": a name of `ip netns`, or a path such as /proc/123/ns/net.
 struct Spec {

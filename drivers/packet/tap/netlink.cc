@@ -15,8 +15,7 @@
 namespace uroce::tap {
 namespace {
 
-/// A request, as it is sent: its header, a message of the family, and attributes. What does not fit is left out,
-/// which cannot happen with the few attributes here.
+/// A request, as it is sent: its header, a message of the family, and attributes, which are few and fit.
 class Request {
  public:
   template <class Message>
@@ -29,20 +28,17 @@ class Request {
   }
 
   void add(std::uint16_t type, const void* value, std::size_t bytes) {
-    rtattr* const at = open(type);
-    if (bytes != 0) std::memcpy(RTA_DATA(at), value, bytes);
-    header().nlmsg_len = NLMSG_ALIGN(header().nlmsg_len) + static_cast<std::uint32_t>(RTA_LENGTH(bytes));
-    at->rta_len = static_cast<unsigned short>(RTA_LENGTH(bytes));
+    rtattr* const at = begin(type);
+    std::memcpy(RTA_DATA(at), value, bytes);
+    header().nlmsg_len += static_cast<std::uint32_t>(bytes);
+    end(at);
   }
-  /// An attribute that contains those that follow, until close().
-  rtattr* open(std::uint16_t type) {
-    auto* const at = reinterpret_cast<rtattr*>(bytes_ + NLMSG_ALIGN(header().nlmsg_len));
-    at->rta_type = type;
-    return at;
-  }
+  /// An attribute that contains those that follow, until end().
   rtattr* begin(std::uint16_t type) {
-    rtattr* const at = open(type);
-    header().nlmsg_len = NLMSG_ALIGN(header().nlmsg_len) + static_cast<std::uint32_t>(RTA_LENGTH(0));
+    const std::uint32_t start = NLMSG_ALIGN(header().nlmsg_len);
+    auto* const at = reinterpret_cast<rtattr*>(bytes_ + start);
+    at->rta_type = type;
+    header().nlmsg_len = start + static_cast<std::uint32_t>(RTA_LENGTH(0));
     return at;
   }
   void end(rtattr* at) {

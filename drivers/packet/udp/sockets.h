@@ -1,24 +1,19 @@
 // The UDP sockets of a port: for each local address and each queue one, bound to port 4791.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/owned_fd.h"
+#include "drivers/packet/owned_file.h"
 #include "drivers/packet/udp/identifications.h"
 #include "wire/address.h"
 
 namespace uroce::udp {
 
-struct CloseSocket {
-  void operator()(int fd) const { ::close(fd); }
-};
-using Socket = base::OwnedFd<CloseSocket>;
+using Socket = packet::OwnedFile;
 
 /// What follows "udp" in --port: "udp", "udp,gso=off,id=zero".
 struct PortSpec {
