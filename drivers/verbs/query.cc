@@ -1,4 +1,6 @@
 // Attributes of the device and its port (ibv_query_device_ex(3), ibv_query_port(3), ibv_query_gid(3)).
+#include <net/if.h>
+
 #include <algorithm>
 #include <cstring>
 #include <ctime>
@@ -64,7 +66,8 @@ ibv_gid_entry to_entry(const uroce_gid_response& in, std::uint32_t index) {
   entry.gid_index = index;
   entry.port_num = 1;
   entry.gid_type = in.type == 1 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
-  entry.ndev_ifindex = in.ndev_ifindex;
+  // The index is that of the interface's network namespace, which need not be the program's.
+  entry.ndev_ifindex = ::if_nametoindex(in.ndev) == in.ndev_ifindex ? in.ndev_ifindex : 0;
   return entry;
 }
 

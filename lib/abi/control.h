@@ -152,8 +152,8 @@ struct uroce_gid_request {
 };
 struct uroce_gid_response {
   uint8_t gid[16];
-  uint32_t type; /* ibv_gid_type_sysfs: 1 is RoCE v2 */
-  uint32_t ndev_ifindex;
+  uint32_t type;         /* ibv_gid_type_sysfs: 1 is RoCE v2 */
+  uint32_t ndev_ifindex; /* in the network namespace of the interface `ndev`; 0: none */
   uint8_t mac[6];
   uint16_t vlan; /* 0xffff: none */
   char ndev[16];

@@ -115,7 +115,7 @@ std::string guid_text(std::uint64_t big_endian) {
 Port::Port(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t workers)
     : mac_(device.mac),
       netdev_(config.netdev_port != nullptr ? config.netdev_port->index() : device.netdev),
-      netdev_name_(config.netdev_port != nullptr ? config.netdev_port->name() : ""),
+      netdev_port_(config.netdev_port),
       sockets_only_(device.sockets_only),
       link_mtu_(config.mtu != 0 ? config.mtu : device.mtu),
       most_mtu_(link_mtu_),
@@ -195,7 +195,7 @@ bool Port::set_speed(std::uint64_t mbps) {
 }
 
 std::string Port::netdev() const {
-  if (!netdev_name_.empty()) return netdev_name_;
+  if (netdev_port_ != nullptr) return netdev_port_->name();
   char name[IF_NAMESIZE];
   return netdev_ != 0 && ::if_indextoname(netdev_, name) != nullptr ? name : "";
 }

@@ -73,8 +73,8 @@ class Port {
   void describe_port(const net::DeviceInfo& device);
 
   wire::Mac mac_{};
-  std::uint32_t netdev_ = 0;
-  std::string netdev_name_;  ///< of an interface that exists as long as the port; otherwise empty
+  std::uint32_t netdev_ = 0;                  ///< index of the port's interface in the kernel; 0: none
+  const net::Netdev* netdev_port_ = nullptr;  ///< that interface, if it is the daemon's own
   bool sockets_only_ = false;
   std::uint32_t link_mtu_ = 1500, most_mtu_ = 1500;
   net::LinkState link_ = net::LinkState::kUp;

@@ -15,8 +15,9 @@ class Netdev {
  public:
   virtual ~Netdev() = default;
 
-  virtual const std::string& name() const = 0;
-  /// Index in the network namespace of this process; 0: the interface is in another one.
+  /// Its present one; once it was deleted, its first one.
+  virtual std::string name() const = 0;
+  /// Index in the network namespace of the interface, which may be another one than that of this process.
   virtual std::uint32_t index() const = 0;
   /// A read takes one frame that the kernel sends, a write gives it one that it receives, each after a
   /// virtio_net_hdr: the kernel leaves checksums and TCP segmentation to the reader. Never blocks. The owner keeps

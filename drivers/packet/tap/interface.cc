@@ -29,13 +29,12 @@ ifreq request_of(const std::string& name) {
 class Visit {
  public:
   /// Returns empty, or what failed, why, and what to do.
-  std::string enter(const std::string& network_namespace) {
-    const bool is_path = network_namespace.find('/') != std::string::npos;
-    const std::string path = is_path ? network_namespace : kNamespaces + network_namespace;
+  std::string enter(const std::string& path) {
     const File there(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!there.valid()) {
+      const bool missing = errno == ENOENT;
       return because("can't open the network namespace " + path) +
-             "; make it (ip netns add), or give a path such as /proc/PID/ns/net";
+             (missing ? "; make it (ip netns add), or give a path such as /proc/PID/ns/net" : "");
     }
     home_ = File(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
     if (!home_.valid()) return because("/proc/thread-self/ns/net");
@@ -74,6 +73,11 @@ std::string parse_spec(std::string_view text, Spec& out) {
   return {};
 }
 
+std::string path_of(const Spec& spec) {
+  const bool is_name = !spec.network_namespace.empty() && spec.network_namespace.find('/') == std::string::npos;
+  return (is_name ? kNamespaces : "") + spec.network_namespace;
+}
+
 std::string Interface::open(const std::string& text, const wire::Mac& mac, std::uint32_t mtu,
                             std::unique_ptr<Interface>& out) {
   const std::string option = "--netdev " + text + ": ";
@@ -82,13 +86,16 @@ std::string Interface::open(const std::string& text, const wire::Mac& mac, std::
   std::unique_ptr<Interface> made(new Interface);
   Visit visit;
   if (!spec.network_namespace.empty()) {
-    if (const std::string error = visit.enter(spec.network_namespace); !error.empty()) return option + error;
-    made->elsewhere_ = true;
+    if (const std::string error = visit.enter(path_of(spec)); !error.empty()) return option + error;
   }
   // The interface is made in the namespace of the thread that opens the file.
   made->queue_ = File(::open("/dev/net/tun", O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (!made->queue_.valid()) {
-    return option + because("can't open /dev/net/tun") + "; load the module tun, or give the container that device";
+    const char* const remedy = errno == EACCES || errno == EPERM ? "; give this user the right to read and write it"
+                               : errno == EMFILE || errno == ENFILE
+                                   ? "; raise the limit of open files (ulimit -n)"
+                                   : "; load the module tun, or give the container that device";
+    return option + because("can't open /dev/net/tun") + remedy;
   }
   std::string error = made->create(spec.name);
   if (error.empty()) error = made->configure(mac, mtu);
@@ -111,13 +118,15 @@ std::string Interface::create(const std::string& name) {
   const unsigned offloads = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
   if (::ioctl(queue_.get(), TUNSETOFFLOAD, offloads) != 0) return because("can't switch on its offloads");
   name_ = request.ifr_name;
-  index_ = ::if_nametoindex(name_.c_str());
-  return index_ != 0 ? "" : because("can't find the interface that was made");
+  netlink_ = File(open_netlink());
+  if (!netlink_.valid()) return because("no netlink socket");
+  if (::ioctl(netlink_.get(), SIOCGIFINDEX, &request) != 0)
+    return because("can't find the interface that was made");
+  index_ = static_cast<std::uint32_t>(request.ifr_ifindex);
+  return {};
 }
 
 std::string Interface::configure(const wire::Mac& mac, std::uint32_t mtu) {
-  netlink_ = File(open_netlink());
-  if (!netlink_.valid()) return because("no netlink socket");
   const auto failed = [](int error, const char* what) { return errno = error, because(what); };
   if (const int error = set_mac(netlink_.get(), index_, mac); error != 0)
     return failed(error, "can't set its Ethernet address");
@@ -128,6 +137,11 @@ std::string Interface::configure(const wire::Mac& mac, std::uint32_t mtu) {
   if (keep.valid()) static_cast<void>(!::write(keep.get(), "1", 1));
   if (const int error = set_up(netlink_.get(), index_); error != 0) return failed(error, "can't set it up");
   return {};
+}
+
+std::string Interface::name() const {
+  ifreq request{};
+  return ::ioctl(queue_.get(), TUNGETIFF, &request) == 0 ? request.ifr_name : name_;
 }
 
 int Interface::add_address(const net::InterfaceAddress& address) {

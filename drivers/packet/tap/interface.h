@@ -22,6 +22,9 @@ struct Spec {
 /// Returns empty, or what is allowed.
 std::string parse_spec(std::string_view text, Spec& out);
 
+/// The file of the namespace; empty: that of this process.
+std::string path_of(const Spec& spec);
+
 class Interface final : public net::Netdev {
  public:
   /// Makes the interface, without addresses, and sets it up. `text` is a Spec. Takes CAP_NET_ADMIN, and for another
@@ -30,8 +33,8 @@ class Interface final : public net::Netdev {
   static std::string open(const std::string& text, const wire::Mac& mac, std::uint32_t mtu,
                           std::unique_ptr<Interface>& out);
 
-  const std::string& name() const override { return name_; }
-  std::uint32_t index() const override { return elsewhere_ ? 0 : index_; }
+  std::string name() const override;
+  std::uint32_t index() const override { return index_; }
   int fd() const override { return queue_.get(); }
   int add_address(const net::InterfaceAddress& address) override;
   int remove_address(const net::InterfaceAddress& address) override;
@@ -43,8 +46,7 @@ class Interface final : public net::Netdev {
   std::string create(const std::string& name);
   std::string configure(const wire::Mac& mac, std::uint32_t mtu);
 
-  std::string name_;
-  bool elsewhere_ = false;
+  std::string name_;  ///< when it was made
   std::uint32_t index_ = 0;
   File queue_;
   File netlink_;  ///< rtnetlink(7), in the interface's namespace

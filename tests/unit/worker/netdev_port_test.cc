@@ -27,7 +27,7 @@ class SocketNetdev final : public net::Netdev {
     ours_ = UniqueFd(fds[0]);
     kernels_ = UniqueFd(fds[1]);
   }
-  const std::string& name() const override { return name_; }
+  std::string name() const override { return name_; }
   std::uint32_t index() const override { return 0; }
   int fd() const override { return ours_.get(); }
   int add_address(const net::InterfaceAddress&) override { return 0; }
