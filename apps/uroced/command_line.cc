@@ -86,7 +86,7 @@ std::string parse_command_line(std::span<char* const> arguments, CommandLine& ou
     const std::string allowed = apply(*knob, out.settings, value, seen.insert(knob).second);
     if (!allowed.empty()) return "--" + std::string(knob->flag) + " \"" + value + "\": it must be " + allowed;
   }
-  return check_settings(out.settings);
+  return out.settings.devices.empty() ? check_settings(out.settings) : "";  // or those of each device
 }
 
 std::string help_text() {

@@ -38,9 +38,37 @@ struct Reader {
            " config/uroced.toml lists all";
   }
 
+  /// The elements of a [[device]] as its flag has them: "KEY=VALUE,KEY=VALUE".
+  std::string join(const toml::table& table, std::string& text) {
+    const auto add = [&](const toml::key& key, const toml::node& node) -> std::string {
+      const auto* const value = node.as_string();
+      if (value == nullptr || value->get().find(',') != std::string::npos) {
+        return at(node) + std::string(key.str()) +
+               " of a device must be a string without a comma, or a list of these";
+      }
+      text += (text.empty() ? "" : ",") + std::string(key.str()) + "=" + value->get();
+      return {};
+    };
+    for (const auto& [key, node] : table) {
+      const toml::array* const list = node.as_array();
+      if (list == nullptr) {
+        if (std::string error = add(key, node); !error.empty()) return error;
+        continue;
+      }
+      if (list->empty())
+        return at(node) + std::string(key.str()) + " of a device is empty; leave it out, or give one";
+      for (const toml::node& element : *list) {
+        if (std::string error = add(key, element); !error.empty()) return error;
+      }
+    }
+    return {};
+  }
+
   std::string set(const Knob& knob, const toml::node& node, bool first) {
     std::string text;
-    if (const auto* value = node.as_string()) {
+    if (const auto* table = node.as_table(); table != nullptr && std::string_view(knob.key) == "device") {
+      if (std::string error = join(*table, text); !error.empty()) return error;
+    } else if (const auto* value = node.as_string()) {
       text = value->get();
     } else if (const auto* number = node.as_integer()) {
       text = std::to_string(number->get());
@@ -71,7 +99,7 @@ struct Reader {
     for (const auto& [name, node] : table) {
       const std::string key = prefix + std::string(name.str());
       std::string error;
-      if (const toml::table* inner = node.as_table()) {
+      if (const toml::table* inner = node.as_table(); inner != nullptr && key != "device") {
         error = is_table(key) ? read_table(key + ".", *inner) : at(node) + unknown(key);
       } else {
         error = read_value(key, node);

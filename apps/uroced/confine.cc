@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/uroced/devices.h"
 #include "drivers/packet/udp/sockets.h"
 #include "mapping/pagemap.h"
 #include "platform/log.h"
@@ -33,13 +34,21 @@ constexpr Capability kNames[] = {
 
 constexpr std::uint64_t bit(int capability) { return std::uint64_t{1} << capability; }
 
+std::vector<std::string> netdevs_of(const Settings& settings) {
+  std::vector<std::string> all;
+  for (const Settings& device : devices_of(settings)) {
+    if (!device.config.netdev.empty()) all.push_back(device.config.netdev);
+  }
+  return all;
+}
+
 /// What serving needs: reading the namespaces and rights of clients, and their memory if it is not shared; the
 /// port.
 std::uint64_t needed(const Settings& settings) {
   std::uint64_t set = bit(CAP_SYS_PTRACE);
   if (settings.config.indirect) set |= bit(CAP_DAC_OVERRIDE);  // /proc/PID/mem is its user's file
   if (settings.hugepages) set |= bit(CAP_IPC_LOCK);
-  if (!settings.config.netdev.empty()) set |= bit(CAP_NET_ADMIN);  // its addresses change while it serves
+  if (!netdevs_of(settings).empty()) set |= bit(CAP_NET_ADMIN);  // their addresses change while it serves
   const std::string& port = settings.port;
   const auto is = [&port](std::string_view kind) { return port.starts_with(kind); };
   if (port == "loopback" || udp::is_udp(port) || is("net_memif") || is("net_null") || is("net_pcap")) return set;
@@ -87,8 +96,11 @@ std::string change_user(const Settings& settings) {
   const gid_t gid = user->pw_gid;
   if (uid == ::geteuid()) return {};
   // Locks, sockets and the sysfs-like tree are made by the new user.
-  const std::string& directory = settings.config.run_dir;
-  if (::chown(directory.c_str(), uid, gid) != 0) return reason("can't give " + directory + " to " + settings.user);
+  for (const Settings& device : devices_of(settings)) {
+    const std::string& directory = device.config.run_dir;
+    if (::chown(directory.c_str(), uid, gid) != 0)
+      return reason("can't give " + directory + " to " + settings.user);
+  }
   if (std::string error = set_groups(gid, settings.config.socket_group); !error.empty()) return error;
   if (::prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) != 0 || ::setresgid(gid, gid, gid) != 0 ||
       ::setresuid(uid, uid, uid) != 0) {
@@ -109,6 +121,11 @@ std::string check_user(const Settings& settings) {
   return "only root can change to the user " + settings.user + "; start as root or without --user";
 }
 
+uid_t user_of(const Settings& settings) {
+  const passwd* const user = settings.user.empty() ? nullptr : ::getpwnam(settings.user.c_str());
+  return user != nullptr ? user->pw_uid : ::geteuid();
+}
+
 std::string check_rights(const Settings& settings) {
   const std::string_view port = settings.port;
   std::vector<Capability> wanted;
@@ -124,14 +141,14 @@ std::string check_rights(const Settings& settings) {
 }
 
 std::string check_netdev_rights(const Settings& settings) {
-  const std::string& netdev = settings.config.netdev;
-  if (netdev.empty()) return {};
-  std::vector<Capability> wanted{{CAP_NET_ADMIN, "CAP_NET_ADMIN"}};
-  if (netdev.find('@') != std::string::npos) wanted.push_back({CAP_SYS_ADMIN, "CAP_SYS_ADMIN"});
-  for (const Capability& each : wanted) {
-    if ((current().effective & bit(each.number)) != 0) continue;
-    return "--netdev " + netdev + ": it takes the capability " + each.name +
-           ", which this process lacks; start it as root, or without --netdev";
+  for (const std::string& netdev : netdevs_of(settings)) {
+    std::vector<Capability> wanted{{CAP_NET_ADMIN, "CAP_NET_ADMIN"}};
+    if (netdev.find('@') != std::string::npos) wanted.push_back({CAP_SYS_ADMIN, "CAP_SYS_ADMIN"});
+    for (const Capability& each : wanted) {
+      if ((current().effective & bit(each.number)) != 0) continue;
+      return "--netdev " + netdev + ": it takes the capability " + each.name +
+             ", which this process lacks; start it as root, or without --netdev";
+    }
   }
   return {};
 }

@@ -1,6 +1,8 @@
 // Confinement of the daemon: it gives up rights and system calls that serving does not need.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "apps/uroced/settings.h"
@@ -13,9 +15,12 @@ void forbid_new_privileges();
 /// Empty, or why Settings::user can't be changed to.
 std::string check_user(const Settings& settings);
 
+/// The user that serves: Settings::user, which check_user() has found, or that of this process.
+uid_t user_of(const Settings& settings);
+
 /// Empty, or which capability opening the port takes that the process does not have.
 std::string check_rights(const Settings& settings);
-/// The same for Settings::config.netdev, at the start only: a daemon that serves has given them up.
+/// The same for the netdev of each device, at the start only: a daemon that serves has given them up.
 std::string check_netdev_rights(const Settings& settings);
 
 /// After the port is open and before the daemon's threads start, which inherit it: changes to Settings::user, and

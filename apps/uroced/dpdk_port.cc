@@ -59,12 +59,12 @@ std::string serve_dpdk(const Settings& given, Requests& requests) {
   const std::unique_ptr<dpdk::Ethernet> ethernet = dpdk::Ethernet::open(options, error);
   if (ethernet == nullptr) return error;
   std::vector<Served<DpdkStack>> served;
-  Served<DpdkStack>& device = served.emplace_back(settings.config, settings.port);
+  Served<DpdkStack>& device = served.emplace_back(settings);
   std::vector<dpdk::Port*> ports;
   for (std::uint32_t i = 0; i < settings.workers; ++i) {
     ports.push_back(&device.add_queue(i, ethernet->queue(i)).inner().inner().inner());
   }
-  if (error = device.prepare(settings); !error.empty()) return error;
+  if (error = device.prepare(); !error.empty()) return error;
   if (!ethernet->waiting_for().empty()) {
     daemon::log(daemon::LogLevel::kInfo, "%s: waiting for %s", settings.config.name.c_str(),
                 ethernet->waiting_for().c_str());

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "apps/uroced/addresses.h"
+#include "apps/uroced/devices.h"
 #include "apps/uroced/settings.h"
 #include "drivers/packet/tap/interface.h"
 #include "proto/state/send_scheduler.h"
@@ -170,7 +171,8 @@ const std::array kKnobs{
          [](const Settings& s) {
            Values all;
            for (const auto& own : s.config.addresses) {
-             all.push_back(to_string(own.address) + "/" + std::to_string(own.prefix_bits));
+             all.push_back(to_string(own.address) + "/" + std::to_string(own.prefix_bits) +
+                           (own.vlan != 0 ? "@vlan" + std::to_string(own.vlan) : ""));
            }
            return all;
          }},
@@ -190,6 +192,18 @@ const std::array kKnobs{
     UROCE_NUMBER("hosts", "N", "hosts",
                  "RDMA devices on a switch in memory, for --port loopback; names and addresses count up", hosts, 1,
                  kMaxHosts),
+    Knob{"device", "KEY=VALUE,...", "device", true,
+         "one of several RDMA devices on the switch, with a name, ip, gid_layout, gateway, netdev, mac or run_dir "
+         "of "
+         "its own; the rest is as for all: --device name=a,ip=192.0.2.1/24 --device name=b,ip=192.0.2.2/24",
+         [](Settings& s, std::string_view text) -> std::string {
+           Settings device;
+           if (std::string allowed = apply_device(text, device); !allowed.empty()) return allowed;
+           if (s.devices.size() == kMaxHosts) return "one of at most " + std::to_string(kMaxHosts);
+           s.devices.emplace_back(text);
+           return {};
+         },
+         [](const Settings& s) -> Values { return s.devices; }},
     Knob{"gateway", "ADDRESS", "gateway", true,
          "next hop for addresses outside the prefixes, at most one per family",
          [](Settings& s, std::string_view text) { return add_gateway(s.gateways, text); },
@@ -397,6 +411,7 @@ std::span<const Knob> knobs() { return kKnobs; }
 std::string apply(const Knob& knob, Settings& settings, std::string_view text, bool first) {
   if (first && std::string_view(knob.flag) == "ip") settings.config.addresses.clear();
   if (first && std::string_view(knob.flag) == "gateway") settings.gateways.clear();
+  if (first && std::string_view(knob.flag) == "device") settings.devices.clear();
   for (UserGrant& grant : settings.config.grants) {
     if (first && std::string_view(knob.flag) == "user-weight") grant.weight = UserGrant{}.weight;
     if (first && std::string_view(knob.flag) == "user-rate-mbps") grant.rate_mbps = 0;

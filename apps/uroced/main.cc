@@ -10,11 +10,13 @@
 #include <string>
 
 #include "apps/uroced/confine.h"
+#include "apps/uroced/devices.h"
 #include "apps/uroced/ports.h"
 #include "apps/uroced/settings.h"
 #include "base/version.h"
 #include "control/icrc_choice.h"
 #include "control/run_dir.h"
+#include "daemon/daemon.h"
 
 namespace {
 
@@ -80,11 +82,14 @@ int main(int argc, char** argv) {
   if (line.check) return check(settings);
   uroce::daemon::set_log_level(settings.log_level);
   handle_signals();
+  uroce::daemon::raise_descriptor_limit();
   requests.reread = [&](Settings& next) { return reread({argv + 1, static_cast<std::size_t>(argc - 1)}, next); };
   if (settings.sandbox) uroce::daemon::forbid_new_privileges();
   // Before the port is opened: memif sockets are in it, too.
-  if (const absl::Status made = uroce::daemon::make_run_dir(settings.config.run_dir); !made.ok()) {
-    return fail(1, std::string(made.message().data(), made.message().size()));
+  if (const std::string error = uroce::daemon::check_user(settings); !error.empty()) return fail(1, error);
+  for (const Settings& device : uroce::daemon::devices_of(settings)) {
+    const absl::Status made = uroce::daemon::make_run_dir(device.config.run_dir, uroce::daemon::user_of(settings));
+    if (!made.ok()) return fail(1, std::string(made.message().data(), made.message().size()));
   }
   try {
     if (const std::string error = uroce::daemon::serve(settings, requests); !error.empty()) return fail(1, error);

@@ -2,6 +2,7 @@
 #include <string>
 #include <string_view>
 
+#include "apps/uroced/devices.h"
 #include "apps/uroced/settings.h"
 
 namespace uroce::daemon {
@@ -14,6 +15,7 @@ struct Live {
 
 constexpr Live kLive[] = {
     {"ip", [](Settings& to, const Settings& from) { to.config.addresses = from.config.addresses; }},
+    {"device", [](Settings& to, const Settings& from) { to.devices = from.devices; }},
     {"gateway", [](Settings& to, const Settings& from) { to.gateways = from.gateways; }},
     {"workers.cpus", [](Settings& to, const Settings& from) { to.config.cpus = from.config.cpus; }},
     {"limits.user_", [](Settings& to, const Settings& from) { to.config.limits = from.config.limits; }},
@@ -35,14 +37,18 @@ const Live* find_live(std::string_view key, const Settings& settings) {
 
 }  // namespace
 
-bool changes_live(const Knob& knob, const Settings& settings) { return find_live(knob.key, settings) != nullptr; }
+/// A device itself changes with a restart only.
+bool changes_live(const Knob& knob, const Settings& settings) {
+  return std::string_view(knob.key) != "device" && find_live(knob.key, settings) != nullptr;
+}
 
 Adopted adopt(Settings& current, const Settings& next) {
   Adopted adopted;
   const Settings before = current;
   for (const Knob& knob : knobs()) {
     if (knob.show(before) == knob.show(next)) continue;
-    const Live* const live = find_live(knob.key, before);
+    const Live* live = find_live(knob.key, before);
+    if (std::string_view(knob.key) == "device" && !only_addresses_differ(before, next)) live = nullptr;
     (live != nullptr ? adopted.changed : adopted.waiting).emplace_back(knob.key);
     if (live != nullptr) live->copy(current, next);
   }

@@ -9,7 +9,7 @@
 
 #include "apps/uroced/addresses.h"
 #include "apps/uroced/confine.h"
-#include "apps/uroced/hosts.h"
+#include "apps/uroced/devices.h"
 #include "apps/uroced/ports.h"
 #include "apps/uroced/service_manager.h"
 #include "apps/uroced/settings.h"
@@ -30,7 +30,7 @@ using DeviceStack = pcap::Capture<fault::Injector<loopback::LoopbackDevice<Inner
 /// An RDMA device that is to be served: its settings, its port's queues, and what urocectl changes in these.
 template <net::PacketDevice Device>
 struct Served {
-  Served(daemon::DaemonConfig with, std::string port) : config(std::move(with)), port_text(std::move(port)) {}
+  explicit Served(const Settings& of_device) : settings(of_device) {}
 
   /// `arguments`: of the port's own part.
   template <class... Arguments>
@@ -40,30 +40,29 @@ struct Served {
     return *queues.back();
   }
   /// Applies the settings for faults and capture before the first frame.
-  std::string prepare(const Settings& settings) {
+  std::string prepare() {
     if (std::string error = controls->set_fault(settings.fault); !error.empty()) return "--fault: " + error;
     if (settings.pcap.empty()) return {};
     if (std::string error = controls->start_capture(settings.pcap); !error.empty()) return "--pcap: " + error;
     return {};
   }
 
-  daemon::DaemonConfig config;
-  std::string port_text;
-  std::unique_ptr<packet::Controls> controls = std::make_unique<packet::Controls>(config.name);
+  Settings settings;
+  std::unique_ptr<packet::Controls> controls = std::make_unique<packet::Controls>(settings.config.name);
   std::vector<std::unique_ptr<Device>> queues;
 };
 
-inline void say_ready(const daemon::DaemonConfig& config, const std::string& port) {
+inline void say_ready(const daemon::DaemonConfig& config) {
   std::string addresses;
   for (const auto& own : config.addresses) addresses += " " + to_string(own.address);
-  std::printf("uroced: %s ready:%s on %s, pid %d\n", config.name.c_str(), addresses.c_str(), port.c_str(),
+  std::printf("uroced: %s ready:%s on %s, pid %d\n", config.name.c_str(), addresses.c_str(), config.port.c_str(),
               static_cast<int>(::getpid()));
   std::fflush(stdout);
 }
 
-/// `config`, as the settings of one host have it, with what the port and other settings add.
-inline daemon::DaemonConfig complete(daemon::DaemonConfig config, const Settings& settings,
-                                     const net::DeviceInfo& info) {
+/// The configuration of a device, with what the port and other settings add.
+inline daemon::DaemonConfig complete(const Settings& settings, const net::DeviceInfo& info) {
+  daemon::DaemonConfig config = settings.config;
   if (!info.sockets_only) config.addresses.push_back(link_local(info.mac));
   config.port = settings.port;
   config.hugepages = settings.hugepages;
@@ -76,10 +75,10 @@ inline daemon::DaemonConfig complete(daemon::DaemonConfig config, const Settings
 
 /// The device as run_daemon() takes it.
 template <net::PacketDevice Device>
-daemon::PortSpec<Device> port_spec(const Settings& settings, const Served<Device>& served) {
+daemon::PortSpec<Device> port_spec(const Served<Device>& served) {
   daemon::PortSpec<Device> port;
   for (const auto& queue : served.queues) port.queues.push_back(queue.get());
-  port.config = complete(served.config, settings, port.queues.front()->info());
+  port.config = complete(served.settings, port.queues.front()->info());
   port.config.controls = served.controls.get();
   return port;
 }
@@ -93,13 +92,13 @@ daemon::Reread reread(Settings& current, const std::vector<Served<Device>>& serv
   if (error = requests.reread(next); !error.empty()) return result;
   Settings candidate = current;
   Adopted adopted = adopt(candidate, next);
-  std::vector<Settings> hosts;
-  if (error = settings_of_hosts(candidate, hosts); !error.empty()) return result;
+  std::vector<Settings> devices;
+  if (error = settings_of_devices(candidate, devices); !error.empty()) return result;
   for (std::size_t i = 0; i < served.size(); ++i) {
     if (candidate.fault != current.fault) {
       if (error = served[i].controls->set_fault(candidate.fault); !error.empty()) return result;
     }
-    result.devices.push_back(complete(hosts[i].config, candidate, served[i].queues.front()->info()));
+    result.devices.push_back(complete(devices[i], served[i].queues.front()->info()));
   }
   current = std::move(candidate);
   daemon::set_log_level(current.log_level);
@@ -129,20 +128,20 @@ std::string open_netdevs(std::vector<daemon::PortSpec<Device>>& ports,
 template <net::PacketDevice Device>
 std::string serve_over(const Settings& settings, const std::vector<Served<Device>>& served, Requests& requests) {
   std::vector<daemon::PortSpec<Device>> ports;
-  for (const Served<Device>& each : served) ports.push_back(port_spec(settings, each));
+  for (const Served<Device>& each : served) ports.push_back(port_spec(each));
   std::vector<std::unique_ptr<tap::Interface>> netdevs;
   if (std::string error = open_netdevs(ports, netdevs); !error.empty()) return error;
   if (std::string error = drop_privileges(settings); !error.empty()) return error;
   const ServiceManager manager;
   daemon::ProcessHooks hooks;
   hooks.on_ready = [&] {
-    const char* const name = settings.config.name.c_str();
+    const char* const name = ports.front().config.name.c_str();
     daemon::log(daemon::LogLevel::kInfo, "%s: user %u, capabilities: %s; %s", name,
                 static_cast<unsigned>(::geteuid()), capabilities_text().c_str(),
                 filter_system_calls(settings).c_str());
     daemon::log(daemon::LogLevel::kInfo, "%s: ICRC engine %s, of %s", name,
                 std::string(wire::crc_engine().name).c_str(), usable_crc_engines().c_str());
-    for (std::size_t i = 0; i < ports.size(); ++i) say_ready(ports[i].config, served[i].port_text);
+    for (std::size_t i = 0; i < ports.size(); ++i) say_ready(ports[i].config);
     manager.notify("READY=1");
   };
   if (manager.watchdog()) {

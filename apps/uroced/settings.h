@@ -22,7 +22,8 @@ struct Settings {
   std::vector<wire::Address> gateways;
   std::optional<wire::Mac> mac;
   std::uint32_t workers = 1;
-  std::uint32_t hosts = 1;  ///< devices on a switch in memory
+  std::uint32_t hosts = 1;           ///< devices on a switch in memory
+  std::vector<std::string> devices;  ///< what each of them has of its own: "KEY=VALUE,...", see apply_device()
   bool hugepages = true;
   std::uint32_t buffers = 4096;
   std::string fault = "off";

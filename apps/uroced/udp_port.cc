@@ -57,9 +57,9 @@ std::string serve_udp(const Settings& settings, Requests& requests) {
   options.ids = spec.ids;
   options.interface = sockets.interface;
   std::vector<Served<UdpStack>> served;
-  Served<UdpStack>& device = served.emplace_back(settings.config, settings.port);
+  Served<UdpStack>& device = served.emplace_back(settings);
   for (std::uint32_t i = 0; i < settings.workers; ++i) device.add_queue(i, options, sockets.queues[i]);
-  if (std::string error = device.prepare(settings); !error.empty()) return error;
+  if (std::string error = device.prepare(); !error.empty()) return error;
   return serve_over<UdpStack>(settings, served, requests);
 }
 

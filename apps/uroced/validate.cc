@@ -3,7 +3,7 @@
 
 #include "apps/uroced/addresses.h"
 #include "apps/uroced/confine.h"
-#include "apps/uroced/hosts.h"
+#include "apps/uroced/devices.h"
 #include "apps/uroced/ports.h"
 #include "daemon/rdma_device.h"
 #include "drivers/packet/controls.h"
@@ -63,10 +63,10 @@ std::string check_fault(const Settings& settings) {
 }
 
 std::string validate(const Settings& settings) {
-  std::vector<Settings> hosts;
-  if (std::string error = settings_of_hosts(settings, hosts); !error.empty()) return error;
-  for (const Settings& host : hosts) {
-    const absl::Status status = check_config(host.config, settings.workers);
+  std::vector<Settings> devices;
+  if (std::string error = settings_of_devices(settings, devices); !error.empty()) return error;
+  for (const Settings& device : devices) {
+    const absl::Status status = check_config(device.config, settings.workers);
     if (!status.ok()) return std::string(status.message().data(), status.message().size());
   }
   if (std::string error = check_fault(settings); !error.empty()) return error;
@@ -75,9 +75,11 @@ std::string validate(const Settings& settings) {
 }
 
 std::string summary(const Settings& settings) {
-  std::string text = settings.config.name + " on " + settings.port;
-  if (settings.hosts > 1) text += ", and " + std::to_string(settings.hosts - 1) + " more";
-  for (const net::InterfaceAddress& own : settings.config.addresses) {
+  const std::vector<Settings> devices = devices_of(settings);
+  const daemon::DaemonConfig& first = devices.front().config;
+  std::string text = first.name + " on " + settings.port;
+  if (devices.size() > 1) text += ", and " + std::to_string(devices.size() - 1) + " more";
+  for (const net::InterfaceAddress& own : first.addresses) {
     text += ", " + to_string(own.address) + "/" + std::to_string(own.prefix_bits);
   }
   return text;

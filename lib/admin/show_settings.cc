@@ -1,5 +1,6 @@
 #include "admin/show_settings.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -35,7 +36,7 @@ std::string fault(const ControlState& state) {
   return "off";
 }
 
-/// What urocectl changes. The settings of several devices are those of the first, from which the others count up.
+/// What urocectl changes. The addresses of several devices are as they were given.
 void take_live(const ControlState& state, Setting& setting, bool alone) {
   if (setting.key == "ip" && alone) setting.value = addresses(state);
   if (setting.key == "latency") setting.value = {state.measures_latency() ? "on" : "off"};
@@ -54,8 +55,9 @@ Json list_settings(const ControlState& state, Page& page) {
     page.viewer.hide(settings.size());
     return list;
   }
-  bool alone = true;
-  for (const Setting& each : settings) alone &= each.key != "hosts" || each.value == std::vector<std::string>{"1"};
+  const bool alone = std::ranges::none_of(settings, [](const Setting& each) {
+    return (each.key == "hosts" || each.key == "device") && each.value != each.standard;
+  });
   for (std::uint64_t i = page.take_start().handle; i < settings.size(); ++i) {
     if (!page.take_row({0, i})) break;
     Setting& each = settings[i];

@@ -12,13 +12,13 @@
 namespace uroce::daemon {
 namespace {
 
-absl::Status check(const std::string& path) {
+absl::Status check(const std::string& path, uid_t user) {
   const UniqueFd directory(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   struct stat info {};
   if (!directory.valid() || ::fstat(directory.get(), &info) != 0) {
     return absl::ErrnoToStatus(errno, path + ": give a directory with --run-dir");
   }
-  if (info.st_uid != 0 && info.st_uid != ::geteuid()) {
+  if (info.st_uid != 0 && info.st_uid != user) {
     return absl::PermissionDeniedError(
         "the run directory " + path + " belongs to user " + std::to_string(info.st_uid) +
         ", which could replace its files; give one of root or of the daemon's user with "
@@ -34,7 +34,7 @@ absl::Status check(const std::string& path) {
 
 }  // namespace
 
-absl::Status make_run_dir(const std::string& path) {
+absl::Status make_run_dir(const std::string& path, uid_t user) {
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string part = path.substr(0, slash);
     const mode_t mode = part == own_run_dir() ? 0700 : 0755;
@@ -42,7 +42,7 @@ absl::Status make_run_dir(const std::string& path) {
       return absl::ErrnoToStatus(
           errno, "can't make the run directory " + part + ": start as root, or give another with --run-dir");
     }
-    if (slash == std::string::npos) return check(path);
+    if (slash == std::string::npos) return check(path, user);
   }
 }
 

@@ -1,7 +1,9 @@
 #include "daemon/daemon.h"
 
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "control/process.h"
 #include "control/run_dir.h"
@@ -13,17 +15,20 @@
 namespace uroce::daemon {
 namespace {
 
-void raise_descriptor_limit() {
+/// If there is one more, none of those before was refused.
+absl::Status check_descriptors() {
+  const UniqueFd one_more(::eventfd(0, EFD_CLOEXEC));
+  if (one_more.valid()) return absl::OkStatus();
   rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  return absl::ResourceExhaustedError(
+      "no file descriptor is free for clients; raise the limit (ulimit -Hn), which is " +
+      std::to_string(limit.rlim_cur) + ", or use fewer devices and workers");
 }
 
 /// What a process does once, before it serves clients.
 void prepare_process() {
   ::signal(SIGPIPE, SIG_IGN);
-  raise_descriptor_limit();
   SigbusGuard::instance().install();
   if (!SigbusGuard::instance().guards_holes()) {
     log(LogLevel::kInfo,
@@ -49,6 +54,13 @@ void log_reload(const Reloaded& outcome) {
 }
 
 }  // namespace
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 struct Daemon::Impl {
   Impl(const DaemonConfig& config, std::uint32_t count)
@@ -81,14 +93,19 @@ absl::Status Daemon::open() {
   for (const auto& device : impl_->devices) {
     if (absl::Status status = device->check(); !status.ok()) return status;
   }
+  if (absl::Status status = check_descriptors(); !status.ok()) return status;  // of ports and workers
   prepare_process();
-  if (absl::Status status = make_run_dir(impl_->run_dir); !status.ok()) return status;
   for (const auto& device : impl_->devices) {
+    const std::string& run_dir = device->conductor().state().config().run_dir;
+    if (absl::Status status = make_run_dir(run_dir, ::geteuid()); !status.ok()) return status;
     if (absl::Status status = device->open(impl_->loop); !status.ok()) return status;
   }
   if (absl::Status status = impl_->process.open_census(impl_->run_dir + "/presence"); !status.ok()) return status;
   for (const auto& device : impl_->devices) device->set_threaded(true);
-  return absl::OkStatus();
+  for (const auto& device : impl_->devices) {
+    if (absl::Status status = device->start_netdev(); !status.ok()) return status;
+  }
+  return check_descriptors();
 }
 
 WorkerCore& Daemon::worker(std::size_t device, std::uint32_t index) {
@@ -98,10 +115,7 @@ WorkerCore& Daemon::worker(std::size_t device, std::uint32_t index) {
 void Daemon::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks) {
   const LogWriter writer;
   if (hooks.on_ready) hooks.on_ready();
-  for (const auto& device : impl_->devices) {
-    device->conductor().state().stall_watch().start();
-    device->start_netdev();
-  }
+  for (const auto& device : impl_->devices) device->conductor().state().stall_watch().start();
   if (hooks.reread) impl_->process.set_reload([this, &hooks] { return reload(hooks); });
   impl_->process.set_settings(hooks.settings);
   impl_->loop.serve(stop, hooks, [&] {

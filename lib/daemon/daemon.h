@@ -24,6 +24,9 @@
 
 namespace uroce::daemon {
 
+/// To the most that the process may have. To be called before ports are opened: each needs some.
+void raise_descriptor_limit();
+
 /// What an RDMA device is made of: its settings, and the queue pairs of its port, one for each worker.
 template <net::PacketDevice Queue>
 struct PortSpec {

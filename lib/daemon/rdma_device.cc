@@ -117,10 +117,11 @@ RdmaDevice::~RdmaDevice() {
   remove_sysfs_tree(config_.run_dir, config_.name);
 }
 
-void RdmaDevice::start_netdev() {
-  if (netdev_ == nullptr || netdev_->start([this] { cores_[kLinkWorker]->wake(); })) return;
-  log(LogLevel::kWarning, "%s: no thread is free for the interface %s: the kernel has none", config_.name.c_str(),
-      config_.netdev_port->name().c_str());
+absl::Status RdmaDevice::start_netdev() {
+  if (netdev_ == nullptr || netdev_->start([this] { cores_[kLinkWorker]->wake(); })) return absl::OkStatus();
+  return absl::ResourceExhaustedError("no thread or file descriptor is free for the interface " +
+                                      config_.netdev_port->name() +
+                                      "; raise the limits (ulimit -u, -n, -v), or leave out --netdev");
 }
 
 void RdmaDevice::stop_netdev() {

@@ -41,7 +41,8 @@ class RdmaDevice {
   void reconfigure(const DaemonConfig& next);
 
   /// Begins and ends the thread of the kernel's interface. The workers' threads run.
-  void start_netdev();
+  /// The thread of the interface in the kernel. An error names the remedy.
+  absl::Status start_netdev();
   void stop_netdev();
 
   WorkerCore& worker(std::uint32_t index) { return *cores_[index]; }

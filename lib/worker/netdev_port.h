@@ -35,7 +35,7 @@ class NetdevPort {
   NetdevPort& operator=(const NetdevPort&) = delete;
 
   // The conductor.
-  /// `wake` is called on the thread: the link worker has frames to send. False: no thread is free.
+  /// `wake` is called on the thread: the link worker has frames to send. False: no thread or descriptor is free.
   bool start(std::function<void()> wake);
   void stop();
 

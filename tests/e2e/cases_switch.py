@@ -2,9 +2,10 @@
 import json
 import pathlib
 import re
+import subprocess
 
 from programs import Pair, run_pair
-from rig import Failure
+from rig import Failure, Process
 
 
 def one_thread_for_both(rig, devices):
@@ -65,9 +66,39 @@ def rules_for_frames(rig):
         raise Failure(f'{average} MB/s, and 100 Mbit/s are allowed\n{text}')
 
 
+def devices_of_their_own(rig):
+    """[[device]]: two devices of one name in two run directories, for a daemon of another user, saved and started again."""
+    run_dirs = [rig.run_dir, rig.run_dir / 'other']
+    file, saved = rig.dir / 'devices.toml', rig.dir / 'saved.toml'
+    file.write_text('[[device]]\nip = "192.0.2.1/24"\nmac = "02:00:00:00:07:01"\n'
+                    f'[[device]]\nip = ["192.0.2.77/24", "2001:db8::7/64"]\nrun_dir = "{run_dirs[1]}"\n', encoding='utf-8')
+
+    def uroce(run_dir, program, *args):
+        return [str(each) for each in (rig.apps / program, '--run-dir', run_dir, *args)]
+
+    def devices(run_dir):
+        done = subprocess.run(uroce(run_dir, 'urocectl', '--json', 'show', 'devices'), capture_output=True, text=True, timeout=10, check=True)
+        return [(row['name'], row['mac']) for row in json.loads(done.stdout)['uroce0']['devices']]
+
+    for config in (file, saved):
+        daemon = rig.daemon('uroce0', 'loopback', [], ['--config', config, '--user', 'nobody'])
+        first, second = (devices(run_dir) for run_dir in run_dirs)
+        if len(first) != 1 or first[0] != ('uroce0', '02:00:00:00:07:01') or second[0][0] != 'uroce0' or second == first:
+            raise Failure(f'{first} {second}')
+        server = rig.serve('uroce0', ['rping', '-s', '-a', '192.0.2.1', '-C', '20'])
+        client = Process('rping-client', uroce(run_dirs[1], 'uroce-run', 'rping', '-c', '-a', '192.0.2.1', '-C', '20'), rig.env, rig.logs)
+        rig.programs.append(client)
+        if client.wait(20) != 0 or server.wait(20) != 0:
+            raise Failure(rig.describe(server, client))
+        if config == file:
+            subprocess.run(uroce(run_dirs[1], 'urocectl', 'save', saved), check=True, timeout=20)
+        if daemon.end() != 0 or any(path.name.endswith('.sock') for run_dir in run_dirs for path in run_dir.iterdir()):
+            raise Failure('what the daemon leaves\n' + rig.describe())
+
+
 def switch_file_cases():
     """Cases that get a rig without daemons."""
-    return {'rules for frames': rules_for_frames}
+    return {'rules for frames': rules_for_frames, 'devices of their own': devices_of_their_own}
 
 
 def switch_cases():

@@ -11,7 +11,7 @@
 #include <set>
 
 #include "apps/uroced/addresses.h"
-#include "apps/uroced/hosts.h"
+#include "apps/uroced/devices.h"
 
 namespace uroce::daemon {
 namespace {
@@ -74,13 +74,13 @@ TEST_F(SettingsTest, a_netdev_has_the_name_of_an_interface_and_may_have_a_namesp
   CommandLine line;
   std::vector<Settings> hosts;
   ASSERT_EQ(parse({"--netdev", "rdma0@host9", "--hosts", "2", "--ip", "192.0.2.1/24"}, line), "");
-  ASSERT_EQ(settings_of_hosts(line.settings, hosts), "");
+  ASSERT_EQ(settings_of_devices(line.settings, hosts), "");
   EXPECT_EQ(hosts[0].config.netdev, "rdma0@host9");
   EXPECT_EQ(hosts[1].config.netdev, "rdma1@host10");
   ASSERT_EQ(parse({"--netdev", "rdma0@/proc/9/ns/net", "--hosts", "2", "--ip", "192.0.2.1/24"}, line), "");
-  EXPECT_NE(settings_of_hosts(line.settings, hosts).find("a path is the same for all hosts"), std::string::npos);
+  EXPECT_NE(settings_of_devices(line.settings, hosts).find("a path is the same for all hosts"), std::string::npos);
   ASSERT_EQ(parse({"--netdev", "rdma-interface9@h", "--hosts", "2", "--ip", "192.0.2.1/24"}, line), "");
-  EXPECT_NE(settings_of_hosts(line.settings, hosts).find("rdma-interface10@h1"), std::string::npos);
+  EXPECT_NE(settings_of_devices(line.settings, hosts).find("rdma-interface10@h1"), std::string::npos);
 }
 
 TEST_F(SettingsTest, the_examples_are_valid) {
@@ -306,7 +306,7 @@ class HostsTest : public ::testing::Test {
   std::string set(std::vector<std::string> arguments) {
     CommandLine line;
     if (std::string error = parse(std::move(arguments), line); !error.empty()) return error;
-    return settings_of_hosts(line.settings, hosts);
+    return settings_of_devices(line.settings, hosts);
   }
   std::vector<std::string> addresses(std::size_t host) const {
     std::vector<std::string> all;
@@ -369,6 +369,151 @@ TEST_F(HostsTest, no_two_have_an_address_in_common) {
       "least 3 apart");
   EXPECT_EQ(set({"--hosts", "3", "--ip", "192.0.2.1/24", "--ip", "192.0.2.4/24"}), "");
   EXPECT_EQ(set({"--hosts", "3", "--ip", "192.0.2.1/24", "--ip", "192.0.2.3/24@vlan5"}), "");
+}
+
+TEST_F(HostsTest, devices_have_settings_of_their_own) {
+  ASSERT_EQ(
+      set({"--workers", "2", "--gateway", "192.0.2.254", "--device",
+           "name=a,ip=192.0.2.1/24,ip=2001:db8::1/64,mac=02:00:00:00:00:07,run_dir=/run/a,gid_layout=rxe",
+           "--device", "name=a,ip=198.51.100.1/24,gateway=198.51.100.9,run_dir=/run/b,netdev=eth0@/proc/1/ns/net"}),
+      "");
+  ASSERT_EQ(hosts.size(), 2u);
+  EXPECT_EQ(addresses(0), (Texts{"192.0.2.1", "2001:db8::1"}));
+  EXPECT_EQ(addresses(1), Texts{"198.51.100.1"});
+  EXPECT_EQ(hosts[0].config.name, "a");
+  EXPECT_EQ(hosts[0].config.run_dir, "/run/a");
+  EXPECT_EQ(hosts[0].config.gid_layout, net::GidLayout::kRxe);
+  EXPECT_TRUE(hosts[0].mac);
+  EXPECT_FALSE(hosts[1].mac);
+  EXPECT_EQ(to_string(hosts[0].gateways.at(0)), "192.0.2.254") << "as for all";
+  EXPECT_EQ(to_string(hosts[1].gateways.at(0)), "198.51.100.9");
+  EXPECT_EQ(hosts[1].config.netdev, "eth0@/proc/1/ns/net");
+  for (const Settings& host : hosts) EXPECT_EQ(host.workers, 2u);
+}
+
+TEST_F(HostsTest, devices_are_tables_of_the_file) {
+  const std::string path = ::testing::TempDir() + "devices.toml";
+  std::ofstream(path) << "ip = [\"192.0.2.9/24\"]\n[[device]]\nname = \"a\"\n"
+                         "[[device]]\nname = \"b\"\nip = [\"192.0.2.1/24\", \"2001:db8::1/64\"]\n";
+  ASSERT_EQ(set({"--config", path}), "");
+  ASSERT_EQ(hosts.size(), 2u);
+  EXPECT_EQ(addresses(0), Texts{"192.0.2.9"});
+  EXPECT_EQ(addresses(1), (Texts{"192.0.2.1", "2001:db8::1"}));
+  // As `urocectl save` writes them.
+  std::ofstream(path) << "device = [\"" << hosts[0].devices[0] << "\", \"" << hosts[0].devices[1] << "\"]\n"
+                      << "ip = [\"192.0.2.9/24\"]\n";
+  ASSERT_EQ(set({"--config", path}), "");
+  EXPECT_EQ(addresses(1), (Texts{"192.0.2.1", "2001:db8::1"}));
+  for (const auto& [bad, words] :
+       {std::pair{"name = 7", "devices.toml:2: name of a device must be a string"},
+        {"name = \"a,ip=192.0.2.1/24\"", "without a comma"},
+        {"workers = \"2\"", "with the keys name, ip, gid_layout, gateway, netdev, mac, run_dir, not \"workers=2\""},
+        {"ip = [[\"192.0.2.1/24\"]]", "devices.toml:2: ip of a device must be a string"},
+        {"ip = []", "devices.toml:2: ip of a device is empty"},
+        {"ip = \"192.0.2\"", "the value of ip=192.0.2 must be an address"}}) {
+    std::ofstream(path) << "[[device]]\n" << bad << "\n";
+    EXPECT_NE(set({"--config", path}).find(words), std::string::npos) << set({"--config", path});
+  }
+}
+
+TEST_F(HostsTest, addresses_of_devices_change_while_they_serve) {
+  CommandLine before, after;
+  const Texts first{"--device", "name=a,ip=192.0.2.1/24", "--device", "name=b,ip=192.0.2.2/24"};
+  ASSERT_EQ(parse(first, before), "");
+  ASSERT_EQ(parse({"--device", "name=a,ip=192.0.2.9/24", "--device", "name=b,ip=192.0.2.2/24,gateway=192.0.2.254"},
+                  after),
+            "");
+  Settings current = before.settings;
+  EXPECT_EQ(adopt(current, after.settings).changed, Texts{"device"});
+  ASSERT_EQ(settings_of_devices(current, hosts), "");
+  EXPECT_EQ(addresses(0), Texts{"192.0.2.9"});
+  for (const char* other : {"name=c,ip=192.0.2.2/24", "name=b,ip=192.0.2.2/24,mac=02:00:00:00:00:07"}) {
+    CommandLine next;
+    ASSERT_EQ(parse({"--device", "name=a,ip=192.0.2.9/24", "--device", other}, next), "");
+    current = before.settings;
+    EXPECT_EQ(adopt(current, next.settings).waiting, Texts{"device"});
+    EXPECT_EQ(current.devices, before.settings.devices);
+  }
+}
+
+TEST_F(HostsTest, the_number_of_devices_never_changes_while_they_serve) {
+  const Texts one{"--name", "a", "--ip", "192.0.2.1/24"};
+  const Texts counted{"--name", "a1", "--ip", "192.0.2.1/24", "--hosts", "2"};
+  const Texts listed{"--device", "name=a1,ip=192.0.2.1/24", "--device", "name=a2,ip=192.0.2.2/24"};
+  const Texts single{"--device", "name=a,ip=192.0.2.1/24"}, wide{"--name", "a", "--ip", "192.0.2.1/25"};
+  for (const Texts* from : {&one, &counted, &listed, &single, &wide}) {
+    for (const Texts* to : {&one, &counted, &listed, &single, &wide}) {
+      CommandLine before, after;
+      ASSERT_EQ(parse(*from, before), "");
+      ASSERT_EQ(parse(*to, after), "");
+      const std::size_t count = devices_of(before.settings).size();
+      const std::string name = devices_of(before.settings)[0].config.name;
+      adopt(before.settings, after.settings);
+      EXPECT_EQ(settings_of_devices(before.settings, hosts), "");
+      EXPECT_EQ(hosts.size(), count);
+      EXPECT_EQ(hosts[0].config.name, name);
+    }
+  }
+}
+
+TEST_F(HostsTest, what_two_devices_share_is_named) {
+  const Texts a{"--device", "name=a,ip=192.0.2.1/24"};
+  for (const auto& [other, words] :
+       {std::pair{"name=a,ip=192.0.2.2/24", "two devices would be a in "},
+        {"name=b,ip=192.0.2.1/24", "192.0.2.1 would be an address of a and of b; give each device addresses"},
+        {"name=b,ip=192.0.2.255/24",
+         "--device name=b,ip=192.0.2.255/24: --ip \"192.0.2.255/24\": this is the broadcast"},
+        {"name=b", "--device name=b: it has no address; give one, such as ip=192.0.2.1/24"},
+        {"name=b,ip=192.0.2.2/24,gateway=198.51.100.1", "it is in no prefix of the device's addresses"}}) {
+    Texts arguments = a;
+    arguments.insert(arguments.end(), {"--device", other});
+    EXPECT_NE(set(arguments).find(words), std::string::npos) << other << ": " << set(arguments);
+  }
+  const auto together = [&](const std::string& one, const std::string& other) {
+    return set({"--device", "name=a,ip=192.0.2.1/24," + one, "--device", "name=b,ip=192.0.2.2/24," + other});
+  };
+  EXPECT_NE(together("mac=02:00:00:00:00:07", "mac=02:00:00:00:00:07").find("give each one of its own"),
+            std::string::npos);
+  EXPECT_NE(together("netdev=x@host", "netdev=y@/run/netns/host").find("in one network namespace"),
+            std::string::npos);
+  EXPECT_NE(together("netdev=x", "netdev=y").find("give y another namespace, such as y@host1"), std::string::npos);
+  EXPECT_EQ(together("netdev=eth0", "netdev=eth0@host1"), "");
+  EXPECT_EQ(together("run_dir=/run/a", "run_dir=/run/a/"), "");
+  EXPECT_NE(set({"--device", "name=a,ip=192.0.2.1/24,run_dir=/run/x", "--device",
+                 "name=a,ip=192.0.2.2/24,run_dir=/run/x/"})
+                .find("two devices would be a in /run/x/"),
+            std::string::npos);
+  EXPECT_NE(set({"--device", "ip=192.0.2.1/24,run_dir=/run/x", "--device", "ip=192.0.2.1/24,run_dir=/run/y"})
+                .find("of /run/x/uroce0 and of /run/y/uroce0"),
+            std::string::npos);
+}
+
+TEST_F(HostsTest, a_bad_device_is_refused_by_its_part) {
+  for (const auto& [bad, words] : {std::pair{"", "KEY=VALUE,KEY=VALUE with the keys name, ip"},
+                                   {"name", "not \"name\""},
+                                   {"name=", "the value of name= must be 1 to 31 letters"},
+                                   {"=a", "not \"=a\""},
+                                   {"name=a,,ip=192.0.2.1/24", "not \"\""},
+                                   {"name=a,ip=192.0.2.1/24,", "not \"\""},
+                                   {"name=a,name=b", "with name once"},
+                                   {"device=name=a", "not \"device=name=a\""},
+                                   {"port=udp", "not \"port=udp\""}}) {
+    const std::string error = set({"--device", bad});
+    EXPECT_NE(error.find(words), std::string::npos) << error;
+    EXPECT_EQ(error.find("--device \"" + std::string(bad) + "\": it must be "), 0u) << error;
+  }
+  Texts many;
+  for (int i = 0; i < 33; ++i) {
+    many.insert(many.end(),
+                {"--device", "name=a" + std::to_string(i) + ",ip=192.0.2." + std::to_string(i + 1) + "/24"});
+  }
+  EXPECT_NE(set(many).find("one of at most 32"), std::string::npos);
+  many.resize(64);
+  EXPECT_EQ(set(many), "");
+  EXPECT_NE(set({"--hosts", "2", "--device", "name=a,ip=192.0.2.1/24"}).find("leave out --hosts"),
+            std::string::npos);
+  EXPECT_NE(set({"--port", "udp", "--device", "name=a,ip=192.0.2.1/24"}).find("--device with --port udp"),
+            std::string::npos);
 }
 
 TEST_F(HostsTest, what_several_cannot_have_is_refused_by_name) {
