@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@
 #include <fstream>
 #include <vector>
 
+#include "cluster_daemon.h"
 #include "cluster_host.h"
 #include "execute.h"
 #include "namespaces.h"
@@ -70,18 +72,21 @@ class Cluster {
   [[noreturn]] void become_program() const;
 
   const ClusterOptions& options_;
+  mode_t umask_ = 0;  ///< of the program
   std::vector<pid_t> holders_;
   std::vector<int> channels_;
+  pid_t daemon_ = -1;
   std::string note_;
 };
 
 std::string Cluster::build() {
+  umask_ = ::umask(022);  // other users of the cluster read its files
   if (std::string problem = mount_cluster_files(options_.hosts); !problem.empty()) return problem;
   if (std::string problem = start_hosts(); !problem.empty()) return problem;
   if (std::string problem = wait_for_hosts(kHostExists); !problem.empty()) return problem;
-  if (std::string problem = connect_hosts(holders_.data(), options_.hosts); !problem.empty()) return problem;
+  if (std::string problem = start_cluster_daemon(holders_, daemon_); !problem.empty()) return problem;
   for (const int channel : channels_) {
-    if (::send(channel, &kHostConnected, 1, MSG_NOSIGNAL) != 1) return "a host is gone";
+    if (::send(channel, &kDeviceServed, 1, MSG_NOSIGNAL) != 1) return "a host is gone";
   }
   if (std::string problem = wait_for_hosts(kHostReady); !problem.empty()) return problem;
   for (const int channel : channels_) ::close(channel);
@@ -153,6 +158,7 @@ void set_default(const char* name, const std::string& value) { ::setenv(name, va
 
 void Cluster::become_program() const {
   act_on_signals();
+  ::umask(umask_);
   if (const std::string problem = enter_host(host_name(1)); !problem.empty()) {
     std::fprintf(stderr, "uroce-run: %s\n", problem.c_str());
     ::_exit(1);
@@ -167,7 +173,7 @@ void Cluster::become_program() const {
   set_default("HYDRA_LAUNCHER", "ssh");
   set_default("HYDRA_LAUNCHER_EXEC", shell);
   set_default("HYDRA_HOST_FILE", shared + "/names");
-  // A rank that polls keeps the core from the others and from the daemons.
+  // A rank that polls keeps the core from the others and from the daemon.
   if (::sysconf(_SC_NPROCESSORS_ONLN) < 2L * options_.hosts) set_default("OMPI_MCA_mpi_yield_when_idle", "1");
   if (options_.program != nullptr) execute(options_.program);
   const char* const given = std::getenv("SHELL");
@@ -192,6 +198,12 @@ int Cluster::run() {
     int status = 0;
     const pid_t ended = ::waitpid(-1, &status, 0);
     if (ended == program) return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (ended == daemon_) {
+      std::fprintf(stderr, "uroce-run: uroced ended (%s %d): the hosts have no devices now\n",
+                   WIFSIGNALED(status) ? "signal" : "exit status",
+                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+      daemon_ = -1;
+    }
     if (ended < 0 && errno != EINTR) return 126;
   }
 }
@@ -219,8 +231,7 @@ int Cluster::run() {
 
 int run_cluster(const ClusterOptions& options) {
   open_standard_descriptors();
-  std::string problem = check_network_tools();
-  if (problem.empty()) problem = enter_cluster_namespaces();
+  std::string problem = enter_cluster_namespaces();
   int parent[2];  // reading it ends with this process
   if (problem.empty() && ::pipe2(parent, O_CLOEXEC) != 0) problem = failed("no pipe");
   if (!problem.empty()) {

@@ -1,6 +1,6 @@
 // `uroce-run --hosts N`: hosts on one machine. Each host has a network namespace with an interface eth0, a name, a
-// view of /dev, /sys and /etc/hosts, and a daemon with the device uroce0 on eth0, at the address that the kernel
-// has there as well. A bridge joins them. The program runs on node1.
+// view of /dev, /sys and /etc/hosts, and the device uroce0, at the addresses that the kernel has on eth0. One
+// daemon serves all devices, on a switch in memory. The program runs on node1.
 //
 // Nothing of it is visible outside: files are in mounts of its own namespace, and all its processes are in a PID
 // namespace, which the kernel ends with its first process. That process ends with the program, and with uroce-run.
@@ -12,7 +12,7 @@
 namespace uroce::run {
 
 constexpr unsigned kLeastHosts = 2, kMostHosts = 32;
-/// The folder of the daemon's socket: the same path on each host, with other contents.
+/// The run directory: the same path on each host, with other contents.
 constexpr char kHostRunDir[] = "/run/uroce";
 constexpr char kHostDevice[] = "uroce0";
 /// The folder that all hosts share.

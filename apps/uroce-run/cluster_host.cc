@@ -2,21 +2,13 @@
 #include "cluster_host.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/mount.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -25,15 +17,11 @@
 #include "cluster.h"
 #include "device_view.h"
 #include "namespaces.h"
-#include "own_daemon.h"
 
 namespace uroce::run {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kReadyTimeoutMs = 60'000;
-constexpr char kPresence[] = "/presence";
 
 bool write_new(const fs::path& path, const std::string& text) {
   std::ofstream file(path);
@@ -42,10 +30,11 @@ bool write_new(const fs::path& path, const std::string& text) {
   return file.good();
 }
 
-/// Shared by all daemons, which refuse one that other users may open.
-bool make_presence() {
-  const std::string path = kClusterDir + std::string(kPresence);
-  return write_new(path, "") && ::chmod(path.c_str(), 0600) == 0;
+bool make_run_dirs(unsigned hosts) {
+  for (unsigned host = 1; host <= hosts; ++host) {
+    if (::mkdir(run_dir_of(host).c_str(), 0755) != 0) return false;
+  }
+  return true;
 }
 
 /// The folder under which a descriptor's contents are reached after another mount has covered them.
@@ -60,8 +49,7 @@ std::string rebuild_run() {
     return failed("cannot mount a tmpfs on /run");
   for (const auto& entry : fs::directory_iterator(behind(old), error)) {
     const std::string name = entry.path().filename();
-    // DPDK makes files in /run/dpdk.
-    if (name == "uroce" || name == "uroce-hosts" || name == "dpdk") continue;
+    if (name == "uroce" || name == "uroce-hosts") continue;
     bind_entry(entry.path(), "/run/" + name);  // one that cannot be mounted is missed by few programs
   }
   ::close(old);
@@ -124,15 +112,10 @@ void mount_boot_id(const std::string& scratch) {
 }
 
 std::string mount_host_files(unsigned host) {
-  const std::string name = host_name(host), run_dir = kHostRunDir, presence = run_dir + kPresence;
+  const std::string name = host_name(host), run_dir = kHostRunDir;
   if (::sethostname(name.data(), name.size()) != 0) return failed("cannot set the host's name");
-  if (::mount("uroce-run", kHostRunDir, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") != 0)
-    return failed("cannot mount a tmpfs on " + run_dir);
-  // All daemons share the cores, and count their pollers together.
-  if (!write_new(presence, "") ||
-      ::mount((kClusterDir + std::string(kPresence)).c_str(), presence.c_str(), nullptr, MS_BIND, nullptr) != 0) {
-    return failed("cannot mount " + presence);
-  }
+  if (::mount(run_dir_of(host).c_str(), kHostRunDir, nullptr, MS_BIND, nullptr) != 0)
+    return failed("cannot mount " + run_dir);
   std::error_code error;
   if (fs::is_directory("/dev/shm", error) &&
       ::mount("uroce-shm", "/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777") != 0) {
@@ -140,56 +123,6 @@ std::string mount_host_files(unsigned host) {
   }
   mount_boot_id(run_dir);
   return mount_sys();
-}
-
-// Of each of the two rings of a port, which the driver locks in memory.
-constexpr rlim_t kFrameBytes = 8192, kMostFrames = 512, kLeastFrames = 64, kFramesOfBlock = 8;
-
-/// The size of the rings. RLIMIT_MEMLOCK limits the memory that users may lock; 0: too little.
-rlim_t frames_of_ring() {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return kMostFrames;
-  limit.rlim_cur = limit.rlim_max;
-  ::setrlimit(RLIMIT_MEMLOCK, &limit);  // of this process, which becomes the daemon
-  const rlim_t frames = std::min(kMostFrames, limit.rlim_max / 4 * 3 / 2 / kFrameBytes);
-  return ::geteuid() == 0 ? kMostFrames : frames < kLeastFrames ? 0 : frames / kFramesOfBlock * kFramesOfBlock;
-}
-
-[[noreturn]] void become_daemon(unsigned host) {
-  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  ::dup2(nothing, STDIN_FILENO);
-  ::dup2(nothing, STDOUT_FILENO);
-  const rlim_t frames = frames_of_ring();
-  if (frames == 0) {
-    std::fprintf(
-        stderr,
-        "uroce-run: the limit of locked memory (ulimit -l) is less than 2 MiB, which a port needs; raise it "
-        "in /etc/security/limits.conf\n");
-    ::_exit(1);
-  }
-  const std::string port = "net_af_packet0,iface=eth0,framecnt=" + std::to_string(frames);
-  const std::string reads = std::to_string(frames * 4096 / 4 * 3);  // a ring of full packets, with a reserve
-  ::setenv("XDG_RUNTIME_DIR", kHostRunDir, 1);                      // DPDK's files
-  const std::string ipv4 = host_address(host) + "/24", ipv6 = host_address6(host) + "/64";
-  const fs::path program = daemon_path();
-  ::execl(program.c_str(), "uroced", "--name", kHostDevice, "--port", port.c_str(), "--ip", ipv4.c_str(), "--ip",
-          ipv6.c_str(), "--receive-ring-bytes", reads.c_str(), "--run-dir", kHostRunDir, "--no-hugepages",
-          "--log-level", "warning", static_cast<char*>(nullptr));
-  std::fprintf(stderr, "uroce-run: %s: %s\n", program.c_str(), std::strerror(errno));
-  ::_exit(127);
-}
-
-std::string start_daemon(unsigned host, pid_t& daemon) {
-  const std::string socket = std::string(kHostRunDir) + "/" + kHostDevice + ".sock";
-  daemon = ::fork();
-  if (daemon == 0) become_daemon(host);
-  if (daemon < 0) return failed("no further process");
-  for (int waited = 0; waited < kReadyTimeoutMs; waited += 20) {
-    if (answers(socket)) return {};
-    if (::waitpid(daemon, nullptr, WNOHANG) == daemon) return daemon_path().string() + " ended; it says why above";
-    ::poll(nullptr, 0, 20);
-  }
-  return daemon_path().string() + " did not become ready within " + std::to_string(kReadyTimeoutMs / 1000) + " s";
 }
 
 void report(int channel, char state, const std::string& text = {}) {
@@ -202,21 +135,9 @@ void report(int channel, char state, const std::string& text = {}) {
   ::_exit(1);
 }
 
-/// The namespaces exist as long as this process.
-[[noreturn]] void stay(unsigned host, pid_t daemon) {
-  for (;;) {
-    int status = 0;
-    const pid_t ended = ::waitpid(-1, &status, 0);
-    if (ended == daemon) {
-      std::fprintf(stderr, "uroce-run: %s: uroced ended (%s %d): programs there have no device now\n",
-                   host_name(host).c_str(), WIFSIGNALED(status) ? "signal" : "exit status",
-                   WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-    }
-    if (ended < 0 && errno == ECHILD) ::pause();
-  }
-}
-
 }  // namespace
+
+std::string run_dir_of(unsigned host) { return kClusterDir + ("/" + host_name(host)); }
 
 int host_namespaces() { return CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWUTS | CLONE_NEWIPC; }
 
@@ -226,14 +147,14 @@ std::string mount_cluster_files(unsigned hosts) {
   if (::mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0) {
     return failed("cannot mount /proc") +
            "; a container that hides parts of /proc does not permit it: start it with `docker run --privileged` or "
-           "`podman run --security-opt unmask=ALL`";
+           "`podman run --security-opt unmask=ALL --device /dev/net/tun`";
   }
   if (std::string problem = rebuild_run(); !problem.empty()) return problem;
   const fs::path shared = kClusterDir;
   if (::mkdir(kHostRunDir, 0755) != 0 || ::mkdir(shared.c_str(), 0755) != 0 ||
       !write_new(shared / "hosts", hosts_file(hosts)) ||
       !write_new(shared / "mpi-hosts", names(hosts, " slots=1")) ||
-      !write_new(shared / "names", names(hosts, "")) || !make_presence()) {
+      !write_new(shared / "names", names(hosts, "")) || !make_run_dirs(hosts)) {
     return failed("cannot write " + shared.string());
   }
   // Without this file, hosts are reached by address only.
@@ -248,15 +169,13 @@ void hold_host(unsigned host, bool show_devices, int channel) {
     if (!problem.empty()) give_up(channel, host, problem);
   };
   check(mount_host_files(host));
+  check(prepare_network());
   report(channel, kHostExists);
   char state = 0;
-  if (::read(channel, &state, 1) != 1 || state != kHostConnected) ::_exit(1);
-  check(configure_interface(host));
-  pid_t daemon = -1;
-  check(start_daemon(host, daemon));
+  if (::read(channel, &state, 1) != 1 || state != kDeviceServed) ::_exit(1);
   report(channel, kHostReady, show_devices ? mount_device_view(kHostRunDir) : std::string());
   ::close(channel);
-  stay(host, daemon);
+  for (;;) ::pause();  // the namespaces exist as long as this process
 }
 
 }  // namespace uroce::run

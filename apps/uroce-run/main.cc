@@ -50,10 +50,10 @@ Starts PROGRAM with uroce's libibverbs and librdmacm in place of the system's, w
   --own               start a daemon for this program, with a device uroce0 at 192.0.2.1 and 2001:db8::1, and end
                       both with it; needs no other daemon and no rights
   --hosts N           make N hosts (2 to 32) on this machine, node1, node2, ..., run PROGRAM (default: the shell) on
-                      node1, and end all of it with PROGRAM. Each host has an interface eth0 at 192.0.2.K and
-                      2001:db8::K, for the kernel as well, and there the device uroce0. `ssh node2 COMMAND`, and
-                      therefore mpirun, run programs on the others. Needs no rights where users may make user
-                      namespaces. There is no other network
+                      node1, and end all of it with PROGRAM. Each host has the device uroce0 at 192.0.2.K and
+                      2001:db8::K, and for the kernel an interface eth0 with the same addresses.
+                      `ssh node2 COMMAND`, and therefore mpirun, run programs on the others. Needs no rights where
+                      users may make user namespaces and open /dev/net/tun. There is no other network
   --on HOST           in such a cluster: run PROGRAM on that host, given by name or address, with this environment
                       and in this folder
   --require-rdma      fail if PROGRAM ends with 0 and its devices have sent no packet, as after a silent fall-back
@@ -116,9 +116,7 @@ void check_combination(const Options& options, const char* other) {
   if (given.empty()) return;
   if (given.size() == 1 && other != nullptr) given.emplace_back(other);
   if (given.size() == 1) return;
-  const std::string does = given[0] == "--own"     ? " starts a daemon of its own"
-                           : given[0] == "--hosts" ? " starts daemons of its own"
-                                                   : " uses the daemon of that host";
+  const std::string does = given[0] == "--on" ? " uses the daemon of that host" : " starts a daemon of its own";
   fail(2, given[0] + does + ": give it without " + given[1]);
 }
 

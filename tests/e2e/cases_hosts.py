@@ -61,6 +61,22 @@ status=$?
 ssh node4 urocectl stat
 exit $status
 '''
+# Fails unless each GID of the device names this interface by its index.
+GID_INTERFACE = '''
+#include <infiniband/verbs.h>
+#include <net/if.h>
+#include <string.h>
+int main(int argc, char **argv) {
+  struct ibv_device **list = ibv_get_device_list(NULL);
+  struct ibv_context *context = ibv_open_device(list[0]);
+  if (argc != 3 || strcmp(ibv_get_device_name(list[0]), argv[1])) return 10;
+  struct ibv_gid_entry entries[8];
+  ssize_t count = ibv_query_gid_table(context, entries, 8, 0);
+  for (ssize_t i = 0; i < count; i++)
+    if (entries[i].ndev_ifindex != if_nametoindex(argv[2])) return 11;
+  return count == 3 ? 0 : 12;
+}
+'''
 # A program that leaves its session; its pid is of the host's PID namespace.
 OUTLIVES = "setsid -f sh -c 'while :; do date > $TMPDIR/alive; sleep 0.1; done'; "
 
@@ -110,7 +126,7 @@ def bad_values(rig):
     number = 'give a number from 2 to 32'
     cases = [(['--hosts', text, 'true'], 2, f'--hosts {text}: {number}') for text in ('0', '1', '33', '-2', '4x', '', '99999999999')]
     cases += [(['--hosts', '2', '--own', 'true'], 2, '--own starts a daemon of its own: give it without --hosts'),
-              (['-d', 'uroce0', '--hosts', '2', 'true'], 2, '--hosts starts daemons of its own: give it without --device'),
+              (['-d', 'uroce0', '--hosts', '2', 'true'], 2, '--hosts starts a daemon of its own: give it without --device'),
               (['--run-dir', '/tmp', '--hosts', '2', 'true'], 2, 'give it without --run-dir'),
               (['--on', 'node2', '--hosts', '2', 'true'], 2, 'give it without --on'),
               (['--on', 'node2', 'true'], 1, 'this is not a host of a cluster; start one with `uroce-run --hosts N`'),
@@ -205,7 +221,7 @@ def ends(prefix):
     def run(rig):
         before = outside()
         process, spaces = running(rig, 'end', 'sleep 1; exit 3', prefix)
-        if len(spaces) < 5 or len(members(spaces)) < 9:
+        if len(spaces) < 5 or len(members(spaces)) < 7:
             raise Failure(f'the test finds {spaces} with {members(spaces)}')
         if process.wait(20) != 3:
             raise Failure(process.describe())
@@ -242,26 +258,107 @@ def interrupted(rig):
             raise Failure(f'exit status {process.returncode} after {delay} s: {output}')
 
 
+UNDER_TRAFFIC = '''
+ssh node2 ib_write_bw -F -D 20 &
+until ssh node2 ss -Hltn | grep -q :18515; do sleep 0.1; done
+ib_write_bw -F -D 20 node2 & client=$!
+until urocectl stat | grep -q 'transport.sent_pkts .*[0-9][0-9][0-9][0-9]'; do sleep 0.1; done
+'''
+
+
 def lost_daemon(rig):
-    """A host whose daemon is killed says so; programs of the other hosts fail and end."""
-    script = '''
-    ssh node2 ib_write_bw -F -D 20 &
-    until ssh node2 ss -Hltn | grep -q :18515; do sleep 0.1; done
-    ib_write_bw -F -D 20 node2 & client=$!
-    until urocectl stat | grep -q 'transport.sent_pkts .*[0-9][0-9][0-9][0-9]'; do sleep 0.1; done
-    ssh node2 'kill -9 $(pgrep -x -f "uroced .* 192.0.2.2/24 .*")'
+    """It is killed: uroce-run says so, programs fail and end."""
+    process = start(rig, 'lost', ['--hosts', '2', 'bash', '-c', UNDER_TRAFFIC + '''
+    kill -9 $(pgrep -x uroced)
     wait $client && exit 1
-    while ssh node2 ibv_devices | grep uroce0; do sleep 0.1; done
+    for host in node1 node2; do while ssh $host ibv_devices | grep uroce0; do sleep 0.1; done; done
     exit 5
-    '''
-    process = start(rig, 'lost', ['--hosts', '2', 'bash', '-c', script])
+    '''])
     check_end(rig, process, 5, 40)
-    if any(words not in process.output() for words in ('node2: uroced ended (signal 9)', 'Failed status 12')):
+    if 'uroced ended (signal 9): the hosts have no devices now' not in process.output():
         raise Failure(process.describe())
 
 
+def lost_host(rig):
+    """A host whose cable is out is lost to RDMA and TCP; the others go on, and it comes back."""
+    process = start(rig, 'cable', ['--hosts', '3', 'bash', '-c', UNDER_TRAFFIC + '''
+    ssh node2 urocectl link down
+    wait $client && exit 1
+    ssh node2 ip link show eth0 | grep NO-CARRIER && ssh node2 ibv_devinfo | grep PORT_DOWN || exit 2
+    ping -c 1 -W 1 node2 && exit 3
+    ping -c 1 -W 1 node3 || exit 4
+    ssh node2 urocectl link up
+    until ping -c 1 -W 1 node2; do :; done
+    ssh node2 pkill -x ib_write_bw
+    timeout 20 ssh node2 rping -s -a node2 -C 5 &
+    until ssh node2 urocectl show cm_ids state=LISTEN | grep rping; do sleep 0.1; done
+    timeout 20 rping -c -a node2 -C 5 || exit 6
+    exit 5
+    '''])
+    check_end(rig, process, 5, 60)
+    if 'Failed status 12' not in process.output():
+        raise Failure(process.describe())
+
+
+def one_interface(rig):
+    """The device's interface in the kernel is eth0 for programs: by name, by index, by addresses of both families."""
+    script = r'''
+    [ "$(cat /sys/class/infiniband/uroce0/ports/1/gid_attrs/ndevs/0)" = eth0 ] || exit 2
+    [ "$(cat /sys/class/net/eth0/address)" = 02:00:c0:00:02:02 ] || exit 3
+    for address in 192.0.2.2/24 2001:db8::2/64; do ip address show eth0 | grep -F "$address" || exit 4; done
+    ip address show eth0 | grep tentative && exit 5
+    '''
+    program = rig.public_apps() / 'gid_interface'
+    source = program.with_suffix('.c')
+    source.write_text(GID_INTERFACE, encoding='utf-8')
+    subprocess.run(['cc', '-o', program, source, '-libverbs'], check=True)
+    check_end(rig, start(rig, 'interface', ['--hosts', '2', 'ssh', 'node2', f'{script} exec {program} uroce0 eth0'], NOBODY), 0)
+
+
+def any_umask(rig):
+    """Files of the cluster are readable for other users in it, and the program has the umask of its caller."""
+    script = 'umask; ssh node2 stat -c %a /etc/hosts /run/uroce /run/uroce-hosts/list; exec setpriv --reuid=65534 --clear-groups cat /run/uroce-hosts/list'
+    process = start(rig, 'umask', ['--hosts', '2', 'sh', '-c', script], ['sh', '-c', 'umask 077; exec "$@"', 'sh'])
+    check_end(rig, process, 0)
+    if '0077\n' not in process.output() or '644\n755\n644' not in process.output().replace('    | ', ''):
+        raise Failure(process.describe())
+
+
+def many(rig):
+    """As many as there can be, for a caller with few descriptors: each has its interface."""
+    script = 'for host in $(seq 32); do ping -q -c 1 -W 5 node$host || exit; ping -q -c 1 -W 5 node$host-6 || exit; done'
+    process = start(rig, 'many', ['--hosts', '32', 'sh', '-c', script], [*NOBODY, 'sh', '-c', 'ulimit -Sn 64; exec "$@"', 'sh'])
+    check_end(rig, process, 0, 60)
+    process = start(rig, 'few', ['--hosts', '32', 'true'], ['sh', '-c', 'ulimit -n 200; exec "$@"', 'sh'])
+    check_end(rig, process, 1, 60)
+    if 'uroced ended; it says why above' not in process.output() or 'ulimit' not in process.output():
+        raise Failure(process.describe())
+
+
+def clusters(rig):
+    """Two at once, and one in another one: each has its own hosts, with the same names."""
+    down = 'ssh node2 urocectl link down; ping -c 1 -W 1 node2 && exit 1; exit 5'
+    up = 'sleep 1; ping -c 1 node2 && ssh node2 ibv_devinfo | grep PORT_ACTIVE'
+    nested = f'{rig.public_apps()}/uroce-run --hosts 2 sh -c "{down}"; [ $? = 5 ] && {up}'
+    for script, other, prefix in ((down, up, NOBODY), (nested, up, ())):
+        first, second = (start(rig, name, ['--hosts', '2', 'sh', '-c', text], prefix) for name, text in (('one', script), ('other', other)))
+        check_end(rig, first, 5 if script == down else 0, 60)
+        check_end(rig, second, 0, 60)
+
+
+def no_tun(rig):
+    """A machine without TAP interfaces: the message names the file."""
+    process = start(rig, 'no tun', ['--hosts', '2', 'true'], ['unshare', '-m', 'sh', '-c', 'mount -t tmpfs none /dev/net; exec "$@"', 'sh'])
+    check_end(rig, process, 1)
+    for words in ("can't open /dev/net/tun (No such file or directory); load the module tun", 'uroced ended; it says why above'):
+        if words not in process.output():
+            raise Failure(process.describe())
+
+
 def hosts_cases():
-    cases = {'exit statuses': exit_statuses, 'bad values': bad_values, 'Ctrl-C': interrupted, 'a daemon is lost': lost_daemon,
+    cases = {'exit statuses': exit_statuses, 'bad values': bad_values, 'Ctrl-C': interrupted, 'the daemon is lost': lost_daemon,
+             'a host is lost': lost_host, 'one interface': one_interface, 'no TAP interfaces': no_tun,
+             'any umask': any_umask, 'many': many, 'clusters': clusters,
              'odd surroundings': odd_surroundings, 'namespaces are refused': refused}
     for user, prefix in (('root', ()), ('nobody', NOBODY)):
         cases |= {f'programs, as {user}': programs_of(prefix), f'mpirun, as {user}': mpi_of(prefix),
