@@ -1,11 +1,14 @@
 #include "page_sharing/mapping_info.h"
 
 #include <fcntl.h>
+#include <link.h>
 #include <linux/ioctl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
+
+#include "page_sharing/page_arena.h"
 
 namespace uroce::page_sharing {
 
@@ -24,7 +27,30 @@ constexpr unsigned long kProcmapQuery = _IOWR('f', 17, ProcmapQuery);
 constexpr std::uint64_t kCoveringOrNext = 0x10;
 enum : std::uint64_t { kReadable = 1, kWritable = 2, kExecutable = 4, kShared = 8 };
 
-constexpr std::uintptr_t kThreadBlockReach = 64 * 1024;  // static thread-local storage below the control block
+constexpr std::uintptr_t kMostStaticTls = 64 * 1024;
+// What glibc reserves below the static thread-local storage for libraries that are loaded later, with the defaults
+// of its tunables rtld.nns and rtld.optional_static_tls. A program's own memory may end where that begins.
+constexpr std::uintptr_t kStaticTlsReserve = 1664;
+
+struct StaticTls {
+  std::uintptr_t block;  // an address in the control block of the calling thread
+  std::uintptr_t below;  // bytes that the loaded libraries use below it
+};
+
+int visit_tls(dl_phdr_info* info, std::size_t, void* to) {
+  auto& tls = *static_cast<StaticTls*>(to);
+  const std::uintptr_t below = tls.block - reinterpret_cast<std::uintptr_t>(info->dlpi_tls_data);
+  if (info->dlpi_tls_data != nullptr && below < kMostStaticTls) tls.below = std::max(tls.below, below);
+  return 0;
+}
+
+// The head of the robust futex list is in the C library's control block of each thread (get_robust_list(2)). 0: of
+// a thread that has none.
+std::uintptr_t control_block(long thread) {
+  std::uintptr_t block = 0;
+  std::size_t bytes = 0;
+  return raw_syscall(SYS_get_robust_list, thread, &block, &bytes) == 0 ? block : 0;
+}
 
 std::uint64_t parse_hex(char*& at) {
   std::uint64_t value = 0;
@@ -215,11 +241,7 @@ bool ThreadList::read() {
       const long thread = static_cast<long>(parse_decimal(name));
       if (thread == 0) continue;
       if (count_ == kMaxThreads) return false;
-      // The head of the robust futex list is in the C library's control block of each thread (get_robust_list(2)).
-      std::uintptr_t block = 0;
-      std::size_t bytes = 0;
-      if (raw_syscall(SYS_get_robust_list, thread, &block, &bytes) != 0) block = 0;
-      entries_[count_++] = {block, thread == process};
+      entries_[count_++] = {control_block(thread), thread == process};
     }
   }
   complete_ = count_ > 0;
@@ -227,21 +249,26 @@ bool ThreadList::read() {
 }
 
 void ThreadList::note_main_thread() {
-  std::uintptr_t block = 0;
-  std::size_t bytes = 0;
-  if (raw_syscall(SYS_get_robust_list, raw_syscall(SYS_getpid), &block, &bytes) != 0) return;
+  const std::uintptr_t block = control_block(raw_syscall(SYS_getpid));
+  StaticTls tls{control_block(0), 0};  // which has the same layout in all threads
+  dl_iterate_phdr(visit_tls, &tls);
+  const std::uintptr_t first = (block - tls.below - kStaticTlsReserve) / kPageBytes * kPageBytes;
   MappingReader reader;
   Mapping mapping;
-  if (reader.open() == 0 && reader.at_or_after(block, mapping) == 0) main_start_ = mapping.start;
+  if (block != 0 && reader.open() == 0 && reader.at_or_after(block, mapping) == 0) {
+    main_start_ = std::max(mapping.start, first);
+  }
 }
 
 bool ThreadList::may_hold_thread(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end) const {
   for (std::size_t i = 0; i < count_; ++i) {
     const std::uintptr_t block = entries_[i].block;
     if (block < mapping.start || block >= mapping.end) continue;
-    // The stack of a thread is below its control block in the same mapping. The main thread's stack is elsewhere.
-    const std::uintptr_t low = entries_[i].main ? std::max(block - kThreadBlockReach, main_start_) : mapping.start;
-    if (start < block + 4096 && end > low) return true;
+    // The stack of a thread is below its control block in the same mapping. The main thread's stack is elsewhere,
+    // but in the child of a fork the thread that forked is the main one.
+    const bool first = entries_[i].main && main_start_ <= block;
+    const std::uintptr_t low = first ? std::max(mapping.start, main_start_) : mapping.start;
+    if (start < block + kPageBytes && end > low) return true;
   }
   return false;
 }

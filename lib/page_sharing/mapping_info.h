@@ -76,7 +76,7 @@ class ThreadList {
   bool may_hold_thread(const Mapping& mapping, std::uintptr_t start, std::uintptr_t end) const;
 
   /// To be called once, when the library is loaded: records where the main thread's thread-local memory begins.
-  /// That memory shares its mapping with what the program maps next to it later.
+  /// That memory shares its mapping with what the program maps next to it, before (dlopen(3)) or later.
   static void note_main_thread();
 
  private:

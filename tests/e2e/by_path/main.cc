@@ -1,5 +1,6 @@
 // by_path LIBRARY: loads a libibverbs as collectives do (NCCL, RCCL, MSCCL++, torchcomms), by dlopen and dlvsym.
-// Prints its devices; exit status 0 if each function is there and the first device registers memory.
+// Prints its devices; exit status 0 if each function is there and the first device registers memory, without
+// copies.
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 
@@ -7,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -64,10 +66,25 @@ F* function(void* library, const char* name, const char* node) {
   return reinterpret_cast<F*>(found);
 }
 
+/// Whether the daemon maps the memory (docs/memory-sharing.md): it is in the library's memory file.
+bool is_shared(const void* at) {
+  const auto address = reinterpret_cast<std::uintptr_t>(at);
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    std::size_t dash = 0;
+    const std::uintptr_t start = std::stoul(line, &dash, 16), end = std::stoul(line.substr(dash + 1), nullptr, 16);
+    if (start <= address && address < end) return line.find("uroce-shared") != std::string::npos;
+  }
+  return false;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc != 2) fail("give it the name or the path of a library");
+  // Before the library is loaded: the kernel joins it with the mapping that has the main thread's thread-local
+  // memory.
+  std::vector<char> memory(8 << 20);
   void* const library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) fail(dlerror());
   for (const auto& [name, node] : kSymbols) function<void>(library, name, node);
@@ -84,12 +101,12 @@ int main(int argc, char** argv) {
   if (context == nullptr) fail(std::string("ibv_open_device: ") + std::strerror(errno));
   ibv_pd* const pd = function<ibv_pd*(ibv_context*)>(library, "ibv_alloc_pd", "IBVERBS_1.1")(context);
   if (pd == nullptr) fail(std::string("ibv_alloc_pd: ") + std::strerror(errno));
-  std::vector<char> memory(8192);
   ibv_mr* const mr = function<ibv_mr*(ibv_pd*, void*, std::size_t, std::uint64_t, unsigned)>(
       library, "ibv_reg_mr_iova2", "IBVERBS_1.8")(pd, memory.data(), memory.size(),
                                                   reinterpret_cast<std::uintptr_t>(memory.data()),
                                                   IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
   if (mr == nullptr) fail(std::string("ibv_reg_mr_iova2: ") + std::strerror(errno));
+  if (!is_shared(memory.data())) fail("memory from malloc is reached indirectly");
   const bool released = function<int(ibv_mr*)>(library, "ibv_dereg_mr", "IBVERBS_1.1")(mr) == 0 &&
                         function<int(ibv_pd*)>(library, "ibv_dealloc_pd", "IBVERBS_1.1")(pd) == 0 &&
                         function<int(ibv_context*)>(library, "ibv_close_device", "IBVERBS_1.1")(context) == 0;
