@@ -23,6 +23,8 @@ DOCUMENTS = ('README.md', 'ARCHITECTURE.md', 'STYLE.md', 'CONTRIBUTING.md', 'CHA
 MUST_BE_THERE = ('README.md', 'ARCHITECTURE.md', 'STYLE.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md', 'LICENSE',
                  'docs/getting-started.md', 'docs/troubleshooting.md', 'docs/releasing.md', 'docs/reference.md',
                  'examples/README.md')
+# Folders whose documents are installed, with all that they link to (docs/meson.build).
+INSTALLED = ('docs/', 'examples/')
 MAX_README_LINES = 40
 SOURCES = ('.cc', '.h', '.c', '.py', '.sh', '.toml')
 SYSTEM_HEADERS = ('infiniband/', 'rdma/')
@@ -49,8 +51,11 @@ def _named_files(files):
             if not path.startswith(SYSTEM_HEADERS) and not any(('/' + place).endswith('/' + path) for place in files):
                 yield f'{name}: names {path}, which is not there'
         for link in set(re.findall(r'\]\(([^)#:]+)(?:#[^)]*)?\)', files[name])):
-            if posixpath.normpath(posixpath.join(posixpath.dirname(name), link)) not in files:
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(name), link))
+            if target not in files:
                 yield f'{name}: links to {link}, which is not there'
+            elif name.startswith(INSTALLED) and '/' in target and not target.startswith(INSTALLED):
+                yield f'{name}: links to {link}, which is not installed with it (docs/meson.build); name it without a link'
         for folder in set(re.findall(r'(?<![\w/.-])((?:lib|drivers|tests|bench|apps|docs|config)/[\w./-]*\w)', files[name])):
             if not any(folder in place for place in files):
                 yield f'{name}: names {folder}, which is not there'
