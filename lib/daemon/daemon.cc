@@ -98,13 +98,11 @@ absl::Status Daemon::open() {
   for (const auto& device : impl_->devices) {
     const std::string& run_dir = device->conductor().state().config().run_dir;
     if (absl::Status status = make_run_dir(run_dir, ::geteuid()); !status.ok()) return status;
+    if (absl::Status status = device->start_netdev(); !status.ok()) return status;
     if (absl::Status status = device->open(impl_->loop); !status.ok()) return status;
   }
   if (absl::Status status = impl_->process.open_census(impl_->run_dir + "/presence"); !status.ok()) return status;
   for (const auto& device : impl_->devices) device->set_threaded(true);
-  for (const auto& device : impl_->devices) {
-    if (absl::Status status = device->start_netdev(); !status.ok()) return status;
-  }
   return check_descriptors();
 }
 
