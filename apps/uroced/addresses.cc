@@ -71,6 +71,11 @@ std::string to_string(const wire::Mac& mac) {
   return text;
 }
 
+std::string to_string(const net::InterfaceAddress& own) {
+  return to_string(own.address) + "/" + std::to_string(own.prefix_bits) +
+         (own.vlan != 0 ? "@vlan" + std::to_string(own.vlan) : "");
+}
+
 wire::Mac derive_mac(std::string_view name, const wire::Address& address) {
   std::uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
   const auto add = [&hash](std::uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3u; };

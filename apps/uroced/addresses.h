@@ -17,6 +17,8 @@ std::optional<wire::Mac> parse_mac(std::string_view text);
 
 std::string to_string(const wire::Address& address);
 std::string to_string(const wire::Mac& mac);
+/// As parse_interface_address() takes it.
+std::string to_string(const net::InterfaceAddress& own);
 
 /// A locally administered address, derived from name and address.
 wire::Mac derive_mac(std::string_view name, const wire::Address& address);

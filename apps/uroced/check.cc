@@ -15,15 +15,10 @@
 namespace uroce::daemon {
 namespace {
 
-std::string text_of(const net::InterfaceAddress& own) {
-  return to_string(own.address) + "/" + std::to_string(own.prefix_bits) +
-         (own.vlan != 0 ? "@vlan" + std::to_string(own.vlan) : "");
-}
-
 std::string check_address(const net::InterfaceAddress& own) {
   const bool network = net::is_network_of(own, own.address);
   if (!network && !net::is_broadcast_of(own, own.address)) return {};
-  return "--ip \"" + text_of(own) + "\": this is the " + (network ? "network's own" : "broadcast") +
+  return "--ip \"" + to_string(own) + "\": this is the " + (network ? "network's own" : "broadcast") +
          " address; give one between the first and the last of the prefix, or another prefix length";
 }
 
@@ -67,7 +62,7 @@ std::string check_settings(const Settings& settings) {
     const auto same = [&](const net::InterfaceAddress& each) {
       return each.address == own->address && each.vlan == own->vlan;
     };
-    if (std::any_of(addresses.begin(), own, same)) return "--ip \"" + text_of(*own) + "\": it is given twice";
+    if (std::any_of(addresses.begin(), own, same)) return "--ip \"" + to_string(*own) + "\": it is given twice";
   }
   for (const wire::Address& gateway : settings.gateways) {
     if (std::string error = check_gateway(settings, gateway); !error.empty()) return error;

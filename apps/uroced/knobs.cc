@@ -171,8 +171,7 @@ const std::array kKnobs{
          [](const Settings& s) {
            Values all;
            for (const auto& own : s.config.addresses) {
-             all.push_back(to_string(own.address) + "/" + std::to_string(own.prefix_bits) +
-                           (own.vlan != 0 ? "@vlan" + std::to_string(own.vlan) : ""));
+             all.push_back(to_string(own));
            }
            return all;
          }},
