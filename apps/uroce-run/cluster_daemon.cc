@@ -1,8 +1,6 @@
 #include "cluster_daemon.h"
 
 #include <fcntl.h>
-#include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -62,12 +60,9 @@ std::string start_cluster_daemon(std::span<const pid_t> holders, pid_t& daemon) 
   if (daemon < 0) return failed("no further process");
   // The last one that it opens.
   const std::string socket = run_dir_of(static_cast<unsigned>(holders.size())) + "/" + kHostDevice + ".sock";
-  for (int waited = 0; waited < kReadyTimeoutMs; waited += 10) {
-    if (kept_signal() != 0) return "interrupted";
-    if (answers(socket)) return {};
-    if (::waitpid(daemon, nullptr, WNOHANG) == daemon) return daemon_path().string() + " ended; it says why above";
-    ::poll(nullptr, 0, 10);
-  }
+  if (wait_until_served(daemon, socket, kReadyTimeoutMs)) return {};
+  if (kept_signal() != 0) return "interrupted";
+  if (daemon < 0) return daemon_path().string() + " ended; it says why above";
   return daemon_path().string() + " did not become ready within " + std::to_string(kReadyTimeoutMs / 1000) + " s";
 }
 

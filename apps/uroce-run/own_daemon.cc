@@ -42,13 +42,7 @@ constexpr int kReadyTimeoutMs = 20'000;
   ::_exit(127);
 }
 
-}  // namespace
-
-fs::path daemon_path() {
-  std::error_code error;
-  return fs::read_symlink("/proc/self/exe", error).parent_path() / "uroced";
-}
-
+/// Whether a daemon accepts connections on this socket.
 bool answers(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -58,6 +52,25 @@ bool answers(const std::string& path) {
   const bool ok = fd >= 0 && ::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
   if (fd >= 0) ::close(fd);
   return ok;
+}
+
+}  // namespace
+
+fs::path daemon_path() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path() / "uroced";
+}
+
+bool wait_until_served(pid_t& daemon, const std::string& socket, int limit_ms) {
+  for (int waited = 0; waited < limit_ms && kept_signal() == 0; waited += 10) {
+    if (answers(socket)) return true;
+    if (::waitpid(daemon, nullptr, WNOHANG) == daemon) {
+      daemon = -1;
+      return false;
+    }
+    ::poll(nullptr, 0, 10);
+  }
+  return false;
 }
 
 OwnDaemon::OwnDaemon(std::string& problem) {
@@ -74,7 +87,7 @@ OwnDaemon::OwnDaemon(std::string& problem) {
   if (pid_ == 0) become_daemon(daemon_path(), run_dir_, parent);
   if (pid_ < 0) {
     problem = std::string("no further process: ") + std::strerror(errno);
-  } else if (!wait_until_ready()) {
+  } else if (!wait_until_served(pid_, run_dir_ + "/uroce0.sock", kReadyTimeoutMs)) {
     problem = daemon_path().string() + " did not become ready; it says why above";
   }
 }
@@ -87,20 +100,6 @@ OwnDaemon::~OwnDaemon() {
   }
   std::error_code error;
   if (!run_dir_.empty()) fs::remove_all(run_dir_, error);
-}
-
-bool OwnDaemon::wait_until_ready() {
-  const std::string socket = run_dir_ + "/uroce0.sock";
-  for (int waited = 0; waited < kReadyTimeoutMs; waited += 10) {
-    if (kept_signal() != 0) return false;
-    if (answers(socket)) return true;
-    if (::waitpid(pid_, nullptr, WNOHANG) == pid_) {
-      pid_ = -1;
-      return false;
-    }
-    ::poll(nullptr, 0, 10);
-  }
-  return false;
 }
 
 int run_and_wait(char** program) {

@@ -21,8 +21,6 @@ class OwnDaemon {
   const std::string& run_dir() const { return run_dir_; }
 
  private:
-  bool wait_until_ready();
-
   std::string run_dir_;
   pid_t pid_ = -1;
 };
@@ -30,8 +28,9 @@ class OwnDaemon {
 /// The uroced next to this program.
 std::filesystem::path daemon_path();
 
-/// Whether a daemon accepts connections on this socket.
-bool answers(const std::string& path);
+/// Waits until the daemon accepts connections on its socket. False: not in this time, a signal came
+/// (kept_signal()), or the daemon has ended, and `daemon` is -1.
+bool wait_until_served(pid_t& daemon, const std::string& socket, int limit_ms);
 
 /// Runs the program as a child that gets SIGTERM and SIGHUP with this process, and waits for its end. The exit
 /// status as a shell's: that of the program, or 128 and the number of the signal that ended it.
