@@ -67,7 +67,7 @@ ibv_gid_entry to_entry(const uroce_gid_response& in, std::uint32_t index) {
   entry.port_num = 1;
   entry.gid_type = in.type == 1 ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_ROCE_V1;
   // The index is that of the interface's network namespace, which need not be the program's.
-  entry.ndev_ifindex = ::if_nametoindex(in.ndev) == in.ndev_ifindex ? in.ndev_ifindex : 0;
+  if (in.ndev_ifindex != 0 && ::if_nametoindex(in.ndev) == in.ndev_ifindex) entry.ndev_ifindex = in.ndev_ifindex;
   return entry;
 }
 
