@@ -11,10 +11,10 @@ ATOMIC = ['ib_atomic_bw', 'ib_atomic_lat']
 TIMEOUT_ARGS = ['-u', '18']
 
 
-def ping(address, size):
+def ping(address, size, count=2, limit=20):
     """The daemon answers ping from the guest's kernel."""
     def run(site):
-        output = site.peer.run(f'ping -c 2 -s {size} {address}', timeout=20)
+        output = site.peer.run(f'ping -c {count} -s {size} {address}', timeout=limit)
         if ' 0% packet loss' not in output:
             raise Failure(output)
     return run

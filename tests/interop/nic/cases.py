@@ -1,19 +1,16 @@
 """The cases of each NIC: programs with Linux rxe and with a second uroced, the cable, and what only a NIC of PCI has."""
+import functools
 import re
 
+import linux_verbs
 from guest import NIC, NIC6, Outside
 from linux_verbs import both, perftest, pingpong, verify
 from link import LINUX, THEIRS, UROCE
 from rig import Failure, wait_until
 
 
-def ping(address, size):
-    """The guest's kernel reaches the NIC over the bridge, with packets as large as the MTU in both directions."""
-    def run(site):
-        output = site.peer.run(f'ping -c 3 -s {size} {address}', timeout=30)
-        if ' 0% packet loss' not in output:
-            raise Failure(output)
-    return run
+# The guest's kernel reaches the NIC over the bridge, with packets as large as the MTU in both directions.
+ping = functools.partial(linux_verbs.ping, count=3, limit=30)
 
 
 def rping(served_by):
