@@ -7,9 +7,11 @@
 
 #include "base/probe.h"
 #include "proto/modify.h"
+#include "proto/rc/acceptance.h"
 #include "proto/rc/ack_timeout.h"
 #include "proto/rc/completer.h"
 #include "proto/rc/destroyed_qps.h"
+#include "proto/rc/direct_placement.h"
 #include "proto/rc/responder.h"
 #include "proto/rc/rnr.h"
 #include "proto/state/context.h"
@@ -18,7 +20,6 @@
 #include "proto/unreliable/receive.h"
 #include "proto/work/by_reference.h"
 #include "proto/work/completion_counters.h"
-#include "proto/work/direct_placement.h"
 #include "proto/work/faults.h"
 #include "proto/work/held_completions.h"
 #include "proto/work/latency.h"
@@ -39,6 +40,12 @@ wire::Service service_of(QpType type) {
     case QpType::kWq: return wire::Service::kUd;
     default: return wire::Service::kXrc;
   }
+}
+
+/// Whether it is a packet of an RC or XRC QP's own service.
+bool is_of_reliable(const Qp& qp, const wire::RxPacket& packet) {
+  const wire::Service service = packet.info->service;
+  return service == qp.common.service && (service == wire::Service::kRc || service == wire::Service::kXrc);
 }
 
 constexpr CqId kNoCq{~std::uint32_t{0}};
@@ -77,13 +84,15 @@ struct Transport::Impl : Context {
 
   /// A packet for this QP, or for a group to which it is attached.
   [[gnu::always_inline]] wire::ParseVerdict receive(Qp& qp, wire::RxPacket& packet);
-  /// A packet from a QP of this process that names its payload.
-  void receive_by_reference(Qp& qp, wire::RxPacket& packet);
   /// A packet for a group, or for a QPN that does not exist.
   void receive_without_qp(wire::RxPacket& packet);
-  void dispatch(Qp& qp, const wire::RxPacket& packet);
-  void dispatch_by_type(Qp& qp, const wire::RxPacket& packet);
-  void dispatch_foreign(Qp& qp, const wire::RxPacket& packet);
+  /// A packet that is not of an RC or XRC QP's own service.
+  wire::ParseVerdict receive_other(Qp& qp, wire::RxPacket& packet);
+  /// A packet of another service.
+  void receive_foreign(Qp& qp, const wire::RxPacket& packet);
+  /// The packet is valid.
+  void count_received(Qp& qp, const wire::RxPacket& packet);
+  void note_established(Qp& qp);
   void on_timer(Qp& qp);
   void on_deadline(Qp& qp, Deadline which);
 };
@@ -241,16 +250,19 @@ void Transport::destroy(QpIndex index, Nanos now) {
   impl_->qps.release(index.value);
 }
 
-void Transport::Impl::dispatch(Qp& qp, const wire::RxPacket& packet) {
-  const wire::OpcodeInfo& info = *packet.info;
-  const bool plain =
-      qp.common.type == QpType::kRc && info.service == wire::Service::kRc && qp.common.state != QpState::kRtr;
-  if (!plain) return dispatch_by_type(qp, packet);
-  if (info.has(wire::kResponse)) {
-    completer::receive(*this, qp, packet);
-  } else {
-    responder::receive(*this, qp, packet);
-  }
+void Transport::Impl::note_established(Qp& qp) {
+  if (qp.established) return;
+  qp.established = true;
+  raise(AsyncEvent::kCommEstablished, qp.common.qpn.value, qp.settings.owner);
+}
+
+inline void Transport::Impl::count_received(Qp& qp, const wire::RxPacket& packet) {
+  UROCE_PROBE(receive, qp.common.qpn.value, packet.bth.opcode, packet.bth.psn.value(), packet.payload_bytes);
+  counters.rcvd_pkts += packet.psns;
+  counters.rcvd_bytes += packet.payload_bytes;
+  qp.counters.rcvd_pkts += packet.psns;
+  if (packet.ce) [[unlikely]]
+    responder::note_congestion(*this, qp, packet);
 }
 
 inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packet) {
@@ -268,39 +280,51 @@ inline wire::ParseVerdict Transport::Impl::receive(Qp& qp, wire::RxPacket& packe
     ++counters.drop_wrong_source;
     return wire::ParseVerdict::kOk;
   }
-  if (packet.icrc_pending()) {
-    const wire::ParseVerdict verdict = verify_and_place(*this, qp, packet);
-    if (verdict != wire::ParseVerdict::kOk) [[unlikely]]
-      return verdict;
-  }
-  if (packet.by_reference()) [[unlikely]] {
-    receive_by_reference(qp, packet);
+  if (!is_of_reliable(qp, packet)) return receive_other(qp, packet);
+  if (packet.by_reference() && !resolve_reference(*this, qp, packet)) [[unlikely]] {
+    ++counters.drop_reference;
     return wire::ParseVerdict::kOk;
   }
-  UROCE_PROBE(receive, qp.common.qpn.value, packet.bth.opcode, packet.bth.psn.value(), packet.payload_bytes);
-  ++counters.rcvd_pkts;
-  counters.rcvd_bytes += packet.payload_bytes;
-  ++qp.counters.rcvd_pkts;
-  if (packet.ce) [[unlikely]]
-    responder::note_congestion(*this, qp, packet);
-  dispatch(qp, packet);
+  if (packet.icrc_pending() && !may_be_placed(qp, packet)) [[unlikely]] {
+    const wire::ParseVerdict verdict = wire::verify_icrc(packet);
+    if (verdict != wire::ParseVerdict::kOk) return verdict;
+  }
+  Plan plan;
+  make_plan(*this, qp, packet, plan);
+  if (packet.icrc_pending()) {
+    const wire::ParseVerdict verdict = verify_and_place(*this, qp, plan, packet);
+    if (verdict != wire::ParseVerdict::kOk) return verdict;
+  }
+  count_received(qp, packet);
+  if (qp.common.state == QpState::kRtr) [[unlikely]]
+    note_established(qp);
+  if (packet.info->has(wire::kResponse)) {
+    completer::receive(*this, qp, packet, plan);
+  } else {
+    responder::receive(*this, qp, packet, plan);
+  }
+  if (packet.by_reference()) [[unlikely]]
+    end_reference(*this, packet);
   check_cqs(*this, qp);
   return wire::ParseVerdict::kOk;
 }
 
-void Transport::Impl::receive_by_reference(Qp& qp, wire::RxPacket& packet) {
-  if (!resolve_reference(*this, qp, packet)) {
-    ++counters.drop_reference;
-    return;
+wire::ParseVerdict Transport::Impl::receive_other(Qp& qp, wire::RxPacket& packet) {
+  if (packet.icrc_pending()) {
+    const wire::ParseVerdict verdict = wire::verify_icrc(packet);
+    if (verdict != wire::ParseVerdict::kOk) return verdict;
   }
-  UROCE_PROBE(receive, qp.common.qpn.value, packet.bth.opcode, packet.bth.psn.value(), packet.payload_bytes);
-  counters.rcvd_pkts += packet.psns;
-  counters.rcvd_bytes += packet.payload_bytes;
-  qp.counters.rcvd_pkts += packet.psns;
-  dispatch(qp, packet);
-  end_reference(*this, packet);
+  count_received(qp, packet);
+  if (packet.info->service != qp.common.service) {
+    receive_foreign(qp, packet);
+  } else if (qp.common.type == QpType::kUd) {
+    unreliable::receive_datagram(*this, qp, packet);
+  } else {
+    if (qp.common.state == QpState::kRtr) note_established(qp);
+    unreliable::receive_connected(*this, qp, packet);
+  }
   check_cqs(*this, qp);
-  packet.psns = 1;
+  return wire::ParseVerdict::kOk;
 }
 
 wire::ParseVerdict Transport::receive(wire::RxPacket& packet, Nanos now) {
@@ -322,27 +346,7 @@ void Transport::Impl::receive_without_qp(wire::RxPacket& packet) {
   for (const MulticastTable::Attachment& member : members) receive(qps[member.qp], packet);
 }
 
-void Transport::Impl::dispatch_by_type(Qp& qp, const wire::RxPacket& packet) {
-  if (packet.info->service != qp.common.service) return dispatch_foreign(qp, packet);
-  if (qp.common.type == QpType::kUd) return unreliable::receive_datagram(*this, qp, packet);
-  if (qp.common.state == QpState::kRtr && !qp.established) {
-    qp.established = true;
-    raise(AsyncEvent::kCommEstablished, qp.common.qpn.value, qp.settings.owner);
-  }
-  if (qp.common.type == QpType::kUc) return unreliable::receive_connected(*this, qp, packet);
-  const bool response = packet.info->has(wire::kResponse);
-  if (response && qp.common.type != QpType::kXrcRecv && qp.common.state != QpState::kRtr) {
-    completer::receive(*this, qp, packet);
-  } else if (!response && qp.common.type == QpType::kRc) {
-    responder::receive(*this, qp, packet);
-  } else if (!response && qp.common.type == QpType::kXrcRecv) {
-    responder::receive_xrc(*this, qp, packet);
-  } else {
-    ++counters.drop_bad_state;  // a response where nothing was sent, or a request where none is served
-  }
-}
-
-void Transport::Impl::dispatch_foreign(Qp& qp, const wire::RxPacket& packet) {
+void Transport::Impl::receive_foreign(Qp& qp, const wire::RxPacket& packet) {
   if (packet.info->service != wire::Service::kCnp || qp.common.type == QpType::kUd) {
     ++counters.drop_wrong_service;
     return;

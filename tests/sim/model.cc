@@ -4,7 +4,7 @@
 #include <cstring>
 #include <sstream>
 
-#include "proto/work/direct_placement.h"
+#include "proto/rc/direct_placement.h"
 
 namespace uroce::sim {
 
@@ -265,7 +265,7 @@ class Replay {
 };
 
 /// How many bytes of a message's packet at `next` may be garbage where it was cut off
-/// (proto/work/direct_placement.h).
+/// (proto/rc/direct_placement.h).
 std::size_t garbage_bytes(std::size_t length, std::size_t next, std::size_t mtu) {
   if (next == 0 || next >= length) return 0;
   const std::size_t left = length - next;

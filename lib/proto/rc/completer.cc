@@ -4,7 +4,6 @@
 #include "proto/rc/rnr.h"
 #include "proto/work/by_reference.h"
 #include "proto/work/gather.h"
-#include "proto/work/message.h"
 #include "proto/work/send_completion.h"
 #include "proto/work/wqe.h"
 #include "wire/extended_headers.h"
@@ -101,23 +100,6 @@ void on_acknowledge(Context& context, Qp& qp, const wire::RxPacket& packet) {
   }
 }
 
-/// What READ and atomic responses have in common: all earlier requests are acknowledged, and the oldest WQE is the
-/// one that is answered. False: it is not, and the packet was dealt with.
-bool expect(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint32_t& acked) {
-  if (!acknowledge(context, qp, packet.bth.psn, acked)) {
-    settle(context, qp, acked);
-    implied_nak(context, qp);
-    return false;
-  }
-  const Wqe& wqe = qp.wqe(qp.requester.head);
-  if (!wqe.has(abi::kAnswered) || packet.info->has(wire::kAtomic) != (wqe.kind == Kind::kAtomic)) {
-    settle(context, qp, acked);
-    fail_send(context, qp, UROCE_FAIL_RESPONSE_KIND);
-    return false;
-  }
-  return true;
-}
-
 /// Accounts for a response of `cost` and `psns`; `ends`: it is the last of a request.
 void book_response(Context& context, Qp& qp, std::uint32_t cost, bool ends, std::uint32_t psns = 1) {
   const bool asked_for =
@@ -129,26 +111,47 @@ void book_response(Context& context, Qp& qp, std::uint32_t cost, bool ends, std:
   if (ends && qp.requester.reads_in_flight != 0) --qp.requester.reads_in_flight;
 }
 
-void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
+/// READ and atomic responses acknowledge all earlier requests. Returns the cost of these.
+std::uint32_t acknowledge_earlier(Context& context, Qp& qp, const wire::RxPacket& packet) {
   std::uint32_t acked = 0;
-  if (!expect(context, qp, packet, acked)) return;
+  acknowledge(context, qp, packet.bth.psn, acked);
+  return acked;
+}
+
+void fail_response(Context& context, Qp& qp, std::uint32_t acked, std::uint8_t failure) {
+  settle(context, qp, acked);
+  fail_send(context, qp, failure);
+}
+
+/// Returns the failure of the WQE at head, or 0. The list of a response that was placed is not looked at again.
+std::uint8_t take_data(Context& context, Qp& qp, const wire::RxPacket& packet, const ResponsePart& part) {
   const Wqe& wqe = qp.wqe(qp.requester.head);
-  const ResponsePart part = due_response(qp, wqe, packet.psns);
-  if (!part.matches(packet)) {
-    settle(context, qp, acked);
-    return fail_send(context, qp, UROCE_FAIL_RESPONSE_LENGTH);
+  SgeCursor& at = qp.requester.read_at;
+  if (part.index == 0) at = {};
+  if (!packet.placed()) {
+    const auto result = scatter(context, qp.common.pd, wqe.sges(), wqe.num_sge, at, packet.payload, part.bytes);
+    return result == ScatterResult::kOk ? 0 : UROCE_FAIL_RESPONSE_MEMORY;
   }
-  if (part.index == 0) qp.requester.read_at = {};
-  if (packet.placed()) {
-    qp.requester.read_at.offset += part.bytes;
-    if (qp.requester.read_at.offset == wqe.sges()[qp.requester.read_at.index].length)
-      qp.requester.read_at = {qp.requester.read_at.index + 1, 0};
-  } else if (scatter(context, qp.common.pd, wqe.sges(), wqe.num_sge, qp.requester.read_at, packet.payload,
-                     part.bytes) != ScatterResult::kOk) {
-    settle(context, qp, acked);
-    return fail_send(context, qp, UROCE_FAIL_RESPONSE_MEMORY);
-  }
+  at.offset += part.bytes;
+  if (at.offset == wqe.sges()[at.index].length) at = {at.index + 1, 0};
+  return 0;
+}
+
+std::uint8_t take_original(Context& context, const Qp& qp, const wire::RxPacket& packet) {
+  const Wqe& wqe = qp.wqe(qp.requester.head);
+  const std::uint64_t original = wire::AtomicAckEth::parse(packet.bth_start + packet.info->atomic_ack_eth).original;
+  SgeCursor at;
+  const auto result = scatter(context, qp.common.pd, wqe.sges(), wqe.num_sge, at,
+                              reinterpret_cast<const std::byte*>(&original), sizeof original);
+  return result == ScatterResult::kOk ? 0 : UROCE_FAIL_RESPONSE_MEMORY;
+}
+
+void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet, const ResponsePart& part) {
+  const std::uint32_t acked = acknowledge_earlier(context, qp, packet);
+  if (const std::uint8_t failure = take_data(context, qp, packet, part); failure != 0)
+    return fail_response(context, qp, acked, failure);
   if (lost_payload(context, packet)) [[unlikely]] {
+    const Wqe& wqe = qp.wqe(qp.requester.head);
     qp.requester.read_at = locate(wqe.sges(), wqe.num_sge, part.index << qp.common.mtu_shift);
     return settle(context, qp, acked);
   }
@@ -159,17 +162,10 @@ void on_read_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
 }
 
 void on_atomic_response(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  std::uint32_t acked = 0;
-  if (!expect(context, qp, packet, acked)) return;
-  const Wqe& wqe = qp.wqe(qp.requester.head);
-  const std::uint64_t original = wire::AtomicAckEth::parse(packet.bth_start + packet.info->atomic_ack_eth).original;
-  SgeCursor at;
-  if (scatter(context, qp.common.pd, wqe.sges(), wqe.num_sge, at, reinterpret_cast<const std::byte*>(&original),
-              sizeof original) != ScatterResult::kOk) {
-    settle(context, qp, acked);
-    return fail_send(context, qp, UROCE_FAIL_RESPONSE_MEMORY);
-  }
-  const std::uint32_t cost = cost_of(wqe.length, 1);
+  const std::uint32_t acked = acknowledge_earlier(context, qp, packet);
+  if (const std::uint8_t failure = take_original(context, qp, packet); failure != 0)
+    return fail_response(context, qp, acked, failure);
+  const std::uint32_t cost = cost_of(qp.wqe(qp.requester.head).length, 1);
   book_response(context, qp, cost, true);
   complete_send(context, qp);
   settle(context, qp, acked + cost);
@@ -177,16 +173,21 @@ void on_atomic_response(Context& context, Qp& qp, const wire::RxPacket& packet) 
 
 }  // namespace
 
-void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  const Psn psn = packet.bth.psn;
-  if (psn.before(qp.requester.una) || !psn.before(qp.requester.max_psn)) {
-    ++context.counters.drop_unexpected;  // a response to a completed request, or to none (ghost acknowledge)
-    return;
-  }
-  switch (packet.info->operation) {
-    case wire::Operation::kAcknowledge: return on_acknowledge(context, qp, packet);
-    case wire::Operation::kAtomicAcknowledge: return on_atomic_response(context, qp, packet);
-    default: return on_read_response(context, qp, packet);
+void receive(Context& context, Qp& qp, const wire::RxPacket& packet, const Plan& plan) {
+  switch (plan.action) {
+    case Action::kAcknowledge: return on_acknowledge(context, qp, packet);
+    case Action::kReadResponse: return on_read_response(context, qp, packet, plan.part);
+    case Action::kAtomicResponse: return on_atomic_response(context, qp, packet);
+    case Action::kImpliedNak:
+      settle(context, qp, acknowledge_earlier(context, qp, packet));
+      return implied_nak(context, qp);
+    case Action::kFailKind:
+      return fail_response(context, qp, acknowledge_earlier(context, qp, packet), UROCE_FAIL_RESPONSE_KIND);
+    case Action::kFailLength:
+      return fail_response(context, qp, acknowledge_earlier(context, qp, packet), UROCE_FAIL_RESPONSE_LENGTH);
+    case Action::kDropUnexpected: ++context.counters.drop_unexpected; return;
+    case Action::kDropBadState: ++context.counters.drop_bad_state; return;
+    default: return;  // requests are the responder's
   }
 }
 

@@ -10,22 +10,6 @@
 namespace uroce::proto::responder {
 namespace {
 
-void receive_in_sequence(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  const wire::OpcodeInfo& info = *packet.info;
-  if (info.has(wire::kSend)) return receive_send(context, qp, packet);
-  if (info.has(wire::kWrite)) return receive_write(context, qp, packet);
-  // Only SENDs and WRITEs have several packets; another request must not interrupt one (IBTA vol. 1, 9.7.4.1:
-  // opcode sequence check).
-  if (qp.responder.message != MessageInProgress::kNone) return refuse_invalid(context, qp);
-  if (info.operation == wire::Operation::kReadRequest) return receive_read(context, qp, packet);
-  if (info.operation == wire::Operation::kCompareSwap || info.operation == wire::Operation::kFetchAdd) {
-    return receive_atomic(context, qp, packet);
-  }
-  if (info.operation == wire::Operation::kAtomicWrite) return receive_atomic_write(context, qp, packet);
-  if (info.operation == wire::Operation::kFlush) return receive_flush(context, qp, packet);
-  refuse_invalid(context, qp);
-}
-
 /// A duplicate SEND or WRITE is acknowledged again and not executed (IBTA vol. 1, 9.7.5, C9-105). The
 /// ACK names the newest PSN, unless that would acknowledge a READ or atomic whose response the requester may still
 /// lack.
@@ -58,29 +42,31 @@ void receive_duplicate(Context& context, Qp& qp, const wire::RxPacket& packet) {
   ++context.counters.drop_unexpected;  // a duplicate of a request that was refused
 }
 
-/// A requester that probes after a silence has lost the NAK: it is repeated for packets with an acknowledge
-/// request, at most once per round trip. (IBTA vol. 1, 9.7.5.2.8 sends it once.)
-bool must_repeat_nak(const Context& context, const Qp& qp, const wire::RxPacket& packet) {
-  return packet.bth.ack_req && context.now >= qp.next_nak &&
-         qp.answers.nak_syndrome == static_cast<std::uint8_t>(wire::Nak::kSequence);
-}
-
 void refuse_sequence(Context& context, Qp& qp) {
   const auto& rtt = qp.retransmission.rtt;
   qp.next_nak = context.now + (rtt.known() ? rtt.retransmit_timeout() : kNakInterval);
   refuse(context, qp, static_cast<std::uint8_t>(wire::Nak::kSequence));
 }
 
-/// A request that the responder does not take now.
-void drop_request(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  if (qp.responder.intake == Intake::kDead) {
-    ++context.counters.drop_bad_state;
-    return;
-  }
+/// A request that comes after a SEND which waits for answers.
+void hold_up(Context& context, Qp& qp, const wire::RxPacket& packet) {
   const std::int32_t ahead = packet.bth.psn - qp.responder.epsn;
   if (ahead == 0) qp.held.ack_requested |= packet.bth.ack_req;
   if (ahead > 0) qp.held.overtaken = true;
   ++context.counters.drop_unexpected;
+}
+
+void count_early(Context& context, Qp& qp) {
+  ++context.counters.out_of_sequence;
+  ++qp.counters.out_of_sequence;
+}
+
+/// PD, SRQ and CQ of a message to an XRC target are those of the SRQ that its first packet names (annex A14).
+void use_srq(Context& context, Qp& qp, const Srq& srq) {
+  qp.receives.srq = srq.id;
+  qp.common.pd = srq.pd;
+  context.note(srq.pd.value);
+  qp.receives.cq = srq.cq;
 }
 
 /// The answers before a SEND with invalidate have left: it is executed, and requests that it held up are asked for
@@ -134,18 +120,26 @@ void finish_fatally(Context& context, Qp& qp) {
 
 }  // namespace
 
-void receive(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  if (qp.responder.intake != Intake::kOpen) [[unlikely]]
-    return drop_request(context, qp, packet);
-  const std::int32_t ahead = packet.bth.psn - qp.responder.epsn;
-  if (ahead == 0) [[likely]] {
-    receive_in_sequence(context, qp, packet);
-  } else if (ahead < 0) {
-    receive_duplicate(context, qp, packet);
-  } else {
-    ++context.counters.out_of_sequence;
-    ++qp.counters.out_of_sequence;
-    if (!qp.responder.nak_sent || must_repeat_nak(context, qp, packet)) refuse_sequence(context, qp);
+void receive(Context& context, Qp& qp, const wire::RxPacket& packet, const Plan& plan) {
+  if (plan.srq != nullptr) [[unlikely]]
+    use_srq(context, qp, *plan.srq);
+  if (plan.takes_receive && !obtain_receive(context, qp)) return;
+  switch (plan.action) {
+    case Action::kSend: return execute_send(context, qp, packet);
+    case Action::kWrite: return execute_write(context, qp, packet, plan);
+    case Action::kRead: return execute_read(context, qp, plan);
+    case Action::kAtomic: return execute_atomic(context, qp, packet, plan);
+    case Action::kAtomicWrite: return execute_atomic_write(context, qp, packet, plan);
+    case Action::kFlush: return execute_flush(context, qp, plan);
+    case Action::kNakBadSrq: ++context.counters.drop_bad_srq; return refuse_invalid(context, qp);
+    case Action::kNakInvalidRequest: return refuse_invalid(context, qp);
+    case Action::kNakRemoteAccess: return refuse_access(context, qp);
+    case Action::kDuplicate: return receive_duplicate(context, qp, packet);
+    case Action::kNakSequence: count_early(context, qp); return refuse_sequence(context, qp);
+    case Action::kDropEarly: return count_early(context, qp);
+    case Action::kDropHeld: return hold_up(context, qp, packet);
+    case Action::kDropBadState: ++context.counters.drop_bad_state; return;
+    default: return;  // responses are the completer's
   }
 }
 
@@ -196,21 +190,6 @@ void end_silently(Context& context, Qp& qp) {
     qp.responder.owed_newest = true;
   }
   context.activate(qp);
-}
-
-void receive_xrc(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  if (qp.responder.intake == Intake::kOpen && packet.bth.psn == qp.responder.epsn && starts(*packet.info)) {
-    const Srq* const srq = context.srq(SrqId{wire::XrcEth::parse(packet.bth_start + packet.info->xrceth).srqn});
-    if (srq == nullptr || !srq->xrc || srq->xrcd != qp.settings.xrcd) {
-      ++context.counters.drop_bad_srq;
-      return refuse_invalid(context, qp);
-    }
-    qp.receives.srq = srq->id;
-    qp.common.pd = srq->pd;
-    context.note(srq->pd.value);
-    qp.receives.cq = srq->cq;
-  }
-  receive(context, qp, packet);
 }
 
 bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplate& path, const wire::Bth& bth,

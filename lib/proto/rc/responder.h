@@ -5,19 +5,16 @@
 
 #include <cstdint>
 
+#include "proto/rc/acceptance.h"
 #include "proto/state/context.h"
-#include "proto/work/message.h"
 #include "wire/extended_headers.h"
 #include "wire/frame_template.h"
 #include "wire/packet.h"
 
 namespace uroce::proto::responder {
 
-/// A request packet for an RC QP.
-void receive(Context& context, Qp& qp, const wire::RxPacket& packet);
-
-/// A request packet for an XRC target QP: PD, SRQ and CQ are those of the SRQ that the XRCETH names (annex A14).
-void receive_xrc(Context& context, Qp& qp, const wire::RxPacket& packet);
+/// A request packet for an RC QP or an XRC target, whose ICRC is right.
+void receive(Context& context, Qp& qp, const wire::RxPacket& packet, const Plan& plan);
 
 /// Builds a packet with an AETH in the burst, which is not full. False: its frame is too small.
 bool send_acknowledge(Context& context, TxBurst& burst, const wire::FrameTemplate& path, const wire::Bth& bth,
@@ -41,13 +38,17 @@ inline bool owes(const Qp& qp) {
 
 // --- between the responder's files ---
 
-/// These execute a packet in sequence: its PSN is epsn.
-void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet);
-void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet);
-void receive_read(Context& context, Qp& qp, const wire::RxPacket& packet);
-void receive_atomic(Context& context, Qp& qp, const wire::RxPacket& packet);
-void receive_atomic_write(Context& context, Qp& qp, const wire::RxPacket& packet);
-void receive_flush(Context& context, Qp& qp, const wire::RxPacket& packet);
+/// Takes the receive WQE that the message needs. False: there is none (RNR NAK) or it is malformed, and a NAK is
+/// owed.
+bool obtain_receive(Context& context, Qp& qp);
+
+/// These execute a request as planned: its PSN is epsn.
+void execute_send(Context& context, Qp& qp, const wire::RxPacket& packet);
+void execute_write(Context& context, Qp& qp, const wire::RxPacket& packet, const Plan& plan);
+void execute_read(Context& context, Qp& qp, const Plan& plan);
+void execute_atomic(Context& context, Qp& qp, const wire::RxPacket& packet, const Plan& plan);
+void execute_atomic_write(Context& context, Qp& qp, const wire::RxPacket& packet, const Plan& plan);
+void execute_flush(Context& context, Qp& qp, const Plan& plan);
 
 /// A READ or atomic that was executed before: answered again if it is known and is the same request, otherwise
 /// dropped (IBTA vol. 1, 9.7.5: duplicate requests).

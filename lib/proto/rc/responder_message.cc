@@ -3,6 +3,7 @@
 #include "proto/work/by_reference.h"
 #include "proto/work/completion_counters.h"
 #include "proto/work/gather.h"
+#include "proto/work/message.h"
 #include "proto/work/receive_queue.h"
 #include "wire/extended_headers.h"
 
@@ -18,22 +19,6 @@ void refuse_receive(Context& context, Qp& qp) {
   if (status == UROCE_WC_LOC_LEN_ERR) return refuse_invalid(context, qp);
   const AsyncEvent event = status == UROCE_WC_LOC_PROT_ERR ? AsyncEvent::kQpAccessError : AsyncEvent::kQpFatal;
   refuse_fatally(context, qp, wire::Nak::kRemoteOperational, event, qp.responder.epsn);
-}
-
-/// Takes the receive WQE that the message needs. False: there is none (RNR NAK) or it is malformed, and a NAK is
-/// owed.
-bool have_receive(Context& context, Qp& qp) {
-  if (qp.responder.have_receive) return true;
-  switch (take_receive(context, qp)) {
-    case FetchResult::kOk: return true;
-    case FetchResult::kNone:
-      ++context.counters.rnr_nak_sent;
-      qp.receives.ran_out = !qp.receives.shared;
-      refuse(context, qp, wire::kRnrNak | qp.answers.min_rnr_timer);
-      return false;
-    case FetchResult::kBad: refuse_receive(context, qp); return false;
-  }
-  return false;
 }
 
 /// Stores a SEND's payload in the receive WQE. False: it does not fit or the memory is not writable, and a NAK is
@@ -55,40 +40,25 @@ bool deposit(Context& context, Qp& qp, const wire::RxPacket& packet) {
   return false;
 }
 
-/// Takes the RETH of the first packet, and checks the whole range (IBTA vol. 1, 9.7.4.1: R_Key validation). False:
-/// refused.
-bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
-  const bool only = packet.info->has(wire::kOnly);
-  if (reth.length > kMaxMessage ||
-      (only ? reth.length != packet.payload_bytes : reth.length <= packet.payload_bytes)) {
-    refuse_invalid(context, qp);
-    return false;
-  }
-  if (reth.length != 0) {  // else the R_Key is not checked (IBTA vol. 1, C9-88)
-    memory::Span span;
-    if (context.resolve(reth.rkey, qp.common.pd, reth.address, reth.length, memory::kRemoteWrite, span,
-                        qp.common.qpn) != memory::Verdict::kOk) {
-      refuse_access(context, qp);
-      return false;
-    }
-  }
-  qp.write.address = reth.address;
-  qp.write.left = reth.length;
-  qp.write.rkey = reth.rkey;
-  qp.responder.message_bytes = 0;
-  return true;
-}
-
 }  // namespace
 
-void receive_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  const wire::OpcodeInfo& info = *packet.info;
-  if (!well_formed(qp, packet, MessageInProgress::kSend)) return refuse_invalid(context, qp);
-  if (starts(info)) {
-    if (!have_receive(context, qp)) return;
-    qp.responder.message_bytes = 0;
+bool obtain_receive(Context& context, Qp& qp) {
+  if (qp.responder.have_receive) return true;
+  switch (take_receive(context, qp)) {
+    case FetchResult::kOk: return true;
+    case FetchResult::kNone:
+      ++context.counters.rnr_nak_sent;
+      qp.receives.ran_out = !qp.receives.shared;
+      refuse(context, qp, wire::kRnrNak | qp.answers.min_rnr_timer);
+      return false;
+    case FetchResult::kBad: refuse_receive(context, qp); return false;
   }
+  return false;
+}
+
+void execute_send(Context& context, Qp& qp, const wire::RxPacket& packet) {
+  const wire::OpcodeInfo& info = *packet.info;
+  if (starts(info)) qp.responder.message_bytes = 0;
   if (!deposit(context, qp, packet)) return;
   if (lost_payload(context, packet)) [[unlikely]] {
     qp.receives.at = locate(qp.receive.sge, qp.receive.num_sge, qp.responder.message_bytes);
@@ -135,19 +105,15 @@ void finish_invalidating_send(Context& context, Qp& qp, const HeldSend& send) {
   accept(context, qp, send.ack_requested, send.psns);
 }
 
-void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
+void execute_write(Context& context, Qp& qp, const wire::RxPacket& packet, const Plan& plan) {
   const wire::OpcodeInfo& info = *packet.info;
-  if (!may_write(qp, packet)) return refuse_invalid(context, qp);
-  // The receive is taken first: without one, no part of the packet may be executed.
-  if (info.has(wire::kHasImmDt) && !have_receive(context, qp)) return;
-  if (starts(info) && !begin_write(context, qp, packet)) return;
-  if (!fits_write(qp, packet)) return refuse_invalid(context, qp);
-  if (!store(context, qp, packet)) return refuse_access(context, qp);
+  const std::uint32_t bytes = packet.payload_bytes;
+  if (bytes != 0 && !packet.placed() && !plan.target.memory.write(0, packet.payload, bytes))
+    return refuse_access(context, qp);
   if (lost_payload(context, packet)) [[unlikely]]
     return;
-  qp.write.address += packet.payload_bytes;
-  qp.write.left -= packet.payload_bytes;
-  qp.responder.message_bytes += packet.payload_bytes;
+  qp.write = {plan.target.reth.address + bytes, plan.target.reth.rkey, plan.target.reth.length - bytes};
+  qp.responder.message_bytes = bytes + (starts(info) ? 0 : qp.responder.message_bytes);
   if (!ends(info)) {
     qp.responder.message = MessageInProgress::kWrite;
     return accept(context, qp, packet.bth.ack_req, packet.psns);

@@ -27,13 +27,11 @@ std::uint32_t age(const Qp& qp, std::uint8_t at) {
   return static_cast<std::uint32_t>(distance > 0 ? distance : distance + qp.answers.count);
 }
 
-/// The slot for a new READ or atomic; nullptr: the peer has more outstanding requests than it may have.
-Resource* new_resource(Qp& qp) {
-  if (qp.answers.count == 0) return nullptr;
+/// The slot for a new READ or atomic, which the plan has found room for.
+Resource& new_resource(Qp& qp) {
   const std::uint8_t at = qp.answers.next;
   Resource& slot = qp.answers.ring[at];
   if (qp.answers.used == qp.answers.count) {
-    if (slot.pending && !slot.replay) return nullptr;
     if (slot.pending) --qp.responder.answers_pending;
     if (qp.answers.at == at) qp.answers.at = after(qp, at);  // the answers that remain keep their order
   } else {
@@ -41,7 +39,7 @@ Resource* new_resource(Qp& qp) {
   }
   slot = Resource{};
   qp.answers.next = after(qp, at);
-  return &slot;
+  return slot;
 }
 
 /// Schedules the response; responses are sent in PSN order.
@@ -126,8 +124,14 @@ bool store_word(Context& context, const memory::Span& span, const std::byte* fro
   return span.write(0, from, sizeof(std::uint64_t));
 }
 
+/// The memory of a word went away before it was accessed.
+void refuse_lost_word(Context& context, Qp& qp) {
+  refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError, qp.responder.epsn);
+}
+
 /// A FLUSH or ATOMIC WRITE was executed (annex A19).
-void confirm(Context& context, Qp& qp, Resource& resource, const wire::Reth& reth) {
+void confirm(Context& context, Qp& qp, const wire::Reth& reth) {
+  Resource& resource = new_resource(qp);
   ++qp.responder.msn;
   note(qp, resource, reth.address, reth.rkey, 0);
   resource.answer = ResponseKind::kConfirmation;
@@ -284,97 +288,41 @@ bool answer_uses(const Qp& qp, Key key) {
   return std::any_of(qp.answers.ring, qp.answers.ring + qp.answers.used, uses);
 }
 
-void receive_read(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
-  if ((qp.responder.access & memory::kRemoteRead) == 0 || reth.length > kMaxMessage)
-    return refuse_invalid(context, qp);
-  if (reth.length != 0) {  // else the R_Key is not checked (IBTA vol. 1, C9-88)
-    memory::Span span;
-    if (context.resolve(reth.rkey, qp.common.pd, reth.address, reth.length, memory::kRemoteRead, span,
-                        qp.common.qpn) != memory::Verdict::kOk) {
-      return refuse_access(context, qp);
-    }
-  }
-  Resource* const resource = new_resource(qp);
-  if (resource == nullptr) return refuse_invalid(context, qp);
+void execute_read(Context& context, Qp& qp, const Plan& plan) {
+  Resource& resource = new_resource(qp);
   ++qp.responder.msn;
   ++context.counters.rx_read_requests;
-  note(qp, *resource, reth.address, reth.rkey, reth.length);
-  accept_answered(context, qp, resource->psn_count);
-  queue_answer(context, qp, *resource);
+  note(qp, resource, plan.target.reth.address, plan.target.reth.rkey, plan.target.reth.length);
+  accept_answered(context, qp, resource.psn_count);
+  queue_answer(context, qp, resource);
 }
 
-void receive_atomic(Context& context, Qp& qp, const wire::RxPacket& packet) {
+void execute_atomic(Context& context, Qp& qp, const wire::RxPacket& packet, const Plan& plan) {
   const wire::AtomicEth request = wire::AtomicEth::parse(packet.bth_start + packet.info->atomic_eth);
-  if ((qp.responder.access & memory::kRemoteAtomic) == 0 || request.address % 8 != 0)
-    return refuse_invalid(context, qp);
-  memory::Span span;
-  if (context.resolve(request.rkey, qp.common.pd, request.address, 8, memory::kRemoteAtomic, span, qp.common.qpn) !=
-      memory::Verdict::kOk) {
-    return refuse_access(context, qp);
-  }
-  Resource* const resource = new_resource(qp);
-  if (resource == nullptr) return refuse_invalid(context, qp);
   bool reached = false;
-  const std::uint64_t original =
-      execute(context, span, packet.info->operation == wire::Operation::kCompareSwap, request, reached);
-  if (!reached) {
-    return refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError,
-                          qp.responder.epsn);
-  }
+  const std::uint64_t original = execute(context, plan.target.memory,
+                                         packet.info->operation == wire::Operation::kCompareSwap, request, reached);
+  if (!reached) return refuse_lost_word(context, qp);
+  Resource& resource = new_resource(qp);
   ++qp.responder.msn;
   ++context.counters.rx_atomic_requests;
-  note(qp, *resource, request.address, request.rkey, 0);
-  resource->answer = ResponseKind::kAtomic;
-  resource->result = original;
+  note(qp, resource, request.address, request.rkey, 0);
+  resource.answer = ResponseKind::kAtomic;
+  resource.result = original;
   accept_answered(context, qp, 1);
-  queue_answer(context, qp, *resource);
+  queue_answer(context, qp, resource);
 }
 
-void receive_atomic_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
-  const bool allowed = (qp.responder.access & memory::kRemoteWrite) != 0;
-  if (!allowed || reth.address % 8 != 0 || reth.length != 8 || packet.payload_bytes != 8) {
-    return refuse_invalid(context, qp);
-  }
-  memory::Span span;
-  if (context.resolve(reth.rkey, qp.common.pd, reth.address, 8, memory::kRemoteWrite, span, qp.common.qpn) !=
-      memory::Verdict::kOk) {
-    return refuse_access(context, qp);
-  }
-  Resource* const resource = new_resource(qp);
-  if (resource == nullptr) return refuse_invalid(context, qp);
-  if (!store_word(context, span, packet.payload)) {
-    return refuse_fatally(context, qp, wire::Nak::kRemoteOperational, AsyncEvent::kQpAccessError,
-                          qp.responder.epsn);
-  }
+void execute_atomic_write(Context& context, Qp& qp, const wire::RxPacket& packet, const Plan& plan) {
+  if (!store_word(context, plan.target.memory, packet.payload)) return refuse_lost_word(context, qp);
   ++context.counters.rx_write_requests;
-  confirm(context, qp, *resource, reth);
+  confirm(context, qp, plan.target.reth);
 }
 
-void receive_flush(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  const wire::Feth feth = wire::Feth::parse(packet.bth_start + packet.info->feth);
-  const wire::Reth reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
-  constexpr std::uint32_t kGlobal = 1, kPersistent = 2, kWholeRegion = 1;
-  const std::uint32_t type = feth.bits & 15, level = feth.bits >> 4 & 3;
-  const std::uint32_t need = ((type & kGlobal) != 0 ? std::uint32_t{memory::kFlushGlobal} : 0u) |
-                             ((type & kPersistent) != 0 ? std::uint32_t{memory::kFlushPersistent} : 0u);
-  if (need == 0 || (type & ~(kGlobal | kPersistent)) != 0 || level > kWholeRegion ||
-      (qp.responder.access & need) != need) {
-    return refuse_invalid(context, qp);
-  }
-  memory::Span span;
-  // Address and length mean nothing for a whole region (annex A19: FLUSH).
-  const memory::Verdict verdict =
-      level == kWholeRegion
-          ? context.memory.permits(reth.rkey, qp.common.pd, need, qp.common.qpn)
-          : context.resolve(reth.rkey, qp.common.pd, reth.address, reth.length, need, span, qp.common.qpn);
-  if (verdict != memory::Verdict::kOk) return refuse_access(context, qp);
-  Resource* const resource = new_resource(qp);
-  if (resource == nullptr) return refuse_invalid(context, qp);
+void execute_flush(Context& context, Qp& qp, const Plan& plan) {
   // All earlier writes are visible to all threads (annex A19: global visibility).
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  confirm(context, qp, *resource, reth);
+  confirm(context, qp, plan.target.reth);
 }
 
 void repeat_confirmation(Context& context, Qp& qp, const wire::RxPacket& packet) {

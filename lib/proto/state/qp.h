@@ -22,6 +22,7 @@
 #include "proto/state/user_share.h"
 #include "queue/work_queue.h"
 #include "wire/bth.h"
+#include "wire/extended_headers.h"
 #include "wire/frame_template.h"
 #include "wire/opcode.h"
 
@@ -188,13 +189,6 @@ struct Responder {
   std::uint32_t message_bytes = 0;  ///< of the message so far
 };
 
-/// Where the next packet of the WRITE in progress goes.
-struct InboundWrite {
-  std::uint64_t address = 0;
-  std::uint32_t left = 0;  ///< bytes
-  Key rkey;
-};
-
 /// What the requester has done since the last progress: nothing, gone back to una, or gone back to wait as an RNR
 /// NAK requests.
 enum class Recovering : std::uint8_t { kNo, kRetrying, kWaiting };
@@ -347,7 +341,7 @@ struct alignas(64) Qp {
   Common common;
   Responder responder;
   QpCounters counters;
-  InboundWrite write;
+  wire::Reth write;  ///< the rest of the WRITE in progress
   // Line 2, and the beginning of line 3: requester and completer.
   Retransmission retransmission;
   Congestion congestion;

@@ -60,11 +60,18 @@ bool begin_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
                                           span, qp.common.qpn) != memory::Verdict::kOk) {
     return false;
   }
-  qp.write.address = reth.address;
-  qp.write.left = reth.length;
-  qp.write.rkey = reth.rkey;
+  qp.write = reth;
   qp.responder.message_bytes = 0;
   return true;
+}
+
+/// Writes the payload. False: the memory is not writable.
+bool store(Context& context, const Qp& qp, const wire::RxPacket& packet) {
+  if (packet.payload_bytes == 0) return true;
+  memory::Span span;
+  return context.resolve(qp.write.rkey, qp.common.pd, qp.write.address, packet.payload_bytes, memory::kRemoteWrite,
+                         span, qp.common.qpn) == memory::Verdict::kOk &&
+         span.write(0, packet.payload, packet.payload_bytes);
 }
 
 void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
@@ -73,14 +80,14 @@ void receive_write(Context& context, Qp& qp, const wire::RxPacket& packet) {
   if ((qp.responder.access & memory::kRemoteWrite) == 0 || (starts(info) && !begin_write(context, qp, packet))) {
     return drop_message(qp, context.counters.resp_remote_access_errors);
   }
-  if (!fits_write(qp, packet)) return drop_message(qp, context.counters.drop_unexpected);
+  if (!fits_write(packet, qp.write.length)) return drop_message(qp, context.counters.drop_unexpected);
   if (info.has(wire::kHasImmDt) && !claim_receive(context, qp)) {
     qp.responder.message = MessageInProgress::kNone;
     return;
   }
   if (!store(context, qp, packet)) return drop_message(qp, context.counters.resp_remote_access_errors);
   qp.write.address += packet.payload_bytes;
-  qp.write.left -= packet.payload_bytes;
+  qp.write.length -= packet.payload_bytes;
   qp.responder.message_bytes += packet.payload_bytes;
   qp.responder.message = MessageInProgress::kWrite;
   if (!last) return;

@@ -112,9 +112,10 @@ bool resolve_reference(Context& context, const Qp& qp, wire::RxPacket& packet) {
   return true;
 }
 
-void end_reference(Context& context, const wire::RxPacket& packet) {
+void end_reference(Context& context, wire::RxPacket& packet) {
   context.in_use.end_copy();
   context.local->context_of(packet.sender)->in_use.end_copy();
+  packet.psns = 1;
 }
 
 }  // namespace uroce::proto

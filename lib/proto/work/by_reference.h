@@ -41,11 +41,11 @@ std::optional<base::PayloadReference> refer(Context& context, Qp& qp, const Wqe&
 std::optional<base::PayloadReference> refer(Context& context, const Qp& qp, const Resource& resource,
                                             std::uint64_t address, std::uint32_t bytes, std::uint32_t budget);
 
-/// Replaces the reference in a packet by the payload: Context::source. False: the packet is lost, as the memory is
-/// gone, or cannot be reached directly any more, or the sender has ended.
+/// Replaces the reference in a packet by the payload, Context::source, and sets its PSNs. False: the packet is
+/// lost, as the memory is gone, or cannot be reached directly any more, or the sender has ended.
 bool resolve_reference(Context& context, const Qp& qp, wire::RxPacket& packet);
-/// The payload of such a packet has been used.
-void end_reference(Context& context, const wire::RxPacket& packet);
+/// The payload of such a packet has been used, and the packet is one without reference again.
+void end_reference(Context& context, wire::RxPacket& packet);
 
 /// After the payload was copied: whether it came by reference and its memory was gone by then. What was copied is
 /// undefined, and the packet is lost: it changed nothing else.

@@ -19,12 +19,4 @@ void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_
   complete_receive(context, qp, cqe, packet.bth.solicited);
 }
 
-bool store(Context& context, Qp& qp, const wire::RxPacket& packet) {
-  if (packet.payload_bytes == 0 || packet.placed()) return true;
-  memory::Span span;
-  return context.resolve(qp.write.rkey, qp.common.pd, qp.write.address, packet.payload_bytes, memory::kRemoteWrite,
-                         span, qp.common.qpn) == memory::Verdict::kOk &&
-         span.write(0, packet.payload, packet.payload_bytes);
-}
-
 }  // namespace uroce::proto

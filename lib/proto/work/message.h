@@ -22,43 +22,12 @@ inline bool well_formed(const Qp& qp, const wire::RxPacket& packet, MessageInPro
   return packet.payload_bytes == room;
 }
 
-// The rules for a packet of a WRITE and of a READ response. Placement (direct_placement.h) and execution both ask
-// them, so that no byte is written for a packet that is then refused.
-
-/// Whether the packet may belong to a WRITE. The rights of the QP count for each packet: they may change in the
-/// middle of a message.
-inline bool may_write(const Qp& qp, const wire::RxPacket& packet) {
-  return well_formed(qp, packet, MessageInProgress::kWrite) && (qp.responder.access & memory::kRemoteWrite) != 0;
-}
-/// Whether the payload is what the length in the RETH leaves for it (IBTA vol. 1, 9.7.4.1.6).
-inline bool fits_write(const Qp& qp, const wire::RxPacket& packet) {
-  return ends(*packet.info) ? packet.payload_bytes == qp.write.left : packet.payload_bytes < qp.write.left;
-}
-
-/// The packet of a READ response with the PSN una, or with several from una on, to the WQE at head.
-struct ResponsePart {
-  std::uint32_t index;  ///< in the response to the whole WQE
-  std::uint32_t bytes;
-  bool last;  ///< of the WQE
-  bool ends;  ///< the last of a request
-
-  bool matches(const wire::RxPacket& packet) const {
-    return packet.payload_bytes == bytes && ends == packet.info->has(wire::kLast | wire::kOnly);
-  }
-};
-inline ResponsePart due_response(const Qp& qp, const Wqe& wqe, std::uint32_t psns = 1) {
-  ResponsePart part;
-  part.index = psns_between(wqe.first(), qp.requester.una);
-  const std::uint32_t next = part.index + psns;
-  part.last = next == wqe.psn_count;
-  part.ends = part.last || (next & (qp.reads.chunk_at(qp.requester.una) - 1)) == 0;
-  part.bytes = part.last ? wqe.window_bytes() - (part.index << qp.common.mtu_shift) : psns << qp.common.mtu_shift;
-  return part;
+/// Whether the payload is what `left` bytes of a WRITE leave for it (IBTA vol. 1, 9.7.4.1.6).
+inline bool fits_write(const wire::RxPacket& packet, std::uint32_t left) {
+  return ends(*packet.info) ? packet.payload_bytes == left : packet.payload_bytes < left;
 }
 
 /// Completes the receive of a message of `bytes` bytes that ends with this packet.
 void deliver(Context& context, Qp& qp, const wire::RxPacket& packet, std::uint8_t opcode, std::uint32_t bytes);
-/// Writes the payload of a WRITE packet. False: the memory is not writable.
-bool store(Context& context, Qp& qp, const wire::RxPacket& packet);
 
 }  // namespace uroce::proto

@@ -1,6 +1,5 @@
 // The responder: acknowledges, NAKs, duplicates, and the end of a QP.
 #include "proto/rc/responder.h"
-#include "proto/work/direct_placement.h"
 #include "tests/unit/proto/pair.h"
 #include "wire/extended_headers.h"
 
@@ -122,68 +121,6 @@ TEST(Responder, DuplicateWriteLeavesMemoryAlone) {
   const std::vector<std::byte> later(pair.b.at(0), pair.b.at(10));
   pair.deliver(pair.b, packets[0]);
   EXPECT_EQ(std::memcmp(pair.b.at(0), later.data(), 10), 0);
-}
-
-/// Delivers with the ICRC pending where possible, optionally with a wrong bit. False: the ICRC was bad.
-bool deliver_open(Pair& pair, End& to, Packet packet, bool spoil = false) {
-  if (spoil) packet.bytes[packet.bytes.size() - 100] ^= std::byte{1};
-  EXPECT_TRUE(wire::accepted(wire::parse(packet.bytes, {.defer_icrc = true}, packet.rx)));
-  return to.transport->receive(packet.rx, pair.now) == wire::ParseVerdict::kOk;
-}
-
-/// The packets of a WRITE, in flight to memory with other contents.
-struct OpenWrite {
-  explicit OpenWrite(std::uint32_t bytes, std::uint8_t opcode = UROCE_WR_RDMA_WRITE) {
-    pair.a.fill(0, 4096, 1);
-    pair.b.fill(0, 4096, 2);
-    before.assign(pair.b.at(0), pair.b.at(4096));
-    Work work = write_of(pair, bytes);
-    work.opcode = opcode;
-    pair.a.post(work);
-    packets = pair.take(pair.a);
-    EXPECT_EQ(packets.size(), 4u);
-  }
-  Pair pair;
-  std::vector<std::byte> before;
-  std::vector<Packet> packets;
-};
-
-TEST(Responder, RestOfAWriteIsPlacedOnceItsIcrcIsGood) {
-  OpenWrite write(1000);
-  auto& [pair, before, packets] = write;
-  const std::uint32_t mtu = 256;
-  EXPECT_TRUE(deliver_open(pair, pair.b, packets[0]));
-  // Not expected next: verified first, so nothing is written.
-  EXPECT_FALSE(deliver_open(pair, pair.b, packets[2], true));
-  EXPECT_EQ(std::memcmp(pair.b.at(mtu), &before[mtu], 4096 - mtu), 0);
-  // Expected next: its own destination may have any contents, and nothing else has changed.
-  EXPECT_FALSE(deliver_open(pair, pair.b, packets[1], true));
-  EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), mtu), 0);
-  EXPECT_EQ(std::memcmp(pair.b.at(2 * mtu), &before[2 * mtu], 4096 - 2 * mtu), 0);
-  EXPECT_EQ(pair.b.counters().rcvd_pkts, 1u);
-  for (std::size_t i = 1; i < packets.size(); ++i) EXPECT_TRUE(deliver_open(pair, pair.b, packets[i]));
-  EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), 1000), 0);
-  EXPECT_EQ(std::memcmp(pair.b.at(1000), &before[1000], 4096 - 1000), 0);
-}
-
-TEST(Responder, EndOfAWriteIsHeldBackUntilItsIcrcIsGood) {
-  OpenWrite write(1024);
-  auto& [pair, before, packets] = write;
-  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(deliver_open(pair, pair.b, packets[i]));
-  EXPECT_FALSE(deliver_open(pair, pair.b, packets[3], true));
-  const std::size_t held_from = 1024 - kDeferredTail;
-  EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), 768), 0);
-  EXPECT_EQ(std::memcmp(pair.b.at(held_from), &before[held_from], 4096 - held_from), 0);
-  EXPECT_TRUE(deliver_open(pair, pair.b, packets[3]));
-  EXPECT_EQ(std::memcmp(pair.b.at(0), pair.a.at(0), 1024), 0);
-}
-
-TEST(Responder, EndOfAWriteWithImmediateWaitsForItsReceive) {
-  OpenWrite write(1024, UROCE_WR_RDMA_WRITE_WITH_IMM);
-  auto& [pair, before, packets] = write;
-  for (const Packet& packet : packets) EXPECT_TRUE(deliver_open(pair, pair.b, packet));
-  EXPECT_EQ(pair.b.counters().rnr_nak_sent, 1u);
-  EXPECT_EQ(std::memcmp(pair.b.at(768), &before[768], 256), 0);
 }
 
 TEST(Responder, DuplicateReadIsAnsweredAgainWithWhatIsThereNow) {
