@@ -150,7 +150,7 @@ check_debug_symbols() {
       { say "FAIL gdb finds no line of $name in $file"; return 1; }
   done <<LIST
 /usr/bin/uroced main
-/usr/bin/uroced uroce::daemon::CmService::step
+/usr/bin/uroced uroce::cm_service::CmService::step
 /usr/bin/urocectl main
 /usr/libexec/uroce/uroce-web main
 /usr/bin/uroce-run main

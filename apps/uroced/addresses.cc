@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 
 std::optional<wire::Address> parse_address(std::string_view text) {
   const std::string copy(text);
@@ -93,4 +93,4 @@ net::InterfaceAddress link_local(const wire::Mac& mac) {
   return own;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -8,7 +8,7 @@
 #include "net/link_stack.h"
 #include "wire/address.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 
 std::optional<wire::Address> parse_address(std::string_view text);
 /// "192.0.2.1/24", "192.0.2.1/24@vlan5". The default prefix length is 24 or 64.
@@ -25,4 +25,4 @@ wire::Mac derive_mac(std::string_view name, const wire::Address& address);
 /// fe80::/64 with the modified EUI-64 of the MAC address (RFC 4291, appendix A).
 net::InterfaceAddress link_local(const wire::Mac& mac);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -12,7 +12,7 @@
 #include "apps/uroced/settings.h"
 #include "net/prefix.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 std::string check_address(const net::InterfaceAddress& own) {
@@ -88,4 +88,4 @@ std::string check_cpus(const Settings& settings) {
   return error;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

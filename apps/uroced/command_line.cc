@@ -8,7 +8,7 @@
 #include "control/icrc_choice.h"
 #include "platform/run_dir.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 const Knob* find_flag(std::string_view name) {
@@ -114,7 +114,7 @@ std::string help_text() {
       "Environment: UROCE_RUN_DIR changes the default of --run-dir. UROCE_ICRC=NAME has the ICRC computed by "
       "another "
       "engine\nthan the fastest that the CPU supports, one of " +
-      crc_engine_names([](const wire::CrcEngine&) { return true; }) +
+      control::crc_engine_names([](const wire::CrcEngine&) { return true; }) +
       ".\n\n"
       "Examples:\n"
       "  uroced --name uroce0 --port loopback --ip 192.0.2.1/24\n"
@@ -125,4 +125,4 @@ std::string help_text() {
   return text;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

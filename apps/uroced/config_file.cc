@@ -5,7 +5,7 @@
 
 #include "apps/uroced/settings.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 struct Reader {
@@ -126,4 +126,4 @@ std::string read_config_file(const std::string& path, Settings& settings) {
   }
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -19,7 +19,7 @@
 #include "mapping/pagemap.h"
 #include "platform/log.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 struct Capability {
@@ -156,11 +156,11 @@ std::string check_netdev_rights(const Settings& settings) {
 void forbid_new_privileges() { ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); }
 
 std::string drop_privileges(const Settings& settings) {
-  if (!Pagemap::own().valid()) {
-    log(LogLevel::kWarning,
-        "/proc/self/pagemap cannot be opened (%s): a program that takes away pages while another "
-        "one copies them makes that one pay for the wait",
-        std::strerror(errno));
+  if (!mapping::Pagemap::own().valid()) {
+    platform::log(platform::LogLevel::kWarning,
+                  "/proc/self/pagemap cannot be opened (%s): a program that takes away pages while another "
+                  "one copies them makes that one pay for the wait",
+                  std::strerror(errno));
   }
   if (!settings.sandbox && settings.user.empty()) return {};
   if (!settings.user.empty()) {
@@ -189,4 +189,4 @@ std::string capabilities_text() {
   return text.empty() ? "none" : text;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -7,7 +7,7 @@
 
 #include "apps/uroced/settings.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 
 /// Before the port is opened and threads start: no program that the daemon might execute gains rights.
 void forbid_new_privileges();
@@ -34,4 +34,4 @@ std::string filter_system_calls(const Settings& settings);
 /// The capabilities of this thread, such as "cap_net_raw cap_sys_ptrace"; "none".
 std::string capabilities_text();
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

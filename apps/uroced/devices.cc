@@ -15,7 +15,7 @@
 #include "drivers/packet/tap/interface.h"
 #include "net/prefix.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 /// Of the settings that a device may have of its own.
@@ -220,4 +220,4 @@ std::vector<Settings> devices_of(const Settings& settings) {
   return devices;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -8,7 +8,7 @@
 
 #include "apps/uroced/settings.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 
 /// Sets in `device` what the text of a `--device` has: "KEY=VALUE,KEY=VALUE". Returns empty, or what is allowed.
 std::string apply_device(std::string_view text, Settings& device);
@@ -21,4 +21,4 @@ std::vector<Settings> devices_of(const Settings& settings);
 /// Whether `next` has the devices of `current` but for their addresses and gateways.
 bool only_addresses_differ(const Settings& current, const Settings& next);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

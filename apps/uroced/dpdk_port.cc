@@ -9,7 +9,7 @@
 #include "drivers/packet/dpdk/port.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 using DpdkStack = DeviceStack<dpdk::Port>;
@@ -42,7 +42,7 @@ std::string serve_dpdk(const Settings& given, Requests& requests) {
   eal_options.port = settings.port;
   eal_options.hugepages = settings.hugepages;
   eal_options.memory_mib = dpdk::memory_needed(options);
-  eal_options.verbose = settings.log_level == daemon::LogLevel::kDebug;
+  eal_options.verbose = settings.log_level == platform::LogLevel::kDebug;
   if (std::string error = eal.start(eal_options); !error.empty()) return error;
   if (!eal.uses_hugepages() && dpdk::is_pci_address(settings.port) && dpdk::driven_by_uio(settings.port)) {
     return "port \"" + settings.port + "\": a NIC under a UIO driver needs hugepages (" + eal.why_not() +
@@ -50,10 +50,10 @@ std::string serve_dpdk(const Settings& given, Requests& requests) {
            "vfio-pci";
   }
   if (!eal.uses_hugepages() && settings.hugepages) {
-    daemon::log(daemon::LogLevel::kWarning,
-                "no hugepages for packet buffers (%s): ordinary memory is used, which is slower; "
-                "echo 256 > /proc/sys/vm/nr_hugepages reserves some",
-                eal.why_not().c_str());
+    platform::log(platform::LogLevel::kWarning,
+                  "no hugepages for packet buffers (%s): ordinary memory is used, which is slower; "
+                  "echo 256 > /proc/sys/vm/nr_hugepages reserves some",
+                  eal.why_not().c_str());
   }
   std::string error;
   const std::unique_ptr<dpdk::Ethernet> ethernet = dpdk::Ethernet::open(options, error);
@@ -66,8 +66,8 @@ std::string serve_dpdk(const Settings& given, Requests& requests) {
   }
   if (error = device.prepare(); !error.empty()) return error;
   if (!ethernet->waiting_for().empty()) {
-    daemon::log(daemon::LogLevel::kInfo, "%s: waiting for %s", settings.config.name.c_str(),
-                ethernet->waiting_for().c_str());
+    platform::log(platform::LogLevel::kInfo, "%s: waiting for %s", settings.config.name.c_str(),
+                  ethernet->waiting_for().c_str());
   }
   ethernet->start(ports);
   // If the peer is running already, the first program finds a port that is up.
@@ -78,4 +78,4 @@ std::string serve_dpdk(const Settings& given, Requests& requests) {
   return error;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

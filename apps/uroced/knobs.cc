@@ -12,7 +12,11 @@
 #include "drivers/packet/tap/interface.h"
 #include "proto/state/send_scheduler.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
+
+using control::UserGrant;
+using platform::LogLevel;
+
 namespace {
 
 using Values = std::vector<std::string>;
@@ -128,12 +132,12 @@ Values show_grants(const std::vector<UserGrant>& grants, std::uint32_t UserGrant
   return all;
 }
 
-const char* name_of(daemon::LogLevel level) {
+const char* name_of(LogLevel level) {
   switch (level) {
-    case daemon::LogLevel::kError: return "error";
-    case daemon::LogLevel::kWarning: return "warning";
-    case daemon::LogLevel::kInfo: return "info";
-    case daemon::LogLevel::kDebug: break;
+    case LogLevel::kError: return "error";
+    case LogLevel::kWarning: return "warning";
+    case LogLevel::kInfo: return "info";
+    case LogLevel::kDebug: break;
   }
   return "debug";
 }
@@ -256,11 +260,11 @@ const std::array kKnobs{
     Knob{"poll-mode", "MODE", "workers.poll_mode", false, "adaptive: sleep when idle; busy: never sleep",
          [](Settings& s, std::string_view text) -> std::string {
            if (text != "adaptive" && text != "busy") return "adaptive or busy";
-           s.config.poll_mode = text == "busy" ? daemon::PollMode::kBusy : daemon::PollMode::kAdaptive;
+           s.config.poll_mode = text == "busy" ? control::PollMode::kBusy : control::PollMode::kAdaptive;
            return {};
          },
          [](const Settings& s) -> Values {
-           return {s.config.poll_mode == daemon::PollMode::kBusy ? "busy" : "adaptive"};
+           return {s.config.poll_mode == control::PollMode::kBusy ? "busy" : "adaptive"};
          }},
     UROCE_NUMBER("idle-us", "US", "workers.idle_us",
                  "microseconds without work before a worker with its own core sleeps", config.idle_us, 0,
@@ -397,7 +401,7 @@ const std::array kKnobs{
                  config.seed, 0, std::numeric_limits<std::uint64_t>::max()),
     Knob{"log-level", "LEVEL", "log_level", false, "error, warning, info or debug",
          [](Settings& s, std::string_view text) -> std::string {
-           return daemon::parse_log_level(text, s.log_level) ? "" : "error, warning, info or debug";
+           return platform::parse_log_level(text, s.log_level) ? "" : "error, warning, info or debug";
          },
          [](const Settings& s) -> Values { return {name_of(s.log_level)}; }},
 };
@@ -440,4 +444,4 @@ std::string nearest(std::string_view text, const std::vector<std::string>& names
   return best;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -6,7 +6,7 @@
 #include "drivers/packet/switch/port.h"
 #include "drivers/packet/udp/sockets.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 using LoopbackStack = DeviceStack<ethernet::SwitchPort>;
@@ -59,4 +59,4 @@ std::string serve(const Settings& settings, Requests& requests) {
   return udp::is_udp(settings.port) ? serve_udp(settings, requests) : serve_dpdk(settings, requests);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -1,6 +1,6 @@
 #include "apps/uroced/ports.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 
 std::string serve_dpdk(const Settings& settings, Requests&) {
   return "port \"" + settings.port +
@@ -8,4 +8,4 @@ std::string serve_dpdk(const Settings& settings, Requests&) {
          "build again, or use --port udp or loopback";
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -7,7 +7,7 @@
 
 #include "apps/uroced/settings.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 
 /// Requests to a daemon that serves.
 struct Requests {
@@ -38,4 +38,4 @@ std::string serve_udp(const Settings& settings, Requests& requests);
 /// As serve() for a DPDK port (dpdk_port.cc); an error in a build without DPDK (no_dpdk.cc).
 std::string serve_dpdk(const Settings& settings, Requests& requests);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

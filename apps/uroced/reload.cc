@@ -5,7 +5,7 @@
 #include "apps/uroced/devices.h"
 #include "apps/uroced/settings.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 struct Live {
@@ -55,8 +55,8 @@ Adopted adopt(Settings& current, const Settings& next) {
   return adopted;
 }
 
-std::vector<Setting> list_settings(const Settings& current) {
-  std::vector<Setting> all;
+std::vector<control::Setting> list_settings(const Settings& current) {
+  std::vector<control::Setting> all;
   const Settings defaults;
   for (const Knob& knob : knobs()) {
     all.push_back({knob.key, knob.show(current), knob.show(defaults), knob.repeats, changes_live(knob, current)});
@@ -64,4 +64,4 @@ std::vector<Setting> list_settings(const Settings& current) {
   return all;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -20,7 +20,7 @@
 #define UROCE_SANITIZED 0
 #endif
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 constexpr const char* kAllowed[] = {
@@ -109,4 +109,4 @@ std::string filter_system_calls(const Settings& settings) {
   return std::string("system calls not filtered (") + std::strerror(-filter.error) + ")";
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

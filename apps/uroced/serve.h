@@ -21,7 +21,7 @@
 #include "drivers/packet/pcap/capture.h"
 #include "drivers/packet/tap/interface.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 
 /// From the daemon outwards: capture, faults, loopback of frames to own addresses, port.
 template <net::PacketDevice Inner>
@@ -52,7 +52,7 @@ struct Served {
   std::vector<std::unique_ptr<Device>> queues;
 };
 
-inline void say_ready(const daemon::DaemonConfig& config) {
+inline void say_ready(const control::DaemonConfig& config) {
   std::string addresses;
   for (const auto& own : config.addresses) addresses += " " + to_string(own.address);
   std::printf("uroced: %s ready:%s on %s, pid %d\n", config.name.c_str(), addresses.c_str(), config.port.c_str(),
@@ -61,8 +61,8 @@ inline void say_ready(const daemon::DaemonConfig& config) {
 }
 
 /// The configuration of a device, with what the port and other settings add.
-inline daemon::DaemonConfig complete(const Settings& settings, const net::DeviceInfo& info) {
-  daemon::DaemonConfig config = settings.config;
+inline control::DaemonConfig complete(const Settings& settings, const net::DeviceInfo& info) {
+  control::DaemonConfig config = settings.config;
   if (!info.sockets_only) config.addresses.push_back(link_local(info.mac));
   config.port = settings.port;
   config.hugepages = settings.hugepages;
@@ -101,7 +101,7 @@ daemon::Reread reread(Settings& current, const std::vector<Served<Device>>& serv
     result.devices.push_back(complete(devices[i], served[i].queues.front()->info()));
   }
   current = std::move(candidate);
-  daemon::set_log_level(current.log_level);
+  platform::set_log_level(current.log_level);
   result.outcome.changed = std::move(adopted.changed);
   result.outcome.waiting = std::move(adopted.waiting);
   return result;
@@ -112,7 +112,7 @@ template <net::PacketDevice Device>
 std::string open_netdevs(std::vector<daemon::PortSpec<Device>>& ports,
                          std::vector<std::unique_ptr<tap::Interface>>& out) {
   for (daemon::PortSpec<Device>& port : ports) {
-    daemon::DaemonConfig& config = port.config;
+    control::DaemonConfig& config = port.config;
     if (config.netdev.empty()) continue;
     const net::DeviceInfo info = port.queues.front()->info();
     if (info.kernel_interface != 0 || info.netdev != 0) return second_netdev(config.netdev, config.port);
@@ -136,11 +136,11 @@ std::string serve_over(const Settings& settings, const std::vector<Served<Device
   daemon::ProcessHooks hooks;
   hooks.on_ready = [&] {
     const char* const name = ports.front().config.name.c_str();
-    daemon::log(daemon::LogLevel::kInfo, "%s: user %u, capabilities: %s; %s", name,
-                static_cast<unsigned>(::geteuid()), capabilities_text().c_str(),
-                filter_system_calls(settings).c_str());
-    daemon::log(daemon::LogLevel::kInfo, "%s: ICRC engine %s, of %s", name,
-                std::string(wire::crc_engine().name).c_str(), usable_crc_engines().c_str());
+    platform::log(platform::LogLevel::kInfo, "%s: user %u, capabilities: %s; %s", name,
+                  static_cast<unsigned>(::geteuid()), capabilities_text().c_str(),
+                  filter_system_calls(settings).c_str());
+    platform::log(platform::LogLevel::kInfo, "%s: ICRC engine %s, of %s", name,
+                  std::string(wire::crc_engine().name).c_str(), control::usable_crc_engines().c_str());
     for (std::size_t i = 0; i < ports.size(); ++i) say_ready(ports[i].config);
     manager.notify("READY=1");
   };
@@ -157,4 +157,4 @@ std::string serve_over(const Settings& settings, const std::vector<Served<Device
   return status.ok() ? "" : std::string(status.message().data(), status.message().size());
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <string>
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 std::string taken(const char* name) {
@@ -51,4 +51,4 @@ void ServiceManager::notify(std::string_view state) const {
   if (socket_ >= 0) static_cast<void>(::send(socket_, state.data(), state.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

@@ -6,7 +6,7 @@
 
 #include "base/types.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 
 /// Reads the environment once and removes the variables. No socket: notify() does nothing.
 class ServiceManager {
@@ -26,4 +26,4 @@ class ServiceManager {
   std::optional<Nanos> watchdog_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

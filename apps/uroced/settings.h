@@ -14,10 +14,10 @@
 #include "platform/log.h"
 #include "wire/address.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 
 struct Settings {
-  daemon::DaemonConfig config;
+  control::DaemonConfig config;
   std::string port = "loopback";
   std::vector<wire::Address> gateways;
   std::optional<wire::Mac> mac;
@@ -28,7 +28,7 @@ struct Settings {
   std::uint32_t buffers = 4096;
   std::string fault = "off";
   std::string pcap;
-  daemon::LogLevel log_level = daemon::LogLevel::kInfo;
+  platform::LogLevel log_level = platform::LogLevel::kInfo;
   bool sandbox = true;  ///< give up capabilities and system calls that serving does not need
   std::string user;     ///< to change to once the port is open; empty: none
 };
@@ -78,10 +78,10 @@ struct Adopted {
   std::vector<std::string> changed;  ///< keys of settings that were taken over
   std::vector<std::string> waiting;  ///< and of those that differ and take effect at the start only
 };
-std::vector<Setting> list_settings(const Settings& current);
+std::vector<control::Setting> list_settings(const Settings& current);
 /// Takes over the settings of `next` that change without a restart.
 Adopted adopt(Settings& current, const Settings& next);
 
 std::string help_text();
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

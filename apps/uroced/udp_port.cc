@@ -5,7 +5,7 @@
 #include "drivers/packet/udp/port.h"
 #include "drivers/packet/udp/sockets.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 using UdpStack = DeviceStack<udp::Port>;
@@ -63,4 +63,4 @@ std::string serve_udp(const Settings& settings, Requests& requests) {
   return serve_over<UdpStack>(settings, served, requests);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

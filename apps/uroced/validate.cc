@@ -9,7 +9,7 @@
 #include "drivers/packet/controls.h"
 #include "drivers/packet/udp/sockets.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 /// The value of iface=; empty: there is none.
@@ -66,7 +66,7 @@ std::string validate(const Settings& settings) {
   std::vector<Settings> devices;
   if (std::string error = settings_of_devices(settings, devices); !error.empty()) return error;
   for (const Settings& device : devices) {
-    const absl::Status status = check_config(device.config, settings.workers);
+    const absl::Status status = daemon::check_config(device.config, settings.workers);
     if (!status.ok()) return std::string(status.message().data(), status.message().size());
   }
   if (std::string error = check_fault(settings); !error.empty()) return error;
@@ -76,7 +76,7 @@ std::string validate(const Settings& settings) {
 
 std::string summary(const Settings& settings) {
   const std::vector<Settings> devices = devices_of(settings);
-  const daemon::DaemonConfig& first = devices.front().config;
+  const control::DaemonConfig& first = devices.front().config;
   std::string text = first.name + " on " + settings.port;
   if (devices.size() > 1) text += ", and " + std::to_string(devices.size() - 1) + " more";
   for (const net::InterfaceAddress& own : first.addresses) {
@@ -85,4 +85,4 @@ std::string summary(const Settings& settings) {
   return text;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

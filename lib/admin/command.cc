@@ -5,16 +5,16 @@
 #include <string_view>
 #include <utility>
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
-int admin_command(const AdminContext& context, commands::Call& call) {
-  Session& session = call.session;
-  AnswerFile& file = session.answer_file;
+int admin_command(const AdminContext& context, control::commands::Call& call) {
+  control::Session& session = call.session;
+  control::AnswerFile& file = session.answer_file;
   if (session.stall_budget->closer().is_full()) {
     return call.refuse(EMFILE, "descriptors that programs of the user passed do not close");
   }
   if (!file.charged()) {
-    Charge charge = call.state.charge(session, {.descriptors = 1});
+    control::Charge charge = call.state.charge(session, {.descriptors = 1});
     if (!charge) return ENOMEM;
     file.charge(std::move(charge));
   }
@@ -29,4 +29,4 @@ int admin_command(const AdminContext& context, commands::Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

@@ -4,10 +4,10 @@
 #include "admin/query.h"
 #include "control/commands/command.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
 /// 0 or an errno. The answer travels in a memfd, as it may be longer than a message; the descriptor of
 /// a trace comes after it.
-int admin_command(const AdminContext& context, commands::Call& call);
+int admin_command(const AdminContext& context, control::commands::Call& call);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

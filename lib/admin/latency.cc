@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-namespace uroce::daemon {
+namespace uroce::admin {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -17,8 +17,8 @@ static_assert(std::size(kOperationNames) == std::tuple_size_v<proto::OperationLa
 struct CollectLatency {
   static constexpr std::string_view kName = "collect_latency";
   CollectedLatency& into;
-  void describe(ArgumentText&) const {}
-  void run(WorkerCore& worker) {
+  void describe(worker::ArgumentText&) const {}
+  void run(worker::WorkerCore& worker) {
     const proto::OperationLatencies& of_worker = worker.transport().latencies();
     for (std::size_t i = 0; i < of_worker.size(); ++i) into.operations[i].add(of_worker[i]);
     into.workers[worker.config().index] = worker.latency();
@@ -43,13 +43,13 @@ void add_row(const std::string& what, const base::LatencyHistogram& durations, J
 
 std::string_view operation_name(std::size_t kind) { return kOperationNames[kind]; }
 
-CollectedLatency collect_latency(const ControlState& state) {
-  CollectedLatency all{{}, std::vector<WorkerLatency>(state.worker_count())};
+CollectedLatency collect_latency(const control::ControlState& state) {
+  CollectedLatency all{{}, std::vector<worker::WorkerLatency>(state.worker_count())};
   state.on_all_workers(CollectLatency{all});
   return all;
 }
 
-Json list_latency(const ControlState& state, Page& page) {
+Json list_latency(const control::ControlState& state, Page& page) {
   Json list = Json::array();
   if (!page.take_row(page.take_start())) return list;
   const CollectedLatency all = collect_latency(state);
@@ -64,4 +64,4 @@ Json list_latency(const ControlState& state, Page& page) {
   return list;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

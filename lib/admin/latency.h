@@ -10,19 +10,19 @@
 #include "proto/state/latency.h"
 #include "worker/latency.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
 struct CollectedLatency {
-  proto::OperationLatencies operations;  ///< of all workers
-  std::vector<WorkerLatency> workers;    ///< by index
+  proto::OperationLatencies operations;        ///< of all workers
+  std::vector<worker::WorkerLatency> workers;  ///< by index
 };
-CollectedLatency collect_latency(const ControlState& state);
+CollectedLatency collect_latency(const control::ControlState& state);
 
 /// "SEND", as rules of `urocectl fault verbs` have it; empty: an operation that never completes.
 std::string_view operation_name(std::size_t kind);
 
 /// A row for each operation that has ended, then those of the workers, with what half, 90 %, 99 % and 99.9 % took
 /// at most.
-nlohmann::ordered_json list_latency(const ControlState& state, Page& page);
+nlohmann::ordered_json list_latency(const control::ControlState& state, Page& page);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

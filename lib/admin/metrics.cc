@@ -25,7 +25,12 @@
 #include "wire/dump.h"
 #include "worker/counter_help.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
+
+using control::ControlState;
+using control::QpObject;
+using worker::WorkerCounters;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -85,10 +90,10 @@ class Families {
 
 struct CollectCounters {
   static constexpr std::string_view kName = "collect_counters";
-  worker_commands::SumCounters sums;
+  control::worker_commands::SumCounters sums;
   std::vector<WorkerCounters> workers;  ///< by index
-  void describe(ArgumentText&) const {}
-  void run(WorkerCore& core) {
+  void describe(worker::ArgumentText&) const {}
+  void run(worker::WorkerCore& core) {
     sums.run(core);
     workers[core.config().index] = core.counters();
   }
@@ -96,7 +101,7 @@ struct CollectCounters {
 
 void add_workers(const std::vector<WorkerCounters>& workers, Families& out) {
   const Nanos now = monotonic_now();
-  for (const CounterInfo<WorkerCounters>& row : kWorkerHelp) {
+  for (const CounterInfo<WorkerCounters>& row : worker::kWorkerHelp) {
     Json samples = Json::array();
     for (std::size_t i = 0; i < workers.size(); ++i) {
       const std::uint64_t value = workers[i].*row.value;
@@ -133,7 +138,7 @@ void add_frames(const WorkerCounters& sums, Families& out) {
   for (std::size_t i = 0; i < std::size(sums.parse); ++i) {
     const std::string name(wire::parse_verdict_name(static_cast<wire::ParseVerdict>(i)));
     samples.push_back(sample({{"verdict", name}}, sums.parse[i]));
-    values[name] = kParseHelp[i];
+    values[name] = worker::kParseHelp[i];
   }
   out.add({"parsed_frames", kCounter, "Frames that workers have parsed, by the result.", "parse.*", "verdict"},
           samples, values);
@@ -185,8 +190,8 @@ struct CountQps {
   static constexpr std::string_view kName = "count_qps";
   std::span<const QpObject* const> qps;
   std::map<std::pair<std::string_view, std::string_view>, std::uint64_t>& counts;
-  void describe(ArgumentText& text) const { text.add("count", qps.size()); }
-  void run(WorkerCore& worker) {
+  void describe(worker::ArgumentText& text) const { text.add("count", qps.size()); }
+  void run(worker::WorkerCore& worker) {
     for (const QpObject* const qp : qps) {
       proto::QpSnapshot now;
       if (qp->worker != worker.config().index || !worker.transport().query(qp->index, now)) continue;
@@ -250,10 +255,10 @@ void add_objects(const ControlState& state, Page& page, Families& out) {
 // ---------------------------------------------------------------- users
 
 /// "registered_bytes" is an amount of memory, "qps" a number of objects.
-bool counts_bytes(const Resource& resource) { return unit_of(resource.name) == "bytes"; }
+bool counts_bytes(const control::Resource& resource) { return unit_of(resource.name) == "bytes"; }
 
 void add_users(const ControlState& state, Page& page, Families& out) {
-  const Quotas& quotas = state.quotas();
+  const control::Quotas& quotas = state.quotas();
   Json objects = Json::array(), object_limits = objects, memory = objects, memory_limits = objects,
        refusals = objects, weights = objects, rates = objects;
   const bool all = page.viewer.sees_all();
@@ -264,7 +269,7 @@ void add_users(const ControlState& state, Page& page, Families& out) {
     const auto& [user, account] = *it;
     if (!page.take_row({user, 0})) break;
     const Json only_user = {{"user", std::to_string(user)}};
-    for (const Resource& resource : kResources) {
+    for (const control::Resource& resource : control::kResources) {
       Json labels = only_user;
       labels["resource"] = resource.name;
       const std::uint64_t limit = quotas.limit(resource, account.privileged);
@@ -294,7 +299,7 @@ void add_users(const ControlState& state, Page& page, Families& out) {
 // ---------------------------------------------------------------- the device, connections, rejections
 
 void add_device(const ControlState& state, Families& out) {
-  const Port& port = state.port();
+  const control::Port& port = state.port();
   std::size_t gids = 0;
   for (std::size_t i = 0; i < port.gids().size(); ++i) gids += port.gids().at(i).has_value();
   out.add(
@@ -308,18 +313,18 @@ void add_device(const ControlState& state, Families& out) {
   out.one({"port_active_mtu_bytes", kGauge, "Largest RDMA payload of a packet."}, port.active_mtu_bytes());
   out.one({"port_gids", kGauge, "Entries of the GID table."}, gids);
   out.one({"workers", kGauge, "Threads that move data."}, state.worker_count());
-  out.one({"cores", kGauge, "CPU cores that the daemon may use."}, usable_cores());
+  out.one({"cores", kGauge, "CPU cores that the daemon may use."}, control::usable_cores());
   out.one({"pollers_exceed_cores", kGauge, "1 if more threads poll than there are cores."},
           state.workers().few_cores.load() ? 1 : 0);
 }
 
-void add_connections(const ControlState& state, const CmService& cm, Families& out) {
+void add_connections(const ControlState& state, const cm_service::CmService& cm, Families& out) {
   constexpr const char* kMessages[] = {"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep"};
   const cm::ManagerCounters& counters = cm.manager().counters();
   static_assert(std::size(kMessages) == std::size(cm::ManagerCounters().received));
   out.one({"cm_connections", kGauge, "Connections of the connection manager.", "cm.connections"},
           cm.manager().connections());
-  out.totals("cm", kGsiHelp, state.workers().gsi.counters());
+  out.totals("cm", worker::kGsiHelp, state.workers().gsi.counters());
   out.one({"cm_events_lost", kCounter, "Events that a program did not get because its channel was full.",
            "cm.events_lost"},
           cm.events_lost());
@@ -335,7 +340,7 @@ void add_connections(const ControlState& state, const CmService& cm, Families& o
   out.totals("cm", cm::kManagerHelp, counters);
 }
 
-void add_command_times(const CommandTimes& times, Families& out) {
+void add_command_times(const control::CommandTimes& times, Families& out) {
   Json samples = Json::array();
   for (const auto& [name, longest] : times.all()) samples.push_back(sample({{"command", name}}, seconds(longest)));
   out.add({"control_longest_command_seconds", kGauge,
@@ -344,19 +349,20 @@ void add_command_times(const CommandTimes& times, Families& out) {
           samples);
 }
 
-void add_rejections(const Rejections& rejections, Families& out) {
+void add_rejections(const control::Rejections& rejections, Families& out) {
   Json samples = Json::array(), values = Json::object();
-  for (std::size_t i = 0; i < std::size(kRejectionNames); ++i) {
-    const auto reason = static_cast<Rejection>(i);
-    samples.push_back(sample({{"reason", kRejectionNames[i]}}, rejections.of(reason)));
-    values[std::string(kRejectionNames[i])] = default_text(reason);
+  for (std::size_t i = 0; i < std::size(control::kRejectionNames); ++i) {
+    const auto reason = static_cast<control::Rejection>(i);
+    samples.push_back(sample({{"reason", control::kRejectionNames[i]}}, rejections.of(reason)));
+    values[std::string(control::kRejectionNames[i])] = control::default_text(reason);
   }
   out.add({"rejected_requests", kCounter, "Requests of programs that the daemon refused, by reason.", "rejected.*",
            "reason"},
           samples, values);
 }
 
-void add_daemon(const ControlState& state, const CmService& cm, const CommandTimes& command_times, Families& out) {
+void add_daemon(const ControlState& state, const cm_service::CmService& cm,
+                const control::CommandTimes& command_times, Families& out) {
   CollectCounters collected{{}, std::vector<WorkerCounters>(state.worker_count())};
   state.on_all_workers(collected);
   add_device(state, out);
@@ -376,8 +382,9 @@ constexpr std::size_t kQpsOfPage = 256, kUsersOfPage = 4;
 
 }  // namespace
 
-nlohmann::ordered_json metrics_page(const ControlState& state, const CmService& cm,
-                                    const CommandTimes& command_times, Viewer& viewer, const Json& request) {
+nlohmann::ordered_json metrics_page(const ControlState& state, const cm_service::CmService& cm,
+                                    const control::CommandTimes& command_times, Viewer& viewer,
+                                    const Json& request) {
   constexpr std::string_view kObjects = "objects", kUsers = "users";
   std::string kind;
   Cursor start;
@@ -404,4 +411,4 @@ nlohmann::ordered_json metrics_page(const ControlState& state, const CmService& 
   return answer;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

@@ -8,12 +8,12 @@
 #include "control/command_times.h"
 #include "control/state.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
 /// The page of query.h, "metrics", that the request asks for. The number of samples depends on the numbers of
 /// workers and users, not of QPs.
-nlohmann::ordered_json metrics_page(const ControlState& state, const CmService& cm,
-                                    const CommandTimes& command_times, Viewer& viewer,
+nlohmann::ordered_json metrics_page(const control::ControlState& state, const cm_service::CmService& cm,
+                                    const control::CommandTimes& command_times, Viewer& viewer,
                                     const nlohmann::ordered_json& request);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

@@ -14,7 +14,7 @@
 #include "admin/viewer.h"
 #include "control/state.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
 /// Where a list is continued. What has gone away meanwhile is left out.
 struct Cursor {
@@ -69,12 +69,12 @@ class Page {
 
   /// The objects that this page shows, with their sessions. `objects_of(session)`: a HandleTable.
   template <class ObjectsOf>
-  auto collect(const Sessions& sessions, ObjectsOf&& objects_of) {
+  auto collect(const control::Sessions& sessions, ObjectsOf&& objects_of) {
     using Object = std::remove_cvref_t<decltype(*objects_of(*sessions.begin()->second).begin()->second)>;
-    std::vector<std::pair<const Session*, const Object*>> found;
+    std::vector<std::pair<const control::Session*, const Object*>> found;
     const Cursor start = take_start();
     for (auto each = sessions.lower_bound(start.at); each != sessions.end(); ++each) {
-      const Session& session = *each->second;
+      const control::Session& session = *each->second;
       const std::uint64_t first = session.id == start.at ? start.handle : 0;
       if (!take_session({session.id, first})) break;
       const auto& objects = objects_of(session);
@@ -100,4 +100,4 @@ class Page {
   bool ended_ = false;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

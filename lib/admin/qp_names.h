@@ -6,7 +6,7 @@
 
 #include "proto/state/attributes.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
 inline constexpr const char* kQpStateNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
 /// Those that type_name() returns.
@@ -28,4 +28,4 @@ inline const char* type_name(proto::QpType type) {
   }
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

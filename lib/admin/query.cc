@@ -20,7 +20,12 @@
 #include "platform/clock.h"
 #include "wire/dump.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
+
+using control::ControlState;
+using control::may_administer;
+using control::Session;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -37,15 +42,15 @@ Json controls_json(const ControlState& state) {
   return values;
 }
 
-Json rejections_json(const Rejections& rejections) {
+Json rejections_json(const control::Rejections& rejections) {
   Json out = Json::object();
-  for (std::size_t i = 0; i < std::size(kRejectionNames); ++i) {
-    out[std::string(kRejectionNames[i])] = rejections.of(static_cast<Rejection>(i));
+  for (std::size_t i = 0; i < std::size(control::kRejectionNames); ++i) {
+    out[std::string(control::kRejectionNames[i])] = rejections.of(static_cast<control::Rejection>(i));
   }
   return out;
 }
 
-Json control_json(const CommandTimes& times) {
+Json control_json(const control::CommandTimes& times) {
   const auto [name, duration] = times.longest();
   return {{"longest_command", name}, {"longest_command_us", duration / kMicrosecond}};
 }
@@ -59,7 +64,7 @@ Json counters_json(const CounterInfo<Struct> (&table)[kRows], const Struct& coun
 
 Json stat(const AdminContext& context) {
   const ControlState& state = context.state;
-  worker_commands::SumCounters sums;
+  control::worker_commands::SumCounters sums;
   state.on_all_workers(sums);
   Json transport = Json::object(), parse = Json::object();
   const auto* values = reinterpret_cast<const std::uint64_t*>(&sums.transport);
@@ -68,7 +73,7 @@ Json stat(const AdminContext& context) {
   for (std::size_t i = 0; i < std::size(sums.worker.parse); ++i) {
     parse[std::string(wire::parse_verdict_name(static_cast<wire::ParseVerdict>(i)))] = sums.worker.parse[i];
   }
-  const WorkerCounters& w = sums.worker;
+  const worker::WorkerCounters& w = sums.worker;
   return {{"transport", transport},
           {"parse", parse},
           {"worker",
@@ -116,7 +121,7 @@ Json refused() {
 }
 
 Json verb_rules(ControlState& state) {
-  VerbFaults& faults = state.verb_faults();
+  control::VerbFaults& faults = state.verb_faults();
   faults.count_qps(state);
   Json rules = Json::array();
   for (const auto& rule : faults.rules()) {
@@ -132,7 +137,7 @@ Json verb_rules(ControlState& state) {
 /// What a rule selects is an administrator's to know: it names programs of others.
 Json fault_verbs(ControlState& state, const Session& caller, const Json& change) {
   if (!may_administer(caller)) return refused();
-  VerbFaults& faults = state.verb_faults();
+  control::VerbFaults& faults = state.verb_faults();
   if (change.contains("add")) {
     const std::string problem = faults.add(state, text_of(change, "add"));
     if (!problem.empty()) return error(problem);
@@ -240,7 +245,8 @@ std::string change_mtu(const AdminContext& context, const Json& request) {
   const auto given = request.find("mtu");
   const bool whole = given != request.end() && given->is_number_unsigned() && given->get<std::uint64_t>() <= 65535;
   if (whole && context.link.set_mtu(given->get<std::uint32_t>())) return {};
-  return "mtu takes " + std::to_string(Port::kLeastMtu) + " to " + std::to_string(context.state.port().most_mtu()) +
+  return "mtu takes " + std::to_string(control::Port::kLeastMtu) + " to " +
+         std::to_string(context.state.port().most_mtu()) +
          " bytes; the upper limit is set when the daemon starts (uroced --mtu)";
 }
 
@@ -277,7 +283,7 @@ Json latency(const AdminContext& context, const Session& caller, const Json& req
 
 Json reload(const AdminContext& context, const Session& caller) {
   if (!may_administer(caller)) return refused();
-  const Reloaded outcome = context.state.process().reload();
+  const control::Reloaded outcome = context.state.process().reload();
   if (!outcome.error.empty()) return error(outcome.error + "; nothing has changed");
   return {{"changed", outcome.changed}, {"restart_for", outcome.waiting}};
 }
@@ -309,12 +315,13 @@ std::string handle_query(const AdminContext& context, const Session& caller, std
   const Json answer = dispatch(context, caller, request, stream != nullptr ? *stream : unwanted);
   if (answer.contains("error")) {
     const bool forbidden = answer == refused();
-    context.state.rejections().add(
-        {caller.peer.tenant(), caller.peer.pid, caller.program, UROCE_CMD_ADMIN, forbidden ? EPERM : EINVAL,
-         forbidden ? Rejection::no_permission : Rejection::bad_value, answer["error"].get<std::string>()});
+    context.state.rejections().add({caller.peer.tenant(), caller.peer.pid, caller.program, UROCE_CMD_ADMIN,
+                                    forbidden ? EPERM : EINVAL,
+                                    forbidden ? control::Rejection::no_permission : control::Rejection::bad_value,
+                                    answer["error"].get<std::string>()});
   }
   // Program names may be invalid UTF-8.
   return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

@@ -86,18 +86,18 @@
 #include "control/state.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
 /// The state that requests read and change.
 struct AdminContext {
-  ControlState& state;
-  LinkControl& link;
-  const CmService& cm;
-  const CommandTimes& command_times;
+  control::ControlState& state;
+  control::LinkControl& link;
+  const cm_service::CmService& cm;
+  const control::CommandTimes& command_times;
 };
 
 /// The answer to one request, as text. `stream`: gets the descriptor that goes with it, if there is one.
-std::string handle_query(const AdminContext& context, const Session& caller, std::string_view request,
+std::string handle_query(const AdminContext& context, const control::Session& caller, std::string_view request,
                          UniqueFd* stream = nullptr);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

@@ -24,7 +24,11 @@
 #include "platform/log.h"
 #include "wire/dump.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
+
+using control::ControlState;
+using control::Session;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -63,8 +67,8 @@ Json list_sessions(const ControlState& state, Page& page) {
   return list;
 }
 
-void describe_user(const ControlState& state, uid_t user, const Quotas::Account& account, Json& list) {
-  for (const Resource& resource : kResources) {
+void describe_user(const ControlState& state, uid_t user, const control::Quotas::Account& account, Json& list) {
+  for (const control::Resource& resource : control::kResources) {
     const std::uint64_t used = account.usage.*resource.amount;
     if (used == 0 && account.refusals == 0) continue;
     list.push_back({{"user", user},
@@ -73,7 +77,7 @@ void describe_user(const ControlState& state, uid_t user, const Quotas::Account&
                     {"limit", state.quotas().limit(resource, account.privileged)}});
   }
   if (const auto grant = state.grants().find(user); grant != state.grants().end()) {
-    const GrantedShare& share = grant->second;
+    const control::GrantedShare& share = grant->second;
     list.push_back({{"user", user}, {"resource", "weight"}, {"used", share.weight}, {"limit", "-"}});
     if (share.limit.kbps != 0) {
       list.push_back(
@@ -112,14 +116,14 @@ Json counters_of(const proto::QpCounters& c) {
           {"rnr_nak_retry_err", c.rnr_nak_retry_err}};
 }
 
-Json describe(const Session& session, const QpObject& qp, const proto::QpSnapshot& now) {
+Json describe(const Session& session, const control::QpObject& qp, const proto::QpSnapshot& now) {
   return {{"qpn", hex(qp.qpn.value)},
           {"session", session.id},
           {"program", session.program},
           {"type", type_name(qp.type)},
           {"state", state_name(now.state)},
           {"dest_qpn", hex(now.attr.dest_qpn.value)},
-          {"dest", address_text(now.attr.path.dest)},
+          {"dest", control::address_text(now.attr.path.dest)},
           {"path_mtu", now.attr.path_mtu},
           {"sq_psn", now.attr.sq_psn.value()},
           {"rq_psn", now.attr.rq_psn.value()},
@@ -138,10 +142,10 @@ Json describe(const Session& session, const QpObject& qp, const proto::QpSnapsho
 /// Each worker fills the snapshots of its own QPs.
 struct SnapshotQps {
   static constexpr std::string_view kName = "snapshot_qps";
-  std::span<const QpObject* const> qps;
+  std::span<const control::QpObject* const> qps;
   std::vector<proto::QpSnapshot> now;
-  void describe(ArgumentText& text) const { text.add("count", qps.size()); }
-  void run(WorkerCore& worker) {
+  void describe(worker::ArgumentText& text) const { text.add("count", qps.size()); }
+  void run(worker::WorkerCore& worker) {
     for (std::size_t i = 0; i < qps.size(); ++i) {
       if (qps[i]->worker == worker.config().index) worker.transport().query(qps[i]->index, now[i]);
     }
@@ -151,7 +155,7 @@ struct SnapshotQps {
 Json list_qps(const ControlState& state, Page& page) {
   const auto shown = page.collect(
       state.sessions(), [](const Session& s) -> auto& { return s.qps; });
-  std::vector<const QpObject*> qps;
+  std::vector<const control::QpObject*> qps;
   for (const auto& [session, qp] : shown) qps.push_back(qp);
   SnapshotQps snapshots{qps, std::vector<proto::QpSnapshot>(qps.size())};
   if (!qps.empty()) state.on_all_workers(snapshots);
@@ -181,10 +185,10 @@ struct ReadCqs {
     std::uint32_t produced = 0;
     bool failed = false;
   };
-  std::span<const CqObject* const> cqs;
+  std::span<const control::CqObject* const> cqs;
   std::array<State, Page::kRows> states;
-  void describe(ArgumentText& text) const { text.add("count", cqs.size()); }
-  void run(WorkerCore&) {
+  void describe(worker::ArgumentText& text) const { text.add("count", cqs.size()); }
+  void run(worker::WorkerCore&) {
     for (std::size_t i = 0; i < cqs.size(); ++i) states[i] = {cqs[i]->cq->produced(), cqs[i]->cq->in_error()};
   }
 };
@@ -192,14 +196,14 @@ struct ReadCqs {
 Json list_cqs(const ControlState& state, Page& page) {
   const auto shown = page.collect(
       state.sessions(), [](const Session& s) -> auto& { return s.cqs; });
-  std::vector<const CqObject*> cqs;
+  std::vector<const control::CqObject*> cqs;
   for (const auto& [session, cq] : shown) cqs.push_back(cq);
   ReadCqs read{cqs, {}};
   if (!cqs.empty()) state.link_worker().call(read);
   Json list = Json::array();
   for (std::size_t i = 0; i < cqs.size(); ++i) {
     const Session& session = *shown[i].first;
-    const Cq& queue = *cqs[i]->cq;
+    const worker::Cq& queue = *cqs[i]->cq;
     list.push_back({{"cq", cqs[i]->id.value},
                     {"session", session.id},
                     {"program", session.program},
@@ -233,14 +237,15 @@ Json list_srqs(const ControlState& state, Page& page) {
 Json list_worker_commands(const ControlState& state, Page& page) {
   Json list = Json::array();
   for (std::uint64_t i = page.take_start().at; i < state.worker_count(); ++i) {
-    const std::vector<TracedCommand> last = state.worker(static_cast<std::uint32_t>(i)).command_trace().last();
+    const std::vector<worker::TracedCommand> last =
+        state.worker(static_cast<std::uint32_t>(i)).command_trace().last();
     if (!page.viewer.sees_all()) {
       page.viewer.hide(last.size());
       continue;
     }
     if (!page.take_row({i, 0})) break;
     page.take_rows(last.size());
-    for (const TracedCommand& command : last) {
+    for (const worker::TracedCommand& command : last) {
       list.push_back({{"worker", i},
                       {"command", std::string(command.name)},
                       {"arguments", std::string(command.arguments.view())},
@@ -254,7 +259,7 @@ Json list_worker_commands(const ControlState& state, Page& page) {
 // Their texts name programs and QPs of all tenants.
 Json list_errors(const ControlState&, Page& page) {
   Json list = Json::array();
-  const std::vector<LoggedError> errors = ErrorLog::instance().entries();
+  const std::vector<platform::LoggedError> errors = platform::ErrorLog::instance().entries();
   if (!page.viewer.sees_all()) {
     page.viewer.hide(errors.size());
     return list;
@@ -298,22 +303,23 @@ constexpr Kind kKinds[] = {
 }  // namespace
 
 Json show_devices(const ControlState& state) {
-  const Port& port = state.port();
+  const control::Port& port = state.port();
   Json gids = Json::array();
   for (std::size_t i = 0; i < port.gids().size(); ++i) {
     const auto gid = port.gids().at(i);
     const std::uint16_t vlan = port.gids().vlan(i);
-    gids.push_back(gid ? address_text(*gid) + (vlan != 0 ? "@vlan" + std::to_string(vlan) : "") : std::string());
+    gids.push_back(gid ? control::address_text(*gid) + (vlan != 0 ? "@vlan" + std::to_string(vlan) : "")
+                       : std::string());
   }
   return Json::array({{{"name", state.config().name},
                        {"port", state.config().port},
-                       {"mac", mac_text(port.mac())},
+                       {"mac", control::mac_text(port.mac())},
                        {"mtu", port.link_mtu()},
                        {"active_mtu", port.active_mtu_bytes()},
                        {"state", port.up() ? "ACTIVE" : "DOWN"},
                        {"gids", gids},
                        {"workers", state.worker_count()},
-                       {"cores", usable_cores()},
+                       {"cores", control::usable_cores()},
                        {"pollers", state.workers().pollers.load(std::memory_order_relaxed)},
                        {"pollers_exceed_cores", state.workers().few_cores.load()},
                        {"uptime_s", (monotonic_now() - state.started()) / kSecond},
@@ -325,7 +331,7 @@ Json show(const ControlState& state, const Session& caller, const std::string& w
   Cursor start;
   const Json no_cursor = {{"error", "\"from\" of show must be the \"next\" of the page before"}};
   if (!read_start(request, kind, start)) return no_cursor;
-  Viewer viewer(caller, may_administer(caller));
+  Viewer viewer(caller, control::may_administer(caller));
   Page page(viewer, start);
   Json answer = Json::object();
   for (const Kind& each : kKinds) {
@@ -348,4 +354,4 @@ Json show(const ControlState& state, const Session& caller, const std::string& w
   return answer;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

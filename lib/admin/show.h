@@ -6,12 +6,12 @@
 
 #include "control/state.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
 /// The page of query.h, "show", that the request asks for.
-nlohmann::ordered_json show(const ControlState& state, const Session& caller, const std::string& what,
-                            const nlohmann::ordered_json& request);
+nlohmann::ordered_json show(const control::ControlState& state, const control::Session& caller,
+                            const std::string& what, const nlohmann::ordered_json& request);
 
-nlohmann::ordered_json show_devices(const ControlState& state);
+nlohmann::ordered_json show_devices(const control::ControlState& state);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

@@ -7,7 +7,10 @@
 #include "cm_service/port_space.h"
 #include "control/port.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
+
+using control::CmIdState;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -42,17 +45,17 @@ const char* space_name(cm::PortSpace space) {
 std::string endpoint_text(const uroce_cm_address& at) {
   if (at.family == 0) return {};
   const std::string port = ":" + std::to_string(at.port);
-  if (is_any(at)) return "*" + port;
-  const std::string address = address_text(address_of(at));
+  if (cm_service::is_any(at)) return "*" + port;
+  const std::string address = control::address_text(cm_service::address_of(at));
   return (at.family == AF_INET6 ? "[" + address + "]" : address) + port;
 }
 
 }  // namespace
 
-Json list_cm_ids(const ControlState& state, Page& page) {
+Json list_cm_ids(const control::ControlState& state, Page& page) {
   Json list = Json::array();
   for (const auto& [session, id] : page.collect(
-           state.sessions(), [](const Session& s) -> auto& { return s.cm.ids; })) {
+           state.sessions(), [](const control::Session& s) -> auto& { return s.cm.ids; })) {
     list.push_back({{"cm_id", id->handle},
                     {"session", session->id},
                     {"program", session->program},
@@ -65,9 +68,9 @@ Json list_cm_ids(const ControlState& state, Page& page) {
   return list;
 }
 
-nlohmann::ordered_json cm_counters(const ControlState& state, const CmService& cm) {
+nlohmann::ordered_json cm_counters(const control::ControlState& state, const cm_service::CmService& cm) {
   constexpr const char* kNames[] = {"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep"};
-  const GsiCounters gsi = state.workers().gsi.counters();
+  const worker::GsiCounters gsi = state.workers().gsi.counters();
   const cm::Manager& manager = cm.manager();
   const cm::ManagerCounters& counters = manager.counters();
   Json out = {{"connections", manager.connections()}, {"mads_received", gsi.received},  {"mads_sent", gsi.sent},
@@ -88,4 +91,4 @@ nlohmann::ordered_json cm_counters(const ControlState& state, const CmService& c
   return out;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

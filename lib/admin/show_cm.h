@@ -7,12 +7,12 @@
 #include "cm_service/service.h"
 #include "control/state.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
 /// One object for each id (query.h, "cm_ids").
-nlohmann::ordered_json list_cm_ids(const ControlState& state, Page& page);
+nlohmann::ordered_json list_cm_ids(const control::ControlState& state, Page& page);
 
 /// Counters of the general services interface (QP 1) and of the connection manager.
-nlohmann::ordered_json cm_counters(const ControlState& state, const CmService& cm);
+nlohmann::ordered_json cm_counters(const control::ControlState& state, const cm_service::CmService& cm);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

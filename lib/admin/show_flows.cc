@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-namespace uroce::daemon {
+namespace uroce::admin {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -57,14 +57,14 @@ std::string flags_text(std::uint32_t flags) {
   return text;
 }
 
-std::string receiver_text(const FlowObject& flow) {
+std::string receiver_text(const control::FlowObject& flow) {
   char text[24];
   std::snprintf(text, sizeof(text), flow.rss != nullptr ? "RSS 0x%x" : "QP 0x%x",
                 flow.rss != nullptr ? flow.rss->qpn.value : flow.qp->qpn.value);
   return text;
 }
 
-Json describe(const Session& session, const FlowObject& flow) {
+Json describe(const control::Session& session, const control::FlowObject& flow) {
   constexpr const char* kTypes[] = {"NORMAL", "ALL_DEFAULT", "MC_DEFAULT", "SNIFFER"};
   Json row = {{"flow", flow.id},
               {"session", session.id},
@@ -83,13 +83,13 @@ Json describe(const Session& session, const FlowObject& flow) {
 
 }  // namespace
 
-Json list_flows(const ControlState& state, Page& page) {
+Json list_flows(const control::ControlState& state, Page& page) {
   Json list = Json::array();
   for (const auto& [session, flow] : page.collect(
-           state.sessions(), [](const Session& s) -> auto& { return s.flows; })) {
+           state.sessions(), [](const control::Session& s) -> auto& { return s.flows; })) {
     list.push_back(describe(*session, *flow));
   }
   return list;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

@@ -6,9 +6,9 @@
 #include "admin/page.h"
 #include "control/state.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
 /// One object for each flow (query.h, "flows").
-nlohmann::ordered_json list_flows(const ControlState& state, Page& page);
+nlohmann::ordered_json list_flows(const control::ControlState& state, Page& page);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

@@ -14,7 +14,11 @@
 #include "platform/clock.h"
 #include "wire/bytes.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
+
+using control::address_text;
+using control::ControlState;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -37,9 +41,9 @@ net::InterfaceAddress network_of(net::InterfaceAddress own) {
 
 struct CopyCounters {
   static constexpr std::string_view kName = "copy_counters";
-  WorkerCounters counters;
-  void describe(ArgumentText&) const {}
-  void run(WorkerCore& worker) { counters = worker.counters(); }
+  worker::WorkerCounters counters;
+  void describe(worker::ArgumentText&) const {}
+  void run(worker::WorkerCore& worker) { counters = worker.counters(); }
 };
 
 struct ListNeighbours {
@@ -48,8 +52,8 @@ struct ListNeighbours {
   std::size_t most = 0;
   std::vector<net::NeighbourEntry> found{};
   std::size_t all = 0;
-  void describe(ArgumentText& text) const { text.add("first", address_text(first)); }
-  void run(WorkerCore& worker) {
+  void describe(worker::ArgumentText& text) const { text.add("first", address_text(first)); }
+  void run(worker::WorkerCore& worker) {
     if (worker.link() == nullptr) return;
     all = worker.link()->neighbours();
     if (most != 0) found = worker.link()->list_neighbours(first, most, worker.now());
@@ -88,10 +92,10 @@ Json list_workers(const ControlState& state, Page& page) {
   Json list = Json::array();
   for (std::uint64_t i = page.take_start().at; i < state.worker_count(); ++i) {
     if (!page.take_row({i, 0})) break;
-    WorkerCore& worker = state.worker(static_cast<std::uint32_t>(i));
+    worker::WorkerCore& worker = state.worker(static_cast<std::uint32_t>(i));
     CopyCounters copy;
     worker.call(copy);
-    const WorkerCounters& c = copy.counters;
+    const worker::WorkerCounters& c = copy.counters;
     list.push_back({{"worker", i},
                     {"thread", worker.thread_id()},
                     {"cpu", worker.config().cpu < 0 ? Json("any") : Json(worker.config().cpu)},
@@ -116,7 +120,7 @@ Json list_gids(const ControlState& state, Page& page) {
     if (!gid) continue;
     if (!page.take_row({0, i})) break;
     list.push_back({{"index", i},
-                    {"gid", gid_text(gid->address.bytes)},
+                    {"gid", control::gid_text(gid->address.bytes)},
                     {"address", prefix_text(*gid)},
                     {"vlan", vlan_cell(gid->vlan)},
                     {"type", "RoCE v2"}});
@@ -167,7 +171,7 @@ Json list_neighbours(const ControlState& state, Page& page) {
     last = &each;
     const bool known = each.confirmed_ago != kNever;
     list.push_back({{"address", address_text(each.address)},
-                    {"mac", known ? Json(mac_text(each.mac)) : Json("-")},
+                    {"mac", known ? Json(control::mac_text(each.mac)) : Json("-")},
                     {"vlan", vlan_cell(each.vlan)},
                     {"state", state_text(each.state)},
                     {"confirmed_s", seconds_cell(each.confirmed_ago)},
@@ -176,4 +180,4 @@ Json list_neighbours(const ControlState& state, Page& page) {
   return list;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

@@ -8,7 +8,7 @@
 #include "base/errno_name.h"
 #include "base/types.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -31,22 +31,22 @@ std::string utc_text(std::uint64_t time_ns) {
   return text;
 }
 
-Json list_rejections(const ControlState& state, Page& page) {
+Json list_rejections(const control::ControlState& state, Page& page) {
   const std::uint64_t start = page.take_start().handle;
   Json list = Json::array();
-  for (const Refusal& refusal : state.rejections().kept()) {
+  for (const control::Refusal& refusal : state.rejections().kept()) {
     if (refusal.number < start || !page.viewer.sees(refusal.tenant, 1)) continue;
     if (!page.take_row({0, refusal.number})) break;
     list.push_back({{"time", utc_text(refusal.time_ns)},
                     {"user", refusal.tenant.uid},
                     {"pid", refusal.pid},
                     {"program", refusal.program},
-                    {"command", std::string(command_name(refusal.command))},
+                    {"command", std::string(control::command_name(refusal.command))},
                     {"errno", errno_text(refusal.error)},
-                    {"reason", std::string(kRejectionNames[static_cast<std::size_t>(refusal.reason)])},
+                    {"reason", std::string(control::kRejectionNames[static_cast<std::size_t>(refusal.reason)])},
                     {"text", refusal.text}});
   }
   return list;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

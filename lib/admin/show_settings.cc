@@ -7,7 +7,11 @@
 
 #include "control/port.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
+
+using control::ControlState;
+using control::Setting;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -22,7 +26,7 @@ std::vector<std::string> addresses(const ControlState& state) {
   std::vector<std::string> all;
   for (const net::InterfaceAddress& own : state.port().gids().addresses()) {
     if (own.address.is_link_local()) continue;
-    all.push_back(address_text(own.address) + "/" + std::to_string(own.prefix_bits) +
+    all.push_back(control::address_text(own.address) + "/" + std::to_string(own.prefix_bits) +
                   (own.vlan != 0 ? "@vlan" + std::to_string(own.vlan) : ""));
   }
   return all;
@@ -70,4 +74,4 @@ Json list_settings(const ControlState& state, Page& page) {
   return list;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

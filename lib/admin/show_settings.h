@@ -6,9 +6,9 @@
 #include "admin/page.h"
 #include "control/state.h"
 
-namespace uroce::daemon {
+namespace uroce::admin {
 
 /// One object for each setting (query.h, "settings"), with what urocectl has changed since the start.
-nlohmann::ordered_json list_settings(const ControlState& state, Page& page);
+nlohmann::ordered_json list_settings(const control::ControlState& state, Page& page);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::admin

@@ -10,7 +10,16 @@
 #include "platform/clock.h"
 #include "platform/record_socket.h"
 
-namespace uroce::daemon {
+namespace uroce::cm_service {
+
+using control::CmChannel;
+using control::CmId;
+using control::CmIdState;
+using control::kTypeUd;
+using control::kUdpQkey;
+using control::commands::Call;
+using enum control::CmEventType;
+
 namespace {
 
 constexpr std::uint32_t kLeastBacklog = 16, kMostBacklog = 4096;
@@ -24,8 +33,8 @@ bool known_space(std::uint32_t space) {
 }
 
 bool valid(const uroce_cm_address& address) {
-  if (address.family == kFamilyIp4) return address_of(address).is_v4();
-  return address.family == kFamilyIp6;
+  if (address.family == control::kFamilyIp4) return address_of(address).is_v4();
+  return address.family == control::kFamilyIp6;
 }
 
 template <std::size_t N>
@@ -38,12 +47,12 @@ bool valid(const uroce_cm_parameters& p, std::size_t most_private_data) {
          p.ack_timeout < 32 && all_zero(p.reserved);
 }
 
-int not_ours(const commands::Call& call, const wire::Address& address) {
+int not_ours(const Call& call, const wire::Address& address) {
   return call.refuse(ENODEV, "%s is not an address of this port (`urocectl show devices`)",
-                     address_text(address).c_str());
+                     control::address_text(address).c_str());
 }
 
-int refuse_port(const commands::Call& call, int status, std::uint16_t port) {
+int refuse_port(const Call& call, int status, std::uint16_t port) {
   if (port == 0) return call.refuse(status, "no port is free");
   return call.refuse(status,
                      status == EADDRINUSE
@@ -53,7 +62,7 @@ int refuse_port(const commands::Call& call, int status, std::uint16_t port) {
                      port);
 }
 
-int wrong_state(const commands::Call& call) {
+int wrong_state(const Call& call) {
   return call.refuse(EINVAL, "the id is not in the state that this call takes (rdma_cm(7) has their order)");
 }
 
@@ -76,7 +85,7 @@ cm::Peer peer_of(const CmId& id) { return {address_of(id.source), address_of(id.
 /// The QP of a connection is one of the client's own tenant, though not always of this session: programs also
 /// connect QPs that another library of the process created. The peer takes a REQ that names the QP of an existing
 /// connection for a sign that this connection is stale, and ends it (IBTA vol. 1, 12.9.8.3.1).
-bool may_connect(const commands::Call& call, const uroce_cm_parameters& p) {
+bool may_connect(const Call& call, const uroce_cm_parameters& p) {
   return call.state.owns_qp(call.session.peer.tenant(), Qpn{p.qpn});
 }
 
@@ -91,7 +100,7 @@ uroce_cm_bound_response bound(const CmId& id) {
 
 }  // namespace
 
-constexpr CommandRow<CmService::Handler> CmService::kCommands[] = {
+constexpr control::CommandRow<CmService::Handler> CmService::kCommands[] = {
     {UROCE_CMD_CM_OPEN_CHANNEL, &CmService::open_channel},
     {UROCE_CMD_CM_CLOSE_CHANNEL, &CmService::close_channel},
     {UROCE_CMD_CM_CREATE_ID, &CmService::create_id},
@@ -109,21 +118,21 @@ constexpr CommandRow<CmService::Handler> CmService::kCommands[] = {
     {UROCE_CMD_CM_POST, &CmService::post},
 };
 
-int CmService::run(std::uint32_t command, commands::Call& call) {
-  static_assert(rows_match_opcodes(kCommands, UROCE_CMD_CM_FIRST, UROCE_CMD_CM_END - 1));
-  const CommandRow<Handler>* row = find_command(kCommands, command);
+int CmService::run(std::uint32_t command, Call& call) {
+  static_assert(control::rows_match_opcodes(kCommands, UROCE_CMD_CM_FIRST, UROCE_CMD_CM_END - 1));
+  const control::CommandRow<Handler>* row = control::find_command(kCommands, command);
   if (row == nullptr) {
-    call.reply.reason = Rejection::unknown_command;
+    call.reply.reason = control::Rejection::unknown_command;
     return EOPNOTSUPP;
   }
   if (call.fds.size() > row->descriptors) {
-    call.reply.reason = Rejection::malformed;
+    call.reply.reason = control::Rejection::malformed;
     return EINVAL;
   }
   return run([&](Nanos now) { return (this->*row->run)(call, now); });
 }
 
-int CmService::replace(const commands::Call& call, CmId& id, std::uint64_t context) {
+int CmService::replace(const Call& call, CmId& id, std::uint64_t context) {
   const std::uint32_t type = *call.instead->cm;
   uroce_cm_event out = record(id, type, call.instead->error);
   out.context = context;
@@ -141,13 +150,13 @@ int CmService::run(Command&& command) {
   return status;
 }
 
-CmId* CmService::id_of(commands::Call& call) const {
+CmId* CmService::id_of(Call& call) const {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return nullptr;
   return call.session.cm.ids.find(request.handle);
 }
 
-int CmService::open_channel(commands::Call& call, Nanos) {
+int CmService::open_channel(Call& call, Nanos) {
   uroce_cm_channel_request request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   auto channel = std::make_unique<CmChannel>();
@@ -156,7 +165,7 @@ int CmService::open_channel(commands::Call& call, Nanos) {
   // Both ends are the daemon's: what it sent to a socket of the client's would carry the daemon's credentials to
   // whatever service the client had connected it to.
   UniqueFd writer;
-  if (!open_record_socket(writer, call.reply.fds.emplace_back())) {
+  if (!platform::open_record_socket(writer, call.reply.fds.emplace_back())) {
     call.reply.fds.clear();
     return EMFILE;
   }
@@ -167,7 +176,7 @@ int CmService::open_channel(commands::Call& call, Nanos) {
   return 0;
 }
 
-int CmService::close_channel(commands::Call& call, Nanos now) {
+int CmService::close_channel(Call& call, Nanos now) {
   uroce_handle request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   CmChannel* const channel = call.session.cm.channels.find(request.handle);
@@ -178,14 +187,14 @@ int CmService::close_channel(commands::Call& call, Nanos now) {
 
 // The remaining ids are those of requests that the client has not read, and those that it did not destroy: maybe
 // all that a user may have.
-int CmService::close_some(commands::Call& call, std::uint32_t handle, Nanos now) {
+int CmService::close_some(Call& call, std::uint32_t handle, Nanos now) {
   CmChannel* const channel = call.session.cm.channels.find(handle);
   for (std::size_t i = 0; i < kSlice && !channel->ids.empty(); ++i) remove_id(**channel->ids.begin(), now);
   if (!channel->ids.empty()) {
-    call.reply.rest = [this, handle](commands::Call& next) {
+    call.reply.rest = [this, handle](Call& next) {
       return run([&](Nanos later) { return close_some(next, handle, later); });
     };
-    return kUnfinished;
+    return control::kUnfinished;
   }
   std::erase(owing_, channel);
   call.session.cm.owed -= channel->owed.size();
@@ -193,7 +202,7 @@ int CmService::close_some(commands::Call& call, std::uint32_t handle, Nanos now)
   return 0;
 }
 
-int CmService::create_id(commands::Call& call, Nanos now) {
+int CmService::create_id(Call& call, Nanos now) {
   uroce_cm_create_id_request request;
   if (!call.read(request) || !valid(request.source) || !known_space(request.port_space)) return EINVAL;
   if ((request.flags & ~(UROCE_CM_REUSE_ADDRESS | UROCE_CM_ONLY_FAMILY)) != 0) return EINVAL;
@@ -202,7 +211,7 @@ int CmService::create_id(commands::Call& call, Nanos now) {
   const wire::Address address = address_of(request.source);
   if (!is_any(request.source) && !port_.gids().find(address)) return not_ours(call, address);
   if (request.source.port != 0 && request.source.port < first_unprivileged_port_ &&
-      !may_use_low_ports(call.session)) {
+      !control::may_use_low_ports(call.session)) {
     return call.refuse(EACCES, "port %u is less than %u: it takes CAP_NET_BIND_SERVICE", request.source.port,
                        first_unprivileged_port_);
   }
@@ -226,14 +235,14 @@ int CmService::create_id(commands::Call& call, Nanos now) {
   return 0;
 }
 
-int CmService::destroy_id(commands::Call& call, Nanos now) {
+int CmService::destroy_id(Call& call, Nanos now) {
   CmId* id = id_of(call);
   if (id == nullptr) return EINVAL;
   remove_id(*id, now);
   return 0;
 }
 
-int CmService::bind_towards(const commands::Call& call, CmId& id, const uroce_cm_address& source,
+int CmService::bind_towards(const Call& call, CmId& id, const uroce_cm_address& source,
                             const wire::Address& destination) {
   const net::GidTable& gids = port_.gids();
   std::optional<wire::Address> local;
@@ -258,13 +267,13 @@ int CmService::bind_towards(const commands::Call& call, CmId& id, const uroce_cm
   }
   if (!local || local->is_v4() != destination.is_v4()) {
     return call.refuse(ENETUNREACH, "the port or the id has no address of the family of %s",
-                       address_text(destination).c_str());
+                       control::address_text(destination).c_str());
   }
   set_source(id, *local, id.source.port);
   return 0;
 }
 
-int CmService::resolve_address(commands::Call& call, Nanos now) {
+int CmService::resolve_address(Call& call, Nanos now) {
   uroce_cm_resolve_request request;
   if (!call.read(request) || !valid(request.destination)) return EINVAL;
   if (request.source.family != 0 && !valid(request.source)) return EINVAL;
@@ -273,11 +282,11 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   const wire::Address destination = address_of(request.destination);
   if (is_any(request.destination)) return EINVAL;
   if (const int status = bind_towards(call, *id, request.source, destination)) return status;
-  const NeighbourKey neighbour{destination, vlan_of(address_of(id->source))};
+  const control::NeighbourKey neighbour{destination, vlan_of(address_of(id->source))};
   const net::Resolution resolution = link_.resolve(neighbour).resolution;
   if (resolution == net::Resolution::kNoRoute) {
     return call.refuse(ENETUNREACH, "no route to %s: it is in none of the port's prefixes and there is no gateway",
-                       address_text(destination).c_str());
+                       control::address_text(destination).c_str());
   }
   id->destination = request.destination;
   std::memcpy(id->path.gid, destination.bytes.data(), 16);
@@ -288,8 +297,9 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   switch (resolution) {
     case net::Resolution::kPending:
       id->state = CmIdState::kResolving;
-      id->resolving = link_.wait_for(neighbour, now + Nanos{request.timeout_ms} * kMillisecond,
-                                     [this, id](const Neighbour& found) { on_resolved(*id, found.resolution); });
+      id->resolving =
+          link_.wait_for(neighbour, now + Nanos{request.timeout_ms} * kMillisecond,
+                         [this, id](const control::Neighbour& found) { on_resolved(*id, found.resolution); });
       break;
     case net::Resolution::kResolved:
       if (!report(*id, kAddrResolved)) return ENOBUFS;
@@ -303,7 +313,7 @@ int CmService::resolve_address(commands::Call& call, Nanos now) {
   return 0;
 }
 
-int CmService::resolve_route(commands::Call& call, Nanos) {
+int CmService::resolve_route(Call& call, Nanos) {
   CmId* id = id_of(call);
   if (id == nullptr || id->state != CmIdState::kResolved) return wrong_state(call);
   if (call.instead != nullptr) return replace(call, *id);
@@ -315,7 +325,7 @@ int CmService::resolve_route(commands::Call& call, Nanos) {
   return 0;
 }
 
-int CmService::listen(commands::Call& call, Nanos) {
+int CmService::listen(Call& call, Nanos) {
   uroce_cm_listen_request request;
   if (!call.read(request)) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
@@ -331,7 +341,7 @@ int CmService::listen(commands::Call& call, Nanos) {
   return 0;
 }
 
-int CmService::connect_datagram(commands::Call& call, CmId& id, const uroce_cm_parameters& p, Nanos now) {
+int CmService::connect_datagram(Call& call, CmId& id, const uroce_cm_parameters& p, Nanos now) {
   cm::SidrReq req;
   if (!valid(p, req.private_data.size() - cm::IpCmHeader::kBytes)) return EINVAL;
   if (call.instead != nullptr) return replace(call, id);
@@ -347,7 +357,7 @@ int CmService::connect_datagram(commands::Call& call, CmId& id, const uroce_cm_p
   return 0;
 }
 
-int CmService::connect(commands::Call& call, Nanos now) {
+int CmService::connect(Call& call, Nanos now) {
   uroce_cm_connect_request request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
@@ -358,10 +368,10 @@ int CmService::connect(commands::Call& call, Nanos now) {
   cm::Req req;
   if (!valid(p, req.private_data.size() - cm::IpCmHeader::kBytes) || !may_connect(call, p)) return EINVAL;
   switch (p.qp_type) {
-    case kTypeRc: break;
-    case kTypeUc: req.transport = cm::TransportService::kUc; break;
-    case kTypeXrcSend:
-    case kTypeXrcRecv:
+    case control::kTypeRc: break;
+    case control::kTypeUc: req.transport = cm::TransportService::kUc; break;
+    case control::kTypeXrcSend:
+    case control::kTypeXrcRecv:
       req.transport = cm::TransportService::kExtended;
       req.extended_transport = 1;
       break;
@@ -402,7 +412,7 @@ int CmService::connect(commands::Call& call, Nanos now) {
   return 0;
 }
 
-int CmService::accept_datagram(commands::Call& call, CmId& id, const uroce_cm_parameters& p, Nanos now) {
+int CmService::accept_datagram(Call& call, CmId& id, const uroce_cm_parameters& p, Nanos now) {
   cm::SidrRep rep;
   if (!valid(p, rep.private_data.size())) return EINVAL;
   if (call.instead != nullptr) return replace(call, id);
@@ -416,7 +426,7 @@ int CmService::accept_datagram(commands::Call& call, CmId& id, const uroce_cm_pa
   return 0;
 }
 
-int CmService::accept(commands::Call& call, Nanos now) {
+int CmService::accept(Call& call, Nanos now) {
   uroce_cm_connect_request request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
@@ -440,7 +450,7 @@ int CmService::accept(commands::Call& call, Nanos now) {
   return 0;
 }
 
-int CmService::reject(commands::Call& call, Nanos now) {
+int CmService::reject(Call& call, Nanos now) {
   uroce_cm_reject_request request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
@@ -463,7 +473,7 @@ int CmService::reject(commands::Call& call, Nanos now) {
   return 0;
 }
 
-int CmService::establish(commands::Call& call, Nanos now) {
+int CmService::establish(Call& call, Nanos now) {
   CmId* id = id_of(call);
   if (id == nullptr || !id->connection) return EINVAL;
   if (manager_.state(*id->connection) == cm::State::kEstablished) return EISCONN;
@@ -473,7 +483,7 @@ int CmService::establish(commands::Call& call, Nanos now) {
   return 0;
 }
 
-int CmService::disconnect(commands::Call& call, Nanos now) {
+int CmService::disconnect(Call& call, Nanos now) {
   CmId* id = id_of(call);
   if (id == nullptr || id->qp_type == kTypeUd) return EINVAL;
   if (id->connection && manager_.disconnect(*id->connection, now)) {
@@ -484,7 +494,7 @@ int CmService::disconnect(commands::Call& call, Nanos now) {
   return id->was_connected ? 0 : EINVAL;
 }
 
-int CmService::migrate(commands::Call& call, Nanos) {
+int CmService::migrate(Call& call, Nanos) {
   uroce_cm_migrate_request request;
   if (!call.read(request)) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
@@ -496,7 +506,7 @@ int CmService::migrate(commands::Call& call, Nanos) {
   return 0;
 }
 
-int CmService::join(commands::Call& call, Nanos) {
+int CmService::join(Call& call, Nanos) {
   uroce_cm_join_request request;
   if (!call.read(request) || !all_zero(request.reserved) || !valid(request.group)) return EINVAL;
   CmId* id = call.session.cm.ids.find(request.handle);
@@ -514,7 +524,7 @@ int CmService::join(commands::Call& call, Nanos) {
   return write(*id->channel, out) ? 0 : ENOBUFS;
 }
 
-int CmService::post(commands::Call& call, Nanos) {
+int CmService::post(Call& call, Nanos) {
   uroce_cm_post_request request;
   if (!call.read(request) || request.reserved != 0) return EINVAL;
   CmChannel* channel = call.session.cm.channels.find(request.channel);
@@ -522,4 +532,4 @@ int CmService::post(commands::Call& call, Nanos) {
   return write(*channel, request.event) ? 0 : ENOBUFS;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::cm_service

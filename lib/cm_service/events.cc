@@ -8,7 +8,13 @@
 #include "control/commands/command.h"
 #include "platform/record_socket.h"
 
-namespace uroce::daemon {
+namespace uroce::cm_service {
+
+using control::CmChannel;
+using control::CmId;
+using control::CmIdState;
+using enum control::CmEventType;
+
 namespace {
 
 // Events that the daemon keeps for a session in addition to those in its sockets: one for each connection that the
@@ -17,7 +23,7 @@ constexpr std::size_t kMaxOwed = 16384;
 
 /// False: try again later.
 bool send_event(const CmChannel& channel, const uroce_cm_event& event) {
-  return send_record(channel.socket.get(), std::as_bytes(std::span(&event, 1))) != Sent::kLater;
+  return platform::send_record(channel.socket.get(), std::as_bytes(std::span(&event, 1))) != platform::Sent::kLater;
 }
 
 void copy_gid(std::uint8_t* to, const wire::Address& from) { std::memcpy(to, from.bytes.data(), 16); }
@@ -25,7 +31,7 @@ void copy_gid(std::uint8_t* to, const wire::Address& from) { std::memcpy(to, fro
 uroce_cm_address to_abi(const wire::Address& address, std::uint16_t port) {
   uroce_cm_address out{};
   copy_gid(out.gid, address);
-  out.family = address.is_v4() ? kFamilyIp4 : kFamilyIp6;
+  out.family = address.is_v4() ? control::kFamilyIp4 : control::kFamilyIp6;
   out.port = port;
   return out;
 }
@@ -40,9 +46,9 @@ void set_private_data(uroce_cm_parameters& out, std::span<const std::byte> data)
 /// The QP type that a request is for; 0: unsupported.
 std::uint32_t qp_type_of(const cm::Req& req) {
   switch (req.transport) {
-    case cm::TransportService::kRc: return kTypeRc;
-    case cm::TransportService::kUc: return kTypeUc;
-    case cm::TransportService::kExtended: return req.extended_transport == 1 ? kTypeXrcRecv : 0;
+    case cm::TransportService::kRc: return control::kTypeRc;
+    case cm::TransportService::kUc: return control::kTypeUc;
+    case cm::TransportService::kExtended: return req.extended_transport == 1 ? control::kTypeXrcRecv : 0;
     case cm::TransportService::kRd: break;
   }
   return 0;
@@ -82,7 +88,7 @@ bool CmService::write(CmChannel& channel, const uroce_cm_event& event) {
 }
 
 bool CmService::still_wanted(const CmChannel& channel, const uroce_cm_event& event, Nanos now) {
-  const HandleTable<CmId>& ids = channel.owner->ids;
+  const control::HandleTable<CmId>& ids = channel.owner->ids;
   if (event.handle == 0) return true;  // posted by the client, and of no id
   if (!ids.contains(event.handle)) return false;
   if (event.type != kConnectRequest || ids.contains(event.listener)) return true;
@@ -139,7 +145,7 @@ void CmService::on_event(const cm::Event& event) {
       return void(report(id, kDisconnected, event.timed_out ? -ETIMEDOUT : 0));
     case cm::EventType::kClosed: {
       const bool told = id.was_connected;
-      if (id.state != CmIdState::kConnected || id.qp_type != kTypeUd) id.state = CmIdState::kClosed;
+      if (id.state != CmIdState::kConnected || id.qp_type != control::kTypeUd) id.state = CmIdState::kClosed;
       detach(id);
       if (told) report(id, kTimewaitExit);
       return;
@@ -157,7 +163,7 @@ CmId* CmService::id_for_request(CmId& listener, const cm::Event& event,
   refuse = cm::RejReason::kInvalidGid;
   if (header.destination != event.peer.local || header.source != event.peer.remote) return nullptr;
   refuse = cm::RejReason::kNoResources;
-  Session& session = *listener.session;
+  control::Session& session = *listener.session;
   if (listener.channel->closing || session.close_pending) return nullptr;
   CmId* const made = add_id(session, *listener.channel, {.cm_ids = 1});
   if (made == nullptr) return nullptr;
@@ -186,7 +192,7 @@ void CmService::on_request(const cm::Event& event) {
   const std::uint32_t qp_type = qp_type_of(req);
   if (it != listeners_.end()) {
     CmId& listener = *it->second;
-    const bool known = qp_type != 0 && listener.qp_type != kTypeUd;
+    const bool known = qp_type != 0 && listener.qp_type != control::kTypeUd;
     refuse = cm::RejReason::kInvalidTransportType;
     if (known && (req.path_mtu == 0 || req.path_mtu > active_mtu)) {
       refuse = cm::RejReason::kInvalidMtu;
@@ -237,7 +243,7 @@ void CmService::on_datagram_request(const cm::Event& event) {
   refusal.service_id = req.service_id;
   refusal.status = cm::SidrStatus::kUnsupported;
   CmId* id = nullptr;
-  if (it != listeners_.end() && it->second->qp_type == kTypeUd) {
+  if (it != listeners_.end() && it->second->qp_type == control::kTypeUd) {
     cm::RejReason reason;
     refusal.status = cm::SidrStatus::kRejected;
     id = id_for_request(*it->second, event, std::span(req.private_data).first<cm::IpCmHeader::kBytes>(), reason);
@@ -247,7 +253,7 @@ void CmService::on_datagram_request(const cm::Event& event) {
     return;
   }
   id->path.path_mtu = static_cast<std::uint8_t>(port_.port().active_mtu);
-  id->path.qkey = kUdpQkey;
+  id->path.qkey = control::kUdpQkey;
   uroce_cm_event out = record(*id, kConnectRequest, 0);
   out.listener = it->second->handle;
   set_private_data(out.parameters, std::span(req.private_data).subspan(cm::IpCmHeader::kBytes));
@@ -294,4 +300,4 @@ void CmService::on_datagram_response(CmId& id, const cm::Event& event) {
   write(*id.channel, out);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::cm_service

@@ -8,7 +8,9 @@
 
 #include "control/port.h"
 
-namespace uroce::daemon {
+namespace uroce::cm_service {
+
+using control::CmId;
 
 bool is_any(const uroce_cm_address& address) {
   constexpr std::uint8_t kAny4[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -28,7 +30,8 @@ cm::ListenScope where_of(const CmId& id) {
   return {std::nullopt, !ipv6 || (id.flags & UROCE_CM_ONLY_FAMILY) == 0, ipv6};
 }
 
-CmPorts::CmPorts(std::uint64_t seed) : next_(static_cast<std::uint16_t>(kFirstFreeCmPort + seed % kMaxCmPorts)) {}
+CmPorts::CmPorts(std::uint64_t seed)
+    : next_(static_cast<std::uint16_t>(control::kFirstFreeCmPort + seed % control::kMaxCmPorts)) {}
 
 // Linux: drivers/infiniband/core/cma.c, cma_check_port.
 int CmPorts::check(const CmId& id, std::uint16_t port, bool may_share) const {
@@ -38,7 +41,7 @@ int CmPorts::check(const CmId& id, std::uint16_t port, bool may_share) const {
     return bound.source.family == AF_INET || (bound.flags & UROCE_CM_ONLY_FAMILY) != 0;
   };
   const auto shares = [](const CmId& bound) {
-    return (bound.flags & UROCE_CM_REUSE_ADDRESS) != 0 && bound.state != CmIdState::kListening;
+    return (bound.flags & UROCE_CM_REUSE_ADDRESS) != 0 && bound.state != control::CmIdState::kListening;
   };
   for (const CmId* other : it->second) {
     if (other == &id || (may_share && shares(id) && shares(*other))) continue;
@@ -51,8 +54,8 @@ int CmPorts::check(const CmId& id, std::uint16_t port, bool may_share) const {
 
 int CmPorts::bind(CmId& id) {
   if (id.source.port == 0) {
-    for (std::uint32_t i = 0; i < kMaxCmPorts && id.source.port == 0; ++i) {
-      next_ = next_ == kLastFreeCmPort ? kFirstFreeCmPort : static_cast<std::uint16_t>(next_ + 1);
+    for (std::uint32_t i = 0; i < control::kMaxCmPorts && id.source.port == 0; ++i) {
+      next_ = next_ == control::kLastFreeCmPort ? control::kFirstFreeCmPort : static_cast<std::uint16_t>(next_ + 1);
       // A port that is not shared with any id, so that it cannot collide with a listener.
       if (!taken_.contains(key(id, next_))) id.source.port = next_;
     }
@@ -74,4 +77,4 @@ void CmPorts::unbind(CmId& id) {
   if (it->second.empty()) taken_.erase(it);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::cm_service

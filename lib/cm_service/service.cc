@@ -10,13 +10,17 @@
 #include "control/privilege.h"
 #include "wire/frame_template.h"
 
-namespace uroce::daemon {
+namespace uroce::cm_service {
+
+using control::CmId;
+using enum control::CmEventType;
+
 namespace {
 
-cm::ManagerConfig manager_config(const Port& port, std::uint64_t seed) {
+cm::ManagerConfig manager_config(const control::Port& port, std::uint64_t seed) {
   cm::ManagerConfig config;
-  config.max_connections = kMaxCmConnections;
-  config.max_listeners = kMaxCmPorts;  // each has one
+  config.max_connections = control::kMaxCmConnections;
+  config.max_listeners = control::kMaxCmPorts;  // each has one
   config.max_pending_events = 512;
   config.seed = seed;
   std::uint64_t guid;
@@ -27,22 +31,23 @@ cm::ManagerConfig manager_config(const Port& port, std::uint64_t seed) {
 
 }  // namespace
 
-CmService::CmService(const Port& port, Quotas& quotas, GsiPort& gsi, LinkControl& link, std::uint64_t seed)
+CmService::CmService(const control::Port& port, control::Quotas& quotas, worker::GsiPort& gsi,
+                     control::LinkControl& link, std::uint64_t seed)
     : port_(port),
       quotas_(quotas),
       gsi_(gsi),
       link_(link),
       manager_(manager_config(port, seed)),
       ports_(base::mix(seed)),
-      first_unprivileged_port_(first_unprivileged_port()),
+      first_unprivileged_port_(control::first_unprivileged_port()),
       random_(seed) {}
 
 std::uint32_t CmService::random24() { return static_cast<std::uint32_t>(random_()) & 0xffffff; }
 
 // ---------------------------------------------------------------- ids
 
-CmId* CmService::add_id(Session& session, CmChannel& channel, const Usage& usage) {
-  Charge charge = quotas_.charge(session.peer.uid, usage);
+CmId* CmService::add_id(control::Session& session, control::CmChannel& channel, const control::Usage& usage) {
+  control::Charge charge = quotas_.charge(session.peer.uid, usage);
   if (!charge) return nullptr;
   auto made = std::make_unique<CmId>();
   CmId& id = *made;
@@ -72,7 +77,7 @@ void CmService::detach(CmId& id) {
 }
 
 void CmService::remove_id(CmId& id, Nanos now) {
-  if (id.state == CmIdState::kListening) {
+  if (id.state == control::CmIdState::kListening) {
     manager_.unlisten(service_of(id), where_of(id));
     listeners_.erase(id.cookie);
   }
@@ -96,7 +101,7 @@ void CmService::remove_id(CmId& id, Nanos now) {
 
 void CmService::set_source(CmId& id, const wire::Address& address, std::uint16_t port) {
   std::memcpy(id.source.gid, address.bytes.data(), 16);
-  id.source.family = address.is_v4() ? kFamilyIp4 : kFamilyIp6;
+  id.source.family = address.is_v4() ? control::kFamilyIp4 : control::kFamilyIp6;
   id.source.port = port;
   id.path.sgid_index = ~0u;
   if (const auto index = port_.gids().find(address)) {
@@ -110,7 +115,7 @@ std::uint16_t CmService::vlan_of(const wire::Address& own) const {
   return index ? gids.vlan(*index) : std::uint16_t{0};
 }
 
-bool CmService::release_some(Session& session, std::size_t& budget, Nanos now) {
+bool CmService::release_some(control::Session& session, std::size_t& budget, Nanos now) {
   now_ = now;
   for (; session.cm.ids.size() != 0 && budget != 0; --budget) remove_id(*session.cm.ids.begin()->second, now);
   drain();
@@ -118,14 +123,14 @@ bool CmService::release_some(Session& session, std::size_t& budget, Nanos now) {
   return session.cm.ids.size() == 0;
 }
 
-void CmService::release(Session& session, Nanos now) {
+void CmService::release(control::Session& session, Nanos now) {
   std::size_t all = session.cm.ids.size();
   release_some(session, all, now);
-  std::erase_if(owing_, [&](const CmChannel* channel) { return channel->owner == &session.cm; });
+  std::erase_if(owing_, [&](const control::CmChannel* channel) { return channel->owner == &session.cm; });
   session.cm.channels.clear();
 }
 
-void CmService::device_gone(const Sessions& sessions) {
+void CmService::device_gone(const control::Sessions& sessions) {
   for (const auto& [number, session] : sessions) {
     for (const auto& [handle, id] : session->cm.ids) report(*id, kDeviceRemoval);
   }
@@ -184,8 +189,8 @@ void CmService::send_messages() {
 void CmService::on_resolved(CmId& id, net::Resolution resolution) {
   id.resolving = 0;
   const bool resolved = resolution == net::Resolution::kResolved;
-  id.state = resolved ? CmIdState::kResolved : CmIdState::kBound;
+  id.state = resolved ? control::CmIdState::kResolved : control::CmIdState::kBound;
   report(id, resolved ? kAddrResolved : kAddrError, resolved ? 0 : -ETIMEDOUT);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::cm_service

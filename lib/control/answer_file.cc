@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <cstddef>
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 int AnswerFile::write(std::string_view text, UniqueFd& copy) {
   drop();
@@ -28,4 +28,4 @@ int AnswerFile::write(std::string_view text, UniqueFd& copy) {
 
 void AnswerFile::drop() { user_->closer().close_empty(std::move(file_)); }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

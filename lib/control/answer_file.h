@@ -11,12 +11,12 @@
 #include "mapping/stall_budget.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 class AnswerFile {
  public:
   /// The user's closer drops the pages: the client may have mapped them many times, which takes long.
-  explicit AnswerFile(std::shared_ptr<StallBudget> user) : user_(std::move(user)) {}
+  explicit AnswerFile(std::shared_ptr<mapping::StallBudget> user) : user_(std::move(user)) {}
   ~AnswerFile() { drop(); }
   AnswerFile(const AnswerFile&) = delete;
   AnswerFile& operator=(const AnswerFile&) = delete;
@@ -30,9 +30,9 @@ class AnswerFile {
  private:
   void drop();
 
-  std::shared_ptr<StallBudget> user_;
+  std::shared_ptr<mapping::StallBudget> user_;
   UniqueFd file_;
   Charge charge_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 enum CmEventType : std::uint32_t {
   kAddrResolved,
@@ -30,4 +30,4 @@ inline constexpr std::uint8_t kTypeRc = 2, kTypeUc = 3, kTypeUd = 4, kTypeXrcSen
 inline constexpr std::uint16_t kFamilyIp4 = 2, kFamilyIp6 = 10;
 inline constexpr std::uint32_t kUdpQkey = 0x01234567;  // RDMA_UDP_QKEY
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -14,7 +14,7 @@
 #include "control/quotas.h"
 #include "mapping/untrusted_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 struct CmId;
 struct CmObjects;
@@ -22,7 +22,7 @@ struct CmObjects;
 /// The daemon's end of a client's event channel.
 struct CmChannel {
   Charge charge;
-  ForeignFd socket;
+  mapping::ForeignFd socket;
   CmObjects* owner = nullptr;
   std::uint32_t device = 0;
   std::unordered_set<CmId*> ids;    ///< that report to it
@@ -72,4 +72,4 @@ struct CmObjects {
   std::size_t owed = 0;  ///< of all channels
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 template <class Function>
 struct CommandRow {
@@ -32,4 +32,4 @@ constexpr const CommandRow<Function>* find_command(const CommandRow<Function> (&
   return index < kRows ? &rows[index] : nullptr;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -10,7 +10,7 @@
 #include "base/types.h"
 #include "platform/clock.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// Used by the control thread only.
 class CommandTimes {
@@ -47,4 +47,4 @@ class CommandTimer {
   Nanos begin_ = monotonic_now();
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

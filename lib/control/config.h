@@ -16,7 +16,7 @@
 #include "net/netdev.h"
 #include "wire/address.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 enum class PollMode : std::uint8_t {
   kAdaptive,  ///< sleep when idle, soon where cores are few
@@ -67,4 +67,4 @@ struct DaemonConfig {
   std::uint32_t socket_mode = 0;      ///< permissions of the socket; 0: 0660 with a socket_group, otherwise 0666
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

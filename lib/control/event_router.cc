@@ -2,7 +2,7 @@
 
 #include "platform/record_socket.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 void EventRouter::remove_qp(const Session& session, const QpObject& qp) {
   const auto it = qps_.find({qp.qpn.value, session.id, qp.cookie});
@@ -13,7 +13,8 @@ void EventRouter::send(Session& session, const uroce_async_event& event) {
   constexpr std::size_t kMaxOwed = 1024;
   if (!session.events.valid()) return;
   if (session.events_owed.empty()) {
-    if (send_record(session.events.get(), std::as_bytes(std::span(&event, 1))) != Sent::kLater) return;
+    if (platform::send_record(session.events.get(), std::as_bytes(std::span(&event, 1))) != platform::Sent::kLater)
+      return;
   }
   if (session.events_owed.size() < kMaxOwed) session.events_owed.push_back(event);
 }
@@ -27,7 +28,8 @@ void EventRouter::send_owed(Session& session) {
   auto& owed = session.events_owed;
   std::size_t sent = 0;
   while (sent < owed.size() &&
-         send_record(session.events.get(), std::as_bytes(std::span(&owed[sent], 1))) != Sent::kLater) {
+         platform::send_record(session.events.get(), std::as_bytes(std::span(&owed[sent], 1))) !=
+             platform::Sent::kLater) {
     ++sent;
   }
   owed.erase(owed.begin(), owed.begin() + static_cast<std::ptrdiff_t>(sent));
@@ -80,4 +82,4 @@ void EventRouter::broadcast(const Sessions& sessions, std::uint32_t event) {
   for (const auto& [id, session] : sessions) send(*session, {event, 1, 0});
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -15,7 +15,7 @@
 #include "control/state.h"
 #include "proto/transport.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// Owner of objects that sessions share (XRC target QPs); no session has this number.
 inline constexpr std::uint64_t kNoSession = 0;
@@ -74,4 +74,4 @@ class EventRouter {
   Targets qps_, cqs_, srqs_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

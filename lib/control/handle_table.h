@@ -8,7 +8,7 @@
 #include <memory>
 #include <utility>
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// Lookups of handles that do not exist.
 struct UnknownHandles {
@@ -51,4 +51,4 @@ class HandleTable {
   std::uint32_t last_ = 0;  // a wrap takes days and harms only this session
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -12,7 +12,7 @@
 #include "platform/clock.h"
 #include "wire/icrc.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// The names of the engines for which `wanted` (of a CrcEngine) is true, slowest first, separated by ", ".
 template <class Wanted>
@@ -71,4 +71,4 @@ inline std::string choose_icrc_engine() {
   return "UROCE_ICRC \"" + name + "\": " + why + usable_crc_engines() + ", or unset for the fastest";
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -6,7 +6,7 @@
 #include <deque>
 #include <optional>
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 class IdPool {
  public:
@@ -28,4 +28,4 @@ class IdPool {
   std::deque<std::uint32_t> free_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -12,7 +12,7 @@
 #include "wire/address.h"
 #include "wire/network_headers.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 struct SocketAddress {
@@ -91,8 +91,9 @@ bool KernelAddresses::refresh(std::span<const net::InterfaceAddress> ours) {
     UniqueFd& fd = sockets_[own.address];
     fd = bound_socket(own.address, wire::kRoceUdpPort);
     if (!fd.valid()) {
-      log(LogLevel::kDebug, "UDP port %u of an address of the port is bound by another program: %s",
-          unsigned{wire::kRoceUdpPort}, std::strerror(errno));
+      platform::log(platform::LogLevel::kDebug,
+                    "UDP port %u of an address of the port is bound by another program: %s",
+                    unsigned{wire::kRoceUdpPort}, std::strerror(errno));
     }
   }
   return changed;
@@ -104,4 +105,4 @@ std::vector<wire::Address> KernelAddresses::shared() const {
   return all;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -12,7 +12,7 @@
 #include "net/link_stack.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 class KernelAddresses {
  public:
@@ -31,4 +31,4 @@ class KernelAddresses {
   std::map<wire::Address, UniqueFd> sockets_;  ///< invalid: another program has bound the port
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

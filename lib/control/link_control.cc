@@ -8,7 +8,7 @@
 #include "platform/clock.h"
 #include "platform/log.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 const char* description(net::LinkState link) {
@@ -45,7 +45,7 @@ bool LinkControl::refresh() {
     if (tree_is_old_ || speed_changed) update_tree();
     return false;
   }
-  log(LogLevel::kInfo, "%s: %s", state_.config().name.c_str(), description(link));
+  platform::log(platform::LogLevel::kInfo, "%s: %s", state_.config().name.c_str(), description(link));
   update_tree();
   const bool up = state_.port().up();
   netdev_.set_carrier(up);
@@ -61,7 +61,8 @@ void LinkControl::report(const net::AddressConflict& conflict) {
   const auto [at, first] = conflicts_.try_emplace(conflict.address, now);
   if (!first && now - at->second < kReportInterval) return;
   at->second = now;
-  log(LogLevel::kWarning,
+  platform::log(
+      platform::LogLevel::kWarning,
       "%s: %s is also an address of the station %s; its packets go to either. Give one of the two another address",
       state_.config().name.c_str(), address_text(conflict.address).c_str(), mac_text(conflict.station).c_str());
 }
@@ -81,8 +82,8 @@ void LinkControl::update_tree() {
   const absl::Status status = update_sysfs_tree(state_.config().run_dir, state_.config().name, state_.port());
   const bool was_old = std::exchange(tree_is_old_, !status.ok());
   if (!status.ok() && !was_old) {
-    log(LogLevel::kWarning, "%s; programs see an old state of the port until then",
-        std::string(status.message()).c_str());
+    platform::log(platform::LogLevel::kWarning, "%s; programs see an old state of the port until then",
+                  std::string(status.message()).c_str());
   }
 }
 
@@ -186,4 +187,4 @@ void LinkControl::check_neighbours(Nanos now) {
   waiters_left_ = !waiters_.complete(resolve.results, now);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

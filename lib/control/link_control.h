@@ -17,7 +17,7 @@
 #include "control/state.h"
 #include "net/link_stack.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 class LinkControl {
  public:
@@ -89,4 +89,4 @@ class LinkControl {
   bool waiters_left_ = false;  ///< some that are to be completed
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

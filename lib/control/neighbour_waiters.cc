@@ -2,7 +2,7 @@
 
 #include <utility>
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 NeighbourWaiters::Id NeighbourWaiters::add(const NeighbourKey& key, Nanos deadline, Done done) {
   waiters_.emplace(++last_, Waiter{key, deadline, std::move(done)});
@@ -54,4 +54,4 @@ bool NeighbourWaiters::complete(const std::map<NeighbourKey, Neighbour>& results
   return all;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

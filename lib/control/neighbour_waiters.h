@@ -15,7 +15,7 @@
 #include "base/types.h"
 #include "net/link_stack.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// A destination as the link stack resolves it.
 struct NeighbourKey {
@@ -62,4 +62,4 @@ class NeighbourWaiters {
   Id last_ = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -9,7 +9,7 @@
 #include "control/port.h"
 #include "platform/log.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 void NetdevControl::report(int error, const std::string& what) {
   if (error == 0 || netdev_ == nullptr) return;
@@ -17,8 +17,9 @@ void NetdevControl::report(int error, const std::string& what) {
     netdev_ = nullptr;
     return;
   }
-  log(LogLevel::kWarning, "the interface %s: %s: %s; RDMA goes on, the kernel's own traffic may not",
-      netdev_->name().c_str(), what.c_str(), std::strerror(error));
+  platform::log(platform::LogLevel::kWarning,
+                "the interface %s: %s: %s; RDMA goes on, the kernel's own traffic may not", netdev_->name().c_str(),
+                what.c_str(), std::strerror(error));
 }
 
 void NetdevControl::give(const net::InterfaceAddress& own) {
@@ -28,7 +29,8 @@ void NetdevControl::give(const net::InterfaceAddress& own) {
     return report(error, "can't have " + address_text(own.address));
   }
   if (std::exchange(no_ipv6_, true)) return;
-  log(LogLevel::kInfo,
+  platform::log(
+      platform::LogLevel::kInfo,
       "the interface %s has no IPv6 addresses: IPv6 is switched off there (sysctl net.ipv6.conf.all.disable_ipv6)",
       netdev_->name().c_str());
 }
@@ -68,4 +70,4 @@ void NetdevControl::set_carrier(bool up) {
   report(netdev_->set_carrier(up), up ? "can't have a carrier" : "can't lose its carrier");
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -10,7 +10,7 @@
 
 #include "net/netdev.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 class NetdevControl {
  public:
@@ -32,4 +32,4 @@ class NetdevControl {
   bool no_ipv6_ = false;                      ///< and this is in the log
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

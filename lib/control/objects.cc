@@ -1,6 +1,6 @@
 #include "control/objects.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 PrivateBlock::PrivateBlock(std::size_t bytes) {
   constexpr std::size_t kAlignment = 64;
@@ -10,4 +10,4 @@ PrivateBlock::PrivateBlock(std::size_t bytes) {
   bytes_ = bytes;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -30,7 +30,7 @@
 #include "wire/frame_template.h"
 #include "worker/worker.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// Private memory of the daemon, aligned to 64 bytes, not initialized: unused pages are never allocated.
 class PrivateBlock {
@@ -81,7 +81,7 @@ struct MrObject {
   Charge hold_charge;  ///< of the mapped memory
   MrKind kind = MrKind::kMemory;
   Key key;
-  ClientMemory::Hold hold;
+  mapping::ClientMemory::Hold hold;
   PdObject* pd = nullptr;
   std::uint64_t addr = 0, length = 0, iova = 0;
   std::uint32_t access = 0;
@@ -99,22 +99,22 @@ struct MwObject {
 /// Device memory: the client's file, kept for other processes that import it.
 struct DmObject {
   Charge charge;
-  ForeignFd memory;
+  mapping::ForeignFd memory;
   std::uint64_t length = 0;
 };
 
 struct ChannelObject {
   Charge charge;
-  ClientSocket writer;
+  mapping::ClientSocket writer;
   std::uint32_t users = 0;
 };
 
 struct CqObject {
   Charge charge;
-  std::unique_ptr<Cq> cq;
+  std::unique_ptr<worker::Cq> cq;
   CqId id;
   std::uint32_t entries = 0;
-  SharedBlock ring, client;
+  mapping::SharedBlock ring, client;
   ChannelObject* channel = nullptr;
   std::uint64_t cookie = 0;
   std::uint32_t users = 0;
@@ -123,7 +123,7 @@ struct CqObject {
 /// A completion counter.
 struct CompCntrObject {
   Charge charge;
-  SharedBlock shared;  ///< uroce_comp_cntr
+  mapping::SharedBlock shared;  ///< uroce_comp_cntr
   bool bytes = false;
   std::uint32_t users = 0;  ///< QPs, one for each operation
 };
@@ -137,7 +137,7 @@ struct SrqObject {
   struct XrcdObject* xrcd = nullptr;  ///< XRC only
   CqObject* cq = nullptr;             ///< XRC only
   std::uint32_t entries = 0, stride = 0, max_sge = 0;
-  SharedBlock client, daemon, ring;
+  mapping::SharedBlock client, daemon, ring;
   std::uint64_t cookie = 0;
   std::uint32_t users = 0;
 };
@@ -145,7 +145,7 @@ struct SrqObject {
 /// An XRC domain. The domain of a file is found by the file's inode and shared by sessions.
 struct XrcDomain {
   std::uint32_t id = 0;
-  ForeignFd file;  ///< keeps the inode number from being reused; invalid: a private domain
+  mapping::ForeignFd file;  ///< keeps the inode number from being reused; invalid: a private domain
   dev_t device = 0;
   ino_t inode = 0;
   std::unordered_map<std::uint32_t, std::weak_ptr<struct XrcTarget>> targets;  ///< by QPN
@@ -157,7 +157,7 @@ struct XrcTarget {
   Qpn qpn;
   std::uint32_t worker = 0;
   proto::QpIndex index;
-  BlockPool::Slot responder_resources;
+  mapping::BlockPool::Slot responder_resources;
   uroce_qp_attr attr{};
   std::uint32_t users = 0;  ///< the last one destroys it
 };
@@ -186,10 +186,10 @@ struct QpObject {
   proto::QpIndex index;
   PdObject* pd = nullptr;
   CqObject *send_cq = nullptr, *recv_cq = nullptr;
-  SharedBlock client;  ///< producer indices, SQ and RQ
-  SharedBlock daemon;  ///< consumer indices
+  mapping::SharedBlock client;  ///< producer indices, SQ and RQ
+  mapping::SharedBlock daemon;  ///< consumer indices
   PrivateBlock sq_shadow;
-  BlockPool::Slot responder_resources;
+  mapping::BlockPool::Slot responder_resources;
   std::uint64_t cookie = 0;
   uroce_qp_attr own_attr{};          ///< as the client last set it
   bool connected = false;            ///< in RTR, RTS or SQD
@@ -259,4 +259,4 @@ struct DoorbellBits {
   }
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -12,7 +12,7 @@
 
 #include "control/run_dir.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 struct flock slot_lock(short type, std::uint32_t slot, std::size_t slot_bytes) {
@@ -93,4 +93,4 @@ std::uint32_t usable_cores() {
   return static_cast<std::uint32_t>(CPU_COUNT(&set));
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 struct Pollers {
   std::uint32_t daemons = 0;
@@ -46,4 +46,4 @@ class PollerCensus {
 /// Cores that this process may use.
 std::uint32_t usable_cores();
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -13,7 +13,7 @@
 #include "proto/transport.h"
 #include "wire/network_headers.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 enum DeviceCap : std::uint32_t {  // ibv_device_cap_flags
@@ -242,4 +242,4 @@ bool Port::gid(std::uint32_t index, uroce_gid_response& out) const {
   return true;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -13,7 +13,7 @@
 #include "net/gid_table.h"
 #include "proto/state/attributes.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// Upper limits of one object.
 inline constexpr std::uint32_t kMaxQpWr = 1u << 20;
@@ -97,4 +97,4 @@ std::string mac_text(const wire::Mac& mac);
 /// A GUID in the format of sysfs: 0072:78ff:fe65:0001.
 std::string guid_text(std::uint64_t big_endian);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 void add(proto::Counters& to, const proto::Counters& from) {
@@ -12,7 +12,7 @@ void add(proto::Counters& to, const proto::Counters& from) {
   for (std::size_t i = 0; i < proto::kCounterCount; ++i) sum[i] += more[i];
 }
 
-void add(WorkerCounters& to, const WorkerCounters& from) {
+void add(worker::WorkerCounters& to, const worker::WorkerCounters& from) {
   for (std::size_t i = 0; i < std::size(to.parse); ++i) to.parse[i] += from.parse[i];
   to.steps += from.steps, to.sleeps += from.sleeps, to.bad_doorbells += from.bad_doorbells;
   to.busy += from.busy;
@@ -38,10 +38,10 @@ constexpr std::uint64_t kWord = 4;  // IBTA vol. 1, 16.1.3.5: PortXmitData and P
 
 }  // namespace
 
-void worker_commands::SumCounters::run(WorkerCore& core) {
+void worker_commands::SumCounters::run(worker::WorkerCore& core) {
   add(transport, core.transport().counters());
   add(worker, core.counters());
-  if (const PortControl* port = core.port(); port != nullptr) add(device, port->counters());
+  if (const worker::PortControl* port = core.port(); port != nullptr) add(device, port->counters());
   if (core.link() != nullptr) link = core.link()->counters();
 }
 
@@ -85,4 +85,4 @@ CounterFiles counter_files(const worker_commands::SumCounters& sums, std::uint64
   };
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

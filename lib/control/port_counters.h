@@ -12,7 +12,7 @@
 #include "proto/state/counters.h"
 #include "worker/counters.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 namespace worker_commands {
 
@@ -20,11 +20,11 @@ namespace worker_commands {
 struct SumCounters {
   static constexpr std::string_view kName = "sum_counters";
   proto::Counters transport{};
-  WorkerCounters worker;
+  worker::WorkerCounters worker;
   net::DeviceCounters device;
   net::LinkCounters link;  ///< of the link worker
-  void describe(ArgumentText&) const {}
-  void run(WorkerCore& core);
+  void describe(worker::ArgumentText&) const {}
+  void run(worker::WorkerCore& core);
 };
 
 }  // namespace worker_commands
@@ -36,4 +36,4 @@ using CounterFiles = std::map<std::string, std::uint64_t>;
 /// been lost.
 CounterFiles counter_files(const worker_commands::SumCounters& sums, std::uint64_t times_down);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -13,7 +13,10 @@
 #include <sstream>
 #include <string>
 
-namespace uroce::daemon {
+namespace uroce::control {
+
+using platform::Peer;
+
 namespace {
 
 constexpr unsigned kFirstUnprivilegedPort = 1024;
@@ -42,14 +45,14 @@ bool belongs_to(const std::string& process, uid_t user) {
   return ::stat((process + "/status").c_str(), &file) == 0 && file.st_uid == user;
 }
 
-NamespaceId namespace_of(const std::string& process, const char* kind) {
+platform::NamespaceId namespace_of(const std::string& process, const char* kind) {
   struct stat file {};
   if (::stat((process + "/ns/" + kind).c_str(), &file) != 0) return {};
   return {file.st_dev, file.st_ino};
 }
 
 bool in_own(const std::string& process, const char* kind) {
-  const NamespaceId own = namespace_of("/proc/self", kind);
+  const platform::NamespaceId own = namespace_of("/proc/self", kind);
   return own.known() && own == namespace_of(process, kind);
 }
 
@@ -114,4 +117,4 @@ void read_namespaces(Peer& peer) {
   peer.pid_ns = namespace_of(process, "pid");
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -1,6 +1,6 @@
 #include "control/process.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 absl::Status Process::open_census(const std::string& path) {
   absl::Status status = census_.open(path);
@@ -15,4 +15,4 @@ Pollers Process::count_pollers(std::uint32_t before, std::uint32_t now) {
   return census_.total();
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

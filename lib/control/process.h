@@ -16,7 +16,7 @@
 #include "control/quotas.h"
 #include "control/users.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// What reading the configuration again has changed.
 struct Reloaded {
@@ -75,4 +75,4 @@ class Process {
   std::uint32_t polling_ = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -2,7 +2,7 @@
 
 #include "base/qpn_layout.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 constexpr std::uint32_t kCount = 1u << kQpnLocalBits;
@@ -60,4 +60,4 @@ void QpnAllocator::release(Qpn qpn) {
   --in_use_;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

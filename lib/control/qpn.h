@@ -9,7 +9,7 @@
 #include "base/qpn_layout.h"
 #include "base/types.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 class QpnAllocator {
  public:
@@ -29,4 +29,4 @@ class QpnAllocator {
   std::uint32_t in_use_ = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -14,7 +14,7 @@
 #include "net/flow_table.h"
 #include "platform/log.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 constexpr std::uint64_t kReserve = 16;  ///< this part of everything is for privileged users
@@ -75,8 +75,8 @@ Usage capacity_of(const DaemonConfig& config, std::uint32_t workers) {
   // Each has a stack, and is one of the tasks that systemd allows the service.
   all.threads = 2048;
   // vm.max_map_count counts the daemon's own as well: its libraries, hugepages and threads.
-  all.mappings =
-      std::min(less(number_in("/proc/sys/vm/max_map_count", 65530), 5530), std::uint64_t{SigbusGuard::kMaxRanges});
+  all.mappings = std::min(less(number_in("/proc/sys/vm/max_map_count", 65530), 5530),
+                          std::uint64_t{mapping::SigbusGuard::kMaxRanges});
   all.queue_bytes = ram_bytes();
   all.registered_bytes = ram_bytes();
   return all;
@@ -108,7 +108,7 @@ std::uint64_t Quotas::limit(const Resource& resource, bool privileged) const {
 void Quotas::refuse(std::string text) {
   ++refusals_;
   last_refusal_ = std::move(text);
-  log(LogLevel::kWarning, "%s", last_refusal_.c_str());
+  platform::log(platform::LogLevel::kWarning, "%s", last_refusal_.c_str());
 }
 
 Quotas::Excess Quotas::excess(const Account& account, const Usage& more) const {
@@ -173,4 +173,4 @@ void Quotas::refund(Account& account, const Usage& less) {
   subtract(total_, less);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

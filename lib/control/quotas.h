@@ -13,7 +13,7 @@
 #include "control/config.h"
 #include "mapping/memory_budget.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// Whether the user could end this daemon anyway: root, and the user that it runs as.
 bool is_privileged(uid_t user);
@@ -138,7 +138,7 @@ class Quotas {
 using Charge = Quotas::Charge;
 
 /// The mappings of a session.
-class ChargedMemory : public MemoryBudget {
+class ChargedMemory : public mapping::MemoryBudget {
  public:
   explicit ChargedMemory(Charge charge) : charge_(std::move(charge)) {}
   bool take(std::size_t mappings, std::uint64_t queue_bytes) override {
@@ -152,4 +152,4 @@ class ChargedMemory : public MemoryBudget {
   Charge charge_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

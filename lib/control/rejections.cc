@@ -8,7 +8,7 @@
 #include "abi/cm.h"
 #include "abi/control.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 constexpr std::string_view kCommands[] = {
@@ -102,4 +102,4 @@ void Rejections::add(Refusal refusal) {
   kept_.erase(victim);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

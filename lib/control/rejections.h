@@ -12,7 +12,7 @@
 
 #include "platform/peer.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 // clang-format off
 #define UROCE_REJECTIONS(X)                                                                                    \
@@ -65,7 +65,7 @@ constexpr Rejection rejection_of(int error) {
 
 /// One refused request.
 struct Refusal {
-  Tenant tenant;
+  platform::Tenant tenant;
   pid_t pid = 0;
   std::string program;
   std::uint32_t command = 0;  ///< uroce_command or uroce_cm_command; 0: the connection itself
@@ -100,4 +100,4 @@ class Rejections {
   std::uint64_t last_number_ = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -7,7 +7,7 @@
 
 #include "control/commands/command.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 
 int Call::refuse(int error, const char* format, ...) const {
   char text[UROCE_MAX_REASON];
@@ -31,4 +31,4 @@ int Call::in_use(const char* kind, std::uint32_t users, const char* by) const {
   return refuse(EBUSY, "the %s is in use by %u %s; destroy those first", kind, users, by);
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

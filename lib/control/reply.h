@@ -12,7 +12,7 @@
 #include "control/rejections.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 namespace commands {
 struct Call;
@@ -51,4 +51,4 @@ struct Reply {
 };
 inline constexpr int kPending = -1, kUnfinished = -2;
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -9,7 +9,7 @@
 
 #include "platform/run_dir.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 absl::Status check(const std::string& path, uid_t user) {
@@ -71,4 +71,4 @@ absl::Status open_run_file(const std::string& path, UniqueFd& out) {
   return absl::OkStatus();
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

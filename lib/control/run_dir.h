@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// Makes the directory and those above it (0755; the user's own 0700). An error names the remedy: no right, or a
 /// directory in which users other than root and `user`, the daemon's, may replace files.
@@ -19,4 +19,4 @@ absl::Status make_run_dir(const std::string& path, uid_t user);
 /// could lock, change or shorten it later: in a directory with the sticky bit anybody may make files.
 absl::Status open_run_file(const std::string& path, UniqueFd& out);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -30,15 +30,15 @@
 #include "platform/unique_fd.h"
 #include "worker/worker.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 namespace commands {
 struct Call;
 }
 
 struct Session {
-  Session(std::uint64_t number, Peer from, UniqueFd socket_fd, Charge of_user, bool hugepages,
-          std::shared_ptr<StallBudget> with_user)
+  Session(std::uint64_t number, platform::Peer from, UniqueFd socket_fd, Charge of_user, bool hugepages,
+          std::shared_ptr<mapping::StallBudget> with_user)
       : id(number),
         peer(std::move(from)),
         stall_budget(std::move(with_user)),
@@ -48,10 +48,10 @@ struct Session {
         memory(number, stall_budget, &memory_budget) {}
 
   std::uint64_t id;
-  Peer peer;
-  std::shared_ptr<StallBudget> stall_budget;
+  platform::Peer peer;
+  std::shared_ptr<mapping::StallBudget> stall_budget;
   bool privileged = false;  ///< of root, or of the daemon's own user, who could end the daemon anyway
-  ClientSocket socket;
+  mapping::ClientSocket socket;
   std::string program;
 
   Nanos idle_since = 0;  ///< before HELLO: of the last request
@@ -63,18 +63,18 @@ struct Session {
   /// Random bytes that the daemon wrote into chunk 0. They identify the chunk: inode numbers of files on hugepages
   /// have 32 bits and repeat.
   std::array<std::byte, 16> cookie{};
-  std::uint64_t cookie_offset = 0;                  ///< in chunk 0
-  std::vector<std::unique_ptr<SessionPort>> ports;  ///< by worker
+  std::uint64_t cookie_offset = 0;                          ///< in chunk 0
+  std::vector<std::unique_ptr<worker::SessionPort>> ports;  ///< by worker
   std::vector<UniqueFd> eventfds;
   std::vector<DoorbellBits> bits;  ///< by worker
-  ClientSocket events;             ///< the daemon's end of the event channel
+  mapping::ClientSocket events;    ///< the daemon's end of the event channel
   std::vector<uroce_async_event> events_owed;
   Charge indirect_charge;
-  std::unique_ptr<ProcMemAccess> indirect;
+  std::unique_ptr<mapping::ProcMemAccess> indirect;
 
   ChargedMemory memory_budget;  ///< holds the charge of the session itself, too
-  SharedSegment arena;
-  ClientMemory memory;
+  mapping::SharedSegment arena;
+  mapping::ClientMemory memory;
   UnknownHandles unknown_handles;
   HandleTable<PdObject> pds{unknown_handles};
   HandleTable<MrObject> mrs{unknown_handles};
@@ -143,4 +143,4 @@ struct Session {
   Closing closing;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

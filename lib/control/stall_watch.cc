@@ -15,14 +15,14 @@
 #include "platform/clock.h"
 #include "platform/log.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 void StallWatch::start() {
   stopping_ = false;
   control_thread_ = static_cast<pid_t>(::syscall(SYS_gettid));
-  if (!start_helper_thread([this] { run(); }, &thread_)) {
-    log(LogLevel::kWarning,
-        "no thread is free to watch the workers: a client whose memory stalls delays the others");
+  if (!mapping::start_helper_thread([this] { run(); }, &thread_)) {
+    platform::log(platform::LogLevel::kWarning,
+                  "no thread is free to watch the workers: a client whose memory stalls delays the others");
   }
 }
 
@@ -78,7 +78,7 @@ void StallWatch::run() {
     if (idle_checks >= kIdleChecks) wait_for_work(lock);
     check(lock, control_thread_,
           [this] { return proto::BusyWith{.mark = control_mark_.load(std::memory_order_relaxed)}; });
-    for (WorkerCore* worker : workers_.workers) {
+    for (worker::WorkerCore* worker : workers_.workers) {
       check(lock, worker->thread_id(), [worker] { return worker->busy_with(); });
     }
   }
@@ -86,7 +86,8 @@ void StallWatch::run() {
 
 bool StallWatch::any_runs() const {
   return control_mark_.load(std::memory_order_seq_cst) != 0 ||
-         !std::ranges::all_of(workers_.workers, [](const WorkerCore* worker) { return worker->is_sleeping(); });
+         !std::ranges::all_of(workers_.workers,
+                              [](const worker::WorkerCore* worker) { return worker->is_sleeping(); });
 }
 
 void StallWatch::wait_for_work(std::unique_lock<std::mutex>& lock) {
@@ -99,9 +100,9 @@ void StallWatch::wait_for_work(std::unique_lock<std::mutex>& lock) {
 
 // The pages that are copied were present when the copy began. If one is absent, its owner has taken it away, and
 // the worker waits for it. The device that has only the other half charges nobody.
-std::uint64_t StallWatch::cause(const proto::BusyWith& with, const Pagemap& pages) {
+std::uint64_t StallWatch::cause(const proto::BusyWith& with, const mapping::Pagemap& pages) {
   if (with.source_bytes == 0 || with.mark == with.lender) return with.mark;
-  return pages.look(with.source, with.source_bytes) == Pages::kAbsent ? with.lender : with.mark;
+  return pages.look(with.source, with.source_bytes) == mapping::Pages::kAbsent ? with.lender : with.mark;
 }
 
 // The cause is found once for each wait: what happens to pages afterwards has not caused it. A thread that waits,
@@ -110,13 +111,14 @@ template <class Look>
 const StallWatch::Wait* StallWatch::find_wait(pid_t thread, Look busy_with) {
   const auto none = [&] { return waits_.erase(thread), nullptr; };
   if (const proto::BusyWith with = busy_with(); (with.mark | with.lender) == 0) return none();
-  if (!waits_for_pages(thread)) return none();
-  const std::uint64_t times = times_run(thread);
-  if (!waits_for_pages(thread)) return none();
+  if (!mapping::waits_for_pages(thread)) return none();
+  const std::uint64_t times = mapping::times_run(thread);
+  if (!mapping::waits_for_pages(thread)) return none();
   Wait& wait = waits_[thread];
   if (times == 0 || wait.times_run != times) {
-    wait = {times, cause(busy_with(), Pagemap::own()), times == 0 ? wait.checks : 0};  // 0: unknown, as if the same
-    if (times_run(thread) != times) return none();
+    wait = {times, cause(busy_with(), mapping::Pagemap::own()),
+            times == 0 ? wait.checks : 0};  // 0: unknown, as if the same
+    if (mapping::times_run(thread) != times) return none();
   }
   ++wait.checks;
   return &wait;
@@ -140,7 +142,7 @@ void StallWatch::charge(const Wait& wait, Nanos span, Nanos now) {
   const Watched& watched = at->second;
   const bool allowed = watched.privileged ? wait.checks < kPrivilegedChecks : watched.budget->charge(span, now);
   if (allowed) return;
-  SigbusGuard::instance().revoke(watched.session);
+  mapping::SigbusGuard::instance().revoke(watched.session);
   if (std::ranges::find(offenders_, watched.session) != offenders_.end()) return;
   try {
     offenders_.push_back(watched.session);
@@ -150,4 +152,4 @@ void StallWatch::charge(const Wait& wait, Nanos span, Nanos now) {
   any_offender_.store(true, std::memory_order_relaxed);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -24,13 +24,13 @@
 #include "proto/state/memory_in_use.h"
 #include "worker/worker.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 struct Session;
 
 class StallWatch {
  public:
-  explicit StallWatch(WorkerShared& workers) : workers_(workers) {}
+  explicit StallWatch(worker::WorkerShared& workers) : workers_(workers) {}
   ~StallWatch() { stop(); }
   StallWatch(const StallWatch&) = delete;
   StallWatch& operator=(const StallWatch&) = delete;
@@ -49,7 +49,7 @@ class StallWatch {
 
   /// The mark of whoever makes a worker wait; 0: nobody here, but a user of another device. `pages`: of this
   /// process.
-  static std::uint64_t cause(const proto::BusyWith& with, const Pagemap& pages);
+  static std::uint64_t cause(const proto::BusyWith& with, const mapping::Pagemap& pages);
 
   /// A session whose memory was taken away since the last call; 0: none.
   std::uint64_t take_offender();
@@ -63,7 +63,7 @@ class StallWatch {
 
   struct Watched {
     std::uint64_t session = 0;
-    std::shared_ptr<StallBudget> budget;
+    std::shared_ptr<mapping::StallBudget> budget;
     bool privileged = false;
   };
   /// Of a thread.
@@ -85,7 +85,7 @@ class StallWatch {
   const Wait* find_wait(pid_t thread, Look busy_with);
   void charge(const Wait& wait, Nanos span, Nanos now);
 
-  WorkerShared& workers_;
+  worker::WorkerShared& workers_;
   std::atomic<std::uint64_t> control_mark_{0};
   pid_t control_thread_ = 0;
   std::mutex mutex_;
@@ -98,4 +98,4 @@ class StallWatch {
   std::thread thread_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -9,7 +9,7 @@
 #include "platform/clock.h"
 #include "platform/log.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 // More than one session can have; bounds the memory of the pool.
@@ -18,7 +18,7 @@ constexpr std::uint32_t kMaxPdNumbers = 4 * kMaxPd;
 }  // namespace
 
 ControlState::ControlState(Process& process, const DaemonConfig& config, const net::DeviceInfo& device,
-                           WorkerShared& workers, memory::Table& memory, std::uint64_t seed)
+                           worker::WorkerShared& workers, memory::Table& memory, std::uint64_t seed)
     : process_(process),
       config_(config),
       workers_(workers),
@@ -45,8 +45,8 @@ std::uint32_t ControlState::choose_worker() const {
 
 // ---------------------------------------------------------------- sessions
 
-Session* ControlState::open_session(Peer peer, UniqueFd socket) {
-  const std::shared_ptr<StallBudget> budget = process_.users().stall_budget(peer.uid);
+Session* ControlState::open_session(platform::Peer peer, UniqueFd socket) {
+  const std::shared_ptr<mapping::StallBudget> budget = process_.users().stall_budget(peer.uid);
   const bool privileged = is_privileged(peer.uid);
   if (budget->closer().is_full() && !privileged) {
     quotas().refuse(
@@ -94,7 +94,7 @@ std::shared_ptr<const PdNumber> ControlState::new_pd() {
 
 // ---------------------------------------------------------------- QP numbers
 
-std::optional<Qpn> ControlState::allocate_qpn(std::uint32_t worker, const Tenant& owner) {
+std::optional<Qpn> ControlState::allocate_qpn(std::uint32_t worker, const platform::Tenant& owner) {
   const auto qpn = qpns_[worker].allocate();
   if (qpn) set_qp_owner(*qpn, owner);
   return qpn;
@@ -105,7 +105,7 @@ void ControlState::release_qpn(std::uint32_t worker, Qpn qpn) {
   qpns_[worker].release(qpn);
 }
 
-bool ControlState::owns_qp(const Tenant& tenant, Qpn qpn) const {
+bool ControlState::owns_qp(const platform::Tenant& tenant, Qpn qpn) const {
   const auto it = qp_owners_.find(qpn.value);
   return it != qp_owners_.end() && it->second == tenant;
 }
@@ -133,4 +133,4 @@ void ControlState::publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain) 
   xrc_domains_[{domain->device, domain->inode}] = domain;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

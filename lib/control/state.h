@@ -27,7 +27,7 @@
 #include "net/device.h"
 #include "worker/worker.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// By session number.
 using Sessions = std::map<std::uint64_t, std::unique_ptr<Session>>;
@@ -40,8 +40,8 @@ struct GrantedShare {
 
 class ControlState {
  public:
-  ControlState(Process& process, const DaemonConfig& config, const net::DeviceInfo& device, WorkerShared& workers,
-               memory::Table& memory, std::uint64_t seed);
+  ControlState(Process& process, const DaemonConfig& config, const net::DeviceInfo& device,
+               worker::WorkerShared& workers, memory::Table& memory, std::uint64_t seed);
   ControlState(const ControlState&) = delete;
   ControlState& operator=(const ControlState&) = delete;
 
@@ -58,16 +58,16 @@ class ControlState {
   Nanos started() const { return started_; }
 
   // Workers.
-  WorkerShared& workers() const { return workers_; }
+  worker::WorkerShared& workers() const { return workers_; }
   std::uint32_t worker_count() const { return static_cast<std::uint32_t>(workers_.workers.size()); }
-  WorkerCore& worker(std::uint32_t index) const { return *workers_.workers[index]; }
+  worker::WorkerCore& worker(std::uint32_t index) const { return *workers_.workers[index]; }
   /// The worker that owns the link stack, and receives frames that are not RoCE.
-  WorkerCore& link_worker() const { return worker(kLinkWorker); }
+  worker::WorkerCore& link_worker() const { return worker(worker::kLinkWorker); }
   /// Runs the command on one worker after the other. When it returns, no worker holds a reference that it took
   /// before.
   template <class Command>
   void on_all_workers(Command&& command) const {
-    for (WorkerCore* worker : workers_.workers) worker->call(command);
+    for (worker::WorkerCore* worker : workers_.workers) worker->call(command);
   }
   /// The worker with the fewest QPs.
   std::uint32_t choose_worker() const;
@@ -80,7 +80,7 @@ class ControlState {
   // Sessions.
   const Sessions& sessions() const { return sessions_; }
   /// nullptr: the user has too many, or too many descriptors that do not close; see Quotas::last_refusal().
-  Session* open_session(Peer peer, UniqueFd socket);
+  Session* open_session(platform::Peer peer, UniqueFd socket);
   /// nullptr: no such session.
   Session* session(std::uint64_t id) const;
   void erase_session(std::uint64_t id) { sessions_.erase(id); }
@@ -108,11 +108,11 @@ class ControlState {
   // Numbers and blocks.
   QpnAllocator& qpns(std::uint32_t worker) { return qpns_[worker]; }
   /// The number of a QP of this tenant; nullopt: all are in use.
-  std::optional<Qpn> allocate_qpn(std::uint32_t worker, const Tenant& owner);
+  std::optional<Qpn> allocate_qpn(std::uint32_t worker, const platform::Tenant& owner);
   void release_qpn(std::uint32_t worker, Qpn qpn);
-  void set_qp_owner(Qpn qpn, const Tenant& owner) { qp_owners_[qpn.value] = owner; }
+  void set_qp_owner(Qpn qpn, const platform::Tenant& owner) { qp_owners_[qpn.value] = owner; }
   /// Whether a QP with this number exists and belongs to the tenant.
-  bool owns_qp(const Tenant& tenant, Qpn qpn) const;
+  bool owns_qp(const platform::Tenant& tenant, Qpn qpn) const;
   /// nullptr: all numbers are in use.
   std::shared_ptr<const PdNumber> new_pd();
   std::uint64_t new_flow() { return ++last_flow_; }
@@ -122,7 +122,7 @@ class ControlState {
   IdPool& srq_ids() { return srq_ids_; }
   IdPool& ah_ids() { return ah_ids_; }
   /// One block for each QP that answers READs and atomics.
-  BlockPool& responder_slots() { return responder_slots_; }
+  mapping::BlockPool& responder_slots() { return responder_slots_; }
 
   // XRC domains of files, which sessions share.
   /// nullptr: no session has a domain of this file.
@@ -133,7 +133,7 @@ class ControlState {
  private:
   Process& process_;
   const DaemonConfig& config_;
-  WorkerShared& workers_;
+  worker::WorkerShared& workers_;
   memory::Table& memory_;
   Port port_;
   std::map<uid_t, GrantedShare> grants_;  ///< of users that have any
@@ -142,10 +142,10 @@ class ControlState {
   StallWatch stall_watch_;
   VerbFaults verb_faults_;
   std::vector<QpnAllocator> qpns_;
-  std::unordered_map<std::uint32_t, Tenant> qp_owners_;  ///< by QPN
+  std::unordered_map<std::uint32_t, platform::Tenant> qp_owners_;  ///< by QPN
   std::vector<std::uint32_t> qp_counts_;
   IdPool pd_ids_, cq_ids_, srq_ids_, ah_ids_;
-  BlockPool responder_slots_{proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic};
+  mapping::BlockPool responder_slots_{proto::Transport::kResponderResourceBytes * proto::Transport::kMaxRdAtomic};
   std::uint64_t last_flow_ = 0;
   Sessions sessions_;
   std::map<std::pair<dev_t, ino_t>, std::weak_ptr<XrcDomain>> xrc_domains_;  ///< of files
@@ -155,4 +155,4 @@ class ControlState {
   Nanos started_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -13,7 +13,7 @@
 
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 namespace fs = std::filesystem;
@@ -296,4 +296,4 @@ void remove_sysfs_tree(const std::string& run_dir, const std::string& name) {
   remove_below(node(run_dir, name));
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

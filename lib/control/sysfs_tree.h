@@ -8,7 +8,7 @@
 #include "control/port.h"
 #include "control/port_counters.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 /// RUN_DIR/sys/devices/virtual/infiniband/NAME/... with a link in RUN_DIR/sys/class/infiniband, the same of
 /// infiniband_verbs/uverbs-NAME, and RUN_DIR/dev/infiniband/uverbs-NAME (a link to /dev/null). Replaces what was
@@ -23,4 +23,4 @@ absl::Status update_counter_files(const std::string& run_dir, const std::string&
                                   const CounterFiles& now);
 void remove_sysfs_tree(const std::string& run_dir, const std::string& name);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 struct Usage {
   std::uint64_t sessions = 0;  ///< opened devices, and other connections to the daemon's socket
@@ -26,4 +26,4 @@ struct Usage {
   std::uint64_t registered_bytes = 0;  ///< sum over all regions in memory that the daemon has mapped
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -4,9 +4,9 @@
 
 #include "platform/clock.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
-std::shared_ptr<StallBudget> Users::stall_budget(uid_t uid) {
+std::shared_ptr<mapping::StallBudget> Users::stall_budget(uid_t uid) {
   User& user = user_of(uid);
   count_closing(uid, user);
   return user.stall_budget;
@@ -16,7 +16,7 @@ Users::User& Users::user_of(uid_t uid) {
   const Nanos now = monotonic_now();
   // A user without sessions whose budget is full again needs no entry.
   std::erase_if(users_, [&](const auto& entry) {
-    StallBudget& budget = *entry.second.stall_budget;
+    mapping::StallBudget& budget = *entry.second.stall_budget;
     return entry.first != uid && entry.second.stall_budget.use_count() == 1 && budget.is_full(now) &&
            budget.closer().backlog() == 0;
   });
@@ -24,7 +24,7 @@ Users::User& Users::user_of(uid_t uid) {
 }
 
 void Users::count_closing(uid_t uid, User& user) {
-  StallBudget& budget = *user.stall_budget;
+  mapping::StallBudget& budget = *user.stall_budget;
   const std::uint64_t threads = budget.stuck.load(), descriptors = budget.closer().backlog() + threads;
   const Usage& counted = user.closing.amount();
   if (counted.descriptors == descriptors && counted.threads == threads) return;
@@ -45,11 +45,11 @@ void Users::retry_closers() {
 }
 
 void Users::close_refused(uid_t uid, UniqueFd socket) {
-  if (!socket.valid() || !Closer::holds_messages(socket.get())) return;
+  if (!socket.valid() || !mapping::Closer::holds_messages(socket.get())) return;
   if (!quotas_.has_room(uid, {.descriptors = 1})) return;
   User& user = user_of(uid);
   user.stall_budget->closer().close_socket(std::move(socket));
   count_closing(uid, user);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

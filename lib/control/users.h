@@ -13,7 +13,7 @@
 #include "mapping/stall_budget.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 class Users {
  public:
@@ -22,7 +22,7 @@ class Users {
   Users& operator=(const Users&) = delete;
 
   /// The budget of the user's sessions.
-  std::shared_ptr<StallBudget> stall_budget(uid_t user);
+  std::shared_ptr<mapping::StallBudget> stall_budget(uid_t user);
 
   /// Charges a user for what clients have left, but is still in use: descriptors that are not closed yet, and
   /// threads that are blocked.
@@ -36,7 +36,7 @@ class Users {
 
  private:
   struct User {
-    std::shared_ptr<StallBudget> stall_budget = std::make_shared<StallBudget>();
+    std::shared_ptr<mapping::StallBudget> stall_budget = std::make_shared<mapping::StallBudget>();
     Charge closing;
   };
   User& user_of(uid_t user);
@@ -46,4 +46,4 @@ class Users {
   std::map<uid_t, User> users_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -16,7 +16,7 @@
 #include "control/rejections.h"
 #include "control/verb_faults.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 constexpr std::size_t kLongest = 512;
@@ -411,4 +411,4 @@ std::string VerbFault::parse(std::string_view text, VerbFault& out) {
   return {};
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

@@ -9,7 +9,7 @@
 #include "control/state.h"
 #include "control/worker_commands.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 namespace {
 
 /// QPs for each command: a worker does nothing else while it runs one.
@@ -118,4 +118,4 @@ void VerbFaults::apply(ControlState& state) {
   if (!changed.empty()) flush();
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

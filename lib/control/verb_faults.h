@@ -19,7 +19,7 @@
 #include "proto/state/faults.h"
 #include "proto/state/types.h"
 
-namespace uroce::daemon {
+namespace uroce::control {
 
 class ControlState;
 struct QpObject;
@@ -82,4 +82,4 @@ class VerbFaults {
   std::uint32_t last_number_ = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::control

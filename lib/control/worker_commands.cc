@@ -2,7 +2,9 @@
 
 #include <bit>
 
-namespace uroce::daemon::worker_commands {
+namespace uroce::control::worker_commands {
+
+using worker::WorkerCore;
 
 void RemoveObjects::run(WorkerCore& worker) {
   for (const auto& [handle, srq] : srqs) worker.transport().set_srq(srq->id, nullptr);
@@ -14,14 +16,14 @@ void RemoveObjects::run(WorkerCore& worker) {
 
 void CreateQp::run(WorkerCore& worker) {
   if (port != nullptr && port->qp_of_bit.size() <= bit) {
-    port->qp_of_bit.resize(std::bit_ceil(bit + 64), SessionPort::kNoQp);
+    port->qp_of_bit.resize(std::bit_ceil(bit + 64), worker::SessionPort::kNoQp);
   }
   error = worker.transport().create(create, index);
   if (error == 0 && port != nullptr) port->qp_of_bit[bit] = index.value;
 }
 
 void DestroyQp::run(WorkerCore& worker) {
-  if (port != nullptr) port->qp_of_bit[bit] = SessionPort::kNoQp;
+  if (port != nullptr) port->qp_of_bit[bit] = worker::SessionPort::kNoQp;
   worker.transport().destroy(index, worker.now());
 }
 
@@ -85,4 +87,4 @@ void SetMtu::run(WorkerCore& worker) {
   if (worker.link() != nullptr) worker.link()->set_mtu(link_mtu);
 }
 
-}  // namespace uroce::daemon::worker_commands
+}  // namespace uroce::control::worker_commands

@@ -22,6 +22,15 @@
 #include "platform/log.h"
 
 namespace uroce::daemon {
+
+namespace commands = control::commands;
+
+using control::Rejection;
+using control::Reply;
+using control::Session;
+using platform::log;
+using platform::LogLevel;
+
 namespace {
 
 using Command = int (*)(Conductor&, commands::Call&);
@@ -31,9 +40,9 @@ int run(Conductor&, commands::Call& call) {
   return kCommand(call);
 }
 
-int run_admin(Conductor& conductor, commands::Call& call) { return admin_command(conductor.admin(), call); }
+int run_admin(Conductor& conductor, commands::Call& call) { return admin::admin_command(conductor.admin(), call); }
 
-constexpr CommandRow<Command> kCommands[] = {
+constexpr control::CommandRow<Command> kCommands[] = {
     {UROCE_CMD_HELLO, run<commands::hello>, true},
     {UROCE_CMD_QUERY_DEVICE, run<commands::query_device>, true},
     {UROCE_CMD_QUERY_PORT, run<commands::query_port>, true},
@@ -88,16 +97,17 @@ constexpr CommandRow<Command> kCommands[] = {
     {UROCE_CMD_DESTROY_COMP_CNTR, run<commands::destroy_comp_cntr>},
     {UROCE_CMD_ATTACH_COMP_CNTR, run<commands::attach_comp_cntr>},
 };
-static_assert(rows_match_opcodes(kCommands, UROCE_CMD_HELLO, UROCE_CMD_END - 1));
+static_assert(control::rows_match_opcodes(kCommands, UROCE_CMD_HELLO, UROCE_CMD_END - 1));
 
 }  // namespace
 
-Conductor::Conductor(Process& process, const DaemonConfig& config, const net::DeviceInfo& device,
-                     WorkerShared& workers, memory::Table& memory, std::uint64_t seed)
+Conductor::Conductor(control::Process& process, const control::DaemonConfig& config, const net::DeviceInfo& device,
+                     worker::WorkerShared& workers, memory::Table& memory, std::uint64_t seed)
     : state_(process, config, device, workers, memory, seed),
       link_(state_, events_, device.kernel_interface),
       cm_(state_.port(), state_.quotas(), workers.gsi, link_, seed ^ 0x636d),
-      discarded_(std::make_shared<Channel<std::uint64_t>>(kMaxDiscards, ChannelReader::kSleepsOnFd)) {}
+      discarded_(
+          std::make_shared<worker::Channel<std::uint64_t>>(kMaxDiscards, worker::ChannelReader::kSleepsOnFd)) {}
 
 Conductor::~Conductor() {
   while (!state_.sessions().empty()) close_session(*state_.sessions().begin()->second);
@@ -106,7 +116,7 @@ Conductor::~Conductor() {
 
 template <class Command>
 void Conductor::run_for(Session& session, const uroce_request& request, Reply& reply, Command&& command) {
-  const LogUser caused_by(session.peer.uid);
+  const platform::LogUser caused_by(session.peer.uid);
   state_.stall_watch().note_control(proto::mark_of_session(session.id));
   const Nanos begin = monotonic_now();
   try {
@@ -118,7 +128,7 @@ void Conductor::run_for(Session& session, const uroce_request& request, Reply& r
     session.close_pending = true;
   }
   state_.stall_watch().note_control(0);
-  command_times_.add(command_name(request.command), monotonic_now() - begin);
+  command_times_.add(control::command_name(request.command), monotonic_now() - begin);
 }
 
 void Conductor::close_refused(Session& session, const uroce_request& request, const Marks& before, Reply& reply) {
@@ -132,7 +142,7 @@ void Conductor::close_refused(Session& session, const uroce_request& request, co
 }
 
 void Conductor::explain_refusal(Session& session, const uroce_request& request, const Marks& before, Reply& reply) {
-  Rejection reason = reply.reason.value_or(rejection_of(reply.status));
+  Rejection reason = reply.reason.value_or(control::rejection_of(reply.status));
   const Marks now = marks(session);
   if (reason == Rejection::bad_value && now.unknown_handles != before.unknown_handles) {
     reason = Rejection::unknown_handle;
@@ -140,7 +150,7 @@ void Conductor::explain_refusal(Session& session, const uroce_request& request, 
                 " in this session: it was destroyed, or belongs to another device context";
   }
   if (reply.why.empty() && now.quota_refusals != before.quota_refusals) reply.why = state_.quotas().last_refusal();
-  if (reply.why.empty()) reply.why = default_text(reason);
+  if (reply.why.empty()) reply.why = control::default_text(reason);
   keep_refusal(session, request, reply.status, reason, std::move(reply.why));
 }
 
@@ -168,16 +178,16 @@ Reply Conductor::handle(Session& session, std::span<const std::byte> message, st
   return reply;
 }
 
-void Conductor::answer_later(Session& session, const uroce_request& request, NeighbourWait wait) {
-  const NeighbourKey key = wait.neighbour;
-  const NeighbourWaiters::Id waiter = link_.wait_for(
+void Conductor::answer_later(Session& session, const uroce_request& request, control::NeighbourWait wait) {
+  const control::NeighbourKey key = wait.neighbour;
+  const control::NeighbourWaiters::Id waiter = link_.wait_for(
       key, monotonic_now() + kPendingLimit,
-      [this, &session, wait = std::move(wait)](const Neighbour& found) { resume(session, wait, found); });
+      [this, &session, wait = std::move(wait)](const control::Neighbour& found) { resume(session, wait, found); });
   session.pending = Session::PendingRequest{request, waiter};
   watch(session.socket.get(), tag_of(session.id, false), false);
 }
 
-void Conductor::resume(Session& session, const NeighbourWait& wait, const Neighbour& neighbour) {
+void Conductor::resume(Session& session, const control::NeighbourWait& wait, const control::Neighbour& neighbour) {
   const uroce_request request = std::exchange(session.pending, std::nullopt)->header;
   Reply reply;
   std::vector<UniqueFd> no_fds;
@@ -215,7 +225,7 @@ bool Conductor::run_slice() {
   });
   const Nanos end = monotonic_now();
   session->stall_budget->charge_control(end - begin, end);
-  if (reply.status == kUnfinished) {
+  if (reply.status == control::kUnfinished) {
     finish_later(*session, request.header, std::move(reply.rest));
     return true;
   }
@@ -243,22 +253,22 @@ void Conductor::take_worker_events() {
 }
 
 void Conductor::log_failures() {
-  Channel<proto::QpFailure>& failures = state_.workers().failures;
+  worker::Channel<proto::QpFailure>& failures = state_.workers().failures;
   if (!failures.waiting()) return;
   for (const proto::QpFailure& failure : failures.take()) {
     const Session* const session = state_.session(failure.owner);
     if (session == nullptr) continue;
-    const LogUser caused_by(session->peer.uid);
-    std::string what(event_name(failure.event));
+    const platform::LogUser caused_by(session->peer.uid);
+    std::string what(control::event_name(failure.event));
     char text[64];
     if (failure.cause != 0) {
       const std::uint32_t vendor_err = proto::vendor_err_of(failure.cause);
       std::snprintf(text, sizeof text, ", vendor_err 0x%x", vendor_err);
-      what = std::string(status_name(vendor_err / 16)) + text;
+      what = std::string(control::status_name(vendor_err / 16)) + text;
     }
     if (failure.peer != wire::Address{}) {
       std::snprintf(text, sizeof text, "; its peer is QP 0x%06x of ", failure.peer_qpn.value);
-      what += text + address_text(failure.peer);
+      what += text + control::address_text(failure.peer);
     }
     log(LogLevel::kInfo, "QP 0x%06x of %s (process %d) has failed: %s", failure.qpn.value, session->program.c_str(),
         static_cast<int>(session->peer.pid), what.c_str());
@@ -267,9 +277,10 @@ void Conductor::log_failures() {
 
 void Conductor::close_attached(Session& session, std::vector<UniqueFd> fds, bool used) {
   // The mapping of a memory file that a command has used keeps its pages, so closing it here frees nothing.
-  if (used) std::erase_if(fds, [](const UniqueFd& file) { return !file.valid() || is_memory_file(file.get()); });
+  if (used)
+    std::erase_if(fds, [](const UniqueFd& file) { return !file.valid() || mapping::is_memory_file(file.get()); });
   if (fds.empty()) return;
-  Closer& closer = session.stall_budget->closer();
+  mapping::Closer& closer = session.stall_budget->closer();
   closer.close(std::move(fds));
   if (closer.is_full()) close_for_backlog(session);
 }
@@ -292,7 +303,7 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
   }
   std::memcpy(&request, message.data(), sizeof(request));
   commands::Call call{state_, events_, link_, session, message.subspan(sizeof(request)), fds, reply};
-  const VerbFaults::Rule* const rule = state_.verb_faults().judge(session, request.command);
+  const control::VerbFaults::Rule* const rule = state_.verb_faults().judge(session, request.command);
   if (rule != nullptr && !rule->what.cm) {
     reply.status = rule->what.error;
     reply.why =
@@ -305,7 +316,7 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
     reply.status = cm_.run(request.command, call);
     return;
   }
-  const CommandRow<Command>* row = find_command(kCommands, request.command);
+  const control::CommandRow<Command>* row = control::find_command(kCommands, request.command);
   if (row == nullptr) return reply.refuse(EOPNOTSUPP, Rejection::unknown_command);
   if (!row->before_hello && !session.hello_done) return reply.refuse(EINVAL, Rejection::before_hello);
   if (fds.size() > row->descriptors) return reply.refuse(EINVAL, Rejection::malformed);
@@ -313,9 +324,9 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
 }
 
 void Conductor::close_session(Session& session) {
-  const CommandTimer timer(command_times_, kCloseName);
+  const control::CommandTimer timer(command_times_, kCloseName);
   log_failures();  // they name the program
-  const LogUser caused_by(session.peer.uid);
+  const platform::LogUser caused_by(session.peer.uid);
   cm_.release(session, monotonic_now());
   while (!commands::release_some(state_, events_, link_, session, ~Nanos{0})) {
   }

@@ -36,10 +36,11 @@ void ControlLoop::take_truncations() {
   const auto tell = [this](std::uint64_t session, void (Conductor::*what)(std::uint64_t)) {
     for (Conductor* const device : devices_) (device->*what)(session);
   };
-  while (const std::uint64_t offender = SigbusGuard::instance().take_offender()) {
+  while (const std::uint64_t offender = mapping::SigbusGuard::instance().take_offender()) {
     tell(offender, &Conductor::close_truncated);
   }
-  while (const std::uint64_t loser = SigbusGuard::instance().take_loser()) tell(loser, &Conductor::note_loss);
+  while (const std::uint64_t loser = mapping::SigbusGuard::instance().take_loser())
+    tell(loser, &Conductor::note_loss);
 }
 
 // Reports to the service manager only when each worker has run a command that was posted since the last report. The

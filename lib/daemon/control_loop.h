@@ -23,8 +23,8 @@ class Conductor;
 
 /// Settings that were read again.
 struct Reread {
-  Reloaded outcome;
-  std::vector<DaemonConfig> devices;  ///< in their order, if there is no error
+  control::Reloaded outcome;
+  std::vector<control::DaemonConfig> devices;  ///< in their order, if there is no error
 };
 
 /// What a process tells whoever started it, and asks for.
@@ -36,7 +36,7 @@ struct ProcessHooks {
   /// Reads the settings again. May be empty: the process has none.
   std::function<Reread()> reread;
   /// The settings in force. May be empty: the process has none.
-  std::function<std::vector<Setting>()> settings;
+  std::function<std::vector<control::Setting>()> settings;
   /// When it becomes true, for instance in a signal handler, the settings are read again. May be null.
   std::atomic<bool>* reload = nullptr;
 };

@@ -34,6 +34,13 @@
 #endif
 
 namespace uroce::daemon {
+
+using control::Rejection;
+using control::Session;
+using platform::log;
+using platform::LogLevel;
+using platform::LogUser;
+
 namespace {
 
 constexpr Nanos kHeartbeat = 100 * kMillisecond;
@@ -45,8 +52,8 @@ constexpr Nanos kLeastLinkTime = 50 * kMillisecond;
 constexpr Nanos kClosingSlice = 2 * kMillisecond;  ///< of all sessions that are being closed, in one round
 constexpr Nanos kHelloLimit = 10 * kSecond;        ///< without a request, before HELLO
 
-Peer peer_of(int socket) {
-  Peer peer;
+platform::Peer peer_of(int socket) {
+  platform::Peer peer;
   ucred credentials{};
   socklen_t length = sizeof(credentials);
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return peer;
@@ -60,7 +67,7 @@ Peer peer_of(int socket) {
     pidfd = peer.pid > 0 ? static_cast<int>(::syscall(SYS_pidfd_open, peer.pid, 0)) : -1;
   }
   peer.pidfd.reset(pidfd);
-  read_namespaces(peer);
+  control::read_namespaces(peer);
   return peer;
 }
 
@@ -157,8 +164,8 @@ bool send_message(int socket, std::span<const std::byte> head, std::span<const s
 
 /// Group and mode of the socket. A group that does not exist, or that the daemon may not give it to, is ignored if
 /// it is the default one.
-absl::Status set_permissions(const std::string& path, const DaemonConfig& config) {
-  const bool by_default = config.socket_group == DaemonConfig{}.socket_group;
+absl::Status set_permissions(const std::string& path, const control::DaemonConfig& config) {
+  const bool by_default = config.socket_group == control::DaemonConfig{}.socket_group;
   const group* const found = config.socket_group.empty() ? nullptr : ::getgrnam(config.socket_group.c_str());
   const bool given = found != nullptr && ::lchown(path.c_str(), static_cast<uid_t>(-1), found->gr_gid) == 0;
   if (found != nullptr && !given && !by_default) {
@@ -227,12 +234,12 @@ void Conductor::accept_all() {
       accept_paused_ = true;
       return;
     }
-    Peer peer = peer_of(socket.get());
+    platform::Peer peer = peer_of(socket.get());
     const LogUser caused_by(peer.uid);
     permit_descriptors(socket.get(), true);
     const int on = 1;  // each message comes with its sender's process number
     ::setsockopt(socket.get(), SOL_SOCKET, SO_PASSCRED, &on, sizeof(on));
-    const Tenant tenant = peer.tenant();
+    const platform::Tenant tenant = peer.tenant();
     const pid_t pid = peer.pid;
     Session* const session = open_session(std::move(peer), std::move(socket));
     if (session == nullptr) {
@@ -246,7 +253,7 @@ void Conductor::accept_all() {
   }
 }
 
-bool Conductor::answer(Session& session, const uroce_request& request, Reply& reply) {
+bool Conductor::answer(Session& session, const uroce_request& request, control::Reply& reply) {
   const uroce_response response{request.command, request.sequence, reply.status,
                                 static_cast<std::uint32_t>(reply.fds.size())};
   return send_message(session.socket.get(), std::as_bytes(std::span(&response, 1)), reply.body, reply.fds);
@@ -276,9 +283,9 @@ void Conductor::read_session(Session& session) {
   // A request that was sent between accept4() and SO_PASSCRED comes without its sender. Only the first one can be.
   const bool first = !std::exchange(session.any_read, true);
   session.from_peer = in.sender == session.peer.pid || (in.sender == 0 && first);
-  Reply reply = handle(session, in.message, std::move(in.fds));
-  if (reply.status == kPending) return answer_later(session, request, std::move(*reply.wait));
-  if (reply.status == kUnfinished) return finish_later(session, request, std::move(reply.rest));
+  control::Reply reply = handle(session, in.message, std::move(in.fds));
+  if (reply.status == control::kPending) return answer_later(session, request, std::move(*reply.wait));
+  if (reply.status == control::kUnfinished) return finish_later(session, request, std::move(reply.rest));
   if (!answer(session, request, reply)) session.close_pending = true;
 }
 
@@ -299,7 +306,7 @@ void Conductor::finish_discards() {
     if (session == nullptr || !session->discarding) continue;
     const uroce_request request = session->discarding->request;
     session->discarding.reset();
-    Reply reply;
+    control::Reply reply;
     reply.refuse(EMFILE, Rejection::limit_reached);
     keep_refusal(*session, request, EMFILE, Rejection::limit_reached,
                  "no file descriptor of the daemon is free for this request; raise its limit of open files (ulimit "
@@ -346,15 +353,16 @@ void Conductor::close_stalled() {
 }
 
 bool Conductor::close_slice(Session& session, std::size_t& cm_ids, Nanos now, Nanos end) {
-  const CommandTimer timer(command_times_, kCloseName);
+  const control::CommandTimer timer(command_times_, kCloseName);
   const LogUser caused_by(session.peer.uid);
-  return cm_.release_some(session, cm_ids, now) && commands::release_some(state_, events_, link_, session, end);
+  return cm_.release_some(session, cm_ids, now) &&
+         control::commands::release_some(state_, events_, link_, session, end);
 }
 
 void Conductor::close_pending_sessions() {
   close_stalled();
   const Nanos start = monotonic_now(), end = start + kClosingSlice;
-  std::size_t cm_ids = CmService::kSlice;
+  std::size_t cm_ids = cm_service::CmService::kSlice;
   closing_ = false;
   std::vector<std::uint64_t> pending;
   for (const auto& [id, session] : state_.sessions()) {
@@ -369,7 +377,7 @@ void Conductor::close_pending_sessions() {
       return;
     }
     Session& session = *state_.session(id);
-    const std::shared_ptr<StallBudget> user = session.stall_budget;
+    const std::shared_ptr<mapping::StallBudget> user = session.stall_budget;
     next_to_close_ = id + 1;
     if (close_slice(session, cm_ids, now, end)) {
       close_session(session);
@@ -382,19 +390,19 @@ void Conductor::close_pending_sessions() {
 }
 
 bool Conductor::publish_pollers(std::uint32_t active) {
-  WorkerShared& shared = state_.workers();
-  const Pollers pollers = state_.process().count_pollers(std::exchange(polling_, active), active);
-  const bool few = few_cores(usable_cores(), pollers.workers, pollers.sessions);
+  worker::WorkerShared& shared = state_.workers();
+  const control::Pollers pollers = state_.process().count_pollers(std::exchange(polling_, active), active);
+  const bool few = worker::few_cores(control::usable_cores(), pollers.workers, pollers.sessions);
   shared.few_cores.store(few, std::memory_order_relaxed);
   shared.pollers.store(pollers.workers + pollers.sessions, std::memory_order_relaxed);
-  shared.core_left.store(usable_cores() > pollers.workers, std::memory_order_relaxed);
+  shared.core_left.store(control::usable_cores() > pollers.workers, std::memory_order_relaxed);
   const bool spread = few && active != 0 && state_.config().cpus.empty();
-  shared.first_core.store(spread ? pollers.before : WorkerShared::kAnywhere, std::memory_order_relaxed);
+  shared.first_core.store(spread ? pollers.before : worker::WorkerShared::kAnywhere, std::memory_order_relaxed);
   return few;
 }
 
 void Conductor::heartbeat(Nanos now) {
-  const CommandTimer timer(command_times_, "heartbeat");
+  const control::CommandTimer timer(command_times_, "heartbeat");
   log_failures();
   if (now >= next_link_check_) {
     next_link_check_ = now + kLinkCheck;
@@ -434,7 +442,7 @@ void Conductor::link_event() {
 void Conductor::ping_workers() {
   const bool first = pings_.empty();
   for (std::uint32_t i = 0; i < state_.worker_count(); ++i) {
-    if (first) pings_.push_back(std::make_unique<Mailbox::Entry>(WorkerCommandRef(ping_)));
+    if (first) pings_.push_back(std::make_unique<worker::Mailbox::Entry>(worker::WorkerCommandRef(ping_)));
     pings_[i]->traced = false;
     pings_[i]->done.store(false, std::memory_order_relaxed);
     state_.worker(i).post(*pings_[i]);
@@ -460,7 +468,7 @@ void Conductor::serve_own_event(std::uint64_t tag) {
   constexpr std::string_view kNames[] = {"accept",     "worker_events", "cm_messages",
                                          "neighbours", "discarded",     "link"};
   static_assert(std::size(kNames) == kFirstSessionTag);
-  const CommandTimer timer(command_times_, kNames[tag]);
+  const control::CommandTimer timer(command_times_, kNames[tag]);
   switch (tag) {
     case kListenerTag: return accept_all();
     case kWorkersTag: return take_worker_events();
@@ -491,7 +499,7 @@ void Conductor::serve_events(std::span<const epoll_event> events) {
   bool served = false;
   Nanos now = monotonic_now();
   const auto read = [&](Session& session) {
-    const std::shared_ptr<StallBudget> user = session.stall_budget;  // the session may end
+    const std::shared_ptr<mapping::StallBudget> user = session.stall_budget;  // the session may end
     read_session(session);
     const Nanos end = monotonic_now();
     user->charge_control(end - std::exchange(now, end), end);

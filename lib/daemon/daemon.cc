@@ -13,6 +13,10 @@
 #include "proto/state/local_devices.h"
 
 namespace uroce::daemon {
+
+using platform::log;
+using platform::LogLevel;
+
 namespace {
 
 /// If there is one more, none of those before was refused.
@@ -29,8 +33,8 @@ absl::Status check_descriptors() {
 /// What a process does once, before it serves clients.
 void prepare_process() {
   ::signal(SIGPIPE, SIG_IGN);
-  SigbusGuard::instance().install();
-  if (!SigbusGuard::instance().guards_holes()) {
+  mapping::SigbusGuard::instance().install();
+  if (!mapping::SigbusGuard::instance().guards_holes()) {
     log(LogLevel::kInfo,
         "userfaultfd(2) is not allowed: pages of a program's file that do not exist when a work request uses them "
         "count as memory of this process");
@@ -43,7 +47,7 @@ std::string list(const std::vector<std::string>& names) {
   return text;
 }
 
-void log_reload(const Reloaded& outcome) {
+void log_reload(const control::Reloaded& outcome) {
   if (!outcome.error.empty()) {
     log(LogLevel::kWarning, "reload: %s; nothing has changed", outcome.error.c_str());
     return;
@@ -63,27 +67,27 @@ void raise_descriptor_limit() {
 }
 
 struct Daemon::Impl {
-  Impl(const DaemonConfig& config, std::uint32_t count)
+  Impl(const control::DaemonConfig& config, std::uint32_t count)
       : run_dir(config.run_dir), workers(count), process(config, count), local(count) {}
 
   std::string run_dir;
   std::uint32_t workers;
-  Process process;
+  control::Process process;
   ControlLoop loop;
   std::vector<proto::LocalDevices> local;  // by thread
   std::vector<std::unique_ptr<RdmaDevice>> devices;
 };
 
-Daemon::Daemon(const DaemonConfig& config, std::uint32_t workers)
+Daemon::Daemon(const control::DaemonConfig& config, std::uint32_t workers)
     : impl_(std::make_unique<Impl>(config, workers)) {}
 
 Daemon::~Daemon() = default;
 
-void Daemon::add(const DaemonConfig& config, const net::DeviceInfo& port) {
+void Daemon::add(const control::DaemonConfig& config, const net::DeviceInfo& port) {
   auto& devices = impl_->devices;
   devices.push_back(std::make_unique<RdmaDevice>(impl_->process, config, port, impl_->workers));
   for (std::uint32_t i = 0; i < impl_->workers; ++i) {
-    WorkerCore& added = worker(devices.size() - 1, i);
+    worker::WorkerCore& added = worker(devices.size() - 1, i);
     if (port.switched) added.transport().join(impl_->local[i]);
     if (devices.size() > 1) added.sleep_with(worker(0, i));
   }
@@ -97,7 +101,7 @@ absl::Status Daemon::open() {
   prepare_process();
   for (const auto& device : impl_->devices) {
     const std::string& run_dir = device->conductor().state().config().run_dir;
-    if (absl::Status status = make_run_dir(run_dir, ::geteuid()); !status.ok()) return status;
+    if (absl::Status status = control::make_run_dir(run_dir, ::geteuid()); !status.ok()) return status;
     if (absl::Status status = device->start_netdev(); !status.ok()) return status;
     if (absl::Status status = device->open(impl_->loop); !status.ok()) return status;
   }
@@ -106,12 +110,12 @@ absl::Status Daemon::open() {
   return check_descriptors();
 }
 
-WorkerCore& Daemon::worker(std::size_t device, std::uint32_t index) {
+worker::WorkerCore& Daemon::worker(std::size_t device, std::uint32_t index) {
   return impl_->devices[device]->worker(index);
 }
 
 void Daemon::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks) {
-  const LogWriter writer;
+  const platform::LogWriter writer;
   if (hooks.on_ready) hooks.on_ready();
   for (const auto& device : impl_->devices) device->conductor().state().stall_watch().start();
   if (hooks.reread) impl_->process.set_reload([this, &hooks] { return reload(hooks); });
@@ -122,7 +126,7 @@ void Daemon::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks) {
   impl_->process.set_reload(nullptr);
   impl_->process.set_settings(nullptr);
   for (const auto& device : impl_->devices) {
-    ControlState& state = device->conductor().state();
+    control::ControlState& state = device->conductor().state();
     log(LogLevel::kInfo, "%s: ends; open sessions: %zu", state.config().name.c_str(), state.sessions().size());
   }
   for (const auto& device : impl_->devices) {
@@ -131,7 +135,7 @@ void Daemon::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks) {
   }
 }
 
-Reloaded Daemon::reload(const ProcessHooks& hooks) {
+control::Reloaded Daemon::reload(const ProcessHooks& hooks) {
   Reread next = hooks.reread();
   if (!next.outcome.error.empty()) return std::move(next.outcome);
   for (std::size_t i = 0; i < next.devices.size(); ++i) impl_->devices[i]->reconfigure(next.devices[i]);

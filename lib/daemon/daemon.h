@@ -30,24 +30,24 @@ void raise_descriptor_limit();
 /// What an RDMA device is made of: its settings, and the queue pairs of its port, one for each worker.
 template <net::PacketDevice Queue>
 struct PortSpec {
-  DaemonConfig config;
+  control::DaemonConfig config;
   std::vector<Queue*> queues;
 };
 
 /// Everything but the loops, which know the type of the ports.
 class Daemon {
  public:
-  Daemon(const DaemonConfig& config, std::uint32_t workers);
+  Daemon(const control::DaemonConfig& config, std::uint32_t workers);
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
   /// Another device. Its worker i shares a thread with worker i of the others.
-  void add(const DaemonConfig& config, const net::DeviceInfo& port);
+  void add(const control::DaemonConfig& config, const net::DeviceInfo& port);
   /// Takes the locks, binds the sockets, writes the sysfs-like trees. Errors name the remedy.
   absl::Status open();
   /// Worker `index` of a device, in the order in which they were added.
-  WorkerCore& worker(std::size_t device, std::uint32_t index);
+  worker::WorkerCore& worker(std::size_t device, std::uint32_t index);
   /// The control thread: serves clients until `stop`.
   void serve(const std::atomic<bool>& stop, const ProcessHooks& hooks);
   /// Reports to all clients that their device is gone (IBV_EVENT_DEVICE_FATAL), and frees their objects. The
@@ -56,7 +56,7 @@ class Daemon {
 
  private:
   /// Reads the settings again, and takes over what can change while the devices serve.
-  Reloaded reload(const ProcessHooks& hooks);
+  control::Reloaded reload(const ProcessHooks& hooks);
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
@@ -79,13 +79,13 @@ absl::Status run_daemon(std::span<const PortSpec<Queue>> ports, const ProcessHoo
   std::vector<std::thread> threads;
   for (std::uint32_t i = 0; i < count; ++i) {
     threads.emplace_back([&, i] {
-      std::vector<std::unique_ptr<WorkerLoop<Queue>>> loops;
-      std::vector<DutyCycle*> cycles;
+      std::vector<std::unique_ptr<worker::WorkerLoop<Queue>>> loops;
+      std::vector<worker::DutyCycle*> cycles;
       for (std::size_t d = 0; d < ports.size(); ++d) {
-        loops.push_back(std::make_unique<WorkerLoop<Queue>>(daemon.worker(d, i), *ports[d].queues[i]));
+        loops.push_back(std::make_unique<worker::WorkerLoop<Queue>>(daemon.worker(d, i), *ports[d].queues[i]));
         cycles.push_back(loops.back().get());
       }
-      WorkerThread(std::move(cycles)).run(stop_workers);
+      worker::WorkerThread(std::move(cycles)).run(stop_workers);
     });
   }
   daemon.serve(stop, hooks);

@@ -18,6 +18,9 @@
 #include "platform/log.h"
 
 namespace uroce::daemon {
+
+using control::DaemonConfig;
+
 namespace {
 
 std::uint64_t seed_or_random(std::uint64_t seed) {
@@ -36,25 +39,25 @@ net::LinkConfig link_config(const DaemonConfig& config, const net::DeviceInfo& d
   return link;
 }
 
-WorkerConfig worker_config(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t index,
-                           std::uint32_t workers, std::uint64_t seed) {
-  WorkerConfig worker;
+worker::WorkerConfig worker_config(const DaemonConfig& config, const net::DeviceInfo& device, std::uint32_t index,
+                                   std::uint32_t workers, std::uint64_t seed) {
+  worker::WorkerConfig worker;
   worker.index = index;
   worker.workers = workers;
   worker.transport.max_qps = config.max_qps;
   worker.transport.max_cqs = config.max_cqs;
   worker.transport.max_srqs = config.max_srqs;
-  worker.transport.max_ahs = kMaxAh;
-  worker.transport.max_attachments = kMaxAttachments;
-  worker.transport.port_mtu = 128u << path_mtu_of_link(link_config(config, device).mtu);
-  worker.transport.max_frame = max_frame_of_link(link_config(config, device).mtu);
+  worker.transport.max_ahs = control::kMaxAh;
+  worker.transport.max_attachments = control::kMaxAttachments;
+  worker.transport.port_mtu = 128u << control::path_mtu_of_link(link_config(config, device).mtu);
+  worker.transport.max_frame = control::max_frame_of_link(link_config(config, device).mtu);
   worker.transport.receive_ring_bytes = config.receive_ring_bytes;
   worker.transport.ecn = config.ecn;
   worker.transport.min_early_retry_delay = config.early_retry_us * kMicrosecond;
   worker.transport.offload_ip_checksum = device.checksum_offload;
   worker.transport.mac = device.mac;
   worker.transport.seed = seed + index;
-  worker.poll.busy = config.poll_mode == PollMode::kBusy;
+  worker.poll.busy = config.poll_mode == control::PollMode::kBusy;
   worker.poll.idle_alone = config.idle_us * kMicrosecond;
   worker.poll.idle_shared = config.idle_shared_us * kMicrosecond;
   if (!config.cpus.empty()) worker.cpu = config.cpus[index % config.cpus.size()];
@@ -92,19 +95,21 @@ absl::Status check_config(const DaemonConfig& config, std::size_t workers) {
   return absl::OkStatus();
 }
 
-RdmaDevice::RdmaDevice(Process& process, const DaemonConfig& config, const net::DeviceInfo& port,
+RdmaDevice::RdmaDevice(control::Process& process, const DaemonConfig& config, const net::DeviceInfo& port,
                        std::uint32_t workers)
     : config_(config),
       seed_(seed_or_random(config.seed)),
       memory_(config.max_mrs, seed_ ^ 0x6d656d6f7279u),
       link_(link_config(config_, port)) {
   for (std::uint32_t i = 0; i < workers; ++i) {
-    cores_.push_back(std::make_unique<WorkerCore>(worker_config(config_, port, i, workers, seed_ ^ 0x70736e),
-                                                  shared_, memory_, i == kLinkWorker ? &link_ : nullptr));
+    cores_.push_back(
+        std::make_unique<worker::WorkerCore>(worker_config(config_, port, i, workers, seed_ ^ 0x70736e), shared_,
+                                             memory_, i == worker::kLinkWorker ? &link_ : nullptr));
   }
   if (config_.netdev_port != nullptr) {
-    netdev_ = std::make_unique<NetdevPort>(*config_.netdev_port, port.mac, cores_.front()->config().frame_bytes);
-    cores_[kLinkWorker]->set_netdev(netdev_.get());
+    netdev_ =
+        std::make_unique<worker::NetdevPort>(*config_.netdev_port, port.mac, cores_.front()->config().frame_bytes);
+    cores_[worker::kLinkWorker]->set_netdev(netdev_.get());
   }
   conductor_ = std::make_unique<Conductor>(process, config_, port, shared_, memory_, seed_ ^ 0x71706e);
   conductor_->state().measure_latency(config_.latency);
@@ -114,11 +119,12 @@ RdmaDevice::~RdmaDevice() {
   stop_netdev();
   if (!opened_) return;
   ::unlink(socket_path().c_str());
-  remove_sysfs_tree(config_.run_dir, config_.name);
+  control::remove_sysfs_tree(config_.run_dir, config_.name);
 }
 
 absl::Status RdmaDevice::start_netdev() {
-  if (netdev_ == nullptr || netdev_->start([this] { cores_[kLinkWorker]->wake(); })) return absl::OkStatus();
+  if (netdev_ == nullptr || netdev_->start([this] { cores_[worker::kLinkWorker]->wake(); }))
+    return absl::OkStatus();
   return absl::ResourceExhaustedError("no thread or file descriptor is free for the interface " +
                                       config_.netdev_port->name() +
                                       "; raise the limits (ulimit -u, -n, -v), or leave out --netdev");
@@ -129,7 +135,7 @@ void RdmaDevice::stop_netdev() {
 }
 
 void RdmaDevice::reconfigure(const DaemonConfig& next) {
-  LinkControl& link = conductor_->link();
+  control::LinkControl& link = conductor_->link();
   const auto change = [](const auto& from, const auto& what, const auto& act) {
     for (const net::InterfaceAddress& own : from) {
       if (std::ranges::find(what, own) == what.end()) act(own);
@@ -149,11 +155,12 @@ void RdmaDevice::reconfigure(const DaemonConfig& next) {
   if (next.cpus == config_.cpus) return;
   config_.cpus = next.cpus;
   for (std::size_t i = 0; i < cores_.size(); ++i) {
-    worker_commands::SetCpu command{config_.cpus.empty() ? -1 : config_.cpus[i % config_.cpus.size()]};
+    control::worker_commands::SetCpu command{config_.cpus.empty() ? -1 : config_.cpus[i % config_.cpus.size()]};
     cores_[i]->call(command);
     if (command.error == 0) continue;
-    log(LogLevel::kWarning, "worker %zu can't run on CPU %d (%s); see taskset -p for what is allowed", i,
-        command.cpu, std::strerror(command.error));
+    platform::log(platform::LogLevel::kWarning,
+                  "worker %zu can't run on CPU %d (%s); see taskset -p for what is allowed", i, command.cpu,
+                  std::strerror(command.error));
   }
 }
 
@@ -162,7 +169,7 @@ std::string RdmaDevice::socket_path() const { return config_.run_dir + "/" + con
 absl::Status RdmaDevice::take_lock() {
   const std::string path = config_.run_dir + "/" + config_.name + ".lock";
   UniqueFd file;
-  if (absl::Status status = open_run_file(path, file); !status.ok()) return status;
+  if (absl::Status status = control::open_run_file(path, file); !status.ok()) return status;
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::AlreadyExistsError("a daemon named " + config_.name + " is already running in " + config_.run_dir +
                                     "; stop it, or use another --name");
@@ -174,7 +181,7 @@ absl::Status RdmaDevice::take_lock() {
 absl::Status RdmaDevice::open(ControlLoop& loop) {
   if (absl::Status status = take_lock(); !status.ok()) return status;
   opened_ = true;
-  if (absl::Status status = write_sysfs_tree(config_.run_dir, config_.name, conductor_->state().port());
+  if (absl::Status status = control::write_sysfs_tree(config_.run_dir, config_.name, conductor_->state().port());
       !status.ok()) {
     return status;
   }

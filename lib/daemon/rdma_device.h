@@ -23,11 +23,12 @@
 namespace uroce::daemon {
 
 /// Whether the settings can work. Errors name the remedy.
-absl::Status check_config(const DaemonConfig& config, std::size_t workers);
+absl::Status check_config(const control::DaemonConfig& config, std::size_t workers);
 
 class RdmaDevice {
  public:
-  RdmaDevice(Process& process, const DaemonConfig& config, const net::DeviceInfo& port, std::uint32_t workers);
+  RdmaDevice(control::Process& process, const control::DaemonConfig& config, const net::DeviceInfo& port,
+             std::uint32_t workers);
   /// Removes the device's files from the run directory.
   ~RdmaDevice();
   RdmaDevice(const RdmaDevice&) = delete;
@@ -38,14 +39,14 @@ class RdmaDevice {
   absl::Status open(ControlLoop& loop);
 
   /// Takes over what can change while it serves: addresses, gateways, CPUs of the workers.
-  void reconfigure(const DaemonConfig& next);
+  void reconfigure(const control::DaemonConfig& next);
 
   /// Begins and ends the thread of the kernel's interface. The workers' threads run.
   /// The thread of the interface in the kernel. An error names the remedy.
   absl::Status start_netdev();
   void stop_netdev();
 
-  WorkerCore& worker(std::uint32_t index) { return *cores_[index]; }
+  worker::WorkerCore& worker(std::uint32_t index) { return *cores_[index]; }
   Conductor& conductor() { return *conductor_; }
   /// Whether commands to the workers are for their threads.
   void set_threaded(bool threaded) {
@@ -56,13 +57,13 @@ class RdmaDevice {
   std::string socket_path() const;
   absl::Status take_lock();
 
-  DaemonConfig config_;
+  control::DaemonConfig config_;
   const std::uint64_t seed_;
   memory::Table memory_;
   net::LinkStack link_;
-  WorkerShared shared_;
-  std::vector<std::unique_ptr<WorkerCore>> cores_;
-  std::unique_ptr<NetdevPort> netdev_;  ///< nullptr: the kernel has no interface
+  worker::WorkerShared shared_;
+  std::vector<std::unique_ptr<worker::WorkerCore>> cores_;
+  std::unique_ptr<worker::NetdevPort> netdev_;  ///< nullptr: the kernel has no interface
   std::unique_ptr<Conductor> conductor_;
   UniqueFd lock_;
   bool opened_ = false;

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 class BlockPool {
  public:
@@ -57,4 +57,4 @@ class BlockPool {
   std::vector<std::byte*> slabs_, free_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

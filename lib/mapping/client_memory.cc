@@ -11,7 +11,7 @@
 #include "mapping/untrusted_fd.h"
 #include "platform/clock.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 namespace {
 
 using Faults = FileKind::Faults;
@@ -289,4 +289,4 @@ void ClientMemory::unmap(Hold& hold) {
   extents_.erase(extent->self);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

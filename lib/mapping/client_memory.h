@@ -25,7 +25,7 @@
 #include "memory/table.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 /// Which mappings of a file are allowed, by its type and file system.
 struct FileKind {
@@ -118,4 +118,4 @@ class ClientMemory {
   std::size_t mapping_count_ = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

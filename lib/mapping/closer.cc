@@ -15,7 +15,7 @@
 #include "mapping/helper_thread.h"
 #include "platform/log.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 namespace {
 
 // The thread ends when there is nothing to do for so long.
@@ -47,7 +47,7 @@ void finish(Item& item) {
     try {
       item.done();
     } catch (const std::exception&) {
-      log(LogLevel::kError, "no memory is free: the session of a discarded message is closed");
+      platform::log(platform::LogLevel::kError, "no memory is free: the session of a discarded message is closed");
     }
   }
   item = {};
@@ -103,7 +103,7 @@ struct Closer::Work {
     item.file = std::move(file);
     item.empty = empty;
     if (add(self, item)) return;
-    log(LogLevel::kError, "no memory is free: a client's descriptor stays open");
+    platform::log(platform::LogLevel::kError, "no memory is free: a client's descriptor stays open");
     static_cast<void>(item.file.release());
   }
   std::size_t backlog() noexcept {
@@ -158,4 +158,4 @@ void Closer::discard_message(int socket, std::function<void()> done) noexcept {
 std::size_t Closer::backlog() const noexcept { return foreign_->backlog() + own_->backlog(); }
 bool Closer::is_full() const noexcept { return foreign_->backlog() >= kFull; }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -16,7 +16,7 @@
 
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 class Closer {
  public:
@@ -50,4 +50,4 @@ class Closer {
   std::shared_ptr<Work> foreign_, own_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

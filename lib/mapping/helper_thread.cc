@@ -6,7 +6,7 @@
 #include <exception>
 #include <utility>
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 bool start_helper_thread(std::function<void()> work, std::thread* keep) noexcept {
   sigset_t all, before;
@@ -23,4 +23,4 @@ bool start_helper_thread(std::function<void()> work, std::thread* keep) noexcept
   return started;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

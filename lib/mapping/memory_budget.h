@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 class MemoryBudget {
  public:
@@ -14,4 +14,4 @@ class MemoryBudget {
   virtual void give_back(std::size_t mappings, std::uint64_t queue_bytes) = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 Pagemap::Pagemap(pid_t process) {
   char path[64];
@@ -35,4 +35,4 @@ Pages Pagemap::look(std::uint64_t address, std::size_t bytes) const {
   return Pages::kPresent;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -9,7 +9,7 @@
 
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 enum class Pages : std::uint8_t {
   kPresent,
@@ -34,4 +34,4 @@ class Pagemap {
   UniqueFd file_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -23,7 +23,7 @@
 #include "platform/peer.h"
 #include "platform/scheduling.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 namespace {
 
 constexpr std::size_t kChunk = 4096;  // no packet has more
@@ -63,7 +63,7 @@ bool copy(int memory, bool writes, std::uint64_t address, std::byte* data, std::
 
 }  // namespace
 
-int open_memory(const Peer& peer, MemoryFiles& out) {
+int open_memory(const platform::Peer& peer, MemoryFiles& out) {
   if (!peer.pidfd.valid()) return ESRCH;
   char path[64];
   if (peer.uid == 0 || peer.uid == ::geteuid()) out.pagemap = Pagemap(peer.pid);
@@ -156,7 +156,7 @@ class ProcMemAccess::AccessThread {
 
   void run() {
     ::pthread_setname_np(::pthread_self(), "indirect");
-    set_sched_slice(SchedSlice::kShort);
+    platform::set_sched_slice(platform::SchedSlice::kShort);
     // A killed daemon remains as a process as long as one of its threads is stuck. Its sockets must not stay open
     // with it, so this thread gets a descriptor table without them.
     const auto fd = static_cast<unsigned>(memory_);
@@ -238,4 +238,4 @@ int ProcMemAccess::probe(std::uint64_t address) {
   return transfer(false, address, &byte, 1);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -21,9 +21,11 @@
 #include "memory/table.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
-
+namespace uroce::platform {
 struct Peer;
+}
+
+namespace uroce::mapping {
 
 struct MemoryFiles {
   UniqueFd memory;
@@ -32,7 +34,7 @@ struct MemoryFiles {
 
 /// Opens the memory of the process at the other end of a socket. 0, ESRCH, EPERM (the daemon may not trace that
 /// process, or the process runs a program with more rights than its user), or another errno.
-int open_memory(const Peer& peer, MemoryFiles& out);
+int open_memory(const platform::Peer& peer, MemoryFiles& out);
 
 class ProcMemAccess {
  public:
@@ -57,4 +59,4 @@ class ProcMemAccess {
   memory::IndirectIo io_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

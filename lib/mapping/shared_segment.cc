@@ -13,7 +13,7 @@
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 namespace {
 
 constexpr std::size_t kFirstChunkBytes = 256u << 10;
@@ -157,4 +157,4 @@ uroce_new_chunks SharedSegment::take_new_chunks(std::vector<UniqueFd>& fds) {
   return news;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -19,7 +19,7 @@
 #include "mapping/memory_budget.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 enum class ChunkKind : std::uint8_t { kClientWrites, kDaemonWrites };
 
@@ -81,4 +81,4 @@ class SharedSegment {
   std::size_t total_bytes_ = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

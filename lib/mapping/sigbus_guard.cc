@@ -23,7 +23,7 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 namespace {
 
 struct Range {
@@ -210,4 +210,4 @@ void SigbusGuard::revoke(std::uint64_t session) {
 std::uint64_t SigbusGuard::take_offender() { return take(g_offenders); }
 std::uint64_t SigbusGuard::take_loser() { return take(g_losers); }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -14,7 +14,7 @@
 
 #include "memory/table.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 class SigbusGuard {
  public:
@@ -48,4 +48,4 @@ class SigbusGuard {
   SigbusGuard() = default;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -9,7 +9,7 @@
 #include "base/types.h"
 #include "mapping/closer.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 class StallBudget {
  public:
@@ -57,4 +57,4 @@ class StallBudget {
   Nanos control_paid_at_ = 0;  // the control thread only
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -10,7 +10,7 @@
 
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 namespace {
 
@@ -49,4 +49,4 @@ std::uint64_t times_run(pid_t thread) {
   return std::sscanf(text.data(), "%llu %llu %llu", &ran, &waited, &times) == 3 ? times : 0;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

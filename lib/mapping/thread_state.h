@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 /// Whether a thread of this process is blocked in the kernel, rather than waiting for a processor. 0: a thread that
 /// has not started yet.
@@ -18,4 +18,4 @@ bool waits_for_pages(pid_t thread);
 /// the kernel does not count it (CONFIG_SCHED_INFO).
 std::uint64_t times_run(pid_t thread);
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -22,7 +22,7 @@
 #include "mapping/wait_limit.h"
 #include "platform/clock.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 namespace {
 
 constexpr int kLooksWithoutProcessor = 1000;
@@ -109,4 +109,4 @@ int examine(int fd, const std::shared_ptr<StallBudget>& stall_budget, FileFacts&
   return answer->error;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -14,7 +14,7 @@
 #include "mapping/stall_budget.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 struct FileFacts {
   dev_t device = 0;
@@ -73,4 +73,4 @@ class ClientSocket : public ForeignFd {
       : ForeignFd(std::move(socket), std::move(owner), true) {}
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -6,7 +6,7 @@
 #include "base/types.h"
 #include "mapping/stall_budget.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 
 /// Counts looks instead of time: between two looks this process may have been stopped with its whole machine, or
 /// the caller may have had no processor, which is not the client's fault. Each look is a kLook after the one
@@ -29,4 +29,4 @@ class WaitLimit {
   int looks_left_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -9,7 +9,7 @@
 #include <memory_resource>
 #include <new>
 
-namespace uroce::daemon {
+namespace uroce::platform {
 
 /// Hands out whole mappings; put a std::pmr::monotonic_buffer_resource in front of it.
 class HugePages final : public std::pmr::memory_resource {
@@ -37,4 +37,4 @@ class HugePages final : public std::pmr::memory_resource {
   bool do_is_equal(const memory_resource& other) const noexcept override { return this == &other; }
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::platform

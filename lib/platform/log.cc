@@ -21,7 +21,7 @@
 
 #include "platform/clock.h"
 
-namespace uroce::daemon {
+namespace uroce::platform {
 namespace {
 
 std::atomic<LogLevel> g_level{LogLevel::kInfo};
@@ -256,4 +256,4 @@ ErrorLog& ErrorLog::instance() {
   return log;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::platform

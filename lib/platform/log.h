@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-namespace uroce::daemon {
+namespace uroce::platform {
 
 enum class LogLevel : std::uint8_t { kError, kWarning, kInfo, kDebug };
 
@@ -76,4 +76,4 @@ class ErrorLog {
   std::vector<LoggedError> entries_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::platform

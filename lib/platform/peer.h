@@ -5,7 +5,7 @@
 
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::platform {
 
 /// A file in /proc/PID/ns; all zero: unknown (namespaces(7)).
 struct NamespaceId {
@@ -33,4 +33,4 @@ struct Peer {
   Tenant tenant() const { return {uid, user_ns, pid_ns}; }
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::platform

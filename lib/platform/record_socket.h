@@ -16,7 +16,7 @@
 
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::platform {
 
 /// `reader` goes to the client. False: no descriptor or memory is free.
 inline bool open_record_socket(UniqueFd& writer, UniqueFd& reader) {
@@ -46,4 +46,4 @@ inline Sent send_record(int writer, std::span<const std::byte> record) {
   return later ? Sent::kLater : Sent::kNever;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::platform

@@ -10,7 +10,7 @@
 
 #include "base/types.h"
 
-namespace uroce::daemon {
+namespace uroce::platform {
 namespace {
 
 /// struct sched_attr of the kernel, version 0.
@@ -67,4 +67,4 @@ void name_thread(const char* name) { ::pthread_setname_np(::pthread_self(), name
 
 void remove_timer_slack() { ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0); }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::platform

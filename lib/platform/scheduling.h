@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace uroce::daemon {
+namespace uroce::platform {
 
 /// Scheduling slice of the calling thread (sched_setattr(2), Linux 6.12 and later; no effect before). With a short
 /// slice a woken thread runs sooner. sched_yield(2) pushes the caller back by one slice, so a thread that
@@ -24,4 +24,4 @@ int unpin();
 void name_thread(const char* name);
 void remove_timer_slack();
 
-}  // namespace uroce::daemon
+}  // namespace uroce::platform

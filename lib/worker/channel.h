@@ -19,7 +19,7 @@
 
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 enum class ChannelReader { kSleepsOnFd, kPolls };
 
@@ -82,4 +82,4 @@ class Channel {
   std::atomic<bool> waiting_{false};
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 void CommandTrace::run(const WorkerCommandRef& command, WorkerCore& worker) {
   TracedCommand record;
@@ -23,4 +23,4 @@ std::vector<TracedCommand> CommandTrace::last() const {
   return out;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -15,7 +15,7 @@
 
 #include "base/types.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class WorkerCore;
 
@@ -116,4 +116,4 @@ class CommandTrace {
   std::size_t count_ = 0;  ///< ever
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

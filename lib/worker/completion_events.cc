@@ -4,7 +4,7 @@
 
 #include "platform/record_socket.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 constexpr Nanos kRetryInterval = kMillisecond;
@@ -30,7 +30,8 @@ void CompletionEvents::remove_cq(CqId id, Cq* cq) {
 }
 
 bool CompletionEvents::write_event(Cq& cq) {
-  if (send_record(cq.channel_fd, std::as_bytes(std::span(&cq.cookie, 1))) == Sent::kLater) return false;
+  if (platform::send_record(cq.channel_fd, std::as_bytes(std::span(&cq.cookie, 1))) == platform::Sent::kLater)
+    return false;
   ++counters_.events_sent;  // also when the client has closed its end, because then no thread waits for it
   return true;
 }
@@ -91,4 +92,4 @@ Nanos CompletionEvents::next_timeout() const {
   return next;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -12,7 +12,7 @@
 #include "queue/completion_queue.h"
 #include "worker/counters.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 /// A CQ with its completion channel. The conductor creates it and workers push to it; it stays at its address until
 /// remove_cq() has run on every worker.
@@ -70,4 +70,4 @@ class CompletionEvents {
   Nanos retry_at_ = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -7,7 +7,7 @@
 #include "worker/counters.h"
 #include "worker/gsi_channel.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 // clang-format off
 inline constexpr CounterInfo<WorkerCounters> kWorkerHelp[] = {
@@ -67,4 +67,4 @@ inline constexpr CounterInfo<GsiCounters> kGsiHelp[] = {
 };
 static_assert(describes_all(kGsiHelp), "each counter needs a row, and a sentence that ends in a full stop");
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

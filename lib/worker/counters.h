@@ -7,7 +7,7 @@
 #include "base/types.h"
 #include "wire/packet.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 struct WorkerCounters {
   std::uint64_t parse[static_cast<std::size_t>(wire::ParseVerdict::kCount)] = {};
@@ -26,4 +26,4 @@ struct WorkerCounters {
   std::uint64_t wrong_vlan = 0;                        ///< the address is ours, but in another VLAN or untagged
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

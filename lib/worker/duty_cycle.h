@@ -6,7 +6,7 @@
 
 #include "base/types.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class WorkerCore;
 
@@ -35,4 +35,4 @@ class DutyCycle {
   virtual void step_together_with(std::span<DutyCycle* const> all) = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -10,7 +10,7 @@
 #include "worker/counters.h"
 #include "worker/latency.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class DutyCycleTracker {
  public:
@@ -62,4 +62,4 @@ class DutyCycleTracker {
   Nanos record_above_ = 0;  // shorter cycles change nothing that record() writes
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

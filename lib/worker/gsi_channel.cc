@@ -9,7 +9,7 @@
 #include "wire/frame_template.h"
 #include "wire/icrc.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 constexpr std::uint8_t kUdSendOnly = wire::opcode(wire::Service::kUd, wire::Operation::kSendOnly);
@@ -121,4 +121,4 @@ GsiCounters GsiPort::counters() const {
   return counters_;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

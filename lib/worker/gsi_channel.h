@@ -18,7 +18,7 @@
 #include "wire/packet.h"
 #include "worker/channel.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 using wire::kMadBytes;
 /// Ethernet with VLAN, IPv6, UDP, BTH, DETH, ICRC.
@@ -84,4 +84,4 @@ class GsiPort {
   Psn psn_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -5,7 +5,7 @@
 
 #include "wire/network_headers.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 static_assert(KernelFrame::kHeader == 10);
@@ -66,4 +66,4 @@ void KernelFrame::take(std::span<std::byte> to) {
   ++next_;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

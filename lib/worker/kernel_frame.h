@@ -8,7 +8,7 @@
 
 #include "wire/ethernet_frame.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 /// virtio_net_hdr of linux/virtio_net.h, a file that C++ does not take (VIRTIO 1.2, 5.1.6). Numbers have the
 /// machine's byte order.
@@ -45,4 +45,4 @@ class KernelFrame {
   std::uint32_t next_ = 0, count_ = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

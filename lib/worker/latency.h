@@ -4,7 +4,7 @@
 
 #include "base/latency_histogram.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 struct WorkerLatency {
   bool on = false;
@@ -12,4 +12,4 @@ struct WorkerLatency {
   base::LatencyHistogram duty_cycle;  ///< of duty cycles that found work, of all workers of the thread
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

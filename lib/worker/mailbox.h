@@ -14,7 +14,7 @@
 #include "worker/channel.h"
 #include "worker/command_trace.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class Mailbox {
  public:
@@ -76,4 +76,4 @@ class Mailbox {
   CommandTrace trace_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

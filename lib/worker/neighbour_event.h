@@ -7,7 +7,7 @@
 
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class NeighbourEvent {
  public:
@@ -26,4 +26,4 @@ class NeighbourEvent {
   UniqueFd fd_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -13,7 +13,7 @@
 #include "platform/log.h"
 #include "platform/scheduling.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 NetdevPort::NetdevPort(net::Netdev& netdev, const wire::Mac& mac, std::uint32_t frame_bytes)
     : netdev_(netdev),
@@ -72,7 +72,7 @@ void NetdevPort::wake_thread() {
 // ---------------------------------------------------------------- the thread
 
 void NetdevPort::run(const std::function<void()>& wake) {
-  name_thread("netdev");
+  platform::name_thread("netdev");
   while (!stopping_.load(std::memory_order_relaxed)) {
     const bool wrote = write_burst();
     if (!read_burst(wake) && !wrote) sleep();
@@ -126,8 +126,9 @@ bool NetdevPort::read_burst(const std::function<void()>& wake) {
 
 void NetdevPort::give_up() {
   gone_ = true;
-  log(LogLevel::kWarning, "the interface %s was deleted; the kernel has none for this port until a restart",
-      netdev_.name().c_str());
+  platform::log(platform::LogLevel::kWarning,
+                "the interface %s was deleted; the kernel has none for this port until a restart",
+                netdev_.name().c_str());
 }
 
 void NetdevPort::sleep() {
@@ -146,4 +147,4 @@ void NetdevPort::sleep() {
   wants_room_.store(false, std::memory_order_relaxed);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

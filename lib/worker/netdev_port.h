@@ -21,7 +21,7 @@
 #include "worker/packet_ring.h"
 #include "worker/segment_run.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class NetdevPort {
  public:
@@ -83,4 +83,4 @@ class NetdevPort {
   bool gone_ = false;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 /// Why a frame goes to another worker.
 enum class SteerReason : std::uint8_t {
@@ -99,4 +99,4 @@ class PacketRing {
   alignas(64) std::atomic<std::uint32_t> tail_{0};
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

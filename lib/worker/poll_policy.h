@@ -20,7 +20,7 @@
 
 #include "base/types.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 enum class IdleAction : std::uint8_t { kSpin, kYield, kSleep };
 
@@ -142,4 +142,4 @@ constexpr bool few_cores(std::uint32_t cores, std::uint32_t workers, std::uint32
   return cores < workers + active_sessions;
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

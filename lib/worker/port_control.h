@@ -4,7 +4,7 @@
 
 #include "net/device.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class PortControl {
  public:
@@ -16,4 +16,4 @@ class PortControl {
   ~PortControl() = default;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -5,7 +5,7 @@
 
 #include "wire/network_headers.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 RawDispatch::RawDispatch(proto::Transport& transport, const wire::Mac& mac, std::uint32_t frame_bytes)
     : transport_(transport),
@@ -55,4 +55,4 @@ void RawDispatch::deliver_to_targets(proto::ReceivedFrame received, const wire::
   }
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

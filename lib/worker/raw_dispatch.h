@@ -13,7 +13,7 @@
 #include "proto/transport.h"
 #include "wire/ethernet_frame.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class RawDispatch {
  public:
@@ -48,4 +48,4 @@ class RawDispatch {
   std::unique_ptr<std::byte[]> as_sent_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

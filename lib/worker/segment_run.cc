@@ -5,7 +5,7 @@
 
 #include "wire/network_headers.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 using Bytes = std::span<const std::byte>;
@@ -119,4 +119,4 @@ std::span<const iovec> SegmentRun::parts() {
   return std::span(parts_).first(2 + frames_);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -14,7 +14,7 @@
 #include "wire/ethernet_frame.h"
 #include "worker/kernel_frame.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class SegmentRun {
  public:
@@ -50,4 +50,4 @@ class SegmentRun {
   std::array<iovec, 2 + kMostFrames> parts_;  // header_, headers_ or the first frame, payloads
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

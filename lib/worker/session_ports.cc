@@ -2,7 +2,7 @@
 
 #include <atomic>
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 bool SessionPorts::clients_are_yielding(Nanos now) {
   // A client whose counter has not moved for this long does something other than polling.
@@ -49,4 +49,4 @@ void SessionPorts::publish() {
   }
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

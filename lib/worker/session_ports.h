@@ -11,7 +11,7 @@
 #include "proto/transport.h"
 #include "queue/doorbell.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 /// One session as seen by one worker. Owned by the session; used by the worker from attach() to detach().
 struct SessionPort {
@@ -70,4 +70,4 @@ class SessionPorts {
   std::vector<SessionPort*> ports_;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

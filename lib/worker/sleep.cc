@@ -9,7 +9,7 @@
 #include <ctime>
 #include <iterator>
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 void add(int epoll, int fd, std::uint32_t events) {
@@ -76,4 +76,4 @@ void WorkerSleep::end(SessionPorts& sessions) {
   sleeping_.store(false, std::memory_order_seq_cst);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

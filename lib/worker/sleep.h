@@ -13,7 +13,7 @@
 #include "platform/unique_fd.h"
 #include "worker/session_ports.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class WorkerSleep {
  public:
@@ -47,4 +47,4 @@ class WorkerSleep {
   std::uint32_t number_ = 0;  // of the last sleep
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class WatchGate {
  public:
@@ -27,4 +27,4 @@ class WatchGate {
   std::atomic<int> closed_{0};
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

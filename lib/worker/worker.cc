@@ -8,7 +8,7 @@
 #include "wire/network_headers.h"
 #include "worker/duty_cycle_tracker.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 constexpr std::size_t kSteerBurst = 32;
@@ -398,4 +398,4 @@ void WorkerCore::remove_cq(CqId id, Cq* cq) {
   completion_events_.remove_cq(id, cq);
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -42,7 +42,7 @@
 #include "worker/sleep.h"
 #include "worker/watch_gate.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class DutyCycleTracker;
 
@@ -214,8 +214,8 @@ class WorkerCore {
   WorkerShared& shared_;
   net::LinkStack* link_;          // the link worker only
   NetdevPort* netdev_ = nullptr;  // the link worker only; nullptr: the kernel has no interface
-  HugePages huge_pages_;
-  std::pmr::monotonic_buffer_resource qp_tables_{HugePages::kPage, &huge_pages_};
+  platform::HugePages huge_pages_;
+  std::pmr::monotonic_buffer_resource qp_tables_{platform::HugePages::kPage, &huge_pages_};
   proto::Transport transport_;
   std::array<wire::RxPacket, 16> ahead_;  // receive(): parsed and not delivered yet
   wire::HeaderPrediction prediction_;     // for frames from the port and local ones
@@ -240,4 +240,4 @@ class WorkerCore {
   std::atomic<pid_t> thread_id_{0};
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

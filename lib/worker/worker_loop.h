@@ -14,7 +14,7 @@
 #include "worker/duty_cycle.h"
 #include "worker/worker.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 template <net::PacketDevice Device>
 class WorkerLoop final : public DutyCycle, private PortControl {
@@ -207,4 +207,4 @@ class WorkerLoop final : public DutyCycle, private PortControl {
   std::size_t tx_begin_ = 0, tx_end_ = 0, refused_ = 0;
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

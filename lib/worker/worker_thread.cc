@@ -14,7 +14,7 @@
 #include "platform/log.h"
 #include "platform/scheduling.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 using Workers = std::vector<DutyCycle*>;
@@ -44,7 +44,7 @@ void WorkerCore::note_thread() {
 }
 
 int WorkerCore::set_cpu(int cpu) {
-  const int error = cpu < 0 ? unpin() : pin_to_cpu(static_cast<std::uint32_t>(cpu));
+  const int error = cpu < 0 ? platform::unpin() : platform::pin_to_cpu(static_cast<std::uint32_t>(cpu));
   if (error == 0) config_.cpu = cpu;
   return error;
 }
@@ -65,17 +65,18 @@ void WorkerThread::prepare() {
   const WorkerConfig& config = first().config();
   char name[16];
   std::snprintf(name, sizeof(name), "worker-%u", config.index);
-  name_thread(name);
-  remove_timer_slack();
-  set_sched_slice(SchedSlice::kShort);
+  platform::name_thread(name);
+  platform::remove_timer_slack();
+  platform::set_sched_slice(platform::SchedSlice::kShort);
   for (DutyCycle* const each : workers_) {
     each->worker().note_thread();
     each->worker().set_duty_cycle_tracker(&cycle_);
   }
   if (config.cpu < 0) return;
-  if (const int error = pin_to_cpu(static_cast<std::uint32_t>(config.cpu)); error != 0) {
-    log(LogLevel::kWarning, "worker %u can't run on CPU %d (%s); see taskset -p for what is allowed", config.index,
-        config.cpu, std::strerror(error));
+  if (const int error = platform::pin_to_cpu(static_cast<std::uint32_t>(config.cpu)); error != 0) {
+    platform::log(platform::LogLevel::kWarning,
+                  "worker %u can't run on CPU %d (%s); see taskset -p for what is allowed", config.index,
+                  config.cpu, std::strerror(error));
   }
 }
 
@@ -142,15 +143,15 @@ void WorkerThread::repin(Nanos now) {
   next_repin_ = now + kRepinInterval;
   if (std::exchange(large_steps_, 0) < kManyLargeSteps) return;
   const std::uint32_t core = first().shared().first_core.load(std::memory_order_relaxed);
-  if (core != WorkerShared::kAnywhere) move_to_core(core + first().config().index);
+  if (core != WorkerShared::kAnywhere) platform::move_to_core(core + first().config().index);
 }
 
 void WorkerThread::leave_yield_mode() {
-  if (std::exchange(turns_, 0) >= kTurns) set_sched_slice(SchedSlice::kShort);
+  if (std::exchange(turns_, 0) >= kTurns) platform::set_sched_slice(platform::SchedSlice::kShort);
 }
 
 void WorkerThread::yield(Nanos now) {
-  if (++turns_ == kTurns) set_sched_slice(SchedSlice::kUsual);
+  if (++turns_ == kTurns) platform::set_sched_slice(platform::SchedSlice::kUsual);
   ::sched_yield();
   const Nanos resumed = monotonic_now();
   policy_.yielded(now, resumed - now);
@@ -183,4 +184,4 @@ void WorkerThread::sleep(Nanos now, const std::atomic<bool>& stop) {
   }
 }
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -13,7 +13,7 @@
 #include "worker/poll_policy.h"
 #include "worker/worker.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 
 class WorkerThread {
  public:
@@ -65,4 +65,4 @@ class WorkerThread {
   std::uint64_t events_ = 0;       // completion events that were sent
 };
 
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -31,7 +31,6 @@
 namespace {
 
 using namespace uroce;
-using namespace uroce::daemon;
 using namespace uroce::daemon::testing;
 
 // The corpus contains these structs. When the size of one changes, the corpus must be converted: a record of
@@ -41,14 +40,14 @@ static_assert(sizeof(uroce_modify_qp_request) == 120 && sizeof(uroce_create_srq_
 static_assert(sizeof(uroce_create_flow_request) == 152 && sizeof(uroce_create_rss_request) == 560);
 
 /// The credentials of this process as a socket reports them; root may use raw packets.
-Peer self() {
+platform::Peer self() {
   return {::getpid(), ::getuid(), UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))};
 }
 
-DaemonConfig fuzz_config() {
-  set_log_level(LogLevel::kError);
-  SigbusGuard::instance().install();
-  DaemonConfig config = test_config();
+control::DaemonConfig fuzz_config() {
+  platform::set_log_level(platform::LogLevel::kError);
+  mapping::SigbusGuard::instance().install();
+  control::DaemonConfig config = test_config();
   config.max_qps = 64;
   config.max_cqs = 64;
   config.max_mrs = 256;
@@ -84,7 +83,7 @@ class Attack {
       fds.emplace_back(::memfd_create("fuzz", MFD_CLOEXEC));
       if (::fallocate(fds[0].get(), 0, 0, 65536) != 0) return;
     }
-    Reply reply = client_.send(argument & 0x7f, body, std::move(fds));
+    control::Reply reply = client_.send(argument & 0x7f, body, std::move(fds));
     if ((argument & 0x7f) == UROCE_CMD_CM_OPEN_CHANNEL && !reply.fds.empty()) {
       unread_.push_back(std::move(reply.fds[0]));
     }
@@ -99,7 +98,8 @@ class Attack {
     }
   }
   void post_srq(std::uint8_t which, std::span<const std::byte> bytes) {
-    const SrqObject* srq = srqs_.empty() ? nullptr : client_.session().srqs.find(srqs_[which % srqs_.size()]);
+    const control::SrqObject* srq =
+        srqs_.empty() ? nullptr : client_.session().srqs.find(srqs_[which % srqs_.size()]);
     if (srq == nullptr || bytes.empty()) return;
     std::memcpy(srq->ring.data, bytes.data(), std::min(bytes.size(), srq->ring.bytes));
     reinterpret_cast<uroce_producer_line*>(srq->client.data)->index += static_cast<std::uint32_t>(bytes[0]);
@@ -111,7 +111,7 @@ class Attack {
   }
   void scribble(std::uint8_t which, std::size_t offset, std::span<const std::byte> bytes) {
     if (qps_.empty()) return;
-    QpObject* qp = client_.session().qps.find(qps_[which % qps_.size()]);
+    control::QpObject* qp = client_.session().qps.find(qps_[which % qps_.size()]);
     if (qp == nullptr || qp->client.data == nullptr) return;
     const std::size_t count = std::min(bytes.size(), qp->client.bytes - offset);
     std::memcpy(qp->client.data + offset, bytes.data(), count);
@@ -153,7 +153,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   daemon->settle();
   for (int i = 1; i <= 40; ++i) daemon->conductor->cm().step(monotonic_now() + i * 600 * kSecond);
   daemon->settle();
-  while (SigbusGuard::instance().take_offender() != 0 || SigbusGuard::instance().take_loser() != 0) {
+  while (mapping::SigbusGuard::instance().take_offender() != 0 ||
+         mapping::SigbusGuard::instance().take_loser() != 0) {
   }
   // A closed session leaves no objects, whatever it did.
   if (daemon->memory.size() != 0 || !daemon->conductor->state().sessions().empty() || !daemon->nothing_is_held() ||

@@ -13,14 +13,14 @@
 
 namespace {
 
-using namespace uroce::daemon;
+using namespace uroce;
 
 void demand(bool holds) {
   if (!holds) std::abort();
 }
 
 std::size_t cut(std::vector<std::byte> read) {
-  KernelFrame frame;
+  worker::KernelFrame frame;
   if (!frame.assign(read)) return 0;
   std::size_t count = 0;
   for (std::vector<std::byte> to; frame.left() != 0; ++count) {
@@ -31,7 +31,7 @@ std::size_t cut(std::vector<std::byte> read) {
   return count;
 }
 
-void write(SegmentRun& run) {
+void write(worker::SegmentRun& run) {
   std::vector<std::byte> whole;
   for (const iovec& part : run.parts()) {
     const auto* const from = static_cast<const std::byte*>(part.iov_base);
@@ -52,7 +52,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     frames.emplace_back(from, from + bytes);
     at += 2 + bytes;
   }
-  SegmentRun run;
+  worker::SegmentRun run;
   for (const auto& frame : frames) {
     cut(frame);
     if (run.add(frame)) continue;

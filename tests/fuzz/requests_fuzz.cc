@@ -32,15 +32,14 @@
 namespace {
 
 using namespace uroce;
-using namespace uroce::daemon;
 using namespace uroce::daemon::testing;
 
 constexpr std::size_t kSessions = 4;
 
-DaemonConfig fuzz_config() {
-  set_log_level(LogLevel::kError);
-  SigbusGuard::instance().install();
-  DaemonConfig config = test_config();
+control::DaemonConfig fuzz_config() {
+  platform::set_log_level(platform::LogLevel::kError);
+  mapping::SigbusGuard::instance().install();
+  control::DaemonConfig config = test_config();
   config.max_qps = 64;
   config.max_cqs = 64;
   config.max_mrs = 256;
@@ -49,10 +48,10 @@ DaemonConfig fuzz_config() {
   return config;
 }
 
-Peer peer_of(std::size_t session) {
-  Peer peer{::getpid(), static_cast<uid_t>(session < 2 ? ::getuid() : 60'000 + session),
-            UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))};
-  if (session < 2) read_namespaces(peer);
+platform::Peer peer_of(std::size_t session) {
+  platform::Peer peer{::getpid(), static_cast<uid_t>(session < 2 ? ::getuid() : 60'000 + session),
+                      UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)))};
+  if (session < 2) control::read_namespaces(peer);
   return peer;
 }
 
@@ -92,7 +91,7 @@ class Attack {
     for (std::size_t i = 0; i < kSessions; ++i) open(i);
   }
   ~Attack() {
-    for (Session* session : sessions_) {
+    for (control::Session* session : sessions_) {
       if (session != nullptr) daemon_.conductor->close_session(*session);
     }
   }
@@ -123,8 +122,8 @@ class Attack {
 
   void send(std::size_t which, const std::vector<std::byte>& message, std::vector<UniqueFd> fds) {
     if (sessions_[which]->pending) return;  // the daemon reads nothing meanwhile
-    Reply reply = daemon_.conductor->handle(*sessions_[which], message, std::move(fds));
-    if (reply.status == kPending) {
+    control::Reply reply = daemon_.conductor->handle(*sessions_[which], message, std::move(fds));
+    if (reply.status == control::kPending) {
       uroce_request header;
       std::memcpy(&header, message.data(), sizeof(header));
       return daemon_.conductor->answer_later(*sessions_[which], header, std::move(*reply.wait));
@@ -164,7 +163,7 @@ class Attack {
   }
 
   TestDaemon& daemon_;
-  std::array<Session*, kSessions> sessions_{};
+  std::array<control::Session*, kSessions> sessions_{};
   std::map<std::uint32_t, std::vector<std::uint32_t>> handles_;
   UniqueFd chunk_;
   Nanos now_ = monotonic_now();
@@ -188,7 +187,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   daemon->settle();
   for (int i = 1; i <= 40; ++i) daemon->conductor->cm().step(monotonic_now() + i * 600 * kSecond);
   daemon->settle();
-  while (SigbusGuard::instance().take_offender() != 0 || SigbusGuard::instance().take_loser() != 0) {
+  while (mapping::SigbusGuard::instance().take_offender() != 0 ||
+         mapping::SigbusGuard::instance().take_loser() != 0) {
   }
   if (daemon->memory.size() != 0 || !daemon->conductor->state().sessions().empty() || !daemon->nothing_is_held() ||
       daemon->conductor->cm().manager().connections() != 0) {

@@ -16,7 +16,7 @@
 
 namespace {
 
-using namespace uroce::daemon;
+using namespace uroce::uroced;
 
 [[noreturn]] void fail(const char* what, const Knob& knob, const std::string& text) {
   std::fprintf(stderr, "%s: --%s \"%s\"\n", what, knob.flag, text.c_str());

@@ -71,7 +71,7 @@ SimSrq::SimSrq(proto::SrqCreate create, std::uint32_t entries) {
   srq = std::make_unique<proto::Srq>(create);
 }
 
-Host::Worker::Worker(const daemon::WorkerConfig& config, Host& host)
+Host::Worker::Worker(const worker::WorkerConfig& config, Host& host)
     : core(config, host.shared_, host.table, config.index == 0 ? &host.link_ : nullptr),
       device(mac_of(host.settings.id), host.settings.offload_ip_checksum),
       loop(core, device) {
@@ -91,7 +91,7 @@ Host::Host(const HostSettings& host_settings)
       references_(~host_settings.seed),
       link_(net::LinkConfig{.mac = mac_of(settings.id), .mtu = 4500, .addresses = {own_address(settings)}}) {
   for (std::uint32_t i = 0; i < settings.workers; ++i) {
-    daemon::WorkerConfig config;
+    worker::WorkerConfig config;
     config.index = i;
     config.workers = settings.workers;
     config.transport = transport_config(settings);
@@ -223,7 +223,7 @@ std::uint64_t Host::frames_taken() const {
 std::uint64_t Host::frames_misdirected() const {
   std::uint64_t sum = 0;
   for (const auto& worker : workers_) {
-    const daemon::WorkerCounters& counters = worker->core.counters();
+    const worker::WorkerCounters& counters = worker->core.counters();
     sum += counters.wrong_address + counters.wrong_vlan;
   }
   return sum;
@@ -238,7 +238,7 @@ std::uint64_t Host::frames_lost_between_workers() const {
 std::uint64_t Host::frames_refused() const {
   std::uint64_t sum = 0;
   for (const auto& worker : workers_) {
-    const daemon::WorkerCounters& counters = worker->core.counters();
+    const worker::WorkerCounters& counters = worker->core.counters();
     for (std::size_t i = 0; i < std::size(counters.parse); ++i) {
       if (i != static_cast<std::size_t>(wire::ParseVerdict::kOk)) sum += counters.parse[i];
     }
@@ -301,7 +301,7 @@ int Host::create_qp(const QueueSizes& sizes, Qpn qpn, PdId pd, CqId send_cq, CqI
 }
 
 void Host::destroy_qp(const SimQp& qp, Nanos now) {
-  workers_[qp.worker]->port.qp_of_bit[qp.bit] = daemon::SessionPort::kNoQp;
+  workers_[qp.worker]->port.qp_of_bit[qp.bit] = worker::SessionPort::kNoQp;
   transport(qp).destroy(qp.index, now);
 }
 

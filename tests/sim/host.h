@@ -82,7 +82,7 @@ class SimCq {
   uroce_cq_client_block client_{};
 
  public:
-  daemon::Cq producer;
+  worker::Cq producer;
   queue::CqConsumer consumer;
 };
 
@@ -199,24 +199,24 @@ class Host {
 
  private:
   struct Worker {
-    Worker(const daemon::WorkerConfig& config, Host& host);
-    daemon::WorkerCore core;
+    Worker(const worker::WorkerConfig& config, Host& host);
+    worker::WorkerCore core;
     SimDevice device;
-    daemon::WorkerLoop<SimDevice> loop;
+    worker::WorkerLoop<SimDevice> loop;
     std::unique_ptr<uroce_doorbells> bells = std::make_unique<uroce_doorbells>();
     uroce_worker_line line{};
-    daemon::SessionPort port;
+    worker::SessionPort port;
   };
   struct Command {
     static constexpr std::string_view kName = "simulated";
-    void describe(daemon::ArgumentText&) const {}
-    void run(daemon::WorkerCore&) { act(); }
+    void describe(worker::ArgumentText&) const {}
+    void run(worker::WorkerCore&) { act(); }
     std::function<void()> act;
   };
   struct Posted {
     explicit Posted(std::function<void()> act) : command{std::move(act)} {}
     Command command;
-    daemon::Mailbox::Entry entry{daemon::WorkerCommandRef(command)};
+    worker::Mailbox::Entry entry{worker::WorkerCommandRef(command)};
   };
   void disturb(Worker& worker);
   /// The host of this process that sent the frame; nullptr: it came from a wire.
@@ -225,7 +225,7 @@ class Host {
   Switched* switched_ = nullptr;
   Random random_;
   Random references_;  ///< of its own: the other draws are the same in worlds without them
-  daemon::WorkerShared shared_;
+  worker::WorkerShared shared_;
   net::LinkStack link_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<std::unique_ptr<Posted>> commands_;

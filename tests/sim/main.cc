@@ -235,7 +235,7 @@ int run_mutations(const Options& options) {
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  if (const std::string error = uroce::daemon::choose_icrc_engine(); !error.empty()) {
+  if (const std::string error = uroce::control::choose_icrc_engine(); !error.empty()) {
     std::fprintf(stderr, "sim: %s\n", error.c_str());
     return 2;
   }

@@ -27,7 +27,7 @@ struct Clock {
 
 /// The ICRC engine is that of a daemon started from here: UROCE_ICRC counts.
 const bool kEngineChosen = [] {
-  const std::string error = daemon::choose_icrc_engine();
+  const std::string error = control::choose_icrc_engine();
   bench::require(error.empty(), error.c_str());
   benchmark::AddCustomContext("icrc_engine", std::string(wire::crc_engine().name));
   return true;

@@ -104,7 +104,7 @@ class Side {
     create.max_inline = 0;
     create.owner = 1;
     require(transport().create(create, qp.index) == 0, "no QP");
-    port_.qp_of_bit.resize(number + 1, daemon::SessionPort::kNoQp);
+    port_.qp_of_bit.resize(number + 1, worker::SessionPort::kNoQp);
     port_.qp_of_bit[number] = qp.index.value;
     queues.type == proto::QpType::kUd ? start_datagrams(qp) : connect(qp, number, queues.mtu);
   }
@@ -182,8 +182,8 @@ class Side {
   std::byte* frame(std::uint32_t i) { return device_.frame(i); }
 
  private:
-  static daemon::WorkerConfig config(std::uint32_t qps) {
-    daemon::WorkerConfig config;
+  static worker::WorkerConfig config(std::uint32_t qps) {
+    worker::WorkerConfig config;
     config.transport.max_qps = qps;
     config.transport.max_cqs = 4;
     config.transport.max_srqs = 4;
@@ -251,21 +251,21 @@ class Side {
 
   std::uint8_t id_;
   // As in the daemon: tables and rings in huge pages.
-  daemon::HugePages huge_pages_;
-  std::pmr::monotonic_buffer_resource queues_memory_{daemon::HugePages::kPage, &huge_pages_};
+  platform::HugePages huge_pages_;
+  std::pmr::monotonic_buffer_resource queues_memory_{platform::HugePages::kPage, &huge_pages_};
   std::vector<std::byte> memory_;
   memory::Table table_;
-  daemon::WorkerShared shared_;
+  worker::WorkerShared shared_;
   net::LinkStack link_;
   WireDevice device_;
-  daemon::WorkerCore core_;
-  daemon::WorkerLoop<WireDevice> loop_;
+  worker::WorkerCore core_;
+  worker::WorkerLoop<WireDevice> loop_;
   std::unique_ptr<uroce_doorbells> bells_ = std::make_unique<uroce_doorbells>();
   uroce_worker_line line_{};
-  daemon::SessionPort port_;
+  worker::SessionPort port_;
   std::vector<uroce_cqe> ring_;
   uroce_cq_client_block cq_client_{};
-  daemon::Cq producer_;
+  worker::Cq producer_;
   queue::CqConsumer consumer_;
   Key key_;
   std::vector<Qp*> qps_;  // in queues_memory_, trivial to destroy

@@ -132,7 +132,7 @@ const int registered = [] {
         ->Arg(60);
   }
   // Of the packets, here and in packet_bench.cc.
-  if (const std::string error = daemon::choose_icrc_engine(); !error.empty()) {
+  if (const std::string error = control::choose_icrc_engine(); !error.empty()) {
     std::fprintf(stderr, "bench: %s\n", error.c_str());
     std::exit(2);
   }

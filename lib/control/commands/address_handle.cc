@@ -6,7 +6,7 @@
 #include "control/worker_commands.h"
 #include "wire/frame_template.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 
 namespace {
 
@@ -194,4 +194,4 @@ int destroy_ah(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

@@ -2,14 +2,14 @@
 #include "control/commands/command.h"
 #include "platform/record_socket.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 
 int create_channel(Call& call) {
   if (!call.no_body()) return EINVAL;
   Charge charge = call.state.charge(call.session, {.descriptors = 1});
   if (!charge) return EMFILE;
   UniqueFd writer;
-  if (!open_record_socket(writer, call.reply.fds.emplace_back())) {
+  if (!platform::open_record_socket(writer, call.reply.fds.emplace_back())) {
     call.reply.fds.clear();
     return EMFILE;
   }
@@ -30,4 +30,4 @@ int destroy_channel(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

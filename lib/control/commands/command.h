@@ -17,7 +17,7 @@
 #include "control/verb_faults.h"
 #include "wire/frame_template.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 
 /// One request, and the services that a command may use.
 struct Call {
@@ -132,4 +132,4 @@ uroce_create_qp_response add_target(EventRouter& events, Session& session, std::
 /// call. No request of the session may be executed after the first call.
 bool release_some(ControlState& state, EventRouter& events, LinkControl& link, Session& session, Nanos end);
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

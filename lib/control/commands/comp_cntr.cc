@@ -5,7 +5,7 @@
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 namespace {
 
 /// Counts one more user of `object` for each operation.
@@ -35,7 +35,7 @@ int create_comp_cntr(Call& call) {
   object->bytes = request.type == UROCE_COMP_CNTR_BYTES;
   object->charge = call.state.charge(session, {.cqs = 1});
   if (!object->charge) return ENOMEM;
-  const auto shared = session.arena.allocate(ChunkKind::kClientWrites, sizeof(uroce_comp_cntr));
+  const auto shared = session.arena.allocate(mapping::ChunkKind::kClientWrites, sizeof(uroce_comp_cntr));
   if (!shared) return ENOMEM;
   object->shared = *shared;
   *reinterpret_cast<uroce_comp_cntr*>(shared->data) = {};
@@ -102,4 +102,4 @@ void release_counters(const QpObject& qp) {
   }
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

@@ -5,7 +5,7 @@
 #include "control/worker_commands.h"
 #include "platform/clock.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 namespace {
 
 int place(Call& call, CqObject& object) {
@@ -13,9 +13,10 @@ int place(Call& call, CqObject& object) {
   const std::size_t ring_bytes = std::size_t{object.entries} * sizeof(uroce_cqe);
   object.charge = call.state.charge(session, {.cqs = 1});
   if (!object.charge) return ENOMEM;
-  const auto ring = session.arena.allocate(ChunkKind::kDaemonWrites, ring_bytes);
-  const auto client =
-      ring ? session.arena.allocate(ChunkKind::kClientWrites, sizeof(uroce_cq_client_block)) : std::nullopt;
+  const auto ring = session.arena.allocate(mapping::ChunkKind::kDaemonWrites, ring_bytes);
+  const auto client = ring
+                          ? session.arena.allocate(mapping::ChunkKind::kClientWrites, sizeof(uroce_cq_client_block))
+                          : std::nullopt;
   const auto id = client ? call.state.cq_ids().allocate() : std::nullopt;
   if (!id) {
     if (client) session.arena.free(*client);
@@ -45,9 +46,9 @@ int create_cq(Call& call) {
   if (const int error = place(call, *object)) return error;
   object->cookie = request.cookie;
   object->channel = channel;
-  object->cq = std::make_unique<Cq>(reinterpret_cast<uroce_cqe*>(object->ring.data), object->entries,
-                                    reinterpret_cast<uroce_cq_client_block*>(object->client.data));
-  Cq& cq = *object->cq;
+  object->cq = std::make_unique<worker::Cq>(reinterpret_cast<uroce_cqe*>(object->ring.data), object->entries,
+                                            reinterpret_cast<uroce_cq_client_block*>(object->client.data));
+  worker::Cq& cq = *object->cq;
   cq.cookie = request.cookie;
   cq.channel_fd = channel != nullptr ? channel->writer.get() : -1;
   cq.set_ignore_overrun((request.flags & UROCE_CQ_IGNORE_OVERRUN) != 0);
@@ -75,7 +76,8 @@ int resize_cq(Call& call) {
   CqObject* object = session.cqs.find(request.handle);
   if (object == nullptr) return EINVAL;
   const std::uint32_t entries = std::bit_ceil(request.entries);
-  const auto ring = session.arena.allocate(ChunkKind::kDaemonWrites, std::size_t{entries} * sizeof(uroce_cqe));
+  const auto ring =
+      session.arena.allocate(mapping::ChunkKind::kDaemonWrites, std::size_t{entries} * sizeof(uroce_cqe));
   bool moved = false;
   if (ring) {
     // On a worker's thread: with one worker, no entry is added at the same time; with several, the CQ is locked.
@@ -132,4 +134,4 @@ int destroy_cq(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

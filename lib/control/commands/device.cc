@@ -2,7 +2,7 @@
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 
 int query_device(Call& call) {
   if (!call.no_body()) return EINVAL;
@@ -33,4 +33,4 @@ int query_gid(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

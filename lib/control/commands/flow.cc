@@ -6,7 +6,7 @@
 #include "control/privilege.h"
 #include "control/worker_commands.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 namespace {
 
 constexpr std::uint32_t kKnownFields = 2 * UROCE_RSS_DST_PORT_UDP - 1;
@@ -109,7 +109,7 @@ int create_rss(Call& call) {
   if (!find_wqs(session, request, rss->wqs)) return EINVAL;
   rss->charge = call.state.charge(session, {.qps = 1});
   if (!rss->charge) return ENOMEM;
-  const auto qpn = call.state.qpns(kLinkWorker).allocate();
+  const auto qpn = call.state.qpns(worker::kLinkWorker).allocate();
   if (!qpn) return ENOMEM;
   rss->qpn = *qpn;
   auto target = std::make_shared<net::RssTarget>();
@@ -133,7 +133,7 @@ int destroy_rss(Call& call) {
   if (rss == nullptr) return ENOENT;
   if (rss->users != 0) return call.in_use("RSS table", rss->users, "flows");
   for (QpObject* wq : rss->wqs) --wq->users;
-  call.state.qpns(kLinkWorker).release(rss->qpn);
+  call.state.qpns(worker::kLinkWorker).release(rss->qpn);
   session.rss.erase(request.handle);
   return 0;
 }
@@ -208,4 +208,4 @@ int read_counters(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

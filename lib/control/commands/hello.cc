@@ -15,7 +15,7 @@
 #include "platform/log.h"
 #include "platform/record_socket.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 namespace {
 
 std::string program_name(const char (&field)[32]) {
@@ -29,7 +29,7 @@ bool give(const UniqueFd& fd, std::vector<UniqueFd>& fds) {
 }
 
 struct DoorbellMapping {
-  SharedBlock bells, header;
+  mapping::SharedBlock bells, header;
 };
 
 int make_ports(Session& session, const DoorbellMapping& doors, std::uint32_t workers) {
@@ -38,7 +38,7 @@ int make_ports(Session& session, const DoorbellMapping& doors, std::uint32_t wor
   for (std::uint32_t i = 0; i < workers; ++i) {
     UniqueFd wake(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!wake.valid()) return EMFILE;
-    auto port = std::make_unique<SessionPort>();
+    auto port = std::make_unique<worker::SessionPort>();
     port->session = session.id;
     port->bells = queue::DoorbellReader(bells + i);
     port->line = &session.header->worker[i];
@@ -67,7 +67,8 @@ int hello(Call& call) {
   if (!call.read(request) || session.hello_done || session.header != nullptr) return EINVAL;
   session.program = program_name(request.program);
   if (request.version != UROCE_ABI_VERSION) {
-    log(LogLevel::kWarning,
+    platform::log(
+        platform::LogLevel::kWarning,
         "%s uses version %u of the shared-memory layout, this daemon uses %u; install both from the same build",
         session.program.c_str(), request.version, UROCE_ABI_VERSION);
     return call.refuse(EPROTO,
@@ -78,8 +79,8 @@ int hello(Call& call) {
   const auto workers = static_cast<std::uint32_t>(call.state.worker_count());
   DoorbellMapping doors;
   const std::size_t bell_bytes = sizeof(uroce_doorbells) * workers;
-  const auto bells = session.arena.allocate(ChunkKind::kClientWrites, bell_bytes + session.cookie.size());
-  const auto header = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_session_header));
+  const auto bells = session.arena.allocate(mapping::ChunkKind::kClientWrites, bell_bytes + session.cookie.size());
+  const auto header = session.arena.allocate(mapping::ChunkKind::kDaemonWrites, sizeof(uroce_session_header));
   if (!bells || !header) return fail(session, ENOMEM);
   doors = {*bells, *header};
   if (::getrandom(session.cookie.data(), session.cookie.size(), 0) != ssize_t{sizeof(session.cookie)})
@@ -89,7 +90,7 @@ int hello(Call& call) {
   session.header = reinterpret_cast<uroce_session_header*>(header->data);
   if (const int error = make_ports(session, doors, workers)) return fail(session, error);
   UniqueFd event_writer, event_reader;
-  if (!open_record_socket(event_writer, event_reader)) return fail(session, EMFILE);
+  if (!platform::open_record_socket(event_writer, event_reader)) return fail(session, EMFILE);
   session.events = {std::move(event_writer), session.stall_budget};
 
   uroce_session_header& h = *session.header;
@@ -112,9 +113,10 @@ int hello(Call& call) {
   }
   call.reply.fds.push_back(std::move(event_reader));
   session.hello_done = true;
-  log(LogLevel::kInfo, "%s: session %llu is open (%s, process %d, user %u)", call.state.config().name.c_str(),
-      static_cast<unsigned long long>(session.id), session.program.c_str(), static_cast<int>(session.peer.pid),
-      static_cast<unsigned>(session.peer.uid));
+  platform::log(platform::LogLevel::kInfo, "%s: session %llu is open (%s, process %d, user %u)",
+                call.state.config().name.c_str(), static_cast<unsigned long long>(session.id),
+                session.program.c_str(), static_cast<int>(session.peer.pid),
+                static_cast<unsigned>(session.peer.uid));
   for (std::uint32_t i = 0; i < workers; ++i) {
     call.state.worker(i).call(worker_commands::AttachSession{*session.ports[i]});
   }
@@ -134,4 +136,4 @@ int explain(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

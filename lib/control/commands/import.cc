@@ -8,7 +8,7 @@
 #include "control/commands/command.h"
 #include "mapping/untrusted_fd.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 
 namespace {
 
@@ -26,11 +26,11 @@ bool has_cookie(int file, const Session& session) {
 
 // A process that holds the memfd of a session's first chunk got it from that session's process.
 int import_device(Call& call) {
-  FileFacts info;
+  mapping::FileFacts info;
   if (!call.no_body() || call.fds.size() != 1) return EINVAL;
   const int file = call.fds[0].get();
-  if (!is_memory_file(file)) return ENOENT;
-  if (examine(file, call.session.stall_budget, info) != 0) return EINVAL;
+  if (!mapping::is_memory_file(file)) return ENOENT;
+  if (mapping::examine(file, call.session.stall_budget, info) != 0) return EINVAL;
   for (const auto& [id, session] : call.state.sessions()) {
     if (session.get() == &call.session || !session->hello_done) continue;
     if (!session->arena.is_first_chunk(info.device, info.inode) || !has_cookie(file, *session)) continue;
@@ -106,4 +106,4 @@ int import_dm(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

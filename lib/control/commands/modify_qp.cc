@@ -5,7 +5,7 @@
 #include "platform/log.h"
 #include "wire/frame_template.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 namespace {
 
 /// Of controlled Q_Keys, such as that of QP 1, which only privileged programs may use (IBTA vol. 1, 10.2.5).
@@ -104,8 +104,8 @@ void note_state(ControlState& state, Session& session, QpObject& qp, proto::QpSt
 }
 
 int refuse(const Call& call, const QpObject& qp, int error, const char* what, const char* why = "") {
-  log(LogLevel::kInfo, "%s: modify of QP 0x%06x refused: %s%s%s", call.session.program.c_str(), qp.qpn.value, what,
-      *why != '\0' ? " " : "", why);
+  platform::log(platform::LogLevel::kInfo, "%s: modify of QP 0x%06x refused: %s%s%s", call.session.program.c_str(),
+                qp.qpn.value, what, *why != '\0' ? " " : "", why);
   return call.refuse(error, "QP 0x%06x: %s%s%s", qp.qpn.value, what, *why != '\0' ? " " : "", why);
 }
 
@@ -185,4 +185,4 @@ int query_qp(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

@@ -7,7 +7,11 @@
 #include "platform/clock.h"
 #include "platform/log.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
+
+using platform::log;
+using platform::LogLevel;
+
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
@@ -76,14 +80,14 @@ int check_range(const Call& call, const uroce_reg_mr_request& request) {
 int start_indirect(Call& call) {
   Session& session = call.session;
   if (session.indirect != nullptr) return 0;
-  if (session.stall_budget->stuck.load() >= StallBudget::kMaxStuck) return EAGAIN;
+  if (session.stall_budget->stuck.load() >= mapping::StallBudget::kMaxStuck) return EAGAIN;
   Charge charge = call.state.charge(session, {.descriptors = 2, .threads = 1, .mappings = 2});
   if (!charge) return ENOMEM;
-  MemoryFiles files;
-  if (const int error = open_memory(session.peer, files)) return error;
+  mapping::MemoryFiles files;
+  if (const int error = mapping::open_memory(session.peer, files)) return error;
   try {
-    session.indirect =
-        std::make_unique<ProcMemAccess>(std::move(files), session.stall_budget, call.state.workers().few_cores);
+    session.indirect = std::make_unique<mapping::ProcMemAccess>(std::move(files), session.stall_budget,
+                                                                call.state.workers().few_cores);
     session.indirect_charge = std::move(charge);
   } catch (const std::system_error&) {  // the limit of threads is reached
     return EAGAIN;
@@ -114,7 +118,7 @@ int setup_proc_mem_access(Call& call, const uroce_reg_mr_request& request) {
         "memory of %s is refused: page faults of user %u don't end (%u threads wait for them, %u may); look for "
         "what should serve them: a FUSE file system, or userfaultfd",
         program, static_cast<unsigned>(session.peer.uid), session.stall_budget->stuck.load(),
-        StallBudget::kMaxStuck);
+        mapping::StallBudget::kMaxStuck);
     return call.refuse(error,
                        "page faults of this memory do not end; look for what should serve them: a FUSE file "
                        "system, or userfaultfd");
@@ -179,11 +183,11 @@ int map_pieces(Call& call, const uroce_reg_mr_request& request, MrObject& mr, me
   const std::span pieces(request.piece, request.piece_count);
   mr.hold_charge = call.state.charge(session, {.registered_bytes = request.length});
   if (!mr.hold_charge) return ENOMEM;
-  const ClientMemory::Use use{mr.writable, (request.access & memory::kOnDemand) != 0,
-                              is_privileged(session.peer.uid)};
+  const mapping::ClientMemory::Use use{mr.writable, (request.access & memory::kOnDemand) != 0,
+                                       is_privileged(session.peer.uid)};
   if (const int error = session.memory.map(pieces, call.fds, use, mr.hold)) {
     mr.hold_charge = {};
-    if (error == ClientMemory::kWouldWait) return error;
+    if (error == mapping::ClientMemory::kWouldWait) return error;
     if (error == EFAULT) return call.refuse(EFAULT, "a part of this memory is past the end of its file");
     return call.refuse(error, "the daemon cannot map the files of this memory%s",
                        mr.writable ? " for writing" : "");
@@ -202,7 +206,7 @@ int locate(Call& call, const uroce_reg_mr_request& request, MrObject& mr, memory
   }
   if (request.piece_count == 0) return locate_indirectly(call, request, mr, region);
   const int error = map_pieces(call, request, mr, region);
-  if (error != ClientMemory::kWouldWait) return error;
+  if (error != mapping::ClientMemory::kWouldWait) return error;
   // A dma-buf is registered by offset: its region has no address in the program.
   if (request.addr < kPage) {
     return call.refuse(EOPNOTSUPP, "page faults of this file may wait, and the region has no address");
@@ -393,4 +397,4 @@ int dereg_mr(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

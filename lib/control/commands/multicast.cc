@@ -4,7 +4,7 @@
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 namespace {
 
 struct Attachment {
@@ -66,4 +66,4 @@ int detach_mcast(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

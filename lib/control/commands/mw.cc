@@ -2,7 +2,7 @@
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 
 int alloc_mw(Call& call) {
   uroce_alloc_mw_request request;
@@ -41,4 +41,4 @@ int dealloc_mw(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

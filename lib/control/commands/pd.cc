@@ -1,7 +1,7 @@
 // ALLOC_PD, DEALLOC_PD.
 #include "control/commands/command.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 
 int alloc_pd(Call& call) {
   if (!call.no_body()) return EINVAL;
@@ -29,4 +29,4 @@ int dealloc_pd(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

@@ -6,7 +6,7 @@
 #include "control/privilege.h"
 #include "control/worker_commands.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 namespace {
 
 constexpr std::size_t kLine = UROCE_CACHE_LINE;
@@ -133,16 +133,16 @@ bool answers(proto::QpType type) { return type == proto::QpType::kRc; }
 
 // Memory, number and doorbell. After a failure, drop() releases what was acquired.
 int acquire(ControlState& state, Session& session, const Shape& shape, QpObject& qp) {
-  const auto client = session.arena.allocate(ChunkKind::kClientWrites, shape.client_bytes());
+  const auto client = session.arena.allocate(mapping::ChunkKind::kClientWrites, shape.client_bytes());
   if (client) qp.client = *client;
-  const auto daemon = session.arena.allocate(ChunkKind::kDaemonWrites, sizeof(uroce_qp_daemon_block));
+  const auto daemon = session.arena.allocate(mapping::ChunkKind::kDaemonWrites, sizeof(uroce_qp_daemon_block));
   if (daemon) qp.daemon = *daemon;
   if (shape.sq_entries != 0) qp.sq_shadow = PrivateBlock(shape.sq_bytes());
   if (answers(qp.type)) qp.responder_resources = state.responder_slots().allocate();
   if (!client || !daemon || (shape.sq_entries != 0 && !qp.sq_shadow.valid())) return ENOMEM;
   if (answers(qp.type) && !qp.responder_resources) return ENOMEM;
   // The link worker receives all frames that are not RoCE.
-  qp.worker = proto::is_raw(qp.type) ? kLinkWorker : state.choose_worker();
+  qp.worker = proto::is_raw(qp.type) ? worker::kLinkWorker : state.choose_worker();
   const auto bit = session.bits[qp.worker].allocate();
   if (!bit) return ENOMEM;
   qp.bit = *bit;
@@ -332,4 +332,4 @@ int destroy_qp(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

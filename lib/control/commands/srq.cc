@@ -5,7 +5,10 @@
 #include "control/commands/command.h"
 #include "control/worker_commands.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
+
+using mapping::ChunkKind;
+
 namespace {
 
 constexpr std::uint32_t kBasic = 0, kXrc = 1;  // ibv_srq_type
@@ -44,14 +47,14 @@ void count_users(const SrqObject& srq, std::uint32_t change) {
 
 void drop(ControlState& state, Session& session, const SrqObject& srq) {
   if (srq.id.value != 0) state.srq_ids().release(srq.id.value);
-  for (const SharedBlock* block : {&srq.client, &srq.daemon, &srq.ring}) {
+  for (const mapping::SharedBlock* block : {&srq.client, &srq.daemon, &srq.ring}) {
     if (block->data != nullptr) session.arena.free(*block);
   }
 }
 
 // After a failure, drop() releases what was acquired.
 int acquire(ControlState& state, Session& session, SrqObject& srq) {
-  const auto take = [&](ChunkKind kind, std::size_t bytes, SharedBlock& out) {
+  const auto take = [&](ChunkKind kind, std::size_t bytes, mapping::SharedBlock& out) {
     const auto block = session.arena.allocate(kind, bytes);
     if (block) out = *block;
     return block.has_value();
@@ -67,7 +70,7 @@ int acquire(ControlState& state, Session& session, SrqObject& srq) {
   return 0;
 }
 
-queue::WorkConsumer consumer_of(const SrqObject& srq, const SharedBlock& ring, std::uint32_t entries) {
+queue::WorkConsumer consumer_of(const SrqObject& srq, const mapping::SharedBlock& ring, std::uint32_t entries) {
   return {{ring.data, entries, srq.stride},
           &reinterpret_cast<uroce_producer_line*>(srq.client.data)->index,
           &reinterpret_cast<uroce_srq_daemon_block*>(srq.daemon.data)->consumer};
@@ -191,4 +194,4 @@ int destroy_srq(Call& call) {
   return 0;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

@@ -11,7 +11,7 @@
 #include "control/worker_commands.h"
 #include "platform/clock.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 namespace {
 
 // Objects for each command: a worker serves other sessions between two commands.
@@ -68,7 +68,7 @@ bool remove_flows(Work& work) {
 
 bool release_rss(Work& work) {
   const auto batch = batch_of(work.session.rss);
-  for (const auto& [handle, rss] : batch) work.state.qpns(kLinkWorker).release(rss->qpn);
+  for (const auto& [handle, rss] : batch) work.state.qpns(worker::kLinkWorker).release(rss->qpn);
   return erase(work.session.rss, batch);
 }
 
@@ -243,4 +243,4 @@ bool release_some(ControlState& state, EventRouter& events, LinkControl& link, S
   return true;
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

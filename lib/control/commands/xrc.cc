@@ -5,7 +5,7 @@
 #include "control/worker_commands.h"
 #include "mapping/untrusted_fd.h"
 
-namespace uroce::daemon::commands {
+namespace uroce::control::commands {
 namespace {
 
 /// A descriptor that was opened for access. One of open(2)'s O_PATH needs no permission on the file, so it does not
@@ -16,12 +16,12 @@ bool opened_for_access(int fd) {
 }
 
 int open_domain(Call& call, std::uint32_t flags, std::shared_ptr<XrcDomain>& out) {
-  FileFacts info;
+  mapping::FileFacts info;
   const bool of_file = !call.fds.empty();
   if (of_file) {
     if (call.fds.size() != 1) return EINVAL;
     if (!opened_for_access(call.fds[0].get())) return EBADF;
-    const int error = examine(call.fds[0].get(), call.session.stall_budget, info);
+    const int error = mapping::examine(call.fds[0].get(), call.session.stall_budget, info);
     if (error != 0) return error == ETIMEDOUT || error == EMFILE ? error : EINVAL;
     out = call.state.find_xrc_domain(info.device, info.inode);
   }
@@ -122,4 +122,4 @@ void release_xrc_target(ControlState& state, XrcTarget& target) {
   target.domain->targets.erase(target.qpn.value);
 }
 
-}  // namespace uroce::daemon::commands
+}  // namespace uroce::control::commands

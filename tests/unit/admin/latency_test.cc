@@ -15,7 +15,10 @@
 #include "tests/unit/daemon/test_client.h"
 #include "tests/unit/daemon/test_daemon.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::admin::testing {
+
+using daemon::testing::TestClient;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -41,15 +44,15 @@ class LatencyQueryTest : public ::testing::Test {
   /// WRITEs between two QPs, one after the other.
   void write(int times) {
     const std::uint32_t pd = client.alloc_pd();
-    ClientCq cq = client.create_cq(64);
+    daemon::testing::ClientCq cq = client.create_cq(64);
     std::byte* data = nullptr;
-    const Reply mr = client.reg_mr(pd, 0x7000000, 65536, 0xf, data);
+    const control::Reply mr = client.reg_mr(pd, 0x7000000, 65536, 0xf, data);
     ASSERT_EQ(mr.status, 0);
     const auto key = TestClient::value<uroce_reg_mr_response>(mr).lkey;
-    ClientQp a = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
-    ClientQp b = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
-    ASSERT_EQ(client.connect(a, b.made.qpn, ipv4(1).bytes), 0);
-    ASSERT_EQ(client.connect(b, a.made.qpn, ipv4(1).bytes), 0);
+    daemon::testing::ClientQp a = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
+    daemon::testing::ClientQp b = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
+    ASSERT_EQ(client.connect(a, b.made.qpn, daemon::testing::ipv4(1).bytes), 0);
+    ASSERT_EQ(client.connect(b, a.made.qpn, daemon::testing::ipv4(1).bytes), 0);
     const uroce_sge from{0x7000000, 64, key};
     uroce_sq_entry entry{};
     entry.opcode = UROCE_WR_RDMA_WRITE;
@@ -65,7 +68,7 @@ class LatencyQueryTest : public ::testing::Test {
     }
   }
 
-  TestDaemon daemon{test_config(), 2};
+  daemon::testing::TestDaemon daemon{daemon::testing::test_config(), 2};
   TestClient client{*daemon.conductor};
 };
 
@@ -77,7 +80,7 @@ TEST_F(LatencyQueryTest, IsOffAndEmptyAtFirst) {
 }
 
 TEST_F(LatencyQueryTest, AStartWithLatencyMeasuresFromTheStart) {
-  if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+  if (!control::may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   const Json on = ask({{"command", "latency"}, {"set", "on"}});
   EXPECT_EQ(on, Json({{"measured", "on"}, {"latency", Json::array()}}));
   write(5);
@@ -98,7 +101,7 @@ TEST_F(LatencyQueryTest, AStartWithLatencyMeasuresFromTheStart) {
 }
 
 TEST_F(LatencyQueryTest, WorkersHaveRowsOfTheirOwn) {
-  WorkerLatency& first = daemon.cores[0]->latency();
+  worker::WorkerLatency& first = daemon.cores[0]->latency();
   first.wake_up.record(50'000);
   for (int i = 0; i < 999; ++i) daemon.cores[1]->latency().duty_cycle.record(1'000);
   for (int i = 0; i < 2; ++i) daemon.cores[1]->latency().duty_cycle.record(1'000'000);
@@ -136,7 +139,7 @@ TEST_F(LatencyQueryTest, OthersReadButDoNotSwitch) {
 }
 
 TEST_F(LatencyQueryTest, AnotherValueIsRefused) {
-  if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+  if (!control::may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   for (const Json& wrong : {Json("yes"), Json(1), Json(), Json(true), Json::array()}) {
     const std::string error = ask({{"command", "latency"}, {"set", wrong}}).value("error", "");
     EXPECT_NE(error.find("give on, off or nothing"), std::string::npos) << wrong << error;
@@ -165,4 +168,4 @@ TEST(OpenMetricsHistogram, LeavesOutWhatIsNone) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::admin::testing

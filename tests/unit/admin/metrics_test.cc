@@ -20,7 +20,11 @@
 #include "tests/unit/daemon/test_client.h"
 #include "tests/unit/daemon/test_daemon.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::admin::testing {
+
+using daemon::testing::TestClient;
+using daemon::testing::TestDaemon;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -89,7 +93,7 @@ class MetricsTest : public ::testing::Test {
     }
   }
 
-  TestDaemon daemon{test_config(), 2};
+  TestDaemon daemon{daemon::testing::test_config(), 2};
   TestClient client{*daemon.conductor, 4241};
 };
 
@@ -167,7 +171,7 @@ TEST_F(MetricsTest, CountersHaveTheValuesOfStat) {
 }
 
 TEST(CommandTimes, KeepTheLongestOfEachName) {
-  CommandTimes times;
+  control::CommandTimes times;
   EXPECT_EQ(times.longest().first, "");
   times.add("B", 3);
   times.add("A", 2);
@@ -246,7 +250,7 @@ TEST_F(MetricsTest, ASessionThatClosesBetweenPagesIsLeftOut) {
 }
 
 TEST_F(MetricsTest, UsersComeInPages) {
-  if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+  if (!control::may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   TestClient administrator(*daemon.conductor);
   std::vector<std::unique_ptr<TestClient>> others;
   for (uid_t user = 10'000; user < 10'030; ++user) {
@@ -288,7 +292,7 @@ TEST_F(MetricsTest, ATenantSeesItsOwnObjectsAndLimits) {
   EXPECT_EQ(sum(theirs, "uroce_user_objects", {{"user", "4242"}, {"resource", "qps"}}), 5);
   EXPECT_GT(sum(theirs, "uroce_user_memory_limit_bytes", {{"user", "4242"}, {"resource", "queue_bytes"}}), 0);
   EXPECT_EQ(theirs.dump().find("4241"), std::string::npos) << "another user";
-  if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+  if (!control::may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   TestClient administrator(*daemon.conductor);
   const Json all = query(daemon, administrator, "metrics");
   EXPECT_EQ(sum(all, "uroce_qps"), 8);
@@ -468,4 +472,4 @@ TEST_F(MetricsTest, TheReferenceIsThatOfTheCode) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::admin::testing

@@ -14,15 +14,19 @@
 #include "tests/unit/daemon/test_client.h"
 #include "tests/unit/daemon/test_daemon.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::admin::testing {
+
+using daemon::testing::ipv4;
+using daemon::testing::TestClient;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 constexpr uid_t kSomeUser = 4243;
 
-DaemonConfig with_networks() {
-  DaemonConfig config = test_config();
+control::DaemonConfig with_networks() {
+  control::DaemonConfig config = daemon::testing::test_config();
   config.addresses = {{ipv4(1), 24}, {ipv4(130), 25, 5}};
   wire::Address& v6 = config.addresses.emplace_back().address;
   v6.bytes = {0x20, 0x01, 0x0d, 0xb8, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 9};
@@ -49,7 +53,7 @@ class ShowPort : public ::testing::Test {
     return show(client, what)[what];
   }
 
-  TestDaemon daemon;
+  daemon::testing::TestDaemon daemon;
   std::size_t pages = 0;
 };
 struct ShowPortOfSockets : ShowPort {
@@ -84,7 +88,7 @@ TEST_F(ShowPort, GidsAndRoutesAreThoseOfTheAddresses) {
 }
 
 TEST_F(ShowPort, NeighboursComeInPagesForAdministratorsOnly) {
-  if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+  if (!control::may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   wire::Mac mac;
   for (std::uint8_t last = 10; last < 110; ++last) daemon.link->resolve(ipv4(last), kSecond, mac);
   const Json list = rows("neighbours");
@@ -112,4 +116,4 @@ TEST_F(ShowPortOfSockets, NeighboursAndRoutesAreTheKernels) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::admin::testing

@@ -23,7 +23,10 @@
 #include "tests/unit/daemon/test_client.h"
 #include "tests/unit/daemon/test_daemon.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::admin::testing {
+
+using daemon::testing::TestClient;
+
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -32,7 +35,7 @@ constexpr uid_t kUser = 4241, kOther = 4242;
 
 /// With an equal number of QPs and CQs.
 struct Owner {
-  Owner(Conductor& conductor, uid_t user, std::size_t count) : client(conductor, user) {
+  Owner(daemon::Conductor& conductor, uid_t user, std::size_t count) : client(conductor, user) {
     client.hello();
     const std::uint32_t pd = client.alloc_pd();
     for (std::size_t i = 0; i < count; ++i) {
@@ -49,7 +52,7 @@ struct Owner {
 /// All pages of one request, one at a time.
 class Pages {
  public:
-  Pages(TestDaemon& daemon, TestClient& by, const char* what)
+  Pages(daemon::testing::TestDaemon& daemon, TestClient& by, const char* what)
       : daemon_(daemon), by_(by), request_({{"command", "show"}, {"what", what}, {"pages", true}}) {}
 
   /// False: there are no more.
@@ -78,7 +81,7 @@ class Pages {
   std::size_t rows = 0, count = 0, bytes = 0;
 
  private:
-  TestDaemon& daemon_;
+  daemon::testing::TestDaemon& daemon_;
   TestClient& by_;
   Json request_;
 };
@@ -91,8 +94,8 @@ class ShowTest : public ::testing::Test {
     return found.size();
   }
 
-  TestDaemon daemon{test_config(), 2};
-  Conductor& conductor = *daemon.conductor;
+  daemon::testing::TestDaemon daemon{daemon::testing::test_config(), 2};
+  daemon::Conductor& conductor = *daemon.conductor;
 };
 
 TEST_F(ShowTest, APageIsSmallAndAllPagesAreComplete) {
@@ -193,16 +196,16 @@ TEST_F(ShowTest, RefusalsComeInPagesAlthoughOlderOnesAreDropped) {
   const auto refuse = [&](std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) EXPECT_NE(client.destroy(UROCE_CMD_DESTROY_CQ, 77), 0);
   };
-  refuse(Rejections::kKept);
+  refuse(control::Rejections::kKept);
   Pages pages(daemon, client, "rejections");
   ASSERT_TRUE(pages.read());
   EXPECT_EQ(pages.rows, Page::kRows);
   refuse(Page::kRows + 5);  // also five that are still to be shown are dropped
-  EXPECT_EQ(pages.read_all()["rejections"].size(), Rejections::kKept + Page::kRows);
+  EXPECT_EQ(pages.read_all()["rejections"].size(), control::Rejections::kKept + Page::kRows);
 }
 
 TEST_F(ShowTest, UsersAreNotDivided) {
-  if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+  if (!control::may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   TestClient administrator(conductor);
   std::vector<std::unique_ptr<TestClient>> clients;
   constexpr std::size_t kUsers = 100;
@@ -213,7 +216,7 @@ TEST_F(ShowTest, UsersAreNotDivided) {
   Pages pages(daemon, administrator, "users");
   for (bool more = true; more;) {
     more = pages.read();
-    EXPECT_LE(pages.rows, Page::kRows + std::size(kResources) + 3);
+    EXPECT_LE(pages.rows, Page::kRows + std::size(control::kResources) + 3);
   }
   std::map<std::uint64_t, std::size_t> rows;
   for (const Json& row : pages.all["users"]) {
@@ -259,7 +262,7 @@ TEST_F(ShowTest, OfTheAnswersThatAClientKeepsOneHasPages) {
   };
   std::size_t bytes = 0;
   for (int i = 0; i < 10; ++i) {
-    Reply reply = owner->client.send(UROCE_CMD_ADMIN, std::as_bytes(std::span(request)));
+    control::Reply reply = owner->client.send(UROCE_CMD_ADMIN, std::as_bytes(std::span(request)));
     ASSERT_EQ(reply.status, 0);
     ASSERT_EQ(reply.fds.size(), 1u);
     bytes = TestClient::value<uroce_admin_response>(reply).bytes;
@@ -283,4 +286,4 @@ TEST_F(ShowTest, OfTheAnswersThatAClientKeepsOneHasPages) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::admin::testing

@@ -14,7 +14,8 @@ inline nlohmann::json all_pages(Conductor& conductor, TestClient& by, nlohmann::
   nlohmann::json all = nlohmann::json::object(), next;
   request["pages"] = true;
   do {
-    nlohmann::json page = nlohmann::json::parse(handle_query(conductor.admin(), by.session(), request.dump()));
+    nlohmann::json page =
+        nlohmann::json::parse(admin::handle_query(conductor.admin(), by.session(), request.dump()));
     for (auto& [name, value] : page.items()) {
       if (name == "next") continue;
       if (!all.contains(name)) {

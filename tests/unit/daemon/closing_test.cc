@@ -16,6 +16,9 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using platform::Peer;
+
 namespace {
 
 constexpr uid_t kUser = 4711, kOther = 4712;
@@ -90,7 +93,7 @@ class ClosingTest : public ::testing::Test {
   LingeringSocket stuck;
   TestDaemon daemon;
   Conductor& conductor = *daemon.conductor;
-  ControlState& state = conductor.state();
+  control::ControlState& state = conductor.state();
 };
 
 /// Both ends of what a client and the daemon talk on.
@@ -165,7 +168,7 @@ TEST_F(ClosingTest, AUserWhoseCloserIsFullGetsNoSessionAndOthersDo) {
   {
     TestClient client(conductor, kUser);
     client.hello();
-    send_stuck(client, Closer::kFull);
+    send_stuck(client, mapping::Closer::kFull);
     EXPECT_TRUE(client.session().close_pending);
   }
   EXPECT_EQ(conductor.open_session(Peer{::getpid(), kUser, UniqueFd()}, UniqueFd()), nullptr);
@@ -183,11 +186,11 @@ TEST_F(ClosingTest, RefusedConnectionsWithMessagesTakeNoMoreThanTheUserMayHave) 
   {
     TestClient client(conductor, kUser);
     client.hello();
-    send_stuck(client, Closer::kFull);
+    send_stuck(client, mapping::Closer::kFull);
   }
-  const std::uint64_t limit = state.quotas().limit(kResources[13], false);
-  ASSERT_STREQ(kResources[13].name, "descriptors");
-  const Charge most = state.quotas().charge(kUser, {.descriptors = limit - Closer::kFull - 8});
+  const std::uint64_t limit = state.quotas().limit(control::kResources[13], false);
+  ASSERT_STREQ(control::kResources[13].name, "descriptors");
+  const control::Charge most = state.quotas().charge(kUser, {.descriptors = limit - mapping::Closer::kFull - 8});
   ASSERT_TRUE(most);
   const UniqueFd file(::eventfd(0, EFD_CLOEXEC));
   for (int i = 0; i < 20; ++i) {

@@ -8,12 +8,15 @@
 #include "control/verb_faults.h"
 
 namespace uroce::daemon::testing {
+
+using enum control::CmEventType;
+
 namespace {
 
 class CmFaults : public CmWorld {
  protected:
   void rule(const std::string& text) {
-    ControlState& state = active.daemon.conductor->state();
+    control::ControlState& state = active.daemon.conductor->state();
     EXPECT_EQ(state.verb_faults().add(state, text), "");
   }
   /// The next event of the active side.
@@ -49,7 +52,7 @@ TEST_F(CmFaults, AConnectionThatFailsSendsNothing) {
     expect(id, type, status);
     EXPECT_EQ(active.client.send(UROCE_CMD_CM_CONNECT, active.parameters(id, 100)).status, EINVAL) << "it is over";
     EXPECT_EQ(active.call(UROCE_CMD_CM_DESTROY_ID, id), 0);
-    ControlState& state = active.daemon.conductor->state();
+    control::ControlState& state = active.daemon.conductor->state();
     state.verb_faults().remove_all(state);
   }
   active.connecting(7000, 100);
@@ -114,7 +117,7 @@ TEST_F(CmFaults, AListenerStaysOne) {
   EXPECT_EQ(passive.client.send(UROCE_CMD_CM_CONNECT, passive.parameters(listener, 100)).status, EINVAL);
   EXPECT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, passive.parameters(listener, 100)).status, EINVAL);
   EXPECT_EQ(passive.call(UROCE_CMD_CM_DESTROY_ID, listener), 0);
-  ControlState& state = active.daemon.conductor->state();
+  control::ControlState& state = active.daemon.conductor->state();
   state.verb_faults().remove_all(state);
   const std::uint32_t id = active.connecting(7000, 100);
   expect(id, kAddrResolved, 0);

@@ -9,6 +9,10 @@
 #include "wire/frame_template.h"
 
 namespace uroce::daemon::testing {
+
+using cm_service::CmService;
+using enum control::CmEventType;
+
 namespace {
 
 class CmLimits : public CmWorld {};
@@ -112,13 +116,13 @@ class CmRefusals : public CmLimits {
   std::optional<cm::RejReason> refusal_of(const cm::Req& req) {
     cm::Message message{cm::Attribute::kReq, 7, {}, {}};
     req.emit(message.bytes);
-    std::array<std::byte, kMadBytes> mad;
+    std::array<std::byte, wire::kMadBytes> mad;
     cm::emit_mad(message, mad);
     wire::PathAddress path;
     path.dest_mac = daemon.devices[0].info().mac;
     path.source = path.dest = ipv4(1);
-    std::vector<std::byte> frame(kMaxGsiFrame);
-    frame.resize(emit_gsi_frame(path, mad, Psn(0), frame));
+    std::vector<std::byte> frame(worker::kMaxGsiFrame);
+    frame.resize(worker::emit_gsi_frame(path, mad, Psn(0), frame));
     daemon.devices[0].inject(frame);
     daemon.settle();
     daemon.conductor->cm().step(monotonic_now());
@@ -129,7 +133,8 @@ class CmRefusals : public CmLimits {
       wire::RxPacket packet;
       cm::Message answer;
       if (wire::parse({sent.data, sent.length}, {}, packet) == wire::ParseVerdict::kOk &&
-          packet.payload_bytes == kMadBytes && cm::parse_mad(cm::Mad(packet.payload, kMadBytes), answer) &&
+          packet.payload_bytes == wire::kMadBytes &&
+          cm::parse_mad(cm::Mad(packet.payload, wire::kMadBytes), answer) &&
           answer.attribute == cm::Attribute::kRej) {
         const cm::Rej rej = cm::Rej::parse(answer.bytes);
         EXPECT_EQ(rej.remote_id, req.local_id);
@@ -181,7 +186,7 @@ TEST_F(CmRefusals, ARequestIsRefusedForWhatIsWrongWithIt) {
 }
 
 TEST(CmConnections, ThatAListenersUserMayNotHaveAreRefused) {
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.limits.cm_connections = 3;
   TestDaemon daemon(config);
   Party passive{daemon, 5000}, active{daemon};
@@ -198,7 +203,7 @@ TEST(CmConnections, ThatAListenersUserMayNotHaveAreRefused) {
 }
 
 TEST(CmConnections, AreChargedUntilTheyAreGone) {
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.limits.cm_connections = 2;
   TestDaemon daemon(config);
   Party passive{daemon, 5000}, active{daemon}, late{daemon};
@@ -233,9 +238,9 @@ TEST_F(CmLimits, AChannelWithManyIdsIsClosedInSlices) {
   for (std::size_t i = 0; i < kIds; ++i) party.id();
   party.channel = party.open(party.other_receiver);
   for (std::size_t i = 0; i < kIds; ++i) party.id();
-  const CmObjects& objects = party.client.session().cm;
-  Reply reply = party.client.send(UROCE_CMD_CM_CLOSE_CHANNEL, uroce_handle{party.channel, 0});
-  ASSERT_EQ(reply.status, kUnfinished);
+  const control::CmObjects& objects = party.client.session().cm;
+  control::Reply reply = party.client.send(UROCE_CMD_CM_CLOSE_CHANNEL, uroce_handle{party.channel, 0});
+  ASSERT_EQ(reply.status, control::kUnfinished);
   std::size_t left = objects.ids.size();
   EXPECT_EQ(left, 2 * kIds - kSlice);
   daemon.conductor->finish_later(party.client.session(), {UROCE_CMD_CM_CLOSE_CHANNEL, 7}, std::move(reply.rest));

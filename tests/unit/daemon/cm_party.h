@@ -22,7 +22,7 @@ inline uroce_cm_address at(std::uint8_t last, std::uint16_t port) {
   const wire::Address ip = ipv4(last);
   std::memcpy(address.gid, ip.bytes.data(), 16);
   if (last == 0) std::memset(address.gid + 12, 0, 4);
-  address.family = kFamilyIp4;
+  address.family = control::kFamilyIp4;
   address.port = port;
   return address;
 }
@@ -41,23 +41,23 @@ struct Party {
   }
 
   std::uint32_t open(UniqueFd& end) {
-    Reply reply = client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{5, 0});
+    control::Reply reply = client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{5, 0});
     EXPECT_EQ(reply.status, 0);
     if (reply.fds.size() == 1) end = std::move(reply.fds[0]);
     return TestClient::value<uroce_handle>(reply).handle;
   }
 
-  Reply create(std::uint32_t space, const uroce_cm_address& source, std::uint32_t flags = 0) {
+  control::Reply create(std::uint32_t space, const uroce_cm_address& source, std::uint32_t flags = 0) {
     uroce_cm_create_id_request request{};
     request.channel = channel;
     request.port_space = space;
-    request.qp_type = space == kUdp ? kTypeUd : kTypeRc;
+    request.qp_type = space == kUdp ? control::kTypeUd : control::kTypeRc;
     request.flags = flags;
     request.source = source;
     return client.send(UROCE_CMD_CM_CREATE_ID, request);
   }
   std::uint32_t id(std::uint32_t space = kTcp, const uroce_cm_address& source = at(0, 0)) {
-    const Reply reply = create(space, source);
+    const control::Reply reply = create(space, source);
     EXPECT_EQ(reply.status, 0);
     return TestClient::value<uroce_cm_bound_response>(reply).handle;
   }
@@ -90,7 +90,7 @@ struct Party {
     uroce_cm_connect_request request{};
     request.handle = handle;
     request.parameters.qpn = qpn;
-    request.parameters.qp_type = kTypeRc;
+    request.parameters.qp_type = control::kTypeRc;
     request.parameters.responder_resources = 4;
     request.parameters.initiator_depth = 2;
     request.parameters.retry_count = 7;
@@ -119,7 +119,7 @@ struct Party {
     daemon.run_until([&] {
       daemon.conductor->cm().step(monotonic_now());
       if (!take(event)) return false;
-      if (event.type != kRouteResolved || routes == 0) return true;
+      if (event.type != control::kRouteResolved || routes == 0) return true;
       --routes;
       return take(event);
     });
@@ -145,24 +145,24 @@ class CmWorld : public ::testing::Test {
   std::uint32_t resolved(std::uint32_t space = kTcp) {
     const std::uint32_t handle = active.id(space);
     EXPECT_EQ(active.resolve(handle, at(1, 7000)), 0);
-    active.next(kAddrResolved);
+    active.next(control::kAddrResolved);
     return handle;
   }
   uroce_cm_connect_request datagram(std::uint32_t handle, std::uint8_t bytes = 0) {
     auto request = active.parameters(handle, 100, bytes);
-    request.parameters.qp_type = kTypeUd;
+    request.parameters.qp_type = control::kTypeUd;
     return request;
   }
   /// Both ends of an established connection.
   void establish() {
     passive.listener(7000);
     active_id = active.connecting(7000, 100);
-    active.next(kAddrResolved);
-    passive_id = passive.next(kConnectRequest).handle;
+    active.next(control::kAddrResolved);
+    passive_id = passive.next(control::kConnectRequest).handle;
     ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, passive.parameters(passive_id, 200)).status, 0);
-    active.next(kConnectResponse);
+    active.next(control::kConnectResponse);
     ASSERT_EQ(active.call(UROCE_CMD_CM_ESTABLISH, active_id), 0);
-    passive.next(kEstablished);
+    passive.next(control::kEstablished);
   }
 
   TestDaemon daemon;

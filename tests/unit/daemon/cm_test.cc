@@ -13,6 +13,9 @@
 #include "wire/frame_template.h"
 
 namespace uroce::daemon::testing {
+
+using enum control::CmEventType;
+
 namespace {
 
 class CmTest : public CmWorld {};
@@ -47,7 +50,7 @@ TEST_F(CmTest, BothEndsLearnWhatTheOtherOffers) {
 
 TEST_F(CmTest, IdsAreShown) {
   const auto shown = [this] {
-    const auto answer = nlohmann::json::parse(handle_query(
+    const auto answer = nlohmann::json::parse(admin::handle_query(
         active.daemon.conductor->admin(), active.client.session(), R"({"command":"show","what":"cm_ids"})"));
     std::set<std::string> rows;
     for (const auto& row : answer["cm_ids"]) {
@@ -263,7 +266,7 @@ TEST_F(CmTest, ADatagramServiceTellsItsQp) {
   ASSERT_EQ(passive.client.send(UROCE_CMD_CM_ACCEPT, passive.parameters(asked.handle, 300, 136)).status, 0);
   const uroce_cm_event told = active.next(kEstablished);
   EXPECT_EQ(told.parameters.qpn, 300u);
-  EXPECT_EQ(told.parameters.qkey, kUdpQkey);
+  EXPECT_EQ(told.parameters.qkey, control::kUdpQkey);
   EXPECT_EQ(told.parameters.private_data[135], 136);
 }
 
@@ -299,7 +302,7 @@ TEST_F(CmTest, EventsWaitForASlowReaderInOrder) {
 
 TEST_F(CmTest, RequestsThatWaitedForADestroyedListenerAreRejected) {
   const std::uint32_t listener = passive.listener(7000);
-  const CmObjects& objects = passive.client.session().cm;
+  const control::CmObjects& objects = passive.client.session().cm;
   constexpr std::uint32_t kOwed = 20;  // requests that the socket does not hold
   std::uint32_t requests = 0;
   while (objects.owed < kOwed && requests < 10000) {
@@ -377,11 +380,11 @@ TEST_F(CmTest, AFloodOfRequestsIsBoundedByTheBacklog) {
   passive.listener(7000, kTcp, 20);
   for (std::uint32_t i = 0; i < 200; ++i) active.connecting(7000, 1 + i);
   daemon.settle();
-  CmService& cm = daemon.conductor->cm();
+  cm_service::CmService& cm = daemon.conductor->cm();
   // Few messages at a time: others are served in between.
-  for (std::size_t i = 1; i <= 200 / CmService::kMessages; ++i) {
+  for (std::size_t i = 1; i <= 200 / cm_service::CmService::kMessages; ++i) {
     cm.step(monotonic_now());
-    EXPECT_EQ(cm.manager().counters().received[0], i * CmService::kMessages);
+    EXPECT_EQ(cm.manager().counters().received[0], i * cm_service::CmService::kMessages);
     EXPECT_EQ(cm.next_timeout(), 0u);
   }
   cm.step(monotonic_now());
@@ -440,7 +443,8 @@ TEST_F(CmTest, TheDaemonWritesToNoSocketOfAClient) {
   const UniqueFd service(ends[0]);
   std::vector<UniqueFd> fds;
   fds.emplace_back(ends[1]);
-  const Reply opened = active.client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{}, std::move(fds));
+  const control::Reply opened =
+      active.client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{}, std::move(fds));
   uroce_cm_post_request post{};
   post.channel = TestClient::value<uroce_handle>(opened).handle;
   active.client.send(UROCE_CMD_CM_POST, post);
@@ -450,7 +454,7 @@ TEST_F(CmTest, TheDaemonWritesToNoSocketOfAClient) {
 }
 
 TEST_F(CmTest, AChannelIsReadByTheClientOnly) {
-  Reply opened = active.client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{});
+  control::Reply opened = active.client.send(UROCE_CMD_CM_OPEN_CHANNEL, uroce_cm_channel_request{});
   ASSERT_EQ(opened.status, 0);
   ASSERT_EQ(opened.fds.size(), 1u);
   // Nothing can be sent to the daemon's end, so no descriptor waits in it.
@@ -458,21 +462,21 @@ TEST_F(CmTest, AChannelIsReadByTheClientOnly) {
 }
 
 /// A MAD as a peer at 192.0.2.9 would send it.
-std::vector<std::byte> frame_of(std::span<const std::byte, kMadBytes> mad, const MemoryDevice& device,
+std::vector<std::byte> frame_of(std::span<const std::byte, wire::kMadBytes> mad, const MemoryDevice& device,
                                 std::uint8_t to = 1, std::optional<std::uint16_t> tci = {}) {
   wire::PathAddress path;
   path.dest_mac = device.info().mac;
   path.source = ipv4(9);
   path.dest = ipv4(to);
   path.vlan = tci;
-  std::vector<std::byte> frame(kMaxGsiFrame);
-  frame.resize(emit_gsi_frame(path, mad, Psn(0), frame));
+  std::vector<std::byte> frame(worker::kMaxGsiFrame);
+  frame.resize(worker::emit_gsi_frame(path, mad, Psn(0), frame));
   return frame;
 }
 
 TEST_F(CmTest, MalformedDatagramsAreCountedAndDropped) {
   cm::Message message{cm::Attribute::kReq, 7, {}, {}};
-  std::array<std::byte, kMadBytes> mad;
+  std::array<std::byte, wire::kMadBytes> mad;
   cm::emit_mad(message, mad);
   cm::Message back;
   ASSERT_TRUE(cm::parse_mad(mad, back));
@@ -501,7 +505,7 @@ TEST_F(CmTest, MalformedDatagramsAreCountedAndDropped) {
 
 TEST_F(CmTest, DatagramsOfOtherQpsThanOneAreDropped) {
   cm::Message message{cm::Attribute::kReq, 7, {}, {}};
-  std::array<std::byte, kMadBytes> mad;
+  std::array<std::byte, wire::kMadBytes> mad;
   cm::emit_mad(message, mad);
   std::vector<std::byte> frame = frame_of(mad, daemon.devices[0]);
   constexpr std::size_t kSourceQpn = 14 + 20 + 8 + wire::kBthBytes + 4;
@@ -529,13 +533,13 @@ TEST_F(CmTest, ConnectionsInAVlanAreMadeWithItsTag) {
 
 TEST_F(CmTest, WhatComesInAnotherVlanIsDropped) {
   ASSERT_TRUE(daemon.conductor->link().add_address({ipv4(130), 25, 5}));
-  std::array<std::byte, kMadBytes> mad;
+  std::array<std::byte, wire::kMadBytes> mad;
   cm::emit_mad({cm::Attribute::kDreq, 7, {}, {}}, mad);
   const auto inject = [&](std::uint8_t to, std::optional<std::uint16_t> tci) {
     daemon.devices[0].inject(frame_of(mad, daemon.devices[0], to, tci));
     daemon.settle();
   };
-  const WorkerCounters& counters = daemon.cores[0]->counters();
+  const worker::WorkerCounters& counters = daemon.cores[0]->counters();
   const auto received = [&] { return daemon.shared.gsi.counters().received; };
   inject(130, std::nullopt);
   inject(130, 0x6000);
@@ -554,7 +558,7 @@ TEST_F(CmTest, WhatComesInAnotherVlanIsDropped) {
 
 TEST_F(CmTest, APacketForQpOneThatIsNoDatagramIsDropped) {
   cm::Message message{cm::Attribute::kReq, 7, {}, {}};
-  std::array<std::byte, kMadBytes> mad;
+  std::array<std::byte, wire::kMadBytes> mad;
   cm::emit_mad(message, mad);
   std::vector<std::byte> bytes = frame_of(mad, daemon.devices[0]);
   wire::RxPacket packet;

@@ -18,6 +18,10 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using control::path_mtu_of_link;
+using control::Rejection;
+
 namespace {
 
 class ConductorTest : public ::testing::Test {
@@ -63,7 +67,7 @@ TEST_F(ConductorTest, PortSaysWhatTheLinkCarries) {
   EXPECT_EQ(path_mtu_of_link(4175), 4u);
   EXPECT_EQ(path_mtu_of_link(100), 1u);
   const auto gid = TestClient::value<uroce_gid_response>(client.send(UROCE_CMD_QUERY_GID, uroce_gid_request{0, 0}));
-  EXPECT_EQ(gid_text(gid.gid), "0000:0000:0000:0000:0000:ffff:c000:0201");
+  EXPECT_EQ(control::gid_text(gid.gid), "0000:0000:0000:0000:0000:ffff:c000:0201");
   EXPECT_EQ(gid.type, 1u);
   EXPECT_EQ(client.send(UROCE_CMD_QUERY_GID, uroce_gid_request{1, 0}).status, EINVAL);
 }
@@ -91,7 +95,7 @@ TEST_F(ConductorTest, OneClientCannotNameAnothersObjects) {
   const std::uint32_t pd = alice.alloc_pd();
   const ClientCq cq = alice.create_cq(16);
   std::byte* data = nullptr;
-  const Reply mr = alice.reg_mr(pd, 0x10000, 4096, kReadWrite, data);
+  const control::Reply mr = alice.reg_mr(pd, 0x10000, 4096, kReadWrite, data);
   ASSERT_EQ(mr.status, 0);
   const ClientQp qp = alice.create_qp(TestClient::qp_request(pd, cq.made.handle));
   // Handles of one session mean nothing in another.
@@ -155,15 +159,18 @@ TEST_F(ConductorTest, QueuesBeyondTheDeviceAreRefused) {
     client.create_qp(request, &result);
     return result;
   };
-  EXPECT_EQ(status([](auto& r) { r.max_send_wr = kMaxQpWr + 1; }), EINVAL);
+  EXPECT_EQ(status([](auto& r) { r.max_send_wr = control::kMaxQpWr + 1; }), EINVAL);
   EXPECT_EQ(status([](auto& r) { r.max_send_wr = ~0u; }), EINVAL);
-  EXPECT_EQ(status([](auto& r) { r.max_recv_sge = kMaxSge + 1; }), EINVAL);
+  EXPECT_EQ(status([](auto& r) { r.max_recv_sge = proto::kMaxSge + 1; }), EINVAL);
   EXPECT_EQ(status([](auto& r) { r.max_inline = ~0u; }), EINVAL);
   EXPECT_EQ(status([](auto& r) { r.type = 7; }), EOPNOTSUPP);
   EXPECT_EQ(status([](auto& r) { r.srq = 1; }), EINVAL);
-  EXPECT_EQ(status([](auto& r) { r.max_send_wr = kMaxQpWr, r.max_send_sge = kMaxSge, r.max_inline = kMaxInline; }),
+  EXPECT_EQ(status([](auto& r) {
+              r.max_send_wr = control::kMaxQpWr, r.max_send_sge = proto::kMaxSge,
+              r.max_inline = control::kMaxInline;
+            }),
             0);
-  EXPECT_EQ(client.create_cq(kMaxCqe + 1).made.handle, 0u);
+  EXPECT_EQ(client.create_cq(control::kMaxCqe + 1).made.handle, 0u);
   EXPECT_EQ(client.create_cq(0).made.handle, 0u);
 }
 
@@ -203,8 +210,8 @@ TEST_F(ConductorTest, ARequestWaitsForAnAddressForWhichNobodyAnswers) {
   request.av.port_num = 1;
   const wire::Address silent = ipv4(77);
   std::memcpy(request.av.dgid, silent.bytes.data(), 16);
-  EXPECT_EQ(client.send(UROCE_CMD_CREATE_AH, request).status, kPending);
-  EXPECT_EQ(client.send(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{request.av}).status, kPending);
+  EXPECT_EQ(client.send(UROCE_CMD_CREATE_AH, request).status, control::kPending);
+  EXPECT_EQ(client.send(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{request.av}).status, control::kPending);
   request.av.sgid_index = 9;
   EXPECT_EQ(client.send(UROCE_CMD_CREATE_AH, request).status, EINVAL);
   request.av.sgid_index = 0;
@@ -221,7 +228,7 @@ TEST_F(ConductorTest, ARequestWaitsForAnAddressForWhichNobodyAnswers) {
 }
 
 TEST(ConductorLimits, AUserThatHasEnoughGetsNoMoreAndOthersDo) {
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.limits = {.qps = 2, .cqs = 1, .mrs = 1};
   TestDaemon daemon(config);
   TestClient one(*daemon.conductor, 1000), same(*daemon.conductor, 1000), other(*daemon.conductor, 1001);
@@ -245,7 +252,7 @@ TEST(ConductorLimits, AUserThatHasEnoughGetsNoMoreAndOthersDo) {
 }
 
 TEST(ConductorLimits, RegionsAndWindowsOfAllAUsersSessionsCountTogether) {
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.limits.mrs = 2;
   TestDaemon daemon(config);
   TestClient one(*daemon.conductor, 1000), same(*daemon.conductor, 1000), other(*daemon.conductor, 1001);
@@ -260,7 +267,7 @@ TEST(ConductorLimits, RegionsAndWindowsOfAllAUsersSessionsCountTogether) {
     request.type = 1;
     return client.send(UROCE_CMD_ALLOC_MW, request).status;
   };
-  const Reply first = reg(one);
+  const control::Reply first = reg(one);
   ASSERT_EQ(first.status, 0);
   EXPECT_EQ(window(same), 0);
   EXPECT_EQ(reg(one).status, ENOMEM);
@@ -279,7 +286,7 @@ TEST(ConductorLimits, RegionsAndWindowsOfAllAUsersSessionsCountTogether) {
 }
 
 TEST(ConductorLimits, BytesOfQueuesCount) {
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.limits.queue_bytes = 1u << 20;
   TestDaemon daemon(config);
   TestClient client(*daemon.conductor, 1000);
@@ -347,17 +354,18 @@ TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
   const auto nothing = std::span<const std::byte>{};
   const auto grows = [&](Rejection reason, auto&& refused) {
     std::vector<std::uint64_t> before;
-    for (std::size_t i = 0; i < std::size(kRejectionNames); ++i) {
+    for (std::size_t i = 0; i < std::size(control::kRejectionNames); ++i) {
       before.push_back(conductor.state().rejections().of(static_cast<Rejection>(i)));
     }
     refused();
     for (std::size_t i = 0; i < before.size(); ++i) {
       const auto each = static_cast<Rejection>(i);
       EXPECT_EQ(conductor.state().rejections().of(each) - before[i], each == reason ? 1u : 0u)
-          << kRejectionNames[i] << " where " << kRejectionNames[static_cast<std::size_t>(reason)] << " is due";
+          << control::kRejectionNames[i] << " where " << control::kRejectionNames[static_cast<std::size_t>(reason)]
+          << " is due";
     }
   };
-  const auto ask = [&](const char* text) { handle_query(conductor.admin(), client.session(), text); };
+  const auto ask = [&](const char* text) { admin::handle_query(conductor.admin(), client.session(), text); };
   client.hello();
   const std::uint32_t pd = client.alloc_pd();
   const ClientCq cq = client.create_cq(16);
@@ -390,11 +398,11 @@ TEST_F(ConductorTest, WhatIsRefusedIsCountedByReason) {
   });
   grows(Rejection::other, [&] {
     ASSERT_EQ(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data).status, 0);
-    conductor.state().rejections().count(rejection_of(EIO));
+    conductor.state().rejections().count(control::rejection_of(EIO));
   });
 
   const auto stat =
-      nlohmann::json::parse(handle_query(conductor.admin(), client.session(), R"({"command":"stat"})"));
+      nlohmann::json::parse(admin::handle_query(conductor.admin(), client.session(), R"({"command":"stat"})"));
   EXPECT_EQ(stat["rejected"]["malformed"], 4);
   EXPECT_EQ(stat["rejected"]["limit_reached"], 0);
 }
@@ -441,7 +449,7 @@ TEST_F(ConductorTest, AdminShowsWhatThereIsAndChangesNothingForStrangers) {
   ASSERT_EQ(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data).status, 0);
   EXPECT_NE(client.create_qp(TestClient::qp_request(pd, cq.made.handle)).made.handle, 0u);
   const auto ask = [&](const char* text) {
-    return nlohmann::json::parse(handle_query(conductor.admin(), client.session(), text));
+    return nlohmann::json::parse(admin::handle_query(conductor.admin(), client.session(), text));
   };
   const auto all = ask(R"({"command":"show"})");
   EXPECT_EQ(all["devices"][0]["name"], "test0");

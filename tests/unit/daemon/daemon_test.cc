@@ -124,7 +124,7 @@ class DaemonTest : public ::testing::Test {
     return false;
   }
 
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   MemoryDevice device;
   std::atomic<bool> stop{false}, ready{false};
   std::thread thread;
@@ -302,7 +302,7 @@ class ThreadedTest : public ::testing::TestWithParam<bool> {
     daemon.shared.few_cores = GetParam();
     for (std::size_t i = 0; i < daemon.cores.size(); ++i) {
       daemon.cores[i]->set_threaded(true);
-      threads.emplace_back([this, i] { WorkerThread({daemon.loops[i].get()}).run(stop); });
+      threads.emplace_back([this, i] { worker::WorkerThread({daemon.loops[i].get()}).run(stop); });
     }
   }
   void TearDown() override {
@@ -336,7 +336,7 @@ TEST_P(ThreadedTest, NoWakeIsLost) {
   entry.remote_addr = 0x10000 + 32768;
   entry.rkey = mr.rkey;
   const uroce_sge from{0x10000, 4000, mr.lkey};
-  ControlState& state = daemon.conductor->state();
+  control::ControlState& state = daemon.conductor->state();
   for (int i = 0; i < 300; ++i) {
     // Awake or not, workers and clients learn at once whether latency is measured.
     if (i % 50 == 0) state.measure_latency(i / 50 % 2 == 1);
@@ -355,7 +355,7 @@ TEST_P(ThreadedTest, NoWakeIsLost) {
     if (i % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(150 + i));
   }
   const auto writes = static_cast<std::size_t>(abi::OperationKind::kWrite);
-  EXPECT_EQ(collect_latency(state).operations[writes].count(), 50u) << "of the last 50";
+  EXPECT_EQ(admin::collect_latency(state).operations[writes].count(), 50u) << "of the last 50";
 }
 
 INSTANTIATE_TEST_SUITE_P(Cores, ThreadedTest, ::testing::Bool(),

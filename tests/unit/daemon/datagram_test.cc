@@ -10,6 +10,9 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using control::Reply;
+
 namespace {
 
 constexpr std::uint64_t kBase = 0x7000000;
@@ -447,13 +450,13 @@ TEST_P(DatagramTest, AnSrqThatGoesInTheMiddleOfAMessageLeavesNothingBehind) {
   ASSERT_EQ(client.destroy(UROCE_CMD_DESTROY_CQ, cq.made.handle), 0);
   uroce_cqe ring[16] = {};
   uroce_cq_client_block block{};
-  Cq foreign(ring, 16, &block);
-  daemon.conductor->state().on_all_workers(worker_commands::SetCq{id, &foreign, 99});
+  worker::Cq foreign(ring, 16, &block);
+  daemon.conductor->state().on_all_workers(control::worker_commands::SetCq{id, &foreign, 99});
   daemon.devices[worker].set_credit(1u << 30);
   daemon.run_until([&] { return other_cq.ring.peek() != nullptr; });
   EXPECT_EQ(client.destroy(UROCE_CMD_DESTROY_QP, target.made.handle), 0);
   EXPECT_EQ(foreign.produced(), 0u);
-  daemon.conductor->state().on_all_workers(worker_commands::RemoveCq{id, &foreign});
+  daemon.conductor->state().on_all_workers(control::worker_commands::RemoveCq{id, &foreign});
 }
 
 TEST_P(DatagramTest, NothingOfAKilledClientRemains) {

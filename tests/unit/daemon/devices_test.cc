@@ -24,6 +24,9 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using control::DaemonConfig;
+
 namespace {
 
 constexpr uid_t kUser = 4711;
@@ -59,7 +62,7 @@ TEST_F(TwoDevicesTest, AUsersLimitsHoldForBothTogether) {
   b.create_cq(8);
   uroce_create_cq_request request{};
   request.entries = 8;
-  const Reply refused = b.send(UROCE_CMD_CREATE_CQ, request);
+  const control::Reply refused = b.send(UROCE_CMD_CREATE_CQ, request);
   EXPECT_EQ(refused.status, ENOMEM);
   EXPECT_NE(one.process->quotas().last_refusal().find("user 4711 has reached its limit of 3 cqs"),
             std::string::npos);
@@ -83,7 +86,7 @@ TEST_F(TwoDevicesTest, WhatAClosedSessionHeldIsFreeForTheOther) {
 
 TEST_F(TwoDevicesTest, PollersOfBothCount) {
   EXPECT_EQ(one.process->count_pollers(0, 3).sessions, 3u);
-  const Pollers both = one.process->count_pollers(0, 2);
+  const control::Pollers both = one.process->count_pollers(0, 2);
   EXPECT_EQ(both.sessions, 5u);
   EXPECT_EQ(both.workers, 1u) << "one thread steps the workers of both";
   EXPECT_EQ(one.process->count_pollers(3, 1).sessions, 3u);
@@ -176,7 +179,7 @@ TEST_F(TwoHostsTest, ReadTheirSettingsAgainOnASignal) {
 }
 
 TEST_F(TwoHostsTest, ReadTheirSettingsAgainOnRequest) {
-  if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+  if (!control::may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   broken = true;
   EXPECT_NE(query(0, R"({"command":"reload"})").find("line 3: no; nothing has changed"), std::string::npos);
   broken = false;
@@ -216,7 +219,7 @@ TEST_F(TwoHostsTest, ATruncatedQueueCostsItsOwnSessionWhicheverDeviceItIsOf) {
     ASSERT_EQ(::ftruncate(file.get(), kPage), 0);
     void* const page = ::mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
     ASSERT_NE(page, MAP_FAILED);
-    ASSERT_TRUE(SigbusGuard::instance().add(page, kPage, number));
+    ASSERT_TRUE(mapping::SigbusGuard::instance().add(page, kPage, number));
     ASSERT_EQ(::ftruncate(file.get(), 0), 0);
     EXPECT_EQ(*static_cast<volatile unsigned char*>(page), 0);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
@@ -226,7 +229,7 @@ TEST_F(TwoHostsTest, ATruncatedQueueCostsItsOwnSessionWhicheverDeviceItIsOf) {
     }
     EXPECT_FALSE(lives(closed));
     EXPECT_TRUE(lives(host == 0 ? *second : *first));
-    SigbusGuard::instance().remove(page);
+    mapping::SigbusGuard::instance().remove(page);
     ::munmap(page, kPage);
   }
 }

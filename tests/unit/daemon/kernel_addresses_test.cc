@@ -15,6 +15,9 @@
 #include "wire/network_headers.h"
 
 namespace uroce::daemon::testing {
+
+using control::KernelAddresses;
+
 namespace {
 
 wire::Address local_host() { return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 127, 0, 0, 1}}; }

@@ -109,7 +109,7 @@ class LibraryTest : public ::testing::Test {
     return true;
   }
 
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   MemoryDevice device;
   std::atomic<bool> ready{false}, stop{false};
   std::thread thread;

@@ -57,7 +57,7 @@ int make_qps(TestClient& client, std::uint32_t count) {
 
 TEST(LimitsTest, OneSessionHoldsTenThousandQpsAtTwoKibEach) {
   constexpr std::uint32_t kQps = 10000;
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.max_qps = kQps;
   TestDaemon daemon(config);
   TestClient client(*daemon.conductor);
@@ -85,7 +85,7 @@ TEST(LimitsTest, OneSessionHoldsTenThousandQpsAtTwoKibEach) {
 
 TEST(LimitsTest, SixtyFourSessionsHoldAHundredThousandQps) {
   constexpr std::uint32_t kSessions = 64, kQpsOfEach = 1600, kWorkers = 2;
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.max_qps = kSessions * kQpsOfEach / kWorkers;
   TestDaemon daemon(config, kWorkers);
   std::vector<std::unique_ptr<TestClient>> clients;
@@ -103,17 +103,17 @@ TEST(LimitsTest, AQpHasAsManyWorkRequestsAsTheDeviceSays) {
   TestClient client(*daemon.conductor);
   client.hello();
   const std::uint32_t pd = client.alloc_pd();
-  const ClientCq cq = client.create_cq(kMaxCqe);
-  EXPECT_EQ(cq.made.entries, kMaxCqe);
+  const ClientCq cq = client.create_cq(control::kMaxCqe);
+  EXPECT_EQ(cq.made.entries, control::kMaxCqe);
   auto request = small_qp(pd, cq.made.handle);
-  request.max_send_wr = request.max_recv_wr = kMaxQpWr;
+  request.max_send_wr = request.max_recv_wr = control::kMaxQpWr;
   int status = 0;
   const ClientQp qp = client.create_qp(request, &status);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(qp.made.max_send_wr, kMaxQpWr);
+  EXPECT_EQ(qp.made.max_send_wr, control::kMaxQpWr);
   uroce_create_srq_request srq{};
   srq.pd = pd;
-  srq.max_wr = kMaxSrqWr;
+  srq.max_wr = control::kMaxSrqWr;
   srq.max_sge = 1;
   EXPECT_EQ(client.send(UROCE_CMD_CREATE_SRQ, srq).status, 0);
 }

@@ -18,12 +18,14 @@ class LinkTest : public ::testing::TestWithParam<std::uint32_t> {
   LinkTest() { client.hello(); }
   std::string link(const std::string& change, const std::string& address = {}) {
     const nlohmann::json request = {{"command", "link"}, {"change", change}, {"address", address}};
-    const auto answer = nlohmann::json::parse(handle_query(conductor.admin(), client.session(), request.dump()));
+    const auto answer =
+        nlohmann::json::parse(admin::handle_query(conductor.admin(), client.session(), request.dump()));
     return answer.contains("error") ? answer["error"].get<std::string>() : std::string();
   }
   std::string mtu(std::uint32_t bytes) {
     const nlohmann::json request = {{"command", "link"}, {"change", "mtu"}, {"mtu", bytes}};
-    const auto answer = nlohmann::json::parse(handle_query(conductor.admin(), client.session(), request.dump()));
+    const auto answer =
+        nlohmann::json::parse(admin::handle_query(conductor.admin(), client.session(), request.dump()));
     return answer.contains("error") ? answer["error"].get<std::string>() : std::string();
   }
   /// 0: there is none.
@@ -37,8 +39,8 @@ class LinkTest : public ::testing::TestWithParam<std::uint32_t> {
     return TestClient::value<uroce_port_response>(client.send(UROCE_CMD_QUERY_PORT, std::span<const std::byte>{}));
   }
   std::string gid(std::uint32_t index) {
-    const Reply reply = client.send(UROCE_CMD_QUERY_GID, uroce_gid_request{index, 0});
-    return reply.status == 0 ? gid_text(TestClient::value<uroce_gid_response>(reply).gid) : "none";
+    const control::Reply reply = client.send(UROCE_CMD_QUERY_GID, uroce_gid_request{index, 0});
+    return reply.status == 0 ? control::gid_text(TestClient::value<uroce_gid_response>(reply).gid) : "none";
   }
 
   TestDaemon daemon{test_config(), GetParam()};
@@ -120,7 +122,7 @@ TEST_P(LinkTest, FramesAreLostWhileItIsDown) {
   daemon.settle();
   EXPECT_EQ(data[0x800], std::byte{0});
   EXPECT_EQ(daemon.devices[0].counters().tx_packets, 0u);
-  for (auto& device : daemon.devices) EXPECT_LE(device.outstanding(), WorkerLoop<MemoryDevice>::kBurst);
+  for (auto& device : daemon.devices) EXPECT_LE(device.outstanding(), worker::WorkerLoop<MemoryDevice>::kBurst);
   link("up");
   // The acknowledge timer retransmits it.
   EXPECT_TRUE(daemon.run_until([&] { return cq.ring.peek() != nullptr; }));
@@ -179,7 +181,7 @@ TEST_P(LinkTest, WhatIsNoAddressOrNoRightIsRefused) {
   TestClient stranger(conductor, 4242);
   stranger.hello();
   const auto answer = nlohmann::json::parse(
-      handle_query(conductor.admin(), stranger.session(), R"({"command":"link","change":"down"})"));
+      admin::handle_query(conductor.admin(), stranger.session(), R"({"command":"link","change":"down"})"));
   EXPECT_TRUE(answer.contains("error"));
   EXPECT_EQ(port().state, 4u);
 }

@@ -8,6 +8,9 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using control::Reply;
+
 namespace {
 
 class MemoryRegionsTest : public ::testing::Test {
@@ -39,10 +42,10 @@ class MemoryRegionsTest : public ::testing::Test {
 
 TEST(ProcMemAccess, IsRefusedWhereTheConfigurationSaysSo) {
   for (const bool allowed : {true, false}) {
-    DaemonConfig config = test_config();
+    control::DaemonConfig config = test_config();
     config.indirect = allowed;
     TestDaemon daemon(config);
-    Peer peer{.pid = ::getpid(), .uid = ::getuid(), .pidfd = UniqueFd(), .gid = ::getgid()};
+    platform::Peer peer{.pid = ::getpid(), .uid = ::getuid(), .pidfd = UniqueFd(), .gid = ::getgid()};
     peer.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
     ASSERT_TRUE(peer.pidfd.valid());
     TestClient client(*daemon.conductor, std::move(peer));
@@ -60,7 +63,7 @@ TEST(ProcMemAccess, IsRefusedWhereTheConfigurationSaysSo) {
 TEST(ProcMemAccess, OfAProgramInAPidNamespaceThatTheDaemonDoesNotSee) {
   TestDaemon daemon;
   // SO_PEERCRED has 0 for it.
-  Peer peer{.pid = 0, .uid = ::getuid(), .pidfd = UniqueFd(), .gid = ::getgid()};
+  platform::Peer peer{.pid = 0, .uid = ::getuid(), .pidfd = UniqueFd(), .gid = ::getgid()};
   peer.pidfd = UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
   TestClient client(*daemon.conductor, std::move(peer));
   client.hello();
@@ -182,7 +185,7 @@ TEST_F(MemoryRegionsTest, ANullMrReadsZeroesAndDropsWrites) {
 
 TEST_F(MemoryRegionsTest, AnOnDemandRegionMayHaveHolesAndBeEverything) {
   UniqueFd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
-  TestClient own(*daemon.conductor, Peer{::getpid(), 0, std::move(self)});
+  TestClient own(*daemon.conductor, platform::Peer{::getpid(), 0, std::move(self)});
   own.hello();
   const std::uint32_t in = own.alloc_pd();
   uroce_reg_mr_request request{};

@@ -10,6 +10,11 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using control::Neighbour;
+using control::NeighbourKey;
+using control::NeighbourWaiters;
+
 namespace {
 
 using Resolution = net::Resolution;
@@ -80,7 +85,7 @@ TEST(NeighbourWaiters, ManyAreCompletedInSeveralCalls) {
 
 TEST(LinkControlNeighbours, TheRestOfManyWaitersIsDueAtOnce) {
   TestDaemon daemon;
-  LinkControl& link = daemon.conductor->link();
+  control::LinkControl& link = daemon.conductor->link();
   const NeighbourKey key{ipv4(77), 0};
   ASSERT_EQ(link.resolve(key).resolution, Resolution::kPending);
   const Nanos deadline = monotonic_now() + 60 * kSecond;
@@ -101,7 +106,7 @@ TEST(LinkControlNeighbours, TheRestOfManyWaitersIsDueAtOnce) {
 
 TEST(LinkControlNeighbours, AWaiterEndsWhenTheLinkGivesUp) {
   TestDaemon daemon;
-  LinkControl& link = daemon.conductor->link();
+  control::LinkControl& link = daemon.conductor->link();
   const NeighbourKey key{ipv4(77), 0};
   ASSERT_EQ(link.resolve(key).resolution, Resolution::kPending);
   std::vector<Resolution> outcomes;

@@ -13,6 +13,9 @@
 #include "wire/network_headers.h"
 
 namespace uroce::daemon::testing {
+
+using control::kPending;
+
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -25,8 +28,8 @@ wire::Address ipv6(std::uint8_t net, std::uint8_t last) {
   return a;
 }
 
-DaemonConfig config() {
-  DaemonConfig config = test_config();
+control::DaemonConfig config() {
+  control::DaemonConfig config = test_config();
   config.addresses.push_back({ipv6(0, 1), 64});
   config.gateway6 = ipv6(0, 0xfe);
   return config;
@@ -112,7 +115,7 @@ class NeighbourhoodTest : public ::testing::TestWithParam<std::uint32_t> {
   }
   std::uint32_t create_ah(const wire::Address& to, std::uint8_t gid_index, int& status) {
     const uroce_create_ah_request request{.pd = pd, .reserved = 0, .av = address_vector(to, gid_index)};
-    const Reply reply = client.send(UROCE_CMD_CREATE_AH, request);
+    const control::Reply reply = client.send(UROCE_CMD_CREATE_AH, request);
     status = reply.status;
     return status == 0 ? TestClient::value<uroce_handle>(reply).handle : 0;
   }
@@ -186,7 +189,7 @@ struct WaitingClient {
   /// Sends a request that has to wait.
   template <class Body>
   void begin(std::uint32_t command, const Body& body) {
-    Reply reply = client.send(command, body);
+    control::Reply reply = client.send(command, body);
     ASSERT_EQ(reply.status, kPending);
     daemon.conductor->answer_later(client.session(), {command, 77}, std::move(*reply.wait));
   }
@@ -211,10 +214,10 @@ struct WaitingClient {
   std::uint32_t pd = 0;
 };
 
-std::size_t count_of(const WorkerCore& worker, std::string_view command) {
+std::size_t count_of(const worker::WorkerCore& worker, std::string_view command) {
   const auto commands = worker.command_trace().last();
   return static_cast<std::size_t>(
-      std::ranges::count_if(commands, [&](const TracedCommand& traced) { return traced.name == command; }));
+      std::ranges::count_if(commands, [&](const worker::TracedCommand& traced) { return traced.name == command; }));
 }
 
 TEST_P(NeighbourhoodTest, ARequestThatWaitedForANeighbourGoesOnFromThere) {
@@ -250,7 +253,8 @@ TEST_P(NeighbourhoodTest, ASessionThatEndsWaitsNoLonger) {
   waiting.begin(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{address_vector(ipv6(1, 9), 1)});
   Conductor& conductor = *daemon.conductor;
   // From the first slice on.
-  commands::release_some(conductor.state(), conductor.events(), conductor.link(), waiting.client.session(), 0);
+  control::commands::release_some(conductor.state(), conductor.events(), conductor.link(), waiting.client.session(),
+                                  0);
   EXPECT_EQ(conductor.link().next_neighbour_deadline(), kNever);
   waiting.client.close();
   EXPECT_EQ(daemon.conductor->link().next_neighbour_deadline(), kNever);

@@ -9,6 +9,9 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using control::Reply;
+
 namespace {
 
 class ObjectsTest : public ::testing::Test {
@@ -120,7 +123,7 @@ TEST_F(ObjectsTest, SrqsThatMakeNoSenseAreRefused) {
   auto request = srq_request(0);
   create_srq(client, request, &status);
   EXPECT_EQ(status, EINVAL);
-  request = srq_request(kMaxSrqWr + 1);
+  request = srq_request(control::kMaxSrqWr + 1);
   create_srq(client, request, &status);
   EXPECT_EQ(status, EINVAL);
   request = srq_request();
@@ -139,7 +142,7 @@ TEST_F(ObjectsTest, SrqsThatMakeNoSenseAreRefused) {
 
 TEST_F(ObjectsTest, ACqIsResizedWithEntriesInIt) {
   const ClientCq cq = client.create_cq(4);
-  CqObject* object = client.session().cqs.find(cq.made.handle);
+  control::CqObject* object = client.session().cqs.find(cq.made.handle);
   // Seven went through, so the ring is in its second lap; three wait.
   auto* block = client.at<uroce_cq_client_block>(cq.made.client);
   queue::CqConsumer ring = cq.ring;
@@ -298,7 +301,7 @@ TEST_F(ObjectsTest, APdNumberIsInUseWhileAnImporterHasThePd) {
   const PdId number = other.session().pds.find(own.handle)->id;
   client.close();
   // More PDs than there are numbers, one at a time.
-  for (std::uint32_t i = 0; i < 5 * kMaxPd; ++i) {
+  for (std::uint32_t i = 0; i < 5 * control::kMaxPd; ++i) {
     const auto next = conductor.state().new_pd();
     ASSERT_NE(next, nullptr);
     ASSERT_NE(next->id(), number);
@@ -397,7 +400,7 @@ TEST_F(ObjectsTest, AnXrcTargetIsOpenedByItsTenantOnly) {
     return by.send(UROCE_CMD_OPEN_QP, uroce_open_qp_request{xrcd, target.made.qpn, 0}).status;
   };
   TestClient same(conductor), other_user(conductor, 65534);
-  Peer inside = TestClient::myself();
+  platform::Peer inside = TestClient::myself();
   inside.pid_ns = {1, 2};
   TestClient container(conductor, std::move(inside));
   EXPECT_EQ(open(same), 0);

@@ -26,6 +26,11 @@
 #include "net/flow_table.h"
 
 namespace uroce::daemon {
+
+using control::Charge;
+using control::IdPool;
+using control::Quotas;
+
 namespace {
 
 class PresenceTest : public ::testing::Test {
@@ -40,7 +45,7 @@ class PresenceTest : public ::testing::Test {
 };
 
 TEST_F(PresenceTest, AddsUpAllLivingDaemons) {
-  PollerCensus a, b;
+  control::PollerCensus a, b;
   ASSERT_TRUE(a.open(path()).ok());
   ASSERT_TRUE(b.open(path()).ok());
   a.publish(1, 2);
@@ -55,14 +60,14 @@ TEST_F(PresenceTest, AddsUpAllLivingDaemons) {
 }
 
 TEST_F(PresenceTest, ForgetsADaemonThatWasKilled) {
-  PollerCensus mine;
+  control::PollerCensus mine;
   ASSERT_TRUE(mine.open(path()).ok());
   mine.publish(1, 0);
   int ready[2];
   ASSERT_EQ(::pipe(ready), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    auto* theirs = new PollerCensus;
+    auto* theirs = new control::PollerCensus;
     const bool ok = theirs->open(path()).ok();
     theirs->publish(7, 7);
     const char byte = ok ? 'y' : 'n';
@@ -81,7 +86,7 @@ TEST_F(PresenceTest, ForgetsADaemonThatWasKilled) {
 
 TEST(Qpn, NumbersAreUniqueCarryTheWorkerAndSpareTheReserved) {
   for (const std::uint32_t worker : {0u, 1u, 15u}) {
-    QpnAllocator allocator(worker, 99);
+    control::QpnAllocator allocator(worker, 99);
     std::vector<bool> seen(1u << 24);
     std::size_t count = 0;
     while (const auto qpn = allocator.allocate()) {
@@ -97,7 +102,7 @@ TEST(Qpn, NumbersAreUniqueCarryTheWorkerAndSpareTheReserved) {
 }
 
 TEST(Qpn, AFreedNumberDoesNotComeBackSoonAndSeedsDiffer) {
-  QpnAllocator a(0, 1), b(0, 2);
+  control::QpnAllocator a(0, 1), b(0, 2);
   const Qpn first = *a.allocate();
   a.release(first);
   std::set<std::uint32_t> of_a, of_b;
@@ -161,8 +166,8 @@ TEST(Quotas, WithoutALimitAUserMayHaveHalf) {
 }
 
 std::uint64_t ports_handed_out() {
-  CmPorts ports(7);
-  std::deque<CmId> ids;
+  cm_service::CmPorts ports(7);
+  std::deque<control::CmId> ids;
   int error = 0;
   while (error == 0) error = ports.bind(ids.emplace_back());
   EXPECT_EQ(error, EADDRNOTAVAIL);
@@ -191,7 +196,7 @@ std::uint64_t open_files() {
 TEST(Quotas, NoCapacityIsLargerThanTheTableThatItLimits) {
   constexpr std::uint64_t kMemoryOnly = ~std::uint64_t{0};
   constexpr std::uint32_t kWorkers = 4;
-  DaemonConfig config;
+  control::DaemonConfig config;
   config.max_qps = 100, config.max_cqs = 200, config.max_srqs = 300, config.max_mrs = 400;
   const std::map<std::string_view, std::uint64_t> tables = {
       {"sessions", kMemoryOnly},
@@ -199,23 +204,23 @@ TEST(Quotas, NoCapacityIsLargerThanTheTableThatItLimits) {
       {"cqs", numbers_of(IdPool(0, config.max_cqs))},
       {"srqs", numbers_of(IdPool(1, config.max_srqs))},
       {"mrs", memory::Table(config.max_mrs, 7).capacity()},
-      {"pds", kMaxPd},
-      {"ahs", numbers_of(IdPool(1, kMaxAh))},
-      {"groups", kMaxGroups},
-      {"attachments", kMaxAttachments},  // of one worker, whose QPs may have all of them
+      {"pds", control::kMaxPd},
+      {"ahs", numbers_of(IdPool(1, control::kMaxAh))},
+      {"groups", control::kMaxGroups},
+      {"attachments", control::kMaxAttachments},  // of one worker, whose QPs may have all of them
       {"flows", flows_taken()},
       {"cm_ids", kMemoryOnly},
       {"cm_ports", ports_handed_out()},
-      {"cm_connections", kMaxCmConnections},
+      {"cm_connections", control::kMaxCmConnections},
       {"descriptors", open_files() - 256},
       {"threads", 4096},  // TasksMax of config/uroced@.service
-      {"mappings", SigbusGuard::kMaxRanges},
+      {"mappings", mapping::SigbusGuard::kMaxRanges},
       {"queue_bytes", kMemoryOnly},
       {"registered_bytes", kMemoryOnly},
   };
-  const Usage capacity = capacity_of(config, kWorkers);
+  const control::Usage capacity = control::capacity_of(config, kWorkers);
   const Quotas quotas({}, capacity);
-  for (const Resource& resource : kResources) {
+  for (const control::Resource& resource : control::kResources) {
     const auto table = tables.find(resource.name);
     ASSERT_NE(table, tables.end()) << resource.name << ": which table does it limit?";
     EXPECT_LE(capacity.*resource.amount, table->second) << resource.name;

@@ -21,6 +21,10 @@
 #include "wire/network_headers.h"
 
 namespace uroce::daemon::testing {
+
+using control::may_use_raw_packets;
+using platform::Peer;
+
 namespace {
 
 constexpr std::uint64_t kBase = 0x7000000;
@@ -77,7 +81,7 @@ class RawClient : public TestClient {
     return request;
   }
   std::uint32_t add(const uroce_create_flow_request& request, int* status = nullptr) {
-    const Reply reply = send(UROCE_CMD_CREATE_FLOW, request);
+    const control::Reply reply = send(UROCE_CMD_CREATE_FLOW, request);
     if (status != nullptr) *status = reply.status;
     return value<uroce_handle>(reply).handle;
   }
@@ -472,7 +476,7 @@ TEST_P(RawPacketTest, FlowsAreShown) {
       TestClient::value<uroce_handle>(client->send(UROCE_CMD_CREATE_COUNTERS, std::span<const std::byte>{})).handle;
   ASSERT_NE(client->add(request), 0u);
   const auto answer = nlohmann::json::parse(
-      handle_query(daemon.conductor->admin(), client->session(), R"({"command":"show","what":"flows"})"));
+      admin::handle_query(daemon.conductor->admin(), client->session(), R"({"command":"show","what":"flows"})"));
   ASSERT_EQ(answer["flows"].size(), 1u);
   const auto& flow = answer["flows"][0];
   EXPECT_EQ(flow["type"], "NORMAL");

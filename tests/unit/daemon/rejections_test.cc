@@ -28,7 +28,7 @@ class RejectionsTest : public ::testing::Test {
   }
   Json last() { return shown_to(client)["rejections"].back(); }
   static std::string explain(TestClient& client) {
-    const Reply reply = client.send(UROCE_CMD_EXPLAIN, std::span<const std::byte>{});
+    const control::Reply reply = client.send(UROCE_CMD_EXPLAIN, std::span<const std::byte>{});
     EXPECT_EQ(reply.status, 0);
     return TestClient::value<uroce_explain_response>(reply).text;
   }
@@ -42,7 +42,7 @@ TEST_F(RejectionsTest, NamesTheValueAndWhatIsAllowed) {
   auto request = TestClient::qp_request(pd, cq);
   request.max_send_sge = 1000;
   ASSERT_EQ(client.send(UROCE_CMD_CREATE_QP, request).status, EINVAL);
-  const std::string words = "max_send_sge is 1000; allowed are 0 to " + std::to_string(kMaxSge);
+  const std::string words = "max_send_sge is 1000; allowed are 0 to " + std::to_string(proto::kMaxSge);
   EXPECT_EQ(explain(client), words);
   const Json row = last();
   EXPECT_EQ(row["command"], "CREATE_QP");
@@ -63,7 +63,7 @@ TEST_F(RejectionsTest, WhatAClientNamesIsPrintedAsPrintableCharacters) {
                                   "b\x1b\x7f\n~"};
   ASSERT_EQ(other.send(UROCE_CMD_HELLO, hello).status, 0);
   const auto ask = [&](const char* text) {
-    return Json::parse(handle_query(daemon.conductor->admin(), other.session(), text));
+    return Json::parse(admin::handle_query(daemon.conductor->admin(), other.session(), text));
   };
   EXPECT_EQ(ask(R"({"command":"show"})")["sessions"][0]["program"], "a??2J???b???~");
   for (const char* text : {R"({"command":"\u009b\u202e"})", R"({"command":"show","what":"\u009b\u202e"})"}) {
@@ -113,10 +113,10 @@ TEST_F(RejectionsTest, EveryRefusalHasWords) {
   std::byte nothing[4] = {};
   for (std::uint32_t command = UROCE_CMD_ALLOC_PD; command < UROCE_CMD_END; ++command) {
     if (command == UROCE_CMD_ADMIN) continue;
-    SCOPED_TRACE(command_name(command));
+    SCOPED_TRACE(control::command_name(command));
     ASSERT_NE(client.send(command, nothing).status, 0);
     EXPECT_FALSE(explain(client).empty());
-    EXPECT_EQ(last()["command"], std::string(command_name(command)));
+    EXPECT_EQ(last()["command"], std::string(control::command_name(command)));
   }
   ASSERT_EQ(client.send(63, nothing).status, EOPNOTSUPP);
   EXPECT_EQ(last()["command"], "?");
@@ -137,7 +137,7 @@ TEST_F(RejectionsTest, AUserSeesItsOwnOnly) {
   ASSERT_EQ(theirs["rejections"].size(), 1u);
   EXPECT_EQ(theirs["rejections"][0]["user"], 4242);
   EXPECT_EQ(theirs["hidden"], 1);
-  if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+  if (!control::may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   TestClient administrator(*daemon.conductor);
   EXPECT_EQ(shown_to(administrator)["rejections"].size(), 2u);
 }
@@ -146,13 +146,13 @@ TEST_F(RejectionsTest, AUserWithManyPushesOutItsOwn) {
   TestClient other(*daemon.conductor, 4242);
   other.hello();
   ASSERT_EQ(other.destroy(UROCE_CMD_DESTROY_CQ, 78), ENOENT);
-  for (std::uint32_t i = 0; i < 2 * Rejections::kKept; ++i) {
+  for (std::uint32_t i = 0; i < 2 * control::Rejections::kKept; ++i) {
     ASSERT_EQ(client.destroy(UROCE_CMD_DESTROY_CQ, 1000 + i), ENOENT);
   }
   const auto& kept = daemon.conductor->state().rejections().kept();
-  ASSERT_EQ(kept.size(), Rejections::kKept);
+  ASSERT_EQ(kept.size(), control::Rejections::kKept);
   EXPECT_EQ(shown_to(other)["rejections"].size(), 1u);
-  EXPECT_NE(kept.back().text.find(std::to_string(1000 + 2 * Rejections::kKept - 1)), std::string::npos);
+  EXPECT_NE(kept.back().text.find(std::to_string(1000 + 2 * control::Rejections::kKept - 1)), std::string::npos);
 }
 
 }  // namespace

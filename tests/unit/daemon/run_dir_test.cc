@@ -19,6 +19,12 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using control::make_run_dir;
+using control::open_run_file;
+using control::Port;
+using control::write_sysfs_tree;
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -60,7 +66,7 @@ TEST_F(RunDirTest, AFileThatAnotherUserHasMadeIsRefusedByName) {
   const std::string path = top + "/presence";
   std::ofstream(path) << "theirs";
   ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
-  PollerCensus census;
+  control::PollerCensus census;
   const absl::Status opened = census.open(path);
   EXPECT_EQ(opened.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_NE(opened.message().find(path + " belongs to user 65534"), absl::string_view::npos) << opened;
@@ -113,7 +119,7 @@ TEST_F(RunDirTest, TheTreeFollowsNoLinks) {
   // A file that is a link is replaced, not followed.
   fs::remove(ports + "/state");
   fs::create_symlink(victim, ports + "/state");
-  EXPECT_TRUE(update_sysfs_tree(top, "test0", port).ok());
+  EXPECT_TRUE(control::update_sysfs_tree(top, "test0", port).ok());
   EXPECT_TRUE(precious());
   EXPECT_FALSE(fs::is_symlink(ports + "/state"));
   // A directory that is a link is refused.
@@ -125,7 +131,7 @@ TEST_F(RunDirTest, TheTreeFollowsNoLinks) {
   EXPECT_TRUE(fs::is_empty(top + "/elsewhere"));
   // Nothing in its target is removed either.
   fs::create_directories(top + "/elsewhere/class/infiniband/test0");
-  remove_sysfs_tree(top, "test0");
+  control::remove_sysfs_tree(top, "test0");
   EXPECT_TRUE(fs::exists(top + "/elsewhere/class/infiniband/test0"));
   if (::geteuid() != 0) return;
   // So is one that another user made.
@@ -168,23 +174,23 @@ TEST_F(RunDirTest, TheClassLinksToTheVirtualDevice) {
   EXPECT_EQ(fs::read_symlink(link), "../../devices/virtual/infiniband/test0");
   EXPECT_EQ(fs::canonical(link / "subsystem"), fs::canonical(top + "/sys/class/infiniband"));
   EXPECT_EQ(text_of(link / "ports/1/rate"), "25 Gb/sec (1X EDR)\n");
-  remove_sysfs_tree(top, "test0");
+  control::remove_sysfs_tree(top, "test0");
   EXPECT_FALSE(fs::is_symlink(link));
   EXPECT_FALSE(fs::exists(top + "/sys/devices/virtual/infiniband/test0"));
 }
 
 TEST_F(RunDirTest, OnlyCountersThatHaveChangedAreWritten) {
   const Port& port = daemon.conductor->state().port();
-  const CounterFiles before = counter_files({}, 0);
-  EXPECT_TRUE(update_counter_files(top, "test0", {}, before).ok());
+  const control::CounterFiles before = control::counter_files({}, 0);
+  EXPECT_TRUE(control::update_counter_files(top, "test0", {}, before).ok());
   EXPECT_FALSE(fs::exists(top + "/sys")) << "there is no tree";
   ASSERT_TRUE(write_sysfs_tree(top, "test0", port).ok());
   const std::string counters = top + "/sys/class/infiniband/test0/ports/1/counters/";
   std::ofstream(counters + "symbol_error") << "untouched";
-  worker_commands::SumCounters sums;
+  control::worker_commands::SumCounters sums;
   sums.transport.sent_pkts = 7;
   sums.transport.sent_bytes = 4000;
-  ASSERT_TRUE(update_counter_files(top, "test0", before, counter_files(sums, 2)).ok());
+  ASSERT_TRUE(control::update_counter_files(top, "test0", before, control::counter_files(sums, 2)).ok());
   EXPECT_EQ(text_of(counters + "port_xmit_packets"), "7\n");
   EXPECT_EQ(text_of(counters + "port_xmit_data"), "1000\n");
   EXPECT_EQ(text_of(counters + "link_downed"), "2\n");
@@ -193,7 +199,7 @@ TEST_F(RunDirTest, OnlyCountersThatHaveChangedAreWritten) {
 }
 
 TEST_F(RunDirTest, TheFirstCountersLeaveThoseAloneThatAreStillZero) {
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.run_dir = top;
   TestDaemon own(config);
   ASSERT_TRUE(write_sysfs_tree(top, config.name, own.conductor->state().port()).ok());
@@ -212,7 +218,7 @@ TEST_F(RunDirTest, AFullDiskLeavesTheTreeAsItWas) {
   absl::Status status;
   {
     const NoSpace full;
-    status = update_sysfs_tree(top, "test0", port);
+    status = control::update_sysfs_tree(top, "test0", port);
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_NE(status.message().find("--run-dir"), absl::string_view::npos);
@@ -222,7 +228,7 @@ TEST_F(RunDirTest, AFullDiskLeavesTheTreeAsItWas) {
 }
 
 TEST_F(RunDirTest, TheTreeIsWrittenOnceThereIsSpaceAgain) {
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.run_dir = top;
   TestDaemon own(config);
   const Port& port = own.conductor->state().port();
@@ -239,7 +245,7 @@ TEST_F(RunDirTest, TheTreeIsWrittenOnceThereIsSpaceAgain) {
 }
 
 TEST_F(RunDirTest, TheTreeHasNoFilesOfRemovedAddresses) {
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.run_dir = top;
   TestDaemon own(config);
   ASSERT_TRUE(write_sysfs_tree(top, config.name, own.conductor->state().port()).ok());

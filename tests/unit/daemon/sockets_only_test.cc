@@ -22,8 +22,8 @@ class PortOfSockets : public ::testing::Test {
     pd_ = client_.alloc_pd();
     cq_ = client_.create_cq(16);
   }
-  static DaemonConfig config() {
-    DaemonConfig config = test_config();
+  static control::DaemonConfig config() {
+    control::DaemonConfig config = test_config();
     config.port = "udp";
     return config;
   }
@@ -71,7 +71,7 @@ TEST_F(PortOfSockets, gets_no_more_addresses_while_it_runs) {
   const auto change = [&](const char* what, const char* address) {
     const nlohmann::json request = {{"command", "link"}, {"change", what}, {"address", address}};
     const auto answer =
-        nlohmann::json::parse(handle_query(daemon_.conductor->admin(), client_.session(), request.dump()));
+        nlohmann::json::parse(admin::handle_query(daemon_.conductor->admin(), client_.session(), request.dump()));
     return answer.value("error", std::string());
   };
   const auto& gids = daemon_.conductor->state().port().gids();

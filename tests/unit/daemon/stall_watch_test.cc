@@ -35,9 +35,10 @@ class StallWatchTest : public ::testing::Test {
     watch_.note_control(kMark);
   }
 
-  WorkerShared workers_;
-  StallWatch watch_{workers_};
-  Session session_{kId, Peer{}, UniqueFd(), Charge(), false, std::make_shared<StallBudget>()};
+  worker::WorkerShared workers_;
+  control::StallWatch watch_{workers_};
+  control::Session session_{
+      kId, platform::Peer{}, UniqueFd(), control::Charge(), false, std::make_shared<mapping::StallBudget>()};
 };
 
 #ifndef __SANITIZE_THREAD__  // it makes a vfork(2) a fork(2), whose parent does not wait

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uid_t kUser = 4711, kOther = 4712;
 
-std::size_t objects_of(const Session& s) {
+std::size_t objects_of(const control::Session& s) {
   return s.flows.size() + s.rss.size() + s.qps.size() + s.srqs.size() + s.cqs.size() + s.ahs.size() + s.mws.size() +
          s.mrs.size() + s.counters.size() + s.channels.size() + s.xrcds.size() + s.dms.size() + s.pds.size();
 }
@@ -42,7 +42,7 @@ class TeardownTest : public ::testing::Test {
       ASSERT_EQ(client.reg_mr(pd, 0x10000, 4096, kReadWrite, data).status, 0);
       ASSERT_EQ(client.send(UROCE_CMD_ALLOC_MW, uroce_alloc_mw_request{pd, 1}).status, 0);
       ASSERT_EQ(client.send(UROCE_CMD_CREATE_AH, ah).status, 0);
-      const Reply made = client.send(UROCE_CMD_CREATE_SRQ, srq);
+      const control::Reply made = client.send(UROCE_CMD_CREATE_SRQ, srq);
       ASSERT_EQ(made.status, 0);
       client.map(TestClient::value<uroce_create_srq_response>(made).chunks, made);
       ASSERT_EQ(client.send(UROCE_CMD_CREATE_CHANNEL, std::span<const std::byte>{}).status, 0);
@@ -51,7 +51,8 @@ class TeardownTest : public ::testing::Test {
   }
   /// The smallest slice. False: more is left.
   bool release_some(TestClient& client) {
-    return commands::release_some(conductor.state(), conductor.events(), conductor.link(), client.session(), 0);
+    return control::commands::release_some(conductor.state(), conductor.events(), conductor.link(),
+                                           client.session(), 0);
   }
   void expect_nothing_left() {
     EXPECT_EQ(daemon.memory.size(), 0u);
@@ -61,8 +62,8 @@ class TeardownTest : public ::testing::Test {
     EXPECT_TRUE(daemon.nothing_is_held());
   }
 
-  static DaemonConfig config() {
-    DaemonConfig config = test_config();
+  static control::DaemonConfig config() {
+    control::DaemonConfig config = test_config();
     config.max_srqs = 1024;
     return config;
   }
@@ -85,7 +86,7 @@ TEST_F(TeardownTest, ASliceReleasesFewObjectsAndOthersAreServedInBetween) {
       conductor.events().broadcast(conductor.state().sessions(), 9);
       conductor.take_worker_events();
       for (const char* const request : {R"({"command":"show","pages":true})", R"({"command":"stat"})"}) {
-        const std::string answer = handle_query(conductor.admin(), other.session(), request);
+        const std::string answer = admin::handle_query(conductor.admin(), other.session(), request);
         EXPECT_FALSE(answer.starts_with(R"({"error")")) << answer;
       }
       const std::uint32_t pd = other.alloc_pd();
@@ -127,7 +128,7 @@ TEST_F(TeardownTest, APdThatIsImportedBetweenSlicesStaysValid) {
   client.close();
   EXPECT_EQ(other.send(UROCE_CMD_IMPORT_PD, uroce_handle{pd, 0}).status, EINVAL);
   EXPECT_EQ(other.send(UROCE_CMD_ALLOC_MW, uroce_alloc_mw_request{own.handle, 1}).status, 0);
-  for (std::uint32_t i = 0; i < 2 * kMaxPd; ++i) {
+  for (std::uint32_t i = 0; i < 2 * control::kMaxPd; ++i) {
     const auto next = conductor.state().new_pd();
     ASSERT_NE(next, nullptr);
     ASSERT_NE(next->id(), number);
@@ -151,7 +152,7 @@ TEST_F(TeardownTest, WindowsOfASessionThatImportedAPdDieWithTheMemoryBelowThem) 
   const auto own = TestClient::value<uroce_handle>(other.send(UROCE_CMD_IMPORT_PD, uroce_handle{pd, 0}));
   const PdId id = client.session().pds.find(pd)->id;
   const auto window = [&](int* status) {
-    const Reply reply = other.send(UROCE_CMD_ALLOC_MW, uroce_alloc_mw_request{own.handle, 1});
+    const control::Reply reply = other.send(UROCE_CMD_ALLOC_MW, uroce_alloc_mw_request{own.handle, 1});
     *status = reply.status;
     return TestClient::value<uroce_alloc_mw_response>(reply).rkey;
   };

@@ -17,6 +17,9 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using control::may_administer;
+
 namespace {
 
 using Json = nlohmann::json;
@@ -24,7 +27,7 @@ using Json = nlohmann::json;
 class TenantsTest : public ::testing::Test {
  protected:
   Json ask(TestClient& by, const Json& request) {
-    return Json::parse(handle_query(daemon.conductor->admin(), by.session(), request.dump()));
+    return Json::parse(admin::handle_query(daemon.conductor->admin(), by.session(), request.dump()));
   }
 
   TestDaemon daemon;
@@ -56,7 +59,7 @@ TEST_F(TenantsTest, ATenantSeesItsOwnObjectsOnly) {
   }
   ASSERT_EQ(ask(owner.client, {{"command", "show"}})["qps"].size(), 1u);
   EXPECT_EQ(ask(owner.client, {{"command", "show"}, {"what", "worker_commands"}})["worker_commands"].size(), 0u);
-  Peer inside{::getpid(), 4241, UniqueFd()};
+  platform::Peer inside{::getpid(), 4241, UniqueFd()};
   inside.user_ns = {1, 2};
   TestClient container(conductor, std::move(inside));
   container.hello();
@@ -97,14 +100,14 @@ class FakeControls : public net::DeviceControls {
 TEST(Trace, ATraceGoesIntoAPipeThatTheDaemonMakes) {
   if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   FakeControls controls;
-  DaemonConfig config = test_config();
+  control::DaemonConfig config = test_config();
   config.controls = &controls;
   TestDaemon daemon(config);
   TestClient administrator(*daemon.conductor), other(*daemon.conductor, 4241);
   UniqueFd reader;
   const auto trace = [&](TestClient& by, const char* filter) {
     const std::string text = Json{{"command", "trace"}, {"filter", filter}}.dump();
-    return Json::parse(handle_query(daemon.conductor->admin(), by.session(), text, &reader));
+    return Json::parse(admin::handle_query(daemon.conductor->admin(), by.session(), text, &reader));
   };
   EXPECT_TRUE(trace(other, "op=ACK").contains("error"));
   EXPECT_TRUE(trace(administrator, "op=NONSENSE").contains("error"));
@@ -118,9 +121,9 @@ TEST(Trace, ATraceGoesIntoAPipeThatTheDaemonMakes) {
 }
 
 TEST_F(TenantsTest, AUserNumberWithoutAProcessHasNoRights) {
-  const Peer claimed{::getpid(), 0, UniqueFd()};
+  const platform::Peer claimed{::getpid(), 0, UniqueFd()};
   EXPECT_FALSE(may_administer(claimed));
-  EXPECT_FALSE(may_use_raw_packets(claimed));
+  EXPECT_FALSE(control::may_use_raw_packets(claimed));
 }
 
 constexpr std::uint64_t bit(int capability) { return std::uint64_t{1} << capability; }
@@ -148,8 +151,8 @@ std::optional<ChildRights> rights_of_child(std::uint64_t capabilities, int leave
   }
   char byte = 'n';
   const bool told = ::read(ready[0], &byte, 1) == 1;
-  Peer peer{child, ::geteuid(), UniqueFd(::syscall(SYS_pidfd_open, child, 0))};
-  const ChildRights rights{may_use_raw_packets(peer), may_administer(peer)};
+  platform::Peer peer{child, ::geteuid(), UniqueFd(::syscall(SYS_pidfd_open, child, 0))};
+  const ChildRights rights{control::may_use_raw_packets(peer), may_administer(peer)};
   for (const int fd : {ready[0], ready[1], end[0], end[1]}) ::close(fd);
   ::waitpid(child, nullptr, 0);
   if (!told || byte != 'y') return std::nullopt;

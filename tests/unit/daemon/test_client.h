@@ -59,9 +59,9 @@ class TestClient {
  public:
   /// A client of the test's own user, with its rights. Other users are taken at their word, and have no rights.
   explicit TestClient(Conductor& conductor, uid_t uid = ::geteuid())
-      : TestClient(conductor, uid == ::geteuid() ? myself() : Peer{::getpid(), uid, UniqueFd()}) {}
+      : TestClient(conductor, uid == ::geteuid() ? myself() : platform::Peer{::getpid(), uid, UniqueFd()}) {}
   /// `socket`: the daemon's end, on which it answers later what it could not answer at once.
-  TestClient(Conductor& conductor, Peer peer, UniqueFd socket = UniqueFd())
+  TestClient(Conductor& conductor, platform::Peer peer, UniqueFd socket = UniqueFd())
       : conductor_(conductor), session_(conductor.open_session(std::move(peer), std::move(socket))) {}
   ~TestClient() {
     if (session_ != nullptr) close();
@@ -70,16 +70,16 @@ class TestClient {
   TestClient(const TestClient&) = delete;
   TestClient& operator=(const TestClient&) = delete;
 
-  static Peer myself() {
-    Peer peer{::getpid(), ::geteuid(), UniqueFd(::syscall(SYS_pidfd_open, ::getpid(), 0))};
-    read_namespaces(peer);
+  static platform::Peer myself() {
+    platform::Peer peer{::getpid(), ::geteuid(), UniqueFd(::syscall(SYS_pidfd_open, ::getpid(), 0))};
+    control::read_namespaces(peer);
     return peer;
   }
 
-  Session& session() { return *session_; }
+  control::Session& session() { return *session_; }
   void close() { conductor_.close_session(*std::exchange(session_, nullptr)); }
 
-  Reply send(std::uint32_t command, std::span<const std::byte> body, std::vector<UniqueFd> fds = {}) {
+  control::Reply send(std::uint32_t command, std::span<const std::byte> body, std::vector<UniqueFd> fds = {}) {
     std::vector<std::byte> message(sizeof(uroce_request) + body.size());
     const uroce_request request{command, ++sequence_};
     std::memcpy(message.data(), &request, sizeof(request));
@@ -87,11 +87,11 @@ class TestClient {
     return conductor_.handle(*session_, message, std::move(fds));
   }
   template <class Body>
-  Reply send(std::uint32_t command, const Body& body, std::vector<UniqueFd> fds = {}) {
+  control::Reply send(std::uint32_t command, const Body& body, std::vector<UniqueFd> fds = {}) {
     return send(command, std::as_bytes(std::span(&body, 1)), std::move(fds));
   }
   template <class T>
-  static T value(const Reply& reply) {
+  static T value(const control::Reply& reply) {
     T out{};
     if (reply.body.size() == sizeof(T)) std::memcpy(&out, reply.body.data(), sizeof(T));
     return out;
@@ -99,7 +99,7 @@ class TestClient {
 
   uroce_hello_response hello() {
     uroce_hello_request request{UROCE_ABI_VERSION, 1, "test"};
-    Reply reply = send(UROCE_CMD_HELLO, request);
+    control::Reply reply = send(UROCE_CMD_HELLO, request);
     hello_ = value<uroce_hello_response>(reply);
     map(hello_.chunks, reply);
     hello_fds_ = std::move(reply.fds);
@@ -118,8 +118,8 @@ class TestClient {
 
   /// Registers `bytes` (page-aligned) of a new memfd, as if it were mapped at `addr`. `data` is the test's mapping
   /// of it.
-  Reply reg_mr(std::uint32_t pd, std::uint64_t addr, std::size_t bytes, std::uint32_t access, std::byte*& data,
-               int* keep_fd = nullptr) {
+  control::Reply reg_mr(std::uint32_t pd, std::uint64_t addr, std::size_t bytes, std::uint32_t access,
+                        std::byte*& data, int* keep_fd = nullptr) {
     UniqueFd file(::memfd_create("client", MFD_CLOEXEC));
     if (::ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return {};
     data = static_cast<std::byte*>(
@@ -139,7 +139,7 @@ class TestClient {
   }
 
   ClientCq create_cq(std::uint32_t entries, std::uint32_t channel = 0, std::uint64_t cookie = 0) {
-    Reply reply = send(UROCE_CMD_CREATE_CQ, uroce_create_cq_request{entries, channel, cookie});
+    control::Reply reply = send(UROCE_CMD_CREATE_CQ, uroce_create_cq_request{entries, channel, cookie});
     ClientCq cq;
     cq.made = value<uroce_create_cq_response>(reply);
     map(cq.made.chunks, reply);
@@ -159,7 +159,7 @@ class TestClient {
     return request;
   }
   ClientQp create_qp(const uroce_create_qp_request& request, int* status = nullptr) {
-    Reply reply = send(UROCE_CMD_CREATE_QP, request);
+    control::Reply reply = send(UROCE_CMD_CREATE_QP, request);
     if (status != nullptr) *status = reply.status;
     ClientQp qp;
     qp.made = value<uroce_create_qp_response>(reply);
@@ -216,7 +216,7 @@ class TestClient {
     return send(UROCE_CMD_MODIFY_QP, request).status;
   }
 
-  void map(const uroce_new_chunks& news, const Reply& reply) {
+  void map(const uroce_new_chunks& news, const control::Reply& reply) {
     for (std::uint32_t i = 0; i < news.count; ++i) {
       const int protection = news.chunk[i].client_writes != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
       void* base = ::mmap(nullptr, news.chunk[i].bytes, protection, MAP_SHARED, reply.fds[i].get(), 0);
@@ -235,7 +235,7 @@ class TestClient {
     std::size_t bytes;
   };
   Conductor& conductor_;
-  Session* session_;
+  control::Session* session_;
   std::uint32_t sequence_ = 0;
   uroce_hello_response hello_{};
   std::vector<UniqueFd> hello_fds_;

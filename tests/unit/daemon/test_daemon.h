@@ -22,8 +22,8 @@ inline wire::Address ipv4(std::uint8_t last) {
   return a;
 }
 
-inline DaemonConfig test_config() {
-  DaemonConfig config;
+inline control::DaemonConfig test_config() {
+  control::DaemonConfig config;
   config.name = "test0";
   config.addresses = {{ipv4(1), 24}};
   config.max_qps = 1024;
@@ -38,10 +38,10 @@ inline DaemonConfig test_config() {
 class TestDaemon {
  public:
   /// `sockets_only`: as net::DeviceInfo has it. `joined`: another device's process; nullptr: one of its own.
-  explicit TestDaemon(DaemonConfig with = test_config(), std::uint32_t workers = 1, bool sockets_only = false,
-                      std::shared_ptr<Process> joined = nullptr)
+  explicit TestDaemon(control::DaemonConfig with = test_config(), std::uint32_t workers = 1,
+                      bool sockets_only = false, std::shared_ptr<control::Process> joined = nullptr)
       : config(std::move(with)),
-        process(joined != nullptr ? std::move(joined) : std::make_shared<Process>(config, workers)),
+        process(joined != nullptr ? std::move(joined) : std::make_shared<control::Process>(config, workers)),
         memory(config.max_mrs, config.seed),
         devices(workers) {
     net::LinkConfig link_config;
@@ -52,14 +52,14 @@ class TestDaemon {
     link_config.gateway6 = config.gateway6;
     link = std::make_unique<net::LinkStack>(link_config);
     for (std::uint32_t i = 0; i < workers; ++i) {
-      WorkerConfig worker;
+      worker::WorkerConfig worker;
       worker.index = i;
       worker.workers = workers;
       worker.transport.max_qps = config.max_qps;
       worker.transport.max_cqs = config.max_cqs;
       worker.transport.max_srqs = config.max_srqs;
-      cores.push_back(std::make_unique<WorkerCore>(worker, shared, memory, i == 0 ? link.get() : nullptr));
-      loops.push_back(std::make_unique<WorkerLoop<MemoryDevice>>(*cores[i], devices[i]));
+      cores.push_back(std::make_unique<worker::WorkerCore>(worker, shared, memory, i == 0 ? link.get() : nullptr));
+      loops.push_back(std::make_unique<worker::WorkerLoop<MemoryDevice>>(*cores[i], devices[i]));
     }
     net::DeviceInfo info = devices[0].info();
     info.sockets_only = sockets_only;
@@ -108,14 +108,14 @@ class TestDaemon {
     }
   }
 
-  DaemonConfig config;
-  std::shared_ptr<Process> process;
+  control::DaemonConfig config;
+  std::shared_ptr<control::Process> process;
   memory::Table memory;
-  WorkerShared shared;
+  worker::WorkerShared shared;
   std::vector<MemoryDevice> devices;
   std::unique_ptr<net::LinkStack> link;
-  std::vector<std::unique_ptr<WorkerCore>> cores;
-  std::vector<std::unique_ptr<WorkerLoop<MemoryDevice>>> loops;
+  std::vector<std::unique_ptr<worker::WorkerCore>> cores;
+  std::vector<std::unique_ptr<worker::WorkerLoop<MemoryDevice>>> loops;
   std::unique_ptr<Conductor> conductor;
 };
 

@@ -14,6 +14,9 @@
 #include "wire/icrc.h"
 
 namespace uroce::daemon::testing {
+
+using control::Reply;
+
 namespace {
 
 constexpr std::uint32_t kAllAccess = 0xf;
@@ -183,7 +186,7 @@ TEST_P(TransferTest, EventsThatDoNotFitIntoTheChannelComeLater) {
   const int writer = client.session().channels.find(channel)->writer.get();
   const std::uint64_t filler = 1;
   int filled = 0;
-  while (send_record(writer, std::as_bytes(std::span(&filler, 1))) == Sent::kYes) ++filled;
+  while (platform::send_record(writer, std::as_bytes(std::span(&filler, 1))) == platform::Sent::kYes) ++filled;
   ASSERT_GT(filled, 100);
   cq.ring.arm(false);
   const uroce_sge from = sge(0, 8);
@@ -284,7 +287,7 @@ constexpr CutOffUse kCutOffUses[] = {
 };
 
 TEST_P(TransferTest, WhatIsCutOffAFileCostsTheWorkRequestsThatUseItAndNotTheSession) {
-  SigbusGuard::instance().install();
+  mapping::SigbusGuard::instance().install();
   constexpr std::uint64_t kFile = kBase + (1u << 20);
   for (const CutOffUse& use : kCutOffUses) {
     SCOPED_TRACE(use.name);
@@ -315,8 +318,8 @@ TEST_P(TransferTest, WhatIsCutOffAFileCostsTheWorkRequestsThatUseItAndNotTheSess
       cq.ring.publish();
       return sent && received;
     }));
-    EXPECT_EQ(SigbusGuard::instance().take_loser(), client.session().id);
-    EXPECT_EQ(SigbusGuard::instance().take_offender(), 0u);
+    EXPECT_EQ(mapping::SigbusGuard::instance().take_loser(), client.session().id);
+    EXPECT_EQ(mapping::SigbusGuard::instance().take_offender(), 0u);
 
     // The page that is left is as good as ever.
     const uroce_sge source = sge(0, 4096);

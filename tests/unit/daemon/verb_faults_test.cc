@@ -20,6 +20,10 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using control::VerbFault;
+using enum control::CmEventType;
+
 namespace {
 
 using Json = nlohmann::json;
@@ -124,7 +128,7 @@ TEST(VerbFaultText, EachCommandOfAProgramHasAName) {
   const auto expect_names = [](std::uint32_t first, std::uint32_t end) {
     for (std::uint32_t command = first; command < end; ++command) {
       if (command == UROCE_CMD_ADMIN || command == UROCE_CMD_EXPLAIN) continue;
-      EXPECT_EQ(parsed("call=" + std::string(command_name(command)) + ",errno=EPERM").call, command);
+      EXPECT_EQ(parsed("call=" + std::string(control::command_name(command)) + ",errno=EPERM").call, command);
     }
   };
   expect_names(UROCE_CMD_HELLO + 1, UROCE_CMD_END);
@@ -254,7 +258,7 @@ struct Programme {
     client.hello();
     pd = client.alloc_pd();
     cq = client.create_cq(64);
-    const Reply mr = client.reg_mr(pd, kArea, 4096, kRights, data);
+    const control::Reply mr = client.reg_mr(pd, kArea, 4096, kRights, data);
     key = TestClient::value<uroce_reg_mr_response>(mr).lkey;
     a = connected(b);
   }
@@ -293,11 +297,11 @@ struct Programme {
 class VerbFaultsTest : public ::testing::TestWithParam<std::uint32_t> {
  protected:
   void SetUp() override {
-    if (!may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
+    if (!control::may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   }
   Json ask(TestClient& by, const Json& verbs) {
-    return Json::parse(
-        handle_query(daemon.conductor->admin(), by.session(), Json{{"command", "fault"}, {"verbs", verbs}}.dump()));
+    return Json::parse(admin::handle_query(daemon.conductor->admin(), by.session(),
+                                           Json{{"command", "fault"}, {"verbs", verbs}}.dump()));
   }
   Json add(const std::string& rule) { return ask(administrator, {{"add", rule}}); }
 
@@ -361,7 +365,8 @@ TEST_P(VerbFaultsTest, OnlyAdministratorsSetAndSeeRules) {
 }
 
 TEST_P(VerbFaultsTest, RulesAreBounded) {
-  for (std::size_t i = 0; i < VerbFaults::kMost; ++i) ASSERT_FALSE(add("status=FATAL_ERR").contains("error"));
+  for (std::size_t i = 0; i < control::VerbFaults::kMost; ++i)
+    ASSERT_FALSE(add("status=FATAL_ERR").contains("error"));
   const Json answer = add("status=FATAL_ERR");
   ASSERT_TRUE(answer.contains("error"));
   EXPECT_NE(answer["error"].get<std::string>().find("64"), std::string::npos);

@@ -12,15 +12,19 @@
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {
+
+using control::find_command;
+using worker::WorkerCore;
+
 namespace {
 
 template <class Command>
 std::string text_of(Command command) {
-  return to_string(WorkerCommandRef(command));
+  return worker::to_string(worker::WorkerCommandRef(command));
 }
 
 TEST(WorkerCommands, PrintTheirNameAndArguments) {
-  using namespace worker_commands;
+  using namespace control::worker_commands;
   EXPECT_EQ(text_of(Quiesce{}), "quiesce");
   EXPECT_EQ(text_of(SetCq{CqId{3}, nullptr, 7}), "set_cq cq=3 session=7");
   EXPECT_EQ(text_of(SetSrq{SrqId{4}, nullptr}), "set_srq srq=4 removed=yes");
@@ -30,7 +34,7 @@ TEST(WorkerCommands, PrintTheirNameAndArguments) {
 }
 
 TEST(WorkerCommands, AnArgumentThatDoesNotFitIsLeftOut) {
-  ArgumentText text;
+  worker::ArgumentText text;
   text.add("first", 1).add("long", std::string(200, 'x')).add("last", 2);
   EXPECT_EQ(text.view(), "first=1 last=2");
 }
@@ -38,14 +42,14 @@ TEST(WorkerCommands, AnArgumentThatDoesNotFitIsLeftOut) {
 // In virtual time, long before that of any clock: a command that reads a clock sets timers that are far away.
 TEST(WorkerCommands, RunAtTheTimeOfTheDutyCycle) {
   MemoryDevice device;
-  WorkerShared shared;
+  worker::WorkerShared shared;
   memory::Table memory(16, 1);
   net::LinkStack link({.mac = device.info().mac, .mtu = 1500, .addresses = {{ipv4(1), 24}}});
   WorkerCore core({.transport = {.max_qps = 4, .max_cqs = 4, .max_srqs = 4, .max_ahs = 4}}, shared, memory, &link);
-  WorkerLoop<MemoryDevice> loop(core, device);
+  worker::WorkerLoop<MemoryDevice> loop(core, device);
   constexpr Nanos kTime = kMillisecond;
-  worker_commands::ResolveNeighbour resolve{ipv4(9)};
-  Mailbox::Entry entry{WorkerCommandRef(resolve)};
+  control::worker_commands::ResolveNeighbour resolve{ipv4(9)};
+  worker::Mailbox::Entry entry{worker::WorkerCommandRef(resolve)};
   core.post(entry);
   loop.step(kTime);
   ASSERT_TRUE(entry.done);
@@ -57,7 +61,7 @@ TEST(WorkerCommands, RunAtTheTimeOfTheDutyCycle) {
 /// Sees how many frames have not been received when it runs.
 struct LookAtDevices {
   static constexpr std::string_view kName = "look";
-  void describe(ArgumentText&) const {}
+  void describe(worker::ArgumentText&) const {}
   void run(WorkerCore&) { waiting = one.waiting() + other.waiting(); }
   MemoryDevice &one, &other;
   std::size_t waiting = ~std::size_t{0};
@@ -67,22 +71,22 @@ struct LookAtDevices {
 TEST(WorkerCommands, RunOnceAllDevicesOfTheThreadHaveReceivedWhatHasArrived) {
   constexpr std::size_t kArrived = 700;  // more than a burst, and than a ring of drivers/packet/switch
   MemoryDevice devices[2];
-  WorkerShared shared[2];
+  worker::WorkerShared shared[2];
   memory::Table memory(16, 1);
-  const WorkerConfig config{.transport = {.max_qps = 4, .max_cqs = 4, .max_srqs = 4, .max_ahs = 4}};
+  const worker::WorkerConfig config{.transport = {.max_qps = 4, .max_cqs = 4, .max_srqs = 4, .max_ahs = 4}};
   const net::LinkConfig port{.mac = devices[0].info().mac, .mtu = 1500, .addresses = {{ipv4(1), 24}}};
   net::LinkStack links[] = {net::LinkStack(port), net::LinkStack(port)};
   WorkerCore cores[] = {{config, shared[0], memory, &links[0]}, {config, shared[1], memory, &links[1]}};
-  WorkerLoop<MemoryDevice> loops[] = {{cores[0], devices[0]}, {cores[1], devices[1]}};
-  DutyCycle* const together[] = {&loops[0], &loops[1]};
-  for (DutyCycle* const each : together) each->step_together_with(together);
+  worker::WorkerLoop<MemoryDevice> loops[] = {{cores[0], devices[0]}, {cores[1], devices[1]}};
+  worker::DutyCycle* const together[] = {&loops[0], &loops[1]};
+  for (worker::DutyCycle* const each : together) each->step_together_with(together);
   const std::vector<std::byte> frame(64);
   for (std::size_t i = 0; i < kArrived; ++i) devices[0].inject(frame), devices[1].inject(frame);
   loops[0].step(kMillisecond);
-  EXPECT_GE(devices[0].waiting(), kArrived - WorkerLoop<MemoryDevice>::kBurst) << "no command, one burst";
+  EXPECT_GE(devices[0].waiting(), kArrived - worker::WorkerLoop<MemoryDevice>::kBurst) << "no command, one burst";
   for (WorkerCore& core : cores) {
     LookAtDevices look{devices[0], devices[1]};
-    Mailbox::Entry entry{WorkerCommandRef(look)};
+    worker::Mailbox::Entry entry{worker::WorkerCommandRef(look)};
     core.post(entry);
     loops[&core - cores].step(2 * kMillisecond);
     ASSERT_TRUE(entry.done);
@@ -95,12 +99,12 @@ TEST(WorkerCommands, TheTraceKeepsTheLastOnesOfEachWorker) {
   TestDaemon daemon(test_config(), 2);
   TestClient client(*daemon.conductor);
   client.hello();
-  for (std::uint32_t i = 0; i < 100; ++i) daemon.cores[0]->call(worker_commands::SetMtu{1500, i});
-  EXPECT_EQ(daemon.cores[0]->command_trace().last().size(), CommandTrace::kKept);
+  for (std::uint32_t i = 0; i < 100; ++i) daemon.cores[0]->call(control::worker_commands::SetMtu{1500, i});
+  EXPECT_EQ(daemon.cores[0]->command_trace().last().size(), worker::CommandTrace::kKept);
   const auto answer = all_pages(*daemon.conductor, client, {{"command", "show"}, {"what", "worker_commands"}});
   std::vector<nlohmann::json> first, second;
   for (const auto& row : answer["worker_commands"]) (row["worker"] == 0 ? first : second).push_back(row);
-  ASSERT_EQ(first.size(), CommandTrace::kKept);
+  ASSERT_EQ(first.size(), worker::CommandTrace::kKept);
   EXPECT_EQ(first.back()["command"], "set_mtu");
   EXPECT_EQ(first.back()["arguments"], "link_mtu=1500 path_mtu=99");
   EXPECT_EQ(first.front()["arguments"], "link_mtu=1500 path_mtu=36");
@@ -109,11 +113,11 @@ TEST(WorkerCommands, TheTraceKeepsTheLastOnesOfEachWorker) {
 }
 
 constexpr int kFirst = 1, kSecond = 2;
-constexpr CommandRow<const int*> kInOrder[] = {{7, &kFirst}, {8, &kSecond}};
-constexpr CommandRow<const int*> kSwapped[] = {{8, &kSecond}, {7, &kFirst}};
-static_assert(rows_match_opcodes(kInOrder, 7, 8));
-static_assert(!rows_match_opcodes(kSwapped, 7, 8), "a swapped pair of rows must not pass");
-static_assert(!rows_match_opcodes(kInOrder, 7, 9), "a missing row must not pass");
+constexpr control::CommandRow<const int*> kInOrder[] = {{7, &kFirst}, {8, &kSecond}};
+constexpr control::CommandRow<const int*> kSwapped[] = {{8, &kSecond}, {7, &kFirst}};
+static_assert(control::rows_match_opcodes(kInOrder, 7, 8));
+static_assert(!control::rows_match_opcodes(kSwapped, 7, 8), "a swapped pair of rows must not pass");
+static_assert(!control::rows_match_opcodes(kInOrder, 7, 9), "a missing row must not pass");
 
 TEST(CommandTable, FindsRowsByOpcode) {
   EXPECT_EQ(find_command(kInOrder, 6), nullptr);

@@ -21,7 +21,7 @@
 #include "mapping/sigbus_guard.h"
 #include "mapping/untrusted_fd.h"
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 namespace {
 
 constexpr std::size_t kPage = 4096;
@@ -510,4 +510,4 @@ TEST_F(ClientMemoryTest, AFaultElsewhereStillKills) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -7,7 +7,7 @@
 
 #include "control/stall_watch.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::mapping::testing {
 namespace {
 
 constexpr std::size_t kPage = 4096, kPages = 70;
@@ -62,7 +62,7 @@ TEST_F(PagemapTest, KnowsNothingOfNoProcess) { EXPECT_EQ(Pagemap().look(at(0), 1
 TEST_F(PagemapTest, TellsTheSenderFromTheReceiver) {
   constexpr std::uint64_t kReceiver = 1, kSender = 2;
   const auto cause = [this](std::uint64_t bytes, const Pagemap& pages) {
-    return StallWatch::cause({kReceiver, at(kPage), bytes, kSender}, pages);
+    return control::StallWatch::cause({kReceiver, at(kPage), bytes, kSender}, pages);
   };
   EXPECT_EQ(cause(16 * kPage, pages_), kReceiver);
   punch(16);
@@ -71,8 +71,9 @@ TEST_F(PagemapTest, TellsTheSenderFromTheReceiver) {
   EXPECT_EQ(cause(0, pages_), kReceiver) << "nothing is named";
   EXPECT_EQ(cause(16 * kPage, Pagemap()), kReceiver) << "nobody knows";
   const std::uint64_t none = 0;
-  EXPECT_EQ(StallWatch::cause({kReceiver, at(kPage), 16 * kPage, none}, pages_), none) << "of another device";
+  EXPECT_EQ(control::StallWatch::cause({kReceiver, at(kPage), 16 * kPage, none}, pages_), none)
+      << "of another device";
 }
 
 }  // namespace
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::mapping::testing

@@ -19,14 +19,19 @@
 #include "control/session.h"
 #include "platform/clock.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::mapping::testing {
+
+using daemon::testing::SilentMemory;
+using daemon::testing::TestClient;
+using daemon::testing::time_of;
+
 namespace {
 
 constexpr std::size_t kPage = 4096;
 constexpr std::uint32_t kAllAccess = 0xf;
 
 UniqueFd pidfd_of(pid_t process) { return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, process, 0))); }
-Peer peer_of(pid_t process) { return {process, ::getuid(), pidfd_of(process), ::getgid()}; }
+platform::Peer peer_of(pid_t process) { return {process, ::getuid(), pidfd_of(process), ::getgid()}; }
 
 /// `trusted`: as memory of a user that could stop the daemon anyway, as this process could.
 MemoryFiles memory_of(pid_t process, bool trusted = false) {
@@ -155,15 +160,15 @@ TEST(StallBudget, IsALittleAtOnceAndASmallPartOfTheTime) {
 TEST(StalledClient, TheTrafficOfOthersGoesOn) {
   SilentMemory pages;
   NEED_SILENT(pages);
-  TestDaemon daemon;
+  daemon::testing::TestDaemon daemon;
   struct End {
-    End(TestDaemon& daemon, Peer peer) : client(*daemon.conductor, std::move(peer)) {
+    End(daemon::testing::TestDaemon& daemon, platform::Peer peer) : client(*daemon.conductor, std::move(peer)) {
       client.hello();
       pd = client.alloc_pd();
       cq = client.create_cq(64);
       a = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
       b = client.create_qp(TestClient::qp_request(pd, cq.made.handle));
-      const auto gid = ipv4(1).bytes;
+      const auto gid = daemon::testing::ipv4(1).bytes;
       EXPECT_EQ(client.connect(a, b.made.qpn, gid), 0);
       EXPECT_EQ(client.connect(b, a.made.qpn, gid), 0);
     }
@@ -179,8 +184,8 @@ TEST(StalledClient, TheTrafficOfOthersGoesOn) {
     }
     TestClient client;
     std::uint32_t pd = 0;
-    ClientCq cq;
-    ClientQp a, b;
+    daemon::testing::ClientCq cq;
+    daemon::testing::ClientQp a, b;
   };
   End hostile(daemon, peer_of(pages.owner())), honest(daemon, {::getpid(), 4711, UniqueFd()});
   uroce_reg_mr_request request{};
@@ -188,11 +193,11 @@ TEST(StalledClient, TheTrafficOfOthersGoesOn) {
   request.addr = request.iova = pages.address(0);
   request.length = 8 * kPage;
   request.access = kAllAccess;
-  const Reply reply = hostile.client.send(UROCE_CMD_REG_MR, request);
+  const control::Reply reply = hostile.client.send(UROCE_CMD_REG_MR, request);
   ASSERT_EQ(reply.status, 0);
   const std::uint32_t bad_key = TestClient::value<uroce_reg_mr_response>(reply).lkey;
   std::byte* data = nullptr;
-  const Reply good = honest.client.reg_mr(honest.pd, 0x10000, 2 * kPage, kAllAccess, data);
+  const control::Reply good = honest.client.reg_mr(honest.pd, 0x10000, 2 * kPage, kAllAccess, data);
   const std::uint32_t good_key = TestClient::value<uroce_reg_mr_response>(good).lkey;
   std::memset(data, 7, 64);
 
@@ -250,11 +255,11 @@ TEST(OpenMemory, StaysWithTheProgramThatConnected) {
 TEST(OpenMemory, IsRefusedWhereTheProgramHasMoreRightsThanItsUser) {
   MemoryFiles files;
   // A user's process that runs with root's rights now, as one that executed a setuid program does.
-  Peer peer = peer_of(::getpid());
+  platform::Peer peer = peer_of(::getpid());
   peer.uid = ::getuid() + 4711;
   EXPECT_EQ(open_memory(peer, files), EPERM);
   EXPECT_FALSE(files.memory.valid());
 }
 
 }  // namespace
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::mapping::testing

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <random>
 
-namespace uroce::daemon {
+namespace uroce::mapping {
 namespace {
 
 bool all_zero(const SharedBlock& block) {
@@ -110,4 +110,4 @@ TEST(SharedSegment, AnnouncesEachChunkOnce) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::mapping

@@ -18,7 +18,7 @@
 #include "../daemon/test_daemon.h"
 #include "platform/clock.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::mapping::testing {
 namespace {
 
 constexpr Nanos kBounded = kSecond;
@@ -55,15 +55,16 @@ TEST(ForeignFile, WhatIsLetGoIsClosed) {
 }
 
 TEST(ForeignFile, OneThatNobodyAnswersForHoldsNobodyForLong) {
-  SilentMemory silent;
+  daemon::testing::SilentMemory silent;
   NEED_SILENT(silent);
   const auto stall_budget = std::make_shared<StallBudget>();
   UniqueFd file = silent.file();
   ASSERT_TRUE(file.valid());
   FileFacts facts;
-  EXPECT_LT(time_of([&] { EXPECT_EQ(examine(file.get(), stall_budget, facts), ETIMEDOUT); }), kBounded);
+  EXPECT_LT(daemon::testing::time_of([&] { EXPECT_EQ(examine(file.get(), stall_budget, facts), ETIMEDOUT); }),
+            kBounded);
   EXPECT_EQ(stall_budget->stuck.load(), 1u);
-  EXPECT_LT(time_of([&] { stall_budget->closer().close(std::move(file)); }), kBounded);
+  EXPECT_LT(daemon::testing::time_of([&] { stall_budget->closer().close(std::move(file)); }), kBounded);
   silent.answer();
   const Nanos end = monotonic_now() + 10 * kSecond;
   while (stall_budget->stuck.load() != 0 && monotonic_now() < end) std::this_thread::yield();
@@ -104,10 +105,10 @@ TEST(ForeignFile, ThatTheThreadGetsNoProcessorIsNotTheClientsFault) {
 }
 
 TEST(ForeignFile, ClientsThatHandItOverAreRefusedAndOthersServed) {
-  SilentMemory silent;
+  daemon::testing::SilentMemory silent;
   NEED_SILENT(silent);
-  TestDaemon daemon;
-  TestClient hostile(*daemon.conductor), honest(*daemon.conductor, 4711);
+  daemon::testing::TestDaemon daemon;
+  daemon::testing::TestClient hostile(*daemon.conductor), honest(*daemon.conductor, 4711);
   hostile.hello();
   honest.hello();
   const auto send = [&](std::uint32_t command, auto body) {
@@ -124,7 +125,7 @@ TEST(ForeignFile, ClientsThatHandItOverAreRefusedAndOthersServed) {
   mr.piece[0] = {0, 0, 0, 4096};
   uroce_open_xrcd_request xrcd{};
   xrcd.oflags = O_CREAT;
-  EXPECT_LT(time_of([&] {
+  EXPECT_LT(daemon::testing::time_of([&] {
               EXPECT_EQ(send(UROCE_CMD_REG_MR, mr), EOPNOTSUPP);
               EXPECT_EQ(send(UROCE_CMD_OPEN_XRCD, xrcd), ETIMEDOUT);
               EXPECT_EQ(send(UROCE_CMD_IMPORT_DEVICE, std::span<const std::byte>{}), ENOENT);
@@ -138,4 +139,4 @@ TEST(ForeignFile, ClientsThatHandItOverAreRefusedAndOthersServed) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::mapping::testing

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace uroce::daemon::testing {
+namespace uroce::mapping::testing {
 namespace {
 
 constexpr int kLooks = 100;
@@ -54,4 +54,4 @@ TEST_F(WaitLimitTest, AShortFirstLookCostsItsTime) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::mapping::testing

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <string>
 
-namespace uroce::daemon {
+namespace uroce::platform {
 namespace {
 
 TEST(ErrorLog, CountsRepetitionsInsteadOfKeepingThem) {
@@ -68,4 +68,4 @@ TEST(Log, KnowsTheJournal) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::platform

@@ -11,7 +11,7 @@
 
 #include "base/types.h"
 
-namespace uroce::daemon {
+namespace uroce::platform {
 namespace {
 
 /// Slice of this thread in ns, as the kernel reports it; 0 if it has no such attribute.
@@ -62,4 +62,4 @@ TEST(PinToCpu, IsTakenBack) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::platform

@@ -13,7 +13,7 @@
 #include "apps/uroced/addresses.h"
 #include "apps/uroced/devices.h"
 
-namespace uroce::daemon {
+namespace uroce::uroced {
 namespace {
 
 std::string parse(std::vector<std::string> arguments, CommandLine& line) {
@@ -224,8 +224,8 @@ TEST_F(SettingsTest, sizes_take_suffixes_and_cpus_take_ranges) {
 
 TEST_F(SettingsTest, users_are_named_or_numbered_and_flags_replace_the_file) {
   const auto grant = [](const Settings& settings, std::uint32_t uid) {
-    const auto at = std::ranges::find(settings.config.grants, uid, &UserGrant::uid);
-    return at != settings.config.grants.end() ? *at : UserGrant{.uid = uid, .weight = 0};
+    const auto at = std::ranges::find(settings.config.grants, uid, &control::UserGrant::uid);
+    return at != settings.config.grants.end() ? *at : control::UserGrant{.uid = uid, .weight = 0};
   };
   ASSERT_EQ(read("[limits]\nuser_weight = [\"root=4\", \"1002=2\"]\nuser_rate_mbps = [\"1002=100\"]\n"), "");
   EXPECT_EQ(settings_.config.grants.size(), 2u);
@@ -278,7 +278,7 @@ TEST_F(SettingsTest, what_changes_live_is_taken_over_and_the_rest_is_named) {
   EXPECT_EQ(current.config.cpus, std::vector<int>{0});
   EXPECT_EQ(current.config.limits.qps, 5u);
   EXPECT_EQ(current.fault, "drop=0.1");
-  EXPECT_EQ(current.log_level, LogLevel::kDebug);
+  EXPECT_EQ(current.log_level, platform::LogLevel::kDebug);
   EXPECT_EQ(current.workers, 2u);
   EXPECT_EQ(current.config.mtu, 0u);
   const Adopted again = adopt(current, after.settings);
@@ -529,4 +529,4 @@ TEST_F(HostsTest, what_several_cannot_have_is_refused_by_name) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::uroced

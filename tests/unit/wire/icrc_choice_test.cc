@@ -17,11 +17,11 @@ namespace {
 /// Before the first test. tests/engines.sh reads the lines.
 class Choice : public ::testing::Environment {
   void SetUp() override {
-    const std::string error = daemon::choose_icrc_engine();
+    const std::string error = control::choose_icrc_engine();
     ASSERT_EQ(error, "");
     const std::string lacking =
-        daemon::crc_engine_names([](const CrcEngine& engine) { return !engine.supported(); });
-    std::printf("ICRC engines tested: %s\n", daemon::usable_crc_engines().c_str());
+        control::crc_engine_names([](const CrcEngine& engine) { return !engine.supported(); });
+    std::printf("ICRC engines tested: %s\n", control::usable_crc_engines().c_str());
     std::printf("ICRC engines not tested, since this CPU lacks them: %s\n",
                 lacking.empty() ? "none" : lacking.c_str());
     std::fflush(stdout);
@@ -51,7 +51,7 @@ class IcrcChoice : public ::testing::Test {
   static std::string start_with(const char* value) {
     set(value);
     detail::chosen_engine.store(nullptr);
-    return daemon::choose_icrc_engine();
+    return control::choose_icrc_engine();
   }
 
  private:
@@ -90,7 +90,7 @@ TEST_F(IcrcChoice, RefusesAnEngineThatTheCpuLacks) {
     const std::string name{engine->name};
     EXPECT_EQ(start_with(name.c_str()), "UROCE_ICRC \"" + name +
                                             "\": this CPU lacks its instructions; it must be one of " +
-                                            daemon::usable_crc_engines() + ", or unset for the fastest");
+                                            control::usable_crc_engines() + ", or unset for the fastest");
     EXPECT_NE(&crc_engine(), engine) << name;
   }
   if (!lacking) GTEST_SKIP() << "this CPU has all engines";
@@ -99,7 +99,7 @@ TEST_F(IcrcChoice, RefusesAnEngineThatTheCpuLacks) {
 TEST_F(IcrcChoice, RefusesANameThatIsNotAnEngine) {
   for (const std::string name : {"crc32", "Portable", "portable ", "portable,pclmulqdq", "pclmul"}) {
     EXPECT_EQ(start_with(name.c_str()), "UROCE_ICRC \"" + name + "\": there is no such engine; it must be one of " +
-                                            daemon::usable_crc_engines() + ", or unset for the fastest");
+                                            control::usable_crc_engines() + ", or unset for the fastest");
   }
 }
 

@@ -17,11 +17,11 @@ void* allocate(std::size_t bytes) {
 
 }  // namespace
 
-namespace uroce::daemon::testing {
+namespace uroce::worker::testing {
 
 std::size_t allocations() { return g_allocations.load(std::memory_order_relaxed); }
 
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::worker::testing
 
 void* operator new(std::size_t bytes) {
   if (void* const memory = allocate(bytes)) return memory;

@@ -2,9 +2,9 @@
 
 #include <cstddef>
 
-namespace uroce::daemon::testing {
+namespace uroce::worker::testing {
 
 /// Calls of operator new in this program so far.
 std::size_t allocations();
 
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::worker::testing

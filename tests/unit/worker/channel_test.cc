@@ -6,7 +6,7 @@
 #include <thread>
 #include <vector>
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 bool readable(int fd) {
@@ -61,4 +61,4 @@ TEST(Channel, LosesNothingBetweenThreadsAndWakesItsReader) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

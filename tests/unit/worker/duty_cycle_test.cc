@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 TEST(DutyCycleTracker, KeepsTheLongestStepAndCountsStalls) {
@@ -89,4 +89,4 @@ TEST(DutyCycleTracker, BusyIsTheTimeOfCyclesThatFoundWorkForEachWorkerOfTheThrea
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -18,7 +18,7 @@
 #include "wire_device.h"
 #include "worker/worker_loop.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::worker::testing {
 
 struct alignas(64) Line {
   std::byte bytes[64];
@@ -218,4 +218,4 @@ class Host {
   SessionPort port_;
 };
 
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::worker::testing

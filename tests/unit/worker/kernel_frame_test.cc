@@ -10,7 +10,7 @@
 #include "wire/ethernet_frame.h"
 #include "wire/network_headers.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -154,4 +154,4 @@ TEST(KernelFrame, SurvivesRandomBytes) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

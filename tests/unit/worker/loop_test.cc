@@ -7,7 +7,7 @@
 #include "allocations.h"
 #include "host.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::worker::testing {
 namespace {
 
 class WorkerLoopTest : public ::testing::Test {
@@ -171,4 +171,4 @@ TEST_F(WorkerLoopTest, StepsAllocateNoMemoryEvenWithASnifferAndOffloadedChecksum
 }
 
 }  // namespace
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::worker::testing

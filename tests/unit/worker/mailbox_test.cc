@@ -9,7 +9,7 @@
 
 #include "worker/worker.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 struct Add {
@@ -78,4 +78,4 @@ TEST_F(MailboxTest, ACallReturnsWhenItsCommandHasRun) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

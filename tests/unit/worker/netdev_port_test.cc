@@ -16,7 +16,7 @@
 #include "host.h"
 #include "platform/unique_fd.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::worker::testing {
 namespace {
 
 class SocketNetdev final : public net::Netdev {
@@ -274,4 +274,4 @@ TEST_F(NetdevPortTest, AThreadThatSleepsEnds) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::worker::testing

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 TEST(PacketRing, KeepsOrderAndDropsWhatDoesNotFit) {
@@ -24,4 +24,4 @@ TEST(PacketRing, KeepsOrderAndDropsWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 TEST(PollPolicy, SpinsForAWhileWithACoreOfItsOwnThenSleeps) {
@@ -214,4 +214,4 @@ TEST(PollPolicy, CoresAreFewWhenPollersOutnumberThem) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

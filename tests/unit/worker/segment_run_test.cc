@@ -12,7 +12,7 @@
 #include "tcp_frame.h"
 #include "worker/kernel_frame.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 using testing::TcpFrame;
@@ -188,4 +188,4 @@ TEST(SegmentRun, SurvivesRandomBytes) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

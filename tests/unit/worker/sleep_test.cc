@@ -13,7 +13,7 @@
 #include "platform/clock.h"
 #include "worker/worker.h"
 
-namespace uroce::daemon {
+namespace uroce::worker {
 namespace {
 
 constexpr Nanos kLong = 5 * kSecond, kShort = 20 * kMillisecond;
@@ -83,4 +83,4 @@ TEST(WorkerSleep, HasNoLimitWithoutTimers) {
 }
 
 }  // namespace
-}  // namespace uroce::daemon
+}  // namespace uroce::worker

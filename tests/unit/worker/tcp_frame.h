@@ -8,7 +8,7 @@
 #include "wire/ethernet_frame.h"
 #include "wire/network_headers.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::worker::testing {
 
 struct TcpFrame {
   static constexpr std::size_t kEthernet = 14, kTcp = 20 + 12;  ///< with options
@@ -61,4 +61,4 @@ struct TcpFrame {
   }
 };
 
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::worker::testing

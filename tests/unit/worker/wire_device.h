@@ -12,7 +12,7 @@
 #include "net/device.h"
 #include "wire/network_headers.h"
 
-namespace uroce::daemon::testing {
+namespace uroce::worker::testing {
 
 class WireDevice {
  public:
@@ -83,4 +83,4 @@ class WireDevice {
 };
 static_assert(net::PacketDevice<WireDevice>);
 
-}  // namespace uroce::daemon::testing
+}  // namespace uroce::worker::testing
