@@ -51,6 +51,7 @@ SUBJECTS = {
     'usdt-probes': ('docs/probes.md', 'tests/gdb/probes*', 'lib/base/probe.h', 'lib/proto/*'),
     'lessons': ('docs/lessons.md', 'tests/script/*', 'lib/proto/*', 'lib/cm/*'),
     'changed': ('tests/changed*', 'tests/tidy/includes.py', 'tests/e2e/*.py', 'tests/interop/*.py', 'tests/*meson.build'),
+    'tidy-namespaces': ('tests/tidy/namespaces*',),
     'verbs-symbols': ('tests/e2e/verbs_*', 'drivers/verbs/*.map', 'drivers/verbs/meson.build'),
     'rdmacm-symbols': ('tests/e2e/rdmacm_symbols*', 'drivers/rdmacm/*.map', 'drivers/rdmacm/meson.build'),
     'hostile': ('tests/hostile/*', 'lib/abi/*', 'lib/mapping/*', 'lib/control/*', 'lib/cm_service/*', 'lib/daemon/*'),

@@ -16,6 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import english  # noqa: E402
 import functions  # noqa: E402
 import includes  # noqa: E402
+import namespaces  # noqa: E402
 import truth  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -143,6 +144,7 @@ CHECKS = {
     'file sizes': sizes,
     'function lengths': function_lengths,
     'include rules': includes.breaches,
+    'namespaces': namespaces.breaches,
     'machine paths and unfinished work': words,
     'columns': columns,
     'formatting': formatting,
