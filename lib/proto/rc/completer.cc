@@ -4,6 +4,7 @@
 #include "proto/rc/rnr.h"
 #include "proto/work/by_reference.h"
 #include "proto/work/gather.h"
+#include "proto/work/held_completions.h"
 #include "proto/work/send_completion.h"
 #include "proto/work/wqe.h"
 #include "wire/extended_headers.h"
@@ -37,7 +38,7 @@ bool acknowledge(Context& context, Qp& qp, Psn upto, std::uint32_t& acked) {
 void settle(Context& context, Qp& qp, std::uint32_t acked) {
   if (acked == 0) return;
   qp.congestion.on_acknowledged(acked);
-  qp.requester.ring.publish_consumed(qp.requester.head);
+  publish_free(qp);
   if (qp.requester.psn.before(qp.requester.una)) skip_to_una(qp);
   on_ack_progress(context, qp, acked);
 }

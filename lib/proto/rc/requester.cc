@@ -8,6 +8,7 @@
 #include "proto/rc/recovery.h"
 #include "proto/work/by_reference.h"
 #include "proto/work/data_packet.h"
+#include "proto/work/held_completions.h"
 #include "proto/work/local_work.h"
 #include "proto/work/send_completion.h"
 #include "wire/extended_headers.h"
@@ -41,7 +42,7 @@ Step change_key(Context& context, Qp& qp, Wqe& wqe) {
   ++qp.requester.cursor;
   ++qp.requester.started;
   complete_send(context, qp);
-  qp.requester.ring.publish_consumed(qp.requester.head);
+  publish_free(qp);
   return Step::kRestart;
 }
 

@@ -79,7 +79,8 @@ struct FaultRule : FaultPlan {
   bool take(std::uint64_t stream, std::uint64_t match);
 };
 
-/// The completions of one queue of a QP that are kept back, the oldest first (proto/work/held_completions.h).
+/// The completions of one queue of a QP that are kept back, the oldest first, but for one that was swapped
+/// (proto/work/held_completions.h).
 struct HeldCompletions {
   struct Chosen {
     std::uint32_t index = 0;  ///< of the work request; receives: none
@@ -87,12 +88,14 @@ struct HeldCompletions {
   };
   struct Held {
     uroce_cqe cqe;
+    std::uint32_t index = 0;  ///< of the send WQE
     bool solicited = false;
     bool swapped = false;  ///< waits for the next one
     Nanos until = 0;
   };
   std::deque<Chosen> chosen;  ///< work requests that have not ended
   std::deque<Held> held;
+  std::uint32_t given = 0;  ///< one past the newest send WQE whose completion has come
 };
 
 /// The rules that select a QP, in the order in which they are tried. The control thread makes it, and destroys it

@@ -3,6 +3,7 @@
 #include "base/probe.h"
 #include "proto/unreliable/raw_packet.h"
 #include "proto/work/data_packet.h"
+#include "proto/work/held_completions.h"
 #include "proto/work/local_work.h"
 #include "proto/work/send_completion.h"
 #include "proto/work/teardown.h"
@@ -145,7 +146,7 @@ bool run(Context& context, Qp& qp, TxBurst& burst, std::uint32_t& budget) {
   while (step(context, qp, burst, budget)) {
   }
   qp.requester.una = qp.requester.max_psn = qp.requester.ack_requested = qp.requester.psn;
-  if (qp.requester.head != head) qp.requester.ring.publish_consumed(qp.requester.head);
+  if (qp.requester.head != head) publish_free(qp);
   if (qp.requester.draining) check_drained(context, qp);
   if (qp.requester.report_sent) check_sent(context, qp);
   return qp.common.send_state == SendState::kReady;

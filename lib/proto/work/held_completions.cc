@@ -11,6 +11,8 @@ namespace {
 
 using enum CompletionFault::Kind;
 
+bool is_after(std::uint32_t index, std::uint32_t other) { return static_cast<std::int32_t>(index - other) > 0; }
+
 /// Takes what was chosen for WQE `index` out of the queue. WQEs that failed or were flushed are passed over.
 CompletionFault take_chosen(HeldCompletions& queue, std::uint32_t index) {
   while (!queue.chosen.empty()) {
@@ -24,7 +26,7 @@ CompletionFault take_chosen(HeldCompletions& queue, std::uint32_t index) {
 }
 
 /// Completes what is due at `now`. Returns when the oldest of the rest is due.
-Nanos release(Context& context, CqId cq, HeldCompletions& queue, Nanos now) {
+Nanos release(Context& context, Qp& qp, CqId cq, HeldCompletions& queue, Nanos now) {
   auto& held = queue.held;
   while (!held.empty()) {
     if (held.front().swapped && held.size() > 1) {
@@ -38,6 +40,10 @@ Nanos release(Context& context, CqId cq, HeldCompletions& queue, Nanos now) {
     const HeldCompletions::Held oldest = held.front();
     held.pop_front();
     --context.held_completions;
+    if (&queue == &qp.settings.faults->sends) {
+      if (is_after(oldest.index + 1, queue.given)) queue.given = oldest.index + 1;
+      publish_free(qp);
+    }
     context.push(cq, oldest.cqe, oldest.solicited);
   }
   return kNever;
@@ -45,17 +51,18 @@ Nanos release(Context& context, CqId cq, HeldCompletions& queue, Nanos now) {
 
 void release_both(Context& context, Qp& qp, Nanos now) {
   QpFaults& faults = *qp.settings.faults;
-  const Nanos send = release(context, qp.requester.cq, faults.sends, now);
-  const Nanos receive = release(context, qp.receives.cq, faults.receives, now);
+  const Nanos send = release(context, qp, qp.requester.cq, faults.sends, now);
+  const Nanos receive = release(context, qp, qp.receives.cq, faults.receives, now);
   context.set_deadline(qp, Deadline::kLateCompletion, std::min(send, receive));
 }
 
-void hold(Context& context, Qp& qp, HeldCompletions& queue, const CompletionFault& fault, const uroce_cqe& cqe,
-          bool solicited) {
+void hold(Context& context, Qp& qp, HeldCompletions& queue, const CompletionFault& fault, std::uint32_t index,
+          const uroce_cqe& cqe, bool solicited) {
   if (fault.kind == kLost) return;
   const bool later = fault.kind != kNone;
   ++context.held_completions;
-  queue.held.push_back({cqe, solicited, fault.kind == kSwapped, later ? context.now + fault.delay : 0});
+  if (queue.held.empty()) queue.given = index;
+  queue.held.push_back({cqe, index, solicited, fault.kind == kSwapped, later ? context.now + fault.delay : 0});
   release_both(context, qp, context.now);
 }
 
@@ -74,13 +81,20 @@ void choose_receive(Qp& qp, const CompletionFault& fault) {
 void hold_send(Context& context, Qp& qp) {
   const std::uint32_t index = qp.requester.head - 1;
   HeldCompletions& queue = qp.settings.faults->sends;
-  qp.requester.ring.publish_consumed(qp.requester.head);
-  hold(context, qp, queue, take_chosen(queue, index), cqe_of(context, qp, qp.wqe(index)), false);
+  hold(context, qp, queue, take_chosen(queue, index), index, cqe_of(context, qp, qp.wqe(index)), false);
 }
 
 void hold_receive(Context& context, Qp& qp, const uroce_cqe& cqe, bool solicited) {
   HeldCompletions& queue = qp.settings.faults->receives;
-  hold(context, qp, queue, take_chosen(queue, 0), cqe, solicited);
+  hold(context, qp, queue, take_chosen(queue, 0), 0, cqe, solicited);
+}
+
+std::uint32_t first_kept(const Qp& qp) {
+  const auto& held = qp.settings.faults->sends.held;
+  if (held.empty()) return qp.requester.head;
+  const bool swapped = held.size() > 1 && is_after(held[0].index, held[1].index);
+  const std::uint32_t oldest = held[swapped ? 1 : 0].index, given = qp.settings.faults->sends.given;
+  return is_after(given, oldest) ? given : oldest;
 }
 
 void release_held(Context& context, Qp& qp) {

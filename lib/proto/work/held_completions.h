@@ -1,6 +1,7 @@
 // Completions that a rule of `urocectl fault verbs` delays, swaps or drops. The work request itself is executed as
-// any other: its resources are free, and a peer sees nothing. QPs without such a rule do not come here: the tests
-// that lead here are those for QPs that report more than signaled WQEs (Requester::reports) and for XRC targets
+// any other, and a peer sees nothing. Its place in the send queue is free when its completion comes, as a program
+// gets it back by polling (of a lost one, at once). QPs without such a rule do not come here: the tests that
+// lead here are those for QPs that report more than signaled WQEs (Requester::reports) and for XRC targets
 // (ReceiveQueue::special_end).
 #pragma once
 
@@ -24,6 +25,15 @@ void choose_receive(Qp& qp, const CompletionFault& fault);
 /// or later, or nowhere.
 void hold_send(Context& context, Qp& qp);
 void hold_receive(Context& context, Qp& qp, const uroce_cqe& cqe, bool solicited);
+
+/// The first entry of the send queue that its client may not use again, of a QP with rules.
+std::uint32_t first_kept(const Qp& qp);
+/// Publishes which entries of the send queue the client may use again: those before Requester::head and the oldest
+/// held completion, and, as with an adapter, those before the newest one that has come.
+inline void publish_free(Qp& qp) {
+  const bool ruled = (qp.requester.reports & kRuledReports) != 0;
+  qp.requester.ring.publish_consumed(ruled ? first_kept(qp) : qp.requester.head);
+}
 
 /// Completes what is due, and sets the deadline of the next.
 void release_held(Context& context, Qp& qp);

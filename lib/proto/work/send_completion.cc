@@ -10,7 +10,7 @@ namespace uroce::proto {
 namespace {
 
 void push_sent(Context& context, Qp& qp, const Wqe& wqe) {
-  qp.requester.ring.publish_consumed(qp.requester.head);
+  publish_free(qp);
   context.push(qp.requester.cq, cqe_of(context, qp, wqe), false);
 }
 
@@ -19,7 +19,7 @@ void push_sent(Context& context, Qp& qp, const Wqe& wqe) {
 [[gnu::noinline]] void complete_specially(Context& context, Qp& qp, const Wqe& wqe) {
   if ((qp.requester.reports & kTimedReports) != 0) end_latency(context, qp);
   if ((qp.requester.reports & kCountedReports) != 0) {
-    qp.requester.ring.publish_consumed(qp.requester.head);  // who sees the count may post as much
+    publish_free(qp);  // who sees the count may post as much
     count_done(qp, counted_as(wqe.opcode), wqe.length);
   }
   if ((wqe.flags & UROCE_SEND_SIGNALED) == 0 && (qp.requester.reports & kAllReports) == 0) return;
@@ -43,7 +43,7 @@ void fail_send(Context& context, Qp& qp, std::uint8_t failure) {
   uroce_cqe cqe = context.make_cqe(qp, wqe.wr_id, failure);
   cqe.opcode = abi::operation_of(wqe.opcode).wc_opcode;
   ++qp.requester.head;
-  qp.requester.ring.publish_consumed(qp.requester.head);
+  publish_free(qp);
   count_failed(qp, counted_as(wqe.opcode));
   ++context.counters.req_cqe_error;
   context.counters.bad_wqe_key += cqe.status == UROCE_WC_LOC_PROT_ERR;

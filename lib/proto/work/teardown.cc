@@ -18,7 +18,7 @@ void flush_send_wqe(Context& context, Qp& qp, std::uint64_t wr_id, std::uint8_t 
   uroce_cqe cqe = context.make_cqe(qp, wr_id, UROCE_FAIL_FLUSHED);
   cqe.opcode = abi::operation_of(opcode).wc_opcode;
   ++context.counters.req_cqe_flush_error;
-  qp.requester.ring.publish_consumed(qp.requester.head);
+  publish_free(qp);
   count_failed(qp, counted_as(opcode));
   context.push(qp.requester.cq, cqe, true);
 }

@@ -115,6 +115,8 @@ class End {
   /// Moves the SRQ to another ring with that many entries.
   bool resize_srq(std::uint32_t entries);
   void ring() { transport->doorbell(qp); }
+  /// Places of the send queue that the client may not use: what it posted and has not got back.
+  std::uint32_t used_places() const { return sq_.head() - sq_.consumer(); }
   /// As a client that writes where it may not.
   void overwrite_send_ring(std::byte with) {
     std::memset(static_cast<void*>(sq_ring_.data()), std::to_integer<int>(with), sq_ring_.size() * sizeof(Line));
