@@ -211,8 +211,9 @@ int fault(const Options& options) {
   return 0;
 }
 
-int latency(const Options& options) {
-  Json request = {{"command", "latency"}};
+/// What is switched on and off: latency, events.
+int toggle(const Options& options) {
+  Json request = {{"command", options.command}};
   if (options.argument.empty()) return print_answers(options, request);
   const std::string name = only(options);
   request["set"] = options.argument;
@@ -277,7 +278,7 @@ int main(int argc, char** argv) {
   }
   if (options.command == "doctor") return doctor(options, chosen(options));
   if (options.command == "metrics") return metrics(options);
-  if (options.command == "latency") return latency(options);
+  if (options.command == "latency" || options.command == "events") return toggle(options);
   if (options.command == "fault") return fault(options);
   if (options.command == "link") return link(options);
   if (options.command == "play") return play(options);

@@ -24,7 +24,7 @@ constexpr char kHelp[] =
                                             neighbours: stations on the link, as `ip neighbour` has them;
                                             --watch prints them each second until Ctrl-C
       KIND: all|devices|sessions|users|qps|mrs|cqs|srqs|cm_ids|flows|errors|rejections|workers|gids|routes|
-            neighbours|settings|worker_commands|latency
+            neighbours|settings|worker_commands|latency|events
       FILTER: COLUMN=PATTERN,...: pid=4711, state=RTS,program=ib_*, user=1000, peer=192.0.2.7, qpn=0x12
   stat                                      counters that are not zero, with the names of rxe and mlx5; rejected.*
                                             counts refused requests of clients by reason;
@@ -45,6 +45,9 @@ constexpr char kHelp[] =
   latency off                               stops that
   latency                                   what half, 90 %, 99 % and 99.9 % of them took at most;
                                             `show latency --watch` prints it each second
+  events on                                 records why QPs send again, send less, are refused or fail, from none;
+                                            `show events` lists the last 1024 of each worker
+  events off                                stops that
   fault RULE[; RULE]...                     injects faults into frames; RULE: KEY=VALUE,...
       what, as chances: drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001; delay=1:200us-300us: between
           these; burst=N: frames that are lost in a row, on average; rate=100M: bits a second; nak=0.01:RNR:
@@ -92,14 +95,14 @@ constexpr char kHelp[] =
   link mtu BYTES                            sets the MTU, up to its value at the start; QPs keep their path MTU
   link                                      prints the state of the port
   reload                                    has the daemon read its configuration file and flags again: addresses,
-                                            gateways, CPUs of workers, limits of users, faults, latency and the log
-                                            level change at once; the answer names what waits for a restart
+                                            gateways, CPUs of workers, limits of users, faults, latency, events and
+                                            the log level change at once; the answer names what waits for a restart
   save [FILE]                               writes the settings in force that differ from their defaults as a
                                             configuration file, with what urocectl has changed; to standard output
                                             without FILE, which must be new
 
   -d, --device NAME   only this daemon; repeat for several (default: all running)
-  --json              show, stat, metrics, latency, fault, link and reload as JSON, an object from name to
+  --json              show, stat, metrics, latency, events, fault, link and reload as JSON, an object from name to
                       answer; doctor and each round of top: one object
   --run-dir DIR       where the daemons listen (default: $UROCE_RUN_DIR, else $XDG_RUNTIME_DIR/uroce or
                       /tmp/uroce-UID if the user's own daemons listen there, else )" UROCE_SYSTEM_RUN_DIR R"()
@@ -214,13 +217,13 @@ std::uint64_t number(const char* option, const char* text, std::uint64_t least, 
 void check(const Options& options, int extra) {
   if (options.command.empty())
     fail(2,
-         "no command given: show, stat, top, web, doctor, metrics, latency, fault, play, trace, link, reload or "
-         "save; see urocectl --help");
-  if (!one_of(options.command, {"show", "stat", "top", "web", "doctor", "metrics", "latency", "fault", "play",
-                                "trace", "link", "reload", "save"})) {
+         "no command given: show, stat, top, web, doctor, metrics, latency, events, fault, play, trace, link, "
+         "reload or save; see urocectl --help");
+  if (!one_of(options.command, {"show", "stat", "top", "web", "doctor", "metrics", "latency", "events", "fault",
+                                "play", "trace", "link", "reload", "save"})) {
     fail(2, options.command +
-                ": no such command; give show, stat, top, web, doctor, metrics, latency, fault, play, "
-                "trace, link, reload or save");
+                ": no such command; give show, stat, top, web, doctor, metrics, latency, events, fault, "
+                "play, trace, link, reload or save");
   }
   if (options.command == "link") return check_link(options, extra);
   if (options.command == "fault" && options.argument == "verbs") return check_fault_verbs(options, extra);
@@ -233,16 +236,16 @@ void check(const Options& options, int extra) {
       !one_of(options.argument,
               {"",     "all",    "devices",    "sessions", "users",           "qps",        "mrs",
                "cqs",  "srqs",   "cm_ids",     "flows",    "errors",          "rejections", "workers",
-               "gids", "routes", "neighbours", "settings", "worker_commands", "latency"})) {
+               "gids", "routes", "neighbours", "settings", "worker_commands", "latency",    "events"})) {
     fail(2, "show " + options.argument +
                 ": give all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, rejections, "
-                "workers, gids, routes, neighbours, settings, worker_commands or latency");
+                "workers, gids, routes, neighbours, settings, worker_commands, latency or events");
   }
   if (options.command == "play" && (options.argument.empty() || options.json || !options.devices.empty())) {
     fail(2, "play takes a file with a scenario, or -, and neither --json nor --device");
   }
-  if (options.command == "latency" && !one_of(options.argument, {"", "on", "off"})) {
-    fail(2, "latency " + options.argument + ": give on, off or nothing");
+  if (one_of(options.command, {"latency", "events"}) && !one_of(options.argument, {"", "on", "off"})) {
+    fail(2, options.command + " " + options.argument + ": give on, off or nothing");
   }
   if (one_of(options.command, {"stat", "web", "metrics", "doctor", "reload"}) && !options.argument.empty()) {
     fail(2, options.command + " takes no argument");

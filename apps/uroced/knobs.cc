@@ -383,6 +383,14 @@ const std::array kKnobs{
            return {};
          },
          [](const Settings& s) -> Values { return {s.config.latency ? "on" : "off"}; }},
+    Knob{"events", "on|off", "events", false,
+         "record why QPs send again, send less, are refused or fail: urocectl show events",
+         [](Settings& s, std::string_view text) -> std::string {
+           if (text != "on" && text != "off") return "on or off";
+           s.config.events = text == "on";
+           return {};
+         },
+         [](const Settings& s) -> Values { return {s.config.events ? "on" : "off"}; }},
     Knob{"fault", "SPEC", "debug.fault", false,
          "faults to inject, as `urocectl fault` has them: "
          "drop=0.01,dup=0.01,reorder=0.05,delay=0.01:200us,corrupt=0.001,seed=7,direction=rx|tx|both",

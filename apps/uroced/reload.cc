@@ -20,6 +20,7 @@ constexpr Live kLive[] = {
     {"workers.cpus", [](Settings& to, const Settings& from) { to.config.cpus = from.config.cpus; }},
     {"limits.user_", [](Settings& to, const Settings& from) { to.config.limits = from.config.limits; }},
     {"latency", [](Settings& to, const Settings& from) { to.config.latency = from.config.latency; }},
+    {"events", [](Settings& to, const Settings& from) { to.config.events = from.config.events; }},
     {"debug.fault", [](Settings& to, const Settings& from) { to.fault = from.fault; }},
     {"log_level", [](Settings& to, const Settings& from) { to.log_level = from.log_level; }},
 };

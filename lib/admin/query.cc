@@ -281,6 +281,16 @@ Json latency(const AdminContext& context, const Session& caller, const Json& req
           {"latency", list_latency(context.state, page)}};
 }
 
+Json events(const AdminContext& context, const Session& caller, const Json& request) {
+  if (request.contains("set")) {
+    if (!may_administer(caller)) return refused();
+    const std::string set = text_of(request, "set");
+    if (set != "on" && set != "off") return error("events \"" + set + "\": give on, off or nothing");
+    context.state.record_events(set == "on");
+  }
+  return {{"recorded", context.state.records_events() ? "on" : "off"}};
+}
+
 Json reload(const AdminContext& context, const Session& caller) {
   if (!may_administer(caller)) return refused();
   const control::Reloaded outcome = context.state.process().reload();
@@ -302,9 +312,10 @@ Json dispatch(const AdminContext& context, const Session& caller, std::string_vi
   if (command == "trace") return trace(context, caller, request, stream);
   if (command == "link") return link(context, caller, request);
   if (command == "latency") return latency(context, caller, request);
+  if (command == "events") return events(context, caller, request);
   if (command == "reload") return reload(context, caller);
   return error("no command \"" + command +
-               "\"; there are show, stat, metrics, latency, fault, trace, link, reload");
+               "\"; there are show, stat, metrics, latency, events, fault, trace, link, reload");
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 // (text: the value, what is allowed, what to do) means that nothing was changed.
 //
 //   {"command": "show", "what": "all"|"devices"|"sessions"|"users"|"qps"|"mrs"|"cqs"|"srqs"|"cm_ids"|"flows"|
-//    "errors"|"rejections"|"worker_commands"|"workers"|"latency"|"gids"|"routes"|"neighbours"|
+//    "errors"|"rejections"|"worker_commands"|"workers"|"latency"|"events"|"gids"|"routes"|"neighbours"|
 //    "settings"}
 //       -> for each requested kind, under its name, a list of flat objects:
 //       devices:  name, port, mac, mtu, active_mtu, state, gids [text], workers, cores, pollers (of all daemons),
@@ -27,6 +27,11 @@
 //       latency (not in "all"): what ("SEND", ..., "wake-up of worker 0", "duty cycle of worker 0"), count,
 //                 mean_us, p50_us, p90_us, p99_us, p99_9_us (these at most an eighth too large); of what has
 //                 happened since it was switched on
+//       events (not in "all"): time (UTC), worker, qpn, session, program ("-": it has ended), event ("went_back",
+//                 "probed", "window_cut", "waits", "nak_sent", "failed"), count (of repeats; time and value are
+//                 those of the last), psn, cause (text), value and unit (of went_back "packets", of window_cut
+//                 "bytes", of waits "us", else "-"); the last 1024 of each worker since they were switched on,
+//                 oldest first. Events of programs that have ended are for administrators
 //       gids (not in "all"): index, gid, address (with prefix), vlan (number, or "-"), type; without empty entries
 //       routes (not in "all"): destination (prefix, or "default"), via (address, or "-"), vlan
 //       neighbours (not in "all"): address, mac, vlan, state (INCOMPLETE, REACHABLE, STALE, FAILED: as `ip
@@ -70,6 +75,9 @@
 //   {"command": "latency"}                       -> {"measured": "on"|"off", "latency": [as of show]}
 //   {"command": "latency", "set": "on"|"off"}    -> the same, afterwards                      (*)
 //          "on" begins with empty histograms, "off" keeps what was measured.
+//   {"command": "events"}                        -> {"recorded": "on"|"off"}
+//   {"command": "events", "set": "on"|"off"}     -> the same, afterwards                      (*)
+//          "on" begins with an empty list, which "off" keeps.
 //   {"command": "reload"}                        -> {"changed": [key], "restart_for": [key]}  (*)
 //          Reads the configuration file and the flags of the daemon again, as SIGHUP does: keys whose settings are
 //          in force now, and keys whose new values wait for a restart.

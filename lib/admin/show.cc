@@ -13,6 +13,7 @@
 #include "admin/page.h"
 #include "admin/qp_names.h"
 #include "admin/show_cm.h"
+#include "admin/show_events.h"
 #include "admin/show_flows.h"
 #include "admin/show_port.h"
 #include "admin/show_rejections.h"
@@ -294,6 +295,7 @@ constexpr Kind kKinds[] = {
     {"worker_commands", list_worker_commands, false},
     {"workers", list_workers, false},
     {"latency", list_latency, false},
+    {"events", list_events, false},
     {"gids", list_gids, false},
     {"routes", list_routes, false},
     {"neighbours", list_neighbours, false},
@@ -346,9 +348,10 @@ Json show(const ControlState& state, const Session& caller, const std::string& w
   }
   if (answer.empty() && !kind.empty()) return no_cursor;
   if (answer.empty()) {
-    return {{"error", "show has no \"" + what +
-                          "\"; it has all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, "
-                          "rejections, worker_commands, workers, latency, gids, routes, neighbours, settings"}};
+    return {
+        {"error", "show has no \"" + what +
+                      "\"; it has all, devices, sessions, users, qps, mrs, cqs, srqs, cm_ids, flows, errors, "
+                      "rejections, worker_commands, workers, latency, events, gids, routes, neighbours, settings"}};
   }
   if (viewer.hidden() != 0) answer["hidden"] = viewer.hidden();
   return answer;

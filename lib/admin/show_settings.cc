@@ -44,6 +44,7 @@ std::string fault(const ControlState& state) {
 void take_live(const ControlState& state, Setting& setting, bool alone) {
   if (setting.key == "ip" && alone) setting.value = addresses(state);
   if (setting.key == "latency") setting.value = {state.measures_latency() ? "on" : "off"};
+  if (setting.key == "events") setting.value = {state.records_events() ? "on" : "off"};
   if (setting.key == "debug.fault") setting.value = {fault(state)};
   if (setting.key == "mtu" && state.port().link_mtu() != state.port().most_mtu()) {
     setting.value = {std::to_string(state.port().link_mtu())};

@@ -57,6 +57,7 @@ struct DaemonConfig {
 
   bool indirect = true;  ///< memory that cannot be shared is accessed through the kernel; false: refused
 
+  bool events = false;                      ///< record what happens to QPs besides the normal course
   bool latency = false;                     ///< measure how long work requests, wake-ups and duty cycles take
   std::uint64_t seed = 0;                   ///< of keys and QPNs; 0: from the kernel
   int link_events = -1;                     ///< eventfd: the link of the port may have changed; -1: none

@@ -128,6 +128,14 @@ void ControlState::measure_latency(bool on) {
   on_all_workers(worker_commands::MeasureLatency{on});
 }
 
+void ControlState::record_events(bool on) {
+  records_events_ = on;
+  worker_commands::RecordEvents command;
+  if (on) command.memory.resize(worker_count());
+  for (proto::QpEventLog::Entries& each : command.memory) each = proto::QpEventLog::allocate();
+  on_all_workers(command);
+}
+
 void ControlState::publish_xrc_domain(const std::shared_ptr<XrcDomain>& domain) {
   std::erase_if(xrc_domains_, [](const auto& entry) { return entry.second.expired(); });
   xrc_domains_[{domain->device, domain->inode}] = domain;

@@ -76,6 +76,8 @@ class ControlState {
 
   bool measures_latency() const { return measures_latency_; }
   void measure_latency(bool on);
+  bool records_events() const { return records_events_; }
+  void record_events(bool on);
 
   // Sessions.
   const Sessions& sessions() const { return sessions_; }
@@ -152,6 +154,7 @@ class ControlState {
   std::uint32_t last_xrc_domain_ = 0;
   bool pollers_changed_ = false;
   bool measures_latency_ = false;
+  bool records_events_ = false;
   Nanos started_;
 };
 

@@ -329,6 +329,16 @@ struct MeasureLatency {
   void run(worker::WorkerCore& worker) { worker.measure_latency(on); }
 };
 
+struct RecordEvents {
+  static constexpr std::string_view kName = "record_events";
+  std::vector<proto::QpEventLog::Entries> memory;  ///< of each worker; none: off
+  void describe(worker::ArgumentText& text) const { text.add("on", !memory.empty()); }
+  void run(worker::WorkerCore& worker) {
+    proto::QpEventLog& log = worker.transport().qp_events();
+    memory.empty() ? log.turn_off() : log.turn_on(memory[worker.config().index]);
+  }
+};
+
 struct SetMtu {
   static constexpr std::string_view kName = "set_mtu";
   std::uint32_t link_mtu = 0, path_mtu = 0;  ///< bytes

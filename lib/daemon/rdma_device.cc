@@ -113,6 +113,7 @@ RdmaDevice::RdmaDevice(control::Process& process, const DaemonConfig& config, co
   }
   conductor_ = std::make_unique<Conductor>(process, config_, port, shared_, memory_, seed_ ^ 0x71706e);
   conductor_->state().measure_latency(config_.latency);
+  conductor_->state().record_events(config_.events);
 }
 
 RdmaDevice::~RdmaDevice() {
@@ -151,6 +152,10 @@ void RdmaDevice::reconfigure(const DaemonConfig& next) {
   if (next.latency != config_.latency) {
     config_.latency = next.latency;
     conductor_->state().measure_latency(next.latency);
+  }
+  if (next.events != config_.events) {
+    config_.events = next.events;
+    conductor_->state().record_events(next.events);
   }
   if (next.cpus == config_.cpus) return;
   config_.cpus = next.cpus;

@@ -353,7 +353,7 @@ void Transport::Impl::receive_foreign(Qp& qp, const wire::RxPacket& packet) {
   }
   ++counters.rp_cnp_handled;
   UROCE_PROBE(mark, qp.common.qpn.value, 1);
-  qp.shrink_window(CongestionCause::kCnp);
+  shrink_window(qp, CongestionCause::kCnp);
 }
 
 void Transport::receive_frame(QpIndex index, const ReceivedFrame& frame, Nanos now) {
@@ -461,6 +461,8 @@ std::size_t Transport::take_failures(std::span<QpFailure> out) { return impl_->t
 const Counters& Transport::counters() const { return impl_->counters; }
 const OperationLatencies& Transport::latencies() const { return impl_->latencies; }
 void Transport::clear_latencies() { impl_->latencies = {}; }
+
+QpEventLog& Transport::qp_events() { return impl_->qp_events; }
 
 BusyWith Transport::busy_with() const { return impl_->in_use.look(); }
 void Transport::note_busy_with(std::uint64_t mark) { impl_->note(mark); }

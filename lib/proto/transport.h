@@ -27,6 +27,7 @@
 #include "proto/state/latency.h"
 #include "proto/state/local_devices.h"
 #include "proto/state/memory_in_use.h"
+#include "proto/state/qp_events.h"
 #include "proto/state/types.h"
 #include "queue/completion_queue.h"
 #include "wire/address.h"
@@ -123,6 +124,9 @@ class Transport {
   /// Of what measured_doorbell() measured.
   const OperationLatencies& latencies() const;
   void clear_latencies();
+
+  /// What happens to QPs besides the normal course; off at first.
+  QpEventLog& qp_events();
 
   /// Any thread: whose memory is in use, as noted before each packet and each turn of a QP.
   BusyWith busy_with() const;

@@ -122,10 +122,12 @@ def wrong_usage(rig):
     refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'add'], ['fault add', 'name='])
     refuses(rig, [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'drop=1', 'dup=1'], ['add RULE', '--help'])
     refuses(rig, [rig.apps / 'urocectl', 'latency', 'yes'], ['latency yes', 'on, off'])
+    refuses(rig, [rig.apps / 'urocectl', 'events', 'yes'], ['events yes', 'on, off'])
     refuses(rig, [rig.apps / 'urocectl', 'show', 'all', 'stat=RTS'], ['no column "stat"', 'state'])
     refuses(rig, [rig.apps / 'urocectl', 'stat', '--http'], ['--http', 'metrics'])
     refuses(rig, [rig.apps / 'urocectl', '--json', 'metrics', '--http'], ['--http', '--json'])
     refuses(rig, [rig.apps / 'uroced', '--latency', 'yes'], ['--latency', 'on or off'])
+    refuses(rig, [rig.apps / 'uroced', '--events', 'yes'], ['--events', 'on or off'])
     verbs = [rig.apps / 'urocectl', '-d', 'uroce0', 'fault', 'verbs']
     refuses(rig, [*verbs, 'status=BROKEN'], ['status=BROKEN', 'RETRY_EXC_ERR', 'prog='])
     refuses(rig, [*verbs, 'off', '7'], ['no rule 7', 'lists them'])

@@ -9,7 +9,7 @@ from rig import ROOT, Failure, wait_until
 
 SCHEMA = ROOT / 'docs/urocectl.schema.json'
 # Lists of show that have rows in the case below; "errors" has some only if something goes wrong.
-FILLED = ['devices', 'sessions', 'users', 'qps', 'mrs', 'cqs', 'srqs', 'cm_ids', 'flows', 'rejections', 'workers', 'latency', 'gids',
+FILLED = ['devices', 'sessions', 'users', 'qps', 'mrs', 'cqs', 'srqs', 'cm_ids', 'flows', 'rejections', 'workers', 'latency', 'events', 'gids',
           'routes', 'neighbours', 'settings', 'worker_commands']
 
 
@@ -53,7 +53,7 @@ def values_of_busy_devices(rig, device):
         if not shown[device][kind]:
             raise Failure(f'show {kind} has no rows')
     values += [('show', rig.ctl('show', *what)) for what in ([], ['all', 'pid=*'], ['errors'], ['qps', 'user=0'])]
-    values += [(command, rig.ctl('-d', device, command)) for command in ('stat', 'metrics', 'latency', 'fault', 'link', 'reload')]
+    values += [(command, rig.ctl('-d', device, command)) for command in ('stat', 'metrics', 'latency', 'events', 'fault', 'link', 'reload')]
     values.append(('doctor', json.loads(printed(rig, 'doctor', '--interval', '0.1', allowed=(0, 4)))))  # 4: it has found problems
     rounds = ['--rounds', '1', '--interval', '0.1']
     values += [('stat_change', json.loads(line)) for line in printed(rig, 'stat', '--watch', *rounds).splitlines()]
@@ -63,9 +63,12 @@ def values_of_busy_devices(rig, device):
 
 def follows_the_schema(rig, devices):
     device = devices[0]
-    values = [('latency', rig.ctl('-d', device, 'latency', 'on'))]
+    values = [(command, rig.ctl('-d', device, command, 'on')) for command in ('latency', 'events')]
     run_pair(rig, [devices[1], device], ['ib_write_lat', '-n', '100', '-F'])
     rig.run(device, ['ibv_rc_pingpong', '-r', '2000000'], expect=1)
+    rig.ctl('-d', device, 'fault', 'drop=0.1,seed=3')
+    run_pair(rig, [devices[1], device], ['ib_write_bw', '-n', '100', '-F'])
+    rig.ctl('-d', device, 'fault', 'off')
     values.append(('fault_verbs', rig.ctl('-d', device, 'fault', 'verbs', 'prog=nobody,op=WRITE,nth=100,status=RETRY_EXC_ERR')))
     values.append(('fault', rig.ctl('-d', device, 'fault', 'name=nothing,drop=0,peer=192.0.2.99')))
     programs = busy_programs(rig, device)
@@ -74,7 +77,7 @@ def follows_the_schema(rig, devices):
     finally:
         for each in programs:
             each.end()
-    for end in (['latency', 'off'], ['fault', 'off'], ['fault', 'verbs', 'off']):
+    for end in (['latency', 'off'], ['events', 'off'], ['fault', 'off'], ['fault', 'verbs', 'off']):
         rig.ctl('-d', device, *end)
     if found := differences(values):
         raise Failure(found)

@@ -19,6 +19,7 @@ from cases_ci import ci_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
 from cases_docs import docs_cases  # noqa: E402
 from cases_doctor import doctor_cases  # noqa: E402
+from cases_events import event_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
 from cases_fabrics import fabric_cases, same_device_cases, two_run_directories_cases  # noqa: E402
 from cases_faults import fault_cases  # noqa: E402
@@ -108,7 +109,7 @@ def groups(long, build):
         Group('two in one, faulty', lambda rig: rig.pair_in_one(['--fault', FAULTS]), faulty, share=Share(rest=set(faulty) - {'verify'})),
         Group('fault verbs', lambda rig: rig.pair(), dict(fault_cases(), **scenario_cases())),
         Group('recipes', lambda rig: rig.pair_in_one(), recipe_cases(), share=Share(rest=recipes_for_the_rotation())),
-        Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases(), **web_cases(), **json_cases())),
+        Group('trace', lambda rig: rig.pair(), dict(trace_cases(), **top_cases(), **web_cases(), **event_cases(), **json_cases())),
         Group('probes', lambda rig: rig.pair(), probe_cases(), share=Share(rest=probe_cases())),
         Group('browser', lambda rig: rig.pair_in_one(), browser_cases(), share=Share(rest=browser_cases())),
         Group('doctor', lambda rig: rig.pair(['--socket-mode', '0666']), doctor_cases()),

@@ -52,7 +52,7 @@ void retry_early(Context& context, Qp& qp) {
     return;
   }
   const Nanos deadline = qp.deadline(Deadline::kAck);
-  retry_after_silence(context, qp, nak_age_limit(context, qp));
+  retry_after_silence(context, qp, RetryCause::kMissingAcknowledge, nak_age_limit(context, qp));
   qp.deadline(Deadline::kAck) = deadline;
 }
 
@@ -84,7 +84,7 @@ void on_ack_timeout(Context& context, Qp& qp) {
     return;
   }
   --qp.retransmission.retries_left;
-  retry_after_silence(context, qp, 0);
+  retry_after_silence(context, qp, RetryCause::kTimeout, 0);
   qp.retransmission.rtt.forget();
 }
 

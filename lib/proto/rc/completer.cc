@@ -47,7 +47,7 @@ void implied_nak(Context& context, Qp& qp) {
   if (qp.retransmission.recovering != Recovering::kNo)
     return;  // one of the packets that followed the lost response
   ++context.counters.implied_nak_seq_err;
-  retry_from_una(context, qp);
+  retry_from_una(context, qp, RetryCause::kImpliedNak);
 }
 
 void on_nak(Context& context, Qp& qp, std::uint8_t syndrome) {

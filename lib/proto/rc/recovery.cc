@@ -25,10 +25,12 @@ void seek(Qp& qp, std::uint32_t cursor, Psn psn) {
 }
 
 /// Goes back. `round_trip`: NAKs for what was in flight are older than the retransmission for this long.
-void restart_from_una(Context& context, Qp& qp, Nanos round_trip) {
+void restart_from_una(Context& context, Qp& qp, RetryCause cause, Nanos round_trip) {
   UROCE_PROBE(retransmit, qp.common.qpn.value, qp.requester.una.value());
   qp.recovery.end = qp.requester.max_psn;
   qp.recovery.until = context.now + round_trip;
+  context.note_event(qp, QpEventType::kWentBack, qp.requester.una, static_cast<std::uint8_t>(cause),
+                     psns_between(qp.requester.una, qp.requester.psn));
   rewind(context, qp);
   qp.retransmission.recovering = Recovering::kRetrying;
   context.schedule_send(qp);
@@ -51,7 +53,7 @@ Nanos nak_age_limit(const Context& context, const Qp& qp) {
   return std::min(qp.retransmission.rtt.least(context.now) / 2, kLatest);
 }
 
-void retry_from_una(Context& context, Qp& qp) {
+void retry_from_una(Context& context, Qp& qp, RetryCause cause) {
   if (qp.retransmission.recovering != Recovering::kNo) return;
   if (qp.retransmission.retries_left == 0) {
     ++context.counters.retry_exceeded_err;
@@ -59,20 +61,20 @@ void retry_from_una(Context& context, Qp& qp) {
     return;
   }
   --qp.retransmission.retries_left;
-  qp.shrink_window(CongestionCause::kLoss);
-  restart_from_una(context, qp, nak_age_limit(context, qp));
+  context.shrink_window(qp, CongestionCause::kLoss);
+  restart_from_una(context, qp, cause, nak_age_limit(context, qp));
   qp.retransmission.rtt.forget();
 }
 
-void retry_after_silence(Context& context, Qp& qp, Nanos round_trip) {
-  qp.shrink_window(CongestionCause::kTimeout);
-  restart_from_una(context, qp, round_trip);
+void retry_after_silence(Context& context, Qp& qp, RetryCause cause, Nanos round_trip) {
+  context.shrink_window(qp, CongestionCause::kTimeout);
+  restart_from_una(context, qp, cause, round_trip);
 }
 
 void on_sequence_nak(Context& context, Qp& qp) {
   const std::uint32_t left = psns_between(qp.requester.una, qp.recovery.end);
   const bool resent = left != 0 && left <= psns_between(qp.requester.una, qp.requester.max_psn);
-  if (!resent || context.now >= qp.recovery.until) retry_from_una(context, qp);
+  if (!resent || context.now >= qp.recovery.until) retry_from_una(context, qp, RetryCause::kSequenceNak);
 }
 
 void on_ack_progress(Context& context, Qp& qp, std::uint32_t acked) {
@@ -113,6 +115,7 @@ bool rewind_last_packet(Context& context, Qp& qp) {
   }
   seek(qp, cursor, wqe.first() + index);
   UROCE_PROBE(retransmit, qp.common.qpn.value, qp.requester.psn.value());
+  context.note_event(qp, QpEventType::kProbed, qp.requester.psn, 0);
   qp.retransmission.cost_since_ack_request = qp.congestion.window();
   return true;
 }

@@ -12,7 +12,7 @@ inline constexpr Nanos kLatest = kMillisecond;
 
 /// A packet was lost: sends again from una if a retry is left, or else fails the oldest WQE. Once until there is
 /// progress; the timer covers the loss of the retry.
-void retry_from_una(Context& context, Qp& qp);
+void retry_from_una(Context& context, Qp& qp, RetryCause cause);
 
 /// A sequence NAK for una: retry_from_una(), unless the NAK answers packets from before the last retransmission.
 /// One packet that was overtaken causes a NAK for itself, and another for each packet that it overtook.
@@ -20,7 +20,7 @@ void on_sequence_nak(Context& context, Qp& qp);
 
 /// An acknowledge is missing: sends again from una, one packet at a time at first. Sequence NAKs for what was in
 /// flight are older than the retransmission, for `round_trip`.
-void retry_after_silence(Context& context, Qp& qp, Nanos round_trip);
+void retry_after_silence(Context& context, Qp& qp, RetryCause cause, Nanos round_trip);
 
 /// How long sequence NAKs are taken for older than a retransmission. One that is wrongly ignored is not repeated by
 /// every peer and costs a timeout, one that is wrongly obeyed costs a few packets: half a round trip, and no longer

@@ -89,6 +89,7 @@ void send_owed(Context& context, Qp& qp, TxBurst& burst) {
                        qp.responder.msn)) {
     ++qp.counters.sent_pkts;
     context.counters.acks_sent += ack;
+    if (!ack) context.note_event(qp, QpEventType::kNakSent, psn, qp.answers.nak_syndrome);
   }
   qp.responder.owed = PendingAck::kNothing;
 }
@@ -114,7 +115,8 @@ void send_cnp(Context& context, Qp& qp, TxBurst& burst) {
 void finish_fatally(Context& context, Qp& qp) {
   const auto event = static_cast<AsyncEvent>(qp.answers.fatal_event);
   if (qp.answers.fatal_event != 0) context.raise(event, qp.common.qpn.value, qp.settings.owner);
-  context.report(qp, 0, event);
+  context.report(qp, qp.answers.fatal_event != 0 ? std::uint8_t{0} : std::uint8_t{UROCE_FAIL_INVALIDATED_KEY},
+                 event);
   enter_error(context, qp);
 }
 
@@ -214,7 +216,7 @@ void note_congestion(Context& context, Qp& qp, const wire::RxPacket& packet) {
   // requests.
   if (qp.common.type == QpType::kUd || (info.has(wire::kResponse) && !info.has(wire::kRead))) return;
   // The requester's window limits what READs bring; the CNP serves peers that pace their responses.
-  if (info.has(wire::kResponse)) qp.shrink_window(CongestionCause::kMarked);
+  if (info.has(wire::kResponse)) context.shrink_window(qp, CongestionCause::kMarked);
   if (context.now < qp.next_cnp) return;
   qp.next_cnp = context.now + kCnpInterval;
   qp.responder.cnp_owed = true;

@@ -61,7 +61,10 @@ void wait_for_receiver(Context& context, Qp& qp, std::uint8_t timer_code) {
   rewind(context, qp);
   qp.retransmission.recovering = Recovering::kWaiting;
   qp.common.send_state = SendState::kBlocked;
-  context.set_deadline(qp, Deadline::kRnr, context.now + std::max(rnr_delay(timer_code), doubt));
+  const Nanos delay = std::max(rnr_delay(timer_code), doubt);
+  context.note_event(qp, QpEventType::kWaits, qp.requester.una, 0,
+                     static_cast<std::uint32_t>(delay / kMicrosecond));
+  context.set_deadline(qp, Deadline::kRnr, context.now + delay);
 }
 
 void on_rnr_timeout(Context& context, Qp& qp) {

@@ -30,13 +30,14 @@ class Congestion {
 
   /// [una, max_psn) is in flight. Once per round trip, which ends when all that was in flight at its beginning is
   /// acknowledged (RFC 3168, 6.1.2); a timeout counts in any case. Not if nothing is in flight: then a CNP is about
-  /// responses.
-  void shrink(CongestionCause cause, Psn una, Psn max_psn, std::uint32_t packet) {
+  /// responses. False: nothing has changed.
+  bool shrink(CongestionCause cause, Psn una, Psn max_psn, std::uint32_t packet) {
     const std::uint32_t outstanding = psns_between(una, max_psn), left = psns_between(una, reduction_end_);
     const bool counts = outstanding != 0 && (left == 0 || left > outstanding);
-    if (cause != CongestionCause::kTimeout && !counts) return;
+    if (cause != CongestionCause::kTimeout && !counts) return false;
     reduction_end_ = max_psn;
     window_.on_congestion(cause, packet);
+    return true;
   }
 
  private:

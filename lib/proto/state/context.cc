@@ -170,6 +170,7 @@ void Context::raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner) 
 }
 
 void Context::report(const Qp& qp, std::uint8_t cause, AsyncEvent event) {
+  note_event(qp, QpEventType::kFailed, qp.requester.una, cause, static_cast<std::uint32_t>(event));
   if (failures_count_ == failures_.size()) return;
   QpFailure& failure = failures_[failures_count_++];
   failure = {qp.common.qpn, qp.common.dest_qpn, {}, qp.settings.owner, cause, event};

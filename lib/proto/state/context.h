@@ -22,6 +22,7 @@
 #include "proto/state/multicast.h"
 #include "proto/state/packet_builder.h"
 #include "proto/state/qp.h"
+#include "proto/state/qp_events.h"
 #include "proto/state/qpn_table.h"
 #include "proto/state/send_scheduler.h"
 #include "proto/state/srq.h"
@@ -81,6 +82,12 @@ class Context {
   /// The condition that blocked the requester may be gone.
   void resume_send(Qp& qp) {
     if (qp.common.send_state == SendState::kBlocked) schedule_send(qp);
+  }
+  /// See Congestion::shrink().
+  void shrink_window(Qp& qp, CongestionCause cause) {
+    if (!qp.congestion.shrink(cause, qp.requester.una, qp.requester.max_psn, qp.full_packet_cost())) return;
+    note_event(qp, QpEventType::kWindowCut, qp.requester.una, static_cast<std::uint8_t>(cause),
+               qp.congestion.window());
   }
   Qp* take_active() {
     const std::uint32_t next = scheduler.take();
@@ -166,6 +173,17 @@ class Context {
   void raise(AsyncEvent type, std::uint32_t object, std::uint64_t owner);
   std::size_t take_events(std::span<Event> out);
   void report(const Qp& qp, std::uint8_t cause, AsyncEvent event = {});
+  QpEventLog qp_events;
+  void note_event(const Qp& qp, QpEventType type, Psn psn, std::uint8_t cause, std::uint32_t value = 0) {
+    if (!qp_events.on()) return;
+    qp_events.add({.when = now,
+                   .owner = qp.settings.owner,
+                   .qpn = qp.common.qpn,
+                   .psn = psn.value(),
+                   .value = value,
+                   .type = type,
+                   .cause = cause});
+  }
   bool any_failures() const { return failures_count_ != 0; }
   std::size_t take_failures(std::span<QpFailure> out);
 

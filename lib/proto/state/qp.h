@@ -398,9 +398,6 @@ struct alignas(64) Qp {
   }
   Wqe& wqe(std::uint32_t index) { return const_cast<Wqe&>(std::as_const(*this).wqe(index)); }
   std::uint32_t full_packet_cost() const { return common.mtu() + kPacketCost; }
-  void shrink_window(CongestionCause cause) {
-    congestion.shrink(cause, requester.una, requester.max_psn, full_packet_cost());
-  }
 };
 
 static_assert(std::is_trivially_copyable_v<Qp>);
