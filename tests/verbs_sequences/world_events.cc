@@ -41,6 +41,8 @@ void World::arm(Side& side, const Operation& op, Random& random) {
     // A device that compares indices reports the entries that there are at once; others wait for a new one.
     cq->armed = Armed::kLoose;
     ++cq->most;
+  } else if (cq->armed == Armed::kLoose && solicited) {
+    ++cq->most;  // it may still be armed for any
   } else if (cq->armed != Armed::kAny) {
     cq->armed = solicited ? Armed::kSolicited : Armed::kAny;
   }
