@@ -44,6 +44,7 @@ int run_all(const sequences::Options& options) {
       {"connections", ground.connections},
       {"events", ground.events},
   });
+  ground.differs.print();
   return failures > 0 ? 1 : 0;
 }
 

@@ -41,7 +41,7 @@ Ground::Ground(const std::vector<std::string>& ends, bool t) : trace(t), sides(e
   must(rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP), "rdma_create_id");
   sockaddr_storage own = address(0, 0);
   must(rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&own)), "rdma_bind_addr to the first address");
-  linux_rdma = std::strncmp(ibv_get_device_name(id->verbs->device), "uroce", 5) != 0;
+  if (std::strncmp(ibv_get_device_name(id->verbs->device), "uroce", 5) != 0) differs.apply();
   must(rdma_destroy_id(id), "rdma_destroy_id");
   for (std::size_t i = 0; i < sides; ++i) marker(0, i);
 }
@@ -129,6 +129,12 @@ Id* World::find(unsigned place, const std::function<bool(const Id&)>& matches) {
   return nullptr;
 }
 
+void World::show(const Id& id) const {
+  if (!ground_.trace) return;
+  const auto place = std::find_if(ids_.begin(), ids_.end(), [&](const auto& at) { return at.get() == &id; });
+  std::printf("    id %td, port %u, in state %d\n", place - ids_.begin(), id.port, static_cast<int>(id.state));
+}
+
 Id* World::find_in(const Operation& op, std::initializer_list<State> states) {
   if (op.c % 8 == 0) return find(op.a);
   return find(op.a,
@@ -170,16 +176,18 @@ bool World::some_under_way() const {
 }
 
 bool World::may_hurry(const Operation& op) {
-  if (ground_.linux_rdma || op.c % 4 != 1) return false;
-  return op.kind == Kind::kDestroyId || op.kind == Kind::kConnect || op.kind == Kind::kCreateId;
+  const bool known = op.kind == Kind::kDestroyId || op.kind == Kind::kConnect || op.kind == Kind::kCreateId;
+  return known && op.c % 4 == 1 && !ground_.differs(Linux::kLateCalls);
 }
 
 void World::run(const Operation& op) {
   Random random(op.choices);
   if (!may_hurry(op)) settle();
   in_a_hurry_ = some_under_way();
-  const auto with = [](Id* id, const auto& call) {
-    if (id != nullptr) call(*id);
+  const auto with = [&](Id* id, const auto& call) {
+    if (id == nullptr) return;
+    show(*id);
+    call(*id);
   };
   using enum State;
   switch (op.kind) {
@@ -239,8 +247,8 @@ void World::finish() {
   for (auto& channel : channels_) {
     while (channel && ids_.size() % 2 == 0 && must_hold(*channel)) take_event(*channel, false);
   }
-  const bool hurry = ids_.size() % 3 == 0 && !ground_.linux_rdma;
-  while (Id* const id = find(0, can_be_destroyed)) {
+  const bool hurry = ids_.size() % 3 == 0 && !ground_.differs(Linux::kLateCalls);
+  while (Id* const id = find(0, [&](const Id& one) { return can_be_destroyed(one); })) {
     in_a_hurry_ = some_under_way();
     destroy_id(*id);
     if (!hurry) settle();

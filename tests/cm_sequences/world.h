@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "differences.h"
 #include "operation.h"
 
 namespace cm_sequences {
@@ -92,12 +93,6 @@ struct Id {
   bool has_qp() const { return real != nullptr && real->qp != nullptr; }
 };
 
-/// No, as long as a listener has moved to another channel before it took the id's request: whether the request's
-/// end is reported, and where, depends on the device.
-inline bool can_be_destroyed(const Id& id) {
-  return id.state != State::kConnecting || id.peer == nullptr || !id.peer->moved;
-}
-
 /// What outlives sequences.
 struct Ground {
   Ground(const std::vector<std::string>& ends, bool trace);
@@ -114,7 +109,7 @@ struct Ground {
 
   bool trace;
   std::size_t sides;
-  bool linux_rdma = false;  ///< the kernel's connection manager and rdma-core's librdmacm
+  Differences differs{kDifferences};
   std::uint64_t calls = 0, refused = 0, events = 0, connections = 0;
 
  private:
@@ -145,6 +140,7 @@ class World {
   /// As above, but in most cases one in the state, so that most calls are legal.
   Id* find_in(const Operation& op, std::initializer_list<State> states);
   Channel* find_channel(unsigned place);
+  void show(const Id& id) const;
   void for_each(const std::function<void(Id&)>& call);
   Data draw_data(Random& random, std::size_t most) const;
 
@@ -152,6 +148,7 @@ class World {
   void create_channel();
   void destroy_channel(const Operation& op);
   void create_id(const Operation& op, Random& random);
+  bool can_be_destroyed(const Id& id);
   void destroy_id(Id& id);
   void bind(Id& id, const Operation& op, Random& random);
   void listen(Id& id, Random& random);
@@ -174,13 +171,15 @@ class World {
   void disconnect(Id& id);
   void notify(Id& id, Random& random);
   Id* listener_of(const Id& client);
-  bool has_room(const Id& listener) const;
   /// The id no longer takes part in its connection.
   void leave(Id& id);
   void established(Id& client);
   void close_both(Id& id);
   /// Answers the peer's DREQ.
   void reply(Id& id);
+  bool drops_dreq(const Id& id);
+  bool lacks_device(const Id& id);
+  bool has_room(const Id& listener);
   void sent(const Id& id) { under_way_[id.side][id.peer_side] = true; }
 
   // world_events.cc

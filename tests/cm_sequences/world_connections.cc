@@ -22,8 +22,11 @@ rdma_conn_param with_data(const Data& data) {
 
 }  // namespace
 
+/// Without a device rdma-core crashes in the calls that use it.
+bool World::lacks_device(const Id& id) { return id.real->verbs == nullptr && ground_.differs(Linux::kNoDevice); }
+
 void World::create_qp(Id& id) {
-  if (ground_.linux_rdma && id.real->verbs == nullptr) return;  // rdma-core uses id->pd without a test
+  if (lacks_device(id)) return;
   ibv_qp_init_attr init{};
   init.cap = {1, 1, 1, 1, 0};
   init.qp_type = id.datagrams() ? IBV_QPT_UD : IBV_QPT_RC;
@@ -32,9 +35,8 @@ void World::create_qp(Id& id) {
            id.has_qp() ? "rdma_create_qp of an id that has a QP" : "rdma_create_qp without a device");
     return;
   }
-  // Linux knows no attributes for the QP of a connection that has ended, or of a listener.
   const bool wrong = id.state == State::kClosed || id.state == State::kListening;
-  if (wrong && ground_.linux_rdma) return;
+  if (wrong && ground_.differs(Linux::kQpOfEnded)) return;
   expect(rdma_create_qp(id.real, nullptr, &init), {0}, "rdma_create_qp");
   if (!id.has_qp()) fail("rdma_create_qp: the id has no QP");
   id.qp_error = false;
@@ -55,20 +57,21 @@ Id* World::listener_of(const Id& client) {
   });
 }
 
-/// A listener without room drops requests, which the client repeats after seconds. On Linux those are counted that
-/// were not taken, here those that were not answered, and 16 are always taken.
-bool World::has_room(const Id& listener) const {
+/// A listener without room drops requests, which the client repeats after seconds. Here those are counted that were
+/// not answered, and 16 are always taken.
+bool World::has_room(const Id& listener) {
   const auto taken = std::count_if(ids_.begin(), ids_.end(), [&](const auto& id) {
     return id != nullptr && id->listener == &listener && id->state == State::kRequested;
   });
   const auto waiting =
       std::count_if(requests_.begin(), requests_.end(), [&](const auto& id) { return id->listener == &listener; });
-  if (ground_.linux_rdma && listener.backlog != 0) return waiting < static_cast<std::ptrdiff_t>(listener.backlog);
+  if (listener.backlog != 0 && ground_.differs(Linux::kBacklogOfUntaken))
+    return waiting < static_cast<std::ptrdiff_t>(listener.backlog);
   return taken + waiting < 15;
 }
 
 void World::connect(Id& id, Random& random) {
-  if (ground_.linux_rdma && id.real->verbs == nullptr) return;  // ucma_valid_param uses the device without a test
+  if (lacks_device(id)) return;
   const std::size_t most = id.datagrams() ? kInSidrReq : kInReq;
   const Data data = draw_data(random, most);
   rdma_conn_param param = with_data(data);
@@ -118,7 +121,7 @@ void World::connect(Id& id, Random& random) {
 }
 
 void World::accept(Id& id, Random& random) {
-  if (ground_.linux_rdma && id.real->verbs == nullptr) return;
+  if (lacks_device(id)) return;
   const std::size_t most = id.datagrams() ? kInSidrRep : kInRep;
   const Data data = draw_data(random, most);
   rdma_conn_param param = with_data(data);
@@ -126,13 +129,13 @@ void World::accept(Id& id, Random& random) {
   param.rnr_retry_count = static_cast<std::uint8_t>(random.below(8));
   if (id.state == State::kRequested && !id.has_qp() && random.below(8) != 0) create_qp(id);
   if (!id.has_qp()) {
+    if (ground_.differs(Linux::kAcceptNeedsParameters)) return;
     expect(rdma_accept(id.real, nullptr), {EINVAL}, "rdma_accept without a QP");
     return;
   }
   if (id.state != State::kRequested || data.size() > most) {
     const bool requested = id.state == State::kRequested;
-    // On Linux a call with wrong arguments ends the request.
-    if (ground_.linux_rdma && requested) return;
+    if ((requested || id.state == State::kResponded) && ground_.differs(Linux::kWrongAcceptEnds)) return;
     expect(rdma_accept(id.real, &param), {EINVAL},
            requested ? "rdma_accept with too much private data" : "rdma_accept in a wrong state");
     // The peer is gone: that is noticed after the QP has been moved.
@@ -144,7 +147,7 @@ void World::accept(Id& id, Random& random) {
   }
   sent(id);
   if (id.qp_error && !id.datagrams()) {
-    if (ground_.linux_rdma) return;  // the request stays
+    if (ground_.differs(Linux::kWrongAcceptEnds)) return;
     expect(rdma_accept(id.real, &param), {EINVAL}, "rdma_accept with a QP in ERR");
     id.answered = true;
     id.state = State::kClosed;
@@ -175,8 +178,8 @@ void World::accept(Id& id, Random& random) {
 void World::reject(Id& id, Random& random) {
   const std::size_t most = id.datagrams() ? kInSidrRep : kInRej;
   const Data data = draw_data(random, most);
-  // Linux also lets a client take back its request, and a server its answer.
-  if (ground_.linux_rdma && (id.state == State::kConnecting || id.state == State::kAccepted)) return;
+  const bool sent_one = id.state == State::kConnecting || id.state == State::kAccepted;
+  if (sent_one && ground_.differs(Linux::kAnswerTakenBack)) return;
   const bool right = id.state == State::kRequested || id.state == State::kResponded;
   const bool fits = data.size() <= most;
   expect(rdma_reject(id.real, data.data(), static_cast<std::uint8_t>(data.size())), {right && fits ? 0 : EINVAL},
@@ -212,8 +215,8 @@ void World::established(Id& client) {
 }
 
 void World::establish(Id& id) {
-  // On Linux the server rejects the client by this call.
-  if (ground_.linux_rdma && id.state == State::kAccepted) return;
+  const bool open = id.state == State::kConnecting || id.state == State::kRequested || id.state == State::kAccepted;
+  if (open && ground_.differs(Linux::kEstablishAccepts)) return;
   const bool right = id.state == State::kResponded && !id.has_qp();
   expect(rdma_establish(id.real), {right ? 0 : EINVAL},
          right         ? "rdma_establish"
@@ -251,19 +254,18 @@ void World::close_both(Id& id) {
 
 void World::disconnect(Id& id) {
   if (id.real->verbs == nullptr) {
-    if (ground_.linux_rdma) return;  // rdma-core uses id->verbs without a test
+    if (lacks_device(id)) return;
     expect(rdma_disconnect(id.real), {EINVAL}, "rdma_disconnect without a device");
     return;
   }
-  // Linux waits until the client has answered, and disconnects nothing.
-  if (ground_.linux_rdma && id.state == State::kAccepted) return;
+  if (id.state == State::kAccepted && ground_.differs(Linux::kNoAcceptedDisconnect)) return;
+  if (drops_dreq(id)) return;
   id.qp_error = id.has_qp();
   if (id.state == State::kConnected || id.state == State::kAccepted) {
     expect(rdma_disconnect(id.real), {0}, "rdma_disconnect");
     close_both(id);
     ++id.exits;
-    // Linux answers a DREQ when the program calls rdma_disconnect(3), or destroys the id.
-    id.awaits_reply = ground_.linux_rdma;
+    id.awaits_reply = ground_.differs(Linux::kDreqAnsweredByProgram);
     if (!id.awaits_reply) expect_event(id, {RDMA_CM_EVENT_DISCONNECTED});
     return;
   }
@@ -271,8 +273,14 @@ void World::disconnect(Id& id) {
     expect(rdma_disconnect(id.real), {0}, "rdma_disconnect of an id that is disconnected");
     return reply(id);
   }
-  // On Linux this only moves the QP.
+  // On Linux it moves the QP.
   expect(rdma_disconnect(id.real), {EINVAL, 0}, "rdma_disconnect in a wrong state");
+}
+
+/// The server is connected by rdma_notify(3), and the client has not taken its answer.
+bool World::drops_dreq(const Id& id) {
+  return id.state == State::kConnected && id.peer != nullptr && id.peer->state == State::kResponded &&
+         ground_.differs(Linux::kDreqBeforeRtu);
 }
 
 void World::reply(Id& id) {
@@ -299,8 +307,8 @@ void World::leave(Id& id) {
       if (peer == nullptr || id.datagrams()) return;  // nobody receives it
       peer->state = State::kClosed;
       sent(id);
-      // ucma_event_handler: Linux reports nothing of an id that was not accepted yet.
-      if (!ground_.linux_rdma) expect_event(*peer, {RDMA_CM_EVENT_REJECTED, kTimedOut, kInRej});
+      if (!ground_.differs(Linux::kRequestGoneQuietly))
+        expect_event(*peer, {RDMA_CM_EVENT_REJECTED, kTimedOut, kInRej});
       return;
     case State::kRequested:
     case State::kResponded: {
@@ -317,8 +325,7 @@ void World::leave(Id& id) {
       return;
     }
     case State::kAccepted:
-      // Linux rejects the client.
-      if (!ground_.linux_rdma) return close_both(id);
+      if (!ground_.differs(Linux::kDestroyRejects)) return close_both(id);
       sent(id);
       peer->state = State::kClosed;
       return expect_event(*peer, {RDMA_CM_EVENT_REJECTED, kConsumerDefined, kInRej});

@@ -69,6 +69,7 @@ void World::compare(Channel& channel, const rdma_cm_event& event) {
       std::string("event '") + rdma_event_str(event.event) + "' (status " + std::to_string(event.status) + "): ";
   if (ground_.trace) std::printf("    %s\n", title.c_str());
   if (id == nullptr) fail(title + "there is no such id");
+  show(*id);
   if (id->channel != &channel) fail(title + "in another channel than its id's");
   if (event.event == RDMA_CM_EVENT_TIMEWAIT_EXIT && id->events.empty() && id->exits > 0) {
     --id->exits;
@@ -155,7 +156,8 @@ void World::take_request(Id& listener, const rdma_cm_event& event, Id& request) 
   if (id.context != listener.real->context) fail("CONNECT_REQUEST: the id has another context than the listener");
   if (id.ps != listener.space || id.qp_type != (listener.datagrams() ? IBV_QPT_UD : IBV_QPT_RC))
     fail("CONNECT_REQUEST: the id has another port space or QP type than the listener");
-  if (id.verbs == nullptr || id.pd == nullptr || id.qp != nullptr || id.route.num_paths != 1)
+  const int paths = listener.datagrams() && ground_.differs(Linux::kNoPathOfDatagram) ? 0 : 1;
+  if (id.verbs == nullptr || id.pd == nullptr || id.qp != nullptr || id.route.num_paths != paths)
     fail("CONNECT_REQUEST: the id has no device, PD or path, or it has a QP");
   check_addresses(request);
 }
@@ -198,7 +200,7 @@ void World::acknowledge_all(const Id& id) {
 
 /// Waits for the TIMEWAIT_EXIT of each id that has been connected.
 void World::take_exits() {
-  if (ground_.linux_rdma) return;  // there it takes minutes
+  if (ground_.differs(Linux::kLongTimewait)) return;
   for (auto& channel : channels_) {
     while (channel && must_hold(*channel)) take_event(*channel, false);
   }

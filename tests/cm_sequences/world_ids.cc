@@ -63,6 +63,13 @@ void World::create_id(const Operation& op, Random& random) {
   *place = std::move(id);
 }
 
+/// No, as long as a listener has moved to another channel before it took the id's request: whether the request's
+/// end is reported, and where, depends on the device.
+bool World::can_be_destroyed(const Id& id) {
+  if (drops_dreq(id)) return false;
+  return id.state != State::kConnecting || id.peer == nullptr || !id.peer->moved;
+}
+
 void World::destroy_id(Id& id) {
   if (!can_be_destroyed(id)) return;
   acknowledge_all(id);
@@ -104,7 +111,9 @@ void World::bind(Id& id, const Operation& op, Random& random) {
   }
   if (which == 4 && address.ss_family == AF_INET) {
     reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(0xcb00714d);  // 203.0.113.77
-    expect(rdma_bind_addr(id.real, plain(address)), {id.state == State::kIdle ? ENODEV : EINVAL},
+    const int none = id.state == State::kIdle ? ENODEV : EINVAL;
+    const bool otherwise = none == ENODEV && ground_.differs(Linux::kOtherHost);
+    expect(rdma_bind_addr(id.real, plain(address)), {none, otherwise ? EADDRNOTAVAIL : none},
            "rdma_bind_addr to an address of another host");
     return;
   }
@@ -130,6 +139,7 @@ void World::listen(Id& id, Random& random) {
   constexpr int kBacklogs[] = {0, 1, 2, 8, 1000, -1};
   const int backlog = kBacklogs[random.below(std::size(kBacklogs))];
   if (id.state != State::kIdle && id.state != State::kBound) {
+    if (id.state == State::kListening && ground_.differs(Linux::kListenTwice)) return;
     expect(rdma_listen(id.real, backlog), {EINVAL}, "rdma_listen in a wrong state");
     return;
   }
@@ -188,8 +198,7 @@ void World::resolve_address(Id& id, const Operation& op, Random& random) {
 }
 
 void World::resolve_route(Id& id) {
-  // rdma-core's function uses id->verbs without a test. There the device is known once the event was taken.
-  if (ground_.linux_rdma && id.real->verbs == nullptr) return;
+  if (lacks_device(id)) return;
   if (id.state != State::kResolved) {
     expect(rdma_resolve_route(id.real, 5000), {EINVAL}, "rdma_resolve_route in a wrong state");
     return;
@@ -203,6 +212,9 @@ void World::resolve_route(Id& id) {
 void World::migrate(Id& id, const Operation& op) {
   Channel* const to = find_channel(op.b);
   if (to == nullptr) return;
+  const bool waits =
+      std::any_of(requests_.begin(), requests_.end(), [&](const auto& one) { return one->listener == &id; });
+  if (waits && to != id.channel && ground_.differs(Linux::kMovedRequests)) return;
   acknowledge_all(id);  // the call waits for that
   expect(rdma_migrate_id(id.real, to->real), {0}, "rdma_migrate_id");
   if (id.real->channel != to->real) fail("rdma_migrate_id: the id has another channel");
@@ -257,7 +269,7 @@ void World::set_option(Id& id, Random& random) {
 void World::check_addresses(Id& id) {
   const bool waits = std::any_of(id.events.begin(), id.events.end(),
                                  [](const Expected& one) { return one.type == RDMA_CM_EVENT_ADDR_RESOLVED; });
-  if (ground_.linux_rdma && waits) return;  // rdma-core asks for the addresses when it takes the event
+  if (waits && ground_.differs(Linux::kAddressesWithEvent)) return;
   ++ground_.calls;
   if (id.state == State::kIdle) {
     if (rdma_get_src_port(id.real) != 0 || rdma_get_dst_port(id.real) != 0) fail("a new id has a port");

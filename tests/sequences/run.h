@@ -24,6 +24,7 @@ struct Options {
 };
 
 inline bool parse(int argc, char** argv, Options& out) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // if a library crashes, the operation is in the output
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const auto number = [&] { return std::strtoull(argv[++i], nullptr, 0); };

@@ -55,6 +55,7 @@ int run_all(const sequences::Options& options) {
       {"of these errors", ground.failed_requests},
       {"events", ground.events},
   });
+  ground.differs.print();
   return failures > 0 ? 1 : 0;
 }
 

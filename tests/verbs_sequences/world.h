@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "../conformance/fixtures.h"
+#include "differences.h"
 #include "operation.h"
 
 namespace verbs_sequences {
@@ -175,7 +176,7 @@ struct Ground {
   Ground& operator=(const Ground&) = delete;
   Bench& bench;
   bool trace;
-  bool rxe;  ///< Linux rxe, which deviates as docs/rxe-differences.md says
+  Differences differs{kDifferences};
   std::uint8_t* memory[2];
   std::uint8_t* hole;        ///< no access
   std::uint8_t* short_file;  ///< two pages of a file of one page
@@ -263,7 +264,7 @@ class World {
   bool take_async_event(Side& side);
   bool poll_one(Side& side, Cq& cq);
   void check_completion(Side& side, Cq& cq, const ibv_wc& wc);
-  void entry(Cq& cq, bool solicited);
+  void entry(Cq& cq, bool solicited, bool failed);
   void limit_reached(Srq& srq);
 
   // world_qp.cc
@@ -271,6 +272,7 @@ class World {
   void create_bad_qp(Side& side, const Operation& op, Random& random);
   void destroy_qp(Side& side, const Operation& op);
   void connect(Side& side, const Operation& op, Random& random);
+  void drain(Qp& qp, bool notify);
   void modify(Side& side, const Operation& op, Random& random);
   void modify_bad(Side& side, const Operation& op, Random& random);
   void query_qp(Qp& qp);
@@ -294,6 +296,7 @@ class World {
   bool draw_pieces(Side& side, Pd* pd, Random& random, std::uint32_t most, bool bad_key, Work& work);
   void draw_remote(Qp& qp, Random& random, Work& work);
   bool predictable(Qp& qp, Work& work);
+  bool local_error_is_predictable(Qp& qp, const Work& work, bool reachable);
   static void signal(Work& work, Prepared& prepared);
   void post_to_full_queue(Qp& qp);
   void after_traffic(Qp& qp);

@@ -48,10 +48,16 @@ void World::arm(Side& side, const Operation& op, Random& random) {
   }
 }
 
-void World::entry(Cq& cq, bool solicited) {
+/// `solicited`: or an error, which counts as such.
+void World::entry(Cq& cq, bool solicited, bool failed) {
   ++cq.entries;
   ++under_way_;
   if (cq.armed == Armed::kNo || cq.armed == Armed::kLoose || (cq.armed == Armed::kSolicited && !solicited)) return;
+  if (cq.armed == Armed::kSolicited && failed && ground_.differs(Rxe::kSolicitedErrors)) {
+    cq.armed = Armed::kLoose;
+    ++cq.most;
+    return;
+  }
   cq.armed = Armed::kNo;
   ++cq.most;
   cq.least = 1;  // a second one may be merged with one that waits
@@ -177,7 +183,7 @@ void World::limit_reached(Srq& srq) {
 bool World::take_async_event(Side& side) {
   bool some = false, maybe = false;
   for (const auto& qp : side.qps.places) {
-    some |= qp && qp->last_wqe_waits && !ground_.rxe;
+    some |= qp && qp->last_wqe_waits && !ground_.differs(Rxe::kNoLastWqe);
     maybe |= qp && (qp->may_event || qp->last_wqe > 0);
   }
   for (const auto& srq : side.srqs.places) {

@@ -68,7 +68,9 @@ void World::reg_bad_mr(Side& side, const Operation& op, Random& random) {
   };
   const Bad& bad = all[random.below(std::size(all))];
   // The kernel's core refuses the flags, and the pages are found later; rxe and some drivers order that otherwise.
-  ibv_mr* const mr = expect_made(ibv_reg_mr(pd->real, bad.address, bad.length, bad.access), {bad.error}, bad.what);
+  const bool forced = bad.address == ground_.hole - 4096 && ground_.differs(Rxe::kForcedPages);
+  ibv_mr* const mr = expect_made(ibv_reg_mr(pd->real, bad.address, bad.length, bad.access),
+                                 {bad.error, forced ? 0 : bad.error}, bad.what);
   if (mr != nullptr) ibv_dereg_mr(mr);
 }
 
@@ -88,7 +90,7 @@ bool World::waits_for(const Side& side, const Mr& mr) const {
 void World::rereg_mr(Side& side, const Operation& op, Random& random) {
   Mr* mr = side.mrs.find(op.a);
   Pd* pd = side.pds.find(op.b);
-  if (mr == nullptr || pd == nullptr || mr->windows > 0 || ground_.rxe) return;
+  if (mr == nullptr || pd == nullptr || mr->windows > 0 || ground_.differs(Rxe::kNoRereg)) return;
   settle();
   if (waits_for(side, *mr)) return;
   const int flags = static_cast<int>(random.below(9));  // 8 is not a flag
@@ -206,6 +208,7 @@ void World::create_srq(Side& side, const Operation& op, Random& random) {
   init.attr.max_sge = 1 + random.below(4);
   const ibv_srq_attr asked = init.attr;
   ibv_srq* const srq = expect_made(ibv_create_srq(pd->real, &init), {0}, "ibv_create_srq");
+  if (ground_.differs(Rxe::kSizesAsAsked)) expect(ibv_query_srq(srq, &init.attr), {0}, "ibv_query_srq");
   if (init.attr.max_wr < asked.max_wr || init.attr.max_sge < asked.max_sge)
     fail("ibv_create_srq: less than asked for");
   ++pd->users;

@@ -75,6 +75,15 @@ void World::draw_remote(Qp& qp, Random& random, Work& work) {
   if (random.below(40) == 0) work.rkey += 0x100 * (1 + random.below(100));
 }
 
+/// Whether the device does what the model says with a request whose own list is wrong.
+bool World::local_error_is_predictable(Qp& qp, const Work& work, bool reachable) {
+  const bool reads = work.opcode == IBV_WR_RDMA_READ;
+  const bool atomic = work.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || work.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  if (qp.undecided() > 0 && ground_.differs(Rxe::kErrorBehindRnr)) return false;
+  if (reads && work.length > qp.mtu && ground_.differs(Rxe::kReadOutlivesReset)) return false;
+  return reachable || !(reads || atomic) || !ground_.differs(Rxe::kRemoteErrorFirst);
+}
+
 /// Whether the model can say what comes of the request. Lacks of resources at UC and UD peers, and combinations of
 /// errors whose order is left to the device, are left out.
 bool World::predictable(Qp& qp, Work& work) {
@@ -97,6 +106,7 @@ bool World::predictable(Qp& qp, Work& work) {
                                                      : IBV_ACCESS_REMOTE_WRITE;
   const bool reachable = message || remote_access(*to, work, work.length, access);
   if (with_imm && !(reachable && here)) return false;
+  if (!here && !local_error_is_predictable(qp, work, reachable)) return false;
   if (invalidates &&
       (!here || qp.state != IBV_QPS_RTS || qp.undecided() > 0 || to->srq != nullptr || next == nullptr ||
        room(*next) < work.length || !local_access(*to, *next, true, work.length))) {
@@ -246,12 +256,14 @@ void World::post_send(Side& side, const Operation& op, Random& random) {
     ibv_send_wr wr{}, *bad = nullptr;
     wr.opcode = IBV_WR_SEND;
     // IBTA vol. 1, 10.3.1: an immediate error before RTS. A UD QP needs a handle first.
-    if (qp->type == IBV_QPT_UD) return;
+    if (qp->type == IBV_QPT_UD || ground_.differs(Rxe::kRefusedStays)) return;
     expect(ibv_post_send(qp->real, &wr, &bad), {EINVAL}, "ibv_post_send before RTS");
     if (bad != &wr) fail("ibv_post_send before RTS: bad_wr is another one");
     return;
   }
   if (qp->state == IBV_QPS_ERR && random.below(8) != 0) return;  // it only flushes
+  if (qp->state == IBV_QPS_SQD && ground_.differs(Rxe::kSqdWaits)) return;
+  if (qp->state == IBV_QPS_ERR && ground_.differs(Rxe::kPostsInError)) return;
   const bool alive = qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD;
   if (alive && qp->type != IBV_QPT_UD && qp->peer == nullptr && !qp->nowhere) return;  // its peer has gone
   if (qp->nowhere && qp->type == IBV_QPT_UC && qp->state == IBV_QPS_SQD) return;
@@ -327,7 +339,7 @@ void World::post_bad_send(Side& side, const Operation& op, Random& random) {
   const char* what = nullptr;
   std::uint32_t kind = random.below(4);
   if (qp->cap.max_inline_data >= 16384 && kind == 1) kind = 0;
-  if (ground_.rxe && kind > 1) kind = 0;  // its library looks neither at the type nor at the opcode
+  if (kind > 1 && ground_.differs(Rxe::kOpcodesUnchecked)) kind = 0;
   switch (kind) {
     case 0:
       wrong.sg_list = list;
@@ -373,7 +385,7 @@ void World::post_recv(Side& side, const Operation& op, Random& random) {
   if (qp->state == IBV_QPS_ERR && random.below(8) != 0) return;  // it only flushes
   const bool waits = qp->peer != nullptr && qp->peer->undecided() > 0;
   if (waits || qp->recv_cq->entries > 300) settle();
-  if (ground_.rxe && (qp->state == IBV_QPS_ERR || qp->state == IBV_QPS_RESET)) return;
+  if (qp->state == IBV_QPS_ERR && ground_.differs(Rxe::kPostsInError)) return;
   std::vector<ibv_sge> lists[4];
   std::vector<Work> works;
   std::uint32_t count = 1 + random.below(4);

@@ -2,6 +2,7 @@
 // 1, 10.3.1).
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 
 #include "world.h"
 
@@ -47,33 +48,40 @@ constexpr int kSurplus[] = {
     IBV_QP_RNR_RETRY,          IBV_QP_RQ_PSN,  IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER, IBV_QP_SQ_PSN,
     IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_DEST_QPN};
 
+/// Devices that take a wrong value, by its low bits.
+enum class Taken : std::uint8_t { kNever, kByRxe, kAnywhere };
+
 /// A value of an attribute that must be refused.
 struct BadValue {
   int attribute;
   void (*set)(ibv_qp_attr& attr);
   const char* what;
-  bool may_be_accepted = false;
+  Taken taken = Taken::kNever;
 };
 
 constexpr BadValue kBadValues[] = {
     {IBV_QP_PORT, [](ibv_qp_attr& a) { a.port_num = 0; }, "ibv_modify_qp, port 0"},
     {IBV_QP_PORT, [](ibv_qp_attr& a) { a.port_num = 2; }, "ibv_modify_qp, port 2"},
-    {IBV_QP_PATH_MTU, [](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(0); }, "ibv_modify_qp, path_mtu 0"},
+    {IBV_QP_PATH_MTU, [](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(0); }, "ibv_modify_qp, path_mtu 0",
+     Taken::kByRxe},
     {IBV_QP_PATH_MTU, [](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(6); }, "ibv_modify_qp, path_mtu 6"},
     {IBV_QP_AV, [](ibv_qp_attr& a) { a.ah_attr.port_num = 0; }, "ibv_modify_qp, address vector with port 0"},
     {IBV_QP_AV, [](ibv_qp_attr& a) { a.ah_attr.port_num = 9; }, "ibv_modify_qp, address vector with port 9"},
     {IBV_QP_AV, [](ibv_qp_attr& a) { a.ah_attr.is_global = 0; }, "ibv_modify_qp, address vector without a GRH"},
     {IBV_QP_AV, [](ibv_qp_attr& a) { a.ah_attr.grh.sgid_index = 255; }, "ibv_modify_qp, GID index 255"},
     {IBV_QP_MAX_DEST_RD_ATOMIC, [](ibv_qp_attr& a) { a.max_dest_rd_atomic = 255; },
-     "ibv_modify_qp, too many READs"},
+     "ibv_modify_qp, too many READs of the peer", Taken::kByRxe},
     {IBV_QP_MAX_QP_RD_ATOMIC, [](ibv_qp_attr& a) { a.max_rd_atomic = 255; }, "ibv_modify_qp, too many READs"},
     {IBV_QP_TIMEOUT, [](ibv_qp_attr& a) { a.timeout = 32; }, "ibv_modify_qp, timeout 32"},
-    {IBV_QP_RETRY_CNT, [](ibv_qp_attr& a) { a.retry_cnt = 8; }, "ibv_modify_qp, retry_cnt 8"},
-    {IBV_QP_RNR_RETRY, [](ibv_qp_attr& a) { a.rnr_retry = 8; }, "ibv_modify_qp, rnr_retry 8"},
-    {IBV_QP_MIN_RNR_TIMER, [](ibv_qp_attr& a) { a.min_rnr_timer = 32; }, "ibv_modify_qp, min_rnr_timer 32"},
+    {IBV_QP_RETRY_CNT, [](ibv_qp_attr& a) { a.retry_cnt = 8; }, "ibv_modify_qp, retry_cnt 8", Taken::kByRxe},
+    {IBV_QP_RNR_RETRY, [](ibv_qp_attr& a) { a.rnr_retry = 8; }, "ibv_modify_qp, rnr_retry 8", Taken::kByRxe},
+    {IBV_QP_MIN_RNR_TIMER, [](ibv_qp_attr& a) { a.min_rnr_timer = 32; }, "ibv_modify_qp, min_rnr_timer 32",
+     Taken::kByRxe},
     // The kernel's drivers use the low 24 bits.
-    {IBV_QP_SQ_PSN, [](ibv_qp_attr& a) { a.sq_psn |= 1 << 24; }, "ibv_modify_qp, 25 bits of sq_psn", true},
-    {IBV_QP_RQ_PSN, [](ibv_qp_attr& a) { a.rq_psn |= 1 << 24; }, "ibv_modify_qp, 25 bits of rq_psn", true},
+    {IBV_QP_SQ_PSN, [](ibv_qp_attr& a) { a.sq_psn |= 1 << 24; }, "ibv_modify_qp, 25 bits of sq_psn",
+     Taken::kAnywhere},
+    {IBV_QP_RQ_PSN, [](ibv_qp_attr& a) { a.rq_psn |= 1 << 24; }, "ibv_modify_qp, 25 bits of rq_psn",
+     Taken::kAnywhere},
 };
 
 ibv_qp_state next_of(ibv_qp_state state, Random& random) {
@@ -103,7 +111,7 @@ void World::create_qp(Side& side, const Operation& op, Random& random) {
   const std::uint32_t kind = random.below(6);
   init.qp_type = kind < 4 ? IBV_QPT_RC : kind == 4 ? IBV_QPT_UC : IBV_QPT_UD;
   Srq* srq = init.qp_type != IBV_QPT_UC && random.below(4) == 0 ? side.srqs.find(op.a) : nullptr;
-  if (ground_.rxe && srq != nullptr && srq->pd != pd) srq = nullptr;  // it looks at the domain of the QP
+  if (srq != nullptr && srq->pd != pd && ground_.differs(Rxe::kSrqDomain)) srq = nullptr;
   init.send_cq = send_cq->real;
   init.recv_cq = recv_cq->real;
   init.srq = srq == nullptr ? nullptr : srq->real;
@@ -113,6 +121,10 @@ void World::create_qp(Side& side, const Operation& op, Random& random) {
               random.below(129)};
   const ibv_qp_cap asked = init.cap;
   ibv_qp* const real = expect_made(ibv_create_qp(pd->real, &init), {0}, "ibv_create_qp");
+  if (ground_.differs(Rxe::kSizesAsAsked)) {
+    ibv_qp_attr attr{};
+    expect(ibv_query_qp(real, &attr, IBV_QP_CAP, &init), {0}, "ibv_query_qp");
+  }
   const ibv_qp_cap& got = init.cap;
   if (got.max_send_wr < asked.max_send_wr || got.max_send_sge < asked.max_send_sge ||
       got.max_inline_data < asked.max_inline_data ||
@@ -300,6 +312,18 @@ void World::connect(Side& side, const Operation& op, Random& random) {
   }
 }
 
+/// As long as the QP drains, it may refuse the next change.
+void World::drain(Qp& qp, bool notify) {
+  qp.may_event |= notify || ground_.differs(Rxe::kDrainedEvent);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  do {
+    if (std::chrono::steady_clock::now() > end) fail("a QP in SQD does not end to drain");
+    expect(ibv_query_qp(qp.real, &attr, IBV_QP_STATE, &init), {0}, "ibv_query_qp");
+  } while (attr.sq_draining != 0);
+}
+
 void World::modify(Side& side, const Operation& op, Random& random) {
   Qp* const qp = side.qps.find(op.a);
   if (qp == nullptr) return;
@@ -315,7 +339,7 @@ void World::modify(Side& side, const Operation& op, Random& random) {
   attr.en_sqd_async_notify = 1;
   expect(ibv_modify_qp(qp->real, &attr, mask), {0}, "ibv_modify_qp");
   qp->state = to;
-  qp->may_event |= (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0;
+  if (to == IBV_QPS_SQD) drain(*qp, (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) qp->access = attr.qp_access_flags;
   if ((mask & IBV_QP_RNR_RETRY) != 0) qp->rnr_retry = attr.rnr_retry;
   if (to == IBV_QPS_RTR) qp->nowhere = qp->type != IBV_QPT_UD;
@@ -336,7 +360,7 @@ void World::modify_bad(Side& side, const Operation& op, Random& random) {
   ibv_qp_attr attr{};
   fill(*qp, to, random, attr);
   const char* what = nullptr;
-  bool may_be_accepted = false;
+  Taken taken = Taken::kNever;
   const std::uint32_t kind = random.below(4);
   if (kind == 0 && needs.required != 0) {
     int bits = needs.required;
@@ -362,15 +386,16 @@ void World::modify_bad(Side& side, const Operation& op, Random& random) {
     if ((needs.required & bad.attribute) == 0) return;
     bad.set(attr);
     what = bad.what;
-    may_be_accepted = bad.may_be_accepted;
+    taken = bad.taken;
   }
   if (what == nullptr) return;
   const int answer = ibv_modify_qp(qp->real, &attr, mask);
-  // rxe takes several of the values by their low bits.
-  if (may_be_accepted || ground_.rxe) {
+  // An index in the table, but without a GID (rdma_get_gid_attr).
+  const bool unused = attr.ah_attr.grh.sgid_index == 255 && side.end->port.gid_tbl_len > 255;
+  if (taken == Taken::kAnywhere || (taken == Taken::kByRxe && ground_.differs(Rxe::kLowBits))) {
     if (expect(answer, {0, EINVAL}, what) == 0) return go_to_reset(*qp);
   } else {
-    expect(answer, {EINVAL}, what);
+    expect(answer, {EINVAL, unused ? ENODATA : EINVAL}, what);
   }
   query_qp(*qp);
 }

@@ -56,7 +56,7 @@ void World::decide(Qp& qp, Work& work, bool receive, std::uint32_t allowed) {
   work.allowed = allowed;
   const bool success = (allowed & bit(IBV_WC_SUCCESS)) != 0;
   work.counted = receive || work.signaled || !success;
-  if (work.counted) entry(receive ? *qp.recv_cq : *qp.send_cq, !success || (receive && work.solicited));
+  if (work.counted) entry(receive ? *qp.recv_cq : *qp.send_cq, !success || (receive && work.solicited), !success);
 }
 
 /// How many of the first `needed` bytes of the list may be used; what a message does not reach is not looked at.
@@ -223,7 +223,8 @@ void World::place_before_failure(Qp& qp, Work& work) {
 void World::fail_locally(Qp& qp, Work& work) {
   before_failure();
   place_before_failure(qp, work);
-  decide(qp, work, false, bit(IBV_WC_LOC_PROT_ERR) | (ground_.rxe ? bit(IBV_WC_LOC_QP_OP_ERR) : 0));
+  const bool otherwise = ground_.differs(Rxe::kQpErrorStatus);
+  decide(qp, work, false, bit(IBV_WC_LOC_PROT_ERR) | (otherwise ? bit(IBV_WC_LOC_QP_OP_ERR) : 0));
 }
 
 void World::end_both(Qp& qp, Work& work, std::uint32_t allowed) {
@@ -257,7 +258,9 @@ bool World::receive(Qp& qp, Work& work, Qp& to, bool place) {
     limit_reached(*to.srq);
   }
   if (too_short || denied) {
-    std::uint32_t here = ground_.rxe ? bit(IBV_WC_LOC_QP_OP_ERR) : 0, there = 0;
+    const bool otherwise = ground_.differs(Rxe::kQpErrorStatus);
+    std::uint32_t here = otherwise ? bit(IBV_WC_LOC_QP_OP_ERR) : 0;
+    std::uint32_t there = otherwise ? bit(IBV_WC_REM_OP_ERR) : 0;
     if (too_short) here |= bit(IBV_WC_LOC_LEN_ERR), there |= bit(IBV_WC_REM_INV_REQ_ERR);
     if (denied) here |= bit(IBV_WC_LOC_PROT_ERR), there |= bit(IBV_WC_REM_OP_ERR);
     put_first(qp, work, to.side, one->pieces, get(qp, work), accessible(to, *one, true, needed));
@@ -325,7 +328,10 @@ bool World::execute_rc(Qp& qp, Work& work) {
   }
   if (work.opcode == IBV_WR_SEND_WITH_INV) {
     invalidate(qp, work, to);
-    return false;
+    if (!ground_.differs(Rxe::kInvalidateAcknowledged)) return false;
+    decide(qp, work, false, bit(IBV_WC_SUCCESS));
+    breaks_.push_back(&qp);
+    return true;
   }
   if (consumes) wait_for_turn(to);  // before what is expected changes
   if (!sends_message(work.opcode)) {

@@ -18,7 +18,7 @@ void World::bind_mw(Side& side, const Operation& op, Random& random) {
   Qp* const qp = side.qps.find(op.a);
   Mw* const mw = side.mws.find(op.b);
   Mr* const mr = side.mrs.find(op.c);
-  if (qp == nullptr || mw == nullptr || mr == nullptr || ground_.rxe) return;
+  if (qp == nullptr || mw == nullptr || mr == nullptr || ground_.differs(Rxe::kWindows)) return;
   settle();
   if (qp->type != IBV_QPT_RC || qp->state != IBV_QPS_RTS || qp->undecided() > 0 || qp->nowhere ||
       qp->peer == nullptr || qp->sends.size() >= qp->cap.max_send_wr) {
