@@ -78,6 +78,9 @@ PEER = (
     'clean: ibv_rc_pingpong -c -n 100, *', 'clean: ibv_ud_pingpong -c -n 50 -s 1000, *', 'clean: ib_read_lat *',
     'clean: ib_atomic_bw *', 'clean: verify -n 12 -m 4096 *', 'connections: rping -V -C 100 -S 100 *',
 )
+# The models of sequences, and where Linux differs from them.
+RXE_ALONE = ('rxe alone: verbs sequences', 'rxe alone: cm sequences')
+SEQUENCES = ('tests/sequences/*', 'tests/verbs_sequences/*', 'tests/cm_sequences/*', 'docs/rxe-differences.md')
 # What passes the wire, and its counterpart.
 ON_WIRE = ('lib/wire/*', 'lib/proto/*', 'lib/net/*', 'lib/cm/*', 'drivers/packet/*', 'tests/interop/*')
 
@@ -87,7 +90,7 @@ CASES = {
     'lib/cm/*': ('two: {cases_connections}', '*: cm sequences'),
     'lib/cm_service/*': ('two: {cases_connections}', '*: cm sequences'),
     'lib/page_sharing/*': ('two: verify*', '*: fork under traffic', '*: exec under traffic'),
-    'lib/admin/*': ('one: {cases_tools}', 'one: {cases_sysfs}'),
+    'lib/admin/*': ('one: {cases_tools}', 'one: {cases_sysfs}', 'trace: {cases_events}'),
     'lib/net/*': ('two: raw_ethernet_*', 'two: mckey*'),
     'drivers/packet/*': ('network: *over*', 'network: a daemon on*', 'network: *well-formed', 'two: raw_ethernet_*'),
     'drivers/verbs/sysfs*': ('one: {cases_sysfs}',),
@@ -358,7 +361,8 @@ class Plan:
         hits = set().union(*map(self.effects.of_target, products))
         self.cases, used = wanted_cases(self.changed, hits, cases_by_file())
         self.used |= used
-        self.peer = set(PEER) if any(matches(name, ON_WIRE) for name in self.changed) else set()
+        self.peer = {case for files, cases in ((ON_WIRE, PEER), (SEQUENCES, RXE_ALONE)) for case in cases
+                     if any(matches(name, files) for name in self.changed)}
         self.used |= {name for name in self.changed if matches(name, ('tests/interop/*',))}
         self.case_targets = self.build.for_cases() if self.cases or self.peer else []
 

@@ -119,7 +119,7 @@ class Tests(unittest.TestCase):
 class Tables(unittest.TestCase):
     def test_each_pattern_of_cases_has_a_case(self):
         files = cases_by_file()
-        for script, patterns in (('e2e/run.py', CORE), ('e2e/run.py', sum(CASES.values(), ())), ('interop/run.py', PEER)):
+        for script, patterns in (('e2e/run.py', CORE), ('e2e/run.py', sum(CASES.values(), ())), ('interop/run.py', (*PEER, *changed.RXE_ALONE))):
             cases = all_cases(script)
             for pattern in patterns:
                 self.assertTrue(any(changed.matches(case, expanded(pattern, files)) for case in cases), pattern)
@@ -130,7 +130,7 @@ class Tables(unittest.TestCase):
 
     def test_each_key_has_a_file(self):
         known = changed.git('ls-files', '-co', '--exclude-standard')
-        for key in [*CASES, *changed.ON_WIRE, *sum(SUBJECTS.values(), ())]:
+        for key in [*CASES, *changed.ON_WIRE, *changed.SEQUENCES, *sum(SUBJECTS.values(), ())]:
             self.assertTrue(any(changed.matches(name, [key]) for name in known), key)
 
     def test_the_tables_name_tests_and_folders(self):

@@ -20,6 +20,7 @@ from linux_addresses import address_cases  # noqa: E402
 from linux_cm import cm_cases, disturbed_cm_cases  # noqa: E402
 from linux_conformance import conformance_cases  # noqa: E402
 from linux_ends import end_cases  # noqa: E402
+from linux_sequences import OTHER_SEQUENCES, sequences_cases  # noqa: E402
 from linux_sockets import socket_cases  # noqa: E402
 from linux_udp import disturbed_udp_cases, more_udp_cases, udp_cases  # noqa: E402
 from linux_verbs import clean_cases, netem_cases  # noqa: E402
@@ -42,7 +43,8 @@ def groups(long):
                   prepare=addresses.prepare), group('ends', end_cases()),
             group('udp', udp_cases(), clean=True, sockets='udp'),
             group('udp, more', more_udp_cases(), share=Share(rest=more_udp_cases()), sockets='udp'),
-            group('udp, disturbed', lost, share=Share(rest=lost), sockets='udp')]
+            group('udp, disturbed', lost, share=Share(rest=lost), sockets='udp'),
+            Group('rxe alone', sequences_cases(), Site, share=Share(rest=OTHER_SEQUENCES))]
 
 
 def parse():
