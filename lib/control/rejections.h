@@ -44,6 +44,7 @@ constexpr Rejection rejection_of(int error) {
     case EINVAL:
     case ENOENT:
     case ENODEV:
+    case ENODATA:
     case EADDRNOTAVAIL: return Rejection::bad_value;
     case EPERM:
     case EACCES: return Rejection::no_permission;

@@ -56,9 +56,12 @@ int with_path(Call& call, const uroce_av& av, PathUser use) {
                        av.is_global);
   }
   if (av.reserved != 0 || !call.within("port_num", av.port_num, 1, 1)) return EINVAL;
-  const auto source = call.state.port().gids().at(av.sgid_index);
+  const net::GidTable& gids = call.state.port().gids();
+  const auto source = gids.at(av.sgid_index);
   if (!source) {
-    return call.refuse(EINVAL, "sgid_index %u names no GID of the port (`urocectl show devices`)", av.sgid_index);
+    // As rdma_get_gid_attr of ib_core: past the table, or an entry that is not used.
+    return call.refuse(av.sgid_index < gids.size() ? ENODATA : EINVAL,
+                       "sgid_index %u names no GID of the port (`urocectl show devices`)", av.sgid_index);
   }
   wire::Address destination;
   std::ranges::copy(av.dgid, destination.bytes.begin());
@@ -68,7 +71,7 @@ int with_path(Call& call, const uroce_av& av, PathUser use) {
                        source->is_v4() ? "IPv4" : "IPv6", address_text(destination).c_str(),
                        destination.is_v4() ? "IPv4" : "IPv6");
   }
-  const NeighbourKey key{destination, call.state.port().gids().vlan(av.sgid_index)};
+  const NeighbourKey key{destination, gids.vlan(av.sgid_index)};
   auto resume = [av, use = std::move(use)](Call& later, const Neighbour& neighbour) {
     wire::PathAddress path;
     const int status = make_path(later.state.port(), av, neighbour, path);

@@ -248,6 +248,16 @@ TEST_P(NeighbourhoodTest, ARequestThatWaitsIsCheckedAgainstWhatHasChanged) {
   EXPECT_EQ(waiting.finish({}).status, EINVAL);
 }
 
+TEST_P(NeighbourhoodTest, AnIndexWithoutAGidIsNoDataAndOnePastTheTableIsInvalid) {
+  ASSERT_TRUE(daemon.conductor->link().add_address({ipv6(0, 2), 64}));
+  ASSERT_TRUE(daemon.conductor->link().remove_address(ipv6(0, 1)));
+  int status = 0;
+  create_ah(ipv6(0, 2), 1, status);
+  EXPECT_EQ(status, ENODATA);
+  create_ah(ipv6(0, 2), 3, status);
+  EXPECT_EQ(status, EINVAL);
+}
+
 TEST_P(NeighbourhoodTest, ASessionThatEndsWaitsNoLonger) {
   WaitingClient waiting(daemon);
   waiting.begin(UROCE_CMD_RESOLVE_NEIGHBOUR, uroce_resolve_request{address_vector(ipv6(1, 9), 1)});
