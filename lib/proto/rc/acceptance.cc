@@ -8,6 +8,13 @@ namespace {
 
 // ---------------------------------------------------------------- requests that are expected next
 
+/// Whether the peer may access the range: `memory`. No key is checked for a length of 0 (IBTA vol. 1, C9-88).
+bool may_access(Context& context, const Qp& qp, PdId pd, const wire::Reth& range, std::uint32_t need,
+                memory::Span& memory) {
+  return range.length == 0 || context.resolve(range.rkey, pd, range.address, range.length, need, memory,
+                                              qp.common.qpn) == memory::Verdict::kOk;
+}
+
 Action plan_send(const Qp& qp, const wire::RxPacket& packet, Plan& plan) {
   if (!well_formed(qp, packet, MessageInProgress::kSend)) return Action::kNakInvalidRequest;
   plan.takes_receive = starts(*packet.info);
@@ -23,16 +30,12 @@ Action plan_write(Context& context, const Qp& qp, const wire::RxPacket& packet, 
     return Action::kNakInvalidRequest;
   plan.takes_receive = info.has(wire::kHasImmDt);
   const bool first = starts(info);
-  plan.target.reth = first ? wire::Reth::parse(packet.bth_start + info.reth) : qp.write;
-  if (plan.target.reth.length > kMaxMessage || !fits_write(packet, plan.target.reth.length))
-    return Action::kNakInvalidRequest;
-  // No key is checked for a length of 0 (IBTA vol. 1, C9-88).
-  const std::uint32_t bytes = first ? plan.target.reth.length : packet.payload_bytes;
-  if (bytes != 0 &&
-      context.resolve(plan.target.reth.rkey, pd, plan.target.reth.address, bytes, memory::kRemoteWrite,
-                      plan.target.memory, qp.common.qpn) != memory::Verdict::kOk)
-    return Action::kNakRemoteAccess;
-  return Action::kWrite;
+  const wire::Reth reth = first ? wire::Reth::parse(packet.bth_start + info.reth) : qp.write;
+  if (reth.length > kMaxMessage || !fits_write(packet, reth.length)) return Action::kNakInvalidRequest;
+  plan.target.reth = reth;
+  const wire::Reth range{reth.address, reth.rkey, first ? reth.length : packet.payload_bytes};
+  const bool allowed = may_access(context, qp, pd, range, memory::kRemoteWrite, plan.target.memory);
+  return allowed ? Action::kWrite : Action::kNakRemoteAccess;
 }
 
 /// Whether the peer has fewer READs and atomics outstanding than it may have.
@@ -44,14 +47,10 @@ bool has_room_for_answer(const Qp& qp) {
 }
 
 Action plan_read(Context& context, const Qp& qp, const wire::RxPacket& packet, PdId pd, Plan& plan) {
-  plan.target.reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
-  if ((qp.responder.access & memory::kRemoteRead) == 0 || plan.target.reth.length > kMaxMessage)
+  const wire::Reth reth = plan.target.reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
+  if ((qp.responder.access & memory::kRemoteRead) == 0 || reth.length > kMaxMessage)
     return Action::kNakInvalidRequest;
-  // No key is checked for a length of 0 (IBTA vol. 1, C9-88).
-  if (plan.target.reth.length != 0 &&
-      context.resolve(plan.target.reth.rkey, pd, plan.target.reth.address, plan.target.reth.length,
-                      memory::kRemoteRead, plan.target.memory, qp.common.qpn) != memory::Verdict::kOk)
-    return Action::kNakRemoteAccess;
+  if (!may_access(context, qp, pd, reth, memory::kRemoteRead, plan.target.memory)) return Action::kNakRemoteAccess;
   return has_room_for_answer(qp) ? Action::kRead : Action::kNakInvalidRequest;
 }
 
@@ -59,20 +58,18 @@ Action plan_atomic(Context& context, const Qp& qp, const wire::RxPacket& packet,
   const wire::AtomicEth request = wire::AtomicEth::parse(packet.bth_start + packet.info->atomic_eth);
   if ((qp.responder.access & memory::kRemoteAtomic) == 0 || request.address % 8 != 0)
     return Action::kNakInvalidRequest;
-  if (context.resolve(request.rkey, pd, request.address, 8, memory::kRemoteAtomic, plan.target.memory,
-                      qp.common.qpn) != memory::Verdict::kOk)
+  const wire::Reth word{request.address, request.rkey, 8};
+  if (!may_access(context, qp, pd, word, memory::kRemoteAtomic, plan.target.memory))
     return Action::kNakRemoteAccess;
   return has_room_for_answer(qp) ? Action::kAtomic : Action::kNakInvalidRequest;
 }
 
 Action plan_atomic_write(Context& context, const Qp& qp, const wire::RxPacket& packet, PdId pd, Plan& plan) {
-  plan.target.reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
+  const wire::Reth reth = plan.target.reth = wire::Reth::parse(packet.bth_start + packet.info->reth);
   const bool allowed = (qp.responder.access & memory::kRemoteWrite) != 0;
-  if (!allowed || plan.target.reth.address % 8 != 0 || plan.target.reth.length != 8 || packet.payload_bytes != 8)
+  if (!allowed || reth.address % 8 != 0 || reth.length != 8 || packet.payload_bytes != 8)
     return Action::kNakInvalidRequest;
-  if (context.resolve(plan.target.reth.rkey, pd, plan.target.reth.address, 8, memory::kRemoteWrite,
-                      plan.target.memory, qp.common.qpn) != memory::Verdict::kOk)
-    return Action::kNakRemoteAccess;
+  if (!may_access(context, qp, pd, reth, memory::kRemoteWrite, plan.target.memory)) return Action::kNakRemoteAccess;
   return has_room_for_answer(qp) ? Action::kAtomicWrite : Action::kNakInvalidRequest;
 }
 

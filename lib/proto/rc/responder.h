@@ -13,7 +13,7 @@
 
 namespace uroce::proto::responder {
 
-/// A request packet for an RC QP or an XRC target, whose ICRC is right.
+/// A request packet for an RC or XRC QP, whose ICRC is right.
 void receive(Context& context, Qp& qp, const wire::RxPacket& packet, const Plan& plan);
 
 /// Builds a packet with an AETH in the burst, which is not full. False: its frame is too small.
