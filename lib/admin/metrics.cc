@@ -115,20 +115,13 @@ void add_workers(const std::vector<WorkerCounters>& workers, Families& out) {
         samples.push_back(sample(labels, seconds(now - std::min(now, value))));
       }
     }
-    const std::string name(row.name), group = "worker_";
+    const std::string name = "worker_" + std::string(row.name);
+    const std::string stat = "worker." + stat_name(row.name, row.kind);
     switch (row.kind) {
-      case CounterKind::kTotal:
-        out.add({group + name, kCounter, row.help, "worker." + name, "worker"}, samples);
-        break;
-      case CounterKind::kDuration:
-        out.add({group + name + "_seconds", kCounter, row.help, "worker." + name + "_us", "worker"}, samples);
-        break;
-      case CounterKind::kLongest:
-        out.add({group + name + "_seconds", kGauge, row.help, "worker." + name + "_us", "worker"}, samples);
-        break;
-      case CounterKind::kLast:
-        out.add({group + name + "_age_seconds", kGauge, row.help, "worker." + name + "_ms_ago", "worker"}, samples);
-        break;
+      case CounterKind::kTotal: out.add({name, kCounter, row.help, stat, "worker"}, samples); break;
+      case CounterKind::kDuration: out.add({name + "_seconds", kCounter, row.help, stat, "worker"}, samples); break;
+      case CounterKind::kLongest: out.add({name + "_seconds", kGauge, row.help, stat, "worker"}, samples); break;
+      case CounterKind::kLast: out.add({name + "_age_seconds", kGauge, row.help, stat, "worker"}, samples); break;
     }
   }
 }
@@ -319,9 +312,7 @@ void add_device(const ControlState& state, Families& out) {
 }
 
 void add_connections(const ControlState& state, const cm_service::CmService& cm, Families& out) {
-  constexpr const char* kMessages[] = {"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep"};
   const cm::ManagerCounters& counters = cm.manager().counters();
-  static_assert(std::size(kMessages) == std::size(cm::ManagerCounters().received));
   out.one({"cm_connections", kGauge, "Connections of the connection manager.", "cm.connections"},
           cm.manager().connections());
   out.totals("cm", worker::kGsiHelp, state.workers().gsi.counters());
@@ -329,9 +320,9 @@ void add_connections(const ControlState& state, const cm_service::CmService& cm,
            "cm.events_lost"},
           cm.events_lost());
   Json received = Json::array(), sent = Json::array();
-  for (std::size_t i = 0; i < std::size(kMessages); ++i) {
-    received.push_back(sample({{"message", kMessages[i]}}, counters.received[i]));
-    sent.push_back(sample({{"message", kMessages[i]}}, counters.sent[i]));
+  for (std::size_t i = 0; i < std::size(cm::kMessageNames); ++i) {
+    received.push_back(sample({{"message", cm::kMessageNames[i]}}, counters.received[i]));
+    sent.push_back(sample({{"message", cm::kMessageNames[i]}}, counters.sent[i]));
   }
   out.add(
       {"cm_messages_received", kCounter, "Connection management messages received.", "cm.*_received", "message"},

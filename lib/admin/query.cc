@@ -7,18 +7,15 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "admin/counters.h"
 #include "admin/latency.h"
 #include "admin/metrics.h"
 #include "admin/show.h"
 #include "admin/show_cm.h"
 #include "admin/viewer.h"
 #include "base/printable.h"
-#include "control/port_counters.h"
 #include "control/privilege.h"
-#include "net/device_counter_help.h"
-#include "net/link_counter_help.h"
 #include "platform/clock.h"
-#include "wire/dump.h"
 
 namespace uroce::admin {
 
@@ -31,76 +28,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json error(const std::string& text) { return {{"error", text}}; }
-
-// ---------------------------------------------------------------- counters
-
-Json controls_json(const ControlState& state) {
-  Json values = Json::object();
-  if (state.config().controls == nullptr) return values;
-  for (const auto& [name, value] : state.config().controls->describe()) values[name] = value;
-  values["fault_verb_rules"] = std::to_string(state.verb_faults().rules().size());
-  return values;
-}
-
-Json rejections_json(const control::Rejections& rejections) {
-  Json out = Json::object();
-  for (std::size_t i = 0; i < std::size(control::kRejectionNames); ++i) {
-    out[std::string(control::kRejectionNames[i])] = rejections.of(static_cast<control::Rejection>(i));
-  }
-  return out;
-}
-
-Json control_json(const control::CommandTimes& times) {
-  const auto [name, duration] = times.longest();
-  return {{"longest_command", name}, {"longest_command_us", duration / kMicrosecond}};
-}
-
-template <class Struct, std::size_t kRows>
-Json counters_json(const CounterInfo<Struct> (&table)[kRows], const Struct& counters) {
-  Json out = Json::object();
-  for (const CounterInfo<Struct>& row : table) out[std::string(row.name)] = counters.*row.value;
-  return out;
-}
-
-Json stat(const AdminContext& context) {
-  const ControlState& state = context.state;
-  control::worker_commands::SumCounters sums;
-  state.on_all_workers(sums);
-  Json transport = Json::object(), parse = Json::object();
-  const auto* values = reinterpret_cast<const std::uint64_t*>(&sums.transport);
-  for (std::size_t i = 0; i < proto::kCounterCount; ++i)
-    transport[std::string(proto::kCounterNames[i])] = values[i];
-  for (std::size_t i = 0; i < std::size(sums.worker.parse); ++i) {
-    parse[std::string(wire::parse_verdict_name(static_cast<wire::ParseVerdict>(i)))] = sums.worker.parse[i];
-  }
-  const worker::WorkerCounters& w = sums.worker;
-  return {{"transport", transport},
-          {"parse", parse},
-          {"worker",
-           {{"steps", w.steps},
-            {"sleeps", w.sleeps},
-            {"busy_us", w.busy / kMicrosecond},
-            {"longest_step_us", w.longest_step / kMicrosecond},
-            {"stalls", w.stalls},
-            {"last_stall_ms_ago", w.stalls == 0 ? 0 : (monotonic_now() - w.last_stall) / kMillisecond},
-            {"bad_doorbells", w.bad_doorbells},
-            {"wrong_address", w.wrong_address},
-            {"wrong_vlan", w.wrong_vlan},
-            {"steered_away", w.steered_away},
-            {"steer_dropped", w.steer_dropped},
-            {"netdev_received", w.netdev_received},
-            {"netdev_sent", w.netdev_sent},
-            {"netdev_dropped", w.netdev_dropped},
-            {"completion_events", w.events_sent},
-            {"completion_events_delayed", w.events_delayed},
-            {"async_events_lost", w.async_events_lost}}},
-          {"device", counters_json(net::kDeviceHelp, sums.device)},
-          {"link", counters_json(net::kLinkHelp, sums.link)},
-          {"rejected", rejections_json(state.rejections())},
-          {"cm", cm_counters(state, context.cm)},
-          {"control", control_json(context.command_times)},
-          {"controls", controls_json(state)}};
-}
 
 Json metrics(const AdminContext& context, const Session& caller, const Json& request) {
   Viewer viewer(caller, may_administer(caller));

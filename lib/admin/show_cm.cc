@@ -68,27 +68,4 @@ Json list_cm_ids(const control::ControlState& state, Page& page) {
   return list;
 }
 
-nlohmann::ordered_json cm_counters(const control::ControlState& state, const cm_service::CmService& cm) {
-  constexpr const char* kNames[] = {"req", "mra", "rej", "rep", "rtu", "dreq", "drep", "sidr_req", "sidr_rep"};
-  const worker::GsiCounters gsi = state.workers().gsi.counters();
-  const cm::Manager& manager = cm.manager();
-  const cm::ManagerCounters& counters = manager.counters();
-  Json out = {{"connections", manager.connections()}, {"mads_received", gsi.received},  {"mads_sent", gsi.sent},
-              {"bad_packets", gsi.bad_packet},        {"bad_mads", gsi.bad_mad},        {"overflows", gsi.overflow},
-              {"unresolved", gsi.unresolved},         {"events_lost", cm.events_lost()}};
-  for (std::size_t i = 0; i < std::size(kNames); ++i) {
-    out[std::string(kNames[i]) + "_received"] = counters.received[i];
-    out[std::string(kNames[i]) + "_sent"] = counters.sent[i];
-  }
-  out["duplicates"] = counters.duplicates;
-  out["retries"] = counters.retries;
-  out["stale"] = counters.stale;
-  out["unmatched"] = counters.unmatched;
-  out["out_of_state"] = counters.out_of_state;
-  out["backlog_full"] = counters.backlog_full;
-  out["table_full"] = counters.table_full;
-  out["bad_version"] = counters.bad_version;
-  return out;
-}
-
 }  // namespace uroce::admin

@@ -2,9 +2,13 @@
 // made from these tables.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
+
+#include "base/types.h"
 
 namespace uroce {
 
@@ -23,6 +27,34 @@ struct CounterInfo {
   std::string_view help;  ///< one sentence
   CounterKind kind = CounterKind::kTotal;
 };
+
+/// Adds what one thread has counted to the sum over several.
+template <class Struct, std::size_t kRows>
+void add_up(const CounterInfo<Struct> (&table)[kRows], Struct& sum, const Struct& more) {
+  for (const CounterInfo<Struct>& row : table) {
+    std::uint64_t& value = sum.*row.value;
+    const bool counts_up = row.kind == CounterKind::kTotal || row.kind == CounterKind::kDuration;
+    value = counts_up ? value + more.*row.value : std::max(value, more.*row.value);
+  }
+}
+
+/// As `urocectl stat` names it: durations in us, and for how many ms something has not happened.
+inline std::string stat_name(std::string_view name, CounterKind kind) {
+  std::string text(name);
+  if (kind == CounterKind::kDuration || kind == CounterKind::kLongest) text += "_us";
+  if (kind == CounterKind::kLast) text += "_ms_ago";
+  return text;
+}
+/// As `urocectl stat` shows it at the time `now`.
+inline std::uint64_t stat_value(std::uint64_t value, CounterKind kind, Nanos now) {
+  switch (kind) {
+    case CounterKind::kTotal: return value;
+    case CounterKind::kDuration:
+    case CounterKind::kLongest: return value / kMicrosecond;
+    case CounterKind::kLast: return value == 0 ? 0 : time_since(value, now) / kMillisecond;
+  }
+  return value;
+}
 
 /// Whether the rows are all fields of Struct, except `others` that have another table: each row has a field and a
 /// name of its own, and says something. For a static_assert next to the table.

@@ -2,11 +2,17 @@
 #pragma once
 
 #include <iterator>
+#include <string_view>
 
 #include "base/counter_info.h"
 #include "cm/manager.h"
 
 namespace uroce::cm {
+
+/// Of the messages that ManagerCounters::received and sent count.
+inline constexpr std::string_view kMessageNames[] = {"req",  "mra",  "rej",      "rep",     "rtu",
+                                                     "dreq", "drep", "sidr_req", "sidr_rep"};
+static_assert(std::size(kMessageNames) == std::size(ManagerCounters().received));
 
 // clang-format off
 inline constexpr CounterInfo<ManagerCounters> kManagerHelp[] = {

@@ -1,36 +1,13 @@
 #include "control/port_counters.h"
 
-#include <algorithm>
 #include <iterator>
+
+#include "net/device_counter_help.h"
+#include "proto/state/counter_help.h"
+#include "worker/counter_help.h"
 
 namespace uroce::control {
 namespace {
-
-void add(proto::Counters& to, const proto::Counters& from) {
-  auto* sum = reinterpret_cast<std::uint64_t*>(&to);
-  const auto* more = reinterpret_cast<const std::uint64_t*>(&from);
-  for (std::size_t i = 0; i < proto::kCounterCount; ++i) sum[i] += more[i];
-}
-
-void add(worker::WorkerCounters& to, const worker::WorkerCounters& from) {
-  for (std::size_t i = 0; i < std::size(to.parse); ++i) to.parse[i] += from.parse[i];
-  to.steps += from.steps, to.sleeps += from.sleeps, to.bad_doorbells += from.bad_doorbells;
-  to.busy += from.busy;
-  to.longest_step = std::max(to.longest_step, from.longest_step);
-  to.stalls += from.stalls;
-  to.last_stall = std::max(to.last_stall, from.last_stall);
-  to.async_events_lost += from.async_events_lost;
-  to.steered_away += from.steered_away, to.steer_dropped += from.steer_dropped;
-  to.wrong_address += from.wrong_address, to.wrong_vlan += from.wrong_vlan;
-  to.netdev_received += from.netdev_received, to.netdev_sent += from.netdev_sent;
-  to.netdev_dropped += from.netdev_dropped;
-  to.events_sent += from.events_sent, to.events_delayed += from.events_delayed;
-}
-
-void add(net::DeviceCounters& to, const net::DeviceCounters& from) {
-  to.rx_packets += from.rx_packets, to.rx_bytes += from.rx_bytes, to.rx_dropped += from.rx_dropped;
-  to.tx_packets += from.tx_packets, to.tx_bytes += from.tx_bytes, to.tx_dropped += from.tx_dropped;
-}
 
 // Ethernet, IPv4, UDP, BTH, ICRC: rcvd_bytes counts payload, sent_bytes whole frames.
 constexpr std::uint64_t kHeaders = 14 + 20 + 8 + 12 + 4;
@@ -39,9 +16,12 @@ constexpr std::uint64_t kWord = 4;  // IBTA vol. 1, 16.1.3.5: PortXmitData and P
 }  // namespace
 
 void worker_commands::SumCounters::run(worker::WorkerCore& core) {
-  add(transport, core.transport().counters());
-  add(worker, core.counters());
-  if (const worker::PortControl* port = core.port(); port != nullptr) add(device, port->counters());
+  add_up(proto::kCounterHelp, transport, core.transport().counters());
+  add_up(worker::kWorkerHelp, worker, core.counters());
+  for (std::size_t i = 0; i < std::size(worker.parse); ++i) worker.parse[i] += core.counters().parse[i];
+  if (const worker::PortControl* port = core.port(); port != nullptr) {
+    add_up(net::kDeviceHelp, device, port->counters());
+  }
   if (core.link() != nullptr) link = core.link()->counters();
 }
 
