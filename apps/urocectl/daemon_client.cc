@@ -128,6 +128,12 @@ std::vector<std::string> running_daemons(const std::string& run_dir) {
   return names;
 }
 
+bool is_served(const std::string& run_dir, const std::string& name) {
+  const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // EAGAIN: more wait than its backlog has places.
+  return connect_to(fd.get(), socket_path(run_dir, name)).empty() || errno == EAGAIN || errno == EACCES;
+}
+
 Answer ask(const std::string& run_dir, const std::string& name, const Json& request) {
   const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (std::string problem = connect_to(fd.get(), socket_path(run_dir, name)); !problem.empty()) {

@@ -320,11 +320,12 @@ void silent_daemon(const DeviceFacts& device, std::vector<Finding>& findings) {
   if (device.problem.empty()) return;
   const bool denied = device.problem.find("Permission denied") != std::string::npos;
   Report(findings, device.name, "daemon")
-      .add(Severity::kProblem, device.problem,
+      .add(Severity::kProblem, device.hangs.empty() ? device.problem : device.problem + "; " + device.hangs,
            denied
                ? "join the group of its socket (`usermod -aG rdma USER`, then log in again), or start the daemon "
                  "with --socket-mode 0666"
-               : "look at its log, and whether its process is stopped or waits (`ps`)");
+               : "look at its log, whether its process is stopped or waits (`ps`), and what its threads do "
+                 "(`urocectl stat --page`)");
 }
 
 }  // namespace

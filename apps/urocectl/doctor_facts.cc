@@ -11,6 +11,7 @@
 #include <sstream>
 #include <utility>
 
+#include "counters_page.h"
 #include "stop_signal.h"
 
 namespace uroce::ctl {
@@ -135,6 +136,9 @@ Facts collect_facts(const std::string& run_dir, const std::vector<std::string>& 
   facts.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
   for (DeviceFacts& device : facts.devices) {
     if (device.problem.empty()) Interview(run_dir, device).end();
+    if (!device.problem.empty() && is_served(run_dir, device.name)) {
+      device.hangs = hanging_thread(read_counters(run_dir, device.name), kSecond);
+    }
   }
   facts.machine = read_machine("/");
   if (const char* const wanted = std::getenv("UROCE_DEVICES"); wanted != nullptr) {

@@ -12,10 +12,11 @@ namespace uroce::ctl {
 /// Answers are empty where the daemon did not give them.
 struct DeviceFacts {
   std::string name;
-  std::string problem;                  ///< why the daemon did not answer; empty: it did
-  Json device = Json::object();         ///< its row of `show devices`
-  Json before = Json::object();         ///< `stat`, a moment earlier
-  Json now = Json::object();            ///< `stat`
+  std::string problem;           ///< why the daemon did not answer; empty: it did
+  std::string hangs;             ///< of a daemon that did not: the thread that does not move, if its page says so
+  Json device = Json::object();  ///< its row of `show devices`
+  Json before = Json::object();  ///< `stat`, a moment earlier
+  Json now = Json::object();     ///< `stat`
   Json workers_before = Json::array();  ///< `show workers`, a moment earlier
   Json workers = Json::array();         ///< and so on
   Json users = Json::array(), qps = Json::array(), mrs = Json::array(), errors = Json::array();

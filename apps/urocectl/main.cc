@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "counters_page.h"
 #include "daemon_client.h"
 #include "doctor.h"
 #include "metrics_http.h"
@@ -16,6 +17,7 @@
 #include "play.h"
 #include "row_filter.h"
 #include "save.h"
+#include "stat.h"
 #include "stop_signal.h"
 #include "table.h"
 #include "top.h"
@@ -27,7 +29,8 @@ namespace {
 
 std::vector<std::string> chosen(const Options& options) {
   if (!options.devices.empty()) return options.devices;
-  std::vector<std::string> names = running_daemons(options.run_dir);
+  std::vector<std::string> names =
+      options.page ? devices_with_pages(options.run_dir) : running_daemons(options.run_dir);
   if (names.empty()) {
     fail(1, "no daemon listens in " + options.run_dir +
                 "; start one with `uroced --name uroce0 --port loopback --ip 192.0.2.1/24`, or two with "
@@ -97,60 +100,6 @@ int show(const Options& options) {
     if (std::fflush(stdout) != 0) return 1;
   }
   return status;
-}
-
-void print_numbers(const std::map<std::string, std::int64_t>& values) {
-  for (const auto& [name, value] : values) {
-    if (value != 0) std::printf("  %-48s %20lld\n", name.c_str(), static_cast<long long>(value));
-  }
-}
-
-int watch(const Options& options) {
-  stop_on_signal();
-  const std::vector<std::string> names = chosen(options);
-  std::map<std::string, std::map<std::string, std::int64_t>> before;
-  unsigned rounds = options.rounds == 0 ? ~0u : options.rounds + 1;  // the first round has nothing to compare with
-  for (double elapsed = 0; g_stop.load() == 0 && rounds-- != 0; elapsed += options.interval_s) {
-    for (const std::string& name : names) {
-      Json answer;
-      if (!try_ask(options, name, {{"command", "stat"}}, answer)) continue;
-      auto now = numbers(answer);
-      if (before.contains(name)) {
-        auto change = now;
-        for (auto& [path, value] : change) value -= before[name][path];
-        if (options.json) {
-          std::printf("%s\n", Json{{"device", name}, {"seconds", elapsed}, {"change", change}}.dump().c_str());
-        } else {
-          std::printf("-- %s, %.1f s, change in %.2f s\n", name.c_str(), elapsed, options.interval_s);
-          print_numbers(change);
-        }
-      }
-      before[name] = std::move(now);
-    }
-    std::fflush(stdout);
-    wait_for(options.interval_s);
-  }
-  return 0;
-}
-
-int counters(const Options& options) {
-  if (options.watch) return watch(options);
-  const Json request = {{"command", "stat"}};
-  if (options.json) return print_answers(options, request);
-  bool complete = true;
-  for (const std::string& name : chosen(options)) {
-    Json answer;
-    if (!try_ask(options, name, request, answer)) {
-      complete = false;
-      continue;
-    }
-    std::printf("%s\n", name.c_str());
-    print_numbers(numbers(answer));
-    if (const auto control = answer.find("control"); control != answer.end() && control->is_object()) {
-      std::printf("  %-48s %20s\n", "control.longest_command", control->value("longest_command", "").c_str());
-    }
-  }
-  return complete ? 0 : 1;
 }
 
 /// A daemon that does not answer is part of what is measured. `complete`: all have answered.
@@ -270,7 +219,7 @@ int main(int argc, char** argv) {
   using namespace uroce::ctl;
   const Options options = parse_options(argc, argv);
   if (options.command == "show") return show(options);
-  if (options.command == "stat") return counters(options);
+  if (options.command == "stat") return stat(options, chosen(options));
   if (options.command == "top") return top(options, chosen(options));
   if (options.command == "web") {
     chosen(options);  // there is one, or the program ends

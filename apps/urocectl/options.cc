@@ -28,7 +28,10 @@ constexpr char kHelp[] =
       FILTER: COLUMN=PATTERN,...: pid=4711, state=RTS,program=ib_*, user=1000, peer=192.0.2.7, qpn=0x12
   stat                                      counters that are not zero, with the names of rxe and mlx5; rejected.*
                                             counts refused requests of clients by reason;
-                                            --watch prints the changes of each second until Ctrl-C
+                                            --watch prints the changes of each second until Ctrl-C;
+                                            --page reads the file RUN_DIR/NAME.counters: no thread of the daemon has
+                                            to run for that, and it says what each does. Without --page that is
+                                            done for a daemon that does not answer
   top [FILTER]                              rates of devices, workers and QPs, each second until q or Ctrl-C
       --sort sent|received|retransmitted|outstanding        which QPs come first (default: sent)
   web                                       a live page for browsers, until Ctrl-C: devices, flows, QPs, latency,
@@ -255,6 +258,7 @@ void check(const Options& options, int extra) {
   if (options.http && (options.command != "metrics" || options.json)) {
     fail(2, "--http is an option of metrics, without --json");
   }
+  if (options.page && options.command != "stat") fail(2, "--page is an option of stat");
   if (options.watch && !one_of(options.command, {"show", "stat"})) {
     fail(2, "--watch is an option of show and stat");
   }
@@ -269,7 +273,7 @@ void fail(int status, const std::string& message) {
 }
 
 Options parse_options(int argc, char** argv) {
-  enum { kJson = 256, kQuiet, kRunDir, kWatch, kInterval, kRounds, kSort, kHttp, kListen, kVersion };
+  enum { kJson = 256, kQuiet, kRunDir, kWatch, kInterval, kRounds, kSort, kHttp, kPage, kListen, kVersion };
   constexpr std::uint64_t kMost = 1'000'000'000;
   const option long_options[] = {{"device", required_argument, nullptr, 'd'},
                                  {"json", no_argument, nullptr, kJson},
@@ -280,6 +284,7 @@ Options parse_options(int argc, char** argv) {
                                  {"rounds", required_argument, nullptr, kRounds},
                                  {"sort", required_argument, nullptr, kSort},
                                  {"http", no_argument, nullptr, kHttp},
+                                 {"page", no_argument, nullptr, kPage},
                                  {"listen", required_argument, nullptr, kListen},
                                  {"write", required_argument, nullptr, 'w'},
                                  {"count", required_argument, nullptr, 'c'},
@@ -305,6 +310,7 @@ Options parse_options(int argc, char** argv) {
       case kRounds: options.rounds = static_cast<unsigned>(number("--rounds", optarg, 1, kMost)); break;
       case kSort: options.sort = optarg; break;
       case kHttp: options.http = true; break;
+      case kPage: options.page = true; break;
       case kListen: options.listen = optarg; break;
       case 'w': options.trace.file = optarg; break;
       case 'c': options.trace.count = number("--count", optarg, 1, kMost); break;

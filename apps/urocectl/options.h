@@ -24,6 +24,7 @@ struct Options {
   bool json = false;
   bool quiet = false;  ///< trace says nothing but errors; play does not print its steps, either
   bool watch = false;
+  bool page = false;          ///< stat reads the page of counters, and asks no daemon
   bool http = false;          ///< metrics answers a request on standard input
   std::string listen;         ///< of web; empty: kDefaultListen
   double interval_s = 1.0;    ///< also of doctor

@@ -9,17 +9,27 @@
 
 #include "base/types.h"
 #include "platform/clock.h"
+#include "worker/counter_section.h"
 
 namespace uroce::control {
 
 /// Used by the control thread only.
 class CommandTimes {
  public:
-  /// A command or what an event asks for, or one slice of it. `name`: not freed.
-  void add(std::string_view name, Nanos duration) {
+  /// A command or what an event asks for, or one slice of it. `name`: not freed. The page of counters shows it
+  /// until end(), if it is not part of another one.
+  void begin(std::string_view name, Nanos now, std::uint64_t session) {
+    if (depth_++ != 0) return;
+    section_.await_command(name, now, session);
+    section_.start_command(now);
+  }
+  void end(std::string_view name, Nanos duration) {
     Nanos& longest = longest_[name];
     longest = std::max(longest, duration);
+    if (--depth_ == 0) section_.command_done();
   }
+  /// Of the control thread, in the page of counters.
+  worker::CounterSectionWriter& section() { return section_; }
   /// By name, since the daemon's start.
   const std::map<std::string_view, Nanos>& all() const { return longest_; }
   /// The longest of all; without a name before the first command.
@@ -31,13 +41,18 @@ class CommandTimes {
 
  private:
   std::map<std::string_view, Nanos> longest_;
+  worker::CounterSectionWriter section_;
+  unsigned depth_ = 0;  ///< commands that have begun: one may be part of another
 };
 
 /// Adds the time of a block.
 class CommandTimer {
  public:
-  CommandTimer(CommandTimes& times, std::string_view name) : times_(times), name_(name) {}
-  ~CommandTimer() { times_.add(name_, monotonic_now() - begin_); }
+  /// `session`: for which it is done; 0: none.
+  CommandTimer(CommandTimes& times, std::string_view name, std::uint64_t session = 0) : times_(times), name_(name) {
+    times_.begin(name_, begin_, session);
+  }
+  ~CommandTimer() { times_.end(name_, monotonic_now() - begin_); }
   CommandTimer(const CommandTimer&) = delete;
   CommandTimer& operator=(const CommandTimer&) = delete;
 

@@ -67,13 +67,9 @@ void LinkControl::report(const net::AddressConflict& conflict) {
       state_.config().name.c_str(), address_text(conflict.address).c_str(), mac_text(conflict.station).c_str());
 }
 
-void LinkControl::publish_counters(Nanos now) {
-  if (now < next_counters_) return;
-  next_counters_ = now + kSecond;
+void LinkControl::publish_counters(const worker_commands::SumCounters& sums) {
   const DaemonConfig& config = state_.config();
   if (!has_sysfs_tree(config.run_dir, config.name)) return;
-  worker_commands::SumCounters sums;
-  state_.on_all_workers(sums);
   CounterFiles current = counter_files(sums, times_down_);
   if (update_counter_files(config.run_dir, config.name, counters_, current).ok()) counters_ = std::move(current);
 }

@@ -27,8 +27,8 @@ class LinkControl {
   /// Reads the link state from the device; on a change there is a line in the log, and all clients get
   /// IBV_EVENT_PORT_ACTIVE or PORT_ERR. False: no change.
   bool refresh();
-  /// Once a second: the files of counters that have changed.
-  void publish_counters(Nanos now);
+  /// Writes the files of counters that have changed, where there are any.
+  void publish_counters(const worker_commands::SumCounters& sums);
   /// `urocectl link up|down`. While disabled, frames are dropped in both directions.
   void enable(bool enabled);
   /// False: the port has the address already, or the GID table is full. Clients get IBV_EVENT_GID_CHANGE.
@@ -82,7 +82,6 @@ class LinkControl {
   bool tree_is_old_ = false;
   std::uint64_t times_down_ = 0;
   CounterFiles counters_ = counter_files({}, 0);  ///< as the files have them
-  Nanos next_counters_ = 0;
   KernelAddresses kernel_addresses_;
   NetdevControl netdev_;
   NeighbourWaiters waiters_;

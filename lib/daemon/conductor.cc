@@ -118,7 +118,7 @@ template <class Command>
 void Conductor::run_for(Session& session, const uroce_request& request, Reply& reply, Command&& command) {
   const platform::LogUser caused_by(session.peer.uid);
   state_.stall_watch().note_control(proto::mark_of_session(session.id));
-  const Nanos begin = monotonic_now();
+  const control::CommandTimer timer(command_times_, control::command_name(request.command), session.id);
   try {
     command();
   } catch (const std::exception& error) {  // no memory, or no thread: the command may be half done
@@ -128,7 +128,6 @@ void Conductor::run_for(Session& session, const uroce_request& request, Reply& r
     session.close_pending = true;
   }
   state_.stall_watch().note_control(0);
-  command_times_.add(control::command_name(request.command), monotonic_now() - begin);
 }
 
 void Conductor::close_refused(Session& session, const uroce_request& request, const Marks& before, Reply& reply) {
@@ -324,7 +323,7 @@ void Conductor::execute(Session& session, std::span<const std::byte> message, st
 }
 
 void Conductor::close_session(Session& session) {
-  const control::CommandTimer timer(command_times_, kCloseName);
+  const control::CommandTimer timer(command_times_, kCloseName, session.id);
   log_failures();  // they name the program
   const platform::LogUser caused_by(session.peer.uid);
   cm_.release(session, monotonic_now());

@@ -133,6 +133,8 @@ class Conductor {
   bool answer(control::Session& session, const uroce_request& request, control::Reply& reply);
   void resume(control::Session& session, const control::NeighbourWait& wait, const control::Neighbour& neighbour);
   void heartbeat(Nanos now);
+  /// Once a second: what programs read as files, and the control thread's part of the page of counters.
+  void publish_counters(Nanos now);
   void link_event();
   /// Publishes the number of pollers that compete for cores. True: there are more pollers than cores.
   bool publish_pollers(std::uint32_t active_sessions);
@@ -153,7 +155,7 @@ class Conductor {
   Watches watches_;
   UniqueFd listener_;
   std::shared_ptr<worker::Channel<std::uint64_t>> discarded_;  ///< sessions whose message a closer has discarded
-  Nanos next_heartbeat_ = 0, next_link_check_ = 0, last_link_change_ = 0;
+  Nanos next_heartbeat_ = 0, next_link_check_ = 0, last_link_change_ = 0, next_counters_ = 0;
   bool accept_paused_ = false;
   std::deque<std::uint64_t> unfinished_;  ///< sessions with a request that is executed in slices
   bool closing_ = false;                  ///< a session is being closed in slices

@@ -1,6 +1,7 @@
 #include "daemon/control_loop.h"
 
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -72,6 +73,7 @@ void ControlLoop::dispatch(std::span<epoll_event> events) {
 void ControlLoop::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks,
                         const std::function<void()>& on_turn) {
   ::prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+  for (Conductor* const device : devices_) device->command_times().section().note_thread(::gettid());
   while (!stop.load(std::memory_order_relaxed)) {
     take_truncations();
     Nanos due = kNever;
@@ -80,9 +82,12 @@ void ControlLoop::serve(const std::atomic<bool>& stop, const ProcessHooks& hooks
     check_alive(now, hooks);
     if (on_turn) on_turn();
     const Nanos limit = due > now ? due - now : 0;
+    for (Conductor* const device : devices_) device->command_times().section().sleep(now);
     epoll_event events[512];
     const int n = ::epoll_wait(epoll_.get(), events, std::size(events),
                                static_cast<int>((limit + kMillisecond - 1) / kMillisecond));
+    const Nanos woken = monotonic_now();
+    for (Conductor* const device : devices_) device->command_times().section().begin(woken);
     dispatch({events, static_cast<std::size_t>(std::max(n, 0))});
   }
 }

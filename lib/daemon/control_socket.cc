@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "admin/counters.h"
 #include "control/commands/command.h"
 #include "control/privilege.h"
 #include "control/worker_commands.h"
@@ -353,7 +354,7 @@ void Conductor::close_stalled() {
 }
 
 bool Conductor::close_slice(Session& session, std::size_t& cm_ids, Nanos now, Nanos end) {
-  const control::CommandTimer timer(command_times_, kCloseName);
+  const control::CommandTimer timer(command_times_, kCloseName, session.id);
   const LogUser caused_by(session.peer.uid);
   return cm_.release_some(session, cm_ids, now) &&
          control::commands::release_some(state_, events_, link_, session, end);
@@ -401,6 +402,18 @@ bool Conductor::publish_pollers(std::uint32_t active) {
   return few;
 }
 
+void Conductor::publish_counters(Nanos now) {
+  next_counters_ = now + kSecond;
+  control::worker_commands::SumCounters sums;
+  state_.on_all_workers(sums);
+  link_.publish_counters(sums);
+  worker::CounterSectionWriter& section = command_times_.section();
+  if (!section.is_open()) return;
+  section.publish(monotonic_now(), [&](auto&& put) {
+    for (const admin::CounterValue& each : admin::control_counters(admin(), sums)) put(each.value);
+  });
+}
+
 void Conductor::heartbeat(Nanos now) {
   const control::CommandTimer timer(command_times_, "heartbeat");
   log_failures();
@@ -408,8 +421,8 @@ void Conductor::heartbeat(Nanos now) {
     next_link_check_ = now + kLinkCheck;
     if (link_.refresh()) last_link_change_ = now;
     link_.share_with_kernel();
-    link_.publish_counters(now);
   }
+  if (now >= next_counters_) publish_counters(now);
   const std::uint32_t active = state_.polling_sessions();
   next_heartbeat_ = std::min(now + (active != 0 ? kActiveHeartbeat : kHeartbeat), next_link_check_);
   const bool few = publish_pollers(active);

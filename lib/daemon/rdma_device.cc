@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "admin/counters.h"
 #include "control/run_dir.h"
 #include "control/sysfs_tree.h"
 #include "control/worker_commands.h"
@@ -183,6 +184,27 @@ absl::Status RdmaDevice::take_lock() {
   return absl::OkStatus();
 }
 
+void RdmaDevice::open_counters() {
+  const std::vector<admin::CounterValue> of_workers = admin::worker_counters({});
+  const std::vector<admin::CounterValue> of_control = admin::control_counters(conductor_->admin(), {});
+  const auto names = [](const std::vector<admin::CounterValue>& values) {
+    std::vector<control::CountersFile::Name> out;
+    for (const admin::CounterValue& each : values) out.push_back({each.group, each.name, each.kind});
+    return out;
+  };
+  const absl::Status status =
+      counters_.make(config_.run_dir, config_.name, cores_.size(), names(of_workers), names(of_control));
+  if (!status.ok()) {
+    platform::log(platform::LogLevel::kWarning, "%s: %s", config_.name.c_str(),
+                  std::string(status.message()).c_str());
+    return;
+  }
+  for (std::size_t i = 0; i < cores_.size(); ++i) {
+    cores_[i]->section().open(counters_.section_of_worker(i), of_workers.size());
+  }
+  conductor_->command_times().section().open(counters_.section_of_control(), of_control.size());
+}
+
 absl::Status RdmaDevice::open(ControlLoop& loop) {
   if (absl::Status status = take_lock(); !status.ok()) return status;
   opened_ = true;
@@ -190,6 +212,7 @@ absl::Status RdmaDevice::open(ControlLoop& loop) {
       !status.ok()) {
     return status;
   }
+  open_counters();
   return loop.listen(*conductor_, socket_path());
 }
 

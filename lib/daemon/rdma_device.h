@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "control/config.h"
+#include "control/counters_file.h"
 #include "control/process.h"
 #include "daemon/conductor.h"
 #include "daemon/control_loop.h"
@@ -56,6 +57,8 @@ class RdmaDevice {
  private:
   std::string socket_path() const;
   absl::Status take_lock();
+  /// Makes the page of counters; a device whose page cannot be made serves without.
+  void open_counters();
 
   control::DaemonConfig config_;
   const std::uint64_t seed_;
@@ -64,6 +67,7 @@ class RdmaDevice {
   worker::WorkerShared shared_;
   std::vector<std::unique_ptr<worker::WorkerCore>> cores_;
   std::unique_ptr<worker::NetdevPort> netdev_;  ///< nullptr: the kernel has no interface
+  control::CountersFile counters_;              ///< the workers and the conductor write to it
   std::unique_ptr<Conductor> conductor_;
   UniqueFd lock_;
   bool opened_ = false;

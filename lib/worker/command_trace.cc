@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "worker/worker.h"
+
 namespace uroce::worker {
 
 void CommandTrace::run(const WorkerCommandRef& command, WorkerCore& worker) {
@@ -10,6 +12,7 @@ void CommandTrace::run(const WorkerCommandRef& command, WorkerCore& worker) {
   // Before it runs: arguments may be objects that the command consumes.
   command.describe(record.arguments);
   record.started = clock_();
+  worker.section().start_command(record.started);
   command.run(worker);
   record.duration = clock_() - record.started;
   std::lock_guard lock(mutex_);

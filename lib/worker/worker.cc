@@ -51,7 +51,9 @@ void WorkerCore::run(const WorkerCommandRef& command) {
     mailbox_.run(command, *this);
     return;
   }
+  section_.await_command(command.name(), config_.clock());
   mailbox_.call(command, [this] { wake(); });
+  section_.command_done();
 }
 
 // ---------------------------------------------------------------- frames in

@@ -28,6 +28,7 @@
 #include "wire/packet.h"
 #include "worker/channel.h"
 #include "worker/completion_events.h"
+#include "worker/counter_section.h"
 #include "worker/counters.h"
 #include "worker/gsi_channel.h"
 #include "worker/latency.h"
@@ -179,6 +180,8 @@ class WorkerCore {
   int set_cpu(int cpu);
   WorkerShared& shared() { return shared_; }
   WorkerCounters& counters() { return counters_; }
+  /// Of the page of counters.
+  CounterSectionWriter& section() { return section_; }
   WorkerLatency& latency() { return latency_; }
   /// Measures latencies from now on, from none; or keeps those of before.
   void measure_latency(bool on);
@@ -223,6 +226,7 @@ class WorkerCore {
   SessionPorts sessions_;
   std::vector<std::unique_ptr<PacketRing>> from_;  // by sending worker; empty with one worker
   WorkerCounters counters_;
+  CounterSectionWriter section_;
   WorkerLatency latency_;
   DutyCycleTracker* tracker_ = nullptr;
   Nanos measured_at_ = 0;  // serve_doorbells(): its last time, while latency is measured

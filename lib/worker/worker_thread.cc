@@ -13,6 +13,7 @@
 #include "platform/clock.h"
 #include "platform/log.h"
 #include "platform/scheduling.h"
+#include "worker/counter_rows.h"
 
 namespace uroce::worker {
 namespace {
@@ -40,7 +41,9 @@ std::vector<WorkerLatency*> latencies_of(const Workers& workers) {
 }  // namespace
 
 void WorkerCore::note_thread() {
-  thread_id_.store(static_cast<pid_t>(::syscall(SYS_gettid)), std::memory_order_relaxed);
+  const auto thread = static_cast<pid_t>(::syscall(SYS_gettid));
+  thread_id_.store(thread, std::memory_order_relaxed);
+  section_.note_thread(thread);
 }
 
 int WorkerCore::set_cpu(int cpu) {
@@ -87,10 +90,23 @@ bool WorkerThread::has_woken_programs() {
   return sent && first().shared().core_left.load(std::memory_order_relaxed);
 }
 
+void WorkerThread::publish(Nanos now) {
+  next_publish_ = now + kPublishInterval;
+  for (DutyCycle* const each : workers_) {
+    WorkerCore& core = each->worker();
+    core.section().publish(now, [&core](auto&& put) {
+      each_counter(core.transport().counters(), core.counters(),
+                   [&put](auto, auto, auto, std::uint64_t value) { put(value); });
+    });
+  }
+}
+
 bool WorkerThread::step_all(Nanos now) {
   bool worked = false;
   moved_ = 0;
+  if (now >= next_publish_) publish(now);
   for (DutyCycle* const each : workers_) {
+    each->worker().section().begin(now);
     worked |= each->step(now);
     moved_ += each->moved();
     // A wait of the next worker is not for memory that this one used.
@@ -168,6 +184,8 @@ void WorkerThread::sleep(Nanos now, const std::atomic<bool>& stop) {
   leave_yield_mode();
   for (DutyCycle* const each : workers_) each->worker().announce_sleep();
   if (may_sleep(stop)) {
+    publish(now);
+    for (DutyCycle* const each : workers_) each->worker().section().sleep(now);
     Nanos timer = kNever;
     for (DutyCycle* const each : workers_) timer = std::min(timer, each->worker().until_timer(now));
     Nanos limit = policy_.nap(timer);

@@ -33,14 +33,17 @@ class WorkerThread {
   /// than the programs that wait for it.
   static constexpr std::uint32_t kTurns = 64;
   static constexpr Nanos kRepinInterval = 20 * kMillisecond;
-  static constexpr std::uint32_t kManyLargeSteps = 100;  ///< in an interval
-  static constexpr std::size_t kFewFrames = 4;           ///< received and sent in a step
+  static constexpr std::uint32_t kManyLargeSteps = 100;    ///< in an interval
+  static constexpr Nanos kPublishInterval = kMillisecond;  ///< of the counters in their page, unless it sleeps
+  static constexpr std::size_t kFewFrames = 4;             ///< received and sent in a step
 
   template <class Of>
   bool any(Of&& of) const;
   /// Gives the thread its name, its CPU, timers without slack and a short scheduling slice.
   void prepare();
   bool step_all(Nanos now);
+  /// Copies the counters of all workers to their pages.
+  void publish(Nanos now);
   /// Whether completion events were sent since the last call, to programs that have a core left.
   bool has_woken_programs();
   WorkerCore& first() const { return workers_.front()->worker(); }
@@ -59,7 +62,7 @@ class WorkerThread {
   PollPolicy policy_;
   DutyCycleTracker cycle_;
   std::uint32_t turns_ = 0;  // yields since the last sleep or large step
-  Nanos next_repin_ = 0;
+  Nanos next_repin_ = 0, next_publish_ = 0;
   std::uint32_t large_steps_ = 0;  // steps with more than kFewFrames, in this interval
   std::size_t moved_ = 0;          // frames of this step
   std::uint64_t events_ = 0;       // completion events that were sent

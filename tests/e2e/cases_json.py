@@ -55,6 +55,7 @@ def values_of_busy_devices(rig, device):
     values += [('show', rig.ctl('show', *what)) for what in ([], ['all', 'pid=*'], ['errors'], ['qps', 'user=0'])]
     values += [(command, rig.ctl('-d', device, command)) for command in ('stat', 'metrics', 'latency', 'events', 'fault', 'link', 'reload')]
     values.append(('doctor', json.loads(printed(rig, 'doctor', '--interval', '0.1', allowed=(0, 4)))))  # 4: it has found problems
+    values.append(('stat_page', rig.ctl('-d', device, 'stat', '--page')))
     rounds = ['--rounds', '1', '--interval', '0.1']
     values += [('stat_change', json.loads(line)) for line in printed(rig, 'stat', '--watch', *rounds).splitlines()]
     values += [('top', json.loads(line)) for line in printed(rig, 'top', *rounds).splitlines()]

@@ -18,6 +18,7 @@ from cases_carrier import carrier_cases  # noqa: E402
 from cases_ci import ci_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
 from cases_docs import docs_cases  # noqa: E402
+from cases_counters import counters_page_cases  # noqa: E402
 from cases_doctor import doctor_cases  # noqa: E402
 from cases_events import event_cases  # noqa: E402
 from cases_examples import example_cases  # noqa: E402
@@ -99,7 +100,7 @@ def groups(long, build):
         Group('security', None, security_cases(), True),
         Group('service', None, service_cases(), True),
         Group('network', None, dict(network_cases(long), **shared_interface_cases(), **file_cases(), **json_file_cases(), **python_cases(), **switch_file_cases(), **carrier_cases(), **netdev_cases(),
-                                    **two_run_directories_cases(), **udp_own_cases(), **udp_wire_cases()), True),
+                                    **two_run_directories_cases(), **udp_own_cases(), **udp_wire_cases(), **counters_page_cases()), True),
         Group('two', lambda rig: rig.pair(), dict(shared, **connections, **several_daemons_cases(), **two_hosts_cases(),
                                                    **forwarding_cases()), share=Share(rows, 2, 0, rest)),
         Group('one', lambda rig: rig.single(), dict(shared, **connections, **same_daemon_cases(long), **same_daemon_socket_cases(),

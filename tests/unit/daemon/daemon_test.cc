@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "admin/latency.h"
+#include "apps/urocectl/counters_page.h"
 #include "memory_device.h"
 #include "test_client.h"
 #include "test_daemon.h"
@@ -293,6 +294,38 @@ TEST_F(DaemonTest, AnIdleWorkerSleeps) {
   EXPECT_LT(after["sleeps"].get<std::uint64_t>() - before["sleeps"].get<std::uint64_t>(), 50u);
   for (const char* name : {"longest_step_us", "stalls", "last_stall_ms_ago"})
     EXPECT_TRUE(after.contains(name)) << name;
+}
+
+TEST_F(DaemonTest, ThePageOfCountersHasWhatStatHas) {
+  start_daemon();
+  // The worker sleeps again after the command, and publishes first; the control thread does so once a second.
+  nlohmann::ordered_json stat, counters;
+  const auto published = [&] {
+    stat = admin(R"({"command":"stat"})");
+    std::this_thread::sleep_for(milliseconds(20));
+    const ctl::CountersPage page = ctl::read_counters(config.run_dir, config.name);
+    EXPECT_EQ(page.problem, "");
+    EXPECT_EQ(page.threads.size(), 2u);
+    counters = page.counters;
+    return page.threads.back().age < kSecond && page.threads.front().age < kSecond;
+  };
+  while (!published()) {
+  }
+  EXPECT_EQ(stat.erase("controls"), 1u);  // no numbers
+  EXPECT_EQ(stat["control"].erase("longest_command"), 1u);
+  ASSERT_EQ(stat.size(), counters.size());
+  for (const auto& [group, values] : counters.items()) {
+    ASSERT_EQ(stat[group].size(), values.size()) << group;
+    for (const auto& [name, value] : values.items()) {
+      ASSERT_TRUE(stat[group].contains(name)) << group << "." << name;
+      // Those of the worker itself go on.
+      if (group == "worker" || group == "control") continue;
+      EXPECT_EQ(stat[group][name], value) << group << "." << name;
+    }
+  }
+  EXPECT_GT(counters["worker"]["steps"], 0);
+  stop_daemon();
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(config.run_dir + "/test0.counters")));
 }
 
 /// The conductor on the test's thread, workers on their own threads.
