@@ -51,6 +51,7 @@ SUBJECTS = {
     'usdt-probes': ('docs/probes.md', 'tests/gdb/probes*', 'lib/base/probe.h', 'lib/proto/*'),
     'lessons': ('docs/lessons.md', 'tests/script/*', 'lib/proto/*', 'lib/cm/*'),
     'changed': ('tests/changed*', 'tests/tidy/includes.py', 'tests/e2e/*.py', 'tests/interop/*.py', 'tests/*meson.build'),
+    'tidy-includes': ('tests/tidy/includes*',),
     'tidy-namespaces': ('tests/tidy/namespaces*',),
     'verbs-symbols': ('tests/e2e/verbs_*', 'drivers/verbs/*.map', 'drivers/verbs/meson.build'),
     'rdmacm-symbols': ('tests/e2e/rdmacm_symbols*', 'drivers/rdmacm/*.map', 'drivers/rdmacm/meson.build'),
@@ -307,7 +308,7 @@ class Effects:
             return 1
         changed = {includes.room_of(name) for name in self.changed} - {None}
         rooms = set().union(*({f'lib/{entry}' for entry in includes.ALLOWED.get(home, ())} for home in homes))
-        return 2 if rooms & changed else 3
+        return 2 if any(self.below(room + '/', rooms) for room in changed) else 3
 
 
 def cases_by_file():

@@ -18,15 +18,15 @@ FILES = {
     'lib/wire/packet.cc': '#include "wire/packet.h"\n',
     'lib/worker/loop.h': '#include "wire/packet.h"\n',
     'lib/worker/loop.cc': '#include "worker/loop.h"\n',
-    'lib/control/port.h': '#include "worker/loop.h"\n',
-    'lib/control/port.cc': '#include "control/port.h"\n',
+    'lib/control/machine/port.h': '#include "worker/loop.h"\n',
+    'lib/control/machine/port.cc': '#include "control/machine/port.h"\n',
     'tests/unit/wire/helpers.h': '#include "wire/packet.h"\n',
     'tests/unit/wire/packet_test.cc': '#include "helpers.h"\n',
     'tests/unit/worker/helpers.h': '',
     'tests/unit/worker/loop_test.cc': '#include "helpers.h"\n#include "worker/loop.h"\n',
-    'tests/unit/daemon/port_test.cc': '#include "control/port.h"\n',
+    'tests/unit/daemon/port_test.cc': '#include "control/machine/port.h"\n',
 }
-DAEMON = {'lib/wire/packet.cc', 'lib/worker/loop.cc', 'lib/control/port.cc'}
+DAEMON = {'lib/wire/packet.cc', 'lib/worker/loop.cc', 'lib/control/machine/port.cc'}
 INPUTS = {
     'wire-test': ({'lib/wire/packet.cc', 'tests/unit/wire/packet_test.cc'}, {'tests/golden/pcaps'}),
     'worker-test': (DAEMON | {'tests/unit/worker/loop_test.cc'}, set()),
@@ -74,7 +74,7 @@ class Tests(unittest.TestCase):
         self.assertEqual(set(tests_of('lib/base/types.h')), {'wire', 'worker', 'daemon'})
 
     def test_a_source_affects_what_is_linked_with_it_and_may_use_its_room(self):
-        self.assertEqual(tests_of('lib/control/port.cc'), ['daemon'])
+        self.assertEqual(tests_of('lib/control/machine/port.cc'), ['daemon'])
         self.assertEqual(set(tests_of('lib/worker/loop.cc')), {'worker', 'daemon'})
 
     def test_a_name_that_two_folders_have_is_the_near_one(self):
@@ -92,7 +92,7 @@ class Tests(unittest.TestCase):
         self.assertEqual(set(tests_of('meson.build')), {'wire', 'worker', 'daemon'})
 
     def test_a_file_that_selects_nothing_is_known(self):
-        plan = plan_of('LICENSE', 'lib/control/port.cc')
+        plan = plan_of('LICENSE', 'lib/control/machine/port.cc')
         self.assertEqual(plan.changed - plan.used, {'LICENSE'})
 
     def test_a_program_that_no_test_runs_is_compiled(self):
@@ -106,14 +106,20 @@ class Tests(unittest.TestCase):
         self.assertEqual([name for name, _ in plan.left], ['daemon', 'worker'])
         self.assertEqual(plan.compiled, {'lib/wire/packet.cc', 'tests/unit/wire/packet_test.cc'})
 
+    def test_tests_of_folders_that_may_include_the_room_come_before_others(self):
+        effects = Effects({'lib/proto/rc/requester.cc'}, SmallBuild(), Sources(FILES))
+        self.assertEqual([effects.rank(test) for test in SmallBuild.tests[:3]], [3, 2, 2])
+
     def test_many_seeds_become_fewer(self):
         self.assertEqual(plan_of('tests/fuzz/corpus/wire/empty').seeds(), ['fuzz'])
 
     def test_a_room_reaches_what_it_may_include(self):
         reached = changed.reachable(['lib/worker'])
         self.assertTrue({'lib/wire', 'lib/proto/rc', 'lib/base'} <= reached)
-        self.assertFalse({'lib/control', 'lib/client'} & reached)
+        self.assertFalse({'lib/control/machine', 'lib/client'} & reached)
         self.assertIn('lib/platform', changed.reachable(['lib/client']))
+        self.assertIn('lib/control/session', changed.reachable(['lib/control/diagnosis']))
+        self.assertNotIn('lib/control/state', changed.reachable(['lib/control/diagnosis']))
 
 
 class Tables(unittest.TestCase):

@@ -5,7 +5,7 @@
 #include <system_error>
 
 #include "apps/uroced/settings.h"
-#include "control/icrc_choice.h"
+#include "control/machine/icrc_choice.h"
 #include "platform/run_dir.h"
 
 namespace uroce::uroced {

@@ -14,8 +14,8 @@
 #include "apps/uroced/ports.h"
 #include "apps/uroced/settings.h"
 #include "base/version.h"
-#include "control/icrc_choice.h"
-#include "control/run_dir.h"
+#include "control/machine/icrc_choice.h"
+#include "control/machine/run_dir.h"
 #include "daemon/daemon.h"
 
 namespace {

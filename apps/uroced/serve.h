@@ -13,7 +13,7 @@
 #include "apps/uroced/ports.h"
 #include "apps/uroced/service_manager.h"
 #include "apps/uroced/settings.h"
-#include "control/icrc_choice.h"
+#include "control/machine/icrc_choice.h"
 #include "daemon/daemon.h"
 #include "drivers/packet/controls.h"
 #include "drivers/packet/fault/injector.h"

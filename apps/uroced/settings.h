@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "control/config.h"
-#include "control/process.h"
+#include "control/machine/config.h"
+#include "control/state/process.h"
 #include "platform/log.h"
 #include "wire/address.h"
 

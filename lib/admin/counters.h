@@ -7,7 +7,7 @@
 
 #include "admin/query.h"
 #include "base/counter_info.h"
-#include "control/port_counters.h"
+#include "control/link/port_counters.h"
 
 namespace uroce::admin {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "admin/page.h"
-#include "control/state.h"
+#include "control/state/state.h"
 #include "proto/state/latency.h"
 #include "worker/latency.h"
 

@@ -5,8 +5,8 @@
 
 #include "admin/viewer.h"
 #include "cm_service/service.h"
-#include "control/command_times.h"
-#include "control/state.h"
+#include "control/diagnosis/command_times.h"
+#include "control/state/state.h"
 
 namespace uroce::admin {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "admin/viewer.h"
-#include "control/state.h"
+#include "control/state/state.h"
 
 namespace uroce::admin {
 

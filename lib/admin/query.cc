@@ -14,7 +14,7 @@
 #include "admin/show_cm.h"
 #include "admin/viewer.h"
 #include "base/printable.h"
-#include "control/privilege.h"
+#include "control/session/privilege.h"
 #include "platform/clock.h"
 
 namespace uroce::admin {

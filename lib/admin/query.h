@@ -82,16 +82,16 @@
 //          Reads the configuration file and the flags of the daemon again, as SIGHUP does: keys whose settings are
 //          in force now, and keys whose new values wait for a restart.
 //
-// (*) only for administrators: may_administer() in control/privilege.h.
+// (*) only for administrators: may_administer() in control/session/privilege.h.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "cm_service/service.h"
-#include "control/command_times.h"
-#include "control/link_control.h"
-#include "control/state.h"
+#include "control/diagnosis/command_times.h"
+#include "control/link/link_control.h"
+#include "control/state/state.h"
 #include "platform/unique_fd.h"
 
 namespace uroce::admin {

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cm_service/port_space.h"
-#include "control/port.h"
+#include "control/machine/port.h"
 
 namespace uroce::admin {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "admin/show_rejections.h"
-#include "control/verb_faults.h"
+#include "control/state/verb_faults.h"
 #include "platform/clock.h"
 #include "proto/state/congestion_window.h"
 #include "proto/state/faults.h"

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "control/port.h"
+#include "control/machine/port.h"
 #include "net/prefix.h"
 #include "platform/clock.h"
 #include "wire/bytes.h"

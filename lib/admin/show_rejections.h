@@ -6,7 +6,7 @@
 #include <string>
 
 #include "admin/page.h"
-#include "control/state.h"
+#include "control/state/state.h"
 
 namespace uroce::admin {
 

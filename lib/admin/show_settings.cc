@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "control/port.h"
+#include "control/machine/port.h"
 
 namespace uroce::admin {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "admin/page.h"
-#include "control/state.h"
+#include "control/state/state.h"
 
 namespace uroce::admin {
 

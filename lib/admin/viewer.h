@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "control/session.h"
+#include "control/session/session.h"
 
 namespace uroce::admin {
 

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "cm_service/service.h"
-#include "control/cm_event_types.h"
 #include "control/commands/command.h"
-#include "control/privilege.h"
+#include "control/session/cm_event_types.h"
+#include "control/session/privilege.h"
 #include "platform/clock.h"
 #include "platform/record_socket.h"
 

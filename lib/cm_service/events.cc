@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "cm_service/service.h"
-#include "control/cm_event_types.h"
 #include "control/commands/command.h"
+#include "control/session/cm_event_types.h"
 #include "platform/record_socket.h"
 
 namespace uroce::cm_service {

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "control/port.h"
+#include "control/machine/port.h"
 
 namespace uroce::cm_service {
 

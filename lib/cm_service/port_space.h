@@ -6,7 +6,7 @@
 #include <unordered_set>
 
 #include "cm/manager.h"
-#include "control/cm_id.h"
+#include "control/session/cm_id.h"
 
 namespace uroce::cm_service {
 

@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "base/fixed_index.h"
-#include "control/cm_event_types.h"
 #include "control/commands/command.h"
-#include "control/privilege.h"
+#include "control/session/cm_event_types.h"
+#include "control/session/privilege.h"
 #include "wire/frame_template.h"
 
 namespace uroce::cm_service {

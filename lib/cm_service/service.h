@@ -15,11 +15,11 @@
 #include "base/chacha20.h"
 #include "cm/manager.h"
 #include "cm_service/port_space.h"
-#include "control/cm_id.h"
-#include "control/command_table.h"
-#include "control/link_control.h"
-#include "control/port.h"
-#include "control/state.h"
+#include "control/commands/command_table.h"
+#include "control/link/link_control.h"
+#include "control/machine/port.h"
+#include "control/session/cm_id.h"
+#include "control/state/state.h"
 #include "worker/gsi_channel.h"
 
 namespace uroce::control::commands {

@@ -14,10 +14,10 @@
 #include <unordered_set>
 
 #include "admin/command.h"
-#include "control/command_table.h"
 #include "control/commands/command.h"
-#include "control/port.h"
-#include "control/verb_faults.h"
+#include "control/commands/command_table.h"
+#include "control/machine/port.h"
+#include "control/state/verb_faults.h"
 #include "platform/clock.h"
 #include "platform/log.h"
 

@@ -21,12 +21,12 @@
 #include "absl/status/status.h"
 #include "admin/query.h"
 #include "cm_service/service.h"
-#include "control/command_times.h"
-#include "control/event_router.h"
-#include "control/link_control.h"
-#include "control/process.h"
-#include "control/reply.h"
-#include "control/state.h"
+#include "control/commands/reply.h"
+#include "control/diagnosis/command_times.h"
+#include "control/link/link_control.h"
+#include "control/state/event_router.h"
+#include "control/state/process.h"
+#include "control/state/state.h"
 
 namespace uroce::daemon {
 

@@ -13,8 +13,8 @@
 
 #include "absl/status/status.h"
 #include "base/types.h"
-#include "control/config.h"
-#include "control/process.h"
+#include "control/machine/config.h"
+#include "control/state/process.h"
 #include "platform/unique_fd.h"
 
 namespace uroce::daemon {

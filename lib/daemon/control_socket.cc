@@ -20,8 +20,8 @@
 
 #include "admin/counters.h"
 #include "control/commands/command.h"
-#include "control/privilege.h"
-#include "control/worker_commands.h"
+#include "control/session/privilege.h"
+#include "control/state/worker_commands.h"
 #include "daemon/conductor.h"
 #include "mapping/sigbus_guard.h"
 #include "platform/clock.h"

@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "control/process.h"
-#include "control/run_dir.h"
+#include "control/machine/run_dir.h"
+#include "control/state/process.h"
 #include "daemon/rdma_device.h"
 #include "mapping/sigbus_guard.h"
 #include "platform/log.h"

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "control/config.h"
+#include "control/machine/config.h"
 #include "daemon/control_loop.h"
 #include "net/device.h"
 #include "worker/worker_loop.h"

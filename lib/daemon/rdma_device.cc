@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "admin/counters.h"
-#include "control/run_dir.h"
-#include "control/sysfs_tree.h"
-#include "control/worker_commands.h"
+#include "control/link/sysfs_tree.h"
+#include "control/machine/run_dir.h"
+#include "control/state/worker_commands.h"
 #include "platform/clock.h"
 #include "platform/log.h"
 

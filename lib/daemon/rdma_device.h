@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "control/config.h"
-#include "control/counters_file.h"
-#include "control/process.h"
+#include "control/machine/config.h"
+#include "control/machine/counters_file.h"
+#include "control/state/process.h"
 #include "daemon/conductor.h"
 #include "daemon/control_loop.h"
 #include "memory/table.h"

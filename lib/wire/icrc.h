@@ -35,7 +35,7 @@ const CrcEngine& choose_engine();
 }  // namespace detail
 
 /// The engines of this build, slowest first; the portable one is always present. Of the last two either can be the
-/// faster one: no feature bit names the rate of 512-bit VPCLMULQDQ (control/icrc_choice.h).
+/// faster one: no feature bit names the rate of 512-bit VPCLMULQDQ (control/machine/icrc_choice.h).
 std::span<const CrcEngine* const> crc_engines();
 /// The last that this CPU supports, or the one that was forced.
 inline const CrcEngine& crc_engine() {

@@ -1,4 +1,4 @@
-// Where the thread that watches the workers (control/stall_watch.h) waits while none of them runs.
+// Where the thread that watches the workers (control/diagnosis/stall_watch.h) waits while none of them runs.
 //
 // Edges: the watcher closes the gate and then checks each thread; a thread stores that it runs (WorkerSleep,
 // StallWatch::note_control) and then calls open(). All are seq_cst, so either the watcher sees the thread run or

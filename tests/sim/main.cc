@@ -24,7 +24,7 @@
 #include <string>
 #include <vector>
 
-#include "control/icrc_choice.h"
+#include "control/machine/icrc_choice.h"
 #include "tests/sim/cm_world.h"
 #include "tests/sim/fault_world.h"
 #include "tests/sim/foreign_world.h"

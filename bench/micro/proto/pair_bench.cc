@@ -7,7 +7,7 @@
 #include <string>
 
 #include "bench/micro/proto/wire_pair.h"
-#include "control/icrc_choice.h"
+#include "control/machine/icrc_choice.h"
 #include "wire/icrc.h"
 
 namespace {

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "control/icrc_choice.h"
+#include "control/machine/icrc_choice.h"
 #include "wire/icrc.h"
 
 namespace uroce::wire {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "control/commands/command.h"
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 #include "wire/frame_template.h"
 
 namespace uroce::control::commands {

@@ -10,11 +10,11 @@
 #include <span>
 #include <vector>
 
-#include "control/event_router.h"
-#include "control/link_control.h"
-#include "control/reply.h"
-#include "control/state.h"
-#include "control/verb_faults.h"
+#include "control/commands/reply.h"
+#include "control/link/link_control.h"
+#include "control/state/event_router.h"
+#include "control/state/state.h"
+#include "control/state/verb_faults.h"
 #include "wire/frame_template.h"
 
 namespace uroce::control::commands {

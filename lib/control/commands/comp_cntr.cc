@@ -3,7 +3,7 @@
 
 #include "abi/completion_counters.h"
 #include "control/commands/command.h"
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 
 namespace uroce::control::commands {
 namespace {

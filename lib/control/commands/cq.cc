@@ -2,7 +2,7 @@
 #include <bit>
 
 #include "control/commands/command.h"
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 #include "platform/clock.h"
 
 namespace uroce::control::commands {

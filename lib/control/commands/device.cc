@@ -1,6 +1,6 @@
 // QUERY_DEVICE, QUERY_PORT, QUERY_GID.
 #include "control/commands/command.h"
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 
 namespace uroce::control::commands {
 

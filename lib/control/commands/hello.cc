@@ -9,7 +9,7 @@
 
 #include "base/printable.h"
 #include "control/commands/command.h"
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 #include "mapping/sigbus_guard.h"
 #include "platform/clock.h"
 #include "platform/log.h"

@@ -1,7 +1,7 @@
 // MODIFY_QP, QUERY_QP.
 #include "control/commands/command.h"
-#include "control/privilege.h"
-#include "control/worker_commands.h"
+#include "control/session/privilege.h"
+#include "control/state/worker_commands.h"
 #include "platform/log.h"
 #include "wire/frame_template.h"
 

@@ -3,7 +3,7 @@
 #include <system_error>
 
 #include "control/commands/command.h"
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 #include "platform/clock.h"
 #include "platform/log.h"
 

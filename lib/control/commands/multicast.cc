@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "control/commands/command.h"
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 
 namespace uroce::control::commands {
 namespace {

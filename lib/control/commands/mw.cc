@@ -1,6 +1,6 @@
 // ALLOC_MW, DEALLOC_MW. Binding is a work request, handled by the workers.
 #include "control/commands/command.h"
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 
 namespace uroce::control::commands {
 

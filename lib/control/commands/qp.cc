@@ -3,8 +3,8 @@
 #include <bit>
 
 #include "control/commands/command.h"
-#include "control/privilege.h"
-#include "control/worker_commands.h"
+#include "control/session/privilege.h"
+#include "control/state/worker_commands.h"
 
 namespace uroce::control::commands {
 namespace {

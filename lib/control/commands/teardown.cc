@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "control/commands/command.h"
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 #include "platform/clock.h"
 
 namespace uroce::control::commands {

@@ -2,7 +2,7 @@
 #include <fcntl.h>
 
 #include "control/commands/command.h"
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 #include "mapping/untrusted_fd.h"
 
 namespace uroce::control::commands {

@@ -1,4 +1,5 @@
-// Whose memory a worker is using, for the thread that looks after workers that wait for it (control/stall_watch).
+// Whose memory a worker is using, for the thread that looks after workers that wait for it
+// (control/diagnosis/stall_watch).
 #pragma once
 
 #include <atomic>

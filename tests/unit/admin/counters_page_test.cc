@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "control/counters_file.h"
+#include "control/machine/counters_file.h"
 #include "platform/clock.h"
 #include "worker/counter_section.h"
 

@@ -11,7 +11,7 @@
 
 #include "admin/query.h"
 #include "apps/urocectl/open_metrics.h"
-#include "control/privilege.h"
+#include "control/session/privilege.h"
 #include "tests/unit/daemon/test_client.h"
 #include "tests/unit/daemon/test_daemon.h"
 

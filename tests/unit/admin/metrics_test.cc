@@ -16,7 +16,7 @@
 
 #include "apps/urocectl/open_metrics.h"
 #include "apps/urocectl/pages.h"
-#include "control/command_times.h"
+#include "control/diagnosis/command_times.h"
 #include "tests/unit/daemon/test_client.h"
 #include "tests/unit/daemon/test_daemon.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "admin/query.h"
-#include "control/privilege.h"
+#include "control/session/privilege.h"
 #include "proto/state/qp_events.h"
 #include "tests/unit/daemon/test_client.h"
 #include "tests/unit/daemon/test_daemon.h"

@@ -19,7 +19,7 @@
 
 #include "admin/page.h"
 #include "apps/urocectl/pages.h"
-#include "control/privilege.h"
+#include "control/session/privilege.h"
 #include "tests/unit/daemon/test_client.h"
 #include "tests/unit/daemon/test_daemon.h"
 

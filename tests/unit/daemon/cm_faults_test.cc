@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cm_party.h"
-#include "control/verb_faults.h"
+#include "control/state/verb_faults.h"
 
 namespace uroce::daemon::testing {
 

@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "cm_service/service.h"
-#include "control/cm_event_types.h"
+#include "control/session/cm_event_types.h"
 #include "test_client.h"
 #include "test_daemon.h"
 

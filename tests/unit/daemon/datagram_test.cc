@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 #include "test_client.h"
 #include "test_daemon.h"
 

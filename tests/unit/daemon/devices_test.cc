@@ -15,7 +15,7 @@
 
 #include "apps/urocectl/daemon_client.h"
 #include "client/session.h"
-#include "control/privilege.h"
+#include "control/session/privilege.h"
 #include "daemon/daemon.h"
 #include "drivers/packet/switch/port.h"
 #include "mapping/sigbus_guard.h"

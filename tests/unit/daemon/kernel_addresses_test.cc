@@ -1,4 +1,4 @@
-#include "control/kernel_addresses.h"
+#include "control/link/kernel_addresses.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Waiting for neighbours: each waiter is completed once, by the outcome or by its deadline, also through the
 // link worker's event.
-#include "control/neighbour_waiters.h"
+#include "control/session/neighbour_waiters.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "admin/query.h"
-#include "control/privilege.h"
+#include "control/session/privilege.h"
 #include "test_client.h"
 #include "test_daemon.h"
 #include "wire/bytes.h"

@@ -1,5 +1,5 @@
 // Refused requests: their words (EXPLAIN), and the list that `urocectl show rejections` prints.
-#include "control/rejections.h"
+#include "control/diagnosis/rejections.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The run directory and the sysfs-like tree in it: nothing that other users made is trusted or followed.
-#include "control/run_dir.h"
+#include "control/machine/run_dir.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "control/poller_census.h"
-#include "control/sysfs_tree.h"
+#include "control/link/sysfs_tree.h"
+#include "control/machine/poller_census.h"
 #include "test_daemon.h"
 
 namespace uroce::daemon::testing {

@@ -1,6 +1,6 @@
 // Whose session is closed because a thread waited for its memory. The test's own thread waits, as in a page fault:
 // the parent of a vfork(2) is in state D until the child ends.
-#include "control/stall_watch.h"
+#include "control/diagnosis/stall_watch.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -8,7 +8,7 @@
 
 #include <memory>
 
-#include "control/session.h"
+#include "control/session/session.h"
 
 namespace uroce::daemon::testing {
 namespace {

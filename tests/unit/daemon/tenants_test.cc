@@ -12,7 +12,7 @@
 
 #include "all_pages.h"
 #include "cm_party.h"
-#include "control/privilege.h"
+#include "control/session/privilege.h"
 #include "test_client.h"
 #include "test_daemon.h"
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "abi/control.h"
-#include "control/privilege.h"
+#include "control/session/privilege.h"
 #include "daemon/conductor.h"
 #include "queue/completion_queue.h"
 #include "queue/doorbell.h"

@@ -1,5 +1,5 @@
 // `urocectl fault verbs`: the grammar, which programs and QPs a rule selects, and the rights that it takes.
-#include "control/verb_faults.h"
+#include "control/state/verb_faults.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "admin/query.h"
-#include "control/cm_event_types.h"
-#include "control/privilege.h"
-#include "control/rejections.h"
+#include "control/diagnosis/rejections.h"
+#include "control/session/cm_event_types.h"
+#include "control/session/privilege.h"
 #include "test_client.h"
 #include "test_daemon.h"
 

@@ -1,5 +1,5 @@
 // Commands to workers as text, the trace of the last ones, and the check of command tables.
-#include "control/worker_commands.h"
+#include "control/state/worker_commands.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "admin/query.h"
 #include "all_pages.h"
-#include "control/command_table.h"
+#include "control/commands/command_table.h"
 #include "test_client.h"
 #include "test_daemon.h"
 

@@ -5,7 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "control/stall_watch.h"
+#include "control/diagnosis/stall_watch.h"
 
 namespace uroce::mapping::testing {
 namespace {

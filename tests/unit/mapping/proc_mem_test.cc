@@ -16,7 +16,7 @@
 #include "../daemon/silent_memory.h"
 #include "../daemon/test_client.h"
 #include "../daemon/test_daemon.h"
-#include "control/session.h"
+#include "control/session/session.h"
 #include "platform/clock.h"
 
 namespace uroce::mapping::testing {

@@ -1,6 +1,6 @@
 // Which engine computes the ICRC: the fastest, or the one that UROCE_ICRC names. This program obeys the variable,
 // too, and its output names the engines that the tests of all engines ran with, and those that they did not.
-#include "control/icrc_choice.h"
+#include "control/machine/icrc_choice.h"
 
 #include <gtest/gtest.h>
 
