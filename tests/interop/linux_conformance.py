@@ -1,4 +1,4 @@
-"""tests/conformance in the guest. The README of that folder lists where rxe deviates from the standard."""
+"""tests/conformance in the guest. docs/rxe-differences.md lists where rxe deviates from the standard."""
 import fnmatch
 import re
 
