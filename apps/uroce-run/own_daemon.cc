@@ -99,7 +99,14 @@ OwnDaemon::~OwnDaemon() {
     }
   }
   std::error_code error;
-  if (!run_dir_.empty()) fs::remove_all(run_dir_, error);
+  if (run_dir_.empty()) return;
+  // What a daemon that was killed has left in memory (control/machine/counters_file.h). The folder is the user's
+  // own.
+  const std::string page = run_dir_ + "/uroce0.counters";
+  if (const fs::path target = fs::read_symlink(page, error); target.parent_path() == "/dev/shm") {
+    fs::remove(target, error);
+  }
+  fs::remove_all(run_dir_, error);
 }
 
 int run_and_wait(char** program) {

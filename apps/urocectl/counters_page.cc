@@ -30,18 +30,19 @@ std::string text_of(const char (&field)[kBytes]) {
   return base::printable(std::string(field, ::strnlen(field, kBytes)));
 }
 
-/// Whether root, this user or the owner of the run directory has made the file: in a directory with the sticky bit
-/// anybody may make files.
-bool is_trusted(const struct stat& file, const std::string& run_dir) {
+/// Whether root, this user, or the owner of the run directory or of the daemon's socket has made the file: in a
+/// directory with the sticky bit anybody may make files.
+bool is_trusted(const struct stat& file, const std::string& run_dir, const std::string& device) {
   if (file.st_uid == 0 || file.st_uid == ::geteuid()) return true;
-  struct stat directory {};
-  return ::stat(run_dir.c_str(), &directory) == 0 && directory.st_uid == file.st_uid;
+  struct stat info {};
+  if (::stat(run_dir.c_str(), &info) == 0 && info.st_uid == file.st_uid) return true;
+  return ::lstat((run_dir + "/" + device + ".sock").c_str(), &info) == 0 && info.st_uid == file.st_uid;
 }
 
 class Reader {
  public:
   Reader(const std::string& run_dir, const std::string& device, CountersPage& out)
-      : path_(run_dir + "/" + device + std::string(kExtension)), run_dir_(run_dir), out_(out) {}
+      : path_(run_dir + "/" + device + std::string(kExtension)), run_dir_(run_dir), device_(device), out_(out) {}
 
   void read() {
     if (!open() || !read_head()) return;
@@ -61,15 +62,35 @@ class Reader {
     return false;
   }
 
+  bool is_trusted_file(const struct stat& info) {
+    if (is_trusted(info, run_dir_, device_)) return true;
+    return fail("belongs to user " + std::to_string(info.st_uid) + ", not to the daemon's");
+  }
+
+  /// The path of the file itself: a run directory on a disk has a link to it. Empty: it is not to be opened.
+  std::string target() {
+    struct stat info {};
+    if (::lstat(path_.c_str(), &info) != 0) return fail(std::strerror(errno)), "";
+    if (!S_ISLNK(info.st_mode)) return path_;
+    if (!is_trusted_file(info)) return "";
+    std::error_code error;
+    std::string to = std::filesystem::read_symlink(path_, error);
+    if (std::filesystem::path(to).parent_path() != "/dev/shm") return fail("is a link to another folder"), "";
+    return to;
+  }
+
   bool open() {
-    file_.reset(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    const std::string path = target();
+    if (path.empty()) return false;
+    file_.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW));
+    if (!file_.valid() && errno == ENOENT && path != path_) {
+      return fail("is a link to " + path + ", which is in the mount namespace of the daemon");
+    }
     if (!file_.valid()) return fail(std::strerror(errno));
     struct stat info {};
     if (::fstat(file_.get(), &info) != 0) return fail(std::strerror(errno));
     if (!S_ISREG(info.st_mode)) return fail("is not a file");
-    if (!is_trusted(info, run_dir_)) {
-      return fail("belongs to user " + std::to_string(info.st_uid) + ", not to the daemon's; remove it");
-    }
+    if (!is_trusted_file(info)) return false;
     bytes_ = std::min(static_cast<std::uint64_t>(info.st_size), kMostBytes);
     return true;
   }
@@ -84,8 +105,9 @@ class Reader {
     if (head_.magic != abi::kCountersMagic || head_.version != abi::kCountersVersion || !is_consistent()) {
       return fail("has another format: daemon and urocectl must be of the same build");
     }
+    if (text_of(head_.device) != device_) return fail("is the page of " + text_of(head_.device));
     out_.process = head_.process;
-    out_.release = text_of(head_.release);
+    out_.same_clock = head_.started <= monotonic_now();
     names_.resize(head_.names);
     return copy(head_.names_offset, names_.data(), names_.size() * sizeof names_[0]);
   }
@@ -105,14 +127,15 @@ class Reader {
     std::vector<std::uint64_t> values(sums.size());
     const std::size_t bytes = values.size() * sizeof(std::uint64_t);
     // A thread that ended while it wrote leaves an odd number: the last copy has to do.
-    for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    bool whole = false;
+    for (int attempt = 0; attempt < kAttempts && !whole; ++attempt) {
+      if (attempt != 0) ::usleep(kPause);
       std::uint64_t sequence = 0;
-      const bool whole = copy(offset, &section, sizeof section) &&
-                         copy(offset + sizeof section, values.data(), bytes) &&
-                         copy(offset + offsetof(abi::CounterSection, sequence), &sequence, sizeof sequence);
-      if (!whole) return;
-      if (sequence % 2 == 0 && sequence == section.sequence) break;
-      ::usleep(100);
+      const bool read = copy(offset, &section, sizeof section) &&
+                        copy(offset + sizeof section, values.data(), bytes) &&
+                        copy(offset + offsetof(abi::CounterSection, sequence), &sequence, sizeof sequence);
+      if (!read) return;
+      whole = sequence % 2 == 0 && sequence == section.sequence;
     }
     const bool of_workers = index != head_.workers;
     for (std::size_t i = 0; i < sums.size(); ++i) {
@@ -121,6 +144,7 @@ class Reader {
       sums[i] = counts_up ? sums[i] + values[i] : std::max(sums[i], values[i]);
     }
     out_.threads.push_back(state_of(section, std::move(name)));
+    out_.threads.back().whole = whole;
   }
 
   static PageThread state_of(const abi::CounterSection& section, std::string name) {
@@ -152,9 +176,10 @@ class Reader {
   }
 
   static constexpr int kAttempts = 100;
+  static constexpr useconds_t kPause = 100;
 
   const std::string path_;
-  const std::string& run_dir_;
+  const std::string &run_dir_, &device_;
   CountersPage& out_;
   UniqueFd file_;
   std::uint64_t bytes_ = 0;
@@ -180,9 +205,10 @@ std::string hang_of(const PageThread& thread, Nanos limit) {
     return who + what + thread.command + session + " for " + seconds_text(thread.command_since);
   }
   if (thread.since < limit) return {};
+  const std::string duration = seconds_text(thread.since);
   // The control thread wakes up at least twice a second.
-  if (control) return who + " has not run for " + seconds_text(thread.since);
-  return thread.sleeps ? "" : who + " has been in one duty cycle for " + seconds_text(thread.since);
+  if (thread.sleeps) return control ? who + " has not run for " + duration : "";
+  return who + " has been in one " + (control ? "round" : "duty cycle") + " for " + duration;
 }
 
 }  // namespace
@@ -194,16 +220,21 @@ CountersPage read_counters(const std::string& run_dir, const std::string& device
 }
 
 std::vector<std::string> devices_with_pages(const std::string& run_dir) {
+  constexpr std::size_t kLongest = 31;
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
-    if (entry.path().extension() == kExtension) names.push_back(entry.path().stem());
+  for (std::filesystem::directory_iterator at(run_dir, error), end; at != end && !error; at.increment(error)) {
+    const std::string name = at->path().stem();
+    // In a shared directory others choose names.
+    const bool valid = name.size() <= kLongest && base::printable(name) == name;
+    if (valid && at->path().extension() == kExtension) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
 }
 
 std::string hanging_thread(const CountersPage& page, Nanos limit) {
+  if (!page.same_clock) return {};
   for (const PageThread& thread : page.threads) {
     if (std::string text = hang_of(thread, limit); !text.empty()) return text;
   }

@@ -22,6 +22,7 @@ struct PageThread {
   Nanos command_since = 0;       ///< how long ago it was given
   std::uint64_t session = 0;     ///< whose command the control thread runs; 0: none
   Nanos age = 0;                 ///< of the values that the thread has published
+  bool whole = true;             ///< these are of one time; false: the thread has ended while it wrote them
 };
 
 struct CountersPage {
@@ -29,7 +30,7 @@ struct CountersPage {
   Json counters = Json::object();   ///< as in the answer to "stat", without what is not a number
   std::vector<PageThread> threads;  ///< workers, then the control thread
   pid_t process = 0;                ///< in the daemon's namespace
-  std::string release;              ///< of the daemon
+  bool same_clock = true;           ///< false: the daemon has another time namespace, and durations are wrong
 };
 
 CountersPage read_counters(const std::string& run_dir, const std::string& device);

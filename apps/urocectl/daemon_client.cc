@@ -22,19 +22,21 @@ std::string socket_path(const std::string& run_dir, const std::string& name) {
   return run_dir + "/" + name + ".sock";
 }
 
-/// Empty on success, else the reason.
-std::string connect_to(int fd, const std::string& path) {
+/// 0 or an errno.
+int connect_to(int fd, const std::string& path, int limit_s) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof(address.sun_path)) return path + ": longer than the path of a Unix socket may be";
+  if (path.size() >= sizeof(address.sun_path)) return ENAMETOOLONG;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const timeval limit{5, 0};
+  const timeval limit{limit_s, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
-    return path + ": " + std::strerror(errno);
-  }
-  return {};
+  return connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 ? 0 : errno;
+}
+
+std::string problem_of(int error, const std::string& path) {
+  if (error == ENAMETOOLONG) return path + ": longer than the path of a Unix socket may be";
+  return error == 0 ? std::string() : path + ": " + std::strerror(error);
 }
 
 /// The answer, and the stream of a trace.
@@ -122,7 +124,7 @@ std::vector<std::string> running_daemons(const std::string& run_dir) {
   for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
     if (entry.path().extension() != ".sock") continue;
     const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (connect_to(fd.get(), entry.path()).empty()) names.push_back(entry.path().stem());
+    if (connect_to(fd.get(), entry.path(), kAnswerLimit) == 0) names.push_back(entry.path().stem());
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -130,13 +132,15 @@ std::vector<std::string> running_daemons(const std::string& run_dir) {
 
 bool is_served(const std::string& run_dir, const std::string& name) {
   const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  // EAGAIN: more wait than its backlog has places.
-  return connect_to(fd.get(), socket_path(run_dir, name)).empty() || errno == EAGAIN || errno == EACCES;
+  const int error = connect_to(fd.get(), socket_path(run_dir, name), kAnswerLimit);
+  // EAGAIN: more wait than its backlog has places. EACCES: this user may not use it.
+  return error == 0 || error == EAGAIN || error == EACCES;
 }
 
-Answer ask(const std::string& run_dir, const std::string& name, const Json& request) {
+Answer ask(const std::string& run_dir, const std::string& name, const Json& request, int limit_s) {
   const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (std::string problem = connect_to(fd.get(), socket_path(run_dir, name)); !problem.empty()) {
+  const std::string path = socket_path(run_dir, name);
+  if (const std::string problem = problem_of(connect_to(fd.get(), path, limit_s), path); !problem.empty()) {
     return failed("no daemon serves " + name + " (" + problem + "); is it running, and with this --run-dir?");
   }
   Json rest = request, all = Json::object();

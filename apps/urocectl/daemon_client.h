@@ -27,8 +27,10 @@ std::vector<std::string> running_daemons(const std::string& run_dir);
 /// Whether a daemon listens for this device. It need not run to be found.
 bool is_served(const std::string& run_dir, const std::string& name);
 
-/// Sends one request on a connection of its own and collects the pages of the answer; waits at most five seconds
-/// for each.
-Answer ask(const std::string& run_dir, const std::string& name, const Json& request);
+inline constexpr int kAnswerLimit = 5;  ///< s
+
+/// Sends one request on a connection of its own and collects the pages of the answer; waits at most `limit_s`
+/// seconds for each.
+Answer ask(const std::string& run_dir, const std::string& name, const Json& request, int limit_s = kAnswerLimit);
 
 }  // namespace uroce::ctl

@@ -31,6 +31,7 @@ std::vector<std::string> chosen(const Options& options) {
   if (!options.devices.empty()) return options.devices;
   std::vector<std::string> names =
       options.page ? devices_with_pages(options.run_dir) : running_daemons(options.run_dir);
+  if (names.empty() && options.page) fail(1, "no device has a page of counters in " + options.run_dir);
   if (names.empty()) {
     fail(1, "no daemon listens in " + options.run_dir +
                 "; start one with `uroced --name uroce0 --port loopback --ip 192.0.2.1/24`, or two with "

@@ -12,59 +12,58 @@
 namespace uroce::ctl {
 namespace {
 
-constexpr Nanos kHang = 5 * kSecond;  // as long as ask() waits for an answer
+constexpr Nanos kHang = kAnswerLimit * kSecond;
 
 void complain(const std::string& name, const std::string& problem) {
   std::fflush(stdout);
   std::fprintf(stderr, "urocectl: %s: %s\n", name.c_str(), problem.c_str());
 }
 
-Json answer_of(const CountersPage& page) {
-  Json answer = page.counters;
-  answer["threads"] = threads_json(page);
-  return answer;
+struct Reading {
+  Json answer = Json::object();  ///< empty: there is none
+  bool complete = false;         ///< it is from the daemon, or its page was asked for
+  bool from_page = false;
+};
+
+Reading from_page(const CountersPage& page, bool complete) {
+  Reading reading{page.counters, complete, true};
+  reading.answer["threads"] = threads_json(page);
+  return reading;
 }
 
-/// False: there is no page; `answer` is empty then.
-bool read_page(const Options& options, const std::string& name, Json& answer) {
+/// `look_for_daemon`: says so if there is none.
+Reading read_page(const Options& options, const std::string& name, bool look_for_daemon) {
   const CountersPage page = read_counters(options.run_dir, name);
   if (!page.problem.empty()) {
     complain(name, page.problem);
-    return false;
+    return {};
   }
-  answer = answer_of(page);
-  if (!is_served(options.run_dir, name)) {
+  if (look_for_daemon && !is_served(options.run_dir, name)) {
     complain(name, "its daemon (process " + std::to_string(page.process) +
                        ") has ended; these are the counters at that time");
   }
-  return true;
+  return from_page(page, true);
 }
 
-/// False: the daemon did not answer. `answer` has what its page has, if there is one.
-bool ask_or_read(const Options& options, const std::string& name, Json& answer) {
-  if (options.page) return read_page(options, name, answer);
-  // A daemon whose threads hang is not asked: the answer would not come.
-  CountersPage page = read_counters(options.run_dir, name);
-  std::string problem = page.problem.empty() && is_served(options.run_dir, name) ? hanging_thread(page, kHang) : "";
-  if (problem.empty()) {
-    Answer asked = ask(options.run_dir, name, {{"command", "stat"}});
-    if (asked.problem.empty()) {
-      answer = std::move(asked.json);
-      return true;
-    }
-    problem = std::move(asked.problem);
-    page = read_counters(options.run_dir, name);
-    if (page.problem.empty() && !is_served(options.run_dir, name)) {
-      problem += " `urocectl stat --page` shows the counters at its end.";
-      page.problem = problem;
-    }
+std::string hang_in(const CountersPage& page) { return page.problem.empty() ? hanging_thread(page, kHang) : ""; }
+
+Reading ask_daemon(const Options& options, const std::string& name) {
+  // For a thread that hangs there is no need to wait as long again.
+  const bool hangs = !hang_in(read_counters(options.run_dir, name)).empty();
+  Answer asked = ask(options.run_dir, name, {{"command", "stat"}}, hangs ? 1 : kAnswerLimit);
+  if (asked.problem.empty()) return {std::move(asked.json), true, false};
+  const CountersPage page = read_counters(options.run_dir, name);
+  if (!page.problem.empty()) {
+    complain(name, asked.problem);
+    return {};
   }
-  if (page.problem.empty()) {
-    answer = answer_of(page);
-    problem += "; what follows is from its page of counters";
+  if (!is_served(options.run_dir, name)) {
+    complain(name, asked.problem + " `urocectl stat --page` shows the counters at its end.");
+    return {};
   }
-  complain(name, problem);
-  return false;
+  const std::string hang = hang_in(page);
+  complain(name, (hang.empty() ? asked.problem : hang) + "; what follows is from its page of counters");
+  return from_page(page, false);
 }
 
 void print_numbers(const std::map<std::string, std::int64_t>& values) {
@@ -88,28 +87,37 @@ void print(const std::string& name, Json answer) {
   if (!threads.empty()) std::fputs(tables(threads).c_str(), stdout);
 }
 
+void print_change(const Options& options, const std::string& name, double elapsed,
+                  const std::map<std::string, std::int64_t>& change) {
+  if (options.json) {
+    std::printf("%s\n", Json{{"device", name}, {"seconds", elapsed}, {"change", change}}.dump().c_str());
+  } else {
+    std::printf("-- %s, %.1f s, change in %.2f s\n", name.c_str(), elapsed, options.interval_s);
+    print_numbers(change);
+  }
+}
+
 int watch(const Options& options, const std::vector<std::string>& names) {
+  struct Before {
+    std::map<std::string, std::int64_t> values;
+    bool from_page = false;
+  };
   stop_on_signal();
-  std::map<std::string, std::map<std::string, std::int64_t>> before;
+  std::map<std::string, Before> before;
   unsigned rounds = options.rounds == 0 ? ~0u : options.rounds + 1;  // the first round has nothing to compare with
   for (double elapsed = 0; g_stop.load() == 0 && rounds-- != 0; elapsed += options.interval_s) {
     for (const std::string& name : names) {
-      Json answer;
-      ask_or_read(options, name, answer);
-      if (answer.empty()) continue;
-      answer.erase("threads");
-      auto now = numbers(answer);
-      if (before.contains(name)) {
-        auto change = now;
-        for (auto& [path, value] : change) value -= before[name][path];
-        if (options.json) {
-          std::printf("%s\n", Json{{"device", name}, {"seconds", elapsed}, {"change", change}}.dump().c_str());
-        } else {
-          std::printf("-- %s, %.1f s, change in %.2f s\n", name.c_str(), elapsed, options.interval_s);
-          print_numbers(change);
-        }
+      Reading now = options.page ? read_page(options, name, elapsed == 0) : ask_daemon(options, name);
+      if (now.answer.empty()) continue;
+      now.answer.erase("threads");
+      const auto values = numbers(now.answer);
+      // The page is older than an answer.
+      if (const auto found = before.find(name); found != before.end() && found->second.from_page == now.from_page) {
+        auto change = values;
+        for (auto& [path, value] : change) value -= found->second.values[path];
+        print_change(options, name, elapsed, change);
       }
-      before[name] = std::move(now);
+      before[name] = {values, now.from_page};
     }
     std::fflush(stdout);
     wait_for(options.interval_s);
@@ -124,13 +132,13 @@ int stat(const Options& options, const std::vector<std::string>& names) {
   Json all = Json::object();
   bool complete = true;
   for (const std::string& name : names) {
-    Json answer;
-    complete &= ask_or_read(options, name, answer);
-    if (answer.empty()) continue;
+    Reading reading = options.page ? read_page(options, name, true) : ask_daemon(options, name);
+    complete &= reading.complete;
+    if (reading.answer.empty()) continue;
     if (options.json) {
-      all[name] = std::move(answer);
+      all[name] = std::move(reading.answer);
     } else {
-      print(name, std::move(answer));
+      print(name, std::move(reading.answer));
     }
   }
   if (options.json) std::printf("%s\n", all.dump(2).c_str());

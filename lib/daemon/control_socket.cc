@@ -409,8 +409,9 @@ void Conductor::publish_counters(Nanos now) {
   link_.publish_counters(sums);
   worker::CounterSectionWriter& section = command_times_.section();
   if (!section.is_open()) return;
+  const std::vector<admin::CounterValue> values = admin::control_counters(admin(), sums);
   section.publish(monotonic_now(), [&](auto&& put) {
-    for (const admin::CounterValue& each : admin::control_counters(admin(), sums)) put(each.value);
+    for (const admin::CounterValue& each : values) put(each.value);
   });
 }
 

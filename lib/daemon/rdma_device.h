@@ -42,8 +42,7 @@ class RdmaDevice {
   /// Takes over what can change while it serves: addresses, gateways, CPUs of the workers.
   void reconfigure(const control::DaemonConfig& next);
 
-  /// Begins and ends the thread of the kernel's interface. The workers' threads run.
-  /// The thread of the interface in the kernel. An error names the remedy.
+  /// Begins and ends the thread of the kernel's interface. An error names the remedy.
   absl::Status start_netdev();
   void stop_netdev();
 
@@ -61,6 +60,7 @@ class RdmaDevice {
   void open_counters();
 
   control::DaemonConfig config_;
+  UniqueFd lock_;  ///< on the device's name, until all its files are gone
   const std::uint64_t seed_;
   memory::Table memory_;
   net::LinkStack link_;
@@ -69,7 +69,6 @@ class RdmaDevice {
   std::unique_ptr<worker::NetdevPort> netdev_;  ///< nullptr: the kernel has no interface
   control::CountersFile counters_;              ///< the workers and the conductor write to it
   std::unique_ptr<Conductor> conductor_;
-  UniqueFd lock_;
   bool opened_ = false;
 };
 

@@ -39,7 +39,7 @@ class CounterSectionWriter {
   template <class Fill>
   void publish(Nanos now, Fill&& fill) {
     if (!is_open()) return;
-    const std::uint64_t even = section_->sequence;  // this thread alone writes it
+    const std::uint64_t even = section_->sequence & ~std::uint64_t{1};  // this thread alone writes it
     put(section_->sequence, even + 1);
     put(section_->published, now);
     auto* const first = reinterpret_cast<std::uint64_t*>(section_ + 1);
@@ -57,6 +57,7 @@ class CounterSectionWriter {
     std::memcpy(text, name.data(), std::min(name.size(), sizeof text - 1));
     for (std::size_t i = 0; i < abi::CounterSection::kTextWords; ++i) put(section_->command[i], text[i]);
     put(section_->session, session);
+    put(section_->command_started, 0);
     put(section_->command_since, now);
   }
   void start_command(Nanos now) {

@@ -54,6 +54,7 @@ int WorkerCore::set_cpu(int cpu) {
 
 WorkerThread::WorkerThread(Workers workers)
     : workers_(std::move(workers)),
+      unpublished_(workers_.size(), true),
       policy_(poll_config(workers_)),
       cycle_(counters_of(workers_), latencies_of(workers_)) {
   for (DutyCycle* const each : workers_) each->step_together_with(workers_);
@@ -92,8 +93,9 @@ bool WorkerThread::has_woken_programs() {
 
 void WorkerThread::publish(Nanos now) {
   next_publish_ = now + kPublishInterval;
-  for (DutyCycle* const each : workers_) {
-    WorkerCore& core = each->worker();
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (!std::exchange(unpublished_[i], false)) continue;
+    WorkerCore& core = workers_[i]->worker();
     core.section().publish(now, [&core](auto&& put) {
       each_counter(core.transport().counters(), core.counters(),
                    [&put](auto, auto, auto, std::uint64_t value) { put(value); });
@@ -105,12 +107,15 @@ bool WorkerThread::step_all(Nanos now) {
   bool worked = false;
   moved_ = 0;
   if (now >= next_publish_) publish(now);
-  for (DutyCycle* const each : workers_) {
-    each->worker().section().begin(now);
-    worked |= each->step(now);
-    moved_ += each->moved();
+  for (DutyCycle* const each : workers_) each->worker().section().begin(now);
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    DutyCycle& each = *workers_[i];
+    const bool found_work = each.step(now);
+    worked |= found_work;
+    if (found_work) unpublished_[i] = true;
+    moved_ += each.moved();
     // A wait of the next worker is not for memory that this one used.
-    if (workers_.size() > 1) each->worker().transport().note_busy_with(0);
+    if (workers_.size() > 1) each.worker().transport().note_busy_with(0);
   }
   return worked;
 }
@@ -182,9 +187,9 @@ bool WorkerThread::may_sleep(const std::atomic<bool>& stop) {
 
 void WorkerThread::sleep(Nanos now, const std::atomic<bool>& stop) {
   leave_yield_mode();
+  publish(now);
   for (DutyCycle* const each : workers_) each->worker().announce_sleep();
   if (may_sleep(stop)) {
-    publish(now);
     for (DutyCycle* const each : workers_) each->worker().section().sleep(now);
     Nanos timer = kNever;
     for (DutyCycle* const each : workers_) timer = std::min(timer, each->worker().until_timer(now));

@@ -42,7 +42,7 @@ class WorkerThread {
   /// Gives the thread its name, its CPU, timers without slack and a short scheduling slice.
   void prepare();
   bool step_all(Nanos now);
-  /// Copies the counters of all workers to their pages.
+  /// Copies the counters of workers that have worked since the last time to their pages.
   void publish(Nanos now);
   /// Whether completion events were sent since the last call, to programs that have a core left.
   bool has_woken_programs();
@@ -59,6 +59,7 @@ class WorkerThread {
   bool may_sleep(const std::atomic<bool>& stop);
 
   const std::vector<DutyCycle*> workers_;
+  std::vector<char> unpublished_;  // by worker: it has worked since its counters were published
   PollPolicy policy_;
   DutyCycleTracker cycle_;
   std::uint32_t turns_ = 0;  // yields since the last sleep or large step

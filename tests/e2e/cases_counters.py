@@ -157,21 +157,39 @@ def in_memory_and_on_a_disk(rig):
 
 
 def others_files(rig):
-    """What another user put in the page's place in a shared directory is neither shown, nor followed, nor removed by the daemon."""
-    folder = rig.dir / 'shared'
-    folder.mkdir()
-    folder.chmod(0o1777)
+    """What another user put in the page's place in a shared directory is not shown; root's daemon replaces it and removes nothing else;
+    a daemon without the right to replace it serves without a page, and says so."""
+    rig.dir.chmod(0o755)
+    folder, another_folder = rig.dir / 'shared', rig.dir / 'another'
+    for place in (folder, another_folder):
+        place.mkdir()
+        place.chmod(0o1777)
     path = folder / 'uroce0.counters'
+    given = ['--run-dir', folder, '-d', 'uroce0']
     path.write_bytes(b'uroceCNT' + bytes(8192))
     os.chown(path, 65534, 65534)
-    refused = urocectl(rig, '--run-dir', folder, '-d', 'uroce0', 'stat', '--page')
+    refused = urocectl(rig, *given, 'stat', '--page')
     if refused.returncode != 1 or 'belongs to user 65534' not in refused.stderr:
         raise Failure(f'{refused}')
-    daemon = rig.daemon('uroce0', 'loopback', ['192.0.2.1/24'], ['--run-dir', folder])  # root may replace it
-    shown, said = page(rig, 'uroce0', '--run-dir', folder)
-    if said or not shown['threads']:
-        raise Failure(f'{shown} {said}')
-    if daemon.end() != 0:
+    path.unlink()
+    with tempfile.NamedTemporaryFile(dir='/dev/shm', prefix='uroce-') as another:
+        path.symlink_to(another.name)
+        os.lchown(path, 65534, 65534)
+        daemon = rig.daemon('uroce0', 'loopback', ['192.0.2.1/24'], ['--run-dir', folder])
+        shown, said = page(rig, 'uroce0', '--run-dir', folder)
+        if said or not shown['threads'] or not os.path.exists(another.name):
+            raise Failure(f'{shown} {said}')
+        if daemon.end() != 0:
+            raise Failure(daemon.describe())
+    path = another_folder / 'uroce0.counters'
+    path.write_text('of root')
+    daemon = rig.watch('uroce0', [*NOBODY, rig.public_apps() / 'uroced', '--name', 'uroce0', '--port', 'loopback', '--ip', '192.0.2.1/24',
+                                  '--run-dir', another_folder, '--no-hugepages'], rig.env)
+    if not wait_until(lambda: 'uroced: uroce0 ready' in daemon.output() or not daemon.alive(), 20):
+        raise Failure(daemon.describe())
+    if f"can't make {path}" not in daemon.output() or path.read_text() != 'of root' or urocectl(rig, '--run-dir', another_folder, 'stat').returncode != 0:
+        raise Failure(daemon.describe())
+    if daemon.end() != 0 or not path.exists():
         raise Failure(daemon.describe())
 
 

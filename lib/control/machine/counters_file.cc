@@ -32,21 +32,24 @@ bool is_in_memory(const std::string& directory) {
   return ::statfs(directory.c_str(), &info) == 0 && (info.f_type == TMPFS_MAGIC || info.f_type == RAMFS_MAGIC);
 }
 
-/// Removes the file, and what it links to if a daemon of this user has made that.
-void remove_file(const std::string& path) {
+/// Removes what an earlier daemon has left: the file, or the link and its target, if both are of this user.
+void remove_old(const std::string& path) {
   char target[64] = {};
-  if (::readlink(path.c_str(), target, sizeof target - 1) > 0 &&
-      std::string_view(target).starts_with(kMemoryFile) &&
-      std::string_view(target).find('/', sizeof kMemoryFile - 1) == std::string_view::npos) {
-    struct stat info {};
-    if (::lstat(target, &info) == 0 && info.st_uid == ::geteuid()) ::unlink(target);
+  struct stat link {
+  }, info{};
+  const bool own_link = ::lstat(path.c_str(), &link) == 0 && S_ISLNK(link.st_mode) && link.st_uid == ::geteuid() &&
+                        ::readlink(path.c_str(), target, sizeof target - 1) > 0;
+  const std::string_view name(target);
+  if (own_link && name.starts_with(kMemoryFile) && name.find('/', sizeof kMemoryFile - 1) == name.npos &&
+      ::lstat(target, &info) == 0 && info.st_uid == ::geteuid()) {
+    ::unlink(target);
   }
   ::unlink(path.c_str());
 }
 
 /// `target`: gets the path of the file if `path` is a link to it.
 UniqueFd create(const std::string& path, bool in_memory, std::string& target) {
-  remove_file(path);
+  remove_old(path);
   if (in_memory) return UniqueFd(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644));
   std::string name = std::string(kMemoryFile) + "XXXXXX";
   UniqueFd file(::mkostemp(name.data(), O_CLOEXEC));
@@ -91,7 +94,7 @@ absl::Status CountersFile::make(const std::string& run_dir, const std::string& d
       error == 0 ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0) : MAP_FAILED;
   if (start == MAP_FAILED) {
     if (error == 0) error = errno;
-    remove_file(path_);
+    if (file.valid()) remove();
     return absl::ErrnoToStatus(error, "can't make " + (target_.empty() ? path_ : target_) +
                                           ", so the counters cannot be read without the daemon; remove what is "
                                           "there, or give a --run-dir in /run");
@@ -128,7 +131,12 @@ absl::Status CountersFile::make(const std::string& run_dir, const std::string& d
 CountersFile::~CountersFile() {
   if (page_ == nullptr) return;
   ::munmap(page_, page_->bytes);
-  remove_file(path_);
+  remove();
+}
+
+void CountersFile::remove() {
+  if (!target_.empty()) ::unlink(target_.c_str());
+  ::unlink(path_.c_str());
 }
 
 abi::CounterSection& CountersFile::section(std::size_t index) {

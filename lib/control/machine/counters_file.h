@@ -36,6 +36,7 @@ class CountersFile {
   abi::CounterSection& section_of_control() { return section(page_->workers); }
 
  private:
+  void remove();
   abi::CounterSection& section(std::size_t index);
 
   abi::CountersPage* page_ = nullptr;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -132,29 +133,40 @@ TEST_F(CountersPageTest, SaysWhatEachThreadDoes) {
   control.command_done();
   control.sleep(now - 15 * kSecond);
   EXPECT_EQ(ctl::hanging_thread(read(), 10 * kSecond), "the control thread has not run for 15.0 s");
+  control.begin(now - 15 * kSecond);
+  EXPECT_EQ(ctl::hanging_thread(read(), 10 * kSecond), "the control thread has been in one round for 15.0 s");
 }
 
 TEST_F(CountersPageTest, AReaderSeesNoHalfOfACopy) {
   std::atomic<bool> stop{false};
-  std::thread writer([&] {
+  std::jthread writer([&] {
     for (std::uint64_t i = 0; !stop.load(); ++i) {
       publish(workers[0], {i, i * kMicrosecond, i * kMicrosecond, 0});
+      if (i % 64 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   });
-  for (int i = 0; i < 2000; ++i) {
+  int whole = 0;
+  for (int i = 0; i < 300; ++i) {
     const ctl::CountersPage page = read();
+    ASSERT_EQ(page.threads.size(), 3u);
+    if (!page.threads.front().whole) continue;  // this thread had no core while the writer paused
+    ++whole;
     const ctl::Json& values = page.counters.at("worker");
     EXPECT_EQ(values.at("steps"), values.at("busy_us"));
     EXPECT_EQ(values.at("steps"), values.at("longest_step_us"));
   }
+  EXPECT_GT(whole, 0);
   stop = true;
-  writer.join();
 }
 
 TEST_F(CountersPageTest, AThreadThatEndedWhileItWroteIsRead) {
   publish(workers[0], {5, 0, 0, 0});
   file->section_of_worker(0).sequence += 1;
-  EXPECT_EQ(read().counters.at("worker").at("steps"), 5);
+  const ctl::CountersPage page = read();
+  EXPECT_EQ(page.counters.at("worker").at("steps"), 5);
+  EXPECT_FALSE(page.threads.front().whole);
+  publish(workers[0], {6, 0, 0, 0});
+  EXPECT_TRUE(read().threads.front().whole);
 }
 
 TEST_F(CountersPageTest, AnyFileIsReadOrRefused) {
@@ -177,6 +189,9 @@ TEST_F(CountersPageTest, AnyFileIsReadOrRefused) {
   coloured.replace(sizeof(abi::CountersPage), 3, "\x1b[3");
   EXPECT_EQ(read_as(coloured).counters.dump().find('\x1b'), std::string::npos);
   EXPECT_NE(read_as("x" + whole.substr(1)).problem.find("of the same build"), std::string::npos);
+  std::string other = whole;
+  other.replace(other.find("test0"), 5, "test1");
+  EXPECT_NE(read_as(other).problem.find("is the page of test1"), std::string::npos);
 }
 
 TEST_F(CountersPageTest, WhatIsNotAFileOfTheDaemonIsRefused) {
@@ -194,6 +209,23 @@ TEST_F(CountersPageTest, WhatIsNotAFileOfTheDaemonIsRefused) {
   EXPECT_EQ(read_as(whole).problem, "");
   ASSERT_EQ(::chown(path.c_str(), 65534, 65534), 0);
   EXPECT_NE(read().problem.find("belongs to user 65534"), std::string::npos);
+  const std::string socket = dir + "/test0.sock";
+  std::ofstream(socket) << "";
+  ASSERT_EQ(::chown(socket.c_str(), 65534, 65534), 0);
+  EXPECT_EQ(read().problem, "") << "the daemon's user";
+  fs::remove(path);
+  fs::create_symlink(dir, path);
+  EXPECT_NE(read().problem.find("is a link to another folder"), std::string::npos);
+  fs::remove(path);
+  fs::create_symlink("/dev/shm/uroce-none", path);
+  EXPECT_NE(read().problem.find("in the mount namespace of the daemon"), std::string::npos);
+}
+
+TEST_F(CountersPageTest, OthersChooseNoNamesThatActOnTheTerminal) {
+  std::ofstream(dir + "/\x1b]0;title\a.counters") << "";
+  std::ofstream(dir + "/" + std::string(40, 'x') + ".counters") << "";
+  EXPECT_EQ(ctl::devices_with_pages(dir), std::vector<std::string>{"test0"});
+  EXPECT_TRUE(ctl::devices_with_pages(dir + "/missing").empty());
 }
 
 TEST_F(CountersPageTest, ItsFileIsInMemoryAndGoesWithTheDaemon) {
@@ -223,6 +255,15 @@ TEST_F(CountersPageTest, RemovesNothingElse) {
   make();
   EXPECT_TRUE(fs::exists(other));
   EXPECT_EQ(read().problem, "");
+  if (::geteuid() != 0) return;
+  // Another user's link to a page of ours.
+  file.reset();
+  const std::string page = "/dev/shm/uroce-test-" + std::to_string(::getpid());
+  std::ofstream(page) << "text";
+  fs::create_symlink(page, path);
+  ASSERT_EQ(::lchown(path.c_str(), 65534, 65534), 0);
+  make();
+  EXPECT_TRUE(fs::remove(page));
 }
 
 TEST_F(CountersPageTest, WhereItCannotBeMadeTheErrorSaysWhatToDo) {

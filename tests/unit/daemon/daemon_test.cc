@@ -298,23 +298,23 @@ TEST_F(DaemonTest, AnIdleWorkerSleeps) {
 
 TEST_F(DaemonTest, ThePageOfCountersHasWhatStatHas) {
   start_daemon();
-  // The worker sleeps again after the command, and publishes first; the control thread does so once a second.
-  nlohmann::ordered_json stat, counters;
-  const auto published = [&] {
-    stat = admin(R"({"command":"stat"})");
+  for (int i = 0; i < 3; ++i) ask(connect_to(socket_path()).get(), UROCE_CMD_ALLOC_PD, 0);  // refused before hello
+  // The worker publishes before it sleeps, the control thread once a second: at first, before these refusals.
+  nlohmann::ordered_json stat;
+  ctl::CountersPage page;
+  for (int i = 0; i < 500 && page.counters["rejected"]["before_hello"] != 3; ++i) {
     std::this_thread::sleep_for(milliseconds(20));
-    const ctl::CountersPage page = ctl::read_counters(config.run_dir, config.name);
-    EXPECT_EQ(page.problem, "");
-    EXPECT_EQ(page.threads.size(), 2u);
-    counters = page.counters;
-    return page.threads.back().age < kSecond && page.threads.front().age < kSecond;
-  };
-  while (!published()) {
+    stat = admin(R"({"command":"stat"})");
+    page = ctl::read_counters(config.run_dir, config.name);
+    ASSERT_EQ(page.problem, "");
+    ASSERT_EQ(page.threads.size(), 2u);
   }
+  EXPECT_EQ(page.counters["rejected"]["before_hello"], 3);
+  EXPECT_GT(page.counters["worker"]["steps"], 0);
   EXPECT_EQ(stat.erase("controls"), 1u);  // no numbers
   EXPECT_EQ(stat["control"].erase("longest_command"), 1u);
-  ASSERT_EQ(stat.size(), counters.size());
-  for (const auto& [group, values] : counters.items()) {
+  ASSERT_EQ(stat.size(), page.counters.size());
+  for (const auto& [group, values] : page.counters.items()) {
     ASSERT_EQ(stat[group].size(), values.size()) << group;
     for (const auto& [name, value] : values.items()) {
       ASSERT_TRUE(stat[group].contains(name)) << group << "." << name;
@@ -323,7 +323,6 @@ TEST_F(DaemonTest, ThePageOfCountersHasWhatStatHas) {
       EXPECT_EQ(stat[group][name], value) << group << "." << name;
     }
   }
-  EXPECT_GT(counters["worker"]["steps"], 0);
   stop_daemon();
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(config.run_dir + "/test0.counters")));
 }
