@@ -4,6 +4,7 @@ import re
 import shlex
 import signal
 import subprocess
+from decimal import Decimal
 
 from cases_network import command
 from programs import run_pair
@@ -146,7 +147,8 @@ def files_of_a_time(rig, devices):
         client.end()
         server.end()
     parts = sorted(rig.dir.glob('at-*.pcapng*'))
-    times = [[float(row[0]) for row in fields(part, 'frame.time_epoch')] for part in parts]
+    # Exact: a float keeps 240 ns of the time since 1970.
+    times = [[Decimal(row[0]) for row in fields(part, 'frame.time_epoch')] for part in parts]
     if len(parts) != 2 or any(not each or each[-1] - each[0] >= 1 for each in times) or times[1][0] - times[0][0] < 1:
         raise Failure(f'{parts}: {[(len(each), each[:1], each[-1:]) for each in times]}')
 
