@@ -46,7 +46,7 @@ def end_daemon(chaos, name, number):
     daemon = chaos.rig.daemons[name]
     daemon.signal(number)
     began = time.monotonic()
-    if daemon.wait(10) is None:
+    if daemon.still_runs(10):
         raise Failure(f'{name} still runs 10 s after signal {number}\n{daemon.describe()}')
     if number == signal.SIGTERM and daemon.popen.returncode != 0:
         raise Failure(f'{name}: exit {daemon.popen.returncode} after SIGTERM\n{daemon.describe()}')

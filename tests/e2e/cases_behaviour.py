@@ -93,7 +93,7 @@ def nothing_stays(rig, devices):
 
 def killed_daemon(rig, devices):
     """The daemon is killed: its clients get errors and end, and none hangs."""
-    pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-D', '20', '-s', '4096', '-F'])
+    pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-D', '600', '-s', '4096', '-F'])
     rig.wait_for_traffic(devices[1], pair.server, pair.client)
     rig.daemons[devices[1]].signal(signal.SIGKILL)
     status = pair.client.wait(10)
@@ -132,7 +132,7 @@ def killed_daemon_of_a_reader(rig, devices):
 
 def stopped_daemon(rig, devices):
     """SIGTERM under traffic: the daemon ends cleanly, and its clients get errors."""
-    pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-D', '20', '-s', '4096', '-F'])
+    pair = Pair(rig, devices[0], devices[1], ['ib_send_bw', '-D', '600', '-s', '4096', '-F'])
     rig.wait_for_traffic(devices[1], pair.server, pair.client)
     daemon = rig.daemons[devices[1]]
     daemon.signal(signal.SIGTERM)

@@ -118,7 +118,7 @@ def lost(operation):
             try:
                 if not wait_until(lambda: rules.rows()[0]['fired'] == 1, 10):
                     raise Failure(f'{rules.rows()}\n' + rig.describe(pair.client, pair.server))
-                if pair.client.wait(1) is not None or rules.rows()[0]['matched'] > 6:
+                if not pair.client.still_runs(1) or rules.rows()[0]['matched'] > 6:
                     raise Failure(f'it went on: {rules.rows()}\n' + rig.describe(pair.client, pair.server))
             finally:
                 pair.end()

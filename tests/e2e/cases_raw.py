@@ -10,7 +10,7 @@ import re
 
 from cases_behaviour import rows
 from programs import NO_CLOCK, check_figures, unless
-from rig import Failure, wait_until
+from rig import Failure, hung, wait_until
 
 FRAMES = 400  # fewer than perftest's 512 receives
 
@@ -47,7 +47,7 @@ class RawPair:
                 text = self.rig.describe(self.server, self.client)
                 self.client.end(0.5)
                 self.server.end(0.5)
-                raise Failure(f'{process.name} did not end with 0 within {timeout} s\n{text}')
+                raise Failure(f'{process.name} did not end with 0 ({hung(timeout)}?)\n{text}')
         return self.server.output(), self.client.output()
 
 

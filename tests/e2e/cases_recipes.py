@@ -160,9 +160,9 @@ def played(rig, name):
 def same(process, expected, limit):
     """Whether the program ends with this status, or still runs after `limit` seconds."""
     if expected == f'0 or {WAITS}':
-        return process.wait(limit) in (0, None)
+        return process.still_runs(limit) or process.popen.returncode == 0
     if expected == WAITS:
-        return process.wait(limit) is None
+        return process.still_runs(limit)
     return process.wait(60) == (ABORTS[expected] if expected in ABORTS else int(expected))
 
 

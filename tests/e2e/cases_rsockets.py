@@ -5,7 +5,7 @@ import os
 import re
 import subprocess
 
-from rig import Failure, wait_until
+from rig import Failure, hung, wait_until
 
 PRELOAD = ['env', 'LD_PRELOAD=/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so']
 ADDRESS = '192.0.2.1'
@@ -22,7 +22,7 @@ def connect(rig, device, server, args, timeout, name, host=()):
         status = client.wait(timeout)
         if status is None:
             client.end(0.5)
-            raise Failure(f'still running after {timeout} s\n{rig.describe(server, client)}')
+            raise Failure(f'{hung(timeout)}\n{rig.describe(server, client)}')
         output = client.output()
         # With -J iperf3 ends with 0 all the same.
         if any(word in output for word in EARLY) and server.alive():

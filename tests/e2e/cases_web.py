@@ -262,8 +262,8 @@ def ends(rig, devices):
             next(events)
             idle = socket.create_connection(('127.0.0.1', web.port))
             web.process.signal(number)
-            if (status := web.process.wait(2)) != 0:
-                raise Failure(f'{number.name}: {status}\n{web.process.describe()}')
+            if web.process.still_runs(5) or web.process.popen.returncode != 0:
+                raise Failure(f'{number.name}: {web.process.popen.returncode}\n{web.process.describe()}')
             idle.close()
     with serving(rig) as web:
         for args, says in ((['--listen', web.host], 'Address already in use; give another port'), (['--listen', '0.0.0.0:1'], 'is not the address of'),

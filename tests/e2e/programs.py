@@ -2,7 +2,7 @@
 import math
 import re
 
-from rig import Failure, listening, wait_until
+from rig import Failure, hung, listening, wait_until
 
 
 # Both ends of a ping-pong in one shell; the client starts when the server listens on port 18515 (0x4853).
@@ -33,7 +33,7 @@ class Pair:
         if status is None or server_status is None:
             text = self.rig.describe(self.server, self.client)
             self.end()
-            raise Failure(f'still running after {timeout} s\n{text}')
+            raise Failure(f'{hung(timeout)}\n{text}')
         if status != 0 or server_status != 0:
             raise Failure(f'client exit {status}, server exit {server_status}\n'
                           + self.rig.describe(self.server, self.client))

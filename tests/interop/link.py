@@ -5,7 +5,7 @@ import subprocess
 
 import peer as peers
 from peer import OURS, OURS6, TALK_HERE, TALK_THERE, TAP, THEIRS, THEIRS6
-from rig import Failure, Rig, wait_until
+from rig import Failure, Rig, hung, wait_until
 
 LINUX, UROCE = 'linux', 'uroce'  # who serves
 CAPTURES = {LINUX: 'pcap', UROCE: 'pcapng'}
@@ -106,7 +106,7 @@ class Site:
             text = self.rig.describe(server, client)
             client.end(0.5)
             server.end(0.5)
-            raise Failure(f'client exit {status}, server exit {server_status} (None: still running after {limit} s)\n'
+            raise Failure(f'client exit {status}, server exit {server_status} (None: {hung(limit)})\n'
                           + text)
         return server.output(), client.output()
 

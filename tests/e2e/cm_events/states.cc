@@ -43,9 +43,11 @@ void resolve_once(const char* host) {
 void resolve_after_an_error(const char* host, const char* silent) {
   rdma_event_channel* const channel = make_channel();
   Address to(host, kPort), nobody(silent, kPort);
-  rdma_cm_id* const id = make_id(channel);
+  rdma_cm_id *const busy = make_id(channel), *const id = make_id(channel);
+  check(rdma_resolve_addr(busy, nullptr, nobody.get(), 60'000), "rdma_resolve_addr");
+  expect_error(rdma_resolve_addr(busy, nullptr, to.get(), kTimeout), EINVAL, "rdma_resolve_addr during another");
+  check(rdma_destroy_id(busy), "rdma_destroy_id during rdma_resolve_addr");
   check(rdma_resolve_addr(id, nullptr, nobody.get(), 1'000), "rdma_resolve_addr");
-  expect_error(rdma_resolve_addr(id, nullptr, to.get(), kTimeout), EINVAL, "rdma_resolve_addr during another");
   take(channel, RDMA_CM_EVENT_ADDR_ERROR, -ETIMEDOUT);
   expect_error(rdma_resolve_route(id, kTimeout), EINVAL, "rdma_resolve_route without an address");
   resolve(id, to.get());
