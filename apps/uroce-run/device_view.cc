@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <vector>
 
 #include "namespaces.h"
+#include "platform/unique_fd.h"
 
 namespace uroce::run {
 namespace {
@@ -55,9 +57,30 @@ std::string overlay(const std::string& ours, const std::string& theirs, const st
   return {};
 }
 
+/// /dev of a container: what is in it may come from its image, so that no link is followed.
+std::string add_to_dev(const fs::path& run_dir, int dev) {
+  if (mkdirat(dev, "infiniband", 0755) != 0 && errno != EEXIST) return failed("mkdir infiniband");
+  const UniqueFd folder(openat(dev, "infiniband", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!folder.valid()) return failed("infiniband in its /dev");
+  std::error_code error;
+  for (fs::directory_iterator entry(run_dir / "dev/infiniband", error), end; !error && entry != end;
+       entry.increment(error)) {
+    const std::string name = entry->path().filename();
+    if (symlinkat("/dev/null", folder.get(), name.c_str()) != 0 && errno != EEXIST)
+      return failed("symlink " + name);
+  }
+  return error ? (run_dir / "dev/infiniband").string() + ": " + error.message() : std::string();
+}
+
+/// Of a bind mount: the run directory is the daemon's, and root of a container has no say in it.
+bool make_read_only(const fs::path& place) {
+  return mount(nullptr, place.c_str(), nullptr, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC,
+               nullptr) == 0;
+}
+
 /// /sys/devices/virtual with the folders of our classes. The others are bound, not overlaid: they stay writable.
-std::string rebuild_virtual_devices(const fs::path& run_dir) {
-  const fs::path stage = run_dir / "dev", ours = run_dir / "sys/devices/virtual", theirs = "/sys/devices/virtual";
+std::string rebuild_virtual_devices(const fs::path& run_dir, const fs::path& sys) {
+  const fs::path stage = run_dir / "dev", ours = run_dir / "sys/devices/virtual", theirs = sys / "devices/virtual";
   if (mount("uroce-sys", stage.c_str(), "tmpfs", MS_NOSUID, "mode=0755") != 0)
     return failed("cannot mount a tmpfs for /sys/devices/virtual");
   std::string problem;
@@ -73,19 +96,21 @@ std::string rebuild_virtual_devices(const fs::path& run_dir) {
       problem = failed("mkdir " + place.string());
     } else if (fs::exists(theirs / name, error)) {
       problem += overlay(ours / name, theirs / name, place);
-    } else if (mount((ours / name).c_str(), place.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    } else if (mount((ours / name).c_str(), place.c_str(), nullptr, MS_BIND, nullptr) != 0 ||
+               !make_read_only(place)) {
       problem = failed("bind " + (ours / name).string());
     }
   }
+  if (problem.empty() && !make_read_only(stage)) problem = failed("make " + theirs.string() + " read-only");
   if (problem.empty() && mount(stage.c_str(), theirs.c_str(), nullptr, MS_MOVE, nullptr) != 0)
     problem = failed("move to " + theirs.string());
   if (!problem.empty()) umount2(stage.c_str(), MNT_DETACH);
   return problem;
 }
 
-std::string show_in_sys(const fs::path& run_dir) {
-  const std::string problem = rebuild_virtual_devices(run_dir);
-  return problem.empty() ? overlay(run_dir / "sys/class", "/sys/class", "/sys/class") : problem;
+std::string show_in_sys(const fs::path& run_dir, const fs::path& sys) {
+  const std::string problem = rebuild_virtual_devices(run_dir, sys);
+  return problem.empty() ? overlay(run_dir / "sys/class", sys / "class", sys / "class") : problem;
 }
 
 }  // namespace
@@ -119,9 +144,17 @@ std::string enter_device_view(const std::string& run_dir, bool user_namespace) {
 
 std::string mount_device_view(const std::string& run_dir) {
   // /sys first, so that a failure with /dev does not affect it.
-  const std::string sys = show_in_sys(run_dir);
+  const std::string sys = show_in_sys(run_dir, "/sys");
   const std::string dev = rebuild_dev(run_dir);
   return sys.empty() || dev.empty() ? sys + dev : sys + "; " + dev;
+}
+
+std::string show_in_sys_of_container(const std::string& run_dir, const UniqueFd& sys) {
+  return show_in_sys(run_dir, "/proc/self/fd/" + std::to_string(sys.get()));
+}
+
+std::string show_in_dev_of_container(const std::string& run_dir, const UniqueFd& dev) {
+  return add_to_dev(run_dir, dev.get());
 }
 
 }  // namespace uroce::run

@@ -10,8 +10,10 @@ namespace {
 /// By which collectives find libibverbs when it is not to be the system's.
 constexpr const char* kLoaderVariables[] = {"NCCL_IBVERBS_LIB", "MSCCLPP_IBV_SO", "IBVERBX_IBVERBS_SO"};
 
-std::string library_path(const std::string& libraries) {
-  const char* const old = std::getenv("LD_LIBRARY_PATH");
+const char* own_variable(const char* name) { return std::getenv(name); }
+const char* no_variable(const char*) { return nullptr; }
+
+std::string library_path(const std::string& libraries, const char* old) {
   if (old == nullptr || *old == 0) return libraries;
   return (std::string(old) + ":").starts_with(libraries + ":") ? old : libraries + ":" + old;
 }
@@ -45,26 +47,28 @@ std::string find_libraries(std::string& problem) {
   return {};
 }
 
-std::vector<std::pair<std::string, std::string>> Environment::variables() const {
-  std::vector<std::pair<std::string, std::string>> all{{"LD_LIBRARY_PATH", library_path(libraries)},
-                                                       {"UROCE_RUN_DIR", run_dir}};
+Environment::Variables Environment::added_to(Lookup variable) const {
+  Variables all{{"LD_LIBRARY_PATH", library_path(libraries, variable("LD_LIBRARY_PATH"))},
+                {"UROCE_RUN_DIR", run_dir}};
   std::string list;
   for (const std::string& name : devices) list += (list.empty() ? "" : ",") + name;
   if (!list.empty()) all.emplace_back("UROCE_DEVICES", list);
   for (const char* const name : kLoaderVariables) {
-    const char* const chosen = std::getenv(name);
+    const char* const chosen = variable(name);
     all.emplace_back(name, chosen != nullptr ? chosen : libraries + "/libibverbs.so.1");
   }
   return all;
 }
 
+Environment::Variables Environment::of_any_program() const { return added_to(no_variable); }
+
 void Environment::set() const {
-  for (const auto& [name, value] : variables()) setenv(name.c_str(), value.c_str(), 1);
+  for (const auto& [name, value] : added_to(own_variable)) setenv(name.c_str(), value.c_str(), 1);
 }
 
 std::string Environment::text() const {
   std::string lines;
-  for (const auto& [name, value] : variables()) lines += "export " + name + "=" + quoted(value) + "\n";
+  for (const auto& [name, value] : added_to(own_variable)) lines += "export " + name + "=" + quoted(value) + "\n";
   return lines;
 }
 

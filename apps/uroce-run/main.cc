@@ -19,7 +19,9 @@
 #include <vector>
 
 #include "base/version.h"
+#include "cdi.h"
 #include "cluster.h"
+#include "container_hook.h"
 #include "device_view.h"
 #include "environment.h"
 #include "execute.h"
@@ -27,6 +29,7 @@
 #include "platform/run_dir.h"
 #include "rdma_bytes.h"
 #include "signals.h"
+#include "urocectl/daemon_client.h"
 
 namespace uroce::run {
 namespace {
@@ -58,6 +61,12 @@ Starts PROGRAM with uroce's libibverbs and librdmacm in place of the system's, w
                       and in this folder
   --require-rdma      fail if PROGRAM ends with 0 and its devices have sent no packet, as after a silent fall-back
                       to TCP. Those of other programs on the same devices count; --own excludes them
+  --cdi               print a specification of the Container Device Interface (CDI) for these devices, for engines
+                      such as podman: in /etc/cdi/uroce.json it makes them known as uroce/rdma=NAME and, unless -d
+                      selects some, all as uroce/rdma=all. The daemons of -d need not run yet, but the run directory
+                      must exist when a container starts
+  --container-hook    what that specification has the engine start; it shows the devices in /sys and /dev of a
+                      container
   --print-libdir      print the folder of the two libraries and exit
   --print-env         print what a shell must evaluate to start programs without uroce-run, and exit
   --version           print the version
@@ -79,7 +88,8 @@ struct Options {
   std::vector<std::string> devices;
   std::string run_dir;
   View view = View::kAuto;
-  bool print_libdir = false, print_env = false, own = false, require_rdma = false;
+  bool print_libdir = false, print_env = false, cdi = false, container_hook = false, own = false,
+       require_rdma = false;
   unsigned hosts = 0;
   std::string on;
   char** program = nullptr;
@@ -120,25 +130,40 @@ void check_combination(const Options& options, const char* other) {
   fail(2, given[0] + does + ": give it without " + given[1]);
 }
 
+enum {
+  kRunDir = 256,
+  kOwn,
+  kHosts,
+  kOn,
+  kViewMode,
+  kRequireRdma,
+  kPrintLibdir,
+  kPrintEnv,
+  kCdi,
+  kContainerHook,
+  kVersion
+};
+constexpr option kLongOptions[] = {{"device", required_argument, nullptr, 'd'},
+                                   {"run-dir", required_argument, nullptr, kRunDir},
+                                   {"hosts", required_argument, nullptr, kHosts},
+                                   {"on", required_argument, nullptr, kOn},
+                                   {"view", required_argument, nullptr, kViewMode},
+                                   {"own", no_argument, nullptr, kOwn},
+                                   {"require-rdma", no_argument, nullptr, kRequireRdma},
+                                   {"print-libdir", no_argument, nullptr, kPrintLibdir},
+                                   {"print-env", no_argument, nullptr, kPrintEnv},
+                                   {"cdi", no_argument, nullptr, kCdi},
+                                   {"container-hook", no_argument, nullptr, kContainerHook},
+                                   {"version", no_argument, nullptr, kVersion},
+                                   {"help", no_argument, nullptr, 'h'},
+                                   {nullptr, 0, nullptr, 0}};
+
 Options parse_options(int argc, char** argv) {
-  enum { kRunDir = 256, kOwn, kHosts, kOn, kViewMode, kRequireRdma, kPrintLibdir, kPrintEnv, kVersion };
-  const option long_options[] = {{"device", required_argument, nullptr, 'd'},
-                                 {"run-dir", required_argument, nullptr, kRunDir},
-                                 {"hosts", required_argument, nullptr, kHosts},
-                                 {"on", required_argument, nullptr, kOn},
-                                 {"view", required_argument, nullptr, kViewMode},
-                                 {"own", no_argument, nullptr, kOwn},
-                                 {"require-rdma", no_argument, nullptr, kRequireRdma},
-                                 {"print-libdir", no_argument, nullptr, kPrintLibdir},
-                                 {"print-env", no_argument, nullptr, kPrintEnv},
-                                 {"version", no_argument, nullptr, kVersion},
-                                 {"help", no_argument, nullptr, 'h'},
-                                 {nullptr, 0, nullptr, 0}};
   Options options;
   options.run_dir = client_run_dir();
   const char* other_daemon = nullptr;
   int option = 0;
-  while ((option = getopt_long(argc, argv, "+:d:h", long_options, nullptr)) != -1) {
+  while ((option = getopt_long(argc, argv, "+:d:h", kLongOptions, nullptr)) != -1) {
     switch (option) {
       case 'd':
         options.devices.emplace_back(optarg);
@@ -158,6 +183,11 @@ Options parse_options(int argc, char** argv) {
         options.print_env = true;
         other_daemon = "--print-env";
         break;
+      case kCdi:
+        options.cdi = true;
+        other_daemon = "--cdi";
+        break;
+      case kContainerHook: options.container_hook = true; break;
       case kVersion: std::puts("uroce-run " UROCE_VERSION); std::exit(0);
       case 'h': std::fputs(kHelp, stdout); std::exit(0);
       case ':': fail(2, std::string(argv[optind - 1]) + " needs a value; see uroce-run --help");
@@ -169,7 +199,9 @@ Options parse_options(int argc, char** argv) {
     fail(2, "--require-rdma looks at the devices of one host: give it to a uroce-run on that host");
   }
   if (optind < argc) options.program = argv + optind;
-  if (options.program == nullptr && !options.print_libdir && !options.print_env && options.hosts == 0) {
+  if (options.cdi && options.program != nullptr) fail(2, "--cdi starts no PROGRAM, so give none");
+  const bool starts_nothing = options.print_libdir || options.print_env || options.cdi || options.container_hook;
+  if (options.program == nullptr && !starts_nothing && options.hosts == 0) {
     fail(2, "no PROGRAM given; see uroce-run --help");
   }
   return options;
@@ -247,6 +279,19 @@ void set_environment(const Options& options, const std::string& libraries) {
   environment_of(options, libraries).set();
 }
 
+int print_cdi(const Options& options, const std::string& libraries) {
+  if (options.run_dir.empty()) fail(2, "--run-dir: give the folder in which the daemons listen");
+  if (options.devices.empty() && ctl::served_devices(options.run_dir).empty()) check_daemons(options);
+  std::error_code error;
+  Environment environment = environment_of(options, libraries);
+  environment.run_dir = fs::weakly_canonical(fs::absolute(options.run_dir, error), error);
+  std::string problem;
+  const std::string text = cdi_specification(environment, fs::read_symlink("/proc/self/exe", error), problem);
+  if (!problem.empty()) fail(2, problem);
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+
 void show_devices(const Options& options) {
   std::error_code error;
   const bool root = geteuid() == 0;
@@ -315,6 +360,7 @@ int main(int argc, char** argv) {
   using namespace uroce::run;
   if (argc > 0 && is_remote_shell(argv[0])) return remote_shell(argc, argv);
   Options options = parse_options(argc, argv);
+  if (options.container_hook) return run_container_hook(options.run_dir);
   std::string problem;
   const std::string libraries = find_libraries(problem);
   if (libraries.empty()) fail(1, problem);
@@ -326,6 +372,7 @@ int main(int argc, char** argv) {
     std::fputs(environment_of(options, libraries).text().c_str(), stdout);
     return 0;
   }
+  if (options.cdi) return print_cdi(options, libraries);
   if (options.own) return run_with_own_daemon(options, libraries);
   if (options.hosts != 0) return run_on_hosts(options, libraries);
   if (!options.on.empty()) run_on_another(options, libraries);

@@ -116,17 +116,30 @@ Answer exchange(int socket, const Json& request) {
   return receive(socket);
 }
 
+std::vector<std::string> names_of_sockets(const std::string& run_dir) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
+    if (entry.path().extension() == ".sock") names.push_back(entry.path().stem());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 }  // namespace
 
 std::vector<std::string> running_daemons(const std::string& run_dir) {
   std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(run_dir, error)) {
-    if (entry.path().extension() != ".sock") continue;
+  for (std::string& name : names_of_sockets(run_dir)) {
     const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-    if (connect_to(fd.get(), entry.path(), kAnswerLimit) == 0) names.push_back(entry.path().stem());
+    if (connect_to(fd.get(), socket_path(run_dir, name), kAnswerLimit) == 0) names.push_back(std::move(name));
   }
-  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> served_devices(const std::string& run_dir) {
+  std::vector<std::string> names = names_of_sockets(run_dir);
+  std::erase_if(names, [&](const std::string& name) { return !is_served(run_dir, name); });
   return names;
 }
 

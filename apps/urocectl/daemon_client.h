@@ -24,6 +24,9 @@ struct Answer {
 /// Names of the daemons that accept connections in `run_dir`, sorted.
 std::vector<std::string> running_daemons(const std::string& run_dir);
 
+/// Names of the devices that is_served() finds in `run_dir`, sorted.
+std::vector<std::string> served_devices(const std::string& run_dir);
+
 /// Whether a daemon listens for this device. It need not run to be found.
 bool is_served(const std::string& run_dir, const std::string& name);
 

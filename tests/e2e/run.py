@@ -15,6 +15,7 @@ sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__f
 from cases_behaviour import behaviour_cases, busy_cases, faulty_verify_cases, last_cases  # noqa: E402
 from cases_browser import browser_cases  # noqa: E402
 from cases_carrier import carrier_cases  # noqa: E402
+from cases_cdi import cdi_cases  # noqa: E402
 from cases_ci import ci_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
 from cases_docs import docs_cases  # noqa: E402
@@ -114,7 +115,7 @@ def groups(long, build):
         Group('probes', lambda rig: rig.pair(), probe_cases(), share=Share(rest=probe_cases())),
         Group('browser', lambda rig: rig.pair_in_one(), browser_cases(), share=Share(rest=browser_cases())),
         Group('doctor', lambda rig: rig.pair(['--socket-mode', '0666']), doctor_cases()),
-        Group('examples', lambda rig: rig.pair(), example_cases()),
+        Group('examples', lambda rig: rig.pair(), dict(example_cases(), **cdi_cases())),
         Group('limits', lambda rig: rig.single(), limit_cases(long)),
         Group('two faulty', lambda rig: rig.pair(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 0)),
         Group('one faulty', lambda rig: rig.single(['--fault', FAULTS]), faulty, share=Share(faulty, 2, 1)),
