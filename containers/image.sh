@@ -65,8 +65,9 @@ system() {
     "$suite" "$work/system.tar" -
 }
 
-# Neither the daemon nor the programs need root or a capability.
+# Neither the daemon nor the programs need root or a capability. Not every engine adds a PATH (podman kube play).
 configuration=(--config.env UROCE_RUN_DIR=/run/uroce
+  --config.env PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
   --config.user nobody --config.workingdir /tmp
   --config.cmd uroce-run --config.cmd --own --config.cmd ibv_devinfo
   --config.label "org.opencontainers.image.title=uroce" --config.label "org.opencontainers.image.version=$version"

@@ -9,8 +9,8 @@ usage() {
   cat <<'HELP'
 tests/containers.sh --debs DIR [OPTIONS]      (as root, on Debian)
 
-Makes the image of containers/ from the package in DIR, and runs the commands of docs/containers.md with it. Needs
-podman and crun, and what containers/image.sh needs. Containers, images and run directories are its own and end with it.
+Makes the image of containers/ from the package in DIR, and runs the commands of docs/containers.md and the examples
+for Kubernetes with it. Needs podman, crun, python3-yaml and what containers/image.sh needs. Containers, images and run directories are its own and end with it.
 
   --image FILE    an image that containers/image.sh has made (default: it makes one)
   --help          this text
@@ -34,8 +34,13 @@ done
 deb=$(find "$debs" -maxdepth 1 -name "uroce_*_$(dpkg --print-architecture).deb" | sort | tail -n 1)
 [ -n "$deb" ] || die "$debs: no uroce_*.deb there; tests/package.sh --output DIR builds packages"
 [ "$(id -u)" = 0 ] || die "needs root: it mounts folders of its own in place of the system's"
-if ! command -v podman >/dev/null || ! command -v crun >/dev/null; then
-  say "no podman on this machine: apt-get install podman crun"
+missing=()
+for file in /usr/bin/podman /usr/bin/crun /usr/libexec/podman/catatonit /usr/lib/podman/netavark; do
+  [ -e "$file" ] || missing+=("$file")
+done
+python3 -c 'import yaml' 2>/dev/null || missing+=('yaml of Python')
+if [ ${#missing[@]} != 0 ]; then
+  say "not on this machine: ${missing[*]}; apt-get install podman crun catatonit netavark python3-yaml"
   exit 77
 fi
 
@@ -73,6 +78,8 @@ if mountpoint -q /sys/fs/cgroup/unified; then umount -l /sys/fs/cgroup/unified; 
 cat >"$work/containers.conf" <<CONF
 [containers]
 default_ulimits = ["nofile=$(ulimit -Hn):$(ulimit -Hn)", "nproc=4096:4096"]
+[network]
+network_config_dir = "$work/networks"
 [engine]
 cgroup_manager = "cgroupfs"
 events_logger = "none"
@@ -101,14 +108,46 @@ section() {
   say "ok   $1"
 }
 
+# play FILE NAME ADDRESS [OPTIONS]: begins one pod of an example for Kubernetes. kube play of podman 4.3 knows no DaemonSet,
+# no Service, and neither the address of a pod nor that of its machine; an emptyDir is one for all pods, by its name.
+play() {
+  python3 - "$top/containers/$1" "$2" "$3" >"$work/pod.yaml" <<'PYTHON'
+import json, sys, yaml
+
+path, name, address = sys.argv[1:]
+with open(path, encoding='utf-8') as file:
+    [found] = [each for each in yaml.safe_load_all(file) if each['metadata']['name'] == name and each['kind'] != 'Service']
+spec = json.loads(json.dumps(found['spec'].get('template', found)['spec']))  # without aliases
+for container in spec['containers']:
+    for variable in container.get('env', []):
+        assert variable.pop('valueFrom')['fieldRef']['fieldPath'] in ('status.podIP', 'status.hostIP')
+        variable['value'] = address
+        container['command'] = [word.replace(f'$({variable["name"]})', address) for word in container['command']]
+    for mount in container['volumeMounts']:
+        mount['name'] = f'{name}-{mount["name"]}'
+for volume in spec['volumes']:
+    volume['name'] = f'{name}-{volume["name"]}'
+spec['hostAliases'] = [{'ip': '192.0.2.11', 'hostnames': ['rdma-server']}]
+yaml.safe_dump({'apiVersion': 'v1', 'kind': 'Pod', 'metadata': {'name': name, 'labels': {'app': name}}, 'spec': spec}, sys.stdout)
+PYTHON
+  quietly podman kube play "${@:4}" "$work/pod.yaml"
+}
+
+# said CONTAINER PATTERN: what the container prints within 60 s.
+said() {
+  local left name
+  for ((left = 300; left > 0; left--)); do
+    podman logs "$1" >"$work/log" 2>&1 && grep -q -- "$2" "$work/log" && return
+    sleep 0.2
+  done
+  say "FAIL $1 does not say \"$2\""
+  tail -n 20 "$work/log"
+  podman ps --all --pod
+  for name in $(podman ps --all --format '{{.Names}}'); do echo "$name:" && podman logs --tail 8 "$name" || true; done
+  return 1
+}
+
 began=$SECONDS
-if python3 -c 'import yaml' 2>/dev/null; then
-  quietly python3 -c 'import sys, yaml; sys.exit(len(list(yaml.safe_load_all(open(sys.argv[1])))) != 2)' \
-    "$top/containers/daemonset.yaml"
-  say "ok   syntax of daemonset.yaml"
-else
-  say "did not check the syntax of daemonset.yaml: that needs python3-yaml"
-fi
 
 quietly podman load --input "$image"
 say "ok   image ($((SECONDS - began)) s, $(podman images --format '{{.Size}}' uroce))"
@@ -123,7 +162,29 @@ say "ok   no capabilities, and a seccomp profile"
 section 'Program and daemon in one container'
 grep -q '#iterations' "$work/log" || { say "FAIL no figures of ib_write_bw"; cat "$work/log"; exit 1; }
 section 'One daemon for several containers'
+quietly podman run --name plain --user root uroce dpkg --purge uroce
+quietly podman commit plain programs
+quietly podman rm plain
+section 'Devices for containers of other images'
+grep -q '#iterations' "$work/log" || { say "FAIL no figures of ib_write_bw"; cat "$work/log"; exit 1; }
 section 'Two containers as two nodes'
+
+quietly podman network create --subnet 192.0.2.0/24 pods
+play two-pods.yaml rdma-server 192.0.2.11 --network pods --ip 192.0.2.11
+play two-pods.yaml rdma-client 192.0.2.12 --network pods --ip 192.0.2.12
+said rdma-client-program 'ping data: rdma-ping-999:'
+quietly podman pod rm --force --time 1 rdma-server rdma-client
+quietly podman network rm pods
+say "ok   two-pods.yaml"
+
+ip link add eth0 type veth peer name eth1
+ip address add 192.0.2.1/24 dev eth0
+for end in eth0 eth1; do ip link set "$end" up; done
+play daemonset.yaml uroced 192.0.2.1
+play daemonset.yaml rdma-program 192.0.2.1 --network none
+said rdma-program-program '^ 65536  *1000 '
+quietly podman pod rm --force --time 1 uroced rdma-program
+say "ok   daemonset.yaml"
 
 # What a user reads whose daemon does not see the program.
 podman run --detach --name daemon --network=none --cap-drop=all --volume run:/run/uroce uroce \
