@@ -284,7 +284,9 @@ int print_cdi(const Options& options, const std::string& libraries) {
   if (options.devices.empty() && ctl::served_devices(options.run_dir).empty()) check_daemons(options);
   std::error_code error;
   Environment environment = environment_of(options, libraries);
-  environment.run_dir = fs::weakly_canonical(fs::absolute(options.run_dir, error), error);
+  const fs::path run_dir = fs::absolute(options.run_dir, error);
+  if (!error) environment.run_dir = fs::weakly_canonical(run_dir, error);
+  if (error) fail(2, "--run-dir " + options.run_dir + ": " + error.message());
   std::string problem;
   const std::string text = cdi_specification(environment, fs::read_symlink("/proc/self/exe", error), problem);
   if (!problem.empty()) fail(2, problem);
