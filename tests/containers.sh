@@ -10,7 +10,8 @@ usage() {
 tests/containers.sh --debs DIR [OPTIONS]      (as root, on Debian)
 
 Makes the image of containers/ from the package in DIR, and runs the commands of docs/containers.md and the examples
-for Kubernetes with it. Needs podman, crun, python3-yaml and what containers/image.sh needs. Containers, images and run directories are its own and end with it.
+for Kubernetes with it. Needs podman, crun, catatonit, netavark, python3-yaml and what containers/image.sh needs.
+Containers, images and run directories are its own and end with it.
 
   --image FILE    an image that containers/image.sh has made (default: it makes one)
   --help          this text
