@@ -50,6 +50,7 @@ SUBJECTS = {
     'gdb-printers': ('tools/gdb/*', 'tests/gdb/*', 'lib/proto/*.h', 'lib/queue/*', 'lib/abi/*'),
     'usdt-probes': ('docs/probes.md', 'tests/gdb/probes*', 'lib/base/probe.h', 'lib/proto/*'),
     'lessons': ('docs/lessons.md', 'tests/script/*', 'lib/proto/*', 'lib/cm/*'),
+    'stages': ('tests/stages*', 'tests/setup.sh', 'tests/summary.py'),
     'changed': ('tests/changed*', 'tests/tidy/includes.py', 'tests/e2e/*.py', 'tests/interop/*.py', 'tests/*meson.build'),
     'tidy-includes': ('tests/tidy/includes*',),
     'tidy-namespaces': ('tests/tidy/namespaces*',),

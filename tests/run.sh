@@ -62,9 +62,7 @@ elif [ "${CI:-}" = true ]; then
 fi
 
 work=$(mktemp -d)
-results=$work/results
 ahead=  # process group of build_ahead
-: >"$results"
 finish() {
   [ -n "$ahead" ] && kill -- "-$ahead" 2>/dev/null
   give_back_hugepages
@@ -72,24 +70,8 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 130' INT TERM
-
-count() { printf '%s %s %s\n' "$1" "$2" "$3" >>"$results"; }
-
-# stage NAME COMMAND...: runs the command, prints its duration, and counts a failure that the command did not count.
-stage() {
-  local name=$1 began=$SECONDS status before
-  shift
-  before=$(awk '{f += $2} END {print f + 0}' "$results")
-  say "== $name"
-  ("$@") 2>&1 | tee -a "$work/log"
-  status=${PIPESTATUS[0]}
-  if [ $status -ne 0 ] && [ "$(awk '{f += $2} END {print f + 0}' "$results")" = "$before" ]; then
-    count 0 1 0
-    say "FAIL $name (exit $status)" | tee -a "$work/log"
-  fi
-  say "== $name took $((SECONDS - began)) s"
-  return $status
-}
+# shellcheck source=tests/stages.sh
+. "$top/tests/stages.sh"
 
 # tests_of FOLDER [MESON TEST OPTIONS...]: meson's tests, each gtest case counted.
 tests_of() {
@@ -292,6 +274,6 @@ say "all stages took $((SECONDS - began)) s"
 unsteady=$(grep -c '^unsteady: ' "$work/log")
 [ "${unsteady:-0}" -le 2 ] || { count 0 1 0; say "FAIL $unsteady unsteady cases; at most 2 may be in a run"; }
 # Once more, where one looks first.
-[ -f "$work/log" ] && python3 "$top/tests/summary.py" --failures "$work/log"
+python3 "$top/tests/summary.py" --failures "$work/log"
 [ -d "$top/build/failed" ] && say "logs and stacks of what failed: $top/build/failed"
 awk '{p += $1; f += $2; s += $3} END {printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 || p == 0}' "$results"

@@ -69,9 +69,10 @@ build_into() {
   # precompiled headers need, ccache(1).
   export CCACHE_NOHASHDIR=true CCACHE_BASEDIR=$top CCACHE_SLOPPINESS=pch_defines,time_macros
   if [ ! -f "$folder/build.ninja" ]; then
-    CXX="$launcher$compiler" meson setup "$@" "$folder" "$top" >"$folder.log" 2>&1 ||
-      { tail -n 30 "$folder.log" >&2; return 1; }
-    mv "$folder.log" "$folder/setup.log"
+    # Nothing is put next to the folder, even for a moment: tidy reads all files of the tree that git does not ignore.
+    mkdir -p "$folder"
+    CXX="$launcher$compiler" meson setup "$@" "$folder" "$top" >"$folder/setup.log" 2>&1 ||
+      { tail -n 30 "$folder/setup.log" >&2; return 1; }
   fi
   # shellcheck disable=SC2086  # several targets
   ninja -C "$folder" ${jobs:+-j "$jobs"} ${targets:-} 2>&1 | tee "$folder/ninja.log" | build_progress
