@@ -484,5 +484,43 @@ CONFORMANCE_CASE(rc_fence_waits_for_the_read, "ibv_post_send(3), IBV_SEND_FENCE"
   CHECK(std::memcmp(pair.right.buffer.data(), pair.right.buffer.data() + kHalf, 4096) == 0);
 }
 
+// Without a fence: programs rely on it.
+CONFORMANCE_CASE(rc_read_is_older_than_the_write_after_it, "Linux rxe; IBTA vol. 1, 10.8.3.3 asks for a fence") {
+  Pair pair(bench);
+  const auto there = pair.right.buffer.address();
+  for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}, kHalf}) {
+    for (int value = 1; value <= 50; ++value) {
+      std::memset(pair.left.buffer.data(), value, 2 * kHalf);
+      std::memset(pair.right.buffer.data(), 0, kHalf);
+      CHECK_OK(pair.left.read(0, bytes, there, pair.right.buffer.rkey()));
+      CHECK_OK(pair.left.write(kHalf, 8, there + bytes - 8, pair.right.buffer.rkey()));
+      wait_success(pair.left.cq.get(), IBV_WC_RDMA_READ);
+      wait_success(pair.left.cq.get(), IBV_WC_RDMA_WRITE);
+      const int read[] = {pair.left.buffer.data()[0], pair.left.buffer.data()[bytes - 1]};
+      CHECK_EQ(read[0], 0);
+      CHECK_EQ(read[1], 0);
+      CHECK_EQ(int{pair.right.buffer.data()[bytes - 1]}, value);
+    }
+  }
+}
+
+CONFORMANCE_CASE(rc_read_is_older_than_the_atomic_after_it, "Linux rxe; IBTA vol. 1, 10.8.3.3 asks for a fence") {
+  Pair pair(bench);
+  ibv_sge sge = pair.left.buffer.sge(8, 8);
+  ibv_send_wr wr = request(IBV_WR_ATOMIC_FETCH_AND_ADD, sge);
+  wr.wr.atomic = {pair.right.buffer.address(), 1, 0, pair.right.buffer.rkey()};
+  std::memset(pair.right.buffer.data(), 0, 8);
+  for (std::uint64_t count = 0; count < 50; ++count) {
+    CHECK_OK(pair.left.read(0, 8, pair.right.buffer.address(), pair.right.buffer.rkey()));
+    CHECK_OK(pair.left.post(wr));
+    wait_success(pair.left.cq.get(), IBV_WC_RDMA_READ);
+    wait_success(pair.left.cq.get(), IBV_WC_FETCH_ADD);
+    std::uint64_t words[2];
+    std::memcpy(words, pair.left.buffer.data(), sizeof words);
+    CHECK_EQ(words[0], count);
+    CHECK_EQ(words[1], count);
+  }
+}
+
 }  // namespace
 }  // namespace conformance

@@ -53,11 +53,56 @@ bool lacks_credit(const Qp& qp, const Wqe& wqe, std::uint32_t index) {
          static_cast<std::int32_t>(index - qp.requester.credit_limit) >= 0;
 }
 
+/// A READ begins. The range shrinks when none is in flight.
+void extend_read_range(Qp& qp, const Wqe& read) {
+  if (read.length == 0) return;
+  const std::uint64_t first = read.remote_addr, last = first + (read.length - 1);
+  ReadRange& range = qp.read_range;
+  const bool alone = qp.requester.reads_in_flight == 0;
+  range.first = alone ? first : std::min(range.first, first);
+  range.last = alone ? last : std::max(range.last, last);
+  range.newest = qp.requester.cursor;
+}
+
+bool changes_peer_memory(const Wqe& wqe) {
+  return wqe.kind == Kind::kWrite || wqe.kind == Kind::kAtomic || wqe.kind == Kind::kAtomicWrite;
+}
+
+/// Of the same region. Neither is empty.
+bool overlap(const Wqe& a, const Wqe& b) {
+  return a.rkey == b.rkey && (b.remote_addr - a.remote_addr < a.length || a.remote_addr - b.remote_addr < b.length);
+}
+
+/// Whether a READ before this WQE, which changes the peer's memory, may still read what it changes. It looks at
+/// few entries, so that no client keeps the worker here, and says yes if there are more.
+[[gnu::noinline]] bool changes_what_is_read(const Qp& qp, const Wqe& wqe) {
+  constexpr std::uint32_t kMostLooks = 128;
+  const ReadRange& range = qp.read_range;
+  if (wqe.length == 0 || wqe.remote_addr > range.last || wqe.remote_addr + (wqe.length - 1) < range.first)
+    return false;
+  std::uint32_t looks = 0;
+  for (std::uint32_t at = range.newest; static_cast<std::int32_t>(at - qp.requester.head) >= 0; --at) {
+    if (++looks > kMostLooks) return true;
+    if (const Wqe& before = qp.wqe(at); before.kind == Kind::kRead && before.length != 0 && overlap(before, wqe))
+      return true;
+  }
+  return false;
+}
+
+/// Whether the WQE at `index` waits for the answers to earlier READs and atomics: if it has a fence, or if it
+/// changes what an earlier READ reads. IBTA vol. 1, 10.8.3.3, leaves that order to the fence. Linux rxe keeps it,
+/// and programs without a fence rely on it; our responder reads memory when it answers, which may be after the next
+/// request. Not ordered without a fence: a SEND, and another key of the same memory. What was begun does not wait.
+[[gnu::always_inline]] inline bool waits_for_answers(const Qp& qp, const Wqe& wqe, std::uint32_t index) {
+  return qp.requester.reads_in_flight != 0 && index == qp.requester.started &&
+         ((wqe.flags & UROCE_SEND_FENCE) != 0 || (changes_peer_memory(wqe) && changes_what_is_read(qp, wqe)));
+}
+
 /// Begins a WQE: kSent means that its packets may be sent now.
 Step begin(Context& context, Qp& qp, Wqe& wqe) {
   if (qp.common.state != QpState::kRts) return Step::kBlocked;
   if (wqe.failure != 0) return defer_failure(context, qp, wqe, wqe.failure);
-  if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return Step::kBlocked;
+  if (waits_for_answers(qp, wqe, qp.requester.cursor)) return Step::kBlocked;
   if (!wqe.is_message()) {
     if (wqe.has(abi::kLocal)) return change_key(context, qp, wqe);
     // Here and not when it is fetched: the attribute may change while the WQE waits.
@@ -65,6 +110,7 @@ Step begin(Context& context, Qp& qp, Wqe& wqe) {
       ++context.counters.bad_wqe_opcode;
       return defer_failure(context, qp, wqe, UROCE_FAIL_NO_READS);
     }
+    if (wqe.kind == Kind::kRead) extend_read_range(qp, wqe);
   } else if (lacks_credit(qp, wqe, qp.requester.cursor)) {
     return Step::kBlocked;
   }
@@ -98,7 +144,7 @@ void choose_chunk(Qp& qp) {
   if (next == qp.requester.fetched && !fetch_wqe(context, qp)) return true;
   const Wqe& wqe = qp.wqe(next);
   if (wqe.failure != 0 || qp.common.state != QpState::kRts) return true;
-  if ((wqe.flags & UROCE_SEND_FENCE) != 0 && qp.requester.reads_in_flight != 0) return true;
+  if (waits_for_answers(qp, wqe, next)) return true;
   if (wqe.is_message()) return lacks_credit(qp, wqe, next);
   if (wqe.has(abi::kLocal)) return true;
   const std::uint32_t packets =

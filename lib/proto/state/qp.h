@@ -272,6 +272,12 @@ struct ReadPacing {
   std::uint32_t chunk_at(Psn psn) const { return psn.before(chunk_since) ? chunk_before : chunk; }
 };
 
+/// Covers what the READs in flight read: addresses of the peer, the last one included.
+struct ReadRange {
+  std::uint64_t first = 0, last = 0;
+  std::uint32_t newest = 0;  ///< index of the READ that was begun last
+};
+
 /// The receive queue, or SRQ, and the place in the current receive WQE.
 struct ReceiveQueue {
   queue::WorkConsumer ring;
@@ -363,6 +369,7 @@ struct alignas(64) Qp {
   Nanos flush_interval = 0;
   Nanos next_cnp = 0;  ///< earliest time of the next CNP
   Nanos next_nak = 0;  ///< earliest time at which a sequence NAK is repeated
+  ReadRange read_range;
   Recovery recovery;
   RateLimit rate_limit;
   std::uint32_t report_sent_at = 0;  ///< UD: index after the last WQE that is to be reported

@@ -203,6 +203,56 @@ TEST(Requester, FenceWaitsForReads) {
   EXPECT_EQ(packets[0].operation(), Operation::kWriteOnly);
 }
 
+// As a fence makes it wait, but not for READs after the one that it changes; and only if it changes something.
+TEST(Requester, WhatChangesWhatAReadReadsWaitsForItsWholeAnswer) {
+  struct Case {
+    std::uint64_t at;
+    std::uint32_t bytes;
+    std::size_t answers;  ///< packets of READ responses before the WRITE leaves; each READ has two
+  };
+  constexpr Case kCases[] = {{92, 8, 0},  {93, 8, 2},   {100, 8, 2},  {399, 8, 2}, {400, 8, 0}, {792, 8, 0},
+                             {793, 8, 4}, {1099, 8, 4}, {1100, 8, 0}, {200, 0, 0}, {900, 0, 0}, {0, 2000, 4}};
+  for (const Case& each : kCases) {
+    SCOPED_TRACE(each.at);
+    Pair pair({.max_rd_atomic = 4, .max_dest_rd_atomic = 4});
+    pair.a.post(read_of(pair, 300, 100));
+    pair.a.post(read_of(pair, 300, 800));
+    pair.a.post(write_of(pair, each.bytes, each.at));
+    const auto left = [&pair] {
+      bool write = false;
+      for (const Packet& packet : pair.take(pair.a)) {
+        write |= packet.rx.info->has(wire::kWrite);
+        pair.deliver(pair.b, packet);
+      }
+      return write;
+    };
+    std::size_t answers = 0;
+    bool sent = left();
+    for (const Packet& packet : pair.take(pair.b)) {
+      EXPECT_EQ(sent, answers >= each.answers) << answers;
+      if (!packet.rx.info->has(wire::kRead)) continue;
+      pair.deliver(pair.a, packet);
+      ++answers;
+      sent |= left();
+    }
+    EXPECT_EQ(answers, 4u);
+    EXPECT_TRUE(sent);
+  }
+}
+
+// The search for what is read is short, whatever a client posts.
+TEST(Requester, AWriteAfterManyRequestsWaitsWithoutASearch) {
+  for (const std::uint32_t between : {100, 200}) {
+    Pair pair({.entries = 512, .max_rd_atomic = 4, .max_dest_rd_atomic = 4});
+    pair.a.post(read_of(pair, 8, 0));
+    for (std::uint32_t i = 0; i < between; ++i) pair.a.post(write_of(pair, 0));
+    pair.a.post(read_of(pair, 8, 800));
+    pair.a.post(write_of(pair, 8, 400));
+    const auto packets = pair.take(pair.a);
+    EXPECT_EQ(packets.size(), between + (between == 100 ? 3 : 2));
+  }
+}
+
 TEST(Requester, WindowHalvesOnLossAndGrowsWithAcknowledges) {
   Pair pair;
   const std::uint32_t start = pair.a.snapshot().window_bytes;
