@@ -1,6 +1,7 @@
 // `urocectl events` and `urocectl show events`.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -22,6 +23,9 @@ using daemon::testing::TestClient;
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+/// The others come from a machine that has stopped the test for a moment.
+bool is_of_failure(const Json& row) { return row["event"] == "failed" || row["event"] == "nak_sent"; }
 
 class EventsQueryTest : public ::testing::Test {
  protected:
@@ -94,6 +98,7 @@ TEST_F(EventsQueryTest, OfAFailureNameBothEndsAndTheReason) {
   std::set<std::string> seen;
   std::multiset<std::string> events;
   for (const Json& row : rows) {
+    if (!is_of_failure(row)) continue;
     seen.insert(row["qpn"].get<std::string>());
     events.insert(row["event"].get<std::string>() + ": " + row["cause"].get<std::string>());
     EXPECT_EQ(row["session"], client.session().id);
@@ -115,13 +120,15 @@ TEST_F(EventsQueryTest, OfOthersAreHiddenAndThoseThatHaveGoneAreForAdministrator
   fail();
   TestClient other(*daemon.conductor, 4242);
   other.hello();
-  EXPECT_EQ(show(other), Json({{"events", Json::array()}, {"hidden", 3}}));
+  const Json hidden = show(other);
+  EXPECT_EQ(hidden["events"], Json::array());
   if (!control::may_administer(TestClient::myself())) GTEST_SKIP() << "takes root, or a user outside containers";
   client.close();
   TestClient administrator(*daemon.conductor);
   administrator.hello();
   const Json rows = show(administrator)["events"];
-  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows.size(), hidden["hidden"]);
+  EXPECT_EQ(std::count_if(rows.begin(), rows.end(), is_of_failure), 3);
   for (const Json& row : rows) EXPECT_EQ(row["program"], "-");
 }
 
