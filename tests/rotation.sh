@@ -67,9 +67,9 @@ step_ICRC_engines() {
   return "$status"
 }
 
-# A browser for one case, which takes half a minute to install.
-install_browser() { install_packages <(printf '%s\n' chromium chromium-driver python3-selenium); }
-step_rest_of_end_to_end() { (install_browser) && run_cases e2e/run.py --part rest; }
+# For single cases. A browser, and Ceph, take half a minute each to install.
+install_more() { install_packages <(printf '%s\n' chromium chromium-driver python3-selenium ceph-mon ceph-osd); }
+step_rest_of_end_to_end() { (install_more) && run_cases e2e/run.py --part rest; }
 step_rest_of_Linux_peer() { run_cases interop/run.py --part rest; }
 step_busy_machine() {
   local surroundings=("$top/tests/chaos/busy_machine.py" --spinners 4 --seed "$UROCE_SEED") status=0
@@ -79,7 +79,7 @@ step_busy_machine() {
 }
 # NICs of PCI under DPDK's drivers, in a guest. Without QEMU or the guest's kernel one test is skipped.
 step_NICs_in_QEMU() { run_cases interop/nic/run.py; }
-step_all_of_end_to_end() { (install_browser) && run_cases e2e/run.py --long; }
+step_all_of_end_to_end() { (install_more) && run_cases e2e/run.py --long; }
 step_all_of_Linux_peer() { run_cases interop/run.py --long; }
 
 # The image of a release in containers. Without podman or an image one test is skipped. RELEASE

@@ -3,6 +3,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 
 from documents import commands, documents, problems
@@ -30,6 +31,8 @@ set -x
 CODA = r'''
 for job in "${jobs[@]}"; do wait "$job"; done
 '''
+# Documents for programs that only the rotating part installs (rotation.sh), with one program of each package.
+INSTALLED = {'docs/programs/ceph.md': ('ceph-mon', 'ceph-osd')}
 QUOTED = re.compile(r"'[^']*'")
 BACKGROUND = re.compile(r'(?<![&>])&(?![&>])')
 
@@ -63,6 +66,8 @@ def workplace(rig):
 
 def run_document(document):
     def run(rig):
+        if missing := [name for name in INSTALLED.get(document, ()) if not shutil.which(name)]:
+            raise Failure(f'{document}: install the packages {" ".join(missing)}')
         place = workplace(rig)
         (rig.dir / 'script').write_text(script(document))
         # A network namespace of its own: perftest's port is always the same one.

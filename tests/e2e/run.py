@@ -18,7 +18,7 @@ from cases_carrier import carrier_cases  # noqa: E402
 from cases_cdi import cdi_cases  # noqa: E402
 from cases_ci import ci_cases  # noqa: E402
 from cases_connections import connection_cases, connection_last_cases, same_daemon_cases, several_daemons_cases  # noqa: E402
-from cases_docs import docs_cases  # noqa: E402
+from cases_docs import INSTALLED, docs_cases  # noqa: E402
 from cases_counters import counters_page_cases  # noqa: E402
 from cases_doctor import doctor_cases  # noqa: E402
 from cases_events import event_cases  # noqa: E402
@@ -93,7 +93,7 @@ def groups(long, build):
     return [
         Group('input', None, input_cases(long), True),
         Group('first', None, quickstart_cases(build), True, alone=True),
-        Group('docs', None, docs_cases(), True, alone=True),
+        Group('docs', None, docs_cases(), True, alone=True, share=Share(rest=INSTALLED)),
         Group('install', None, install_cases(), True),
         Group('own', None, own_cases(), True),
         Group('ci', None, ci_cases(), True),
